@@ -18,19 +18,30 @@ const FITS: usize = 1_000_000;
 fn quality(fitter: &CurveFitter, curves: &Curves, columns: &CurveColumns) -> (f64, f64) {
     let fits = fitter.fit(curves).expect("fits");
     let distance = |(k, fit): (usize, &popfit::CurveFit)| {
-        let apart = |p: usize| (fit.parameters[p] - columns.parameters[k * PARAMETERS + p]).abs() / fit.errors[p];
+        let apart = |p: usize| {
+            (fit.parameters[p] - columns.parameters[k * PARAMETERS + p]).abs() / fit.errors[p]
+        };
         (0..PARAMETERS).map(apart).fold(0.0, f64::max)
     };
     let mut all: Vec<f64> = fits.iter().enumerate().map(distance).collect();
     all.sort_by(f64::total_cmp);
-    (all.iter().filter(|d| **d <= 1e-3).count() as f64 / all.len() as f64, all[all.len() / 2])
+    (
+        all.iter().filter(|d| **d <= 1e-3).count() as f64 / all.len() as f64,
+        all[all.len() / 2],
+    )
 }
 
 /// Peak resident memory in MiB, where the system tells.
 fn peak() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib >> 10)
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.split_whitespace()
+        .next()?
+        .parse::<u64>()
+        .ok()
+        .map(|kib| kib >> 10)
 }
 
 fn gauss2d(c: &mut Criterion) {
@@ -40,16 +51,37 @@ fn gauss2d(c: &mut Criterion) {
     let part = Curves::on_common_grid(x.clone(), y.clone(), starts.clone());
     let mut columns = CurveColumns::default();
     for _ in 0..100 {
-        fitter.fit_columns_into(&part, &mut columns).expect("columns");
+        fitter
+            .fit_columns_into(&part, &mut columns)
+            .expect("columns");
     }
-    println!("gauss2d: peak memory {:?} MiB after 10^7 fits in parts of {}", peak(), FITS / 10);
-    let first = Curves::on_common_grid(x.clone(), y[..few * POINTS].to_vec(), starts[..few * PARAMETERS].to_vec());
+    println!(
+        "gauss2d: peak memory {:?} MiB after 10^7 fits in parts of {}",
+        peak(),
+        FITS / 10
+    );
+    let first = Curves::on_common_grid(
+        x.clone(),
+        y[..few * POINTS].to_vec(),
+        starts[..few * PARAMETERS].to_vec(),
+    );
     let (share, median) = quality(&fitter, &first, &columns);
-    println!("gauss2d: {:.2} % within 0.001 of the errors, median {median:.1e}", 100.0 * share);
+    println!(
+        "gauss2d: {:.2} % within 0.001 of the errors, median {median:.1e}",
+        100.0 * share
+    );
     let curves = Curves::on_common_grid(x, y.repeat(10), starts.repeat(10));
     let mut group = c.benchmark_group("gauss2d");
-    group.sample_size(10).throughput(Throughput::Elements(FITS as u64));
-    group.bench_function("10^6 fits", |b| b.iter(|| fitter.fit_columns_into(&curves, &mut columns).expect("columns")));
+    group
+        .sample_size(10)
+        .throughput(Throughput::Elements(FITS as u64));
+    group.bench_function("10^6 fits", |b| {
+        b.iter(|| {
+            fitter
+                .fit_columns_into(&curves, &mut columns)
+                .expect("columns")
+        })
+    });
     group.finish();
 }
 

@@ -14,8 +14,8 @@ use std::time::Instant;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use popfit::spectra::open_reader;
 use popfit::{
-    Continuum, Control, Device, Emulator, Interpolation, LevenbergMarquardt, Schema, SpectralFitter, SpectralModel,
-    TableWriter, WriteOptions,
+    Continuum, Control, Device, Emulator, Interpolation, LevenbergMarquardt, Schema,
+    SpectralFitter, SpectralModel, TableWriter, WriteOptions,
 };
 use popfit_testing::noisy::noisy_templates;
 
@@ -53,19 +53,29 @@ fn start_to_table(files: &[PathBuf], table: &Path) -> popfit::Result<u64> {
     let mut writer = TableWriter::create(table, &schema, WriteOptions::default().overwrite(true))?;
     let mut fits = 0;
     for file in files {
-        fits += fitter.fit_stream(open_reader(file)?.as_mut(), &mut writer, &Control::default())?.fits;
+        fits += fitter
+            .fit_stream(
+                open_reader(file)?.as_mut(),
+                &mut writer,
+                &Control::default(),
+            )?
+            .fits;
     }
     writer.finish()?;
     Ok(fits)
 }
 
 fn synb(c: &mut Criterion) {
-    let (files, folder) = (spectra_files(), tempfile::tempdir().expect("a temporary folder"));
+    let (files, folder) = (
+        spectra_files(),
+        tempfile::tempdir().expect("a temporary folder"),
+    );
     let mut group = c.benchmark_group("synb");
     group.sample_size(10).throughput(Throughput::Elements(128));
     group.bench_function("128 spectra, 2 starts", |b| {
         b.iter(|| {
-            let fits = start_to_table(&files, &folder.path().join("table.parquet")).expect("a table");
+            let fits =
+                start_to_table(&files, &folder.path().join("table.parquet")).expect("a table");
             assert_eq!(fits, 128);
         });
     });
@@ -74,28 +84,56 @@ fn synb(c: &mut Criterion) {
 
 fn bare_emulator(c: &mut Criterion) {
     let (spectra, starts) = noisy_templates(&emulator(), SPECTRA).expect("spectra");
-    let arm = popfit::Arm::new("", emulator()).interpolation(Interpolation::Linear).continuum(Continuum::none());
-    let model = SpectralModel::builder().add_arm(arm).build().expect("a model");
+    let arm = popfit::Arm::new("", emulator())
+        .interpolation(Interpolation::Linear)
+        .continuum(Continuum::none());
+    let model = SpectralModel::builder()
+        .add_arm(arm)
+        .build()
+        .expect("a model");
     let settings = LevenbergMarquardt::default().ftol(1e-6);
     let fitter = SpectralFitter::new(model, Device::cpu()).solver(settings);
     let table = fitter.fit_from(&spectra, &starts).expect("a table");
-    let evaluations = table.evaluations().iter().copied().map(f64::from).sum::<f64>() / SPECTRA as f64;
-    let converged = table.rows().filter(|r| r.status().is_success() && r.chi2() / (r.dof() as f64) < 1.15).count();
-    println!("emulator: {evaluations:.2} linearisations a fit, {converged} of {SPECTRA} at the minimum");
+    let evaluations = table
+        .evaluations()
+        .iter()
+        .copied()
+        .map(f64::from)
+        .sum::<f64>()
+        / SPECTRA as f64;
+    let converged = table
+        .rows()
+        .filter(|r| r.status().is_success() && r.chi2() / (r.dof() as f64) < 1.15)
+        .count();
+    println!(
+        "emulator: {evaluations:.2} linearisations a fit, {converged} of {SPECTRA} at the minimum"
+    );
     let seconds = |_| {
         let begin = Instant::now();
-        fitter.fit_from(&spectra, &starts).map(|_| begin.elapsed().as_secs_f64()).expect("a table")
+        fitter
+            .fit_from(&spectra, &starts)
+            .map(|_| begin.elapsed().as_secs_f64())
+            .expect("a table")
     };
     let least = (0..5).map(seconds).fold(f64::INFINITY, f64::min);
     // all fits begin at one point, whose rows are made once
     let rate = |each: f64| PRODUCTS * each * SPECTRA as f64 / least / 1e9;
     let (made, all) = (rate(evaluations - 1.0), rate(evaluations));
-    println!("emulator: {made:.0} GF/s in the network's products that are made, {all:.0} with those that need not be");
+    println!(
+        "emulator: {made:.0} GF/s in the network's products that are made, {all:.0} with those that need not be"
+    );
     let most = ceiling::faer_ceiling();
-    println!("emulator: {:.0} % of the {most:.0} GF/s of faer's large product on all cores", 100.0 * made / most);
+    println!(
+        "emulator: {:.0} % of the {most:.0} GF/s of faer's large product on all cores",
+        100.0 * made / most
+    );
     let mut group = c.benchmark_group("emulator");
-    group.sample_size(10).throughput(Throughput::Elements(SPECTRA as u64));
-    group.bench_function("512 fits of 4 labels", |b| b.iter(|| fitter.fit_from(&spectra, &starts).expect("a table")));
+    group
+        .sample_size(10)
+        .throughput(Throughput::Elements(SPECTRA as u64));
+    group.bench_function("512 fits of 4 labels", |b| {
+        b.iter(|| fitter.fit_from(&spectra, &starts).expect("a table"))
+    });
     group.finish();
 }
 

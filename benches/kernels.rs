@@ -59,7 +59,12 @@ fn noise(k: usize) -> f32 {
 }
 
 fn noises(count: usize, size: f32) -> Values {
-    Values::F32((0..count).map(|k| size * noise(k)).collect::<Vec<f32>>().into())
+    Values::F32(
+        (0..count)
+            .map(|k| size * noise(k))
+            .collect::<Vec<f32>>()
+            .into(),
+    )
 }
 
 fn parameters() -> Vec<Parameter> {
@@ -69,23 +74,53 @@ fn parameters() -> Vec<Parameter> {
         "vsini" => (100.0, 50.0),
         _ => (0.0, 1.0),
     };
-    let make = |name: &str| Parameter { name: name.into(), origin: scale(name).0, scale: scale(name).1 };
+    let make = |name: &str| Parameter {
+        name: name.into(),
+        origin: scale(name).0,
+        scale: scale(name).1,
+    };
     names.into_iter().map(make).collect()
 }
 
 fn arm(recording: &mut Recording) -> Arm {
-    let mut member = |name: &str, length| recording.buffer(name, Scope::Member, Kind::Float, length);
+    let mut member =
+        |name: &str, length| recording.buffer(name, Scope::Member, Kind::Float, length);
     let (labels, hidden) = (member("labels", 5 * LABELS), member("hidden", 5 * HIDDEN));
-    let (template, coefficients) = (member("template", 5 * PIXELS), member("coefficients", 6 * PIXELS));
-    let (rows, solution) = (member("rows", 6 * PIXELS), member("solution", TERMS + TERMS * TERMS));
+    let (template, coefficients) = (
+        member("template", 5 * PIXELS),
+        member("coefficients", 6 * PIXELS),
+    );
+    let (rows, solution) = (
+        member("rows", 6 * PIXELS),
+        member("solution", TERMS + TERMS * TERMS),
+    );
     let index = recording.buffer("index", Scope::Batch, Kind::Index, PIXELS);
     let mut batch = |name: &str, scope, length| recording.buffer(name, scope, Kind::Float, length);
-    let (fraction, basis) = (batch("fraction", Scope::Batch, PIXELS), batch("basis", Scope::Batch, TERMS * PIXELS));
+    let (fraction, basis) = (
+        batch("fraction", Scope::Batch, PIXELS),
+        batch("basis", Scope::Batch, TERMS * PIXELS),
+    );
     let data = batch("data", Scope::Spectrum, PIXELS);
     let weight = batch("weight", Scope::Spectrum, PIXELS);
     let transform = batch("transform", Scope::Spectrum, TERMS * TERMS);
-    let basis = Basis { terms: TERMS, basis, transform };
-    Arm { labels, hidden, template, coefficients, rows, index, fraction, data, weight, basis, solution }
+    let basis = Basis {
+        terms: TERMS,
+        basis,
+        transform,
+    };
+    Arm {
+        labels,
+        hidden,
+        template,
+        coefficients,
+        rows,
+        index,
+        fraction,
+        data,
+        weight,
+        basis,
+        solution,
+    }
 }
 
 fn product(
@@ -94,7 +129,14 @@ fn product(
     (output, columns): (BufferId, usize),
 ) -> Stage {
     let weight = recording.constant("weight", noises(inner * columns, 0.1));
-    Stage::Product(Product { input, weight, output, rows: 5, inner, columns })
+    Stage::Product(Product {
+        input,
+        weight,
+        output,
+        rows: 5,
+        inner,
+        columns,
+    })
 }
 
 fn per_pixel(recording: &mut Recording, arm: &Arm) -> Stage {
@@ -119,23 +161,58 @@ fn per_pixel(recording: &mut Recording, arm: &Arm) -> Stage {
 fn activate(recording: &mut Recording, arm: &Arm) -> Stage {
     let bias = recording.constant("bias", noises(PIXELS, 0.1));
     let activation = Activation::Silu;
-    Stage::Activate(Activate { buffer: arm.template, bias, affine: None, activation, rows: 5, columns: PIXELS })
+    Stage::Activate(Activate {
+        buffer: arm.template,
+        bias,
+        affine: None,
+        activation,
+        rows: 5,
+        columns: PIXELS,
+    })
 }
 
 /// From template to rows at the spectrum's pixels.
 fn observe(recording: &mut Recording, arm: &Arm, kernel: &str) -> Stage {
-    let segments = vec![Segment { start: 0, end: PIXELS, inverse_step: INVERSE_STEP }];
+    let segments = vec![Segment {
+        start: 0,
+        end: PIXELS,
+        inverse_step: INVERSE_STEP,
+    }];
     let (input, output) = (arm.template, arm.coefficients);
     match kernel {
         "broaden" => {
-            let rotation = Rotation::Parameter { parameter: LABELS + 1, most: 200.0 };
-            Stage::Broaden(Broaden { input, output, rows: 5, columns: PIXELS, segments, rotation, derivatives: true })
+            let rotation = Rotation::Parameter {
+                parameter: LABELS + 1,
+                most: 200.0,
+            };
+            Stage::Broaden(Broaden {
+                input,
+                output,
+                rows: 5,
+                columns: PIXELS,
+                segments,
+                rotation,
+                derivatives: true,
+            })
         }
         "resolve" => {
             let matrix = recording.constant("matrix", noises(DIAGONALS * PIXELS, 0.1));
-            Stage::Resolve(Resolve { input, output, rows: 5, pixels: PIXELS, diagonals: DIAGONALS, matrix })
+            Stage::Resolve(Resolve {
+                input,
+                output,
+                rows: 5,
+                pixels: PIXELS,
+                diagonals: DIAGONALS,
+                matrix,
+            })
         }
-        "prefilter" => Stage::Prefilter(Prefilter { input, output, rows: 5, columns: PIXELS, segments }),
+        "prefilter" => Stage::Prefilter(Prefilter {
+            input,
+            output,
+            rows: 5,
+            columns: PIXELS,
+            segments,
+        }),
         _ => Stage::Resample(Resample {
             input: arm.template,
             input_columns: PIXELS,
@@ -153,10 +230,25 @@ fn observe(recording: &mut Recording, arm: &Arm, kernel: &str) -> Stage {
 }
 
 fn sums(arm: &Arm, kernel: &str) -> Stage {
-    let Arm { rows: model, data, weight, basis, solution, .. } = *arm;
+    let Arm {
+        rows: model,
+        data,
+        weight,
+        basis,
+        solution,
+        ..
+    } = *arm;
     let (pixels, columns) = (PIXELS, vec![4, 0, 1, 2, 3]);
     match kernel {
-        "continuum" => Stage::Continuum(Continuum { model, pixels, data, weight, basis, solution, loss: None }),
+        "continuum" => Stage::Continuum(Continuum {
+            model,
+            pixels,
+            data,
+            weight,
+            basis,
+            solution,
+            loss: None,
+        }),
         "normal" => Stage::Normal(Normal {
             model,
             pixels,
@@ -168,7 +260,14 @@ fn sums(arm: &Arm, kernel: &str) -> Stage {
         }),
         _ => {
             let estimator = popfit::Estimator::Huber(1.345);
-            Stage::Estimate(Estimate { estimator, model, pixels, columns, data, weight })
+            Stage::Estimate(Estimate {
+                estimator,
+                model,
+                pixels,
+                columns,
+                data,
+                weight,
+            })
         }
     }
 }
@@ -176,21 +275,40 @@ fn sums(arm: &Arm, kernel: &str) -> Stage {
 /// Returns a recording of the stages that lead to a kernel and of the kernel many times, and the cost on paper of all
 /// these times together.
 fn recording(kernel: &str) -> (Recording, Arm, f64) {
-    let mut recording = Recording { parameters: parameters(), ..Recording::default() };
+    let mut recording = Recording {
+        parameters: parameters(),
+        ..Recording::default()
+    };
     let arm = arm(&mut recording);
-    let label = |p| LabelInput { source: Source::Parameter(p), transform: Transform::Identity, mean: 0.1, std: 1.0 };
+    let label = |p| LabelInput {
+        source: Source::Parameter(p),
+        transform: Transform::Identity,
+        mean: 0.1,
+        std: 1.0,
+    };
     let inputs = (0..LABELS).map(label).collect();
-    let labels = Stage::Labels(Labels { inputs, output: arm.labels, stride: LABELS, derivatives: true });
-    let (from, hidden, to) = ((arm.labels, LABELS), (arm.hidden, HIDDEN), (arm.template, PIXELS));
-    let [hide, last, short] =
-        [(from, hidden), (hidden, to), (from, to)].map(|(input, output)| product(&mut recording, input, output));
+    let labels = Stage::Labels(Labels {
+        inputs,
+        output: arm.labels,
+        stride: LABELS,
+        derivatives: true,
+    });
+    let (from, hidden, to) = (
+        (arm.labels, LABELS),
+        (arm.hidden, HIDDEN),
+        (arm.template, PIXELS),
+    );
+    let [hide, last, short] = [(from, hidden), (hidden, to), (from, to)]
+        .map(|(input, output)| product(&mut recording, input, output));
     let resample = observe(&mut recording, &arm, "resample");
     let continuum = sums(&arm, "continuum");
     let before = match kernel {
         "step" | "labels" => vec![],
         "product" => vec![labels.clone(), hide],
         "per_pixel" => vec![labels.clone()],
-        "activate" | "broaden" | "resolve" | "prefilter" | "resample" => vec![labels.clone(), short],
+        "activate" | "broaden" | "resolve" | "prefilter" | "resample" => {
+            vec![labels.clone(), short]
+        }
         _ => vec![labels.clone(), short, resample, continuum],
     };
     let stage = match kernel {
@@ -199,24 +317,43 @@ fn recording(kernel: &str) -> (Recording, Arm, f64) {
         "product" => Some(last),
         "per_pixel" => Some(per_pixel(&mut recording, &arm)),
         "activate" => Some(activate(&mut recording, &arm)),
-        "broaden" | "resolve" | "prefilter" | "resample" => Some(observe(&mut recording, &arm, kernel)),
+        "broaden" | "resolve" | "prefilter" | "resample" => {
+            Some(observe(&mut recording, &arm, kernel))
+        }
         _ => Some(sums(&arm, kernel)),
     };
     let cost = match &stage {
         Some(stage) => REPEATS as f64 * stage.cost(recording.declared()).operations,
         None => Cost::of_step(recording.parameters.len()).operations,
     };
-    recording.stages = std::iter::once(Stage::Prior(Prior::NONE)).chain(before).collect();
-    recording.stages.extend(stage.into_iter().flat_map(|stage| std::iter::repeat_n(stage, REPEATS)));
+    recording.stages = std::iter::once(Stage::Prior(Prior::NONE))
+        .chain(before)
+        .collect();
+    recording.stages.extend(
+        stage
+            .into_iter()
+            .flat_map(|stage| std::iter::repeat_n(stage, REPEATS)),
+    );
     (recording, arm, cost)
 }
 
 /// A spectrum each, starts near zero.
 fn batch(recording: &Recording, arm: &Arm) -> Batch {
-    let (count, all) = (recording.parameters.len(), MEMBERS * recording.parameters.len());
-    let floats = |count: usize, of: &dyn Fn(usize) -> f32| Values::F32((0..count).map(of).collect::<Vec<_>>().into());
+    let (count, all) = (
+        recording.parameters.len(),
+        MEMBERS * recording.parameters.len(),
+    );
+    let floats = |count: usize, of: &dyn Fn(usize) -> f32| {
+        Values::F32((0..count).map(of).collect::<Vec<_>>().into())
+    };
     let basis = |k: usize| ((k / PIXELS) as f32 * (k % PIXELS) as f32 * 7.8e-4).cos();
-    let unit = |k: usize| if (k % (TERMS * TERMS)).is_multiple_of(TERMS + 1) { 1.0 } else { 0.0 };
+    let unit = |k: usize| {
+        if (k % (TERMS * TERMS)).is_multiple_of(TERMS + 1) {
+            1.0
+        } else {
+            0.0
+        }
+    };
     let index = (0..PIXELS as i32).collect::<Vec<_>>();
     Batch {
         spectra: MEMBERS,
@@ -233,7 +370,9 @@ fn batch(recording: &Recording, arm: &Arm) -> Batch {
         prior_mean: vec![0.0; all],
         prior_weight: vec![1.0; all],
         group: (0..MEMBERS as u32).collect(),
-        starts: (0..all).map(|k| 0.3 * f64::from(noise(k % count + k))).collect(),
+        starts: (0..all)
+            .map(|k| 0.3 * f64::from(noise(k % count + k)))
+            .collect(),
         ..Batch::default()
     }
 }
@@ -253,11 +392,15 @@ fn kernels(c: &mut Criterion) {
         println!("{kind}: {}", device.name());
         for kernel in KERNELS {
             let mut group = c.benchmark_group(kernel);
-            group.sample_size(10).measurement_time(Duration::from_secs(2));
+            group
+                .sample_size(10)
+                .measurement_time(Duration::from_secs(2));
             let (recording, arm, cost) = recording(kernel);
             let batch = batch(&recording, &arm);
             let method = Method::LevenbergMarquardt(LevenbergMarquardt::default());
-            let mut population = device.population(Arc::new(recording), &method, MEMBERS).expect("a population");
+            let mut population = device
+                .population(Arc::new(recording), &method, MEMBERS)
+                .expect("a population");
             if cost > 0.0 {
                 group.throughput(Throughput::Elements(MEMBERS as u64 * cost as u64));
             }

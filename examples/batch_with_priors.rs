@@ -18,7 +18,8 @@ fn main() -> popfit::Result<()> {
     let fitter = SpectralFitter::new(model, Device::auto()?).starts(8);
     let table = fitter.fit(&Spectra::open(format!("{data}/spectra.npz"))?)?;
     println!("id   status      velocity        teff   starts that agree   flags");
-    let [velocity, teff] = ["velocity", "teff"].map(|name| table.floats(name).expect("a parameter of this model"));
+    let [velocity, teff] =
+        ["velocity", "teff"].map(|name| table.floats(name).expect("a parameter of this model"));
     for ((row, velocity), teff) in table.rows().zip(velocity).zip(teff) {
         println!(
             "{:<4} {:<8} {velocity:9.2} {teff:11.1} {:>12} of 8 {:>12}",

@@ -12,7 +12,9 @@ use std::process::ExitCode;
 use statistics::{Calibration, all};
 
 fn main() -> ExitCode {
-    let count = std::env::args().nth(1).map_or(Ok(20_000), |text| text.parse());
+    let count = std::env::args()
+        .nth(1)
+        .map_or(Ok(20_000), |text| text.parse());
     let Ok(count @ 2..) = count else {
         eprintln!("usage: calibration [REFITS], at least 2");
         return ExitCode::from(2);
@@ -20,6 +22,12 @@ fn main() -> ExitCode {
     let calibration = Calibration::new(&all(count), 1.0, 0.0);
     calibration.print();
     let faults = calibration.faults();
-    faults.iter().for_each(|fault| println!("beyond the limits: {fault}"));
-    if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    faults
+        .iter()
+        .for_each(|fault| println!("beyond the limits: {fault}"));
+    if faults.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }

@@ -18,15 +18,31 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let curves: usize = arguments.next().map_or(Ok(1000), |text| text.parse())?;
     let seed: u64 = arguments.next().map_or(Ok(7), |text| text.parse())?;
     let models: Vec<String> = arguments.collect();
-    println!("{:26} noise  failures  above  undetermined  parallel  seconds", "model");
-    for regression in REGRESSIONS.iter().filter(|r| models.is_empty() || models.iter().any(|name| name == r.name)) {
+    println!(
+        "{:26} noise  failures  above  undetermined  parallel  seconds",
+        "model"
+    );
+    for regression in REGRESSIONS
+        .iter()
+        .filter(|r| models.is_empty() || models.iter().any(|name| name == r.name))
+    {
         for noise in NOISES {
             let begin = Instant::now();
-            let found = regression.minima(Sample { curves, noise, seed })?;
+            let found = regression.minima(Sample {
+                curves,
+                noise,
+                seed,
+            })?;
             let (seconds, name) = (begin.elapsed().as_secs_f64(), regression.name);
-            let [failures, above, undetermined, parallel] =
-                [found.failures, found.above, found.undetermined, found.parallel];
-            println!("{name:26} {noise:5} {failures:9} {above:6} {undetermined:13} {parallel:9} {seconds:8.2}");
+            let [failures, above, undetermined, parallel] = [
+                found.failures,
+                found.above,
+                found.undetermined,
+                found.parallel,
+            ];
+            println!(
+                "{name:26} {noise:5} {failures:9} {above:6} {undetermined:13} {parallel:9} {seconds:8.2}"
+            );
         }
     }
     Ok(())

@@ -5,10 +5,14 @@ use popfit::spectra::{Selection, open_reader_with};
 use popfit::{Control, Device, Metadata, ModelFile, RvTabWriter, SpectralFitter};
 
 fn main() -> popfit::Result<()> {
-    let [model, coadd, out] = std::env::args().skip(1).collect::<Vec<_>>().try_into().unwrap_or_else(|_| {
-        eprintln!("usage: desi_survey MODEL.toml COADD OUT.fits");
-        std::process::exit(2);
-    });
+    let [model, coadd, out] = std::env::args()
+        .skip(1)
+        .collect::<Vec<_>>()
+        .try_into()
+        .unwrap_or_else(|_| {
+            eprintln!("usage: desi_survey MODEL.toml COADD OUT.fits");
+            std::process::exit(2);
+        });
     let targets = Selection::default().objtype("TGT").min_signal_to_noise(2.0);
     let mut spectra = open_reader_with(coadd, &targets)?;
     let fitter = SpectralFitter::new(ModelFile::open(model)?.build()?, Device::auto()?);

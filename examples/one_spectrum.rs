@@ -5,8 +5,11 @@ use popfit::{Continuum, Device, Emulator, Spectra, SpectralFitter, SpectralModel
 fn main() -> popfit::Result<()> {
     let data = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
     let emulator = Emulator::open(format!("{data}/emulator.safetensors"))?;
-    let model =
-        SpectralModel::builder().arm("b", emulator).velocity(-1000.0..=1000.0).continuum(Continuum::rbf(10)).build()?;
+    let model = SpectralModel::builder()
+        .arm("b", emulator)
+        .velocity(-1000.0..=1000.0)
+        .continuum(Continuum::rbf(10))
+        .build()?;
     let fitter = SpectralFitter::new(model, Device::auto()?);
     // a spectrum of one's own comes from Spectra::from_arrays(wavelength, flux, ivar, mask, ids)
     let spectrum = Spectra::open(format!("{data}/spectra.npz"))?.slice(0..1);

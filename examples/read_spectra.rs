@@ -20,16 +20,31 @@ fn main() -> popfit::Result<()> {
         let columns: Vec<Value> = spectra.columns.iter().map(column).collect();
         batches.push(json!({ "ids": ids, "rows": spectra.rows, "arms": arms, "columns": columns }));
     }
-    println!("{}", json!({ "length": reader.len(), "notes": reader.notes(), "batches": batches }));
+    println!(
+        "{}",
+        json!({ "length": reader.len(), "notes": reader.notes(), "batches": batches })
+    );
     Ok(())
 }
 
 /// Sums and ends, one a spectrum.
 fn arm(arm: &ArmSpectra) -> Value {
     let rows = || 0..arm.len();
-    let sums =
-        |values: &Values| values.to_double().chunks(arm.pixels).map(|row| row.iter().sum()).collect::<Vec<f64>>();
-    let masked = |row: usize| arm.mask.iter().skip(row * arm.pixels).take(arm.pixels).filter(|bad| **bad).count();
+    let sums = |values: &Values| {
+        values
+            .to_double()
+            .chunks(arm.pixels)
+            .map(|row| row.iter().sum())
+            .collect::<Vec<f64>>()
+    };
+    let masked = |row: usize| {
+        arm.mask
+            .iter()
+            .skip(row * arm.pixels)
+            .take(arm.pixels)
+            .filter(|bad| **bad)
+            .count()
+    };
     json!({
         "name": arm.name,
         "pixels": arm.pixels,

@@ -12,13 +12,20 @@ use popfit::Device;
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
-    let minutes = arguments.next().and_then(|text| text.parse().ok()).filter(|m: &f64| (0.0..1e5).contains(m));
+    let minutes = arguments
+        .next()
+        .and_then(|text| text.parse().ok())
+        .filter(|m: &f64| (0.0..1e5).contains(m));
     let Some(minutes) = minutes else {
         eprintln!("usage: soak MINUTES [cpu|gpu|gpu:N|all]");
         return ExitCode::from(2);
     };
-    let device = arguments.next().unwrap_or_else(|| "cpu".into()).parse::<Device>();
-    let ended = device.and_then(|device| stream::soak(device, Duration::from_secs_f64(60.0 * minutes)));
+    let device = arguments
+        .next()
+        .unwrap_or_else(|| "cpu".into())
+        .parse::<Device>();
+    let ended =
+        device.and_then(|device| stream::soak(device, Duration::from_secs_f64(60.0 * minutes)));
     match ended {
         Ok(faults) if faults.is_empty() => ExitCode::SUCCESS,
         Ok(faults) => {

@@ -16,7 +16,10 @@ fn distance(single: &RowView<'_>, double: &RowView<'_>) -> f64 {
     if single.status().is_success() != double.status().is_success() {
         return f64::INFINITY;
     }
-    let pairs = single.parameters().zip(double.parameters()).zip(double.errors());
+    let pairs = single
+        .parameters()
+        .zip(double.parameters())
+        .zip(double.errors());
     let distances = pairs.map(|((x, y), error)| match (x.is_nan(), y.is_nan()) {
         (true, true) => 0.0,
         (false, false) if error > 0.0 => (x - y).abs() / error,
@@ -37,7 +40,11 @@ fn main() -> Result<()> {
     let mut counts = [0; LIMITS.len() + 1];
     for file in files {
         let spectra = Spectra::open(file)?;
-        let fit = |precision| SpectralFitter::new(model.clone(), Device::cpu()).precision(precision).fit(&spectra);
+        let fit = |precision| {
+            SpectralFitter::new(model.clone(), Device::cpu())
+                .precision(precision)
+                .fit(&spectra)
+        };
         let (single, double) = (fit(Precision::F32)?, fit(Precision::F64)?);
         for (row, (single, double)) in single.rows().zip(double.rows()).enumerate() {
             let distance = distance(&single, &double);

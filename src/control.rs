@@ -70,15 +70,26 @@ impl Control {
 
     /// Returns whether a run that began at `begin` must stop, because it is cancelled or has taken too long.
     pub(crate) fn is_stopped(&self, begin: Instant) -> bool {
-        self.cancel.load(Ordering::Relaxed) || self.timeout.is_some_and(|timeout| begin.elapsed() >= timeout)
+        self.cancel.load(Ordering::Relaxed)
+            || self
+                .timeout
+                .is_some_and(|timeout| begin.elapsed() >= timeout)
     }
 }
 
 impl std::fmt::Debug for Control {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Control { progress, cancel, profile, timeout, threads } = self;
+        let Control {
+            progress,
+            cancel,
+            profile,
+            timeout,
+            threads,
+        } = self;
         let debug = &mut f.debug_struct("Control");
-        debug.field("progress", &progress.is_some()).field("cancel", cancel);
+        debug
+            .field("progress", &progress.is_some())
+            .field("cancel", cancel);
         debug.field("profile", profile).field("timeout", timeout);
         debug.field("threads", threads).finish()
     }

@@ -16,10 +16,17 @@ pub enum Error {
     /// The operating system refused. The message says in plain words what is missing, or is a file or a folder and
     /// should not be.
     #[error("{}: {}", path.display(), in_plain_words(path, source))]
-    Io { path: PathBuf, source: std::io::Error },
+    Io {
+        path: PathBuf,
+        source: std::io::Error,
+    },
     /// A file is not what it claims to be: truncated, corrupt, of another kind, or with contradictory contents.
     #[error("{}: {}{message}", path.display(), offset.map(|o| format!("at byte {o}: ")).unwrap_or_default())]
-    Format { path: PathBuf, offset: Option<u64>, message: String },
+    Format {
+        path: PathBuf,
+        offset: Option<u64>,
+        message: String,
+    },
     /// A header claims, or a compressed entry holds, more than the file can or popfit reads.
     #[error("{}: {message}", path.display())]
     TooLarge { path: PathBuf, message: String },
@@ -37,7 +44,11 @@ pub enum Error {
     InputChanged { path: PathBuf },
     /// A wavelength grid is unsorted, repeated or not finite.
     #[error("{what}: wavelength {index} (counted from 0): {message}")]
-    BadWavelength { what: String, index: usize, message: String },
+    BadWavelength {
+        what: String,
+        index: usize,
+        message: String,
+    },
     /// The model and the data share no wavelength.
     #[error(
         "{what}: data and model share no wavelength: {}",
@@ -52,8 +63,14 @@ pub enum Error {
         range: Option<(f64, f64)>,
     },
     /// A bound is NaN, or the lower one is above the upper one.
-    #[error("{parameter}: {lower} to {upper} is not an interval; give two finite numbers, the lower one first")]
-    BadBounds { parameter: String, lower: f64, upper: f64 },
+    #[error(
+        "{parameter}: {lower} to {upper} is not an interval; give two finite numbers, the lower one first"
+    )]
+    BadBounds {
+        parameter: String,
+        lower: f64,
+        upper: f64,
+    },
     /// A model (file or builder) that makes no sense.
     #[error("model: {message}")]
     Model {
@@ -64,7 +81,11 @@ pub enum Error {
     },
     /// A formula that cannot be read; `column` counts characters from 1.
     #[error("formula, column {column}: {message}\n  {}\n{:>width$}", one_line(formula), '^', width = mark(column))]
-    Formula { formula: String, column: usize, message: String },
+    Formula {
+        formula: String,
+        column: usize,
+        message: String,
+    },
     /// WGSL of the user's that cannot be a model; line and column (in characters) count from 1.
     #[error("WGSL, line {line}, column {column}: {message}\n  {}\n{:>width$}", one_line(text), '^', width = mark(column))]
     Wgsl {
@@ -86,7 +107,12 @@ pub enum Error {
     /// A spectrum cannot be fitted, and the fitter is [strict](crate::SpectralFitter::strict), or problems for another
     /// optimiser were asked for.
     #[error("{file}, row {row}, id {id}: {cause}")]
-    BadSpectrum { file: String, row: u64, id: String, cause: String },
+    BadSpectrum {
+        file: String,
+        row: u64,
+        id: String,
+        cause: String,
+    },
     /// No adapter matches.
     #[error("no GPU to use: {0}")]
     NoAdapter(String),
@@ -97,7 +123,9 @@ pub enum Error {
     #[error("device {device} was lost, or did not answer in time: {message}")]
     DeviceLost { device: String, message: String },
     /// The device computes what cannot be.
-    #[error("device {device} gave a result that a check contradicts, so its results are not used: {message}")]
+    #[error(
+        "device {device} gave a result that a check contradicts, so its results are not used: {message}"
+    )]
     DeviceUntrusted { device: String, message: String },
     /// The device has too little memory for even the smallest population.
     #[error("device {device} has too little memory: {message}")]
@@ -134,7 +162,10 @@ pub enum Error {
          it back: {source}",
         path.display()
     )]
-    Unsettled { path: PathBuf, source: std::io::Error },
+    Unsettled {
+        path: PathBuf,
+        source: std::io::Error,
+    },
     /// The table could not be made.
     #[error("{}: {message}", path.display())]
     Write { path: PathBuf, message: String },
@@ -159,21 +190,33 @@ impl std::fmt::Display for InvalidSetting {
 impl InvalidSetting {
     /// Returns a fault to report to the user: the name of the setting at fault, and what is wrong with it.
     pub(crate) fn new(name: impl Into<String>, message: impl Into<String>) -> InvalidSetting {
-        InvalidSetting { name: name.into(), message: message.into() }
+        InvalidSetting {
+            name: name.into(),
+            message: message.into(),
+        }
     }
 
     /// Returns `Ok` if the list of faults is empty, else one [`Error::InvalidSettings`] that carries them all.
     pub(crate) fn none_of(faults: Vec<InvalidSetting>) -> Result<()> {
-        if faults.is_empty() { Ok(()) } else { Err(Error::InvalidSettings { faults }) }
+        if faults.is_empty() {
+            Ok(())
+        } else {
+            Err(Error::InvalidSettings { faults })
+        }
     }
 }
 
 /// Returns text for an error: none of `wanted` target ids is there.
 fn missing_targets(wanted: usize) -> String {
     match wanted {
-        1 => "the TARGETID that was given is not in the files, or does not pass the other selections".into(),
+        1 => {
+            "the TARGETID that was given is not in the files, or does not pass the other selections"
+                .into()
+        }
         _ => {
-            format!("none of the {wanted} TARGETIDs that were given is in the files and passes the other selections")
+            format!(
+                "none of the {wanted} TARGETIDs that were given is in the files and passes the other selections"
+            )
         }
     }
 }
@@ -196,14 +239,22 @@ pub(crate) fn coverage(
     range: Option<RangeInclusive<f64>>,
 ) -> String {
     let shown = |range: &RangeInclusive<f64>| format!("{:.2}-{:.2} Å", range.start(), range.end());
-    let range = range.map(|range| format!(", the arm's range is {}", shown(&range))).unwrap_or_default();
-    let mistake = likely_unit(&data, &model).map(|unit| format!("; the data's wavelengths seem to be {unit}"));
-    let mistake = mistake.or_else(|| likely_unit(&model, &data).map(|unit| format!("; the model's seem to be {unit}")));
+    let range = range
+        .map(|range| format!(", the arm's range is {}", shown(&range)))
+        .unwrap_or_default();
+    let mistake = likely_unit(&data, &model)
+        .map(|unit| format!("; the data's wavelengths seem to be {unit}"));
+    let mistake = mistake.or_else(|| {
+        likely_unit(&model, &data).map(|unit| format!("; the model's seem to be {unit}"))
+    });
     let mistake = mistake.unwrap_or_default();
     // a logarithm has its digits behind the point
     let decimals = if *data.end() < 100.0 { 5 } else { 2 };
     let (first, last) = data.into_inner();
-    format!("the data cover {first:.decimals$}-{last:.decimals$} Å, the model {}{range}{mistake}", shown(&model))
+    format!(
+        "the data cover {first:.decimals$}-{last:.decimals$} Å, the model {}{range}{mistake}",
+        shown(&model)
+    )
 }
 
 /// A unit in which wavelengths may be given by mistake.
@@ -214,16 +265,32 @@ struct WrongUnit {
 }
 
 const WRONG_UNITS: [WrongUnit; 4] = [
-    WrongUnit { text: "in nm (multiply them by 10 to have Å)", to_angstrom: |x| 10.0 * x },
-    WrongUnit { text: "in µm (multiply them by 10000 to have Å)", to_angstrom: |x| 1e4 * x },
-    WrongUnit { text: "log10 of the wavelength (raise 10 to their power to have Å)", to_angstrom: |x| 10f64.powf(x) },
-    WrongUnit { text: "ln of the wavelength (take their exponential to have Å)", to_angstrom: f64::exp },
+    WrongUnit {
+        text: "in nm (multiply them by 10 to have Å)",
+        to_angstrom: |x| 10.0 * x,
+    },
+    WrongUnit {
+        text: "in µm (multiply them by 10000 to have Å)",
+        to_angstrom: |x| 1e4 * x,
+    },
+    WrongUnit {
+        text: "log10 of the wavelength (raise 10 to their power to have Å)",
+        to_angstrom: |x| 10f64.powf(x),
+    },
+    WrongUnit {
+        text: "ln of the wavelength (take their exponential to have Å)",
+        to_angstrom: f64::exp,
+    },
 ];
 
 /// Returns the name of a unit from which the numbers of `grid`, converted to Å, would overlap `other`; `None` if none.
 fn likely_unit(grid: &RangeInclusive<f64>, other: &RangeInclusive<f64>) -> Option<&'static str> {
-    let converted = |unit: &WrongUnit| (unit.to_angstrom)(*grid.start())..=(unit.to_angstrom)(*grid.end());
-    WRONG_UNITS.iter().find(|unit| overlaps(&converted(unit), other)).map(|unit| unit.text)
+    let converted =
+        |unit: &WrongUnit| (unit.to_angstrom)(*grid.start())..=(unit.to_angstrom)(*grid.end());
+    WRONG_UNITS
+        .iter()
+        .find(|unit| overlaps(&converted(unit), other))
+        .map(|unit| unit.text)
 }
 
 /// Returns whether the common part of two ranges is at least half as long as the shorter one.
@@ -245,13 +312,19 @@ pub(crate) fn changed(what: &str) -> String {
 pub(crate) fn in_plain_words(path: &Path, source: &std::io::Error) -> String {
     // an error with words of its own has been explained already
     let is_of_the_system = source.get_ref().is_none();
-    plain_words(path, source.kind()).filter(|_| is_of_the_system).unwrap_or_else(|| source.to_string())
+    plain_words(path, source.kind())
+        .filter(|_| is_of_the_system)
+        .unwrap_or_else(|| source.to_string())
 }
 
 /// Explains an I/O error by what is at `path`: a folder, a missing file or parent folder; `None` if that explains
 /// nothing.
 fn plain_words(path: &Path, kind: ErrorKind) -> Option<String> {
-    let above = || path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty());
+    let above = || {
+        path.ancestors()
+            .skip(1)
+            .filter(|folder| !folder.as_os_str().is_empty())
+    };
     match kind {
         ErrorKind::IsADirectory => return Some("this is a folder, not a file".into()),
         ErrorKind::NotADirectory | ErrorKind::AlreadyExists | ErrorKind::NotFound => {}
@@ -262,7 +335,9 @@ fn plain_words(path: &Path, kind: ErrorKind) -> Option<String> {
     }
     match above().take_while(|folder| !folder.exists()).last() {
         Some(folder) => Some(format!("the folder {} does not exist", folder.display())),
-        None if kind != ErrorKind::NotFound => path.is_file().then(|| "this is a file, not a folder".into()),
+        None if kind != ErrorKind::NotFound => path
+            .is_file()
+            .then(|| "this is a file, not a folder".into()),
         None if path.is_symlink() => Some("this link leads to a file that does not exist".into()),
         None if path.exists() => None,
         None => Some("this file does not exist".into()),
@@ -272,7 +347,10 @@ fn plain_words(path: &Path, kind: ErrorKind) -> Option<String> {
 /// Replaces each whitespace character by one space, so that a caret printed on the next line points at the right
 /// column.
 fn one_line(formula: &str) -> String {
-    formula.chars().map(|c| if c.is_whitespace() { ' ' } else { c }).collect()
+    formula
+        .chars()
+        .map(|c| if c.is_whitespace() { ' ' } else { c })
+        .collect()
 }
 
 /// Returns the width, with an indent of two, up to which a mark under a text's column is printed; `format!` panics
@@ -284,7 +362,10 @@ fn mark(column: &usize) -> usize {
 impl Error {
     /// Returns a closure for `map_err`, which turns an I/O error into an [`Error::Io`] that names the file at `path`.
     pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Error + '_ {
-        move |source| Error::Io { path: path.to_path_buf(), source }
+        move |source| Error::Io {
+            path: path.to_path_buf(),
+            source,
+        }
     }
 
     /// Returns a closure for `map_err`: it turns an I/O error of a write into an [`Error::Io`] that says why, in plain
@@ -293,7 +374,10 @@ impl Error {
         |source| {
             let said = format!("cannot be written: {}", in_plain_words(path, &source));
             let said = std::io::Error::new(source.kind(), said);
-            Error::Io { path: path.to_path_buf(), source: said }
+            Error::Io {
+                path: path.to_path_buf(),
+                source: said,
+            }
         }
     }
 
@@ -301,7 +385,10 @@ impl Error {
     pub(crate) fn is_of_device(&self) -> bool {
         matches!(
             self,
-            Error::Device { .. } | Error::DeviceLost { .. } | Error::DeviceUntrusted { .. } | Error::OutOfMemory { .. }
+            Error::Device { .. }
+                | Error::DeviceLost { .. }
+                | Error::DeviceUntrusted { .. }
+                | Error::OutOfMemory { .. }
         )
     }
 
@@ -327,25 +414,36 @@ impl Error {
 
     /// Returns an [`Error::Model`] that is not the fault of one setting.
     pub(crate) fn model(message: impl Into<String>) -> Error {
-        Error::Model { setting: None, message: message.into() }
+        Error::Model {
+            setting: None,
+            message: message.into(),
+        }
     }
 
     /// Returns an [`Error::Model`]: this setting of the model makes no sense, as `message` says.
     pub(crate) fn model_setting(setting: impl Into<String>, message: impl Into<String>) -> Error {
-        Error::Model { setting: Some(setting.into()), message: message.into() }
+        Error::Model {
+            setting: Some(setting.into()),
+            message: message.into(),
+        }
     }
 
     /// Returns an [`Error::InvalidArgument`]: the value of this argument makes no sense, as `message` says.
     pub(crate) fn invalid(argument: impl Into<String>, message: impl Into<String>) -> Error {
-        Error::InvalidArgument { argument: argument.into(), message: message.into() }
+        Error::InvalidArgument {
+            argument: argument.into(),
+            message: message.into(),
+        }
     }
 
     /// Returns the error with the name of the argument or array whose shape is wrong.
     pub(crate) fn naming(self, name: impl Into<String>) -> Error {
         match self {
-            Error::ShapeMismatch { what, message, .. } => {
-                Error::ShapeMismatch { what, argument: Some(name.into()), message }
-            }
+            Error::ShapeMismatch { what, message, .. } => Error::ShapeMismatch {
+                what,
+                argument: Some(name.into()),
+                message,
+            },
             other => other,
         }
     }
@@ -353,12 +451,20 @@ impl Error {
     /// Returns an [`Error::ShapeMismatch`]: the lengths or dimensions of the argument `what` are wrong, as `message`
     /// says.
     pub(crate) fn mismatch(what: impl Into<String>, message: impl Into<String>) -> Error {
-        Error::ShapeMismatch { what: what.into(), argument: None, message: message.into() }
+        Error::ShapeMismatch {
+            what: what.into(),
+            argument: None,
+            message: message.into(),
+        }
     }
 
     /// Returns an [`Error::Format`]: the contents of the file at `path` are invalid; without a byte offset.
     pub(crate) fn format(path: &Path, message: impl Into<String>) -> Error {
-        Error::Format { path: path.to_path_buf(), offset: None, message: message.into() }
+        Error::Format {
+            path: path.to_path_buf(),
+            offset: None,
+            message: message.into(),
+        }
     }
 }
 
@@ -373,20 +479,46 @@ mod tests {
         let at = |name: &str| folder.path().join(name);
         std::fs::write(at("file"), "").unwrap();
         let [gone, file] = ["gone", "file"].map(|name| at(name).display().to_string());
-        let reading = |name: &str| std::fs::read(at(name)).map_err(Error::io(&at(name))).unwrap_err().to_string();
+        let reading = |name: &str| {
+            std::fs::read(at(name))
+                .map_err(Error::io(&at(name)))
+                .unwrap_err()
+                .to_string()
+        };
         let said = |name: &str, words: &str| format!("{}: {words}", at(name).display());
         assert_eq!(reading("none"), said("none", "this file does not exist"));
-        assert_eq!(reading("gone/a/b"), said("gone/a/b", &format!("the folder {gone} does not exist")));
-        assert_eq!(reading("file/b"), said("file/b", &format!("{file} is a file, not a folder")));
-        let writing = |name: &str| std::fs::write(at(name), "").map_err(Error::writing(&at(name))).unwrap_err();
+        assert_eq!(
+            reading("gone/a/b"),
+            said("gone/a/b", &format!("the folder {gone} does not exist"))
+        );
+        assert_eq!(
+            reading("file/b"),
+            said("file/b", &format!("{file} is a file, not a folder"))
+        );
+        let writing = |name: &str| {
+            std::fs::write(at(name), "")
+                .map_err(Error::writing(&at(name)))
+                .unwrap_err()
+        };
         let words = format!("cannot be written: the folder {gone} does not exist");
         assert_eq!(writing("gone/b").to_string(), said("gone/b", &words));
-        let made = std::fs::create_dir_all(at("file")).map_err(Error::io(&at("file"))).unwrap_err();
-        assert_eq!(made.to_string(), said("file", "this is a file, not a folder"));
+        let made = std::fs::create_dir_all(at("file"))
+            .map_err(Error::io(&at("file")))
+            .unwrap_err();
+        assert_eq!(
+            made.to_string(),
+            said("file", "this is a file, not a folder")
+        );
         let full = || std::io::Error::from(ErrorKind::StorageFull);
-        assert_eq!(Error::io(&at("none"))(full()).to_string(), said("none", &full().to_string()));
+        assert_eq!(
+            Error::io(&at("none"))(full()).to_string(),
+            said("none", &full().to_string())
+        );
         if cfg!(unix) {
-            assert_eq!(writing("").to_string(), said("", "cannot be written: this is a folder, not a file"));
+            assert_eq!(
+                writing("").to_string(),
+                said("", "cannot be written: this is a folder, not a file")
+            );
         }
     }
 }

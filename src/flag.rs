@@ -109,8 +109,16 @@ mod tests {
     #[test]
     fn every_flag_has_a_section_in_the_book() {
         let page = include_str!("../docs/src/flags.md");
-        let found: Vec<&str> = page.lines().filter(|line| line.starts_with("## ")).collect();
-        let heading = |flag: &super::FlagDescription| format!("## {} `{}`: {}", flag.bit, flag.name, flag.label);
-        assert_eq!(found, Flags::DESCRIPTIONS.iter().map(heading).collect::<Vec<_>>());
+        let found: Vec<&str> = page
+            .lines()
+            .filter(|line| line.starts_with("## "))
+            .collect();
+        let heading = |flag: &super::FlagDescription| {
+            format!("## {} `{}`: {}", flag.bit, flag.name, flag.label)
+        };
+        assert_eq!(
+            found,
+            Flags::DESCRIPTIONS.iter().map(heading).collect::<Vec<_>>()
+        );
     }
 }

@@ -53,12 +53,21 @@
 #![warn(missing_docs, missing_debug_implementations)]
 #![cfg_attr(
     not(feature = "files"),
-    allow(dead_code, reason = "some helpers serve the readers and writers of files alone")
+    allow(
+        dead_code,
+        reason = "some helpers serve the readers and writers of files alone"
+    )
 )]
 // a panic is no answer to bad input
 #![cfg_attr(
     not(test),
-    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::todo, clippy::unimplemented)
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::todo,
+        clippy::unimplemented
+    )
 )]
 
 mod control;
@@ -99,7 +108,8 @@ pub use buffers::Estimator;
 pub use control::{Control, Progress};
 pub use curve_model::{Closure, Context, CurveModel, DerivativeCheck, Failure, Model, SplineAxis};
 pub use curves::{
-    ColumnsOnDevice, CurveColumns, CurveFit, CurveFitter, Curves, CurvesOnDevice, FitStatistics, Interval,
+    ColumnsOnDevice, CurveColumns, CurveFit, CurveFitter, Curves, CurvesOnDevice, FitStatistics,
+    Interval,
 };
 pub use device::{AvailableDevices, Device, DeviceDescription, DeviceKind};
 pub use emulator::Emulator;
@@ -112,8 +122,8 @@ pub use io::output::OutputFile;
 #[cfg(feature = "files")]
 pub use io::output::{Metadata, WriteOptions};
 pub use model::{
-    Arm, Continuum, ContinuumKind, Interpolation, LabelColumns, LabelSettings, LineSpread, NonFinite, Pixels,
-    SpectraSettings, SpectralModel, SpectralModelBuilder, VelocityScan,
+    Arm, Continuum, ContinuumKind, Interpolation, LabelColumns, LabelSettings, LineSpread,
+    NonFinite, Pixels, SpectraSettings, SpectralModel, SpectralModelBuilder, VelocityScan,
 };
 #[cfg(feature = "files")]
 pub use model::{ArmFiles, ModelFile};
@@ -122,9 +132,10 @@ pub use solver::profile::DeviceCalls;
 pub use solver::{LevenbergMarquardt, NelderMead, Solver, Status};
 pub use spectra::{Spectra, Widening};
 pub use spectral::{
-    ArmCoverage, ArmFit, ArmPrediction, ColumnView, DeviceProfile, DeviceRows, DeviceStage, FitColumn, FitRow,
-    FitTable, FitValues, FlagCounts, Guess, GuessedStart, HostStage, Id, Journal, Objectives, Profile, Rounds, RowView,
-    Schema, Sink, SpectralFitter, Summary, VelocityPosterior,
+    ArmCoverage, ArmFit, ArmPrediction, ColumnView, DeviceProfile, DeviceRows, DeviceStage,
+    FitColumn, FitRow, FitTable, FitValues, FlagCounts, Guess, GuessedStart, HostStage, Id,
+    Journal, Objectives, Profile, Rounds, RowView, Schema, Sink, SpectralFitter, Summary,
+    VelocityPosterior,
 };
 #[cfg(feature = "files")]
 pub use table::{ModelWriter, RvTabWriter, TableReader, TableWriter};

@@ -18,8 +18,14 @@ pub mod kernels;
 #[allow(missing_docs, reason = "the fields of plain data are said in one text")]
 #[path = "recording/mod.rs"]
 pub mod recording;
-#[allow(missing_docs, reason = "the seams' structs say in one text what their fields are")]
-#[allow(missing_debug_implementations, reason = "written-out models are functions")]
+#[allow(
+    missing_docs,
+    reason = "the seams' structs say in one text what their fields are"
+)]
+#[allow(
+    missing_debug_implementations,
+    reason = "written-out models are functions"
+)]
 #[path = "solver/mod.rs"]
 pub mod solver;
 

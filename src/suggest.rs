@@ -11,11 +11,19 @@ pub(crate) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> O
     let word = word.to_lowercase();
     let alike = |name: &str| {
         let name = name.to_lowercase();
-        let part = if word.len() >= PART && name.contains(&word) { LIKELY } else { 0.0 };
+        let part = if word.len() >= PART && name.contains(&word) {
+            LIKELY
+        } else {
+            0.0
+        };
         strsim::normalized_damerau_levenshtein(&word, &name).max(part)
     };
-    let likely = known.map(|name| (alike(name), name)).filter(|(alike, _)| *alike >= LIKELY);
-    likely.min_by(|a, b| b.0.total_cmp(&a.0)).map(|(_, name)| name)
+    let likely = known
+        .map(|name| (alike(name), name))
+        .filter(|(alike, _)| *alike >= LIKELY);
+    likely
+        .min_by(|a, b| b.0.total_cmp(&a.0))
+        .map(|(_, name)| name)
 }
 
 /// Returns text to append to an error about an unknown name: `; did you mean …?` if one is similar, and all known
@@ -32,8 +40,13 @@ pub(crate) fn hint<'a>(word: &str, known: impl Iterator<Item = &'a str> + Clone)
 /// Returns the message that there is no `what` of this name: it suggests a near name and lists those that are there.
 pub(crate) fn missing_name(what: &str, name: &str, found: &[String]) -> String {
     let near = nearest(name, found.iter().map(String::as_str));
-    let near = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
-    format!("no {what} `{name}`{near} (found: {})", shown_names(what, found))
+    let near = near
+        .map(|near| format!("; did you mean `{near}`?"))
+        .unwrap_or_default();
+    format!(
+        "no {what} `{name}`{near} (found: {})",
+        shown_names(what, found)
+    )
 }
 
 /// Joins names for a message: at most sixteen of them, and how many more there are; `no {what}` if there are none.
@@ -53,7 +66,16 @@ mod tests {
 
     #[test]
     fn slips_are_recognised_and_other_words_are_not() {
-        let known = ["exp", "sqrt", "gauss1d", "gauss2d_elliptic", "velocity", "terms", "a", "k1"];
+        let known = [
+            "exp",
+            "sqrt",
+            "gauss1d",
+            "gauss2d_elliptic",
+            "velocity",
+            "terms",
+            "a",
+            "k1",
+        ];
         for (word, meant) in [
             ("exq", Some("exp")),
             ("EXP", Some("exp")),
@@ -70,7 +92,10 @@ mod tests {
         ] {
             assert_eq!(nearest(word, known.into_iter()), meant, "{word}");
         }
-        assert_eq!(hint("exq", ["exp", "ln"].into_iter()), "; did you mean `exp`? (known: exp, ln)");
+        assert_eq!(
+            hint("exq", ["exp", "ln"].into_iter()),
+            "; did you mean `exp`? (known: exp, ln)"
+        );
         assert_eq!(hint("z", ["exp", "ln"].into_iter()), "; known: exp, ln");
         assert_eq!(hint("z", [].into_iter()), "");
     }

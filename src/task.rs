@@ -34,8 +34,20 @@ pub struct Task {
 
 impl Task {
     /// Makes a task from one job with derivatives and one with values only; the constant of its objective is 0.
-    pub(crate) fn new(device: &Device, linearise: Job, evaluate: Job, parameters: Vec<Parameter>) -> Task {
-        Task { device: device.clone(), linearise, evaluate, parameters, constant: 0.0, failures: None }
+    pub(crate) fn new(
+        device: &Device,
+        linearise: Job,
+        evaluate: Job,
+        parameters: Vec<Parameter>,
+    ) -> Task {
+        Task {
+            device: device.clone(),
+            linearise,
+            evaluate,
+            parameters,
+            constant: 0.0,
+            failures: None,
+        }
     }
 
     /// Adds to the task the record of a user's model's failures, and the task's index in it.
@@ -46,7 +58,9 @@ impl Task {
 
     /// Returns and forgets the failure that the user's model noted last, an error or a panic of a closure.
     pub fn take_failure(&self) -> Option<String> {
-        self.failures.as_ref().and_then(|(failures, index)| failures.take(*index))
+        self.failures
+            .as_ref()
+            .and_then(|(failures, index)| failures.take(*index))
     }
 
     /// Returns the device that the fitter was made with.
@@ -56,6 +70,10 @@ impl Task {
 
     /// Returns the precision in which residuals are computed: f32 on GPUs.
     pub fn precision(&self) -> Precision {
-        if self.device.inner.runs_wgsl() { Precision::F32 } else { self.linearise.recording.precision }
+        if self.device.inner.runs_wgsl() {
+            Precision::F32
+        } else {
+            self.linearise.recording.precision
+        }
     }
 }

@@ -45,8 +45,12 @@ pub(crate) fn kept_pool(threads: usize) -> Result<Arc<ThreadPool>> {
 /// Starts a pool of `threads` threads, whose names say so.
 fn new_pool(threads: usize) -> Result<Arc<ThreadPool>> {
     // Linux shows the first 15 bytes of a name
-    let pool = ThreadPoolBuilder::new().num_threads(threads).thread_name(move |k| format!("popfit {k}/{threads}"));
-    let pool = pool.build().map_err(|error| Error::Usage(format!("threads: {threads} cannot be started: {error}")))?;
+    let pool = ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .thread_name(move |k| format!("popfit {k}/{threads}"));
+    let pool = pool
+        .build()
+        .map_err(|error| Error::Usage(format!("threads: {threads} cannot be started: {error}")))?;
     Ok(Arc::new(pool))
 }
 
@@ -58,7 +62,11 @@ pub(crate) fn current() -> Option<Arc<ThreadPool>> {
 /// Returns the pool for a run whose own threads wait for each other. Called from a worker of a pool, that is a fresh
 /// pool of as many threads: the worker waits, too, and nobody might be left to do the work.
 pub(crate) fn pool_to_wait_for() -> Result<Option<Arc<ThreadPool>>> {
-    if rayon::current_thread_index().is_none() { Ok(current()) } else { new_pool(count()).map(Some) }
+    if rayon::current_thread_index().is_none() {
+        Ok(current())
+    } else {
+        new_pool(count()).map(Some)
+    }
 }
 
 /// Does `work` with `pool` as the current one of this thread; without a pool the current one stays.
@@ -81,8 +89,12 @@ pub(crate) fn spawn<'scope, T: Send + 'scope>(
     name: &str,
     work: impl FnOnce() -> T + Send + 'scope,
 ) -> ScopedJoinHandle<'scope, T> {
-    let thread = std::thread::Builder::new().name(name.into()).spawn_scoped(scope, work);
-    thread.unwrap_or_else(|error| panic::resume_unwind(Box::new(format!("{name} cannot be started: {error}"))))
+    let thread = std::thread::Builder::new()
+        .name(name.into())
+        .spawn_scoped(scope, work);
+    thread.unwrap_or_else(|error| {
+        panic::resume_unwind(Box::new(format!("{name} cannot be started: {error}")))
+    })
 }
 
 /// Returns the result of `work` for each item, in their order. Each item has a thread of its own for as long, but the
@@ -93,12 +105,20 @@ pub(crate) fn map_each<T: Send, R: Send>(
     work: impl Fn(T) -> R + Sync,
 ) -> Vec<R> {
     let mut items = items.into_iter();
-    let Some(first) = items.next() else { return Vec::new() };
+    let Some(first) = items.next() else {
+        return Vec::new();
+    };
     std::thread::scope(|scope| {
         let work = &work;
-        let others: Vec<_> = items.map(|item| spawn(scope, name, move || work(item))).collect();
+        let others: Vec<_> = items
+            .map(|item| spawn(scope, name, move || work(item)))
+            .collect();
         let first = work(first);
-        let joined = others.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| panic::resume_unwind(panic)));
+        let joined = others.into_iter().map(|thread| {
+            thread
+                .join()
+                .unwrap_or_else(|panic| panic::resume_unwind(panic))
+        });
         std::iter::once(first).chain(joined).collect()
     })
 }
@@ -113,5 +133,7 @@ pub(crate) fn in_pool<R: Send>(work: impl FnOnce() -> R + Send) -> R {
 
 /// Returns the number of threads of the current pool.
 pub(crate) fn count() -> usize {
-    current().map_or_else(rayon::current_num_threads, |pool| pool.current_num_threads())
+    current().map_or_else(rayon::current_num_threads, |pool| {
+        pool.current_num_threads()
+    })
 }

@@ -135,8 +135,12 @@ impl<'a> Values<'a> {
     pub(crate) fn has_infinite(&self, some: Range<usize>) -> bool {
         // loops without an early exit are vector code
         match &self.0 {
-            Kind::Double(values) => values[some].iter().fold(false, |any, x| any | (*x == f64::INFINITY)),
-            Kind::Single(values) => values[some].iter().fold(false, |any, x| any | (*x == f32::INFINITY)),
+            Kind::Double(values) => values[some]
+                .iter()
+                .fold(false, |any, x| any | (*x == f64::INFINITY)),
+            Kind::Single(values) => values[some]
+                .iter()
+                .fold(false, |any, x| any | (*x == f32::INFINITY)),
         }
     }
 
@@ -242,12 +246,23 @@ impl<'a> Values<'a> {
 /// Splits `values` into `count` rows of equal length, and copies the rows with the indices `picked`, in their order.
 pub(crate) fn rows<T: Copy>(values: &[T], count: usize, picked: &[usize]) -> Vec<T> {
     let length = values.len() / count.max(1);
-    picked.iter().flat_map(|c| values[c * length..(c + 1) * length].iter().copied()).collect()
+    picked
+        .iter()
+        .flat_map(|c| values[c * length..(c + 1) * length].iter().copied())
+        .collect()
 }
 
 /// Divides the numbers at the chosen indices.
-fn divide_where<T: std::ops::DivAssign + Copy>(values: &mut [T], is_chosen: impl Fn(usize) -> bool, divisor: T) {
-    values.iter_mut().enumerate().filter(|(k, _)| is_chosen(*k)).for_each(|(_, value)| *value /= divisor);
+fn divide_where<T: std::ops::DivAssign + Copy>(
+    values: &mut [T],
+    is_chosen: impl Fn(usize) -> bool,
+    divisor: T,
+) {
+    values
+        .iter_mut()
+        .enumerate()
+        .filter(|(k, _)| is_chosen(*k))
+        .for_each(|(_, value)| *value /= divisor);
 }
 
 macro_rules! from {

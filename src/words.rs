@@ -62,7 +62,11 @@ mod tests {
     #[track_caller]
     fn round_trip<T>(values: &[(&str, T)])
     where
-        T: Copy + PartialEq + std::fmt::Debug + std::fmt::Display + std::str::FromStr<Err = crate::Error>,
+        T: Copy
+            + PartialEq
+            + std::fmt::Debug
+            + std::fmt::Display
+            + std::str::FromStr<Err = crate::Error>,
         T: serde::Serialize + serde::de::DeserializeOwned,
     {
         for (name, value) in values {
@@ -73,7 +77,10 @@ mod tests {
             assert_eq!(serde_json::from_str::<T>(&json).unwrap(), *value);
         }
         let unknown = values[0].0[1..].parse::<T>().unwrap_err().to_string();
-        assert!(unknown.contains("` is no ") && unknown.contains(values[0].0), "{unknown}");
+        assert!(
+            unknown.contains("` is no ") && unknown.contains(values[0].0),
+            "{unknown}"
+        );
         assert!(serde_json::from_str::<T>("\"qqqqqqqq\"").is_err());
     }
 
@@ -90,9 +97,18 @@ mod tests {
     #[test]
     fn settings_look_like_the_model_file() {
         let json = |value: &dyn Fn() -> serde_json::Result<String>| value().unwrap();
-        assert_eq!(json(&|| serde_json::to_string(&LineSpread::File)), r#""file""#);
-        assert_eq!(json(&|| serde_json::to_string(&LineSpread::Fwhm(1.5))), r#"{"fwhm":1.5}"#);
-        assert_eq!(json(&|| serde_json::to_string(&Continuum::rbf(10))), r#"{"kind":"rbf","terms":10}"#);
+        assert_eq!(
+            json(&|| serde_json::to_string(&LineSpread::File)),
+            r#""file""#
+        );
+        assert_eq!(
+            json(&|| serde_json::to_string(&LineSpread::Fwhm(1.5))),
+            r#"{"fwhm":1.5}"#
+        );
+        assert_eq!(
+            json(&|| serde_json::to_string(&Continuum::rbf(10))),
+            r#"{"kind":"rbf","terms":10}"#
+        );
         let power = serde_json::from_str::<LineSpread>(r#"{"resolving_power": 4000}"#).unwrap();
         assert_eq!(power, LineSpread::ResolvingPower(4000.0));
     }

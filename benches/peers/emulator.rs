@@ -10,23 +10,37 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use popfit::{
-    Arm, Continuum, Device, Emulator, Error, Interpolation, LevenbergMarquardt, Result, SpectralFitter, SpectralModel,
+    Arm, Continuum, Device, Emulator, Error, Interpolation, LevenbergMarquardt, Result,
+    SpectralFitter, SpectralModel,
 };
 use popfit_testing::noisy::noisy_templates;
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let text = |k: usize, usual: &str| arguments.get(k).map_or(usual, String::as_str).to_string();
-    let number = |k, usual| text(k, usual).parse::<f64>().map_err(|e| Error::Usage(format!("argument {}: {e}", k + 1)));
-    let (folder, device) = (PathBuf::from(text(0, ".")), text(1, "auto").parse::<Device>()?);
+    let number = |k, usual| {
+        text(k, usual)
+            .parse::<f64>()
+            .map_err(|e| Error::Usage(format!("argument {}: {e}", k + 1)))
+    };
+    let (folder, device) = (
+        PathBuf::from(text(0, ".")),
+        text(1, "auto").parse::<Device>()?,
+    );
     let (seconds, count) = (number(2, "3")?, number(3, "512")? as usize);
 
     // of the project, or, where that is not, of the current folder
     let network = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/emulator.safetensors");
-    let emulator = Emulator::open(if network.is_file() { network } else { "data/emulator.safetensors".into() })?;
+    let emulator = Emulator::open(if network.is_file() {
+        network
+    } else {
+        "data/emulator.safetensors".into()
+    })?;
     let pixels = emulator.pixels();
     let (spectra, starts) = noisy_templates(&emulator, count)?;
-    let arm = Arm::new("", emulator).interpolation(Interpolation::Linear).continuum(Continuum::none());
+    let arm = Arm::new("", emulator)
+        .interpolation(Interpolation::Linear)
+        .continuum(Continuum::none());
     let model = SpectralModel::builder().add_arm(arm).build()?;
     let settings = LevenbergMarquardt::default().ftol(1e-6);
     let fitter = SpectralFitter::new(model, device).solver(settings);
@@ -42,9 +56,21 @@ fn main() -> Result<()> {
     let answers: Vec<f64> = table.rows().flat_map(|row| row.parameters()).collect();
     let arm = &spectra.arms[0];
     let (flux, ivar) = (arm.flux.to_double(), arm.ivar.to_double());
-    arrays::write(&folder.join("workload.safetensors"), &[("flux", pixels, &flux), ("ivar", pixels, &ivar)])?;
-    arrays::write(&folder.join("answers.safetensors"), &[("labels", fitter.parameters().len(), &answers)])?;
-    let evaluations = table.evaluations().iter().copied().map(f64::from).sum::<f64>() / count as f64;
+    arrays::write(
+        &folder.join("workload.safetensors"),
+        &[("flux", pixels, &flux), ("ivar", pixels, &ivar)],
+    )?;
+    arrays::write(
+        &folder.join("answers.safetensors"),
+        &[("labels", fitter.parameters().len(), &answers)],
+    )?;
+    let evaluations = table
+        .evaluations()
+        .iter()
+        .copied()
+        .map(f64::from)
+        .sum::<f64>()
+        / count as f64;
     let device = fitter.device_name();
     println!(
         r#"{{"device": "{device}", "fits": {count}, "fits_per_s": {rate:.1}, "linearisations": {evaluations:.2}}}"#

@@ -17,12 +17,22 @@ use popfit::{CurveColumns, CurveFitter, Curves, Device, Error, Result};
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let text = |k: usize, usual: &str| arguments.get(k).map_or(usual, String::as_str).to_string();
-    let number = |k, usual| text(k, usual).parse::<f64>().map_err(|e| Error::Usage(format!("argument {}: {e}", k + 1)));
-    let (folder, device) = (PathBuf::from(text(0, ".")), text(1, "cpu").parse::<Device>()?);
+    let number = |k, usual| {
+        text(k, usual)
+            .parse::<f64>()
+            .map_err(|e| Error::Usage(format!("argument {}: {e}", k + 1)))
+    };
+    let (folder, device) = (
+        PathBuf::from(text(0, ".")),
+        text(1, "cpu").parse::<Device>()?,
+    );
     let (seconds, count) = (number(2, "3")?, number(3, "100000")? as usize);
 
     let (formula, x, y, starts) = images(count);
-    arrays::write(&folder.join("workload.safetensors"), &[("y", POINTS, &y), ("starts", PARAMETERS, &starts)])?;
+    arrays::write(
+        &folder.join("workload.safetensors"),
+        &[("y", POINTS, &y), ("starts", PARAMETERS, &starts)],
+    )?;
     let fitter = CurveFitter::new(formula, device);
     let curves = Curves::on_common_grid(x, y, starts);
     let mut columns = CurveColumns::default();
@@ -34,7 +44,10 @@ fn main() -> Result<()> {
     }
     let rate = (rounds * count) as f64 / begin.elapsed().as_secs_f64();
     let parameters = &columns.parameters;
-    arrays::write(&folder.join("answers.safetensors"), &[("parameters", PARAMETERS, parameters)])?;
+    arrays::write(
+        &folder.join("answers.safetensors"),
+        &[("parameters", PARAMETERS, parameters)],
+    )?;
     println!(r#"{{"fits": {count}, "fits_per_s": {rate:.1}}}"#);
     Ok(())
 }

@@ -22,14 +22,25 @@ pub fn faer_ceiling() -> f64 {
         for time in &mut times {
             barrier.wait();
             let begin = Instant::now();
-            matmul(out.as_mut(), Accum::Replace, a.as_ref(), b.as_ref(), 1.0, Par::Seq);
+            matmul(
+                out.as_mut(),
+                Accum::Replace,
+                a.as_ref(),
+                b.as_ref(),
+                1.0,
+                Par::Seq,
+            );
             *time = begin.elapsed().as_secs_f64();
         }
         times
     };
     let times: Vec<[f64; REPEATS]> = std::thread::scope(|scope| {
-        let all: Vec<_> = (0..threads).map(|thread| scope.spawn(move || one(thread))).collect();
-        all.into_iter().map(|thread| thread.join().expect("a thread")).collect()
+        let all: Vec<_> = (0..threads)
+            .map(|thread| scope.spawn(move || one(thread)))
+            .collect();
+        all.into_iter()
+            .map(|thread| thread.join().expect("a thread"))
+            .collect()
     });
     // a round lasts as long as its slowest
     let round = |r: usize| times.iter().map(|times| times[r]).fold(0.0, f64::max);

@@ -11,9 +11,13 @@ pub const PARAMETERS: usize = 5;
 /// The model, its two coordinates one after another, (count, points) values and (count, parameters) starts.
 pub fn images(count: usize) -> (Formula, Vec<f64>, Vec<f64>, Vec<f64>) {
     let formula = Formula::builtin("gauss2d").expect("a model");
-    let x: Vec<f64> = (0..2 * POINTS).map(|j| if j < POINTS { j % 5 } else { (j - POINTS) / 5 } as f64).collect();
+    let x: Vec<f64> = (0..2 * POINTS)
+        .map(|j| if j < POINTS { j % 5 } else { (j - POINTS) / 5 } as f64)
+        .collect();
     let mut random = Sequence(7);
-    let near = |random: &mut Sequence| [10.0, 2.0, 2.0, 1.0, 10.0].map(|c| c * (0.9 + 0.2 * random.uniform()));
+    let near = |random: &mut Sequence| {
+        [10.0, 2.0, 2.0, 1.0, 10.0].map(|c| c * (0.9 + 0.2 * random.uniform()))
+    };
     let (mut y, mut starts) = (Vec::new(), Vec::new());
     for _ in 0..count {
         let truth = near(&mut random);

@@ -13,7 +13,11 @@ use problems::{Far, POINTS, Problems, arrived, problems};
 const COUNT: usize = 200;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut file = std::env::args().nth(1).map(File::create).transpose()?.map(BufWriter::new);
+    let mut file = std::env::args()
+        .nth(1)
+        .map(File::create)
+        .transpose()?
+        .map(BufWriter::new);
     for far in [Far::Amplitudes, Far::Magnitudes, Far::Factors, Far::Signs] {
         let (mut all, mut found) = (0, 0);
         for problems in problems(far, COUNT)? {
@@ -31,7 +35,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 write(file, far, &problems, &lowest)?;
             }
         }
-        println!("{far:?}: {found} of {all}, {:.1} %", 100.0 * found as f64 / all as f64);
+        println!(
+            "{far:?}: {found} of {all}, {:.1} %",
+            100.0 * found as f64 / all as f64
+        );
     }
     Ok(())
 }
@@ -40,14 +47,26 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 fn write(
     file: &mut impl Write,
     far: Far,
-    Problems { text, amplitudes, x, y, starts, .. }: &Problems,
+    Problems {
+        text,
+        amplitudes,
+        x,
+        y,
+        starts,
+        ..
+    }: &Problems,
     lowest: &[f64],
 ) -> Result<(), Box<dyn std::error::Error>> {
     let formula = Formula::parse(text)?;
     let names = formula.parameters();
     for ((y, start), lowest) in y.chunks(POINTS).zip(starts.chunks(names.len())).zip(lowest) {
-        let kind = format!(r#""far": "{far:?}", "amplitudes": "{amplitudes}", "text": "{text}", "names": {names:?}"#);
-        writeln!(file, r#"{{{kind}, "x": {x:?}, "y": {y:?}, "start": {start:?}, "lowest": {lowest:e}}}"#)?;
+        let kind = format!(
+            r#""far": "{far:?}", "amplitudes": "{amplitudes}", "text": "{text}", "names": {names:?}"#
+        );
+        writeln!(
+            file,
+            r#"{{{kind}, "x": {x:?}, "y": {y:?}, "start": {start:?}, "lowest": {lowest:e}}}"#
+        )?;
     }
     Ok(())
 }

@@ -15,7 +15,9 @@ const ABOVE: f64 = 0.02;
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [model, spectra, rest @ ..] = arguments.as_slice() else { usage() };
+    let [model, spectra, rest @ ..] = arguments.as_slice() else {
+        usage()
+    };
     let (mut seeds, mut spectra) = (8, Spectra::open(spectra)?);
     for word in rest {
         match (word.parse(), hard::case(word)) {
@@ -33,13 +35,19 @@ fn main() -> Result<()> {
             fitter = fitter.starts(starts);
         }
         let rows = fitter.fit(&spectra)?.to_rows();
-        linearisations += rows.iter().map(|row| u64::from(row.evaluations)).sum::<u64>();
+        linearisations += rows
+            .iter()
+            .map(|row| u64::from(row.evaluations))
+            .sum::<u64>();
         objectives.push(rows.iter().map(|row| row.objective).collect::<Vec<_>>());
     }
     let fits = seeds as f64 * spectra.len() as f64;
     let mut count = 0;
     for k in 0..spectra.len() {
-        let best = objectives.iter().map(|of_seed| of_seed[k]).fold(f64::INFINITY, f64::min);
+        let best = objectives
+            .iter()
+            .map(|of_seed| of_seed[k])
+            .fold(f64::INFINITY, f64::min);
         let above: Vec<String> = objectives
             .iter()
             .map(|of_seed| of_seed[k] - best)
@@ -52,11 +60,16 @@ fn main() -> Result<()> {
         }
     }
     let each = linearisations as f64 / fits;
-    println!("{fits} fits, {each:.3} linearisations each, {count} more than {ABOVE} above the best of their spectrum");
+    println!(
+        "{fits} fits, {each:.3} linearisations each, {count} more than {ABOVE} above the best of their spectrum"
+    );
     Ok(())
 }
 
 fn usage() -> ! {
-    eprintln!("usage: seeds MODEL.toml SPECTRA [SEEDS] [{}]", hard::CASES.map(|(name, _)| name).join("|"));
+    eprintln!(
+        "usage: seeds MODEL.toml SPECTRA [SEEDS] [{}]",
+        hard::CASES.map(|(name, _)| name).join("|")
+    );
     std::process::exit(2);
 }

@@ -68,13 +68,20 @@ impl Cost {
     /// Returns the cost of so many operations, and so many numbers read or written, per member. Numbers that all
     /// members share, such as weights, are none yet.
     pub const fn new(operations: usize, numbers: usize) -> Cost {
-        Cost { operations: operations as f64, numbers: numbers as f64, shared: 0.0 }
+        Cost {
+            operations: operations as f64,
+            numbers: numbers as f64,
+            shared: 0.0,
+        }
     }
 
     /// Returns this cost with so many numbers, such as weights, that all members of a call share.
     #[must_use]
     pub const fn with_shared(self, shared: usize) -> Cost {
-        Cost { shared: shared as f64, ..self }
+        Cost {
+            shared: shared as f64,
+            ..self
+        }
     }
 
     /// Returns the cost of a step in P parameters: P³/3 + 2 P² operations, and the member's state, read and written.
@@ -82,11 +89,19 @@ impl Cost {
     pub fn of_step(parameters: usize) -> Cost {
         let p = parameters as f64;
         let state = packed_length(parameters) as f64 + 4.0 * p;
-        Cost { operations: p * p * p / 3.0 + 2.0 * p * p, numbers: 2.0 * state, shared: 0.0 }
+        Cost {
+            operations: p * p * p / 3.0 + 2.0 * p * p,
+            numbers: 2.0 * state,
+            shared: 0.0,
+        }
     }
 
     /// A status and a place.
-    pub const COMPACT: Cost = Cost { operations: 0.0, numbers: 2.0, shared: 0.0 };
+    pub const COMPACT: Cost = Cost {
+        operations: 0.0,
+        numbers: 2.0,
+        shared: 0.0,
+    };
 }
 
 /// Cost of a kernel for one member, and the kind of work as which it counts.

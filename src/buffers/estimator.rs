@@ -57,26 +57,38 @@ impl Estimator {
     /// # Errors
     /// Returns [`Error::Usage`] if that number is not positive and finite.
     pub fn validate(self) -> Result<()> {
-        self.fault().map_or(Ok(()), |fault| Err(Error::Usage(format!("{}: {}", fault.name, fault.message))))
+        self.fault().map_or(Ok(()), |fault| {
+            Err(Error::Usage(format!("{}: {}", fault.name, fault.message)))
+        })
     }
 
     /// Returns what is wrong with the number of a robust loss; `None` if nothing is, or it has none.
     pub(crate) fn fault(self) -> Option<InvalidSetting> {
         let (what, number) = match self {
             Estimator::LeastSquares | Estimator::Poisson | Estimator::Cost => return None,
-            Estimator::Huber(c) | Estimator::SoftL1(c) | Estimator::Cauchy(c) | Estimator::Arctan(c) => ("scale", c),
+            Estimator::Huber(c)
+            | Estimator::SoftL1(c)
+            | Estimator::Cauchy(c)
+            | Estimator::Arctan(c) => ("scale", c),
             Estimator::Student(dof) => ("number of degrees of freedom", dof),
         };
         let is_bad = !(number.is_finite() && number > 0.0);
-        is_bad
-            .then(|| InvalidSetting::new("estimator", format!("a loss with the {what} {number}: it must be positive")))
+        is_bad.then(|| {
+            InvalidSetting::new(
+                "estimator",
+                format!("a loss with the {what} {number}: it must be positive"),
+            )
+        })
     }
 
     /// Returns the scale of a robust loss, scipy's `f_scale`; `None` for an estimator without one.
     pub(crate) fn scale(self) -> Option<f64> {
         match self {
             Estimator::LeastSquares | Estimator::Poisson | Estimator::Cost => None,
-            Estimator::Huber(c) | Estimator::SoftL1(c) | Estimator::Cauchy(c) | Estimator::Arctan(c) => Some(c),
+            Estimator::Huber(c)
+            | Estimator::SoftL1(c)
+            | Estimator::Cauchy(c)
+            | Estimator::Arctan(c) => Some(c),
             Estimator::Student(dof) => Some(dof.sqrt()),
         }
     }
@@ -96,7 +108,11 @@ impl Estimator {
 
     /// Returns the weight ψ(r)/r of a residual near 0: 1, and with Student's loss (ν + 1)/ν.
     pub(crate) fn central_weight(self) -> f64 {
-        if let Estimator::Student(dof) = self { (dof + 1.0) / dof } else { 1.0 }
+        if let Estimator::Student(dof) = self {
+            (dof + 1.0) / dof
+        } else {
+            1.0
+        }
     }
 
     /// Returns whether the loss is robust: outliers count less than by their squares.
@@ -139,10 +155,15 @@ impl Estimator {
     #[cfg(feature = "gpu")]
     pub(crate) fn wgsl(self) -> String {
         match self {
-            Estimator::LeastSquares => "vec3<f32>((d - w * m) * (d - w * m), d - w * m, w)".to_owned(),
+            Estimator::LeastSquares => {
+                "vec3<f32>((d - w * m) * (d - w * m), d - w * m, w)".to_owned()
+            }
             Estimator::Poisson => "poisson(d, w, m)".to_owned(),
             Estimator::Cost => "vec3<f32>(m, -0.5, 1.0)".to_owned(),
-            _ => format!("robust(d - w * m, w, {}.xy)", self.wgsl_loss("loss_argument(d - w * m)")),
+            _ => format!(
+                "robust(d - w * m, w, {}.xy)",
+                self.wgsl_loss("loss_argument(d - w * m)")
+            ),
         }
     }
 
@@ -157,7 +178,9 @@ impl Estimator {
             Estimator::SoftL1(_) => format!("soft_l1({argument})"),
             Estimator::Cauchy(_) => format!("cauchy({argument})"),
             Estimator::Arctan(_) => format!("arctan({argument})"),
-            Estimator::Student(_) => format!("({:?} * cauchy({argument}))", self.central_weight() as f32),
+            Estimator::Student(_) => {
+                format!("({:?} * cauchy({argument}))", self.central_weight() as f32)
+            }
         }
     }
 
@@ -166,17 +189,29 @@ impl Estimator {
     pub fn share(self, data: f64, weight: f64, model: f64) -> Share {
         let f = data - weight * model;
         match self {
-            Estimator::LeastSquares => {
-                Share { cost: f * f, residual: f, slope: weight, expected_slope: weight, curvature: 1.0 }
-            }
+            Estimator::LeastSquares => Share {
+                cost: f * f,
+                residual: f,
+                slope: weight,
+                expected_slope: weight,
+                curvature: 1.0,
+            },
             Estimator::Poisson => poisson(data, weight, weight * model),
             // a gradient of the cost as it is: −2 Jᵀr is its derivative
-            Estimator::Cost => Share { cost: model, residual: -0.5, slope: 1.0, expected_slope: 1.0, curvature: 1.0 },
+            Estimator::Cost => Share {
+                cost: model,
+                residual: -0.5,
+                slope: 1.0,
+                expected_slope: 1.0,
+                curvature: 1.0,
+            },
             Estimator::Huber(c) => robust(f, weight, c, huber),
             Estimator::SoftL1(c) => robust(f, weight, c, soft_l1),
             Estimator::Cauchy(c) => robust(f, weight, c, cauchy),
             Estimator::Arctan(c) => robust(f, weight, c, arctan),
-            Estimator::Student(dof) => robust(f, weight, dof.sqrt(), |z| cauchy(z).map(|x| self.central_weight() * x)),
+            Estimator::Student(dof) => robust(f, weight, dof.sqrt(), |z| {
+                cauchy(z).map(|x| self.central_weight() * x)
+            }),
         }
     }
 }
@@ -189,22 +224,48 @@ fn robust(f: f64, weight: f64, c: f64, loss: impl Fn(f64) -> [f64; 3]) -> Share 
     // negative, would leave outliers their gradient and take their weight
     let root = first.sqrt();
     let expected_slope = curvature.max(LEAST_CURVATURE).sqrt() * weight;
-    Share { cost: c * c * rho, residual: root * f, slope: root * weight, expected_slope, curvature }
+    Share {
+        cost: c * c * rho,
+        residual: root * f,
+        slope: root * weight,
+        expected_slope,
+        curvature,
+    }
 }
 
 /// Returns the cost, residual and slope that make Poisson's likelihood look like least squares: g = (y/m − 1) ∂m, A =
 /// y/m² ∂m ∂mᵀ.
 fn poisson(count: f64, weight: f64, mean: f64) -> Share {
     if mean.is_nan() || mean <= 0.0 {
-        return Share { cost: f64::INFINITY, residual: 0.0, slope: 0.0, expected_slope: 0.0, curvature: 1.0 };
+        return Share {
+            cost: f64::INFINITY,
+            residual: 0.0,
+            slope: 0.0,
+            expected_slope: 0.0,
+            curvature: 1.0,
+        };
     }
     // Where the model all but touches 0, the expected curvature 1/m says that an empty bin determines the model to √m.
     // It does not: its cost 2 m is straight, and only m > 0 holds the fit. There the curvature is that of the data.
-    let expected = if mean < TOUCHING { count.sqrt() / mean } else { mean.sqrt().recip() };
+    let expected = if mean < TOUCHING {
+        count.sqrt() / mean
+    } else {
+        mean.sqrt().recip()
+    };
     let root = count.max(LEAST_COUNT * mean).sqrt();
-    let cost = if count > 0.0 { 2.0 * count * excess((mean - count) / count, mean / count) } else { 2.0 * mean };
+    let cost = if count > 0.0 {
+        2.0 * count * excess((mean - count) / count, mean / count)
+    } else {
+        2.0 * mean
+    };
     let (residual, slope) = ((count - mean) / root, root / mean * weight);
-    Share { cost, residual, slope, expected_slope: weight * expected, curvature: 1.0 }
+    Share {
+        cost,
+        residual,
+        slope,
+        expected_slope: weight * expected,
+        curvature: 1.0,
+    }
 }
 
 /// Returns t − ln(1 + t), given 1 + t, too: near 0 by ln(1 + t) = 2 atanh s, s = t / (2 + t), so that nothing cancels.
@@ -214,7 +275,9 @@ fn excess(t: f64, above: f64) -> f64 {
         return t - above.ln();
     }
     let q = s * s;
-    let series = (0..8).rev().fold(0.0, |sum, k| sum * q + 1.0 / f64::from(2 * k + 3));
+    let series = (0..8)
+        .rev()
+        .fold(0.0, |sum, k| sum * q + 1.0 / f64::from(2 * k + 3));
     2.0 * q * (1.0 / (1.0 - s) - s * series)
 }
 
@@ -222,7 +285,11 @@ fn excess(t: f64, above: f64) -> f64 {
 
 /// Returns ρ, ρ′ and ρ′ + 2 z ρ″ of Huber's loss.
 pub(super) fn huber(z: f64) -> [f64; 3] {
-    if z <= 1.0 { [z, 1.0, 1.0] } else { [2.0 * z.sqrt() - 1.0, 1.0 / z.sqrt(), 0.0] }
+    if z <= 1.0 {
+        [z, 1.0, 1.0]
+    } else {
+        [2.0 * z.sqrt() - 1.0, 1.0 / z.sqrt(), 0.0]
+    }
 }
 
 /// Returns ρ, ρ′ and ρ′ + 2 z ρ″ of the loss `soft_l1`, 2 (√(1 + z) − 1).
@@ -250,11 +317,23 @@ mod tests {
     /// slope · residual is −½ dcost/dm.
     #[test]
     fn gradients_meet_differences() {
-        let losses = [Estimator::LeastSquares, Estimator::Poisson, Estimator::Huber(0.7), Estimator::SoftL1(0.7)];
-        for estimator in
-            losses.into_iter().chain([Estimator::Cauchy(0.7), Estimator::Arctan(1.5), Estimator::Student(3.0)])
-        {
-            for (data, weight, model) in [(3.0, 1.0, 2.5), (7.0, 2.0, 1.0), (0.0, 1.0, 0.4), (5.0, 1.0, 5.01)] {
+        let losses = [
+            Estimator::LeastSquares,
+            Estimator::Poisson,
+            Estimator::Huber(0.7),
+            Estimator::SoftL1(0.7),
+        ];
+        for estimator in losses.into_iter().chain([
+            Estimator::Cauchy(0.7),
+            Estimator::Arctan(1.5),
+            Estimator::Student(3.0),
+        ]) {
+            for (data, weight, model) in [
+                (3.0, 1.0, 2.5),
+                (7.0, 2.0, 1.0),
+                (0.0, 1.0, 0.4),
+                (5.0, 1.0, 5.01),
+            ] {
                 let cost = |m: f64| estimator.share(data, weight, m).cost;
                 let step = 1e-6 * model;
                 let difference = (cost(model - step) - cost(model + step)) / (4.0 * step);
@@ -273,14 +352,21 @@ mod tests {
         // y = 4, m = 5 by hand: 2 (1 + 4 ln 0.8)
         let cost = |y, m| Estimator::Poisson.share(y, 1.0, m).cost;
         assert!((cost(4.0, 5.0) - 2.0 * (1.0 + 4.0 * 0.8f64.ln())).abs() < 1e-14);
-        assert_eq!((cost(0.0, 3.0), cost(2.0, 0.0), cost(2.0, -1.0)), (6.0, f64::INFINITY, f64::INFINITY));
+        assert_eq!(
+            (cost(0.0, 3.0), cost(2.0, 0.0), cost(2.0, -1.0)),
+            (6.0, f64::INFINITY, f64::INFINITY)
+        );
         // (m − y)² / y to first order
         assert!((cost(1e6, 1e6 + 1e-3) / 1e-12 - 1.0).abs() < 1e-6);
         for t in [0.2, 0.25, -0.15, -0.2, 0.222_222, -0.181_818] {
             let (near, far) = (excess(t, 1.0 + t), t - t.ln_1p());
             assert!((near / far - 1.0).abs() < 1e-13, "{t}: {near} {far}");
         }
-        for bad in [Estimator::Huber(0.0), Estimator::Cauchy(f64::NAN), Estimator::Student(-1.0)] {
+        for bad in [
+            Estimator::Huber(0.0),
+            Estimator::Cauchy(f64::NAN),
+            Estimator::Student(-1.0),
+        ] {
             assert!(bad.validate().is_err(), "{bad:?}");
         }
     }

@@ -41,7 +41,11 @@ impl Estimator {
             Estimator::Huber(_) => {
                 for ((r, weight), curvature) in rows {
                     let z = *r * inverse * (*r * inverse);
-                    *weight = if z <= R::ONE { R::ONE } else { R::ONE / z.root() };
+                    *weight = if z <= R::ONE {
+                        R::ONE
+                    } else {
+                        R::ONE / z.root()
+                    };
                     *curvature = if z <= R::ONE { R::ONE } else { R::ZERO };
                 }
             }
@@ -57,7 +61,10 @@ impl Estimator {
             _ => {
                 for ((r, weight), curvature) in rows {
                     let share = self.share(r.to_f64(), 1.0, 0.0);
-                    (*weight, *curvature) = (R::of(share.slope * share.slope), R::of(self.curvature(r.to_f64())));
+                    (*weight, *curvature) = (
+                        R::of(share.slope * share.slope),
+                        R::of(self.curvature(r.to_f64())),
+                    );
                 }
             }
         }
@@ -66,22 +73,42 @@ impl Estimator {
     /// Returns means over normal residuals, by sums at equal steps up to 8 standard deviations: to 1e-3 with Huber's
     /// loss, whose ψ′ jumps, and to rounding with those that are smooth.
     pub(crate) fn normal_means(self) -> NormalMeans {
-        let residuals: [f64; BLOCK] = std::array::from_fn(|k| 16.0 * (k as f64 + 0.5) / BLOCK as f64 - 8.0);
+        let residuals: [f64; BLOCK] =
+            std::array::from_fn(|k| 16.0 * (k as f64 + 0.5) / BLOCK as f64 - 8.0);
         let (mut weights, mut curvatures) = ([0.0; BLOCK], [0.0; BLOCK]);
         self.weigh(&residuals, &mut weights, &mut curvatures);
         let density = residuals.map(|r| (-0.5 * r * r).exp());
         let all = density.iter().sum::<f64>();
-        let mean = |of: &dyn Fn(usize) -> f64| density.iter().enumerate().map(|(k, p)| p * of(k)).sum::<f64>() / all;
+        let mean = |of: &dyn Fn(usize) -> f64| {
+            density
+                .iter()
+                .enumerate()
+                .map(|(k, p)| p * of(k))
+                .sum::<f64>()
+                / all
+        };
         let square = |k: usize| (weights[k] * residuals[k]).powi(2);
-        let (weight, curvature, scatter) = (mean(&|k| weights[k]), mean(&|k| curvatures[k]), mean(&square));
+        let (weight, curvature, scatter) = (
+            mean(&|k| weights[k]),
+            mean(&|k| curvatures[k]),
+            mean(&square),
+        );
         let variance = mean(&|k| (square(k) / scatter - curvatures[k] / curvature).powi(2));
-        NormalMeans { weight, curvature, scatter, variance }
+        NormalMeans {
+            weight,
+            curvature,
+            scatter,
+            variance,
+        }
     }
 
     /// Returns Σ cost of a block whose products overflow, one by one: the logarithm of what is not finite is none.
     #[cold]
     fn far_cost<R: Real>(self, residuals: &[R; BLOCK]) -> f64 {
-        residuals.iter().map(|r| self.share(r.to_f64(), 1.0, 0.0).cost).sum()
+        residuals
+            .iter()
+            .map(|r| self.share(r.to_f64(), 1.0, 0.0).cost)
+            .sum()
     }
 
     /// Returns ψ′ of a residual under a robust loss, which may be negative.
@@ -100,7 +127,9 @@ impl Estimator {
     /// those of products, first of [`FACTORS`] values each.
     #[inline(always)]
     pub(crate) fn cost<R: Real>(self, residuals: &[R; BLOCK]) -> f64 {
-        let Some(scale) = self.scale() else { return f64::NAN };
+        let Some(scale) = self.scale() else {
+            return f64::NAN;
+        };
         let (inverse, height) = (1.0 / scale, self.central_weight() * scale * scale);
         match self {
             Estimator::Huber(_) => {
@@ -120,11 +149,21 @@ impl Estimator {
                     }
                 }
                 let total = total(&products);
-                if total.is_finite() { height * sum_of_logarithms(&products) } else { self.far_cost(residuals) }
+                if total.is_finite() {
+                    height * sum_of_logarithms(&products)
+                } else {
+                    self.far_cost(residuals)
+                }
             }
             // the arctangent of what is not finite is finite
             _ => {
-                let cost = |r: f64| if r.is_finite() { self.share(r, 1.0, 0.0).cost } else { f64::INFINITY };
+                let cost = |r: f64| {
+                    if r.is_finite() {
+                        self.share(r, 1.0, 0.0).cost
+                    } else {
+                        f64::INFINITY
+                    }
+                };
                 residuals.iter().map(|r| cost(r.to_f64())).sum()
             }
         }
@@ -148,9 +187,18 @@ mod tests {
     /// Weights and curvatures are ψ/r and ψ′, and the cost of many residuals is the sum of theirs.
     #[test]
     fn rows_of_residuals_meet_single_ones() {
-        let residuals: [f64; BLOCK] = std::array::from_fn(|k| 0.006 * k as f64 * (-1.1f64).powi(k as i32 % 90));
-        let losses = [Estimator::Huber(1.3), Estimator::SoftL1(0.7), Estimator::Cauchy(2.0), Estimator::Arctan(3.0)];
-        for estimator in losses.into_iter().chain([Estimator::Student(4.0), Estimator::Student(1.0)]) {
+        let residuals: [f64; BLOCK] =
+            std::array::from_fn(|k| 0.006 * k as f64 * (-1.1f64).powi(k as i32 % 90));
+        let losses = [
+            Estimator::Huber(1.3),
+            Estimator::SoftL1(0.7),
+            Estimator::Cauchy(2.0),
+            Estimator::Arctan(3.0),
+        ];
+        for estimator in losses
+            .into_iter()
+            .chain([Estimator::Student(4.0), Estimator::Student(1.0)])
+        {
             let (mut weights, mut curvatures) = (vec![f64::NAN; BLOCK], vec![f64::NAN; BLOCK]);
             estimator.weigh(&residuals, &mut weights, &mut curvatures);
             let psi = |r: f64| {
@@ -158,17 +206,32 @@ mod tests {
                 share.residual * share.slope
             };
             for ((r, weight), curvature) in residuals.iter().zip(&weights).zip(&curvatures) {
-                assert!((weight * r - psi(*r)).abs() <= 1e-12 * r.abs(), "{estimator:?} at {r}");
+                assert!(
+                    (weight * r - psi(*r)).abs() <= 1e-12 * r.abs(),
+                    "{estimator:?} at {r}"
+                );
                 let (far, step) = ((r.abs() / 1.3 - 1.0).abs() < 1e-3, 1e-5);
                 let difference = (psi(r + step) - psi(r - step)) / (2.0 * step);
-                assert!(far || (curvature - difference).abs() < 1e-6, "{estimator:?} at {r}: {curvature} {difference}");
+                assert!(
+                    far || (curvature - difference).abs() < 1e-6,
+                    "{estimator:?} at {r}: {curvature} {difference}"
+                );
             }
             let mut far = residuals;
             (0..FACTORS).for_each(|k| far[20 + k * (BLOCK / FACTORS)] = 1e25);
             let single: f64 = far.iter().map(|r| estimator.share(*r, 1.0, 0.0).cost).sum();
-            assert!((estimator.cost(&far) / single - 1.0).abs() < 1e-12, "{estimator:?}");
-            let sum: f64 = residuals.iter().map(|r| estimator.share(*r, 1.0, 0.0).cost).sum();
-            assert!((estimator.cost(&residuals) / sum - 1.0).abs() < 1e-12, "{estimator:?}");
+            assert!(
+                (estimator.cost(&far) / single - 1.0).abs() < 1e-12,
+                "{estimator:?}"
+            );
+            let sum: f64 = residuals
+                .iter()
+                .map(|r| estimator.share(*r, 1.0, 0.0).cost)
+                .sum();
+            assert!(
+                (estimator.cost(&residuals) / sum - 1.0).abs() < 1e-12,
+                "{estimator:?}"
+            );
             for bad in [f64::NAN, f64::INFINITY] {
                 let mut residuals = residuals;
                 residuals[77] = bad;

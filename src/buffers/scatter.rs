@@ -37,7 +37,14 @@ impl ResidualScatter {
         let mean = self.curvature / self.points;
         let variance = self.squared_curvature / self.points - mean * mean;
         let excess = free as f64 / self.points * variance / (mean * mean);
-        Some((if mean > 0.0 { mean / (1.0 + excess) } else { f64::NAN }, self.squares / dof))
+        Some((
+            if mean > 0.0 {
+                mean / (1.0 + excess)
+            } else {
+                f64::NAN
+            },
+            self.squares / dof,
+        ))
     }
 }
 
@@ -55,7 +62,10 @@ mod tests {
         }
         let (a, b) = scatter.factors(1).unwrap();
         let excess = 1.0 / 3.0 * (2.0 / 3.0 - 4.0 / 9.0) / (4.0 / 9.0);
-        assert!((a - 2.0 / 3.0 / (1.0 + excess)).abs() < 1e-15 && (b - 5.25 / 2.0).abs() < 1e-15, "{a} {b}");
+        assert!(
+            (a - 2.0 / 3.0 / (1.0 + excess)).abs() < 1e-15 && (b - 5.25 / 2.0).abs() < 1e-15,
+            "{a} {b}"
+        );
         assert_eq!(scatter.factors(3), None);
         let far = Estimator::Cauchy(1.0).share(9.0, 1.0, 0.0);
         (0..3).for_each(|_| scatter.add(&far, 1.0));

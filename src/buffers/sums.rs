@@ -19,7 +19,12 @@ impl LossSums {
     /// Returns sums that are all NaN.
     fn poisoned() -> LossSums {
         let nan = f64::NAN;
-        LossSums { curvature: nan, matrix_curvature: nan, scatter: nan, downweighted: nan }
+        LossSums {
+            curvature: nan,
+            matrix_curvature: nan,
+            scatter: nan,
+            downweighted: nan,
+        }
     }
 }
 

@@ -5,7 +5,9 @@ use std::sync::{Mutex, PoisonError};
 
 use rayon::prelude::*;
 
-use super::lanes::{Block, Doubts, Model, ModelRows, Seat, Seated, Source, load, units as measure, unload};
+use super::lanes::{
+    Block, Doubts, Model, ModelRows, Seat, Seated, Source, load, units as measure, unload,
+};
 use crate::error::Result;
 use crate::math::Real;
 use crate::math::lanes::LANES;
@@ -36,7 +38,11 @@ impl CpuSmallFitter {
     /// Makes a CPU solver that takes small curves from start to end, one per vector lane; its working memory comes
     /// later.
     pub fn new(problem: SmallProblem) -> CpuSmallFitter {
-        CpuSmallFitter { problem, single: Pool::default(), double: Pool::default() }
+        CpuSmallFitter {
+            problem,
+            single: Pool::default(),
+            double: Pool::default(),
+        }
     }
 
     /// Makes all waiting fits of a part on this thread. Once the run `is_stopped`, those of a user's function, which
@@ -50,13 +56,29 @@ impl CpuSmallFitter {
         let problem = &self.problem;
         let (rows, sums) = match &problem.model {
             SmallModel::Single(rows, sums) => {
-                let functions = Functions { rows: ModelRows::Lanes(rows), sums: sums.as_ref(), is_stopped };
+                let functions = Functions {
+                    rows: ModelRows::Lanes(rows),
+                    sums: sums.as_ref(),
+                    is_stopped,
+                };
                 return fit_part(problem, functions, &self.single, batch, columns);
             }
             SmallModel::Double(rows, sums) => (ModelRows::Lanes(rows), sums.as_ref()),
             SmallModel::Function { rows, .. } => (ModelRows::Function(rows), None),
         };
-        let mut work = || fit_part(problem, Functions { rows, sums, is_stopped }, &self.double, batch, columns);
+        let mut work = || {
+            fit_part(
+                problem,
+                Functions {
+                    rows,
+                    sums,
+                    is_stopped,
+                },
+                &self.double,
+                batch,
+                columns,
+            )
+        };
         match rows {
             ModelRows::Lanes(_) => work(),
             ModelRows::Function(function) => (function.during)(&mut work),
@@ -71,7 +93,9 @@ impl SmallFitter for CpuSmallFitter {
                 return Ok(());
             }
             let is_stopped = || parts.is_stopped();
-            parts.lend(part, &mut |batch, columns| self.fit_part(batch, columns, &is_stopped));
+            parts.lend(part, &mut |batch, columns| {
+                self.fit_part(batch, columns, &is_stopped)
+            });
             parts.end(part)
         };
         threads::in_pool(|| (0..parts.count()).into_par_iter().try_for_each(fit))
@@ -90,38 +114,72 @@ struct Functions<'a, R> {
 #[inline(never)] // one copy of each precision
 fn fit_part<R: Real>(
     problem: &SmallProblem,
-    Functions { rows, sums, is_stopped }: Functions<'_, R>,
+    Functions {
+        rows,
+        sums,
+        is_stopped,
+    }: Functions<'_, R>,
     pool: &Pool<R>,
     batch: &SmallBatch<'_>,
     columns: &mut SmallColumns<'_>,
 ) {
-    let shared_x: Vec<R> = if batch.own_grid { Vec::new() } else { batch.x.iter().map(|x| R::of(*x)).collect() };
+    let shared_x: Vec<R> = if batch.own_grid {
+        Vec::new()
+    } else {
+        batch.x.iter().map(|x| R::of(*x)).collect()
+    };
     let is_plain = problem.estimator.is_least_squares() && !batch.is_weighted() && !batch.own_grid;
-    let model = Model { rows, sums: sums.filter(|_| is_plain), shared_x: &shared_x };
+    let model = Model {
+        rows,
+        sums: sums.filter(|_| is_plain),
+        shared_x: &shared_x,
+    };
     let mut scratch = Scratch::take(pool, problem, batch);
-    let Scratch { block, doubts, units } = &mut scratch;
+    let Scratch {
+        block,
+        doubts,
+        units,
+    } = &mut scratch;
     measure(batch, units);
-    let source = Source { batch: *batch, units, problem };
+    let source = Source {
+        batch: *batch,
+        units,
+        problem,
+    };
     fit_waiting(block, doubts, &model, &source, columns, is_stopped);
     if let Some(doubts) = doubts {
         doubts.settle(&source, columns);
     }
-    pool.lock().unwrap_or_else(PoisonError::into_inner).push(scratch);
+    pool.lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .push(scratch);
 }
 
 impl<R: Real> Scratch<R> {
     /// Takes working memory of the batch's shape from the pool of spare ones, or makes it.
     fn take(pool: &Pool<R>, problem: &SmallProblem, batch: &SmallBatch<'_>) -> Scratch<R> {
         let known = pool.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        known.filter(|scratch| scratch.block.has_shape_of(batch)).unwrap_or_else(|| {
-            let single = size_of::<R>() == 4;
-            // what f32's rounding does is known of these
-            let plain = problem.estimator.is_least_squares() && problem.priors.is_empty();
-            let doubts = (single && plain).then(|| Doubts::new(problem, batch));
-            let is_rough = matches!(problem.model, SmallModel::Function { is_precise: false, .. });
-            let ends = if single { plain } else { !is_rough };
-            Scratch { block: Block::new(problem, batch, ends), doubts, units: Vec::new() }
-        })
+        known
+            .filter(|scratch| scratch.block.has_shape_of(batch))
+            .unwrap_or_else(|| {
+                let single = size_of::<R>() == 4;
+                // what f32's rounding does is known of these
+                let plain = problem.estimator.is_least_squares() && problem.priors.is_empty();
+                let doubts = (single && plain).then(|| Doubts::new(problem, batch));
+                let is_rough = matches!(
+                    problem.model,
+                    SmallModel::Function {
+                        is_precise: false,
+                        ..
+                    }
+                );
+                let ends = if single { plain } else { !is_rough };
+                Scratch {
+                    block: Block::new(problem, batch, ends),
+                    doubts,
+                    units: Vec::new(),
+                }
+            })
     }
 }
 
@@ -155,10 +213,18 @@ fn fit_waiting<R: Real>(
         }
         if matches!(model.rows, ModelRows::Function(_)) && is_stopped() {
             let ends = columns.status.iter().zip(&mut *columns.chi2);
-            ends.filter(|(status, _)| **status == WAITING).for_each(|(_, chi2)| *chi2 = f64::NAN);
+            ends.filter(|(status, _)| **status == WAITING)
+                .for_each(|(_, chi2)| *chi2 = f64::NAN);
             return;
         }
-        block.linearise(model, Seated { lanes: taken, fits: &fits }, source);
+        block.linearise(
+            model,
+            Seated {
+                lanes: taken,
+                fits: &fits,
+            },
+            source,
+        );
         block.step(problem);
         ended.clear();
         let finished = taken & !block.running();
@@ -167,11 +233,21 @@ fn fit_waiting<R: Real>(
         // only the bits that are set: which lane ends is nothing that a processor could guess
         while left != 0 {
             let l = left.trailing_zeros() as usize;
-            ended.push(Seat { lane: l, fit: fits[l % LANES] });
+            ended.push(Seat {
+                lane: l,
+                fit: fits[l % LANES],
+            });
             left &= left - 1;
         }
         if size_of::<R>() == 8 && block.ends && !ended.is_empty() {
-            block.variances(model, Seated { lanes: finished, fits: &fits }, source);
+            block.variances(
+                model,
+                Seated {
+                    lanes: finished,
+                    fits: &fits,
+                },
+                source,
+            );
         }
         unload(block, &ended, problem, columns);
         if let Some(doubts) = doubts {

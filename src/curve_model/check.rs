@@ -25,19 +25,37 @@ pub struct DerivativeCheck {
 pub(crate) fn compare(names: &[String], own: &[f64], differences: &[f64]) -> Vec<DerivativeCheck> {
     let points = own.len() / (1 + names.len());
     let row = |p: usize| (1 + p) * points..(2 + p) * points;
-    names.iter().enumerate().map(|(p, name)| compare_row(name, &own[row(p)], &differences[row(p)])).collect()
+    names
+        .iter()
+        .enumerate()
+        .map(|(p, name)| compare_row(name, &own[row(p)], &differences[row(p)]))
+        .collect()
 }
 
 /// Returns the point at which derivatives by one parameter and differences are furthest apart, relative to the largest
 /// difference.
 pub(crate) fn compare_row(name: &str, derivatives: &[f64], differences: &[f64]) -> DerivativeCheck {
     let scale = differences.iter().fold(0.0, |m: f64, d| m.max(d.abs()));
-    let mut check = DerivativeCheck { parameter: name.to_owned(), ..DerivativeCheck::default() };
-    for (point, (derivative, difference)) in derivatives.iter().copied().zip(differences.iter().copied()).enumerate() {
+    let mut check = DerivativeCheck {
+        parameter: name.to_owned(),
+        ..DerivativeCheck::default()
+    };
+    for (point, (derivative, difference)) in derivatives
+        .iter()
+        .copied()
+        .zip(differences.iter().copied())
+        .enumerate()
+    {
         let apart = (derivative - difference).abs();
         let error = if apart == 0.0 { 0.0 } else { apart / scale };
         if point == 0 || is_worse(error, check.error) {
-            check = DerivativeCheck { error, point, derivative, difference, ..check };
+            check = DerivativeCheck {
+                error,
+                point,
+                derivative,
+                difference,
+                ..check
+            };
         }
     }
     check

@@ -7,7 +7,8 @@ use super::{CurveModel, check_names};
 use crate::error::Result;
 
 /// Function of context, x (predictors, n), parameters (P), and the output, which it fills.
-type Function = Arc<dyn Fn(&Context, &[f64], &[f64], &mut [f64]) -> Result<(), Failure> + Send + Sync>;
+type Function =
+    Arc<dyn Fn(&Context, &[f64], &[f64], &mut [f64]) -> Result<(), Failure> + Send + Sync>;
 
 /// A model given by closures, for the CPU.
 ///
@@ -39,10 +40,21 @@ pub struct Closure {
 
 impl std::fmt::Debug for Closure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Closure { predictors, parameters, derivatives, is_cost, .. } = self;
+        let Closure {
+            predictors,
+            parameters,
+            derivatives,
+            is_cost,
+            ..
+        } = self;
         let debug = &mut f.debug_struct("Closure");
-        debug.field("predictors", predictors).field("parameters", parameters);
-        debug.field("has_derivatives", &derivatives.is_some()).field("is_cost", is_cost).finish_non_exhaustive()
+        debug
+            .field("predictors", predictors)
+            .field("parameters", parameters);
+        debug
+            .field("has_derivatives", &derivatives.is_some())
+            .field("is_cost", is_cost)
+            .finish_non_exhaustive()
     }
 }
 
@@ -58,7 +70,11 @@ impl Closure {
         parameters: &[&str],
         values: impl Fn(&[f64], &[f64], &mut [f64]) + Send + Sync + 'static,
     ) -> Result<Closure> {
-        Closure::made(predictors, parameters, infallible(move |_, x, p, y| values(x, p, y)))
+        Closure::made(
+            predictors,
+            parameters,
+            infallible(move |_, x, p, y| values(x, p, y)),
+        )
     }
 
     /// Makes a model of a closure, as [`new`](Self::new) takes it, that may return an error, which ends that curve's
@@ -88,7 +104,11 @@ impl Closure {
         parameters: &[&str],
         values: impl Fn(&[f64], &[f64], &mut [f64]) -> Result<(), E> + Send + Sync + 'static,
     ) -> Result<Closure> {
-        Closure::made(predictors, parameters, Arc::new(move |_, x, p, y| values(x, p, y).map_err(Into::into)))
+        Closure::made(
+            predictors,
+            parameters,
+            Arc::new(move |_, x, p, y| values(x, p, y).map_err(Into::into)),
+        )
     }
 
     /// Makes a model of a closure that is also told the index of the curve ([`Context`]), for models with data per
@@ -149,7 +169,10 @@ impl Closure {
     ///
     /// # Errors
     /// The errors of [`residuals`](Self::residuals).
-    pub fn cost(parameters: &[&str], cost: impl Fn(&[f64]) -> f64 + Send + Sync + 'static) -> Result<Closure> {
+    pub fn cost(
+        parameters: &[&str],
+        cost: impl Fn(&[f64]) -> f64 + Send + Sync + 'static,
+    ) -> Result<Closure> {
         Closure::indexed_cost(parameters, move |_, p| cost(p))
     }
 
@@ -167,13 +190,19 @@ impl Closure {
                 *first = cost(context, p);
             }
         });
-        Ok(Closure { is_cost: true, ..Closure::made(&["row"], parameters, values)? })
+        Ok(Closure {
+            is_cost: true,
+            ..Closure::made(&["row"], parameters, values)?
+        })
     }
 
     /// Sets a closure for the derivatives by every parameter at all points: x (predictors, n), parameters, derivatives
     /// (P, n). Without them differences are taken.
     #[must_use]
-    pub fn derivatives(self, derivatives: impl Fn(&[f64], &[f64], &mut [f64]) + Send + Sync + 'static) -> Closure {
+    pub fn derivatives(
+        self,
+        derivatives: impl Fn(&[f64], &[f64], &mut [f64]) + Send + Sync + 'static,
+    ) -> Closure {
         self.indexed_derivatives(move |_, x, p, rows| derivatives(x, p, rows))
     }
 
@@ -192,29 +221,51 @@ impl Closure {
         self,
         derivatives: impl Fn(&Context, &[f64], &[f64], &mut [f64]) + Send + Sync + 'static,
     ) -> Closure {
-        Closure { derivatives: Some(infallible(derivatives)), ..self }
+        Closure {
+            derivatives: Some(infallible(derivatives)),
+            ..self
+        }
     }
 
     /// Sets a closure for the derivatives that is told the index of the curve and may return an error.
     #[must_use]
     pub fn try_indexed_derivatives<E: Into<Failure>>(
         self,
-        derivatives: impl Fn(&Context, &[f64], &[f64], &mut [f64]) -> Result<(), E> + Send + Sync + 'static,
+        derivatives: impl Fn(&Context, &[f64], &[f64], &mut [f64]) -> Result<(), E>
+        + Send
+        + Sync
+        + 'static,
     ) -> Closure {
-        Closure { derivatives: Some(fallible(derivatives)), ..self }
+        Closure {
+            derivatives: Some(fallible(derivatives)),
+            ..self
+        }
     }
 
     /// Makes a model without derivatives of a wrapped closure; fails unless the names are distinct and not empty.
     fn made(predictors: &[&str], parameters: &[&str], values: Function) -> Result<Closure> {
-        let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let owned = |names: &[&str]| {
+            names
+                .iter()
+                .map(|name| (*name).to_owned())
+                .collect::<Vec<_>>()
+        };
         let (predictors, parameters) = (owned(predictors), owned(parameters));
         check_names(&predictors, &parameters)?;
-        Ok(Closure { predictors, parameters, values, derivatives: None, is_cost: false })
+        Ok(Closure {
+            predictors,
+            parameters,
+            values,
+            derivatives: None,
+            is_cost: false,
+        })
     }
 }
 
 /// Wraps a closure that cannot fail in a function that always returns `Ok`.
-fn infallible(function: impl Fn(&Context, &[f64], &[f64], &mut [f64]) + Send + Sync + 'static) -> Function {
+fn infallible(
+    function: impl Fn(&Context, &[f64], &[f64], &mut [f64]) + Send + Sync + 'static,
+) -> Function {
     Arc::new(move |context, x, parameters, output| {
         function(context, x, parameters, output);
         Ok(())
@@ -225,7 +276,9 @@ fn infallible(function: impl Fn(&Context, &[f64], &[f64], &mut [f64]) + Send + S
 fn fallible<E: Into<Failure>>(
     function: impl Fn(&Context, &[f64], &[f64], &mut [f64]) -> Result<(), E> + Send + Sync + 'static,
 ) -> Function {
-    Arc::new(move |context, x, parameters, output| function(context, x, parameters, output).map_err(Into::into))
+    Arc::new(move |context, x, parameters, output| {
+        function(context, x, parameters, output).map_err(Into::into)
+    })
 }
 
 impl Model for Closure {
@@ -244,13 +297,20 @@ impl Model for Closure {
     }
 
     fn linearise(&self, x: &[f64], parameters: &[f64], rows: &mut [f64]) -> bool {
-        self.try_linearise(&Context::default(), x, parameters, rows).unwrap_or_else(|_| {
-            rows.fill(f64::NAN);
-            true
-        })
+        self.try_linearise(&Context::default(), x, parameters, rows)
+            .unwrap_or_else(|_| {
+                rows.fill(f64::NAN);
+                true
+            })
     }
 
-    fn try_values(&self, context: &Context, x: &[f64], parameters: &[f64], values: &mut [f64]) -> Result<(), Failure> {
+    fn try_values(
+        &self,
+        context: &Context,
+        x: &[f64],
+        parameters: &[f64],
+        values: &mut [f64],
+    ) -> Result<(), Failure> {
         (self.values)(context, x, parameters, values)
     }
 
@@ -261,7 +321,9 @@ impl Model for Closure {
         parameters: &[f64],
         rows: &mut [f64],
     ) -> Result<bool, Failure> {
-        let Some(derivatives) = &self.derivatives else { return Ok(false) };
+        let Some(derivatives) = &self.derivatives else {
+            return Ok(false);
+        };
         let (value, slopes) = rows.split_at_mut(rows.len() / (1 + parameters.len()));
         (self.values)(context, x, parameters, value)?;
         derivatives(context, x, parameters, slopes)?;
@@ -273,6 +335,9 @@ impl From<Closure> for CurveModel {
     fn from(closure: Closure) -> CurveModel {
         let (predictors, parameters) = (closure.predictors.clone(), closure.parameters.clone());
         let is_cost = closure.is_cost;
-        CurveModel { is_cost, ..CurveModel::of_rust("closure", predictors, parameters, Arc::new(closure)) }
+        CurveModel {
+            is_cost,
+            ..CurveModel::of_rust("closure", predictors, parameters, Arc::new(closure))
+        }
     }
 }

@@ -69,10 +69,18 @@ impl Stencil {
         // the actual step after rounding
         let step = (parameter + wanted) - parameter;
         if step <= below && step <= above {
-            return Some(Stencil { offsets: [-step, step], weights: [-0.5 / step, 0.5 / step], own: 0.0 });
+            return Some(Stencil {
+                offsets: [-step, step],
+                weights: [-0.5 / step, 0.5 / step],
+                own: 0.0,
+            });
         }
         let step = step.min(0.5 * room) * if above >= below { 1.0 } else { -1.0 };
-        Some(Stencil { offsets: [step, 2.0 * step], weights: [2.0 / step, -0.5 / step], own: -1.5 / step })
+        Some(Stencil {
+            offsets: [step, 2.0 * step],
+            weights: [2.0 / step, -0.5 / step],
+            own: -1.5 / step,
+        })
     }
 
     /// Returns which of its two points is taken with the parameter itself where one will do: the nearer one.
@@ -84,15 +92,23 @@ impl Stencil {
     /// each (n).
     fn fill_from_one(&self, value: &[f64], at: &[f64], row: &mut [f64]) {
         let offset = self.offsets[self.nearer()];
-        row.iter_mut().zip(at.iter().zip(value)).for_each(|(slope, (at, value))| *slope = (at - value) / offset);
+        row.iter_mut()
+            .zip(at.iter().zip(value))
+            .for_each(|(slope, (at, value))| *slope = (at - value) / offset);
     }
 
     /// Computes the derivatives (n) from the values at the parameter itself and at both points beside it, each (n).
     fn fill(&self, value: &[f64], at: [&[f64]; 2], row: &mut [f64]) {
-        let Stencil { offsets, weights, own } = *self;
+        let Stencil {
+            offsets,
+            weights,
+            own,
+        } = *self;
         // as a rule all are finite, and a loop without an early exit is vector code
         let mut are_finite = true;
-        for ((slope, value), (first, second)) in row.iter_mut().zip(value).zip(at[0].iter().zip(at[1])) {
+        for ((slope, value), (first, second)) in
+            row.iter_mut().zip(value).zip(at[0].iter().zip(at[1]))
+        {
             *slope = weights[0] * first + weights[1] * second + own * value;
             are_finite &= slope.is_finite();
         }
@@ -150,18 +166,28 @@ impl Differences<'_> {
         let mut values = vec![f64::NAN; parameters.len() / count * points];
         if self.model.takes_many() {
             let contexts = vec![*self.context; parameters.len() / count];
-            self.model.values_many(&contexts, self.input.x, parameters, &mut values)?;
+            self.model
+                .values_many(&contexts, self.input.x, parameters, &mut values)?;
             return Ok(values);
         }
-        for (parameters, values) in parameters.chunks_exact(count).zip(values.chunks_exact_mut(points.max(1))) {
-            self.model.try_values(self.context, self.input.x, parameters, values)?;
+        for (parameters, values) in parameters
+            .chunks_exact(count)
+            .zip(values.chunks_exact_mut(points.max(1)))
+        {
+            self.model
+                .try_values(self.context, self.input.x, parameters, values)?;
         }
         Ok(values)
     }
 
     /// Returns the usual steps of all parameters.
     pub fn usual_steps(&self) -> Vec<Step> {
-        (0..self.input.parameters.len()).map(|parameter| Step { parameter, share: 1.0 }).collect()
+        (0..self.input.parameters.len())
+            .map(|parameter| Step {
+                parameter,
+                share: 1.0,
+            })
+            .collect()
     }
 
     /// Appends the points beside the parameters (P) at which [`combine`](Self::combine) needs values for some steps;
@@ -170,7 +196,9 @@ impl Differences<'_> {
         let parameters = self.input.parameters;
         let mut rows = 0;
         for step in steps {
-            let Some((stencil, points)) = self.beside(step) else { continue };
+            let Some((stencil, points)) = self.beside(step) else {
+                continue;
+            };
             let taken = match sides {
                 Sides::Both => &points[..],
                 Sides::One => std::slice::from_ref(&points[stencil.nearer()]),
@@ -188,10 +216,19 @@ impl Differences<'_> {
     /// Computes derivatives for some steps into `rows` (1 + P, n), the first of which has the values, from the values
     /// `beside` at the points that [`append_points`](Self::append_points) has chosen, (points, n). Returns other steps
     /// for those that are too long, or too short for values that were computed in f32.
-    pub fn combine(&self, sides: Sides, steps: &[Step], mut beside: &[f64], rows: &mut [f64]) -> Vec<Step> {
+    pub fn combine(
+        &self,
+        sides: Sides,
+        steps: &[Step],
+        mut beside: &[f64],
+        rows: &mut [f64],
+    ) -> Vec<Step> {
         let points = rows.len() / (1 + self.input.parameters.len());
         let (value, derivatives) = rows.split_at_mut(points);
-        let (range, is_single) = (range(value), steps.iter().any(|step| step.share == 1.0) && is_single(value));
+        let (range, is_single) = (
+            range(value),
+            steps.iter().any(|step| step.share == 1.0) && is_single(value),
+        );
         let mut others = Vec::new();
         for step in steps {
             let row = &mut derivatives[step.parameter * points..][..points];
@@ -212,8 +249,14 @@ impl Differences<'_> {
             }
             let wanted = WANTED_CHANGE * range / change;
             match change > LARGEST_CHANGE * range && change < OFFSET_CHANGE * range {
-                true => others.push(Step { share: step.share * wanted, ..*step }),
-                false if is_single => others.push(Step { share: SINGLE_SHARE, ..*step }),
+                true => others.push(Step {
+                    share: step.share * wanted,
+                    ..*step
+                }),
+                false if is_single => others.push(Step {
+                    share: SINGLE_SHARE,
+                    ..*step
+                }),
                 false => {}
             }
         }
@@ -236,8 +279,17 @@ impl Differences<'_> {
             if stencil.is_some() && self.input.parameters[p] == 0.0 {
                 continue;
             }
-            for (j, slope) in row.iter_mut().enumerate().filter(|(_, slope)| !slope.is_finite()) {
-                let Some(Stencil { offsets, weights, own }) = stencil else {
+            for (j, slope) in row
+                .iter_mut()
+                .enumerate()
+                .filter(|(_, slope)| !slope.is_finite())
+            {
+                let Some(Stencil {
+                    offsets,
+                    weights,
+                    own,
+                }) = stencil
+                else {
                     *slope = 0.0;
                     continue;
                 };
@@ -255,7 +307,12 @@ impl Differences<'_> {
     /// its bounds leave no room for one.
     fn values_beside(&self, p: usize, at: &mut [Vec<f64>; 2]) -> Result<Option<Stencil>, Failure> {
         let CustomInput { x, parameters, .. } = *self.input;
-        let Some((stencil, points)) = self.beside(&Step { parameter: p, share: 1.0 }) else { return Ok(None) };
+        let Some((stencil, points)) = self.beside(&Step {
+            parameter: p,
+            share: 1.0,
+        }) else {
+            return Ok(None);
+        };
         let mut moved = parameters.to_vec();
         for (point, values) in points.into_iter().zip(at) {
             moved[p] = point;
@@ -267,7 +324,9 @@ impl Differences<'_> {
     /// Returns the stencil of a step and its parameter's values at the two points; `None` if the bounds leave no room
     /// for one.
     fn beside(&self, step: &Step) -> Option<(Stencil, [f64; 2])> {
-        let CustomInput { parameters, limits, .. } = *self.input;
+        let CustomInput {
+            parameters, limits, ..
+        } = *self.input;
         let (p, x) = (step.parameter, parameters[step.parameter]);
         let (scale, lower, upper) = match limits {
             Some(limits) => (limits.scale[p], limits.lower[p], limits.upper[p]),
@@ -275,7 +334,12 @@ impl Differences<'_> {
         };
         let wanted = (usual_step(x, scale) * step.share).max(LEAST_STEP * x.abs());
         let stencil = Stencil::new(x, wanted, lower, upper)?;
-        Some((stencil, stencil.offsets.map(|offset| (x + offset).clamp(lower, upper))))
+        Some((
+            stencil,
+            stencil
+                .offsets
+                .map(|offset| (x + offset).clamp(lower, upper)),
+        ))
     }
 }
 
@@ -286,8 +350,12 @@ fn usual_step(parameter: f64, scale: f64) -> f64 {
 
 /// Returns whether all finite values are numbers of f32, and more than happen to be.
 fn is_single(values: &[f64]) -> bool {
-    let mut long = values.iter().filter(|value| value.is_finite() && **value != value.trunc());
-    values.iter().all(|value| !value.is_finite() || f64::from(*value as f32) == *value)
+    let mut long = values
+        .iter()
+        .filter(|value| value.is_finite() && **value != value.trunc());
+    values
+        .iter()
+        .all(|value| !value.is_finite() || f64::from(*value as f32) == *value)
         && long.nth(LEAST_VALUES - 1).is_some()
 }
 
@@ -300,12 +368,22 @@ fn range(values: &[f64]) -> f64 {
     for values in values.chunks(TOGETHER) {
         for ((least, largest), value) in least.iter_mut().zip(&mut largest).zip(values) {
             // false of NaN
-            *least = if value < least && *value > f64::NEG_INFINITY { *value } else { *least };
-            *largest = if value > largest && *value < f64::INFINITY { *value } else { *largest };
+            *least = if value < least && *value > f64::NEG_INFINITY {
+                *value
+            } else {
+                *least
+            };
+            *largest = if value > largest && *value < f64::INFINITY {
+                *value
+            } else {
+                *largest
+            };
         }
     }
-    let (least, largest) =
-        (least.into_iter().fold(f64::INFINITY, f64::min), largest.into_iter().fold(f64::NEG_INFINITY, f64::max));
+    let (least, largest) = (
+        least.into_iter().fold(f64::INFINITY, f64::min),
+        largest.into_iter().fold(f64::NEG_INFINITY, f64::max),
+    );
     (largest - least).max(LEAST_RANGE * largest.abs().max(least.abs()))
 }
 
@@ -315,7 +393,11 @@ fn largest_change(values: &[f64], others: &[f64]) -> f64 {
     for (values, others) in values.chunks(TOGETHER).zip(others.chunks(TOGETHER)) {
         for ((most, a), b) in most.iter_mut().zip(values).zip(others) {
             let change = (a - b).abs();
-            *most = if change > *most && change < f64::INFINITY { change } else { *most };
+            *most = if change > *most && change < f64::INFINITY {
+                change
+            } else {
+                *most
+            };
         }
     }
     most.into_iter().fold(0.0, f64::max)
@@ -328,16 +410,30 @@ mod tests {
     /// The derivative of exp at `parameter` between the bounds.
     fn slope(parameter: f64, lower: f64, upper: f64) -> f64 {
         let wanted = usual_step(parameter, 1.0);
-        let Some(stencil) = Stencil::new(parameter, wanted, lower, upper) else { return 0.0 };
+        let Some(stencil) = Stencil::new(parameter, wanted, lower, upper) else {
+            return 0.0;
+        };
         let at = |offset: f64| {
             let x = parameter + offset;
             assert!((lower..=upper).contains(&x), "{x}");
             x.exp()
         };
-        let sum: f64 = stencil.offsets.iter().zip(stencil.weights).map(|(offset, weight)| weight * at(*offset)).sum();
+        let sum: f64 = stencil
+            .offsets
+            .iter()
+            .zip(stencil.weights)
+            .map(|(offset, weight)| weight * at(*offset))
+            .sum();
         let mut rough = [f64::NAN];
-        stencil.fill_from_one(&[parameter.exp()], &[at(stencil.offsets[stencil.nearer()])], &mut rough);
-        assert!((rough[0] - parameter.exp()).abs() < 1e-5 * parameter.exp(), "{parameter} {lower} {upper}: {rough:?}");
+        stencil.fill_from_one(
+            &[parameter.exp()],
+            &[at(stencil.offsets[stencil.nearer()])],
+            &mut rough,
+        );
+        assert!(
+            (rough[0] - parameter.exp()).abs() < 1e-5 * parameter.exp(),
+            "{parameter} {lower} {upper}: {rough:?}"
+        );
         sum + stencil.own * parameter.exp()
     }
 
@@ -354,7 +450,10 @@ mod tests {
         ] {
             let exact = f64::exp(parameter);
             let found = slope(parameter, lower, upper);
-            assert!((found - exact).abs() < tolerance * exact, "{parameter} {lower} {upper}: {found}");
+            assert!(
+                (found - exact).abs() < tolerance * exact,
+                "{parameter} {lower} {upper}: {found}"
+            );
         }
         assert!(Stencil::new(1.0, 1.0, 1.0, 1.0).is_none());
     }

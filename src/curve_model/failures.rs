@@ -59,5 +59,6 @@ pub(super) fn guarded<T>(call: impl FnOnce() -> Result<T, Failure>) -> Result<T,
 /// Returns the message of a panic, or "without a message".
 fn words(payload: &(dyn Any + Send)) -> &str {
     let text = payload.downcast_ref::<&str>().copied();
-    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a message")
+    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("without a message")
 }

@@ -35,30 +35,61 @@ impl Evaluation<'_> {
 
     /// Computes values, with `derivatives` also the model's own or differences, of curves of the same grid into their
     /// outputs, or returns the model's error.
-    fn rows_many(&self, sides: Sides, curves: &mut [(&CustomInput, &mut [f64])]) -> Result<(), Failure> {
-        let Some((first, output)) = curves.first_mut() else { return Ok(()) };
-        let (x, context) = (first.x, Context { index: first.member.number });
+    fn rows_many(
+        &self,
+        sides: Sides,
+        curves: &mut [(&CustomInput, &mut [f64])],
+    ) -> Result<(), Failure> {
+        let Some((first, output)) = curves.first_mut() else {
+            return Ok(());
+        };
+        let (x, context) = (
+            first.x,
+            Context {
+                index: first.member.number,
+            },
+        );
         let takes_differences = self.derivatives
-            && (self.differences || !self.model.try_linearise(&context, x, first.parameters, output)?);
+            && (self.differences
+                || !self
+                    .model
+                    .try_linearise(&context, x, first.parameters, output)?);
         if self.derivatives && !takes_differences {
-            return curves.iter_mut().try_for_each(|(input, output)| self.rows(input, output));
+            return curves
+                .iter_mut()
+                .try_for_each(|(input, output)| self.rows(input, output));
         }
-        let contexts: Vec<Context> = curves.iter().map(|(input, _)| Context { index: input.member.number }).collect();
+        let contexts: Vec<Context> = curves
+            .iter()
+            .map(|(input, _)| Context {
+                index: input.member.number,
+            })
+            .collect();
         let mut points = Points::default();
         // 1. The values at the parameters, and at the usual steps from them.
         let mut steps: Vec<Vec<Step>> = Vec::new();
         for ((input, _), context) in curves.iter().zip(&contexts) {
-            let differences = Differences { model: self.model, context, input };
-            let own = if takes_differences { differences.usual_steps() } else { Vec::new() };
+            let differences = Differences {
+                model: self.model,
+                context,
+                input,
+            };
+            let own = if takes_differences {
+                differences.usual_steps()
+            } else {
+                Vec::new()
+            };
             points.parameters.extend_from_slice(input.parameters);
             let beside = differences.append_points(sides, &own, &mut points.parameters);
             points.add(*context, 1 + beside);
             steps.push(own);
         }
-        let length = curves.first().map_or(0, |(input, output)| match self.derivatives {
-            true => output.len() / (1 + input.parameters.len()),
-            false => output.len(),
-        });
+        let length = curves
+            .first()
+            .map_or(0, |(input, output)| match self.derivatives {
+                true => output.len() / (1 + input.parameters.len()),
+                false => output.len(),
+            });
         let values = points.evaluate(self.model, x, length)?;
         let mut of_curves = points.split(&values, length);
         let mut beside: Vec<&[f64]> = Vec::with_capacity(curves.len());
@@ -74,9 +105,17 @@ impl Evaluation<'_> {
         let mut others;
         for _ in 0..=MOST_OTHERS {
             let mut points = Points::default();
-            let all = curves.iter_mut().zip(&contexts).zip(&beside).zip(&mut steps);
+            let all = curves
+                .iter_mut()
+                .zip(&contexts)
+                .zip(&beside)
+                .zip(&mut steps);
             for ((((input, output), context), beside), steps) in all {
-                let differences = Differences { model: self.model, context, input };
+                let differences = Differences {
+                    model: self.model,
+                    context,
+                    input,
+                };
                 *steps = differences.combine(sides, steps, beside, output);
                 let rows = differences.append_points(sides, steps, &mut points.parameters);
                 points.add(*context, rows);
@@ -117,7 +156,11 @@ impl Points {
     }
 
     /// Divides values (rows, n) among the curves.
-    fn split<'v>(&self, values: &'v [f64], n: usize) -> impl Iterator<Item = &'v [f64]> + use<'v, '_> {
+    fn split<'v>(
+        &self,
+        values: &'v [f64],
+        n: usize,
+    ) -> impl Iterator<Item = &'v [f64]> + use<'v, '_> {
         let mut remaining = values;
         self.rows.iter().map(move |rows| {
             let (of_curve, rest) = remaining.split_at(rows * n);

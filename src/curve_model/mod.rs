@@ -81,11 +81,21 @@ impl CurveModel {
     pub fn new(model: impl Model + 'static) -> Result<CurveModel> {
         let (predictors, parameters) = (model.predictors(), model.parameters());
         check_names(&predictors, &parameters)?;
-        Ok(CurveModel::of_rust("function", predictors, parameters, Arc::new(model)))
+        Ok(CurveModel::of_rust(
+            "function",
+            predictors,
+            parameters,
+            Arc::new(model),
+        ))
     }
 
     /// Makes a curve model of Rust code, whose names have been checked; `name` is its kind, for messages.
-    fn of_rust(name: &str, predictors: Vec<String>, parameters: Vec<String>, model: Arc<dyn Model>) -> CurveModel {
+    fn of_rust(
+        name: &str,
+        predictors: Vec<String>,
+        parameters: Vec<String>,
+        model: Arc<dyn Model>,
+    ) -> CurveModel {
         CurveModel {
             name: name.into(),
             predictors: predictors.into(),
@@ -123,7 +133,10 @@ impl CurveModel {
     /// default not). A formula or a spline keeps its own on a GPU, whose f32 leaves three digits of a difference.
     #[must_use]
     pub fn differences(self, differences: bool) -> CurveModel {
-        CurveModel { differences, ..self }
+        CurveModel {
+            differences,
+            ..self
+        }
     }
 
     /// Computes the values at n points, in f64 on the CPU; `x` is (predictors, n).
@@ -147,18 +160,33 @@ impl CurveModel {
     fn evaluate(&self, derivatives: bool, x: &[f64], parameters: &[f64]) -> Result<Vec<f64>> {
         self.points(x, parameters)?;
         let failures = Failures::default();
-        let input = CustomInput { x, parameters, limits: None, member: Member::default() };
-        let rows = self.rows(derivatives, &input, &failures).ok_or_else(|| Error::model(self.no_rust()))?;
-        failures.text(0).map_or(Ok(rows), |text| Err(Error::model(text)))
+        let input = CustomInput {
+            x,
+            parameters,
+            limits: None,
+            member: Member::default(),
+        };
+        let rows = self
+            .rows(derivatives, &input, &failures)
+            .ok_or_else(|| Error::model(self.no_rust()))?;
+        failures
+            .text(0)
+            .map_or(Ok(rows), |text| Err(Error::model(text)))
     }
 
     /// Computes values and derivatives by the model's own code, (1 + parameters, n); fails if it has none.
     pub(crate) fn own_rows(&self, x: &[f64], parameters: &[f64]) -> Result<Vec<f64>> {
         let points = self.points(x, parameters)?;
-        let Some(rust) = &self.rust else { return self.no_slopes() };
+        let Some(rust) = &self.rust else {
+            return self.no_slopes();
+        };
         let mut own = vec![f64::NAN; (1 + parameters.len()) * points];
         let found = guarded(|| rust.try_linearise(&Context::default(), x, parameters, &mut own));
-        if found.map_err(Error::model)? { Ok(own) } else { self.no_slopes() }
+        if found.map_err(Error::model)? {
+            Ok(own)
+        } else {
+            self.no_slopes()
+        }
     }
 
     /// Returns the number of points of `x`, or [`Error::ShapeMismatch`] if `x` or `parameters` has the wrong length.
@@ -178,12 +206,28 @@ impl CurveModel {
 
     /// Evaluates one curve: a row of values and, with `derivatives`, a row for each parameter; `None` if the model does
     /// not run on the CPU.
-    pub(crate) fn rows(&self, derivatives: bool, input: &CustomInput, failures: &Failures) -> Option<Vec<f64>> {
+    pub(crate) fn rows(
+        &self,
+        derivatives: bool,
+        input: &CustomInput,
+        failures: &Failures,
+    ) -> Option<Vec<f64>> {
         let model = self.rust.as_deref()?;
-        let rows = if derivatives { 1 + self.parameters.len() } else { 1 };
+        let rows = if derivatives {
+            1 + self.parameters.len()
+        } else {
+            1
+        };
         let mut output = vec![f64::NAN; rows * (input.x.len() / self.predictors.len())];
         let (differences, is_formula) = (self.differences, self.formula.is_some());
-        Evaluation { model, differences, is_formula, derivatives, failures }.fill(input, &mut output);
+        Evaluation {
+            model,
+            differences,
+            is_formula,
+            derivatives,
+            failures,
+        }
+        .fill(input, &mut output);
         Some(output)
     }
 
@@ -196,7 +240,14 @@ impl CurveModel {
                 let (differences, is_formula) = (self.differences, self.formula.is_some());
                 Arc::new(move |input, output| {
                     let (model, failures) = (&*model, &*failures);
-                    Evaluation { model, differences, is_formula, derivatives, failures }.fill(input, output);
+                    Evaluation {
+                        model,
+                        differences,
+                        is_formula,
+                        derivatives,
+                        failures,
+                    }
+                    .fill(input, output);
                 })
             }
             // never called, because `device_fault` has refused the CPU
@@ -210,7 +261,13 @@ impl CurveModel {
             Some(wgsl) => (wgsl.value.clone(), wgsl.table.clone()),
             None => Default::default(),
         };
-        Code { name: self.name.to_string(), wgsl, table, rust, many }
+        Code {
+            name: self.name.to_string(),
+            wgsl,
+            table,
+            rust,
+            many,
+        }
     }
 
     /// Returns whether the model is a user's, and quicker for many curves at once.
@@ -220,13 +277,28 @@ impl CurveModel {
 
     /// Returns the function that evaluates many curves at once, with differences on so many sides; `None` unless the
     /// model is a user's that is quicker so. Its failures are added to `failures`.
-    pub(crate) fn many(&self, derivatives: bool, sides: Sides, failures: Arc<Failures>) -> Option<ManyFunction> {
-        let (model, differences) = (self.rust.clone().filter(|_| self.takes_many())?, self.differences);
+    pub(crate) fn many(
+        &self,
+        derivatives: bool,
+        sides: Sides,
+        failures: Arc<Failures>,
+    ) -> Option<ManyFunction> {
+        let (model, differences) = (
+            self.rust.clone().filter(|_| self.takes_many())?,
+            self.differences,
+        );
         let caller = model.clone();
         Some(ManyFunction {
             fill: Arc::new(move |inputs, output| {
                 let (model, is_formula, failures) = (&*model, false, &*failures);
-                Evaluation { model, differences, is_formula, derivatives, failures }.fill_many(sides, inputs, output);
+                Evaluation {
+                    model,
+                    differences,
+                    is_formula,
+                    derivatives,
+                    failures,
+                }
+                .fill_many(sides, inputs, output);
             }),
             during: Arc::new(move |work| caller.during_calls(work)),
         })
@@ -255,12 +327,17 @@ impl CurveModel {
 
     /// Returns whether the model's WGSL has derivatives of its own, instead of differences.
     pub(crate) fn has_wgsl_slopes(&self) -> bool {
-        self.wgsl.as_ref().is_some_and(|wgsl| wgsl.linearisation != wgsl.differences)
+        self.wgsl
+            .as_ref()
+            .is_some_and(|wgsl| wgsl.linearisation != wgsl.differences)
     }
 
     /// Returns the error that the model has no derivatives of its own to compare with differences.
     pub(crate) fn no_slopes<T>(&self) -> Result<T> {
-        Err(Error::model(format!("the {} has no derivatives of its own to check", self.name)))
+        Err(Error::model(format!(
+            "the {} has no derivatives of its own to check",
+            self.name
+        )))
     }
 
     /// Returns why the model cannot run on a device, given whether that runs WGSL (a GPU) or Rust (the CPU); `None` if
@@ -278,7 +355,10 @@ impl CurveModel {
 
     /// Returns the message that the model has no Rust code and so cannot run on the CPU.
     fn no_rust(&self) -> String {
-        format!("a {} runs on a GPU alone: take one, or give its twin in Rust (with_rust)", self.name)
+        format!(
+            "a {} runs on a GPU alone: take one, or give its twin in Rust (with_rust)",
+            self.name
+        )
     }
 }
 
@@ -307,15 +387,26 @@ impl Evaluation<'_> {
     /// Computes values, with `derivatives` also the model's own or differences, of one curve into `output`, or returns
     /// the model's error.
     fn rows(&self, input: &CustomInput, output: &mut [f64]) -> Result<(), Failure> {
-        let CustomInput { x, parameters, member, .. } = *input;
-        let context = Context { index: member.number };
+        let CustomInput {
+            x,
+            parameters,
+            member,
+            ..
+        } = *input;
+        let context = Context {
+            index: member.number,
+        };
         if !self.derivatives && self.model.takes_many() {
             return self.model.values_many(&[context], x, parameters, output);
         }
         if !self.derivatives {
             return self.model.try_values(&context, x, parameters, output);
         }
-        let differences = Differences { model: self.model, context: &context, input };
+        let differences = Differences {
+            model: self.model,
+            context: &context,
+            input,
+        };
         if self.differences || !self.model.try_linearise(&context, x, parameters, output)? {
             return differences.linearise(output);
         }
@@ -329,12 +420,21 @@ impl Evaluation<'_> {
 
 impl From<Formula> for CurveModel {
     fn from(formula: Formula) -> CurveModel {
-        let (predictors, parameters) = (formula.predictors().to_vec(), formula.parameters().to_vec());
+        let (predictors, parameters) =
+            (formula.predictors().to_vec(), formula.parameters().to_vec());
         let (value, linearisation) = (formula.wgsl(false).into(), formula.wgsl(true).into());
-        let wgsl = Wgsl { value, linearisation, ..Wgsl::default() };
+        let wgsl = Wgsl {
+            value,
+            linearisation,
+            ..Wgsl::default()
+        };
         let formula = Arc::new(formula);
         let model = CurveModel::of_rust("formula", predictors, parameters, formula.clone());
-        CurveModel { wgsl: Some(Arc::new(wgsl)), formula: Some(formula), ..model }
+        CurveModel {
+            wgsl: Some(Arc::new(wgsl)),
+            formula: Some(formula),
+            ..model
+        }
     }
 }
 
@@ -352,13 +452,30 @@ impl fmt::Debug for CurveModel {
 fn check_names(predictors: &[String], parameters: &[String]) -> Result<()> {
     let all: Vec<&String> = predictors.iter().chain(parameters).collect();
     let bad = (0..all.len()).find(|&k| all[k].trim().is_empty() || all[..k].contains(&all[k]));
-    let holder = |k: usize| if k < predictors.len() { "predictors" } else { "parameters" };
+    let holder = |k: usize| {
+        if k < predictors.len() {
+            "predictors"
+        } else {
+            "parameters"
+        }
+    };
     match bad {
-        _ if predictors.is_empty() => Err(Error::invalid("predictors", "a model needs a predictor")),
-        _ if parameters.is_empty() => Err(Error::invalid("parameters", "a model needs a parameter to fit")),
-        Some(k) if all[k].trim().is_empty() => Err(Error::invalid(holder(k), "a predictor or parameter has no name")),
+        _ if predictors.is_empty() => {
+            Err(Error::invalid("predictors", "a model needs a predictor"))
+        }
+        _ if parameters.is_empty() => Err(Error::invalid(
+            "parameters",
+            "a model needs a parameter to fit",
+        )),
+        Some(k) if all[k].trim().is_empty() => Err(Error::invalid(
+            holder(k),
+            "a predictor or parameter has no name",
+        )),
         Some(k) => {
-            let message = format!("two of the predictors and parameters are called `{}`", all[k]);
+            let message = format!(
+                "two of the predictors and parameters are called `{}`",
+                all[k]
+            );
             Err(Error::invalid(holder(k), message))
         }
         None => Ok(()),

@@ -43,7 +43,13 @@ pub trait Model: Send + Sync {
     ///
     /// # Errors
     /// Returns the model's own error if it cannot be evaluated. By default there is none.
-    fn try_values(&self, _context: &Context, x: &[f64], parameters: &[f64], values: &mut [f64]) -> Result<(), Failure> {
+    fn try_values(
+        &self,
+        _context: &Context,
+        x: &[f64],
+        parameters: &[f64],
+        values: &mut [f64],
+    ) -> Result<(), Failure> {
         self.values(x, parameters, values);
         Ok(())
     }

@@ -21,9 +21,16 @@ impl CurveModel {
     pub(crate) fn transformed(&self, transformation: Arc<Transformation>) -> Option<CurveModel> {
         let (predictors, parameters) = (self.predictors.to_vec(), self.parameters.to_vec());
         let (model, is_formula) = (self.rust.clone()?, self.formula.is_some());
-        let transformed = Transformed { model, is_formula, transformation };
+        let transformed = Transformed {
+            model,
+            is_formula,
+            transformation,
+        };
         let model = CurveModel::of_rust(&self.name, predictors, parameters, Arc::new(transformed));
-        Some(CurveModel { differences: self.differences, ..model })
+        Some(CurveModel {
+            differences: self.differences,
+            ..model
+        })
     }
 }
 
@@ -41,7 +48,13 @@ impl Model for Transformed {
         (self.transformation)(0, values);
     }
 
-    fn try_values(&self, context: &Context, x: &[f64], parameters: &[f64], values: &mut [f64]) -> Result<(), Failure> {
+    fn try_values(
+        &self,
+        context: &Context,
+        x: &[f64],
+        parameters: &[f64],
+        values: &mut [f64],
+    ) -> Result<(), Failure> {
         self.model.try_values(context, x, parameters, values)?;
         (self.transformation)(context.index, values);
         Ok(())
@@ -60,7 +73,8 @@ impl Model for Transformed {
         let points = rows.len() / (1 + parameters.len());
         // differences take the place of derivatives that overflow
         let is_finite = !self.is_formula || rows.iter().all(|value| value.is_finite());
-        rows.chunks_exact_mut(points.max(1)).for_each(|row| (self.transformation)(context.index, row));
+        rows.chunks_exact_mut(points.max(1))
+            .for_each(|row| (self.transformation)(context.index, row));
         Ok(is_finite)
     }
 
@@ -82,7 +96,10 @@ impl Model for Transformed {
         self.model.values_many(contexts, x, parameters, values)?;
         let points = values.len() / contexts.len().max(1);
         let rows = values.chunks_exact_mut(points.max(1));
-        contexts.iter().zip(rows).for_each(|(context, row)| (self.transformation)(context.index, row));
+        contexts
+            .iter()
+            .zip(rows)
+            .for_each(|(context, row)| (self.transformation)(context.index, row));
         Ok(())
     }
 }

@@ -50,15 +50,32 @@ impl CurveModel {
     /// signature, one of popfit's names, a buffer, or an entry point. Returns [`Error::Model`] if the source is too
     /// long, and [`Error::Usage`] if there is no predictor or no parameter, or if a name is empty or given twice.
     pub fn wgsl(predictors: &[&str], parameters: &[&str], source: &str) -> Result<CurveModel> {
-        let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let owned = |names: &[&str]| {
+            names
+                .iter()
+                .map(|name| (*name).to_owned())
+                .collect::<Vec<_>>()
+        };
         let (predictors, parameters) = (owned(predictors), owned(parameters));
         check_names(&predictors, &parameters)?;
-        let shape = Shape { predictors: predictors.len(), parameters: parameters.len() };
+        let shape = Shape {
+            predictors: predictors.len(),
+            parameters: parameters.len(),
+        };
         let offer = inspect(source, shape)?;
         let whole = |slopes| complete(source, shape, offer.scalar, slopes);
         let differences = whole(Some(Slopes::Differences))?;
-        let linearisation = if offer.derivative { whole(Some(Slopes::Own))? } else { differences.clone() };
-        let wgsl = Wgsl { value: whole(None)?, linearisation, differences, table: Arc::default() };
+        let linearisation = if offer.derivative {
+            whole(Some(Slopes::Own))?
+        } else {
+            differences.clone()
+        };
+        let wgsl = Wgsl {
+            value: whole(None)?,
+            linearisation,
+            differences,
+            table: Arc::default(),
+        };
         Ok(CurveModel {
             name: "model in WGSL".into(),
             predictors: predictors.into(),
@@ -82,10 +99,19 @@ impl CurveModel {
     pub fn with_rust(self, twin: impl Into<CurveModel>) -> Result<CurveModel> {
         let twin = twin.into();
         if twin.parameters != self.parameters || twin.predictors != self.predictors {
-            let names = |model: &CurveModel| format!("{:?} of {:?}", model.parameters, model.predictors);
-            return Err(Error::model_setting("twin", format!("the twin has {}, not {}", names(&twin), names(&self))));
+            let names =
+                |model: &CurveModel| format!("{:?} of {:?}", model.parameters, model.predictors);
+            return Err(Error::model_setting(
+                "twin",
+                format!("the twin has {}, not {}", names(&twin), names(&self)),
+            ));
         }
-        Ok(CurveModel { rust: twin.rust, differences: twin.differences, alike: Some(Arc::default()), ..self })
+        Ok(CurveModel {
+            rust: twin.rust,
+            differences: twin.differences,
+            alike: Some(Arc::default()),
+            ..self
+        })
     }
 }
 
@@ -100,7 +126,11 @@ enum Slopes {
 /// Appends to the user's WGSL the function `fill` that the custom kernel calls; fails if the whole is invalid.
 fn complete(source: &str, shape: Shape, scalar: bool, slopes: Option<Slopes>) -> Result<String> {
     let rest = fill(shape, scalar, slopes);
-    let rows = if slopes.is_some() { 1 + shape.parameters } else { 1 };
+    let rows = if slopes.is_some() {
+        1 + shape.parameters
+    } else {
+        1
+    };
     validate(source, &rest, rows, shape)?;
     Ok(format!("{source}\n{rest}"))
 }
@@ -108,8 +138,15 @@ fn complete(source: &str, shape: Shape, scalar: bool, slopes: Option<Slopes>) ->
 /// Returns the WGSL function `fill` that the custom kernel calls, which calls the user's functions; without `slopes`
 /// for the value alone.
 fn fill(shape: Shape, scalar: bool, slopes: Option<Slopes>) -> String {
-    let Shape { predictors, parameters } = shape;
-    let given = if predictors == 1 { "f32".to_owned() } else { format!("array<f32, {predictors}>") };
+    let Shape {
+        predictors,
+        parameters,
+    } = shape;
+    let given = if predictors == 1 {
+        "f32".to_owned()
+    } else {
+        format!("array<f32, {predictors}>")
+    };
     let (taken, point) = match (predictors, scalar) {
         (1, false) => ("array<f32, 1>".to_owned(), "array<f32, 1>(x)"),
         _ => (given.clone(), "x"),
@@ -129,7 +166,11 @@ fn fill(shape: Shape, scalar: bool, slopes: Option<Slopes>) -> String {
     }}\n"
         ),
     };
-    let differences = if slopes == Some(Slopes::Differences) { DIFFERENCES } else { "" };
+    let differences = if slopes == Some(Slopes::Differences) {
+        DIFFERENCES
+    } else {
+        ""
+    };
     format!(
         "alias PopfitPoint = {taken};\n{differences}
 fn fill(x: {given}, u: ptr<function, array<f32, {parameters}>>, out: ptr<function, array<f32, {rows}>>) {{

@@ -12,10 +12,18 @@ use crate::solver::{Estimator, Method, Objective};
 impl CurveRun {
     /// Compares the derivatives that the device computes at one point with differences, one result per parameter, as
     /// [`CurveFitter::check_jacobian`] says.
-    pub(crate) fn check_jacobian(&self, x: &[f64], parameters: &[f64]) -> Result<Vec<DerivativeCheck>> {
+    pub(crate) fn check_jacobian(
+        &self,
+        x: &[f64],
+        parameters: &[f64],
+    ) -> Result<Vec<DerivativeCheck>> {
         if !self.device.inner.runs_wgsl() {
             let own = self.model.own_rows(x, parameters)?;
-            let differences = self.model.clone().differences(true).linearise(x, parameters)?;
+            let differences = self
+                .model
+                .clone()
+                .differences(true)
+                .linearise(x, parameters)?;
             return Ok(compare(self.model.parameters(), &own, &differences));
         }
         let points = self.model.points(x, parameters)?;
@@ -26,8 +34,11 @@ impl CurveRun {
         let curves = std::slice::from_ref(&curve);
         let own = self.device_rows(&self.model, curves)?;
         let slow = self.model.clone().differences(true);
-        let differences =
-            if slow.needs_gpu() { self.device_rows(&slow, curves)? } else { slow.linearise(x, parameters)? };
+        let differences = if slow.needs_gpu() {
+            self.device_rows(&slow, curves)?
+        } else {
+            slow.linearise(x, parameters)?
+        };
         Ok(compare(self.model.parameters(), &own, &differences))
     }
 
@@ -36,10 +47,19 @@ impl CurveRun {
     pub(crate) fn device_rows(&self, model: &CurveModel, curves: &[Curve]) -> Result<Vec<f64>> {
         let points = curves.first().map_or(0, |curve| curve.y.len());
         let (model, estimator) = (model.clone(), Estimator::LeastSquares);
-        let design = Design { model, estimator, is_scaled: false, is_tagged: false, ..self.design() };
+        let design = Design {
+            model,
+            estimator,
+            is_scaled: false,
+            is_tagged: false,
+            ..self.design()
+        };
         let objective = CurveObjective::new(design, points, Grid::Shared, false);
         let method = Method::LevenbergMarquardt(CurveFitter::LEVENBERG_MARQUARDT);
-        let mut population = self.device.inner.population(Arc::new(objective.record()), &method, curves.len())?;
+        let mut population =
+            self.device
+                .inner
+                .population(Arc::new(objective.record()), &method, curves.len())?;
         let batch = objective.batch(curves, &self.priors, FAR);
         let mut rows = pollster::block_on(async {
             population.load(&batch).await?;

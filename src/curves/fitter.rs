@@ -58,7 +58,10 @@ pub struct CurveFitter {
 /// Sets a parameter's value in a list of named values, in place of any earlier one.
 fn set<T>(values: &mut Vec<Named<T>>, parameter: &str, value: T) {
     values.retain(|known| known.parameter != parameter);
-    values.push(Named { parameter: parameter.to_owned(), value });
+    values.push(Named {
+        parameter: parameter.to_owned(),
+        value,
+    });
 }
 
 impl CurveFitter {
@@ -99,7 +102,10 @@ impl CurveFitter {
     /// [`Solver::LevenbergMarquardtThenNelderMead`] is for spectra only.
     #[must_use]
     pub fn solver(self, solver: impl Into<Solver>) -> CurveFitter {
-        CurveFitter { solver: solver.into(), ..self }
+        CurveFitter {
+            solver: solver.into(),
+            ..self
+        }
     }
 
     /// Sets the bounds of a parameter in all curves that bring none. Infinite bounds are none.
@@ -131,7 +137,10 @@ impl CurveFitter {
     /// take memory for the others' covariances while they are made.
     #[must_use]
     pub fn tie(mut self, parameter: &str, expression: &str) -> CurveFitter {
-        self.ties.push(Named { parameter: parameter.to_owned(), value: expression.to_owned() });
+        self.ties.push(Named {
+            parameter: parameter.to_owned(),
+            value: expression.to_owned(),
+        });
         self
     }
 
@@ -168,7 +177,10 @@ impl CurveFitter {
     /// ([`Estimator::Poisson`]) are always absolute. See [`CurveFit::errors`].
     #[must_use]
     pub fn absolute_sigma(self, absolute_sigma: bool) -> CurveFitter {
-        CurveFitter { absolute_sigma, ..self }
+        CurveFitter {
+            absolute_sigma,
+            ..self
+        }
     }
 
     /// Sets whether errors under a robust loss are those of the sandwich formula (by default they are): they follow
@@ -178,7 +190,10 @@ impl CurveFitter {
     /// scipy's.
     #[must_use]
     pub fn sandwich_errors(self, sandwich_errors: bool) -> CurveFitter {
-        CurveFitter { sandwich_errors, ..self }
+        CurveFitter {
+            sandwich_errors,
+            ..self
+        }
     }
 
     /// Sets whether results of Levenberg–Marquardt are refined by Gauss–Newton steps in f64 on the host (by default
@@ -208,14 +223,20 @@ impl CurveFitter {
     /// Limits the memory of the curves that are fitted together to this many bytes.
     #[must_use]
     pub fn max_memory(self, bytes: u64) -> CurveFitter {
-        CurveFitter { max_memory: Some(bytes), ..self }
+        CurveFitter {
+            max_memory: Some(bytes),
+            ..self
+        }
     }
 
     /// Sets whether the CPU fits curves that a GPU has failed to fit twice, if the model runs there. Unless set they go
     /// there where popfit chose the GPU (`auto`, `all`), and the failure is an error where the user did.
     #[must_use]
     pub fn cpu_fallback(self, cpu_fallback: bool) -> CurveFitter {
-        CurveFitter { cpu_fallback: Some(cpu_fallback), ..self }
+        CurveFitter {
+            cpu_fallback: Some(cpu_fallback),
+            ..self
+        }
     }
 
     /// Returns an error if the settings are invalid, as every fit does at its beginning.
@@ -276,7 +297,10 @@ impl CurveFitter {
     fn watch<'a>(&self, curves: &Curves, control: &'a Control) -> Watch<'a> {
         // what has no shape is refused
         let shape = curves.shape(self.model.predictors(), self.model.parameters());
-        Watch::new(Some(control), shape.map_or(0, |(curves, _)| curves * self.starts))
+        Watch::new(
+            Some(control),
+            shape.map_or(0, |(curves, _)| curves * self.starts),
+        )
     }
 
     /// Fits all curves and returns the results as columns, one array per quantity, without memory of its own for each
@@ -306,7 +330,8 @@ impl CurveFitter {
     /// # Errors
     /// The errors of [`fit`](Self::fit).
     pub fn fit_columns_into(&self, curves: &Curves, columns: &mut CurveColumns) -> Result<()> {
-        self.checked()?.fit_columns(curves, columns, &Watch::new(None, 0))
+        self.checked()?
+            .fit_columns(curves, columns, &Watch::new(None, 0))
     }
 
     /// Fits curves as [`fit_columns`](Self::fit_columns) does, with progress, cancel and timeout by `control` as in
@@ -324,8 +349,16 @@ impl CurveFitter {
     ///
     /// # Errors
     /// The errors of [`fit`](Self::fit).
-    pub fn fit_columns_into_with(&self, curves: &Curves, columns: &mut CurveColumns, control: &Control) -> Result<()> {
-        control.scope(|| self.checked()?.fit_columns(curves, columns, &self.watch(curves, control)))?
+    pub fn fit_columns_into_with(
+        &self,
+        curves: &Curves,
+        columns: &mut CurveColumns,
+        control: &Control,
+    ) -> Result<()> {
+        control.scope(|| {
+            self.checked()?
+                .fit_columns(curves, columns, &self.watch(curves, control))
+        })?
     }
 
     /// Returns confidence intervals of `fits`, which [`fit`](Self::fit) made of `curves`: for each curve those of all
@@ -364,7 +397,11 @@ impl CurveFitter {
     ) -> Result<Vec<Vec<Interval>>> {
         // the fits are at their minima
         let from_one_start = self.clone().starts(1);
-        control.scope(|| from_one_start.checked()?.confidence_intervals(curves, fits, parameters, sigmas, control))?
+        control.scope(|| {
+            from_one_start
+                .checked()?
+                .confidence_intervals(curves, fits, parameters, sigmas, control)
+        })?
     }
 
     /// Compares a model's own derivatives with central differences, and returns for each parameter the worst point. `x`

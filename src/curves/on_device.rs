@@ -52,7 +52,11 @@ impl CurveFitter {
     pub fn upload<'a>(&self, curves: Curves<'a>) -> Result<CurvesOnDevice<'a>> {
         let run = self.checked()?;
         let uploaded = none_of_failed_device(run.upload(&curves))?;
-        Ok(CurvesOnDevice { run, curves, uploaded })
+        Ok(CurvesOnDevice {
+            run,
+            curves,
+            uploaded,
+        })
     }
 }
 
@@ -68,7 +72,11 @@ impl<'a> CurvesOnDevice<'a> {
     /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) if there are not as many starts as curves, which keep
     /// their starts then.
     pub fn set_starts(&mut self, starts: impl Into<Values<'a>>) -> Result<()> {
-        let CurvesOnDevice { run, curves, uploaded } = self;
+        let CurvesOnDevice {
+            run,
+            curves,
+            uploaded,
+        } = self;
         let shape = |curves: &Curves| curves.shape(run.model.predictors(), run.model.parameters());
         // one row of starts does not say how many curves there are
         curves.points = Some(shape(curves)?.1);
@@ -111,7 +119,11 @@ impl ColumnsOnDevice<'_, '_> {
     /// # Errors
     /// The errors of [`read`](Self::read).
     pub fn read_into(&mut self, columns: &mut CurveColumns) -> Result<()> {
-        let CurvesOnDevice { run, curves, uploaded } = &mut *self.fitted;
+        let CurvesOnDevice {
+            run,
+            curves,
+            uploaded,
+        } = &mut *self.fitted;
         let (watch, mut fitted) = (Watch::new(None, 0), uploaded.take());
         if fitted.is_none() {
             return run.fit_columns(curves, columns, &watch);
@@ -128,7 +140,9 @@ impl ColumnsOnDevice<'_, '_> {
 }
 
 /// Returns what lies on a device, or `None` if that has failed: the host has the curves, too, and no result is lost.
-fn none_of_failed_device(sent: Result<Option<Box<dyn UploadedFits>>>) -> Result<Option<Box<dyn UploadedFits>>> {
+fn none_of_failed_device(
+    sent: Result<Option<Box<dyn UploadedFits>>>,
+) -> Result<Option<Box<dyn UploadedFits>>> {
     match sent {
         Err(failure) if failure.is_of_device() => Ok(None),
         sent => sent,

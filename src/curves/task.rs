@@ -32,15 +32,21 @@ impl CurveRun {
     /// Makes of each curve a task, by which another optimiser evaluates its objective on the device.
     fn tasks(&self, curves: &Curves) -> Result<Vec<Task>> {
         if !self.ties.is_empty() {
-            return Err(Error::Usage("tied parameters: put their expressions into the formula".into()));
+            return Err(Error::Usage(
+                "tied parameters: put their expressions into the formula".into(),
+            ));
         }
         let settings = self.settings();
         let (total, points) = curves.shape(settings.predictors, settings.names)?;
         curves.check_estimator(self.estimator)?;
         if curves.covariance.is_some() {
-            return Err(Error::invalid("covariance", "covariance: tasks take sigmas alone"));
+            return Err(Error::invalid(
+                "covariance",
+                "covariance: tasks take sigmas alone",
+            ));
         }
-        let objective = |values_only| CurveObjective::new(self.design(), points, curves.grid, values_only);
+        let objective =
+            |values_only| CurveObjective::new(self.design(), points, curves.grid, values_only);
         let (linearise, evaluate) = (objective(false), objective(true));
         let recordings = (Arc::new(linearise.record()), Arc::new(evaluate.record()));
         let mut tasks = Vec::with_capacity(total);
@@ -48,12 +54,26 @@ impl CurveRun {
             let curve = curves.curve(index, points, &settings);
             let curve = curve.map_err(|cause| Error::Usage(format!("curve {index}: {cause}")))?;
             let parameters = settings.names.iter().zip(&curve.scale);
-            let parameters =
-                parameters.map(|(name, scale)| Parameter { name: name.clone(), origin: 0.0, scale: *scale }).collect();
+            let parameters = parameters
+                .map(|(name, scale)| Parameter {
+                    name: name.clone(),
+                    origin: 0.0,
+                    scale: *scale,
+                })
+                .collect();
             let curve = [curve];
-            let first = Job { recording: recordings.0.clone(), batch: linearise.batch(&curve, &self.priors, FAR) };
-            let second = Job { recording: recordings.1.clone(), batch: evaluate.batch(&curve, &self.priors, FAR) };
-            tasks.push(Task::new(&self.device, first, second, parameters).with_failures(self.failures.clone(), index));
+            let first = Job {
+                recording: recordings.0.clone(),
+                batch: linearise.batch(&curve, &self.priors, FAR),
+            };
+            let second = Job {
+                recording: recordings.1.clone(),
+                batch: evaluate.batch(&curve, &self.priors, FAR),
+            };
+            tasks.push(
+                Task::new(&self.device, first, second, parameters)
+                    .with_failures(self.failures.clone(), index),
+            );
         }
         Ok(tasks)
     }

@@ -47,12 +47,19 @@ impl<'a> Watch<'a> {
 
     /// Returns the watch of a run that is a part of this one: it stops with it, and reports no progress.
     pub fn of_part(&self) -> Watch<'a> {
-        Watch { begin: self.begin, is_part: true, ..Watch::new(self.control, 0) }
+        Watch {
+            begin: self.begin,
+            is_part: true,
+            ..Watch::new(self.control, 0)
+        }
     }
 
     /// Returns whether the run has been cancelled or has taken too long; once true, it stays true.
     pub fn is_stopped(&self) -> bool {
-        if self.control.is_some_and(|control| control.is_stopped(self.begin)) {
+        if self
+            .control
+            .is_some_and(|control| control.is_stopped(self.begin))
+        {
             self.stopped.store(true, Ordering::Relaxed);
         }
         self.stopped.load(Ordering::Relaxed)
@@ -82,24 +89,32 @@ impl<'a> Watch<'a> {
 
     /// Returns the number of ended fits.
     pub fn ended(&self) -> u64 {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner).ended
+        self.counts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .ended
     }
 
     /// Sets the number of ended fits back to what it was before an attempt. The progress that was shown stays.
     pub fn restart(&self, ended: u64) {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner).ended = ended;
+        self.counts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .ended = ended;
     }
 
     /// Adds `more` to the ended fits and, if these and the `arrived` ones have grown enough, calls the progress
     /// function. After a cancel there is none.
     fn show(&self, more: u64, arrived: u64) {
         let control = self.control.filter(|_| !self.is_part);
-        let Some(progress) = control.and_then(|control| control.progress.as_ref()) else { return };
+        let Some(progress) = control.and_then(|control| control.progress.as_ref()) else {
+            return;
+        };
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         counts.ended += more;
         let now = (counts.ended + arrived).min(self.total);
-        let is_news =
-            now >= counts.shown + (self.total / MOST_CALLS).max(1) || (now == self.total && now > counts.shown);
+        let is_news = now >= counts.shown + (self.total / MOST_CALLS).max(1)
+            || (now == self.total && now > counts.shown);
         if is_news && !self.is_stopped() {
             counts.shown = now;
             progress(now, self.total);

@@ -80,24 +80,47 @@ pub struct AvailableDevices {
 impl AvailableDevices {
     /// Looks at all devices, and opens the GPU that `auto` takes.
     pub(super) fn find() -> AvailableDevices {
-        let devices: Vec<DeviceDescription> = std::iter::once(DeviceDescription::of_cpu()).chain(adapters()).collect();
-        let Auto { device, selector, passed_over } = auto();
-        let has_hardware = devices.iter().any(|d| matches!(d.kind, DeviceKind::Discrete | DeviceKind::Integrated));
+        let devices: Vec<DeviceDescription> = std::iter::once(DeviceDescription::of_cpu())
+            .chain(adapters())
+            .collect();
+        let Auto {
+            device,
+            selector,
+            passed_over,
+        } = auto();
+        let has_hardware = devices
+            .iter()
+            .any(|d| matches!(d.kind, DeviceKind::Discrete | DeviceKind::Integrated));
         let (auto, auto_reason) = match (device, &passed_over) {
             (Err(error), _) => (None, error.to_string()),
-            (Ok(_), Some(failure)) => (Some(selector), format!("the GPU that comes first cannot be used: {failure}")),
+            (Ok(_), Some(failure)) => (
+                Some(selector),
+                format!("the GPU that comes first cannot be used: {failure}"),
+            ),
             (Ok(_), None) => {
                 let reason = match devices.len() {
                     1 => "there is no GPU adapter",
-                    _ if has_hardware => "a discrete GPU comes first, then an integrated one, never a software adapter",
-                    _ => "no adapter is a discrete or integrated GPU; others are taken only if they are named (gpu)",
+                    _ if has_hardware => {
+                        "a discrete GPU comes first, then an integrated one, never a software adapter"
+                    }
+                    _ => {
+                        "no adapter is a discrete or integrated GPU; others are taken only if they are named (gpu)"
+                    }
                 };
                 (Some(selector), reason.into())
             }
         };
-        let mut notes: Vec<String> = passed_over.map(|failure| failure.to_string()).into_iter().collect();
+        let mut notes: Vec<String> = passed_over
+            .map(|failure| failure.to_string())
+            .into_iter()
+            .collect();
         notes.extend(missing_hardware());
-        AvailableDevices { devices, auto, auto_reason, notes }
+        AvailableDevices {
+            devices,
+            auto,
+            auto_reason,
+            notes,
+        }
     }
 }
 
@@ -154,20 +177,41 @@ pub(super) struct Auto {
 /// Opens the device that `auto` takes: a discrete GPU, else an integrated one, else the CPU.
 #[cfg(feature = "gpu")]
 pub(super) fn auto() -> Auto {
-    let cpu = |passed_over| Auto { device: Ok(Device::cpu()), selector: "cpu".into(), passed_over };
+    let cpu = |passed_over| Auto {
+        device: Ok(Device::cpu()),
+        selector: "cpu".into(),
+        passed_over,
+    };
     let index = match crate::gpu::hardware() {
         Ok(Some(index)) => index,
         Ok(None) => return cpu(None),
         // The environment names an adapter that is not there.
-        Err(error) => return Auto { device: Err(error), selector: String::new(), passed_over: None },
+        Err(error) => {
+            return Auto {
+                device: Err(error),
+                selector: String::new(),
+                passed_over: None,
+            };
+        }
     };
     match crate::gpu::GpuDevice::open(index) {
         Ok(device) => {
-            let device = Ok(Device { choice: Choice::Auto, ..Device::one(device) });
-            Auto { device, selector: format!("gpu:{index}"), passed_over: None }
+            let device = Ok(Device {
+                choice: Choice::Auto,
+                ..Device::one(device)
+            });
+            Auto {
+                device,
+                selector: format!("gpu:{index}"),
+                passed_over: None,
+            }
         }
         // An environment variable names no kernel. The CPU would hide this error.
-        Err(error @ Error::Usage(_)) => Auto { device: Err(error), selector: String::new(), passed_over: None },
+        Err(error @ Error::Usage(_)) => Auto {
+            device: Err(error),
+            selector: String::new(),
+            passed_over: None,
+        },
         Err(error) => cpu(Some(error)),
     }
 }
@@ -175,14 +219,25 @@ pub(super) fn auto() -> Auto {
 /// Returns the CPU, because this build has no GPU support.
 #[cfg(not(feature = "gpu"))]
 pub(super) fn auto() -> Auto {
-    Auto { device: Ok(Device { choice: Choice::Named, ..Device::cpu() }), selector: "cpu".into(), passed_over: None }
+    Auto {
+        device: Ok(Device {
+            choice: Choice::Named,
+            ..Device::cpu()
+        }),
+        selector: "cpu".into(),
+        passed_over: None,
+    }
 }
 
 /// Returns a description of every adapter.
 #[cfg(feature = "gpu")]
 fn adapters() -> Vec<DeviceDescription> {
     // What is wrong with the environment is said by `auto`.
-    crate::gpu::adapters().unwrap_or_default().into_iter().map(DeviceDescription::of_adapter).collect()
+    crate::gpu::adapters()
+        .unwrap_or_default()
+        .into_iter()
+        .map(DeviceDescription::of_adapter)
+        .collect()
 }
 
 /// Returns why no hardware GPU is shown, if there is none.

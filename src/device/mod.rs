@@ -63,8 +63,9 @@ impl FromStr for Device {
             "all" => Device::every_gpu(),
             _ if text == "gpu" || text.starts_with("gpu:") => Device::gpu(text),
             _ => {
-                let message =
-                    format!("no device \"{text}\": give auto, all, cpu, gpu, gpu:N, gpu:pci=PLACE or gpu:NAME");
+                let message = format!(
+                    "no device \"{text}\": give auto, all, cpu, gpu, gpu:N, gpu:pci=PLACE or gpu:NAME"
+                );
                 Err(Error::invalid("device", message))
             }
         }
@@ -86,7 +87,11 @@ impl Device {
 
     /// Wraps a single one of the solver's devices, which shares its batches with no other.
     pub(crate) fn one(device: impl solver::Device + 'static) -> Device {
-        Device { inner: Arc::new(device), others: Vec::new(), choice: Choice::Named }
+        Device {
+            inner: Arc::new(device),
+            others: Vec::new(),
+            choice: Choice::Named,
+        }
     }
 
     /// Returns whether popfit chose the device, and may choose another one.
@@ -96,7 +101,10 @@ impl Device {
 
     /// Returns the device and all others that share its batches.
     pub(crate) fn all(&self) -> Vec<Arc<dyn solver::Device>> {
-        std::iter::once(&self.inner).chain(&self.others).cloned().collect()
+        std::iter::once(&self.inner)
+            .chain(&self.others)
+            .cloned()
+            .collect()
     }
 
     /// Opens a discrete GPU, else an integrated one, else the CPU; never a software adapter. A GPU that cannot be
@@ -113,13 +121,19 @@ impl Device {
     /// software adapters. It holds for every [`Device`] of the same GPU in this process.
     #[must_use]
     pub fn timeout(self, timeout: Duration) -> Device {
-        self.all().iter().for_each(|device| device.set_limit(timeout));
+        self.all()
+            .iter()
+            .for_each(|device| device.set_limit(timeout));
         self
     }
 
     /// Returns the device's name (of several, all names) as it is written into the result table.
     pub fn name(&self) -> String {
-        self.all().iter().map(|device| device.name()).collect::<Vec<_>>().join(" + ")
+        self.all()
+            .iter()
+            .map(|device| device.name())
+            .collect::<Vec<_>>()
+            .join(" + ")
     }
 
     /// Returns what the process has asked of the device since it was opened, with all its clones; of several devices,
@@ -151,19 +165,31 @@ impl Device {
     /// Opens every GPU that the selector `all` stands for, as one device whose GPUs share the batches.
     #[cfg(feature = "gpu")]
     fn every_gpu() -> Result<Device> {
-        let mut all = crate::gpu::GpuDevice::every()?.into_iter().map(|gpu| Arc::new(gpu) as Arc<dyn solver::Device>);
+        let mut all = crate::gpu::GpuDevice::every()?
+            .into_iter()
+            .map(|gpu| Arc::new(gpu) as Arc<dyn solver::Device>);
         let inner = all.next().ok_or_else(|| {
-            let reasons = crate::gpu::missing_hardware().into_iter().map(|reason| format!("\n  {reason}"));
+            let reasons = crate::gpu::missing_hardware()
+                .into_iter()
+                .map(|reason| format!("\n  {reason}"));
             let reasons: String = reasons.collect();
-            Error::NoAdapter(format!("there is no adapter at all. The device `cpu` needs none{reasons}"))
+            Error::NoAdapter(format!(
+                "there is no adapter at all. The device `cpu` needs none{reasons}"
+            ))
         })?;
-        Ok(Device { inner, others: all.collect(), choice: Choice::All })
+        Ok(Device {
+            inner,
+            others: all.collect(),
+            choice: Choice::All,
+        })
     }
 
     /// Returns an error, because this build has no GPU support.
     #[cfg(not(feature = "gpu"))]
     fn gpu(_: &str) -> Result<Device> {
-        Err(Error::NoAdapter("this build has no GPU support (feature `gpu`)".into()))
+        Err(Error::NoAdapter(
+            "this build has no GPU support (feature `gpu`)".into(),
+        ))
     }
 
     /// Returns an error, because this build has no GPU support.

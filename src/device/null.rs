@@ -56,13 +56,28 @@ impl solver::Device for NullDevice {
         Ok(MOST_MEMBERS)
     }
 
-    fn population(&self, recording: Arc<Recording>, method: &Method, capacity: usize) -> Result<Box<dyn Population>> {
+    fn population(
+        &self,
+        recording: Arc<Recording>,
+        method: &Method,
+        capacity: usize,
+    ) -> Result<Box<dyn Population>> {
         let (staged, waiting, starts) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
-        Ok(Box::new(NullPopulation { recording, lanes: method.lanes(), capacity, staged, waiting, starts }))
+        Ok(Box::new(NullPopulation {
+            recording,
+            lanes: method.lanes(),
+            capacity,
+            staged,
+            waiting,
+            starts,
+        }))
     }
 
     fn small_fitter(&self, problem: SmallProblem) -> Result<Option<Box<dyn SmallFitter>>> {
-        Ok(Some(Box::new(NullSmallFitter { problem, rows: Vec::new() })))
+        Ok(Some(Box::new(NullSmallFitter {
+            problem,
+            rows: Vec::new(),
+        })))
     }
 }
 
@@ -83,7 +98,9 @@ impl NullPopulation {
     /// Returns the outcome of a member that converged in its first round at its start.
     fn outcome(&self, slot: usize) -> Result<Outcome> {
         let parameters = self.recording.parameters.len();
-        let Some(start) = self.starts.get(&slot) else { return Err(nothing("in this slot")) };
+        let Some(start) = self.starts.get(&slot) else {
+            return Err(nothing("in this slot"));
+        };
         let mut normal_matrix = vec![0.0; packed_length(parameters)];
         (0..parameters).for_each(|p| normal_matrix[packed_index(p, p)] = 1.0);
         Ok(Outcome {
@@ -127,7 +144,8 @@ impl Population for NullPopulation {
     fn enter_members(&mut self, batch: &Batch, places: &Places) -> Result<()> {
         let parameters = self.recording.parameters.len();
         let starts = batch.starts.chunks_exact(parameters).map(<[f64]>::to_vec);
-        self.waiting.extend(places.starts.iter().copied().zip(starts));
+        self.waiting
+            .extend(places.starts.iter().copied().zip(starts));
         Ok(())
     }
 
@@ -168,7 +186,11 @@ struct NullRows {
 impl NullRows {
     /// Begins a part, packs its fits, and ends them at once.
     fn pack(&mut self, problem: &SmallProblem, parts: &dyn SmallParts, part: usize) {
-        let NullRows { packing, sent, results } = self;
+        let NullRows {
+            packing,
+            sent,
+            results,
+        } = self;
         *packing = parts.begin(part).map(|shape| Packing::new(problem, shape));
         let Some(packing) = *packing else { return };
         sent.clear();
@@ -176,7 +198,10 @@ impl NullRows {
             let fits = columns.status.len();
             results.resize(fits.next_multiple_of(BLOCK) * packing.result(), 0);
             let (mut observed, mut given) = (Vec::new(), Vec::new());
-            for (first, results) in (0..fits).step_by(BLOCK).zip(results.chunks_mut(BLOCK * packing.result())) {
+            for (first, results) in (0..fits)
+                .step_by(BLOCK)
+                .zip(results.chunks_mut(BLOCK * packing.result()))
+            {
                 let block = first..(first + BLOCK).min(fits);
                 packing.pack_observed(block.clone(), batch, &mut observed);
                 packing.pack_given(block, batch, &mut given);
@@ -189,9 +214,13 @@ impl NullRows {
 
     /// Unpacks the results of a part, and ends it.
     fn unpack(&self, parts: &dyn SmallParts, part: usize) -> Result<()> {
-        let Some(packing) = self.packing else { return Ok(()) };
+        let Some(packing) = self.packing else {
+            return Ok(());
+        };
         let mut unpacked = Ok(());
-        parts.lend(part, &mut |_, columns| unpacked = packing.unpack(&self.results, columns));
+        parts.lend(part, &mut |_, columns| {
+            unpacked = packing.unpack(&self.results, columns)
+        });
         unpacked.map_err(|_| nothing("to unpack"))?;
         parts.end(part)
     }
@@ -207,7 +236,9 @@ impl SmallFitter for NullSmallFitter {
             threads::in_pool(|| {
                 let places = rows.par_iter_mut().zip(some.clone());
                 places.for_each(|(rows, part)| rows.pack(problem, parts, part));
-                rows.par_iter().zip(some).try_for_each(|(rows, part)| rows.unpack(parts, part))
+                rows.par_iter()
+                    .zip(some)
+                    .try_for_each(|(rows, part)| rows.unpack(parts, part))
             })?;
         }
         Ok(())
@@ -219,12 +250,16 @@ fn stage(values: &Values, staged: &mut Vec<f32>) {
     match values {
         Values::F32(values) => staged.extend_from_slice(values),
         Values::F64(values) => staged.extend(values.iter().map(|x| *x as f32)),
-        Values::Blocks(blocks) => blocks.iter().for_each(|block| staged.extend_from_slice(block)),
+        Values::Blocks(blocks) => blocks
+            .iter()
+            .for_each(|block| staged.extend_from_slice(block)),
         Values::I32(_) => {}
     }
 }
 
 /// Returns the error that the device has computed nothing.
 fn nothing(what: &str) -> Error {
-    Error::Usage(format!("the device `null` computes nothing, and has nothing {what}"))
+    Error::Usage(format!(
+        "the device `null` computes nothing, and has nothing {what}"
+    ))
 }

@@ -29,14 +29,22 @@ pub fn lowering<T>(capacity: &mut usize, mut make: impl FnMut(usize) -> Result<T
 /// Returns a copy of a failure for another worker, whose spectra were on the device, too.
 pub fn for_another_worker(failure: &Error) -> Error {
     match failure {
-        Error::Device { device, message } => Error::Device { device: device.clone(), message: message.clone() },
-        Error::DeviceLost { device, message } => Error::DeviceLost { device: device.clone(), message: message.clone() },
-        Error::DeviceUntrusted { device, message } => {
-            Error::DeviceUntrusted { device: device.clone(), message: message.clone() }
-        }
-        Error::OutOfMemory { device, message } => {
-            Error::OutOfMemory { device: device.clone(), message: message.clone() }
-        }
+        Error::Device { device, message } => Error::Device {
+            device: device.clone(),
+            message: message.clone(),
+        },
+        Error::DeviceLost { device, message } => Error::DeviceLost {
+            device: device.clone(),
+            message: message.clone(),
+        },
+        Error::DeviceUntrusted { device, message } => Error::DeviceUntrusted {
+            device: device.clone(),
+            message: message.clone(),
+        },
+        Error::OutOfMemory { device, message } => Error::OutOfMemory {
+            device: device.clone(),
+            message: message.clone(),
+        },
         other => Error::Usage(other.to_string()),
     }
 }
@@ -59,7 +67,12 @@ impl Attempts {
     ///
     /// # Errors
     /// Returns `failure` as [`next`](Self::next) does.
-    pub fn next_after_other(&mut self, device: &Arc<dyn Device>, failure: Error, cpu: bool) -> Result<Arc<dyn Device>> {
+    pub fn next_after_other(
+        &mut self,
+        device: &Arc<dyn Device>,
+        failure: Error,
+        cpu: bool,
+    ) -> Result<Arc<dyn Device>> {
         self.elsewhere += 1;
         let renewed = self.renewed;
         if self.elsewhere <= MOST_ELSEWHERE {
@@ -75,7 +88,12 @@ impl Attempts {
     ///
     /// # Errors
     /// Returns `failure` if the device did not cause it, or if no other device is left.
-    pub fn next(&mut self, device: &Arc<dyn Device>, failure: Error, cpu: bool) -> Result<Arc<dyn Device>> {
+    pub fn next(
+        &mut self,
+        device: &Arc<dyn Device>,
+        failure: Error,
+        cpu: bool,
+    ) -> Result<Arc<dyn Device>> {
         if !failure.is_of_device() {
             return Err(failure);
         }
@@ -84,6 +102,10 @@ impl Attempts {
             return Ok(device.clone());
         }
         // A device that does not run WGSL is the CPU.
-        if cpu && device.runs_wgsl() { Ok(Arc::new(CpuDevice)) } else { Err(failure) }
+        if cpu && device.runs_wgsl() {
+            Ok(Arc::new(CpuDevice))
+        } else {
+            Err(failure)
+        }
     }
 }

@@ -18,7 +18,9 @@ pub(crate) fn sample_successes(
     status: impl Fn(usize) -> Option<Status>,
     most: usize,
 ) -> Vec<usize> {
-    let ended: Vec<usize> = fits.filter(|&k| status(k).is_some_and(Status::is_success)).collect();
+    let ended: Vec<usize> = fits
+        .filter(|&k| status(k).is_some_and(Status::is_success))
+        .collect();
     let count = ended.len().min(most);
     (0..count).map(|i| ended[i * ended.len() / count]).collect()
 }
@@ -28,16 +30,28 @@ pub(crate) fn sample_successes(
 ///
 /// # Errors
 /// Returns [`Error::DeviceUntrusted`] with the name of the device, the two objectives and a `remark`.
-pub(crate) fn compare_objectives(device: &str, reported: f64, computed: f64, allowed: f64, remark: &str) -> Result<()> {
+pub(crate) fn compare_objectives(
+    device: &str,
+    reported: f64,
+    computed: f64,
+    allowed: f64,
+    remark: &str,
+) -> Result<()> {
     if (reported - computed).abs() <= allowed || !allowed.is_finite() {
         return Ok(());
     }
-    Err(untrusted(device, format!("reports an objective of {reported} where it is {computed}{remark}")))
+    Err(untrusted(
+        device,
+        format!("reports an objective of {reported} where it is {computed}{remark}"),
+    ))
 }
 
 /// Returns the error for a device whose results are wrong in the way that `message` says.
 pub(crate) fn untrusted(device: &str, message: String) -> Error {
-    Error::DeviceUntrusted { device: device.into(), message }
+    Error::DeviceUntrusted {
+        device: device.into(),
+        message,
+    }
 }
 
 #[cfg(test)]
@@ -46,17 +60,38 @@ mod tests {
 
     #[test]
     fn a_few_successes_are_sampled_at_even_distances() {
-        let every_third = |k: usize| Some(if k.is_multiple_of(3) { Status::Ftol } else { Status::Stalled });
-        assert_eq!(sample_successes(0..72, every_third, FEW), [0, 9, 18, 27, 36, 45, 54, 63]);
+        let every_third = |k: usize| {
+            Some(if k.is_multiple_of(3) {
+                Status::Ftol
+            } else {
+                Status::Stalled
+            })
+        };
+        assert_eq!(
+            sample_successes(0..72, every_third, FEW),
+            [0, 9, 18, 27, 36, 45, 54, 63]
+        );
         assert_eq!(sample_successes(0..7, every_third, FEW), [0, 3, 6]);
-        assert!(sample_successes(0..7, |_| None, FEW).is_empty() && sample_successes(0..7, every_third, 0).is_empty());
+        assert!(
+            sample_successes(0..7, |_| None, FEW).is_empty()
+                && sample_successes(0..7, every_third, 0).is_empty()
+        );
     }
 
     #[test]
     fn objectives_may_differ_by_what_is_allowed() {
-        let is_trusted =
-            |reported, computed, allowed| compare_objectives("gpu", reported, computed, allowed, "").is_ok();
-        assert!(is_trusted(1.0, 1.05, 0.1) && is_trusted(1.0, 9.0, f64::INFINITY) && is_trusted(1.0, 9.0, f64::NAN));
-        assert!(!is_trusted(1.0, 1.2, 0.1) && !is_trusted(1.2, 1.0, 0.1) && !is_trusted(f64::NAN, 1.0, 0.1));
+        let is_trusted = |reported, computed, allowed| {
+            compare_objectives("gpu", reported, computed, allowed, "").is_ok()
+        };
+        assert!(
+            is_trusted(1.0, 1.05, 0.1)
+                && is_trusted(1.0, 9.0, f64::INFINITY)
+                && is_trusted(1.0, 9.0, f64::NAN)
+        );
+        assert!(
+            !is_trusted(1.0, 1.2, 0.1)
+                && !is_trusted(1.2, 1.0, 0.1)
+                && !is_trusted(f64::NAN, 1.0, 0.1)
+        );
     }
 }

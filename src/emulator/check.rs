@@ -31,15 +31,26 @@ impl Emulator {
         self.labels.iter().try_for_each(label)?;
         match &self.network {
             Network::Dense(layers) => dense(layers, self.labels.len())?,
-            Network::PerPixel { hidden, w0, b0, w1, b1 } => {
+            Network::PerPixel {
+                hidden,
+                w0,
+                b0,
+                w1,
+                b1,
+            } => {
                 per_pixel([*hidden, self.labels.len(), b1.len()], [w0, b0, w1, b1])?;
             }
         }
         if !self.wavelength.is_empty() && self.wavelength.len() != self.pixels() {
             let (found, pixels) = (self.wavelength.len(), self.pixels());
-            return Err(format!("`wavelength` has {found} values, but the network has {pixels} pixels"));
+            return Err(format!(
+                "`wavelength` has {found} values, but the network has {pixels} pixels"
+            ));
         }
-        self.hulls.iter().enumerate().try_for_each(|(k, h)| hull(k, h, self.labels.len()))
+        self.hulls
+            .iter()
+            .enumerate()
+            .try_for_each(|(k, h)| hull(k, h, self.labels.len()))
     }
 }
 
@@ -50,7 +61,11 @@ pub(super) fn wavelength(values: &[f64], what: &str) -> Result<()> {
         return Ok(());
     }
     if let Some((index, message)) = bad_wavelength(values) {
-        return Err(Error::BadWavelength { what: what.to_string(), index, message });
+        return Err(Error::BadWavelength {
+            what: what.to_string(),
+            index,
+            message,
+        });
     }
     TemplateGrid::of(values, what).map(|_| ())
 }
@@ -61,13 +76,21 @@ fn functions(activation: Activation, output: Activation) -> Result<(), String> {
     if Activation::of_name(activation.name()) != Some(activation) {
         let known: Vec<&str> = Activation::NAMES.iter().map(|(name, _)| *name).collect();
         let known = known.join(", ");
-        return Err(format!("{} is not an activation for hidden layers (known: {known})", activation.name()));
+        return Err(format!(
+            "{} is not an activation for hidden layers (known: {known})",
+            activation.name()
+        ));
     }
     match output {
         Activation::Identity => Ok(()),
         Activation::Exp { clip } if clip.is_finite() && clip > 0.0 => Ok(()),
-        Activation::Exp { clip } => Err(format!("the clip of the output is {clip}: expected a positive number")),
-        other => Err(format!("{} is no function of the output layer (known: identity, exp)", other.name())),
+        Activation::Exp { clip } => Err(format!(
+            "the clip of the output is {clip}: expected a positive number"
+        )),
+        other => Err(format!(
+            "{} is no function of the output layer (known: identity, exp)",
+            other.name()
+        )),
     }
 }
 
@@ -79,10 +102,14 @@ pub(super) fn names(labels: &[Label]) -> Result<(), String> {
         check_name("unit of a label", &label.unit)?;
     }
     let mut seen = HashSet::new();
-    match labels.iter().find(|l| l.name.is_empty() || !seen.insert(&l.name)) {
-        Some(label) => {
-            Err(format!("label name `{}` is empty or repeated: each label needs a name of its own", label.name))
-        }
+    match labels
+        .iter()
+        .find(|l| l.name.is_empty() || !seen.insert(&l.name))
+    {
+        Some(label) => Err(format!(
+            "label name `{}` is empty or repeated: each label needs a name of its own",
+            label.name
+        )),
         None => Ok(()),
     }
 }
@@ -90,17 +117,29 @@ pub(super) fn names(labels: &[Label]) -> Result<(), String> {
 /// Fails unless a label's std is positive, min is below max and all four numbers are finite; with log₁₀, min must be
 /// positive.
 fn label(label: &Label) -> Result<(), String> {
-    let Label { name, transform, mean, std, min, max, .. } = label;
+    let Label {
+        name,
+        transform,
+        mean,
+        std,
+        min,
+        max,
+        ..
+    } = label;
     if !(mean.is_finite() && std.is_finite() && *std > 0.0) {
         return Err(format!(
             "label {name}: mean {mean} and std {std} do not make a scaling: both must be finite, and std positive"
         ));
     }
     if !(min.is_finite() && max.is_finite() && min < max) {
-        return Err(format!("label {name}: {min} to {max} is not a training range: min must be below max"));
+        return Err(format!(
+            "label {name}: {min} to {max} is not a training range: min must be below max"
+        ));
     }
     if *transform == Transform::Log10 && *min <= 0.0 {
-        return Err(format!("label {name}: its transform is log10, so min must be positive, not {min}"));
+        return Err(format!(
+            "label {name}: its transform is log10, so min must be positive, not {min}"
+        ));
     }
     Ok(())
 }
@@ -113,11 +152,24 @@ fn dense(layers: &[Layer], labels: usize) -> Result<(), String> {
         let outputs = layer.outputs;
         if layer.inputs != inputs || outputs == 0 {
             let found = layer.inputs;
-            let who = if k == 0 { "labels" } else { "outputs of the layer before" };
-            let hint = if outputs == inputs { "; is the weight transposed? It must be (outputs, inputs)" } else { "" };
-            return Err(format!("layer {k} is {found} → {outputs}, but {inputs} numbers enter it, the {who}{hint}"));
+            let who = if k == 0 {
+                "labels"
+            } else {
+                "outputs of the layer before"
+            };
+            let hint = if outputs == inputs {
+                "; is the weight transposed? It must be (outputs, inputs)"
+            } else {
+                ""
+            };
+            return Err(format!(
+                "layer {k} is {found} → {outputs}, but {inputs} numbers enter it, the {who}{hint}"
+            ));
         }
-        let affine = layer.affine.iter().flat_map(|(scale, offset)| [("scale", scale), ("offset", offset)]);
+        let affine = layer
+            .affine
+            .iter()
+            .flat_map(|(scale, offset)| [("scale", scale), ("offset", offset)]);
         for (name, vector) in affine.chain([("bias", &layer.bias)]) {
             if vector.len() != outputs {
                 let found = vector.len();
@@ -140,14 +192,26 @@ fn dense(layers: &[Layer], labels: usize) -> Result<(), String> {
 }
 
 /// Fails unless the weights of a network per pixel have the lengths that their shapes need and are finite.
-fn per_pixel([hidden, labels, pixels]: [usize; 3], [w0, b0, w1, b1]: [&Vec<f32>; 4]) -> Result<(), String> {
-    let rows = pixels.checked_mul(hidden).filter(|&n| n > 0).ok_or("no hidden units")?;
-    let expected =
-        [("w_array_0", w0, rows.checked_mul(labels)), ("b_array_0", b0, Some(rows)), ("w_array_1", w1, Some(rows))];
+fn per_pixel(
+    [hidden, labels, pixels]: [usize; 3],
+    [w0, b0, w1, b1]: [&Vec<f32>; 4],
+) -> Result<(), String> {
+    let rows = pixels
+        .checked_mul(hidden)
+        .filter(|&n| n > 0)
+        .ok_or("no hidden units")?;
+    let expected = [
+        ("w_array_0", w0, rows.checked_mul(labels)),
+        ("b_array_0", b0, Some(rows)),
+        ("w_array_1", w1, Some(rows)),
+    ];
     for (name, array, length) in expected {
         if Some(array.len()) != length {
             let shape = format!("{pixels} pixels, {hidden} hidden units and {labels} labels");
-            return Err(format!("`{name}` has {} values, which do not fit {shape}", array.len()));
+            return Err(format!(
+                "`{name}` has {} values, which do not fit {shape}",
+                array.len()
+            ));
         }
         finite(name, array)?;
     }
@@ -172,8 +236,15 @@ fn hull(k: usize, hull: &Hull, labels: usize) -> Result<(), String> {
             labels - 1
         ));
     }
-    if facets.is_empty() || facets.len() % (axes.len() + 1) != 0 || facets.iter().any(|x| !x.is_finite()) {
-        return Err(format!("hull {k} has {} facet numbers: expected finite rows of {}", facets.len(), axes.len() + 1));
+    if facets.is_empty()
+        || facets.len() % (axes.len() + 1) != 0
+        || facets.iter().any(|x| !x.is_finite())
+    {
+        return Err(format!(
+            "hull {k} has {} facet numbers: expected finite rows of {}",
+            facets.len(),
+            axes.len() + 1
+        ));
     }
     Ok(())
 }

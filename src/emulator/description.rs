@@ -28,9 +28,15 @@ impl Description {
     /// another version. Unknown keys are notes.
     pub fn parse(text: &str) -> Result<Description, String> {
         unique::check_keys(text.as_bytes()).map_err(|e| format!("is no valid JSON: {e}"))?;
-        let value: Value = serde_json::from_str(text).map_err(|e| format!("is no valid JSON: {e}"))?;
-        let object = value.as_object().ok_or_else(|| format!("must be a JSON object, not {}", shown(&value)))?;
-        let top = Fields { path: String::new(), object };
+        let value: Value =
+            serde_json::from_str(text).map_err(|e| format!("is no valid JSON: {e}"))?;
+        let object = value
+            .as_object()
+            .ok_or_else(|| format!("must be a JSON object, not {}", shown(&value)))?;
+        let top = Fields {
+            path: String::new(),
+            object,
+        };
         let version = top.read("version", "an integer", Value::as_u64)?;
         if version != VERSION {
             return Err(format!(
@@ -38,8 +44,14 @@ impl Description {
                  write the file again, or use a newer popfit"
             ));
         }
-        if top.get("medium").is_some_and(|medium| medium != "vacuum" && !medium.is_null()) {
-            return Err("`medium` must be \"vacuum\": convert the wavelengths of the network to vacuum".to_string());
+        if top
+            .get("medium")
+            .is_some_and(|medium| medium != "vacuum" && !medium.is_null())
+        {
+            return Err(
+                "`medium` must be \"vacuum\": convert the wavelengths of the network to vacuum"
+                    .to_string(),
+            );
         }
         Ok(Description {
             activation: top.choice("activation", Activation::NAMES)?,
@@ -59,7 +71,15 @@ impl Description {
 /// keep one. The weights are apart.
 pub(super) fn text(emulator: &Emulator, hash: Option<&str>) -> String {
     let label = |label: &Label| {
-        let Label { name, unit, transform, mean, std, min, max } = label;
+        let Label {
+            name,
+            unit,
+            transform,
+            mean,
+            std,
+            min,
+            max,
+        } = label;
         let transform = transform.name();
         json!({"name": name, "unit": unit, "transform": transform, "mean": mean, "std": std, "min": min, "max": max})
     };
@@ -71,7 +91,9 @@ pub(super) fn text(emulator: &Emulator, hash: Option<&str>) -> String {
         "labels": emulator.labels.iter().map(label).collect::<Vec<_>>(),
         "hull": emulator.hulls.iter().map(|hull| &hull.axes).collect::<Vec<_>>(),
     });
-    let Some(fields) = object.as_object_mut() else { return String::new() };
+    let Some(fields) = object.as_object_mut() else {
+        return String::new();
+    };
     if let Activation::Exp { clip } = emulator.output {
         fields.insert("clip".to_string(), json!(clip));
     }
@@ -87,23 +109,40 @@ pub(super) fn text(emulator: &Emulator, hash: Option<&str>) -> String {
 /// Reads `output`, the activation of the last layer: the identity, or the exponential with `clip` or its default.
 fn output(top: &Fields<'_>) -> Result<Activation, String> {
     let clip = match top.get("clip") {
-        Some(_) => top.read("clip", "a positive number", |value| value.as_f64().filter(|clip| *clip > 0.0))?,
+        Some(_) => top.read("clip", "a positive number", |value| {
+            value.as_f64().filter(|clip| *clip > 0.0)
+        })?,
         None => Activation::DEFAULT_CLIP,
     };
-    top.choice("output", &[("identity", Activation::Identity), ("exp", Activation::Exp { clip })])
+    top.choice(
+        "output",
+        &[
+            ("identity", Activation::Identity),
+            ("exp", Activation::Exp { clip }),
+        ],
+    )
 }
 
 /// Reads the list `labels`: name, unit, scaling and training range of each network input.
 fn labels(top: &Fields<'_>) -> Result<Vec<Label>, String> {
     let expected = "a list with one object per input of the network";
     let items = top.read("labels", expected, Value::as_array)?;
-    items.iter().enumerate().map(|(k, item)| label(format!("labels[{k}]"), item)).collect()
+    items
+        .iter()
+        .enumerate()
+        .map(|(k, item)| label(format!("labels[{k}]"), item))
+        .collect()
 }
 
 /// Reads one label's name, unit, transform, mean, std, min and max from a JSON object at `path`, which messages name.
 fn label(path: String, item: &Value) -> Result<Label, String> {
     let keys = "name, transform, mean, std, min and max";
-    let wrong = || format!("`{path}` must be an object with the keys {keys}, not {}", shown(item));
+    let wrong = || {
+        format!(
+            "`{path}` must be an object with the keys {keys}, not {}",
+            shown(item)
+        )
+    };
     let object = item.as_object().ok_or_else(wrong)?;
     let fields = &Fields { path, object };
     let unit = match fields.get("unit") {
@@ -124,8 +163,20 @@ fn label(path: String, item: &Value) -> Result<Label, String> {
 /// Reads the label indices of each hull, counted from 0; without the key there are none.
 fn hulls(top: &Fields<'_>) -> Result<Vec<Vec<usize>>, String> {
     let index = |value: &Value| value.as_u64().and_then(|index| usize::try_from(index).ok());
-    let axes = |value: &Value| value.as_array()?.iter().map(index).collect::<Option<Vec<usize>>>();
-    let all = |value: &Value| value.as_array()?.iter().map(axes).collect::<Option<Vec<Vec<usize>>>>();
+    let axes = |value: &Value| {
+        value
+            .as_array()?
+            .iter()
+            .map(index)
+            .collect::<Option<Vec<usize>>>()
+    };
+    let all = |value: &Value| {
+        value
+            .as_array()?
+            .iter()
+            .map(axes)
+            .collect::<Option<Vec<Vec<usize>>>>()
+    };
     match top.get("hull") {
         Some(_) => top.read("hull", "a list of lists of label indices, from 0", all),
         None => Ok(Vec::new()),
@@ -134,9 +185,12 @@ fn hulls(top: &Fields<'_>) -> Result<Vec<Vec<usize>>, String> {
 
 /// Reads `source_sha256`, the hash of the file from which the network came; `None` without the key.
 fn hash(top: &Fields<'_>) -> Result<Option<String>, String> {
-    let is_hash = |text: &&str| text.len() == 64 && text.chars().all(|c| matches!(c, '0'..='9' | 'a'..='f'));
+    let is_hash =
+        |text: &&str| text.len() == 64 && text.chars().all(|c| matches!(c, '0'..='9' | 'a'..='f'));
     match top.get("source_sha256") {
-        Some(_) => top.read("source_sha256", "64 hexadecimal digits", |value| value.as_str().filter(is_hash)),
+        Some(_) => top.read("source_sha256", "64 hexadecimal digits", |value| {
+            value.as_str().filter(is_hash)
+        }),
         None => return Ok(None),
     }
     .map(|text| Some(text.to_string()))
@@ -157,15 +211,26 @@ impl<'a> Fields<'a> {
 
     /// Returns the full name of a key, for messages: `path.key`, or the key alone at the top.
     fn full(&self, key: &str) -> String {
-        if self.path.is_empty() { key.to_string() } else { format!("{}.{key}", self.path) }
+        if self.path.is_empty() {
+            key.to_string()
+        } else {
+            format!("{}.{key}", self.path)
+        }
     }
 
     /// Reads a required key's value with `convert`; the error says that it is missing, or that it must be `expected`.
-    fn read<T>(&self, key: &str, expected: &str, convert: impl Fn(&'a Value) -> Option<T>) -> Result<T, String> {
+    fn read<T>(
+        &self,
+        key: &str,
+        expected: &str,
+        convert: impl Fn(&'a Value) -> Option<T>,
+    ) -> Result<T, String> {
         let full = self.full(key);
         let Some(value) = self.get(key) else {
             let near = nearest(key, self.object.keys().map(String::as_str));
-            let near = near.map(|near| format!("; there is `{near}`")).unwrap_or_default();
+            let near = near
+                .map(|near| format!("; there is `{near}`"))
+                .unwrap_or_default();
             return Err(format!("`{full}` is missing: expected {expected}{near}"));
         };
         convert(value).ok_or_else(|| format!("`{full}` must be {expected}, not {}", shown(value)))
@@ -180,12 +245,19 @@ impl<'a> Fields<'a> {
     /// near one.
     fn choice<T: Copy>(&self, key: &str, choices: &[(&'static str, T)]) -> Result<T, String> {
         let names = choices.iter().map(|(name, _)| *name);
-        let expected = names.clone().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(" or ");
+        let expected = names
+            .clone()
+            .map(|name| format!("\"{name}\""))
+            .collect::<Vec<_>>()
+            .join(" or ");
         let word = self.read(key, &expected, Value::as_str)?;
         let chosen = choices.iter().find(|(name, _)| *name == word);
         chosen.map(|(_, choice)| *choice).ok_or_else(|| {
             let hint = hint(word, names);
-            format!("`{}` is \"{word}\", which popfit does not know{hint}", self.full(key))
+            format!(
+                "`{}` is \"{word}\", which popfit does not know{hint}",
+                self.full(key)
+            )
         })
     }
 }
@@ -213,30 +285,87 @@ mod tests {
     fn faults_name_the_key_and_what_it_must_be() {
         assert!(Description::parse(GOOD).is_ok());
         let cases = [
-            ("\"silu\"", "\"silo\"", "`activation` is \"silo\", which popfit does not know; did you mean `silu`?"),
-            ("\"silu\"", "1", "`activation` must be \"silu\" or \"leaky_relu\""),
-            ("\"activation\"", "\"activaton\"", "`activation` is missing: expected \"silu\" or"),
+            (
+                "\"silu\"",
+                "\"silo\"",
+                "`activation` is \"silo\", which popfit does not know; did you mean `silu`?",
+            ),
+            (
+                "\"silu\"",
+                "1",
+                "`activation` must be \"silu\" or \"leaky_relu\"",
+            ),
+            (
+                "\"activation\"",
+                "\"activaton\"",
+                "`activation` is missing: expected \"silu\" or",
+            ),
             ("\"activation\"", "\"activaton\"", "; there is `activaton`"),
-            ("\"exp\"", "\"log\"", "`output` is \"log\", which popfit does not know"),
-            ("0.1", "\"0.1\"", "`labels[0].std` must be a number, not \"0.1\""),
-            ("\"mean\"", "\"average\"", "`labels[0].mean` is missing: expected a number"),
+            (
+                "\"exp\"",
+                "\"log\"",
+                "`output` is \"log\", which popfit does not know",
+            ),
+            (
+                "0.1",
+                "\"0.1\"",
+                "`labels[0].std` must be a number, not \"0.1\"",
+            ),
+            (
+                "\"mean\"",
+                "\"average\"",
+                "`labels[0].mean` is missing: expected a number",
+            ),
             ("\"teff\"", "7", "`labels[0].name` must be a string, not 7"),
-            ("log10", "log", "`labels[0].transform` is \"log\", which popfit does not know; did you mean `log10`?"),
-            ("1,", "2,", "`version` is 2, but this popfit reads version 1"),
+            (
+                "log10",
+                "log",
+                "`labels[0].transform` is \"log\", which popfit does not know; did you mean `log10`?",
+            ),
+            (
+                "1,",
+                "2,",
+                "`version` is 2, but this popfit reads version 1",
+            ),
             ("1,", "\"1\",", "`version` must be an integer, not \"1\""),
-            ("1,", "1, \"clip\": -1,", "`clip` must be a positive number, not -1"),
-            ("1,", "1, \"hull\": [0],", "`hull` must be a list of lists of label indices, from 0, not [0]"),
-            ("1,", "1, \"activation_assumed\": 1,", "`activation_assumed` must be true or false, not 1"),
-            ("1,", "1, \"source_sha256\": \"x\",", "`source_sha256` must be 64 hexadecimal digits, not \"x\""),
-            ("1,", "1, \"medium\": \"air\",", "`medium` must be \"vacuum\""),
+            (
+                "1,",
+                "1, \"clip\": -1,",
+                "`clip` must be a positive number, not -1",
+            ),
+            (
+                "1,",
+                "1, \"hull\": [0],",
+                "`hull` must be a list of lists of label indices, from 0, not [0]",
+            ),
+            (
+                "1,",
+                "1, \"activation_assumed\": 1,",
+                "`activation_assumed` must be true or false, not 1",
+            ),
+            (
+                "1,",
+                "1, \"source_sha256\": \"x\",",
+                "`source_sha256` must be 64 hexadecimal digits, not \"x\"",
+            ),
+            (
+                "1,",
+                "1, \"medium\": \"air\",",
+                "`medium` must be \"vacuum\"",
+            ),
             ("1,", "1, \"version\": 1,", "key `version` twice"),
             ("\"mean\"", "\"std\": 1, \"mean\"", "key `std` twice"),
             ("[{", "{", "is no valid JSON"),
         ];
         for (from, to, expected) in cases {
-            let message = Description::parse(&GOOD.replacen(from, to, 1)).err().unwrap_or_default();
+            let message = Description::parse(&GOOD.replacen(from, to, 1))
+                .err()
+                .unwrap_or_default();
             assert!(message.contains(expected), "{to}: {message}");
         }
-        assert_eq!(Description::parse("[]").err().as_deref(), Some("must be a JSON object, not []"));
+        assert_eq!(
+            Description::parse("[]").err().as_deref(),
+            Some("must be a JSON object, not []")
+        );
     }
 }

@@ -21,7 +21,11 @@ impl Emulator {
     pub fn open(path: impl AsRef<Path>) -> Result<Emulator> {
         let path = path.as_ref();
         let (start, hash) = fingerprint(path)?;
-        let mut emulator = if start == npz::MAGIC { payne::open(path)? } else { open_native(path)? };
+        let mut emulator = if start == npz::MAGIC {
+            payne::open(path)?
+        } else {
+            open_native(path)?
+        };
         emulator.check(|message| Error::format(path, message))?;
         // a file cannot say what its own hash is; a copy in memory may
         emulator.hash = hash;
@@ -40,8 +44,14 @@ impl Emulator {
     pub fn write(&self, path: impl AsRef<Path>, options: WriteOptions) -> Result<()> {
         let path = path.as_ref();
         let unwritable = |message| {
-            let message = format!("the network of {} cannot be written: {message}", self.source);
-            Error::Write { path: path.to_path_buf(), message }
+            let message = format!(
+                "the network of {} cannot be written: {message}",
+                self.source
+            );
+            Error::Write {
+                path: path.to_path_buf(),
+                message,
+            }
         };
         let bytes = write::bytes(self, None).map_err(unwritable)?;
         OutputFile::create(path, options.overwrite)?.write(bytes)
@@ -64,18 +74,38 @@ pub fn read_wavelength(path: impl AsRef<Path>) -> Result<Vec<f64>> {
     let path = path.as_ref();
     let mut archive = npz::Archive::open(path)?;
     let mut budget = payne::budget(&archive);
-    if let Some(key) = archive.keys().into_iter().find(|key| key != "medium" && key.eq_ignore_ascii_case("medium")) {
-        return Err(Error::format(path, format!("`{key}` is no array that popfit reads; did you mean `medium`?")));
+    if let Some(key) = archive
+        .keys()
+        .into_iter()
+        .find(|key| key != "medium" && key.eq_ignore_ascii_case("medium"))
+    {
+        return Err(Error::format(
+            path,
+            format!("`{key}` is no array that popfit reads; did you mean `medium`?"),
+        ));
     }
     let in_air = match archive.header("medium")? {
-        Some(_) => is_air("medium", archive.text("medium")?.as_deref()).map_err(|m| Error::format(path, m))?,
+        Some(_) => is_air("medium", archive.text("medium")?.as_deref())
+            .map_err(|m| Error::format(path, m))?,
         None => false,
     };
-    let array = archive.read("wavelength", &mut budget, |x| if in_air { to_vacuum(x) } else { x })?;
+    let array = archive.read("wavelength", &mut budget, |x| {
+        if in_air { to_vacuum(x) } else { x }
+    })?;
     if array.shape.len() != 1 || array.values.is_empty() {
-        return Err(Error::format(path, format!("`wavelength` has the shape {:?}, not (pixels,)", array.shape)));
+        return Err(Error::format(
+            path,
+            format!(
+                "`wavelength` has the shape {:?}, not (pixels,)",
+                array.shape
+            ),
+        ));
     }
-    let converted = if in_air { " (in air, converted to vacuum)" } else { "" };
+    let converted = if in_air {
+        " (in air, converted to vacuum)"
+    } else {
+        ""
+    };
     check::wavelength(&array.values, &format!("{}{converted}", path.display()))?;
     Ok(array.values)
 }

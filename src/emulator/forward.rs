@@ -23,7 +23,11 @@ impl Emulator {
     /// Returns z = (transform(x) − mean) / std for rows of `labels`, (n, labels) in physical units; the same shape
     /// comes out.
     pub fn scaled(&self, labels: &[f64]) -> Vec<f64> {
-        labels.iter().zip(self.labels.iter().cycle()).map(|(x, label)| label.to_network_units(*x)).collect()
+        labels
+            .iter()
+            .zip(self.labels.iter().cycle())
+            .map(|(x, label)| label.to_network_units(*x))
+            .collect()
     }
 
     /// Returns the largest facet distance of one scaled label vector over all hulls: positive outside, −∞ without
@@ -33,9 +37,18 @@ impl Emulator {
         for hull in &self.hulls {
             for facet in hull.facets.chunks_exact(hull.axes.len() + 1) {
                 let (normal, offset) = facet.split_at(hull.axes.len());
-                let distance = normal.iter().zip(&hull.axes).map(|(n, &axis)| n * z[axis]).sum::<f64>() + offset[0];
+                let distance = normal
+                    .iter()
+                    .zip(&hull.axes)
+                    .map(|(n, &axis)| n * z[axis])
+                    .sum::<f64>()
+                    + offset[0];
                 // A NaN label is outside.
-                largest = if distance.is_nan() { f64::INFINITY } else { largest.max(distance) };
+                largest = if distance.is_nan() {
+                    f64::INFINITY
+                } else {
+                    largest.max(distance)
+                };
             }
         }
         largest
@@ -48,7 +61,9 @@ impl Emulator {
             let rounding = RANGE_ROUNDING * (label.max - label.min);
             !(label.min - rounding..=label.max + rounding).contains(x)
         };
-        let mut uncovered = self.uncovered_labels().map(|k| (&labels[k], &self.labels[k]));
+        let mut uncovered = self
+            .uncovered_labels()
+            .map(|k| (&labels[k], &self.labels[k]));
         uncovered.any(leaves_range) || self.outside(&self.scaled(labels)) > 0.0
     }
 
@@ -68,10 +83,17 @@ impl Emulator {
     pub(crate) fn evaluator(&self) -> Evaluator<'_> {
         let weights = match &self.network {
             Network::Dense(layers) => {
-                let packed = |layer: &Layer| Packed::transposed(&layer.weight, layer.outputs, layer.inputs);
+                let packed =
+                    |layer: &Layer| Packed::transposed(&layer.weight, layer.outputs, layer.inputs);
                 Weights::Dense(layers.iter().map(packed).collect())
             }
-            Network::PerPixel { hidden, w0, b0, w1, b1 } => {
+            Network::PerPixel {
+                hidden,
+                w0,
+                b0,
+                w1,
+                b1,
+            } => {
                 let columns = b1.len();
                 Weights::PerPixel {
                     w0: transpose_padded(w0, hidden * self.labels.len(), columns),
@@ -80,7 +102,10 @@ impl Emulator {
                 }
             }
         };
-        Evaluator { emulator: self, weights }
+        Evaluator {
+            emulator: self,
+            weights,
+        }
     }
 }
 
@@ -94,14 +119,23 @@ enum Weights {
     /// By layer.
     Dense(Vec<Packed<f32>>),
     /// (hidden, labels, pixels), (hidden, pixels), (hidden, pixels)
-    PerPixel { w0: Vec<f32>, b0: Vec<f32>, w1: Vec<f32> },
+    PerPixel {
+        w0: Vec<f32>,
+        b0: Vec<f32>,
+        w1: Vec<f32>,
+    },
 }
 
 impl Evaluator<'_> {
     /// Computes templates (n, pixels) for rows of `labels`, (n, labels) in physical units, with weights rearranged
     /// before. A row has the same bits in any call.
     pub fn templates(&self, labels: &[f64]) -> Vec<f32> {
-        let z: Vec<f32> = self.emulator.scaled(labels).iter().map(|&z| z as f32).collect();
+        let z: Vec<f32> = self
+            .emulator
+            .scaled(labels)
+            .iter()
+            .map(|&z| z as f32)
+            .collect();
         match (&self.emulator.network, &self.weights) {
             (Network::Dense(layers), Weights::Dense(packed)) => self.dense(layers, packed, z),
             (Network::PerPixel { hidden, b1, .. }, Weights::PerPixel { w0, b0, w1 }) => {
@@ -138,10 +172,24 @@ impl Evaluator<'_> {
         let mut values = z;
         for (k, (layer, packed)) in layers.iter().zip(packed).enumerate() {
             values = packed.product(&values);
-            let activation = if k + 1 < layers.len() { self.emulator.activation } else { self.emulator.output };
-            let affine = layer.affine.as_ref().map(|(scale, offset)| (&scale[..], &offset[..]));
+            let activation = if k + 1 < layers.len() {
+                self.emulator.activation
+            } else {
+                self.emulator.output
+            };
+            let affine = layer
+                .affine
+                .as_ref()
+                .map(|(scale, offset)| (&scale[..], &offset[..]));
             for block in values.chunks_exact_mut(layer.outputs) {
-                activate::MemberRows { block, columns: layer.outputs, bias: &layer.bias, affine, activation }.run();
+                activate::MemberRows {
+                    block,
+                    columns: layer.outputs,
+                    bias: &layer.bias,
+                    affine,
+                    activation,
+                }
+                .run();
             }
         }
         values
@@ -170,8 +218,17 @@ mod tests {
         let mut whole = Emulator::open(path).unwrap();
         // the hull of teff and logg reaches from 4000 K to 9000 K, that of feh and alpha from −2.5 to 0.5
         (whole.labels[0].max, whole.labels[2].max) = (7000.0, 0.25);
-        let none = Emulator { hulls: Vec::new(), ..whole.clone() };
-        let some = Emulator { hulls: vec![Hull { axes: vec![0, 1], ..whole.hulls[0].clone() }], ..whole.clone() };
+        let none = Emulator {
+            hulls: Vec::new(),
+            ..whole.clone()
+        };
+        let some = Emulator {
+            hulls: vec![Hull {
+                axes: vec![0, 1],
+                ..whole.hulls[0].clone()
+            }],
+            ..whole.clone()
+        };
         let cases = [
             ([6000.0, 4.0, -1.0, 0.2], [false; 3]),
             ([8000.0, 4.0, -1.0, 0.2], [false, true, false]),
@@ -188,6 +245,9 @@ mod tests {
             assert_eq!(found, expected, "{labels:?}");
         }
         let uncovered = |emulator: &Emulator| emulator.uncovered_labels().collect::<Vec<_>>();
-        assert_eq!([uncovered(&whole), uncovered(&none), uncovered(&some)], [vec![], vec![0, 1, 2, 3], vec![2, 3]]);
+        assert_eq!(
+            [uncovered(&whole), uncovered(&none), uncovered(&some)],
+            [vec![], vec![0, 1, 2, 3], vec![2, 3]]
+        );
     }
 }

@@ -40,15 +40,27 @@ impl TemplateGrid {
     /// Splits wavelengths (Å) into segments uniform in ln λ, as [`new`](Self::new) does; errors name the grid `what`.
     pub(crate) fn of(wavelength: &[f64], what: &str) -> Result<TemplateGrid> {
         let log: Vec<f64> = wavelength.iter().map(|x| x.ln()).collect();
-        let fault = |index, message| Error::BadWavelength { what: what.to_string(), index, message };
+        let fault = |index, message| Error::BadWavelength {
+            what: what.to_string(),
+            index,
+            message,
+        };
         let mut segments = Vec::new();
         let mut start = 0;
         while start < log.len() {
-            let step = log.get(start + 1).map_or(f64::NAN, |next| next - log[start]);
+            let step = log
+                .get(start + 1)
+                .map_or(f64::NAN, |next| next - log[start]);
             // A NaN is a jump.
             let goes_on = |pair: &[f64]| (pair[1] - pair[0] - step).abs() < JUMP * step;
-            let end = log[start..].windows(2).position(|pair| !goes_on(pair)).map_or(log.len(), |i| start + i + 1);
-            segments.push(GridSegment::fit(&log[start..end], start).map_err(|(index, message)| fault(index, message))?);
+            let end = log[start..]
+                .windows(2)
+                .position(|pair| !goes_on(pair))
+                .map_or(log.len(), |i| start + i + 1);
+            segments.push(
+                GridSegment::fit(&log[start..end], start)
+                    .map_err(|(index, message)| fault(index, message))?,
+            );
             start = end;
         }
         match segments.is_empty() {
@@ -86,7 +98,12 @@ impl GridSegment {
         let deviation = |i: usize| ((log[i] - origin) / step - i as f64).abs();
         // a NaN is off the grid
         match (0..pixels).find(|&i| deviation(i).is_nan() || deviation(i) > TOLERANCE) {
-            None => Ok(GridSegment { start, end: start + pixels, origin, step }),
+            None => Ok(GridSegment {
+                start,
+                end: start + pixels,
+                origin,
+                step,
+            }),
             Some(i) => {
                 let message = format!(
                     "the pixel is {:.1e} pixels off a grid that is uniform in ln λ, and at most {TOLERANCE} are \
@@ -105,7 +122,9 @@ mod tests {
     use super::*;
 
     fn log_grid(first: f64, step: f64, pixels: usize) -> Vec<f64> {
-        (0..pixels).map(|i| first * (step * i as f64).exp()).collect()
+        (0..pixels)
+            .map(|i| first * (step * i as f64).exp())
+            .collect()
     }
 
     #[test]
@@ -126,7 +145,10 @@ mod tests {
         let at = |pixels: f64| grid.locate(5000.0 * (pixels * 1e-4).exp());
         assert_eq!(at(-4e-4), Some((0, 0.0)));
         assert_eq!(at(9.0004), Some((0, 9.0)));
-        assert_eq!((at(-0.4), at(9.4), grid.locate(f64::NAN)), (None, None, None));
+        assert_eq!(
+            (at(-0.4), at(9.4), grid.locate(f64::NAN)),
+            (None, None, None)
+        );
     }
 
     #[test]
@@ -137,12 +159,21 @@ mod tests {
         };
         let linear: Vec<f64> = (0..4000).map(|i| 4000.0 + i as f64).collect();
         let (index, message) = fault(&linear);
-        assert!(index == 1 && message.contains("off a grid that is uniform in ln λ"), "{index} {message}");
+        assert!(
+            index == 1 && message.contains("off a grid that is uniform in ln λ"),
+            "{index} {message}"
+        );
         let mut gap = log_grid(4000.0, 1e-4, 100);
         gap.extend(log_grid(4100.0, 1e-4, 7));
         let (index, message) = fault(&gap);
-        assert!(index == 100 && message.contains("a piece of 7 pixels begins here"), "{index} {message}");
-        assert_eq!((fault(&log_grid(4000.0, 1e-4, 7)).0, fault(&[5000.0]).0), (0, 0));
+        assert!(
+            index == 100 && message.contains("a piece of 7 pixels begins here"),
+            "{index} {message}"
+        );
+        assert_eq!(
+            (fault(&log_grid(4000.0, 1e-4, 7)).0, fault(&[5000.0]).0),
+            (0, 0)
+        );
         assert_eq!(fault(&[]), (0, "the grid is empty".to_string()));
     }
 }

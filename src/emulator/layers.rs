@@ -72,7 +72,15 @@ impl EmulatorLayers {
 
     /// Makes an emulator of these parts, without checking them and with an empty hash.
     pub(super) fn unchecked(self) -> Emulator {
-        let EmulatorLayers { name, labels, layers, activation, output, wavelength, hulls } = self;
+        let EmulatorLayers {
+            name,
+            labels,
+            layers,
+            activation,
+            output,
+            wavelength,
+            hulls,
+        } = self;
         Emulator {
             source: name,
             hash: String::new(),
@@ -89,7 +97,11 @@ impl EmulatorLayers {
 
 impl Label {
     /// Returns a label with this training range (physical) and The Payne's scaling, z = (x − min)/(max − min) − ½.
-    pub fn new(name: impl Into<String>, unit: impl Into<String>, range: RangeInclusive<f64>) -> Label {
+    pub fn new(
+        name: impl Into<String>,
+        unit: impl Into<String>,
+        range: RangeInclusive<f64>,
+    ) -> Label {
         let (min, max) = range.into_inner();
         Label {
             name: name.into(),
@@ -105,13 +117,23 @@ impl Label {
     /// Sets the scaling z = (x − mean) / std.
     #[must_use]
     pub fn scaled(self, mean: f64, std: f64) -> Label {
-        Label { transform: Transform::Identity, mean, std, ..self }
+        Label {
+            transform: Transform::Identity,
+            mean,
+            std,
+            ..self
+        }
     }
 
     /// Sets the scaling z = (log₁₀ x − mean) / std. The training range stays that of x itself.
     #[must_use]
     pub fn scaled_log10(self, mean: f64, std: f64) -> Label {
-        Label { transform: Transform::Log10, mean, std, ..self }
+        Label {
+            transform: Transform::Log10,
+            mean,
+            std,
+            ..self
+        }
     }
 }
 
@@ -120,12 +142,22 @@ impl Layer {
     pub fn new(weight: impl Into<Vec<f32>>, bias: impl Into<Vec<f32>>) -> Layer {
         let (weight, bias) = (weight.into(), bias.into());
         let outputs = bias.len();
-        Layer { inputs: weight.len() / outputs.max(1), outputs, weight, bias, affine: None }
+        Layer {
+            inputs: weight.len() / outputs.max(1),
+            outputs,
+            weight,
+            bias,
+            affine: None,
+        }
     }
 
     /// Sets a factor and a summand per output, applied after the activation, as a batch norm does at inference.
     #[must_use]
-    pub fn scale_and_offset(mut self, scale: impl Into<Vec<f32>>, offset: impl Into<Vec<f32>>) -> Layer {
+    pub fn scale_and_offset(
+        mut self,
+        scale: impl Into<Vec<f32>>,
+        offset: impl Into<Vec<f32>>,
+    ) -> Layer {
         self.affine = Some((scale.into(), offset.into()));
         self
     }
@@ -143,8 +175,12 @@ impl std::str::FromStr for Activation {
     /// Reads the name of a hidden layer's activation.
     fn from_str(name: &str) -> crate::Result<Activation> {
         Activation::of_name(name).ok_or_else(|| {
-            let hint = crate::suggest::hint(name, Activation::NAMES.iter().map(|(known, _)| *known));
-            crate::Error::invalid("activation", format!("`{name}` is not an activation for hidden layers{hint}"))
+            let hint =
+                crate::suggest::hint(name, Activation::NAMES.iter().map(|(known, _)| *known));
+            crate::Error::invalid(
+                "activation",
+                format!("`{name}` is not an activation for hidden layers{hint}"),
+            )
         })
     }
 }

@@ -68,7 +68,13 @@ pub enum Network {
     Dense(Vec<Layer>),
     /// A tiny network a pixel.
     #[allow(missing_docs, reason = "their shapes stand above")]
-    PerPixel { hidden: usize, w0: Vec<f32>, b0: Vec<f32>, w1: Vec<f32>, b1: Vec<f32> },
+    PerPixel {
+        hidden: usize,
+        w0: Vec<f32>,
+        b0: Vec<f32>,
+        w1: Vec<f32>,
+        b1: Vec<f32>,
+    },
 }
 
 /// Convex hull of the training set: outside where normal · z + offset > 0.
@@ -153,7 +159,9 @@ impl Emulator {
         let name = emulator.source.clone();
         let fault = |message| Error::model(format!("{name}: {message}"));
         emulator.check(fault)?;
-        emulator.hash = hex(&Sha256::digest(write::bytes(&emulator, None).map_err(fault)?));
+        emulator.hash = hex(&Sha256::digest(
+            write::bytes(&emulator, None).map_err(fault)?,
+        ));
         Ok(emulator)
     }
 
@@ -203,7 +211,11 @@ impl Emulator {
     /// increasing, or not uniform in ln λ in pieces that [`TemplateGrid`] can use.
     pub fn with_wavelength(mut self, wavelength: Vec<f64>) -> Result<Emulator> {
         if wavelength.len() != self.pixels() {
-            let message = format!("wavelength has {} values, the network {} pixels", wavelength.len(), self.pixels());
+            let message = format!(
+                "wavelength has {} values, the network {} pixels",
+                wavelength.len(),
+                self.pixels()
+            );
             return Err(Error::mismatch(self.source, message).naming("wavelength"));
         }
         check::wavelength(&wavelength, &self.source)?;
@@ -217,14 +229,20 @@ impl Emulator {
     /// `Model` when there are more or fewer than the network has, or two are the same.
     pub fn with_label_names(mut self, names: &[String]) -> Result<Emulator> {
         if names.len() != self.labels.len() {
-            let message = format!("{}: {} label names for {} labels", self.source, names.len(), self.labels.len());
+            let message = format!(
+                "{}: {} label names for {} labels",
+                self.source,
+                names.len(),
+                self.labels.len()
+            );
             return Err(Error::model_setting("names", message));
         }
         for (label, name) in self.labels.iter_mut().zip(names) {
             label.name.clone_from(name);
         }
-        check::names(&self.labels)
-            .map_err(|message| Error::model_setting("names", format!("{}: {message}", self.source)))?;
+        check::names(&self.labels).map_err(|message| {
+            Error::model_setting("names", format!("{}: {message}", self.source))
+        })?;
         Ok(self)
     }
 
@@ -239,10 +257,20 @@ impl Emulator {
                 (self.activation, self.activation_is_assumed) = (activation, false);
                 return Ok(self);
             }
-            true => format!("its activation is {}, not {}", self.activation.name(), activation.name()),
-            false => format!("{} is not an activation for hidden layers", activation.name()),
+            true => format!(
+                "its activation is {}, not {}",
+                self.activation.name(),
+                activation.name()
+            ),
+            false => format!(
+                "{} is not an activation for hidden layers",
+                activation.name()
+            ),
         };
-        Err(Error::model_setting("activation", format!("{}: {wrong}", self.source)))
+        Err(Error::model_setting(
+            "activation",
+            format!("{}: {wrong}", self.source),
+        ))
     }
 
     /// Returns the activation of the hidden layers.

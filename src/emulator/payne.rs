@@ -25,20 +25,28 @@ pub(super) fn open(path: &Path) -> Result<Emulator> {
     let mut archive = Archive::open(path)?;
     let mut budget = budget(&archive);
     let keys = archive.keys();
-    if keys.iter().any(|key| key.starts_with("flux")) && !keys.iter().any(|key| key.starts_with("w_array")) {
+    if keys.iter().any(|key| key.starts_with("flux"))
+        && !keys.iter().any(|key| key.starts_with("w_array"))
+    {
         let message = "this is a file of spectra, not of a network: it has fluxes and no weights";
         return Err(Error::format(path, message.to_string()));
     }
     let w0 = weights(&mut archive, "w_array_0", &mut budget)?;
     let (network, activation) = match w0.shape.len() {
-        3 => (per_pixel(&mut archive, w0, &mut budget)?, Activation::Sigmoid),
+        3 => (
+            per_pixel(&mut archive, w0, &mut budget)?,
+            Activation::Sigmoid,
+        ),
         _ => (dense(&mut archive, w0, &mut budget)?, Activation::LeakyRelu),
     };
     let x_min = archive.read("x_min", &mut budget, |x| x)?;
     let x_max = archive.read("x_max", &mut budget, |x| x)?;
     if x_min.shape.len() != 1 || x_min.shape != x_max.shape {
         let shapes = format!("x_min {:?} and x_max {:?}", x_min.shape, x_max.shape);
-        return Err(Error::format(path, format!("{shapes} must both be (labels,)")));
+        return Err(Error::format(
+            path,
+            format!("{shapes} must both be (labels,)"),
+        ));
     }
     let ranges = x_min.values.iter().zip(&x_max.values).enumerate();
     Ok(Emulator {
@@ -79,7 +87,11 @@ fn dense(archive: &mut Archive, w0: Array<f32>, budget: &mut u64) -> Result<Netw
         let weight = weights(archive, &format!("w_array_{k}"), budget)?;
         layers.push(layer(archive, k, weight, budget)?);
     }
-    if archive.keys().iter().any(|key| key == "w_array_3" || key == "b_array_3") {
+    if archive
+        .keys()
+        .iter()
+        .any(|key| key == "w_array_3" || key == "b_array_3")
+    {
         return Err(Error::format(archive.path(), "more than three layers"));
     }
     Ok(Network::Dense(layers))
@@ -91,7 +103,13 @@ fn layer(archive: &mut Archive, k: usize, weight: Array<f32>, budget: &mut u64) 
     let [outputs, inputs] = expect(archive, &format!("w_array_{k}"), &weight)?;
     let bias = weights(archive, &format!("b_array_{k}"), budget)?;
     let [_] = expect(archive, &format!("b_array_{k}"), &bias)?;
-    Ok(Layer { inputs, outputs, weight: weight.values, bias: bias.values, affine: None })
+    Ok(Layer {
+        inputs,
+        outputs,
+        weight: weight.values,
+        bias: bias.values,
+        affine: None,
+    })
 }
 
 /// Reads a network per pixel, whose first weights `w0` are (pixels, hidden, labels); fails if shapes disagree.
@@ -100,19 +118,34 @@ fn per_pixel(archive: &mut Archive, w0: Array<f32>, budget: &mut u64) -> Result<
     let w1 = weights(archive, "w_array_1", budget)?;
     let b0 = weights(archive, "b_array_0", budget)?;
     let b1 = weights(archive, "b_array_1", budget)?;
-    let shapes = [expect(archive, "w_array_1", &w1)?, expect(archive, "b_array_0", &b0)?];
+    let shapes = [
+        expect(archive, "w_array_1", &w1)?,
+        expect(archive, "b_array_0", &b0)?,
+    ];
     if shapes != [[pixels, hidden]; 2] || expect(archive, "b_array_1", &b1)? != [pixels] {
-        let shapes = format!("w_array_1 {:?}, b_array_0 {:?}, b_array_1 {:?}", w1.shape, b0.shape, b1.shape);
+        let shapes = format!(
+            "w_array_1 {:?}, b_array_0 {:?}, b_array_1 {:?}",
+            w1.shape, b0.shape, b1.shape
+        );
         let message = format!("{shapes} for {pixels} pixels and {hidden} hidden units");
         return Err(Error::format(archive.path(), message));
     }
-    Ok(Network::PerPixel { hidden, w0: w0.values, b0: b0.values, w1: w1.values, b1: b1.values })
+    Ok(Network::PerPixel {
+        hidden,
+        w0: w0.values,
+        b0: b0.values,
+        w1: w1.values,
+        b1: b1.values,
+    })
 }
 
 /// Returns the shape of an array of N dimensions.
 fn expect<const N: usize>(archive: &Archive, key: &str, array: &Array<f32>) -> Result<[usize; N]> {
     array.shape.as_slice().try_into().map_err(|_| {
-        let message = format!("`{key}` has the shape {:?}, not {N} dimensions", array.shape);
+        let message = format!(
+            "`{key}` has the shape {:?}, not {N} dimensions",
+            array.shape
+        );
         Error::format(archive.path(), message)
     })
 }

@@ -75,9 +75,15 @@ mod tests {
 
     #[test]
     fn repeated_keys_are_errors() {
-        assert!(check_keys(br#"{"a": {"x": 1, "y": [1, -1, 0.5, null, true, "z"]}, "b": {}}"#).is_ok());
-        let bad =
-            [&br#"{"a": {}, "a": {}}"#[..], br#"{"a": {"x": 1, "x": 2}}"#, br#"[{"a": [{"x": 1, "x": 2}]}]"#, b"{"];
+        assert!(
+            check_keys(br#"{"a": {"x": 1, "y": [1, -1, 0.5, null, true, "z"]}, "b": {}}"#).is_ok()
+        );
+        let bad = [
+            &br#"{"a": {}, "a": {}}"#[..],
+            br#"{"a": {"x": 1, "x": 2}}"#,
+            br#"[{"a": [{"x": 1, "x": 2}]}]"#,
+            b"{",
+        ];
         for bad in bad {
             assert!(check_keys(bad).is_err());
         }

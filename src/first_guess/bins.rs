@@ -39,16 +39,30 @@ impl Bins {
     /// Makes `count` bins of `bin` template pixels each, a power of two; their velocities are set later by `place`.
     pub fn new(bin: usize, count: usize) -> Bins {
         debug_assert!(bin.is_power_of_two());
-        Bins { bin, count, first: 0, wanted: 0, shifts: 0, positions: Vec::new() }
+        Bins {
+            bin,
+            count,
+            first: 0,
+            wanted: 0,
+            shifts: 0,
+            positions: Vec::new(),
+        }
     }
 
     /// Stores each velocity's Doppler shift, in bins, relative to the whole shift `first`, which must not exceed any of
     /// them.
     pub fn place(&mut self, shifts: Vec<f64>, first: i64) {
-        let high = shifts.iter().copied().fold(f64::NEG_INFINITY, f64::max).ceil() as i64;
+        let high = shifts
+            .iter()
+            .copied()
+            .fold(f64::NEG_INFINITY, f64::max)
+            .ceil() as i64;
         (self.first, self.wanted) = (first, (high - first) as usize + 1);
         self.shifts = padded_shifts(self.wanted);
-        self.positions = shifts.into_iter().map(|shift| shift - first as f64).collect();
+        self.positions = shifts
+            .into_iter()
+            .map(|shift| shift - first as f64)
+            .collect();
     }
 
     /// Returns two arrays of zeros with room for the bins and all shifts, to be filled with a spectrum's sums.

@@ -22,7 +22,11 @@ pub struct Competition {
 
 impl Competition {
     /// Both numbers were chosen on 15,000 spectra (`tests/reference/check_minima.py`).
-    pub const USUAL: Competition = Competition { most: MOST_COMPETING, rise: 50.0, share: 0.003 };
+    pub const USUAL: Competition = Competition {
+        most: MOST_COMPETING,
+        rise: 50.0,
+        share: 0.003,
+    };
 }
 
 /// A label that over its range changes the lines by this share of what the most telling one does counts in full; one
@@ -48,14 +52,28 @@ pub struct Distances {
 
 impl Distances {
     /// Scales each label by its range over the templates, and weights it by how much it changes their spectral lines.
-    pub fn new(mut labels: Vec<Vec<f64>>, parameters: Vec<Option<usize>>, lines: &[&[f32]]) -> Distances {
+    pub fn new(
+        mut labels: Vec<Vec<f64>>,
+        parameters: Vec<Option<usize>>,
+        lines: &[&[f32]],
+    ) -> Distances {
         for k in 0..parameters.len() {
             let all = labels.iter().map(|labels| labels[k]);
-            let range = all.clone().fold(f64::NEG_INFINITY, f64::max) - all.fold(f64::INFINITY, f64::min);
-            labels.iter_mut().for_each(|labels| labels[k] = if range > 0.0 { labels[k] / range } else { 0.0 });
+            let range =
+                all.clone().fold(f64::NEG_INFINITY, f64::max) - all.fold(f64::INFINITY, f64::min);
+            labels
+                .iter_mut()
+                .for_each(|labels| labels[k] = if range > 0.0 { labels[k] / range } else { 0.0 });
         }
-        let weights = effects(&labels, lines).into_iter().map(|effect| (effect / TELLING).min(1.0)).collect();
-        Distances { labels, weights, parameters }
+        let weights = effects(&labels, lines)
+            .into_iter()
+            .map(|effect| (effect / TELLING).min(1.0))
+            .collect();
+        Distances {
+            labels,
+            weights,
+            parameters,
+        }
     }
 
     /// Returns the distance of two candidates: the largest weighted label difference, at least 0.5 if velocities differ
@@ -64,18 +82,34 @@ impl Distances {
         let [of_a, of_b] = [a, b].map(|one| &self.labels[one.template]);
         let share = |k: usize| self.weights[k] * (of_a[k] - of_b[k]).abs();
         let is_open = |k: &usize| self.parameters[*k].is_none_or(|p| limits[p].start.is_none());
-        let labels = (0..self.weights.len()).filter(is_open).map(share).fold(0.0, f64::max);
-        if (a.velocity - b.velocity).abs() > DISTINCT_VELOCITY { labels.max(VELOCITY_DISTANCE) } else { labels }
+        let labels = (0..self.weights.len())
+            .filter(is_open)
+            .map(share)
+            .fold(0.0, f64::max);
+        if (a.velocity - b.velocity).abs() > DISTINCT_VELOCITY {
+            labels.max(VELOCITY_DISTANCE)
+        } else {
+            labels
+        }
     }
 
     /// Returns the distance of a candidate to the nearest one in `chosen`; infinite if `chosen` is empty.
     fn nearest(&self, one: &Candidate, chosen: &[Candidate], limits: &[Limits]) -> f64 {
-        chosen.iter().map(|other| self.between(one, other, limits)).fold(f64::INFINITY, f64::min)
+        chosen
+            .iter()
+            .map(|other| self.between(one, other, limits))
+            .fold(f64::INFINITY, f64::min)
     }
 
     /// Appends candidates, in their order, to `chosen` if they are at least 0.17 distant from all in it, until it has
     /// `count`.
-    pub fn choose(&self, candidates: &[Candidate], chosen: &mut Vec<Candidate>, count: usize, limits: &[Limits]) {
+    pub fn choose(
+        &self,
+        candidates: &[Candidate],
+        chosen: &mut Vec<Candidate>,
+        count: usize,
+        limits: &[Limits],
+    ) {
         for one in candidates {
             if chosen.len() >= count {
                 return;
@@ -88,8 +122,15 @@ impl Distances {
 
     /// Returns the best candidate and those that compete with it: the more distant, the more its χ² may be higher.
     /// `candidates` are in the order of their scores. The one that rises least for its distance comes first.
-    pub fn competing(&self, candidates: &[Candidate], rule: Competition, limits: &[Limits]) -> Vec<Candidate> {
-        let Some((best, others)) = candidates.split_first() else { return Vec::new() };
+    pub fn competing(
+        &self,
+        candidates: &[Candidate],
+        rule: Competition,
+        limits: &[Limits],
+    ) -> Vec<Candidate> {
+        let Some((best, others)) = candidates.split_first() else {
+            return Vec::new();
+        };
         let least = f64::from(best.score);
         let rise = |one: &Candidate| f64::from(one.score) - least;
         let allowed = rule.rise - rule.share * least.min(0.0);
@@ -102,9 +143,14 @@ impl Distances {
             for (distance, one) in distances.iter_mut().zip(others) {
                 *distance = distance.min(self.between(one, last, limits));
             }
-            let distant = distances.iter().zip(others).filter(|(distance, _)| **distance >= DISTINCT);
+            let distant = distances
+                .iter()
+                .zip(others)
+                .filter(|(distance, _)| **distance >= DISTINCT);
             let slopes = distant.map(|(distance, one)| (rise(one) / distance, one));
-            let Some((slope, next)) = slopes.min_by(|a, b| a.0.total_cmp(&b.0)) else { break };
+            let Some((slope, next)) = slopes.min_by(|a, b| a.0.total_cmp(&b.0)) else {
+                break;
+            };
             if slope > allowed {
                 break;
             }
@@ -115,13 +161,24 @@ impl Distances {
 
     /// Follows a chain of near, ever better candidates from each chosen one, and returns the indices in `candidates`
     /// where the chains end: the local minima of χ². `candidates` are in the order of their scores.
-    pub fn basins(&self, candidates: &[Candidate], chosen: &[Candidate], limits: &[Limits]) -> Vec<usize> {
-        let is_same = |a: &Candidate, b: &Candidate| a.template == b.template && a.velocity == b.velocity;
+    pub fn basins(
+        &self,
+        candidates: &[Candidate],
+        chosen: &[Candidate],
+        limits: &[Limits],
+    ) -> Vec<usize> {
+        let is_same =
+            |a: &Candidate, b: &Candidate| a.template == b.template && a.velocity == b.velocity;
         let place = |one: &Candidate| candidates.iter().position(|other| is_same(one, other));
         let better = |k: usize| {
-            let distances = candidates[..k].iter().map(|other| self.between(&candidates[k], other, limits)).enumerate();
+            let distances = candidates[..k]
+                .iter()
+                .map(|other| self.between(&candidates[k], other, limits))
+                .enumerate();
             let nearest = distances.min_by(|a, b| a.1.total_cmp(&b.1));
-            nearest.filter(|(_, distance)| *distance <= CONNECTED).map(|(other, _)| other)
+            nearest
+                .filter(|(_, distance)| *distance <= CONNECTED)
+                .map(|(other, _)| other)
         };
         let lowest = |mut k: usize| {
             while let Some(next) = better(k) {
@@ -138,51 +195,119 @@ mod tests {
     use super::*;
 
     fn candidate(template: usize, score: f32) -> Candidate {
-        Candidate { template, velocity: 0.0, score }
+        Candidate {
+            template,
+            velocity: 0.0,
+            score,
+        }
     }
 
     fn open() -> [Limits; 2] {
-        [(); 2].map(|()| Limits { lower: 0.0, upper: 1.0, start: None, prior: None })
+        [(); 2].map(|()| Limits {
+            lower: 0.0,
+            upper: 1.0,
+            start: None,
+            prior: None,
+        })
     }
 
     /// Templates 0 to 10 along a label, from 0 to its range's end; the second label is theirs alike.
     fn along() -> Distances {
         let lines: Vec<f32> = (0..=10).flat_map(|k| [k as f32, 2.0 * k as f32]).collect();
-        Distances::new((0..=10).map(|k| vec![f64::from(k) * 0.3, 7.0]).collect(), vec![Some(0), None], &[&lines])
+        Distances::new(
+            (0..=10).map(|k| vec![f64::from(k) * 0.3, 7.0]).collect(),
+            vec![Some(0), None],
+            &[&lines],
+        )
     }
 
     /// A label that changes the lines a twentieth as much as another counts a quarter of what it would.
     #[test]
     fn labels_that_change_little_make_little_distance() {
-        let labels: Vec<Vec<f64>> = (0..20).map(|k| vec![f64::from(k), f64::from(7 * k % 20)]).collect();
-        let lines: Vec<f32> = labels.iter().flat_map(|x| [x[0] as f32, (x[1] / 20.0) as f32]).collect();
+        let labels: Vec<Vec<f64>> = (0..20)
+            .map(|k| vec![f64::from(k), f64::from(7 * k % 20)])
+            .collect();
+        let lines: Vec<f32> = labels
+            .iter()
+            .flat_map(|x| [x[0] as f32, (x[1] / 20.0) as f32])
+            .collect();
         let distances = Distances::new(labels, vec![Some(0), Some(1)], &[&lines]);
         // templates 0 and 17 have the labels (0, 0) and (17, 19)
-        let between = |a, b, limits: &[Limits]| distances.between(&candidate(a, 0.0), &candidate(b, 0.0), limits);
+        let between = |a, b, limits: &[Limits]| {
+            distances.between(&candidate(a, 0.0), &candidate(b, 0.0), limits)
+        };
         assert!((between(0, 17, &open()) - 17.0 / 19.0).abs() < 1e-6);
-        let first_is_said = [Limits { start: Some(0.2), ..open()[0] }, open()[1]];
-        assert!((between(0, 17, &first_is_said) - 0.25).abs() < 1e-3, "{}", between(0, 17, &first_is_said));
+        let first_is_said = [
+            Limits {
+                start: Some(0.2),
+                ..open()[0]
+            },
+            open()[1],
+        ];
+        assert!(
+            (between(0, 17, &first_is_said) - 0.25).abs() < 1e-3,
+            "{}",
+            between(0, 17, &first_is_said)
+        );
     }
 
     #[test]
     fn the_further_apart_the_more_may_a_template_rise() {
         let distances = along();
         let chosen = |scores: &[(usize, f32)], limits: &[Limits]| -> Vec<usize> {
-            let candidates: Vec<Candidate> = scores.iter().map(|(k, score)| candidate(*k, *score)).collect();
-            distances.competing(&candidates, Competition::USUAL, limits).iter().map(|one| one.template).collect()
+            let candidates: Vec<Candidate> = scores
+                .iter()
+                .map(|(k, score)| candidate(*k, *score))
+                .collect();
+            distances
+                .competing(&candidates, Competition::USUAL, limits)
+                .iter()
+                .map(|one| one.template)
+                .collect()
         };
         // 50 + 0.003 · 20,000 = 110 over the whole range
         let best = (0, -20_000.0);
-        assert_eq!(chosen(&[best, (1, -20_000.0), (2, -19_981.0), (9, -19_931.0)], &open()), [0, 9, 2]);
-        assert_eq!(chosen(&[best, (2, -19_975.0), (9, -19_891.0), (10, -19_879.0)], &open()), [0]);
-        // where two starts are as far as the third from each other, its distance from the nearer counts
-        assert_eq!(chosen(&[best, (8, -19_990.0), (10, -19_950.0)], &open()), [0, 8]);
         assert_eq!(
-            chosen(&[best, (10, -20_000.0), (2, -20_000.0), (4, -20_000.0), (6, -20_000.0)], &open()).len(),
+            chosen(
+                &[best, (1, -20_000.0), (2, -19_981.0), (9, -19_931.0)],
+                &open()
+            ),
+            [0, 9, 2]
+        );
+        assert_eq!(
+            chosen(
+                &[best, (2, -19_975.0), (9, -19_891.0), (10, -19_879.0)],
+                &open()
+            ),
+            [0]
+        );
+        // where two starts are as far as the third from each other, its distance from the nearer counts
+        assert_eq!(
+            chosen(&[best, (8, -19_990.0), (10, -19_950.0)], &open()),
+            [0, 8]
+        );
+        assert_eq!(
+            chosen(
+                &[
+                    best,
+                    (10, -20_000.0),
+                    (2, -20_000.0),
+                    (4, -20_000.0),
+                    (6, -20_000.0)
+                ],
+                &open()
+            )
+            .len(),
             MOST_COMPETING
         );
         // what begins elsewhere does not tell templates apart
-        let started = [Limits { start: Some(0.2), ..open()[0] }, open()[1]];
+        let started = [
+            Limits {
+                start: Some(0.2),
+                ..open()[0]
+            },
+            open()[1],
+        ];
         assert_eq!(chosen(&[best, (10, -20_000.0)], &started), [0]);
     }
 
@@ -191,8 +316,16 @@ mod tests {
     fn basins_are_connected_by_better_templates() {
         let (distances, limits) = (along(), open());
         let basins = |order: &[usize]| -> Vec<usize> {
-            let candidates: Vec<Candidate> = order.iter().enumerate().map(|(k, t)| candidate(*t, k as f32)).collect();
-            distances.basins(&candidates, &[candidate(0, 0.0), candidate(6, 0.0)], &limits)
+            let candidates: Vec<Candidate> = order
+                .iter()
+                .enumerate()
+                .map(|(k, t)| candidate(*t, k as f32))
+                .collect();
+            distances.basins(
+                &candidates,
+                &[candidate(0, 0.0), candidate(6, 0.0)],
+                &limits,
+            )
         };
         assert_eq!(basins(&[0, 2, 4, 6]), [0, 0]);
         assert_eq!(basins(&[0, 1, 6, 4, 3]), [0, 2]);
@@ -205,9 +338,15 @@ mod tests {
             (along(), (0..=10).map(|k| candidate(k, k as f32)).collect());
         let mut chosen = Vec::new();
         distances.choose(&candidates, &mut chosen, 4, &open());
-        assert_eq!(chosen.iter().map(|one| one.template).collect::<Vec<_>>(), [0, 2, 4, 6]);
+        assert_eq!(
+            chosen.iter().map(|one| one.template).collect::<Vec<_>>(),
+            [0, 2, 4, 6]
+        );
         // another velocity is distinct
-        let moved = Candidate { velocity: 61.0, ..candidate(0, 0.0) };
+        let moved = Candidate {
+            velocity: 61.0,
+            ..candidate(0, 0.0)
+        };
         distances.choose(&[moved], &mut chosen, 5, &open());
         assert_eq!(chosen.len(), 5);
     }

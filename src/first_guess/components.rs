@@ -31,7 +31,12 @@ impl Components {
         let count = COMPONENTS.min(some).next_multiple_of(8);
         let mut unit: Vec<f64> = rows[..some * bins].to_vec();
         for row in unit.chunks_exact_mut(bins) {
-            let length = row.iter().map(|x| x * x).sum::<f64>().sqrt().max(f64::MIN_POSITIVE);
+            let length = row
+                .iter()
+                .map(|x| x * x)
+                .sum::<f64>()
+                .sqrt()
+                .max(f64::MIN_POSITIVE);
             row.iter_mut().for_each(|x| *x /= length);
         }
         let products = Packed::transposed(&unit, some, bins).product(&unit);
@@ -40,7 +45,12 @@ impl Components {
         order.sort_by(|&a, &b| eigen.eigenvalues[b].total_cmp(&eigen.eigenvalues[a]));
         // orthonormal components = (eigenvectors / √eigenvalue)ᵀ · unit rows
         let mut vectors = vec![0.0; count * some];
-        for (c, &at) in order.iter().take(count).enumerate().filter(|(_, at)| eigen.eigenvalues[**at] > 1e-12) {
+        for (c, &at) in order
+            .iter()
+            .take(count)
+            .enumerate()
+            .filter(|(_, at)| eigen.eigenvalues[**at] > 1e-12)
+        {
             for k in 0..some {
                 vectors[c * some + k] = eigen.eigenvectors[(k, at)] / eigen.eigenvalues[at].sqrt();
             }
@@ -48,22 +58,44 @@ impl Components {
         let components = Packed::new(&unit, some, bins).product(&vectors);
         let mix = Packed::transposed(&components, count, bins).product(rows);
         let single = |values: Vec<f64>| values.into_iter().map(|x| x as f32).collect::<Vec<f32>>();
-        Components { count, rows: interleaved(&single(components), bins), mix: single(mix) }
+        Components {
+            count,
+            rows: interleaved(&single(components), bins),
+            mix: single(mix),
+        }
     }
 
     /// Estimates the memory that `new` needs for so many templates and bins (bytes).
     pub fn bytes(templates: usize, bins: usize) -> u64 {
-        let (some, count) = (PRINCIPAL.min(templates), COMPONENTS.min(templates).next_multiple_of(8));
-        let packed =
-            Packed::<f64>::bytes_of(bins as u64, some as u64).max(Packed::<f64>::bytes_of(bins as u64, count as u64));
-        (bins as u64).saturating_mul(8 * some as u64 + 12 * count as u64).saturating_add(packed)
+        let (some, count) = (
+            PRINCIPAL.min(templates),
+            COMPONENTS.min(templates).next_multiple_of(8),
+        );
+        let packed = Packed::<f64>::bytes_of(bins as u64, some as u64)
+            .max(Packed::<f64>::bytes_of(bins as u64, count as u64));
+        (bins as u64)
+            .saturating_mul(8 * some as u64 + 12 * count as u64)
+            .saturating_add(packed)
     }
 
     /// Correlates each component with a spectrum's binned `signal` at every whole shift: (count, shifts).
     pub fn correlate(&self, signal: &[f32], bins: &Bins) -> Vec<f32> {
-        let Bins { count, wanted, shifts, .. } = *bins;
+        let Bins {
+            count,
+            wanted,
+            shifts,
+            ..
+        } = *bins;
         let mut out = vec![0f32; self.count * shifts];
-        Correlate { rows: &self.rows, length: count, signal, out: &mut out, wanted, shifts }.run();
+        Correlate {
+            rows: &self.rows,
+            length: count,
+            signal,
+            out: &mut out,
+            wanted,
+            shifts,
+        }
+        .run();
         out
     }
 }

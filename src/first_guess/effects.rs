@@ -10,9 +10,13 @@ use nalgebra::DMatrix;
 /// which are correlated in the library do not count for each other.
 pub fn effects(labels: &[Vec<f64>], lines: &[&[f32]]) -> Vec<f64> {
     let (templates, count) = (labels.len(), labels.first().map_or(0, Vec::len));
-    let design = DMatrix::from_fn(templates, count + 1, |row, k| if k < count { labels[row][k] } else { 1.0 });
+    let design = DMatrix::from_fn(templates, count + 1, |row, k| {
+        if k < count { labels[row][k] } else { 1.0 }
+    });
     // a fixed label is a multiple of the constant, which the pseudo-inverse shares between them
-    let Ok(inverse) = design.pseudo_inverse(1e-9) else { return vec![1.0; count] };
+    let Ok(inverse) = design.pseudo_inverse(1e-9) else {
+        return vec![1.0; count];
+    };
     let mut squares = vec![0.0; count];
     for lines in lines {
         let bins = lines.len() / templates;
@@ -21,13 +25,19 @@ pub fn effects(labels: &[Vec<f64>], lines: &[&[f32]]) -> Vec<f64> {
             change.fill(0.0);
             for (template, line) in lines.chunks_exact(bins).enumerate() {
                 let factor = inverse[(k, template)];
-                change.iter_mut().zip(line).for_each(|(sum, l)| *sum += factor * f64::from(*l));
+                change
+                    .iter_mut()
+                    .zip(line)
+                    .for_each(|(sum, l)| *sum += factor * f64::from(*l));
             }
             *square += change.iter().map(|c| c * c).sum::<f64>();
         }
     }
     let largest = squares.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
-    squares.into_iter().map(|square| (square / largest).sqrt()).collect()
+    squares
+        .into_iter()
+        .map(|square| (square / largest).sqrt())
+        .collect()
 }
 
 #[cfg(test)]
@@ -41,9 +51,14 @@ mod tests {
             .map(|k| (f64::from(k) / 19.0, f64::from(k * k % 7) / 12.0))
             .map(|(a, b)| vec![a, a / 2.0 + b, 0.0])
             .collect();
-        let lines: Vec<f32> =
-            labels.iter().flat_map(|x| [(3.0 * x[0]) as f32, (4.0 * x[0] + 1.25 * x[1]) as f32]).collect();
+        let lines: Vec<f32> = labels
+            .iter()
+            .flat_map(|x| [(3.0 * x[0]) as f32, (4.0 * x[0] + 1.25 * x[1]) as f32])
+            .collect();
         let found = effects(&labels, &[&lines[..], &lines[..]]);
-        assert!((found[0] - 1.0).abs() < 1e-6 && (found[1] - 0.25).abs() < 1e-6 && found[2] < 1e-6, "{found:?}");
+        assert!(
+            (found[0] - 1.0).abs() < 1e-6 && (found[1] - 0.25).abs() < 1e-6 && found[2] < 1e-6,
+            "{found:?}"
+        );
     }
 }

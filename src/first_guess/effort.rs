@@ -47,7 +47,11 @@ const RESCANNED_OF_CUT: usize = 8;
 /// [`LENIENCY`] where a network ends inside the data. With 4 it was 3 of 10,000 of these stars.
 const LENIENCY_OF_CUT: f64 = 6.0;
 /// Maximum number of starts per spectrum, where the user does not set it.
-pub const MOST_STARTS: usize = if MOST_COMPETING > STARTS_OF_SCARCE { MOST_COMPETING } else { STARTS_OF_SCARCE };
+pub const MOST_STARTS: usize = if MOST_COMPETING > STARTS_OF_SCARCE {
+    MOST_COMPETING
+} else {
+    STARTS_OF_SCARCE
+};
 
 /// The starts that a spectrum has.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -73,33 +77,71 @@ impl Effort {
     ///
     /// `by_lines` is the shortlist of templates in the order of their lines alone, and `refitted` the same in the order
     /// that refitted continua give them. `is_cut` is true if a network ends inside the data.
-    pub fn new(prepared: &Prepared, is_cut: bool, by_lines: &[Candidate], refitted: &[Candidate]) -> Effort {
+    pub fn new(
+        prepared: &Prepared,
+        is_cut: bool,
+        by_lines: &[Candidate],
+        refitted: &[Candidate],
+    ) -> Effort {
         let share = pixels_in_effect(prepared) / prepared.in_range as f64;
         let has_grid_basis = prepared.arms.iter().all(PreparedArm::has_grid_basis);
         if share < SCARCE && !has_grid_basis {
             let starts = Starts::Distinct(STARTS_OF_SCARCE);
-            return Effort { judges_all: true, rescanned: RESCANNED, starts };
+            return Effort {
+                judges_all: true,
+                rescanned: RESCANNED,
+                starts,
+            };
         }
         let is_partial = share < PARTIAL || !has_grid_basis;
         let gain = |candidates: &[Candidate]| -f64::from(candidates[0].score);
-        let tells_little = gain(refitted) < if is_partial { LITTLE_OF_PARTIAL } else { LITTLE };
+        let tells_little = gain(refitted)
+            < if is_partial {
+                LITTLE_OF_PARTIAL
+            } else {
+                LITTLE
+            };
         let is_hidden = is_partial || gain(refitted) > HIDDEN * gain(by_lines);
         let is_thorough = tells_little || is_hidden && is_late(by_lines, refitted);
         if !is_cut && !is_thorough {
-            return Effort { judges_all: false, rescanned: 0, starts: Starts::Competing(Competition::USUAL) };
+            return Effort {
+                judges_all: false,
+                rescanned: 0,
+                starts: Starts::Competing(Competition::USUAL),
+            };
         }
-        let rescanned = if is_thorough { RESCANNED } else { RESCANNED_OF_CUT };
+        let rescanned = if is_thorough {
+            RESCANNED
+        } else {
+            RESCANNED_OF_CUT
+        };
         let leniency = if is_cut { LENIENCY_OF_CUT } else { LENIENCY };
-        let Competition { rise, share: of_lines, .. } = Competition::USUAL;
+        let Competition {
+            rise,
+            share: of_lines,
+            ..
+        } = Competition::USUAL;
         let most = ((STARTS_OVER_SHARE / share.min(0.5)) as usize).min(STARTS_OF_SCARCE);
-        let rule = Competition { most, rise: leniency * rise, share: leniency * of_lines };
-        Effort { judges_all: is_thorough, rescanned, starts: Starts::Competing(rule) }
+        let rule = Competition {
+            most,
+            rise: leniency * rise,
+            share: leniency * of_lines,
+        };
+        Effort {
+            judges_all: is_thorough,
+            rescanned,
+            starts: Starts::Competing(rule),
+        }
     }
 }
 
 /// Returns whether one of the best templates with refitted continua comes from the end of the shortlist.
 fn is_late(by_lines: &[Candidate], refitted: &[Candidate]) -> bool {
-    let place = |one: &Candidate| by_lines.iter().position(|other| other.template == one.template);
+    let place = |one: &Candidate| {
+        by_lines
+            .iter()
+            .position(|other| other.template == one.template)
+    };
     let last = refitted.iter().take(LEADERS).filter_map(place).max();
     last.is_some_and(|last| last as f64 >= LATE * by_lines.len() as f64)
 }
@@ -110,7 +152,15 @@ const LANES: usize = 8;
 /// Returns the effective number of pixels, (Σ w)² / Σ w² of the inverse variances w (Kish 1965, Survey Sampling,
 /// §11.7), summed over arms.
 fn pixels_in_effect(prepared: &Prepared) -> f64 {
-    prepared.arms.iter().map(|arm| pulp::Arch::new().dispatch(PixelsInEffect { weight: &arm.weight })).sum()
+    prepared
+        .arms
+        .iter()
+        .map(|arm| {
+            pulp::Arch::new().dispatch(PixelsInEffect {
+                weight: &arm.weight,
+            })
+        })
+        .sum()
 }
 
 /// Counts the effective number of pixels of one arm, (Σ w)² / Σ w².
@@ -133,7 +183,11 @@ impl NullaryFnOnce for PixelsInEffect<'_> {
             }
         }
         let [sum, squares] = [sums, squares].map(|lanes| lanes.iter().sum::<f64>());
-        if squares > 0.0 { sum * sum / squares } else { 0.0 }
+        if squares > 0.0 {
+            sum * sum / squares
+        } else {
+            0.0
+        }
     }
 }
 
@@ -157,13 +211,21 @@ mod tests {
                 let share = pixels_in_effect(&prepared) / prepared.in_range as f64;
                 assert!((0.05..0.1).contains(&share), "{factor}: {share}");
                 let one = [candidate(0, -1e6)];
-                assert_eq!(Effort::new(&prepared, false, &one, &one).starts, Starts::Distinct(MOST_STARTS), "{factor}");
+                assert_eq!(
+                    Effort::new(&prepared, false, &one, &one).starts,
+                    Starts::Distinct(MOST_STARTS),
+                    "{factor}"
+                );
             }
         }
     }
 
     fn candidate(template: usize, score: f32) -> Candidate {
-        Candidate { template, velocity: 0.0, score }
+        Candidate {
+            template,
+            velocity: 0.0,
+            score,
+        }
     }
 
     /// Returns the shortlist of templates 0 to 9 by their lines, which gain 1,000 at most, and the same led by another
@@ -199,7 +261,8 @@ mod tests {
         assert!(!Effort::new(whole, false, &weak(260.0), &weak(260.0)).judges_all);
         assert!(Effort::new(partial, false, &weak(990.0), &weak(990.0)).judges_all);
         // a network ends inside the data
-        let [usual, cut] = [false, true].map(|is_cut| Effort::new(whole, is_cut, &weak(1e5), &weak(1e5)));
+        let [usual, cut] =
+            [false, true].map(|is_cut| Effort::new(whole, is_cut, &weak(1e5), &weak(1e5)));
         assert!(!cut.judges_all && usual.rescanned == 0 && cut.rescanned == RESCANNED_OF_CUT);
         assert_ne!(cut.starts, usual.starts);
     }

@@ -23,7 +23,9 @@ pub struct Candidate {
 impl Candidate {
     /// Compares two candidates by χ², and equal ones by their templates.
     pub fn order(a: &Candidate, b: &Candidate) -> Ordering {
-        a.score.total_cmp(&b.score).then(a.template.cmp(&b.template))
+        a.score
+            .total_cmp(&b.score)
+            .then(a.template.cmp(&b.template))
     }
 }
 
@@ -39,14 +41,20 @@ impl<'a> Look<'a> {
     /// Finds which of `velocities` (km/s) lie within the velocity's `limits` or nearest its start; `None` for a fixed
     /// velocity.
     pub fn new(velocities: &'a [f64], limits: Option<&Limits>) -> Look<'a> {
-        Look { velocities, allowed: allowed(velocities, limits) }
+        Look {
+            velocities,
+            allowed: allowed(velocities, limits),
+        }
     }
 
     /// Returns a template at its lowest χ², `row` being χ² at all velocities.
     pub fn lowest(&self, template: usize, row: &[f32]) -> Candidate {
         let inside = &row[self.allowed.clone()];
         let lowest = minimum(inside);
-        let at = inside.iter().position(|value| *value == lowest).unwrap_or(0);
+        let at = inside
+            .iter()
+            .position(|value| *value == lowest)
+            .unwrap_or(0);
         self.candidate(template, row, self.allowed.start + at)
     }
 
@@ -63,27 +71,36 @@ impl<'a> Look<'a> {
     pub fn minima(&self, template: usize, row: &[f32]) -> Vec<Candidate> {
         let inside = &row[self.allowed.clone()];
         let minima = (0..inside.len()).filter(|at| is_minimum(inside, *at));
-        minima.map(|at| self.candidate(template, row, self.allowed.start + at)).collect()
+        minima
+            .map(|at| self.candidate(template, row, self.allowed.start + at))
+            .collect()
     }
 
     /// Returns a template with its χ² at index `at`, and the velocity where the parabola through this and the two
     /// beside it is least.
     fn candidate(&self, template: usize, row: &[f32], at: usize) -> Candidate {
-        Candidate { template, velocity: self.refined(row, 0, at), score: row[at] }
+        Candidate {
+            template,
+            velocity: self.refined(row, 0, at),
+            score: row[at],
+        }
     }
 
     /// Computes exact χ² at the velocity nearest to a candidate and its neighbours, and sets its score and velocity to
     /// the minimum.
     pub fn look_closer(&self, candidate: &mut Candidate, units: &[Unit], signals: &[Signals]) {
         // a parabola may lead beyond the bounds
-        let best = nearest(self.velocities, candidate.velocity).clamp(self.allowed.start, self.allowed.end - 1);
+        let best = nearest(self.velocities, candidate.velocity)
+            .clamp(self.allowed.start, self.allowed.end - 1);
         // one more to either side, whose score the parabola may ask for
         let near = best.saturating_sub(AROUND + 1)..(best + AROUND + 2).min(self.velocities.len());
         let mut row = vec![0.0; near.len()];
         for (unit, signals) in units.iter().zip(signals) {
             unit.add_exact_scores(candidate.template, signals, near.clone(), &mut row);
             let velocities = &self.velocities[near.clone()];
-            row.iter_mut().zip(velocities).for_each(|(score, v)| *score -= unit.unreached(signals, *v));
+            row.iter_mut()
+                .zip(velocities)
+                .for_each(|(score, v)| *score -= unit.unreached(signals, *v));
         }
         let is_near = |at: &usize| at.abs_diff(best) <= AROUND && self.allowed.contains(at);
         let inside = near.clone().zip(&row).filter(|(at, _)| is_near(at));
@@ -101,7 +118,11 @@ impl<'a> Look<'a> {
         }
         let [a, b, c] = [at - 1, at, at + 1].map(|at| f64::from(row[at - first]));
         let curvature = a - 2.0 * b + c;
-        let offset = if curvature > 0.0 { (0.5 * (a - c) / curvature).clamp(-0.5, 0.5) } else { 0.0 };
+        let offset = if curvature > 0.0 {
+            (0.5 * (a - c) / curvature).clamp(-0.5, 0.5)
+        } else {
+            0.0
+        };
         v + offset * 0.5 * (self.velocities[at + 1] - self.velocities[at - 1])
     }
 }
@@ -117,15 +138,29 @@ fn minimum(row: &[f32]) -> f32 {
     let (chunks, rest) = row.as_chunks::<8>();
     let mut lowest = [f32::INFINITY; 8];
     for eight in chunks {
-        lowest.iter_mut().zip(eight).for_each(|(low, value)| *low = lower(*low, *value));
+        lowest
+            .iter_mut()
+            .zip(eight)
+            .for_each(|(low, value)| *low = lower(*low, *value));
     }
-    lowest.iter().chain(rest).fold(f32::INFINITY, |low, value| lower(low, *value))
+    lowest
+        .iter()
+        .chain(rest)
+        .fold(f32::INFINITY, |low, value| lower(low, *value))
 }
 
 /// Returns the index range of the velocities (km/s) within a spectrum's bounds; the nearest one alone if it has a start
 /// or none lies within them; the first one alone without limits, as of a model without velocity.
 fn allowed(velocities: &[f64], limits: Option<&Limits>) -> Range<usize> {
-    let Some(Limits { lower, upper, start, .. }) = limits else { return 0..1 };
+    let Some(Limits {
+        lower,
+        upper,
+        start,
+        ..
+    }) = limits
+    else {
+        return 0..1;
+    };
     let range = (start.unwrap_or(*lower), start.unwrap_or(*upper));
     let below = velocities.partition_point(|v| *v < range.0);
     let end = velocities.partition_point(|v| *v <= range.1);
@@ -141,7 +176,11 @@ fn nearest(velocities: &[f64], velocity: f64) -> usize {
     let above = velocities.partition_point(|v| *v < velocity);
     let (before, after) = (above.saturating_sub(1), above.min(velocities.len() - 1));
     let distance = |k: usize| (velocities[k] - velocity).abs();
-    if distance(before) <= distance(after) { before } else { after }
+    if distance(before) <= distance(after) {
+        before
+    } else {
+        after
+    }
 }
 
 #[cfg(test)]
@@ -151,7 +190,12 @@ mod tests {
     const VELOCITIES: [f64; 5] = [-100.0, -50.0, 0.0, 50.0, 100.0];
 
     fn within(lower: f64, upper: f64, start: Option<f64>) -> Limits {
-        Limits { lower, upper, start, prior: None }
+        Limits {
+            lower,
+            upper,
+            start,
+            prior: None,
+        }
     }
 
     #[test]
@@ -178,7 +222,10 @@ mod tests {
             (found.velocity, found.score)
         };
         let (velocity, score) = at(&all, &parabola(12.0));
-        assert!((velocity - 12.0).abs() < 1e-3 && score == parabola(12.0)[2], "{velocity}");
+        assert!(
+            (velocity - 12.0).abs() < 1e-3 && score == parabola(12.0)[2],
+            "{velocity}"
+        );
         assert_eq!(at(&all, &parabola(-120.0)).0, -100.0);
         let few = Look::new(&VELOCITIES, Some(&within(40.0, 1000.0, None)));
         assert!((at(&few, &parabola(12.0)).0 - 50.0).abs() <= 25.0);
@@ -188,7 +235,9 @@ mod tests {
 
     #[test]
     fn all_minima_inside_the_bounds_are_found() {
-        let row: Vec<f32> = (0..VELOCITIES.len()).map(|at| if at % 2 == 0 { at as f32 } else { 10.0 }).collect();
+        let row: Vec<f32> = (0..VELOCITIES.len())
+            .map(|at| if at % 2 == 0 { at as f32 } else { 10.0 })
+            .collect();
         let scores = |lower, upper| -> Vec<f32> {
             let look = Look::new(&VELOCITIES, Some(&within(lower, upper, None)));
             look.minima(7, &row).iter().map(|one| one.score).collect()
@@ -197,7 +246,11 @@ mod tests {
         // at a bound a neighbour outside does not count
         assert_eq!(scores(-50.0, 50.0), [2.0]);
         assert_eq!(scores(-50.0, -50.0), [10.0]);
-        let reach = |lower, upper| Look::new(&VELOCITIES, Some(&within(lower, upper, None))).reach();
-        assert_eq!((reach(-1000.0, 1000.0), reach(-50.0, 0.0), reach(0.0, 0.0)), (0..5, 0..4, 0..0));
+        let reach =
+            |lower, upper| Look::new(&VELOCITIES, Some(&within(lower, upper, None))).reach();
+        assert_eq!(
+            (reach(-1000.0, 1000.0), reach(-50.0, 0.0), reach(0.0, 0.0)),
+            (0..5, 0..4, 0..0)
+        );
     }
 }

@@ -84,17 +84,29 @@ impl FirstGuess {
     pub fn new(model: &SpectralModel, seed: u64) -> Result<FirstGuess> {
         let points = library(model, seed)?;
         let rotations = rotations(model);
-        let rotations_per_point = if model.free_vsini().is_some() { rotations.len() } else { 1 };
+        let rotations_per_point = if model.free_vsini().is_some() {
+            rotations.len()
+        } else {
+            1
+        };
         let templates = points.len() * rotations_per_point;
         let mut units = Vec::new();
         let range = model.velocity_range();
         for (a, arm) in model.arms.iter().enumerate() {
             let pixels = arm.emulator.pixels();
-            check(bytes(arm, templates), || format!("a first guess from {templates} templates of {pixels} pixels"))?;
-            let labels: Vec<f64> = points.iter().flat_map(|u| physical_labels(model, arm, u)).collect();
+            check(bytes(arm, templates), || {
+                format!("a first guess from {templates} templates of {pixels} pixels")
+            })?;
+            let labels: Vec<f64> = points
+                .iter()
+                .flat_map(|u| physical_labels(model, arm, u))
+                .collect();
             let pieces = labels.par_chunks(PIECE * arm.inputs.len());
             let evaluator = arm.emulator.evaluator();
-            let flux = pieces.map(|labels| evaluator.templates(labels)).collect::<Vec<Vec<f32>>>().concat();
+            let flux = pieces
+                .map(|labels| evaluator.templates(labels))
+                .collect::<Vec<Vec<f32>>>()
+                .concat();
             let flux = observed(arm, flux, &rotations);
             for segment in 0..arm.grid.segments.len() {
                 units.push(Unit::new(arm, a, segment, &flux, templates, range.clone())?);
@@ -108,8 +120,17 @@ impl FirstGuess {
         }
         let parameters = rotated(model, points, &rotations);
         let first = &model.arms[0];
-        let scaled = parameters.iter().map(|u| first.emulator.scaled(&physical_labels(model, first, u))).collect();
-        let of = |source: &Source| if let Source::Parameter(p) = source { Some(*p) } else { None };
+        let scaled = parameters
+            .iter()
+            .map(|u| first.emulator.scaled(&physical_labels(model, first, u)))
+            .collect();
+        let of = |source: &Source| {
+            if let Source::Parameter(p) = source {
+                Some(*p)
+            } else {
+                None
+            }
+        };
         let label_parameters = first.inputs.iter().map(|input| of(&input.source)).collect();
         let lines: Vec<&[f32]> = units.iter().map(Unit::own_lines).collect();
         let distances = Distances::new(scaled, label_parameters, &lines);
@@ -136,7 +157,10 @@ impl FirstGuess {
 
     /// Returns the uncertainty of a guessed velocity (km/s): the right one usually lies within it.
     pub fn velocity_uncertainty(&self) -> f64 {
-        let step = self.coarse.get(1).map_or(0.0, |second| second - self.coarse[0]);
+        let step = self
+            .coarse
+            .get(1)
+            .map_or(0.0, |second| second - self.coarse[0]);
         LEAST_UNCERTAINTY.max(UNCERTAIN_STEPS * step)
     }
 
@@ -156,17 +180,35 @@ impl FirstGuess {
         // 1. Judge the templates that fit best by their lines alone with continua of their own.
         let scores = self.scores(&signals);
         let (mut near, mut far) = self.shortlist(&scores, &coarse);
-        let arms = prepared.arms.iter().zip(&smooth).enumerate().map(|(place, (prepared, smooth))| {
-            let (sampling, units, signals) = (samplings[place], &self.units[..], &signals[..]);
-            Refit::new(Arm { place, prepared, smooth, sampling, units, signals }, self.marginalise)
-        });
+        let arms =
+            prepared
+                .arms
+                .iter()
+                .zip(&smooth)
+                .enumerate()
+                .map(|(place, (prepared, smooth))| {
+                    let (sampling, units, signals) =
+                        (samplings[place], &self.units[..], &signals[..]);
+                    Refit::new(
+                        Arm {
+                            place,
+                            prepared,
+                            smooth,
+                            sampling,
+                            units,
+                            signals,
+                        },
+                        self.marginalise,
+                    )
+                });
         let arms: Vec<Refit> = arms.collect();
         let by_lines = near.clone();
         judge(&arms, &mut near);
         near.sort_unstable_by(Candidate::order);
         // 2. Where lines tell little, judge all templates so, and the best of them at all velocities. Where a network
         //    ends inside the data, judge the best ones at all velocities, too.
-        let is_cut = signals.iter().any(|signals| signals.is_cut) || prepared.arms.iter().any(|arm| arm.unreached > 0);
+        let is_cut = signals.iter().any(|signals| signals.is_cut)
+            || prepared.arms.iter().any(|arm| arm.unreached > 0);
         let effort = Effort::new(prepared, is_cut, &by_lines, &near);
         if effort.judges_all {
             judge(&arms, &mut far);
@@ -180,7 +222,9 @@ impl FirstGuess {
         // 3. Choose starts among them.
         let mut chosen = Vec::new();
         match (count, effort.starts) {
-            (None, Starts::Competing(rule)) => chosen = self.distances.competing(&near, rule, limits),
+            (None, Starts::Competing(rule)) => {
+                chosen = self.distances.competing(&near, rule, limits)
+            }
             (Some(count), _) | (None, Starts::Distinct(count)) => {
                 self.distances.choose(&near, &mut chosen, count, limits);
                 if chosen.len() < count {
@@ -192,15 +236,23 @@ impl FirstGuess {
         }
         let basins = self.distances.basins(&near, &chosen, limits);
         // a bin or so further at most: neither their order nor whether they are distinct is judged anew
-        chosen.iter_mut().for_each(|candidate| fine.look_closer(candidate, &self.units, &signals));
-        chosen.iter().zip(basins).map(|(one, basin)| self.start(one, basin, limits)).collect()
+        chosen
+            .iter_mut()
+            .for_each(|candidate| fine.look_closer(candidate, &self.units, &signals));
+        chosen
+            .iter()
+            .zip(basins)
+            .map(|(one, basin)| self.start(one, basin, limits))
+            .collect()
     }
 
     /// Divides the templates, each at the velocity where it fits best by its lines alone, into those that are judged
     /// further and the rest. `scores` are χ² at all coarse velocities.
     fn shortlist(&self, scores: &[f32], look: &Look) -> (Vec<Candidate>, Vec<Candidate>) {
         let rows = scores.chunks_exact(self.coarse.len()).enumerate();
-        let mut near: Vec<Candidate> = rows.map(|(template, row)| look.lowest(template, row)).collect();
+        let mut near: Vec<Candidate> = rows
+            .map(|(template, row)| look.lowest(template, row))
+            .collect();
         let short = near.len().div_ceil(SHORT);
         near.select_nth_unstable_by(short - 1, Candidate::order);
         let far = near.split_off(short);
@@ -211,21 +263,35 @@ impl FirstGuess {
     /// Judges the best templates of `count` labels among sorted candidates at all coarse velocities inside the bounds,
     /// and returns each at the local minima. The continuum that was fitted without lines hides wide lines, so that a
     /// template may fit best at another velocity than with that continuum.
-    fn at_all_velocities(&self, sorted: &[Candidate], count: usize, look: &Look, arms: &[Refit]) -> Vec<Candidate> {
+    fn at_all_velocities(
+        &self,
+        sorted: &[Candidate],
+        count: usize,
+        look: &Look,
+        arms: &[Refit],
+    ) -> Vec<Candidate> {
         let reach = look.reach();
         if reach.is_empty() {
             return Vec::new();
         }
         let templates = self.best_of_labels(sorted, count);
         let velocities = &self.coarse[reach.clone()];
-        let at =
-            |&template: &usize| velocities.iter().map(move |&velocity| Candidate { template, velocity, score: 0.0 });
+        let at = |&template: &usize| {
+            velocities.iter().map(move |&velocity| Candidate {
+                template,
+                velocity,
+                score: 0.0,
+            })
+        };
         let mut all: Vec<Candidate> = templates.iter().flat_map(at).collect();
         judge(arms, &mut all);
         let mut minima = Vec::new();
         let mut row = vec![f32::NAN; self.coarse.len()];
         for (template, candidates) in templates.iter().zip(all.chunks_exact(reach.len())) {
-            row[reach.clone()].iter_mut().zip(candidates).for_each(|(score, one)| *score = one.score);
+            row[reach.clone()]
+                .iter_mut()
+                .zip(candidates)
+                .for_each(|(score, one)| *score = one.score);
             minima.append(&mut look.minima(*template, &row));
         }
         // between the coarse velocities
@@ -238,7 +304,8 @@ impl FirstGuess {
     fn best_of_labels(&self, sorted: &[Candidate], count: usize) -> Vec<usize> {
         let mut templates: Vec<usize> = Vec::with_capacity(count);
         for Candidate { template, .. } in sorted {
-            let has_same_labels = |other: &usize| other / self.rotations == template / self.rotations;
+            let has_same_labels =
+                |other: &usize| other / self.rotations == template / self.rotations;
             if templates.len() < count && !templates.iter().any(has_same_labels) {
                 templates.push(*template);
             }
@@ -251,10 +318,18 @@ impl FirstGuess {
     fn start(&self, candidate: &Candidate, basin: usize, limits: &[Limits]) -> Start {
         let mut u = self.parameters[candidate.template].clone();
         for (p, (limits, parameter)) in limits.iter().zip(&self.model).enumerate() {
-            let guess = if self.free_velocity == Some(p) { candidate.velocity } else { parameter.to_physical(u[p]) };
+            let guess = if self.free_velocity == Some(p) {
+                candidate.velocity
+            } else {
+                parameter.to_physical(u[p])
+            };
             // a value that is inside keeps its bits
             let said = limits.start.unwrap_or(guess);
-            if self.free_velocity == Some(p) || limits.start.is_some() || said < limits.lower || said > limits.upper {
+            if self.free_velocity == Some(p)
+                || limits.start.is_some()
+                || said < limits.lower
+                || said > limits.upper
+            {
                 u[p] = parameter.to_u(said.clamp(limits.lower, limits.upper));
             }
         }
@@ -271,7 +346,9 @@ impl FirstGuess {
         limits: &[Limits],
     ) -> Vec<Signals> {
         let middle = 0.5 * (self.fine[0] + self.fine[self.fine.len() - 1]);
-        let velocities = self.free_velocity.map_or([middle; 2], |p| [limits[p].lower, limits[p].upper]);
+        let velocities = self
+            .free_velocity
+            .map_or([middle; 2], |p| [limits[p].lower, limits[p].upper]);
         let signals_of = |unit: &Unit| {
             let data = &prepared.arms[unit.arm].cleaned;
             unit.signals(data, &smooth[unit.arm], samplings[unit.arm], velocities)
@@ -287,12 +364,20 @@ impl FirstGuess {
             unit.add_scores(&unit.coarse_sums(fine), &mut total);
         }
         let unreached = |velocity: &f64| {
-            self.units.iter().zip(signals).map(|(unit, signals)| unit.unreached(signals, *velocity)).sum()
+            self.units
+                .iter()
+                .zip(signals)
+                .map(|(unit, signals)| unit.unreached(signals, *velocity))
+                .sum()
         };
         let unreached: Vec<f32> = self.coarse.iter().map(unreached).collect();
         if unreached.iter().any(|misfit| *misfit != 0.0) {
             let rows = total.chunks_exact_mut(unreached.len());
-            rows.for_each(|row| row.iter_mut().zip(&unreached).for_each(|(score, misfit)| *score -= misfit));
+            rows.for_each(|row| {
+                row.iter_mut()
+                    .zip(&unreached)
+                    .for_each(|(score, misfit)| *score -= misfit)
+            });
         }
         total
     }
@@ -300,19 +385,32 @@ impl FirstGuess {
 
 /// Sets the candidates' scores to χ² with the continua of all arms refitted.
 fn judge(arms: &[Refit], candidates: &mut [Candidate]) {
-    candidates.iter_mut().for_each(|candidate| candidate.score = 0.0);
+    candidates
+        .iter_mut()
+        .for_each(|candidate| candidate.score = 0.0);
     arms.iter().for_each(|arm| arm.add_scores(candidates));
 }
 
 /// Fits each arm's continuum without spectral lines, and returns weight · continuum at its pixels.
 fn smooths(prepared: &Prepared, samplings: &[&Sampling]) -> Vec<Vec<f32>> {
-    prepared.arms.iter().zip(samplings).map(|(arm, sampling)| arm.smooth(sampling)).collect()
+    prepared
+        .arms
+        .iter()
+        .zip(samplings)
+        .map(|(arm, sampling)| arm.smooth(sampling))
+        .collect()
 }
 
 /// Estimates the memory of an arm's templates and of the lines in one of its segments, in bins of a usual width
 /// (bytes). Without room for these the work need not be begun.
 fn bytes(arm: &ModelArm, templates: usize) -> u64 {
-    let longest = arm.grid.segments.iter().map(|segment| segment.end - segment.start).max().unwrap_or(0);
+    let longest = arm
+        .grid
+        .segments
+        .iter()
+        .map(|segment| segment.end - segment.start)
+        .max()
+        .unwrap_or(0);
     (templates as u64).saturating_mul(4 * arm.emulator.pixels() as u64 + 10 * longest as u64)
 }
 

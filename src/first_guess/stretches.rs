@@ -16,7 +16,10 @@ impl Stretches {
     /// Plans to split a row of `bins` bins into one contiguous stretch per f32 lane of the processor's vectors.
     pub fn new(bins: usize) -> Stretches {
         let lanes = pulp::Arch::new().dispatch(Lanes);
-        Stretches { lanes, length: bins.div_ceil(lanes) }
+        Stretches {
+            lanes,
+            length: bins.div_ceil(lanes),
+        }
     }
 
     /// Copies a row so that lane k holds its k-th stretch, with some bins before and after it: (before + length +
@@ -29,7 +32,10 @@ impl Stretches {
             // the row's bins from `first` - `before` on
             let (skipped, begin) = (before.saturating_sub(first), first.saturating_sub(before));
             let values = row.iter().skip(begin).take(places - skipped.min(places));
-            let to = out.iter_mut().skip(skipped * self.lanes + lane).step_by(self.lanes);
+            let to = out
+                .iter_mut()
+                .skip(skipped * self.lanes + lane)
+                .step_by(self.lanes);
             to.zip(values).for_each(|(to, value)| *to = *value);
         }
         out
@@ -55,9 +61,18 @@ mod tests {
     #[test]
     fn every_lane_has_its_stretch_and_what_is_around_it() {
         let row: Vec<f32> = (1..=10).map(|k| k as f32).collect();
-        let stretches = Stretches { lanes: 3, length: 4 };
+        let stretches = Stretches {
+            lanes: 3,
+            length: 4,
+        };
         let out = stretches.lay_out(&row, 5, 1);
-        let value = |bin: i64| usize::try_from(bin).ok().and_then(|bin| row.get(bin)).copied().unwrap_or(0.0);
+        let value = |bin: i64| {
+            usize::try_from(bin)
+                .ok()
+                .and_then(|bin| row.get(bin))
+                .copied()
+                .unwrap_or(0.0)
+        };
         for (k, lanes) in out.chunks_exact(3).enumerate() {
             for (lane, found) in lanes.iter().enumerate() {
                 assert_eq!(*found, value(4 * lane as i64 + k as i64 - 5));

@@ -19,22 +19,40 @@ fn own_scores(guess: &FirstGuess, template: usize, signals: &[Signals]) -> Vec<f
 pub fn demo() -> (SpectralModel, FirstGuess, Spectra<'static>) {
     let data = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
     let emulator = Emulator::open(format!("{data}/emulator.safetensors")).unwrap();
-    let builder = SpectralModel::builder().arm("", emulator).velocity(-1000.0..=1000.0);
+    let builder = SpectralModel::builder()
+        .arm("", emulator)
+        .velocity(-1000.0..=1000.0);
     let model = builder.continuum(Continuum::rbf(10)).build().unwrap();
     let guess = FirstGuess::new(&model, 3).unwrap();
-    (model, guess, Spectra::open(format!("{data}/spectra.npz")).unwrap().slice(0..16))
+    (
+        model,
+        guess,
+        Spectra::open(format!("{data}/spectra.npz"))
+            .unwrap()
+            .slice(0..16),
+    )
 }
 
 pub fn all_prepared(model: &SpectralModel, spectra: &Spectra) -> (Sampling, Vec<Prepared>) {
     let arm = &spectra.arms[0];
-    let Wavelength::Shared(grid) = &arm.wavelength else { panic!("one grid") };
+    let Wavelength::Shared(grid) = &arm.wavelength else {
+        panic!("one grid")
+    };
     let sampling = Sampling::new(&model.arms[0], grid, &[], 0).unwrap();
     let pixels = |k: usize| k * arm.pixels..(k + 1) * arm.pixels;
     let raw = (0..arm.len()).map(|k| {
         let (flux, ivar) = (arm.flux.double(pixels(k)), arm.ivar.double(pixels(k)));
-        RawArm { wavelength: arm.grid(k), flux, ivar, mask: &[], resolution: None }
+        RawArm {
+            wavelength: arm.grid(k),
+            flux,
+            ivar,
+            mask: &[],
+            resolution: None,
+        }
     });
-    let prepared = raw.map(|raw| prepare(model, &[raw], &[&sampling], None).unwrap()).collect();
+    let prepared = raw
+        .map(|raw| prepare(model, &[raw], &[&sampling], None).unwrap())
+        .collect();
     (sampling, prepared)
 }
 
@@ -47,17 +65,28 @@ fn starts_lie_where_their_own_lines_say() {
     let limits: Vec<Limits> = model.parameters.iter().map(limits).collect();
     let velocity = model.free_velocity().unwrap();
     for prepared in all {
-        let signals = guess.signals(&prepared, &smooths(&prepared, &[&sampling]), &[&sampling], &limits);
+        let signals = guess.signals(
+            &prepared,
+            &smooths(&prepared, &[&sampling]),
+            &[&sampling],
+            &limits,
+        );
         let starts = guess.starts(&prepared, &[&sampling], &limits, Some(2));
         assert_eq!(starts.len(), 2);
         for start in &starts {
             let is_its = |u: &Vec<f64>| (0..u.len()).all(|p| p == velocity || u[p] == start.u[p]);
             let template = guess.parameters.iter().position(is_its).unwrap();
             let scores = own_scores(&guess, template, &signals);
-            let lowest = (0..scores.len()).min_by(|a, b| scores[*a].total_cmp(&scores[*b])).unwrap();
+            let lowest = (0..scores.len())
+                .min_by(|a, b| scores[*a].total_cmp(&scores[*b]))
+                .unwrap();
             let found = model.parameters[velocity].to_physical(start.u[velocity]);
             let half = 0.5 * (guess.fine[1] - guess.fine[0]) + 1e-2;
-            assert!((found - guess.fine[lowest]).abs() <= half, "{found} {}", guess.fine[lowest]);
+            assert!(
+                (found - guess.fine[lowest]).abs() <= half,
+                "{found} {}",
+                guess.fine[lowest]
+            );
             assert_ne!(found, guess.fine[lowest], "not between velocities");
         }
     }
@@ -68,7 +97,8 @@ fn starts_lie_where_their_own_lines_say() {
 fn refitted(arm: &PreparedArm, sampling: &Sampling, flux: &[f32], shift: f64) -> f64 {
     let pixels = sampling.pixels;
     let template = |j: usize| {
-        let place = f64::from(sampling.index[j] & 0xff_ffff) + f64::from(sampling.fraction[j]) - shift;
+        let place =
+            f64::from(sampling.index[j] & 0xff_ffff) + f64::from(sampling.fraction[j]) - shift;
         let place = place.clamp(0.0, flux.len() as f64 - 1.001);
         let (at, f) = (place as usize, place.fract());
         f64::from(flux[at]) * (1.0 - f) + f64::from(flux[at + 1]) * f
@@ -76,16 +106,22 @@ fn refitted(arm: &PreparedArm, sampling: &Sampling, flux: &[f32], shift: f64) ->
     let (stride, data) = (arm.weight.len(), &arm.data[..pixels]);
     let row = |k: usize| -> Vec<f64> {
         let basis = &arm.basis(sampling)[k * stride..][..pixels];
-        (0..pixels).map(|j| f64::from(basis[j] * arm.weight[j]) * template(j)).collect()
+        (0..pixels)
+            .map(|j| f64::from(basis[j] * arm.weight[j]) * template(j))
+            .collect()
     };
     let rows: Vec<Vec<f64>> = (0..arm.rank).map(row).collect();
-    let mut normal: Vec<f64> =
-        (0..arm.rank).flat_map(|i| (0..=i).map(move |j| (i, j))).map(|(i, j)| dot(&rows[i], &rows[j])).collect();
+    let mut normal: Vec<f64> = (0..arm.rank)
+        .flat_map(|i| (0..=i).map(move |j| (i, j)))
+        .map(|(i, j)| dot(&rows[i], &rows[j]))
+        .collect();
     let data: Vec<f64> = data.iter().map(|d| f64::from(*d)).collect();
     let mut slopes: Vec<f64> = rows.iter().map(|row| dot(row, &data)).collect();
     assert!(cholesky(&mut normal, arm.rank));
     solve_lower(&normal, &mut slopes);
-    let ln_det: f64 = (0..arm.rank).map(|k| 2.0 * normal[packed_index(k, k)].ln()).sum();
+    let ln_det: f64 = (0..arm.rank)
+        .map(|k| 2.0 * normal[packed_index(k, k)].ln())
+        .sum();
     dot(&data, &data) - dot(&slopes, &slopes) + ln_det
 }
 
@@ -96,22 +132,47 @@ fn templates_are_judged_with_a_continuum_of_their_own() {
     let (sampling, all) = all_prepared(&model, &spectra);
     let limits: Vec<Limits> = model.parameters.iter().map(limits).collect();
     let (arm, free) = (&model.arms[0], model.free_velocity().unwrap());
-    let labels: Vec<f64> = guess.parameters.iter().flat_map(|u| physical_labels(&model, arm, u)).collect();
+    let labels: Vec<f64> = guess
+        .parameters
+        .iter()
+        .flat_map(|u| physical_labels(&model, arm, u))
+        .collect();
     let flux = arm.emulator.templates(&labels);
     for prepared in all.iter().take(6) {
         let start = &guess.starts(prepared, &[&sampling], &limits, Some(1))[0];
         let velocity = model.parameters[free].to_physical(start.u[free]);
         let smooth = smooths(prepared, &[&sampling]);
         let signals = guess.signals(prepared, &smooth, &[&sampling], &limits);
-        let mut candidates: Vec<Candidate> =
-            (0..guess.parameters.len()).map(|template| Candidate { template, velocity, score: 0.0 }).collect();
+        let mut candidates: Vec<Candidate> = (0..guess.parameters.len())
+            .map(|template| Candidate {
+                template,
+                velocity,
+                score: 0.0,
+            })
+            .collect();
         let (prepared, smooth) = (&prepared.arms[0], &smooth[0]);
-        let one = Arm { place: 0, prepared, smooth, sampling: &sampling, units: &guess.units, signals: &signals };
+        let one = Arm {
+            place: 0,
+            prepared,
+            smooth,
+            sampling: &sampling,
+            units: &guess.units,
+            signals: &signals,
+        };
         Refit::new(one, true).add_scores(&mut candidates);
         let shift = (velocity / LIGHT).atanh() / arm.grid.segments[0].step;
-        let exact = flux.chunks(arm.emulator.pixels()).map(|flux| refitted(prepared, &sampling, flux, shift));
-        let best = exact.enumerate().min_by(|a, b| a.1.total_cmp(&b.1)).unwrap().0;
-        let rank = candidates.iter().filter(|one| one.score < candidates[best].score).count();
+        let exact = flux
+            .chunks(arm.emulator.pixels())
+            .map(|flux| refitted(prepared, &sampling, flux, shift));
+        let best = exact
+            .enumerate()
+            .min_by(|a, b| a.1.total_cmp(&b.1))
+            .unwrap()
+            .0;
+        let rank = candidates
+            .iter()
+            .filter(|one| one.score < candidates[best].score)
+            .count();
         assert!(rank < 4, "{rank} templates are better");
     }
 }
@@ -140,7 +201,10 @@ fn scarce_data_have_many_starts() {
         let limits: Vec<Limits> = model.parameters.iter().map(limits).collect();
         let arm = &mut spectra.arms[0];
         let masked = (arm.pixels as f64 * (1.0 - share)) as usize;
-        arm.ivar.to_mut().chunks_mut(arm.pixels).for_each(|ivar| ivar[..masked].fill(0.0));
+        arm.ivar
+            .to_mut()
+            .chunks_mut(arm.pixels)
+            .for_each(|ivar| ivar[..masked].fill(0.0));
         let (sampling, all) = all_prepared(&model, &spectra);
         for prepared in &all {
             assert!(!prepared.arms[0].has_grid_basis());
@@ -158,21 +222,48 @@ fn templates_are_looked_at_inside_the_bounds() {
     let (model, guess, spectra) = demo();
     let (sampling, all) = all_prepared(&model, &spectra);
     let all_limits: Vec<Limits> = model.parameters.iter().map(limits).collect();
-    let signals = guess.signals(&all[0], &smooths(&all[0], &[&sampling]), &[&sampling], &all_limits);
+    let signals = guess.signals(
+        &all[0],
+        &smooths(&all[0], &[&sampling]),
+        &[&sampling],
+        &all_limits,
+    );
     let own = own_scores(&guess, 5, &signals);
     let velocity = &model.parameters[model.free_velocity().unwrap()];
     for (k, &at) in guess.fine.iter().enumerate() {
-        let only = Limits { start: Some(at), ..limits(velocity) };
+        let only = Limits {
+            start: Some(at),
+            ..limits(velocity)
+        };
         let look = Look::new(&guess.fine, Some(&only));
         for beyond in [-200.0, -110.0, 0.0, 110.0, 200.0] {
-            let mut candidate = Candidate { template: 5, velocity: at + beyond, score: f32::NAN };
+            let mut candidate = Candidate {
+                template: 5,
+                velocity: at + beyond,
+                score: f32::NAN,
+            };
             look.look_closer(&mut candidate, &guess.units, &signals);
-            assert!((candidate.score - own[k]).abs() <= 1e-4 * own[k].abs(), "{at} {beyond}: {}", candidate.score);
+            assert!(
+                (candidate.score - own[k]).abs() <= 1e-4 * own[k].abs(),
+                "{at} {beyond}: {}",
+                candidate.score
+            );
         }
     }
 }
 
 fn limits(parameter: &ModelParameter) -> Limits {
-    let ModelParameter { lower, upper, start, prior, .. } = parameter;
-    Limits { lower: *lower, upper: *upper, start: *start, prior: *prior }
+    let ModelParameter {
+        lower,
+        upper,
+        start,
+        prior,
+        ..
+    } = parameter;
+    Limits {
+        lower: *lower,
+        upper: *upper,
+        start: *start,
+        prior: *prior,
+    }
 }

@@ -21,24 +21,42 @@ impl Formula {
     /// polynomial of a degree above 30.
     pub fn builtin(name: &str) -> Result<Formula> {
         if let Some(known) = BUILTINS.iter().find(|known| known.name == name) {
-            let formula = Formula::parse_with(known.text, known.predictors)?.with_parameters(known.parameters)?;
-            return Ok(Formula { direct: Direct::of(name), ..formula });
+            let formula = Formula::parse_with(known.text, known.predictors)?
+                .with_parameters(known.parameters)?;
+            return Ok(Formula {
+                direct: Direct::of(name),
+                ..formula
+            });
         }
-        if let Some(degree) = name.strip_prefix("polynomial(").and_then(|rest| rest.strip_suffix(')')) {
+        if let Some(degree) = name
+            .strip_prefix("polynomial(")
+            .and_then(|rest| rest.strip_suffix(')'))
+        {
             return match degree.trim().parse::<usize>() {
                 Ok(degree) if degree <= HIGHEST_DEGREE => Formula::parse(&polynomial(degree)),
-                _ => Err(Error::Usage(format!("a polynomial's degree is 0 to {HIGHEST_DEGREE}, not {degree}"))),
+                _ => Err(Error::Usage(format!(
+                    "a polynomial's degree is 0 to {HIGHEST_DEGREE}, not {degree}"
+                ))),
             };
         }
         Err(Error::Usage(format!(
             "no model `{name}`{}",
-            hint(name, BUILTINS.iter().map(|known| known.name).chain(["polynomial(n)"]))
+            hint(
+                name,
+                BUILTINS
+                    .iter()
+                    .map(|known| known.name)
+                    .chain(["polynomial(n)"])
+            )
         )))
     }
 
     /// Returns the names of the built-in models, with `polynomial(2)` for polynomials of any degree.
     pub fn builtins() -> impl Iterator<Item = &'static str> {
-        BUILTINS.iter().map(|known| known.name).chain(["polynomial(2)"])
+        BUILTINS
+            .iter()
+            .map(|known| known.name)
+            .chain(["polynomial(2)"])
     }
 }
 

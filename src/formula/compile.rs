@@ -14,20 +14,45 @@ use crate::error::{Error, Result};
 
 /// Parses a formula into a graph, with the parameters in `order` first and others as they appear in the text; if the
 /// order is `complete`, others are mistakes.
-pub fn parsed(text: &str, predictors: &[String], order: Vec<String>, complete: bool) -> Result<Parsed> {
-    let at = |Complaint { at, message }| Error::Formula { formula: text.into(), column: at + 1, message };
+pub fn parsed(
+    text: &str,
+    predictors: &[String],
+    order: Vec<String>,
+    complete: bool,
+) -> Result<Parsed> {
+    let at = |Complaint { at, message }| Error::Formula {
+        formula: text.into(),
+        column: at + 1,
+        message,
+    };
     parse(text, predictors, order, complete).map_err(at)
 }
 
 /// Differentiates a parsed formula by its parameters and compiles it into all forms.
 pub fn compile(text: &str, predictors: Vec<String>, parsed: Parsed) -> Result<Formula> {
-    let Parsed { mut graph, value, parameters, terms } = parsed;
+    let Parsed {
+        mut graph,
+        value,
+        parameters,
+        terms,
+    } = parsed;
     let mut rows = vec![value];
-    let too_large = |message| Error::Formula { formula: text.into(), column: 1, message };
+    let too_large = |message| Error::Formula {
+        formula: text.into(),
+        column: 1,
+        message,
+    };
     rows.extend(derivatives(&mut graph, value, parameters.len()).map_err(too_large)?);
     let linear = graph.linear(&rows[1..]);
-    let flat = (0..parameters.len()).filter(|p| graph.constant(rows[1 + p]) == Some(0.0)).collect();
-    let is_used = |k: usize| graph.nodes.iter().any(|node| matches!(node, Node::Predictor(d) if *d == k));
+    let flat = (0..parameters.len())
+        .filter(|p| graph.constant(rows[1 + p]) == Some(0.0))
+        .collect();
+    let is_used = |k: usize| {
+        graph
+            .nodes
+            .iter()
+            .any(|node| matches!(node, Node::Predictor(d) if *d == k))
+    };
     let unused = (0..predictors.len()).filter(|k| !is_used(*k)).collect();
     let lanes = LaneTape::new(&graph, &rows);
     let bounds = [false, true].map(|held| {

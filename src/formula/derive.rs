@@ -22,7 +22,9 @@ pub fn derivatives(graph: &mut Graph, value: NodeId, count: usize) -> Result<Vec
     }
     match graph.nodes.len() {
         0..=MOST_NODES => Ok(found),
-        _ => Err(format!("the formula and its derivatives take more than {MOST_NODES} operations")),
+        _ => Err(format!(
+            "the formula and its derivatives take more than {MOST_NODES} operations"
+        )),
     }
 }
 
@@ -40,7 +42,9 @@ fn derivative(graph: &mut Graph, value: NodeId, p: usize) -> NodeId {
         let slope = match node {
             Node::Parameter(q) if q == p => one,
             _ if constant => zero,
-            _ if graph.voigt_arguments(NodeId(k)).is_some() => voigt_slope(graph, NodeId(k), &found),
+            _ if graph.voigt_arguments(NodeId(k)).is_some() => {
+                voigt_slope(graph, NodeId(k), &found)
+            }
             Node::Number(_) | Node::Predictor(_) | Node::Parameter(_) => zero,
             Node::Negate(a) => graph.negate(of(a)),
             Node::Add(a, b) => graph.add(of(a), of(b)),
@@ -94,7 +98,11 @@ pub fn function_slope(graph: &mut Graph, function: Function, a: NodeId, value: N
         Function::LogGamma => graph.call(Function::Digamma, a),
         Function::Tan | Function::Tanh => {
             let square = graph.multiply(value, value);
-            if function == Function::Tan { graph.add(one, square) } else { graph.subtract(one, square) }
+            if function == Function::Tan {
+                graph.add(one, square)
+            } else {
+                graph.subtract(one, square)
+            }
         }
         Function::Asin => reciprocal_root(graph, a, false),
         Function::Acos => {
@@ -123,7 +131,14 @@ pub fn function_slope(graph: &mut Graph, function: Function, a: NodeId, value: N
 /// ±1.
 fn reciprocal_root(graph: &mut Graph, a: NodeId, beyond: bool) -> NodeId {
     let one = graph.number(1.0);
-    let (below, above) = (if beyond { graph.subtract(a, one) } else { graph.subtract(one, a) }, graph.add(one, a));
+    let (below, above) = (
+        if beyond {
+            graph.subtract(a, one)
+        } else {
+            graph.subtract(one, a)
+        },
+        graph.add(one, a),
+    );
     let product = graph.multiply(below, above);
     let root = graph.call(Function::Sqrt, product);
     graph.divide(one, root)
@@ -170,13 +185,18 @@ fn reciprocal_slope(graph: &mut Graph, function: Function, a: NodeId, value: Nod
 /// nodes before it. That by s is Re w″(ζ) / (2√π s²), because w + ζ w′ = −w″/2. The terms of the chain rule would
 /// cancel where s is small.
 fn voigt_slope(graph: &mut Graph, value: NodeId, found: &[NodeId]) -> NodeId {
-    let Some([x, s, gamma]) = graph.voigt_arguments(value) else { return value };
+    let Some([x, s, gamma]) = graph.voigt_arguments(value) else {
+        return value;
+    };
     let (real, imaginary) = (graph.divide(x, s), graph.divide(gamma, s));
-    let [by_x, by_gamma, by_s] =
-        [SLOPE_RE, SLOPE_IM, CURVATURE_RE].map(|part| graph.pair(Pair::Faddeeva(part), real, imaginary));
+    let [by_x, by_gamma, by_s] = [SLOPE_RE, SLOPE_IM, CURVATURE_RE]
+        .map(|part| graph.pair(Pair::Faddeeva(part), real, imaginary));
     let half = graph.number(0.5);
     let by_s = graph.multiply(half, by_s);
-    let (along, across) = (graph.multiply(by_x, found[x.0]), graph.multiply(by_gamma, found[gamma.0]));
+    let (along, across) = (
+        graph.multiply(by_x, found[x.0]),
+        graph.multiply(by_gamma, found[gamma.0]),
+    );
     let widening = graph.multiply(by_s, found[s.0]);
     let sum = graph.subtract(along, across);
     let sum = graph.add(sum, widening);
@@ -186,7 +206,12 @@ fn voigt_slope(graph: &mut Graph, value: NodeId, found: &[NodeId]) -> NodeId {
 }
 
 /// Returns the derivative of a function of two arguments a and b, given their derivatives.
-pub fn pair_slope(graph: &mut Graph, pair: Pair, [a, b]: [NodeId; 2], [da, db]: [NodeId; 2]) -> NodeId {
+pub fn pair_slope(
+    graph: &mut Graph,
+    pair: Pair,
+    [a, b]: [NodeId; 2],
+    [da, db]: [NodeId; 2],
+) -> NodeId {
     match pair {
         Pair::Pow => {
             let one = graph.number(1.0);
@@ -221,10 +246,15 @@ pub fn pair_slope(graph: &mut Graph, pair: Pair, [a, b]: [NodeId; 2], [da, db]: 
             // at its minimum, which has no slope, 0 is one of its subgradients
             graph.pair(Pair::Gate, value, slope)
         }
-        Pair::Faddeeva(Part { order: 0, is_imaginary }) => {
+        Pair::Faddeeva(Part {
+            order: 0,
+            is_imaginary,
+        }) => {
             // w depends on z = a + ib alone: ∂w/∂a = w′ and ∂w/∂b = iw′
-            let (real, imaginary) =
-                (graph.pair(Pair::Faddeeva(SLOPE_RE), a, b), graph.pair(Pair::Faddeeva(SLOPE_IM), a, b));
+            let (real, imaginary) = (
+                graph.pair(Pair::Faddeeva(SLOPE_RE), a, b),
+                graph.pair(Pair::Faddeeva(SLOPE_IM), a, b),
+            );
             if is_imaginary {
                 let (left, right) = (graph.multiply(imaginary, da), graph.multiply(real, db));
                 graph.add(left, right)
@@ -235,7 +265,9 @@ pub fn pair_slope(graph: &mut Graph, pair: Pair, [a, b]: [NodeId; 2], [da, db]: 
         }
         Pair::Gate => graph.pair(Pair::Gate, a, db),
         // comparisons are flat between their steps, and second derivatives are not needed
-        Pair::Less | Pair::LessEqual | Pair::Equal | Pair::PowLog | Pair::Faddeeva(_) => graph.number(0.0),
+        Pair::Less | Pair::LessEqual | Pair::Equal | Pair::PowLog | Pair::Faddeeva(_) => {
+            graph.number(0.0)
+        }
     }
 }
 
@@ -261,7 +293,10 @@ mod tests {
             rows: &mut rows,
             stride: 2,
         });
-        [formula.linearise(&[x], &[parameter]).unwrap()[1], f64::from(rows[1].0[3])]
+        [
+            formula.linearise(&[x], &[parameter]).unwrap()[1],
+            f64::from(rows[1].0[3]),
+        ]
     }
 
     /// The slope by σ of a profile that is nearly the Lorentz function V(x) = γ/π / (x² + γ²) is σ V″.
@@ -269,15 +304,33 @@ mod tests {
     fn narrow_voigt_profiles_have_the_slopes_of_lorentz_functions() {
         let gamma = 0.7f64;
         let alone = Formula::parse("voigt(x, s, 0.7)").unwrap();
-        let tie = Tie { parameter: 1, expression: "0.7".into() };
-        let tied = Ties::new(&Formula::parse("voigt(x, s, g)").unwrap(), &[tie]).unwrap().formula;
-        for (s, x) in [(1e-3, 0.0), (1e-3, 0.37), (1e-5, 0.37), (1e-5, 2.0), (1e-8, 0.0), (1e-8, 2.0)] {
+        let tie = Tie {
+            parameter: 1,
+            expression: "0.7".into(),
+        };
+        let tied = Ties::new(&Formula::parse("voigt(x, s, g)").unwrap(), &[tie])
+            .unwrap()
+            .formula;
+        for (s, x) in [
+            (1e-3, 0.0),
+            (1e-3, 0.37),
+            (1e-5, 0.37),
+            (1e-5, 2.0),
+            (1e-8, 0.0),
+            (1e-8, 2.0),
+        ] {
             let total = x * x + gamma * gamma;
             let exact = s * gamma / PI * (6.0 * x * x - 2.0 * gamma * gamma) / total.powi(3);
             for formula in [&alone, &tied] {
                 let [double, single] = slopes(formula, x, s);
-                assert!((double / exact - 1.0).abs() < 1e-4, "{s} {x}: {double} {exact}");
-                assert!((single / exact - 1.0).abs() < 1e-3, "{s} {x} in f32: {single} {exact}");
+                assert!(
+                    (double / exact - 1.0).abs() < 1e-4,
+                    "{s} {x}: {double} {exact}"
+                );
+                assert!(
+                    (single / exact - 1.0).abs() < 1e-3,
+                    "{s} {x} in f32: {single} {exact}"
+                );
             }
         }
     }

@@ -158,7 +158,10 @@ pub fn is_function(name: &str) -> bool {
 
 /// Returns the function that a name such as `sin` means in formulas; `None` for other names.
 pub fn callable(name: &str) -> Option<Callable> {
-    FUNCTIONS.iter().find(|(known, _)| *known == name).map(|(_, callable)| *callable)
+    FUNCTIONS
+        .iter()
+        .find(|(known, _)| *known == name)
+        .map(|(_, callable)| *callable)
 }
 
 impl Function {
@@ -275,7 +278,11 @@ impl Pair {
 
 /// Returns −1 or 1, the sign of x; x itself if it is 0 or NaN.
 fn sign(x: f64) -> f64 {
-    if x == 0.0 || x.is_nan() { x } else { x.signum() }
+    if x == 0.0 || x.is_nan() {
+        x
+    } else {
+        x.signum()
+    }
 }
 
 /// Computes xⁿ by repeated squaring, as WGSL does, for positive and negative n. x⁰ = 1.

@@ -20,10 +20,14 @@ impl Action {
     pub fn operands(self) -> impl Iterator<Item = NodeId> {
         let (node, fused) = match self {
             Action::Node(node) => (Some(node), [None; 3]),
-            Action::MultiplyAdd(a, b, c) | Action::MultiplyMultiply(a, b, c) => (None, [Some(a), Some(b), Some(c)]),
+            Action::MultiplyAdd(a, b, c) | Action::MultiplyMultiply(a, b, c) => {
+                (None, [Some(a), Some(b), Some(c)])
+            }
             Action::Beyond(_, a) => (None, [Some(a), None, None]),
         };
-        node.into_iter().flat_map(Node::operands).chain(fused.into_iter().flatten())
+        node.into_iter()
+            .flat_map(Node::operands)
+            .chain(fused.into_iter().flatten())
     }
 }
 
@@ -32,9 +36,20 @@ impl Action {
 pub fn fused(graph: &Graph, outputs: &[NodeId], varies: &[bool]) -> (Vec<Action>, Vec<bool>) {
     let mut readers = vec![0; graph.nodes.len()];
     let needed = graph.needed(outputs);
-    let nodes = graph.nodes.iter().zip(&needed).filter(|(_, needed)| **needed);
-    nodes.flat_map(|(node, _)| node.operands()).chain(outputs.iter().copied()).for_each(|id| readers[id.0] += 1);
-    let fusion = Fusion { graph, varies, readers };
+    let nodes = graph
+        .nodes
+        .iter()
+        .zip(&needed)
+        .filter(|(_, needed)| **needed);
+    nodes
+        .flat_map(|(node, _)| node.operands())
+        .chain(outputs.iter().copied())
+        .for_each(|id| readers[id.0] += 1);
+    let fusion = Fusion {
+        graph,
+        varies,
+        readers,
+    };
     let actions: Vec<Action> = (0..graph.nodes.len()).map(|k| fusion.action(k)).collect();
     let mut needed = vec![false; actions.len()];
     outputs.iter().for_each(|id| needed[id.0] = true);
@@ -48,7 +63,10 @@ pub fn fused(graph: &Graph, outputs: &[NodeId], varies: &[bool]) -> (Vec<Action>
 
 /// Returns each node's own operation, and whether it is needed for `outputs`.
 pub fn unfused(graph: &Graph, outputs: &[NodeId]) -> (Vec<Action>, Vec<bool>) {
-    (graph.nodes.iter().map(|node| Action::Node(*node)).collect(), graph.needed(outputs))
+    (
+        graph.nodes.iter().map(|node| Action::Node(*node)).collect(),
+        graph.needed(outputs),
+    )
 }
 
 /// A graph whose operations are being fused.
@@ -108,8 +126,14 @@ mod tests {
         let count = |outputs: &[NodeId]| {
             let (actions, needed) = fused(&graph, outputs, &graph.varying());
             assert!(needed[sum.0] && needed[x.0]);
-            (matches!(actions[sum.0], Action::MultiplyAdd(..)), needed[product.0])
+            (
+                matches!(actions[sum.0], Action::MultiplyAdd(..)),
+                needed[product.0],
+            )
         };
-        assert_eq!((count(&[sum]), count(&[sum, product])), ((true, false), (false, true)));
+        assert_eq!(
+            (count(&[sum]), count(&[sum, product])),
+            ((true, false), (false, true))
+        );
     }
 }

@@ -48,7 +48,10 @@ impl Node {
 
     /// Returns whether the operation is a comparison, whose value is 1 or 0.
     pub fn is_comparison(self) -> bool {
-        matches!(self, Node::CallPair(Pair::Less | Pair::LessEqual | Pair::Equal, ..))
+        matches!(
+            self,
+            Node::CallPair(Pair::Less | Pair::LessEqual | Pair::Equal, ..)
+        )
     }
 
     /// Returns the operand at one or some of whose values the operation jumps, if it does; of a comparison, either.
@@ -123,7 +126,8 @@ impl Graph {
     pub fn varying(&self) -> Vec<bool> {
         let mut varies = vec![false; self.nodes.len()];
         for (k, node) in self.nodes.iter().enumerate() {
-            varies[k] = matches!(node, Node::Predictor(_)) || node.operands().any(|id| varies[id.0]);
+            varies[k] =
+                matches!(node, Node::Predictor(_)) || node.operands().any(|id| varies[id.0]);
         }
         varies
     }
@@ -131,7 +135,10 @@ impl Graph {
     /// Returns whether an operation that `output` depends on jumps, as comparisons do.
     pub fn has_jumps(&self, output: NodeId) -> bool {
         let needed = self.needed(&[output]);
-        self.nodes.iter().zip(needed).any(|(node, needed)| needed && node.jumps_by().next().is_some())
+        self.nodes
+            .iter()
+            .zip(needed)
+            .any(|(node, needed)| needed && node.jumps_by().next().is_some())
     }
 
     /// Returns the indices of parameters in which the value is jointly linear, given its derivatives `slopes`.
@@ -141,10 +148,18 @@ impl Graph {
         // one bit per parameter
         let mut reads: Vec<u64> = Vec::with_capacity(self.nodes.len());
         for node in &self.nodes {
-            let own = if let Node::Parameter(p) = node { 1 << p } else { 0 };
+            let own = if let Node::Parameter(p) = node {
+                1 << p
+            } else {
+                0
+            };
             reads.push(node.operands().fold(own, |all, id| all | reads[id.0]));
         }
-        let deciding = self.nodes.iter().flat_map(|node| node.jumps_by()).fold(0, |all, id| all | reads[id.0]);
+        let deciding = self
+            .nodes
+            .iter()
+            .flat_map(|node| node.jumps_by())
+            .fold(0, |all, id| all | reads[id.0]);
         let has = |slope: NodeId, p: usize| (reads[slope.0] | deciding) >> p & 1 == 1;
         let mut found: Vec<usize> = Vec::new();
         for (p, &slope) in slopes.iter().enumerate() {
@@ -184,7 +199,12 @@ impl Graph {
 
     /// Returns the node of a + b, simplified where possible; it is added if it is new.
     pub fn add(&mut self, a: NodeId, b: NodeId) -> NodeId {
-        match (self.constant(a), self.constant(b), self.node(a), self.node(b)) {
+        match (
+            self.constant(a),
+            self.constant(b),
+            self.node(a),
+            self.node(b),
+        ) {
             (Some(0.0), ..) => b,
             (_, Some(0.0), ..) => a,
             (.., Node::Negate(inner)) => self.subtract(a, inner),
@@ -205,7 +225,12 @@ impl Graph {
 
     /// Returns the node of a · b, simplified where possible; it is added if it is new.
     pub fn multiply(&mut self, a: NodeId, b: NodeId) -> NodeId {
-        match (self.constant(a), self.constant(b), self.node(a), self.node(b)) {
+        match (
+            self.constant(a),
+            self.constant(b),
+            self.node(a),
+            self.node(b),
+        ) {
             (Some(0.0), ..) | (_, Some(1.0), ..) => a,
             (_, Some(0.0), ..) | (Some(1.0), ..) => b,
             (Some(-1.0), ..) => self.negate(b),
@@ -225,7 +250,12 @@ impl Graph {
 
     /// Returns the node of a / b, simplified where possible; it is added if it is new.
     pub fn divide(&mut self, a: NodeId, b: NodeId) -> NodeId {
-        match (self.constant(a), self.constant(b), self.node(a), self.node(b)) {
+        match (
+            self.constant(a),
+            self.constant(b),
+            self.node(a),
+            self.node(b),
+        ) {
             (_, Some(1.0), ..) => a,
             (Some(0.0), None, ..) => a,
             (.., Node::Negate(inner), _) => {
@@ -253,7 +283,9 @@ impl Graph {
     /// is new.
     pub fn power(&mut self, a: NodeId, b: NodeId) -> NodeId {
         match self.constant(b) {
-            Some(n) if n.fract() == 0.0 && n.abs() <= LARGEST_PRODUCT => self.integer_power(a, n as i32),
+            Some(n) if n.fract() == 0.0 && n.abs() <= LARGEST_PRODUCT => {
+                self.integer_power(a, n as i32)
+            }
             Some(0.5) => self.call(Function::Sqrt, a),
             Some(-0.5) => {
                 let (one, root) = (self.number(1.0), self.call(Function::Sqrt, a));
@@ -312,10 +344,17 @@ impl Graph {
 
     /// Returns the node of 0 where x < 0, 1 where x > 0, `at_zero` where x is 0, and NaN where it is NaN.
     pub fn heaviside(&mut self, x: NodeId, at_zero: NodeId) -> NodeId {
-        let (half, sign, is_zero) = (self.number(0.5), self.call(Function::Sign, x), self.is_zero(x));
+        let (half, sign, is_zero) = (
+            self.number(0.5),
+            self.call(Function::Sign, x),
+            self.is_zero(x),
+        );
         let half_sign = self.multiply(half, sign);
         let step = self.add(half, half_sign);
-        let (beside, at) = (self.pair(Pair::Gate, x, step), self.pair(Pair::Gate, is_zero, at_zero));
+        let (beside, at) = (
+            self.pair(Pair::Gate, x, step),
+            self.pair(Pair::Gate, is_zero, at_zero),
+        );
         self.add(beside, at)
     }
 
@@ -332,15 +371,25 @@ impl Graph {
     /// function; at σ = 0 the Lorentz function.
     pub fn voigt(&mut self, x: NodeId, sigma: NodeId, gamma: NodeId) -> NodeId {
         // a width σ of 2⁻³⁰ of |x| or γ is as good as none, and keeps the arguments finite
-        let (share, scale, root) = (self.number(1.0 / 1_073_741_824.0), self.number(SQRT_2), self.number(PI.sqrt()));
-        let (sigma, x_size, gamma_size) =
-            (self.call(Function::Abs, sigma), self.call(Function::Abs, x), self.call(Function::Abs, gamma));
+        let (share, scale, root) = (
+            self.number(1.0 / 1_073_741_824.0),
+            self.number(SQRT_2),
+            self.number(PI.sqrt()),
+        );
+        let (sigma, x_size, gamma_size) = (
+            self.call(Function::Abs, sigma),
+            self.call(Function::Abs, x),
+            self.call(Function::Abs, gamma),
+        );
         let distance = self.pair(Pair::Max, x_size, gamma_size);
         let least = self.multiply(share, distance);
         let width = self.pair(Pair::Max, sigma, least);
         let s = self.multiply(scale, width);
         let (real, imaginary) = (self.divide(x, s), self.divide(gamma, s));
-        let (w, norm) = (self.pair(Pair::Faddeeva(RE), real, imaginary), self.multiply(root, s));
+        let (w, norm) = (
+            self.pair(Pair::Faddeeva(RE), real, imaginary),
+            self.multiply(root, s),
+        );
         let value = self.divide(w, norm);
         self.mark_voigt(value, [x, s, gamma]);
         value

@@ -51,7 +51,9 @@ impl Hoist {
     fn is_varying(&mut self, id: NodeId) -> bool {
         // nodes that are new since the last call
         for node in &self.graph.nodes[self.varies.len()..] {
-            self.varies.push(matches!(node, Node::Predictor(_)) || node.operands().any(|id| self.varies[id.0]));
+            self.varies.push(
+                matches!(node, Node::Predictor(_)) || node.operands().any(|id| self.varies[id.0]),
+            );
         }
         self.varies[id.0]
     }
@@ -63,7 +65,11 @@ impl Hoist {
         all.sort();
         let (mut same, mut others) = (self.graph.number(1.0), self.graph.number(1.0));
         for id in all {
-            let product = if self.is_varying(id) { &mut others } else { &mut same };
+            let product = if self.is_varying(id) {
+                &mut others
+            } else {
+                &mut same
+            };
             *product = self.graph.multiply(*product, id);
         }
         self.graph.multiply(same, others)

@@ -52,16 +52,31 @@ impl LaneTape {
     pub fn new(graph: &Graph, outputs: &[NodeId]) -> LaneTape {
         // where a model jumps, its conditions are to have the bits of the tape
         let jumps = graph.has_jumps(outputs[0]);
-        let (graph, outputs) = if jumps { (graph.clone(), outputs.to_vec()) } else { hoisted(graph, outputs) };
+        let (graph, outputs) = if jumps {
+            (graph.clone(), outputs.to_vec())
+        } else {
+            hoisted(graph, outputs)
+        };
         let count = graph.nodes.len();
         let varies = graph.varying();
-        let (actions, needed) = if jumps { unfused(&graph, &outputs) } else { fused(&graph, &outputs, &varies) };
-        let of = |varying: bool| (0..count).filter(|&k| needed[k] && varies[k] == varying).collect::<Vec<_>>();
+        let (actions, needed) = if jumps {
+            unfused(&graph, &outputs)
+        } else {
+            fused(&graph, &outputs, &varies)
+        };
+        let of = |varying: bool| {
+            (0..count)
+                .filter(|&k| needed[k] && varies[k] == varying)
+                .collect::<Vec<_>>()
+        };
         let (mut order, each) = (of(false), of(true));
         let once = order.len();
         order.extend(each);
         let mut read = vec![false; count];
-        order.iter().flat_map(|&k| actions[k].operands()).for_each(|id| read[id.0] = true);
+        order
+            .iter()
+            .flat_map(|&k| actions[k].operands())
+            .for_each(|id| read[id.0] = true);
         let (mut register, mut registers) = (vec![0; count], 0);
         let mut steps = Vec::with_capacity(order.len());
         for &k in &order {
@@ -72,13 +87,31 @@ impl LaneTape {
             };
             let mut operands = actions[k].operands().map(|id| register[id.0]);
             let mut next = || operands.next().unwrap_or(0);
-            steps.push(Step { action: actions[k], a: next(), b: next(), c: next(), place, register: registers });
+            steps.push(Step {
+                action: actions[k],
+                a: next(),
+                b: next(),
+                c: next(),
+                place,
+                register: registers,
+            });
             register[k] = registers;
             registers += usize::from(matches!(place, Place::Register));
         }
-        let written = |row: usize| steps.iter().any(|step| matches!(step.place, Place::Row(r) if r == row));
-        let copies = (0..outputs.len()).filter(|&row| !written(row)).map(|row| (register[outputs[row].0], row));
-        LaneTape { copies: copies.collect(), steps, once, registers }
+        let written = |row: usize| {
+            steps
+                .iter()
+                .any(|step| matches!(step.place, Place::Row(r) if r == row))
+        };
+        let copies = (0..outputs.len())
+            .filter(|&row| !written(row))
+            .map(|row| (register[outputs[row].0], row));
+        LaneTape {
+            copies: copies.collect(),
+            steps,
+            once,
+            registers,
+        }
     }
 
     /// Computes the outputs at the points of a block, for several fits side by side, into the block's rows.
@@ -97,7 +130,11 @@ impl<R: Elementary> Evaluation<'_, R> {
     /// Runs the steps that depend on no predictor, once for all points of a block, into registers.
     #[inline(always)]
     fn prepare(&mut self) {
-        let LaneBlock { parameters, registers, .. } = &mut self.block;
+        let LaneBlock {
+            parameters,
+            registers,
+            ..
+        } = &mut self.block;
         registers.resize(self.tape.registers, Lanes::splat(R::NAN));
         for step in &self.tape.steps[..self.tape.once] {
             let (before, rest) = registers.split_at_mut(step.register);
@@ -115,7 +152,15 @@ impl<R: Elementary> Evaluation<'_, R> {
     /// Runs the steps that depend on predictors at one point, and writes outputs to rows number `place` of the block.
     #[inline(always)]
     fn point<S: Simd>(&mut self, simd: S, place: usize, point: usize) {
-        let LaneBlock { of_points, grid, registers, y, rows, stride, .. } = &mut self.block;
+        let LaneBlock {
+            of_points,
+            grid,
+            registers,
+            y,
+            rows,
+            stride,
+            ..
+        } = &mut self.block;
         let rows = &mut rows[place * *stride..(place + 1) * *stride];
         for step in &self.tape.steps[self.tape.once..] {
             let (before, rest) = registers.split_at_mut(step.register);
@@ -135,7 +180,10 @@ impl<R: Elementary> Evaluation<'_, R> {
                     }
                 }
                 (Action::Beyond(d, _), LaneGrid::Own(x)) => {
-                    let (x, a) = (R::vectors::<S>(&x[place(d)].0), R::vectors::<S>(&before[step.a].0));
+                    let (x, a) = (
+                        R::vectors::<S>(&x[place(d)].0),
+                        R::vectors::<S>(&before[step.a].0),
+                    );
                     for (out, (x, a)) in R::vectors_mut::<S>(out).iter_mut().zip(x.iter().zip(a)) {
                         *out = R::minus(simd, *x, *a);
                     }
@@ -164,8 +212,11 @@ impl<R: Elementary> Evaluation<'_, R> {
                     }
                 }
                 (Action::MultiplyMultiply(..) | Action::MultiplyAdd(..), _) => {
-                    let [a, b, c] = [step.a, step.b, step.c].map(|id| R::vectors::<S>(&before[id].0));
-                    let each = R::vectors_mut::<S>(out).iter_mut().zip(a.iter().zip(b.iter().zip(c)));
+                    let [a, b, c] =
+                        [step.a, step.b, step.c].map(|id| R::vectors::<S>(&before[id].0));
+                    let each = R::vectors_mut::<S>(out)
+                        .iter_mut()
+                        .zip(a.iter().zip(b.iter().zip(c)));
                     if matches!(step.action, Action::MultiplyAdd(..)) {
                         for (out, (a, (b, c))) in each {
                             *out = R::multiply_add(simd, *a, *b, *c);
@@ -178,10 +229,15 @@ impl<R: Elementary> Evaluation<'_, R> {
                 }
             }
         }
-        self.tape.copies.iter().for_each(|&(register, row)| rows[row] = registers[register]);
+        self.tape
+            .copies
+            .iter()
+            .for_each(|&(register, row)| rows[row] = registers[register]);
         if let Some(y) = y.get(point) {
             let residual = R::vectors_mut::<S>(&mut rows[0].0).iter_mut();
-            residual.zip(R::vectors::<S>(&y.0)).for_each(|(value, y)| *value = R::minus(simd, *y, *value));
+            residual
+                .zip(R::vectors::<S>(&y.0))
+                .for_each(|(value, y)| *value = R::minus(simd, *y, *value));
         }
     }
 }

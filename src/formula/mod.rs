@@ -138,7 +138,11 @@ impl Formula {
         let predictors = check_predictors(predictors)?;
         let parsed = parsed(text, &predictors, Vec::new(), false)?;
         if parsed.parameters.is_empty() {
-            return Err(Error::Formula { formula: text.into(), column: 1, message: "no parameter to fit".into() });
+            return Err(Error::Formula {
+                formula: text.into(),
+                column: 1,
+                message: "no parameter to fit".into(),
+            });
         }
         compile(text, predictors, parsed)
     }
@@ -180,7 +184,10 @@ impl Formula {
     /// formula's.
     pub fn with_parameters(self, names: &[&str]) -> Result<Formula> {
         let wrong = |name: &str, why: &str| {
-            let message = format!("parameter `{name}` {why}; the formula has {}", self.parameters.join(", "));
+            let message = format!(
+                "parameter `{name}` {why}; the formula has {}",
+                self.parameters.join(", ")
+            );
             Err(Error::invalid("parameters", message))
         };
         for (k, name) in names.iter().enumerate() {
@@ -191,7 +198,11 @@ impl Formula {
                 return wrong(name, "is named twice");
             }
         }
-        if let Some(left) = self.parameters.iter().find(|known| !names.contains(&known.as_str())) {
+        if let Some(left) = self
+            .parameters
+            .iter()
+            .find(|known| !names.contains(&known.as_str()))
+        {
             return wrong(left, "is not named");
         }
         let order = names.iter().map(|name| (*name).to_owned()).collect();
@@ -221,18 +232,30 @@ impl Formula {
     /// # Ok::<(), popfit::Error>(())
     /// ```
     pub fn warnings(&self) -> Vec<String> {
-        let predictors = self.predictors.iter().map(|name| ("predictor", name.as_str()));
+        let predictors = self
+            .predictors
+            .iter()
+            .map(|name| ("predictor", name.as_str()));
         let constants = CONSTANTS.iter().map(|(name, _)| ("constant", *name));
-        let functions = FUNCTIONS.iter().filter(|(name, _)| function::is_function(name));
+        let functions = FUNCTIONS
+            .iter()
+            .filter(|(name, _)| function::is_function(name));
         let functions = functions.map(|(name, _)| ("function", *name));
         let operators = parse::OPERATORS.iter().map(|name| ("operator", *name));
         let terms = self.terms.iter().map(|name| ("term", name.as_str()));
-        let known: Vec<(&str, &str)> =
-            predictors.chain(constants).chain(functions).chain(operators).chain(terms).collect();
+        let known: Vec<(&str, &str)> = predictors
+            .chain(constants)
+            .chain(functions)
+            .chain(operators)
+            .chain(terms)
+            .collect();
         let alike = |parameter: &String| {
-            let found = known.iter().find(|(_, name)| name.to_lowercase() == parameter.to_lowercase());
-            found
-                .map(|(kind, name)| format!("`{parameter}` is taken as a parameter; did you mean the {kind} `{name}`?"))
+            let found = known
+                .iter()
+                .find(|(_, name)| name.to_lowercase() == parameter.to_lowercase());
+            found.map(|(kind, name)| {
+                format!("`{parameter}` is taken as a parameter; did you mean the {kind} `{name}`?")
+            })
         };
         let several = self.unused.iter().filter(|_| self.parameters.len() > 1);
         let unused = several.map(|k| {
@@ -243,9 +266,17 @@ impl Formula {
             )
         });
         let flat = self.flat.iter().map(|p| {
-            format!("the derivative by `{}` is zero everywhere, so that no data determine it", self.parameters[*p])
+            format!(
+                "the derivative by `{}` is zero everywhere, so that no data determine it",
+                self.parameters[*p]
+            )
         });
-        self.parameters.iter().filter_map(alike).chain(unused).chain(flat).collect()
+        self.parameters
+            .iter()
+            .filter_map(alike)
+            .chain(unused)
+            .chain(flat)
+            .collect()
     }
 
     /// Returns the names of the predictors, in the order of the rows of `x`.
@@ -260,7 +291,11 @@ impl Formula {
     /// parameters.
     pub fn value(&self, x: &[f64], parameters: &[f64]) -> Result<f64> {
         if x.len() != self.predictors.len() {
-            let message = format!("{} numbers for the predictors {}", x.len(), self.predictors.join(", "));
+            let message = format!(
+                "{} numbers for the predictors {}",
+                x.len(),
+                self.predictors.join(", ")
+            );
             return Err(Error::mismatch("x", message).naming("x"));
         }
         Ok(self.values(x, parameters)?[0])
@@ -287,7 +322,11 @@ impl Formula {
     /// Returns the WGSL function `fill` for a [`Custom`](crate::recording::Custom) stage: the value, and with
     /// `derivatives` also the derivatives by all parameters.
     pub fn wgsl(&self, derivatives: bool) -> &str {
-        if derivatives { &self.linearisation_wgsl } else { &self.value_wgsl }
+        if derivatives {
+            &self.linearisation_wgsl
+        } else {
+            &self.value_wgsl
+        }
     }
 
     /// Returns the indices of parameters in which the value is jointly linear.
@@ -297,8 +336,18 @@ impl Formula {
 
     /// Computes values, with `derivatives` also those by each parameter, in f64 at all points of `x` into `output`
     /// (rows, n).
-    pub(crate) fn fill(&self, derivatives: bool, x: &[f64], parameters: &[f64], output: &mut [f64]) {
-        let tape = if derivatives { &self.linearisation } else { &self.value };
+    pub(crate) fn fill(
+        &self,
+        derivatives: bool,
+        x: &[f64],
+        parameters: &[f64],
+        output: &mut [f64],
+    ) {
+        let tape = if derivatives {
+            &self.linearisation
+        } else {
+            &self.value
+        };
         tape.evaluate(x.len() / self.predictors.len(), x, parameters, output);
     }
 
@@ -315,7 +364,9 @@ impl Formula {
     /// out, whose derivatives cost little.
     pub(crate) fn lane_values(&self) -> Option<LaneModel<f64>> {
         let tape = Arc::clone(&self.lane_values);
-        self.direct.is_none().then(|| -> LaneModel<f64> { Arc::new(move |block| tape.evaluate(block)) })
+        self.direct
+            .is_none()
+            .then(|| -> LaneModel<f64> { Arc::new(move |block| tape.evaluate(block)) })
     }
 
     /// Returns a function that sums unweighted products of residuals and derivatives over the grid `x` (predictors,
@@ -341,20 +392,38 @@ impl Formula {
         let tape = Arc::clone(&self.rounding[usize::from(held)]);
         let times = self.direct.map_or(1.0, Direct::roundings_of_factors);
         let sums = self.direct.filter(|_| held).map(Direct::rounding);
-        Rounding { points: Arc::new(move |block| tape.evaluate(block)), times, sums }
+        Rounding {
+            points: Arc::new(move |block| tape.evaluate(block)),
+            times,
+            sums,
+        }
     }
 
     /// Checks the lengths and computes values at n points, with `derivatives` also those by each parameter: (1 + P, n).
     fn evaluate(&self, derivatives: bool, x: &[f64], parameters: &[f64]) -> Result<Vec<f64>> {
         let wrong = |what: &str, message: String| Err(Error::mismatch(what, message).naming(what));
         if !x.len().is_multiple_of(self.predictors.len()) {
-            return wrong("x", format!("{} numbers for the predictors {}", x.len(), self.predictors.join(", ")));
+            return wrong(
+                "x",
+                format!(
+                    "{} numbers for the predictors {}",
+                    x.len(),
+                    self.predictors.join(", ")
+                ),
+            );
         }
         if parameters.len() != self.parameters.len() {
             let names = self.parameters.join(", ");
-            return wrong("parameters", format!("{} numbers for {names}", parameters.len()));
+            return wrong(
+                "parameters",
+                format!("{} numbers for {names}", parameters.len()),
+            );
         }
-        let rows = if derivatives { 1 + self.parameters.len() } else { 1 };
+        let rows = if derivatives {
+            1 + self.parameters.len()
+        } else {
+            1
+        };
         let mut output = vec![0.0; rows * (x.len() / self.predictors.len())];
         self.fill(derivatives, x, parameters, &mut output);
         Ok(output)

@@ -29,7 +29,8 @@ pub fn check_parameters(names: &[&str], predictors: &[String]) -> Result<Vec<Str
 /// `kind` is a word for one of them.
 fn check(kind: &str, names: &[&str], others: &[String]) -> Result<Vec<String>> {
     for (k, name) in names.iter().enumerate() {
-        let is_name = name.starts_with(|c: char| c.is_alphabetic() || c == '_') && name.chars().all(is_of_name);
+        let is_name = name.starts_with(|c: char| c.is_alphabetic() || c == '_')
+            && name.chars().all(is_of_name);
         let is_constant = CONSTANTS.iter().any(|(known, _)| known == name);
         let has_meaning = is_function(name) || is_constant || is_operator(name) || is_refused(name);
         let is_other = others.iter().any(|other| other == name);
@@ -40,7 +41,10 @@ fn check(kind: &str, names: &[&str], others: &[String]) -> Result<Vec<String>> {
             (.., true) => "is a predictor, too",
             _ => continue,
         };
-        return Err(Error::invalid(format!("{kind}s"), format!("{kind} `{name}` {why}")));
+        return Err(Error::invalid(
+            format!("{kind}s"),
+            format!("{kind} `{name}` {why}"),
+        ));
     }
     Ok(names.iter().map(|name| (*name).to_owned()).collect())
 }

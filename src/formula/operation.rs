@@ -42,7 +42,9 @@ fn map<R: Copy>(a: &[R], out: &mut [R], f: impl Fn(R) -> R) {
 /// Writes f of each pair of elements of `a` and `b` to `out`.
 #[inline(always)]
 fn zip<R: Copy>(a: &[R], b: &[R], out: &mut [R], f: impl Fn(R, R) -> R) {
-    out.iter_mut().zip(a.iter().zip(b)).for_each(|(o, (x, y))| *o = f(*x, *y));
+    out.iter_mut()
+        .zip(a.iter().zip(b))
+        .for_each(|(o, (x, y))| *o = f(*x, *y));
 }
 
 impl Elementary for f64 {
@@ -104,8 +106,18 @@ impl Elementary for f32 {
             Pair::Pow => zip(a, b, out, functions::pow),
             Pair::PowLog => zip(a, b, out, functions::power_log),
             Pair::Atan2 => zip(a, b, out, functions::atan2),
-            Pair::Min => zip(a, b, out, |x, y| if nan(x, y) { f32::NAN } else { x.min(y) }),
-            Pair::Max => zip(a, b, out, |x, y| if nan(x, y) { f32::NAN } else { x.max(y) }),
+            Pair::Min => zip(
+                a,
+                b,
+                out,
+                |x, y| if nan(x, y) { f32::NAN } else { x.min(y) },
+            ),
+            Pair::Max => zip(
+                a,
+                b,
+                out,
+                |x, y| if nan(x, y) { f32::NAN } else { x.max(y) },
+            ),
             Pair::Hypot => zip(a, b, out, functions::hypot),
             Pair::Faddeeva(part) => part.fill(a, b, out),
             Pair::Less => zip(a, b, out, |x, y| if x < y { 1.0 } else { 0.0 }),

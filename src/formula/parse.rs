@@ -54,17 +54,34 @@ struct Term {
 
 /// Parses `text`, in which every name is a function, a constant, one of `predictors`, a term that the text defines, or
 /// else a parameter, of which `parameters` come first. If they are `complete`, another one is a mistake.
-pub fn parse(text: &str, predictors: &[String], parameters: Vec<String>, complete: bool) -> Result<Parsed, Complaint> {
+pub fn parse(
+    text: &str,
+    predictors: &[String],
+    parameters: Vec<String>,
+    complete: bool,
+) -> Result<Parsed, Complaint> {
     let length = text.chars().count();
     if length > LONGEST {
-        return complain(LONGEST, format!("the formula has {length} characters, more than {LONGEST}"));
+        return complain(
+            LONGEST,
+            format!("the formula has {length} characters, more than {LONGEST}"),
+        );
     }
     let tokens = tokens(text)?;
     if tokens.len() == 1 {
         return complain(0, "the formula is empty");
     }
     let graph = Graph::default();
-    let mut parser = Parser { tokens, next: 0, depth: 0, predictors, graph, parameters, complete, terms: Vec::new() };
+    let mut parser = Parser {
+        tokens,
+        next: 0,
+        depth: 0,
+        predictors,
+        graph,
+        parameters,
+        complete,
+        terms: Vec::new(),
+    };
     while let Some((at, name)) = parser.term_name() {
         parser.define(at, name)?;
     }
@@ -76,14 +93,26 @@ pub fn parse(text: &str, predictors: &[String], parameters: Vec<String>, complet
     if let Some(Term { name, at, .. }) = parser.terms.iter().find(|term| !term.is_used) {
         return complain(*at, format!("the term `{name}` is not used"));
     }
-    let Parser { graph, parameters, terms, .. } = parser;
+    let Parser {
+        graph,
+        parameters,
+        terms,
+        ..
+    } = parser;
     let terms = terms.into_iter().map(|term| term.name).collect();
-    Ok(Parsed { graph, value, parameters, terms })
+    Ok(Parsed {
+        graph,
+        value,
+        parameters,
+        terms,
+    })
 }
 
 /// Returns whether a name is refused as a parameter's and as a term's.
 pub fn is_refused(name: &str) -> bool {
-    NO_PARAMETERS.iter().any(|known| name.eq_ignore_ascii_case(known))
+    NO_PARAMETERS
+        .iter()
+        .any(|known| name.eq_ignore_ascii_case(known))
 }
 
 /// State of the parser.
@@ -115,7 +144,9 @@ fn binding(token: &Token) -> Option<(u8, u8)> {
     match token {
         Token::Name(name) if name == OR => Some((1, 2)),
         Token::Name(name) if name == AND => Some((3, 4)),
-        Token::Symbol('<' | '>' | '≤' | '≥' | '≡' | '≠') => Some((COMPARISON, COMPARISON + 1)),
+        Token::Symbol('<' | '>' | '≤' | '≥' | '≡' | '≠') => {
+            Some((COMPARISON, COMPARISON + 1))
+        }
         Token::Symbol('+' | '-') => Some((7, 8)),
         Token::Symbol('*' | '/') => Some((9, 10)),
         Token::Symbol('^') => Some((13, 12)),
@@ -144,7 +175,9 @@ impl Parser<'_> {
     /// Consumes the name of a term, in front of `=`, and returns it with its position; `None` if no definition follows.
     fn term_name(&mut self) -> Option<(usize, String)> {
         let start = self.tokens.get(self.next..self.next + 2)?;
-        let [(at, Token::Name(name)), (_, Token::Symbol('='))] = start else { return None };
+        let [(at, Token::Name(name)), (_, Token::Symbol('='))] = start else {
+            return None;
+        };
         let name = (*at, name.clone());
         self.next += 1;
         Some(name)
@@ -167,19 +200,38 @@ impl Parser<'_> {
         }
         let has = |names: &[String]| names.contains(&name);
         let is_constant = CONSTANTS.iter().any(|(known, _)| *known == name);
-        if has(self.predictors) || is_constant || is_operator(&name) || is_function(&name) || is_refused(&name) {
-            return complain(at, format!("`{name}` means something else in formulas: give the term another name"));
+        if has(self.predictors)
+            || is_constant
+            || is_operator(&name)
+            || is_function(&name)
+            || is_refused(&name)
+        {
+            return complain(
+                at,
+                format!("`{name}` means something else in formulas: give the term another name"),
+            );
         }
         if self.terms.iter().any(|term| term.name == name) {
             return complain(at, format!("the term `{name}` is defined twice"));
         }
         if self.complete && has(&self.parameters) {
-            return complain(at, format!("`{name}` is a parameter: give the term another name"));
+            return complain(
+                at,
+                format!("`{name}` is a parameter: give the term another name"),
+            );
         }
         if has(&self.parameters) {
-            return complain(at, format!("the term `{name}` is used before the end of its definition"));
+            return complain(
+                at,
+                format!("the term `{name}` is used before the end of its definition"),
+            );
         }
-        self.terms.push(Term { name, at, value, is_used: false });
+        self.terms.push(Term {
+            name,
+            at,
+            value,
+            is_used: false,
+        });
         Ok(())
     }
 
@@ -188,7 +240,9 @@ impl Parser<'_> {
         match token {
             Token::Symbol(')') => "this parenthesis closes none".into(),
             Token::Symbol(symbol @ ('=' | ';')) => {
-                format!("`{symbol}` has no meaning here: terms are defined as in `t = x - m; a*t^2`, and `==` compares")
+                format!(
+                    "`{symbol}` has no meaning here: terms are defined as in `t = x - m; a*t^2`, and `==` compares"
+                )
             }
             Token::Name(name) if is_operator(&name.to_lowercase()) => {
                 format!("write {} instead of `{name}`", name.to_lowercase())
@@ -201,15 +255,23 @@ impl Parser<'_> {
     /// result.
     fn expression(&mut self, least: u8) -> Result<NodeId, Complaint> {
         if self.depth == DEEPEST {
-            return complain(self.here().0, format!("more than {DEEPEST} levels of nesting"));
+            return complain(
+                self.here().0,
+                format!("more than {DEEPEST} levels of nesting"),
+            );
         }
         self.depth += 1;
         let mut left = self.operand()?;
         let mut is_comparison = false;
-        while let Some((before, after)) = binding(self.peek()).filter(|(before, _)| *before >= least) {
+        while let Some((before, after)) =
+            binding(self.peek()).filter(|(before, _)| *before >= least)
+        {
             let (at, operator) = self.take();
             if is_comparison && before == COMPARISON {
-                return complain(at, "comparisons are joined by `and`, as in `a < x and x < b`");
+                return complain(
+                    at,
+                    "comparisons are joined by `and`, as in `a < x and x < b`",
+                );
             }
             is_comparison = before == COMPARISON;
             let right = self.expression(after)?;
@@ -236,7 +298,9 @@ impl Parser<'_> {
                 let equal = self.graph.pair(Pair::Equal, left, right);
                 self.graph.is_zero(equal)
             }
-            Token::Name(name) => self.graph.at_least(if name == AND { 2 } else { 1 }, left, right),
+            Token::Name(name) => self
+                .graph
+                .at_least(if name == AND { 2 } else { 1 }, left, right),
             _ => self.graph.power(left, right),
         }
     }
@@ -249,7 +313,9 @@ impl Parser<'_> {
             return complain(at, "this constant is not a finite number");
         }
         match node {
-            Node::Divide(_, b) if self.graph.constant(b) == Some(0.0) => complain(at, "this divides by zero"),
+            Node::Divide(_, b) if self.graph.constant(b) == Some(0.0) => {
+                complain(at, "this divides by zero")
+            }
             _ => Ok(id),
         }
     }
@@ -259,7 +325,9 @@ impl Parser<'_> {
         let (at, token) = self.take();
         match token {
             Token::Number(value) => Ok(self.graph.number(value)),
-            Token::Name(name) if is_operator(&name) => complain(at, format!("a condition is missing before `{name}`")),
+            Token::Name(name) if is_operator(&name) => {
+                complain(at, format!("a condition is missing before `{name}`"))
+            }
             Token::Name(name) if *self.peek() == Token::Symbol('(') => self.call(at, &name),
             Token::Name(name) => self.name(at, &name),
             Token::Symbol('-') => {
@@ -272,7 +340,13 @@ impl Parser<'_> {
                 self.close(at)?;
                 Ok(inner)
             }
-            other => complain(at, format!("a number, a name or a parenthesis is missing before {}", other.describe())),
+            other => complain(
+                at,
+                format!(
+                    "a number, a name or a parenthesis is missing before {}",
+                    other.describe()
+                ),
+            ),
         }
     }
 
@@ -281,7 +355,9 @@ impl Parser<'_> {
         match self.take() {
             (_, Token::Symbol(')')) => Ok(()),
             (_, Token::End) => complain(open, "this parenthesis is not closed"),
-            (at, Token::Symbol(',')) => complain(at, "a comma where no function takes another argument"),
+            (at, Token::Symbol(',')) => {
+                complain(at, "a comma where no function takes another argument")
+            }
             (at, other) => complain(at, self.not_the_end(&other)),
         }
     }
@@ -299,12 +375,17 @@ impl Parser<'_> {
             return Ok(term.value);
         }
         if is_function(name) {
-            return complain(at, format!("`{name}` is a function: write {name}(…), or rename the parameter"));
+            return complain(
+                at,
+                format!("`{name}` is a function: write {name}(…), or rename the parameter"),
+            );
         }
         if is_refused(name) {
             return complain(
                 at,
-                format!("`{name}` is a value in other languages, and none here: rename the parameter"),
+                format!(
+                    "`{name}` is a value in other languages, and none here: rename the parameter"
+                ),
             );
         }
         let known = self.parameters.iter().position(|known| known == name);
@@ -312,10 +393,16 @@ impl Parser<'_> {
         if known.is_none() {
             if self.complete {
                 let given = self.parameters.join(", ");
-                return complain(at, format!("`{name}` is neither a predictor nor one of the parameters {given}"));
+                return complain(
+                    at,
+                    format!("`{name}` is neither a predictor nor one of the parameters {given}"),
+                );
             }
             if p == MOST_PARAMETERS {
-                return complain(at, format!("`{name}` is one more than {MOST_PARAMETERS} parameters"));
+                return complain(
+                    at,
+                    format!("`{name}` is one more than {MOST_PARAMETERS} parameters"),
+                );
             }
             self.parameters.push(name.to_owned());
         }
@@ -326,7 +413,10 @@ impl Parser<'_> {
     fn call(&mut self, at: usize, name: &str) -> Result<NodeId, Complaint> {
         let Some(callable) = callable(name) else {
             return match self.equals_after_parenthesis() {
-                Some(equals) => complain(equals, "`=` defines no function: write only what is right of it"),
+                Some(equals) => complain(
+                    equals,
+                    "`=` defines no function: write only what is right of it",
+                ),
                 None => complain(at, self.no_function(name)),
             };
         };
@@ -334,9 +424,9 @@ impl Parser<'_> {
         let node = match (callable, arguments.as_slice()) {
             (Callable::One(function), &[a]) => self.graph.call(function, a),
             (Callable::Two(pair), &[a, b]) => self.graph.pair(pair, a, b),
-            (Callable::Several(pair), &[first, ref rest @ ..]) => {
-                rest.iter().fold(first, |all, next| self.graph.pair(pair, all, *next))
-            }
+            (Callable::Several(pair), &[first, ref rest @ ..]) => rest
+                .iter()
+                .fold(first, |all, next| self.graph.pair(pair, all, *next)),
             (Callable::Select, &[condition, a, b]) => self.graph.select(condition, a, b),
             (Callable::Heaviside, &[x, at_zero]) => self.graph.heaviside(x, at_zero),
             (Callable::CopySign, &[a, b]) => self.graph.copy_sign(a, b),
@@ -381,7 +471,12 @@ impl Parser<'_> {
     /// Returns the message that `name`, in front of a parenthesis, is not a function, with a suggestion.
     fn no_function(&self, name: &str) -> String {
         let terms = self.terms.iter().map(|term| &term.name);
-        let known = self.parameters.iter().chain(self.predictors).chain(terms).any(|other| other == name);
+        let known = self
+            .parameters
+            .iter()
+            .chain(self.predictors)
+            .chain(terms)
+            .any(|other| other == name);
         if known || CONSTANTS.iter().any(|(constant, _)| *constant == name) {
             return format!("`{name}` is not a function: an operator is missing after it");
         }
@@ -390,7 +485,10 @@ impl Parser<'_> {
         }
         match nearest(name, FUNCTIONS.iter().map(|(known, _)| *known)) {
             Some(nearest) => format!("no function `{name}`; did you mean `{nearest}`?"),
-            None => format!("no function `{name}`; there are {}", FUNCTIONS.map(|(known, _)| known).join(", ")),
+            None => format!(
+                "no function `{name}`; there are {}",
+                FUNCTIONS.map(|(known, _)| known).join(", ")
+            ),
         }
     }
 }

@@ -27,7 +27,13 @@ enum Bound {
 /// Adds nodes that bound the absolute rounding error of `value` computed in f32, to first order, and returns the last;
 /// its unit is 2⁻²⁴. Parameters are exact. Predictors are exact if f32 holds them exactly (`held`), else rounded.
 pub fn rounding(graph: &mut Graph, value: NodeId, held: bool) -> NodeId {
-    let mut errors = Errors { graph, found: Vec::new(), held, positive: Vec::new(), sizes: HashMap::new() };
+    let mut errors = Errors {
+        graph,
+        found: Vec::new(),
+        held,
+        positive: Vec::new(),
+        sizes: HashMap::new(),
+    };
     // in the order of the nodes, so that the operands of a node have their bounds before it
     for k in 0..=value.0 {
         let bound = errors.of_node(NodeId(k));
@@ -58,23 +64,31 @@ impl Errors<'_> {
             }
             Node::Predictor(_) => self.share(if self.held { 0.0 } else { 1.0 }),
             Node::Negate(a) => self.found[a.0],
-            Node::Add(a, b) if self.is_positive(a) && self.is_positive(b) && self.shares(a, b).is_some() => {
+            Node::Add(a, b)
+                if self.is_positive(a) && self.is_positive(b) && self.shares(a, b).is_some() =>
+            {
                 let (left, right) = self.shares(a, b).unwrap_or_default();
                 self.share(left.max(right) + 1.0)
             }
-            Node::Add(a, b) | Node::Subtract(a, b) if self.shares(a, b) == Some((0.0, 0.0)) => self.share(1.0),
+            Node::Add(a, b) | Node::Subtract(a, b) if self.shares(a, b) == Some((0.0, 0.0)) => {
+                self.share(1.0)
+            }
             Node::Add(a, b) | Node::Subtract(a, b) => {
                 let (left, right) = (self.absolute(a), self.absolute(b));
                 let carried = self.graph.add(left, right);
                 self.rounded(carried, own, 1.0)
             }
             Node::Multiply(a, b) => match (self.found[a.0], self.found[b.0]) {
-                (Bound::Relative(left), Bound::Relative(right)) => self.sum_of_shares(left, right, 1.0),
+                (Bound::Relative(left), Bound::Relative(right)) => {
+                    self.sum_of_shares(left, right, 1.0)
+                }
                 _ => self.carried([a, b], [b, a], own, 1.0),
             },
             // lanes multiply by a reciprocal, which rounds once more
             Node::Divide(a, b) => match (self.found[a.0], self.found[b.0]) {
-                (Bound::Relative(left), Bound::Relative(right)) => self.sum_of_shares(left, right, 2.0),
+                (Bound::Relative(left), Bound::Relative(right)) => {
+                    self.sum_of_shares(left, right, 2.0)
+                }
                 _ => {
                     let one = self.graph.number(1.0);
                     let (by_a, by_b) = (self.graph.divide(one, b), self.graph.divide(own, b));
@@ -83,11 +97,17 @@ impl Errors<'_> {
             },
             Node::Power(a, n) => {
                 if let Bound::Relative(share) = self.found[a.0] {
-                    let (own, times) = (self.graph.number(1.0), self.graph.number(f64::from(n).abs()));
+                    let (own, times) = (
+                        self.graph.number(1.0),
+                        self.graph.number(f64::from(n).abs()),
+                    );
                     let each = self.graph.add(share, own);
                     return Bound::Relative(self.graph.multiply(times, each));
                 }
-                let (lower, times) = (self.graph.integer_power(a, n - 1), self.graph.number(f64::from(n)));
+                let (lower, times) = (
+                    self.graph.integer_power(a, n - 1),
+                    self.graph.number(f64::from(n)),
+                );
                 let slope = self.graph.multiply(times, lower);
                 self.through(a, slope, own, f64::from(n).abs())
             }
@@ -104,16 +124,25 @@ impl Errors<'_> {
                 self.through(a, slope, own, FUNCTION)
             }
             Node::CallPair(_, a, b) if self.graph.node(own).is_comparison() => {
-                let (left, right, difference) = (self.absolute(a), self.absolute(b), self.graph.subtract(a, b));
-                let (distance, error) = (self.graph.call(Function::Abs, difference), self.graph.add(left, right));
+                let (left, right, difference) = (
+                    self.absolute(a),
+                    self.absolute(b),
+                    self.graph.subtract(a, b),
+                );
+                let (distance, error) = (
+                    self.graph.call(Function::Abs, difference),
+                    self.graph.add(left, right),
+                );
                 self.jump(1.0, distance, error)
             }
             Node::CallPair(Pair::Gate, a, b) => {
                 // what is not selected may be NaN, and so may its bound
                 let (condition, bound, size) = (self.absolute(a), self.absolute(b), self.size(b));
                 let whole = self.graph.multiply(condition, size);
-                let (selected, doubtful) =
-                    (self.graph.pair(Pair::Gate, a, bound), self.graph.pair(Pair::Gate, condition, whole));
+                let (selected, doubtful) = (
+                    self.graph.pair(Pair::Gate, a, bound),
+                    self.graph.pair(Pair::Gate, condition, whole),
+                );
                 Bound::Absolute(self.graph.add(selected, doubtful))
             }
             Node::CallPair(pair, a, b) => {
@@ -123,9 +152,17 @@ impl Errors<'_> {
                 let Pair::Faddeeva(part) = pair else {
                     return self.carried([a, b], [by_a, by_b], own, FUNCTION);
                 };
-                let (is_lower, whole) = (self.graph.pair(Pair::Less, b, zero), self.graph.number(1.0 / UNIT));
+                let (is_lower, whole) = (
+                    self.graph.pair(Pair::Less, b, zero),
+                    self.graph.number(1.0 / UNIT),
+                );
                 let doubt = self.graph.multiply(whole, is_lower);
-                match self.carried([a, b], [by_a, by_b], own, FADDEEVA[usize::from(part.is_imaginary)]) {
+                match self.carried(
+                    [a, b],
+                    [by_a, by_b],
+                    own,
+                    FADDEEVA[usize::from(part.is_imaginary)],
+                ) {
                     Bound::Absolute(upper) => Bound::Absolute(self.graph.add(upper, doubt)),
                     relative => relative,
                 }
@@ -159,7 +196,9 @@ impl Errors<'_> {
     /// predictors.
     fn shares(&self, a: NodeId, b: NodeId) -> Option<(f64, f64)> {
         match (self.found[a.0], self.found[b.0]) {
-            (Bound::Relative(a), Bound::Relative(b)) => self.graph.constant(a).zip(self.graph.constant(b)),
+            (Bound::Relative(a), Bound::Relative(b)) => {
+                self.graph.constant(a).zip(self.graph.constant(b))
+            }
             _ => None,
         }
     }
@@ -171,8 +210,12 @@ impl Errors<'_> {
             let positive = match self.graph.node(NodeId(k)) {
                 Node::Number(bits) => f64::from_bits(bits) >= 0.0,
                 Node::Power(a, n) => n % 2 == 0 || of(a),
-                Node::Call(Function::Exp | Function::Abs | Function::Sqrt | Function::Cosh, _) => true,
-                Node::CallPair(Pair::Hypot | Pair::Less | Pair::LessEqual | Pair::Equal, ..) => true,
+                Node::Call(Function::Exp | Function::Abs | Function::Sqrt | Function::Cosh, _) => {
+                    true
+                }
+                Node::CallPair(Pair::Hypot | Pair::Less | Pair::LessEqual | Pair::Equal, ..) => {
+                    true
+                }
                 Node::CallPair(Pair::Gate, _, a) => of(a),
                 Node::Add(a, b) | Node::Multiply(a, b) | Node::Divide(a, b) => of(a) && of(b),
                 _ => false,
@@ -240,7 +283,13 @@ impl Errors<'_> {
     }
 
     /// Returns the bound of a function of two operands with these slopes and n roundings of its own.
-    fn carried(&mut self, [a, b]: [NodeId; 2], [by_a, by_b]: [NodeId; 2], own: NodeId, n: f64) -> Bound {
+    fn carried(
+        &mut self,
+        [a, b]: [NodeId; 2],
+        [by_a, by_b]: [NodeId; 2],
+        own: NodeId,
+        n: f64,
+    ) -> Bound {
         let (left, right) = (self.times(a, by_a), self.times(b, by_b));
         let sum = self.graph.add(left, right);
         self.rounded(sum, own, n)

@@ -37,18 +37,33 @@ impl Tape {
         let count = graph.nodes.len();
         let needed = graph.needed(outputs);
         let varies = graph.varying();
-        let of = |varying: bool| (0..count).filter(|&k| needed[k] && varies[k] == varying).collect::<Vec<_>>();
+        let of = |varying: bool| {
+            (0..count)
+                .filter(|&k| needed[k] && varies[k] == varying)
+                .collect::<Vec<_>>()
+        };
         let (mut order, each) = (of(false), of(true));
         let once = order.len();
         order.extend(each);
         let mut register = vec![0; count];
-        order.iter().enumerate().for_each(|(place, &k)| register[k] = place);
+        order
+            .iter()
+            .enumerate()
+            .for_each(|(place, &k)| register[k] = place);
         let steps = order.iter().map(|&k| {
             let mut operands = graph.nodes[k].operands().map(|id| register[id.0]);
             let a = operands.next().unwrap_or(0);
-            Step { node: graph.nodes[k], a, b: operands.next().unwrap_or(a) }
+            Step {
+                node: graph.nodes[k],
+                a,
+                b: operands.next().unwrap_or(a),
+            }
         });
-        Tape { steps: steps.collect(), once, outputs: outputs.iter().map(|id| register[id.0]).collect() }
+        Tape {
+            steps: steps.collect(),
+            once,
+            outputs: outputs.iter().map(|id| register[id.0]).collect(),
+        }
     }
 
     /// Returns the number of operations, numbers and leaves included.
@@ -59,8 +74,20 @@ impl Tape {
 
     /// Computes all outputs in f64 from `predictors` (predictors, points) into `output` (outputs, points), of which the
     /// caller ensures the lengths.
-    pub fn evaluate(&self, points: usize, predictors: &[f64], parameters: &[f64], output: &mut [f64]) {
-        pulp::Arch::new().dispatch(Evaluation { tape: self, points, predictors, parameters, output });
+    pub fn evaluate(
+        &self,
+        points: usize,
+        predictors: &[f64],
+        parameters: &[f64],
+        output: &mut [f64],
+    ) {
+        pulp::Arch::new().dispatch(Evaluation {
+            tape: self,
+            points,
+            predictors,
+            parameters,
+            output,
+        });
     }
 }
 
@@ -93,8 +120,15 @@ impl Evaluation<'_> {
             let (before, rest) = registers.split_at_mut(k * width);
             let out = &mut rest[..count];
             match step.node {
-                Node::Predictor(d) => out.copy_from_slice(&self.predictors[d * self.points + start..][..count]),
-                node => run(node, &before[step.a * width..][..count], &before[step.b * width..][..count], out),
+                Node::Predictor(d) => {
+                    out.copy_from_slice(&self.predictors[d * self.points + start..][..count])
+                }
+                node => run(
+                    node,
+                    &before[step.a * width..][..count],
+                    &before[step.b * width..][..count],
+                    out,
+                ),
             }
         }
     }
@@ -114,7 +148,11 @@ impl WithSimd for Evaluation<'_> {
         for start in (0..self.points).step_by(BLOCK) {
             let count = BLOCK.min(self.points - start);
             self.block(&mut registers, width, start, count);
-            for (row, register) in self.output.chunks_exact_mut(self.points).zip(&self.tape.outputs) {
+            for (row, register) in self
+                .output
+                .chunks_exact_mut(self.points)
+                .zip(&self.tape.outputs)
+            {
                 row[start..start + count].copy_from_slice(&registers[*register * width..][..count]);
             }
         }

@@ -8,19 +8,34 @@ const TABLE: [(&str, &[f64]); 32] = [
     ("a*exp(-(x-m)^2/(2*s^2)) + c", &[2.0, 1.0, 0.5, 0.1]),
     ("b1*(b2 + x)**(-1/b3)", &[-2500.0, 40.0, 0.9]),
     ("b1/(1 + exp(b2 - b3*x))**(1/b4)", &[700.0, 5.0, 0.7, 1.3]),
-    ("b1*(x**2 + x*b2)/(x**2 + x*b3 + b4)", &[0.2, 0.2, 0.1, 0.14]),
-    ("b1 - b2*x - atan(b3/(x - b4))/pi", &[0.2, 1e-3, 100.0, -3.0]),
+    (
+        "b1*(x**2 + x*b2)/(x**2 + x*b3 + b4)",
+        &[0.2, 0.2, 0.1, 0.14],
+    ),
+    (
+        "b1 - b2*x - atan(b3/(x - b4))/pi",
+        &[0.2, 1e-3, 100.0, -3.0],
+    ),
     ("a*sin(b*x)*cos(c*x) + tan(d*x)", &[1.0, 0.3, 0.7, 0.2]),
     ("asin(a*x) + acos(b*x) - arctan(c*x)", &[0.3, -0.4, 2.0]),
     ("sinh(a*x) - cosh(b*x)*tanh(c*x)", &[0.3, -0.4, 2.0]),
-    ("ln(a + x) + log(b*x) + log10(c*x) - log2(d + x)", &[2.0, 0.4, 2.0, 3.0]),
+    (
+        "ln(a + x) + log(b*x) + log10(c*x) - log2(d + x)",
+        &[2.0, 0.4, 2.0, 3.0],
+    ),
     ("sqrt(a*x) + cbrt(b*x) - abs(c*x)", &[2.0, 0.4, -2.0]),
     ("a*erf((x - b)/c)", &[2.0, 1.2, 0.6]),
     ("a*erfc((x - b)/c) + expm1(-b*x)*c", &[2.0, 1.2, 0.6]),
     ("asinh(a*x) - arcsinh(-b/x) + log1p(c*x)", &[2.0, 1.2, 0.6]),
     ("a*acosh(1 + b*x) + arctanh(c*x)", &[2.0, 1.2, 0.4]),
-    ("atan2(a*x, b) + min(a*x, c) + max(b*x, c*x)", &[0.7, 0.4, 1.1]),
-    ("a^x + x^b + pow(a, b) + a^-3 + b^0.5 + a^(-0.5)", &[0.7, 0.4]),
+    (
+        "atan2(a*x, b) + min(a*x, c) + max(b*x, c*x)",
+        &[0.7, 0.4, 1.1],
+    ),
+    (
+        "a^x + x^b + pow(a, b) + a^-3 + b^0.5 + a^(-0.5)",
+        &[0.7, 0.4],
+    ),
     ("-a^2^b/-x", &[1.3, 0.4]),
     ("a - (b - x) - -c + +x", &[1.3, 0.4, 0.2]),
     ("2e-1*a*x + .5*x*a*3.E+1", &[1.0]),
@@ -29,22 +44,49 @@ const TABLE: [(&str, &[f64]); 32] = [
     ("(a - a)*x + (a + x)/(a + x)*b", &[0.4, 2.0]),
     ("1/(a*x) - -(x/-a) + (-x)*(-a)", &[0.4]),
     ("sign(x - a)*b", &[0.4, 3.0]),
-    ("t = (x - m)/s; u = t*t; a*exp(-u/2)*(1 + b*u*t) + c", &[1.2, 0.6, 2.0, 0.3, 0.1]),
-    ("hypot(a*x, b) + copysign(a, x - b)*hypot(x, -a)", &[1.3, 0.455]),
+    (
+        "t = (x - m)/s; u = t*t; a*exp(-u/2)*(1 + b*u*t) + c",
+        &[1.2, 0.6, 2.0, 0.3, 0.1],
+    ),
+    (
+        "hypot(a*x, b) + copysign(a, x - b)*hypot(x, -a)",
+        &[1.3, 0.455],
+    ),
     ("select(x < c, a*x, a*c*(x/c)^b)", &[2.0, 0.7, 0.7555]),
-    ("(0.5 <= x and x < 0.9 or x == 1.2)*a + (x != 0.7)*b*x + heaviside(x - c, d)", &[2.0, 0.4, 0.7555, 0.3]),
-    ("a*gamma(b*x) + lgamma(c*x)*gamma(x - c) - gammaln(d - x)", &[2.0, 1.4, 0.4, 0.2345]),
+    (
+        "(0.5 <= x and x < 0.9 or x == 1.2)*a + (x != 0.7)*b*x + heaviside(x - c, d)",
+        &[2.0, 0.4, 0.7555, 0.3],
+    ),
+    (
+        "a*gamma(b*x) + lgamma(c*x)*gamma(x - c) - gammaln(d - x)",
+        &[2.0, 1.4, 0.4, 0.2345],
+    ),
     ("a*select(x > 0.7, sqrt(x - 0.7*b), 0)", &[2.0, 0.95]),
-    ("a*faddeeva_re(x - b, c*x) + b*faddeeva_im(a*x, b - c)", &[2.0, 0.95, 0.3]),
-    ("a*voigt(x - m, s, g) + voigt(20*x, g - m, s) + a*voigt(x, s, -g/9)", &[2.0, 0.9, 0.3, 0.2]),
+    (
+        "a*faddeeva_re(x - b, c*x) + b*faddeeva_im(a*x, b - c)",
+        &[2.0, 0.95, 0.3],
+    ),
+    (
+        "a*voigt(x - m, s, g) + voigt(20*x, g - m, s) + a*voigt(x, s, -g/9)",
+        &[2.0, 0.9, 0.3, 0.2],
+    ),
 ];
 
 /// Central differences meet the derivatives: their own error is about 1e-9 of the value and of the slope.
 fn meets_differences(formula: &Formula, x: &[f64], parameters: &[f64]) {
     let points = x.len() / formula.predictors().len();
     let rows = formula.linearise(x, parameters).unwrap();
-    assert!(rows.iter().all(|v| v.is_finite()), "{}: {rows:?}", formula.text());
-    assert_eq!(rows[..points], formula.values(x, parameters).unwrap(), "{}", formula.text());
+    assert!(
+        rows.iter().all(|v| v.is_finite()),
+        "{}: {rows:?}",
+        formula.text()
+    );
+    assert_eq!(
+        rows[..points],
+        formula.values(x, parameters).unwrap(),
+        "{}",
+        formula.text()
+    );
     for p in 0..parameters.len() {
         let step = 1e-6 * parameters[p].abs().max(1e-3);
         let at = |offset: f64| {
@@ -54,7 +96,10 @@ fn meets_differences(formula: &Formula, x: &[f64], parameters: &[f64]) {
         };
         let (low, high) = (at(-step), at(step));
         for j in 0..points {
-            let (difference, slope) = ((high[j] - low[j]) / (2.0 * step), rows[(1 + p) * points + j]);
+            let (difference, slope) = (
+                (high[j] - low[j]) / (2.0 * step),
+                rows[(1 + p) * points + j],
+            );
             let scale = slope.abs() + 1e-3 * rows[j].abs() / step.max(1e-6) * 1e-3;
             assert!(
                 (difference - slope).abs() <= 1e-6 * scale.max(1e-3),
@@ -78,8 +123,12 @@ fn every_derivative_meets_differences() {
 fn every_builtin_meets_differences() {
     for name in Formula::builtins() {
         let formula = Formula::builtin(name).unwrap();
-        let parameters: Vec<f64> = (0..formula.parameters().len()).map(|p| 0.6 + 0.17 * p as f64).collect();
-        let x: Vec<f64> = (0..70 * formula.predictors().len()).map(|j| 0.2 + 0.013 * j as f64).collect();
+        let parameters: Vec<f64> = (0..formula.parameters().len())
+            .map(|p| 0.6 + 0.17 * p as f64)
+            .collect();
+        let x: Vec<f64> = (0..70 * formula.predictors().len())
+            .map(|j| 0.2 + 0.013 * j as f64)
+            .collect();
         meets_differences(&formula, &x, &parameters);
     }
     let cubic = Formula::builtin("polynomial(3)").unwrap();
@@ -102,7 +151,10 @@ fn values_are_those_of_the_same_expression_in_rust() {
     assert_eq!(value("a + 0*x^2", &[2.0]), 2.0);
     assert_eq!(value("a*ln(e) + cos(pi)", &[2.0]), 1.0);
     assert_eq!(value("a*sin(π/2) + x₀*0", &[2.0, 1.0]), 2.0);
-    assert_eq!(value("max(a, x, b, 1) - 10*min(b, a, x)", &[3.0, -2.0]), 23.0);
+    assert_eq!(
+        value("max(a, x, b, 1) - 10*min(b, a, x)", &[3.0, -2.0]),
+        23.0
+    );
     for (text, exact) in [
         ("a*expm1(1e-10)", 1.000_000_000_05e-10),
         ("a*log1p(1e-10)", 0.999_999_999_95e-10),
@@ -129,18 +181,30 @@ fn values_are_those_of_the_same_expression_in_rust() {
     // x is 1.5
     for (text, exact) in [
         ("a*(1 + (x < 2)*10 + (x > 2)*100)", 22.0),
-        ("a*((x <= 1.5) + 10*(x >= 1.5) + 100*(x == 1.5) + 1000*(x != 1.5))", 222.0),
+        (
+            "a*((x <= 1.5) + 10*(x >= 1.5) + 100*(x == 1.5) + 1000*(x != 1.5))",
+            222.0,
+        ),
         ("a*(1 < x and x < 2 or x/0.0001 < 0)", 2.0),
         ("a*(x and a and 0 < 1) + (0*a or 0)", 2.0),
-        ("10*(a > 1 or a > 3 and 0) + (a > 1 and x > 2 or a > 1 and x > 1)", 11.0),
+        (
+            "10*(a > 1 or a > 3 and 0) + (a > 1 and x > 2 or a > 1 and x > 1)",
+            11.0,
+        ),
         ("heaviside(0*a, 0.1)", 0.1),
-        ("t = (x - 1.5)/(x - 1.5); (t < 1) + 10*(t != 1) + 100*select(t, 1, a)", 110.0),
+        (
+            "t = (x - 1.5)/(x - 1.5); (t < 1) + 10*(t != 1) + 100*select(t, 1, a)",
+            110.0,
+        ),
         ("a < x + 1 and 2*a > x", 1.0),
         ("-a < x", 1.0),
         ("a*select(x > 1, 3, 1/(x - 1.5))", 6.0),
         ("select(x < 1, log(-a), a)", 2.0),
         ("select(a, x, 0)", 1.5),
-        ("a*heaviside(x - 1.5, 0.25) + heaviside(x, a) + heaviside(-x, a)", 1.5),
+        (
+            "a*heaviside(x - 1.5, 0.25) + heaviside(x, a) + heaviside(-x, a)",
+            1.5,
+        ),
         ("copysign(a, -x) + 10*copysign(-a, x)", 18.0),
         ("hypot(a*1.5, 4)", 5.0),
         ("hypot(0, x - 1.5) + a", 2.0),
@@ -150,46 +214,88 @@ fn values_are_those_of_the_same_expression_in_rust() {
     // a name of a function and of many a width
     assert_eq!(value("gamma(4)*gamma/(gamma^2 + x - 1.5)", &[2.0]), 3.0);
     assert_eq!(value("gamma = a; gamma", &[2.0]), 2.0);
-    assert!(value("heaviside(log(a), 1)", &[-1.0]).is_nan() && value("hypot(log(a), exp(800*x))", &[-1.0]).is_nan());
+    assert!(
+        value("heaviside(log(a), 1)", &[-1.0]).is_nan()
+            && value("hypot(log(a), exp(800*x))", &[-1.0]).is_nan()
+    );
     // at the minimum of a cone
     let cone = Formula::parse("hypot(x - m, x - n)").unwrap();
     assert_eq!(cone.linearise(&[1.5], &[1.5, 1.5]).unwrap(), [0.0; 3]);
-    assert_eq!(Formula::parse("c*x + a*(x < c) + b").unwrap().linear(), [1, 2]);
+    assert_eq!(
+        Formula::parse("c*x + a*(x < c) + b").unwrap().linear(),
+        [1, 2]
+    );
     let power = Formula::parse("x^k").unwrap();
     assert_eq!(power.linearise(&[0.0], &[2.0]).unwrap(), [0.0, 0.0]);
     let plane = Formula::parse_with("a*x + b*y", &["x", "y"]).unwrap();
-    assert_eq!(plane.values(&[1.0, 2.0, 10.0, 20.0], &[1.0, 3.0]).unwrap(), [31.0, 62.0]);
-    assert!(plane.values(&[1.0], &[1.0, 3.0]).is_err() && plane.values(&[1.0, 2.0], &[1.0]).is_err());
-    assert!(plane.values(&[], &[1.0, 3.0]).unwrap().is_empty() && plane.value(&[], &[1.0, 3.0]).is_err());
+    assert_eq!(
+        plane.values(&[1.0, 2.0, 10.0, 20.0], &[1.0, 3.0]).unwrap(),
+        [31.0, 62.0]
+    );
+    assert!(
+        plane.values(&[1.0], &[1.0, 3.0]).is_err() && plane.values(&[1.0, 2.0], &[1.0]).is_err()
+    );
+    assert!(
+        plane.values(&[], &[1.0, 3.0]).unwrap().is_empty()
+            && plane.value(&[], &[1.0, 3.0]).is_err()
+    );
 }
 
 #[test]
 fn named_terms_are_what_they_stand_for() {
-    let (named, plain) =
-        ("t = (x - m)/s; k = a*t; k*exp(-t^2/2) + k*b", "a*((x - m)/s)*exp(-((x - m)/s)^2/2) + a*((x - m)/s)*b");
+    let (named, plain) = (
+        "t = (x - m)/s; k = a*t; k*exp(-t^2/2) + k*b",
+        "a*((x - m)/s)*exp(-((x - m)/s)^2/2) + a*((x - m)/s)*b",
+    );
     let [named, plain] = [named, plain].map(|text| Formula::parse(text).unwrap());
-    assert_eq!((named.parameters(), named.warnings()), (&["m", "s", "a", "b"].map(String::from)[..], Vec::new()));
+    assert_eq!(
+        (named.parameters(), named.warnings()),
+        (&["m", "s", "a", "b"].map(String::from)[..], Vec::new())
+    );
     let named = named.with_parameters(&["a", "m", "s", "b"]).unwrap();
-    let [left, right] = [&named, &plain].map(|formula| formula.linearise(&[0.3, 1.7], &[2.0, 0.4, 0.9, 0.5]).unwrap());
-    assert_eq!((left, named.linearisation.steps()), (right, plain.linearisation.steps()));
+    let [left, right] = [&named, &plain].map(|formula| {
+        formula
+            .linearise(&[0.3, 1.7], &[2.0, 0.4, 0.9, 0.5])
+            .unwrap()
+    });
+    assert_eq!(
+        (left, named.linearisation.steps()),
+        (right, plain.linearisation.steps())
+    );
 }
 
 /// Each term occurs twice in the next one, so that a text without names would double in length 200 times.
 #[test]
 fn terms_of_terms_are_computed_once() {
-    let terms: String = (1..200).map(|k| format!("t{k} = (t{p} + cos(t{p}))/2; ", p = k - 1)).collect();
+    let terms: String = (1..200)
+        .map(|k| format!("t{k} = (t{p} + cos(t{p}))/2; ", p = k - 1))
+        .collect();
     let formula = Formula::parse(&format!("t0 = a*x; {terms} t199")).unwrap();
-    assert!(formula.linearisation.steps() < 2000, "{}", formula.linearisation.steps());
+    assert!(
+        formula.linearisation.steps() < 2000,
+        "{}",
+        formula.linearisation.steps()
+    );
     // the fixed point of the cosine, which no longer depends on a
     let rows = formula.linearise(&[1.0], &[0.7]).unwrap();
-    assert!((rows[0] - 0.739_085_133_215_160_6).abs() < 1e-15 && rows[1].abs() < 1e-15, "{rows:?}");
+    assert!(
+        (rows[0] - 0.739_085_133_215_160_6).abs() < 1e-15 && rows[1].abs() < 1e-15,
+        "{rows:?}"
+    );
 }
 
 #[test]
 fn what_is_equal_is_computed_once() {
     let tape = |text: &str| Formula::parse(text).unwrap().linearisation.steps();
-    assert_eq!(tape("a*exp(-k*x) + exp(-k*x)*b"), tape("a*exp(-k*x) + b*exp(-x*k)"));
-    assert!(tape("a*exp(-(x-m)^2/(2*s^2)) + c") <= 28, "{}", tape("a*exp(-(x-m)^2/(2*s^2)) + c"));
+    assert_eq!(
+        tape("a*exp(-k*x) + exp(-k*x)*b"),
+        tape("a*exp(-k*x) + b*exp(-x*k)")
+    );
+    assert!(
+        tape("a*exp(-(x-m)^2/(2*s^2)) + c") <= 28,
+        "{}",
+        tape("a*exp(-(x-m)^2/(2*s^2)) + c")
+    );
 }
 
 #[test]
@@ -231,7 +337,11 @@ fn mistakes_are_shown_where_they_are() {
         ("a*(x < 1 AND x > 0)", 10, "write and instead of `AND`"),
         ("a*not(x < 1)", 3, "write (condition) == 0"),
         ("a*where(x < 1, 2, 3)", 3, "write select(condition, a, b)"),
-        ("a*voigt_profile(x, s, g)", 3, "write voigt(x, sigma, gamma)"),
+        (
+            "a*voigt_profile(x, s, g)",
+            3,
+            "write voigt(x, sigma, gamma)",
+        ),
         ("a*voigt(x, s)", 13, "takes three arguments"),
         ("a*(x = 1)", 6, "`==` compares"),
         ("a*(x ! 1)", 6, "`!` has no meaning"),
@@ -256,7 +366,11 @@ fn mistakes_are_shown_where_they_are() {
         ("nan = 3; a*x*nan", 1, "`nan` means something else"),
         ("t = x; t = m; a*t", 8, "defined twice"),
         ("t = t + x; a*t", 1, "before the end of its definition"),
-        ("u = t*x; t = m; a*t*u", 10, "before the end of its definition"),
+        (
+            "u = t*x; t = m; a*t*u",
+            10,
+            "before the end of its definition",
+        ),
         ("t = x; a*t(2)", 10, "`t` is not a function"),
         ("t = 2; t*x", 1, "no parameter"),
         ("a*x² + c", 4, "write ^2 instead of `²`"),
@@ -273,19 +387,42 @@ fn mistakes_are_shown_where_they_are() {
         ("x + 1", 1, "no parameter"),
     ] {
         match Formula::parse(text) {
-            Err(Error::Formula { column: found, message, .. }) => {
-                assert!(found == column && message.contains(part), "{text:?}: {found}: {message}");
+            Err(Error::Formula {
+                column: found,
+                message,
+                ..
+            }) => {
+                assert!(
+                    found == column && message.contains(part),
+                    "{text:?}: {found}: {message}"
+                );
             }
             other => panic!("{text:?}: {other:?}"),
         }
     }
     let shown = Formula::parse("a*exq(x)").unwrap_err().to_string();
     assert!(shown.ends_with("\n  a*exq(x)\n    ^"), "{shown}");
-    assert!(Formula::parse(&"(".repeat(5000)).is_err() && Formula::parse(&"-".repeat(5000)).is_err());
+    assert!(
+        Formula::parse(&"(".repeat(5000)).is_err() && Formula::parse(&"-".repeat(5000)).is_err()
+    );
     assert!(Formula::parse(&"a+".repeat(20_000)).is_err());
     assert!(Formula::parse(&format!("a{}", "+a*x".repeat(2000))).is_ok());
-    for predictors in [&["sin"][..], &["and"], &["x", "x"], &["e"], &["2"], &[""], &[]] {
-        assert!(matches!(Formula::parse_with("a*x", predictors), Err(Error::InvalidArgument { .. })), "{predictors:?}");
+    for predictors in [
+        &["sin"][..],
+        &["and"],
+        &["x", "x"],
+        &["e"],
+        &["2"],
+        &[""],
+        &[],
+    ] {
+        assert!(
+            matches!(
+                Formula::parse_with("a*x", predictors),
+                Err(Error::InvalidArgument { .. })
+            ),
+            "{predictors:?}"
+        );
     }
 }
 
@@ -293,11 +430,22 @@ fn mistakes_are_shown_where_they_are() {
 fn parameters_that_the_text_does_not_have() {
     let parse = |text: &str, names: &[&str]| Formula::parse_exactly(text, &["x"], names);
     let line = parse("b*x", &["a", "b"]).unwrap();
-    assert_eq!(line.linearise(&[3.0], &[7.0, 2.0]).unwrap(), [6.0, 0.0, 3.0]);
+    assert_eq!(
+        line.linearise(&[3.0], &[7.0, 2.0]).unwrap(),
+        [6.0, 0.0, 3.0]
+    );
     assert!(line.warnings()[0].contains("`a`"), "{:?}", line.warnings());
-    assert_eq!(parse("1 + x", &["a"]).unwrap().value(&[3.0], &[7.0]).unwrap(), 4.0);
+    assert_eq!(
+        parse("1 + x", &["a"])
+            .unwrap()
+            .value(&[3.0], &[7.0])
+            .unwrap(),
+        4.0
+    );
     match parse("ab*x + b", &["ab"]) {
-        Err(Error::Formula { column: 8, message, .. }) => assert!(message.contains("`b` is neither"), "{message}"),
+        Err(Error::Formula {
+            column: 8, message, ..
+        }) => assert!(message.contains("`b` is neither"), "{message}"),
         other => panic!("{other:?}"),
     }
     for (text, column, part) in [
@@ -306,8 +454,15 @@ fn parameters_that_the_text_does_not_have() {
         ("a = x; 2*a", 1, "`a` is a parameter"),
     ] {
         match parse(text, &["a"]) {
-            Err(Error::Formula { column: found, message, .. }) => {
-                assert!(found == column && message.contains(part), "{text}: {found}: {message}");
+            Err(Error::Formula {
+                column: found,
+                message,
+                ..
+            }) => {
+                assert!(
+                    found == column && message.contains(part),
+                    "{text}: {found}: {message}"
+                );
             }
             other => panic!("{text}: {other:?}"),
         }
@@ -316,7 +471,10 @@ fn parameters_that_the_text_does_not_have() {
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
     assert!(parse("p64*x", &many).is_err() && parse("p63*x", &many[..64]).is_ok());
     for names in [&[][..], &["a", "a"], &["x"], &["pi"], &["nan"], &["2a"]] {
-        assert!(matches!(parse("a*x", names), Err(Error::InvalidArgument { .. })), "{names:?}");
+        assert!(
+            matches!(parse("a*x", names), Err(Error::InvalidArgument { .. })),
+            "{names:?}"
+        );
     }
 }
 
@@ -330,7 +488,10 @@ fn rounding_stays_within_its_bounds() {
         ("a*x^k + c", &[2.0, 1.7, 3.0]),
         ("a*tanh(k*x) + ln(b + x)", &[4.0, 0.7, 3.0]),
         ("(x - a)/(x + b) - c*x", &[1.1, 0.7, 0.3]),
-        ("select(x > 1.07, a*sqrt(x - 1.07), b*hypot(x, c))", &[1.1, 0.7, 0.3]),
+        (
+            "select(x > 1.07, a*sqrt(x - 1.07), b*hypot(x, c))",
+            &[1.1, 0.7, 0.3],
+        ),
         ("a*voigt(x - m, s, g) + c", &[1.1, 1.7, 0.6, 0.2, 0.01]),
         ("a*voigt(x - m, s, g)", &[1.1, 0.9, 0.0001, 0.2]),
     ];
@@ -353,16 +514,25 @@ fn rounding_stays_within_its_bounds() {
                     rows: rows_of,
                     stride,
                 });
-                rows.iter().map(|row| f64::from(row.0[5])).collect::<Vec<f64>>()
+                rows.iter()
+                    .map(|row| f64::from(row.0[5]))
+                    .collect::<Vec<f64>>()
             };
-            let Rounding { points, times: 1.0, sums: None } = formula.rounding(held) else {
+            let Rounding {
+                points,
+                times: 1.0,
+                sums: None,
+            } = formula.rounding(held)
+            else {
                 panic!("{text} is written out")
             };
             let (values, bounds) = (rows(formula.lanes(), 1 + parameters.len()), rows(points, 2));
             let exact: Vec<f64> = parameters.iter().map(|p| f64::from(*p)).collect();
             let exact = formula.values(&x, &exact).unwrap();
-            let share =
-                |j: usize| (values[j * (1 + parameters.len())] - exact[j]).abs() / (bounds[2 * j + 1] / 16_777_216.0);
+            let share = |j: usize| {
+                (values[j * (1 + parameters.len())] - exact[j]).abs()
+                    / (bounds[2 * j + 1] / 16_777_216.0)
+            };
             let most = (0..x.len()).map(share).fold(0.0, f64::max);
             assert!(most > 0.01 && most <= 1.0, "{text}: {most} of the bound");
         }
@@ -373,16 +543,27 @@ fn rounding_stays_within_its_bounds() {
 fn names_that_differ_by_case_are_likely_mistakes() {
     let warnings = |text: &str| Formula::parse(text).unwrap().warnings();
     assert!(warnings("a*exp(-k*x) + y*pi + gamma").is_empty());
-    assert_eq!(warnings("AND*x"), ["`AND` is taken as a parameter; did you mean the operator `and`?"]);
-    let [x, pi, exp] = [("X", "predictor `x`"), ("PI", "constant `pi`"), ("Exp", "function `exp`")]
-        .map(|(name, known)| format!("`{name}` is taken as a parameter; did you mean the {known}?"));
+    assert_eq!(
+        warnings("AND*x"),
+        ["`AND` is taken as a parameter; did you mean the operator `and`?"]
+    );
+    let [x, pi, exp] = [
+        ("X", "predictor `x`"),
+        ("PI", "constant `pi`"),
+        ("Exp", "function `exp`"),
+    ]
+    .map(|(name, known)| format!("`{name}` is taken as a parameter; did you mean the {known}?"));
     assert_eq!(warnings("a*X*PI + Exp*x"), [x, pi, exp]);
-    assert_eq!(warnings("T = a*x; T + t"), ["`t` is taken as a parameter; did you mean the term `T`?"]);
+    assert_eq!(
+        warnings("T = a*x; T + t"),
+        ["`t` is taken as a parameter; did you mean the term `T`?"]
+    );
 }
 
 #[test]
 fn a_predictor_that_is_not_used_is_a_likely_mistake() {
-    let warnings = |text: &str, predictors: &[&str]| Formula::parse_with(text, predictors).unwrap().warnings();
+    let warnings =
+        |text: &str, predictors: &[&str]| Formula::parse_with(text, predictors).unwrap().warnings();
     let said = "the predictor `x` is not used, and `a`, `t`, `tau` are parameters; `Formula::parse_with` names other \
                 predictors";
     assert_eq!(warnings("a*exp(-t/tau)", &["x"]), [said]);

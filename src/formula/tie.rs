@@ -36,11 +36,19 @@ impl Ties {
     pub fn new(whole: &Formula, ties: &[Tie]) -> Result<Ties> {
         let names = whole.parameters();
         let expressions: Vec<Option<Parsed>> = (0..names.len())
-            .map(|p| ties.iter().find(|tie| tie.parameter == p).map(|tie| expression(whole, tie)).transpose())
+            .map(|p| {
+                ties.iter()
+                    .find(|tie| tie.parameter == p)
+                    .map(|tie| expression(whole, tie))
+                    .transpose()
+            })
             .collect::<Result<_>>()?;
-        let (tied, kept): (Vec<usize>, Vec<usize>) = (0..names.len()).partition(|&p| expressions[p].is_some());
+        let (tied, kept): (Vec<usize>, Vec<usize>) =
+            (0..names.len()).partition(|&p| expressions[p].is_some());
         if kept.is_empty() {
-            return Err(Error::Usage("every parameter is tied: none is left to fit".into()));
+            return Err(Error::Usage(
+                "every parameter is tied: none is left to fit".into(),
+            ));
         }
         let mut resolver = Resolver {
             expressions: &expressions,
@@ -50,17 +58,24 @@ impl Ties {
             open: vec![false; names.len()],
         };
         for p in 0..names.len() {
-            let circle = |Cycle(p): Cycle| Error::Usage(format!("the tie of `{}` leads back to itself", names[p]));
+            let circle = |Cycle(p): Cycle| {
+                Error::Usage(format!("the tie of `{}` leads back to itself", names[p]))
+            };
             resolver.node(p).map_err(circle)?;
         }
         let nodes: Vec<NodeId> = resolver.nodes.iter().flatten().copied().collect();
         let mut graph = resolver.graph;
         let parsed = parsed(whole.text(), whole.predictors(), names.to_vec(), false)?;
-        let value = import(&mut graph, &parsed.graph, parsed.value, &mut |graph, leaf| match leaf {
-            Node::Parameter(p) => nodes[p],
-            Node::Predictor(d) => graph.predictor(d),
-            _ => leaf_number(graph, leaf),
-        });
+        let value = import(
+            &mut graph,
+            &parsed.graph,
+            parsed.value,
+            &mut |graph, leaf| match leaf {
+                Node::Parameter(p) => nodes[p],
+                Node::Predictor(d) => graph.predictor(d),
+                _ => leaf_number(graph, leaf),
+            },
+        );
         let mut outputs = Vec::new();
         for &p in &tied {
             let too_large = |message| Error::Usage(format!("the tie of `{}`: {message}", names[p]));
@@ -69,9 +84,19 @@ impl Ties {
         }
         let tape = Tape::new(&graph, &outputs);
         let parameters = kept.iter().map(|&p| names[p].clone()).collect();
-        let left = Parsed { graph, value, parameters, terms: parsed.terms };
+        let left = Parsed {
+            graph,
+            value,
+            parameters,
+            terms: parsed.terms,
+        };
         let formula = compile(whole.text(), whole.predictors().to_vec(), left)?;
-        Ok(Ties { formula, kept, tied, tape })
+        Ok(Ties {
+            formula,
+            kept,
+            tied,
+            tape,
+        })
     }
 
     /// Computes the tied parameters and their derivatives by the kept ones from the values of those: (tied, 1 + kept).
@@ -87,18 +112,27 @@ impl Ties {
 fn expression(whole: &Formula, tie: &Tie) -> Result<Parsed> {
     let names = whole.parameters();
     let tied = &names[tie.parameter];
-    let found = parsed(&tie.expression, names, Vec::new(), false).map_err(|error| in_tie(error, tied))?;
-    if let Some(name) = found.terms.iter().find(|name| whole.predictors().contains(name)) {
-        return Err(Error::Usage(format!("the tie of `{tied}` has a term with the name of the predictor `{name}`")));
+    let found =
+        parsed(&tie.expression, names, Vec::new(), false).map_err(|error| in_tie(error, tied))?;
+    if let Some(name) = found
+        .terms
+        .iter()
+        .find(|name| whole.predictors().contains(name))
+    {
+        return Err(Error::Usage(format!(
+            "the tie of `{tied}` has a term with the name of the predictor `{name}`"
+        )));
     }
     match found.parameters.first() {
         None => Ok(found),
-        Some(name) if whole.predictors().contains(name) => {
-            Err(Error::Usage(format!("the tie of `{tied}` must not depend on the predictor `{name}`")))
-        }
+        Some(name) if whole.predictors().contains(name) => Err(Error::Usage(format!(
+            "the tie of `{tied}` must not depend on the predictor `{name}`"
+        ))),
         Some(name) => {
             let hint = hint(name, names.iter().map(String::as_str));
-            Err(Error::Usage(format!("the tie of `{tied}` names `{name}`, which is no parameter{hint}")))
+            Err(Error::Usage(format!(
+                "the tie of `{tied}` names `{name}`, which is no parameter{hint}"
+            )))
         }
     }
 }
@@ -106,9 +140,15 @@ fn expression(whole: &Formula, tie: &Tie) -> Result<Parsed> {
 /// Puts "in the tie of `NAME`" in front of the message of a formula error; returns other errors unchanged.
 fn in_tie(error: Error, tied: &str) -> Error {
     match error {
-        Error::Formula { formula, column, message } => {
-            Error::Formula { formula, column, message: format!("in the tie of `{tied}`: {message}") }
-        }
+        Error::Formula {
+            formula,
+            column,
+            message,
+        } => Error::Formula {
+            formula,
+            column,
+            message: format!("in the tie of `{tied}`: {message}"),
+        },
         other => other,
     }
 }
@@ -137,17 +177,28 @@ impl Resolver<'_> {
             Some(expression) => {
                 self.open[p] = true;
                 let needed = expression.graph.needed(&[expression.value]);
-                for node in expression.graph.nodes.iter().zip(needed).filter(|(_, needed)| *needed) {
+                for node in expression
+                    .graph
+                    .nodes
+                    .iter()
+                    .zip(needed)
+                    .filter(|(_, needed)| *needed)
+                {
                     if let Node::Predictor(q) = node.0 {
                         self.node(*q)?;
                     }
                 }
                 let nodes = &self.nodes;
-                import(&mut self.graph, &expression.graph, expression.value, &mut |graph, leaf| match leaf {
-                    // a parameter that cancelled has no node, and needs none
-                    Node::Predictor(q) => nodes[q].unwrap_or_else(|| graph.number(0.0)),
-                    _ => leaf_number(graph, leaf),
-                })
+                import(
+                    &mut self.graph,
+                    &expression.graph,
+                    expression.value,
+                    &mut |graph, leaf| match leaf {
+                        // a parameter that cancelled has no node, and needs none
+                        Node::Predictor(q) => nodes[q].unwrap_or_else(|| graph.number(0.0)),
+                        _ => leaf_number(graph, leaf),
+                    },
+                )
             }
         };
         self.nodes[p] = Some(node);
@@ -157,12 +208,21 @@ impl Resolver<'_> {
 
 /// Returns the node, in `graph`, of a leaf that is a number; 0 for another leaf.
 fn leaf_number(graph: &mut Graph, leaf: Node) -> NodeId {
-    graph.number(if let Node::Number(bits) = leaf { f64::from_bits(bits) } else { 0.0 })
+    graph.number(if let Node::Number(bits) = leaf {
+        f64::from_bits(bits)
+    } else {
+        0.0
+    })
 }
 
 /// Copies the expression of node `root` into another graph and returns its node there; `leaf` replaces numbers,
 /// predictors and parameters.
-fn import(graph: &mut Graph, source: &Graph, root: NodeId, leaf: &mut dyn FnMut(&mut Graph, Node) -> NodeId) -> NodeId {
+fn import(
+    graph: &mut Graph,
+    source: &Graph,
+    root: NodeId,
+    leaf: &mut dyn FnMut(&mut Graph, Node) -> NodeId,
+) -> NodeId {
     let mut found: Vec<NodeId> = Vec::with_capacity(root.0 + 1);
     for k in 0..=root.0 {
         let of = |id: NodeId| found[id.0];

@@ -3,8 +3,12 @@
 #![deny(clippy::indexing_slicing)] // a text must not cause a panic
 
 /// Comparisons that are written with two characters, and the symbol of their token.
-const COMPARISONS: [([char; 2], char); 4] =
-    [(['<', '='], '≤'), (['>', '='], '≥'), (['!', '='], '≠'), (['=', '='], '≡')];
+const COMPARISONS: [([char; 2], char); 4] = [
+    (['<', '='], '≤'),
+    (['>', '='], '≥'),
+    (['!', '='], '≠'),
+    (['=', '='], '≡'),
+];
 
 /// A piece of a formula.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,7 +28,12 @@ impl Token {
             Token::Name(name) => format!("`{name}`"),
             Token::Symbol(symbol) => {
                 let written = COMPARISONS.iter().find(|(_, one)| one == symbol);
-                format!("`{}`", written.map_or(symbol.to_string(), |([first, second], _)| format!("{first}{second}")))
+                format!(
+                    "`{}`",
+                    written.map_or(symbol.to_string(), |([first, second], _)| format!(
+                        "{first}{second}"
+                    ))
+                )
             }
             Token::End => "the end of the formula".into(),
         }
@@ -40,7 +49,10 @@ pub struct Complaint {
 
 /// Returns an error about the character number `at` of the formula, counted from 0.
 pub fn complain<T>(at: usize, message: impl Into<String>) -> Result<T, Complaint> {
-    Err(Complaint { at, message: message.into() })
+    Err(Complaint {
+        at,
+        message: message.into(),
+    })
 }
 
 /// Splits a formula into tokens with their positions in characters, ended by `End`; fails on a meaningless character.
@@ -53,7 +65,9 @@ pub fn tokens(text: &str) -> Result<Vec<(usize, Token)>, Complaint> {
         let (token, length) = if letter.is_whitespace() {
             at += 1;
             continue;
-        } else if letter.is_ascii_digit() || (letter == '.' && letters.get(at + 1).is_some_and(char::is_ascii_digit)) {
+        } else if letter.is_ascii_digit()
+            || (letter == '.' && letters.get(at + 1).is_some_and(char::is_ascii_digit))
+        {
             number(&letters, at)?
         } else if letter.is_alphabetic() || letter == '_' {
             let name: String = rest.iter().take_while(|c| is_of_name(**c)).collect();
@@ -61,7 +75,9 @@ pub fn tokens(text: &str) -> Result<Vec<(usize, Token)>, Complaint> {
             (Token::Name(name), length)
         } else if rest.starts_with(&['*', '*']) {
             (Token::Symbol('^'), 2)
-        } else if let Some((_, symbol)) = COMPARISONS.iter().find(|(pair, _)| rest.starts_with(pair)) {
+        } else if let Some((_, symbol)) =
+            COMPARISONS.iter().find(|(pair, _)| rest.starts_with(pair))
+        {
             (Token::Symbol(*symbol), 2)
         } else if "+-*/^(),=;<>≤≥≠".contains(letter) {
             (Token::Symbol(letter), 1)
@@ -88,8 +104,17 @@ const PLAIN: &str = "0123456789+-n";
 /// Returns the message that the first of `letters` has no meaning in a formula, and what to write instead if that is
 /// known.
 fn meaningless(letters: &[char]) -> String {
-    let plain = |letter: &char| SUPERSCRIPTS.chars().zip(PLAIN.chars()).find(|(raised, _)| raised == letter);
-    let power: String = letters.iter().map_while(plain).map(|(_, plain)| plain).collect();
+    let plain = |letter: &char| {
+        SUPERSCRIPTS
+            .chars()
+            .zip(PLAIN.chars())
+            .find(|(raised, _)| raised == letter)
+    };
+    let power: String = letters
+        .iter()
+        .map_while(plain)
+        .map(|(_, plain)| plain)
+        .collect();
     let doubled = letters.starts_with(&['&', '&']) || letters.starts_with(&['|', '|']);
     let instead = match letters.first() {
         _ if !power.is_empty() => format!("^{power}"),
@@ -99,11 +124,19 @@ fn meaningless(letters: &[char]) -> String {
         Some('√') => "sqrt(…)".into(),
         Some('&') => "and".into(),
         Some('|') => "or".into(),
-        other => return format!("`{}` has no meaning in a formula", other.copied().unwrap_or(' ')),
+        other => {
+            return format!(
+                "`{}` has no meaning in a formula",
+                other.copied().unwrap_or(' ')
+            );
+        }
     };
     format!(
         "write {instead} instead of `{}`",
-        letters.iter().take(power.len().max(1 + usize::from(doubled))).collect::<String>()
+        letters
+            .iter()
+            .take(power.len().max(1 + usize::from(doubled)))
+            .collect::<String>()
     )
 }
 
@@ -126,7 +159,10 @@ fn number(letters: &[char], at: usize) -> Result<(Token, usize), Complaint> {
     }
     let text: String = letters.get(at..end).unwrap_or_default().iter().collect();
     if let Some(next) = letters.get(end).filter(|c| is_of_name(**c)) {
-        return complain(end, format!("`{next}` follows the number {text} without an operator between them"));
+        return complain(
+            end,
+            format!("`{next}` follows the number {text} without an operator between them"),
+        );
     }
     match text.parse::<f64>() {
         Ok(value) if value.is_finite() => Ok((Token::Number(value), end - at)),

@@ -9,14 +9,27 @@ use super::graph::{Graph, Node, NodeId};
 /// one point.
 pub fn fill(graph: &Graph, outputs: &[NodeId], predictors: usize, parameters: usize) -> String {
     let rows = outputs.len();
-    let kind = if predictors == 1 { "f32".to_owned() } else { format!("array<f32, {predictors}>") };
+    let kind = if predictors == 1 {
+        "f32".to_owned()
+    } else {
+        format!("array<f32, {predictors}>")
+    };
     let mut text = format!(
         "fn fill(x: {kind}, u: ptr<function, array<f32, {parameters}>>, \
          out: ptr<function, array<f32, {rows}>>) {{\n"
     );
-    for (k, _) in graph.needed(outputs).into_iter().enumerate().filter(|(_, needed)| *needed) {
+    for (k, _) in graph
+        .needed(outputs)
+        .into_iter()
+        .enumerate()
+        .filter(|(_, needed)| *needed)
+    {
         // writing into a String cannot fail
-        let _ = writeln!(text, "    let n{k} = {};", expression(graph.nodes[k], predictors));
+        let _ = writeln!(
+            text,
+            "    let n{k} = {};",
+            expression(graph.nodes[k], predictors)
+        );
     }
     for (row, id) in outputs.iter().enumerate() {
         let _ = writeln!(text, "    (*out)[{row}] = n{};", id.0);
@@ -59,7 +72,11 @@ fn power(a: NodeId, n: i32) -> String {
         left >>= 1;
     }
     let product = factors.join(" * ");
-    if n < 0 { format!("1.0 / ({product})") } else { product }
+    if n < 0 {
+        format!("1.0 / ({product})")
+    } else {
+        product
+    }
 }
 
 /// Returns a WGSL literal of the f32 nearest to a number, clamped to the range of f32. Numbers beyond its range become

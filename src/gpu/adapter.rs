@@ -55,16 +55,28 @@ pub(super) const OF_MATRICES: wgpu::Features =
 /// without any.
 pub(super) fn matrices(adapter: &wgpu::Adapter) -> Option<Variant> {
     let info = adapter.get_info();
-    if !adapter.features().contains(OF_MATRICES) || info.subgroup_min_size != info.subgroup_max_size {
+    if !adapter.features().contains(OF_MATRICES) || info.subgroup_min_size != info.subgroup_max_size
+    {
         return None;
     }
     let is_fit = |p: &&wgpu::CooperativeMatrixProperties| {
-        let (halves, floats) = (wgpu::CooperativeScalarType::F16, wgpu::CooperativeScalarType::F32);
+        let (halves, floats) = (
+            wgpu::CooperativeScalarType::F16,
+            wgpu::CooperativeScalarType::F32,
+        );
         p.m_size == p.n_size && p.m_size == p.k_size && p.ab_type == halves && p.cr_type == floats
     };
     let sizes = adapter.cooperative_matrix_properties();
-    let size = sizes.iter().filter(is_fit).map(|p| p.m_size).filter(|size| [8, 16].contains(size)).max()?;
-    Some(Variant::Cooperative { size, lanes: info.subgroup_min_size })
+    let size = sizes
+        .iter()
+        .filter(is_fit)
+        .map(|p| p.m_size)
+        .filter(|size| [8, 16].contains(size))
+        .max()?;
+    Some(Variant::Cooperative {
+        size,
+        lanes: info.subgroup_min_size,
+    })
 }
 
 /// Returns the rank of a type of adapter, from 0 for a discrete GPU to 4 for a CPU; lower is better.
@@ -80,7 +92,10 @@ const fn rank(kind: wgpu::DeviceType) -> u8 {
 
 /// Returns whether an adapter of this type is a discrete or an integrated GPU.
 const fn is_hardware(kind: wgpu::DeviceType) -> bool {
-    matches!(kind, wgpu::DeviceType::DiscreteGpu | wgpu::DeviceType::IntegratedGpu)
+    matches!(
+        kind,
+        wgpu::DeviceType::DiscreteGpu | wgpu::DeviceType::IntegratedGpu
+    )
 }
 
 /// The process' instance of wgpu. It is never dropped: Mesa's drivers crash when a process that has dropped its
@@ -103,20 +118,31 @@ pub(super) fn enumerate() -> Result<Vec<wgpu::Adapter>> {
     let instance = INSTANCE.get_or_init(|| {
         let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
         // compact clamps the indirect arguments itself
-        descriptor.flags.remove(wgpu::InstanceFlags::VALIDATION_INDIRECT_CALL);
+        descriptor
+            .flags
+            .remove(wgpu::InstanceFlags::VALIDATION_INDIRECT_CALL);
         wgpu::Instance::new(descriptor)
     });
     let all = {
         let _opening = opening();
         pollster::block_on(instance.enumerate_adapters(wgpu::Backends::all()))
     };
-    let identities: Vec<Identity> = all.iter().map(|adapter| identity(&adapter.get_info())).collect();
-    Ok(visible::visible(&identities)?.into_iter().map(|index| all[index].clone()).collect())
+    let identities: Vec<Identity> = all
+        .iter()
+        .map(|adapter| identity(&adapter.get_info()))
+        .collect();
+    Ok(visible::visible(&identities)?
+        .into_iter()
+        .map(|index| all[index].clone())
+        .collect())
 }
 
 /// Returns the name and the place of an adapter.
 fn identity(info: &wgpu::AdapterInfo) -> Identity {
-    Identity { name: info.name.clone(), pci: info.device_pci_bus_id.clone() }
+    Identity {
+        name: info.name.clone(),
+        pci: info.device_pci_bus_id.clone(),
+    }
 }
 
 /// Returns the bytes of memory of the card at this place on the PCI bus, where the system tells them.
@@ -127,8 +153,18 @@ fn memory_of(pci: &str) -> Option<u64> {
 
 /// Returns the adapter of `info`, found anew, since after a loss the driver's own state may be stale.
 pub(super) fn again(info: &wgpu::AdapterInfo) -> Result<wgpu::Adapter> {
-    let key = |i: &wgpu::AdapterInfo| (i.name.clone(), i.backend, i.vendor, i.device, i.device_pci_bus_id.clone());
-    let found = enumerate()?.into_iter().find(|adapter| key(&adapter.get_info()) == key(info));
+    let key = |i: &wgpu::AdapterInfo| {
+        (
+            i.name.clone(),
+            i.backend,
+            i.vendor,
+            i.device,
+            i.device_pci_bus_id.clone(),
+        )
+    };
+    let found = enumerate()?
+        .into_iter()
+        .find(|adapter| key(&adapter.get_info()) == key(info));
     found.ok_or_else(|| Error::NoAdapter(format!("{} is no longer there", info.name)))
 }
 
@@ -140,9 +176,12 @@ fn describe(index: usize, adapter: &wgpu::Adapter) -> AdapterDescription {
         index,
         backend: format!("{:?}", info.backend),
         device_type: format!("{:?}", info.device_type),
-        driver: format!("{} {}", info.driver, info.driver_info).trim().to_owned(),
+        driver: format!("{} {}", info.driver, info.driver_info)
+            .trim()
+            .to_owned(),
         software: info.device_type == wgpu::DeviceType::Cpu,
-        kernels: Kernels::of(&info).map_or_else(|error| error.to_string(), |kernels| kernels.to_string()),
+        kernels: Kernels::of(&info)
+            .map_or_else(|error| error.to_string(), |kernels| kernels.to_string()),
         name: info.name,
         memory: pci.as_deref().and_then(memory_of),
         pci,
@@ -156,24 +195,39 @@ fn describe(index: usize, adapter: &wgpu::Adapter) -> AdapterDescription {
 /// # Errors
 /// Returns [`Error::Usage`] if `POPFIT_VISIBLE_DEVICES` names an adapter that is not there.
 pub fn adapters() -> Result<Vec<AdapterDescription>> {
-    Ok(enumerate()?.iter().enumerate().map(|(index, adapter)| describe(index, adapter)).collect())
+    Ok(enumerate()?
+        .iter()
+        .enumerate()
+        .map(|(index, adapter)| describe(index, adapter))
+        .collect())
 }
 
 /// Returns the indices of all discrete and integrated GPUs or, if there is none, of all adapters, each card once.
 pub(super) fn every() -> Result<Vec<usize>> {
     let all: Vec<wgpu::AdapterInfo> = enumerate()?.iter().map(wgpu::Adapter::get_info).collect();
     // two cards of one kind differ in their bus; one card under two backends is the same card
-    let same = |a: &wgpu::AdapterInfo, b: &wgpu::AdapterInfo| a.name == b.name && a.backend != b.backend;
+    let same =
+        |a: &wgpu::AdapterInfo, b: &wgpu::AdapterInfo| a.name == b.name && a.backend != b.backend;
     let is_first = |i: &usize| !all[..*i].iter().any(|earlier| same(earlier, &all[*i]));
     let first: Vec<usize> = (0..all.len()).filter(is_first).collect();
-    let hardware: Vec<usize> = first.iter().copied().filter(|&i| is_hardware(all[i].device_type)).collect();
+    let hardware: Vec<usize> = first
+        .iter()
+        .copied()
+        .filter(|&i| is_hardware(all[i].device_type))
+        .collect();
     Ok(if hardware.is_empty() { first } else { hardware })
 }
 
 /// Returns why there is no hardware among these adapters, as far as that is known; nothing if there is some.
 fn reasons(all: &[wgpu::Adapter]) -> Vec<String> {
-    let has_hardware = all.iter().any(|adapter| is_hardware(adapter.get_info().device_type));
-    if has_hardware { Vec::new() } else { missing::reasons(all.len()) }
+    let has_hardware = all
+        .iter()
+        .any(|adapter| is_hardware(adapter.get_info().device_type));
+    if has_hardware {
+        Vec::new()
+    } else {
+        missing::reasons(all.len())
+    }
 }
 
 /// Returns why no hardware GPU is shown, as sentences that say what to do; nothing if there is one.
@@ -220,17 +274,30 @@ pub(super) fn choose(choice: Choice) -> Result<(usize, wgpu::Adapter)> {
     let order = |i: &usize| (rank(kind(&all[*i])), *i);
     let found = match choice {
         Choice::Best => (0..all.len()).min_by_key(order),
-        Choice::Hardware => (0..all.len()).filter(|&i| is_hardware(kind(&all[i]))).min_by_key(order),
+        Choice::Hardware => (0..all.len())
+            .filter(|&i| is_hardware(kind(&all[i])))
+            .min_by_key(order),
         Choice::Index(index) => (index < all.len()).then_some(index),
-        Choice::Pci(place) => (0..all.len()).find(|&i| visible::is_at(&all[i].get_info().device_pci_bus_id, place)),
-        Choice::Name(part) => (0..all.len()).find(|&i| visible::is_named(&identity(&all[i].get_info()), part)),
+        Choice::Pci(place) => {
+            (0..all.len()).find(|&i| visible::is_at(&all[i].get_info().device_pci_bus_id, place))
+        }
+        Choice::Name(part) => {
+            (0..all.len()).find(|&i| visible::is_named(&identity(&all[i].get_info()), part))
+        }
     };
     match found {
         Some(i) => Ok((i, all.swap_remove(i))),
         None => {
             let names: Vec<String> = all.iter().map(|a| a.get_info().name).collect();
-            let there = if names.is_empty() { "no adapter at all".to_owned() } else { names.join(", ") };
-            let notes: String = reasons(&all).into_iter().map(|reason| format!("\n  {reason}")).collect();
+            let there = if names.is_empty() {
+                "no adapter at all".to_owned()
+            } else {
+                names.join(", ")
+            };
+            let notes: String = reasons(&all)
+                .into_iter()
+                .map(|reason| format!("\n  {reason}"))
+                .collect();
             let wanted = match choice {
                 Choice::Best => "no adapter".to_owned(),
                 Choice::Hardware => "no discrete or integrated GPU".to_owned(),
@@ -238,7 +305,9 @@ pub(super) fn choose(choice: Choice) -> Result<(usize, wgpu::Adapter)> {
                 Choice::Pci(place) => format!("no adapter at the place {place} on the PCI bus"),
                 Choice::Name(part) => format!("no adapter named {part}"),
             };
-            Err(Error::NoAdapter(format!("{wanted}; there is {there}. The device `cpu` needs none{notes}")))
+            Err(Error::NoAdapter(format!(
+                "{wanted}; there is {there}. The device `cpu` needs none{notes}"
+            )))
         }
     }
 }

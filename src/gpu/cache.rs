@@ -30,7 +30,10 @@ pub(super) fn folder() -> Option<PathBuf> {
 
 /// Returns the path of an adapter's cache file with extension `what`, named after adapter, driver and popfit's version.
 fn path_of(folder: &Path, info: &wgpu::AdapterInfo, what: &str) -> PathBuf {
-    let text = format!("{:?} {:x} {:x} {} {}", info.backend, info.vendor, info.device, info.name, info.driver_info);
+    let text = format!(
+        "{:?} {:x} {:x} {} {}",
+        info.backend, info.vendor, info.device, info.name, info.driver_info
+    );
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
     let adapter: String = text.chars().map(plain).collect();
     // not `with_extension`, which would take the patch version for an extension
@@ -57,12 +60,18 @@ impl Cache {
         let (saved, data) = bytes.split_at(CHECKSUM.min(bytes.len()));
         let known = !data.is_empty() && Sha256::digest(data)[..] == *saved;
         let pipelines = trusted::pipeline_cache(device, known.then_some(data));
-        Some(Cache { pipelines, file, saved: Mutex::new(if known { saved.to_vec() } else { Vec::new() }) })
+        Some(Cache {
+            pipelines,
+            file,
+            saved: Mutex::new(if known { saved.to_vec() } else { Vec::new() }),
+        })
     }
 
     /// Writes the compiled pipelines to the cache's file if there are new ones; a failure to write is ignored.
     pub fn save(&self) {
-        let Some(data) = self.pipelines.get_data() else { return };
+        let Some(data) = self.pipelines.get_data() else {
+            return;
+        };
         let checksum = Sha256::digest(&data).to_vec();
         let mut saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner);
         if *saved != checksum && replace(&self.file, &[&checksum[..], &data].concat()).is_ok() {
@@ -80,7 +89,9 @@ mod tests {
     #[test]
     fn pipelines_are_kept_and_torn_files_are_ignored() {
         // without an adapter, or where it keeps none, there is nothing to keep
-        let Ok((_, adapter)) = adapter::choose(Choice::Best) else { return };
+        let Ok((_, adapter)) = adapter::choose(Choice::Best) else {
+            return;
+        };
         let context = Context::open(adapter, Options::default()).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let open = || Cache::open(&context.device, &context.info, folder.path());
@@ -92,7 +103,11 @@ mod tests {
         for length in [0, 5, CHECKSUM, bytes.len() - 1] {
             fs::write(&file, &bytes[..length]).unwrap();
             open().unwrap().save();
-            assert_eq!(fs::read(&file).unwrap(), bytes, "{length} bytes of the file");
+            assert_eq!(
+                fs::read(&file).unwrap(),
+                bytes,
+                "{length} bytes of the file"
+            );
         }
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
@@ -105,6 +120,9 @@ mod tests {
         let name = path.file_name().unwrap().to_str().unwrap();
         assert_eq!(path.parent(), Some(Path::new("folder")));
         assert!(name.starts_with("Vulkan-0-0-A-card--v1-5--24-2-"), "{name}");
-        assert!(name.ends_with(concat!("-", env!("CARGO_PKG_VERSION"), ".pipelines")), "{name}");
+        assert!(
+            name.ends_with(concat!("-", env!("CARGO_PKG_VERSION"), ".pipelines")),
+            "{name}"
+        );
     }
 }

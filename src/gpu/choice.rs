@@ -40,7 +40,11 @@ impl Kernels {
     /// [`Error::Usage`] where a variable of the environment names none.
     pub fn of(info: &wgpu::AdapterInfo) -> Result<Kernels> {
         let table = Kernels::of_class(info.device_type, info.vendor);
-        let value = |variable: &str| std::env::var(variable).ok().filter(|value| !value.is_empty());
+        let value = |variable: &str| {
+            std::env::var(variable)
+                .ok()
+                .filter(|value| !value.is_empty())
+        };
         let values = [TILES_VARIABLE, FUSION_VARIABLE, SIMPLICES_VARIABLE].map(value);
         table.with_overrides(values.each_ref().map(Option::as_deref))
     }
@@ -57,12 +61,48 @@ impl Kernels {
         let [small, middle, large] = TILES;
         let (product, fused, few_simplices) = match (kind, vendor) {
             (wgpu::DeviceType::Cpu, _) => (Variant::Registers, Fused::NONE, 0),
-            (wgpu::DeviceType::DiscreteGpu, NVIDIA) => (middle, Fused { layers: true, sums: true, rows: true }, 128),
-            (wgpu::DeviceType::DiscreteGpu, AMD) => (large, Fused { layers: true, sums: true, rows: false }, 128),
-            (wgpu::DeviceType::DiscreteGpu, _) => (small, Fused { layers: true, sums: false, rows: false }, 128),
-            _ => (small, Fused { layers: true, sums: false, rows: false }, 32),
+            (wgpu::DeviceType::DiscreteGpu, NVIDIA) => (
+                middle,
+                Fused {
+                    layers: true,
+                    sums: true,
+                    rows: true,
+                },
+                128,
+            ),
+            (wgpu::DeviceType::DiscreteGpu, AMD) => (
+                large,
+                Fused {
+                    layers: true,
+                    sums: true,
+                    rows: false,
+                },
+                128,
+            ),
+            (wgpu::DeviceType::DiscreteGpu, _) => (
+                small,
+                Fused {
+                    layers: true,
+                    sums: false,
+                    rows: false,
+                },
+                128,
+            ),
+            _ => (
+                small,
+                Fused {
+                    layers: true,
+                    sums: false,
+                    rows: false,
+                },
+                32,
+            ),
         };
-        Kernels { product, fused, few_simplices }
+        Kernels {
+            product,
+            fused,
+            few_simplices,
+        }
     }
 
     /// Replaces entries by those that the user's environment variables name, if any.
@@ -75,7 +115,9 @@ impl Kernels {
         }
         if let Some(text) = simplices {
             let wrong = |_| {
-                Error::Usage(format!("{SIMPLICES_VARIABLE} must be a whole number from 0 to 65535, not \"{text}\""))
+                Error::Usage(format!(
+                    "{SIMPLICES_VARIABLE} must be a whole number from 0 to 65535, not \"{text}\""
+                ))
             };
             self.few_simplices = text.parse::<u16>().map_err(wrong)?.into();
         }
@@ -92,8 +134,20 @@ impl fmt::Display for Kernels {
         }
         let Fused { layers, sums, rows } = self.fused;
         let names = [(layers, "layers"), (sums, "sums"), (rows, "rows")];
-        let fused: Vec<&str> = names.iter().filter(|(is_fused, _)| *is_fused).map(|(_, name)| *name).collect();
-        write!(f, "; fused: {}", if fused.is_empty() { "none".to_owned() } else { fused.join(", ") })?;
+        let fused: Vec<&str> = names
+            .iter()
+            .filter(|(is_fused, _)| *is_fused)
+            .map(|(_, name)| *name)
+            .collect();
+        write!(
+            f,
+            "; fused: {}",
+            if fused.is_empty() {
+                "none".to_owned()
+            } else {
+                fused.join(", ")
+            }
+        )?;
         write!(f, "; few simplices: {}", self.few_simplices)
     }
 }
@@ -104,21 +158,29 @@ fn parse_tiles(text: &str) -> Result<Variant> {
     match TILES.into_iter().find(named) {
         Some(variant) => Ok(variant),
         None if text == "registers" => Ok(Variant::Registers),
-        None => Err(Error::Usage(format!("{TILES_VARIABLE} is registers, 8x8, 16x8 or 16x16, not \"{text}\""))),
+        None => Err(Error::Usage(format!(
+            "{TILES_VARIABLE} is registers, 8x8, 16x8 or 16x16, not \"{text}\""
+        ))),
     }
 }
 
 /// Parses a list of fusions such as `layers,sums,rows`, or `none`; any other name is a usage error.
 fn parse_fusion(text: &str) -> Result<Fused> {
     let mut fused = Fused::NONE;
-    for name in text.split(',').map(str::trim).filter(|name| *name != "none") {
+    for name in text
+        .split(',')
+        .map(str::trim)
+        .filter(|name| *name != "none")
+    {
         match name {
             "layers" => fused.layers = true,
             "sums" => fused.sums = true,
             "rows" => fused.rows = true,
             _ => {
                 let known = "none, or some of layers, sums and rows, separated by commas";
-                return Err(Error::Usage(format!("{FUSION_VARIABLE} is {known}, not \"{text}\"")));
+                return Err(Error::Usage(format!(
+                    "{FUSION_VARIABLE} is {known}, not \"{text}\""
+                )));
             }
         }
     }
@@ -132,31 +194,55 @@ mod tests {
     #[test]
     fn each_class_has_its_kernels() {
         let of = |kind, vendor| Kernels::of_class(kind, vendor).to_string();
-        assert_eq!(of(wgpu::DeviceType::Cpu, 0x10005), "registers; fused: none; few simplices: 0");
+        assert_eq!(
+            of(wgpu::DeviceType::Cpu, 0x10005),
+            "registers; fused: none; few simplices: 0"
+        );
         assert_eq!(
             of(wgpu::DeviceType::DiscreteGpu, NVIDIA),
             "16x8 tiles; fused: layers, sums, rows; few simplices: 128"
         );
-        assert_eq!(of(wgpu::DeviceType::DiscreteGpu, AMD), "16x16 tiles; fused: layers, sums; few simplices: 128");
-        assert_eq!(of(wgpu::DeviceType::IntegratedGpu, AMD), "8x8 tiles; fused: layers; few simplices: 32");
+        assert_eq!(
+            of(wgpu::DeviceType::DiscreteGpu, AMD),
+            "16x16 tiles; fused: layers, sums; few simplices: 128"
+        );
+        assert_eq!(
+            of(wgpu::DeviceType::IntegratedGpu, AMD),
+            "8x8 tiles; fused: layers; few simplices: 32"
+        );
     }
 
     #[test]
     fn the_environment_replaces_each() {
         let table = Kernels::of_class(wgpu::DeviceType::Cpu, 0);
-        let with = |values| table.with_overrides(values).map(|kernels| kernels.to_string());
+        let with = |values| {
+            table
+                .with_overrides(values)
+                .map(|kernels| kernels.to_string())
+        };
         let tiles = with([Some("16x8"), None, None]).unwrap();
         assert_eq!(tiles, "16x8 tiles; fused: none; few simplices: 0");
         let fusion = with([None, Some("rows, layers"), None]).unwrap();
         assert_eq!(fusion, "registers; fused: layers, rows; few simplices: 0");
         let all = with([Some("registers"), Some("none"), Some("7")]).unwrap();
         assert_eq!(all, "registers; fused: none; few simplices: 7");
-        for (wrong, name) in [([Some("4x4"), None, None], "4x4"), ([None, Some("all"), None], "all")] {
-            assert!(with(wrong).unwrap_err().to_string().contains(&format!("not \"{name}\"")));
+        for (wrong, name) in [
+            ([Some("4x4"), None, None], "4x4"),
+            ([None, Some("all"), None], "all"),
+        ] {
+            assert!(
+                with(wrong)
+                    .unwrap_err()
+                    .to_string()
+                    .contains(&format!("not \"{name}\""))
+            );
         }
         for wrong in ["-1", "70000", "few"] {
             let error = with([None, None, Some(wrong)]).unwrap_err().to_string();
-            assert!(error.contains(&format!("from 0 to 65535, not \"{wrong}\"")), "{error}");
+            assert!(
+                error.contains(&format!("from 0 to 65535, not \"{wrong}\"")),
+                "{error}"
+            );
         }
     }
 }

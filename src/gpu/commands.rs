@@ -30,23 +30,39 @@ impl Round {
 
     /// Returns the numbers of workgroups (x, y, z) of all sized kernels of a round with so many active members.
     pub fn arguments(&self, active: Active) -> Vec<u32> {
-        let x = |dispatch: Dispatch| dispatch.x(if dispatch.of_all { active.all } else { active.taking_part });
-        self.sized().flat_map(|p| [x(p.dispatch), p.dispatch.y, p.dispatch.z]).collect()
+        let x = |dispatch: Dispatch| {
+            dispatch.x(if dispatch.of_all {
+                active.all
+            } else {
+                active.taking_part
+            })
+        };
+        self.sized()
+            .flat_map(|p| [x(p.dispatch), p.dispatch.y, p.dispatch.z])
+            .collect()
     }
 
     /// Returns the dispatches of `rounds` rounds in one pass, to be counted.
     pub fn pass(&self, rounds: u32) -> Pass {
         let mut pass = Pass::default();
         for _ in 0..rounds {
-            self.sized().for_each(|kernel| pass.dispatch(&kernel.uses, true));
+            self.sized()
+                .for_each(|kernel| pass.dispatch(&kernel.uses, true));
             pass.dispatch(&self.compact.uses, false);
         }
         pass
     }
 
     /// Records all kernels of `rounds` rounds into a new command encoder, which it returns.
-    pub fn record(&self, context: &Context, buffers: &Buffers, rounds: u32) -> wgpu::CommandEncoder {
-        let mut encoder = context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+    pub fn record(
+        &self,
+        context: &Context,
+        buffers: &Buffers,
+        rounds: u32,
+    ) -> wgpu::CommandEncoder {
+        let mut encoder = context
+            .device
+            .create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
         for _ in 0..rounds {
             dispatch_sized(&mut pass, self.sized(), buffers);
@@ -61,7 +77,9 @@ impl Round {
 
     /// Returns commands that run the stages once, without the kernels that move members.
     pub fn record_stages(&self, context: &Context, buffers: &Buffers) -> wgpu::CommandEncoder {
-        let mut encoder = context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let mut encoder = context
+            .device
+            .create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
         dispatch_sized(&mut pass, self.stages.iter(), buffers);
         drop(pass);
@@ -72,13 +90,23 @@ impl Round {
     #[cfg(test)]
     pub fn record_step(&self, context: &Context, members: u32) -> wgpu::CommandEncoder {
         let step = &self.moves[0];
-        record_alone(context, step, [step.dispatch.x(members as usize), step.dispatch.y])
+        record_alone(
+            context,
+            step,
+            [step.dispatch.x(members as usize), step.dispatch.y],
+        )
     }
 }
 
 /// Returns commands that run one kernel with so many workgroups along x and y.
-pub(super) fn record_alone(context: &Context, kernel: &Pipeline, [x, y]: [u32; 2]) -> wgpu::CommandEncoder {
-    let mut encoder = context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+pub(super) fn record_alone(
+    context: &Context,
+    kernel: &Pipeline,
+    [x, y]: [u32; 2],
+) -> wgpu::CommandEncoder {
+    let mut encoder = context
+        .device
+        .create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
     let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
     pass.set_pipeline(&kernel.pipeline);
     pass.set_bind_group(0, &kernel.bind_group, &[]);

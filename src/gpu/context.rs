@@ -82,7 +82,8 @@ impl Context {
         let limits = limits(&adapter);
         let mut descriptor = wgpu::DeviceDescriptor {
             label: Some("popfit"),
-            required_features: adapter.features() & (wgpu::Features::PIPELINE_CACHE | wgpu::Features::TIMESTAMP_QUERY),
+            required_features: adapter.features()
+                & (wgpu::Features::PIPELINE_CACHE | wgpu::Features::TIMESTAMP_QUERY),
             required_limits: limits.clone(),
             ..Default::default()
         };
@@ -94,13 +95,17 @@ impl Context {
             let _opening = adapter::opening();
             pollster::block_on(adapter.request_device(&descriptor))
         };
-        let (device, queue) = opened.map_err(|e| Error::Device { device: name.clone(), message: e.to_string() })?;
+        let (device, queue) = opened.map_err(|e| Error::Device {
+            device: name.clone(),
+            message: e.to_string(),
+        })?;
         let broken = watch(&device);
         let software = info.device_type == wgpu::DeviceType::Cpu;
         let memory = adapter::default_memory(info.device_type);
         let cache = cache::folder().and_then(|folder| Cache::open(&device, &info, &folder));
         let (product, halves, fused) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        let (is_short, compiled, counts) = (AtomicBool::new(false), Compiled::default(), Arc::default());
+        let (is_short, compiled, counts) =
+            (AtomicBool::new(false), Compiled::default(), Arc::default());
         Ok(Context {
             device,
             queue,
@@ -127,35 +132,76 @@ impl Context {
     pub fn again(&self) -> Result<Context> {
         let open = |adapter| Context::open(adapter, self.options.clone());
         let fresh = open(self.adapter.clone()).or_else(|_| open(adapter::again(&self.info)?))?;
-        let (product, halves, fused) = (self.product.clone(), self.halves.clone(), self.fused.clone());
-        Ok(Context { product, halves, fused, counts: self.counts.clone(), ..fresh })
+        let (product, halves, fused) = (
+            self.product.clone(),
+            self.halves.clone(),
+            self.fused.clone(),
+        );
+        Ok(Context {
+            product,
+            halves,
+            fused,
+            counts: self.counts.clone(),
+            ..fresh
+        })
     }
 
     /// Opens the same adapter again, with cooperative matrices switched on where it has them.
     pub fn with_matrices(&self) -> Result<Context> {
-        let options = Options { cooperative: true, ..self.options.clone() };
+        let options = Options {
+            cooperative: true,
+            ..self.options.clone()
+        };
         let fresh = Context::open(self.adapter.clone(), options)?;
-        let (product, fused, counts) = (self.product.clone(), self.fused.clone(), self.counts.clone());
-        Ok(Context { product, fused, counts, ..fresh })
+        let (product, fused, counts) = (
+            self.product.clone(),
+            self.fused.clone(),
+            self.counts.clone(),
+        );
+        Ok(Context {
+            product,
+            fused,
+            counts,
+            ..fresh
+        })
     }
 
     /// Returns the kernel of f32 matrix products: that of the adapter's class, or the plain one where that computes
     /// wrongly.
     pub fn product(&self) -> Variant {
         let is_right = || known_answer::is_right(self, self.kernels.product, Kind::Float);
-        *self.product.get_or_init(|| if is_right() { self.kernels.product } else { Variant::Registers })
+        *self.product.get_or_init(|| {
+            if is_right() {
+                self.kernels.product
+            } else {
+                Variant::Registers
+            }
+        })
     }
 
     /// Returns the kernel of f16 matrix products: cooperative matrices where they are right, else as for f32.
     fn product_of_halves(&self) -> Variant {
-        let is_fit = |variant: &Variant| !self.software && known_answer::is_right(self, *variant, Kind::Half);
-        *self.halves.get_or_init(|| self.matrices().filter(is_fit).unwrap_or_else(|| self.product()))
+        let is_fit = |variant: &Variant| {
+            !self.software && known_answer::is_right(self, *variant, Kind::Half)
+        };
+        *self.halves.get_or_init(|| {
+            self.matrices()
+                .filter(is_fit)
+                .unwrap_or_else(|| self.product())
+        })
     }
 
     /// Returns the kernels of f32 and of f16 matrix products; without `of_halves` both are that of f32.
     pub fn products(&self, of_halves: bool) -> Products {
         let full = self.product();
-        Products { full, halves: if of_halves { self.product_of_halves() } else { full } }
+        Products {
+            full,
+            halves: if of_halves {
+                self.product_of_halves()
+            } else {
+                full
+            },
+        }
     }
 
     /// Returns which stages may share a kernel on this device: the fusions of its class, and its limits.
@@ -165,43 +211,70 @@ impl Context {
 
     /// Returns these fusions of kernels together with the device's limits, which may forbid some of them.
     pub fn allowed_with(&self, fused: Fused) -> Allowed {
-        let wgpu::Limits { max_storage_buffers_per_shader_stage: storage_buffers, .. } = self.limits;
-        Allowed { fused, storage_buffers, workgroup_bytes: self.limits.max_compute_workgroup_storage_size }
+        let wgpu::Limits {
+            max_storage_buffers_per_shader_stage: storage_buffers,
+            ..
+        } = self.limits;
+        Allowed {
+            fused,
+            storage_buffers,
+            workgroup_bytes: self.limits.max_compute_workgroup_storage_size,
+        }
     }
 
     /// Returns the product kernel of cooperative matrices if the device was opened with them, else `None`.
     pub fn matrices(&self) -> Option<Variant> {
-        adapter::matrices(&self.adapter).filter(|_| self.device.features().contains(adapter::OF_MATRICES))
+        adapter::matrices(&self.adapter)
+            .filter(|_| self.device.features().contains(adapter::OF_MATRICES))
     }
 
     /// Returns whether the device can record when a kernel begins and ends.
     pub fn has_timestamps(&self) -> bool {
-        self.device.features().contains(wgpu::Features::TIMESTAMP_QUERY)
+        self.device
+            .features()
+            .contains(wgpu::Features::TIMESTAMP_QUERY)
     }
 
     /// Makes an [`Error::Device`] with this device's name and the message.
     pub fn failure(&self, message: impl Into<String>) -> Error {
-        Error::Device { device: self.name.clone(), message: message.into() }
+        Error::Device {
+            device: self.name.clone(),
+            message: message.into(),
+        }
     }
 
     /// Makes an [`Error::OutOfMemory`] with this device's name and the message.
     pub fn too_large(&self, message: impl Into<String>) -> Error {
-        Error::OutOfMemory { device: self.name.clone(), message: message.into() }
+        Error::OutOfMemory {
+            device: self.name.clone(),
+            message: message.into(),
+        }
     }
 
     /// Makes an [`Error::DeviceUntrusted`], which says that this device's results cannot be trusted, with the message.
     pub fn untrusted(&self, message: impl Into<String>) -> Error {
-        Error::DeviceUntrusted { device: self.name.clone(), message: message.into() }
+        Error::DeviceUntrusted {
+            device: self.name.clone(),
+            message: message.into(),
+        }
     }
 
     /// Fails if the device was lost or a command has failed since it was opened.
     pub fn check(&self) -> Result<()> {
-        let broken = || self.broken.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let broken = || {
+            self.broken
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone()
+        };
         if let Some(Broken::Failed(_)) = broken() {
             self.hear();
         }
         match broken() {
-            Some(Broken::Lost(message)) => Err(Error::DeviceLost { device: self.name.clone(), message }),
+            Some(Broken::Lost(message)) => Err(Error::DeviceLost {
+                device: self.name.clone(),
+                message,
+            }),
             Some(Broken::OutOfMemory(message)) => Err(self.too_large(message)),
             Some(Broken::Failed(message)) => Err(self.failure(message)),
             None => Ok(()),
@@ -213,7 +286,10 @@ impl Context {
     fn hear(&self) {
         for _ in 0..MOMENTS {
             self.poll(None, None);
-            if matches!(&*self.broken.lock().unwrap_or_else(PoisonError::into_inner), Some(Broken::Lost(_))) {
+            if matches!(
+                &*self.broken.lock().unwrap_or_else(PoisonError::into_inner),
+                Some(Broken::Lost(_))
+            ) {
                 return;
             }
             std::thread::sleep(MOMENT);
@@ -227,7 +303,10 @@ impl Context {
 
     /// Returns `honest`, the tolerance at which fits end, unless a test has injected a fault that changes it.
     pub fn tolerance(&self, honest: f64) -> f64 {
-        self.options.faults.as_ref().map_or(honest, |faults| faults.tolerance(honest))
+        self.options
+            .faults
+            .as_ref()
+            .map_or(honest, |faults| faults.tolerance(honest))
     }
 
     /// Counts a call to the device, and returns the fault that a test has injected for it, if any.
@@ -257,7 +336,8 @@ impl Context {
     /// Returns memory for the first bytes of a buffer, which are written to it before what is submitted thereafter.
     pub fn staging(&self, buffer: &wgpu::Buffer, bytes: u64) -> Result<wgpu::QueueWriteBufferView> {
         self.counts.uploads.add(bytes);
-        let view = wgpu::BufferSize::new(bytes).and_then(|size| self.queue.write_buffer_with(buffer, 0, size));
+        let view = wgpu::BufferSize::new(bytes)
+            .and_then(|size| self.queue.write_buffer_with(buffer, 0, size));
         view.ok_or_else(|| self.failure(format!("no memory from which to copy {bytes} bytes")))
     }
 
@@ -305,7 +385,11 @@ impl Context {
 
     /// Waits until a submission is done, or all of them without one; in a browser, where that comes by itself, not at
     /// all. [`Error::DeviceLost`] when it takes longer than the limit.
-    pub fn wait(&self, submission: Option<wgpu::SubmissionIndex>, met: Option<Fault>) -> Result<()> {
+    pub fn wait(
+        &self,
+        submission: Option<wgpu::SubmissionIndex>,
+        met: Option<Fault>,
+    ) -> Result<()> {
         self.counts.waits.add(1);
         self.poll(submission, met);
         self.check()
@@ -313,7 +397,10 @@ impl Context {
 
     /// Waits for submitted work up to the time limit, and records a loss, a time-out or an error of the device.
     fn poll(&self, submission_index: Option<wgpu::SubmissionIndex>, met: Option<Fault>) {
-        let how = wgpu::PollType::Wait { submission_index, timeout: Some(self.limit()) };
+        let how = wgpu::PollType::Wait {
+            submission_index,
+            timeout: Some(self.limit()),
+        };
         // a device that is lost while `wgpu` waits makes it panic
         let polled = panic::catch_unwind(AssertUnwindSafe(|| match met {
             Some(Fault::Crash) => panic::resume_unwind(Box::new("injected")),
@@ -338,7 +425,11 @@ impl Context {
 
     /// Runs `create`, and returns errors that the device reports meanwhile as `Err`.
     pub fn guarded<T>(&self, create: impl FnOnce() -> Result<T>) -> Result<T> {
-        let filters = [wgpu::ErrorFilter::OutOfMemory, wgpu::ErrorFilter::Internal, wgpu::ErrorFilter::Validation];
+        let filters = [
+            wgpu::ErrorFilter::OutOfMemory,
+            wgpu::ErrorFilter::Internal,
+            wgpu::ErrorFilter::Validation,
+        ];
         let scopes = filters.map(|filter| self.device.push_error_scope(filter));
         let made = create();
         let mut found = None;
@@ -372,7 +463,9 @@ fn write_down(broken: &Mutex<Option<Broken>>, what: Broken) {
 /// Returns the limits to ask for: WebGPU's defaults, but buffers as large and as many as the adapter allows.
 fn limits(adapter: &wgpu::Adapter) -> wgpu::Limits {
     let has = adapter.limits();
-    let buffers = has.max_storage_buffers_per_shader_stage.clamp(PROMISED_BUFFERS, MOST_BUFFERS);
+    let buffers = has
+        .max_storage_buffers_per_shader_stage
+        .clamp(PROMISED_BUFFERS, MOST_BUFFERS);
     wgpu::Limits {
         max_storage_buffer_binding_size: has.max_storage_buffer_binding_size,
         max_buffer_size: has.max_buffer_size,
@@ -389,7 +482,9 @@ fn watch(device: &wgpu::Device) -> Arc<Mutex<Option<Broken>>> {
         move |what: Broken| write_down(&broken, what)
     };
     let (lost, failed) = (record(), record());
-    device.set_device_lost_callback(move |reason, message| lost(Broken::Lost(format!("lost ({reason:?}): {message}"))));
+    device.set_device_lost_callback(move |reason, message| {
+        lost(Broken::Lost(format!("lost ({reason:?}): {message}")))
+    });
     device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {
         failed(match &error {
             wgpu::Error::OutOfMemory { source } => Broken::OutOfMemory(source.to_string()),

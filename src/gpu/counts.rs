@@ -96,10 +96,13 @@ impl Pass {
     /// Counts a dispatch with these buffers, each with whether the kernel may write it; the numbers of workgroups of an
     /// indirect one are in [`Target::Arguments`]. A kernel's own table is never written.
     pub fn dispatch(&mut self, buffers: &[(Target, bool)], is_indirect: bool) {
-        let bound = buffers.iter().map(|(target, writes)| (*target, if *writes { Use::Write } else { Use::Read }));
+        let bound = buffers
+            .iter()
+            .map(|(target, writes)| (*target, if *writes { Use::Write } else { Use::Read }));
         let bound = bound.filter(|(target, _)| *target != Target::Table);
         let mut waits = false;
-        for (target, now) in bound.chain(is_indirect.then_some((Target::Arguments, Use::Indirect))) {
+        for (target, now) in bound.chain(is_indirect.then_some((Target::Arguments, Use::Indirect)))
+        {
             match self.uses.iter_mut().find(|(other, _)| *other == target) {
                 Some((_, last)) => {
                     waits |= *last != now || now == Use::Write;

@@ -64,7 +64,12 @@ impl Faults {
     /// Makes a fault that the `first` suitable call meets, counted from 1, and if `lasting` all later ones.
     pub fn new(fault: Fault, first: u64, lasting: bool) -> Arc<Faults> {
         let (first, lasting) = (first.into(), lasting.into());
-        Arc::new(Faults { fault, first, lasting, calls: AtomicU64::new(0) })
+        Arc::new(Faults {
+            fault,
+            first,
+            lasting,
+            calls: AtomicU64::new(0),
+        })
     }
 
     /// Counts calls from 0 again, so that the `first` one from now on meets the fault, and if `lasting` all later ones.
@@ -81,7 +86,11 @@ impl Faults {
 
     /// Returns the share of the cost at which fits end: `honest`, or 0.5 where the fault is to end them early.
     pub(super) fn tolerance(&self, honest: f64) -> f64 {
-        if self.fault == Fault::Early { 0.5 } else { honest }
+        if self.fault == Fault::Early {
+            0.5
+        } else {
+            honest
+        }
     }
 
     /// Counts a call if the fault concerns its kind, and returns the fault if this call is to meet it.
@@ -96,7 +105,10 @@ impl Faults {
             return None;
         }
         let number = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
-        let (first, lasting) = (self.first.load(Ordering::Relaxed), self.lasting.load(Ordering::Relaxed));
+        let (first, lasting) = (
+            self.first.load(Ordering::Relaxed),
+            self.lasting.load(Ordering::Relaxed),
+        );
         (number == first || lasting && number > first).then_some(self.fault)
     }
 }

@@ -11,7 +11,9 @@
 use std::ops::Range;
 
 use crate::kernels::product::Products;
-use crate::recording::{Activate, BufferId, Continuum, Normal, Product, Recording, Resample, Stage};
+use crate::recording::{
+    Activate, BufferId, Continuum, Normal, Product, Recording, Resample, Stage,
+};
 
 /// Storage buffers of a kernel that WebGPU promises.
 pub(super) const PROMISED_BUFFERS: u32 = 8;
@@ -31,12 +33,20 @@ pub(super) struct Fused {
 
 impl Fused {
     /// A kernel a stage.
-    pub const NONE: Fused = Fused { layers: false, sums: false, rows: false };
+    pub const NONE: Fused = Fused {
+        layers: false,
+        sums: false,
+        rows: false,
+    };
 
     /// Returns every choice, for tests.
     #[cfg(test)]
     pub fn all() -> [Fused; 8] {
-        std::array::from_fn(|k| Fused { layers: k & 1 > 0, sums: k & 2 > 0, rows: k & 4 > 0 })
+        std::array::from_fn(|k| Fused {
+            layers: k & 1 > 0,
+            sums: k & 2 > 0,
+            rows: k & 4 > 0,
+        })
     }
 }
 
@@ -65,11 +75,17 @@ impl<'a> Task<'a> {
         let task = match stages {
             [one] => Task::One(one),
             [Stage::Product(product), Stage::Activate(activate)] => Task::Layer(product, activate),
-            [Stage::Continuum(continuum), Stage::Normal(normal)] => Task::Sums(None, Some(continuum), normal),
-            [Stage::Resample(resample), Stage::Normal(normal)] => Task::Sums(Some(resample), None, normal),
-            [Stage::Resample(resample), Stage::Continuum(continuum), Stage::Normal(normal)] => {
-                Task::Sums(Some(resample), Some(continuum), normal)
+            [Stage::Continuum(continuum), Stage::Normal(normal)] => {
+                Task::Sums(None, Some(continuum), normal)
             }
+            [Stage::Resample(resample), Stage::Normal(normal)] => {
+                Task::Sums(Some(resample), None, normal)
+            }
+            [
+                Stage::Resample(resample),
+                Stage::Continuum(continuum),
+                Stage::Normal(normal),
+            ] => Task::Sums(Some(resample), Some(continuum), normal),
             _ => return None,
         };
         task.hands_on().then_some(task)
@@ -84,7 +100,8 @@ impl<'a> Task<'a> {
                 let rows = normal.model;
                 let solution = normal.continuum.map(|(_, solution)| solution);
                 resample.is_none_or(|stage| stage.output == rows)
-                    && continuum.is_none_or(|stage| stage.model == rows && Some(stage.solution) == solution)
+                    && continuum
+                        .is_none_or(|stage| stage.model == rows && Some(stage.solution) == solution)
             }
         }
     }
@@ -92,9 +109,10 @@ impl<'a> Task<'a> {
     /// Returns the buffers between fused stages, which their kernel does not write.
     fn unwritten(&self) -> impl Iterator<Item = BufferId> + use<> {
         let (rows, solution) = match self {
-            Task::Sums(resample, continuum, _) => {
-                (resample.map(|stage| stage.output), continuum.map(|stage| stage.solution))
-            }
+            Task::Sums(resample, continuum, _) => (
+                resample.map(|stage| stage.output),
+                continuum.map(|stage| stage.solution),
+            ),
             _ => (None, None),
         };
         rows.into_iter().chain(solution)
@@ -108,7 +126,9 @@ impl Allowed {
         let mut kernels = Vec::new();
         let mut first = 0;
         while first < recording.stages.len() {
-            let count = (2..=3).rev().find(|count| self.are_one(recording, first..first + count, products));
+            let count = (2..=3)
+                .rev()
+                .find(|count| self.are_one(recording, first..first + count, products));
             let count = count.unwrap_or(1);
             kernels.push(first..first + count);
             first += count;
@@ -118,19 +138,40 @@ impl Allowed {
 
     /// Returns whether a range of stages may run as one kernel: it fits the limits, is chosen, and no other stage reads
     /// what it leaves unwritten.
-    fn are_one(self, recording: &Recording, stages: Range<usize>, products: Option<Products>) -> bool {
-        let Some(task) = recording.stages.get(stages.clone()).and_then(Task::of) else { return false };
-        let (before, after) = (&recording.stages[..stages.start], &recording.stages[stages.end..]);
-        let is_wanted = |id: BufferId| before.iter().chain(after).any(|stage| stage.member_buffers().contains(&id));
+    fn are_one(
+        self,
+        recording: &Recording,
+        stages: Range<usize>,
+        products: Option<Products>,
+    ) -> bool {
+        let Some(task) = recording.stages.get(stages.clone()).and_then(Task::of) else {
+            return false;
+        };
+        let (before, after) = (
+            &recording.stages[..stages.start],
+            &recording.stages[stages.end..],
+        );
+        let is_wanted = |id: BufferId| {
+            before
+                .iter()
+                .chain(after)
+                .any(|stage| stage.member_buffers().contains(&id))
+        };
         let fits = match task {
             Task::One(_) => true,
             Task::Layer(product, _) => {
-                self.fused.layers && products.is_some_and(|products| products.activate(recording.declared(), product))
+                self.fused.layers
+                    && products
+                        .is_some_and(|products| products.activate(recording.declared(), product))
             }
             Task::Sums(resample, continuum, normal) => {
                 let has_room = normal.workgroup_bytes(continuum) <= self.workgroup_bytes;
                 let has_buffers = resample.is_none() || self.storage_buffers >= MOST_BUFFERS;
-                let is_better = if resample.is_some() { self.fused.rows } else { self.fused.sums };
+                let is_better = if resample.is_some() {
+                    self.fused.rows
+                } else {
+                    self.fused.sums
+                };
                 is_better && has_room && has_buffers
             }
         };
@@ -140,7 +181,9 @@ impl Allowed {
     /// Returns the buffers that fused kernels neither write nor read, so that they need no memory.
     pub fn unwritten(self, recording: &Recording) -> Vec<BufferId> {
         let kernels = self.kernels(recording, None);
-        let tasks = kernels.iter().filter_map(|stages| Task::of(&recording.stages[stages.clone()]));
+        let tasks = kernels
+            .iter()
+            .filter_map(|stages| Task::of(&recording.stages[stages.clone()]));
         tasks.flat_map(|task| task.unwritten()).collect()
     }
 }

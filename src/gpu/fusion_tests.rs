@@ -9,8 +9,9 @@ use super::population::GpuPopulation;
 use crate::error::Result;
 use crate::kernels::product::TILES;
 use crate::recording::{
-    Activate, Activation, Basis, BufferId, Continuum, Interpolation, Kind, LabelInput, Labels, Normal, Parameter,
-    Prior, Product, Recording, Resample, Scope, Segment, Source, Stage, Transform, Values, Velocity,
+    Activate, Activation, Basis, BufferId, Continuum, Interpolation, Kind, LabelInput, Labels,
+    Normal, Parameter, Prior, Product, Recording, Resample, Scope, Segment, Source, Stage,
+    Transform, Values, Velocity,
 };
 use crate::solver::{Batch, LevenbergMarquardt, Method, Population};
 
@@ -34,7 +35,13 @@ fn bits(context: &Arc<Context>, fused: Fused, size: Size) -> Result<Vec<u32>> {
     let (recording, batch) = example(size);
     let allowed = context.allowed_with(fused);
     let method = Method::LevenbergMarquardt(LevenbergMarquardt::default());
-    let mut population = GpuPopulation::with(context.clone(), allowed, Arc::new(recording), &method, size.members)?;
+    let mut population = GpuPopulation::with(
+        context.clone(),
+        allowed,
+        Arc::new(recording),
+        &method,
+        size.members,
+    )?;
     pollster::block_on(population.load(&batch))?;
     pollster::block_on(population.run_stages())
 }
@@ -53,11 +60,18 @@ pub(super) fn example(size: Size) -> (Recording, Batch) {
     let mut recording = Recording::default();
     for p in 0..=LABELS {
         let scale = if p == 0 { 100.0 } else { 1.0 };
-        recording.parameters.push(Parameter { name: p.to_string(), origin: 0.0, scale });
+        recording.parameters.push(Parameter {
+            name: p.to_string(),
+            origin: 0.0,
+            scale,
+        });
     }
     recording.stages.push(Stage::Prior(Prior::NONE));
     let rows = layers(&mut recording, size);
-    let mut batch = Batch { spectra: size.members, ..Batch::default() };
+    let mut batch = Batch {
+        spectra: size.members,
+        ..Batch::default()
+    };
     sums(&mut recording, &mut batch, (rows, size));
     let parameters = size.members * (1 + LABELS);
     (batch.lower, batch.upper) = (vec![-2.0; parameters], vec![2.0; parameters]);
@@ -69,19 +83,46 @@ pub(super) fn example(size: Size) -> (Recording, Batch) {
 
 /// Labels to a template.
 fn layers(recording: &mut Recording, size: Size) -> BufferId {
-    let label = |p| LabelInput { source: Source::Parameter(p), transform: Transform::Identity, mean: 0.0, std: 1.0 };
+    let label = |p| LabelInput {
+        source: Source::Parameter(p),
+        transform: Transform::Identity,
+        mean: 0.0,
+        std: 1.0,
+    };
     let mut input = recording.buffer("labels", Scope::Member, Kind::Float, ROWS * STRIDE);
     let inputs = (1..=LABELS).map(label).collect();
-    recording.stages.push(Stage::Labels(Labels { inputs, output: input, stride: STRIDE, derivatives: true }));
+    recording.stages.push(Stage::Labels(Labels {
+        inputs,
+        output: input,
+        stride: STRIDE,
+        derivatives: true,
+    }));
     let mut inner = STRIDE;
-    for (columns, activation) in [(size.hidden, Activation::Silu), (size.columns, Activation::Exp { clip: 50.0 })] {
+    for (columns, activation) in [
+        (size.hidden, Activation::Silu),
+        (size.columns, Activation::Exp { clip: 50.0 }),
+    ] {
         let width = 1.0 / inner as f32;
         let weight = recording.constant("weight", numbers(inner * columns, |x| width * x));
         let bias = recording.constant("bias", numbers(columns, |x| 0.1 * x));
         let output = recording.buffer("rows", Scope::Member, Kind::Float, ROWS * columns);
         let rows = ROWS;
-        recording.stages.push(Stage::Product(Product { input, weight, output, rows, inner, columns }));
-        let activate = Activate { buffer: output, bias, affine: None, activation, rows, columns };
+        recording.stages.push(Stage::Product(Product {
+            input,
+            weight,
+            output,
+            rows,
+            inner,
+            columns,
+        }));
+        let activate = Activate {
+            buffer: output,
+            bias,
+            affine: None,
+            activation,
+            rows,
+            columns,
+        };
         recording.stages.push(Stage::Activate(activate));
         (input, inner) = (output, columns);
     }
@@ -90,22 +131,46 @@ fn layers(recording: &mut Recording, size: Size) -> BufferId {
 
 /// A template to a member's sums.
 fn sums(recording: &mut Recording, batch: &mut Batch, (input, size): (BufferId, Size)) {
-    let Size { columns, pixels, .. } = size;
-    let mut fill = |recording: &mut Recording, (name, scope), length: usize, of: &dyn Fn(f32) -> f32| {
-        let kind = if name == "index" { Kind::Index } else { Kind::Float };
-        let id = recording.buffer(name, scope, kind, length);
-        let blocks = if scope == Scope::Spectrum { batch.spectra } else { 1 };
-        let index = || Values::I32((0..length as i32).collect::<Vec<_>>().into());
-        let values = if kind == Kind::Index { index() } else { numbers(blocks * length, of) };
-        batch.blocks.push((id, values));
-        id
-    };
+    let Size {
+        columns, pixels, ..
+    } = size;
+    let mut fill =
+        |recording: &mut Recording, (name, scope), length: usize, of: &dyn Fn(f32) -> f32| {
+            let kind = if name == "index" {
+                Kind::Index
+            } else {
+                Kind::Float
+            };
+            let id = recording.buffer(name, scope, kind, length);
+            let blocks = if scope == Scope::Spectrum {
+                batch.spectra
+            } else {
+                1
+            };
+            let index = || Values::I32((0..length as i32).collect::<Vec<_>>().into());
+            let values = if kind == Kind::Index {
+                index()
+            } else {
+                numbers(blocks * length, of)
+            };
+            batch.blocks.push((id, values));
+            id
+        };
     let index = fill(recording, ("index", Scope::Batch), pixels, &|_| 0.0);
-    let fraction = fill(recording, ("fraction", Scope::Batch), pixels, &|x| 0.4 + 0.4 * x);
+    let fraction = fill(recording, ("fraction", Scope::Batch), pixels, &|x| {
+        0.4 + 0.4 * x
+    });
     let data = fill(recording, ("data", Scope::Spectrum), pixels, &|x| 20.0 + x);
     let weight = fill(recording, ("weight", Scope::Spectrum), pixels, &|x| 2.0 + x);
-    let basis = fill(recording, ("basis", Scope::Batch), TERMS * pixels, &|x| 0.1 * x);
-    let transform = fill(recording, ("transform", Scope::Spectrum), TERMS * TERMS, &|x| 0.1 * x);
+    let basis = fill(recording, ("basis", Scope::Batch), TERMS * pixels, &|x| {
+        0.1 * x
+    });
+    let transform = fill(
+        recording,
+        ("transform", Scope::Spectrum),
+        TERMS * TERMS,
+        &|x| 0.1 * x,
+    );
     let output = recording.buffer("model", Scope::Member, Kind::Float, (ROWS + 1) * pixels);
     recording.stages.push(Stage::Resample(Resample {
         input,
@@ -115,32 +180,73 @@ fn sums(recording: &mut Recording, batch: &mut Batch, (input, size): (BufferId, 
         pixels,
         index,
         fraction,
-        segments: vec![Segment { start: 0, end: columns, inverse_step: 10_000.0 }],
+        segments: vec![Segment {
+            start: 0,
+            end: columns,
+            inverse_step: 10_000.0,
+        }],
         interpolation: Interpolation::Cubic,
         velocity: Velocity::Parameter(0),
         derivatives: true,
     }));
-    let basis = Basis { terms: TERMS, basis, transform };
+    let basis = Basis {
+        terms: TERMS,
+        basis,
+        transform,
+    };
     let solution = recording.buffer("solution", Scope::Member, Kind::Float, TERMS * (TERMS + 1));
     let model = output;
-    recording.stages.push(Stage::Continuum(Continuum { model, pixels, data, weight, basis, solution, loss: None }));
+    recording.stages.push(Stage::Continuum(Continuum {
+        model,
+        pixels,
+        data,
+        weight,
+        basis,
+        solution,
+        loss: None,
+    }));
     let (columns, continuum) = ((0..=LABELS).collect(), Some((basis, solution)));
-    recording.stages.push(Stage::Normal(Normal { model, pixels, columns, data, weight, continuum, loss: None }));
+    recording.stages.push(Stage::Normal(Normal {
+        model,
+        pixels,
+        columns,
+        data,
+        weight,
+        continuum,
+        loss: None,
+    }));
 }
 
 #[test]
 fn fusion_changes_no_bit() {
-    let Ok((_, adapter)) = adapter::choose(Choice::Best) else { return };
+    let Ok((_, adapter)) = adapter::choose(Choice::Best) else {
+        return;
+    };
     let context = Arc::new(Context::open(adapter, Options::default()).unwrap());
     // five rows a member leave rows of a tile empty, the members tiles
-    let size = Size { members: 30, hidden: 16, columns: 80, pixels: 80 };
+    let size = Size {
+        members: 30,
+        hidden: 16,
+        columns: 80,
+        pixels: 80,
+    };
     for tiles in TILES {
         let context = Arc::new(context.again().unwrap());
         let _ = context.product.set(tiles);
         let expected = bits(&context, Fused::NONE, size).unwrap();
-        assert!(expected.iter().filter(|x| f32::from_bits(**x).is_finite()).count() > 30 * 20);
+        assert!(
+            expected
+                .iter()
+                .filter(|x| f32::from_bits(**x).is_finite())
+                .count()
+                > 30 * 20
+        );
         for fused in Fused::all() {
-            assert_eq!(bits(&context, fused, size).unwrap(), expected, "{tiles:?}, {fused:?}");
+            assert_eq!(
+                bits(&context, fused, size).unwrap(),
+                expected,
+                "{tiles:?}, {fused:?}"
+            );
         }
     }
 }

@@ -49,14 +49,19 @@ mod tests {
     /// A device is opened once, whatever names it; one that was lost is opened anew.
     #[test]
     fn an_adapter_is_opened_once() {
-        let Some(first) = found(Need::Gpu, GpuDevice::best()) else { return };
+        let Some(first) = found(Need::Gpu, GpuDevice::best()) else {
+            return;
+        };
         let context = first.context();
         let name = context.info.name.clone();
         for again in [GpuDevice::best(), GpuDevice::by_name(&name)] {
             assert!(Arc::ptr_eq(&context, &again.unwrap().context()));
         }
         // What a test changes is its own.
-        assert!(!Arc::ptr_eq(&context, &first.clone().with_tiles(1).context()));
+        assert!(!Arc::ptr_eq(
+            &context,
+            &first.clone().with_tiles(1).context()
+        ));
         assert!(Arc::ptr_eq(&context, &first.context()));
         context.device.destroy();
         context.wait(None, None).unwrap_err();

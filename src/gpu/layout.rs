@@ -61,8 +61,17 @@ const FIELDS: [(Field, &str); 17] = [
 ];
 
 /// Cells of the control buffer (i32), with their names in WGSL.
-pub(super) const CONTROL: [&str; 9] =
-    ["STATUS", "ROUNDS", "REJECTIONS", "MODE", "FINISHING", "GAVE_WAY", "RESTARTS", "PAUSE", "EVALUATIONS"];
+pub(super) const CONTROL: [&str; 9] = [
+    "STATUS",
+    "ROUNDS",
+    "REJECTIONS",
+    "MODE",
+    "FINISHING",
+    "GAVE_WAY",
+    "RESTARTS",
+    "PAUSE",
+    "EVALUATIONS",
+];
 pub(super) const STATUS: usize = 0;
 pub(super) const ROUNDS: usize = 1;
 pub(super) const MODE: usize = 3;
@@ -77,12 +86,18 @@ pub(super) const EVALUATING: i32 = 4;
 pub(super) const HEAD: usize = 2;
 
 /// Values of the cell GAVE_WAY, with their names in WGSL.
-const VERDICTS: [(&str, Option<GaveWay>); 3] =
-    [("GOES_ON", None), ("SAME_BASIN_CODE", Some(GaveWay::SameBasin)), ("HOPELESS_CODE", Some(GaveWay::Hopeless))];
+const VERDICTS: [(&str, Option<GaveWay>); 3] = [
+    ("GOES_ON", None),
+    ("SAME_BASIN_CODE", Some(GaveWay::SameBasin)),
+    ("HOPELESS_CODE", Some(GaveWay::Hopeless)),
+];
 
 /// Returns why a member gave way, from the number in its control cell GAVE_WAY; `None` if it did not.
 pub(super) fn verdict(code: i32) -> Option<GaveWay> {
-    usize::try_from(code).ok().and_then(|k| VERDICTS.get(k)).and_then(|(_, verdict)| *verdict)
+    usize::try_from(code)
+        .ok()
+        .and_then(|k| VERDICTS.get(k))
+        .and_then(|(_, verdict)| *verdict)
 }
 
 /// Statuses that `step` and `small` write, with their names in WGSL.
@@ -123,7 +138,9 @@ impl Layout {
     /// of a loss, or 1.
     fn length(self, field: Field) -> usize {
         match field {
-            Field::TrialParameters | Field::TrialGradient | Field::Accepted | Field::Gradient => self.parameters,
+            Field::TrialParameters | Field::TrialGradient | Field::Accepted | Field::Gradient => {
+                self.parameters
+            }
             Field::TrialNormal | Field::Normal => packed_length(self.parameters),
             Field::TrialLoss | Field::Loss => LOSS_SUMS,
             _ => 1,
@@ -137,7 +154,11 @@ impl Layout {
 
     /// Returns where a field begins in the state buffer, counted in arrays of `capacity` numbers.
     pub fn offset(self, field: Field) -> usize {
-        FIELDS.iter().take_while(|(other, _)| *other != field).map(|(other, _)| self.length(*other)).sum()
+        FIELDS
+            .iter()
+            .take_while(|(other, _)| *other != field)
+            .map(|(other, _)| self.length(*other))
+            .sum()
     }
 
     /// Returns the index in the state buffer of element `index` of a field of the member in a slot.
@@ -193,7 +214,10 @@ impl Layout {
         let mut out = Constants::default();
         out.unsigned("PARAMETERS", self.parameters);
         out.unsigned("CAPACITY", self.capacity);
-        out.unsigned("TRIAL_SUMS", self.offset(Field::Accepted) - self.offset(Field::TrialChi2));
+        out.unsigned(
+            "TRIAL_SUMS",
+            self.offset(Field::Accepted) - self.offset(Field::TrialChi2),
+        );
         out.unsigned("LOSS_SUMS", LOSS_SUMS);
         for (field, name) in FIELDS {
             out.unsigned(name, self.offset(field));
@@ -237,7 +261,10 @@ mod tests {
 
     #[test]
     fn sums_of_both_points_have_the_same_order() {
-        let layout = Layout { parameters: 5, capacity: 7 };
+        let layout = Layout {
+            parameters: 5,
+            capacity: 7,
+        };
         let shift = layout.offset(Field::Chi2) - layout.offset(Field::TrialChi2);
         for (trial, accepted) in [
             (Field::TrialPenalty, Field::Penalty),

@@ -27,16 +27,40 @@ pub struct KernelSource {
 ///
 /// # Errors
 /// Returns [`Error::Model`](crate::Error::Model) for a recording that no GPU can run.
-pub fn kernel_sources(recording: &Recording, method: &Method, capacity: usize) -> Result<Vec<KernelSource>> {
-    let Kernels { product, fused, few_simplices } = Kernels::of_class(wgpu::DeviceType::DiscreteGpu, NVIDIA);
+pub fn kernel_sources(
+    recording: &Recording,
+    method: &Method,
+    capacity: usize,
+) -> Result<Vec<KernelSource>> {
+    let Kernels {
+        product,
+        fused,
+        few_simplices,
+    } = Kernels::of_class(wgpu::DeviceType::DiscreteGpu, NVIDIA);
     let workgroup_bytes = wgpu::Limits::default().max_compute_workgroup_storage_size;
-    let allowed = Allowed { fused, storage_buffers: MOST_BUFFERS, workgroup_bytes };
-    let products = Products { full: product, halves: product };
-    let layout = Layout { parameters: recording.parameters.len(), capacity: capacity * method.lanes() };
+    let allowed = Allowed {
+        fused,
+        storage_buffers: MOST_BUFFERS,
+        workgroup_bytes,
+    };
+    let products = Products {
+        full: product,
+        halves: product,
+    };
+    let layout = Layout {
+        parameters: recording.parameters.len(),
+        capacity: capacity * method.lanes(),
+    };
     let groups = allowed.kernels(recording, Some(products));
     let mut shaders = stages::shaders(recording, &groups, layout, method, products, few_simplices)?;
     shaders.extend(stages::transfers(recording, layout, products));
-    Ok(shaders.iter().map(|shader| KernelSource { stem: shader.stem, wgsl: shader.source().text }).collect())
+    Ok(shaders
+        .iter()
+        .map(|shader| KernelSource {
+            stem: shader.stem,
+            wgsl: shader.source().text,
+        })
+        .collect())
 }
 
 /// Returns the kernel of small fits that share a grid and have neither weights nor bounds.
@@ -44,7 +68,19 @@ pub fn kernel_sources(recording: &Recording, method: &Method, capacity: usize) -
 /// # Errors
 /// Returns [`Error::Model`](crate::Error::Model) for a setting that f32 does not hold.
 pub fn small_fit_source(problem: &SmallProblem) -> Result<KernelSource> {
-    let shape = Shape { own_grid: false, is_weighted: false, own_units: false, is_bounded: false };
-    let source = small::source(problem, Packing::new(problem, shape), problem.tolerances.reduction)?;
-    Ok(KernelSource { stem: "small", wgsl: source.text })
+    let shape = Shape {
+        own_grid: false,
+        is_weighted: false,
+        own_units: false,
+        is_bounded: false,
+    };
+    let source = small::source(
+        problem,
+        Packing::new(problem, shape),
+        problem.tolerances.reduction,
+    )?;
+    Ok(KernelSource {
+        stem: "small",
+        wgsl: source.text,
+    })
 }

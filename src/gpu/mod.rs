@@ -143,7 +143,10 @@ impl GpuDevice {
                     None => Choice::Name(&rest[1..]),
                 }),
             },
-            _ => Err(Error::invalid("device", format!("{text} names no GPU: gpu, gpu:N, gpu:pci=PLACE or gpu:NAME"))),
+            _ => Err(Error::invalid(
+                "device",
+                format!("{text} names no GPU: gpu, gpu:N, gpu:pci=PLACE or gpu:NAME"),
+            )),
         }
     }
 
@@ -178,7 +181,11 @@ impl GpuDevice {
     #[doc(hidden)]
     #[must_use]
     pub fn with_fusion(self, layers: bool, sums: bool) -> GpuDevice {
-        let fused = fusion::Fused { layers, sums, rows: sums };
+        let fused = fusion::Fused {
+            layers,
+            sums,
+            rows: sums,
+        };
         self.opened_again(|fresh| fresh.fused = OnceLock::from(fused))
     }
 
@@ -188,7 +195,11 @@ impl GpuDevice {
         let old = self.context();
         // Its time limit is its own.
         let limit = Arc::new(AtomicU64::new(old.options.limit.load(Ordering::Relaxed)));
-        let options = Options { faults: Some(faults), limit, ..old.options.clone() };
+        let options = Options {
+            faults: Some(faults),
+            limit,
+            ..old.options.clone()
+        };
         Ok(GpuDevice::of(Context::open(old.adapter.clone(), options)?))
     }
 
@@ -197,7 +208,10 @@ impl GpuDevice {
     #[doc(hidden)]
     pub fn with_poison(self) -> Result<GpuDevice> {
         let old = self.context();
-        let options = Options { poison: true, ..old.options.clone() };
+        let options = Options {
+            poison: true,
+            ..old.options.clone()
+        };
         Ok(GpuDevice::of(Context::open(old.adapter.clone(), options)?))
     }
 
@@ -218,7 +232,9 @@ impl GpuDevice {
 
     /// Makes a device of an open context.
     fn of(context: Context) -> GpuDevice {
-        GpuDevice { current: Arc::new(Mutex::new(Arc::new(context))) }
+        GpuDevice {
+            current: Arc::new(Mutex::new(Arc::new(context))),
+        }
     }
 
     /// Returns the device opened once more, with what `change` does to its context, or itself where that fails (for
@@ -249,7 +265,10 @@ impl GpuDevice {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if !current.options.cooperative && adapter::matrices(&current.adapter).is_some() {
             // what they do not suit goes on without them
-            if let Ok(fresh) = current.with_matrices().and_then(|fresh| probe::probe(&fresh, true).map(|()| fresh)) {
+            if let Ok(fresh) = current
+                .with_matrices()
+                .and_then(|fresh| probe::probe(&fresh, true).map(|()| fresh))
+            {
                 *current = Arc::new(fresh);
             }
         }
@@ -258,17 +277,27 @@ impl GpuDevice {
 
     /// Returns the context in which a recording runs: with cooperative matrices where it has halves.
     fn context_of(&self, recording: &Recording) -> Arc<Context> {
-        if recording.has_halves() { self.with_matrices() } else { self.context() }
+        if recording.has_halves() {
+            self.with_matrices()
+        } else {
+            self.context()
+        }
     }
 
     /// Returns the context that is open at present; a device that is opened again gets another.
     fn context(&self) -> Arc<Context> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.current
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Plans the sizes of the GPU buffers of a population of `capacity` members.
     fn plan(&self, recording: &Recording, capacity: usize) -> buffers::Plan {
-        let layout = layout::Layout { parameters: recording.parameters.len(), capacity };
+        let layout = layout::Layout {
+            parameters: recording.parameters.len(),
+            capacity,
+        };
         let unwritten = self.context().allowed().unwritten(recording);
         buffers::Plan::new(recording, layout, recording.stages.len() + 2, &unwritten)
     }
@@ -292,7 +321,10 @@ impl Device for GpuDevice {
 
     fn set_limit(&self, limit: Duration) {
         let milliseconds = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX).max(1);
-        self.context().options.limit.store(milliseconds, Ordering::Relaxed);
+        self.context()
+            .options
+            .limit
+            .store(milliseconds, Ordering::Relaxed);
     }
 
     fn runs_wgsl(&self) -> bool {
@@ -303,14 +335,23 @@ impl Device for GpuDevice {
     /// cancels a run waits for all that has been submitted. A round of a card takes half a millisecond however few they
     /// are, and 3 ms for 4,096 (of the demo's model).
     fn enough(&self) -> usize {
-        if self.is_software() { ENOUGH_FOR_SOFTWARE } else { ENOUGH_FOR_CARD }
+        if self.is_software() {
+            ENOUGH_FOR_SOFTWARE
+        } else {
+            ENOUGH_FOR_CARD
+        }
     }
 
     /// Returns 2, or half of the processor's threads, at most 8, on a discrete GPU: it is faster than the few threads
     /// that prepare its spectra.
     fn workers(&self) -> usize {
-        let is_card = self.context().adapter.get_info().device_type == wgpu::DeviceType::DiscreteGpu;
-        if is_card { (threads::count() / 2).clamp(2, MOST_WORKERS) } else { 2 }
+        let is_card =
+            self.context().adapter.get_info().device_type == wgpu::DeviceType::DiscreteGpu;
+        if is_card {
+            (threads::count() / 2).clamp(2, MOST_WORKERS)
+        } else {
+            2
+        }
     }
 
     fn memory(&self) -> Option<u64> {
@@ -327,7 +368,9 @@ impl Device for GpuDevice {
         let fits = |capacity| self.plan(recording, capacity).fits(&context.limits, memory);
         if !fits(1) {
             let bytes = self.plan(recording, 1).bytes();
-            return Err(context.too_large(format!("one spectrum needs {bytes} bytes, there are {memory}")));
+            return Err(context.too_large(format!(
+                "one spectrum needs {bytes} bytes, there are {memory}"
+            )));
         }
         let (mut least, mut most) = (1, MAX_MEMBERS + 1);
         while most - least > 1 {
@@ -341,15 +384,28 @@ impl Device for GpuDevice {
         Ok(least)
     }
 
-    fn population(&self, recording: Arc<Recording>, method: &Method, capacity: usize) -> Result<Box<dyn Population>> {
-        Ok(Box::new(population::GpuPopulation::new(self.context_of(&recording), recording, method, capacity)?))
+    fn population(
+        &self,
+        recording: Arc<Recording>,
+        method: &Method,
+        capacity: usize,
+    ) -> Result<Box<dyn Population>> {
+        Ok(Box::new(population::GpuPopulation::new(
+            self.context_of(&recording),
+            recording,
+            method,
+            capacity,
+        )?))
     }
 
     fn small_fitter(&self, problem: SmallProblem) -> Result<Option<Box<dyn SmallFitter>>> {
         // f64 has no functions in WGSL; what it does not take whole the CPU does
         let plain = problem.estimator.is_least_squares() && problem.priors.is_empty();
-        let tiny = problem.parameters <= small::MOST_PARAMETERS && problem.points <= small::MOST_POINTS;
+        let tiny =
+            problem.parameters <= small::MOST_PARAMETERS && problem.points <= small::MOST_POINTS;
         let known = plain && tiny && matches!(problem.model, SmallModel::Single(..));
-        Ok(known.then(|| Box::new(small::GpuSmallFitter::new(self.context(), problem)) as Box<dyn SmallFitter>))
+        Ok(known.then(|| {
+            Box::new(small::GpuSmallFitter::new(self.context(), problem)) as Box<dyn SmallFitter>
+        }))
     }
 }

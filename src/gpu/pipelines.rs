@@ -26,7 +26,8 @@ impl Pipeline {
     /// Compiles a shader, unless the device has done so before, and binds a population's buffers to it.
     pub fn new(context: &Context, shader: &Shader, buffers: &Buffers) -> Result<Pipeline> {
         let writes: Vec<bool> = shader.bindings.iter().map(|b| b.write).collect();
-        let Unbound { pipeline, layout } = compiled(context, shader.stem, &shader.source(), &writes)?;
+        let Unbound { pipeline, layout } =
+            compiled(context, shader.stem, &shader.source(), &writes)?;
         context.guarded(|| {
             let table = table(context, shader);
             let bound = shader.bindings.iter().map(|binding| match binding.target {
@@ -41,8 +42,18 @@ impl Pipeline {
                 Target::Block(id) => &buffers.blocks[id.0],
             });
             let bind_group = bind(context, &layout, bound);
-            let uses = shader.bindings.iter().map(|binding| (binding.target, binding.write)).collect();
-            Ok(Pipeline { stem: shader.stem, pipeline, bind_group, dispatch: shader.dispatch, uses })
+            let uses = shader
+                .bindings
+                .iter()
+                .map(|binding| (binding.target, binding.write))
+                .collect();
+            Ok(Pipeline {
+                stem: shader.stem,
+                pipeline,
+                bind_group,
+                dispatch: shader.dispatch,
+                uses,
+            })
         })
     }
 }
@@ -73,9 +84,21 @@ pub(super) struct Unbound {
 const MOST: usize = 512;
 
 /// Returns the compiled kernel of a source, from this device's earlier ones if it is there, else compiled now.
-pub(super) fn compiled(context: &Context, stem: &str, source: &Source, writes: &[bool]) -> Result<Unbound> {
-    let mut known = context.compiled.0.lock().unwrap_or_else(PoisonError::into_inner);
-    let key = Key { text: source.text.clone(), writes: writes.to_vec() };
+pub(super) fn compiled(
+    context: &Context,
+    stem: &str,
+    source: &Source,
+    writes: &[bool],
+) -> Result<Unbound> {
+    let mut known = context
+        .compiled
+        .0
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
+    let key = Key {
+        text: source.text.clone(),
+        writes: writes.to_vec(),
+    };
     if known.len() >= MOST && !known.contains_key(&key) {
         known.clear();
     }
@@ -101,16 +124,33 @@ fn table(context: &Context, shader: &Shader) -> wgpu::Buffer {
 }
 
 /// Compiles WGSL source to a module; an error names the file and line that it comes from.
-pub(super) fn shader_module(context: &Context, stem: &str, source: &Source) -> Result<wgpu::ShaderModule> {
-    let scope = context.device.push_error_scope(wgpu::ErrorFilter::Validation);
-    let module = context.device.create_shader_module(wgpu::ShaderModuleDescriptor {
-        label: Some(stem),
-        source: wgpu::ShaderSource::Wgsl(source.text.as_str().into()),
-    });
-    let Some(error) = pollster::block_on(scope.pop()) else { return Ok(module) };
+pub(super) fn shader_module(
+    context: &Context,
+    stem: &str,
+    source: &Source,
+) -> Result<wgpu::ShaderModule> {
+    let scope = context
+        .device
+        .push_error_scope(wgpu::ErrorFilter::Validation);
+    let module = context
+        .device
+        .create_shader_module(wgpu::ShaderModuleDescriptor {
+            label: Some(stem),
+            source: wgpu::ShaderSource::Wgsl(source.text.as_str().into()),
+        });
+    let Some(error) = pollster::block_on(scope.pop()) else {
+        return Ok(module);
+    };
     let report = pollster::block_on(module.get_compilation_info());
-    let place = report.messages.iter().find_map(|m| m.location).map(|l| source.locate(l.line_number as usize));
-    Err(context.failure(format!("{}: {error}", place.unwrap_or_else(|| stem.to_owned()))))
+    let place = report
+        .messages
+        .iter()
+        .find_map(|m| m.location)
+        .map(|l| source.locate(l.line_number as usize));
+    Err(context.failure(format!(
+        "{}: {error}",
+        place.unwrap_or_else(|| stem.to_owned())
+    )))
 }
 
 /// Describes a storage buffer of a compute shader at this binding, read-only unless `write`.
@@ -128,11 +168,21 @@ fn storage_entry(binding: u32, write: bool) -> wgpu::BindGroupLayoutEntry {
 }
 
 /// Makes the pipeline of `main` with one storage buffer per element of `writes`, true where the shader writes it.
-pub(super) fn compute_pipeline(context: &Context, stem: &str, module: &wgpu::ShaderModule, writes: &[bool]) -> Unbound {
+pub(super) fn compute_pipeline(
+    context: &Context,
+    stem: &str,
+    module: &wgpu::ShaderModule,
+    writes: &[bool],
+) -> Unbound {
     let device = &context.device;
-    let entries: Vec<_> = (0..).zip(writes).map(|(binding, write)| storage_entry(binding, *write)).collect();
-    let layout =
-        device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: Some(stem), entries: &entries });
+    let entries: Vec<_> = (0..)
+        .zip(writes)
+        .map(|(binding, write)| storage_entry(binding, *write))
+        .collect();
+    let layout = device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
+        label: Some(stem),
+        entries: &entries,
+    });
     let pipeline_layout = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
         label: Some(stem),
         bind_group_layouts: &[Some(&layout)],
@@ -156,6 +206,14 @@ pub(super) fn bind<'a>(
     buffers: impl Iterator<Item = &'a wgpu::Buffer>,
 ) -> wgpu::BindGroup {
     let resources = buffers.map(wgpu::Buffer::as_entire_binding).zip(0..);
-    let entries: Vec<_> = resources.map(|(resource, binding)| wgpu::BindGroupEntry { binding, resource }).collect();
-    context.device.create_bind_group(&wgpu::BindGroupDescriptor { label: None, layout, entries: &entries })
+    let entries: Vec<_> = resources
+        .map(|(resource, binding)| wgpu::BindGroupEntry { binding, resource })
+        .collect();
+    context
+        .device
+        .create_bind_group(&wgpu::BindGroupDescriptor {
+            label: None,
+            layout,
+            entries: &entries,
+        })
 }

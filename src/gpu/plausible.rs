@@ -15,7 +15,10 @@ use crate::solver::{Method, Status, basin};
 pub(super) fn active(context: &Context, head: [u32; HEAD], before: Active) -> Result<Active> {
     let [taking_part, all] = head.map(|count| count as usize);
     if all > before.all || taking_part > all {
-        let message = format!("{taking_part} of {all} members take part, {} were active before", before.all);
+        let message = format!(
+            "{taking_part} of {all} members take part, {} were active before",
+            before.all
+        );
         return Err(context.untrusted(message));
     }
     Ok(Active { all, taking_part })
@@ -32,18 +35,29 @@ pub(super) fn list(context: &Context, slots: &[u32], before: &[u32]) -> Result<(
 }
 
 /// Checks the numbers of members that were read, of which those in the slots `active` have not ended. A round has run.
-pub(super) fn transfer(context: &Context, read: &Transfer, method: Method, active: &[u32]) -> Result<()> {
+pub(super) fn transfer(
+    context: &Context,
+    read: &Transfer,
+    method: Method,
+    active: &[u32],
+) -> Result<()> {
     let active: BTreeSet<usize> = active.iter().map(|slot| *slot as usize).collect();
     for (k, slot) in read.slots.iter().enumerate() {
         if !is_control(read, k, active.contains(slot)) || !is_state(read, method, k) {
             return Err(context.untrusted(format!("what it says of slot {slot} cannot be")));
         }
     }
-    let count = if method.lanes() > 1 { read.layout.simplices() } else { 0 };
+    let count = if method.lanes() > 1 {
+        read.layout.simplices()
+    } else {
+        0
+    };
     match (0..count).find(|simplex| !is_simplex(read, *simplex)) {
         Some(simplex) => {
             let slot = read.slots[simplex * LANES];
-            Err(context.untrusted(format!("what it says of the simplex in slot {slot} cannot be")))
+            Err(context.untrusted(format!(
+                "what it says of the simplex in slot {slot} cannot be"
+            )))
         }
         None => Ok(()),
     }
@@ -53,9 +67,19 @@ pub(super) fn transfer(context: &Context, read: &Transfer, method: Method, activ
 fn is_control(read: &Transfer, k: usize, runs: bool) -> bool {
     let cell = |field: usize| read.control[field * read.layout.capacity + k];
     let (status, gave_way) = (cell(STATUS), cell(GAVE_WAY));
-    let ended = if gave_way == 0 { Status::from_code(status).is_some() } else { verdict(gave_way).is_some() };
+    let ended = if gave_way == 0 {
+        Status::from_code(status).is_some()
+    } else {
+        verdict(gave_way).is_some()
+    };
     let pauses = 0..=basin::PAUSE as i32 + 1;
-    cell(ROUNDS) >= 1 && pauses.contains(&cell(PAUSE)) && if runs { status == RUNNING && gave_way == 0 } else { ended }
+    cell(ROUNDS) >= 1
+        && pauses.contains(&cell(PAUSE))
+        && if runs {
+            status == RUNNING && gave_way == 0
+        } else {
+            ended
+        }
 }
 
 /// Returns whether a member's trial point has no NaN, and its damping factor is one that the method can have. A damping
@@ -78,6 +102,8 @@ fn is_simplex(read: &Transfer, simplex: usize) -> bool {
     if !(1..=LANES as i64 * cell(ROUNDS)).contains(&cell(EVALUATIONS)) {
         return false;
     }
-    let number = |field: usize| f32::from_bits(read.simplices[field * layout.simplices() + simplex]);
-    !number(layout.values()).is_nan() && (0..layout.simplex_length()).any(|field| number(field) != 0.0)
+    let number =
+        |field: usize| f32::from_bits(read.simplices[field * layout.simplices() + simplex]);
+    !number(layout.values()).is_nan()
+        && (0..layout.simplex_length()).any(|field| number(field) != 0.0)
 }

@@ -55,7 +55,12 @@ impl Mapping {
     fn is_ready(&self, limit: Duration) -> bool {
         let begin = Instant::now();
         loop {
-            let ready = self.shared.lock().unwrap_or_else(PoisonError::into_inner).0.is_some();
+            let ready = self
+                .shared
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .0
+                .is_some();
             if ready || cfg!(target_arch = "wasm32") || begin.elapsed() > limit {
                 return ready || cfg!(target_arch = "wasm32");
             }
@@ -92,7 +97,9 @@ pub(super) async fn read<T: bytemuck::Pod>(
     let mapping = Mapping::default();
     let callback = mapping.clone();
     let met = context.meet(Call::Readback);
-    slice.map_async(wgpu::MapMode::Read, move |result| callback.finish(result.is_ok()));
+    slice.map_async(wgpu::MapMode::Read, move |result| {
+        callback.finish(result.is_ok())
+    });
     context.wait(Some(submission), met)?;
     if !mapping.is_ready(context.limit()) {
         context.give_up();
@@ -103,7 +110,9 @@ pub(super) async fn read<T: bytemuck::Pod>(
     if !mapped || met == Some(Fault::Mapping) {
         return Err(context.failure("a buffer could not be mapped"));
     }
-    let view = slice.get_mapped_range().map_err(|e| context.failure(e.to_string()))?;
+    let view = slice
+        .get_mapped_range()
+        .map_err(|e| context.failure(e.to_string()))?;
     let mut values = bytemuck::pod_collect_to_vec(&view);
     drop(view);
     buffer.unmap();
@@ -114,15 +123,25 @@ pub(super) async fn read<T: bytemuck::Pod>(
             let numbers = bytemuck::cast_slice_mut::<T, f32>(&mut values).iter_mut();
             numbers.filter(|x| x.is_normal()).for_each(|x| *x *= 1.01);
         }
-        Some(Fault::Garbage) => bytemuck::cast_slice_mut::<T, u32>(&mut values).fill(f32::NAN.to_bits()),
+        Some(Fault::Garbage) => {
+            bytemuck::cast_slice_mut::<T, u32>(&mut values).fill(f32::NAN.to_bits())
+        }
         _ => {}
     }
     Ok(values)
 }
 
 /// Returns the outcomes of the members in some slots; `state` and `control` are as read from the device.
-pub(super) fn outcomes(layout: Layout, slots: &[usize], state: &[f32], control: &[i32]) -> Vec<Outcome> {
-    slots.iter().map(|slot| outcome(layout, *slot, state, control)).collect()
+pub(super) fn outcomes(
+    layout: Layout,
+    slots: &[usize],
+    state: &[f32],
+    control: &[i32],
+) -> Vec<Outcome> {
+    slots
+        .iter()
+        .map(|slot| outcome(layout, *slot, state, control))
+        .collect()
 }
 
 /// Returns the outcome of the member in a slot, from the state and control that were read from the device.
@@ -151,8 +170,16 @@ fn outcome(layout: Layout, slot: usize, state: &[f32], control: &[i32]) -> Outco
 }
 
 /// Returns the outcomes of some simplices: their best vertices, with the objective in place of χ².
-pub(super) fn simplex_outcomes(layout: Layout, simplices: &[usize], fields: &[f32], control: &[i32]) -> Vec<Outcome> {
-    simplices.iter().map(|simplex| simplex_outcome(layout, *simplex, fields, control)).collect()
+pub(super) fn simplex_outcomes(
+    layout: Layout,
+    simplices: &[usize],
+    fields: &[f32],
+    control: &[i32],
+) -> Vec<Outcome> {
+    simplices
+        .iter()
+        .map(|simplex| simplex_outcome(layout, *simplex, fields, control))
+        .collect()
 }
 
 /// Returns the status, best vertex and objective of one simplex, from what was read from the device.
@@ -164,13 +191,16 @@ fn simplex_outcome(layout: Layout, simplex: usize, fields: &[f32], control: &[i3
     let known = (0..=layout.parameters).filter(|&v| value(v) < f64::from(NO_VALUE));
     let best = known.min_by(|&a, &b| value(a).total_cmp(&value(b)));
     let vertex = best.unwrap_or(0);
-    let count_in = |cell: usize| u32::try_from(control[cell * slots + simplex * LANES]).unwrap_or(0);
+    let count_in =
+        |cell: usize| u32::try_from(control[cell * slots + simplex * LANES]).unwrap_or(0);
     Outcome {
         status: Status::from_code(control[STATUS * slots + simplex * LANES]),
         gave_way: None,
         rounds: count_in(ROUNDS),
         evaluations: count_in(EVALUATIONS),
-        parameters: (0..layout.parameters).map(|p| number(vertex * layout.parameters + p)).collect(),
+        parameters: (0..layout.parameters)
+            .map(|p| number(vertex * layout.parameters + p))
+            .collect(),
         chi2: best.map_or(f64::INFINITY, value),
         penalty: 0.0,
         ln_det: 0.0,

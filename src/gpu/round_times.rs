@@ -49,15 +49,26 @@ impl GpuDevice {
                 population.write_list();
                 population.context.flush();
                 population.context.wait(None, None)?;
-                let GpuPopulation { context, buffers, round, .. } = &population;
-                let seconds = pollster::block_on(timing.time_rounds(context, buffers, round, rounds, left_out))?;
+                let GpuPopulation {
+                    context,
+                    buffers,
+                    round,
+                    ..
+                } = &population;
+                let seconds = pollster::block_on(
+                    timing.time_rounds(context, buffers, round, rounds, left_out),
+                )?;
                 shortest = shortest.min(seconds);
             }
             Ok(shortest)
         };
         let seconds = time(None)?;
         let saved = |(k, stem)| Ok((stem, seconds - time(Some(k))?));
-        let kernels = stems.into_iter().enumerate().map(saved).collect::<Result<_>>()?;
+        let kernels = stems
+            .into_iter()
+            .enumerate()
+            .map(saved)
+            .collect::<Result<_>>()?;
         Ok(RoundTimes { seconds, kernels })
     }
 }

@@ -16,7 +16,12 @@ use crate::solver::profile::Meter;
 use crate::solver::{Batch, Method, NelderMead, Outcome, Population, Queue, stream};
 use popfit_testing::required::{Need, skip};
 
-const SIZE: Size = Size { members: 13, hidden: 16, columns: 80, pixels: 80 };
+const SIZE: Size = Size {
+    members: 13,
+    hidden: 16,
+    columns: 80,
+    pixels: 80,
+};
 
 /// Starts that enter a few at a time.
 struct Few<'a> {
@@ -37,7 +42,14 @@ impl Few<'_> {
         let part = |(id, values): &(_, Values)| match (self.recording.block(*id).scope, values) {
             (Scope::Spectrum, Values::F32(all)) => {
                 let length = self.recording.block(*id).length;
-                (*id, Values::F32(all[spectra.start * length..spectra.end * length].to_vec().into()))
+                (
+                    *id,
+                    Values::F32(
+                        all[spectra.start * length..spectra.end * length]
+                            .to_vec()
+                            .into(),
+                    ),
+                )
             }
             _ => (*id, values.clone()),
         };
@@ -77,13 +89,25 @@ impl Queue for Few<'_> {
 fn search(context: &Arc<Context>, most: usize) -> (Vec<Outcome>, usize) {
     let (recording, batch) = example(SIZE);
     let method = Method::NelderMead(NelderMead::default());
-    let mut population = GpuPopulation::new(context.clone(), Arc::new(recording.clone()), &method, most).unwrap();
+    let mut population =
+        GpuPopulation::new(context.clone(), Arc::new(recording.clone()), &method, most).unwrap();
     let meter = Arc::new(Meter::new(Instant::now()));
     population.measure(meter.clone());
     let outcomes = vec![Vec::new(); batch.spectra];
-    let mut queue = Few { recording: &recording, batch: &batch, most, next: 0, outcomes };
+    let mut queue = Few {
+        recording: &recording,
+        batch: &batch,
+        most,
+        next: 0,
+        outcomes,
+    };
     pollster::block_on(stream(&mut population, &mut queue, &AtomicBool::new(false))).unwrap();
-    let evaluated = meter.spending().looks.iter().flat_map(|look| &look.active).sum();
+    let evaluated = meter
+        .spending()
+        .looks
+        .iter()
+        .flat_map(|look| &look.active)
+        .sum();
     (queue.outcomes.concat(), evaluated)
 }
 
@@ -102,18 +126,29 @@ fn points_at_once_or_one_after_another_find_the_same() {
     let (reference, all) = search(&always, SIZE.members);
     let same = |found: &[Outcome], what: &str| {
         let one = |o: &Outcome| {
-            let bits = o.parameters.iter().chain([&o.chi2]).map(|x| x.to_bits()).collect::<Vec<u64>>();
+            let bits = o
+                .parameters
+                .iter()
+                .chain([&o.chi2])
+                .map(|x| x.to_bits())
+                .collect::<Vec<u64>>();
             (o.status, o.rounds, o.evaluations, bits)
         };
         assert_eq!(found.len(), reference.len());
-        found.iter().zip(&reference).for_each(|(a, b)| assert_eq!(one(a), one(b), "{what}"));
+        found
+            .iter()
+            .zip(&reference)
+            .for_each(|(a, b)| assert_eq!(one(a), one(b), "{what}"));
     };
     let (found, fewest) = search(&never, SIZE.members);
     same(&found, "one after another");
     let (found, fewer) = search(&below_half, SIZE.members);
     same(&found, "at once as soon as half have ended");
     println!("{fewest}, {fewer} and {all} points");
-    assert!(2 * fewest < all && fewest < fewer && fewer < all, "{fewest} {fewer} {all}");
+    assert!(
+        2 * fewest < all && fewest < fewer && fewer < all,
+        "{fewest} {fewer} {all}"
+    );
     // places are filled anew, whatever those in flight are about to do
     for few in [never, context(2), always] {
         let (found, _) = search(&few, 4);

@@ -54,7 +54,12 @@ impl GpuSmallFitter {
     /// Makes a solver that fits small curves whole on the GPU; buffers and pipeline are created when first needed.
     pub fn new(context: Arc<Context>, problem: SmallProblem) -> GpuSmallFitter {
         let capacity = problem.capacity.next_multiple_of(PART).max(PART);
-        GpuSmallFitter { context, problem, capacity, ready: None }
+        GpuSmallFitter {
+            context,
+            problem,
+            capacity,
+            ready: None,
+        }
     }
 
     /// Compiles the kernel of fits of some shape, and creates buffers for as many as the present capacity.
@@ -80,26 +85,42 @@ impl GpuSmallFitter {
         let Some(Ready { kernel, places }) = &self.ready else {
             return Ok(shape_of(parts, some).map_or(Launch::Nothing, Launch::Needs));
         };
-        let (context, compiled, fits) = (&self.context, kernel.packing.shape, fits_of(parts, &some));
+        let (context, compiled, fits) =
+            (&self.context, kernel.packing.shape, fits_of(parts, &some));
         match kernel.send(&places[place], parts, some.clone(), Sent::All)? {
             None => {
                 // the memory from which nothing is to be copied goes with a submission
                 context.flush();
                 return Ok(Launch::Nothing);
             }
-            Some(shape) if shape.union(compiled) != compiled => return Ok(Launch::Needs(shape.union(compiled))),
+            Some(shape) if shape.union(compiled) != compiled => {
+                return Ok(Launch::Needs(shape.union(compiled)));
+            }
             Some(_) => {}
         }
-        let mut encoder = context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let mut encoder = context
+            .device
+            .create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         kernel.fit(&mut encoder, &places[place], fits);
         kernel.copy_back(&mut encoder, &places[place], fits);
-        Ok(Launch::Submitted(Flight { place, parts: some, submission: context.submit(encoder) }))
+        Ok(Launch::Submitted(Flight {
+            place,
+            parts: some,
+            submission: context.submit(encoder),
+        }))
     }
 
     /// Waits for parts whose fits the device makes, copies their results to their columns, and ends them.
     fn land(&self, parts: &dyn SmallParts, flight: Flight) -> Result<()> {
-        let Some(Ready { kernel, places }) = &self.ready else { return Ok(()) };
-        kernel.land(&places[flight.place], parts, flight.parts, flight.submission)
+        let Some(Ready { kernel, places }) = &self.ready else {
+            return Ok(());
+        };
+        kernel.land(
+            &places[flight.place],
+            parts,
+            flight.parts,
+            flight.submission,
+        )
     }
 }
 
@@ -135,10 +156,18 @@ impl SmallFitter for GpuSmallFitter {
         flight.map_or(Ok(()), |last| self.land(parts, last))
     }
 
-    fn upload(mut self: Box<Self>, parts: &dyn SmallParts) -> Result<Option<Box<dyn UploadedFits>>> {
+    fn upload(
+        mut self: Box<Self>,
+        parts: &dyn SmallParts,
+    ) -> Result<Option<Box<dyn UploadedFits>>> {
         self.capacity = self.capacity.min(parts.count().max(1) * PART);
         let uploaded = self.for_any_capacity(|fitter| {
-            GpuUploadedFits::new(fitter.context.clone(), &fitter.problem, fitter.capacity, parts)
+            GpuUploadedFits::new(
+                fitter.context.clone(),
+                &fitter.problem,
+                fitter.capacity,
+                parts,
+            )
         })?;
         Ok(uploaded.map(|uploaded| Box::new(uploaded) as Box<dyn UploadedFits>))
     }

@@ -24,18 +24,26 @@ pub(super) fn shaders(
     products: Products,
     few_simplices: usize,
 ) -> Result<Vec<Shader>> {
-    let context = &ShaderContext { declared: recording.declared(), layout: layout.constants(), products };
+    let context = &ShaderContext {
+        declared: recording.declared(),
+        layout: layout.constants(),
+        products,
+    };
     let mut shaders = Vec::with_capacity(groups.len() + 3);
     for stages in groups {
         let stages = &recording.stages[stages.clone()];
-        let Some(task) = Task::of(stages) else { return Err(Error::model(format!("no kernel for {stages:?}"))) };
+        let Some(task) = Task::of(stages) else {
+            return Err(Error::model(format!("no kernel for {stages:?}")));
+        };
         shaders.push(task.shader(context)?);
     }
     match method {
         Method::LevenbergMarquardt(settings) => {
             shaders.extend([step(context, recording, settings), halve(context)]);
         }
-        Method::NelderMead(settings) => shaders.push(simplex(context, recording, settings, few_simplices)),
+        Method::NelderMead(settings) => {
+            shaders.push(simplex(context, recording, settings, few_simplices))
+        }
     }
     let dispatches: Vec<Dispatch> = shaders.iter().map(|shader| shader.dispatch).collect();
     shaders.push(compact(context, &dispatches));
@@ -57,23 +65,39 @@ impl Task<'_> {
                 activate.declare_layer(&mut shader, context);
                 Ok(shader)
             }
-            Task::Sums(resample, continuum, normal) => normal.fused_shader(context, resample, continuum),
+            Task::Sums(resample, continuum, normal) => {
+                normal.fused_shader(context, resample, continuum)
+            }
         }
     }
 }
 
 /// Returns the shader that judges each member's trial point and takes its next Levenberg–Marquardt step.
-fn step(context: &ShaderContext<'_>, recording: &Recording, settings: &LevenbergMarquardt) -> Shader {
-    let mut shader = context.start("step", include_str!("../../shaders/step.wgsl"), Dispatch::MEMBERS);
+fn step(
+    context: &ShaderContext<'_>,
+    recording: &Recording,
+    settings: &LevenbergMarquardt,
+) -> Shader {
+    let mut shader = context.start(
+        "step",
+        include_str!("../../shaders/step.wgsl"),
+        Dispatch::MEMBERS,
+    );
     shader.state(true);
     shader.bind("control", "i32", Target::Control, true);
     shader.bind("limits", "f32", Target::Limits, false);
     let constants = &mut shader.constants;
     constants.unsigned("TRIANGLE", packed_length(recording.parameters.len()));
-    constants.line(&format!("const TRUSTS_STEPS: bool = {};", recording.trusts_steps()));
+    constants.line(&format!(
+        "const TRUSTS_STEPS: bool = {};",
+        recording.trusts_steps()
+    ));
     let tolerances = Tolerances::of_members(settings, recording.caps_cost, f32::COST_NOISE);
     constants.float("FTOL", tolerances.reduction);
-    constants.float("LARGEST_COST", tolerances.largest_cost.min(f64::from(f32::MAX)));
+    constants.float(
+        "LARGEST_COST",
+        tolerances.largest_cost.min(f64::from(f32::MAX)),
+    );
     constants.float("NEAR", tolerances.squared_distance.min(f64::from(f32::MAX)));
     constants.float("XTOL", tolerances.step);
     declare_step(constants, settings, &tolerances);
@@ -83,11 +107,19 @@ fn step(context: &ShaderContext<'_>, recording: &Recording, settings: &Levenberg
 
 /// Returns the shader that takes one Nelder–Mead iteration of each simplex, or half of one where more than
 /// `few_simplices` are active.
-fn simplex(context: &ShaderContext<'_>, recording: &Recording, settings: &NelderMead, few_simplices: usize) -> Shader {
+fn simplex(
+    context: &ShaderContext<'_>,
+    recording: &Recording,
+    settings: &NelderMead,
+    few_simplices: usize,
+) -> Shader {
     let mut shader = context.start(
         "simplex",
         include_str!("../../shaders/simplex.wgsl"),
-        Dispatch { of_all: true, ..Dispatch::MEMBERS },
+        Dispatch {
+            of_all: true,
+            ..Dispatch::MEMBERS
+        },
     );
     shader.state(true);
     shader.bind("control", "i32", Target::Control, true);
@@ -110,7 +142,10 @@ fn halve(context: &ShaderContext<'_>) -> Shader {
     let mut shader = context.start(
         "halve",
         include_str!("../../shaders/halve.wgsl"),
-        Dispatch { of_all: true, ..Dispatch::MEMBERS },
+        Dispatch {
+            of_all: true,
+            ..Dispatch::MEMBERS
+        },
     );
     shader.state(false);
     shader.bind("control", "i32", Target::Control, true);
@@ -119,20 +154,34 @@ fn halve(context: &ShaderContext<'_>) -> Shader {
 
 /// Returns the shaders that put members into their slots, and that collect them.
 pub(super) fn transfers(recording: &Recording, layout: Layout, products: Products) -> [Shader; 2] {
-    let context = &ShaderContext { declared: recording.declared(), layout: layout.constants(), products };
+    let context = &ShaderContext {
+        declared: recording.declared(),
+        layout: layout.constants(),
+        products,
+    };
     [true, false].map(|enters| transfer::shader(context, layout, enters))
 }
 
 /// Returns the shader that lists active members first and sets the numbers of workgroups of the next dispatches.
 fn compact(context: &ShaderContext<'_>, dispatches: &[Dispatch]) -> Shader {
-    let mut shader = context.start("compact", include_str!("../../shaders/compact.wgsl"), Dispatch::WORKGROUPS);
+    let mut shader = context.start(
+        "compact",
+        include_str!("../../shaders/compact.wgsl"),
+        Dispatch::WORKGROUPS,
+    );
     shader.bind("control", "i32", Target::Control, true);
     shader.bind("arguments", "u32", Target::Arguments, true);
     shader.constants.unsigned("STAGES", dispatches.len());
     for (i, dispatch) in dispatches.iter().enumerate() {
-        shader.constants.unsigned(&format!("NUMERATOR_{i}"), dispatch.numerator as usize);
-        shader.constants.unsigned(&format!("DENOMINATOR_{i}"), dispatch.denominator as usize);
-        shader.constants.line(&format!("const OF_ALL_{i}: bool = {};", dispatch.of_all));
+        shader
+            .constants
+            .unsigned(&format!("NUMERATOR_{i}"), dispatch.numerator as usize);
+        shader
+            .constants
+            .unsigned(&format!("DENOMINATOR_{i}"), dispatch.denominator as usize);
+        shader
+            .constants
+            .line(&format!("const OF_ALL_{i}: bool = {};", dispatch.of_all));
     }
     shader
 }

@@ -3,15 +3,20 @@
 use crate::kernels::source::Constants;
 use crate::math::Real;
 use crate::solver::thresholds::{
-    AT_FACE, BENT, BEST_CONTRACTION, CLASSICAL, CLOSE, COLLAPSED, CREEPS, FAR_COSINE, FAR_FINISHING_STEPS,
-    FINISHING_DAMPING, FINISHING_RISE, FINISHING_STEPS, LAST_CONTRACTION, LEAST_COST, LEAST_EDGE, LEAST_FTOL,
-    LEAST_RAISED, LEGS, LONGEST_STRIDE, PARALLEL, PATIENCE, RAISE, RESPREAD, ROUNDING, ROUNDING_SHARE, SHRINKS, SLIGHT,
-    SMALLEST_MAGNITUDE, SOLVE_ATTEMPTS, STAGNATES, TOGETHER, TRUSTED_STEP, TRUSTED_STEPS, UNDAMPED, VARIANCE_ERROR,
+    AT_FACE, BENT, BEST_CONTRACTION, CLASSICAL, CLOSE, COLLAPSED, CREEPS, FAR_COSINE,
+    FAR_FINISHING_STEPS, FINISHING_DAMPING, FINISHING_RISE, FINISHING_STEPS, LAST_CONTRACTION,
+    LEAST_COST, LEAST_EDGE, LEAST_FTOL, LEAST_RAISED, LEGS, LONGEST_STRIDE, PARALLEL, PATIENCE,
+    RAISE, RESPREAD, ROUNDING, ROUNDING_SHARE, SHRINKS, SLIGHT, SMALLEST_MAGNITUDE, SOLVE_ATTEMPTS,
+    STAGNATES, TOGETHER, TRUSTED_STEP, TRUSTED_STEPS, UNDAMPED, VARIANCE_ERROR,
 };
 use crate::solver::{LevenbergMarquardt, NelderMead, Tolerances};
 
 /// Adds the WGSL constants that `step.wgsl` and `small.wgsl` share: limits of a run, and thresholds of a step.
-pub(super) fn declare_step(constants: &mut Constants, settings: &LevenbergMarquardt, tolerances: &Tolerances) {
+pub(super) fn declare_step(
+    constants: &mut Constants,
+    settings: &LevenbergMarquardt,
+    tolerances: &Tolerances,
+) {
     constants.float("GTOL", tolerances.cosine);
     constants.float("DIAGONAL_FLOOR", settings.diagonal_floor);
     constants.float("LARGEST_STEP", settings.largest_step);
@@ -61,7 +66,11 @@ pub(super) fn declare_ends(constants: &mut Constants) {
 
 /// Adds the WGSL constants of Nelder–Mead: limits of a run, thresholds of convergence, and how many simplices count as
 /// few, so that all their points are evaluated at once.
-pub(super) fn declare_simplex(constants: &mut Constants, settings: &NelderMead, few_simplices: usize) {
+pub(super) fn declare_simplex(
+    constants: &mut Constants,
+    settings: &NelderMead,
+    few_simplices: usize,
+) {
     constants.unsigned("FEW_SIMPLICES", few_simplices);
     // which lanes have been evaluated; 0 when a simplex enters
     for (mode, name) in (0..).zip(["ALL_LANES", "FIRST_LANES", "SECOND_LANE"]) {

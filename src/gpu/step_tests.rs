@@ -35,7 +35,12 @@ const MEMBERS: usize = 16_384;
 /// Largest difference of a number on the two devices, as a share of its size.
 const DIFFERENCE: f64 = 2e-3;
 /// Phases, each at the number that it has in WGSL.
-const PHASES: [Phase; 4] = [Phase::Searching, Phase::Finishing, Phase::Released, Phase::Striding];
+const PHASES: [Phase; 4] = [
+    Phase::Searching,
+    Phase::Finishing,
+    Phase::Released,
+    Phase::Striding,
+];
 
 /// Cells of the control buffer that the kernel reads.
 const CELLS: [&str; 5] = ["STATUS", "ROUNDS", "REJECTIONS", "MODE", "FINISHING"];
@@ -65,7 +70,11 @@ fn single(x: f64) -> f64 {
 
 /// Returns the product of a packed matrix and a vector.
 fn times(matrix: &[f64], x: &[f64]) -> Vec<f64> {
-    let row = |p: usize| (0..x.len()).map(|q| matrix[packed_index(p, q)] * x[q]).sum();
+    let row = |p: usize| {
+        (0..x.len())
+            .map(|q| matrix[packed_index(p, q)] * x[q])
+            .sum()
+    };
     (0..x.len()).map(row).collect()
 }
 
@@ -73,18 +82,31 @@ fn times(matrix: &[f64], x: &[f64]) -> Vec<f64> {
 /// and a normal matrix.
 fn sums(random: &mut Random) -> Sums {
     // the floor of the damping's diagonal holds parameters back whose columns are small
-    let scale: Vec<f64> = (0..COUNT).map(|_| one_of(random, &[1.0, 1.0, 1.0, 1e-3])).collect();
+    let scale: Vec<f64> = (0..COUNT)
+        .map(|_| one_of(random, &[1.0, 1.0, 1.0, 1e-3]))
+        .collect();
     let column = |scale: &f64| -> Vec<f64> { (0..5).map(|_| scale * random.around(1.0)).collect() };
     let columns: Vec<Vec<f64>> = scale.iter().map(column).collect();
-    let product = |p: usize, q: usize| columns[p].iter().zip(&columns[q]).map(|(a, b)| a * b).sum::<f64>();
+    let product = |p: usize, q: usize| {
+        columns[p]
+            .iter()
+            .zip(&columns[q])
+            .map(|(a, b)| a * b)
+            .sum::<f64>()
+    };
     let mut normal_matrix = vec![0.0; packed_length(COUNT)];
     for p in 0..COUNT {
         (0..=p).for_each(|q| normal_matrix[packed_index(p, q)] = single(product(p, q)));
     }
     let chi2: f64 = one_of(random, &[0.5, 60.0, 3000.0, 2e5]);
     let share = one_of(random, &[0.3, 0.1, 0.01, 1e-3, 1e-4, 1e-5]);
-    let size = if random.below(60) == 0 { 0.0 } else { share * chi2.sqrt() };
-    let slope = |scale: &f64| single(scale * one_of(random, &[-size, size]) * (0.5 + random.uniform()));
+    let size = if random.below(60) == 0 {
+        0.0
+    } else {
+        share * chi2.sqrt()
+    };
+    let slope =
+        |scale: &f64| single(scale * one_of(random, &[-size, size]) * (0.5 + random.uniform()));
     let gradient = scale.iter().map(slope).collect();
     Sums {
         chi2,
@@ -101,9 +123,23 @@ fn sums_at_end(random: &mut Random, from: &Sums, delta: &[f64]) -> Sums {
     let rise = one_of(random, &[-0.5, -0.01, -1e-4, -5e-6, 3e-7, 5e-6, 0.05, 0.3]);
     let bend = one_of(random, &[0.2, 1.0, 1.6, 2.6]);
     let told = times(&from.normal_matrix, delta);
-    let gradient = from.gradient.iter().zip(&told).map(|(g, told)| single(g - bend * told)).collect();
-    let normal_matrix = from.normal_matrix.iter().map(|a| single(a * (1.0 + random.around(0.01)))).collect();
-    let mut sums = Sums { chi2: single(from.chi2 * (1.0 + rise)), gradient, normal_matrix, ..*from };
+    let gradient = from
+        .gradient
+        .iter()
+        .zip(&told)
+        .map(|(g, told)| single(g - bend * told))
+        .collect();
+    let normal_matrix = from
+        .normal_matrix
+        .iter()
+        .map(|a| single(a * (1.0 + random.around(0.01))))
+        .collect();
+    let mut sums = Sums {
+        chi2: single(from.chi2 * (1.0 + rise)),
+        gradient,
+        normal_matrix,
+        ..*from
+    };
     if random.below(16) == 0 {
         *one_of_mut(random, &mut sums) = f64::NAN;
     }
@@ -131,8 +167,10 @@ fn creep(member: &mut Member, delta: &[f64], random: &mut Random) {
 fn case(slot: usize, random: &mut Random) -> Case {
     let x: Vec<f64> = (0..COUNT).map(|_| random.around(1.0)).collect();
     let mut member = Member::new(slot, slot, &x, 0.0);
-    member.damping =
-        Damping { mu: single(one_of(random, &[1e-7, 1e-4, 0.03, 0.3, 30.0]) * (1.0 + random.uniform())), nu: 2.0 };
+    member.damping = Damping {
+        mu: single(one_of(random, &[1e-7, 1e-4, 0.03, 0.3, 30.0]) * (1.0 + random.uniform())),
+        nu: 2.0,
+    };
     member.rounds = one_of(random, &[0, 1, 2, 9, 250, SETTINGS.max_rounds - 1]);
     // shorter steps would be lost in f32's rounding of the parameters
     let size = one_of(random, &[0.5, 0.02, 1e-3, 2e-4]);
@@ -144,10 +182,19 @@ fn case(slot: usize, random: &mut Random) -> Case {
         member.damping.nu = one_of(random, &[2.0, 4.0, 16.0]);
         member.rejections = one_of(random, &[0, 0, 0, 0, 1, 2, SETTINGS.max_rejections]);
         member.phase = one_of(random, &PHASES);
-        member.finishing_steps = if member.phase == Phase::Searching { 0 } else { one_of(random, &[1, 2, 3, 19, 20]) };
+        member.finishing_steps = if member.phase == Phase::Searching {
+            0
+        } else {
+            one_of(random, &[1, 2, 3, 19, 20])
+        };
         let shares = [0.3, 1e-3, 1e-5, 3e-7, 1e-9];
-        let promised = single(member.sums.cost() * one_of(random, &shares) * (1.0 + random.uniform()));
-        member.promise = if random.below(2) == 0 { Promise::Whole(promised) } else { Promise::Rescaled(promised) };
+        let promised =
+            single(member.sums.cost() * one_of(random, &shares) * (1.0 + random.uniform()));
+        member.promise = if random.below(2) == 0 {
+            Promise::Whole(promised)
+        } else {
+            Promise::Rescaled(promised)
+        };
         if random.below(4) == 0 {
             creep(&mut member, &delta, random);
         }
@@ -157,10 +204,15 @@ fn case(slot: usize, random: &mut Random) -> Case {
             x + sign * one_of(random, &[0.0, 1e-3, 0.3, 9.0, 9.0, 9.0]) * (1.0 + random.uniform())
         };
         let ends = member.parameters.iter().zip(&member.trial);
-        ends.map(|(x, t)| single(room(if sign < 0.0 { x.min(*t) } else { x.max(*t) }, random))).collect()
+        ends.map(|(x, t)| single(room(if sign < 0.0 { x.min(*t) } else { x.max(*t) }, random)))
+            .collect()
     };
     let (lower, upper) = (bounds(-1.0), bounds(1.0));
-    Case { member, lower, upper }
+    Case {
+        member,
+        lower,
+        upper,
+    }
 }
 
 /// Returns the fields of the state buffer at one point, each with its numbers.
@@ -185,8 +237,15 @@ struct Device {
 
 impl Device {
     fn new(layout: Layout, cases: &[Case]) -> Device {
-        let (state, control) = (vec![0; layout.state_length() * layout.capacity], vec![0; CONTROL.len() * MEMBERS]);
-        let mut device = Device { layout, state, control };
+        let (state, control) = (
+            vec![0; layout.state_length() * layout.capacity],
+            vec![0; CONTROL.len() * MEMBERS],
+        );
+        let mut device = Device {
+            layout,
+            state,
+            control,
+        };
         cases.iter().for_each(|case| device.put(&case.member));
         device
     }
@@ -197,9 +256,20 @@ impl Device {
             Promise::Whole(reduction) => reduction,
             Promise::Rescaled(reduction) => -reduction,
         };
-        let trial =
-            [Field::TrialChi2, Field::TrialPenalty, Field::TrialLnDet, Field::TrialGradient, Field::TrialNormal];
-        let accepted = [Field::Chi2, Field::Penalty, Field::LnDet, Field::Gradient, Field::Normal];
+        let trial = [
+            Field::TrialChi2,
+            Field::TrialPenalty,
+            Field::TrialLnDet,
+            Field::TrialGradient,
+            Field::TrialNormal,
+        ];
+        let accepted = [
+            Field::Chi2,
+            Field::Penalty,
+            Field::LnDet,
+            Field::Gradient,
+            Field::Normal,
+        ];
         let others: [(Field, &[f64]); 5] = [
             (Field::TrialParameters, &member.trial),
             (Field::Accepted, &member.parameters),
@@ -207,15 +277,21 @@ impl Device {
             (Field::DampingFactor, &[member.damping.nu]),
             (Field::PredictedReduction, &[promise]),
         ];
-        for (field, values) in
-            others.into_iter().chain(fields(&member.trial_sums, trial)).chain(fields(&member.sums, accepted))
+        for (field, values) in others
+            .into_iter()
+            .chain(fields(&member.trial_sums, trial))
+            .chain(fields(&member.sums, accepted))
         {
             for (k, x) in values.iter().enumerate() {
                 self.state[self.layout.at(field, k, member.slot)] = (*x as f32).to_bits();
             }
         }
-        let phase = PHASES.iter().position(|phase| *phase == member.phase).unwrap() as i32;
-        let counts = [member.rounds, member.rejections, member.finishing_steps].map(u32::cast_signed);
+        let phase = PHASES
+            .iter()
+            .position(|phase| *phase == member.phase)
+            .unwrap() as i32;
+        let counts =
+            [member.rounds, member.rejections, member.finishing_steps].map(u32::cast_signed);
         let cells = [RUNNING, counts[0], counts[1], phase, counts[2]];
         for (name, value) in CELLS.into_iter().zip(cells) {
             self.control[cell(name) * MEMBERS + member.slot] = value;
@@ -227,11 +303,25 @@ impl Device {
     }
 
     /// Runs the kernel on all members.
-    fn step(&mut self, context: &Arc<Context>, recording: &Recording, settings: &LevenbergMarquardt, cases: &[Case]) {
+    fn step(
+        &mut self,
+        context: &Arc<Context>,
+        recording: &Recording,
+        settings: &LevenbergMarquardt,
+        cases: &[Case],
+    ) {
         let method = Method::LevenbergMarquardt(*settings);
-        let population = GpuPopulation::new(context.clone(), Arc::new(recording.clone()), &method, MEMBERS).unwrap();
+        let population = GpuPopulation::new(
+            context.clone(),
+            Arc::new(recording.clone()),
+            &method,
+            MEMBERS,
+        )
+        .unwrap();
         let nothing = vec![0.0; COUNT];
-        let rows = cases.iter().flat_map(|case| [&case.lower, &case.upper, &nothing, &nothing]);
+        let rows = cases
+            .iter()
+            .flat_map(|case| [&case.lower, &case.upper, &nothing, &nothing]);
         let limits: Vec<f32> = rows.flat_map(|row| row.iter().map(|x| *x as f32)).collect();
         let done = pollster::block_on(population.run_step(&self.state, &self.control, &limits));
         (self.state, self.control) = done.unwrap();
@@ -240,9 +330,13 @@ impl Device {
     /// Describes where the device's member differs from this one after a step; `None` if it does not.
     fn difference(&self, member: &Member) -> Option<String> {
         let slot = member.slot;
-        let near = |x: f64, y: f64, size: f64| (x - y).abs() <= DIFFERENCE * size || x.is_nan() && y.is_nan();
+        let near = |x: f64, y: f64, size: f64| {
+            (x - y).abs() <= DIFFERENCE * size || x.is_nan() && y.is_nan()
+        };
         let rows = |field: Field, values: &[f64], size: f64| {
-            let other: Vec<f64> = (0..values.len()).map(|k| self.number(field, k, slot)).collect();
+            let other: Vec<f64> = (0..values.len())
+                .map(|k| self.number(field, k, slot))
+                .collect();
             let differs = values.iter().zip(&other).any(|(x, y)| !near(*x, *y, size));
             differs.then(|| format!("{field:?} {values:?} {other:?}"))
         };
@@ -251,9 +345,17 @@ impl Device {
         if cells[0] != status {
             return Some(format!("status {:?} {}", member.status, cells[0]));
         }
-        let Sums { chi2, gradient, normal_matrix, .. } = &member.sums;
+        let Sums {
+            chi2,
+            gradient,
+            normal_matrix,
+            ..
+        } = &member.sums;
         let cost = member.sums.cost();
-        let slope = gradient.iter().map(|g| g.abs()).fold(1e-4 * cost.sqrt(), f64::max);
+        let slope = gradient
+            .iter()
+            .map(|g| g.abs())
+            .fold(1e-4 * cost.sqrt(), f64::max);
         let ended = rows(Field::Accepted, &member.parameters, 1.0)
             .or_else(|| rows(Field::Chi2, &[*chi2], 1e-3 * cost))
             .or_else(|| rows(Field::Gradient, gradient, slope))
@@ -261,19 +363,41 @@ impl Device {
         if ended.is_some() || member.status.is_some() {
             return ended;
         }
-        let phase = PHASES.iter().position(|phase| *phase == member.phase).unwrap() as i32;
-        let counts = [member.rejections.cast_signed(), phase, member.finishing_steps.cast_signed()];
+        let phase = PHASES
+            .iter()
+            .position(|phase| *phase == member.phase)
+            .unwrap() as i32;
+        let counts = [
+            member.rejections.cast_signed(),
+            phase,
+            member.finishing_steps.cast_signed(),
+        ];
         if counts != cells[2..] {
             return Some(format!("counts {counts:?} {cells:?}"));
         }
         let Damping { mu, nu } = member.damping;
         let promised = member.promise.reduction();
-        let signed = if matches!(member.promise, Promise::Rescaled(_)) { -promised } else { promised };
-        let step = member.trial.iter().zip(&member.parameters).map(|(t, x)| (t - x).abs()).fold(1e-4, f64::max);
+        let signed = if matches!(member.promise, Promise::Rescaled(_)) {
+            -promised
+        } else {
+            promised
+        };
+        let step = member
+            .trial
+            .iter()
+            .zip(&member.parameters)
+            .map(|(t, x)| (t - x).abs())
+            .fold(1e-4, f64::max);
         rows(Field::Damping, &[mu], mu)
             .or_else(|| rows(Field::DampingFactor, &[nu], nu))
             .or_else(|| rows(Field::TrialParameters, &member.trial, step))
-            .or_else(|| rows(Field::PredictedReduction, &[signed], promised.max(1e-7 * cost)))
+            .or_else(|| {
+                rows(
+                    Field::PredictedReduction,
+                    &[signed],
+                    promised.max(1e-7 * cost),
+                )
+            })
     }
 }
 
@@ -281,26 +405,38 @@ impl Case {
     /// Takes a step of the member, and returns how it went on: its phases before and after, and its status.
     fn step(&mut self, recording: &Recording, settings: &LevenbergMarquardt) -> String {
         let rules = Rules {
-            bounds: Bounds { lower: &self.lower, upper: &self.upper },
+            bounds: Bounds {
+                lower: &self.lower,
+                upper: &self.upper,
+            },
             settings,
             tolerances: Tolerances::of_members(settings, recording.caps_cost, f32::COST_NOISE),
             trusts_last_step: recording.trusts_steps(),
         };
         let before = self.member.phase;
         step(&mut self.member, &rules);
-        format!("{before:?} to {:?} {:?}", self.member.phase, self.member.status)
+        format!(
+            "{before:?} to {:?} {:?}",
+            self.member.phase, self.member.status
+        )
     }
 
     /// Returns the member with numbers that differ by a few roundings of f32.
     fn rounded_otherwise(&self, random: &mut Random) -> Case {
         let mut other = self.clone();
-        let mut change = |x: &mut f64, roundings: f64| *x *= 1.0 + roundings * 1.2e-7 * (2.0 * random.uniform() - 1.0);
+        let mut change = |x: &mut f64, roundings: f64| {
+            *x *= 1.0 + roundings * 1.2e-7 * (2.0 * random.uniform() - 1.0)
+        };
         for sums in [&mut other.member.sums, &mut other.member.trial_sums] {
             change(&mut sums.chi2, 0.5);
-            sums.gradient.iter_mut().chain(&mut sums.normal_matrix).for_each(|x| change(x, 8.0));
+            sums.gradient
+                .iter_mut()
+                .chain(&mut sums.normal_matrix)
+                .for_each(|x| change(x, 8.0));
         }
         change(&mut other.member.damping.mu, 8.0);
-        if let Promise::Whole(reduction) | Promise::Rescaled(reduction) = &mut other.member.promise {
+        if let Promise::Whole(reduction) | Promise::Rescaled(reduction) = &mut other.member.promise
+        {
             change(reduction, 8.0);
         }
         other
@@ -312,17 +448,33 @@ type Seen = BTreeMap<String, usize>;
 
 /// Takes a step of as many random members on the GPU and on the host, and fails where two differ. Those that rounding
 /// alone makes go on in another way are not compared, and must be few.
-fn compare(context: &Arc<Context>, recording: &Recording, settings: &LevenbergMarquardt, seed: u64) -> Seen {
+fn compare(
+    context: &Arc<Context>,
+    recording: &Recording,
+    settings: &LevenbergMarquardt,
+    seed: u64,
+) -> Seen {
     let mut random = Random(seed);
     let mut cases: Vec<Case> = (0..MEMBERS).map(|slot| case(slot, &mut random)).collect();
-    let mut device = Device::new(Layout { parameters: COUNT, capacity: MEMBERS }, &cases);
+    let mut device = Device::new(
+        Layout {
+            parameters: COUNT,
+            capacity: MEMBERS,
+        },
+        &cases,
+    );
     device.step(context, recording, settings, &cases);
     let (mut seen, mut ties, mut differences) = (Seen::new(), 0, Vec::new());
     for case in &mut cases {
         let before = case.clone();
         let way = case.step(recording, settings);
         if let Some(what) = device.difference(&case.member) {
-            let is_tie = (0..16).any(|_| before.rounded_otherwise(&mut random).step(recording, settings) != way);
+            let is_tie = (0..16).any(|_| {
+                before
+                    .rounded_otherwise(&mut random)
+                    .step(recording, settings)
+                    != way
+            });
             match is_tie {
                 true => ties += 1,
                 false => differences.push(format!("{what}\n  before {before:?}\n  after {case:?}")),
@@ -332,7 +484,11 @@ fn compare(context: &Arc<Context>, recording: &Recording, settings: &LevenbergMa
     }
     println!("{ties} ties");
     let first = differences[..differences.len().min(3)].join("\n");
-    assert!(differences.is_empty() && ties <= MEMBERS / 1000, "{ties} ties, {} differ\n{first}", differences.len());
+    assert!(
+        differences.is_empty() && ties <= MEMBERS / 1000,
+        "{ties} ties, {} differ\n{first}",
+        differences.len()
+    );
     seen
 }
 
@@ -343,20 +499,55 @@ fn members_in_any_state_take_the_same_step() {
         Err(error) => return skip(Need::Gpu, error),
     };
     let context = Arc::new(Context::open(adapter, Options::default()).unwrap());
-    let parameter = |p: usize| Parameter { name: p.to_string(), origin: 0.0, scale: 1.0 };
-    let recording = Recording { parameters: (0..COUNT).map(parameter).collect(), ..Recording::default() };
+    let parameter = |p: usize| Parameter {
+        name: p.to_string(),
+        origin: 0.0,
+        scale: 1.0,
+    };
+    let recording = Recording {
+        parameters: (0..COUNT).map(parameter).collect(),
+        ..Recording::default()
+    };
     let mut seen = compare(&context, &recording, &SETTINGS, 11);
     // costs are capped, and steps converge by their lengths
-    let by_length = LevenbergMarquardt { ftol: 1e-13, xtol: 1e-3, ..SETTINGS };
-    for (way, count) in compare(&context, &Recording { caps_cost: true, ..recording }, &by_length, 12) {
+    let by_length = LevenbergMarquardt {
+        ftol: 1e-13,
+        xtol: 1e-3,
+        ..SETTINGS
+    };
+    for (way, count) in compare(
+        &context,
+        &Recording {
+            caps_cost: true,
+            ..recording
+        },
+        &by_length,
+        12,
+    ) {
         *seen.entry(way).or_default() += count;
     }
     println!("{seen:#?}");
-    let ways = ["Finishing to Striding None", "Searching to Released None", "Finishing to Released None"];
-    let ends =
-        ["Ftol)", "Xtol)", "FtolXtol)", "Gtol)", "Stalled)", "NotFinite)", "MaxRounds)"].map(|end| format!("({end}"));
+    let ways = [
+        "Finishing to Striding None",
+        "Searching to Released None",
+        "Finishing to Released None",
+    ];
+    let ends = [
+        "Ftol)",
+        "Xtol)",
+        "FtolXtol)",
+        "Gtol)",
+        "Stalled)",
+        "NotFinite)",
+        "MaxRounds)",
+    ]
+    .map(|end| format!("({end}"));
     for what in ways.map(str::to_owned).into_iter().chain(ends) {
-        let count: usize = seen.iter().filter(|(way, _)| way.contains(&what)).map(|(_, count)| count).sum();
+        let count: usize = seen
+            .iter()
+            .filter(|(way, _)| way.contains(&what))
+            .map(|(_, count)| count)
+            .sum();
         assert!(count >= 10, "{what}: {count}");
     }
 }

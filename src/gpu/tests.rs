@@ -13,7 +13,8 @@ use popfit_testing::required::{Need, skip};
 
 /// The adapter; `None`, with a line, where there is none and none is required.
 fn context() -> Option<Context> {
-    let context = adapter::choose(Choice::Best).and_then(|(_, adapter)| Context::open(adapter, Options::default()));
+    let context = adapter::choose(Choice::Best)
+        .and_then(|(_, adapter)| Context::open(adapter, Options::default()));
     context.map_err(|error| skip(Need::Gpu, error)).ok()
 }
 
@@ -34,25 +35,46 @@ fn evaluate(context: &Context, expression: &str, points: &[f32]) -> Result<Vec<f
         None,
     );
     let module = pipelines::shader_module(context, "test", &source)?;
-    let Unbound { pipeline, layout } = pipelines::compute_pipeline(context, "test", &module, &[false, true]);
-    let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST | wgpu::BufferUsages::COPY_SRC;
-    let buffers = ["points", "values"].map(|name| buffers::create(context, name, points.len(), usage));
+    let Unbound { pipeline, layout } =
+        pipelines::compute_pipeline(context, "test", &module, &[false, true]);
+    let usage =
+        wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST | wgpu::BufferUsages::COPY_SRC;
+    let buffers =
+        ["points", "values"].map(|name| buffers::create(context, name, points.len(), usage));
     let group = pipelines::bind(context, &layout, buffers.iter());
-    context.queue.write_buffer(&buffers[0], 0, bytemuck::cast_slice(points));
-    let mut encoder = context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+    context
+        .queue
+        .write_buffer(&buffers[0], 0, bytemuck::cast_slice(points));
+    let mut encoder = context
+        .device
+        .create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
     let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
     pass.set_pipeline(&pipeline);
     pass.set_bind_group(0, &group, &[]);
     pass.dispatch_workgroups(points.len().div_ceil(64) as u32, 1, 1);
     drop(pass);
     let target = buffers::readback(context, points.len());
-    pollster::block_on(readback::fetch(context, encoder, &buffers[1], &target, points.len()))
+    pollster::block_on(readback::fetch(
+        context,
+        encoder,
+        &buffers[1],
+        &target,
+        points.len(),
+    ))
 }
 
 /// Largest relative error (absolute below `floor`) over `first..last`.
-fn worst(context: &Context, expression: &str, exact: impl Fn(f64) -> f64, range: (f32, f32), floor: f64) -> f64 {
+fn worst(
+    context: &Context,
+    expression: &str,
+    exact: impl Fn(f64) -> f64,
+    range: (f32, f32),
+    floor: f64,
+) -> f64 {
     let (first, last) = range;
-    let points: Vec<f32> = (0..20_001).map(|i| first + (last - first) * i as f32 / 20_000.0).collect();
+    let points: Vec<f32> = (0..20_001)
+        .map(|i| first + (last - first) * i as f32 / 20_000.0)
+        .collect();
     let values = evaluate(context, expression, &points).expect("the shader runs");
     let error = |(x, y): (&f32, &f32)| {
         let exact = exact(f64::from(*x));
@@ -88,12 +110,21 @@ fn functions_are_accurate() {
         ("normal_cumulative(x)", cumulative, (-4.0, 9.0), 0.0, 3e-6),
         ("silu(x).x", |x| x * sigmoid(x), (-20.0, 20.0), 1e-9, 4e-7),
         ("gelu(x).x", |x| x * cumulative(x), (-9.0, 9.0), 1.0, 3e-7),
-        ("exp_clipped(x, 80.0).x", |x| x.clamp(-80.0, 80.0).exp(), (-90.0, 90.0), 0.0, 2.5e-7),
+        (
+            "exp_clipped(x, 80.0).x",
+            |x| x.clamp(-80.0, 80.0).exp(),
+            (-90.0, 90.0),
+            0.0,
+            2.5e-7,
+        ),
     ];
     for (expression, exact, range, floor, tolerance) in cases {
         let error = worst(&context, expression, exact, range, floor);
         println!("{expression} on {range:?}: {error:.2e}");
-        assert!(error <= tolerance, "{expression} on {range:?}: {error:e} > {tolerance:e}");
+        assert!(
+            error <= tolerance,
+            "{expression} on {range:?}: {error:e} > {tolerance:e}"
+        );
     }
 }
 
@@ -112,7 +143,13 @@ fn functions_of_formulas_are_accurate() {
         ("acosf(x)", f64::acos, (-1.0, 0.99), 0.0, 4e-7),
         ("atanf(x)", f64::atan, (-30.0, 30.0), 1e-9, 3e-7),
         ("atan2f(x, -0.5)", |x| x.atan2(-0.5), (0.01, 9.0), 0.0, 3e-7),
-        ("atan2f(0.5, x)", |x| 0.5f64.atan2(x), (-9.0, 9.0), 0.0, 3e-7),
+        (
+            "atan2f(0.5, x)",
+            |x| 0.5f64.atan2(x),
+            (-9.0, 9.0),
+            0.0,
+            3e-7,
+        ),
         ("sinhf(x)", f64::sinh, (-20.0, 20.0), 1e-9, 4e-7),
         ("coshf(x)", f64::cosh, (-20.0, 20.0), 0.0, 4e-7),
         ("expm1f(x)", f64::exp_m1, (-20.0, 80.0), 1e-30, 5e-7),
@@ -134,7 +171,13 @@ fn functions_of_formulas_are_accurate() {
         ("log10f(x)", f64::log10, (1e-3, 30.0), 1e-3, 3e-7),
         ("log2f(x)", f64::log2, (1e-3, 30.0), 1e-3, 3e-7),
         ("hypotf(x, 0.5)", |x| x.hypot(0.5), (-9.0, 9.0), 0.0, 3e-7),
-        ("hypotf(2e25, x)", |x| x.hypot(2e25), (-8e25, 8e25), 0.0, 3e-7),
+        (
+            "hypotf(2e25, x)",
+            |x| x.hypot(2e25),
+            (-8e25, 8e25),
+            0.0,
+            3e-7,
+        ),
         ("gammaf(x)", libm::tgamma, (0.01, 4.0), 0.0, 1e-6),
         ("gammaf(x)", libm::tgamma, (4.0, 35.0), 0.0, 3e-6),
         ("gammaf(x)", libm::tgamma, (-2.95, -2.05), 0.0, 1e-6),
@@ -147,12 +190,21 @@ fn functions_of_formulas_are_accurate() {
         ("powf(x, 2.5)", |x| x.powf(2.5), (1e-3, 10.0), 0.0, 2e-6),
         ("powf(x, -3.0)", |x| x.powi(-3), (-2.0, -0.5), 0.0, 1e-6),
         ("powf(2.5, x)", |x| 2.5f64.powf(x), (-5.0, 5.0), 0.0, 1e-6),
-        ("power_log(x, 1.5)", |x| if x == 0.0 { 0.0 } else { x.powf(1.5) * x.ln() }, (0.0, 10.0), 1e-2, 2e-6),
+        (
+            "power_log(x, 1.5)",
+            |x| if x == 0.0 { 0.0 } else { x.powf(1.5) * x.ln() },
+            (0.0, 10.0),
+            1e-2,
+            2e-6,
+        ),
     ];
     for (expression, exact, range, floor, tolerance) in cases {
         let error = worst(&context, expression, exact, range, floor);
         println!("{expression} on {range:?}: {error:.2e}");
-        assert!(error <= tolerance, "{expression} on {range:?}: {error:e} > {tolerance:e}");
+        assert!(
+            error <= tolerance,
+            "{expression} on {range:?}: {error:e} > {tolerance:e}"
+        );
     }
 }
 
@@ -174,9 +226,18 @@ fn the_faddeeva_function_is_accurate() {
             for (part, floor, tolerance) in cases {
                 let axis = if part.is_imaginary { "y" } else { "x" };
                 let expression = format!("faddeeva(x, {y:?}, {}u).{axis}", part.order);
-                let error = worst(&context, &expression, |x| part.value(x, f64::from(y as f32)), (first, last), floor);
+                let error = worst(
+                    &context,
+                    &expression,
+                    |x| part.value(x, f64::from(y as f32)),
+                    (first, last),
+                    floor,
+                );
                 println!("{expression} from {first} to {last}: {error:.2e}");
-                assert!(error <= tolerance, "{expression} from {first} to {last}: {error:e} > {tolerance:e}");
+                assert!(
+                    error <= tolerance,
+                    "{expression} from {first} to {last}: {error:e} > {tolerance:e}"
+                );
             }
         }
     }
@@ -185,7 +246,15 @@ fn the_faddeeva_function_is_accurate() {
 #[test]
 fn special_values_pass_through() {
     let Some(context) = context() else { return };
-    let points = [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -1.0, 1e38];
+    let points = [
+        f32::NAN,
+        -f32::NAN,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        0.0,
+        -1.0,
+        1e38,
+    ];
     let run = |expression| evaluate(&context, expression, &points).expect("the shader runs");
     let near = [
         "expm1f(x)",
@@ -202,23 +271,52 @@ fn special_values_pass_through() {
         "faddeeva(x, -1.0, 1u).x",
         "faddeeva(1.0, x, 2u).y",
     ];
-    let others = ["expf(x)", "logf(x)", "tanhf(x)", "erff(x)", "silu(x).x", "gelu(x).x", "relu(x).x"];
+    let others = [
+        "expf(x)",
+        "logf(x)",
+        "tanhf(x)",
+        "erff(x)",
+        "silu(x).x",
+        "gelu(x).x",
+        "relu(x).x",
+    ];
     for expression in near.into_iter().chain(others) {
         let values = run(expression);
-        assert!(values[0].is_nan() && values[1].is_nan(), "{expression} of NaN: {values:?}");
+        assert!(
+            values[0].is_nan() && values[1].is_nan(),
+            "{expression} of NaN: {values:?}"
+        );
     }
-    assert_eq!(run("select(0.0, 1.0, is_nan(x))"), [1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
-    assert_eq!(run("select(0.0, 1.0, is_finite(x))"), [0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0]);
+    assert_eq!(
+        run("select(0.0, 1.0, is_nan(x))"),
+        [1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+    );
+    assert_eq!(
+        run("select(0.0, 1.0, is_finite(x))"),
+        [0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0]
+    );
     assert_eq!(run("less(x, 0.5)"), [0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0]);
-    assert_eq!(run("less_equal(0.0, x)"), [0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0]);
+    assert_eq!(
+        run("less_equal(0.0, x)"),
+        [0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0]
+    );
     assert_eq!(run("equal(x, x)"), [0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0]);
     assert_eq!(run("gate(x, 2.0)"), [2.0, 2.0, 2.0, 2.0, 0.0, 2.0, 2.0]);
     assert_eq!(run("gate(equal(x, x), 2.0*x)")[..2], [0.0, 0.0]);
     let (sign, hypot) = (run("signf(x)"), run("hypotf(x, 1.0)"));
-    assert!(sign[0].is_nan() && sign[2..] == [1.0, -1.0, 0.0, -1.0, 1.0], "{sign:?}");
-    assert!(hypot[0].is_nan() && hypot[2..5] == [f32::INFINITY, f32::INFINITY, 1.0], "{hypot:?}");
+    assert!(
+        sign[0].is_nan() && sign[2..] == [1.0, -1.0, 0.0, -1.0, 1.0],
+        "{sign:?}"
+    );
+    assert!(
+        hypot[0].is_nan() && hypot[2..5] == [f32::INFINITY, f32::INFINITY, 1.0],
+        "{hypot:?}"
+    );
     let (exp, log, tanh) = (run("expf(x)"), run("logf(x)"), run("tanhf(x)"));
-    assert!(exp[2].is_infinite() && exp[3] == 0.0 && exp[4] == 1.0 && exp[6].is_infinite(), "{exp:?}");
+    assert!(
+        exp[2].is_infinite() && exp[3] == 0.0 && exp[4] == 1.0 && exp[6].is_infinite(),
+        "{exp:?}"
+    );
     assert!(log[5].is_nan(), "{log:?}");
     assert_eq!((tanh[2], tanh[3]), (1.0, -1.0));
     let (erfc, acosh, atanh) = (run("erfcf(x)"), run("acoshf(x)"), run("atanhf(x)"));
@@ -239,18 +337,33 @@ fn a_shader_error_names_its_file_and_line() {
 #[test]
 fn numbers_are_rounded_to_the_nearest_half() {
     let Some(context) = context() else { return };
-    let known = (0..=u16::MAX).map(|bits| f16::from_bits(bits).to_f32()).filter(|x| x.is_finite());
+    let known = (0..=u16::MAX)
+        .map(|bits| f16::from_bits(bits).to_f32())
+        .filter(|x| x.is_finite());
     // every number, the ties above and below, and what is next to a tie
     let near = |x: f32| {
         let tie = 0.5 * (x + f16::from_bits(f16::from_f32(x).to_bits() + 1).to_f32());
         [x, tie, tie.next_up(), tie.next_down()]
     };
-    let edges = [f32::INFINITY, f32::NEG_INFINITY, 65519.99, 65520.0, 1e30, -1e30, 1e-8, -1e-8, 2.0f32.powi(-25)];
+    let edges = [
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        65519.99,
+        65520.0,
+        1e30,
+        -1e30,
+        1e-8,
+        -1e-8,
+        2.0f32.powi(-25),
+    ];
     let points: Vec<f32> = known.flat_map(near).chain(edges).collect();
     let found = evaluate(&context, "f32(half_bits(x))", &points).expect("the shader runs");
     for (x, found) in points.into_iter().zip(found) {
         let bits = f16::from_f32(x).to_bits();
-        assert!(found == f32::from(bits) || x.is_nan(), "{x:e}: {found} instead of {bits}");
+        assert!(
+            found == f32::from(bits) || x.is_nan(),
+            "{x:e}: {found} instead of {bits}"
+        );
     }
 }
 
@@ -268,11 +381,23 @@ fn threads_compile_a_kernel_once() {
     };
     let [one, other] = ["1.0", "2.0"].map(kernel);
     let made: Vec<wgpu::ComputePipeline> = std::thread::scope(|scope| {
-        let compile = || pipelines::compiled(&context, "test", &one, &[true]).expect("it compiles").pipeline;
+        let compile = || {
+            pipelines::compiled(&context, "test", &one, &[true])
+                .expect("it compiles")
+                .pipeline
+        };
         let threads: Vec<_> = (0..4).map(|_| scope.spawn(compile)).collect();
-        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+        threads
+            .into_iter()
+            .map(|thread| thread.join().expect("no panic"))
+            .collect()
     });
-    assert!(made.iter().all(|pipeline| *pipeline == made[0]), "compiled more than once");
-    let second = pipelines::compiled(&context, "test", &other, &[true]).expect("it compiles").pipeline;
+    assert!(
+        made.iter().all(|pipeline| *pipeline == made[0]),
+        "compiled more than once"
+    );
+    let second = pipelines::compiled(&context, "test", &other, &[true])
+        .expect("it compiles")
+        .pipeline;
     assert!(second != made[0], "another kernel");
 }

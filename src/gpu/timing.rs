@@ -63,7 +63,11 @@ impl Timing {
         context.guarded(|| {
             let queries = is_told.then(|| {
                 let kind = wgpu::QueryType::Timestamp;
-                let set = wgpu::QuerySetDescriptor { label: Some("times"), ty: kind, count: count as u32 };
+                let set = wgpu::QuerySetDescriptor {
+                    label: Some("times"),
+                    ty: kind,
+                    count: count as u32,
+                };
                 let usage = wgpu::BufferUsages::QUERY_RESOLVE | wgpu::BufferUsages::COPY_SRC;
                 Queries {
                     set: context.device.create_query_set(&set),
@@ -71,7 +75,12 @@ impl Timing {
                     tick: 1e-9 * f64::from(context.queue.get_timestamp_period()),
                 }
             });
-            Ok(Timing { queries, readback: buffers::readback(context, 2 * count + HEAD * rounds), kernels, rounds })
+            Ok(Timing {
+                queries,
+                readback: buffers::readback(context, 2 * count + HEAD * rounds),
+                kernels,
+                rounds,
+            })
         })
     }
 
@@ -89,14 +98,22 @@ impl Timing {
         round: &Round,
         rounds: usize,
     ) -> Result<Vec<Measured>> {
-        let mut encoder = context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let mut encoder = context
+            .device
+            .create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         let times = 8 * (2 * self.kernels * rounds) as u64;
         for r in 0..rounds {
             for (k, pipeline) in round.all().enumerate() {
                 self.dispatch(&mut encoder, buffers, r * self.kernels + k, k, pipeline);
             }
             let place = times + (4 * HEAD * r) as u64;
-            context.copy(&mut encoder, &buffers.members, &self.readback, place, 4 * HEAD as u64);
+            context.copy(
+                &mut encoder,
+                &buffers.members,
+                &self.readback,
+                place,
+                4 * HEAD as u64,
+            );
         }
         if let Some(Queries { set, resolved, .. }) = &self.queries {
             encoder.resolve_query_set(set, 0..(2 * self.kernels * rounds) as u32, resolved, 0);
@@ -120,11 +137,20 @@ impl Timing {
         rounds: u32,
         left_out: Option<usize>,
     ) -> Result<f64> {
-        let mut encoder = context.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let mut encoder = context
+            .device
+            .create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         let timestamp_writes = self.queries.as_ref().map(|queries| queries.writes(0));
-        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor { label: None, timestamp_writes });
+        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor {
+            label: None,
+            timestamp_writes,
+        });
         for _ in 0..rounds {
-            for (k, pipeline) in round.sized().enumerate().filter(|(k, _)| Some(*k) != left_out) {
+            for (k, pipeline) in round
+                .sized()
+                .enumerate()
+                .filter(|(k, _)| Some(*k) != left_out)
+            {
                 pass.set_pipeline(&pipeline.pipeline);
                 pass.set_bind_group(0, &pipeline.bind_group, &[]);
                 pass.dispatch_workgroups_indirect(&buffers.arguments, 12 * k as u64);
@@ -138,7 +164,11 @@ impl Timing {
         let begin = Instant::now();
         let submission = context.submit(encoder);
         let words: Vec<u32> = readback::read(context, &self.readback, WORDS, submission).await?;
-        let seconds = if self.has_times() { self.seconds(&words) } else { begin.elapsed().as_secs_f64() };
+        let seconds = if self.has_times() {
+            self.seconds(&words)
+        } else {
+            begin.elapsed().as_secs_f64()
+        };
         Ok(seconds / f64::from(rounds))
     }
 
@@ -146,7 +176,9 @@ impl Timing {
     fn seconds(&self, words: &[u32]) -> f64 {
         let time = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         let ticks = time(words[2], words[3]).saturating_sub(time(words[0], words[1]));
-        self.queries.as_ref().map_or(0.0, |queries| ticks as f64 * queries.tick)
+        self.queries
+            .as_ref()
+            .map_or(0.0, |queries| ticks as f64 * queries.tick)
     }
 
     /// Records one kernel in a compute pass of its own, with timestamps at its beginning and end. It is the `number`-th
@@ -159,8 +191,14 @@ impl Timing {
         kernel: usize,
         pipeline: &Pipeline,
     ) {
-        let timestamp_writes = self.queries.as_ref().map(|queries| queries.writes(2 * number as u32));
-        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor { label: None, timestamp_writes });
+        let timestamp_writes = self
+            .queries
+            .as_ref()
+            .map(|queries| queries.writes(2 * number as u32));
+        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor {
+            label: None,
+            timestamp_writes,
+        });
         pass.set_pipeline(&pipeline.pipeline);
         pass.set_bind_group(0, &pipeline.bind_group, &[]);
         if kernel + 1 == self.kernels {
@@ -173,8 +211,21 @@ impl Timing {
     /// Converts the words read back (timestamps, then numbers of active members of each round) to seconds and numbers.
     fn measured(&self, words: &[u32], rounds: usize) -> Vec<Measured> {
         let (times, heads) = words.split_at(WORDS * self.kernels * rounds);
-        let seconds = |times: &[u32]| times.chunks_exact(WORDS).map(|pair| self.seconds(pair)).collect();
-        let rounds = times.chunks_exact(WORDS * self.kernels).map(seconds).zip(heads.as_chunks::<HEAD>().0);
-        rounds.map(|(seconds, head)| Measured { seconds, head: *head }).collect()
+        let seconds = |times: &[u32]| {
+            times
+                .chunks_exact(WORDS)
+                .map(|pair| self.seconds(pair))
+                .collect()
+        };
+        let rounds = times
+            .chunks_exact(WORDS * self.kernels)
+            .map(seconds)
+            .zip(heads.as_chunks::<HEAD>().0);
+        rounds
+            .map(|(seconds, head)| Measured {
+                seconds,
+                head: *head,
+            })
+            .collect()
     }
 }

@@ -2,7 +2,9 @@
 //!
 //! Twin of `shaders/transfer.wgsl`, which says how the numbers are arranged.
 
-use super::layout::{CONTROL, EVALUATING, Field, Layout, MODE, NO_VALUE, PENDING, POISON, RUNNING, STATUS};
+use super::layout::{
+    CONTROL, EVALUATING, Field, Layout, MODE, NO_VALUE, PENDING, POISON, RUNNING, STATUS,
+};
 use crate::kernels::shader::{Dispatch, Shader, ShaderContext, Target};
 use crate::solver::simplex::{LANES, Simplex};
 use crate::solver::{Batch, Bounds, Method, Outcome, Places};
@@ -32,7 +34,10 @@ impl Transfer {
     /// Makes room for the members in these slots, which are whole simplices for Nelder–Mead; all numbers are poisoned
     /// (NaN).
     pub fn new(parameters: usize, slots: Vec<usize>) -> Transfer {
-        let layout = Layout { parameters, capacity: slots.len() };
+        let layout = Layout {
+            parameters,
+            capacity: slots.len(),
+        };
         Transfer {
             layout,
             state: vec![POISON; layout.state_length() * layout.capacity],
@@ -45,7 +50,11 @@ impl Transfer {
     /// Makes the members of the starts of a batch, which take part in the next round.
     pub fn of_batch(parameters: usize, batch: &Batch, places: &Places, method: Method) -> Transfer {
         let lanes = method.lanes();
-        let slots = places.starts.iter().flat_map(|start| start * lanes..(start + 1) * lanes).collect();
+        let slots = places
+            .starts
+            .iter()
+            .flat_map(|start| start * lanes..(start + 1) * lanes)
+            .collect();
         let mut transfer = Transfer::new(parameters, slots);
         if lanes > 1 {
             let layout = transfer.layout;
@@ -57,10 +66,16 @@ impl Transfer {
             let trials = match method {
                 Method::LevenbergMarquardt(_) => point.to_vec(),
                 Method::NelderMead(settings) => {
-                    let of = |values: &[f64]| values[spectrum * parameters..(spectrum + 1) * parameters].to_vec();
+                    let of = |values: &[f64]| {
+                        values[spectrum * parameters..(spectrum + 1) * parameters].to_vec()
+                    };
                     let (lower, upper) = (of(&batch.lower), of(&batch.upper));
-                    let bounds = Bounds { lower: &lower, upper: &upper };
-                    let simplex = Simplex::new(start, point, bounds, settings.size).shaped(batch.simplex(k));
+                    let bounds = Bounds {
+                        lower: &lower,
+                        upper: &upper,
+                    };
+                    let simplex =
+                        Simplex::new(start, point, bounds, settings.size).shaped(batch.simplex(k));
                     transfer.put_simplex(k, &simplex);
                     simplex.first_trials()
                 }
@@ -82,7 +97,8 @@ impl Transfer {
             self.state[layout.at(Field::Accepted, p, k)] = bits;
         }
         if let Method::LevenbergMarquardt(settings) = method {
-            self.state[layout.at(Field::Damping, 0, k)] = (settings.initial_damping as f32).to_bits();
+            self.state[layout.at(Field::Damping, 0, k)] =
+                (settings.initial_damping as f32).to_bits();
             self.state[layout.at(Field::DampingFactor, 0, k)] = 2.0f32.to_bits();
         }
         for cell in 0..CONTROL.len() {
@@ -98,9 +114,20 @@ impl Transfer {
     fn put_simplex(&mut self, k: usize, simplex: &Simplex) {
         let (layout, count) = (self.layout, self.layout.simplices());
         let mut put = |field: usize, x: f32| self.simplices[field * count + k] = x.to_bits();
-        simplex.vertices.iter().enumerate().for_each(|(field, x)| put(field, *x as f32));
+        simplex
+            .vertices
+            .iter()
+            .enumerate()
+            .for_each(|(field, x)| put(field, *x as f32));
         for (v, value) in simplex.values.iter().enumerate() {
-            put(layout.values() + v, if value.is_nan() { PENDING } else { *value as f32 });
+            put(
+                layout.values() + v,
+                if value.is_nan() {
+                    PENDING
+                } else {
+                    *value as f32
+                },
+            );
         }
         put(layout.spread_at(), NO_VALUE);
         put(layout.spread_at() + 1, NO_VALUE);
@@ -109,10 +136,18 @@ impl Transfer {
 
     /// Returns the numbers of members and of simplices, with their places: what the kernel needs to collect them.
     pub fn head(&self, lanes: usize) -> Vec<u32> {
-        let simplices = self.slots.iter().step_by(LANES).take(if lanes > 1 { self.layout.simplices() } else { 0 });
+        let simplices = self.slots.iter().step_by(LANES).take(if lanes > 1 {
+            self.layout.simplices()
+        } else {
+            0
+        });
         let simplices: Vec<u32> = simplices.map(|slot| (slot / LANES) as u32).collect();
         let counts = [self.slots.len() as u32, simplices.len() as u32];
-        counts.into_iter().chain(self.slots.iter().map(|slot| *slot as u32)).chain(simplices).collect()
+        counts
+            .into_iter()
+            .chain(self.slots.iter().map(|slot| *slot as u32))
+            .chain(simplices)
+            .collect()
     }
 
     /// Returns all words that enter with the members, in the kernel's order.
@@ -135,7 +170,11 @@ impl Transfer {
 
     /// Returns the number of numbers of all members, which follow the head.
     pub fn length(&self, lanes: usize) -> usize {
-        let simplices = if lanes > 1 { self.layout.simplex_length() * self.layout.simplices() } else { 0 };
+        let simplices = if lanes > 1 {
+            self.layout.simplex_length() * self.layout.simplices()
+        } else {
+            0
+        };
         self.state.len() + self.control.len() + simplices
     }
 
@@ -143,12 +182,18 @@ impl Transfer {
     pub fn outcomes(&self, method: Method) -> Vec<Outcome> {
         let starts: Vec<usize> = (0..self.slots.len() / method.lanes()).collect();
         match method {
-            Method::LevenbergMarquardt(_) => {
-                readback::outcomes(self.layout, &starts, bytemuck::cast_slice(&self.state), &self.control)
-            }
-            Method::NelderMead(_) => {
-                readback::simplex_outcomes(self.layout, &starts, bytemuck::cast_slice(&self.simplices), &self.control)
-            }
+            Method::LevenbergMarquardt(_) => readback::outcomes(
+                self.layout,
+                &starts,
+                bytemuck::cast_slice(&self.state),
+                &self.control,
+            ),
+            Method::NelderMead(_) => readback::simplex_outcomes(
+                self.layout,
+                &starts,
+                bytemuck::cast_slice(&self.simplices),
+                &self.control,
+            ),
         }
     }
 }
@@ -162,7 +207,11 @@ pub(super) fn workgroups(numbers: usize) -> [u32; 2] {
 
 /// Returns the shader that puts members into their slots, or collects them.
 pub(super) fn shader(context: &ShaderContext<'_>, layout: Layout, enters: bool) -> Shader {
-    let mut shader = context.start("transfer", include_str!("../../shaders/transfer.wgsl"), Dispatch::WORKGROUPS);
+    let mut shader = context.start(
+        "transfer",
+        include_str!("../../shaders/transfer.wgsl"),
+        Dispatch::WORKGROUPS,
+    );
     shader.bind("transfer", "u32", Target::Transfer, true);
     shader.bind("state", "u32", Target::State, true);
     shader.bind("control", "u32", Target::Control, true);

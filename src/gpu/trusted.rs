@@ -2,10 +2,17 @@
 //! device with wgpu's experimental features.
 
 /// Creates a pipeline cache from what an earlier run's driver has written, or an empty one.
-#[expect(unsafe_code, reason = "wgpu asks that the data be its own: they carry the checksum that `Cache::save` wrote")]
+#[expect(
+    unsafe_code,
+    reason = "wgpu asks that the data be its own: they carry the checksum that `Cache::save` wrote"
+)]
 pub(super) fn pipeline_cache(device: &wgpu::Device, data: Option<&[u8]>) -> wgpu::PipelineCache {
     // of another version of wgpu or the driver: an empty one
-    let descriptor = wgpu::PipelineCacheDescriptor { label: Some("popfit"), data, fallback: true };
+    let descriptor = wgpu::PipelineCacheDescriptor {
+        label: Some("popfit"),
+        data,
+        fallback: true,
+    };
     unsafe { device.create_pipeline_cache(&descriptor) }
 }
 

@@ -19,7 +19,11 @@ impl fmt::Display for Identity {
     /// Writes the name and, where it is told, the place.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)?;
-        if self.pci.is_empty() { Ok(()) } else { write!(f, " ({})", self.pci) }
+        if self.pci.is_empty() {
+            Ok(())
+        } else {
+            write!(f, " ({})", self.pci)
+        }
     }
 }
 
@@ -43,8 +47,14 @@ fn selected(list: &str, all: &[Identity]) -> Result<Vec<usize>> {
         };
         let index = index.ok_or_else(|| {
             let there: Vec<String> = all.iter().map(Identity::to_string).collect();
-            let there = if there.is_empty() { "no adapter at all".into() } else { there.join(", ") };
-            Error::Usage(format!("{VARIABLE} names \"{entry}\", which is no adapter: there is {there}"))
+            let there = if there.is_empty() {
+                "no adapter at all".into()
+            } else {
+                there.join(", ")
+            };
+            Error::Usage(format!(
+                "{VARIABLE} names \"{entry}\", which is no adapter: there is {there}"
+            ))
         })?;
         if !chosen.contains(&index) {
             chosen.push(index);
@@ -55,15 +65,20 @@ fn selected(list: &str, all: &[Identity]) -> Result<Vec<usize>> {
 
 /// Returns whether a text has the form of a place on the PCI bus, with or without its domain.
 fn is_pci(text: &str) -> bool {
-    text.contains(':') && text.chars().all(|c| c.is_ascii_hexdigit() || c == ':' || c == '.')
+    text.contains(':')
+        && text
+            .chars()
+            .all(|c| c.is_ascii_hexdigit() || c == ':' || c == '.')
 }
 
 /// Returns whether a place on the PCI bus, as a driver reports it, is the one that a user names. The domain may be left
 /// out, and have as many zeros as NVIDIA's tools print.
 pub(super) fn is_at(pci: &str, named: &str) -> bool {
     let parts = |place: &str| -> Option<Vec<u32>> {
-        let mut parts: Vec<u32> =
-            place.split([':', '.']).map(|part| u32::from_str_radix(part, 16).ok()).collect::<Option<_>>()?;
+        let mut parts: Vec<u32> = place
+            .split([':', '.'])
+            .map(|part| u32::from_str_radix(part, 16).ok())
+            .collect::<Option<_>>()?;
         if parts.len() == 3 {
             parts.insert(0, 0);
         }
@@ -83,9 +98,15 @@ mod tests {
 
     #[test]
     fn lists_name_adapters_by_index_place_and_name() {
-        let adapter = |name: &str, pci: &str| Identity { name: name.into(), pci: pci.into() };
-        let all =
-            [adapter("NVIDIA H200", "0000:41:00.0"), adapter("NVIDIA H200", "0000:81:00.0"), adapter("llvmpipe", "")];
+        let adapter = |name: &str, pci: &str| Identity {
+            name: name.into(),
+            pci: pci.into(),
+        };
+        let all = [
+            adapter("NVIDIA H200", "0000:41:00.0"),
+            adapter("NVIDIA H200", "0000:81:00.0"),
+            adapter("llvmpipe", ""),
+        ];
         let of = |list: &str| selected(list, &all).unwrap();
         assert_eq!(of("1"), [1]);
         assert_eq!(of("2, 0,2"), [2, 0]);
@@ -95,10 +116,16 @@ mod tests {
         for wrong in ["3", "0,", "0001:41:00.0", "41:00.1", "radeon", "-1"] {
             let message = selected(wrong, &all).unwrap_err().to_string();
             assert!(
-                message.ends_with("NVIDIA H200 (0000:81:00.0), llvmpipe") && message.contains(VARIABLE),
+                message.ends_with("NVIDIA H200 (0000:81:00.0), llvmpipe")
+                    && message.contains(VARIABLE),
                 "{message}"
             );
         }
-        assert!(selected("0", &[]).unwrap_err().to_string().contains("no adapter at all"));
+        assert!(
+            selected("0", &[])
+                .unwrap_err()
+                .to_string()
+                .contains("no adapter at all")
+        );
     }
 }

@@ -65,13 +65,20 @@ impl Drop for Installed {
 /// Calls the hook of a test, if one is installed, before an operation; returns the error that the hook wants to happen.
 #[inline]
 pub(crate) fn at(operation: Operation) -> io::Result<()> {
-    if IS_ON.load(Ordering::Relaxed) { ask(operation) } else { Ok(()) }
+    if IS_ON.load(Ordering::Relaxed) {
+        ask(operation)
+    } else {
+        Ok(())
+    }
 }
 
 /// Calls the installed hook with the operation, and returns the error that it injects; `Ok` without a hook or an error.
 #[cold]
 fn ask(operation: Operation) -> io::Result<()> {
-    lock(&HOOK).as_mut().and_then(|hook| hook(operation)).map_or(Ok(()), Err)
+    lock(&HOOK)
+        .as_mut()
+        .and_then(|hook| hook(operation))
+        .map_or(Ok(()), Err)
 }
 
 /// Locks a mutex, also after another thread has panicked while it held the lock.

@@ -35,13 +35,24 @@ impl File {
     /// Creates a file for writing and reading; fails if it exists.
     pub fn create_new(path: &Path) -> io::Result<File> {
         at(Operation::Create)?;
-        fs::File::options().read(true).write(true).create_new(true).open(path).map(File)
+        fs::File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(path)
+            .map(File)
     }
 
     /// Opens a file for writing and reading with its contents kept, or creates an empty one if there is none.
     pub fn open_or_create(path: &Path) -> io::Result<File> {
         at(Operation::Create)?;
-        fs::File::options().read(true).write(true).create(true).truncate(false).open(path).map(File)
+        fs::File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map(File)
     }
 
     /// Opens an existing regular file for writing and reading with its contents kept; fails for a link and for anything
@@ -54,13 +65,18 @@ impl File {
         // a link may have taken its place meanwhile
         match named.is_file() && is_same_file(&named, &file.metadata()?) {
             true => Ok(File(file)),
-            false => Err(io::Error::new(ErrorKind::InvalidInput, "is not a regular file")),
+            false => Err(io::Error::new(
+                ErrorKind::InvalidInput,
+                "is not a regular file",
+            )),
         }
     }
 
     /// Returns whether `path` leads to this file, and not to one that has replaced it.
     pub fn is_at(&self, path: &Path) -> bool {
-        let (Ok(named), Ok(opened)) = (fs::metadata(path), self.0.metadata()) else { return false };
+        let (Ok(named), Ok(opened)) = (fs::metadata(path), self.0.metadata()) else {
+            return false;
+        };
         is_same_file(&named, &opened)
     }
 
@@ -85,7 +101,9 @@ impl File {
     pub fn read_exact_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
         let mut done = 0;
         while done < into.len() {
-            match at(Operation::Read).and_then(|()| read_at(&self.0, &mut into[done..], offset + done as u64)) {
+            match at(Operation::Read)
+                .and_then(|()| read_at(&self.0, &mut into[done..], offset + done as u64))
+            {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
                 Ok(more) => done += more,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -101,7 +119,9 @@ impl File {
         match self.0.try_lock() {
             Ok(()) => Ok(Lock::Held),
             Err(TryLockError::WouldBlock) => Ok(Lock::Taken),
-            Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => Ok(Lock::Unknown),
+            Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {
+                Ok(Lock::Unknown)
+            }
             Err(TryLockError::Error(error)) => Err(error),
         }
     }
@@ -117,7 +137,11 @@ impl File {
         at(Operation::Sync)?;
         match self.0.sync_all() {
             // macOS asks the disk itself to empty its cache, which network file systems do not support
-            Err(error) if cfg!(target_vendor = "apple") && error.kind() == ErrorKind::Unsupported => Ok(()),
+            Err(error)
+                if cfg!(target_vendor = "apple") && error.kind() == ErrorKind::Unsupported =>
+            {
+                Ok(())
+            }
             synced => synced,
         }
     }
@@ -169,7 +193,9 @@ fn read_at(file: &fs::File, into: &mut [u8], offset: u64) -> io::Result<usize> {
 #[cfg(all(feature = "files", not(any(unix, windows))))]
 fn read_at(mut file: &fs::File, into: &mut [u8], offset: u64) -> io::Result<usize> {
     static POSITION: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    let _turn = POSITION.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _turn = POSITION
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
     file.seek(SeekFrom::Start(offset))?;
     file.read(into)
 }
@@ -179,7 +205,10 @@ fn read_at(mut file: &fs::File, into: &mut [u8], offset: u64) -> io::Result<usiz
 pub(crate) fn open(path: &Path) -> io::Result<fs::File> {
     if let Ok(found) = fs::metadata(path) {
         if !found.is_file() && !found.is_dir() {
-            return Err(io::Error::new(ErrorKind::InvalidInput, "is a device or a pipe, not a file"));
+            return Err(io::Error::new(
+                ErrorKind::InvalidInput,
+                "is a device or a pipe, not a file",
+            ));
         }
         // other systems open a folder and say so when it is read; Windows says only "Access is denied"
         if cfg!(windows) && found.is_dir() {
@@ -200,7 +229,10 @@ pub fn read_text(path: &Path, most: u64, otherwise: &str) -> Result<String> {
     read.map_err(Error::io(path))?;
     if bytes.len() as u64 > most {
         let message = format!("it has more than the {most} bytes that popfit reads: {otherwise}");
-        return Err(Error::TooLarge { path: path.into(), message });
+        return Err(Error::TooLarge {
+            path: path.into(),
+            message,
+        });
     }
     String::from_utf8(bytes).map_err(|_| Error::format(path, otherwise))
 }
@@ -236,7 +268,8 @@ pub(crate) fn take_over_access(file: &Path, replaced: &Metadata) -> io::Result<(
     if created.uid() != replaced.uid() {
         let _ = chown(file, Some(replaced.uid()), None);
     }
-    let has_group = created.gid() == replaced.gid() || chown(file, None, Some(replaced.gid())).is_ok();
+    let has_group =
+        created.gid() == replaced.gid() || chown(file, None, Some(replaced.gid())).is_ok();
     // what the old group could read, another group cannot
     let mode = replaced.mode() & if has_group { 0o777 } else { 0o707 };
     if created.mode() & 0o777 == mode {
@@ -280,9 +313,18 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
 /// Windows does not: there a folder cannot be opened as a file, and nothing is done.
 pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
     at(Operation::SyncFolder)?;
-    let Ok(folder) = fs::File::open(folder(path)) else { return Ok(()) };
+    let Ok(folder) = fs::File::open(folder(path)) else {
+        return Ok(());
+    };
     match folder.sync_all() {
-        Err(error) if !matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => Err(error),
+        Err(error)
+            if !matches!(
+                error.kind(),
+                ErrorKind::InvalidInput | ErrorKind::Unsupported
+            ) =>
+        {
+            Err(error)
+        }
         _ => Ok(()),
     }
 }
@@ -293,7 +335,9 @@ pub(crate) fn behind_links(path: &Path) -> io::Result<PathBuf> {
     let mut behind = path.to_path_buf();
     // as many in a row as Linux follows
     for _ in 0..=40 {
-        let Ok(next) = fs::read_link(&behind) else { return Ok(behind) };
+        let Ok(next) = fs::read_link(&behind) else {
+            return Ok(behind);
+        };
         behind = folder(&behind).join(next);
     }
     fs::metadata(path).and(Err(io::Error::other("too many links")))
@@ -301,5 +345,7 @@ pub(crate) fn behind_links(path: &Path) -> io::Result<PathBuf> {
 
 /// Returns the folder that the file at `path` is in: its parent, or `.` for a bare file name.
 pub(crate) fn folder(path: &Path) -> &Path {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+    path.parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .unwrap_or(Path::new("."))
 }

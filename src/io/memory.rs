@@ -8,7 +8,10 @@ use crate::io::faults::{Operation, at};
 /// Returns the bytes that this process can still allocate: the least of free RAM and swap, control group and `ulimit
 /// -v`. `None` where the system does not tell (only Linux does).
 fn available() -> Option<u64> {
-    [free(), control_group(), address_space()].into_iter().flatten().min()
+    [free(), control_group(), address_space()]
+        .into_iter()
+        .flatten()
+        .min()
 }
 
 /// Returns [`Error::OutOfMemory`], which names `what`, if this many more bytes are not available; `Ok` if that is
@@ -16,8 +19,16 @@ fn available() -> Option<u64> {
 pub(crate) fn check(bytes: u64, what: impl FnOnce() -> String) -> Result<()> {
     match available() {
         Some(free) if bytes > free => {
-            let message = format!("{} takes {}, {} are free", what(), words(bytes), words(free));
-            Err(Error::OutOfMemory { device: "cpu".into(), message })
+            let message = format!(
+                "{} takes {}, {} are free",
+                what(),
+                words(bytes),
+                words(free)
+            );
+            Err(Error::OutOfMemory {
+                device: "cpu".into(),
+                message,
+            })
         }
         _ => Ok(()),
     }
@@ -53,7 +64,8 @@ fn control_group() -> Option<u64> {
     let mut group = text.lines().find_map(|line| line.strip_prefix("0::/"))?;
     let mut limits = Vec::new();
     loop {
-        let limit = read_to_string(format!("/sys/fs/cgroup/{group}/memory.max")).unwrap_or_default();
+        let limit =
+            read_to_string(format!("/sys/fs/cgroup/{group}/memory.max")).unwrap_or_default();
         limits.extend(limit.trim().parse::<u64>());
         if group.is_empty() {
             return limits.into_iter().min();
@@ -65,7 +77,9 @@ fn control_group() -> Option<u64> {
 /// Returns how many bytes of the address space limit (`ulimit -v`) are not in use yet; `None` where there is no limit.
 fn address_space() -> Option<u64> {
     let limits = read_to_string("/proc/self/limits").ok()?;
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max address space"))?;
+    let line = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max address space"))?;
     let limit: u64 = line.split_whitespace().next()?.parse().ok()?;
     let taken = kibibytes(&read_to_string("/proc/self/status").ok()?, "VmSize:")?;
     Some(limit.saturating_sub(taken))
@@ -75,7 +89,11 @@ fn address_space() -> Option<u64> {
 /// one.
 fn kibibytes(text: &str, name: &str) -> Option<u64> {
     let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
-    rest.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+    rest.split_whitespace()
+        .next()?
+        .parse::<u64>()
+        .ok()?
+        .checked_mul(1024)
 }
 
 /// Returns how many bytes a compressed file of this length (bytes) may decompress to, as a limit: 32 × length + 32 MiB.
@@ -92,12 +110,18 @@ mod tests {
 
     #[test]
     fn numbers_of_the_system_are_read() {
-        assert_eq!(kibibytes("A: 1 kB\nMemAvailable:   20 kB\n", "MemAvailable:"), Some(20480));
+        assert_eq!(
+            kibibytes("A: 1 kB\nMemAvailable:   20 kB\n", "MemAvailable:"),
+            Some(20480)
+        );
         assert_eq!(kibibytes("A: 1 kB\n", "MemAvailable:"), None);
         if cfg!(target_os = "linux") {
             assert!(available().is_some_and(|bytes| bytes > 1 << 20));
         }
-        assert_eq!([words(10), words(5 << 20), words(3 << 29)], ["10 bytes", "5 MiB", "1.5 GiB"]);
+        assert_eq!(
+            [words(10), words(5 << 20), words(3 << 29)],
+            ["10 bytes", "5 MiB", "1.5 GiB"]
+        );
     }
 
     #[test]

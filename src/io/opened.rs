@@ -17,7 +17,9 @@ pub struct Opened {
 impl Opened {
     /// Records what the system knows of an open file.
     pub fn new(file: &File) -> io::Result<Opened> {
-        Ok(Opened { metadata: file.metadata()? })
+        Ok(Opened {
+            metadata: file.metadata()?,
+        })
     }
 
     /// Returns the length of the file in bytes.
@@ -31,7 +33,11 @@ impl Opened {
     /// `Io`; [`Error::InputChanged`] if another file has its name now, or if it has another length.
     pub fn open_again(&self, path: &Path) -> Result<File> {
         let (file, now) = self.open_same(path)?;
-        if self.metadata.len() == now.len() { Ok(file) } else { Err(changed(path)) }
+        if self.metadata.len() == now.len() {
+            Ok(file)
+        } else {
+            Err(changed(path))
+        }
     }
 
     /// Opens the file once more, as [`open_again`](Opened::open_again) does, for a format that has no checksums.
@@ -41,18 +47,28 @@ impl Opened {
     pub fn open_unwritten(&self, path: &Path) -> Result<File> {
         let (file, now) = self.open_same(path)?;
         let stamp = |of: &Metadata| (of.len(), of.modified().ok());
-        if stamp(&self.metadata) == stamp(&now) { Ok(file) } else { Err(changed(path)) }
+        if stamp(&self.metadata) == stamp(&now) {
+            Ok(file)
+        } else {
+            Err(changed(path))
+        }
     }
 
     /// Opens what has the name now, and fails if it is another file.
     fn open_same(&self, path: &Path) -> Result<(File, Metadata)> {
         let file = File::open(path).map_err(Error::io(path))?;
         let now = file.metadata().map_err(Error::io(path))?;
-        if is_same_file(&self.metadata, &now) { Ok((file, now)) } else { Err(changed(path)) }
+        if is_same_file(&self.metadata, &now) {
+            Ok((file, now))
+        } else {
+            Err(changed(path))
+        }
     }
 }
 
 /// Makes the error that a file has changed during the run.
 fn changed(path: &Path) -> Error {
-    Error::InputChanged { path: path.to_path_buf() }
+    Error::InputChanged {
+        path: path.to_path_buf(),
+    }
 }

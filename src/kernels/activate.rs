@@ -48,13 +48,25 @@ impl Activation {
 
     /// Returns the activation function of a hidden layer that has this name; `None` if none has.
     pub fn of_name(name: &str) -> Option<Activation> {
-        Activation::NAMES.iter().find(|(known, _)| *known == name).map(|(_, activation)| *activation)
+        Activation::NAMES
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, activation)| *activation)
     }
 
     /// Returns the activation function's name, `identity` and `exp` of output layers included.
     pub fn name(self) -> &'static str {
-        let known = Activation::NAMES.iter().find(|(_, activation)| *activation == self);
-        known.map_or(if self == Activation::Identity { "identity" } else { "exp" }, |(name, _)| name)
+        let known = Activation::NAMES
+            .iter()
+            .find(|(_, activation)| *activation == self);
+        known.map_or(
+            if self == Activation::Identity {
+                "identity"
+            } else {
+                "exp"
+            },
+            |(name, _)| name,
+        )
     }
 }
 
@@ -81,7 +93,8 @@ impl Kernel for Activate {
     /// Returns (R + 1) C operations for R rows of C columns.
     fn cost(&self, _: Declared<'_>) -> Cost {
         let constants = if self.affine.is_some() { 3 } else { 1 };
-        Cost::new((self.rows + 1) * self.columns, 2 * self.rows * self.columns).with_shared(constants * self.columns)
+        Cost::new((self.rows + 1) * self.columns, 2 * self.rows * self.columns)
+            .with_shared(constants * self.columns)
     }
 
     fn cacheable_output(&self, _: Declared<'_>) -> Option<BufferId> {
@@ -90,16 +103,28 @@ impl Kernel for Activate {
 
     fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
         memory.write(self.buffer, |memory, block| {
-            let affine = self.affine.map(|(scale, offset)| (memory.floats(scale), memory.floats(offset)));
+            let affine = self
+                .affine
+                .map(|(scale, offset)| (memory.floats(scale), memory.floats(offset)));
             let bias = memory.floats(self.bias);
-            MemberRows { block, columns: self.columns, bias, affine, activation: self.activation }.run();
+            MemberRows {
+                block,
+                columns: self.columns,
+                bias,
+                affine,
+                activation: self.activation,
+            }
+            .run();
         });
     }
 
     #[cfg(feature = "gpu")]
     fn shader(&self, context: &ShaderContext<'_>) -> Result<Shader> {
-        let mut shader =
-            context.start("activate", include_str!("../../shaders/activate.wgsl"), Dispatch::pixels(self.columns));
+        let mut shader = context.start(
+            "activate",
+            include_str!("../../shaders/activate.wgsl"),
+            Dispatch::pixels(self.columns),
+        );
         shader.block(context, "rows", "f32", self.buffer, true);
         self.declare_layer(&mut shader, context);
         shader.constants.unsigned("ROWS", self.rows);
@@ -120,8 +145,12 @@ impl Activate {
             shader.block(context, "offset", "f32", offset, false);
             (scale_text, offset_text) = ("scale[column]", "offset[column]");
         }
-        shader.constants.line(&format!("fn affine_scale(column: u32) -> f32 {{ return {scale_text}; }}"));
-        shader.constants.line(&format!("fn affine_offset(column: u32) -> f32 {{ return {offset_text}; }}"));
+        shader.constants.line(&format!(
+            "fn affine_scale(column: u32) -> f32 {{ return {scale_text}; }}"
+        ));
+        shader.constants.line(&format!(
+            "fn affine_offset(column: u32) -> f32 {{ return {offset_text}; }}"
+        ));
         declare_activation(&mut shader.constants, self.activation);
     }
 }
@@ -137,9 +166,13 @@ pub(super) fn declare_activation(constants: &mut Constants, activation: Activati
         Activation::Tanh => "hyperbolic_tangent(x)".to_owned(),
         Activation::Gelu => "gelu(x)".to_owned(),
         Activation::Identity => "identity(x)".to_owned(),
-        Activation::Exp { clip } => format!("exp_clipped(x, {})", constants.literal(clip.min(80.0))),
+        Activation::Exp { clip } => {
+            format!("exp_clipped(x, {})", constants.literal(clip.min(80.0)))
+        }
     };
-    constants.line(&format!("fn activation(x: f32) -> vec2<f32> {{ return {call}; }}"));
+    constants.line(&format!(
+        "fn activation(x: f32) -> vec2<f32> {{ return {call}; }}"
+    ));
 }
 
 /// One member's block and the layer's constants.
@@ -167,10 +200,22 @@ impl<R: Real> NullaryFnOnce for MemberRows<'_, R> {
         let one = R::ONE;
         match self.activation {
             Activation::Identity => self.apply(|z| (z, one)),
-            Activation::Relu => self.apply(|z| if z > R::ZERO { (z, one) } else { (R::ZERO, R::ZERO) }),
+            Activation::Relu => self.apply(|z| {
+                if z > R::ZERO {
+                    (z, one)
+                } else {
+                    (R::ZERO, R::ZERO)
+                }
+            }),
             Activation::LeakyRelu => {
                 let slope = R::of(0.01);
-                self.apply(|z| if z > R::ZERO { (z, one) } else { (slope * z, slope) });
+                self.apply(|z| {
+                    if z > R::ZERO {
+                        (z, one)
+                    } else {
+                        (slope * z, slope)
+                    }
+                });
             }
             Activation::Sigmoid => self.apply(|z| {
                 let s = z.sigmoid();
@@ -221,12 +266,20 @@ impl<R: Real> MemberRows<'_, R> {
         let mut slope = [R::ZERO; CHUNK];
         for start in (0..self.columns).step_by(CHUNK) {
             let range = start..self.columns.min(start + CHUNK);
-            for ((v, b), s) in values[range.clone()].iter_mut().zip(&self.bias[range.clone()]).zip(&mut slope) {
+            for ((v, b), s) in values[range.clone()]
+                .iter_mut()
+                .zip(&self.bias[range.clone()])
+                .zip(&mut slope)
+            {
                 (*v, *s) = function(*v + *b);
             }
             if let Some((scale, offset)) = self.affine {
                 let constants = scale[range.clone()].iter().zip(&offset[range.clone()]);
-                for ((v, s), (scale, offset)) in values[range.clone()].iter_mut().zip(&mut slope).zip(constants) {
+                for ((v, s), (scale, offset)) in values[range.clone()]
+                    .iter_mut()
+                    .zip(&mut slope)
+                    .zip(constants)
+                {
                     *v = *scale * *v + *offset;
                     *s = *scale * *s;
                 }

@@ -54,7 +54,8 @@ pub struct Broaden {
 impl Broaden {
     /// Returns the number of rows of the output: those of the input, and one for a derivative by vsini if it is fitted.
     pub fn output_rows(&self) -> usize {
-        self.rows + usize::from(self.derivatives && matches!(self.rotation, Rotation::Parameter { .. }))
+        self.rows
+            + usize::from(self.derivatives && matches!(self.rotation, Rotation::Parameter { .. }))
     }
 
     /// Returns vsini in km/s at `u`, and its derivative by u.
@@ -95,7 +96,14 @@ impl Kernel for Broaden {
     fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
         memory.write(self.output, |memory, output| {
             let (parameters, u) = (memory.parameters(), memory.trial());
-            MemberRows { stage: self, parameters, u, input: memory.floats(self.input), output }.run();
+            MemberRows {
+                stage: self,
+                parameters,
+                u,
+                input: memory.floats(self.input),
+                output,
+            }
+            .run();
         });
     }
 
@@ -112,16 +120,26 @@ impl Kernel for Broaden {
             Rotation::Parameter { parameter: p, most } => {
                 let Parameter { origin, scale, .. } = &context.parameters()[p];
                 let (first, slope) = (constants.literal(*origin), constants.literal(*scale));
-                (most, format!("{first} + {slope} * trial({p}u, slot)"), *scale)
+                (
+                    most,
+                    format!("{first} + {slope} * trial({p}u, slot)"),
+                    *scale,
+                )
             }
         };
         constants.line(&format!("fn vsini(slot: u32) -> f32 {{ return {vsini}; }}"));
         // f32 may round a bound up, and with it the radius beyond a whole number
         let radius = |segment: &Segment| most * segment.inverse_step / LIGHT * (1.0 + 1e-6);
-        let half = self.segments.iter().map(|s| rotation::reach(radius(s))).max().unwrap_or(1);
+        let half = self
+            .segments
+            .iter()
+            .map(|s| rotation::reach(radius(s)))
+            .max()
+            .unwrap_or(1);
         if self.segments.len() * (half + 1) > MAX_WEIGHTS {
-            let message =
-                format!("vsini of {most} km/s reaches {half} pixels, more than a GPU's workgroup has room for");
+            let message = format!(
+                "vsini of {most} km/s reaches {half} pixels, more than a GPU's workgroup has room for"
+            );
             return Err(Error::model(message));
         }
         constants.unsigned("HALF", half);
@@ -134,13 +152,29 @@ impl Kernel for Broaden {
         constants.float("ROTATION_1", c1);
         constants.float("ROTATION_2", c2);
         let (mut places, mut steps) = (String::new(), String::new());
-        for (i, Segment { start, end, inverse_step }) in self.segments.iter().enumerate() {
-            places +=
-                &format!("if pixel >= {start}u && pixel < {end}u {{ return vec3<u32>({start}u, {end}u, {i}u); }}\n");
-            steps += &format!("if segment == {i}u {{ return {}; }}\n", constants.literal(inverse_step / LIGHT));
+        for (
+            i,
+            Segment {
+                start,
+                end,
+                inverse_step,
+            },
+        ) in self.segments.iter().enumerate()
+        {
+            places += &format!(
+                "if pixel >= {start}u && pixel < {end}u {{ return vec3<u32>({start}u, {end}u, {i}u); }}\n"
+            );
+            steps += &format!(
+                "if segment == {i}u {{ return {}; }}\n",
+                constants.literal(inverse_step / LIGHT)
+            );
         }
-        constants.line(&format!("fn segment_of(pixel: u32) -> vec3<u32> {{\n{places}return vec3<u32>();\n}}"));
-        constants.line(&format!("fn by_vsini(segment: u32) -> f32 {{\n{steps}return 0.0;\n}}"));
+        constants.line(&format!(
+            "fn segment_of(pixel: u32) -> vec3<u32> {{\n{places}return vec3<u32>();\n}}"
+        ));
+        constants.line(&format!(
+            "fn by_vsini(segment: u32) -> f32 {{\n{steps}return 0.0;\n}}"
+        ));
         Ok(shader)
     }
 }
@@ -168,7 +202,10 @@ impl<R: Real> MemberRows<'_, R> {
         let by_vsini = segment.inverse_step / LIGHT;
         let kernel = RotationKernel::new(vsini * by_vsini);
         let slopes = kernel.slopes.iter().map(|s| R::of(s * by_vsini * by_u));
-        (kernel.weights.iter().map(|w| R::of(*w)).collect(), slopes.collect())
+        (
+            kernel.weights.iter().map(|w| R::of(*w)).collect(),
+            slopes.collect(),
+        )
     }
 }
 
@@ -179,7 +216,8 @@ impl<R: Real> WithSimd for MemberRows<'_, R> {
     fn with_simd<S: Simd>(self, simd: S) {
         let columns = self.stage.columns;
         let is_free = self.stage.output_rows() > self.stage.rows;
-        let kernels: Vec<(Vec<R>, Vec<R>)> = self.stage.segments.iter().map(|s| self.kernel(s)).collect();
+        let kernels: Vec<(Vec<R>, Vec<R>)> =
+            self.stage.segments.iter().map(|s| self.kernel(s)).collect();
         self.output.fill(R::ZERO);
         for (segment, (weights, slopes)) in self.stage.segments.iter().zip(&kernels) {
             let range = segment.start..segment.end;
@@ -187,7 +225,11 @@ impl<R: Real> WithSimd for MemberRows<'_, R> {
             for (row, input) in self.input.chunks_exact(columns).enumerate() {
                 padded.set(&input[range.clone()]);
                 let target = if row == 0 || !is_free { row } else { row + 1 };
-                padded.convolve(simd, weights, &mut self.output[target * columns..][range.clone()]);
+                padded.convolve(
+                    simd,
+                    weights,
+                    &mut self.output[target * columns..][range.clone()],
+                );
                 if row == 0 && is_free {
                     padded.convolve(simd, slopes, &mut self.output[columns..][range.clone()]);
                 }

@@ -72,25 +72,55 @@ impl Kernel for Continuum {
     fn cost(&self, _: Declared<'_>) -> Cost {
         let terms = self.basis.terms;
         let steps = if self.loss.is_some() { STEPS } else { 0 };
-        Cost::new((terms * (terms + 3) + 4 * steps * terms) * self.pixels, (3 + terms) * self.pixels)
+        Cost::new(
+            (terms * (terms + 3) + 4 * steps * terms) * self.pixels,
+            (3 + terms) * self.pixels,
+        )
     }
 
     fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
-        let Basis { terms, basis, transform } = self.basis;
+        let Basis {
+            terms,
+            basis,
+            transform,
+        } = self.basis;
         let mut ln_det = f64::NAN;
         let mut scratch = memory.take_scratch();
         memory.write(self.solution, |memory, solution| {
             let pixels = self.pixels;
-            let (value, weight) = (&memory.floats(self.model)[..pixels], memory.floats(self.weight));
+            let (value, weight) = (
+                &memory.floats(self.model)[..pixels],
+                memory.floats(self.weight),
+            );
             let (basis, transform) = (memory.floats(basis), memory.floats(transform));
             let (data, cleaned) = memory.floats(self.data).split_at(pixels);
             let data_of_rows = if self.loss.is_some() { cleaned } else { data };
             let block = &mut scratch.products;
-            let rows =
-                MemberRows { terms, pixels, value, data: data_of_rows, weight, basis, transform, solution, block };
+            let rows = MemberRows {
+                terms,
+                pixels,
+                value,
+                data: data_of_rows,
+                weight,
+                basis,
+                transform,
+                solution,
+                block,
+            };
             ln_det = rows.run();
             if let Some(loss) = self.loss {
-                Refinement { loss, terms, pixels, value, data, weight, basis, transform, solution }.run();
+                Refinement {
+                    loss,
+                    terms,
+                    pixels,
+                    value,
+                    data,
+                    weight,
+                    basis,
+                    transform,
+                    solution,
+                }
+                .run();
             }
         });
         memory.give_scratch_back(scratch);
@@ -104,7 +134,11 @@ impl Kernel for Continuum {
         pixel_sums::check_size("continuum terms", terms)?;
         let mut shader = context.start("continuum", text, Dispatch::WORKGROUPS);
         shader.state(true);
-        let rows = StoredRows { buffer: self.model, rows: 1, pixels: self.pixels };
+        let rows = StoredRows {
+            buffer: self.model,
+            rows: 1,
+            pixels: self.pixels,
+        };
         shader_rows::declare_stored_rows(&mut shader, context, rows);
         shader.block(context, "pixel_data", "f32", self.data, false);
         shader.block(context, "weight", "f32", self.weight, false);
@@ -126,15 +160,30 @@ impl Continuum {
     pub(super) fn declare_sweeps(&self, shader: &mut Shader) -> Vec<Sweep> {
         let terms = self.basis.terms;
         let sums = pixel_sums::of_continuum(terms);
-        let mut sweeps = vec![Sweep { function: "reduce_continuum_sums", sums, kept: terms }];
-        shader.constants.unsigned("FIRST_DATA", if self.loss.is_some() { self.pixels } else { 0 });
-        shader.uses.push(if self.loss.is_some() { "refinement" } else { "no_refinement" });
+        let mut sweeps = vec![Sweep {
+            function: "reduce_continuum_sums",
+            sums,
+            kept: terms,
+        }];
+        shader.constants.unsigned(
+            "FIRST_DATA",
+            if self.loss.is_some() { self.pixels } else { 0 },
+        );
+        shader.uses.push(if self.loss.is_some() {
+            "refinement"
+        } else {
+            "no_refinement"
+        });
         if let Some(loss) = self.loss {
             robust::declare_loss(shader, loss);
             shader.constants.unsigned("STEPS", STEPS);
             shader.constants.unsigned("REFINED", sums);
             let sums = pixel_sums::of_refinement(terms);
-            sweeps.push(Sweep { function: "reduce_refinement_sums", sums, kept: terms });
+            sweeps.push(Sweep {
+                function: "reduce_refinement_sums",
+                sums,
+                kept: terms,
+            });
         }
         sweeps
     }
@@ -166,7 +215,10 @@ impl<R: Real> MemberRows<'_, R> {
 
     /// Returns row i of the lower triangular transform, as pairs of column and element.
     fn row(&self, i: usize) -> impl Iterator<Item = (usize, f64)> {
-        self.transform[i * self.terms..][..=i].iter().map(|t| t.to_f64()).enumerate()
+        self.transform[i * self.terms..][..=i]
+            .iter()
+            .map(|t| t.to_f64())
+            .enumerate()
     }
 
     /// Returns the products of the transformed basis, packed, from those of the stored one: transform · products ·

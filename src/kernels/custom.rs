@@ -68,7 +68,10 @@ impl Member {
     /// there.
     pub fn of(block: &[f64], count: usize) -> Member {
         match block.get(3 * count..) {
-            Some(&[index, number]) => Member { index: index as usize, number: number as usize },
+            Some(&[index, number]) => Member {
+                index: index as usize,
+                number: number as usize,
+            },
             _ => Member::default(),
         }
     }
@@ -87,7 +90,11 @@ impl<'a> Limits<'a> {
     pub fn of(block: &'a [f64], count: usize) -> Limits<'a> {
         let (scale, bounds) = block.split_at(count);
         let (lower, rest) = bounds.split_at(count);
-        Limits { scale, lower, upper: &rest[..count] }
+        Limits {
+            scale,
+            lower,
+            upper: &rest[..count],
+        }
     }
 }
 
@@ -115,7 +122,9 @@ impl fmt::Debug for ManyFunction {
 }
 
 /// Turns a function that fills the rows of one pixel, given x and the parameters, into a custom model's Rust function.
-pub fn pointwise(model: impl Fn(f64, &[f64], &mut [f64]) + Send + Sync + 'static) -> CustomFunction {
+pub fn pointwise(
+    model: impl Fn(f64, &[f64], &mut [f64]) + Send + Sync + 'static,
+) -> CustomFunction {
     Arc::new(move |&CustomInput { x, parameters, .. }, output| {
         let pixels = x.len();
         let mut column = vec![0.0; output.len() / pixels.max(1)];
@@ -130,7 +139,9 @@ pub fn pointwise(model: impl Fn(f64, &[f64], &mut [f64]) + Send + Sync + 'static
 
 impl fmt::Debug for Custom {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Custom").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Custom")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
     }
 }
 
@@ -150,7 +161,14 @@ impl Kernel for Custom {
         let mut scratch = memory.take_scratch();
         memory.write(self.output, |memory, output| {
             let scale = self.scale.map(|id| memory.floats(id));
-            fill(self, memory.trial(), memory.floats(self.predictor), scale, output, &mut scratch.model);
+            fill(
+                self,
+                memory.trial(),
+                memory.floats(self.predictor),
+                scale,
+                output,
+                &mut scratch.model,
+            );
         });
         memory.give_scratch_back(scratch);
     }
@@ -165,8 +183,11 @@ impl Kernel for Custom {
 impl Custom {
     /// Returns the shader that evaluates the user's WGSL model at every pixel of every member.
     pub(crate) fn custom_shader(&self, context: &ShaderContext<'_>) -> Shader {
-        let mut shader =
-            context.start("custom", include_str!("../../shaders/custom.wgsl"), Dispatch::pixels(self.pixels));
+        let mut shader = context.start(
+            "custom",
+            include_str!("../../shaders/custom.wgsl"),
+            Dispatch::pixels(self.pixels),
+        );
         shader.state(false);
         shader.block(context, "predictor", "f32", self.predictor, false);
         shader.block(context, "output", "f32", self.output, true);
@@ -182,14 +203,26 @@ impl Custom {
         let constants = &mut shader.constants;
         constants.unsigned("ROWS", self.rows);
         constants.unsigned("PIXELS", self.pixels);
-        constants.line(&format!("fn scale_of(p: u32, position: u32, spectrum: u32) -> f32 {{ return {scale}; }}"));
-        let each: Vec<String> = (0..self.predictors).map(|d| format!("predictor[at + {d}u * PIXELS]")).collect();
+        constants.line(&format!(
+            "fn scale_of(p: u32, position: u32, spectrum: u32) -> f32 {{ return {scale}; }}"
+        ));
+        let each: Vec<String> = (0..self.predictors)
+            .map(|d| format!("predictor[at + {d}u * PIXELS]"))
+            .collect();
         let (kind, value) = match self.predictors {
             1 => ("f32".to_owned(), each.concat()),
-            count => (format!("array<f32, {count}>"), format!("array<f32, {count}>({})", each.join(", "))),
+            count => (
+                format!("array<f32, {count}>"),
+                format!("array<f32, {count}>({})", each.join(", ")),
+            ),
         };
-        constants.line(&format!("fn predictors_at(at: u32) -> {kind} {{ return {value}; }}"));
-        shader.user = Some(UserCode { name: format!("model {}", self.name), text: self.wgsl.clone() });
+        constants.line(&format!(
+            "fn predictors_at(at: u32) -> {kind} {{ return {value}; }}"
+        ));
+        shader.user = Some(UserCode {
+            name: format!("model {}", self.name),
+            text: self.wgsl.clone(),
+        });
         shader
     }
 }
@@ -225,29 +258,56 @@ fn fill<R: Real>(
 
 impl ModelScratch {
     /// Reads a member's parameters, its predictors if it has its own, and its limits.
-    pub(crate) fn read<R: Real>(&mut self, u: &[f64], predictor: Option<&[R]>, scale: Option<&[R]>) {
+    pub(crate) fn read<R: Real>(
+        &mut self,
+        u: &[f64],
+        predictor: Option<&[R]>,
+        scale: Option<&[R]>,
+    ) {
         widen(&mut self.x, predictor.unwrap_or(&[]));
         widen(&mut self.limits, scale.unwrap_or(&[]));
         let unit = |p: usize| self.limits.get(p).copied().unwrap_or(1.0);
         self.parameters.clear();
-        self.parameters.extend(u.iter().enumerate().map(|(p, u)| u * unit(p)));
+        self.parameters
+            .extend(u.iter().enumerate().map(|(p, u)| u * unit(p)));
     }
 
     /// Returns what has been read as the model's input, with the predictors of all members if there are such.
     pub(crate) fn input<'a>(&'a self, shared_x: Option<&'a [f64]>) -> CustomInput<'a> {
-        let ModelScratch { x, limits, parameters, .. } = self;
+        let ModelScratch {
+            x,
+            limits,
+            parameters,
+            ..
+        } = self;
         let member = Member::of(limits, parameters.len());
         let limits = (!limits.is_empty()).then(|| Limits::of(limits, parameters.len()));
-        CustomInput { x: shared_x.unwrap_or(x), parameters, limits, member }
+        CustomInput {
+            x: shared_x.unwrap_or(x),
+            parameters,
+            limits,
+            member,
+        }
     }
 }
 
 /// Writes a model's rows as those by u: (rows, pixels).
-pub(crate) fn put_rows<R: Real>(input: &CustomInput<'_>, rows: &[f64], pixels: usize, output: &mut [R]) {
+pub(crate) fn put_rows<R: Real>(
+    input: &CustomInput<'_>,
+    rows: &[f64],
+    pixels: usize,
+    output: &mut [R],
+) {
     let unit = |p: usize| input.limits.map_or(1.0, |limits| limits.scale[p]);
-    for (r, (out, row)) in output.chunks_exact_mut(pixels).zip(rows.chunks_exact(pixels)).enumerate() {
+    for (r, (out, row)) in output
+        .chunks_exact_mut(pixels)
+        .zip(rows.chunks_exact(pixels))
+        .enumerate()
+    {
         let factor = if r > 0 { unit(r - 1) } else { 1.0 };
-        out.iter_mut().zip(row).for_each(|(o, v)| *o = R::of(factor * *v));
+        out.iter_mut()
+            .zip(row)
+            .for_each(|(o, v)| *o = R::of(factor * *v));
     }
 }
 

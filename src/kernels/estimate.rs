@@ -42,7 +42,10 @@ impl Kernel for Estimate {
     /// Returns (P + 1) (P + 2) N operations for P tangents and N pixels.
     fn cost(&self, _: Declared<'_>) -> Cost {
         let columns = self.columns.len();
-        Cost::new((columns + 1) * (columns + 2) * self.pixels, (3 + columns) * self.pixels)
+        Cost::new(
+            (columns + 1) * (columns + 2) * self.pixels,
+            (3 + columns) * self.pixels,
+        )
     }
 
     fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
@@ -69,17 +72,27 @@ impl Kernel for Estimate {
         let mut shader = context.start("estimate", text, Dispatch::WORKGROUPS);
         shader.state(true);
         let rows = 1 + self.columns.len();
-        let rows = StoredRows { buffer: self.model, rows, pixels: self.pixels };
+        let rows = StoredRows {
+            buffer: self.model,
+            rows,
+            pixels: self.pixels,
+        };
         shader_rows::declare_stored_rows(&mut shader, context, rows);
         shader.block(context, "pixel_data", "f32", self.data, false);
         shader.block(context, "weight", "f32", self.weight, false);
         let constants = &mut shader.constants;
         constants.float("LOSS_SCALE", self.estimator.scale().unwrap_or(1.0));
-        constants
-            .line(&format!("fn share_of(d: f32, w: f32, m: f32) -> vec3<f32> {{ return {}; }}", self.estimator.wgsl()));
+        constants.line(&format!(
+            "fn share_of(d: f32, w: f32, m: f32) -> vec3<f32> {{ return {}; }}",
+            self.estimator.wgsl()
+        ));
         constants.unsigned("PIXELS", self.pixels);
         let count = pixel_sums::declare_tangents(constants, &self.columns)?;
-        let sweep = Sweep { function: "reduce_sums", sums: pixel_sums::of_normal(count, 0), kept: 0 };
+        let sweep = Sweep {
+            function: "reduce_sums",
+            sums: pixel_sums::of_normal(count, 0),
+            kept: 0,
+        };
         pixel_sums::declare_sums(constants, &[sweep])?;
         Ok(shader)
     }
@@ -132,7 +145,11 @@ impl<R: Real> WithSimd for MemberRows<'_, R> {
                 let tangent = &self.model[(1 + i) * self.pixels + start..][..count];
                 for ((j, slope), t) in gram.row(i).iter_mut().zip(&slopes).zip(tangent) {
                     // what a masked point's tangent is does not matter
-                    *j = if *slope > R::ZERO { *slope * *t } else { R::ZERO };
+                    *j = if *slope > R::ZERO {
+                        *slope * *t
+                    } else {
+                        R::ZERO
+                    };
                 }
             }
             gram.add(simd, count);

@@ -41,9 +41,17 @@ impl Kernel for Integrate {
 
     /// Returns (4 · 4 + width) R N operations for R rows of N pixels, each `width` template pixels wide.
     fn cost(&self, _: Declared<'_>) -> Cost {
-        let Resample { rows, input_columns, pixels, .. } = self.centres;
+        let Resample {
+            rows,
+            input_columns,
+            pixels,
+            ..
+        } = self.centres;
         let output = self.centres.output_rows() * pixels;
-        Cost::new((4 * TAPS + USUAL_WIDTH) * output, rows * input_columns + output + 4 * pixels)
+        Cost::new(
+            (4 * TAPS + USUAL_WIDTH) * output,
+            rows * input_columns + output + 4 * pixels,
+        )
     }
 
     fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
@@ -68,7 +76,9 @@ impl Kernel for Integrate {
         shader_rows::declare_resampled_rows(&mut shader, context, &self.centres);
         shader.block(context, "edges", "f32", self.edges, false);
         shader.block(context, "output", "f32", self.centres.output, true);
-        shader.constants.unsigned("OUTPUT_ROWS", self.centres.output_rows());
+        shader
+            .constants
+            .unsigned("OUTPUT_ROWS", self.centres.output_rows());
         shader.constants.unsigned("PIXELS", self.centres.pixels);
         Ok(shader)
     }
@@ -103,17 +113,27 @@ impl<R: Real> Edge<R> {
             Interpolation::Cubic => (cubic_integrals(x), Cubic::new().at(x).0),
             Interpolation::Linear => (linear_integrals(x), [R::ZERO, R::ONE - x, x, R::ZERO]),
         };
-        Edge { first: whole as i32 - 1, integrals, values }
+        Edge {
+            first: whole as i32 - 1,
+            integrals,
+            values,
+        }
     }
 }
 
 /// Returns the integrals of cubic B-splines at k − 1 … k + 2 up to k + x.
 fn cubic_integrals<R: Real>(x: R) -> [R; TAPS] {
-    let [half, two_thirds, third, eighth, tail] = [1.0 / 2.0, 2.0 / 3.0, 1.0 / 3.0, 1.0 / 8.0, 1.0 / 24.0].map(R::of);
+    let [half, two_thirds, third, eighth, tail] =
+        [1.0 / 2.0, 2.0 / 3.0, 1.0 / 3.0, 1.0 / 8.0, 1.0 / 24.0].map(R::of);
     // from a spline's middle to x
     let from_middle = |x: R| x * (two_thirds - x * x * (third - x * eighth));
     let y = R::ONE - x;
-    [R::ONE - y * y * y * y * tail, half + from_middle(x), half - from_middle(y), x * x * x * x * tail]
+    [
+        R::ONE - y * y * y * y * tail,
+        half + from_middle(x),
+        half - from_middle(y),
+        x * x * x * x * tail,
+    ]
 }
 
 /// Returns the integrals of triangles at k − 1 … k + 2 up to k + x.
@@ -125,20 +145,39 @@ fn linear_integrals<R: Real>(x: R) -> [R; TAPS] {
 impl<R: Real> MemberRows<'_, R> {
     /// Computes one member's means over the observed pixels; pixels that are not used are 0.
     fn run(self, parameters: &[Parameter], u: &[f64]) {
-        let MemberRows { stage, input, index, fraction, edges, output } = self;
+        let MemberRows {
+            stage,
+            input,
+            index,
+            fraction,
+            edges,
+            output,
+        } = self;
         let (v, by_u) = stage.velocity.at(parameters, u);
         let (shift, slope) = doppler(v);
-        let shifts: Vec<Shift<f64>> = stage.segments.iter().map(|s| split(s, shift, slope * by_u)).collect();
+        let shifts: Vec<Shift<f64>> = stage
+            .segments
+            .iter()
+            .map(|s| split(s, shift, slope * by_u))
+            .collect();
         let (pixels, columns) = (stage.pixels, stage.input_columns);
         let has_velocity = stage.output_rows() > stage.rows;
         for (j, &packed) in index.iter().enumerate().take(pixels) {
-            let Some(&Shift { whole, fraction: part, start, last, slope }) = shifts.get((packed >> 24) as usize) else {
+            let Some(&Shift {
+                whole,
+                fraction: part,
+                start,
+                last,
+                slope,
+            }) = shifts.get((packed >> 24) as usize)
+            else {
                 (0..stage.output_rows()).for_each(|row| output[row * pixels + j] = R::ZERO);
                 continue;
             };
             let centre = f64::from((packed & PIXEL) - whole) + (fraction[j].to_f64() - part);
             let (below, above) = (edges[j].to_f64(), edges[pixels + j].to_f64());
-            let ends = [centre - below, centre + above].map(|index| Edge::<R>::at(index, stage.interpolation));
+            let ends = [centre - below, centre + above]
+                .map(|index| Edge::<R>::at(index, stage.interpolation));
             let per_width = R::of(1.0 / (below + above));
             // 1. The mean of each row.
             let [low, high] = &ends;
@@ -146,16 +185,24 @@ impl<R: Real> MemberRows<'_, R> {
                 let coefficient = |k: i32| values[k.clamp(start, last) as usize];
                 let between = (low.first..high.first).fold(R::ZERO, |sum, k| sum + coefficient(k));
                 let weighted = |sum: R, t: usize| {
-                    let (high_tap, low_tap) = (coefficient(high.first + t as i32), coefficient(low.first + t as i32));
+                    let (high_tap, low_tap) = (
+                        coefficient(high.first + t as i32),
+                        coefficient(low.first + t as i32),
+                    );
                     sum + (high.integrals[t] * high_tap - low.integrals[t] * low_tap)
                 };
-                let target = if row == 0 || !has_velocity { row } else { row + 1 };
+                let target = if row == 0 || !has_velocity {
+                    row
+                } else {
+                    row + 1
+                };
                 output[target * pixels + j] = (0..TAPS).fold(between, weighted) * per_width;
             }
             // 2. The derivative of the first row by the velocity.
             if has_velocity {
                 let value = |edge: &Edge<R>| {
-                    let coefficient = |t: usize| input[(edge.first + t as i32).clamp(start, last) as usize];
+                    let coefficient =
+                        |t: usize| input[(edge.first + t as i32).clamp(start, last) as usize];
                     (0..TAPS).fold(R::ZERO, |sum, t| sum + edge.values[t] * coefficient(t))
                 };
                 output[pixels + j] = (value(high) - value(low)) * per_width * R::of(slope);
@@ -176,13 +223,21 @@ mod tests {
             let (from, middle, to) = (at(0.25), at(0.375), at(0.5));
             for t in 0..TAPS {
                 let simpson = (from.values[t] + 4.0 * middle.values[t] + to.values[t]) * 0.25 / 6.0;
-                assert!((to.integrals[t] - from.integrals[t] - simpson).abs() < 1e-12, "{interpolation:?}, tap {t}");
+                assert!(
+                    (to.integrals[t] - from.integrals[t] - simpson).abs() < 1e-12,
+                    "{interpolation:?}, tap {t}"
+                );
             }
             // integrals are continuous where an edge moves to the next template pixel
             let (end, next) = (at(1.0 - 1e-12), at(1.0));
             assert_eq!((end.first, next.first), (4, 5));
             assert!((end.integrals[0] - 1.0).abs() < 1e-9);
-            (1..TAPS).for_each(|t| assert!((end.integrals[t] - next.integrals[t - 1]).abs() < 1e-9, "tap {t}"));
+            (1..TAPS).for_each(|t| {
+                assert!(
+                    (end.integrals[t] - next.integrals[t - 1]).abs() < 1e-9,
+                    "tap {t}"
+                )
+            });
         }
     }
 }

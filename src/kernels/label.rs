@@ -38,9 +38,9 @@ impl Source {
         match self {
             Source::Parameter(p) => at(*p),
             Source::Fixed(x) => *x,
-            Source::Linear { constant, terms } => {
-                terms.iter().fold(*constant, |sum, (p, factor)| sum + factor * at(*p))
-            }
+            Source::Linear { constant, terms } => terms
+                .iter()
+                .fold(*constant, |sum, (p, factor)| sum + factor * at(*p)),
         }
     }
 
@@ -53,9 +53,16 @@ impl Source {
     fn end_of_range(&self, is_upper: bool, bounds: &impl Fn(usize) -> RangeInclusive<f64>) -> f64 {
         let slopes = self.slopes();
         self.value(|p| {
-            let rises = slopes.iter().find(|(q, _)| *q == p).is_none_or(|(_, slope)| *slope >= 0.0);
+            let rises = slopes
+                .iter()
+                .find(|(q, _)| *q == p)
+                .is_none_or(|(_, slope)| *slope >= 0.0);
             let bounds = bounds(p);
-            if rises == is_upper { *bounds.end() } else { *bounds.start() }
+            if rises == is_upper {
+                *bounds.end()
+            } else {
+                *bounds.start()
+            }
         })
     }
 
@@ -93,25 +100,46 @@ crate::words::named!(Transform, "transform", ["identity" => Identity, "log10" =>
 
 /// Returns z, the network's scaled input, of one label at `u`, and its derivative by the label's physical value.
 pub fn scaled(input: &LabelInput, parameters: &[Parameter], u: &[f64]) -> (f64, f64) {
-    let x = input.source.value(|p| parameters[p].origin + parameters[p].scale * u[p]);
+    let x = input
+        .source
+        .value(|p| parameters[p].origin + parameters[p].scale * u[p]);
     match input.transform {
         Transform::Identity => ((x - input.mean) / input.std, 1.0 / input.std),
-        Transform::Log10 => ((x.log10() - input.mean) / input.std, 1.0 / (x * std::f64::consts::LN_10 * input.std)),
+        Transform::Log10 => (
+            (x.log10() - input.mean) / input.std,
+            1.0 / (x * std::f64::consts::LN_10 * input.std),
+        ),
     }
 }
 
 /// Declares `fn NAME(slot: u32) -> vec2<f32>`: z of a label, and dz by the label in units of its `std` (identity) or of
 /// 10^mean.
 #[cfg(feature = "gpu")]
-pub(super) fn declare_label(constants: &mut Constants, parameters: &[Parameter], label: &LabelInput, name: &str) {
+pub(super) fn declare_label(
+    constants: &mut Constants,
+    parameters: &[Parameter],
+    label: &LabelInput,
+    name: &str,
+) {
     let body = match (&label.source, label.transform) {
         (Source::Fixed(x), transform) => {
-            let value = if transform == Transform::Log10 { x.log10() } else { *x };
-            format!("vec2<f32>({}, 0.0)", constants.literal((value - label.mean) / label.std))
+            let value = if transform == Transform::Log10 {
+                x.log10()
+            } else {
+                *x
+            };
+            format!(
+                "vec2<f32>({}, 0.0)",
+                constants.literal((value - label.mean) / label.std)
+            )
         }
         (_, transform) => {
             // x / unit − offset = first + Σ ratio u
-            let offset = if transform == Transform::Log10 { 0.0 } else { label.mean };
+            let offset = if transform == Transform::Log10 {
+                0.0
+            } else {
+                label.mean
+            };
             let first = label.source.value(|p| parameters[p].origin) - offset;
             let mut sum = constants.literal(first / unit(label));
             for (p, ratio) in slope_ratios(parameters, label) {
@@ -120,18 +148,27 @@ pub(super) fn declare_label(constants: &mut Constants, parameters: &[Parameter],
             match transform {
                 Transform::Identity => format!("vec2<f32>({sum}, 1.0)"),
                 Transform::Log10 => {
-                    format!("label_log10({sum}, {})", constants.literal(1.0 / (label.std * LN_10)))
+                    format!(
+                        "label_log10({sum}, {})",
+                        constants.literal(1.0 / (label.std * LN_10))
+                    )
                 }
             }
         }
     };
-    constants.line(&format!("fn {name}(slot: u32) -> vec2<f32> {{ return {body}; }}"));
+    constants.line(&format!(
+        "fn {name}(slot: u32) -> vec2<f32> {{ return {body}; }}"
+    ));
 }
 
 /// Returns the unit in which shaders count the label: 10^mean if it is transformed by log10, else its `std`.
 #[cfg(feature = "gpu")]
 fn unit(label: &LabelInput) -> f64 {
-    if label.transform == Transform::Log10 { 10f64.powf(label.mean) } else { label.std }
+    if label.transform == Transform::Log10 {
+        10f64.powf(label.mean)
+    } else {
+        label.std
+    }
 }
 
 /// Returns the label's derivative by the u of each parameter that it depends on, in the unit of [`declare_label`]'s
@@ -139,5 +176,7 @@ fn unit(label: &LabelInput) -> f64 {
 #[cfg(feature = "gpu")]
 pub(super) fn slope_ratios(parameters: &[Parameter], label: &LabelInput) -> Vec<(usize, f64)> {
     let slopes = label.source.slopes().into_iter();
-    slopes.map(|(p, factor)| (p, factor * parameters[p].scale / unit(label))).collect()
+    slopes
+        .map(|(p, factor)| (p, factor * parameters[p].scale / unit(label)))
+        .collect()
 }

@@ -33,7 +33,11 @@ impl Kernel for Labels {
 
     /// Returns R L operations for R rows of L labels.
     fn cost(&self, _: Declared<'_>) -> Cost {
-        let rows = if self.derivatives { 1 + tangents(&self.inputs).len() } else { 1 };
+        let rows = if self.derivatives {
+            1 + tangents(&self.inputs).len()
+        } else {
+            1
+        };
         Cost::new(rows * self.inputs.len(), rows * self.stride)
     }
 
@@ -46,27 +50,50 @@ impl Kernel for Labels {
     }
 
     fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
-        memory.write(self.output, |memory, output| fill(self, memory.parameters(), memory.trial(), output));
+        memory.write(self.output, |memory, output| {
+            fill(self, memory.parameters(), memory.trial(), output)
+        });
     }
 
     #[cfg(feature = "gpu")]
     fn shader(&self, context: &ShaderContext<'_>) -> Result<Shader> {
-        let mut shader = context.start("labels", include_str!("../../shaders/labels.wgsl"), Dispatch::MEMBERS);
+        let mut shader = context.start(
+            "labels",
+            include_str!("../../shaders/labels.wgsl"),
+            Dispatch::MEMBERS,
+        );
         shader.state(false);
         shader.block(context, "output", "f32", self.output, true);
         let rows = tangents(&self.inputs);
         let mut body = String::new();
         for (i, label) in self.inputs.iter().enumerate() {
-            declare_label(&mut shader.constants, context.parameters(), label, &format!("label_value_{i}"));
-            body += &format!("let label_{i} = label_value_{i}(slot);\noutput[base + {i}u] = label_{i}.x;\n");
-            for (p, ratio) in slope_ratios(context.parameters(), label).into_iter().filter(|_| self.derivatives) {
+            declare_label(
+                &mut shader.constants,
+                context.parameters(),
+                label,
+                &format!("label_value_{i}"),
+            );
+            body += &format!(
+                "let label_{i} = label_value_{i}(slot);\noutput[base + {i}u] = label_{i}.x;\n"
+            );
+            for (p, ratio) in slope_ratios(context.parameters(), label)
+                .into_iter()
+                .filter(|_| self.derivatives)
+            {
                 let row = 1 + rows.iter().position(|q| *q == p).unwrap_or_default();
                 let ratio = shader.constants.literal(ratio);
-                body += &format!("output[base + {}u] = label_{i}.y * {ratio};\n", row * self.stride + i);
+                body += &format!(
+                    "output[base + {}u] = label_{i}.y * {ratio};\n",
+                    row * self.stride + i
+                );
             }
         }
-        shader.constants.line(&format!("fn fill(slot: u32, base: u32) {{\n{body}}}"));
-        shader.constants.unsigned("ROWS", if self.derivatives { 1 + rows.len() } else { 1 });
+        shader
+            .constants
+            .line(&format!("fn fill(slot: u32, base: u32) {{\n{body}}}"));
+        shader
+            .constants
+            .unsigned("ROWS", if self.derivatives { 1 + rows.len() } else { 1 });
         shader.constants.unsigned("STRIDE", self.stride);
         Ok(shader)
     }
@@ -79,7 +106,12 @@ fn fill<R: Real>(stage: &Labels, parameters: &[Parameter], u: &[f64], out: &mut 
     for (l, input) in stage.inputs.iter().enumerate() {
         let (z, slope) = scaled(input, parameters, u);
         out[l] = R::of(z);
-        for (p, factor) in input.source.slopes().into_iter().filter(|_| stage.derivatives) {
+        for (p, factor) in input
+            .source
+            .slopes()
+            .into_iter()
+            .filter(|_| stage.derivatives)
+        {
             let row = 1 + rows.iter().position(|q| *q == p).unwrap_or_default();
             out[row * stage.stride + l] = R::of(slope * factor * parameters[p].scale);
         }

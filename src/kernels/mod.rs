@@ -174,6 +174,8 @@ kernels! {
 pub use activate::Activation;
 pub use broaden::Rotation;
 pub use continuum::Basis;
-pub use custom::{CustomFunction, CustomInput, During, FillMany, Limits, ManyFunction, Member, pointwise};
+pub use custom::{
+    CustomFunction, CustomInput, During, FillMany, Limits, ManyFunction, Member, pointwise,
+};
 pub(crate) use custom::{ModelScratch, put_rows, widen};
 pub use prior::HullRow;

@@ -37,13 +37,18 @@ impl Kernel for Narrow {
     }
 
     fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
-        memory.write(self.output, |memory, output| narrow(memory.floats(self.input), output));
+        memory.write(self.output, |memory, output| {
+            narrow(memory.floats(self.input), output)
+        });
     }
 
     #[cfg(feature = "gpu")]
     fn shader(&self, context: &ShaderContext<'_>) -> Result<Shader> {
-        let mut shader =
-            context.start("narrow", include_str!("../../shaders/narrow.wgsl"), Dispatch::pixels(self.length / 2));
+        let mut shader = context.start(
+            "narrow",
+            include_str!("../../shaders/narrow.wgsl"),
+            Dispatch::pixels(self.length / 2),
+        );
         shader.block(context, "input", "f32", self.input, false);
         shader.block(context, "output", "u32", self.output, true);
         shader.constants.unsigned("PAIRS", self.length / 2);
@@ -58,5 +63,8 @@ pub fn rounded<R: Real>(x: R) -> R {
 
 /// Copies one member's numbers to `output`, rounded to the nearest that f16 has.
 fn narrow<R: Real>(input: &[R], output: &mut [R]) {
-    input.iter().zip(output).for_each(|(x, out)| *out = rounded(*x));
+    input
+        .iter()
+        .zip(output)
+        .for_each(|(x, out)| *out = rounded(*x));
 }

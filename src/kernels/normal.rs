@@ -48,7 +48,9 @@ impl Kernel for Normal {
     const WORK: Work = Work::NormalMatrix;
 
     fn member_buffers(&self) -> Vec<BufferId> {
-        std::iter::once(self.model).chain(self.continuum.map(|(_, solution)| solution)).collect()
+        std::iter::once(self.model)
+            .chain(self.continuum.map(|(_, solution)| solution))
+            .collect()
     }
 
     /// Returns ((P + 1) (P + 2) + 2 P T) N operations for P tangents, T terms and N pixels.
@@ -112,7 +114,11 @@ impl Normal {
                 shader_rows::declare_resampled_rows(&mut shader, context, resample);
             }
             None => {
-                let stored = StoredRows { buffer: self.model, rows, pixels: self.pixels };
+                let stored = StoredRows {
+                    buffer: self.model,
+                    rows,
+                    pixels: self.pixels,
+                };
                 shader_rows::declare_stored_rows(&mut shader, context, stored);
             }
         }
@@ -134,17 +140,32 @@ impl Normal {
         constants.unsigned("PIXELS", self.pixels);
         constants.unsigned("TERMS", terms);
         constants.unsigned("TRIANGLE", packed_length(terms));
-        let own = pixel_sums::of_normal(pixel_sums::declare_tangents(constants, &self.columns)?, terms);
-        let mut sweeps = continuum.map_or(Vec::new(), |continuum| continuum.declare_sweeps(&mut shader));
-        shader.constants.unsigned("FIRST", sweeps.iter().map(|sweep| sweep.sums).sum());
-        shader.uses.push(if self.loss.is_some() { "robust" } else { "least_squares" });
+        let own = pixel_sums::of_normal(
+            pixel_sums::declare_tangents(constants, &self.columns)?,
+            terms,
+        );
+        let mut sweeps = continuum.map_or(Vec::new(), |continuum| {
+            continuum.declare_sweeps(&mut shader)
+        });
+        shader
+            .constants
+            .unsigned("FIRST", sweeps.iter().map(|sweep| sweep.sums).sum());
+        shader.uses.push(if self.loss.is_some() {
+            "robust"
+        } else {
+            "least_squares"
+        });
         let of_loss = self.loss.map_or(0, |loss| {
             robust::declare_loss(&mut shader, loss);
             shader.constants.unsigned("OF_LOSS", own);
             pixel_sums::OF_LOSS
         });
         let kept = if continuum.is_some() { 0 } else { terms }; // coefficients in the stored basis
-        sweeps.push(Sweep { function: "reduce_sums", sums: own + of_loss, kept });
+        sweeps.push(Sweep {
+            function: "reduce_sums",
+            sums: own + of_loss,
+            kept,
+        });
         pixel_sums::declare_sums(&mut shader.constants, &sweeps)?;
         Ok(shader)
     }
@@ -212,7 +233,10 @@ impl<R: Real> MemberRows<'_, R> {
     /// may end with.
     #[inline(always)]
     fn add_cost(self) {
-        let coefficients = self.continuum.map(|c| c.coefficients::<f64>()).unwrap_or_default();
+        let coefficients = self
+            .continuum
+            .map(|c| c.coefficients::<f64>())
+            .unwrap_or_default();
         let mut smooth = [1.0; BLOCK];
         let mut lanes = [0.0; COST_LANES];
         for start in (0..self.pixels).step_by(BLOCK) {
@@ -221,25 +245,51 @@ impl<R: Real> MemberRows<'_, R> {
                 smooth.fill(0.0);
                 for (k, &factor) in coefficients.iter().enumerate() {
                     let basis = &c.basis[k * self.pixels + start..][..count];
-                    smooth.iter_mut().zip(basis).for_each(|(s, b)| *s += factor * b.to_f64());
+                    smooth
+                        .iter_mut()
+                        .zip(basis)
+                        .for_each(|(s, b)| *s += factor * b.to_f64());
                 }
             }
             if let Some(Weighing { loss, .. }) = self.weighing {
                 let mut residuals = [0.0; BLOCK];
-                let [data, weight, value] = [self.data, self.weight, self.model].map(|row| &row[start..start + count]);
-                for ((((r, d), w), v), s) in residuals.iter_mut().zip(data).zip(weight).zip(value).zip(&smooth) {
-                    *r = if *w > R::ZERO { d.to_f64() - w.to_f64() * v.to_f64() * s } else { 0.0 };
+                let [data, weight, value] =
+                    [self.data, self.weight, self.model].map(|row| &row[start..start + count]);
+                for ((((r, d), w), v), s) in residuals
+                    .iter_mut()
+                    .zip(data)
+                    .zip(weight)
+                    .zip(value)
+                    .zip(&smooth)
+                {
+                    *r = if *w > R::ZERO {
+                        d.to_f64() - w.to_f64() * v.to_f64() * s
+                    } else {
+                        0.0
+                    };
                 }
                 self.sums.chi2 += loss.cost(&residuals);
                 continue;
             }
-            let [data, weight, value] =
-                [self.data, self.weight, self.model].map(|row| row[start..start + count].chunks(COST_LANES));
-            for (((data, weight), value), smooth) in data.zip(weight).zip(value).zip(smooth.chunks(COST_LANES)) {
-                for ((((sum, d), w), v), s) in lanes.iter_mut().zip(data).zip(weight).zip(value).zip(smooth) {
+            let [data, weight, value] = [self.data, self.weight, self.model]
+                .map(|row| row[start..start + count].chunks(COST_LANES));
+            for (((data, weight), value), smooth) in
+                data.zip(weight).zip(value).zip(smooth.chunks(COST_LANES))
+            {
+                for ((((sum, d), w), v), s) in lanes
+                    .iter_mut()
+                    .zip(data)
+                    .zip(weight)
+                    .zip(value)
+                    .zip(smooth)
+                {
                     let residual = d.to_f64() - w.to_f64() * v.to_f64() * s;
                     // a masked pixel's value may be anything
-                    *sum += if *w > R::ZERO { residual * residual } else { 0.0 };
+                    *sum += if *w > R::ZERO {
+                        residual * residual
+                    } else {
+                        0.0
+                    };
                 }
             }
         }
@@ -261,7 +311,11 @@ impl<R: Real> MemberRows<'_, R> {
             for i in 0..count {
                 for c in 0..terms {
                     let row = &continuum.transform[c * terms..][..=c];
-                    let mut sum: f64 = row.iter().enumerate().map(|(k, t)| t.to_f64() * gram.sum(terms + i, k)).sum();
+                    let mut sum: f64 = row
+                        .iter()
+                        .enumerate()
+                        .map(|(k, t)| t.to_f64() * gram.sum(terms + i, k))
+                        .sum();
                     for k in 0..c {
                         sum -= factor[c * terms + k].to_f64() * projected[i * terms + k];
                     }
@@ -270,7 +324,16 @@ impl<R: Real> MemberRows<'_, R> {
             }
         }
         self.sums.chi2 += gram.sum(residual, residual);
-        gather(gram, terms, self.columns, &Projected { columns: &projected, ..Projected::default() }, self.sums);
+        gather(
+            gram,
+            terms,
+            self.columns,
+            &Projected {
+                columns: &projected,
+                ..Projected::default()
+            },
+            self.sums,
+        );
     }
 
     /// Does so under a robust loss, with the continuum in the stored basis, which makes no difference to what is left
@@ -278,7 +341,9 @@ impl<R: Real> MemberRows<'_, R> {
     fn accumulate_robust(&mut self, gram: &Gram<R>, tally: &Tally<R>, ratio: f64) {
         let terms = self.continuum.map_or(0, |c| c.terms);
         let residual = terms + self.columns.len();
-        let mut factor: Vec<f64> = (0..terms).flat_map(|i| (0..=i).map(move |j| gram.sum(i, j))).collect();
+        let mut factor: Vec<f64> = (0..terms)
+            .flat_map(|i| (0..=i).map(move |j| gram.sum(i, j)))
+            .collect();
         for i in (0..terms).map(|i| packed_index(i, i)) {
             // a term that no pixel sees leaves the solve
             factor[i] = if factor[i] == 0.0 { 1.0 } else { factor[i] };
@@ -292,7 +357,11 @@ impl<R: Real> MemberRows<'_, R> {
         let projected: Vec<f64> = (terms..residual).flat_map(row).collect();
         self.sums.chi2 += if is_sound { tally.cost } else { f64::NAN };
         tally.add_to(ratio, &mut self.sums.loss);
-        let projected = Projected { columns: &projected, rest: &row(residual), ratio };
+        let projected = Projected {
+            columns: &projected,
+            rest: &row(residual),
+            ratio,
+        };
         gather(gram, terms, self.columns, &projected, self.sums);
     }
 }
@@ -309,7 +378,11 @@ pub(super) struct Projected<'a> {
 
 impl Default for Projected<'_> {
     fn default() -> Self {
-        Projected { columns: &[], rest: &[], ratio: 1.0 }
+        Projected {
+            columns: &[],
+            rest: &[],
+            ratio: 1.0,
+        }
     }
 }
 
@@ -324,14 +397,22 @@ pub(super) fn gather<R: Real>(
 ) {
     let residual = terms + columns.len();
     for (i, &p) in columns.iter().enumerate() {
-        let of_rest: f64 = projected.columns[i * terms..].iter().zip(projected.rest).map(|(b, r)| b * r).sum();
+        let of_rest: f64 = projected.columns[i * terms..]
+            .iter()
+            .zip(projected.rest)
+            .map(|(b, r)| b * r)
+            .sum();
         sums.gradient[p] += gram.sum(residual, terms + i) - of_rest;
         for (j, &q) in columns.iter().enumerate().take(i + 1) {
-            let (x, y) = (&projected.columns[i * terms..][..terms], &projected.columns[j * terms..][..terms]);
+            let (x, y) = (
+                &projected.columns[i * terms..][..terms],
+                &projected.columns[j * terms..][..terms],
+            );
             let schur: f64 = x.iter().zip(y).map(|(a, b)| a * b).sum();
             // two rows of one parameter (a tied label) meet twice
             let times = projected.ratio * if i != j && p == q { 2.0 } else { 1.0 };
-            sums.normal_matrix[packed_index(p, q)] += times * (gram.sum(terms + i, terms + j) - schur);
+            sums.normal_matrix[packed_index(p, q)] +=
+                times * (gram.sum(terms + i, terms + j) - schur);
         }
     }
 }
@@ -348,22 +429,40 @@ impl<R: Real> WithSimd for MemberRows<'_, R> {
         }
         let skip = if self.weighing.is_some() { 0 } else { terms };
         let mut gram = Gram::in_memory(std::mem::take(self.block), terms + rows + 1, skip);
-        let coefficients = self.continuum.map(|c| c.coefficients::<R>()).unwrap_or_default();
-        let (mut smooth, mut scaled, mut heights) = ([R::ONE; BLOCK], [R::ZERO; BLOCK], [R::ZERO; BLOCK]);
+        let coefficients = self
+            .continuum
+            .map(|c| c.coefficients::<R>())
+            .unwrap_or_default();
+        let (mut smooth, mut scaled, mut heights) =
+            ([R::ONE; BLOCK], [R::ZERO; BLOCK], [R::ZERO; BLOCK]);
         let mut tally = self.weighing.map(Tally::new);
         for start in (0..self.pixels).step_by(BLOCK) {
             let count = BLOCK.min(self.pixels - start);
-            let (weight, value) = (&self.weight[start..start + count], &self.model[start..start + count]);
+            let (weight, value) = (
+                &self.weight[start..start + count],
+                &self.model[start..start + count],
+            );
             // 1. residuals
             for ((s, w), v) in scaled.iter_mut().zip(weight).zip(value) {
                 *s = if *w > R::ZERO { *w * *v } else { R::ZERO };
             }
             if let Some(c) = self.continuum {
                 smooth.fill(R::ZERO);
-                add_terms(&coefficients, &c.basis[start..], self.pixels, &mut smooth[..count]);
+                add_terms(
+                    &coefficients,
+                    &c.basis[start..],
+                    self.pixels,
+                    &mut smooth[..count],
+                );
             }
             let data = &self.data[start..start + count];
-            for (((r, d), v), s) in gram.row(terms + rows).iter_mut().zip(data).zip(&scaled).zip(&smooth) {
+            for (((r, d), v), s) in gram
+                .row(terms + rows)
+                .iter_mut()
+                .zip(data)
+                .zip(&scaled)
+                .zip(&smooth)
+            {
                 *r = *d - *v * *s;
             }
             // 2. their weights under the loss, by whose roots the rows are multiplied
@@ -372,10 +471,15 @@ impl<R: Real> WithSimd for MemberRows<'_, R> {
                 Some(tally) => {
                     let residuals = &mut gram.row(terms + rows)[..count];
                     let roots = tally.add(simd, residuals, weight);
-                    for (((h, w), s), root) in heights.iter_mut().zip(weight).zip(&mut scaled).zip(roots) {
+                    for (((h, w), s), root) in
+                        heights.iter_mut().zip(weight).zip(&mut scaled).zip(roots)
+                    {
                         (*h, *s) = (*w * *root, *s * *root);
                     }
-                    residuals.iter_mut().zip(roots).for_each(|(r, root)| *r *= *root);
+                    residuals
+                        .iter_mut()
+                        .zip(roots)
+                        .for_each(|(r, root)| *r *= *root);
                     &heights[..count]
                 }
             };
@@ -383,12 +487,22 @@ impl<R: Real> WithSimd for MemberRows<'_, R> {
             if let Some(c) = self.continuum {
                 for k in 0..terms {
                     let basis = &c.basis[k * self.pixels + start..][..count];
-                    gram.row(k).iter_mut().zip(basis).zip(&scaled).for_each(|((row, b), v)| *row = *v * *b);
+                    gram.row(k)
+                        .iter_mut()
+                        .zip(basis)
+                        .zip(&scaled)
+                        .for_each(|((row, b), v)| *row = *v * *b);
                 }
             }
             for i in 0..rows {
                 let tangent = &self.model[(1 + i) * self.pixels + start..][..count];
-                for (((j, w), t), s) in gram.row(terms + i).iter_mut().zip(heights).zip(tangent).zip(&smooth) {
+                for (((j, w), t), s) in gram
+                    .row(terms + i)
+                    .iter_mut()
+                    .zip(heights)
+                    .zip(tangent)
+                    .zip(&smooth)
+                {
                     *j = if *w > R::ZERO { *w * *s * *t } else { R::ZERO };
                 }
             }

@@ -40,7 +40,10 @@ impl Kernel for PerPixel {
 
     /// Returns 2 R H (L + 1) C operations for R rows, H hidden units, L labels and C columns.
     fn cost(&self, declared: Declared<'_>) -> Cost {
-        let weights = [self.w0, self.b0, self.w1, self.b1].into_iter().map(|id| declared.block(id).length).sum();
+        let weights = [self.w0, self.b0, self.w1, self.b1]
+            .into_iter()
+            .map(|id| declared.block(id).length)
+            .sum();
         let operations = 2 * self.rows * self.hidden * (self.labels + 1) * self.columns;
         Cost::new(operations, self.rows * (self.input_stride + self.columns)).with_shared(weights)
     }
@@ -52,16 +55,41 @@ impl Kernel for PerPixel {
     fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
         memory.write(self.output, |memory, output| {
             let [w0, b0, w1, b1] = [self.w0, self.b0, self.w1, self.b1].map(|id| memory.floats(id));
-            let PerPixel { rows, columns, hidden, labels, input_stride, activation, .. } = *self;
+            let PerPixel {
+                rows,
+                columns,
+                hidden,
+                labels,
+                input_stride,
+                activation,
+                ..
+            } = *self;
             let input = memory.floats(self.input);
-            MemberRows { rows, columns, hidden, labels, input_stride, activation, input, w0, b0, w1, b1, output }.run();
+            MemberRows {
+                rows,
+                columns,
+                hidden,
+                labels,
+                input_stride,
+                activation,
+                input,
+                w0,
+                b0,
+                w1,
+                b1,
+                output,
+            }
+            .run();
         });
     }
 
     #[cfg(feature = "gpu")]
     fn shader(&self, context: &ShaderContext<'_>) -> Result<Shader> {
-        let mut shader =
-            context.start("per_pixel", include_str!("../../shaders/per_pixel.wgsl"), Dispatch::pixels(self.columns));
+        let mut shader = context.start(
+            "per_pixel",
+            include_str!("../../shaders/per_pixel.wgsl"),
+            Dispatch::pixels(self.columns),
+        );
         shader.block(context, "input", "f32", self.input, false);
         shader.block(context, "w0", "f32", self.w0, false);
         shader.block(context, "b0", "f32", self.b0, false);
@@ -116,7 +144,15 @@ impl<R: Real> NullaryFnOnce for MemberRows<'_, R> {
 
     #[inline(always)]
     fn call(self) {
-        let MemberRows { input_stride, labels, hidden, rows, columns, activation, .. } = self;
+        let MemberRows {
+            input_stride,
+            labels,
+            hidden,
+            rows,
+            columns,
+            activation,
+            ..
+        } = self;
         let mut block = vec![R::ZERO; rows * CHUNK];
         let zero = [R::ZERO; CHUNK];
         for start in (0..columns).step_by(CHUNK) {
@@ -124,7 +160,11 @@ impl<R: Real> NullaryFnOnce for MemberRows<'_, R> {
             let pixels = start..start + count;
             for (row, out) in self.output.chunks_exact_mut(columns).enumerate() {
                 let out = &mut out[pixels.clone()];
-                if row == 0 { out.copy_from_slice(&self.b1[pixels.clone()]) } else { out.fill(R::ZERO) }
+                if row == 0 {
+                    out.copy_from_slice(&self.b1[pixels.clone()])
+                } else {
+                    out.fill(R::ZERO)
+                }
             }
             for h in 0..hidden {
                 for row in 0..rows {
@@ -142,8 +182,14 @@ impl<R: Real> NullaryFnOnce for MemberRows<'_, R> {
                         }
                     }
                 }
-                activate::MemberRows { block: &mut block, columns: CHUNK, bias: &zero, affine: None, activation }
-                    .call();
+                activate::MemberRows {
+                    block: &mut block,
+                    columns: CHUNK,
+                    bias: &zero,
+                    affine: None,
+                    activation,
+                }
+                .call();
                 let weight = &self.w1[h * columns + start..][..count];
                 for (row, out) in self.output.chunks_exact_mut(columns).enumerate() {
                     let hidden = &block[row * CHUNK..][..count];

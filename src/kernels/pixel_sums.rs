@@ -32,19 +32,34 @@ pub(super) fn declare_sums(constants: &mut Constants, sweeps: &[Sweep]) -> Resul
     let values = sweeps.iter().map(|sweep| sweep.sums + sweep.kept).sum();
     if bytes_of(values) > WORKGROUP_MEMORY {
         let bytes = bytes_of(values);
-        let message = format!("sums over pixels take {bytes} bytes of a GPU's workgroup memory of {WORKGROUP_MEMORY}");
-        return Err(Error::model(format!("{message}: fewer parameters or continuum terms, or the CPU, can do it")));
+        let message = format!(
+            "sums over pixels take {bytes} bytes of a GPU's workgroup memory of {WORKGROUP_MEMORY}"
+        );
+        return Err(Error::model(format!(
+            "{message}: fewer parameters or continuum terms, or the CPU, can do it"
+        )));
     }
-    constants.unsigned("SUMS", sweeps.iter().map(|sweep| sweep.sums).max().unwrap_or(0));
+    constants.unsigned(
+        "SUMS",
+        sweeps.iter().map(|sweep| sweep.sums).max().unwrap_or(0),
+    );
     let mut total = 0;
-    for &Sweep { function: name, sums, .. } in sweeps {
+    for &Sweep {
+        function: name,
+        sums,
+        ..
+    } in sweeps
+    {
         let mut body = String::new();
         for first in (0..sums).step_by(CHUNK) {
             let count = CHUNK.min(sums - first);
             for i in 0..count {
                 body += &format!("scratch[{i}][lane] = sums[{}];\n", first + i);
             }
-            body += &format!("workgroupBarrier();\nfold(lane, {}u, {count}u);\nworkgroupBarrier();\n", total + first);
+            body += &format!(
+                "workgroupBarrier();\nfold(lane, {}u, {count}u);\nworkgroupBarrier();\n",
+                total + first
+            );
         }
         constants.line(&format!("fn {name}(lane: u32) {{\n{body}}}"));
         total += sums;
@@ -78,7 +93,11 @@ pub(super) const fn of_normal(parameters: usize, terms: usize) -> usize {
 
 /// Returns how many bytes of workgroup memory a kernel needs for the sums of a continuum and of the normal matrix.
 pub(super) fn workgroup_bytes(columns: &[usize], terms: usize, is_robust: bool) -> u32 {
-    let of_loss = if is_robust { of_refinement(terms) + terms + OF_LOSS } else { 0 };
+    let of_loss = if is_robust {
+        of_refinement(terms) + terms + OF_LOSS
+    } else {
+        0
+    };
     let totals = of_continuum(terms) + terms + of_normal(unique(columns).len(), terms) + of_loss;
     bytes_of(totals) as u32
 }
@@ -86,7 +105,9 @@ pub(super) fn workgroup_bytes(columns: &[usize], terms: usize, is_robust: bool) 
 /// Fails if `size`, the number of `what`, is larger than a GPU's workgroup has room for.
 pub(super) fn check_size(what: &str, size: usize) -> Result<()> {
     if size > MAX_SIZE {
-        return Err(Error::model(format!("{size} {what}: a GPU takes at most {MAX_SIZE}")));
+        return Err(Error::model(format!(
+            "{size} {what}: a GPU takes at most {MAX_SIZE}"
+        )));
     }
     Ok(())
 }
@@ -108,13 +129,22 @@ pub(super) fn declare_tangents(constants: &mut Constants, columns: &[usize]) -> 
     let mut list: Vec<String> = unique.iter().map(|p| format!("{p}u")).collect();
     for (i, parameter) in unique.iter().enumerate() {
         let rows = columns.iter().enumerate().filter(|(_, p)| *p == parameter);
-        let terms: Vec<String> = rows.map(|(row, _)| format!("row_{}(place)", row + 1)).collect();
-        constants.line(&format!("fn tangent_{i}(place: Place) -> f32 {{ return {}; }}", terms.join(" + ")));
+        let terms: Vec<String> = rows
+            .map(|(row, _)| format!("row_{}(place)", row + 1))
+            .collect();
+        constants.line(&format!(
+            "fn tangent_{i}(place: Place) -> f32 {{ return {}; }}",
+            terms.join(" + ")
+        ));
     }
     if list.is_empty() {
         list.push("0u".to_owned());
     }
-    constants.line(&format!("const PARAMETER_OF = array<u32, {}>({});", list.len(), list.join(", ")));
+    constants.line(&format!(
+        "const PARAMETER_OF = array<u32, {}>({});",
+        list.len(),
+        list.join(", ")
+    ));
     Ok(unique.len())
 }
 
@@ -123,7 +153,11 @@ mod tests {
     use super::*;
 
     fn sweep(function: &'static str, sums: usize) -> Sweep {
-        Sweep { function, sums, kept: 0 }
+        Sweep {
+            function,
+            sums,
+            kept: 0,
+        }
     }
 
     /// The largest arms have room in workgroup memory, under a loss, too, in a kernel for the continuum and one for the
@@ -131,16 +165,38 @@ mod tests {
     #[test]
     fn the_largest_arms_have_room() {
         let largest: Vec<usize> = (0..MAX_SIZE).collect();
-        let refined = Sweep { function: "b", sums: of_refinement(MAX_SIZE), kept: MAX_SIZE };
-        let continuum = || [Sweep { kept: MAX_SIZE, ..sweep("a", of_continuum(MAX_SIZE)) }, Sweep { ..refined }];
-        let normal = |kept| Sweep { kept, ..sweep("c", of_normal(MAX_SIZE, MAX_SIZE) + OF_LOSS) };
-        let fails = |sweeps: &[Sweep]| declare_sums(&mut Constants::default(), sweeps).err().map(|e| e.to_string());
+        let refined = Sweep {
+            function: "b",
+            sums: of_refinement(MAX_SIZE),
+            kept: MAX_SIZE,
+        };
+        let continuum = || {
+            [
+                Sweep {
+                    kept: MAX_SIZE,
+                    ..sweep("a", of_continuum(MAX_SIZE))
+                },
+                Sweep { ..refined },
+            ]
+        };
+        let normal = |kept| Sweep {
+            kept,
+            ..sweep("c", of_normal(MAX_SIZE, MAX_SIZE) + OF_LOSS)
+        };
+        let fails = |sweeps: &[Sweep]| {
+            declare_sums(&mut Constants::default(), sweeps)
+                .err()
+                .map(|e| e.to_string())
+        };
         assert_eq!(fails(&continuum()), None);
         assert_eq!(fails(&[normal(MAX_SIZE)]), None);
         let fused: Vec<Sweep> = continuum().into_iter().chain([normal(0)]).collect();
         let bytes = bytes_of(fused.iter().map(|sweep| sweep.sums + sweep.kept).sum());
         assert_eq!(bytes, workgroup_bytes(&largest, MAX_SIZE, true) as usize);
         let message = fails(&fused).unwrap();
-        assert!(message.contains(&bytes.to_string()) && message.contains("16384"), "{message}");
+        assert!(
+            message.contains(&bytes.to_string()) && message.contains("16384"),
+            "{message}"
+        );
     }
 }

@@ -40,30 +40,52 @@ impl Kernel for Prefilter {
     fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
         memory.write(self.output, |memory, output| {
             let input = memory.floats(self.input);
-            MemberRows { input, output, columns: self.columns, segments: &self.segments }.run();
+            MemberRows {
+                input,
+                output,
+                columns: self.columns,
+                segments: &self.segments,
+            }
+            .run();
         });
     }
 
     #[cfg(feature = "gpu")]
     fn shader(&self, context: &ShaderContext<'_>) -> Result<Shader> {
         if !self.columns.is_multiple_of(4) {
-            return Err(Error::model(format!("rows of {} pixels are not padded", self.columns)));
+            return Err(Error::model(format!(
+                "rows of {} pixels are not padded",
+                self.columns
+            )));
         }
-        let dispatch = Dispatch { z: self.rows as u32, ..Dispatch::pixels(self.columns / 4) };
-        let mut shader = context.start("prefilter", include_str!("../../shaders/prefilter.wgsl"), dispatch);
+        let dispatch = Dispatch {
+            z: self.rows as u32,
+            ..Dispatch::pixels(self.columns / 4)
+        };
+        let mut shader = context.start(
+            "prefilter",
+            include_str!("../../shaders/prefilter.wgsl"),
+            dispatch,
+        );
         shader.block(context, "input", "vec4<f32>", self.input, false);
         shader.block(context, "output", "vec4<f32>", self.output, true);
         shader.constants.unsigned("COLUMNS", self.columns);
         for i in 0..=12 {
             let root = 3f64.sqrt();
-            shader.constants.float(&format!("TAP_{i}"), root * (root - 2.0).powi(12 - i));
+            shader
+                .constants
+                .float(&format!("TAP_{i}"), root * (root - 2.0).powi(12 - i));
         }
         let mut body = String::new();
         for segment in &self.segments {
             let (start, end) = (segment.start, segment.end);
-            body += &format!("if pixel >= {start}u && pixel < {end}u {{ return vec2<u32>({start}u, {end}u); }}\n");
+            body += &format!(
+                "if pixel >= {start}u && pixel < {end}u {{ return vec2<u32>({start}u, {end}u); }}\n"
+            );
         }
-        shader.constants.line(&format!("fn segment_of(pixel: u32) -> vec2<u32> {{\n{body}return vec2<u32>();\n}}"));
+        shader.constants.line(&format!(
+            "fn segment_of(pixel: u32) -> vec2<u32> {{\n{body}return vec2<u32>();\n}}"
+        ));
         Ok(shader)
     }
 }
@@ -101,7 +123,10 @@ impl<R: Real> NullaryFnOnce for MemberRows<'_, R> {
     fn call(self) {
         let taps = taps().map(R::of);
         let mut sums = [[R::ZERO; BLOCK_INPUT]; 4];
-        let rows = self.input.chunks_exact(self.columns).zip(self.output.chunks_exact_mut(self.columns));
+        let rows = self
+            .input
+            .chunks_exact(self.columns)
+            .zip(self.output.chunks_exact_mut(self.columns));
         for (input, output) in rows {
             let mut end = 0;
             for segment in self.segments {
@@ -141,17 +166,33 @@ const BLOCK_INPUT: usize = BLOCK + 2 * REACH;
 /// `input`. With z = √3 − 2 and S a shift by one pixel, Σ z^k S^k over k = 0…11 is (1 + z S) (1 + z² S²) (1 + z⁴ S⁴ +
 /// z⁸ S⁸): a few sums to each side instead of twelve. `sums` is memory for them.
 #[inline(always)]
-fn interior<R: Real>(input: &[R], output: &mut [R], [one, two, from, to]: &mut [[R; BLOCK_INPUT]; 4]) {
+fn interior<R: Real>(
+    input: &[R],
+    output: &mut [R],
+    [one, two, from, to]: &mut [[R; BLOCK_INPUT]; 4],
+) {
     let root = 3f64.sqrt();
     let power = |k: i32| R::of((root - 2.0).powi(k));
-    let (z1, z2, z4, z8, z12, root) = (power(1), power(2), power(4), power(8), power(12), R::of(root));
+    let (z1, z2, z4, z8, z12, root) = (
+        power(1),
+        power(2),
+        power(4),
+        power(8),
+        power(12),
+        R::of(root),
+    );
     for (block, out) in output.chunks_mut(BLOCK).enumerate() {
         let count = out.len() + 2 * REACH;
         let t = &input[block * BLOCK..][..count];
         chain(&t[1..], &t[..count - 1], z1, &mut one[1..count]);
         chain(&one[3..count], &one[1..count - 2], z2, &mut two[3..count]);
         chain(&t[..count - 1], &t[1..], z1, &mut from[..count - 1]);
-        chain(&from[..count - 3], &from[2..count - 1], z2, &mut to[..count - 3]);
+        chain(
+            &from[..count - 3],
+            &from[2..count - 1],
+            z2,
+            &mut to[..count - 3],
+        );
         for (out, j) in out.iter_mut().zip(REACH..) {
             let near = two[j] + to[j] - t[j];
             let sum = z4.fused(two[j - 4] + to[j + 4], near);
@@ -176,10 +217,22 @@ mod tests {
     #[test]
     fn blocks_and_edges_are_the_sums_of_their_taps() {
         for count in [1, 5, 24, 25, 1047, 1048, 1049, 2500] {
-            let input: Vec<f64> = (0..count).map(|k| ((k * 7919) % 101) as f64 / 101.0).collect();
+            let input: Vec<f64> = (0..count)
+                .map(|k| ((k * 7919) % 101) as f64 / 101.0)
+                .collect();
             let mut output = vec![f64::NAN; count];
-            let segments = [Segment { start: 0, end: count, inverse_step: 1.0 }];
-            MemberRows { input: &input, output: &mut output, columns: count, segments: &segments }.run();
+            let segments = [Segment {
+                start: 0,
+                end: count,
+                inverse_step: 1.0,
+            }];
+            MemberRows {
+                input: &input,
+                output: &mut output,
+                columns: count,
+                segments: &segments,
+            }
+            .run();
             let taps = taps();
             for (j, out) in output.iter().enumerate() {
                 assert!((out - edge(&input, j, &taps)).abs() < 1e-13, "{count}: {j}");

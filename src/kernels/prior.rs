@@ -34,7 +34,10 @@ pub struct Prior {
 
 impl Prior {
     /// Without hulls.
-    pub const NONE: Prior = Prior { hulls: Vec::new(), weights: None };
+    pub const NONE: Prior = Prior {
+        hulls: Vec::new(),
+        weights: None,
+    };
 }
 
 impl Kernel for Prior {
@@ -54,13 +57,24 @@ impl Kernel for Prior {
         memory.add(|memory, sums| {
             let weights = self.weights.map_or(&[][..], |id| memory.floats(id));
             let hull_weight = |h: usize| weights[h].to_f64();
-            prior(self, memory.parameters(), memory.trial(), memory.priors(), hull_weight, sums);
+            prior(
+                self,
+                memory.parameters(),
+                memory.trial(),
+                memory.priors(),
+                hull_weight,
+                sums,
+            );
         });
     }
 
     #[cfg(feature = "gpu")]
     fn shader(&self, context: &ShaderContext<'_>) -> Result<Shader> {
-        let mut shader = context.start("prior", include_str!("../../shaders/prior.wgsl"), Dispatch::MEMBERS);
+        let mut shader = context.start(
+            "prior",
+            include_str!("../../shaders/prior.wgsl"),
+            Dispatch::MEMBERS,
+        );
         shader.state(true);
         shader.bind("limits", "f32", Target::Limits, false);
         shader.bind("facets", "f32", Target::Table, false);
@@ -81,21 +95,36 @@ impl Kernel for Prior {
             shader.table.extend(hull.facets.iter().map(|x| *x as f32));
             let (mut values, mut slopes) = (String::new(), String::new());
             for (a, label) in hull.labels.iter().enumerate() {
-                declare_label(constants, context.parameters(), label, &format!("hull_{h}_{a}"));
-                values +=
-                    &format!("let label_{a} = hull_{h}_{a}(slot); z[{a}] = label_{a}.x; slope[{a}] = label_{a}.y;\n");
+                declare_label(
+                    constants,
+                    context.parameters(),
+                    label,
+                    &format!("hull_{h}_{a}"),
+                );
+                values += &format!(
+                    "let label_{a} = hull_{h}_{a}(slot); z[{a}] = label_{a}.x; slope[{a}] = label_{a}.y;\n"
+                );
                 for (p, ratio) in slope_ratios(context.parameters(), label) {
                     let ratio = constants.literal(ratio);
-                    slopes += &format!("jacobian[{p}] += weight * facets[facet + {a}u] * slope[{a}] * {ratio};\n");
+                    slopes += &format!(
+                        "jacobian[{p}] += weight * facets[facet + {a}u] * slope[{a}] * {ratio};\n"
+                    );
                 }
             }
             let array = format!("ptr<function, array<f32, {axes}>>");
-            constants.line(&format!("fn hull_labels_{h}(slot: u32, z: {array}, slope: {array}) {{\n{values}}}"));
-            constants.line(&format!("fn hull_jacobian_{h}(facet: u32, weight: f32, slope: {array}) {{\n{slopes}}}"));
+            constants.line(&format!(
+                "fn hull_labels_{h}(slot: u32, z: {array}, slope: {array}) {{\n{values}}}"
+            ));
+            constants.line(&format!(
+                "fn hull_jacobian_{h}(facet: u32, weight: f32, slope: {array}) {{\n{slopes}}}"
+            ));
         }
         // llvmpipe ends all loops of an invocation after 65,535 iterations
         if shader.table.len() > 50_000 {
-            return Err(Error::model(format!("training hulls of {} numbers are too large", shader.table.len())));
+            return Err(Error::model(format!(
+                "training hulls of {} numbers are too large",
+                shader.table.len()
+            )));
         }
         Ok(shader)
     }
@@ -131,7 +160,11 @@ pub fn prior(
 
 /// Adds the penalty of a hull to the sums, with its derivatives, if the labels at `u` are outside it.
 fn add_hull(hull: &HullRow, weight: f64, parameters: &[Parameter], u: &[f64], sums: &mut Sums) {
-    let z: Vec<(f64, f64)> = hull.labels.iter().map(|label| scaled(label, parameters, u)).collect();
+    let z: Vec<(f64, f64)> = hull
+        .labels
+        .iter()
+        .map(|label| scaled(label, parameters, u))
+        .collect();
     let (mut distance, mut normal) = (f64::NEG_INFINITY, &hull.facets[..0]);
     for facet in hull.facets.chunks_exact(z.len() + 1) {
         let d = facet.iter().zip(&z).map(|(n, (z, _))| n * z).sum::<f64>() + facet[z.len()];

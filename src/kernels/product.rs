@@ -38,7 +38,8 @@ impl Kernel for Product {
         // two halves are a number
         let own = if self.is_of_halves(declared) { 2 } else { 1 };
         let numbers = self.rows * (self.inner / own + self.columns);
-        Cost::new(2 * self.rows * self.inner * self.columns, numbers).with_shared(self.inner * self.columns / own)
+        Cost::new(2 * self.rows * self.inner * self.columns, numbers)
+            .with_shared(self.inner * self.columns / own)
     }
 
     fn cacheable_output(&self, _: Declared<'_>) -> Option<BufferId> {
@@ -48,7 +49,13 @@ impl Kernel for Product {
     fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
         memory.write(self.output, |memory, output| {
             if let Some(packed) = memory.packed(self.weight) {
-                MatrixProduct { input: memory.floats(self.input), packed, output, accumulate: false }.run();
+                MatrixProduct {
+                    input: memory.floats(self.input),
+                    packed,
+                    output,
+                    accumulate: false,
+                }
+                .run();
             }
         });
     }
@@ -80,8 +87,11 @@ pub enum Variant {
 
 /// The tiles of cards.
 #[cfg(feature = "gpu")]
-pub(crate) const TILES: [Variant; 3] =
-    [Variant::Tiles { x: 8, y: 8 }, Variant::Tiles { x: 16, y: 8 }, Variant::Tiles { x: 16, y: 16 }];
+pub(crate) const TILES: [Variant; 3] = [
+    Variant::Tiles { x: 8, y: 8 },
+    Variant::Tiles { x: 16, y: 8 },
+    Variant::Tiles { x: 16, y: 16 },
+];
 
 /// Algorithms of a device for products of numbers and of halves.
 #[cfg(feature = "gpu")]
@@ -95,13 +105,19 @@ pub struct Products {
 impl Products {
     /// Returns which kernel computes a product: that of f16 numbers or that of f32 ones.
     pub(crate) fn of(self, declared: Declared<'_>, product: &Product) -> Variant {
-        if product.is_of_halves(declared) { self.halves } else { self.full }
+        if product.is_of_halves(declared) {
+            self.halves
+        } else {
+            self.full
+        }
     }
 
     /// Returns whether a product's kernel may activate its results. It sees all rows of whole members, which nearly
     /// fill its tile.
     pub(crate) fn activate(self, declared: Declared<'_>, product: &Product) -> bool {
-        let Variant::Tiles { y, .. } = self.of(declared, product) else { return false };
+        let Variant::Tiles { y, .. } = self.of(declared, product) else {
+            return false;
+        };
         let tile = 8 * y as usize;
         10 * (tile / product.rows * product.rows) >= 9 * tile
     }
@@ -110,11 +126,18 @@ impl Products {
 #[cfg(feature = "gpu")]
 impl Product {
     /// Returns the shader of the matrix product, with a place for its layer's activation if `activates`.
-    pub(crate) fn product_shader(&self, context: &ShaderContext<'_>, activates: bool) -> Result<Shader> {
+    pub(crate) fn product_shader(
+        &self,
+        context: &ShaderContext<'_>,
+        activates: bool,
+    ) -> Result<Shader> {
         let halves = self.is_of_halves(context.declared);
         let step = if halves { 16 } else { 4 };
         if !self.inner.is_multiple_of(step) || !self.columns.is_multiple_of(16) {
-            return Err(Error::model(format!("a product of {} x {} is not padded", self.inner, self.columns)));
+            return Err(Error::model(format!(
+                "a product of {} x {} is not padded",
+                self.inner, self.columns
+            )));
         }
         let variant = context.products.of(context.declared, self);
         let mut shader = self.start_variant(context, variant, activates);
@@ -132,7 +155,9 @@ impl Product {
             } else {
                 format!("{name}[at]")
             };
-            shader.constants.line(&format!("fn {name}_at(at: u32) -> vec4<f32> {{ return {value}; }}"));
+            shader.constants.line(&format!(
+                "fn {name}_at(at: u32) -> vec4<f32> {{ return {value}; }}"
+            ));
         }
         shader.constants.unsigned("ROWS", self.rows);
         shader.constants.unsigned("INNER", self.inner);
@@ -143,41 +168,71 @@ impl Product {
     /// Returns the dispatch of workgroups that make a tile of `height` rows and `width` columns each.
     fn dispatch_tiles(&self, height: u32, width: u32) -> Dispatch {
         let y = (self.columns as u32).div_ceil(width);
-        Dispatch { numerator: self.rows as u32, denominator: height, y, ..Dispatch::WORKGROUPS }
+        Dispatch {
+            numerator: self.rows as u32,
+            denominator: height,
+            y,
+            ..Dispatch::WORKGROUPS
+        }
     }
 
     /// Starts the shader of a way to compute the product (`variant`), with the constants and the dispatch that it has.
-    fn start_variant(&self, context: &ShaderContext<'_>, variant: Variant, activates: bool) -> Shader {
+    fn start_variant(
+        &self,
+        context: &ShaderContext<'_>,
+        variant: Variant,
+        activates: bool,
+    ) -> Shader {
         let rows = self.rows as u32;
         let sized = |height, width| self.dispatch_tiles(height, width);
         match variant {
             Variant::Registers => {
                 // 8 x 8 invocations of 4 rows x 16 columns
-                context.start("product", include_str!("../../shaders/product.wgsl"), sized(32, 128))
+                context.start(
+                    "product",
+                    include_str!("../../shaders/product.wgsl"),
+                    sized(32, 128),
+                )
             }
             Variant::Tiles { x, y } => {
                 let text = include_str!("../../shaders/variants/product.wgsl");
                 // whole members where their rows must meet
                 let members = if activates { 8 * y / rows } else { 0 };
-                let whole = Dispatch { numerator: 1, denominator: members, ..sized(8 * y, 8 * x) };
-                let dispatch = if activates { whole } else { sized(8 * y, 8 * x) };
+                let whole = Dispatch {
+                    numerator: 1,
+                    denominator: members,
+                    ..sized(8 * y, 8 * x)
+                };
+                let dispatch = if activates {
+                    whole
+                } else {
+                    sized(8 * y, 8 * x)
+                };
                 let mut shader = context.start("product_tiled", text, dispatch);
                 shader.constants.unsigned("TX", x as usize);
                 shader.constants.unsigned("TY", y as usize);
                 shader.constants.unsigned("X_LOADS", 16 / x as usize);
                 shader.constants.unsigned("W_LOADS", 16 / y as usize);
-                shader.constants.unsigned("ACTIVATED", usize::from(activates));
+                shader
+                    .constants
+                    .unsigned("ACTIVATED", usize::from(activates));
                 shader.constants.unsigned("TILE_MEMBERS", members as usize);
-                shader.constants.unsigned("TILE_USED", (if activates { members * rows } else { 8 * y }) as usize);
+                shader.constants.unsigned(
+                    "TILE_USED",
+                    (if activates { members * rows } else { 8 * y }) as usize,
+                );
                 shader
             }
             Variant::Cooperative { size, lanes } => {
                 let text = include_str!("../../shaders/variants/product_cooperative.wgsl");
-                let mut shader = context.start("product_cooperative", text, sized(4 * size, 4 * size));
+                let mut shader =
+                    context.start("product_cooperative", text, sized(4 * size, 4 * size));
                 shader.constants.unsigned("SIZE", size as usize);
                 shader.constants.unsigned("SUBGROUP", lanes as usize);
                 for (name, element) in [("A", "f16"), ("B", "f16"), ("C", "f32")] {
-                    shader.constants.line(&format!("alias Matrix{name} = coop_mat{size}x{size}<{element}, {name}>;"));
+                    shader.constants.line(&format!(
+                        "alias Matrix{name} = coop_mat{size}x{size}<{element}, {name}>;"
+                    ));
                 }
                 shader
             }
@@ -193,13 +248,37 @@ mod tests {
 
     #[test]
     fn tiles_that_members_do_not_fill_do_not_activate() {
-        let products = Products { full: Variant::Tiles { x: 8, y: 8 }, halves: Variant::Registers };
+        let products = Products {
+            full: Variant::Tiles { x: 8, y: 8 },
+            halves: Variant::Registers,
+        };
         let mut recording = Recording::default();
-        let [x, w, y] = ["x", "w", "y"].map(|name| recording.buffer(name, Scope::Member, Kind::Float, 1));
-        let filled = [(1, true), (5, true), (22, false), (26, false), (31, true), (33, false), (64, true), (65, false)];
+        let [x, w, y] =
+            ["x", "w", "y"].map(|name| recording.buffer(name, Scope::Member, Kind::Float, 1));
+        let filled = [
+            (1, true),
+            (5, true),
+            (22, false),
+            (26, false),
+            (31, true),
+            (33, false),
+            (64, true),
+            (65, false),
+        ];
         for (rows, expected) in filled {
-            let product = Product { input: x, weight: w, output: y, rows, inner: 4, columns: 16 };
-            assert_eq!(products.activate(recording.declared(), &product), expected, "{rows}");
+            let product = Product {
+                input: x,
+                weight: w,
+                output: y,
+                rows,
+                inner: 4,
+                columns: 16,
+            };
+            assert_eq!(
+                products.activate(recording.declared(), &product),
+                expected,
+                "{rows}"
+            );
         }
     }
 }

@@ -54,9 +54,16 @@ impl Kernel for Resample {
 
     /// Returns 2 · taps R N operations for R rows, with that of the velocity, of N pixels.
     fn cost(&self, _: Declared<'_>) -> Cost {
-        let taps = if self.interpolation == Interpolation::Cubic { 4 } else { 2 };
+        let taps = if self.interpolation == Interpolation::Cubic {
+            4
+        } else {
+            2
+        };
         let output = self.output_rows() * self.pixels;
-        Cost::new(2 * taps * output, self.rows * self.input_columns + output + 2 * self.pixels)
+        Cost::new(
+            2 * taps * output,
+            self.rows * self.input_columns + output + 2 * self.pixels,
+        )
     }
 
     fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
@@ -128,7 +135,10 @@ struct Chunk<R> {
 pub(super) fn doppler(v: f64) -> (f64, f64) {
     let beta = v / LIGHT;
     let square = beta * beta;
-    (beta * (1.0 + square * (1.0 / 3.0 + square / 5.0)), 1.0 / LIGHT / (1.0 - square))
+    (
+        beta * (1.0 + square * (1.0 / 3.0 + square / 5.0)),
+        1.0 / LIGHT / (1.0 - square),
+    )
 }
 
 impl<R: Real> MemberRows<'_, R> {
@@ -150,10 +160,17 @@ impl<R: Real> NullaryFnOnce for MemberRows<'_, R> {
         let (pixels, columns) = (self.stage.pixels, self.stage.input_columns);
         let has_velocity = self.stage.output_rows() > self.stage.rows;
         let zeros = [[R::ZERO; CHUNK]; TAPS];
-        let mut chunk = Chunk { places: Places::new(), value: zeros, slope: zeros };
+        let mut chunk = Chunk {
+            places: Places::new(),
+            value: zeros,
+            slope: zeros,
+        };
         for start in (0..pixels).step_by(CHUNK) {
             let count = CHUNK.min(pixels - start);
-            let (index, fraction) = (&self.index[start..start + count], &self.fraction[start..start + count]);
+            let (index, fraction) = (
+                &self.index[start..start + count],
+                &self.fraction[start..start + count],
+            );
             let cubic = self.stage.interpolation == Interpolation::Cubic;
             if !(cubic && chunk.fill_inside(index, fraction, &shifts)) {
                 chunk.fill(index, fraction, &shifts, self.stage.interpolation);
@@ -161,8 +178,17 @@ impl<R: Real> NullaryFnOnce for MemberRows<'_, R> {
             chunk.places.settle(columns);
             for row in 0..self.stage.rows {
                 let input = &self.input[row * columns..][..columns];
-                let target = if row == 0 || !has_velocity { row } else { row + 1 };
-                apply(&chunk.places, &chunk.value, input, &mut self.output[target * pixels + start..][..count]);
+                let target = if row == 0 || !has_velocity {
+                    row
+                } else {
+                    row + 1
+                };
+                apply(
+                    &chunk.places,
+                    &chunk.value,
+                    input,
+                    &mut self.output[target * pixels + start..][..count],
+                );
             }
             if has_velocity {
                 let output = &mut self.output[pixels + start..][..count];
@@ -191,14 +217,25 @@ impl<R: Real> Chunk<R> {
     /// The same bits as [`fill`](Self::fill).
     #[inline(always)]
     fn fill_inside(&mut self, index: &[i32], fraction: &[R], shifts: &[Shift<R>]) -> bool {
-        let (Ok(index), Ok(position)) = (<&[i32; CHUNK]>::try_from(index), <&[R; CHUNK]>::try_from(fraction)) else {
+        let (Ok(index), Ok(position)) = (
+            <&[i32; CHUNK]>::try_from(index),
+            <&[R; CHUNK]>::try_from(fraction),
+        ) else {
             return false;
         };
-        let (lowest, highest) = index.iter().fold((i32::MAX, i32::MIN), |(a, b), i| (a.min(*i), b.max(*i)));
+        let (lowest, highest) = index
+            .iter()
+            .fold((i32::MAX, i32::MIN), |(a, b), i| (a.min(*i), b.max(*i)));
         if lowest < 0 || lowest >> 24 != highest >> 24 {
             return false;
         }
-        let Shift { whole, fraction, start, last, slope: by_u } = shifts[(lowest >> 24) as usize];
+        let Shift {
+            whole,
+            fraction,
+            start,
+            last,
+            slope: by_u,
+        } = shifts[(lowest >> 24) as usize];
         if (lowest & PIXEL) - whole - 2 < start || (highest & PIXEL) - whole + 2 > last {
             return false;
         }
@@ -220,10 +257,17 @@ impl<R: Real> Chunk<R> {
     /// Computes which input pixels each pixel of at most a chunk reads (its taps), and with which weights. `index` as
     /// the model packs it, segment and pixel, or −1.
     #[inline(always)]
-    fn fill(&mut self, index: &[i32], fraction: &[R], shifts: &[Shift<R>], interpolation: Interpolation) {
+    fn fill(
+        &mut self,
+        index: &[i32],
+        fraction: &[R],
+        shifts: &[Shift<R>],
+        interpolation: Interpolation,
+    ) {
         let mut packed = [-1i32; CHUNK];
         packed[..index.len()].copy_from_slice(index);
-        let (mut position, mut on, mut slope) = ([R::ZERO; CHUNK], [R::ZERO; CHUNK], [R::ZERO; CHUNK]);
+        let (mut position, mut on, mut slope) =
+            ([R::ZERO; CHUNK], [R::ZERO; CHUNK], [R::ZERO; CHUNK]);
         position[..index.len()].copy_from_slice(fraction);
         // the first tap that is read, and that were it not for edges
         let (mut base, mut before) = ([0i32; CHUNK], [0i32; CHUNK]);
@@ -234,7 +278,13 @@ impl<R: Real> Chunk<R> {
         // nearly always one segment, and nothing where all is masked
         for (segment, shift) in (0..=highest).zip(shifts).skip(lowest as usize) {
             // copied, and every array read before it is written: else the compiler makes no vectors of this
-            let Shift { whole, fraction, start, last, slope: by_u } = *shift;
+            let Shift {
+                whole,
+                fraction,
+                start,
+                last,
+                slope: by_u,
+            } = *shift;
             let highest_base = (last - 3).max(start);
             for i in 0..CHUNK {
                 let own = packed[i] >> 24 == segment;
@@ -301,7 +351,11 @@ impl<R: Real> Chunk<R> {
         let (cubic, one, zero) = (Cubic::new(), R::ONE, R::ZERO);
         let linear = |x: R| ([zero, one - x, x, zero], [zero, -one, one, zero]);
         for (i, &x) in position.iter().enumerate() {
-            let (value, slope) = if interpolation == Interpolation::Linear { linear(x) } else { cubic.at(x) };
+            let (value, slope) = if interpolation == Interpolation::Linear {
+                linear(x)
+            } else {
+                cubic.at(x)
+            };
             for t in 0..TAPS {
                 (self.value[t][i], self.slope[t][i]) = (value[t], slope[t]);
             }
@@ -324,14 +378,31 @@ impl<R: Real> Cubic<R> {
     /// Returns the constants of cubic splines in this precision.
     #[inline(always)]
     pub fn new() -> Cubic<R> {
-        let [sixth, two, three, four, six, nine, twelve] = [1.0 / 6.0, 2.0, 3.0, 4.0, 6.0, 9.0, 12.0].map(R::of);
-        Cubic { sixth, two, three, four, six, nine, twelve }
+        let [sixth, two, three, four, six, nine, twelve] =
+            [1.0 / 6.0, 2.0, 3.0, 4.0, 6.0, 9.0, 12.0].map(R::of);
+        Cubic {
+            sixth,
+            two,
+            three,
+            four,
+            six,
+            nine,
+            twelve,
+        }
     }
 
     /// Returns the weights of four taps at fraction x, and their derivatives.
     #[inline(always)]
     pub fn at(&self, x: R) -> ([R; TAPS], [R; TAPS]) {
-        let Cubic { sixth, two, three, four, six, nine, twelve } = *self;
+        let Cubic {
+            sixth,
+            two,
+            three,
+            four,
+            six,
+            nine,
+            twelve,
+        } = *self;
         let (one, y) = (R::ONE, R::ONE - x);
         let value = [
             y * y * y * sixth,
@@ -339,8 +410,12 @@ impl<R: Real> Cubic<R> {
             (((three - three * x) * x + three) * x + one) * sixth,
             x * x * x * sixth,
         ];
-        let slope =
-            [-(y * y) / two, (nine * x - twelve) * x * sixth, ((six - nine * x) * x + three) * sixth, x * x / two];
+        let slope = [
+            -(y * y) / two,
+            (nine * x - twelve) * x * sixth,
+            ((six - nine * x) * x + three) * sixth,
+            x * x / two,
+        ];
         (value, slope)
     }
 }
@@ -352,15 +427,27 @@ mod tests {
     #[test]
     fn chunks_inside_a_segment_have_the_bits_of_others() {
         let of = |segment: i32, first: i32| -> Vec<i32> {
-            (0..CHUNK as i32).map(|i| (segment << 24) | (first + i)).collect()
+            (0..CHUNK as i32)
+                .map(|i| (segment << 24) | (first + i))
+                .collect()
         };
         let fraction: Vec<f32> = (0..CHUNK).map(|i| (i * 37 % 64) as f32 / 64.0).collect();
-        let shift = |whole, start, last| Shift { whole, fraction: 0.3f32, start, last, slope: -7.5 };
+        let shift = |whole, start, last| Shift {
+            whole,
+            fraction: 0.3f32,
+            start,
+            last,
+            slope: -7.5,
+        };
         let shifts = [shift(-3, 0, 200), shift(5, 201, 400)];
         let mut inside = 0;
         for first in (0..140).map(|k| (0, k)).chain((200..345).map(|k| (1, k))) {
             let index = of(first.0, first.1);
-            let empty = || Chunk { places: Places::new(), value: [[9.0; CHUNK]; TAPS], slope: [[9.0; CHUNK]; TAPS] };
+            let empty = || Chunk {
+                places: Places::new(),
+                value: [[9.0; CHUNK]; TAPS],
+                slope: [[9.0; CHUNK]; TAPS],
+            };
             let (mut quick, mut whole) = (empty(), empty());
             whole.fill(&index, &fraction, &shifts, Interpolation::Cubic);
             if quick.fill_inside(&index, &fraction, &shifts) {
@@ -375,7 +462,11 @@ mod tests {
         assert!(inside > 250 && inside < 285, "{inside}");
         let mut masked = of(0, 50);
         masked[9] = -1;
-        let mut chunk = Chunk { places: Places::new(), value: [[0.0; CHUNK]; TAPS], slope: [[0.0; CHUNK]; TAPS] };
+        let mut chunk = Chunk {
+            places: Places::new(),
+            value: [[0.0; CHUNK]; TAPS],
+            slope: [[0.0; CHUNK]; TAPS],
+        };
         assert!(!chunk.fill_inside(&masked, &fraction, &shifts));
         assert!(!chunk.fill_inside(&of(0, 50)[1..], &fraction[1..], &shifts));
     }

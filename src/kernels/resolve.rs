@@ -52,14 +52,24 @@ impl Kernel for Resolve {
     fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
         memory.write(self.output, |memory, output| {
             let (matrix, input) = (memory.floats(self.matrix), memory.floats(self.input));
-            MemberRows { pixels: self.pixels, diagonals: self.diagonals, matrix, input, output }.run();
+            MemberRows {
+                pixels: self.pixels,
+                diagonals: self.diagonals,
+                matrix,
+                input,
+                output,
+            }
+            .run();
         });
     }
 
     #[cfg(feature = "gpu")]
     fn shader(&self, context: &ShaderContext<'_>) -> Result<Shader> {
         let text = include_str!("../../shaders/resolve.wgsl");
-        let dispatch = Dispatch { z: self.rows as u32, ..Dispatch::pixels(self.pixels) };
+        let dispatch = Dispatch {
+            z: self.rows as u32,
+            ..Dispatch::pixels(self.pixels)
+        };
         let mut shader = context.start("resolve", text, dispatch);
         shader.block(context, "input", "f32", self.input, false);
         shader.block(context, "output", "f32", self.output, true);
@@ -97,7 +107,10 @@ impl<R: Real> MemberRows<'_, R> {
         let half = self.diagonals / 2;
         let mut sum = R::ZERO;
         for (d, row) in self.matrix.chunks_exact(self.pixels).enumerate() {
-            if let Some(column) = (j + half).checked_sub(d).filter(|column| *column < self.pixels) {
+            if let Some(column) = (j + half)
+                .checked_sub(d)
+                .filter(|column| *column < self.pixels)
+            {
                 sum = row[column].fused(input[column], sum);
             }
         }
@@ -112,7 +125,11 @@ impl<R: Real> WithSimd for MemberRows<'_, R> {
     fn with_simd<S: Simd>(mut self, simd: S) {
         let (pixels, half, lanes) = (self.pixels, self.diagonals / 2, VECTORS * R::lanes::<S>());
         let output = std::mem::take(&mut self.output);
-        for (input, output) in self.input.chunks_exact(pixels).zip(output.chunks_exact_mut(pixels)) {
+        for (input, output) in self
+            .input
+            .chunks_exact(pixels)
+            .zip(output.chunks_exact_mut(pixels))
+        {
             let first = half.min(pixels);
             let last = first + pixels.saturating_sub(2 * half) / lanes * lanes;
             for j in (0..first).chain(last..pixels) {
@@ -123,7 +140,8 @@ impl<R: Real> WithSimd for MemberRows<'_, R> {
                 let mut sum = [R::splat(simd, R::ZERO); VECTORS];
                 for d in 0..self.diagonals {
                     let column = start + half - d;
-                    let matrix = &R::vectors::<S>(&self.matrix[d * pixels + column..][..lanes])[..VECTORS];
+                    let matrix =
+                        &R::vectors::<S>(&self.matrix[d * pixels + column..][..lanes])[..VECTORS];
                     let input = &R::vectors::<S>(&input[column..column + lanes])[..VECTORS];
                     for v in 0..VECTORS {
                         sum[v] = R::multiply_add(simd, matrix[v], input[v], sum[v]);
@@ -147,17 +165,33 @@ mod tests {
                 let matrix: Vec<f64> = (0..diagonals * pixels).map(wave).collect();
                 let input: Vec<f64> = (0..2 * pixels).map(|i| wave(3 * i)).collect();
                 let mut output = vec![f64::NAN; 2 * pixels];
-                MemberRows { pixels, diagonals, matrix: &matrix, input: &input, output: &mut output }.run();
+                MemberRows {
+                    pixels,
+                    diagonals,
+                    matrix: &matrix,
+                    input: &input,
+                    output: &mut output,
+                }
+                .run();
                 let mut expected = vec![0.0; 2 * pixels];
                 for (i, x) in input.iter().enumerate() {
                     let (row, column) = (i / pixels, i % pixels);
                     for d in 0..diagonals {
                         // the definition: R[column − offset][column], offset from diagonals / 2 downwards
-                        let Some(j) = (column + d).checked_sub(diagonals / 2).filter(|j| *j < pixels) else { continue };
+                        let Some(j) = (column + d)
+                            .checked_sub(diagonals / 2)
+                            .filter(|j| *j < pixels)
+                        else {
+                            continue;
+                        };
                         expected[row * pixels + j] += matrix[d * pixels + column] * x;
                     }
                 }
-                let gap = output.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+                let gap = output
+                    .iter()
+                    .zip(&expected)
+                    .map(|(a, b)| (a - b).abs())
+                    .fold(0.0, f64::max);
                 assert!(gap < 1e-12, "{pixels} pixels, {diagonals} diagonals: {gap}");
             }
         }

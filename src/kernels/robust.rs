@@ -49,7 +49,9 @@ pub(super) fn add_terms<R: Real>(factors: &[R], rows: &[R], stride: usize, sums:
         }
     }
     for (k, &factor) in factors.iter().enumerate().skip(whole) {
-        sums.iter_mut().zip(row(k)).for_each(|(sum, p)| *sum = factor.fused(*p, *sum));
+        sums.iter_mut()
+            .zip(row(k))
+            .for_each(|(sum, p)| *sum = factor.fused(*p, *sum));
     }
 }
 
@@ -103,7 +105,10 @@ pub(super) struct Weighing {
 impl Weighing {
     /// Makes the weighing of residuals under a loss.
     fn new(loss: Estimator) -> Weighing {
-        Weighing { loss, least_ratio: LEAST_RATIO * loss.normal_means().ratio() }
+        Weighing {
+            loss,
+            least_ratio: LEAST_RATIO * loss.normal_means().ratio(),
+        }
     }
 }
 
@@ -162,11 +167,22 @@ impl<R: Real> Tally<R> {
     #[inline(always)]
     pub fn add<S: Simd>(&mut self, simd: S, values: &[R], mask: &[R]) -> &[R] {
         let Weighing { loss, .. } = self.weighing;
-        let Tally { residuals, on, weights, curvatures, squares, downweighted, roots, .. } = self;
+        let Tally {
+            residuals,
+            on,
+            weights,
+            curvatures,
+            squares,
+            downweighted,
+            roots,
+            ..
+        } = self;
         residuals[values.len()..].fill(R::ZERO);
         on[values.len()..].fill(R::ZERO);
         residuals[..values.len()].copy_from_slice(values);
-        on.iter_mut().zip(mask).for_each(|(on, mask)| *on = if *mask > R::ZERO { R::ONE } else { R::ZERO });
+        on.iter_mut()
+            .zip(mask)
+            .for_each(|(on, mask)| *on = if *mask > R::ZERO { R::ONE } else { R::ZERO });
         loss.weigh(&*residuals, weights, curvatures);
         self.cost += loss.cost(residuals);
         let least = R::of(DOWNWEIGHTED * loss.central_weight());
@@ -177,7 +193,8 @@ impl<R: Real> Tally<R> {
             (weights[j], curvatures[j], squares[j]) = (weight, curvatures[j] * on[j], psi * psi);
             roots[j] = weight.root();
         }
-        let [weight, curvature, scatter, few] = totals(simd, [&*weights, &*curvatures, &*squares, &*downweighted]);
+        let [weight, curvature, scatter, few] =
+            totals(simd, [&*weights, &*curvatures, &*squares, &*downweighted]);
         self.weight += weight;
         self.loss.curvature += curvature;
         self.loss.scatter += scatter;
@@ -188,7 +205,11 @@ impl<R: Real> Tally<R> {
     /// Returns the factor of the normal matrix, which gives it the loss's own curvature on average, and not less than
     /// for normal residuals: far from the minimum Σ ψ′ may vanish.
     pub fn ratio(&self) -> f64 {
-        if self.weight > 0.0 { (self.loss.curvature / self.weight).max(self.weighing.least_ratio) } else { 1.0 }
+        if self.weight > 0.0 {
+            (self.loss.curvature / self.weight).max(self.weighing.least_ratio)
+        } else {
+            1.0
+        }
     }
 
     /// Adds the arm's sums to a member's; `ratio` is the factor of the normal matrix.
@@ -226,7 +247,9 @@ impl<R: Real> Refinement<'_, R> {
     /// Returns the coefficients of the stored basis, transformᵀ a.
     fn stored(&self, a: &[f64]) -> Vec<R> {
         let rows = || self.transform.chunks_exact(self.terms).zip(a);
-        (0..self.terms).map(|k| R::of(rows().map(|(row, a)| row[k].to_f64() * a).sum())).collect()
+        (0..self.terms)
+            .map(|k| R::of(rows().map(|(row, a)| row[k].to_f64() * a).sum()))
+            .collect()
     }
 
     /// Returns Sᵀψ in the stored basis, and κ.
@@ -235,7 +258,8 @@ impl<R: Real> Refinement<'_, R> {
         let mut slopes = vec![0.0; self.terms];
         let (mut curvature, mut number) = (0.0, 0.0);
         let zeros = [R::ZERO; BLOCK];
-        let (mut scaled, mut residual, mut weights, mut curvatures, mut on) = (zeros, zeros, zeros, zeros, zeros);
+        let (mut scaled, mut residual, mut weights, mut curvatures, mut on) =
+            (zeros, zeros, zeros, zeros, zeros);
         for start in (0..self.pixels).step_by(BLOCK) {
             let count = BLOCK.min(self.pixels - start);
             let mut smooth = zeros;
@@ -244,9 +268,14 @@ impl<R: Real> Refinement<'_, R> {
             if count < BLOCK {
                 (scaled, residual, on) = (zeros, zeros, zeros);
             }
-            let [data, mask, value] = [self.data, self.weight, self.value].map(|row| &row[start..start + count]);
+            let [data, mask, value] =
+                [self.data, self.weight, self.value].map(|row| &row[start..start + count]);
             for (((s, on), w), v) in scaled.iter_mut().zip(&mut on).zip(mask).zip(value) {
-                (*s, *on) = if *w > R::ZERO { (*w * *v, R::ONE) } else { (R::ZERO, R::ZERO) };
+                (*s, *on) = if *w > R::ZERO {
+                    (*w * *v, R::ONE)
+                } else {
+                    (R::ZERO, R::ZERO)
+                };
             }
             for (((r, d), v), s) in residual.iter_mut().zip(data).zip(&scaled).zip(&smooth) {
                 *r = *d - *v * *s;
@@ -264,7 +293,9 @@ impl<R: Real> Refinement<'_, R> {
             let mut k = 0;
             for four in &mut fours {
                 let sums = dots(simd, [row(k), row(k + 1), row(k + 2), row(k + 3)], &scaled);
-                four.iter_mut().zip(sums).for_each(|(slope, sum)| *slope += sum);
+                four.iter_mut()
+                    .zip(sums)
+                    .for_each(|(slope, sum)| *slope += sum);
                 k += 4;
             }
             for slope in fours.into_remainder() {
@@ -273,7 +304,10 @@ impl<R: Real> Refinement<'_, R> {
                 k += 1;
             }
         }
-        (slopes, (curvature / f64::max(number, 1.0)).max(LEAST_MEAN * self.loss.central_weight()))
+        (
+            slopes,
+            (curvature / f64::max(number, 1.0)).max(LEAST_MEAN * self.loss.central_weight()),
+        )
     }
 }
 
@@ -286,18 +320,31 @@ impl<R: Real> WithSimd for Refinement<'_, R> {
         let mut a: Vec<f64> = self.solution[..terms].iter().map(|x| x.to_f64()).collect();
         let mut factor = vec![0.0; packed_length(terms)];
         for i in 0..terms {
-            (0..=i).for_each(|j| factor[packed_index(i, j)] = self.solution[terms + i * terms + j].to_f64());
+            (0..=i).for_each(|j| {
+                factor[packed_index(i, j)] = self.solution[terms + i * terms + j].to_f64()
+            });
         }
         for _ in 0..STEPS {
             let (slopes, curvature) = self.slopes(simd, &self.stored(&a));
             let rows = self.transform.chunks_exact(terms).enumerate();
-            let one = |(i, row): (usize, &[R])| row[..=i].iter().zip(&slopes).map(|(t, s)| t.to_f64() * s).sum();
+            let one = |(i, row): (usize, &[R])| {
+                row[..=i]
+                    .iter()
+                    .zip(&slopes)
+                    .map(|(t, s)| t.to_f64() * s)
+                    .sum()
+            };
             let mut step: Vec<f64> = rows.map(one).collect();
             solve_lower(&factor, &mut step);
             solve_upper(&factor, &mut step);
-            a.iter_mut().zip(&step).for_each(|(a, step)| *a += step / curvature);
+            a.iter_mut()
+                .zip(&step)
+                .for_each(|(a, step)| *a += step / curvature);
         }
-        self.solution.iter_mut().zip(&a).for_each(|(x, a)| *x = R::of(*a));
+        self.solution
+            .iter_mut()
+            .zip(&a)
+            .for_each(|(x, a)| *x = R::of(*a));
     }
 }
 
@@ -314,5 +361,7 @@ pub(super) fn declare_loss(shader: &mut Shader, loss: Estimator) {
     constants.float("LEAST_WEIGHT", DOWNWEIGHTED * loss.central_weight());
     constants.float("LEAST_RATIO", Weighing::new(loss).least_ratio);
     let value = loss.wgsl_loss("loss_argument(r)");
-    constants.line(&format!("fn loss_at(r: f32) -> vec3<f32> {{ return {value}; }}"));
+    constants.line(&format!(
+        "fn loss_at(r: f32) -> vec3<f32> {{ return {value}; }}"
+    ));
 }

@@ -35,7 +35,10 @@ impl Velocity {
     pub(super) fn at(self, parameters: &[Parameter], u: &[f64]) -> (f64, f64) {
         match self {
             Velocity::Fixed(v) => (v, 0.0),
-            Velocity::Parameter(p) => (parameters[p].origin + parameters[p].scale * u[p], parameters[p].scale),
+            Velocity::Parameter(p) => (
+                parameters[p].origin + parameters[p].scale * u[p],
+                parameters[p].scale,
+            ),
         }
     }
 }

@@ -38,7 +38,11 @@ impl<'a> ShaderContext<'a> {
 
 /// Returns the number of 32-bit elements between two blocks of a buffer.
 pub fn stride(block: &Buffer) -> usize {
-    let length = if block.kind == Kind::Half { block.length.div_ceil(2) } else { block.length };
+    let length = if block.kind == Kind::Half {
+        block.length.div_ceil(2)
+    } else {
+        block.length
+    };
     length.next_multiple_of(ALIGNMENT)
 }
 
@@ -78,18 +82,34 @@ pub struct Dispatch {
 
 impl Dispatch {
     /// 64 members a workgroup.
-    pub const MEMBERS: Dispatch = Dispatch { numerator: 1, denominator: 64, y: 1, z: 1, of_all: false };
+    pub const MEMBERS: Dispatch = Dispatch {
+        numerator: 1,
+        denominator: 64,
+        y: 1,
+        z: 1,
+        of_all: false,
+    };
     /// A workgroup a member.
-    pub const WORKGROUPS: Dispatch = Dispatch { numerator: 1, denominator: 1, y: 1, z: 1, of_all: false };
+    pub const WORKGROUPS: Dispatch = Dispatch {
+        numerator: 1,
+        denominator: 1,
+        y: 1,
+        z: 1,
+        of_all: false,
+    };
 
     /// Returns a dispatch of one workgroup per 64 pixels, for each member.
     pub fn pixels(pixels: usize) -> Dispatch {
-        Dispatch { y: pixels.div_ceil(64) as u32, ..Dispatch::WORKGROUPS }
+        Dispatch {
+            y: pixels.div_ceil(64) as u32,
+            ..Dispatch::WORKGROUPS
+        }
     }
 
     /// Returns the number of workgroups along x for so many members, at most `MAX_MEMBERS`.
     pub fn x(self, members: usize) -> u32 {
-        let groups = (members as u64 * u64::from(self.numerator)).div_ceil(u64::from(self.denominator));
+        let groups =
+            (members as u64 * u64::from(self.numerator)).div_ceil(u64::from(self.denominator));
         groups.min(MAX_MEMBERS as u64) as u32
     }
 }
@@ -110,7 +130,12 @@ pub struct Shader {
 impl Shader {
     /// Begins a shader of this name (`stem`), WGSL text and constants. Its first binding is the list of members, which
     /// only `compact` writes.
-    pub fn new(stem: &'static str, text: &'static str, constants: Constants, dispatch: Dispatch) -> Shader {
+    pub fn new(
+        stem: &'static str,
+        text: &'static str,
+        constants: Constants,
+        dispatch: Dispatch,
+    ) -> Shader {
         let mut shader = Shader {
             stem,
             text,
@@ -129,7 +154,9 @@ impl Shader {
     pub fn bind(&mut self, name: &str, element: &str, target: Target, write: bool) {
         let access = if write { "read_write" } else { "read" };
         let number = self.bindings.len();
-        self.constants.line(&format!("@group(0) @binding({number}) var<storage, {access}> {name}: array<{element}>;"));
+        self.constants.line(&format!(
+            "@group(0) @binding({number}) var<storage, {access}> {name}: array<{element}>;"
+        ));
         self.bindings.push(Binding { target, write });
     }
 
@@ -139,7 +166,14 @@ impl Shader {
     }
 
     /// Declares a buffer of the recording and NAME_base(position, spectrum), where the member's block starts.
-    pub fn block(&mut self, context: &ShaderContext<'_>, name: &str, element: &str, id: BufferId, write: bool) {
+    pub fn block(
+        &mut self,
+        context: &ShaderContext<'_>,
+        name: &str,
+        element: &str,
+        id: BufferId,
+        write: bool,
+    ) {
         self.bind(name, element, Target::Block(id), write);
         let block = context.block(id);
         let stride = match element {
@@ -153,11 +187,19 @@ impl Shader {
             Scope::Spectrum => format!("spectrum * {stride}u"),
             Scope::Member => format!("position * {stride}u"),
         };
-        self.constants.line(&format!("fn {name}_base(position: u32, spectrum: u32) -> u32 {{ return {start}; }}"));
+        self.constants.line(&format!(
+            "fn {name}_base(position: u32, spectrum: u32) -> u32 {{ return {start}; }}"
+        ));
     }
 
     /// Returns the complete WGSL source, which knows the file and line that each of its lines comes from.
     pub fn source(&self) -> Source {
-        Source::join(&self.constants, self.stem, self.text, &self.uses, self.user.as_ref())
+        Source::join(
+            &self.constants,
+            self.stem,
+            self.text,
+            &self.uses,
+            self.user.as_ref(),
+        )
     }
 }

@@ -14,18 +14,28 @@ pub(super) struct StoredRows {
 }
 
 /// Binds a buffer of rows, and adds WGSL functions `row_R(place)`, the value of row R at a pixel, after a `look_at`.
-pub(super) fn declare_stored_rows(shader: &mut Shader, context: &ShaderContext<'_>, stored: StoredRows) {
+pub(super) fn declare_stored_rows(
+    shader: &mut Shader,
+    context: &ShaderContext<'_>,
+    stored: StoredRows,
+) {
     shader.uses.push("stored_rows");
     shader.block(context, "model", "f32", stored.buffer, false);
     for row in 0..stored.rows {
         let value = format!("model[place + {}u]", row * stored.pixels);
-        shader.constants.line(&format!("fn row_{row}(place: Place) -> f32 {{ return {value}; }}"));
+        shader.constants.line(&format!(
+            "fn row_{row}(place: Place) -> f32 {{ return {value}; }}"
+        ));
     }
 }
 
 /// Binds a resampling's buffers, and adds WGSL functions `row_R(place)`, which compute row R at a pixel. They call
 /// `value_of` and `slope_of_value`, from `resampled_rows` or the shader itself.
-pub(super) fn declare_resampled_rows(shader: &mut Shader, context: &ShaderContext<'_>, resample: &Resample) {
+pub(super) fn declare_resampled_rows(
+    shader: &mut Shader,
+    context: &ShaderContext<'_>,
+    resample: &Resample,
+) {
     let (interpolation, taps) = match resample.interpolation {
         Interpolation::Cubic => ("cubic", 4),
         Interpolation::Linear => ("linear", 2),
@@ -44,22 +54,42 @@ pub(super) fn declare_resampled_rows(shader: &mut Shader, context: &ShaderContex
             _ if row <= of_velocity => "slope_of_value(place)".to_owned(),
             _ => format!("value_of(place, {}u)", row - of_velocity),
         };
-        constants.line(&format!("fn row_{row}(place: Place) -> f32 {{ return {value}; }}"));
+        constants.line(&format!(
+            "fn row_{row}(place: Place) -> f32 {{ return {value}; }}"
+        ));
     }
     let (beta, scale) = match resample.velocity {
         Velocity::Fixed(v) => (constants.literal(v / LIGHT), 0.0),
         Velocity::Parameter(p) => {
             let Parameter { origin, scale, .. } = &context.parameters()[p];
-            let (first, slope) = (constants.literal(origin / LIGHT), constants.literal(scale / LIGHT));
-            (format!("{first} + {slope} * trial({p}u, slot)"), scale / LIGHT)
+            let (first, slope) = (
+                constants.literal(origin / LIGHT),
+                constants.literal(scale / LIGHT),
+            );
+            (
+                format!("{first} + {slope} * trial({p}u, slot)"),
+                scale / LIGHT,
+            )
         }
     };
     constants.float("BETA_SCALE", scale);
-    constants.line(&format!("fn beta_of(slot: u32) -> f32 {{ return {beta}; }}"));
+    constants.line(&format!(
+        "fn beta_of(slot: u32) -> f32 {{ return {beta}; }}"
+    ));
     let segments = &resample.segments;
-    declare_by_segment(constants, segments, "segment_start", "i32", |_, s| s.start.to_string());
-    declare_by_segment(constants, segments, "segment_end", "i32", |_, s| s.end.to_string());
-    declare_by_segment(constants, segments, "inverse_step", "f32", |constants, s| constants.literal(s.inverse_step));
+    declare_by_segment(constants, segments, "segment_start", "i32", |_, s| {
+        s.start.to_string()
+    });
+    declare_by_segment(constants, segments, "segment_end", "i32", |_, s| {
+        s.end.to_string()
+    });
+    declare_by_segment(
+        constants,
+        segments,
+        "inverse_step",
+        "f32",
+        |constants, s| constants.literal(s.inverse_step),
+    );
 }
 
 /// Adds the WGSL function NAME(segment: u32), which returns a value of each segment, of the type `kind`.
@@ -72,7 +102,12 @@ fn declare_by_segment(
 ) {
     let mut body = String::new();
     for (i, segment) in segments.iter().enumerate() {
-        body += &format!("if segment == {i}u {{ return {}; }}\n", value(constants, segment));
+        body += &format!(
+            "if segment == {i}u {{ return {}; }}\n",
+            value(constants, segment)
+        );
     }
-    constants.line(&format!("fn {name}(segment: u32) -> {kind} {{\n{body}return {kind}(0);\n}}"));
+    constants.line(&format!(
+        "fn {name}(segment: u32) -> {kind} {{\n{body}return {kind}(0);\n}}"
+    ));
 }

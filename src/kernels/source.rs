@@ -9,41 +9,95 @@ use std::fmt::Write as _;
 
 /// Files of `shaders/shared/`.
 const SHARED: [(&str, &str); 36] = [
-    ("activation", include_str!("../../shaders/shared/activation.wgsl")),
+    (
+        "activation",
+        include_str!("../../shaders/shared/activation.wgsl"),
+    ),
     ("basis", include_str!("../../shaders/shared/basis.wgsl")),
     ("box", include_str!("../../shaders/shared/box.wgsl")),
     ("cubic", include_str!("../../shaders/shared/cubic.wgsl")),
-    ("elimination", include_str!("../../shaders/shared/elimination.wgsl")),
-    ("elimination_first", include_str!("../../shaders/shared/elimination_first.wgsl")),
-    ("estimator", include_str!("../../shaders/shared/estimator.wgsl")),
-    ("faddeeva", include_str!("../../shaders/shared/faddeeva.wgsl")),
+    (
+        "elimination",
+        include_str!("../../shaders/shared/elimination.wgsl"),
+    ),
+    (
+        "elimination_first",
+        include_str!("../../shaders/shared/elimination_first.wgsl"),
+    ),
+    (
+        "estimator",
+        include_str!("../../shaders/shared/estimator.wgsl"),
+    ),
+    (
+        "faddeeva",
+        include_str!("../../shaders/shared/faddeeva.wgsl"),
+    ),
     ("faces", include_str!("../../shaders/shared/faces.wgsl")),
-    ("functions", include_str!("../../shaders/shared/functions.wgsl")),
+    (
+        "functions",
+        include_str!("../../shaders/shared/functions.wgsl"),
+    ),
     ("gamma", include_str!("../../shaders/shared/gamma.wgsl")),
     ("halves", include_str!("../../shaders/shared/halves.wgsl")),
-    ("hyperbolic", include_str!("../../shaders/shared/hyperbolic.wgsl")),
+    (
+        "hyperbolic",
+        include_str!("../../shaders/shared/hyperbolic.wgsl"),
+    ),
     ("judge", include_str!("../../shaders/shared/judge.wgsl")),
     ("label", include_str!("../../shaders/shared/label.wgsl")),
     ("layer", include_str!("../../shaders/shared/layer.wgsl")),
-    ("least_squares", include_str!("../../shaders/shared/least_squares.wgsl")),
+    (
+        "least_squares",
+        include_str!("../../shaders/shared/least_squares.wgsl"),
+    ),
     ("linear", include_str!("../../shaders/shared/linear.wgsl")),
     ("math", include_str!("../../shaders/shared/math.wgsl")),
     ("members", include_str!("../../shaders/shared/members.wgsl")),
-    ("no_continuum", include_str!("../../shaders/shared/no_continuum.wgsl")),
-    ("no_refinement", include_str!("../../shaders/shared/no_refinement.wgsl")),
+    (
+        "no_continuum",
+        include_str!("../../shaders/shared/no_continuum.wgsl"),
+    ),
+    (
+        "no_refinement",
+        include_str!("../../shaders/shared/no_refinement.wgsl"),
+    ),
     ("packed", include_str!("../../shaders/shared/packed.wgsl")),
-    ("projection", include_str!("../../shaders/shared/projection.wgsl")),
-    ("refinement", include_str!("../../shaders/shared/refinement.wgsl")),
-    ("resampled_rows", include_str!("../../shaders/shared/resampled_rows.wgsl")),
+    (
+        "projection",
+        include_str!("../../shaders/shared/projection.wgsl"),
+    ),
+    (
+        "refinement",
+        include_str!("../../shaders/shared/refinement.wgsl"),
+    ),
+    (
+        "resampled_rows",
+        include_str!("../../shaders/shared/resampled_rows.wgsl"),
+    ),
     ("robust", include_str!("../../shaders/shared/robust.wgsl")),
-    ("rotation", include_str!("../../shaders/shared/rotation.wgsl")),
+    (
+        "rotation",
+        include_str!("../../shaders/shared/rotation.wgsl"),
+    ),
     ("secant", include_str!("../../shaders/shared/secant.wgsl")),
-    ("small_bounded", include_str!("../../shaders/shared/small_bounded.wgsl")),
-    ("small_fit", include_str!("../../shaders/shared/small_fit.wgsl")),
-    ("small_unbounded", include_str!("../../shaders/shared/small_unbounded.wgsl")),
+    (
+        "small_bounded",
+        include_str!("../../shaders/shared/small_bounded.wgsl"),
+    ),
+    (
+        "small_fit",
+        include_str!("../../shaders/shared/small_fit.wgsl"),
+    ),
+    (
+        "small_unbounded",
+        include_str!("../../shaders/shared/small_unbounded.wgsl"),
+    ),
     ("solve", include_str!("../../shaders/shared/solve.wgsl")),
     ("state", include_str!("../../shaders/shared/state.wgsl")),
-    ("stored_rows", include_str!("../../shaders/shared/stored_rows.wgsl")),
+    (
+        "stored_rows",
+        include_str!("../../shaders/shared/stored_rows.wgsl"),
+    ),
     ("tree", include_str!("../../shaders/shared/tree.wgsl")),
 ];
 
@@ -81,7 +135,8 @@ impl Constants {
     pub fn literal(&mut self, value: f64) -> String {
         let narrow = value as f32;
         if !narrow.is_finite() {
-            self.bad.get_or_insert_with(|| format!("{value} does not fit an f32"));
+            self.bad
+                .get_or_insert_with(|| format!("{value} does not fit an f32"));
         }
         format!("{narrow:?}f")
     }
@@ -110,11 +165,20 @@ pub struct Source {
 
 impl Source {
     /// Joins the constants, the shared files in use, the `user` code and the kernel's text to one WGSL source.
-    pub fn join(constants: &Constants, kernel: &str, text: &str, uses: &[&str], user: Option<&UserCode>) -> Source {
+    pub fn join(
+        constants: &Constants,
+        kernel: &str,
+        text: &str,
+        uses: &[&str],
+        user: Option<&UserCode>,
+    ) -> Source {
         let mut source = Source::default();
         let mut seen = HashSet::new();
         // these come before everything else
-        for (line, enable) in (1..).zip(text.lines()).filter(|(_, line)| line.starts_with(ENABLE)) {
+        for (line, enable) in (1..)
+            .zip(text.lines())
+            .filter(|(_, line)| line.starts_with(ENABLE))
+        {
             source.lines.push((format!("shaders/{kernel}.wgsl"), line));
             source.text.extend([enable, "\n"]);
         }
@@ -125,8 +189,13 @@ impl Source {
         source.append_uses(text, constants, &mut seen);
         if let Some(UserCode { name, text }) = user {
             // as it is: directives in the user's comments mean nothing
-            source.lines.extend((1..).zip(text.lines()).map(|(line, _)| (name.clone(), line)));
-            text.lines().for_each(|line| source.text.extend([line, "\n"]));
+            source.lines.extend(
+                (1..)
+                    .zip(text.lines())
+                    .map(|(line, _)| (name.clone(), line)),
+            );
+            text.lines()
+                .for_each(|line| source.text.extend([line, "\n"]));
         }
         source.append(&format!("shaders/{kernel}.wgsl"), text, constants);
         source
@@ -146,15 +215,25 @@ impl Source {
         if !seen.insert(name.to_owned()) {
             return;
         }
-        let text = SHARED.iter().find(|(other, _)| *other == name).map_or("", |(_, text)| text);
+        let text = SHARED
+            .iter()
+            .find(|(other, _)| *other == name)
+            .map_or("", |(_, text)| text);
         self.append_uses(text, constants, seen);
         self.append(&format!("shaders/shared/{name}.wgsl"), text, constants);
     }
 
     /// Appends the lines of a file without `enable` directives, with its marked loops unrolled.
     fn append(&mut self, file: &str, text: &str, constants: &Constants) {
-        let own = (1..).zip(text.lines()).filter(|(_, line)| !line.starts_with(ENABLE));
-        let numbered: Vec<Line> = own.map(|(number, text)| Line { number, text: text.to_owned() }).collect();
+        let own = (1..)
+            .zip(text.lines())
+            .filter(|(_, line)| !line.starts_with(ENABLE));
+        let numbered: Vec<Line> = own
+            .map(|(number, text)| Line {
+                number,
+                text: text.to_owned(),
+            })
+            .collect();
         for Line { number, text } in unroll(&numbered, &constants.unsigned) {
             self.text.push_str(&text);
             self.text.push('\n');
@@ -164,7 +243,10 @@ impl Source {
 
     /// Returns the number of lines of the joined text before the first one of `file`.
     pub fn first_line(&self, file: &str) -> usize {
-        self.lines.iter().take_while(|(other, _)| other != file).count()
+        self.lines
+            .iter()
+            .take_while(|(other, _)| other != file)
+            .count()
     }
 
     /// Returns, as `FILE:LINE`, where line number `line` (from 1) of the joined text comes from.
@@ -205,13 +287,17 @@ fn unroll(lines: &[Line], constants: &HashMap<String, usize>) -> Vec<Line> {
         let words: Vec<&str> = words.split_whitespace().collect();
         if let [variable, first, last] = words[..] {
             let name = format!("${variable}");
-            let mut values: Vec<usize> = (bound(first, constants)..bound(last, constants)).collect();
+            let mut values: Vec<usize> =
+                (bound(first, constants)..bound(last, constants)).collect();
             if downwards {
                 values.reverse();
             }
             for value in values {
                 let text = |line: &Line| line.text.replace(&name, &value.to_string());
-                let body = lines[i + 1..end].iter().map(|line| Line { number: line.number, text: text(line) });
+                let body = lines[i + 1..end].iter().map(|line| Line {
+                    number: line.number,
+                    text: text(line),
+                });
                 let body: Vec<Line> = body.collect();
                 out.extend(unroll(&body, constants));
             }
@@ -239,7 +325,12 @@ fn matching_end(lines: &[Line], start: usize) -> usize {
 
 /// Evaluates a loop's bound, a sum of numbers and names of constants; unknown names count as 0.
 fn bound(text: &str, constants: &HashMap<String, usize>) -> usize {
-    text.split('+').map(|term| term.parse().unwrap_or_else(|_| constants.get(term).copied().unwrap_or(0))).sum()
+    text.split('+')
+        .map(|term| {
+            term.parse()
+                .unwrap_or_else(|_| constants.get(term).copied().unwrap_or(0))
+        })
+        .sum()
 }
 
 #[cfg(test)]
@@ -263,16 +354,31 @@ mod tests {
         constants.unsigned("N", 3);
         let text = "//@back i 0 N\na$i\n//@for k $i+1 N\nb$i$k\n//@end\n//@end\nc\n";
         let source = Source::join(&constants, "k", text, &[], None);
-        assert_eq!(source.text, "const N: u32 = 3u;\na2\na1\nb12\na0\nb01\nb02\nc\n");
+        assert_eq!(
+            source.text,
+            "const N: u32 = 3u;\na2\na1\nb12\na0\nb01\nb02\nc\n"
+        );
     }
 
     #[test]
     fn features_are_enabled_before_anything_else() {
         let mut constants = Constants::default();
         constants.unsigned("N", 2);
-        let source = Source::join(&constants, "k", "// a comment\nenable f16;\nlet x = N;\n", &[], None);
-        assert_eq!(source.text, "enable f16;\nconst N: u32 = 2u;\n// a comment\nlet x = N;\n");
-        assert_eq!([1, 3, 4].map(|line| source.locate(line)), [2, 1, 3].map(|line| format!("shaders/k.wgsl:{line}")));
+        let source = Source::join(
+            &constants,
+            "k",
+            "// a comment\nenable f16;\nlet x = N;\n",
+            &[],
+            None,
+        );
+        assert_eq!(
+            source.text,
+            "enable f16;\nconst N: u32 = 2u;\n// a comment\nlet x = N;\n"
+        );
+        assert_eq!(
+            [1, 3, 4].map(|line| source.locate(line)),
+            [2, 1, 3].map(|line| format!("shaders/k.wgsl:{line}"))
+        );
     }
 
     #[test]
@@ -280,8 +386,14 @@ mod tests {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("shaders/shared");
         for entry in std::fs::read_dir(folder)? {
             let path = entry?.path();
-            let stem = path.file_stem().and_then(|s| s.to_str()).unwrap_or_default();
-            assert!(SHARED.iter().any(|(name, _)| *name == stem), "{stem} is not in SHARED");
+            let stem = path
+                .file_stem()
+                .and_then(|s| s.to_str())
+                .unwrap_or_default();
+            assert!(
+                SHARED.iter().any(|(name, _)| *name == stem),
+                "{stem} is not in SHARED"
+            );
         }
         Ok(())
     }

@@ -25,7 +25,9 @@ pub fn is_air(name: &str, text: Option<&str>) -> Result<bool, String> {
     match text.map(|text| text.trim().to_lowercase()).as_deref() {
         Some("air") => Ok(true),
         Some("vacuum") => Ok(false),
-        _ => Err(format!("`{name}` is neither the text \"air\" nor \"vacuum\"")),
+        _ => Err(format!(
+            "`{name}` is neither the text \"air\" nor \"vacuum\""
+        )),
     }
 }
 

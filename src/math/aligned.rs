@@ -17,7 +17,10 @@ pub struct Aligned<R> {
 impl<R: Real> Aligned<R> {
     /// Makes `length` elements of one value, the first of which begins a cache line.
     pub fn new(length: usize, value: R) -> Aligned<R> {
-        let mut all = Aligned { memory: Vec::new(), first: 0 };
+        let mut all = Aligned {
+            memory: Vec::new(),
+            first: 0,
+        };
         all.resize(length, value);
         all
     }

@@ -21,12 +21,18 @@ pub struct Padded<R> {
 impl<R: Real> Padded<R> {
     /// Makes room for a row of `pixels`, for kernels that reach `reach` pixels to either side.
     pub fn new(pixels: usize, reach: usize) -> Padded<R> {
-        Padded { values: vec![R::ZERO; pixels.next_multiple_of(MOST_LANES) + 2 * reach], reach, pixels }
+        Padded {
+            values: vec![R::ZERO; pixels.next_multiple_of(MOST_LANES) + 2 * reach],
+            reach,
+            pixels,
+        }
     }
 
     /// Copies a row (pixels), in place of the one before, and continues it by its end values.
     pub fn set(&mut self, row: &[R]) {
-        let (Some(first), Some(last)) = (row.first(), row.last()) else { return };
+        let (Some(first), Some(last)) = (row.first(), row.last()) else {
+            return;
+        };
         let end = self.reach + self.pixels;
         self.values[..self.reach].fill(*first);
         self.values[self.reach..end].copy_from_slice(row);
@@ -100,11 +106,18 @@ mod tests {
                 let t: Vec<f64> = (0..pixels).map(|j| (j as f64 * 0.7).sin() + 1.0).collect();
                 let weights: Vec<f64> = (0..=reach).map(|k| 1.0 / (1.0 + k as f64)).collect();
                 let mut found = t.clone();
-                Convolve { rows: &mut found, pixels, weights: &weights }.run();
+                Convolve {
+                    rows: &mut found,
+                    pixels,
+                    weights: &weights,
+                }
+                .run();
                 for (j, found) in found.iter().enumerate() {
                     let at = |i: i64| t[i.clamp(0, pixels as i64 - 1) as usize];
                     let (j, half) = (j as i64, reach as i64);
-                    let exact: f64 = (-half..=half).map(|k| weights[k.unsigned_abs() as usize] * at(j + k)).sum();
+                    let exact: f64 = (-half..=half)
+                        .map(|k| weights[k.unsigned_abs() as usize] * at(j + k))
+                        .sum();
                     assert!((found - exact).abs() < 1e-12, "{pixels} {reach} {j}");
                 }
             }

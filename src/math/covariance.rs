@@ -52,7 +52,10 @@ pub fn covariance(normal_matrix: &[f64], free: &[bool], tolerance: f64) -> Covar
             inverse += &vector * vector.transpose() / eigen.eigenvalues[k];
         } else {
             out.undetermined += 1;
-            determined.iter_mut().zip(vector.iter()).for_each(|(d, v)| *d &= v.abs() < 1e-3);
+            determined
+                .iter_mut()
+                .zip(vector.iter())
+                .for_each(|(d, v)| *d &= v.abs() < 1e-3);
         }
     }
     // 3. Scale back to errors and correlations.
@@ -89,7 +92,11 @@ mod tests {
         // the first two parameters only occur as a product
         let packed = [1.0, 1.0, 1.0, 0.0, 0.0, 4.0];
         let c = covariance(&packed, &[true; 3], 1e-10);
-        assert!(c.undetermined == 1 && c.errors[..2] == [f64::INFINITY; 2] && c.correlations[0].is_nan());
+        assert!(
+            c.undetermined == 1
+                && c.errors[..2] == [f64::INFINITY; 2]
+                && c.correlations[0].is_nan()
+        );
         assert!((c.errors[2] - 0.5).abs() < 1e-12);
         // the first has no effect, which changes nothing for the others
         let packed = [0.0, 0.0, 4.0, 0.0, 2.0, 3.0];
@@ -100,7 +107,9 @@ mod tests {
 
     #[test]
     fn pairs_are_numbered_in_order() {
-        let order: Vec<usize> = (0..4).flat_map(|a| (a + 1..4).map(move |b| pair_index(a, b, 4))).collect();
+        let order: Vec<usize> = (0..4)
+            .flat_map(|a| (a + 1..4).map(move |b| pair_index(a, b, 4)))
+            .collect();
         assert_eq!(order, [0, 1, 2, 3, 4, 5]);
     }
 }

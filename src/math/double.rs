@@ -38,7 +38,10 @@ impl Real for f64 {
         simd.div_f64s(a, b)
     }
     #[inline(always)]
-    fn exp_each<S: Simd, const W: usize, const BELOW: bool>(_: S, mut all: [S::f64s; W]) -> [S::f64s; W] {
+    fn exp_each<S: Simd, const W: usize, const BELOW: bool>(
+        _: S,
+        mut all: [S::f64s; W],
+    ) -> [S::f64s; W] {
         for x in &mut all {
             *x = vectors::exp_f64s::<S>(*x);
         }
@@ -55,7 +58,11 @@ impl Real for f64 {
     #[inline(always)]
     fn inverse_above<S: Simd>(simd: S, least: S::f64s, a: S::f64s) -> S::f64s {
         let inverse = simd.div_f64s(simd.splat_f64s(1.0), a);
-        simd.select_f64s(simd.less_than_f64s(least, a), inverse, simd.splat_f64s(f64::NAN))
+        simd.select_f64s(
+            simd.less_than_f64s(least, a),
+            inverse,
+            simd.splat_f64s(f64::NAN),
+        )
     }
     #[inline(always)]
     fn vectors<S: Simd>(slice: &[f64]) -> &[S::f64s] {
@@ -131,7 +138,11 @@ impl Real for f64 {
         converted(values)
     }
     fn share(values: &Values) -> Option<Arc<Vec<f64>>> {
-        if let Values::F64(v) = values { Some(v.clone()) } else { None }
+        if let Values::F64(v) = values {
+            Some(v.clone())
+        } else {
+            None
+        }
     }
 
     fn blocks(_: &Values) -> Option<&[Arc<Vec<f64>>]> {

@@ -25,11 +25,18 @@ fn quadrant(x: f32) -> (f32, f32) {
 #[inline(always)]
 fn turned(r: f32, k: f32) -> f32 {
     let z = r * r;
-    let sine = (r * z).mul_add(polynomial(z, [-1.951_529_6e-4, 8.332_161e-3, -1.666_665_5e-1]), r);
+    let sine = (r * z).mul_add(
+        polynomial(z, [-1.951_529_6e-4, 8.332_161e-3, -1.666_665_5e-1]),
+        r,
+    );
     let tail = polynomial(z, [2.443_315_7e-5, -1.388_731_6e-3, 4.166_664_6e-2]);
     let cosine = 1.0 - (0.5 * z - z * z * tail);
     let quarter = k - 4.0 * (0.25 * k).floor();
-    let value = if quarter == 1.0 || quarter == 3.0 { cosine } else { sine };
+    let value = if quarter == 1.0 || quarter == 3.0 {
+        cosine
+    } else {
+        sine
+    };
     if quarter >= 2.0 { -value } else { value }
 }
 
@@ -58,11 +65,18 @@ pub fn tan(x: f32) -> f32 {
 pub fn atan(x: f32) -> f32 {
     let a = x.abs();
     let (far, middle) = (a > 2.414_213_6, a > 0.414_213_57);
-    let start = if far { FRAC_PI_2 } else { if middle { FRAC_PI_4 } else { 0.0 } };
+    let start = if far {
+        FRAC_PI_2
+    } else {
+        if middle { FRAC_PI_4 } else { 0.0 }
+    };
     let near = if middle { (a - 1.0) / (a + 1.0) } else { a };
     let t = if far { -1.0 / a } else { near };
     let z = t * t;
-    let p = polynomial(z, [8.053_745e-2, -1.387_768_6e-1, 1.997_771_1e-1, -3.333_295e-1]);
+    let p = polynomial(
+        z,
+        [8.053_745e-2, -1.387_768_6e-1, 1.997_771_1e-1, -3.333_295e-1],
+    );
     let value = start + (p * z).mul_add(t, t);
     value.copysign(x)
 }
@@ -79,7 +93,16 @@ pub fn atan2(y: f32, x: f32) -> f32 {
 /// Returns asin x for 0 ≤ x ≤ ½, where z = x².
 #[inline(always)]
 fn asin_near(x: f32, z: f32) -> f32 {
-    let p = polynomial(z, [4.216_32e-2, 2.418_131_2e-2, 4.547_002_6e-2, 7.495_3e-2, 1.666_675_2e-1]);
+    let p = polynomial(
+        z,
+        [
+            4.216_32e-2,
+            2.418_131_2e-2,
+            4.547_002_6e-2,
+            7.495_3e-2,
+            1.666_675_2e-1,
+        ],
+    );
     (p * z).mul_add(x, x)
 }
 
@@ -117,7 +140,10 @@ pub fn exp(x: f32) -> f32 {
 pub fn sinh(x: f32) -> f32 {
     let a = x.abs();
     let z = a * a;
-    let near = (a * z).mul_add(polynomial(z, [2.037_219_1e-4, 8.330_284e-3, 1.666_671_6e-1]), a);
+    let near = (a * z).mul_add(
+        polynomial(z, [2.037_219_1e-4, 8.330_284e-3, 1.666_671_6e-1]),
+        a,
+    );
     let e = exp(a);
     let value = if a < 1.0 { near } else { 0.5 * e - 0.5 / e };
     value.copysign(x)
@@ -140,7 +166,11 @@ pub fn ln(x: f32) -> f32 {
     let e = exponent as f32 - if small { 1.0 } else { 0.0 };
     let f = if small { 2.0 * m - 1.0 } else { m - 1.0 };
     let value = ln_near(f, e);
-    let edge = if x == 0.0 { f32::NEG_INFINITY } else { f32::NAN };
+    let edge = if x == 0.0 {
+        f32::NEG_INFINITY
+    } else {
+        f32::NAN
+    };
     let value = if x > 0.0 { value } else { edge };
     if x == f32::INFINITY { x } else { value }
 }
@@ -185,7 +215,11 @@ pub fn cbrt(x: f32) -> f32 {
     let a = x.abs();
     let y = exp(ln(a) / 3.0);
     let value = y - (y - a / (y * y)) / 3.0;
-    if x == 0.0 || !x.is_finite() { x } else { value.copysign(x) }
+    if x == 0.0 || !x.is_finite() {
+        x
+    } else {
+        value.copysign(x)
+    }
 }
 
 /// Returns √(a² + b²) without overflow where the result has none; NaN if either is NaN.
@@ -195,13 +229,21 @@ pub fn hypot(a: f32, b: f32) -> f32 {
     let ratio = low / high;
     let value = high * (1.0 + ratio * ratio).sqrt();
     let is_edge = high == 0.0 || high == f32::INFINITY;
-    if a.is_nan() || b.is_nan() { f32::NAN } else { if is_edge { high } else { value } }
+    if a.is_nan() || b.is_nan() {
+        f32::NAN
+    } else {
+        if is_edge { high } else { value }
+    }
 }
 
 /// Returns ±1 with the sign of x; 0 and NaN are returned as they are.
 #[inline(always)]
 pub fn sign(x: f32) -> f32 {
-    if x == 0.0 || x.is_nan() { x } else { 1f32.copysign(x) }
+    if x == 0.0 || x.is_nan() {
+        x
+    } else {
+        1f32.copysign(x)
+    }
 }
 
 /// Returns erfc(x) exp(x²) for 1 ≤ x ≤ 9.
@@ -230,7 +272,11 @@ fn erfc_ratio(x: f32) -> f32 {
         -2.820_767_5e-1,
         5.641_895_5e-1,
     ];
-    let value = if x < 2.0 { polynomial(y, near) } else { polynomial(y, far) };
+    let value = if x < 2.0 {
+        polynomial(y, near)
+    } else {
+        polynomial(y, far)
+    };
     q * value
 }
 
@@ -255,7 +301,11 @@ pub fn erf(x: f32) -> f32 {
     let a = x.abs();
     let b = a.clamp(1.0, 9.0);
     let tail = 1.0 - exp(-b * b) * erfc_ratio(b);
-    let value = if a < 1.0 { erf_near(x) } else { tail.copysign(x) };
+    let value = if a < 1.0 {
+        erf_near(x)
+    } else {
+        tail.copysign(x)
+    };
     if x.is_nan() { x } else { value }
 }
 
@@ -268,7 +318,11 @@ pub fn erfc(x: f32) -> f32 {
     let tail = exp(-high * high) * exp((high - a) * (high + a)) * erfc_ratio(a);
     let tail = if x > 9.0 { 0.0 } else { tail };
     let far = if x < 0.0 { 2.0 - tail } else { tail };
-    let value = if x.abs() < 1.0 { 1.0 - erf_near(x) } else { far };
+    let value = if x.abs() < 1.0 {
+        1.0 - erf_near(x)
+    } else {
+        far
+    };
     if x.is_nan() { x } else { value }
 }
 
@@ -283,7 +337,11 @@ pub fn pow(x: f32, y: f32) -> f32 {
     let value = if x < 0.0 { negative } else { value };
     let value = if x == 0.0 { zero } else { value };
     let value = if y == 0.0 { 1.0 } else { value };
-    if x.is_nan() || y.is_nan() { f32::NAN } else { value }
+    if x.is_nan() || y.is_nan() {
+        f32::NAN
+    } else {
+        value
+    }
 }
 
 /// Returns x^y ln x, 0 at x = 0 for y > 0.
@@ -319,7 +377,9 @@ pub fn exp_f64(x: f64) -> f64 {
     let shifted = c.mul_add(std::f64::consts::LOG2_E, ROUND);
     let n = shifted - ROUND;
     let r = n.mul_add(-LOW, n.mul_add(-HIGH, c));
-    let e = INVERSE_FACTORIALS.iter().fold(0.0, |sum: f64, c| sum.mul_add(r, *c));
+    let e = INVERSE_FACTORIALS
+        .iter()
+        .fold(0.0, |sum: f64, c| sum.mul_add(r, *c));
     // in two factors, so that neither leaves the range of exponents
     let n = shifted.to_bits().wrapping_sub(ROUND.to_bits()) as i64;
     let power = |k: i64| f64::from_bits(((k + 1023) as u64) << 52);
@@ -332,7 +392,14 @@ mod tests {
     use super::*;
 
     /// Function, exact function, range, the magnitude below which the error is absolute, tolerance.
-    type Case = (&'static str, fn(f32) -> f32, fn(f64) -> f64, (f32, f32), f64, f64);
+    type Case = (
+        &'static str,
+        fn(f32) -> f32,
+        fn(f64) -> f64,
+        (f32, f32),
+        f64,
+        f64,
+    );
 
     #[test]
     fn f32_functions_of_formulas_meet_f64() {
@@ -347,9 +414,30 @@ mod tests {
             ("asin", asin, f64::asin, (-1.0, 1.0), 1e-9, 4e-7),
             ("acos", acos, f64::acos, (-1.0, 0.99), 0.0, 4e-7),
             ("atan", atan, f64::atan, (-30.0, 30.0), 1e-9, 3e-7),
-            ("atan2 left", |x| atan2(x, -0.5), |x| x.atan2(-0.5), (0.01, 9.0), 0.0, 3e-7),
-            ("atan2 above", |x| atan2(0.5, x), |x| 0.5f64.atan2(x), (-9.0, 9.0), 0.0, 3e-7),
-            ("atan2 below", |x| atan2(-0.5, x), |x| (-0.5f64).atan2(x), (-9.0, 9.0), 0.0, 3e-7),
+            (
+                "atan2 left",
+                |x| atan2(x, -0.5),
+                |x| x.atan2(-0.5),
+                (0.01, 9.0),
+                0.0,
+                3e-7,
+            ),
+            (
+                "atan2 above",
+                |x| atan2(0.5, x),
+                |x| 0.5f64.atan2(x),
+                (-9.0, 9.0),
+                0.0,
+                3e-7,
+            ),
+            (
+                "atan2 below",
+                |x| atan2(-0.5, x),
+                |x| (-0.5f64).atan2(x),
+                (-9.0, 9.0),
+                0.0,
+                3e-7,
+            ),
             ("sinh", sinh, f64::sinh, (-20.0, 20.0), 1e-9, 4e-7),
             ("cosh", cosh, f64::cosh, (-20.0, 20.0), 0.0, 4e-7),
             ("ln", ln, f64::ln, (1e-6, 3.0), 1e-6, 2.5e-7),
@@ -361,10 +449,38 @@ mod tests {
             ("erf", erf, libm::erf, (-6.0, 6.0), 1e-9, 3e-7),
             ("erfc", erfc, libm::erfc, (-4.0, 1.0), 0.0, 8e-7),
             ("erfc", erfc, libm::erfc, (1.0, 8.9), 0.0, 8e-7),
-            ("pow 2.5", |x| pow(x, 2.5), |x| x.powf(2.5), (1e-3, 10.0), 0.0, 2e-6),
-            ("pow -3", |x| pow(x, -3.0), |x| x.powi(-3), (-2.0, -0.5), 0.0, 1e-6),
-            ("2.5 pow", |x| pow(2.5, x), |x| 2.5f64.powf(x), (-5.0, 5.0), 0.0, 1e-6),
-            ("power_log", |x| power_log(x, 1.5), |x| x.powf(1.5) * x.ln(), (1e-6, 10.0), 1e-2, 2e-6),
+            (
+                "pow 2.5",
+                |x| pow(x, 2.5),
+                |x| x.powf(2.5),
+                (1e-3, 10.0),
+                0.0,
+                2e-6,
+            ),
+            (
+                "pow -3",
+                |x| pow(x, -3.0),
+                |x| x.powi(-3),
+                (-2.0, -0.5),
+                0.0,
+                1e-6,
+            ),
+            (
+                "2.5 pow",
+                |x| pow(2.5, x),
+                |x| 2.5f64.powf(x),
+                (-5.0, 5.0),
+                0.0,
+                1e-6,
+            ),
+            (
+                "power_log",
+                |x| power_log(x, 1.5),
+                |x| x.powf(1.5) * x.ln(),
+                (1e-6, 10.0),
+                1e-2,
+                2e-6,
+            ),
         ];
         for (name, function, exact, (first, last), floor, tolerance) in cases {
             for i in 0..=20_000 {
@@ -378,12 +494,28 @@ mod tests {
 
     #[test]
     fn special_values_pass_through() {
-        let all = [sin, cos, tan, asin, acos, atan, exp, sinh, cosh, ln, log10, log2, cbrt, sign, erf, erfc];
+        let all = [
+            sin, cos, tan, asin, acos, atan, exp, sinh, cosh, ln, log10, log2, cbrt, sign, erf,
+            erfc,
+        ];
         assert!(all.iter().all(|f| f(f32::NAN).is_nan()));
-        assert!(pow(f32::NAN, 0.5).is_nan() && atan2(f32::NAN, 1.0).is_nan() && pow(-2.0, 0.5).is_nan());
-        assert!(asin(1.1).is_nan() && acos(-1.1).is_nan() && ln(-1.0).is_nan() && sin(f32::INFINITY).is_nan());
-        assert_eq!((exp(-1e3), exp(1e3), ln(0.0), power_log(0.0, 2.0)), (0.0, f32::INFINITY, f32::NEG_INFINITY, 0.0));
-        assert_eq!((pow(0.0, 2.0), pow(0.0, 0.0), pow(-2.0, 3.0), sign(-0.3)), (0.0, 1.0, -8.0, -1.0));
+        assert!(
+            pow(f32::NAN, 0.5).is_nan() && atan2(f32::NAN, 1.0).is_nan() && pow(-2.0, 0.5).is_nan()
+        );
+        assert!(
+            asin(1.1).is_nan()
+                && acos(-1.1).is_nan()
+                && ln(-1.0).is_nan()
+                && sin(f32::INFINITY).is_nan()
+        );
+        assert_eq!(
+            (exp(-1e3), exp(1e3), ln(0.0), power_log(0.0, 2.0)),
+            (0.0, f32::INFINITY, f32::NEG_INFINITY, 0.0)
+        );
+        assert_eq!(
+            (pow(0.0, 2.0), pow(0.0, 0.0), pow(-2.0, 3.0), sign(-0.3)),
+            (0.0, 1.0, -8.0, -1.0)
+        );
         assert!((ln(f32::MAX) - 128.0 * std::f32::consts::LN_2).abs() < 1e-5);
     }
 
@@ -394,7 +526,10 @@ mod tests {
             let error = (exp_f64(x) / x.exp() - 1.0).abs();
             assert!(error < 5e-16, "{x}: {error:e}");
         }
-        assert_eq!((exp_f64(0.0), exp_f64(-1e4), exp_f64(1e4)), (1.0, 0.0, f64::INFINITY));
+        assert_eq!(
+            (exp_f64(0.0), exp_f64(-1e4), exp_f64(1e4)),
+            (1.0, 0.0, f64::INFINITY)
+        );
         assert!(exp_f64(f64::NAN).is_nan() && exp_f64(-740.0) > 0.0);
     }
 }

@@ -11,7 +11,11 @@ const FAR: f64 = 12.0;
 pub fn digamma(x: f64) -> f64 {
     if x <= 0.0 {
         let turn = PI * (x - x.round());
-        return if turn == 0.0 { f64::NAN } else { digamma(1.0 - x) - PI / turn.tan() };
+        return if turn == 0.0 {
+            f64::NAN
+        } else {
+            digamma(1.0 - x) - PI / turn.tan()
+        };
     }
     let (mut y, mut sum) = (x, 0.0);
     while y < FAR {
@@ -19,9 +23,19 @@ pub fn digamma(x: f64) -> f64 {
         y += 1.0;
     }
     // B₂ₖ / 2k, the highest first
-    let numbers = [-3617.0 / 8160.0, 1.0 / 12.0, -691.0 / 32_760.0, 1.0 / 132.0, -1.0 / 240.0, 1.0 / 252.0];
+    let numbers = [
+        -3617.0 / 8160.0,
+        1.0 / 12.0,
+        -691.0 / 32_760.0,
+        1.0 / 132.0,
+        -1.0 / 240.0,
+        1.0 / 252.0,
+    ];
     let z = 1.0 / (y * y);
-    let far = numbers.into_iter().chain([-1.0 / 120.0, 1.0 / 12.0]).fold(0.0, |series, number| series * z + number);
+    let far = numbers
+        .into_iter()
+        .chain([-1.0 / 120.0, 1.0 / 12.0])
+        .fold(0.0, |series, number| series * z + number);
     sum + y.ln() - 0.5 / y - z * far
 }
 
@@ -66,7 +80,11 @@ mod tests {
             let error = (digamma(x) - exact).abs() / exact.abs().max(1.0);
             assert!(error < 3e-15, "ψ({x}): {error:e}");
         }
-        assert!([0.0, -1.0, -7.0, f64::NAN].into_iter().all(|x| digamma(x).is_nan()));
+        assert!(
+            [0.0, -1.0, -7.0, f64::NAN]
+                .into_iter()
+                .all(|x| digamma(x).is_nan())
+        );
         assert_eq!(digamma(f64::INFINITY), f64::INFINITY);
     }
 }

@@ -36,7 +36,12 @@ impl<R: Real> Gram<R> {
         let padded = rows.next_multiple_of(SIDE);
         block.resize(padded * BLOCK, R::ZERO);
         block[rows * BLOCK..].fill(R::ZERO);
-        Gram { rows, skip, sums: vec![0.0; packed_length(padded)], block }
+        Gram {
+            rows,
+            skip,
+            sums: vec![0.0; packed_length(padded)],
+            block,
+        }
     }
 
     /// Returns the memory of the block, for [`in_memory`](Gram::in_memory).
@@ -135,7 +140,8 @@ mod tests {
     #[test]
     fn meets_plain_sums_on_awkward_sizes() {
         for pixels in [0usize, 1, 63, 64, 65, 511, 512, 513, 1200] {
-            let value = |i: usize, j: usize| ((i * 7919 + j * 104_729) % 1000) as f32 / 1000.0 - 0.5;
+            let value =
+                |i: usize, j: usize| ((i * 7919 + j * 104_729) % 1000) as f32 / 1000.0 - 0.5;
             let mut gram = Gram::<f32>::new(6, 4);
             for start in (0..pixels).step_by(BLOCK) {
                 let count = BLOCK.min(pixels - start);
@@ -148,7 +154,9 @@ mod tests {
             }
             for i in 4..6 {
                 for j in 0..=i {
-                    let exact: f64 = (0..pixels).map(|k| f64::from(value(i, k)) * f64::from(value(j, k))).sum();
+                    let exact: f64 = (0..pixels)
+                        .map(|k| f64::from(value(i, k)) * f64::from(value(j, k)))
+                        .sum();
                     assert!((gram.sum(i, j) - exact).abs() < 1e-4, "{pixels} {i} {j}");
                 }
             }

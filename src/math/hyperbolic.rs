@@ -24,14 +24,22 @@ const SERIES: [f32; 9] = [
 #[inline(always)]
 pub fn expm1(x: f32) -> f32 {
     let series = SERIES.iter().fold(0.0, |sum: f32, c| sum.mul_add(x, *c));
-    if x.abs() < 1.0 { (x * x).mul_add(series, x) } else { exp(x) - 1.0 }
+    if x.abs() < 1.0 {
+        (x * x).mul_add(series, x)
+    } else {
+        exp(x) - 1.0
+    }
 }
 
 /// Returns ln(1 + x); −∞ at −1, NaN below.
 #[inline(always)]
 pub fn log1p(x: f32) -> f32 {
     let (near, far) = (ln_near(x, 0.0), ln(1.0 + x));
-    if x > -0.292_893_2 && x < 0.414_213_57 { near } else { far }
+    if x > -0.292_893_2 && x < 0.414_213_57 {
+        near
+    } else {
+        far
+    }
 }
 
 /// Returns the inverse hyperbolic sine of x.
@@ -65,7 +73,13 @@ mod tests {
     use super::*;
 
     /// Function, exact function, range, tolerance of the relative error.
-    type Case = (&'static str, fn(f32) -> f32, fn(f64) -> f64, (f32, f32), f64);
+    type Case = (
+        &'static str,
+        fn(f32) -> f32,
+        fn(f64) -> f64,
+        (f32, f32),
+        f64,
+    );
 
     #[test]
     fn they_meet_f64() {
@@ -97,11 +111,29 @@ mod tests {
 
     #[test]
     fn special_values_pass_through() {
-        assert!([expm1, log1p, asinh, acosh, atanh].iter().all(|f| f(f32::NAN).is_nan()));
-        assert!(log1p(-1.1).is_nan() && acosh(0.9).is_nan() && atanh(1.1).is_nan() && atanh(-1.1).is_nan());
+        assert!(
+            [expm1, log1p, asinh, acosh, atanh]
+                .iter()
+                .all(|f| f(f32::NAN).is_nan())
+        );
+        assert!(
+            log1p(-1.1).is_nan()
+                && acosh(0.9).is_nan()
+                && atanh(1.1).is_nan()
+                && atanh(-1.1).is_nan()
+        );
         let infinity = f32::INFINITY;
-        assert_eq!((expm1(-100.0), expm1(100.0), log1p(-1.0), log1p(infinity)), (-1.0, infinity, -infinity, infinity));
-        assert_eq!((asinh(infinity), asinh(-infinity), acosh(infinity)), (infinity, -infinity, infinity));
-        assert_eq!((atanh(1.0), atanh(-1.0), acosh(1.0), asinh(0.0)), (infinity, -infinity, 0.0, 0.0));
+        assert_eq!(
+            (expm1(-100.0), expm1(100.0), log1p(-1.0), log1p(infinity)),
+            (-1.0, infinity, -infinity, infinity)
+        );
+        assert_eq!(
+            (asinh(infinity), asinh(-infinity), acosh(infinity)),
+            (infinity, -infinity, infinity)
+        );
+        assert_eq!(
+            (atanh(1.0), atanh(-1.0), acosh(1.0), asinh(0.0)),
+            (infinity, -infinity, 0.0, 0.0)
+        );
     }
 }

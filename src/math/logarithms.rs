@@ -12,7 +12,11 @@ pub fn sum_of_logarithms(values: &[f64]) -> f64 {
     for part in values.chunks(LANES) {
         for ((w, exponent), mantissa) in part.iter().zip(&mut exponents).zip(&mut mantissas) {
             // a subnormal counts as the smallest normal number
-            let bits = if *w > 0.0 { w.max(f64::MIN_POSITIVE).to_bits() } else { 1f64.to_bits() };
+            let bits = if *w > 0.0 {
+                w.max(f64::MIN_POSITIVE).to_bits()
+            } else {
+                1f64.to_bits()
+            };
             *exponent += bits >> 52;
             *mantissa *= f64::from_bits(bits & MANTISSA | 1f64.to_bits());
         }

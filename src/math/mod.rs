@@ -56,7 +56,10 @@ pub fn bad_wavelength(grid: &[f64]) -> Option<(usize, String)> {
             return Some((index, format!("{value} Å is no wavelength")));
         }
         if value <= previous {
-            return Some((index, format!("{value} Å follows {previous} Å; wavelengths must increase")));
+            return Some((
+                index,
+                format!("{value} Å follows {previous} Å; wavelengths must increase"),
+            ));
         }
         previous = value;
     }
@@ -128,7 +131,12 @@ pub trait Real:
     /// Returns a vector that holds x in every lane.
     fn splat<S: Simd>(simd: S, x: Self) -> Self::Vector<S>;
     /// Returns a b + c.
-    fn multiply_add<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>, c: Self::Vector<S>) -> Self::Vector<S>;
+    fn multiply_add<S: Simd>(
+        simd: S,
+        a: Self::Vector<S>,
+        b: Self::Vector<S>,
+        c: Self::Vector<S>,
+    ) -> Self::Vector<S>;
     /// Returns c − a b.
     fn subtract_product<S: Simd>(
         simd: S,
@@ -145,7 +153,10 @@ pub trait Real:
     /// Returns a / b.
     fn divide<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
     /// Returns e^x as formulas have it. With `BELOW`, all x must be at most 0, or NaN.
-    fn exp_each<S: Simd, const W: usize, const BELOW: bool>(simd: S, x: [Self::Vector<S>; W]) -> [Self::Vector<S>; W];
+    fn exp_each<S: Simd, const W: usize, const BELOW: bool>(
+        simd: S,
+        x: [Self::Vector<S>; W],
+    ) -> [Self::Vector<S>; W];
     /// Returns the larger one; either if one is NaN.
     fn larger<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
     /// Returns `yes` where a is less than b, else `no`.
@@ -157,7 +168,11 @@ pub trait Real:
         no: Self::Vector<S>,
     ) -> Self::Vector<S>;
     /// Returns 1 / a where a is above `least`, else NaN.
-    fn inverse_above<S: Simd>(simd: S, least: Self::Vector<S>, a: Self::Vector<S>) -> Self::Vector<S>;
+    fn inverse_above<S: Simd>(
+        simd: S,
+        least: Self::Vector<S>,
+        a: Self::Vector<S>,
+    ) -> Self::Vector<S>;
     /// Returns the whole vectors at the front of a slice.
     fn vectors<S: Simd>(slice: &[Self]) -> &[Self::Vector<S>];
     /// Returns the whole vectors at the front of a slice, to be changed.
@@ -170,7 +185,10 @@ pub trait Real:
     /// Returns the same slice if its numbers are f32, else `None`.
     fn single(slice: &[Self]) -> Option<&[f32]>;
     /// Returns the same slice, to be changed, if its numbers are f32, else `None`.
-    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only the vector code of x86-64 calls it"))]
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        allow(dead_code, reason = "only the vector code of x86-64 calls it")
+    )]
     fn single_mut(slice: &mut [Self]) -> Option<&mut [f32]>;
 
     /// Returns 1 / (1 + e^−x).
@@ -186,7 +204,11 @@ fn converted<R: Real>(values: &Values) -> Vec<R> {
         Values::F32(v) => v.iter().map(|&x| R::of(f64::from(x))).collect(),
         Values::F64(v) => v.iter().map(|&x| R::of(x)).collect(),
         Values::I32(v) => v.iter().map(|&x| R::of(f64::from(x))).collect(),
-        Values::Blocks(blocks) => blocks.iter().flat_map(|block| block.iter()).map(|&x| R::of(f64::from(x))).collect(),
+        Values::Blocks(blocks) => blocks
+            .iter()
+            .flat_map(|block| block.iter())
+            .map(|&x| R::of(f64::from(x)))
+            .collect(),
     }
 }
 
@@ -202,7 +224,10 @@ mod tests {
             assert!((f64::from(x.e_to()) / exact - 1.0).abs() < 2e-7, "exp {x}");
             let y = x * 0.01;
             let exact = f64::from(y).tanh();
-            assert!((f64::from(Real::tanh(y)) - exact).abs() <= 6e-7 * exact.abs().max(1e-30), "tanh {y}");
+            assert!(
+                (f64::from(Real::tanh(y)) - exact).abs() <= 6e-7 * exact.abs().max(1e-30),
+                "tanh {y}"
+            );
         }
         assert!(f32::NAN.e_to().is_nan());
         assert!((-1e30f32).e_to() < 1e-37);

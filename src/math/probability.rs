@@ -12,7 +12,11 @@ const MOST_TERMS: u32 = 100_000;
 /// Returns the probability of a normal deviate beyond ±`sigma`; as in lmfit, a `sigma` below 1 is itself the
 /// probability within.
 pub fn tail_of(sigma: f64) -> f64 {
-    if sigma < 1.0 { 1.0 - sigma } else { libm::erfc(sigma / std::f64::consts::SQRT_2) }
+    if sigma < 1.0 {
+        1.0 - sigma
+    } else {
+        libm::erfc(sigma / std::f64::consts::SQRT_2)
+    }
 }
 
 /// Returns the value at which χ² with one degree of freedom, or with `dof` F(1, dof), has the tail probability `tail`.
@@ -23,7 +27,11 @@ pub fn threshold(tail: f64, dof: Option<f64>) -> f64 {
         if middle == low || middle == high {
             break;
         }
-        if tail_above(middle.exp(), dof) > tail { low = middle } else { high = middle }
+        if tail_above(middle.exp(), dof) > tail {
+            low = middle
+        } else {
+            high = middle
+        }
     }
     (0.5 * (low + high)).exp()
 }
@@ -51,14 +59,22 @@ pub fn chi2_tail(tail: Tail, chi2: f64, dof: f64) -> f64 {
     if x.is_nan() {
         return f64::NAN;
     }
-    let computed = if x < a + 1.0 { Tail::Lower } else { Tail::Upper };
+    let computed = if x < a + 1.0 {
+        Tail::Lower
+    } else {
+        Tail::Upper
+    };
     let probability = match computed {
         _ if x <= 0.0 => 0.0,
         _ if x == f64::INFINITY => 0.0,
         Tail::Lower => gamma_term(a, x) * gamma_series(a, x),
         Tail::Upper => gamma_term(a, x) * a * gamma_fraction(a, x),
     };
-    if tail == computed { probability } else { 1.0 - probability }
+    if tail == computed {
+        probability
+    } else {
+        1.0 - probability
+    }
 }
 
 /// Returns whether the probability that χ² lies at or beyond `chi2`, in this tail, is below `limit`. For most χ² a
@@ -83,7 +99,8 @@ fn gamma_term(a: f64, x: f64) -> f64 {
     }
     let mu = (x - a) / a;
     let square = 1.0 / (a * a);
-    let series = (1.0 / 12.0 - square * (1.0 / 360.0 - square * (1.0 / 1260.0 - square / 1680.0))) / a;
+    let series =
+        (1.0 / 12.0 - square * (1.0 / 360.0 - square * (1.0 / 1260.0 - square / 1680.0))) / a;
     (-a * (mu - mu.ln_1p()) - series).exp() / (2.0 * PI * a).sqrt()
 }
 
@@ -125,7 +142,8 @@ fn incomplete_beta(x: f64, a: f64, b: f64) -> f64 {
     if x <= 0.0 || x >= 1.0 {
         return if x <= 0.0 { 0.0 } else { 1.0 };
     }
-    let front = libm::lgamma(a + b) - libm::lgamma(a) - libm::lgamma(b) + a * x.ln() + b * (-x).ln_1p();
+    let front =
+        libm::lgamma(a + b) - libm::lgamma(a) - libm::lgamma(b) + a * x.ln() + b * (-x).ln_1p();
     if x < (a + 1.0) / (a + b + 2.0) {
         front.exp() * fraction(x, a, b) / a
     } else {
@@ -170,7 +188,10 @@ mod tests {
         assert!((threshold(tail_of(0.5), None) / 0.454_936_423_119_572_4 - 1.0).abs() < 1e-13);
         for (sigma, dof, exact) in THRESHOLDS {
             let found = threshold(tail_of(sigma), Some(dof));
-            assert!((found / exact - 1.0).abs() < 1e-11, "{sigma} {dof}: {found} {exact}");
+            assert!(
+                (found / exact - 1.0).abs() < 1e-11,
+                "{sigma} {dof}: {found} {exact}"
+            );
         }
     }
 
@@ -179,8 +200,14 @@ mod tests {
         for (dof, lower, upper) in TAILS {
             for (tail, points) in [(Tail::Lower, lower), (Tail::Upper, upper)] {
                 for (chi2, exact) in points {
-                    let (found, other) = (chi2_tail(tail, chi2, dof), chi2_tail(opposite(tail), chi2, dof));
-                    assert!((found / exact - 1.0).abs() < 1e-10, "{tail:?} {chi2} {dof}: {found} {exact}");
+                    let (found, other) = (
+                        chi2_tail(tail, chi2, dof),
+                        chi2_tail(opposite(tail), chi2, dof),
+                    );
+                    assert!(
+                        (found / exact - 1.0).abs() < 1e-10,
+                        "{tail:?} {chi2} {dof}: {found} {exact}"
+                    );
                     assert!((found + other - 1.0).abs() < 1e-15, "{tail:?} {chi2} {dof}");
                 }
             }
@@ -195,7 +222,10 @@ mod tests {
                 for (chi2, limit) in points {
                     let little = outward * 1e-6 * chi2.min((2.0 * dof).sqrt());
                     let is_below = |chi2: f64| chi2_tail_is_below(limit, tail, chi2, dof);
-                    assert!(is_below(chi2 + little) && !is_below(chi2 - little), "{tail:?} {chi2} {dof} {limit}");
+                    assert!(
+                        is_below(chi2 + little) && !is_below(chi2 - little),
+                        "{tail:?} {chi2} {dof} {limit}"
+                    );
                 }
             }
         }
@@ -204,17 +234,33 @@ mod tests {
     #[test]
     fn what_is_no_chi2_has_the_tails_of_an_end() {
         for dof in [1.0, 19.0, 1e7] {
-            for (chi2, ends) in [(-1.0, [0.0, 1.0]), (0.0, [0.0, 1.0]), (f64::INFINITY, [1.0, 0.0])] {
-                assert_eq!([Tail::Lower, Tail::Upper].map(|tail| chi2_tail(tail, chi2, dof)), ends, "{chi2} {dof}");
+            for (chi2, ends) in [
+                (-1.0, [0.0, 1.0]),
+                (0.0, [0.0, 1.0]),
+                (f64::INFINITY, [1.0, 0.0]),
+            ] {
+                assert_eq!(
+                    [Tail::Lower, Tail::Upper].map(|tail| chi2_tail(tail, chi2, dof)),
+                    ends,
+                    "{chi2} {dof}"
+                );
             }
-            assert!(![Tail::Lower, Tail::Upper].iter().any(|tail| chi2_tail_is_below(1e-6, *tail, f64::NAN, dof)));
+            assert!(
+                ![Tail::Lower, Tail::Upper]
+                    .iter()
+                    .any(|tail| chi2_tail_is_below(1e-6, *tail, f64::NAN, dof))
+            );
             assert!(chi2_tail_is_below(1e-6, Tail::Lower, 0.0, dof));
             assert!(chi2_tail_is_below(1e-6, Tail::Upper, f64::INFINITY, dof));
         }
     }
 
     fn opposite(tail: Tail) -> Tail {
-        if tail == Tail::Lower { Tail::Upper } else { Tail::Lower }
+        if tail == Tail::Lower {
+            Tail::Upper
+        } else {
+            Tail::Lower
+        }
     }
 
     /// Degrees of freedom, then χ² and its tail probability: three of the lower tail, three of the upper.

@@ -50,7 +50,9 @@ impl<R: Real> Packed<R> {
             let count = PANEL.min(columns - start);
             for (k, row) in panel.iter_mut().enumerate() {
                 let own = matrix[k * columns + start..][..count].chunks(LINE);
-                row.iter_mut().zip(own).for_each(|(line, own)| line.0[..own.len()].copy_from_slice(own));
+                row.iter_mut()
+                    .zip(own)
+                    .for_each(|(line, own)| line.0[..own.len()].copy_from_slice(own));
             }
         }
         packed
@@ -76,7 +78,9 @@ impl<R: Real> Packed<R> {
             // a whole line at a time: each of its columns is read in order, and the line is written once
             for (k, row) in panel.iter_mut().enumerate() {
                 let line = &mut row[n % LINES].0;
-                line.iter_mut().zip(columns.clone()).for_each(|(x, column)| *x = column[k]);
+                line.iter_mut()
+                    .zip(columns.clone())
+                    .for_each(|(x, column)| *x = column[k]);
             }
         }
     }
@@ -84,13 +88,23 @@ impl<R: Real> Packed<R> {
     /// Makes a packed matrix (inner, columns) of zeros.
     pub fn zeros(inner: usize, columns: usize) -> Packed<R> {
         let rows = vec![[Line([R::ZERO; LINE]); LINES]; columns.div_ceil(PANEL) * inner];
-        Packed { rows, inner, columns }
+        Packed {
+            rows,
+            inner,
+            columns,
+        }
     }
 
     /// Returns `input` (rows, inner) times this matrix: (rows, columns).
     pub fn product(&self, input: &[R]) -> Vec<R> {
         let mut output = vec![R::ZERO; input.len() / self.inner.max(1) * self.columns];
-        MatrixProduct { input, packed: self, output: &mut output, accumulate: false }.run();
+        MatrixProduct {
+            input,
+            packed: self,
+            output: &mut output,
+            accumulate: false,
+        }
+        .run();
         output
     }
 
@@ -101,7 +115,10 @@ impl<R: Real> Packed<R> {
 
     /// Returns the size that [`new`](Packed::new) and [`transposed`](Packed::transposed) would have, in bytes.
     pub fn bytes_of(inner: u64, columns: u64) -> u64 {
-        columns.next_multiple_of(PANEL as u64).saturating_mul(inner).saturating_mul(size_of::<R>() as u64)
+        columns
+            .next_multiple_of(PANEL as u64)
+            .saturating_mul(inner)
+            .saturating_mul(size_of::<R>() as u64)
     }
 }
 
@@ -131,7 +148,11 @@ impl<R: Real> WithSimd for MatrixProduct<'_, R> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         // as many accumulators as the registers hold, besides the weights and one factor
-        if S::REGISTER_COUNT >= 32 { self.panels::<S, 6, 4>(simd) } else { self.panels::<S, 6, 2>(simd) }
+        if S::REGISTER_COUNT >= 32 {
+            self.panels::<S, 6, 4>(simd)
+        } else {
+            self.panels::<S, 6, 2>(simd)
+        }
     }
 }
 
@@ -149,16 +170,36 @@ impl<R: Real> MatrixProduct<'_, R> {
     /// Computes the matrix product, `N` rows against `V` vectors of columns at a time.
     #[inline(always)]
     fn panels<S: Simd, const N: usize, const V: usize>(self, simd: S) {
-        let MatrixProduct { input, packed: &Packed { rows: ref packed, inner, columns }, output, accumulate } = self;
+        let MatrixProduct {
+            input,
+            packed:
+                &Packed {
+                    rows: ref packed,
+                    inner,
+                    columns,
+                },
+            output,
+            accumulate,
+        } = self;
         if inner == 0 && !accumulate {
             output.fill(R::ZERO);
         }
         for (p, rows) in packed.chunks_exact(inner.max(1)).enumerate() {
-            let next = packed.get((p + 1) * inner..).and_then(|rest| rest.get(..inner)).unwrap_or(rows).as_flattened();
+            let next = packed
+                .get((p + 1) * inner..)
+                .and_then(|rest| rest.get(..inner))
+                .unwrap_or(rows)
+                .as_flattened();
             let groups = input.chunks(N * inner).zip(output.chunks_mut(N * columns));
             for ((input, output), part) in groups.zip((0..LINES).cycle()) {
                 let next = &next[part * inner..][..inner];
-                let panel = Panel { rows, first: p * PANEL, columns, accumulate, next };
+                let panel = Panel {
+                    rows,
+                    first: p * PANEL,
+                    columns,
+                    accumulate,
+                    next,
+                };
                 match input.len() / inner {
                     6 => tile::<R, S, 6, V>(simd, input, &panel, output),
                     5 => tile::<R, S, 5, V>(simd, input, &panel, output),
@@ -207,7 +248,13 @@ fn strip<R: Real, S: Simd, const N: usize, const V: usize>(
     start: usize,
     output: &mut [R],
 ) {
-    let Panel { rows: weights, first, columns, accumulate, next } = *panel;
+    let Panel {
+        rows: weights,
+        first,
+        columns,
+        accumulate,
+        next,
+    } = *panel;
     let lanes = R::lanes::<S>();
     let mut sums = [[R::splat(simd, R::ZERO); V]; N];
     let mut touched = 0;
@@ -227,7 +274,8 @@ fn strip<R: Real, S: Simd, const N: usize, const V: usize>(
     }
     black_box(touched);
     // a copy to be read in a loop: the sums themselves stay in registers only where each is read by its own name
-    let mut sums: [[R::Vector<S>; V]; N] = std::array::from_fn(|r| std::array::from_fn(|v| sums[r][v]));
+    let mut sums: [[R::Vector<S>; V]; N] =
+        std::array::from_fn(|r| std::array::from_fn(|v| sums[r][v]));
     let width = (V * lanes).min(columns - first - start);
     for (r, sums) in sums.iter_mut().enumerate() {
         let out = &mut output[r * columns + first + start..][..width];
@@ -241,7 +289,10 @@ fn strip<R: Real, S: Simd, const N: usize, const V: usize>(
                 }
                 whole.copy_from_slice(sums);
             }
-            _ if accumulate => out.iter_mut().zip(R::elements::<S>(sums)).for_each(|(out, sum)| *out += *sum),
+            _ if accumulate => out
+                .iter_mut()
+                .zip(R::elements::<S>(sums))
+                .for_each(|(out, sum)| *out += *sum),
             _ => out.copy_from_slice(&R::elements::<S>(sums)[..width]),
         }
     }
@@ -259,17 +310,44 @@ mod tests {
             let weight: Vec<f32> = (0..inner * columns).map(|k| value(k + 5)).collect();
             let mut all = vec![f32::NAN; 70 * columns];
             let packed = &Packed::new(&weight, inner, columns);
-            MatrixProduct { input: &input, packed, output: &mut all, accumulate: false }.run();
+            MatrixProduct {
+                input: &input,
+                packed,
+                output: &mut all,
+                accumulate: false,
+            }
+            .run();
             for (start, rows) in [(0, 1), (3, 2), (5, 5), (65, 5), (10, 15), (1, 32)] {
                 let mut some = vec![f32::NAN; rows * columns];
                 let input = &input[start * inner..][..rows * inner];
-                MatrixProduct { input, packed, output: &mut some, accumulate: false }.run();
+                MatrixProduct {
+                    input,
+                    packed,
+                    output: &mut some,
+                    accumulate: false,
+                }
+                .run();
                 let expected = &all[start * columns..][..rows * columns];
-                assert!(some.iter().zip(expected).all(|(a, b)| a.to_bits() == b.to_bits()), "{inner} {columns} {rows}");
+                assert!(
+                    some.iter()
+                        .zip(expected)
+                        .all(|(a, b)| a.to_bits() == b.to_bits()),
+                    "{inner} {columns} {rows}"
+                );
                 // number by number, as a machine without vectors does
-                let plain = MatrixProduct { input, packed, output: &mut some, accumulate: false };
+                let plain = MatrixProduct {
+                    input,
+                    packed,
+                    output: &mut some,
+                    accumulate: false,
+                };
                 plain.with_simd(pulp::Scalar::new());
-                assert!(some.iter().zip(expected).all(|(a, b)| a.to_bits() == b.to_bits()), "{inner} {columns} {rows}");
+                assert!(
+                    some.iter()
+                        .zip(expected)
+                        .all(|(a, b)| a.to_bits() == b.to_bits()),
+                    "{inner} {columns} {rows}"
+                );
             }
         }
     }
@@ -278,19 +356,46 @@ mod tests {
         let value = |k: usize| R::of(((k * 7919 + 13) % 1009) as f64 / 1009.0 - 0.5);
         let input: Vec<R> = (0..rows * inner).map(value).collect();
         let weight: Vec<R> = (0..inner * columns).map(|k| value(k + 5)).collect();
-        let flipped: Vec<R> =
-            (0..columns).flat_map(|n| (0..inner).map(move |k| k * columns + n)).map(|at| weight[at]).collect();
-        let packed = [Packed::new(&weight, inner, columns), Packed::transposed(&flipped, columns, inner)];
+        let flipped: Vec<R> = (0..columns)
+            .flat_map(|n| (0..inner).map(move |k| k * columns + n))
+            .map(|at| weight[at])
+            .collect();
+        let packed = [
+            Packed::new(&weight, inner, columns),
+            Packed::transposed(&flipped, columns, inner),
+        ];
         let products = packed.each_ref().map(|packed| packed.product(&input));
         let mut twice = products[0].clone();
-        MatrixProduct { input: &input, packed: &packed[0], output: &mut twice, accumulate: true }.run();
+        MatrixProduct {
+            input: &input,
+            packed: &packed[0],
+            output: &mut twice,
+            accumulate: true,
+        }
+        .run();
         for (row, n) in (0..rows).flat_map(|row| (0..columns).map(move |n| (row, n))) {
-            let exact: f64 =
-                (0..inner).map(|k| input[row * inner + k].to_f64() * weight[k * columns + n].to_f64()).sum();
-            let found = [products[0][row * columns + n], products[1][row * columns + n]].map(Real::to_f64);
-            assert!((found[0] - exact).abs() < 1e-4, "{rows} {inner} {columns}: {} {exact}", found[0]);
-            assert_eq!(found[0].to_bits(), found[1].to_bits(), "{rows} {inner} {columns}");
-            assert_eq!(twice[row * columns + n].to_f64().to_bits(), (2.0 * found[0]).to_bits());
+            let exact: f64 = (0..inner)
+                .map(|k| input[row * inner + k].to_f64() * weight[k * columns + n].to_f64())
+                .sum();
+            let found = [
+                products[0][row * columns + n],
+                products[1][row * columns + n],
+            ]
+            .map(Real::to_f64);
+            assert!(
+                (found[0] - exact).abs() < 1e-4,
+                "{rows} {inner} {columns}: {} {exact}",
+                found[0]
+            );
+            assert_eq!(
+                found[0].to_bits(),
+                found[1].to_bits(),
+                "{rows} {inner} {columns}"
+            );
+            assert_eq!(
+                twice[row * columns + n].to_f64().to_bits(),
+                (2.0 * found[0]).to_bits()
+            );
         }
     }
 
@@ -303,7 +408,13 @@ mod tests {
             }
         }
         let mut output = [f32::NAN; 6];
-        MatrixProduct { input: &[], packed: &Packed::new(&[], 0, 3), output: &mut output, accumulate: false }.run();
+        MatrixProduct {
+            input: &[],
+            packed: &Packed::new(&[], 0, 3),
+            output: &mut output,
+            accumulate: false,
+        }
+        .run();
         assert_eq!(output, [0.0; 6], "an empty sum");
     }
 }

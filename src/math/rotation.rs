@@ -12,7 +12,10 @@ const LIMB_DARKENING: f64 = 0.6;
 /// Returns C₁ and C₂ of the rotation profile K(x) = C₁ √(1−x²) + C₂ (1−x²), which have limb darkening.
 pub const fn profile() -> (f64, f64) {
     let norm = PI * (1.0 - LIMB_DARKENING / 3.0);
-    (2.0 * (1.0 - LIMB_DARKENING) / norm, FRAC_PI_2 * LIMB_DARKENING / norm)
+    (
+        2.0 * (1.0 - LIMB_DARKENING) / norm,
+        FRAC_PI_2 * LIMB_DARKENING / norm,
+    )
 }
 
 /// Returns the number of pixels on either side that a profile of radius R pixels reaches, one at least: at R = 0 the
@@ -34,15 +37,29 @@ impl RotationKernel {
     /// rotates: weight 1 and derivatives 0.
     pub fn new(radius: f64) -> RotationKernel {
         if radius < 0.0 || radius.is_nan() {
-            return RotationKernel { weights: vec![1.0, 0.0], slopes: vec![0.0, 0.0] };
+            return RotationKernel {
+                weights: vec![1.0, 0.0],
+                slopes: vec![0.0, 0.0],
+            };
         }
-        let pairs: Vec<(f64, f64)> = (0..=reach(radius) + 1).map(|k| primitive(k as f64, radius)).collect();
+        let pairs: Vec<(f64, f64)> = (0..=reach(radius) + 1)
+            .map(|k| primitive(k as f64, radius))
+            .collect();
         let second = |pick: fn(&(f64, f64)) -> f64| {
             let at = |k: usize| pick(&pairs[k]);
-            let one = |k: usize| if k == 0 { 2.0 * (at(1) - at(0)) } else { at(k + 1) - 2.0 * at(k) + at(k - 1) };
+            let one = |k: usize| {
+                if k == 0 {
+                    2.0 * (at(1) - at(0))
+                } else {
+                    at(k + 1) - 2.0 * at(k) + at(k - 1)
+                }
+            };
             (0..pairs.len() - 1).map(one).collect()
         };
-        RotationKernel { weights: second(|pair| pair.0), slopes: second(|pair| pair.1) }
+        RotationKernel {
+            weights: second(|pair| pair.0),
+            slopes: second(|pair| pair.1),
+        }
     }
 }
 
@@ -55,7 +72,8 @@ fn primitive(k: f64, radius: f64) -> (f64, f64) {
     }
     let x = if k > 0.0 { k / radius } else { 0.0 };
     let root = (1.0 - x * x).sqrt();
-    let h = 0.5 * c1 * (x * x.asin() + root - root.powi(3) / 3.0) + c2 * x * x * (0.5 - x * x / 12.0);
+    let h =
+        0.5 * c1 * (x * x.asin() + root - root.powi(3) / 3.0) + c2 * x * x * (0.5 - x * x / 12.0);
     let slope = 0.5 * c1 * (x * root + x.asin()) + c2 * x * (1.0 - x * x / 3.0);
     (radius * h, h - x * slope)
 }
@@ -75,16 +93,28 @@ mod tests {
     fn kernels_are_normalised_and_their_slopes_are_derivatives() {
         for radius in [0.0, 0.02, 0.7, 1.0, 1.3, 5.5, 25.0, 36.4] {
             let RotationKernel { weights, slopes } = RotationKernel::new(radius);
-            assert!((weights[0] + 2.0 * weights[1..].iter().sum::<f64>() - 1.0).abs() < 1e-13, "{radius}");
-            assert!((slopes[0] + 2.0 * slopes[1..].iter().sum::<f64>()).abs() < 1e-13, "{radius}");
+            assert!(
+                (weights[0] + 2.0 * weights[1..].iter().sum::<f64>() - 1.0).abs() < 1e-13,
+                "{radius}"
+            );
+            assert!(
+                (slopes[0] + 2.0 * slopes[1..].iter().sum::<f64>()).abs() < 1e-13,
+                "{radius}"
+            );
             assert!(weights.iter().all(|w| *w > -1e-15), "{radius}");
             // central differences; from above at 0
             let (low, step) = (radius.max(1e-6) - 1e-6, 2e-6);
-            let ends = [RotationKernel::new(low).weights, RotationKernel::new(low + step).weights];
+            let ends = [
+                RotationKernel::new(low).weights,
+                RotationKernel::new(low + step).weights,
+            ];
             for (k, slope) in slopes.iter().enumerate() {
                 let at = |end: usize| ends[end].get(k).copied().unwrap_or(0.0);
                 let difference = (at(1) - at(0)) / step;
-                assert!((difference - slope).abs() < 1e-5, "{radius} {k}: {difference} {slope}");
+                assert!(
+                    (difference - slope).abs() < 1e-5,
+                    "{radius} {k}: {difference} {slope}"
+                );
             }
         }
         assert_eq!(RotationKernel::new(0.0).weights, [1.0, 0.0]);

@@ -13,9 +13,15 @@ const WIDEST: usize = 16;
 
 /// Interleaves rows as [`Correlate`] reads them: (count, length) to (count / 8, length, 8), count a multiple of 8.
 pub fn interleaved(rows: &[f32], length: usize) -> Vec<f32> {
-    let eight =
-        |some: &[f32]| (0..length).flat_map(|j| (0..SIDE).map(move |i| i * length + j)).map(|k| some[k]).collect();
-    rows.chunks_exact(SIDE * length).flat_map(|some| -> Vec<f32> { eight(some) }).collect()
+    let eight = |some: &[f32]| {
+        (0..length)
+            .flat_map(|j| (0..SIDE).map(move |i| i * length + j))
+            .map(|k| some[k])
+            .collect()
+    };
+    rows.chunks_exact(SIDE * length)
+        .flat_map(|some| -> Vec<f32> { eight(some) })
+        .collect()
 }
 
 /// out\[r\]\[s\] = Σ_b rows\[r\]\[b\] signal\[b + s\], s = 0…wanted − 1; `signal` has length + `shifts` elements.
@@ -48,12 +54,26 @@ impl WithSimd for Correlate<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Correlate { rows, length, signal, out, wanted, shifts } = self;
+        let Correlate {
+            rows,
+            length,
+            signal,
+            out,
+            wanted,
+            shifts,
+        } = self;
         // two vectors of shifts at once hide the latency of the sums, where there are registers for them
         let made = wanted.next_multiple_of(S::F32_LANES);
-        let both = if S::REGISTER_COUNT >= 32 { made / S::F32_LANES / 2 * 2 * S::F32_LANES } else { 0 };
+        let both = if S::REGISTER_COUNT >= 32 {
+            made / S::F32_LANES / 2 * 2 * S::F32_LANES
+        } else {
+            0
+        };
         for r in (0..rows.len() / length).step_by(SIDE) {
-            let (some, out) = (&rows[r * length..(r + SIDE) * length], &mut out[r * shifts..(r + SIDE) * shifts]);
+            let (some, out) = (
+                &rows[r * length..(r + SIDE) * length],
+                &mut out[r * shifts..(r + SIDE) * shifts],
+            );
             for s in (0..both).step_by(2 * S::F32_LANES) {
                 put::<S, 2>(tile(simd, some, &signal[s..]), &mut out[s..], shifts);
             }
@@ -89,12 +109,20 @@ fn tile<S: Simd, const V: usize>(simd: S, rows: &[f32], signal: &[f32]) -> [[S::
 }
 
 /// Σ_b row\[b\] signal\[b + s\] of two rows, each with its own signal, for each of some shifts.
-pub fn correlate_two(rows: [&[f32]; 2], signals: [&[f32]; 2], shifts: Range<usize>) -> [Vec<f32>; 2] {
+pub fn correlate_two(
+    rows: [&[f32]; 2],
+    signals: [&[f32]; 2],
+    shifts: Range<usize>,
+) -> [Vec<f32>; 2] {
     let [mut first, mut second] = [(); 2].map(|()| vec![0.0; shifts.len()]);
     let out = first.chunks_mut(FEW).zip(second.chunks_mut(FEW));
     for (shift, (first, second)) in shifts.step_by(FEW).zip(out) {
         let signals = signals.map(|signal| &signal[shift..]);
-        pulp::Arch::new().dispatch(Two { rows, signals, out: [first, second] });
+        pulp::Arch::new().dispatch(Two {
+            rows,
+            signals,
+            out: [first, second],
+        });
     }
     [first, second]
 }
@@ -128,15 +156,23 @@ impl WithSimd for Two<'_> {
 
 /// Returns the correlations of two rows, each with its own signal, at the first N shifts.
 #[inline(always)]
-fn few<S: Simd, const N: usize>(simd: S, rows: [&[f32]; 2], signals: [&[f32]; 2]) -> [[f32; FEW]; 2] {
+fn few<S: Simd, const N: usize>(
+    simd: S,
+    rows: [&[f32]; 2],
+    signals: [&[f32]; 2],
+) -> [[f32; FEW]; 2] {
     let length = rows[0].len();
     let whole = length / S::F32_LANES * S::F32_LANES;
     let mut sums = [[simd.splat_f32s(0.0); N]; 2];
     let vectors = rows.map(|row| f32::vectors::<S>(&row[..whole]));
     // slices of one length each: no window has its bounds checked
-    let windows = signals.map(|signal| std::array::from_fn::<_, N, _>(|s| f32::vectors::<S>(&signal[s..s + whole])));
+    let windows = signals
+        .map(|signal| std::array::from_fn::<_, N, _>(|s| f32::vectors::<S>(&signal[s..s + whole])));
     let count = whole / S::F32_LANES;
-    let (vectors, windows) = (vectors.map(|all| &all[..count]), windows.map(|some| some.map(|all| &all[..count])));
+    let (vectors, windows) = (
+        vectors.map(|all| &all[..count]),
+        windows.map(|some| some.map(|all| &all[..count])),
+    );
     for k in 0..count {
         for i in 0..2 {
             for s in 0..N {
@@ -147,7 +183,9 @@ fn few<S: Simd, const N: usize>(simd: S, rows: [&[f32]; 2], signals: [&[f32]; 2]
     let mut out = [[0.0; FEW]; 2];
     for i in 0..2 {
         for s in 0..N {
-            let rest: f32 = (whole..length).map(|b| rows[i][b] * signals[i][b + s]).sum();
+            let rest: f32 = (whole..length)
+                .map(|b| rows[i][b] * signals[i][b + s])
+                .sum();
             out[i][s] = simd.reduce_sum_f32s(sums[i][s]) + rest;
         }
     }
@@ -166,10 +204,20 @@ mod tests {
         let rows: Vec<f32> = (0..count * length).map(value).collect();
         let signal: Vec<f32> = (0..length + shifts).map(|k| value(k + 13)).collect();
         let mut out = vec![f32::NAN; count * shifts];
-        Correlate { rows: &interleaved(&rows, length), length, signal: &signal, out: &mut out, wanted, shifts }.run();
+        Correlate {
+            rows: &interleaved(&rows, length),
+            length,
+            signal: &signal,
+            out: &mut out,
+            wanted,
+            shifts,
+        }
+        .run();
         for r in 0..count {
             for s in 0..wanted {
-                let exact: f32 = (0..length).map(|b| rows[r * length + b] * signal[b + s]).sum();
+                let exact: f32 = (0..length)
+                    .map(|b| rows[r * length + b] * signal[b + s])
+                    .sum();
                 assert!((out[r * shifts + s] - exact).abs() < 1e-4);
             }
         }

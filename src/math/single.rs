@@ -38,7 +38,10 @@ impl Real for f32 {
         simd.div_f32s(a, b)
     }
     #[inline(always)]
-    fn exp_each<S: Simd, const W: usize, const BELOW: bool>(simd: S, x: [S::f32s; W]) -> [S::f32s; W] {
+    fn exp_each<S: Simd, const W: usize, const BELOW: bool>(
+        simd: S,
+        x: [S::f32s; W],
+    ) -> [S::f32s; W] {
         vectors::exp_f32s::<S, W, BELOW>(simd, x)
     }
     #[inline(always)]
@@ -52,7 +55,11 @@ impl Real for f32 {
     #[inline(always)]
     fn inverse_above<S: Simd>(simd: S, least: S::f32s, a: S::f32s) -> S::f32s {
         let inverse = simd.div_f32s(simd.splat_f32s(1.0), a);
-        simd.select_f32s(simd.less_than_f32s(least, a), inverse, simd.splat_f32s(f32::NAN))
+        simd.select_f32s(
+            simd.less_than_f32s(least, a),
+            inverse,
+            simd.splat_f32s(f32::NAN),
+        )
     }
     #[inline(always)]
     fn vectors<S: Simd>(slice: &[f32]) -> &[S::f32s] {
@@ -119,7 +126,11 @@ impl Real for f32 {
         let p = p.mul_add(r, 1.666_666_5e-1);
         let p = p.mul_add(r, 5e-1);
         let e = p.mul_add(r * r, r) + 1.0;
-        let exponent = shifted.to_bits().wrapping_sub(ROUND.to_bits()).wrapping_add(127) << 23;
+        let exponent = shifted
+            .to_bits()
+            .wrapping_sub(ROUND.to_bits())
+            .wrapping_add(127)
+            << 23;
         // NaN went through the clamp and the polynomial
         e * f32::from_bits(exponent)
     }
@@ -128,7 +139,9 @@ impl Real for f32 {
     fn tanh(self) -> f32 {
         // the odd series where 1 − 2 / (1 + e^2x) would cancel
         let s = self * self;
-        let p = (-0.053_968_254f32).mul_add(s, 0.133_333_33).mul_add(s, -0.333_333_33);
+        let p = (-0.053_968_254f32)
+            .mul_add(s, 0.133_333_33)
+            .mul_add(s, -0.333_333_33);
         let small = (p * s).mul_add(self, self);
         let large = 1.0 - 2.0 / (1.0 + (2.0 * self).e_to());
         if self.abs() < 0.2 { small } else { large }
@@ -161,6 +174,10 @@ impl Real for f32 {
     }
 
     fn blocks(values: &Values) -> Option<&[Arc<Vec<f32>>]> {
-        if let Values::Blocks(blocks) = values { Some(blocks) } else { None }
+        if let Values::Blocks(blocks) = values {
+            Some(blocks)
+        } else {
+            None
+        }
     }
 }

@@ -25,7 +25,10 @@ pub struct Places {
 }
 
 #[derive(Clone, Copy)]
-#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only the vector code of x86-64 reads the places"))]
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    allow(dead_code, reason = "only the vector code of x86-64 reads the places")
+)]
 enum Window {
     /// Pixel i reads from element `at + i` or the one after it: two loads a tap hold them all.
     Near {
@@ -41,7 +44,11 @@ enum Window {
 impl Places {
     /// Makes places at which every pixel reads from element 0, each on its own.
     pub fn new() -> Places {
-        Places { base: [0; CHUNK], lanes: lanes(), window: [Window::Apart; CHUNK / FEWEST] }
+        Places {
+            base: [0; CHUNK],
+            lanes: lanes(),
+            window: [Window::Apart; CHUNK / FEWEST],
+        }
     }
 
     /// Chooses, once for all rows of `length` elements, how each group of neighbouring pixels reads its elements.
@@ -62,11 +69,18 @@ impl Places {
                 (lowest, highest) = (lowest.min(*b), highest.max(*b));
                 (first, last) = (first.min(b - i), last.max(b - i));
             }
-            let (lowest, highest) = ((lowest as usize).min(length.saturating_sub(2 * LANES)), highest as usize + 3);
-            let near = usize::try_from(first).ok().filter(|at| at + LANES + TAPS <= length && last - first <= 1);
+            let (lowest, highest) = (
+                (lowest as usize).min(length.saturating_sub(2 * LANES)),
+                highest as usize + 3,
+            );
+            let near = usize::try_from(first)
+                .ok()
+                .filter(|at| at + LANES + TAPS <= length && last - first <= 1);
             *window = match near {
                 Some(at) => Window::Near { at },
-                _ if length >= 2 * LANES && highest - lowest < 2 * LANES => Window::Wide { at: lowest },
+                _ if length >= 2 * LANES && highest - lowest < 2 * LANES => {
+                    Window::Wide { at: lowest }
+                }
                 _ => Window::Apart,
             };
         }
@@ -94,7 +108,13 @@ pub fn apply<R: Real>(places: &Places, weight: &Weights<R>, row: &[R], output: &
 
 /// Computes pixels `first..first + output.len()` of a chunk as [`apply`] does, without vector instructions by hand.
 #[inline(always)]
-fn apply_plainly<R: Real>(base: &[i32; CHUNK], weight: &Weights<R>, first: usize, row: &[R], output: &mut [R]) {
+fn apply_plainly<R: Real>(
+    base: &[i32; CHUNK],
+    weight: &Weights<R>,
+    first: usize,
+    row: &[R],
+    output: &mut [R],
+) {
     for (i, out) in (first..).zip(output) {
         let c = &row[base[i] as usize..][..TAPS];
         let mut sum = weight[0][i] * c[0];
@@ -112,9 +132,19 @@ mod tests {
     #[test]
     fn vectors_have_the_bits_of_plain_sums() {
         let mut kinds = std::collections::HashSet::new();
-        let row: Vec<f32> = (0..300).map(|k| ((k * 7919) % 101) as f32 / 101.0 - 0.5).collect();
-        for (start, stride) in [(0, 1.0), (0, 0.3), (3, 1.7), (100, 3.0), (9, 1.08), (70, 0.9), (230, 1.03), (233, 1.0)]
-        {
+        let row: Vec<f32> = (0..300)
+            .map(|k| ((k * 7919) % 101) as f32 / 101.0 - 0.5)
+            .collect();
+        for (start, stride) in [
+            (0, 1.0),
+            (0, 0.3),
+            (3, 1.7),
+            (100, 3.0),
+            (9, 1.08),
+            (70, 0.9),
+            (230, 1.03),
+            (233, 1.0),
+        ] {
             let (mut places, mut weight) = (Places::new(), [[0f32; CHUNK]; TAPS]);
             for (i, base) in places.base.iter_mut().enumerate() {
                 *base = (start + (i as f64 * stride) as usize).min(row.len() - TAPS) as i32;
@@ -129,7 +159,11 @@ mod tests {
                 apply_plainly(&places.base, &weight, 0, &row, &mut plain);
                 assert_eq!(fast, plain);
             }
-            kinds.extend(places.window[..CHUNK / places.lanes].iter().map(std::mem::discriminant));
+            kinds.extend(
+                places.window[..CHUNK / places.lanes]
+                    .iter()
+                    .map(std::mem::discriminant),
+            );
         }
         assert_eq!(kinds.len(), 3, "near, wide and apart");
         let (short, mut out) = ([1.0f32, 2.0, 3.0, 4.0], [0f32; 16]);

@@ -7,7 +7,11 @@ pub const fn packed_length(n: usize) -> usize {
 
 /// Returns the place of element (i, j) in a packed triangle, which is also that of (j, i).
 pub const fn packed_index(i: usize, j: usize) -> usize {
-    if i >= j { i * (i + 1) / 2 + j } else { j * (j + 1) / 2 + i }
+    if i >= j {
+        i * (i + 1) / 2 + j
+    } else {
+        j * (j + 1) / 2 + i
+    }
 }
 
 /// Returns the place of element (i, j < i) among the n (n − 1) / 2 elements below the diagonal, by rows.

@@ -34,12 +34,24 @@ pub fn sin_cos(x: f64) -> (f64, f64) {
     let k = (x * FRAC_2_PI + 0.5).floor();
     let r = (x - k * QUARTER[0]) - k * QUARTER[1];
     let square = r * r;
-    let series = |coefficients: [f64; 8]| coefficients.iter().fold(0.0, |sum, c| (sum + c) * square);
+    let series =
+        |coefficients: [f64; 8]| coefficients.iter().fold(0.0, |sum, c| (sum + c) * square);
     let (sine, cosine) = (r + r * series(SINE), 1.0 + series(COSINE));
     let quarter = k - 4.0 * (0.25 * k).floor();
     let is_odd = quarter == 1.0 || quarter == 3.0;
-    let (first, second) = if is_odd { (cosine, sine) } else { (sine, cosine) };
-    (if quarter >= 2.0 { -first } else { first }, if quarter == 1.0 || quarter == 2.0 { -second } else { second })
+    let (first, second) = if is_odd {
+        (cosine, sine)
+    } else {
+        (sine, cosine)
+    };
+    (
+        if quarter >= 2.0 { -first } else { first },
+        if quarter == 1.0 || quarter == 2.0 {
+            -second
+        } else {
+            second
+        },
+    )
 }
 
 #[cfg(test)]
@@ -51,12 +63,18 @@ mod tests {
         for k in -400_000..400_000 {
             let x = f64::from(k) * 1.37e-3;
             let (sine, cosine) = sin_cos(x);
-            assert!((sine - x.sin()).abs() < 3e-16 && (cosine - x.cos()).abs() < 3e-16, "{x}: {sine} {cosine}");
+            assert!(
+                (sine - x.sin()).abs() < 3e-16 && (cosine - x.cos()).abs() < 3e-16,
+                "{x}: {sine} {cosine}"
+            );
         }
         for k in 0..10_000 {
             let x = 1e6 - f64::from(k) * 13.7;
             let (sine, cosine) = sin_cos(x);
-            assert!((sine - x.sin()).abs() < 3e-16 && (cosine - x.cos()).abs() < 3e-16, "{x}: {sine} {cosine}");
+            assert!(
+                (sine - x.sin()).abs() < 3e-16 && (cosine - x.cos()).abs() < 3e-16,
+                "{x}: {sine} {cosine}"
+            );
         }
         let (sine, cosine) = sin_cos(1e-9);
         assert_eq!((sine, cosine), (1e-9, 1.0));

@@ -33,7 +33,11 @@ impl Values {
 
     /// Returns the size of the array's elements in bytes.
     pub fn bytes(&self) -> usize {
-        if matches!(self, Values::F64(_)) { 8 * self.len() } else { 4 * self.len() }
+        if matches!(self, Values::F64(_)) {
+            8 * self.len()
+        } else {
+            4 * self.len()
+        }
     }
 
     /// Returns the elements as f64.
@@ -42,7 +46,11 @@ impl Values {
             Values::F32(v) => v.iter().map(|x| f64::from(*x)).collect(),
             Values::F64(v) => v.to_vec(),
             Values::I32(v) => v.iter().map(|x| f64::from(*x)).collect(),
-            Values::Blocks(blocks) => blocks.iter().flat_map(|block| block.iter()).map(|x| f64::from(*x)).collect(),
+            Values::Blocks(blocks) => blocks
+                .iter()
+                .flat_map(|block| block.iter())
+                .map(|x| f64::from(*x))
+                .collect(),
         }
     }
 }
@@ -55,6 +63,11 @@ mod tests {
     fn blocks_are_counted_and_read_in_their_order() {
         let values = Values::Blocks((0..40).map(|k| Arc::new(vec![k as f32, 0.5])).collect());
         assert_eq!((values.len(), values.bytes()), (80, 320));
-        assert_eq!(values.to_f64(), (0..40).flat_map(|k| [f64::from(k), 0.5]).collect::<Vec<_>>());
+        assert_eq!(
+            values.to_f64(),
+            (0..40)
+                .flat_map(|k| [f64::from(k), 0.5])
+                .collect::<Vec<_>>()
+        );
     }
 }

@@ -147,7 +147,12 @@ impl SpectralModelBuilder {
         let labels = Labels {
             settings: &self.labels,
             clip_starts: self.clip_starts,
-            known: self.arms.iter().flat_map(|arm| arm.emulator.labels()).map(|l| l.name.as_str()).collect(),
+            known: self
+                .arms
+                .iter()
+                .flat_map(|arm| arm.emulator.labels())
+                .map(|l| l.name.as_str())
+                .collect(),
         };
         let velocity = self.resolve_velocity(&labels, &mut parameters)?;
         let vsini = self.resolve_vsini(&labels, &mut parameters)?;
@@ -160,12 +165,17 @@ impl SpectralModelBuilder {
             arms.push(resolved);
         }
         if parameters.is_empty() {
-            return Err(Error::model("nothing is free: every label and the velocity are fixed"));
+            return Err(Error::model(
+                "nothing is free: every label and the velocity are fixed",
+            ));
         }
         if parameters.len() > MOST_PARAMETERS {
             return Err(Error::model_setting(
                 "labels",
-                format!("{} free parameters, at most {MOST_PARAMETERS}", parameters.len()),
+                format!(
+                    "{} free parameters, at most {MOST_PARAMETERS}",
+                    parameters.len()
+                ),
             ));
         }
         Ok(SpectralModel {
@@ -187,13 +197,21 @@ impl SpectralModelBuilder {
             return Err(Error::model_setting("arm", "no arm"));
         }
         for (k, arm) in self.arms.iter().enumerate() {
-            check_name("name of an arm", &arm.name).map_err(|message| Error::model_setting("arm.name", message))?;
+            check_name("name of an arm", &arm.name)
+                .map_err(|message| Error::model_setting("arm.name", message))?;
             if self.arms[..k].iter().any(|other| other.name == arm.name) {
-                return Err(Error::model_setting("arm.name", format!("two arms are called \"{}\"", arm.name)));
+                return Err(Error::model_setting(
+                    "arm.name",
+                    format!("two arms are called \"{}\"", arm.name),
+                ));
             }
         }
         for arm in &self.arms {
-            if let Some(label) = arm.emulator.labels().iter().find(|l| ["velocity", "vsini"].contains(&l.name.as_str()))
+            if let Some(label) = arm
+                .emulator
+                .labels()
+                .iter()
+                .find(|l| ["velocity", "vsini"].contains(&l.name.as_str()))
             {
                 let message = format!(
                     "arm \"{}\": the label \"{}\" has the name of a parameter that every model has; give it another \
@@ -205,11 +223,24 @@ impl SpectralModelBuilder {
         }
         for name in self.labels.keys() {
             let free = |setting| matches!(setting, VelocitySetting::Range(..));
-            let motion = (name == "velocity" && free(self.velocity)) || (name == "vsini" && free(self.vsini));
-            let known = self.arms.iter().flat_map(|arm| arm.emulator.labels()).any(|label| label.name == *name);
+            let motion = (name == "velocity" && free(self.velocity))
+                || (name == "vsini" && free(self.vsini));
+            let known = self
+                .arms
+                .iter()
+                .flat_map(|arm| arm.emulator.labels())
+                .any(|label| label.name == *name);
             if !known && !motion {
-                let all: Vec<&str> = self.arms[0].emulator.labels().iter().map(|l| l.name.as_str()).collect();
-                let message = format!("no emulator has the label \"{name}\"; there are {}", all.join(", "));
+                let all: Vec<&str> = self.arms[0]
+                    .emulator
+                    .labels()
+                    .iter()
+                    .map(|l| l.name.as_str())
+                    .collect();
+                let message = format!(
+                    "no emulator has the label \"{name}\"; there are {}",
+                    all.join(", ")
+                );
                 return Err(Error::model_setting("labels", message));
             }
         }
@@ -219,8 +250,12 @@ impl SpectralModelBuilder {
     /// Fails if an interval of a mask is empty or not finite, if `widen` is invalid, if the error floor is negative or
     /// not finite, or if the loss is invalid or not for spectra.
     fn check_spectra(&self) -> Result<()> {
-        for (key, mask) in [("mask", &self.spectra.mask), ("mask_rest", &self.spectra.mask_rest)] {
-            let is_interval = |(low, high): &(f64, f64)| low.is_finite() && high.is_finite() && low < high;
+        for (key, mask) in [
+            ("mask", &self.spectra.mask),
+            ("mask_rest", &self.spectra.mask_rest),
+        ] {
+            let is_interval =
+                |(low, high): &(f64, f64)| low.is_finite() && high.is_finite() && low < high;
             if let Some((low, high)) = mask.iter().find(|interval| !is_interval(interval)) {
                 let setting = format!("spectra.{key}");
                 let message = format!("{setting}: {low} to {high} is not an interval");
@@ -239,21 +274,32 @@ impl SpectralModelBuilder {
         }
         let loss = self.spectra.loss;
         if let Some(fault) = loss.fault() {
-            return Err(Error::model_setting("spectra.loss", format!("spectra.loss: {}", fault.message)));
+            return Err(Error::model_setting(
+                "spectra.loss",
+                format!("spectra.loss: {}", fault.message),
+            ));
         }
         if !(loss.is_least_squares() || loss.is_robust()) {
-            let message = format!("spectra.loss: {loss:?} is for curves; spectra take a robust loss");
+            let message =
+                format!("spectra.loss: {loss:?} is for curves; spectra take a robust loss");
             return Err(Error::model_setting("spectra.loss", message));
         }
         Ok(())
     }
 
     /// Checks that the velocity is within ±30,000 km/s; if it is free, appends its parameter to `parameters`.
-    fn resolve_velocity(&self, labels: &Labels, parameters: &mut Vec<ModelParameter>) -> Result<Velocity> {
+    fn resolve_velocity(
+        &self,
+        labels: &Labels,
+        parameters: &mut Vec<ModelParameter>,
+    ) -> Result<Velocity> {
         // beyond this the series of atanh(v/c) is worse than the network
         const LIMIT: f64 = 30_000.0;
         let wrong = |what: String| {
-            Err(Error::model_setting("velocity", format!("velocity {what} km/s is not within ±{LIMIT}")))
+            Err(Error::model_setting(
+                "velocity",
+                format!("velocity {what} km/s is not within ±{LIMIT}"),
+            ))
         };
         match self.velocity {
             VelocitySetting::Fixed(v) if v.abs() <= LIMIT => Ok(Velocity::Fixed(v)),
@@ -263,19 +309,33 @@ impl SpectralModelBuilder {
                 if low.abs().max(high.abs()) > LIMIT {
                     return wrong(format!("range {low} to {high}"));
                 }
-                Ok(Velocity::Parameter(motion("velocity", low..=high, labels, parameters)?))
+                Ok(Velocity::Parameter(motion(
+                    "velocity",
+                    low..=high,
+                    labels,
+                    parameters,
+                )?))
             }
         }
     }
 
     /// Checks the limits of vsini; if it is free, appends its parameter to `parameters`; `None` if it is fixed at 0.
-    fn resolve_vsini(&self, labels: &Labels, parameters: &mut Vec<ModelParameter>) -> Result<Option<Rotation>> {
+    fn resolve_vsini(
+        &self,
+        labels: &Labels,
+        parameters: &mut Vec<ModelParameter>,
+    ) -> Result<Option<Rotation>> {
         let wrong = |what: String| {
-            Err(Error::model_setting("vsini", format!("vsini {what} km/s is not within 0 to {MOST_VSINI}")))
+            Err(Error::model_setting(
+                "vsini",
+                format!("vsini {what} km/s is not within 0 to {MOST_VSINI}"),
+            ))
         };
         match self.vsini {
             VelocitySetting::Fixed(0.0) => Ok(None),
-            VelocitySetting::Fixed(v) if (0.0..=MOST_VSINI).contains(&v) => Ok(Some(Rotation::Fixed(v))),
+            VelocitySetting::Fixed(v) if (0.0..=MOST_VSINI).contains(&v) => {
+                Ok(Some(Rotation::Fixed(v)))
+            }
             VelocitySetting::Fixed(v) => wrong(v.to_string()),
             VelocitySetting::Range(low, high) => {
                 check_bounds("vsini", low, high)?;
@@ -283,7 +343,10 @@ impl SpectralModelBuilder {
                     return wrong(format!("range {low} to {high}"));
                 }
                 let parameter = motion("vsini", low..=high, labels, parameters)?;
-                Ok(Some(Rotation::Parameter { parameter, most: high }))
+                Ok(Some(Rotation::Parameter {
+                    parameter,
+                    most: high,
+                }))
             }
         }
     }
@@ -300,7 +363,8 @@ impl SpectralModelBuilder {
         let name = &arm.name;
         let wavelength = arm.emulator.wavelength();
         if wavelength.is_empty() {
-            let message = format!("arm \"{name}\": the emulator carries no wavelengths; give `wavelength`");
+            let message =
+                format!("arm \"{name}\": the emulator carries no wavelengths; give `wavelength`");
             return Err(Error::model_setting("arm.wavelength", message));
         }
         let grid = TemplateGrid::of(wavelength, &format!("arm \"{name}\""))?;
@@ -320,12 +384,21 @@ impl SpectralModelBuilder {
         let mut inputs = Vec::new();
         for label in arm.emulator.labels() {
             let source = labels.source(label, parameters)?;
-            inputs.push(LabelInput { source, transform: label.transform, mean: label.mean, std: label.std });
+            inputs.push(LabelInput {
+                source,
+                transform: label.transform,
+                mean: label.mean,
+                std: label.std,
+            });
         }
         // arms with one network share it in its own unit, too
-        let alike = earlier.iter().find(|other| Arc::ptr_eq(&other.given, &arm.emulator));
-        let (emulator, unit) =
-            alike.map_or_else(|| arm.emulator.in_own_unit(), |other| (other.emulator.clone(), other.unit));
+        let alike = earlier
+            .iter()
+            .find(|other| Arc::ptr_eq(&other.given, &arm.emulator));
+        let (emulator, unit) = alike.map_or_else(
+            || arm.emulator.in_own_unit(),
+            |other| (other.emulator.clone(), other.unit),
+        );
         Ok(ModelArm {
             name: name.clone(),
             given: arm.emulator.clone(),
@@ -337,7 +410,12 @@ impl SpectralModelBuilder {
             continuum,
             line_spread: arm.line_spread,
             pixels: arm.pixels,
-            mask_rest: self.spectra.mask_rest.iter().map(|&(low, high)| [low, high].map(|x| x.max(0.0).ln())).collect(),
+            mask_rest: self
+                .spectra
+                .mask_rest
+                .iter()
+                .map(|&(low, high)| [low, high].map(|x| x.max(0.0).ln()))
+                .collect(),
             inputs,
         })
     }
@@ -350,7 +428,11 @@ fn motion(
     labels: &Labels,
     parameters: &mut Vec<ModelParameter>,
 ) -> Result<usize> {
-    let solver = Parameter { name: name.into(), origin: 0.0, scale: VELOCITY_SCALE };
+    let solver = Parameter {
+        name: name.into(),
+        origin: 0.0,
+        scale: VELOCITY_SCALE,
+    };
     parameters.push(labels.parameter(solver, range, labels.motion(name)?)?);
     Ok(parameters.len() - 1)
 }
@@ -360,7 +442,11 @@ pub(super) fn check_bounds(parameter: &str, lower: f64, upper: f64) -> Result<()
     if lower.is_finite() && upper.is_finite() && lower <= upper {
         return Ok(());
     }
-    Err(Error::BadBounds { parameter: parameter.to_string(), lower, upper })
+    Err(Error::BadBounds {
+        parameter: parameter.to_string(),
+        lower,
+        upper,
+    })
 }
 
 /// Fails unless the number of continuum terms is one that their kind allows.
@@ -370,7 +456,10 @@ fn check_continuum(arm: &str, continuum: Continuum) -> Result<()> {
         return Ok(());
     }
     let (low, high) = (allowed.start(), allowed.end());
-    let message = format!("arm \"{arm}\": {} continuum terms, allowed are {low} to {high}", continuum.terms);
+    let message = format!(
+        "arm \"{arm}\": {} continuum terms, allowed are {low} to {high}",
+        continuum.terms
+    );
     Err(Error::model_setting("continuum.terms", message))
 }
 
@@ -384,10 +473,16 @@ fn check_spread(arm: &str, spread: LineSpread, grid: &TemplateGrid, first: f64) 
         LineSpread::ResolvingPower(power) => ("resolving_power", power, 1.0 / power),
         LineSpread::Fwhm(width) => ("fwhm", width, width / first),
     };
-    let narrowest = grid.segments.iter().map(|s| s.step).fold(f64::INFINITY, f64::min);
+    let narrowest = grid
+        .segments
+        .iter()
+        .map(|s| s.step)
+        .fold(f64::INFINITY, f64::min);
     if value.is_finite() && value > 0.0 && width / narrowest <= WIDEST {
         return Ok(());
     }
-    let message = format!("arm \"{arm}\": a line spread of {what} = {value} is not between 0 and {WIDEST} pixels wide");
+    let message = format!(
+        "arm \"{arm}\": a line spread of {what} = {value} is not between 0 and {WIDEST} pixels wide"
+    );
     Err(Error::model_setting("arm.line_spread", message))
 }

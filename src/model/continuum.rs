@@ -7,8 +7,16 @@ use crate::math::triangle::{cholesky, packed_index, packed_length, solve_lower};
 
 /// Evaluates each continuum term at `wavelength` (Å): (terms, pixels), with `low` to `high` mapped to x = −1 to 1.
 pub fn basis(continuum: Continuum, wavelength: &[f64], low: f64, high: f64) -> Vec<f64> {
-    let x: Vec<f64> =
-        wavelength.iter().map(|w| if high > low { (w - low) / (high - low) * 2.0 - 1.0 } else { 0.0 }).collect();
+    let x: Vec<f64> = wavelength
+        .iter()
+        .map(|w| {
+            if high > low {
+                (w - low) / (high - low) * 2.0 - 1.0
+            } else {
+                0.0
+            }
+        })
+        .collect();
     let mut rows = Vec::with_capacity(continuum.terms * x.len());
     for term in 0..continuum.terms {
         match continuum.kind {
@@ -39,7 +47,11 @@ fn rbf(term: usize, terms: usize, x: f64) -> f64 {
         return x.powi(term as i32);
     }
     let n = (terms - 3) as f64;
-    let centre = if terms > 4 { -1.0 + 2.0 * (term - 3) as f64 / (n - 1.0) } else { -1.0 };
+    let centre = if terms > 4 {
+        -1.0 + 2.0 * (term - 3) as f64 / (n - 1.0)
+    } else {
+        -1.0
+    };
     (-0.5 * ((x - centre) * n).powi(2)).exp()
 }
 
@@ -53,13 +65,19 @@ pub struct Orthonormal {
 
 impl Orthonormal {
     /// Value for rows that cannot be made orthonormal.
-    pub const NONE: Orthonormal = Orthonormal { ln_det: f64::NAN, condition: f64::INFINITY };
+    pub const NONE: Orthonormal = Orthonormal {
+        ln_det: f64::NAN,
+        condition: f64::INFINITY,
+    };
 }
 
 /// Makes the rows (terms, pixels) orthonormal in place over the pixels where `used`; `None` if they are linearly
 /// dependent.
 pub fn orthonormalise(rows: &mut [f64], pixels: usize, used: &[bool]) -> Option<Orthonormal> {
-    let mut found = Orthonormal { ln_det: 0.0, condition: 1.0 };
+    let mut found = Orthonormal {
+        ln_det: 0.0,
+        condition: 1.0,
+    };
     // a second pass removes what rounding left of an ill-conditioned first one
     for pass in 0..2 {
         let (factor, ln_det) = gram_factor(rows, pixels, used)?;
@@ -67,7 +85,11 @@ pub fn orthonormalise(rows: &mut [f64], pixels: usize, used: &[bool]) -> Option<
         if pass == 0 {
             found.condition = condition(&factor, rows.len() / pixels.max(1));
         }
-        pulp::Arch::new().dispatch(Solve { factor: &factor, rows, pixels });
+        pulp::Arch::new().dispatch(Solve {
+            factor: &factor,
+            rows,
+            pixels,
+        });
     }
     Some(found)
 }
@@ -75,10 +97,19 @@ pub fn orthonormalise(rows: &mut [f64], pixels: usize, used: &[bool]) -> Option<
 /// Returns an upper limit of the condition number of a packed lower-triangular factor whose rows are scaled to unit
 /// length: the product of its Frobenius norm, √terms, and that of its inverse.
 pub fn condition(factor: &[f64], terms: usize) -> f64 {
-    let length = |i: usize| (0..=i).map(|j| factor[packed_index(i, j)].powi(2)).sum::<f64>();
+    let length = |i: usize| {
+        (0..=i)
+            .map(|j| factor[packed_index(i, j)].powi(2))
+            .sum::<f64>()
+    };
     let inverse = inverse_lower(factor, terms);
     // the inverse of D⁻¹ L is L⁻¹ D
-    let squares = (0..terms).map(|i| length(i) * (0..terms).map(|k| inverse[k * terms + i].powi(2)).sum::<f64>());
+    let squares = (0..terms).map(|i| {
+        length(i)
+            * (0..terms)
+                .map(|k| inverse[k * terms + i].powi(2))
+                .sum::<f64>()
+    });
     (terms as f64 * squares.sum::<f64>()).sqrt()
 }
 
@@ -94,7 +125,11 @@ impl NullaryFnOnce for Solve<'_> {
 
     #[inline(always)]
     fn call(self) {
-        let Solve { factor, rows, pixels } = self;
+        let Solve {
+            factor,
+            rows,
+            pixels,
+        } = self;
         for i in 0..rows.len() / pixels.max(1) {
             let (before, rest) = rows.split_at_mut(i * pixels);
             let own = &mut rest[..pixels];
@@ -136,12 +171,18 @@ impl NullaryFnOnce for Dot<'_> {
 /// diagonal.
 fn gram_factor(rows: &[f64], pixels: usize, used: &[bool]) -> Option<(Vec<f64>, f64)> {
     let terms = rows.len() / pixels.max(1);
-    let counted: Vec<f64> =
-        rows.iter().zip(used.iter().cycle()).map(|(x, used)| if *used { *x } else { 0.0 }).collect();
+    let counted: Vec<f64> = rows
+        .iter()
+        .zip(used.iter().cycle())
+        .map(|(x, used)| if *used { *x } else { 0.0 })
+        .collect();
     let mut gram = vec![0.0; packed_length(terms)];
     for i in 0..terms {
         for j in 0..=i {
-            let (a, b) = (&counted[i * pixels..][..pixels], &counted[j * pixels..][..pixels]);
+            let (a, b) = (
+                &counted[i * pixels..][..pixels],
+                &counted[j * pixels..][..pixels],
+            );
             gram[packed_index(i, j)] = dot(a, b);
         }
     }
@@ -174,7 +215,11 @@ mod tests {
     #[test]
     fn orthonormal_rows_and_their_determinant() {
         let wavelength: Vec<f64> = (0..200).map(|k| 4000.0 + k as f64).collect();
-        for continuum in [Continuum::chebyshev(6), Continuum::rbf(10), Continuum::rbf(4)] {
+        for continuum in [
+            Continuum::chebyshev(6),
+            Continuum::rbf(10),
+            Continuum::rbf(4),
+        ] {
             let raw = basis(continuum, &wavelength, 4000.0, 4199.0);
             let used = vec![true; 200];
             let mut rows = raw.clone();

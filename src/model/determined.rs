@@ -40,13 +40,18 @@ pub fn determined(raw: &[f64], pixels: usize, weight: &[f32], scale: f64) -> Opt
     let mut design = DMatrix::from_iterator(
         used.len(),
         terms,
-        rows.clone().flat_map(|row| used.iter().map(|&j| row[j] * f64::from(weight[j]) * scale)),
+        rows.clone()
+            .flat_map(|row| used.iter().map(|&j| row[j] * f64::from(weight[j]) * scale)),
     );
     let lengths: Vec<f64> = design.column_iter().map(|column| column.norm()).collect();
     let longest = lengths.iter().copied().fold(0.0, f64::max);
     let is_reached = |length: f64| length > longest * SHORTEST_COLUMN;
     for (mut column, &length) in design.column_iter_mut().zip(&lengths) {
-        column.scale_mut(if is_reached(length) { length.recip() } else { 0.0 });
+        column.scale_mut(if is_reached(length) {
+            length.recip()
+        } else {
+            0.0
+        });
     }
     // 2. Its singular values, by way of the triangle of a QR decomposition: the square of the matrix would lose half
     //    the digits.
@@ -62,16 +67,30 @@ pub fn determined(raw: &[f64], pixels: usize, weight: &[f32], scale: f64) -> Opt
     let mut sums = vec![0.0; pixels];
     for (&k, target) in kept.iter().zip(basis.chunks_exact_mut(stride)) {
         sums.fill(0.0);
-        for ((c, row), &length) in rows.clone().enumerate().zip(&lengths).filter(|(_, length)| is_reached(**length)) {
+        for ((c, row), &length) in rows
+            .clone()
+            .enumerate()
+            .zip(&lengths)
+            .filter(|(_, length)| is_reached(**length))
+        {
             let factor = directions[(k, c)] / (length * svd.singular_values[k]) * scale;
-            sums.iter_mut().zip(row).for_each(|(sum, value)| *sum += factor * value);
+            sums.iter_mut()
+                .zip(row)
+                .for_each(|(sum, value)| *sum += factor * value);
         }
         for (target, sum) in target.iter_mut().zip(&sums) {
             *target = sum.clamp(-LARGEST_VALUE, LARGEST_VALUE) as f32;
         }
     }
     let reached = lengths.iter().filter(|length| is_reached(**length));
-    let ln_diagonal =
-        kept.iter().map(|&k| svd.singular_values[k].ln()).sum::<f64>() + reached.map(|length| length.ln()).sum::<f64>();
-    Some(Determined { basis, rank: kept.len(), ln_diagonal })
+    let ln_diagonal = kept
+        .iter()
+        .map(|&k| svd.singular_values[k].ln())
+        .sum::<f64>()
+        + reached.map(|length| length.ln()).sum::<f64>();
+    Some(Determined {
+        basis,
+        rank: kept.len(),
+        ln_diagonal,
+    })
 }

@@ -50,11 +50,18 @@ impl Fault {
             GridFault::Wavelength { .. } => Cause::BadWavelength,
             GridFault::NoOverlap { .. } => Cause::NoOverlap,
         };
-        Fault { cause, detail: format!("{}{fault}", place(arm)) }
+        Fault {
+            cause,
+            detail: format!("{}{fault}", place(arm)),
+        }
     }
 }
 
 /// Returns `arm NAME, ` as the beginning of a message, or empty text if the arm has no name.
 pub fn place(arm: &ModelArm) -> String {
-    if arm.name.is_empty() { String::new() } else { format!("arm {}, ", arm.name) }
+    if arm.name.is_empty() {
+        String::new()
+    } else {
+        format!("arm {}, ", arm.name)
+    }
 }

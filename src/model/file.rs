@@ -7,8 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::keys::{Document, Section};
-use super::sections::{ArmEntry, SolverEntry, VelocityEntry, arm, continuum, labels, motion, solver, spectra};
-use super::{Arm, Continuum, LabelSettings, SpectraSettings, SpectralModel, SpectralModelBuilder, VelocityScan};
+use super::sections::{
+    ArmEntry, SolverEntry, VelocityEntry, arm, continuum, labels, motion, solver, spectra,
+};
+use super::{
+    Arm, Continuum, LabelSettings, SpectraSettings, SpectralModel, SpectralModelBuilder,
+    VelocityScan,
+};
 use crate::emulator::{self, Emulator};
 use crate::error::{Error, Result, in_plain_words};
 use crate::io::files::read_text;
@@ -80,7 +85,9 @@ impl ModelFile {
 
     /// Returns each arm's name and the path of its emulator as the model file writes it, relative to the file's folder.
     pub(crate) fn arm_emulators(&self) -> impl Iterator<Item = (&str, &Path)> {
-        self.arms.iter().map(|arm| (arm.name.as_str(), arm.emulator.as_path()))
+        self.arms
+            .iter()
+            .map(|arm| (arm.name.as_str(), arm.emulator.as_path()))
     }
 
     /// Parses the text of a model file (TOML) into its entries, without opening emulators; `path` is for messages.
@@ -88,17 +95,39 @@ impl ModelFile {
         let document = Document { path, text: &text };
         let table = document.parse()?;
         let top = Section::top(document, &table);
-        top.only(&["arm", "continuum", "spectra", "velocity", "vsini", "labels", "solver"])?;
-        let arms = top.sections("arm")?.iter().map(arm).collect::<Result<Vec<_>>>()?;
+        top.only(&[
+            "arm",
+            "continuum",
+            "spectra",
+            "velocity",
+            "vsini",
+            "labels",
+            "solver",
+        ])?;
+        let arms = top
+            .sections("arm")?
+            .iter()
+            .map(arm)
+            .collect::<Result<Vec<_>>>()?;
         if arms.is_empty() {
-            return Err(Error::model_setting("arm", format!("{}: no [[arm]]", path.display())));
+            return Err(Error::model_setting(
+                "arm",
+                format!("{}: no [[arm]]", path.display()),
+            ));
         }
         let (continuum, marginalise) = match top.section("continuum")? {
-            Some(section) => (Some(continuum(&section, true)?), section.boolean("marginalise")?.unwrap_or(false)),
+            Some(section) => (
+                Some(continuum(&section, true)?),
+                section.boolean("marginalise")?.unwrap_or(false),
+            ),
             None => (None, false),
         };
-        let mut labels = top.section("labels")?.map_or(Ok(Vec::new()), |section| labels(&section))?;
-        let solver = top.section("solver")?.map_or(Ok(SolverEntry::default()), |section| solver(&section))?;
+        let mut labels = top
+            .section("labels")?
+            .map_or(Ok(Vec::new()), |section| labels(&section))?;
+        let solver = top
+            .section("solver")?
+            .map_or(Ok(SolverEntry::default()), |section| solver(&section))?;
         let scan = |section: Section<'_>| section.choice("scan", VelocityScan::NAMES);
         let velocity_scan = top.section("velocity")?.map_or(Ok(None), scan)?;
         let (velocity, vsini) = (motion(&top, "velocity")?, motion(&top, "vsini")?);
@@ -113,7 +142,9 @@ impl ModelFile {
             starts: solver.starts,
             released_errors: solver.released_errors,
             velocity_scan,
-            spectra: top.section("spectra")?.map_or(Ok(SpectraSettings::default()), |section| spectra(&section))?,
+            spectra: top
+                .section("spectra")?
+                .map_or(Ok(SpectraSettings::default()), |section| spectra(&section))?,
             arms,
             continuum,
             marginalise,
@@ -130,7 +161,10 @@ impl ModelFile {
         let known: Vec<&str> = self.arms.iter().map(|arm| arm.name.as_str()).collect();
         if let Some(name) = names.iter().find(|name| !known.contains(&name.as_str())) {
             let hint = hint(name, known.iter().copied());
-            return Err(Error::model(format!("{}: no arm `{name}`{hint}", self.path.display())));
+            return Err(Error::model(format!(
+                "{}: no arm `{name}`{hint}",
+                self.path.display()
+            )));
         }
         self.arms.retain(|arm| names.contains(&arm.name));
         Ok(())
@@ -145,7 +179,10 @@ impl ModelFile {
         // Many arms may have one network, which is read and in memory once.
         let mut opened: HashMap<(PathBuf, Option<PathBuf>), Arc<Emulator>> = HashMap::new();
         let open = |files: &ArmFiles<'_>| {
-            let place = (files.emulator.to_path_buf(), files.wavelength.map(Path::to_path_buf));
+            let place = (
+                files.emulator.to_path_buf(),
+                files.wavelength.map(Path::to_path_buf),
+            );
             if let Some(emulator) = opened.get(&place) {
                 return Ok(emulator.clone());
             }
@@ -153,7 +190,9 @@ impl ModelFile {
             opened.insert(place, emulator.clone());
             Ok(emulator)
         };
-        self.builder(open).and_then(SpectralModelBuilder::build).map_err(|error| self.blame(error))
+        self.builder(open)
+            .and_then(SpectralModelBuilder::build)
+            .map_err(|error| self.blame(error))
     }
 
     /// Builds the model with the emulators that `open` returns for the arms' files, each with its wavelengths: those in
@@ -172,9 +211,14 @@ impl ModelFile {
     ///
     /// # Errors
     /// The errors of `open`, the emulator's `with_` methods and [`SpectralModelBuilder::build`].
-    pub fn build_with(&self, mut open: impl FnMut(&ArmFiles<'_>) -> Result<Emulator>) -> Result<SpectralModel> {
+    pub fn build_with(
+        &self,
+        mut open: impl FnMut(&ArmFiles<'_>) -> Result<Emulator>,
+    ) -> Result<SpectralModel> {
         let shared = |files: &ArmFiles<'_>| open(files).map(Arc::new);
-        self.builder(shared).and_then(SpectralModelBuilder::build).map_err(|error| self.blame(error))
+        self.builder(shared)
+            .and_then(SpectralModelBuilder::build)
+            .map_err(|error| self.blame(error))
     }
 
     /// Opens an arm's network and its wavelengths, relative to the folder of the model file.
@@ -185,7 +229,9 @@ impl ModelFile {
         let folder = self.path.parent().unwrap_or(Path::new(""));
         let emulator = Emulator::open(folder.join(files.emulator));
         let emulator = emulator.map_err(|error| self.of_arm(error, files.arm, "emulator"))?;
-        let Some(path) = files.wavelength else { return Ok(emulator) };
+        let Some(path) = files.wavelength else {
+            return Ok(emulator);
+        };
         let grid = emulator::read_wavelength(folder.join(path));
         emulator.with_wavelength(grid.map_err(|error| self.of_arm(error, files.arm, "wavelength"))?)
     }
@@ -194,22 +240,39 @@ impl ModelFile {
     pub fn blame(&self, error: Error) -> Error {
         let path = self.path.display();
         match error {
-            Error::Model { setting, message } => Error::Model { setting, message: format!("{path}: {message}") },
-            Error::BadBounds { parameter, lower, upper } => {
-                Error::BadBounds { parameter: format!("{path}: {parameter}"), lower, upper }
-            }
+            Error::Model { setting, message } => Error::Model {
+                setting,
+                message: format!("{path}: {message}"),
+            },
+            Error::BadBounds {
+                parameter,
+                lower,
+                upper,
+            } => Error::BadBounds {
+                parameter: format!("{path}: {parameter}"),
+                lower,
+                upper,
+            },
             other => other,
         }
     }
 
     /// Makes a model builder from the entries of the file and the emulators that `open` returns; fails on unknown
     /// labels.
-    fn builder(&self, mut open: impl FnMut(&ArmFiles<'_>) -> Result<Arc<Emulator>>) -> Result<SpectralModelBuilder> {
-        let mut builder = SpectralModel::builder().marginalise(self.marginalise).spectra(self.spectra.clone());
+    fn builder(
+        &self,
+        mut open: impl FnMut(&ArmFiles<'_>) -> Result<Arc<Emulator>>,
+    ) -> Result<SpectralModelBuilder> {
+        let mut builder = SpectralModel::builder()
+            .marginalise(self.marginalise)
+            .spectra(self.spectra.clone());
         let mut known: Vec<String> = Vec::new();
         for entry in &self.arms {
-            let files =
-                ArmFiles { arm: &entry.name, emulator: &entry.emulator, wavelength: entry.wavelength.as_deref() };
+            let files = ArmFiles {
+                arm: &entry.name,
+                emulator: &entry.emulator,
+                wavelength: entry.wavelength.as_deref(),
+            };
             let arm = arm_of(entry, open(&files)?)?;
             known.extend(arm.emulator.labels.iter().map(|label| label.name.clone()));
             builder = builder.add_arm(arm);
@@ -230,10 +293,14 @@ impl ModelFile {
         for (name, settings) in &self.labels {
             if !known.contains(name) && !["velocity", "vsini"].contains(&name.as_str()) {
                 let hint = match names_are_numbers(&known) {
-                    true => "; the network carries no label names: give the arm `labels = [...]`".to_string(),
+                    true => "; the network carries no label names: give the arm `labels = [...]`"
+                        .to_string(),
                     false => hint(name, known.iter().map(String::as_str)),
                 };
-                return Err(Error::model_setting("labels", format!("no emulator has a label `{name}`{hint}")));
+                return Err(Error::model_setting(
+                    "labels",
+                    format!("no emulator has a label `{name}`{hint}"),
+                ));
             }
             builder = builder.label(name.clone(), settings.clone());
         }
@@ -243,8 +310,18 @@ impl ModelFile {
     /// Returns the paths of the files that the model is made from: the model file, emulators and wavelength files.
     pub fn inputs(&self) -> Vec<PathBuf> {
         let folder = self.path.parent().unwrap_or(Path::new(""));
-        let of_arm = |entry: &ArmEntry| [Some(PathBuf::from(&entry.emulator)), entry.wavelength.clone()];
-        let arms = self.arms.iter().flat_map(of_arm).flatten().map(|path| folder.join(path));
+        let of_arm = |entry: &ArmEntry| {
+            [
+                Some(PathBuf::from(&entry.emulator)),
+                entry.wavelength.clone(),
+            ]
+        };
+        let arms = self
+            .arms
+            .iter()
+            .flat_map(of_arm)
+            .flatten()
+            .map(|path| folder.join(path));
         [self.path.clone()].into_iter().chain(arms).collect()
     }
 
@@ -258,7 +335,10 @@ impl ModelFile {
                      file)",
                     in_plain_words(&path, &source)
                 );
-                Error::Io { path, source: std::io::Error::new(source.kind(), message) }
+                Error::Io {
+                    path,
+                    source: std::io::Error::new(source.kind(), message),
+                }
             }
             other => other,
         }
@@ -268,12 +348,18 @@ impl ModelFile {
 /// Makes an arm of its emulator and the settings of its entry.
 fn arm_of(entry: &ArmEntry, mut emulator: Arc<Emulator>) -> Result<Arm> {
     if let Some(names) = &entry.labels {
-        emulator = Arc::unwrap_or_clone(emulator).with_label_names(names)?.into();
+        emulator = Arc::unwrap_or_clone(emulator)
+            .with_label_names(names)?
+            .into();
     }
     if let Some(activation) = entry.activation {
-        emulator = Arc::unwrap_or_clone(emulator).with_activation(activation)?.into();
+        emulator = Arc::unwrap_or_clone(emulator)
+            .with_activation(activation)?
+            .into();
     }
-    let mut arm = Arm::of(&entry.name, emulator).interpolation(entry.interpolation).line_spread(entry.line_spread);
+    let mut arm = Arm::of(&entry.name, emulator)
+        .interpolation(entry.interpolation)
+        .line_spread(entry.line_spread);
     if let Some((low, high)) = entry.range {
         arm = arm.range(low..=high);
     }
@@ -287,7 +373,10 @@ fn arm_of(entry: &ArmEntry, mut emulator: Arc<Emulator>) -> Result<Arm> {
 /// Returns whether there are labels and all are called `label0`, `label1`, …, which means that the network's file gives
 /// no names.
 fn names_are_numbers(names: &[String]) -> bool {
-    let number = |name: &String| name.strip_prefix("label").is_some_and(|n| n.parse::<u32>().is_ok());
+    let number = |name: &String| {
+        name.strip_prefix("label")
+            .is_some_and(|n| n.parse::<u32>().is_ok())
+    };
     !names.is_empty() && names.iter().all(number)
 }
 

@@ -57,18 +57,36 @@ released_errors = true
     )
     .unwrap();
     let arm = file.arms.first().unwrap();
-    assert_eq!((arm.name.as_str(), arm.emulator.as_path()), ("b", Path::new("b.npz")));
+    assert_eq!(
+        (arm.name.as_str(), arm.emulator.as_path()),
+        ("b", Path::new("b.npz"))
+    );
     assert_eq!(arm.wavelength.as_deref(), Some(Path::new("grid.npz")));
-    assert_eq!(arm.labels.as_deref(), Some(&["teff".to_string(), "logg".to_string()][..]));
+    assert_eq!(
+        arm.labels.as_deref(),
+        Some(&["teff".to_string(), "logg".to_string()][..])
+    );
     assert_eq!(arm.activation, Some(Activation::Sigmoid));
-    assert_eq!((arm.range, arm.interpolation), (Some((4000.0, 5500.0)), Interpolation::Linear));
+    assert_eq!(
+        (arm.range, arm.interpolation),
+        (Some((4000.0, 5500.0)), Interpolation::Linear)
+    );
     assert_eq!(arm.continuum, Some(Continuum::rbf(8)));
-    assert_eq!((file.continuum, file.marginalise), (Some(Continuum::chebyshev(10)), true));
+    assert_eq!(
+        (file.continuum, file.marginalise),
+        (Some(Continuum::chebyshev(10)), true)
+    );
     assert_eq!(file.spectra.mask, [(4300.0, 4450.0), (5000.0, 5001.0)]);
     assert_eq!(file.spectra.mask_rest, [(4850.0, 4875.0)]);
     assert_eq!(file.spectra.widen, Some(Widening::new([22, 3], 3.0)));
-    assert_eq!((file.spectra.error_floor, file.spectra.nonfinite), (0.1, NonFinite::Mask));
-    assert_eq!((file.velocity, file.starts), (VelocityEntry::Range(-1500.0, 1500.0), Some(2)));
+    assert_eq!(
+        (file.spectra.error_floor, file.spectra.nonfinite),
+        (0.1, NonFinite::Mask)
+    );
+    assert_eq!(
+        (file.velocity, file.starts),
+        (VelocityEntry::Range(-1500.0, 1500.0), Some(2))
+    );
     assert_eq!(file.released_errors, Some(true));
     let teff = LabelSettings {
         start: Some(5500.0),
@@ -76,9 +94,22 @@ released_errors = true
         prior: Some((5500.0, 100.0)),
         ..LabelSettings::default()
     };
-    let logg = LabelSettings { fixed: Some(4.5), ..LabelSettings::default() };
-    let label = |name: &str| file.labels.iter().find(|(label, _)| label == name).unwrap().1.clone();
-    assert_eq!((label("teff"), label("logg"), file.labels.len()), (teff, logg, 2));
+    let logg = LabelSettings {
+        fixed: Some(4.5),
+        ..LabelSettings::default()
+    };
+    let label = |name: &str| {
+        file.labels
+            .iter()
+            .find(|(label, _)| label == name)
+            .unwrap()
+            .1
+            .clone()
+    };
+    assert_eq!(
+        (label("teff"), label("logg"), file.labels.len()),
+        (teff, logg, 2)
+    );
 }
 
 #[test]
@@ -110,16 +141,39 @@ bounds = [3500, { column = "TMAX" }]
 "#;
     let file = parse(text).unwrap();
     let spreads: Vec<LineSpread> = file.arms.iter().map(|arm| arm.line_spread).collect();
-    assert_eq!(spreads, [LineSpread::File, LineSpread::ResolvingPower(4000.0), LineSpread::Fwhm(1.55)]);
+    assert_eq!(
+        spreads,
+        [
+            LineSpread::File,
+            LineSpread::ResolvingPower(4000.0),
+            LineSpread::Fwhm(1.55)
+        ]
+    );
     assert_eq!(file.vsini, VelocityEntry::Range(0.0, 300.0));
-    let label = |name: &str| file.labels.iter().find(|(label, _)| label == name).unwrap().1.clone();
+    let label = |name: &str| {
+        file.labels
+            .iter()
+            .find(|(label, _)| label == name)
+            .unwrap()
+            .1
+            .clone()
+    };
     let column = |name: &str| Some(name.to_string());
     assert_eq!(label("velocity").columns.start, column("V0"));
-    assert_eq!((label("vsini").prior, label("vsini").columns.sigma), (Some((10.0, 1.0)), column("DV")));
+    assert_eq!(
+        (label("vsini").prior, label("vsini").columns.sigma),
+        (Some((10.0, 1.0)), column("DV"))
+    );
     assert_eq!(label("alpha").tied, column("0.4 - 0.1*feh"));
     let teff = label("teff");
-    assert_eq!((teff.start, teff.bounds), (None, Some((3500.0, f64::INFINITY))));
-    assert_eq!((teff.columns.start, teff.columns.upper, teff.columns.lower), (column("TEFF0"), column("TMAX"), None));
+    assert_eq!(
+        (teff.start, teff.bounds),
+        (None, Some((3500.0, f64::INFINITY)))
+    );
+    assert_eq!(
+        (teff.columns.start, teff.columns.upper, teff.columns.lower),
+        (column("TEFF0"), column("TMAX"), None)
+    );
 }
 
 #[test]
@@ -129,10 +183,19 @@ fn losses_have_usual_numbers_or_given_ones() {
         ("loss = \"huber\"", Estimator::Huber(1.345)),
         ("loss = \"student\"", Estimator::Student(4.0)),
         ("loss = { kind = \"cauchy\" }", Estimator::Cauchy(2.385)),
-        ("loss = { kind = \"huber\", scale = 2 }", Estimator::Huber(2.0)),
-        ("loss = { kind = \"student\", dof = 2.5 }", Estimator::Student(2.5)),
+        (
+            "loss = { kind = \"huber\", scale = 2 }",
+            Estimator::Huber(2.0),
+        ),
+        (
+            "loss = { kind = \"student\", dof = 2.5 }",
+            Estimator::Student(2.5),
+        ),
     ] {
-        let file = parse(&format!("[[arm]]\nname = \"b\"\nemulator = \"b.npz\"\n[spectra]\n{text}\n")).unwrap();
+        let file = parse(&format!(
+            "[[arm]]\nname = \"b\"\nemulator = \"b.npz\"\n[spectra]\n{text}\n"
+        ))
+        .unwrap();
         assert_eq!(file.spectra.loss, expected, "{text}");
     }
 }
@@ -140,88 +203,207 @@ fn losses_have_usual_numbers_or_given_ones() {
 #[test]
 fn unknown_keys_name_the_nearest_and_the_line() {
     let cases = [
-        ("[velocty]\nrange = [0, 1]\n", "line 4: unknown key `velocty`; did you mean `velocity`?"),
-        ("emulater = \"x\"\n", "line 4: unknown key `arm[1].emulater`; did you mean `emulator`?"),
-        ("[continuum]\nkind = \"rbf\"\nterm = 10\n", "line 6: unknown key `continuum.term`; did you mean `terms`?"),
-        ("[labels.teff]\n\nstrat = 5.0\n", "line 6: unknown key `labels.teff.strat`; did you mean `start`?"),
-        ("continuum = {kind = \"rbf\", terms = 4, marginalise = true}\n", "unknown key `arm[1].continuum.marginalise`"),
+        (
+            "[velocty]\nrange = [0, 1]\n",
+            "line 4: unknown key `velocty`; did you mean `velocity`?",
+        ),
+        (
+            "emulater = \"x\"\n",
+            "line 4: unknown key `arm[1].emulater`; did you mean `emulator`?",
+        ),
+        (
+            "[continuum]\nkind = \"rbf\"\nterm = 10\n",
+            "line 6: unknown key `continuum.term`; did you mean `terms`?",
+        ),
+        (
+            "[labels.teff]\n\nstrat = 5.0\n",
+            "line 6: unknown key `labels.teff.strat`; did you mean `start`?",
+        ),
+        (
+            "continuum = {kind = \"rbf\", terms = 4, marginalise = true}\n",
+            "unknown key `arm[1].continuum.marginalise`",
+        ),
     ];
     for (rest, expected) in cases {
         let message = message(rest);
-        assert!(message.contains("models/m.toml") && message.contains(expected), "{message}");
+        assert!(
+            message.contains("models/m.toml") && message.contains(expected),
+            "{message}"
+        );
     }
 }
 
 #[test]
 fn wrong_values_name_the_expectation() {
     let cases = [
-        ("range = \"blue\"\n", "`arm[1].range` must be [low, high], two finite numbers, not \"blue\""),
+        (
+            "range = \"blue\"\n",
+            "`arm[1].range` must be [low, high], two finite numbers, not \"blue\"",
+        ),
         ("range = [4000]\n", "must be [low, high]"),
         ("range = [-1, 4000]\n", "positive"),
-        ("interpolation = \"spline\"\n", "must be \"cubic\" or \"linear\", not \"spline\""),
-        ("activation = \"swish\"\n", "`arm[1].activation` must be \"silu\" or \"leaky_relu\" or"),
-        ("[continuum]\nkind = \"rbf\"\nterms = 2\n", "`continuum.terms` must be an integer from 4 to 32, not 2"),
-        ("[continuum]\nkind = \"none\"\nterms = 2\n", "has no meaning"),
+        (
+            "interpolation = \"spline\"\n",
+            "must be \"cubic\" or \"linear\", not \"spline\"",
+        ),
+        (
+            "activation = \"swish\"\n",
+            "`arm[1].activation` must be \"silu\" or \"leaky_relu\" or",
+        ),
+        (
+            "[continuum]\nkind = \"rbf\"\nterms = 2\n",
+            "`continuum.terms` must be an integer from 4 to 32, not 2",
+        ),
+        (
+            "[continuum]\nkind = \"none\"\nterms = 2\n",
+            "has no meaning",
+        ),
         (
             "[spectra]\nloss = \"tukey\"\n",
             "`spectra.loss` must be \"huber\" or \"student\" or \"cauchy\", not \"tukey\"",
         ),
-        ("[spectra]\nloss = { scale = 2 }\n", "`spectra.loss.kind` is missing"),
-        ("[spectra]\nloss = { kind = \"huber\", scale = 0 }\n", "`spectra.loss.scale` must be positive"),
-        ("[spectra]\nloss = { kind = \"student\", scale = 2 }\n", "`spectra.loss.scale` has no meaning"),
-        ("[spectra]\nloss = { kind = \"cauchy\", dof = 4 }\n", "takes `scale`"),
+        (
+            "[spectra]\nloss = { scale = 2 }\n",
+            "`spectra.loss.kind` is missing",
+        ),
+        (
+            "[spectra]\nloss = { kind = \"huber\", scale = 0 }\n",
+            "`spectra.loss.scale` must be positive",
+        ),
+        (
+            "[spectra]\nloss = { kind = \"student\", scale = 2 }\n",
+            "`spectra.loss.scale` has no meaning",
+        ),
+        (
+            "[spectra]\nloss = { kind = \"cauchy\", dof = 4 }\n",
+            "takes `scale`",
+        ),
         ("[velocity]\nrange = [0, nan]\n", "finite"),
         ("[velocity]\nrange = [0, 3e5]\n", "speed of light"),
-        ("[velocity]\nrange = [0, 1]\nfixed = 0\n", "`velocity.fixed` excludes `range`"),
+        (
+            "[velocity]\nrange = [0, 1]\nfixed = 0\n",
+            "`velocity.fixed` excludes `range`",
+        ),
         ("[velocity]\n", "`velocity.range` is missing"),
-        ("[labels]\nteff = 5000\n", "`labels.teff` must be a table, not 5000"),
-        ("[labels.teff]\nfixed = 1\nstart = 2\n", "`labels.teff.fixed` excludes `start`"),
-        ("[labels.teff]\ntied = \"feh\"\nstart = 2\n", "`labels.teff.tied` excludes `start`"),
-        ("[labels.teff]\nstart = { colum = \"A\" }\n", "must be a finite number or { column = \"NAME\" }"),
-        ("[vsini]\nrange = [-1, 300]\n", "`vsini.range` must not be negative"),
+        (
+            "[labels]\nteff = 5000\n",
+            "`labels.teff` must be a table, not 5000",
+        ),
+        (
+            "[labels.teff]\nfixed = 1\nstart = 2\n",
+            "`labels.teff.fixed` excludes `start`",
+        ),
+        (
+            "[labels.teff]\ntied = \"feh\"\nstart = 2\n",
+            "`labels.teff.tied` excludes `start`",
+        ),
+        (
+            "[labels.teff]\nstart = { colum = \"A\" }\n",
+            "must be a finite number or { column = \"NAME\" }",
+        ),
+        (
+            "[vsini]\nrange = [-1, 300]\n",
+            "`vsini.range` must not be negative",
+        ),
         (
             "line_spread = \"own\"\n",
             "`arm[1].line_spread` must be \"none\" or \"file\" or { resolving_power = … } or { fwhm = … }, not \"own\"",
         ),
-        ("line_spread = 4000\n", "{ resolving_power = … } or { fwhm = … }, not 4000"),
-        ("line_spread = { fwhm = 1, resolving_power = 2 }\n", "`arm[1].line_spread.fwhm` excludes `resolving_power`"),
+        (
+            "line_spread = 4000\n",
+            "{ resolving_power = … } or { fwhm = … }, not 4000",
+        ),
+        (
+            "line_spread = { fwhm = 1, resolving_power = 2 }\n",
+            "`arm[1].line_spread.fwhm` excludes `resolving_power`",
+        ),
         ("line_spread = { fwmh = 1 }\n", "did you mean `fwhm`?"),
-        ("[labels.teff]\nprior = { mean = 1, sigma = 0 }\n", "`labels.teff.prior.sigma` must be positive"),
+        (
+            "[labels.teff]\nprior = { mean = 1, sigma = 0 }\n",
+            "`labels.teff.prior.sigma` must be positive",
+        ),
         ("[spectra]\nerror_floor = -1\n", "must not be negative"),
         ("[spectra]\nmask = [1, 2]\n", "must be [[low, high], …]"),
-        ("[spectra]\nmask_rest = [4850, 4875]\n", "must be [[low, high], …]"),
-        ("[spectra]\nwiden = [22]\n", "`spectra.widen` must be a table"),
-        ("[spectra]\nwiden = { factor = 2 }\n", "`spectra.widen.bits` is missing"),
-        ("[spectra]\nwiden = { bits = [3] }\n", "`spectra.widen.factor` is missing"),
-        ("[spectra]\nwiden = { bits = [], factor = 2 }\n", "`spectra.widen.bits` must name a bit"),
+        (
+            "[spectra]\nmask_rest = [4850, 4875]\n",
+            "must be [[low, high], …]",
+        ),
+        (
+            "[spectra]\nwiden = [22]\n",
+            "`spectra.widen` must be a table",
+        ),
+        (
+            "[spectra]\nwiden = { factor = 2 }\n",
+            "`spectra.widen.bits` is missing",
+        ),
+        (
+            "[spectra]\nwiden = { bits = [3] }\n",
+            "`spectra.widen.factor` is missing",
+        ),
+        (
+            "[spectra]\nwiden = { bits = [], factor = 2 }\n",
+            "`spectra.widen.bits` must name a bit",
+        ),
         (
             "[spectra]\nwiden = { bits = [64], factor = 2 }\n",
             "`spectra.widen.bits` must be an array of integers from 0 to 63",
         ),
-        ("[spectra]\nwiden = { bits = [3, 4, 3], factor = 2 }\n", "`spectra.widen.bits` must not have bit 3 twice"),
+        (
+            "[spectra]\nwiden = { bits = [3, 4, 3], factor = 2 }\n",
+            "`spectra.widen.bits` must not have bit 3 twice",
+        ),
         (
             "[spectra]\nwiden = { bits = [3], factor = 0.9 }\n",
             "`spectra.widen.factor` must be a finite number of 1 or more",
         ),
-        ("[spectra]\nwiden = { bits = [3], factor = inf }\n", "`spectra.widen.factor` must be a finite number"),
-        ("[spectra]\nwiden = { bits = [3], factr = 2 }\n", "unknown key `spectra.widen.factr`"),
-        ("[spectra]\nnonfinite = \"ignore\"\n", "\"error\" or \"mask\""),
+        (
+            "[spectra]\nwiden = { bits = [3], factor = inf }\n",
+            "`spectra.widen.factor` must be a finite number",
+        ),
+        (
+            "[spectra]\nwiden = { bits = [3], factr = 2 }\n",
+            "unknown key `spectra.widen.factr`",
+        ),
+        (
+            "[spectra]\nnonfinite = \"ignore\"\n",
+            "\"error\" or \"mask\"",
+        ),
         ("[solver]\nstarts = 0\n", "an integer from 1 to 64, not 0"),
-        ("[solver]\nkind = \"simplex\"\n", "\"lm\" or \"nelder-mead\""),
+        (
+            "[solver]\nkind = \"simplex\"\n",
+            "\"lm\" or \"nelder-mead\"",
+        ),
         ("[velocity\n", "line 4"),
     ];
     for (rest, expected) in cases {
         let message = message(rest);
-        assert!(message.contains("models/m.toml, line") && message.contains(expected), "{rest}: {message}");
+        assert!(
+            message.contains("models/m.toml, line") && message.contains(expected),
+            "{rest}: {message}"
+        );
     }
     assert!(parse("").unwrap_err().to_string().contains("no [[arm]]"));
-    assert!(parse("[[arm]]\nname = \"b\"\n").unwrap_err().to_string().contains("`arm[1].emulator` is missing"));
-    assert!(parse("[arm]\nname = \"b\"\n").unwrap_err().to_string().contains("[[arm]]"));
+    assert!(
+        parse("[[arm]]\nname = \"b\"\n")
+            .unwrap_err()
+            .to_string()
+            .contains("`arm[1].emulator` is missing")
+    );
+    assert!(
+        parse("[arm]\nname = \"b\"\n")
+            .unwrap_err()
+            .to_string()
+            .contains("[[arm]]")
+    );
 }
 
 #[test]
 fn reversed_bounds_are_bad_bounds() {
-    for rest in ["[velocity]\nrange = [1, 0]\n", "[labels.a]\nbounds = [2, 1]\n", "[spectra]\nmask = [[2, 1]]\n"] {
+    for rest in [
+        "[velocity]\nrange = [1, 0]\n",
+        "[labels.a]\nbounds = [2, 1]\n",
+        "[spectra]\nmask = [[2, 1]]\n",
+    ] {
         let message = message(rest);
         assert!(message.contains("models/m.toml, line 5"), "{message}");
     }
@@ -229,14 +411,21 @@ fn reversed_bounds_are_bad_bounds() {
 
 #[test]
 fn solvers_and_scans_by_name() {
-    let with = |rest: &str| parse(&format!("[[arm]]\nname = \"b\"\nemulator = \"b.safetensors\"\n{rest}")).unwrap();
+    let with = |rest: &str| {
+        parse(&format!(
+            "[[arm]]\nname = \"b\"\nemulator = \"b.safetensors\"\n{rest}"
+        ))
+        .unwrap()
+    };
     assert_eq!(with("").solver, None);
     assert_eq!(
         with("[solver]\nkind = \"nelder-mead\"\nstarts = 3\n").solver,
         Some(crate::NelderMead::default().into())
     );
     assert_eq!(
-        with("[solver]\nkind = \"lm+nelder-mead\"\n").solver.map(|solver| solver.name()),
+        with("[solver]\nkind = \"lm+nelder-mead\"\n")
+            .solver
+            .map(|solver| solver.name()),
         Some("lm+nelder-mead")
     );
     let scan = with("[velocity]\nrange = [-1, 1]\nscan = \"refitted\"\n").velocity_scan;

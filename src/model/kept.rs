@@ -25,7 +25,11 @@ impl Kept {
     ///
     /// # Errors
     /// Returns the errors of `make`.
-    pub fn get_or_make<T: Send + Sync + 'static>(&self, key: u64, make: impl FnOnce() -> Result<T>) -> Result<Arc<T>> {
+    pub fn get_or_make<T: Send + Sync + 'static>(
+        &self,
+        key: u64,
+        make: impl FnOnce() -> Result<T>,
+    ) -> Result<Arc<T>> {
         if let Some(known) = self.get(key) {
             return Ok(known);
         }
@@ -56,7 +60,9 @@ impl Kept {
 
 impl std::fmt::Debug for Kept {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Kept").field("keys", &lock(&self.0.made).len()).finish_non_exhaustive()
+        f.debug_struct("Kept")
+            .field("keys", &lock(&self.0.made).len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -77,7 +83,10 @@ mod tests {
     fn workers_that_make_data_meet_others_that_want_them() {
         let kept = Kept::default();
         let make = || -> Result<usize> { Ok((0..1000usize).into_par_iter().map(|k| k % 7).sum()) };
-        let all: Vec<usize> = (0..64).into_par_iter().map(|_| *kept.get_or_make(1, make).unwrap()).collect();
+        let all: Vec<usize> = (0..64)
+            .into_par_iter()
+            .map(|_| *kept.get_or_make(1, make).unwrap())
+            .collect();
         assert!(all.iter().all(|sum| *sum == all[0]));
     }
 

@@ -43,7 +43,11 @@ impl Document<'_> {
     /// Parses the whole file as a TOML table; a syntax error names the file and the line.
     pub fn parse(&self) -> Result<Spanned<DeTable<'_>>> {
         DeTable::parse(self.text).map_err(|error| match error.span() {
-            Some(span) => Error::model(format!("{}: {}", self.place(span), error.message().replace('\n', ", "))),
+            Some(span) => Error::model(format!(
+                "{}: {}",
+                self.place(span),
+                error.message().replace('\n', ", ")
+            )),
             None => Error::model(format!("{}: {}", self.path.display(), error.message())),
         })
     }
@@ -56,7 +60,11 @@ impl Document<'_> {
     /// Returns `PATH, line N` for a byte range of the text, for messages.
     fn place(&self, span: Range<usize>) -> String {
         let before = self.text.get(..span.start).unwrap_or(self.text);
-        format!("{}, line {}", self.path.display(), before.matches('\n').count() + 1)
+        format!(
+            "{}, line {}",
+            self.path.display(),
+            before.matches('\n').count() + 1
+        )
     }
 }
 
@@ -71,7 +79,12 @@ pub(super) struct Section<'a> {
 impl<'a> Section<'a> {
     /// Makes the section that is the whole file, whose keys have no prefix in messages.
     pub fn top(document: Document<'a>, table: &'a Spanned<DeTable<'a>>) -> Section<'a> {
-        Section { document, key: String::new(), table: table.get_ref(), span: table.span() }
+        Section {
+            document,
+            key: String::new(),
+            table: table.get_ref(),
+            span: table.span(),
+        }
     }
 
     /// Fails, with a suggestion, if the section has a key that is not in `known`. The error names these, first the one
@@ -101,7 +114,11 @@ impl<'a> Section<'a> {
 
     /// Returns a key's name with the section's in front, such as `continuum.terms`, for messages.
     pub fn full(&self, name: &str) -> String {
-        if self.key.is_empty() { name.to_string() } else { format!("{}.{name}", self.key) }
+        if self.key.is_empty() {
+            name.to_string()
+        } else {
+            format!("{}.{name}", self.key)
+        }
     }
 
     /// Makes an error whose message begins with the file, the line and the full name of this key.
@@ -113,17 +130,34 @@ impl<'a> Section<'a> {
 
     /// Returns the sub-table under this key; `None` if the key is absent, an error if its value is no table.
     pub fn section(&self, name: &str) -> Result<Option<Section<'a>>> {
-        let Some(value) = self.table.get(name) else { return Ok(None) };
-        let table = value.get_ref().as_table().ok_or_else(|| self.expected(name, value, "a table"))?;
-        Ok(Some(Section { document: self.document, key: self.full(name), table, span: self.key_span(name) }))
+        let Some(value) = self.table.get(name) else {
+            return Ok(None);
+        };
+        let table = value
+            .get_ref()
+            .as_table()
+            .ok_or_else(|| self.expected(name, value, "a table"))?;
+        Ok(Some(Section {
+            document: self.document,
+            key: self.full(name),
+            table,
+            span: self.key_span(name),
+        }))
     }
 
     /// Returns the tables under `[[name]]`, in the file's order; empty if the key is absent, an error if its value is
     /// no array of tables. They are called `name[1]`, `name[2]`, ….
     pub fn sections(&self, name: &str) -> Result<Vec<Section<'a>>> {
-        let Some(value) = self.table.get(name) else { return Ok(Vec::new()) };
+        let Some(value) = self.table.get(name) else {
+            return Ok(Vec::new());
+        };
         let expected = || self.expected(name, value, &format!("an array of tables: [[{name}]]"));
-        let items = value.get_ref().as_array().ok_or_else(expected)?.iter().enumerate();
+        let items = value
+            .get_ref()
+            .as_array()
+            .ok_or_else(expected)?
+            .iter()
+            .enumerate();
         items
             .map(|(i, item)| {
                 let table = item.get_ref().as_table().ok_or_else(expected)?;
@@ -164,37 +198,62 @@ impl<'a> Section<'a> {
     /// Reads an optional finite number or `{ column = "NAME" }`; `None` if the key is absent, an error for any other
     /// value.
     pub fn setting(&self, name: &str) -> Result<Option<Setting>> {
-        self.read(name, "a finite number or { column = \"NAME\" }", |value| setting(value, number))
+        self.read(name, "a finite number or { column = \"NAME\" }", |value| {
+            setting(value, number)
+        })
     }
 
     /// Reads an optional `[low, high]`, each a finite number or `{ column = "NAME" }`; fails if two numbers are not low
     /// ≤ high.
     pub fn settings(&self, name: &str) -> Result<Option<(Setting, Setting)>> {
-        let found = self.read(name, "[low, high], finite numbers or { column = \"NAME\" }", setting_pair)?;
+        let found = self.read(
+            name,
+            "[low, high], finite numbers or { column = \"NAME\" }",
+            setting_pair,
+        )?;
         if let Some((low, high)) = &found {
-            let or = |side: &Setting, absent| if let Setting::Number(x) = side { *x } else { absent };
+            let or = |side: &Setting, absent| {
+                if let Setting::Number(x) = side {
+                    *x
+                } else {
+                    absent
+                }
+            };
             self.ordered(name, or(low, f64::MIN), or(high, f64::MAX))?;
         }
         Ok(found)
     }
 
     /// Reads an optional integer; `None` if the key is absent, an error if its value is not an integer in `allowed`.
-    pub fn integer(&self, name: &str, allowed: std::ops::RangeInclusive<usize>) -> Result<Option<usize>> {
+    pub fn integer(
+        &self,
+        name: &str,
+        allowed: std::ops::RangeInclusive<usize>,
+    ) -> Result<Option<usize>> {
         let expectation = format!("an integer from {} to {}", allowed.start(), allowed.end());
-        self.read(name, &expectation, |value| integer(value).filter(|n| allowed.contains(n)))
+        self.read(name, &expectation, |value| {
+            integer(value).filter(|n| allowed.contains(n))
+        })
     }
 
     /// Reads an optional `[low, high]`; `None` if the key is absent, [`Error::BadBounds`] unless both are finite and
     /// low ≤ high.
     pub fn interval(&self, name: &str) -> Result<Option<(f64, f64)>> {
-        let Some((low, high)) = self.read(name, "[low, high], two finite numbers", pair)? else { return Ok(None) };
+        let Some((low, high)) = self.read(name, "[low, high], two finite numbers", pair)? else {
+            return Ok(None);
+        };
         self.ordered(name, low, high)
     }
 
     /// Reads an array of intervals `[[low, high], …]`, each finite and low ≤ high; empty if the key is absent.
     pub fn intervals(&self, name: &str) -> Result<Vec<(f64, f64)>> {
-        let all = self
-            .read(name, "[[low, high], …]", |value| value.as_array()?.iter().map(|v| pair(v.get_ref())).collect())?;
+        let all = self.read(name, "[[low, high], …]", |value| {
+            value
+                .as_array()?
+                .iter()
+                .map(|v| pair(v.get_ref()))
+                .collect()
+        })?;
         let all: Vec<(f64, f64)> = all.unwrap_or_default();
         for &(low, high) in &all {
             self.ordered(name, low, high)?;
@@ -204,15 +263,25 @@ impl<'a> Section<'a> {
 
     /// Reads an optional array of bits' numbers, from 0 on; `None` if the key is absent, an error for any other value.
     pub fn bits(&self, name: &str) -> Result<Option<Vec<u8>>> {
-        let bit = |value: &DeValue<'_>| u8::try_from(integer(value)?).ok().filter(|bit| *bit <= Widening::MOST_BIT);
+        let bit = |value: &DeValue<'_>| {
+            u8::try_from(integer(value)?)
+                .ok()
+                .filter(|bit| *bit <= Widening::MOST_BIT)
+        };
         let expectation = format!("an array of integers from 0 to {}", Widening::MOST_BIT);
-        self.read(name, &expectation, |value| value.as_array()?.iter().map(|v| bit(v.get_ref())).collect())
+        self.read(name, &expectation, |value| {
+            value.as_array()?.iter().map(|v| bit(v.get_ref())).collect()
+        })
     }
 
     /// Reads an optional array of strings; `None` if the key is absent, an error if a value is of another type.
     pub fn texts(&self, name: &str) -> Result<Option<Vec<String>>> {
         self.read(name, "an array of strings", |value| {
-            value.as_array()?.iter().map(|v| v.get_ref().as_str().map(str::to_string)).collect()
+            value
+                .as_array()?
+                .iter()
+                .map(|v| v.get_ref().as_str().map(str::to_string))
+                .collect()
         })
     }
 
@@ -223,12 +292,20 @@ impl<'a> Section<'a> {
     }
 
     /// Reads an optional word as [`choice`](Section::choice) does; an error also lists `forms` that are no words.
-    pub fn choice_or<T: Copy>(&self, name: &str, choices: &[(&str, T)], forms: &[&str]) -> Result<Option<T>> {
+    pub fn choice_or<T: Copy>(
+        &self,
+        name: &str,
+        choices: &[(&str, T)],
+        forms: &[&str],
+    ) -> Result<Option<T>> {
         let words = choices.iter().map(|(word, _)| format!("\"{word}\""));
         let words: Vec<_> = words.chain(forms.iter().map(ToString::to_string)).collect();
         self.read(name, &words.join(" or "), |value| {
             let text = value.as_str()?;
-            choices.iter().find(|(word, _)| *word == text).map(|(_, choice)| *choice)
+            choices
+                .iter()
+                .find(|(word, _)| *word == text)
+                .map(|(_, choice)| *choice)
         })
     }
 
@@ -236,19 +313,32 @@ impl<'a> Section<'a> {
     /// fails.
     pub fn parsed<T: FromStr>(&self, name: &str, names: &[&str]) -> Result<Option<T>> {
         let words: Vec<_> = names.iter().map(|word| format!("\"{word}\"")).collect();
-        self.read(name, &words.join(" or "), |value| value.as_str()?.parse().ok())
+        self.read(name, &words.join(" or "), |value| {
+            value.as_str()?.parse().ok()
+        })
     }
 
     /// Returns whether the key is there and its value is a table.
     pub fn is_table(&self, name: &str) -> bool {
-        self.table.get(name).is_some_and(|value| value.get_ref().is_table())
+        self.table
+            .get(name)
+            .is_some_and(|value| value.get_ref().is_table())
     }
 
     /// Reads a key's value with `get`; `None` if the key is absent, an error that says what was expected if `get`
     /// returns `None`.
-    fn read<T>(&self, name: &str, expectation: &str, get: impl Fn(&'a DeValue<'a>) -> Option<T>) -> Result<Option<T>> {
-        let Some(value) = self.table.get(name) else { return Ok(None) };
-        get(value.get_ref()).map(Some).ok_or_else(|| self.expected(name, value, expectation))
+    fn read<T>(
+        &self,
+        name: &str,
+        expectation: &str,
+        get: impl Fn(&'a DeValue<'a>) -> Option<T>,
+    ) -> Result<Option<T>> {
+        let Some(value) = self.table.get(name) else {
+            return Ok(None);
+        };
+        get(value.get_ref())
+            .map(Some)
+            .ok_or_else(|| self.expected(name, value, expectation))
     }
 
     /// Returns `Some` of both bounds if they are finite and lower ≤ upper, else [`Error::BadBounds`] with file, line
@@ -257,21 +347,35 @@ impl<'a> Section<'a> {
         if lower.is_finite() && upper.is_finite() && lower <= upper {
             return Ok(Some((lower, upper)));
         }
-        let parameter = format!("{}: `{}`", self.document.place(self.key_span(name)), self.full(name));
-        Err(Error::BadBounds { parameter, lower, upper })
+        let parameter = format!(
+            "{}: `{}`",
+            self.document.place(self.key_span(name)),
+            self.full(name)
+        );
+        Err(Error::BadBounds {
+            parameter,
+            lower,
+            upper,
+        })
     }
 
     /// Makes the error that a key's value must be `expectation`, which quotes a short value and names the type of a
     /// long one.
     fn expected(&self, name: &str, value: &Value<'_>, expectation: &str) -> Error {
         let found = self.document.text.get(value.span()).unwrap_or_default();
-        let found = if found.len() > 40 || found.contains('\n') { value.get_ref().type_str() } else { found };
+        let found = if found.len() > 40 || found.contains('\n') {
+            value.get_ref().type_str()
+        } else {
+            found
+        };
         self.error(name, format!("must be {expectation}, not {found}"))
     }
 
     /// Returns the span of a key in the text, or that of the section if the key is absent.
     fn key_span(&self, name: &str) -> Range<usize> {
-        self.table.get_key_value(name).map_or(self.span.clone(), |(key, _)| key.span())
+        self.table
+            .get_key_value(name)
+            .map_or(self.span.clone(), |(key, _)| key.span())
     }
 }
 
@@ -298,19 +402,28 @@ fn any_number(value: &DeValue<'_>) -> Option<f64> {
 
 /// Reads a number, or a table whose only key `column` names a column of the spectra; `None` for other values.
 fn setting(value: &DeValue<'_>, number: fn(&DeValue<'_>) -> Option<f64>) -> Option<Setting> {
-    let Some(table) = value.as_table() else { return number(value).map(Setting::Number) };
+    let Some(table) = value.as_table() else {
+        return number(value).map(Setting::Number);
+    };
     let column = table.get("column")?.get_ref().as_str()?;
     (table.len() == 1).then(|| Setting::Column(column.to_string()))
 }
 
 /// Reads an array of two numbers, NaN and infinities included; `None` for anything else.
 fn pair(value: &DeValue<'_>) -> Option<(f64, f64)> {
-    let [low, high] = &value.as_array()?[..] else { return None };
+    let [low, high] = &value.as_array()?[..] else {
+        return None;
+    };
     Some((any_number(low.get_ref())?, any_number(high.get_ref())?))
 }
 
 /// Reads an array of two, each a number or `{ column = "NAME" }`; `None` for anything else.
 fn setting_pair(value: &DeValue<'_>) -> Option<(Setting, Setting)> {
-    let [low, high] = &value.as_array()?[..] else { return None };
-    Some((setting(low.get_ref(), any_number)?, setting(high.get_ref(), any_number)?))
+    let [low, high] = &value.as_array()?[..] else {
+        return None;
+    };
+    Some((
+        setting(low.get_ref(), any_number)?,
+        setting(high.get_ref(), any_number)?,
+    ))
 }

@@ -58,7 +58,11 @@ impl Labels<'_> {
                 (centre, centre * std::f64::consts::LN_10 * label.std)
             }
         };
-        let solver = Parameter { name: label.name.clone(), origin, scale };
+        let solver = Parameter {
+            name: label.name.clone(),
+            origin,
+            scale,
+        };
         parameters.push(self.parameter(solver, lower..=upper, settings)?);
         Ok(())
     }
@@ -79,7 +83,8 @@ impl Labels<'_> {
                 return Err(Error::model_setting(format!("labels.{name}"), message));
             }
             Some(x) if (x < lower || x > upper) && !self.clip_starts => {
-                let message = format!("{name} starts at {x}, outside its bounds {lower} to {upper}");
+                let message =
+                    format!("{name} starts at {x}, outside its bounds {lower} to {upper}");
                 return Err(Error::model_setting(format!("labels.{name}"), message));
             }
             _ => {}
@@ -87,19 +92,36 @@ impl Labels<'_> {
         if let Some((mean, sigma)) = settings.prior
             && !(mean.is_finite() && sigma.is_finite() && sigma > 0.0)
         {
-            return Err(wrong_label(name, format!("prior of mean {mean} and sigma {sigma}")));
+            return Err(wrong_label(
+                name,
+                format!("prior of mean {mean} and sigma {sigma}"),
+            ));
         }
-        let LabelSettings { start, prior, columns, .. } = settings;
-        Ok(ModelParameter { solver, lower, upper, start, prior, columns })
+        let LabelSettings {
+            start,
+            prior,
+            columns,
+            ..
+        } = settings;
+        Ok(ModelParameter {
+            solver,
+            lower,
+            upper,
+            start,
+            prior,
+            columns,
+        })
     }
 
     /// Returns the settings of velocity or vsini; fails unless they are a start and a prior alone.
     pub fn motion(&self, name: &str) -> Result<LabelSettings> {
         let settings = self.of(name);
         let LabelColumns { lower, upper, .. } = &settings.columns;
-        let other = settings.bounds.is_some() || settings.fixed.is_some() || settings.tied.is_some();
+        let other =
+            settings.bounds.is_some() || settings.fixed.is_some() || settings.tied.is_some();
         if other || lower.is_some() || upper.is_some() {
-            let message = format!("{name}: a start and a prior may be said of it, its range elsewhere");
+            let message =
+                format!("{name}: a start and a prior may be said of it, its range elsewhere");
             return Err(Error::model_setting(format!("labels.{name}"), message));
         }
         Ok(settings)
@@ -112,8 +134,11 @@ impl Labels<'_> {
         if let Some(value) = settings.fixed {
             return Ok(Source::Fixed(value));
         }
-        let Some(text) = settings.tied else { return self.free(&label.name, parameters).map(Source::Parameter) };
-        let wrong = |message: String| wrong_label(&label.name, format!("tied = \"{text}\": {message}"));
+        let Some(text) = settings.tied else {
+            return self.free(&label.name, parameters).map(Source::Parameter);
+        };
+        let wrong =
+            |message: String| wrong_label(&label.name, format!("tied = \"{text}\": {message}"));
         let tie = tied::parse(&text).map_err(wrong)?;
         let (mut constant, mut terms) = (tie.constant, Vec::new());
         for (name, factor) in tie.terms {
@@ -129,7 +154,11 @@ impl Labels<'_> {
                 terms.push((self.free(&name, parameters)?, factor));
             }
         }
-        Ok(if terms.is_empty() { Source::Fixed(constant) } else { Source::Linear { constant, terms } })
+        Ok(if terms.is_empty() {
+            Source::Fixed(constant)
+        } else {
+            Source::Linear { constant, terms }
+        })
     }
 
     /// Returns the index of the parameter of this name; fails if there is none.
@@ -149,25 +178,50 @@ fn wrong_label(name: &str, message: impl Display) -> Error {
 /// Returns a label's physical bounds: those of its settings, or its training range where these give none or a column.
 fn bounds(label: &Label, settings: &LabelSettings) -> (f64, f64) {
     let (lower, upper) = settings.bounds.unwrap_or((label.min, label.max));
-    let or = |said: f64, column: &Option<String>, range: f64| if column.is_some() { range } else { said };
-    let LabelColumns { lower: low, upper: high, .. } = &settings.columns;
+    let or = |said: f64, column: &Option<String>, range: f64| {
+        if column.is_some() { range } else { said }
+    };
+    let LabelColumns {
+        lower: low,
+        upper: high,
+        ..
+    } = &settings.columns;
     (or(lower, low, label.min), or(upper, high, label.max))
 }
 
 /// Fails if a fixed or tied label also has a start, bounds or a prior, or if its fixed value is impossible.
 fn check_known(label: &Label, settings: &LabelSettings) -> Result<()> {
-    let LabelSettings { start, bounds, fixed, tied, prior, columns } = settings;
-    let more = start.is_some() || bounds.is_some() || prior.is_some() || *columns != LabelColumns::default();
+    let LabelSettings {
+        start,
+        bounds,
+        fixed,
+        tied,
+        prior,
+        columns,
+    } = settings;
+    let more = start.is_some()
+        || bounds.is_some()
+        || prior.is_some()
+        || *columns != LabelColumns::default();
     if let Some(value) = fixed
         && (!value.is_finite() || (label.transform == Transform::Log10 && *value <= 0.0))
     {
-        return Err(wrong_label(&label.name, format!("fixed = {value} is no value of it")));
+        return Err(wrong_label(
+            &label.name,
+            format!("fixed = {value} is no value of it"),
+        ));
     }
     if fixed.is_some() && more {
-        return Err(wrong_label(&label.name, "a fixed label has no start, bounds or prior"));
+        return Err(wrong_label(
+            &label.name,
+            "a fixed label has no start, bounds or prior",
+        ));
     }
     if tied.is_some() && (more || fixed.is_some()) {
-        return Err(wrong_label(&label.name, "a tied label has no start, bounds, value or prior"));
+        return Err(wrong_label(
+            &label.name,
+            "a tied label has no start, bounds, value or prior",
+        ));
     }
     Ok(())
 }

@@ -42,8 +42,8 @@ pub(crate) use prepare::{Prepared, PreparedArm, RawArm, prepare};
 pub(crate) use reach::Motion;
 pub(crate) use sampling::Sampling;
 pub use settings::{
-    Arm, Continuum, ContinuumKind, Interpolation, LabelColumns, LabelSettings, LineSpread, NonFinite, Pixels,
-    SpectraSettings, VelocityScan,
+    Arm, Continuum, ContinuumKind, Interpolation, LabelColumns, LabelSettings, LineSpread,
+    NonFinite, Pixels, SpectraSettings, VelocityScan,
 };
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -89,10 +89,27 @@ pub(crate) struct ModelArm {
 impl ModelArm {
     /// Returns whether the arm differs from another one by its name alone.
     fn is_alike(&self, other: &ModelArm) -> bool {
-        let ModelArm { name: _, given, emulator: _, unit: _, grid: _, range, interpolation, continuum, .. } = self;
-        let ModelArm { line_spread, pixels, mask_rest, inputs, .. } = self;
+        let ModelArm {
+            name: _,
+            given,
+            emulator: _,
+            unit: _,
+            grid: _,
+            range,
+            interpolation,
+            continuum,
+            ..
+        } = self;
+        let ModelArm {
+            line_spread,
+            pixels,
+            mask_rest,
+            inputs,
+            ..
+        } = self;
         Arc::ptr_eq(given, &other.given)
-            && (range, interpolation, continuum) == (&other.range, &other.interpolation, &other.continuum)
+            && (range, interpolation, continuum)
+                == (&other.range, &other.interpolation, &other.continuum)
             && (line_spread, pixels) == (&other.line_spread, &other.pixels)
             && (mask_rest, inputs) == (&other.mask_rest, &other.inputs)
     }
@@ -161,8 +178,19 @@ impl ModelParameter {
 
     /// Returns the model's own bounds, start and prior of the parameter, for spectra whose columns give no others.
     pub fn limits(&self) -> Limits {
-        let ModelParameter { lower, upper, start, prior, .. } = *self;
-        Limits { lower, upper, start, prior }
+        let ModelParameter {
+            lower,
+            upper,
+            start,
+            prior,
+            ..
+        } = *self;
+        Limits {
+            lower,
+            upper,
+            start,
+            prior,
+        }
     }
 }
 
@@ -174,7 +202,10 @@ impl SpectralModel {
 
     /// Returns the names of the free parameters, in the order of the result table's columns.
     pub fn parameters(&self) -> Vec<String> {
-        self.parameters.iter().map(|p| p.solver.name.clone()).collect()
+        self.parameters
+            .iter()
+            .map(|p| p.solver.name.clone())
+            .collect()
     }
 
     /// Returns (lower, upper) of each free parameter, in physical units, in the order of `parameters`.
@@ -190,28 +221,63 @@ impl SpectralModel {
                 arms.push(arm.clone());
             }
         }
-        SpectralModel { arms, kept: Kept::default(), ..self.clone() }
+        SpectralModel {
+            arms,
+            kept: Kept::default(),
+            ..self.clone()
+        }
     }
 
     /// Returns the name and the emulator of each arm.
     pub fn arms(&self) -> impl Iterator<Item = (&str, &Emulator)> {
-        self.arms.iter().map(|arm| (arm.name.as_str(), arm.given.as_ref()))
+        self.arms
+            .iter()
+            .map(|arm| (arm.name.as_str(), arm.given.as_ref()))
     }
 
     /// Returns the name, the emulator's source (path or given name) and its SHA-256 of each arm.
     pub fn emulators(&self) -> Vec<(String, String, String)> {
         let arms = self.arms.iter();
-        arms.map(|a| (a.name.clone(), a.emulator.source().to_string(), a.emulator.hash().to_string())).collect()
+        arms.map(|a| {
+            (
+                a.name.clone(),
+                a.emulator.source().to_string(),
+                a.emulator.hash().to_string(),
+            )
+        })
+        .collect()
     }
 
     /// Returns all settings except the emulators' contents as text, so that runs of different models can be told apart.
     #[cfg(feature = "files")]
     pub(crate) fn settings(&self) -> String {
-        let SpectralModel { arms, parameters, velocity, vsini, marginalise, clip_starts, spectra, kept: _ } = self;
-        let mut text = format!("{parameters:?} {velocity:?} {vsini:?} {marginalise} {clip_starts} {spectra:?}");
-        for ModelArm { name, range, interpolation, continuum, line_spread, pixels, inputs, .. } in arms {
-            text +=
-                &format!("\n{name:?} {range:?} {interpolation:?} {continuum:?} {line_spread:?} {pixels:?} {inputs:?}");
+        let SpectralModel {
+            arms,
+            parameters,
+            velocity,
+            vsini,
+            marginalise,
+            clip_starts,
+            spectra,
+            kept: _,
+        } = self;
+        let mut text = format!(
+            "{parameters:?} {velocity:?} {vsini:?} {marginalise} {clip_starts} {spectra:?}"
+        );
+        for ModelArm {
+            name,
+            range,
+            interpolation,
+            continuum,
+            line_spread,
+            pixels,
+            inputs,
+            ..
+        } in arms
+        {
+            text += &format!(
+                "\n{name:?} {range:?} {interpolation:?} {continuum:?} {line_spread:?} {pixels:?} {inputs:?}"
+            );
         }
         text
     }
@@ -228,17 +294,29 @@ impl SpectralModel {
 
     /// Returns the index of the velocity's parameter; `None` if the velocity is fixed.
     pub(crate) fn free_velocity(&self) -> Option<usize> {
-        if let Velocity::Parameter(p) = self.velocity { Some(p) } else { None }
+        if let Velocity::Parameter(p) = self.velocity {
+            Some(p)
+        } else {
+            None
+        }
     }
 
     /// Returns the index of the parameter of vsini; `None` if vsini is fixed or the model has no rotation.
     pub(crate) fn free_vsini(&self) -> Option<usize> {
-        if let Some(Rotation::Parameter { parameter, .. }) = self.vsini { Some(parameter) } else { None }
+        if let Some(Rotation::Parameter { parameter, .. }) = self.vsini {
+            Some(parameter)
+        } else {
+            None
+        }
     }
 
     /// Returns the parameter index of each derivative row at an arm's pixels: velocity and vsini if free, then labels.
     pub(crate) fn columns(&self, arm: &ModelArm) -> Vec<usize> {
-        self.free_velocity().into_iter().chain(self.free_vsini()).chain(arm.tangents()).collect()
+        self.free_velocity()
+            .into_iter()
+            .chain(self.free_vsini())
+            .chain(arm.tangents())
+            .collect()
     }
 
     /// Returns the range of velocities in km/s; its ends are equal if the velocity is fixed.

@@ -7,8 +7,8 @@ use super::sampling::padded;
 use super::{ModelArm, SpectralModel};
 use crate::emulator::{Layer, Network, transpose_padded};
 use crate::recording::{
-    Activate, BufferId, HullRow, Kind, Labels, Narrow, PerPixel, Precision, Prior, Product, Recording, Scope, Stage,
-    Values,
+    Activate, BufferId, HullRow, Kind, Labels, Narrow, PerPixel, Precision, Prior, Product,
+    Recording, Scope, Stage, Values,
 };
 use crate::solver::Objective;
 
@@ -27,7 +27,11 @@ impl Objective for SpectralObjective {
 
 impl SpectralObjective {
     /// Records the computing stages of χ², penalty and ln det C with derivatives, for a solver that needs them.
-    pub fn new(model: &SpectralModel, layout: &[ArmLayout], precision: Precision) -> SpectralObjective {
+    pub fn new(
+        model: &SpectralModel,
+        layout: &[ArmLayout],
+        precision: Precision,
+    ) -> SpectralObjective {
         SpectralObjective::recorded(model, layout, precision, false)
     }
 
@@ -51,14 +55,22 @@ impl SpectralObjective {
         };
         let hulls: Vec<HullRow> = model.arms.iter().flat_map(hulls).collect();
         let count = hulls.len();
-        let buffer = (count > 0).then(|| recording.buffer("hull weights", Scope::Spectrum, Kind::Float, count));
-        recording.stages.push(Stage::Prior(Prior { hulls, weights: buffer }));
+        let buffer = (count > 0)
+            .then(|| recording.buffer("hull weights", Scope::Spectrum, Kind::Float, count));
+        recording.stages.push(Stage::Prior(Prior {
+            hulls,
+            weights: buffer,
+        }));
         let arms = model.arms.iter().zip(layout).map(|(arm, layout)| {
             let template = record_template(&mut recording, arm);
             record_spectrum(&mut recording, model, arm, *layout, template)
         });
         let arms = arms.collect();
-        SpectralObjective { recording: Arc::new(recording), arms, hull_weights: buffer }
+        SpectralObjective {
+            recording: Arc::new(recording),
+            arms,
+            hull_weights: buffer,
+        }
     }
 
     /// Returns the recorded stages, shared by all populations of this objective, so that devices compile them once.
@@ -78,7 +90,11 @@ impl SpectralObjective {
     }
 
     /// Records the computing stages of χ², penalty and ln det C without derivatives, for a solver that needs none.
-    pub fn evaluation(model: &SpectralModel, layout: &[ArmLayout], precision: Precision) -> SpectralObjective {
+    pub fn evaluation(
+        model: &SpectralModel,
+        layout: &[ArmLayout],
+        precision: Precision,
+    ) -> SpectralObjective {
         SpectralObjective::recorded(model, layout, precision, true)
     }
 }
@@ -86,7 +102,11 @@ impl SpectralObjective {
 /// Returns the facets of each training hull of an arm's emulator, with the network inputs that are its axes.
 fn hulls(arm: &ModelArm) -> Vec<HullRow> {
     let rows = arm.emulator.hulls().iter().map(|hull| HullRow {
-        labels: hull.axes.iter().map(|&axis| arm.inputs[axis].clone()).collect(),
+        labels: hull
+            .axes
+            .iter()
+            .map(|&axis| arm.inputs[axis].clone())
+            .collect(),
         facets: hull.facets.clone(),
     });
     rows.collect()
@@ -95,7 +115,8 @@ fn hulls(arm: &ModelArm) -> Vec<HullRow> {
 /// Returns the penalty weight √(10 n) of each hull, n being its arm's number of pixels in `pixels`, masked ones
 /// included.
 pub fn hull_weights(model: &SpectralModel, pixels: &[usize]) -> Vec<f64> {
-    let of_arm = |(arm, n): (&ModelArm, &usize)| vec![(10.0 * *n as f64).sqrt(); arm.emulator.hulls().len()];
+    let of_arm =
+        |(arm, n): (&ModelArm, &usize)| vec![(10.0 * *n as f64).sqrt(); arm.emulator.hulls().len()];
     model.arms.iter().zip(pixels).flat_map(of_arm).collect()
 }
 
@@ -108,12 +129,25 @@ fn floats(values: Vec<f32>) -> Values {
 /// template's rows.
 fn record_template(recording: &mut Recording, arm: &ModelArm) -> Rows {
     let derivatives = !recording.values_only;
-    let rows = if derivatives { 1 + arm.tangents().len() } else { 1 };
+    let rows = if derivatives {
+        1 + arm.tangents().len()
+    } else {
+        1
+    };
     let stride = arm.inputs.len().next_multiple_of(4);
     let name = |what: &str| format!("{}.{what}", arm.name);
     let labels = recording.buffer(name("labels"), Scope::Member, Kind::Float, rows * stride);
-    recording.stages.push(Stage::Labels(Labels { inputs: arm.inputs.clone(), output: labels, stride, derivatives }));
-    let labels = Rows { buffer: labels, rows, columns: stride };
+    recording.stages.push(Stage::Labels(Labels {
+        inputs: arm.inputs.clone(),
+        output: labels,
+        stride,
+        derivatives,
+    }));
+    let labels = Rows {
+        buffer: labels,
+        rows,
+        columns: stride,
+    };
     match &arm.emulator.network {
         Network::Dense(layers) => record_dense(recording, arm, layers, labels),
         Network::PerPixel { .. } => record_per_pixel(recording, arm, labels),
@@ -122,7 +156,11 @@ fn record_template(recording: &mut Recording, arm: &ModelArm) -> Rows {
 
 /// Records the stages of a network of dense layers whose inputs are `labels`; returns the rows of the template.
 fn record_dense(recording: &mut Recording, arm: &ModelArm, layers: &[Layer], labels: Rows) -> Rows {
-    let Rows { buffer: mut input, rows, columns: mut inner } = labels;
+    let Rows {
+        buffer: mut input,
+        rows,
+        columns: mut inner,
+    } = labels;
     for (k, layer) in layers.iter().enumerate() {
         let last = k + 1 == layers.len();
         let name = |what: &str| format!("{}.layer.{k}.{what}", arm.name);
@@ -131,10 +169,15 @@ fn record_dense(recording: &mut Recording, arm: &ModelArm, layers: &[Layer], lab
         // a vector that grows would take twice the memory
         weights.reserve_exact((inner * columns).saturating_sub(weights.len()));
         weights.resize(inner * columns, 0.0);
-        let in_halves = recording.precision == Precision::Mixed && last && k > 0 && fit_halves(&weights);
+        let in_halves =
+            recording.precision == Precision::Mixed && last && k > 0 && fit_halves(&weights);
         let weight = if in_halves {
             let narrow = recording.buffer(name("halves"), Scope::Member, Kind::Half, rows * inner);
-            recording.stages.push(Stage::Narrow(Narrow { input, output: narrow, length: rows * inner }));
+            recording.stages.push(Stage::Narrow(Narrow {
+                input,
+                output: narrow,
+                length: rows * inner,
+            }));
             input = narrow;
             recording.half_constant(name("weight"), floats(weights))
         } else {
@@ -143,15 +186,40 @@ fn record_dense(recording: &mut Recording, arm: &ModelArm, layers: &[Layer], lab
         let bias = recording.constant(name("bias"), floats(extended(&layer.bias, columns)));
         let affine = layer.affine.as_ref().map(|(scale, offset)| {
             let scale = recording.constant(name("scale"), floats(extended(scale, columns)));
-            (scale, recording.constant(name("offset"), floats(extended(offset, columns))))
+            (
+                scale,
+                recording.constant(name("offset"), floats(extended(offset, columns))),
+            )
         });
         let output = recording.buffer(name("rows"), Scope::Member, Kind::Float, rows * columns);
-        recording.stages.push(Stage::Product(Product { input, weight, output, rows, inner, columns }));
-        let activation = if last { arm.emulator.output } else { arm.emulator.activation };
-        recording.stages.push(Stage::Activate(Activate { buffer: output, bias, affine, activation, rows, columns }));
+        recording.stages.push(Stage::Product(Product {
+            input,
+            weight,
+            output,
+            rows,
+            inner,
+            columns,
+        }));
+        let activation = if last {
+            arm.emulator.output
+        } else {
+            arm.emulator.activation
+        };
+        recording.stages.push(Stage::Activate(Activate {
+            buffer: output,
+            bias,
+            affine,
+            activation,
+            rows,
+            columns,
+        }));
         (input, inner) = (output, columns);
     }
-    Rows { buffer: input, rows, columns: inner }
+    Rows {
+        buffer: input,
+        rows,
+        columns: inner,
+    }
 }
 
 /// Returns whether every value stays finite when rounded to f16.
@@ -168,8 +236,21 @@ fn extended(values: &[f32], columns: usize) -> Vec<f32> {
 
 /// Records the stage of an emulator with one small network per pixel; returns the rows of the template.
 fn record_per_pixel(recording: &mut Recording, arm: &ModelArm, input: Rows) -> Rows {
-    let Network::PerPixel { hidden, w0, b0, w1, b1 } = &arm.emulator.network else { return input };
-    let Rows { buffer: input, rows, columns: input_stride } = input;
+    let Network::PerPixel {
+        hidden,
+        w0,
+        b0,
+        w1,
+        b1,
+    } = &arm.emulator.network
+    else {
+        return input;
+    };
+    let Rows {
+        buffer: input,
+        rows,
+        columns: input_stride,
+    } = input;
     let (pixels, labels) = (arm.emulator.pixels(), arm.inputs.len());
     let columns = padded(pixels);
     // pixel-major in the file, pixel fastest on the device
@@ -191,5 +272,9 @@ fn record_per_pixel(recording: &mut Recording, arm: &ModelArm, input: Rows) -> R
     };
     let output = stage.output;
     recording.stages.push(Stage::PerPixel(stage));
-    Rows { buffer: output, rows, columns }
+    Rows {
+        buffer: output,
+        rows,
+        columns,
+    }
 }

@@ -5,8 +5,8 @@ use super::sampling::padded;
 use super::spread::Spread;
 use super::{Interpolation, ModelArm, Pixels, SpectralModel};
 use crate::recording::{
-    Basis, Broaden, BufferId, Continuum, Integrate, Kind, Normal, Prefilter, Recording, Resample, Resolve, Scope,
-    Segment, Stage, Values,
+    Basis, Broaden, BufferId, Continuum, Integrate, Kind, Normal, Prefilter, Recording, Resample,
+    Resolve, Scope, Segment, Stage, Values,
 };
 
 /// The shape of one arm of the spectra that a recording is made for.
@@ -84,14 +84,31 @@ pub fn record_spectrum(
     layout: ArmLayout,
     template: Rows,
 ) -> ArmBuffers {
-    let segments: Vec<Segment> =
-        arm.grid.segments.iter().map(|s| Segment { start: s.start, end: s.end, inverse_step: 1.0 / s.step }).collect();
+    let segments: Vec<Segment> = arm
+        .grid
+        .segments
+        .iter()
+        .map(|s| Segment {
+            start: s.start,
+            end: s.end,
+            inverse_step: 1.0 / s.step,
+        })
+        .collect();
     let mut template = record_broadening(recording, model, arm, &segments, template);
     let pixels = padded(layout.pixels);
     let name = |what: &str| format!("{}.{what}", arm.name);
-    let grid = if layout.shared_grid { Scope::Batch } else { Scope::Spectrum };
-    let cleaned = if model.loss().is_some() && arm.continuum.terms > 0 { pixels } else { 0 };
-    let mut buffers = ArmBuffers::record(recording, &name, [pixels, cleaned], grid, template.buffer);
+    let grid = if layout.shared_grid {
+        Scope::Batch
+    } else {
+        Scope::Spectrum
+    };
+    let cleaned = if model.loss().is_some() && arm.continuum.terms > 0 {
+        pixels
+    } else {
+        0
+    };
+    let mut buffers =
+        ArmBuffers::record(recording, &name, [pixels, cleaned], grid, template.buffer);
     if arm.pixels == Some(Pixels::Integrate) {
         buffers.edges = Some(recording.buffer(name("edges"), grid, Kind::Float, 2 * pixels));
     }
@@ -103,9 +120,14 @@ pub fn record_spectrum(
         let length = layout.diagonals * pixels;
         let matrix = recording.buffer(name("resolution"), Scope::Spectrum, Kind::Float, length);
         buffers.resolution = Some((layout.diagonals, matrix));
-        buffers.model = record_matrix(recording, name("model"), template, layout.diagonals, matrix).buffer;
+        buffers.model =
+            record_matrix(recording, name("model"), template, layout.diagonals, matrix).buffer;
     }
-    let scope = if layout.own_basis { Scope::Spectrum } else { grid };
+    let scope = if layout.own_basis {
+        Scope::Spectrum
+    } else {
+        grid
+    };
     record_sums(recording, model, arm, pixels, scope, &mut buffers);
     buffers
 }
@@ -122,18 +144,47 @@ fn record_broadening(
     let name = |what: &str| format!("{}.{what}", arm.name);
     let Rows { columns, .. } = template;
     if let Some(rotation) = model.vsini {
-        let Rows { buffer: input, rows, .. } = template;
+        let Rows {
+            buffer: input,
+            rows,
+            ..
+        } = template;
         let derivatives = !recording.values_only;
         let segments = segments.to_vec();
-        let stage = Broaden { input, output: input, rows, columns, segments, rotation, derivatives };
+        let stage = Broaden {
+            input,
+            output: input,
+            rows,
+            columns,
+            segments,
+            rotation,
+            derivatives,
+        };
         let rows = stage.output_rows();
-        let output = recording.buffer(name("broadened"), Scope::Member, Kind::Float, rows * columns);
-        recording.stages.push(Stage::Broaden(Broaden { output, ..stage }));
-        template = Rows { buffer: output, rows, columns };
+        let output = recording.buffer(
+            name("broadened"),
+            Scope::Member,
+            Kind::Float,
+            rows * columns,
+        );
+        recording
+            .stages
+            .push(Stage::Broaden(Broaden { output, ..stage }));
+        template = Rows {
+            buffer: output,
+            rows,
+            columns,
+        };
     }
     if let Some(spread) = Spread::new(arm, columns) {
         let matrix = recording.constant(name("spread"), Values::F64(spread.values.into()));
-        template = record_matrix(recording, name("spread rows"), template, spread.diagonals, matrix);
+        template = record_matrix(
+            recording,
+            name("spread rows"),
+            template,
+            spread.diagonals,
+            matrix,
+        );
     }
     template
 }
@@ -153,8 +204,19 @@ fn record_sampling(
     let Rows { rows, columns, .. } = template;
     if arm.interpolation == Interpolation::Cubic {
         let (input, segments) = (template.buffer, segments.clone());
-        let output = recording.buffer(name("coefficients"), Scope::Member, Kind::Float, rows * columns);
-        recording.stages.push(Stage::Prefilter(Prefilter { input, output, rows, columns, segments }));
+        let output = recording.buffer(
+            name("coefficients"),
+            Scope::Member,
+            Kind::Float,
+            rows * columns,
+        );
+        recording.stages.push(Stage::Prefilter(Prefilter {
+            input,
+            output,
+            rows,
+            columns,
+            segments,
+        }));
         template.buffer = output;
     }
     let resample = Resample {
@@ -177,15 +239,39 @@ fn record_sampling(
         Some(edges) => Stage::Integrate(Integrate { centres, edges }),
         None => Stage::Resample(centres),
     });
-    Rows { buffer: output, rows, columns: pixels }
+    Rows {
+        buffer: output,
+        rows,
+        columns: pixels,
+    }
 }
 
 /// Records the product of a banded matrix of so many diagonals with each row; returns the rows of the result.
-fn record_matrix(recording: &mut Recording, name: String, input: Rows, diagonals: usize, matrix: BufferId) -> Rows {
-    let Rows { buffer, rows, columns } = input;
+fn record_matrix(
+    recording: &mut Recording,
+    name: String,
+    input: Rows,
+    diagonals: usize,
+    matrix: BufferId,
+) -> Rows {
+    let Rows {
+        buffer,
+        rows,
+        columns,
+    } = input;
     let output = recording.buffer(name, Scope::Member, Kind::Float, rows * columns);
-    recording.stages.push(Stage::Resolve(Resolve { input: buffer, output, rows, pixels: columns, diagonals, matrix }));
-    Rows { buffer: output, ..input }
+    recording.stages.push(Stage::Resolve(Resolve {
+        input: buffer,
+        output,
+        rows,
+        pixels: columns,
+        diagonals,
+        matrix,
+    }));
+    Rows {
+        buffer: output,
+        ..input
+    }
 }
 
 /// Records the continuum fit, if the arm has a continuum, and the sums of χ² and the normal equations over pixels.
@@ -199,7 +285,12 @@ fn record_sums(
     buffers: &mut ArmBuffers,
 ) {
     let name = |what: &str| format!("{}.{what}", arm.name);
-    let ArmBuffers { data, weight, model: rows, .. } = *buffers;
+    let ArmBuffers {
+        data,
+        weight,
+        model: rows,
+        ..
+    } = *buffers;
     let (terms, loss) = (arm.continuum.terms, model.loss());
     if terms > 0 {
         // behind the solution a robust loss needs L⁻¹ Sᵀψ
@@ -207,17 +298,39 @@ fn record_sums(
         let basis = Basis {
             terms,
             basis: recording.buffer(name("basis"), grid, Kind::Float, terms * pixels),
-            transform: recording.buffer(name("transform"), Scope::Spectrum, Kind::Float, terms * terms),
+            transform: recording.buffer(
+                name("transform"),
+                Scope::Spectrum,
+                Kind::Float,
+                terms * terms,
+            ),
         };
-        let solution = recording.buffer(name("solution"), Scope::Member, Kind::Float, terms * (1 + terms) + projected);
-        let stage = Continuum { model: rows, pixels, data, weight, basis, solution, loss };
+        let solution = recording.buffer(
+            name("solution"),
+            Scope::Member,
+            Kind::Float,
+            terms * (1 + terms) + projected,
+        );
+        let stage = Continuum {
+            model: rows,
+            pixels,
+            data,
+            weight,
+            basis,
+            solution,
+            loss,
+        };
         recording.stages.push(Stage::Continuum(stage));
         (buffers.basis, buffers.solution) = (Some(basis), Some(solution));
     }
     recording.stages.push(Stage::Normal(Normal {
         model: rows,
         pixels,
-        columns: if recording.values_only { Vec::new() } else { model.columns(arm) },
+        columns: if recording.values_only {
+            Vec::new()
+        } else {
+            model.columns(arm)
+        },
         data,
         weight,
         continuum: buffers.basis.zip(buffers.solution),

@@ -32,12 +32,20 @@ pub fn edges(arm: &ModelArm, wavelength: &[f64]) -> Vec<f32> {
 /// Returns how far a pixel reaches below and above its centre, in pixels of this segment of the template.
 fn reach(wavelength: &[f64], j: usize, segment: &GridSegment) -> (f64, f64) {
     let centre = wavelength[j];
-    let half_way = |neighbour: Option<&f64>| neighbour.map(|neighbour| 0.5 * (neighbour - centre).abs());
+    let half_way =
+        |neighbour: Option<&f64>| neighbour.map(|neighbour| 0.5 * (neighbour - centre).abs());
     let below = half_way(j.checked_sub(1).and_then(|i| wavelength.get(i)));
     let above = half_way(wavelength.get(j + 1));
     // the width of a single pixel is not known: we take one of the template
-    let nearer = below.into_iter().chain(above).reduce(f64::min).unwrap_or(0.5 * centre * segment.step);
-    let side = |side: Option<f64>| side.filter(|half| *half <= MOST_UNEVEN * nearer).unwrap_or(nearer);
+    let nearer = below
+        .into_iter()
+        .chain(above)
+        .reduce(f64::min)
+        .unwrap_or(0.5 * centre * segment.step);
+    let side = |side: Option<f64>| {
+        side.filter(|half| *half <= MOST_UNEVEN * nearer)
+            .unwrap_or(nearer)
+    };
     let pixels = |edge: f64| (edge / centre).ln().abs() / segment.step;
     (pixels(centre - side(below)), pixels(centre + side(above)))
 }
@@ -55,18 +63,28 @@ pub fn difference_of_means(arm: &ModelArm, wavelength: &[f64]) -> Option<(f64, f
         (inside(centre - below) && inside(centre + above)).then_some((centre, below, above))
     });
     let places: Vec<(f64, f64, f64)> = places.collect();
-    let mut widths: Vec<f64> = places.iter().map(|(_, below, above)| below + above).collect();
+    let mut widths: Vec<f64> = places
+        .iter()
+        .map(|(_, below, above)| below + above)
+        .collect();
     widths.sort_by(f64::total_cmp);
-    let width = *widths.get(widths.len() / 2).filter(|width| **width > WIDE)?;
+    let width = *widths
+        .get(widths.len() / 2)
+        .filter(|width| **width > WIDE)?;
     // 2. Compare means and values of some templates.
     let points = points(arm);
     let pixels = arm.emulator.pixels();
     let mut templates = arm.emulator.templates(&points);
     if let Some(spread) = Spread::new(arm, pixels) {
-        templates.chunks_exact_mut(pixels).for_each(|row| spread.apply(row));
+        templates
+            .chunks_exact_mut(pixels)
+            .for_each(|row| spread.apply(row));
     }
     let of_row = |row: &[f32]| relative_difference(row, &places);
-    let difference = templates.chunks_exact(pixels).map(of_row).fold(0.0, f64::max);
+    let difference = templates
+        .chunks_exact(pixels)
+        .map(of_row)
+        .fold(0.0, f64::max);
     (difference > LARGEST_DIFFERENCE).then_some((width, difference))
 }
 
@@ -80,7 +98,9 @@ fn points(arm: &ModelArm) -> Vec<f64> {
         _ => 0.75,
     };
     let value = |k: usize, l: usize| labels[l].min + share(k, l) * (labels[l].max - labels[l].min);
-    (0..=2 * labels.len()).flat_map(|k| (0..labels.len()).map(move |l| value(k, l))).collect()
+    (0..=2 * labels.len())
+        .flat_map(|k| (0..labels.len()).map(move |l| value(k, l)))
+        .collect()
 }
 
 /// Returns the root mean square difference between a template's means over pixels (centre, below, above) and its values
@@ -94,7 +114,8 @@ fn relative_difference(template: &[f32], places: &[(f64, f64, f64)]) -> f64 {
     };
     let (mut differences, mut squares) = (0.0, 0.0);
     for &(centre, below, above) in places {
-        let part = |k: usize| flux(centre - below + (below + above) * (k as f64 + 0.5) / PARTS as f64);
+        let part =
+            |k: usize| flux(centre - below + (below + above) * (k as f64 + 0.5) / PARTS as f64);
         let mean = (0..PARTS).map(part).sum::<f64>() / PARTS as f64;
         differences += (mean - flux(centre)).powi(2);
         squares += flux(centre).powi(2);
@@ -109,12 +130,21 @@ mod tests {
     /// Edges lie half way between wavelengths; beyond a gap and at the ends a pixel is as wide as on its other side.
     #[test]
     fn edges_are_half_way_but_not_across_gaps() {
-        let segment = GridSegment { start: 0, end: 100, origin: 5000f64.ln(), step: 1e-4 };
+        let segment = GridSegment {
+            start: 0,
+            end: 100,
+            origin: 5000f64.ln(),
+            step: 1e-4,
+        };
         let grid = [5000.0, 5001.0, 5002.2, 5010.0, 5011.0];
         let near = |j: usize, below: f64, above: f64| {
-            let expected = [(-below / grid[j]).ln_1p().abs(), (above / grid[j]).ln_1p()].map(|x| x / 1e-4);
+            let expected =
+                [(-below / grid[j]).ln_1p().abs(), (above / grid[j]).ln_1p()].map(|x| x / 1e-4);
             let found = reach(&grid, j, &segment);
-            assert!((found.0 - expected[0]).abs() + (found.1 - expected[1]).abs() < 1e-9, "{j}: {found:?}");
+            assert!(
+                (found.0 - expected[0]).abs() + (found.1 - expected[1]).abs() < 1e-9,
+                "{j}: {found:?}"
+            );
         };
         near(0, 0.5, 0.5);
         near(1, 0.5, 0.6);

@@ -51,7 +51,11 @@ impl PreparedArm {
     /// Returns the continuum basis (terms, padded) that the spectrum's coefficients belong to: its own, that of a
     /// window, or the grid's.
     pub fn basis<'a>(&'a self, grid: &'a Sampling) -> &'a Arc<Vec<f32>> {
-        if self.basis.is_empty() { &self.window.as_deref().unwrap_or(grid).basis } else { &self.basis }
+        if self.basis.is_empty() {
+            &self.window.as_deref().unwrap_or(grid).basis
+        } else {
+            &self.basis
+        }
     }
 
     /// Returns whether the continuum basis is that of the whole grid.
@@ -66,7 +70,11 @@ impl PreparedArm {
             return self.weight.to_vec();
         }
         let mut smooth = vec![0.0; self.weight.len()];
-        pulp::Arch::new().dispatch(AddContinuum { arm: self, sampling, smooth: &mut smooth });
+        pulp::Arch::new().dispatch(AddContinuum {
+            arm: self,
+            sampling,
+            smooth: &mut smooth,
+        });
         smooth
     }
 }
@@ -83,9 +91,16 @@ impl NullaryFnOnce for AddContinuum<'_> {
     /// Adds up block by block, so that the sums stay in the cache.
     #[inline(always)]
     fn call(self) {
-        let AddContinuum { arm, sampling, smooth } = self;
+        let AddContinuum {
+            arm,
+            sampling,
+            smooth,
+        } = self;
         let (pixels, basis) = (smooth.len(), arm.basis(sampling));
-        let blocks = smooth.chunks_mut(BLOCK).zip(arm.weight.chunks(BLOCK)).enumerate();
+        let blocks = smooth
+            .chunks_mut(BLOCK)
+            .zip(arm.weight.chunks(BLOCK))
+            .enumerate();
         for (block, (smooth, weight)) in blocks {
             for (c, coefficient) in arm.continuum.iter().take(arm.rank).enumerate() {
                 let basis = &basis[c * pixels + block * BLOCK..];
@@ -152,7 +167,15 @@ pub fn prepare(
     for ((arm, raw), sampling) in model.arms.iter().zip(raw).zip(samplings) {
         let mut ivar = weights(model, arm, raw, sampling, &mut prepared.nonfinite)?;
         let pixels = Reached::new(arm, sampling, motion, &mut ivar);
-        let prepared_arm = prepare_arm(arm, raw, sampling, &ivar, pixels, model.loss().is_some(), &mut prepared)?;
+        let prepared_arm = prepare_arm(
+            arm,
+            raw,
+            sampling,
+            &ivar,
+            pixels,
+            model.loss().is_some(),
+            &mut prepared,
+        )?;
         // the bits of positive numbers are in their order
         ratios.extend(prepared_arm.data.iter().map(|d| d.abs().to_bits()));
         prepared.arms.push(prepared_arm);
@@ -187,7 +210,10 @@ fn no_pixel(prepared: &Prepared, raw: &[RawArm], samplings: &[&Sampling]) -> Fau
     } else {
         "all are masked or have ivar 0"
     };
-    Fault { cause: Cause::NoData, detail: format!("no pixel counts: {why}") }
+    Fault {
+        cause: Cause::NoData,
+        detail: format!("no pixel counts: {why}"),
+    }
 }
 
 /// Returns whether all weights of an arm are 0 and its flux is so large that an ivar in f32 may have become 0.
@@ -201,7 +227,10 @@ fn underdetermined(pixels: usize, free: usize, rank: usize) -> Fault {
         "{pixels} unmasked pixels are fewer than {free} free parameters plus the {rank} continuum terms that they \
          determine"
     );
-    Fault { cause: Cause::Underdetermined, detail }
+    Fault {
+        cause: Cause::Underdetermined,
+        detail,
+    }
 }
 
 /// Prepares one arm, and adds its pixels, continuum terms and marginalisation constant to the totals in `prepared`. An
@@ -211,7 +240,10 @@ fn prepare_arm(
     raw: &RawArm,
     sampling: &Sampling,
     ivar: &[f64],
-    Reached { in_range, unreached }: Reached,
+    Reached {
+        in_range,
+        unreached,
+    }: Reached,
     has_loss: bool,
     prepared: &mut Prepared,
 ) -> Result<PreparedArm, Fault> {
@@ -234,13 +266,28 @@ fn prepare_arm(
         out.cleaned = out.data.clone();
         return Ok(out); // the arm drops out: its sums are exactly zero
     }
-    let ln_ivar = pulp::Arch::new().dispatch(Scale { flux: &raw.flux, ivar, count, arm: &mut out });
+    let ln_ivar = pulp::Arch::new().dispatch(Scale {
+        flux: &raw.flux,
+        ivar,
+        count,
+        arm: &mut out,
+    });
     if let Some(j) = first_not_finite(&out, sampling.pixels) {
         let (flux, w) = (raw.flux[j], ivar[j]);
-        let detail = format!("{}pixel {j}: flux {flux} with ivar {w} is out of range", place(arm));
-        return Err(Fault { cause: Cause::BadWeight, detail });
+        let detail = format!(
+            "{}pixel {j}: flux {flux} with ivar {w} is out of range",
+            place(arm)
+        );
+        return Err(Fault {
+            cause: Cause::BadWeight,
+            detail,
+        });
     }
-    out.cleaned = if has_loss { clean(&raw.flux, ivar, &out.data).into() } else { out.data.clone() };
+    out.cleaned = if has_loss {
+        clean(&raw.flux, ivar, &out.data).into()
+    } else {
+        out.data.clone()
+    };
     prepared.unmasked += count;
     prepared.in_range += in_range;
     prepared.marginal_constant -= ln_ivar;
@@ -259,17 +306,32 @@ fn first_not_finite(arm: &PreparedArm, pixels: usize) -> Option<usize> {
     // without a branch: most spectra have none, and the pixel is looked for afterwards
     let any_bad = |values: &[f32]| values.iter().fold(false, |bad, x| bad | !x.is_finite());
     let is_bad = |j: &usize| !arm.data[*j].is_finite() || !arm.weight[*j].is_finite();
-    if any_bad(&arm.data) || any_bad(&arm.weight) { (0..pixels).find(is_bad) } else { None }
+    if any_bad(&arm.data) || any_bad(&arm.weight) {
+        (0..pixels).find(is_bad)
+    } else {
+        None
+    }
 }
 
 /// Copies a spectrum's resolution matrix to padded diagonals; fails if a used pixel reads a value that is not finite.
 /// What is not finite in it is 0, and a fault where a pixel that counts reads it.
-fn resolution(arm: &ModelArm, raw: &RawArm, sampling: &Sampling, ivar: &[f64]) -> Result<Vec<f32>, Fault> {
+fn resolution(
+    arm: &ModelArm,
+    raw: &RawArm,
+    sampling: &Sampling,
+    ivar: &[f64],
+) -> Result<Vec<f32>, Fault> {
     let (pixels, stride) = (sampling.pixels, padded(sampling.pixels));
-    let Some(matrix) = raw.resolution else { return Ok(Vec::new()) };
+    let Some(matrix) = raw.resolution else {
+        return Ok(Vec::new());
+    };
     let diagonals = matrix.len() / pixels;
     let mut out = vec![0.0; diagonals * stride];
-    for (d, (row, target)) in matrix.chunks_exact(pixels).zip(out.chunks_exact_mut(stride)).enumerate() {
+    for (d, (row, target)) in matrix
+        .chunks_exact(pixels)
+        .zip(out.chunks_exact_mut(stride))
+        .enumerate()
+    {
         for (column, (value, target)) in row.iter().zip(target).enumerate() {
             if value.is_finite() {
                 *target = *value;
@@ -277,8 +339,14 @@ fn resolution(arm: &ModelArm, raw: &RawArm, sampling: &Sampling, ivar: &[f64]) -
             }
             let reader = (column + d).checked_sub(diagonals / 2);
             if reader.is_some_and(|j| ivar.get(j).is_some_and(|w| *w > 0.0)) {
-                let detail = format!("arm {}, resolution, diagonal {d}, pixel {column}: {value}", arm.name);
-                return Err(Fault { cause: Cause::NonFiniteInput, detail });
+                let detail = format!(
+                    "arm {}, resolution, diagonal {d}, pixel {column}: {value}",
+                    arm.name
+                );
+                return Err(Fault {
+                    cause: Cause::NonFiniteInput,
+                    detail,
+                });
             }
         }
     }
@@ -299,14 +367,21 @@ impl NullaryFnOnce for Scale<'_> {
 
     #[inline(always)]
     fn call(self) -> f64 {
-        let Scale { flux, ivar, count, arm } = self;
+        let Scale {
+            flux,
+            ivar,
+            count,
+            arm,
+        } = self;
         let root: Vec<f64> = ivar.iter().map(|w| w.sqrt()).collect();
         // it scales as the data do, so that the device sees the same numbers whatever their unit, to the last bit when
         // two units differ by a power of two
         if !arm.transform.is_empty() {
             let mut sums = [0.0; LANES];
             for part in root.chunks(LANES) {
-                sums.iter_mut().zip(part).for_each(|(sum, root)| *sum += root);
+                sums.iter_mut()
+                    .zip(part)
+                    .for_each(|(sum, root)| *sum += root);
             }
             arm.scale = sums.iter().sum::<f64>() / count as f64;
         }

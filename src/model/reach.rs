@@ -49,7 +49,10 @@ impl Motion {
             Some(Rotation::Fixed(v)) => v,
             Some(Rotation::Parameter { parameter, .. }) => value(parameter),
         };
-        Motion { velocity: [velocity; 2], vsini }
+        Motion {
+            velocity: [velocity; 2],
+            vsini,
+        }
     }
 
     /// Returns the velocities and vsini in a margin around parameters `u`, in the solver's units, as far as a
@@ -61,7 +64,10 @@ impl Motion {
             let steps = motion.velocity.map(|v| v / VELOCITY_STEP);
             let margin = MARGIN / VELOCITY_STEP;
             let (low, high) = ((steps[0] - margin).floor(), (steps[1] + margin).ceil());
-            motion.velocity = [(low * VELOCITY_STEP).max(lower), (high * VELOCITY_STEP).min(upper)];
+            motion.velocity = [
+                (low * VELOCITY_STEP).max(lower),
+                (high * VELOCITY_STEP).min(upper),
+            ];
         }
         if let Some(p) = model.free_vsini() {
             let least = motion.vsini + MARGIN;
@@ -80,7 +86,10 @@ impl Motion {
     ) -> Option<Motion> {
         let mut motions = starts.into_iter().map(|u| Motion::around(model, u, limits));
         let first = motions.next()?;
-        Some(motions.fold(first, |widest, motion| Motion { vsini: first.vsini, ..widest.union(motion) }))
+        Some(motions.fold(first, |widest, motion| Motion {
+            vsini: first.vsini,
+            ..widest.union(motion)
+        }))
     }
 
     /// Returns the motions at the lowest and the highest velocity of the model, at its largest vsini.
@@ -90,19 +99,28 @@ impl Motion {
             None => 0.0,
             Some(Rotation::Fixed(v) | Rotation::Parameter { most: v, .. }) => v,
         };
-        [low, high].map(|v| Motion { velocity: [v; 2], vsini })
+        [low, high].map(|v| Motion {
+            velocity: [v; 2],
+            vsini,
+        })
     }
 
     /// Returns the smallest motion that contains this one and another.
     pub fn union(self, other: Motion) -> Motion {
         let [[low, high], [other_low, other_high]] = [self.velocity, other.velocity];
-        Motion { velocity: [low.min(other_low), high.max(other_high)], vsini: self.vsini.max(other.vsini) }
+        Motion {
+            velocity: [low.min(other_low), high.max(other_high)],
+            vsini: self.vsini.max(other.vsini),
+        }
     }
 
     /// Returns how far the motion moves the template over the pixels of a spectrum, and how far rotation carries light,
     /// in ln λ: shift at the lowest velocity, shift at the highest, and half-width.
     fn in_log_wavelength(self) -> ([f64; 2], f64) {
-        (self.velocity.map(|v| (v / LIGHT).clamp(-1.0, 1.0).atanh()), self.vsini.max(0.0) / LIGHT)
+        (
+            self.velocity.map(|v| (v / LIGHT).clamp(-1.0, 1.0).atanh()),
+            self.vsini.max(0.0) / LIGHT,
+        )
     }
 }
 
@@ -115,11 +133,17 @@ pub(super) struct Clearance {
 
 impl Clearance {
     /// The clearance of a grid without pixels.
-    pub(super) const INFINITE: Clearance = Clearance { lower: f64::INFINITY, upper: f64::INFINITY };
+    pub(super) const INFINITE: Clearance = Clearance {
+        lower: f64::INFINITY,
+        upper: f64::INFINITY,
+    };
 
     /// Returns the smaller of two distances to either end.
     fn min(self, other: Clearance) -> Clearance {
-        Clearance { lower: self.lower.min(other.lower), upper: self.upper.min(other.upper) }
+        Clearance {
+            lower: self.lower.min(other.lower),
+            upper: self.upper.min(other.upper),
+        }
     }
 
     /// Returns whether the template covers a pixel of this clearance, where kernels reach `kernels` further (ln λ).
@@ -148,14 +172,18 @@ impl Sampling {
         let (below, above) = (edge(pixel), edge(self.edges.len() / 2 + pixel));
         let distance = |pixels: f64| (pixels - spread) * segment.step;
         let last = (segment.end - 1 - segment.start) as f64;
-        Some(Clearance { lower: distance(place - below), upper: distance(last - place - above) })
+        Some(Clearance {
+            lower: distance(place - below),
+            upper: distance(last - place - above),
+        })
     }
 
     /// Returns the smallest clearance among the pixels that count at rest and those from which a resolution matrix
     /// carries light to them.
     pub(super) fn least_clearance(&self, arm: &ModelArm) -> Clearance {
         let pixels = (0..self.pixels).filter(|&j| self.on[j]);
-        let around = pixels.flat_map(|j| j.saturating_sub(self.resolution_half)..=j + self.resolution_half);
+        let around =
+            pixels.flat_map(|j| j.saturating_sub(self.resolution_half)..=j + self.resolution_half);
         around
             .filter_map(|j| (j < self.pixels).then(|| self.clearance_of(arm, j))?)
             .fold(Clearance::INFINITE, Clearance::min)
@@ -165,15 +193,25 @@ impl Sampling {
     fn kernel_pixels(&self, arm: &ModelArm, motion: Motion) -> f64 {
         let is_sampled = !(self.is_template && motion.velocity == [0.0, 0.0]);
         let is_cubic = arm.interpolation == Interpolation::Cubic;
-        let spline = if is_sampled && is_cubic { SPLINE_PIXELS } else { 0.0 };
+        let spline = if is_sampled && is_cubic {
+            SPLINE_PIXELS
+        } else {
+            0.0
+        };
         spline + f64::from(u8::from(motion.vsini > 0.0))
     }
 
     /// Returns whether the template covers all pixels that count at rest.
     fn reaches_all(&self, arm: &ModelArm, motion: Motion) -> bool {
-        let widest = arm.grid.segments.iter().map(|segment| segment.step).fold(0.0, f64::max);
+        let widest = arm
+            .grid
+            .segments
+            .iter()
+            .map(|segment| segment.step)
+            .fold(0.0, f64::max);
         let (shifts, rotation) = motion.in_log_wavelength();
-        self.clearance.holds(shifts, rotation + self.kernel_pixels(arm, motion) * widest)
+        self.clearance
+            .holds(shifts, rotation + self.kernel_pixels(arm, motion) * widest)
     }
 
     /// Returns which of the pixels that count at rest the template covers (pixels).
@@ -186,7 +224,8 @@ impl Sampling {
         let is_inside = |j: usize| {
             let step = |packed: i32| arm.grid.segments[(packed >> 24) as usize].step;
             let kernels = |j: usize| rotation + pixels * step(self.index[j]);
-            self.clearance_of(arm, j).is_some_and(|clearance| clearance.holds(shifts, kernels(j)))
+            self.clearance_of(arm, j)
+                .is_some_and(|clearance| clearance.holds(shifts, kernels(j)))
         };
         let mut reached = self.on.clone();
         for j in (0..self.pixels).filter(|&j| !is_inside(j)) {
@@ -199,8 +238,15 @@ impl Sampling {
     /// Returns whether a pixel that counts at rest lies in a mask of the star's frame at any velocity of a motion.
     fn is_masked(&self, arm: &ModelArm, motion: Motion, pixel: usize) -> bool {
         let ([lowest, highest], _) = motion.in_log_wavelength();
-        let log_wavelength = || self.place(arm, pixel).map(|(segment, place)| segment.origin + place * segment.step);
-        let meets = |x: f64| arm.mask_rest.iter().any(|[low, high]| x - highest <= *high && x - lowest >= *low);
+        let log_wavelength = || {
+            self.place(arm, pixel)
+                .map(|(segment, place)| segment.origin + place * segment.step)
+        };
+        let meets = |x: f64| {
+            arm.mask_rest
+                .iter()
+                .any(|[low, high]| x - highest <= *high && x - lowest >= *low)
+        };
         !arm.mask_rest.is_empty() && log_wavelength().is_some_and(meets)
     }
 
@@ -213,7 +259,9 @@ impl Sampling {
     /// outside the masks of the star's frame.
     pub fn counted(&self, arm: &ModelArm, motion: Motion) -> Vec<bool> {
         let reached = self.reached(arm, motion).into_iter().enumerate();
-        reached.map(|(j, is_reached)| is_reached && !self.is_masked(arm, motion, j)).collect()
+        reached
+            .map(|(j, is_reached)| is_reached && !self.is_masked(arm, motion, j))
+            .collect()
     }
 }
 
@@ -228,16 +276,33 @@ pub(super) struct Reached {
 impl Reached {
     /// Sets the `ivar` of a pixel to 0 if the arm's template does not cover it at a motion, or if it lies in a mask of
     /// the star's frame.
-    pub fn new(arm: &ModelArm, sampling: &Sampling, motion: Option<Motion>, ivar: &mut [f64]) -> Reached {
-        let all_counted = Reached { in_range: sampling.used, unreached: 0 };
-        let Some(motion) = motion.filter(|motion| !sampling.counts_all(arm, *motion)) else { return all_counted };
+    pub fn new(
+        arm: &ModelArm,
+        sampling: &Sampling,
+        motion: Option<Motion>,
+        ivar: &mut [f64],
+    ) -> Reached {
+        let all_counted = Reached {
+            in_range: sampling.used,
+            unreached: 0,
+        };
+        let Some(motion) = motion.filter(|motion| !sampling.counts_all(arm, *motion)) else {
+            return all_counted;
+        };
         let counted = sampling.counted(arm, motion);
         let mut unreached = 0;
-        for (j, w) in ivar.iter_mut().enumerate().filter(|(j, w)| !counted[*j] && **w > 0.0) {
+        for (j, w) in ivar
+            .iter_mut()
+            .enumerate()
+            .filter(|(j, w)| !counted[*j] && **w > 0.0)
+        {
             *w = 0.0;
             unreached += usize::from(!sampling.is_masked(arm, motion, j));
         }
-        Reached { in_range: counted.iter().filter(|on| **on).count(), unreached }
+        Reached {
+            in_range: counted.iter().filter(|on| **on).count(),
+            unreached,
+        }
     }
 }
 
@@ -248,20 +313,41 @@ mod tests {
     use crate::model::Arm;
 
     fn model(rotation: bool) -> SpectralModel {
-        let emulator = Emulator::open(concat!(env!("CARGO_MANIFEST_DIR"), "/data/emulator.safetensors")).unwrap();
-        let builder = SpectralModel::builder().add_arm(Arm::new("", emulator)).velocity(-500.0..=500.0);
-        if rotation { builder.vsini(0.0..=300.0) } else { builder }.build().unwrap()
+        let emulator = Emulator::open(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/data/emulator.safetensors"
+        ))
+        .unwrap();
+        let builder = SpectralModel::builder()
+            .add_arm(Arm::new("", emulator))
+            .velocity(-500.0..=500.0);
+        if rotation {
+            builder.vsini(0.0..=300.0)
+        } else {
+            builder
+        }
+        .build()
+        .unwrap()
     }
 
     /// Counts the pixels of the template's own grid that are left out at each end.
     fn left_out(model: &SpectralModel, velocity: f64, vsini: f64) -> [usize; 2] {
         let arm = &model.arms[0];
         let sampling = Sampling::new(arm, arm.emulator.wavelength(), &[], 0).unwrap();
-        let motion = Motion { velocity: [velocity; 2], vsini };
+        let motion = Motion {
+            velocity: [velocity; 2],
+            vsini,
+        };
         let reached = sampling.reached(arm, motion);
         assert_eq!(sampling.reaches_all(arm, motion), reached == sampling.on);
-        let ends = [reached.iter().position(|on| *on), reached.iter().rev().position(|on| *on)];
-        assert_eq!(reached.iter().filter(|on| !**on).count(), ends.iter().flatten().sum::<usize>());
+        let ends = [
+            reached.iter().position(|on| *on),
+            reached.iter().rev().position(|on| *on),
+        ];
+        assert_eq!(
+            reached.iter().filter(|on| !**on).count(),
+            ends.iter().flatten().sum::<usize>()
+        );
         ends.map(Option::unwrap)
     }
 
@@ -282,14 +368,36 @@ mod tests {
     #[test]
     fn margins_end_at_bounds_and_unions_hold_both() {
         let model = model(true);
-        let limits: Vec<Limits> = model.parameters.iter().map(super::super::ModelParameter::limits).collect();
+        let limits: Vec<Limits> = model
+            .parameters
+            .iter()
+            .map(super::super::ModelParameter::limits)
+            .collect();
         let mut u: Vec<f64> = model.parameters.iter().map(|p| p.to_u(p.lower)).collect();
-        (u[0], u[1]) = (model.parameters[0].to_u(490.0), model.parameters[1].to_u(100.0));
+        (u[0], u[1]) = (
+            model.parameters[0].to_u(490.0),
+            model.parameters[1].to_u(100.0),
+        );
         let motion = Motion::around(&model, &u, &limits);
-        assert_eq!(motion, Motion { velocity: [480.0, 500.0], vsini: 120.0 });
+        assert_eq!(
+            motion,
+            Motion {
+                velocity: [480.0, 500.0],
+                vsini: 120.0
+            }
+        );
         u[1] = model.parameters[1].to_u(280.0);
         assert_eq!(Motion::around(&model, &u, &limits).vsini, 300.0);
-        let other = Motion { velocity: [-20.0, 490.0], vsini: 3.0 };
-        assert_eq!(motion.union(other), Motion { velocity: [-20.0, 500.0], vsini: 120.0 });
+        let other = Motion {
+            velocity: [-20.0, 490.0],
+            vsini: 3.0,
+        };
+        assert_eq!(
+            motion.union(other),
+            Motion {
+                velocity: [-20.0, 500.0],
+                vsini: 120.0
+            }
+        );
     }
 }

@@ -104,7 +104,8 @@ impl Sampling {
         let mut index = vec![-1; padded(pixels)];
         let mut fraction = vec![0.0; padded(pixels)];
         let mut on = vec![false; pixels];
-        let mut is_template = pixels == arm.emulator.pixels() && arm.pixels != Some(Pixels::Integrate);
+        let mut is_template =
+            pixels == arm.emulator.pixels() && arm.pixels != Some(Pixels::Integrate);
         let inside = |w: f64| arm.range.is_none_or(|(low, high)| w >= low && w <= high);
         let masked = |w: f64| masks.iter().any(|&(low, high)| w >= low && w <= high);
         for (j, &w) in wavelength.iter().enumerate() {
@@ -116,13 +117,23 @@ impl Sampling {
                 on[j] = inside(w) && !masked(w);
             }
         }
-        let covered: Vec<f64> =
-            (0..pixels).filter(|&j| index[j] >= 0 && inside(wavelength[j])).map(|j| wavelength[j]).collect();
+        let covered: Vec<f64> = (0..pixels)
+            .filter(|&j| index[j] >= 0 && inside(wavelength[j]))
+            .map(|j| wavelength[j])
+            .collect();
         let (Some(&low), Some(&high)) = (covered.first(), covered.last()) else {
             let (data, model) = (ends(wavelength), ends(arm.emulator.wavelength()));
-            return Err(GridFault::NoOverlap { data, model, range: arm.range });
+            return Err(GridFault::NoOverlap {
+                data,
+                model,
+                range: arm.range,
+            });
         };
-        let resolution_half = if arm.line_spread == LineSpread::File { diagonals / 2 } else { 0 };
+        let resolution_half = if arm.line_spread == LineSpread::File {
+            diagonals / 2
+        } else {
+            0
+        };
         if arm.line_spread == LineSpread::File {
             widen(&mut on, &index[..pixels], resolution_half);
         } else {
@@ -166,23 +177,44 @@ impl Sampling {
         diagonals: usize,
         file: &str,
     ) -> Result<Sampling> {
-        let what = if arm.name.is_empty() { file.to_string() } else { format!("{file}, arm {}", arm.name) };
+        let what = if arm.name.is_empty() {
+            file.to_string()
+        } else {
+            format!("{file}, arm {}", arm.name)
+        };
         Sampling::new(arm, wavelength, masks, diagonals).map_err(|fault| match fault {
-            GridFault::Wavelength { index, message } => Error::BadWavelength { what, index, message },
-            GridFault::NoOverlap { data, model, range } => Error::NoOverlap { what, data, model, range },
+            GridFault::Wavelength { index, message } => Error::BadWavelength {
+                what,
+                index,
+                message,
+            },
+            GridFault::NoOverlap { data, model, range } => Error::NoOverlap {
+                what,
+                data,
+                model,
+                range,
+            },
         })
     }
 }
 
 /// Makes raw continuum terms (terms, pixels) orthonormal over the pixels where `used`, and returns them padded, in f32,
 /// 0 where not `wanted`; `None` if these pixels do not determine all terms.
-pub fn padded_basis(mut rows: Vec<f64>, used: &[bool], wanted: &[bool]) -> Option<(Vec<f32>, Orthonormal)> {
+pub fn padded_basis(
+    mut rows: Vec<f64>,
+    used: &[bool],
+    wanted: &[bool],
+) -> Option<(Vec<f32>, Orthonormal)> {
     let (pixels, stride) = (used.len(), padded(used.len()));
     let found = orthonormalise(&mut rows, pixels, used)?;
     let mut basis = vec![0.0; rows.len() / pixels.max(1) * stride];
     for (source, target) in rows.chunks(pixels).zip(basis.chunks_mut(stride)) {
         for ((target, value), is_wanted) in target.iter_mut().zip(source).zip(wanted) {
-            *target = if *is_wanted { value.clamp(-LARGEST_VALUE, LARGEST_VALUE) as f32 } else { 0.0 };
+            *target = if *is_wanted {
+                value.clamp(-LARGEST_VALUE, LARGEST_VALUE) as f32
+            } else {
+                0.0
+            };
         }
     }
     Some((basis, found))

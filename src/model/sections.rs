@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use super::keys::{Section, Setting};
 use super::{
-    Continuum, ContinuumKind, Interpolation, LabelColumns, LabelSettings, LineSpread, NonFinite, Pixels,
-    SpectraSettings,
+    Continuum, ContinuumKind, Interpolation, LabelColumns, LabelSettings, LineSpread, NonFinite,
+    Pixels, SpectraSettings,
 };
 use crate::buffers::Estimator;
 use crate::emulator::Activation;
@@ -18,8 +18,11 @@ use crate::spectra::Widening;
 
 /// Robust losses with their default numbers. Huber's and Cauchy's lose 5 % of the information of normal residuals
 /// (Huber 1981; Holland & Welsch 1977).
-const LOSSES: &[(&str, Estimator)] =
-    &[("huber", Estimator::Huber(1.345)), ("student", Estimator::Student(4.0)), ("cauchy", Estimator::Cauchy(2.385))];
+const LOSSES: &[(&str, Estimator)] = &[
+    ("huber", Estimator::Huber(1.345)),
+    ("student", Estimator::Student(4.0)),
+    ("cauchy", Estimator::Cauchy(2.385)),
+];
 
 /// Continuum terms unless the file says how many.
 const DEFAULT_TERMS: usize = 10;
@@ -82,15 +85,22 @@ pub(super) fn arm(section: &Section<'_>) -> Result<ArmEntry> {
     }
     Ok(ArmEntry {
         name: section.required("name", section.text("name")?)?.to_string(),
-        emulator: section.required("emulator", section.text("emulator")?)?.into(),
+        emulator: section
+            .required("emulator", section.text("emulator")?)?
+            .into(),
         wavelength: section.text("wavelength")?.map(PathBuf::from),
         labels: section.texts("labels")?,
         activation: section.choice("activation", Activation::NAMES)?,
         range,
-        interpolation: section.choice("interpolation", Interpolation::NAMES)?.unwrap_or(Interpolation::Cubic),
+        interpolation: section
+            .choice("interpolation", Interpolation::NAMES)?
+            .unwrap_or(Interpolation::Cubic),
         line_spread: line_spread(section)?,
         pixels: section.choice("pixels", Pixels::NAMES)?,
-        continuum: section.section("continuum")?.map(|section| continuum(&section, false)).transpose()?,
+        continuum: section
+            .section("continuum")?
+            .map(|section| continuum(&section, false))
+            .transpose()?,
     })
 }
 
@@ -99,7 +109,9 @@ fn line_spread(arm: &Section<'_>) -> Result<LineSpread> {
     if !arm.is_table("line_spread") {
         let words = [("none", LineSpread::None), ("file", LineSpread::File)];
         let forms = ["{ resolving_power = … }", "{ fwhm = … }"];
-        return Ok(arm.choice_or("line_spread", &words, &forms)?.unwrap_or_default());
+        return Ok(arm
+            .choice_or("line_spread", &words, &forms)?
+            .unwrap_or_default());
     }
     let section = arm.required("line_spread", arm.section("line_spread")?)?;
     section.only(&["resolving_power", "fwhm"])?;
@@ -114,22 +126,33 @@ fn line_spread(arm: &Section<'_>) -> Result<LineSpread> {
 /// Reads the kind and number of terms of a continuum section; the key `marginalise` is allowed
 /// only in the section of the `whole_model`, not of an arm.
 pub(super) fn continuum(section: &Section<'_>, whole_model: bool) -> Result<Continuum> {
-    section.only(if whole_model { &["kind", "terms", "marginalise"] } else { &["kind", "terms"] })?;
-    let kind = section.choice("kind", ContinuumKind::NAMES)?.unwrap_or(ContinuumKind::Chebyshev);
+    section.only(if whole_model {
+        &["kind", "terms", "marginalise"]
+    } else {
+        &["kind", "terms"]
+    })?;
+    let kind = section
+        .choice("kind", ContinuumKind::NAMES)?
+        .unwrap_or(ContinuumKind::Chebyshev);
     if kind == ContinuumKind::None {
         return match section.has("terms") {
             true => Err(section.error("terms", "has no meaning without a continuum")),
             false => Ok(Continuum::none()),
         };
     }
-    let terms = section.integer("terms", kind.terms())?.unwrap_or(DEFAULT_TERMS);
+    let terms = section
+        .integer("terms", kind.terms())?
+        .unwrap_or(DEFAULT_TERMS);
     Ok(Continuum { kind, terms })
 }
 
 /// Reads the section `velocity` or `vsini`: range or fixed value in km/s, start and prior; absent if the file has none.
 pub(super) fn motion(top: &Section<'_>, name: &str) -> Result<Motion> {
     let Some(section) = top.section(name)? else {
-        return Ok(Motion { entry: VelocityEntry::Absent, settings: LabelSettings::default() });
+        return Ok(Motion {
+            entry: VelocityEntry::Absent,
+            settings: LabelSettings::default(),
+        });
     };
     match name {
         "velocity" => section.only(&["range", "fixed", "start", "prior", "scan"])?,
@@ -153,7 +176,10 @@ pub(super) fn motion(top: &Section<'_>, name: &str) -> Result<Motion> {
         return Err(section.error(key, "must not be negative"));
     }
     let settings = known_of(&section)?;
-    if let (VelocityEntry::Fixed(_), Some(key)) = (entry, ["start", "prior"].into_iter().find(|key| section.has(key))) {
+    if let (VelocityEntry::Fixed(_), Some(key)) = (
+        entry,
+        ["start", "prior"].into_iter().find(|key| section.has(key)),
+    ) {
         return Err(section.error("fixed", format!("excludes `{key}`")));
     }
     Ok(Motion { entry, settings })
@@ -176,13 +202,20 @@ fn label_settings(section: &Section<'_>) -> Result<LabelSettings> {
     settings.tied = section.text("tied")?.map(str::to_string);
     if let Some((low, high)) = section.settings("bounds")? {
         let ((low, lower), (high, upper)) = (low.split(), high.split());
-        settings.bounds = Some((low.unwrap_or(f64::NEG_INFINITY), high.unwrap_or(f64::INFINITY)));
+        settings.bounds = Some((
+            low.unwrap_or(f64::NEG_INFINITY),
+            high.unwrap_or(f64::INFINITY),
+        ));
         (settings.columns.lower, settings.columns.upper) = (lower, upper);
     }
-    for (alone, others) in
-        [("tied", &["fixed", "start", "bounds", "prior"][..]), ("fixed", &["start", "bounds", "prior"][..])]
-    {
-        if let Some(other) = others.iter().find(|other| section.has(alone) && section.has(other)) {
+    for (alone, others) in [
+        ("tied", &["fixed", "start", "bounds", "prior"][..]),
+        ("fixed", &["start", "bounds", "prior"][..]),
+    ] {
+        if let Some(other) = others
+            .iter()
+            .find(|other| section.has(alone) && section.has(other))
+        {
             return Err(section.error(alone, format!("excludes `{other}`")));
         }
     }
@@ -203,7 +236,10 @@ fn known_of(section: &Section<'_>) -> Result<LabelSettings> {
 
 /// Reads a prior's mean and sigma: (mean, sigma), with 0 and 1 where a column gives them, and `columns` with those
 /// columns' names.
-fn prior(section: &Section<'_>, columns: LabelColumns) -> Result<(Option<(f64, f64)>, LabelColumns)> {
+fn prior(
+    section: &Section<'_>,
+    columns: LabelColumns,
+) -> Result<(Option<(f64, f64)>, LabelColumns)> {
     section.only(&["mean", "sigma"])?;
     let mean = section.required("mean", section.setting("mean")?)?;
     let sigma = section.required("sigma", section.setting("sigma")?)?;
@@ -211,7 +247,11 @@ fn prior(section: &Section<'_>, columns: LabelColumns) -> Result<(Option<(f64, f
         return Err(section.error("sigma", "must be positive"));
     }
     let ((mean, mean_column), (sigma, sigma_column)) = (mean.split(), sigma.split());
-    let columns = LabelColumns { mean: mean_column, sigma: sigma_column, ..columns };
+    let columns = LabelColumns {
+        mean: mean_column,
+        sigma: sigma_column,
+        ..columns
+    };
     // a column takes the place of these numbers
     Ok((Some((mean.unwrap_or(0.0), sigma.unwrap_or(1.0))), columns))
 }
@@ -219,20 +259,38 @@ fn prior(section: &Section<'_>, columns: LabelColumns) -> Result<(Option<(f64, f
 /// Reads the section `spectra`: masked intervals (Å) in the observer's and in the star's frame, bits that widen errors,
 /// the error floor, the rule for pixels that are not finite, and the loss.
 pub(super) fn spectra(section: &Section<'_>) -> Result<SpectraSettings> {
-    section.only(&["mask", "mask_rest", "widen", "error_floor", "nonfinite", "loss"])?;
+    section.only(&[
+        "mask",
+        "mask_rest",
+        "widen",
+        "error_floor",
+        "nonfinite",
+        "loss",
+    ])?;
     let error_floor = section.number("error_floor")?.unwrap_or(0.0);
     if error_floor < 0.0 {
         return Err(section.error("error_floor", "must not be negative"));
     }
-    let nonfinite = section.choice("nonfinite", NonFinite::NAMES)?.unwrap_or_default();
+    let nonfinite = section
+        .choice("nonfinite", NonFinite::NAMES)?
+        .unwrap_or_default();
     let (mask, mask_rest) = (section.intervals("mask")?, section.intervals("mask_rest")?);
     let (widen, loss) = (widening(section)?, loss(section)?);
-    Ok(SpectraSettings { mask, mask_rest, widen, error_floor, nonfinite, loss })
+    Ok(SpectraSettings {
+        mask,
+        mask_rest,
+        widen,
+        error_floor,
+        nonfinite,
+        loss,
+    })
 }
 
 /// Reads `widen` of the spectra: bits of masks and the factor by which they widen errors; `None` if it is absent.
 fn widening(spectra: &Section<'_>) -> Result<Option<Widening>> {
-    let Some(section) = spectra.section("widen")? else { return Ok(None) };
+    let Some(section) = spectra.section("widen")? else {
+        return Ok(None);
+    };
     section.only(&["bits", "factor"])?;
     let bits = section.required("bits", section.bits("bits")?)?;
     let factor = section.required("factor", section.number("factor")?)?;
@@ -251,9 +309,16 @@ fn loss(spectra: &Section<'_>) -> Result<Estimator> {
     let section = spectra.required("loss", spectra.section("loss")?)?;
     section.only(&["kind", "scale", "dof"])?;
     let usual = section.required("kind", section.choice("kind", LOSSES)?)?;
-    let (key, other) = if matches!(usual, Estimator::Student(_)) { ("dof", "scale") } else { ("scale", "dof") };
+    let (key, other) = if matches!(usual, Estimator::Student(_)) {
+        ("dof", "scale")
+    } else {
+        ("scale", "dof")
+    };
     if section.has(other) {
-        return Err(section.error(other, format!("has no meaning for this kind, which takes `{key}`")));
+        return Err(section.error(
+            other,
+            format!("has no meaning for this kind, which takes `{key}`"),
+        ));
     }
     let number = section.number(key)?;
     if number.is_some_and(|number| number <= 0.0) {

@@ -23,7 +23,12 @@ const MOST_CONDITION: f64 = 10.0;
 
 /// Sets the basis, the transform and the rank of an arm that has weights and data, and its continuum without lines.
 /// Returns ln det C of the raw basis under ivar, less that of the device's basis under weight.
-pub fn set_basis(arm: &ModelArm, raw: &RawArm, grid: &Sampling, out: &mut PreparedArm) -> Result<f64, Fault> {
+pub fn set_basis(
+    arm: &ModelArm,
+    raw: &RawArm,
+    grid: &Sampling,
+    out: &mut PreparedArm,
+) -> Result<f64, Fault> {
     let terms = arm.continuum.terms;
     let ln_det = |found: &Weighted, sampling: &Sampling, scale: f64| {
         2.0 * (found.ln_diagonal + terms as f64 * scale.ln() + sampling.ln_det)
@@ -46,19 +51,32 @@ pub fn set_basis(arm: &ModelArm, raw: &RawArm, grid: &Sampling, out: &mut Prepar
 /// Sets the transform and the continuum of an arm for a shared basis; `None` if the arm's weights leave that basis ill
 /// conditioned.
 fn orthonormal(sampling: &Sampling, terms: usize, arm: &mut PreparedArm) -> Option<Weighted> {
-    let found = pulp::Arch::new().dispatch(Orthonormal { sampling, terms, arm })?;
+    let found = pulp::Arch::new().dispatch(Orthonormal {
+        sampling,
+        terms,
+        arm,
+    })?;
     let condition = (terms as f64).sqrt() * found.condition * sampling.condition;
-    let is_well = found.condition <= MOST_CONDITION * terms as f64 && condition * SMALLEST_SINGULAR_VALUE < 1.0;
+    let is_well = found.condition <= MOST_CONDITION * terms as f64
+        && condition * SMALLEST_SINGULAR_VALUE < 1.0;
     is_well.then_some(found)
 }
 
 /// Replaces the grid's continuum basis in `out` by one from this spectrum's weights; returns the term that corrects ln
 /// det C for it.
-fn own_basis(arm: &ModelArm, raw: &RawArm, sampling: &Sampling, out: &mut PreparedArm) -> Result<f64, Fault> {
+fn own_basis(
+    arm: &ModelArm,
+    raw: &RawArm,
+    sampling: &Sampling,
+    out: &mut PreparedArm,
+) -> Result<f64, Fault> {
     let rows = sampling.raw_basis(arm, &raw.wavelength);
     let Some(found) = determined(&rows, sampling.pixels, &out.weight, out.scale) else {
         let detail = format!("{}no pixel has a weight that an f32 can hold", place(arm));
-        return Err(Fault { cause: Cause::BadWeight, detail });
+        return Err(Fault {
+            cause: Cause::BadWeight,
+            detail,
+        });
     };
     let terms = arm.continuum.terms;
     (out.basis, out.rank) = (found.basis.into(), found.rank);
@@ -66,8 +84,11 @@ fn own_basis(arm: &ModelArm, raw: &RawArm, sampling: &Sampling, out: &mut Prepar
     (0..found.rank).for_each(|c| out.transform[c * terms + c] = 1.0);
     let rows = out.basis.chunks_exact(out.weight.len());
     for (target, row) in out.continuum.iter_mut().zip(rows) {
-        let products =
-            row.iter().zip(&*out.weight).zip(&*out.cleaned).map(|((q, w), d)| f64::from(q * w) * f64::from(*d));
+        let products = row
+            .iter()
+            .zip(&*out.weight)
+            .zip(&*out.cleaned)
+            .map(|((q, w), d)| f64::from(q * w) * f64::from(*d));
         *target = products.sum::<f64>() as f32;
     }
     Ok(2.0 * found.ln_diagonal)
@@ -133,6 +154,9 @@ impl WithSimd for Orthonormal<'_> {
         }
         let norm = |values: &[f64]| values.iter().map(|x| x * x).sum::<f64>().sqrt();
         let ln_diagonal = (0..terms).map(|i| factor[packed_index(i, i)].ln()).sum();
-        Some(Weighted { ln_diagonal, condition: norm(&factor) * norm(&inverse) })
+        Some(Weighted {
+            ln_diagonal,
+            condition: norm(&factor) * norm(&inverse),
+        })
     }
 }

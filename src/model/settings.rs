@@ -50,17 +50,26 @@ impl ContinuumKind {
 impl Continuum {
     /// Makes a continuum of `terms` Chebyshev polynomials, of degrees 0 to `terms` − 1.
     pub const fn chebyshev(terms: usize) -> Continuum {
-        Continuum { kind: ContinuumKind::Chebyshev, terms }
+        Continuum {
+            kind: ContinuumKind::Chebyshev,
+            terms,
+        }
     }
 
     /// Makes a continuum of `terms` functions as rvspecfit has them: 1, x, x² and Gaussians (radial basis functions).
     pub const fn rbf(terms: usize) -> Continuum {
-        Continuum { kind: ContinuumKind::Rbf, terms }
+        Continuum {
+            kind: ContinuumKind::Rbf,
+            terms,
+        }
     }
 
     /// Leaves the continuum out, for normalised spectra.
     pub const fn none() -> Continuum {
-        Continuum { kind: ContinuumKind::None, terms: 0 }
+        Continuum {
+            kind: ContinuumKind::None,
+            terms: 0,
+        }
     }
 }
 

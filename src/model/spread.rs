@@ -42,7 +42,12 @@ impl Spread {
     /// `columns` is the stride of its rows.
     pub fn new(arm: &ModelArm, columns: usize) -> Option<Spread> {
         let sigma = |j: usize| spread_at(arm, j);
-        let half = arm.grid.segments.iter().map(|segment| half_width(arm, segment)).fold(0.0, f64::max) as usize;
+        let half = arm
+            .grid
+            .segments
+            .iter()
+            .map(|segment| half_width(arm, segment))
+            .fold(0.0, f64::max) as usize;
         if half == 0 {
             return None;
         }
@@ -50,7 +55,8 @@ impl Spread {
         let mut values = vec![0.0; diagonals * columns];
         for segment in &arm.grid.segments {
             for j in segment.start..segment.end {
-                let range = j.saturating_sub(half).max(segment.start)..(j + half + 1).min(segment.end);
+                let range =
+                    j.saturating_sub(half).max(segment.start)..(j + half + 1).min(segment.end);
                 let narrow = segment.step / sigma(j);
                 let weight = |i: usize| (-0.5 * ((i as f64 - j as f64) * narrow).powi(2)).exp();
                 let total: f64 = range.clone().map(weight).sum();
@@ -59,7 +65,11 @@ impl Spread {
                 }
             }
         }
-        Some(Spread { diagonals, values, columns })
+        Some(Spread {
+            diagonals,
+            values,
+            columns,
+        })
     }
 
     /// Convolves one row of at most `columns` template pixels with the line spread, in place.

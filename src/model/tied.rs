@@ -65,7 +65,10 @@ impl Reader<'_> {
 
     /// Returns the message with the character at which the reader stands in front, counted from 1.
     fn wrong(&self, message: &str) -> String {
-        format!("character {}: {message}", self.text[..self.at].chars().count() + 1)
+        format!(
+            "character {}: {message}",
+            self.text[..self.at].chars().count() + 1
+        )
     }
 
     /// Parses a number, a name or a product of both, and returns the factor and the name, if there is one.
@@ -79,9 +82,13 @@ impl Reader<'_> {
         }
         self.skip(());
         match (first, self.factor()?) {
-            (Factor::Number(x), Factor::Name(name)) | (Factor::Name(name), Factor::Number(x)) => Ok((x, Some(name))),
+            (Factor::Number(x), Factor::Name(name)) | (Factor::Name(name), Factor::Number(x)) => {
+                Ok((x, Some(name)))
+            }
             (Factor::Number(x), Factor::Number(y)) => Ok((x * y, None)),
-            (Factor::Name(_), Factor::Name(_)) => Err(self.wrong("a product of two labels is not linear")),
+            (Factor::Name(_), Factor::Name(_)) => {
+                Err(self.wrong("a product of two labels is not linear"))
+            }
         }
     }
 
@@ -90,14 +97,19 @@ impl Reader<'_> {
         match self.peek() {
             Some(c) if c.is_alphabetic() || c == '_' => {
                 let rest = self.rest();
-                let end = rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len());
+                let end = rest
+                    .find(|c: char| !(c.is_alphanumeric() || c == '_'))
+                    .unwrap_or(rest.len());
                 let name = rest[..end].to_string();
                 self.at += end;
                 Ok(Factor::Name(name))
             }
             Some(c) if c.is_ascii_digit() || c == '.' => {
                 let length = number_length(self.rest());
-                let value = self.rest()[..length].parse::<f64>().ok().filter(|x| x.is_finite());
+                let value = self.rest()[..length]
+                    .parse::<f64>()
+                    .ok()
+                    .filter(|x| x.is_finite());
                 let value = value.ok_or_else(|| self.wrong("no number"))?;
                 self.at += length;
                 Ok(Factor::Number(value))
@@ -119,7 +131,11 @@ fn number_length(text: &str) -> usize {
     }
     let sign = usize::from(matches!(bytes.get(end + 1), Some(b'+' | b'-')));
     let exponent = digits(end + 1 + sign);
-    if exponent > end + 1 + sign { exponent } else { end }
+    if exponent > end + 1 + sign {
+        exponent
+    } else {
+        end
+    }
 }
 
 #[cfg(test)]
@@ -130,10 +146,16 @@ mod tests {
     fn linear_expressions() {
         let tie = |constant, terms: &[(&str, f64)]| Tie {
             constant,
-            terms: terms.iter().map(|(name, factor)| (name.to_string(), *factor)).collect(),
+            terms: terms
+                .iter()
+                .map(|(name, factor)| (name.to_string(), *factor))
+                .collect(),
         };
         assert_eq!(parse("0.4 - 0.1*feh").unwrap(), tie(0.4, &[("feh", -0.1)]));
-        assert_eq!(parse("-feh*2e-1+ logg + 1").unwrap(), tie(1.0, &[("feh", -0.2), ("logg", 1.0)]));
+        assert_eq!(
+            parse("-feh*2e-1+ logg + 1").unwrap(),
+            tie(1.0, &[("feh", -0.2), ("logg", 1.0)])
+        );
         assert_eq!(parse("feh + feh").unwrap(), tie(0.0, &[("feh", 2.0)]));
         assert_eq!(parse("0.3").unwrap(), tie(0.3, &[]));
     }
@@ -142,10 +164,19 @@ mod tests {
     fn errors_name_the_character() {
         for (text, message) in [
             ("", "character 1: expected a number or a label at the end"),
-            ("0.4 -", "character 6: expected a number or a label at the end"),
+            (
+                "0.4 -",
+                "character 6: expected a number or a label at the end",
+            ),
             ("0.4 0.1*feh", "character 5: expected + or -, not `0`"),
-            ("feh*logg", "character 9: a product of two labels is not linear"),
-            ("0.4 - (feh)", "character 7: expected a number or a label, not `(`"),
+            (
+                "feh*logg",
+                "character 9: a product of two labels is not linear",
+            ),
+            (
+                "0.4 - (feh)",
+                "character 7: expected a number or a label, not `(`",
+            ),
             ("1.2.3", "character 1: no number"),
         ] {
             assert_eq!(parse(text).unwrap_err(), message, "{text}");

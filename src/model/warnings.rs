@@ -27,13 +27,18 @@ fn assumed_activation(arm: &ModelArm) -> String {
 impl SpectralModel {
     /// Returns a sentence for each arm whose emulator's activation is assumed because its file does not say it.
     pub fn assumptions(&self) -> Vec<String> {
-        let assumed = self.arms.iter().filter(|arm| arm.emulator.assumes_activation());
+        let assumed = self
+            .arms
+            .iter()
+            .filter(|arm| arm.emulator.assumes_activation());
         assumed.map(assumed_activation).collect()
     }
 
     /// Returns a sentence for each assumed activation and for each label that may leave its emulator's training range.
     pub fn warnings(&self) -> Vec<String> {
-        let beyond = self.labels().filter_map(|(arm, l)| self.beyond_training(arm, l));
+        let beyond = self
+            .labels()
+            .filter_map(|(arm, l)| self.beyond_training(arm, l));
         self.assumptions().into_iter().chain(beyond).collect()
     }
 
@@ -41,16 +46,27 @@ impl SpectralModel {
     /// them. Their errors are infinite.
     pub fn idle_labels(&self) -> Vec<String> {
         let is_idle = |p: usize| {
-            let mut own = self.labels().filter(|(arm, l)| depends_on(&arm.inputs[*l].source, p)).peekable();
+            let mut own = self
+                .labels()
+                .filter(|(arm, l)| depends_on(&arm.inputs[*l].source, p))
+                .peekable();
             own.peek().is_some() && own.all(|(arm, l)| !has_effect(&arm.emulator, l))
         };
-        let free = self.parameters.iter().enumerate().filter(|(_, parameter)| parameter.lower < parameter.upper);
-        free.filter(|(p, _)| is_idle(*p)).map(|(_, parameter)| parameter.solver.name.clone()).collect()
+        let free = self
+            .parameters
+            .iter()
+            .enumerate()
+            .filter(|(_, parameter)| parameter.lower < parameter.upper);
+        free.filter(|(p, _)| is_idle(*p))
+            .map(|(_, parameter)| parameter.solver.name.clone())
+            .collect()
     }
 
     /// Returns all pairs of an arm and the index of a label of its emulator.
     fn labels(&self) -> impl Iterator<Item = (&ModelArm, usize)> {
-        self.arms.iter().flat_map(|arm| (0..arm.inputs.len()).map(move |l| (arm, l)))
+        self.arms
+            .iter()
+            .flat_map(|arm| (0..arm.inputs.len()).map(move |l| (arm, l)))
     }
 
     /// Returns a warning if the bounds or value of label `l` of an arm leave its training range, else `None`.
@@ -69,7 +85,11 @@ impl SpectralModel {
         }
         // sums of tied labels are not exact: 0.35000000000000003 is 0.35
         let [low, high] = [lower, upper].map(|x| format!("{x:.6}").parse().unwrap_or(x));
-        let said = if low == high { low.to_string() } else { format!("{low} to {high}") };
+        let said = if low == high {
+            low.to_string()
+        } else {
+            format!("{low} to {high}")
+        };
         Some(format!(
             "label {name}: {what} {said}, but the emulator of arm \"{}\" was trained from {min} to {max}, and \
              extrapolates beyond",
@@ -97,12 +117,17 @@ fn has_effect(emulator: &Emulator, l: usize) -> bool {
         let row = |value: usize| {
             let value = value as f64 / (VALUES - 1) as f64;
             let labels = emulator.labels().iter().enumerate();
-            labels.map(move |(i, label)| at(label, if i == l { value } else { share(i) })).collect::<Vec<f64>>()
+            labels
+                .map(move |(i, label)| at(label, if i == l { value } else { share(i) }))
+                .collect::<Vec<f64>>()
         };
         let templates = emulator.templates(&(0..VALUES).flat_map(row).collect::<Vec<f64>>());
         let (first, others) = templates.split_at(emulator.pixels());
         let largest = first.iter().fold(0f32, |most, t| most.max(t.abs()));
-        let is_near = |(t, other): (&f32, &f32)| f64::from((t - other).abs()) <= EFFECT * f64::from(largest);
-        !others.chunks_exact(first.len()).all(|other| first.iter().zip(other).all(is_near))
+        let is_near =
+            |(t, other): (&f32, &f32)| f64::from((t - other).abs()) <= EFFECT * f64::from(largest);
+        !others
+            .chunks_exact(first.len())
+            .all(|other| first.iter().zip(other).all(is_near))
     })
 }

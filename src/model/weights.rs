@@ -19,10 +19,15 @@ pub fn weights(
     sampling: &Sampling,
     nonfinite: &mut usize,
 ) -> Result<Vec<f64>, Fault> {
-    let mut ivar = match pulp::Arch::new().dispatch(Plain { raw, on: &sampling.on }) {
+    let mut ivar = match pulp::Arch::new().dispatch(Plain {
+        raw,
+        on: &sampling.on,
+    }) {
         Some(ivar) => ivar,
         // of several arms one that was not taken is NaN throughout: it drops out. A spectrum's only arm is bad
-        None if model.arms.len() > 1 && raw.ivar.iter().all(|w| w.is_nan()) => vec![0.0; sampling.pixels],
+        None if model.arms.len() > 1 && raw.ivar.iter().all(|w| w.is_nan()) => {
+            vec![0.0; sampling.pixels]
+        }
         None => sifted_weights(model, arm, raw, sampling, nonfinite)?,
     };
     let is_wide = is_wide(&ivar);
@@ -83,11 +88,15 @@ fn leave_out_marked(flux: &[f64], ivar: &mut [f64]) {
     loop {
         let remaining = || ivar.iter().copied().filter(|w| *w > 0.0 && *w <= highest);
         let limit_of_largest = marked_up_to(remaining().fold(0.0, f64::max));
-        let Some(good) = median_of(remaining().filter(|w| *w > limit_of_largest)) else { return };
+        let Some(good) = median_of(remaining().filter(|w| *w > limit_of_largest)) else {
+            return;
+        };
         let limit = marked_up_to(good);
         if are_measured(flux, ivar, limit..highest) {
             let is_marked = |w: f64| w <= limit && (w <= NO_INFORMATION * good || is_mark(w));
-            ivar.iter_mut().filter(|w| is_marked(**w)).for_each(|w| *w = 0.0);
+            ivar.iter_mut()
+                .filter(|w| is_marked(**w))
+                .for_each(|w| *w = 0.0);
             return;
         }
         highest = limit;
@@ -98,8 +107,16 @@ fn leave_out_marked(flux: &[f64], ivar: &mut [f64]) {
 /// signal-to-noise ratio is then not below that of pixels of lower ivar, and not above that of any instrument.
 fn are_measured(flux: &[f64], ivar: &[f64], range: Range<f64>) -> bool {
     let median_ratio = |is_chosen: &dyn Fn(f64) -> bool| {
-        let pixels = ivar.iter().zip(flux).filter(|(w, _)| **w > 0.0 && is_chosen(**w));
-        median_of(pixels.map(|(w, y)| y.abs() * w.sqrt()).filter(|ratio| ratio.is_finite())).unwrap_or(0.0)
+        let pixels = ivar
+            .iter()
+            .zip(flux)
+            .filter(|(w, _)| **w > 0.0 && is_chosen(**w));
+        median_of(
+            pixels
+                .map(|(w, y)| y.abs() * w.sqrt())
+                .filter(|ratio| ratio.is_finite()),
+        )
+        .unwrap_or(0.0)
     };
     let inside = median_ratio(&|w| w > range.start && w <= range.end);
     let below = median_ratio(&|w| w <= range.start);
@@ -108,9 +125,13 @@ fn are_measured(flux: &[f64], ivar: &[f64], range: Range<f64>) -> bool {
 
 /// Fails if a pixel's inverse variance is over 10¹² times the median and its signal-to-noise ratio cannot be measured.
 fn check_range(arm: &ModelArm, flux: &[f64], ivar: &[f64]) -> Result<(), Fault> {
-    let Some(median) = median_of(ivar.iter().copied().filter(|w| *w > 0.0)) else { return Ok(()) };
+    let Some(median) = median_of(ivar.iter().copied().filter(|w| *w > 0.0)) else {
+        return Ok(());
+    };
     let limit = LARGEST_IVAR * median;
-    let Some(j) = ivar.iter().position(|w| *w > limit) else { return Ok(()) };
+    let Some(j) = ivar.iter().position(|w| *w > limit) else {
+        return Ok(());
+    };
     if are_measured(flux, ivar, limit..f64::INFINITY) {
         return Ok(());
     }
@@ -119,7 +140,10 @@ fn check_range(arm: &ModelArm, flux: &[f64], ivar: &[f64]) -> Result<(), Fault> 
         place(arm),
         ivar[j]
     );
-    Err(Fault { cause: Cause::BadWeight, detail })
+    Err(Fault {
+        cause: Cause::BadWeight,
+        detail,
+    })
 }
 
 /// Computes the weights of a spectrum by loops without branches; `None` if a pixel is bad, as in few spectra.
@@ -139,7 +163,8 @@ impl NullaryFnOnce for Plain<'_> {
         for (w, masked) in ivar.iter_mut().zip(raw.mask) {
             *w = if *masked { 0.0 } else { *w };
         }
-        ivar.iter().for_each(|w| bad |= w.is_nan() | (*w < 0.0) | (*w == f64::INFINITY));
+        ivar.iter()
+            .for_each(|w| bad |= w.is_nan() | (*w < 0.0) | (*w == f64::INFINITY));
         for ((w, on), y) in ivar.iter_mut().zip(on).zip(raw.flux.iter()) {
             *w = if *on { *w } else { 0.0 };
             bad |= (*w > 0.0) & !y.is_finite();
@@ -157,8 +182,12 @@ fn sifted_weights(
     sampling: &Sampling,
     nonfinite: &mut usize,
 ) -> Result<Vec<f64>, Fault> {
-    let fault =
-        |cause, j: usize, what: String| Err(Fault { cause, detail: format!("{}pixel {j}: {what}", place(arm)) });
+    let fault = |cause, j: usize, what: String| {
+        Err(Fault {
+            cause,
+            detail: format!("{}pixel {j}: {what}", place(arm)),
+        })
+    };
     let masks_nonfinite = model.spectra.nonfinite == NonFinite::Mask;
     // 1. Take over the weights. Only a masked pixel may have an invalid one.
     let mut ivar = vec![0.0; sampling.pixels];
@@ -218,17 +247,28 @@ impl NullaryFnOnce for PositiveRange<'_> {
         last[..rest.len()].copy_from_slice(rest);
         for eight in eights.iter().chain([&last]) {
             for ((w, smallest), largest) in eight.iter().zip(&mut smallest).zip(&mut largest) {
-                *smallest = if *w > 0.0 && *w < *smallest { *w } else { *smallest };
+                *smallest = if *w > 0.0 && *w < *smallest {
+                    *w
+                } else {
+                    *smallest
+                };
                 *largest = if *w > *largest { *w } else { *largest };
             }
         }
-        (smallest.into_iter().fold(f64::INFINITY, f64::min), largest.into_iter().fold(0.0, f64::max))
+        (
+            smallest.into_iter().fold(f64::INFINITY, f64::min),
+            largest.into_iter().fold(0.0, f64::max),
+        )
     }
 }
 
 /// Raises pixels' errors 1/√ivar that are below `floor` × the median error to that value, by lowering `ivar`.
 fn raise_errors(ivar: &mut [f64], floor: f64) {
-    let mut errors: Vec<f64> = ivar.iter().filter(|w| **w > 0.0).map(|w| w.sqrt().recip()).collect();
+    let mut errors: Vec<f64> = ivar
+        .iter()
+        .filter(|w| **w > 0.0)
+        .map(|w| w.sqrt().recip())
+        .collect();
     if errors.is_empty() {
         return;
     }

@@ -46,7 +46,12 @@ impl Sampling {
     /// Returns the sampling of the smallest window of the grid that contains all pixels with `weight`. Its continuum
     /// basis is orthonormal over the window. `None` if the window is the whole grid, or does not determine all terms.
     /// `wavelength` is the grid's, in Å; without it there is no window.
-    pub fn window(&self, arm: &ModelArm, wavelength: &[f64], weight: &[f32]) -> Option<Arc<Sampling>> {
+    pub fn window(
+        &self,
+        arm: &ModelArm,
+        wavelength: &[f64],
+        weight: &[f32],
+    ) -> Option<Arc<Sampling>> {
         if wavelength.len() != self.pixels {
             return None;
         }
@@ -69,16 +74,25 @@ impl Sampling {
         if all.len() == KEPT {
             all.remove(0);
         }
-        all.push(Window { pixels, sampling: sampling.clone() });
+        all.push(Window {
+            pixels,
+            sampling: sampling.clone(),
+        });
         sampling
     }
 
     /// Returns the same sampling with all pixels outside the given ones off.
-    fn narrowed(&self, arm: &ModelArm, wavelength: &[f64], pixels: &Range<usize>) -> Option<Sampling> {
+    fn narrowed(
+        &self,
+        arm: &ModelArm,
+        wavelength: &[f64],
+        pixels: &Range<usize>,
+    ) -> Option<Sampling> {
         let mut on = self.on.clone();
         on[..pixels.start].fill(false);
         on[pixels.end..].fill(false);
-        let (basis, Orthonormal { ln_det, condition }) = padded_basis(self.raw_basis(arm, wavelength), &on, &self.on)?;
+        let (basis, Orthonormal { ln_det, condition }) =
+            padded_basis(self.raw_basis(arm, wavelength), &on, &self.on)?;
         let used = on.iter().filter(|on| **on).count();
         Some(Sampling {
             pixels: self.pixels,

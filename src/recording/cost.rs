@@ -8,9 +8,18 @@ use crate::buffers::{Cost, KernelCost, Work};
 impl Recording {
     /// Returns the kind of work that profiles count stage `number` as: `Hidden` in a network before its last product.
     pub fn work_of(&self, number: usize) -> Work {
-        let is_network = |stage: &&Stage| matches!(stage, Stage::Product(_) | Stage::Narrow(_) | Stage::Activate(_));
+        let is_network = |stage: &&Stage| {
+            matches!(
+                stage,
+                Stage::Product(_) | Stage::Narrow(_) | Stage::Activate(_)
+            )
+        };
         let mut network = self.stages[number..].iter().take_while(is_network).skip(1);
-        if network.any(|stage| matches!(stage, Stage::Product(_))) { Work::Hidden } else { self.stages[number].work() }
+        if network.any(|stage| matches!(stage, Stage::Product(_))) {
+            Work::Hidden
+        } else {
+            self.stages[number].work()
+        }
     }
 
     /// Returns the cost of one kernel that runs these stages, less what passes between them, and its kind of work. What
@@ -20,7 +29,11 @@ impl Recording {
         let stages = &self.stages[stages];
         let mut sum = Cost::default();
         for stage in stages {
-            let Cost { operations, numbers, shared } = stage.cost(self.declared());
+            let Cost {
+                operations,
+                numbers,
+                shared,
+            } = stage.cost(self.declared());
             sum.operations += operations;
             sum.numbers += numbers;
             sum.shared += shared;

@@ -28,7 +28,10 @@ impl Kin {
     /// Returns what populations of this recording share, or, where none holds it any more, what `make` makes.
     pub fn share<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Arc<T> {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        let other = shared.as_ref().and_then(Weak::upgrade).and_then(|other| other.downcast().ok());
+        let other = shared
+            .as_ref()
+            .and_then(Weak::upgrade)
+            .and_then(|other| other.downcast().ok());
         other.unwrap_or_else(|| {
             let made = Arc::new(make());
             let any: Arc<dyn Any + Send + Sync> = made.clone();
@@ -39,7 +42,10 @@ impl Kin {
 
     /// Returns what the populations of the related recording share, and that recording's buffer with the same constant
     /// as `buffer`; `None` if there is no such recording, constant or population.
-    pub(crate) fn of_relative<T: Any + Send + Sync>(&self, buffer: usize) -> Option<(Arc<T>, BufferId)> {
+    pub(crate) fn of_relative<T: Any + Send + Sync>(
+        &self,
+        buffer: usize,
+    ) -> Option<(Arc<T>, BufferId)> {
         let Relative { shared, same } = self.relative.as_ref()?;
         let place = same.get(buffer).copied()??;
         let shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
@@ -49,7 +55,11 @@ impl Kin {
     /// Returns how many hold the shared data at present.
     #[cfg(test)]
     pub fn sharers(&self) -> usize {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map_or(0, Weak::strong_count)
+        self.shared
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .as_ref()
+            .map_or(0, Weak::strong_count)
     }
 }
 
@@ -57,15 +67,28 @@ impl Recording {
     /// Shares the memory of equal constants of the same name and kind with another recording of the same model, and
     /// what devices make of them.
     pub(crate) fn share_constants(&mut self, other: &Recording) {
-        let is_same = |a: &Buffer, b: &Buffer| a.name == b.name && a.kind == b.kind && a.values == b.values;
+        let is_same =
+            |a: &Buffer, b: &Buffer| a.name == b.name && a.kind == b.kind && a.values == b.values;
         let mut same = vec![None; self.buffers.len()];
-        for (buffer, same) in self.buffers.iter_mut().zip(&mut same).filter(|(buffer, _)| buffer.values.is_some()) {
-            if let Some(place) = other.buffers.iter().position(|there| is_same(buffer, there)) {
+        for (buffer, same) in self
+            .buffers
+            .iter_mut()
+            .zip(&mut same)
+            .filter(|(buffer, _)| buffer.values.is_some())
+        {
+            if let Some(place) = other
+                .buffers
+                .iter()
+                .position(|there| is_same(buffer, there))
+            {
                 buffer.values.clone_from(&other.buffers[place].values);
                 *same = Some(BufferId(place));
             }
         }
-        self.kin.relative = Some(Relative { shared: other.kin.shared.clone(), same });
+        self.kin.relative = Some(Relative {
+            shared: other.kin.shared.clone(),
+            same,
+        });
     }
 }
 
@@ -118,8 +141,14 @@ mod tests {
         // what a device made of the first one's constants, as long as a population has it
         assert!(second.kin.of_relative::<u32>(0).is_none());
         let made = first.kin.share(|| 7u32);
-        assert_eq!(second.kin.of_relative::<u32>(0), Some((made.clone(), BufferId(2))));
-        assert!(second.kin.of_relative::<u32>(1).is_none() && second.kin.of_relative::<i32>(0).is_none());
+        assert_eq!(
+            second.kin.of_relative::<u32>(0),
+            Some((made.clone(), BufferId(2)))
+        );
+        assert!(
+            second.kin.of_relative::<u32>(1).is_none()
+                && second.kin.of_relative::<i32>(0).is_none()
+        );
         drop(made);
         assert!(second.kin.of_relative::<u32>(0).is_none());
     }

@@ -29,7 +29,11 @@ impl Precision {
     /// Returns the precision in which results are computed: f32 for mixed precision, else the same.
     #[must_use]
     pub(crate) fn of_results(self) -> Precision {
-        if self == Precision::Mixed { Precision::F32 } else { self }
+        if self == Precision::Mixed {
+            Precision::F32
+        } else {
+            self
+        }
     }
 }
 
@@ -65,20 +69,35 @@ impl Recording {
     /// Returns whether any of the matrix products is of f16 numbers.
     #[cfg(feature = "gpu")]
     pub(crate) fn has_halves(&self) -> bool {
-        let is_of_halves =
-            |stage: &Stage| matches!(stage, Stage::Product(product) if product.is_of_halves(self.declared()));
+        let is_of_halves = |stage: &Stage| matches!(stage, Stage::Product(product) if product.is_of_halves(self.declared()));
         self.stages.iter().any(is_of_halves)
     }
 
     /// Declares a buffer without values, of `length` elements for each one of its scope, and returns its id.
-    pub fn buffer(&mut self, name: impl Into<String>, scope: Scope, kind: Kind, length: usize) -> BufferId {
-        self.buffers.push(Buffer { name: name.into(), scope, kind, length, values: None });
+    pub fn buffer(
+        &mut self,
+        name: impl Into<String>,
+        scope: Scope,
+        kind: Kind,
+        length: usize,
+    ) -> BufferId {
+        self.buffers.push(Buffer {
+            name: name.into(),
+            scope,
+            kind,
+            length,
+            values: None,
+        });
         BufferId(self.buffers.len() - 1)
     }
 
     /// Adds a buffer of constant values, of 32-bit integers or floating-point numbers, and returns its id.
     pub fn constant(&mut self, name: impl Into<String>, values: Values) -> BufferId {
-        let kind = if matches!(values, Values::I32(_)) { Kind::Index } else { Kind::Float };
+        let kind = if matches!(values, Values::I32(_)) {
+            Kind::Index
+        } else {
+            Kind::Float
+        };
         self.constant_of(kind, name, values)
     }
 
@@ -106,6 +125,9 @@ impl Recording {
 
     /// Returns the declared parameters and buffers, without the stages.
     pub fn declared(&self) -> Declared<'_> {
-        Declared { parameters: &self.parameters, buffers: &self.buffers }
+        Declared {
+            parameters: &self.parameters,
+            buffers: &self.buffers,
+        }
     }
 }

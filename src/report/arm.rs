@@ -52,15 +52,24 @@ const NARROW: f64 = 270.0;
 /// unless it is NaN.
 pub fn html(arm: &ArmFit, velocity: f64, room: Room) -> String {
     let (from, to) = ends(&arm.wavelength);
-    let grid = Grid { wavelength: &arm.wavelength, from, to, columns: room.columns() };
+    let grid = Grid {
+        wavelength: &arm.wavelength,
+        from,
+        to,
+        columns: room.columns(),
+    };
     let continuum = Continuum::of(arm);
     let (low, high) = flux_range(arm, &continuum);
     let axis = Axis::linear("", low, high);
     let bands = grid.bands(&arm.mask);
-    let [flux, model, smooth] = [&arm.flux, &arm.model, &continuum.flux].map(|values| grid.curve(values, low, high));
+    let [flux, model, smooth] =
+        [&arm.flux, &arm.model, &continuum.flux].map(|values| grid.curve(values, low, high));
     let window = Window::of(arm.wavelength.len());
-    let (alone, below) =
-        if fitted(arm) { ("", residuals(arm, &grid, &bands, window)) } else { (" alone", String::new()) };
+    let (alone, below) = if fitted(arm) {
+        ("", residuals(arm, &grid, &bands, window))
+    } else {
+        (" alone", String::new())
+    };
     let (names, ticks) = line_names(&grid, velocity, room);
     let columns = grid.columns;
     format!(
@@ -81,7 +90,11 @@ pub fn html(arm: &ArmFit, velocity: f64, room: Room) -> String {
 
 /// Returns the arm's name as HTML; nothing if it has none.
 fn arm_name(arm: &ArmFit) -> String {
-    if arm.name.is_empty() { String::new() } else { format!("<b>arm {}</b>", escape(&arm.name)) }
+    if arm.name.is_empty() {
+        String::new()
+    } else {
+        format!("<b>arm {}</b>", escape(&arm.name))
+    }
 }
 
 /// Returns HTML that draws (data − model) / error of an arm with its running mean over a window of pixels.
@@ -109,7 +122,10 @@ fn fitted(arm: &ArmFit) -> bool {
 /// Returns the least and the greatest finite wavelength, or (0, 1) if there are not two different ones.
 fn ends(wavelength: &[f64]) -> (f64, f64) {
     let finite = || wavelength.iter().copied().filter(|w| w.is_finite());
-    let (from, to) = (finite().fold(f64::INFINITY, f64::min), finite().fold(f64::NEG_INFINITY, f64::max));
+    let (from, to) = (
+        finite().fold(f64::INFINITY, f64::min),
+        finite().fold(f64::NEG_INFINITY, f64::max),
+    );
     if from < to { (from, to) } else { (0.0, 1.0) }
 }
 
@@ -127,9 +143,17 @@ impl Continuum {
     fn of(arm: &ArmFit) -> Continuum {
         let ratio = median(&arm.model) / median(&arm.continuum);
         let is_near = (FAR_CONTINUUM.recip()..=FAR_CONTINUUM).contains(&ratio);
-        let factor = if is_near || !ratio.is_finite() || ratio == 0.0 { 1.0 } else { ratio };
-        let flux = (0..arm.flux.len()).map(|j| arm.continuum.get(j).map_or(f64::NAN, |flux| flux * factor));
-        Continuum { flux: flux.collect(), factor }
+        let factor = if is_near || !ratio.is_finite() || ratio == 0.0 {
+            1.0
+        } else {
+            ratio
+        };
+        let flux = (0..arm.flux.len())
+            .map(|j| arm.continuum.get(j).map_or(f64::NAN, |flux| flux * factor));
+        Continuum {
+            flux: flux.collect(),
+            factor,
+        }
     }
 
     /// Returns whether the continuum has any finite value, so that there is a curve to draw.
@@ -155,8 +179,11 @@ fn legend(arm: &ArmFit, continuum: &Continuum, window: Window) -> String {
         entry("model", "model");
     }
     if continuum.is_drawn() {
-        let factor =
-            if continuum.factor == 1.0 { String::new() } else { format!(" × {}", number(continuum.factor, 2)) };
+        let factor = if continuum.factor == 1.0 {
+            String::new()
+        } else {
+            format!(" × {}", number(continuum.factor, 2))
+        };
         entry("continuum", &format!("multiplier{factor}"));
     }
     if fitted(arm) {
@@ -172,24 +199,57 @@ fn legend(arm: &ArmFit, continuum: &Continuum, window: Window) -> String {
 
 /// Returns (data − model) / error of pixel `j`; NaN if it is masked.
 fn residual(arm: &ArmFit, j: usize) -> f64 {
-    if arm.mask[j] { f64::NAN } else { (arm.flux[j] - arm.model[j]) / arm.error[j] }
+    if arm.mask[j] {
+        f64::NAN
+    } else {
+        (arm.flux[j] - arm.model[j]) / arm.error[j]
+    }
 }
 
 /// Returns data − model and 1 / error² of each pixel; the latter is 0 for pixels that are masked or not finite.
 fn arm_residuals(arm: &ArmFit) -> Residuals {
-    let difference: Vec<f64> = arm.flux.iter().zip(&arm.model).map(|(flux, model)| flux - model).collect();
+    let difference: Vec<f64> = arm
+        .flux
+        .iter()
+        .zip(&arm.model)
+        .map(|(flux, model)| flux - model)
+        .collect();
     let ivar = (0..arm.flux.len()).map(|j| {
         let ivar = arm.error[j].powi(-2);
-        if arm.mask[j] || !ivar.is_finite() || !difference[j].is_finite() { 0.0 } else { ivar }
+        if arm.mask[j] || !ivar.is_finite() || !difference[j].is_finite() {
+            0.0
+        } else {
+            ivar
+        }
     });
-    Residuals { ivar: ivar.collect(), difference }
+    Residuals {
+        ivar: ivar.collect(),
+        difference,
+    }
 }
 
 /// Returns the flux range to draw, with a margin: that of unmasked data (without spikes), model and continuum.
 fn flux_range(arm: &ArmFit, continuum: &Continuum) -> (f64, f64) {
-    let counted: Vec<f64> = arm.flux.iter().zip(&arm.mask).filter(|(_, masked)| !**masked).map(|(y, _)| *y).collect();
-    let mut all = range_within(if counted.is_empty() { &arm.flux } else { &counted }, 0.06, SPIKE);
-    for (is_drawn, values) in [(fitted(arm), &arm.model), (continuum.is_drawn(), &continuum.flux)] {
+    let counted: Vec<f64> = arm
+        .flux
+        .iter()
+        .zip(&arm.mask)
+        .filter(|(_, masked)| !**masked)
+        .map(|(y, _)| *y)
+        .collect();
+    let mut all = range_within(
+        if counted.is_empty() {
+            &arm.flux
+        } else {
+            &counted
+        },
+        0.06,
+        SPIKE,
+    );
+    for (is_drawn, values) in [
+        (fitted(arm), &arm.model),
+        (continuum.is_drawn(), &continuum.flux),
+    ] {
         if is_drawn {
             let (low, high) = range_within(values, 0.06, SPIKE);
             all = (all.0.min(low), all.1.max(high));
@@ -210,8 +270,13 @@ fn line_names(grid: &Grid, velocity: f64, room: Room) -> (String, String) {
         };
         let texts: String = all.iter().map(name).collect();
         let _ = write!(names, "<div class='names {class} l{levels}'>{texts}</div>");
-        let places = all.iter().flat_map(|label| &label.lines).map(|line| grid.place(*line));
-        let marks = places.fold(String::new(), |path, x| path + &format!("M{x:.1} 0v{HEIGHT}"));
+        let places = all
+            .iter()
+            .flat_map(|label| &label.lines)
+            .map(|line| grid.place(*line));
+        let marks = places.fold(String::new(), |path, x| {
+            path + &format!("M{x:.1} 0v{HEIGHT}")
+        });
         let _ = write!(ticks, "<path class='line {class}' d='{marks}'/>");
     }
     (names, ticks)
@@ -220,14 +285,22 @@ fn line_names(grid: &Grid, velocity: f64, room: Room) -> (String, String) {
 /// Returns the HTML of a spectral line's name, placed above the picture.
 fn name(label: &Label) -> String {
     let (left, level) = (100.0 * label.middle, label.level);
-    format!("<i class=l{level} style='left:{left:.2}%'>{}</i>", label.name)
+    format!(
+        "<i class=l{level} style='left:{left:.2}%'>{}</i>",
+        label.name
+    )
 }
 
 /// Returns the HTML of about `most` tick labels on the y axis, without those at places (0 to 1) below `from`. The upper
 /// picture leaves room at its foot for the highest tick of the lower one.
 fn vertical(axis: &Axis, most: usize, from: f64) -> String {
-    let ticks = axis.ticks(most).into_iter().filter(|tick| tick.place >= from);
-    ticks.map(|Tick { place, text }| format!("<i style='bottom:{:.1}%'>{text}</i>", 100.0 * place)).collect()
+    let ticks = axis
+        .ticks(most)
+        .into_iter()
+        .filter(|tick| tick.place >= from);
+    ticks
+        .map(|Tick { place, text }| format!("<i style='bottom:{:.1}%'>{text}</i>", 100.0 * place))
+        .collect()
 }
 
 /// Returns the HTML of about nine tick labels on the x axis, every second one hidden on narrow screens. Those that are
@@ -271,11 +344,19 @@ mod tests {
     #[test]
     fn what_is_missing_is_not_in_the_legend() {
         let whole = html(&arm(1.0, Some(1.0)), 0.0, Room::Whole);
-        for text in [">Hα</i>", "</i>multiplier<", "</i>mean of 5 residuals<", "</i>model<"] {
+        for text in [
+            ">Hα</i>",
+            "</i>multiplier<",
+            "</i>mean of 5 residuals<",
+            "</i>model<",
+        ] {
             assert!(whole.contains(text), "{text}: {whole}");
         }
         let without_continuum = html(&arm(1.0, None), 0.0, Room::Whole);
-        assert!(!without_continuum.contains("</i>multiplier"), "{without_continuum}");
+        assert!(
+            !without_continuum.contains("</i>multiplier"),
+            "{without_continuum}"
+        );
         let without_fit = html(&arm(f64::NAN, None), f64::NAN, Room::Whole);
         for text in ["Hα", "</i>model", "</i>mean", "NaN"] {
             assert!(!without_fit.contains(text), "{text}: {without_fit}");

@@ -45,19 +45,31 @@ const LOG_FROM: f64 = 12.0;
 impl Axis {
     /// Returns a linear axis with this label, from the value at its beginning to the value at its end.
     pub fn linear(label: &str, from: f64, to: f64) -> Axis {
-        Axis { label: label.to_string(), from, to, log: false }
+        Axis {
+            label: label.to_string(),
+            from,
+            to,
+            log: false,
+        }
     }
 
     /// Returns an axis for a column's values, of the scale and direction that its kind asks for, widened by `margin` ×
     /// their range.
     pub fn of(column: &Column, margin: f64) -> Axis {
         let (label, (low, high)) = (column.label, range(column.values, 0.0));
-        let factor = if low > 0.0 { (high / low).powf(margin) } else { 1.0 };
+        let factor = if low > 0.0 {
+            (high / low).powf(margin)
+        } else {
+            1.0
+        };
         let (wide_low, wide_high) = range(column.values, margin);
         match column.kind {
-            Kind::Ratio if low > 0.0 && high / low > LOG_FROM => {
-                Axis { label: label.to_string(), from: low / factor, to: high * factor, log: true }
-            }
+            Kind::Ratio if low > 0.0 && high / low > LOG_FROM => Axis {
+                label: label.to_string(),
+                from: low / factor,
+                to: high * factor,
+                log: true,
+            },
             Kind::Reversed => Axis::linear(label, wide_high, wide_low),
             _ => Axis::linear(label, wide_low, wide_high),
         }
@@ -65,7 +77,11 @@ impl Axis {
 
     /// Returns where on the axis a value lies: 0 at its beginning, 1 at its end, and beyond for values outside.
     pub fn place(&self, x: f64) -> f64 {
-        let (from, to, x) = if self.log { (self.from.ln(), self.to.ln(), x.ln()) } else { (self.from, self.to, x) };
+        let (from, to, x) = if self.log {
+            (self.from.ln(), self.to.ln(), x.ln())
+        } else {
+            (self.from, self.to, x)
+        };
         (x - from) / (to - from)
     }
 
@@ -80,9 +96,19 @@ impl Axis {
     /// Returns about `most` ticks at round values, each with its place on the axis (0 to 1) and its text.
     pub fn ticks(&self, most: usize) -> Vec<Tick> {
         let (low, high) = (self.from.min(self.to), self.from.max(self.to));
-        let values = if self.log { log_ticks(low, high, most) } else { Vec::new() };
+        let values = if self.log {
+            log_ticks(low, high, most)
+        } else {
+            Vec::new()
+        };
         if values.len() > 1 {
-            return values.into_iter().map(|x| Tick { place: self.place(x), text: power(x) }).collect();
+            return values
+                .into_iter()
+                .map(|x| Tick {
+                    place: self.place(x),
+                    text: power(x),
+                })
+                .collect();
         }
         let step = step((high - low) / most.max(1) as f64);
         if !(step > 0.0 && step.is_finite()) {
@@ -91,8 +117,14 @@ impl Axis {
         let decimals = (-step.log10().floor()).max(0.0) as usize;
         let first = (low / step - 1e-9).ceil();
         let in_thousands = step >= 1e3 && (2e4..1e7).contains(&high);
-        let all = (0..=2 * most).map(|k| (first + k as f64) * step).take_while(|x| *x <= high + 1e-9 * step);
-        all.map(|x| Tick { place: self.place(x), text: tick_text(x, decimals, in_thousands) }).collect()
+        let all = (0..=2 * most)
+            .map(|k| (first + k as f64) * step)
+            .take_while(|x| *x <= high + 1e-9 * step);
+        all.map(|x| Tick {
+            place: self.place(x),
+            text: tick_text(x, decimals, in_thousands),
+        })
+        .collect()
     }
 }
 
@@ -109,7 +141,9 @@ fn tick_text(x: f64, decimals: usize, in_thousands: bool) -> String {
 /// Rounds a distance between ticks up to 1, 2 or 5 times a power of ten.
 fn step(least: f64) -> f64 {
     let power = 10f64.powf(least.log10().floor());
-    let multiple = [1.0, 2.0, 5.0].into_iter().find(|m| m * power >= least * (1.0 - 1e-9));
+    let multiple = [1.0, 2.0, 5.0]
+        .into_iter()
+        .find(|m| m * power >= least * (1.0 - 1e-9));
     multiple.unwrap_or(10.0) * power
 }
 
@@ -120,12 +154,22 @@ fn log_ticks(low: f64, high: f64, most: usize) -> Vec<f64> {
     let inside = |multiples: &[f64], every: i32| -> Vec<f64> {
         let powers = decades.clone().filter(|d| d.rem_euclid(every) == 0);
         let all = powers.flat_map(|d| multiples.iter().map(move |m| m * 10f64.powi(d)));
-        all.filter(|x| (low * 0.999..=high * 1.001).contains(x)).collect()
+        all.filter(|x| (low * 0.999..=high * 1.001).contains(x))
+            .collect()
     };
-    let choices: [(&[f64], i32); 6] =
-        [(&[1., 2., 5.], 1), (&[1., 3.], 1), (&[1.], 1), (&[1.], 2), (&[1.], 5), (&[1.], 20)];
-    let mut all = choices.iter().map(|(multiples, every)| inside(multiples, *every));
-    all.find(|ticks| ticks.len() <= most + 1).unwrap_or_default()
+    let choices: [(&[f64], i32); 6] = [
+        (&[1., 2., 5.], 1),
+        (&[1., 3.], 1),
+        (&[1.], 1),
+        (&[1.], 2),
+        (&[1.], 5),
+        (&[1.], 20),
+    ];
+    let mut all = choices
+        .iter()
+        .map(|(multiples, every)| inside(multiples, *every));
+    all.find(|ticks| ticks.len() <= most + 1)
+        .unwrap_or_default()
 }
 
 /// Formats the value of a tick on a logarithmic axis, as 0.3, 20 or 3·10⁷.
@@ -136,14 +180,20 @@ fn power(x: f64) -> String {
         return number(x, 1);
     }
     let exponent: String = exponent.chars().map(superscript).collect();
-    if multiple == "1" { format!("10{exponent}") } else { format!("{multiple}·10{exponent}") }
+    if multiple == "1" {
+        format!("10{exponent}")
+    } else {
+        format!("{multiple}·10{exponent}")
+    }
 }
 
 /// Converts a digit or a minus to its superscript character.
 fn superscript(c: char) -> char {
     match c {
         '-' => '⁻',
-        c => ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'][c.to_digit(10).unwrap_or(0) as usize],
+        c => {
+            ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'][c.to_digit(10).unwrap_or(0) as usize]
+        }
     }
 }
 
@@ -174,8 +224,16 @@ fn bulk(sorted: &[f64], far: f64) -> (f64, f64) {
     let last = sorted.len() - 1;
     let (left, right) = (sorted[last / 20], sorted[last - last / 20]);
     let far = far * (right - left);
-    let low = sorted.iter().find(|x| **x >= left - far).copied().unwrap_or(left);
-    let high = sorted.iter().rfind(|x| **x <= right + far).copied().unwrap_or(right);
+    let low = sorted
+        .iter()
+        .find(|x| **x >= left - far)
+        .copied()
+        .unwrap_or(left);
+    let high = sorted
+        .iter()
+        .rfind(|x| **x <= right + far)
+        .copied()
+        .unwrap_or(right);
     (low, high)
 }
 
@@ -185,9 +243,27 @@ mod tests {
 
     #[test]
     fn ticks_are_round_and_inside() {
-        let texts = |axis: Axis| axis.ticks(5).into_iter().map(|tick| tick.text).collect::<Vec<_>>().join(" ");
-        let ratio = |a, b| Axis::of(&Column { label: "", values: &[a, b], kind: Kind::Ratio }, 0.0);
-        assert_eq!(texts(Axis::linear("", 3987.0, 5518.0)), "4000 4500 5000 5500");
+        let texts = |axis: Axis| {
+            axis.ticks(5)
+                .into_iter()
+                .map(|tick| tick.text)
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+        let ratio = |a, b| {
+            Axis::of(
+                &Column {
+                    label: "",
+                    values: &[a, b],
+                    kind: Kind::Ratio,
+                },
+                0.0,
+            )
+        };
+        assert_eq!(
+            texts(Axis::linear("", 3987.0, 5518.0)),
+            "4000 4500 5000 5500"
+        );
         assert_eq!(texts(Axis::linear("", -0.21, 0.32)), "−0.2 0.0 0.2");
         assert_eq!(texts(ratio(9.0, 220.0)), "10 20 50 100 200");
         assert_eq!(texts(ratio(1.0, 1e12)), "1 100000 10¹⁰");

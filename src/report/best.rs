@@ -12,7 +12,10 @@ pub struct Best<T> {
 impl<T> Best<T> {
     /// Returns an empty list, which keeps only the `limit` entries with the largest keys.
     pub fn new(limit: usize) -> Best<T> {
-        Best { limit, entries: BTreeMap::new() }
+        Best {
+            limit,
+            entries: BTreeMap::new(),
+        }
     }
 
     /// Adds the entry that `make` returns if `key` is among the largest; of equal keys, that with the lower `order`
@@ -31,7 +34,10 @@ impl<T> Best<T> {
 
     /// Returns (order, entry) of all entries, the largest key first; order is the number that was given with the entry.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
-        self.entries.iter().rev().map(|((_, order), entry)| (u64::MAX - order, entry))
+        self.entries
+            .iter()
+            .rev()
+            .map(|((_, order), entry)| (u64::MAX - order, entry))
     }
 }
 
@@ -41,7 +47,11 @@ fn ascending(x: f64) -> u64 {
         return 0;
     }
     let bits = x.to_bits();
-    if bits >> 63 == 0 { bits | 1 << 63 } else { !bits }
+    if bits >> 63 == 0 {
+        bits | 1 << 63
+    } else {
+        !bits
+    }
 }
 
 #[cfg(test)]
@@ -55,7 +65,12 @@ mod tests {
         for (k, key) in keys.into_iter().enumerate() {
             best.offer(key, k as u64, || k);
         }
-        assert_eq!(best.iter().map(|(order, k)| (order, *k)).collect::<Vec<_>>(), [(5, 5), (3, 3), (0, 0), (4, 4)]);
+        assert_eq!(
+            best.iter()
+                .map(|(order, k)| (order, *k))
+                .collect::<Vec<_>>(),
+            [(5, 5), (3, 3), (0, 0), (4, 4)]
+        );
         let mut none = Best::new(0);
         none.offer(1.0, 0, || ());
         assert_eq!(none.iter().count(), 0);

@@ -7,7 +7,9 @@ use super::number::escape;
 use super::words;
 
 /// Colours of series (Okabe & Ito). With more series they repeat.
-pub const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#57606c"];
+pub const COLOURS: [&str; 7] = [
+    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#57606c",
+];
 
 /// Height of a line of a legend.
 const LINE: f64 = 24.0;
@@ -57,7 +59,14 @@ impl Chart {
     /// Returns a chart with these axes but nothing drawn, placed in this area of an SVG picture.
     pub fn new(area: Area, x: Axis, y: Axis) -> Chart {
         let (x_ticks, y_ticks) = (x.ticks(9), y.ticks(if area.height > 250.0 { 9 } else { 5 }));
-        Chart { area, x, y, body: String::new(), x_ticks, y_ticks }
+        Chart {
+            area,
+            x,
+            y,
+            body: String::new(),
+            x_ticks,
+            y_ticks,
+        }
     }
 
     /// Replaces the x axis's automatic ticks by these.
@@ -67,7 +76,10 @@ impl Chart {
 
     /// Converts a point from values on both axes to (x, y) in SVG units, from the top left corner of the chart's area.
     fn at(&self, point: Point) -> (f64, f64) {
-        (self.area.width * self.x.place(point.x), self.area.height * (1.0 - self.y.place(point.y)))
+        (
+            self.area.width * self.x.place(point.x),
+            self.area.height * (1.0 - self.y.place(point.y)),
+        )
     }
 
     /// Draws a line through points, given in values on the axes, in this colour.
@@ -76,16 +88,26 @@ impl Chart {
         for point in points {
             let (x, y) = self.at(point);
             // writing to a String never fails
-            let _ = write!(path, "{}{x:.1} {y:.1}", if path.is_empty() { 'M' } else { 'L' });
+            let _ = write!(
+                path,
+                "{}{x:.1} {y:.1}",
+                if path.is_empty() { 'M' } else { 'L' }
+            );
         }
-        let _ = write!(self.body, "<path d='{path}' fill='none' stroke='{colour}' stroke-width='2'/>");
+        let _ = write!(
+            self.body,
+            "<path d='{path}' fill='none' stroke='{colour}' stroke-width='2'/>"
+        );
     }
 
     /// Draws a disc of radius 4 at each point, given in values on the axes, in this colour.
     pub fn discs(&mut self, points: impl Iterator<Item = Point>, colour: &str) {
         for point in points {
             let (x, y) = self.at(point);
-            let _ = write!(self.body, "<circle cx='{x:.1}' cy='{y:.1}' r='4' fill='{colour}'/>");
+            let _ = write!(
+                self.body,
+                "<circle cx='{x:.1}' cy='{y:.1}' r='4' fill='{colour}'/>"
+            );
         }
     }
 
@@ -98,7 +120,10 @@ impl Chart {
             let _ = write!(path, "M{x:.1} {y:.1}h0");
         }
         let style = "stroke-width='2' stroke-linecap='round'";
-        let _ = write!(self.body, "<path d='{path}' fill='none' stroke='{colour}' {style}/>");
+        let _ = write!(
+            self.body,
+            "<path d='{path}' fill='none' stroke='{colour}' {style}/>"
+        );
     }
 
     /// Draws an SVG path, scaled from its own `width` × `height` to the chart's whole area. `style` has its attributes.
@@ -115,16 +140,29 @@ impl Chart {
     pub fn note(&mut self, text: &str) {
         let (x, y) = (self.area.width / 2.0, self.area.height / 2.0);
         let text = escape(text);
-        let _ = write!(self.body, "<text x='{x:.1}' y='{y:.1}' text-anchor='middle' font-size='17'>{text}</text>");
+        let _ = write!(
+            self.body,
+            "<text x='{x:.1}' y='{y:.1}' text-anchor='middle' font-size='17'>{text}</text>"
+        );
     }
 
     /// Draws a legend, one line of colour and text per entry, in a corner of the chart.
     pub fn legend(&mut self, corner: Corner, entries: &[LegendEntry]) {
-        let longest = entries.iter().map(|entry| entry.text.chars().count()).max().unwrap_or(0);
-        let (width, height) = (54.0 + CHARACTER * longest as f64, 12.0 + LINE * entries.len() as f64);
+        let longest = entries
+            .iter()
+            .map(|entry| entry.text.chars().count())
+            .max()
+            .unwrap_or(0);
+        let (width, height) = (
+            54.0 + CHARACTER * longest as f64,
+            12.0 + LINE * entries.len() as f64,
+        );
         let (x, y) = match corner {
             Corner::TopLeft => (12.0, 12.0),
-            Corner::BottomRight => (self.area.width - width - 12.0, self.area.height - height - 12.0),
+            Corner::BottomRight => (
+                self.area.width - width - 12.0,
+                self.area.height - height - 12.0,
+            ),
         };
         let _ = write!(
             self.body,
@@ -148,7 +186,12 @@ impl Chart {
 
     /// Returns the chart as SVG elements: title, axes with ticks and labels, and what was drawn.
     pub fn finish(self, title: &str) -> String {
-        let Area { left, top, width, height } = self.area;
+        let Area {
+            left,
+            top,
+            width,
+            height,
+        } = self.area;
         let mut out = String::new();
         for Tick { place, text } in &self.y_ticks {
             let y = top + height * (1.0 - place);
@@ -163,14 +206,28 @@ impl Chart {
         for Tick { place, text } in &self.x_ticks {
             let x = left + width * place;
             let _ = write!(out, "<path d='M{x:.1} {top}v{height}' stroke='#dde1e7'/>");
-            let _ = write!(out, "<path d='M{x:.1} {:.1}v5' stroke='#57606c'/>", top + height);
+            let _ = write!(
+                out,
+                "<path d='M{x:.1} {:.1}v5' stroke='#57606c'/>",
+                top + height
+            );
             if !self.x.label.is_empty() {
                 let y = top + height + 23.0;
-                let _ = write!(out, "<text x='{x:.1}' y='{y:.1}' text-anchor='middle' fill='#57606c'>{text}</text>");
+                let _ = write!(
+                    out,
+                    "<text x='{x:.1}' y='{y:.1}' text-anchor='middle' fill='#57606c'>{text}</text>"
+                );
             }
         }
-        let _ = write!(out, "<svg x='{left}' y='{top}' width='{width}' height='{height}'>{}</svg>", self.body);
-        let _ = write!(out, "<path d='M{left} {top}v{height}h{width}' fill='none' stroke='#57606c'/>");
+        let _ = write!(
+            out,
+            "<svg x='{left}' y='{top}' width='{width}' height='{height}'>{}</svg>",
+            self.body
+        );
+        let _ = write!(
+            out,
+            "<path d='M{left} {top}v{height}h{width}' fill='none' stroke='#57606c'/>"
+        );
         let (x, y) = (left + width / 2.0, top + height / 2.0);
         let _ = write!(
             out,

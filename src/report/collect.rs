@@ -95,7 +95,10 @@ impl Collector {
     /// lacks.
     pub fn picked(&self) -> PickedCounts {
         let (rows, spectra) = self.picks.counts();
-        let requested = self.picks.requested().filter(|pick| self.picks.spectrum(pick).is_none());
+        let requested = self
+            .picks
+            .requested()
+            .filter(|pick| self.picks.spectrum(pick).is_none());
         PickedCounts {
             rows,
             spectra,
@@ -113,7 +116,8 @@ impl Collector {
     /// Adds rows to the report together with their spectra, number k of which belongs to row k.
     pub fn add_with_spectra(&mut self, spectra: &Spectra, rows: &[FitRow]) {
         let ratio = |k| signal_to_noise(spectra, k);
-        let ratios: Vec<f64> = threads::in_pool(|| (0..rows.len()).into_par_iter().map(ratio).collect());
+        let ratios: Vec<f64> =
+            threads::in_pool(|| (0..rows.len()).into_par_iter().map(ratio).collect());
         let first = self.count;
         for (row, sn) in rows.iter().zip(ratios) {
             self.count_row(row, sn);
@@ -125,7 +129,11 @@ impl Collector {
     pub(super) fn table(&self) -> impl Iterator<Item = (u64, &KeptRow)> {
         let others = self.other_rows.iter().count();
         let failed = TABLE_FAILED.max(TABLE_ROWS - others);
-        self.failed_rows.iter().take(failed).chain(self.other_rows.iter()).take(TABLE_ROWS)
+        self.failed_rows
+            .iter()
+            .take(failed)
+            .chain(self.other_rows.iter())
+            .take(TABLE_ROWS)
     }
 
     /// Returns whether the figures show this row: it converged or ran out of rounds, and all parameters are finite.
@@ -140,7 +148,10 @@ impl Collector {
 
     /// Returns one number of every plotted fit: that at index `place` in the order of [`stride`](Collector::stride).
     pub(super) fn column(&self, place: usize) -> Vec<f64> {
-        self.points.chunks_exact(self.stride()).map(|point| f64::from(point[place])).collect()
+        self.points
+            .chunks_exact(self.stride())
+            .map(|point| f64::from(point[place]))
+            .collect()
     }
 
     /// Adds a row, with its signal-to-noise ratio `sn` (NaN if unknown), to all counts and lists of the report.
@@ -150,16 +161,31 @@ impl Collector {
         self.count += 1;
         self.converged += u64::from(row.status.is_success());
         self.flagged += u64::from(!row.flags.is_empty());
-        let text = if row.status_text.is_empty() { row.status.name() } else { &row.status_text };
-        *self.outcomes.entry((row.status.code(), text.to_string())).or_default() += 1;
+        let text = if row.status_text.is_empty() {
+            row.status.name()
+        } else {
+            &row.status_text
+        };
+        *self
+            .outcomes
+            .entry((row.status.code(), text.to_string()))
+            .or_default() += 1;
         self.flags.add(row);
         if Collector::is_point(row) {
             self.points.extend([reduced(row) as f32, sn as f32]);
-            self.points.extend(row.parameters.iter().zip(&row.errors).flat_map(|(x, e)| [*x as f32, *e as f32]));
+            self.points.extend(
+                row.parameters
+                    .iter()
+                    .zip(&row.errors)
+                    .flat_map(|(x, e)| [*x as f32, *e as f32]),
+            );
         }
         let first = self.first_file.get_or_insert_with(|| row.file.clone());
         self.several_files |= *first != row.file;
-        let keep = || KeptRow { row: row.clone(), sn };
+        let keep = || KeptRow {
+            row: row.clone(),
+            sn,
+        };
         match row.status.code() {
             0.. => self.other_rows.offer(badness(row), order, keep),
             code => self.failed_rows.offer(f64::from(-code), order, keep),
@@ -176,13 +202,21 @@ impl Sink for Collector {
 
 /// Returns the row's reduced chi-square, χ²/dof; NaN without degrees of freedom.
 pub fn reduced(row: &FitRow) -> f64 {
-    if row.dof > 0 { row.chi2 / row.dof as f64 } else { f64::NAN }
+    if row.dof > 0 {
+        row.chi2 / row.dof as f64
+    } else {
+        f64::NAN
+    }
 }
 
 /// Returns the row's χ²/dof, by which the worst fits are found, or the largest f64 where it is not finite.
 fn badness(row: &FitRow) -> f64 {
     let reduced = reduced(row);
-    if reduced.is_finite() { reduced } else { f64::MAX }
+    if reduced.is_finite() {
+        reduced
+    } else {
+        f64::MAX
+    }
 }
 
 /// Returns spectrum `k`'s median |flux| / error over usable pixels (a sample, if there are many); NaN without any.
@@ -200,5 +234,9 @@ fn signal_to_noise(spectra: &Spectra, k: usize) -> f64 {
         }
     }
     let middle = ratios.len() / 2;
-    if ratios.is_empty() { f64::NAN } else { *ratios.select_nth_unstable_by(middle, f64::total_cmp).1 }
+    if ratios.is_empty() {
+        f64::NAN
+    } else {
+        *ratios.select_nth_unstable_by(middle, f64::total_cmp).1
+    }
 }

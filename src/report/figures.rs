@@ -19,11 +19,17 @@ const MOST_LABEL_FIGURES: usize = 4;
 /// Returns the HTML of the report's histograms and scatter plots: χ²/dof, S/N, velocity, rotation, labels, errors.
 pub fn figures(about: &About, kept: &Collector) -> String {
     let columns = Columns { about, kept };
-    let mut all = vec![histogram("Goodness of fit", &column("χ²/dof", &kept.column(0), Kind::Ratio))];
+    let mut all = vec![histogram(
+        "Goodness of fit",
+        &column("χ²/dof", &kept.column(0), Kind::Ratio),
+    )];
     let sn = kept.column(1);
     let known = sn.iter().any(|x| x.is_finite());
     if known {
-        all.push(histogram("Signal-to-noise ratio", &column(SN, &sn, Kind::Ratio)));
+        all.push(histogram(
+            "Signal-to-noise ratio",
+            &column(SN, &sn, Kind::Ratio),
+        ));
     }
     if columns.place("velocity").is_some() {
         all.push(columns.histogram("velocity", "Velocity"));
@@ -34,7 +40,12 @@ pub fn figures(about: &About, kept: &Collector) -> String {
     all.extend(columns.labels_figures());
     let mut parameters: Vec<usize> = (0..kept.parameters.len()).collect();
     parameters.sort_by_key(|p| kept.parameters[*p] != "velocity");
-    all.extend(parameters.into_iter().take(MOST_ERROR_FIGURES).map(|p| columns.precision(p, known.then_some(&sn))));
+    all.extend(
+        parameters
+            .into_iter()
+            .take(MOST_ERROR_FIGURES)
+            .map(|p| columns.precision(p, known.then_some(&sn))),
+    );
     all.concat()
 }
 
@@ -47,7 +58,10 @@ struct Columns<'a> {
 impl Columns<'_> {
     /// Returns the index of the parameter with this name; `None` if the table has none.
     fn place(&self, parameter: &str) -> Option<usize> {
-        self.kept.parameters.iter().position(|name| name == parameter)
+        self.kept
+            .parameters
+            .iter()
+            .position(|name| name == parameter)
     }
 
     /// Returns the name of parameter `p` with its unit, for an axis.
@@ -82,8 +96,13 @@ impl Columns<'_> {
 
     /// Returns the HTML histogram of a parameter's values; empty if there is no such parameter.
     fn histogram(&self, parameter: &str, title: &str) -> String {
-        let Some(p) = self.place(parameter) else { return String::new() };
-        histogram(title, &column(&self.label(p), &self.values(p), Kind::Linear))
+        let Some(p) = self.place(parameter) else {
+            return String::new();
+        };
+        histogram(
+            title,
+            &column(&self.label(p), &self.values(p), Kind::Linear),
+        )
     }
 
     /// Returns figures of the labels: the Kiel diagram (logg over teff) if there, then the other labels two by two.
@@ -100,7 +119,13 @@ impl Columns<'_> {
         for labels in rest.chunks(2).take(MOST_LABEL_FIGURES) {
             let name = |p: usize| symbol(&self.kept.parameters[p]);
             all.push(match *labels {
-                [a, b] => self.scatter(&format!("{} and {}", name(a), name(b)), a, b, None, Kind::Linear),
+                [a, b] => self.scatter(
+                    &format!("{} and {}", name(a), name(b)),
+                    a,
+                    b,
+                    None,
+                    Kind::Linear,
+                ),
                 _ => self.histogram(name(labels[0]), name(labels[0])),
             });
         }
@@ -114,16 +139,33 @@ impl Columns<'_> {
         let label = format!("error of {}", self.label(p));
         let title = format!("Errors of {}", symbol(&self.kept.parameters[p]));
         let y = column(&label, &errors, Kind::Ratio);
-        let Some(sn) = sn else { return histogram(&title, &y) };
-        scatter(&title, &column(SN, sn, Kind::Ratio), &y, None, self.rows().as_deref())
+        let Some(sn) = sn else {
+            return histogram(&title, &y);
+        };
+        scatter(
+            &title,
+            &column(SN, sn, Kind::Ratio),
+            &y,
+            None,
+            self.rows().as_deref(),
+        )
     }
 
     /// Returns the HTML scatter plot of parameter `b` over `a` (indices), coloured by the parameter `colour` if given.
-    fn scatter(&self, title: &str, a: usize, b: usize, colour: Option<usize>, kind: Kind) -> String {
+    fn scatter(
+        &self,
+        title: &str,
+        a: usize,
+        b: usize,
+        colour: Option<usize>,
+        kind: Kind,
+    ) -> String {
         let (x, y) = (self.values(a), self.values(b));
         let (x_label, y_label) = (self.label(a), self.label(b));
         let colour = colour.map(|c| (self.label(c), self.values(c)));
-        let colour = colour.as_ref().map(|(label, values)| column(label, values, Kind::Linear));
+        let colour = colour
+            .as_ref()
+            .map(|(label, values)| column(label, values, Kind::Linear));
         let (x, y) = (column(&x_label, &x, kind), column(&y_label, &y, kind));
         scatter(title, &x, &y, colour.as_ref(), self.rows().as_deref())
     }
@@ -131,5 +173,9 @@ impl Columns<'_> {
 
 /// Puts a label, values and the kind of axis they need together, for a figure.
 fn column<'a>(label: &'a str, values: &'a [f64], kind: Kind) -> Column<'a> {
-    Column { label, values, kind }
+    Column {
+        label,
+        values,
+        kind,
+    }
 }

@@ -19,7 +19,10 @@ pub struct Drawn {
 /// Returns the HTML of all galleries, without the spectra that do not fit into `room` bytes, and the ids drawn.
 /// Notes say how many are left out.
 pub fn draw(about: &About, kept: &Collector, galleries: &[Gallery], room: usize) -> Drawn {
-    let mut drawn = Drawn { html: String::new(), ids: BTreeMap::new() };
+    let mut drawn = Drawn {
+        html: String::new(),
+        ids: BTreeMap::new(),
+    };
     for gallery in galleries {
         let mut cards = String::new();
         let mut left_out = 0;
@@ -60,10 +63,19 @@ fn links(gallery: &Gallery, drawn: &BTreeMap<u64, String>) -> String {
     for order in &gallery.elsewhere {
         if let Some(id) = drawn.get(order) {
             let comma = if out.is_empty() { "" } else { ", " };
-            let _ = write!(out, "{comma}<a href='#{}'>{}</a>", anchor(*order), escape(&shortened(id)));
+            let _ = write!(
+                out,
+                "{comma}<a href='#{}'>{}</a>",
+                anchor(*order),
+                escape(&shortened(id))
+            );
         }
     }
-    if out.is_empty() { out } else { format!("<p class=note>Drawn above: {out}.</p>") }
+    if out.is_empty() {
+        out
+    } else {
+        format!("<p class=note>Drawn above: {out}.</p>")
+    }
 }
 
 /// Returns an HTML note that this many spectra are left out because the page would be too large; empty for 0.
@@ -71,7 +83,10 @@ fn left_out_note(spectra: usize) -> String {
     match spectra {
         0 => String::new(),
         1 => "<p class=note>One spectrum is left out: the page would be too large.</p>".into(),
-        n => format!("<p class=note>{} spectra are left out: the page would be too large.</p>", count(n as u64)),
+        n => format!(
+            "<p class=note>{} spectra are left out: the page would be too large.</p>",
+            count(n as u64)
+        ),
     }
 }
 
@@ -99,12 +114,23 @@ mod tests {
             mask: vec![false; pixels as usize],
             ..ArmFit::default()
         };
-        Panel { order, row, arms: vec![arm], velocity: f64::NAN }
+        Panel {
+            order,
+            row,
+            arms: vec![arm],
+            velocity: f64::NAN,
+        }
     }
 
     fn gallery(orders: &[u64], elsewhere: &[u64]) -> Gallery {
         let panels = orders.iter().map(|order| panel(*order)).collect();
-        Gallery { title: "A <b>".into(), note: String::new(), folded: true, panels, elsewhere: elsewhere.to_vec() }
+        Gallery {
+            title: "A <b>".into(),
+            note: String::new(),
+            folded: true,
+            panels,
+            elsewhere: elsewhere.to_vec(),
+        }
     }
 
     #[test]
@@ -113,14 +139,28 @@ mod tests {
         let galleries = [gallery(&[0, 1, 2], &[]), gallery(&[], &[1, 2])];
         let whole = draw(&about, &kept, &galleries, usize::MAX);
         assert_eq!(whole.ids.keys().copied().collect::<Vec<_>>(), [0, 1, 2]);
-        assert!(whole.html.contains("<a href='#s1'>101</a>, <a href='#s2'>102</a>"), "{}", whole.html);
+        assert!(
+            whole
+                .html
+                .contains("<a href='#s1'>101</a>, <a href='#s2'>102</a>"),
+            "{}",
+            whole.html
+        );
         assert!(whole.html.contains("A &lt;b&gt;") && !whole.html.contains("left out"));
 
         let room = 2 * panel::html(&panel(0), &[], &About::default()).len() + 10;
         let less = draw(&about, &kept, &galleries, room);
         assert_eq!(less.ids.keys().copied().collect::<Vec<_>>(), [0, 1]);
-        assert!(less.html.contains("One spectrum is left out") && !less.html.contains("#s2"), "{}", less.html);
+        assert!(
+            less.html.contains("One spectrum is left out") && !less.html.contains("#s2"),
+            "{}",
+            less.html
+        );
         let none = draw(&about, &kept, &galleries, 0);
-        assert!(none.html.contains("3 spectra are left out") && !none.html.contains("<article"), "{}", none.html);
+        assert!(
+            none.html.contains("3 spectra are left out") && !none.html.contains("<article"),
+            "{}",
+            none.html
+        );
     }
 }

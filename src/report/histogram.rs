@@ -7,7 +7,12 @@ use super::svg::{Frame, nothing};
 /// Returns the HTML of a histogram of the column's finite values, with a mark at their median. The note counts values
 /// far outside.
 pub fn histogram(title: &str, column: &Column) -> String {
-    let mut finite: Vec<f64> = column.values.iter().copied().filter(|x| x.is_finite()).collect();
+    let mut finite: Vec<f64> = column
+        .values
+        .iter()
+        .copied()
+        .filter(|x| x.is_finite())
+        .collect();
     if finite.is_empty() {
         return nothing(title, "No values.");
     }
@@ -42,7 +47,9 @@ pub fn histogram(title: &str, column: &Column) -> String {
     let median = finite[finite.len() / 2];
     let at = frame.at_x(median);
     let (_, top, ..) = Frame::inner();
-    frame.draw(format_args!("<path class=median d='M{at:.1} {top}V{base:.1}'/>"));
+    frame.draw(format_args!(
+        "<path class=median d='M{at:.1} {top}V{base:.1}'/>"
+    ));
     let mut note = format!("median {}", number(median, 3));
     if outside > 0 {
         note += &format!(", {} beyond the axis", count(outside));

@@ -17,26 +17,86 @@ struct Feature {
 /// Rest wavelengths are those of the NIST Atomic Spectra Database; those that it gives in air are converted as in
 /// `spectra::air` (Morton 1991).
 const FEATURES: &[Feature] = &[
-    Feature { name: "Hα", rest: &[6564.61] },
-    Feature { name: "Hβ", rest: &[4862.69] },
-    Feature { name: "Mg b", rest: &[5168.76, 5174.12, 5185.05] },
-    Feature { name: "Na D", rest: &[5891.58, 5897.56] },
-    Feature { name: "Ca II", rest: &[3934.78, 3969.59] },
-    Feature { name: "Ca II", rest: &[8500.35, 8544.44, 8664.52] },
-    Feature { name: "Hγ", rest: &[4341.69] },
-    Feature { name: "Hδ", rest: &[4102.90] },
-    Feature { name: "Ca I", rest: &[4227.92] },
-    Feature { name: "G band", rest: &[4305.6] },
-    Feature { name: "Li I", rest: &[6709.61] },
-    Feature { name: "Na I", rest: &[8185.51, 8197.08] },
-    Feature { name: "Fe I", rest: &[5271.00] },
-    Feature { name: "K I", rest: &[7701.09] },
-    Feature { name: "Pa δ", rest: &[10052.1] },
-    Feature { name: "Mg I", rest: &[15745.02, 15753.29, 15770.15] },
-    Feature { name: "Br 11", rest: &[16811.1] },
-    Feature { name: "Br 13", rest: &[16113.7] },
-    Feature { name: "Al I", rest: &[16723.52, 16755.14, 16767.94] },
-    Feature { name: "K I", rest: &[15167.21, 15172.52] },
+    Feature {
+        name: "Hα",
+        rest: &[6564.61],
+    },
+    Feature {
+        name: "Hβ",
+        rest: &[4862.69],
+    },
+    Feature {
+        name: "Mg b",
+        rest: &[5168.76, 5174.12, 5185.05],
+    },
+    Feature {
+        name: "Na D",
+        rest: &[5891.58, 5897.56],
+    },
+    Feature {
+        name: "Ca II",
+        rest: &[3934.78, 3969.59],
+    },
+    Feature {
+        name: "Ca II",
+        rest: &[8500.35, 8544.44, 8664.52],
+    },
+    Feature {
+        name: "Hγ",
+        rest: &[4341.69],
+    },
+    Feature {
+        name: "Hδ",
+        rest: &[4102.90],
+    },
+    Feature {
+        name: "Ca I",
+        rest: &[4227.92],
+    },
+    Feature {
+        name: "G band",
+        rest: &[4305.6],
+    },
+    Feature {
+        name: "Li I",
+        rest: &[6709.61],
+    },
+    Feature {
+        name: "Na I",
+        rest: &[8185.51, 8197.08],
+    },
+    Feature {
+        name: "Fe I",
+        rest: &[5271.00],
+    },
+    Feature {
+        name: "K I",
+        rest: &[7701.09],
+    },
+    Feature {
+        name: "Pa δ",
+        rest: &[10052.1],
+    },
+    Feature {
+        name: "Mg I",
+        rest: &[15745.02, 15753.29, 15770.15],
+    },
+    Feature {
+        name: "Br 11",
+        rest: &[16811.1],
+    },
+    Feature {
+        name: "Br 13",
+        rest: &[16113.7],
+    },
+    Feature {
+        name: "Al I",
+        rest: &[16723.52, 16755.14, 16767.94],
+    },
+    Feature {
+        name: "K I",
+        rest: &[15167.21, 15172.52],
+    },
 ];
 
 /// Width of a character of a label, in CSS pixels.
@@ -77,10 +137,17 @@ pub fn labels(velocity: f64, from: f64, to: f64, width: f64) -> Vec<Label> {
         let half = 0.5 * label_width(feature.name) / width;
         let middle = middle.clamp(half.min(0.5), (1.0 - half).max(0.5));
         let is_free = |level: &usize| {
-            placed.iter().all(|other| other.level != *level || is_apart(other, feature.name, middle, width))
+            placed
+                .iter()
+                .all(|other| other.level != *level || is_apart(other, feature.name, middle, width))
         };
         if let Some(level) = (0..LEVELS).find(is_free) {
-            placed.push(Label { name: feature.name, middle, level, lines });
+            placed.push(Label {
+                name: feature.name,
+                middle,
+                level,
+                lines,
+            });
         }
     }
     placed
@@ -125,19 +192,36 @@ mod tests {
         ];
         for (name, air) in in_air {
             let vacuum: Vec<f64> = air.into_iter().map(to_vacuum).collect();
-            let near = |feature: &&Feature| feature.name == name && (feature.rest[0] - vacuum[0]).abs() < 100.0;
-            let feature = FEATURES.iter().find(near).unwrap_or_else(|| panic!("{name} {vacuum:?}"));
+            let near = |feature: &&Feature| {
+                feature.name == name && (feature.rest[0] - vacuum[0]).abs() < 100.0
+            };
+            let feature = FEATURES
+                .iter()
+                .find(near)
+                .unwrap_or_else(|| panic!("{name} {vacuum:?}"));
             assert_eq!(feature.rest.len(), vacuum.len(), "{name}");
             for (rest, vacuum) in feature.rest.iter().zip(vacuum) {
                 assert!((rest - vacuum).abs() < 0.03, "{name}: {rest}, not {vacuum}");
             }
         }
         // Rydberg's formula, with the constant of hydrogen in 1/Å
-        let series = |lower: f64, upper: f64| 1.0 / (1.096_775_83e-3 * (lower.powi(-2) - upper.powi(-2)));
-        for (name, lower, upper) in [("Hα", 2.0, 3.0), ("Pa δ", 3.0, 7.0), ("Br 11", 4.0, 11.0), ("Br 13", 4.0, 13.0)]
-        {
-            let rest = FEATURES.iter().find(|feature| feature.name == name).map(|feature| feature.rest[0]);
-            assert!((rest.unwrap() - series(lower, upper)).abs() < 0.6, "{name}: {}", series(lower, upper));
+        let series =
+            |lower: f64, upper: f64| 1.0 / (1.096_775_83e-3 * (lower.powi(-2) - upper.powi(-2)));
+        for (name, lower, upper) in [
+            ("Hα", 2.0, 3.0),
+            ("Pa δ", 3.0, 7.0),
+            ("Br 11", 4.0, 11.0),
+            ("Br 13", 4.0, 13.0),
+        ] {
+            let rest = FEATURES
+                .iter()
+                .find(|feature| feature.name == name)
+                .map(|feature| feature.rest[0]);
+            assert!(
+                (rest.unwrap() - series(lower, upper)).abs() < 0.6,
+                "{name}: {}",
+                series(lower, upper)
+            );
         }
     }
 
@@ -153,15 +237,26 @@ mod tests {
 
     #[test]
     fn labels_do_not_overlap_or_stick_out() {
-        for [from, to, width] in [[3600.0, 9800.0, 276.0], [3600.0, 5800.0, 330.0], [15000.0, 17000.0, 40.0]] {
+        for [from, to, width] in [
+            [3600.0, 9800.0, 276.0],
+            [3600.0, 5800.0, 330.0],
+            [15000.0, 17000.0, 40.0],
+        ] {
             let all = labels(0.0, from, to, width);
             assert!(all.len() > 1, "{all:?}");
             for (k, label) in all.iter().enumerate() {
                 let half = 0.5 * label_width(label.name) / width;
-                assert!(label.middle - half > -1e-9 && label.middle + half < 1.0 + 1e-9, "{label:?}");
+                assert!(
+                    label.middle - half > -1e-9 && label.middle + half < 1.0 + 1e-9,
+                    "{label:?}"
+                );
                 let rivals = all[..k].iter().filter(|other| other.level == label.level);
-                rivals
-                    .for_each(|other| assert!(is_apart(other, label.name, label.middle, width), "{other:?} {label:?}"));
+                rivals.for_each(|other| {
+                    assert!(
+                        is_apart(other, label.name, label.middle, width),
+                        "{other:?} {label:?}"
+                    )
+                });
             }
         }
     }

@@ -68,7 +68,12 @@ impl ReportFile {
     /// Returns [`Error::Io`](crate::Error::Io), [`Error::OutputExists`](crate::Error::OutputExists) if a file took the
     /// name meanwhile, and [`Error::Unsettled`](crate::Error::Unsettled) if the page is whole but its folder could not
     /// be flushed.
-    pub fn write(self, about: &About, kept: &Collector, fitter: Option<&SpectralFitter>) -> Result<()> {
+    pub fn write(
+        self,
+        about: &About,
+        kept: &Collector,
+        fitter: Option<&SpectralFitter>,
+    ) -> Result<()> {
         self.0.write(text(about, kept, fitter))
     }
 

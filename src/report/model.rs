@@ -49,7 +49,9 @@ pub fn fitter_of_table(
 /// Parses the model file kept in a table's metadata, with emulators from the folders of then or one of `folders`.
 fn model_in_table(metadata: &Metadata, folders: &[PathBuf]) -> Result<ModelFile> {
     if metadata.model.is_empty() {
-        return Err(Error::Usage("the table does not name its model, and no model file is given".into()));
+        return Err(Error::Usage(
+            "the table does not name its model, and no model file is given".into(),
+        ));
     }
     let parse = |folder: &Path| ModelFile::from_text(folder.join(IN_TABLE), &*metadata.model);
     let recorded = original_folders(&parse(Path::new(""))?, metadata);
@@ -59,7 +61,11 @@ fn model_in_table(metadata: &Metadata, folders: &[PathBuf]) -> Result<ModelFile>
             return Ok(file);
         }
     }
-    let emulators: Vec<String> = metadata.emulators.iter().map(|(path, _)| path.clone()).collect();
+    let emulators: Vec<String> = metadata
+        .emulators
+        .iter()
+        .map(|(path, _)| path.clone())
+        .collect();
     let emulators = emulators.join(", ");
     Err(Error::Usage(format!(
         "the emulators of the table's model are not found ({emulators}), and no model file is given"
@@ -70,7 +76,10 @@ fn model_in_table(metadata: &Metadata, folders: &[PathBuf]) -> Result<ModelFile>
 fn original_folders(file: &ModelFile, metadata: &Metadata) -> Vec<PathBuf> {
     let mut folders = Vec::new();
     for (_, emulator) in file.arm_emulators() {
-        let ends_alike = metadata.emulators.iter().filter(|(source, _)| Path::new(source).ends_with(emulator));
+        let ends_alike = metadata
+            .emulators
+            .iter()
+            .filter(|(source, _)| Path::new(source).ends_with(emulator));
         folders.extend(ends_alike.filter_map(|(source, _)| without_tail(source, emulator)));
     }
     folders
@@ -78,24 +87,47 @@ fn original_folders(file: &ModelFile, metadata: &Metadata) -> Vec<PathBuf> {
 
 /// Removes from the end of `path` as many components as `tail` has; `None` if it has fewer.
 fn without_tail(path: &str, tail: &Path) -> Option<PathBuf> {
-    Path::new(path).ancestors().nth(tail.components().count()).map(Path::to_path_buf)
+    Path::new(path)
+        .ancestors()
+        .nth(tail.components().count())
+        .map(Path::to_path_buf)
 }
 
 /// Returns the arms of the model that the table was fitted with, by its columns or its emulators; all if neither tells.
 fn fitted_arms(file: &ModelFile, schema: &Schema, metadata: &Metadata) -> Vec<String> {
-    let named = |emulator: &Path| metadata.emulators.iter().any(|(source, _)| Path::new(source).ends_with(emulator));
+    let named = |emulator: &Path| {
+        metadata
+            .emulators
+            .iter()
+            .any(|(source, _)| Path::new(source).ends_with(emulator))
+    };
     let alone = schema.arms.iter().all(String::is_empty);
-    let fitted =
-        |name: &str, emulator: &Path| if alone { named(emulator) } else { schema.arms.iter().any(|arm| arm == name) };
+    let fitted = |name: &str, emulator: &Path| {
+        if alone {
+            named(emulator)
+        } else {
+            schema.arms.iter().any(|arm| arm == name)
+        }
+    };
     let arms = file.arm_emulators();
-    let kept: Vec<String> = arms.filter(|(name, path)| fitted(name, path)).map(|(name, _)| name.to_string()).collect();
-    if kept.is_empty() { file.arm_emulators().map(|(name, _)| name.to_string()).collect() } else { kept }
+    let kept: Vec<String> = arms
+        .filter(|(name, path)| fitted(name, path))
+        .map(|(name, _)| name.to_string())
+        .collect();
+    if kept.is_empty() {
+        file.arm_emulators()
+            .map(|(name, _)| name.to_string())
+            .collect()
+    } else {
+        kept
+    }
 }
 
 /// Fails if an emulator of the model has a SHA-256 that the table's metadata, where they name any, do not.
 fn check_emulators(model: &SpectralModel, metadata: &Metadata) -> Result<()> {
-    let known =
-        |hash: &String| metadata.emulators.is_empty() || metadata.emulators.iter().any(|(_, other)| other == hash);
+    let known = |hash: &String| {
+        metadata.emulators.is_empty() || metadata.emulators.iter().any(|(_, other)| other == hash)
+    };
     match model.emulators().iter().find(|(_, _, hash)| !known(hash)) {
         None => Ok(()),
         Some((_, source, hash)) => Err(Error::Usage(format!(

@@ -19,7 +19,11 @@ pub fn shortened(text: &str) -> Cow<'_, str> {
     }
     let beginning: String = text.chars().take(BEGINNING).collect();
     let end: String = text.chars().skip(length - END).collect();
-    format!("{beginning}…{end} [{:016x}]", XxHash3_128::oneshot(text.as_bytes()) as u64).into()
+    format!(
+        "{beginning}…{end} [{:016x}]",
+        XxHash3_128::oneshot(text.as_bytes()) as u64
+    )
+    .into()
 }
 
 /// Escapes `&`, `<`, `>` and quotes, so that text can be put into HTML and its attributes.
@@ -104,7 +108,11 @@ pub fn percent(part: u64, whole: u64) -> String {
 pub fn fixed(x: f64, decimals: usize) -> String {
     let text = format!("{x:.decimals$}");
     let zero = text.bytes().all(|b| matches!(b, b'-' | b'0' | b'.'));
-    minus(if zero { text.trim_start_matches('-').to_string() } else { text })
+    minus(if zero {
+        text.trim_start_matches('-').to_string()
+    } else {
+        text
+    })
 }
 
 /// Replaces each hyphen in a number's text by the minus sign −.
@@ -125,7 +133,11 @@ fn unusual(x: f64) -> String {
 
 /// Returns the power of ten of a number's first digit, as 2 for 345 and −2 for 0.05; 0 for zero.
 fn exponent(x: f64) -> i32 {
-    if x == 0.0 { 0 } else { x.abs().log10().floor() as i32 }
+    if x == 0.0 {
+        0
+    } else {
+        x.abs().log10().floor() as i32
+    }
 }
 
 #[cfg(test)]
@@ -156,11 +168,18 @@ mod tests {
         assert_eq!(number(1234.5678, 3), "1235");
         assert_eq!(number(-1.5e-9, 3), "−1.50e−9");
         assert_eq!(count(1_234_567), "1\u{202f}234\u{202f}567");
-        assert_eq!((percent(1, 10_000), percent(9_999, 10_000)), ("< 0.1 %".into(), "> 99.9 %".into()));
+        assert_eq!(
+            (percent(1, 10_000), percent(9_999, 10_000)),
+            ("< 0.1 %".into(), "> 99.9 %".into())
+        );
         let long = "é".repeat(80);
         assert_eq!(shortened(&long), long);
-        let [a, b] = ["a", "b"].map(|middle| shortened(&format!("{long}{middle}{long}")).into_owned());
-        assert!(a != b && a.starts_with(&"é".repeat(36)) && a.chars().count() == 76, "{a}");
+        let [a, b] =
+            ["a", "b"].map(|middle| shortened(&format!("{long}{middle}{long}")).into_owned());
+        assert!(
+            a != b && a.starts_with(&"é".repeat(36)) && a.chars().count() == 76,
+            "{a}"
+        );
         assert_eq!(escape("<script>\"&'"), "&lt;script&gt;&quot;&amp;&#39;");
     }
 }

@@ -17,13 +17,28 @@ const MOST_STATUSES: usize = 50;
 pub fn tiles(about: &About, kept: &Collector) -> String {
     let mut out = String::new();
     let mut tile = |value: &str, name: &str, more: &str| {
-        let _ = write!(out, "<div class=tile><b>{value}</b><span>{name}</span><small>{more}</small></div>");
+        let _ = write!(
+            out,
+            "<div class=tile><b>{value}</b><span>{name}</span><small>{more}</small></div>"
+        );
     };
     tile(&count(kept.count), "spectra", "");
     let others = kept.count - kept.converged;
-    let more = if others == 0 { "all of them".to_string() } else { format!("{} did not", count(others)) };
-    tile(&percent(kept.converged, kept.count), "converged", if kept.count == 0 { "" } else { &more });
-    tile(&percent(kept.flagged, kept.count), "flagged", &spectra(kept.flagged));
+    let more = if others == 0 {
+        "all of them".to_string()
+    } else {
+        format!("{} did not", count(others))
+    };
+    tile(
+        &percent(kept.converged, kept.count),
+        "converged",
+        if kept.count == 0 { "" } else { &more },
+    );
+    tile(
+        &percent(kept.flagged, kept.count),
+        "flagged",
+        &spectra(kept.flagged),
+    );
     tile(&median(kept.column(0)), "median χ²/dof", "");
     let sn = median(kept.column(1));
     if sn != "–" {
@@ -33,8 +48,16 @@ pub fn tiles(about: &About, kept: &Collector) -> String {
         let seconds = time.as_secs_f64();
         let fitted = kept.count.saturating_sub(about.recalled);
         let rate = fitted as f64 / seconds.max(1e-9);
-        let now = if about.recalled > 0 { format!("{} fitted now, ", count(fitted)) } else { String::new() };
-        tile(&number(rate, 3), "spectra per second", &format!("{now}{} s in all", number(seconds, 3)));
+        let now = if about.recalled > 0 {
+            format!("{} fitted now, ", count(fitted))
+        } else {
+            String::new()
+        };
+        tile(
+            &number(rate, 3),
+            "spectra per second",
+            &format!("{now}{} s in all", number(seconds, 3)),
+        );
     }
     out
 }
@@ -58,11 +81,22 @@ fn median(mut values: Vec<f64>) -> String {
 pub fn statuses(kept: &Collector) -> String {
     let shown = kept.outcomes.iter().rev().take(MOST_STATUSES);
     let mut out: String = shown
-        .map(|((code, text), n)| bar(grade(*code), &escape(&ending(*code, text)), meaning(*code), *n, kept.count))
+        .map(|((code, text), n)| {
+            bar(
+                grade(*code),
+                &escape(&ending(*code, text)),
+                meaning(*code),
+                *n,
+                kept.count,
+            )
+        })
         .collect();
     let more = kept.outcomes.len().saturating_sub(MOST_STATUSES);
     if more > 0 {
-        let _ = write!(out, "<p class=note>and {more} more statuses, of which popfit writes none</p>");
+        let _ = write!(
+            out,
+            "<p class=note>and {more} more statuses, of which popfit writes none</p>"
+        );
     }
     out
 }
@@ -71,14 +105,30 @@ pub fn statuses(kept: &Collector) -> String {
 /// parameter ended at a bound, and advice on frequent flags.
 pub fn flags(kept: &Collector) -> String {
     let mut out = String::new();
-    for (flag, n) in Flags::DESCRIPTIONS.iter().zip(kept.flags.by_flag()).filter(|(_, n)| **n > 0) {
-        out += &bar("fair", &escape(flag.label), &escape(flag.meaning), *n, kept.count);
+    for (flag, n) in Flags::DESCRIPTIONS
+        .iter()
+        .zip(kept.flags.by_flag())
+        .filter(|(_, n)| **n > 0)
+    {
+        out += &bar(
+            "fair",
+            &escape(flag.label),
+            &escape(flag.meaning),
+            *n,
+            kept.count,
+        );
     }
     if out.is_empty() {
         return "<p class=nothing>No spectrum is flagged.</p>".into();
     }
-    let bounds = kept.parameters.iter().zip(kept.flags.by_bound()).filter(|(_, n)| **n > 0);
-    let bounds: Vec<String> = bounds.map(|(name, n)| format!("{} {}", html(symbol(name)), count(*n))).collect();
+    let bounds = kept
+        .parameters
+        .iter()
+        .zip(kept.flags.by_bound())
+        .filter(|(_, n)| **n > 0);
+    let bounds: Vec<String> = bounds
+        .map(|(name, n)| format!("{} {}", html(symbol(name)), count(*n)))
+        .collect();
     if !bounds.is_empty() {
         let _ = write!(out, "<p class=note>at a bound: {}</p>", bounds.join(", "));
     }

@@ -26,7 +26,11 @@ pub fn page(about: &About, kept: &Collector, galleries: &[Gallery]) -> String {
     let room = LIMIT.saturating_sub(bare.len() + LINKS);
     // 2. The table links to those that are drawn.
     let drawn = gallery::draw(about, kept, galleries, room);
-    if drawn.html.is_empty() { bare } else { fill(about, kept, &drawn.html, &drawn.ids) }
+    if drawn.html.is_empty() {
+        bare
+    } else {
+        fill(about, kept, &drawn.html, &drawn.ids)
+    }
 }
 
 /// Fills the page's HTML template; `spectra` is the galleries' HTML, `drawn` the ids of the spectra in it by their
@@ -59,7 +63,12 @@ fn fill(about: &About, kept: &Collector, spectra: &str, drawn: &BTreeMap<u64, St
 /// Returns the line below the title, HTML: popfit's version and the device, as far as they are known.
 fn subtitle(about: &About) -> String {
     let mut parts = Vec::new();
-    parts.extend(about.version.as_ref().map(|version| format!("popfit {}", escape(version))));
+    parts.extend(
+        about
+            .version
+            .as_ref()
+            .map(|version| format!("popfit {}", escape(version))),
+    );
     if !about.metadata.device.is_empty() {
         parts.push(escape(&about.metadata.device));
     }
@@ -103,8 +112,16 @@ fn provenance(about: &About) -> String {
     if !metadata.model.is_empty() {
         let shown: String = metadata.model.chars().take(MODEL).collect();
         let cut = metadata.model.len() > shown.len();
-        let note = if cut { " (its beginning; the table's metadata have all of it)" } else { "" };
-        let _ = write!(out, "<details><summary>Model file{note}</summary><pre>{}</pre></details>", escape(&shown));
+        let note = if cut {
+            " (its beginning; the table's metadata have all of it)"
+        } else {
+            ""
+        };
+        let _ = write!(
+            out,
+            "<details><summary>Model file{note}</summary><pre>{}</pre></details>",
+            escape(&shown)
+        );
     }
     out
 }

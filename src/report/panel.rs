@@ -35,11 +35,21 @@ pub fn anchor(order: u64) -> String {
 
 /// Returns the HTML of a panel: a spectrum's id, status and parameters above the pictures of its arms.
 pub fn html(panel: &Panel, parameters: &[String], about: &About) -> String {
-    let room = if panel.arms.len() == 1 { Room::Whole } else { Room::Shared };
-    let arms: String = panel.arms.iter().map(|arm| arm::html(arm, panel.velocity, room)).collect();
+    let room = if panel.arms.len() == 1 {
+        Room::Whole
+    } else {
+        Room::Shared
+    };
+    let arms: String = panel
+        .arms
+        .iter()
+        .map(|arm| arm::html(arm, panel.velocity, room))
+        .collect();
     let head = head(&panel.row, parameters, about);
     let anchor = panel.anchor();
-    format!("<article class='card panel' id='{anchor}'>{head}<div class=arms>{arms}</div></article>")
+    format!(
+        "<article class='card panel' id='{anchor}'>{head}<div class=arms>{arms}</div></article>"
+    )
 }
 
 /// Returns the HTML header of a panel: the row's id, status, flags, file and, if it has a fit, χ²/dof and parameters.
@@ -51,26 +61,53 @@ fn head(row: &FitRow, parameters: &[String], about: &About) -> String {
         escape(meaning(row.status.code())),
         escape(&ending(row.status.code(), &row.status_text))
     );
-    for (k, flag) in Flags::DESCRIPTIONS.iter().enumerate().filter(|(_, flag)| row.flags.bits() & flag.bit != 0) {
+    for (k, flag) in Flags::DESCRIPTIONS
+        .iter()
+        .enumerate()
+        .filter(|(_, flag)| row.flags.bits() & flag.bit != 0)
+    {
         let (label, meaning) = (escape(flag.label), escape(flag.meaning));
-        let _ = write!(out, "<span class=chip title='{meaning}' data-flag={k}>{label}</span>");
+        let _ = write!(
+            out,
+            "<span class=chip title='{meaning}' data-flag={k}>{label}</span>"
+        );
     }
-    let file = row.file.rsplit(['/', '\\']).next().filter(|name| !name.is_empty());
-    let place = file.map_or_else(String::new, |name| format!("{}, ", escape(&shortened(name))));
+    let file = row
+        .file
+        .rsplit(['/', '\\'])
+        .next()
+        .filter(|name| !name.is_empty());
+    let place = file.map_or_else(String::new, |name| {
+        format!("{}, ", escape(&shortened(name)))
+    });
     let (full, at) = (escape(&shortened(&row.file)), row.row);
-    let _ = write!(out, "<span class=place title='{full}'>{place}row {at}</span></header>");
+    let _ = write!(
+        out,
+        "<span class=place title='{full}'>{place}row {at}</span></header>"
+    );
     if !row.parameters.iter().any(|x| x.is_finite()) {
         return out;
     }
     out += "<dl>";
     let mut item = |name: &str, value: &str, unit: &str| {
         let (name, unit) = (with_subscript(name), escape(unit));
-        let _ = write!(out, "<div><dt>{name}</dt><dd>{value} <small>{unit}</small></dd></div>");
+        let _ = write!(
+            out,
+            "<div><dt>{name}</dt><dd>{value} <small>{unit}</small></dd></div>"
+        );
     };
-    let dof = if row.dof > 0 { count(row.dof.unsigned_abs()) } else { row.dof.to_string() };
+    let dof = if row.dof > 0 {
+        count(row.dof.unsigned_abs())
+    } else {
+        row.dof.to_string()
+    };
     item("χ²/dof", &number(reduced(row), 4), &format!("{dof} dof"));
     for (p, name) in parameters.iter().enumerate() {
-        let bound = if row.at_bound >> p & 1 == 1 { " at bound" } else { "" };
+        let bound = if row.at_bound >> p & 1 == 1 {
+            " at bound"
+        } else {
+            ""
+        };
         let unit = format!("{}{bound}", unit(&about.units, name));
         item(symbol(name), &pair(row.parameters[p], row.errors[p]), &unit);
     }

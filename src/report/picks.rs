@@ -55,7 +55,10 @@ impl Picks {
             worst: Best::new(WORST),
             failed: BTreeMap::new(),
             sample: Best::new(SAMPLE),
-            flagged: Flags::DESCRIPTIONS.iter().map(|_| Best::new(PER_FLAG)).collect(),
+            flagged: Flags::DESCRIPTIONS
+                .iter()
+                .map(|_| Best::new(PER_FLAG))
+                .collect(),
             spectra: BTreeMap::new(),
         }
     }
@@ -67,7 +70,10 @@ impl Picks {
 
     /// Returns the requested ids that no offered row had.
     pub fn missing_ids(&self) -> Vec<&str> {
-        self.requested_ids.difference(&self.found_ids).map(String::as_str).collect()
+        self.requested_ids
+            .difference(&self.found_ids)
+            .map(String::as_str)
+            .collect()
     }
 
     /// Takes the row with index `order` in the input into every list it suits: requested, worst, failed, sample,
@@ -111,17 +117,30 @@ impl Picks {
     pub fn attach_spectra(&mut self, spectra: &Spectra, several_files: bool) {
         let same_path = self.all().any(|pick| pick.row.file == spectra.file);
         let is_file = |file: &str| {
-            if same_path { *file == *spectra.file } else { file_name(file) == file_name(&spectra.file) }
+            if same_path {
+                *file == *spectra.file
+            } else {
+                file_name(file) == file_name(&spectra.file)
+            }
         };
         let same_file = |pick: &Pick| !several_files || is_file(&pick.row.file);
-        let places: BTreeMap<u64, usize> = spectra.rows.iter().enumerate().map(|(k, row)| (*row, k)).collect();
+        let places: BTreeMap<u64, usize> = spectra
+            .rows
+            .iter()
+            .enumerate()
+            .map(|(k, row)| (*row, k))
+            .collect();
         let mut found = Vec::new();
         for pick in self.all().filter(same_file) {
-            let place = places.get(&pick.row.row).filter(|k| spectra.ids.text(**k) == pick.row.id.to_string());
+            let place = places
+                .get(&pick.row.row)
+                .filter(|k| spectra.ids.text(**k) == pick.row.id.to_string());
             found.extend(place.map(|k| (pick.order, *k)));
         }
         for (order, k) in found {
-            self.spectra.entry(order).or_insert_with(|| spectra.slice(k..k + 1));
+            self.spectra
+                .entry(order)
+                .or_insert_with(|| spectra.slice(k..k + 1));
         }
     }
 
@@ -133,7 +152,13 @@ impl Picks {
     /// Returns (chosen rows, those of them whose spectra have been kept).
     pub fn counts(&self) -> (usize, usize) {
         let picked: BTreeSet<u64> = self.all().map(|pick| pick.order).collect();
-        (picked.len(), picked.iter().filter(|order| self.spectra.contains_key(order)).count())
+        (
+            picked.len(),
+            picked
+                .iter()
+                .filter(|order| self.spectra.contains_key(order))
+                .count(),
+        )
     }
 
     /// Returns the chosen rows with requested ids, in the order of the input.
@@ -143,7 +168,9 @@ impl Picks {
 
     /// Returns the first row of each of up to four causes of failure, sorted by cause, among rows without a figure.
     pub fn failed(&self) -> impl Iterator<Item = Pick<'_>> {
-        self.failed.values().map(|(order, row)| Pick { order: *order, row })
+        self.failed
+            .values()
+            .map(|(order, row)| Pick { order: *order, row })
     }
 
     /// Returns the chosen rows with the largest χ²/dof, the largest first.
@@ -164,7 +191,11 @@ impl Picks {
     /// Returns the chosen rows of all lists, some of them several times.
     fn all(&self) -> impl Iterator<Item = Pick<'_>> {
         let flagged = self.flagged.iter().flat_map(picks);
-        self.requested().chain(self.failed()).chain(self.worst()).chain(self.sample()).chain(flagged)
+        self.requested()
+            .chain(self.failed())
+            .chain(self.worst())
+            .chain(self.sample())
+            .chain(flagged)
     }
 }
 

@@ -15,9 +15,16 @@ const DENSITIES: usize = 6;
 
 /// Returns an HTML scatter plot of `y` over `x`: coloured circles if `rows` gives each point's row in the page's table,
 /// else the density of points.
-pub fn scatter(title: &str, x: &Column, y: &Column, colour: Option<&Column>, rows: Option<&[usize]>) -> String {
-    let finite: Vec<usize> =
-        (0..x.values.len()).filter(|&k| x.values[k].is_finite() && y.values[k].is_finite()).collect();
+pub fn scatter(
+    title: &str,
+    x: &Column,
+    y: &Column,
+    colour: Option<&Column>,
+    rows: Option<&[usize]>,
+) -> String {
+    let finite: Vec<usize> = (0..x.values.len())
+        .filter(|&k| x.values[k].is_finite() && y.values[k].is_finite())
+        .collect();
     if finite.is_empty() {
         return nothing(title, "No fits with finite values.");
     }
@@ -33,7 +40,10 @@ pub fn scatter(title: &str, x: &Column, y: &Column, colour: Option<&Column>, row
         None => notes.push(density(&mut frame, x, y, &shown)),
     }
     if shown.len() < finite.len() {
-        notes.push(format!("{} beyond the axes", count((finite.len() - shown.len()) as u64)));
+        notes.push(format!(
+            "{} beyond the axes",
+            count((finite.len() - shown.len()) as u64)
+        ));
     }
     frame.finish(title, &notes.join(", "))
 }
@@ -57,14 +67,19 @@ fn points(
         frame.draw(format_args!("<g class=s{}>", shown.0));
         for &k in shown.1 {
             let (cx, cy, row) = (frame.at_x(x.values[k]), frame.at_y(y.values[k]), rows[k]);
-            frame.draw(format_args!("<circle cx={cx:.1} cy={cy:.1} r={radius} data-row={row} />"));
+            frame.draw(format_args!(
+                "<circle cx={cx:.1} cy={cy:.1} r={radius} data-row={row} />"
+            ));
         }
         frame.draw(format_args!("</g>"));
     }
     let colour = colour?;
     let swatches: String = (0..SHADES).map(|s| format!("<i class=s{s}></i>")).collect();
     let (low, high) = (number(low, 2), number(high, 2));
-    Some(format!("{} <span class=scale>{low} {swatches} {high}</span>", super::words::html(colour.label)))
+    Some(format!(
+        "{} <span class=scale>{low} {swatches} {high}</span>",
+        super::words::html(colour.label)
+    ))
 }
 
 /// Draws how many of the fits `shown` (indices) lie in each cell, darker for more; returns the text of the legend.
@@ -72,7 +87,10 @@ fn density(frame: &mut Frame, x: &Column, y: &Column, shown: &[usize]) -> String
     let cell = |place: f64, cells: usize| ((place * cells as f64) as usize).min(cells - 1);
     let mut counts = vec![0u64; CELLS.0 * CELLS.1];
     for &k in shown {
-        let (column, row) = (cell(frame.x.place(x.values[k]), CELLS.0), cell(frame.y.place(y.values[k]), CELLS.1));
+        let (column, row) = (
+            cell(frame.x.place(x.values[k]), CELLS.0),
+            cell(frame.y.place(y.values[k]), CELLS.1),
+        );
         counts[row * CELLS.0 + column] += 1;
     }
     let most = counts.iter().copied().max().unwrap_or(1).max(2);
@@ -89,5 +107,9 @@ fn density(frame: &mut Frame, x: &Column, y: &Column, shown: &[usize]) -> String
     for (d, path) in paths.iter().enumerate() {
         frame.draw(format_args!("<path class='density d{d}' d='{path}'/>"));
     }
-    format!("{} fits; darkest: {} in a cell", count(shown.len() as u64), count(most))
+    format!(
+        "{} fits; darkest: {} in a cell",
+        count(shown.len() as u64),
+        count(most)
+    )
 }

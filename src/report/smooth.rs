@@ -37,7 +37,9 @@ impl Residuals {
     /// / Σw and 1/σ̄² = Σw / n, so that the quotient is Σwδ / √(n Σw). Where fewer than half of the window's pixels
     /// count, or the middle one does not, it is NaN.
     pub fn running_mean(&self, window: Window) -> Vec<f64> {
-        (0..self.ivar.len()).map(|j| self.mean_at(j, window)).collect()
+        (0..self.ivar.len())
+            .map(|j| self.mean_at(j, window))
+            .collect()
     }
 
     /// Returns the weighted mean residual of the window around pixel `j` over its typical error; NaN where too few
@@ -55,7 +57,11 @@ impl Residuals {
             weight += self.ivar[k];
             sum += self.ivar[k] * self.difference[k];
         }
-        if 2.0 * n < (to - from + 1) as f64 { f64::NAN } else { sum / (n * weight).sqrt() }
+        if 2.0 * n < (to - from + 1) as f64 {
+            f64::NAN
+        } else {
+            sum / (n * weight).sqrt()
+        }
     }
 }
 
@@ -66,15 +72,24 @@ mod tests {
     #[test]
     fn windows_are_odd_and_bounded() {
         let pixels = |n: usize| Window::of(n).pixels();
-        assert_eq!([10, 600, 2751, 3741, 20_000].map(pixels), [5, 7, 27, 37, 101]);
+        assert_eq!(
+            [10, 600, 2751, 3741, 20_000].map(pixels),
+            [5, 7, 27, 37, 101]
+        );
     }
 
     #[test]
     fn the_mean_is_weighted_and_leaves_masked_pixels_out() {
-        let (difference, ivar) = (vec![1.0, 2.0, 1e9, 4.0, 2.0, 1.0], vec![1.0, 4.0, 0.0, 1.0, 1.0, 1.0]);
+        let (difference, ivar) = (
+            vec![1.0, 2.0, 1e9, 4.0, 2.0, 1.0],
+            vec![1.0, 4.0, 0.0, 1.0, 1.0, 1.0],
+        );
         let mean = Residuals { difference, ivar }.running_mean(Window(5));
         // pixels 0, 1, 3 and 4 in the window around pixel 1, whose left end is cut off: pixels 0, 1 and 3
-        assert!((mean[1] - (1.0 + 8.0 + 4.0) / (3.0f64 * 6.0).sqrt()).abs() < 1e-12, "{mean:?}");
+        assert!(
+            (mean[1] - (1.0 + 8.0 + 4.0) / (3.0f64 * 6.0).sqrt()).abs() < 1e-12,
+            "{mean:?}"
+        );
         assert!(mean[2].is_nan());
         assert!((mean[5] - 7.0 / 3.0).abs() < 1e-12, "{mean:?}");
     }
@@ -83,7 +98,11 @@ mod tests {
     fn mostly_masked_windows_have_no_mean() {
         let mut ivar = vec![0.0; 9];
         ivar[4] = 1.0;
-        let mean = Residuals { difference: vec![1.0; 9], ivar }.running_mean(Window(5));
+        let mean = Residuals {
+            difference: vec![1.0; 9],
+            ivar,
+        }
+        .running_mean(Window(5));
         assert!(mean.iter().all(|x| x.is_nan()), "{mean:?}");
     }
 }

@@ -24,7 +24,11 @@ pub struct Frame {
 impl Frame {
     /// Returns an empty figure with these axes, to draw into.
     pub fn new(x: Axis, y: Axis) -> Frame {
-        Frame { x, y, body: String::new() }
+        Frame {
+            x,
+            y,
+            body: String::new(),
+        }
     }
 
     /// Converts a value of the x axis to an SVG x coordinate in the figure.
@@ -55,13 +59,21 @@ impl Frame {
         for Tick { place, text } in self.y.ticks(5) {
             let y = top + height * (1.0 - place);
             let _ = write!(axes, "<path class=grid d='M{left} {y:.1}h{width}'/>");
-            let _ = write!(axes, "<text class=tick x={:.1} y={:.1} text-anchor=end>{text}</text>", left - 6.0, y + 4.0);
+            let _ = write!(
+                axes,
+                "<text class=tick x={:.1} y={:.1} text-anchor=end>{text}</text>",
+                left - 6.0,
+                y + 4.0
+            );
         }
         for Tick { place, text } in self.x.ticks(5) {
             let x = left + width * place;
             let _ = write!(axes, "<path class=axis d='M{x:.1} {:.1}v4'/>", top + height);
-            let _ =
-                write!(axes, "<text class=tick x={x:.1} y={:.1} text-anchor=middle>{text}</text>", top + height + 17.0);
+            let _ = write!(
+                axes,
+                "<text class=tick x={x:.1} y={:.1} text-anchor=middle>{text}</text>",
+                top + height + 17.0
+            );
         }
         let (x_label, y_label) = (words::svg(&self.x.label), words::svg(&self.y.label));
         let _ = write!(
@@ -75,7 +87,11 @@ impl Frame {
             top + height / 2.0,
         );
         let (body, caption, title) = (self.body, words::html(title), escape(title));
-        let note = if note.is_empty() { String::new() } else { format!("<p class=note>{note}</p>") };
+        let note = if note.is_empty() {
+            String::new()
+        } else {
+            format!("<p class=note>{note}</p>")
+        };
         format!(
             "<figure class=card><figcaption>{caption}</figcaption>\
              <svg viewBox='0 0 {WIDTH} {HEIGHT}' role=img aria-label='{title}'>{axes}{body}</svg>{note}</figure>"
@@ -86,5 +102,8 @@ impl Frame {
 /// Returns an HTML figure that shows only its title and the reason `why` there is nothing to plot.
 pub fn nothing(title: &str, why: &str) -> String {
     let title = words::html(title);
-    format!("<figure class=card><figcaption>{title}</figcaption><p class=nothing>{}</p></figure>", escape(why))
+    format!(
+        "<figure class=card><figcaption>{title}</figcaption><p class=nothing>{}</p></figure>",
+        escape(why)
+    )
 }

@@ -43,13 +43,17 @@ impl Grid<'_> {
     /// its neighbours.
     pub fn bands(&self, mask: &[bool]) -> String {
         let last = mask.len().saturating_sub(1);
-        let middle = |a: usize, b: usize| self.place(0.5 * (self.wavelength[a] + self.wavelength[b]));
+        let middle =
+            |a: usize, b: usize| self.place(0.5 * (self.wavelength[a] + self.wavelength[b]));
         let mut text = String::new();
         let mut j = 0;
         while j < mask.len() {
             let end = j + mask[j..].iter().take_while(|masked| **masked).count();
             if end > j {
-                let (left, right) = (middle(j.saturating_sub(1), j), middle(end - 1, end.min(last)));
+                let (left, right) = (
+                    middle(j.saturating_sub(1), j),
+                    middle(end - 1, end.min(last)),
+                );
                 let width = (right - left).max(0.5);
                 let _ = write!(text, "M{left:.1} 0h{width:.1}v{HEIGHT}h-{width:.1}z");
             }
@@ -78,12 +82,23 @@ impl Grid<'_> {
 
 /// Returns the lowest and the highest finite value, in the order in which they come; `None` without any.
 fn extremes(values: &[f64]) -> Option<[f64; 2]> {
-    let mut finite = values.iter().copied().enumerate().filter(|(_, value)| value.is_finite());
+    let mut finite = values
+        .iter()
+        .copied()
+        .enumerate()
+        .filter(|(_, value)| value.is_finite());
     let first = finite.next()?;
     let (least, most) = finite.fold((first, first), |(least, most), value| {
-        (if value.1 < least.1 { value } else { least }, if value.1 > most.1 { value } else { most })
+        (
+            if value.1 < least.1 { value } else { least },
+            if value.1 > most.1 { value } else { most },
+        )
     });
-    Some(if least.0 <= most.0 { [least.1, most.1] } else { [most.1, least.1] })
+    Some(if least.0 <= most.0 {
+        [least.1, most.1]
+    } else {
+        [most.1, least.1]
+    })
 }
 
 /// A path of relative steps in whole units, which are few characters.
@@ -119,18 +134,38 @@ mod tests {
     #[test]
     fn extremes_of_each_column_in_their_order() {
         let wavelength: Vec<f64> = (0..8).map(f64::from).collect();
-        let grid = Grid { wavelength: &wavelength, from: 0.0, to: 8.0, columns: 2 };
+        let grid = Grid {
+            wavelength: &wavelength,
+            from: 0.0,
+            to: 8.0,
+            columns: 2,
+        };
         let values = [0.0, 1.0, 0.5, 0.25, 1.0, 0.0, f64::NAN, 0.5];
         assert_eq!(grid.curve(&values, 0.0, 1.0), "M0 400v-400h1v400");
         assert_eq!(grid.curve(&[f64::NAN; 8], 0.0, 1.0), "");
-        assert_eq!(grid.curve(&[f64::INFINITY, 1e300, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], 0.0, 1.0), "M0 -40v440h1");
+        assert_eq!(
+            grid.curve(
+                &[f64::INFINITY, 1e300, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0],
+                0.0,
+                1.0
+            ),
+            "M0 -40v440h1"
+        );
     }
 
     #[test]
     fn bands_reach_half_way() {
         let wavelength: Vec<f64> = (0..8).map(f64::from).collect();
-        let grid = Grid { wavelength: &wavelength, from: 0.0, to: 8.0, columns: 8 };
+        let grid = Grid {
+            wavelength: &wavelength,
+            from: 0.0,
+            to: 8.0,
+            columns: 8,
+        };
         let mask = [true, false, false, true, true, false, false, true];
-        assert_eq!(grid.bands(&mask), "M0.0 0h0.5v400h-0.5zM2.5 0h2.0v400h-2.0zM6.5 0h0.5v400h-0.5z");
+        assert_eq!(
+            grid.bands(&mask),
+            "M0.0 0h0.5v400h-0.5zM2.5 0h2.0v400h-2.0zM6.5 0h0.5v400h-0.5z"
+        );
     }
 }

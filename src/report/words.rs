@@ -19,7 +19,11 @@ pub fn grade(code: i32) -> &'static str {
 /// status itself.
 pub fn ending(code: i32, text: &str) -> String {
     let text = shortened(text);
-    if code > 0 { format!("converged ({text})") } else { text.to_string() }
+    if code > 0 {
+        format!("converged ({text})")
+    } else {
+        text.to_string()
+    }
 }
 
 /// Returns what it means that fits ended with this status, without saying again that they converged.
@@ -63,7 +67,9 @@ pub fn svg(text: &str) -> String {
     let mut out = pieces.next().unwrap_or_default().to_string();
     for piece in pieces {
         let (_, base, index) = TEFF;
-        out += &format!("{base}<tspan dy='3' font-size='80%'>{index}</tspan><tspan dy='-3'>{piece}</tspan>");
+        out += &format!(
+            "{base}<tspan dy='3' font-size='80%'>{index}</tspan><tspan dy='-3'>{piece}</tspan>"
+        );
     }
     out
 }
@@ -76,17 +82,32 @@ mod tests {
     fn only_the_temperature_has_a_subscript() {
         let about = About::default();
         let label = with_unit(&about, "teff");
-        assert_eq!((label.as_str(), &*html(&label)), ("T_eff (K)", "T<sub>eff</sub> (K)"));
-        assert_eq!(svg(&label), "T<tspan dy='3' font-size='80%'>eff</tspan><tspan dy='-3'> (K)</tspan>");
+        assert_eq!(
+            (label.as_str(), &*html(&label)),
+            ("T_eff (K)", "T<sub>eff</sub> (K)")
+        );
+        assert_eq!(
+            svg(&label),
+            "T<tspan dy='3' font-size='80%'>eff</tspan><tspan dy='-3'> (K)</tspan>"
+        );
         assert_eq!(html(&with_unit(&about, "my_label<")), "my_label&lt;");
-        assert_eq!(["logg", "feh", "alpha"].map(symbol), ["log g", "[Fe/H]", "[α/Fe]"]);
+        assert_eq!(
+            ["logg", "feh", "alpha"].map(symbol),
+            ["log g", "[Fe/H]", "[α/Fe]"]
+        );
     }
 
     #[test]
     fn a_fit_that_converged_is_said_to() {
         assert_eq!(ending(Status::Ftol.code(), "ftol"), "converged (ftol)");
         assert_eq!(ending(Status::BadInput.code(), "no_data"), "no_data");
-        assert_eq!(meaning(Status::Ftol.code()), "the objective no longer falls");
-        assert_eq!(meaning(Status::MaxRounds.code()), "not converged within the allowed rounds");
+        assert_eq!(
+            meaning(Status::Ftol.code()),
+            "the objective no longer falls"
+        );
+        assert_eq!(
+            meaning(Status::MaxRounds.code()),
+            "not converged within the allowed rounds"
+        );
     }
 }

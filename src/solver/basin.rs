@@ -59,7 +59,8 @@ pub fn same_basin(better: Point, other: Point) -> bool {
 /// Distances are measured by the normal matrix at `better`.
 pub fn leads_to(better: Point, other: Point, trial: &[f64], promise: f64) -> bool {
     let rise = other.cost - better.cost;
-    let is_near = squared_distance(better, trial) <= NEARER * squared_distance(better, other.parameters);
+    let is_near =
+        squared_distance(better, trial) <= NEARER * squared_distance(better, other.parameters);
     is_near && promise >= LEAST_PROMISE * rise && promise <= rise
 }
 
@@ -73,7 +74,9 @@ pub fn points_at(better: Point, other: Point) -> bool {
 /// Returns the end of the Gauss–Newton step from `from` and its predicted gain; `None` where the step is undetermined.
 /// Only the parameters that differ at `to` move (some may be held).
 fn step_to(to: Point, from: Point) -> Option<(Vec<f64>, f64)> {
-    let moved: Vec<usize> = (0..from.parameters.len()).filter(|&p| from.parameters[p] != to.parameters[p]).collect();
+    let moved: Vec<usize> = (0..from.parameters.len())
+        .filter(|&p| from.parameters[p] != to.parameters[p])
+        .collect();
     let mut matrix = vec![0.0; packed_length(moved.len())];
     for (i, &p) in moved.iter().enumerate() {
         for (j, &q) in moved.iter().enumerate().take(i + 1) {
@@ -98,7 +101,11 @@ fn step_to(to: Point, from: Point) -> Option<(Vec<f64>, f64)> {
 /// Returns δᵀAδ, with δ the way from `from` to `to` and A the normal matrix at `from`: a squared distance in errors.
 fn squared_distance(from: Point, to: &[f64]) -> f64 {
     let delta = |p: usize| to[p] - from.parameters[p];
-    let row = |p: usize| (0..to.len()).map(|q| from.normal_matrix[packed_index(p, q)] * delta(q)).sum::<f64>();
+    let row = |p: usize| {
+        (0..to.len())
+            .map(|q| from.normal_matrix[packed_index(p, q)] * delta(q))
+            .sum::<f64>()
+    };
     (0..to.len()).map(|p| delta(p) * row(p)).sum()
 }
 
@@ -108,7 +115,10 @@ mod tests {
 
     /// cost = Σ (x − centre)², A = 1, g = centre − x.
     fn bowl(x: &[f64], centre: f64) -> (f64, Vec<f64>) {
-        (x.iter().map(|x| (x - centre).powi(2)).sum(), x.iter().map(|x| centre - x).collect())
+        (
+            x.iter().map(|x| (x - centre).powi(2)).sum(),
+            x.iter().map(|x| centre - x).collect(),
+        )
     }
 
     #[test]
@@ -116,9 +126,22 @@ mod tests {
         let identity = [1.0, 0.0, 1.0];
         let points = [vec![0.5, -0.2], vec![7.0, 3.0]];
         let at = |x: &Vec<f64>, centre| bowl(x, centre);
-        let (near, far, other) = (at(&points[0], 0.0), at(&points[1], 0.0), at(&points[1], 6.0));
-        fn point<'a>(x: &'a [f64], (cost, gradient): &'a (f64, Vec<f64>), normal: &'a [f64]) -> Point<'a> {
-            Point { parameters: x, cost: *cost, gradient, normal_matrix: normal }
+        let (near, far, other) = (
+            at(&points[0], 0.0),
+            at(&points[1], 0.0),
+            at(&points[1], 6.0),
+        );
+        fn point<'a>(
+            x: &'a [f64],
+            (cost, gradient): &'a (f64, Vec<f64>),
+            normal: &'a [f64],
+        ) -> Point<'a> {
+            Point {
+                parameters: x,
+                cost: *cost,
+                gradient,
+                normal_matrix: normal,
+            }
         }
         let better = point(&points[0], &near, &identity);
         assert!(same_basin(better, point(&points[1], &far, &identity)));
@@ -132,7 +155,9 @@ mod tests {
         assert!(!points_at(settled, point(&points[1], &other, &identity)));
         assert!(!points_at(settled, point(&points[1], &far, &[0.0; 3])));
         // half the way, too small a promise, one of a lower end, no number
-        let leads = |trial: [f64; 2], promise| leads_to(settled, point(&points[1], &far, &identity), &trial, promise);
+        let leads = |trial: [f64; 2], promise| {
+            leads_to(settled, point(&points[1], &far, &identity), &trial, promise)
+        };
         assert!(leads([1.0, 0.5], 57.0));
         assert!(!leads([3.5, 1.5], 57.0) && !leads([1.0, 0.5], 40.0) && !leads([1.0, 0.5], 60.0));
         assert!(!leads([f64::NAN, 0.0], 57.0) && !leads([1.0, 0.5], f64::NAN));

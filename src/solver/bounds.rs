@@ -14,7 +14,10 @@ pub struct Bounds<'a> {
 impl Bounds<'_> {
     /// Returns the bounds of parameter `p`.
     pub fn of(&self, p: usize) -> Interval<f64> {
-        Interval { lower: self.lower[p], upper: self.upper[p] }
+        Interval {
+            lower: self.lower[p],
+            upper: self.upper[p],
+        }
     }
 }
 
@@ -58,7 +61,9 @@ impl<R: Real> Interval<R> {
     #[inline(always)]
     pub fn share_inside(self, x: R, from: R, goal: R) -> R {
         let left = goal - from;
-        let share = ((self.step_to_face(x, goal) - from) / left).maximum(R::ZERO).minimum(R::ONE);
+        let share = ((self.step_to_face(x, goal) - from) / left)
+            .maximum(R::ZERO)
+            .minimum(R::ONE);
         pick(self.contains(x + goal) | (left == R::ZERO), R::ONE, share)
     }
 

@@ -63,7 +63,9 @@ impl Solver {
         match self {
             Solver::LevenbergMarquardt(lm) => lm.faults(),
             Solver::NelderMead(simplex) => simplex.faults(),
-            Solver::LevenbergMarquardtThenNelderMead(lm, simplex) => [lm.faults(), simplex.faults()].concat(),
+            Solver::LevenbergMarquardtThenNelderMead(lm, simplex) => {
+                [lm.faults(), simplex.faults()].concat()
+            }
         }
     }
 }
@@ -86,7 +88,10 @@ impl FromStr for Solver {
             "lm+nelder-mead" => Ok(Solver::LevenbergMarquardtThenNelderMead(lm, simplex)),
             _ => {
                 let hint = hint(name, Solver::NAMES.iter().copied());
-                Err(Error::Usage(format!("no solver \"{name}\"{hint}: choose {}", Solver::NAMES.join(", "))))
+                Err(Error::Usage(format!(
+                    "no solver \"{name}\"{hint}: choose {}",
+                    Solver::NAMES.join(", ")
+                )))
             }
         }
     }

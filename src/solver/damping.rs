@@ -23,13 +23,19 @@ impl<R: Real> Damping<R> {
     #[inline(always)]
     pub fn update(self, is_accepted: bool, gain_ratio: R) -> Damping<R> {
         let (Damping { mu, nu }, two) = (self, R::of(2.0));
-        Damping { mu: pick(is_accepted, mu * relaxation(gain_ratio), mu * nu), nu: pick(is_accepted, two, two * nu) }
+        Damping {
+            mu: pick(is_accepted, mu * relaxation(gain_ratio), mu * nu),
+            nu: pick(is_accepted, two, two * nu),
+        }
     }
 
     /// Returns a damping with which a matrix is more likely to factorise, after one that did not.
     #[inline(always)]
     pub fn raise(self) -> Damping<R> {
-        Damping { mu: (R::of(RAISE) * self.mu).maximum(R::of(LEAST_RAISED)), nu: self.nu }
+        Damping {
+            mu: (R::of(RAISE) * self.mu).maximum(R::of(LEAST_RAISED)),
+            nu: self.nu,
+        }
     }
 }
 
@@ -41,13 +47,27 @@ mod tests {
     fn follows_the_sequence_computed_by_hand() {
         // start 0.9; reject, reject: 0.9·2 = 1.8, 1.8·4 = 7.2, ν = 8; accept ρ = 1 (factor ⅓): 2.4, ν = 2;
         // accept ρ = ½ (factor 1): 2.4; accept ρ = ¼ (1 + ⅛): 2.7; reject: 5.4.
-        let steps = [(false, 0.0), (false, 0.0), (true, 1.0), (true, 0.5), (true, 0.25), (false, 0.0)];
+        let steps = [
+            (false, 0.0),
+            (false, 0.0),
+            (true, 1.0),
+            (true, 0.5),
+            (true, 0.25),
+            (false, 0.0),
+        ];
         let mut damping = Damping::new(0.9_f64);
         let seen = steps.map(|(is_accepted, gain_ratio)| {
             damping = damping.update(is_accepted, gain_ratio);
             (damping.mu, damping.nu)
         });
-        let expected = [(1.8, 4.0), (7.2, 8.0), (2.4, 2.0), (2.4, 2.0), (2.7, 2.0), (5.4, 4.0)];
+        let expected = [
+            (1.8, 4.0),
+            (7.2, 8.0),
+            (2.4, 2.0),
+            (2.4, 2.0),
+            (2.7, 2.0),
+            (5.4, 4.0),
+        ];
         for (s, e) in seen.iter().zip(expected) {
             assert!((s.0 - e.0).abs() < 1e-12 && s.1 == e.1, "{seen:?}");
         }

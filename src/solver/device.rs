@@ -69,7 +69,12 @@ pub trait Device: Send + Sync {
 
     /// Makes room for `capacity` starts and at most as many spectra, and everything else that the rounds need. A
     /// simplex takes the room of [`LANES`](super::simplex::LANES) members.
-    fn population(&self, recording: Arc<Recording>, method: &Method, capacity: usize) -> Result<Box<dyn Population>>;
+    fn population(
+        &self,
+        recording: Arc<Recording>,
+        method: &Method,
+        capacity: usize,
+    ) -> Result<Box<dyn Population>>;
 
     /// Opens the device again after a failure of its own, if that may help; `false` where there is nothing to open.
     /// What it has made before stays as it is.
@@ -195,7 +200,11 @@ impl Batch {
 
     /// Returns the phase in which members of Levenberg–Marquardt begin.
     pub fn first_phase(&self) -> Phase {
-        if self.is_evaluation { Phase::Evaluating } else { Phase::Searching }
+        if self.is_evaluation {
+            Phase::Evaluating
+        } else {
+            Phase::Searching
+        }
     }
 
     /// Returns the first simplex that a start of the batch brings along; `None` if it brings none.
@@ -236,7 +245,11 @@ impl Outcome {
     /// finite.
     pub(crate) fn objective(&self, marginalise: bool) -> f64 {
         let value = self.chi2 + self.penalty + if marginalise { self.ln_det } else { 0.0 };
-        if value.is_finite() { value } else { f64::INFINITY }
+        if value.is_finite() {
+            value
+        } else {
+            f64::INFINITY
+        }
     }
 
     /// Returns the number of bytes that the outcome's numbers take.

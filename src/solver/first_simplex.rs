@@ -21,12 +21,16 @@ pub struct Room<'a> {
 impl Room<'_> {
     /// Returns the indices of the parameters whose bounds leave room to move.
     pub fn free(&self) -> Vec<usize> {
-        (0..self.lower.len()).filter(|&p| self.lower[p] < self.upper[p]).collect()
+        (0..self.lower.len())
+            .filter(|&p| self.lower[p] < self.upper[p])
+            .collect()
     }
 
     /// Returns the indices of the parameters that lie strictly between their bounds at `point`.
     pub fn inside(&self, point: &[f64]) -> Vec<usize> {
-        (0..point.len()).filter(|&p| self.lower[p] < point[p] && point[p] < self.upper[p]).collect()
+        (0..point.len())
+            .filter(|&p| self.lower[p] < point[p] && point[p] < self.upper[p])
+            .collect()
     }
 
     /// Moves a point in place into the bounds, parameter by parameter.
@@ -38,13 +42,20 @@ impl Room<'_> {
 
     /// Returns whether a point lies inside the bounds or on them.
     fn contains(&self, point: &[f64]) -> bool {
-        point.iter().zip(self.lower.iter().zip(self.upper)).all(|(x, (lower, upper))| lower <= x && x <= upper)
+        point
+            .iter()
+            .zip(self.lower.iter().zip(self.upper))
+            .all(|(x, (lower, upper))| lower <= x && x <= upper)
     }
 
     /// Scales `vector`, which begins at `centre`, so that no element is longer than an edge of a simplex may be.
     fn shorten(&self, centre: &[f64], vector: &mut [f64]) {
         let allowed = |x: f64| REACH * self.size * (LEAST_EDGE * x.abs()).max(1.0);
-        let share = centre.iter().zip(&*vector).map(|(x, v)| v.abs() / allowed(*x)).fold(1.0, f64::max);
+        let share = centre
+            .iter()
+            .zip(&*vector)
+            .map(|(x, v)| v.abs() / allowed(*x))
+            .fold(1.0, f64::max);
         vector.iter_mut().for_each(|x| *x /= share);
     }
 
@@ -54,7 +65,13 @@ impl Room<'_> {
         let mut vertices = centre.to_vec();
         for mut edge in edges {
             self.shorten(centre, &mut edge);
-            let along = |sign: f64| centre.iter().zip(&edge).map(|(x, e)| x + sign * e).collect::<Vec<f64>>();
+            let along = |sign: f64| {
+                centre
+                    .iter()
+                    .zip(&edge)
+                    .map(|(x, e)| x + sign * e)
+                    .collect::<Vec<f64>>()
+            };
             let mut vertex = along(1.0);
             if !self.contains(&vertex) {
                 vertex = along(-1.0);
@@ -92,7 +109,11 @@ impl FirstVertices {
 ///
 /// With L Lᵀ the normal matrix and y = L⁻¹ g, the point is at L⁻ᵀ y from the start, and the edges are ρ L⁻ᵀ with
 /// ρ = max(|y| / 10, √unit): the noise changes the cost of a minimum by a `unit`.
-pub fn first_vertices(at: &Linearisation<'_>, room: &Room<'_>, dof: Option<f64>) -> Option<FirstVertices> {
+pub fn first_vertices(
+    at: &Linearisation<'_>,
+    room: &Room<'_>,
+    dof: Option<f64>,
+) -> Option<FirstVertices> {
     let count = at.point.len();
     let metric = Metric::new(at.normal_matrix, room.free())?;
     let y = metric.whitened(at.gradient);
@@ -104,19 +125,47 @@ pub fn first_vertices(at: &Linearisation<'_>, room: &Room<'_>, dof: Option<f64>)
     let radius = (RADIUS * squared.sqrt()).max(unit.sqrt());
     let mut step = metric.vector(&y, count);
     room.shorten(at.point, &mut step);
-    let mut centre: Vec<f64> = at.point.iter().zip(&step).map(|(x, step)| x + step).collect();
+    let mut centre: Vec<f64> = at
+        .point
+        .iter()
+        .zip(&step)
+        .map(|(x, step)| x + step)
+        .collect();
     room.clamp(&mut centre);
     let promise = promise(at, &centre);
     let directions = metric.directions(count);
     let edges = directions.chunks_exact(count.max(1)).zip(&y);
-    let edges = edges.map(|(direction, y)| direction.iter().map(|e| (radius * e).copysign(radius * e * y)).collect());
-    Some(FirstVertices { vertices: room.vertices(&centre, edges), promise, unit })
+    let edges = edges.map(|(direction, y)| {
+        direction
+            .iter()
+            .map(|e| (radius * e).copysign(radius * e * y))
+            .collect()
+    });
+    Some(FirstVertices {
+        vertices: room.vertices(&centre, edges),
+        promise,
+        unit,
+    })
 }
 
 /// Returns the cost reduction that the linearisation predicts at a point: 2 gᵀs − sᵀA s, with s the step there.
 fn promise(at: &Linearisation<'_>, point: &[f64]) -> f64 {
-    let step: Vec<f64> = point.iter().zip(at.point).map(|(x, start)| x - start).collect();
+    let step: Vec<f64> = point
+        .iter()
+        .zip(at.point)
+        .map(|(x, start)| x - start)
+        .collect();
     let slope: f64 = at.gradient.iter().zip(&step).map(|(g, s)| g * s).sum();
-    let row = |p: usize| step.iter().enumerate().map(|(q, s)| at.normal_matrix[packed_index(p, q)] * s).sum::<f64>();
-    2.0 * slope - step.iter().enumerate().map(|(p, s)| s * row(p)).sum::<f64>()
+    let row = |p: usize| {
+        step.iter()
+            .enumerate()
+            .map(|(q, s)| at.normal_matrix[packed_index(p, q)] * s)
+            .sum::<f64>()
+    };
+    2.0 * slope
+        - step
+            .iter()
+            .enumerate()
+            .map(|(p, s)| s * row(p))
+            .sum::<f64>()
 }

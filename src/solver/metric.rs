@@ -35,7 +35,10 @@ pub struct Metric {
 impl Metric {
     /// Factorises the scaled normal matrix of the `moving` parameters as L Lᵀ; `None` unless its diagonal is positive.
     pub fn new(normal_matrix: &[f64], moving: Vec<usize>) -> Option<Metric> {
-        let scale: Vec<f64> = moving.iter().map(|&p| normal_matrix[packed_index(p, p)].sqrt()).collect();
+        let scale: Vec<f64> = moving
+            .iter()
+            .map(|&p| normal_matrix[packed_index(p, p)].sqrt())
+            .collect();
         if !scale.iter().all(|scale| *scale > 0.0 && scale.is_finite()) {
             return None;
         }
@@ -43,18 +46,33 @@ impl Metric {
         for (i, &p) in moving.iter().enumerate() {
             for (j, &q) in moving.iter().enumerate().take(i + 1) {
                 let mut sum = normal_matrix[packed_index(p, q)] / (scale[i] * scale[j]);
-                sum -= (0..j).map(|k| factor[packed_index(i, k)] * factor[packed_index(j, k)]).sum::<f64>();
+                sum -= (0..j)
+                    .map(|k| factor[packed_index(i, k)] * factor[packed_index(j, k)])
+                    .sum::<f64>();
                 let pivot = sum.max(LEAST_PIVOT).sqrt();
-                factor[packed_index(i, j)] = if i == j { pivot } else { sum / factor[packed_index(j, j)] };
+                factor[packed_index(i, j)] = if i == j {
+                    pivot
+                } else {
+                    sum / factor[packed_index(j, j)]
+                };
             }
         }
-        factor.iter().all(|x| x.is_finite()).then_some(Metric { moving, factor, scale })
+        factor.iter().all(|x| x.is_finite()).then_some(Metric {
+            moving,
+            factor,
+            scale,
+        })
     }
 
     /// Returns L⁻¹ g, the gradient in coordinates in which the normal matrix is the unit matrix. The Gauss–Newton step
     /// has the same ones.
     pub fn whitened(&self, gradient: &[f64]) -> Vec<f64> {
-        let mut y: Vec<f64> = self.moving.iter().zip(&self.scale).map(|(&p, scale)| gradient[p] / scale).collect();
+        let mut y: Vec<f64> = self
+            .moving
+            .iter()
+            .zip(&self.scale)
+            .map(|(&p, scale)| gradient[p] / scale)
+            .collect();
         solve_lower(&self.factor, &mut y);
         y
     }
@@ -93,7 +111,9 @@ mod tests {
         let directions = metric.directions(3);
         let product = |i: usize, j: usize| {
             let (x, y) = (&directions[3 * i..3 * i + 3], &directions[3 * j..3 * j + 3]);
-            (0..3).flat_map(|p| (0..3).map(move |q| x[p] * a[packed_index(p, q)] * y[q])).sum::<f64>()
+            (0..3)
+                .flat_map(|p| (0..3).map(move |q| x[p] * a[packed_index(p, q)] * y[q]))
+                .sum::<f64>()
         };
         assert!((product(0, 0) - 1.0).abs() < 1e-14 && (product(1, 1) - 1.0).abs() < 1e-14);
         assert!(product(0, 1).abs() < 1e-14);

@@ -109,7 +109,10 @@ pub struct Meter {
 impl Meter {
     /// Makes an empty account of spent time, in which times of submissions count from `begin`.
     pub fn new(begin: Instant) -> Meter {
-        Meter { begin, spending: Mutex::default() }
+        Meter {
+            begin,
+            spending: Mutex::default(),
+        }
     }
 
     /// Returns a copy of the time, operations and bytes that have been spent so far.
@@ -153,15 +156,31 @@ pub struct Gauge {
 impl Gauge {
     /// Makes a gauge that adds a population's work to `meter`, by the cost of its kernels; `bytes` is the size of a
     /// number.
-    pub fn new(meter: Arc<Meter>, kernels: Vec<KernelCost>, parameters: usize, bytes: usize, clock: Clock) -> Gauge {
+    pub fn new(
+        meter: Arc<Meter>,
+        kernels: Vec<KernelCost>,
+        parameters: usize,
+        bytes: usize,
+        clock: Clock,
+    ) -> Gauge {
         meter.lock().clock = clock;
-        Gauge { meter, kernels, step: Cost::of_step(parameters), bytes: bytes as f64, held: 0 }
+        Gauge {
+            meter,
+            kernels,
+            step: Cost::of_step(parameters),
+            bytes: bytes as f64,
+            held: 0,
+        }
     }
 
     /// Returns a tally with no calls, members or seconds of any kernel yet.
     pub fn tally(&self) -> Tally {
         let count = self.kernels.len();
-        Tally { seconds: vec![0.0; count], calls: vec![0; count], members: vec![0; count] }
+        Tally {
+            seconds: vec![0.0; count],
+            calls: vec![0; count],
+            members: vec![0; count],
+        }
     }
 
     /// Adds the calls, members and seconds of each kernel in the tally to the account, under its kind of work.
@@ -169,7 +188,13 @@ impl Gauge {
         let mut spending = self.meter.lock();
         for (k, KernelCost { work, cost }) in self.kernels.iter().enumerate() {
             let spent = &mut spending.works[*work as usize];
-            self.charge(spent, *cost, tally.calls[k], tally.members[k], tally.seconds[k]);
+            self.charge(
+                spent,
+                *cost,
+                tally.calls[k],
+                tally.members[k],
+                tally.seconds[k],
+            );
         }
     }
 
@@ -206,7 +231,11 @@ impl Gauge {
     pub fn look(&self, begin: Instant, active: Vec<usize>) {
         let seconds = begin.elapsed().as_secs_f64();
         let begin = begin.duration_since(self.meter.begin).as_secs_f64();
-        self.meter.lock().looks.push(Look { begin, seconds, active });
+        self.meter.lock().looks.push(Look {
+            begin,
+            seconds,
+            active,
+        });
     }
 
     /// Sets the number of bytes that the population holds until it is dropped.
@@ -237,8 +266,14 @@ mod tests {
         second.hold(30);
         second.hold(50);
         drop(first);
-        assert_eq!((meter.spending().held, meter.spending().most_held), (50, 150));
+        assert_eq!(
+            (meter.spending().held, meter.spending().most_held),
+            (50, 150)
+        );
         gauge().hold(70);
-        assert_eq!((meter.spending().held, meter.spending().most_held), (50, 150));
+        assert_eq!(
+            (meter.spending().held, meter.spending().most_held),
+            (50, 150)
+        );
     }
 }

@@ -66,7 +66,12 @@ impl Flight {
     /// Returns the places of an empty population.
     pub fn new(population: &dyn Population) -> Flight {
         let slots = Slots::new(population.capacity(), population.spectra_capacity());
-        Flight { slots, uploaded: VecDeque::new(), supplied: 0, rounds: ROUNDS_A_SUBMISSION }
+        Flight {
+            slots,
+            uploaded: VecDeque::new(),
+            supplied: 0,
+            rounds: ROUNDS_A_SUBMISSION,
+        }
     }
 
     /// Returns whether no spectrum is in flight.
@@ -76,7 +81,11 @@ impl Flight {
 
     /// Lets waiting spectra enter, submits rounds once, and hands to the queue what has ended, if that is enough.
     /// Returns false if nothing was in flight.
-    pub async fn advance(&mut self, population: &mut dyn Population, queue: &mut dyn Queue) -> Result<bool> {
+    pub async fn advance(
+        &mut self,
+        population: &mut dyn Population,
+        queue: &mut dyn Queue,
+    ) -> Result<bool> {
         // 1. Waiting spectra take the free places, first those whose data are on the device.
         self.enter(population)?;
         while self.uploaded.is_empty() && self.upload(population, queue, self.slots.room())? {
@@ -90,20 +99,35 @@ impl Flight {
         let begin = Instant::now();
         population.submit(self.rounds)?;
         let at_a_time = population.capacity().div_ceil(REFILL);
-        while self.upload(population, queue, (self.slots.room().0.min(at_a_time), at_a_time))? {}
+        while self.upload(
+            population,
+            queue,
+            (self.slots.room().0.min(at_a_time), at_a_time),
+        )? {}
         let active = population.advance(self.rounds).await?;
-        self.rounds = if begin.elapsed() > SLOW { 1 } else { ROUNDS_A_SUBMISSION };
+        self.rounds = if begin.elapsed() > SLOW {
+            1
+        } else {
+            ROUNDS_A_SUBMISSION
+        };
         let to_enter: usize = self.uploaded.iter().map(|next| next.batch.members()).sum();
         queue.watch(active + to_enter * population.lanes());
         // 3. What has ended leaves, unless it is too little to be worth a readback.
-        let enough = match (queue.is_empty() && self.uploaded.is_empty(), queue.is_one_piece()) {
+        let enough = match (
+            queue.is_empty() && self.uploaded.is_empty(),
+            queue.is_one_piece(),
+        ) {
             (true, true) => open,
             (true, false) => open.div_ceil(REFILL),
             (false, _) => population.capacity().div_ceil(REFILL).min(open),
         };
         if open - active.div_ceil(population.lanes()) >= enough {
             let active = population.active().await?;
-            let ended = self.slots.open().filter(|slot| active.binary_search(slot).is_err()).collect();
+            let ended = self
+                .slots
+                .open()
+                .filter(|slot| active.binary_search(slot).is_err())
+                .collect();
             self.leave(population, queue, ended).await?;
         }
         Ok(true)
@@ -117,13 +141,19 @@ impl Flight {
         queue: &mut dyn Queue,
         (spectra, starts): (usize, usize),
     ) -> Result<bool> {
-        let Some(mut batch) = queue.next(spectra, starts) else { return Ok(false) };
+        let Some(mut batch) = queue.next(spectra, starts) else {
+            return Ok(false);
+        };
         let spectra = self.slots.take_spectra(batch.spectra);
         population.upload(&batch, &spectra)?;
         batch.blocks.clear();
         let first = self.supplied;
         self.supplied += batch.spectra;
-        self.uploaded.push_back(Uploaded { batch, spectra, first });
+        self.uploaded.push_back(Uploaded {
+            batch,
+            spectra,
+            first,
+        });
         Ok(true)
     }
 
@@ -141,18 +171,29 @@ impl Flight {
 
     /// Hands all spectra in flight to the queue as they are, and clears the population. Members that are still active
     /// end as [`Status::Interrupted`].
-    pub async fn interrupt(&mut self, population: &mut dyn Population, queue: &mut dyn Queue) -> Result<()> {
+    pub async fn interrupt(
+        &mut self,
+        population: &mut dyn Population,
+        queue: &mut dyn Queue,
+    ) -> Result<()> {
         let open: Vec<usize> = self.slots.open().collect();
         if !open.is_empty() {
             self.leave(population, queue, open).await?;
         }
-        self.uploaded.drain(..).for_each(|waiting| self.slots.give_back(waiting.spectra));
+        self.uploaded
+            .drain(..)
+            .for_each(|waiting| self.slots.give_back(waiting.spectra));
         population.clear();
         Ok(())
     }
 
     /// Reads the outcomes of the starts in these slots and hands those of whole spectra to the queue.
-    async fn leave(&mut self, population: &mut dyn Population, queue: &mut dyn Queue, slots: Vec<usize>) -> Result<()> {
+    async fn leave(
+        &mut self,
+        population: &mut dyn Population,
+        queue: &mut dyn Queue,
+        slots: Vec<usize>,
+    ) -> Result<()> {
         let outcomes = population.read(&slots).await?;
         for (slot, mut outcome) in slots.into_iter().zip(outcomes) {
             if outcome.gave_way.is_none() {
@@ -168,7 +209,11 @@ impl Flight {
 
 /// Fits all starts that the queue supplies, refilling free slots, until none is left or `cancel` is set. When `cancel`
 /// is set, nothing enters any more, and members that are still active end as [`Status::Interrupted`].
-pub async fn stream(population: &mut dyn Population, queue: &mut dyn Queue, cancel: &AtomicBool) -> Result<()> {
+pub async fn stream(
+    population: &mut dyn Population,
+    queue: &mut dyn Queue,
+    cancel: &AtomicBool,
+) -> Result<()> {
     population.clear();
     let mut flight = Flight::new(population);
     while !cancel.load(Ordering::Relaxed) && flight.advance(population, queue).await? {}
@@ -179,7 +224,9 @@ pub async fn stream(population: &mut dyn Population, queue: &mut dyn Queue, canc
 pub async fn linearise(population: &mut dyn Population, batch: &Batch) -> Result<Vec<Outcome>> {
     population.load(batch).await?;
     population.advance(1).await?;
-    population.read(&(0..batch.members()).collect::<Vec<_>>()).await
+    population
+        .read(&(0..batch.members()).collect::<Vec<_>>())
+        .await
 }
 
 /// Fits a batch that the population has room for, an outcome for each start; none if `cancel` is set before. `watch` is
@@ -192,10 +239,18 @@ pub async fn optimise(
 ) -> Result<Vec<Outcome>> {
     let capacity = population.capacity();
     if batch.members() > capacity || batch.spectra > capacity {
-        let message = format!("{} starts of {} spectra in a population of {capacity}", batch.members(), batch.spectra);
+        let message = format!(
+            "{} starts of {} spectra in a population of {capacity}",
+            batch.members(),
+            batch.spectra
+        );
         return Err(Error::Usage(message));
     }
-    let mut queue = Whole { batch: Some(batch), outcomes: vec![Vec::new(); batch.spectra], watch };
+    let mut queue = Whole {
+        batch: Some(batch),
+        outcomes: vec![Vec::new(); batch.spectra],
+        watch,
+    };
     stream(population, &mut queue, cancel).await?;
     Ok(queue.outcomes.into_iter().flatten().collect())
 }

@@ -48,7 +48,10 @@ pub struct SearchFit {
 impl SearchFit {
     /// Returns the bounds of the fit's parameters, in the solver's units u.
     pub fn bounds(&self) -> Bounds<'_> {
-        Bounds { lower: &self.lower, upper: &self.upper }
+        Bounds {
+            lower: &self.lower,
+            upper: &self.upper,
+        }
     }
 }
 
@@ -108,10 +111,22 @@ struct Question {
 }
 
 /// Returns the objectives at the points asked for; a checked device must also repeat each fit's known value.
-fn ask(machine: &mut dyn Machine, searches: &[Search], questions: Vec<Question>) -> Result<Vec<Vec<f64>>> {
+fn ask(
+    machine: &mut dyn Machine,
+    searches: &[Search],
+    questions: Vec<Question>,
+) -> Result<Vec<Vec<f64>>> {
     let is_checked = machine.is_checked();
-    let (mut points, mut known) = (Vec::with_capacity(questions.len()), Vec::with_capacity(questions.len()));
-    for Question { points: mut own, known: point, value } in questions {
+    let (mut points, mut known) = (
+        Vec::with_capacity(questions.len()),
+        Vec::with_capacity(questions.len()),
+    );
+    for Question {
+        points: mut own,
+        known: point,
+        value,
+    } in questions
+    {
         if is_checked {
             own.points.extend(point);
         }
@@ -164,17 +179,30 @@ pub fn search(
         return Ok(vec![None; fits.len()]);
     }
     let may = settings.settings.linearise;
-    let linearised = if may { machine.linearise()? } else { vec![Outcome::default(); fits.len()] };
-    let mut searches: Vec<Search> = fits.iter().zip(linearised).map(|(fit, l)| Search::new(fit, l, settings)).collect();
+    let linearised = if may {
+        machine.linearise()?
+    } else {
+        vec![Outcome::default(); fits.len()]
+    };
+    let mut searches: Vec<Search> = fits
+        .iter()
+        .zip(linearised)
+        .map(|(fit, l)| Search::new(fit, l, settings))
+        .collect();
     trust_first_vertices(machine, &mut searches)?;
     for turn in 0..=COARSE.len() {
-        let coarse = COARSE.get(turn).map(|coarse| coarse.max(LEAST_COARSE * settings.settings.fatol));
+        let coarse = COARSE
+            .get(turn)
+            .map(|coarse| coarse.max(LEAST_COARSE * settings.settings.fatol));
         let begin = |(k, search): (usize, &Search)| search.begin(k, settings, coarse);
         let begins: Vec<Begin> = searches.iter().enumerate().filter_map(begin).collect();
         if begins.is_empty() {
             continue;
         }
-        let shaped: Vec<(usize, bool)> = begins.iter().map(|begin| (begin.fit, begin.simplex.is_some())).collect();
+        let shaped: Vec<(usize, bool)> = begins
+            .iter()
+            .map(|begin| (begin.fit, begin.simplex.is_some()))
+            .collect();
         for ((k, is_shaped), outcome) in shaped.into_iter().zip(machine.search(begins)?) {
             searches[k].take(outcome, is_shaped, settings);
         }
@@ -185,43 +213,79 @@ pub fn search(
 
 /// Evaluates the centre of each first simplex, and drops those where the objective falls less than predicted.
 fn trust_first_vertices(machine: &mut dyn Machine, searches: &mut [Search]) -> Result<()> {
-    let guided = searches.iter().enumerate().filter_map(|(fit, search)| Some((fit, search, search.first.as_ref()?)));
+    let guided = searches
+        .iter()
+        .enumerate()
+        .filter_map(|(fit, search)| Some((fit, search, search.first.as_ref()?)));
     let question = |(fit, search, first): (usize, &Search, &FirstVertices)| {
-        let points = Points { fit, points: first.vertices[..search.fit.start.len()].to_vec() };
-        Question { points, known: search.fit.start.clone(), value: search.start_value() }
+        let points = Points {
+            fit,
+            points: first.vertices[..search.fit.start.len()].to_vec(),
+        };
+        Question {
+            points,
+            known: search.fit.start.clone(),
+            value: search.start_value(),
+        }
     };
     let questions: Vec<Question> = guided.map(question).collect();
     if questions.is_empty() {
         return Ok(());
     }
-    let fits: Vec<usize> = questions.iter().map(|question| question.points.fit).collect();
+    let fits: Vec<usize> = questions
+        .iter()
+        .map(|question| question.points.fit)
+        .collect();
     for (fit, values) in fits.into_iter().zip(ask(machine, searches, questions)?) {
         let search = &mut searches[fit];
         search.evaluations += 1;
         let reduction = search.start_value() - values[0];
-        search.first = search.first.take().filter(|first| first.is_trusted(reduction));
+        search.first = search
+            .first
+            .take()
+            .filter(|first| first.is_trusted(reduction));
         search.centre_value = values[0];
     }
     Ok(())
 }
 
 /// Evaluates the points that quadratic surfaces ask for until all surfaces have ended.
-fn follow_surfaces(machine: &mut dyn Machine, searches: &mut [Search], cancel: &AtomicBool) -> Result<()> {
+fn follow_surfaces(
+    machine: &mut dyn Machine,
+    searches: &mut [Search],
+    cancel: &AtomicBool,
+) -> Result<()> {
     loop {
-        let asking = searches.iter().enumerate().filter_map(|(fit, search)| Some((fit, search.surface.as_ref()?)));
+        let asking = searches
+            .iter()
+            .enumerate()
+            .filter_map(|(fit, search)| Some((fit, search.surface.as_ref()?)));
         let question = |(fit, surface): (usize, &Surface)| {
-            let points = Points { fit, points: surface.points().to_vec() };
-            Question { points, known: surface.lowest().to_vec(), value: surface.lowest_value() }
+            let points = Points {
+                fit,
+                points: surface.points().to_vec(),
+            };
+            Question {
+                points,
+                known: surface.lowest().to_vec(),
+                value: surface.lowest_value(),
+            }
         };
         let questions: Vec<Question> = asking.map(question).collect();
         if questions.is_empty() {
             return Ok(());
         }
         if cancel.load(Ordering::Relaxed) {
-            searches.iter_mut().filter(|search| search.surface.is_some()).for_each(Search::interrupt);
+            searches
+                .iter_mut()
+                .filter(|search| search.surface.is_some())
+                .for_each(Search::interrupt);
             return Ok(());
         }
-        let fits: Vec<usize> = questions.iter().map(|question| question.points.fit).collect();
+        let fits: Vec<usize> = questions
+            .iter()
+            .map(|question| question.points.fit)
+            .collect();
         for (fit, values) in fits.into_iter().zip(ask(machine, searches, questions)?) {
             searches[fit].hear(&values);
         }
@@ -261,7 +325,11 @@ impl Search<'_> {
         Outcome {
             rounds: 1,
             evaluations: self.evaluations,
-            parameters: first.map_or(&self.fit.start[..], |first| &first.vertices[..self.fit.start.len()]).to_vec(),
+            parameters: first
+                .map_or(&self.fit.start[..], |first| {
+                    &first.vertices[..self.fit.start.len()]
+                })
+                .to_vec(),
             chi2: if first.is_some() { centre } else { start },
             ..Outcome::default()
         }
@@ -269,7 +337,11 @@ impl Search<'_> {
 
     /// Returns the bounds of the fit's parameters, and the size of its first simplex.
     fn room(&self, settings: &SearchSettings) -> Room<'_> {
-        Room { lower: &self.fit.lower, upper: &self.fit.upper, size: settings.settings.size }
+        Room {
+            lower: &self.fit.lower,
+            upper: &self.fit.upper,
+            size: settings.settings.size,
+        }
     }
 
     /// Returns where, and with which vertices, the fit's next simplex begins; `None` where there is no next one.
@@ -279,32 +351,67 @@ impl Search<'_> {
             return None;
         }
         let Some(outcome) = &self.outcome else {
-            let simplex = self.first.as_ref().zip(coarse).map(|(first, coarse_fatol)| FirstSimplex {
-                vertices: first.vertices.clone(),
-                value: self.centre_value,
-                coarse_fatol,
+            let simplex = self
+                .first
+                .as_ref()
+                .zip(coarse)
+                .map(|(first, coarse_fatol)| FirstSimplex {
+                    vertices: first.vertices.clone(),
+                    value: self.centre_value,
+                    coarse_fatol,
+                });
+            return Some(Begin {
+                fit,
+                start: self.fit.start.clone(),
+                simplex,
             });
-            return Some(Begin { fit, start: self.fit.start.clone(), simplex });
         };
         let simplex = match coarse {
             None => None,
             Some(coarse_fatol) => {
                 let vertices = self.spread_again(outcome, settings)?;
-                Some(FirstSimplex { vertices, value: outcome.chi2, coarse_fatol })
+                Some(FirstSimplex {
+                    vertices,
+                    value: outcome.chi2,
+                    coarse_fatol,
+                })
             }
         };
         // where the linearisation was no guide, its end may be none, too
-        let start = if coarse.is_some() { &outcome.parameters } else { &self.fit.start };
-        Some(Begin { fit, start: start.clone(), simplex })
+        let start = if coarse.is_some() {
+            &outcome.parameters
+        } else {
+            &self.fit.start
+        };
+        Some(Begin {
+            fit,
+            start: start.clone(),
+            simplex,
+        })
     }
 
     /// Returns the vertices of the first simplex from the linearisation; `None` where it has no sums or gives no
     /// simplex.
     fn first_vertices(&self, settings: &SearchSettings) -> Option<FirstVertices> {
-        let Outcome { chi2, penalty, gradient, normal_matrix, .. } = &self.linearised;
-        let at = Linearisation { point: &self.fit.start, cost: chi2 + penalty, gradient, normal_matrix };
+        let Outcome {
+            chi2,
+            penalty,
+            gradient,
+            normal_matrix,
+            ..
+        } = &self.linearised;
+        let at = Linearisation {
+            point: &self.fit.start,
+            cost: chi2 + penalty,
+            gradient,
+            normal_matrix,
+        };
         let has_sums = !gradient.is_empty() && at.cost.is_finite();
-        if has_sums { first_vertices(&at, &self.room(settings), settings.dof) } else { None }
+        if has_sums {
+            first_vertices(&at, &self.room(settings), settings.dof)
+        } else {
+            None
+        }
     }
 
     /// Returns vertices around the best point, one error away along each direction of the linearisation.
@@ -313,7 +420,9 @@ impl Search<'_> {
         let metric = Metric::new(&self.linearised.normal_matrix, room.free())?;
         let radius = settings.unit(outcome.chi2).sqrt();
         let directions = metric.directions(count);
-        let edges = directions.chunks_exact(count.max(1)).map(|e| e.iter().map(|e| radius * e).collect());
+        let edges = directions
+            .chunks_exact(count.max(1))
+            .map(|e| e.iter().map(|e| radius * e).collect());
         Some(room.vertices(&outcome.parameters, edges))
     }
 
@@ -327,11 +436,15 @@ impl Search<'_> {
             return;
         };
         let before = self.outcome.take();
-        outcome.evaluations += before.as_ref().map_or(self.evaluations, |before| before.evaluations);
+        outcome.evaluations += before
+            .as_ref()
+            .map_or(self.evaluations, |before| before.evaluations);
         outcome.rounds += before.as_ref().map_or(0, |before| before.rounds);
         let arrived = outcome.status.is_some_and(Status::is_success);
         self.is_done = !is_shaped || outcome.status == Some(Status::Interrupted);
-        let Outcome { parameters, chi2, .. } = &outcome;
+        let Outcome {
+            parameters, chi2, ..
+        } = &outcome;
         let tolerance = settings.tolerance(*chi2, self.fit);
         let room = self.room(settings);
         let normal_matrix = &self.linearised.normal_matrix;
@@ -345,18 +458,24 @@ impl Search<'_> {
             if is_lower && !is_one_point(&before.parameters, &outcome.parameters) {
                 outcome.status = Some(Status::Stalled);
             }
-            (outcome.parameters, outcome.chi2, self.surface) = (before.parameters, before.chi2, None);
+            (outcome.parameters, outcome.chi2, self.surface) =
+                (before.parameters, before.chi2, None);
         } else if is_shaped && (outcome.chi2 > start || !outcome.chi2.is_finite()) {
             // the Gauss–Newton point was none
-            (outcome.parameters, outcome.chi2, self.surface) = (self.fit.start.clone(), start, None);
+            (outcome.parameters, outcome.chi2, self.surface) =
+                (self.fit.start.clone(), start, None);
         }
         self.outcome = Some(outcome);
     }
 
     /// Passes the objectives asked for to the surface; when that ends, its lowest point is the outcome.
     fn hear(&mut self, values: &[f64]) {
-        let Some(surface) = &mut self.surface else { return };
-        let Some(verdict) = surface.take(values) else { return };
+        let Some(surface) = &mut self.surface else {
+            return;
+        };
+        let Some(verdict) = surface.take(values) else {
+            return;
+        };
         if let Some(outcome) = &mut self.outcome {
             outcome.parameters = surface.lowest().to_vec();
             outcome.chi2 = surface.lowest_value();
@@ -379,7 +498,9 @@ impl Search<'_> {
 /// Returns whether two points differ by no more than a simplex can shrink. Objectives would not tell: without noise in
 /// the data they differ by any factor.
 fn is_one_point(a: &[f64], b: &[f64]) -> bool {
-    a.iter().zip(b).all(|(a, b)| (a - b).abs() <= ONE_POINT * b.abs().max(1.0))
+    a.iter()
+        .zip(b)
+        .all(|(a, b)| (a - b).abs() <= ONE_POINT * b.abs().max(1.0))
 }
 
 impl SearchSettings {
@@ -395,6 +516,9 @@ impl SearchSettings {
         let (rounding, points) = (fit.rounding, fit.points.max(1) as f64);
         let of_residuals = 2.0 * (rounding * value.abs() / points).sqrt();
         let noise = (self.noise * value.abs()).max(of_residuals).max(rounding);
-        Tolerance { fatol: self.settings.fatol * self.unit(value), noise }
+        Tolerance {
+            fatol: self.settings.fatol * self.unit(value),
+            noise,
+        }
     }
 }

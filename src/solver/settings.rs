@@ -128,9 +128,16 @@ impl LevenbergMarquardt {
 
     /// Lists the settings that make no sense, with what is wrong with each; empty if all are valid.
     pub(crate) fn faults(&self) -> Vec<InvalidSetting> {
-        let tolerances =
-            [("ftol", self.ftol), ("xtol", self.xtol), ("gtol", self.gtol), ("diagonal_floor", self.diagonal_floor)];
-        let mut faults: Vec<_> = tolerances.into_iter().filter_map(|(name, value)| not_negative(name, value)).collect();
+        let tolerances = [
+            ("ftol", self.ftol),
+            ("xtol", self.xtol),
+            ("gtol", self.gtol),
+            ("diagonal_floor", self.diagonal_floor),
+        ];
+        let mut faults: Vec<_> = tolerances
+            .into_iter()
+            .filter_map(|(name, value)| not_negative(name, value))
+            .collect();
         faults.extend(positive("initial_damping", self.initial_damping));
         if !(self.largest_step > 0.0 && self.largest_step <= 1e30) {
             let message = format!("must lie between 0 and 1e30, not {}", self.largest_step);
@@ -144,10 +151,28 @@ impl LevenbergMarquardt {
 impl fmt::Display for LevenbergMarquardt {
     /// `key = value`, line by line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let LevenbergMarquardt { max_rounds, ftol, xtol, gtol, initial_damping, max_rejections, .. } = self;
-        writeln!(f, "max_rounds = {max_rounds}\nftol = {ftol:e}\nxtol = {xtol:e}\ngtol = {gtol:e}")?;
-        writeln!(f, "diagonal_floor = {:e}\nlargest_step = {:e}", self.diagonal_floor, self.largest_step)?;
-        write!(f, "initial_damping = {initial_damping:e}\nmax_rejections = {max_rejections}")
+        let LevenbergMarquardt {
+            max_rounds,
+            ftol,
+            xtol,
+            gtol,
+            initial_damping,
+            max_rejections,
+            ..
+        } = self;
+        writeln!(
+            f,
+            "max_rounds = {max_rounds}\nftol = {ftol:e}\nxtol = {xtol:e}\ngtol = {gtol:e}"
+        )?;
+        writeln!(
+            f,
+            "diagonal_floor = {:e}\nlargest_step = {:e}",
+            self.diagonal_floor, self.largest_step
+        )?;
+        write!(
+            f,
+            "initial_damping = {initial_damping:e}\nmax_rejections = {max_rejections}"
+        )
     }
 }
 
@@ -180,8 +205,12 @@ solver_settings! {
 
 impl NelderMead {
     /// The defaults of curves.
-    pub(crate) const OF_CURVES: NelderMead =
-        NelderMead { max_rounds: 20_000, fatol: 0.0, max_restarts: 20, ..NelderMead::OF_SPECTRA };
+    pub(crate) const OF_CURVES: NelderMead = NelderMead {
+        max_rounds: 20_000,
+        fatol: 0.0,
+        max_restarts: 20,
+        ..NelderMead::OF_SPECTRA
+    };
 
     /// Fails for settings that make no sense: the tolerance must be finite and not negative, the size positive, and
     /// there must be a round.
@@ -191,14 +220,20 @@ impl NelderMead {
 
     /// Lists the settings that make no sense, with what is wrong with each; empty if all are valid.
     pub(crate) fn faults(&self) -> Vec<InvalidSetting> {
-        let faults = [not_negative("fatol", self.fatol), positive("size", self.size), some_rounds(self.max_rounds)];
+        let faults = [
+            not_negative("fatol", self.fatol),
+            positive("size", self.size),
+            some_rounds(self.max_rounds),
+        ];
         faults.into_iter().flatten().collect()
     }
 }
 
 /// Turns the first of some faults into [`Error::Usage`]; `Ok` if there are none.
 fn first_of(faults: Vec<InvalidSetting>) -> Result<()> {
-    faults.first().map_or(Ok(()), |fault| Err(Error::Usage(format!("{} {}", fault.name, fault.message))))
+    faults.first().map_or(Ok(()), |fault| {
+        Err(Error::Usage(format!("{} {}", fault.name, fault.message)))
+    })
 }
 
 /// Returns what is wrong with a setting that must be finite and ≥ 0; `None` if it is right.
@@ -209,7 +244,8 @@ fn not_negative(name: &str, value: f64) -> Option<InvalidSetting> {
 
 /// Returns what is wrong with a setting that must be finite and > 0; `None` if it is right.
 fn positive(name: &str, value: f64) -> Option<InvalidSetting> {
-    (!(value.is_finite() && value > 0.0)).then(|| InvalidSetting::new(name, format!("must be positive, not {value}")))
+    (!(value.is_finite() && value > 0.0))
+        .then(|| InvalidSetting::new(name, format!("must be positive, not {value}")))
 }
 
 /// Returns what is wrong with a maximum of 0 rounds; `None` for any other.
@@ -221,7 +257,9 @@ impl NelderMead {
     /// Returns by how much objectives of vertices may differ at convergence: absolutely, and relative to the lowest.
     /// `noise` is that of the rows, and `dof` is `None` where it is not known.
     pub(crate) fn tolerances(&self, dof: Option<f64>, noise: f64) -> (f64, f64) {
-        dof.map_or((self.fatol, noise), |dof| (0.0, noise.max(self.fatol / dof)))
+        dof.map_or((self.fatol, noise), |dof| {
+            (0.0, noise.max(self.fatol / dof))
+        })
     }
 }
 
@@ -236,8 +274,18 @@ impl NelderMead {
 impl fmt::Display for NelderMead {
     /// `key = value`, line by line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let NelderMead { max_rounds, fatol, size, max_restarts, linearise, .. } = self;
-        writeln!(f, "simplex_max_rounds = {max_rounds}\nfatol = {fatol:e}\nsize = {size}")?;
+        let NelderMead {
+            max_rounds,
+            fatol,
+            size,
+            max_restarts,
+            linearise,
+            ..
+        } = self;
+        writeln!(
+            f,
+            "simplex_max_rounds = {max_rounds}\nfatol = {fatol:e}\nsize = {size}"
+        )?;
         write!(f, "max_restarts = {max_restarts}\nlinearise = {linearise}")
     }
 }

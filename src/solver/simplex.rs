@@ -49,7 +49,9 @@ impl Simplex {
     /// Makes a simplex with a vertex at `start` and one at the end of an edge of length `size` along each free
     /// parameter. No objective is known yet.
     pub fn new(slot: usize, start: &[f64], bounds: Bounds<'_>, size: f64) -> Simplex {
-        let free: Vec<usize> = (0..start.len()).filter(|&p| bounds.upper[p] > bounds.lower[p]).collect();
+        let free: Vec<usize> = (0..start.len())
+            .filter(|&p| bounds.upper[p] > bounds.lower[p])
+            .collect();
         let count = free.len() + 1;
         let mut simplex = Simplex {
             slot,
@@ -79,8 +81,15 @@ impl Simplex {
 
     /// Returns the points that the simplex's members evaluate first, one after another: (LANES, P).
     pub fn first_trials(&self) -> Vec<f64> {
-        let pending: Vec<usize> = (0..self.values.len()).filter(|&v| self.values[v].is_nan()).collect();
-        (0..LANES).flat_map(|lane| self.vertex(pending.get(lane).copied().unwrap_or(0)).to_vec()).collect()
+        let pending: Vec<usize> = (0..self.values.len())
+            .filter(|&v| self.values[v].is_nan())
+            .collect();
+        (0..LANES)
+            .flat_map(|lane| {
+                self.vertex(pending.get(lane).copied().unwrap_or(0))
+                    .to_vec()
+            })
+            .collect()
     }
 
     /// Returns the best vertex as the outcome, with its objective as χ²; gradient and normal matrix are empty.
@@ -126,13 +135,19 @@ impl Simplex {
             let size = size * (LEAST_EDGE * centre[p].abs()).max(1.0);
             let (there, back) = (centre[p] + size, centre[p] - size);
             let inside = there >= bounds.lower[p] && there <= bounds.upper[p];
-            point[p] = if inside { there } else { back.clamp(bounds.lower[p], bounds.upper[p]) };
+            point[p] = if inside {
+                there
+            } else {
+                back.clamp(bounds.lower[p], bounds.upper[p])
+            };
             self.set_vertex(k + 1, &point, f64::NAN);
         }
     }
 
     /// Returns the index of the vertex with the lowest objective, the first of equals.
     pub fn best(&self) -> usize {
-        (0..self.values.len()).min_by(|&a, &b| self.values[a].total_cmp(&self.values[b])).unwrap_or(0)
+        (0..self.values.len())
+            .min_by(|&a, &b| self.values[a].total_cmp(&self.values[b]))
+            .unwrap_or(0)
     }
 }

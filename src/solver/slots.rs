@@ -65,7 +65,9 @@ impl Slots {
 
     /// Takes free places for spectra, which must be there.
     pub fn take_spectra(&mut self, count: usize) -> Vec<usize> {
-        (0..count).filter_map(|_| self.spectra.pop_first()).collect()
+        (0..count)
+            .filter_map(|_| self.spectra.pop_first())
+            .collect()
     }
 
     /// Frees the places of spectra none of whose starts has entered.
@@ -81,14 +83,32 @@ impl Slots {
     /// Assigns free places to the starts of a batch, for which there must be room, and returns all of its places. Its
     /// spectra have taken theirs, and are counted from `first`.
     pub fn enter(&mut self, batch: &Batch, spectra: Vec<usize>, first: usize) -> Places {
-        let mut places = Places { spectra, ..Places::default() };
+        let mut places = Places {
+            spectra,
+            ..Places::default()
+        };
         for (number, group) in (first..).zip(batch.group.chunk_by(|a, b| a == b)) {
-            let slots: Vec<usize> = group.iter().filter_map(|_| self.starts.pop_first()).collect();
+            let slots: Vec<usize> = group
+                .iter()
+                .filter_map(|_| self.starts.pop_first())
+                .collect();
             self.link(&slots);
-            self.open.extend(slots.iter().enumerate().map(|(k, slot)| (*slot, (number, k))));
+            self.open.extend(
+                slots
+                    .iter()
+                    .enumerate()
+                    .map(|(k, slot)| (*slot, (number, k))),
+            );
             places.starts.extend_from_slice(&slots);
             let spectrum = places.spectra[group[0] as usize];
-            self.groups.insert(number, Group { spectrum, outcomes: vec![None; slots.len()], slots });
+            self.groups.insert(
+                number,
+                Group {
+                    spectrum,
+                    outcomes: vec![None; slots.len()],
+                    slots,
+                },
+            );
         }
         places.ring.clone_from(&self.ring);
         places
@@ -119,7 +139,10 @@ impl Slots {
     /// Links slots to a ring: each one's successor in `ring` is the next slot, and the last one's is the first.
     fn link(&mut self, slots: &[usize]) {
         let after = slots.iter().cycle().skip(1);
-        slots.iter().zip(after).for_each(|(slot, next)| self.ring[*slot] = *next as u32);
+        slots
+            .iter()
+            .zip(after)
+            .for_each(|(slot, next)| self.ring[*slot] = *next as u32);
     }
 }
 
@@ -131,7 +154,11 @@ mod tests {
 
     fn batch(groups: &[u32]) -> Batch {
         let spectra = groups.last().map_or(0, |s| *s as usize + 1);
-        Batch { spectra, group: groups.to_vec(), ..Batch::default() }
+        Batch {
+            spectra,
+            group: groups.to_vec(),
+            ..Batch::default()
+        }
     }
 
     fn ended(gave_way: Option<GaveWay>) -> Outcome {
@@ -147,7 +174,10 @@ mod tests {
         let mut slots = Slots::new(4, 4);
         let spectra = slots.take_spectra(2);
         let places = slots.enter(&batch(&[0, 0, 1, 1]), spectra, 0);
-        assert_eq!((places.starts, places.ring), (vec![0, 1, 2, 3], vec![1, 0, 3, 2]));
+        assert_eq!(
+            (places.starts, places.ring),
+            (vec![0, 1, 2, 3], vec![1, 0, 3, 2])
+        );
         assert_eq!(slots.room(), (2, 0));
         // one ended: the other of its group may still be judged by it
         assert!(slots.end(0, ended(None)).is_none());
@@ -157,7 +187,10 @@ mod tests {
         assert_eq!(slots.room(), (2, 1));
         let spectra = slots.take_spectra(1);
         let places = slots.enter(&batch(&[0]), spectra, 2);
-        assert_eq!((places.spectra, places.starts, places.ring), (vec![2], vec![3], vec![1, 0, 2, 3]));
+        assert_eq!(
+            (places.spectra, places.starts, places.ring),
+            (vec![2], vec![3], vec![1, 0, 2, 3])
+        );
         let (number, outcomes) = slots.end(1, ended(None)).unwrap();
         assert_eq!((number, outcomes.len()), (0, 2));
         assert_eq!(slots.room(), (2, 2));

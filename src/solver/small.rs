@@ -272,12 +272,16 @@ impl SmallBatch<'_> {
     /// Returns what a user's function is told of fit `k`.
     pub fn member(&self, k: usize) -> Member {
         let index = self.first + k;
-        Member { index, number: self.numbers.map_or(index, |numbers| numbers[k]) }
+        Member {
+            index,
+            number: self.numbers.map_or(index, |numbers| numbers[k]),
+        }
     }
 
     /// Returns the scale of parameter number `index`, counted through all fits: as given, or near its start.
     pub fn unit(&self, index: usize) -> f64 {
-        self.units.map_or_else(|| unit(self.starts[index]), |units| units[index])
+        self.units
+            .map_or_else(|| unit(self.starts[index]), |units| units[index])
     }
 }
 
@@ -318,7 +322,14 @@ pub fn unit(x: f64) -> f64 {
 mod tests {
     #[test]
     fn units_are_powers_of_two() {
-        for (x, unit) in [(1.0, 1.0), (-3.0, 4.0), (0.1, 0.125), (0.0, 1.0), (1e300, 60f64.exp2()), (-1.42, 2.0)] {
+        for (x, unit) in [
+            (1.0, 1.0),
+            (-3.0, 4.0),
+            (0.1, 0.125),
+            (0.0, 1.0),
+            (1e300, 60f64.exp2()),
+            (-1.42, 2.0),
+        ] {
             assert_eq!(super::unit(x), unit);
         }
     }

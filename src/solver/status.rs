@@ -102,7 +102,9 @@ impl Status {
             Status::Interrupted => "cancelled",
             Status::Singular => "the normal matrix could not be solved at any damping",
             Status::NotFinite => "the model is not finite at the start",
-            Status::Stalled => "no acceptable step after the allowed rejections, or an end above a minimum",
+            Status::Stalled => {
+                "no acceptable step after the allowed rejections, or an end above a minimum"
+            }
         }
     }
 

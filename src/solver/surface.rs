@@ -122,7 +122,8 @@ impl Surface {
             points: Vec::new(),
             evaluations: 0,
         };
-        (value.is_finite() && radius > 0.0 && surface.ask(Stage::Whole).is_none()).then_some(surface)
+        (value.is_finite() && radius > 0.0 && surface.ask(Stage::Whole).is_none())
+            .then_some(surface)
     }
 
     /// Returns the points whose objectives [`take`](Self::take) expects next, (k, P).
@@ -162,13 +163,17 @@ impl Surface {
         let is_whole = self.stage == Stage::Whole;
         let released = &values[values.len() - if is_whole { self.at_bounds() } else { 0 }..];
         // a parameter that lies at a bound wants to be there
-        if released.iter().any(|value| *value < self.value - self.tolerance.fatol.max(self.tolerance.noise)) {
+        if released
+            .iter()
+            .any(|value| *value < self.value - self.tolerance.fatol.max(self.tolerance.noise))
+        {
             return Some(Verdict::Elsewhere);
         }
         let mut step = self.slopes(&values[..2 * n]);
         if is_whole {
             let mut factor = self.hessian(values);
-            let is_convex = cholesky(&mut factor, n) && (0..n).all(|k| factor[packed_index(k, k)] > LEAST_CURVATURE);
+            let is_convex = cholesky(&mut factor, n)
+                && (0..n).all(|k| factor[packed_index(k, k)] > LEAST_CURVATURE);
             if !is_convex {
                 return Some(Verdict::Elsewhere);
             }
@@ -188,7 +193,10 @@ impl Surface {
         self.steps += 1;
         let mut point = self.centre.clone();
         for (direction, g) in self.directions.chunks_exact(point.len()).zip(&step) {
-            point.iter_mut().zip(direction).for_each(|(x, e)| *x -= 0.5 * g * e);
+            point
+                .iter_mut()
+                .zip(direction)
+                .for_each(|(x, e)| *x -= 0.5 * g * e);
         }
         self.room().clamp(&mut point);
         self.points = point;
@@ -249,14 +257,19 @@ impl Surface {
         let mut point = self.centre.clone();
         for &k in directions {
             let direction = &self.directions[k * count..(k + 1) * count];
-            point.iter_mut().zip(direction).for_each(|(x, e)| *x += sign * self.radius * e);
+            point
+                .iter_mut()
+                .zip(direction)
+                .for_each(|(x, e)| *x += sign * self.radius * e);
         }
         self.points.extend(point);
     }
 
     /// Returns the largest factor of the radius, at most 1, with which all points lie inside the bounds.
     fn share_of_room(&self) -> f64 {
-        (0..self.centre.len()).map(|p| self.share_inside(p)).fold(1.0, f64::min)
+        (0..self.centre.len())
+            .map(|p| self.share_inside(p))
+            .fold(1.0, f64::min)
     }
 
     /// Returns the largest factor of the radius, at most 1, with which no point leaves the bounds of parameter p.
@@ -265,7 +278,11 @@ impl Surface {
         let (mut first, mut second) = (0.0f64, 0.0f64);
         for direction in self.directions.chunks_exact(self.centre.len()) {
             let e = direction[p].abs();
-            (first, second) = if e > first { (e, first) } else { (first, second.max(e)) };
+            (first, second) = if e > first {
+                (e, first)
+            } else {
+                (first, second.max(e))
+            };
         }
         let reach = self.radius * (first + second);
         let room = (self.centre[p] - self.lower[p]).min(self.upper[p] - self.centre[p]);
@@ -291,7 +308,10 @@ impl Surface {
     /// Returns the derivatives of the objective along the directions, from its values on both sides of the centre.
     fn slopes(&self, values: &[f64]) -> Vec<f64> {
         let (plus, minus) = values.split_at(self.moving);
-        plus.iter().zip(minus).map(|(plus, minus)| (plus - minus) / (2.0 * self.radius)).collect()
+        plus.iter()
+            .zip(minus)
+            .map(|(plus, minus)| (plus - minus) / (2.0 * self.radius))
+            .collect()
     }
 
     /// Replaces the directions E by √2 E L⁻ᵀ, with L Lᵀ the Hessian along E, so that it becomes twice the unit matrix.
@@ -303,7 +323,10 @@ impl Surface {
             coordinates[k] = std::f64::consts::SQRT_2;
             solve_upper(factor, &mut coordinates);
             for (direction, c) in self.directions.chunks_exact(count).zip(coordinates) {
-                turned.iter_mut().zip(direction).for_each(|(t, e)| *t += c * e);
+                turned
+                    .iter_mut()
+                    .zip(direction)
+                    .for_each(|(t, e)| *t += c * e);
             }
         }
         self.directions = turned;
@@ -320,12 +343,19 @@ impl Surface {
 
     /// Returns the number of parameters that lie at a bound and have room to move away from it.
     fn at_bounds(&self) -> usize {
-        self.inward.iter().filter(|distance| **distance != 0.0).count()
+        self.inward
+            .iter()
+            .filter(|distance| **distance != 0.0)
+            .count()
     }
 
     /// Returns the bounds of the parameters, with a size of 0 for simplices.
     fn room(&self) -> Room<'_> {
-        Room { lower: &self.lower, upper: &self.upper, size: 0.0 }
+        Room {
+            lower: &self.lower,
+            upper: &self.upper,
+            size: 0.0,
+        }
     }
 }
 
@@ -339,39 +369,76 @@ mod tests {
         3.0 + 4.0 * x * x + 4.0 * x * y + 3.0 * y * y
     }
 
-    fn run(start: &[f64], room: &Room<'_>, f: impl Fn(&[f64]) -> f64) -> (Option<Verdict>, Vec<f64>, u32) {
-        let tolerance = Tolerance { fatol: 1e-4, noise: 1e-12 };
-        let Some(mut surface) = Surface::new(start, f(start), &[2.0, 0.0, 5.0], room, tolerance) else {
+    fn run(
+        start: &[f64],
+        room: &Room<'_>,
+        f: impl Fn(&[f64]) -> f64,
+    ) -> (Option<Verdict>, Vec<f64>, u32) {
+        let tolerance = Tolerance {
+            fatol: 1e-4,
+            noise: 1e-12,
+        };
+        let Some(mut surface) = Surface::new(start, f(start), &[2.0, 0.0, 5.0], room, tolerance)
+        else {
             return (None, start.to_vec(), 0);
         };
         loop {
             let values: Vec<f64> = surface.points().chunks_exact(2).map(&f).collect();
             if let Some(verdict) = surface.take(&values) {
-                return (Some(verdict), surface.lowest().to_vec(), surface.evaluations);
+                return (
+                    Some(verdict),
+                    surface.lowest().to_vec(),
+                    surface.evaluations,
+                );
             }
         }
     }
 
     #[test]
     fn finds_the_minimum_of_a_bowl_in_one_step() {
-        let room = Room { lower: &[-9.0; 2], upper: &[9.0; 2], size: 0.5 };
+        let room = Room {
+            lower: &[-9.0; 2],
+            upper: &[9.0; 2],
+            size: 0.5,
+        };
         let (verdict, lowest, evaluations) = run(&[0.7, 0.1], &room, bowl);
         // five points, the step, the slopes in two directions
         assert_eq!((verdict, evaluations), (Some(Verdict::Minimum), 10));
-        assert!((lowest[0] - 1.0).abs() < 1e-6 && (lowest[1] + 0.5).abs() < 1e-6, "{lowest:?}");
+        assert!(
+            (lowest[0] - 1.0).abs() < 1e-6 && (lowest[1] + 0.5).abs() < 1e-6,
+            "{lowest:?}"
+        );
     }
 
     #[test]
     fn a_saddle_is_elsewhere_and_so_is_a_bound_that_holds_nothing() {
-        let room = Room { lower: &[-9.0; 2], upper: &[9.0; 2], size: 0.5 };
-        assert_eq!(run(&[0.0, 0.0], &room, |u| u[0] * u[0] - u[1] * u[1]).0, Some(Verdict::Elsewhere));
+        let room = Room {
+            lower: &[-9.0; 2],
+            upper: &[9.0; 2],
+            size: 0.5,
+        };
+        assert_eq!(
+            run(&[0.0, 0.0], &room, |u| u[0] * u[0] - u[1] * u[1]).0,
+            Some(Verdict::Elsewhere)
+        );
         // it would leave the bound at once
-        let room = Room { lower: &[0.5, -9.0], upper: &[9.0; 2], size: 0.5 };
+        let room = Room {
+            lower: &[0.5, -9.0],
+            upper: &[9.0; 2],
+            size: 0.5,
+        };
         assert_eq!(run(&[0.5, -0.1], &room, bowl).0, Some(Verdict::Elsewhere));
         // and here it would go on if it could
-        let room = Room { lower: &[-9.0; 2], upper: &[0.5, 9.0], size: 0.5 };
+        let room = Room {
+            lower: &[-9.0; 2],
+            upper: &[0.5, 9.0],
+            size: 0.5,
+        };
         let (verdict, lowest, _) = run(&[0.5, -0.1], &room, bowl);
         assert_eq!(verdict, Some(Verdict::Minimum));
-        assert!(lowest[0] == 0.5 && (lowest[1] + 1.0 / 6.0).abs() < 1e-5, "{lowest:?}");
+        assert!(
+            lowest[0] == 0.5 && (lowest[1] + 1.0 / 6.0).abs() < 1e-5,
+            "{lowest:?}"
+        );
     }
 }

@@ -32,7 +32,11 @@ pub struct Tolerances {
 impl Tolerances {
     /// Returns the tolerances of a population's members. With `caps_cost` the unit of a cost is the noise, and a large
     /// one says nothing about how well a minimum is to be met.
-    pub fn of_members(settings: &LevenbergMarquardt, caps_cost: bool, cost_error: f64) -> Tolerances {
+    pub fn of_members(
+        settings: &LevenbergMarquardt,
+        caps_cost: bool,
+        cost_error: f64,
+    ) -> Tolerances {
         let largest_cost = if caps_cost { LARGE_COST } else { f64::INFINITY };
         Tolerances::with_reduction(settings, settings.ftol, largest_cost, cost_error)
     }

@@ -76,8 +76,15 @@ pub struct Resolution<'a> {
 impl<'a> ArmSpectra<'a> {
     /// Returns the memory of the arm's arrays (bytes), without a wavelength grid that several spectra share.
     pub(super) fn bytes(&self) -> usize {
-        let own = if let Wavelength::Own(grids) = &self.wavelength { grids.bytes() } else { 0 };
-        let resolution = self.resolution.as_ref().map_or(0, |r| size_of_val(&*r.values));
+        let own = if let Wavelength::Own(grids) = &self.wavelength {
+            grids.bytes()
+        } else {
+            0
+        };
+        let resolution = self
+            .resolution
+            .as_ref()
+            .map_or(0, |r| size_of_val(&*r.values));
         own + resolution + self.mask.len() + self.flux.bytes() + self.ivar.bytes()
     }
 
@@ -94,8 +101,13 @@ impl<'a> ArmSpectra<'a> {
         ivar: impl Into<Values<'a>>,
         mask: Option<Vec<bool>>,
     ) -> Result<ArmSpectra<'a>> {
-        let (name, wavelength, flux, ivar) = (name.into(), wavelength.into(), flux.into(), ivar.into());
-        let what = if name.is_empty() { "spectra".to_string() } else { format!("arm {name}") };
+        let (name, wavelength, flux, ivar) =
+            (name.into(), wavelength.into(), flux.into(), ivar.into());
+        let what = if name.is_empty() {
+            "spectra".to_string()
+        } else {
+            format!("arm {name}")
+        };
         if pixels == 0 || !flux.len().is_multiple_of(pixels) {
             let message = format!("flux has {} values for rows of {pixels} pixels", flux.len());
             return Err(Error::mismatch(what, message).naming("flux"));
@@ -114,8 +126,16 @@ impl<'a> ArmSpectra<'a> {
         if let Wavelength::Shared(grid) = &wavelength {
             check_grid(grid, &what)?;
         }
-        let arm =
-            ArmSpectra { name, wavelength, pixels, flux, ivar, mask: Cow::default(), resolution: None, widening: None };
+        let arm = ArmSpectra {
+            name,
+            wavelength,
+            pixels,
+            flux,
+            ivar,
+            mask: Cow::default(),
+            resolution: None,
+            widening: None,
+        };
         arm.with_mask(mask.unwrap_or_default())
     }
 
@@ -126,7 +146,11 @@ impl<'a> ArmSpectra<'a> {
     pub fn with_mask(mut self, mask: impl Into<Cow<'a, [bool]>>) -> Result<ArmSpectra<'a>> {
         self.mask = mask.into();
         if !self.mask.is_empty() && self.mask.len() != self.flux.len() {
-            let message = format!("mask has {} values, not {}", self.mask.len(), self.flux.len());
+            let message = format!(
+                "mask has {} values, not {}",
+                self.mask.len(),
+                self.flux.len()
+            );
             return Err(Error::mismatch(self.place(), message).naming("mask"));
         }
         Ok(self)
@@ -134,23 +158,49 @@ impl<'a> ArmSpectra<'a> {
 
     /// Copies arrays that are borrowed, so that the arm outlives their owner.
     pub(super) fn into_owned(self) -> ArmSpectra<'static> {
-        let ArmSpectra { name, wavelength, pixels, flux, ivar, mask, resolution, widening } = self;
+        let ArmSpectra {
+            name,
+            wavelength,
+            pixels,
+            flux,
+            ivar,
+            mask,
+            resolution,
+            widening,
+        } = self;
         let wavelength = match wavelength {
             Wavelength::Shared(grid) => Wavelength::Shared(grid),
             Wavelength::Own(grids) => Wavelength::Own(grids.into_owned()),
         };
-        let (flux, ivar, mask) = (flux.into_owned(), ivar.into_owned(), Cow::Owned(mask.into_owned()));
+        let (flux, ivar, mask) = (
+            flux.into_owned(),
+            ivar.into_owned(),
+            Cow::Owned(mask.into_owned()),
+        );
         let owned = |Resolution { diagonals, values }: Resolution| Resolution {
             diagonals,
             values: Cow::Owned(values.into_owned()),
         };
         let resolution = resolution.map(owned);
-        ArmSpectra { name, wavelength, pixels, flux, ivar, mask, resolution, widening }
+        ArmSpectra {
+            name,
+            wavelength,
+            pixels,
+            flux,
+            ivar,
+            mask,
+            resolution,
+            widening,
+        }
     }
 
     /// Returns `arm NAME` for messages, or `spectra` if the arm has no name.
     fn place(&self) -> String {
-        if self.name.is_empty() { "spectra".to_string() } else { format!("arm {}", self.name) }
+        if self.name.is_empty() {
+            "spectra".to_string()
+        } else {
+            format!("arm {}", self.name)
+        }
     }
 
     /// Sets a resolution matrix for each spectrum: (spectra, diagonals, pixels), with an odd number of diagonals.
@@ -186,7 +236,11 @@ impl<'a> ArmSpectra<'a> {
         }
         let (middle, is_even) = (ratios.len() / 2, ratios.len().is_multiple_of(2));
         let (below, upper, _) = ratios.select_nth_unstable_by(middle, f64::total_cmp);
-        let lower = below.iter().copied().max_by(f64::total_cmp).filter(|_| is_even);
+        let lower = below
+            .iter()
+            .copied()
+            .max_by(f64::total_cmp)
+            .filter(|_| is_even);
         lower.map_or(*upper, |lower| (lower + *upper) / 2.0)
     }
 
@@ -223,10 +277,16 @@ impl<'a> ArmSpectra<'a> {
             pixels: self.pixels,
             flux: self.flux.range(range.clone()),
             ivar: self.ivar.range(range.clone()),
-            mask: if self.mask.is_empty() { Cow::default() } else { Cow::Borrowed(&self.mask[range.clone()]) },
+            mask: if self.mask.is_empty() {
+                Cow::default()
+            } else {
+                Cow::Borrowed(&self.mask[range.clone()])
+            },
             resolution: self.resolution.as_ref().map(|r| Resolution {
                 diagonals: r.diagonals,
-                values: Cow::Borrowed(&r.values[range.start * r.diagonals..range.end * r.diagonals]),
+                values: Cow::Borrowed(
+                    &r.values[range.start * r.diagonals..range.end * r.diagonals],
+                ),
             }),
             widening: self.widening.clone(),
         }
@@ -236,7 +296,11 @@ impl<'a> ArmSpectra<'a> {
 /// Fails unless a shared grid is finite, positive and strictly increasing.
 pub(super) fn check_grid(grid: &[f64], what: &str) -> Result<()> {
     match bad_wavelength(grid) {
-        Some((index, message)) => Err(Error::BadWavelength { what: what.to_string(), index, message }),
+        Some((index, message)) => Err(Error::BadWavelength {
+            what: what.to_string(),
+            index,
+            message,
+        }),
         None => Ok(()),
     }
 }
@@ -249,11 +313,17 @@ mod tests {
     fn signal_to_noise_is_a_median() {
         let of = |flux: &[f64], ivar: &[f64]| {
             let grid: Vec<f64> = (0..flux.len()).map(|k| 5000.0 + k as f64).collect();
-            ArmSpectra::new("b", flux.len(), grid, flux.to_vec(), ivar.to_vec(), None).unwrap().signal_to_noise(0)
+            ArmSpectra::new("b", flux.len(), grid, flux.to_vec(), ivar.to_vec(), None)
+                .unwrap()
+                .signal_to_noise(0)
         };
         assert_eq!(of(&[5.0, -1.0, 3.0], &[1.0; 3]), 3.0);
         assert_eq!(of(&[9.0, 2.0, 1.0, 5.0], &[4.0; 4]), 7.0);
-        assert_eq!(of(&[9.0, f64::NAN, 1.0, 5.0], &[1.0, 0.0, 1.0, 1.0]), 3.0, "a pixel without weight counts as 0");
+        assert_eq!(
+            of(&[9.0, f64::NAN, 1.0, 5.0], &[1.0, 0.0, 1.0, 1.0]),
+            3.0,
+            "a pixel without weight counts as 0"
+        );
         assert!(of(&[9.0, f64::NAN, 1.0], &[1.0; 3]).is_nan());
     }
 }

@@ -81,7 +81,11 @@ impl Ids {
 impl<'a> Spectra<'a> {
     /// Returns the name of the spectra for messages: their file, or `spectra` for arrays.
     pub(crate) fn name(&self) -> &str {
-        if self.file.is_empty() { "spectra" } else { &self.file }
+        if self.file.is_empty() {
+            "spectra"
+        } else {
+            &self.file
+        }
     }
 
     /// Returns the memory of all arms' arrays (bytes), without shared wavelength grids.
@@ -110,10 +114,16 @@ impl<'a> Spectra<'a> {
             (Wavelength::Shared(grid), _) => grid.len(),
             (Wavelength::Own(grids), Some(ids)) if !ids.is_empty() => grids.len() / ids.len(),
             (Wavelength::Own(_), _) => {
-                return Err(Error::invalid("ids", "spectra with their own wavelength grids need ids"));
+                return Err(Error::invalid(
+                    "ids",
+                    "spectra with their own wavelength grids need ids",
+                ));
             }
         };
-        Spectra::from_arms(vec![ArmSpectra::new("", pixels, wavelength, flux, ivar, mask)?], ids)
+        Spectra::from_arms(
+            vec![ArmSpectra::new("", pixels, wavelength, flux, ivar, mask)?],
+            ids,
+        )
     }
 
     /// Combines arms with distinct names and the same number of spectra; ids are 0, 1, … unless given.
@@ -128,7 +138,10 @@ impl<'a> Spectra<'a> {
         let n = first.len();
         for (k, arm) in arms.iter().enumerate() {
             if arms[..k].iter().any(|other| other.name == arm.name) {
-                return Err(Error::invalid("arms", format!("two arms named `{}`", arm.name)));
+                return Err(Error::invalid(
+                    "arms",
+                    format!("two arms named `{}`", arm.name),
+                ));
             }
             if arm.len() != n {
                 let message = format!("{n} spectra in one arm, {} in `{}`", arm.len(), arm.name);
@@ -137,16 +150,37 @@ impl<'a> Spectra<'a> {
         }
         let ids = ids.unwrap_or_else(|| Ids::Integer((0..n as i64).collect()));
         if ids.len() != n {
-            return Err(Error::mismatch("spectra", format!("{} ids for {n} spectra", ids.len())).naming("ids"));
+            return Err(
+                Error::mismatch("spectra", format!("{} ids for {n} spectra", ids.len()))
+                    .naming("ids"),
+            );
         }
         let rows = (0..n as u64).collect();
-        Ok(Spectra { file: Arc::from(""), rows, ids, arms, columns: Vec::new() })
+        Ok(Spectra {
+            file: Arc::from(""),
+            rows,
+            ids,
+            arms,
+            columns: Vec::new(),
+        })
     }
 
     /// Copies arrays that are borrowed, so that the spectra outlive their owner.
     pub fn into_owned(self) -> Spectra<'static> {
-        let Spectra { file, rows, ids, arms, columns } = self;
-        Spectra { file, rows, ids, arms: arms.into_iter().map(ArmSpectra::into_owned).collect(), columns }
+        let Spectra {
+            file,
+            rows,
+            ids,
+            arms,
+            columns,
+        } = self;
+        Spectra {
+            file,
+            rows,
+            ids,
+            arms: arms.into_iter().map(ArmSpectra::into_owned).collect(),
+            columns,
+        }
     }
 
     /// Returns the first column of this name in the spectra's own table; `None` if there is none.
@@ -185,7 +219,10 @@ impl<'a> Spectra<'a> {
             columns: self
                 .columns
                 .iter()
-                .map(|column| Column { values: column.values.slice(rows.clone()), ..column.clone() })
+                .map(|column| Column {
+                    values: column.values.slice(rows.clone()),
+                    ..column.clone()
+                })
                 .collect(),
         }
     }
@@ -202,12 +239,27 @@ mod tests {
         let grid = vec![5000.0, 5001.0];
         let arm = ArmSpectra::new("b", 2, grid, [1f32; 6], [1f32; 6], None).unwrap();
         let values: Vec<f32> = (0..18).map(|k| k as f32).collect();
-        let arm = arm.with_resolution(Resolution { diagonals: 3, values: values.into() }).unwrap();
+        let arm = arm
+            .with_resolution(Resolution {
+                diagonals: 3,
+                values: values.into(),
+            })
+            .unwrap();
         let spectra = Spectra::from_arms(vec![arm], None).unwrap();
-        let matrices = |spectra: &Spectra| spectra.arms[0].resolution.as_ref().unwrap().values.as_ptr_range();
+        let matrices = |spectra: &Spectra| {
+            spectra.arms[0]
+                .resolution
+                .as_ref()
+                .unwrap()
+                .values
+                .as_ptr_range()
+        };
         let (all, part) = (matrices(&spectra), matrices(&spectra.part(1..2)));
         assert!(part.start == all.start.wrapping_add(6) && part.end == all.start.wrapping_add(12));
         let owned = spectra.slice(1..2);
-        assert_eq!(owned.arms[0].resolution.as_ref().unwrap().values[..], [6.0, 7.0, 8.0, 9.0, 10.0, 11.0]);
+        assert_eq!(
+            owned.arms[0].resolution.as_ref().unwrap().values[..],
+            [6.0, 7.0, 8.0, 9.0, 10.0, 11.0]
+        );
     }
 }

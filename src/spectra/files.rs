@@ -28,17 +28,32 @@ impl FilesReader {
     /// The errors of [`open_reader_with`](super::open_reader_with); [`Error::Usage`] without any file. One file whose
     /// masks have bits is enough where errors are to be widened.
     pub fn open(paths: &[impl AsRef<Path>], selection: &Selection) -> Result<FilesReader> {
-        let readers = paths.iter().map(|path| open_any(path.as_ref(), selection)).collect::<Result<Vec<_>>>()?;
+        let readers = paths
+            .iter()
+            .map(|path| open_any(path.as_ref(), selection))
+            .collect::<Result<Vec<_>>>()?;
         let Some(first) = readers.first().map(|reader| reader.empty()) else {
             return Err(Error::Usage("no file of spectra is given".into()));
         };
         let heads: Vec<Spectra> = readers.iter().map(|reader| reader.empty()).collect();
-        let place = paths.first().map(|path| path.as_ref().display().to_string()).unwrap_or_default();
-        let more = if paths.len() > 1 { format!(" and {} more", paths.len() - 1) } else { String::new() };
+        let place = paths
+            .first()
+            .map(|path| path.as_ref().display().to_string())
+            .unwrap_or_default();
+        let more = if paths.len() > 1 {
+            format!(" and {} more", paths.len() - 1)
+        } else {
+            String::new()
+        };
         refuse_without_bits(&format!("{place}{more}"), &heads, selection.widen.as_ref())?;
         let spectra = readers.iter().map(|reader| reader.len()).sum();
         let text_ids = heads.iter().any(|head| matches!(head.ids, Ids::Text(_)));
-        let notes = readers.iter().flat_map(|reader| reader.notes()).cloned().chain(repeated(paths)).collect();
+        let notes = readers
+            .iter()
+            .flat_map(|reader| reader.notes())
+            .cloned()
+            .chain(repeated(paths))
+            .collect();
         Ok(FilesReader {
             readers: readers.into_iter().map(Some).collect(),
             current: 0,
@@ -52,7 +67,11 @@ impl FilesReader {
     /// Returns, for each file not yet read to its end, its arms, grids and columns without spectra, as
     /// [`SpectralFitter::check_spectra`](crate::SpectralFitter::check_spectra) wants them.
     pub fn files(&self) -> Vec<Spectra<'static>> {
-        self.readers.iter().flatten().map(|reader| reader.empty()).collect()
+        self.readers
+            .iter()
+            .flatten()
+            .map(|reader| reader.empty())
+            .collect()
     }
 
     /// Returns whether any file has text as ids of its spectra, so that the result table's ids must be text.
@@ -64,18 +83,35 @@ impl FilesReader {
 /// Returns a note for each file that is given more than once.
 fn repeated(paths: &[impl AsRef<Path>]) -> impl Iterator<Item = String> {
     let mut counts: BTreeMap<PathBuf, usize> = BTreeMap::new();
-    for path in paths.iter().filter_map(|path| path.as_ref().canonicalize().ok()) {
+    for path in paths
+        .iter()
+        .filter_map(|path| path.as_ref().canonicalize().ok())
+    {
         *counts.entry(path).or_default() += 1;
     }
     let several = counts.into_iter().filter(|(_, count)| *count > 1);
-    several.map(|(path, count)| format!("{} is given {count} times: its spectra are read as often", path.display()))
+    several.map(|(path, count)| {
+        format!(
+            "{} is given {count} times: its spectra are read as often",
+            path.display()
+        )
+    })
 }
 
 impl std::fmt::Debug for FilesReader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let FilesReader { readers, current, spectra, .. } = self;
+        let FilesReader {
+            readers,
+            current,
+            spectra,
+            ..
+        } = self;
         let debug = &mut f.debug_struct("FilesReader");
-        debug.field("files", &readers.len()).field("current", current).field("spectra", spectra).finish()
+        debug
+            .field("files", &readers.len())
+            .field("current", current)
+            .field("spectra", spectra)
+            .finish()
     }
 }
 

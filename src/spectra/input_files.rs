@@ -34,7 +34,11 @@ struct Input {
 impl InputFiles {
     /// Records length and modification time of each file; call it before the files are opened.
     pub fn new(files: &[impl AsRef<Path>]) -> InputFiles {
-        let input = |path: &Path| Input { path: path.into(), before: std::fs::metadata(path).ok(), contents: 0 };
+        let input = |path: &Path| Input {
+            path: path.into(),
+            before: std::fs::metadata(path).ok(),
+            contents: 0,
+        };
         InputFiles(files.iter().map(|path| input(path.as_ref())).collect())
     }
 
@@ -46,7 +50,11 @@ impl InputFiles {
     pub fn read(&mut self, cancel: &AtomicBool) -> Result<bool> {
         let read = |input: &mut Input| {
             input.contents = contents(&input.path, cancel)?;
-            if input.has_other_times() { Err(input.written_to()) } else { Ok(()) }
+            if input.has_other_times() {
+                Err(input.written_to())
+            } else {
+                Ok(())
+            }
         };
         threads::in_pool(|| self.0.par_iter_mut().try_for_each(read))?;
         Ok(!cancel.load(Ordering::Relaxed))
@@ -59,9 +67,14 @@ impl InputFiles {
     /// # Errors
     /// [`Error::InputChanged`].
     pub fn check(&self) -> Result<()> {
-        let is_other =
-            |input: &Input| contents(&input.path, &AtomicBool::new(false)).map_or(true, |now| now != input.contents);
-        match threads::in_pool(|| self.0.iter().find(|input| input.has_other_times() && is_other(input))) {
+        let is_other = |input: &Input| {
+            contents(&input.path, &AtomicBool::new(false)).map_or(true, |now| now != input.contents)
+        };
+        match threads::in_pool(|| {
+            self.0
+                .iter()
+                .find(|input| input.has_other_times() && is_other(input))
+        }) {
             None => Ok(()),
             Some(input) => Err(input.written_to()),
         }
@@ -80,14 +93,18 @@ impl InputFiles {
 impl Input {
     /// Returns whether the file was written to in place: the same device and inode as at first, another length or time.
     fn has_other_times(&self) -> bool {
-        let (Some(before), Ok(now)) = (&self.before, std::fs::metadata(&self.path)) else { return false };
+        let (Some(before), Ok(now)) = (&self.before, std::fs::metadata(&self.path)) else {
+            return false;
+        };
         let stamp = |of: &Metadata| (of.len(), of.modified().ok());
         is_same_file(before, &now) && stamp(before) != stamp(&now)
     }
 
     /// Makes the error that the file has changed during the run.
     fn written_to(&self) -> Error {
-        Error::InputChanged { path: self.path.clone() }
+        Error::InputChanged {
+            path: self.path.clone(),
+        }
     }
 }
 
@@ -100,12 +117,17 @@ fn contents(path: &Path, cancel: &AtomicBool) -> Result<u128> {
         let start = part * PART;
         hash_bytes(&file, start..length.min(start + PART), cancel).map_err(Error::io(path))
     };
-    let parts: Vec<u128> = (0..length.div_ceil(PART)).into_par_iter().map(hash_part).collect::<Result<_>>()?;
+    let parts: Vec<u128> = (0..length.div_ceil(PART))
+        .into_par_iter()
+        .map(hash_part)
+        .collect::<Result<_>>()?;
     if let [whole] = parts[..] {
         return Ok(whole);
     }
     let mut hash = XxHash3_128::new();
-    parts.iter().for_each(|part| hash.write(&part.to_le_bytes()));
+    parts
+        .iter()
+        .for_each(|part| hash.write(&part.to_le_bytes()));
     Ok(hash.finish_128())
 }
 
@@ -113,7 +135,11 @@ fn contents(path: &Path, cancel: &AtomicBool) -> Result<u128> {
 fn hash_bytes(file: &File, bytes: Range<u64>, cancel: &AtomicBool) -> io::Result<u128> {
     let mut hash = XxHash3_128::new();
     let mut block = vec![0; BLOCK];
-    for start in bytes.clone().step_by(BLOCK).take_while(|_| !cancel.load(Ordering::Relaxed)) {
+    for start in bytes
+        .clone()
+        .step_by(BLOCK)
+        .take_while(|_| !cancel.load(Ordering::Relaxed))
+    {
         block.truncate(usize::try_from(bytes.end - start).unwrap_or(BLOCK));
         file.read_exact_at(&mut block, start)?;
         hash.write(&block);

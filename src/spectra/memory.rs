@@ -15,7 +15,10 @@ impl Spectra<'_> {
     /// Returns a reader of these spectra, for the calls that want one, such as
     /// [`SpectralFitter::fit_stream`](crate::SpectralFitter::fit_stream).
     pub fn reader(&self) -> MemoryReader<'_> {
-        MemoryReader { spectra: self, next: 0 }
+        MemoryReader {
+            spectra: self,
+            next: 0,
+        }
     }
 }
 

@@ -28,10 +28,17 @@ pub fn open_reader(path: impl AsRef<Path>) -> Result<Box<dyn SpectraReader>> {
 /// # Errors
 /// The errors of [`open_reader`]; `Usage` for a selection from a file that has no fibre map, and where errors are to be
 /// widened by bits of masks that the file does not have.
-pub fn open_reader_with(path: impl AsRef<Path>, selection: &Selection) -> Result<Box<dyn SpectraReader>> {
+pub fn open_reader_with(
+    path: impl AsRef<Path>,
+    selection: &Selection,
+) -> Result<Box<dyn SpectraReader>> {
     let path = path.as_ref();
     let reader = open_any(path, selection)?;
-    refuse_without_bits(&path.display().to_string(), &[reader.empty()], selection.widen.as_ref())?;
+    refuse_without_bits(
+        &path.display().to_string(),
+        &[reader.empty()],
+        selection.widen.as_ref(),
+    )?;
     Ok(reader)
 }
 
@@ -42,7 +49,9 @@ pub(super) fn open_any(path: &Path, selection: &Selection) -> Result<Box<dyn Spe
     }
     let mut start = Vec::new();
     let file = File::open(path).map_err(Error::io(path))?;
-    file.take(4).read_to_end(&mut start).map_err(Error::io(path))?;
+    file.take(4)
+        .read_to_end(&mut start)
+        .map_err(Error::io(path))?;
     match start.as_slice() {
         crate::io::npz::MAGIC => {
             selection.refuse_rows(path)?;
@@ -52,9 +61,15 @@ pub(super) fn open_any(path: &Path, selection: &Selection) -> Result<Box<dyn Spe
         _ => {
             let message = "not a file of spectra that popfit reads (NPZ, FITS, FITS in gzip)";
             // FITS begins with text as well, and is known by its first words
-            let is_text =
-                !start.is_empty() && start.iter().all(|byte| byte.is_ascii_graphic() || b" \t\r\n".contains(byte));
-            let hint = if is_text { "; np.loadtxt reads a table of text" } else { "" };
+            let is_text = !start.is_empty()
+                && start
+                    .iter()
+                    .all(|byte| byte.is_ascii_graphic() || b" \t\r\n".contains(byte));
+            let hint = if is_text {
+                "; np.loadtxt reads a table of text"
+            } else {
+                ""
+            };
             Err(Error::format(path, format!("{message}{hint}; {WAY_OUT}")))
         }
     }

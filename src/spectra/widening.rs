@@ -27,23 +27,39 @@ impl Widening {
 
     /// Makes the rule that pixels with these bits, counted from 0, have their errors times `factor`.
     pub fn new(bits: impl Into<Vec<u8>>, factor: f64) -> Widening {
-        Widening { bits: bits.into(), factor }
+        Widening {
+            bits: bits.into(),
+            factor,
+        }
     }
 
     /// Returns the invalid setting and the reason; `None` if both are valid.
     pub(crate) fn fault(&self) -> Option<(&'static str, String)> {
-        let repeated = || self.bits.iter().enumerate().find(|(k, bit)| self.bits.iter().take(*k).any(|b| b == *bit));
+        let repeated = || {
+            self.bits
+                .iter()
+                .enumerate()
+                .find(|(k, bit)| self.bits.iter().take(*k).any(|b| b == *bit))
+        };
         if self.bits.is_empty() {
             return Some(("bits", "must name a bit".to_string()));
         }
         if let Some(bit) = self.bits.iter().find(|bit| **bit > Widening::MOST_BIT) {
-            return Some(("bits", format!("must be bits from 0 to {}, not {bit}", Widening::MOST_BIT)));
+            return Some((
+                "bits",
+                format!("must be bits from 0 to {}, not {bit}", Widening::MOST_BIT),
+            ));
         }
         if let Some((_, bit)) = repeated() {
             return Some(("bits", format!("must not have bit {bit} twice")));
         }
         let is_factor = self.factor.is_finite() && self.factor >= 1.0;
-        (!is_factor).then(|| ("factor", format!("must be a finite number of 1 or more, not {}", self.factor)))
+        (!is_factor).then(|| {
+            (
+                "factor",
+                format!("must be a finite number of 1 or more, not {}", self.factor),
+            )
+        })
     }
 
     /// Fails if the rule is invalid.
@@ -85,8 +101,15 @@ impl MaskRule {
     /// Makes a rule by which the bits `masking` mask a pixel, unless all of these that it has are bits of `asked`.
     pub(super) fn new(masking: u64, asked: Option<&Widening>) -> MaskRule {
         let bits = asked.map_or(&[][..], |widening| &widening.bits);
-        let widening = bits.iter().filter_map(|bit| 1u64.checked_shl(u32::from(*bit))).fold(0, |all, bit| all | bit);
-        MaskRule { masking, widening, asked: asked.cloned() }
+        let widening = bits
+            .iter()
+            .filter_map(|bit| 1u64.checked_shl(u32::from(*bit)))
+            .fold(0, |all, bit| all | bit);
+        MaskRule {
+            masking,
+            widening,
+            asked: asked.cloned(),
+        }
     }
 
     /// Returns whether errors are to be widened.
@@ -96,7 +119,9 @@ impl MaskRule {
 
     /// Returns what is said of an arm that is read by this rule; `None` if no widening was asked for.
     pub(super) fn applied(&self, has_bits: bool) -> Option<AppliedWidening> {
-        self.asked.clone().map(|widening| AppliedWidening { widening, has_bits })
+        self.asked
+            .clone()
+            .map(|widening| AppliedWidening { widening, has_bits })
     }
 
     /// Returns what the bits of a pixel mean.
@@ -116,20 +141,40 @@ impl MaskRule {
         if self.widens() && number.abs() < EXACT && number.fract() == 0.0 {
             return self.judge(number as i64 as u64 & lowest_bytes(bytes));
         }
-        let is_masked = if self.masking == ANY { number != 0.0 } else { number as i64 as u64 & self.masking != 0 };
-        if is_masked { PixelMask::Masked } else { PixelMask::Good }
+        let is_masked = if self.masking == ANY {
+            number != 0.0
+        } else {
+            number as i64 as u64 & self.masking != 0
+        };
+        if is_masked {
+            PixelMask::Masked
+        } else {
+            PixelMask::Good
+        }
     }
 }
 
 /// Fails if errors are to be widened by bits of masks, and no arm of these spectra has a mask with bits. `place` names
 /// their files; it is empty for arrays.
-pub(super) fn refuse_without_bits(place: &str, heads: &[Spectra], widening: Option<&Widening>) -> Result<()> {
+pub(super) fn refuse_without_bits(
+    place: &str,
+    heads: &[Spectra],
+    widening: Option<&Widening>,
+) -> Result<()> {
     let mut arms = heads.iter().flat_map(|head| &head.arms);
-    let has_bits = |arm: &ArmSpectra| arm.widening.as_ref().is_some_and(|widening| widening.has_bits);
+    let has_bits = |arm: &ArmSpectra| {
+        arm.widening
+            .as_ref()
+            .is_some_and(|widening| widening.has_bits)
+    };
     if widening.is_none() || arms.any(has_bits) {
         return Ok(());
     }
-    let place = if place.is_empty() { String::new() } else { format!("{place}: ") };
+    let place = if place.is_empty() {
+        String::new()
+    } else {
+        format!("{place}: ")
+    };
     Err(Error::Usage(format!(
         "{place}errors are to be widened by bits of masks (`spectra.widen` in the model file), but there is no mask \
          with bits: masks are of booleans, or there are none; give a mask of integers, or leave `widen` out"
@@ -153,10 +198,15 @@ impl<'a> ArmSpectra<'a> {
     pub fn with_mask_bits(self, bits: &[u64], widening: &Widening) -> Result<ArmSpectra<'a>> {
         widening.check()?;
         if self.widening.is_some() {
-            return Err(Error::Usage("the bits of the mask were given before: errors would be widened twice".into()));
+            return Err(Error::Usage(
+                "the bits of the mask were given before: errors would be widened twice".into(),
+            ));
         }
         let rule = MaskRule::new(ANY, Some(widening));
-        self.with_pixels(bits.iter().map(|bits| rule.judge(*bits)).collect(), rule.applied(true))
+        self.with_pixels(
+            bits.iter().map(|bits| rule.judge(*bits)).collect(),
+            rule.applied(true),
+        )
     }
 
     /// Masks pixels, and widens the errors of others, as their bits were found to mean by a rule.
@@ -170,10 +220,16 @@ impl<'a> ArmSpectra<'a> {
             && pixels.len() == self.ivar.len()
             && pixels.contains(&PixelMask::Widened)
         {
-            self.ivar.divide_where(is_widened, widening.factor * widening.factor);
+            self.ivar
+                .divide_where(is_widened, widening.factor * widening.factor);
         }
         self.widening = applied;
         // in the memory of the pixels
-        self.with_mask(pixels.into_iter().map(|pixel| pixel == PixelMask::Masked).collect::<Vec<bool>>())
+        self.with_mask(
+            pixels
+                .into_iter()
+                .map(|pixel| pixel == PixelMask::Masked)
+                .collect::<Vec<bool>>(),
+        )
     }
 }

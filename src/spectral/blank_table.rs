@@ -21,7 +21,9 @@ impl SpectralFitter {
     /// Returns a table without rows, which can be the sink of [`fit_stream`](SpectralFitter::fit_stream). It has all
     /// columns of the fitter's runs, even if no row has a number in one of them.
     pub fn table(&self) -> FitTable {
-        let table = FitTable::new(self.parameters()).with_units(self.units()).with_arms(self.arms());
+        let table = FitTable::new(self.parameters())
+            .with_units(self.units())
+            .with_arms(self.arms());
         table.with_columns_of(&Schema::of(self, false))
     }
 }

@@ -32,17 +32,39 @@ impl SpectralFitter {
         // arms that differ by their names alone have the same derivatives
         let model = self.model.with_distinct_arms();
         if model.arms.len() < self.model.arms.len() {
-            return SpectralFitter { model, shared: Arc::default(), ..self.clone() }.check_jacobian();
+            return SpectralFitter {
+                model,
+                shared: Arc::default(),
+                ..self.clone()
+            }
+            .check_jacobian();
         }
-        let spectra = own_grids(&model.arms.iter().map(|a| a.emulator.wavelength()).collect::<Vec<_>>(), self)?;
+        let spectra = own_grids(
+            &model
+                .arms
+                .iter()
+                .map(|a| a.emulator.wavelength())
+                .collect::<Vec<_>>(),
+            self,
+        )?;
         let points = first_guess::points(&model, self.seed)?;
         let parameters = &self.model.parameters;
         // a parameter that nothing depends on has no error
-        let named = |p: &ModelParameter| DerivativeCheck { parameter: p.solver.name.clone(), ..Default::default() };
+        let named = |p: &ModelParameter| DerivativeCheck {
+            parameter: p.solver.name.clone(),
+            ..Default::default()
+        };
         let mut worst: Vec<DerivativeCheck> = parameters.iter().map(named).collect();
         for u in points.iter().take(POINTS) {
-            let mut point: Vec<f64> = parameters.iter().zip(u).map(|(p, u)| p.to_physical(*u)).collect();
-            for (free, at) in [(self.model.free_velocity(), VELOCITY), (self.model.free_vsini(), VSINI)] {
+            let mut point: Vec<f64> = parameters
+                .iter()
+                .zip(u)
+                .map(|(p, u)| p.to_physical(*u))
+                .collect();
+            for (free, at) in [
+                (self.model.free_velocity(), VELOCITY),
+                (self.model.free_vsini(), VSINI),
+            ] {
                 if let Some(p) = free {
                     point[p] = at.clamp(parameters[p].lower, parameters[p].upper);
                 }
@@ -59,7 +81,12 @@ impl SpectralFitter {
     }
 
     /// Compares the model's derivatives by parameter `p` with central differences in each arm that depends on it.
-    fn column_checks(&self, spectra: &Spectra, point: &[f64], p: usize) -> Result<Vec<DerivativeCheck>> {
+    fn column_checks(
+        &self,
+        spectra: &Spectra,
+        point: &[f64],
+        p: usize,
+    ) -> Result<Vec<DerivativeCheck>> {
         let mut run = self.run()?;
         let scale = self.model.parameters[p].solver.scale;
         let mut at = |offset: f64| inspect_moved(&mut run, spectra, point, p, offset * scale);
@@ -68,13 +95,22 @@ impl SpectralFitter {
         let mut checks = Vec::new();
         for (a, arm) in self.model.arms.iter().enumerate() {
             let columns = self.model.columns(arm);
-            let Some(row) = columns.iter().position(|&column| column == p) else { continue };
+            let Some(row) = columns.iter().position(|&column| column == p) else {
+                continue;
+            };
             let (pixels, padded) = (arm.emulator.pixels(), middle[a].prepared.data.len());
-            let derivatives = middle[a].model[(1 + row) * padded..][..pixels].iter().map(|d| d / scale);
+            let derivatives = middle[a].model[(1 + row) * padded..][..pixels]
+                .iter()
+                .map(|d| d / scale);
             let ends = high[a].model.iter().zip(&low[a].model).take(pixels);
-            let differences: Vec<f64> = ends.map(|(high, low)| (high - low) / (2.0 * STEP * scale)).collect();
+            let differences: Vec<f64> = ends
+                .map(|(high, low)| (high - low) / (2.0 * STEP * scale))
+                .collect();
             let check = compare_row(name, &derivatives.collect::<Vec<f64>>(), &differences);
-            checks.push(DerivativeCheck { arm: arm.name.clone(), ..check });
+            checks.push(DerivativeCheck {
+                arm: arm.name.clone(),
+                ..check
+            });
         }
         Ok(checks)
     }
@@ -82,11 +118,21 @@ impl SpectralFitter {
 
 /// Evaluates each arm's model of the first spectrum in f64 at a point whose parameter `p` is moved `by` a physical
 /// amount.
-fn inspect_moved(run: &mut Run, spectra: &Spectra, point: &[f64], p: usize, by: f64) -> Result<Vec<InspectedArm>> {
+fn inspect_moved(
+    run: &mut Run,
+    spectra: &Spectra,
+    point: &[f64],
+    p: usize,
+    by: f64,
+) -> Result<Vec<InspectedArm>> {
     let mut parameters = point.to_vec();
     parameters[p] += by;
-    let moved = ModelPoint { place: 0, parameters: &parameters };
-    run.inspect(spectra, &[moved], ModelRows::WithDerivatives).map(|mut one| one.swap_remove(0))
+    let moved = ModelPoint {
+        place: 0,
+        parameters: &parameters,
+    };
+    run.inspect(spectra, &[moved], ModelRows::WithDerivatives)
+        .map(|mut one| one.swap_remove(0))
 }
 
 /// Returns a spectrum of flux 1 and ivar 1 on the wavelengths of each arm's template.
@@ -94,7 +140,8 @@ pub fn own_grids(wavelengths: &[&[f64]], fitter: &SpectralFitter) -> Result<Spec
     let mut arms = Vec::new();
     for (arm, wavelength) in fitter.model.arms.iter().zip(wavelengths) {
         let ones = vec![1.0; wavelength.len()];
-        let mut one = Spectra::from_arrays(wavelength.to_vec(), ones.clone(), ones, None, None)?.arms;
+        let mut one =
+            Spectra::from_arrays(wavelength.to_vec(), ones.clone(), ones, None, None)?.arms;
         for mut data in one.drain(..) {
             data.name = arm.name.clone();
             if arm.line_spread == LineSpread::File {
@@ -113,6 +160,10 @@ pub fn own_grids(wavelengths: &[&[f64]], fitter: &SpectralFitter) -> Result<Spec
 
 /// Returns a Gaussian with σ = 1 pixel, and five pixels on either side, as a resolution matrix.
 fn smooth_resolution(pixels: usize) -> Resolution<'static> {
-    let weight = |d: usize| (-0.5 * (d as f32 - 5.0).powi(2)).exp() / (2.0 * std::f32::consts::PI).sqrt();
-    Resolution { diagonals: 11, values: (0..11).flat_map(|d| vec![weight(d); pixels]).collect() }
+    let weight =
+        |d: usize| (-0.5 * (d as f32 - 5.0).powi(2)).exp() / (2.0 * std::f32::consts::PI).sqrt();
+    Resolution {
+        diagonals: 11,
+        values: (0..11).flat_map(|d| vec![weight(d); pixels]).collect(),
+    }
 }

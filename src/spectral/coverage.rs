@@ -40,7 +40,10 @@ impl SpectralFitter {
     ///
     /// # Errors
     /// The errors that [`fit`](SpectralFitter::fit) would return for its settings or for one of the files.
-    pub fn check_spectra<'s>(&self, heads: impl IntoIterator<Item = &'s Spectra<'s>>) -> Result<()> {
+    pub fn check_spectra<'s>(
+        &self,
+        heads: impl IntoIterator<Item = &'s Spectra<'s>>,
+    ) -> Result<()> {
         let mut run = self.run()?;
         for head in heads {
             run.grids(&matched(&self.model, head)?, head)?;
@@ -52,7 +55,12 @@ impl SpectralFitter {
     /// Returns notes on arms that a file lacks and is fitted without, and on those whose masks have no bits by which
     /// errors could be widened, one line per arm.
     pub fn notes(&self, head: &Spectra) -> Vec<String> {
-        let absent = |arm: &str| format!("{}: no arrays for arm \"{arm}\", fitted without it", head.name());
+        let absent = |arm: &str| {
+            format!(
+                "{}: no arrays for arm \"{arm}\", fitted without it",
+                head.name()
+            )
+        };
         let no_bits = |arm: &str| {
             format!(
                 "{}, arm {arm}: the mask has no bits (it is of booleans, or there is none): `spectra.widen` widens no \
@@ -61,22 +69,42 @@ impl SpectralFitter {
             )
         };
         let without_bits = without_bits(&self.model, head).into_iter().map(no_bits);
-        missing(&self.model, head).into_iter().map(absent).chain(without_bits).collect()
+        missing(&self.model, head)
+            .into_iter()
+            .map(absent)
+            .chain(without_bits)
+            .collect()
     }
 
     /// Returns a note for each arm whose pixels are so wide that a template's means over them differ from its values at
     /// their centres. There is none if the model sets `pixels`, or if the spectra have resolution matrices. The
     /// wavelengths are those of the first file with a grid for the arm. If each spectrum has a grid of its own, they
     /// are those of the first spectrum, which the head of a file lacks.
-    pub fn pixel_notes<'s>(&self, heads: impl IntoIterator<Item = &'s Spectra<'s>> + Clone) -> Vec<String> {
-        let is_undecided = |arm: &&ModelArm| arm.pixels.is_none() && arm.line_spread != LineSpread::File;
+    pub fn pixel_notes<'s>(
+        &self,
+        heads: impl IntoIterator<Item = &'s Spectra<'s>> + Clone,
+    ) -> Vec<String> {
+        let is_undecided =
+            |arm: &&ModelArm| arm.pixels.is_none() && arm.line_spread != LineSpread::File;
         let note = |arm: &ModelArm| {
             let is_of_arm = |data: &&ArmSpectra| data.name == arm.name || data.name.is_empty();
-            let mut arms = heads.clone().into_iter().flat_map(|head| &head.arms).filter(is_of_arm);
-            let has_grid = |data: &&ArmSpectra| matches!(data.wavelength, Wavelength::Shared(_)) || !data.is_empty();
-            let grid = arms.find(|data| data.resolution.is_none() && data.pixels > 0 && has_grid(data))?.grid(0);
+            let mut arms = heads
+                .clone()
+                .into_iter()
+                .flat_map(|head| &head.arms)
+                .filter(is_of_arm);
+            let has_grid = |data: &&ArmSpectra| {
+                matches!(data.wavelength, Wavelength::Shared(_)) || !data.is_empty()
+            };
+            let grid = arms
+                .find(|data| data.resolution.is_none() && data.pixels > 0 && has_grid(data))?
+                .grid(0);
             let (width, difference) = difference_of_means(arm, &grid)?;
-            let name = if arm.name.is_empty() { String::new() } else { format!("arm {}: ", arm.name) };
+            let name = if arm.name.is_empty() {
+                String::new()
+            } else {
+                format!("arm {}: ", arm.name)
+            };
             Some(format!(
                 "{name}pixels are {width:.1} times as wide as the template's. Its means over them differ from its \
                  values at their centres by {:.2} %. Set `pixels = \"integrate\"` in the arm, or `pixels = \
@@ -84,7 +112,12 @@ impl SpectralFitter {
                 100.0 * difference
             ))
         };
-        self.model.arms.iter().filter(is_undecided).filter_map(note).collect()
+        self.model
+            .arms
+            .iter()
+            .filter(is_undecided)
+            .filter_map(note)
+            .collect()
     }
 
     /// Returns for each arm that the spectra have the wavelength ranges of data and model, and the used pixels, by the
@@ -104,7 +137,12 @@ impl SpectralFitter {
             let Cow::Borrowed(data) = data else { continue };
             let has_grid = matches!(data.wavelength, Wavelength::Shared(_)) || !first.is_empty();
             if has_grid {
-                all.extend(arm_coverage(&self.model, arm, data, grid.of(0).ok().map(|sampling| &**sampling)));
+                all.extend(arm_coverage(
+                    &self.model,
+                    arm,
+                    data,
+                    grid.of(0).ok().map(|sampling| &**sampling),
+                ));
             }
         }
         Ok(all)
@@ -121,7 +159,9 @@ fn arm_coverage(
 ) -> Option<ArmCoverage> {
     let wavelength = data.grid(0);
     let is_used = |j: &usize| sampling.is_some_and(|sampling| sampling.on[*j]);
-    let used = (0..wavelength.len()).find(is_used).zip((0..wavelength.len()).rfind(is_used));
+    let used = (0..wavelength.len())
+        .find(is_used)
+        .zip((0..wavelength.len()).rfind(is_used));
     Some(ArmCoverage {
         name: arm.name.clone(),
         data: ends(&wavelength)?,
@@ -136,8 +176,18 @@ fn arm_coverage(
 /// Returns the largest number of pixels of a grid that the arm's template does not cover at the bounds of velocity and
 /// vsini.
 fn most_unreached(model: &SpectralModel, arm: &ModelArm, sampling: &Sampling) -> usize {
-    let reached = |motion: &Motion| sampling.reached(arm, *motion).iter().filter(|on| **on).count();
-    Motion::extremes(model).iter().map(|motion| sampling.used - reached(motion)).max().unwrap_or(0)
+    let reached = |motion: &Motion| {
+        sampling
+            .reached(arm, *motion)
+            .iter()
+            .filter(|on| **on)
+            .count()
+    };
+    Motion::extremes(model)
+        .iter()
+        .map(|motion| sampling.used - reached(motion))
+        .max()
+        .unwrap_or(0)
 }
 
 /// Returns the first and the last wavelength; `None` if there are none.

@@ -75,7 +75,12 @@ impl SpectralFitter {
     /// Returns the errors of [`fit`](SpectralFitter::fit) for its settings, the arms and their wavelengths, and
     /// [`Error::ShapeMismatch`] for another number of parameters. A spectrum that cannot be fitted has a message, or is
     /// [`Error::BadSpectrum`] if the fitter is [strict](SpectralFitter::strict).
-    pub fn objective(&self, spectra: &Spectra, parameters: &[f64], derivatives: bool) -> Result<Objectives> {
+    pub fn objective(
+        &self,
+        spectra: &Spectra,
+        parameters: &[f64],
+        derivatives: bool,
+    ) -> Result<Objectives> {
         let (model, width) = (&self.model, self.model.parameters.len());
         if parameters.len() != spectra.len() * width {
             let (found, n) = (parameters.len(), spectra.len());
@@ -87,28 +92,45 @@ impl SpectralFitter {
         let ready_of = |(place, physical): (usize, &[f64])| {
             if let Some(p) = physical.iter().position(|x| !x.is_finite()) {
                 let detail = format!("{} is {}", model.parameters[p].solver.name, physical[p]);
-                return Err(Fault { cause: Cause::BadStart, detail });
+                return Err(Fault {
+                    cause: Cause::BadStart,
+                    detail,
+                });
             }
-            let u: Vec<f64> = model.parameters.iter().zip(physical).map(|(p, x)| p.to_u(*x)).collect();
+            let u: Vec<f64> = model
+                .parameters
+                .iter()
+                .zip(physical)
+                .map(|(p, x)| p.to_u(*x))
+                .collect();
             let limits = input.tables.of(place)?;
             let motion = Some(Motion::around(model, &u, &limits));
             let prepared = prepare_one(model, &input.arms, &input.grids, place, motion)?;
             Ok(ready_at(place, u, &limits, prepared.into()))
         };
         let points = parameters.par_chunks_exact(width).enumerate();
-        let all: Vec<Result<ReadySpectrum, Fault>> = threads::in_pool(|| points.map(ready_of).collect());
+        let all: Vec<Result<ReadySpectrum, Fault>> =
+            threads::in_pool(|| points.map(ready_of).collect());
         let (ready, messages) = self.without_faults(spectra, all)?;
         // 2. Evaluate all, and write them to their places.
         let outcomes = input.outcomes(&ready, derivatives)?;
         let n = spectra.len();
         let none = |count: usize| vec![f64::NAN; if derivatives { n * count } else { 0 }];
         let (gradient, normal_matrix) = (none(width), none(width * width));
-        let mut out =
-            Objectives { chi2: vec![f64::NAN; n], objective: vec![f64::NAN; n], gradient, normal_matrix, messages };
+        let mut out = Objectives {
+            chi2: vec![f64::NAN; n],
+            objective: vec![f64::NAN; n],
+            gradient,
+            normal_matrix,
+            messages,
+        };
         let scale = |p: usize| model.parameters[p].solver.scale;
         for (one, outcome) in ready.iter().zip(&outcomes) {
             let place = one.place;
-            (out.chi2[place], out.objective[place]) = (outcome.chi2, self.finish().objective(outcome, &one.prepared));
+            (out.chi2[place], out.objective[place]) = (
+                outcome.chi2,
+                self.finish().objective(outcome, &one.prepared),
+            );
             if !derivatives {
                 continue;
             }
@@ -117,7 +139,8 @@ impl SpectralFitter {
                 out.gradient[place * width + p] = -2.0 * outcome.gradient[p] / scale(p);
                 for q in 0..width {
                     let element = outcome.normal_matrix[packed_index(p, q)];
-                    out.normal_matrix[(place * width + p) * width + q] = element / (scale(p) * scale(q));
+                    out.normal_matrix[(place * width + p) * width + q] =
+                        element / (scale(p) * scale(q));
                 }
             }
         }
@@ -133,28 +156,59 @@ impl SpectralFitter {
     /// [strict](SpectralFitter::strict).
     pub fn guess(&self, spectra: &Spectra) -> Result<Vec<Guess>> {
         let mut input = Input::new(self, spectra)?;
-        let Input { arms, grids, tables, .. } = &input;
+        let Input {
+            arms,
+            grids,
+            tables,
+            ..
+        } = &input;
         let (model, guess, count) = (&self.model, self.first_guess()?, self.starts);
         // 1. Find the starts.
         let starts_of = |(place, prepared): (usize, Result<_, Fault>)| {
             let limits = tables.of(place)?;
-            let spectrum = GuessedSpectrum { model, arms, grids, place, limits: &limits, guess, count };
+            let spectrum = GuessedSpectrum {
+                model,
+                arms,
+                grids,
+                place,
+                limits: &limits,
+                guess,
+                count,
+            };
             let (prepared, starts) = spectrum.starts(prepared?)?;
             let prepared = Arc::new(prepared);
-            Ok(ReadySpectrum { place, prepared, limits, starts, may_add_starts: false })
+            Ok(ReadySpectrum {
+                place,
+                prepared,
+                limits,
+                starts,
+                may_add_starts: false,
+            })
         };
-        let prepared = prepare_all(model, arms, grids, spectra.len()).into_par_iter().enumerate();
-        let all: Vec<Result<ReadySpectrum, Fault>> = threads::in_pool(|| prepared.map(starts_of).collect());
+        let prepared = prepare_all(model, arms, grids, spectra.len())
+            .into_par_iter()
+            .enumerate();
+        let all: Vec<Result<ReadySpectrum, Fault>> =
+            threads::in_pool(|| prepared.map(starts_of).collect());
         let (ready, messages) = self.without_faults(spectra, all)?;
         // 2. Evaluate them, each by itself: starts of one spectrum would stop each other.
         let single = |one: &ReadySpectrum| {
-            let of = |u: &Vec<f64>| ready_at(one.place, u.clone(), &one.limits, one.prepared.clone());
-            one.starts.iter().map(|start| of(&start.u)).collect::<Vec<_>>()
+            let of =
+                |u: &Vec<f64>| ready_at(one.place, u.clone(), &one.limits, one.prepared.clone());
+            one.starts
+                .iter()
+                .map(|start| of(&start.u))
+                .collect::<Vec<_>>()
         };
         let points: Vec<ReadySpectrum> = ready.iter().flat_map(single).collect();
         let outcomes = input.outcomes(&points, false)?;
-        let mut guesses: Vec<Guess> =
-            messages.into_iter().map(|message| Guess { starts: Vec::new(), message }).collect();
+        let mut guesses: Vec<Guess> = messages
+            .into_iter()
+            .map(|message| Guess {
+                starts: Vec::new(),
+                message,
+            })
+            .collect();
         for (point, outcome) in points.iter().zip(outcomes) {
             guesses[point.place].starts.push(GuessedStart {
                 parameters: physical(model, &point.starts[0]),
@@ -162,7 +216,11 @@ impl SpectralFitter {
                 objective: self.finish().objective(&outcome, &point.prepared),
             });
         }
-        guesses.iter_mut().for_each(|guess| guess.starts.sort_by(|a, b| a.objective.total_cmp(&b.objective)));
+        guesses.iter_mut().for_each(|guess| {
+            guess
+                .starts
+                .sort_by(|a, b| a.objective.total_cmp(&b.objective))
+        });
         Ok(guesses)
     }
 
@@ -173,11 +231,16 @@ impl SpectralFitter {
         spectra: &Spectra,
         all: Vec<Result<ReadySpectrum, Fault>>,
     ) -> Result<(Vec<ReadySpectrum>, Vec<String>)> {
-        let (mut ready, mut messages) = (Vec::with_capacity(all.len()), vec![String::new(); all.len()]);
+        let (mut ready, mut messages) = (
+            Vec::with_capacity(all.len()),
+            vec![String::new(); all.len()],
+        );
         for (place, one) in all.into_iter().enumerate() {
             match one {
                 Ok(one) => ready.push(one),
-                Err(fault) if self.strict => return Err(strict(&blank(&self.model, spectra, place), &fault)),
+                Err(fault) if self.strict => {
+                    return Err(strict(&blank(&self.model, spectra, place), &fault));
+                }
                 Err(fault) => messages[place] = format!("{}: {}", fault.cause.name(), fault.detail),
             }
         }
@@ -200,7 +263,12 @@ impl<'s> Input<'s> {
         let arms = matched(&fitter.model, spectra)?;
         let grids = run.grids(&arms, spectra)?;
         let tables = Tables::new(&fitter.model, spectra)?;
-        Ok(Input { run, arms, grids, tables })
+        Ok(Input {
+            run,
+            arms,
+            grids,
+            tables,
+        })
     }
 
     /// Evaluates prepared spectra at their starts, one each, on the fitter's first device, and returns their sums. The
@@ -217,27 +285,47 @@ impl<'s> Input<'s> {
     }
 
     /// Evaluates prepared spectra at their starts on a device, in batches.
-    fn outcomes_on(&mut self, device: &dyn Device, ready: &[ReadySpectrum], derivatives: bool) -> Result<Vec<Outcome>> {
+    fn outcomes_on(
+        &mut self,
+        device: &dyn Device,
+        ready: &[ReadySpectrum],
+        derivatives: bool,
+    ) -> Result<Vec<Outcome>> {
         let fitter = self.run.fitter;
-        let SpectralFitter { model, shared, precision, max_memory, .. } = fitter;
+        let SpectralFitter {
+            model,
+            shared,
+            precision,
+            max_memory,
+            ..
+        } = fitter;
         let mut outcomes = Vec::with_capacity(ready.len());
         if ready.is_empty() {
             return Ok(outcomes);
         }
-        let shape = layout_for(layout(model, &self.arms, &self.grids), ready.iter().map(|one| &*one.prepared));
+        let shape = layout_for(
+            layout(model, &self.arms, &self.grids),
+            ready.iter().map(|one| &*one.prepared),
+        );
         let objective = shared.objective(model, &shape, precision.of_results(), !derivatives);
         let recording = objective.recording();
         let room = device.capacity(recording, *max_memory)?;
         let batch = fitter.batch_on(device).min(room).min(ready.len()).max(1);
         let method = Method::LevenbergMarquardt(LevenbergMarquardt::default().max_rounds(1));
         let earlier = self.run.take_evaluation();
-        let earlier = earlier.filter(|e| Arc::ptr_eq(&e.objective, &objective) && e.population.capacity() >= batch);
+        let earlier = earlier
+            .filter(|e| Arc::ptr_eq(&e.objective, &objective) && e.population.capacity() >= batch);
         let mut population = match earlier {
             Some(evaluation) => evaluation.population,
             None => device.population(recording.clone(), &method, batch)?,
         };
         for some in ready.chunks(batch) {
-            let spectra = ReadySpectra { model, grids: &self.grids, spectra: some, guess: None };
+            let spectra = ReadySpectra {
+                model,
+                grids: &self.grids,
+                spectra: some,
+                guess: None,
+            };
             let batch: Batch = assemble(&objective, spectra, &spectra.starts());
             let members: Vec<usize> = (0..batch.members()).collect();
             outcomes.append(&mut pollster::block_on(async {
@@ -250,7 +338,10 @@ impl<'s> Input<'s> {
         // a population that has failed is not kept, nor is one of a device that has replaced the fitter's
         if std::ptr::addr_eq(device, &*fitter.device.inner) {
             population.clear();
-            self.run.keep_evaluation(Evaluation { objective, population });
+            self.run.keep_evaluation(Evaluation {
+                objective,
+                population,
+            });
         }
         Ok(outcomes)
     }

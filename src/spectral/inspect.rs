@@ -62,29 +62,55 @@ impl Run<'_> {
         let grids = self.grids(&arms, spectra)?;
         let tables = Tables::new(model, spectra)?;
         let one = |point: &ModelPoint| {
-            let u = model.parameters.iter().zip(point.parameters).map(|(p, x)| p.to_u(*x)).collect::<Vec<f64>>();
+            let u = model
+                .parameters
+                .iter()
+                .zip(point.parameters)
+                .map(|(p, x)| p.to_u(*x))
+                .collect::<Vec<f64>>();
             let limits = tables.of(point.place).map_err(|fault| refused(&fault))?;
             let motion = Some(Motion::around(model, &u, &limits));
-            let prepared = prepare_one(model, &arms, &grids, point.place, motion).map_err(|fault| refused(&fault))?;
+            let prepared = prepare_one(model, &arms, &grids, point.place, motion)
+                .map_err(|fault| refused(&fault))?;
             Ok(ready_at(point.place, u, &limits, prepared.into()))
         };
-        let ready: Vec<ReadySpectrum> = threads::in_pool(|| points.par_iter().map(one).collect::<Result<_>>())?;
-        let shape = layout_for(layout(model, &arms, &grids), ready.iter().map(|one| &*one.prepared));
+        let ready: Vec<ReadySpectrum> =
+            threads::in_pool(|| points.par_iter().map(one).collect::<Result<_>>())?;
+        let shape = layout_for(
+            layout(model, &arms, &grids),
+            ready.iter().map(|one| &*one.prepared),
+        );
         let (precision, values_only) = match rows {
             ModelRows::Values => (Precision::F32, true),
             ModelRows::WithDerivatives => (Precision::F64, false),
         };
-        let objective = self.fitter.shared.objective(model, &shape, precision, values_only);
-        let spectra = ReadySpectra { model, grids: &grids, spectra: &ready, guess: None };
+        let objective = self
+            .fitter
+            .shared
+            .objective(model, &shape, precision, values_only);
+        let spectra = ReadySpectra {
+            model,
+            grids: &grids,
+            spectra: &ready,
+            guess: None,
+        };
         let batch = assemble(&objective, spectra, &spectra.starts());
         let method = Method::LevenbergMarquardt(LevenbergMarquardt::default());
-        let mut population = CpuDevice.population(objective.recording().clone(), &method, points.len())?;
+        let mut population =
+            CpuDevice.population(objective.recording().clone(), &method, points.len())?;
         pollster::block_on(population.load(&batch))?;
-        let buffers: Vec<_> = objective.arms.iter().flat_map(|arm| [Some(arm.model), arm.solution]).collect();
+        let buffers: Vec<_> = objective
+            .arms
+            .iter()
+            .flat_map(|arm| [Some(arm.model), arm.solution])
+            .collect();
         let ids: Vec<_> = buffers.iter().flatten().copied().collect();
         let mut seen = pollster::block_on(population.inspect_all(&ids))?.into_iter();
         // Each buffer has the rows of all spectra. An arm without a continuum has no solution.
-        let rows: Vec<Vec<f64>> = buffers.iter().map(|b| b.and_then(|_| seen.next()).unwrap_or_default()).collect();
+        let rows: Vec<Vec<f64>> = buffers
+            .iter()
+            .map(|b| b.and_then(|_| seen.next()).unwrap_or_default())
+            .collect();
         let row = |buffer: usize, k: usize| {
             let length = rows[buffer].len() / points.len().max(1);
             rows[buffer][k * length..][..length].to_vec()
@@ -92,7 +118,11 @@ impl Run<'_> {
         let mut out = Vec::with_capacity(ready.len());
         for (k, one) in ready.into_iter().enumerate() {
             let mut inspected = Vec::with_capacity(arms.len());
-            for (a, prepared) in Arc::unwrap_or_clone(one.prepared).arms.into_iter().enumerate() {
+            for (a, prepared) in Arc::unwrap_or_clone(one.prepared)
+                .arms
+                .into_iter()
+                .enumerate()
+            {
                 inspected.push(InspectedArm {
                     prepared,
                     sampling: grids[a].of(one.place).map_err(refused)?.clone(),
@@ -109,9 +139,27 @@ impl Run<'_> {
 
 /// Returns a prepared spectrum whose only start is `u`, in the solver's units, with its priors and bounds too wide to
 /// act.
-pub fn ready_at(place: usize, u: Vec<f64>, limits: &[Limits], prepared: Arc<Prepared>) -> ReadySpectrum {
-    let limits = limits.iter().map(|limits| Limits { lower: -1e30, upper: 1e30, ..*limits }).collect();
-    ReadySpectrum { place, prepared, limits, starts: vec![Start { u, basin: 0 }], may_add_starts: false }
+pub fn ready_at(
+    place: usize,
+    u: Vec<f64>,
+    limits: &[Limits],
+    prepared: Arc<Prepared>,
+) -> ReadySpectrum {
+    let limits = limits
+        .iter()
+        .map(|limits| Limits {
+            lower: -1e30,
+            upper: 1e30,
+            ..*limits
+        })
+        .collect();
+    ReadySpectrum {
+        place,
+        prepared,
+        limits,
+        starts: vec![Start { u, basin: 0 }],
+        may_add_starts: false,
+    }
 }
 
 /// Returns the usage error for the fault of a spectrum that cannot be prepared.

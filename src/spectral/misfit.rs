@@ -36,17 +36,30 @@ pub struct ChiSquare {
 impl Misfit {
     /// Prepares the measure for a model with this loss.
     pub fn new(loss: Option<Estimator>) -> Misfit {
-        Misfit { expected: loss.map(Estimator::normal_means) }
+        Misfit {
+            expected: loss.map(Estimator::normal_means),
+        }
     }
 
     /// Returns χ² with its degrees of freedom or, under a loss, numbers with the mean and the scatter of s.
     pub fn chi_square(&self, outcome: &Outcome, pixels: usize, dof: f64) -> ChiSquare {
         match self.expected {
-            None => ChiSquare { value: outcome.chi2, dof },
-            Some(NormalMeans { curvature, scatter, variance, .. }) => {
+            None => ChiSquare {
+                value: outcome.chi2,
+                dof,
+            },
+            Some(NormalMeans {
+                curvature,
+                scatter,
+                variance,
+                ..
+            }) => {
                 let effective = 2.0 * dof / variance;
                 let ratio = spread(outcome.loss, pixels, dof) * curvature / scatter;
-                ChiSquare { value: ratio * effective, dof: effective }
+                ChiSquare {
+                    value: ratio * effective,
+                    dof: effective,
+                }
             }
         }
     }
@@ -66,7 +79,9 @@ impl Misfit {
             matrix.iter_mut().for_each(|x| *x /= factor);
             // a prior is what it is
             for (p, (parameter, limits)) in parameters.iter().zip(limits).enumerate() {
-                let weight = limits.prior.map_or(0.0, |(_, sigma)| (parameter.solver.scale / sigma).powi(2));
+                let weight = limits
+                    .prior
+                    .map_or(0.0, |(_, sigma)| (parameter.solver.scale / sigma).powi(2));
                 matrix[p * (p + 3) / 2] += weight * (1.0 - 1.0 / factor);
             }
         }
@@ -82,13 +97,22 @@ fn curvature(sums: LossSums) -> f64 {
 /// Returns s.
 fn spread(sums: LossSums, pixels: usize, dof: f64) -> f64 {
     let spread = sums.scatter * pixels as f64 / (curvature(sums) * dof);
-    if spread.is_finite() && spread > 0.0 { spread } else { 1.0 }
+    if spread.is_finite() && spread > 0.0 {
+        spread
+    } else {
+        1.0
+    }
 }
 
 /// Returns s τ Σ ω / Σ ψ′, by which the inverse of the normal matrix is multiplied.
 pub fn covariance_factor(sums: LossSums, pixels: usize, dof: f64) -> f64 {
     let ratio = sums.matrix_curvature / curvature(sums);
-    spread(sums, pixels, dof) * if ratio.is_finite() && ratio > 0.0 { ratio } else { 1.0 }
+    spread(sums, pixels, dof)
+        * if ratio.is_finite() && ratio > 0.0 {
+            ratio
+        } else {
+            1.0
+        }
 }
 
 #[cfg(test)]
@@ -99,14 +123,31 @@ mod tests {
     #[test]
     fn expectations_meet_closed_forms() {
         let c: f64 = 1.345;
-        let (inside, density) =
-            (libm::erf(c / 2f64.sqrt()), (-0.5 * c * c).exp() / (2.0 * std::f64::consts::PI).sqrt());
+        let (inside, density) = (
+            libm::erf(c / 2f64.sqrt()),
+            (-0.5 * c * c).exp() / (2.0 * std::f64::consts::PI).sqrt(),
+        );
         let scatter = inside - 2.0 * c * density + c * c * (1.0 - inside);
         let found = Estimator::Huber(c).normal_means();
-        assert!((found.scatter - scatter).abs() < 2e-3 && (found.curvature - inside).abs() < 2e-3, "{found:?}");
-        for loss in [Estimator::Huber(50.0), Estimator::Cauchy(1e4), Estimator::Student(1e8)] {
-            let NormalMeans { curvature, scatter, variance, .. } = loss.normal_means();
-            assert!((scatter / curvature - 1.0).abs() < 1e-6 && (variance - 2.0).abs() < 1e-5, "{loss:?}: {variance}");
+        assert!(
+            (found.scatter - scatter).abs() < 2e-3 && (found.curvature - inside).abs() < 2e-3,
+            "{found:?}"
+        );
+        for loss in [
+            Estimator::Huber(50.0),
+            Estimator::Cauchy(1e4),
+            Estimator::Student(1e8),
+        ] {
+            let NormalMeans {
+                curvature,
+                scatter,
+                variance,
+                ..
+            } = loss.normal_means();
+            assert!(
+                (scatter / curvature - 1.0).abs() < 1e-6 && (variance - 2.0).abs() < 1e-5,
+                "{loss:?}: {variance}"
+            );
         }
     }
 }

@@ -153,7 +153,8 @@ impl SpectralFitter {
     /// Returns the number of spectra per batch on a device. A GPU needs many of them; on the CPU more take memory
     /// and gain little. The number must not depend on the threads: a run may be resumed with others.
     fn batch_on(&self, device: &dyn crate::solver::Device) -> usize {
-        self.batch_size.unwrap_or(if device.runs_wgsl() { 2048 } else { 256 })
+        self.batch_size
+            .unwrap_or(if device.runs_wgsl() { 2048 } else { 256 })
     }
 
     /// Sets whether the first spectrum that cannot be fitted is an error, instead of a row that says why.
@@ -237,10 +238,21 @@ impl SpectralFitter {
     /// Returns the settings on which the rows depend beside model and device, one `key = value` per line, as they are
     /// written into the table's metadata.
     pub fn settings_text(&self) -> String {
-        let SpectralFitter { solver, seed, strict, precision, released_errors, .. } = self;
+        let SpectralFitter {
+            solver,
+            seed,
+            strict,
+            precision,
+            released_errors,
+            ..
+        } = self;
         [
             solver.to_string(),
-            format!("starts = {}", self.starts.map_or("auto".into(), |starts| starts.to_string())),
+            format!(
+                "starts = {}",
+                self.starts
+                    .map_or("auto".into(), |starts| starts.to_string())
+            ),
             format!("seed = {seed}"),
             format!("strict = {strict}"),
             format!("precision = {precision}"),
@@ -252,7 +264,9 @@ impl SpectralFitter {
     /// Returns name and unit of each of the emulators' labels, sorted and without duplicates.
     pub fn units(&self) -> Vec<(String, String)> {
         let labels = self.model.arms.iter().flat_map(|arm| arm.emulator.labels());
-        let mut units: Vec<_> = labels.map(|label| (label.name.clone(), label.unit.clone())).collect();
+        let mut units: Vec<_> = labels
+            .map(|label| (label.name.clone(), label.unit.clone()))
+            .collect();
         units.sort();
         units.dedup();
         units
@@ -285,11 +299,19 @@ impl SpectralFitter {
     ///
     /// # Errors
     /// Returns the errors of [`fit_from`](SpectralFitter::fit_from).
-    pub fn fit_from_with(&self, spectra: &Spectra, starts: &[f64], control: &Control) -> Result<FitTable> {
+    pub fn fit_from_with(
+        &self,
+        spectra: &Spectra,
+        starts: &[f64],
+        control: &Control,
+    ) -> Result<FitTable> {
         let expected = spectra.len() * self.model.parameters.len();
         if starts.len() != expected {
             let (spectra, parameters) = (spectra.len(), self.model.parameters.len());
-            let message = format!("{} values, expected {spectra} spectra × {parameters} parameters", starts.len());
+            let message = format!(
+                "{} values, expected {spectra} spectra × {parameters} parameters",
+                starts.len()
+            );
             return Err(Error::mismatch("starts", message).naming("starts"));
         }
         self.tabulate(&in_memory::fit(self, spectra, Some(starts), control)?)
@@ -368,7 +390,12 @@ impl SpectralFitter {
     /// Returns what turns outcomes into rows: the model and the settings that do not depend on the spectrum.
     fn finish(&self) -> Finish<'_> {
         let misfit = Misfit::new(self.model.loss());
-        Finish { model: &self.model, precision: self.precision, misfit, released_errors: self.released_errors }
+        Finish {
+            model: &self.model,
+            precision: self.precision,
+            misfit,
+            released_errors: self.released_errors,
+        }
     }
 
     /// Returns an error if the solver's settings, the number of starts or the batch size are invalid.
@@ -377,11 +404,20 @@ impl SpectralFitter {
     /// Returns [`Error::InvalidSettings`], which lists every fault.
     pub fn validate(&self) -> Result<()> {
         let mut faults = self.solver.faults();
-        if let Some(starts) = self.starts.filter(|starts| !(1..=MOST_STARTS).contains(starts)) {
-            faults.push(InvalidSetting::new("starts", format!("it is {starts}; choose 1 to {MOST_STARTS}")));
+        if let Some(starts) = self
+            .starts
+            .filter(|starts| !(1..=MOST_STARTS).contains(starts))
+        {
+            faults.push(InvalidSetting::new(
+                "starts",
+                format!("it is {starts}; choose 1 to {MOST_STARTS}"),
+            ));
         }
         if self.batch_size == Some(0) {
-            faults.push(InvalidSetting::new("batch_size", "it is 0; choose at least 1"));
+            faults.push(InvalidSetting::new(
+                "batch_size",
+                "it is 0; choose at least 1",
+            ));
         }
         InvalidSetting::none_of(faults)
     }
@@ -389,6 +425,11 @@ impl SpectralFitter {
     /// Makes a run of this fitter on its first device.
     fn run(&self) -> Result<Run<'_>> {
         let device = &self.device.inner;
-        Run::new(self, device.clone(), self.shared.idle.borrow(device), self.max_memory)
+        Run::new(
+            self,
+            device.clone(),
+            self.shared.idle.borrow(device),
+            self.max_memory,
+        )
     }
 }

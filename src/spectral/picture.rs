@@ -65,7 +65,9 @@ impl SpectralFitter {
     /// Returns the errors of [`model_spectra`](SpectralFitter::model_spectra), and [`Error::Usage`] if the row has no
     /// fit.
     pub fn model_spectrum(&self, spectra: &Spectra, row: &FitRow) -> Result<Vec<ArmFit>> {
-        let found = self.model_spectra(spectra, std::slice::from_ref(row))?.swap_remove(0);
+        let found = self
+            .model_spectra(spectra, std::slice::from_ref(row))?
+            .swap_remove(0);
         found.ok_or_else(|| Error::Usage(format!("row {} has no fit to show", row.row)))
     }
 
@@ -75,13 +77,29 @@ impl SpectralFitter {
     /// # Errors
     /// Returns the errors that a [`fit`](SpectralFitter::fit) of these spectra would have for its settings, the arms
     /// and their wavelengths, [`Error::Usage`] if a spectrum with a fit cannot be prepared, and [`Error::OutOfMemory`].
-    pub fn model_spectra(&self, spectra: &Spectra, rows: &[FitRow]) -> Result<Vec<Option<Vec<ArmFit>>>> {
+    pub fn model_spectra(
+        &self,
+        spectra: &Spectra,
+        rows: &[FitRow],
+    ) -> Result<Vec<Option<Vec<ArmFit>>>> {
         let place = |row: &FitRow| {
-            let fitted = row.status != Status::BadInput && row.parameters.iter().all(|x| x.is_finite());
-            spectra.rows.iter().position(|other| *other == row.row).filter(|_| fitted)
+            let fitted =
+                row.status != Status::BadInput && row.parameters.iter().all(|x| x.is_finite());
+            spectra
+                .rows
+                .iter()
+                .position(|other| *other == row.row)
+                .filter(|_| fitted)
         };
-        let points: Vec<Option<ModelPoint>> =
-            rows.iter().map(|row| Some(ModelPoint { place: place(row)?, parameters: &row.parameters })).collect();
+        let points: Vec<Option<ModelPoint>> = rows
+            .iter()
+            .map(|row| {
+                Some(ModelPoint {
+                    place: place(row)?,
+                    parameters: &row.parameters,
+                })
+            })
+            .collect();
         self.models_at_points(spectra, &points)
     }
 
@@ -91,27 +109,46 @@ impl SpectralFitter {
     /// # Errors
     /// Returns the errors of [`model_spectra`](SpectralFitter::model_spectra), and [`Error::ShapeMismatch`] if there
     /// are not P parameters for each spectrum.
-    pub fn models_at(&self, spectra: &Spectra, parameters: &[f64]) -> Result<Vec<Option<Vec<ArmFit>>>> {
+    pub fn models_at(
+        &self,
+        spectra: &Spectra,
+        parameters: &[f64],
+    ) -> Result<Vec<Option<Vec<ArmFit>>>> {
         let count = self.parameters().len();
         if parameters.len() != spectra.len() * count {
-            let message = format!("{} numbers for {} spectra of {count} each", parameters.len(), spectra.len());
+            let message = format!(
+                "{} numbers for {} spectra of {count} each",
+                parameters.len(),
+                spectra.len()
+            );
             return Err(Error::mismatch("parameters", message).naming("parameters"));
         }
         let of_place = |place: usize| &parameters[place * count..(place + 1) * count];
         let is_finite = |place: &usize| of_place(*place).iter().all(|x| x.is_finite());
-        let point = |place: usize| ModelPoint { place, parameters: of_place(place) };
-        let points: Vec<Option<ModelPoint>> =
-            (0..spectra.len()).map(|place| Some(place).filter(is_finite).map(point)).collect();
+        let point = |place: usize| ModelPoint {
+            place,
+            parameters: of_place(place),
+        };
+        let points: Vec<Option<ModelPoint>> = (0..spectra.len())
+            .map(|place| Some(place).filter(is_finite).map(point))
+            .collect();
         self.models_at_points(spectra, &points)
     }
 
     /// Evaluates the model at points, for every arm of their spectra; `None` where there is no point.
-    fn models_at_points(&self, spectra: &Spectra, points: &[Option<ModelPoint>]) -> Result<Vec<Option<Vec<ArmFit>>>> {
+    fn models_at_points(
+        &self,
+        spectra: &Spectra,
+        points: &[Option<ModelPoint>],
+    ) -> Result<Vec<Option<Vec<ArmFit>>>> {
         let arms = matched(&self.model, spectra)?;
         let mut run = self.run()?;
         let mut out: Vec<Option<Vec<ArmFit>>> = vec![None; points.len()];
-        let (indices, points): (Vec<usize>, Vec<ModelPoint>) =
-            points.iter().enumerate().filter_map(|(k, point)| Some((k, (*point)?))).unzip();
+        let (indices, points): (Vec<usize>, Vec<ModelPoint>) = points
+            .iter()
+            .enumerate()
+            .filter_map(|(k, point)| Some((k, (*point)?)))
+            .unzip();
         let (mut done, mut most) = (0, CHUNK);
         while done < points.len() {
             let end = (done + most).min(points.len());
@@ -130,9 +167,17 @@ impl SpectralFitter {
                 });
                 fits.collect()
             };
-            let fits: Vec<Vec<ArmFit>> =
-                threads::in_pool(|| points[done..end].par_iter().zip(inspected).map(fit_of).collect());
-            indices[done..end].iter().zip(fits).for_each(|(k, fit)| out[*k] = Some(fit));
+            let fits: Vec<Vec<ArmFit>> = threads::in_pool(|| {
+                points[done..end]
+                    .par_iter()
+                    .zip(inspected)
+                    .map(fit_of)
+                    .collect()
+            });
+            indices[done..end]
+                .iter()
+                .zip(fits)
+                .for_each(|(k, fit)| out[*k] = Some(fit));
             done = end;
         }
         Ok(out)
@@ -142,13 +187,17 @@ impl SpectralFitter {
 impl ArmFit {
     /// Returns the fit of an arm that the file lacks: it has no pixels.
     fn absent(name: &str) -> ArmFit {
-        ArmFit { name: name.into(), ..ArmFit::default() }
+        ArmFit {
+            name: name.into(),
+            ..ArmFit::default()
+        }
     }
 }
 
 /// Returns the data, model, continuum and χ² of one arm of the spectrum at `place`, in the units of its flux.
 fn arm_fit(of: &ModelArm, data: &ArmSpectra, place: usize, arm: &InspectedArm) -> ArmFit {
-    let (raw, prepared, Curves { model, continuum }) = (raw(of, data, place), &arm.prepared, curves(arm));
+    let (raw, prepared, Curves { model, continuum }) =
+        (raw(of, data, place), &arm.prepared, curves(arm));
     let counts = |j: &usize| prepared.weight[*j] != 0.0;
     let smooth = prepared.smooth(&arm.sampling);
     let square = |j: usize, model: f64| (f64::from(prepared.data[j]) - model).powi(2);
@@ -159,9 +208,14 @@ fn arm_fit(of: &ModelArm, data: &ArmSpectra, place: usize, arm: &InspectedArm) -
         error: raw.ivar.iter().map(|w| w.sqrt().recip()).collect(),
         flux: raw.flux.into_owned(),
         mask: (0..data.pixels).map(|j| !counts(&j)).collect(),
-        chi2: (0..data.pixels).filter(counts).fold(0.0, |sum, j| sum + square(j, weighted(j))),
+        chi2: (0..data.pixels)
+            .filter(counts)
+            .fold(0.0, |sum, j| sum + square(j, weighted(j))),
         unmasked: (0..data.pixels).filter(counts).count(),
-        chi2_continuum: (0..data.pixels).filter(counts).map(|j| square(j, f64::from(smooth[j]))).sum(),
+        chi2_continuum: (0..data.pixels)
+            .filter(counts)
+            .map(|j| square(j, f64::from(smooth[j])))
+            .sum(),
         signal_to_noise: data.signal_to_noise(place),
         model,
         continuum,
@@ -180,13 +234,24 @@ struct Curves {
 fn curves(arm: &InspectedArm) -> Curves {
     let (sampling, scale) = (&arm.sampling, arm.prepared.scale);
     let mut scaled = scaled_continuum(arm);
-    scaled.iter_mut().zip(&sampling.on).filter(|(_, on)| !**on).for_each(|(continuum, _)| *continuum = f64::NAN);
-    let model = scaled.iter().enumerate().map(|(j, continuum)| match sampling.on[j] {
-        true => arm.model[j] * continuum / scale,
-        false => f64::NAN,
-    });
+    scaled
+        .iter_mut()
+        .zip(&sampling.on)
+        .filter(|(_, on)| !**on)
+        .for_each(|(continuum, _)| *continuum = f64::NAN);
+    let model = scaled
+        .iter()
+        .enumerate()
+        .map(|(j, continuum)| match sampling.on[j] {
+            true => arm.model[j] * continuum / scale,
+            false => f64::NAN,
+        });
     let model = model.collect();
-    let continuum = if arm.terms == 0 { Vec::new() } else { scaled.into_iter().map(|c| c / scale).collect() };
+    let continuum = if arm.terms == 0 {
+        Vec::new()
+    } else {
+        scaled.into_iter().map(|c| c / scale).collect()
+    };
     Curves { model, continuum }
 }
 
@@ -199,7 +264,12 @@ fn scaled_continuum(arm: &InspectedArm) -> Vec<f64> {
     }
     // 1. The coefficients of the basis: those of its orthonormal combinations, carried back.
     let mut coefficients = vec![0.0; terms];
-    for (c, row) in prepared.transform.chunks_exact(terms).take(prepared.rank).enumerate() {
+    for (c, row) in prepared
+        .transform
+        .chunks_exact(terms)
+        .take(prepared.rank)
+        .enumerate()
+    {
         for (coefficient, element) in coefficients.iter_mut().zip(row).take(c + 1) {
             *coefficient += arm.solution[c] * f64::from(*element);
         }
@@ -207,8 +277,14 @@ fn scaled_continuum(arm: &InspectedArm) -> Vec<f64> {
     // 2. Their sum.
     let mut continuum = vec![0.0; sampling.pixels];
     let padded = prepared.data.len();
-    for (coefficient, basis) in coefficients.iter().zip(prepared.basis(sampling).chunks_exact(padded)) {
-        continuum.iter_mut().zip(basis).for_each(|(sum, basis)| *sum += coefficient * f64::from(*basis));
+    for (coefficient, basis) in coefficients
+        .iter()
+        .zip(prepared.basis(sampling).chunks_exact(padded))
+    {
+        continuum
+            .iter_mut()
+            .zip(basis)
+            .for_each(|(sum, basis)| *sum += coefficient * f64::from(*basis));
     }
     continuum
 }

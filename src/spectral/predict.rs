@@ -31,42 +31,75 @@ impl SpectralFitter {
     /// Returns [`Error::InvalidArgument`] for another number of values than the model has free parameters, and for a
     /// value outside its bounds; [`Error::Usage`] for spectra without a row, and if no pixel is left; and the errors
     /// that a [`fit`](SpectralFitter::fit) of these spectra would have for their arms and wavelengths.
-    pub fn predict(&self, parameters: &[f64], like: Option<&Spectra>) -> Result<Vec<ArmPrediction>> {
+    pub fn predict(
+        &self,
+        parameters: &[f64],
+        like: Option<&Spectra>,
+    ) -> Result<Vec<ArmPrediction>> {
         self.check_values(parameters)?;
         let grid = match like {
-            Some(spectra) if spectra.is_empty() => return Err(Error::Usage("there is no spectrum to be like".into())),
+            Some(spectra) if spectra.is_empty() => {
+                return Err(Error::Usage("there is no spectrum to be like".into()));
+            }
             Some(spectra) => ones_like(spectra),
             None => self.ones_on_own_grids()?,
         };
-        let point = ModelPoint { place: 0, parameters };
-        let inspected = self.run()?.inspect(&grid, &[point], ModelRows::Values)?.swap_remove(0);
-        let arms = self.model.arms.iter().zip(inspected).filter_map(|(arm, inspected)| {
-            let data = match grid.arms.as_slice() {
-                [only] if self.model.arms.len() == 1 => only,
-                all => all.iter().find(|data| data.name == arm.name)?,
-            };
-            // every pixel has a weight, so only what the model leaves out has none
-            let counts = |j: usize| inspected.prepared.weight[j] != 0.0;
-            let flux = |j: usize| if counts(j) { inspected.model[j] * arm.unit } else { f64::NAN };
-            Some(ArmPrediction {
-                name: arm.name.clone(),
-                wavelength: data.grid(0).into_owned(),
-                flux: (0..data.pixels).map(flux).collect(),
-            })
-        });
+        let point = ModelPoint {
+            place: 0,
+            parameters,
+        };
+        let inspected = self
+            .run()?
+            .inspect(&grid, &[point], ModelRows::Values)?
+            .swap_remove(0);
+        let arms = self
+            .model
+            .arms
+            .iter()
+            .zip(inspected)
+            .filter_map(|(arm, inspected)| {
+                let data = match grid.arms.as_slice() {
+                    [only] if self.model.arms.len() == 1 => only,
+                    all => all.iter().find(|data| data.name == arm.name)?,
+                };
+                // every pixel has a weight, so only what the model leaves out has none
+                let counts = |j: usize| inspected.prepared.weight[j] != 0.0;
+                let flux = |j: usize| {
+                    if counts(j) {
+                        inspected.model[j] * arm.unit
+                    } else {
+                        f64::NAN
+                    }
+                };
+                Some(ArmPrediction {
+                    name: arm.name.clone(),
+                    wavelength: data.grid(0).into_owned(),
+                    flux: (0..data.pixels).map(flux).collect(),
+                })
+            });
         Ok(arms.collect())
     }
 
     /// Returns a spectrum of ones on the wavelengths of each arm's network.
     fn ones_on_own_grids(&self) -> Result<Spectra<'static>> {
-        if let Some(arm) = self.model.arms.iter().find(|arm| arm.line_spread == LineSpread::File) {
+        if let Some(arm) = self
+            .model
+            .arms
+            .iter()
+            .find(|arm| arm.line_spread == LineSpread::File)
+        {
             return Err(Error::Usage(format!(
                 "arm {:?}: its line spread is that of each spectrum (`line_spread = \"file\"`): give spectra whose \
                  resolution is to be used",
                 arm.name
             )));
         }
-        let wavelengths: Vec<&[f64]> = self.model.arms.iter().map(|arm| arm.emulator.wavelength()).collect();
+        let wavelengths: Vec<&[f64]> = self
+            .model
+            .arms
+            .iter()
+            .map(|arm| arm.emulator.wavelength())
+            .collect();
         own_grids(&wavelengths, self)
     }
 
@@ -80,7 +113,8 @@ impl SpectralFitter {
         }
         for ((name, value), (lower, upper)) in names.iter().zip(values).zip(self.model.bounds()) {
             if !(lower..=upper).contains(value) {
-                let message = format!("{name} = {value} is outside the model's bounds, {lower} to {upper}");
+                let message =
+                    format!("{name} = {value} is outside the model's bounds, {lower} to {upper}");
                 return Err(Error::invalid("parameters", message));
             }
         }
@@ -93,7 +127,12 @@ fn ones_like(spectra: &Spectra) -> Spectra<'static> {
     let mut first = spectra.slice(0..1);
     for arm in &mut first.arms {
         let ones = vec![1.0; arm.pixels];
-        let whole = ArmSpectra { flux: ones.clone().into(), ivar: ones.into(), mask: Vec::new().into(), ..arm.clone() };
+        let whole = ArmSpectra {
+            flux: ones.clone().into(),
+            ivar: ones.into(),
+            mask: Vec::new().into(),
+            ..arm.clone()
+        };
         *arm = whole;
     }
     first

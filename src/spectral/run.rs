@@ -78,11 +78,15 @@ impl<'a> Run<'a> {
         memory: Option<u64>,
     ) -> Result<Run<'a>> {
         if fitter.scans_velocity() && matches!(fitter.model.velocity, Velocity::Fixed(_)) {
-            return Err(Error::invalid("velocity_scan", "a scan of the velocity, which is fixed: give it a range"));
+            return Err(Error::invalid(
+                "velocity_scan",
+                "a scan of the velocity, which is fixed: give it a range",
+            ));
         }
         fitter.validate()?;
         if fitter.precision == Precision::Mixed && matches!(fitter.solver, Solver::NelderMead(_)) {
-            let message = "mixed precision is for Levenberg–Marquardt: Nelder–Mead sees every rounding";
+            let message =
+                "mixed precision is for Levenberg–Marquardt: Nelder–Mead sees every rounding";
             return Err(Error::invalid("precision", message));
         }
         lock(&borrowed.workspace.grids).resize_with(fitter.model.arms.len(), Vec::new);
@@ -108,7 +112,10 @@ impl<'a> Run<'a> {
 
     /// Makes the run plan its populations for one start per spectrum, which the user gives.
     pub fn planned_for_single_starts(self) -> Run<'a> {
-        Run { usual_starts: 1, ..self }
+        Run {
+            usual_starts: 1,
+            ..self
+        }
     }
 
     /// Makes the run free its populations when it ends: the rows of a stream are still being written then, and the
@@ -120,13 +127,20 @@ impl<'a> Run<'a> {
 
     /// Makes the run report its progress to a tally, and stop when the tally is cancelled.
     pub fn watched_by(self, tally: &'a Tally<'a>) -> Run<'a> {
-        Run { tally: Some(tally), ..self }
+        Run {
+            tally: Some(tally),
+            ..self
+        }
     }
 
     /// Makes the run record the times of its stages since `begin` and of its populations, if there is a meter.
     pub fn measured_by(mut self, meter: Option<Arc<Meter>>, begin: Instant) -> Run<'a> {
         self.seat.keeps_passes &= meter.is_none();
-        Run { stages: Stages::since(meter.as_ref().map(|_| begin)), meter, ..self }
+        Run {
+            stages: Stages::since(meter.as_ref().map(|_| begin)),
+            meter,
+            ..self
+        }
     }
 
     /// Takes the population that evaluates the objective at given points, if there is one.
@@ -141,7 +155,8 @@ impl<'a> Run<'a> {
 
     /// Returns whether the tally that watches the run, if any, is cancelled.
     fn is_cancelled(&self) -> bool {
-        self.tally.is_some_and(|tally| tally.cancel().load(Ordering::Relaxed))
+        self.tally
+            .is_some_and(|tally| tally.cancel().load(Ordering::Relaxed))
     }
 
     /// Runs `work`, adds the time that it took to a stage, and returns its result.
@@ -154,7 +169,11 @@ impl<'a> Run<'a> {
 
     /// Fits the spectra of some files together, again where a device fails, and returns their rows in order.
     /// `user_starts` (spectra, parameters) in physical units replace the first guess of a single file.
-    pub fn batch(&mut self, files: &[&Spectra], user_starts: Option<&[f64]>) -> Result<Vec<FitRow>> {
+    pub fn batch(
+        &mut self,
+        files: &[&Spectra],
+        user_starts: Option<&[f64]>,
+    ) -> Result<Vec<FitRow>> {
         self.reported = 0;
         let count = files.iter().map(|spectra| spectra.len()).sum();
         let mut attempts = Attempts::default();
@@ -174,20 +193,34 @@ impl<'a> Run<'a> {
     /// Halves the starts in flight after a device ran out of memory at work. Returns whether a batch of `spectra`
     /// spectra can be fitted again.
     fn halve_capacity(&mut self, failure: &Error, spectra: usize) -> bool {
-        let Some(passes) = self.seat.passes.take_if(|_| matches!(failure, Error::OutOfMemory { .. })) else {
+        let Some(passes) = self
+            .seat
+            .passes
+            .take_if(|_| matches!(failure, Error::OutOfMemory { .. }))
+        else {
             return false;
         };
         passes.fail(failure);
         // other workers' spectra are in shared populations, too
-        let spectra = if self.device.shares_populations() { usize::MAX } else { spectra };
+        let spectra = if self.device.shares_populations() {
+            usize::MAX
+        } else {
+            spectra
+        };
         let half = half(passes.capacity, spectra, self.fitter.most_starts());
         drop(passes);
         // A device that has failed refuses all work until it is renewed.
         let half = half.filter(|_| matches!(self.device.renew(failure), Ok(true)));
         if let (Some(half), Some(tally)) = (half, self.tally) {
-            tally.warn(format!("{failure}; fitted again with {half} starts at once"));
+            tally.warn(format!(
+                "{failure}; fitted again with {half} starts at once"
+            ));
         }
-        self.seat.borrowed.workspace.most.fetch_min(half.unwrap_or(usize::MAX), Ordering::Relaxed);
+        self.seat
+            .borrowed
+            .workspace
+            .most
+            .fetch_min(half.unwrap_or(usize::MAX), Ordering::Relaxed);
         half.is_some()
     }
 
@@ -216,23 +249,42 @@ impl<'a> Run<'a> {
     /// Fits the spectra of some files, in a single attempt, and returns the rows of all, also of bad or cancelled ones.
     fn rows(&mut self, files: &[&Spectra], user_starts: Option<&[f64]>) -> Result<Vec<FitRow>> {
         let model = &self.fitter.model;
-        let blanks = |spectra: &&Spectra| (0..spectra.len()).map(|k| blank(model, spectra, k)).collect::<Vec<_>>();
+        let blanks = |spectra: &&Spectra| {
+            (0..spectra.len())
+                .map(|k| blank(model, spectra, k))
+                .collect::<Vec<_>>()
+        };
         let mut rows: Vec<FitRow> = files.iter().flat_map(blanks).collect();
         let width = model.parameters.len();
         let given = |place: usize| user_starts.map(|all| &all[place * width..(place + 1) * width]);
         if self.is_cancelled() {
-            rows.iter_mut().enumerate().for_each(|(place, row)| place_at_start(model, row, given(place)));
+            rows.iter_mut()
+                .enumerate()
+                .for_each(|(place, row)| place_at_start(model, row, given(place)));
             return Ok(rows);
         }
         let mut pieces = self.time(Stage::Prepare, |run| run.pieces(files))?;
-        let started = self.time(Stage::FirstGuess, |run| run.all_starts(&mut pieces, user_starts))?;
+        let started = self.time(Stage::FirstGuess, |run| {
+            run.all_starts(&mut pieces, user_starts)
+        })?;
         let may_add_starts = user_starts.is_none() && self.fitter.adds_starts();
         let mut ready = Vec::new();
         for (place, one) in started.into_iter().enumerate() {
             match one {
-                Ok(Started { prepared, limits, starts, flags }) => {
+                Ok(Started {
+                    prepared,
+                    limits,
+                    starts,
+                    flags,
+                }) => {
                     rows[place].flags |= flags;
-                    ready.push(ReadySpectrum { place, prepared: Arc::new(prepared), limits, starts, may_add_starts });
+                    ready.push(ReadySpectrum {
+                        place,
+                        prepared: Arc::new(prepared),
+                        limits,
+                        starts,
+                        may_add_starts,
+                    });
                 }
                 Err(fault) if self.fitter.strict => return Err(strict(&rows[place], &fault)),
                 Err(fault) => refuse(&mut rows[place], fault),
@@ -240,7 +292,9 @@ impl<'a> Run<'a> {
         }
         let counts: Vec<usize> = files.iter().map(|spectra| spectra.len()).collect();
         self.fit_all(&pieces, &counts, ready, &mut rows)?;
-        let scanned = model.free_velocity().filter(|_| self.fitter.scans_velocity());
+        let scanned = model
+            .free_velocity()
+            .filter(|_| self.fitter.scans_velocity());
         rows.iter_mut().for_each(|row| sound::row(row, scanned));
         Ok(rows)
     }
@@ -267,18 +321,31 @@ impl<'a> Run<'a> {
             }
             // 2. Prepare the spectra whose fits are repeated with the pixels of their next fit.
             ready = Vec::with_capacity(repeats.len());
-            for RepeatedFit { spectrum, motion, evaluations } in repeats {
+            for RepeatedFit {
+                spectrum,
+                motion,
+                evaluations,
+            } in repeats
+            {
                 let place = spectrum.place;
                 earlier_evaluations[place] += evaluations;
-                let piece = (0..counts.len()).rfind(|piece| first_of(*piece) <= place).unwrap_or(0);
-                match pieces[piece].prepared_at(&self.fitter.model, place - first_of(piece), motion) {
-                    Ok(prepared) => ready.push(ReadySpectrum { prepared: Arc::new(prepared), ..spectrum }),
+                let piece = (0..counts.len())
+                    .rfind(|piece| first_of(*piece) <= place)
+                    .unwrap_or(0);
+                match pieces[piece].prepared_at(&self.fitter.model, place - first_of(piece), motion)
+                {
+                    Ok(prepared) => ready.push(ReadySpectrum {
+                        prepared: Arc::new(prepared),
+                        ..spectrum
+                    }),
                     Err(fault) if self.fitter.strict => return Err(strict(&rows[place], &fault)),
                     Err(fault) => refuse(&mut rows[place], fault),
                 }
             }
         }
-        rows.iter_mut().zip(earlier_evaluations).for_each(|(row, earlier)| row.evaluations += earlier);
+        rows.iter_mut()
+            .zip(earlier_evaluations)
+            .for_each(|(row, earlier)| row.evaluations += earlier);
         Ok(())
     }
 
@@ -292,7 +359,11 @@ impl<'a> Run<'a> {
     /// batch already have their rows. Returns the fits that are to be repeated, whose rows are not filled.
     fn fit(
         &mut self,
-        Group { layout, grids, ready }: Group,
+        Group {
+            layout,
+            grids,
+            ready,
+        }: Group,
         rows: &mut [FitRow],
         finished: usize,
         fit: usize,
@@ -302,12 +373,24 @@ impl<'a> Run<'a> {
         }
         let (fitter, grids) = (self.fitter, &*grids);
         self.time(Stage::Fit, |run| run.make_passes(&layout))?;
-        let capacity = self.seat.passes.as_ref().map_or(1, |passes| passes.capacity);
-        let together = |one: &ReadySpectrum| one.starts.len().max(if one.may_add_starts { TOGETHER } else { 1 });
+        let capacity = self
+            .seat
+            .passes
+            .as_ref()
+            .map_or(1, |passes| passes.capacity);
+        let together = |one: &ReadySpectrum| {
+            one.starts
+                .len()
+                .max(if one.may_add_starts { TOGETHER } else { 1 })
+        };
         let most = ready.iter().map(together).max().unwrap_or(1);
         if capacity < most {
-            let message = format!("room for {capacity} members, a spectrum's {most} starts enter together");
-            return Err(Error::OutOfMemory { device: self.device.name(), message });
+            let message =
+                format!("room for {capacity} members, a spectrum's {most} starts enter together");
+            return Err(Error::OutOfMemory {
+                device: self.device.name(),
+                message,
+            });
         }
         let outcomes = self.time(Stage::Fit, |run| run.outcomes(grids, &ready, finished))?;
         let may_repeat = !self.is_cancelled();
@@ -322,7 +405,10 @@ impl<'a> Run<'a> {
                 }
                 let row = &mut rows[spectrum.place];
                 if outcomes.is_empty() {
-                    let start = spectrum.starts.first().map(|start| physical(&fitter.model, start));
+                    let start = spectrum
+                        .starts
+                        .first()
+                        .map(|start| physical(&fitter.model, start));
                     place_at_start(&fitter.model, row, start.as_deref());
                 } else {
                     finish.fill(row, outcomes, &spectrum);
@@ -331,7 +417,9 @@ impl<'a> Run<'a> {
             }
         });
         if fitter.scans_velocity() {
-            self.time(Stage::Posterior, |run| run.scan(grids, &finished_here, rows))?;
+            self.time(Stage::Posterior, |run| {
+                run.scan(grids, &finished_here, rows)
+            })?;
         }
         Ok(repeats)
     }

@@ -47,23 +47,52 @@ impl SpectralFitter {
         let guess = self.first_guess()?;
         // 1. Find the start of each spectrum, and the pixels that count there.
         let mut ready = Vec::with_capacity(spectra.len());
-        for (place, prepared) in prepare_all(model, &arms, &grids, spectra.len()).into_iter().enumerate() {
+        for (place, prepared) in prepare_all(model, &arms, &grids, spectra.len())
+            .into_iter()
+            .enumerate()
+        {
             let started = prepared.and_then(|prepared| {
                 let limits = tables.of(place)?;
                 let (arms, grids, count) = (&arms[..], &grids[..], Some(1));
-                let spectrum = GuessedSpectrum { model, arms, grids, place, limits: &limits, guess, count };
+                let spectrum = GuessedSpectrum {
+                    model,
+                    arms,
+                    grids,
+                    place,
+                    limits: &limits,
+                    guess,
+                    count,
+                };
                 let (prepared, starts) = spectrum.starts(prepared)?;
-                Ok(ReadySpectrum { place, prepared: Arc::new(prepared), limits, starts, may_add_starts: false })
+                Ok(ReadySpectrum {
+                    place,
+                    prepared: Arc::new(prepared),
+                    limits,
+                    starts,
+                    may_add_starts: false,
+                })
             });
             ready.push(started.map_err(|fault| strict(&blank(model, spectra, place), &fault))?);
         }
         // 2. Make the tasks.
-        let shape = layout_for(layout(model, &arms, &grids), ready.iter().map(|spectrum| &*spectrum.prepared));
+        let shape = layout_for(
+            layout(model, &arms, &grids),
+            ready.iter().map(|spectrum| &*spectrum.prepared),
+        );
         let linearise = SpectralObjective::new(model, &shape, self.precision.of_results());
         let evaluate = SpectralObjective::evaluation(model, &shape, self.precision.of_results());
         let recordings = [Arc::new(linearise.record()), Arc::new(evaluate.record())];
-        let tasks = SpectralTasks { fitter: self, grids, linearise, evaluate, recordings };
-        Ok(ready.into_iter().map(|spectrum| tasks.task(spectrum)).collect())
+        let tasks = SpectralTasks {
+            fitter: self,
+            grids,
+            linearise,
+            evaluate,
+            recordings,
+        };
+        Ok(ready
+            .into_iter()
+            .map(|spectrum| tasks.task(spectrum))
+            .collect())
     }
 }
 
@@ -72,14 +101,30 @@ impl SpectralTasks<'_> {
     fn task(&self, ready: ReadySpectrum) -> Task {
         let SpectralTasks { fitter, grids, .. } = self;
         let model = &fitter.model;
-        let constant = if model.marginalise { ready.prepared.marginal_constant } else { 0.0 };
+        let constant = if model.marginalise {
+            ready.prepared.marginal_constant
+        } else {
+            0.0
+        };
         let ready = [ready];
-        let spectra = ReadySpectra { model, grids, spectra: &ready, guess: None };
-        let [linearise, evaluate] = [&self.linearise, &self.evaluate].map(|o| assemble(o, spectra, &spectra.starts()));
+        let spectra = ReadySpectra {
+            model,
+            grids,
+            spectra: &ready,
+            guess: None,
+        };
+        let [linearise, evaluate] =
+            [&self.linearise, &self.evaluate].map(|o| assemble(o, spectra, &spectra.starts()));
         let [first, second] = self.recordings.clone();
         let parameters = model.parameters.iter().map(|p| p.solver.clone()).collect();
-        let linearise = Job { recording: first, batch: linearise };
-        let evaluate = Job { recording: second, batch: evaluate };
+        let linearise = Job {
+            recording: first,
+            batch: linearise,
+        };
+        let evaluate = Job {
+            recording: second,
+            batch: evaluate,
+        };
         let mut task = Task::new(&fitter.device, linearise, evaluate, parameters);
         task.constant = constant;
         task

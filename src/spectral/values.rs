@@ -17,8 +17,15 @@ impl SpectralFitter {
                 Rotation::Fixed(x) => Source::Fixed(*x),
             },
             _ => {
-                let mut labels = model.arms.iter().flat_map(|arm| arm.emulator.labels().iter().zip(&arm.inputs));
-                labels.find(|(label, _)| label.name == name)?.1.source.clone()
+                let mut labels = model
+                    .arms
+                    .iter()
+                    .flat_map(|arm| arm.emulator.labels().iter().zip(&arm.inputs));
+                labels
+                    .find(|(label, _)| label.name == name)?
+                    .1
+                    .source
+                    .clone()
             }
         };
         Some((source.value(|p| row.parameters[p]), error(row, &source)))
@@ -31,11 +38,20 @@ fn error(row: &FitRow, source: &Source) -> f64 {
     let count = row.parameters.len();
     let correlation = |a: usize, b: usize| {
         let (a, b) = (a.min(b), a.max(b));
-        if a == b { 1.0 } else { row.correlations[pair_index(a, b, count)] }
+        if a == b {
+            1.0
+        } else {
+            row.correlations[pair_index(a, b, count)]
+        }
     };
     if let [(p, factor)] = slopes[..] {
         return row.errors[p] * factor.abs(); // also if a correlation is not a number
     }
-    let pairs = slopes.iter().flat_map(|a| slopes.iter().map(move |b| (a, b)));
-    pairs.map(|((a, f), (b, g))| f * g * row.errors[*a] * row.errors[*b] * correlation(*a, *b)).sum::<f64>().sqrt()
+    let pairs = slopes
+        .iter()
+        .flat_map(|a| slopes.iter().map(move |b| (a, b)));
+    pairs
+        .map(|((a, f), (b, g))| f * g * row.errors[*a] * row.errors[*b] * correlation(*a, *b))
+        .sum::<f64>()
+        .sqrt()
 }

@@ -41,7 +41,10 @@ struct RowsHash {
 impl RowsHash {
     /// Returns a hasher that has seen no rows of a table yet.
     fn new() -> RowsHash {
-        RowsHash { columns: Vec::new(), rows: 0 }
+        RowsHash {
+            columns: Vec::new(),
+            rows: 0,
+        }
     }
 
     /// Hashes the rows of a batch, column by column, after those added before; fails for empty cells or unknown types.
@@ -50,10 +53,13 @@ impl RowsHash {
         if self.columns.is_empty() {
             self.columns = batch.schema_ref().fields().iter().map(named_hash).collect();
         }
-        for (hash, (field, array)) in
-            self.columns.iter_mut().zip(batch.schema_ref().fields().iter().zip(batch.columns()))
+        for (hash, (field, array)) in self
+            .columns
+            .iter_mut()
+            .zip(batch.schema_ref().fields().iter().zip(batch.columns()))
         {
-            hash_values(hash, array).map_err(|message| format!("column {}: {message}", field.name()))?;
+            hash_values(hash, array)
+                .map_err(|message| format!("column {}: {message}", field.name()))?;
         }
         self.rows += batch.num_rows() as u64;
         Ok(())
@@ -61,7 +67,11 @@ impl RowsHash {
 
     /// Returns the 128-bit hash of all rows added so far, made of the hashes of the columns.
     fn digest(&self) -> u128 {
-        let digests: Vec<u8> = self.columns.iter().flat_map(|column| column.finish_128().to_be_bytes()).collect();
+        let digests: Vec<u8> = self
+            .columns
+            .iter()
+            .flat_map(|column| column.finish_128().to_be_bytes())
+            .collect();
         XxHash3_128::oneshot(&digests)
     }
 }
@@ -128,7 +138,12 @@ pub(super) struct Checksums {
 impl Checksums {
     /// Returns the checksums of a table without rows, which will have one checksum for every `group` rows.
     pub fn new(group: usize) -> Checksums {
-        Checksums { group: group as u64, first: 0, hash: RowsHash::new(), lines: vec![ALGORITHM.into()] }
+        Checksums {
+            group: group as u64,
+            first: 0,
+            hash: RowsHash::new(),
+            lines: vec![ALGORITHM.into()],
+        }
     }
 
     /// Hashes the next rows of the table, and notes the checksum of every row group that they complete.
@@ -148,7 +163,12 @@ impl Checksums {
     /// Notes the row range and checksum of the present row group as a line of text, and begins the next group.
     fn end_group(&mut self) {
         let next = self.first + self.hash.rows;
-        self.lines.push(format!("{}-{} {:032x}", self.first, next - 1, self.hash.digest()));
+        self.lines.push(format!(
+            "{}-{} {:032x}",
+            self.first,
+            next - 1,
+            self.hash.digest()
+        ));
         (self.first, self.hash) = (next, RowsHash::new());
     }
 
@@ -158,7 +178,8 @@ impl Checksums {
         if self.hash.rows > 0 {
             self.end_group();
         }
-        self.lines.push(format!("metadata {:032x}", of_metadata(entries)));
+        self.lines
+            .push(format!("metadata {:032x}", of_metadata(entries)));
         self.lines.join("\n")
     }
 }
@@ -192,7 +213,11 @@ impl Verifier {
             let sum = u128::from_str_radix(hex, 16).map_err(|_| unreadable())?;
             match what.split_once('-') {
                 Some((first, last)) if first.parse() == Ok(next) && metadata.is_none() => {
-                    let last: u64 = last.parse().ok().filter(|last| *last >= next).ok_or_else(unreadable)?;
+                    let last: u64 = last
+                        .parse()
+                        .ok()
+                        .filter(|last| *last >= next)
+                        .ok_or_else(unreadable)?;
                     expected.push((last, sum));
                     next = last.checked_add(1).ok_or_else(unreadable)?;
                 }
@@ -204,19 +229,28 @@ impl Verifier {
             return Err(changed("its metadata's texts"));
         }
         if next != rows {
-            return Err(format!("damaged: it has {rows} rows, its checksums are those of {next}"));
+            return Err(format!(
+                "damaged: it has {rows} rows, its checksums are those of {next}"
+            ));
         }
         expected.reverse();
-        Ok(Verifier { expected, first: 0, hash: RowsHash::new() })
+        Ok(Verifier {
+            expected,
+            first: 0,
+            hash: RowsHash::new(),
+        })
     }
 
     /// Hashes the next rows, and fails if a row group that they complete does not match the checksum noted for it.
     pub fn add(&mut self, batch: &RecordBatch) -> Result<(), String> {
         let (mut from, rows) = (0, batch.num_rows());
         while from < rows {
-            let Some(&(last, expected)) = self.expected.last() else { return Err("damaged: too many rows".into()) };
+            let Some(&(last, expected)) = self.expected.last() else {
+                return Err("damaged: too many rows".into());
+            };
             let group = last - self.first + 1;
-            let count = (rows - from).min(usize::try_from(group - self.hash.rows).unwrap_or(usize::MAX));
+            let count =
+                (rows - from).min(usize::try_from(group - self.hash.rows).unwrap_or(usize::MAX));
             let what = || format!("rows {} to {last}", self.first);
             let added = self.hash.add(&batch.slice(from, count));
             added.map_err(|message| format!("{}: {message}", changed(&what())))?;
@@ -234,6 +268,10 @@ impl Verifier {
 
     /// Fails if fewer rows were added than the checksums are for, as in a truncated file.
     pub fn finish(&self) -> Result<(), String> {
-        if self.expected.is_empty() { Ok(()) } else { Err(format!("damaged: rows from {} on are missing", self.first)) }
+        if self.expected.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("damaged: rows from {} on are missing", self.first))
+        }
     }
 }

@@ -18,7 +18,9 @@ impl CsvTable {
     /// Begins a CSV table in an empty file, and writes the line of column names.
     pub fn new(file: File, columns: &[Column]) -> io::Result<CsvTable> {
         let mut writer = Writer::from_writer(file);
-        writer.write_record(columns.iter().map(|column| &column.name)).map_err(system)?;
+        writer
+            .write_record(columns.iter().map(|column| &column.name))
+            .map_err(system)?;
         Ok(CsvTable { writer })
     }
 
@@ -56,5 +58,9 @@ fn system(error: Error) -> io::Error {
 
 /// Formats a number as the shortest text that parses to the same f64; NaN is `nan`.
 fn float(x: f64) -> String {
-    if x.is_nan() { "nan".into() } else { format!("{x:?}") }
+    if x.is_nan() {
+        "nan".into()
+    } else {
+        format!("{x:?}")
+    }
 }

@@ -28,14 +28,24 @@ pub(super) struct FitsTable {
 
 impl FitsTable {
     /// Begins a FITS result table with these columns; `file` stays empty until `finish`.
-    pub fn new(path: &Path, file: File, columns: &[Column], metadata: &Metadata) -> Result<FitsTable> {
+    pub fn new(
+        path: &Path,
+        file: File,
+        columns: &[Column],
+        metadata: &Metadata,
+    ) -> Result<FitsTable> {
         let table = columns_unit(path, RESULTS, columns)?.card(fits_checksum::CARD, KEY);
-        Ok(FitsTable { file, table, metadata: metadata.table_entries() })
+        Ok(FitsTable {
+            file,
+            table,
+            metadata: metadata.table_entries(),
+        })
     }
 
     /// Appends rows, which are given by columns, to the table's temporary file.
     pub fn append(&mut self, columns: Vec<FitValues>) -> std::io::Result<()> {
-        self.table.append(&columns.into_iter().map(as_in_fits).collect::<Vec<_>>())
+        self.table
+            .append(&columns.into_iter().map(as_in_fits).collect::<Vec<_>>())
     }
 
     /// Adds a key and value to the metadata, which `finish` writes as a table of its own.
@@ -46,26 +56,35 @@ impl FitsTable {
     /// Writes the FITS file: header, result table, then metadata table; returns the flushed file.
     pub fn finish(mut self, path: &Path) -> Result<File> {
         let mut out = BufWriter::new(self.file);
-        out.write_all(&Cards::primary().finish(OnesSum::default())).map_err(refused(path))?;
+        out.write_all(&Cards::primary().finish(OnesSum::default()))
+            .map_err(refused(path))?;
         let mut results = HashingWriter::new(&mut out);
         self.table.write(&mut results).map_err(refused(path))?;
         let checksums = fits_checksum::entry(results.hash(), &self.metadata);
         self.metadata.push(checksums);
-        metadata_unit(path, &self.metadata)?.write(&mut out).map_err(refused(path))?;
+        metadata_unit(path, &self.metadata)?
+            .write(&mut out)
+            .map_err(refused(path))?;
         out.into_inner().map_err(|e| refused(path)(e.into_error()))
     }
 }
 
 /// Begins a FITS table of columns of the result table, without rows.
 pub(super) fn columns_unit(path: &Path, name: &str, columns: &[Column]) -> Result<TableUnit> {
-    let column =
-        |c: &Column| FitsColumn::new(&escape(&c.name), &escape(spelled(&c.unit)), &like(c.kind)).comment(&c.meaning);
+    let column = |c: &Column| {
+        FitsColumn::new(&escape(&c.name), &escape(spelled(&c.unit)), &like(c.kind))
+            .comment(&c.meaning)
+    };
     TableUnit::new(path, name, columns.iter().map(column).collect())
 }
 
 /// Returns the values of columns of the result table in these rows, as a FITS table has them.
 pub(super) fn of_rows(rows: &[FitRow], columns: &[Column]) -> Vec<spectra::ColumnValues> {
-    Store::of_rows(rows).into_values(columns).into_iter().map(as_in_fits).collect()
+    Store::of_rows(rows)
+        .into_values(columns)
+        .into_iter()
+        .map(as_in_fits)
+        .collect()
 }
 
 /// Returns a FITS table of metadata: text columns `key` and `value`, one row per line of a value, as the model file has
@@ -74,10 +93,16 @@ pub(super) fn metadata_unit(path: &Path, entries: &[Entry]) -> Result<TableUnit>
     let text = spectra::ColumnValues::Text(Vec::new());
     let columns = ["key", "value"].map(|name| FitsColumn::new(name, "", &text));
     let mut table = TableUnit::new(path, "METADATA", columns.to_vec())?;
-    let lines = || entries.iter().flat_map(|Entry { key, value }| value.split('\n').map(move |line| (key, line)));
+    let lines = || {
+        entries
+            .iter()
+            .flat_map(|Entry { key, value }| value.split('\n').map(move |line| (key, line)))
+    };
     let keys = lines().map(|(key, _)| escape(key)).collect();
     let values = lines().map(|(_, line)| escape(line)).collect();
-    table.append(&[keys, values].map(spectra::ColumnValues::Text)).map_err(refused(path))?;
+    table
+        .append(&[keys, values].map(spectra::ColumnValues::Text))
+        .map_err(refused(path))?;
     Ok(table)
 }
 
@@ -85,7 +110,9 @@ pub(super) fn metadata_unit(path: &Path, entries: &[Entry]) -> Result<TableUnit>
 /// space at the end, its Rust escape, such as `\t` or `\u{3b2}`.
 pub(super) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    let (body, last) = text.strip_suffix(' ').map_or((text, ""), |body| (body, r"\u{20}"));
+    let (body, last) = text
+        .strip_suffix(' ')
+        .map_or((text, ""), |body| (body, r"\u{20}"));
     for c in body.chars() {
         match c {
             '\'' | '"' => out.push(c),
@@ -112,7 +139,10 @@ pub(super) fn unescape(text: &str) -> String {
 fn unescape_one(text: &str) -> Option<(char, usize)> {
     let hex = || {
         let (digits, _) = text.strip_prefix("u{")?.split_once('}')?;
-        Some((char::from_u32(u32::from_str_radix(digits, 16).ok()?)?, digits.len() + 3))
+        Some((
+            char::from_u32(u32::from_str_radix(digits, 16).ok()?)?,
+            digits.len() + 3,
+        ))
     };
     match text.bytes().next()? {
         b'\\' => Some(('\\', 1)),
@@ -149,7 +179,9 @@ fn as_in_fits(values: FitValues) -> spectra::ColumnValues {
         FitValues::Int32(values) => spectra::ColumnValues::I32(values),
         FitValues::Int64(values) => spectra::ColumnValues::I64(values),
         FitValues::Float64(values) => spectra::ColumnValues::F64(values),
-        FitValues::Text(texts) => spectra::ColumnValues::Text(texts.iter().map(|text| escape(text)).collect()),
+        FitValues::Text(texts) => {
+            spectra::ColumnValues::Text(texts.iter().map(|text| escape(text)).collect())
+        }
     }
 }
 
@@ -159,11 +191,26 @@ mod tests {
 
     #[test]
     fn any_text_is_read_as_it_was() {
-        let all =
-            ["", "β Cen", r"\u{3b2} Cen", r"C:\new\table", "a", "a ", "a  ", " ", "tab\there\r\n", "\0", "π'\"", "\\"];
+        let all = [
+            "",
+            "β Cen",
+            r"\u{3b2} Cen",
+            r"C:\new\table",
+            "a",
+            "a ",
+            "a  ",
+            " ",
+            "tab\there\r\n",
+            "\0",
+            "π'\"",
+            "\\",
+        ];
         for text in all {
             let written = escape(text);
-            assert!(written.bytes().all(|b| (b' '..=b'~').contains(&b)) && !written.ends_with(' '), "{written}");
+            assert!(
+                written.bytes().all(|b| (b' '..=b'~').contains(&b)) && !written.ends_with(' '),
+                "{written}"
+            );
             assert_eq!(unescape(&written), text);
         }
         assert_eq!(escape("β' \\ "), r"\u{3b2}' \\\u{20}");

@@ -36,7 +36,10 @@ pub(super) struct HashingWriter<W> {
 impl<W: Write> HashingWriter<W> {
     /// Returns a writer to `out` that has hashed nothing yet.
     pub fn new(out: W) -> HashingWriter<W> {
-        HashingWriter { out, hash: XxHash3_128::new() }
+        HashingWriter {
+            out,
+            hash: XxHash3_128::new(),
+        }
     }
 
     /// Returns the hash of all bytes that were written.
@@ -60,7 +63,10 @@ impl<W: Write> Write for HashingWriter<W> {
 /// Returns the entry of the metadata with the checksums: the hash `results` of the unit RESULTS, and that of `entries`.
 pub(super) fn entry(results: u128, entries: &[Entry]) -> Entry {
     let metadata = of_metadata(entries);
-    Entry::new(KEY, format!("{ALGORITHM}\n{RESULTS} {results:032x}\nmetadata {metadata:032x}"))
+    Entry::new(
+        KEY,
+        format!("{ALGORITHM}\n{RESULTS} {results:032x}\nmetadata {metadata:032x}"),
+    )
 }
 
 /// Compares a table that popfit wrote with its checksums; returns a note if there is nothing to compare with, because
@@ -68,7 +74,10 @@ pub(super) fn entry(results: u128, entries: &[Entry]) -> Entry {
 ///
 /// # Errors
 /// `Io`; and a message if bytes of the rows, or texts of the metadata, are not where they were written.
-pub(super) fn verify(file: &mut FitsTables, entries: &[Entry]) -> Result<std::result::Result<Option<String>, String>> {
+pub(super) fn verify(
+    file: &mut FitsTables,
+    entries: &[Entry],
+) -> Result<std::result::Result<Option<String>, String>> {
     let checksums = entries.iter().find(|entry| entry.key == KEY);
     if checksums.is_none() && !is_promised(file)? {
         let note = "it has no checksum of the order of its rows: rows that changed places would not be noticed";
@@ -80,10 +89,14 @@ pub(super) fn verify(file: &mut FitsTables, entries: &[Entry]) -> Result<std::re
         return Ok(Ok(Some(note.into())));
     }
     let Some(Entry { value, .. }) = checksums else {
-        return Ok(Err(format!("damaged: the metadata key {KEY} is missing, which popfit writes")));
+        return Ok(Err(format!(
+            "damaged: the metadata key {KEY} is missing, which popfit writes"
+        )));
     };
     let Some((results, metadata)) = parse(value) else {
-        return Ok(Err(format!("damaged: its checksums, metadata key {KEY}, cannot be read")));
+        return Ok(Err(format!(
+            "damaged: its checksums, metadata key {KEY}, cannot be read"
+        )));
     };
     if metadata != of_metadata(entries) {
         return Ok(Err(changed("its metadata's texts")));
@@ -127,12 +140,22 @@ mod tests {
     fn written(finish: impl FnOnce(FitsTable, &Path)) -> (Vec<u8>, Vec<String>) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("table.fits");
-        let schema = Schema { parameters: vec!["teff".into()], ..Schema::default() };
+        let schema = Schema {
+            parameters: vec!["teff".into()],
+            ..Schema::default()
+        };
         let columns = schema.columns();
         let file = File::create_new(&path).unwrap();
         let mut table = FitsTable::new(&path, file, &columns, &Metadata::default()).unwrap();
-        let rows: Vec<FitRow> = (0..3).map(|k| FitRow { row: k, ..FitRow::new(k as i64, 1) }).collect();
-        table.append(Store::of_rows(&rows).into_values(&columns)).unwrap();
+        let rows: Vec<FitRow> = (0..3)
+            .map(|k| FitRow {
+                row: k,
+                ..FitRow::new(k as i64, 1)
+            })
+            .collect();
+        table
+            .append(Store::of_rows(&rows).into_values(&columns))
+            .unwrap();
         finish(table, &path);
         let mut reader = TableReader::open(&path).unwrap();
         assert_eq!(reader.read_all().unwrap().len(), 3);
@@ -141,7 +164,11 @@ mod tests {
 
     /// Returns the first place of a word from `start` on.
     fn find(bytes: &[u8], start: usize, word: &[u8]) -> usize {
-        start + bytes[start..].windows(word.len()).position(|found| found == word).unwrap()
+        start
+            + bytes[start..]
+                .windows(word.len())
+                .position(|found| found == word)
+                .unwrap()
     }
 
     /// Writes the CHECKSUM of a unit.
@@ -164,10 +191,16 @@ mod tests {
             bytes[card..card + 80].copy_from_slice(format!("{:<80}", "COMMENT").as_bytes());
             let (start, end) = (find(&bytes, 0, b"XTENSION"), bytes.len());
             sum_anew(&mut bytes, start, end);
-            metadata_unit(path, &table.metadata).unwrap().write(&mut bytes).unwrap();
+            metadata_unit(path, &table.metadata)
+                .unwrap()
+                .write(&mut bytes)
+                .unwrap();
             std::fs::write(path, bytes).unwrap();
         });
-        assert!(notes.len() == 1 && notes[0].contains("no checksum of the order of its rows"), "{notes:?}");
+        assert!(
+            notes.len() == 1 && notes[0].contains("no checksum of the order of its rows"),
+            "{notes:?}"
+        );
     }
 
     /// astropy and CFITSIO write a comment behind the sums of the units that they rewrite.
@@ -181,7 +214,8 @@ mod tests {
             let card = find(&bytes, start, b"CHECKSUM");
             bytes[card + 29..card + 51].copy_from_slice(b"/ HDU checksum updated");
             // the first id
-            let rows = find(&bytes, start, &format!("{:<80}", "END").into_bytes()).next_multiple_of(2880);
+            let rows =
+                find(&bytes, start, &format!("{:<80}", "END").into_bytes()).next_multiple_of(2880);
             bytes[rows + 7] ^= 16;
             let mut data = OnesSum::default();
             data.add(0, &bytes[rows..end]);
@@ -191,14 +225,22 @@ mod tests {
             sum_anew(&mut bytes, start, end);
             std::fs::write(path, bytes).unwrap();
         });
-        assert!(notes.len() == 1 && notes[0].contains("another program has rewritten it"), "{notes:?}");
+        assert!(
+            notes.len() == 1 && notes[0].contains("another program has rewritten it"),
+            "{notes:?}"
+        );
     }
 
     #[test]
     fn only_its_own_text_is_a_checksum() {
         let text = entry(3, &[]).value;
         assert_eq!(parse(&text), Some((3, of_metadata(&[]))));
-        for (from, to) in [("xxh3", "xxh4"), ("RESULTS", "RESULT"), ("metadata ", "metadata"), ("3", "g")] {
+        for (from, to) in [
+            ("xxh3", "xxh4"),
+            ("RESULTS", "RESULT"),
+            ("metadata ", "metadata"),
+            ("3", "g"),
+        ] {
             assert_eq!(parse(&text.replace(from, to)), None);
         }
         assert_eq!(parse(&format!("{text}\nmore 0")), None);

@@ -31,7 +31,8 @@ use crate::io::output::{Metadata, OutputRecord, Staged, WriteOptions};
 use crate::solver::Status;
 use crate::spectra::Spectra;
 use crate::spectral::{
-    Column, DeviceRows, FitRow, FitTable, Journal, LAYOUT, RowView, Schema, Sink, SpectralFitter, Store,
+    Column, DeviceRows, FitRow, FitTable, Journal, LAYOUT, RowView, Schema, Sink, SpectralFitter,
+    Store,
 };
 use csv::CsvTable;
 use fits::FitsTable;
@@ -49,7 +50,12 @@ impl Metadata {
         emulators.sort();
         emulators.dedup();
         let (device, settings) = (fitter.device_name(), fitter.settings_text());
-        Metadata { device, model: String::new(), emulators, settings }
+        Metadata {
+            device,
+            model: String::new(),
+            emulators,
+            settings,
+        }
     }
 
     /// Returns the metadata as keys and values: version, device, model file, emulators' hashes and settings.
@@ -58,7 +64,9 @@ impl Metadata {
         entries.push(Entry::new("popfit.device", &*self.device));
         entries.push(Entry::new("popfit.model", &*self.model));
         let emulators = self.emulators.iter();
-        entries.extend(emulators.map(|(file, hash)| Entry::new(format!("popfit.emulator.{file}"), &**hash)));
+        entries.extend(
+            emulators.map(|(file, hash)| Entry::new(format!("popfit.emulator.{file}"), &**hash)),
+        );
         entries.push(Entry::new("popfit.settings", &*self.settings));
         entries
     }
@@ -66,12 +74,22 @@ impl Metadata {
     /// Returns all metadata of a result table: those of the run, the layout's version, and what status and flag codes
     /// mean.
     fn table_entries(&self) -> Vec<Entry> {
-        let statuses = Status::ALL.iter().map(|s| format!("{} {}: {}", s.code(), s.name(), s.meaning()));
-        let flags = Flags::DESCRIPTIONS.iter().map(|f| format!("{} {}: {}", f.bit, f.name, f.meaning));
+        let statuses = Status::ALL
+            .iter()
+            .map(|s| format!("{} {}: {}", s.code(), s.name(), s.meaning()));
+        let flags = Flags::DESCRIPTIONS
+            .iter()
+            .map(|f| format!("{} {}: {}", f.bit, f.name, f.meaning));
         let mut entries = self.entries();
         entries.push(Entry::new("popfit.layout", LAYOUT.to_string()));
-        entries.push(Entry::new("popfit.status", statuses.collect::<Vec<_>>().join("\n")));
-        entries.push(Entry::new("popfit.flags", flags.collect::<Vec<_>>().join("\n")));
+        entries.push(Entry::new(
+            "popfit.status",
+            statuses.collect::<Vec<_>>().join("\n"),
+        ));
+        entries.push(Entry::new(
+            "popfit.flags",
+            flags.collect::<Vec<_>>().join("\n"),
+        ));
         entries
     }
 
@@ -83,7 +101,11 @@ impl Metadata {
             next += rows;
             format!("{}-{} {device}", next - rows, next - 1)
         };
-        let lines: Vec<String> = by_rows.iter().filter(|one| one.rows > 0).map(line).collect();
+        let lines: Vec<String> = by_rows
+            .iter()
+            .filter(|one| one.rows > 0)
+            .map(line)
+            .collect();
         (!lines.is_empty()).then(|| Entry::new("popfit.rows", lines.join("\n")))
     }
 
@@ -97,7 +119,9 @@ impl Metadata {
                 Some("model") => metadata.model = value,
                 Some("settings") => metadata.settings = value,
                 Some(other) => {
-                    let emulator = other.strip_prefix("emulator.").map(|file| (file.to_string(), value));
+                    let emulator = other
+                        .strip_prefix("emulator.")
+                        .map(|file| (file.to_string(), value));
                     metadata.emulators.extend(emulator);
                 }
                 None => {}
@@ -117,7 +141,10 @@ struct Entry {
 impl Entry {
     /// Returns a metadata entry with this key and value.
     fn new(key: impl Into<String>, value: impl Into<String>) -> Entry {
-        Entry { key: key.into(), value: value.into() }
+        Entry {
+            key: key.into(),
+            value: value.into(),
+        }
     }
 }
 
@@ -140,7 +167,10 @@ pub struct TableWriter {
 
 impl std::fmt::Debug for TableWriter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TableWriter").field("path", &self.staged.target()).field("schema", &self.schema).finish()
+        f.debug_struct("TableWriter")
+            .field("path", &self.staged.target())
+            .field("schema", &self.schema)
+            .finish()
     }
 }
 
@@ -153,13 +183,28 @@ impl TableWriter {
     /// columns have the same name, [`Error::OutputExists`] for a file that is there, unless `options` allow to
     /// overwrite it, [`Error::OutputLocked`] while another run writes it, [`Error::Write`] if the name is that of a
     /// folder, a device or a pipe, and [`Error::Io`] for a folder that is missing or cannot be written.
-    pub fn create(path: impl AsRef<Path>, schema: &Schema, options: impl Into<WriteOptions>) -> Result<TableWriter> {
-        let (path, WriteOptions { overwrite, metadata }) = (path.as_ref(), options.into());
+    pub fn create(
+        path: impl AsRef<Path>,
+        schema: &Schema,
+        options: impl Into<WriteOptions>,
+    ) -> Result<TableWriter> {
+        let (
+            path,
+            WriteOptions {
+                overwrite,
+                metadata,
+            },
+        ) = (path.as_ref(), options.into());
         let extension = extension(path)?;
         let columns = schema.distinct_columns()?;
         let (staged, file) = Staged::create(path, overwrite)?;
         let format = open(extension, path, file, &columns, &metadata)?;
-        Ok(TableWriter { schema: schema.clone(), columns, format, staged })
+        Ok(TableWriter {
+            schema: schema.clone(),
+            columns,
+            format,
+            staged,
+        })
     }
 
     /// Appends rows to the table; fails if a row does not fit the schema or cannot be written.
@@ -171,7 +216,10 @@ impl TableWriter {
             return Ok(());
         }
         for row in rows {
-            let refused = |message| Error::Write { path: self.staged.target().to_path_buf(), message };
+            let refused = |message| Error::Write {
+                path: self.staged.target().to_path_buf(),
+                message,
+            };
             self.schema.check_row(row).map_err(refused)?;
         }
         let values = Store::of_rows(rows).into_values(&self.columns);
@@ -187,7 +235,9 @@ impl TableWriter {
     /// Records how many rows in turn each device made ([`Summary::by_rows`](crate::Summary::by_rows)) as `popfit.rows`;
     /// not in CSV.
     pub fn made_by(&mut self, by_rows: &[DeviceRows]) {
-        let Some(entry) = Metadata::rows(by_rows) else { return };
+        let Some(entry) = Metadata::rows(by_rows) else {
+            return;
+        };
         match &mut self.format {
             #[cfg(feature = "parquet")]
             Format::Parquet(table) => table.describe(entry),
@@ -226,7 +276,10 @@ impl TableWriter {
             Format::Csv(table) => table.finish().map_err(Error::writing(path))?,
             Format::Fits(table) => table.finish(path)?,
         };
-        self.staged.publish(file, journal.map(|journal| journal as &mut dyn OutputRecord))
+        self.staged.publish(
+            file,
+            journal.map(|journal| journal as &mut dyn OutputRecord),
+        )
     }
 }
 
@@ -254,11 +307,21 @@ impl FitTable {
     ///
     /// # Errors
     /// The errors of [`TableWriter::create`], [`TableWriter::append`] and [`TableWriter::finish`].
-    pub fn write_with(&self, path: impl AsRef<Path>, options: impl Into<WriteOptions>) -> Result<()> {
+    pub fn write_with(
+        &self,
+        path: impl AsRef<Path>,
+        options: impl Into<WriteOptions>,
+    ) -> Result<()> {
         let mut writer = TableWriter::create(path, &self.schema(), options)?;
         let mut rows = self.rows();
         while rows.len() > 0 {
-            writer.append(&rows.by_ref().take(ROWS_AT_ONCE).map(RowView::to_row).collect::<Vec<_>>())?;
+            writer.append(
+                &rows
+                    .by_ref()
+                    .take(ROWS_AT_ONCE)
+                    .map(RowView::to_row)
+                    .collect::<Vec<_>>(),
+            )?;
         }
         writer.finish()
     }
@@ -281,21 +344,33 @@ fn extension(path: &Path) -> Result<Extension> {
         Some("parquet") => Ok(Extension::Parquet),
         #[cfg(not(feature = "parquet"))]
         Some("parquet") => {
-            let message = "this popfit was built without Parquet (feature `parquet`); choose .fits or .csv";
+            let message =
+                "this popfit was built without Parquet (feature `parquet`); choose .fits or .csv";
             Err(Error::Usage(format!("{}: {message}", path.display())))
         }
         Some("csv") => Ok(Extension::Csv),
         Some("fits") => Ok(Extension::Fits),
-        _ => Err(Error::Usage(format!("{}: the result table must end in .parquet, .fits or .csv", path.display()))),
+        _ => Err(Error::Usage(format!(
+            "{}: the result table must end in .parquet, .fits or .csv",
+            path.display()
+        ))),
     }
 }
 
 /// Begins a table of these columns in `file`, in the format of `extension`.
-fn open(extension: Extension, path: &Path, file: File, columns: &[Column], metadata: &Metadata) -> Result<Format> {
+fn open(
+    extension: Extension,
+    path: &Path,
+    file: File,
+    columns: &[Column],
+    metadata: &Metadata,
+) -> Result<Format> {
     let refused = Error::writing(path);
     Ok(match extension {
         #[cfg(feature = "parquet")]
-        Extension::Parquet => Format::Parquet(Box::new(ParquetTable::new(file, columns, metadata).map_err(refused)?)),
+        Extension::Parquet => Format::Parquet(Box::new(
+            ParquetTable::new(file, columns, metadata).map_err(refused)?,
+        )),
         Extension::Csv => Format::Csv(Box::new(CsvTable::new(file, columns).map_err(refused)?)),
         Extension::Fits => Format::Fits(Box::new(FitsTable::new(path, file, columns, metadata)?)),
     })

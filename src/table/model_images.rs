@@ -41,8 +41,11 @@ impl ModelImages {
     pub fn new(path: &Path, fitter: &SpectralFitter, files: &[Spectra]) -> Result<ModelImages> {
         let mut arms = Vec::new();
         for (index, (name, _)) in fitter.model().arms().enumerate() {
-            let inputs: Vec<&ArmSpectra> = files.iter().filter_map(|file| find(file, name)).collect();
-            let Some(pixels) = inputs.iter().map(|arm| arm.pixels).max() else { continue };
+            let inputs: Vec<&ArmSpectra> =
+                files.iter().filter_map(|file| find(file, name)).collect();
+            let Some(pixels) = inputs.iter().map(|arm| arm.pixels).max() else {
+                continue;
+            };
             let name = arm_name(name);
             let wavelength = match shared_grid(&inputs) {
                 Some(grid) => WavelengthUnit::Shared(grid),
@@ -52,7 +55,12 @@ impl ModelImages {
                 }
             };
             let models = ImageUnit::new(path, &format!("{name}_MODEL"), pixels)?;
-            arms.push(ArmImages { index, name, wavelength, models });
+            arms.push(ArmImages {
+                index,
+                name,
+                wavelength,
+                models,
+            });
         }
         Ok(ModelImages { arms })
     }
@@ -62,7 +70,8 @@ impl ModelImages {
         for fit in fits {
             for arm in &mut self.arms {
                 let fit = fit.as_ref().and_then(|arms| arms.get(arm.index));
-                let (wavelength, model) = fit.map_or((&[][..], &[][..]), |fit| (&fit.wavelength, &fit.model));
+                let (wavelength, model) =
+                    fit.map_or((&[][..], &[][..]), |fit| (&fit.wavelength, &fit.model));
                 if let WavelengthUnit::Own(rows) = &mut arm.wavelength {
                     rows.append(wavelength.iter().copied())?;
                 }
@@ -77,7 +86,8 @@ impl ModelImages {
         for arm in &mut self.arms {
             match &mut arm.wavelength {
                 WavelengthUnit::Shared(grid) => {
-                    write_line(&format!("{}_WAVELENGTH", arm.name), "Angstrom", grid, out).map_err(refused(path))?;
+                    write_line(&format!("{}_WAVELENGTH", arm.name), "Angstrom", grid, out)
+                        .map_err(refused(path))?;
                 }
                 WavelengthUnit::Own(rows) => rows.write(out).map_err(refused(path))?,
             }
@@ -92,7 +102,10 @@ impl ModelImages {
 pub(super) fn check_shared_grids(fitter: &SpectralFitter, files: &[Spectra]) -> Result<()> {
     for (name, _) in fitter.model().arms() {
         let mut first = None;
-        for (Spectra { file, .. }, arm) in files.iter().filter_map(|file| Some((file, find(file, name)?))) {
+        for (Spectra { file, .. }, arm) in files
+            .iter()
+            .filter_map(|file| Some((file, find(file, name)?)))
+        {
             let Wavelength::Shared(grid) = &arm.wavelength else {
                 return Err(Error::Usage(format!(
                     "{file}: rvspecfit's table needs spectra on one wavelength grid; write popfit's own table instead"
@@ -100,7 +113,8 @@ pub(super) fn check_shared_grids(fitter: &SpectralFitter, files: &[Spectra]) -> 
             };
             let (first_grid, first_file) = *first.get_or_insert((grid, file));
             if grid != first_grid {
-                let message = format!("{first_file} and {file} differ in the wavelengths of arm {name:?}");
+                let message =
+                    format!("{first_file} and {file} differ in the wavelengths of arm {name:?}");
                 return Err(Error::Usage(format!(
                     "{message}: write one of rvspecfit's tables for each, or popfit's own table for both"
                 )));
@@ -115,7 +129,10 @@ pub(super) fn check_shared_grids(fitter: &SpectralFitter, files: &[Spectra]) -> 
 fn find<'a>(file: &'a Spectra<'a>, name: &str) -> Option<&'a ArmSpectra<'a>> {
     let named = file.arms.iter().find(|arm| arm.name == name);
     // as in the fit: a single arm needs no name
-    let only = file.arms.first().filter(|arm| file.arms.len() == 1 && (name.is_empty() || arm.name.is_empty()));
+    let only = file
+        .arms
+        .first()
+        .filter(|arm| file.arms.len() == 1 && (name.is_empty() || arm.name.is_empty()));
     named.or(only)
 }
 
@@ -128,17 +145,23 @@ fn shared_grid(arms: &[&ArmSpectra]) -> Option<Arc<[f64]>> {
         })
     };
     let first = grids().next()??;
-    grids().all(|grid| grid == Some(first)).then(|| first.clone())
+    grids()
+        .all(|grid| grid == Some(first))
+        .then(|| first.clone())
 }
 
 /// Returns the path of a table's models: `rvtab_X.fits` has them in `rvmod_X.fits`, any other `X.fits` in
 /// `X_rvmod.fits`.
 pub(super) fn beside(table: &Path) -> PathBuf {
-    let name = table.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    let name = table
+        .file_name()
+        .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     match name.strip_prefix("rvtab") {
         Some(rest) => table.with_file_name(format!("rvmod{rest}")),
         None => {
-            let stem = table.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+            let stem = table
+                .file_stem()
+                .map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
             table.with_file_name(format!("{stem}_rvmod.fits"))
         }
     }
@@ -150,7 +173,13 @@ mod tests {
 
     #[test]
     fn models_lie_beside_their_table() {
-        assert_eq!(beside(Path::new("out/rvtab_505.fits")), Path::new("out/rvmod_505.fits"));
-        assert_eq!(beside(Path::new("stars.fits")), Path::new("stars_rvmod.fits"));
+        assert_eq!(
+            beside(Path::new("out/rvtab_505.fits")),
+            Path::new("out/rvmod_505.fits")
+        );
+        assert_eq!(
+            beside(Path::new("stars.fits")),
+            Path::new("stars_rvmod.fits")
+        );
     }
 }

@@ -32,7 +32,9 @@ pub struct ModelWriter<'a> {
 
 impl std::fmt::Debug for ModelWriter<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ModelWriter").field("path", &self.staged.0.target()).finish_non_exhaustive()
+        f.debug_struct("ModelWriter")
+            .field("path", &self.staged.0.target())
+            .finish_non_exhaustive()
     }
 }
 
@@ -53,16 +55,38 @@ impl<'a> ModelWriter<'a> {
         schema: &Schema,
         options: impl Into<WriteOptions>,
     ) -> Result<ModelWriter<'a>> {
-        let (path, WriteOptions { overwrite, metadata }) = (path.as_ref(), options.into());
-        if path.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("fits")) {
-            return Err(Error::Usage(format!("{}: the file of best-fit spectra must end in .fits", path.display())));
+        let (
+            path,
+            WriteOptions {
+                overwrite,
+                metadata,
+            },
+        ) = (path.as_ref(), options.into());
+        if path
+            .extension()
+            .is_none_or(|extension| !extension.eq_ignore_ascii_case("fits"))
+        {
+            return Err(Error::Usage(format!(
+                "{}: the file of best-fit spectra must end in .fits",
+                path.display()
+            )));
         }
         let staged = Staged::create(path, overwrite)?;
         let all = schema.distinct_columns()?;
-        let columns: Vec<Column> = all.into_iter().filter(|column| IDENTITY.contains(&&*column.name)).collect();
+        let columns: Vec<Column> = all
+            .into_iter()
+            .filter(|column| IDENTITY.contains(&&*column.name))
+            .collect();
         let spectra = columns_unit(path, "SPECTRA", &columns)?;
         let images = ModelImages::new(path, fitter, files)?;
-        Ok(ModelWriter { fitter, staged, columns, spectra, images, metadata: metadata.entries() })
+        Ok(ModelWriter {
+            fitter,
+            staged,
+            columns,
+            spectra,
+            images,
+            metadata: metadata.entries(),
+        })
     }
 
     /// Completes the file, flushes it to the disk and moves it to its name.
@@ -87,13 +111,19 @@ impl<'a> ModelWriter<'a> {
         let (staged, file) = self.staged;
         let path = staged.target().to_path_buf();
         let mut out = BufWriter::new(file);
-        out.write_all(&Cards::primary().finish(OnesSum::default())).map_err(refused(&path))?;
+        out.write_all(&Cards::primary().finish(OnesSum::default()))
+            .map_err(refused(&path))?;
         self.images.write(&path, &mut out)?;
         for mut unit in [self.spectra, metadata_unit(&path, &self.metadata)?] {
             unit.write(&mut out).map_err(refused(&path))?;
         }
-        let file = out.into_inner().map_err(|e| refused(&path)(e.into_error()))?;
-        staged.publish(file, journal.map(|journal| journal as &mut dyn OutputRecord))
+        let file = out
+            .into_inner()
+            .map_err(|e| refused(&path)(e.into_error()))?;
+        staged.publish(
+            file,
+            journal.map(|journal| journal as &mut dyn OutputRecord),
+        )
     }
 }
 
@@ -101,7 +131,9 @@ impl Sink for ModelWriter<'_> {
     fn append(&mut self, spectra: &Spectra, rows: &[FitRow]) -> Result<()> {
         let fits = self.fitter.model_spectra(spectra, rows)?;
         let path = self.staged.0.target();
-        self.spectra.append(&of_rows(rows, &self.columns)).map_err(refused(path))?;
+        self.spectra
+            .append(&of_rows(rows, &self.columns))
+            .map_err(refused(path))?;
         self.images.append(&fits).map_err(refused(path))
     }
 }

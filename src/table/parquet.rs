@@ -50,14 +50,22 @@ impl ParquetTable {
             .set_created_by(concat!("popfit ", env!("CARGO_PKG_VERSION")).into())
             .set_max_row_group_row_count(Some(GROUP))
             .build();
-        let writer = ArrowWriter::try_new(file.again()?, schema.clone(), Some(properties)).map_err(system)?;
-        Ok(ParquetTable { writer, file, schema, checksums: Checksums::new(GROUP), metadata })
+        let writer = ArrowWriter::try_new(file.again()?, schema.clone(), Some(properties))
+            .map_err(system)?;
+        Ok(ParquetTable {
+            writer,
+            file,
+            schema,
+            checksums: Checksums::new(GROUP),
+            metadata,
+        })
     }
 
     /// Writes rows, which are given by columns, to the Parquet file, and adds them to its checksums.
     pub fn append(&mut self, columns: Vec<FitValues>) -> io::Result<()> {
         let arrays = columns.into_iter().map(array).collect();
-        let batch = RecordBatch::try_new(self.schema.clone(), arrays).map_err(|error| system(error.into()))?;
+        let batch = RecordBatch::try_new(self.schema.clone(), arrays)
+            .map_err(|error| system(error.into()))?;
         self.checksums.add(&batch).map_err(io::Error::other)?;
         self.writer.write(&batch).map_err(system)
     }
@@ -72,7 +80,8 @@ impl ParquetTable {
         let checksums = self.checksums.finish(&self.metadata);
         self.metadata.push(Entry::new(checksum::KEY, checksums));
         for Entry { key, value } in self.metadata {
-            self.writer.append_key_value_metadata(KeyValue::new(key, value));
+            self.writer
+                .append_key_value_metadata(KeyValue::new(key, value));
         }
         self.writer.finish().map_err(system)?;
         Ok(self.file)
@@ -82,7 +91,9 @@ impl ParquetTable {
 /// Converts an error of the Parquet writer to an I/O error: the system's own error if that was the cause.
 fn system(error: ParquetError) -> io::Error {
     match error {
-        ParquetError::External(source) => source.downcast().map_or_else(io::Error::other, |source| *source),
+        ParquetError::External(source) => source
+            .downcast()
+            .map_or_else(io::Error::other, |source| *source),
         other => io::Error::other(other),
     }
 }
@@ -96,7 +107,12 @@ impl FitTable {
     pub fn record_batch(&self, metadata: &Metadata) -> Result<RecordBatch> {
         let columns = self.schema().distinct_columns()?;
         let schema = arrow_schema(&columns, &metadata.table_entries());
-        let arrays = self.clone().into_columns().into_iter().map(|column| array(column.values)).collect();
+        let arrays = self
+            .clone()
+            .into_columns()
+            .into_iter()
+            .map(|column| array(column.values))
+            .collect();
         RecordBatch::try_new(schema, arrays).map_err(|error| Error::Usage(error.to_string()))
     }
 }
@@ -105,7 +121,11 @@ impl FitTable {
 fn arrow_schema(columns: &[Column], entries: &[Entry]) -> Arc<arrow_schema::Schema> {
     let fields: Vec<Field> = columns.iter().map(field).collect();
     let mut metadata = HashMap::from([(ASTROPY.to_string(), astropy_header(columns))]);
-    metadata.extend(entries.iter().map(|entry| (entry.key.clone(), entry.value.clone())));
+    metadata.extend(
+        entries
+            .iter()
+            .map(|entry| (entry.key.clone(), entry.value.clone())),
+    );
     Arc::new(arrow_schema::Schema::new_with_metadata(fields, metadata))
 }
 

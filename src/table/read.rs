@@ -41,15 +41,29 @@ pub(super) trait Source {
 ///
 /// # Errors
 /// Returns a message with the column if its values are of another type, or too large.
-pub(super) fn converted(name: &str, values: Option<FitValues>, kind: Kind) -> Result<FitValues, String> {
-    let wrong = || format!("column `{name}`: its values are not of the type {}", kind.name());
+pub(super) fn converted(
+    name: &str,
+    values: Option<FitValues>,
+    kind: Kind,
+) -> Result<FitValues, String> {
+    let wrong = || {
+        format!(
+            "column `{name}`: its values are not of the type {}",
+            kind.name()
+        )
+    };
     Ok(match (values.ok_or_else(wrong)?, kind) {
         (FitValues::Int64(values), Kind::Int32) => {
-            let narrow = |n: i64| i32::try_from(n).map_err(|_| format!("column `{name}`: {n} is too large"));
+            let narrow =
+                |n: i64| i32::try_from(n).map_err(|_| format!("column `{name}`: {n} is too large"));
             FitValues::Int32(values.into_iter().map(narrow).collect::<Result<_, _>>()?)
         }
-        (FitValues::Int64(values), Kind::Float64) => FitValues::Float64(values.into_iter().map(|n| n as f64).collect()),
-        (FitValues::Int64(values), Kind::Text) => FitValues::Text(values.iter().map(ToString::to_string).collect()),
+        (FitValues::Int64(values), Kind::Float64) => {
+            FitValues::Float64(values.into_iter().map(|n| n as f64).collect())
+        }
+        (FitValues::Int64(values), Kind::Text) => {
+            FitValues::Text(values.iter().map(ToString::to_string).collect())
+        }
         (values, kind) if values.kind() == kind => values,
         _ => return Err(wrong()),
     })
@@ -112,7 +126,11 @@ impl TableReader {
         let places = columns.iter().map(|column| find(&column.name)).collect();
         let entries = source.metadata();
         let layout = layout(&entries).map_err(format)?;
-        let notes = source.notes().iter().map(|note| format!("{}: {note}", path.display())).collect();
+        let notes = source
+            .notes()
+            .iter()
+            .map(|note| format!("{}: {note}", path.display()))
+            .collect();
         let (metadata, version) = Metadata::from_entries(entries);
         Ok(TableReader {
             schema,
@@ -133,7 +151,12 @@ impl TableReader {
     /// # Errors
     /// The errors of [`next_batch`](TableReader::next_batch).
     pub fn read_all(&mut self) -> Result<FitTable> {
-        let Schema { parameters, units, arms, .. } = self.schema.clone();
+        let Schema {
+            parameters,
+            units,
+            arms,
+            ..
+        } = self.schema.clone();
         let mut table = FitTable::new(parameters).with_units(units).with_arms(arms);
         while let Some(batch) = self.next_batch()? {
             table.append(&batch)?;
@@ -148,12 +171,28 @@ impl TableReader {
     pub fn next_batch(&mut self) -> Result<Option<Vec<FitRow>>> {
         // 1. Read the columns that the file has.
         let format = |message: String| Error::format(&self.path, message);
-        let wanted = |(column, place): (&Column, &Option<usize>)| Some(Wanted { place: (*place)?, kind: column.kind });
-        let wanted: Vec<Wanted> = self.columns.iter().zip(&self.places).filter_map(wanted).collect();
-        let Some(values) = self.source.next_batch(&wanted).map_err(format)? else { return Ok(None) };
+        let wanted = |(column, place): (&Column, &Option<usize>)| {
+            Some(Wanted {
+                place: (*place)?,
+                kind: column.kind,
+            })
+        };
+        let wanted: Vec<Wanted> = self
+            .columns
+            .iter()
+            .zip(&self.places)
+            .filter_map(wanted)
+            .collect();
+        let Some(values) = self.source.next_batch(&wanted).map_err(format)? else {
+            return Ok(None);
+        };
         // 2. Make rows of them.
         let mut values = values.into_iter();
-        let values = self.places.iter().map(|place| place.and_then(|_| values.next())).collect();
+        let values = self
+            .places
+            .iter()
+            .map(|place| place.and_then(|_| values.next()))
+            .collect();
         let store = Store::of_values(&self.columns, values, self.rows).map_err(format)?;
         self.rows += store.len();
         Ok(Some((0..store.len()).map(|row| store.row(row)).collect()))
@@ -174,7 +213,8 @@ impl FitTable {
 
 /// Returns the version of the table's column layout, `None` if it names none; fails if this popfit is too old for it.
 fn layout(entries: &[Entry]) -> Result<Option<u32>, String> {
-    let Some(Entry { value: text, .. }) = entries.iter().find(|entry| entry.key == "popfit.layout") else {
+    let Some(Entry { value: text, .. }) = entries.iter().find(|entry| entry.key == "popfit.layout")
+    else {
         return Ok(None);
     };
     match text.parse() {
@@ -182,6 +222,8 @@ fn layout(entries: &[Entry]) -> Result<Option<u32>, String> {
         Ok(version) => Err(format!(
             "the table's layout is version {version}, and this popfit reads up to {LAYOUT}: take a newer popfit"
         )),
-        Err(_) => Err(format!("damaged: popfit.layout is {text:?}, which is no version")),
+        Err(_) => Err(format!(
+            "damaged: popfit.layout is {text:?}, which is no version"
+        )),
     }
 }

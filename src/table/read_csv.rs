@@ -26,17 +26,30 @@ impl CsvSource {
     /// Opens a CSV result table, and reads it once to see that its lines have equally many fields, and of which type
     /// the ids are.
     pub fn open(path: &Path) -> Result<CsvSource> {
-        let open = || Ok(Reader::from_reader(File::open(path).map_err(Error::io(path))?));
+        let open = || {
+            Ok(Reader::from_reader(
+                File::open(path).map_err(Error::io(path))?,
+            ))
+        };
         let format = |error: csv::Error| Error::format(path, error.to_string());
         let mut reader = open()?;
-        let names: Vec<String> = reader.headers().map_err(format)?.iter().map(Into::into).collect();
+        let names: Vec<String> = reader
+            .headers()
+            .map_err(format)?
+            .iter()
+            .map(Into::into)
+            .collect();
         let id = names.iter().position(|name| name == "id").unwrap_or(0);
         let (mut record, mut text_ids) = (StringRecord::new(), false);
         while reader.read_record(&mut record).map_err(format)? {
             let text = record.get(id).unwrap_or_default();
             text_ids |= text.parse::<i64>().map_or(true, |n| n.to_string() != text);
         }
-        Ok(CsvSource { reader: open()?, names, text_ids })
+        Ok(CsvSource {
+            reader: open()?,
+            names,
+            text_ids,
+        })
     }
 }
 
@@ -64,8 +77,12 @@ impl Source for CsvSource {
     }
 
     fn next_batch(&mut self, wanted: &[Wanted]) -> Result<Option<Vec<FitValues>>, String> {
-        let records: Vec<StringRecord> =
-            self.reader.records().take(BATCH).collect::<Result<_, _>>().map_err(|error| error.to_string())?;
+        let records: Vec<StringRecord> = self
+            .reader
+            .records()
+            .take(BATCH)
+            .collect::<Result<_, _>>()
+            .map_err(|error| error.to_string())?;
         if records.is_empty() {
             return Ok(None);
         }
@@ -73,11 +90,22 @@ impl Source for CsvSource {
             values(&records, *place, *kind).map_err(|bad| {
                 let line = bad.position().map_or(0, csv::Position::line);
                 let name = self.names.get(*place).map_or("", String::as_str);
-                let expected = if *kind == Kind::Float64 { "number" } else { "integer" };
-                format!("line {line}, column `{name}`: {:?} is no {expected}", bad.get(*place).unwrap_or_default())
+                let expected = if *kind == Kind::Float64 {
+                    "number"
+                } else {
+                    "integer"
+                };
+                format!(
+                    "line {line}, column `{name}`: {:?} is no {expected}",
+                    bad.get(*place).unwrap_or_default()
+                )
             })
         };
-        wanted.iter().map(of_column).collect::<Result<_, _>>().map(Some)
+        wanted
+            .iter()
+            .map(of_column)
+            .collect::<Result<_, _>>()
+            .map(Some)
     }
 }
 
@@ -89,13 +117,30 @@ fn values(records: &[StringRecord], place: usize, kind: Kind) -> Result<FitValue
         place: usize,
         parse: impl Fn(&str) -> Option<T>,
     ) -> Result<Vec<T>, &StringRecord> {
-        records.iter().map(|record| parse(record.get(place).unwrap_or_default()).ok_or(record)).collect()
+        records
+            .iter()
+            .map(|record| parse(record.get(place).unwrap_or_default()).ok_or(record))
+            .collect()
     }
     // Other programs write nothing where there is no number.
-    let integer = |text: &str| if text.is_empty() { Some(0) } else { text.parse::<i64>().ok() };
-    let float = |text: &str| if text.is_empty() { Some(f64::NAN) } else { text.parse().ok() };
+    let integer = |text: &str| {
+        if text.is_empty() {
+            Some(0)
+        } else {
+            text.parse::<i64>().ok()
+        }
+    };
+    let float = |text: &str| {
+        if text.is_empty() {
+            Some(f64::NAN)
+        } else {
+            text.parse().ok()
+        }
+    };
     Ok(match kind {
-        Kind::Int32 => FitValues::Int32(parse(records, place, |text| integer(text)?.try_into().ok())?),
+        Kind::Int32 => FitValues::Int32(parse(records, place, |text| {
+            integer(text)?.try_into().ok()
+        })?),
         Kind::Int64 => FitValues::Int64(parse(records, place, integer)?),
         Kind::Float64 => FitValues::Float64(parse(records, place, float)?),
         Kind::Text => FitValues::Text(parse(records, place, |text| Some(text.into()))?),

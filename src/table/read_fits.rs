@@ -43,15 +43,24 @@ impl FitsSource {
         };
         let has_layout = metadata.iter().any(|entry| entry.key == "popfit.layout");
         if has_layout {
-            metadata.iter_mut().flat_map(|entry| [&mut entry.key, &mut entry.value]).for_each(|t| *t = unescape(t));
+            metadata
+                .iter_mut()
+                .flat_map(|entry| [&mut entry.key, &mut entry.value])
+                .for_each(|t| *t = unescape(t));
             columns
                 .iter_mut()
                 .flat_map(|column| [&mut column.name, &mut column.unit])
                 .for_each(|t| *t = unescape(t).into());
         }
-        let names = columns.iter().map(|column| column.name.to_string()).collect();
-        let units: Vec<Unit> =
-            file.checksums()?.into_iter().map(|(name, checksums)| Unit { name, checksums }).collect();
+        let names = columns
+            .iter()
+            .map(|column| column.name.to_string())
+            .collect();
+        let units: Vec<Unit> = file
+            .checksums()?
+            .into_iter()
+            .map(|(name, checksums)| Unit { name, checksums })
+            .collect();
         let format = |message| Error::format(path, message);
         let mut notes = verify(&units, has_layout).map_err(format)?;
         // without its layout, it is popfit's if all its sums are, and the metadata are damaged
@@ -59,7 +68,16 @@ impl FitsSource {
         if has_layout || (is_whole && fits_checksum::is_promised(&file)?) {
             notes.extend(fits_checksum::verify(&mut file, &metadata)?.map_err(format)?);
         }
-        Ok(FitsSource { file, names, columns, metadata, notes, is_own: has_layout, rows, next: 0 })
+        Ok(FitsSource {
+            file,
+            names,
+            columns,
+            metadata,
+            notes,
+            is_own: has_layout,
+            rows,
+            next: 0,
+        })
     }
 }
 
@@ -75,21 +93,34 @@ struct Unit {
 /// popfit writes them for every unit. Other programs drop them or, as astropy does, keep old ones beside new rows: a
 /// table without popfit's metadata and primary unit is read with a note.
 fn verify(units: &[Unit], has_layout: bool) -> Result<Vec<String>, String> {
-    let is_own = has_layout || units.first().is_some_and(|unit| unit.checksums == Checksums::Right);
+    let is_own = has_layout
+        || units
+            .first()
+            .is_some_and(|unit| unit.checksums == Checksums::Right);
     let mut notes = Vec::new();
     match names(units, Checksums::Wrong) {
         Some(names) if is_own => {
-            let hint = "a program that changes the file has to write new ones, astropy with checksum=True";
-            return Err(format!("{} ({hint})", changed(&format!("the bytes of {names}"))));
+            let hint =
+                "a program that changes the file has to write new ones, astropy with checksum=True";
+            return Err(format!(
+                "{} ({hint})",
+                changed(&format!("the bytes of {names}"))
+            ));
         }
-        Some(names) => notes.push(format!("another program wrote it, and its checksums of {names} are not verified")),
+        Some(names) => notes.push(format!(
+            "another program wrote it, and its checksums of {names} are not verified"
+        )),
         None => {}
     }
     match names(units, Checksums::Missing) {
         Some(names) if has_layout => {
-            return Err(format!("damaged: DATASUM or CHECKSUM, which popfit writes, is missing in {names}"));
+            return Err(format!(
+                "damaged: DATASUM or CHECKSUM, which popfit writes, is missing in {names}"
+            ));
         }
-        Some(names) => notes.push(format!("no checksums in {names}: changed bytes would not be noticed there")),
+        Some(names) => notes.push(format!(
+            "no checksums in {names}: changed bytes would not be noticed there"
+        )),
         None => {}
     }
     Ok(notes)
@@ -105,11 +136,13 @@ fn names(units: &[Unit], checksums: Checksums) -> Option<String> {
 
 /// Returns the metadata of a key and a value column, where following rows with the same key are lines of one value.
 fn joined(columns: &[Column]) -> Vec<Entry> {
-    let [spectra::ColumnValues::Text(keys), spectra::ColumnValues::Text(lines)] =
-        [0, 1].map(|c| match columns.get(c) {
-            Some(column) => column.values.clone(),
-            None => spectra::ColumnValues::Text(Vec::new()),
-        })
+    let [
+        spectra::ColumnValues::Text(keys),
+        spectra::ColumnValues::Text(lines),
+    ] = [0, 1].map(|c| match columns.get(c) {
+        Some(column) => column.values.clone(),
+        None => spectra::ColumnValues::Text(Vec::new()),
+    })
     else {
         return Vec::new();
     };
@@ -129,7 +162,9 @@ impl Source for FitsSource {
     }
 
     fn text_ids(&self, id: usize) -> bool {
-        self.columns.get(id).is_some_and(|column| matches!(column.values, spectra::ColumnValues::Text(_)))
+        self.columns
+            .get(id)
+            .is_some_and(|column| matches!(column.values, spectra::ColumnValues::Text(_)))
     }
 
     fn metadata(&self) -> Vec<Entry> {
@@ -138,7 +173,9 @@ impl Source for FitsSource {
 
     fn units(&self) -> Vec<(String, String)> {
         let with_unit = self.columns.iter().filter(|column| !column.unit.is_empty());
-        with_unit.map(|column| (column.name.to_string(), read_unit(&column.unit).to_string())).collect()
+        with_unit
+            .map(|column| (column.name.to_string(), read_unit(&column.unit).to_string()))
+            .collect()
     }
 
     fn notes(&self) -> Vec<String> {
@@ -151,12 +188,21 @@ impl Source for FitsSource {
             return Ok(None);
         }
         self.next = rows.end;
-        let columns = self.file.columns(RESULTS, rows).map_err(|e| e.to_string())?;
+        let columns = self
+            .file
+            .columns(RESULTS, rows)
+            .map_err(|e| e.to_string())?;
         let of_column = |wanted: &Wanted| {
-            let Column { name, values, .. } = columns.get(wanted.place).ok_or("damaged: a column is missing")?;
+            let Column { name, values, .. } = columns
+                .get(wanted.place)
+                .ok_or("damaged: a column is missing")?;
             converted(name, self.values(values), wanted.kind)
         };
-        wanted.iter().map(of_column).collect::<Result<_, _>>().map(Some)
+        wanted
+            .iter()
+            .map(of_column)
+            .collect::<Result<_, _>>()
+            .map(Some)
     }
 }
 
@@ -165,7 +211,11 @@ impl FitsSource {
     /// types.
     fn values(&self, values: &spectra::ColumnValues) -> Option<FitValues> {
         fn integers<T: Copy + TryInto<i64>>(values: &[T]) -> Option<FitValues> {
-            values.iter().map(|x| (*x).try_into().ok()).collect::<Option<_>>().map(FitValues::Int64)
+            values
+                .iter()
+                .map(|x| (*x).try_into().ok())
+                .collect::<Option<_>>()
+                .map(FitValues::Int64)
         }
         match values {
             spectra::ColumnValues::U8(values) => integers(values),
@@ -175,13 +225,13 @@ impl FitsSource {
             spectra::ColumnValues::U32(values) => integers(values),
             spectra::ColumnValues::I64(values) => integers(values),
             spectra::ColumnValues::U64(values) => integers(values),
-            spectra::ColumnValues::F32(values) => {
-                Some(FitValues::Float64(values.iter().map(|x| f64::from(*x)).collect()))
-            }
+            spectra::ColumnValues::F32(values) => Some(FitValues::Float64(
+                values.iter().map(|x| f64::from(*x)).collect(),
+            )),
             spectra::ColumnValues::F64(values) => Some(FitValues::Float64(values.clone())),
-            spectra::ColumnValues::Text(texts) if self.is_own => {
-                Some(FitValues::Text(texts.iter().map(|text| unescape(text)).collect()))
-            }
+            spectra::ColumnValues::Text(texts) if self.is_own => Some(FitValues::Text(
+                texts.iter().map(|text| unescape(text)).collect(),
+            )),
             spectra::ColumnValues::Text(texts) => Some(FitValues::Text(texts.clone())),
             spectra::ColumnValues::Bool(_) => None,
         }

@@ -45,29 +45,58 @@ impl ParquetSource {
         let format = |e: parquet::errors::ParquetError| Error::format(path, e.to_string());
         let builder = decoded(|| ParquetRecordBatchReaderBuilder::try_new(file))
             .map_err(|message| Error::format(path, message))?;
-        let mut columns = builder.metadata().row_groups().iter().flat_map(|group| group.columns());
+        let mut columns = builder
+            .metadata()
+            .row_groups()
+            .iter()
+            .flat_map(|group| group.columns());
         // the crate asserts this
         if !columns.all(has_places) {
-            return Err(Error::format(path, "damaged: a column of it begins before the file, or has no length"));
+            return Err(Error::format(
+                path,
+                "damaged: a column of it begins before the file, or has no length",
+            ));
         }
         let fields = builder.schema().fields();
         let names = fields.iter().map(|field| field.name().clone()).collect();
-        let types = fields.iter().map(|field| field.data_type().clone()).collect();
+        let types = fields
+            .iter()
+            .map(|field| field.data_type().clone())
+            .collect();
         let known = builder.metadata().file_metadata().key_value_metadata();
-        let entry = |known: &KeyValue| Some(Entry { key: known.key.clone(), value: known.value.clone()? });
-        let metadata: Vec<_> = known.map_or_else(Vec::new, |all| all.iter().filter_map(entry).collect());
-        let unit = |field: &FieldRef| Some((field.name().clone(), field.metadata().get(UNIT)?.clone()));
+        let entry = |known: &KeyValue| {
+            Some(Entry {
+                key: known.key.clone(),
+                value: known.value.clone()?,
+            })
+        };
+        let metadata: Vec<_> =
+            known.map_or_else(Vec::new, |all| all.iter().filter_map(entry).collect());
+        let unit =
+            |field: &FieldRef| Some((field.name().clone(), field.metadata().get(UNIT)?.clone()));
         let units = fields.iter().filter_map(unit).collect();
         let file = builder.metadata().file_metadata();
         let checks = checks(file, &metadata).map_err(|message| Error::format(path, message))?;
-        Ok(ParquetSource { reader: builder.build().map_err(format)?, names, types, metadata, units, checks })
+        Ok(ParquetSource {
+            reader: builder.build().map_err(format)?,
+            names,
+            types,
+            metadata,
+            units,
+            checks,
+        })
     }
 }
 
 /// Returns how the rows can be verified: by checksums, or a note why not; fails if popfit wrote the file and they are
 /// gone. A table that another program has rewritten may have those of the table before.
 fn checks(file: &FileMetaData, entries: &[Entry]) -> Result<Checks, String> {
-    let find = |key: &str| entries.iter().find(|entry| entry.key == key).map(|entry| entry.value.as_str());
+    let find = |key: &str| {
+        entries
+            .iter()
+            .find(|entry| entry.key == key)
+            .map(|entry| entry.value.as_str())
+    };
     let writer = file.created_by().unwrap_or("an unknown program");
     let is_own = writer.starts_with("popfit ");
     match find(checksum::KEY) {
@@ -81,11 +110,14 @@ fn checks(file: &FileMetaData, entries: &[Entry]) -> Result<Checks, String> {
         ))),
         // popfit has always written its version, and its checksums since its tables have a layout
         None if is_own && (find("popfit.version").is_none() || find("popfit.layout").is_some()) => {
-            Err(format!("damaged: the metadata key {} is missing, which popfit writes", checksum::KEY))
+            Err(format!(
+                "damaged: the metadata key {} is missing, which popfit writes",
+                checksum::KEY
+            ))
         }
-        None => {
-            Ok(Checks::Absent(format!("written by {writer}, has no checksums: changed bytes would not be noticed")))
-        }
+        None => Ok(Checks::Absent(format!(
+            "written by {writer}, has no checksums: changed bytes would not be noticed"
+        ))),
     }
 }
 
@@ -100,7 +132,11 @@ fn decoded<T, E: std::fmt::Display>(decode: impl FnOnce() -> Result<T, E>) -> Re
 
 /// Returns whether a column's offsets and length in the Parquet file are all at least 0, as in a sound file.
 fn has_places(column: &ColumnChunkMetaData) -> bool {
-    let offsets = [Some(column.data_page_offset()), column.dictionary_page_offset(), Some(column.compressed_size())];
+    let offsets = [
+        Some(column.data_page_offset()),
+        column.dictionary_page_offset(),
+        Some(column.compressed_size()),
+    ];
     offsets.into_iter().flatten().all(|place| place >= 0)
 }
 
@@ -141,7 +177,11 @@ impl Source for ParquetSource {
             let name = self.names.get(wanted.place).map_or("", String::as_str);
             converted(name, values(batch.column(wanted.place)), wanted.kind)
         };
-        wanted.iter().map(of_column).collect::<Result<_, _>>().map(Some)
+        wanted
+            .iter()
+            .map(of_column)
+            .collect::<Result<_, _>>()
+            .map(Some)
     }
 }
 
@@ -153,9 +193,13 @@ fn values(array: &dyn Array) -> Option<FitValues> {
             let integers = array.as_primitive::<Int32Type>().iter();
             FitValues::Int64(integers.map(|n| n.map_or(0, i64::from)).collect())
         }
-        DataType::Int64 => {
-            FitValues::Int64(array.as_primitive::<Int64Type>().iter().map(Option::unwrap_or_default).collect())
-        }
+        DataType::Int64 => FitValues::Int64(
+            array
+                .as_primitive::<Int64Type>()
+                .iter()
+                .map(Option::unwrap_or_default)
+                .collect(),
+        ),
         DataType::Float32 => {
             let floats = array.as_primitive::<Float32Type>().iter();
             FitValues::Float64(floats.map(|x| x.map_or(f64::NAN, f64::from)).collect())

@@ -12,42 +12,86 @@ impl SpectralFitter {
     /// makes the key easier to read. `inputs` have been [read](InputFiles::read). They count by name and contents, not
     /// by folder, so that the same files in another folder are the same run.
     pub fn resume_key(&self, model: &str, selection: &Selection, inputs: &InputFiles) -> String {
-        let Metadata { device, emulators, settings, .. } = Metadata::of(self);
+        let Metadata {
+            device,
+            emulators,
+            settings,
+            ..
+        } = Metadata::of(self);
         // no bit depends on the number of threads
-        let device = if device.starts_with("cpu") { "cpu" } else { &device };
-        let mut lines = vec![format!("version = {}", env!("CARGO_PKG_VERSION")), format!("device = {device}")];
-        lines.extend(emulators.iter().map(|(file, hash)| format!("emulator {file} = {hash}")));
+        let device = if device.starts_with("cpu") {
+            "cpu"
+        } else {
+            &device
+        };
+        let mut lines = vec![
+            format!("version = {}", env!("CARGO_PKG_VERSION")),
+            format!("device = {device}"),
+        ];
+        lines.extend(
+            emulators
+                .iter()
+                .map(|(file, hash)| format!("emulator {file} = {hash}")),
+        );
         for (arm, emulator) in self.model.arms() {
             // a grid may come from a file of its own
-            let bytes: Vec<u8> = emulator.wavelength().iter().flat_map(|x| x.to_le_bytes()).collect();
+            let bytes: Vec<u8> = emulator
+                .wavelength()
+                .iter()
+                .flat_map(|x| x.to_le_bytes())
+                .collect();
             lines.push(format!("wavelength of arm {arm:?} = {}", hash(&bytes)));
         }
         lines.extend(inputs.lines());
         lines.extend(selected(selection));
-        lines.push(format!("batch = {}", self.batch_size.map_or("not given".into(), |batch| batch.to_string())));
+        lines.push(format!(
+            "batch = {}",
+            self.batch_size
+                .map_or("not given".into(), |batch| batch.to_string())
+        ));
         lines.push(format!("velocity scan = {}", self.velocity_scan));
         lines.push(settings);
         lines.push(model.into());
-        lines.push(format!("resolved model = {}", hash(self.model.settings().as_bytes())));
+        lines.push(format!(
+            "resolved model = {}",
+            hash(self.model.settings().as_bytes())
+        ));
         lines.join("\n")
     }
 }
 
 /// Returns the SHA-256 of some bytes, as hexadecimal text.
 fn hash(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    Sha256::digest(bytes)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 /// Returns which spectra a run selects, as lines of text for its key.
 fn selected(selection: &Selection) -> [String; 4] {
     // what widens errors is a setting of the model
-    let Selection { target_ids, objtype, min_signal_to_noise, arms, widen: _ } = selection;
+    let Selection {
+        target_ids,
+        objtype,
+        min_signal_to_noise,
+        arms,
+        widen: _,
+    } = selection;
     let all = |list: Option<String>| list.unwrap_or_else(|| "all".into());
-    let ids = target_ids.as_ref().map(|ids| ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(","));
+    let ids = target_ids.as_ref().map(|ids| {
+        ids.iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join(",")
+    });
     [
         format!("target ids = {}", all(ids)),
         format!("objtype = {}", all(objtype.clone())),
-        format!("least signal-to-noise = {}", min_signal_to_noise.map_or("none".into(), |least| least.to_string())),
+        format!(
+            "least signal-to-noise = {}",
+            min_signal_to_noise.map_or("none".into(), |least| least.to_string())
+        ),
         format!("arms = {}", all(arms.as_ref().map(|arms| arms.join(",")))),
     ]
 }

@@ -42,7 +42,9 @@ struct Passed {
 impl std::fmt::Debug for RvTabWriter<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let paths = [&self.table, &self.models].map(|(staged, _)| staged.target());
-        f.debug_struct("RvTabWriter").field("paths", &paths).finish_non_exhaustive()
+        f.debug_struct("RvTabWriter")
+            .field("paths", &paths)
+            .finish_non_exhaustive()
     }
 }
 
@@ -70,25 +72,64 @@ impl<'a> RvTabWriter<'a> {
         files: &[Spectra],
         options: impl Into<WriteOptions>,
     ) -> Result<RvTabWriter<'a>> {
-        let (path, WriteOptions { overwrite, metadata }) = (path.as_ref(), options.into());
-        if path.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("fits")) {
-            return Err(Error::Usage(format!("{}: a table as rvspecfit writes it must end in .fits", path.display())));
+        let (
+            path,
+            WriteOptions {
+                overwrite,
+                metadata,
+            },
+        ) = (path.as_ref(), options.into());
+        if path
+            .extension()
+            .is_none_or(|extension| !extension.eq_ignore_ascii_case("fits"))
+        {
+            return Err(Error::Usage(format!(
+                "{}: a table as rvspecfit writes it must end in .fits",
+                path.display()
+            )));
         }
-        let Some(first) = files.first() else { return Err(Error::Usage("no file of spectra".into())) };
+        let Some(first) = files.first() else {
+            return Err(Error::Usage("no file of spectra".into()));
+        };
         check_shared_grids(fitter, files)?;
         let table = Staged::create(path, overwrite)?;
         let models = Staged::create(&beside(path), overwrite)?;
         let fibermap = common("FIBERMAP", files);
-        let structure = columns(&RvBatch { fitter, spectra: first, rows: &[], fits: &[], fibermap: &fibermap });
-        let rvtab = TableUnit::new(path, "RVTAB", structure.into_iter().map(|(column, _)| column).collect())?;
+        let structure = columns(&RvBatch {
+            fitter,
+            spectra: first,
+            rows: &[],
+            fits: &[],
+            fibermap: &fibermap,
+        });
+        let rvtab = TableUnit::new(
+            path,
+            "RVTAB",
+            structure.into_iter().map(|(column, _)| column).collect(),
+        )?;
         let mut passed = Vec::new();
         for name in PASSED {
             let columns = common(name, files);
-            let fits = columns.iter().map(|c| FitsColumn::new(&c.name, &c.unit, &c.values)).collect();
-            passed.push(Passed { name, columns, unit: TableUnit::new(path, name, fits)? });
+            let fits = columns
+                .iter()
+                .map(|c| FitsColumn::new(&c.name, &c.unit, &c.values))
+                .collect();
+            passed.push(Passed {
+                name,
+                columns,
+                unit: TableUnit::new(path, name, fits)?,
+            });
         }
         let images = ModelImages::new(path, fitter, files)?;
-        Ok(RvTabWriter { fitter, table, models, rvtab, passed, images, metadata: metadata.entries() })
+        Ok(RvTabWriter {
+            fitter,
+            table,
+            models,
+            rvtab,
+            passed,
+            images,
+            metadata: metadata.entries(),
+        })
     }
 
     /// Records how many rows in turn each device made, as [`TableWriter::made_by`](super::TableWriter::made_by) does.
@@ -122,24 +163,49 @@ impl<'a> RvTabWriter<'a> {
         let mut out = BufWriter::new(file);
         out.write_all(&primary()).map_err(refused(&path))?;
         self.images.write(&path, &mut out)?;
-        if let Some(fibermap) = self.passed.iter_mut().find(|p| p.name == "FIBERMAP" && !p.columns.is_empty()) {
+        if let Some(fibermap) = self
+            .passed
+            .iter_mut()
+            .find(|p| p.name == "FIBERMAP" && !p.columns.is_empty())
+        {
             fibermap.unit.write(&mut out).map_err(refused(&path))?;
         }
-        let models = out.into_inner().map_err(|e| refused(&path)(e.into_error()))?;
+        let models = out
+            .into_inner()
+            .map_err(|e| refused(&path)(e.into_error()))?;
 
         let (table, file) = self.table;
         let path = table.target().to_path_buf();
         let mut metadata = metadata_unit(&path, &self.metadata)?;
         let mut out = BufWriter::new(file);
         out.write_all(&primary()).map_err(refused(&path))?;
-        let passed = self.passed.iter_mut().filter(|passed| !passed.columns.is_empty()).map(|passed| &mut passed.unit);
-        for unit in [&mut self.rvtab].into_iter().chain(passed).chain([&mut metadata]) {
+        let passed = self
+            .passed
+            .iter_mut()
+            .filter(|passed| !passed.columns.is_empty())
+            .map(|passed| &mut passed.unit);
+        for unit in [&mut self.rvtab]
+            .into_iter()
+            .chain(passed)
+            .chain([&mut metadata])
+        {
             unit.write(&mut out).map_err(refused(&path))?;
         }
-        let file = out.into_inner().map_err(|e| refused(&path)(e.into_error()))?;
-        let models = WholeFile { staged, file: models };
+        let file = out
+            .into_inner()
+            .map_err(|e| refused(&path)(e.into_error()))?;
+        let models = WholeFile {
+            staged,
+            file: models,
+        };
         Staged::publish_all(
-            vec![models, WholeFile { staged: table, file }],
+            vec![
+                models,
+                WholeFile {
+                    staged: table,
+                    file,
+                },
+            ],
             journal.map(|journal| journal as &mut dyn OutputRecord),
         )
     }
@@ -149,12 +215,27 @@ impl Sink for RvTabWriter<'_> {
     fn append(&mut self, spectra: &Spectra, rows: &[FitRow]) -> Result<()> {
         let path = self.table.0.target().to_path_buf();
         let fits = self.fitter.model_spectra(spectra, rows)?;
-        let fibermap = self.passed.iter().find(|p| p.name == "FIBERMAP").map_or(&[][..], |p| &p.columns);
-        let all = columns(&RvBatch { fitter: self.fitter, spectra, rows, fits: &fits, fibermap });
+        let fibermap = self
+            .passed
+            .iter()
+            .find(|p| p.name == "FIBERMAP")
+            .map_or(&[][..], |p| &p.columns);
+        let all = columns(&RvBatch {
+            fitter: self.fitter,
+            spectra,
+            rows,
+            fits: &fits,
+            fibermap,
+        });
         let values: Vec<ColumnValues> = all.into_iter().map(|(_, values)| values).collect();
         self.rvtab.append(&values).map_err(refused(&path))?;
-        for passed in self.passed.iter_mut().filter(|passed| !passed.columns.is_empty()) {
-            let find = |like: &Column| find(&spectra.columns, like).map(|column| column.values.clone());
+        for passed in self
+            .passed
+            .iter_mut()
+            .filter(|passed| !passed.columns.is_empty())
+        {
+            let find =
+                |like: &Column| find(&spectra.columns, like).map(|column| column.values.clone());
             let values: Vec<ColumnValues> = passed.columns.iter().filter_map(find).collect();
             passed.unit.append(&values).map_err(refused(&path))?;
         }
@@ -165,7 +246,9 @@ impl Sink for RvTabWriter<'_> {
 /// Returns the bytes of the primary FITS header, with popfit's version under DESI's keywords.
 fn primary() -> Vec<u8> {
     let mut cards = Cards::primary();
-    cards.text("DEPNAM00", "popfit").text("DEPVER00", env!("CARGO_PKG_VERSION"));
+    cards
+        .text("DEPNAM00", "popfit")
+        .text("DEPVER00", env!("CARGO_PKG_VERSION"));
     cards.finish(OnesSum::default())
 }
 
@@ -181,6 +264,15 @@ pub(super) fn find<'a>(columns: &'a [Column], like: &Column) -> Option<&'a Colum
 /// Returns the first file's columns of the extra table `table` (such as FIBERMAP) that every other file has, too.
 fn common(table: &str, files: &[Spectra]) -> Vec<Column> {
     let first = files.first().map_or(&[][..], |file| &file.columns);
-    let everywhere = |column: &&Column| files.iter().all(|file| find(&file.columns, column).is_some());
-    first.iter().filter(|column| &*column.table == table).filter(everywhere).cloned().collect()
+    let everywhere = |column: &&Column| {
+        files
+            .iter()
+            .all(|file| find(&file.columns, column).is_some())
+    };
+    first
+        .iter()
+        .filter(|column| &*column.table == table)
+        .filter(everywhere)
+        .cloned()
+        .collect()
 }

@@ -39,13 +39,25 @@ fn row(id: Id, value: f64) -> FitRow {
 }
 
 fn schema(text_ids: bool) -> Schema {
-    Schema { parameters: vec!["velocity".into(), "teff".into()], text_ids, ..Schema::default() }
+    Schema {
+        parameters: vec!["velocity".into(), "teff".into()],
+        text_ids,
+        ..Schema::default()
+    }
 }
 
 fn read(path: &Path) -> (Vec<RecordBatch>, ParquetMetaData) {
-    let builder = ParquetRecordBatchReaderBuilder::try_new(std::fs::File::open(path).unwrap()).unwrap();
+    let builder =
+        ParquetRecordBatchReaderBuilder::try_new(std::fs::File::open(path).unwrap()).unwrap();
     let metadata = builder.metadata().as_ref().clone();
-    (builder.build().unwrap().map(|batch| batch.unwrap()).collect(), metadata)
+    (
+        builder
+            .build()
+            .unwrap()
+            .map(|batch| batch.unwrap())
+            .collect(),
+        metadata,
+    )
 }
 
 const HEADER: &str = "id,file,row,status,status_text,rounds,evaluations,chi2,dof,objective,\
@@ -55,7 +67,9 @@ velocity,velocity_err,teff,teff_err,at_bound,flags,start,n_starts_agree,correlat
 #[test]
 fn row_groups_do_not_follow_the_appends() {
     let folder = tempfile::tempdir().unwrap();
-    let rows: Vec<_> = (0..20_000).map(|k| row(Id::Integer(k), (k % 977) as f64)).collect();
+    let rows: Vec<_> = (0..20_000)
+        .map(|k| row(Id::Integer(k), (k % 977) as f64))
+        .collect();
     let write = |name: &str, sizes: &[usize]| {
         let path = folder.path().join(name);
         let mut writer = TableWriter::create(&path, &schema(false), &Metadata::default()).unwrap();
@@ -66,7 +80,12 @@ fn row_groups_do_not_follow_the_appends() {
             rest = others;
         }
         writer.finish().unwrap();
-        let groups: Vec<i64> = read(&path).1.row_groups().iter().map(|group| group.num_rows()).collect();
+        let groups: Vec<i64> = read(&path)
+            .1
+            .row_groups()
+            .iter()
+            .map(|group| group.num_rows())
+            .collect();
         assert_eq!(groups, [8192, 8192, 3616]);
         std::fs::read(path).unwrap()
     };
@@ -85,27 +104,64 @@ fn parquet_reads_back() {
         settings: "starts = 2".into(),
     };
     let mut writer = TableWriter::create(&path, &schema(false), &metadata).unwrap();
-    writer.append(&[row(Id::Integer(LARGE_ID), 1.0), row(Id::Integer(-1), f64::INFINITY)]).unwrap();
+    writer
+        .append(&[
+            row(Id::Integer(LARGE_ID), 1.0),
+            row(Id::Integer(-1), f64::INFINITY),
+        ])
+        .unwrap();
     writer.append(&[row(Id::Integer(3), f64::NAN)]).unwrap();
-    assert!(!path.exists(), "the name appears only when the table is whole");
+    assert!(
+        !path.exists(),
+        "the name appears only when the table is whole"
+    );
     writer.finish().unwrap();
 
     let (batches, file) = read(&path);
     assert_eq!(file.num_row_groups(), 1);
-    let names: Vec<_> = batches[0].schema().fields().iter().map(|f| f.name().clone()).collect();
+    let names: Vec<_> = batches[0]
+        .schema()
+        .fields()
+        .iter()
+        .map(|f| f.name().clone())
+        .collect();
     assert_eq!(names.join(","), HEADER);
-    let ids: Vec<i64> =
-        batches.iter().flat_map(|b| b.column(0).as_primitive::<Int64Type>().values().to_vec()).collect();
+    let ids: Vec<i64> = batches
+        .iter()
+        .flat_map(|b| b.column(0).as_primitive::<Int64Type>().values().to_vec())
+        .collect();
     assert_eq!(ids, [LARGE_ID, -1, 3]);
-    let chi2 = batches[0].column_by_name("chi2").unwrap().as_primitive::<Float64Type>().value(0);
+    let chi2 = batches[0]
+        .column_by_name("chi2")
+        .unwrap()
+        .as_primitive::<Float64Type>()
+        .value(0);
     assert_eq!(chi2.to_bits(), (0.1f64 + 0.2).to_bits());
-    assert!(batches[0].column_by_name("velocity_err").unwrap().as_primitive::<Float64Type>().value(0).is_nan());
+    assert!(
+        batches[0]
+            .column_by_name("velocity_err")
+            .unwrap()
+            .as_primitive::<Float64Type>()
+            .value(0)
+            .is_nan()
+    );
     let pairs = file.file_metadata().key_value_metadata().unwrap();
-    let value = |key: &str| pairs.iter().find(|pair| pair.key == key).and_then(|pair| pair.value.clone());
-    assert_eq!(value("popfit.version").as_deref(), Some(env!("CARGO_PKG_VERSION")));
+    let value = |key: &str| {
+        pairs
+            .iter()
+            .find(|pair| pair.key == key)
+            .and_then(|pair| pair.value.clone())
+    };
+    assert_eq!(
+        value("popfit.version").as_deref(),
+        Some(env!("CARGO_PKG_VERSION"))
+    );
     assert_eq!(value("popfit.device").as_deref(), Some("cpu"));
     assert_eq!(value("popfit.model").as_deref(), Some("[[arm]]"));
-    assert_eq!(value("popfit.emulator.e.safetensors").as_deref(), Some("ab12"));
+    assert_eq!(
+        value("popfit.emulator.e.safetensors").as_deref(),
+        Some("ab12")
+    );
     assert_eq!(value("popfit.settings").as_deref(), Some("starts = 2"));
 }
 
@@ -114,9 +170,18 @@ fn empty_table_has_every_column() {
     let folder = tempfile::tempdir().unwrap();
     for (text_ids, id_type) in [(false, "Int64"), (true, "Utf8")] {
         let path = folder.path().join(format!("{text_ids}.parquet"));
-        TableWriter::create(&path, &schema(text_ids), &Metadata::default()).unwrap().finish().unwrap();
-        let builder = ParquetRecordBatchReaderBuilder::try_new(std::fs::File::open(&path).unwrap()).unwrap();
-        let types: Vec<_> = builder.schema().fields().iter().map(|f| f.data_type().to_string()).collect();
+        TableWriter::create(&path, &schema(text_ids), &Metadata::default())
+            .unwrap()
+            .finish()
+            .unwrap();
+        let builder =
+            ParquetRecordBatchReaderBuilder::try_new(std::fs::File::open(&path).unwrap()).unwrap();
+        let types: Vec<_> = builder
+            .schema()
+            .fields()
+            .iter()
+            .map(|f| f.data_type().to_string())
+            .collect();
         let expected = format!(
             "{id_type} Utf8 Int64 Int32 Utf8 Int64 Int64 Float64 Int64 Float64 \
              Float64 Float64 Float64 Float64 Int64 Int64 Int32 Int64 Float64"
@@ -125,19 +190,33 @@ fn empty_table_has_every_column() {
         assert_eq!(builder.metadata().file_metadata().num_rows(), 0);
     }
     let path = folder.path().join("empty.csv");
-    FitTable::new(schema(false).parameters).write(&path).unwrap();
-    assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{HEADER}\n"));
+    FitTable::new(schema(false).parameters)
+        .write(&path)
+        .unwrap();
+    assert_eq!(
+        std::fs::read_to_string(&path).unwrap(),
+        format!("{HEADER}\n")
+    );
 }
 
 #[test]
 fn mixed_ids_become_text_only_when_the_schema_says_so() {
     let folder = tempfile::tempdir().unwrap();
-    let rows = vec![row(Id::Integer(LARGE_ID), 1.0), row(Id::Text("star, \"two\"\n".into()), 1.0)];
+    let rows = vec![
+        row(Id::Integer(LARGE_ID), 1.0),
+        row(Id::Text("star, \"two\"\n".into()), 1.0),
+    ];
     let path = folder.path().join("out.parquet");
-    FitTable::from_rows(schema(true).parameters, &rows).unwrap().write(&path).unwrap();
+    FitTable::from_rows(schema(true).parameters, &rows)
+        .unwrap()
+        .write(&path)
+        .unwrap();
     let (batches, _) = read(&path);
     let ids = batches[0].column(0).as_string::<i32>();
-    assert_eq!([ids.value(0), ids.value(1)], ["39627652591523841", "star, \"two\"\n"]);
+    assert_eq!(
+        [ids.value(0), ids.value(1)],
+        ["39627652591523841", "star, \"two\"\n"]
+    );
 
     let path = folder.path().join("integers.parquet");
     let mut writer = TableWriter::create(&path, &schema(false), &Metadata::default()).unwrap();
@@ -148,16 +227,33 @@ fn mixed_ids_become_text_only_when_the_schema_says_so() {
 fn csv_has_every_digit() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("out.csv");
-    let rows = vec![row(Id::Text("star, \"two\"\n".into()), f64::NEG_INFINITY), row(Id::Integer(LARGE_ID), 1e300)];
-    FitTable::from_rows(schema(true).parameters, &rows).unwrap().write(&path).unwrap();
+    let rows = vec![
+        row(Id::Text("star, \"two\"\n".into()), f64::NEG_INFINITY),
+        row(Id::Integer(LARGE_ID), 1e300),
+    ];
+    FitTable::from_rows(schema(true).parameters, &rows)
+        .unwrap()
+        .write(&path)
+        .unwrap();
     let mut reader = ::csv::Reader::from_path(&path).unwrap();
-    assert_eq!(reader.headers().unwrap().iter().collect::<Vec<_>>().join(","), HEADER);
+    assert_eq!(
+        reader
+            .headers()
+            .unwrap()
+            .iter()
+            .collect::<Vec<_>>()
+            .join(","),
+        HEADER
+    );
     let records: Vec<_> = reader.records().map(|record| record.unwrap()).collect();
     assert_eq!(&records[0][0], "star, \"two\"\n");
     assert_eq!(&records[0][9], "-inf");
     assert_eq!(&records[0][11], "nan");
     assert_eq!(&records[1][0], "39627652591523841");
-    assert_eq!(records[1][7].parse::<f64>().unwrap().to_bits(), (0.1f64 + 0.2).to_bits());
+    assert_eq!(
+        records[1][7].parse::<f64>().unwrap().to_bits(),
+        (0.1f64 + 0.2).to_bits()
+    );
     assert_eq!(records[1][9].parse::<f64>().unwrap(), 1e300);
 }
 
@@ -166,13 +262,24 @@ fn csv_has_every_digit() {
 fn csv_is_read_back_by_what_is_declared() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("out.csv");
-    let numbers: Vec<_> = (0..5000).map(|k| row(Id::Integer(LARGE_ID - k), 1.0 / k as f64)).collect();
-    let texts = vec![row(Id::Text("7".into()), 1.0), row(Id::Text("star, \"two\"\n".into()), 2.0)];
+    let numbers: Vec<_> = (0..5000)
+        .map(|k| row(Id::Integer(LARGE_ID - k), 1.0 / k as f64))
+        .collect();
+    let texts = vec![
+        row(Id::Text("7".into()), 1.0),
+        row(Id::Text("star, \"two\"\n".into()), 2.0),
+    ];
     for rows in [numbers, texts] {
         let table = FitTable::from_rows(schema(true).parameters, &rows).unwrap();
-        table.write_with(&path, WriteOptions::default().overwrite(true)).unwrap();
+        table
+            .write_with(&path, WriteOptions::default().overwrite(true))
+            .unwrap();
         let reader = TableReader::open(&path).unwrap();
-        assert!(reader.notes[0].contains("no metadata, units or checksums"), "{:?}", reader.notes);
+        assert!(
+            reader.notes[0].contains("no metadata, units or checksums"),
+            "{:?}",
+            reader.notes
+        );
         assert_eq!(reader.schema.text_ids, matches!(rows[0].id, Id::Text(_)));
         let (found, metadata) = FitTable::read(&path).unwrap();
         assert_eq!(format!("{:?}", found.to_rows()), format!("{rows:?}"));
@@ -184,27 +291,60 @@ fn csv_is_read_back_by_what_is_declared() {
 fn a_bad_field_of_csv_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("out.csv");
-    let rows = vec![row(Id::Text("a\nb".into()), 1.0), row(Id::Text("c".into()), 2.0)];
-    FitTable::from_rows(schema(true).parameters, &rows).unwrap().write(&path).unwrap();
+    let rows = vec![
+        row(Id::Text("a\nb".into()), 1.0),
+        row(Id::Text("c".into()), 2.0),
+    ];
+    FitTable::from_rows(schema(true).parameters, &rows)
+        .unwrap()
+        .write(&path)
+        .unwrap();
     let whole = std::fs::read_to_string(&path).unwrap();
     let message = |text: &str| {
         std::fs::write(&path, text).unwrap();
         FitTable::read(&path).unwrap_err().to_string()
     };
     let cases = [
-        (whole.replace(",2.0,nan,", ",two,nan,"), "line 4, column `velocity`: \"two\" is no number"),
-        (whole.replace("c,a.npz,7,", "c,a.npz,seven,"), "line 4, column `row`: \"seven\" is no integer"),
-        (whole.replace("c,a.npz,7,2,", "c,a.npz,7,99,"), "column `status`, row 1: `99` is no status"),
-        (whole.replace("c,a.npz,7,", "c,a.npz,-7,"), "column `row`, row 1: `-7` is no count"),
-        (whole.replace("objective,", "goal,"), "no column `objective`"),
-        (whole.trim_end().trim_end_matches(",-0.25").into(), "line: 4"),
+        (
+            whole.replace(",2.0,nan,", ",two,nan,"),
+            "line 4, column `velocity`: \"two\" is no number",
+        ),
+        (
+            whole.replace("c,a.npz,7,", "c,a.npz,seven,"),
+            "line 4, column `row`: \"seven\" is no integer",
+        ),
+        (
+            whole.replace("c,a.npz,7,2,", "c,a.npz,7,99,"),
+            "column `status`, row 1: `99` is no status",
+        ),
+        (
+            whole.replace("c,a.npz,7,", "c,a.npz,-7,"),
+            "column `row`, row 1: `-7` is no count",
+        ),
+        (
+            whole.replace("objective,", "goal,"),
+            "no column `objective`",
+        ),
+        (
+            whole.trim_end().trim_end_matches(",-0.25").into(),
+            "line: 4",
+        ),
     ];
     for (text, expected) in cases {
         let said = message(&text);
-        assert!(said.contains(expected) && said.contains("out.csv"), "{said}, not {expected}");
+        assert!(
+            said.contains(expected) && said.contains("out.csv"),
+            "{said}, not {expected}"
+        );
     }
     // Other programs leave a field empty where there is no number.
-    std::fs::write(&path, whole.replace(",nan,", ",,").replace("c,a.npz,7,", "c,a.npz,,")).unwrap();
+    std::fs::write(
+        &path,
+        whole
+            .replace(",nan,", ",,")
+            .replace("c,a.npz,7,", "c,a.npz,,"),
+    )
+    .unwrap();
     let table = FitTable::read(&path).unwrap().0;
     assert!(table.errors("velocity").unwrap()[0].is_nan());
     assert_eq!(table.row(1).row(), 0);
@@ -215,19 +355,40 @@ fn a_record_batch_is_what_the_parquet_file_holds() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("out.parquet");
     let rows = vec![
-        FitRow { continuum_terms: vec![3, 4], downweighted: Some(0.5), ..row(Id::Integer(LARGE_ID), 1.0) },
-        FitRow { errors: vec![0.5, 0.25], ..row(Id::Text("b".into()), 2.0) },
+        FitRow {
+            continuum_terms: vec![3, 4],
+            downweighted: Some(0.5),
+            ..row(Id::Integer(LARGE_ID), 1.0)
+        },
+        FitRow {
+            errors: vec![0.5, 0.25],
+            ..row(Id::Text("b".into()), 2.0)
+        },
     ];
     let units = vec![("velocity".to_string(), "m/s".to_string())];
     let table = FitTable::from_rows(schema(false).parameters, &rows).unwrap();
-    let table = table.with_arms(vec!["b".into(), "r".into()]).with_units(units);
-    let metadata = Metadata { device: "cpu".into(), settings: "starts = 2".into(), ..Metadata::default() };
+    let table = table
+        .with_arms(vec!["b".into(), "r".into()])
+        .with_units(units);
+    let metadata = Metadata {
+        device: "cpu".into(),
+        settings: "starts = 2".into(),
+        ..Metadata::default()
+    };
     table.write_with(&path, &metadata).unwrap();
     let batches = read(&path).0;
     let (batch, written) = (table.record_batch(&metadata).unwrap(), batches[0].schema());
     assert_eq!(batch.schema().fields(), written.fields());
-    assert_eq!(batch.schema().field_with_name("velocity").unwrap().metadata()["unit"], "m/s");
-    let file = ParquetRecordBatchReaderBuilder::try_new(std::fs::File::open(&path).unwrap()).unwrap();
+    assert_eq!(
+        batch
+            .schema()
+            .field_with_name("velocity")
+            .unwrap()
+            .metadata()["unit"],
+        "m/s"
+    );
+    let file =
+        ParquetRecordBatchReaderBuilder::try_new(std::fs::File::open(&path).unwrap()).unwrap();
     let mut entries = file.schema().metadata().clone();
     assert!(entries.remove(checksum::KEY).is_some() && entries.contains_key("table_meta_yaml"));
     assert_eq!(batch.schema().metadata(), &entries);
@@ -259,37 +420,63 @@ fn a_file_is_replaced_only_where_that_is_allowed() {
         let path = folder.path().join(name);
         std::fs::write(&path, "old").unwrap();
         let refused = table.write(&path).unwrap_err();
-        assert!(matches!(&refused, Error::OutputExists { path: said } if *said == path), "{refused}");
         assert!(
-            refused.to_string().contains("out.") && refused.to_string().contains("this file exists already"),
+            matches!(&refused, Error::OutputExists { path: said } if *said == path),
+            "{refused}"
+        );
+        assert!(
+            refused.to_string().contains("out.")
+                && refused.to_string().contains("this file exists already"),
             "{refused}"
         );
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "old");
-        table.write_with(&path, WriteOptions::default().overwrite(true)).unwrap();
+        table
+            .write_with(&path, WriteOptions::default().overwrite(true))
+            .unwrap();
         assert_eq!(FitTable::read(&path).unwrap().0.len(), 1, "{name}");
         // one that takes the name while the table is made
         let late = folder.path().join(format!("late_{name}"));
-        let mut writer = TableWriter::create(&late, &schema(false), WriteOptions::default()).unwrap();
+        let mut writer =
+            TableWriter::create(&late, &schema(false), WriteOptions::default()).unwrap();
         writer.append(&table.to_rows()).unwrap();
         std::fs::write(&late, "new").unwrap();
         assert!(matches!(writer.finish(), Err(Error::OutputExists { .. })));
         assert_eq!(std::fs::read_to_string(&late).unwrap(), "new");
     }
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 6, "no temporary file is left");
+    assert_eq!(
+        std::fs::read_dir(folder.path()).unwrap().count(),
+        6,
+        "no temporary file is left"
+    );
 }
 
 #[test]
 fn bad_paths_and_names_are_refused_before_any_fit() {
     let folder = tempfile::tempdir().unwrap();
-    let create = |name: &str| TableWriter::create(folder.path().join(name), &schema(false), &Metadata::default()).err();
+    let create = |name: &str| {
+        TableWriter::create(
+            folder.path().join(name),
+            &schema(false),
+            &Metadata::default(),
+        )
+        .err()
+    };
     for name in ["out", "out.txt", "out.fit"] {
-        let Some(Error::Usage(message)) = create(name) else { panic!("{name}") };
-        assert!(message.contains(".parquet") && message.contains(".csv"), "{message}");
+        let Some(Error::Usage(message)) = create(name) else {
+            panic!("{name}")
+        };
+        assert!(
+            message.contains(".parquet") && message.contains(".csv"),
+            "{message}"
+        );
     }
     assert!(matches!(create("missing/out.csv"), Some(Error::Io { .. })));
     std::fs::create_dir(folder.path().join("folder.csv")).unwrap();
     assert!(matches!(create("folder.csv"), Some(Error::Write { .. })));
-    let twice = Schema { parameters: vec!["chi2".into()], ..Schema::default() };
+    let twice = Schema {
+        parameters: vec!["chi2".into()],
+        ..Schema::default()
+    };
     let result = TableWriter::create(folder.path().join("out.csv"), &twice, &Metadata::default());
     assert!(matches!(result, Err(Error::Model { .. })));
 }
@@ -303,19 +490,46 @@ fn what_was_written_is_read_back() {
         emulators: vec![("e.safetensors".into(), "ab12".into())],
         settings: "starts 2".into(),
     };
-    let numbers = vec![row(Id::Integer(LARGE_ID), 0.1 + 0.2), row(Id::Integer(-1), f64::NEG_INFINITY)];
-    let texts = vec![row(Id::Text("star, \"two\"\n".into()), 1e300), row(Id::Text("7".into()), 1.0)];
-    for (name, rows) in [("a.parquet", &numbers), ("a.fits", &numbers), ("b.parquet", &texts), ("b.fits", &texts)] {
-        let units = ["velocity", "teff"].map(String::from).into_iter().zip(["km/s", "K"].map(String::from)).collect();
-        let table = FitTable::from_rows(schema(false).parameters, rows).unwrap().with_units(units);
+    let numbers = vec![
+        row(Id::Integer(LARGE_ID), 0.1 + 0.2),
+        row(Id::Integer(-1), f64::NEG_INFINITY),
+    ];
+    let texts = vec![
+        row(Id::Text("star, \"two\"\n".into()), 1e300),
+        row(Id::Text("7".into()), 1.0),
+    ];
+    for (name, rows) in [
+        ("a.parquet", &numbers),
+        ("a.fits", &numbers),
+        ("b.parquet", &texts),
+        ("b.fits", &texts),
+    ] {
+        let units = ["velocity", "teff"]
+            .map(String::from)
+            .into_iter()
+            .zip(["km/s", "K"].map(String::from))
+            .collect();
+        let table = FitTable::from_rows(schema(false).parameters, rows)
+            .unwrap()
+            .with_units(units);
         let path = folder.path().join(name);
         table.write_with(&path, &metadata).unwrap();
         let (found, said) = FitTable::read(&path).unwrap();
-        assert!(found.to_rows().into_iter().all(|row| row.errors[0].is_nan())); // which equals nothing
+        assert!(
+            found
+                .to_rows()
+                .into_iter()
+                .all(|row| row.errors[0].is_nan())
+        ); // which equals nothing
         let known = |table: &FitTable| -> FitTable {
-            let known = |row: FitRow| FitRow { errors: [&[0.0], &row.errors[1..]].concat(), ..row };
+            let known = |row: FitRow| FitRow {
+                errors: [&[0.0], &row.errors[1..]].concat(),
+                ..row
+            };
             let rows: Vec<FitRow> = table.to_rows().into_iter().map(known).collect();
-            FitTable::from_rows(table.names().to_vec(), &rows).unwrap().with_units(table.units().to_vec())
+            FitTable::from_rows(table.names().to_vec(), &rows)
+                .unwrap()
+                .with_units(table.units().to_vec())
         };
         assert_eq!(known(&found), known(&table), "{name}");
         assert_eq!(found.arms(), table.arms());
@@ -328,50 +542,94 @@ fn what_was_written_is_read_back() {
 #[test]
 fn released_errors_are_columns_where_a_row_has_them() {
     let folder = tempfile::tempdir().unwrap();
-    let with = FitRow { released_errors: vec![0.25, f64::INFINITY], ..row(Id::Integer(1), 1.0) };
+    let with = FitRow {
+        released_errors: vec![0.25, f64::INFINITY],
+        ..row(Id::Integer(1), 1.0)
+    };
     for name in ["out.parquet", "out.fits", "out.csv"] {
         let path = folder.path().join(name);
         let rows = vec![with.clone(), row(Id::Integer(2), 1.0)];
-        FitTable::from_rows(schema(false).parameters, &rows).unwrap().write(&path).unwrap();
+        FitTable::from_rows(schema(false).parameters, &rows)
+            .unwrap()
+            .write(&path)
+            .unwrap();
         let mut reader = TableReader::open(&path).unwrap();
-        let units = [("velocity", "km/s"), ("teff", "K")].map(|(name, unit)| (name.into(), unit.into())).to_vec();
-        let units = if name.ends_with("csv") { Vec::new() } else { units };
-        assert_eq!(reader.schema, Schema { released_errors: true, units, ..schema(false) }, "{name}");
+        let units = [("velocity", "km/s"), ("teff", "K")]
+            .map(|(name, unit)| (name.into(), unit.into()))
+            .to_vec();
+        let units = if name.ends_with("csv") {
+            Vec::new()
+        } else {
+            units
+        };
+        assert_eq!(
+            reader.schema,
+            Schema {
+                released_errors: true,
+                units,
+                ..schema(false)
+            },
+            "{name}"
+        );
         let rows = reader.next_batch().unwrap().unwrap();
         assert_eq!(rows[0].released_errors, [0.25, f64::INFINITY], "{name}");
-        assert!(rows[1].released_errors.len() == 2 && rows[1].released_errors.iter().all(|x| x.is_nan()), "{name}");
+        assert!(
+            rows[1].released_errors.len() == 2
+                && rows[1].released_errors.iter().all(|x| x.is_nan()),
+            "{name}"
+        );
     }
     let header = std::fs::read_to_string(folder.path().join("out.csv")).unwrap();
-    assert!(header.contains(",n_starts_agree,velocity_err_released,teff_err_released,correlation_"), "{header}");
+    assert!(
+        header.contains(",n_starts_agree,velocity_err_released,teff_err_released,correlation_"),
+        "{header}"
+    );
 }
 
 #[test]
 fn columns_of_others_do_not_disturb() {
     let folder = tempfile::tempdir().unwrap();
     let own = folder.path().join("own.parquet");
-    FitTable::from_rows(schema(false).parameters, &[row(Id::Integer(1), 6.0)]).unwrap().write(&own).unwrap();
+    FitTable::from_rows(schema(false).parameters, &[row(Id::Integer(1), 6.0)])
+        .unwrap()
+        .write(&own)
+        .unwrap();
     let (batches, _) = read(&own);
     let mut columns: Vec<(String, ArrayRef)> = Vec::new();
-    for (field, column) in batches[0].schema().fields().iter().zip(batches[0].columns()) {
+    for (field, column) in batches[0]
+        .schema()
+        .fields()
+        .iter()
+        .zip(batches[0].columns())
+    {
         let others: &[&str] = match field.name().as_str() {
             "teff" => &["skewness"],
             "at_bound" => &["RA", "RA_err"],
             _ => &[],
         };
-        columns.extend(others.iter().map(|name| (name.to_string(), Arc::new(Float64Array::from(vec![11.0])) as _)));
+        columns.extend(others.iter().map(|name| {
+            (
+                name.to_string(),
+                Arc::new(Float64Array::from(vec![11.0])) as _,
+            )
+        }));
         columns.push((field.name().clone(), column.clone()));
     }
     columns.push(("RA".into(), Arc::new(Float64Array::from(vec![17.0]))));
     let batch = RecordBatch::try_from_iter(columns).unwrap();
     let path = folder.path().join("more.parquet");
-    let mut writer = ArrowWriter::try_new(std::fs::File::create(&path).unwrap(), batch.schema(), None).unwrap();
+    let mut writer =
+        ArrowWriter::try_new(std::fs::File::create(&path).unwrap(), batch.schema(), None).unwrap();
     writer.write(&batch).unwrap();
     writer.close().unwrap();
     let (table, _) = FitTable::read(&path).unwrap();
     let (found, expected) = (&table.row(0).to_row(), row(Id::Integer(1), 6.0));
     assert_eq!(table.names(), ["velocity", "teff", "RA"]);
     assert_eq!(found.parameters, [6.0, 2.5, 11.0]);
-    assert_eq!((found.at_bound, found.flags), (expected.at_bound, expected.flags));
+    assert_eq!(
+        (found.at_bound, found.flags),
+        (expected.at_bound, expected.flags)
+    );
     assert_eq!(found.correlations[0], expected.correlations[0]);
     assert_eq!(found.status, expected.status);
 }
@@ -381,10 +639,15 @@ fn continuum_terms_are_columns_by_arm() {
     let folder = tempfile::tempdir().unwrap();
     for arms in [vec![String::new()], vec!["b".to_string(), "r".into()]] {
         let terms: Vec<u32> = (7..).take(arms.len()).collect();
-        let rows = vec![FitRow { continuum_terms: terms, ..row(Id::Integer(1), 1.0) }];
+        let rows = vec![FitRow {
+            continuum_terms: terms,
+            ..row(Id::Integer(1), 1.0)
+        }];
         for name in ["t.parquet", "t.fits", "t.csv"] {
             let path = folder.path().join(format!("{}_{name}", arms.len()));
-            let table = FitTable::from_rows(schema(false).parameters, &rows).unwrap().with_arms(arms.clone());
+            let table = FitTable::from_rows(schema(false).parameters, &rows)
+                .unwrap()
+                .with_arms(arms.clone());
             table.write(&path).unwrap();
             let read = FitTable::read(&path).unwrap().0;
             assert_eq!(

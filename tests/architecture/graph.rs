@@ -14,7 +14,8 @@ pub struct Breach {
 
 /// Returns the room of a file: its top folder, or the file itself.
 pub fn room(file: &str) -> &str {
-    file.split_once('/').map_or_else(|| file.trim_end_matches(".rs"), |(room, _)| room)
+    file.split_once('/')
+        .map_or_else(|| file.trim_end_matches(".rs"), |(room, _)| room)
 }
 
 /// Returns the pairs of rooms of which the first imports the second without standing on a higher floor. The size is the
@@ -25,12 +26,23 @@ pub fn climbs(arrows: &Arrows, floors: &[&[&str]]) -> Vec<Breach> {
     for ((here, there), item) in arrows {
         let (importer, imported) = (room(here), room(there));
         // a room that no floor knows may import nothing, and nobody may import it
-        let goes_down = matches!((floor(importer), floor(imported)), (Some(high), Some(low)) if high > low);
+        let goes_down =
+            matches!((floor(importer), floor(imported)), (Some(high), Some(low)) if high > low);
         if importer != imported && !goes_down {
-            found.entry(format!("{importer} -> {imported}")).or_default().push(format!("{here} -> {there} ({item})"));
+            found
+                .entry(format!("{importer} -> {imported}"))
+                .or_default()
+                .push(format!("{here} -> {there} ({item})"));
         }
     }
-    found.into_iter().map(|(name, places)| Breach { name, size: places.len(), places }).collect()
+    found
+        .into_iter()
+        .map(|(name, places)| Breach {
+            name,
+            size: places.len(),
+            places,
+        })
+        .collect()
 }
 
 /// Returns the knots of more than `limit` files, the largest first. A knot is a strongly connected component. It has
@@ -40,13 +52,27 @@ pub fn knots(arrows: &Arrows, limit: usize) -> Vec<Breach> {
     for (here, there) in arrows.keys() {
         targets.entry(here).or_default().push(there);
     }
-    let reached: BTreeMap<_, _> = targets.keys().map(|file| (*file, reach(&targets, file))).collect();
+    let reached: BTreeMap<_, _> = targets
+        .keys()
+        .map(|file| (*file, reach(&targets, file)))
+        .collect();
     let both = |here: &str, there: &str| {
         reached[here].contains(there) && reached.get(there).is_some_and(|set| set.contains(here))
     };
-    let rings: BTreeSet<Vec<&str>> =
-        targets.keys().map(|here| reached[here].iter().copied().filter(|there| both(here, there)).collect()).collect();
-    let mut rings: Vec<_> = rings.into_iter().filter(|ring| ring.len() > limit).collect();
+    let rings: BTreeSet<Vec<&str>> = targets
+        .keys()
+        .map(|here| {
+            reached[here]
+                .iter()
+                .copied()
+                .filter(|there| both(here, there))
+                .collect()
+        })
+        .collect();
+    let mut rings: Vec<_> = rings
+        .into_iter()
+        .filter(|ring| ring.len() > limit)
+        .collect();
     rings.sort_by_key(|ring| std::cmp::Reverse(ring.len()));
     let mut used: BTreeMap<String, usize> = BTreeMap::new();
     rings
@@ -56,8 +82,16 @@ pub fn knots(arrows: &Arrows, limit: usize) -> Vec<Breach> {
             let rooms = rooms.into_iter().collect::<Vec<_>>().join(" + ");
             let count = used.entry(rooms.clone()).or_default();
             *count += 1;
-            let name = if *count > 1 { format!("{rooms} {count}") } else { rooms };
-            Breach { name, size: ring.len(), places: inner_arrows(arrows, ring) }
+            let name = if *count > 1 {
+                format!("{rooms} {count}")
+            } else {
+                rooms
+            };
+            Breach {
+                name,
+                size: ring.len(),
+                places: inner_arrows(arrows, ring),
+            }
         })
         .collect()
 }
@@ -67,15 +101,25 @@ fn reach<'a>(targets: &BTreeMap<&'a str, Vec<&'a str>>, start: &'a str) -> BTree
     let mut reached = BTreeSet::new();
     let mut ends = vec![start];
     while let Some(file) = ends.pop() {
-        ends.extend(targets.get(file).into_iter().flatten().copied().filter(|next| reached.insert(*next)));
+        ends.extend(
+            targets
+                .get(file)
+                .into_iter()
+                .flatten()
+                .copied()
+                .filter(|next| reached.insert(*next)),
+        );
     }
     reached
 }
 
 fn inner_arrows(arrows: &Arrows, ring: &[&str]) -> Vec<String> {
-    let inside =
-        arrows.iter().filter(|((here, there), _)| ring.contains(&here.as_str()) && ring.contains(&there.as_str()));
-    inside.map(|((here, there), item)| format!("{here} -> {there} ({item})")).collect()
+    let inside = arrows.iter().filter(|((here, there), _)| {
+        ring.contains(&here.as_str()) && ring.contains(&there.as_str())
+    });
+    inside
+        .map(|((here, there), item)| format!("{here} -> {there} ({item})"))
+        .collect()
 }
 
 /// Compares what breaks a rule with the exceptions to it, and returns what is wrong. Exceptions have to be as small as
@@ -83,17 +127,26 @@ fn inner_arrows(arrows: &Arrows, ring: &[&str]) -> Vec<String> {
 pub fn complaints(rule: &str, found: &[Breach], exceptions: &[(&str, usize)]) -> Vec<String> {
     let mut complaints = Vec::new();
     for Breach { name, size, places } in found {
-        let listed = exceptions.iter().find(|(exception, _)| exception == name).map_or(0, |(_, size)| *size);
+        let listed = exceptions
+            .iter()
+            .find(|(exception, _)| exception == name)
+            .map_or(0, |(_, size)| *size);
         if *size > listed {
             let places = places.join("\n    ");
-            complaints.push(format!("{rule}: {name} has {size}, and the exceptions allow {listed}\n    {places}"));
+            complaints.push(format!(
+                "{rule}: {name} has {size}, and the exceptions allow {listed}\n    {places}"
+            ));
         } else if *size < listed {
-            complaints.push(format!("{rule}: {name} has {size}, so lower the {listed} in the list of exceptions"));
+            complaints.push(format!(
+                "{rule}: {name} has {size}, so lower the {listed} in the list of exceptions"
+            ));
         }
     }
     for (name, _) in exceptions {
         if !found.iter().any(|breach| breach.name == *name) {
-            complaints.push(format!("{rule}: {name} keeps the rule, so remove it from the list of exceptions"));
+            complaints.push(format!(
+                "{rule}: {name} keeps the rule, so remove it from the list of exceptions"
+            ));
         }
     }
     complaints

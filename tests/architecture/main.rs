@@ -88,7 +88,12 @@ fn sources(folder: &str, base: &str) -> Sources {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let base = root.join(base);
     let named = rust_files(&root.join(folder)).into_iter().map(|path| {
-        let parts: Vec<_> = path.strip_prefix(&base).unwrap().iter().map(|part| part.to_str().unwrap()).collect();
+        let parts: Vec<_> = path
+            .strip_prefix(&base)
+            .unwrap()
+            .iter()
+            .map(|part| part.to_str().unwrap())
+            .collect();
         (parts.join("/"), fs::read_to_string(&path).unwrap())
     });
     named.collect()
@@ -124,14 +129,19 @@ fn few_files_need_one_another() {
 #[test]
 fn lines_are_short() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let folders = ["src", "crates", "tests", "benches", "examples"].map(|folder| rust_files(&root.join(folder)));
+    let folders = ["src", "crates", "tests", "benches", "examples"]
+        .map(|folder| rust_files(&root.join(folder)));
     let shaders = files(&root.join("shaders"), "wgsl");
     assert!(!shaders.is_empty() && folders.iter().all(|files| !files.is_empty()));
     for path in folders.concat().into_iter().chain(shaders) {
         let text = fs::read_to_string(&path).unwrap();
         let is_rust = path.extension().is_some_and(|extension| extension == "rs");
-        let lines = text.lines().filter(|line| !is_rust || line.trim_start().starts_with("//"));
-        let long = lines.map(str::trim_end).find(|line| line.chars().count() > MAX_COLUMNS);
+        let lines = text
+            .lines()
+            .filter(|line| !is_rust || line.trim_start().starts_with("//"));
+        let long = lines
+            .map(str::trim_end)
+            .find(|line| line.chars().count() > MAX_COLUMNS);
         assert_eq!(long, None, "{}", path.display());
     }
 }
@@ -143,13 +153,25 @@ fn the_diagram_names_files_that_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let diagram = fs::read_to_string(root.join("docs/architecture.svg")).unwrap();
     let (_, drawing) = diagram.split_once("</style>").unwrap();
-    let texts = drawing.split('>').filter_map(|part| part.split_once('<')).map(|(text, _)| text);
-    let words = texts.flat_map(|text| text.split([' ', ',', ';', '(', ')'])).map(|word| word.trim_end_matches('.'));
+    let texts = drawing
+        .split('>')
+        .filter_map(|part| part.split_once('<'))
+        .map(|(text, _)| text);
+    let words = texts
+        .flat_map(|text| text.split([' ', ',', ';', '(', ')']))
+        .map(|word| word.trim_end_matches('.'));
     let mut folder = "";
     let mut found = 0;
     for word in words.filter(|word| word.ends_with('/') || word.ends_with(".rs")) {
-        let path = if word.contains('/') { word.to_string() } else { format!("{folder}{word}") };
-        assert!(root.join("src").join(&path).exists() || root.join(&path).exists(), "{path} does not exist");
+        let path = if word.contains('/') {
+            word.to_string()
+        } else {
+            format!("{folder}{word}")
+        };
+        assert!(
+            root.join("src").join(&path).exists() || root.join(&path).exists(),
+            "{path} does not exist"
+        );
         folder = if word.ends_with('/') { word } else { folder };
         found += 1;
     }
@@ -171,7 +193,11 @@ fn no_source_is_overlooked() {
 fn files_are_short() {
     let folders = ["src", "crates", "tests", "benches", "examples"];
     let files = folders.into_iter().flat_map(|folder| sources(folder, ""));
-    let sizes = files.map(|(name, text)| Breach { name, size: text.lines().count(), places: Vec::new() });
+    let sizes = files.map(|(name, text)| Breach {
+        name,
+        size: text.lines().count(),
+        places: Vec::new(),
+    });
     let long: Vec<_> = sizes.filter(|file| file.size > MAX_LINES).collect();
     assert_kept("lines", &long, &LONG_FILES);
 }

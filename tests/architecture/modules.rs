@@ -7,7 +7,9 @@ use crate::tokens::{close, split, tokens, without_tests};
 /// Sources by their paths below `src`, with `/` between folders.
 pub type Sources = BTreeMap<String, String>;
 
-const KINDS: [&str; 8] = ["fn", "struct", "enum", "union", "trait", "type", "const", "static"];
+const KINDS: [&str; 8] = [
+    "fn", "struct", "enum", "union", "trait", "type", "const", "static",
+];
 
 /// One name that a `use` binds; `*` for all names.
 #[derive(Debug)]
@@ -38,7 +40,9 @@ pub struct Crate {
 impl Crate {
     /// Reads a crate from `lib.rs` on.
     pub fn read(sources: &Sources, with_tests: bool) -> Self {
-        let mut read = Self { modules: Vec::new() };
+        let mut read = Self {
+            modules: Vec::new(),
+        };
         read.add_file(sources, "lib.rs", None, "", with_tests);
         read
     }
@@ -73,7 +77,12 @@ impl Crate {
         let mut folders = vec![(start, folder.to_owned())];
         let mut next = 0;
         while let Some((module, folder)) = folders.get(next).cloned() {
-            folders.extend(self.modules[module].children.iter().map(|(name, child)| (*child, join(&folder, name))));
+            folders.extend(
+                self.modules[module]
+                    .children
+                    .iter()
+                    .map(|(name, child)| (*child, join(&folder, name))),
+            );
             next += 1;
         }
         folders
@@ -98,7 +107,11 @@ impl Crate {
     /// Reads a module's tokens, and the modules within.
     fn add(&mut self, code: &[String], file: &str, parent: Option<usize>) -> usize {
         let index = self.modules.len();
-        self.modules.push(Module { file: file.to_owned(), parent, ..Module::default() });
+        self.modules.push(Module {
+            file: file.to_owned(),
+            parent,
+            ..Module::default()
+        });
         let (mut at, mut depth) = (0, 0);
         while at < code.len() {
             let mut end = at + 1;
@@ -109,11 +122,19 @@ impl Crate {
                     self.modules[index].children.insert(name.to_owned(), child);
                 }
                 ["use", next, _] if next != "<" => {
-                    end = at + code[at..].iter().position(|token| token == ";").expect("an import ends");
+                    end = at
+                        + code[at..]
+                            .iter()
+                            .position(|token| token == ";")
+                            .expect("an import ends");
                     let mut names = Vec::new();
                     flatten(&code[at + 1..end], &[], &mut names);
                     let is_public = is_public(&code[..at]);
-                    let imports = names.into_iter().map(|(path, name)| Import { path, name, is_public });
+                    let imports = names.into_iter().map(|(path, name)| Import {
+                        path,
+                        name,
+                        is_public,
+                    });
                     self.modules[index].imports.extend(imports);
                 }
                 [word, next, third] => {
@@ -153,20 +174,39 @@ pub fn is_name(token: &str) -> bool {
 }
 
 fn join(folder: &str, name: &str) -> String {
-    if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") }
+    if folder.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{folder}/{name}")
+    }
 }
 
 /// Returns the file that `mod name;` means, and the folder of that module's children.
-fn locate(sources: &Sources, file: &str, folder: &str, name: &str, given: Option<&str>) -> (String, String) {
+fn locate(
+    sources: &Sources,
+    file: &str,
+    folder: &str,
+    name: &str,
+    given: Option<&str>,
+) -> (String, String) {
     if let Some(given) = given {
-        let path = join(file.rsplit_once('/').map_or("", |(folder, _)| folder), given);
-        let below = path.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned();
+        let path = join(
+            file.rsplit_once('/').map_or("", |(folder, _)| folder),
+            given,
+        );
+        let below = path
+            .rsplit_once('/')
+            .map_or("", |(folder, _)| folder)
+            .to_owned();
         return (path, below);
     }
     let below = join(folder, name);
     let spots = [format!("{below}.rs"), format!("{below}/mod.rs")];
     let path = spots.into_iter().find(|path| sources.contains_key(path));
-    (path.unwrap_or_else(|| panic!("{file} declares {name}, which has no file")), below)
+    (
+        path.unwrap_or_else(|| panic!("{file} declares {name}, which has no file")),
+        below,
+    )
 }
 
 /// Returns the path of the last `#[path = "…"]` among the attributes before a declaration.
@@ -191,7 +231,11 @@ fn flatten(tree: &[String], head: &[String], found: &mut Vec<(Vec<String>, Strin
         match token.as_str() {
             "::" if path.is_empty() => return,
             "::" => {}
-            "{" => return split(&tree[at + 1..close(tree, at)]).iter().for_each(|part| flatten(part, &path, found)),
+            "{" => {
+                return split(&tree[at + 1..close(tree, at)])
+                    .iter()
+                    .for_each(|part| flatten(part, &path, found));
+            }
             "*" => return found.push((path, "*".to_owned())),
             "as" => return found.push((without_self(path), tree[at + 1].clone())),
             _ => path.push(token.clone()),

@@ -49,9 +49,13 @@ impl Crate {
     pub fn lost_imports(&self) -> Vec<String> {
         let mut lost = Vec::new();
         for (index, module) in self.modules.iter().enumerate() {
-            let ours = |import: &&Import| matches!(import.path[0].as_str(), "crate" | "self" | "super");
+            let ours =
+                |import: &&Import| matches!(import.path[0].as_str(), "crate" | "self" | "super");
             for Import { path, .. } in module.imports.iter().filter(ours) {
-                let leads = |space| self.follow(index, path, space, &mut Pending::new()).is_some();
+                let leads = |space| {
+                    self.follow(index, path, space, &mut Pending::new())
+                        .is_some()
+                };
                 if !leads(Space::Items) && !leads(Space::Modules) {
                     lost.push(format!("{}: {}", module.file, path.join("::")));
                 }
@@ -63,16 +67,26 @@ impl Crate {
     /// Adds the arrow to the file that defines what a path means. A re-export counts between rooms; within a room it is
     /// the usual way to say what a folder offers.
     fn add_arrow(&self, arrows: &mut Arrows, from: usize, path: &[String], is_public: bool) {
-        if let Some(Meaning::Item(owner)) = self.follow(from, path, Space::Items, &mut Pending::new()) {
+        if let Some(Meaning::Item(owner)) =
+            self.follow(from, path, Space::Items, &mut Pending::new())
+        {
             let (here, there) = (&self.modules[from].file, &self.modules[owner].file);
             if here != there && !(is_public && room(here) == room(there)) {
-                arrows.entry((here.clone(), there.clone())).or_insert_with(|| path.join("::"));
+                arrows
+                    .entry((here.clone(), there.clone()))
+                    .or_insert_with(|| path.join("::"));
             }
         }
     }
 
     /// Follows a path; `None` if it leads out of the crate, or to a module where an item is wanted.
-    fn follow(&self, from: usize, path: &[String], space: Space, pending: &mut Pending) -> Option<Meaning> {
+    fn follow(
+        &self,
+        from: usize,
+        path: &[String],
+        space: Space,
+        pending: &mut Pending,
+    ) -> Option<Meaning> {
         let mut here = from;
         for (at, word) in path.iter().enumerate() {
             let is_last = at + 1 == path.len();
@@ -80,7 +94,9 @@ impl Crate {
                 "crate" => 0,
                 "self" => here,
                 "super" => self.modules[here].parent?,
-                _ if is_last && space == Space::Modules => return self.meaning(here, word, space, from, pending),
+                _ if is_last && space == Space::Modules => {
+                    return self.meaning(here, word, space, from, pending);
+                }
                 _ => match self.meaning(here, word, Space::Modules, from, pending) {
                     Some(Meaning::Module(module)) if !is_last => module,
                     // behind an item stand only its variants and associated items
@@ -97,19 +113,32 @@ impl Crate {
 
     /// Takes a name that was not found behind a module's path for an item that a macro makes in that module.
     fn made_by_macro(&self, here: usize, word: &str, is_possible: bool) -> Option<Meaning> {
-        let is_imported = self.modules[here].imports.iter().any(|import| import.name == word);
+        let is_imported = self.modules[here]
+            .imports
+            .iter()
+            .any(|import| import.name == word);
         (is_possible && !is_imported).then_some(Meaning::Item(here))
     }
 
     /// Returns what a name in module `here` means for code in module `viewer`, which sees private imports of the
     /// modules around it.
-    fn meaning(&self, here: usize, name: &str, space: Space, viewer: usize, pending: &mut Pending) -> Option<Meaning> {
+    fn meaning(
+        &self,
+        here: usize,
+        name: &str,
+        space: Space,
+        viewer: usize,
+        pending: &mut Pending,
+    ) -> Option<Meaning> {
         if !pending.insert((here, name.to_owned(), space)) {
             return None;
         }
         let module = &self.modules[here];
         let own = match space {
-            Space::Modules => module.children.get(name).map(|child| Meaning::Module(*child)),
+            Space::Modules => module
+                .children
+                .get(name)
+                .map(|child| Meaning::Module(*child)),
             Space::Items => module.items.contains(name).then_some(Meaning::Item(here)),
         };
         let found = own.or_else(|| self.imported(here, name, space, viewer, pending));
@@ -118,20 +147,37 @@ impl Crate {
     }
 
     /// Returns what a name means that the imports of module `here` bring in.
-    fn imported(&self, here: usize, name: &str, space: Space, viewer: usize, pending: &mut Pending) -> Option<Meaning> {
+    fn imported(
+        &self,
+        here: usize,
+        name: &str,
+        space: Space,
+        viewer: usize,
+        pending: &mut Pending,
+    ) -> Option<Meaning> {
         let module = &self.modules[here];
         let is_seen = |import: &&Import| import.is_public || self.is_within(viewer, here);
-        let mut named = module.imports.iter().filter(is_seen).filter(|import| import.name == name).peekable();
+        let mut named = module
+            .imports
+            .iter()
+            .filter(is_seen)
+            .filter(|import| import.name == name)
+            .peekable();
         if named.peek().is_some() {
             // an import, be it from another crate, hides what globs bring
             return named.find_map(|import| self.follow(here, &import.path, space, pending));
         }
-        module.imports.iter().filter(is_seen).filter(|import| import.name == "*").find_map(|import| {
-            match self.follow(here, &import.path, Space::Modules, pending)? {
-                Meaning::Module(target) => self.meaning(target, name, space, here, pending),
-                Meaning::Item(_) => None,
-            }
-        })
+        module
+            .imports
+            .iter()
+            .filter(is_seen)
+            .filter(|import| import.name == "*")
+            .find_map(
+                |import| match self.follow(here, &import.path, Space::Modules, pending)? {
+                    Meaning::Module(target) => self.meaning(target, name, space, here, pending),
+                    Meaning::Item(_) => None,
+                },
+            )
     }
 
     /// Says whether a module is another one, or stands in it.
@@ -152,7 +198,9 @@ fn paths(code: &[String]) -> BTreeSet<Vec<String>> {
         if !is_name(&code[start]) {
             continue;
         }
-        while code.get(at).is_some_and(|token| token == "::") && code.get(at + 1).is_some_and(|token| is_name(token)) {
+        while code.get(at).is_some_and(|token| token == "::")
+            && code.get(at + 1).is_some_and(|token| is_name(token))
+        {
             at += 2;
         }
         let path: Vec<_> = code[start..at].iter().step_by(2).cloned().collect();

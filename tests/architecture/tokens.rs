@@ -60,7 +60,8 @@ fn is_part_of_word(letter: char) -> bool {
 }
 
 fn word(text: &str) -> usize {
-    text.find(|letter| !is_part_of_word(letter)).unwrap_or(text.len())
+    text.find(|letter| !is_part_of_word(letter))
+        .unwrap_or(text.len())
 }
 
 /// Returns the length of the comment with which a text begins. Block comments nest.
@@ -107,7 +108,11 @@ fn quoted(text: &str) -> usize {
         return 4 + text[3..].find('\'').expect("a character ends");
     }
     let letter = text[1..].chars().next().map_or(0, char::len_utf8);
-    if text[1 + letter..].starts_with('\'') { letter + 2 } else { 1 + word(&text[1..]) }
+    if text[1 + letter..].starts_with('\'') {
+        letter + 2
+    } else {
+        1 + word(&text[1..])
+    }
 }
 
 /// Returns the place of the bracket that closes the one at `open`.
@@ -120,7 +125,10 @@ pub fn close(tokens: &[String], open: usize) -> usize {
 fn find(tokens: &[String], at: usize, stops: &[&str]) -> usize {
     let mut depth = 0;
     for (place, token) in tokens.iter().enumerate().skip(at) {
-        let (opens, closes) = (matches!(token.as_str(), "(" | "[" | "{"), matches!(token.as_str(), ")" | "]" | "}"));
+        let (opens, closes) = (
+            matches!(token.as_str(), "(" | "[" | "{"),
+            matches!(token.as_str(), ")" | "]" | "}"),
+        );
         if depth == 0 && (closes || stops.contains(&token.as_str())) {
             return place;
         }
@@ -161,7 +169,11 @@ pub fn without_tests(tokens: &[String]) -> Vec<String> {
             end = stop + 1;
         }
         if for_tests {
-            at = if is_inner { find(tokens, end, &[]) } else { end_of_item(tokens, end) };
+            at = if is_inner {
+                find(tokens, end, &[])
+            } else {
+                end_of_item(tokens, end)
+            };
         } else {
             end = end.max(at + 1);
             kept.extend_from_slice(&tokens[at..end]);
@@ -180,14 +192,18 @@ fn attribute(tokens: &[String]) -> Option<usize> {
 fn is_for_tests(attribute: &[String]) -> bool {
     match attribute {
         [word] => word == "test" || word == "bench",
-        [cfg, open, condition @ .., _] if cfg == "cfg" && open == "(" => holds(condition) == Some(false),
+        [cfg, open, condition @ .., _] if cfg == "cfg" && open == "(" => {
+            holds(condition) == Some(false)
+        }
         _ => false,
     }
 }
 
 /// Says whether a condition of `cfg` holds outside of tests; `None` if that depends on features or targets.
 fn holds(condition: &[String]) -> Option<bool> {
-    let [word, inner @ ..] = condition else { return None };
+    let [word, inner @ ..] = condition else {
+        return None;
+    };
     let parts = || split(&inner[1..inner.len() - 1]).into_iter().map(holds);
     match word.as_str() {
         "test" | "doctest" => Some(false),
@@ -205,8 +221,18 @@ fn end_of_item(tokens: &[String], start: usize) -> usize {
             at = close(tokens, at) + 1;
         }
     }
-    let is_item = tokens.get(at).is_some_and(|word| ITEMS.contains(&word.as_str()));
-    let end = find(tokens, at, if is_item { &["{", ";"] } else { &["{", ";", ","] });
+    let is_item = tokens
+        .get(at)
+        .is_some_and(|word| ITEMS.contains(&word.as_str()));
+    let end = find(
+        tokens,
+        at,
+        if is_item {
+            &["{", ";"]
+        } else {
+            &["{", ";", ","]
+        },
+    );
     match tokens.get(end).map(String::as_str) {
         Some("{") => close(tokens, end) + 1,
         Some(";" | ",") => end + 1,

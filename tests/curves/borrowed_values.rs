@@ -18,7 +18,10 @@ struct Arrays {
 impl Arrays {
     fn new(values: impl Iterator<Item = f64>) -> Arrays {
         let single: Vec<f32> = values.map(|x| x as f32).collect();
-        Arrays { double: single.iter().map(|x| f64::from(*x)).collect(), single }
+        Arrays {
+            double: single.iter().map(|x| f64::from(*x)).collect(),
+            single,
+        }
     }
 }
 
@@ -44,9 +47,13 @@ fn data() -> Data {
         x: Arrays::new((0..POINTS).map(x)),
         own_x: Arrays::new(each().map(|(k, j)| x(j) + 0.001 * (k % 5) as f64)),
         // one curve is bad, one is far off
-        y: Arrays::new(
-            each().map(|at| if at == (17, 3) { f64::NAN } else { y(at) * if at.0 == 40 { 1e12 } else { 1.0 } }),
-        ),
+        y: Arrays::new(each().map(|at| {
+            if at == (17, 3) {
+                f64::NAN
+            } else {
+                y(at) * if at.0 == 40 { 1e12 } else { 1.0 }
+            }
+        })),
         sigma: Arrays::new(each().map(|(k, j)| 0.05 + 0.01 * ((k + j) % 5) as f64)),
         // some begin at 0
         starts: Arrays::new((0..FITS).flat_map(|k| [if k % 50 == 0 { 0.0 } else { 2.5 }, 0.7])),
@@ -65,11 +72,15 @@ impl Data {
         }
         let both = [
             match kind {
-                3 => Curves::on_own_grids(double(&self.own_x), double(&self.y), double(&self.starts)),
+                3 => {
+                    Curves::on_own_grids(double(&self.own_x), double(&self.y), double(&self.starts))
+                }
                 _ => Curves::on_common_grid(double(&self.x), double(&self.y), double(&self.starts)),
             },
             match kind {
-                3 => Curves::on_own_grids(single(&self.own_x), single(&self.y), single(&self.starts)),
+                3 => {
+                    Curves::on_own_grids(single(&self.own_x), single(&self.y), single(&self.starts))
+                }
                 _ => Curves::on_common_grid(single(&self.x), single(&self.y), single(&self.starts)),
             },
         ];
@@ -95,7 +106,15 @@ fn bits(values: &[f64]) -> Vec<u64> {
 fn fit_bits(fits: &[CurveFit]) -> Vec<Vec<u64>> {
     fits.iter()
         .map(|fit| {
-            [&fit.parameters[..], &fit.errors, &fit.covariance, &[fit.chi2]].into_iter().flat_map(bits).collect()
+            [
+                &fit.parameters[..],
+                &fit.errors,
+                &fit.covariance,
+                &[fit.chi2],
+            ]
+            .into_iter()
+            .flat_map(bits)
+            .collect()
         })
         .collect()
 }
@@ -105,29 +124,65 @@ fn f32_that_is_lent_gives_the_bits_of_f64() {
     let data = data();
     for device in devices() {
         let plain = CurveFitter::new(Formula::parse("a*exp(-k*x)").unwrap(), device);
-        let kinds =
-            [plain.clone(), plain.clone().fix("k"), plain.clone().estimator(Estimator::Huber(1.0)).covariance(true)];
-        for (fitter, kind) in kinds.iter().flat_map(|fitter| (0..4).map(move |kind| (fitter, kind))) {
+        let kinds = [
+            plain.clone(),
+            plain.clone().fix("k"),
+            plain
+                .clone()
+                .estimator(Estimator::Huber(1.0))
+                .covariance(true),
+        ];
+        for (fitter, kind) in kinds
+            .iter()
+            .flat_map(|fitter| (0..4).map(move |kind| (fitter, kind)))
+        {
             let [given, lent] = data.curves(kind);
-            let (one, other) = (fitter.fit_columns(&given).unwrap(), fitter.fit_columns(&lent).unwrap());
+            let (one, other) = (
+                fitter.fit_columns(&given).unwrap(),
+                fitter.fit_columns(&lent).unwrap(),
+            );
             assert_eq!((&one.status, &one.rounds), (&other.status, &other.rounds));
             assert_eq!(
                 [bits(&one.parameters), bits(&one.errors), bits(&one.chi2)],
-                [bits(&other.parameters), bits(&other.errors), bits(&other.chi2)]
+                [
+                    bits(&other.parameters),
+                    bits(&other.errors),
+                    bits(&other.chi2)
+                ]
             );
-            assert_eq!(one.covariance.as_deref().map(bits), other.covariance.as_deref().map(bits));
-            let arrived = one.status.iter().filter(|status| status.is_success()).count();
-            assert!(arrived > FITS * 9 / 10 && one.status_codes()[17] == -1, "{kind}: {arrived}");
+            assert_eq!(
+                one.covariance.as_deref().map(bits),
+                other.covariance.as_deref().map(bits)
+            );
+            let arrived = one
+                .status
+                .iter()
+                .filter(|status| status.is_success())
+                .count();
+            assert!(
+                arrived > FITS * 9 / 10 && one.status_codes()[17] == -1,
+                "{kind}: {arrived}"
+            );
         }
     }
     let fitter = CurveFitter::new(Formula::parse("a*exp(-k*x)").unwrap(), Device::cpu());
-    for (fitter, kind) in [(fitter.clone(), 0), (fitter.clone(), 3), (fitter.clone().tie("k", "a/5"), 1)] {
+    for (fitter, kind) in [
+        (fitter.clone(), 0),
+        (fitter.clone(), 3),
+        (fitter.clone().tie("k", "a/5"), 1),
+    ] {
         let [given, lent] = data.curves(kind);
         let (one, other) = (fitter.fit(&given).unwrap(), fitter.fit(&lent).unwrap());
         assert_eq!(fit_bits(&one), fit_bits(&other));
     }
     let few = |kind| {
-        data.curves(kind).map(|curves| fitter.clone().solver(NelderMead::default()).fit_columns(&curves).unwrap())
+        data.curves(kind).map(|curves| {
+            fitter
+                .clone()
+                .solver(NelderMead::default())
+                .fit_columns(&curves)
+                .unwrap()
+        })
     };
     let [one, other] = few(2);
     assert_eq!(bits(&one.parameters), bits(&other.parameters));
@@ -149,33 +204,59 @@ fn one_row_holds_for_all_curves() {
     let pairs = || {
         [
             [common(&start[..]), common(&starts)],
-            [common(&start[..]).sigma(&sigma), common(&starts).sigma(&sigmas)],
-            [common(&start[..]).sigma(&sigma).mask(&mask), common(&starts).sigma(&sigmas).mask(&masks)],
+            [
+                common(&start[..]).sigma(&sigma),
+                common(&starts).sigma(&sigmas),
+            ],
+            [
+                common(&start[..]).sigma(&sigma).mask(&mask),
+                common(&starts).sigma(&sigmas).mask(&masks),
+            ],
             [
                 common(&start[..]).mask(&mask).sigma(&data.sigma.single),
                 common(&starts).mask(&masks).sigma(&data.sigma.single),
             ],
-            [common(&start[..]).sigma(&alike[..]).mask(&mask), common(&starts).sigma(&all_alike).mask(&masks)],
-            [own(&start[..]).points(POINTS).sigma(&alike[..]), own(&starts).sigma(&all_alike)],
-            [own(&start[..]).points(POINTS).sigma(&sigma).mask(&mask), own(&starts).sigma(&sigmas).mask(&masks)],
+            [
+                common(&start[..]).sigma(&alike[..]).mask(&mask),
+                common(&starts).sigma(&all_alike).mask(&masks),
+            ],
+            [
+                own(&start[..]).points(POINTS).sigma(&alike[..]),
+                own(&starts).sigma(&all_alike),
+            ],
+            [
+                own(&start[..]).points(POINTS).sigma(&sigma).mask(&mask),
+                own(&starts).sigma(&sigmas).mask(&masks),
+            ],
         ]
     };
     for device in devices() {
         let plain = CurveFitter::new(Formula::parse("a*exp(-k*x)").unwrap(), device);
         for fitter in [plain.clone(), plain.fix("k")] {
             for [row, rows] in pairs() {
-                let (one, other) = (fitter.fit_columns(&row).unwrap(), fitter.fit_columns(&rows).unwrap());
+                let (one, other) = (
+                    fitter.fit_columns(&row).unwrap(),
+                    fitter.fit_columns(&rows).unwrap(),
+                );
                 assert_eq!(one.status.len(), FITS);
                 assert_eq!((&one.status, &one.rounds), (&other.status, &other.rounds));
                 assert_eq!(
                     [bits(&one.parameters), bits(&one.errors), bits(&one.chi2)],
-                    [bits(&other.parameters), bits(&other.errors), bits(&other.chi2)]
+                    [
+                        bits(&other.parameters),
+                        bits(&other.errors),
+                        bits(&other.chi2)
+                    ]
                 );
             }
         }
     }
     let fitter = CurveFitter::new(Formula::parse("a*exp(-k*x)").unwrap(), Device::cpu());
-    for fitter in [fitter.clone(), fitter.clone().tie("k", "a/5"), fitter.clone().solver(NelderMead::default())] {
+    for fitter in [
+        fitter.clone(),
+        fitter.clone().tie("k", "a/5"),
+        fitter.clone().solver(NelderMead::default()),
+    ] {
         for [row, rows] in pairs() {
             let (one, other) = (fitter.fit(&row).unwrap(), fitter.fit(&rows).unwrap());
             assert_eq!(fit_bits(&one), fit_bits(&other));
@@ -188,12 +269,27 @@ fn one_row_holds_for_all_curves() {
         curves.sigma(&sigma).mask(&mask)
     });
     let fits = fitter.fit(&rows).unwrap();
-    let [one, other] = [&row, &rows].map(|curves| fitter.confidence_intervals(curves, &fits, &["a"], &[1.0]).unwrap());
-    let ends = |all: &[Vec<popfit::Interval>]| all.iter().flatten().map(|i| [i.lower, i.upper]).collect::<Vec<_>>();
+    let [one, other] = [&row, &rows].map(|curves| {
+        fitter
+            .confidence_intervals(curves, &fits, &["a"], &[1.0])
+            .unwrap()
+    });
+    let ends = |all: &[Vec<popfit::Interval>]| {
+        all.iter()
+            .flatten()
+            .map(|i| [i.lower, i.upper])
+            .collect::<Vec<_>>()
+    };
     assert!(ends(&one).len() == 3 && bits(&ends(&one).concat()) == bits(&ends(&other).concat()));
     // curves that are stopped stay at their starts
     let control = popfit::Control::default().timeout(std::time::Duration::ZERO);
-    assert_eq!(fitter.fit_columns_with(&common(&start[..]), &control).unwrap().parameters, starts);
+    assert_eq!(
+        fitter
+            .fit_columns_with(&common(&start[..]), &control)
+            .unwrap()
+            .parameters,
+        starts
+    );
 }
 
 #[test]
@@ -204,11 +300,26 @@ fn rows_of_another_length_are_refused() {
     let own = |starts| Curves::on_own_grids([0.0, 1.0, 2.0, 0.0, 1.0, 2.0], y, starts);
     let (start, both) = (&[1.0, 1.0][..], &[1.0; 4][..]);
     for (curves, said) in [
-        (common(&[1.0; 3][..]), "starts: 3 numbers, no multiple of 2 parameters (a, k)"),
-        (Curves::on_common_grid(x, &y[..5], start), "y: 5 numbers, not curves × points = 1 × 3, by starts and x"),
-        (common(start).sigma([1.0; 2]), "sigma: 2 numbers, not curves × points = 2 × 3, by starts and x"),
-        (common(both).mask(vec![false; 4]), "mask: 4 numbers, not curves × points = 2 × 3, by starts and x"),
-        (common(start).bounds([0.0; 2], [9.0; 2]), "lower: 2 numbers, not curves × parameters = 2 × 2, as starts"),
+        (
+            common(&[1.0; 3][..]),
+            "starts: 3 numbers, no multiple of 2 parameters (a, k)",
+        ),
+        (
+            Curves::on_common_grid(x, &y[..5], start),
+            "y: 5 numbers, not curves × points = 1 × 3, by starts and x",
+        ),
+        (
+            common(start).sigma([1.0; 2]),
+            "sigma: 2 numbers, not curves × points = 2 × 3, by starts and x",
+        ),
+        (
+            common(both).mask(vec![false; 4]),
+            "mask: 4 numbers, not curves × points = 2 × 3, by starts and x",
+        ),
+        (
+            common(start).bounds([0.0; 2], [9.0; 2]),
+            "lower: 2 numbers, not curves × parameters = 2 × 2, as starts",
+        ),
         (own(both).points(2), "points: 2, but x has 3 for each curve"),
     ] {
         assert_eq!(fitter.fit(&curves).unwrap_err().to_string(), said);
@@ -223,18 +334,29 @@ fn columns_give_parameters_by_name_and_covariances() {
     let data = data();
     let [given, _] = data.curves(1);
     let fitter = CurveFitter::new(Formula::parse("a*exp(-k*x)").unwrap(), Device::cpu());
-    let (columns, fits) = (fitter.clone().covariance(true).fit_columns(&given).unwrap(), fitter.fit(&given).unwrap());
+    let (columns, fits) = (
+        fitter.clone().covariance(true).fit_columns(&given).unwrap(),
+        fitter.fit(&given).unwrap(),
+    );
     assert_eq!(columns.names(), ["a", "k"]);
     let k: Vec<f64> = columns.column("k").unwrap().collect();
     assert!(k.len() == FITS && k[5] == columns.parameters[11] && columns.column("b").is_none());
-    assert_eq!(columns.errors("a").unwrap().nth(5), Some(columns.errors[10]));
+    assert_eq!(
+        columns.errors("a").unwrap().nth(5),
+        Some(columns.errors[10])
+    );
     let covariance = columns.covariance.as_ref().unwrap();
-    for (k, fit) in
-        fits.iter().enumerate().filter(|(k, fit)| fit.status.is_success() && columns.status[*k].is_success())
+    for (k, fit) in fits
+        .iter()
+        .enumerate()
+        .filter(|(k, fit)| fit.status.is_success() && columns.status[*k].is_success())
     {
         for i in 0..4 {
             let scale = fit.errors[i / 2] * fit.errors[i % 2];
-            assert!((covariance[4 * k + i] - fit.covariance[i]).abs() < 0.01 * scale, "{k}: {fit:?}");
+            assert!(
+                (covariance[4 * k + i] - fit.covariance[i]).abs() < 0.01 * scale,
+                "{k}: {fit:?}"
+            );
         }
     }
     assert!(covariance[4 * 17..4 * 18].iter().all(|c| c.is_nan()));

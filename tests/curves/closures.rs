@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use popfit::{Closure, CurveFit, CurveFitter, CurveModel, Curves, Device, Error, Estimator, Model, Status};
+use popfit::{
+    Closure, CurveFit, CurveFitter, CurveModel, Curves, Device, Error, Estimator, Model, Status,
+};
 
 const RATES: [f64; 3] = [0.5, 0.9, 1.4];
 
@@ -13,19 +15,27 @@ fn x() -> Vec<f64> {
 
 /// Three decays.
 fn curves() -> Curves<'static> {
-    let y: Vec<f64> = RATES.iter().flat_map(|k| x().into_iter().map(move |x| 3.0 * (-k * x).exp())).collect();
+    let y: Vec<f64> = RATES
+        .iter()
+        .flat_map(|k| x().into_iter().map(move |x| 3.0 * (-k * x).exp()))
+        .collect();
     Curves::on_common_grid(x(), y, [2.0, 1.0].repeat(3))
 }
 
 fn decay(x: &[f64], p: &[f64], y: &mut [f64]) {
-    y.iter_mut().zip(x).for_each(|(y, x)| *y = p[0] * (-p[1] * x).exp());
+    y.iter_mut()
+        .zip(x)
+        .for_each(|(y, x)| *y = p[0] * (-p[1] * x).exp());
 }
 
 /// Every fit but the second has arrived.
 fn others_arrived(fits: &[CurveFit]) {
     for k in [0, 2] {
         let fit = &fits[k];
-        assert!(fit.status.is_success() && (fit.parameters[1] - RATES[k]).abs() < 1e-6, "{fit:?}");
+        assert!(
+            fit.status.is_success() && (fit.parameters[1] - RATES[k]).abs() < 1e-6,
+            "{fit:?}"
+        );
     }
 }
 
@@ -54,11 +64,20 @@ fn an_error_is_its_fits_end_and_message() {
         let fits = fitter.fit(&curves()).unwrap();
         others_arrived(&fits);
         assert_eq!(fits[1].status, Status::NotFinite);
-        assert!(fits[1].message.starts_with("the model failed: no light at k = "), "{}", fits[1].message);
+        assert!(
+            fits[1]
+                .message
+                .starts_with("the model failed: no light at k = "),
+            "{}",
+            fits[1].message
+        );
         assert!(fits[1].errors.iter().all(|e| e.is_nan()), "{:?}", fits[1]);
         // after its first failure the model is not asked again; a simplex asks for four points at once
         assert!((1..=4).contains(&asked.load(Ordering::Relaxed)));
-        assert_eq!(fitter.fit_columns(&curves()).unwrap().status[1], Status::NotFinite);
+        assert_eq!(
+            fitter.fit_columns(&curves()).unwrap().status[1],
+            Status::NotFinite
+        );
     }
 }
 
@@ -68,12 +87,26 @@ fn a_failed_fit_keeps_its_best_point() {
     let model = Closure::try_new(&["x"], &["a", "k"], |x, p, y| {
         decay(x, p, y);
         // close to the minimum
-        if (p[1] - 0.9).abs() < 1e-6 { Err("too near") } else { Ok(()) }
+        if (p[1] - 0.9).abs() < 1e-6 {
+            Err("too near")
+        } else {
+            Ok(())
+        }
     });
-    let fits = CurveFitter::new(model.unwrap(), Device::cpu()).fit(&curves()).unwrap();
+    let fits = CurveFitter::new(model.unwrap(), Device::cpu())
+        .fit(&curves())
+        .unwrap();
     others_arrived(&fits);
-    assert!(fits[1].status == Status::NotFinite && fits[1].message == "the model failed: too near", "{:?}", fits[1]);
-    assert!((fits[1].parameters[1] - 0.9).abs() < 0.1 && fits[1].parameters[1] != 1.0, "{:?}", fits[1]);
+    assert!(
+        fits[1].status == Status::NotFinite && fits[1].message == "the model failed: too near",
+        "{:?}",
+        fits[1]
+    );
+    assert!(
+        (fits[1].parameters[1] - 0.9).abs() < 0.1 && fits[1].parameters[1] != 1.0,
+        "{:?}",
+        fits[1]
+    );
 }
 
 #[test]
@@ -92,7 +125,10 @@ fn a_panic_is_its_fits_end_and_message() {
         }
     }
     let starts = vec![2.0, 1.0, 7.0, 1.0, 2.0, 1.0];
-    let y: Vec<f64> = RATES.iter().flat_map(|k| x().into_iter().map(move |x| 3.0 * (-k * x).exp())).collect();
+    let y: Vec<f64> = RATES
+        .iter()
+        .flat_map(|k| x().into_iter().map(move |x| 3.0 * (-k * x).exp()))
+        .collect();
     let curves = Curves::on_common_grid(x(), y, starts);
     let closure = Closure::new(&["x"], &["a", "k"], |x, p, y| {
         if p[0] == 7.0 {
@@ -101,13 +137,18 @@ fn a_panic_is_its_fits_end_and_message() {
         decay(x, p, y);
     });
     for model in [CurveModel::new(Decay).unwrap(), closure.unwrap().into()] {
-        let fits = CurveFitter::new(model.clone(), Device::cpu()).fit(&curves).unwrap();
+        let fits = CurveFitter::new(model.clone(), Device::cpu())
+            .fit(&curves)
+            .unwrap();
         others_arrived(&fits);
         assert_eq!(fits[1].status, Status::NotFinite);
         assert_eq!(fits[1].message, "the model panicked: seven is out of range");
         // and by itself it is an error
         let error = model.values(&[1.0], &[7.0, 1.0]).unwrap_err();
-        assert!(matches!(&error, Error::Model { message, .. } if message.contains("seven")), "{error}");
+        assert!(
+            matches!(&error, Error::Model { message, .. } if message.contains("seven")),
+            "{error}"
+        );
         assert!(model.values(&[1.0], &[2.0, 1.0]).is_ok());
     }
 }
@@ -126,50 +167,95 @@ fn closures_see_their_curve() {
     let problems = Curves::residuals(20, 2, [2.0, 1.0].repeat(3));
     let fits = fitter.fit(&problems).unwrap();
     for (fit, k) in fits.iter().zip(RATES) {
-        assert!(fit.status.is_success() && (fit.parameters[1] - k).abs() < 0.02, "{fit:?}");
+        assert!(
+            fit.status.is_success() && (fit.parameters[1] - k).abs() < 0.02,
+            "{fit:?}"
+        );
     }
     let formula = popfit::Formula::parse("a*exp(-k*x)").unwrap();
     let plain = CurveFitter::new(formula, Device::cpu());
     let same = Curves::on_common_grid(x(), curves_data(), [2.0, 1.0].repeat(3));
-    let expected = plain.confidence_intervals(&same, &plain.fit(&same).unwrap(), &["k"], &[1.0]).unwrap();
-    let found = fitter.confidence_intervals(&problems, &fits, &["k"], &[1.0]).unwrap();
+    let expected = plain
+        .confidence_intervals(&same, &plain.fit(&same).unwrap(), &["k"], &[1.0])
+        .unwrap();
+    let found = fitter
+        .confidence_intervals(&problems, &fits, &["k"], &[1.0])
+        .unwrap();
     for (found, expected) in found.iter().flatten().zip(expected.iter().flatten()) {
-        assert!((found.lower - expected.lower).abs() < 1e-6, "{found:?} {expected:?}");
+        assert!(
+            (found.lower - expected.lower).abs() < 1e-6,
+            "{found:?} {expected:?}"
+        );
     }
 }
 
 /// With a little noise.
 fn curves_data() -> Vec<f64> {
-    let one = |k: f64| x().into_iter().map(move |x| 3.0 * (-k * x).exp() + 0.02 * (9.0 * x * k).sin());
+    let one = |k: f64| {
+        x().into_iter()
+            .map(move |x| 3.0 * (-k * x).exp() + 0.02 * (9.0 * x * k).sin())
+    };
     RATES.into_iter().flat_map(one).collect()
 }
 
 #[test]
 fn a_cost_is_minimised_as_it_is() {
     let centres = [1.0, -2.0];
-    let valley = move |p: &[f64]| (p[0] - centres[0]).powi(2) + 3.0 * (p[1] - centres[1]).powi(2) - 10.0;
+    let valley =
+        move |p: &[f64]| (p[0] - centres[0]).powi(2) + 3.0 * (p[1] - centres[1]).powi(2) - 10.0;
     let model: CurveModel = Closure::cost(&["a", "b"], valley).unwrap().into();
     let starts = vec![4.0, 4.0, 0.0, 0.0, -30.0, 50.0];
     let problems = Curves::residuals(1, 2, starts);
     let fitter = CurveFitter::new(model.clone(), Device::cpu()).solver(CurveFitter::NELDER_MEAD);
     for fit in fitter.fit(&problems).unwrap() {
-        assert!(fit.status.is_success() && (fit.chi2 + 10.0).abs() < 1e-10, "{fit:?}");
-        assert!((fit.parameters[0] - 1.0).abs() < 1e-4 && (fit.parameters[1] + 2.0).abs() < 1e-4, "{fit:?}");
-        assert!(fit.errors.iter().all(|e| e.is_nan()) && fit.aic.is_nan(), "{fit:?}");
+        assert!(
+            fit.status.is_success() && (fit.chi2 + 10.0).abs() < 1e-10,
+            "{fit:?}"
+        );
+        assert!(
+            (fit.parameters[0] - 1.0).abs() < 1e-4 && (fit.parameters[1] + 2.0).abs() < 1e-4,
+            "{fit:?}"
+        );
+        assert!(
+            fit.errors.iter().all(|e| e.is_nan()) && fit.aic.is_nan(),
+            "{fit:?}"
+        );
     }
     let columns = fitter.fit_columns(&problems).unwrap();
-    assert!(columns.chi2.iter().all(|cost| (cost + 10.0).abs() < 1e-10), "{columns:?}");
+    assert!(
+        columns.chi2.iter().all(|cost| (cost + 10.0).abs() < 1e-10),
+        "{columns:?}"
+    );
     let bounded = fitter.clone().bounds("a", 3.0, 5.0).fix("b");
-    let fit = &bounded.fit(&Curves::residuals(1, 2, vec![4.0, 4.0])).unwrap()[0];
-    assert!(fit.parameters == [3.0, 4.0] && (fit.chi2 - 102.0).abs() < 1e-9 && fit.errors[1] == 0.0, "{fit:?}");
+    let fit = &bounded
+        .fit(&Curves::residuals(1, 2, vec![4.0, 4.0]))
+        .unwrap()[0];
+    assert!(
+        fit.parameters == [3.0, 4.0] && (fit.chi2 - 102.0).abs() < 1e-9 && fit.errors[1] == 0.0,
+        "{fit:?}"
+    );
     // a rise of 1 is one sigma
     let fits = fitter.fit(&problems).unwrap();
-    let interval = &fitter.confidence_intervals(&problems, &fits, &["a"], &[1.0]).unwrap()[0][0];
-    assert!((interval.upper - 2.0).abs() < 1e-3 && interval.lower.abs() < 1e-3, "{interval:?}");
-    let refused = CurveFitter::new(model, Device::cpu()).estimator(Estimator::Huber(1.0)).validate().unwrap_err();
+    let interval = &fitter
+        .confidence_intervals(&problems, &fits, &["a"], &[1.0])
+        .unwrap()[0][0];
+    assert!(
+        (interval.upper - 2.0).abs() < 1e-3 && interval.lower.abs() < 1e-3,
+        "{interval:?}"
+    );
+    let refused = CurveFitter::new(model, Device::cpu())
+        .estimator(Estimator::Huber(1.0))
+        .validate()
+        .unwrap_err();
     let message = refused.to_string();
-    assert!(message.contains("solver: a cost has no residuals") && message.contains("NELDER_MEAD"), "{message}");
-    assert!(message.contains("estimator: a cost is minimised as it is"), "{message}");
+    assert!(
+        message.contains("solver: a cost has no residuals") && message.contains("NELDER_MEAD"),
+        "{message}"
+    );
+    assert!(
+        message.contains("estimator: a cost is minimised as it is"),
+        "{message}"
+    );
 }
 
 /// A cost may have data of its own, be undefined, and panic.
@@ -188,7 +274,11 @@ fn costs_see_their_problem_and_fail_alone() {
     let fitter = CurveFitter::new(model.unwrap(), Device::cpu()).solver(CurveFitter::NELDER_MEAD);
     let fits = fitter.fit(&Curves::residuals(1, 1, vec![5.0; 4])).unwrap();
     for k in [0, 2, 3] {
-        assert!((fits[k].parameters[0] - k as f64 - 1.0).abs() < 1e-4, "{:?}", fits[k]);
+        assert!(
+            (fits[k].parameters[0] - k as f64 - 1.0).abs() < 1e-4,
+            "{:?}",
+            fits[k]
+        );
     }
     assert!(
         fits[1].status == Status::NotFinite && fits[1].message.ends_with("panicked: not this one"),
@@ -200,9 +290,19 @@ fn costs_see_their_problem_and_fail_alone() {
 #[test]
 fn a_fit_prints_itself() {
     let formula: popfit::Formula = "a*exp(-k*x)".parse().unwrap();
-    let fits = CurveFitter::new(formula, Device::cpu()).fit(&curves()).unwrap();
+    let fits = CurveFitter::new(formula, Device::cpu())
+        .fit(&curves())
+        .unwrap();
     let text = fits[0].to_string();
-    assert!(text.starts_with("converged") && text.contains("chi-square = ") && text.contains("dof = 18"), "{text}");
-    assert!(text.lines().count() == 3 && text.contains("3.00000000 +/-"), "{text}");
+    assert!(
+        text.starts_with("converged")
+            && text.contains("chi-square = ")
+            && text.contains("dof = 18"),
+        "{text}"
+    );
+    assert!(
+        text.lines().count() == 3 && text.contains("3.00000000 +/-"),
+        "{text}"
+    );
     assert!("a*(".parse::<popfit::Formula>().is_err());
 }

@@ -1,13 +1,16 @@
 //! Settings of `CurveFitter`: setters never fail, and the check before a fit lists every fault with its name.
 
 use popfit::{
-    Closure, CurveFit, CurveFitter, CurveModel, Curves, Device, Error, Estimator, Formula, LevenbergMarquardt,
-    NelderMead, Solver, Status,
+    Closure, CurveFit, CurveFitter, CurveModel, Curves, Device, Error, Estimator, Formula,
+    LevenbergMarquardt, NelderMead, Solver, Status,
 };
 use popfit_testing::random::Random;
 
 fn decay() -> CurveFitter {
-    CurveFitter::new(Formula::parse("amplitude*exp(-rate*x)").unwrap(), Device::cpu())
+    CurveFitter::new(
+        Formula::parse("amplitude*exp(-rate*x)").unwrap(),
+        Device::cpu(),
+    )
 }
 
 fn curves() -> Curves<'static> {
@@ -18,8 +21,13 @@ fn curves() -> Curves<'static> {
 
 /// Names and messages of the faults.
 fn faults(error: Error) -> Vec<(String, String)> {
-    let Error::InvalidSettings { faults } = error else { panic!("{error}") };
-    faults.into_iter().map(|fault| (fault.name, fault.message)).collect()
+    let Error::InvalidSettings { faults } = error else {
+        panic!("{error}")
+    };
+    faults
+        .into_iter()
+        .map(|fault| (fault.name, fault.message))
+        .collect()
 }
 
 #[test]
@@ -39,14 +47,32 @@ fn every_fault_is_listed_with_its_name_and_remedy() {
         ("ftol", "must be finite and not negative, not -1"),
         ("max_rounds", "must be at least 1"),
         ("estimator", "a loss with the scale 0: it must be positive"),
-        ("bounds", "there is no parameter `rat`; did you mean `rate`? (known: amplitude, rate)"),
-        ("bounds", "`rate` from NaN to 1: a bound is a number, or infinite where there is none"),
+        (
+            "bounds",
+            "there is no parameter `rat`; did you mean `rate`? (known: amplitude, rate)",
+        ),
+        (
+            "bounds",
+            "`rate` from NaN to 1: a bound is a number, or infinite where there is none",
+        ),
         ("bounds", "`amplitude` from 2 to 1: exchange them"),
-        ("fix", "there is no parameter `Amplitude`; did you mean `amplitude`? (known: amplitude, rate)"),
-        ("prior", "`rate` with mean 1 and sigma -1: both must be finite, and sigma positive"),
-        ("tie", "`amplitude` has bounds, a prior or is fixed: it cannot be tied"),
+        (
+            "fix",
+            "there is no parameter `Amplitude`; did you mean `amplitude`? (known: amplitude, rate)",
+        ),
+        (
+            "prior",
+            "`rate` with mean 1 and sigma -1: both must be finite, and sigma positive",
+        ),
+        (
+            "tie",
+            "`amplitude` has bounds, a prior or is fixed: it cannot be tied",
+        ),
         ("tie", "did you mean `rate`?"),
-        ("tie", "there is no parameter `width`; known: amplitude, rate"),
+        (
+            "tie",
+            "there is no parameter `width`; known: amplitude, rate",
+        ),
     ];
     let (curves, mut columns) = (curves(), Default::default());
     for error in [
@@ -54,16 +80,24 @@ fn every_fault_is_listed_with_its_name_and_remedy() {
         fitter.fit(&curves).unwrap_err(),
         fitter.fit_columns(&curves).unwrap_err(),
         fitter.fit_columns_into(&curves, &mut columns).unwrap_err(),
-        fitter.confidence_intervals(&curves, &[], &[], &[]).unwrap_err(),
+        fitter
+            .confidence_intervals(&curves, &[], &[], &[])
+            .unwrap_err(),
         fitter.check_jacobian(&[1.0], &[1.0, 1.0]).unwrap_err(),
     ] {
         let text = error.to_string();
         let found = faults(error);
         assert_eq!(found.len(), expected.len(), "{text}");
         for ((name, message), (expected_name, part)) in found.iter().zip(expected) {
-            assert!(name == expected_name && message.contains(part), "{name}: {message}");
+            assert!(
+                name == expected_name && message.contains(part),
+                "{name}: {message}"
+            );
         }
-        assert!(text.starts_with("11 settings are invalid:\n  ftol: must be finite"), "{text}");
+        assert!(
+            text.starts_with("11 settings are invalid:\n  ftol: must be finite"),
+            "{text}"
+        );
     }
 }
 
@@ -71,26 +105,59 @@ fn every_fault_is_listed_with_its_name_and_remedy() {
 fn solvers_and_models_are_checked_with_the_rest() {
     let simplex = CurveFitter::NELDER_MEAD.size(f64::NAN).fatol(-1.0);
     let found = faults(decay().solver(simplex).fix("k").validate().unwrap_err());
-    assert_eq!(found.iter().map(|fault| fault.0.as_str()).collect::<Vec<_>>(), ["fatol", "size", "fix"]);
-    let both = Solver::LevenbergMarquardtThenNelderMead(CurveFitter::LEVENBERG_MARQUARDT, CurveFitter::NELDER_MEAD);
+    assert_eq!(
+        found
+            .iter()
+            .map(|fault| fault.0.as_str())
+            .collect::<Vec<_>>(),
+        ["fatol", "size", "fix"]
+    );
+    let both = Solver::LevenbergMarquardtThenNelderMead(
+        CurveFitter::LEVENBERG_MARQUARDT,
+        CurveFitter::NELDER_MEAD,
+    );
     let found = faults(decay().solver(both).validate().unwrap_err());
-    assert!(found.len() == 1 && found[0].0 == "solver" && found[0].1.contains("spectra only"), "{found:?}");
+    assert!(
+        found.len() == 1 && found[0].0 == "solver" && found[0].1.contains("spectra only"),
+        "{found:?}"
+    );
     let names: Vec<String> = (0..33).map(|k| format!("p{k}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let many: CurveModel = Closure::new(&["x"], &names, |_, _, _| ()).unwrap().into();
-    let found = faults(CurveFitter::new(many, Device::cpu()).tie("p0", "2*p1").validate().unwrap_err());
-    assert!(found[0].0 == "model" && found[0].1.contains("33 parameters, more than 32"), "{found:?}");
-    assert!(found[1].0 == "tie" && found[1].1.contains("this model is none"), "{found:?}");
+    let found = faults(
+        CurveFitter::new(many, Device::cpu())
+            .tie("p0", "2*p1")
+            .validate()
+            .unwrap_err(),
+    );
+    assert!(
+        found[0].0 == "model" && found[0].1.contains("33 parameters, more than 32"),
+        "{found:?}"
+    );
+    assert!(
+        found[1].0 == "tie" && found[1].1.contains("this model is none"),
+        "{found:?}"
+    );
 }
 
 #[test]
 fn the_last_value_of_a_setting_counts() {
-    let fitter = decay().bounds("rate", f64::NAN, 1.0).prior("rate", 0.0, -1.0).estimator(Estimator::Huber(-1.0));
+    let fitter = decay()
+        .bounds("rate", f64::NAN, 1.0)
+        .prior("rate", 0.0, -1.0)
+        .estimator(Estimator::Huber(-1.0));
     assert_eq!(faults(fitter.validate().unwrap_err()).len(), 3);
-    let fitter = fitter.bounds("rate", 0.0, 0.5).prior("rate", 0.4, 1e9).estimator(Estimator::LeastSquares);
+    let fitter = fitter
+        .bounds("rate", 0.0, 0.5)
+        .prior("rate", 0.4, 1e9)
+        .estimator(Estimator::LeastSquares);
     let curves = Curves::on_common_grid(vec![0.0, 1.0, 2.0], vec![3.0, 1.5, 0.7], vec![3.0, 0.4]);
     let fits = fitter.fit(&curves).unwrap();
-    assert!(fits[0].status.is_success() && fits[0].parameters[1] == 0.5, "{:?}", fits[0]);
+    assert!(
+        fits[0].status.is_success() && fits[0].parameters[1] == 0.5,
+        "{:?}",
+        fits[0]
+    );
     // a tie in the order in which its limits come does not matter
     assert!(decay().tie("rate", "2").fix("rate").validate().is_err());
     assert!(decay().fix("rate").tie("rate", "2").validate().is_err());
@@ -103,44 +170,94 @@ fn columns_have_statuses_and_a_bad_curve_has_no_numbers() {
     let starts = vec![1.0, 1.0, 1.0, 1.0, 1.0, f64::INFINITY];
     let curves = Curves::on_common_grid(x, y, starts);
     for fitter in [decay(), decay().solver(CurveFitter::NELDER_MEAD)] {
-        let (columns, fits) = (fitter.fit_columns(&curves).unwrap(), fitter.fit(&curves).unwrap());
+        let (columns, fits) = (
+            fitter.fit_columns(&curves).unwrap(),
+            fitter.fit(&curves).unwrap(),
+        );
         assert!(columns.len() == 3 && !columns.is_empty());
-        assert!(columns.status[0].is_success() && fits[0].status.is_success(), "{columns:?}");
+        assert!(
+            columns.status[0].is_success() && fits[0].status.is_success(),
+            "{columns:?}"
+        );
         assert_eq!(columns.status[1..], [Status::BadInput; 2]);
         assert_eq!(columns.status_codes()[1..], [-1, -1]);
         let codes: Vec<i32> = columns.status_codes().into_iter().map(i32::from).collect();
-        assert!(codes.iter().zip(&columns.status).all(|(code, status)| *code == status.code()));
+        assert!(
+            codes
+                .iter()
+                .zip(&columns.status)
+                .all(|(code, status)| *code == status.code())
+        );
         for bad in &fits[1..] {
-            assert_eq!((bad.status, bad.rounds, bad.evaluations), (Status::BadInput, 0, 0));
-            assert!(bad.parameters.iter().chain(&bad.errors).chain([&bad.chi2]).all(|x| x.is_nan()), "{bad:?}");
+            assert_eq!(
+                (bad.status, bad.rounds, bad.evaluations),
+                (Status::BadInput, 0, 0)
+            );
+            assert!(
+                bad.parameters
+                    .iter()
+                    .chain(&bad.errors)
+                    .chain([&bad.chi2])
+                    .all(|x| x.is_nan()),
+                "{bad:?}"
+            );
         }
-        assert!(columns.parameters[2..].iter().chain(&columns.errors[2..]).all(|x| x.is_nan()), "{columns:?}");
+        assert!(
+            columns.parameters[2..]
+                .iter()
+                .chain(&columns.errors[2..])
+                .all(|x| x.is_nan()),
+            "{columns:?}"
+        );
         assert!(fits[0].evaluations > fits[0].rounds, "{:?}", fits[0]);
-        assert!(columns.evaluations[0] > 0 && columns.evaluations[1..] == [0, 0], "{columns:?}");
+        assert!(
+            columns.evaluations[0] > 0 && columns.evaluations[1..] == [0, 0],
+            "{columns:?}"
+        );
         assert!(columns.message(0).is_none() && columns.message(3).is_none());
         for (k, fit) in fits.iter().enumerate().skip(1) {
             assert_eq!(columns.message(k), Some(&fit.message[..]));
         }
     }
     assert!(size_of_val(&Status::Ftol) == 1);
-    assert!(decay().fit_columns(&Curves::on_common_grid([0.0; 0], [0.0; 0], [0.0; 0])).unwrap().is_empty());
+    assert!(
+        decay()
+            .fit_columns(&Curves::on_common_grid([0.0; 0], [0.0; 0], [0.0; 0]))
+            .unwrap()
+            .is_empty()
+    );
 }
 
 /// σ = ∞ is a weight of 0: the point counts no more than a masked one, whatever it is.
 #[test]
 fn an_infinite_sigma_masks_its_point() {
     let x: Vec<f64> = (0..9).map(|j| 0.5 * f64::from(j)).collect();
-    let mut y: Vec<f64> = x.iter().map(|x| 3.0 * (-x).exp() + 0.1 * (7.0 * x).sin()).collect();
+    let mut y: Vec<f64> = x
+        .iter()
+        .map(|x| 3.0 * (-x).exp() + 0.1 * (7.0 * x).sin())
+        .collect();
     let (mut sigma, mut mask) = (vec![0.1; 9], vec![false; 9]);
     (y[2], sigma[2], mask[2]) = (f64::NAN, f64::INFINITY, true);
     let curves = || Curves::on_common_grid(x.clone(), y.clone(), vec![2.0, 1.5]);
-    let (open, masked) = (curves().sigma(sigma), curves().sigma(vec![0.1; 9]).mask(mask));
+    let (open, masked) = (
+        curves().sigma(sigma),
+        curves().sigma(vec![0.1; 9]).mask(mask),
+    );
     for fitter in [decay(), decay().solver(CurveFitter::NELDER_MEAD)] {
         let [a, b] = [&open, &masked].map(|curves| fitter.fit(curves).unwrap().swap_remove(0));
-        assert!(a.status.is_success() && (a.points, a.dof) == (8, 6), "{a:?}");
-        assert_eq!((&a.parameters, &a.errors, a.chi2), (&b.parameters, &b.errors, b.chi2));
+        assert!(
+            a.status.is_success() && (a.points, a.dof) == (8, 6),
+            "{a:?}"
+        );
+        assert_eq!(
+            (&a.parameters, &a.errors, a.chi2),
+            (&b.parameters, &b.errors, b.chi2)
+        );
         let [a, b] = [&open, &masked].map(|curves| fitter.fit_columns(curves).unwrap());
-        assert_eq!((&a.parameters, &a.errors, &a.chi2, &a.status), (&b.parameters, &b.errors, &b.chi2, &b.status));
+        assert_eq!(
+            (&a.parameters, &a.errors, &a.chi2, &a.status),
+            (&b.parameters, &b.errors, &b.chi2, &b.status)
+        );
     }
 }
 
@@ -150,20 +267,36 @@ fn priors_count_as_points() {
     let model = || CurveFitter::new(Formula::parse("a + b*x + c*x^2").unwrap(), Device::cpu());
     let curves = Curves::on_common_grid(vec![0.0, 1.0], vec![1.0, 3.0], vec![0.5; 3]);
     // that of a fixed parameter is none
-    let fixed = model().prior("c", 7.0, 0.1).fix("c").fit(&curves).unwrap().swap_remove(0);
+    let fixed = model()
+        .prior("c", 7.0, 0.1)
+        .fix("c")
+        .fit(&curves)
+        .unwrap()
+        .swap_remove(0);
     assert!(fixed.status.is_success() && fixed.dof == 0, "{fixed:?}");
     let open = &model().fit(&curves).unwrap()[0];
-    assert!(open.status == Status::BadInput && open.message.contains("2 points for 3"), "{open:?}");
+    assert!(
+        open.status == Status::BadInput && open.message.contains("2 points for 3"),
+        "{open:?}"
+    );
     let fitter = model().prior("b", 1.0, 0.1).prior("c", 0.0, 0.2);
     let columns = fitter.fit_columns(&curves).unwrap();
     for fitter in [fitter.clone(), fitter.clone().absolute_sigma(true)] {
         let fit = &fitter.fit(&curves).unwrap()[0];
-        assert!(fit.status.is_success() && fit.dof == 1 && fit.errors.iter().all(|error| *error > 0.0), "{fit:?}");
+        assert!(
+            fit.status.is_success() && fit.dof == 1 && fit.errors.iter().all(|error| *error > 0.0),
+            "{fit:?}"
+        );
     }
     // the rows, each weighed by 1/σ: a − 1, b + c − 2 + (a − 1), 10 (b − 1), 5 c
     let fit = &fitter.fit(&curves).unwrap()[0];
     let cost = |p: &[f64]| {
-        let rows = [p[0] - 1.0, p[0] + p[1] + p[2] - 3.0, 10.0 * (p[1] - 1.0), 5.0 * p[2]];
+        let rows = [
+            p[0] - 1.0,
+            p[0] + p[1] + p[2] - 3.0,
+            10.0 * (p[1] - 1.0),
+            5.0 * p[2],
+        ];
         rows.iter().map(|row| row * row).sum::<f64>()
     };
     for p in 0..3 {
@@ -175,8 +308,14 @@ fn priors_count_as_points() {
     }
     assert!(columns.status[0].is_success(), "{columns:?}");
     for p in 0..3 {
-        assert!((columns.parameters[p] - fit.parameters[p]).abs() < 1e-3 * fit.errors[p], "{columns:?} {fit:?}");
-        assert!((columns.errors[p] / fit.errors[p] - 1.0).abs() < 1e-3, "{columns:?} {fit:?}");
+        assert!(
+            (columns.parameters[p] - fit.parameters[p]).abs() < 1e-3 * fit.errors[p],
+            "{columns:?} {fit:?}"
+        );
+        assert!(
+            (columns.errors[p] / fit.errors[p] - 1.0).abs() < 1e-3,
+            "{columns:?} {fit:?}"
+        );
     }
 }
 
@@ -187,7 +326,10 @@ fn noisy_decays(count: usize) -> Curves<'static> {
     let (mut y, mut starts) = (Vec::new(), Vec::new());
     for _ in 0..count {
         let [amplitude, rate] = [2.0 + random.uniform(), 0.5 + random.uniform()];
-        y.extend(x.iter().map(|x| amplitude * (-rate * x).exp() + 0.05 * random.normal()));
+        y.extend(
+            x.iter()
+                .map(|x| amplitude * (-rate * x).exp() + 0.05 * random.normal()),
+        );
         starts.extend([amplitude, rate].map(|truth| truth * (0.5 + random.uniform())));
     }
     Curves::on_common_grid(x, y, starts)
@@ -202,20 +344,42 @@ fn bits(values: &[f64]) -> Vec<u64> {
 fn settings_of_curves_begin_from_those_of_curves() {
     let curves = noisy_decays(200);
     let natural: [(Solver, Solver); 4] = [
-        (LevenbergMarquardt::default().into(), CurveFitter::LEVENBERG_MARQUARDT.into()),
-        (LevenbergMarquardt::default().ftol(1e-6).into(), CurveFitter::LEVENBERG_MARQUARDT.ftol(1e-6).into()),
-        (NelderMead::default().into(), CurveFitter::NELDER_MEAD.into()),
-        (NelderMead::default().size(0.3).into(), CurveFitter::NELDER_MEAD.size(0.3).into()),
+        (
+            LevenbergMarquardt::default().into(),
+            CurveFitter::LEVENBERG_MARQUARDT.into(),
+        ),
+        (
+            LevenbergMarquardt::default().ftol(1e-6).into(),
+            CurveFitter::LEVENBERG_MARQUARDT.ftol(1e-6).into(),
+        ),
+        (
+            NelderMead::default().into(),
+            CurveFitter::NELDER_MEAD.into(),
+        ),
+        (
+            NelderMead::default().size(0.3).into(),
+            CurveFitter::NELDER_MEAD.size(0.3).into(),
+        ),
     ];
     for (natural, by_constant) in natural {
-        let [a, b] = [natural, by_constant].map(|solver| decay().solver(solver).fit_columns(&curves).unwrap());
-        assert_eq!((bits(&a.parameters), &a.rounds), (bits(&b.parameters), &b.rounds));
+        let [a, b] = [natural, by_constant]
+            .map(|solver| decay().solver(solver).fit_columns(&curves).unwrap());
+        assert_eq!(
+            (bits(&a.parameters), &a.rounds),
+            (bits(&b.parameters), &b.rounds)
+        );
     }
     let own = decay().fit_columns(&curves).unwrap();
-    let natural = decay().solver(LevenbergMarquardt::default()).fit_columns(&curves).unwrap();
+    let natural = decay()
+        .solver(LevenbergMarquardt::default())
+        .fit_columns(&curves)
+        .unwrap();
     assert_eq!(bits(&own.parameters), bits(&natural.parameters));
     // a value that happens to be that of spectra is the user's all the same
-    let set = decay().solver(LevenbergMarquardt::default().largest_step(1e30)).fit(&curves).unwrap();
+    let set = decay()
+        .solver(LevenbergMarquardt::default().largest_step(1e30))
+        .fit(&curves)
+        .unwrap();
     let unset = decay().fit(&curves).unwrap();
     assert!(set.iter().zip(&unset).any(|(a, b)| a.rounds != b.rounds));
 }
@@ -225,21 +389,36 @@ fn settings_of_curves_begin_from_those_of_curves() {
 fn columns_follow_ftol() {
     let curves = noisy_decays(500);
     let minima = decay().fit(&curves).unwrap();
-    let fit = |ftol: f64| decay().solver(LevenbergMarquardt::default().ftol(ftol)).fit_columns(&curves).unwrap();
+    let fit = |ftol: f64| {
+        decay()
+            .solver(LevenbergMarquardt::default().ftol(ftol))
+            .fit_columns(&curves)
+            .unwrap()
+    };
     let farthest = |parameters: &[f64]| {
         let each = minima.iter().zip(parameters.chunks(2));
         each.map(|(best, end)| {
-            (0..2).map(|p| ((end[p] - best.parameters[p]) / best.errors[p]).abs()).fold(0.0, f64::max)
+            (0..2)
+                .map(|p| ((end[p] - best.parameters[p]) / best.errors[p]).abs())
+                .fold(0.0, f64::max)
         })
         .fold(0.0, f64::max)
     };
-    let [fine, usual, coarse, rough] = [fit(1e-14), decay().fit_columns(&curves).unwrap(), fit(1e-4), fit(0.1)];
+    let [fine, usual, coarse, rough] = [
+        fit(1e-14),
+        decay().fit_columns(&curves).unwrap(),
+        fit(1e-4),
+        fit(0.1),
+    ];
     for columns in [&fine, &usual, &coarse, &rough] {
         assert!(columns.status.iter().all(|status| status.is_success()));
     }
     let all = [&fine, &usual, &coarse, &rough].map(|columns| farthest(&columns.parameters));
     println!("{all:?}");
-    assert!(all[0] < 1e-6 && all[0] < all[1] && all[1] < 1e-3 && all[1] < all[2] && all[2] < all[3], "{all:?}");
+    assert!(
+        all[0] < 1e-6 && all[0] < all[1] && all[1] < 1e-3 && all[1] < all[2] && all[2] < all[3],
+        "{all:?}"
+    );
     let rounds = |columns: &popfit::CurveColumns| columns.rounds.iter().sum::<u32>();
     assert!(rounds(&rough) < rounds(&coarse) && rounds(&coarse) < rounds(&usual));
 }
@@ -252,12 +431,17 @@ fn all_attempts_at_a_fit_draw_from_one_budget() {
     let (mut y, mut starts) = (Vec::new(), Vec::new());
     for _ in 0..100 {
         let rate = 0.8 + 0.8 * random.uniform();
-        y.extend(x.iter().map(|x| 2.0 * (6.3 * rate * x + 1.0).sin() + 0.1 * random.normal()));
+        y.extend(
+            x.iter()
+                .map(|x| 2.0 * (6.3 * rate * x + 1.0).sin() + 0.1 * random.normal()),
+        );
         starts.extend([1.0, rate * 0.6, 0.0]);
     }
     let sines = Curves::on_common_grid(x, y, starts);
     let closure = Closure::new(&["x"], &["a", "k", "t"], |x, p, y| {
-        y.iter_mut().zip(x).for_each(|(y, x)| *y = p[0] * (6.3 * p[1] * x + p[2]).sin());
+        y.iter_mut()
+            .zip(x)
+            .for_each(|(y, x)| *y = p[0] * (6.3 * p[1] * x + p[2]).sin());
     });
     let formula = CurveModel::from(Formula::parse("a*sin(6.3*k*x + t)").unwrap());
     let wave = |model: &CurveModel| CurveFitter::new(model.clone(), Device::cpu());
@@ -269,19 +453,33 @@ fn all_attempts_at_a_fit_draw_from_one_budget() {
     ] {
         for most in [1, 2, 3, 7, 20, 60, 150, 400] {
             for polish in [true, false] {
-                let fitter = fitter.clone().polish(polish).solver(LevenbergMarquardt::default().max_rounds(most));
+                let fitter = fitter
+                    .clone()
+                    .polish(polish)
+                    .solver(LevenbergMarquardt::default().max_rounds(most));
                 let fits: Vec<CurveFit> = fitter.fit(curves).unwrap();
                 let worst = fits.iter().max_by_key(|fit| fit.rounds).unwrap();
                 assert!(worst.rounds <= most, "{most}: {worst:?}");
-                let spent = fits.iter().filter(|fit| fit.rounds == most && !fit.status.is_success());
-                let other = spent.clone().find(|fit| fit.status != Status::MaxRounds && fit.status != Status::Stalled);
+                let spent = fits
+                    .iter()
+                    .filter(|fit| fit.rounds == most && !fit.status.is_success());
+                let other = spent
+                    .clone()
+                    .find(|fit| fit.status != Status::MaxRounds && fit.status != Status::Stalled);
                 assert!(other.is_none(), "{other:?}");
-                let early = fits.iter().find(|fit| fit.status == Status::MaxRounds && fit.rounds < most);
+                let early = fits
+                    .iter()
+                    .find(|fit| fit.status == Status::MaxRounds && fit.rounds < most);
                 assert!(early.is_none(), "{most}: {early:?}");
                 assert!(most > 3 || spent.count() > 50, "{most}");
                 let columns = fitter.fit_columns(curves).unwrap();
-                assert!(columns.rounds.iter().all(|rounds| *rounds <= most), "{most}: {:?}", columns.rounds);
-                let open = (0..100).find(|&k| !columns.status[k].is_success() && columns.message(k).is_none());
+                assert!(
+                    columns.rounds.iter().all(|rounds| *rounds <= most),
+                    "{most}: {:?}",
+                    columns.rounds
+                );
+                let open = (0..100)
+                    .find(|&k| !columns.status[k].is_success() && columns.message(k).is_none());
                 assert!(open.is_none(), "{most}: {open:?}");
                 assert!(most > 2 || columns.status.contains(&Status::MaxRounds));
             }

@@ -11,8 +11,12 @@ use problems::{Far, POINTS, arrived, problems};
 
 /// Shares that the fits of all families find: 99.9, 97, 80 and 77 % of 200 a family; scipy's `trf` 96, 76
 /// and 81 (`benches/peers/far_starts.py`).
-const LEAST: [(Far, f64); 4] =
-    [(Far::Amplitudes, 0.99), (Far::Magnitudes, 0.94), (Far::Factors, 0.78), (Far::Signs, 0.74)];
+const LEAST: [(Far, f64); 4] = [
+    (Far::Amplitudes, 0.99),
+    (Far::Magnitudes, 0.94),
+    (Far::Factors, 0.78),
+    (Far::Signs, 0.74),
+];
 
 #[test]
 fn most_fits_find_the_best_minimum() {
@@ -23,10 +27,18 @@ fn most_fits_find_the_best_minimum() {
             assert_eq!(fits.len() * POINTS, problems.y.len());
             assert_eq!(fits.len() * fits[0].parameters.len(), problems.starts.len());
             let best = arrived(&fits, &lowest);
-            println!("{far:?}, amplitudes {}: {best} of {}  {}", problems.amplitudes, fits.len(), problems.text);
+            println!(
+                "{far:?}, amplitudes {}: {best} of {}  {}",
+                problems.amplitudes,
+                fits.len(),
+                problems.text
+            );
             (all, found) = (all + fits.len(), found + best);
         }
-        assert!(found as f64 >= least * all as f64, "{far:?}: {found} of {all}");
+        assert!(
+            found as f64 >= least * all as f64,
+            "{far:?}: {found} of {all}"
+        );
     }
 }
 
@@ -39,20 +51,40 @@ fn a_parameter_that_ran_away_is_tried_again_with_longer_steps() {
         let x: Vec<f64> = (0..40).map(|j| f64::from(j) / 40.0 * length).collect();
         let (mut y, mut starts) = (Vec::new(), Vec::new());
         for i in 0..200 {
-            let [rate, phase, amplitude] =
-                [0.8 + 0.8 * random.uniform(), TAU * random.uniform(), 1.0 + 2.0 * random.uniform()];
-            y.extend(x.iter().map(|x| amplitude * (TAU * rate * x + phase).sin() + 0.1 * random.normal()));
+            let [rate, phase, amplitude] = [
+                0.8 + 0.8 * random.uniform(),
+                TAU * random.uniform(),
+                1.0 + 2.0 * random.uniform(),
+            ];
+            y.extend(
+                x.iter()
+                    .map(|x| amplitude * (TAU * rate * x + phase).sin() + 0.1 * random.normal()),
+            );
             starts.extend([1.0, rate * if i % 2 == 0 { 0.6 } else { 1.4 }, 0.0]);
         }
         let curves = Curves::on_common_grid(x, y, starts);
-        let fitter = CurveFitter::new(Formula::parse("a*sin(2*pi*k*x + t)").unwrap(), Device::cpu());
+        let fitter = CurveFitter::new(
+            Formula::parse("a*sin(2*pi*k*x + t)").unwrap(),
+            Device::cpu(),
+        );
         let fits = fitter.fit(&curves).unwrap();
-        let found = fits.iter().filter(|fit| fit.status.is_success() && fit.chi2 < 1.0).count();
-        let lines = fits.iter().filter(|fit| fit.flags.contains(Flags::UNDETERMINED)).count();
+        let found = fits
+            .iter()
+            .filter(|fit| fit.status.is_success() && fit.chi2 < 1.0)
+            .count();
+        let lines = fits
+            .iter()
+            .filter(|fit| fit.flags.contains(Flags::UNDETERMINED))
+            .count();
         let columns = fitter.fit_columns(&curves).unwrap();
         let ends = columns.status.iter().zip(&columns.chi2);
-        let in_columns = ends.filter(|(status, chi2)| status.is_success() && **chi2 < 1.0).count();
+        let in_columns = ends
+            .filter(|(status, chi2)| status.is_success() && **chi2 < 1.0)
+            .count();
         println!("{length}: {found} found, {in_columns} in columns, {lines} at infinity");
-        assert!(found >= least && in_columns >= least && lines <= 12, "{length}: {found}, {in_columns}, {lines}");
+        assert!(
+            found >= least && in_columns >= least && lines <= 12,
+            "{length}: {found}, {in_columns}, {lines}"
+        );
     }
 }

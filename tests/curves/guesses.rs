@@ -74,8 +74,10 @@ fn problem(name: &str, formula: &Formula, random: &mut Random) -> Problem {
     let mut draw = Draw(random);
     let (length, height) = (draw.magnitude(1e-3, 1e3), draw.magnitude(1e-3, 1e3));
     let n = draw.within(30.0, 200.0).floor();
-    let is_positive =
-        matches!(name, "stretched_exponential" | "hill" | "logistic4" | "sersic") || name.starts_with("power_law");
+    let is_positive = matches!(
+        name,
+        "stretched_exponential" | "hill" | "logistic4" | "sersic"
+    ) || name.starts_with("power_law");
     let first = match name {
         _ if is_positive => 0.0,
         "biexponential" => length * draw.within(0.0, 0.3),
@@ -87,35 +89,85 @@ fn problem(name: &str, formula: &Formula, random: &mut Random) -> Problem {
     let narrow = length * draw.magnitude(2.5 / n, 0.25);
     let truth = match name {
         "linear1d" => vec![c, a / length],
-        _ if name.starts_with("polynomial") => {
-            (0..formula.parameters().len()).map(|k| height * draw.within(-1.0, 1.0) / length.powi(k as i32)).collect()
-        }
+        _ if name.starts_with("polynomial") => (0..formula.parameters().len())
+            .map(|k| height * draw.within(-1.0, 1.0) / length.powi(k as i32))
+            .collect(),
         "gauss1d" | "lorentz" => vec![a, m, narrow, c],
         "step_linear" | "step_arctan" | "step_erf" | "step_logistic" => vec![a, m, narrow, c],
         "pseudo_voigt" => vec![a, m, 2.0 * narrow, draw.within(0.0, 1.0), c],
-        "voigt" => vec![a * narrow, m, narrow * draw.within(0.1, 1.0), narrow * draw.within(0.1, 1.0), c],
+        "voigt" => vec![
+            a * narrow,
+            m,
+            narrow * draw.within(0.1, 1.0),
+            narrow * draw.within(0.1, 1.0),
+            c,
+        ],
         "moffat" => vec![a, m, narrow, draw.within(1.0, 5.0), c],
-        "fano" => vec![a.abs(), m, narrow, draw.sign() * draw.magnitude(0.2, 5.0), c],
+        "fano" => vec![
+            a.abs(),
+            m,
+            narrow,
+            draw.sign() * draw.magnitude(0.2, 5.0),
+            c,
+        ],
         "skewed_gauss" => vec![a, m, narrow, draw.within(-4.0, 4.0), c],
-        "emg" => vec![a * narrow, m, narrow, draw.sign() * narrow * draw.magnitude(0.3, 4.0), c],
+        "emg" => vec![
+            a * narrow,
+            m,
+            narrow,
+            draw.sign() * narrow * draw.magnitude(0.3, 4.0),
+            c,
+        ],
         "exponential" => vec![a, draw.sign() * draw.magnitude(0.3, 30.0) / length, c],
         "biexponential" => {
             let slow = draw.magnitude(0.3, 3.0) / length;
-            vec![a, slow, draw.sign() * height * draw.magnitude(0.3, 3.0), slow * draw.magnitude(3.0, 20.0), c]
+            vec![
+                a,
+                slow,
+                draw.sign() * height * draw.magnitude(0.3, 3.0),
+                slow * draw.magnitude(3.0, 20.0),
+                c,
+            ]
         }
-        "stretched_exponential" => vec![a, length * draw.magnitude(0.05, 1.0), draw.magnitude(0.4, 2.5), c],
+        "stretched_exponential" => vec![
+            a,
+            length * draw.magnitude(0.05, 1.0),
+            draw.magnitude(0.4, 2.5),
+            c,
+        ],
         "logistic" | "gompertz" => {
             let middle = first + length * draw.within(0.0, 1.1);
             vec![a, draw.sign() * draw.magnitude(3.0, 50.0) / length, middle]
         }
-        "hill" => vec![a, length * draw.magnitude(0.03, 2.0), draw.sign() * draw.magnitude(0.5, 6.0)],
-        "logistic4" => vec![a, length * draw.magnitude(0.03, 1.0), draw.sign() * draw.magnitude(0.5, 6.0), c],
-        "sine" => vec![height, draw.magnitude(0.7, n / 4.0) / length, draw.within(0.0, TAU), c],
+        "hill" => vec![
+            a,
+            length * draw.magnitude(0.03, 2.0),
+            draw.sign() * draw.magnitude(0.5, 6.0),
+        ],
+        "logistic4" => vec![
+            a,
+            length * draw.magnitude(0.03, 1.0),
+            draw.sign() * draw.magnitude(0.5, 6.0),
+            c,
+        ],
+        "sine" => vec![
+            height,
+            draw.magnitude(0.7, n / 4.0) / length,
+            draw.within(0.0, TAU),
+            c,
+        ],
         "damped_sine" => {
-            let (rate, frequency) = (draw.within(-1.0, 8.0) / length, draw.magnitude(2.0, n / 5.0) / length);
+            let (rate, frequency) = (
+                draw.within(-1.0, 8.0) / length,
+                draw.magnitude(2.0, n / 5.0) / length,
+            );
             vec![height, rate, frequency, draw.within(0.0, TAU), c]
         }
-        "sersic" => vec![height, length * draw.magnitude(0.05, 0.8), draw.magnitude(0.6, 6.0)],
+        "sersic" => vec![
+            height,
+            length * draw.magnitude(0.05, 0.8),
+            draw.magnitude(0.6, 6.0),
+        ],
         "power_law" | "power_law_offset" => {
             let exponent = draw.sign() * draw.magnitude(0.3, 4.0);
             [a * length.powf(-exponent), exponent, c][..formula.parameters().len()].to_vec()
@@ -125,7 +177,11 @@ fn problem(name: &str, formula: &Formula, random: &mut Random) -> Problem {
             let [wide, high] = [0, 1].map(|_| length * draw.magnitude(0.05, 0.25));
             let count = formula.parameters().len();
             let all = [a, place[0], place[1], wide, high, c, draw.within(-1.5, 1.5)];
-            if count == 5 { vec![a, place[0], place[1], wide, c] } else { all[..count].to_vec() }
+            if count == 5 {
+                vec![a, place[0], place[1], wide, c]
+            } else {
+                all[..count].to_vec()
+            }
         }
     };
     let x: Vec<f64> = if formula.predictors().len() == 2 {
@@ -134,14 +190,22 @@ fn problem(name: &str, formula: &Formula, random: &mut Random) -> Problem {
         let is_image = draw.sign() > 0.0;
         let places: Vec<[f64; 2]> = (0..(side * side) as usize)
             .map(|j| match is_image {
-                true => [(j as f64 / side).floor() / (side - 1.0), (j as f64 % side) / (side - 1.0)],
+                true => [
+                    (j as f64 / side).floor() / (side - 1.0),
+                    (j as f64 % side) / (side - 1.0),
+                ],
                 false => [draw.within(0.0, 1.0), draw.within(0.0, 1.0)],
             })
             .collect();
-        [0, 1].iter().flat_map(|d| places.iter().map(|place| first + length * place[*d])).collect()
+        [0, 1]
+            .iter()
+            .flat_map(|d| places.iter().map(|place| first + length * place[*d]))
+            .collect()
     } else {
         let low = if is_positive { 0.02 } else { 0.0 };
-        (0..n as usize).map(|_| first + length * draw.within(low, 1.0)).collect()
+        (0..n as usize)
+            .map(|_| first + length * draw.within(low, 1.0))
+            .collect()
     };
     let mut y = formula.values(&x, &truth).unwrap();
     let [low, high] = [f64::min, f64::max].map(|end| y.iter().copied().reduce(end).unwrap());
@@ -154,7 +218,13 @@ fn problem(name: &str, formula: &Formula, random: &mut Random) -> Problem {
 fn fitted_chi2(formula: &Formula, problem: &Problem, start: Vec<f64>) -> f64 {
     let curves = Curves::on_common_grid(problem.x.clone(), problem.y.clone(), start);
     let fit = CurveFitter::new(formula.clone(), Device::cpu()).fit(&curves);
-    fit.map_or(f64::INFINITY, |fits| if fits[0].chi2.is_finite() { fits[0].chi2 } else { f64::INFINITY })
+    fit.map_or(f64::INFINITY, |fits| {
+        if fits[0].chi2.is_finite() {
+            fits[0].chi2
+        } else {
+            f64::INFINITY
+        }
+    })
 }
 
 /// Returns the share of guesses from which a fit ends at most 0.1 % above where it ends from the truth.
@@ -170,7 +240,10 @@ fn good_share(name: &str, report: bool) -> f64 {
         let is_good = found <= 1.001 * best || !best.is_finite();
         good += usize::from(is_good);
         if report && !is_good {
-            println!("{name} {k}: {found:e} above {best:e}, {start:?} for {:?}", problem.truth);
+            println!(
+                "{name} {k}: {found:e} above {best:e}, {start:?} for {:?}",
+                problem.truth
+            );
         }
     }
     good as f64 / PROBLEMS as f64
@@ -183,7 +256,9 @@ fn fits_from_guesses_end_where_fits_from_the_truth_do() {
         .map(|(name, least)| (name, least, good_share(name, false)))
         .inspect(|(name, _, share)| println!("{name}: {share:.3}"))
         .filter(|(_, least, share)| share < least)
-        .map(|(name, least, share)| format!("{name}: {share} of guesses are good, fewer than {least}"))
+        .map(|(name, least, share)| {
+            format!("{name}: {share} of guesses are good, fewer than {least}")
+        })
         .collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

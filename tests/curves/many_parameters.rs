@@ -1,7 +1,10 @@
 //! Nelder–Mead by the default settings on problems of six to 20 parameters from the collection of Moré, Garbow &
 //! Hillstrom (1981, ACM TOMS 7, 17).
 
-use popfit::{Closure, CurveFit, CurveFitter, Curves, Device, Formula, LevenbergMarquardt, NelderMead, Solver, Status};
+use popfit::{
+    Closure, CurveFit, CurveFitter, Curves, Device, Formula, LevenbergMarquardt, NelderMead,
+    Solver, Status,
+};
 use popfit_testing::fits::gpu;
 use popfit_testing::random::Random;
 
@@ -15,7 +18,10 @@ const FATOL: f64 = 1e-3;
 
 /// Returns a search that stops earlier than that of curves does by default: with the settings of spectra.
 fn simplex() -> NelderMead {
-    NelderMead::default().fatol(FATOL).max_rounds(1500).max_restarts(6)
+    NelderMead::default()
+        .fatol(FATOL)
+        .max_rounds(1500)
+        .max_restarts(6)
 }
 
 /// χ² that is 0 beside those of the starts.
@@ -75,7 +81,12 @@ fn powell(x: &[f64], r: &mut [f64]) {
     for (x, r) in x.chunks(4).zip(r.chunks_mut(4)) {
         let [near, far] = [x[1] - 2.0 * x[2], x[0] - x[3]];
         let roots = [5f64.sqrt(), 10f64.sqrt()];
-        r.copy_from_slice(&[x[0] + 10.0 * x[1], roots[0] * (x[2] - x[3]), near * near, roots[1] * far * far]);
+        r.copy_from_slice(&[
+            x[0] + 10.0 * x[1],
+            roots[0] * (x[2] - x[3]),
+            near * near,
+            roots[1] * far * far,
+        ]);
     }
 }
 
@@ -102,11 +113,22 @@ fn trigonometric(x: &[f64], r: &mut [f64]) {
 /// Starts of a problem of `count` parameters.
 fn starts(problem: &Problem, count: usize) -> Vec<Vec<f64>> {
     let alike = [1.0 / count as f64];
-    let block = if problem.start.is_empty() { &alike } else { problem.start };
+    let block = if problem.start.is_empty() {
+        &alike
+    } else {
+        problem.start
+    };
     let standard: Vec<f64> = block.iter().copied().cycle().take(count).collect();
     let mut random = Random(count as u64);
-    let mut around = || standard.iter().map(|x| x + (random.uniform() - 0.5) * x.abs().max(0.2)).collect();
-    std::iter::once(standard.clone()).chain((1..STARTS).map(|_| around())).collect()
+    let mut around = || {
+        standard
+            .iter()
+            .map(|x| x + (random.uniform() - 0.5) * x.abs().max(0.2))
+            .collect()
+    };
+    std::iter::once(standard.clone())
+        .chain((1..STARTS).map(|_| around()))
+        .collect()
 }
 
 /// As often as scipy's `minimize(method="Nelder-Mead", options={"adaptive": True})` from the same starts: the simplex
@@ -119,11 +141,16 @@ fn minima_are_met_as_often_as_by_scipy() {
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             for (polish, scipy) in [true, false].into_iter().zip(problem.scipy) {
                 let model = Closure::residuals(&names, problem.residuals).unwrap();
-                let fitter = CurveFitter::new(model, Device::cpu()).solver(simplex()).polish(polish);
+                let fitter = CurveFitter::new(model, Device::cpu())
+                    .solver(simplex())
+                    .polish(polish);
                 let (mut at_minimum, mut successes) = (0, 0);
                 for start in starts(&problem, count) {
                     let rows = problem.rows * count / 4;
-                    let fit = fitter.fit(&Curves::residuals(rows, count, start)).unwrap().swap_remove(0);
+                    let fit = fitter
+                        .fit(&Curves::residuals(rows, count, start))
+                        .unwrap()
+                        .swap_remove(0);
                     at_minimum += usize::from(fit.chi2 < AT_MINIMUM);
                     successes += usize::from(fit.status.is_success());
                 }
@@ -139,8 +166,14 @@ fn minima_are_met_as_often_as_by_scipy() {
 /// was none. `fits` fits a start by a solver, without polish unless that is a simplex.
 fn gain_of_a_step(fits: impl Fn(Solver, &[f64]) -> CurveFit, start: &[f64]) -> Option<f64> {
     let simplex = fits(simplex().into(), start);
-    let on = fits(LevenbergMarquardt::default().max_rounds(2).into(), &simplex.parameters);
-    simplex.status.is_success().then(|| (simplex.chi2 - NOTHING - on.chi2) / simplex.chi2)
+    let on = fits(
+        LevenbergMarquardt::default().max_rounds(2).into(),
+        &simplex.parameters,
+    );
+    simplex
+        .status
+        .is_success()
+        .then(|| (simplex.chi2 - NOTHING - on.chi2) / simplex.chi2)
 }
 
 /// Wood's valley has a saddle, near which restarts of a simplex gain nothing; Biggs' sum of three exponentials is
@@ -151,20 +184,35 @@ fn no_success_is_above_a_minimum() {
     let wood = |solver: Solver, start: &[f64]| {
         let is_simplex = matches!(solver, Solver::NelderMead(_));
         let model = Closure::residuals(&names, wood).unwrap();
-        let fitter = CurveFitter::new(model, Device::cpu()).solver(solver).polish(is_simplex);
-        fitter.fit(&Curves::residuals(12, 8, start.to_vec())).unwrap().swap_remove(0)
+        let fitter = CurveFitter::new(model, Device::cpu())
+            .solver(solver)
+            .polish(is_simplex);
+        fitter
+            .fit(&Curves::residuals(12, 8, start.to_vec()))
+            .unwrap()
+            .swap_remove(0)
     };
     let (fatol, mut random) = (FATOL, Random(1));
     let mut around = |x: f64| x + (random.uniform() - 0.5) * x.abs();
     let mut start = || [-3.0, -1.0, -3.0, -1.0, -3.0, -1.0, -3.0, -1.0].map(&mut around);
-    let gains: Vec<f64> = (0..150).filter_map(|_| gain_of_a_step(wood, &start())).collect();
-    assert!(gains.len() > 140 && gains.iter().all(|gain| *gain <= 3.0 * fatol / 4.0), "{gains:?}");
+    let gains: Vec<f64> = (0..150)
+        .filter_map(|_| gain_of_a_step(wood, &start()))
+        .collect();
+    assert!(
+        gains.len() > 140 && gains.iter().all(|gain| *gain <= 3.0 * fatol / 4.0),
+        "{gains:?}"
+    );
 
     for top in [3.0, 5.0, 8.0, 20.0] {
         let biggs = |solver: Solver, start: &[f64]| biggs(top, solver, start);
         let mut start = || [1.0, 1.0, 1.0, 2.0, 1.0, 1.0].map(&mut around);
-        let gains: Vec<f64> = (0..50).filter_map(|_| gain_of_a_step(biggs, &start())).collect();
-        assert!(gains.len() > 25 && gains.iter().all(|gain| *gain <= 0.01), "at most {top}: {gains:?}");
+        let gains: Vec<f64> = (0..50)
+            .filter_map(|_| gain_of_a_step(biggs, &start()))
+            .collect();
+        assert!(
+            gains.len() > 25 && gains.iter().all(|gain| *gain <= 0.01),
+            "at most {top}: {gains:?}"
+        );
     }
 }
 
@@ -172,11 +220,22 @@ fn no_success_is_above_a_minimum() {
 fn biggs(top: f64, solver: Solver, start: &[f64]) -> CurveFit {
     let formula = Formula::parse("p1*exp(-p2*x) - p3*exp(-p4*x) + p5*exp(-p6*x)").unwrap();
     let x: Vec<f64> = (1..=13).map(|i| 0.1 * f64::from(i)).collect();
-    let y: Vec<f64> = x.iter().map(|t| (-t).exp() - 5.0 * (-10.0 * t).exp() + 3.0 * (-4.0 * t).exp()).collect();
+    let y: Vec<f64> = x
+        .iter()
+        .map(|t| (-t).exp() - 5.0 * (-10.0 * t).exp() + 3.0 * (-4.0 * t).exp())
+        .collect();
     let is_simplex = matches!(solver, Solver::NelderMead(_));
-    let fitter = CurveFitter::new(formula.clone(), Device::cpu()).solver(solver).polish(is_simplex);
-    let fitter = formula.parameters().iter().fold(fitter, |fitter, name| fitter.bounds(name, 0.0, top));
-    fitter.fit(&Curves::on_common_grid(x, y, start.to_vec())).unwrap().swap_remove(0)
+    let fitter = CurveFitter::new(formula.clone(), Device::cpu())
+        .solver(solver)
+        .polish(is_simplex);
+    let fitter = formula
+        .parameters()
+        .iter()
+        .fold(fitter, |fitter, name| fitter.bounds(name, 0.0, top));
+    fitter
+        .fit(&Curves::on_common_grid(x, y, start.to_vec()))
+        .unwrap()
+        .swap_remove(0)
 }
 
 /// Simplices of a GPU end in f32, and the host judges them: Wood's function as a formula, of one predictor per
@@ -186,7 +245,8 @@ fn no_success_of_a_gpu_is_above_a_minimum() {
     let Some(gpu) = gpu() else { return };
     let block = |r: usize, p: usize| {
         let [a, b, c, d] = [p, p + 1, p + 2, p + 3].map(|p| format!("p{p}"));
-        let [r1, r2, r3, r4, r5, r6] = [r, r + 1, r + 2, r + 3, r + 4, r + 5].map(|r| format!("r{r}"));
+        let [r1, r2, r3, r4, r5, r6] =
+            [r, r + 1, r + 2, r + 3, r + 4, r + 5].map(|r| format!("r{r}"));
         format!(
             "{r1}*10*({b} - {a}^2) + {r2}*(1 - {a}) + {r3}*sqrt(90)*({d} - {c}^2) + {r4}*(1 - {c}) + \
              {r5}*sqrt(10)*({b} + {d} - 2) + {r6}*({b} - {d})/sqrt(10)"
@@ -195,25 +255,55 @@ fn no_success_of_a_gpu_is_above_a_minimum() {
     let predictors: Vec<String> = (1..=12).map(|r| format!("r{r}")).collect();
     let predictors: Vec<&str> = predictors.iter().map(String::as_str).collect();
     let names = ["p1", "p2", "p3", "p4", "p5", "p6", "p7", "p8"];
-    let formula = Formula::parse_with(&format!("{} + {}", block(1, 1), block(7, 5)), &predictors).unwrap();
+    let formula =
+        Formula::parse_with(&format!("{} + {}", block(1, 1), block(7, 5)), &predictors).unwrap();
     let formula = formula.with_parameters(&names).unwrap();
-    let x: Vec<f64> = (0..144).map(|k| f64::from(u8::from(k / 12 == k % 12))).collect();
+    let x: Vec<f64> = (0..144)
+        .map(|k| f64::from(u8::from(k / 12 == k % 12)))
+        .collect();
     let mut random = Random(1);
     let mut around = |x: f64| x + (random.uniform() - 0.5) * x.abs();
-    let starts: Vec<f64> = (0..300).flat_map(|_| [-3.0, -1.0].repeat(4)).map(&mut around).collect();
+    let starts: Vec<f64> = (0..300)
+        .flat_map(|_| [-3.0, -1.0].repeat(4))
+        .map(&mut around)
+        .collect();
     let fits = |device: &Device, solver: Solver, starts: Vec<f64>| {
         let is_simplex = matches!(solver, Solver::NelderMead(_));
-        let fitter = CurveFitter::new(formula.clone(), device.clone()).solver(solver).polish(is_simplex);
-        fitter.fit(&Curves::on_common_grid(x.clone(), vec![0.0; 12 * starts.len() / 8], starts)).unwrap()
+        let fitter = CurveFitter::new(formula.clone(), device.clone())
+            .solver(solver)
+            .polish(is_simplex);
+        fitter
+            .fit(&Curves::on_common_grid(
+                x.clone(),
+                vec![0.0; 12 * starts.len() / 8],
+                starts,
+            ))
+            .unwrap()
     };
     let simplices = fits(&gpu, simplex().into(), starts);
-    let ends = simplices.iter().flat_map(|fit| fit.parameters.clone()).collect();
-    let on = fits(&Device::cpu(), LevenbergMarquardt::default().max_rounds(2).into(), ends);
-    let successes = simplices.iter().zip(&on).filter(|(simplex, _)| simplex.status.is_success());
-    let gains: Vec<f64> = successes.map(|(simplex, on)| (simplex.chi2 - NOTHING - on.chi2) / simplex.chi2).collect();
+    let ends = simplices
+        .iter()
+        .flat_map(|fit| fit.parameters.clone())
+        .collect();
+    let on = fits(
+        &Device::cpu(),
+        LevenbergMarquardt::default().max_rounds(2).into(),
+        ends,
+    );
+    let successes = simplices
+        .iter()
+        .zip(&on)
+        .filter(|(simplex, _)| simplex.status.is_success());
+    let gains: Vec<f64> = successes
+        .map(|(simplex, on)| (simplex.chi2 - NOTHING - on.chi2) / simplex.chi2)
+        .collect();
     let most = 3.0 * FATOL / 4.0;
     let above = gains.iter().filter(|gain| **gain > most).count();
-    assert!(gains.len() > 270 && above == 0, "{above} of {}", gains.len());
+    assert!(
+        gains.len() > 270 && above == 0,
+        "{above} of {}",
+        gains.len()
+    );
 }
 
 /// Without polish an end above the minimum is no success, and its message says why.
@@ -221,9 +311,17 @@ fn no_success_of_a_gpu_is_above_a_minimum() {
 fn without_polish_an_end_above_the_minimum_is_stalled() {
     let names = ["x1", "x2", "x3", "x4", "x5", "x6", "x7", "x8"];
     let model = Closure::residuals(&names, wood).unwrap();
-    let fitter = CurveFitter::new(model, Device::cpu()).solver(simplex()).polish(false);
-    let fits = starts(&PROBLEMS[2], 8).into_iter().map(|start| fitter.fit(&Curves::residuals(12, 8, start)).unwrap());
-    let above: Vec<CurveFit> = fits.map(|mut fits| fits.swap_remove(0)).filter(|fit| fit.chi2 > 1.0).collect();
-    let is_told = |fit: &&CurveFit| fit.status == Status::Stalled && fit.message.contains("Gauss-Newton");
+    let fitter = CurveFitter::new(model, Device::cpu())
+        .solver(simplex())
+        .polish(false);
+    let fits = starts(&PROBLEMS[2], 8)
+        .into_iter()
+        .map(|start| fitter.fit(&Curves::residuals(12, 8, start)).unwrap());
+    let above: Vec<CurveFit> = fits
+        .map(|mut fits| fits.swap_remove(0))
+        .filter(|fit| fit.chi2 > 1.0)
+        .collect();
+    let is_told =
+        |fit: &&CurveFit| fit.status == Status::Stalled && fit.message.contains("Gauss-Newton");
     assert!(above.iter().filter(is_told).count() >= 2, "{above:?}");
 }

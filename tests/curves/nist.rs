@@ -18,7 +18,11 @@ struct Row {
 }
 
 /// Every problem from either start, by this fitter but for the formula.
-fn run((what, differences): (&str, bool), settings: impl Fn(CurveFitter) -> CurveFitter, device: &Device) -> Vec<Row> {
+fn run(
+    (what, differences): (&str, bool),
+    settings: impl Fn(CurveFitter) -> CurveFitter,
+    device: &Device,
+) -> Vec<Row> {
     let mut table = Vec::new();
     for problem in problems().unwrap() {
         let fitter = settings(CurveFitter::new(problem.model(differences), device.clone()));
@@ -34,12 +38,22 @@ fn run((what, differences): (&str, bool), settings: impl Fn(CurveFitter) -> Curv
                 fit.chi2
             );
             let residual = (fit.chi2 / problem.y.iter().map(|y| y * y).sum::<f64>()).sqrt();
-            table.push(Row { name: name.clone(), start: start + 1, parameters, errors, residual, fit });
+            table.push(Row {
+                name: name.clone(),
+                start: start + 1,
+                parameters,
+                errors,
+                residual,
+                fit,
+            });
         }
     }
     assert_eq!(table.len(), 54);
     let mean = table.iter().map(|row| row.parameters).sum::<f64>() / table.len() as f64;
-    println!("{what}: {} of 54 with 4 digits, mean {mean:.2}", solved(&table));
+    println!(
+        "{what}: {} of 54 with 4 digits, mean {mean:.2}",
+        solved(&table)
+    );
     table
 }
 
@@ -52,14 +66,24 @@ fn certified_answers_on_the_cpu() {
     let table = run(("lm", false), |fitter| fitter, &Device::cpu());
     let solved: Vec<_> = table.iter().filter(|row| row.parameters >= 4.0).collect();
     assert!(solved.len() == 54);
-    assert!(table.iter().filter(|row| row.start == 2).all(|row| row.parameters >= 6.0));
+    assert!(
+        table
+            .iter()
+            .filter(|row| row.start == 2)
+            .all(|row| row.parameters >= 6.0)
+    );
     let mean = table.iter().map(|row| row.parameters).sum::<f64>() / table.len() as f64;
     assert!(mean >= 9.0, "{mean}");
     for row in solved {
         assert!(row.fit.status.is_success(), "{}", row.name);
         // residuals of 1e-13 of the data (Lanczos1): rounding these to f64 leaves 3.4 digits of their scatter, whatever
         // the arithmetic (`tests/python/check_lanczos1.py`)
-        assert!(row.errors >= 6.0 || row.residual < 1e-12, "{}: {}", row.name, row.errors);
+        assert!(
+            row.errors >= 6.0 || row.residual < 1e-12,
+            "{}: {}",
+            row.name,
+            row.errors
+        );
     }
 }
 
@@ -70,7 +94,12 @@ fn certified_answers_by_finite_differences() {
     // differences err: were the option without effect, the fits would be those of the symbolic derivatives
     let symbolic = run(("lm", false), |fitter| fitter, &Device::cpu());
     let pairs = table.iter().zip(&symbolic);
-    assert!(pairs.filter(|(a, b)| a.fit.parameters != b.fit.parameters).count() > 27);
+    assert!(
+        pairs
+            .filter(|(a, b)| a.fit.parameters != b.fit.parameters)
+            .count()
+            > 27
+    );
 }
 
 #[test]
@@ -82,6 +111,12 @@ fn certified_answers_by_simplices() {
 #[test]
 fn certified_answers_in_f32() {
     let Some(device) = gpu() else { return };
-    assert!(solved(&run(("lm, gpu", false), |fitter| fitter.polish(false), &device)) >= 42);
+    assert!(
+        solved(&run(
+            ("lm, gpu", false),
+            |fitter| fitter.polish(false),
+            &device
+        )) >= 42
+    );
     assert!(solved(&run(("lm, gpu, polished", false), |fitter| fitter, &device)) >= 48);
 }

@@ -4,7 +4,9 @@ use popfit::{Closure, CurveFitter, Curves, Device, Error, Formula};
 
 /// Points of three curves, each with its own.
 fn own_points() -> Vec<f64> {
-    (0..3 * 11).map(|k| 0.1 * f64::from(k % 11) * (1.0 + f64::from(k / 11))).collect()
+    (0..3 * 11)
+        .map(|k| 0.1 * f64::from(k % 11) * (1.0 + f64::from(k / 11)))
+        .collect()
 }
 
 #[test]
@@ -20,7 +22,10 @@ fn predictions_on_common_and_own_grids() {
             let (curve, at) = (k / 11, if is_own { x[k] } else { x[k % 11] });
             let wanted = parameters[2 * curve] * (-parameters[2 * curve + 1] * at).exp();
             assert!(value.is_nan() == (curve == 1), "{value} of curve {curve}");
-            assert!(value.is_nan() || (value - wanted).abs() <= 1e-14 * wanted, "{value}, not {wanted}");
+            assert!(
+                value.is_nan() || (value - wanted).abs() <= 1e-14 * wanted,
+                "{value}, not {wanted}"
+            );
         }
     }
 }
@@ -31,17 +36,41 @@ fn errors_of_predictions() {
     let x = own_points();
     let curves = Curves::on_own_grids(&x, vec![0.0; 33], vec![1.0; 6]);
     let parameters = [3.0, 0.5, 2.0, 0.1, 1.0, 2.0];
-    let covariance = [0.04, 0.01, 0.01, 0.09, 1.0, 0.0, 0.0, 0.0, 0.25, f64::NAN, f64::NAN, f64::INFINITY];
-    let errors = fitter.prediction_errors(&curves, &parameters, &covariance).unwrap();
+    let covariance = [
+        0.04,
+        0.01,
+        0.01,
+        0.09,
+        1.0,
+        0.0,
+        0.0,
+        0.0,
+        0.25,
+        f64::NAN,
+        f64::NAN,
+        f64::INFINITY,
+    ];
+    let errors = fitter
+        .prediction_errors(&curves, &parameters, &covariance)
+        .unwrap();
     for (k, error) in errors.iter().enumerate() {
         let (curve, at) = (k / 11, x[k]);
         let decay = (-parameters[2 * curve + 1] * at).exp();
         let (by_a, by_k) = (decay, -parameters[2 * curve] * at * decay);
         let c = &covariance[4 * curve..4 * curve + 4];
         let wanted = (by_a * by_a * c[0] + 2.0 * by_a * by_k * c[1] + by_k * by_k * c[3]).sqrt();
-        assert!(if curve == 2 { error.is_nan() } else { (error - wanted).abs() <= 1e-14 }, "{error}, not {wanted}");
+        assert!(
+            if curve == 2 {
+                error.is_nan()
+            } else {
+                (error - wanted).abs() <= 1e-14
+            },
+            "{error}, not {wanted}"
+        );
     }
-    let error = fitter.prediction_errors(&curves, &parameters, &covariance[..9]).unwrap_err();
+    let error = fitter
+        .prediction_errors(&curves, &parameters, &covariance[..9])
+        .unwrap_err();
     assert_eq!(error.argument(), Some("covariance"), "{error}");
 }
 
@@ -52,8 +81,13 @@ fn predictions_that_cannot_be_made() {
     let error = fitter.predict(&curves, &[1.0, 2.0]).unwrap_err();
     assert_eq!(error.argument(), Some("parameters"), "{error}");
     let fails = Closure::try_new(&["x"], &["a"], |_, _, _| Err::<(), _>("no such place")).unwrap();
-    let error = CurveFitter::new(fails, Device::cpu()).predict(&curves, &[1.0, 2.0, 3.0]).unwrap_err();
-    assert!(matches!(&error, Error::Model { .. }) && error.to_string().contains("no such place"), "{error}");
+    let error = CurveFitter::new(fails, Device::cpu())
+        .predict(&curves, &[1.0, 2.0, 3.0])
+        .unwrap_err();
+    assert!(
+        matches!(&error, Error::Model { .. }) && error.to_string().contains("no such place"),
+        "{error}"
+    );
     let empty = Curves::on_common_grid(vec![0.0, 1.0], Vec::<f64>::new(), Vec::<f64>::new());
     assert!(fitter.predict(&empty, &[]).unwrap().is_empty());
 }

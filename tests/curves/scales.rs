@@ -1,7 +1,8 @@
 //! Data and parameters in any units: a fit ends at the same minimum, or says that it did not.
 
 use popfit::{
-    CurveColumns, CurveFit, CurveFitter, CurveModel, Curves, Device, Formula, Model, NelderMead, Solver, Status,
+    CurveColumns, CurveFit, CurveFitter, CurveModel, Curves, Device, Formula, Model, NelderMead,
+    Solver, Status,
 };
 use popfit_testing::fits::{devices, gpu};
 
@@ -27,13 +28,25 @@ fn case(text: &str, truth: &[f64]) -> Case {
     };
     let x: Vec<f64> = (0..40).map(|j| 0.125 + 0.125 * f64::from(j)).collect();
     let exact = Formula::parse(text).unwrap().values(&x, truth).unwrap();
-    let y: Vec<f64> = exact.iter().enumerate().map(|(j, m)| m + 0.05 * noise(j)).collect();
-    Case { text: text.into(), x, y }
+    let y: Vec<f64> = exact
+        .iter()
+        .enumerate()
+        .map(|(j, m)| m + 0.05 * noise(j))
+        .collect();
+    Case {
+        text: text.into(),
+        x,
+        y,
+    }
 }
 
 impl Case {
     fn curves(&self, scale: f64, start: &[f64]) -> Curves<'static> {
-        Curves::on_common_grid(self.x.clone(), self.y.iter().map(|y| scale * y).collect::<Vec<f64>>(), start.to_vec())
+        Curves::on_common_grid(
+            self.x.clone(),
+            self.y.iter().map(|y| scale * y).collect::<Vec<f64>>(),
+            start.to_vec(),
+        )
     }
 
     fn fit(&self, start: &[f64]) -> CurveFit {
@@ -46,10 +59,26 @@ impl Case {
 
 /// `fit`, and `fit_columns`.
 fn ends(fitter: &CurveFitter, curves: &Curves) -> [End; 2] {
-    let CurveFit { status, parameters, chi2, .. } = fitter.fit(curves).unwrap().remove(0);
+    let CurveFit {
+        status,
+        parameters,
+        chi2,
+        ..
+    } = fitter.fit(curves).unwrap().remove(0);
     let columns = fitter.fit_columns(curves).unwrap();
     let code = columns.status[0];
-    [End { status, parameters, chi2 }, End { status: code, parameters: columns.parameters, chi2: columns.chi2[0] }]
+    [
+        End {
+            status,
+            parameters,
+            chi2,
+        },
+        End {
+            status: code,
+            parameters: columns.parameters,
+            chi2: columns.chi2[0],
+        },
+    ]
 }
 
 /// Models with the minimum to be found from starts of 1.
@@ -64,14 +93,22 @@ fn cases() -> [(Case, Vec<f64>); 4] {
 }
 
 /// A success lies at the minimum of the unscaled data, scaled; returns how many of the ends were successes.
-fn check_scales(device: &Device, scales: &[f64], settings: &dyn Fn(CurveModel) -> CurveFitter) -> (usize, usize) {
+fn check_scales(
+    device: &Device,
+    scales: &[f64],
+    settings: &dyn Fn(CurveModel) -> CurveFitter,
+) -> (usize, usize) {
     let (mut successes, mut total) = (0, 0);
     for (case, truth) in cases() {
         let best = case.fit(&truth);
         for &scale in scales {
             let model = CurveModel::from(Formula::parse(&case.text).unwrap());
-            for (end, way) in
-                ends(&settings(model), &case.curves(scale, &vec![1.0; truth.len()])).iter().zip(["fit", "columns"])
+            for (end, way) in ends(
+                &settings(model),
+                &case.curves(scale, &vec![1.0; truth.len()]),
+            )
+            .iter()
+            .zip(["fit", "columns"])
             {
                 let ratio = end.chi2 / scale / scale / best.chi2;
                 let what = format!(
@@ -97,7 +134,11 @@ const SCALES: [f64; 5] = [1.0, 1e12, 1e-12, 1e18, 1e-18];
 fn data_of_any_scale_end_at_the_minimum_or_without_success() {
     for device in devices() {
         let own = |model| CurveFitter::new(model, device.clone());
-        let scales = if device.name().starts_with("cpu") { &SCALES[..] } else { &SCALES[..3] };
+        let scales = if device.name().starts_with("cpu") {
+            &SCALES[..]
+        } else {
+            &SCALES[..3]
+        };
         let (successes, total) = check_scales(&device, scales, &own);
         assert_eq!(successes, total, "{}", device.name());
     }
@@ -137,7 +178,8 @@ fn what_is_out_of_range_is_no_success() {
             (true, 1e40, true),
             (false, 1e40, on_cpu),
         ] {
-            let fitter = CurveFitter::new(Formula::parse(&case.text).unwrap(), device.clone()).polish(polish);
+            let fitter = CurveFitter::new(Formula::parse(&case.text).unwrap(), device.clone())
+                .polish(polish);
             let curves = case.curves(scale, &truth.map(|p| p * scale));
             let fit = fitter.fit(&curves).unwrap().remove(0);
             let what = format!("{}, {polish}, {scale:e}: {}", device.name(), fit.message);
@@ -146,7 +188,14 @@ fn what_is_out_of_range_is_no_success() {
             // columns end in f64 on every device, polished or not
             let status = fitter.fit_columns(&curves).unwrap().status[0];
             let in_f64 = (1e-50..1e50).contains(&scale);
-            assert!(if in_f64 { status.is_success() } else { status == Status::BadInput }, "{what}: {status:?}");
+            assert!(
+                if in_f64 {
+                    status.is_success()
+                } else {
+                    status == Status::BadInput
+                },
+                "{what}: {status:?}"
+            );
         }
     }
 }
@@ -156,18 +205,37 @@ fn what_is_out_of_range_is_no_success() {
 fn starts_next_to_0_arrive() {
     for device in devices() {
         for text in ["a*x + b", "exp(a*x) + b", "b*exp(a*x)", "b/(1 + a*x)"] {
-            let formula = Formula::parse(text).unwrap().with_parameters(&["a", "b"]).unwrap();
+            let formula = Formula::parse(text)
+                .unwrap()
+                .with_parameters(&["a", "b"])
+                .unwrap();
             let x: Vec<f64> = (0..40).map(|j| 0.05 * f64::from(j)).collect();
             let y = formula.values(&x, &[1.0, 2.0]).unwrap();
-            let y: Vec<f64> = y.iter().zip(&x).map(|(y, x)| y + 0.05 * (40.0 * x).sin()).collect();
+            let y: Vec<f64> = y
+                .iter()
+                .zip(&x)
+                .map(|(y, x)| y + 0.05 * (40.0 * x).sin())
+                .collect();
             let fitter = CurveFitter::new(formula, device.clone()).polish(false);
-            let fit = |a: f64| ends(&fitter, &Curves::on_common_grid(x.clone(), y.clone(), vec![a, 1.5]));
+            let fit = |a: f64| {
+                ends(
+                    &fitter,
+                    &Curves::on_common_grid(x.clone(), y.clone(), vec![a, 1.5]),
+                )
+            };
             let [best, _] = fit(0.9);
             for a in [0.0, 1e-20, 1e-30, -1e-30, 1e-300] {
                 for (end, way) in fit(a).iter().zip(["fit", "columns"]) {
-                    let what =
-                        format!("{} {way}, {text} from {a:e}: {:?} {:?}", device.name(), end.status, end.parameters);
-                    assert!(end.status.is_success() && end.chi2 < best.chi2 * (1.0 + 1e-5), "{what}");
+                    let what = format!(
+                        "{} {way}, {text} from {a:e}: {:?} {:?}",
+                        device.name(),
+                        end.status,
+                        end.parameters
+                    );
+                    assert!(
+                        end.status.is_success() && end.chi2 < best.chi2 * (1.0 + 1e-5),
+                        "{what}"
+                    );
                 }
             }
         }
@@ -194,7 +262,9 @@ impl Model for Line {
     }
 
     fn values(&self, x: &[f64], p: &[f64], out: &mut [f64]) {
-        out.iter_mut().zip(x).for_each(|(out, x)| *out = p[0] * x + p[1]);
+        out.iter_mut()
+            .zip(x)
+            .for_each(|(out, x)| *out = p[0] * x + p[1]);
     }
 }
 
@@ -209,28 +279,60 @@ fn models_without_a_formula_at_any_scale() {
         for (what, fitter, arrives) in [("lm", fitter, true), ("simplex", simplex, scale == 1.0)] {
             let fit = fitter.fit(&curves).unwrap().remove(0);
             let ratio = fit.chi2 / scale / scale / best.chi2;
-            println!("{what} {scale:e}: {:?} {ratio} {:?}", fit.status, fit.parameters);
-            assert!(!arrives || fit.status.is_success(), "{what} {scale:e}: {:?}", fit.status);
-            assert!(!fit.status.is_success() || ratio < 1.0 + 1e-5, "{what} {scale:e}: {ratio} {:?}", fit.parameters);
+            println!(
+                "{what} {scale:e}: {:?} {ratio} {:?}",
+                fit.status, fit.parameters
+            );
+            assert!(
+                !arrives || fit.status.is_success(),
+                "{what} {scale:e}: {:?}",
+                fit.status
+            );
+            assert!(
+                !fit.status.is_success() || ratio < 1.0 + 1e-5,
+                "{what} {scale:e}: {ratio} {:?}",
+                fit.parameters
+            );
         }
     }
 }
 
 #[test]
 fn default_simplices_know_the_noise_from_the_data() {
-    let simplex = || CurveFitter::new(Formula::parse("a*exp(-(x-m)^2/(2*s^2)) + c").unwrap(), Device::cpu());
+    let simplex = || {
+        CurveFitter::new(
+            Formula::parse("a*exp(-(x-m)^2/(2*s^2)) + c").unwrap(),
+            Device::cpu(),
+        )
+    };
     let (text, truth) = ("a*exp(-(x-m)^2/(2*s^2)) + c", [5.0, 1.6, 1.3, 2.0]);
     let case = case(text, &truth);
     let best = case.fit(&truth);
-    for solver in [NelderMead::default().fatol(1e-3), NelderMead::default().fatol(1e-3).max_rounds(5000)] {
+    for solver in [
+        NelderMead::default().fatol(1e-3),
+        NelderMead::default().fatol(1e-3).max_rounds(5000),
+    ] {
         for scale in [1.0, 1e-6, 1e6] {
             let start = [4.0 * scale, 1.2, 1.0, 1.5 * scale];
-            let fit = simplex().solver(solver).fit(&case.curves(scale, &start)).unwrap().remove(0);
+            let fit = simplex()
+                .solver(solver)
+                .fit(&case.curves(scale, &start))
+                .unwrap()
+                .remove(0);
             let units = [scale, 1.0, 1.0, scale];
-            let apart = (0..4).map(|p| (fit.parameters[p] / units[p] - best.parameters[p]).abs() / best.errors[p]);
+            let apart = (0..4).map(|p| {
+                (fit.parameters[p] / units[p] - best.parameters[p]).abs() / best.errors[p]
+            });
             let worst = apart.fold(0.0, f64::max);
-            println!("{scale:e}: {:?} {worst:.1e} after {}", fit.status, fit.evaluations);
-            assert!(fit.status.is_success() && worst < 0.1, "{scale:e}: {:?} {worst:.1e}", fit.status);
+            println!(
+                "{scale:e}: {:?} {worst:.1e} after {}",
+                fit.status, fit.evaluations
+            );
+            assert!(
+                fit.status.is_success() && worst < 0.1,
+                "{scale:e}: {:?} {worst:.1e}",
+                fit.status
+            );
         }
     }
 }
@@ -241,12 +343,26 @@ fn parameters_in_any_units_arrive() {
     let cases: [(&str, &[f64], &[f64], usize); 5] = [
         ("(K*a)*x + b", &[2.0, 3.0], &[1.0, 1.0], 0),
         ("(K*a)*x + b", &[2.0, 3.0], &[0.0, 0.0], 0),
-        ("a*exp(-(x-K*m)^2/(2*s^2)) + c", &[5.0, 1.6, 1.3, 2.0], &[4.0, 0.0, 1.0, 0.0], 1),
-        ("a*exp(-(x-m)^2/(2*s^2)) + (K*c)", &[5.0, 1.6, 1.3, 2.0], &[4.0, 1.5, 1.0, 0.0], 3),
+        (
+            "a*exp(-(x-K*m)^2/(2*s^2)) + c",
+            &[5.0, 1.6, 1.3, 2.0],
+            &[4.0, 0.0, 1.0, 0.0],
+            1,
+        ),
+        (
+            "a*exp(-(x-m)^2/(2*s^2)) + (K*c)",
+            &[5.0, 1.6, 1.3, 2.0],
+            &[4.0, 1.5, 1.0, 0.0],
+            3,
+        ),
         ("a*exp(-(K*k)*x) + c", &[6.0, 0.5, 1.0], &[4.0, 0.0, 0.0], 1),
     ];
     for device in devices() {
-        let powers = if device.name().starts_with("cpu") { [-12, -8, -4, 4, 8, 12] } else { [-8, -6, -3, 3, 6, 8] };
+        let powers = if device.name().starts_with("cpu") {
+            [-12, -8, -4, 4, 8, 12]
+        } else {
+            [-8, -6, -3, 3, 6, 8]
+        };
         for (text, truth, start, scaled) in cases {
             let best = case(&text.replace('K', "1"), truth).fit(truth);
             for power in powers {
@@ -256,18 +372,28 @@ fn parameters_in_any_units_arrive() {
                     values[scaled] /= unit;
                     values
                 };
-                let Case { text, x, y } =
-                    Case { text: text.replace('K', &format!("{unit:e}")), ..case(&text.replace('K', "1"), truth) };
+                let Case { text, x, y } = Case {
+                    text: text.replace('K', &format!("{unit:e}")),
+                    ..case(&text.replace('K', "1"), truth)
+                };
                 let fitter = CurveFitter::new(Formula::parse(&text).unwrap(), device.clone());
-                for (end, way) in ends(&fitter, &Curves::on_common_grid(x.clone(), y.clone(), in_unit(start)))
-                    .iter()
-                    .zip(["fit", "columns"])
+                for (end, way) in ends(
+                    &fitter,
+                    &Curves::on_common_grid(x.clone(), y.clone(), in_unit(start)),
+                )
+                .iter()
+                .zip(["fit", "columns"])
                 {
                     let mut found = end.parameters.clone();
                     found[scaled] *= unit;
-                    let apart = (0..found.len()).map(|p| (found[p] - best.parameters[p]).abs() / best.errors[p]);
+                    let apart = (0..found.len())
+                        .map(|p| (found[p] - best.parameters[p]).abs() / best.errors[p]);
                     let worst = apart.fold(0.0, f64::max);
-                    println!("{} {way}, {text}: {:?} {worst:.1e}", device.name(), end.status);
+                    println!(
+                        "{} {way}, {text}: {:?} {worst:.1e}",
+                        device.name(),
+                        end.status
+                    );
                     assert!(
                         end.status.is_success() && worst < 1e-3,
                         "{} {way}, {text}: {:?} {worst:.1e} {found:?}",
@@ -284,7 +410,10 @@ fn parameters_in_any_units_arrive() {
 fn degenerate_parameters_have_the_same_errors_in_columns() {
     for (text, truth) in [
         ("a*b*x + c", &[2.0, 1.5, 3.0][..]),
-        ("c + a*exp(-(x-m)^2/(2*s^2)) + b*exp(-(x-m)^2/(2*s^2))", &[2.0, 3.0, 1.6, 1.3, 2.0][..]),
+        (
+            "c + a*exp(-(x-m)^2/(2*s^2)) + b*exp(-(x-m)^2/(2*s^2))",
+            &[2.0, 3.0, 1.6, 1.3, 2.0][..],
+        ),
         ("a*exp(-k*x) + c*exp(-k*x) + d*x", &[2.0, 0.5, 3.0, 1.0][..]),
     ] {
         let case = case(text, truth);
@@ -294,9 +423,16 @@ fn degenerate_parameters_have_the_same_errors_in_columns() {
         let CurveColumns { errors, status, .. } = fitter.fit_columns(&curves).unwrap();
         assert!(fit.status.is_success() && status[0].is_success(), "{text}");
         println!("{text}: {:?} {errors:?}", fit.errors);
-        assert!(fit.errors.contains(&f64::INFINITY) && fit.errors.iter().any(|e| e.is_finite()), "{text}");
+        assert!(
+            fit.errors.contains(&f64::INFINITY) && fit.errors.iter().any(|e| e.is_finite()),
+            "{text}"
+        );
         for (a, b) in fit.errors.iter().zip(&errors) {
-            assert!(a == b || (a / b - 1.0).abs() < 1e-6, "{text}: {:?} {errors:?}", fit.errors);
+            assert!(
+                a == b || (a / b - 1.0).abs() < 1e-6,
+                "{text}: {:?} {errors:?}",
+                fit.errors
+            );
         }
     }
 }
@@ -309,11 +445,17 @@ fn data_beyond_f32_are_refined_by_the_host() {
         let expected = case.fit(&[5.0, 1.6, 1.3, 2.0]);
         let fitter = CurveFitter::new(Formula::parse(&case.text).unwrap(), device);
         let scale = 1e20;
-        let fit = fitter.fit(&case.curves(scale, &[4.0 * scale, 1.5, 1.0, scale])).unwrap().remove(0);
+        let fit = fitter
+            .fit(&case.curves(scale, &[4.0 * scale, 1.5, 1.0, scale]))
+            .unwrap()
+            .remove(0);
         assert!(fit.status.is_success(), "{}", fit.message);
         for (p, unit) in [scale, 1.0, 1.0, scale].into_iter().enumerate() {
             let apart = (fit.parameters[p] / unit - expected.parameters[p]).abs();
-            assert!(apart < 1e-3 * expected.errors[p], "parameter {p}: {apart:e}");
+            assert!(
+                apart < 1e-3 * expected.errors[p],
+                "parameter {p}: {apart:e}"
+            );
         }
     }
 }
@@ -324,35 +466,70 @@ fn data_beyond_f32_are_refined_by_the_host() {
 fn offsets_that_f32_does_not_hold() {
     let Some(gpu) = gpu() else { return };
     let formula = |text: &str| Formula::parse(text).unwrap();
-    let points = |offset: f64| (0..40).map(|j| offset + f64::from(j) / 8.0).collect::<Vec<f64>>();
+    let points = |offset: f64| {
+        (0..40)
+            .map(|j| offset + f64::from(j) / 8.0)
+            .collect::<Vec<f64>>()
+    };
     let y = |offset: f64| {
         let clean = |x: &f64| 3.0 * (-0.9 * x).exp() + 1.0 + offset + 0.01 * (7.0 * x).sin();
         points(0.0).iter().map(clean).collect::<Vec<f64>>()
     };
     let cases = [
-        ("a*exp(-k*(x - 1.7e9)) + c", points(1.7e9), y(0.0), vec![1.0, 1.0, 0.5]),
+        (
+            "a*exp(-k*(x - 1.7e9)) + c",
+            points(1.7e9),
+            y(0.0),
+            vec![1.0, 1.0, 0.5],
+        ),
         ("a*exp(-k*x) + c", points(0.0), y(1e8), vec![1.0, 1.0, 1e8]),
         ("a*exp(-k*x) + c", points(0.0), y(1e6), vec![1.0, 1.0, 1e6]),
-        ("a*exp(-k*(x - 1e6)) + c", points(1e6), y(0.0), vec![1.0, 1.0, 0.5]),
+        (
+            "a*exp(-k*(x - 1e6)) + c",
+            points(1e6),
+            y(0.0),
+            vec![1.0, 1.0, 0.5],
+        ),
     ];
     for (text, x, y, start) in cases {
         let fitter = |device: &Device| CurveFitter::new(formula(text), device.clone());
         let fit = |fitter: CurveFitter| {
-            fitter.fit(&Curves::on_common_grid(x.clone(), y.clone(), start.clone())).unwrap().swap_remove(0)
+            fitter
+                .fit(&Curves::on_common_grid(x.clone(), y.clone(), start.clone()))
+                .unwrap()
+                .swap_remove(0)
         };
         let best = fit(fitter(&Device::cpu()));
-        assert!(best.status.is_success() && best.chi2 < 0.01, "{text}: {best:?}");
-        for solver in [Solver::from(CurveFitter::LEVENBERG_MARQUARDT), CurveFitter::NELDER_MEAD.into()] {
+        assert!(
+            best.status.is_success() && best.chi2 < 0.01,
+            "{text}: {best:?}"
+        );
+        for solver in [
+            Solver::from(CurveFitter::LEVENBERG_MARQUARDT),
+            CurveFitter::NELDER_MEAD.into(),
+        ] {
             let found = fit(fitter(&gpu).solver(solver));
-            assert!(found.status.is_success() && (found.chi2 / best.chi2 - 1.0).abs() < 1e-5, "{text}: {found:?}");
+            assert!(
+                found.status.is_success() && (found.chi2 / best.chi2 - 1.0).abs() < 1e-5,
+                "{text}: {found:?}"
+            );
             let alone = fit(fitter(&gpu).solver(solver).polish(false));
-            assert!(alone.status == Status::BadInput && alone.message.starts_with("bad_scale"), "{text}: {alone:?}");
+            assert!(
+                alone.status == Status::BadInput && alone.message.starts_with("bad_scale"),
+                "{text}: {alone:?}"
+            );
             for polish in [true, false] {
                 let fitter = fitter(&gpu).solver(solver).polish(polish);
-                let columns = fitter.fit_columns(&Curves::on_common_grid(x.clone(), y.clone(), start.clone())).unwrap();
-                let ended = columns.status[0].is_success() && (columns.chi2[0] / best.chi2 - 1.0).abs() < 1e-5;
+                let columns = fitter
+                    .fit_columns(&Curves::on_common_grid(x.clone(), y.clone(), start.clone()))
+                    .unwrap();
+                let ended = columns.status[0].is_success()
+                    && (columns.chi2[0] / best.chi2 - 1.0).abs() < 1e-5;
                 let refused = columns.status[0] == Status::BadInput && !polish;
-                assert!(ended || refused && columns.parameters[0].is_nan(), "{text}: {columns:?}");
+                assert!(
+                    ended || refused && columns.parameters[0].is_nan(),
+                    "{text}: {columns:?}"
+                );
             }
         }
     }
@@ -362,16 +539,33 @@ fn offsets_that_f32_does_not_hold() {
 #[test]
 fn a_simplex_at_a_bound_has_the_errors_of_the_others() {
     let x: Vec<f64> = (0..40).map(|j| f64::from(j) / 8.0).collect();
-    let y: Vec<f64> = x.iter().map(|x| 3.0 * (-0.9 * x).exp() + 0.5 + 0.01 * (7.0 * x).sin()).collect();
+    let y: Vec<f64> = x
+        .iter()
+        .map(|x| 3.0 * (-0.9 * x).exp() + 0.5 + 0.01 * (7.0 * x).sin())
+        .collect();
     let fit = |solver: Solver| {
         let fitter = CurveFitter::new(Formula::parse("a*exp(-k*x) + c").unwrap(), Device::cpu());
         let fitter = fitter.solver(solver).bounds("c", 0.8, 2.0);
-        fitter.fit(&Curves::on_common_grid(x.clone(), y.clone(), vec![1.0, 1.0, 1.0])).unwrap().swap_remove(0)
+        fitter
+            .fit(&Curves::on_common_grid(
+                x.clone(),
+                y.clone(),
+                vec![1.0, 1.0, 1.0],
+            ))
+            .unwrap()
+            .swap_remove(0)
     };
-    let [lm, simplex] = [CurveFitter::LEVENBERG_MARQUARDT.into(), CurveFitter::NELDER_MEAD.into()].map(fit);
+    let [lm, simplex] = [
+        CurveFitter::LEVENBERG_MARQUARDT.into(),
+        CurveFitter::NELDER_MEAD.into(),
+    ]
+    .map(fit);
     for p in 0..3 {
         let [a, b] = [lm.errors[p], simplex.errors[p]];
-        assert!(a.is_nan() && b.is_nan() || (a / b - 1.0).abs() < 1e-3, "{lm:?} {simplex:?}");
+        assert!(
+            a.is_nan() && b.is_nan() || (a / b - 1.0).abs() < 1e-3,
+            "{lm:?} {simplex:?}"
+        );
     }
     assert!(simplex.errors[2].is_nan() && simplex.parameters[2] == 0.8);
 }

@@ -8,9 +8,12 @@ use popfit::low_level::cpu::CpuDevice;
 #[cfg(feature = "gpu")]
 use popfit::low_level::gpu::GpuDevice;
 use popfit::low_level::recording::{
-    BufferId, Custom, Kind, Normal, Parameter, Precision, Prior, Recording, Scope, Stage, Values, pointwise,
+    BufferId, Custom, Kind, Normal, Parameter, Precision, Prior, Recording, Scope, Stage, Values,
+    pointwise,
 };
-use popfit::low_level::solver::{Batch, Device, LevenbergMarquardt, Method, Objective, Outcome, Status, optimise};
+use popfit::low_level::solver::{
+    Batch, Device, LevenbergMarquardt, Method, Objective, Outcome, Status, optimise,
+};
 #[cfg(feature = "gpu")]
 use popfit_testing::required::{Need, found};
 
@@ -26,7 +29,11 @@ const PREDICTOR: BufferId = BufferId(2);
 
 impl Objective for Decay {
     fn record(&self) -> Recording {
-        let parameter = |name: &str| Parameter { name: name.into(), origin: 0.0, scale: 1.0 };
+        let parameter = |name: &str| Parameter {
+            name: name.into(),
+            origin: 0.0,
+            scale: 1.0,
+        };
         let mut recording = Recording {
             parameters: ["a", "k", "c"].map(parameter).to_vec(),
             precision: self.precision,
@@ -71,12 +78,25 @@ impl Objective for Decay {
 
 /// Noiseless decays of different rates, every one from the same start.
 fn batch(pixels: usize, spectra: usize) -> (Batch, Vec<[f64; 3]>) {
-    let x: Vec<f64> = (0..pixels).map(|j| 5.0 * j as f64 / pixels as f64).collect();
-    let truths: Vec<[f64; 3]> =
-        (0..spectra).map(|s| [2.0 + 0.1 * s as f64, 0.5 + 0.02 * s as f64, 0.3 - 0.01 * s as f64]).collect();
+    let x: Vec<f64> = (0..pixels)
+        .map(|j| 5.0 * j as f64 / pixels as f64)
+        .collect();
+    let truths: Vec<[f64; 3]> = (0..spectra)
+        .map(|s| {
+            [
+                2.0 + 0.1 * s as f64,
+                0.5 + 0.02 * s as f64,
+                0.3 - 0.01 * s as f64,
+            ]
+        })
+        .collect();
     let data: Vec<f64> = truths
         .iter()
-        .flat_map(|t| x.iter().map(|x| 100.0 * (t[0] * (-t[1] * x).exp() + t[2])).collect::<Vec<_>>())
+        .flat_map(|t| {
+            x.iter()
+                .map(|x| 100.0 * (t[0] * (-t[1] * x).exp() + t[2]))
+                .collect::<Vec<_>>()
+        })
         .collect();
     let batch = Batch {
         spectra,
@@ -98,20 +118,42 @@ fn batch(pixels: usize, spectra: usize) -> (Batch, Vec<[f64; 3]>) {
 
 fn fit(device: &dyn Device, precision: Precision) -> (Vec<Outcome>, Vec<[f64; 3]>) {
     let (batch, truths) = batch(64, 65);
-    let recording = Arc::new(Decay { pixels: 64, precision }.record());
-    let mut population =
-        device.population(recording, &Method::LevenbergMarquardt(LevenbergMarquardt::default()), 65).unwrap();
-    let outcomes =
-        pollster::block_on(optimise(population.as_mut(), &batch, &AtomicBool::new(false), &mut |_| ())).unwrap();
+    let recording = Arc::new(
+        Decay {
+            pixels: 64,
+            precision,
+        }
+        .record(),
+    );
+    let mut population = device
+        .population(
+            recording,
+            &Method::LevenbergMarquardt(LevenbergMarquardt::default()),
+            65,
+        )
+        .unwrap();
+    let outcomes = pollster::block_on(optimise(
+        population.as_mut(),
+        &batch,
+        &AtomicBool::new(false),
+        &mut |_| (),
+    ))
+    .unwrap();
     (outcomes, truths)
 }
 
 fn check(outcomes: &[Outcome], truths: &[[f64; 3]], tolerance: f64) {
     assert_eq!(outcomes.len(), truths.len());
     for (outcome, truth) in outcomes.iter().zip(truths) {
-        assert!(outcome.status.is_some_and(Status::is_success), "{outcome:?}");
+        assert!(
+            outcome.status.is_some_and(Status::is_success),
+            "{outcome:?}"
+        );
         for (found, true_value) in outcome.parameters.iter().zip(truth) {
-            assert!((found - true_value).abs() < tolerance, "{outcome:?}\n{truth:?}");
+            assert!(
+                (found - true_value).abs() < tolerance,
+                "{outcome:?}\n{truth:?}"
+            );
         }
     }
 }
@@ -127,7 +169,9 @@ fn a_decay_on_the_cpu_in_both_precisions() {
 #[test]
 #[cfg(feature = "gpu")]
 fn a_decay_on_the_gpu() {
-    let Some(gpu) = found(Need::Gpu, GpuDevice::best()) else { return };
+    let Some(gpu) = found(Need::Gpu, GpuDevice::best()) else {
+        return;
+    };
     let (outcomes, truths) = fit(&gpu, Precision::F32);
     check(&outcomes, &truths, 1e-3);
 }

@@ -8,13 +8,37 @@ use popfit_testing::regressions::{NOISES, REGRESSIONS, Regression, Route, Sample
 const LEAST: f64 = 0.9;
 
 /// Fits `curves` curves of every model and noise; every success has its own χ².
-fn check(regressions: impl IntoIterator<Item = &'static Regression>, route: Route, device: &Device, curves: usize) {
+fn check(
+    regressions: impl IntoIterator<Item = &'static Regression>,
+    route: Route,
+    device: &Device,
+    curves: usize,
+) {
     for regression in regressions {
         for noise in NOISES {
-            let found = regression.compare(route, device, Sample { curves, noise, seed: 2 }).unwrap();
-            assert!(found.wrong.is_empty(), "{}, noise {noise}: {:#?}", regression.name, found.wrong);
+            let found = regression
+                .compare(
+                    route,
+                    device,
+                    Sample {
+                        curves,
+                        noise,
+                        seed: 2,
+                    },
+                )
+                .unwrap();
+            assert!(
+                found.wrong.is_empty(),
+                "{}, noise {noise}: {:#?}",
+                regression.name,
+                found.wrong
+            );
             let share = found.successes as f64 / curves as f64;
-            assert!(share >= LEAST, "{}, noise {noise}: {share} succeed", regression.name);
+            assert!(
+                share >= LEAST,
+                "{}, noise {noise}: {share} succeed",
+                regression.name
+            );
         }
     }
 }
@@ -30,7 +54,12 @@ fn columns_have_their_own_chi_square() {
 fn columns_of_gpus_have_their_own_chi_square() {
     let Some(gpu) = gpu() else { return };
     let narrow = ["logistic of 5 parameters", "tanh step", "Gaussian"];
-    check(REGRESSIONS.iter().filter(|r| narrow.contains(&r.name)), Route::Columns, &gpu, 1000);
+    check(
+        REGRESSIONS.iter().filter(|r| narrow.contains(&r.name)),
+        Route::Columns,
+        &gpu,
+        1000,
+    );
 }
 
 #[test]
@@ -44,11 +73,21 @@ fn fits_have_their_own_chi_square() {
 #[test]
 fn peaks_that_start_aside_are_found() {
     for (name, least) in [("Gaussian", 0.98), ("two Gaussians on a line", 0.92)] {
-        let regression = REGRESSIONS.iter().find(|regression| regression.name == name).unwrap();
+        let regression = REGRESSIONS
+            .iter()
+            .find(|regression| regression.name == name)
+            .unwrap();
         let (curves, mut successes) = (200, 0);
         for noise in NOISES {
-            let sample = Sample { curves, noise, seed: 1 };
-            successes += regression.compare(Route::Closures, &Device::cpu(), sample).unwrap().successes;
+            let sample = Sample {
+                curves,
+                noise,
+                seed: 1,
+            };
+            successes += regression
+                .compare(Route::Closures, &Device::cpu(), sample)
+                .unwrap()
+                .successes;
         }
         let share = successes as f64 / (curves * NOISES.len()) as f64;
         println!("{name}: {share}");

@@ -26,7 +26,10 @@ fn any(operation: Operation) -> bool {
 }
 
 fn grows(operation: Operation) -> bool {
-    matches!(operation, Operation::Create | Operation::Write | Operation::Sync | Operation::Link)
+    matches!(
+        operation,
+        Operation::Create | Operation::Write | Operation::Sync | Operation::Link
+    )
 }
 
 fn opens(operation: Operation) -> bool {
@@ -42,15 +45,60 @@ fn allocates(operation: Operation) -> bool {
 }
 
 pub const KINDS: [Kind; 9] = [
-    Kind { name: "an error", meets: any, lasts: false, code: Some(IO) },
-    Kind { name: "errors from then on", meets: any, lasts: true, code: Some(IO) },
-    Kind { name: "disk full", meets: grows, lasts: true, code: Some(FULL) },
-    Kind { name: "cannot open", meets: opens, lasts: false, code: Some(TOO_MANY_OPEN) },
-    Kind { name: "can open nothing more", meets: opens, lasts: true, code: Some(TOO_MANY_OPEN) },
-    Kind { name: "try again", meets: moves, lasts: false, code: Some(TRY_AGAIN) },
-    Kind { name: "interrupt", meets: any, lasts: false, code: None },
-    Kind { name: "no memory", meets: allocates, lasts: false, code: Some(IO) },
-    Kind { name: "no memory from then on", meets: allocates, lasts: true, code: Some(IO) },
+    Kind {
+        name: "an error",
+        meets: any,
+        lasts: false,
+        code: Some(IO),
+    },
+    Kind {
+        name: "errors from then on",
+        meets: any,
+        lasts: true,
+        code: Some(IO),
+    },
+    Kind {
+        name: "disk full",
+        meets: grows,
+        lasts: true,
+        code: Some(FULL),
+    },
+    Kind {
+        name: "cannot open",
+        meets: opens,
+        lasts: false,
+        code: Some(TOO_MANY_OPEN),
+    },
+    Kind {
+        name: "can open nothing more",
+        meets: opens,
+        lasts: true,
+        code: Some(TOO_MANY_OPEN),
+    },
+    Kind {
+        name: "try again",
+        meets: moves,
+        lasts: false,
+        code: Some(TRY_AGAIN),
+    },
+    Kind {
+        name: "interrupt",
+        meets: any,
+        lasts: false,
+        code: None,
+    },
+    Kind {
+        name: "no memory",
+        meets: allocates,
+        lasts: false,
+        code: Some(IO),
+    },
+    Kind {
+        name: "no memory from then on",
+        meets: allocates,
+        lasts: true,
+        code: Some(IO),
+    },
 ];
 
 /// Record of a hook.
@@ -67,7 +115,13 @@ impl Kind {
     /// A hook that lets the k-th operation fail, or sets `cancel` there.
     pub fn arm(&self, k: u64, cancel: &Arc<AtomicBool>) -> (Installed, Arc<Mutex<Seen>>) {
         let seen = Arc::new(Mutex::new(Seen::default()));
-        let (log, cancel, meets, lasts, code) = (seen.clone(), cancel.clone(), self.meets, self.lasts, self.code);
+        let (log, cancel, meets, lasts, code) = (
+            seen.clone(),
+            cancel.clone(),
+            self.meets,
+            self.lasts,
+            self.code,
+        );
         let hook = move |operation: Operation| {
             if !meets(operation) {
                 return None;

@@ -28,7 +28,14 @@ fn reference(place: &Place) -> Vec<Vec<u8>> {
 }
 
 /// Checks what a run that met a fault has left.
-fn check(place: &Place, kind: &Kind, result: &Result<Ended>, seen: &Seen, expected: &[Vec<u8>], what: &str) {
+fn check(
+    place: &Place,
+    kind: &Kind,
+    result: &Result<Ended>,
+    seen: &Seen,
+    expected: &[Vec<u8>],
+    what: &str,
+) {
     let found = place.read();
     let hit = seen.hit.unwrap();
     match result {
@@ -38,24 +45,44 @@ fn check(place: &Place, kind: &Kind, result: &Result<Ended>, seen: &Seen, expect
             let message = error.to_string();
             match kind.code {
                 Some(_) if hit == Operation::Allocate => {
-                    assert!(matches!(error, Error::OutOfMemory { .. }) && kind.lasts, "{what}: {message}");
+                    assert!(
+                        matches!(error, Error::OutOfMemory { .. }) && kind.lasts,
+                        "{what}: {message}"
+                    );
                 }
-                Some(code) => assert!(message.contains(&format!("(os error {code})")), "{what}: {message}"),
+                Some(code) => assert!(
+                    message.contains(&format!("(os error {code})")),
+                    "{what}: {message}"
+                ),
                 None => panic!("{what}: {message}"),
             }
             // behind the last rename there is no way back, which is told; the table is renamed last
             let settled = !matches!(error, Error::Unsettled { .. });
-            assert_eq!(!settled, found[0] == expected[0] && hit == Operation::SyncFolder, "{what}: {message}");
+            assert_eq!(
+                !settled,
+                found[0] == expected[0] && hit == Operation::SyncFolder,
+                "{what}: {message}"
+            );
             let published = found[0] == expected[0] && hit == Operation::SyncFolder;
-            assert!(published || found[0] == OLD, "{what}: the old table has changed");
+            assert!(
+                published || found[0] == OLD,
+                "{what}: the old table has changed"
+            );
             // two files are not renamed at once: on a disk that fails for good the first one stays
             let others_old = found[1..].iter().all(|bytes| bytes == OLD);
-            assert!(published || others_old || (kind.lasts && found[1..] == expected[1..]), "{what}");
+            assert!(
+                published || others_old || (kind.lasts && found[1..] == expected[1..]),
+                "{what}"
+            );
         }
     }
     let left = place.others();
     let temporary = left.iter().filter(|name| name.contains(".tmp-")).count();
-    assert!(temporary <= seen.kept, "{what}: {left:?}, {} could not be removed", seen.kept);
+    assert!(
+        temporary <= seen.kept,
+        "{what}: {left:?}, {} could not be removed",
+        seen.kept
+    );
     assert!(left.len() <= temporary + 1, "{what}: {left:?}");
 }
 
@@ -66,8 +93,15 @@ fn resume(place: &Place, expected: &[Vec<u8>], what: &str) {
     for name in place.others().iter().filter(|name| name.contains(".tmp-")) {
         std::fs::remove_file(place.folder.path().join(name)).unwrap();
     }
-    assert_eq!(run(place, true, &Arc::default()).unwrap(), Ended::Whole, "{what}");
-    assert!(place.read() == expected, "{what}: other bytes after --resume");
+    assert_eq!(
+        run(place, true, &Arc::default()).unwrap(),
+        Ended::Whole,
+        "{what}"
+    );
+    assert!(
+        place.read() == expected,
+        "{what}: other bytes after --resume"
+    );
     assert!(place.others().is_empty(), "{what}: {:?}", place.others());
 }
 
@@ -75,7 +109,11 @@ fn resume(place: &Place, expected: &[Vec<u8>], what: &str) {
 fn no_leak(before: (usize, usize), what: &str) {
     let begin = Instant::now();
     while held() > before {
-        assert!(begin.elapsed() < Duration::from_secs(10), "{what}: {:?} open files and threads, {before:?}", held());
+        assert!(
+            begin.elapsed() < Duration::from_secs(10),
+            "{what}: {:?} open files and threads, {before:?}",
+            held()
+        );
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -94,10 +132,20 @@ fn survive(outputs: &[&str], kind: &Kind) -> u64 {
         drop(hook);
         let seen = std::mem::take(&mut *seen.lock().unwrap());
         if seen.hit.is_none() {
-            assert!(result.is_ok_and(|ended| ended == Ended::Whole) && place.read() == expected, "{what}");
+            assert!(
+                result.is_ok_and(|ended| ended == Ended::Whole) && place.read() == expected,
+                "{what}"
+            );
             return k - 1;
         }
-        check(&place, kind, &result, &seen, &expected, &format!("{what} ({:?})", seen.hit));
+        check(
+            &place,
+            kind,
+            &result,
+            &seen,
+            &expected,
+            &format!("{what} ({:?})", seen.hit),
+        );
         if kind.name == "try again" || kind.name == "no memory" {
             assert!(result.is_ok(), "{what}: {result:?}");
         }
@@ -114,7 +162,12 @@ fn whatever_fails_nothing_is_lost() {
         for kind in &KINDS {
             let begin = Instant::now();
             let met = survive(outputs, kind);
-            println!("{:<12} {:<22} {met:>4} faults {:>6.2} s", outputs[0], kind.name, begin.elapsed().as_secs_f64());
+            println!(
+                "{:<12} {:<22} {met:>4} faults {:>6.2} s",
+                outputs[0],
+                kind.name,
+                begin.elapsed().as_secs_f64()
+            );
             assert!(met > 0, "{}: {} was never met", outputs[0], kind.name);
             all += met;
         }
@@ -133,7 +186,10 @@ fn a_folder_that_cannot_be_written_costs_no_fit() {
             (operation == Operation::Create).then(|| std::io::Error::from_raw_os_error(30))
         }));
         let error = place.run(false, &Arc::default(), &told).unwrap_err();
-        assert!(matches!(&error, Error::Io { path, .. } if *path == place.outputs[0]), "{error}");
+        assert!(
+            matches!(&error, Error::Io { path, .. } if *path == place.outputs[0]),
+            "{error}"
+        );
         assert_eq!(told.load(Ordering::Relaxed), 0);
         assert!(place.others().is_empty() && place.read().iter().all(|bytes| bytes == OLD));
     }
@@ -148,7 +204,10 @@ fn a_killed_process_is_swept_behind() {
         let place = Place::new(outputs, false);
         place.reset();
         let name = |output: &std::path::PathBuf, process: &str| {
-            output.with_file_name(format!(".{}.tmp-{process}", output.file_name().unwrap().to_string_lossy()))
+            output.with_file_name(format!(
+                ".{}.tmp-{process}",
+                output.file_name().unwrap().to_string_lossy()
+            ))
         };
         for output in &place.outputs {
             std::fs::write(name(output, "1-1c0ffee-0"), b"left").unwrap();
@@ -158,9 +217,15 @@ fn a_killed_process_is_swept_behind() {
         let other = std::fs::File::create(&held).unwrap();
         other.lock().unwrap();
         let refused = run(&place, false, &Arc::default());
-        assert!(matches!(&refused, Err(Error::OutputLocked { path }) if path == last), "{refused:?}");
+        assert!(
+            matches!(&refused, Err(Error::OutputLocked { path }) if path == last),
+            "{refused:?}"
+        );
         assert!(place.read().iter().all(|bytes| bytes == OLD));
-        assert_eq!(place.others(), [held.file_name().unwrap().to_string_lossy()]);
+        assert_eq!(
+            place.others(),
+            [held.file_name().unwrap().to_string_lossy()]
+        );
         drop(other);
         assert_eq!(run(&place, false, &Arc::default()).unwrap(), Ended::Whole);
         assert!(place.others().is_empty(), "{:?}", place.others());
@@ -182,19 +247,29 @@ fn what_another_process_puts_there_meanwhile_stays() {
     }));
     let written = popfit::OutputFile::create(&path, false).and_then(|file| file.write("new"));
     drop(hook);
-    assert!(matches!(written, Err(Error::OutputExists { .. })), "{written:?}");
+    assert!(
+        matches!(written, Err(Error::OutputExists { .. })),
+        "{written:?}"
+    );
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     // no other test's faults meet what follows
     let _calm = calm();
     #[cfg(unix)]
     {
-        let (elsewhere, link) = (folder.path().join("elsewhere"), folder.path().join(".page.html.tmp-1-1-1"));
+        let (elsewhere, link) = (
+            folder.path().join("elsewhere"),
+            folder.path().join(".page.html.tmp-1-1-1"),
+        );
         std::os::unix::fs::symlink(&elsewhere, &link).unwrap();
-        popfit::OutputFile::create(&path, true).and_then(|file| file.write("new")).unwrap();
+        popfit::OutputFile::create(&path, true)
+            .and_then(|file| file.write("new"))
+            .unwrap();
         assert!(!elsewhere.exists() && link.is_symlink());
         std::fs::write(&elsewhere, "kept").unwrap();
-        popfit::OutputFile::create(&path, true).and_then(|file| file.write("newer")).unwrap();
+        popfit::OutputFile::create(&path, true)
+            .and_then(|file| file.write("newer"))
+            .unwrap();
         assert_eq!(std::fs::read_to_string(&elsewhere).unwrap(), "kept");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "newer");
     }

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use popfit::spectra::{SpectraReader, open_reader};
 use popfit::{
-    Control, Device, FitRow, Journal, Metadata, Result, RvTabWriter, Schema, Sink, Spectra, SpectralFitter,
-    SpectralModel, Status, TableWriter, WriteOptions,
+    Control, Device, FitRow, Journal, Metadata, Result, RvTabWriter, Schema, Sink, Spectra,
+    SpectralFitter, SpectralModel, Status, TableWriter, WriteOptions,
 };
 use tempfile::TempDir;
 
@@ -22,7 +22,12 @@ pub const KEY: &str = "version = 1\nstarts = 1";
 pub const OLD: &[u8] = b"what was here before";
 
 /// The layouts of the result, by the names of its files.
-pub const FORMATS: [&[&str]; 4] = [&["out.parquet"], &["out.csv"], &["out.fits"], &["rvtab_1.fits", "rvmod_1.fits"]];
+pub const FORMATS: [&[&str]; 4] = [
+    &["out.parquet"],
+    &["out.csv"],
+    &["out.fits"],
+    &["rvtab_1.fits", "rvmod_1.fits"],
+];
 
 pub struct Place {
     pub folder: TempDir,
@@ -47,23 +52,54 @@ impl Place {
         let emulator = linear(&["a", "b"], wave);
         // thousands of runs flush their files: where there is a disk in memory, there
         let memory = Path::new("/dev/shm");
-        let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
+        let folder = if memory.is_dir() {
+            tempfile::tempdir_in(memory)
+        } else {
+            tempfile::tempdir()
+        }
+        .unwrap();
         let batch = |n: usize| {
-            let labels: Vec<f64> = (0..2 * SPECTRA).map(|k| 4.0 * ((k + 9 * n) as f64 * 0.7).sin()).collect();
+            let labels: Vec<f64> = (0..2 * SPECTRA)
+                .map(|k| 4.0 * ((k + 9 * n) as f64 * 0.7).sin())
+                .collect();
             tiny::spectra(&emulator, &labels, 0.01)
         };
         let batches: Vec<Spectra> = (0..FILES).map(batch).collect();
         let write = |(n, spectra): (usize, &Spectra)| {
             let arrays = [
                 ("wavelength", f64s(&[PIXELS], &wavelength())),
-                ("flux", f64s(&[SPECTRA, PIXELS], &spectra.arms[0].flux.to_double())),
-                ("ivar", f64s(&[SPECTRA, PIXELS], &spectra.arms[0].ivar.to_double())),
+                (
+                    "flux",
+                    f64s(&[SPECTRA, PIXELS], &spectra.arms[0].flux.to_double()),
+                ),
+                (
+                    "ivar",
+                    f64s(&[SPECTRA, PIXELS], &spectra.arms[0].ivar.to_double()),
+                ),
             ];
-            file(folder.path(), &format!("spectra_{n}.npz"), &npz(&arrays, false))
+            file(
+                folder.path(),
+                &format!("spectra_{n}.npz"),
+                &npz(&arrays, false),
+            )
         };
-        let inputs = batches.iter().enumerate().filter(|_| reads).map(write).collect();
-        let outputs = outputs.iter().map(|name| folder.path().join(name)).collect();
-        Place { folder, model: tiny::model(emulator, 0.5), batches, inputs, outputs }
+        let inputs = batches
+            .iter()
+            .enumerate()
+            .filter(|_| reads)
+            .map(write)
+            .collect();
+        let outputs = outputs
+            .iter()
+            .map(|name| folder.path().join(name))
+            .collect();
+        Place {
+            folder,
+            model: tiny::model(emulator, 0.5),
+            batches,
+            inputs,
+            outputs,
+        }
     }
 
     /// A fitter of one run: one that has made a run keeps its populations, and asks for no memory.
@@ -79,28 +115,54 @@ impl Place {
                 std::fs::remove_file(path).unwrap();
             }
         }
-        self.outputs.iter().for_each(|output| std::fs::write(output, OLD).unwrap());
+        self.outputs
+            .iter()
+            .for_each(|output| std::fs::write(output, OLD).unwrap());
     }
 
     pub fn read(&self) -> Vec<Vec<u8>> {
-        self.outputs.iter().map(|output| std::fs::read(output).unwrap_or_default()).collect()
+        self.outputs
+            .iter()
+            .map(|output| std::fs::read(output).unwrap_or_default())
+            .collect()
     }
 
     /// Returns the names of files other than inputs and outputs.
     pub fn others(&self) -> Vec<String> {
-        let entries = std::fs::read_dir(self.folder.path()).unwrap().map(|entry| entry.unwrap().path());
-        let others = entries.filter(|path| !self.inputs.contains(path) && !self.outputs.contains(path));
-        others.map(|path| path.file_name().unwrap().to_string_lossy().into_owned()).collect()
+        let entries = std::fs::read_dir(self.folder.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().path());
+        let others =
+            entries.filter(|path| !self.inputs.contains(path) && !self.outputs.contains(path));
+        others
+            .map(|path| path.file_name().unwrap().to_string_lossy().into_owned())
+            .collect()
     }
 
     /// Fits all spectra. `cancel` interrupts it, `told` counts what its progress function is told.
-    pub fn run(&self, resume: bool, cancel: &Arc<AtomicBool>, told: &Arc<AtomicU64>) -> Result<Ended> {
-        let mut readers = self.inputs.iter().map(open_reader).collect::<Result<Vec<_>>>()?;
+    pub fn run(
+        &self,
+        resume: bool,
+        cancel: &Arc<AtomicBool>,
+        told: &Arc<AtomicU64>,
+    ) -> Result<Ended> {
+        let mut readers = self
+            .inputs
+            .iter()
+            .map(open_reader)
+            .collect::<Result<Vec<_>>>()?;
         if readers.is_empty() {
-            readers.extend(self.batches.iter().map(|batch| Box::new(Files::new(std::slice::from_ref(batch))) as _));
+            readers.extend(
+                self.batches
+                    .iter()
+                    .map(|batch| Box::new(Files::new(std::slice::from_ref(batch))) as _),
+            );
         }
         let heads: Vec<Spectra> = readers.iter().map(|reader| reader.empty()).collect();
-        let mut source = Chain { readers, current: 0 };
+        let mut source = Chain {
+            readers,
+            current: 0,
+        };
         let told = told.clone();
         let progress = move |done, _| told.store(done, Ordering::Relaxed);
         let control = Control::default().cancel(cancel.clone()).progress(progress);
@@ -137,7 +199,11 @@ fn fit(
     control: &Control,
     journal: &mut Journal,
 ) -> Result<bool> {
-    let mut sink = Watching { table, interrupted: false, rows: 0 };
+    let mut sink = Watching {
+        table,
+        interrupted: false,
+        rows: 0,
+    };
     fitter.fit_journaled(source, &mut sink, control, journal)?;
     assert_eq!(sink.rows, FILES * SPECTRA, "a row for every spectrum");
     Ok(sink.interrupted)
@@ -185,6 +251,7 @@ impl Sink for Watching<'_> {
 
 /// Open files and threads of this process.
 pub fn held() -> (usize, usize) {
-    let count = |folder: &str| std::fs::read_dir(Path::new(folder)).map_or(0, |entries| entries.count());
+    let count =
+        |folder: &str| std::fs::read_dir(Path::new(folder)).map_or(0, |entries| entries.count());
     (count("/proc/self/fd"), count("/proc/self/task"))
 }

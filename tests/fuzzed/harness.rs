@@ -71,16 +71,31 @@ pub fn peak_of(load: impl FnOnce()) -> usize {
 /// Hands `bytes` to `load` as a file, in memory.
 fn with_file(name: &str, bytes: &[u8], load: impl FnOnce(&Path)) {
     let memory = Path::new("/dev/shm");
-    let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
+    let folder = if memory.is_dir() {
+        tempfile::tempdir_in(memory)
+    } else {
+        tempfile::tempdir()
+    }
+    .unwrap();
     let path = folder.path().join(name);
     std::fs::write(&path, bytes).unwrap();
     let peak = peak_of(|| load(&path));
-    assert!(peak <= bytes.len() + MOST, "{name}: {peak} bytes for a file of {}", bytes.len());
+    assert!(
+        peak <= bytes.len() + MOST,
+        "{name}: {peak} bytes for a file of {}",
+        bytes.len()
+    );
 }
 
 fn emulator(path: &Path) {
-    let Ok(emulator) = Emulator::open(path) else { return };
-    let middle: Vec<f64> = emulator.labels().iter().map(|l| 0.5 * l.min + 0.5 * l.max).collect();
+    let Ok(emulator) = Emulator::open(path) else {
+        return;
+    };
+    let middle: Vec<f64> = emulator
+        .labels()
+        .iter()
+        .map(|l| 0.5 * l.min + 0.5 * l.max)
+        .collect();
     assert_eq!(emulator.templates(&middle).len(), emulator.pixels());
     let _ = popfit::emulator::TemplateGrid::new(emulator.wavelength());
 }
@@ -95,19 +110,27 @@ pub fn emulator_npz(bytes: &[u8]) {
     with_file("net.npz", &recipes::npz(bytes), |path| {
         emulator(path);
         let _ = popfit::emulator::read_wavelength(path);
-        let _ = (popfit::low_level::npz::numbers(path, "x_min"), popfit::low_level::npz::texts(path, "id"));
+        let _ = (
+            popfit::low_level::npz::numbers(path, "x_min"),
+            popfit::low_level::npz::texts(path, "id"),
+        );
     });
 }
 
 /// All batches of a file of spectra: what a reader promises it yields.
 fn spectra(path: &Path, selection: &Selection) {
-    let Ok(mut reader) = open_reader_with(path, selection) else { return };
+    let Ok(mut reader) = open_reader_with(path, selection) else {
+        return;
+    };
     let (mut count, promised) = (0, reader.len());
     assert!(reader.empty().is_empty());
     while let Ok(Some(batch)) = reader.next_batch(BATCH) {
         assert!(!batch.is_empty() && batch.len() <= BATCH);
         for arm in &batch.arms {
-            assert_eq!((arm.flux.len(), arm.ivar.len()), (batch.len() * arm.pixels, batch.len() * arm.pixels));
+            assert_eq!(
+                (arm.flux.len(), arm.ivar.len()),
+                (batch.len() * arm.pixels, batch.len() * arm.pixels)
+            );
             arm.signal_to_noise(batch.len() - 1);
         }
         count += batch.len() as u64;
@@ -119,14 +142,19 @@ fn spectra(path: &Path, selection: &Selection) {
 
 /// Spectra in NPZ.
 pub fn spectra_npz(bytes: &[u8]) {
-    with_file("spectra.npz", &recipes::npz(bytes), |path| spectra(path, &Selection::default()));
+    with_file("spectra.npz", &recipes::npz(bytes), |path| {
+        spectra(path, &Selection::default())
+    });
 }
 
 /// Spectra in FITS, gzipped or not.
 pub fn fits(bytes: &[u8]) {
     with_file("spectra.fits", &recipes::fits(bytes), |path| {
         spectra(path, &Selection::default());
-        let some = Selection::default().objtype("TGT").min_signal_to_noise(0.0).arms(vec!["b".into()]);
+        let some = Selection::default()
+            .objtype("TGT")
+            .min_signal_to_noise(0.0)
+            .arms(vec!["b".into()]);
         spectra(path, &some);
     });
 }
@@ -134,7 +162,9 @@ pub fn fits(bytes: &[u8]) {
 /// Model files; those that name no other folder are built, with a small emulator.
 pub fn model(bytes: &[u8]) {
     with_file("model.toml", bytes, |path| {
-        let Ok(file) = ModelFile::open(path) else { return };
+        let Ok(file) = ModelFile::open(path) else {
+            return;
+        };
         if !file.text.contains(['/', '\\']) {
             std::fs::write(path.with_file_name("net.safetensors"), recipes::network()).unwrap();
             let _ = file.build();
@@ -144,26 +174,38 @@ pub fn model(bytes: &[u8]) {
 
 /// A formula; the lines after it are ties, `name = expression`.
 pub fn formula(bytes: &[u8]) {
-    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return;
+    };
     let peak = peak_of(|| {
         let mut lines = text.split('\n');
-        let Ok(formula) = Formula::parse(lines.next().unwrap_or_default()) else { return };
+        let Ok(formula) = Formula::parse(lines.next().unwrap_or_default()) else {
+            return;
+        };
         let values = vec![0.5; formula.parameters().len()];
         let rows = formula.linearise(&[-1.0, 0.0, 2.0], &values).unwrap();
         assert_eq!(rows.len(), 3 * (1 + values.len()));
         assert!(!formula.wgsl(true).is_empty());
         let ties = lines.filter_map(|line| line.split_once('='));
         let fitter = CurveFitter::new(formula, Device::cpu());
-        let _ = ties.fold(fitter, |fitter, (name, tie)| fitter.tie(name.trim(), tie)).validate();
+        let _ = ties
+            .fold(fitter, |fitter, (name, tie)| fitter.tie(name.trim(), tie))
+            .validate();
     });
-    assert!(peak <= bytes.len() + MOST, "formula: {peak} bytes for a text of {}", bytes.len());
+    assert!(
+        peak <= bytes.len() + MOST,
+        "formula: {peak} bytes for a text of {}",
+        bytes.len()
+    );
 }
 
 /// Journals, opened to be resumed and to be started anew.
 pub fn journal(bytes: &[u8]) {
     with_file(".out.csv.journal", &recipes::journal(bytes), |path| {
         let target = path.with_file_name("out.csv");
-        let Ok(journal) = Journal::open(&target, recipes::KEY, true) else { return };
+        let Ok(journal) = Journal::open(&target, recipes::KEY, true) else {
+            return;
+        };
         assert!(journal.has_rows() || journal.is_empty());
         drop(journal);
         let _ = Journal::open(&target, recipes::KEY, false);
@@ -183,9 +225,14 @@ pub fn table_file(bytes: &[u8]) -> (&'static str, Vec<u8>) {
 pub fn table(bytes: &[u8]) {
     let (name, bytes) = table_file(bytes);
     with_file(name, &bytes, |path| {
-        let Ok(mut reader) = TableReader::open(path) else { return };
+        let Ok(mut reader) = TableReader::open(path) else {
+            return;
+        };
         while let Ok(Some(rows)) = reader.next_batch() {
-            assert!(rows.iter().all(|row| row.parameters.len() == reader.schema.parameters.len()));
+            assert!(
+                rows.iter()
+                    .all(|row| row.parameters.len() == reader.schema.parameters.len())
+            );
         }
     });
 }

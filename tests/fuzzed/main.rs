@@ -37,7 +37,9 @@ fn folder(of: &str) -> PathBuf {
 fn findings() -> Vec<Seed> {
     let mut found = Vec::new();
     for (target, _) in LOADERS {
-        let files = std::fs::read_dir(folder("tests/fuzzed/findings").join(target)).into_iter().flatten();
+        let files = std::fs::read_dir(folder("tests/fuzzed/findings").join(target))
+            .into_iter()
+            .flatten();
         for entry in files.map(|entry| entry.unwrap()) {
             let name = entry.file_name().to_string_lossy().into_owned();
             found.push((target, name, std::fs::read(entry.path()).unwrap()));
@@ -51,7 +53,10 @@ fn is_loaded((target, name, bytes): &Seed, what: &str) -> bool {
     let load = loader(target);
     let ended = catch_unwind(AssertUnwindSafe(|| load(bytes)));
     if ended.is_err() {
-        println!("{target}: {name}, {what}: {:02x?}", &bytes[..bytes.len().min(300)]);
+        println!(
+            "{target}: {name}, {what}: {:02x?}",
+            &bytes[..bytes.len().min(300)]
+        );
     }
     ended.is_ok()
 }
@@ -59,9 +64,17 @@ fn is_loaded((target, name, bytes): &Seed, what: &str) -> bool {
 #[test]
 fn sound_files_and_findings() {
     let _alone = alone();
-    let bad = seeds::all().iter().chain(&findings()).filter(|seed| !is_loaded(seed, "as it is")).count();
+    let bad = seeds::all()
+        .iter()
+        .chain(&findings())
+        .filter(|seed| !is_loaded(seed, "as it is"))
+        .count();
     assert_eq!(bad, 0);
-    assert!(LOADERS.iter().all(|(target, _)| seeds::all().iter().any(|seed| seed.0 == *target)));
+    assert!(
+        LOADERS
+            .iter()
+            .all(|(target, _)| seeds::all().iter().any(|seed| seed.0 == *target))
+    );
 }
 
 #[test]
@@ -80,7 +93,10 @@ fn seeds_are_read_not_refused() {
             "safetensors" | "emulator_npz" => popfit::Emulator::open(&path).err(),
             "spectra_npz" | "fits" => popfit::Spectra::open(&path).err(),
             "model" => popfit::ModelFile::open(&path).err(),
-            "formula" => popfit::Formula::parse(std::str::from_utf8(&bytes).unwrap().lines().next().unwrap()).err(),
+            "formula" => {
+                popfit::Formula::parse(std::str::from_utf8(&bytes).unwrap().lines().next().unwrap())
+                    .err()
+            }
             "table" => popfit::FitTable::read(&path).err(),
             _ => None, // the journal's seed is compared with what the library writes
         };
@@ -106,7 +122,10 @@ fn damaged_copies() {
                     _ => {}
                 }
             }
-            bad += u32::from(!is_loaded(&(seed.0, seed.1.clone(), bytes), &format!("copy {copy}")));
+            bad += u32::from(!is_loaded(
+                &(seed.0, seed.1.clone(), bytes),
+                &format!("copy {copy}"),
+            ));
         }
     }
     assert_eq!(bad, 0);
@@ -119,8 +138,16 @@ fn greedy_files_take_little() {
     for seed in greedy::all() {
         let begin = Instant::now();
         bad += u32::from(!is_loaded(&seed, "greedy"));
-        let (time, peak) = (begin.elapsed().as_secs_f64(), harness::LAST.load(Relaxed) as f64 / f64::from(1 << 20));
-        println!("{}: {}: {} bytes, {peak:.1} MiB at its peak, {time:.2} s", seed.0, seed.1, seed.2.len());
+        let (time, peak) = (
+            begin.elapsed().as_secs_f64(),
+            harness::LAST.load(Relaxed) as f64 / f64::from(1 << 20),
+        );
+        println!(
+            "{}: {}: {} bytes, {peak:.1} MiB at its peak, {time:.2} s",
+            seed.0,
+            seed.1,
+            seed.2.len()
+        );
     }
     assert_eq!(bad, 0);
 }

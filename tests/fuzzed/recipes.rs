@@ -39,8 +39,9 @@ const NAMES: [&str; 23] = [
     "x_max",
     "r_wavelength",
 ];
-const TYPES: [&str; 14] =
-    ["<f8", "<f4", "<i8", "<i4", "|b1", "|u1", ">f8", ">i2", "<u8", "<U3", "|S4", "|O", "<c8", "<i2"];
+const TYPES: [&str; 14] = [
+    "<f8", "<f4", "<i8", "<i4", "|b1", "|u1", ">f8", ">i2", "<u8", "<U3", "|S4", "|O", "<c8", "<i2",
+];
 
 /// Rest of a recipe; beyond its end are zeros.
 struct Recipe<'a>(&'a [u8]);
@@ -84,8 +85,16 @@ pub fn npz(bytes: &[u8]) -> Vec<u8> {
     let mut zip = zip::ZipWriter::new(Cursor::new(Vec::new()));
     while !recipe.0.is_empty() {
         let name = NAMES[usize::from(recipe.byte()) % NAMES.len()];
-        let (kind, array) = if mode % 3 == 1 { plain(&mut recipe) } else { fitting(&mut recipe) };
-        let method = if kind & 128 == 0 { CompressionMethod::Stored } else { CompressionMethod::Deflated };
+        let (kind, array) = if mode % 3 == 1 {
+            plain(&mut recipe)
+        } else {
+            fitting(&mut recipe)
+        };
+        let method = if kind & 128 == 0 {
+            CompressionMethod::Stored
+        } else {
+            CompressionMethod::Deflated
+        };
         let options = SimpleFileOptions::default().compression_method(method);
         // a name twice is the fuzzer's business in files as they are
         if zip.start_file(format!("{name}.npy"), options).is_ok() {
@@ -110,7 +119,10 @@ fn fitting(recipe: &mut Recipe) -> (u8, Vec<u8>) {
     let count = shape.iter().product::<usize>() * item;
     let list: String = shape.iter().map(|n| format!("{n}, ")).collect();
     let fortran = if order & 4 == 0 { "False" } else { "True" };
-    let text = format!("{{'descr': '{descr}', 'fortran_order': {fortran}, 'shape': ({}), }}\n", list.trim_end());
+    let text = format!(
+        "{{'descr': '{descr}', 'fortran_order': {fortran}, 'shape': ({}), }}\n",
+        list.trim_end()
+    );
     let mut array = b"\x93NUMPY\x01\x00".to_vec();
     array.extend((text.len() as u16).to_le_bytes());
     array.extend(text.as_bytes());
@@ -127,7 +139,11 @@ pub fn fits(bytes: &[u8]) -> Vec<u8> {
         file = recipe.0.to_vec();
     }
     while mode & 1 == 1 && !recipe.0.is_empty() && file.len() < 4 * MOST {
-        let end = recipe.0.windows(2).position(|pair| pair == b"\n\n").unwrap_or(recipe.0.len());
+        let end = recipe
+            .0
+            .windows(2)
+            .position(|pair| pair == b"\n\n")
+            .unwrap_or(recipe.0.len());
         for card in recipe.take(end).split(|byte| *byte == b'\n') {
             let mut card = card.to_vec();
             card.resize(80, b' ');

@@ -28,11 +28,19 @@ pub fn all() -> Vec<Seed> {
     let mut add = |target, name: &str, bytes| seeds.push((target, name.to_string(), bytes));
     for (name, arrays) in [("payne", payne()), ("per_pixel", per_pixel())] {
         add("emulator_npz", name, npz(&arrays));
-        add("emulator_npz", &format!("{name}_file"), [&[0], recipes::npz(&npz(&arrays)).as_slice()].concat());
+        add(
+            "emulator_npz",
+            &format!("{name}_file"),
+            [&[0], recipes::npz(&npz(&arrays)).as_slice()].concat(),
+        );
     }
     for (name, arrays) in [("shared", shared_grid()), ("arms", two_arms())] {
         add("spectra_npz", name, npz(&arrays));
-        add("spectra_npz", &format!("{name}_file"), [&[0], recipes::npz(&npz(&arrays)).as_slice()].concat());
+        add(
+            "spectra_npz",
+            &format!("{name}_file"),
+            [&[0], recipes::npz(&npz(&arrays)).as_slice()].concat(),
+        );
     }
     let surveys = [
         ("desi", desi()),
@@ -48,7 +56,11 @@ pub fn all() -> Vec<Seed> {
         let recipe = |mode: u8| [&[mode], units.as_slice()].concat();
         add("fits", name, recipe(1));
         add("fits", &format!("{name}_gz"), recipe(3));
-        add("fits", &format!("{name}_file"), [&[0], recipes::fits(&recipe(1)).as_slice()].concat());
+        add(
+            "fits",
+            &format!("{name}_file"),
+            [&[0], recipes::fits(&recipe(1)).as_slice()].concat(),
+        );
     }
     for (k, text) in MODELS.iter().enumerate() {
         add("model", &format!("{k}"), text.as_bytes().to_vec());
@@ -56,7 +68,11 @@ pub fn all() -> Vec<Seed> {
     for (k, text) in FORMULAS.iter().enumerate() {
         add("formula", &format!("{k}"), text.as_bytes().to_vec());
     }
-    add("table", "two_rows", [&[1], result_table().as_slice()].concat());
+    add(
+        "table",
+        "two_rows",
+        [&[1], result_table().as_slice()].concat(),
+    );
     add("table", "csv", CSV.as_bytes().to_vec());
     add("journal", "records", journal());
     seeds
@@ -140,8 +156,14 @@ pub fn primary() -> Vec<u8> {
 
 /// An image of one to three axes, the slowest first, as FITS lists them backwards.
 fn image(name: &str, bitpix: i64, shape: &[usize], more: &str, fill: &[u8]) -> Vec<u8> {
-    let axes: String = (1..).zip(shape.iter().rev()).map(|(k, n)| format!("NAXIS{k}  = {n}\n")).collect();
-    let axes = format!("XTENSION= 'IMAGE'\nBITPIX  = {bitpix}\nNAXIS   = {}\n{axes}{more}", shape.len());
+    let axes: String = (1..)
+        .zip(shape.iter().rev())
+        .map(|(k, n)| format!("NAXIS{k}  = {n}\n"))
+        .collect();
+    let axes = format!(
+        "XTENSION= 'IMAGE'\nBITPIX  = {bitpix}\nNAXIS   = {}\n{axes}{more}",
+        shape.len()
+    );
     let bytes = shape.iter().product::<usize>() * (bitpix.unsigned_abs() / 8) as usize;
     unit(&format!("{axes}EXTNAME = '{name}'"), bytes as u16, fill)
 }
@@ -151,7 +173,11 @@ pub fn table(name: &str, rows: usize, columns: &[(&str, &str, usize)], fill: &[u
     let list: String = (1..)
         .zip(columns)
         .map(|(k, (name, form, _))| {
-            format!("{:<8}= '{name}'\n{:<8}= '{form}'\n", format!("TTYPE{k}"), format!("TFORM{k}"))
+            format!(
+                "{:<8}= '{name}'\n{:<8}= '{form}'\n",
+                format!("TTYPE{k}"),
+                format!("TFORM{k}")
+            )
         })
         .collect();
     let cards = format!(
@@ -167,8 +193,23 @@ const CSV: &str = "id,file,row,status,status_text,rounds,evaluations,chi2,dof,ob
 
 /// A result table of two rows: a fit, and a spectrum that was refused.
 fn result_table() -> Vec<u8> {
-    let counts = ["rounds", "evaluations", "dof", "at_bound", "flags", "n_starts_agree"];
-    let floats = ["chi2", "objective", "teff", "teff_err", "logg", "logg_err", "correlation_teff_logg"];
+    let counts = [
+        "rounds",
+        "evaluations",
+        "dof",
+        "at_bound",
+        "flags",
+        "n_starts_agree",
+    ];
+    let floats = [
+        "chi2",
+        "objective",
+        "teff",
+        "teff_err",
+        "logg",
+        "logg_err",
+        "correlation_teff_logg",
+    ];
     let names = "id file row status status_text rounds evaluations chi2 dof objective teff teff_err logg logg_err \
         at_bound flags start n_starts_agree correlation_teff_logg";
     let mut columns = Vec::new();
@@ -178,12 +219,18 @@ fn result_table() -> Vec<u8> {
             "file" => (("4A", 4), [b"a.np".to_vec(), b"a.np".to_vec()]),
             "status_text" => (("4A", 4), [b"ftol".to_vec(), b"bad ".to_vec()]),
             "status" | "start" => (("J", 4), [2i32, -1].map(|n| n.to_be_bytes().to_vec())),
-            name if floats.contains(&name) => (("D", 8), [0.25, f64::NAN].map(|x| x.to_be_bytes().to_vec())),
-            name if counts.contains(&name) => (("J", 4), [5i32, 0].map(|n| n.to_be_bytes().to_vec())),
+            name if floats.contains(&name) => {
+                (("D", 8), [0.25, f64::NAN].map(|x| x.to_be_bytes().to_vec()))
+            }
+            name if counts.contains(&name) => {
+                (("J", 4), [5i32, 0].map(|n| n.to_be_bytes().to_vec()))
+            }
             _ => (("K", 8), [7i64, 8].map(|n| n.to_be_bytes().to_vec())),
         };
         columns.push((name, form.0, form.1));
-        rows.iter_mut().zip(cells).for_each(|(row, cell)| row.extend(cell));
+        rows.iter_mut()
+            .zip(cells)
+            .for_each(|(row, cell)| row.extend(cell));
     }
     [primary(), table("RESULTS", 2, &columns, &rows.concat())].concat()
 }
@@ -194,13 +241,29 @@ fn desi() -> Vec<u8> {
         table(
             "FIBERMAP",
             2,
-            &[("TARGETID", "K", 8), ("OBJTYPE", "3A", 3), ("FLAGS", "J", 4)],
+            &[
+                ("TARGETID", "K", 8),
+                ("OBJTYPE", "3A", 3),
+                ("FLAGS", "J", 4),
+            ],
             b"\0\x8c\0\0\0\0\0\x07TGT\0\0\0\x01",
         ),
-        image("B_WAVELENGTH", -64, &[3], "", &big_endian(&[5000.0, 5001.0, 5002.0])),
+        image(
+            "B_WAVELENGTH",
+            -64,
+            &[3],
+            "",
+            &big_endian(&[5000.0, 5001.0, 5002.0]),
+        ),
         image("B_FLUX", -32, &[2, 3], "", &1.5f32.to_be_bytes()),
         image("B_IVAR", -32, &[2, 3], "", &100f32.to_be_bytes()),
-        image("B_MASK", 32, &[2, 3], "BZERO   = 2147483648\n", &[128, 0, 0, 0]),
+        image(
+            "B_MASK",
+            32,
+            &[2, 3],
+            "BZERO   = 2147483648\n",
+            &[128, 0, 0, 0],
+        ),
         image("B_RESOLUTION", -32, &[2, 3, 3], "", &0.5f32.to_be_bytes()),
     ]
     .concat()
@@ -214,47 +277,106 @@ fn desi_tiles() -> Vec<u8> {
     let descriptors = [5i32, 0, 5, 0].map(i32::to_be_bytes).concat();
     let mask = unit(cards, 21, &[descriptors.as_slice(), &[0; 5]].concat());
     let whole = desi();
-    let at = (0..whole.len()).find(|&i| whole[i..].starts_with(b"XTENSION= 'IMAGE'\nBITPIX  = 32")).unwrap();
+    let at = (0..whole.len())
+        .find(|&i| whole[i..].starts_with(b"XTENSION= 'IMAGE'\nBITPIX  = 32"))
+        .unwrap();
     [&whole[..at], &mask].concat()
 }
 
 /// LAMOST's low resolution up to DR7: an image of five rows.
 fn lamost() -> Vec<u8> {
     let cards = "SIMPLE  = T\nBITPIX  = -32\nNAXIS   = 2\nNAXIS1  = 2\nNAXIS2  = 5\nCOEFF0  = 3.6\nCOEFF1  = 0.0001\nOBSID   = 7";
-    let rows = [1.0, 2.0, 1.0, 1.0, 3981.0717, 3981.9885, 0.0, 1.0, 0.0, 1.0f32];
+    let rows = [
+        1.0, 2.0, 1.0, 1.0, 3981.0717, 3981.9885, 0.0, 1.0, 0.0, 1.0f32,
+    ];
     unit(cards, 40, &rows.map(f32::to_be_bytes).concat())
 }
 
 /// LAMOST's medium resolution: a table with one row of arrays, and one with a row per pixel.
 fn lamost_arms() -> Vec<u8> {
-    let row = [1.0, 1.0, 2.0, 2.0, 5000.0, 5001.0f32].map(f32::to_be_bytes).concat();
-    let arrays = [("FLUX", "2E", 8), ("IVAR", "2E", 8), ("WAVELENGTH", "2E", 8)];
-    let pixels = [("FLUX", "E", 4), ("IVAR", "E", 4), ("LOGLAM", "E", 4), ("PIXMASK", "E", 4)];
+    let row = [1.0, 1.0, 2.0, 2.0, 5000.0, 5001.0f32]
+        .map(f32::to_be_bytes)
+        .concat();
+    let arrays = [
+        ("FLUX", "2E", 8),
+        ("IVAR", "2E", 8),
+        ("WAVELENGTH", "2E", 8),
+    ];
+    let pixels = [
+        ("FLUX", "E", 4),
+        ("IVAR", "E", 4),
+        ("LOGLAM", "E", 4),
+        ("PIXMASK", "E", 4),
+    ];
     let pixel = [1.0, 2.0, 3.7, 0.0f32].map(f32::to_be_bytes).concat();
-    [primary(), table("COADD_B", 1, &arrays, &row), table("COADD_R", 3, &pixels, &pixel)].concat()
+    [
+        primary(),
+        table("COADD_B", 1, &arrays, &row),
+        table("COADD_R", 3, &pixels, &pixel),
+    ]
+    .concat()
 }
 
 /// SDSS-V: a table of two spectra, and one without rows.
 fn mwm() -> Vec<u8> {
-    let columns =
-        [("SDSS_ID", "K", 8), ("FLUX", "2E", 8), ("IVAR", "2E", 8), ("WAVELENGTH", "2E", 8), ("PIXEL_FLAGS", "2J", 8)];
-    let row = [0.0, 1.0, 1.0, 2.0, 1.0, 1.0, 5000.0, 5001.0, 0.0, 0.0f32].map(f32::to_be_bytes).concat();
+    let columns = [
+        ("SDSS_ID", "K", 8),
+        ("FLUX", "2E", 8),
+        ("IVAR", "2E", 8),
+        ("WAVELENGTH", "2E", 8),
+        ("PIXEL_FLAGS", "2J", 8),
+    ];
+    let row = [0.0, 1.0, 1.0, 2.0, 1.0, 1.0, 5000.0, 5001.0, 0.0, 0.0f32]
+        .map(f32::to_be_bytes)
+        .concat();
     let none = [("SDSS_ID", "K", 8), ("FLUX", "0E", 0)];
-    [primary(), table("BOSS/APO", 2, &columns, &row), table("APOGEE/LCO", 0, &none, &[])].concat()
+    [
+        primary(),
+        table("BOSS/APO", 2, &columns, &row),
+        table("APOGEE/LCO", 0, &none, &[]),
+    ]
+    .concat()
 }
 
 fn sdss() -> Vec<u8> {
-    let row: Vec<u8> = [3.7f32, 1.0, 4.0].iter().flat_map(|x| x.to_be_bytes()).chain([0; 4]).collect();
-    let columns = [("loglam", "E", 4), ("flux", "E", 4), ("ivar", "E", 4), ("and_mask", "J", 4)];
-    let object = [("PLATE", "J", 4), ("MJD", "J", 4), ("FIBERID", "J", 4), ("Z", "E", 4)];
-    [primary(), table("COADD", 3, &columns, &row), table("SPECOBJ", 1, &object, &[0, 0, 1, 10])].concat()
+    let row: Vec<u8> = [3.7f32, 1.0, 4.0]
+        .iter()
+        .flat_map(|x| x.to_be_bytes())
+        .chain([0; 4])
+        .collect();
+    let columns = [
+        ("loglam", "E", 4),
+        ("flux", "E", 4),
+        ("ivar", "E", 4),
+        ("and_mask", "J", 4),
+    ];
+    let object = [
+        ("PLATE", "J", 4),
+        ("MJD", "J", 4),
+        ("FIBERID", "J", 4),
+        ("Z", "E", 4),
+    ];
+    [
+        primary(),
+        table("COADD", 3, &columns, &row),
+        table("SPECOBJ", 1, &object, &[0, 0, 1, 10]),
+    ]
+    .concat()
 }
 
 fn apogee(star: bool) -> Vec<u8> {
-    let axis = if star { "CRVAL1  = 4.179\nCDELT1  = 6E-06\n" } else { "" };
+    let axis = if star {
+        "CRVAL1  = 4.179\nCDELT1  = 6E-06\n"
+    } else {
+        ""
+    };
     let shape: &[usize] = if star { &[2, 4] } else { &[3, 2] };
     let mut all = vec![
-        unit("SIMPLE  = T\nBITPIX  = 8\nNAXIS   = 0\nOBJID   = '2M0000'", 0, &[]),
+        unit(
+            "SIMPLE  = T\nBITPIX  = 8\nNAXIS   = 0\nOBJID   = '2M0000'",
+            0,
+            &[],
+        ),
         image("FLUX", -32, shape, axis, &1f32.to_be_bytes()),
         image("ERROR", -32, shape, "", &0.1f32.to_be_bytes()),
         image("MASK", 16, shape, "", &[0, 0, 16, 0]),
@@ -302,12 +424,18 @@ fn journal() -> Vec<u8> {
         ("flux", npy("<f8", &shape, &le64(&arm.flux.to_double()))),
         ("ivar", npy("<f8", &shape, &le64(&arm.ivar.to_double()))),
     ];
-    let spectra = file(folder.path(), "spectra.npz", &popfit_testing::npz(&arrays, false));
+    let spectra = file(
+        folder.path(),
+        "spectra.npz",
+        &popfit_testing::npz(&arrays, false),
+    );
     let fitter = SpectralFitter::new(model(emulator, 0.0), Device::cpu());
     let target = folder.path().join("out.csv");
     let mut journal = Journal::open(&target, recipes::KEY, false).unwrap();
     let (mut source, mut table) = (open_reader(spectra).unwrap(), fitter.table());
-    fitter.fit_journaled(&mut *source, &mut table, &Control::default(), &mut journal).unwrap();
+    fitter
+        .fit_journaled(&mut *source, &mut table, &Control::default(), &mut journal)
+        .unwrap();
     drop(journal);
     let file = std::fs::read(target.with_file_name(".out.csv.journal")).unwrap();
     let mut recipe = vec![1];
@@ -318,6 +446,10 @@ fn journal() -> Vec<u8> {
         recipe.extend(payload);
         records = later;
     }
-    assert_eq!(recipes::journal(&recipe), file, "the recipe makes what the library writes");
+    assert_eq!(
+        recipes::journal(&recipe),
+        file,
+        "the recipe makes what the library writes"
+    );
     recipe
 }

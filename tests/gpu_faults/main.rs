@@ -8,14 +8,14 @@ mod work;
 use popfit::low_level::gpu::{Fault, Faults};
 use popfit::spectra::{SpectraReader, Wavelength};
 use popfit::{
-    Continuum, Control, Device, DeviceRows, Error, FitTable, Journal, LevenbergMarquardt, Metadata, NelderMead, Result,
-    Schema, Solver, Spectra, SpectralFitter, Summary, TableWriter,
+    Continuum, Control, Device, DeviceRows, Error, FitTable, Journal, LevenbergMarquardt, Metadata,
+    NelderMead, Result, Schema, Solver, Spectra, SpectralFitter, Summary, TableWriter,
 };
 use popfit_testing::fits::{fitter, same_bits};
 use popfit_testing::tiny::{self, linear, spectra, wave};
 use work::{
-    Fit, Work, both, columns, curves, gpu, lm, refilled, refitted_scan, same, scan, setup, simplex, simplices,
-    unpolished, wgsl_curves,
+    Fit, Work, both, columns, curves, gpu, lm, refilled, refitted_scan, same, scan, setup, simplex,
+    simplices, unpolished, wgsl_curves,
 };
 
 /// Calls that a run of this size can make: a sweep ends before.
@@ -29,7 +29,9 @@ fn is_clear(fault: Fault, error: &Error) -> bool {
         Fault::Lost | Fault::Stall | Fault::Crash => matches!(error, Error::DeviceLost { .. }),
         Fault::OutOfMemory => matches!(error, Error::OutOfMemory { .. }),
         Fault::Mapping => matches!(error, Error::Device { .. }),
-        Fault::Zeros | Fault::Garbage | Fault::Wrong | Fault::Early => matches!(error, Error::DeviceUntrusted { .. }),
+        Fault::Zeros | Fault::Garbage | Fault::Wrong | Fault::Early => {
+            matches!(error, Error::DeviceUntrusted { .. })
+        }
     }
 }
 
@@ -43,9 +45,17 @@ fn sweep(fault: Fault, what: (&str, Work), step: usize) {
 }
 
 /// The same for rows that are to be `alike`.
-fn sweep_with(fault: Fault, (name, work): (&str, Work), step: usize, alike: fn(&[Fit], &[Fit]) -> bool) {
+fn sweep_with(
+    fault: Fault,
+    (name, work): (&str, Work),
+    step: usize,
+    alike: fn(&[Fit], &[Fit]) -> bool,
+) {
     let Some(gpu) = gpu() else { return };
-    let (reference, cpu) = (work(&gpu.clone().into(), false).unwrap(), work(&Device::cpu(), false).unwrap());
+    let (reference, cpu) = (
+        work(&gpu.clone().into(), false).unwrap(),
+        work(&Device::cpu(), false).unwrap(),
+    );
     // a device that is still good, or that was made anew on the way, has its kernels compiled
     let faults = Faults::new(fault, u64::MAX, false);
     let gpu = gpu.with_faults(faults.clone()).unwrap();
@@ -53,10 +63,11 @@ fn sweep_with(fault: Fault, (name, work): (&str, Work), step: usize, alike: fn(&
     let last = faults.calls();
     for (lasting, fallback) in KINDS.into_iter().take(if step == 1 { 3 } else { 2 }) {
         let (mut failed, mut helped) = (0, 0);
-        for k in
-            (1..).filter(|k| k % step as u64 == 1 % step as u64 || (last.saturating_sub(LAST)..=last + 1).contains(k))
-        {
-            let what = || format!("{name}: {fault:?}, call {k}, lasting: {lasting}, fallback: {fallback}");
+        for k in (1..).filter(|k| {
+            k % step as u64 == 1 % step as u64 || (last.saturating_sub(LAST)..=last + 1).contains(k)
+        }) {
+            let what =
+                || format!("{name}: {fault:?}, call {k}, lasting: {lasting}, fallback: {fallback}");
             assert!(k < MANY, "{}", what());
             faults.arm(u64::MAX, false);
             gpu.revive().unwrap();
@@ -70,11 +81,18 @@ fn sweep_with(fault: Fault, (name, work): (&str, Work), step: usize, alike: fn(&
                 Err(error) => panic!("{}: {error}", what()),
             }
             if faults.calls() < k {
-                println!("{}: {failed} errors, {helped} runs ended by the CPU", what());
+                println!(
+                    "{}: {failed} errors, {helped} runs ended by the CPU",
+                    what()
+                );
                 break;
             }
         }
-        assert_eq!((failed > 0, helped > 0), (lasting && !fallback, lasting && fallback), "{name}: {fault:?}");
+        assert_eq!(
+            (failed > 0, helped > 0),
+            (lasting && !fallback, lasting && fallback),
+            "{name}: {fault:?}"
+        );
     }
 }
 
@@ -99,12 +117,21 @@ fn work_without_memory_is_done_with_half_as_many_at_once() {
     let (reference, _) = stream(&gpu.clone().into(), &folder.path().join("whole"));
     let mut halved = 0;
     for k in (40..120).step_by(9) {
-        let device = gpu.clone().with_faults(Faults::new(Fault::OutOfMemory, k, false)).unwrap().into();
+        let device = gpu
+            .clone()
+            .with_faults(Faults::new(Fault::OutOfMemory, k, false))
+            .unwrap()
+            .into();
         let (table, summary) = stream(&device, &folder.path().join(k.to_string()));
         for (row, expected) in table.to_rows().into_iter().zip(reference.to_rows()) {
             same_bits(row, expected, &format!("call {k}"));
         }
-        halved += usize::from(summary.failures.iter().any(|failure| failure.contains("starts at once")));
+        halved += usize::from(
+            summary
+                .failures
+                .iter()
+                .any(|failure| failure.contains("starts at once")),
+        );
     }
     assert!(halved > 0, "no submission ran out of memory");
 }
@@ -154,22 +181,38 @@ fn curves_that_end_early_are_ended_by_the_host() {
     let early = Device::from(gpu.with_faults(Faults::new(Fault::Early, 1, true)).unwrap());
     // parameters, errors and χ² of each curve
     let split = |fits: &[Fit], curves: usize| -> Vec<[Vec<f64>; 2]> {
-        let all = fits.iter().map(|Fit(_, n)| [n[..2 * curves].to_vec(), n[2 * curves..4 * curves].to_vec()]);
+        let all = fits
+            .iter()
+            .map(|Fit(_, n)| [n[..2 * curves].to_vec(), n[2 * curves..4 * curves].to_vec()]);
         all.collect()
     };
     let distance = |found: &[Fit], cpu: &[Fit], curves: usize| {
         let one = |([x, _], [at, error]): (&[Vec<f64>; 2], &[Vec<f64>; 2])| {
-            let each = x.iter().zip(at).zip(error).map(|((x, at), error)| (x - at).abs() / error);
+            let each = x
+                .iter()
+                .zip(at)
+                .zip(error)
+                .map(|((x, at), error)| (x - at).abs() / error);
             each.fold(0.0, f64::max)
         };
-        split(found, curves).iter().zip(&split(cpu, curves)).map(one).fold(0.0, f64::max)
+        split(found, curves)
+            .iter()
+            .zip(&split(cpu, curves))
+            .map(one)
+            .fold(0.0, f64::max)
     };
     let cpu = |work: Work| work(&Device::cpu(), false).unwrap();
     let left = distance(&unpolished(&early, false).unwrap(), &cpu(curves), 1);
     assert!(left > 0.1, "the fault ends fits at their ends: {left}");
     let found = curves(&early, false).unwrap();
-    let apart = [distance(&found, &cpu(curves), 1), distance(&columns(&early, false).unwrap(), &cpu(columns), 9)];
-    println!("{left:.3} errors from the minimum as left, {:.1e} and {:.1e} as told", apart[0], apart[1]);
+    let apart = [
+        distance(&found, &cpu(curves), 1),
+        distance(&columns(&early, false).unwrap(), &cpu(columns), 9),
+    ];
+    println!(
+        "{left:.3} errors from the minimum as left, {:.1e} and {:.1e} as told",
+        apart[0], apart[1]
+    );
     assert!(apart[0] < 1e-6 && apart[1] < 1e-3, "{apart:?}");
 }
 
@@ -180,7 +223,10 @@ fn spectra_that_end_early_are_noticed() {
     let early = Device::from(gpu.with_faults(Faults::new(Fault::Early, 1, true)).unwrap());
     for work in [lm, refilled] {
         let spectra = work(&early, false);
-        assert!(matches!(&spectra, Err(Error::DeviceUntrusted { .. })), "{spectra:?}");
+        assert!(
+            matches!(&spectra, Err(Error::DeviceUntrusted { .. })),
+            "{spectra:?}"
+        );
     }
 }
 
@@ -204,10 +250,18 @@ fn what_a_user_asks_for_is_trusted() {
         for marginalise in [false, true] {
             let builder = tiny::builder(emulator.clone(), 0.5).continuum(Continuum::chebyshev(3));
             let model = builder.marginalise(marginalise).build().unwrap();
-            for (solver, count) in solvers.iter().flat_map(|solver| [1, 2, 4, 12].map(|count| (*solver, count))) {
-                let fitter = SpectralFitter::new(model.clone(), gpu.clone().into()).solver(solver).cpu_fallback(false);
+            for (solver, count) in solvers
+                .iter()
+                .flat_map(|solver| [1, 2, 4, 12].map(|count| (*solver, count)))
+            {
+                let fitter = SpectralFitter::new(model.clone(), gpu.clone().into())
+                    .solver(solver)
+                    .cpu_fallback(false);
                 let found = fitter.fit(&all.slice(0..count));
-                assert!(found.is_ok(), "{solver:?}, {count} spectra, noise {noise}, {marginalise}: {found:?}");
+                assert!(
+                    found.is_ok(),
+                    "{solver:?}, {count} spectra, noise {noise}, {marginalise}: {found:?}"
+                );
             }
         }
     }
@@ -239,7 +293,9 @@ fn starts_that_are_a_little_off() {
     let close = |a: &[Fit], b: &[Fit]| {
         let is = |(Fit(_, a), Fit(_, b)): (&Fit, &Fit)| {
             // χ², objective, two parameters, their errors
-            let near = |p: usize| (a[p] - b[p]).abs() < 0.05 * b[p + 2] && (a[p + 2] / b[p + 2] - 1.0).abs() < 1e-3;
+            let near = |p: usize| {
+                (a[p] - b[p]).abs() < 0.05 * b[p + 2] && (a[p + 2] / b[p + 2] - 1.0).abs() < 1e-3
+            };
             (0..2).all(|k| (a[k] / b[k] - 1.0).abs() < 1e-3) && near(2) && near(3)
         };
         a.iter().zip(b).all(is)
@@ -252,17 +308,28 @@ fn starts_that_are_a_little_off() {
 fn spectra_with_grids_of_their_own_are_trusted() {
     let Some(gpu) = gpu() else { return };
     let (emulator, pixels) = (linear(&["a", "b"], wave), tiny::PIXELS);
-    let labels: Vec<f64> = (0..2 * work::SPECTRA).map(|k| 5.0 * (k as f64 * 0.7).sin()).collect();
+    let labels: Vec<f64> = (0..2 * work::SPECTRA)
+        .map(|k| 5.0 * (k as f64 * 0.7).sin())
+        .collect();
     let mut all = spectra(&emulator, &labels, 0.01);
     let arm = &mut all.arms[0];
     // a pixel more for each, of 63 that the template covers
-    let grid = |k: usize| (0..pixels).map(move |j| 5000.0 * ((0.04 * k as f64 + 0.9 * j as f64) * 1e-4).exp());
+    let grid = |k: usize| {
+        (0..pixels).map(move |j| 5000.0 * ((0.04 * k as f64 + 0.9 * j as f64) * 1e-4).exp())
+    };
     arm.wavelength = Wavelength::Own((0..work::SPECTRA).flat_map(grid).collect());
-    let fit =
-        |device: &Device| fitter(tiny::model(emulator.clone(), 0.5), device).cpu_fallback(false).fit(&all).unwrap();
+    let fit = |device: &Device| {
+        fitter(tiny::model(emulator.clone(), 0.5), device)
+            .cpu_fallback(false)
+            .fit(&all)
+            .unwrap()
+    };
     let (found, cpu) = (fit(&gpu.into()), fit(&Device::cpu()));
     for (row, cpu) in found.to_rows().into_iter().zip(cpu.to_rows()) {
-        assert!(row.status.is_success() && (row.chi2 / cpu.chi2 - 1.0).abs() < 1e-3, "{row:?}\n{cpu:?}");
+        assert!(
+            row.status.is_success() && (row.chi2 / cpu.chi2 - 1.0).abs() < 1e-3,
+            "{row:?}\n{cpu:?}"
+        );
     }
 }
 
@@ -307,13 +374,19 @@ fn stream(device: &Device, journal: &std::path::Path) -> (FitTable, Summary) {
     let mut table = fitter.table();
     let mut journal = Journal::open(journal, "key", true).unwrap();
     let mut source = Fours { all, next: 0 };
-    let summary = fitter.fit_journaled(&mut source, &mut table, &Control::default(), &mut journal).unwrap();
+    let summary = fitter
+        .fit_journaled(&mut source, &mut table, &Control::default(), &mut journal)
+        .unwrap();
     (table, summary)
 }
 
 /// The device of every row.
 fn makers(summary: &Summary) -> Vec<String> {
-    summary.by_rows.iter().flat_map(|one| std::iter::repeat_n(one.device.clone(), one.rows as usize)).collect()
+    summary
+        .by_rows
+        .iter()
+        .flat_map(|one| std::iter::repeat_n(one.device.clone(), one.rows as usize))
+        .collect()
 }
 
 #[test]
@@ -321,7 +394,10 @@ fn a_run_says_which_rows_the_cpu_has_made_and_a_resumed_one_knows() {
     let Some(gpu) = gpu() else { return };
     let folder = tempfile::tempdir().unwrap();
     let alone = |name: &str, device: &Device| stream(device, &folder.path().join(name)).0;
-    let (on_gpu, on_cpu) = (alone("gpu", &gpu.clone().into()), alone("cpu", &Device::cpu()));
+    let (on_gpu, on_cpu) = (
+        alone("gpu", &gpu.clone().into()),
+        alone("cpu", &Device::cpu()),
+    );
     let mut mixed = 0;
     let lasting = [1, 50, 60, 65, 70, 75, 80, 85].map(|call| (call, true));
     for (n, lasting) in lasting.into_iter().chain([(40, false), (70, false)]) {
@@ -332,18 +408,36 @@ fn a_run_says_which_rows_the_cpu_has_made_and_a_resumed_one_knows() {
         let makers = makers(&summary);
         assert_eq!((table.len(), makers.len(), summary.fits), (24, 24, 24));
         for (k, (row, maker)) in table.to_rows().into_iter().zip(&makers).enumerate() {
-            let reference = if *maker == device.name() { &on_gpu } else { &on_cpu };
-            same_bits(&row, reference.row(k).to_row(), &format!("row {k}, by {maker}, lost at call {n}"));
+            let reference = if *maker == device.name() {
+                &on_gpu
+            } else {
+                &on_cpu
+            };
+            same_bits(
+                &row,
+                reference.row(k).to_row(),
+                &format!("row {k}, by {maker}, lost at call {n}"),
+            );
         }
-        let by_cpu = makers.iter().filter(|name| **name == Device::cpu().name()).count();
+        let by_cpu = makers
+            .iter()
+            .filter(|name| **name == Device::cpu().name())
+            .count();
         assert!(lasting || by_cpu == 0, "made anew: {:?}", summary.by_rows);
         assert!(by_cpu == 0 || !summary.failures.is_empty());
         mixed += usize::from(by_cpu > 0 && by_cpu < 24);
-        println!("lost at call {n}, lasting: {lasting}: {:?}, {:?}", summary.by_device, summary.by_rows);
+        println!(
+            "lost at call {n}, lasting: {lasting}: {:?}, {:?}",
+            summary.by_device, summary.by_rows
+        );
         // another run finds everything in the journal, on a device that works
         let (again, resumed) = stream(&Device::from(gpu.clone()), &target);
         assert_eq!(resumed.by_rows, summary.by_rows);
-        again.to_rows().into_iter().zip(table.to_rows()).for_each(|(a, b)| same_bits(a, b, "resumed"));
+        again
+            .to_rows()
+            .into_iter()
+            .zip(table.to_rows())
+            .for_each(|(a, b)| same_bits(a, b, "resumed"));
     }
     assert!(mixed > 0, "no run was lost between two batches");
 }
@@ -358,12 +452,22 @@ fn tables_tell_who_made_their_rows() {
         let schema = Schema::default().parameters(table.names().to_vec());
         let mut writer = TableWriter::create(&path, &schema, &Metadata::default()).unwrap();
         writer.append(&table.to_rows()).unwrap();
-        let made = |device: &str, rows: u64| DeviceRows { device: device.into(), rows };
+        let made = |device: &str, rows: u64| DeviceRows {
+            device: device.into(),
+            rows,
+        };
         writer.made_by(&[made("gpu:X", 2), made("cpu", 1)]);
         writer.finish().unwrap();
         let bytes = std::fs::read(&path).unwrap();
-        let holds = |text: &str| bytes.windows(text.len()).any(|part| part == text.as_bytes());
-        assert!(holds("popfit.rows") && holds("0-1 gpu:X") && holds("2-2 cpu"), "{extension}");
+        let holds = |text: &str| {
+            bytes
+                .windows(text.len())
+                .any(|part| part == text.as_bytes())
+        };
+        assert!(
+            holds("popfit.rows") && holds("0-1 gpu:X") && holds("2-2 cpu"),
+            "{extension}"
+        );
         assert_eq!(FitTable::read(&path).unwrap().0.len(), 3);
     }
 }

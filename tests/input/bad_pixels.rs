@@ -2,7 +2,9 @@
 
 use std::borrow::Cow;
 
-use popfit::{Continuum, Device, Emulator, FitRow, Flags, NonFinite, Spectra, SpectraSettings, SpectralModel};
+use popfit::{
+    Continuum, Device, Emulator, FitRow, Flags, NonFinite, Spectra, SpectraSettings, SpectralModel,
+};
 use popfit_testing::fits::{devices, fitter, open_bytes, same_bits, synb_spectra};
 use popfit_testing::fits_bytes::{FitsBytes, f64s as f64s_of_fits};
 use popfit_testing::{f64s, npz, tiny};
@@ -16,7 +18,10 @@ fn good() -> Spectra<'static> {
 
 fn model(settings: SpectraSettings) -> SpectralModel {
     let emulator = Emulator::open(popfit_testing::demo_emulator()).unwrap();
-    let builder = SpectralModel::builder().arm("", emulator).velocity(-1000.0..=1000.0).continuum(Continuum::rbf(10));
+    let builder = SpectralModel::builder()
+        .arm("", emulator)
+        .velocity(-1000.0..=1000.0)
+        .continuum(Continuum::rbf(10));
     builder.spectra(settings).build().unwrap()
 }
 
@@ -26,49 +31,86 @@ type Spoil = fn(&mut f64, &mut f64);
 type Choose = fn(usize) -> bool;
 
 /// Returns a copy in which the bad pixels of the second spectrum are spoiled.
-fn spoiled(good: &Spectra, is_bad: impl Fn(usize) -> bool, spoil: impl Fn(&mut f64, &mut f64)) -> Spectra<'static> {
+fn spoiled(
+    good: &Spectra,
+    is_bad: impl Fn(usize) -> bool,
+    spoil: impl Fn(&mut f64, &mut f64),
+) -> Spectra<'static> {
     let mut out = good.clone().into_owned();
     let arm = &mut out.arms[0];
     let pixels = arm.pixels;
     let (flux, ivar) = (arm.flux.to_mut(), arm.ivar.to_mut());
-    (0..pixels).filter(|j| is_bad(*j)).for_each(|j| spoil(&mut flux[pixels + j], &mut ivar[pixels + j]));
+    (0..pixels)
+        .filter(|j| is_bad(*j))
+        .for_each(|j| spoil(&mut flux[pixels + j], &mut ivar[pixels + j]));
     out
 }
 
 /// Returns the second row of a fit.
 fn second(settings: &SpectraSettings, spectra: &Spectra, device: &Device) -> FitRow {
-    fitter(model(settings.clone()), device).fit(spectra).unwrap().row(1).to_row()
+    fitter(model(settings.clone()), device)
+        .fit(spectra)
+        .unwrap()
+        .row(1)
+        .to_row()
 }
 
 const LEFT: std::ops::Range<usize> = 0..200;
 
 #[test]
 fn pixels_that_are_not_finite_are_masked_on_request() {
-    let (good, mask) = (good(), SpectraSettings::default().nonfinite(NonFinite::Mask));
+    let (good, mask) = (
+        good(),
+        SpectraSettings::default().nonfinite(NonFinite::Mask),
+    );
     let cases: [(&str, Spoil); 5] = [
-        ("NaN in flux and error", |y, w| (*y, *w) = (f64::NAN, f64::NAN)),
+        ("NaN in flux and error", |y, w| {
+            (*y, *w) = (f64::NAN, f64::NAN)
+        }),
         ("NaN in the error alone", |_, w| *w = f64::NAN),
         ("sigma 0", |_, w| *w = f64::INFINITY),
-        ("NaN flux, sigma 0", |y, w| (*y, *w) = (f64::NAN, f64::INFINITY)),
-        ("NaN flux, negative error", |y, w| (*y, *w) = (f64::NAN, -1.0)),
+        ("NaN flux, sigma 0", |y, w| {
+            (*y, *w) = (f64::NAN, f64::INFINITY)
+        }),
+        ("NaN flux, negative error", |y, w| {
+            (*y, *w) = (f64::NAN, -1.0)
+        }),
     ];
     for device in devices() {
-        let expected = second(&mask, &spoiled(&good, |j| LEFT.contains(&j), |_, w| *w = 0.0), &device);
+        let expected = second(
+            &mask,
+            &spoiled(&good, |j| LEFT.contains(&j), |_, w| *w = 0.0),
+            &device,
+        );
         for (name, spoil) in cases {
             let bad = spoiled(&good, |j| LEFT.contains(&j), spoil);
             let mut row = second(&mask, &bad, &device);
-            assert!(row.flags.contains(Flags::NONFINITE_MASKED), "{name}: {row:?}");
+            assert!(
+                row.flags.contains(Flags::NONFINITE_MASKED),
+                "{name}: {row:?}"
+            );
             row.flags &= !Flags::NONFINITE_MASKED;
             same_bits(&row, &expected, name);
-            assert_eq!(second(&SpectraSettings::default(), &bad, &device).status_text, "bad_weight", "{name}");
+            assert_eq!(
+                second(&SpectraSettings::default(), &bad, &device).status_text,
+                "bad_weight",
+                "{name}"
+            );
         }
     }
     // a negative error with a finite flux is a fault, not a mark
     let negative = spoiled(&good, |j| j == 7, |_, w| *w = -1.0);
-    assert_eq!(second(&mask, &negative, &Device::cpu()).status_text, "bad_weight");
+    assert_eq!(
+        second(&mask, &negative, &Device::cpu()).status_text,
+        "bad_weight"
+    );
     let all = spoiled(&good, |_| true, |_, w| *w = f64::INFINITY);
     let none = second(&mask, &all, &Device::cpu());
-    assert!(none.status_text == "no_data" && none.message.contains("not finite"), "{}", none.message);
+    assert!(
+        none.status_text == "no_data" && none.message.contains("not finite"),
+        "{}",
+        none.message
+    );
 }
 
 /// Files pass such pixels on: sigma in NPZ, ivar in FITS of DESI's layout.
@@ -78,31 +120,66 @@ fn files_give_such_pixels_as_they_are() {
     let plain = tiny::spectra(&emulator, &[0.3, 0.2, -0.5, 0.4], 0.01);
     let (pixels, arm) = (tiny::PIXELS, &plain.arms[0]);
     let is_bad = |k: usize| k < 9 || (pixels + 30..pixels + 33).contains(&k);
-    let values =
-        |of: &dyn Fn(usize) -> f64| (0..2 * pixels).map(|k| if is_bad(k) { f64::NAN } else { of(k) }).collect();
+    let values = |of: &dyn Fn(usize) -> f64| {
+        (0..2 * pixels)
+            .map(|k| if is_bad(k) { f64::NAN } else { of(k) })
+            .collect()
+    };
     let flux: Vec<f64> = values(&|k| arm.flux.to_double()[k]);
     let (sigma, ivar): (Vec<f64>, Vec<f64>) = (values(&|_| 0.01), values(&|_| 1e4));
     let shape = [2, pixels];
-    let arrays = [("wavelength", f64s(&[pixels], &tiny::wavelength())), ("flux", f64s(&shape, &flux))];
-    let of_npz = open_bytes("s.npz", &npz(&[&arrays[..], &[("sigma", f64s(&shape, &sigma))]].concat(), true)).unwrap();
+    let arrays = [
+        ("wavelength", f64s(&[pixels], &tiny::wavelength())),
+        ("flux", f64s(&shape, &flux)),
+    ];
+    let of_npz = open_bytes(
+        "s.npz",
+        &npz(
+            &[&arrays[..], &[("sigma", f64s(&shape, &sigma))]].concat(),
+            true,
+        ),
+    )
+    .unwrap();
     let ids: Vec<Vec<u8>> = [1i64, 2].map(|id| id.to_be_bytes().to_vec()).to_vec();
     let file = FitsBytes::new(&[])
         .table("FIBERMAP", &[("TARGETID", "K", ids)], &[])
-        .image("B_WAVELENGTH", -64, &[pixels], &f64s_of_fits(&tiny::wavelength()), &[])
+        .image(
+            "B_WAVELENGTH",
+            -64,
+            &[pixels],
+            &f64s_of_fits(&tiny::wavelength()),
+            &[],
+        )
         .image("B_FLUX", -64, &shape, &f64s_of_fits(&flux), &[])
         .image("B_IVAR", -64, &shape, &f64s_of_fits(&ivar), &[]);
     let of_fits = open_bytes("s.fits", &file.0).unwrap();
     let settings = SpectraSettings::default().nonfinite(NonFinite::Mask);
-    let model = || tiny::builder(emulator.clone(), 0.1).spectra(settings.clone()).build().unwrap();
+    let model = || {
+        tiny::builder(emulator.clone(), 0.1)
+            .spectra(settings.clone())
+            .build()
+            .unwrap()
+    };
     let mut by_hand = plain.clone();
-    by_hand.arms[0].ivar.to_mut().iter_mut().enumerate().for_each(|(k, w)| *w = if is_bad(k) { 0.0 } else { 1e4 });
+    by_hand.arms[0]
+        .ivar
+        .to_mut()
+        .iter_mut()
+        .enumerate()
+        .for_each(|(k, w)| *w = if is_bad(k) { 0.0 } else { 1e4 });
     let expected = fitter(model(), &Device::cpu()).fit(&by_hand).unwrap();
     for spectra in [of_npz, of_fits] {
         let table = fitter(model(), &Device::cpu()).fit(&spectra).unwrap();
         for (row, expected) in table.to_rows().iter().zip(expected.to_rows()) {
-            assert!(row.status.is_success() && row.flags.contains(Flags::NONFINITE_MASKED), "{row:?}");
+            assert!(
+                row.status.is_success() && row.flags.contains(Flags::NONFINITE_MASKED),
+                "{row:?}"
+            );
             assert_eq!(row.dof, expected.dof);
-            assert!((row.parameters[0] - expected.parameters[0]).abs() < 0.01 * row.errors[0], "{row:?}");
+            assert!(
+                (row.parameters[0] - expected.parameters[0]).abs() < 0.01 * row.errors[0],
+                "{row:?}"
+            );
         }
     }
 }
@@ -118,7 +195,10 @@ fn huge_errors_are_a_mask() {
         ("60 %, the right", |j| j > 1496),
         ("97 %", |j| j % 32 != 0),
     ];
-    let (plain, floor) = (SpectraSettings::default(), SpectraSettings::default().error_floor(0.3));
+    let (plain, floor) = (
+        SpectraSettings::default(),
+        SpectraSettings::default().error_floor(0.3),
+    );
     let marks = [
         (1e9, 0.0, 1.0, &plain),
         (1e9, 0.0, 1e4, &floor),
@@ -129,13 +209,31 @@ fn huge_errors_are_a_mask() {
     for (where_, is_bad) in is_bad {
         for (error, flux, unit, settings) in marks {
             let mut good = good();
-            good.arms[0].flux.to_mut().iter_mut().for_each(|y| *y *= unit);
-            good.arms[0].ivar.to_mut().iter_mut().for_each(|w| *w /= unit * unit);
-            let masked = second(settings, &spoiled(&good, is_bad, |_, w| *w = 0.0), &Device::cpu());
-            let mark = |y: &mut f64, w: &mut f64| (*y, *w) = (flux, f64::from((1.0 / (error * error)) as f32));
+            good.arms[0]
+                .flux
+                .to_mut()
+                .iter_mut()
+                .for_each(|y| *y *= unit);
+            good.arms[0]
+                .ivar
+                .to_mut()
+                .iter_mut()
+                .for_each(|w| *w /= unit * unit);
+            let masked = second(
+                settings,
+                &spoiled(&good, is_bad, |_, w| *w = 0.0),
+                &Device::cpu(),
+            );
+            let mark = |y: &mut f64, w: &mut f64| {
+                (*y, *w) = (flux, f64::from((1.0 / (error * error)) as f32))
+            };
             let marked = second(settings, &spoiled(&good, is_bad, mark), &Device::cpu());
             assert!(masked.status.is_success(), "{where_}: {masked:?}");
-            same_bits(&marked, &masked, &format!("{where_}, error {error:e}, flux {flux}, unit {unit:e}"));
+            same_bits(
+                &marked,
+                &masked,
+                &format!("{where_}, error {error:e}, flux {flux}, unit {unit:e}"),
+            );
         }
     }
 }
@@ -145,7 +243,12 @@ fn huge_errors_are_a_mask() {
 fn absurd_weights_are_refused_and_not_the_others() {
     let good = good();
     let marks = |j: usize, w: &mut f64| *w = if j % 5 < 3 && j != 1000 { 1e-20 } else { *w };
-    for (count, flux, factor) in [(1, None, 1e30), (60, None, 1e15), (60, Some(0.0), 1e15), (1, Some(0.0), 1e13)] {
+    for (count, flux, factor) in [
+        (1, None, 1e30),
+        (60, None, 1e15),
+        (60, Some(0.0), 1e15),
+        (1, Some(0.0), 1e13),
+    ] {
         for with_marks in [false, true] {
             let mut spectra = good.clone();
             let arm = &mut spectra.arms[0];
@@ -158,7 +261,10 @@ fn absurd_weights_are_refused_and_not_the_others() {
                 arm.flux.to_mut()[j] = flux.unwrap_or(arm.flux.to_double()[j]);
             }
             let row = second(&SpectraSettings::default(), &spectra, &Device::cpu());
-            assert!(row.status_text == "bad_weight", "{count} {flux:?} {factor:e} {with_marks}: {row:?}");
+            assert!(
+                row.status_text == "bad_weight",
+                "{count} {flux:?} {factor:e} {with_marks}: {row:?}"
+            );
             assert!(
                 row.message.contains("pixel 1003: ") && row.message.contains("times the median"),
                 "{}",
@@ -172,14 +278,36 @@ fn absurd_weights_are_refused_and_not_the_others() {
 #[test]
 fn weights_beyond_single_precision_are_explained() {
     let good = good();
-    let faint = spoiled(&good, |_| true, |y, w| (*y, *w) = (*y * 1e-20, f64::from((*w * 1e40) as f32)));
+    let faint = spoiled(
+        &good,
+        |_| true,
+        |y, w| (*y, *w) = (*y * 1e-20, f64::from((*w * 1e40) as f32)),
+    );
     let row = second(&SpectraSettings::default(), &faint, &Device::cpu());
-    for words in ["ivar is inf", "sigma is 0 there", "float32", "scale the flux", "float64"] {
-        assert!(row.status_text == "bad_weight" && row.message.contains(words), "{words}: {}", row.message);
+    for words in [
+        "ivar is inf",
+        "sigma is 0 there",
+        "float32",
+        "scale the flux",
+        "float64",
+    ] {
+        assert!(
+            row.status_text == "bad_weight" && row.message.contains(words),
+            "{words}: {}",
+            row.message
+        );
     }
-    let bright = spoiled(&good, |_| true, |y, w| (*y, *w) = (*y * 1e30, f64::from((*w * 1e-60) as f32)));
+    let bright = spoiled(
+        &good,
+        |_| true,
+        |y, w| (*y, *w) = (*y * 1e30, f64::from((*w * 1e-60) as f32)),
+    );
     let row = second(&SpectraSettings::default(), &bright, &Device::cpu());
     for words in ["ivar is 0", "float32", "scale the flux"] {
-        assert!(row.status_text == "no_data" && row.message.contains(words), "{words}: {}", row.message);
+        assert!(
+            row.status_text == "no_data" && row.message.contains(words),
+            "{words}: {}",
+            row.message
+        );
     }
 }

@@ -38,7 +38,10 @@ fn read(path: &Path, selection: &Selection) -> Result<Spectra<'static>> {
     Ok(first)
 }
 
-fn read_arrays(arrays: &[(&'static str, Vec<u8>)], selection: &Selection) -> Result<Spectra<'static>> {
+fn read_arrays(
+    arrays: &[(&'static str, Vec<u8>)],
+    selection: &Selection,
+) -> Result<Spectra<'static>> {
     let folder = tempfile::tempdir().unwrap();
     read(&file(folder.path(), "s.npz", &npz(arrays, true)), selection)
 }
@@ -46,13 +49,23 @@ fn read_arrays(arrays: &[(&'static str, Vec<u8>)], selection: &Selection) -> Res
 /// Two spectra of six pixels, the second of which are unmasked.
 fn arrays(mask: Vec<u8>, weight: (&'static str, Vec<u8>)) -> Arrays {
     let grid: Vec<f64> = (0..6).map(|j| 5000.0 + j as f64).collect();
-    vec![("wavelength", f64s(&[6], &grid)), ("flux", f64s(&[2, 6], &[1.0; 12])), ("mask", mask), weight]
+    vec![
+        ("wavelength", f64s(&[6], &grid)),
+        ("flux", f64s(&[2, 6], &[1.0; 12])),
+        ("mask", mask),
+        weight,
+    ]
 }
 
 /// A mask of integers of this numpy type and so many bytes, in little-endian order.
 fn integers(descr: &str, bytes: usize) -> Vec<u8> {
     let all = BITS.iter().map(|(bits, ..)| *bits).chain([0; 6]);
-    npy(descr, &[2, 6], &all.flat_map(|bits| bits.to_le_bytes()[..bytes].to_vec()).collect::<Vec<u8>>())
+    npy(
+        descr,
+        &[2, 6],
+        &all.flat_map(|bits| bits.to_le_bytes()[..bytes].to_vec())
+            .collect::<Vec<u8>>(),
+    )
 }
 
 #[test]
@@ -61,33 +74,66 @@ fn integer_masks_of_npz_files_widen_errors_to_the_bits_of_a_division() {
     let ivars = [ivar, ivar].concat();
     let narrow: Vec<f32> = ivars.iter().map(|w| *w as f32).collect();
     let sigma: Vec<f64> = ivars.iter().map(|w| 1.0 / w.sqrt()).collect();
-    for (descr, bytes) in [("|u1", 1), ("|i1", 1), ("<i2", 2), ("<u4", 4), ("<i8", 8), ("<u8", 8)] {
-        let weights =
-            [("ivar", f64s(&[2, 6], &ivars)), ("ivar", f32s(&[2, 6], &narrow)), ("sigma", f64s(&[2, 6], &sigma))];
+    for (descr, bytes) in [
+        ("|u1", 1),
+        ("|i1", 1),
+        ("<i2", 2),
+        ("<u4", 4),
+        ("<i8", 8),
+        ("<u8", 8),
+    ] {
+        let weights = [
+            ("ivar", f64s(&[2, 6], &ivars)),
+            ("ivar", f32s(&[2, 6], &narrow)),
+            ("sigma", f64s(&[2, 6], &sigma)),
+        ];
         for weight in weights {
             let all = arrays(integers(descr, bytes), weight);
-            let (plain, widened) =
-                (read_arrays(&all, &Selection::default()).unwrap(), read_arrays(&all, &selection()).unwrap());
+            let (plain, widened) = (
+                read_arrays(&all, &Selection::default()).unwrap(),
+                read_arrays(&all, &selection()).unwrap(),
+            );
             let (plain, widened) = (&plain.arms[0], &widened.arms[0]);
             assert_eq!(*plain.mask, BITS.map(|(bits, ..)| bits != 0), "{descr}");
-            assert_eq!(*widened.mask, BITS.map(|(_, is_masked, _)| is_masked), "{descr}");
-            assert_eq!(widened.ivar.as_f32().is_some(), plain.ivar.as_f32().is_some());
+            assert_eq!(
+                *widened.mask,
+                BITS.map(|(_, is_masked, _)| is_masked),
+                "{descr}"
+            );
+            assert_eq!(
+                widened.ivar.as_f32().is_some(),
+                plain.ivar.as_f32().is_some()
+            );
             for (k, (.., is_widened)) in BITS.into_iter().enumerate() {
                 let divided = match plain.ivar.as_f32() {
                     Some(ivar) => f64::from(ivar[k] / 9.0),
                     None => plain.ivar.at(k) / 9.0,
                 };
-                let wanted = if is_widened { divided } else { plain.ivar.at(k) };
-                assert_eq!(widened.ivar.at(k).to_bits(), wanted.to_bits(), "{descr}, pixel {k}");
+                let wanted = if is_widened {
+                    divided
+                } else {
+                    plain.ivar.at(k)
+                };
+                assert_eq!(
+                    widened.ivar.at(k).to_bits(),
+                    wanted.to_bits(),
+                    "{descr}, pixel {k}"
+                );
             }
         }
     }
     // the highest bit is the sign of a signed integer, and only its own bits count
     let sign = |descr, byte: u8, length: usize| {
-        let number: Vec<u8> = (0..length).map(|k| if k + 1 == length { byte } else { 0 }).collect();
-        let all = arrays(npy(descr, &[2, 6], &number.repeat(12)), ("ivar", f64s(&[2, 6], &[9.0; 12])));
+        let number: Vec<u8> = (0..length)
+            .map(|k| if k + 1 == length { byte } else { 0 })
+            .collect();
+        let all = arrays(
+            npy(descr, &[2, 6], &number.repeat(12)),
+            ("ivar", f64s(&[2, 6], &[9.0; 12])),
+        );
         let bit = 8 * length as u8 - 1;
-        let spectra = read_arrays(&all, &Selection::default().widen(Widening::new([bit], 3.0))).unwrap();
+        let spectra =
+            read_arrays(&all, &Selection::default().widen(Widening::new([bit], 3.0))).unwrap();
         (spectra.arms[0].mask[0], spectra.arms[0].ivar.at(0))
     };
     for (descr, length) in [("|i1", 1), ("<i2", 2), ("<i4", 4), ("<i8", 8), ("<u8", 8)] {
@@ -100,7 +146,10 @@ fn integer_masks_of_npz_files_widen_errors_to_the_bits_of_a_division() {
 fn model(widen: Option<Widening>) -> SpectralModel {
     let mut settings = SpectraSettings::default();
     settings.widen = widen;
-    tiny::builder(tiny::linear(&["a", "b"], tiny::wave), 0.5).spectra(settings).build().unwrap()
+    tiny::builder(tiny::linear(&["a", "b"], tiny::wave), 0.5)
+        .spectra(settings)
+        .build()
+        .unwrap()
 }
 
 /// Fits that widen errors have the bits of fits of a file whose errors are wide, and widened pixels count in `dof`.
@@ -116,32 +165,77 @@ fn fits_are_those_of_errors_that_were_widened_by_hand() {
     let grid = ("wavelength", f64s(&[tiny::PIXELS], &tiny::wavelength()));
     let flux = ("flux", f64s(&shape, &arm.flux.to_double()));
     let ivar: Vec<f64> = (0..count).map(|k| 1e4 + k as f64).collect();
-    let wide: Vec<f64> = (0..count).map(|k| if of(k).2 { ivar[k] / 9.0 } else { ivar[k] }).collect();
+    let wide: Vec<f64> = (0..count)
+        .map(|k| if of(k).2 { ivar[k] / 9.0 } else { ivar[k] })
+        .collect();
     let with_bits = vec![
         grid.clone(),
         flux.clone(),
         ("ivar", f64s(&shape, &ivar)),
-        ("mask", npy("<i8", &shape, &bits.iter().flat_map(|b| b.to_le_bytes()).collect::<Vec<u8>>())),
+        (
+            "mask",
+            npy(
+                "<i8",
+                &shape,
+                &bits
+                    .iter()
+                    .flat_map(|b| b.to_le_bytes())
+                    .collect::<Vec<u8>>(),
+            ),
+        ),
     ];
     let mask: Vec<bool> = (0..count).map(|k| of(k).1).collect();
-    let by_hand = vec![grid, flux, ("ivar", f64s(&shape, &wide)), ("mask", bools(&shape, &mask))];
+    let by_hand = vec![
+        grid,
+        flux,
+        ("ivar", f64s(&shape, &wide)),
+        ("mask", bools(&shape, &mask)),
+    ];
     let folder = tempfile::tempdir().unwrap();
     let [bits_file, hand_file] = [("bits.npz", &with_bits), ("hand.npz", &by_hand)]
         .map(|(name, all)| file(folder.path(), name, &npz(all, true)));
-    let all =
-        |path: &Path, selection: &Selection| open_reader_with(path, selection).unwrap().next_batch(2).unwrap().unwrap();
-    let (read, hand) = (all(&bits_file, &selection()), all(&hand_file, &Selection::default()));
+    let all = |path: &Path, selection: &Selection| {
+        open_reader_with(path, selection)
+            .unwrap()
+            .next_batch(2)
+            .unwrap()
+            .unwrap()
+    };
+    let (read, hand) = (
+        all(&bits_file, &selection()),
+        all(&hand_file, &Selection::default()),
+    );
     let lent: Vec<u64> = bits.iter().map(|bits| *bits as u64).collect();
-    let in_memory = ArmSpectra::new("", tiny::PIXELS, arm.wavelength.clone(), arm.flux.clone(), ivar, None).unwrap();
+    let in_memory = ArmSpectra::new(
+        "",
+        tiny::PIXELS,
+        arm.wavelength.clone(),
+        arm.flux.clone(),
+        ivar,
+        None,
+    )
+    .unwrap();
     let in_memory = in_memory.with_mask_bits(&lent, &widening()).unwrap();
     let in_memory = Spectra::from_arms(vec![in_memory], None).unwrap();
     for device in devices() {
-        let fit = |widen, spectra: &Spectra| -> FitTable { fitter(model(widen), &device).fit(spectra).unwrap() };
+        let fit = |widen, spectra: &Spectra| -> FitTable {
+            fitter(model(widen), &device).fit(spectra).unwrap()
+        };
         let expected = fit(None, &hand);
-        for table in [fit(Some(widening()), &read), fit(Some(widening()), &in_memory)] {
-            for (n, (row, wanted)) in table.to_rows().into_iter().zip(expected.to_rows()).enumerate() {
+        for table in [
+            fit(Some(widening()), &read),
+            fit(Some(widening()), &in_memory),
+        ] {
+            for (n, (row, wanted)) in table
+                .to_rows()
+                .into_iter()
+                .zip(expected.to_rows())
+                .enumerate()
+            {
                 assert!(row.status.is_success(), "{row:?}");
-                let unmasked = (0..tiny::PIXELS).filter(|j| !of(n * tiny::PIXELS + j).1).count();
+                let unmasked = (0..tiny::PIXELS)
+                    .filter(|j| !of(n * tiny::PIXELS + j).1)
+                    .count();
                 assert_eq!(row.dof, unmasked as i64 - 2);
                 same_bits(row, wanted, "widened by bits and by hand");
             }
@@ -152,7 +246,9 @@ fn fits_are_those_of_errors_that_were_widened_by_hand() {
 /// The message of an error of usage.
 #[track_caller]
 fn usage<T>(result: Result<T>, words: &[&str]) {
-    let Err(Error::Usage(message)) = result else { panic!("no error of usage") };
+    let Err(Error::Usage(message)) = result else {
+        panic!("no error of usage")
+    };
     assert!(words.iter().all(|word| message.contains(word)), "{message}");
 }
 
@@ -162,24 +258,59 @@ fn masks_without_bits_are_an_error_where_no_file_has_any_and_a_note_elsewhere() 
     let weight = || ("ivar", f64s(&[2, 6], &[1.0; 12]));
     let ints = arrays(integers("<i4", 4), weight());
     let flags = arrays(bools(&[2, 6], &[false; 12]), weight());
-    let none: Arrays = flags.iter().filter(|(name, _)| *name != "mask").cloned().collect();
+    let none: Arrays = flags
+        .iter()
+        .filter(|(name, _)| *name != "mask")
+        .cloned()
+        .collect();
     let write = |name: &str, all: &Arrays| file(folder.path(), name, &npz(all, true));
-    let [ints, flags, none] =
-        [("ints.npz", &ints), ("flags.npz", &flags), ("none.npz", &none)].map(|(name, arrays)| write(name, arrays));
+    let [ints, flags, none] = [
+        ("ints.npz", &ints),
+        ("flags.npz", &flags),
+        ("none.npz", &none),
+    ]
+    .map(|(name, arrays)| write(name, arrays));
     for (path, name) in [(&flags, "flags.npz"), (&none, "none.npz")] {
-        usage(open_reader_with(path, &selection()), &[name, "spectra.widen", "booleans"]);
+        usage(
+            open_reader_with(path, &selection()),
+            &[name, "spectra.widen", "booleans"],
+        );
     }
-    usage(FilesReader::open(&[&flags, &none], &selection()), &["flags.npz and 1 more", "spectra.widen"]);
+    usage(
+        FilesReader::open(&[&flags, &none], &selection()),
+        &["flags.npz and 1 more", "spectra.widen"],
+    );
     let reader = FilesReader::open(&[&flags, &ints, &none], &selection()).unwrap();
     let fitter = fitter(model(Some(widening())), &popfit::Device::cpu());
-    let notes: Vec<Vec<String>> = reader.files().iter().map(|file| fitter.notes(file)).collect();
-    assert_eq!(notes.iter().map(Vec::len).collect::<Vec<_>>(), [1, 0, 1], "{notes:?}");
-    assert!(notes[0][0].contains("flags.npz") && notes[0][0].contains("spectra.widen"), "{notes:?}");
+    let notes: Vec<Vec<String>> = reader
+        .files()
+        .iter()
+        .map(|file| fitter.notes(file))
+        .collect();
+    assert_eq!(
+        notes.iter().map(Vec::len).collect::<Vec<_>>(),
+        [1, 0, 1],
+        "{notes:?}"
+    );
+    assert!(
+        notes[0][0].contains("flags.npz") && notes[0][0].contains("spectra.widen"),
+        "{notes:?}"
+    );
     // spectra that were read without the rule, or with another one
     let plain = Spectra::open(&ints).unwrap();
-    usage(fitter.fit(&plain), &["ints.npz", "spectra.widen", "Selection::widen"]);
-    usage(fitter.check_spectra([&plain]), &["ints.npz", "spectra.widen"]);
-    let other = read(&ints, &Selection::default().widen(Widening::new([2, 3], 2.0))).unwrap();
+    usage(
+        fitter.fit(&plain),
+        &["ints.npz", "spectra.widen", "Selection::widen"],
+    );
+    usage(
+        fitter.check_spectra([&plain]),
+        &["ints.npz", "spectra.widen"],
+    );
+    let other = read(
+        &ints,
+        &Selection::default().widen(Widening::new([2, 3], 2.0)),
+    )
+    .unwrap();
     usage(fitter.fit(&other), &["another rule"]);
     let unasked = popfit_testing::fits::fitter(model(None), &popfit::Device::cpu());
     usage(unasked.fit(&other), &["another rule"]);
@@ -188,10 +319,25 @@ fn masks_without_bits_are_an_error_where_no_file_has_any_and_a_note_elsewhere() 
 #[test]
 fn rules_that_make_no_sense_are_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let path =
-        file(folder.path(), "s.npz", &npz(&arrays(integers("<i4", 4), ("ivar", f64s(&[2, 6], &[1.0; 12]))), true));
-    let arm =
-        || ArmSpectra::new("", 2, Wavelength::Shared([5000.0, 5001.0].into()), [1.0, 1.0], [1.0, 1.0], None).unwrap();
+    let path = file(
+        folder.path(),
+        "s.npz",
+        &npz(
+            &arrays(integers("<i4", 4), ("ivar", f64s(&[2, 6], &[1.0; 12]))),
+            true,
+        ),
+    );
+    let arm = || {
+        ArmSpectra::new(
+            "",
+            2,
+            Wavelength::Shared([5000.0, 5001.0].into()),
+            [1.0, 1.0],
+            [1.0, 1.0],
+            None,
+        )
+        .unwrap()
+    };
     for (bits, factor, word) in [
         (vec![], 2.0, "must name a bit"),
         (vec![64], 2.0, "from 0 to 63, not 64"),
@@ -201,15 +347,31 @@ fn rules_that_make_no_sense_are_refused() {
         (vec![1], f64::NAN, "not NaN"),
     ] {
         let rule = Widening::new(bits, factor);
-        usage(open_reader_with(&path, &Selection::default().widen(rule.clone())), &[word]);
+        usage(
+            open_reader_with(&path, &Selection::default().widen(rule.clone())),
+            &[word],
+        );
         usage(arm().with_mask_bits(&[0, 0], &rule), &[word]);
         let settings = SpectraSettings::default().widen(rule);
-        let built = tiny::builder(tiny::linear(&["a"], tiny::wave), 0.5).spectra(settings).build();
-        let Err(Error::Model { message, .. }) = built else { panic!("a model with {word}") };
-        assert!(message.contains("spectra.widen.") && message.contains(word), "{message}");
+        let built = tiny::builder(tiny::linear(&["a"], tiny::wave), 0.5)
+            .spectra(settings)
+            .build();
+        let Err(Error::Model { message, .. }) = built else {
+            panic!("a model with {word}")
+        };
+        assert!(
+            message.contains("spectra.widen.") && message.contains(word),
+            "{message}"
+        );
     }
-    assert!(matches!(arm().with_mask_bits(&[0], &widening()), Err(Error::ShapeMismatch { .. })));
+    assert!(matches!(
+        arm().with_mask_bits(&[0], &widening()),
+        Err(Error::ShapeMismatch { .. })
+    ));
     let once = arm().with_mask_bits(&[4, 0], &widening()).unwrap();
-    assert_eq!((once.ivar.at(0), &*once.mask), (1.0 / 9.0, &[false, false][..]));
+    assert_eq!(
+        (once.ivar.at(0), &*once.mask),
+        (1.0 / 9.0, &[false, false][..])
+    );
     usage(once.with_mask_bits(&[4, 0], &widening()), &["twice"]);
 }

@@ -30,31 +30,63 @@ pub struct Builder {
 
 impl Builder {
     pub fn build(&mut self) -> Ids {
-        self.recording.precision = if self.model.narrow { Precision::F32 } else { Precision::F64 };
-        for (name, origin, scale) in
-            [("teff", 5600.0, 1500.0), ("logg", 3.5, 1.5), ("feh", -0.5, 1.0), ("velocity", 20.0, 300.0)]
-        {
+        self.recording.precision = if self.model.narrow {
+            Precision::F32
+        } else {
+            Precision::F64
+        };
+        for (name, origin, scale) in [
+            ("teff", 5600.0, 1500.0),
+            ("logg", 3.5, 1.5),
+            ("feh", -0.5, 1.0),
+            ("velocity", 20.0, 300.0),
+        ] {
             if name != "velocity" || !self.model.velocity_fixed {
-                self.recording.parameters.push(Parameter { name: name.into(), origin, scale });
+                self.recording.parameters.push(Parameter {
+                    name: name.into(),
+                    origin,
+                    scale,
+                });
             }
         }
         if self.model.rotation {
-            self.recording.parameters.push(Parameter { name: "vsini".into(), origin: 120.0, scale: 100.0 });
+            self.recording.parameters.push(Parameter {
+                name: "vsini".into(),
+                origin: 120.0,
+                scale: 100.0,
+            });
         }
         let inputs = label_inputs(self.model.tied);
-        let hulls = if self.model.hulls { self.hulls(&inputs) } else { Vec::new() };
+        let hulls = if self.model.hulls {
+            self.hulls(&inputs)
+        } else {
+            Vec::new()
+        };
         let mut ids = Ids::default();
         if !hulls.is_empty() {
-            ids.hull_weights = Some(self.recording.buffer("hull weights", Scope::Spectrum, Kind::Float, hulls.len()));
+            ids.hull_weights = Some(self.recording.buffer(
+                "hull weights",
+                Scope::Spectrum,
+                Kind::Float,
+                hulls.len(),
+            ));
         }
-        self.recording.stages.push(Stage::Prior(Prior { hulls, weights: ids.hull_weights }));
-        let rows = if self.model.custom { self.custom(&mut ids) } else { self.observe(inputs, &mut ids) };
+        self.recording.stages.push(Stage::Prior(Prior {
+            hulls,
+            weights: ids.hull_weights,
+        }));
+        let rows = if self.model.custom {
+            self.custom(&mut ids)
+        } else {
+            self.observe(inputs, &mut ids)
+        };
         self.sums(rows, &mut ids);
         ids
     }
 
     fn member(&mut self, name: &str, length: usize) -> BufferId {
-        self.recording.buffer(name, Scope::Member, Kind::Float, length)
+        self.recording
+            .buffer(name, Scope::Member, Kind::Float, length)
     }
 
     fn constant(&mut self, name: &str, count: usize, size: f64) -> BufferId {
@@ -64,26 +96,68 @@ impl Builder {
 
     /// A box in two of the labels, and one in the third that always holds.
     fn hulls(&mut self, inputs: &[LabelInput]) -> Vec<HullRow> {
-        let facets = vec![1.0, 0.0, -0.1, -1.0, 0.0, -0.1, 0.25, 1.0, -0.125, 0.0, -1.0, -0.1];
+        let facets = vec![
+            1.0, 0.0, -0.1, -1.0, 0.0, -0.1, 0.25, 1.0, -0.125, 0.0, -1.0, -0.1,
+        ];
         let wide = vec![1.0, -50.0, -1.0, -50.0];
-        vec![HullRow { labels: inputs[..2].to_vec(), facets }, HullRow { labels: inputs[2..].to_vec(), facets: wide }]
+        vec![
+            HullRow {
+                labels: inputs[..2].to_vec(),
+                facets,
+            },
+            HullRow {
+                labels: inputs[2..].to_vec(),
+                facets: wide,
+            },
+        ]
     }
 
     fn observe(&mut self, inputs: Vec<LabelInput>, ids: &mut Ids) -> BufferId {
         let rows = 1 + LABELS;
         let labels = self.member("labels", rows * 4);
-        self.recording.stages.push(Stage::Labels(Labels { inputs, output: labels, stride: 4, derivatives: true }));
-        let template = if self.model.per_pixel { self.per_pixel(labels) } else { self.network(labels) };
-        let segments: Vec<Segment> =
-            SEGMENTS.iter().map(|&(start, end, inverse_step)| Segment { start, end, inverse_step }).collect();
+        self.recording.stages.push(Stage::Labels(Labels {
+            inputs,
+            output: labels,
+            stride: 4,
+            derivatives: true,
+        }));
+        let template = if self.model.per_pixel {
+            self.per_pixel(labels)
+        } else {
+            self.network(labels)
+        };
+        let segments: Vec<Segment> = SEGMENTS
+            .iter()
+            .map(|&(start, end, inverse_step)| Segment {
+                start,
+                end,
+                inverse_step,
+            })
+            .collect();
         let (source, rows) = self.template(template, rows, &segments);
-        let velocity = if self.model.velocity_fixed { Velocity::Fixed(33.0) } else { Velocity::Parameter(LABELS) };
-        let interpolation = if self.model.linear { Interpolation::Linear } else { Interpolation::Cubic };
-        let index = self.recording.buffer("index", Scope::Batch, Kind::Index, PIXELS);
-        let fraction = self.recording.buffer("fraction", Scope::Batch, Kind::Float, PIXELS);
+        let velocity = if self.model.velocity_fixed {
+            Velocity::Fixed(33.0)
+        } else {
+            Velocity::Parameter(LABELS)
+        };
+        let interpolation = if self.model.linear {
+            Interpolation::Linear
+        } else {
+            Interpolation::Cubic
+        };
+        let index = self
+            .recording
+            .buffer("index", Scope::Batch, Kind::Index, PIXELS);
+        let fraction = self
+            .recording
+            .buffer("fraction", Scope::Batch, Kind::Float, PIXELS);
         (ids.index, ids.fraction) = (Some(index), Some(fraction));
         let observed = rows + usize::from(!self.model.velocity_fixed);
-        let name = if self.model.resolution { "unresolved" } else { "rows" };
+        let name = if self.model.resolution {
+            "unresolved"
+        } else {
+            "rows"
+        };
         let output = self.member(name, observed * PIXELS);
         let centres = Resample {
             input: source,
@@ -99,7 +173,9 @@ impl Builder {
             derivatives: true,
         };
         let stage = if self.model.integrate {
-            let edges = self.recording.buffer("edges", Scope::Batch, Kind::Float, 2 * PIXELS);
+            let edges = self
+                .recording
+                .buffer("edges", Scope::Batch, Kind::Float, 2 * PIXELS);
             ids.edges = Some(edges);
             Stage::Integrate(Integrate { centres, edges })
         } else {
@@ -109,18 +185,36 @@ impl Builder {
         if !self.model.resolution {
             return output;
         }
-        let matrix = self.recording.buffer("matrix", Scope::Spectrum, Kind::Float, DIAGONALS * PIXELS);
+        let matrix =
+            self.recording
+                .buffer("matrix", Scope::Spectrum, Kind::Float, DIAGONALS * PIXELS);
         ids.matrix = Some(matrix);
         self.resolve(output, ("rows", observed, PIXELS), (DIAGONALS, matrix))
     }
 
     /// Rotation, line spread, the spline's coefficients: the last buffer, and its rows.
-    fn template(&mut self, mut input: BufferId, mut rows: usize, segments: &[Segment]) -> (BufferId, usize) {
+    fn template(
+        &mut self,
+        mut input: BufferId,
+        mut rows: usize,
+        segments: &[Segment],
+    ) -> (BufferId, usize) {
         if self.model.rotation {
-            let rotation = Rotation::Parameter { parameter: self.recording.parameters.len() - 1, most: 270.0 };
+            let rotation = Rotation::Parameter {
+                parameter: self.recording.parameters.len() - 1,
+                most: 270.0,
+            };
             let output = self.member("broadened", (rows + 1) * COLUMNS);
             let segments = segments.to_vec();
-            let stage = Broaden { input, output, rows, columns: COLUMNS, segments, rotation, derivatives: true };
+            let stage = Broaden {
+                input,
+                output,
+                rows,
+                columns: COLUMNS,
+                segments,
+                rotation,
+                derivatives: true,
+            };
             self.recording.stages.push(Stage::Broaden(stage));
             (input, rows) = (output, rows + 1);
         }
@@ -131,7 +225,13 @@ impl Builder {
         }
         if !self.model.linear {
             let output = self.member("coefficients", rows * COLUMNS);
-            let stage = Prefilter { input, output, rows, columns: COLUMNS, segments: segments.to_vec() };
+            let stage = Prefilter {
+                input,
+                output,
+                rows,
+                columns: COLUMNS,
+                segments: segments.to_vec(),
+            };
             self.recording.stages.push(Stage::Prefilter(stage));
             input = output;
         }
@@ -145,7 +245,14 @@ impl Builder {
         (diagonals, matrix): (usize, BufferId),
     ) -> BufferId {
         let output = self.member(name, rows * pixels);
-        self.recording.stages.push(Stage::Resolve(Resolve { input, output, rows, pixels, diagonals, matrix }));
+        self.recording.stages.push(Stage::Resolve(Resolve {
+            input,
+            output,
+            rows,
+            pixels,
+            diagonals,
+            matrix,
+        }));
         output
     }
 
@@ -154,28 +261,73 @@ impl Builder {
         let hidden = self.member("layer 0", rows * HIDDEN);
         let weight = self.constant("weight 0", 4 * HIDDEN, 0.8);
         let bias = self.constant("bias 0", HIDDEN, 0.5);
-        let product = Product { input: labels, weight, output: hidden, rows, inner: 4, columns: HIDDEN };
+        let product = Product {
+            input: labels,
+            weight,
+            output: hidden,
+            rows,
+            inner: 4,
+            columns: HIDDEN,
+        };
         self.recording.stages.push(Stage::Product(product));
         if let Some(activation) = self.model.activation {
-            let affine = Some((self.constant("scale 0", HIDDEN, 1.5), self.constant("offset 0", HIDDEN, 0.2)));
-            let stage = Activate { buffer: hidden, bias, affine, activation, rows, columns: HIDDEN };
+            let affine = Some((
+                self.constant("scale 0", HIDDEN, 1.5),
+                self.constant("offset 0", HIDDEN, 0.2),
+            ));
+            let stage = Activate {
+                buffer: hidden,
+                bias,
+                affine,
+                activation,
+                rows,
+                columns: HIDDEN,
+            };
             self.recording.stages.push(Stage::Activate(stage));
         }
         let values = self.random.list(HIDDEN * COLUMNS, 0.25);
         let (input, weight) = if self.model.halves {
-            let input = self.recording.buffer("halves", Scope::Member, Kind::Half, rows * HIDDEN);
+            let input = self
+                .recording
+                .buffer("halves", Scope::Member, Kind::Half, rows * HIDDEN);
             let length = rows * HIDDEN;
-            self.recording.stages.push(Stage::Narrow(Narrow { input: hidden, output: input, length }));
-            (input, self.recording.half_constant("weight 1", Values::F32(values.into())))
+            self.recording.stages.push(Stage::Narrow(Narrow {
+                input: hidden,
+                output: input,
+                length,
+            }));
+            (
+                input,
+                self.recording
+                    .half_constant("weight 1", Values::F32(values.into())),
+            )
         } else {
-            (hidden, self.recording.constant("weight 1", Values::F32(values.into())))
+            (
+                hidden,
+                self.recording
+                    .constant("weight 1", Values::F32(values.into())),
+            )
         };
         let template = self.member("template", rows * COLUMNS);
         let bias = self.constant("bias 1", COLUMNS, 0.3);
-        let product = Product { input, weight, output: template, rows, inner: HIDDEN, columns: COLUMNS };
+        let product = Product {
+            input,
+            weight,
+            output: template,
+            rows,
+            inner: HIDDEN,
+            columns: COLUMNS,
+        };
         self.recording.stages.push(Stage::Product(product));
         let activation = Activation::Exp { clip: 300.0 };
-        let stage = Activate { buffer: template, bias, affine: None, activation, rows, columns: COLUMNS };
+        let stage = Activate {
+            buffer: template,
+            bias,
+            affine: None,
+            activation,
+            rows,
+            columns: COLUMNS,
+        };
         self.recording.stages.push(Stage::Activate(stage));
         template
     }
@@ -204,7 +356,9 @@ impl Builder {
     /// (1 + u0 (x − 0.25)) / (1 + (2 + u1) x) + u2 x², or u0 cos 7x + 1.5 u0² sin 23x + u1 sin 11x + u2 x².
     fn custom(&mut self, ids: &mut Ids) -> BufferId {
         let (parameters, rows) = (self.recording.parameters.len(), 4);
-        let predictor = self.recording.buffer("predictor", Scope::Batch, Kind::Float, PIXELS);
+        let predictor = self
+            .recording
+            .buffer("predictor", Scope::Batch, Kind::Float, PIXELS);
         ids.predictor = Some(predictor);
         let output = self.member("rows", rows * PIXELS);
         let body = if self.model.bent { BENT } else { RATIONAL };
@@ -249,28 +403,71 @@ impl Builder {
 
     fn sums(&mut self, model: BufferId, ids: &mut Ids) {
         let Model { terms, loss, .. } = self.model;
-        let (cleaned, rest) = if loss.is_some() && terms > 0 { (PIXELS, terms) } else { (0, 0) };
-        let data = self.recording.buffer("data", Scope::Spectrum, Kind::Float, PIXELS + cleaned);
-        let weight = self.recording.buffer("weight", Scope::Spectrum, Kind::Float, PIXELS);
+        let (cleaned, rest) = if loss.is_some() && terms > 0 {
+            (PIXELS, terms)
+        } else {
+            (0, 0)
+        };
+        let data = self
+            .recording
+            .buffer("data", Scope::Spectrum, Kind::Float, PIXELS + cleaned);
+        let weight = self
+            .recording
+            .buffer("weight", Scope::Spectrum, Kind::Float, PIXELS);
         (ids.data, ids.weight) = (Some(data), Some(weight));
         let mut continuum = None;
         if terms > 0 {
-            let basis = self.recording.buffer("basis", Scope::Batch, Kind::Float, terms * PIXELS);
-            let transform = self.recording.buffer("transform", Scope::Spectrum, Kind::Float, terms * terms);
+            let basis = self
+                .recording
+                .buffer("basis", Scope::Batch, Kind::Float, terms * PIXELS);
+            let transform =
+                self.recording
+                    .buffer("transform", Scope::Spectrum, Kind::Float, terms * terms);
             (ids.basis, ids.transform) = (Some(basis), Some(transform));
-            let basis = Basis { terms, basis, transform };
+            let basis = Basis {
+                terms,
+                basis,
+                transform,
+            };
             let solution = self.member("solution", terms + terms * terms + rest);
-            let stage = Continuum { model, pixels: PIXELS, data, weight, basis, solution, loss };
+            let stage = Continuum {
+                model,
+                pixels: PIXELS,
+                data,
+                weight,
+                basis,
+                solution,
+                loss,
+            };
             self.recording.stages.push(Stage::Continuum(stage));
             continuum = Some((basis, solution));
         }
         // velocity and vsini come after the labels in the parameters, and before them in the rows
         let last = self.recording.parameters.len();
-        let columns = if self.model.custom { vec![0, 1, 2] } else { (LABELS..last).chain(0..LABELS).collect() };
+        let columns = if self.model.custom {
+            vec![0, 1, 2]
+        } else {
+            (LABELS..last).chain(0..LABELS).collect()
+        };
         let pixels = PIXELS;
         self.recording.stages.push(match self.model.estimator {
-            None => Stage::Normal(Normal { model, pixels, columns, data, weight, continuum, loss }),
-            Some(estimator) => Stage::Estimate(Estimate { estimator, model, pixels, columns, data, weight }),
+            None => Stage::Normal(Normal {
+                model,
+                pixels,
+                columns,
+                data,
+                weight,
+                continuum,
+                loss,
+            }),
+            Some(estimator) => Stage::Estimate(Estimate {
+                estimator,
+                model,
+                pixels,
+                columns,
+                data,
+                weight,
+            }),
         });
     }
 }
@@ -288,15 +485,26 @@ const BENT: &str = "let c = cos(7.0 * x);
     out[1] = c + 2.0 * u[0] * s;";
 
 fn label_inputs(tied: bool) -> Vec<LabelInput> {
-    let label = |p, transform, mean, std| LabelInput { source: Source::Parameter(p), transform, mean, std };
+    let label = |p, transform, mean, std| LabelInput {
+        source: Source::Parameter(p),
+        transform,
+        mean,
+        std,
+    };
     let mut inputs = vec![
         label(0, Transform::Log10, 3.74, 0.12),
         label(1, Transform::Identity, 3.4, 0.9),
         label(2, Transform::Identity, -0.6, 0.6),
     ];
     if tied {
-        inputs[0].source = Source::Linear { constant: 100.0, terms: vec![(0, 0.95), (1, 40.0)] };
-        inputs[2].source = Source::Linear { constant: 0.2, terms: vec![(2, 0.9), (1, -0.1)] };
+        inputs[0].source = Source::Linear {
+            constant: 100.0,
+            terms: vec![(0, 0.95), (1, 40.0)],
+        };
+        inputs[2].source = Source::Linear {
+            constant: 0.2,
+            terms: vec![(2, 0.9), (1, -0.1)],
+        };
     }
     inputs
 }

@@ -26,7 +26,9 @@ use popfit::low_level::cpu::CpuDevice;
 use popfit::low_level::gpu::GpuDevice;
 use popfit::low_level::recording::{BufferId, Scope};
 use popfit::low_level::solver::simplex::FirstSimplex;
-use popfit::low_level::solver::{Device, LevenbergMarquardt, Method, NelderMead, Outcome, optimise};
+use popfit::low_level::solver::{
+    Device, LevenbergMarquardt, Method, NelderMead, Outcome, optimise,
+};
 
 const SIZES: [usize; 6] = [0, 1, 63, 64, 65, 130];
 
@@ -38,7 +40,11 @@ fn gpu() -> Option<GpuDevice> {
 fn inspect(device: &dyn Device, case: &Case, buffer: BufferId) -> Vec<f64> {
     let recording = Arc::new(case.recording.clone());
     let mut population = device
-        .population(recording, &Method::LevenbergMarquardt(LevenbergMarquardt::default()), case.batch.members().max(1))
+        .population(
+            recording,
+            &Method::LevenbergMarquardt(LevenbergMarquardt::default()),
+            case.batch.members().max(1),
+        )
         .unwrap();
     pollster::block_on(population.load(&case.batch)).unwrap();
     pollster::block_on(population.inspect(buffer)).unwrap()
@@ -48,7 +54,11 @@ fn inspect(device: &dyn Device, case: &Case, buffer: BufferId) -> Vec<f64> {
 fn linearise(device: &dyn Device, case: &Case) -> Vec<Outcome> {
     let recording = Arc::new(case.recording.clone());
     let mut population = device
-        .population(recording, &Method::LevenbergMarquardt(LevenbergMarquardt::default()), case.batch.members().max(1))
+        .population(
+            recording,
+            &Method::LevenbergMarquardt(LevenbergMarquardt::default()),
+            case.batch.members().max(1),
+        )
         .unwrap();
     pollster::block_on(population.load(&case.batch)).unwrap();
     pollster::block_on(population.advance(1)).unwrap();
@@ -57,9 +67,20 @@ fn linearise(device: &dyn Device, case: &Case) -> Vec<Outcome> {
 
 fn fit(device: &dyn Device, case: &Case, capacity: usize) -> Vec<Outcome> {
     let recording = Arc::new(case.recording.clone());
-    let mut population =
-        device.population(recording, &Method::LevenbergMarquardt(LevenbergMarquardt::default()), capacity).unwrap();
-    pollster::block_on(optimise(&mut *population, &case.batch, &AtomicBool::new(false), &mut |_| ())).unwrap()
+    let mut population = device
+        .population(
+            recording,
+            &Method::LevenbergMarquardt(LevenbergMarquardt::default()),
+            capacity,
+        )
+        .unwrap();
+    pollster::block_on(optimise(
+        &mut *population,
+        &case.batch,
+        &AtomicBool::new(false),
+        &mut |_| (),
+    ))
+    .unwrap()
 }
 
 /// With a kernel for each stage, so that all its buffers are written.
@@ -70,16 +91,90 @@ fn apart() -> Option<GpuDevice> {
 /// Models whose sums are compared: `prior`, `continuum` and `normal`. A sum over pixels carries the rows' errors (2e-5
 /// of a row) and those of the continuum's solve, whose condition is below 100.
 const SUMS: [(&str, Model, f64); 23] = [
-    ("prior", Model { hulls: true, priors: true, ..Model::PLAIN }, 5e-5),
+    (
+        "prior",
+        Model {
+            hulls: true,
+            priors: true,
+            ..Model::PLAIN
+        },
+        5e-5,
+    ),
     ("normal", Model::PLAIN, 5e-5),
-    ("continuum", Model { terms: 5, ..Model::PLAIN }, 2e-4),
-    ("continuum", Model { terms: 12, marked: true, ..Model::PLAIN }, 2e-4),
-    ("normal", Model { velocity_fixed: true, terms: 3, ..Model::PLAIN }, 2e-4),
-    ("normal", Model { rotation: true, spread: true, resolution: true, terms: 3, ..Model::PLAIN }, 2e-4),
-    ("normal", Model { linear: true, marked: true, terms: 6, ..Model::PLAIN }, 2e-4),
-    ("normal", Model { integrate: true, rotation: true, terms: 3, ..Model::PLAIN }, 2e-4),
-    ("prior", Model { tied: true, hulls: true, ..Model::PLAIN }, 5e-5),
-    ("normal", Model { custom: true, ..Model::PLAIN }, 5e-6),
+    (
+        "continuum",
+        Model {
+            terms: 5,
+            ..Model::PLAIN
+        },
+        2e-4,
+    ),
+    (
+        "continuum",
+        Model {
+            terms: 12,
+            marked: true,
+            ..Model::PLAIN
+        },
+        2e-4,
+    ),
+    (
+        "normal",
+        Model {
+            velocity_fixed: true,
+            terms: 3,
+            ..Model::PLAIN
+        },
+        2e-4,
+    ),
+    (
+        "normal",
+        Model {
+            rotation: true,
+            spread: true,
+            resolution: true,
+            terms: 3,
+            ..Model::PLAIN
+        },
+        2e-4,
+    ),
+    (
+        "normal",
+        Model {
+            linear: true,
+            marked: true,
+            terms: 6,
+            ..Model::PLAIN
+        },
+        2e-4,
+    ),
+    (
+        "normal",
+        Model {
+            integrate: true,
+            rotation: true,
+            terms: 3,
+            ..Model::PLAIN
+        },
+        2e-4,
+    ),
+    (
+        "prior",
+        Model {
+            tied: true,
+            hulls: true,
+            ..Model::PLAIN
+        },
+        5e-5,
+    ),
+    (
+        "normal",
+        Model {
+            custom: true,
+            ..Model::PLAIN
+        },
+        5e-6,
+    ),
     ("estimate", estimated(Estimator::LeastSquares), 5e-6),
     // y/m² weighs most where the mean is nearly 0: a difference of larger numbers
     ("estimate", estimated(Estimator::Poisson), 3e-5),
@@ -88,16 +183,71 @@ const SUMS: [(&str, Model, f64); 23] = [
     ("estimate", estimated(Estimator::Cauchy(1.0)), 5e-6),
     ("estimate", estimated(Estimator::Arctan(2.0)), 5e-6),
     ("estimate", estimated(Estimator::Student(3.0)), 5e-6),
-    ("normal", Model { loss: Some(Estimator::Cauchy(2.0)), ..Model::PLAIN }, 5e-5),
-    ("continuum", Model { loss: Some(Estimator::Huber(1.345)), terms: 5, ..Model::PLAIN }, 2e-4),
-    ("continuum", Model { loss: Some(Estimator::Cauchy(2.385)), terms: 12, marked: true, ..Model::PLAIN }, 2e-4),
-    ("normal", Model { loss: Some(Estimator::Student(4.0)), terms: 3, rotation: true, ..Model::PLAIN }, 2e-4),
-    ("normal", Model { loss: Some(Estimator::SoftL1(1.0)), terms: 6, linear: true, ..Model::PLAIN }, 2e-4),
-    ("normal", Model { loss: Some(Estimator::Student(4.0)), terms: 1, hulls: true, ..Model::PLAIN }, 2e-4),
+    (
+        "normal",
+        Model {
+            loss: Some(Estimator::Cauchy(2.0)),
+            ..Model::PLAIN
+        },
+        5e-5,
+    ),
+    (
+        "continuum",
+        Model {
+            loss: Some(Estimator::Huber(1.345)),
+            terms: 5,
+            ..Model::PLAIN
+        },
+        2e-4,
+    ),
+    (
+        "continuum",
+        Model {
+            loss: Some(Estimator::Cauchy(2.385)),
+            terms: 12,
+            marked: true,
+            ..Model::PLAIN
+        },
+        2e-4,
+    ),
+    (
+        "normal",
+        Model {
+            loss: Some(Estimator::Student(4.0)),
+            terms: 3,
+            rotation: true,
+            ..Model::PLAIN
+        },
+        2e-4,
+    ),
+    (
+        "normal",
+        Model {
+            loss: Some(Estimator::SoftL1(1.0)),
+            terms: 6,
+            linear: true,
+            ..Model::PLAIN
+        },
+        2e-4,
+    ),
+    (
+        "normal",
+        Model {
+            loss: Some(Estimator::Student(4.0)),
+            terms: 1,
+            hulls: true,
+            ..Model::PLAIN
+        },
+        2e-4,
+    ),
 ];
 
 const fn estimated(estimator: Estimator) -> Model {
-    Model { custom: true, estimator: Some(estimator), ..Model::PLAIN }
+    Model {
+        custom: true,
+        estimator: Some(estimator),
+        ..Model::PLAIN
+    }
 }
 
 #[test]
@@ -113,11 +263,27 @@ fn fused_sums_agree() {
     let gpu = gpu.with_fusion(false, true);
     compare_all_sums(&gpu, &[0, 1, 65]);
     // values alone
-    let mut case = Case::new(Model { narrow: true, terms: 4, ..Model::PLAIN }, 9, 41);
+    let mut case = Case::new(
+        Model {
+            narrow: true,
+            terms: 4,
+            ..Model::PLAIN
+        },
+        9,
+        41,
+    );
     case.recording.marginalise = true;
     let few = NelderMead::default().max_rounds(3);
-    for (c, g) in search(&CpuDevice, &case, few).iter().zip(search(&gpu, &case, few)) {
-        assert!((c.chi2 - g.chi2).abs() <= 1e-3 + 1e-5 * c.chi2.abs(), "{} {}", c.chi2, g.chi2);
+    for (c, g) in search(&CpuDevice, &case, few)
+        .iter()
+        .zip(search(&gpu, &case, few))
+    {
+        assert!(
+            (c.chi2 - g.chi2).abs() <= 1e-3 + 1e-5 * c.chi2.abs(),
+            "{} {}",
+            c.chi2,
+            g.chi2
+        );
     }
 }
 
@@ -126,7 +292,12 @@ fn compare_all_sums(gpu: &GpuDevice, sizes: &[usize]) {
         for &members in sizes {
             let case = Case::new(model, members, 7 + members as u64);
             let (cpu, gpu) = (linearise(&CpuDevice, &case), linearise(gpu, &case));
-            let checked = compare_sums(&format!("{kernel}, {members} members"), &cpu, &gpu, tolerance);
+            let checked = compare_sums(
+                &format!("{kernel}, {members} members"),
+                &cpu,
+                &gpu,
+                tolerance,
+            );
             checked.unwrap_or_else(|e| panic!("{e}"));
         }
     }
@@ -135,12 +306,27 @@ fn compare_all_sums(gpu: &GpuDevice, sizes: &[usize]) {
 #[test]
 fn masked_spectra_end_alike() {
     let Some(gpu) = gpu() else { return };
-    for model in [Model { masked: true, ..Model::PLAIN }, Model { masked: true, terms: 4, ..Model::PLAIN }] {
+    for model in [
+        Model {
+            masked: true,
+            ..Model::PLAIN
+        },
+        Model {
+            masked: true,
+            terms: 4,
+            ..Model::PLAIN
+        },
+    ] {
         let case = Case::new(model, 5, 11);
         let (cpu, gpu) = (fit(&CpuDevice, &case, 5), fit(&gpu, &case, 5));
         for (c, g) in cpu.iter().zip(&gpu) {
             let success = |o: &Outcome| o.status.is_some_and(popfit::Status::is_success);
-            assert!(c.status == g.status || (success(c) && success(g)), "{:?} {:?}", c.status, g.status);
+            assert!(
+                c.status == g.status || (success(c) && success(g)),
+                "{:?} {:?}",
+                c.status,
+                g.status
+            );
         }
         // a continuum that no pixel sees leaves the solve: nothing is left to fit, with one or without
         assert_eq!(gpu[0].status, Some(popfit::Status::Gtol));
@@ -150,7 +336,13 @@ fn masked_spectra_end_alike() {
 
 /// The lowest of each group, who gave way left out.
 fn winners<'a>(case: &Case, outcomes: &'a [Outcome]) -> Vec<&'a Outcome> {
-    let cost = |o: &Outcome| if o.gave_way.is_none() { o.chi2 + o.penalty } else { f64::INFINITY };
+    let cost = |o: &Outcome| {
+        if o.gave_way.is_none() {
+            o.chi2 + o.penalty
+        } else {
+            f64::INFINITY
+        }
+    };
     let mut best: Vec<Option<&Outcome>> = vec![None; case.batch.spectra];
     for (group, outcome) in case.batch.group.iter().zip(outcomes) {
         let known = &mut best[*group as usize];
@@ -166,31 +358,75 @@ fn winners<'a>(case: &Case, outcomes: &'a [Outcome]) -> Vec<&'a Outcome> {
 #[test]
 fn halving_agrees() {
     let Some(gpu) = gpu() else { return };
-    let narrow = Model { narrow: true, ..Model::PLAIN };
+    let narrow = Model {
+        narrow: true,
+        ..Model::PLAIN
+    };
     for (case, model) in [
-        (Case::new(Model { terms: 4, ..narrow }, 130, 31), Model { terms: 4, ..narrow }),
+        (
+            Case::new(Model { terms: 4, ..narrow }, 130, 31),
+            Model { terms: 4, ..narrow },
+        ),
         (Case::new(narrow, 65, 31), narrow),
         // more than `compact` looks at together
         (Case::new(narrow, 130, 31).of_more_starts(), narrow),
-        (Case::new(Model { masked: true, ..Model::PLAIN }, 64, 31), Model { masked: true, ..Model::PLAIN }),
+        (
+            Case::new(
+                Model {
+                    masked: true,
+                    ..Model::PLAIN
+                },
+                64,
+                31,
+            ),
+            Model {
+                masked: true,
+                ..Model::PLAIN
+            },
+        ),
         (Case::new(Model::PLAIN, 1, 31), Model::PLAIN),
         (Case::new(Model::PLAIN, 0, 31), Model::PLAIN),
     ] {
         let members = case.batch.members();
-        let (cpu, gpu) = (fit(&CpuDevice, &case, members.max(1)), fit(&gpu, &case, members.max(1)));
+        let (cpu, gpu) = (
+            fit(&CpuDevice, &case, members.max(1)),
+            fit(&gpu, &case, members.max(1)),
+        );
         let gave_way = cpu.iter().filter(|o| o.gave_way.is_some()).count();
-        let differ = cpu.iter().zip(&gpu).filter(|(c, g)| c.gave_way != g.gave_way).count();
-        assert!(differ <= members / 40, "{differ} of {members} verdicts differ");
+        let differ = cpu
+            .iter()
+            .zip(&gpu)
+            .filter(|(c, g)| c.gave_way != g.gave_way)
+            .count();
+        assert!(
+            differ <= members / 40,
+            "{differ} of {members} verdicts differ"
+        );
         // starts that gave way are counted where they stood: after the first round, or after those that follow the
         // pause
-        let early = |all: &[Outcome]| all.iter().filter(|o| o.gave_way.is_some() && o.rounds == 1).count();
+        let early = |all: &[Outcome]| {
+            all.iter()
+                .filter(|o| o.gave_way.is_some() && o.rounds == 1)
+                .count()
+        };
         let (c, g) = (early(&cpu), early(&gpu));
-        assert!(c.abs_diff(g) <= members / 40 && (members < 2 || model.masked || c > 0), "{c} and {g} of {members}");
-        assert!(members < 2 || model.masked || gave_way > members / 8, "{gave_way} of {members} gave way");
+        assert!(
+            c.abs_diff(g) <= members / 40 && (members < 2 || model.masked || c > 0),
+            "{c} and {g} of {members}"
+        );
+        assert!(
+            members < 2 || model.masked || gave_way > members / 8,
+            "{gave_way} of {members} gave way"
+        );
         for outcomes in [&cpu, &gpu] {
-            let stays =
-                |group: &u32| (0..members).any(|m| case.batch.group[m] == *group && outcomes[m].gave_way.is_none());
-            assert!((0..case.batch.spectra as u32).all(|group| stays(&group)), "a whole group gave way");
+            let stays = |group: &u32| {
+                (0..members)
+                    .any(|m| case.batch.group[m] == *group && outcomes[m].gave_way.is_none())
+            };
+            assert!(
+                (0..case.batch.spectra as u32).all(|group| stays(&group)),
+                "a whole group gave way"
+            );
         }
     }
 }
@@ -198,21 +434,45 @@ fn halving_agrees() {
 fn search(device: &dyn Device, case: &Case, settings: NelderMead) -> Vec<Outcome> {
     let recording = Arc::new(case.recording.clone());
     let starts = case.batch.members().max(1);
-    let mut population = device.population(recording, &Method::NelderMead(settings), starts).unwrap();
-    pollster::block_on(optimise(&mut *population, &case.batch, &AtomicBool::new(false), &mut |_| {})).unwrap()
+    let mut population = device
+        .population(recording, &Method::NelderMead(settings), starts)
+        .unwrap();
+    pollster::block_on(optimise(
+        &mut *population,
+        &case.batch,
+        &AtomicBool::new(false),
+        &mut |_| {},
+    ))
+    .unwrap()
 }
 
 /// `simplex`: the same first iterations, and the same minimum in the end.
 #[test]
 fn simplices_agree() {
     let Some(gpu) = gpu() else { return };
-    let plain = Model { narrow: true, ..Model::PLAIN };
+    let plain = Model {
+        narrow: true,
+        ..Model::PLAIN
+    };
     for (members, model) in [
         (0, plain),
         (1, plain),
         (63, plain),
-        (65, Model { terms: 4, tight: true, ..plain }),
-        (4, Model { masked: true, ..plain }),
+        (
+            65,
+            Model {
+                terms: 4,
+                tight: true,
+                ..plain
+            },
+        ),
+        (
+            4,
+            Model {
+                masked: true,
+                ..plain
+            },
+        ),
     ] {
         let mut case = Case::new(model, members, 41);
         case.recording.marginalise = model.terms > 0;
@@ -224,12 +484,24 @@ fn simplices_agree() {
         // where several parameters end at bounds a simplex may stop short, on either device
         let whole = (!model.tight).then_some((NelderMead::default(), 0.02));
         for (settings, tolerance) in [Some((few, 1e-3)), whole].into_iter().flatten() {
-            let (cpu, gpu) = (search(&CpuDevice, &case, settings), search(&gpu, &case, settings));
+            let (cpu, gpu) = (
+                search(&CpuDevice, &case, settings),
+                search(&gpu, &case, settings),
+            );
             assert_eq!((cpu.len(), gpu.len()), (members, members));
             for (c, g) in cpu.iter().zip(&gpu) {
-                assert_eq!(c.status, g.status, "{model:?}, {members} members: {c:?} {g:?}");
+                assert_eq!(
+                    c.status, g.status,
+                    "{model:?}, {members} members: {c:?} {g:?}"
+                );
                 let apart = (c.chi2 - g.chi2).abs();
-                assert!(apart <= tolerance + 1e-5 * c.chi2.abs(), "{} {} after {} rounds", c.chi2, g.chi2, c.rounds);
+                assert!(
+                    apart <= tolerance + 1e-5 * c.chi2.abs(),
+                    "{} {} after {} rounds",
+                    c.chi2,
+                    g.chi2,
+                    c.rounds
+                );
             }
         }
     }
@@ -239,27 +511,66 @@ fn simplices_agree() {
 #[test]
 fn shaped_simplices_agree() {
     let Some(gpu) = gpu() else { return };
-    let mut case = Case::new(Model { narrow: true, ..Model::PLAIN }, 65, 43);
+    let mut case = Case::new(
+        Model {
+            narrow: true,
+            ..Model::PLAIN
+        },
+        65,
+        43,
+    );
     let count = case.recording.parameters.len();
     let first = |start: &[f64]| {
         let mut vertices = start.repeat(count + 1);
         for (k, vertex) in vertices.chunks_exact_mut(count).skip(1).enumerate() {
-            vertex.iter_mut().enumerate().for_each(|(p, x)| *x += if p <= k { 0.2 } else { -0.1 });
+            vertex
+                .iter_mut()
+                .enumerate()
+                .for_each(|(p, x)| *x += if p <= k { 0.2 } else { -0.1 });
         }
-        FirstSimplex { vertices, value: f64::NAN, coarse_fatol: 1.0 }
+        FirstSimplex {
+            vertices,
+            value: f64::NAN,
+            coarse_fatol: 1.0,
+        }
     };
-    case.batch.simplices = case.batch.starts.chunks_exact(count).map(|start| Some(first(start))).collect();
-    for (settings, tolerance) in [(NelderMead::default().max_rounds(3), 1e-3), (NelderMead::default(), 1.0)] {
-        let (cpu, gpu) = (search(&CpuDevice, &case, settings), search(&gpu, &case, settings));
+    case.batch.simplices = case
+        .batch
+        .starts
+        .chunks_exact(count)
+        .map(|start| Some(first(start)))
+        .collect();
+    for (settings, tolerance) in [
+        (NelderMead::default().max_rounds(3), 1e-3),
+        (NelderMead::default(), 1.0),
+    ] {
+        let (cpu, gpu) = (
+            search(&CpuDevice, &case, settings),
+            search(&gpu, &case, settings),
+        );
         for (c, g) in cpu.iter().zip(&gpu) {
             assert_eq!(c.status, g.status, "{c:?} {g:?}");
-            assert!((c.chi2 - g.chi2).abs() <= tolerance + 1e-5 * c.chi2.abs(), "{} {}", c.chi2, g.chi2);
+            assert!(
+                (c.chi2 - g.chi2).abs() <= tolerance + 1e-5 * c.chi2.abs(),
+                "{} {}",
+                c.chi2,
+                g.chi2
+            );
         }
     }
     // it ends long before one that is not coarse
-    let rounds = |case: &Case| search(&CpuDevice, case, NelderMead::default()).iter().map(|o| o.rounds).sum::<u32>();
+    let rounds = |case: &Case| {
+        search(&CpuDevice, case, NelderMead::default())
+            .iter()
+            .map(|o| o.rounds)
+            .sum::<u32>()
+    };
     let coarse = rounds(&case);
-    case.batch.simplices.iter_mut().flatten().for_each(|first| first.coarse_fatol = 0.0);
+    case.batch
+        .simplices
+        .iter_mut()
+        .flatten()
+        .for_each(|first| first.coarse_fatol = 0.0);
     assert!(2 * coarse < rounds(&case));
 }
 
@@ -269,24 +580,59 @@ fn shaped_simplices_agree() {
 fn fits_agree() {
     let Some(gpu) = gpu() else { return };
     for model in [
-        Model { terms: 4, narrow: true, ..Model::PLAIN },
-        Model { custom: true, tight: true, narrow: true, ..Model::PLAIN },
-        Model { custom: true, bent: true, narrow: true, ..Model::PLAIN },
-        Model { narrow: true, ..estimated(Estimator::Poisson) },
-        Model { narrow: true, ..estimated(Estimator::Cauchy(1.0)) },
-        Model { loss: Some(Estimator::Huber(1.345)), terms: 4, narrow: true, ..Model::PLAIN },
-        Model { loss: Some(Estimator::Student(4.0)), narrow: true, ..Model::PLAIN },
+        Model {
+            terms: 4,
+            narrow: true,
+            ..Model::PLAIN
+        },
+        Model {
+            custom: true,
+            tight: true,
+            narrow: true,
+            ..Model::PLAIN
+        },
+        Model {
+            custom: true,
+            bent: true,
+            narrow: true,
+            ..Model::PLAIN
+        },
+        Model {
+            narrow: true,
+            ..estimated(Estimator::Poisson)
+        },
+        Model {
+            narrow: true,
+            ..estimated(Estimator::Cauchy(1.0))
+        },
+        Model {
+            loss: Some(Estimator::Huber(1.345)),
+            terms: 4,
+            narrow: true,
+            ..Model::PLAIN
+        },
+        Model {
+            loss: Some(Estimator::Student(4.0)),
+            narrow: true,
+            ..Model::PLAIN
+        },
     ] {
         for members in SIZES {
             let case = Case::new(model, members, 23);
-            let (cpu, gpu) = (fit(&CpuDevice, &case, members.max(1)), fit(&gpu, &case, members + 3));
+            let (cpu, gpu) = (
+                fit(&CpuDevice, &case, members.max(1)),
+                fit(&gpu, &case, members + 3),
+            );
             assert_eq!(cpu.len(), gpu.len());
             let mut apart = Vec::new();
             let rounds = |all: &[Outcome]| all.iter().map(|o| f64::from(o.rounds)).sum::<f64>();
             let (ours, theirs) = (rounds(&cpu), rounds(&gpu));
             println!("{members} members: {ours} rounds on the CPU, {theirs} on the GPU");
             let differ = (ours - theirs).abs();
-            assert!(!model.bent || differ <= 3.0 + 0.02 * ours, "{members} members: {ours} and {theirs} rounds");
+            assert!(
+                !model.bent || differ <= 3.0 + 0.02 * ours,
+                "{members} members: {ours} and {theirs} rounds"
+            );
             for (c, g) in winners(&case, &cpu).into_iter().zip(winners(&case, &gpu)) {
                 assert!(g.status.is_some(), "a member is still running");
                 let close = (0..c.parameters.len()).all(|p| {
@@ -298,22 +644,45 @@ fn fits_agree() {
                     apart.push((c, g));
                 }
             }
-            assert!(apart.is_empty(), "{} of {members} fits: {:#?}", apart.len(), apart[0]);
+            assert!(
+                apart.is_empty(),
+                "{} of {members} fits: {:#?}",
+                apart.len(),
+                apart[0]
+            );
         }
     }
 }
 
 fn bits(outcome: &Outcome) -> Vec<u64> {
-    let head = [outcome.status.map_or(99, popfit::Status::code) as u64, u64::from(outcome.rounds)];
+    let head = [
+        outcome.status.map_or(99, popfit::Status::code) as u64,
+        u64::from(outcome.rounds),
+    ];
     let scalars = [outcome.chi2, outcome.penalty, outcome.ln_det];
-    let numbers = outcome.parameters.iter().chain(&outcome.gradient).chain(&outcome.normal_matrix).chain(&scalars);
-    head.into_iter().chain(numbers.map(|x| x.to_bits())).collect()
+    let numbers = outcome
+        .parameters
+        .iter()
+        .chain(&outcome.gradient)
+        .chain(&outcome.normal_matrix)
+        .chain(&scalars);
+    head.into_iter()
+        .chain(numbers.map(|x| x.to_bits()))
+        .collect()
 }
 
 #[test]
 fn a_fit_has_the_same_bits_alone_in_any_batch_and_order() {
     let Some(gpu) = gpu() else { return };
-    let case = Case::new(Model { terms: 4, priors: true, ..Model::PLAIN }, 130, 5);
+    let case = Case::new(
+        Model {
+            terms: 4,
+            priors: true,
+            ..Model::PLAIN
+        },
+        130,
+        5,
+    );
     let all = fit(&gpu, &case, 200);
     let reversed: Vec<usize> = (0..130).rev().collect();
     let backwards = fit(&gpu, &case.select(&reversed), 130);
@@ -331,13 +700,22 @@ fn a_fit_has_the_same_bits_alone_in_any_batch_and_order() {
 #[test]
 fn what_is_not_written_is_not_shown() {
     let Some(gpu) = gpu() else { return };
-    let case = Case::new(Model { terms: 4, ..Model::PLAIN }, 3, 2);
+    let case = Case::new(
+        Model {
+            terms: 4,
+            ..Model::PLAIN
+        },
+        3,
+        2,
+    );
     let gpu = gpu.with_fusion(true, true);
     let recording = Arc::new(case.recording.clone());
     let method = Method::LevenbergMarquardt(LevenbergMarquardt::default());
     let mut population = gpu.population(recording, &method, 3).unwrap();
     pollster::block_on(population.load(&case.batch)).unwrap();
-    let message = pollster::block_on(population.inspect(case.buffer("rows"))).unwrap_err().to_string();
+    let message = pollster::block_on(population.inspect(case.buffer("rows")))
+        .unwrap_err()
+        .to_string();
     assert!(message.contains("rows is never written"), "{message}");
     assert!(pollster::block_on(population.inspect(case.buffer("coefficients"))).is_ok());
     // a member needs less memory
@@ -347,10 +725,19 @@ fn what_is_not_written_is_not_shown() {
 
 #[test]
 fn comparisons_can_fail() {
-    let case = Case::new(Model { terms: 4, ..Model::PLAIN }, 3, 2);
+    let case = Case::new(
+        Model {
+            terms: 4,
+            ..Model::PLAIN
+        },
+        3,
+        2,
+    );
     let id = case.buffer("template");
     let rows = inspect(&CpuDevice, &case, id);
-    let scale = rows[..cases::COLUMNS].iter().fold(0.0, |m, x| f64::max(m, x.abs()));
+    let scale = rows[..cases::COLUMNS]
+        .iter()
+        .fold(0.0, |m, x| f64::max(m, x.abs()));
     let mut wrong = rows.clone();
     wrong[40] += 5e-6 * scale;
     assert!(compare("same", &rows, &rows, (cases::COLUMNS, 0.0), 4e-6).is_ok());
@@ -374,12 +761,27 @@ fn comparisons_can_fail() {
 #[test]
 fn capacity_follows_memory_and_too_little_is_an_error() {
     let Some(gpu) = gpu() else { return };
-    let case = Case::new(Model { terms: 4, ..Model::PLAIN }, 1, 1);
+    let case = Case::new(
+        Model {
+            terms: 4,
+            ..Model::PLAIN
+        },
+        1,
+        1,
+    );
     let of = |memory| gpu.capacity(&case.recording, memory);
     let (small, large) = (of(Some(1 << 20)).unwrap(), of(Some(1 << 24)).unwrap());
-    assert!(small >= 1 && large > 10 * small && large < 20 * small, "{small} {large}");
+    assert!(
+        small >= 1 && large > 10 * small && large < 20 * small,
+        "{small} {large}"
+    );
     assert!(of(None).unwrap() <= 65_535);
     assert!(of(Some(1000)).is_err());
-    let members = case.recording.buffers.iter().filter(|b| b.scope == Scope::Member).count();
+    let members = case
+        .recording
+        .buffers
+        .iter()
+        .filter(|b| b.scope == Scope::Member)
+        .count();
     assert!(members > 3);
 }

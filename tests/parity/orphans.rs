@@ -10,9 +10,13 @@ use super::rows::{ROWS, VARIANTS};
 
 fn stems(folder: &str, extension: &str) -> BTreeSet<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
-    let paths = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let paths = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
     let files = paths.filter(|path| path.extension().is_some_and(|e| e == extension));
-    files.map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned()).collect()
+    files
+        .map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned())
+        .collect()
 }
 
 /// Every kernel exists in both languages and meets this test.
@@ -37,6 +41,10 @@ fn no_kernel_is_an_orphan() {
     assert_eq!(shaders, compared.map(str::to_owned).collect());
     // other ways to the same numbers begin with their kernel's name and meet its twin
     let variants = stems("shaders/variants", "wgsl");
-    assert!(variants.iter().all(|stem| shaders.contains(stem.split('_').next().unwrap_or_default())));
+    assert!(
+        variants
+            .iter()
+            .all(|stem| shaders.contains(stem.split('_').next().unwrap_or_default()))
+    );
     assert_eq!(variants, VARIANTS.map(str::to_owned).into());
 }

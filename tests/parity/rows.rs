@@ -14,26 +14,112 @@ use super::{SIZES, apart, gpu, inspect};
 /// f16 numbers, 1e-3 apart.
 pub const ROWS: [(&str, &str, Model, f64); 17] = [
     ("labels", "labels", Model::PLAIN, 5e-7),
-    ("product", "layer 0", Model { activation: None, ..Model::PLAIN }, 1e-6),
+    (
+        "product",
+        "layer 0",
+        Model {
+            activation: None,
+            ..Model::PLAIN
+        },
+        1e-6,
+    ),
     ("activate", "layer 0", Model::PLAIN, 2e-6),
     ("product", "template", Model::PLAIN, 4e-6),
     ("narrow", "halves", HALVES, 1e-3),
     ("product", "template", HALVES, 1e-3),
-    ("per_pixel", "template", Model { per_pixel: true, ..Model::PLAIN }, 3e-6),
+    (
+        "per_pixel",
+        "template",
+        Model {
+            per_pixel: true,
+            ..Model::PLAIN
+        },
+        3e-6,
+    ),
     ("prefilter", "coefficients", Model::PLAIN, 5e-6),
     ("resample", "rows", Model::PLAIN, 2e-5),
-    ("resample", "rows", Model { linear: true, ..Model::PLAIN }, 2e-5),
-    ("integrate", "rows", Model { integrate: true, ..Model::PLAIN }, 3e-5),
-    ("integrate", "rows", Model { integrate: true, linear: true, ..Model::PLAIN }, 3e-5),
-    ("labels", "labels", Model { tied: true, ..Model::PLAIN }, 5e-7),
-    ("broaden", "broadened", Model { rotation: true, ..Model::PLAIN }, 1e-5),
-    ("resolve", "spread rows", Model { spread: true, ..Model::PLAIN }, 5e-6),
-    ("resolve", "rows", Model { rotation: true, resolution: true, ..Model::PLAIN }, 3e-5),
-    ("custom", "rows", Model { custom: true, ..Model::PLAIN }, 8e-7),
+    (
+        "resample",
+        "rows",
+        Model {
+            linear: true,
+            ..Model::PLAIN
+        },
+        2e-5,
+    ),
+    (
+        "integrate",
+        "rows",
+        Model {
+            integrate: true,
+            ..Model::PLAIN
+        },
+        3e-5,
+    ),
+    (
+        "integrate",
+        "rows",
+        Model {
+            integrate: true,
+            linear: true,
+            ..Model::PLAIN
+        },
+        3e-5,
+    ),
+    (
+        "labels",
+        "labels",
+        Model {
+            tied: true,
+            ..Model::PLAIN
+        },
+        5e-7,
+    ),
+    (
+        "broaden",
+        "broadened",
+        Model {
+            rotation: true,
+            ..Model::PLAIN
+        },
+        1e-5,
+    ),
+    (
+        "resolve",
+        "spread rows",
+        Model {
+            spread: true,
+            ..Model::PLAIN
+        },
+        5e-6,
+    ),
+    (
+        "resolve",
+        "rows",
+        Model {
+            rotation: true,
+            resolution: true,
+            ..Model::PLAIN
+        },
+        3e-5,
+    ),
+    (
+        "custom",
+        "rows",
+        Model {
+            custom: true,
+            ..Model::PLAIN
+        },
+        8e-7,
+    ),
 ];
 
 /// On the CPU in f32 too, so that most numbers are rounded alike.
-const HALVES: Model = Model { halves: true, narrow: true, ..Model::PLAIN };
+const HALVES: Model = Model {
+    halves: true,
+    narrow: true,
+    ..Model::PLAIN
+};
 
 #[test]
 fn rows_agree() {
@@ -59,7 +145,9 @@ fn tiled_layers_agree() {
     for which in 0..3 {
         let Some(gpu) = gpu() else { return };
         let gpu = gpu.with_tiles(which).with_fusion(true, false);
-        compare_rows(&gpu, |kernel| VARIANTS.contains(&kernel) || kernel == "activate");
+        compare_rows(&gpu, |kernel| {
+            VARIANTS.contains(&kernel) || kernel == "activate"
+        });
         compare_activations(&gpu);
     }
 }
@@ -69,22 +157,35 @@ fn tiled_layers_agree() {
 fn cooperative_products_agree() {
     match apart().map(GpuDevice::with_cooperative_products) {
         Some(Some(gpu)) => compare_rows(&gpu, |kernel| VARIANTS.contains(&kernel)),
-        Some(None) => popfit_testing::required::report_skip("the adapter has no cooperative matrices"),
+        Some(None) => {
+            popfit_testing::required::report_skip("the adapter has no cooperative matrices")
+        }
         None => {}
     }
 }
 
 fn compare_rows(gpu: &GpuDevice, wanted: impl Fn(&str) -> bool) {
-    for (kernel, buffer, model, tolerance) in ROWS.into_iter().filter(|(kernel, ..)| wanted(kernel)) {
+    for (kernel, buffer, model, tolerance) in ROWS.into_iter().filter(|(kernel, ..)| wanted(kernel))
+    {
         for members in SIZES {
             let case = Case::new(model, members, members as u64 + 1);
             let id = case.buffer(buffer);
             let expected = inspect(&CpuDevice, &case, id);
             let found = inspect(gpu, &case, id);
             // a label near zero is a difference of numbers of order one
-            let floor = if matches!(kernel, "labels" | "product") { 1.0 } else { 0.0 };
+            let floor = if matches!(kernel, "labels" | "product") {
+                1.0
+            } else {
+                0.0
+            };
             let row = case.recording.block(id).length / case.rows(id);
-            let checked = compare(&format!("{kernel}, {members} members"), &expected, &found, (row, floor), tolerance);
+            let checked = compare(
+                &format!("{kernel}, {members} members"),
+                &expected,
+                &found,
+                (row, floor),
+                tolerance,
+            );
             checked.unwrap_or_else(|e| panic!("{e}"));
         }
     }
@@ -98,9 +199,23 @@ fn activations_agree() {
 
 fn compare_activations(gpu: &GpuDevice) {
     for activation in cases::ACTIVATIONS {
-        let case = Case::new(Model { activation: Some(activation), ..Model::PLAIN }, 17, 3);
+        let case = Case::new(
+            Model {
+                activation: Some(activation),
+                ..Model::PLAIN
+            },
+            17,
+            3,
+        );
         let id = case.buffer("layer 0");
         let (expected, found) = (inspect(&CpuDevice, &case, id), inspect(gpu, &case, id));
-        compare(&format!("{activation:?}"), &expected, &found, (16, 0.0), 3e-6).unwrap_or_else(|e| panic!("{e}"));
+        compare(
+            &format!("{activation:?}"),
+            &expected,
+            &found,
+            (16, 0.0),
+            3e-6,
+        )
+        .unwrap_or_else(|e| panic!("{e}"));
     }
 }

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use super::{SIZES, gpu};
 use popfit::low_level::cpu::CpuDevice;
 use popfit::low_level::solver::small::{
-    LaneBlock, LaneGrid, LaneModel, Numbers, PART, Rounding, Shape, SmallBatch, SmallColumns, SmallModel, SmallParts,
-    SmallProblem, SumRounding, WAITING,
+    LaneBlock, LaneGrid, LaneModel, Numbers, PART, Rounding, Shape, SmallBatch, SmallColumns,
+    SmallModel, SmallParts, SmallProblem, SumRounding, WAITING,
 };
 use popfit::low_level::solver::{Device, Estimator, LevenbergMarquardt, Tolerances};
 use popfit::{Formula, Status};
@@ -41,8 +41,10 @@ macro_rules! decay {
 fn boundless() -> LaneModel<f32> {
     Arc::new(|block: LaneBlock<'_, f32>| {
         for place in 0..block.points.len() {
-            (block.rows[place * block.stride].0, block.rows[place * block.stride + 1].0) =
-                ([0.0; _], [f32::INFINITY; _]);
+            (
+                block.rows[place * block.stride].0,
+                block.rows[place * block.stride + 1].0,
+            ) = ([0.0; _], [f32::INFINITY; _]);
         }
     })
 }
@@ -69,8 +71,21 @@ impl<'a> Parts<'a> {
         let part = |batch: &SmallBatch<'a>| {
             let count = batch.starts.len() / 3;
             let nan = |count| vec![f64::NAN; count];
-            let fits = (batch.starts.to_vec(), nan(3 * count), nan(count), vec![WAITING; count], nan(9 * count));
-            Mutex::new(Part { batch: *batch, fits, promises: nan(count), rounds: vec![0; count], begun: 0, ended: 0 })
+            let fits = (
+                batch.starts.to_vec(),
+                nan(3 * count),
+                nan(count),
+                vec![WAITING; count],
+                nan(9 * count),
+            );
+            Mutex::new(Part {
+                batch: *batch,
+                fits,
+                promises: nan(count),
+                rounds: vec![0; count],
+                begun: 0,
+                ended: 0,
+            })
         };
         Parts(batches.iter().map(part).collect())
     }
@@ -78,7 +93,10 @@ impl<'a> Parts<'a> {
 
 impl SmallParts for Parts<'_> {
     fn fits(&self) -> usize {
-        self.0.iter().map(|part| part.lock().unwrap().rounds.len()).sum()
+        self.0
+            .iter()
+            .map(|part| part.lock().unwrap().rounds.len())
+            .sum()
     }
 
     fn begin(&self, part: usize) -> Option<Shape> {
@@ -89,11 +107,29 @@ impl SmallParts for Parts<'_> {
 
     fn lend(&self, part: usize, work: &mut dyn FnMut(&SmallBatch<'_>, &mut SmallColumns<'_>)) {
         let mut part = self.0[part].lock().unwrap();
-        let Part { batch, fits, promises, rounds, begun, ended } = &mut *part;
+        let Part {
+            batch,
+            fits,
+            promises,
+            rounds,
+            begun,
+            ended,
+        } = &mut *part;
         let (parameters, variances, chi2, status, correlations) = fits;
         let correlations = Some(&mut correlations[..]);
         assert!(*begun > 0 && *ended == 0);
-        work(batch, &mut SmallColumns { parameters, variances, correlations, chi2, promises, status, rounds });
+        work(
+            batch,
+            &mut SmallColumns {
+                parameters,
+                variances,
+                correlations,
+                chi2,
+                promises,
+                status,
+                rounds,
+            },
+        );
     }
 
     fn end(&self, part: usize) -> popfit::Result<()> {
@@ -116,20 +152,39 @@ fn fit_parts(
         predictors: 1,
         points: POINTS,
         model,
-        wgsl: Formula::parse("a*exp(-k*x) + c").unwrap().wgsl(true).to_owned(),
+        wgsl: Formula::parse("a*exp(-k*x) + c")
+            .unwrap()
+            .wgsl(true)
+            .to_owned(),
         ends_in_ones: false,
-        settings: LevenbergMarquardt::default().diagonal_floor(0.3).largest_step(10.0),
+        settings: LevenbergMarquardt::default()
+            .diagonal_floor(0.3)
+            .largest_step(10.0),
         budget: 1000,
         is_pointwise: true,
         is_sandwich: false,
-        tolerances: Tolerances::with_reduction(&LevenbergMarquardt::default(), 1e-9, f64::INFINITY, 1e-6),
+        tolerances: Tolerances::with_reduction(
+            &LevenbergMarquardt::default(),
+            1e-9,
+            f64::INFINITY,
+            1e-6,
+        ),
         estimator: Estimator::LeastSquares,
         priors: Vec::new(),
-        rounding: Some(Rounding { points: boundless(), times: 1.0, sums }),
+        rounding: Some(Rounding {
+            points: boundless(),
+            times: 1.0,
+            sums,
+        }),
         correlations: true,
     };
     let parts = Parts::new(parts);
-    device.small_fitter(small).unwrap().unwrap().fit(&parts).unwrap();
+    device
+        .small_fitter(small)
+        .unwrap()
+        .unwrap()
+        .fit(&parts)
+        .unwrap();
     let ended = |part: Mutex<Part<'_>>| {
         let part = part.into_inner().unwrap();
         assert_eq!(part.ended, part.rounds.len().min(1));
@@ -139,7 +194,12 @@ fn fit_parts(
 }
 
 /// Fits decays in one part.
-fn fit(device: &dyn Device, model: SmallModel, sums: Option<SumRounding>, batch: &SmallBatch<'_>) -> Fits {
+fn fit(
+    device: &dyn Device,
+    model: SmallModel,
+    sums: Option<SumRounding>,
+    batch: &SmallBatch<'_>,
+) -> Fits {
     fit_parts(device, model, sums, &[*batch], PART).remove(0)
 }
 
@@ -168,23 +228,42 @@ impl Data {
             .map(|i| 0.2 * (i % POINTS) as f64 + 0.01 * (i / POINTS) as f64)
             .collect();
         let at = |k: usize, j: usize| x[if own_grid { k * POINTS + j } else { j }];
-        let noiseless = |k: usize, j: usize| (3.0 + random(k)) * (-(1.0 + random(k + 7)) * at(k, j)).exp() + 1.0;
+        let noiseless = |k: usize, j: usize| {
+            (3.0 + random(k)) * (-(1.0 + random(k + 7)) * at(k, j)).exp() + 1.0
+        };
         let each = || (0..count).flat_map(|k| (0..POINTS).map(move |j| (k, j)));
         let masked = |k: usize, j: usize| shape.is_weighted && (k + 2 * j).is_multiple_of(9);
-        let datum = |(k, j)| if masked(k, j) { f64::NAN } else { noiseless(k, j) + 0.1 * random(31 * k + j) };
+        let datum = |(k, j)| {
+            if masked(k, j) {
+                f64::NAN
+            } else {
+                noiseless(k, j) + 0.1 * random(31 * k + j)
+            }
+        };
         Data {
             shape,
             y: each().map(datum).collect(),
-            sigma: each().map(|(k, j)| 0.05 + 0.01 * ((k + j) % 5) as f64).collect(),
+            sigma: each()
+                .map(|(k, j)| 0.05 + 0.01 * ((k + j) % 5) as f64)
+                .collect(),
             mask: each().map(|(k, j)| masked(k, j)).collect(),
-            starts: (0..count).flat_map(|k| [2.5, 1.2, 0.5 + 0.1 * random(k)]).collect(),
-            units: (0..count).flat_map(|k| [4.0, 0.5, if k % 2 == 0 { 1.0 } else { 2.0 }]).collect(),
+            starts: (0..count)
+                .flat_map(|k| [2.5, 1.2, 0.5 + 0.1 * random(k)])
+                .collect(),
+            units: (0..count)
+                .flat_map(|k| [4.0, 0.5, if k % 2 == 0 { 1.0 } else { 2.0 }])
+                .collect(),
             x,
         }
     }
 
     fn batch(&self) -> SmallBatch<'_> {
-        let Shape { own_grid, is_weighted, is_bounded, own_units } = self.shape;
+        let Shape {
+            own_grid,
+            is_weighted,
+            is_bounded,
+            own_units,
+        } = self.shape;
         SmallBatch {
             x: &self.x,
             own_grid,
@@ -208,38 +287,80 @@ fn is_success(fits: &Fits, k: usize) -> bool {
 fn whole_fits_agree() {
     let Some(gpu) = gpu() else { return };
     let mut creeping = [0; 2];
-    for (count, bits) in SIZES.into_iter().flat_map(|count| (0..16).map(move |bits| (count, bits))) {
+    for (count, bits) in SIZES
+        .into_iter()
+        .flat_map(|count| (0..16).map(move |bits| (count, bits)))
+    {
         let has = |bit: u32| bits >> bit & 1 == 1;
-        let shape = Shape { own_grid: has(0), is_weighted: has(1), is_bounded: has(2), own_units: has(3) };
+        let shape = Shape {
+            own_grid: has(0),
+            is_weighted: has(1),
+            is_bounded: has(2),
+            own_units: has(3),
+        };
         let data = Data::new(count, shape);
         let batch = data.batch();
-        let exact = fit(&CpuDevice, SmallModel::Double(decay!(f64), None), None, &batch);
-        let cpu = fit(&CpuDevice, SmallModel::Single(decay!(f32), None), None, &batch);
+        let exact = fit(
+            &CpuDevice,
+            SmallModel::Double(decay!(f64), None),
+            None,
+            &batch,
+        );
+        let cpu = fit(
+            &CpuDevice,
+            SmallModel::Single(decay!(f32), None),
+            None,
+            &batch,
+        );
         let on_gpu = fit(&gpu, SmallModel::Single(decay!(f32), None), None, &batch);
         for k in 0..count {
             // f32 may find steps made of rounding until its rounds are over: f64 begins such fits again
-            let out_of_rounds = [&cpu, &on_gpu].map(|fits| fits.3[k] == Status::MaxRounds.code() as i8);
-            creeping.iter_mut().zip(out_of_rounds).for_each(|(count, is_out)| *count += usize::from(is_out));
+            let out_of_rounds =
+                [&cpu, &on_gpu].map(|fits| fits.3[k] == Status::MaxRounds.code() as i8);
+            creeping
+                .iter_mut()
+                .zip(out_of_rounds)
+                .for_each(|(count, is_out)| *count += usize::from(is_out));
             if out_of_rounds.contains(&true) {
                 continue;
             }
-            let good = [&cpu, &on_gpu, &exact].iter().all(|fits| is_success(fits, k));
+            let good = [&cpu, &on_gpu, &exact]
+                .iter()
+                .all(|fits| is_success(fits, k));
             assert!(good, "{shape:?} {k}: {} {}", cpu.3[k], on_gpu.3[k]);
-            assert!((cpu.2[k] / on_gpu.2[k] - 1.0).abs() < 1e-4, "{shape:?} {k}: chi2 {} {}", cpu.2[k], on_gpu.2[k]);
+            assert!(
+                (cpu.2[k] / on_gpu.2[k] - 1.0).abs() < 1e-4,
+                "{shape:?} {k}: chi2 {} {}",
+                cpu.2[k],
+                on_gpu.2[k]
+            );
             for i in 3 * k..3 * k + 3 {
                 // nobody vouches for the rounding
                 assert!(on_gpu.1[i].is_nan());
                 // at a bound there is no error: the parameter itself must agree
                 let sigma = (exact.1[i] * exact.2[k] / POINTS as f64).sqrt();
-                let tolerance = if sigma.is_nan() { 1e-6 * cpu.0[i].abs() } else { 0.02 * sigma };
+                let tolerance = if sigma.is_nan() {
+                    1e-6 * cpu.0[i].abs()
+                } else {
+                    0.02 * sigma
+                };
                 let [cpu, on_gpu, exact] = [&cpu, &on_gpu, &exact].map(|fits| fits.0[i]);
-                assert!((cpu - on_gpu).abs() <= tolerance, "{shape:?} {k}: {cpu} {on_gpu} {sigma}");
-                assert!((cpu - exact).abs() <= tolerance, "{shape:?} {k}: {cpu} {exact} {sigma}");
+                assert!(
+                    (cpu - on_gpu).abs() <= tolerance,
+                    "{shape:?} {k}: {cpu} {on_gpu} {sigma}"
+                );
+                assert!(
+                    (cpu - exact).abs() <= tolerance,
+                    "{shape:?} {k}: {cpu} {exact} {sigma}"
+                );
             }
         }
     }
     let all = 16 * SIZES.iter().sum::<usize>();
-    assert!(creeping.iter().all(|count| 50 * count <= all), "{creeping:?} of {all}");
+    assert!(
+        creeping.iter().all(|count| 50 * count <= all),
+        "{creeping:?} of {all}"
+    );
 }
 
 /// A GPU ends no fit by its sums that the CPU does not end, and some; their variances and correlations are those of
@@ -247,25 +368,71 @@ fn whole_fits_agree() {
 #[test]
 fn fits_end_in_f32_where_their_sums_tell() {
     let Some(gpu) = gpu() else { return };
-    let sums = |others| Some(SumRounding { of_exponent: 2.0, others, exponents: &[(1, 1.0)] });
+    let sums = |others| {
+        Some(SumRounding {
+            of_exponent: 2.0,
+            others,
+            exponents: &[(1, 1.0)],
+        })
+    };
     for (is_bounded, others, least) in [(false, 3.0, 40), (true, 3.0, 10), (false, 3000.0, 0)] {
-        let data = Data::new(130, Shape { own_grid: false, is_weighted: false, is_bounded, own_units: false });
+        let data = Data::new(
+            130,
+            Shape {
+                own_grid: false,
+                is_weighted: false,
+                is_bounded,
+                own_units: false,
+            },
+        );
         let batch = data.batch();
-        let exact = fit(&CpuDevice, SmallModel::Double(decay!(f64), None), None, &batch);
-        let cpu = fit(&CpuDevice, SmallModel::Single(decay!(f32), None), sums(others), &batch);
-        let on_gpu = fit(&gpu, SmallModel::Single(decay!(f32), None), sums(others), &batch);
+        let exact = fit(
+            &CpuDevice,
+            SmallModel::Double(decay!(f64), None),
+            None,
+            &batch,
+        );
+        let cpu = fit(
+            &CpuDevice,
+            SmallModel::Single(decay!(f32), None),
+            sums(others),
+            &batch,
+        );
+        let on_gpu = fit(
+            &gpu,
+            SmallModel::Single(decay!(f32), None),
+            sums(others),
+            &batch,
+        );
         let ended: Vec<usize> = (0..130).filter(|k| on_gpu.1[3 * k].is_finite()).collect();
-        assert!(ended.len() >= least && (least > 0 || ended.is_empty()), "{is_bounded} {others}: {}", ended.len());
+        assert!(
+            ended.len() >= least && (least > 0 || ended.is_empty()),
+            "{is_bounded} {others}: {}",
+            ended.len()
+        );
         for k in ended {
             assert!(is_success(&on_gpu, k) && cpu.1[3 * k].is_finite(), "{k}");
             for i in 3 * k..3 * k + 3 {
-                assert!((on_gpu.1[i] / exact.1[i] - 1.0).abs() < 1e-3, "{k}: {} {}", on_gpu.1[i], exact.1[i]);
+                assert!(
+                    (on_gpu.1[i] / exact.1[i] - 1.0).abs() < 1e-3,
+                    "{k}: {} {}",
+                    on_gpu.1[i],
+                    exact.1[i]
+                );
                 let sigma = (exact.1[i] * exact.2[k] / POINTS as f64).sqrt();
-                assert!((on_gpu.0[i] - exact.0[i]).abs() < 1e-3 * sigma, "{k}: {} {}", on_gpu.0[i], exact.0[i]);
+                assert!(
+                    (on_gpu.0[i] - exact.0[i]).abs() < 1e-3 * sigma,
+                    "{k}: {} {}",
+                    on_gpu.0[i],
+                    exact.0[i]
+                );
             }
             for i in [3, 6, 7].map(|below| 9 * k + below) {
                 let [cpu, on_gpu, exact] = [&cpu, &on_gpu, &exact].map(|fits| fits.4[i]);
-                assert!((on_gpu - exact).abs() < 1e-3 && (cpu - exact).abs() < 1e-3, "{k}: {cpu} {on_gpu} {exact}");
+                assert!(
+                    (on_gpu - exact).abs() < 1e-3 && (cpu - exact).abs() < 1e-3,
+                    "{k}: {cpu} {on_gpu} {exact}"
+                );
             }
         }
     }
@@ -275,10 +442,29 @@ fn fits_end_in_f32_where_their_sums_tell() {
 #[test]
 fn parts_go_to_a_gpu_one_after_another() {
     let Some(gpu) = gpu() else { return };
-    let plain = Shape { own_grid: false, is_weighted: false, is_bounded: false, own_units: false };
-    let shapes = [plain, plain, Shape { own_units: true, ..plain }, Shape { is_weighted: true, ..plain }];
-    let data: Vec<Data> =
-        shapes.into_iter().zip([PART, PART, PART, 77]).map(|(shape, count)| Data::new(count, shape)).collect();
+    let plain = Shape {
+        own_grid: false,
+        is_weighted: false,
+        is_bounded: false,
+        own_units: false,
+    };
+    let shapes = [
+        plain,
+        plain,
+        Shape {
+            own_units: true,
+            ..plain
+        },
+        Shape {
+            is_weighted: true,
+            ..plain
+        },
+    ];
+    let data: Vec<Data> = shapes
+        .into_iter()
+        .zip([PART, PART, PART, 77])
+        .map(|(shape, count)| Data::new(count, shape))
+        .collect();
     let batches: Vec<SmallBatch<'_>> = data.iter().map(Data::batch).collect();
     let model = || SmallModel::Single(decay!(f32), None);
     let one_at_a_time = fit_parts(&gpu, model(), None, &batches, PART);
@@ -287,9 +473,21 @@ fn parts_go_to_a_gpu_one_after_another() {
         let alone = fit(&gpu, model(), None, batch);
         for other in [two, &alone] {
             assert_eq!(fits.3, other.3);
-            assert!(fits.0.iter().zip(&other.0).all(|(a, b)| a.to_bits() == b.to_bits()));
-            assert!(fits.2.iter().zip(&other.2).all(|(a, b)| a.to_bits() == b.to_bits()));
+            assert!(
+                fits.0
+                    .iter()
+                    .zip(&other.0)
+                    .all(|(a, b)| a.to_bits() == b.to_bits())
+            );
+            assert!(
+                fits.2
+                    .iter()
+                    .zip(&other.2)
+                    .all(|(a, b)| a.to_bits() == b.to_bits())
+            );
         }
-        assert!((0..fits.3.len()).filter(|&k| is_success(fits, k)).count() > fits.3.len() * 49 / 50);
+        assert!(
+            (0..fits.3.len()).filter(|&k| is_success(fits, k)).count() > fits.3.len() * 49 / 50
+        );
     }
 }

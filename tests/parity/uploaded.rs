@@ -24,15 +24,33 @@ impl Decays {
     fn new(count: usize) -> Decays {
         let mut random = Sequence(count as u64);
         let x: Vec<f64> = (0..POINTS).map(|j| 0.2 * j as f64).collect();
-        let (mut y, mut sigma, mut mask, mut starts) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut y, mut sigma, mut mask, mut starts) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for _ in 0..count {
-            let [a, k, c] = [3.0 + random.uniform(), 0.8 + random.uniform(), random.normal()];
-            y.extend(x.iter().map(|x| a * (-k * x).exp() + c + 0.05 * random.normal()));
+            let [a, k, c] = [
+                3.0 + random.uniform(),
+                0.8 + random.uniform(),
+                random.normal(),
+            ];
+            y.extend(
+                x.iter()
+                    .map(|x| a * (-k * x).exp() + c + 0.05 * random.normal()),
+            );
             sigma.extend((0..POINTS).map(|_| 0.04 + 0.02 * random.uniform()));
             mask.extend((0..POINTS).map(|_| random.uniform() < 0.1));
-            starts.extend([a + 0.5 * random.normal(), k * (1.0 + 0.3 * random.normal()), c]);
+            starts.extend([
+                a + 0.5 * random.normal(),
+                k * (1.0 + 0.3 * random.normal()),
+                c,
+            ]);
         }
-        Decays { x, y, sigma, mask, starts }
+        Decays {
+            x,
+            y,
+            sigma,
+            mask,
+            starts,
+        }
     }
 
     fn plain(&self) -> Curves<'_> {
@@ -52,14 +70,31 @@ fn fitter(device: impl Into<Device>) -> CurveFitter {
 /// All that columns have, in bits.
 fn bits(columns: &CurveColumns) -> (Vec<u64>, Vec<i8>, Vec<u32>, Vec<Option<String>>) {
     let covariance = columns.covariance.as_deref().unwrap_or(&[]);
-    let numbers = [&columns.parameters[..], &columns.errors, &columns.chi2, covariance].concat();
-    let messages = (0..columns.len()).map(|k| columns.message(k).map(str::to_owned)).collect();
-    (numbers.into_iter().map(f64::to_bits).collect(), columns.status_codes(), columns.rounds.clone(), messages)
+    let numbers = [
+        &columns.parameters[..],
+        &columns.errors,
+        &columns.chi2,
+        covariance,
+    ]
+    .concat();
+    let messages = (0..columns.len())
+        .map(|k| columns.message(k).map(str::to_owned))
+        .collect();
+    (
+        numbers.into_iter().map(f64::to_bits).collect(),
+        columns.status_codes(),
+        columns.rounds.clone(),
+        messages,
+    )
 }
 
 /// Asserts that curves of `fitter`, made from starts, have the same results when they stay on its device, from their
 /// first starts and from others.
-fn assert_same<'d>(fitter: &CurveFitter, curves: impl Fn(&'d [f64]) -> Curves<'d>, starts: [&'d [f64]; 2]) {
+fn assert_same<'d>(
+    fitter: &CurveFitter,
+    curves: impl Fn(&'d [f64]) -> Curves<'d>,
+    starts: [&'d [f64]; 2],
+) {
     let expected = starts.map(|starts| bits(&fitter.fit_columns(&curves(starts)).unwrap()));
     let mut uploaded = fitter.upload(curves(starts[0])).unwrap();
     assert!(uploaded.is_on_device());
@@ -75,11 +110,21 @@ fn curves_that_stay_on_the_gpu_have_the_same_results() {
     let Some(gpu) = gpu() else { return };
     for count in [1, 64, 1025] {
         let decays = Decays::new(count);
-        let Decays { x, y, sigma, mask, starts } = &decays;
+        let Decays {
+            x,
+            y,
+            sigma,
+            mask,
+            starts,
+        } = &decays;
         let (others, grids) = (decays.other_starts(), x.repeat(count));
         let plain = fitter(gpu.clone());
         let starts = [&starts[..], &others];
-        assert_same(&plain, |starts| Curves::on_common_grid(x, y, starts), starts);
+        assert_same(
+            &plain,
+            |starts| Curves::on_common_grid(x, y, starts),
+            starts,
+        );
         let weighted = |starts| Curves::on_common_grid(x, y, starts).sigma(sigma);
         assert_same(&plain.clone().covariance(true), weighted, starts);
         let masked = |starts| Curves::on_own_grids(&grids, y, starts).mask(&mask[..]);
@@ -128,18 +173,26 @@ fn one_row_of_starts_holds_for_all_and_a_wrong_number_changes_nothing() {
     let fitter = fitter(gpu);
     let expected = bits(&fitter.fit_columns(&decays.plain()).unwrap());
     let mut uploaded = fitter.upload(decays.plain()).unwrap();
-    assert!(matches!(uploaded.set_starts(vec![1.0; 9]), Err(Error::ShapeMismatch { .. })));
+    assert!(matches!(
+        uploaded.set_starts(vec![1.0; 9]),
+        Err(Error::ShapeMismatch { .. })
+    ));
     assert!(uploaded.is_on_device());
     assert!(bits(&uploaded.fit().unwrap().read().unwrap()) == expected);
     uploaded.set_starts(vec![3.0, 1.0, 0.1]).unwrap();
     let repeated = Curves::on_common_grid(&decays.x, &decays.y, [3.0, 1.0, 0.1].repeat(100));
-    assert!(bits(&uploaded.fit().unwrap().read().unwrap()) == bits(&fitter.fit_columns(&repeated).unwrap()));
+    assert!(
+        bits(&uploaded.fit().unwrap().read().unwrap())
+            == bits(&fitter.fit_columns(&repeated).unwrap())
+    );
 }
 
 #[test]
 fn curves_of_several_places_are_sent_once() {
     let Some(shared) = gpu() else { return };
-    let gpu = shared.with_faults(Faults::new(Fault::Zeros, u64::MAX, false)).unwrap();
+    let gpu = shared
+        .with_faults(Faults::new(Fault::Zeros, u64::MAX, false))
+        .unwrap();
     let decays = Decays::new(MANY);
     let fitter = fitter(gpu.clone());
     let mut since = gpu.calls();
@@ -150,15 +203,39 @@ fn curves_of_several_places_are_sent_once() {
     };
     let blocks = MANY.next_multiple_of(64) as u64;
     let mut uploaded = fitter.upload(decays.plain()).unwrap();
-    assert_eq!(calls().uploaded_bytes, 4 * POINTS as u64 + (100 + 12) * blocks);
+    assert_eq!(
+        calls().uploaded_bytes,
+        4 * POINTS as u64 + (100 + 12) * blocks
+    );
     uploaded.fit().unwrap();
-    let DeviceCalls { uploaded_bytes, copied_bytes, dispatches, waits, .. } = calls();
-    assert_eq!((uploaded_bytes, copied_bytes, dispatches, waits), (0, 0, 2, 2));
+    let DeviceCalls {
+        uploaded_bytes,
+        copied_bytes,
+        dispatches,
+        waits,
+        ..
+    } = calls();
+    assert_eq!(
+        (uploaded_bytes, copied_bytes, dispatches, waits),
+        (0, 0, 2, 2)
+    );
     let columns = uploaded.fit().unwrap().read().unwrap();
-    let DeviceCalls { uploaded_bytes, copied_bytes, dispatches, .. } = calls();
-    assert_eq!((uploaded_bytes, copied_bytes, dispatches), (0, 4 * 8 * blocks, 2));
+    let DeviceCalls {
+        uploaded_bytes,
+        copied_bytes,
+        dispatches,
+        ..
+    } = calls();
+    assert_eq!(
+        (uploaded_bytes, copied_bytes, dispatches),
+        (0, 4 * 8 * blocks, 2)
+    );
     uploaded.set_starts(decays.other_starts()).unwrap();
-    let DeviceCalls { uploaded_bytes, buffers, .. } = calls();
+    let DeviceCalls {
+        uploaded_bytes,
+        buffers,
+        ..
+    } = calls();
     assert_eq!((uploaded_bytes, buffers), (12 * blocks, 0));
     assert!(bits(&columns) == bits(&fitter.fit_columns(&decays.plain()).unwrap()));
 }
@@ -180,10 +257,16 @@ fn what_has_no_place_on_a_device_is_fitted_when_it_is_read() {
     for fitter in others {
         let mut uploaded = fitter.upload(decays.plain()).unwrap();
         assert!(!uploaded.is_on_device());
-        assert!(bits(&uploaded.fit().unwrap().read().unwrap()) == bits(&fitter.fit_columns(&decays.plain()).unwrap()));
+        assert!(
+            bits(&uploaded.fit().unwrap().read().unwrap())
+                == bits(&fitter.fit_columns(&decays.plain()).unwrap())
+        );
         uploaded.set_starts(&other_starts).unwrap();
         assert!(!uploaded.is_on_device());
-        assert!(bits(&uploaded.fit().unwrap().read().unwrap()) == bits(&fitter.fit_columns(&elsewhere).unwrap()));
+        assert!(
+            bits(&uploaded.fit().unwrap().read().unwrap())
+                == bits(&fitter.fit_columns(&elsewhere).unwrap())
+        );
     }
     let nothing = Curves::on_common_grid(&decays.x, Vec::<f64>::new(), Vec::<f64>::new());
     let mut uploaded = on_gpu.upload(nothing).unwrap();
@@ -197,21 +280,30 @@ fn sweep(shared: &GpuDevice, fault: Fault) {
     let starts = decays.other_starts();
     let mut met = 0;
     for call in 1.. {
-        let gpu = shared.clone().with_faults(Faults::new(fault, call, false)).unwrap();
+        let gpu = shared
+            .clone()
+            .with_faults(Faults::new(fault, call, false))
+            .unwrap();
         let fitter = fitter(gpu.clone()).cpu_fallback(true);
         let mut uploaded = fitter.upload(decays.plain()).unwrap();
         let first = uploaded.fit().unwrap().read().unwrap();
         uploaded.set_starts(&starts).unwrap();
         let second = uploaded.fit().unwrap().read().unwrap();
         for columns in [first, second] {
-            assert!(columns.status.iter().all(|status| status.is_success()), "{fault:?} at call {call}");
+            assert!(
+                columns.status.iter().all(|status| status.is_success()),
+                "{fault:?} at call {call}"
+            );
         }
         if uploaded.is_on_device() {
             break;
         }
         met += 1;
     }
-    assert!(met >= 4, "{fault:?}: the calls of upload, fit, read and set_starts are more than {met}");
+    assert!(
+        met >= 4,
+        "{fault:?}: the calls of upload, fit, read and set_starts are more than {met}"
+    );
 }
 
 #[test]

@@ -41,10 +41,18 @@ pub struct Held {
 impl Held {
     pub fn now() -> Held {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let resident =
-            status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse::<u64>().ok());
+        let resident = status.lines().find_map(|line| {
+            line.strip_prefix("VmRSS:")?
+                .split_whitespace()
+                .next()?
+                .parse::<u64>()
+                .ok()
+        });
         let handles = std::fs::read_dir("/proc/self/fd").map_or(0, |all| all.count());
-        Held { memory: resident.unwrap_or(0) * 1024, handles }
+        Held {
+            memory: resident.unwrap_or(0) * 1024,
+            handles,
+        }
     }
 }
 
@@ -73,13 +81,18 @@ impl SpectraReader for Endless {
                 open_reader(data("spectra.npz"))?
             }
         };
-        let Some(mut batch) = file.next_batch(max)? else { return self.next_batch(max) };
+        let Some(mut batch) = file.next_batch(max)? else {
+            return self.next_batch(max);
+        };
         self.file = Some(file);
         for n in 0..batch.len() {
             if let Some((spoil, _)) = fault(self.yielded) {
                 let arm = &mut batch.arms[0];
                 let range = n * arm.pixels..(n + 1) * arm.pixels;
-                spoil(&mut arm.flux.to_mut()[range.clone()], &mut arm.ivar.to_mut()[range]);
+                spoil(
+                    &mut arm.flux.to_mut()[range.clone()],
+                    &mut arm.ivar.to_mut()[range],
+                );
             }
             self.yielded += 1;
         }
@@ -87,7 +100,8 @@ impl SpectraReader for Endless {
     }
 
     fn empty(&self) -> Spectra<'static> {
-        Spectra::open(data("spectra.npz")).map_or_else(|error| panic!("{error}"), |all| all.slice(0..0))
+        Spectra::open(data("spectra.npz"))
+            .map_or_else(|error| panic!("{error}"), |all| all.slice(0..0))
     }
 }
 
@@ -122,12 +136,21 @@ impl Watch {
             return;
         }
         let base = *self.base.get_or_insert(held);
-        self.most = Held { memory: self.most.memory.max(held.memory), handles: self.most.handles.max(held.handles) };
+        self.most = Held {
+            memory: self.most.memory.max(held.memory),
+            handles: self.most.handles.max(held.handles),
+        };
         if held.memory > base.memory + MOST_GROWTH {
-            self.faults.push(format!("memory grew from {} to {} bytes", base.memory, held.memory));
+            self.faults.push(format!(
+                "memory grew from {} to {} bytes",
+                base.memory, held.memory
+            ));
         }
         if held.handles > base.handles + MOST_HANDLES {
-            self.faults.push(format!("handles grew from {} to {}", base.handles, held.handles));
+            self.faults.push(format!(
+                "handles grew from {} to {}",
+                base.handles, held.handles
+            ));
         }
     }
 
@@ -135,7 +158,10 @@ impl Watch {
         let expected = fault(self.rows).map(|(_, cause)| *cause);
         let refused = (row.status == Status::BadInput).then_some(row.status_text.as_str());
         if refused != expected {
-            self.faults.push(format!("row {}: {:?} instead of {expected:?}", self.rows, row.status_text));
+            self.faults.push(format!(
+                "row {}: {:?} instead of {expected:?}",
+                self.rows, row.status_text
+            ));
         }
         self.refused += u64::from(refused.is_some());
         self.rows += 1;
@@ -143,10 +169,13 @@ impl Watch {
         match first {
             _ if refused.is_some() => {}
             None => *first = Some(row.clone()),
-            Some(first) if first.parameters == row.parameters && first.chi2.to_bits() == row.chi2.to_bits() => {}
-            Some(first) => {
-                self.faults.push(format!("id {}: {:?}, before {:?}", row.id, row.parameters, first.parameters))
-            }
+            Some(first)
+                if first.parameters == row.parameters
+                    && first.chi2.to_bits() == row.chi2.to_bits() => {}
+            Some(first) => self.faults.push(format!(
+                "id {}: {:?}, before {:?}",
+                row.id, row.parameters, first.parameters
+            )),
         }
     }
 }
@@ -166,12 +195,22 @@ pub fn soak(device: Device, time: Duration) -> Result<Vec<String>> {
     let fitter = SpectralFitter::new(ModelFile::open(data("model.toml"))?.build()?, device);
     let torn = std::env::temp_dir().join(format!("popfit-soak-{}.npz", std::process::id()));
     let whole = std::fs::read(data("spectra.npz")).unwrap_or_default();
-    std::fs::write(&torn, &whole[..whole.len() / 2])
-        .map_err(|source| popfit::Error::Io { path: torn.clone(), source })?;
+    std::fs::write(&torn, &whole[..whole.len() / 2]).map_err(|source| popfit::Error::Io {
+        path: torn.clone(),
+        source,
+    })?;
     let begin = Instant::now();
-    let mut source = Endless { end: begin + time, file: None, torn: torn.clone(), yielded: 0 };
+    let mut source = Endless {
+        end: begin + time,
+        file: None,
+        torn: torn.clone(),
+        yielded: 0,
+    };
     let count = open_reader(data("spectra.npz"))?.len() as usize;
-    let nothing = Held { memory: 0, handles: 0 };
+    let nothing = Held {
+        memory: 0,
+        handles: 0,
+    };
     let mut watch = Watch {
         begin,
         warm: begin + time / 5,
@@ -190,7 +229,10 @@ pub fn soak(device: Device, time: Duration) -> Result<Vec<String>> {
     let summary = summary?;
     watch.look();
     if (summary.fits, watch.rows) != (source.yielded, source.yielded) || watch.rows == 0 {
-        watch.faults.push(format!("{} spectra, {} fits, {} rows", source.yielded, summary.fits, watch.rows));
+        watch.faults.push(format!(
+            "{} spectra, {} fits, {} rows",
+            source.yielded, summary.fits, watch.rows
+        ));
     }
     let base = watch.base.unwrap_or(nothing);
     println!(

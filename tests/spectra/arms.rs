@@ -1,7 +1,10 @@
 //! Two arms through the same solver, on both devices: the synb spectra cut in two overlapping pieces.
 
 use popfit::spectra::ArmSpectra;
-use popfit::{Arm, Continuum, Device, Emulator, FitTable, LineSpread, Spectra, SpectraSettings, SpectralModel, Values};
+use popfit::{
+    Arm, Continuum, Device, Emulator, FitTable, LineSpread, Spectra, SpectraSettings,
+    SpectralModel, Values,
+};
 use popfit_testing::fits::{fitter, gpu, offset, same_bits, share, sound, synb_spectra};
 use popfit_testing::{array, data_folder, median};
 
@@ -19,18 +22,37 @@ fn two_arms(whole: &Spectra) -> Spectra<'static> {
                 .flat_map(|row| row[range.clone()].to_vec())
                 .collect::<Vec<f64>>()
         };
-        let mask = source.mask.chunks_exact(source.pixels).flat_map(|row| row[range.clone()].to_vec()).collect();
+        let mask = source
+            .mask
+            .chunks_exact(source.pixels)
+            .flat_map(|row| row[range.clone()].to_vec())
+            .collect();
         let grid = source.grid(0)[range.clone()].to_vec();
-        ArmSpectra::new(*name, range.len(), grid, rows(&source.flux), rows(&source.ivar), Some(mask)).unwrap()
+        ArmSpectra::new(
+            *name,
+            range.len(),
+            grid,
+            rows(&source.flux),
+            rows(&source.ivar),
+            Some(mask),
+        )
+        .unwrap()
     };
     Spectra::from_arms(CUTS.iter().map(cut).collect(), Some(whole.ids.clone())).unwrap()
 }
 
 fn model(arms: &[&str]) -> SpectralModel {
     let emulator = Emulator::open(popfit_testing::demo_emulator()).unwrap();
-    let builder = arms.iter().fold(SpectralModel::builder(), |builder, arm| builder.arm(*arm, emulator.clone()));
+    let builder = arms.iter().fold(SpectralModel::builder(), |builder, arm| {
+        builder.arm(*arm, emulator.clone())
+    });
     // the continuum of the whole range, seen in halves
-    builder.velocity(-1000.0..=1000.0).continuum(Continuum::chebyshev(14)).marginalise(true).build().unwrap()
+    builder
+        .velocity(-1000.0..=1000.0)
+        .continuum(Continuum::chebyshev(14))
+        .marginalise(true)
+        .build()
+        .unwrap()
 }
 
 fn fit(device: &Device, spectra: &Spectra) -> FitTable {
@@ -43,9 +65,20 @@ fn fit(device: &Device, spectra: &Spectra) -> FitTable {
 fn two_arms_on_both_devices() {
     let spectra = two_arms(&synb_spectra());
     let cpu = fit(&Device::cpu(), &spectra);
-    let (_, truth) = array(&data_folder().join("synb/fixed_vsini/truth.npz"), "parameters");
-    let away = |n: usize| offset(&cpu.row(n).to_row(), &truth[5 * n..5 * n + 5], &cpu.row(n).to_row().errors);
-    let inside: Vec<usize> = (0..SPECTRA).filter(|&n| cpu.row(n).to_row().at_bound == 0).collect();
+    let (_, truth) = array(
+        &data_folder().join("synb/fixed_vsini/truth.npz"),
+        "parameters",
+    );
+    let away = |n: usize| {
+        offset(
+            &cpu.row(n).to_row(),
+            &truth[5 * n..5 * n + 5],
+            &cpu.row(n).to_row().errors,
+        )
+    };
+    let inside: Vec<usize> = (0..SPECTRA)
+        .filter(|&n| cpu.row(n).to_row().at_bound == 0)
+        .collect();
     let offsets: Vec<f64> = inside.iter().map(|&n| away(n)).collect();
     println!(
         "two arms against the truth, largest of five in sigma: median {:.3}, within 4: {:.3}",
@@ -60,7 +93,13 @@ fn two_arms_on_both_devices() {
     let on_gpu = fit(&device, &spectra);
     let apart: Vec<f64> = inside
         .iter()
-        .map(|&n| offset(&on_gpu.row(n).to_row(), &cpu.row(n).to_row().parameters, &cpu.row(n).to_row().errors))
+        .map(|&n| {
+            offset(
+                &on_gpu.row(n).to_row(),
+                &cpu.row(n).to_row().parameters,
+                &cpu.row(n).to_row().errors,
+            )
+        })
         .collect();
     println!(
         "between devices, in sigma: median {:.5}, within 0.05: {:.3}",
@@ -102,13 +141,26 @@ fn a_lost_arm_drops_out_of_its_spectrum_alone() {
             let range = 5 * arm.pixels..6 * arm.pixels;
             lose(arm, range);
             let some = fit(&device, &some);
-            for (n, (a, b)) in some.to_rows().into_iter().zip(whole.to_rows()).enumerate().filter(|(n, _)| *n != 5) {
+            for (n, (a, b)) in some
+                .to_rows()
+                .into_iter()
+                .zip(whole.to_rows())
+                .enumerate()
+                .filter(|(n, _)| *n != 5)
+            {
                 same_bits(a, b, &format!("{}, {loss}: spectrum {n}", device.name()));
             }
             let (row, blue) = (&some.row(5).to_row(), &blue.row(5).to_row());
-            assert!(row.status.is_success() && row.dof == blue.dof, "{loss}: {row:?}\n{blue:?}");
+            assert!(
+                row.status.is_success() && row.dof == blue.dof,
+                "{loss}: {row:?}\n{blue:?}"
+            );
             // a dropped arm adds exact zeros: to chi2, ln det C, dof and terms
-            same_bits(row, blue, &format!("{}, {loss}: the other arm alone", device.name()));
+            same_bits(
+                row,
+                blue,
+                &format!("{}, {loss}: the other arm alone", device.name()),
+            );
         }
     }
 }
@@ -119,7 +171,10 @@ fn an_arm_that_a_file_lacks_drops_out() {
     let mut spectra = two_arms(&synb_spectra()).slice(0..8);
     for device in popfit_testing::fits::devices() {
         let blue = fitter(model(&["b"]), &device).fit(&spectra).unwrap();
-        let alone = Spectra { arms: vec![spectra.arms[0].clone()], ..spectra.clone() };
+        let alone = Spectra {
+            arms: vec![spectra.arms[0].clone()],
+            ..spectra.clone()
+        };
         let both = fitter(model(&["b", "r"]), &device);
         assert!(both.notes(&alone)[0].contains("arm \"r\"") && both.notes(&spectra).is_empty());
         let fits = both.fit(&alone).unwrap();
@@ -133,19 +188,34 @@ fn an_arm_that_a_file_lacks_drops_out() {
     let mut misspelt = spectra.clone();
     misspelt.arms[1].name = "R".into();
     for error in [
-        fitter(model(&["b", "r"]), &popfit::Device::cpu()).check_spectra([&misspelt]).unwrap_err(),
-        fitter(model(&["b", "r"]), &popfit::Device::cpu()).fit(&misspelt).unwrap_err(),
+        fitter(model(&["b", "r"]), &popfit::Device::cpu())
+            .check_spectra([&misspelt])
+            .unwrap_err(),
+        fitter(model(&["b", "r"]), &popfit::Device::cpu())
+            .fit(&misspelt)
+            .unwrap_err(),
     ] {
         assert!(
-            error.to_string().contains("it has no arm \"r\", but an arm \"R\" that the model does not use"),
+            error
+                .to_string()
+                .contains("it has no arm \"r\", but an arm \"R\" that the model does not use"),
             "{error}"
         );
     }
     misspelt.arms[1].name = "z".into();
-    assert!(fitter(model(&["b", "r"]), &popfit::Device::cpu()).fit(&misspelt).is_ok());
+    assert!(
+        fitter(model(&["b", "r"]), &popfit::Device::cpu())
+            .fit(&misspelt)
+            .is_ok()
+    );
     spectra.arms.iter_mut().for_each(|arm| arm.name.push('x'));
-    let error = fitter(model(&["b", "r"]), &popfit::Device::cpu()).fit(&spectra).unwrap_err();
-    assert!(error.to_string().contains("there are arms: bx, rx"), "{error}");
+    let error = fitter(model(&["b", "r"]), &popfit::Device::cpu())
+        .fit(&spectra)
+        .unwrap_err();
+    assert!(
+        error.to_string().contains("there are arms: bx, rx"),
+        "{error}"
+    );
 }
 
 /// Each arm its own continuum, range, interpolation and line spread; masks and floor of the model for all.
@@ -155,12 +225,19 @@ fn arms_have_settings_of_their_own() {
     let emulator = Emulator::open(popfit_testing::demo_emulator()).unwrap();
     let grid = spectra.arms[0].grid(0);
     let (low, high) = (grid[200], grid[1500]);
-    let blue = Arm::new("b", emulator.clone()).range(low..=high).continuum(Continuum::rbf(6));
-    let red =
-        Arm::new("r", emulator).continuum(Continuum::chebyshev(9)).line_spread(LineSpread::ResolvingPower(9000.0));
+    let blue = Arm::new("b", emulator.clone())
+        .range(low..=high)
+        .continuum(Continuum::rbf(6));
+    let red = Arm::new("r", emulator)
+        .continuum(Continuum::chebyshev(9))
+        .line_spread(LineSpread::ResolvingPower(9000.0));
     let mask = vec![(grid[300] - 0.01, grid[309] + 0.01)];
     let settings = SpectraSettings::default().mask(mask).error_floor(0.5);
-    let builder = SpectralModel::builder().add_arm(blue).add_arm(red).velocity(-1000.0..=1000.0).spectra(settings);
+    let builder = SpectralModel::builder()
+        .add_arm(blue)
+        .add_arm(red)
+        .velocity(-1000.0..=1000.0)
+        .spectra(settings);
     let model = builder.build().unwrap();
     for device in popfit_testing::fits::devices() {
         let table = fitter(model.clone(), &device).fit(&spectra).unwrap();
@@ -168,13 +245,26 @@ fn arms_have_settings_of_their_own() {
             let good = |arm: &ArmSpectra, j: usize| {
                 arm.ivar.to_double()[n * arm.pixels + j] > 0.0 && !arm.mask[n * arm.pixels + j]
             };
-            let blue = (200..=1500).filter(|&j| !(300..310).contains(&j) && good(&spectra.arms[0], j)).count();
-            let red = (0..spectra.arms[1].pixels).filter(|&j| good(&spectra.arms[1], j)).count();
+            let blue = (200..=1500)
+                .filter(|&j| !(300..310).contains(&j) && good(&spectra.arms[0], j))
+                .count();
+            let red = (0..spectra.arms[1].pixels)
+                .filter(|&j| good(&spectra.arms[1], j))
+                .count();
             assert!(row.status.is_success(), "{row:?}");
-            assert_eq!(row.dof, (blue + red) as i64 - 5 - 6 - 9, "{}: spectrum {n}", device.name());
+            assert_eq!(
+                row.dof,
+                (blue + red) as i64 - 5 - 6 - 9,
+                "{}: spectrum {n}",
+                device.name()
+            );
         }
-        let shown = fitter(model.clone(), &device).model_spectrum(&spectra, &table.row(0).to_row()).unwrap();
-        assert!(shown[0].mask[199] && shown[0].mask[305] && shown[0].mask[1501] && !shown[0].mask[250]);
+        let shown = fitter(model.clone(), &device)
+            .model_spectrum(&spectra, &table.row(0).to_row())
+            .unwrap();
+        assert!(
+            shown[0].mask[199] && shown[0].mask[305] && shown[0].mask[1501] && !shown[0].mask[250]
+        );
     }
 }
 
@@ -189,14 +279,29 @@ fn an_arm_that_the_model_masks_drops_out() {
     let emulator = Emulator::open(popfit_testing::demo_emulator()).unwrap();
     for left in [0, 3] {
         let masked = vec![(grid[left] - 0.01, grid[pixels - 1] + 0.01)];
-        let builder = SpectralModel::builder().arm("b", emulator.clone()).arm("r", emulator.clone());
-        let builder = builder.continuum(Continuum::chebyshev(14)).spectra(SpectraSettings::default().mask(masked));
-        let model = builder.velocity(-1000.0..=1000.0).marginalise(true).build().unwrap();
+        let builder = SpectralModel::builder()
+            .arm("b", emulator.clone())
+            .arm("r", emulator.clone());
+        let builder = builder
+            .continuum(Continuum::chebyshev(14))
+            .spectra(SpectraSettings::default().mask(masked));
+        let model = builder
+            .velocity(-1000.0..=1000.0)
+            .marginalise(true)
+            .build()
+            .unwrap();
         let fitter = fitter(model, &Device::cpu());
         let table = fitter.fit(&spectra).unwrap();
         for (n, row) in table.to_rows().into_iter().enumerate() {
-            assert!(row.status.is_success(), "{left} pixels, spectrum {n}: {row:?}");
-            assert_eq!(row.continuum_terms[1], if n < 2 { 0 } else { left as u32 }, "spectrum {n}");
+            assert!(
+                row.status.is_success(),
+                "{left} pixels, spectrum {n}: {row:?}"
+            );
+            assert_eq!(
+                row.continuum_terms[1],
+                if n < 2 { 0 } else { left as u32 },
+                "spectrum {n}"
+            );
             let arms = fitter.model_spectrum(&spectra, &row).unwrap();
             assert_eq!(arms[1].unmasked, if n < 2 { 0 } else { left });
         }

@@ -12,13 +12,21 @@ fn emulator() -> Emulator {
 }
 
 fn builder() -> SpectralModelBuilder {
-    SpectralModel::builder().arm("", emulator()).velocity(-1000.0..=1000.0).continuum(Continuum::rbf(10))
+    SpectralModel::builder()
+        .arm("", emulator())
+        .velocity(-1000.0..=1000.0)
+        .continuum(Continuum::rbf(10))
 }
 
 fn fit(model: SpectralModel, device: &Device) -> FitTable {
-    let table = fitter(model, device).fit(&pick(&synb_spectra(), &[0, 6, 7])).unwrap();
+    let table = fitter(model, device)
+        .fit(&pick(&synb_spectra(), &[0, 6, 7]))
+        .unwrap();
     sound(&table);
-    assert!(table.status().iter().all(|status| status.is_success()), "{table:?}");
+    assert!(
+        table.status().iter().all(|status| status.is_success()),
+        "{table:?}"
+    );
     table
 }
 
@@ -30,12 +38,32 @@ fn prior(mean: f64, sigma: f64) -> LabelSettings {
 fn a_tight_prior_pulls_and_a_loose_one_does_not() {
     for device in devices() {
         let free = fit(builder().build().unwrap(), &device);
-        let loose = fit(builder().label("feh", prior(0.0, 1e4)).build().unwrap(), &device);
-        let tight = fit(builder().label("feh", prior(-1.0, 1e-4)).build().unwrap(), &device);
-        for ((free, loose), tight) in free.to_rows().into_iter().zip(loose.to_rows()).zip(tight.to_rows()) {
-            assert!((loose.parameters[3] - free.parameters[3]).abs() < 0.02 * free.errors[3], "{loose:?}\n{free:?}");
-            assert!((tight.parameters[3] + 1.0).abs() < 1e-3 && tight.errors[3] < 1.0001e-4, "{tight:?}");
-            assert!(tight.chi2 > free.chi2 - 0.01 && tight.objective > tight.chi2, "{tight:?}\n{free:?}");
+        let loose = fit(
+            builder().label("feh", prior(0.0, 1e4)).build().unwrap(),
+            &device,
+        );
+        let tight = fit(
+            builder().label("feh", prior(-1.0, 1e-4)).build().unwrap(),
+            &device,
+        );
+        for ((free, loose), tight) in free
+            .to_rows()
+            .into_iter()
+            .zip(loose.to_rows())
+            .zip(tight.to_rows())
+        {
+            assert!(
+                (loose.parameters[3] - free.parameters[3]).abs() < 0.02 * free.errors[3],
+                "{loose:?}\n{free:?}"
+            );
+            assert!(
+                (tight.parameters[3] + 1.0).abs() < 1e-3 && tight.errors[3] < 1.0001e-4,
+                "{tight:?}"
+            );
+            assert!(
+                tight.chi2 > free.chi2 - 0.01 && tight.objective > tight.chi2,
+                "{tight:?}\n{free:?}"
+            );
         }
     }
 }
@@ -45,7 +73,10 @@ fn a_prior_as_wide_as_the_error_halves_the_variance() {
     let free = fit(builder().build().unwrap(), &Device::cpu());
     let row = &free.row(0).to_row(); // S/N 159: as good as linear
     let (mean, sigma) = (row.parameters[1] + row.errors[1], row.errors[1]);
-    let both = fit(builder().label("teff", prior(mean, sigma)).build().unwrap(), &Device::cpu());
+    let both = fit(
+        builder().label("teff", prior(mean, sigma)).build().unwrap(),
+        &Device::cpu(),
+    );
     let moved = (both.row(0).to_row().parameters[1] - row.parameters[1]) / sigma;
     let narrowed = both.row(0).to_row().errors[1] / sigma;
     println!("moved by {moved:.4} sigma, error times {narrowed:.4}");
@@ -57,17 +88,28 @@ fn a_bound_pins() {
     for device in devices() {
         let free = fit(builder().build().unwrap(), &device);
         // above every solution but inside the hull's reach
-        let highest = free.to_rows().into_iter().map(|row| row.parameters[2]).fold(f64::MIN, f64::max);
+        let highest = free
+            .to_rows()
+            .into_iter()
+            .map(|row| row.parameters[2])
+            .fold(f64::MIN, f64::max);
         let bound = highest + 0.02;
         let bounds = LabelSettings::default().bounds(bound..=5.2);
         let table = fit(builder().label("logg", bounds).build().unwrap(), &device);
         for (row, free) in table.to_rows().into_iter().zip(free.to_rows()) {
             assert_eq!((row.at_bound & 4, row.parameters[2]), (4, bound), "{row:?}");
-            assert!(row.flags.contains(Flags::AT_BOUND) && row.errors[2].is_nan(), "{row:?}");
-            assert!(row.errors[0].is_finite() && row.chi2 > free.chi2, "{row:?}\n{free:?}");
+            assert!(
+                row.flags.contains(Flags::AT_BOUND) && row.errors[2].is_nan(),
+                "{row:?}"
+            );
+            assert!(
+                row.errors[0].is_finite() && row.chi2 > free.chi2,
+                "{row:?}\n{free:?}"
+            );
             // correlations with it: pairs (0,2), (1,2), (2,3), (2,4)
             assert!(
-                [1, 4, 7, 8].iter().all(|k| row.correlations[*k].is_nan()) && row.correlations[0].is_finite(),
+                [1, 4, 7, 8].iter().all(|k| row.correlations[*k].is_nan())
+                    && row.correlations[0].is_finite(),
                 "{row:?}"
             );
         }
@@ -83,18 +125,46 @@ fn released_errors_are_those_of_a_fit_without_bounds() {
     let builder = || tiny::builder(emulator.clone(), 0.2);
     for device in devices() {
         let fit = |builder: SpectralModelBuilder| {
-            fitter(builder.build().unwrap(), &device).starts(1).released_errors(true).fit(&spectra).unwrap()
+            fitter(builder.build().unwrap(), &device)
+                .starts(1)
+                .released_errors(true)
+                .fit(&spectra)
+                .unwrap()
         };
-        let (free, bounded) =
-            (fit(builder()), fit(builder().label("a", bounds(0.0, 0.3)).label("c", bounds(0.5, 0.5))));
+        let (free, bounded) = (
+            fit(builder()),
+            fit(builder()
+                .label("a", bounds(0.0, 0.3))
+                .label("c", bounds(0.5, 0.5))),
+        );
         let held = fit(builder().label("c", bounds(0.5, 0.5)));
-        for ((free, bounded), held) in free.to_rows().into_iter().zip(bounded.to_rows()).zip(held.to_rows()) {
-            assert_eq!((free.at_bound, bounded.at_bound, held.at_bound), (0, 1, 0), "{bounded:?}");
+        for ((free, bounded), held) in free
+            .to_rows()
+            .into_iter()
+            .zip(bounded.to_rows())
+            .zip(held.to_rows())
+        {
+            assert_eq!(
+                (free.at_bound, bounded.at_bound, held.at_bound),
+                (0, 1, 0),
+                "{bounded:?}"
+            );
             assert_eq!(free.released_errors, free.errors);
-            assert_eq!((bounded.errors[0].is_nan(), bounded.released_errors[2]), (true, 0.0), "{bounded:?}");
+            assert_eq!(
+                (bounded.errors[0].is_nan(), bounded.released_errors[2]),
+                (true, 0.0),
+                "{bounded:?}"
+            );
             let ratio = |p: usize| bounded.released_errors[p] / held.errors[p];
-            assert!((0..2).all(|p| (ratio(p) - 1.0).abs() < 1e-3), "{}: {bounded:?}\n{held:?}", device.name());
-            assert!(bounded.errors[1] < 0.8 * bounded.released_errors[1], "{bounded:?}");
+            assert!(
+                (0..2).all(|p| (ratio(p) - 1.0).abs() < 1e-3),
+                "{}: {bounded:?}\n{held:?}",
+                device.name()
+            );
+            assert!(
+                bounded.errors[1] < 0.8 * bounded.released_errors[1],
+                "{bounded:?}"
+            );
         }
     }
 }
@@ -104,8 +174,14 @@ fn fixed_and_held_labels() {
     let fixed = LabelSettings::default().fixed(0.2);
     let held = LabelSettings::default().bounds(0.2..=0.2);
     for device in devices() {
-        let fixed = fit(builder().label("alpha", fixed.clone()).build().unwrap(), &device);
-        let held = fit(builder().label("alpha", held.clone()).build().unwrap(), &device);
+        let fixed = fit(
+            builder().label("alpha", fixed.clone()).build().unwrap(),
+            &device,
+        );
+        let held = fit(
+            builder().label("alpha", held.clone()).build().unwrap(),
+            &device,
+        );
         assert_eq!(fixed.names(), ["velocity", "teff", "logg", "feh"]);
         assert_eq!(held.names(), ["velocity", "teff", "logg", "feh", "alpha"]);
         assert!(fixed.column("alpha").is_none() && held.errors("alpha") == Some(&[0.0; 3][..]));
@@ -122,7 +198,10 @@ fn fixed_and_held_labels() {
 fn a_fixed_velocity_is_that_velocity() {
     let free = fit(builder().build().unwrap(), &Device::cpu());
     let velocity = free.row(0).to_row().parameters[0];
-    let fixed = fit(builder().fixed_velocity(velocity).build().unwrap(), &Device::cpu());
+    let fixed = fit(
+        builder().fixed_velocity(velocity).build().unwrap(),
+        &Device::cpu(),
+    );
     assert_eq!(fixed.names(), ["teff", "logg", "feh", "alpha"]);
     assert!((fixed.row(0).to_row().chi2 - free.row(0).to_row().chi2).abs() < 0.01);
     assert_eq!(fixed.row(0).to_row().dof, free.row(0).to_row().dof + 1);
@@ -153,6 +232,9 @@ fn jacobians_meet_differences() {
     };
     assert!(apart(synb_model()) < 1e-6);
     let linear = Arm::new("", emulator()).interpolation(Interpolation::Linear);
-    let linear = SpectralModel::builder().add_arm(linear).velocity(-1000.0..=1000.0).continuum(Continuum::none());
+    let linear = SpectralModel::builder()
+        .add_arm(linear)
+        .velocity(-1000.0..=1000.0)
+        .continuum(Continuum::none());
     assert!(apart(linear.build().unwrap()) < 1e-6);
 }

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use popfit::spectra::SpectraReader;
 use popfit::{
-    Control, Device, FitTable, Journal, LevenbergMarquardt, NelderMead, Solver, Spectra, SpectralFitter, Status,
-    VelocityScan,
+    Control, Device, FitTable, Journal, LevenbergMarquardt, NelderMead, Solver, Spectra,
+    SpectralFitter, Status, VelocityScan,
 };
 use popfit_testing::fits::{devices, fitter, least_memory, same_bits, sound};
 use popfit_testing::tiny::{self, linear, spectra, wave};
@@ -40,15 +40,27 @@ const BATCH: usize = 8;
 
 fn setup(device: &Device) -> (SpectralFitter, Slices) {
     let emulator = linear(&["a", "b"], wave);
-    let labels: Vec<f64> = (0..2 * SPECTRA).map(|k| 5.0 * (k as f64 * 0.7).sin()).collect();
+    let labels: Vec<f64> = (0..2 * SPECTRA)
+        .map(|k| 5.0 * (k as f64 * 0.7).sin())
+        .collect();
     let all = spectra(&emulator, &labels, 0.01);
-    (fitter(tiny::model(emulator, 0.5), device).batch_size(BATCH), Slices { all, most: BATCH, next: 0 })
+    (
+        fitter(tiny::model(emulator, 0.5), device).batch_size(BATCH),
+        Slices {
+            all,
+            most: BATCH,
+            next: 0,
+        },
+    )
 }
 
 fn interrupted(table: &FitTable) -> usize {
     let is = |row: &popfit::FitRow| row.status == Status::Interrupted;
     for row in table.to_rows().into_iter().filter(is) {
-        assert_eq!((row.status.code(), row.status_text.as_str()), (-2, "interrupted"));
+        assert_eq!(
+            (row.status.code(), row.status_text.as_str()),
+            (-2, "interrupted")
+        );
         assert!(row.parameters.iter().all(|x| x.is_finite()), "{row:?}");
     }
     table.to_rows().into_iter().filter(is).count()
@@ -62,11 +74,19 @@ fn progress_rises_to_the_end() {
         let log = seen.clone();
         let progress = move |done, total| log.lock().unwrap().push((done, total));
         let control = Control::default().progress(progress);
-        fitter.fit_stream(&mut source, &mut fitter.table(), &control).unwrap();
+        fitter
+            .fit_stream(&mut source, &mut fitter.table(), &control)
+            .unwrap();
         let seen = seen.lock().unwrap();
-        assert!(seen.is_sorted() && seen.iter().all(|(_, total)| *total == SPECTRA as u64), "{seen:?}");
+        assert!(
+            seen.is_sorted() && seen.iter().all(|(_, total)| *total == SPECTRA as u64),
+            "{seen:?}"
+        );
         assert_eq!(seen.last(), Some(&(SPECTRA as u64, SPECTRA as u64)));
-        assert!(seen.len() > SPECTRA / BATCH, "more than once a batch: {seen:?}");
+        assert!(
+            seen.len() > SPECTRA / BATCH,
+            "more than once a batch: {seen:?}"
+        );
     }
 }
 
@@ -77,9 +97,15 @@ fn workers_change_nothing() {
         let (fitter, mut source) = setup(&device);
         let whole = fitter.fit(&source.all).unwrap();
         let mut table = fitter.table();
-        let summary = fitter.fit_stream(&mut source, &mut table, &Control::default()).unwrap();
+        let summary = fitter
+            .fit_stream(&mut source, &mut table, &Control::default())
+            .unwrap();
         assert_eq!((summary.fits, table.len()), (SPECTRA as u64, SPECTRA));
-        table.to_rows().into_iter().zip(whole.to_rows()).for_each(|(row, whole)| same_bits(row, whole, "in batches"));
+        table
+            .to_rows()
+            .into_iter()
+            .zip(whole.to_rows())
+            .for_each(|(row, whole)| same_bits(row, whole, "in batches"));
     }
 }
 
@@ -90,7 +116,10 @@ fn the_first_error_ends_the_run() {
     let arm = &mut source.all.arms[0];
     arm.flux.to_mut()[30 * arm.pixels] = f64::NAN;
     let mut table = fitter.table();
-    let error = fitter.strict(true).fit_stream(&mut source, &mut table, &Control::default()).unwrap_err();
+    let error = fitter
+        .strict(true)
+        .fit_stream(&mut source, &mut table, &Control::default())
+        .unwrap_err();
     assert!(error.to_string().contains("30"), "{error}");
     assert_eq!(table.len(), 24);
 }
@@ -101,11 +130,19 @@ fn a_run_cancelled_before_it_begins_has_a_row_for_every_spectrum() {
         let (fitter, mut source) = setup(&device);
         let control = Control::default().cancel(Arc::new(AtomicBool::new(true)));
         let mut table = fitter.table();
-        let summary = fitter.fit_stream(&mut source, &mut table, &control).unwrap();
+        let summary = fitter
+            .fit_stream(&mut source, &mut table, &control)
+            .unwrap();
         sound(&table);
-        assert_eq!((table.len(), summary.fits, interrupted(&table)), (SPECTRA, SPECTRA as u64, SPECTRA));
+        assert_eq!(
+            (table.len(), summary.fits, interrupted(&table)),
+            (SPECTRA, SPECTRA as u64, SPECTRA)
+        );
         for (n, row) in table.to_rows().into_iter().enumerate() {
-            assert!(row.row == n as u64 && row.parameters == [0.5, 0.5] && row.chi2.is_nan(), "{row:?}");
+            assert!(
+                row.row == n as u64 && row.parameters == [0.5, 0.5] && row.chi2.is_nan(),
+                "{row:?}"
+            );
         }
     }
 }
@@ -120,13 +157,21 @@ fn a_run_cancelled_on_its_way_keeps_what_is_finished() {
         let progress = move |done, _| cancel.store(done >= 16, Ordering::Relaxed);
         let control = control.progress(progress);
         let mut table = fitter.table();
-        fitter.fit_stream(&mut source, &mut table, &control).unwrap();
+        fitter
+            .fit_stream(&mut source, &mut table, &control)
+            .unwrap();
         sound(&table);
         // another worker may have finished more by then
         let finished = SPECTRA - interrupted(&table);
-        assert!(table.len() == SPECTRA && (16..SPECTRA).contains(&finished), "{finished} finished");
-        let pairs =
-            table.to_rows().into_iter().zip(whole.to_rows()).filter(|(row, _)| row.status != Status::Interrupted);
+        assert!(
+            table.len() == SPECTRA && (16..SPECTRA).contains(&finished),
+            "{finished} finished"
+        );
+        let pairs = table
+            .to_rows()
+            .into_iter()
+            .zip(whole.to_rows())
+            .filter(|(row, _)| row.status != Status::Interrupted);
         pairs.for_each(|(row, whole)| same_bits(row, whole, "finished"));
     }
 }
@@ -158,11 +203,22 @@ fn a_timeout_interrupts_the_rest() {
             .timeout(std::time::Duration::from_millis(250))
             .progress(move |done, _| seen.store(done, Ordering::Relaxed));
         let mut table = fitter.table();
-        let summary = fitter.fit_stream(&mut Slow(source), &mut table, &control).unwrap();
-        assert!(summary.interrupted as usize == interrupted(&table) && summary.interrupted >= 8, "{summary:?}");
-        assert!(furthest.load(Ordering::Relaxed) <= SPECTRA as u64 - summary.interrupted, "{summary:?}");
-        let pairs =
-            table.to_rows().into_iter().zip(whole.to_rows()).filter(|(row, _)| row.status != Status::Interrupted);
+        let summary = fitter
+            .fit_stream(&mut Slow(source), &mut table, &control)
+            .unwrap();
+        assert!(
+            summary.interrupted as usize == interrupted(&table) && summary.interrupted >= 8,
+            "{summary:?}"
+        );
+        assert!(
+            furthest.load(Ordering::Relaxed) <= SPECTRA as u64 - summary.interrupted,
+            "{summary:?}"
+        );
+        let pairs = table
+            .to_rows()
+            .into_iter()
+            .zip(whole.to_rows())
+            .filter(|(row, _)| row.status != Status::Interrupted);
         pairs.for_each(|(row, whole)| same_bits(row, whole, "finished"));
     }
 }
@@ -182,7 +238,9 @@ fn a_fit_cancelled_between_its_rounds_is_interrupted() {
         let control = control.progress(progress);
         let whole = fitter.fit(&source.all).unwrap();
         let mut table = fitter.table();
-        fitter.fit_stream(&mut source, &mut table, &control).unwrap();
+        fitter
+            .fit_stream(&mut source, &mut table, &control)
+            .unwrap();
         sound(&table);
         assert!(table.len() == SPECTRA && interrupted(&table) > 0);
         for (row, whole) in table.to_rows().into_iter().zip(whole.to_rows()) {
@@ -198,14 +256,20 @@ fn a_fit_cancelled_between_its_rounds_is_interrupted() {
 /// is not fitted again, and the rows are those of a run that was not interrupted.
 #[test]
 fn an_interrupted_run_goes_on_in_the_middle_of_a_batch() {
-    let (lm, simplex) = (LevenbergMarquardt::default().initial_damping(1e6), NelderMead::default());
+    let (lm, simplex) = (
+        LevenbergMarquardt::default().initial_damping(1e6),
+        NelderMead::default(),
+    );
     let solvers = [
         Solver::LevenbergMarquardt(lm),
         Solver::NelderMead(simplex),
         Solver::LevenbergMarquardtThenNelderMead(lm, simplex),
     ];
     let on_cpu = solvers.map(|solver| (Device::cpu(), solver));
-    let others = devices().into_iter().skip(1).map(|device| (device, solvers[0]));
+    let others = devices()
+        .into_iter()
+        .skip(1)
+        .map(|device| (device, solvers[0]));
     for (device, solver) in on_cpu.into_iter().chain(others) {
         let (fitter, mut source) = setup(&device);
         source.most = SPECTRA / 2;
@@ -222,7 +286,9 @@ fn an_interrupted_run_goes_on_in_the_middle_of_a_batch() {
             source.next = 0;
             let mut journal = Journal::open(&folder.path().join("out.csv"), "", true).unwrap();
             let mut table = fitter.table();
-            fitter.fit_journaled(&mut source, &mut table, &Control::default(), &mut journal).unwrap();
+            fitter
+                .fit_journaled(&mut source, &mut table, &Control::default(), &mut journal)
+                .unwrap();
             table
                 .to_rows()
                 .into_iter()
@@ -235,7 +301,10 @@ fn an_interrupted_run_goes_on_in_the_middle_of_a_batch() {
                 break;
             }
         }
-        assert!(partly > 0, "no batch was interrupted in its middle: {solver}");
+        assert!(
+            partly > 0,
+            "no batch was interrupted in its middle: {solver}"
+        );
     }
 }
 
@@ -247,22 +316,41 @@ fn a_scan_cancelled_on_its_way_leaves_no_half_rows() {
         for scan in [VelocityScan::Fixed, VelocityScan::Refitted] {
             let emulator = linear(&["a"], wave);
             let labels: Vec<f64> = (0..SPECTRA).map(|k| 5.0 * (k as f64 * 0.7).sin()).collect();
-            let mut source = Slices { all: spectra(&emulator, &labels, 0.01), most: SPECTRA, next: 0 };
-            let model = tiny::builder(emulator, 0.5).velocity(-20.0..=20.0).build().unwrap();
+            let mut source = Slices {
+                all: spectra(&emulator, &labels, 0.01),
+                most: SPECTRA,
+                next: 0,
+            };
+            let model = tiny::builder(emulator, 0.5)
+                .velocity(-20.0..=20.0)
+                .build()
+                .unwrap();
             let plain = fitter(model, &device).starts(1);
             // on the CPU a scan goes through the population in parts
             let memory = least_memory(&plain, &source.all.slice(0..1)) * 3 / 2;
             let is_cpu = device.name() == Device::cpu().name();
-            let plain = if is_cpu { plain.max_memory(memory) } else { plain };
+            let plain = if is_cpu {
+                plain.max_memory(memory)
+            } else {
+                plain
+            };
             let scanning = plain.clone().velocity_scan(scan);
             let whole = scanning.fit(&source.all).unwrap();
-            let (fit, all) = (tellings(&plain, &mut source), tellings(&scanning, &mut source));
+            let (fit, all) = (
+                tellings(&plain, &mut source),
+                tellings(&scanning, &mut source),
+            );
             let (mut cut, mut n) = (0, fit);
             while n < all {
                 cut += usize::from(interrupt_scan((&scanning, &whole), &mut source, n));
                 n += (n + 1 - fit).max((all - fit) / 5);
             }
-            assert!(cut > 0, "{scan:?} on {}: no scan among {} tellings was interrupted", device.name(), all - fit);
+            assert!(
+                cut > 0,
+                "{scan:?} on {}: no scan among {} tellings was interrupted",
+                device.name(),
+                all - fit
+            );
         }
     }
 }
@@ -276,24 +364,37 @@ fn tellings(fitter: &SpectralFitter, source: &mut Slices) -> u64 {
     };
     let control = Control::default().progress(progress);
     source.next = 0;
-    fitter.fit_stream(source, &mut fitter.table(), &control).unwrap();
+    fitter
+        .fit_stream(source, &mut fitter.table(), &control)
+        .unwrap();
     told.load(Ordering::Relaxed)
 }
 
 /// Returns whether a run that is interrupted at the n-th call of its progress function had interrupted rows; another
 /// run ends it.
-fn interrupt_scan((fitter, whole): (&SpectralFitter, &FitTable), source: &mut Slices, n: u64) -> bool {
+fn interrupt_scan(
+    (fitter, whole): (&SpectralFitter, &FitTable),
+    source: &mut Slices,
+    n: u64,
+) -> bool {
     let folder = tempfile::tempdir().unwrap();
     let (control, told) = (Control::default(), AtomicU64::new(0));
     let cancel = control.cancel.clone();
-    let progress = move |_, _| cancel.store(told.fetch_add(1, Ordering::Relaxed) + 1 >= n, Ordering::Relaxed);
+    let progress = move |_, _| {
+        cancel.store(
+            told.fetch_add(1, Ordering::Relaxed) + 1 >= n,
+            Ordering::Relaxed,
+        )
+    };
     let stopped = control.progress(progress);
     let mut cut = false;
     for control in [stopped, Control::default()] {
         let mut journal = Journal::open(&folder.path().join("out.csv"), "", true).unwrap();
         let mut table = fitter.table();
         source.next = 0;
-        fitter.fit_journaled(source, &mut table, &control, &mut journal).unwrap();
+        fitter
+            .fit_journaled(source, &mut table, &control, &mut journal)
+            .unwrap();
         sound(&table);
         assert_eq!(table.len(), SPECTRA);
         let was_stopped = control.cancel.load(Ordering::Relaxed);
@@ -313,14 +414,26 @@ fn interrupt_scan((fitter, whole): (&SpectralFitter, &FitTable), source: &mut Sl
 
 /// Interrupts a run at the n-th call of its progress function. Returns the number of finished rows, and whether some
 /// were not finished.
-fn interrupt(fitter: &SpectralFitter, source: &mut Slices, folder: &std::path::Path, n: u64) -> (usize, bool) {
+fn interrupt(
+    fitter: &SpectralFitter,
+    source: &mut Slices,
+    folder: &std::path::Path,
+    n: u64,
+) -> (usize, bool) {
     let control = Control::default();
     let (cancel, told) = (control.cancel.clone(), AtomicU64::new(0));
-    let progress = move |_, _| cancel.store(told.fetch_add(1, Ordering::Relaxed) + 1 >= n, Ordering::Relaxed);
+    let progress = move |_, _| {
+        cancel.store(
+            told.fetch_add(1, Ordering::Relaxed) + 1 >= n,
+            Ordering::Relaxed,
+        )
+    };
     let control = control.progress(progress);
     let mut journal = Journal::open(&folder.join("out.csv"), "", false).unwrap();
     let mut table = fitter.table();
-    fitter.fit_journaled(source, &mut table, &control, &mut journal).unwrap();
+    fitter
+        .fit_journaled(source, &mut table, &control, &mut journal)
+        .unwrap();
     sound(&table);
     let kept = SPECTRA - interrupted(&table);
     assert_eq!(journal.has_rows(), kept > 0);

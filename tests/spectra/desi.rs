@@ -6,8 +6,8 @@ use std::path::Path;
 use fitsio_pure::bintable::{BinaryColumnData, parse_binary_table_columns, read_binary_column};
 use fitsio_pure::hdu::{HduInfo, parse_fits};
 use popfit::{
-    Arm, Continuum, Device, Emulator, FitRow, FitTable, Flags, LevenbergMarquardt, Precision, Spectra, SpectraSettings,
-    SpectralFitter, SpectralModel,
+    Arm, Continuum, Device, Emulator, FitRow, FitTable, Flags, LevenbergMarquardt, Precision,
+    Spectra, SpectraSettings, SpectralFitter, SpectralModel,
 };
 use popfit_testing::fits::{offset, pick, same_bits, sound};
 use popfit_testing::{data_folder, real_data};
@@ -17,8 +17,10 @@ const PARAMETERS: [&str; 6] = ["velocity", "vsini", "teff", "logg", "feh", "alph
 fn model(settings: SpectraSettings) -> SpectralModel {
     let mut builder = SpectralModel::builder();
     for name in ["b", "r", "z"] {
-        builder = builder
-            .add_arm(Arm::new(name, Emulator::open(data_folder().join(format!("desi/{name}.safetensors"))).unwrap()));
+        builder = builder.add_arm(Arm::new(
+            name,
+            Emulator::open(data_folder().join(format!("desi/{name}.safetensors"))).unwrap(),
+        ));
     }
     builder
         .velocity(-1000.0..=1000.0)
@@ -40,27 +42,40 @@ fn columns(path: &Path, table: &str, names: [&str; 6]) -> Vec<[f64; 6]> {
     let mut bytes = Vec::new();
     let mut file = std::fs::File::open(path).unwrap();
     match path.extension().is_some_and(|e| e == "gz") {
-        true => flate2::read::MultiGzDecoder::new(&mut file).read_to_end(&mut bytes).unwrap(),
+        true => flate2::read::MultiGzDecoder::new(&mut file)
+            .read_to_end(&mut bytes)
+            .unwrap(),
         false => file.read_to_end(&mut bytes).unwrap(),
     };
     let fits = parse_fits(&bytes).unwrap();
     let hdu = fits.find_by_name(table).unwrap();
-    let HduInfo::BinaryTable { tfields, .. } = hdu.info else { panic!("{table} is no table") };
+    let HduInfo::BinaryTable { tfields, .. } = hdu.info else {
+        panic!("{table} is no table")
+    };
     let known = parse_binary_table_columns(&hdu.cards, tfields).unwrap();
     let all = names.map(|name| {
-        let index = known.iter().position(|c| c.name.as_deref() == Some(name)).unwrap();
+        let index = known
+            .iter()
+            .position(|c| c.name.as_deref() == Some(name))
+            .unwrap();
         match read_binary_column(&bytes, hdu, index).unwrap() {
             BinaryColumnData::Double(values) => values,
             BinaryColumnData::Float(values) => values.into_iter().map(f64::from).collect(),
             other => panic!("{name}: {other:?}"),
         }
     });
-    (0..all[0].len()).map(|n| std::array::from_fn(|p| all[p][n])).collect()
+    (0..all[0].len())
+        .map(|n| std::array::from_fn(|p| all[p][n]))
+        .collect()
 }
 
 fn theirs() -> Vec<[f64; 6]> {
     let path = data_folder().join("desi/rvtab_coadd-synth-505.fits");
-    columns(&path, "RVTAB", ["VRAD", "VSINI", "TEFF", "LOGG", "FEH", "ALPHAFE"])
+    columns(
+        &path,
+        "RVTAB",
+        ["VRAD", "VSINI", "TEFF", "LOGG", "FEH", "ALPHAFE"],
+    )
 }
 
 fn fit(model: &SpectralModel, spectra: &Spectra) -> FitTable {
@@ -80,9 +95,16 @@ fn every_fibre_ends_below_rvs_desi_fit() {
     let table = fit(&model, &spectra);
     let once = LevenbergMarquardt::default().max_rounds(1);
     let starts: Vec<f64> = theirs().into_iter().flatten().collect();
-    let peer = SpectralFitter::new(model, Device::cpu()).solver(once).fit_from(&spectra, &starts).unwrap();
-    let gains: Vec<f64> =
-        table.to_rows().into_iter().zip(peer.to_rows()).map(|(own, peer)| peer.objective - own.objective).collect();
+    let peer = SpectralFitter::new(model, Device::cpu())
+        .solver(once)
+        .fit_from(&spectra, &starts)
+        .unwrap();
+    let gains: Vec<f64> = table
+        .to_rows()
+        .into_iter()
+        .zip(peer.to_rows())
+        .map(|(own, peer)| peer.objective - own.objective)
+        .collect();
     println!("below rvs_desi_fit's by {gains:.3?}");
     assert!(gains.iter().all(|gain| *gain > 0.0));
     // rvs_desi_fit is wrong here
@@ -94,15 +116,28 @@ fn every_fibre_ends_below_rvs_desi_fit() {
 fn pulls_against_the_truth() {
     let table = fit(&model(SpectraSettings::default()), &coadd());
     let path = data_folder().join("desi/coadd-synth-505.fits.gz");
-    let truth = columns(&path, "TRUTH", ["vel", "vsini", "teff", "logg", "feh", "alpha"]);
+    let truth = columns(
+        &path,
+        "TRUTH",
+        ["vel", "vsini", "teff", "logg", "feh", "alpha"],
+    );
     for (p, name) in PARAMETERS.iter().enumerate() {
-        let rows = table.to_rows().into_iter().zip(&truth).filter(|(row, _)| row.at_bound >> p & 1 == 0);
-        let pulls: Vec<f64> = rows.map(|(row, truth)| (row.parameters[p] - truth[p]) / row.errors[p]).collect();
+        let rows = table
+            .to_rows()
+            .into_iter()
+            .zip(&truth)
+            .filter(|(row, _)| row.at_bound >> p & 1 == 0);
+        let pulls: Vec<f64> = rows
+            .map(|(row, truth)| (row.parameters[p] - truth[p]) / row.errors[p])
+            .collect();
         let count = pulls.len() as f64;
         let mean = pulls.iter().sum::<f64>() / count;
         let width = (pulls.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / count).sqrt();
         println!("{name}: {count} pulls of mean {mean:.3} and standard deviation {width:.3}");
-        assert!(mean.abs() < 0.5 && (0.7..1.4).contains(&width), "{name}: {mean} {width}");
+        assert!(
+            mean.abs() < 0.5 && (0.7..1.4).contains(&width),
+            "{name}: {mean} {width}"
+        );
     }
 }
 
@@ -111,27 +146,55 @@ fn pulls_against_the_truth() {
 #[test]
 fn fibres_at_rest_have_a_flag_of_their_own() {
     let table = fit(&model(SpectraSettings::default()), &coadd());
-    let at_rest: Vec<FitRow> = table.to_rows().into_iter().filter(|row| row.at_bound & 2 != 0).collect();
+    let at_rest: Vec<FitRow> = table
+        .to_rows()
+        .into_iter()
+        .filter(|row| row.at_bound & 2 != 0)
+        .collect();
     println!(
         "{} at rest, flags {:?}",
         at_rest.len(),
-        table.to_rows().into_iter().map(|row| row.flags).collect::<Vec<_>>()
+        table
+            .to_rows()
+            .into_iter()
+            .map(|row| row.flags)
+            .collect::<Vec<_>>()
     );
     assert!(at_rest.len() >= 3);
     for row in table.to_rows() {
-        assert_eq!(row.flags.contains(Flags::NO_ROTATION), row.at_bound & 2 != 0, "{row:?}");
-        assert_eq!(row.flags.contains(Flags::AT_BOUND), row.at_bound & !2 != 0, "{row:?}");
-        assert!(!row.flags.intersects(Flags::NEGATIVE_FLUX | Flags::HIGH_CHI2 | Flags::LOW_CHI2), "{row:?}");
+        assert_eq!(
+            row.flags.contains(Flags::NO_ROTATION),
+            row.at_bound & 2 != 0,
+            "{row:?}"
+        );
+        assert_eq!(
+            row.flags.contains(Flags::AT_BOUND),
+            row.at_bound & !2 != 0,
+            "{row:?}"
+        );
+        assert!(
+            !row.flags
+                .intersects(Flags::NEGATIVE_FLUX | Flags::HIGH_CHI2 | Flags::LOW_CHI2),
+            "{row:?}"
+        );
     }
 }
 
 /// With rvs_desi_fit's own preprocessing the velocities are its own.
 #[test]
 fn velocities_agree_with_rvs_desi_fit() {
-    let settings = SpectraSettings::default().mask(vec![(4300.0, 4450.0)]).error_floor(0.3);
+    let settings = SpectraSettings::default()
+        .mask(vec![(4300.0, 4450.0)])
+        .error_floor(0.3);
     let table = fit(&model(settings), &coadd());
-    let apart = |(row, peer): (FitRow, &[f64; 6])| (row.parameters[0] - peer[0]).abs() / row.errors[0];
-    let apart: Vec<f64> = table.to_rows().into_iter().zip(&theirs()).map(apart).collect();
+    let apart =
+        |(row, peer): (FitRow, &[f64; 6])| (row.parameters[0] - peer[0]).abs() / row.errors[0];
+    let apart: Vec<f64> = table
+        .to_rows()
+        .into_iter()
+        .zip(&theirs())
+        .map(apart)
+        .collect();
     println!("velocities apart, in errors: {apart:.3?}");
     assert!(apart.iter().filter(|sigma| **sigma <= 0.2).count() >= 22);
 }
@@ -139,7 +202,9 @@ fn velocities_agree_with_rvs_desi_fit() {
 /// A real DA white dwarf: at the edges of the hot grid, and flagged so.
 #[test]
 fn the_white_dwarf_of_sdss() {
-    let Some(folder) = real_data().map(|folder| folder.join("sdss")) else { return };
+    let Some(folder) = real_data().map(|folder| folder.join("sdss")) else {
+        return;
+    };
     let emulator = Emulator::open(folder.join("emulator.safetensors")).unwrap();
     let model = SpectralModel::builder()
         .arm("", emulator)
@@ -150,7 +215,9 @@ fn the_white_dwarf_of_sdss() {
         .build()
         .unwrap();
     let spectra = Spectra::open(folder.join("spec-0266-51602-0031.fits")).unwrap();
-    let table = SpectralFitter::new(model, Device::cpu()).fit(&spectra).unwrap();
+    let table = SpectralFitter::new(model, Device::cpu())
+        .fit(&spectra)
+        .unwrap();
     let row = &table.row(0).to_row();
     println!("{row:?}");
     assert!((row.parameters[0] + 15.0).abs() < 33.0 && (10.0..60.0).contains(&row.errors[0]));
@@ -182,16 +249,32 @@ fn seeds_and_precisions_end_at_the_same_point() {
     let (spectra, model) = (coadd(), model(SpectraSettings::default()));
     let rows = |seed, precision| {
         let fitter = SpectralFitter::new(model.clone(), Device::cpu());
-        fitter.seed(seed).precision(precision).fit(&spectra).unwrap().to_rows()
+        fitter
+            .seed(seed)
+            .precision(precision)
+            .fit(&spectra)
+            .unwrap()
+            .to_rows()
     };
     let one = rows(1, Precision::F32);
     // a parameter at a bound has no error, and lies there every time
-    let errors: Vec<Vec<f64>> =
-        one.iter().map(|row| row.errors.iter().map(|e| if *e > 0.0 { *e } else { 1e-6 }).collect()).collect();
+    let errors: Vec<Vec<f64>> = one
+        .iter()
+        .map(|row| {
+            row.errors
+                .iter()
+                .map(|e| if *e > 0.0 { *e } else { 1e-6 })
+                .collect()
+        })
+        .collect();
     for seed in 1..=6 {
         for precision in [Precision::F32, Precision::Mixed] {
             let other = rows(seed, precision);
-            let offsets = other.iter().zip(&one).zip(&errors).map(|((a, b), e)| offset(a, &b.parameters, e));
+            let offsets = other
+                .iter()
+                .zip(&one)
+                .zip(&errors)
+                .map(|((a, b), e)| offset(a, &b.parameters, e));
             let largest = offsets.fold(0.0, f64::max);
             let rounds = other.iter().map(|row| row.rounds).max();
             println!("seed {seed}, {precision:?}: {largest:.4} sigma, {rounds:?} rounds at most");

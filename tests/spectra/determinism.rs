@@ -1,7 +1,9 @@
 //! A fit has the same bits alone, in any batch, order or chunk, on each device (`docs/src/devices.md`).
 
 use popfit::{Continuum, Device, FitTable, Spectra, SpectralModel};
-use popfit_testing::fits::{bits, devices, fitter, least_memory, pick, same_bits, sound, synb_spectra};
+use popfit_testing::fits::{
+    bits, devices, fitter, least_memory, pick, same_bits, sound, synb_spectra,
+};
 use popfit_testing::random::Random;
 use popfit_testing::{rotating_model, synb_model, tiny};
 
@@ -74,9 +76,17 @@ fn any_chunk() {
         let least = least_memory(&fitter.clone().starts(4), &one);
         // chunks of one spectrum, of a few, and of many
         for (bytes, count) in [(least, 16), (least + least / 3, 128), (3 * least, 128)] {
-            let chunked = fitter.clone().max_memory(bytes).fit(&spectra.slice(0..count)).unwrap();
+            let chunked = fitter
+                .clone()
+                .max_memory(bytes)
+                .fit(&spectra.slice(0..count))
+                .unwrap();
             for (a, b) in chunked.to_rows().into_iter().zip(whole.to_rows()) {
-                same_bits(a, b, &format!("{}: in chunks of {bytes} bytes", device.name()));
+                same_bits(
+                    a,
+                    b,
+                    &format!("{}: in chunks of {bytes} bytes", device.name()),
+                );
             }
         }
     }
@@ -90,17 +100,34 @@ fn any_batch_in_memory() {
         let whole = fitter(synb_model(), &device);
         let parted = whole.clone().batch_size(7);
         let rows = whole.fit(&spectra).unwrap();
-        let starts: Vec<f64> = rows.to_rows().into_iter().flat_map(|row| row.parameters).collect();
-        let (parts, again) = (parted.fit(&spectra).unwrap(), parted.fit_from(&spectra, &starts).unwrap());
+        let starts: Vec<f64> = rows
+            .to_rows()
+            .into_iter()
+            .flat_map(|row| row.parameters)
+            .collect();
+        let (parts, again) = (
+            parted.fit(&spectra).unwrap(),
+            parted.fit_from(&spectra, &starts).unwrap(),
+        );
         let once = whole.fit_from(&spectra, &starts).unwrap();
         assert_eq!((parts.len(), again.len()), (spectra.len(), spectra.len()));
         let larger = whole.clone().batch_size(1000).fit(&spectra).unwrap();
-        assert!(larger.to_rows().into_iter().zip(rows.to_rows()).all(|(a, b)| bits(&a) == bits(&b)));
+        assert!(
+            larger
+                .to_rows()
+                .into_iter()
+                .zip(rows.to_rows())
+                .all(|(a, b)| bits(&a) == bits(&b))
+        );
         assert!(parted.fit(&spectra.slice(0..0)).unwrap().is_empty());
         for (k, (row, parted)) in rows.to_rows().into_iter().zip(parts.to_rows()).enumerate() {
             assert_eq!((&row.id, row.row), (&parted.id, parted.row));
             same_bits(row, parted, "in batches");
-            same_bits(once.row(k).to_row(), again.row(k).to_row(), "in batches from starts of its own");
+            same_bits(
+                once.row(k).to_row(),
+                again.row(k).to_row(),
+                "in batches from starts of its own",
+            );
         }
     }
 }
@@ -109,12 +136,25 @@ fn any_batch_in_memory() {
 fn any_number_of_threads() {
     let spectra = synb_spectra().slice(0..32);
     let fit = |threads: usize| {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-        pool.install(|| fitter(synb_model(), &Device::cpu()).batch_size(10).fit(&spectra).unwrap())
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .build()
+            .unwrap();
+        pool.install(|| {
+            fitter(synb_model(), &Device::cpu())
+                .batch_size(10)
+                .fit(&spectra)
+                .unwrap()
+        })
     };
     let (one, many) = (fit(1), fit(5));
     assert_eq!([one.len(), many.len()], [spectra.len(); 2]);
-    assert!(one.to_rows().into_iter().zip(many.to_rows()).all(|(a, b)| bits(&a) == bits(&b)));
+    assert!(
+        one.to_rows()
+            .into_iter()
+            .zip(many.to_rows())
+            .all(|(a, b)| bits(&a) == bits(&b))
+    );
 }
 
 #[test]
@@ -122,9 +162,16 @@ fn without_a_velocity_or_a_continuum() {
     let emulator = || popfit::Emulator::open(popfit_testing::demo_emulator()).unwrap();
     let spectra = synb_spectra().slice(0..24);
     for device in devices() {
-        let at_rest = SpectralModel::builder().arm("", emulator()).continuum(Continuum::rbf(10)).build().unwrap();
+        let at_rest = SpectralModel::builder()
+            .arm("", emulator())
+            .continuum(Continuum::rbf(10))
+            .build()
+            .unwrap();
         check(&device, at_rest, &spectra);
-        let bare = SpectralModel::builder().arm("", emulator()).velocity(-500.0..=500.0).continuum(Continuum::none());
+        let bare = SpectralModel::builder()
+            .arm("", emulator())
+            .velocity(-500.0..=500.0)
+            .continuum(Continuum::none());
         check(&device, bare.build().unwrap(), &spectra);
     }
 }
@@ -133,7 +180,9 @@ fn without_a_velocity_or_a_continuum() {
 fn one_spectrum_in_a_hundred_thousand() {
     let emulator = tiny::linear(&["a", "b"], tiny::wave);
     let count = 100_000;
-    let labels: Vec<f64> = (0..2 * count).map(|k| 5.0 * (k as f64 * 0.7).sin()).collect();
+    let labels: Vec<f64> = (0..2 * count)
+        .map(|k| 5.0 * (k as f64 * 0.7).sin())
+        .collect();
     let spectra = tiny::spectra(&emulator, &labels, 0.01);
     let fitter = fitter(tiny::model(emulator, 0.0), &Device::cpu());
     let all = fitter.fit(&spectra).unwrap();

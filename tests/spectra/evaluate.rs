@@ -2,21 +2,33 @@
 
 use popfit::low_level::Task;
 use popfit::{
-    Continuum, Device, Emulator, Error, FitTable, LabelSettings, Precision, Spectra, SpectralFitter, SpectralModel,
+    Continuum, Device, Emulator, Error, FitTable, LabelSettings, Precision, Spectra,
+    SpectralFitter, SpectralModel,
 };
 use popfit_testing::fits::{devices, fitter, synb_spectra};
 use popfit_testing::{demo_emulator, synb_model};
 
 /// The parameters of all rows.
 fn parameters(table: &FitTable) -> Vec<f64> {
-    table.to_rows().into_iter().flat_map(|row| row.parameters).collect()
+    table
+        .to_rows()
+        .into_iter()
+        .flat_map(|row| row.parameters)
+        .collect()
 }
 
 /// A model with a prior, marginalised over its continuum.
 fn marginalised() -> SpectralModel {
     let emulator = Emulator::open(demo_emulator()).unwrap();
-    let model = SpectralModel::builder().arm("b", emulator).velocity(-500.0..=500.0).continuum(Continuum::rbf(6));
-    model.marginalise(true).label("teff", LabelSettings::default().prior(5300.0, 80.0)).build().unwrap()
+    let model = SpectralModel::builder()
+        .arm("b", emulator)
+        .velocity(-500.0..=500.0)
+        .continuum(Continuum::rbf(6));
+    model
+        .marginalise(true)
+        .label("teff", LabelSettings::default().prior(5300.0, 80.0))
+        .build()
+        .unwrap()
 }
 
 #[test]
@@ -26,15 +38,28 @@ fn the_objective_at_a_rows_parameters_is_the_rows() {
         for device in devices() {
             let fitter = fitter(model.clone(), &device);
             let table = fitter.fit(&spectra).unwrap();
-            let found = fitter.objective(&spectra, &parameters(&table), false).unwrap();
+            let found = fitter
+                .objective(&spectra, &parameters(&table), false)
+                .unwrap();
             for (k, row) in table.to_rows().into_iter().enumerate() {
-                let pairs = [(found.chi2[k], row.chi2), (found.objective[k], row.objective)];
-                assert!(pairs.iter().all(|(a, b)| (a - b).abs() < 2e-5 * b.abs()), "{}: {pairs:?}", device.name());
+                let pairs = [
+                    (found.chi2[k], row.chi2),
+                    (found.objective[k], row.objective),
+                ];
+                assert!(
+                    pairs.iter().all(|(a, b)| (a - b).abs() < 2e-5 * b.abs()),
+                    "{}: {pairs:?}",
+                    device.name()
+                );
             }
             assert!(found.gradient.is_empty() && found.normal_matrix.is_empty());
             assert_eq!(found.messages, [""; 8]);
             // in batches of any size
-            let small = fitter.clone().batch_size(3).objective(&spectra, &parameters(&table), false).unwrap();
+            let small = fitter
+                .clone()
+                .batch_size(3)
+                .objective(&spectra, &parameters(&table), false)
+                .unwrap();
             assert_eq!(small, found, "{}", device.name());
         }
     }
@@ -47,15 +72,30 @@ fn models_at_rows_parameters_are_those_of_the_rows() {
     let table = fitter.fit(&spectra).unwrap();
     let mut point = parameters(&table);
     let found = fitter.models_at(&spectra, &point).unwrap();
-    for (found, expected) in found.iter().zip(fitter.model_spectra(&spectra, &table.to_rows()).unwrap()) {
+    for (found, expected) in found
+        .iter()
+        .zip(fitter.model_spectra(&spectra, &table.to_rows()).unwrap())
+    {
         let (found, expected) = (&found.as_ref().unwrap()[0], &expected.unwrap()[0]);
-        assert_eq!((&found.mask, found.chi2, found.unmasked), (&expected.mask, expected.chi2, expected.unmasked));
-        assert!(found.model.iter().zip(&expected.model).all(|(a, b)| a.to_bits() == b.to_bits()));
+        assert_eq!(
+            (&found.mask, found.chi2, found.unmasked),
+            (&expected.mask, expected.chi2, expected.unmasked)
+        );
+        assert!(
+            found
+                .model
+                .iter()
+                .zip(&expected.model)
+                .all(|(a, b)| a.to_bits() == b.to_bits())
+        );
     }
     let width = fitter.parameters().len();
     point[width] = f64::NAN;
     let found = fitter.models_at(&spectra, &point).unwrap();
-    assert_eq!(found.iter().map(Option::is_some).collect::<Vec<_>>(), [true, false, true]);
+    assert_eq!(
+        found.iter().map(Option::is_some).collect::<Vec<_>>(),
+        [true, false, true]
+    );
     let error = fitter.models_at(&spectra, &point[1..]).unwrap_err();
     assert_eq!(error.argument(), Some("parameters"), "{error}");
 }
@@ -69,11 +109,22 @@ fn derivatives_are_those_of_the_objective() {
     let rows = table.to_rows();
     let width = fitter.parameters().len();
     // half an error off the minimum
-    let point: Vec<f64> =
-        rows.iter().flat_map(|row| row.parameters.iter().zip(&row.errors).map(|(x, error)| x + 0.5 * error)).collect();
+    let point: Vec<f64> = rows
+        .iter()
+        .flat_map(|row| {
+            row.parameters
+                .iter()
+                .zip(&row.errors)
+                .map(|(x, error)| x + 0.5 * error)
+        })
+        .collect();
     let found = fitter.objective(&spectra, &point, true).unwrap();
     let penalty = |row: usize, x: &[f64]| {
-        let p = fitter.parameters().iter().position(|name| name == "teff").unwrap();
+        let p = fitter
+            .parameters()
+            .iter()
+            .position(|name| name == "teff")
+            .unwrap();
         ((x[row * width + p] - 5300.0) / 80.0).powi(2)
     };
     for p in 0..width {
@@ -81,29 +132,46 @@ fn derivatives_are_those_of_the_objective() {
             let mut moved = point.clone();
             (0..rows.len()).for_each(|k| moved[k * width + p] += sign * 1e-3 * rows[k].errors[p]);
             let chi2 = fitter.objective(&spectra, &moved, false).unwrap().chi2;
-            (0..rows.len()).map(|k| chi2[k] + penalty(k, &moved)).collect::<Vec<_>>()
+            (0..rows.len())
+                .map(|k| chi2[k] + penalty(k, &moved))
+                .collect::<Vec<_>>()
         };
         for (k, (high, low)) in at(1.0).into_iter().zip(at(-1.0)).enumerate() {
             let difference = (high - low) / (2e-3 * rows[k].errors[p]);
             let size = 1.0 / rows[k].errors[p];
-            assert!((found.gradient[k * width + p] - difference).abs() < 1e-3 * size, "{p} {k}: {difference}");
+            assert!(
+                (found.gradient[k * width + p] - difference).abs() < 1e-3 * size,
+                "{p} {k}: {difference}"
+            );
         }
     }
-    let at_minimum = fitter.objective(&spectra, &parameters(&table), true).unwrap();
+    let at_minimum = fitter
+        .objective(&spectra, &parameters(&table), true)
+        .unwrap();
     for (k, row) in rows.iter().enumerate() {
         let matrix = |p: usize, q: usize| at_minimum.normal_matrix[(k * width + p) * width + q];
         let errors = &row.errors;
         // Σ_q N_pq cov_qr is the unit matrix
-        let pairs: Vec<(usize, usize)> = (0..width).flat_map(|a| (a + 1..width).map(move |b| (a, b))).collect();
+        let pairs: Vec<(usize, usize)> = (0..width)
+            .flat_map(|a| (a + 1..width).map(move |b| (a, b)))
+            .collect();
         let correlation = |q: usize, r: usize| {
             let pair = (q.min(r), q.max(r));
-            pairs.iter().position(|other| *other == pair).map_or(1.0, |k| row.correlations[k])
+            pairs
+                .iter()
+                .position(|other| *other == pair)
+                .map_or(1.0, |k| row.correlations[k])
         };
         for p in 0..width {
             for r in 0..width {
-                let sum: f64 = (0..width).map(|q| matrix(p, q) * errors[q] * errors[r] * correlation(q, r)).sum();
+                let sum: f64 = (0..width)
+                    .map(|q| matrix(p, q) * errors[q] * errors[r] * correlation(q, r))
+                    .sum();
                 let unit = if p == r { 1.0 } else { 0.0 };
-                assert!((sum * errors[p] / errors[r] - unit).abs() < 1e-3, "{k} {p} {r}: {sum}");
+                assert!(
+                    (sum * errors[p] / errors[r] - unit).abs() < 1e-3,
+                    "{k} {p} {r}: {sum}"
+                );
             }
         }
     }
@@ -122,18 +190,39 @@ fn spectra_without_an_objective_say_why() {
     let mut point = good.clone();
     point[2 * width] = f64::NAN;
     let found = fitter.objective(&spectra, &point, true).unwrap();
-    assert_eq!((found.chi2[0], &found.gradient[..width]), (expected.chi2[0], &expected.gradient[..width]));
-    assert!(found.messages[1].starts_with("non_finite_input: ") && found.chi2[1].is_nan(), "{:?}", found.messages);
+    assert_eq!(
+        (found.chi2[0], &found.gradient[..width]),
+        (expected.chi2[0], &expected.gradient[..width])
+    );
+    assert!(
+        found.messages[1].starts_with("non_finite_input: ") && found.chi2[1].is_nan(),
+        "{:?}",
+        found.messages
+    );
     assert!(found.messages[2].starts_with("bad_start: ") && found.messages[2].ends_with(" is NaN"));
     assert!(found.gradient[width..].iter().all(|x| x.is_nan()));
     let guesses = fitter.guess(&spectra).unwrap();
     assert!(guesses[1].starts.is_empty() && guesses[1].message == found.messages[1]);
     let strict = fitter.clone().strict(true);
-    assert!(matches!(strict.objective(&spectra, &good, false), Err(Error::BadSpectrum { row: 1, .. })));
-    assert!(matches!(strict.guess(&spectra), Err(Error::BadSpectrum { row: 1, .. })));
-    let short = fitter.objective(&spectra, &good[1..], false).unwrap_err().to_string();
-    assert!(short.starts_with("parameters: ") && short.contains(&format!("expected 3 spectra × {width} parameters")));
-    let none = fitter.objective(&Spectra::slice(&spectra, 0..0), &[], true).unwrap();
+    assert!(matches!(
+        strict.objective(&spectra, &good, false),
+        Err(Error::BadSpectrum { row: 1, .. })
+    ));
+    assert!(matches!(
+        strict.guess(&spectra),
+        Err(Error::BadSpectrum { row: 1, .. })
+    ));
+    let short = fitter
+        .objective(&spectra, &good[1..], false)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        short.starts_with("parameters: ")
+            && short.contains(&format!("expected 3 spectra × {width} parameters"))
+    );
+    let none = fitter
+        .objective(&Spectra::slice(&spectra, 0..0), &[], true)
+        .unwrap();
     assert!(none.chi2.is_empty());
 }
 
@@ -146,21 +235,40 @@ fn the_guess_has_the_starts_of_a_fit() {
         let guesses = fitter.guess(&spectra).unwrap();
         assert!(guesses.iter().any(|guess| guess.starts.len() > 1));
         for guess in &guesses {
-            assert!(guess.message.is_empty() && guess.starts.is_sorted_by(|a, b| a.objective <= b.objective));
+            assert!(
+                guess.message.is_empty()
+                    && guess.starts.is_sorted_by(|a, b| a.objective <= b.objective)
+            );
         }
-        let best: Vec<f64> = guesses.iter().flat_map(|guess| guess.starts[0].parameters.clone()).collect();
+        let best: Vec<f64> = guesses
+            .iter()
+            .flat_map(|guess| guess.starts[0].parameters.clone())
+            .collect();
         let found = fitter.objective(&spectra, &best, false).unwrap();
         for (guess, chi2) in guesses.iter().zip(&found.chi2) {
-            assert!((guess.starts[0].chi2 - chi2).abs() < 2e-5 * chi2, "{} {chi2}", guess.starts[0].chi2);
+            assert!(
+                (guess.starts[0].chi2 - chi2).abs() < 2e-5 * chi2,
+                "{} {chi2}",
+                guess.starts[0].chi2
+            );
         }
         // the only start of a task
         let single: SpectralFitter = fitter.clone().starts(1);
-        for (task, guess) in Task::of_spectra(&single, &spectra).unwrap().iter().zip(single.guess(&spectra).unwrap()) {
+        for (task, guess) in Task::of_spectra(&single, &spectra)
+            .unwrap()
+            .iter()
+            .zip(single.guess(&spectra).unwrap())
+        {
             let pairs = task.parameters.iter().zip(&task.linearise.batch.starts);
             let starts: Vec<f64> = pairs.map(|(p, u)| p.origin + p.scale * u).collect();
             assert_eq!(guess.starts.len(), 1);
             let pairs = starts.iter().zip(&guess.starts[0].parameters);
-            assert!(pairs.into_iter().all(|(a, b)| (a - b).abs() <= 1e-12 * b.abs().max(1.0)), "{starts:?}");
+            assert!(
+                pairs
+                    .into_iter()
+                    .all(|(a, b)| (a - b).abs() <= 1e-12 * b.abs().max(1.0)),
+                "{starts:?}"
+            );
         }
     }
 }

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use popfit::spectra::{Column, ColumnValues};
 use popfit::{
-    Continuum, Device, Emulator, FitTable, LabelColumns, LabelSettings, Spectra, SpectralModel, SpectralModelBuilder,
+    Continuum, Device, Emulator, FitTable, LabelColumns, LabelSettings, Spectra, SpectralModel,
+    SpectralModelBuilder,
 };
 use popfit_testing::fits::{column, devices, fitter, offset, pick, same_bits, sound, synb_spectra};
 use popfit_testing::{f64s, file, npy, npz, tiny};
@@ -26,7 +27,10 @@ fn a_tied_label_follows() {
     let truth = [1.0, 2.0, 0.5, -2.0, -3.0, -0.5];
     let spectra = tiny::spectra(&emulator, &truth, 0.0);
     for device in devices() {
-        let model = tiny::builder(emulator.clone(), 0.0).label("b", tied("0.5 + 2*a - c")).build().unwrap();
+        let model = tiny::builder(emulator.clone(), 0.0)
+            .label("b", tied("0.5 + 2*a - c"))
+            .build()
+            .unwrap();
         assert_eq!(model.parameters(), ["a", "c"]);
         let table = fit(model, &spectra, &device);
         for (row, truth) in table.to_rows().into_iter().zip(truth.chunks(3)) {
@@ -43,26 +47,54 @@ fn a_label_tied_to_fixed_ones_is_fixed() {
     let emulator = tiny::linear(&["a", "b"], tiny::wave);
     let spectra = tiny::spectra(&emulator, &[1.0, 0.7], 0.01);
     let fixed = |x| LabelSettings::default().fixed(x);
-    let build = |b| tiny::builder(emulator.clone(), 0.0).label("b", b).build().unwrap();
+    let build = |b| {
+        tiny::builder(emulator.clone(), 0.0)
+            .label("b", b)
+            .build()
+            .unwrap()
+    };
     let plain = fit(build(fixed(0.75)), &spectra, &Device::cpu());
     let constant = fit(build(tied("0.25 + 0.5")), &spectra, &Device::cpu());
-    same_bits(plain.row(0).to_row(), constant.row(0).to_row(), "a constant tie");
+    same_bits(
+        plain.row(0).to_row(),
+        constant.row(0).to_row(),
+        "a constant tie",
+    );
 }
 
 #[test]
 fn senseless_ties_are_errors() {
     let emulator = tiny::linear(&["feh", "alpha", "teff"], tiny::wave);
-    let build = |settings| SpectralModel::builder().arm("", emulator.clone()).label("alpha", settings).build();
+    let build = |settings| {
+        SpectralModel::builder()
+            .arm("", emulator.clone())
+            .label("alpha", settings)
+            .build()
+    };
     for (text, message) in [
-        ("0.4 - 0.1*fe", "no emulator has a label `fe`; did you mean `feh`?"),
+        (
+            "0.4 - 0.1*fe",
+            "no emulator has a label `fe`; did you mean `feh`?",
+        ),
         ("alpha", "`alpha` is tied itself"),
-        ("feh*teff", "character 9: a product of two labels is not linear"),
+        (
+            "feh*teff",
+            "character 9: a product of two labels is not linear",
+        ),
     ] {
         let error = build(tied(text)).unwrap_err().to_string();
-        assert!(error.contains("labels.alpha") && error.contains(message), "{error}");
+        assert!(
+            error.contains("labels.alpha") && error.contains(message),
+            "{error}"
+        );
     }
     let both = tied("feh").start(0.0);
-    assert!(build(both).unwrap_err().to_string().contains("labels.alpha: a tied label has no start"));
+    assert!(
+        build(both)
+            .unwrap_err()
+            .to_string()
+            .contains("labels.alpha: a tied label has no start")
+    );
 }
 
 fn spectra(columns: Vec<Column>) -> (Emulator, Spectra<'static>) {
@@ -75,8 +107,15 @@ fn spectra(columns: Vec<Column>) -> (Emulator, Spectra<'static>) {
 
 fn with_columns(emulator: &Emulator, columns: LabelColumns) -> SpectralModelBuilder {
     let settings = LabelSettings::default().columns(columns);
-    let settings = if settings.columns.mean.is_some() { settings.prior(0.0, 1.0) } else { settings };
-    SpectralModel::builder().arm("", emulator.clone()).continuum(Continuum::none()).label("a", settings)
+    let settings = if settings.columns.mean.is_some() {
+        settings.prior(0.0, 1.0)
+    } else {
+        settings
+    };
+    SpectralModel::builder()
+        .arm("", emulator.clone())
+        .continuum(Continuum::none())
+        .label("a", settings)
 }
 
 #[test]
@@ -84,14 +123,32 @@ fn starts_come_from_a_column() {
     let (emulator, spectra) = spectra(vec![column("A0", vec![0.5, f64::INFINITY, 11.0])]);
     let columns = LabelColumns::default().start("A0");
     for device in devices() {
-        let table = fit(with_columns(&emulator, columns.clone()).build().unwrap(), &spectra, &device);
-        let texts: Vec<String> = table.to_rows().into_iter().map(|row| row.status_text).collect();
+        let table = fit(
+            with_columns(&emulator, columns.clone()).build().unwrap(),
+            &spectra,
+            &device,
+        );
+        let texts: Vec<String> = table
+            .to_rows()
+            .into_iter()
+            .map(|row| row.status_text)
+            .collect();
         assert_eq!(texts[1..], ["bad_start", "start_out_of_bounds"]);
-        assert!(table.row(0).to_row().status.is_success() && (table.row(0).to_row().parameters[0] - 1.0).abs() < 0.1);
-        let clipped =
-            fit(with_columns(&emulator, columns.clone()).clip_starts(true).build().unwrap(), &spectra, &device);
         assert!(
-            clipped.row(2).to_row().status.is_success() && clipped.row(2).to_row().flags.bits() & 1 == 1,
+            table.row(0).to_row().status.is_success()
+                && (table.row(0).to_row().parameters[0] - 1.0).abs() < 0.1
+        );
+        let clipped = fit(
+            with_columns(&emulator, columns.clone())
+                .clip_starts(true)
+                .build()
+                .unwrap(),
+            &spectra,
+            &device,
+        );
+        assert!(
+            clipped.row(2).to_row().status.is_success()
+                && clipped.row(2).to_row().flags.bits() & 1 == 1,
             "{:?}",
             clipped.row(2).to_row()
         );
@@ -103,27 +160,54 @@ fn a_missing_column_is_an_error_that_names_file_and_column() {
     let (emulator, spectra) = spectra(vec![column("A0", vec![0.0; 3])]);
     let columns = LabelColumns::default().start("A1");
     let model = with_columns(&emulator, columns).build().unwrap();
-    let error = fitter(model, &Device::cpu()).fit(&spectra).unwrap_err().to_string();
-    assert!(error.contains("stars.npz") && error.contains("`A1`"), "{error}");
+    let error = fitter(model, &Device::cpu())
+        .fit(&spectra)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("stars.npz") && error.contains("`A1`"),
+        "{error}"
+    );
 }
 
 #[test]
 fn bounds_and_priors_come_from_columns() {
     let lower = column("LOW", vec![-5.0, 2.0, 3.0]);
     let upper = column("HIGH", vec![5.0, 4.0, 2.0]);
-    let (mean, sigma) = (column("MEAN", vec![1.5, 0.2, 0.0]), column("SIGMA", vec![1e-5, 1e4, -1.0]));
+    let (mean, sigma) = (
+        column("MEAN", vec![1.5, 0.2, 0.0]),
+        column("SIGMA", vec![1e-5, 1e4, -1.0]),
+    );
     let (emulator, spectra) = spectra(vec![lower, upper, mean, sigma]);
     let bounds = LabelColumns::default().lower("LOW").upper("HIGH");
     let prior = LabelColumns::default().mean("MEAN").sigma("SIGMA");
     for device in devices() {
-        let table = fit(with_columns(&emulator, bounds.clone()).build().unwrap(), &spectra, &device);
-        let [free, pinned, reversed] = &table.to_rows()[..] else { panic!("three rows") };
-        assert!(free.at_bound == 0 && (free.parameters[0] - 1.0).abs() < 0.1, "{free:?}");
+        let table = fit(
+            with_columns(&emulator, bounds.clone()).build().unwrap(),
+            &spectra,
+            &device,
+        );
+        let [free, pinned, reversed] = &table.to_rows()[..] else {
+            panic!("three rows")
+        };
+        assert!(
+            free.at_bound == 0 && (free.parameters[0] - 1.0).abs() < 0.1,
+            "{free:?}"
+        );
         assert_eq!((pinned.at_bound, pinned.parameters[0]), (1, 2.0));
         assert_eq!(reversed.status_text, "bad_bounds");
-        let table = fit(with_columns(&emulator, prior.clone()).build().unwrap(), &spectra, &device);
-        let [tight, loose, bad] = &table.to_rows()[..] else { panic!("three rows") };
-        assert!((tight.parameters[0] - 1.5).abs() < 1e-3 && tight.errors[0] < 1.001e-5, "{tight:?}");
+        let table = fit(
+            with_columns(&emulator, prior.clone()).build().unwrap(),
+            &spectra,
+            &device,
+        );
+        let [tight, loose, bad] = &table.to_rows()[..] else {
+            panic!("three rows")
+        };
+        assert!(
+            (tight.parameters[0] - 1.5).abs() < 1e-3 && tight.errors[0] < 1.001e-5,
+            "{tight:?}"
+        );
         assert!((loose.parameters[0] - 1.0).abs() < 0.1, "{loose:?}");
         assert_eq!(bad.status_text, "bad_prior");
     }
@@ -137,12 +221,31 @@ fn bounds_of_columns_that_are_no_numbers() {
     let bounds = LabelColumns::default().lower("LOW");
     let prior = LabelColumns::default().mean("MEAN");
     for device in devices() {
-        let table = fit(with_columns(&emulator, bounds.clone()).build().unwrap(), &spectra, &device);
-        assert!(table.row(0).to_row().status.is_success() && (table.row(0).to_row().parameters[0] - 1.0).abs() < 0.1);
-        let texts: Vec<String> = table.to_rows().into_iter().map(|row| row.status_text).collect();
+        let table = fit(
+            with_columns(&emulator, bounds.clone()).build().unwrap(),
+            &spectra,
+            &device,
+        );
+        assert!(
+            table.row(0).to_row().status.is_success()
+                && (table.row(0).to_row().parameters[0] - 1.0).abs() < 0.1
+        );
+        let texts: Vec<String> = table
+            .to_rows()
+            .into_iter()
+            .map(|row| row.status_text)
+            .collect();
         assert_eq!(texts[1..], ["bad_bounds", "bad_bounds"]);
-        assert!(table.row(1).to_row().message.contains("LOW is NaN"), "{}", table.row(1).to_row().message);
-        let table = fit(with_columns(&emulator, prior.clone()).build().unwrap(), &spectra, &device);
+        assert!(
+            table.row(1).to_row().message.contains("LOW is NaN"),
+            "{}",
+            table.row(1).to_row().message
+        );
+        let table = fit(
+            with_columns(&emulator, prior.clone()).build().unwrap(),
+            &spectra,
+            &device,
+        );
         assert_eq!(table.row(1).to_row().status_text, "bad_prior");
     }
 }
@@ -151,21 +254,46 @@ fn bounds_of_columns_that_are_no_numbers() {
 #[test]
 fn nan_in_a_column_is_no_start_and_no_prior() {
     let nan = f64::NAN;
-    let (mean, sigma) = (column("MEAN", vec![nan, 1.5, 1.5]), column("SIGMA", vec![1e-5, nan, 1e-5]));
+    let (mean, sigma) = (
+        column("MEAN", vec![nan, 1.5, 1.5]),
+        column("SIGMA", vec![1e-5, nan, 1e-5]),
+    );
     let (emulator, spectra) = spectra(vec![column("A0", vec![nan, 0.5, nan]), mean, sigma]);
     let start = LabelColumns::default().start("A0");
     let prior = LabelColumns::default().mean("MEAN").sigma("SIGMA");
     for device in devices() {
-        let free = fit(with_columns(&emulator, LabelColumns::default()).build().unwrap(), &spectra, &device);
-        let started = fit(with_columns(&emulator, start.clone()).build().unwrap(), &spectra, &device);
+        let free = fit(
+            with_columns(&emulator, LabelColumns::default())
+                .build()
+                .unwrap(),
+            &spectra,
+            &device,
+        );
+        let started = fit(
+            with_columns(&emulator, start.clone()).build().unwrap(),
+            &spectra,
+            &device,
+        );
         for row in [0, 2] {
-            same_bits(started.row(row).to_row(), free.row(row).to_row(), "no start");
+            same_bits(
+                started.row(row).to_row(),
+                free.row(row).to_row(),
+                "no start",
+            );
         }
-        let held = fit(with_columns(&emulator, prior.clone()).build().unwrap(), &spectra, &device);
+        let held = fit(
+            with_columns(&emulator, prior.clone()).build().unwrap(),
+            &spectra,
+            &device,
+        );
         for row in [0, 1] {
             same_bits(held.row(row).to_row(), free.row(row).to_row(), "no prior");
         }
-        assert!((held.row(2).to_row().parameters[0] - 1.5).abs() < 1e-3, "{:?}", held.row(2).to_row());
+        assert!(
+            (held.row(2).to_row().parameters[0] - 1.5).abs() < 1e-3,
+            "{:?}",
+            held.row(2).to_row()
+        );
     }
 }
 
@@ -174,16 +302,33 @@ fn a_velocity_starts_where_it_is_told() {
     let mut spectra = pick(&synb_spectra(), &[0, 6, 7]);
     let emulator = Emulator::open(popfit_testing::demo_emulator()).unwrap();
     let build = |settings: Option<LabelSettings>| {
-        let builder = SpectralModel::builder().arm("", emulator.clone()).velocity(-1000.0..=1000.0);
-        settings.into_iter().fold(builder, |builder, s| builder.label("velocity", s)).build().unwrap()
+        let builder = SpectralModel::builder()
+            .arm("", emulator.clone())
+            .velocity(-1000.0..=1000.0);
+        settings
+            .into_iter()
+            .fold(builder, |builder, s| builder.label("velocity", s))
+            .build()
+            .unwrap()
     };
     let free = fit(build(None), &spectra, &Device::cpu());
-    let near: Vec<f64> = free.to_rows().into_iter().map(|row| row.parameters[0] + 20.0).collect();
+    let near: Vec<f64> = free
+        .to_rows()
+        .into_iter()
+        .map(|row| row.parameters[0] + 20.0)
+        .collect();
     spectra.columns = vec![column("V0", near)];
     let columns = LabelColumns::default().start("V0");
-    let told = fit(build(Some(LabelSettings::default().columns(columns))), &spectra, &Device::cpu());
+    let told = fit(
+        build(Some(LabelSettings::default().columns(columns))),
+        &spectra,
+        &Device::cpu(),
+    );
     for (told, free) in told.to_rows().into_iter().zip(free.to_rows()) {
-        assert!((told.parameters[0] - free.parameters[0]).abs() < 0.05 * free.errors[0], "{told:?}\n{free:?}");
+        assert!(
+            (told.parameters[0] - free.parameters[0]).abs() < 0.05 * free.errors[0],
+            "{told:?}\n{free:?}"
+        );
     }
 }
 
@@ -196,21 +341,44 @@ fn npz_files_carry_columns_and_matrices() {
     let folder = tempfile::tempdir().unwrap();
     let wide = |count: usize| (0..count).map(|i| i as f64).collect::<Vec<f64>>();
     let mut arrays = vec![
-        ("b_wavelength", f64s(&[4], &[4000.0, 4001.0, 4002.0, 4003.0])),
+        (
+            "b_wavelength",
+            f64s(&[4], &[4000.0, 4001.0, 4002.0, 4003.0]),
+        ),
         ("b_flux", f64s(&[2, 4], &[1.0; 8])),
         ("b_ivar", f64s(&[2, 4], &[1.0; 8])),
         ("b_resolution", f64s(&[2, 3, 4], &wide(24))),
         ("TEFF0", f64s(&[2], &[5000.0, f64::NAN])),
-        ("NAME", npy("<U2", &[2], &"a\0\0\0b\0\0\0c\0\0\0d\0\0\0".bytes().collect::<Vec<u8>>())),
+        (
+            "NAME",
+            npy(
+                "<U2",
+                &[2],
+                &"a\0\0\0b\0\0\0c\0\0\0d\0\0\0".bytes().collect::<Vec<u8>>(),
+            ),
+        ),
         ("other", f64s(&[3], &[1.0; 3])),
     ];
     let spectra = read(folder.path(), &arrays).unwrap();
     let resolution = spectra.arms[0].resolution.clone().unwrap();
     assert_eq!((resolution.diagonals, resolution.values[23]), (3, 23.0));
     assert_eq!(spectra.columns.len(), 2);
-    assert_eq!(spectra.column("TEFF0").unwrap().values.number(0), Some(5000.0));
-    assert_eq!(spectra.column("NAME").unwrap().values, ColumnValues::Text(vec!["ab".into(), "cd".into()]));
-    assert_eq!(spectra.slice(1..2).arms[0].resolution.clone().unwrap().values[..], resolution.values[12..]);
+    assert_eq!(
+        spectra.column("TEFF0").unwrap().values.number(0),
+        Some(5000.0)
+    );
+    assert_eq!(
+        spectra.column("NAME").unwrap().values,
+        ColumnValues::Text(vec!["ab".into(), "cd".into()])
+    );
+    assert_eq!(
+        spectra.slice(1..2).arms[0]
+            .resolution
+            .clone()
+            .unwrap()
+            .values[..],
+        resolution.values[12..]
+    );
     for shape in [&[2, 2, 4][..], &[2, 3, 3], &[1, 3, 4], &[3, 4]] {
         arrays[3].1 = f64s(shape, &wide(shape.iter().product()));
         let error = read(folder.path(), &arrays).unwrap_err().to_string();

@@ -6,8 +6,9 @@ use std::sync::atomic::AtomicBool;
 
 use popfit::spectra::{ArmSpectra, FilesReader, InputFiles, Selection, SpectraReader, Wavelength};
 use popfit::{
-    Control, Device, Emulator, Error, FitRow, Journal, LabelSettings, Metadata, Result, Sink, Spectra, SpectralFitter,
-    SpectralModel, Status, Summary, TableReader, TableWriter, WriteOptions,
+    Control, Device, Emulator, Error, FitRow, Journal, LabelSettings, Metadata, Result, Sink,
+    Spectra, SpectralFitter, SpectralModel, Status, Summary, TableReader, TableWriter,
+    WriteOptions,
 };
 use popfit_testing::fits::{devices, fitter, same_bits, synb_spectra};
 use popfit_testing::{data_folder, demo_emulator, synb_model};
@@ -19,7 +20,10 @@ fn rounded() -> Spectra<'static> {
     let mut spectra = synb_spectra().slice(0..SPECTRA);
     let arm = &mut spectra.arms[0];
     for values in [&mut arm.flux, &mut arm.ivar] {
-        values.to_mut().iter_mut().for_each(|x| *x = f64::from(*x as f32));
+        values
+            .to_mut()
+            .iter_mut()
+            .for_each(|x| *x = f64::from(*x as f32));
     }
     spectra
 }
@@ -28,20 +32,34 @@ fn rounded() -> Spectra<'static> {
 fn lent_f32_gives_the_rows_of_owned_f64() {
     let owned = rounded();
     let arm = &owned.arms[0];
-    let single = |values: &popfit::Values| values.to_double().iter().map(|x| *x as f32).collect::<Vec<_>>();
+    let single = |values: &popfit::Values| {
+        values
+            .to_double()
+            .iter()
+            .map(|x| *x as f32)
+            .collect::<Vec<_>>()
+    };
     let (flux, ivar) = (single(&arm.flux), single(&arm.ivar));
     let grids = arm.grid(0).repeat(SPECTRA);
     for device in devices() {
         let fitter = fitter(synb_model(), &device);
         let expected = fitter.fit(&owned).unwrap();
         for own_grids in [false, true] {
-            let wavelength: Wavelength =
-                if own_grids { Wavelength::Own((&grids).into()) } else { (&*arm.grid(0)).into() };
+            let wavelength: Wavelength = if own_grids {
+                Wavelength::Own((&grids).into())
+            } else {
+                (&*arm.grid(0)).into()
+            };
             let lent = ArmSpectra::new("", arm.pixels, wavelength, &flux, &ivar, None).unwrap();
-            let lent = Spectra::from_arms(vec![lent.with_mask(&arm.mask[..]).unwrap()], None).unwrap();
+            let lent =
+                Spectra::from_arms(vec![lent.with_mask(&arm.mask[..]).unwrap()], None).unwrap();
             let table = fitter.fit(&lent).unwrap();
             for (row, expected) in table.to_rows().into_iter().zip(expected.to_rows()) {
-                same_bits(row, expected, &format!("{}, own grids {own_grids}", device.name()));
+                same_bits(
+                    row,
+                    expected,
+                    &format!("{}, own grids {own_grids}", device.name()),
+                );
             }
             let copied = lent.clone().into_owned();
             assert_eq!(copied, lent);
@@ -51,7 +69,15 @@ fn lent_f32_gives_the_rows_of_owned_f64() {
 
 #[test]
 fn a_mask_of_another_length_is_refused() {
-    let arm = ArmSpectra::new("b", 2, &[4000.0, 4001.0][..], [1.0f32; 4], [1.0f32; 4], None).unwrap();
+    let arm = ArmSpectra::new(
+        "b",
+        2,
+        &[4000.0, 4001.0][..],
+        [1.0f32; 4],
+        [1.0f32; 4],
+        None,
+    )
+    .unwrap();
     let error = arm.with_mask(vec![true; 3]).unwrap_err().to_string();
     assert_eq!(error, "arm b: mask has 3 values, not 4");
 }
@@ -70,7 +96,13 @@ fn spectra_in_memory_are_watched_and_stopped() {
         }
         let stopped = Control::default().cancel(Arc::new(AtomicBool::new(true)));
         let table = fitter.fit_with(&spectra, &stopped).unwrap();
-        assert!(table.len() == SPECTRA && table.to_rows().into_iter().all(|row| row.status == Status::Interrupted));
+        assert!(
+            table.len() == SPECTRA
+                && table
+                    .to_rows()
+                    .into_iter()
+                    .all(|row| row.status == Status::Interrupted)
+        );
     }
 }
 
@@ -79,7 +111,10 @@ fn a_reader_over_memory_yields_every_spectrum_once() {
     let spectra = rounded();
     for max in [1, 5, SPECTRA, 1000] {
         let mut reader = spectra.reader();
-        assert_eq!((reader.len(), reader.empty()), (SPECTRA as u64, spectra.slice(0..0)));
+        assert_eq!(
+            (reader.len(), reader.empty()),
+            (SPECTRA as u64, spectra.slice(0..0))
+        );
         let mut next = 0;
         while let Some(batch) = reader.next_batch(max).unwrap() {
             assert!(batch.len() <= max);
@@ -95,7 +130,10 @@ struct Failing<'a>(&'a mut TableWriter, usize);
 
 impl Sink for Failing<'_> {
     fn append(&mut self, spectra: &Spectra, rows: &[FitRow]) -> Result<()> {
-        self.1 = self.1.checked_sub(rows.len()).ok_or_else(|| Error::Usage("the sink is full".into()))?;
+        self.1 = self
+            .1
+            .checked_sub(rows.len())
+            .ok_or_else(|| Error::Usage("the sink is full".into()))?;
         Sink::append(self.0, spectra, rows)
     }
 }
@@ -124,7 +162,8 @@ fn a_run_over_several_files_is_resumed() {
         let options = WriteOptions::from(&metadata).overwrite(target.exists());
         let mut writer = TableWriter::create(target, &schema, options)?;
         let mut sink = Failing(&mut writer, most);
-        let summary = fitter.fit_journaled(&mut reader, &mut sink, &Control::default(), &mut journal)?;
+        let summary =
+            fitter.fit_journaled(&mut reader, &mut sink, &Control::default(), &mut journal)?;
         inputs.check()?;
         writer.finish_journaled(&mut journal)?;
         end(journal)?;
@@ -132,7 +171,12 @@ fn a_run_over_several_files_is_resumed() {
     };
     let (whole, resumed) = (name("whole.fits"), name("resumed.fits"));
     run(&whole, false, usize::MAX, Journal::remove).unwrap();
-    assert_eq!(run(&resumed, false, 100, Journal::remove).unwrap_err().to_string(), "the sink is full");
+    assert_eq!(
+        run(&resumed, false, 100, Journal::remove)
+            .unwrap_err()
+            .to_string(),
+        "the sink is full"
+    );
     // the second run is killed after the table has its name: the third one finds its own table
     let leave = |journal: Journal| {
         journal.leave();
@@ -157,14 +201,20 @@ fn a_run_over_several_files_is_resumed() {
     };
     let with_prior = |mean: f64| {
         let model = SpectralModel::builder().arm("", Emulator::open(demo_emulator()).unwrap());
-        let model = model.label("alpha", LabelSettings::default().prior(mean, 0.1)).build().unwrap();
+        let model = model
+            .label("alpha", LabelSettings::default().prior(mean, 0.1))
+            .build()
+            .unwrap();
         SpectralFitter::new(model, Device::cpu())
     };
     assert_ne!(key(&fitter, &files), key(&fitter, &files[..1]));
     assert_eq!(key(&with_prior(0.2), &files), key(&with_prior(0.2), &files));
     assert_ne!(key(&with_prior(0.2), &files), key(&with_prior(0.3), &files));
     let stopped = AtomicBool::new(true);
-    assert!(!InputFiles::new(&files).read(&stopped).unwrap(), "what was not read is no key");
+    assert!(
+        !InputFiles::new(&files).read(&stopped).unwrap(),
+        "what was not read is no key"
+    );
 }
 
 #[test]
@@ -177,7 +227,10 @@ fn a_file_that_is_written_to_is_noticed() {
     inputs.check().unwrap();
     std::fs::write(&file, b"afterwards").unwrap();
     let error = inputs.check().unwrap_err();
-    assert!(matches!(&error, Error::InputChanged { path } if *path == file), "{error}");
+    assert!(
+        matches!(&error, Error::InputChanged { path } if *path == file),
+        "{error}"
+    );
 }
 
 #[test]
@@ -200,7 +253,9 @@ fn rows_of_replaced_spectra_are_fitted_again() {
         let mut journal = Journal::open(journal_of, "the same run", resume).unwrap();
         let mut table = fitter.table();
         let mut reader = Both([spectra.slice(0..32), later.clone()].into());
-        let summary = fitter.fit_journaled(&mut reader, &mut table, &Control::default(), &mut journal).unwrap();
+        let summary = fitter
+            .fit_journaled(&mut reader, &mut table, &Control::default(), &mut journal)
+            .unwrap();
         journal.leave();
         (table, summary)
     };
@@ -210,14 +265,22 @@ fn rows_of_replaced_spectra_are_fitted_again() {
     let (expected, _) = run(false, &new, &files[1]);
     let fitted: u64 = summary.by_device.iter().map(|device| device.rows).sum();
     assert_eq!((summary.fits, fitted), (64, 32));
-    let [said] = summary.failures.as_slice() else { panic!("{:?}", summary.failures) };
-    assert!(said.contains("its spectra have changed since they were fitted; they are fitted again"), "{said}");
+    let [said] = summary.failures.as_slice() else {
+        panic!("{:?}", summary.failures)
+    };
+    assert!(
+        said.contains("its spectra have changed since they were fitted; they are fitted again"),
+        "{said}"
+    );
     for (row, expected) in resumed.to_rows().into_iter().zip(expected.to_rows()) {
         same_bits(row, expected, "resumed");
     }
     // the journal has the new rows now
     let (_, summary) = run(true, &new, &files[0]);
-    assert!(summary.failures.is_empty() && summary.by_device.iter().all(|device| device.rows == 0), "{summary:?}");
+    assert!(
+        summary.failures.is_empty() && summary.by_device.iter().all(|device| device.rows == 0),
+        "{summary:?}"
+    );
 }
 
 /// Yields batches of spectra in turn.

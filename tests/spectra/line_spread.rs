@@ -3,7 +3,8 @@
 
 use popfit::spectra::Resolution;
 use popfit::{
-    Arm, Continuum, Device, Emulator, FitRow, LabelSettings, LineSpread, Spectra, SpectralModel, SpectralModelBuilder,
+    Arm, Continuum, Device, Emulator, FitRow, LabelSettings, LineSpread, Spectra, SpectralModel,
+    SpectralModelBuilder,
 };
 use popfit_testing::fits::{devices, evaluator, fitter, pick, same_bits, synb_spectra};
 
@@ -11,20 +12,36 @@ const FWHM: f64 = 2.3548;
 
 fn builder(spread: LineSpread) -> SpectralModelBuilder {
     let emulator = Emulator::open(popfit_testing::demo_emulator()).unwrap();
-    SpectralModel::builder().add_arm(Arm::new("b", emulator).line_spread(spread)).velocity(-1000.0..=1000.0)
+    SpectralModel::builder()
+        .add_arm(Arm::new("b", emulator).line_spread(spread))
+        .velocity(-1000.0..=1000.0)
 }
 
 fn model(spread: LineSpread) -> SpectralModel {
-    builder(spread).continuum(Continuum::none()).build().unwrap()
+    builder(spread)
+        .continuum(Continuum::none())
+        .build()
+        .unwrap()
 }
 
 /// Three synb spectra whose resolution matrices are `values`, for each spectrum (diagonals, pixels).
-fn with_resolution(diagonals: usize, value: impl Fn(usize, usize, usize) -> f32) -> Spectra<'static> {
+fn with_resolution(
+    diagonals: usize,
+    value: impl Fn(usize, usize, usize) -> f32,
+) -> Spectra<'static> {
     let mut spectra = pick(&synb_spectra(), &[0, 6, 7]);
     let pixels = spectra.arms[0].pixels;
-    let values = (0..3 * diagonals * pixels).map(|i| value(i / diagonals / pixels, i / pixels % diagonals, i % pixels));
-    let resolution = Resolution { diagonals, values: values.collect::<Vec<f32>>().into() };
-    spectra.arms = spectra.arms.drain(..).map(|arm| arm.with_resolution(resolution.clone()).unwrap()).collect();
+    let values = (0..3 * diagonals * pixels)
+        .map(|i| value(i / diagonals / pixels, i / pixels % diagonals, i % pixels));
+    let resolution = Resolution {
+        diagonals,
+        values: values.collect::<Vec<f32>>().into(),
+    };
+    spectra.arms = spectra
+        .arms
+        .drain(..)
+        .map(|arm| arm.with_resolution(resolution.clone()).unwrap())
+        .collect();
     spectra
 }
 
@@ -32,20 +49,30 @@ fn with_resolution(diagonals: usize, value: impl Fn(usize, usize, usize) -> f32)
 fn rows(spectra: &Spectra, spread: LineSpread) -> Vec<FitRow> {
     let point = [40.0, 5300.0, 4.2, -0.5, 0.2];
     let fitter = evaluator(model(spread), &Device::cpu());
-    let mut rows = fitter.fit_from(spectra, &point.repeat(spectra.len())).unwrap().to_rows();
-    rows.iter_mut().for_each(|row| row.parameters = point.to_vec());
+    let mut rows = fitter
+        .fit_from(spectra, &point.repeat(spectra.len()))
+        .unwrap()
+        .to_rows();
+    rows.iter_mut()
+        .for_each(|row| row.parameters = point.to_vec());
     rows
 }
 
 fn model_flux(spectra: &Spectra, spread: LineSpread, n: usize) -> Vec<f64> {
     let row = &rows(spectra, spread)[n];
-    fitter(model(spread), &Device::cpu()).model_spectrum(spectra, row).unwrap().remove(0).model
+    fitter(model(spread), &Device::cpu())
+        .model_spectrum(spectra, row)
+        .unwrap()
+        .remove(0)
+        .model
 }
 
 #[test]
 fn the_model_is_the_matrix_times_the_unresolved_model() {
     // of no symmetry, and each spectrum its own
-    let value = |n: usize, d: usize, j: usize| 0.05 + 0.02 * d as f32 + 0.01 * (j % 7) as f32 + 0.03 * n as f32;
+    let value = |n: usize, d: usize, j: usize| {
+        0.05 + 0.02 * d as f32 + 0.01 * (j % 7) as f32 + 0.03 * n as f32
+    };
     let spectra = with_resolution(5, value);
     for n in 0..3 {
         let plain = model_flux(&spectra, LineSpread::None, n);
@@ -57,7 +84,10 @@ fn the_model_is_the_matrix_times_the_unresolved_model() {
             };
             let expected: f64 = (0..5).map(one).sum();
             if expected.is_finite() && resolved.is_finite() {
-                assert!((resolved / expected - 1.0).abs() < 1e-6, "spectrum {n}, pixel {row}");
+                assert!(
+                    (resolved / expected - 1.0).abs() < 1e-6,
+                    "spectrum {n}, pixel {row}"
+                );
             }
         }
         assert!(resolved.iter().filter(|x| x.is_finite()).count() > 3000);
@@ -69,7 +99,10 @@ fn a_matrix_of_ones_on_the_diagonal_changes_no_bit() {
     let spectra = with_resolution(3, |_, d, _| if d == 1 { 1.0 } else { 0.0 });
     for device in devices() {
         let fit = |spread| {
-            let model = builder(spread).continuum(Continuum::rbf(10)).build().unwrap();
+            let model = builder(spread)
+                .continuum(Continuum::rbf(10))
+                .build()
+                .unwrap();
             fitter(model, &device).fit(&spectra).unwrap()
         };
         let (none, file) = (fit(LineSpread::None), fit(LineSpread::File));
@@ -89,23 +122,42 @@ fn masked_and_missing_pixels() {
     let wavelength = spectra.arms[0].grid(0).to_vec();
     let settings = |mask: Vec<(f64, f64)>| {
         let spectra = popfit::SpectraSettings::default().mask(mask);
-        builder(LineSpread::File).continuum(Continuum::none()).spectra(spectra).build().unwrap()
+        builder(LineSpread::File)
+            .continuum(Continuum::none())
+            .spectra(spectra)
+            .build()
+            .unwrap()
     };
     let row = &rows(&spectra, LineSpread::File)[0];
     let flux = |model: SpectralModel, spectra: &Spectra| {
-        fitter(model, &Device::cpu()).model_spectrum(spectra, row).unwrap().remove(0).model
+        fitter(model, &Device::cpu())
+            .model_spectrum(spectra, row)
+            .unwrap()
+            .remove(0)
+            .model
     };
     let (whole, masked) = (flux(settings(vec![]), &spectra), {
         let interval = (wavelength[1000] - 0.01, wavelength[1100] + 0.01);
         flux(settings(vec![interval]), &spectra)
     });
-    let gone = |model: &[f64]| (0..model.len()).filter(|&j| model[j].is_nan()).collect::<Vec<_>>();
-    assert_eq!((gone(&whole).len(), gone(&masked)), (0, (1000..=1100).collect::<Vec<_>>()));
+    let gone = |model: &[f64]| {
+        (0..model.len())
+            .filter(|&j| model[j].is_nan())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (gone(&whole).len(), gone(&masked)),
+        (0, (1000..=1100).collect::<Vec<_>>())
+    );
     assert!(whole.iter().zip(&masked).all(|(a, b)| b.is_nan() || a == b));
     // the same pixels, the first twenty of them bluewards of the template
     let mut shifted = spectra.clone();
-    let first = Emulator::open(popfit_testing::demo_emulator()).unwrap().wavelength()[0];
-    let grid: Vec<f64> = (0..wavelength.len()).map(|j| first * (1e-4 * (j as f64 - 20.0)).exp()).collect();
+    let first = Emulator::open(popfit_testing::demo_emulator())
+        .unwrap()
+        .wavelength()[0];
+    let grid: Vec<f64> = (0..wavelength.len())
+        .map(|j| first * (1e-4 * (j as f64 - 20.0)).exp())
+        .collect();
     shifted.arms[0].wavelength = grid.into();
     let missing = gone(&flux(settings(vec![]), &shifted));
     assert_eq!(missing[..22], (0..22).collect::<Vec<_>>()[..]);
@@ -115,8 +167,16 @@ fn masked_and_missing_pixels() {
 #[test]
 fn spectra_without_matrices_are_an_error_that_names_file_and_arm() {
     let spectra = synb_spectra();
-    let error = fitter(model(LineSpread::File), &Device::cpu()).fit(&spectra).unwrap_err().to_string();
-    assert!(error.contains("spectra.npz") && error.contains("arm \"b\"") && error.contains("resolution"), "{error}");
+    let error = fitter(model(LineSpread::File), &Device::cpu())
+        .fit(&spectra)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("spectra.npz")
+            && error.contains("arm \"b\"")
+            && error.contains("resolution"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -127,7 +187,11 @@ fn a_matrix_that_is_not_finite_is_that_spectrums_fault() {
         (_, 1, _) => 1.0,
         _ => 0.0,
     });
-    let fit = |spectra| fitter(model(LineSpread::File), &Device::cpu()).fit(spectra).unwrap();
+    let fit = |spectra| {
+        fitter(model(LineSpread::File), &Device::cpu())
+            .fit(spectra)
+            .unwrap()
+    };
     let (good, bad) = (fit(&good), fit(&bad));
     assert_eq!(bad.row(1).to_row().status_text, "non_finite_input");
     same_bits(bad.row(0).to_row(), good.row(0).to_row(), "before");
@@ -143,7 +207,10 @@ fn gaussians_have_their_width() {
     let power = |_: f64| 1.0 / (FWHM * 1500.0);
     let width = |w: f64| 2.5 / (FWHM * w);
     for (spread, sigma) in [
-        (LineSpread::ResolvingPower(1500.0), &power as &dyn Fn(f64) -> f64),
+        (
+            LineSpread::ResolvingPower(1500.0),
+            &power as &dyn Fn(f64) -> f64,
+        ),
         (LineSpread::Fwhm(2.5), &width as &dyn Fn(f64) -> f64),
     ] {
         let found = model_flux(&spectra, spread, 0);
@@ -152,7 +219,8 @@ fn gaussians_have_their_width() {
             let (mut sum, mut total) = (0.0, 0.0);
             for i in j - 60..j + 60 {
                 let x = (wavelength[i] / wavelength[j]).ln() / sigma(wavelength[j]);
-                let weight = (-0.5 * x * x).exp() * (wavelength[i + 1] - wavelength[i - 1]) / wavelength[i];
+                let weight =
+                    (-0.5 * x * x).exp() * (wavelength[i + 1] - wavelength[i - 1]) / wavelength[i];
                 (sum, total) = (sum + weight * plain[i], total + weight);
             }
             if sum.is_finite() && found[j].is_finite() {
@@ -160,7 +228,9 @@ fn gaussians_have_their_width() {
                 changed = changed.max((found[j] / plain[j] - 1.0).abs());
             }
         }
-        println!("{spread:?}: {worst:.1e} from the sum over pixels; lines change by up to {changed:.2}");
+        println!(
+            "{spread:?}: {worst:.1e} from the sum over pixels; lines change by up to {changed:.2}"
+        );
         assert!(worst < 2e-3 && changed > 0.05);
     }
 }
@@ -168,8 +238,16 @@ fn gaussians_have_their_width() {
 /// Largest relative difference of any column of the Jacobian.
 fn apart(model: SpectralModel, names: &[&str]) -> f64 {
     let checks = fitter(model, &Device::cpu()).check_jacobian().unwrap();
-    assert_eq!(checks.iter().map(|c| c.parameter.as_str()).collect::<Vec<_>>(), names);
-    checks.iter().for_each(|c| println!("{}: {:.1e}", c.parameter, c.error));
+    assert_eq!(
+        checks
+            .iter()
+            .map(|c| c.parameter.as_str())
+            .collect::<Vec<_>>(),
+        names
+    );
+    checks
+        .iter()
+        .for_each(|c| println!("{}: {:.1e}", c.parameter, c.error));
     assert!(checks.iter().all(|c| c.error.is_finite()), "{checks:?}");
     checks.iter().map(|c| c.error).fold(0.0, f64::max)
 }
@@ -177,11 +255,20 @@ fn apart(model: SpectralModel, names: &[&str]) -> f64 {
 #[test]
 fn jacobians_meet_differences() {
     let tied = LabelSettings::default().tied("0.4 - 0.1*feh + 1e-5*teff");
-    for spread in [LineSpread::None, LineSpread::File, LineSpread::ResolvingPower(3000.0), LineSpread::Fwhm(1.5)] {
+    for spread in [
+        LineSpread::None,
+        LineSpread::File,
+        LineSpread::ResolvingPower(3000.0),
+        LineSpread::Fwhm(1.5),
+    ] {
         println!("{spread:?}");
         let free = builder(spread).vsini(0.0..=300.0).build().unwrap();
         assert!(apart(free, &["velocity", "vsini", "teff", "logg", "feh", "alpha"]) < 1e-6);
-        let tied = builder(spread).fixed_vsini(50.0).label("alpha", tied.clone()).build().unwrap();
+        let tied = builder(spread)
+            .fixed_vsini(50.0)
+            .label("alpha", tied.clone())
+            .build()
+            .unwrap();
         assert!(apart(tied, &["velocity", "teff", "logg", "feh"]) < 1e-6);
     }
 }
@@ -190,7 +277,16 @@ fn jacobians_meet_differences() {
 fn senseless_widths_are_errors() {
     for spread in [0.0, -1.0, f64::NAN, 1e-3].map(LineSpread::ResolvingPower) {
         let error = builder(spread).build().unwrap_err().to_string();
-        assert!(error.contains("arm \"b\"") && error.contains("resolving_power"), "{error}");
+        assert!(
+            error.contains("arm \"b\"") && error.contains("resolving_power"),
+            "{error}"
+        );
     }
-    assert!(builder(LineSpread::Fwhm(1e5)).build().unwrap_err().to_string().contains("fwhm"));
+    assert!(
+        builder(LineSpread::Fwhm(1e5))
+            .build()
+            .unwrap_err()
+            .to_string()
+            .contains("fwhm")
+    );
 }

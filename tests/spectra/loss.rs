@@ -1,22 +1,32 @@
 //! Robust losses: cosmic rays do not move a fit, clean spectra hardly notice, and devices and batches agree.
 
 use popfit::{
-    Continuum, Device, Emulator, Estimator, FitRow, FitTable, Flags, Spectra, SpectraSettings, SpectralModel,
+    Continuum, Device, Emulator, Estimator, FitRow, FitTable, Flags, Spectra, SpectraSettings,
+    SpectralModel,
 };
 use popfit_testing::fits::{demo_spectra, devices, fitter, pick, same_bits};
 use popfit_testing::random::Random;
 use popfit_testing::{array, demo_emulator, demo_file};
 
-const LOSSES: [Estimator; 3] = [Estimator::Huber(1.345), Estimator::Student(4.0), Estimator::Cauchy(2.385)];
+const LOSSES: [Estimator; 3] = [
+    Estimator::Huber(1.345),
+    Estimator::Student(4.0),
+    Estimator::Cauchy(2.385),
+];
 
 fn model(loss: Estimator, continuum: Continuum) -> SpectralModel {
     let builder = SpectralModel::builder().arm("b", Emulator::open(demo_emulator()).unwrap());
     let builder = builder.velocity(-1000.0..=1000.0).continuum(continuum);
-    builder.spectra(SpectraSettings::default().loss(loss)).build().unwrap()
+    builder
+        .spectra(SpectraSettings::default().loss(loss))
+        .build()
+        .unwrap()
 }
 
 fn fit(loss: Estimator, spectra: &Spectra, device: &Device) -> FitTable {
-    fitter(model(loss, Continuum::rbf(10)), device).fit(spectra).unwrap()
+    fitter(model(loss, Continuum::rbf(10)), device)
+        .fit(spectra)
+        .unwrap()
 }
 
 /// The demo's spectra with a share of their pixels hit, in runs of three, by 20 to 500 errors.
@@ -39,8 +49,15 @@ fn hit(share: f64) -> Spectra<'static> {
 
 /// Largest difference of two rows' parameters in the errors of the second.
 fn offset(row: &FitRow, other: &FitRow) -> f64 {
-    let pairs = row.parameters.iter().zip(&other.parameters).zip(&other.errors);
-    pairs.filter(|(_, error)| error.is_finite()).map(|((a, b), error)| (a - b).abs() / error).fold(0.0, f64::max)
+    let pairs = row
+        .parameters
+        .iter()
+        .zip(&other.parameters)
+        .zip(&other.errors);
+    pairs
+        .filter(|(_, error)| error.is_finite())
+        .map(|((a, b), error)| (a - b).abs() / error)
+        .fold(0.0, f64::max)
 }
 
 fn median(values: impl Iterator<Item = f64>) -> f64 {
@@ -52,7 +69,10 @@ fn cosmic_rays_do_not_move_a_fit() {
     let (clean, hit, device) = (demo_spectra(), hit(0.02), Device::cpu());
     let plain = fit(Estimator::LeastSquares, &clean, &device).to_rows();
     let spoilt = fit(Estimator::LeastSquares, &hit, &device).to_rows();
-    assert!(median(spoilt.iter().zip(&plain).map(|(a, b)| offset(a, b))) > 10.0, "cosmic rays do nothing");
+    assert!(
+        median(spoilt.iter().zip(&plain).map(|(a, b)| offset(a, b))) > 10.0,
+        "cosmic rays do nothing"
+    );
     assert!(plain.iter().all(|row| row.downweighted.is_none()));
     for (loss, share) in LOSSES.into_iter().zip([0.0071, 0.0455, 0.0171]) {
         let rows = fit(loss, &hit, &device).to_rows();
@@ -64,16 +84,29 @@ fn cosmic_rays_do_not_move_a_fit() {
             offsets().max_by(f64::total_cmp)
         );
         let downweighted = median(rows.iter().filter_map(|row| row.downweighted));
-        assert!((downweighted - share - 0.02).abs() < 0.006, "{loss:?}: {downweighted}");
-        let errors = median(rows.iter().zip(&plain).map(|(a, b)| a.errors[0] / b.errors[0]));
+        assert!(
+            (downweighted - share - 0.02).abs() < 0.006,
+            "{loss:?}: {downweighted}"
+        );
+        let errors = median(
+            rows.iter()
+                .zip(&plain)
+                .map(|(a, b)| a.errors[0] / b.errors[0]),
+        );
         assert!((1.0..1.1).contains(&errors), "{loss:?}: {errors}");
         let is_high = |row: &&FitRow| row.flags.intersects(Flags::HIGH_CHI2 | Flags::POOR_CHI2);
         assert!(rows.iter().filter(is_high).count() <= 6, "{loss:?}");
         // and of a spectrum without outliers
         let rows = fit(loss, &clean, &device).to_rows();
         let downweighted = median(rows.iter().filter_map(|row| row.downweighted));
-        assert!((downweighted - share).abs() < 0.003, "{loss:?}: {downweighted}");
-        assert!(median(rows.iter().zip(&plain).map(|(a, b)| offset(a, b))) < 0.6, "{loss:?}");
+        assert!(
+            (downweighted - share).abs() < 0.003,
+            "{loss:?}: {downweighted}"
+        );
+        assert!(
+            median(rows.iter().zip(&plain).map(|(a, b)| offset(a, b))) < 0.6,
+            "{loss:?}"
+        );
     }
 }
 
@@ -100,18 +133,29 @@ fn sandwich(loss: Estimator, deviation: f64) -> f64 {
 /// The demo's spectra with their inverse variances multiplied by a factor.
 fn rescaled(factor: f64) -> Spectra<'static> {
     let mut spectra = demo_spectra();
-    spectra.arms[0].ivar.to_mut().iter_mut().for_each(|w| *w *= factor);
+    spectra.arms[0]
+        .ivar
+        .to_mut()
+        .iter_mut()
+        .for_each(|w| *w *= factor);
     spectra
 }
 
 /// Errors that are all too small or too large are flagged as they are without a loss.
 #[test]
 fn flags_follow_the_scatter() {
-    for (factor, flag) in [(9.0, Flags::HIGH_CHI2 | Flags::POOR_CHI2), (1.0 / 9.0, Flags::LOW_CHI2)] {
+    for (factor, flag) in [
+        (9.0, Flags::HIGH_CHI2 | Flags::POOR_CHI2),
+        (1.0 / 9.0, Flags::LOW_CHI2),
+    ] {
         for loss in LOSSES {
             let rows = fit(loss, &rescaled(factor), &Device::cpu()).to_rows();
             let flagged = rows.iter().filter(|row| row.flags.contains(flag)).count();
-            assert!(flagged > rows.len() / 2, "{loss:?}, ivar times {factor}: {flagged} of {}", rows.len());
+            assert!(
+                flagged > rows.len() / 2,
+                "{loss:?}, ivar times {factor}: {flagged} of {}",
+                rows.len()
+            );
         }
     }
 }
@@ -128,13 +172,29 @@ fn errors_follow_the_scatter() {
             let rows = fit(loss, &rescaled(deviation * deviation), &Device::cpu()).to_rows();
             let expected = sandwich(loss, deviation) / sandwich(loss, 1.0) / deviation;
             for p in 0..rows[0].parameters.len() {
-                let ratios = rows.iter().zip(&as_is).map(|(a, b)| a.errors[p] / b.errors[p]);
+                let ratios = rows
+                    .iter()
+                    .zip(&as_is)
+                    .map(|(a, b)| a.errors[p] / b.errors[p]);
                 let ratio = median(ratios.filter(|ratio| ratio.is_finite()));
-                assert!((ratio / expected - 1.0).abs() < 0.04, "{loss:?}, {deviation}, {p}: {ratio}, not {expected}");
+                assert!(
+                    (ratio / expected - 1.0).abs() < 0.04,
+                    "{loss:?}, {deviation}, {p}: {ratio}, not {expected}"
+                );
             }
-            let pairs = rows.iter().zip(truth.chunks_exact(rows[0].parameters.len()));
-            let width = 1.4826 * median(pairs.flat_map(|(row, truth)| pulls(row, truth)).map(f64::abs));
-            assert!((0.85..1.15).contains(&width), "{loss:?}, errors wrong by {deviation}: pulls of {width}");
+            let pairs = rows
+                .iter()
+                .zip(truth.chunks_exact(rows[0].parameters.len()));
+            let width = 1.4826
+                * median(
+                    pairs
+                        .flat_map(|(row, truth)| pulls(row, truth))
+                        .map(f64::abs),
+                );
+            assert!(
+                (0.85..1.15).contains(&width),
+                "{loss:?}, errors wrong by {deviation}: pulls of {width}"
+            );
         }
     }
 }
@@ -142,7 +202,9 @@ fn errors_follow_the_scatter() {
 /// Returns the distances of a row's parameters from the truth, in those of their errors that are finite.
 fn pulls(row: &FitRow, truth: &[f64]) -> Vec<f64> {
     let all = row.parameters.iter().zip(&row.errors).zip(truth);
-    all.filter(|((_, error), _)| error.is_finite()).map(|((x, error), truth)| (x - truth) / error).collect()
+    all.filter(|((_, error), _)| error.is_finite())
+        .map(|((x, error), truth)| (x - truth) / error)
+        .collect()
 }
 
 #[test]
@@ -150,15 +212,31 @@ fn devices_and_batches_agree() {
     let spectra = hit(0.02).slice(0..12);
     for loss in LOSSES {
         for continuum in [Continuum::rbf(10), Continuum::chebyshev(1)] {
-            let tables: Vec<FitTable> =
-                devices().iter().map(|device| fitter(model(loss, continuum), device).fit(&spectra).unwrap()).collect();
+            let tables: Vec<FitTable> = devices()
+                .iter()
+                .map(|device| {
+                    fitter(model(loss, continuum), device)
+                        .fit(&spectra)
+                        .unwrap()
+                })
+                .collect();
             for (device, table) in devices().iter().zip(&tables) {
-                let picked = fitter(model(loss, continuum), device).fit(&pick(&spectra, &[7, 2, 7])).unwrap();
+                let picked = fitter(model(loss, continuum), device)
+                    .fit(&pick(&spectra, &[7, 2, 7]))
+                    .unwrap();
                 for (k, n) in [7, 2, 7].into_iter().enumerate() {
-                    same_bits(picked.row(k).to_row(), table.row(n).to_row(), "in another batch");
+                    same_bits(
+                        picked.row(k).to_row(),
+                        table.row(n).to_row(),
+                        "in another batch",
+                    );
                 }
                 for (row, first) in table.to_rows().iter().zip(tables[0].to_rows()) {
-                    assert!(offset(row, &first) < 0.05, "{loss:?}, {}: {row:?}\n{first:?}", device.name());
+                    assert!(
+                        offset(row, &first) < 0.05,
+                        "{loss:?}, {}: {row:?}\n{first:?}",
+                        device.name()
+                    );
                 }
             }
         }
@@ -169,9 +247,17 @@ fn devices_and_batches_agree() {
 fn only_robust_losses_are_for_spectra() {
     let build = |loss| {
         let builder = SpectralModel::builder().arm("b", Emulator::open(demo_emulator()).unwrap());
-        builder.spectra(SpectraSettings::default().loss(loss)).build().err().map(|error| error.to_string())
+        builder
+            .spectra(SpectraSettings::default().loss(loss))
+            .build()
+            .err()
+            .map(|error| error.to_string())
     };
     assert!(build(Estimator::Poisson).unwrap().contains("for curves"));
-    assert!(build(Estimator::Huber(-1.0)).unwrap().contains("must be positive"));
+    assert!(
+        build(Estimator::Huber(-1.0))
+            .unwrap()
+            .contains("must be positive")
+    );
     assert_eq!(build(Estimator::SoftL1(1.0)), None);
 }

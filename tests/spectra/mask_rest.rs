@@ -1,7 +1,8 @@
 //! Masks in the star's frame: they follow a star's velocity, and leave out exactly the pixels of their intervals.
 
 use popfit::{
-    Continuum, Device, Emulator, FitRow, FitTable, Spectra, SpectraSettings, SpectralModel, SpectralModelBuilder,
+    Continuum, Device, Emulator, FitRow, FitTable, Spectra, SpectraSettings, SpectralModel,
+    SpectralModelBuilder,
 };
 use popfit_testing::demo_emulator;
 use popfit_testing::fits::{demo_spectra, devices, fitter, same_bits};
@@ -14,12 +15,16 @@ const LIGHT: f64 = 299_792.458;
 
 fn builder(masks: &[(f64, f64)]) -> SpectralModelBuilder {
     let builder = SpectralModel::builder().arm("b", Emulator::open(demo_emulator()).unwrap());
-    let builder = builder.velocity(-500.0..=500.0).continuum(Continuum::chebyshev(4));
+    let builder = builder
+        .velocity(-500.0..=500.0)
+        .continuum(Continuum::chebyshev(4));
     builder.spectra(SpectraSettings::default().mask_rest(masks.to_vec()))
 }
 
 fn fit(masks: &[(f64, f64)], spectra: &Spectra, device: &Device) -> FitTable {
-    fitter(builder(masks).build().unwrap(), device).fit(spectra).unwrap()
+    fitter(builder(masks).build().unwrap(), device)
+        .fit(spectra)
+        .unwrap()
 }
 
 /// Returns the observed wavelength over the wavelength at rest.
@@ -42,7 +47,11 @@ fn stars(count: usize, width: f64) -> (Spectra<'static>, Vec<Vec<f64>>) {
         row.row = n as u64;
         row.parameters = bounds.iter().map(place).collect();
         row.parameters[0] = if n % 2 == 0 { 310.0 } else { -310.0 };
-        let model = fitter.model_spectrum(&spectra, &row).unwrap().swap_remove(0).model;
+        let model = fitter
+            .model_spectrum(&spectra, &row)
+            .unwrap()
+            .swap_remove(0)
+            .model;
         let arm = &mut spectra.arms[0];
         let (grid, pixels, sigma) = (arm.grid(n).into_owned(), arm.pixels, 0.01);
         for (j, (w, value)) in grid.iter().zip(model).enumerate() {
@@ -61,7 +70,8 @@ fn stars(count: usize, width: f64) -> (Spectra<'static>, Vec<Vec<f64>>) {
 fn pulls(rows: &[FitRow], truth: &[Vec<f64>], right: &[FitRow]) -> Vec<f64> {
     let largest = |((row, truth), right): ((&FitRow, &Vec<f64>), &FitRow)| {
         let all = row.parameters.iter().zip(truth).zip(&right.errors);
-        all.map(|((x, truth), error)| (x - truth).abs() / error).fold(0.0, f64::max)
+        all.map(|((x, truth), error)| (x - truth).abs() / error)
+            .fold(0.0, f64::max)
     };
     rows.iter().zip(truth).zip(right).map(largest).collect()
 }
@@ -71,17 +81,35 @@ fn pulls(rows: &[FitRow], truth: &[Vec<f64>], right: &[FitRow]) -> Vec<f64> {
 #[test]
 fn a_line_that_is_spoilt_in_the_stars_frame_moves_nothing() {
     for device in devices() {
-        let (spectra, truth) = stars(if device.name().starts_with("cpu") { 64 } else { 8 }, 2.0);
+        let (spectra, truth) = stars(
+            if device.name().starts_with("cpu") {
+                64
+            } else {
+                8
+            },
+            2.0,
+        );
         let rows = fit(&[LINE], &spectra, &device).to_rows();
         let distances = pulls(&rows, &truth, &rows);
-        assert!(distances.iter().all(|pull| *pull < 4.5), "{}: {distances:.1?}", device.name());
+        assert!(
+            distances.iter().all(|pull| *pull < 4.5),
+            "{}: {distances:.1?}",
+            device.name()
+        );
         for row in &rows {
             assert!((0.9..1.1).contains(&(row.chi2 / row.dof as f64)), "{row:?}");
             // masked pixels count neither as unreached nor towards the flag for many masked ones
-            assert_eq!((row.unreached[0], row.flags.is_empty()), (0, true), "{row:?}");
+            assert_eq!(
+                (row.unreached[0], row.flags.is_empty()),
+                (0, true),
+                "{row:?}"
+            );
         }
         let spoilt = pulls(&fit(&[], &spectra, &device).to_rows(), &truth, &rows);
-        assert!(spoilt.iter().all(|pull| *pull > 10.0), "the line spoils nothing: {spoilt:.1?}");
+        assert!(
+            spoilt.iter().all(|pull| *pull > 10.0),
+            "the line spoils nothing: {spoilt:.1?}"
+        );
     }
 }
 
@@ -93,15 +121,25 @@ fn the_pixels_of_the_interval_are_left_out_and_no_others() {
     for velocity in [-310.0, 0.0, 310.0] {
         let fit = |masks: &[(f64, f64)]| {
             let model = builder(masks).fixed_velocity(velocity).build().unwrap();
-            fitter(model, &Device::cpu()).fit(&spectra).unwrap().to_rows()
+            fitter(model, &Device::cpu())
+                .fit(&spectra)
+                .unwrap()
+                .to_rows()
         };
         let masked = |w: &&f64| (LINE.0..=LINE.1).contains(&(**w / shift(velocity)));
         let expected = grid.iter().filter(masked).count() as i64;
         for (row, whole) in fit(&[LINE]).into_iter().zip(fit(&[])) {
-            assert_eq!((whole.dof - row.dof, row.unreached), (expected, whole.unreached), "{velocity} km/s");
+            assert_eq!(
+                (whole.dof - row.dof, row.unreached),
+                (expected, whole.unreached),
+                "{velocity} km/s"
+            );
         }
         // intervals on either side of the network
-        for (row, whole) in fit(&[(-1.0, 3000.0), (9000.0, 9100.0)]).into_iter().zip(fit(&[])) {
+        for (row, whole) in fit(&[(-1.0, 3000.0), (9000.0, 9100.0)])
+            .into_iter()
+            .zip(fit(&[]))
+        {
             same_bits(row, whole, "masks outside of the data");
         }
     }
@@ -114,10 +152,19 @@ fn a_fit_that_moves_far_is_repeated() {
     let (spectra, truth) = stars(8, 1.0);
     let usual = fit(&[NARROW], &spectra, &Device::cpu()).to_rows();
     // 2 Å off, so that part of the emission lies outside the interval
-    let starts: Vec<f64> = truth.iter().flat_map(|row| [&[0.6 * row[0]], &row[1..]].concat()).collect();
+    let starts: Vec<f64> = truth
+        .iter()
+        .flat_map(|row| [&[0.6 * row[0]], &row[1..]].concat())
+        .collect();
     let fitter = fitter(builder(&[NARROW]).build().unwrap(), &Device::cpu());
-    for (usual, moved) in usual.iter().zip(fitter.fit_from(&spectra, &starts).unwrap().to_rows()) {
-        assert!((usual.parameters[0] - moved.parameters[0]).abs() < 0.1 * usual.errors[0], "{usual:?} {moved:?}");
+    for (usual, moved) in usual
+        .iter()
+        .zip(fitter.fit_from(&spectra, &starts).unwrap().to_rows())
+    {
+        assert!(
+            (usual.parameters[0] - moved.parameters[0]).abs() < 0.1 * usual.errors[0],
+            "{usual:?} {moved:?}"
+        );
         assert_eq!(usual.dof, moved.dof);
     }
 }

@@ -25,7 +25,11 @@ fn items(value: &Value) -> impl Iterator<Item = &Value> {
 
 fn model(case: &Value) -> SpectralModel {
     let terms = index(&case["terms"]);
-    with_continuum(if case["basis"] == "rbf" { Continuum::rbf(terms) } else { Continuum::chebyshev(terms) })
+    with_continuum(if case["basis"] == "rbf" {
+        Continuum::rbf(terms)
+    } else {
+        Continuum::chebyshev(terms)
+    })
 }
 
 /// The demo's model with another continuum.
@@ -39,8 +43,14 @@ fn arm() -> Arm {
 }
 
 fn with_arm(arm: Arm, continuum: Continuum) -> SpectralModel {
-    let builder = SpectralModel::builder().add_arm(arm).velocity(-1000.0..=1000.0);
-    builder.continuum(continuum).marginalise(true).build().unwrap()
+    let builder = SpectralModel::builder()
+        .add_arm(arm)
+        .velocity(-1000.0..=1000.0);
+    builder
+        .continuum(continuum)
+        .marginalise(true)
+        .build()
+        .unwrap()
 }
 
 /// The demo's spectra with the case's masks and weights.
@@ -54,7 +64,9 @@ fn spectra(case: &Value) -> Spectra<'static> {
             arm.mask.to_mut()[at(range, 0)..at(range, 1)].fill(true);
         }
         for range in items(&case["lowered"]) {
-            arm.ivar.to_mut()[at(range, 0)..at(range, 1)].iter_mut().for_each(|w| *w *= number(&range[2]));
+            arm.ivar.to_mut()[at(range, 0)..at(range, 1)]
+                .iter_mut()
+                .for_each(|w| *w *= number(&range[2]));
         }
     }
     spectra
@@ -66,28 +78,56 @@ fn check(case: &Value, table: &FitTable, judges_parameters: bool) {
     assert_eq!(table.len(), items(&case["fits"]).count());
     let is_poor = case["is_poor"].as_bool().unwrap();
     let (mut gap, mut offset) = (f64::NEG_INFINITY, 0f64);
-    for (n, (row, expected)) in table.to_rows().into_iter().zip(items(&case["fits"])).enumerate() {
-        let what = format!("{}, spectrum {n}: {} {}", case["name"], row.status_text, row.message);
+    for (n, (row, expected)) in table
+        .to_rows()
+        .into_iter()
+        .zip(items(&case["fits"]))
+        .enumerate()
+    {
+        let what = format!(
+            "{}, spectrum {n}: {} {}",
+            case["name"], row.status_text, row.message
+        );
         assert!(row.status.is_success(), "{what}");
         let rank = index(&expected["rank"]);
         assert_eq!(row.continuum_terms, [rank as u32], "{what}");
-        assert_eq!(row.dof, (index(&expected["unmasked"]) - 5 - rank) as i64, "{what}");
+        assert_eq!(
+            row.dof,
+            (index(&expected["unmasked"]) - 5 - rank) as i64,
+            "{what}"
+        );
         let above = row.objective - number(&expected["objective"]);
-        let rounding = if is_poor { 1e-6 * number(&expected["objective"]) } else { 0.0 };
-        assert!(above <= GAP.max(rounding), "{what}: {above} above the reference");
+        let rounding = if is_poor {
+            1e-6 * number(&expected["objective"])
+        } else {
+            0.0
+        };
+        assert!(
+            above <= GAP.max(rounding),
+            "{what}: {above} above the reference"
+        );
         gap = gap.max(above);
         if is_poor || above.abs() <= GAP && judges_parameters {
             offset = offset.max(largest_offset(&row, expected));
             assert!(offset <= OFFSET, "{what}: {offset} errors off");
         }
     }
-    println!("{}: objective at most {gap:.4} above, parameters {offset:.4} errors off", case["name"]);
+    println!(
+        "{}: objective at most {gap:.4} above, parameters {offset:.4} errors off",
+        case["name"]
+    );
 }
 
 /// Returns the largest offset of the parameters, in errors of the reference, which has one at bounds, too.
 fn largest_offset(row: &FitRow, expected: &Value) -> f64 {
-    let pairs = row.parameters.iter().zip(items(&expected["parameters"])).zip(items(&expected["errors"]));
-    pairs.map(|((x, y), error)| (x - number(y)).abs() / number(error)).fold(0.0, f64::max)
+    let pairs = row
+        .parameters
+        .iter()
+        .zip(items(&expected["parameters"]))
+        .zip(items(&expected["errors"]));
+    pairs
+        .map(|((x, y), error)| (x - number(y)).abs() / number(error))
+        .fold(0.0, f64::max)
 }
 
 #[test]
@@ -100,7 +140,11 @@ fn masked_spectra_end_at_the_reference() {
         for case in items(&reference["cases"]).filter(|case| index(&case["terms"]) <= most) {
             let fitter = fitter(model(case), &device);
             // Most cases judge the continuum, with four starts; those without a number judge the starts, too.
-            let fitter = if case["starts"].is_null() { fitter } else { fitter.starts(index(&case["starts"])) };
+            let fitter = if case["starts"].is_null() {
+                fitter
+            } else {
+                fitter.starts(index(&case["starts"]))
+            };
             let table = fitter.fit(&spectra(case)).unwrap();
             check(case, &table, is_cpu || !case["starts"].is_null());
         }
@@ -112,7 +156,11 @@ fn demo_without_blue_end(share: f64) -> Spectra<'static> {
     let mut spectra = demo_spectra();
     let pixels = spectra.arms[0].pixels;
     let masked = (share * pixels as f64) as usize;
-    spectra.arms[0].mask.to_mut().chunks_mut(pixels).for_each(|mask| mask[..masked].fill(true));
+    spectra.arms[0]
+        .mask
+        .to_mut()
+        .chunks_mut(pixels)
+        .for_each(|mask| mask[..masked].fill(true));
     spectra
 }
 
@@ -135,10 +183,17 @@ fn a_wide_line_alone_is_found_at_its_velocity() {
     ];
     for (k, (spectra, arm)) in cases.into_iter().enumerate() {
         let fitter = fitter(with_arm(arm, Continuum::rbf(10)), &Device::cpu());
-        let (found, best) = (fitter.fit(&spectra).unwrap(), fitter.fit_from(&spectra, &truth).unwrap());
+        let (found, best) = (
+            fitter.fit(&spectra).unwrap(),
+            fitter.fit_from(&spectra, &truth).unwrap(),
+        );
         for (row, best) in found.to_rows().into_iter().zip(best.to_rows()) {
             let above = row.objective - best.objective;
-            assert!(above <= GAP, "case {k}, spectrum {}: {above} above the fit from the truth", row.row);
+            assert!(
+                above <= GAP,
+                "case {k}, spectrum {}: {above} above the fit from the truth",
+                row.row
+            );
         }
     }
 }
@@ -157,9 +212,17 @@ fn masked_spectra_are_drawn_as_they_were_fitted() {
     }
     let fitter = fitter(with_continuum(Continuum::rbf(10)), &Device::cpu());
     let rows: Vec<FitRow> = fitter.fit(&spectra).unwrap().to_rows();
-    for (row, arms) in rows.iter().zip(fitter.model_spectra(&spectra, &rows).unwrap()) {
+    for (row, arms) in rows
+        .iter()
+        .zip(fitter.model_spectra(&spectra, &rows).unwrap())
+    {
         let drawn = arms.unwrap()[0].chi2;
-        assert!((drawn - row.chi2).abs() <= 1e-3 * row.chi2, "row {}: {drawn} instead of {}", row.row, row.chi2);
+        assert!(
+            (drawn - row.chi2).abs() <= 1e-3 * row.chi2,
+            "row {}: {drawn} instead of {}",
+            row.row,
+            row.chi2
+        );
     }
 }
 
@@ -178,11 +241,24 @@ fn spectra_of_one_window_keep_their_bits() {
         let together = fitter.fit(&spectra).unwrap();
         let few = fitter.fit(&spectra.slice(4..22)).unwrap();
         for n in [0, 5, 8, 12, 15, 16, 30, 63] {
-            let alone = fitter.fit(&spectra.slice(n..n + 1)).unwrap().row(0).to_row();
-            assert_eq!(text(&alone), text(&together.row(n).to_row()), "spectrum {n}");
+            let alone = fitter
+                .fit(&spectra.slice(n..n + 1))
+                .unwrap()
+                .row(0)
+                .to_row();
+            assert_eq!(
+                text(&alone),
+                text(&together.row(n).to_row()),
+                "spectrum {n}"
+            );
         }
-        (4..22)
-            .for_each(|n| assert_eq!(text(&few.row(n - 4).to_row()), text(&together.row(n).to_row()), "spectrum {n}"));
+        (4..22).for_each(|n| {
+            assert_eq!(
+                text(&few.row(n - 4).to_row()),
+                text(&together.row(n).to_row()),
+                "spectrum {n}"
+            )
+        });
     }
 }
 
@@ -201,7 +277,11 @@ fn neighbours_of_masked_spectra_keep_their_bits() {
         let fit = |spectra: &Spectra| fitter(model(cases[0]), &device).fit(spectra).unwrap();
         let (alone, together) = (fit(&plain), fit(&mixed));
         for n in (0..plain.len()).step_by(2) {
-            assert_eq!(alone.row(n).to_row(), together.row(n).to_row(), "spectrum {n}");
+            assert_eq!(
+                alone.row(n).to_row(),
+                together.row(n).to_row(),
+                "spectrum {n}"
+            );
         }
     }
 }
@@ -214,13 +294,35 @@ fn further_starts_depend_on_one_spectrum_alone() {
     let all = spectra(stiff);
     for device in devices() {
         let together = fitter(model(stiff), &device).fit(&all).unwrap();
-        let first = together.to_rows().into_iter().map(|row| row.start).collect::<Vec<_>>();
-        assert!(first.iter().any(|start| start.is_some_and(|start| start >= 4)), "no further start won: {first:?}");
-        let few = fitter(model(stiff), &device).max_memory(1 << 26).fit(&all).unwrap();
+        let first = together
+            .to_rows()
+            .into_iter()
+            .map(|row| row.start)
+            .collect::<Vec<_>>();
+        assert!(
+            first
+                .iter()
+                .any(|start| start.is_some_and(|start| start >= 4)),
+            "no further start won: {first:?}"
+        );
+        let few = fitter(model(stiff), &device)
+            .max_memory(1 << 26)
+            .fit(&all)
+            .unwrap();
         for n in 0..all.len() {
-            let alone = fitter(model(stiff), &device).fit(&all.slice(n..n + 1)).unwrap();
-            assert_eq!(text(&alone.row(0).to_row()), text(&together.row(n).to_row()), "spectrum {n}");
-            assert_eq!(text(&few.row(n).to_row()), text(&together.row(n).to_row()), "spectrum {n}");
+            let alone = fitter(model(stiff), &device)
+                .fit(&all.slice(n..n + 1))
+                .unwrap();
+            assert_eq!(
+                text(&alone.row(0).to_row()),
+                text(&together.row(n).to_row()),
+                "spectrum {n}"
+            );
+            assert_eq!(
+                text(&few.row(n).to_row()),
+                text(&together.row(n).to_row()),
+                "spectrum {n}"
+            );
         }
     }
 }
@@ -241,14 +343,24 @@ fn weights_out_of_proportion_are_refused() {
     all.arms[0].ivar.to_mut()[1000] = 1e30 * median;
     all.arms[0].ivar.to_mut()[pixels + 1000] *= 1e6;
     // so many that the others might be the ones that were lowered, but not so far
-    all.arms[0].ivar.to_mut()[2 * pixels + 1000..][..60].iter_mut().for_each(|w| *w = 1e15 * median);
+    all.arms[0].ivar.to_mut()[2 * pixels + 1000..][..60]
+        .iter_mut()
+        .for_each(|w| *w = 1e15 * median);
     for device in devices() {
         let table = fitter(model(case), &device).fit(&all).unwrap();
         for row in [&table.row(0).to_row(), &table.row(2).to_row()] {
             assert_eq!(row.status_text, "bad_weight");
-            assert!(row.message.contains("pixel 1000") && row.message.contains("times the median"), "{}", row.message);
+            assert!(
+                row.message.contains("pixel 1000") && row.message.contains("times the median"),
+                "{}",
+                row.message
+            );
         }
-        let others = table.to_rows().into_iter().enumerate().filter(|(n, _)| ![0, 2].contains(n));
+        let others = table
+            .to_rows()
+            .into_iter()
+            .enumerate()
+            .filter(|(n, _)| ![0, 2].contains(n));
         assert!(others.into_iter().all(|(_, row)| row.status.is_success()));
     }
 }

@@ -24,10 +24,23 @@ fn check(table: &FitTable, reference: &str, device: &str) {
     let expected: Vec<Value> = serde_json::from_str(reference).unwrap();
     assert_eq!(table.len(), expected.len());
     for (row, expected) in table.to_rows().into_iter().zip(&expected) {
-        assert!(row.status.is_success(), "{device}, spectrum {}: {} {}", row.id, row.status_text, row.message);
+        assert!(
+            row.status.is_success(),
+            "{device}, spectrum {}: {} {}",
+            row.id,
+            row.status_text,
+            row.message
+        );
         let gap = row.objective - expected["objective"].as_f64().unwrap();
-        let (found, right) = (row.parameters[2], expected["parameters"][2].as_f64().unwrap());
-        assert!(gap <= GAP, "{device}, spectrum {}: {gap:.3} above, logg {found:.2} instead of {right:.2}", row.id);
+        let (found, right) = (
+            row.parameters[2],
+            expected["parameters"][2].as_f64().unwrap(),
+        );
+        assert!(
+            gap <= GAP,
+            "{device}, spectrum {}: {gap:.3} above, logg {found:.2} instead of {right:.2}",
+            row.id
+        );
     }
 }
 
@@ -49,10 +62,17 @@ fn minima_past_a_fold_are_found() {
         let table = fitter(model(), &device).fit(&spectra).unwrap();
         check(&table, REFERENCE_OF_FOLDS, &device.name());
         // the winner set out past the fold, and it found the minimum alone
-        let agree: Vec<u32> = table.to_rows().into_iter().map(|row| row.n_starts_agree).collect();
+        let agree: Vec<u32> = table
+            .to_rows()
+            .into_iter()
+            .map(|row| row.n_starts_agree)
+            .collect();
         assert_eq!(agree, [1; 5], "{}", device.name());
     }
-    let two = fitter(model(), &popfit::Device::cpu()).starts(2).fit(&spectra).unwrap();
+    let two = fitter(model(), &popfit::Device::cpu())
+        .starts(2)
+        .fit(&spectra)
+        .unwrap();
     assert!(two.to_rows().into_iter().all(|row| row.start < Some(2)));
 }
 
@@ -66,7 +86,11 @@ fn minima_do_not_depend_on_the_seed() {
         let own = fitter(model(), &device);
         for (fitter, seed) in [(own.clone(), "default"), (own.seed(5), "5")] {
             let table = fitter.fit(&spectra).unwrap();
-            check(&table, REFERENCE_OF_SEEDS, &format!("{}, seed {seed}", device.name()));
+            check(
+                &table,
+                REFERENCE_OF_SEEDS,
+                &format!("{}, seed {seed}", device.name()),
+            );
         }
     }
 }
@@ -78,6 +102,11 @@ fn starts_of_one_basin_count_once() {
     let spectra = Spectra::open(SPECTRA).unwrap();
     let device = popfit::Device::cpu();
     let table = fitter(model(), &device).starts(24).fit(&spectra).unwrap();
-    let most = table.to_rows().into_iter().map(|row| row.n_starts_agree).max().unwrap();
+    let most = table
+        .to_rows()
+        .into_iter()
+        .map(|row| row.n_starts_agree)
+        .max()
+        .unwrap();
     assert!((1..=8).contains(&most), "{most} of 24 starts");
 }

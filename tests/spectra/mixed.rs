@@ -1,6 +1,9 @@
 //! Mixed precision ends where f32 does: the synb spectra, with and without rotation, in units of their errors.
 
-use popfit::{Device, FitTable, LevenbergMarquardt, NelderMead, Precision, Spectra, SpectralFitter, SpectralModel};
+use popfit::{
+    Device, FitTable, LevenbergMarquardt, NelderMead, Precision, Spectra, SpectralFitter,
+    SpectralModel,
+};
 use popfit_testing::fits::{devices, fitter, gpu, offset, share, sound};
 use popfit_testing::synb::spectra;
 use popfit_testing::{median, rotating_model, synb_model};
@@ -8,9 +11,16 @@ use popfit_testing::{median, rotating_model, synb_model};
 /// Rows of both precisions, the second mixed.
 fn both(model: &SpectralModel, device: &Device, spectra: &Spectra) -> [FitTable; 2] {
     [Precision::F32, Precision::Mixed].map(|precision| {
-        let table = fitter(model.clone(), device).precision(precision).fit(spectra).unwrap();
+        let table = fitter(model.clone(), device)
+            .precision(precision)
+            .fit(spectra)
+            .unwrap();
         sound(&table);
-        assert!(table.status().iter().all(|status| status.is_success()), "{precision:?}: {:?}", table);
+        assert!(
+            table.status().iter().all(|status| status.is_success()),
+            "{precision:?}: {:?}",
+            table
+        );
         table
     })
 }
@@ -18,11 +28,23 @@ fn both(model: &SpectralModel, device: &Device, spectra: &Spectra) -> [FitTable;
 fn compare(what: &str, [full, mixed]: &[FitTable; 2]) {
     let pairs = || full.to_rows().into_iter().zip(mixed.to_rows());
     // a parameter at a bound has no error, and lies there in both
-    let errors = |errors: &[f64]| errors.iter().map(|e| if *e > 0.0 { *e } else { 1e-6 }).collect::<Vec<_>>();
-    let offsets: Vec<f64> = pairs().map(|(a, b)| offset(&b, &a.parameters, &errors(&a.errors))).collect();
+    let errors = |errors: &[f64]| {
+        errors
+            .iter()
+            .map(|e| if *e > 0.0 { *e } else { 1e-6 })
+            .collect::<Vec<_>>()
+    };
+    let offsets: Vec<f64> = pairs()
+        .map(|(a, b)| offset(&b, &a.parameters, &errors(&a.errors)))
+        .collect();
     let gaps: Vec<f64> = pairs().map(|(a, b)| b.objective - a.objective).collect();
     let each = |table: &FitTable| {
-        table.to_rows().into_iter().map(|row| f64::from(row.evaluations)).sum::<f64>() / table.len() as f64
+        table
+            .to_rows()
+            .into_iter()
+            .map(|row| f64::from(row.evaluations))
+            .sum::<f64>()
+            / table.len() as f64
     };
     println!(
         "{what}: {} spectra, moved by {:.5} sigma in the median, {:.4} at most; objectives by {:.5} at most; {:.2} \
@@ -34,7 +56,11 @@ fn compare(what: &str, [full, mixed]: &[FitTable; 2]) {
         each(full),
         each(mixed),
     );
-    assert!(offsets.iter().all(|s| *s < 0.02), "{}", share(&offsets, |s| *s < 0.02));
+    assert!(
+        offsets.iter().all(|s| *s < 0.02),
+        "{}",
+        share(&offsets, |s| *s < 0.02)
+    );
     assert!(gaps.iter().all(|gap| gap.abs() < 0.02));
     assert!(pairs().all(|(a, b)| a.status == b.status && a.flags == b.flags));
     // the first rounds were others
@@ -44,14 +70,23 @@ fn compare(what: &str, [full, mixed]: &[FitTable; 2]) {
 #[test]
 fn on_the_cpu() {
     let device = Device::cpu();
-    compare("synb, cpu", &both(&synb_model(), &device, &spectra("fixed_vsini")));
-    compare("vsini free, cpu", &both(&rotating_model(), &device, &spectra("free_vsini")));
+    compare(
+        "synb, cpu",
+        &both(&synb_model(), &device, &spectra("fixed_vsini")),
+    );
+    compare(
+        "vsini free, cpu",
+        &both(&rotating_model(), &device, &spectra("free_vsini")),
+    );
 }
 
 #[test]
 fn on_the_gpu() {
     let Some(device) = gpu() else { return };
-    compare("synb, gpu", &both(&synb_model(), &device, &spectra("fixed_vsini")));
+    compare(
+        "synb, gpu",
+        &both(&synb_model(), &device, &spectra("fixed_vsini")),
+    );
 }
 
 #[test]
@@ -74,7 +109,12 @@ fn few_rounds_are_all_in_f32() {
 #[test]
 fn simplices_are_not_mixed() {
     let fitter = SpectralFitter::new(synb_model(), Device::cpu()).solver(NelderMead::default());
-    let refused = fitter.precision(Precision::Mixed).fit(&spectra("fixed_vsini"));
+    let refused = fitter
+        .precision(Precision::Mixed)
+        .fit(&spectra("fixed_vsini"));
     let refused = refused.unwrap_err();
-    assert!(refused.to_string().contains("Levenberg") && refused.argument().is_some(), "{refused}");
+    assert!(
+        refused.to_string().contains("Levenberg") && refused.argument().is_some(),
+        "{refused}"
+    );
 }

@@ -6,14 +6,18 @@ use std::path::PathBuf;
 use popfit::emulator::read_wavelength;
 use popfit::low_level::recording::Precision;
 use popfit::{
-    Arm, Continuum, Device, Emulator, FitRow, Interpolation, LabelSettings, Spectra, SpectralFitter, SpectralModel,
+    Arm, Continuum, Device, Emulator, FitRow, Interpolation, LabelSettings, Spectra,
+    SpectralFitter, SpectralModel,
 };
 use popfit_testing::fits::{fitter, gpu, offset};
 use popfit_testing::{array, data_folder, real_data};
 
 const LABELS: [&str; 5] = ["teff", "logg", "feh", "mgfe", "vmacro"];
-const STARTS: [[f64; 6]; 3] =
-    [[0.0, 5500.0, 4.5, -0.2, 0.1, 10.0], [20.0, 4500.0, 4.2, 0.2, 0.3, 30.0], [-10.0, 6000.0, 4.8, -0.6, -0.1, 3.0]];
+const STARTS: [[f64; 6]; 3] = [
+    [0.0, 5500.0, 4.5, -0.2, 0.1, 10.0],
+    [20.0, 4500.0, 4.2, 0.2, 0.3, 30.0],
+    [-10.0, 6000.0, 4.8, -0.6, -0.1, 3.0],
+];
 
 /// A network, a star, and what scipy found.
 struct Case {
@@ -37,7 +41,13 @@ fn small() -> Case {
         network: folder.join("network.npz"),
         wavelength: folder.join("wavelength.npz"),
         star: folder.join("star.npz"),
-        bounds: [(4200.0, 7000.0), (4.0, 5.0), (-0.8, 0.4), (-0.3, 0.5), (0.0, 45.0)],
+        bounds: [
+            (4200.0, 7000.0),
+            (4.0, 5.0),
+            (-0.8, 0.4),
+            (-0.3, 0.5),
+            (0.0, 45.0),
+        ],
         answer: answer("parameters").try_into().unwrap(),
         errors: answer("errors").try_into().unwrap(),
         chi2: [answer("chi2")[0], 0.05],
@@ -51,14 +61,28 @@ fn small() -> Case {
 fn real(interpolation: Interpolation) -> Option<Case> {
     let folder = real_data()?.join("apogee");
     let (answer, chi2, pixels) = match interpolation {
-        Interpolation::Linear => ([0.9818, 4934.17, 4.51808, -0.18964, 0.1113, 16.0525], [30320.35, 0.1], 6918),
-        _ => ([0.93177, 4940.50, 4.51999, -0.18726, 0.10841, 16.6339], [30581.88, 5.0], 6901),
+        Interpolation::Linear => (
+            [0.9818, 4934.17, 4.51808, -0.18964, 0.1113, 16.0525],
+            [30320.35, 0.1],
+            6918,
+        ),
+        _ => (
+            [0.93177, 4940.50, 4.51999, -0.18726, 0.10841, 16.6339],
+            [30581.88, 5.0],
+            6901,
+        ),
     };
     Some(Case {
         network: folder.join("NN_normalized_spectra.npz"),
         wavelength: folder.join("apogee_wavelength.npz"),
         star: folder.join("2M13012770+5754582.npz"),
-        bounds: [(4200.0, 7000.0), (4.0, 5.0), (-1.0, 0.5), (-0.3, 0.5), (0.0, 45.0)],
+        bounds: [
+            (4200.0, 7000.0),
+            (4.0, 5.0),
+            (-1.0, 0.5),
+            (-0.3, 0.5),
+            (0.0, 45.0),
+        ],
         answer,
         errors: [0.0215, 4.02, 0.0041, 0.0017, 0.0027, 0.105],
         chi2,
@@ -70,8 +94,11 @@ impl Case {
     fn model(&self, interpolation: Interpolation) -> SpectralModel {
         let emulator = Emulator::open(&self.network).unwrap();
         let wavelength = read_wavelength(&self.wavelength).unwrap();
-        let emulator =
-            emulator.with_wavelength(wavelength).unwrap().with_label_names(&LABELS.map(String::from)).unwrap();
+        let emulator = emulator
+            .with_wavelength(wavelength)
+            .unwrap()
+            .with_label_names(&LABELS.map(String::from))
+            .unwrap();
         let mut builder = SpectralModel::builder()
             .add_arm(Arm::new("", emulator).interpolation(interpolation))
             .velocity(-100.0..=100.0)
@@ -87,7 +114,11 @@ impl Case {
     fn meets(&self, fitter: &SpectralFitter, tolerance: f64, what: &str) {
         let star = &Spectra::open(&self.star).unwrap();
         let mut rows: Vec<FitRow> = vec![fitter.fit(star).unwrap().row(0).to_row()];
-        rows.extend(STARTS.iter().map(|start| fitter.fit_from(star, start).unwrap().row(0).to_row()));
+        rows.extend(
+            STARTS
+                .iter()
+                .map(|start| fitter.fit_from(star, start).unwrap().row(0).to_row()),
+        );
         for row in &rows {
             let away = offset(row, &self.answer, &self.errors);
             let apart = offset(row, &rows[0].parameters, &self.errors);
@@ -108,7 +139,11 @@ impl Case {
         let model = self.model(Interpolation::Linear);
         let in_f64 = fitter(model.clone(), &Device::cpu()).precision(Precision::F64);
         self.meets(&in_f64, 0.02, "f64, linear");
-        let row = in_f64.fit(&Spectra::open(&self.star).unwrap()).unwrap().row(0).to_row();
+        let row = in_f64
+            .fit(&Spectra::open(&self.star).unwrap())
+            .unwrap()
+            .row(0)
+            .to_row();
         for (found, expected) in row.errors.iter().zip(self.errors) {
             assert!((found / expected - 1.0).abs() < 0.02, "{:?}", row.errors); // given to two digits
         }
@@ -125,21 +160,41 @@ fn a_small_network_on_the_cpu_in_both_precisions() {
 fn a_small_network_on_the_gpu() {
     let Some(device) = gpu() else { return };
     let case = small();
-    case.meets(&fitter(case.model(Interpolation::Linear), &device), 0.05, "GPU, linear");
+    case.meets(
+        &fitter(case.model(Interpolation::Linear), &device),
+        0.05,
+        "GPU, linear",
+    );
 }
 
 #[test]
 fn the_real_star_on_the_cpu() {
-    let Some(linear) = real(Interpolation::Linear) else { return };
+    let Some(linear) = real(Interpolation::Linear) else {
+        return;
+    };
     linear.meets_on_the_cpu();
     let cubic = real(Interpolation::Cubic).unwrap();
-    cubic.meets(&fitter(cubic.model(Interpolation::Cubic), &Device::cpu()), 0.15, "f32, cubic");
+    cubic.meets(
+        &fitter(cubic.model(Interpolation::Cubic), &Device::cpu()),
+        0.15,
+        "f32, cubic",
+    );
 }
 
 #[test]
 fn the_real_star_on_the_gpu() {
-    let (Some(linear), Some(device)) = (real(Interpolation::Linear), gpu()) else { return };
-    linear.meets(&fitter(linear.model(Interpolation::Linear), &device), 0.05, "GPU, linear");
+    let (Some(linear), Some(device)) = (real(Interpolation::Linear), gpu()) else {
+        return;
+    };
+    linear.meets(
+        &fitter(linear.model(Interpolation::Linear), &device),
+        0.05,
+        "GPU, linear",
+    );
     let cubic = real(Interpolation::Cubic).unwrap();
-    cubic.meets(&fitter(cubic.model(Interpolation::Cubic), &device), 0.15, "GPU, cubic");
+    cubic.meets(
+        &fitter(cubic.model(Interpolation::Cubic), &device),
+        0.15,
+        "GPU, cubic",
+    );
 }

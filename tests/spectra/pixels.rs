@@ -3,8 +3,8 @@
 
 use popfit::spectra::{Ids, Wavelength};
 use popfit::{
-    Arm, Continuum, Device, Emulator, Error, FitRow, Interpolation, LineSpread, Pixels, Spectra, SpectralFitter,
-    SpectralModel,
+    Arm, Continuum, Device, Emulator, Error, FitRow, Interpolation, LineSpread, Pixels, Spectra,
+    SpectralFitter, SpectralModel,
 };
 use popfit_testing::fits::{fitter, gpu};
 use popfit_testing::random::Random;
@@ -14,23 +14,38 @@ use popfit_testing::{demo_emulator, tiny};
 const VELOCITY: f64 = 37.0;
 
 fn model(emulator: &Emulator, pixels: Pixels, interpolation: Interpolation) -> SpectralModel {
-    let arm = Arm::new("", emulator.clone()).pixels(pixels).interpolation(interpolation).continuum(Continuum::none());
-    SpectralModel::builder().add_arm(arm).velocity(-100.0..=100.0).build().unwrap()
+    let arm = Arm::new("", emulator.clone())
+        .pixels(pixels)
+        .interpolation(interpolation)
+        .continuum(Continuum::none());
+    SpectralModel::builder()
+        .add_arm(arm)
+        .velocity(-100.0..=100.0)
+        .build()
+        .unwrap()
 }
 
 /// Returns the model's values at these wavelengths.
 fn values(model: SpectralModel, wavelength: &[f64]) -> Vec<f64> {
     let ones = vec![1.0; wavelength.len()];
-    let spectra = Spectra::from_arrays(wavelength.to_vec(), ones.clone(), ones, None, None).unwrap();
+    let spectra =
+        Spectra::from_arrays(wavelength.to_vec(), ones.clone(), ones, None, None).unwrap();
     let mut row = FitRow::new(0, 3);
     row.parameters = vec![VELOCITY, 0.7, -0.3];
-    fitter(model, &Device::cpu()).model_spectrum(&spectra, &row).unwrap().swap_remove(0).model
+    fitter(model, &Device::cpu())
+        .model_spectrum(&spectra, &row)
+        .unwrap()
+        .swap_remove(0)
+        .model
 }
 
 /// Returns the edges of each pixel: half way to its neighbours; at the ends and beside a gap as far as on the other
 /// side.
 fn edges(wavelength: &[f64]) -> Vec<(f64, f64)> {
-    let half = |j: usize, k: Option<usize>| k.and_then(|k| wavelength.get(k)).map(|w| 0.5 * (w - wavelength[j]).abs());
+    let half = |j: usize, k: Option<usize>| {
+        k.and_then(|k| wavelength.get(k))
+            .map(|w| 0.5 * (w - wavelength[j]).abs())
+    };
     let edge = |j: usize| {
         let (below, above) = (half(j, j.checked_sub(1)), half(j, Some(j + 1)));
         let nearer = below.unwrap_or(f64::MAX).min(above.unwrap_or(f64::MAX));
@@ -49,15 +64,26 @@ fn models_are_means_over_pixels() {
     grid.extend((0..6).map(|j| 5020.1 + 1.9 * f64::from(j)));
     for interpolation in [Interpolation::Cubic, Interpolation::Linear] {
         let part = |(a, b): (f64, f64), k: usize| a * (b / a).powf((k as f64 + 0.5) / PARTS as f64);
-        let fine: Vec<f64> = edges(&grid).into_iter().flat_map(|ends| (0..PARTS).map(move |k| part(ends, k))).collect();
+        let fine: Vec<f64> = edges(&grid)
+            .into_iter()
+            .flat_map(|ends| (0..PARTS).map(move |k| part(ends, k)))
+            .collect();
         let samples = values(model(&emulator, Pixels::Sample, interpolation), &fine);
         let means = values(model(&emulator, Pixels::Integrate, interpolation), &grid);
         let centres = values(model(&emulator, Pixels::Sample, interpolation), &grid);
         for (j, (mean, samples)) in means.iter().zip(samples.chunks(PARTS)).enumerate() {
             let expected = samples.iter().sum::<f64>() / PARTS as f64;
-            assert!((mean - expected).abs() < 3e-6, "{interpolation:?}, pixel {j}: {mean}, not {expected}");
+            assert!(
+                (mean - expected).abs() < 3e-6,
+                "{interpolation:?}, pixel {j}: {mean}, not {expected}"
+            );
         }
-        assert!(means.iter().zip(centres).any(|(mean, centre)| (mean - centre).abs() > 1e-3));
+        assert!(
+            means
+                .iter()
+                .zip(centres)
+                .any(|(mean, centre)| (mean - centre).abs() > 1e-3)
+        );
     }
 }
 
@@ -66,7 +92,10 @@ fn models_are_means_over_pixels() {
 fn derivatives_are_those_of_the_means() {
     let emulator = Emulator::open(demo_emulator()).unwrap();
     for interpolation in [Interpolation::Cubic, Interpolation::Linear] {
-        let fitter = fitter(model(&emulator, Pixels::Integrate, interpolation), &Device::cpu());
+        let fitter = fitter(
+            model(&emulator, Pixels::Integrate, interpolation),
+            &Device::cpu(),
+        );
         for check in fitter.check_jacobian().unwrap() {
             assert!(check.error < 1e-6, "{interpolation:?}: {check:?}");
         }
@@ -79,22 +108,37 @@ fn stars(count: usize, own_grids: bool) -> (Spectra<'static>, Vec<[f64; 5]>) {
     const PARTS: usize = 20;
     let emulator = Emulator::open(demo_emulator()).unwrap();
     let mut random = Random(3);
-    let (mut grids, mut flux, mut ivar, mut truths) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut grids, mut flux, mut ivar, mut truths) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for k in 0..count {
         let offset = if own_grids { 0.01 * k as f64 } else { 0.0 };
         let grid: Vec<f64> = (0..1400).map(|j| 4050.0 + offset + f64::from(j)).collect();
         let mut between = |low: f64, high: f64| low + (high - low) * random.uniform();
-        let truth =
-            [between(-90.0, 90.0), between(5000.0, 6500.0), between(2.0, 4.5), between(-1.5, 0.2), between(0.0, 0.3)];
-        let fine: Vec<f64> =
-            grid.iter().flat_map(|w| (0..PARTS).map(move |p| w - 0.5 + (p as f64 + 0.5) / PARTS as f64)).collect();
+        let truth = [
+            between(-90.0, 90.0),
+            between(5000.0, 6500.0),
+            between(2.0, 4.5),
+            between(-1.5, 0.2),
+            between(0.0, 0.3),
+        ];
+        let fine: Vec<f64> = grid
+            .iter()
+            .flat_map(|w| (0..PARTS).map(move |p| w - 0.5 + (p as f64 + 0.5) / PARTS as f64))
+            .collect();
         let ones = vec![1.0; fine.len()];
         let one = Spectra::from_arrays(fine, ones.clone(), ones, None, None).unwrap();
         let mut row = FitRow::new(0, 5);
         row.parameters = truth.to_vec();
         let sampled = model(&emulator, Pixels::Sample, Interpolation::Cubic);
-        let values = fitter(sampled, &Device::cpu()).model_spectrum(&one, &row).unwrap().swap_remove(0).model;
-        for mean in values.chunks(PARTS).map(|parts| parts.iter().sum::<f64>() / PARTS as f64) {
+        let values = fitter(sampled, &Device::cpu())
+            .model_spectrum(&one, &row)
+            .unwrap()
+            .swap_remove(0)
+            .model;
+        for mean in values
+            .chunks(PARTS)
+            .map(|parts| parts.iter().sum::<f64>() / PARTS as f64)
+        {
             let sigma = mean / 60.0;
             flux.push(mean + sigma * random.normal());
             ivar.push(sigma.powi(-2));
@@ -102,20 +146,36 @@ fn stars(count: usize, own_grids: bool) -> (Spectra<'static>, Vec<[f64; 5]>) {
         grids.push(grid);
         truths.push(truth);
     }
-    let wavelength = if own_grids { Wavelength::Own(grids.concat().into()) } else { grids.swap_remove(0).into() };
+    let wavelength = if own_grids {
+        Wavelength::Own(grids.concat().into())
+    } else {
+        grids.swap_remove(0).into()
+    };
     let ids = Ids::Integer((0..count as i64).collect());
-    (Spectra::from_arrays(wavelength, flux, ivar, None, Some(ids)).unwrap(), truths)
+    (
+        Spectra::from_arrays(wavelength, flux, ivar, None, Some(ids)).unwrap(),
+        truths,
+    )
 }
 
 /// Returns mean and standard deviation of the pulls of each parameter.
 fn pulls(fitter: &SpectralFitter, spectra: &Spectra, truths: &[[f64; 5]]) -> Vec<(f64, f64)> {
     let rows = fitter.fit(spectra).unwrap().to_rows();
-    let good = || rows.iter().zip(truths).filter(|(row, _)| row.status.is_success() && row.at_bound == 0);
+    let good = || {
+        rows.iter()
+            .zip(truths)
+            .filter(|(row, _)| row.status.is_success() && row.at_bound == 0)
+    };
     assert!(good().count() * 10 > rows.len() * 8);
     let of_parameter = |p: usize| {
-        let pulls: Vec<f64> = good().map(|(row, truth)| (row.parameters[p] - truth[p]) / row.errors[p]).collect();
+        let pulls: Vec<f64> = good()
+            .map(|(row, truth)| (row.parameters[p] - truth[p]) / row.errors[p])
+            .collect();
         let mean = pulls.iter().sum::<f64>() / pulls.len() as f64;
-        (mean, (pulls.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / pulls.len() as f64).sqrt())
+        (
+            mean,
+            (pulls.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / pulls.len() as f64).sqrt(),
+        )
     };
     (0..5).map(of_parameter).collect()
 }
@@ -124,13 +184,26 @@ fn pulls(fitter: &SpectralFitter, spectra: &Spectra, truths: &[[f64; 5]]) -> Vec
 #[test]
 fn labels_of_wide_pixels_are_not_biased() {
     let emulator = Emulator::open(demo_emulator()).unwrap();
-    let of = |pixels| fitter(model(&emulator, pixels, Interpolation::Cubic), &Device::cpu());
+    let of = |pixels| {
+        fitter(
+            model(&emulator, pixels, Interpolation::Cubic),
+            &Device::cpu(),
+        )
+    };
     for own_grids in [false, true] {
         let (spectra, truths) = stars(60, own_grids);
         let integrated = pulls(&of(Pixels::Integrate), &spectra, &truths);
-        assert!(integrated.iter().all(|(mean, sd)| mean.abs() < 0.5 && (0.7..1.3).contains(sd)), "{integrated:?}");
+        assert!(
+            integrated
+                .iter()
+                .all(|(mean, sd)| mean.abs() < 0.5 && (0.7..1.3).contains(sd)),
+            "{integrated:?}"
+        );
         let sampled = pulls(&of(Pixels::Sample), &spectra, &truths);
-        assert!(sampled[3].0.abs() > 1.0, "the metallicity is biased by pixels that sample: {sampled:?}");
+        assert!(
+            sampled[3].0.abs() > 1.0,
+            "the metallicity is biased by pixels that sample: {sampled:?}"
+        );
     }
 }
 
@@ -139,20 +212,31 @@ fn devices_agree() {
     let Some(gpu) = gpu() else { return };
     let (spectra, _) = stars(4, true);
     let of = |device| {
-        let model = model(&Emulator::open(demo_emulator()).unwrap(), Pixels::Integrate, Interpolation::Cubic);
+        let model = model(
+            &Emulator::open(demo_emulator()).unwrap(),
+            Pixels::Integrate,
+            Interpolation::Cubic,
+        );
         fitter(model, device).fit(&spectra).unwrap().to_rows()
     };
     for (cpu, gpu) in of(&Device::cpu()).iter().zip(of(&gpu)) {
-        assert!(popfit_testing::fits::offset(&gpu, &cpu.parameters, &cpu.errors) < 0.02, "{cpu:?} {gpu:?}");
+        assert!(
+            popfit_testing::fits::offset(&gpu, &cpu.parameters, &cpu.errors) < 0.02,
+            "{cpu:?} {gpu:?}"
+        );
     }
 }
 
 /// Resolution matrices already contain the average over pixels.
 #[test]
 fn resolution_matrices_exclude_integration() {
-    let arm = Arm::new("", tiny::linear(&["a"], tiny::wave)).line_spread(LineSpread::File).pixels(Pixels::Integrate);
+    let arm = Arm::new("", tiny::linear(&["a"], tiny::wave))
+        .line_spread(LineSpread::File)
+        .pixels(Pixels::Integrate);
     match SpectralModel::builder().add_arm(arm).build() {
-        Err(Error::Model { message, .. }) => assert!(message.contains("would count them twice"), "{message}"),
+        Err(Error::Model { message, .. }) => {
+            assert!(message.contains("would count them twice"), "{message}")
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -163,15 +247,28 @@ fn a_note_warns_of_wide_pixels() {
     let notes = |pixels: Option<Pixels>, step: f64| {
         let arm = Arm::new("", Emulator::open(demo_emulator()).unwrap());
         let arm = pixels.map_or(arm.clone(), |pixels| arm.pixels(pixels));
-        let model = SpectralModel::builder().add_arm(arm).velocity(-100.0..=100.0).build().unwrap();
-        let grid: Vec<f64> = (0..(1400.0 / step) as usize).map(|j| 4050.0 + step * j as f64).collect();
+        let model = SpectralModel::builder()
+            .add_arm(arm)
+            .velocity(-100.0..=100.0)
+            .build()
+            .unwrap();
+        let grid: Vec<f64> = (0..(1400.0 / step) as usize)
+            .map(|j| 4050.0 + step * j as f64)
+            .collect();
         let ones = vec![1.0; grid.len()];
         let spectra = Spectra::from_arrays(grid, ones.clone(), ones, None, None).unwrap();
         fitter(model, &Device::cpu()).pixel_notes([&spectra])
     };
     let wide = notes(None, 1.0);
-    assert!(wide.len() == 1 && wide[0].contains("`pixels = \"integrate\"`"), "{wide:?}");
-    for (pixels, step) in [(None, 0.4), (Some(Pixels::Sample), 1.0), (Some(Pixels::Integrate), 1.0)] {
+    assert!(
+        wide.len() == 1 && wide[0].contains("`pixels = \"integrate\"`"),
+        "{wide:?}"
+    );
+    for (pixels, step) in [
+        (None, 0.4),
+        (Some(Pixels::Sample), 1.0),
+        (Some(Pixels::Integrate), 1.0),
+    ] {
         assert_eq!(notes(pixels, step), [""; 0], "{pixels:?} {step}");
     }
 }

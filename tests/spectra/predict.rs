@@ -23,10 +23,18 @@ fn a_star_at_rest_has_the_networks_own_spectrum() {
         let found = fitter.predict(&at(0.0), None).unwrap();
         assert_eq!((found.len(), found[0].name.as_str()), (1, "b"));
         assert_eq!(found[0].wavelength, emulator.wavelength());
-        let finite = found[0].flux.iter().zip(&expected).enumerate().filter(|(_, (flux, _))| flux.is_finite());
+        let finite = found[0]
+            .flux
+            .iter()
+            .zip(&expected)
+            .enumerate()
+            .filter(|(_, (flux, _))| flux.is_finite());
         assert!(finite.clone().count() > 3600, "{}", finite.count());
         for (j, (flux, expected)) in finite {
-            assert!((flux - f64::from(*expected)).abs() < 1e-5, "pixel {j}: {flux}, {expected}");
+            assert!(
+                (flux - f64::from(*expected)).abs() < 1e-5,
+                "pixel {j}: {flux}, {expected}"
+            );
         }
     }
 }
@@ -34,11 +42,21 @@ fn a_star_at_rest_has_the_networks_own_spectrum() {
 #[test]
 fn a_moving_star_is_shifted_and_ends_where_the_network_ends() {
     let fitter = fitter(demo_builder("").build().unwrap());
-    let (rest, moved) = (fitter.predict(&at(0.0), None).unwrap(), fitter.predict(&at(300.0), None).unwrap());
+    let (rest, moved) = (
+        fitter.predict(&at(0.0), None).unwrap(),
+        fitter.predict(&at(300.0), None).unwrap(),
+    );
     let (rest, moved) = (&rest[0], &moved[0]);
-    assert!(moved.flux[0].is_nan() && moved.flux[1000].is_finite(), "its light comes from further blue");
+    assert!(
+        moved.flux[0].is_nan() && moved.flux[1000].is_finite(),
+        "its light comes from further blue"
+    );
     // the deepest line has moved by the Doppler factor
-    let deepest = |flux: &[f64]| (0..flux.len()).min_by(|&a, &b| flux[a].total_cmp(&flux[b])).unwrap();
+    let deepest = |flux: &[f64]| {
+        (0..flux.len())
+            .min_by(|&a, &b| flux[a].total_cmp(&flux[b]))
+            .unwrap()
+    };
     let beta: f64 = 300.0 / 299_792.458;
     let factor = ((1.0 + beta) / (1.0 - beta)).sqrt();
     let found = moved.wavelength[deepest(&moved.flux)] / rest.wavelength[deepest(&rest.flux)];
@@ -52,20 +70,38 @@ fn the_pixels_may_be_those_of_spectra() {
     let spectra = Spectra::open(demo_file("spectra.npz")).unwrap();
     let found = fitter.predict(&at(20.0), Some(&spectra)).unwrap();
     assert_eq!(found[0].wavelength, &*spectra.arms[0].grid(0));
-    assert!(found[0].flux.iter().all(|flux| flux.is_finite()), "the network reaches all pixels");
+    assert!(
+        found[0].flux.iter().all(|flux| flux.is_finite()),
+        "the network reaches all pixels"
+    );
     let mut masked = spectra.slice(0..1);
     let pixels = masked.arms[0].pixels;
-    masked.arms[0] = masked.arms[0].clone().with_mask(vec![true; pixels]).unwrap();
-    assert_eq!(fitter.predict(&at(20.0), Some(&masked)).unwrap()[0].flux, found[0].flux);
+    masked.arms[0] = masked.arms[0]
+        .clone()
+        .with_mask(vec![true; pixels])
+        .unwrap();
+    assert_eq!(
+        fitter.predict(&at(20.0), Some(&masked)).unwrap()[0].flux,
+        found[0].flux
+    );
 }
 
 #[test]
 fn values_that_no_fit_could_have_are_refused() {
     let fitter = fitter(demo_builder("").build().unwrap());
     for (values, expected) in [
-        (vec![0.0], "1 values are given for the free parameters velocity, teff, logg, feh, alpha"),
-        (vec![0.0, 58_000.0, 4.4, -0.2, 0.1], "teff = 58000 is outside the model's bounds, 4000 to 9000"),
-        (vec![f64::NAN, 5800.0, 4.4, -0.2, 0.1], "velocity = NaN is outside"),
+        (
+            vec![0.0],
+            "1 values are given for the free parameters velocity, teff, logg, feh, alpha",
+        ),
+        (
+            vec![0.0, 58_000.0, 4.4, -0.2, 0.1],
+            "teff = 58000 is outside the model's bounds, 4000 to 9000",
+        ),
+        (
+            vec![f64::NAN, 5800.0, 4.4, -0.2, 0.1],
+            "velocity = NaN is outside",
+        ),
     ] {
         let message = fitter.predict(&values, None).unwrap_err().to_string();
         assert!(message.contains(expected), "{message}");

@@ -13,10 +13,24 @@ use popfit_testing::required::{Need, found};
 use popfit_testing::{array, data_folder};
 
 /// Rows of the broadened template: value, derivative by vsini / (10 km/s).
-fn broadened(device: &dyn Device, precision: Precision, row: &[f64], vsini: f64, inverse_step: f64) -> Vec<f64> {
+fn broadened(
+    device: &dyn Device,
+    precision: Precision,
+    row: &[f64],
+    vsini: f64,
+    inverse_step: f64,
+) -> Vec<f64> {
     let (pixels, used) = (row.len().next_multiple_of(16), row.len());
-    let parameters = vec![Parameter { name: "vsini".into(), origin: 0.0, scale: 10.0 }];
-    let mut recording = Recording { parameters, precision, ..Recording::default() };
+    let parameters = vec![Parameter {
+        name: "vsini".into(),
+        origin: 0.0,
+        scale: 10.0,
+    }];
+    let mut recording = Recording {
+        parameters,
+        precision,
+        ..Recording::default()
+    };
     let predictor = recording.buffer("predictor", Scope::Batch, Kind::Float, pixels);
     let input = recording.buffer("row", Scope::Member, Kind::Float, pixels);
     let output = recording.buffer("broadened", Scope::Member, Kind::Float, 2 * pixels);
@@ -43,16 +57,35 @@ fn broadened(device: &dyn Device, precision: Precision, row: &[f64], vsini: f64,
             output,
             rows: 1,
             columns: pixels,
-            segments: vec![Segment { start: 0, end: used, inverse_step }],
-            rotation: Rotation::Parameter { parameter: 0, most: 500.0 },
+            segments: vec![Segment {
+                start: 0,
+                end: used,
+                inverse_step,
+            }],
+            rotation: Rotation::Parameter {
+                parameter: 0,
+                most: 500.0,
+            },
             derivatives: true,
         }),
-        Stage::Normal(Normal { model: output, pixels, columns: vec![0], data, weight, continuum: None, loss: None }),
+        Stage::Normal(Normal {
+            model: output,
+            pixels,
+            columns: vec![0],
+            data,
+            weight,
+            continuum: None,
+            loss: None,
+        }),
     ];
     let mut values = row.to_vec();
     values.resize(pixels, 0.0);
     let ones = Values::F32(vec![1.0; pixels].into());
-    let blocks = vec![(predictor, Values::F64(values.into())), (data, ones.clone()), (weight, ones)];
+    let blocks = vec![
+        (predictor, Values::F64(values.into())),
+        (data, ones.clone()),
+        (weight, ones),
+    ];
     let batch = Batch {
         spectra: 1,
         blocks,
@@ -64,8 +97,13 @@ fn broadened(device: &dyn Device, precision: Precision, row: &[f64], vsini: f64,
         starts: vec![vsini / 10.0],
         ..Batch::default()
     };
-    let mut population =
-        device.population(Arc::new(recording), &Method::LevenbergMarquardt(LevenbergMarquardt::default()), 1).unwrap();
+    let mut population = device
+        .population(
+            Arc::new(recording),
+            &Method::LevenbergMarquardt(LevenbergMarquardt::default()),
+            1,
+        )
+        .unwrap();
     pollster::block_on(population.load(&batch)).unwrap();
     let seen = pollster::block_on(population.inspect(output)).unwrap();
     [&seen[..used], &seen[pixels..pixels + used]].concat()
@@ -78,10 +116,14 @@ fn devices() -> Vec<(&'static str, Box<dyn Device>, Precision, f64)> {
         ("cpu, f32", Box::new(CpuDevice), Precision::F32, 5e-6),
     ];
     #[cfg(feature = "gpu")]
-    all.extend(
-        found(Need::Gpu, GpuDevice::best())
-            .map(|device| ("gpu", Box::new(device) as Box<dyn Device>, Precision::F32, 5e-6)),
-    );
+    all.extend(found(Need::Gpu, GpuDevice::best()).map(|device| {
+        (
+            "gpu",
+            Box::new(device) as Box<dyn Device>,
+            Precision::F32,
+            5e-6,
+        )
+    }));
     all
 }
 
@@ -101,13 +143,23 @@ fn kernels_of_a_delta_function() {
     let step = inverse_step();
     for (name, device, precision, tolerance) in devices() {
         for vsini in ["0.5", "1", "2", "5", "10", "30", "100", "300"] {
-            let (_, expected) = array(&data_folder().join("synb/forward_ref.npz"), &format!("kernel_vsini_{vsini}"));
+            let (_, expected) = array(
+                &data_folder().join("synb/forward_ref.npz"),
+                &format!("kernel_vsini_{vsini}"),
+            );
             let rows = broadened(&*device, precision, &delta(), vsini.parse().unwrap(), step);
             let first = 100 - expected.len() / 2;
-            let gap = expected.iter().zip(&rows[first..]).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+            let gap = expected
+                .iter()
+                .zip(&rows[first..])
+                .map(|(a, b)| (a - b).abs())
+                .fold(0.0, f64::max);
             println!("{name}: kernel of {vsini} km/s differs by at most {gap:.1e}");
             assert!(gap < tolerance, "{name}, {vsini} km/s: {gap}");
-            assert!(rows[..first].iter().all(|w| w.abs() < 1e-7), "{name}: wider than the reference");
+            assert!(
+                rows[..first].iter().all(|w| w.abs() < 1e-7),
+                "{name}: wider than the reference"
+            );
         }
     }
 }
@@ -115,12 +167,18 @@ fn kernels_of_a_delta_function() {
 #[test]
 fn segments_narrower_than_the_kernel() {
     for pixels in [1usize, 8, 63, 64, 65, 130] {
-        let row: Vec<f64> = (0..pixels).map(|j| f64::from((1.0 + 0.5 * (j as f64).sin()) as f32)).collect();
+        let row: Vec<f64> = (0..pixels)
+            .map(|j| f64::from((1.0 + 0.5 * (j as f64).sin()) as f32))
+            .collect();
         for vsini in [0.0, 3.0, 480.0] {
             let expected = broadened(&CpuDevice, Precision::F64, &row, vsini, 9000.0);
             for (name, device, precision, _) in devices() {
                 let found = broadened(&*device, precision, &row, vsini, 9000.0);
-                let gap = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+                let gap = found
+                    .iter()
+                    .zip(&expected)
+                    .map(|(a, b)| (a - b).abs())
+                    .fold(0.0, f64::max);
                 assert!(gap < 5e-6, "{name}: {pixels} pixels, {vsini} km/s: {gap}");
             }
         }
@@ -139,7 +197,11 @@ fn slopes_meet_differences_and_nothing_happens_without_rotation() {
                 let difference = (high[j] - low[j]) / 2e-4;
                 let gap = (rows[201 + j] - difference).abs();
                 // a kink of the kernel is anywhere within 1e-3 km/s of a whole radius
-                assert!(gap < tolerance.max(2e-6), "{name}, {vsini} km/s, pixel {j}: {} {difference}", rows[201 + j]);
+                assert!(
+                    gap < tolerance.max(2e-6),
+                    "{name}, {vsini} km/s, pixel {j}: {} {difference}",
+                    rows[201 + j]
+                );
             }
         }
         let still = broadened(&*device, precision, &delta(), 0.0, step);
@@ -147,7 +209,10 @@ fn slopes_meet_differences_and_nothing_happens_without_rotation() {
         // from 0 a member can only speed up: its slope is that from above
         let faster = broadened(&CpuDevice, Precision::F64, &delta(), 1e-3, step);
         for j in 0..201 {
-            assert!((still[201 + j] - (faster[j] - delta()[j]) / 1e-4).abs() < tolerance, "{name}, pixel {j}");
+            assert!(
+                (still[201 + j] - (faster[j] - delta()[j]) / 1e-4).abs() < tolerance,
+                "{name}, pixel {j}"
+            );
         }
     }
 }
@@ -167,7 +232,11 @@ fn broadened_templates() {
             let rows = broadened(&*device, precision, &flux[range.clone()], vsini[n], step);
             // rvspecfit's template is zero beyond its ends
             let half = (vsini[n] / LIGHT * step).ceil() as usize + 1;
-            let pairs = rows.iter().zip(&expected[range]).take(pixels - half).skip(half);
+            let pairs = rows
+                .iter()
+                .zip(&expected[range])
+                .take(pixels - half)
+                .skip(half);
             let gap = pairs.map(|(a, b)| (a / b - 1.0).abs()).fold(0.0, f64::max);
             assert!(gap < 1e-5, "{name}, case {n}, {} km/s: {gap}", vsini[n]);
             worst = worst.max(gap);

@@ -28,30 +28,53 @@ fn fit(device: &Device) -> (FitTable, Spectra<'static>) {
 fn meets_the_reference(table: &FitTable, spectra: &Spectra, folder: &Path) {
     let found = Comparison::new(table, spectra, folder);
     found.print("fixed vsini", table);
-    let Comparison { gaps, offsets, ratios } = &found;
+    let Comparison {
+        gaps,
+        offsets,
+        ratios,
+    } = &found;
     assert!(share(gaps, |g| *g <= 0.02) >= 0.99);
-    assert!(gaps.iter().all(|g| *g <= 0.1), "{:?}", gaps.iter().position(|g| *g > 0.1));
+    assert!(
+        gaps.iter().all(|g| *g <= 0.1),
+        "{:?}",
+        gaps.iter().position(|g| *g > 0.1)
+    );
     assert!(share(offsets, |s| *s <= 0.1) >= 0.99);
     assert!(found.errors_within(0.05) >= 0.95);
     assert!((median(ratios.clone()) - 1.0).abs() <= 0.01);
     // rvspecfit ends 41 too high here
-    assert!(gaps[10].abs() < 0.02 && offsets[10] < 0.1, "spectrum 10: {} {}", gaps[10], offsets[10]);
+    assert!(
+        gaps[10].abs() < 0.02 && offsets[10] < 0.1,
+        "spectrum 10: {} {}",
+        gaps[10],
+        offsets[10]
+    );
 }
 
 /// (found − true) / error has mean 0 and width 1.
 fn pulls_are_normal(table: &FitTable, folder: &Path) {
     let (_, truth) = array(&folder.join("truth.npz"), "parameters");
     for (p, name) in table.names().iter().enumerate() {
-        let pull = |(n, row): (usize, FitRow)| (row.parameters[p] - truth[n * PARAMETERS + p]) / row.errors[p];
+        let pull = |(n, row): (usize, FitRow)| {
+            (row.parameters[p] - truth[n * PARAMETERS + p]) / row.errors[p]
+        };
         // at a bound there is no error
-        let free = table.to_rows().into_iter().enumerate().filter(|(_, row)| row.at_bound >> p & 1 == 0);
+        let free = table
+            .to_rows()
+            .into_iter()
+            .enumerate()
+            .filter(|(_, row)| row.at_bound >> p & 1 == 0);
         let pulls: Vec<f64> = free.map(pull).collect();
         assert!(pulls.len() > 120, "{name}: {}", pulls.len());
         let count = pulls.len() as f64;
         let mean = pulls.iter().sum::<f64>() / count;
-        let deviation = (pulls.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (count - 1.0)).sqrt();
+        let deviation =
+            (pulls.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (count - 1.0)).sqrt();
         println!("pulls of {name}: mean {mean:.3}, standard deviation {deviation:.3}");
-        assert!(mean.abs() < 0.25 && (0.8..1.2).contains(&deviation), "{name}: {mean} {deviation}");
+        assert!(
+            mean.abs() < 0.25 && (0.8..1.2).contains(&deviation),
+            "{name}: {mean} {deviation}"
+        );
     }
 }
 
@@ -69,8 +92,14 @@ fn the_128_spectra_on_the_gpu() {
     meets_the_reference(&table, &spectra, &folder());
     let (cpu, _) = fit(&Device::cpu());
     let (_, errors) = array(&folder().join("rvspecfit.npz"), "ref_err");
-    let pairs = table.to_rows().into_iter().zip(cpu.to_rows()).zip(errors.chunks_exact(PARAMETERS));
-    let offsets: Vec<f64> = pairs.map(|((gpu, cpu), errors)| offset(&gpu, &cpu.parameters, errors)).collect();
+    let pairs = table
+        .to_rows()
+        .into_iter()
+        .zip(cpu.to_rows())
+        .zip(errors.chunks_exact(PARAMETERS));
+    let offsets: Vec<f64> = pairs
+        .map(|((gpu, cpu), errors)| offset(&gpu, &cpu.parameters, errors))
+        .collect();
     println!(
         "between devices, in sigma: median {:.5}, at most {:.4}, {:.4} within 0.02",
         median(offsets.clone()),
@@ -79,6 +108,9 @@ fn the_128_spectra_on_the_gpu() {
     );
     assert!(share(&offsets, |s| *s <= 0.02) >= 0.98);
     for (gpu, cpu) in table.to_rows().into_iter().zip(cpu.to_rows()) {
-        assert!(gpu.start == cpu.start || (gpu.objective - cpu.objective).abs() < 0.02, "{gpu:?}\n{cpu:?}");
+        assert!(
+            gpu.start == cpu.start || (gpu.objective - cpu.objective).abs() < 0.02,
+            "{gpu:?}\n{cpu:?}"
+        );
     }
 }

@@ -16,10 +16,21 @@ fn fit(device: &Device) -> (FitTable, Spectra<'static>) {
     let spectra = synb::spectra("free_vsini");
     let begin = Instant::now();
     let table = fitter(rotating_model(), device).fit(&spectra).unwrap();
-    println!("{}: {:.2} s with its first guess", device.name(), begin.elapsed().as_secs_f64());
-    assert_eq!(table.names(), ["velocity", "vsini", "teff", "logg", "feh", "alpha"]);
+    println!(
+        "{}: {:.2} s with its first guess",
+        device.name(),
+        begin.elapsed().as_secs_f64()
+    );
+    assert_eq!(
+        table.names(),
+        ["velocity", "vsini", "teff", "logg", "feh", "alpha"]
+    );
     sound(&table);
-    assert!(table.status().iter().all(|status| status.is_success()), "{:?}", table);
+    assert!(
+        table.status().iter().all(|status| status.is_success()),
+        "{:?}",
+        table
+    );
     (table, spectra)
 }
 
@@ -28,16 +39,27 @@ fn meets_the_reference(device: &Device) {
     let (table, spectra) = fit(device);
     let found = Comparison::new(&table, &spectra, &folder());
     found.print(&device.name(), &table);
-    for (n, gap) in found.gaps.iter().enumerate().filter(|(_, gap)| **gap > 0.02) {
+    for (n, gap) in found
+        .gaps
+        .iter()
+        .enumerate()
+        .filter(|(_, gap)| **gap > 0.02)
+    {
         println!("spectrum {n}: {gap:.4} above, {:?}", table.row(n).to_row());
     }
     assert!(found.gaps.iter().all(|gap| *gap <= 0.1));
-    assert!(found.errors_within(0.05) >= 0.9, "{}", found.errors_within(0.05));
+    assert!(
+        found.errors_within(0.05) >= 0.9,
+        "{}",
+        found.errors_within(0.05)
+    );
     // where vsini is well measured the whole solution is the reference's
     let (_, errors) = array(&folder().join("rvspecfit.npz"), "ref_err");
     let (_, x) = array(&folder().join("rvspecfit.npz"), "ref_x");
-    let measured: Vec<f64> =
-        (0..table.len()).filter(|n| x[6 * n + 1] > 3.0 * errors[6 * n + 1]).map(|n| found.offsets[n]).collect();
+    let measured: Vec<f64> = (0..table.len())
+        .filter(|n| x[6 * n + 1] > 3.0 * errors[6 * n + 1])
+        .map(|n| found.offsets[n])
+        .collect();
     println!(
         "{} with vsini above three errors, {:.3} of them within 0.1 sigma",
         measured.len(),

@@ -15,12 +15,24 @@ const RATIO: f64 = 60.0;
 fn network(unit: f64, output: Activation) -> Emulator {
     let mut random = Random(5);
     let mut list = |count, size: f64, factor: f64| -> Vec<f32> {
-        (0..count).map(|_| (random.around(size) * factor) as f32).collect()
+        (0..count)
+            .map(|_| (random.around(size) * factor) as f32)
+            .collect()
     };
     let hidden = Layer::new(list(2 * HIDDEN, 2.0, 1.0), list(HIDDEN, 0.5, 1.0));
-    let (factor, summand) = if output == Activation::Identity { (unit, unit) } else { (1.0, unit.ln()) };
-    let pixels = Layer::new(list(HIDDEN * PIXELS, 0.2, factor), vec![summand as f32; PIXELS]);
-    let labels = vec![Label::new("a", "", 0.0..=1.0), Label::new("b", "", -1.0..=1.0)];
+    let (factor, summand) = if output == Activation::Identity {
+        (unit, unit)
+    } else {
+        (1.0, unit.ln())
+    };
+    let pixels = Layer::new(
+        list(HIDDEN * PIXELS, 0.2, factor),
+        vec![summand as f32; PIXELS],
+    );
+    let labels = vec![
+        Label::new("a", "", 0.0..=1.0),
+        Label::new("b", "", -1.0..=1.0),
+    ];
     let layers = EmulatorLayers::new(labels, Activation::Tanh, vec![hidden, pixels]).output(output);
     Emulator::from_layers(layers.wavelength(wavelength())).unwrap()
 }
@@ -30,14 +42,22 @@ fn spectra(unit: f64) -> Spectra<'static> {
     let mut random = Random(9);
     let labels = [0.3, 0.2, 0.7, -0.5, 0.5, 0.6];
     let clean = network(1.0, Activation::Identity).templates(&labels);
-    let flux = clean.iter().map(|x| unit * (f64::from(*x) + random.around(1.7 / RATIO))).collect::<Vec<f64>>();
+    let flux = clean
+        .iter()
+        .map(|x| unit * (f64::from(*x) + random.around(1.7 / RATIO)))
+        .collect::<Vec<f64>>();
     let ivar = vec![(RATIO / unit).powi(2); flux.len()];
     Spectra::from_arrays(wavelength(), flux, ivar, None, None).unwrap()
 }
 
 fn model(unit: f64, output: Activation, continuum: Continuum) -> SpectralModel {
     let arm = Arm::new("", network(unit, output)).continuum(continuum);
-    SpectralModel::builder().add_arm(arm).velocity(-100.0..=100.0).marginalise(true).build().unwrap()
+    SpectralModel::builder()
+        .add_arm(arm)
+        .velocity(-100.0..=100.0)
+        .marginalise(true)
+        .build()
+        .unwrap()
 }
 
 fn fit(fitter: &SpectralFitter, spectra: &Spectra) -> Vec<FitRow> {
@@ -54,7 +74,11 @@ fn fits_in_another_unit_have_the_same_bits() {
                 (fit(&fitter, &spectra(unit)), fitter)
             };
             let (one, _) = of(0);
-            assert!(one.iter().all(|row| row.status.is_success() && row.chi2 < 2.0 * PIXELS as f64), "{one:?}");
+            assert!(
+                one.iter()
+                    .all(|row| row.status.is_success() && row.chi2 < 2.0 * PIXELS as f64),
+                "{one:?}"
+            );
             for power in [-100, -73, 66, 100] {
                 let (other, fitter) = of(power);
                 let unit = f64::from(power).exp2();
@@ -68,7 +92,10 @@ fn fits_in_another_unit_have_the_same_bits() {
                     // − Σ ln ivar depends on the unit of the data; in ln det C the units of template and ivar cancel
                     let pixels = PIXELS as f64 - f64::from(a.unreached[0]);
                     let expected = a.objective + 2.0 * pixels * unit.ln();
-                    assert!((b.objective - expected).abs() < 1e-9 * expected.abs(), "{what}: {b:?} {expected}");
+                    assert!(
+                        (b.objective - expected).abs() < 1e-9 * expected.abs(),
+                        "{what}: {b:?} {expected}"
+                    );
                 }
                 let shown = fitter.model_spectrum(&spectra(unit), &other[1]).unwrap();
                 let far = |j: usize| (shown[0].model[j] - shown[0].flux[j]).abs() * RATIO / unit;
@@ -90,7 +117,10 @@ fn networks_of_logarithms_have_any_unit() {
     let one = of(0);
     for power in [-100, -60, 60, 100] {
         for (a, b) in one.iter().zip(&of(power)) {
-            assert!(popfit_testing::fits::offset(a, &b.parameters, &b.errors) < 0.01, "2^{power}: {a:?} {b:?}");
+            assert!(
+                popfit_testing::fits::offset(a, &b.parameters, &b.errors) < 0.01,
+                "2^{power}: {a:?} {b:?}"
+            );
         }
     }
 }
@@ -99,7 +129,10 @@ fn networks_of_logarithms_have_any_unit() {
 #[test]
 fn a_model_shows_the_given_network() {
     let given = network(1e-22, Activation::Identity);
-    let model = SpectralModel::builder().arm("", given.clone()).build().unwrap();
+    let model = SpectralModel::builder()
+        .arm("", given.clone())
+        .build()
+        .unwrap();
     let (_, shown) = model.arms().next().unwrap();
     assert_eq!(*shown, given);
     assert_eq!(shown.templates(&[0.5, 0.0]), given.templates(&[0.5, 0.0]));

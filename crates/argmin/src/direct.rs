@@ -6,7 +6,9 @@ use popfit::low_level::buffers::Sums;
 use popfit::low_level::buffers::packed_index;
 use popfit::low_level::kernels::Priors;
 use popfit::low_level::kernels::prior::prior;
-use popfit::low_level::recording::{Custom, CustomFunction, CustomInput, Limits, Member, Normal, Precision, Stage};
+use popfit::low_level::recording::{
+    Custom, CustomFunction, CustomInput, Limits, Member, Normal, Precision, Stage,
+};
 use popfit::low_level::solver::Outcome;
 use popfit::low_level::{Job, Task};
 
@@ -26,9 +28,11 @@ pub(super) struct Direct {
 /// Returns the two stages that evaluate a formula without a continuum; `None` for a job of other stages.
 fn stages(job: &Job) -> Option<(&Custom, &Normal)> {
     match job.recording.stages.as_slice() {
-        [Stage::Prior(_), Stage::Custom(custom), Stage::Normal(normal)] if normal.continuum.is_none() => {
-            Some((custom, normal))
-        }
+        [
+            Stage::Prior(_),
+            Stage::Custom(custom),
+            Stage::Normal(normal),
+        ] if normal.continuum.is_none() => Some((custom, normal)),
         _ => None,
     }
 }
@@ -61,9 +65,17 @@ impl Direct {
 
     /// Calls the formula's code at `u`, converted to the parameters' units, which writes its values into `rows`.
     fn call(&self, function: &CustomFunction, u: &[f64], rows: &mut [f64]) {
-        let (limits, member) = (Limits::of(&self.scale, u.len()), Member::of(&self.scale, u.len()));
+        let (limits, member) = (
+            Limits::of(&self.scale, u.len()),
+            Member::of(&self.scale, u.len()),
+        );
         let parameters: Vec<f64> = u.iter().zip(limits.scale).map(|(u, s)| u * s).collect();
-        let input = CustomInput { x: &self.predictor, parameters: &parameters, limits: Some(limits), member };
+        let input = CustomInput {
+            x: &self.predictor,
+            parameters: &parameters,
+            limits: Some(limits),
+            member,
+        };
         function(&input, rows);
     }
 
@@ -74,7 +86,9 @@ impl Direct {
         self.call(&function, u, &mut rows);
         self.rows = rows;
         let tangents = self.rows.chunks_exact_mut(self.data.len()).skip(1);
-        tangents.zip(&self.scale).for_each(|(row, scale)| row.iter_mut().for_each(|x| *x *= scale));
+        tangents
+            .zip(&self.scale)
+            .for_each(|(row, scale)| row.iter_mut().for_each(|x| *x *= scale));
     }
 
     /// Computes χ² and the priors' penalty at `u`, without derivatives.
@@ -100,7 +114,8 @@ impl Direct {
                 let slope = w * self.rows[(1 + p) * points + j];
                 sums.gradient[p] += slope * r;
                 for q in 0..=p {
-                    sums.normal_matrix[packed_index(p, q)] += slope * w * self.rows[(1 + q) * points + j];
+                    sums.normal_matrix[packed_index(p, q)] +=
+                        slope * w * self.rows[(1 + q) * points + j];
                 }
             }
         }
@@ -109,7 +124,11 @@ impl Direct {
 
     /// Returns (data − model) / error of point `j` as last computed; 0 for a masked point.
     fn residual(&self, j: usize) -> f64 {
-        if self.weight[j] > 0.0 { self.data[j] - self.weight[j] * self.rows[j] } else { 0.0 }
+        if self.weight[j] > 0.0 {
+            self.data[j] - self.weight[j] * self.rows[j]
+        } else {
+            0.0
+        }
     }
 }
 
@@ -117,9 +136,19 @@ impl Direct {
 fn penalty(job: &Job, u: &[f64]) -> Sums {
     let mut sums = Sums::poisoned(u.len());
     if let Some(Stage::Prior(stage)) = job.recording.stages.first() {
-        let priors = Priors { mean: &job.batch.prior_mean, weight: &job.batch.prior_weight };
+        let priors = Priors {
+            mean: &job.batch.prior_mean,
+            weight: &job.batch.prior_weight,
+        };
         // formulas have no hulls
-        prior(stage, &job.recording.parameters, u, priors, |_| 0.0, &mut sums);
+        prior(
+            stage,
+            &job.recording.parameters,
+            u,
+            priors,
+            |_| 0.0,
+            &mut sums,
+        );
     }
     sums
 }

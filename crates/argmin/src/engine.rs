@@ -39,13 +39,18 @@ impl Engine {
         let device = task.device();
         let mut capacity = BULK;
         for job in [&task.linearise, &task.evaluate] {
-            capacity = capacity.min(device.capacity(&job.recording, None)? / 2).max(1);
+            capacity = capacity
+                .min(device.capacity(&job.recording, None)? / 2)
+                .max(1);
         }
         // members end with the round that evaluates them
         let method = Method::LevenbergMarquardt(LevenbergMarquardt::default().max_rounds(1));
         let side = |job: &Job| {
             let population = device.population(job.recording.clone(), &method, capacity)?;
-            Ok(Side { population, loaded: false })
+            Ok(Side {
+                population,
+                loaded: false,
+            })
         };
         let mut engine = Engine {
             linearise: side(&task.linearise)?,
@@ -73,7 +78,10 @@ impl Engine {
     pub fn evaluate(&mut self, task: &Task, points: &[&[f64]]) -> Result<Vec<Outcome>> {
         self.counts.0 += points.len() as u64;
         if let Some(direct) = &mut self.direct {
-            return Ok(points.iter().map(|point| direct.evaluate(task, point)).collect());
+            return Ok(points
+                .iter()
+                .map(|point| direct.evaluate(task, point))
+                .collect());
         }
         let mut outcomes = Vec::with_capacity(points.len());
         for some in points.chunks(self.capacity) {
@@ -84,11 +92,18 @@ impl Engine {
 
     /// Computes χ², penalty, gradient and normal matrix at a point in `u`; the result of the last point is cached.
     pub fn linearise(&mut self, task: &Task, point: &[f64]) -> Result<&Outcome> {
-        if self.last_sums.as_ref().is_none_or(|(last, _)| last != point) {
+        if self
+            .last_sums
+            .as_ref()
+            .is_none_or(|(last, _)| last != point)
+        {
             self.counts.1 += 1;
             let outcome = match &mut self.direct {
                 Some(direct) => direct.linearise(task, point),
-                None => self.linearise.outcomes(&task.linearise, &[point])?.swap_remove(0),
+                None => self
+                    .linearise
+                    .outcomes(&task.linearise, &[point])?
+                    .swap_remove(0),
             };
             self.last_sums = Some((point.to_vec(), outcome));
         }
@@ -101,9 +116,15 @@ impl Engine {
     /// Computes the residuals and their Jacobian at a point in `u`; the result of the last point is cached.
     pub fn rows(&mut self, task: &Task, point: &[f64]) -> Result<&Rows> {
         if self.arms.is_empty() {
-            return Err(Error::Usage("residuals of an estimator that is not least squares".into()));
+            return Err(Error::Usage(
+                "residuals of an estimator that is not least squares".into(),
+            ));
         }
-        if self.last_rows.as_ref().is_none_or(|(last, _)| last != point) {
+        if self
+            .last_rows
+            .as_ref()
+            .is_none_or(|(last, _)| last != point)
+        {
             self.counts.1 += 1;
             let seen = match &mut self.direct {
                 Some(direct) => vec![direct.rows(point)],
@@ -112,7 +133,10 @@ impl Engine {
                     self.linearise.rows(&task.linearise, point, &buffers)?
                 }
             };
-            self.last_rows = Some((point.to_vec(), Rows::new(&task.linearise, &self.arms, &seen, point)));
+            self.last_rows = Some((
+                point.to_vec(),
+                Rows::new(&task.linearise, &self.arms, &seen, point),
+            ));
         }
         match &self.last_rows {
             Some((_, rows)) => Ok(rows),
@@ -129,14 +153,18 @@ impl Side {
             if self.loaded {
                 // who was here before has ended, in slots beyond these, too: each a ring of its own
                 let mut places = Places::in_order(&batch);
-                places.ring.extend(places.ring.len() as u32..self.population.capacity() as u32);
+                places
+                    .ring
+                    .extend(places.ring.len() as u32..self.population.capacity() as u32);
                 self.population.enter(&batch, &places)?;
             } else {
                 self.population.load(&batch).await?;
                 self.loaded = true;
             }
             self.population.advance(1).await?;
-            self.population.read(&(0..points.len()).collect::<Vec<_>>()).await
+            self.population
+                .read(&(0..points.len()).collect::<Vec<_>>())
+                .await
         })
     }
 
@@ -154,7 +182,11 @@ fn members(job: &Job, points: &[&[f64]], data: bool) -> Batch {
     let count = job.recording.parameters.len();
     Batch {
         spectra: 1,
-        blocks: if data { job.batch.blocks.clone() } else { Vec::new() },
+        blocks: if data {
+            job.batch.blocks.clone()
+        } else {
+            Vec::new()
+        },
         lower: vec![-FAR; count],
         upper: vec![FAR; count],
         prior_mean: job.batch.prior_mean.clone(),

@@ -3,7 +3,9 @@
 use std::borrow::Borrow;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use argmin::core::{CostFunction, Error as Failure, Gradient, Jacobian, Operator, SendAlias, SyncAlias};
+use argmin::core::{
+    CostFunction, Error as Failure, Gradient, Jacobian, Operator, SendAlias, SyncAlias,
+};
 
 use super::engine::Engine;
 use popfit::low_level::Task;
@@ -43,27 +45,43 @@ impl Problems {
     /// Makes the problem with this index ready to be solved, with memory of its own on the device.
     pub fn problem(&self, index: usize) -> Result<Problem> {
         let task = self.task(index)?.clone();
-        Ok(Problem { engine: Mutex::new(Engine::new(&task)?), task })
+        Ok(Problem {
+            engine: Mutex::new(Engine::new(&task)?),
+            task,
+        })
     }
 
     /// Returns the starting point of each problem, one after another, in the parameters' units: (problems, parameters).
     pub fn starts(&self) -> Vec<f64> {
-        self.0.iter().flat_map(|task| physical(task, &task.linearise.batch.starts)).collect()
+        self.0
+            .iter()
+            .flat_map(|task| physical(task, &task.linearise.batch.starts))
+            .collect()
     }
 
     /// Replaces the starting points of all problems, given in the parameters' units: (problems, parameters).
     pub fn with_starts(mut self, starts: &[f64]) -> Result<Problems> {
         let expected: usize = self.0.iter().map(|task| task.parameters.len()).sum();
         if starts.len() != expected {
-            let message =
-                format!("{} numbers, not {expected}: every parameter of {} problems", starts.len(), self.len());
-            return Err(Error::ShapeMismatch { what: "starts".into(), argument: Some("starts".into()), message });
+            let message = format!(
+                "{} numbers, not {expected}: every parameter of {} problems",
+                starts.len(),
+                self.len()
+            );
+            return Err(Error::ShapeMismatch {
+                what: "starts".into(),
+                argument: Some("starts".into()),
+                message,
+            });
         }
         let mut rest = starts;
         for task in &mut self.0 {
             let (own, others) = rest.split_at(task.parameters.len());
             task.linearise.batch.starts = scaled(task, own);
-            task.evaluate.batch.starts.clone_from(&task.linearise.batch.starts);
+            task.evaluate
+                .batch
+                .starts
+                .clone_from(&task.linearise.batch.starts);
             rest = others;
         }
         Ok(self)
@@ -100,7 +118,11 @@ impl Problem {
 
     /// Returns the parameters' names, in the order that all vectors of parameters have.
     pub fn parameters(&self) -> Vec<String> {
-        self.task.parameters.iter().map(|p| p.name.clone()).collect()
+        self.task
+            .parameters
+            .iter()
+            .map(|p| p.name.clone())
+            .collect()
     }
 
     /// Returns the point at which popfit would start, in scaled parameters `u`.
@@ -110,7 +132,10 @@ impl Problem {
 
     /// Returns the (lower, upper) bounds of each scaled parameter `u`; ±1e30 means no bound.
     pub fn bounds(&self) -> (Vec<f64>, Vec<f64>) {
-        (self.task.linearise.batch.lower.clone(), self.task.linearise.batch.upper.clone())
+        (
+            self.task.linearise.batch.lower.clone(),
+            self.task.linearise.batch.upper.clone(),
+        )
     }
 
     /// Converts scaled parameters `u` to the parameters' own units.
@@ -147,8 +172,17 @@ impl Problem {
         let mut engine = self.engine();
         let sums = engine.linearise(&self.task, u)?;
         self.check_model()?;
-        let slope = |p: usize| if lower[p] < upper[p] { -2.0 * sums.gradient[p] } else { 0.0 };
-        Ok((sums.chi2 + sums.penalty, (0..lower.len()).map(slope).collect()))
+        let slope = |p: usize| {
+            if lower[p] < upper[p] {
+                -2.0 * sums.gradient[p]
+            } else {
+                0.0
+            }
+        };
+        Ok((
+            sums.chi2 + sums.penalty,
+            (0..lower.len()).map(slope).collect(),
+        ))
     }
 
     /// Returns (points evaluated, points linearised) since the problem was made or turned to another one.
@@ -158,33 +192,67 @@ impl Problem {
 
     /// Returns how many additions and multiplications an evaluation takes (a linearisation, if `derivatives`), roughly.
     pub fn operations(&self, derivatives: bool) -> f64 {
-        let job = if derivatives { &self.task.linearise } else { &self.task.evaluate };
-        let sums = |stage: &&Stage| matches!(stage, Stage::Product(_) | Stage::Continuum(_) | Stage::Normal(_));
-        job.recording.stages.iter().filter(sums).map(|stage| stage.cost(job.recording.declared()).operations).sum()
+        let job = if derivatives {
+            &self.task.linearise
+        } else {
+            &self.task.evaluate
+        };
+        let sums = |stage: &&Stage| {
+            matches!(
+                stage,
+                Stage::Product(_) | Stage::Continuum(_) | Stage::Normal(_)
+            )
+        };
+        job.recording
+            .stages
+            .iter()
+            .filter(sums)
+            .map(|stage| stage.cost(job.recording.declared()).operations)
+            .sum()
     }
 
     /// Returns the objective at each point in `u`, computed together; ∞ outside the bounds and where it is not finite.
     fn objectives(&self, points: &[&[f64]]) -> Result<Vec<f64>> {
         points.iter().try_for_each(|u| self.check(u))?;
-        let inside: Vec<&[f64]> = points.iter().copied().filter(|u| self.contains(u)).collect();
+        let inside: Vec<&[f64]> = points
+            .iter()
+            .copied()
+            .filter(|u| self.contains(u))
+            .collect();
         let outcomes = self.engine().evaluate(&self.task, &inside)?;
         self.check_model()?;
         let mut found = outcomes.iter().map(|outcome| self.objective(outcome));
-        let value = |u: &&[f64]| if self.contains(u) { found.next().unwrap_or(f64::INFINITY) } else { f64::INFINITY };
+        let value = |u: &&[f64]| {
+            if self.contains(u) {
+                found.next().unwrap_or(f64::INFINITY)
+            } else {
+                f64::INFINITY
+            }
+        };
         Ok(points.iter().map(value).collect())
     }
 
     /// Returns χ² + penalty, plus the marginalisation's terms if there is one; ∞ if that is not finite.
     fn objective(&self, outcome: &Outcome) -> f64 {
-        let marginal = if self.task.evaluate.recording.marginalise { outcome.ln_det + self.task.constant } else { 0.0 };
+        let marginal = if self.task.evaluate.recording.marginalise {
+            outcome.ln_det + self.task.constant
+        } else {
+            0.0
+        };
         let value = outcome.chi2 + outcome.penalty + marginal;
-        if value.is_finite() { value } else { f64::INFINITY }
+        if value.is_finite() {
+            value
+        } else {
+            f64::INFINITY
+        }
     }
 
     /// Returns whether the point `u` is inside the bounds.
     fn contains(&self, u: &[f64]) -> bool {
         let batch = &self.task.linearise.batch;
-        u.iter().zip(batch.lower.iter().zip(&batch.upper)).all(|(u, (low, high))| u >= low && u <= high)
+        u.iter()
+            .zip(batch.lower.iter().zip(&batch.upper))
+            .all(|(u, (low, high))| u >= low && u <= high)
     }
 
     /// Fails if `u` does not have as many numbers as the problem has parameters.
@@ -194,13 +262,22 @@ impl Problem {
             return Ok(());
         }
         let message = format!("{} numbers for {}", u.len(), self.parameters().join(", "));
-        Err(Error::ShapeMismatch { what: "parameters".into(), argument: Some("parameters".into()), message })
+        Err(Error::ShapeMismatch {
+            what: "parameters".into(),
+            argument: Some("parameters".into()),
+            message,
+        })
     }
 
     /// Returns [`Error::Model`] if the user's model function has failed since the last call.
     fn check_model(&self) -> Result<()> {
         let failure = self.task.take_failure();
-        failure.map_or(Ok(()), |message| Err(Error::Model { setting: None, message }))
+        failure.map_or(Ok(()), |message| {
+            Err(Error::Model {
+                setting: None,
+                message,
+            })
+        })
     }
 
     /// Locks what evaluates the problem, also after another thread has panicked while it held the lock.
@@ -211,12 +288,20 @@ impl Problem {
 
 /// Converts scaled parameters `u` to the parameters' own units: origin + scale × u.
 fn physical(task: &Task, u: &[f64]) -> Vec<f64> {
-    task.parameters.iter().zip(u).map(|(p, u)| p.origin + p.scale * u).collect()
+    task.parameters
+        .iter()
+        .zip(u)
+        .map(|(p, u)| p.origin + p.scale * u)
+        .collect()
 }
 
 /// Converts parameters from their own units to scaled ones: u = (x − origin) / scale.
 fn scaled(task: &Task, physical: &[f64]) -> Vec<f64> {
-    task.parameters.iter().zip(physical).map(|(p, x)| (x - p.origin) / p.scale).collect()
+    task.parameters
+        .iter()
+        .zip(physical)
+        .map(|(p, x)| (x - p.origin) / p.scale)
+        .collect()
 }
 
 impl CostFunction for Problem {
@@ -269,6 +354,8 @@ impl Jacobian for Problem {
     fn jacobian(&self, u: &Vec<f64>) -> Result<Vec<Vec<f64>>, Failure> {
         let columns = self.jacobian_columns(u)?;
         let n = columns.len() / u.len().max(1);
-        Ok((0..n).map(|i| (0..u.len()).map(|p| columns[p * n + i]).collect()).collect())
+        Ok((0..n)
+            .map(|i| (0..u.len()).map(|p| columns[p * n + i]).collect())
+            .collect())
     }
 }

@@ -44,12 +44,18 @@ pub(super) struct Arm {
 impl Arm {
     /// Returns the constants (data, weights, continuum basis) of every arm of the job.
     pub fn all(job: &Job) -> Vec<Arm> {
-        job.recording.stages.iter().filter_map(|stage| Arm::new(job, stage)).collect()
+        job.recording
+            .stages
+            .iter()
+            .filter_map(|stage| Arm::new(job, stage))
+            .collect()
     }
 
     /// Returns an arm's constants if this stage compares its model with data by least squares; `None` for other stages.
     fn new(job: &Job, stage: &Stage) -> Option<Arm> {
-        let Stage::Normal(normal) = stage else { return None };
+        let Stage::Normal(normal) = stage else {
+            return None;
+        };
         let values = |id| values(job, id);
         let (data, weight) = (values(normal.data), values(normal.weight));
         let used: Vec<usize> = (0..weight.len()).filter(|&j| weight[j] > 0.0).collect();
@@ -57,10 +63,15 @@ impl Arm {
         if let Some((basis, _)) = &normal.continuum {
             let (raw, transform) = (values(basis.basis), values(basis.transform));
             let at = |c: usize, j: usize| {
-                (0..=c).map(|k| transform[c * basis.terms + k] * raw[k * normal.pixels + j]).sum::<f64>()
+                (0..=c)
+                    .map(|k| transform[c * basis.terms + k] * raw[k * normal.pixels + j])
+                    .sum::<f64>()
             };
             terms = basis.terms;
-            orthonormal = (0..terms).flat_map(|c| used.iter().map(move |&j| (c, j))).map(|(c, j)| at(c, j)).collect();
+            orthonormal = (0..terms)
+                .flat_map(|c| used.iter().map(move |&j| (c, j)))
+                .map(|(c, j)| at(c, j))
+                .collect();
         }
         Some(Arm {
             model: normal.model,
@@ -84,13 +95,27 @@ impl Arm {
 
     /// Appends the arm's residuals, and adds its rows to the Jacobian, whose columns have length `n`. `solution` is
     /// what [`Continuum`](popfit::low_level::recording::Continuum) writes.
-    fn fill(&self, model: &[f64], solution: &[f64], n: usize, residual: &mut Vec<f64>, jacobian: &mut [f64]) {
+    fn fill(
+        &self,
+        model: &[f64],
+        solution: &[f64],
+        n: usize,
+        residual: &mut Vec<f64>,
+        jacobian: &mut [f64],
+    ) {
         let (first, count) = (residual.len(), self.used.len());
         let mut continuum = vec![if self.terms == 0 { 1.0 } else { 0.0 }; count];
         for (row, a) in self.basis.chunks_exact(count.max(1)).zip(solution) {
-            continuum.iter_mut().zip(row).for_each(|(sum, q)| *sum += a * q);
+            continuum
+                .iter_mut()
+                .zip(row)
+                .for_each(|(sum, q)| *sum += a * q);
         }
-        let scaled: Vec<f64> = continuum.iter().zip(&self.weight).map(|(c, w)| c * w).collect();
+        let scaled: Vec<f64> = continuum
+            .iter()
+            .zip(&self.weight)
+            .map(|(c, w)| c * w)
+            .collect();
         let row = |k: usize| &model[k * self.stride..(k + 1) * self.stride];
         let pixels = self.used.iter().zip(&scaled).zip(&self.data);
         residual.extend(pixels.map(|((&j, s), d)| s * row(0)[j] - d));
@@ -100,7 +125,12 @@ impl Arm {
             columns.extend(self.used.iter().zip(&scaled).map(|(&j, s)| s * row[j]));
         }
         if self.terms > 0 {
-            let slope: Vec<f64> = self.used.iter().zip(&self.weight).map(|(&j, w)| w * row(0)[j]).collect();
+            let slope: Vec<f64> = self
+                .used
+                .iter()
+                .zip(&self.weight)
+                .map(|(&j, w)| w * row(0)[j])
+                .collect();
             self.project(&slope, &solution[self.terms..], &mut columns);
         }
         for (column, &p) in columns.chunks_exact(count.max(1)).zip(&self.columns) {
@@ -114,7 +144,10 @@ impl Arm {
     fn project(&self, slope: &[f64], factor: &[f64], columns: &mut [f64]) {
         let (n, terms) = (self.used.len(), self.terms);
         let by_slope = |columns: &[f64]| -> Vec<f64> {
-            columns.chunks_exact(n).flat_map(|column| column.iter().zip(slope).map(|(x, s)| x * s)).collect()
+            columns
+                .chunks_exact(n)
+                .flat_map(|column| column.iter().zip(slope).map(|(x, s)| x * s))
+                .collect()
         };
         let mut inner = self.packed_transpose.product(&by_slope(columns));
         let mut packed = vec![0.0; packed_length(terms)];
@@ -126,7 +159,10 @@ impl Arm {
             solve_upper(&packed, column);
         }
         let spanned = self.packed.product(&inner);
-        columns.iter_mut().zip(by_slope(&spanned)).for_each(|(x, y)| *x -= y);
+        columns
+            .iter_mut()
+            .zip(by_slope(&spanned))
+            .for_each(|(x, y)| *x -= y);
     }
 }
 
@@ -145,11 +181,16 @@ impl Rows {
         let mut seen = seen.iter();
         for arm in arms {
             let Some(model) = seen.next() else { break };
-            let solution = arm.solution.and_then(|_| seen.next()).map_or(&[][..], Vec::as_slice);
+            let solution = arm
+                .solution
+                .and_then(|_| seen.next())
+                .map_or(&[][..], Vec::as_slice);
             arm.fill(model, solution, n, &mut residual, &mut jacobian);
         }
         for (r, row) in extra {
-            row.iter().enumerate().for_each(|(p, x)| jacobian[p * n + residual.len()] = *x);
+            row.iter()
+                .enumerate()
+                .for_each(|(p, x)| jacobian[p * n + residual.len()] = *x);
             residual.push(r);
         }
         Rows { residual, jacobian }
@@ -166,19 +207,46 @@ fn penalty_rows(job: &Job, point: &[f64]) -> Vec<(f64, Vec<f64>)> {
         row[p] = weight[p];
         rows.push(((point[p] - mean[p]) * weight[p], row));
     }
-    let Some(Stage::Prior(stage)) = job.recording.stages.first() else { return rows };
+    let Some(Stage::Prior(stage)) = job.recording.stages.first() else {
+        return rows;
+    };
     let known = |id: &BufferId| job.batch.blocks.iter().find(|(other, _)| other == id);
-    let weights = stage.weights.as_ref().and_then(known).map_or(&[][..], |(_, values)| match values {
-        Values::F64(weights) => weights.as_slice(),
-        _ => &[],
-    });
+    let weights =
+        stage
+            .weights
+            .as_ref()
+            .and_then(known)
+            .map_or(&[][..], |(_, values)| match values {
+                Values::F64(weights) => weights.as_slice(),
+                _ => &[],
+            });
     for (hull, hull_weight) in stage.hulls.iter().zip(weights) {
         // one row alone: its square is the penalty, and Jᵀr gives J
-        let (alone, mut sums) = (Prior { hulls: vec![hull.clone()], weights: None }, Sums::poisoned(count));
-        let none = Priors { mean, weight: &vec![0.0; count] };
-        prior(&alone, &job.recording.parameters, point, none, |_| *hull_weight, &mut sums);
+        let (alone, mut sums) = (
+            Prior {
+                hulls: vec![hull.clone()],
+                weights: None,
+            },
+            Sums::poisoned(count),
+        );
+        let none = Priors {
+            mean,
+            weight: &vec![0.0; count],
+        };
+        prior(
+            &alone,
+            &job.recording.parameters,
+            point,
+            none,
+            |_| *hull_weight,
+            &mut sums,
+        );
         let r = sums.penalty.sqrt();
-        let row = sums.gradient.iter().map(|g| if r > 0.0 { -g / r } else { 0.0 }).collect();
+        let row = sums
+            .gradient
+            .iter()
+            .map(|g| if r > 0.0 { -g / r } else { 0.0 })
+            .collect();
         rows.push((r, row));
     }
     rows

@@ -35,7 +35,12 @@ pub struct Arguments {
     #[arg(long)]
     scaling: bool,
     /// File in which --scaling draws its plot
-    #[arg(long, value_name = "FILE.svg", requires = "scaling", default_value = "scaling.svg")]
+    #[arg(
+        long,
+        value_name = "FILE.svg",
+        requires = "scaling",
+        default_value = "scaling.svg"
+    )]
     plot: PathBuf,
     /// Replace the files of --json and --plot if they exist
     #[arg(long)]
@@ -57,7 +62,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     // before the run, which would be in vain
     let create = |path: &PathBuf| OutputFile::create(path, arguments.overwrite);
     let json = arguments.json.as_ref().map(create).transpose()?;
-    let plot = arguments.scaling.then(|| create(&arguments.plot)).transpose()?;
+    let plot = arguments
+        .scaling
+        .then(|| create(&arguments.plot))
+        .transpose()?;
     let gpus = gpus(arguments.device.as_deref())?;
     if let Some(plot) = plot {
         let devices = [vec![Device::cpu()], gpus].concat();
@@ -74,11 +82,16 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     for workload in Workload::all(arguments.quick)? {
         let mut runs = Vec::new();
         for (name, solver) in workload.solvers() {
-            for (device, pool) in
-                gpus.iter().map(|gpu| (gpu.clone(), &all)).chain([(Device::cpu(), &all), (Device::cpu(), &one)])
+            for (device, pool) in gpus
+                .iter()
+                .map(|gpu| (gpu.clone(), &all))
+                .chain([(Device::cpu(), &all), (Device::cpu(), &one)])
             {
                 tell(&workload, name, pool);
-                runs.push(race::popfit(&workload, name, solver, &device, pool, budget).map_err(Failure::running)?);
+                runs.push(
+                    race::popfit(&workload, name, solver, &device, pool, budget)
+                        .map_err(Failure::running)?,
+                );
             }
         }
         for peer in Peer::ALL.into_iter().filter(|_| !arguments.without_peers) {
@@ -96,8 +109,16 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     if arguments.quick {
         line(QUICK);
     }
-    let versions: Vec<String> = report.versions.iter().map(|(name, version)| format!("{name} {version}")).collect();
-    line(format_args!("\n{}\n{}", report.machine, versions.join(", ")));
+    let versions: Vec<String> = report
+        .versions
+        .iter()
+        .map(|(name, version)| format!("{name} {version}"))
+        .collect();
+    line(format_args!(
+        "\n{}\n{}",
+        report.machine,
+        versions.join(", ")
+    ));
     json.map_or(Ok(()), |file| write(file, &report))
 }
 
@@ -112,20 +133,39 @@ const QUICK: &str = "--quick: that all of it runs. Its fits are too few, and its
 
 /// Prints on standard error what is timed now, as all of it takes a quarter of an hour.
 fn tell(workload: &Workload, solver: &str, pool: &ThreadPool) {
-    let _ = writeln!(std::io::stderr(), "{}: {solver}, {} threads", workload.name(), pool.current_num_threads());
+    let _ = writeln!(
+        std::io::stderr(),
+        "{}: {solver}, {} threads",
+        workload.name(),
+        pool.current_num_threads()
+    );
 }
 
 /// Returns the GPUs to measure: the one named (none for `cpu`), else all that are not software.
 fn gpus(named: Option<&str>) -> Result<Vec<Device>, Failure> {
     if let Some(name) = named {
-        return Ok(if name == "cpu" { Vec::new() } else { vec![name.parse::<Device>()?] });
+        return Ok(if name == "cpu" {
+            Vec::new()
+        } else {
+            vec![name.parse::<Device>()?]
+        });
     }
-    let all = Device::available().devices.into_iter().filter(|d| d.selector != "cpu");
+    let all = Device::available()
+        .devices
+        .into_iter()
+        .filter(|d| d.selector != "cpu");
     let (software, hardware): (Vec<_>, Vec<_>) = all.partition(|d| d.software);
     for left_out in software {
-        let _ = writeln!(std::io::stderr(), "{0} is software: --device {0} has it take part", left_out.selector);
+        let _ = writeln!(
+            std::io::stderr(),
+            "{0} is software: --device {0} has it take part",
+            left_out.selector
+        );
     }
-    Ok(hardware.iter().map(|d| d.selector.parse::<Device>()).collect::<Result<_, _>>()?)
+    Ok(hardware
+        .iter()
+        .map(|d| d.selector.parse::<Device>())
+        .collect::<Result<_, _>>()?)
 }
 
 /// Returns a pool of this many threads; 0 means one for each core.
@@ -144,12 +184,24 @@ fn rows(workload: &Workload, runs: Vec<Run>) -> popfit::Result<Vec<Row>> {
     objectives.push(workload.judge(&workload.reference(most)?.by_fit(most))?);
     let best = best(&objectives);
     let pairs = runs.into_iter().zip(&objectives);
-    Ok(pairs.map(|(run, found)| Row::new(workload.name(), workload.fits(), run, found, &best)).collect())
+    Ok(pairs
+        .map(|(run, found)| Row::new(workload.name(), workload.fits(), run, found, &best))
+        .collect())
 }
 
 /// Prints a workload's description and a table with a row per run.
 fn print_rows(rows: &[Row], workload: &Workload) {
-    let head = ["solver", "device", "fits", "fits/s", "evaluations", "reached", "median gap", "to 99 %", "GF/s"];
+    let head = [
+        "solver",
+        "device",
+        "fits",
+        "fits/s",
+        "evaluations",
+        "reached",
+        "median gap",
+        "to 99 %",
+        "GF/s",
+    ];
     let mut table = vec![cells(head)];
     for row in rows {
         table.push(vec![
@@ -170,6 +222,7 @@ fn print_rows(rows: &[Row], workload: &Workload) {
 
 /// Writes a report to the file as JSON.
 pub fn write(file: OutputFile, report: &impl Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string_pretty(report).map_err(|error| Failure::usage(error.to_string()))?;
+    let text =
+        serde_json::to_string_pretty(report).map_err(|error| Failure::usage(error.to_string()))?;
     file.write(text).map_err(Failure::running)
 }

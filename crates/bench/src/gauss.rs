@@ -37,7 +37,11 @@ impl Gauss {
 
     /// Makes `count` noisy Gauss functions on 5 × 5 pixels, and a start for each, from fixed random numbers.
     pub fn new(count: usize) -> Result<Gauss> {
-        let order: Vec<usize> = formula()?.parameters().iter().map(|name| place(name)).collect();
+        let order: Vec<usize> = formula()?
+            .parameters()
+            .iter()
+            .map(|name| place(name))
+            .collect();
         let mut random = Sequence(11);
         let (mut y, mut sigma, mut starts) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..count {
@@ -51,16 +55,33 @@ impl Gauss {
             starts.extend(order.iter().map(|&p| start[p]));
         }
         let few = count.min(PEERS);
-        let problems = Problems::of_curves(&fitter(Device::cpu())?, &curves(&y, &sigma, &starts, 0..few))?;
+        let problems = Problems::of_curves(
+            &fitter(Device::cpu())?,
+            &curves(&y, &sigma, &starts, 0..few),
+        )?;
         let parts = Vec::new();
-        let mut gauss = Gauss { order, y, sigma, starts, parts, problems };
+        let mut gauss = Gauss {
+            order,
+            y,
+            sigma,
+            starts,
+            parts,
+            problems,
+        };
         gauss.parts = gauss.cut(count);
         Ok(gauss)
     }
 
     /// Returns the first `count` curves, in parts that one call can fit.
     fn cut(&self, count: usize) -> Vec<Curves<'static>> {
-        let part = |start| curves(&self.y, &self.sigma, &self.starts, start..(start + CHUNK).min(count));
+        let part = |start| {
+            curves(
+                &self.y,
+                &self.sigma,
+                &self.starts,
+                start..(start + CHUNK).min(count),
+            )
+        };
         (0..count).step_by(CHUNK).map(part).collect()
     }
 
@@ -72,19 +93,35 @@ impl Gauss {
     /// Returns a description of the data.
     pub fn data(&self) -> String {
         let peers = self.problems.len();
-        format!("Gauss functions of 5 parameters on 5 × 5 pixels; peers take part in the first {peers}")
+        format!(
+            "Gauss functions of 5 parameters on 5 × 5 pixels; peers take part in the first {peers}"
+        )
     }
 
     /// Fits the first `count` curves, to the last digit if `polish`; returns parameters and count of evaluations.
-    pub fn fit(&self, device: &Device, solver: Solver, polish: bool, count: usize) -> Result<Answers> {
+    pub fn fit(
+        &self,
+        device: &Device,
+        solver: Solver,
+        polish: bool,
+        count: usize,
+    ) -> Result<Answers> {
         let fitter = fitter(device.clone())?.solver(solver).polish(polish);
         let mut answers = Answers::default();
         let mut columns = CurveColumns::default();
-        let cut = if count == self.len() { Vec::new() } else { self.cut(count) };
+        let cut = if count == self.len() {
+            Vec::new()
+        } else {
+            self.cut(count)
+        };
         for part in if cut.is_empty() { &self.parts } else { &cut } {
             if matches!(solver, Solver::LevenbergMarquardt(_)) && !polish {
                 fitter.fit_columns_into(part, &mut columns)?;
-                answers.evaluations += columns.rounds.iter().map(|rounds| f64::from(*rounds)).sum::<f64>();
+                answers.evaluations += columns
+                    .rounds
+                    .iter()
+                    .map(|rounds| f64::from(*rounds))
+                    .sum::<f64>();
                 answers.parameters.extend_from_slice(&columns.parameters);
                 continue;
             }
@@ -103,9 +140,14 @@ impl Gauss {
                 return f64::INFINITY;
             }
             let mut parameters = TRUTH;
-            self.order.iter().zip(answer).for_each(|(&p, x)| parameters[p] = *x);
-            let point =
-                |j: usize| (self.y[k * Self::POINTS + j] - value(&parameters, j)) / self.sigma[k * Self::POINTS + j];
+            self.order
+                .iter()
+                .zip(answer)
+                .for_each(|(&p, x)| parameters[p] = *x);
+            let point = |j: usize| {
+                (self.y[k * Self::POINTS + j] - value(&parameters, j))
+                    / self.sigma[k * Self::POINTS + j]
+            };
             (0..Self::POINTS).map(|j| point(j).powi(2)).sum()
         };
         answers.iter().enumerate().map(chi2).collect()
@@ -129,20 +171,32 @@ fn fitter(device: Device) -> Result<CurveFitter> {
 }
 
 /// Returns the curves with indices in `range`, with their errors and starts.
-fn curves(y: &[f64], sigma: &[f64], starts: &[f64], range: std::ops::Range<usize>) -> Curves<'static> {
-    let part = |values: &[f64], width: usize| values[range.start * width..range.end * width].to_vec();
-    Curves::on_common_grid(grid(), part(y, Gauss::POINTS), part(starts, PARAMETERS)).sigma(part(sigma, Gauss::POINTS))
+fn curves(
+    y: &[f64],
+    sigma: &[f64],
+    starts: &[f64],
+    range: std::ops::Range<usize>,
+) -> Curves<'static> {
+    let part =
+        |values: &[f64], width: usize| values[range.start * width..range.end * width].to_vec();
+    Curves::on_common_grid(grid(), part(y, Gauss::POINTS), part(starts, PARAMETERS))
+        .sigma(part(sigma, Gauss::POINTS))
 }
 
 /// Returns the coordinates of the pixels: (2, points).
 pub fn grid() -> Vec<f64> {
     let coordinate = |pick: fn(usize) -> usize| (0..Gauss::POINTS).map(move |j| pick(j) as f64);
-    coordinate(|j| j % SIDE).chain(coordinate(|j| j / SIDE)).collect()
+    coordinate(|j| j % SIDE)
+        .chain(coordinate(|j| j / SIDE))
+        .collect()
 }
 
 /// Returns the index in [`TRUTH`] of the parameter with this name.
 fn place(name: &str) -> usize {
-    ["a", "x0", "y0", "s", "c"].iter().position(|other| *other == name).unwrap_or(0)
+    ["a", "x0", "y0", "s", "c"]
+        .iter()
+        .position(|other| *other == name)
+        .unwrap_or(0)
 }
 
 /// Returns the parameters moved at random: the centre by fractions of a pixel, the others in proportion to their

@@ -84,49 +84,77 @@ struct Kernel {
 impl Bench {
     /// Opens an adapter.
     fn new(adapter: &wgpu::Adapter) -> Result<Bench, wgpu::RequestDeviceError> {
-        let (device, queue) = pollster::block_on(adapter.request_device(&wgpu::DeviceDescriptor::default()))?;
+        let (device, queue) =
+            pollster::block_on(adapter.request_device(&wgpu::DeviceDescriptor::default()))?;
         Ok(Bench { device, queue })
     }
 
     /// Compiles a kernel, and makes a buffer of two numbers that it reads, and one of `length` that it writes.
     fn kernel(&self, wgsl: String, length: u64) -> Kernel {
         let source = wgpu::ShaderSource::Wgsl(wgsl.into());
-        let module = self.device.create_shader_module(wgpu::ShaderModuleDescriptor { label: None, source });
-        let pipeline = self.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
-            label: None,
-            layout: None,
-            module: &module,
-            entry_point: Some("main"),
-            compilation_options: wgpu::PipelineCompilationOptions::default(),
-            cache: None,
-        });
+        let module = self
+            .device
+            .create_shader_module(wgpu::ShaderModuleDescriptor {
+                label: None,
+                source,
+            });
+        let pipeline = self
+            .device
+            .create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+                label: None,
+                layout: None,
+                module: &module,
+                entry_point: Some("main"),
+                compilation_options: wgpu::PipelineCompilationOptions::default(),
+                cache: None,
+            });
         let usage = Usages::STORAGE | Usages::COPY_DST;
         let (read, written) = (self.buffer(8, usage), self.buffer(4 * length, usage));
         let entries = [&read, &written].into_iter().enumerate();
         let entries = entries
-            .map(|(k, buffer)| wgpu::BindGroupEntry { binding: k as u32, resource: buffer.as_entire_binding() })
+            .map(|(k, buffer)| wgpu::BindGroupEntry {
+                binding: k as u32,
+                resource: buffer.as_entire_binding(),
+            })
             .collect::<Vec<_>>();
         let layout = &pipeline.get_bind_group_layout(0);
-        let group =
-            self.device.create_bind_group(&wgpu::BindGroupDescriptor { label: None, layout, entries: &entries });
-        Kernel { pipeline, read, group }
+        let group = self.device.create_bind_group(&wgpu::BindGroupDescriptor {
+            label: None,
+            layout,
+            entries: &entries,
+        });
+        Kernel {
+            pipeline,
+            read,
+            group,
+        }
     }
 
     /// Creates a buffer of so many bytes.
     fn buffer(&self, size: u64, usage: Usages) -> wgpu::Buffer {
-        self.device.create_buffer(&wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false })
+        self.device.create_buffer(&wgpu::BufferDescriptor {
+            label: None,
+            size,
+            usage,
+            mapped_at_creation: false,
+        })
     }
 
     /// Waits until all that was submitted is done.
     fn wait(&self) {
-        let wait = PollType::Wait { submission_index: None, timeout: None };
+        let wait = PollType::Wait {
+            submission_index: None,
+            timeout: None,
+        };
         self.device.poll(wait).expect("a device that answers");
     }
 
     /// Returns the shortest seconds from a submission to its end, of commands that `record` records anew each time.
     fn shortest(&self, mut record: impl FnMut(&mut wgpu::CommandEncoder)) -> f64 {
         let mut once = || {
-            let mut encoder = self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+            let mut encoder = self
+                .device
+                .create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
             record(&mut encoder);
             let begin = Instant::now();
             self.queue.submit([encoder.finish()]);
@@ -148,7 +176,10 @@ impl Bench {
     fn multiply_adds(&self) -> f64 {
         let kernel = self.kernel(shader(), THREADS * GROUPS);
         let time = |groups: u64, rounds: u64| {
-            let bytes: Vec<u8> = [rounds as u32, 1].into_iter().flat_map(u32::to_le_bytes).collect();
+            let bytes: Vec<u8> = [rounds as u32, 1]
+                .into_iter()
+                .flat_map(u32::to_le_bytes)
+                .collect();
             self.queue.write_buffer(&kernel.read, 0, &bytes);
             self.queue.submit([]);
             self.wait();
@@ -157,7 +188,11 @@ impl Bench {
         let (mut groups, mut rounds) = (8, 256);
         let mut seconds = time(groups, rounds);
         while seconds < LEAST.as_secs_f64() && (groups, rounds) != (GROUPS, MOST_ROUNDS) {
-            (groups, rounds) = if groups < GROUPS { (2 * groups, rounds) } else { (groups, 2 * rounds) };
+            (groups, rounds) = if groups < GROUPS {
+                (2 * groups, rounds)
+            } else {
+                (groups, 2 * rounds)
+            };
             seconds = time(groups, rounds);
         }
         (2 * 4 * CHAINS * rounds * THREADS * groups) as f64 / seconds / 1e9
@@ -166,30 +201,48 @@ impl Bench {
     /// Returns GB/s of uploads that so many threads fill: through memory that is new each time, and through memory that
     /// stays mapped between them.
     fn uploads(&self, threads: usize) -> [f64; 2] {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .build()
+            .expect("threads");
         let target = self.buffer(UPLOAD_BYTES as u64, Usages::COPY_DST);
         let from = vec![[1u8; PIECE_BYTES]; UPLOAD_BYTES / PIECE_BYTES];
         let fill = |memory: wgpu::WriteOnly<'_, [u8]>| {
             let (pieces, _) = memory.into_chunks::<PIECE_BYTES>();
             let pieces: Vec<_> = pieces.into_iter().collect();
-            pool.install(|| pieces.into_par_iter().zip(&from).for_each(|(piece, bytes)| piece.write(*bytes)));
+            pool.install(|| {
+                pieces
+                    .into_par_iter()
+                    .zip(&from)
+                    .for_each(|(piece, bytes)| piece.write(*bytes))
+            });
         };
         let size = wgpu::BufferSize::new(UPLOAD_BYTES as u64).expect("not 0");
         let fresh = || {
-            let mut view = self.queue.write_buffer_with(&target, 0, size).expect("memory");
+            let mut view = self
+                .queue
+                .write_buffer_with(&target, 0, size)
+                .expect("memory");
             fill(view.slice(..));
             drop(view);
             self.queue.submit([]);
         };
         let staging = self.buffer(UPLOAD_BYTES as u64, Usages::MAP_WRITE | Usages::COPY_SRC);
         let kept = || {
-            staging.slice(..).map_async(wgpu::MapMode::Write, |mapped| mapped.expect("memory"));
+            staging
+                .slice(..)
+                .map_async(wgpu::MapMode::Write, |mapped| mapped.expect("memory"));
             self.wait();
-            let mut view = staging.slice(..).get_mapped_range_mut().expect("mapped memory");
+            let mut view = staging
+                .slice(..)
+                .get_mapped_range_mut()
+                .expect("mapped memory");
             fill(view.slice(..));
             drop(view);
             staging.unmap();
-            let mut encoder = self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+            let mut encoder = self
+                .device
+                .create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
             encoder.copy_buffer_to_buffer(&staging, 0, &target, 0, UPLOAD_BYTES as u64);
             self.queue.submit([encoder.finish()]);
         };
@@ -210,7 +263,12 @@ impl Bench {
     /// wait for it and before one that does, and of a small readback.
     fn waits(&self) -> [f64; 4] {
         let writing = self.kernel(WRITING.into(), 1);
-        let reading = self.kernel(WRITING.replace("read_write", "read").replace("sums[0] = 1.0;", "_ = sums[0];"), 1);
+        let reading = self.kernel(
+            WRITING
+                .replace("read_write", "read")
+                .replace("sums[0] = 1.0;", "_ = sums[0];"),
+            1,
+        );
         let nothing = self.shortest(|_| ());
         let each = |kernel: &Kernel| {
             let all = self.shortest(|encoder| Bench::dispatch(encoder, kernel, DISPATCHES, 1));
@@ -221,11 +279,15 @@ impl Bench {
         let target = self.buffer(READBACK_BYTES, Usages::COPY_DST | Usages::MAP_READ);
         let mut readback = f64::INFINITY;
         for _ in 0..REPEATS {
-            let mut encoder = self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+            let mut encoder = self
+                .device
+                .create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
             encoder.copy_buffer_to_buffer(&source, 0, &target, 0, READBACK_BYTES);
             let begin = Instant::now();
             self.queue.submit([encoder.finish()]);
-            target.slice(..).map_async(wgpu::MapMode::Read, |mapped| mapped.expect("memory"));
+            target
+                .slice(..)
+                .map_async(wgpu::MapMode::Read, |mapped| mapped.expect("memory"));
             self.wait();
             readback = readback.min(begin.elapsed().as_secs_f64());
             target.unmap();
@@ -240,26 +302,52 @@ fn share(file: &str, adapter: &str, ceiling: f64) -> Result<Option<String>, Fail
     let failed = |error: &dyn std::fmt::Display| Failure::of_the_run(format!("{file}: {error}"));
     let bytes = std::fs::read(file).map_err(|error| failed(&error))?;
     let profile: Value = serde_json::from_slice(&bytes).map_err(|error| failed(&error))?;
-    let devices = profile["devices"].as_array().map_or(&[] as &[Value], Vec::as_slice);
-    let is_it =
-        |device: &&Value| device["name"].as_str().is_some_and(|name| name.strip_prefix("gpu:") == Some(adapter));
-    let Some(device) = devices.iter().find(is_it) else { return Ok(None) };
-    let stages = device["stages"].as_array().map_or(&[] as &[Value], Vec::as_slice);
+    let devices = profile["devices"]
+        .as_array()
+        .map_or(&[] as &[Value], Vec::as_slice);
+    let is_it = |device: &&Value| {
+        device["name"]
+            .as_str()
+            .is_some_and(|name| name.strip_prefix("gpu:") == Some(adapter))
+    };
+    let Some(device) = devices.iter().find(is_it) else {
+        return Ok(None);
+    };
+    let stages = device["stages"]
+        .as_array()
+        .map_or(&[] as &[Value], Vec::as_slice);
     let template = stages.iter().find(|stage| stage["name"] == "template");
-    let reached = template.and_then(|stage| stage["gflops"].as_f64()).unwrap_or(0.0);
+    let reached = template
+        .and_then(|stage| stage["gflops"].as_f64())
+        .unwrap_or(0.0);
     let busy = 100.0 * device["busy"].as_f64().unwrap_or(0.0);
     let percent = 100.0 * reached / ceiling;
-    Ok(Some(format!("  {file}: output layers {reached:.1} GF/s, {percent:.1} % of that; busy {busy:.1} %")))
+    Ok(Some(format!(
+        "  {file}: output layers {reached:.1} GF/s, {percent:.1} % of that; busy {busy:.1} %"
+    )))
 }
 
 /// Returns what an adapter says of itself: its subgroups, and the matrices that it multiplies at once.
 fn properties(adapter: &wgpu::Adapter) -> String {
     let info = adapter.get_info();
-    let mut text = format!("  subgroups of {} to {}; matrices:", info.subgroup_min_size, info.subgroup_max_size);
+    let mut text = format!(
+        "  subgroups of {} to {}; matrices:",
+        info.subgroup_min_size, info.subgroup_max_size
+    );
     let matrices = adapter.cooperative_matrix_properties();
     for matrix in &matrices {
-        let wgpu::CooperativeMatrixProperties { m_size, n_size, k_size, ab_type, cr_type, .. } = matrix;
-        let _ = write!(text, " {m_size}x{n_size}x{k_size} {ab_type:?} to {cr_type:?},");
+        let wgpu::CooperativeMatrixProperties {
+            m_size,
+            n_size,
+            k_size,
+            ab_type,
+            cr_type,
+            ..
+        } = matrix;
+        let _ = write!(
+            text,
+            " {m_size}x{n_size}x{k_size} {ab_type:?} to {cr_type:?},"
+        );
     }
     text.trim_end_matches([',', ':']).to_owned() + if matrices.is_empty() { ": none" } else { "" }
 }
@@ -269,7 +357,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let name = arguments.adapter.to_lowercase();
     let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
     let adapters = pollster::block_on(instance.enumerate_adapters(wgpu::Backends::all()));
-    for adapter in adapters.iter().filter(|adapter| adapter.get_info().name.to_lowercase().contains(&name)) {
+    for adapter in adapters
+        .iter()
+        .filter(|adapter| adapter.get_info().name.to_lowercase().contains(&name))
+    {
         let info = adapter.get_info();
         let bench = match Bench::new(adapter) {
             Ok(bench) => bench,
@@ -279,7 +370,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             }
         };
         let ceiling = bench.multiply_adds();
-        line(format_args!("{} ({}, {}): {ceiling:.0} GF/s", info.name, info.backend, info.driver_info));
+        line(format_args!(
+            "{} ({}, {}): {ceiling:.0} GF/s",
+            info.name, info.backend, info.driver_info
+        ));
         for profile in &arguments.profiles {
             share(profile, &info.name, ceiling)?.iter().for_each(line);
         }

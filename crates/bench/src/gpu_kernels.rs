@@ -22,7 +22,12 @@ pub struct Arguments {
     #[arg(long, default_value = "gpu")]
     device: String,
     /// Numbers of members
-    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,32,256,2048,8192,16384,65535")]
+    #[arg(
+        long,
+        value_name = "N",
+        value_delimiter = ',',
+        default_value = "1,32,256,2048,8192,16384,65535"
+    )]
     members: Vec<usize>,
     /// Rounds of a measurement
     #[arg(long, value_name = "N", default_value_t = 16)]
@@ -36,11 +41,17 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let Job { recording, batch } = of_spectrum(&arguments.model, &arguments.spectra)?.linearise;
     let method = Method::LevenbergMarquardt(LevenbergMarquardt::default());
     let most = device.capacity(&recording, None)?;
-    line(format_args!("{}, {} rounds in a pass", device.name(), arguments.rounds));
+    line(format_args!(
+        "{}, {} rounds in a pass",
+        device.name(),
+        arguments.rounds
+    ));
     let mut has_head = false;
     for &members in &arguments.members {
         if members > most {
-            line(format_args!("{members} members do not fit into the device's memory; {most} do"));
+            line(format_args!(
+                "{members} members do not fit into the device's memory; {most} do"
+            ));
             continue;
         }
         let batch = repeated(&recording, &batch, members);
@@ -53,12 +64,23 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         };
         if !has_head {
             let stems: Vec<&str> = times.kernels.iter().map(|(stem, _)| *stem).collect();
-            line(format_args!("members; ms per round; µs per round and member; ms of {}", stems.join(", ")));
+            line(format_args!(
+                "members; ms per round; µs per round and member; ms of {}",
+                stems.join(", ")
+            ));
             has_head = true;
         }
-        let kernels: Vec<String> = times.kernels.iter().map(|(_, seconds)| format!("{:.4}", 1e3 * seconds)).collect();
+        let kernels: Vec<String> = times
+            .kernels
+            .iter()
+            .map(|(_, seconds)| format!("{:.4}", 1e3 * seconds))
+            .collect();
         let each = 1e6 * times.seconds / members as f64;
-        line(format_args!("{members}; {:.4}; {each:.3}; {}", 1e3 * times.seconds, kernels.join(", ")));
+        line(format_args!(
+            "{members}; {:.4}; {each:.3}; {}",
+            1e3 * times.seconds,
+            kernels.join(", ")
+        ));
     }
     Ok(())
 }
@@ -74,10 +96,13 @@ fn repeated(recording: &Recording, one: &Batch, count: usize) -> Batch {
         Values::I32(values) => Values::I32(Arc::new(values.repeat(count))),
         Values::Blocks(blocks) => Values::Blocks(vec![blocks[0].clone(); count]),
     };
-    let blocks = one.blocks.iter().map(|(id, values)| match recording.block(*id).scope {
-        Scope::Spectrum => (*id, block(values)),
-        _ => (*id, values.clone()),
-    });
+    let blocks = one
+        .blocks
+        .iter()
+        .map(|(id, values)| match recording.block(*id).scope {
+            Scope::Spectrum => (*id, block(values)),
+            _ => (*id, values.clone()),
+        });
     Batch {
         spectra: count,
         blocks: blocks.collect(),

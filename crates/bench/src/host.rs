@@ -41,7 +41,11 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     match &arguments.model {
         Some(model) => of_spectra(model, arguments),
-        None => curves::time(NullDevice.into(), CURVES, arguments.threads.unwrap_or_else(all_threads)),
+        None => curves::time(
+            NullDevice.into(),
+            CURVES,
+            arguments.threads.unwrap_or_else(all_threads),
+        ),
     }
 }
 
@@ -53,14 +57,22 @@ pub fn all_threads() -> usize {
 /// Fits files of spectra on a device that computes nothing.
 fn of_spectra(model: &Path, arguments: &Arguments) -> Result<(), Failure> {
     let folder = tempfile::tempdir().map_err(|error| Failure::of_the_run(error.to_string()))?;
-    let mut files = FitFiles::new(model.to_path_buf(), arguments.spectra.clone(), folder.path().join("null.parquet"));
+    let mut files = FitFiles::new(
+        model.to_path_buf(),
+        arguments.spectra.clone(),
+        folder.path().join("null.parquet"),
+    );
     files.settings.device = Device::from(NullDevice).into();
     files.settings.batch_size = arguments.batch;
     // a pool of the run's own has names, by which its threads are told from the writer
-    let control = Control::default().profile(true).threads(arguments.threads.unwrap_or_else(all_threads));
+    let control = Control::default()
+        .profile(true)
+        .threads(arguments.threads.unwrap_or_else(all_threads));
     let (done, threads) = with_thread_times(|| fit_files(files, &control));
     let summary = done?.summary;
-    let Some(profile) = &summary.profile else { return Ok(()) };
+    let Some(profile) = &summary.profile else {
+        return Ok(());
+    };
     let each = |seconds: f64| format!("{:.2}", 1e6 * seconds / profile.fits.max(1) as f64);
     let all: f64 = threads.values().sum();
     line(format_args!(
@@ -71,10 +83,22 @@ fn of_spectra(model: &Path, arguments: &Arguments) -> Result<(), Failure> {
         each(all)
     ));
     let mut rows = vec![cells(["stage, all threads", "calls", "µs a spectrum"])];
-    rows.extend(profile.host.iter().map(|s| vec![s.name.to_owned(), s.calls.to_string(), each(s.seconds)]));
+    rows.extend(
+        profile
+            .host
+            .iter()
+            .map(|s| vec![s.name.to_owned(), s.calls.to_string(), each(s.seconds)]),
+    );
     print(&rows);
-    let mut rows = vec![cells(["thread; the writer is popfit-bench", "µs of a core a spectrum"])];
-    rows.extend(threads.iter().map(|(name, seconds)| vec![name.clone(), each(*seconds)]));
+    let mut rows = vec![cells([
+        "thread; the writer is popfit-bench",
+        "µs of a core a spectrum",
+    ])];
+    rows.extend(
+        threads
+            .iter()
+            .map(|(name, seconds)| vec![name.clone(), each(*seconds)]),
+    );
     print(&rows);
     Ok(())
 }
@@ -85,18 +109,23 @@ fn with_thread_times<R>(work: impl FnOnce() -> R) -> (R, BTreeMap<String, f64>) 
     let before = thread_times();
     let is_done = AtomicBool::new(false);
     thread::scope(|scope| {
-        let watch = thread::Builder::new().name(CLOCK.into()).spawn_scoped(scope, || {
-            let mut latest = before.clone();
-            while !is_done.load(Ordering::Relaxed) {
+        let watch = thread::Builder::new()
+            .name(CLOCK.into())
+            .spawn_scoped(scope, || {
+                let mut latest = before.clone();
+                while !is_done.load(Ordering::Relaxed) {
+                    latest.extend(thread_times());
+                    thread::sleep(LOOK);
+                }
                 latest.extend(thread_times());
-                thread::sleep(LOOK);
-            }
-            latest.extend(thread_times());
-            latest
-        });
+                latest
+            });
         let done = work();
         is_done.store(true, Ordering::Relaxed);
-        let after = watch.ok().and_then(|watch| watch.join().ok()).unwrap_or_default();
+        let after = watch
+            .ok()
+            .and_then(|watch| watch.join().ok())
+            .unwrap_or_default();
         let mut by_name: BTreeMap<String, f64> = BTreeMap::new();
         for (number, (name, seconds)) in after.into_iter().filter(|(_, (name, _))| name != CLOCK) {
             let earlier = before.get(&number).map_or(0.0, |(_, seconds)| *seconds);
@@ -112,7 +141,15 @@ fn thread_times() -> BTreeMap<String, (String, f64)> {
         let text = |file| fs::read_to_string(task.path().join(file)).ok();
         let nanoseconds: f64 = text("schedstat")?.split_whitespace().next()?.parse().ok()?;
         let number = task.file_name().into_string().ok()?;
-        Some((number, (text("comm")?.trim().to_owned(), 1e-9 * nanoseconds)))
+        Some((
+            number,
+            (text("comm")?.trim().to_owned(), 1e-9 * nanoseconds),
+        ))
     };
-    fs::read_dir("/proc/self/task").into_iter().flatten().flatten().filter_map(time).collect()
+    fs::read_dir("/proc/self/task")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(time)
+        .collect()
 }

@@ -9,11 +9,14 @@ use std::sync::Arc;
 use popfit::low_level::Task;
 use popfit::low_level::gpu::{KernelSource, kernel_sources, small_fit_source};
 use popfit::low_level::recording::{Recording, Stage};
-use popfit::low_level::solver::small::{LaneModel, Rounding, SmallModel, SmallProblem, SumRounding};
+use popfit::low_level::solver::small::{
+    LaneModel, Rounding, SmallModel, SmallProblem, SumRounding,
+};
 use popfit::low_level::solver::{Method, Tolerances};
 use popfit::spectra::{FilesReader, Selection, SpectraReader};
 use popfit::{
-    CurveFitter, Curves, Device, Estimator, Formula, LevenbergMarquardt, ModelFile, NelderMead, SpectralFitter,
+    CurveFitter, Curves, Device, Estimator, Formula, LevenbergMarquardt, ModelFile, NelderMead,
+    SpectralFitter,
 };
 use popfit_cli::{Failure, line};
 
@@ -27,7 +30,11 @@ const SIDE: usize = 5;
 /// Its parameters: amplitude, centre, width and offset.
 const PARAMETERS: usize = 5;
 /// What bounds the rounding of its values, as the built-in formula has it.
-const ROUNDING: SumRounding = SumRounding { of_exponent: 10.0, others: 12.0, exponents: &[(3, 0.5)] };
+const ROUNDING: SumRounding = SumRounding {
+    of_exponent: 10.0,
+    others: 12.0,
+    exponents: &[(3, 0.5)],
+};
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -44,8 +51,14 @@ pub struct Arguments {
 
 /// Writes the kernels of a model.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let Arguments { folder, name, model, spectra } = arguments;
-    fs::create_dir_all(folder).map_err(|error| Failure::of_the_run(format!("{}: {error}", folder.display())))?;
+    let Arguments {
+        folder,
+        name,
+        model,
+        spectra,
+    } = arguments;
+    fs::create_dir_all(folder)
+        .map_err(|error| Failure::of_the_run(format!("{}: {error}", folder.display())))?;
     let task = match (model, spectra) {
         (Some(model), Some(spectra)) => of_spectrum(model, spectra)?,
         _ => of_curve()?,
@@ -56,13 +69,18 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut kernels = kernel_sources(recording, &descent, CAPACITY)?;
     kernels.extend(small_fits(recording)?);
     let of_simplices = kernel_sources(&task.evaluate.recording, &simplex, CAPACITY)?;
-    kernels.extend(of_simplices.into_iter().filter(|kernel| kernel.stem == "simplex"));
+    kernels.extend(
+        of_simplices
+            .into_iter()
+            .filter(|kernel| kernel.stem == "simplex"),
+    );
     // arms of equal sizes have the same kernels
     let mut seen = HashSet::new();
     kernels.retain(|kernel| seen.insert(kernel.wgsl.clone()));
     for (number, KernelSource { stem, wgsl, .. }) in kernels.iter().enumerate() {
         let path = folder.join(format!("{name}-{number:02}-{stem}.wgsl"));
-        fs::write(&path, wgsl).map_err(|error| Failure::of_the_run(format!("{}: {error}", path.display())))?;
+        fs::write(&path, wgsl)
+            .map_err(|error| Failure::of_the_run(format!("{}: {error}", path.display())))?;
     }
     line(format_args!("{} kernels of {name}", kernels.len()));
     Ok(())
@@ -71,17 +89,27 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 /// Returns the first spectrum of a file as a task of a model.
 pub fn of_spectrum(model: &Path, spectra: &Path) -> Result<Task, Failure> {
     let model = ModelFile::open(model)?.build()?;
-    let first = FilesReader::open(&[spectra.to_path_buf()], &Selection::default())?.next_batch(1)?;
-    let first = first.ok_or_else(|| Failure::usage(format!("{}: no spectra", spectra.display())))?;
-    first_of(Task::of_spectra(&SpectralFitter::new(model, Device::cpu()), &first)?)
+    let first =
+        FilesReader::open(&[spectra.to_path_buf()], &Selection::default())?.next_batch(1)?;
+    let first =
+        first.ok_or_else(|| Failure::usage(format!("{}: no spectra", spectra.display())))?;
+    first_of(Task::of_spectra(
+        &SpectralFitter::new(model, Device::cpu()),
+        &first,
+    )?)
 }
 
 /// Returns a Gauss function on 5 × 5 pixels as a task.
 fn of_curve() -> Result<Task, Failure> {
     let coordinate = |pick: fn(usize) -> usize| (0..POINTS).map(move |j| pick(j) as f64);
-    let x: Vec<f64> = coordinate(|j| j % SIDE).chain(coordinate(|j| j / SIDE)).collect();
+    let x: Vec<f64> = coordinate(|j| j % SIDE)
+        .chain(coordinate(|j| j / SIDE))
+        .collect();
     let curve = Curves::on_common_grid(x, vec![1.0; POINTS], vec![1.0; PARAMETERS]);
-    first_of(Task::of_curves(&CurveFitter::new(Formula::builtin("gauss2d")?, Device::cpu()), &curve)?)
+    first_of(Task::of_curves(
+        &CurveFitter::new(Formula::builtin("gauss2d")?, Device::cpu()),
+        &curve,
+    )?)
 }
 
 /// Returns the kernel of small fits of that Gauss function.
@@ -104,10 +132,19 @@ fn small_fits(recording: &Recording) -> Result<Option<KernelSource>, Failure> {
         budget: 1000,
         is_pointwise: true,
         is_sandwich: false,
-        tolerances: Tolerances::with_reduction(&LevenbergMarquardt::default(), 1e-6, f64::INFINITY, 1e-6),
+        tolerances: Tolerances::with_reduction(
+            &LevenbergMarquardt::default(),
+            1e-6,
+            f64::INFINITY,
+            1e-6,
+        ),
         estimator: Estimator::LeastSquares,
         priors: Vec::new(),
-        rounding: Some(Rounding { points: no_rows, times: 0.0, sums: Some(ROUNDING) }),
+        rounding: Some(Rounding {
+            points: no_rows,
+            times: 0.0,
+            sums: Some(ROUNDING),
+        }),
         correlations: false,
     };
     Ok(Some(small_fit_source(&problem)?))
@@ -115,5 +152,8 @@ fn small_fits(recording: &Recording) -> Result<Option<KernelSource>, Failure> {
 
 /// Returns the only task of a list.
 fn first_of(tasks: Vec<Task>) -> Result<Task, Failure> {
-    tasks.into_iter().next().ok_or_else(|| Failure::usage("no task"))
+    tasks
+        .into_iter()
+        .next()
+        .ok_or_else(|| Failure::usage("no task"))
 }

@@ -54,15 +54,20 @@ enum Command {
 
 /// Runs the benchmark with the arguments of the process.
 fn main() -> ExitCode {
-    let code = popfit_cli::execute("popfit-bench", Arguments::try_parse(), |arguments| match arguments.command {
-        Some(Command::Nist(arguments)) => nist::run(&arguments),
-        Some(Command::Host(arguments)) => host::run(&arguments),
-        Some(Command::Curves(arguments)) => curves::run(&arguments),
-        Some(Command::Kernels(arguments)) => kernels::run(&arguments),
-        Some(Command::GpuKernels(arguments)) => gpu_kernels::run(&arguments),
-        Some(Command::GpuCeiling(arguments)) => gpu_ceiling::run(&arguments),
-        Some(Command::Tiled(arguments)) => tiled::run(&arguments),
-        None => bench::run(&arguments.bench),
-    });
+    let code =
+        popfit_cli::execute(
+            "popfit-bench",
+            Arguments::try_parse(),
+            |arguments| match arguments.command {
+                Some(Command::Nist(arguments)) => nist::run(&arguments),
+                Some(Command::Host(arguments)) => host::run(&arguments),
+                Some(Command::Curves(arguments)) => curves::run(&arguments),
+                Some(Command::Kernels(arguments)) => kernels::run(&arguments),
+                Some(Command::GpuKernels(arguments)) => gpu_kernels::run(&arguments),
+                Some(Command::GpuCeiling(arguments)) => gpu_ceiling::run(&arguments),
+                Some(Command::Tiled(arguments)) => tiled::run(&arguments),
+                None => bench::run(&arguments.bench),
+            },
+        );
     code.into()
 }

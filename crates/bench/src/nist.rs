@@ -42,7 +42,9 @@ struct End {
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let devices = match &arguments.device {
         Some(name) => vec![name.parse::<Device>()?],
-        None => std::iter::once(Device::cpu()).chain("gpu".parse::<Device>().ok()).collect(),
+        None => std::iter::once(Device::cpu())
+            .chain("gpu".parse::<Device>().ok())
+            .collect(),
     };
     let problems = problems()?;
     let ways: Vec<Way> = devices.iter().flat_map(ways).collect();
@@ -55,13 +57,19 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     for (k, problem) in problems.iter().enumerate() {
         for start in 0..2 {
             let mut row = vec![problem.name.clone(), (start + 1).to_string()];
-            row.extend(columns.iter().map(|column| format!("{:.1}", column[2 * k + start].parameters)));
+            row.extend(
+                columns
+                    .iter()
+                    .map(|column| format!("{:.1}", column[2 * k + start].parameters)),
+            );
             rows.push(row);
         }
     }
     rows.extend(totals(&columns));
     print(&rows);
-    line(format_args!("\ndigits of the worst parameter (log relative error, at most 11); solved: at least {SOLVED}"));
+    line(format_args!(
+        "\ndigits of the worst parameter (log relative error, at most 11); solved: at least {SOLVED}"
+    ));
     line(format_args!(
         "errors: standard deviations of which the worst has at least {RIGHT} digits (Lanczos1's data, once they are \
          f64, leave 3.4 of them); below, how the runs ended"
@@ -75,14 +83,26 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 /// Returns the ways (solver and settings) in which the problems are solved on this device.
 fn ways(device: &Device) -> Vec<Way> {
     let lm: Solver = CurveFitter::LEVENBERG_MARQUARDT.into();
-    let way = |name, polish| Way { name, device: device.clone(), solver: lm, differences: false, polish };
+    let way = |name, polish| Way {
+        name,
+        device: device.clone(),
+        solver: lm,
+        differences: false,
+        polish,
+    };
     if device.name() != Device::cpu().name() {
         return vec![way("lm, gpu f32", false), way("lm, gpu, polished", true)];
     }
     vec![
         way("lm", true),
-        Way { differences: true, ..way("lm, differences", true) },
-        Way { solver: CurveFitter::NELDER_MEAD.into(), ..way("nelder-mead", true) },
+        Way {
+            differences: true,
+            ..way("lm, differences", true)
+        },
+        Way {
+            solver: CurveFitter::NELDER_MEAD.into(),
+            ..way("nelder-mead", true)
+        },
     ]
 }
 
@@ -90,8 +110,9 @@ fn ways(device: &Device) -> Vec<Way> {
 fn column(way: &Way, problems: &[Problem]) -> popfit::Result<Vec<End>> {
     let mut column = Vec::with_capacity(2 * problems.len());
     for problem in problems {
-        let fitter =
-            CurveFitter::new(problem.model(way.differences), way.device.clone()).solver(way.solver).polish(way.polish);
+        let fitter = CurveFitter::new(problem.model(way.differences), way.device.clone())
+            .solver(way.solver)
+            .polish(way.polish);
         let end = |fit: &CurveFit| End {
             parameters: digits(&fit.parameters, &problem.certified),
             errors: digits(&fit.errors, &problem.certified_errors),
@@ -105,14 +126,26 @@ fn column(way: &Way, problems: &[Problem]) -> popfit::Result<Vec<End>> {
 /// Returns the table's last rows: runs solved, standard errors that are right, and runs by status.
 fn totals(columns: &[Vec<End>]) -> Vec<Vec<String>> {
     let row = |name: &str, counts: &dyn Fn(&End) -> bool| {
-        let count =
-            |column: &Vec<End>| format!("{} of {}", column.iter().filter(|end| counts(end)).count(), column.len());
+        let count = |column: &Vec<End>| {
+            format!(
+                "{} of {}",
+                column.iter().filter(|end| counts(end)).count(),
+                column.len()
+            )
+        };
         [cells([name, ""]), columns.iter().map(count).collect()].concat()
     };
     let mut statuses: Vec<Status> = columns.iter().flatten().map(|end| end.status).collect();
     statuses.sort_by_key(|status| -status.code());
     statuses.dedup();
-    let mut rows = vec![row("solved", &|end| end.parameters >= SOLVED), row("errors", &|end| end.errors >= RIGHT)];
-    rows.extend(statuses.into_iter().map(|status| row(status.name(), &|end| end.status == status)));
+    let mut rows = vec![
+        row("solved", &|end| end.parameters >= SOLVED),
+        row("errors", &|end| end.errors >= RIGHT),
+    ];
+    rows.extend(
+        statuses
+            .into_iter()
+            .map(|status| row(status.name(), &|end| end.status == status)),
+    );
     rows
 }

@@ -38,8 +38,14 @@ pub enum Peer {
 }
 
 impl Peer {
-    pub const ALL: [Peer; 6] =
-        [Peer::RustCv, Peer::GaussNewton, Peer::Lbfgs, Peer::NelderMead, Peer::Swarm, Peer::SwarmInBulk];
+    pub const ALL: [Peer; 6] = [
+        Peer::RustCv,
+        Peer::GaussNewton,
+        Peer::Lbfgs,
+        Peer::NelderMead,
+        Peer::Swarm,
+        Peer::SwarmInBulk,
+    ];
 
     /// Returns the solver's name for tables.
     pub fn name(self) -> &'static str {
@@ -100,21 +106,39 @@ fn nelder_mead(problem: &Problem) -> Result<Vec<f64>, Error> {
     let mut simplex = vec![start.clone()];
     for p in 0..start.len() {
         let mut vertex = start.clone();
-        vertex[p] += if vertex[p] + SIMPLEX <= upper[p] { SIMPLEX } else { -SIMPLEX };
+        vertex[p] += if vertex[p] + SIMPLEX <= upper[p] {
+            SIMPLEX
+        } else {
+            -SIMPLEX
+        };
         simplex.push(vertex);
     }
     let solver = NelderMead::new(simplex).with_sd_tolerance(TOLERANCE)?;
-    let run =
-        Executor::new(Costs { problem, in_bulk: false }, solver).configure(|state| state.max_iters(5000)).run()?;
+    let run = Executor::new(
+        Costs {
+            problem,
+            in_bulk: false,
+        },
+        solver,
+    )
+    .configure(|state| state.max_iters(5000))
+    .run()?;
     run.state.get_best_param().cloned().ok_or_else(missing)
 }
 
 /// Solves a problem by argmin's particle swarm, evaluating all particles together if `in_bulk`; returns the best `u`.
 fn swarm(problem: &Problem, in_bulk: bool) -> Result<Vec<f64>, Error> {
-    let solver = ParticleSwarm::new(problem.bounds(), PARTICLES).with_rng_generator(StdRng::seed_from_u64(3));
-    let run =
-        Executor::new(Costs { problem, in_bulk }, solver).configure(|state| state.max_iters(SWARM_ITERATIONS)).run()?;
-    Ok(run.state.get_best_param().ok_or_else(missing)?.position.clone())
+    let solver = ParticleSwarm::new(problem.bounds(), PARTICLES)
+        .with_rng_generator(StdRng::seed_from_u64(3));
+    let run = Executor::new(Costs { problem, in_bulk }, solver)
+        .configure(|state| state.max_iters(SWARM_ITERATIONS))
+        .run()?;
+    Ok(run
+        .state
+        .get_best_param()
+        .ok_or_else(missing)?
+        .position
+        .clone())
 }
 
 /// Residuals and Jacobian as matrices.
@@ -159,9 +183,17 @@ fn gauss_newton(problem: &Problem, points: usize) -> Result<Vec<f64>, Error> {
     let start = DVector::from_vec(problem.start());
     // its cost is the root of ours, which is about one a point
     let solver = GaussNewton::new().with_tolerance(TOLERANCE / (2.0 * (points as f64).sqrt()))?;
-    let matrices = Matrices { problem, u: start.clone() };
-    let run = Executor::new(matrices, solver).configure(|state| state.param(start).max_iters(60)).run()?;
-    run.state.get_best_param().map(|u| u.as_slice().to_vec()).ok_or_else(missing)
+    let matrices = Matrices {
+        problem,
+        u: start.clone(),
+    };
+    let run = Executor::new(matrices, solver)
+        .configure(|state| state.param(start).max_iters(60))
+        .run()?;
+    run.state
+        .get_best_param()
+        .map(|u| u.as_slice().to_vec())
+        .ok_or_else(missing)
 }
 
 /// Half the cost by parameters in units of their errors at the start, so that a step of one is a sensible one.
@@ -174,7 +206,12 @@ struct Whitened<'a> {
 impl Whitened<'_> {
     /// Returns objective and gradient by `u` at a scaled point; fails once too many evaluations were made.
     fn evaluate(&self, x: &[f64]) -> Result<(f64, Vec<f64>), Error> {
-        self.left.set(self.left.get().checked_sub(1).ok_or_else(|| Error::msg("too many evaluations"))?);
+        self.left.set(
+            self.left
+                .get()
+                .checked_sub(1)
+                .ok_or_else(|| Error::msg("too many evaluations"))?,
+        );
         let u: Vec<f64> = x.iter().zip(&self.scale).map(|(x, s)| x / s).collect();
         Ok(self.problem.cost_and_gradient(&u)?)
     }
@@ -195,7 +232,11 @@ impl Gradient for Whitened<'_> {
 
     fn gradient(&self, x: &Vec<f64>) -> Result<Vec<f64>, Error> {
         let (_, gradient) = self.evaluate(x)?;
-        Ok(gradient.iter().zip(&self.scale).map(|(g, s)| 0.5 * g / s).collect())
+        Ok(gradient
+            .iter()
+            .zip(&self.scale)
+            .map(|(g, s)| 0.5 * g / s)
+            .collect())
     }
 }
 
@@ -203,12 +244,29 @@ impl Gradient for Whitened<'_> {
 fn lbfgs(problem: &Problem) -> Result<Vec<f64>, Error> {
     let start = problem.start();
     let columns = problem.jacobian_columns(&start)?;
-    let norm = |column: &[f64]| column.iter().map(|x| x * x).sum::<f64>().sqrt().max(f64::MIN_POSITIVE);
-    let scale: Vec<f64> = columns.chunks_exact(columns.len() / start.len()).map(norm).collect();
+    let norm = |column: &[f64]| {
+        column
+            .iter()
+            .map(|x| x * x)
+            .sum::<f64>()
+            .sqrt()
+            .max(f64::MIN_POSITIVE)
+    };
+    let scale: Vec<f64> = columns
+        .chunks_exact(columns.len() / start.len())
+        .map(norm)
+        .collect();
     let x = start.iter().zip(&scale).map(|(u, s)| u * s).collect();
-    let solver = LBFGS::new(MoreThuenteLineSearch::new(), MEMORY).with_tolerance_cost(0.5 * TOLERANCE)?;
-    let whitened = Whitened { problem, scale: scale.clone(), left: Cell::new(EVALUATIONS) };
-    let run = Executor::new(whitened, solver).configure(|state| state.param(x).max_iters(500)).run()?;
+    let solver =
+        LBFGS::new(MoreThuenteLineSearch::new(), MEMORY).with_tolerance_cost(0.5 * TOLERANCE)?;
+    let whitened = Whitened {
+        problem,
+        scale: scale.clone(),
+        left: Cell::new(EVALUATIONS),
+    };
+    let run = Executor::new(whitened, solver)
+        .configure(|state| state.param(x).max_iters(500))
+        .run()?;
     let best = run.state.get_best_param().ok_or_else(missing)?;
     Ok(best.iter().zip(&scale).map(|(x, s)| x / s).collect())
 }
@@ -239,8 +297,14 @@ impl LeastSquaresProblem<f64, Dyn, Dyn> for Matrices<'_> {
 /// ends.
 fn rust_cv(problem: &Problem, points: usize) -> Option<Vec<f64>> {
     let relative = TOLERANCE / points as f64;
-    let solver = LevenbergMarquardt::new().with_ftol(relative).with_xtol(relative).with_gtol(relative);
-    let matrices = Matrices { problem, u: DVector::from_vec(problem.start()) };
+    let solver = LevenbergMarquardt::new()
+        .with_ftol(relative)
+        .with_xtol(relative)
+        .with_gtol(relative);
+    let matrices = Matrices {
+        problem,
+        u: DVector::from_vec(problem.start()),
+    };
     let (solved, _) = solver.minimize(matrices);
     Some(solved.u.as_slice().to_vec())
 }

@@ -43,7 +43,8 @@ pub fn popfit(
         workload.popfit(device, solver, first)?;
         let begin = Instant::now();
         workload.popfit(device, solver, first)?;
-        let possible = first as f64 * PATIENCE * budget.as_secs_f64() / begin.elapsed().as_secs_f64();
+        let possible =
+            first as f64 * PATIENCE * budget.as_secs_f64() / begin.elapsed().as_secs_f64();
         let count = (possible as usize).clamp(first, workload.fits());
         let (begin, mut rounds, mut answers) = (Instant::now(), 0, Answers::default());
         while rounds == 0 || begin.elapsed() < budget {
@@ -54,7 +55,11 @@ pub fn popfit(
         let derivatives = matches!(solver, Solver::LevenbergMarquardt(_));
         let evaluations = answers.evaluations / count as f64;
         // a processor makes what many starts share once
-        let shared = if derivatives && device.name().starts_with("cpu") { workload.repeats(count) } else { 0 };
+        let shared = if derivatives && device.name().starts_with("cpu") {
+            workload.repeats(count)
+        } else {
+            0
+        };
         let made = evaluations - shared as f64 / count as f64;
         Ok(Run {
             solver: name,
@@ -88,7 +93,9 @@ pub fn peer(workload: &Workload, peer: Peer, pool: &ThreadPool, budget: Duration
             loop {
                 let index = next.fetch_add(1, Ordering::Relaxed);
                 // every thread does one, so that there is an answer
-                if index >= problems.len() || (index >= pool.current_num_threads() && begin.elapsed() > budget) {
+                if index >= problems.len()
+                    || (index >= pool.current_num_threads() && begin.elapsed() > budget)
+                {
                     return Ok(());
                 }
                 problem.turn_to(problems, index)?;
@@ -96,7 +103,12 @@ pub fn peer(workload: &Workload, peer: Peer, pool: &ThreadPool, budget: Duration
                 let answer = peer.solve(&problem, workload.points());
                 let busy = start.elapsed();
                 let answer = answer.map(|u| problem.physical(&u)).unwrap_or_default();
-                let fit = Fit { index, answer, busy, counts: problem.evaluations() };
+                let fit = Fit {
+                    index,
+                    answer,
+                    busy,
+                    counts: problem.evaluations(),
+                };
                 fits.lock().map_err(|_| panicked())?.push(fit);
             }
         };
@@ -111,8 +123,12 @@ pub fn peer(workload: &Workload, peer: Peer, pool: &ThreadPool, budget: Duration
     }
     let mut fits = fits.into_inner().map_err(|_| panicked())?;
     fits.sort_by_key(|fit| fit.index);
-    let sum = |of: &dyn Fn(&Fit) -> f64| fits.iter().map(of).sum::<f64>() / fits.len().max(1) as f64;
-    let (plain, full) = (sum(&|fit| fit.counts.0 as f64), sum(&|fit| fit.counts.1 as f64));
+    let sum =
+        |of: &dyn Fn(&Fit) -> f64| fits.iter().map(of).sum::<f64>() / fits.len().max(1) as f64;
+    let (plain, full) = (
+        sum(&|fit| fit.counts.0 as f64),
+        sum(&|fit| fit.counts.1 as f64),
+    );
     let problem = problems.problem(0)?;
     let threads = pool.current_num_threads();
     Ok(Run {

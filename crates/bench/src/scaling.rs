@@ -103,8 +103,11 @@ pub fn run(devices: &[Device], quick: bool, outputs: Outputs) -> std::result::Re
             let (labels, count) = (at(Axis::Labels, LABELS), at(Axis::Spectra, usual));
             let (model, spectra) = spectra(labels, pixels, count).map_err(Failure::running)?;
             for device in devices {
-                let fitter = SpectralFitter::new(model.clone(), device.clone()).starts(at(Axis::Starts, STARTS));
-                points.push(measure(axis, value, &fitter, &spectra, budget).map_err(Failure::running)?);
+                let fitter = SpectralFitter::new(model.clone(), device.clone())
+                    .starts(at(Axis::Starts, STARTS));
+                points.push(
+                    measure(axis, value, &fitter, &spectra, budget).map_err(Failure::running)?,
+                );
             }
         }
     }
@@ -112,22 +115,41 @@ pub fn run(devices: &[Device], quick: bool, outputs: Outputs) -> std::result::Re
     print_points(&points);
     let plot = outputs.plot.path().display().to_string();
     scaling_plot::draw(outputs.plot, &points).map_err(Failure::running)?;
-    let report =
-        Report { machine: machine::machine(&devices[1..]), versions: machine::versions(), data: WORDS, points };
+    let report = Report {
+        machine: machine::machine(&devices[1..]),
+        versions: machine::versions(),
+        data: WORDS,
+        points,
+    };
     line(format_args!("\n{}\nwrote {plot}", report.machine));
-    outputs.json.map_or(Ok(()), |file| super::bench::write(file, &report))
+    outputs
+        .json
+        .map_or(Ok(()), |file| super::bench::write(file, &report))
 }
 
 /// Returns a model of (labels, pixels, spectra) this size with a random network, and noisy spectra of it.
-fn spectra(labels: usize, pixels: usize, count: usize) -> Result<(SpectralModel, Spectra<'static>)> {
+fn spectra(
+    labels: usize,
+    pixels: usize,
+    count: usize,
+) -> Result<(SpectralModel, Spectra<'static>)> {
     let emulator = network(labels, pixels)?;
     let (spectra, _) = noisy_templates(&emulator, count)?;
-    let model = SpectralModel::builder().arm("", emulator).velocity(-300.0..=300.0).continuum(Continuum::rbf(10));
+    let model = SpectralModel::builder()
+        .arm("", emulator)
+        .velocity(-300.0..=300.0)
+        .continuum(Continuum::rbf(10));
     Ok((model.build()?, spectra))
 }
 
 /// Fits the spectra repeatedly until `budget` is spent, and returns the shortest time as a point of the plot.
-fn measure(axis: Axis, value: usize, fitter: &SpectralFitter, spectra: &Spectra, budget: Duration) -> Result<Point> {
+fn measure(
+    axis: Axis,
+    value: usize,
+    fitter: &SpectralFitter,
+    spectra: &Spectra,
+    budget: Duration,
+) -> Result<Point> {
     // a first time for what is made once
     fitter.fit(&spectra.slice(0..spectra.len().min(4)))?;
     let begin = Instant::now();
@@ -156,7 +178,16 @@ fn measure(axis: Axis, value: usize, fitter: &SpectralFitter, spectra: &Spectra,
 
 /// Prints a table with a row per measured point.
 fn print_points(points: &[Point]) {
-    let mut table = vec![cells(["", "value", "device", "spectra", "ms/fit", "fits/s", "linearisations", "converged"])];
+    let mut table = vec![cells([
+        "",
+        "value",
+        "device",
+        "spectra",
+        "ms/fit",
+        "fits/s",
+        "linearisations",
+        "converged",
+    ])];
     for point in points {
         table.push(vec![
             point.axis.name().into(),

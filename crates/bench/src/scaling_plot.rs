@@ -10,7 +10,11 @@ use super::scaling::{Axis, Point};
 pub fn draw(file: OutputFile, points: &[Point]) -> Result<()> {
     let panel = |axis: Axis| {
         let own: Vec<&Point> = points.iter().filter(|point| point.axis == axis).collect();
-        Costs { axis: axis.name(), by_powers: axis == Axis::Spectra, lines: lines(&own) }
+        Costs {
+            axis: axis.name(),
+            by_powers: axis == Axis::Spectra,
+            lines: lines(&own),
+        }
     };
     file.write(costs(&Axis::ALL.map(panel)))
 }

@@ -30,12 +30,25 @@ pub struct Row {
 
 impl Row {
     /// Returns a run's table row: its speed, and how many answers have objectives near the `best` known ones.
-    pub fn new(workload: &'static str, fits: usize, run: Run, objectives: &[f64], best: &[f64]) -> Row {
-        let mut gaps: Vec<f64> = objectives.iter().zip(best).map(|(found, best)| found - best).collect();
+    pub fn new(
+        workload: &'static str,
+        fits: usize,
+        run: Run,
+        objectives: &[f64],
+        best: &[f64],
+    ) -> Row {
+        let mut gaps: Vec<f64> = objectives
+            .iter()
+            .zip(best)
+            .map(|(found, best)| found - best)
+            .collect();
         // no answer is a gap without end
-        gaps.iter_mut().filter(|gap| gap.is_nan()).for_each(|gap| *gap = f64::INFINITY);
+        gaps.iter_mut()
+            .filter(|gap| gap.is_nan())
+            .for_each(|gap| *gap = f64::INFINITY);
         gaps.sort_by(f64::total_cmp);
-        let within = gaps.iter().filter(|gap| **gap <= REACHED).count() as f64 / gaps.len().max(1) as f64;
+        let within =
+            gaps.iter().filter(|gap| **gap <= REACHED).count() as f64 / gaps.len().max(1) as f64;
         Row {
             workload,
             solver: run.solver,
@@ -54,7 +67,13 @@ impl Row {
 /// Returns the lowest objective of each fit in any of the lists, which may have different lengths.
 pub fn best(objectives: &[Vec<f64>]) -> Vec<f64> {
     let count = objectives.iter().map(Vec::len).max().unwrap_or(0);
-    let lowest = |k: usize| objectives.iter().filter_map(|all| all.get(k)).copied().fold(f64::INFINITY, f64::min);
+    let lowest = |k: usize| {
+        objectives
+            .iter()
+            .filter_map(|all| all.get(k))
+            .copied()
+            .fold(f64::INFINITY, f64::min)
+    };
     (0..count).map(lowest).collect()
 }
 
@@ -72,11 +91,17 @@ mod tests {
             evaluations: 3.0,
             operations: 1e9,
         };
-        let objectives = [vec![1.0, 2.0, f64::INFINITY, 4.0], vec![1.0005, 1.5, 3.0, 4.0]];
+        let objectives = [
+            vec![1.0, 2.0, f64::INFINITY, 4.0],
+            vec![1.0005, 1.5, 3.0, 4.0],
+        ];
         let best = best(&objectives);
         assert_eq!(best, [1.0, 1.5, 3.0, 4.0]);
         let row = Row::new("any", 10, run(), &objectives[0], &best);
-        assert_eq!((row.fits, row.within, row.gap_median, row.gflops), (4, 0.5, 0.5, 2.0));
+        assert_eq!(
+            (row.fits, row.within, row.gap_median, row.gflops),
+            (4, 0.5, 0.5, 2.0)
+        );
         assert_eq!(row.seconds, None);
         assert_eq!(Row::new("any", 10, run(), &best, &best).seconds, Some(5.0));
     }

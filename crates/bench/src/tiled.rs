@@ -26,9 +26,19 @@ pub struct Arguments {
 
 /// Writes the spectra of a file over and over. Masked pixels get no weight; resolution matrices and the file's own
 /// columns are left out.
-pub fn run(Arguments { file, copies, out, noise }: &Arguments) -> Result<(), Failure> {
+pub fn run(
+    Arguments {
+        file,
+        copies,
+        out,
+        noise,
+    }: &Arguments,
+) -> Result<(), Failure> {
     let spectra = Spectra::open(file)?;
-    write(&spectra, *copies, out, *noise).map_err(|source| Error::Io { path: out.clone(), source })?;
+    write(&spectra, *copies, out, *noise).map_err(|source| Error::Io {
+        path: out.clone(),
+        source,
+    })?;
     Ok(())
 }
 
@@ -38,23 +48,39 @@ fn write(spectra: &Spectra, copies: usize, out: &Path, noise: bool) -> std::io::
     let mut random = Sequence(17);
     let count = spectra.len() * copies;
     for arm in &spectra.arms {
-        let name = |what: &str| if arm.name.is_empty() { what.into() } else { format!("{}_{what}", arm.name) };
+        let name = |what: &str| {
+            if arm.name.is_empty() {
+                what.into()
+            } else {
+                format!("{}_{what}", arm.name)
+            }
+        };
         let shape = [count, arm.pixels];
         match &arm.wavelength {
-            Wavelength::Shared(grid) => array(&mut zip, &name("wavelength"), &shape[1..], |k| grid[k])?,
+            Wavelength::Shared(grid) => {
+                array(&mut zip, &name("wavelength"), &shape[1..], |k| grid[k])?
+            }
             Wavelength::Own(grids) => {
                 let grids = grids.to_double();
-                array(&mut zip, &name("wavelength"), &shape, |k| grids[k % grids.len()])?;
+                array(&mut zip, &name("wavelength"), &shape, |k| {
+                    grids[k % grids.len()]
+                })?;
             }
         }
         let (flux, ivar) = (arm.flux.to_double(), weights(arm));
         let mut noisy = |k: usize| {
-            let more = if noise && ivar[k] > 0.0 { random.normal() / ivar[k].sqrt() } else { 0.0 };
+            let more = if noise && ivar[k] > 0.0 {
+                random.normal() / ivar[k].sqrt()
+            } else {
+                0.0
+            };
             (flux[k] + more) as f32
         };
         array(&mut zip, &name("flux"), &shape, |k| noisy(k % flux.len()))?;
         let share = if noise { 0.5 } else { 1.0 };
-        array(&mut zip, &name("ivar"), &shape, |k| (share * ivar[k % ivar.len()]) as f32)?;
+        array(&mut zip, &name("ivar"), &shape, |k| {
+            (share * ivar[k % ivar.len()]) as f32
+        })?;
     }
     array(&mut zip, "id", &[count], |k| k as i64)?;
     zip.finish()?.flush()
@@ -63,7 +89,12 @@ fn write(spectra: &Spectra, copies: usize, out: &Path, noise: bool) -> std::io::
 /// Returns the inverse variances of an arm, 0 where a pixel is masked.
 fn weights(arm: &ArmSpectra) -> Vec<f64> {
     let is_masked = |k: usize| arm.mask.get(k).copied().unwrap_or(false);
-    arm.ivar.to_double().iter().enumerate().map(|(k, ivar)| if is_masked(k) { 0.0 } else { *ivar }).collect()
+    arm.ivar
+        .to_double()
+        .iter()
+        .enumerate()
+        .map(|(k, ivar)| if is_masked(k) { 0.0 } else { *ivar })
+        .collect()
 }
 
 /// Writes an array, whose number at each place `value` returns, not compressed.
@@ -75,10 +106,16 @@ fn array<T: npyz::AutoSerialize>(
 ) -> std::io::Result<()> {
     zip.start_file(
         format!("{name}.npy"),
-        SimpleFileOptions::default().large_file(true).compression_method(zip::CompressionMethod::Stored),
+        SimpleFileOptions::default()
+            .large_file(true)
+            .compression_method(zip::CompressionMethod::Stored),
     )?;
     let lengths: Vec<u64> = shape.iter().map(|length| *length as u64).collect();
-    let mut writer = npyz::WriteOptions::new().default_dtype().shape(&lengths).writer(&mut *zip).begin_nd()?;
+    let mut writer = npyz::WriteOptions::new()
+        .default_dtype()
+        .shape(&lengths)
+        .writer(&mut *zip)
+        .begin_nd()?;
     writer.extend((0..shape.iter().product()).map(value))?;
     writer.finish()
 }

@@ -6,8 +6,8 @@ use std::collections::HashSet;
 use argmin::core::CostFunction;
 use popfit::low_level::recording::Precision;
 use popfit::{
-    Arm, Continuum, CurveFitter, Device, Emulator, Error, Interpolation, LevenbergMarquardt, NelderMead, Result,
-    Solver, Spectra, SpectralFitter, SpectralModel,
+    Arm, Continuum, CurveFitter, Device, Emulator, Error, Interpolation, LevenbergMarquardt,
+    NelderMead, Result, Solver, Spectra, SpectralFitter, SpectralModel,
 };
 use popfit_argmin::Problems;
 
@@ -30,7 +30,10 @@ impl Answers {
     /// Splits the fitted parameters of `count` fits into a vector for each.
     pub fn by_fit(&self, count: usize) -> Vec<Vec<f64>> {
         let width = self.parameters.len() / count.max(1);
-        self.parameters.chunks_exact(width.max(1)).map(<[f64]>::to_vec).collect()
+        self.parameters
+            .chunks_exact(width.max(1))
+            .map(<[f64]>::to_vec)
+            .collect()
     }
 }
 
@@ -56,7 +59,11 @@ pub struct Stars {
 impl Workload {
     /// Returns the benchmark's three workloads; small ones if `quick`.
     pub fn all(quick: bool) -> Result<Vec<Workload>> {
-        let counts = if quick { (64, 64, 2000) } else { (128, 512, 1_000_000) };
+        let counts = if quick {
+            (64, 64, 2000)
+        } else {
+            (128, 512, 1_000_000)
+        };
         Ok(vec![
             Workload::Spectra(Box::new(synb(counts.0)?)),
             Workload::Spectra(Box::new(bare_emulator(counts.1)?)),
@@ -107,11 +114,19 @@ impl Workload {
 
     /// Returns how many of the first `count` fits start at the same point as an earlier one.
     pub fn repeats(&self, count: usize) -> usize {
-        let Workload::Spectra(stars) = self else { return 0 };
-        let Stars { starts, spectra, .. } = &**stars;
+        let Workload::Spectra(stars) = self else {
+            return 0;
+        };
+        let Stars {
+            starts, spectra, ..
+        } = &**stars;
         let width = starts.len() / spectra.len().max(1);
         let bits = |start: &[f64]| start.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-        let different: HashSet<Vec<u64>> = starts.chunks_exact(width.max(1)).take(count).map(bits).collect();
+        let different: HashSet<Vec<u64>> = starts
+            .chunks_exact(width.max(1))
+            .take(count)
+            .map(bits)
+            .collect();
         count - different.len()
     }
 
@@ -138,8 +153,15 @@ impl Workload {
     pub fn reference(&self, count: usize) -> Result<Answers> {
         let cpu = Device::cpu();
         match self {
-            Workload::Spectra(stars) => stars.fit(&cpu, LevenbergMarquardt::default().into(), Precision::F64, count),
-            Workload::Gauss(gauss) => gauss.fit(&cpu, CurveFitter::LEVENBERG_MARQUARDT.into(), true, count),
+            Workload::Spectra(stars) => stars.fit(
+                &cpu,
+                LevenbergMarquardt::default().into(),
+                Precision::F64,
+                count,
+            ),
+            Workload::Gauss(gauss) => {
+                gauss.fit(&cpu, CurveFitter::LEVENBERG_MARQUARDT.into(), true, count)
+            }
         }
     }
 
@@ -172,16 +194,36 @@ impl Stars {
             None => problems,
         };
         let judges = Problems::of_spectra(&fitter(Precision::F64)?, &spectra)?;
-        Ok(Stars { name, data, model, spectra: spectra.into_owned(), starts: problems.starts(), problems, judges })
+        Ok(Stars {
+            name,
+            data,
+            model,
+            spectra: spectra.into_owned(),
+            starts: problems.starts(),
+            problems,
+            judges,
+        })
     }
 
     /// Fits the first `count` spectra from the workload's starts, and returns parameters and count of evaluations.
-    fn fit(&self, device: &Device, solver: Solver, precision: Precision, count: usize) -> Result<Answers> {
-        let fitter = SpectralFitter::new(self.model.clone(), device.clone()).solver(solver).precision(precision);
+    fn fit(
+        &self,
+        device: &Device,
+        solver: Solver,
+        precision: Precision,
+        count: usize,
+    ) -> Result<Answers> {
+        let fitter = SpectralFitter::new(self.model.clone(), device.clone())
+            .solver(solver)
+            .precision(precision);
         let width = fitter.parameters().len();
-        let table = fitter.fit_from(&self.spectra.slice(0..count), &self.starts[..count * width])?;
+        let table =
+            fitter.fit_from(&self.spectra.slice(0..count), &self.starts[..count * width])?;
         let evaluations = table.evaluations().iter().copied().map(f64::from).sum();
-        Ok(Answers { parameters: table.rows().flat_map(|row| row.parameters()).collect(), evaluations })
+        Ok(Answers {
+            parameters: table.rows().flat_map(|row| row.parameters()).collect(),
+            evaluations,
+        })
     }
 
     /// Returns the objective of each answer in f64, with parameters moved inside the bounds; ∞ for an empty answer.
@@ -197,7 +239,11 @@ impl Stars {
             judge.turn_to(&self.judges, k)?;
             // who knows no bounds is put on them
             let u = judge.scaled(answer);
-            let inside = u.iter().zip(lower.iter().zip(&upper)).map(|(u, (low, high))| u.clamp(*low, *high)).collect();
+            let inside = u
+                .iter()
+                .zip(lower.iter().zip(&upper))
+                .map(|(u, (low, high))| u.clamp(*low, *high))
+                .collect();
             objectives.push(judge.cost(&inside).unwrap_or(f64::INFINITY));
         }
         Ok(objectives)
@@ -221,7 +267,15 @@ fn synb(count: usize) -> Result<Stars> {
 fn bare_emulator(count: usize) -> Result<Stars> {
     let emulator = Emulator::open(popfit_testing::demo_emulator())?;
     let (spectra, starts) = noisy_templates(&emulator, count)?;
-    let arm = Arm::new("", emulator).interpolation(Interpolation::Linear).continuum(Continuum::none());
+    let arm = Arm::new("", emulator)
+        .interpolation(Interpolation::Linear)
+        .continuum(Continuum::none());
     let words = "noisy templates of the demo's emulator, without velocity and continuum".to_owned();
-    Stars::new("emulator", words, SpectralModel::builder().add_arm(arm).build()?, spectra, Some(starts))
+    Stars::new(
+        "emulator",
+        words,
+        SpectralModel::builder().add_arm(arm).build()?,
+        spectra,
+        Some(starts),
+    )
 }

@@ -4,10 +4,17 @@
 pub fn bytes(text: &str) -> Result<u64, String> {
     let upper = text.trim().to_uppercase();
     let suffixes = [('K', 10), ('M', 20), ('G', 30)];
-    let split = suffixes.iter().find_map(|(suffix, shift)| Some((upper.strip_suffix(*suffix)?, *shift)));
+    let split = suffixes
+        .iter()
+        .find_map(|(suffix, shift)| Some((upper.strip_suffix(*suffix)?, *shift)));
     let (digits, shift) = split.unwrap_or((upper.as_str(), 0));
-    let number: u64 = digits.parse().map_err(|_| "give bytes, such as 4096, 512M or 2G".to_string())?;
-    number.checked_mul(1 << shift).filter(|n| *n > 0).ok_or_else(|| "out of range".to_string())
+    let number: u64 = digits
+        .parse()
+        .map_err(|_| "give bytes, such as 4096, 512M or 2G".to_string())?;
+    number
+        .checked_mul(1 << shift)
+        .filter(|n| *n > 0)
+        .ok_or_else(|| "out of range".to_string())
 }
 
 #[cfg(test)]

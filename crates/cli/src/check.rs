@@ -38,7 +38,13 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let (warnings, idle) = (model.warnings(), model.idle_labels());
     let bounds = model.bounds();
     let fitter = SpectralFitter::new(model, Device::cpu());
-    let mut rows = vec![cells(["parameter", "lower", "upper", "Jacobian off by", ""])];
+    let mut rows = vec![cells([
+        "parameter",
+        "lower",
+        "upper",
+        "Jacobian off by",
+        "",
+    ])];
     let mut failed = Vec::new();
     for (check, (lower, upper)) in fitter.check_jacobian()?.into_iter().zip(bounds) {
         let pass = check.error < TOLERANCE;
@@ -65,7 +71,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     print_warnings(&warnings, &idle);
     if !failed.is_empty() {
         let failed = failed.join(", ");
-        return Err(Failure::usage(format!("the Jacobian is more than {TOLERANCE:e} off in {failed}")));
+        return Err(Failure::usage(format!(
+            "the Jacobian is more than {TOLERANCE:e} off in {failed}"
+        )));
     }
     opened.map_or(Ok(()), |opened| dry_run::run(opened, &file))
 }
@@ -85,16 +93,35 @@ fn print_warnings(warnings: &[String], idle: &[String]) {
 
 /// Prints a table of the arms: pixels, wavelength range (Å), activation, emulator and its hash.
 fn print_arms(model: &SpectralModel) {
-    let mut rows = vec![cells(["arm", "pixels", "from Å", "to Å", "activation", "emulator", "SHA-256"])];
+    let mut rows = vec![cells([
+        "arm",
+        "pixels",
+        "from Å",
+        "to Å",
+        "activation",
+        "emulator",
+        "SHA-256",
+    ])];
     for ((name, emulator), (_, source, hash)) in model.arms().zip(model.emulators()) {
         let wavelength = emulator.wavelength();
         let end = |value: Option<&f64>| value.map_or("-".into(), |w| format!("{w:.2}"));
         let short = hash.get(..12).unwrap_or(&hash).to_string();
         let pixels = emulator.pixels().to_string();
-        let assumed = if emulator.assumes_activation() { " (assumed)" } else { "" };
+        let assumed = if emulator.assumes_activation() {
+            " (assumed)"
+        } else {
+            ""
+        };
         let activation = format!("{}{assumed}", emulator.activation().name());
         let ends = [end(wavelength.first()), end(wavelength.last())];
-        rows.push([&[name.to_string(), pixels][..], &ends, &[activation, source, short]].concat());
+        rows.push(
+            [
+                &[name.to_string(), pixels][..],
+                &ends,
+                &[activation, source, short],
+            ]
+            .concat(),
+        );
     }
     print(&rows);
     line("");
@@ -106,7 +133,13 @@ fn print_labels(model: &SpectralModel) {
     for (name, emulator) in model.arms() {
         for label in emulator.labels() {
             let (min, max) = (short(label.min, DIGITS), short(label.max, DIGITS));
-            rows.push(vec![label.name.clone(), name.to_string(), label.unit.clone(), min, max]);
+            rows.push(vec![
+                label.name.clone(),
+                name.to_string(),
+                label.unit.clone(),
+                min,
+                max,
+            ]);
         }
     }
     print(&rows);
@@ -116,22 +149,39 @@ fn print_labels(model: &SpectralModel) {
 /// Prints for each arm what happens to fits outside the training set of its emulator.
 fn print_training_sets(model: &SpectralModel) {
     for (name, emulator) in model.arms() {
-        let arm = if name.is_empty() { String::new() } else { format!("arm {name}: ") };
-        training_set(emulator).iter().for_each(|words| line(format!("{arm}{words}")));
+        let arm = if name.is_empty() {
+            String::new()
+        } else {
+            format!("arm {name}: ")
+        };
+        training_set(emulator)
+            .iter()
+            .for_each(|words| line(format!("{arm}{words}")));
     }
     line("");
 }
 
 /// Returns text lines: which labels a hull of the training set bounds, which none does, and what follows outside.
 fn training_set(emulator: &Emulator) -> Vec<String> {
-    let names =
-        |axes: &[usize]| axes.iter().map(|k| emulator.labels()[*k].name.as_str()).collect::<Vec<_>>().join(", ");
+    let names = |axes: &[usize]| {
+        axes.iter()
+            .map(|k| emulator.labels()[*k].name.as_str())
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
     let flagged = "flag 8 marks fits that end there";
-    let hulls: Vec<String> = emulator.hulls().iter().map(|hull| format!("({})", names(&hull.axes))).collect();
+    let hulls: Vec<String> = emulator
+        .hulls()
+        .iter()
+        .map(|hull| format!("({})", names(&hull.axes)))
+        .collect();
     let uncovered: Vec<usize> = emulator.uncovered_labels().collect();
     let mut out = Vec::new();
     if !hulls.is_empty() {
-        out.push(format!("outside the training hull of {} a penalty is added, and {flagged}", hulls.join(" and ")));
+        out.push(format!(
+            "outside the training hull of {} a penalty is added, and {flagged}",
+            hulls.join(" and ")
+        ));
     }
     if !uncovered.is_empty() {
         let names = names(&uncovered);

@@ -36,7 +36,11 @@ pub struct Arguments {
 
 /// Parses the option `--threshold`: the largest difference that is allowed, in standard errors, at least 0.
 fn threshold(text: &str) -> Result<f64, String> {
-    number(text, 0.0..=f64::MAX, "errors, a number that is not negative")
+    number(
+        text,
+        0.0..=f64::MAX,
+        "errors, a number that is not negative",
+    )
 }
 
 /// Parses the option `--share`: which share of the fits must agree, from 0 to 1.
@@ -46,14 +50,23 @@ fn share(text: &str) -> Result<f64, String> {
 
 /// Parses a number within a range; the error says that it is to be `what`.
 fn number(text: &str, range: RangeInclusive<f64>, what: &str) -> Result<f64, String> {
-    text.parse().ok().filter(|x| range.contains(x)).ok_or_else(|| format!("it is {what}"))
+    text.parse()
+        .ok()
+        .filter(|x| range.contains(x))
+        .ok_or_else(|| format!("it is {what}"))
 }
 
 /// Parses the option `--plot`: a path that ends in `.svg`.
 fn svg(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
-    let is_svg = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("svg"));
-    if is_svg { Ok(path) } else { Err("the picture is an SVG: give a name that ends in .svg".into()) }
+    let is_svg = path
+        .extension()
+        .is_some_and(|extension| extension.eq_ignore_ascii_case("svg"));
+    if is_svg {
+        Ok(path)
+    } else {
+        Err("the picture is an SVG: give a name that ends in .svg".into())
+    }
 }
 
 /// Differences of one parameter, in errors of A, or of B where A has none; infinite where the error is 0 or one of them
@@ -75,7 +88,10 @@ impl Differences {
     /// Returns the difference (in standard errors) that this share of the fits does not exceed; NaN without fits.
     fn quantile(&self, share: f64) -> f64 {
         let last = self.sorted.len().saturating_sub(1);
-        self.sorted.get((last as f64 * share).round() as usize).copied().unwrap_or(f64::NAN)
+        self.sorted
+            .get((last as f64 * share).round() as usize)
+            .copied()
+            .unwrap_or(f64::NAN)
     }
 }
 
@@ -89,7 +105,8 @@ struct Pair<'a> {
 fn joined<'a>(a: &'a FitTable, b: &'a FitTable) -> Vec<Pair<'a>> {
     let key = |row: &RowView| row.id().to_string();
     let mut places: HashMap<String, VecDeque<RowView>> = HashMap::new();
-    b.rows().for_each(|row| places.entry(key(&row)).or_default().push_back(row));
+    b.rows()
+        .for_each(|row| places.entry(key(&row)).or_default().push_back(row));
     let pair = |a: RowView<'a>| places.get_mut(&key(&a))?.pop_front().map(|b| Pair { a, b });
     a.rows().filter_map(pair).collect()
 }
@@ -97,7 +114,9 @@ fn joined<'a>(a: &'a FitTable, b: &'a FitTable) -> Vec<Pair<'a>> {
 /// Returns the note that some ids occur in several rows of a table; `None` if all are unique.
 fn repeated_ids(table: &FitTable) -> Option<String> {
     let mut counts: HashMap<String, usize> = HashMap::new();
-    table.rows().for_each(|row| *counts.entry(row.id().to_string()).or_default() += 1);
+    table
+        .rows()
+        .for_each(|row| *counts.entry(row.id().to_string()).or_default() += 1);
     let repeated = counts.iter().filter(|(_, count)| **count > 1);
     // the order of a hash map is random: the smallest id makes the note the same in every run
     let (id, count) = repeated.clone().min()?;
@@ -110,7 +129,11 @@ fn repeated_ids(table: &FitTable) -> Option<String> {
 /// Runs `popfit compare`: prints how far the fits in two tables differ; fails if they differ more than the options
 /// allow.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let plot = arguments.plot.as_ref().map(|path| OutputFile::create(path, arguments.overwrite)).transpose()?;
+    let plot = arguments
+        .plot
+        .as_ref()
+        .map(|path| OutputFile::create(path, arguments.overwrite))
+        .transpose()?;
     let a = open_table(&arguments.a)?.read_all()?;
     let b = open_table(&arguments.b)?.read_all()?;
     for (table, path) in [(&a, &arguments.a), (&b, &arguments.b)] {
@@ -120,9 +143,14 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let pairs = joined(&a, &b);
     let missing = (a.len() - pairs.len(), b.len() - pairs.len());
-    let both: Vec<_> =
-        pairs.iter().filter(|Pair { a, b }| a.status().is_success() && b.status().is_success()).collect();
-    let turned = pairs.iter().filter(|Pair { a, b }| a.status().is_success() != b.status().is_success()).count();
+    let both: Vec<_> = pairs
+        .iter()
+        .filter(|Pair { a, b }| a.status().is_success() && b.status().is_success())
+        .collect();
+    let turned = pairs
+        .iter()
+        .filter(|Pair { a, b }| a.status().is_success() != b.status().is_success())
+        .count();
     line(format_args!(
         "{} spectra in both tables, {} only in A, {} only in B; {} converged in both, {turned} in one of them",
         pairs.len(),
@@ -131,36 +159,65 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         both.len()
     ));
     if pairs.is_empty() && !(a.is_empty() && b.is_empty()) {
-        return Err(Failure::of_the_run("fail: the tables have no spectrum in common"));
+        return Err(Failure::of_the_run(
+            "fail: the tables have no spectrum in common",
+        ));
     }
     let all = differences(&a, &b, &both)?;
     print(&all, arguments.threshold);
     if let Some(file) = plot {
         let path = file.path().to_path_buf();
-        let series: Vec<picture::Series> =
-            all.iter().map(|one| picture::Series { name: &one.name, sorted: &one.sorted }).collect();
-        file.write(picture::distributions("|A − B| / error of A", &series)).map_err(Failure::running)?;
+        let series: Vec<picture::Series> = all
+            .iter()
+            .map(|one| picture::Series {
+                name: &one.name,
+                sorted: &one.sorted,
+            })
+            .collect();
+        file.write(picture::distributions("|A − B| / error of A", &series))
+            .map_err(Failure::running)?;
         line(format_args!("wrote {}", path.display()));
     }
-    let of_one =
-        |names: &FitTable, others: &FitTable| names.names().iter().find(|name| !others.names().contains(name)).cloned();
+    let of_one = |names: &FitTable, others: &FitTable| {
+        names
+            .names()
+            .iter()
+            .find(|name| !others.names().contains(name))
+            .cloned()
+    };
     if let Some(name) = of_one(&a, &b).or_else(|| of_one(&b, &a)) {
-        return Err(Failure::of_the_run(format!("fail: {name} is in one of the tables only")));
+        return Err(Failure::of_the_run(format!(
+            "fail: {name} is in one of the tables only"
+        )));
     }
-    if let Some(none) = all.iter().find(|one| one.sorted.is_empty() && !one.all_undetermined && !pairs.is_empty()) {
-        return Err(Failure::of_the_run(format!("fail: no two fits of {} can be compared", none.name)));
+    if let Some(none) = all
+        .iter()
+        .find(|one| one.sorted.is_empty() && !one.all_undetermined && !pairs.is_empty())
+    {
+        return Err(Failure::of_the_run(format!(
+            "fail: no two fits of {} can be compared",
+            none.name
+        )));
     }
     verdict(arguments, &all, missing == (0, 0) && turned == 0)
 }
 
 /// Returns |A − B| / error of each common parameter, sorted, over the pairs of rows `both`, which converged in A and B.
 fn differences(a: &FitTable, b: &FitTable, both: &[&Pair]) -> Result<Vec<Differences>, Failure> {
-    let common: Vec<&String> = a.names().iter().filter(|name| b.names().contains(name)).collect();
+    let common: Vec<&String> = a
+        .names()
+        .iter()
+        .filter(|name| b.names().contains(name))
+        .collect();
     if common.is_empty() {
         return Err(Failure::usage("the tables have no parameter in common"));
     }
     let difference = |&name: &&String| {
-        let of = |row: &RowView| row.value(name).zip(row.error(name)).unwrap_or((f64::NAN, f64::NAN));
+        let of = |row: &RowView| {
+            row.value(name)
+                .zip(row.error(name))
+                .unwrap_or((f64::NAN, f64::NAN))
+        };
         let one = |Pair { a, b }: &&Pair| {
             let ((value, error), (other, other_error)) = (of(a), of(b));
             let apart = (value - other).abs();
@@ -177,7 +234,11 @@ fn differences(a: &FitTable, b: &FitTable, both: &[&Pair]) -> Result<Vec<Differe
         sorted.sort_by(f64::total_cmp);
         let is_open = |Pair { a, b }: &&Pair| of(a).1.is_infinite() || of(b).1.is_infinite();
         let all_undetermined = !both.is_empty() && both.iter().all(is_open);
-        Differences { name: name.clone(), sorted, all_undetermined }
+        Differences {
+            name: name.clone(),
+            sorted,
+            all_undetermined,
+        }
     };
     Ok(common.iter().map(difference).collect())
 }
@@ -185,7 +246,10 @@ fn differences(a: &FitTable, b: &FitTable, both: &[&Pair]) -> Result<Vec<Differe
 /// Prints `pass`, or fails if a parameter differs too much in too many fits; `same`: A and B have the same converged
 /// spectra.
 fn verdict(arguments: &Arguments, all: &[Differences], same: bool) -> Result<(), Failure> {
-    match all.iter().find(|one| !one.all_undetermined && one.within(arguments.threshold) < arguments.share) {
+    match all
+        .iter()
+        .find(|one| !one.all_undetermined && one.within(arguments.threshold) < arguments.share)
+    {
         None if same => {
             line("pass");
             Ok(())
@@ -196,18 +260,34 @@ fn verdict(arguments: &Arguments, all: &[Differences], same: bool) -> Result<(),
             arguments.threshold,
             100.0 * (1.0 - one.within(arguments.threshold))
         ))),
-        None => Err(Failure::of_the_run("fail: the tables do not have the same converged spectra")),
+        None => Err(Failure::of_the_run(
+            "fail: the tables do not have the same converged spectra",
+        )),
     }
 }
 
 /// Prints for each parameter the median, 99 % and largest difference, and the share of fits within `threshold` errors.
 fn print(all: &[Differences], threshold: f64) {
     let within = format!("within {threshold}");
-    let mut rows = vec![cells(["|A − B| / error of A", "fits", "median", "99 %", "largest", &within])];
+    let mut rows = vec![cells([
+        "|A − B| / error of A",
+        "fits",
+        "median",
+        "99 %",
+        "largest",
+        &within,
+    ])];
     for one in all {
         let number = |share: f64| format!("{:.5}", one.quantile(share));
         let share = format!("{:.4}", one.within(threshold));
-        rows.push(cells([&one.name, &one.sorted.len().to_string(), &number(0.5), &number(0.99), &number(1.0), &share]));
+        rows.push(cells([
+            &one.name,
+            &one.sorted.len().to_string(),
+            &number(0.5),
+            &number(0.99),
+            &number(1.0),
+            &share,
+        ]));
     }
     columns(&rows);
 }

@@ -69,7 +69,10 @@ pub fn run(arguments: &Arguments, mut command: clap::Command) -> Result<(), Fail
 /// Writes the manual pages of `popfit` and its subcommands into a folder, and prints how many.
 pub fn write_man(arguments: &ManArguments, mut command: clap::Command) -> Result<(), Failure> {
     let folder = &arguments.folder;
-    std::fs::create_dir_all(folder).map_err(|source| Error::Io { path: folder.clone(), source })?;
+    std::fs::create_dir_all(folder).map_err(|source| Error::Io {
+        path: folder.clone(),
+        source,
+    })?;
     command.build();
     let mut pages = Vec::new();
     collect("popfit".into(), &command, &mut pages);
@@ -77,18 +80,31 @@ pub fn write_man(arguments: &ManArguments, mut command: clap::Command) -> Result
         let mut text = Vec::new();
         let path = folder.join(format!("{name}.1"));
         let version = concat!("popfit ", env!("CARGO_PKG_VERSION"));
-        let rendered = clap_mangen::Man::new(page.clone()).title(name.to_uppercase()).source(version).render(&mut text);
-        rendered.map_err(|source| Error::Io { path: path.clone(), source })?;
+        let rendered = clap_mangen::Man::new(page.clone())
+            .title(name.to_uppercase())
+            .source(version)
+            .render(&mut text);
+        rendered.map_err(|source| Error::Io {
+            path: path.clone(),
+            source,
+        })?;
         text.extend_from_slice(COMMON.as_bytes());
         OutputFile::create(path, arguments.overwrite)?.write(text)?;
     }
-    line(format_args!("wrote {} pages in {}", pages.len(), folder.display()));
+    line(format_args!(
+        "wrote {} pages in {}",
+        pages.len(),
+        folder.display()
+    ));
     Ok(())
 }
 
 /// Appends a command and all its subcommands to `pages`, with names such as `popfit-fit`, subcommands first.
 fn collect(name: String, command: &clap::Command, pages: &mut Vec<(String, clap::Command)>) {
-    for below in command.get_subcommands().filter(|below| below.get_name() != "help") {
+    for below in command
+        .get_subcommands()
+        .filter(|below| below.get_name() != "help")
+    {
         collect(format!("{name}-{}", below.get_name()), below, pages);
     }
     pages.push((name, command.clone()));

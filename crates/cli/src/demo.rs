@@ -7,8 +7,8 @@ use popfit::demo_data;
 use popfit::report::{About, Collector, ReportFile, picture};
 use popfit::spectra::open_reader;
 use popfit::{
-    Control, Device, Error, FitRow, FitTable, FlagCounts, Metadata, ModelFile, OutputFile, Result, Schema, Spectra,
-    SpectralFitter, Summary, TableWriter, WriteOptions,
+    Control, Device, Error, FitRow, FitTable, FlagCounts, Metadata, ModelFile, OutputFile, Result,
+    Schema, Spectra, SpectralFitter, Summary, TableWriter, WriteOptions,
 };
 
 use super::Failure;
@@ -55,8 +55,14 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     // before the fits, which would be in vain
     let schema = Schema::of(&fitter, false);
     let writer = |name: &&str| -> Result<TableWriter, Failure> {
-        let options = WriteOptions::default().metadata(metadata.clone()).overwrite(own.replaces(name, None)?);
-        Ok(TableWriter::create(arguments.out.join(name), &schema, options)?)
+        let options = WriteOptions::default()
+            .metadata(metadata.clone())
+            .overwrite(own.replaces(name, None)?);
+        Ok(TableWriter::create(
+            arguments.out.join(name),
+            &schema,
+            options,
+        )?)
     };
     let writers: Vec<_> = TABLES.iter().map(writer).collect::<Result<_, _>>()?;
     let page = own.replaces(PAGE, None)?;
@@ -65,7 +71,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 
     let begin = Instant::now();
     let mut table = fitter.table();
-    let summary = fitter.fit_stream(source.as_mut(), &mut table, &Control::default()).map_err(Failure::running)?;
+    let summary = fitter
+        .fit_stream(source.as_mut(), &mut table, &Control::default())
+        .map_err(Failure::running)?;
     let time = begin.elapsed();
     print_comparison(&table, &truth);
     print_first(&table, &truth);
@@ -73,22 +81,33 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 
     let rows = table.to_rows();
     for mut writer in writers {
-        writer.append(&rows).and_then(|()| writer.finish()).map_err(Failure::running)?;
+        writer
+            .append(&rows)
+            .and_then(|()| writer.finish())
+            .map_err(Failure::running)?;
     }
     let Some(shown) = pictured(&table, &truth) else {
         own.record(&TABLES).map_err(Failure::running)?;
-        return Err(Failure::nothing_fitted("no spectrum of the demo was fitted"));
+        return Err(Failure::nothing_fitted(
+            "no spectrum of the demo was fitted",
+        ));
     };
     let spectra = Spectra::open(folder.join("spectra.npz"))?;
     let mut kept = Collector::new(&fitter.parameters());
     kept.add_with_spectra(&spectra, &rows);
     // without the time, so that the page of the same fits has the same bytes
     let version = env!("CARGO_PKG_VERSION").into();
-    let about = About::default().title("popfit demo".into()).version(version).metadata(metadata);
+    let about = About::default()
+        .title("popfit demo".into())
+        .version(version)
+        .metadata(metadata);
     let about = about.units(fitter.units());
-    page.write(&about, &kept, Some(&fitter)).map_err(Failure::running)?;
+    page.write(&about, &kept, Some(&fitter))
+        .map_err(Failure::running)?;
     let arms = fitter.model_spectrum(&spectra, &shown)?;
-    drawing.write(picture::spectrum(&picture::title(&fitter, &shown), &arms)).map_err(Failure::running)?;
+    drawing
+        .write(picture::spectrum(&picture::title(&fitter, &shown), &arms))
+        .map_err(Failure::running)?;
     own.record(&OUTPUTS).map_err(Failure::running)?;
     print_next(folder);
     Ok(())
@@ -96,10 +115,16 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 /// Writes the demo's input files into `folder`; fails if a file of that name exists that no demo wrote.
 fn prepare(folder: &Path) -> Result<OwnFiles, Failure> {
-    std::fs::create_dir_all(folder).map_err(|source| Error::Io { path: folder.to_path_buf(), source })?;
+    std::fs::create_dir_all(folder).map_err(|source| Error::Io {
+        path: folder.to_path_buf(),
+        source,
+    })?;
     let mut own = OwnFiles::open(folder)?;
     for name in OUTPUTS {
-        drop(OutputFile::create(folder.join(name), own.replaces(name, None)?)?);
+        drop(OutputFile::create(
+            folder.join(name),
+            own.replaces(name, None)?,
+        )?);
     }
     let mut replaces = [false; demo_data::FILES.len()];
     for ((name, contents), replaces) in demo_data::FILES.iter().zip(&mut replaces) {
@@ -115,19 +140,33 @@ fn prepare(folder: &Path) -> Result<OwnFiles, Failure> {
 /// Prints each parameter's median error, and mean and standard deviation of (fit − truth) / error, which should be 0
 /// and 1.
 fn print_comparison(table: &FitTable, truth: &Truth) {
-    let mut rows = vec![cells(["parameter", "median error", "pull: mean", "pull: sd"])];
+    let mut rows = vec![cells([
+        "parameter",
+        "median error",
+        "pull: mean",
+        "pull: sd",
+    ])];
     for name in table.names() {
         let (mut errors, mut pulls) = (Vec::new(), Vec::new());
         for (k, row) in table.rows().enumerate() {
-            let Some(true_value) = truth.value(k, name) else { continue };
-            let Some((value, error)) = row.value(name).zip(row.error(name)) else { continue };
+            let Some(true_value) = truth.value(k, name) else {
+                continue;
+            };
+            let Some((value, error)) = row.value(name).zip(row.error(name)) else {
+                continue;
+            };
             if row.status().is_success() && error > 0.0 {
                 errors.push(error);
                 pulls.push((value - true_value) / error);
             }
         }
         let (mean, sd) = moments(&pulls);
-        rows.push(vec![name.clone(), format!("{:.4}", median(errors)), format!("{mean:.2}"), format!("{sd:.2}")]);
+        rows.push(vec![
+            name.clone(),
+            format!("{:.4}", median(errors)),
+            format!("{mean:.2}"),
+            format!("{sd:.2}"),
+        ]);
     }
     print(&rows);
     line("pull = (fit − truth) / error: mean 0 and sd 1 if fits and errors are right\n");
@@ -141,11 +180,19 @@ fn print_first(table: &FitTable, truth: &Truth) {
     let mut rows = vec![head];
     for (k, row) in table.rows().take(SHOWN).enumerate() {
         let sn = truth.sn.get(k).map_or("-".into(), |sn| format!("{sn:.0}"));
-        let mut fitted = vec![row.id().to_string(), sn, format!("{:.3}", row.chi2() / row.dof() as f64)];
+        let mut fitted = vec![
+            row.id().to_string(),
+            sn,
+            format!("{:.3}", row.chi2() / row.dof() as f64),
+        ];
         let mut true_values = cells(["  truth", "", ""]);
         for ((name, value), error) in table.names().iter().zip(row.parameters()).zip(row.errors()) {
             fitted.push(format!("{value:.3} ± {error:.3}"));
-            true_values.push(truth.value(k, name).map_or("-".into(), |value| format!("{value:.3}        ")));
+            true_values.push(
+                truth
+                    .value(k, name)
+                    .map_or("-".into(), |value| format!("{value:.3}        ")),
+            );
         }
         fitted.push(row.status_text().into());
         rows.extend([fitted, true_values]);
@@ -157,11 +204,18 @@ fn print_first(table: &FitTable, truth: &Truth) {
 /// Prints the counts of statuses, the speed, the time of each stage, and the device.
 fn print_run(table: &FitTable, summary: &Summary, time: Duration, device: &str) {
     let seconds = time.as_secs_f64();
-    let (mut counts, mut flags, rows) = (Counts::default(), FlagCounts::new(table.names()), table.to_rows());
+    let (mut counts, mut flags, rows) = (
+        Counts::default(),
+        FlagCounts::new(table.names()),
+        table.to_rows(),
+    );
     counts.add(&rows);
     rows.iter().for_each(|row| flags.add(row));
     let rate = summary.fits as f64 / seconds.max(1e-9);
-    line(format_args!("{} spectra: {counts}; {seconds:.2} s, {rate:.1} spectra/s", summary.fits));
+    line(format_args!(
+        "{} spectra: {counts}; {seconds:.2} s, {rate:.1} spectra/s",
+        summary.fits
+    ));
     flags.lines().into_iter().for_each(line);
     let stages: Vec<String> = summary
         .stages
@@ -176,17 +230,29 @@ fn print_run(table: &FitTable, summary: &Summary, time: Duration, device: &str) 
 /// Returns the converged fit whose signal-to-noise ratio is nearest that chosen for the picture; `None` if none
 /// converged.
 fn pictured(table: &FitTable, truth: &Truth) -> Option<FitRow> {
-    let distance = |k: usize| truth.sn.get(k).map_or(f64::INFINITY, |sn| (sn - PICTURED_SN).abs());
+    let distance = |k: usize| {
+        truth
+            .sn
+            .get(k)
+            .map_or(f64::INFINITY, |sn| (sn - PICTURED_SN).abs())
+    };
     let fitted = (0..table.len()).filter(|&k| table.status()[k].is_success());
-    fitted.min_by(|&a, &b| distance(a).total_cmp(&distance(b))).map(|k| table.row(k).to_row())
+    fitted
+        .min_by(|&a, &b| distance(a).total_cmp(&distance(b)))
+        .map(|k| table.row(k).to_row())
 }
 
 /// Prints what was written, and two commands to try next.
 fn print_next(folder: &Path) {
     let folder = folder.display();
-    line(format_args!("wrote {} in {folder}: open {PAGE} in a browser", OUTPUTS.join(", ")));
+    line(format_args!(
+        "wrote {} in {folder}: open {PAGE} in a browser",
+        OUTPUTS.join(", ")
+    ));
     line("\nnext, fit the same spectra by yourself, and begin a model file for a network:");
-    line(format_args!("  popfit fit {folder}/model.toml {folder}/spectra.npz -o fits.parquet --report page"));
+    line(format_args!(
+        "  popfit fit {folder}/model.toml {folder}/spectra.npz -o fits.parquet --report page"
+    ));
     line(format_args!("  popfit init {folder}/emulator.safetensors"));
 }
 

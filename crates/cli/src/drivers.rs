@@ -12,7 +12,11 @@ pub fn name_missing() {
 
     /// Variable of the Vulkan loader with manifests beside those that it finds.
     const ADDED: &str = "VK_ADD_DRIVER_FILES";
-    let (Some(manifest), Ok(program)) = (popfit::low_level::gpu::driver_to_add(), env::current_exe()) else { return };
+    let (Some(manifest), Ok(program)) =
+        (popfit::low_level::gpu::driver_to_add(), env::current_exe())
+    else {
+        return;
+    };
     let mut all = env::var_os(ADDED).unwrap_or_default();
     if !all.is_empty() {
         all.push(":");

@@ -10,7 +10,10 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use popfit::spectra::{FilesReader, Selection, SpectraReader};
-use popfit::{Control, Device, FlagCounts, ModelFile, Schema, Spectra, SpectralFitter, SpectralModel, VelocityScan};
+use popfit::{
+    Control, Device, FlagCounts, ModelFile, Schema, Spectra, SpectralFitter, SpectralModel,
+    VelocityScan,
+};
 
 use super::stdout::line;
 use super::{Failure, selection};
@@ -48,7 +51,12 @@ impl Arguments {
         let selection = self.selection.of_model(model)?;
         let source = FilesReader::open(&self.spectra, &selection)?;
         selection::refuse_empty(&selection, source.len())?;
-        Ok(Some(Opened { paths: &self.spectra, device, selection, source }))
+        Ok(Some(Opened {
+            paths: &self.spectra,
+            device,
+            selection,
+            source,
+        }))
     }
 }
 
@@ -61,7 +69,15 @@ pub struct Opened<'a> {
 }
 
 /// Prints what a run would read, use and write; fits the first spectra, and estimates memory and time for all.
-pub fn run(Opened { paths, device, selection, mut source }: Opened, file: &ModelFile) -> Result<(), Failure> {
+pub fn run(
+    Opened {
+        paths,
+        device,
+        selection,
+        mut source,
+    }: Opened,
+    file: &ModelFile,
+) -> Result<(), Failure> {
     let mut fitter = SpectralFitter::new(file.build()?, device)
         .solver(file.solver.unwrap_or_default())
         .velocity_scan(file.velocity_scan.unwrap_or(VelocityScan::Off))
@@ -70,32 +86,55 @@ pub fn run(Opened { paths, device, selection, mut source }: Opened, file: &Model
         fitter = fitter.starts(starts);
     }
     let files = source.files();
-    fitter.check_spectra(&files).map_err(|error| file.blame(error))?;
+    fitter
+        .check_spectra(&files)
+        .map_err(|error| file.blame(error))?;
     // 1. What is read, and which wavelengths of it are used.
     line("");
     arms::print(&fitter, &files, paths)?;
     let missing = files.iter().flat_map(|file| fitter.notes(file));
     let pixel_notes = fitter.pixel_notes(&files);
     let print_note = |note: &String| line(format_args!("\nnote: {note}"));
-    source.notes().iter().cloned().chain(missing).for_each(|note| print_note(&note));
+    source
+        .notes()
+        .iter()
+        .cloned()
+        .chain(missing)
+        .for_each(|note| print_note(&note));
     pixel_notes.iter().for_each(print_note);
     // 2. What is written.
     let columns = Schema::of(&fitter, source.text_ids()).column_names()?;
-    line(format_args!("\nthe table would have {} columns:", columns.len()));
-    wrapped(&columns).iter().for_each(|names| line(format_args!("  {names}")));
+    line(format_args!(
+        "\nthe table would have {} columns:",
+        columns.len()
+    ));
+    wrapped(&columns)
+        .iter()
+        .for_each(|names| line(format_args!("  {names}")));
     // 3. Which spectra are fitted.
     let total = source.len();
-    line(format_args!("\n{}", choice::describe(paths, &selection, total)?));
+    line(format_args!(
+        "\n{}",
+        choice::describe(paths, &selection, total)?
+    ));
     // 4. How much memory and time that takes.
     let mut sample = Sample::read(&mut source)?;
     if let Some(sentence) = widened::describe(paths, &selection, &sample.batches)? {
         line(format_args!("\n{sentence}"));
     }
-    let Some(first) = sample.batches.front() else { return Ok(()) };
+    let Some(first) = sample.batches.front() else {
+        return Ok(());
+    };
     if pixel_notes.is_empty() {
         fitter.pixel_notes([first]).iter().for_each(print_note);
     }
-    line(memory::describe(&memory::Run { fitter: &fitter, model: file, paths, first, total }));
+    line(memory::describe(&memory::Run {
+        fitter: &fitter,
+        model: file,
+        paths,
+        first,
+        total,
+    }));
     try_first(&fitter, &mut sample, total)
 }
 
@@ -109,7 +148,11 @@ struct Sample {
 impl Sample {
     /// Reads the first spectra of the run, at most `SAMPLE` of them, in batches.
     fn read(source: &mut FilesReader) -> Result<Sample, Failure> {
-        let mut sample = Sample { batches: VecDeque::new(), count: 0, empty: source.empty() };
+        let mut sample = Sample {
+            batches: VecDeque::new(),
+            count: 0,
+            empty: source.empty(),
+        };
         while sample.count < SAMPLE
             && let Some(batch) = source.next_batch(SAMPLE - sample.count)?
         {
@@ -144,7 +187,11 @@ fn wrapped(names: &[String]) -> Vec<String> {
                 last.push_str(name);
             }
             _ => {
-                lines.iter_mut().last().into_iter().for_each(|last| last.push(','));
+                lines
+                    .iter_mut()
+                    .last()
+                    .into_iter()
+                    .for_each(|last| last.push(','));
                 lines.push(name.clone());
             }
         }
@@ -156,9 +203,18 @@ fn wrapped(names: &[String]) -> Vec<String> {
 fn try_first(fitter: &SpectralFitter, sample: &mut Sample, total: u64) -> Result<(), Failure> {
     let begin = Instant::now();
     let mut table = fitter.table();
-    fitter.fit_stream(sample, &mut table, &Control::default()).map_err(Failure::running)?;
+    fitter
+        .fit_stream(sample, &mut table, &Control::default())
+        .map_err(Failure::running)?;
     let seconds = begin.elapsed().as_secs_f64();
-    let (count, converged) = (table.len(), table.status().iter().filter(|status| status.is_success()).count());
+    let (count, converged) = (
+        table.len(),
+        table
+            .status()
+            .iter()
+            .filter(|status| status.is_success())
+            .count(),
+    );
     let all = seconds * total as f64 / count.max(1) as f64;
     line(format_args!(
         "\nfits: {converged} of the first {count} converge; all {total} would take about {} on {}",
@@ -167,10 +223,17 @@ fn try_first(fitter: &SpectralFitter, sample: &mut Sample, total: u64) -> Result
     ));
     let mut causes: BTreeMap<&str, (usize, &str)> = BTreeMap::new();
     for row in table.rows().filter(|row| !row.status().is_success()) {
-        causes.entry(row.status_text()).or_insert((0, row.message())).0 += 1;
+        causes
+            .entry(row.status_text())
+            .or_insert((0, row.message()))
+            .0 += 1;
     }
     for (cause, (count, example)) in causes {
-        let example = if example.is_empty() { String::new() } else { format!(" ({example})") };
+        let example = if example.is_empty() {
+            String::new()
+        } else {
+            format!(" ({example})")
+        };
         line(format_args!("{count} of them: {cause}{example}"));
     }
     let mut flags = FlagCounts::new(table.names());
@@ -202,7 +265,10 @@ mod tests {
         let names: Vec<String> = (0..30).map(|k| format!("column_{k}")).collect();
         let lines = wrapped(&names);
         assert_eq!(lines.join(" "), names.join(", "));
-        assert!(lines.len() == 4 && lines.iter().all(|line| line.len() <= WIDTH + 1), "{lines:?}");
+        assert!(
+            lines.len() == 4 && lines.iter().all(|line| line.len() <= WIDTH + 1),
+            "{lines:?}"
+        );
         assert!(wrapped(&[]).is_empty());
     }
 }

@@ -14,7 +14,10 @@ pub struct Failure {
 impl Failure {
     /// Returns a failure with exit code 2: bad usage, a bad file or a bad model; nothing was written.
     pub fn usage(message: impl Into<String>) -> Failure {
-        Failure { message: message.into(), code: 2 }
+        Failure {
+            message: message.into(),
+            code: 2,
+        }
     }
 
     /// Returns the failure (exit code 1) of a run that the user stopped, after its table was written with a row per
@@ -29,19 +32,33 @@ impl Failure {
     /// Returns the failure (exit code 1) of a run stopped before its table was written; `kept`: its fits so far can be
     /// resumed.
     pub fn stopped(table: &Path, kept: bool) -> Failure {
-        let more = if kept { "; what was fitted is kept beside it, and --resume goes on" } else { "" };
-        let left = if table.exists() { "is as it was" } else { "was not written" };
+        let more = if kept {
+            "; what was fitted is kept beside it, and --resume goes on"
+        } else {
+            ""
+        };
+        let left = if table.exists() {
+            "is as it was"
+        } else {
+            "was not written"
+        };
         Failure::of_the_run(format!("interrupted; {} {left}{more}", table.display()))
     }
 
     /// Returns a failure with exit code 3: the command came to its end, but there is no converged fit.
     pub fn nothing_fitted(message: impl Into<String>) -> Failure {
-        Failure { message: message.into(), code: 3 }
+        Failure {
+            message: message.into(),
+            code: 3,
+        }
     }
 
     /// Returns a failure with exit code 1: something went wrong after the command had begun its work.
     pub fn of_the_run(message: impl Into<String>) -> Failure {
-        Failure { message: message.into(), code: 1 }
+        Failure {
+            message: message.into(),
+            code: 1,
+        }
     }
 
     /// Appends words to the failure's message.
@@ -55,14 +72,22 @@ impl Failure {
         if let Error::Interrupted { path, kept } = &error {
             return Failure::stopped(path, *kept);
         }
-        let of_device =
-            matches!(error, Error::Device { .. } | Error::DeviceLost { .. } | Error::DeviceUntrusted { .. });
+        let of_device = matches!(
+            error,
+            Error::Device { .. } | Error::DeviceLost { .. } | Error::DeviceUntrusted { .. }
+        );
         let of_disk = matches!(
             error,
-            Error::Io { .. } | Error::Write { .. } | Error::Unsettled { .. } | Error::InputChanged { .. }
+            Error::Io { .. }
+                | Error::Write { .. }
+                | Error::Unsettled { .. }
+                | Error::InputChanged { .. }
         );
         let runtime = of_device || of_disk || matches!(error, Error::OutOfMemory { .. });
-        Failure { message: in_words(&error), code: if runtime { 1 } else { 2 } }
+        Failure {
+            message: in_words(&error),
+            code: if runtime { 1 } else { 2 },
+        }
     }
 }
 
@@ -75,10 +100,17 @@ impl From<Error> for Failure {
             Error::NothingSelected { .. } => return Failure::nothing_fitted(in_words(&error)),
             _ => {}
         }
-        let full = [ErrorKind::StorageFull, ErrorKind::QuotaExceeded, ErrorKind::FileTooLarge];
+        let full = [
+            ErrorKind::StorageFull,
+            ErrorKind::QuotaExceeded,
+            ErrorKind::FileTooLarge,
+        ];
         let is_full = matches!(&error, Error::Io { source, .. } if full.contains(&source.kind()));
         let changed = matches!(&error, Error::InputChanged { .. });
-        Failure { message: in_words(&error), code: if is_full || changed { 1 } else { 2 } }
+        Failure {
+            message: in_words(&error),
+            code: if is_full || changed { 1 } else { 2 },
+        }
     }
 }
 
@@ -87,7 +119,9 @@ fn in_words(error: &Error) -> String {
     match error {
         Error::OutputExists { path } => {
             let path = path.display();
-            format!("{path}: this file exists already; use --overwrite to replace it, or choose another name")
+            format!(
+                "{path}: this file exists already; use --overwrite to replace it, or choose another name"
+            )
         }
         // it begins with the model file's name
         Error::Model { message, .. } => message.clone(),

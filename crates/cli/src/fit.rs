@@ -32,7 +32,12 @@ pub struct Arguments {
     #[command(flatten)]
     selection: selection::Arguments,
     /// auto, all, cpu, gpu, gpu:N, gpu:pci=PLACE or gpu:NAME
-    #[arg(long, default_value = "auto", value_name = "D", help_heading = "Devices")]
+    #[arg(
+        long,
+        default_value = "auto",
+        value_name = "D",
+        help_heading = "Devices"
+    )]
     device: String,
     /// Let the CPU take over what a GPU fails to fit twice [default: true for auto and all, else false]
     #[arg(
@@ -118,10 +123,16 @@ pub struct Arguments {
 
 /// Returns the parser of the option `--solver`, with a help text for each solver's name.
 fn solver_parser() -> impl TypedValueParser<Value = Solver> {
-    let meanings =
-        ["Levenberg–Marquardt", "Nelder–Mead on the objective itself", "Levenberg–Marquardt, polished by Nelder–Mead"];
-    let values =
-        Solver::NAMES.iter().copied().zip(meanings).map(|(name, meaning)| PossibleValue::new(name).help(meaning));
+    let meanings = [
+        "Levenberg–Marquardt",
+        "Nelder–Mead on the objective itself",
+        "Levenberg–Marquardt, polished by Nelder–Mead",
+    ];
+    let values = Solver::NAMES
+        .iter()
+        .copied()
+        .zip(meanings)
+        .map(|(name, meaning)| PossibleValue::new(name).help(meaning));
     PossibleValuesParser::new(values).try_map(|name| name.parse::<Solver>())
 }
 
@@ -149,7 +160,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let quiet = arguments.quiet;
     let bar = progress_bar(0, quiet);
     let shown = bar.clone();
-    let mut control = Control::default().progress(move |done, _| shown.set_position(done)).profile(arguments.profile);
+    let mut control = Control::default()
+        .progress(move |done, _| shown.set_position(done))
+        .profile(arguments.profile);
     control.threads = arguments.threads.map(usize::from);
     let reported = Arc::new(Mutex::new(Reported::default()));
     let mut files = arguments.files()?;
@@ -175,7 +188,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     if !quiet {
         let warnings = done.bad_inputs.iter().chain(&done.summary.failures);
         say(warnings.map(|text| format!("popfit: {text}")));
-        say([done.to_string()].into_iter().chain(done.flags.iter().cloned()));
+        say([done.to_string()]
+            .into_iter()
+            .chain(done.flags.iter().cloned()));
         say(done.summary.profile.iter().flat_map(profile::lines));
     }
     if done.summary.interrupted > 0 {
@@ -183,7 +198,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     if done.summary.fits > 0 && done.converged() == 0 {
         let (output, counts) = (arguments.output.display(), done.counts());
-        let message = format!("no fit converged ({counts}): {output} has a row for every spectrum, which says why");
+        let message = format!(
+            "no fit converged ({counts}): {output} has a row for every spectrum, which says why"
+        );
         return Err(Failure::nothing_fitted(message));
     }
     Ok(())
@@ -212,7 +229,9 @@ impl Arguments {
         let settings = &mut files.settings;
         settings.strict = self.strict;
         settings.device = self.device.as_str().into();
-        settings.gpu_timeout = self.gpu_timeout.map(|seconds| Duration::from_secs(seconds.into()));
+        settings.gpu_timeout = self
+            .gpu_timeout
+            .map(|seconds| Duration::from_secs(seconds.into()));
         settings.cpu_fallback = self.cpu_fallback;
         settings.max_memory = self.memory;
         settings.batch_size = self.batch.map(usize::from);
@@ -237,13 +256,17 @@ impl Arguments {
 
 /// Prints each text as a line on standard error; what cannot be written is lost.
 fn say(lines: impl IntoIterator<Item = String>) {
-    lines.into_iter().for_each(|line| drop(writeln!(std::io::stderr(), "{}", printable(&line))));
+    lines
+        .into_iter()
+        .for_each(|line| drop(writeln!(std::io::stderr(), "{}", printable(&line))));
 }
 
 /// Converts an error of the run to a failure with exit code and advice.
 fn failed(arguments: &Arguments, error: Error, reported: Reported) -> Failure {
     let mut failure = match (&error, arguments.memory) {
-        (Error::OutOfMemory { .. }, Some(bytes)) => Failure::usage(format!("--memory {bytes} is too little: {error}")),
+        (Error::OutOfMemory { .. }, Some(bytes)) => {
+            Failure::usage(format!("--memory {bytes} is too little: {error}"))
+        }
         _ if reported.has_begun => Failure::running(error),
         _ => name_order(error, &arguments.model).into(),
     };

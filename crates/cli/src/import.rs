@@ -68,7 +68,12 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 fn rvspecfit(arguments: &Rvspecfit, folder: &Path) -> Result<(), Failure> {
     let mut command = Command::new(&arguments.python);
     // A torch.py in the working directory is not torch.
-    command.env("PYTHONSAFEPATH", "1").env("PYTHONUTF8", "1").arg("-c").arg(SCRIPT).arg(folder);
+    command
+        .env("PYTHONSAFEPATH", "1")
+        .env("PYTHONUTF8", "1")
+        .arg("-c")
+        .arg(SCRIPT)
+        .arg(folder);
     if let Some(setup) = &arguments.setup {
         command.arg("--setup").arg(setup);
     }
@@ -87,13 +92,32 @@ fn rvspecfit(arguments: &Rvspecfit, folder: &Path) -> Result<(), Failure> {
     })?;
     let message = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
-        let message = message.trim().trim_start_matches("import_rvspecfit: ").to_string();
-        return Err(Failure { message, code: if output.status.code() == Some(2) { 2 } else { 1 } });
+        let message = message
+            .trim()
+            .trim_start_matches("import_rvspecfit: ")
+            .to_string();
+        return Err(Failure {
+            message,
+            code: if output.status.code() == Some(2) {
+                2
+            } else {
+                1
+            },
+        });
     }
     let _ = std::io::stderr().write_all(message.as_bytes());
     let path = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
     let emulator = Emulator::open(&path)?;
-    let names: Vec<&str> = emulator.labels().iter().map(|label| label.name.as_str()).collect();
-    line(format_args!("{}: {} pixels, labels {}", path.display(), emulator.pixels(), names.join(", ")));
+    let names: Vec<&str> = emulator
+        .labels()
+        .iter()
+        .map(|label| label.name.as_str())
+        .collect();
+    line(format_args!(
+        "{}: {} pixels, labels {}",
+        path.display(),
+        emulator.pixels(),
+        names.join(", ")
+    ));
     Ok(())
 }

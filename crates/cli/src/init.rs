@@ -25,7 +25,11 @@ const SURVEYS: [Survey; 5] = [
     Survey {
         name: "desi",
         files: "DESI coadd and spectra files: three arms, fitted together.",
-        arms: &[("b", "desi_b.safetensors"), ("r", "desi_r.safetensors"), ("z", "desi_z.safetensors")],
+        arms: &[
+            ("b", "desi_b.safetensors"),
+            ("r", "desi_r.safetensors"),
+            ("z", "desi_z.safetensors"),
+        ],
         setting: "# line_spread = \"file\"        # in an [[arm]]: use the spectra's own resolution matrices\n",
     },
     Survey {
@@ -37,7 +41,10 @@ const SURVEYS: [Survey; 5] = [
     Survey {
         name: "mwm",
         files: "SDSS-V mwmStar and mwmVisit files. A spectrum has one arm; `--arms boss` reads BOSS alone.",
-        arms: &[("boss", "boss.safetensors"), ("apogee", "apogee.safetensors")],
+        arms: &[
+            ("boss", "boss.safetensors"),
+            ("apogee", "apogee.safetensors"),
+        ],
         setting: "",
     },
     Survey {
@@ -81,7 +88,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     file.write(text)?;
     let output = arguments.output.display();
-    line(format_args!("wrote {output}; edit it, then try it with `popfit check {output}`"));
+    line(format_args!(
+        "wrote {output}; edit it, then try it with `popfit check {output}`"
+    ));
     Ok(())
 }
 
@@ -130,10 +139,24 @@ const SETTINGS: &str = "\
 fn of_survey(survey: &Survey) -> String {
     let mut text = format!("# A model of {}\n", survey.files);
     for (arm, emulator) in survey.arms {
-        let _ =
-            write!(text, "\n[[arm]]\nname = \"{arm}\"\nemulator = \"{emulator}\"   # yours, relative to this file\n");
+        let _ = write!(
+            text,
+            "\n[[arm]]\nname = \"{arm}\"\nemulator = \"{emulator}\"   # yours, relative to this file\n"
+        );
     }
-    [&text, survey.setting, "\n", CONTINUUM, "\n", VELOCITY, "\n", ROTATION, "\n", SETTINGS].concat()
+    [
+        &text,
+        survey.setting,
+        "\n",
+        CONTINUUM,
+        "\n",
+        VELOCITY,
+        "\n",
+        ROTATION,
+        "\n",
+        SETTINGS,
+    ]
+    .concat()
 }
 
 /// Returns the text of a new model file for APOGEE spectra.
@@ -169,7 +192,8 @@ fn as_seen_from(output: &Path, path: &Path) -> PathBuf {
         (_, Some(from), Some(to)) if path.is_relative() => {
             let relative = relative(&from, &to);
             // a link on the way may lead elsewhere
-            let leads_there = std::fs::canonicalize(from.join(&relative)).ok() == std::fs::canonicalize(path).ok();
+            let leads_there = std::fs::canonicalize(from.join(&relative)).ok()
+                == std::fs::canonicalize(path).ok();
             if leads_there { relative } else { to }
         }
         _ => path.to_path_buf(),
@@ -194,7 +218,11 @@ fn normalised(path: &Path) -> Option<PathBuf> {
 /// Returns the path that leads from the folder `from` to `to`, both absolute; `to` itself if they have nothing in
 /// common.
 fn relative(from: &Path, to: &Path) -> PathBuf {
-    let common = from.components().zip(to.components()).take_while(|(a, b)| a == b).count();
+    let common = from
+        .components()
+        .zip(to.components())
+        .take_while(|(a, b)| a == b)
+        .count();
     if common == 0 {
         return to.to_path_buf();
     }
@@ -207,15 +235,25 @@ fn not_an_emulator(path: &Path, error: Error) -> Failure {
     let wanted = format!("popfit init wants a survey ({NAMES}), or the file of an emulator");
     match open_reader(path) {
         Ok(spectra) => {
-            let count = if spectra.len() == 1 { "1 spectrum".into() } else { format!("{} spectra", spectra.len()) };
-            Failure::usage(format!("{}: this is a file of {count}; {wanted}", path.display()))
+            let count = if spectra.len() == 1 {
+                "1 spectrum".into()
+            } else {
+                format!("{} spectra", spectra.len())
+            };
+            Failure::usage(format!(
+                "{}: this is a file of {count}; {wanted}",
+                path.display()
+            ))
         }
-        Err(_) if ModelFile::open(path).is_ok() => {
-            Failure::usage(format!("{}: this is a model file already; {wanted}", path.display()))
-        }
+        Err(_) if ModelFile::open(path).is_ok() => Failure::usage(format!(
+            "{}: this is a model file already; {wanted}",
+            path.display()
+        )),
         // a file that is meant to be one, and has a fault
         Err(_)
-            if ["safetensors", "npz"].iter().any(|ending| path.extension().is_some_and(|found| found == *ending)) =>
+            if ["safetensors", "npz"]
+                .iter()
+                .any(|ending| path.extension().is_some_and(|found| found == *ending)) =>
         {
             Failure::from(error)
         }
@@ -230,27 +268,45 @@ fn not_an_emulator(path: &Path, error: Error) -> Failure {
 /// Returns the text of a new model file for the emulator at `path`, with its labels and their training ranges.
 fn of_emulator(path: &Path, output: &Path) -> Result<String, Failure> {
     if !path.exists() {
-        let message = format!("{}: this is neither a survey ({NAMES}) nor a file", path.display());
+        let message = format!(
+            "{}: this is neither a survey ({NAMES}) nor a file",
+            path.display()
+        );
         return Err(Failure::usage(message));
     }
     let emulator = Emulator::open(path).map_err(|error| not_an_emulator(path, error))?;
     let shown = toml::Value::String(as_seen_from(output, path).display().to_string());
-    let mut text = format!("# A model with one emulator.\n\n[[arm]]\nname = \"b\"\nemulator = {shown}\n");
-    if let (Some(first), Some(last)) = (emulator.wavelength().first(), emulator.wavelength().last()) {
-        let _ = writeln!(text, "# range = [{first:.1}, {last:.1}]   # Å: use only a part of what the emulator covers");
+    let mut text =
+        format!("# A model with one emulator.\n\n[[arm]]\nname = \"b\"\nemulator = {shown}\n");
+    if let (Some(first), Some(last)) = (emulator.wavelength().first(), emulator.wavelength().last())
+    {
+        let _ = writeln!(
+            text,
+            "# range = [{first:.1}, {last:.1}]   # Å: use only a part of what the emulator covers"
+        );
     } else {
         text.push_str("wavelength = \"wavelength.npz\"   # this network carries none: say where its grid is\n");
-        text.push_str("# labels = [\"teff\", \"logg\", \"feh\"]   # likewise, in the order of its inputs\n");
+        text.push_str(
+            "# labels = [\"teff\", \"logg\", \"feh\"]   # likewise, in the order of its inputs\n",
+        );
     }
     let _ = write!(
         text,
         "\n{CONTINUUM}\n{VELOCITY}\n{NO_ROTATION}\n# Labels and their training ranges, which are the bounds unless you narrow them:\n"
     );
     for label in emulator.labels() {
-        let _ = writeln!(text, "# {}: {} to {} {}", label.name, label.min, label.max, label.unit);
+        let _ = writeln!(
+            text,
+            "# {}: {} to {} {}",
+            label.name, label.min, label.max, label.unit
+        );
     }
     if let Some(label) = emulator.labels().first() {
-        let _ = writeln!(text, "# [labels.{}]\n# bounds = [{}, {}]", label.name, label.min, label.max);
+        let _ = writeln!(
+            text,
+            "# [labels.{}]\n# bounds = [{}, {}]",
+            label.name, label.min, label.max
+        );
     }
     Ok([&text, "\n", SETTINGS].concat())
 }

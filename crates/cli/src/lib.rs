@@ -4,7 +4,13 @@
 // a panic is no answer to bad input
 #![cfg_attr(
     not(test),
-    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::todo, clippy::unimplemented)
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::todo,
+        clippy::unimplemented
+    )
 )]
 
 mod bytes;
@@ -44,7 +50,8 @@ use popfit::{Error, ModelFile};
 
 pub use failure::Failure;
 pub use fit_files::{
-    BuiltModel, Event, FitDevice, FitFiles, FitFilesSummary, FitModel, FitSettings, OptionNames, StatusCount, fit_files,
+    BuiltModel, Event, FitDevice, FitFiles, FitFilesSummary, FitModel, FitSettings, OptionNames,
+    StatusCount, fit_files,
 };
 pub use output::Format;
 #[doc(hidden)]
@@ -128,9 +135,17 @@ fn open_model(path: &Path) -> Result<ModelFile, Error> {
 /// Adds to a format error of the file at `model` that the model file comes before the spectra.
 fn name_order(error: Error, model: &Path) -> Error {
     match error {
-        Error::Format { path, offset, message } if path == model => {
+        Error::Format {
+            path,
+            offset,
+            message,
+        } if path == model => {
             let message = format!("{message}; the model file comes first, files of spectra follow");
-            Error::Format { path, offset, message }
+            Error::Format {
+                path,
+                offset,
+                message,
+            }
         }
         other => other,
     }
@@ -142,7 +157,11 @@ fn name_order(error: Error, model: &Path) -> Error {
 ///
 /// While it fits, Ctrl-C ends the run with what it has.
 pub fn run_code(arguments: impl IntoIterator<Item = OsString>) -> u8 {
-    execute("popfit", Arguments::try_parse_from(arguments), |arguments| dispatch(arguments.command))
+    execute(
+        "popfit",
+        Arguments::try_parse_from(arguments),
+        |arguments| dispatch(arguments.command),
+    )
 }
 
 /// Runs the command as [`run_code`] does, in a process that is there for it alone: a run also ends with what it has at
@@ -155,7 +174,11 @@ pub fn run_process(arguments: impl IntoIterator<Item = OsString>) -> u8 {
 
 /// Runs `command` on the parsed arguments, or prints why there are none; prints failures, returns the exit code.
 #[doc(hidden)]
-pub fn execute<A>(program: &str, parsed: Result<A, clap::Error>, command: impl FnOnce(A) -> Result<(), Failure>) -> u8 {
+pub fn execute<A>(
+    program: &str,
+    parsed: Result<A, clap::Error>,
+    command: impl FnOnce(A) -> Result<(), Failure>,
+) -> u8 {
     let (result, code) = match parsed {
         Ok(arguments) => (command(arguments), 0),
         Err(answer) => print_answer(&answer),
@@ -164,7 +187,11 @@ pub fn execute<A>(program: &str, parsed: Result<A, clap::Error>, command: impl F
     for Failure { message, .. } in failures.iter().flatten() {
         let _ = writeln!(std::io::stderr(), "{program}: {}", printable(message));
     }
-    failures.iter().flatten().next().map_or(code, |failure| failure.code)
+    failures
+        .iter()
+        .flatten()
+        .next()
+        .map_or(code, |failure| failure.code)
 }
 
 /// Prints what the parser answers instead of arguments (help, version, an error); returns `Ok` and the exit code.

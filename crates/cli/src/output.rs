@@ -4,8 +4,8 @@ use std::path::Path;
 
 use popfit::spectra::FilesReader;
 use popfit::{
-    DeviceRows, Error, FitRow, Journal, Result, RvTabWriter, Schema, Sink, Spectra, SpectralFitter, TableWriter,
-    WriteOptions,
+    DeviceRows, Error, FitRow, Journal, Result, RvTabWriter, Schema, Sink, Spectra, SpectralFitter,
+    TableWriter, WriteOptions,
 };
 
 /// Layouts of the result.
@@ -34,8 +34,13 @@ impl std::str::FromStr for Format {
             "table" => Ok(Format::Table),
             "rvtab" => Ok(Format::Rvtab),
             _ => {
-                let message = format!("format: {name:?} is no layout of a result; give \"table\" or \"rvtab\"");
-                Err(Error::InvalidArgument { argument: "format".into(), message })
+                let message = format!(
+                    "format: {name:?} is no layout of a result; give \"table\" or \"rvtab\""
+                );
+                Err(Error::InvalidArgument {
+                    argument: "format".into(),
+                    message,
+                })
             }
         }
     }
@@ -61,7 +66,12 @@ impl<'a> Output<'a> {
                 let schema = Schema::of(fitter, source.text_ids());
                 Output::Table(Box::new(TableWriter::create(path, &schema, options)?))
             }
-            Format::Rvtab => Output::RvTab(Box::new(RvTabWriter::create(path, fitter, &source.files(), options)?)),
+            Format::Rvtab => Output::RvTab(Box::new(RvTabWriter::create(
+                path,
+                fitter,
+                &source.files(),
+                options,
+            )?)),
         })
     }
 

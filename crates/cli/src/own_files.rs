@@ -25,13 +25,21 @@ impl OwnFiles {
     pub fn open(folder: &Path) -> Result<OwnFiles, Failure> {
         let path = folder.join(LIST);
         let has_list = path.is_file();
-        let text = if has_list { std::fs::read_to_string(&path).map_err(io(&path))? } else { String::new() };
+        let text = if has_list {
+            std::fs::read_to_string(&path).map_err(io(&path))?
+        } else {
+            String::new()
+        };
         let entry = |line: &str| {
             let (hash, name) = line.split_once("  ")?;
             (hash.len() == 64).then(|| (name.to_string(), hash.to_string()))
         };
         match text.lines().map(entry).collect() {
-            Some(known) => Ok(OwnFiles { folder: folder.to_path_buf(), known, has_list }),
+            Some(known) => Ok(OwnFiles {
+                folder: folder.to_path_buf(),
+                known,
+                has_list,
+            }),
             None => Err(not_ours(&path)),
         }
     }
@@ -45,16 +53,26 @@ impl OwnFiles {
             return Ok(false);
         }
         let found = checksum(&path)?;
-        let is_ours = self.known.get(name) == Some(&found) || contents.is_some_and(|bytes| hex(bytes) == found);
-        if is_ours { Ok(true) } else { Err(not_ours(&path)) }
+        let is_ours = self.known.get(name) == Some(&found)
+            || contents.is_some_and(|bytes| hex(bytes) == found);
+        if is_ours {
+            Ok(true)
+        } else {
+            Err(not_ours(&path))
+        }
     }
 
     /// Adds these files of the folder, with their checksums, to the list of files that a demo wrote.
     pub fn record(&mut self, names: &[&str]) -> Result<()> {
         for name in names {
-            self.known.insert(name.to_string(), checksum(&self.folder.join(name))?);
+            self.known
+                .insert(name.to_string(), checksum(&self.folder.join(name))?);
         }
-        let text: String = self.known.iter().map(|(name, hash)| format!("{hash}  {name}\n")).collect();
+        let text: String = self
+            .known
+            .iter()
+            .map(|(name, hash)| format!("{hash}  {name}\n"))
+            .collect();
         OutputFile::create(self.folder.join(LIST), self.has_list)?.write(text)?;
         self.has_list = true;
         Ok(())
@@ -77,10 +95,16 @@ fn checksum(path: &Path) -> Result<String> {
 
 /// Returns the SHA-256 of the bytes, as hexadecimal text.
 fn hex(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    Sha256::digest(bytes)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 /// Returns a closure for `map_err`, which turns an I/O error into one that names the file at `path`.
 fn io(path: &Path) -> impl Fn(std::io::Error) -> Error {
-    move |source| Error::Io { path: path.to_path_buf(), source }
+    move |source| Error::Io {
+        path: path.to_path_buf(),
+        source,
+    }
 }

@@ -36,7 +36,11 @@ pub struct Arguments {
 
 /// Runs `popfit predict`: evaluates the model as a fit does, and prints or writes its spectrum.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let output = arguments.output.as_deref().map(|path| Target::create(path, arguments.overwrite)).transpose()?;
+    let output = arguments
+        .output
+        .as_deref()
+        .map(|path| Target::create(path, arguments.overwrite))
+        .transpose()?;
     let model = open_model(&arguments.model)?.build()?;
     let values = values(&arguments.values, &model)?;
     let fitter = SpectralFitter::new(model, Device::cpu());
@@ -47,7 +51,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             selection.widen = fitter.model().widening().cloned();
             let mut source = FilesReader::open(std::slice::from_ref(path), &selection)?;
             let Some(first) = source.next_batch(1)? else {
-                return Err(Failure::usage(format!("{}: there is no spectrum in this file", path.display())));
+                return Err(Failure::usage(format!(
+                    "{}: there is no spectrum in this file",
+                    path.display()
+                )));
             };
             fitter.predict(&values, Some(&first))?
         }
@@ -56,7 +63,11 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         None => csv(&arms).lines().for_each(line),
         Some(Target { file, is_npz }) => {
             let path = file.path().to_path_buf();
-            let bytes = if is_npz { npz(&arms, &path)? } else { csv(&arms).into_bytes() };
+            let bytes = if is_npz {
+                npz(&arms, &path)?
+            } else {
+                csv(&arms).into_bytes()
+            };
             file.write(bytes).map_err(Failure::running)?;
             line(format_args!("wrote {}", path.display()));
         }
@@ -73,12 +84,21 @@ struct Target {
 impl Target {
     /// Begins the file; fails if its name ends in neither `.csv` nor `.npz`, or if it must not be replaced.
     fn create(path: &Path, overwrite: bool) -> Result<Target, Failure> {
-        let ends_in = |ending: &str| path.extension().is_some_and(|found| found.eq_ignore_ascii_case(ending));
+        let ends_in = |ending: &str| {
+            path.extension()
+                .is_some_and(|found| found.eq_ignore_ascii_case(ending))
+        };
         let is_npz = ends_in("npz");
         if !is_npz && !ends_in("csv") {
-            return Err(Failure::usage(format!("{}: give a name that ends in .csv or .npz", path.display())));
+            return Err(Failure::usage(format!(
+                "{}: give a name that ends in .csv or .npz",
+                path.display()
+            )));
         }
-        Ok(Target { file: OutputFile::create(path, overwrite)?, is_npz })
+        Ok(Target {
+            file: OutputFile::create(path, overwrite)?,
+            is_npz,
+        })
     }
 }
 
@@ -89,13 +109,22 @@ fn values(texts: &[String], model: &SpectralModel) -> Result<Vec<f64>, Failure> 
     let mut values: Vec<Option<f64>> = vec![None; names.len()];
     for text in texts {
         let pair = text.split_once('=');
-        let Some((name, value)) = pair.and_then(|(name, value)| Some((name, value.parse::<f64>().ok()?))) else {
-            return Err(Failure::usage(format!("{text:?} is no NAME=VALUE, such as teff=5800")));
+        let Some((name, value)) =
+            pair.and_then(|(name, value)| Some((name, value.parse::<f64>().ok()?)))
+        else {
+            return Err(Failure::usage(format!(
+                "{text:?} is no NAME=VALUE, such as teff=5800"
+            )));
         };
-        let place = names.iter().position(|known| known == name).and_then(|p| values.get_mut(p));
+        let place = names
+            .iter()
+            .position(|known| known == name)
+            .and_then(|p| values.get_mut(p));
         let Some(place) = place else {
             let names = names.join(", ");
-            return Err(Failure::usage(format!("the model has no free parameter {name:?}; it has {names}")));
+            return Err(Failure::usage(format!(
+                "the model has no free parameter {name:?}; it has {names}"
+            )));
         };
         if place.replace(value).is_some() {
             return Err(Failure::usage(format!("{name} is given twice")));
@@ -104,11 +133,19 @@ fn values(texts: &[String], model: &SpectralModel) -> Result<Vec<f64>, Failure> 
     let all = names.iter().zip(&values).zip(model.bounds());
     let missing: Vec<String> = all
         .filter(|((_, value), _)| value.is_none())
-        .map(|((name, _), (lower, upper))| format!("{name} ({} to {})", short(lower, DIGITS), short(upper, DIGITS)))
+        .map(|((name, _), (lower, upper))| {
+            format!(
+                "{name} ({} to {})",
+                short(lower, DIGITS),
+                short(upper, DIGITS)
+            )
+        })
         .collect();
     if !missing.is_empty() {
         let missing = missing.join(", ");
-        return Err(Failure::usage(format!("give NAME=VALUE for each free parameter; missing: {missing}")));
+        return Err(Failure::usage(format!(
+            "give NAME=VALUE for each free parameter; missing: {missing}"
+        )));
     }
     Ok(values.into_iter().flatten().collect())
 }
@@ -117,7 +154,11 @@ fn values(texts: &[String], model: &SpectralModel) -> Result<Vec<f64>, Failure> 
 /// several.
 fn csv(arms: &[ArmPrediction]) -> String {
     let several = arms.len() > 1;
-    let mut text = String::from(if several { "arm,wavelength,flux\n" } else { "wavelength,flux\n" });
+    let mut text = String::from(if several {
+        "arm,wavelength,flux\n"
+    } else {
+        "wavelength,flux\n"
+    });
     for arm in arms {
         for (wavelength, flux) in arm.wavelength.iter().zip(&arm.flux) {
             let _ = match several {
@@ -134,9 +175,18 @@ fn csv(arms: &[ArmPrediction]) -> String {
 fn npz(arms: &[ArmPrediction], path: &Path) -> Result<Vec<u8>, Failure> {
     let mut arrays = Vec::new();
     for arm in arms {
-        let end = if arms.len() > 1 { format!("_{}", arm.name) } else { String::new() };
+        let end = if arms.len() > 1 {
+            format!("_{}", arm.name)
+        } else {
+            String::new()
+        };
         arrays.push((format!("wavelength{end}"), arm.wavelength.as_slice()));
         arrays.push((format!("flux{end}"), arm.flux.as_slice()));
     }
-    npz::archive(&arrays).map_err(|source| Failure::running(Error::Io { path: path.to_path_buf(), source }))
+    npz::archive(&arrays).map_err(|source| {
+        Failure::running(Error::Io {
+            path: path.to_path_buf(),
+            source,
+        })
+    })
 }

@@ -29,8 +29,10 @@ impl ProfileFiles {
     /// Writes the profile as JSON to the first file, and the trace of its events to the second.
     pub fn write(self, profile: &Profile) -> Result<()> {
         let [numbers, trace] = self.0;
-        let text = serde_json::to_string_pretty(profile)
-            .map_err(|error| Error::Write { path: numbers.path().to_path_buf(), message: error.to_string() })?;
+        let text = serde_json::to_string_pretty(profile).map_err(|error| Error::Write {
+            path: numbers.path().to_path_buf(),
+            message: error.to_string(),
+        })?;
         numbers.write(text)?;
         trace.write(profile.trace())
     }
@@ -38,11 +40,24 @@ impl ProfileFiles {
 
 /// Returns the lines of text that show a profile: a table of the host's stages, then one of each device's.
 pub fn lines(profile: &Profile) -> Vec<String> {
-    let memory =
-        profile.memory_peak.map_or(String::new(), |bytes| format!(", at most {} of memory", size(bytes as f64)));
-    let opening = profile.opening.map_or(String::new(), |seconds| format!(" after {} of opening", time(seconds)));
-    let mut lines = vec![format!("profile of {:.2} s{opening}{memory}", profile.seconds)];
-    let mut host = vec![cells(["host, all threads", "calls", "time", "share", "GB/s", "bytes"])];
+    let memory = profile.memory_peak.map_or(String::new(), |bytes| {
+        format!(", at most {} of memory", size(bytes as f64))
+    });
+    let opening = profile.opening.map_or(String::new(), |seconds| {
+        format!(" after {} of opening", time(seconds))
+    });
+    let mut lines = vec![format!(
+        "profile of {:.2} s{opening}{memory}",
+        profile.seconds
+    )];
+    let mut host = vec![cells([
+        "host, all threads",
+        "calls",
+        "time",
+        "share",
+        "GB/s",
+        "bytes",
+    ])];
     for stage in &profile.host {
         host.push(vec![
             stage.name.into(),
@@ -66,18 +81,31 @@ pub fn lines(profile: &Profile) -> Vec<String> {
 /// Returns the line above a device's table: name, share of the time that it was busy, memory, and what its clock
 /// measures.
 fn heading(device: &DeviceProfile) -> String {
-    let DeviceProfile { name, busy, bytes_held, .. } = device;
+    let DeviceProfile {
+        name,
+        busy,
+        bytes_held,
+        ..
+    } = device;
     let clock = match device.clock {
         "threads" => "time of all threads, GF/s and GB/s of one",
-        "timestamps" => "time by its own clock, upload and readback with waiting for the other worker",
+        "timestamps" => {
+            "time by its own clock, upload and readback with waiting for the other worker"
+        }
         _ => "it tells no times of its kernels",
     };
-    format!("{name}: busy with rounds {}, holds at most {}; {clock}", share(*busy), size(*bytes_held as f64))
+    format!(
+        "{name}: busy with rounds {}, holds at most {}; {clock}",
+        share(*busy),
+        size(*bytes_held as f64)
+    )
 }
 
 /// Returns the cells of a device's table, with one row per stage of the computation below a row of headings.
 fn stages(device: &DeviceProfile) -> Vec<Vec<String>> {
-    let mut table = vec![cells(["stage", "calls", "time", "share", "GF/s", "GB/s", "bytes"])];
+    let mut table = vec![cells([
+        "stage", "calls", "time", "share", "GF/s", "GB/s", "bytes",
+    ])];
     for stage in &device.stages {
         table.push(vec![
             stage.name.into(),
@@ -95,20 +123,43 @@ fn stages(device: &DeviceProfile) -> Vec<Vec<String>> {
 /// Returns a line: how many rounds a device made, and how many members (fits and their starts) took part in each.
 fn rounds(device: &DeviceProfile) -> String {
     const SHOWN: usize = 16;
-    let active: Vec<usize> = device.rounds.iter().flat_map(|look| look.active.iter().copied()).collect();
+    let active: Vec<usize> = device
+        .rounds
+        .iter()
+        .flat_map(|look| look.active.iter().copied())
+        .collect();
     let mut shown: Vec<String> = active.iter().take(SHOWN).map(usize::to_string).collect();
     if active.len() > SHOWN {
         shown.push("…".into());
     }
     let members: usize = active.iter().sum();
-    format!("{} rounds of {members} members in all: {}", active.len(), shown.join(" "))
+    format!(
+        "{} rounds of {members} members in all: {}",
+        active.len(),
+        shown.join(" ")
+    )
 }
 
 /// Returns a line: what a device was asked for; none for a device that does not count.
 fn calls(device: &DeviceProfile) -> Option<String> {
-    let DeviceCalls { dispatches, barriers, submissions, waits, .. } = device.calls;
-    let DeviceCalls { buffers, buffer_bytes, uploads, uploaded_bytes, copies, copied_bytes, .. } = device.calls;
-    let [buffer_bytes, uploaded, copied] = [buffer_bytes, uploaded_bytes, copied_bytes].map(|bytes| size(bytes as f64));
+    let DeviceCalls {
+        dispatches,
+        barriers,
+        submissions,
+        waits,
+        ..
+    } = device.calls;
+    let DeviceCalls {
+        buffers,
+        buffer_bytes,
+        uploads,
+        uploaded_bytes,
+        copies,
+        copied_bytes,
+        ..
+    } = device.calls;
+    let [buffer_bytes, uploaded, copied] =
+        [buffer_bytes, uploaded_bytes, copied_bytes].map(|bytes| size(bytes as f64));
     (submissions > 0).then(|| {
         format!(
             "{dispatches} dispatches with {barriers} barriers, {submissions} submissions, {waits} waits; {buffers} new \
@@ -129,7 +180,11 @@ fn share(x: f64) -> String {
 
 /// Formats a time in ms if it is below 1 s, else in s.
 fn time(seconds: f64) -> String {
-    if seconds < 1.0 { format!("{:.2} ms", 1e3 * seconds) } else { format!("{seconds:.2} s") }
+    if seconds < 1.0 {
+        format!("{:.2} ms", 1e3 * seconds)
+    } else {
+        format!("{seconds:.2} s")
+    }
 }
 
 /// Formats a number of bytes with a decimal unit from B to TB.

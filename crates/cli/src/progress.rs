@@ -15,6 +15,7 @@ pub fn progress_bar(total: u64, quiet: bool) -> ProgressBar {
     let rate = |state: &ProgressState, out: &mut dyn std::fmt::Write| {
         let _ = out.write_str(&short(state.per_sec(), 3));
     };
-    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    let style =
+        ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     ProgressBar::new(total).with_style(style.with_key("rate", rate))
 }

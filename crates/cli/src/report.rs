@@ -26,7 +26,12 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE", num_args = 1..)]
     spectra: Vec<PathBuf>,
     /// Draw the spectrum with this id, at the top of the page; may be given several times
-    #[arg(long = "id", value_name = "ID", requires = "spectra", allow_negative_numbers = true)]
+    #[arg(
+        long = "id",
+        value_name = "ID",
+        requires = "spectra",
+        allow_negative_numbers = true
+    )]
     ids: Vec<String>,
     /// The model file [default: the model in the table's metadata, whose emulators must still exist]
     #[arg(long, value_name = "MODEL.toml", requires = "spectra")]
@@ -45,7 +50,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             "--id: {count} ids are given, and a page draws at most {MOST_REQUESTED} requested spectra"
         )));
     }
-    let page = ReportFile::create(&output, &WriteOptions::default().overwrite(arguments.overwrite))?;
+    let page = ReportFile::create(
+        &output,
+        &WriteOptions::default().overwrite(arguments.overwrite),
+    )?;
     let mut table = open_table(&arguments.table)?;
     let mut kept = Collector::new(&table.schema.parameters);
     kept.request(&arguments.ids);
@@ -53,27 +61,47 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         kept.add(&rows);
     }
     check_ids(arguments, &kept)?;
-    let fitter = if arguments.spectra.is_empty() { None } else { Some(fitter(arguments, &table)?) };
+    let fitter = if arguments.spectra.is_empty() {
+        None
+    } else {
+        Some(fitter(arguments, &table)?)
+    };
     if let Some(fitter) = &fitter {
         attach_spectra(arguments, &mut kept, fitter)?;
     }
     let title = name(&arguments.table);
-    let mut about = About::default().title(title).metadata(table.metadata).units(table.schema.units);
+    let mut about = About::default()
+        .title(title)
+        .metadata(table.metadata)
+        .units(table.schema.units);
     about.version = table.version;
-    page.write(&about, &kept, fitter.as_ref()).map_err(Failure::running)?;
+    page.write(&about, &kept, fitter.as_ref())
+        .map_err(Failure::running)?;
     line(format_args!("wrote {}", output.display()));
     Ok(())
 }
 
 /// Returns the page's path, from the option or beside the table; fails if it is the table itself or not `.html`.
 fn output(arguments: &Arguments) -> Result<PathBuf, Failure> {
-    let output = arguments.output.clone().unwrap_or_else(|| beside(&arguments.table));
+    let output = arguments
+        .output
+        .clone()
+        .unwrap_or_else(|| beside(&arguments.table));
     let real = |path: &Path| path.canonicalize().ok();
     if real(&output).is_some() && real(&output) == real(&arguments.table) {
-        return Err(Failure::usage(format!("{} would be overwritten: it is the table", output.display())));
+        return Err(Failure::usage(format!(
+            "{} would be overwritten: it is the table",
+            output.display()
+        )));
     }
-    if !output.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("html")) {
-        return Err(Failure::usage(format!("{}: the page is HTML, give a name that ends in .html", output.display())));
+    if !output
+        .extension()
+        .is_some_and(|extension| extension.eq_ignore_ascii_case("html"))
+    {
+        return Err(Failure::usage(format!(
+            "{}: the page is HTML, give a name that ends in .html",
+            output.display()
+        )));
     }
     Ok(output)
 }
@@ -84,8 +112,13 @@ fn check_ids(arguments: &Arguments, kept: &Collector) -> Result<(), Failure> {
     let table = arguments.table.display();
     match missing.as_slice() {
         [] => Ok(()),
-        [id] => Err(Failure::usage(format!("--id {id}: {table} has no row with this id"))),
-        several => Err(Failure::usage(format!("--id: {table} has no rows with the ids {}", several.join(", ")))),
+        [id] => Err(Failure::usage(format!(
+            "--id {id}: {table} has no row with this id"
+        ))),
+        several => Err(Failure::usage(format!(
+            "--id: {table} has no rows with the ids {}",
+            several.join(", ")
+        ))),
     }
 }
 
@@ -93,17 +126,37 @@ fn check_ids(arguments: &Arguments, kept: &Collector) -> Result<(), Failure> {
 /// missing.
 fn fitter(arguments: &Arguments, table: &TableReader) -> Result<SpectralFitter, Failure> {
     let folder = |path: &PathBuf| path.parent().unwrap_or(Path::new("")).to_path_buf();
-    let folders: Vec<PathBuf> = arguments.spectra.iter().chain([&arguments.table]).map(folder).collect();
-    let fitter = fitter_of_table(&table.schema, &table.metadata, arguments.model.as_deref(), &folders);
-    let remedy = if arguments.model.is_none() { "; give the model file with --model" } else { "" };
+    let folders: Vec<PathBuf> = arguments
+        .spectra
+        .iter()
+        .chain([&arguments.table])
+        .map(folder)
+        .collect();
+    let fitter = fitter_of_table(
+        &table.schema,
+        &table.metadata,
+        arguments.model.as_deref(),
+        &folders,
+    );
+    let remedy = if arguments.model.is_none() {
+        "; give the model file with --model"
+    } else {
+        ""
+    };
     fitter.map_err(|error| match error {
-        Error::Usage(message) => Failure::usage(format!("{}: {message}{remedy}", arguments.table.display())),
+        Error::Usage(message) => {
+            Failure::usage(format!("{}: {message}{remedy}", arguments.table.display()))
+        }
         other => other.into(),
     })
 }
 
 /// Reads the files of spectra, and keeps those that the report draws; fails if a requested one is in none of them.
-fn attach_spectra(arguments: &Arguments, kept: &mut Collector, fitter: &SpectralFitter) -> Result<(), Failure> {
+fn attach_spectra(
+    arguments: &Arguments,
+    kept: &mut Collector,
+    fitter: &SpectralFitter,
+) -> Result<(), Failure> {
     let mut selection = Selection::default();
     selection.widen = fitter.model().widening().cloned();
     let mut source = FilesReader::open(&arguments.spectra, &selection)?;
@@ -116,33 +169,51 @@ fn attach_spectra(arguments: &Arguments, kept: &mut Collector, fitter: &Spectral
         source.recycle(batch);
     }
     let picked = kept.picked();
-    let paths: Vec<String> = arguments.spectra.iter().map(|path| path.display().to_string()).collect();
+    let paths: Vec<String> = arguments
+        .spectra
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
     let (files, table) = (paths.join(", "), arguments.table.display());
     if let Some(id) = picked.requested_without_spectrum.first() {
         let row = "which has a row in";
-        return Err(Failure::usage(format!("--id {id}: the spectrum, {row} {table}, is not in {files}")));
+        return Err(Failure::usage(format!(
+            "--id {id}: the spectrum, {row} {table}, is not in {files}"
+        )));
     }
     if picked.spectra == 0 && picked.rows > 0 {
-        return Err(Failure::usage(format!("{table} has no rows of the spectra in {files}: rows and ids differ")));
+        return Err(Failure::usage(format!(
+            "{table} has no rows of the spectra in {files}: rows and ids differ"
+        )));
     }
     if picked.spectra < picked.rows {
         let (drawn, rows) = (picked.spectra, picked.rows);
-        warn(format_args!("only {drawn} of the {rows} spectra to choose pictures from are in {files}"));
+        warn(format_args!(
+            "only {drawn} of the {rows} spectra to choose pictures from are in {files}"
+        ));
     }
     Ok(())
 }
 
 /// Prints a note on standard error, after `popfit: `.
 pub fn warn(note: impl std::fmt::Display) {
-    let _ = writeln!(std::io::stderr(), "popfit: {}", printable(&note.to_string()));
+    let _ = writeln!(
+        std::io::stderr(),
+        "popfit: {}",
+        printable(&note.to_string())
+    );
 }
 
 /// Opens a result table to be read, and prints its reader's notes (such as unverified checksums) on standard error.
 pub fn open_table(path: &Path) -> Result<TableReader, Error> {
-    let ending = path.extension().map(|ending| ending.to_string_lossy().to_lowercase());
+    let ending = path
+        .extension()
+        .map(|ending| ending.to_string_lossy().to_lowercase());
     if !["parquet", "fits", "csv"].contains(&ending.as_deref().unwrap_or_default()) {
         let path = path.display();
-        return Err(Error::Usage(format!("{path}: give a result table, which ends in .parquet, .fits or .csv")));
+        return Err(Error::Usage(format!(
+            "{path}: give a result table, which ends in .parquet, .fits or .csv"
+        )));
     }
     let table = TableReader::open(path)?;
     for note in &table.notes {
@@ -153,7 +224,10 @@ pub fn open_table(path: &Path) -> Result<TableReader, Error> {
 
 /// Returns the last component of a path, as text.
 pub fn name(path: &Path) -> String {
-    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+    path.file_name()
+        .unwrap_or(path.as_os_str())
+        .to_string_lossy()
+        .into_owned()
 }
 
 /// Returns the report's default path, in the folder of the table: `NAME_report.html`.

@@ -19,13 +19,27 @@ pub fn print(rows: &[Vec<String>]) {
 /// Returns the rows as lines of text with aligned columns: the first to the left, the others to the right.
 pub fn aligned(rows: &[Vec<String>]) -> impl Iterator<Item = String> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let cell_width = |row: &Vec<String>, c: usize| row.get(c).map_or(0, |cell| cell.chars().count());
-    let widths: Vec<usize> =
-        (0..columns).map(|c| rows.iter().map(|row| cell_width(row, c)).max().unwrap_or(0).min(MAX_WIDTH)).collect();
+    let cell_width =
+        |row: &Vec<String>, c: usize| row.get(c).map_or(0, |cell| cell.chars().count());
+    let widths: Vec<usize> = (0..columns)
+        .map(|c| {
+            rows.iter()
+                .map(|row| cell_width(row, c))
+                .max()
+                .unwrap_or(0)
+                .min(MAX_WIDTH)
+        })
+        .collect();
     rows.iter().map(move |row| {
         let cells = row.iter().zip(&widths).enumerate();
         let texts: Vec<String> = cells
-            .map(|(c, (cell, &width))| if c == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") })
+            .map(|(c, (cell, &width))| {
+                if c == 0 {
+                    format!("{cell:<width$}")
+                } else {
+                    format!("{cell:>width$}")
+                }
+            })
             .collect();
         texts.join("  ").trim_end().to_string()
     })
@@ -44,7 +58,10 @@ impl Counts {
     /// Counts how many rows have each status, in addition to those counted before.
     pub fn add(&mut self, rows: &[FitRow]) {
         for row in rows {
-            *self.0.entry((row.status.code(), row.status_text.clone())).or_default() += 1;
+            *self
+                .0
+                .entry((row.status.code(), row.status_text.clone()))
+                .or_default() += 1;
         }
     }
 
@@ -56,7 +73,13 @@ impl Counts {
     /// Returns the counts, those of converged fits first.
     pub fn list(&self) -> Vec<StatusCount> {
         let counts = self.0.iter().rev();
-        counts.map(|((code, text), count)| StatusCount { code: *code, text: text.clone(), count: *count }).collect()
+        counts
+            .map(|((code, text), count)| StatusCount {
+                code: *code,
+                text: text.clone(),
+                count: *count,
+            })
+            .collect()
     }
 }
 
@@ -85,8 +108,17 @@ impl Faults {
                 self.more += 1;
                 continue;
             }
-            let FitRow { file, row, id, status_text, message, .. } = row;
-            self.shown.push(format!("{file}, row {row}, id {id}: {status_text}: {message}"));
+            let FitRow {
+                file,
+                row,
+                id,
+                status_text,
+                message,
+                ..
+            } = row;
+            self.shown.push(format!(
+                "{file}, row {row}, id {id}: {status_text}: {message}"
+            ));
         }
     }
 
@@ -108,9 +140,19 @@ pub struct Counting<'a> {
 
 impl<'a> Counting<'a> {
     /// Returns a sink that counts statuses and flags (and fills `report`, if given) before it passes rows on to `sink`.
-    pub fn new(sink: &'a mut dyn Sink, parameters: &[String], report: Option<Collector>) -> Counting<'a> {
+    pub fn new(
+        sink: &'a mut dyn Sink,
+        parameters: &[String],
+        report: Option<Collector>,
+    ) -> Counting<'a> {
         let flags = FlagCounts::new(parameters);
-        Counting { sink, counts: Counts::default(), faults: Faults::default(), flags, report }
+        Counting {
+            sink,
+            counts: Counts::default(),
+            faults: Faults::default(),
+            flags,
+            report,
+        }
     }
 }
 
@@ -133,7 +175,11 @@ pub fn short(x: f64, digits: i32) -> String {
     }
     let decimals = (digits - 1 - x.abs().log10().floor() as i32).max(0) as usize;
     let text = format!("{x:.decimals$}");
-    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_string() } else { text }
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_string()
+    } else {
+        text
+    }
 }
 
 #[cfg(test)]
@@ -142,8 +188,13 @@ mod tests {
 
     #[test]
     fn numbers_are_short() {
-        let cases =
-            [(4200.492309147424, "4200.49"), (-0.5, "-0.5"), (0.0, "0"), (1234567.8, "1234568"), (1e-7, "0.0000001")];
+        let cases = [
+            (4200.492309147424, "4200.49"),
+            (-0.5, "-0.5"),
+            (0.0, "0"),
+            (1234567.8, "1234568"),
+            (1e-7, "0.0000001"),
+        ];
         for (x, text) in cases {
             assert_eq!(short(x, 6), text);
         }

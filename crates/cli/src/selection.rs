@@ -15,23 +15,46 @@ const MAX_LIST_BYTES: u64 = 1 << 30;
 #[derive(clap::Args, Debug)]
 pub struct Arguments {
     /// Only these TARGETIDs (DESI): a list, or @FILE with one or more a line
-    #[arg(long, help_heading = "Selection", value_name = "N,N,...", requires = "spectra")]
+    #[arg(
+        long,
+        help_heading = "Selection",
+        value_name = "N,N,...",
+        requires = "spectra"
+    )]
     target_id: Option<String>,
     /// Only fibres of this OBJTYPE (DESI), such as TGT
-    #[arg(long, help_heading = "Selection", value_name = "TYPE", requires = "spectra")]
+    #[arg(
+        long,
+        help_heading = "Selection",
+        value_name = "TYPE",
+        requires = "spectra"
+    )]
     objtype: Option<String>,
     /// Only spectra whose best arm has at least this median signal-to-noise ratio a pixel (DESI)
-    #[arg(long, help_heading = "Selection", value_name = "X", requires = "spectra")]
+    #[arg(
+        long,
+        help_heading = "Selection",
+        value_name = "X",
+        requires = "spectra"
+    )]
     min_sn: Option<f64>,
     /// Only these arms, of the files and of the model
-    #[arg(long, help_heading = "Selection", value_name = "NAME,...", value_delimiter = ',')]
+    #[arg(
+        long,
+        help_heading = "Selection",
+        value_name = "NAME,...",
+        value_delimiter = ','
+    )]
     pub arms: Option<Vec<String>>,
 }
 
 impl Arguments {
     /// Returns the path of the file of ids, if `--target-id` is given as `@FILE`.
     pub fn list(&self) -> Option<PathBuf> {
-        self.target_id.as_deref()?.strip_prefix('@').map(PathBuf::from)
+        self.target_id
+            .as_deref()?
+            .strip_prefix('@')
+            .map(PathBuf::from)
     }
 
     /// Returns which spectra the options select, and how the model has their masks read; reads the file of
@@ -84,9 +107,17 @@ fn target_ids(argument: &str) -> Result<Vec<i64>, Failure> {
         None => argument.to_string(),
     };
     // comments reach to the end of their line
-    let text: String = text.lines().map(|line| line.split('#').next().unwrap_or("").to_owned() + "\n").collect();
-    let words = text.split(|c: char| c == ',' || c.is_whitespace()).filter(|word| !word.is_empty());
-    let one = |word: &str| word.parse().map_err(|_| Failure::usage(format!("--target-id: {word:?} is no integer")));
+    let text: String = text
+        .lines()
+        .map(|line| line.split('#').next().unwrap_or("").to_owned() + "\n")
+        .collect();
+    let words = text
+        .split(|c: char| c == ',' || c.is_whitespace())
+        .filter(|word| !word.is_empty());
+    let one = |word: &str| {
+        word.parse()
+            .map_err(|_| Failure::usage(format!("--target-id: {word:?} is no integer")))
+    };
     words.map(one).collect()
 }
 
@@ -96,12 +127,18 @@ mod tests {
 
     #[test]
     fn lists_and_files_of_targets() {
-        assert_eq!(target_ids("39627652591523841,-2").ok(), Some(vec![39_627_652_591_523_841, -2]));
+        assert_eq!(
+            target_ids("39627652591523841,-2").ok(),
+            Some(vec![39_627_652_591_523_841, -2])
+        );
         assert!(target_ids("1.5").is_err());
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ids");
         std::fs::write(&path, "1 2 # two\n3,4\n").unwrap();
-        assert_eq!(target_ids(&format!("@{}", path.display())).ok(), Some(vec![1, 2, 3, 4]));
+        assert_eq!(
+            target_ids(&format!("@{}", path.display())).ok(),
+            Some(vec![1, 2, 3, 4])
+        );
         assert!(target_ids("@missing").is_err());
     }
 }

@@ -47,13 +47,23 @@ impl Drop for Handlers {
 pub fn cancel(control: &Control) -> Result<Handlers, Error> {
     let mut handlers = Handlers(Vec::new());
     let owns_process = OWNS_PROCESS.load(Ordering::Relaxed);
-    for signal in ENDING.into_iter().filter(|signal| owns_process || *signal == SIGINT) {
+    for signal in ENDING
+        .into_iter()
+        .filter(|signal| owns_process || *signal == SIGINT)
+    {
         let fault = |error| Error::Usage(format!("signal {signal} cannot be caught: {error}"));
-        handlers.0.push(register_conditional_shutdown(signal, KILLED, control.cancel.clone()).map_err(fault)?);
-        handlers.0.push(register(signal, control.cancel.clone()).map_err(fault)?);
+        handlers.0.push(
+            register_conditional_shutdown(signal, KILLED, control.cancel.clone()).map_err(fault)?,
+        );
+        handlers
+            .0
+            .push(register(signal, control.cancel.clone()).map_err(fault)?);
     }
     // a write beyond a limit is then an error that names its file, and not the end
     #[cfg(unix)]
-    handlers.0.extend(register(signal_hook::consts::SIGXFSZ, std::sync::Arc::default()));
+    handlers.0.extend(register(
+        signal_hook::consts::SIGXFSZ,
+        std::sync::Arc::default(),
+    ));
     Ok(handlers)
 }

@@ -31,5 +31,7 @@ pub fn note(written: io::Result<()>) {
 /// Flushes standard output, and returns a failure if any write to it went wrong so far; `None` if none did.
 pub fn failure() -> Option<Failure> {
     note(io::stdout().flush());
-    FAULT.get().map(|error| Failure::of_the_run(format!("standard output could not be written: {error}")))
+    FAULT
+        .get()
+        .map(|error| Failure::of_the_run(format!("standard output could not be written: {error}")))
 }

@@ -26,16 +26,24 @@ impl Targets {
     pub fn new(table: &Path, extras: &Extras<'_>) -> Result<Targets> {
         let is_table = |path: &Path| place(path) == place(table);
         if extras.report.is_some_and(is_table) {
-            return Err(Error::Usage(format!("{}: the table and the page's folder", table.display())));
+            return Err(Error::Usage(format!(
+                "{}: the table and the page's folder",
+                table.display()
+            )));
         }
         if extras.models.is_some_and(is_table) {
-            return Err(Error::Usage(format!("{}: the table and the best-fit spectra", table.display())));
+            return Err(Error::Usage(format!(
+                "{}: the table and the best-fit spectra",
+                table.display()
+            )));
         }
         let beside = (extras.format == Format::Rvtab).then(|| RvTabWriter::models_of(table));
         let models = extras.models.map(Path::to_path_buf).or(beside);
         let page = extras.report.map(|folder| folder.join("index.html"));
         let profiles = extras.profile.then(|| profile::files(table));
-        let all = [Some(table.to_path_buf()), models, page].into_iter().chain(profiles.into_iter().flatten().map(Some));
+        let all = [Some(table.to_path_buf()), models, page]
+            .into_iter()
+            .chain(profiles.into_iter().flatten().map(Some));
         Ok(Targets(all.flatten().collect()))
     }
 
@@ -43,9 +51,15 @@ impl Targets {
     pub fn spare(&self, inputs: impl IntoIterator<Item = PathBuf>) -> Result<()> {
         let real = |path: &Path| path.canonicalize().ok();
         let targets: Vec<PathBuf> = self.0.iter().filter_map(|target| real(target)).collect();
-        match inputs.into_iter().find(|input| real(input).is_some_and(|input| targets.contains(&input))) {
+        match inputs
+            .into_iter()
+            .find(|input| real(input).is_some_and(|input| targets.contains(&input)))
+        {
             Some(input) => {
-                let message = format!("{} would be overwritten: it is one of the inputs", input.display());
+                let message = format!(
+                    "{} would be overwritten: it is one of the inputs",
+                    input.display()
+                );
                 Err(Error::Usage(message))
             }
             None => Ok(()),
@@ -54,9 +68,13 @@ impl Targets {
 
     /// Fails if a file to be written exists, unless the run resumes and an earlier run's journal is beside the table.
     pub fn refuse_existing(&self, resume: bool, names: OptionNames) -> Result<()> {
-        let Some(existing) = self.0.iter().find(|target| target.is_file()) else { return Ok(()) };
+        let Some(existing) = self.0.iter().find(|target| target.is_file()) else {
+            return Ok(());
+        };
         let Some(table) = self.0.first().filter(|_| resume) else {
-            return Err(Error::OutputExists { path: existing.clone() });
+            return Err(Error::OutputExists {
+                path: existing.clone(),
+            });
         };
         if Journal::is_beside(table) {
             return Ok(());
@@ -95,7 +113,10 @@ impl Targets {
 /// Returns the path in its real folder, so that `./out.fits` and `out.fits` are one; as it is if there is no such
 /// folder.
 fn place(path: &Path) -> PathBuf {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
     match (folder.canonicalize(), path.file_name()) {
         (Ok(folder), Some(name)) => folder.join(name),
         _ => path.to_path_buf(),

@@ -17,18 +17,36 @@ pub struct Truth {
 impl Truth {
     /// Reads the demo's true parameters and signal-to-noise ratios from an NPZ file; fails if their lengths disagree.
     pub fn open(path: &Path) -> Result<Truth> {
-        let (names, parameters) = (npz::texts(path, "names")?, npz::numbers(path, "parameters")?);
+        let (names, parameters) = (
+            npz::texts(path, "names")?,
+            npz::numbers(path, "parameters")?,
+        );
         let sn = npz::numbers(path, "sn")?;
         if parameters.len() != names.len() * sn.len() {
-            let message = format!("{} parameters, {} names, {} spectra", parameters.len(), names.len(), sn.len());
-            return Err(Error::Format { path: path.to_path_buf(), offset: None, message });
+            let message = format!(
+                "{} parameters, {} names, {} spectra",
+                parameters.len(),
+                names.len(),
+                sn.len()
+            );
+            return Err(Error::Format {
+                path: path.to_path_buf(),
+                offset: None,
+                message,
+            });
         }
-        Ok(Truth { names, parameters, sn })
+        Ok(Truth {
+            names,
+            parameters,
+            sn,
+        })
     }
 
     /// Returns the true value of a parameter of the spectrum with this index; `None` if the file has none.
     pub fn value(&self, spectrum: usize, parameter: &str) -> Option<f64> {
         let p = self.names.iter().position(|name| name == parameter)?;
-        self.parameters.get(spectrum * self.names.len() + p).copied()
+        self.parameters
+            .get(spectrum * self.names.len() + p)
+            .copied()
     }
 }

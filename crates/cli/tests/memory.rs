@@ -16,25 +16,47 @@ const SEEN: usize = 200;
 
 /// One label, whose coefficient is a wave; uniform in ln λ.
 fn emulator() -> Vec<u8> {
-    let wavelength: Vec<u8> = (0..PIXELS).flat_map(|j| (5000.0 * (j as f64 * 1e-6).exp()).to_le_bytes()).collect();
-    let weight: Vec<u8> = (0..PIXELS).flat_map(|j| ((j as f32 * 0.01).sin() * 0.1).to_le_bytes()).collect();
+    let wavelength: Vec<u8> = (0..PIXELS)
+        .flat_map(|j| (5000.0 * (j as f64 * 1e-6).exp()).to_le_bytes())
+        .collect();
+    let weight: Vec<u8> = (0..PIXELS)
+        .flat_map(|j| ((j as f32 * 0.01).sin() * 0.1).to_le_bytes())
+        .collect();
     let bias = 1f32.to_le_bytes().repeat(PIXELS);
     let tensors = [
         ("wavelength", Dtype::F64, vec![PIXELS], &wavelength),
         ("layer.0.weight", Dtype::F32, vec![PIXELS, 1], &weight),
         ("layer.0.bias", Dtype::F32, vec![PIXELS], &bias),
     ];
-    let views = tensors.map(|(name, kind, shape, bytes)| (name, TensorView::new(kind, shape, bytes).unwrap()));
+    let views = tensors
+        .map(|(name, kind, shape, bytes)| (name, TensorView::new(kind, shape, bytes).unwrap()));
     let description = r#"{"version":1,"activation":"relu","output":"identity","medium":"vacuum","grid":"log",
         "labels":[{"name":"a","transform":"identity","mean":0.0,"std":1.0,"min":-10.0,"max":10.0}]}"#;
-    serialize(views, Some([("popfit".to_string(), description.to_string())].into_iter().collect())).unwrap()
+    serialize(
+        views,
+        Some(
+            [("popfit".to_string(), description.to_string())]
+                .into_iter()
+                .collect(),
+        ),
+    )
+    .unwrap()
 }
 
 fn limited(folder: &Path, model: &str, limit: usize) -> Output {
-    file(folder, "model.toml", format!("[[arm]]\nname = \"b\"\nemulator = \"net.safetensors\"\n{model}").as_bytes());
+    file(
+        folder,
+        "model.toml",
+        format!("[[arm]]\nname = \"b\"\nemulator = \"net.safetensors\"\n{model}").as_bytes(),
+    );
     let mut command = Command::new("sh");
-    command.current_dir(folder).args(["-c", "ulimit -v \"$0\"; exec \"$@\""]).arg(limit.to_string());
-    command.arg(env!("CARGO_BIN_EXE_popfit")).args("fit model.toml spectra.npz --device cpu -o out.csv".split(' '));
+    command
+        .current_dir(folder)
+        .args(["-c", "ulimit -v \"$0\"; exec \"$@\""])
+        .arg(limit.to_string());
+    command
+        .arg(env!("CARGO_BIN_EXE_popfit"))
+        .args("fit model.toml spectra.npz --device cpu -o out.csv".split(' '));
     command.output().unwrap()
 }
 
@@ -63,5 +85,10 @@ fn a_model_too_large_for_the_machine_is_out_of_memory() {
     // a start of one's own needs one template, and the fit has room
     let start = "[labels.a]\nstart = 0.0\n";
     let output = limited(folder.path(), start, LIMIT);
-    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }

@@ -2,7 +2,9 @@
 
 use std::borrow::Cow;
 
-use numpy::{Element, PyArray1, PyArrayDyn, PyArrayMethods, PyReadonlyArrayDyn, PyUntypedArrayMethods};
+use numpy::{
+    Element, PyArray1, PyArrayDyn, PyArrayMethods, PyReadonlyArrayDyn, PyUntypedArrayMethods,
+};
 use popfit::Values;
 use popfit::spectra::{ArrayValues, NamedArray};
 use pyo3::prelude::*;
@@ -34,10 +36,22 @@ impl<'py> LentArray<'py> {
     fn hold(name: String, array: &Bound<'py, PyAny>) -> PyResult<LentArray<'py>> {
         let py = array.py();
         if let Ok((shape, texts)) = array.extract::<(Vec<usize>, Vec<String>)>() {
-            return Ok(LentArray { name, shape, values: LentValues::Text(texts) });
+            return Ok(LentArray {
+                name,
+                shape,
+                values: LentValues::Text(texts),
+            });
         }
-        let refuse = |what: &str| input_error(py, &name, format!("{name}: {what}; popfit._arrays converts arrays"));
-        let array_of = array.cast::<numpy::PyUntypedArray>().map_err(|_| refuse("not an array of numpy"))?;
+        let refuse = |what: &str| {
+            input_error(
+                py,
+                &name,
+                format!("{name}: {what}; popfit._arrays converts arrays"),
+            )
+        };
+        let array_of = array
+            .cast::<numpy::PyUntypedArray>()
+            .map_err(|_| refuse("not an array of numpy"))?;
         // `as_slice` would take Fortran's order, too
         if !array_of.is_c_contiguous() {
             return Err(refuse("not in C order"));
@@ -56,7 +70,11 @@ impl<'py> LentArray<'py> {
         } else {
             return Err(refuse("an array of a type that popfit does not read"));
         };
-        Ok(LentArray { name, shape, values })
+        Ok(LentArray {
+            name,
+            shape,
+            values,
+        })
     }
 
     /// Lends the array to the crate.
@@ -72,7 +90,11 @@ impl<'py> LentArray<'py> {
             LentValues::Float64(array) => ArrayValues::Float64(self.slice(py, array)?),
             LentValues::Text(texts) => ArrayValues::Text(texts.clone()),
         };
-        Ok(NamedArray::new(self.name.clone(), self.shape.clone(), values))
+        Ok(NamedArray::new(
+            self.name.clone(),
+            self.shape.clone(),
+            values,
+        ))
     }
 
     /// Returns the name of the array.
@@ -88,7 +110,11 @@ impl<'py> LentArray<'py> {
         match &self.values {
             LentValues::Float32(array) => Ok(self.slice(py, array)?.into()),
             LentValues::Float64(array) => Ok(self.slice(py, array)?.into()),
-            _ => Err(input_error(py, &self.name, format!("{}: give floats", self.name))),
+            _ => Err(input_error(
+                py,
+                &self.name,
+                format!("{}: give floats", self.name),
+            )),
         }
     }
 
@@ -99,7 +125,11 @@ impl<'py> LentArray<'py> {
     pub fn truths(&self, py: Python<'_>) -> PyResult<Cow<'_, [bool]>> {
         match &self.values {
             LentValues::Bool(array) => self.slice(py, array),
-            _ => Err(input_error(py, &self.name, format!("{}: give truth values", self.name))),
+            _ => Err(input_error(
+                py,
+                &self.name,
+                format!("{}: give truth values", self.name),
+            )),
         }
     }
 
@@ -109,7 +139,10 @@ impl<'py> LentArray<'py> {
         py: Python<'_>,
         array: &'a PyReadonlyArrayDyn<'_, T>,
     ) -> PyResult<Cow<'a, [T]>> {
-        array.as_slice().map(Cow::Borrowed).map_err(|error| input_error(py, &self.name, error.to_string()))
+        array
+            .as_slice()
+            .map(Cow::Borrowed)
+            .map_err(|error| input_error(py, &self.name, error.to_string()))
     }
 }
 
@@ -118,7 +151,10 @@ impl<'py> LentArray<'py> {
 /// # Errors
 /// Those of an array of another type or order.
 pub fn hold_all<'py>(arrays: &Bound<'py, PyDict>) -> PyResult<Vec<LentArray<'py>>> {
-    arrays.iter().map(|(name, array)| LentArray::hold(name.extract()?, &array)).collect()
+    arrays
+        .iter()
+        .map(|(name, array)| LentArray::hold(name.extract()?, &array))
+        .collect()
 }
 
 /// Lends arrays to the crate.
@@ -138,7 +174,11 @@ pub fn give<'py, T: Element>(py: Python<'py>, values: Vec<T>) -> Bound<'py, PyAn
 ///
 /// # Errors
 /// Returns numpy's error if the shape has another number of elements.
-pub fn give_shaped<'py, T: Element>(py: Python<'py>, values: Vec<T>, shape: &[usize]) -> PyResult<Bound<'py, PyAny>> {
+pub fn give_shaped<'py, T: Element>(
+    py: Python<'py>,
+    values: Vec<T>,
+    shape: &[usize],
+) -> PyResult<Bound<'py, PyAny>> {
     Ok(PyArray1::from_vec(py, values).reshape(shape)?.into_any())
 }
 

@@ -41,7 +41,10 @@ pub struct Calls {
 impl Calls {
     /// Returns the first exception of the function since the last call, if there was one.
     fn take_failure(&self) -> Option<PyErr> {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.failure
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
     }
 
     /// Keeps the first exception of the function, and returns its text as a model's error. What is no `Exception`, such
@@ -51,7 +54,10 @@ impl Calls {
         if !error.is_instance_of::<PyException>(py) {
             self.cancel.store(true, Ordering::Relaxed);
         }
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| error.clone_ref(py));
+        self.failure
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get_or_insert_with(|| error.clone_ref(py));
         text.into()
     }
 }
@@ -74,13 +80,17 @@ impl SharedCurveModel {
             }
             None => Formula::parse_with(text, &predictors),
         };
-        Ok(SharedCurveModel::of_formula(formula.map_err(|error| exception(py, &error))?))
+        Ok(SharedCurveModel::of_formula(
+            formula.map_err(|error| exception(py, &error))?,
+        ))
     }
 
     /// Returns a formula that popfit knows by its name.
     #[staticmethod]
     fn builtin(py: Python<'_>, name: &str) -> PyResult<SharedCurveModel> {
-        Ok(SharedCurveModel::of_formula(Formula::builtin(name).map_err(|error| exception(py, &error))?))
+        Ok(SharedCurveModel::of_formula(
+            Formula::builtin(name).map_err(|error| exception(py, &error))?,
+        ))
     }
 
     /// Returns the names of the formulas that popfit knows.
@@ -97,20 +107,34 @@ impl SharedCurveModel {
         axes: Vec<(f64, f64, usize)>,
         values: PyReadonlyArray1<'_, f64>,
     ) -> PyResult<SharedCurveModel> {
-        let axes: Vec<SplineAxis> =
-            axes.into_iter().map(|(first, step, count)| SplineAxis { first, step, count }).collect();
-        let model = CurveModel::spline(&axes, values.as_slice()?).map_err(|error| exception(py, &error))?;
-        Ok(SharedCurveModel { model, formula: None, calls: None })
+        let axes: Vec<SplineAxis> = axes
+            .into_iter()
+            .map(|(first, step, count)| SplineAxis { first, step, count })
+            .collect();
+        let model =
+            CurveModel::spline(&axes, values.as_slice()?).map_err(|error| exception(py, &error))?;
+        Ok(SharedCurveModel {
+            model,
+            formula: None,
+            calls: None,
+        })
     }
 
     /// Returns the formula with a prefix in front of its parameters' names.
     fn with_prefix(&self, py: Python<'_>, prefix: &str) -> PyResult<SharedCurveModel> {
         let formula = self.known_formula(py)?.with_prefix(prefix);
-        Ok(SharedCurveModel::of_formula(formula.map_err(|error| exception(py, &error))?))
+        Ok(SharedCurveModel::of_formula(
+            formula.map_err(|error| exception(py, &error))?,
+        ))
     }
 
     /// Returns two formulas joined by one of `+ - * /`.
-    fn combine(&self, py: Python<'_>, operator: &str, other: &SharedCurveModel) -> PyResult<SharedCurveModel> {
+    fn combine(
+        &self,
+        py: Python<'_>,
+        operator: &str,
+        other: &SharedCurveModel,
+    ) -> PyResult<SharedCurveModel> {
         let (one, other) = (self.known_formula(py)?, other.known_formula(py)?);
         let joined = match operator {
             "+" => one.plus(other),
@@ -118,7 +142,9 @@ impl SharedCurveModel {
             "*" => one.times(other),
             _ => one.over(other),
         };
-        Ok(SharedCurveModel::of_formula(joined.map_err(|error| exception(py, &error))?))
+        Ok(SharedCurveModel::of_formula(
+            joined.map_err(|error| exception(py, &error))?,
+        ))
     }
 
     /// Guesses the starts of curves, (curves, P), from x (predictors·points), or one after another for each curve, and
@@ -138,12 +164,28 @@ impl SharedCurveModel {
             if count > 1 && !y.iter().any(|value| value.is_finite()) {
                 return Ok(vec![f64::NAN; formula.parameters().len()]);
             }
-            formula.guess(if x.len() > size { &x[k * size..][..size] } else { x }, y)
+            formula.guess(
+                if x.len() > size {
+                    &x[k * size..][..size]
+                } else {
+                    x
+                },
+                y,
+            )
         };
-        let watch = Watch { is_short: y.len() <= SHORT_POINTS, ..Watch::of_threads(threads) };
+        let watch = Watch {
+            is_short: y.len() <= SHORT_POINTS,
+            ..Watch::of_threads(threads)
+        };
         let found: Vec<Vec<f64>> = run_or_raise(py, watch, |control| {
             let is_wanted = |_: &usize| !control.cancel.load(Ordering::Relaxed);
-            control.scope(|| (0..count).into_par_iter().take_any_while(is_wanted).map(one).collect())?
+            control.scope(|| {
+                (0..count)
+                    .into_par_iter()
+                    .take_any_while(is_wanted)
+                    .map(one)
+                    .collect()
+            })?
         })?;
         give_shaped(py, found.concat(), &[count, formula.parameters().len()])
     }
@@ -161,10 +203,21 @@ impl SharedCurveModel {
     ) -> PyResult<SharedCurveModel> {
         let calls = Calls::default();
         let turns = Turns::default();
-        let function =
-            PythonFunction { predictors, parameters, values, derivatives, many, calls: calls.clone(), turns };
+        let function = PythonFunction {
+            predictors,
+            parameters,
+            values,
+            derivatives,
+            many,
+            calls: calls.clone(),
+            turns,
+        };
         let model = CurveModel::new(function).map_err(|error| exception(py, &error))?;
-        Ok(SharedCurveModel { model, formula: None, calls: Some(calls) })
+        Ok(SharedCurveModel {
+            model,
+            formula: None,
+            calls: Some(calls),
+        })
     }
 
     /// Returns the formula's text, or None for a function.
@@ -216,7 +269,9 @@ impl SharedCurveModel {
         parameters: PyReadonlyArray1<'py, f64>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let (x, parameters) = (x.as_slice()?, parameters.as_slice()?);
-        let rows = py.detach(|| self.model.linearise(x, parameters)).map_err(|error| exception(py, &error))?;
+        let rows = py
+            .detach(|| self.model.linearise(x, parameters))
+            .map_err(|error| exception(py, &error))?;
         let count = 1 + parameters.len();
         let points = rows.len() / count;
         give_shaped(py, rows, &[count, points])
@@ -231,11 +286,17 @@ impl SharedCurveModel {
 
     /// Returns the formula.
     fn known_formula(&self, py: Python<'_>) -> PyResult<&Formula> {
-        self.formula.as_ref().ok_or_else(|| input_error(py, "model", "model: a function, and no formula"))
+        self.formula
+            .as_ref()
+            .ok_or_else(|| input_error(py, "model", "model: a function, and no formula"))
     }
 
     fn of_formula(formula: Formula) -> SharedCurveModel {
-        SharedCurveModel { model: formula.clone().into(), formula: Some(formula), calls: None }
+        SharedCurveModel {
+            model: formula.clone().into(),
+            formula: Some(formula),
+            calls: None,
+        }
     }
 }
 
@@ -253,9 +314,18 @@ struct PythonFunction {
 impl PythonFunction {
     /// Calls a function of Python with copies of x and the parameters, and copies the numbers that it returns. The
     /// first exception is kept.
-    fn call(&self, function: &Py<PyAny>, x: &[f64], parameters: &[f64], into: &mut [f64]) -> Result<(), Failure> {
+    fn call(
+        &self,
+        function: &Py<PyAny>,
+        x: &[f64],
+        parameters: &[f64],
+        into: &mut [f64],
+    ) -> Result<(), Failure> {
         self.attached(|py| {
-            let arguments = (PyArray1::from_slice(py, x).into_any(), PyArray1::from_slice(py, parameters).into_any());
+            let arguments = (
+                PyArray1::from_slice(py, x).into_any(),
+                PyArray1::from_slice(py, parameters).into_any(),
+            );
             call_with(py, function, arguments, into).map_err(|error| self.calls.fail(py, error))
         })
     }
@@ -272,19 +342,37 @@ impl PythonFunction {
     ) -> Result<(), Failure> {
         let rows = contexts.len();
         let call = |py: Python<'_>, into: &mut [f64]| {
-            let parameters = PyArray1::from_slice(py, parameters).reshape([rows, parameters.len() / rows.max(1)])?;
-            call_with(py, function, (PyArray1::from_slice(py, x).into_any(), parameters.into_any()), into)
+            let parameters = PyArray1::from_slice(py, parameters)
+                .reshape([rows, parameters.len() / rows.max(1)])?;
+            call_with(
+                py,
+                function,
+                (
+                    PyArray1::from_slice(py, x).into_any(),
+                    parameters.into_any(),
+                ),
+                into,
+            )
         };
-        let is_of_one = contexts.iter().all(|context| contexts.first() == Some(context));
-        let fail = |py: Python<'_>, error: PyErr| match is_of_one || !error.is_instance_of::<PyException>(py) {
+        let is_of_one = contexts
+            .iter()
+            .all(|context| contexts.first() == Some(context));
+        let fail = |py: Python<'_>, error: PyErr| match is_of_one
+            || !error.is_instance_of::<PyException>(py)
+        {
             true => self.calls.fail(py, error),
             false => error.to_string().into(),
         };
-        self.turns.take(into.len(), || self.attached(|py| call(py, into).map_err(|error| fail(py, error))))
+        self.turns.take(into.len(), || {
+            self.attached(|py| call(py, into).map_err(|error| fail(py, error)))
+        })
     }
 
     /// Does `work` with Python's lock, unless the run is to end: it does not wait for the lock then.
-    fn attached(&self, work: impl FnOnce(Python<'_>) -> Result<(), Failure>) -> Result<(), Failure> {
+    fn attached(
+        &self,
+        work: impl FnOnce(Python<'_>) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         if self.calls.cancel.load(Ordering::Relaxed) {
             return Err(STOPPED.into());
         }
@@ -319,12 +407,26 @@ impl Model for PythonFunction {
         }
     }
 
-    fn try_values(&self, _: &Context, x: &[f64], parameters: &[f64], values: &mut [f64]) -> Result<(), Failure> {
+    fn try_values(
+        &self,
+        _: &Context,
+        x: &[f64],
+        parameters: &[f64],
+        values: &mut [f64],
+    ) -> Result<(), Failure> {
         self.call(&self.values, x, parameters, values)
     }
 
-    fn try_linearise(&self, _: &Context, x: &[f64], parameters: &[f64], rows: &mut [f64]) -> Result<bool, Failure> {
-        let Some(derivatives) = &self.derivatives else { return Ok(false) };
+    fn try_linearise(
+        &self,
+        _: &Context,
+        x: &[f64],
+        parameters: &[f64],
+        rows: &mut [f64],
+    ) -> Result<bool, Failure> {
+        let Some(derivatives) = &self.derivatives else {
+            return Ok(false);
+        };
         let (values, slopes) = rows.split_at_mut(rows.len() / (1 + parameters.len()));
         self.call(&self.values, x, parameters, values)?;
         self.call(derivatives, x, parameters, slopes)?;

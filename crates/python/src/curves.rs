@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 
 use numpy::PyReadonlyArray1;
 use popfit::{
-    Control, CurveFitter, CurveModel, Curves, Device, Error, Estimator, Flags, LevenbergMarquardt, NelderMead, Status,
-    Values,
+    Control, CurveFitter, CurveModel, Curves, Device, Error, Estimator, Flags, LevenbergMarquardt,
+    NelderMead, Status, Values,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -59,7 +59,10 @@ impl CurveSettings {
         fitter = match self.solver.as_str() {
             "nelder-mead" => {
                 let simplex = CurveFitter::NELDER_MEAD;
-                fitter.solver(self.max_rounds.map_or(simplex, |rounds| NelderMead::max_rounds(simplex, rounds)))
+                fitter.solver(
+                    self.max_rounds
+                        .map_or(simplex, |rounds| NelderMead::max_rounds(simplex, rounds)),
+                )
             }
             _ => fitter.solver(self.levenberg_marquardt()),
         };
@@ -119,7 +122,10 @@ fn estimator(name: &str, scale: Option<f64>) -> Result<Estimator, Error> {
         "student" => Estimator::Student(scale),
         _ => {
             let message = format!("estimator: {name:?} is not known");
-            return Err(Error::InvalidArgument { argument: "estimator".into(), message });
+            return Err(Error::InvalidArgument {
+                argument: "estimator".into(),
+                message,
+            });
         }
     })
 }
@@ -149,8 +155,15 @@ impl<'py> HeldCurves<'py> {
     /// # Errors
     /// Those of an array of another type or order.
     fn hold(given: &GivenCurves<'py>) -> PyResult<HeldCurves<'py>> {
-        let arrays = hold_all(&given.arrays)?.into_iter().map(|array| (array.name().to_owned(), array)).collect();
-        Ok(HeldCurves { arrays, x_per_curve: given.x_per_curve, points: given.points })
+        let arrays = hold_all(&given.arrays)?
+            .into_iter()
+            .map(|array| (array.name().to_owned(), array))
+            .collect();
+        Ok(HeldCurves {
+            arrays,
+            x_per_curve: given.x_per_curve,
+            points: given.points,
+        })
     }
 
     /// Lends the numbers of an array; none if it is missing.
@@ -158,7 +171,10 @@ impl<'py> HeldCurves<'py> {
     /// # Errors
     /// Returns an `InputError` for an array of another type.
     fn numbers(&self, py: Python<'_>, name: &str) -> PyResult<Option<Values<'_>>> {
-        self.arrays.get(name).map(|array| array.numbers(py)).transpose()
+        self.arrays
+            .get(name)
+            .map(|array| array.numbers(py))
+            .transpose()
     }
 
     /// Lends the arrays to the crate as curves.
@@ -168,7 +184,11 @@ impl<'py> HeldCurves<'py> {
     fn lend(&self, py: Python<'_>) -> PyResult<Curves<'_>> {
         let wanted = |name: &str| Ok::<_, PyErr>(self.numbers(py, name)?.unwrap_or_default());
         let (x, y, starts) = (wanted("x")?, wanted("y")?, wanted("starts")?);
-        let make = if self.x_per_curve { Curves::on_own_grids } else { Curves::on_common_grid };
+        let make = if self.x_per_curve {
+            Curves::on_own_grids
+        } else {
+            Curves::on_common_grid
+        };
         let mut curves = make(x, y, starts);
         if self.x_per_curve {
             curves = curves.points(self.points);
@@ -182,7 +202,8 @@ impl<'py> HeldCurves<'py> {
         if let Some(mask) = self.arrays.get("mask") {
             curves = curves.mask(mask.truths(py)?);
         }
-        if let (Some(lower), Some(upper)) = (self.numbers(py, "lower")?, self.numbers(py, "upper")?) {
+        if let (Some(lower), Some(upper)) = (self.numbers(py, "lower")?, self.numbers(py, "upper")?)
+        {
             curves = curves.bounds(lower, upper);
         }
         Ok(curves)
@@ -207,8 +228,13 @@ impl Results {
     /// Fits curves.
     fn fit(fitter: &CurveFitter, curves: &Curves<'_>, control: &Control) -> Result<Results, Error> {
         let mut columns = fitter.fit_columns_with(curves, control)?;
-        let messages = (0..columns.len()).filter_map(|k| Some((k, columns.message(k)?.to_owned()))).collect();
-        let (status, flags) = (columns.status_codes(), columns.flags.iter().map(Flags::bits).collect());
+        let messages = (0..columns.len())
+            .filter_map(|k| Some((k, columns.message(k)?.to_owned())))
+            .collect();
+        let (status, flags) = (
+            columns.status_codes(),
+            columns.flags.iter().map(Flags::bits).collect(),
+        );
         Ok(Results {
             parameters: std::mem::take(&mut columns.parameters),
             errors: std::mem::take(&mut columns.errors),
@@ -224,7 +250,11 @@ impl Results {
 
     /// Marks the fits that a cancellation has cut short as interrupted.
     fn mark_stopped(mut self) -> Results {
-        for (k, message) in self.messages.iter_mut().filter(|(_, message)| message.ends_with(STOPPED)) {
+        for (k, message) in self
+            .messages
+            .iter_mut()
+            .filter(|(_, message)| message.ends_with(STOPPED))
+        {
             self.status[*k] = Status::Interrupted.code() as i8;
             *message = STOPPED.into();
         }
@@ -235,10 +265,19 @@ impl Results {
     fn give(self, py: Python<'_>, parameters: usize) -> PyResult<Bound<'_, PyDict>> {
         let count = self.status.len();
         let answer = PyDict::new(py);
-        answer.set_item("parameters", give_shaped(py, self.parameters, &[count, parameters])?)?;
-        answer.set_item("errors", give_shaped(py, self.errors, &[count, parameters])?)?;
+        answer.set_item(
+            "parameters",
+            give_shaped(py, self.parameters, &[count, parameters])?,
+        )?;
+        answer.set_item(
+            "errors",
+            give_shaped(py, self.errors, &[count, parameters])?,
+        )?;
         if let Some(covariance) = self.covariance {
-            answer.set_item("covariance", give_shaped(py, covariance, &[count, parameters, parameters])?)?;
+            answer.set_item(
+                "covariance",
+                give_shaped(py, covariance, &[count, parameters, parameters])?,
+            )?;
         }
         answer.set_item("chi2", give(py, self.chi2))?;
         answer.set_item("status", give(py, self.status))?;
@@ -260,9 +299,14 @@ pub fn status_names() -> HashMap<i32, &'static str> {
 /// Returns a watch whose run, once it is cancelled, ends the calls of a function of Python, too. Formulas are shared by
 /// the runs of several threads, and have no flag.
 fn share_cancel(watch: Watch, model: &SharedCurveModel) -> Watch {
-    let Some(calls) = &model.calls else { return watch };
+    let Some(calls) = &model.calls else {
+        return watch;
+    };
     calls.cancel.store(false, Ordering::Relaxed);
-    Watch { cancel: Some(calls.cancel.clone()), ..watch }
+    Watch {
+        cancel: Some(calls.cancel.clone()),
+        ..watch
+    }
 }
 
 /// Fits curves, to the solver's tolerances if they are to be `exact`, else to a thousandth of their errors. The answer
@@ -279,10 +323,14 @@ pub fn fit_curves<'py>(
     let mut watch = share_cancel(watch.check(py)?, model);
     let held = HeldCurves::hold(&curves)?;
     let lent = held.lend(py)?;
-    watch.is_short = settings.device == "cpu" && model.is_quick(held.numbers(py, "y")?.map_or(0, |y| y.len()));
-    let Outcome { result, stopped } =
-        run(py, watch, |control| Results::fit(&settings.fitter(&model.model)?.exact(exact), &lent, control))?;
-    let answer = result.mark_stopped().give(py, model.model.parameters().len())?;
+    watch.is_short =
+        settings.device == "cpu" && model.is_quick(held.numbers(py, "y")?.map_or(0, |y| y.len()));
+    let Outcome { result, stopped } = run(py, watch, |control| {
+        Results::fit(&settings.fitter(&model.model)?.exact(exact), &lent, control)
+    })?;
+    let answer = result
+        .mark_stopped()
+        .give(py, model.model.parameters().len())?;
     answer.set_item("stopped", stopped)?;
     Ok(answer)
 }
@@ -297,11 +345,20 @@ pub fn predict_curves<'py>(
     covariance: Option<PyReadonlyArray1<'py, f64>>,
     threads: usize,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let covariance = covariance.as_ref().map(|matrices| matrices.as_slice()).transpose()?;
-    compute_at_points(py, model, &curves, threads, |fitter, curves, parameters| match covariance {
-        Some(covariance) => fitter.prediction_errors(curves, parameters, covariance),
-        None => fitter.predict(curves, parameters),
-    })
+    let covariance = covariance
+        .as_ref()
+        .map(|matrices| matrices.as_slice())
+        .transpose()?;
+    compute_at_points(
+        py,
+        model,
+        &curves,
+        threads,
+        |fitter, curves, parameters| match covariance {
+            Some(covariance) => fitter.prediction_errors(curves, parameters, covariance),
+            None => fitter.predict(curves, parameters),
+        },
+    )
 }
 
 /// Computes the residuals of all curves, (curves, points), at the parameters in `starts`.
@@ -328,8 +385,9 @@ fn compute_at_points<'py>(
     let lent = held.lend(py)?;
     let parameters = held.numbers(py, "starts")?.unwrap_or_default();
     let fitter = CurveFitter::new(model.model.clone(), Device::cpu());
-    let numbers =
-        run_or_raise(py, watch, |control| control.scope(|| compute(&fitter, &lent, &parameters.to_double()))?)?;
+    let numbers = run_or_raise(py, watch, |control| {
+        control.scope(|| compute(&fitter, &lent, &parameters.to_double()))?
+    })?;
     let count = numbers.len() / curves.points.max(1);
     give_shaped(py, numbers, &[count, curves.points])
 }
@@ -350,7 +408,11 @@ pub fn curve_statistics<'py>(
     let parameters = held.numbers(py, "starts")?.unwrap_or_default();
     let chi2 = chi2.as_slice()?;
     let statistics = run_or_raise(py, watch, |control| {
-        control.scope(|| settings.fitter(&model.model)?.statistics(&lent, &parameters.to_double(), chi2))?
+        control.scope(|| {
+            settings
+                .fitter(&model.model)?
+                .statistics(&lent, &parameters.to_double(), chi2)
+        })?
     })?;
     let answer = PyDict::new(py);
     answer.set_item("aic", give(py, statistics.aic))?;
@@ -380,6 +442,10 @@ pub fn curve_intervals<'py>(
         fitter.confidence_intervals_with(&lent, &fits, &parameters, &sigmas, control)
     })?;
     let count = intervals.len();
-    let limits = intervals.iter().flatten().flat_map(|interval| [interval.lower, interval.upper]).collect();
+    let limits = intervals
+        .iter()
+        .flatten()
+        .flat_map(|interval| [interval.lower, interval.upper])
+        .collect();
     give_shaped(py, limits, &[count, names.len(), sigmas.len(), 2])
 }

@@ -12,8 +12,13 @@ type Found<'py> = (Bound<'py, PyList>, Option<String>, String, Vec<String>);
 /// Returns the devices of this machine, the one that `auto` takes and why, and notes on those that are missing.
 #[pyfunction]
 pub fn devices(py: Python<'_>) -> PyResult<Found<'_>> {
-    let AvailableDevices { devices, auto, auto_reason, notes, .. } =
-        run_or_raise(py, Watch::default(), |_| Ok(Device::available()))?;
+    let AvailableDevices {
+        devices,
+        auto,
+        auto_reason,
+        notes,
+        ..
+    } = run_or_raise(py, Watch::default(), |_| Ok(Device::available()))?;
     let list = PyList::empty(py);
     for device in devices {
         let entry = PyDict::new(py);

@@ -56,19 +56,27 @@ impl SharedEmulator {
         hulls: Vec<(Vec<usize>, Vec<f64>)>,
     ) -> PyResult<SharedEmulator> {
         let labels = labels.into_iter().map(label).collect();
-        let layers = weights
-            .iter()
-            .zip(&biases)
-            .map(|(weight, bias)| Ok(Layer::new(weight.as_slice()?.to_vec(), bias.as_slice()?.to_vec())));
+        let layers = weights.iter().zip(&biases).map(|(weight, bias)| {
+            Ok(Layer::new(
+                weight.as_slice()?.to_vec(),
+                bias.as_slice()?.to_vec(),
+            ))
+        });
         let layers = layers.collect::<PyResult<Vec<_>>>()?;
-        let hulls = hulls.into_iter().map(|(axes, facets)| Hull { axes, facets }).collect();
+        let hulls = hulls
+            .into_iter()
+            .map(|(axes, facets)| Hull { axes, facets })
+            .collect();
         let (activation, output) = functions;
         let output = match output.as_str() {
             "identity" => Activation::Identity,
-            "exp" => Activation::Exp { clip: Activation::DEFAULT_CLIP },
+            "exp" => Activation::Exp {
+                clip: Activation::DEFAULT_CLIP,
+            },
             other => {
-                let message =
-                    format!("output: {other:?} is no function of the last layer; give \"identity\" or \"exp\"");
+                let message = format!(
+                    "output: {other:?} is no function of the last layer; give \"identity\" or \"exp\""
+                );
                 return Err(input_error(py, "output", message));
             }
         };
@@ -76,7 +84,12 @@ impl SharedEmulator {
             let layers = EmulatorLayers::new(labels, activation, layers)
                 .output(output)
                 .hulls(hulls)
-                .wavelength(wavelength.as_slice().map_err(|error| Error::Usage(error.to_string()))?.to_vec());
+                .wavelength(
+                    wavelength
+                        .as_slice()
+                        .map_err(|error| Error::Usage(error.to_string()))?
+                        .to_vec(),
+                );
             Emulator::from_layers(layers)
         });
         shared(py, made)
@@ -84,21 +97,28 @@ impl SharedEmulator {
 
     /// Returns the bytes of the network's file.
     fn to_bytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        let bytes = self.emulator.to_bytes().map_err(|error| exception(py, &error))?;
+        let bytes = self
+            .emulator
+            .to_bytes()
+            .map_err(|error| exception(py, &error))?;
         Ok(PyBytes::new(py, &bytes))
     }
 
     /// Writes the network to a file.
     fn write(&self, py: Python<'_>, path: PathBuf, overwrite: bool) -> PyResult<()> {
         let options = WriteOptions::default().overwrite(overwrite);
-        self.emulator.write(path, options).map_err(|error| exception(py, &error))
+        self.emulator
+            .write(path, options)
+            .map_err(|error| exception(py, &error))
     }
 
     /// Returns name, unit, and lowest and highest value of the training set of each label.
     #[getter]
     fn labels(&self) -> Vec<(String, String, f64, f64)> {
         let labels = self.emulator.labels().iter();
-        labels.map(|label| (label.name.clone(), label.unit.clone(), label.min, label.max)).collect()
+        labels
+            .map(|label| (label.name.clone(), label.unit.clone(), label.min, label.max))
+            .collect()
     }
 
     /// Returns the wavelengths (pixels) in vacuum, in Å.
@@ -114,7 +134,11 @@ impl SharedEmulator {
     }
 
     /// Predicts the spectra (n, pixels) of labels (n, labels).
-    fn spectra<'py>(&self, py: Python<'py>, labels: PyReadonlyArray2<'py, f64>) -> PyResult<Bound<'py, PyAny>> {
+    fn spectra<'py>(
+        &self,
+        py: Python<'py>,
+        labels: PyReadonlyArray2<'py, f64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let (rows, given) = (labels.shape()[0], labels.shape()[1]);
         let wanted = self.emulator.labels().len();
         if given != wanted {
@@ -125,7 +149,10 @@ impl SharedEmulator {
         let mut values = Vec::with_capacity(rows * self.emulator.pixels());
         run_or_raise(py, Watch::default(), |control| {
             let mut blocks = labels.chunks(BLOCK * wanted.max(1));
-            while let Some(block) = blocks.next().filter(|_| !control.cancel.load(Ordering::Relaxed)) {
+            while let Some(block) = blocks
+                .next()
+                .filter(|_| !control.cancel.load(Ordering::Relaxed))
+            {
                 values.extend(self.emulator.templates(block));
             }
             Ok(())
@@ -137,11 +164,17 @@ impl SharedEmulator {
 /// Shares a network with Python.
 fn shared(py: Python<'_>, made: Result<Emulator, Error>) -> PyResult<SharedEmulator> {
     let emulator = made.map_err(|error| exception(py, &error))?;
-    Ok(SharedEmulator { emulator: Arc::new(emulator) })
+    Ok(SharedEmulator {
+        emulator: Arc::new(emulator),
+    })
 }
 
 /// Makes the crate's label of Python's.
 fn label((name, unit, (low, high), (mean, deviation), is_log): GivenLabel) -> Label {
     let label = Label::new(name, unit, low..=high);
-    if is_log { label.scaled_log10(mean, deviation) } else { label.scaled(mean, deviation) }
+    if is_log {
+        label.scaled_log10(mean, deviation)
+    } else {
+        label.scaled(mean, deviation)
+    }
 }

@@ -19,44 +19,66 @@ pub fn exception(py: Python<'_>, error: &Error) -> PyErr {
                 ErrorKind::IsADirectory => "FolderError",
                 _ => "FileError",
             };
-            of_class(py, class, message, |details| details.set_item("path", text(path)))
+            of_class(py, class, message, |details| {
+                details.set_item("path", text(path))
+            })
         }
         Error::OutputExists { path } => {
-            let message = format!("{}: this file exists already; give overwrite=True, or another name", path.display());
-            of_class(py, "ExistingFileError", message, |details| details.set_item("path", text(path)))
+            let message = format!(
+                "{}: this file exists already; give overwrite=True, or another name",
+                path.display()
+            );
+            of_class(py, "ExistingFileError", message, |details| {
+                details.set_item("path", text(path))
+            })
         }
         Error::Format { path, .. } | Error::TooLarge { path, .. } => {
-            of_class(py, "InputError", message, |details| details.set_item("path", text(path)))
+            of_class(py, "InputError", message, |details| {
+                details.set_item("path", text(path))
+            })
         }
         Error::Interrupted { path, .. }
         | Error::OutputLocked { path }
         | Error::InputChanged { path }
         | Error::Journal { path, .. }
         | Error::Unsettled { path, .. }
-        | Error::Write { path, .. } => of_class(py, "Error", message, |details| details.set_item("path", text(path))),
-        Error::BadSpectrum { row, .. } => of_class(py, "InputError", message, |details| details.set_item("row", row)),
-        Error::Formula { column, .. } | Error::Wgsl { column, .. } => of_class(py, "InputError", message, |details| {
-            details.set_item("argument", argument)?;
-            details.set_item("column", column)
+        | Error::Write { path, .. } => of_class(py, "Error", message, |details| {
+            details.set_item("path", text(path))
         }),
+        Error::BadSpectrum { row, .. } => of_class(py, "InputError", message, |details| {
+            details.set_item("row", row)
+        }),
+        Error::Formula { column, .. } | Error::Wgsl { column, .. } => {
+            of_class(py, "InputError", message, |details| {
+                details.set_item("argument", argument)?;
+                details.set_item("column", column)
+            })
+        }
         Error::InvalidSettings { faults } => of_class(py, "InputError", message, |details| {
             details.set_item("argument", faults.first().map(|fault| fault.name.as_str()))?;
-            details.set_item("faults", faults.iter().map(ToString::to_string).collect::<Vec<_>>())
+            details.set_item(
+                "faults",
+                faults.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            )
         }),
         Error::NoAdapter(_) => of_class(py, "DeviceError", message, |_| Ok(())),
         Error::Device { device, .. }
         | Error::DeviceLost { device, .. }
         | Error::DeviceUntrusted { device, .. }
-        | Error::OutOfMemory { device, .. } => {
-            of_class(py, "DeviceError", message, |details| details.set_item("device", device))
-        }
-        _ => of_class(py, "InputError", message, |details| details.set_item("argument", argument)),
+        | Error::OutOfMemory { device, .. } => of_class(py, "DeviceError", message, |details| {
+            details.set_item("device", device)
+        }),
+        _ => of_class(py, "InputError", message, |details| {
+            details.set_item("argument", argument)
+        }),
     }
 }
 
 /// Returns an `InputError` about an argument of a call.
 pub fn input_error(py: Python<'_>, argument: &str, message: impl Into<String>) -> PyErr {
-    of_class(py, "InputError", message.into(), |details| details.set_item("argument", argument))
+    of_class(py, "InputError", message.into(), |details| {
+        details.set_item("argument", argument)
+    })
 }
 
 /// Returns the exception of one of popfit's own classes, with the keywords that `describe` adds.
@@ -67,8 +89,11 @@ pub fn of_class(
     describe: impl FnOnce(&Bound<'_, PyDict>) -> PyResult<()>,
 ) -> PyErr {
     let details = PyDict::new(py);
-    let made =
-        describe(&details).and_then(|()| py.import("popfit._errors")?.getattr(class)?.call((message,), Some(&details)));
+    let made = describe(&details).and_then(|()| {
+        py.import("popfit._errors")?
+            .getattr(class)?
+            .call((message,), Some(&details))
+    });
     made.map_or_else(|failure| failure, PyErr::from_value)
 }
 

@@ -66,7 +66,8 @@ impl Settings {
     /// # Errors
     /// Returns the errors of names that the crate does not know, and of devices.
     fn fitter(&self, model: &SharedModel) -> Result<SpectralFitter, Error> {
-        self.of_fits()?.fitter(model.model.clone(), Some(&model.file))
+        self.of_fits()?
+            .fitter(model.model.clone(), Some(&model.file))
     }
 
     /// Returns which spectra of files are read.
@@ -87,7 +88,10 @@ impl Settings {
 /// Returns an `InvalidArgument` for a name that the crate does not know.
 fn parsed<T: FromStr<Err = Error>>(setting: &str, name: Option<&str>) -> Result<Option<T>, Error> {
     let parsed = name.map(str::parse).transpose();
-    parsed.map_err(|error: Error| Error::InvalidArgument { argument: setting.into(), message: error.to_string() })
+    parsed.map_err(|error: Error| Error::InvalidArgument {
+        argument: setting.into(),
+        message: error.to_string(),
+    })
 }
 
 /// A fit in memory: its table, and what is to be said of it.
@@ -119,15 +123,27 @@ pub fn fit<'py>(
     let watch = watch.check(py)?;
     let selection = settings.selection(model);
     let mut array_notes = Vec::new();
-    let Outcome { result: fitted, stopped } = if let Ok(paths) = source.extract::<Vec<PathBuf>>() {
-        run(py, watch, |control| fit_paths(&settings.fitter(model)?, model, &paths, &selection, control))?
+    let Outcome {
+        result: fitted,
+        stopped,
+    } = if let Ok(paths) = source.extract::<Vec<PathBuf>>() {
+        run(py, watch, |control| {
+            fit_paths(&settings.fitter(model)?, model, &paths, &selection, control)
+        })?
     } else {
         let source = Source::hold(&source)?;
         let (lent, unread) = source.lend(py, model.model.widening())?;
         array_notes = unread;
-        run(py, watch, |control| fit_spectra(&settings.fitter(model)?, model, lent.get(), control))?
+        run(py, watch, |control| {
+            fit_spectra(&settings.fitter(model)?, model, lent.get(), control)
+        })?
     };
-    let Fitted { table, metadata, notes, flags } = fitted;
+    let Fitted {
+        table,
+        metadata,
+        notes,
+        flags,
+    } = fitted;
     let answer = PyDict::new(py);
     answer.set_item("messages", table.messages())?;
     answer.set_item("metadata", give_metadata(py, &metadata, &table)?)?;
@@ -149,10 +165,15 @@ fn fit_paths(
 ) -> Result<Fitted, Error> {
     let mut reader = FilesReader::open(paths, selection)?;
     let files = reader.files();
-    fitter.check_spectra(&files).map_err(|error| model.file.blame(error))?;
+    fitter
+        .check_spectra(&files)
+        .map_err(|error| model.file.blame(error))?;
     let mut notes: Vec<Note> = of_kind("note", fitter.model().assumptions()).collect();
     notes.extend(of_kind("note", reader.notes().to_vec()));
-    notes.extend(of_kind("warning", files.iter().flat_map(|file| fitter.notes(file)).collect()));
+    notes.extend(of_kind(
+        "warning",
+        files.iter().flat_map(|file| fitter.notes(file)).collect(),
+    ));
     notes.extend(of_kind("warning", fitter.pixel_notes(&files)));
     let mut table = fitter.table();
     let summary = fitter.fit_stream(&mut reader, &mut table, control)?;
@@ -167,7 +188,9 @@ fn fit_spectra(
     spectra: &Spectra<'_>,
     control: &Control,
 ) -> Result<Fitted, Error> {
-    fitter.check_spectra([spectra]).map_err(|error| model.file.blame(error))?;
+    fitter
+        .check_spectra([spectra])
+        .map_err(|error| model.file.blame(error))?;
     let mut notes: Vec<Note> = of_kind("note", fitter.model().assumptions()).collect();
     notes.extend(of_kind("warning", fitter.notes(spectra)));
     notes.extend(of_kind("warning", fitter.pixel_notes([spectra])));
@@ -188,7 +211,12 @@ impl Fitted {
         table.rows().for_each(|row| counts.add(&row.to_row()));
         // the device's name says on how many threads the run was
         let metadata = control.scope(|| Metadata::of(fitter).model(model.file.text.clone()))?;
-        Ok(Fitted { table, metadata, notes, flags: counts.lines() })
+        Ok(Fitted {
+            table,
+            metadata,
+            notes,
+            flags: counts.lines(),
+        })
     }
 }
 
@@ -218,7 +246,8 @@ pub fn fit_files<'py>(
 ) -> PyResult<Bound<'py, PyTuple>> {
     let watch = watch.check(py)?;
     let reported = Arc::new(Mutex::new(Vec::<Note>::new()));
-    let mut run_over = run_over_files(model, files, output, &settings).map_err(|error| exception(py, &error))?;
+    let mut run_over =
+        run_over_files(model, files, output, &settings).map_err(|error| exception(py, &error))?;
     let notes = reported.clone();
     run_over.on_event = Some(Box::new(move |event| {
         let note = match event {
@@ -226,15 +255,23 @@ pub fn fit_files<'py>(
             Event::Advice(text) | Event::Warning(text) | Event::Remains(text) => ("warning", text),
             _ => return,
         };
-        notes.lock().unwrap_or_else(PoisonError::into_inner).push(note);
+        notes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(note);
     }));
-    let outcome = run(py, watch, move |control| popfit_cli::fit_files(run_over, control));
+    let outcome = run(py, watch, move |control| {
+        popfit_cli::fit_files(run_over, control)
+    });
     let mut notes = std::mem::take(&mut *reported.lock().unwrap_or_else(PoisonError::into_inner));
     let Outcome { result, stopped } = outcome.map_err(|error| with_warnings(py, error, &notes))?;
     notes.extend(of_kind("warning", result.summary.failures.clone()));
     let summary = PyDict::new(py);
-    let statuses: HashMap<&str, u64> =
-        result.statuses.iter().map(|status| (status.text.as_str(), status.count)).collect();
+    let statuses: HashMap<&str, u64> = result
+        .statuses
+        .iter()
+        .map(|status| (status.text.as_str(), status.count))
+        .collect();
     summary.set_item("spectra", result.summary.fits)?;
     summary.set_item("converged", result.converged())?;
     summary.set_item("interrupted", result.summary.interrupted)?;

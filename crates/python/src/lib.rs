@@ -1,7 +1,10 @@
 //! popfit's Python module `popfit._popfit`: it lends arrays of numpy to the crate, runs it, and moves results to numpy.
 //! There is no numeric code here; `python/popfit` has the public interface.
 #![deny(unsafe_code)]
-#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)
+)]
 
 mod arrays;
 mod command;
@@ -29,7 +32,10 @@ mod _popfit {
     #[pymodule_export]
     use super::curve_model::SharedCurveModel;
     #[pymodule_export]
-    use super::curves::{curve_intervals, curve_residuals, curve_statistics, fit_curves, predict_curves, status_names};
+    use super::curves::{
+        curve_intervals, curve_residuals, curve_statistics, fit_curves, predict_curves,
+        status_names,
+    };
     #[pymodule_export]
     use super::demo::demo_files;
     #[pymodule_export]

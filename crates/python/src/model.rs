@@ -7,7 +7,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use numpy::PyReadonlyArray2;
-use popfit::{ArmFit, Control, Device, Error, ModelFile, Objectives, Spectra, SpectralFitter, SpectralModel};
+use popfit::{
+    ArmFit, Control, Device, Error, ModelFile, Objectives, Spectra, SpectralFitter, SpectralModel,
+};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
@@ -34,7 +36,11 @@ impl SharedModel {
         run_or_raise(py, Watch::default(), move |_| {
             let file = ModelFile::open(path)?;
             let model = file.build()?;
-            Ok(SharedModel { file, model, fitter: OnceLock::new() })
+            Ok(SharedModel {
+                file,
+                model,
+                fitter: OnceLock::new(),
+            })
         })
     }
 
@@ -49,8 +55,10 @@ impl SharedModel {
         arms: Option<Vec<String>>,
         has_lines: bool,
     ) -> PyResult<SharedModel> {
-        let emulators: HashMap<String, Arc<popfit::Emulator>> =
-            emulators.iter().map(|(arm, emulator)| (arm.clone(), emulator.get().emulator.clone())).collect();
+        let emulators: HashMap<String, Arc<popfit::Emulator>> = emulators
+            .iter()
+            .map(|(arm, emulator)| (arm.clone(), emulator.get().emulator.clone()))
+            .collect();
         let path = folder.join("model.toml");
         let place = path.display().to_string();
         run_or_raise(py, Watch::default(), move |_| {
@@ -63,7 +71,11 @@ impl SharedModel {
                     Some(emulator) => Ok(emulator.as_ref().clone()),
                     None => file.open_emulator(files),
                 })?;
-                Ok(SharedModel { file, model, fitter: OnceLock::new() })
+                Ok(SharedModel {
+                    file,
+                    model,
+                    fitter: OnceLock::new(),
+                })
             };
             build().map_err(|error| without_file(error, &place, has_lines))
         })
@@ -86,8 +98,11 @@ impl SharedModel {
     fn units(&self) -> Vec<(String, String)> {
         let parameters = self.model.parameters();
         let columns = self.fitter().table().into_columns().into_iter();
-        let parameters = columns.filter(|column| parameters.contains(&column.name) && !column.unit.is_empty());
-        parameters.map(|column| (column.name, column.unit)).collect()
+        let parameters =
+            columns.filter(|column| parameters.contains(&column.name) && !column.unit.is_empty());
+        parameters
+            .map(|column| (column.name, column.unit))
+            .collect()
     }
 
     /// Returns the bounds of the free parameters.
@@ -101,7 +116,15 @@ impl SharedModel {
     fn emulators<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let emulators = PyDict::new(py);
         for (arm, emulator) in self.model.arms() {
-            emulators.set_item(arm, Py::new(py, SharedEmulator { emulator: Arc::new(emulator.clone()) })?)?;
+            emulators.set_item(
+                arm,
+                Py::new(
+                    py,
+                    SharedEmulator {
+                        emulator: Arc::new(emulator.clone()),
+                    },
+                )?,
+            )?;
         }
         Ok(emulators)
     }
@@ -127,27 +150,57 @@ impl SharedModel {
         let mut fits = Vec::new();
         run_or_raise(py, Watch::of_threads(threads), |control| {
             for_blocks(spectra, control, |rows, block| {
-                fits.extend(fitter.models_at(block, &parameters[rows.start * count..rows.end * count])?);
+                fits.extend(
+                    fitter.models_at(block, &parameters[rows.start * count..rows.end * count])?,
+                );
                 Ok(())
             })
         })?;
         let arms = PyDict::new(py);
         for (index, (name, _)) in self.model.arms().enumerate() {
-            let pixels = fits.iter().flatten().map(|fit| fit[index].wavelength.len()).max().unwrap_or(0);
-            let rows: Vec<Option<&ArmFit>> = fits.iter().map(|fit| fit.as_ref().map(|arms| &arms[index])).collect();
+            let pixels = fits
+                .iter()
+                .flatten()
+                .map(|fit| fit[index].wavelength.len())
+                .max()
+                .unwrap_or(0);
+            let rows: Vec<Option<&ArmFit>> = fits
+                .iter()
+                .map(|fit| fit.as_ref().map(|arms| &arms[index]))
+                .collect();
             let arm = PyDict::new(py);
-            arm.set_item("wavelength", stacked(py, &rows, pixels, |fit| &fit.wavelength)?)?;
+            arm.set_item(
+                "wavelength",
+                stacked(py, &rows, pixels, |fit| &fit.wavelength)?,
+            )?;
             arm.set_item("flux", stacked(py, &rows, pixels, |fit| &fit.flux)?)?;
             arm.set_item("error", stacked(py, &rows, pixels, |fit| &fit.error)?)?;
             arm.set_item("model", stacked(py, &rows, pixels, |fit| &fit.model)?)?;
-            arm.set_item("continuum", stacked(py, &rows, pixels, |fit| &fit.continuum)?)?;
+            arm.set_item(
+                "continuum",
+                stacked(py, &rows, pixels, |fit| &fit.continuum)?,
+            )?;
             let mask = rows.iter().flat_map(|fit| match fit {
                 Some(fit) if fit.mask.len() == pixels => fit.mask.clone(),
                 _ => vec![true; pixels],
             });
-            arm.set_item("mask", give_shaped(py, mask.collect::<Vec<bool>>(), &[rows.len(), pixels])?)?;
-            arm.set_item("chi2", give(py, rows.iter().map(|fit| fit.map_or(f64::NAN, |fit| fit.chi2)).collect()))?;
-            let unmasked = rows.iter().map(|fit| fit.map_or(0, |fit| fit.unmasked as i64)).collect();
+            arm.set_item(
+                "mask",
+                give_shaped(py, mask.collect::<Vec<bool>>(), &[rows.len(), pixels])?,
+            )?;
+            arm.set_item(
+                "chi2",
+                give(
+                    py,
+                    rows.iter()
+                        .map(|fit| fit.map_or(f64::NAN, |fit| fit.chi2))
+                        .collect(),
+                ),
+            )?;
+            let unmasked = rows
+                .iter()
+                .map(|fit| fit.map_or(0, |fit| fit.unmasked as i64))
+                .collect();
             arm.set_item("unmasked", give::<i64>(py, unmasked))?;
             arms.set_item(name, arm)?;
         }
@@ -170,8 +223,11 @@ impl SharedModel {
         let mut objectives = Objectives::default();
         run_or_raise(py, Watch::of_threads(threads), |control| {
             for_blocks(spectra, control, |rows, block| {
-                let of_block =
-                    fitter.objective(block, &parameters[rows.start * count..rows.end * count], derivatives)?;
+                let of_block = fitter.objective(
+                    block,
+                    &parameters[rows.start * count..rows.end * count],
+                    derivatives,
+                )?;
                 objectives.chi2.extend(of_block.chi2);
                 objectives.objective.extend(of_block.objective);
                 objectives.gradient.extend(of_block.gradient);
@@ -184,8 +240,14 @@ impl SharedModel {
         entries.set_item("chi2", give(py, objectives.chi2))?;
         entries.set_item("objective", give(py, objectives.objective))?;
         if derivatives {
-            entries.set_item("gradient", give_shaped(py, objectives.gradient, &[rows, count])?)?;
-            entries.set_item("normal_matrix", give_shaped(py, objectives.normal_matrix, &[rows, count, count])?)?;
+            entries.set_item(
+                "gradient",
+                give_shaped(py, objectives.gradient, &[rows, count])?,
+            )?;
+            entries.set_item(
+                "normal_matrix",
+                give_shaped(py, objectives.normal_matrix, &[rows, count, count])?,
+            )?;
         }
         entries.set_item("messages", objectives.messages)?;
         Ok(entries)
@@ -214,10 +276,22 @@ impl SharedModel {
         for guess in guesses {
             let entry = PyDict::new(py);
             let shape = [guess.starts.len(), count];
-            let starts = guess.starts.iter().flat_map(|start| start.parameters.iter().copied());
+            let starts = guess
+                .starts
+                .iter()
+                .flat_map(|start| start.parameters.iter().copied());
             entry.set_item("starts", give_shaped(py, starts.collect(), &shape)?)?;
-            entry.set_item("chi2", give(py, guess.starts.iter().map(|start| start.chi2).collect()))?;
-            entry.set_item("objective", give(py, guess.starts.iter().map(|start| start.objective).collect()))?;
+            entry.set_item(
+                "chi2",
+                give(py, guess.starts.iter().map(|start| start.chi2).collect()),
+            )?;
+            entry.set_item(
+                "objective",
+                give(
+                    py,
+                    guess.starts.iter().map(|start| start.objective).collect(),
+                ),
+            )?;
             entry.set_item("message", guess.message)?;
             list.append(entry)?;
         }
@@ -228,15 +302,16 @@ impl SharedModel {
 /// Returns the text of a model file with the keys of a JSON text.
 #[pyfunction]
 pub fn toml_of_json(py: Python<'_>, json: &str) -> PyResult<String> {
-    let table: toml::Table =
-        serde_json::from_str(json).map_err(|error| input_error(py, "model", format!("model: {error}")))?;
+    let table: toml::Table = serde_json::from_str(json)
+        .map_err(|error| input_error(py, "model", format!("model: {error}")))?;
     toml::to_string(&table).map_err(|error| input_error(py, "model", format!("model: {error}")))
 }
 
 impl SharedModel {
     /// Returns a fitter of the model on the CPU.
     fn fitter(&self) -> &SpectralFitter {
-        self.fitter.get_or_init(|| SpectralFitter::new(self.model.clone(), Device::cpu()))
+        self.fitter
+            .get_or_init(|| SpectralFitter::new(self.model.clone(), Device::cpu()))
     }
 }
 
@@ -244,13 +319,28 @@ impl SharedModel {
 /// user's.
 fn without_file(error: Error, place: &str, has_lines: bool) -> Error {
     let plain = |text: String| {
-        let text = text.replace(&format!("{place}, line "), "line ").replace(&format!("{place}: "), "");
+        let text = text
+            .replace(&format!("{place}, line "), "line ")
+            .replace(&format!("{place}: "), "");
         let number = text.strip_prefix("line ").filter(|_| !has_lines);
-        number.and_then(|rest| rest.split_once(": ")).map_or(text.clone(), |(_, rest)| rest.to_owned())
+        number
+            .and_then(|rest| rest.split_once(": "))
+            .map_or(text.clone(), |(_, rest)| rest.to_owned())
     };
     match error {
-        Error::Model { setting, message } => Error::Model { setting, message: plain(message) },
-        Error::BadBounds { parameter, lower, upper } => Error::BadBounds { parameter: plain(parameter), lower, upper },
+        Error::Model { setting, message } => Error::Model {
+            setting,
+            message: plain(message),
+        },
+        Error::BadBounds {
+            parameter,
+            lower,
+            upper,
+        } => Error::BadBounds {
+            parameter: plain(parameter),
+            lower,
+            upper,
+        },
         other => other,
     }
 }

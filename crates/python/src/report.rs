@@ -35,23 +35,36 @@ pub fn write_report<'py>(
 ) -> PyResult<()> {
     let table = metadata.table(py, columns)?;
     let widening = model.and_then(|model| model.model.widening());
-    let sources = sources.iter().map(Source::hold).collect::<PyResult<Vec<_>>>()?;
-    let lent = sources.iter().map(|source| source.lend(py, widening)).collect::<PyResult<Vec<_>>>()?;
+    let sources = sources
+        .iter()
+        .map(Source::hold)
+        .collect::<PyResult<Vec<_>>>()?;
+    let lent = sources
+        .iter()
+        .map(|source| source.lend(py, widening))
+        .collect::<PyResult<Vec<_>>>()?;
     let fitter = model.map(|model| SpectralFitter::new(model.model.clone(), Device::cpu()));
     let mut about = About::default()
         .title("popfit.FitTable".to_string())
         .version(env!("CARGO_PKG_VERSION").into())
         .metadata(metadata.metadata())
         .units(table.units().to_vec());
-    if let Some(time) = page.seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()) {
+    if let Some(time) = page
+        .seconds
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+    {
         about = about.time(time);
     }
     run_or_raise(py, Watch::of_threads(page.threads), move |control| {
-        let file = ReportFile::create(&page.path, &WriteOptions::default().overwrite(page.overwrite))?;
+        let file = ReportFile::create(
+            &page.path,
+            &WriteOptions::default().overwrite(page.overwrite),
+        )?;
         let mut kept = Collector::new(table.names());
         kept.add(&table.to_rows());
         if fitter.is_some() {
-            lent.iter().for_each(|(spectra, _)| kept.attach_spectra(spectra.get()));
+            lent.iter()
+                .for_each(|(spectra, _)| kept.attach_spectra(spectra.get()));
         }
         control.scope(|| file.write(&about, &kept, fitter.as_ref()))?
     })

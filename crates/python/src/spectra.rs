@@ -30,8 +30,13 @@ impl FileSpectra {
             let mut reader = open_reader_with(path, &Selection::default())?;
             let notes = reader.notes().to_vec();
             let count = usize::try_from(reader.len()).unwrap_or(usize::MAX);
-            let spectra = reader.next_batch(count.max(1))?.unwrap_or_else(|| reader.empty());
-            Ok(FileSpectra { spectra: Arc::new(spectra), notes })
+            let spectra = reader
+                .next_batch(count.max(1))?
+                .unwrap_or_else(|| reader.empty());
+            Ok(FileSpectra {
+                spectra: Arc::new(spectra),
+                notes,
+            })
         })
     }
 
@@ -48,7 +53,10 @@ impl FileSpectra {
     /// Copies the spectra of a range of rows.
     fn slice(&self, begin: usize, end: usize) -> FileSpectra {
         let rows = Range { start: begin, end };
-        FileSpectra { spectra: Arc::new(self.spectra.slice(rows)), notes: self.notes.clone() }
+        FileSpectra {
+            spectra: Arc::new(self.spectra.slice(rows)),
+            notes: self.notes.clone(),
+        }
     }
 
     /// Returns the spectra's identifiers, as an array of integers or a list of texts.
@@ -61,7 +69,11 @@ impl FileSpectra {
 
     /// Returns names of the arms and numbers of their pixels.
     fn arms(&self) -> Vec<(String, usize)> {
-        self.spectra.arms.iter().map(|arm| (arm.name.clone(), arm.pixels)).collect()
+        self.spectra
+            .arms
+            .iter()
+            .map(|arm| (arm.name.clone(), arm.pixels))
+            .collect()
     }
 }
 
@@ -89,7 +101,9 @@ impl<'py> Source<'py> {
         if let Ok(files) = source.cast::<FileSpectra>() {
             return Ok(Source::Files(files.get().spectra.clone()));
         }
-        let arrays = source.cast::<PyDict>().map_err(|_| PyTypeError::new_err("spectra: a FileSpectra or a dict"))?;
+        let arrays = source
+            .cast::<PyDict>()
+            .map_err(|_| PyTypeError::new_err("spectra: a FileSpectra or a dict"))?;
         Ok(Source::Arrays(hold_all(arrays)?))
     }
 
@@ -97,7 +111,11 @@ impl<'py> Source<'py> {
     ///
     /// # Errors
     /// Returns the `InputError` of arrays that are no spectra.
-    pub fn lend(&self, py: Python<'_>, widening: Option<&Widening>) -> PyResult<(Lent<'_>, Vec<String>)> {
+    pub fn lend(
+        &self,
+        py: Python<'_>,
+        widening: Option<&Widening>,
+    ) -> PyResult<(Lent<'_>, Vec<String>)> {
         match self {
             Source::Files(spectra) => Ok((Lent::Files(spectra), Vec::new())),
             Source::Arrays(arrays) => {

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
-use arrow_array::{ArrayRef, Float64Array, Int32Array, Int64Array, RecordBatch, RecordBatchIterator, StringArray};
+use arrow_array::{
+    ArrayRef, Float64Array, Int32Array, Int64Array, RecordBatch, RecordBatchIterator, StringArray,
+};
 use numpy::PyReadonlyArray1;
 use popfit::{FitColumn, FitTable, FitValues, Metadata, WriteOptions};
 use pyo3::exceptions::PyTypeError;
@@ -23,18 +25,32 @@ pub type PythonColumn<'py> = (String, String, String, Bound<'py, PyAny>);
 /// # Errors
 /// Returns Python's error where there is no memory for texts.
 pub fn give_columns<'py>(py: Python<'py>, table: FitTable) -> PyResult<Vec<PythonColumn<'py>>> {
-    table.into_columns().into_iter().map(|column| give_column(py, column)).collect()
+    table
+        .into_columns()
+        .into_iter()
+        .map(|column| give_column(py, column))
+        .collect()
 }
 
 /// Hands one column to Python.
 fn give_column<'py>(py: Python<'py>, column: FitColumn) -> PyResult<PythonColumn<'py>> {
-    let FitColumn { name, unit, meaning, values, .. } = column;
+    let FitColumn {
+        name,
+        unit,
+        meaning,
+        values,
+        ..
+    } = column;
     let values = match values {
         FitValues::Int32(values) => give(py, values),
         FitValues::Int64(values) => give(py, values),
         FitValues::Float64(values) => give(py, values),
         FitValues::Text(values) => give_texts(py, &values)?.into_any(),
-        other => return Err(PyTypeError::new_err(format!("{name}: a column of {other:?}"))),
+        other => {
+            return Err(PyTypeError::new_err(format!(
+                "{name}: a column of {other:?}"
+            )));
+        }
     };
     Ok((name, unit, meaning, values))
 }
@@ -57,7 +73,11 @@ fn take_column((name, unit, meaning, values): PythonColumn<'_>) -> PyResult<FitC
 ///
 /// # Errors
 /// Returns Python's error where there is no memory.
-pub fn give_metadata<'py>(py: Python<'py>, metadata: &Metadata, table: &FitTable) -> PyResult<Bound<'py, PyDict>> {
+pub fn give_metadata<'py>(
+    py: Python<'py>,
+    metadata: &Metadata,
+    table: &FitTable,
+) -> PyResult<Bound<'py, PyDict>> {
     let entries = PyDict::new(py);
     entries.set_item("model", &metadata.model)?;
     entries.set_item("emulators", metadata.emulators.clone())?;
@@ -84,7 +104,9 @@ pub struct GivenMetadata {
 impl GivenMetadata {
     /// Returns the run's metadata as the crate has them.
     pub fn metadata(&self) -> Metadata {
-        let mut metadata = Metadata::default().model(self.model.clone()).device(self.device.clone());
+        let mut metadata = Metadata::default()
+            .model(self.model.clone())
+            .device(self.device.clone());
         metadata.emulators = self.emulators.clone();
         metadata.settings = self.settings.clone();
         metadata
@@ -95,15 +117,23 @@ impl GivenMetadata {
     /// # Errors
     /// Returns an `InputError` about a column that is missing, unknown, or of another type or length.
     pub fn table(&self, py: Python<'_>, columns: Vec<PythonColumn<'_>>) -> PyResult<FitTable> {
-        let columns = columns.into_iter().map(take_column).collect::<PyResult<Vec<_>>>()?;
+        let columns = columns
+            .into_iter()
+            .map(take_column)
+            .collect::<PyResult<Vec<_>>>()?;
         let table = FitTable::from_columns(columns).map_err(|error| exception(py, &error))?;
-        Ok(table.with_units(self.units.clone()).with_arms(self.arms.clone()))
+        Ok(table
+            .with_units(self.units.clone())
+            .with_arms(self.arms.clone()))
     }
 }
 
 /// Reads a table: columns, messages and metadata.
 #[pyfunction]
-pub fn read_table(py: Python<'_>, path: PathBuf) -> PyResult<(Vec<PythonColumn<'_>>, Vec<String>, Bound<'_, PyDict>)> {
+pub fn read_table(
+    py: Python<'_>,
+    path: PathBuf,
+) -> PyResult<(Vec<PythonColumn<'_>>, Vec<String>, Bound<'_, PyDict>)> {
     let (table, metadata) = run_or_raise(py, Watch::default(), move |_| FitTable::read(path))?;
     let messages = table.messages().to_vec();
     let metadata = give_metadata(py, &metadata, &table)?;
@@ -120,13 +150,20 @@ pub fn write_table(
     overwrite: bool,
 ) -> PyResult<()> {
     let table = metadata.table(py, columns)?;
-    let options = WriteOptions::default().metadata(metadata.metadata()).overwrite(overwrite);
-    run_or_raise(py, Watch::default(), move |_| table.write_with(path, options))
+    let options = WriteOptions::default()
+        .metadata(metadata.metadata())
+        .overwrite(overwrite);
+    run_or_raise(py, Watch::default(), move |_| {
+        table.write_with(path, options)
+    })
 }
 
 /// Returns columns of any names as a capsule of Arrow's C stream.
 #[pyfunction]
-pub fn columns_stream<'py>(py: Python<'py>, columns: Vec<PythonColumn<'py>>) -> PyResult<Bound<'py, PyCapsule>> {
+pub fn columns_stream<'py>(
+    py: Python<'py>,
+    columns: Vec<PythonColumn<'py>>,
+) -> PyResult<Bound<'py, PyCapsule>> {
     let columns = columns.into_iter().map(|column| {
         let FitColumn { name, values, .. } = take_column(column)?;
         let array: ArrayRef = match values {
@@ -134,12 +171,17 @@ pub fn columns_stream<'py>(py: Python<'py>, columns: Vec<PythonColumn<'py>>) -> 
             FitValues::Int64(values) => Arc::new(Int64Array::from(values)),
             FitValues::Float64(values) => Arc::new(Float64Array::from(values)),
             FitValues::Text(values) => Arc::new(StringArray::from(values)),
-            other => return Err(PyTypeError::new_err(format!("{name}: a column of {other:?}"))),
+            other => {
+                return Err(PyTypeError::new_err(format!(
+                    "{name}: a column of {other:?}"
+                )));
+            }
         };
         Ok((name, array))
     });
     let columns = columns.collect::<PyResult<Vec<_>>>()?;
-    let batch = RecordBatch::try_from_iter(columns).map_err(|error| PyTypeError::new_err(error.to_string()))?;
+    let batch = RecordBatch::try_from_iter(columns)
+        .map_err(|error| PyTypeError::new_err(error.to_string()))?;
     stream_of(py, batch)
 }
 
@@ -147,7 +189,11 @@ pub fn columns_stream<'py>(py: Python<'py>, columns: Vec<PythonColumn<'py>>) -> 
 fn stream_of(py: Python<'_>, batch: RecordBatch) -> PyResult<Bound<'_, PyCapsule>> {
     let schema = batch.schema();
     let reader = RecordBatchIterator::new([Ok(batch)], schema);
-    PyCapsule::new_with_value(py, FFI_ArrowArrayStream::new(Box::new(reader)), c"arrow_array_stream")
+    PyCapsule::new_with_value(
+        py,
+        FFI_ArrowArrayStream::new(Box::new(reader)),
+        c"arrow_array_stream",
+    )
 }
 
 /// Returns a table as a capsule of Arrow's C stream.
@@ -158,5 +204,10 @@ pub fn arrow_stream<'py>(
     metadata: GivenMetadata,
 ) -> PyResult<Bound<'py, PyCapsule>> {
     let table = metadata.table(py, columns)?;
-    stream_of(py, table.record_batch(&metadata.metadata()).map_err(|error| exception(py, &error))?)
+    stream_of(
+        py,
+        table
+            .record_batch(&metadata.metadata())
+            .map_err(|error| exception(py, &error))?,
+    )
 }

@@ -49,7 +49,10 @@ impl Turns {
 
     /// Returns whether a call that returns so many numbers may take less than [`SHORT`].
     fn is_short(&self, numbers: u64) -> bool {
-        let by_numbers = self.shortest_per_number.load(Ordering::Relaxed).saturating_mul(numbers);
+        let by_numbers = self
+            .shortest_per_number
+            .load(Ordering::Relaxed)
+            .saturating_mul(numbers);
         self.shortest.load(Ordering::Relaxed).max(by_numbers) < picoseconds(SHORT)
     }
 
@@ -86,7 +89,9 @@ impl Drop for Turn<'_> {
 
 /// Returns a time in ps, at least 1.
 fn picoseconds(time: Duration) -> u64 {
-    u64::try_from(1000 * time.as_nanos()).unwrap_or(u64::MAX).max(1)
+    u64::try_from(1000 * time.as_nanos())
+        .unwrap_or(u64::MAX)
+        .max(1)
 }
 
 /// Lowers a shortest time to the one that was `taken` if that is shorter, and lets it grow otherwise. 0 stands for a
@@ -94,5 +99,12 @@ fn picoseconds(time: Duration) -> u64 {
 fn lower(shortest: &AtomicU64, taken: u64) {
     let known = shortest.load(Ordering::Relaxed);
     let grown = (known as f64 * FORGETTING) as u64 + 1;
-    shortest.store(if known == 0 || taken < grown { taken.max(1) } else { grown }, Ordering::Relaxed);
+    shortest.store(
+        if known == 0 || taken < grown {
+            taken.max(1)
+        } else {
+            grown
+        },
+        Ordering::Relaxed,
+    );
 }

@@ -86,7 +86,10 @@ pub struct Watch {
 impl Watch {
     /// Returns a watch of a run without progress and timeout.
     pub fn of_threads(threads: usize) -> Watch {
-        Watch { threads: Some(threads), ..Watch::default() }
+        Watch {
+            threads: Some(threads),
+            ..Watch::default()
+        }
     }
 }
 
@@ -107,7 +110,13 @@ pub fn run<T: Send>(
     work: impl FnOnce(&Control) -> Result<T, Error> + Send,
 ) -> PyResult<Outcome<T>> {
     begin(py)?;
-    let Watch { progress, timeout, threads, cancel, is_short } = watch;
+    let Watch {
+        progress,
+        timeout,
+        threads,
+        cancel,
+        is_short,
+    } = watch;
     let (done, total) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let mut control = Control::default();
     if progress.is_some() {
@@ -128,17 +137,26 @@ pub fn run<T: Send>(
     if is_short || IS_CALLED.get() {
         let result = run_here(py, || work(&control))?.map_err(|error| exception(py, &error))?;
         if let Some(progress) = &progress {
-            progress.call1(py, (done.load(Ordering::Relaxed), total.load(Ordering::Relaxed)))?;
+            progress.call1(
+                py,
+                (done.load(Ordering::Relaxed), total.load(Ordering::Relaxed)),
+            )?;
         }
-        return Ok(Outcome { result, stopped: None });
+        return Ok(Outcome {
+            result,
+            stopped: None,
+        });
     }
     if let Some(threads) = threads {
         control = control.threads(threads);
     }
     let report = |py: Python<'_>| match &progress {
-        Some(progress) if total.load(Ordering::Relaxed) > 0 => {
-            progress.call1(py, (done.load(Ordering::Relaxed), total.load(Ordering::Relaxed))).map(drop)
-        }
+        Some(progress) if total.load(Ordering::Relaxed) > 0 => progress
+            .call1(
+                py,
+                (done.load(Ordering::Relaxed), total.load(Ordering::Relaxed)),
+            )
+            .map(drop),
         _ => Ok(()),
     };
     let (ended, mut stopped) = py.detach(|| {
@@ -153,15 +171,22 @@ pub fn run<T: Send>(
             let mut stopped = None;
             while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(PERIOD) {
                 if stopped.is_none() {
-                    stopped = Python::attach(|py| py.check_signals().and_then(|()| report(py))).err();
+                    stopped =
+                        Python::attach(|py| py.check_signals().and_then(|()| report(py))).err();
                     control.cancel.store(stopped.is_some(), Ordering::Relaxed);
                 }
             }
             (worker.join(), stopped)
         })
     });
-    match (ended.map_err(|panic| internal_error(py, panic.as_ref()))?, stopped.take()) {
-        (Ok(result), stopped) => Ok(Outcome { result, stopped: stopped.or_else(|| report(py).err()) }),
+    match (
+        ended.map_err(|panic| internal_error(py, panic.as_ref()))?,
+        stopped.take(),
+    ) {
+        (Ok(result), stopped) => Ok(Outcome {
+            result,
+            stopped: stopped.or_else(|| report(py).err()),
+        }),
         (Err(error), None) => Err(exception(py, &error)),
         // the crate's error says what is left of a run that was ended
         (Err(error), Some(stop)) => {
@@ -183,7 +208,13 @@ fn run_here<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> PyResul
         }
         let pool = || {
             let is_early = OWN_POOLS.fetch_add(1, Ordering::Relaxed) < MOST_OWN_POOLS;
-            let build = || ThreadPoolBuilder::new().num_threads(1).use_current_thread().build().ok();
+            let build = || {
+                ThreadPoolBuilder::new()
+                    .num_threads(1)
+                    .use_current_thread()
+                    .build()
+                    .ok()
+            };
             is_early.then(build).flatten().map(ManuallyDrop::new)
         };
         HERE.with(|here| match here.get_or_init(pool) {
@@ -210,8 +241,12 @@ pub fn run_or_raise<T: Send>(
 /// Returns the `InternalError` of a panic.
 fn internal_error(py: Python<'_>, panic: &(dyn Any + Send)) -> PyErr {
     let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
-    let message = format!("a fault of popfit: {text}. Please report it, with what popfit.show_versions() prints");
+    let text = text
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message");
+    let message = format!(
+        "a fault of popfit: {text}. Please report it, with what popfit.show_versions() prints"
+    );
     of_class(py, "InternalError", message, |_| Ok(()))
 }
 
@@ -231,12 +266,22 @@ impl GivenWatch {
     /// # Errors
     /// Returns an `InputError` if the time is negative or not a number, or if there are no threads.
     pub fn check(self, py: Python<'_>) -> PyResult<Watch> {
-        let GivenWatch { progress, timeout, threads } = self;
+        let GivenWatch {
+            progress,
+            timeout,
+            threads,
+        } = self;
         if threads == 0 {
             return Err(input_error(py, "threads", "threads: 0; give 1 or more"));
         }
         let timeout = timeout.map(Duration::try_from_secs_f64).transpose();
-        let timeout = timeout.map_err(|error| input_error(py, "timeout", format!("timeout: {error}")))?;
-        Ok(Watch { progress, timeout, threads: Some(threads), ..Watch::default() })
+        let timeout =
+            timeout.map_err(|error| input_error(py, "timeout", format!("timeout: {error}")))?;
+        Ok(Watch {
+            progress,
+            timeout,
+            threads: Some(threads),
+            ..Watch::default()
+        })
     }
 }

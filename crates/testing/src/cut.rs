@@ -17,22 +17,38 @@ pub fn cut_emulator(pieces: &[(f64, f64)]) -> Emulator {
     let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
     let whole = SafeTensors::deserialize(&bytes).unwrap();
     let wavelength = whole.tensor("wavelength").unwrap();
-    let values = wavelength.data().as_chunks::<8>().0.iter().map(|x| f64::from_le_bytes(*x));
-    let kept: Vec<bool> = values.map(|w| pieces.iter().any(|(low, high)| (*low..=*high).contains(&w))).collect();
+    let values = wavelength
+        .data()
+        .as_chunks::<8>()
+        .0
+        .iter()
+        .map(|x| f64::from_le_bytes(*x));
+    let kept: Vec<bool> = values
+        .map(|w| pieces.iter().any(|(low, high)| (*low..=*high).contains(&w)))
+        .collect();
     // only `wavelength` and the arrays of the last layer have a row for each pixel
     let mut arrays: HashMap<String, (Dtype, Vec<usize>, Vec<u8>)> = HashMap::new();
     for (name, tensor) in whole.tensors() {
         let (mut shape, mut data) = (tensor.shape().to_vec(), tensor.data().to_vec());
         if shape[0] == kept.len() {
             let row = data.len() / kept.len();
-            data = data.chunks(row).zip(&kept).filter(|(_, kept)| **kept).flat_map(|(row, _)| row).copied().collect();
+            data = data
+                .chunks(row)
+                .zip(&kept)
+                .filter(|(_, kept)| **kept)
+                .flat_map(|(row, _)| row)
+                .copied()
+                .collect();
             shape[0] = data.len() / row;
         }
         arrays.insert(name, (tensor.dtype(), shape, data));
     }
-    let views = arrays
-        .iter()
-        .map(|(name, (dtype, shape, data))| (name.clone(), TensorView::new(*dtype, shape.clone(), data).unwrap()));
+    let views = arrays.iter().map(|(name, (dtype, shape, data))| {
+        (
+            name.clone(),
+            TensorView::new(*dtype, shape.clone(), data).unwrap(),
+        )
+    });
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("cut.safetensors");
     std::fs::write(&path, serialize(views, header.metadata().clone()).unwrap()).unwrap();

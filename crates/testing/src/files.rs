@@ -10,7 +10,10 @@ pub struct Files(VecDeque<Spectra<'static>>, u64);
 
 impl Files {
     pub fn new(files: &[Spectra<'static>]) -> Files {
-        Files(files.to_vec().into(), files.iter().map(|file| file.len() as u64).sum())
+        Files(
+            files.to_vec().into(),
+            files.iter().map(|file| file.len() as u64).sum(),
+        )
     }
 }
 

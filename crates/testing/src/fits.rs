@@ -5,7 +5,8 @@ use std::borrow::Borrow;
 use super::required::{Need, found};
 use popfit::spectra::{ArmSpectra, Column, ColumnValues, Ids, Wavelength};
 use popfit::{
-    Device, Error, FitRow, FitTable, LevenbergMarquardt, Spectra, SpectralFitter, SpectralModel, Status, Values,
+    Device, Error, FitRow, FitTable, LevenbergMarquardt, Spectra, SpectralFitter, SpectralModel,
+    Status, Values,
 };
 
 /// The best adapter, software included. Without one a test is skipped, or fails where a GPU is
@@ -63,7 +64,12 @@ pub fn open_bytes(name: &str, bytes: &[u8]) -> popfit::Result<Spectra<'static>> 
 
 /// A column of numbers that comes with spectra.
 pub fn column(name: &str, values: Vec<f64>) -> Column {
-    Column { table: "".into(), name: name.into(), unit: "".into(), values: ColumnValues::F64(values) }
+    Column {
+        table: "".into(),
+        name: name.into(),
+        unit: "".into(),
+        values: ColumnValues::F64(values),
+    }
 }
 
 /// Some spectra, in this order; they keep their ids.
@@ -71,17 +77,34 @@ pub fn pick(spectra: &Spectra, order: &[usize]) -> Spectra<'static> {
     let arm = |arm: &ArmSpectra| {
         let rows = |all: &Values| {
             let all = all.to_double();
-            Values::from(order.iter().flat_map(|&n| &all[n * arm.pixels..][..arm.pixels]).copied().collect::<Vec<_>>())
+            Values::from(
+                order
+                    .iter()
+                    .flat_map(|&n| &all[n * arm.pixels..][..arm.pixels])
+                    .copied()
+                    .collect::<Vec<_>>(),
+            )
         };
         let wavelength = match &arm.wavelength {
             Wavelength::Shared(grid) => Wavelength::Shared(grid.clone()),
             Wavelength::Own(all) => Wavelength::Own(rows(all)),
         };
         let of_row = |n: usize| &arm.mask[n * arm.pixels..][..arm.pixels];
-        let mask = (!arm.mask.is_empty()).then(|| order.iter().flat_map(|&n| of_row(n)).copied().collect());
-        ArmSpectra::new(arm.name.clone(), arm.pixels, wavelength, rows(&arm.flux), rows(&arm.ivar), mask).unwrap()
+        let mask = (!arm.mask.is_empty())
+            .then(|| order.iter().flat_map(|&n| of_row(n)).copied().collect());
+        ArmSpectra::new(
+            arm.name.clone(),
+            arm.pixels,
+            wavelength,
+            rows(&arm.flux),
+            rows(&arm.ivar),
+            mask,
+        )
+        .unwrap()
     };
-    let Ids::Integer(ids) = &spectra.ids else { panic!("integer ids") };
+    let Ids::Integer(ids) = &spectra.ids else {
+        panic!("integer ids")
+    };
     let ids = Ids::Integer(order.iter().map(|&n| ids[n]).collect());
     Spectra::from_arms(spectra.arms.iter().map(arm).collect(), Some(ids)).unwrap()
 }
@@ -89,10 +112,31 @@ pub fn pick(spectra: &Spectra, order: &[usize]) -> Spectra<'static> {
 /// Everything a row says of the fit, bit by bit: all but who it is.
 pub fn bits(row: &FitRow) -> (Status, String, Vec<u64>, Vec<i64>) {
     let numbers = [row.chi2, row.objective].into_iter();
-    let numbers = numbers.chain(row.parameters.iter().chain(&row.errors).chain(&row.correlations).copied());
-    let counts = [row.rounds, row.evaluations, row.at_bound, row.flags.bits(), row.n_starts_agree].map(i64::from);
-    let counts = counts.into_iter().chain([row.dof, row.start.map_or(-1, i64::from)]).collect();
-    (row.status, row.status_text.clone(), numbers.map(f64::to_bits).collect(), counts)
+    let numbers = numbers.chain(
+        row.parameters
+            .iter()
+            .chain(&row.errors)
+            .chain(&row.correlations)
+            .copied(),
+    );
+    let counts = [
+        row.rounds,
+        row.evaluations,
+        row.at_bound,
+        row.flags.bits(),
+        row.n_starts_agree,
+    ]
+    .map(i64::from);
+    let counts = counts
+        .into_iter()
+        .chain([row.dof, row.start.map_or(-1, i64::from)])
+        .collect();
+    (
+        row.status,
+        row.status_text.clone(),
+        numbers.map(f64::to_bits).collect(),
+        counts,
+    )
 }
 
 #[track_caller]
@@ -116,7 +160,10 @@ pub fn share<T>(values: &[T], test: impl Fn(&T) -> bool) -> f64 {
 pub fn sound(table: &FitTable) {
     for row in table.to_rows() {
         if row.status.is_success() {
-            assert!(row.chi2.is_finite() && row.parameters.iter().all(|x| x.is_finite()), "{row:?}");
+            assert!(
+                row.chi2.is_finite() && row.parameters.iter().all(|x| x.is_finite()),
+                "{row:?}"
+            );
         } else if row.status.code() < 0 {
             assert!(row.errors.iter().all(|e| e.is_nan()), "{row:?}");
         }

@@ -16,7 +16,11 @@ impl FitsBytes {
 
     /// Any header, any data.
     pub fn unit(mut self, cards: &[&str], data: &[u8]) -> FitsBytes {
-        let header: String = cards.iter().chain(&["END"]).map(|card| format!("{card:<80}")).collect();
+        let header: String = cards
+            .iter()
+            .chain(&["END"])
+            .map(|card| format!("{card:<80}"))
+            .collect();
         self.0.extend(header.into_bytes());
         self.0.resize(self.0.len().next_multiple_of(BLOCK), b' ');
         self.0.extend(data);
@@ -25,23 +29,59 @@ impl FitsBytes {
     }
 
     /// An image; `shape` has the slowest axis first.
-    pub fn image(self, name: &str, bitpix: i64, shape: &[usize], data: &[u8], more: &[&str]) -> FitsBytes {
-        let mut cards = vec!["XTENSION= 'IMAGE'".to_string(), format!("BITPIX  = {bitpix}")];
+    pub fn image(
+        self,
+        name: &str,
+        bitpix: i64,
+        shape: &[usize],
+        data: &[u8],
+        more: &[&str],
+    ) -> FitsBytes {
+        let mut cards = vec![
+            "XTENSION= 'IMAGE'".to_string(),
+            format!("BITPIX  = {bitpix}"),
+        ];
         cards.push(format!("NAXIS   = {}", shape.len()));
-        cards.extend((1..).zip(shape.iter().rev()).map(|(k, n)| format!("NAXIS{k}  = {n}")));
+        cards.extend(
+            (1..)
+                .zip(shape.iter().rev())
+                .map(|(k, n)| format!("NAXIS{k}  = {n}")),
+        );
         cards.push(format!("EXTNAME = '{name}'"));
-        let cards: Vec<&str> = cards.iter().map(String::as_str).chain(more.iter().copied()).collect();
+        let cards: Vec<&str> = cards
+            .iter()
+            .map(String::as_str)
+            .chain(more.iter().copied())
+            .collect();
         self.unit(&cards, data)
     }
 
     /// A table of columns (name, TFORM, one cell a row).
-    pub fn table(self, name: &str, columns: &[(&str, &str, Vec<Vec<u8>>)], more: &[&str]) -> FitsBytes {
+    pub fn table(
+        self,
+        name: &str,
+        columns: &[(&str, &str, Vec<Vec<u8>>)],
+        more: &[&str],
+    ) -> FitsBytes {
         let rows = columns.first().map_or(0, |(_, _, cells)| cells.len());
-        let width: usize = columns.iter().map(|(_, _, cells)| cells.first().map_or(0, Vec::len)).sum();
-        let data: Vec<u8> = (0..rows).flat_map(|row| columns.iter().flat_map(move |c| c.2[row].clone())).collect();
-        let mut cards = vec!["XTENSION= 'BINTABLE'".to_string(), "BITPIX  = 8".into(), "NAXIS   = 2".into()];
+        let width: usize = columns
+            .iter()
+            .map(|(_, _, cells)| cells.first().map_or(0, Vec::len))
+            .sum();
+        let data: Vec<u8> = (0..rows)
+            .flat_map(|row| columns.iter().flat_map(move |c| c.2[row].clone()))
+            .collect();
+        let mut cards = vec![
+            "XTENSION= 'BINTABLE'".to_string(),
+            "BITPIX  = 8".into(),
+            "NAXIS   = 2".into(),
+        ];
         cards.extend([format!("NAXIS1  = {width}"), format!("NAXIS2  = {rows}")]);
-        cards.extend(["PCOUNT  = 0".into(), "GCOUNT  = 1".into(), format!("TFIELDS = {}", columns.len())]);
+        cards.extend([
+            "PCOUNT  = 0".into(),
+            "GCOUNT  = 1".into(),
+            format!("TFIELDS = {}", columns.len()),
+        ]);
         for (k, (name, form, _)) in (1..).zip(columns) {
             cards.extend([
                 format!("{:<8}= '{name}'", format!("TTYPE{k}")),
@@ -49,7 +89,11 @@ impl FitsBytes {
             ]);
         }
         cards.push(format!("EXTNAME = '{name}'"));
-        let cards: Vec<&str> = cards.iter().map(String::as_str).chain(more.iter().copied()).collect();
+        let cards: Vec<&str> = cards
+            .iter()
+            .map(String::as_str)
+            .chain(more.iter().copied())
+            .collect();
         self.unit(&cards, &data)
     }
 }
@@ -87,9 +131,17 @@ pub fn fibermap(file: FitsBytes) -> FitsBytes {
     file.table(
         "FIBERMAP",
         &[
-            ("TARGETID", "K", cells(&|k| (LARGE_ID + k as i64).to_be_bytes().to_vec())),
+            (
+                "TARGETID",
+                "K",
+                cells(&|k| (LARGE_ID + k as i64).to_be_bytes().to_vec()),
+            ),
             ("OBJTYPE", "3A", cells(&|k| kinds[k].as_bytes().to_vec())),
-            ("FLAGS", "J", cells(&|k| (i32::MIN + k as i32).to_be_bytes().to_vec())),
+            (
+                "FLAGS",
+                "J",
+                cells(&|k| (i32::MIN + k as i32).to_be_bytes().to_vec()),
+            ),
             ("VECTOR", "2E", cells(&|k| f32s(&[k as f32; 2]))),
         ],
         &["TZERO3  = 2147483648", "TUNIT3  = 'bits'"],
@@ -102,17 +154,40 @@ pub fn arm(file: FitsBytes, name: &str, pixels: usize) -> FitsBytes {
     let all = || (0..COUNT).flat_map(|row| (0..pixels).map(move |pixel| (row, pixel)));
     let fluxes: Vec<f32> = all().map(|(row, pixel)| flux(row, pixel)).collect();
     let ivar: Vec<f32> = all().map(|(row, _)| 100.0 / (row + 1) as f32).collect();
-    let mask: Vec<i32> = all().map(|(row, pixel)| if row == pixel { 7 } else { i32::MIN }).collect();
+    let mask: Vec<i32> = all()
+        .map(|(row, pixel)| if row == pixel { 7 } else { i32::MIN })
+        .collect();
     let resolution: Vec<f32> = (0..COUNT * 3 * pixels).map(|k| k as f32).collect();
     let shape = [COUNT, pixels];
-    file.image(&format!("{name}_WAVELENGTH"), -64, &[pixels], &f64s(&grid), &[])
-        .image(&format!("{name}_FLUX"), -32, &shape, &f32s(&fluxes), &[])
-        .image(&format!("{name}_IVAR"), -32, &shape, &f32s(&ivar), &[])
-        .image(&format!("{name}_MASK"), 32, &shape, &i32s(&mask), &["BZERO   = 2147483648"])
-        .image(&format!("{name}_RESOLUTION"), -32, &[COUNT, 3, pixels], &f32s(&resolution), &[])
+    file.image(
+        &format!("{name}_WAVELENGTH"),
+        -64,
+        &[pixels],
+        &f64s(&grid),
+        &[],
+    )
+    .image(&format!("{name}_FLUX"), -32, &shape, &f32s(&fluxes), &[])
+    .image(&format!("{name}_IVAR"), -32, &shape, &f32s(&ivar), &[])
+    .image(
+        &format!("{name}_MASK"),
+        32,
+        &shape,
+        &i32s(&mask),
+        &["BZERO   = 2147483648"],
+    )
+    .image(
+        &format!("{name}_RESOLUTION"),
+        -32,
+        &[COUNT, 3, pixels],
+        &f32s(&resolution),
+        &[],
+    )
 }
 
 /// A whole file of DESI's layout.
 pub fn desi() -> FitsBytes {
-    ARMS.iter().fold(fibermap(FitsBytes::new(&[])), |file, (name, pixels)| arm(file, name, *pixels))
+    ARMS.iter()
+        .fold(fibermap(FitsBytes::new(&[])), |file, (name, pixels)| {
+            arm(file, name, *pixels)
+        })
 }

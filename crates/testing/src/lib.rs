@@ -51,10 +51,14 @@ pub fn demo_emulator() -> PathBuf {
 pub fn real_data() -> Option<PathBuf> {
     let folder = std::env::var_os("POPFIT_REAL_DATA").map(PathBuf::from);
     match &folder {
-        Some(folder) => assert!(folder.is_dir(), "POPFIT_REAL_DATA: no folder {}", folder.display()),
-        None => {
-            required::report_skip("POPFIT_REAL_DATA is not set, so the real APOGEE and SDSS spectra are not tested")
-        }
+        Some(folder) => assert!(
+            folder.is_dir(),
+            "POPFIT_REAL_DATA: no folder {}",
+            folder.display()
+        ),
+        None => required::report_skip(
+            "POPFIT_REAL_DATA is not set, so the real APOGEE and SDSS spectra are not tested",
+        ),
     }
     folder
 }
@@ -62,7 +66,13 @@ pub fn real_data() -> Option<PathBuf> {
 /// A `.npy` array of `bytes`.
 pub fn npy(descr: &str, shape: &[usize], bytes: &[u8]) -> Vec<u8> {
     let shape: String = shape.iter().map(|n| format!("{n}, ")).collect();
-    raw_npy(&format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({}), }}", shape.trim_end()), bytes)
+    raw_npy(
+        &format!(
+            "{{'descr': '{descr}', 'fortran_order': False, 'shape': ({}), }}",
+            shape.trim_end()
+        ),
+        bytes,
+    )
 }
 
 /// A `.npy` array with a header of one's own.
@@ -93,19 +103,38 @@ pub fn f32s(shape: &[usize], values: &[f32]) -> Vec<u8> {
 }
 
 pub fn i64s(values: &[i64]) -> Vec<u8> {
-    npy("<i8", &[values.len()], &values.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>())
+    npy(
+        "<i8",
+        &[values.len()],
+        &values
+            .iter()
+            .flat_map(|x| x.to_le_bytes())
+            .collect::<Vec<u8>>(),
+    )
 }
 
 pub fn bools(shape: &[usize], values: &[bool]) -> Vec<u8> {
-    npy("|b1", shape, &values.iter().map(|&x| u8::from(x)).collect::<Vec<u8>>())
+    npy(
+        "|b1",
+        shape,
+        &values.iter().map(|&x| u8::from(x)).collect::<Vec<u8>>(),
+    )
 }
 
 /// The bytes of an NPZ file.
 pub fn npz(arrays: &[(&str, Vec<u8>)], deflate: bool) -> Vec<u8> {
-    let method = if deflate { CompressionMethod::Deflated } else { CompressionMethod::Stored };
+    let method = if deflate {
+        CompressionMethod::Deflated
+    } else {
+        CompressionMethod::Stored
+    };
     let mut zip = zip::ZipWriter::new(Cursor::new(Vec::new()));
     for (name, bytes) in arrays {
-        zip.start_file(format!("{name}.npy"), SimpleFileOptions::default().compression_method(method)).unwrap();
+        zip.start_file(
+            format!("{name}.npy"),
+            SimpleFileOptions::default().compression_method(method),
+        )
+        .unwrap();
         zip.write_all(bytes).unwrap();
     }
     zip.finish().unwrap().into_inner()
@@ -122,7 +151,11 @@ pub fn file(folder: &Path, name: &str, bytes: &[u8]) -> PathBuf {
 pub fn array(path: &Path, key: &str) -> (Vec<usize>, Vec<f64>) {
     let mut archive = zip::ZipArchive::new(std::fs::File::open(path).unwrap()).unwrap();
     let mut bytes = Vec::new();
-    archive.by_name(&format!("{key}.npy")).unwrap().read_to_end(&mut bytes).unwrap();
+    archive
+        .by_name(&format!("{key}.npy"))
+        .unwrap()
+        .read_to_end(&mut bytes)
+        .unwrap();
     let file = npyz::NpyFile::new(&bytes[..]).unwrap();
     let shape = file.shape().iter().map(|n| *n as usize).collect();
     let values = match file.dtype() {
@@ -134,9 +167,13 @@ pub fn array(path: &Path, key: &str) -> (Vec<usize>, Vec<f64>) {
                 .iter()
                 .map(|x| f64::from(*x))
                 .collect(),
-            "<i8" => {
-                npyz::NpyFile::new(&bytes[..]).unwrap().into_vec::<i64>().unwrap().iter().map(|x| *x as f64).collect()
-            }
+            "<i8" => npyz::NpyFile::new(&bytes[..])
+                .unwrap()
+                .into_vec::<i64>()
+                .unwrap()
+                .iter()
+                .map(|x| *x as f64)
+                .collect(),
             "|b1" => npyz::NpyFile::new(&bytes[..])
                 .unwrap()
                 .into_vec::<bool>()
@@ -183,5 +220,8 @@ pub fn median(mut values: Vec<f64>) -> f64 {
 
 /// The largest of the values and 0, or NaN if one of them is NaN.
 pub fn largest(values: impl IntoIterator<Item = f64>) -> f64 {
-    values.into_iter().fold(0.0, |worst, x| if x > worst || x.is_nan() { x } else { worst })
+    values.into_iter().fold(
+        0.0,
+        |worst, x| if x > worst || x.is_nan() { x } else { worst },
+    )
 }

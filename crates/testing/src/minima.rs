@@ -39,16 +39,23 @@ impl Regression {
         let noisy = self.draw(&names, sample);
         let model = CurveModel::from(formula);
         let fitter = CurveFitter::new(model.clone(), Device::cpu());
-        let fit = |starts: &[f64]| fitter.fit_columns(&Curves::on_common_grid(&noisy.x[..], &noisy.y[..], starts));
+        let fit = |starts: &[f64]| {
+            fitter.fit_columns(&Curves::on_common_grid(&noisy.x[..], &noisy.y[..], starts))
+        };
         let found = fit(&noisy.starts)?;
         let mut lowest = vec![f64::INFINITY; sample.curves];
         let mut random = Random(sample.seed);
         for k in 0..OTHERS {
             let spread = if k == 0 { 0.0 } else { SPREAD };
-            let starts: Vec<f64> = noisy.truths.iter().map(|t| t * (1.0 + spread * random.normal())).collect();
+            let starts: Vec<f64> = noisy
+                .truths
+                .iter()
+                .map(|t| t * (1.0 + spread * random.normal()))
+                .collect();
             let other = fit(&starts)?;
             let ends = lowest.iter_mut().zip(&other.chi2).zip(&other.status);
-            ends.filter(|(_, status)| status.is_success()).for_each(|((lowest, chi2), _)| *lowest = lowest.min(*chi2));
+            ends.filter(|(_, status)| status.is_success())
+                .for_each(|((lowest, chi2), _)| *lowest = lowest.min(*chi2));
         }
         let mut minima = Minima::default();
         for (k, lowest) in lowest.into_iter().enumerate() {
@@ -69,7 +76,13 @@ fn is_degenerate(model: &CurveModel, x: &[f64], found: &CurveColumns, k: usize) 
     let count = found.names().len();
     let rows = model.linearise(x, &found.parameters[k * count..(k + 1) * count])?;
     let columns: Vec<&[f64]> = rows.chunks(x.len()).skip(1).collect();
-    let dot = |p: usize, q: usize| columns[p].iter().zip(columns[q]).map(|(a, b)| a * b).sum::<f64>();
+    let dot = |p: usize, q: usize| {
+        columns[p]
+            .iter()
+            .zip(columns[q])
+            .map(|(a, b)| a * b)
+            .sum::<f64>()
+    };
     let sine_square = |p: usize, q: usize| 1.0 - (dot(p, q) / dot(p, p)) * (dot(p, q) / dot(q, q));
     Ok((0..count).any(|q| (0..q).any(|p| sine_square(p, q).abs() <= PARALLEL)))
 }

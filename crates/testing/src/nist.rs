@@ -47,7 +47,10 @@ impl Problem {
     fn new(entry: &Entry) -> Result<Problem> {
         let predictors: Vec<&str> = entry.predictors.keys().map(String::as_str).collect();
         let formula = Formula::parse_with(&entry.model, &predictors)?;
-        let columns = entry.predictors.values().flat_map(|column| column.as_array().into_iter().flatten());
+        let columns = entry
+            .predictors
+            .values()
+            .flat_map(|column| column.as_array().into_iter().flatten());
         // a formula needs a parameter
         let response = Formula::parse_with(&format!("0*unused + {}", entry.response), &["y"])?;
         let y = response.values(&entry.y, &[0.0])?;
@@ -70,19 +73,36 @@ impl Problem {
 
     /// Both starts as one call.
     pub fn fit(&self, fitter: &CurveFitter) -> Result<Vec<CurveFit>> {
-        fitter.fit(&Curves::on_common_grid(self.x.clone(), self.y.repeat(2), self.starts.concat()))
+        fitter.fit(&Curves::on_common_grid(
+            self.x.clone(),
+            self.y.repeat(2),
+            self.starts.concat(),
+        ))
     }
 }
 
 /// The file's parameters are b1, b2, …; a formula's come as they appear.
 fn ordered(formula: &Formula, values: &[f64]) -> Vec<f64> {
-    let place = |name: &String| name[1..].parse().ok().and_then(|n: usize| values.get(n.wrapping_sub(1)).copied());
-    formula.parameters().iter().map(|name| place(name).unwrap_or(f64::NAN)).collect()
+    let place = |name: &String| {
+        name[1..]
+            .parse()
+            .ok()
+            .and_then(|n: usize| values.get(n.wrapping_sub(1)).copied())
+    };
+    formula
+        .parameters()
+        .iter()
+        .map(|name| place(name).unwrap_or(f64::NAN))
+        .collect()
 }
 
 /// Digits on which the worst number agrees with the certified ones (log relative error), 0 to 11.
 pub fn digits(found: &[f64], certified: &[f64]) -> f64 {
     let one = |(f, c): (&f64, &f64)| -((f - c).abs() / c.abs()).log10();
-    let worst = found.iter().zip(certified).map(one).fold(11.0, |a: f64, b| if b.is_nan() { 0.0 } else { a.min(b) });
+    let worst = found
+        .iter()
+        .zip(certified)
+        .map(one)
+        .fold(11.0, |a: f64, b| if b.is_nan() { 0.0 } else { a.min(b) });
     worst.max(0.0)
 }

@@ -12,11 +12,20 @@ pub fn noisy_templates(emulator: &Emulator, count: usize) -> Result<(Spectra<'st
     let mut random = Sequence(7);
     let physical = |label: &Label, z: f64| {
         let x = label.mean + label.std * z;
-        if label.transform == Transform::Log10 { 10f64.powf(x) } else { x }
+        if label.transform == Transform::Log10 {
+            10f64.powf(x)
+        } else {
+            x
+        }
     };
     let labels = emulator.labels();
     let truths: Vec<f64> = (0..count)
-        .flat_map(|_| labels.iter().map(|l| physical(l, 1.6 * random.uniform() - 0.8)).collect::<Vec<_>>())
+        .flat_map(|_| {
+            labels
+                .iter()
+                .map(|l| physical(l, 1.6 * random.uniform() - 0.8))
+                .collect::<Vec<_>>()
+        })
         .collect();
     let (mut flux, mut ivar) = (Vec::new(), Vec::new());
     for clean in emulator.templates(&truths).chunks_exact(emulator.pixels()) {

@@ -87,7 +87,10 @@ pub struct Comparison {
 pub const NOISES: [f64; 3] = [0.01, 0.1, 0.3];
 
 const fn truth(parameter: &'static str, low: f64, high: f64) -> Truth {
-    Truth { parameter, range: [low, high] }
+    Truth {
+        parameter,
+        range: [low, high],
+    }
 }
 
 fn erf(x: f64) -> f64 {
@@ -103,35 +106,57 @@ pub const REGRESSIONS: [Regression; 20] = [
     Regression {
         name: "exponential decay",
         formula: "a*exp(-k*x) + c",
-        truths: &[truth("a", 1.0, 5.0), truth("k", 0.2, 1.5), truth("c", -1.0, 1.0)],
+        truths: &[
+            truth("a", 1.0, 5.0),
+            truth("k", 0.2, 1.5),
+            truth("c", -1.0, 1.0),
+        ],
         value: |p, x| p[0] * (-p[1] * x).exp() + p[2],
         x: [0.0, 10.0],
     },
     Regression {
         name: "exponential rise",
         formula: "a*(1 - exp(-k*x)) + c",
-        truths: &[truth("a", 1.0, 5.0), truth("k", 0.2, 1.5), truth("c", -1.0, 1.0)],
+        truths: &[
+            truth("a", 1.0, 5.0),
+            truth("k", 0.2, 1.5),
+            truth("c", -1.0, 1.0),
+        ],
         value: |p, x| p[0] * (1.0 - (-p[1] * x).exp()) + p[2],
         x: [0.0, 10.0],
     },
     Regression {
         name: "bi-exponential",
         formula: "a*exp(-k*x) + b*exp(-q*x)",
-        truths: &[truth("a", 1.0, 5.0), truth("k", 0.1, 0.5), truth("b", 1.0, 5.0), truth("q", 1.0, 4.0)],
+        truths: &[
+            truth("a", 1.0, 5.0),
+            truth("k", 0.1, 0.5),
+            truth("b", 1.0, 5.0),
+            truth("q", 1.0, 4.0),
+        ],
         value: |p, x| p[0] * (-p[1] * x).exp() + p[2] * (-p[3] * x).exp(),
         x: [0.0, 10.0],
     },
     Regression {
         name: "stretched exponential",
         formula: "a*exp(-(x/t)^b)",
-        truths: &[truth("a", 1.0, 5.0), truth("t", 1.0, 6.0), truth("b", 0.5, 1.5)],
+        truths: &[
+            truth("a", 1.0, 5.0),
+            truth("t", 1.0, 6.0),
+            truth("b", 0.5, 1.5),
+        ],
         value: |p, x| p[0] * (-(x / p[1]).powf(p[2])).exp(),
         x: [0.1, 10.0],
     },
     Regression {
         name: "logistic of 4 parameters",
         formula: "a/(1 + exp(-(x - m)/w)) + c",
-        truths: &[truth("a", 1.0, 5.0), truth("m", 3.0, 7.0), truth("w", 0.1, 1.5), truth("c", -1.0, 1.0)],
+        truths: &[
+            truth("a", 1.0, 5.0),
+            truth("m", 3.0, 7.0),
+            truth("w", 0.1, 1.5),
+            truth("c", -1.0, 1.0),
+        ],
         value: |p, x| p[0] / (1.0 + (-(x - p[1]) / p[2]).exp()) + p[3],
         x: [0.0, 10.0],
     },
@@ -151,7 +176,11 @@ pub const REGRESSIONS: [Regression; 20] = [
     Regression {
         name: "Hill",
         formula: "a*x^n/(h^n + x^n)",
-        truths: &[truth("a", 1.0, 5.0), truth("n", 1.0, 4.0), truth("h", 1.0, 6.0)],
+        truths: &[
+            truth("a", 1.0, 5.0),
+            truth("n", 1.0, 4.0),
+            truth("h", 1.0, 6.0),
+        ],
         value: |p, x| p[0] * x.powf(p[1]) / (p[2].powf(p[1]) + x.powf(p[1])),
         x: [0.1, 10.0],
     },
@@ -165,35 +194,59 @@ pub const REGRESSIONS: [Regression; 20] = [
     Regression {
         name: "Gompertz",
         formula: "a*exp(-b*exp(-k*x))",
-        truths: &[truth("a", 1.0, 5.0), truth("b", 1.0, 8.0), truth("k", 0.3, 1.5)],
+        truths: &[
+            truth("a", 1.0, 5.0),
+            truth("b", 1.0, 8.0),
+            truth("k", 0.3, 1.5),
+        ],
         value: |p, x| p[0] * (-p[1] * (-p[2] * x).exp()).exp(),
         x: [0.0, 10.0],
     },
     Regression {
         name: "tanh step",
         formula: "a*tanh((x - m)/w) + c",
-        truths: &[truth("a", 1.0, 5.0), truth("m", 3.0, 7.0), truth("w", 0.1, 2.0), truth("c", -1.0, 1.0)],
+        truths: &[
+            truth("a", 1.0, 5.0),
+            truth("m", 3.0, 7.0),
+            truth("w", 0.1, 2.0),
+            truth("c", -1.0, 1.0),
+        ],
         value: |p, x| p[0] * ((x - p[1]) / p[2]).tanh() + p[3],
         x: [0.0, 10.0],
     },
     Regression {
         name: "erf step",
         formula: "a*erf((x - m)/w) + c",
-        truths: &[truth("a", 1.0, 5.0), truth("m", 3.0, 7.0), truth("w", 0.1, 2.0), truth("c", -1.0, 1.0)],
+        truths: &[
+            truth("a", 1.0, 5.0),
+            truth("m", 3.0, 7.0),
+            truth("w", 0.1, 2.0),
+            truth("c", -1.0, 1.0),
+        ],
         value: |p, x| p[0] * erf((x - p[1]) / p[2]) + p[3],
         x: [0.0, 10.0],
     },
     Regression {
         name: "Gaussian",
         formula: "a*exp(-(x - m)^2/(2*s^2)) + c",
-        truths: &[truth("a", 1.0, 5.0), truth("m", 3.0, 7.0), truth("s", 0.2, 1.5), truth("c", -1.0, 1.0)],
+        truths: &[
+            truth("a", 1.0, 5.0),
+            truth("m", 3.0, 7.0),
+            truth("s", 0.2, 1.5),
+            truth("c", -1.0, 1.0),
+        ],
         value: |p, x| p[0] * gauss(x, p[1], p[2]) + p[3],
         x: [0.0, 10.0],
     },
     Regression {
         name: "Lorentzian",
         formula: "a*g^2/((x - m)^2 + g^2) + c",
-        truths: &[truth("a", 1.0, 5.0), truth("g", 0.2, 1.5), truth("m", 3.0, 7.0), truth("c", -1.0, 1.0)],
+        truths: &[
+            truth("a", 1.0, 5.0),
+            truth("g", 0.2, 1.5),
+            truth("m", 3.0, 7.0),
+            truth("c", -1.0, 1.0),
+        ],
         value: |p, x| p[0] * p[1] * p[1] / ((x - p[2]) * (x - p[2]) + p[1] * p[1]) + p[3],
         x: [0.0, 10.0],
     },
@@ -232,14 +285,24 @@ pub const REGRESSIONS: [Regression; 20] = [
     Regression {
         name: "sine",
         formula: "a*sin(w*x + p) + c",
-        truths: &[truth("a", 1.0, 5.0), truth("w", 0.5, 2.0), truth("p", 0.5, 2.5), truth("c", -1.0, 1.0)],
+        truths: &[
+            truth("a", 1.0, 5.0),
+            truth("w", 0.5, 2.0),
+            truth("p", 0.5, 2.5),
+            truth("c", -1.0, 1.0),
+        ],
         value: |p, x| p[0] * (p[1] * x + p[2]).sin() + p[3],
         x: [0.0, 10.0],
     },
     Regression {
         name: "damped sine",
         formula: "a*exp(-k*x)*sin(w*x + p)",
-        truths: &[truth("a", 1.0, 5.0), truth("k", 0.05, 0.5), truth("w", 0.5, 2.0), truth("p", 0.5, 2.5)],
+        truths: &[
+            truth("a", 1.0, 5.0),
+            truth("k", 0.05, 0.5),
+            truth("w", 0.5, 2.0),
+            truth("p", 0.5, 2.5),
+        ],
         value: |p, x| p[0] * (-p[1] * x).exp() * (p[2] * x + p[3]).sin(),
         x: [0.0, 10.0],
     },
@@ -276,32 +339,62 @@ impl Regression {
     /// The grid that all curves share.
     fn grid(&self) -> Vec<f64> {
         let [first, last] = self.x;
-        (0..POINTS).map(|j| first + (last - first) * j as f64 / (POINTS - 1) as f64).collect()
+        (0..POINTS)
+            .map(|j| first + (last - first) * j as f64 / (POINTS - 1) as f64)
+            .collect()
     }
 
     /// Draws curves whose noise is `noise` times the root mean square of the true values about their mean, and starts
     /// that are 20 to 50 % off in each parameter. `names`: the formula's parameters in its own order.
-    pub(crate) fn draw(&self, names: &[String], Sample { curves, noise, seed }: Sample) -> Noisy {
+    pub(crate) fn draw(
+        &self,
+        names: &[String],
+        Sample {
+            curves,
+            noise,
+            seed,
+        }: Sample,
+    ) -> Noisy {
         let mut random = Random(seed);
         let (x, places) = (self.grid(), self.places(names));
         let mut y = Vec::with_capacity(curves * POINTS);
-        let (mut starts, mut truths) = (vec![f64::NAN; curves * names.len()], vec![f64::NAN; curves * names.len()]);
+        let (mut starts, mut truths) = (
+            vec![f64::NAN; curves * names.len()],
+            vec![f64::NAN; curves * names.len()],
+        );
         for k in 0..curves {
-            let truth: Vec<f64> =
-                self.truths.iter().map(|t| t.range[0] + (t.range[1] - t.range[0]) * random.uniform()).collect();
+            let truth: Vec<f64> = self
+                .truths
+                .iter()
+                .map(|t| t.range[0] + (t.range[1] - t.range[0]) * random.uniform())
+                .collect();
             let values: Vec<f64> = x.iter().map(|&x| (self.value)(&truth, x)).collect();
             let mean = values.iter().sum::<f64>() / POINTS as f64;
-            let spread = (values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / POINTS as f64).sqrt();
+            let spread =
+                (values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / POINTS as f64).sqrt();
             y.extend(values.iter().map(|v| v + noise * spread * random.normal()));
             let off: Vec<f64> = truth
                 .iter()
-                .map(|t| t * (1.0 + (0.2 + 0.3 * random.uniform()) * if random.uniform() < 0.5 { -1.0 } else { 1.0 }))
+                .map(|t| {
+                    t * (1.0
+                        + (0.2 + 0.3 * random.uniform())
+                            * if random.uniform() < 0.5 { -1.0 } else { 1.0 })
+                })
                 .collect();
-            for (place, (off, truth)) in places.iter().map(|place| k * names.len() + place).zip(off.iter().zip(truth)) {
+            for (place, (off, truth)) in places
+                .iter()
+                .map(|place| k * names.len() + place)
+                .zip(off.iter().zip(truth))
+            {
                 (starts[place], truths[place]) = (*off, truth);
             }
         }
-        Noisy { x, y, starts, truths }
+        Noisy {
+            x,
+            y,
+            starts,
+            truths,
+        }
     }
 
     /// Fits a sample of curves and compares the χ² of every success with that of its parameters.
@@ -311,7 +404,12 @@ impl Regression {
     /// # Errors
     ///
     /// Those of the fitter.
-    pub fn compare(&'static self, route: Route, device: &Device, sample: Sample) -> Result<Comparison> {
+    pub fn compare(
+        &'static self,
+        route: Route,
+        device: &Device,
+        sample: Sample,
+    ) -> Result<Comparison> {
         let tolerance = if route == Route::Columns { 1e-4 } else { 1e-6 };
         let (names, noisy, ends) = self.fit(route, device, sample)?;
         Ok(self.judge(&names, &noisy, &ends, tolerance))
@@ -322,21 +420,40 @@ impl Regression {
     /// # Errors
     ///
     /// Those of the fitter and of the file.
-    pub fn write(&'static self, device: &Device, sample: Sample, to: &mut impl Write) -> std::io::Result<()> {
-        let (names, noisy, ends) = self.fit(Route::Fits, device, sample).map_err(std::io::Error::other)?;
+    pub fn write(
+        &'static self,
+        device: &Device,
+        sample: Sample,
+        to: &mut impl Write,
+    ) -> std::io::Result<()> {
+        let (names, noisy, ends) = self
+            .fit(Route::Fits, device, sample)
+            .map_err(std::io::Error::other)?;
         let rows = noisy.y.chunks(POINTS).zip(noisy.starts.chunks(names.len()));
         for (k, (y, start)) in rows.enumerate() {
-            let head = format!(r#""model": "{}", "text": "{}", "names": {names:?}"#, self.name, self.formula);
+            let head = format!(
+                r#""model": "{}", "text": "{}", "names": {names:?}"#,
+                self.name, self.formula
+            );
             let data = format!(r#""x": {:?}, "y": {y:?}, "start": {start:?}"#, noisy.x);
             let (success, chi2) = (ends.success[k], ends.chi2[k]);
-            writeln!(to, r#"{{{head}, {data}, "noise": {}, "success": {success}, "chi2": {chi2:e}}}"#, sample.noise)?;
+            writeln!(
+                to,
+                r#"{{{head}, {data}, "noise": {}, "success": {success}, "chi2": {chi2:e}}}"#,
+                sample.noise
+            )?;
         }
         Ok(())
     }
 
     /// Draws a sample of curves and fits it. Returns the formula's parameters in its own order, the curves, and the
     /// ends of their fits.
-    fn fit(&'static self, route: Route, device: &Device, sample: Sample) -> Result<(Vec<String>, Noisy, Ends)> {
+    fn fit(
+        &'static self,
+        route: Route,
+        device: &Device,
+        sample: Sample,
+    ) -> Result<(Vec<String>, Noisy, Ends)> {
         let formula = Formula::parse(self.formula)?;
         let names = formula.parameters().to_vec();
         let noisy = self.draw(&names, sample);
@@ -347,8 +464,16 @@ impl Regression {
         let curves = Curves::on_common_grid(noisy.x.clone(), &noisy.y[..], &noisy.starts[..]);
         let ends = if route == Route::Columns {
             let columns = fitter.fit_columns(&curves)?;
-            let success = columns.status.iter().map(|status| status.is_success()).collect();
-            Ends { success, chi2: columns.chi2, parameters: columns.parameters }
+            let success = columns
+                .status
+                .iter()
+                .map(|status| status.is_success())
+                .collect();
+            Ends {
+                success,
+                chi2: columns.chi2,
+                parameters: columns.parameters,
+            }
         } else {
             let fits = fitter.fit(&curves)?;
             Ends {
@@ -366,7 +491,9 @@ impl Regression {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let values = move |x: &[f64], p: &[f64], y: &mut [f64]| {
             let own: Vec<f64> = places.iter().map(|&place| p[place]).collect();
-            y.iter_mut().zip(x).for_each(|(y, &x)| *y = (self.value)(&own, x));
+            y.iter_mut()
+                .zip(x)
+                .for_each(|(y, &x)| *y = (self.value)(&own, x));
         };
         Ok(Closure::new(&["x"], &names, values)?.into())
     }
@@ -374,16 +501,27 @@ impl Regression {
     fn judge(&self, names: &[String], noisy: &Noisy, ends: &Ends, tolerance: f64) -> Comparison {
         let mut found = Comparison::default();
         let places = self.places(names);
-        let rows = ends.parameters.chunks(names.len()).zip(noisy.y.chunks(POINTS));
+        let rows = ends
+            .parameters
+            .chunks(names.len())
+            .zip(noisy.y.chunks(POINTS));
         for (k, (parameters, y)) in rows.enumerate().filter(|(k, _)| ends.success[*k]) {
             found.successes += 1;
             let own: Vec<f64> = places.iter().map(|&place| parameters[place]).collect();
-            let chi2: f64 = noisy.x.iter().zip(y).map(|(&x, y)| (y - (self.value)(&own, x)).powi(2)).sum();
+            let chi2: f64 = noisy
+                .x
+                .iter()
+                .zip(y)
+                .map(|(&x, y)| (y - (self.value)(&own, x)).powi(2))
+                .sum();
             let off = (chi2 - ends.chi2[k]).abs() / chi2;
             found.worst = found.worst.max(off);
             // a NaN is wrong, too
             if off.is_nan() || off > tolerance {
-                found.wrong.push(format!("curve {k}: {own:?} reports {}, has {chi2}", ends.chi2[k]));
+                found.wrong.push(format!(
+                    "curve {k}: {own:?} reports {}, has {chi2}",
+                    ends.chi2[k]
+                ));
             }
         }
         found
@@ -392,6 +530,9 @@ impl Regression {
     /// Places of the model's parameters among `names`.
     fn places(&self, names: &[String]) -> Vec<usize> {
         let place = |t: &Truth| names.iter().position(|name| *name == t.parameter);
-        self.truths.iter().map(|t| place(t).expect("a parameter of the formula")).collect()
+        self.truths
+            .iter()
+            .map(|t| place(t).expect("a parameter of the formula"))
+            .collect()
     }
 }

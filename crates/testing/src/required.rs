@@ -29,7 +29,11 @@ impl Need {
 /// or, if that is not set, because `CI` is set.
 #[track_caller]
 pub fn skip(need: Need, cause: impl Display) {
-    let value = |variable: &str| std::env::var(variable).ok().filter(|value| !value.is_empty());
+    let value = |variable: &str| {
+        std::env::var(variable)
+            .ok()
+            .filter(|value| !value.is_empty())
+    };
     let variable = need.variable();
     if is_required(value(variable).as_deref(), value("CI").as_deref()) {
         panic!("{cause}; this test needs it. {variable}=0 allows skipping the test");
@@ -65,7 +69,10 @@ struct Skips {
     causes: BTreeSet<String>,
 }
 
-static SKIPS: Mutex<Skips> = Mutex::new(Skips { tests: BTreeSet::new(), causes: BTreeSet::new() });
+static SKIPS: Mutex<Skips> = Mutex::new(Skips {
+    tests: BTreeSet::new(),
+    causes: BTreeSet::new(),
+});
 
 /// Reports that the running test leaves out what it is for, or a part of it, because of `cause`: in the test's own
 /// output, and in the line with which the program ends.
@@ -76,13 +83,19 @@ pub fn report_skip(cause: impl Display) {
     // libtest names the thread of a test after it; with one thread, it runs tests on the main one
     let thread = std::thread::current();
     let number = skips.tests.len();
-    let name = thread.name().filter(|name| *name != "main").map_or_else(|| format!("unnamed {number}"), str::to_owned);
+    let name = thread
+        .name()
+        .filter(|name| *name != "main")
+        .map_or_else(|| format!("unnamed {number}"), str::to_owned);
     skips.tests.insert(name);
     skips.causes.insert(cause.to_string());
     AT_EXIT.call_once(|| {
         // SAFETY: the C library calls the function once, when the process ends, and the function does not unwind
         let refused = unsafe { atexit(print_skips) };
-        assert_eq!(refused, 0, "the C library takes no function for the program's end");
+        assert_eq!(
+            refused, 0,
+            "the C library takes no function for the program's end"
+        );
     });
 }
 
@@ -95,19 +108,32 @@ unsafe extern "C" {
 extern "C" fn print_skips() {
     let skips = SKIPS.lock().unwrap_or_else(PoisonError::into_inner);
     // a standard error that is closed is no reason to end otherwise
-    let _ = writeln!(std::io::stderr(), "{}", closing_line(&program(), skips.tests.len(), &skips.causes));
+    let _ = writeln!(
+        std::io::stderr(),
+        "{}",
+        closing_line(&program(), skips.tests.len(), &skips.causes)
+    );
 }
 
 /// Returns the closing line of a program of which `tests` tests were skipped.
 fn closing_line(program: &str, tests: usize, causes: &BTreeSet<String>) -> String {
-    let tests = if tests == 1 { "1 test".to_string() } else { format!("{tests} tests") };
+    let tests = if tests == 1 {
+        "1 test".to_string()
+    } else {
+        format!("{tests} tests")
+    };
     let causes: Vec<&str> = causes.iter().map(String::as_str).collect();
-    format!("{program}: {tests} skipped, in whole or in part, and counted as passed: {}", causes.join("; "))
+    format!(
+        "{program}: {tests} skipped, in whole or in part, and counted as passed: {}",
+        causes.join("; ")
+    )
 }
 
 /// Returns the name of this test program, without the hash that cargo appends to it.
 fn program() -> String {
     let path = std::env::current_exe().unwrap_or_default();
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    stem.rsplit_once('-').map_or(&*stem, |(name, _)| name).to_string()
+    stem.rsplit_once('-')
+        .map_or(&*stem, |(name, _)| name)
+        .to_string()
 }

@@ -21,7 +21,10 @@ pub fn spectra(name: &str) -> Spectra<'static> {
 pub fn masked_constant(spectra: &Spectra, n: usize) -> f64 {
     let arm = &spectra.arms[0];
     let range = n * arm.pixels..(n + 1) * arm.pixels;
-    range.filter(|&j| arm.mask[j]).map(|j| -arm.ivar.at(j).ln()).sum()
+    range
+        .filter(|&j| arm.mask[j])
+        .map(|j| -arm.ivar.at(j).ln())
+        .sum()
 }
 
 /// A table next to its reference, by spectrum.
@@ -42,10 +45,15 @@ impl Comparison {
         let (_, objectives) = array(&reference, "ref_m2logl");
         let (_, x) = array(&reference, "ref_x");
         let (_, errors) = array(&reference, "ref_err");
-        let gap = |(n, row): (usize, FitRow)| row.objective + masked_constant(spectra, n) - objectives[n];
+        let gap =
+            |(n, row): (usize, FitRow)| row.objective + masked_constant(spectra, n) - objectives[n];
         let row_of = |values: &[f64], n: usize| values[n * count..][..count].to_vec();
         let away = |(n, row): (usize, FitRow)| offset(&row, &row_of(&x, n), &row_of(&errors, n));
-        let pairs = table.to_rows().into_iter().flat_map(|row| row.errors).zip(&errors);
+        let pairs = table
+            .to_rows()
+            .into_iter()
+            .flat_map(|row| row.errors)
+            .zip(&errors);
         Comparison {
             gaps: table.to_rows().into_iter().enumerate().map(gap).collect(),
             offsets: table.to_rows().into_iter().enumerate().map(away).collect(),
@@ -54,7 +62,11 @@ impl Comparison {
     }
 
     pub fn print(&self, what: &str, table: &FitTable) {
-        let Comparison { gaps, offsets, ratios } = self;
+        let Comparison {
+            gaps,
+            offsets,
+            ratios,
+        } = self;
         let largest = |values: &[f64]| values.iter().copied().fold(f64::MIN, f64::max);
         println!(
             "{what}: objective above the reference: at most {:.4}, {:.4} within 0.02; offsets in sigma: median {:.5}, \
@@ -66,7 +78,13 @@ impl Comparison {
             share(offsets, |s| *s <= 0.1),
             median(ratios.clone()),
             self.errors_within(0.05),
-            median(table.to_rows().into_iter().map(|r| f64::from(r.evaluations)).collect()),
+            median(
+                table
+                    .to_rows()
+                    .into_iter()
+                    .map(|r| f64::from(r.evaluations))
+                    .collect()
+            ),
         );
     }
 

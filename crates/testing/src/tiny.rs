@@ -9,7 +9,9 @@ pub const PIXELS: usize = 64;
 
 /// 64 pixels, uniform in ln λ.
 pub fn wavelength() -> Vec<f64> {
-    (0..PIXELS).map(|j| 5000.0 * (j as f64 * 1e-4).exp()).collect()
+    (0..PIXELS)
+        .map(|j| 5000.0 * (j as f64 * 1e-4).exp())
+        .collect()
 }
 
 /// A dense layer.
@@ -24,27 +26,62 @@ pub struct Layer {
 /// A network without hull; labels are scaled as they are, trained in ±10.
 pub fn network(labels: &[&str], activation: &str, layers: &[Layer]) -> Emulator {
     let folder = tempfile::tempdir().unwrap();
-    Emulator::open(super::file(folder.path(), "tiny.safetensors", &network_file(labels, activation, layers))).unwrap()
+    Emulator::open(super::file(
+        folder.path(),
+        "tiny.safetensors",
+        &network_file(labels, activation, layers),
+    ))
+    .unwrap()
 }
 
 /// The bytes of its file.
 pub fn network_file(labels: &[&str], activation: &str, layers: &[Layer]) -> Vec<u8> {
     let label = |name: &&str| {
-        format!(r#"{{"name":"{name}","transform":"identity","mean":0.0,"std":1.0,"min":-10.0,"max":10.0}}"#)
+        format!(
+            r#"{{"name":"{name}","transform":"identity","mean":0.0,"std":1.0,"min":-10.0,"max":10.0}}"#
+        )
     };
     let described: Vec<String> = labels.iter().map(label).collect();
     let description = format!(
         r#"{{"version":1,"activation":"{activation}","output":"identity","labels":[{}],"medium":"vacuum","grid":"log"}}"#,
         described.join(",")
     );
-    let mut tensors = vec![("wavelength".to_string(), Dtype::F64, vec![PIXELS], le64(&wavelength()))];
-    for (k, Layer { outputs, weight, bias }) in layers.iter().enumerate() {
-        tensors.push((format!("layer.{k}.weight"), Dtype::F32, vec![*outputs, weight.len() / outputs], le32(weight)));
-        tensors.push((format!("layer.{k}.bias"), Dtype::F32, vec![*outputs], le32(bias)));
+    let mut tensors = vec![(
+        "wavelength".to_string(),
+        Dtype::F64,
+        vec![PIXELS],
+        le64(&wavelength()),
+    )];
+    for (
+        k,
+        Layer {
+            outputs,
+            weight,
+            bias,
+        },
+    ) in layers.iter().enumerate()
+    {
+        tensors.push((
+            format!("layer.{k}.weight"),
+            Dtype::F32,
+            vec![*outputs, weight.len() / outputs],
+            le32(weight),
+        ));
+        tensors.push((
+            format!("layer.{k}.bias"),
+            Dtype::F32,
+            vec![*outputs],
+            le32(bias),
+        ));
     }
-    let views =
-        tensors.iter().map(|(name, kind, shape, bytes)| (name, TensorView::new(*kind, shape.clone(), bytes).unwrap()));
-    serialize(views, Some([("popfit".to_string(), description)].into_iter().collect())).unwrap()
+    let views = tensors.iter().map(|(name, kind, shape, bytes)| {
+        (name, TensorView::new(*kind, shape.clone(), bytes).unwrap())
+    });
+    serialize(
+        views,
+        Some([("popfit".to_string(), description)].into_iter().collect()),
+    )
+    .unwrap()
 }
 
 /// Flux 1 + Σ_l c_lj z_l, c_lj a wave of its own for each label, through one layer.
@@ -53,8 +90,14 @@ pub fn linear(labels: &[&str], coefficient: impl Fn(usize, usize) -> f32) -> Emu
 }
 
 pub fn linear_layer(labels: usize, coefficient: impl Fn(usize, usize) -> f32) -> Layer {
-    let weight = (0..PIXELS).flat_map(|j| (0..labels).map(|l| coefficient(l, j)).collect::<Vec<f32>>()).collect();
-    Layer { outputs: PIXELS, weight, bias: vec![1.0; PIXELS] }
+    let weight = (0..PIXELS)
+        .flat_map(|j| (0..labels).map(|l| coefficient(l, j)).collect::<Vec<f32>>())
+        .collect();
+    Layer {
+        outputs: PIXELS,
+        weight,
+        bias: vec![1.0; PIXELS],
+    }
 }
 
 /// Waves that are not orthogonal, to make it interesting.
@@ -70,15 +113,24 @@ pub fn model(emulator: Emulator, start: f64) -> SpectralModel {
 pub fn builder(emulator: Emulator, start: f64) -> SpectralModelBuilder {
     let names: Vec<String> = emulator.labels().iter().map(|l| l.name.clone()).collect();
     let settings = LabelSettings::default().start(start);
-    let builder = SpectralModel::builder().arm("", emulator).continuum(Continuum::none());
-    names.into_iter().fold(builder, |builder, name| builder.label(name, settings.clone()))
+    let builder = SpectralModel::builder()
+        .arm("", emulator)
+        .continuum(Continuum::none());
+    names.into_iter().fold(builder, |builder, name| {
+        builder.label(name, settings.clone())
+    })
 }
 
 /// `count` spectra with the emulator's templates at `labels`, S/N 100, and noise that is a pure function of pixel and
 /// row.
 pub fn spectra(emulator: &Emulator, labels: &[f64], noise: f64) -> Spectra<'static> {
-    let flux: Vec<f64> = emulator.templates(labels).iter().map(|f| f64::from(*f)).collect();
-    let noisy = |(k, f): (usize, f64)| f + noise * (k as f64 * 12.9898).sin() * (k as f64 * 78.233).cos();
+    let flux: Vec<f64> = emulator
+        .templates(labels)
+        .iter()
+        .map(|f| f64::from(*f))
+        .collect();
+    let noisy =
+        |(k, f): (usize, f64)| f + noise * (k as f64 * 12.9898).sin() * (k as f64 * 78.233).cos();
     let flux: Vec<f64> = flux.into_iter().enumerate().map(noisy).collect();
     let ivar = vec![1e4; flux.len()];
     Spectra::from_arrays(wavelength(), flux, ivar, None, None).unwrap()

@@ -26,7 +26,11 @@ pub struct Floats<R> {
 impl<R: Real> Floats<R> {
     /// Wraps a vector as a block that owns its numbers and shares none.
     fn new(own: Vec<R>) -> Floats<R> {
-        Floats { own, shared: None, blocks: Vec::new() }
+        Floats {
+            own,
+            shared: None,
+            blocks: Vec::new(),
+        }
     }
 
     /// Returns the block of `length` numbers at a place, shared or not.
@@ -46,10 +50,15 @@ impl<R: Real> Floats<R> {
     /// copied.
     fn put(&mut self, values: &Values, length: usize, places: &[usize]) -> usize {
         if let Some(blocks) = R::blocks(values) {
-            debug_assert!(blocks.len() == places.len() && blocks.iter().all(|block| block.len() == length));
+            debug_assert!(
+                blocks.len() == places.len() && blocks.iter().all(|block| block.len() == length)
+            );
             let end = places.iter().max().map_or(0, |last| last + 1);
             self.blocks.resize(end.max(self.blocks.len()), None);
-            places.iter().zip(blocks).for_each(|(place, block)| self.blocks[*place] = Some(block.clone()));
+            places
+                .iter()
+                .zip(blocks)
+                .for_each(|(place, block)| self.blocks[*place] = Some(block.clone()));
             return 0;
         }
         for place in places {
@@ -66,12 +75,15 @@ impl<R: Real> Floats<R> {
             return 0;
         }
         let before = self.shared.take();
-        before.iter().for_each(|before| self.own.extend_from_slice(before));
+        before
+            .iter()
+            .for_each(|before| self.own.extend_from_slice(before));
         match &shared {
             Some(values) => scatter(&mut self.own, values, length, places, R::NAN),
             None => scatter(&mut self.own, &R::convert(values), length, places, R::NAN),
         }
-        before.map_or(0, |before| size_of_val(before.as_slice())) + size_of::<R>() * length * places.len()
+        before.map_or(0, |before| size_of_val(before.as_slice()))
+            + size_of::<R>() * length * places.len()
     }
 }
 
@@ -81,7 +93,9 @@ impl<R: Real> Block<R> {
     pub fn of_buffer(buffer: &Buffer, is_packed: bool, capacity: usize) -> Option<Block<R>> {
         match (&buffer.values, buffer.scope) {
             (Some(values), _) if !is_packed => Some(Block::new(buffer.kind, values)),
-            (None, Scope::Spectrum) => Block::with_room(buffer.kind, buffer.length.checked_mul(capacity)?),
+            (None, Scope::Spectrum) => {
+                Block::with_room(buffer.kind, buffer.length.checked_mul(capacity)?)
+            }
             _ => Some(Block::Float(Floats::new(Vec::new()))),
         }
     }
@@ -104,7 +118,11 @@ impl<R: Real> Block<R> {
                 own.iter_mut().for_each(|x| *x = rounded(*x));
                 Block::Float(Floats::new(own))
             }
-            _ => Block::Float(Floats { own: Vec::new(), shared: Some(shared(values)), blocks: Vec::new() }),
+            _ => Block::Float(Floats {
+                own: Vec::new(),
+                shared: Some(shared(values)),
+                blocks: Vec::new(),
+            }),
         }
     }
 
@@ -137,8 +155,12 @@ impl<R: Real> Block<R> {
         match self {
             Block::Float(all) => {
                 // spectra may share one
-                let blocks: BTreeMap<_, _> =
-                    all.blocks.iter().flatten().map(|block| (block.as_ptr(), size_of_val(block.as_slice()))).collect();
+                let blocks: BTreeMap<_, _> = all
+                    .blocks
+                    .iter()
+                    .flatten()
+                    .map(|block| (block.as_ptr(), size_of_val(block.as_slice())))
+                    .collect();
                 size_of_val(all.all()) + blocks.values().sum::<usize>()
             }
             Block::Index(all) => size_of_val(all.as_slice()),
@@ -189,15 +211,21 @@ mod tests {
     #[test]
     fn a_batch_is_copied_only_once_others_join_it() {
         let values = |from: usize, count: usize| {
-            Values::F32(Arc::new((2 * from..2 * (from + count)).map(|x| x as f32).collect()))
+            Values::F32(Arc::new(
+                (2 * from..2 * (from + count)).map(|x| x as f32).collect(),
+            ))
         };
         let first = values(0, 3);
         let mut block = Block::<f32>::with_room(Kind::Float, 8).unwrap();
         assert_eq!(block.put(Kind::Float, &first, 2, &[0, 1, 2]), 0);
-        let (Block::Float(floats), Values::F32(own)) = (&block, &first) else { panic!() };
+        let (Block::Float(floats), Values::F32(own)) = (&block, &first) else {
+            panic!()
+        };
         assert_eq!(floats.all().as_ptr(), own.as_ptr());
         assert_eq!(block.put(Kind::Float, &values(10, 2), 2, &[1, 3]), 24 + 16);
-        let Block::Float(floats) = &block else { panic!() };
+        let Block::Float(floats) = &block else {
+            panic!()
+        };
         assert_eq!(floats.all(), [0.0, 1.0, 20.0, 21.0, 4.0, 5.0, 22.0, 23.0]);
         assert_eq!(floats.own.capacity(), 8);
         block.clear();
@@ -214,23 +242,33 @@ mod tests {
         let mut block = Block::<f32>::with_room(Kind::Float, 8).unwrap();
         let values = apart(1.0);
         assert_eq!(block.put(Kind::Float, &values, 2, &[0, 2]), 0);
-        let (Block::Float(floats), Values::Blocks(own)) = (&block, &values) else { panic!() };
+        let (Block::Float(floats), Values::Blocks(own)) = (&block, &values) else {
+            panic!()
+        };
         assert_eq!(floats.block(2, 2).as_ptr(), own[1].as_ptr());
         // copies between and over them, and blocks over copies
         block.put(Kind::Float, &whole(5.0), 2, &[1, 2]);
         block.put(Kind::Float, &apart(7.0), 2, &[3, 1]);
-        let Block::Float(floats) = &block else { panic!() };
-        let seen: Vec<f32> = (0..4).flat_map(|place| floats.block(place, 2).to_vec()).collect();
+        let Block::Float(floats) = &block else {
+            panic!()
+        };
+        let seen: Vec<f32> = (0..4)
+            .flat_map(|place| floats.block(place, 2).to_vec())
+            .collect();
         assert_eq!(seen, [1.0, 1.0, 8.0, 8.0, 5.0, 5.0, 7.0, 7.0]);
         block.clear();
         assert_eq!(block.bytes(), 0);
         // other precisions get copies, and a block of its own is shared whole
         let mut double = Block::<f64>::with_room(Kind::Float, 8).unwrap();
         assert_eq!(double.put(Kind::Float, &apart(1.0), 2, &[0, 1]), 32);
-        let Block::Float(floats) = &double else { panic!() };
+        let Block::Float(floats) = &double else {
+            panic!()
+        };
         assert_eq!(floats.all(), [1.0, 1.0, 2.0, 2.0]);
         let only = Arc::new(vec![1f32; 2]);
-        let Block::Float(floats) = Block::<f32>::new(Kind::Float, &Values::Blocks(vec![only.clone()])) else {
+        let Block::Float(floats) =
+            Block::<f32>::new(Kind::Float, &Values::Blocks(vec![only.clone()]))
+        else {
             panic!()
         };
         assert_eq!(floats.all().as_ptr(), only.as_ptr());

@@ -48,18 +48,22 @@ impl Heads {
         for (k, stage) in recording.stages.iter().enumerate() {
             let output = stage.cacheable_output(recording.declared());
             // labels begin an arm, and what else is of a head follows another of it
-            heads.is_head[k] = output.is_some() && (left.is_some() || matches!(stage, Stage::Labels(_)));
+            heads.is_head[k] =
+                output.is_some() && (left.is_some() || matches!(stage, Stage::Labels(_)));
             if let (false, Some((last, rows))) = (heads.is_head[k], left) {
                 heads.end(recording, last, rows);
             }
-            left = output.filter(|_| heads.is_head[k]).map(|output| (k, output));
+            left = output
+                .filter(|_| heads.is_head[k])
+                .map(|output| (k, output));
             heads.parameters.extend(stage.cacheable_parameters());
         }
         heads.parameters.sort_unstable();
         heads.parameters.dedup();
         // a product's rows are those of a tile, not of a member
-        let is_product =
-            |(stage, end): (&Stage, &Option<BufferId>)| end.is_some() && matches!(stage, Stage::Product(_));
+        let is_product = |(stage, end): (&Stage, &Option<BufferId>)| {
+            end.is_some() && matches!(stage, Stage::Product(_))
+        };
         let products = recording.stages.iter().zip(&heads.ends).any(is_product);
         (left.is_none() && heads.length > 0 && !products).then_some(heads)
     }
@@ -93,7 +97,10 @@ pub fn members(left: u64, member: u64, kept: u64) -> u64 {
     let with_kept = left / (member + kept);
     let with_all = left.saturating_sub(MOST_BYTES as u64) / member;
     // too few to keep any, or so many that they keep the most
-    (left / member).min(ALONE as u64).max(with_kept).max(with_all)
+    (left / member)
+        .min(ALONE as u64)
+        .max(with_kept)
+        .max(with_all)
 }
 
 /// Result of looking up the rows of the point at which a member is evaluated.
@@ -113,7 +120,9 @@ impl<R> Head<R> {
 
     /// Returns the cached rows of buffer `id` (`length` elements); `None` if this start or buffer is not cached.
     pub fn rows(&self, heads: &Heads, id: BufferId, length: usize) -> Option<&[R]> {
-        let (Head::Known(rows), Some(place)) = (self, heads.places[id.0]) else { return None };
+        let (Head::Known(rows), Some(place)) = (self, heads.places[id.0]) else {
+            return None;
+        };
         rows.get(place..)?.get(..length)
     }
 }
@@ -164,8 +173,14 @@ impl<R: Real> Known<R> {
     /// Makes an empty cache for populations of `capacity` members; `None` where nothing can be cached.
     pub fn new(recording: &Recording, capacity: usize) -> Option<Known<R>> {
         let heads = Heads::new(recording)?;
-        let most = capacity.saturating_sub(ALONE).min(MOST_BYTES / heads.bytes::<R>());
-        let kept = Mutex::new(Kept { starts: HashMap::new(), count: 0, refused: 0 });
+        let most = capacity
+            .saturating_sub(ALONE)
+            .min(MOST_BYTES / heads.bytes::<R>());
+        let kept = Mutex::new(Kept {
+            starts: HashMap::new(),
+            count: 0,
+            refused: 0,
+        });
         (most > 0).then_some(Known { heads, kept, most })
     }
 
@@ -199,7 +214,9 @@ impl<R: Real> Known<R> {
     pub fn keep(&self, u: &[f64], rows: Vec<R>) {
         debug_assert_eq!(rows.len(), self.heads.length, "all arms' rows");
         let key = self.key(u);
-        self.lock().starts.insert(key, Entry::Kept(Arc::new(rows), 1));
+        self.lock()
+            .starts
+            .insert(key, Entry::Kept(Arc::new(rows), 1));
     }
 
     /// Returns the size of the rows that are cached or are about to be (bytes).
@@ -214,7 +231,11 @@ impl<R: Real> Known<R> {
 
     /// Returns the cache's key of a start: the bits of those parameters of `u` on which the cached rows depend.
     fn key(&self, u: &[f64]) -> Vec<u64> {
-        self.heads.parameters.iter().map(|&p| u[p].to_bits()).collect()
+        self.heads
+            .parameters
+            .iter()
+            .map(|&p| u[p].to_bits())
+            .collect()
     }
 }
 
@@ -227,14 +248,30 @@ mod tests {
     use crate::solver::Objective;
 
     fn recording(vsini: bool, layout: ArmLayout) -> Recording {
-        let emulator = Emulator::open(concat!(env!("CARGO_MANIFEST_DIR"), "/data/emulator.safetensors")).unwrap();
-        let model = SpectralModel::builder().arm("b", emulator).velocity(-500.0..=500.0).continuum(Continuum::rbf(6));
-        let model = if vsini { model.vsini(0.0..=200.0) } else { model };
+        let emulator = Emulator::open(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/data/emulator.safetensors"
+        ))
+        .unwrap();
+        let model = SpectralModel::builder()
+            .arm("b", emulator)
+            .velocity(-500.0..=500.0)
+            .continuum(Continuum::rbf(6));
+        let model = if vsini {
+            model.vsini(0.0..=200.0)
+        } else {
+            model
+        };
         SpectralObjective::new(&model.build().unwrap(), &[layout], Precision::F32).record()
     }
 
-    const LAYOUT: ArmLayout =
-        ArmLayout { pixels: 100, shared_grid: true, diagonals: 0, is_template: false, own_basis: false };
+    const LAYOUT: ArmLayout = ArmLayout {
+        pixels: 100,
+        shared_grid: true,
+        diagonals: 0,
+        is_template: false,
+        own_basis: false,
+    };
 
     #[test]
     fn what_is_seen_twice_is_kept_as_long_as_there_is_room() {
@@ -249,7 +286,9 @@ mod tests {
             // while it is made, others make their own
             assert!(matches!(known.head(&at(6.0, teff)), Head::Unknown));
             known.keep(&at(4.0, teff), vec![teff as f32; known.heads.length]);
-            let Head::Known(rows) = known.head(&at(5.0, teff)) else { panic!("it was kept") };
+            let Head::Known(rows) = known.head(&at(5.0, teff)) else {
+                panic!("it was kept")
+            };
             assert_eq!(rows[6], teff as f32);
         }
         assert_eq!(known.bytes(), 2 * known.heads.bytes::<f32>());
@@ -270,22 +309,45 @@ mod tests {
         assert_eq!(members(99, 100, 40), 0);
         assert_eq!(members(299, 100, 400), 2);
         assert_eq!(members(3000, 100, 400), 6);
-        assert_eq!(members(3 * MOST_BYTES as u64, 1 << 10, 1 << 30), 2 * (MOST_BYTES as u64 >> 10));
+        assert_eq!(
+            members(3 * MOST_BYTES as u64, 1 << 10, 1 << 30),
+            2 * (MOST_BYTES as u64 >> 10)
+        );
     }
 
     #[test]
     fn heads_end_where_a_spectrum_has_its_hand_in() {
         let names = |recording: &Recording| -> Vec<usize> {
             let heads = Heads::new(recording).unwrap();
-            (0..recording.stages.len()).filter(|&k| heads.is_head(k)).collect()
+            (0..recording.stages.len())
+                .filter(|&k| heads.is_head(k))
+                .collect()
         };
         // prior, labels, five products and activations, prefilter; resample, continuum, normal
-        assert_eq!(names(&recording(false, LAYOUT)), (1..13).collect::<Vec<_>>());
-        let rotating = recording(true, ArmLayout { diagonals: 3, ..LAYOUT });
+        assert_eq!(
+            names(&recording(false, LAYOUT)),
+            (1..13).collect::<Vec<_>>()
+        );
+        let rotating = recording(
+            true,
+            ArmLayout {
+                diagonals: 3,
+                ..LAYOUT
+            },
+        );
         assert_eq!(names(&rotating), (1..14).collect::<Vec<_>>());
         assert_eq!(Heads::new(&rotating).unwrap().parameters, [1, 2, 3, 4, 5]);
         // on the template's own pixels there is no spline
-        assert_eq!(names(&recording(false, ArmLayout { is_template: true, ..LAYOUT })), (1..12).collect::<Vec<_>>());
+        assert_eq!(
+            names(&recording(
+                false,
+                ArmLayout {
+                    is_template: true,
+                    ..LAYOUT
+                }
+            )),
+            (1..12).collect::<Vec<_>>()
+        );
         assert!(Heads::new(&Recording::default()).is_none());
     }
 }

@@ -26,15 +26,30 @@ pub fn linearise<R: Real>(
     members: &mut [&mut Member],
 ) {
     let first_round = |member: &Member| known.filter(|_| member.rounds == 0);
-    let head = |member: &Member| first_round(member).map_or(Head::Unknown, |known| known.head(&member.trial));
+    let head = |member: &Member| {
+        first_round(member).map_or(Head::Unknown, |known| known.head(&member.trial))
+    };
     let mut heads: Vec<Head<R>> = members.iter().map(|member| head(member)).collect();
     let unknown = heads.iter().filter(|head| !head.is_known()).count();
     let is_head = |stage: usize| known.is_some_and(|known| known.heads.is_head(stage));
     let mut first = 0;
     for run in inputs.recording.stages.chunk_by(together) {
         if let [stage @ Stage::Product(_)] = run {
-            let rows = Rows::Tile { members: if is_head(first) { unknown } else { members.len() } };
-            tile.timed(first, |tile| stage.run(&mut TileMemory { inputs, tile, rows, member: None }));
+            let rows = Rows::Tile {
+                members: if is_head(first) {
+                    unknown
+                } else {
+                    members.len()
+                },
+            };
+            tile.timed(first, |tile| {
+                stage.run(&mut TileMemory {
+                    inputs,
+                    tile,
+                    rows,
+                    member: None,
+                })
+            });
         } else if let [stage] = run
             && let Some(model) = of_many(stage)
         {
@@ -51,10 +66,22 @@ pub fn linearise<R: Real>(
                     if head.is_known() && is_head(k) {
                         continue;
                     }
-                    let rows = Rows::Member { blocks: &blocks, known: known.map(|known| (&known.heads, &*head)) };
+                    let rows = Rows::Member {
+                        blocks: &blocks,
+                        known: known.map(|known| (&known.heads, &*head)),
+                    };
                     let member = Some(&mut **member);
-                    tile.timed(k, |tile| stage.run(&mut TileMemory { inputs, tile, rows, member }));
-                    if let (Some(id), Head::Again(made)) = (known.and_then(|known| known.heads.end_of(k)), &mut *head) {
+                    tile.timed(k, |tile| {
+                        stage.run(&mut TileMemory {
+                            inputs,
+                            tile,
+                            rows,
+                            member,
+                        })
+                    });
+                    if let (Some(id), Head::Again(made)) =
+                        (known.and_then(|known| known.heads.end_of(k)), &mut *head)
+                    {
                         made.extend_from_slice(&tile.rows(id)[blocks[id.0].clone()]);
                     }
                 }
@@ -69,17 +96,30 @@ pub fn linearise<R: Real>(
         }
     }
     if let Some(tally) = &mut tile.tally {
-        let members = |stage: usize| if is_head(stage) { unknown } else { members.len() };
+        let members = |stage: usize| {
+            if is_head(stage) {
+                unknown
+            } else {
+                members.len()
+            }
+        };
         (0..first).for_each(|stage| tally.count(stage, members(stage)));
     }
 }
 
 /// Evaluates the model at one member's trial point, and returns its rows in each of these buffers, as f64.
-pub fn rows_of<R: Real>(inputs: &Inputs<R>, buffers: &[BufferId], member: &mut [&mut Member]) -> Vec<Vec<f64>> {
+pub fn rows_of<R: Real>(
+    inputs: &Inputs<R>,
+    buffers: &[BufferId],
+    member: &mut [&mut Member],
+) -> Vec<Vec<f64>> {
     let mut tile = Tile::apart(&inputs.recording);
     linearise(inputs, None, &mut tile, member);
     let rows = |id: BufferId| &tile.rows(id)[..inputs.recording.block(id).length];
-    buffers.iter().map(|id| rows(*id).iter().map(|x| x.to_f64()).collect()).collect()
+    buffers
+        .iter()
+        .map(|id| rows(*id).iter().map(|x| x.to_f64()).collect())
+        .collect()
 }
 
 /// The memory that stages see: of one member, or of the first members of a tile.
@@ -94,7 +134,10 @@ struct TileMemory<'a, R> {
 /// Positions of members' rows in a tile.
 enum Rows<'a, R> {
     /// One member's: by buffer, and what is known of it instead.
-    Member { blocks: &'a [Range<usize>], known: Option<(&'a Heads, &'a Head<R>)> },
+    Member {
+        blocks: &'a [Range<usize>],
+        known: Option<(&'a Heads, &'a Head<R>)>,
+    },
     /// Rows of the first members, one after another.
     Tile { members: usize },
 }
@@ -133,7 +176,10 @@ impl<R: Real> Memory<R> for TileMemory<'_, R> {
         }
         let range = self.range(id);
         let known = match &self.rows {
-            Rows::Member { known: Some((heads, head)), .. } => head.rows(heads, id, range.len()),
+            Rows::Member {
+                known: Some((heads, head)),
+                ..
+            } => head.rows(heads, id, range.len()),
             _ => None,
         };
         known.unwrap_or_else(|| &self.tile.rows(id)[range])
@@ -154,7 +200,9 @@ impl<R: Real> Memory<R> for TileMemory<'_, R> {
     }
 
     fn add(&mut self, add: impl FnOnce(&Self, &mut Sums)) {
-        let Some(member) = &mut self.member else { return };
+        let Some(member) = &mut self.member else {
+            return;
+        };
         let mut sums = std::mem::replace(&mut member.trial_sums, Sums::poisoned(0));
         add(self, &mut sums);
         if let Some(member) = &mut self.member {

@@ -35,18 +35,29 @@ impl<R: Real> Made<R> {
             let mut packed: Vec<_> = recording.buffers.iter().map(|_| None).collect();
             for stage in &recording.stages {
                 if let Stage::Product(product) = stage {
-                    packed[product.weight.0] = Made::relative(recording, product).or_else(|| pack(recording, product));
+                    packed[product.weight.0] =
+                        Made::relative(recording, product).or_else(|| pack(recording, product));
                 }
             }
-            let tiles = Mutex::new(Tiles { spare: Vec::new(), count: 0 });
-            Made { packed, known: Known::new(recording, capacity), tile_members: Tile::<R>::members(recording), tiles }
+            let tiles = Mutex::new(Tiles {
+                spare: Vec::new(),
+                count: 0,
+            });
+            Made {
+                packed,
+                known: Known::new(recording, capacity),
+                tile_members: Tile::<R>::members(recording),
+                tiles,
+            }
         })
     }
 
     /// Returns a product's packed weights if populations of a recording with the same constant have them.
     fn relative(recording: &Recording, product: &Product) -> Option<Arc<Packed<R>>> {
         let (made, place) = recording.kin.of_relative::<Made<R>>(product.weight.0)?;
-        made.packed[place.0].clone().filter(|packed| packed.shape() == [product.inner, product.columns])
+        made.packed[place.0]
+            .clone()
+            .filter(|packed| packed.shape() == [product.inner, product.columns])
     }
 
     /// Returns the weights in the buffer of this index, packed for products; `None` if no product uses it as weights.
@@ -80,8 +91,12 @@ impl<R: Real> Made<R> {
 
     /// Returns the size of the packed weights, of the cached rows and of the tiles (bytes).
     pub fn bytes(&self, recording: &Recording) -> usize {
-        let packed: usize =
-            self.packed.iter().flatten().map(|weights| weights.bytes() / Arc::strong_count(weights)).sum();
+        let packed: usize = self
+            .packed
+            .iter()
+            .flatten()
+            .map(|weights| weights.bytes() / Arc::strong_count(weights))
+            .sum();
         let tile = elements(recording, self.tile_members) * size_of::<R>();
         packed + self.lock().count * tile + self.known.as_ref().map_or(0, Known::bytes)
     }
@@ -90,8 +105,14 @@ impl<R: Real> Made<R> {
 /// Packs a product's weights; returns `None` if they are no constant.
 fn pack<R: Real>(recording: &Recording, product: &Product) -> Option<Arc<Packed<R>>> {
     let buffer = recording.block(product.weight);
-    let Block::Float(weight) = Block::new(buffer.kind, buffer.values.as_ref()?) else { return None };
-    Some(Arc::new(Packed::new(weight.all(), product.inner, product.columns)))
+    let Block::Float(weight) = Block::new(buffer.kind, buffer.values.as_ref()?) else {
+        return None;
+    };
+    Some(Arc::new(Packed::new(
+        weight.all(),
+        product.inner,
+        product.columns,
+    )))
 }
 
 #[cfg(test)]
@@ -103,9 +124,17 @@ mod tests {
     fn recordings_with_the_same_weights_pack_them_once() {
         let recording = |name: &str, value: f32| {
             let mut recording = Recording::default();
-            let [input, output] = ["x", "y"].map(|name| recording.buffer(name, Scope::Member, Kind::Float, 16));
+            let [input, output] =
+                ["x", "y"].map(|name| recording.buffer(name, Scope::Member, Kind::Float, 16));
             let weight = recording.constant(name, Values::F32(vec![value; 4 * 16].into()));
-            let product = Product { input, weight, output, rows: 1, inner: 4, columns: 16 };
+            let product = Product {
+                input,
+                weight,
+                output,
+                rows: 1,
+                inner: 4,
+                columns: 16,
+            };
             recording.stages.push(Stage::Product(product));
             recording
         };
@@ -114,14 +143,18 @@ mod tests {
         for (other, is_shared) in [(("w", 1.0), true), (("w", 2.0), false), (("v", 1.0), false)] {
             let mut other = recording(other.0, other.1);
             other.share_constants(&first);
-            let [here, there] = [&made, &Made::of(&other, 1)].map(|made| std::ptr::from_ref(made.packed(2).unwrap()));
+            let [here, there] = [&made, &Made::of(&other, 1)]
+                .map(|made| std::ptr::from_ref(made.packed(2).unwrap()));
             assert_eq!(here == there, is_shared);
         }
         // tiles come from one stock, which keeps no more than there are threads
         let threads = threads::count();
         let count = |made: &Made<f32>| made.lock().count;
         let tiles: Vec<_> = (0..threads + 1).map(|_| made.borrow_tile(&first)).collect();
-        assert!(tiles.iter().all(|tile| tile.rows(BufferId(0)).len() >= 16) && count(&made) == threads + 1);
+        assert!(
+            tiles.iter().all(|tile| tile.rows(BufferId(0)).len() >= 16)
+                && count(&made) == threads + 1
+        );
         tiles.into_iter().for_each(|tile| made.return_tile(tile));
         drop(Made::<f32>::of(&first, 1).borrow_tile(&first));
         let spare = made.lock().spare.len();
@@ -129,6 +162,9 @@ mod tests {
         // in another precision they are others
         let mut double = recording("w", 1.0);
         double.share_constants(&first);
-        assert_eq!(Made::<f64>::of(&double, 1).packed(2).map(Packed::bytes), made.packed(2).map(|w| 2 * w.bytes()));
+        assert_eq!(
+            Made::<f64>::of(&double, 1).packed(2).map(Packed::bytes),
+            made.packed(2).map(|w| 2 * w.bytes())
+        );
     }
 }

@@ -22,18 +22,28 @@ pub fn run<R: Real>(
     members: &[&mut Member],
 ) {
     let own_grid = inputs.recording.block(custom.predictor).scope == Scope::Spectrum;
-    let (mut shared_x, first) = (Vec::new(), members.first().map_or(0, |member| member.spectrum));
+    let (mut shared_x, first) = (
+        Vec::new(),
+        members.first().map_or(0, |member| member.spectrum),
+    );
     if !own_grid {
         widen(&mut shared_x, inputs.float(custom.predictor, first));
     }
     let read = |member: &&mut Member| {
         let mut scratch = ModelScratch::default();
         let predictor = own_grid.then(|| inputs.float(custom.predictor, member.spectrum));
-        scratch.read(&member.trial, predictor, custom.scale.map(|id| inputs.float(id, member.spectrum)));
+        scratch.read(
+            &member.trial,
+            predictor,
+            custom.scale.map(|id| inputs.float(id, member.spectrum)),
+        );
         scratch
     };
     let read: Vec<ModelScratch> = members.iter().map(read).collect();
-    let all: Vec<CustomInput> = read.iter().map(|own| own.input((!own_grid).then_some(&shared_x))).collect();
+    let all: Vec<CustomInput> = read
+        .iter()
+        .map(|own| own.input((!own_grid).then_some(&shared_x)))
+        .collect();
     let size = custom.rows * custom.pixels;
     let mut rows = vec![f64::NAN; all.len() * size];
     (many.fill)(&all, &mut rows);

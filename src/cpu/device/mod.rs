@@ -59,18 +59,27 @@ impl Device for CpuDevice {
         let member = bytes(Scope::Spectrum) + 16 * (parameters + 2) * (parameters + 4);
         let heads = known::Heads::new(recording);
         let (members, kept) = match recording.precision {
-            Precision::F32 | Precision::Mixed => {
-                (Tile::<f32>::members(recording), heads.map_or(0, |heads| heads.bytes::<f32>()))
-            }
-            Precision::F64 => (Tile::<f64>::members(recording), heads.map_or(0, |heads| heads.bytes::<f64>())),
+            Precision::F32 | Precision::Mixed => (
+                Tile::<f32>::members(recording),
+                heads.map_or(0, |heads| heads.bytes::<f32>()),
+            ),
+            Precision::F64 => (
+                Tile::<f64>::members(recording),
+                heads.map_or(0, |heads| heads.bytes::<f64>()),
+            ),
         };
         let tile = 8 * tile::elements(recording, members) as u64;
         let fixed = bytes(Scope::Constant) + bytes(Scope::Batch) + tile;
-        let left = memory.unwrap_or(MEMORY.max(2 * fixed)).saturating_sub(fixed);
+        let left = memory
+            .unwrap_or(MEMORY.max(2 * fixed))
+            .saturating_sub(fixed);
         let room = known::members(left, member.max(1), kept as u64);
         if room == 0 {
             let message = format!("one spectrum needs {} bytes", fixed + member);
-            return Err(Error::OutOfMemory { device: self.name(), message });
+            return Err(Error::OutOfMemory {
+                device: self.name(),
+                message,
+            });
         }
         let least = fixed + member + tile * (threads::count() as u64 - 1);
         // only a large model is worth the question
@@ -80,16 +89,26 @@ impl Device for CpuDevice {
         Ok(usize::try_from(room).unwrap_or(CAPACITY).min(CAPACITY))
     }
 
-    fn population(&self, recording: Arc<Recording>, method: &Method, capacity: usize) -> Result<Box<dyn Population>> {
+    fn population(
+        &self,
+        recording: Arc<Recording>,
+        method: &Method,
+        capacity: usize,
+    ) -> Result<Box<dyn Population>> {
         let precision = recording.precision;
         let population: Option<Box<dyn Population>> = match precision {
             Precision::F32 | Precision::Mixed => {
                 CpuPopulation::<f32>::new(recording, *method, capacity).map(|p| Box::new(p) as _)
             }
-            Precision::F64 => CpuPopulation::<f64>::new(recording, *method, capacity).map(|p| Box::new(p) as _),
+            Precision::F64 => {
+                CpuPopulation::<f64>::new(recording, *method, capacity).map(|p| Box::new(p) as _)
+            }
         };
         let message = || format!("no room for a population of {capacity}");
-        population.ok_or_else(|| Error::OutOfMemory { device: self.name(), message: message() })
+        population.ok_or_else(|| Error::OutOfMemory {
+            device: self.name(),
+            message: message(),
+        })
     }
 
     fn small_fitter(&self, problem: SmallProblem) -> Result<Option<Box<dyn SmallFitter>>> {
@@ -124,8 +143,14 @@ impl<R: Real> CpuPopulation<R> {
     fn new(recording: Arc<Recording>, method: Method, capacity: usize) -> Option<CpuPopulation<R>> {
         let made = Made::of(&recording, capacity);
         let is_packed = |k: usize| made.packed(k).is_some();
-        let block = |(k, buffer): (usize, &Buffer)| Block::of_buffer(buffer, is_packed(k), capacity);
-        let blocks = recording.buffers.iter().enumerate().map(block).collect::<Option<Vec<Block<R>>>>()?;
+        let block =
+            |(k, buffer): (usize, &Buffer)| Block::of_buffer(buffer, is_packed(k), capacity);
+        let blocks = recording
+            .buffers
+            .iter()
+            .enumerate()
+            .map(block)
+            .collect::<Option<Vec<Block<R>>>>()?;
         let tile_members = Tile::<R>::members(&recording);
         let tiles = tile::elements(&recording, tile_members).checked_mul(threads::count())?;
         room::<R>(tiles).map(|_| CpuPopulation {
@@ -215,9 +240,16 @@ impl<R: Real> CpuPopulation<R> {
         in_order.sort_by_key(|member| member.slot);
         let inputs = &self.inputs;
         let rows = |one: &mut [&mut Member]| rows_of(inputs, buffers, one);
-        let seen: Vec<Vec<Vec<f64>>> = threads::in_pool(|| in_order.par_chunks_mut(1).map(rows).collect());
+        let seen: Vec<Vec<Vec<f64>>> =
+            threads::in_pool(|| in_order.par_chunks_mut(1).map(rows).collect());
         self.members = members;
-        (0..buffers.len()).map(|b| seen.iter().flat_map(|member| member[b].iter().copied()).collect()).collect()
+        (0..buffers.len())
+            .map(|b| {
+                seen.iter()
+                    .flat_map(|member| member[b].iter().copied())
+                    .collect()
+            })
+            .collect()
     }
 
     /// Evaluates these members at their trial points and takes a Levenberg–Marquardt step of each.
@@ -229,7 +261,15 @@ impl<R: Real> CpuPopulation<R> {
         let trusts_last_step = recording.trusts_steps();
         for member in members {
             let bounds = self.inputs.bounds(member.spectrum);
-            step::step(member, &Rules { bounds, settings, tolerances, trusts_last_step });
+            step::step(
+                member,
+                &Rules {
+                    bounds,
+                    settings,
+                    tolerances,
+                    trusts_last_step,
+                },
+            );
         }
         self.moved(count, begin);
     }
@@ -238,7 +278,12 @@ impl<R: Real> CpuPopulation<R> {
     fn evaluate(&self, mut members: Vec<&mut Member>) {
         let mut tile = self.borrow_tile();
         // a simplex's members have no first round
-        let known = self.inputs.made.known.as_ref().filter(|_| self.method.lanes() == 1);
+        let known = self
+            .inputs
+            .made
+            .known
+            .as_ref()
+            .filter(|_| self.method.lanes() == 1);
         for members in members.chunks_mut(self.tile_members) {
             linearise(&self.inputs, known, &mut tile, members);
         }
@@ -262,11 +307,13 @@ impl<R: Real> CpuPopulation<R> {
     ) -> (Option<Simplex>, Vec<Member>) {
         let Place { slot, spectrum } = place;
         match self.method {
-            Method::LevenbergMarquardt(settings) => {
-                (None, vec![Member::new(slot, spectrum, start, settings.initial_damping)])
-            }
+            Method::LevenbergMarquardt(settings) => (
+                None,
+                vec![Member::new(slot, spectrum, start, settings.initial_damping)],
+            ),
             Method::NelderMead(settings) => {
-                let made = Simplex::new(slot, start, self.inputs.bounds(spectrum), settings.size).shaped(first);
+                let made = Simplex::new(slot, start, self.inputs.bounds(spectrum), settings.size)
+                    .shaped(first);
                 let trials = made.first_trials();
                 let trial = |lane: usize| &trials[lane * start.len()..(lane + 1) * start.len()];
                 let member = |lane| Member::new(slot * LANES + lane, spectrum, trial(lane), 0.0);
@@ -279,14 +326,20 @@ impl<R: Real> CpuPopulation<R> {
     fn outcome(&self, slot: usize, member: &Member) -> Option<Outcome> {
         match self.method {
             Method::LevenbergMarquardt(_) => Some(member.outcome()),
-            Method::NelderMead(_) => self.simplex(slot).map(|simplex| simplex.outcome(member.status)),
+            Method::NelderMead(_) => self
+                .simplex(slot)
+                .map(|simplex| simplex.outcome(member.status)),
         }
     }
 
     /// Returns, for each slot, the index of its member in the list; `usize::MAX` where the slot is empty.
     fn places(&self) -> Vec<usize> {
-        let mut places = vec![usize::MAX; self.members.iter().map(|m| m.slot + 1).max().unwrap_or(0)];
-        self.members.iter().enumerate().for_each(|(place, member)| places[member.slot] = place);
+        let mut places =
+            vec![usize::MAX; self.members.iter().map(|m| m.slot + 1).max().unwrap_or(0)];
+        self.members
+            .iter()
+            .enumerate()
+            .for_each(|(place, member)| places[member.slot] = place);
         places
     }
 }
@@ -303,8 +356,16 @@ impl<R: Real> Population for CpuPopulation<R> {
     fn measure(&mut self, meter: Arc<Meter>) {
         let clock = Clock::Threads(threads::count());
         let recording = &self.inputs.recording;
-        let kernels = (0..recording.stages.len()).map(|k| recording.cost_of_kernel(k..k + 1)).collect();
-        self.gauge = Some(Gauge::new(meter, kernels, recording.parameters.len(), size_of::<R>(), clock));
+        let kernels = (0..recording.stages.len())
+            .map(|k| recording.cost_of_kernel(k..k + 1))
+            .collect();
+        self.gauge = Some(Gauge::new(
+            meter,
+            kernels,
+            recording.parameters.len(),
+            size_of::<R>(),
+            clock,
+        ));
     }
 
     fn clear(&mut self) {
@@ -334,14 +395,25 @@ impl<R: Real> Population for CpuPopulation<R> {
         let count = self.inputs.recording.parameters.len();
         for (k, (slot, spectrum)) in places.starts.iter().zip(&batch.group).enumerate() {
             let start = &batch.starts[k * count..(k + 1) * count];
-            let place = Place { slot: *slot, spectrum: places.spectra[*spectrum as usize] };
+            let place = Place {
+                slot: *slot,
+                spectrum: places.spectra[*spectrum as usize],
+            };
             let (simplex, members) = self.make_members(place, start, batch.simplex(k));
-            self.members.extend(members.into_iter().map(|member| Member { phase: batch.first_phase(), ..member }));
-            self.simplices.extend(simplex.map(|simplex| (*slot, Mutex::new(simplex))));
+            self.members
+                .extend(members.into_iter().map(|member| Member {
+                    phase: batch.first_phase(),
+                    ..member
+                }));
+            self.simplices
+                .extend(simplex.map(|simplex| (*slot, Mutex::new(simplex))));
         }
         let taking_part = self.members.len();
         self.members.extend(sitting_out);
-        self.active = Active { all: self.members.len(), taking_part };
+        self.active = Active {
+            all: self.members.len(),
+            taking_part,
+        };
         self.members.extend(ended);
         self.copied(Work::Upload, size_of_val(batch.starts.as_slice()), begin);
         Ok(())
@@ -368,7 +440,10 @@ impl<R: Real> Population for CpuPopulation<R> {
 
     fn active(&mut self) -> Pending<'_, Vec<usize>> {
         let lanes = self.lanes();
-        let mut slots: Vec<usize> = self.members[..self.active.all].iter().map(|member| member.slot / lanes).collect();
+        let mut slots: Vec<usize> = self.members[..self.active.all]
+            .iter()
+            .map(|member| member.slot / lanes)
+            .collect();
         slots.sort_unstable();
         slots.dedup();
         Box::pin(async move { Ok(slots) })
@@ -378,12 +453,19 @@ impl<R: Real> Population for CpuPopulation<R> {
         Box::pin(async move {
             let begin = self.begin();
             let (places, lanes) = (self.places(), self.lanes());
-            let member = |slot: usize| places.get(slot * lanes).and_then(|place| self.members.get(*place));
+            let member = |slot: usize| {
+                places
+                    .get(slot * lanes)
+                    .and_then(|place| self.members.get(*place))
+            };
             let outcome = |slot: usize| self.outcome(slot, member(slot)?);
-            let required =
-                |slot: &usize| outcome(*slot).ok_or_else(|| Error::Usage(format!("nobody is in slot {slot}")));
+            let required = |slot: &usize| {
+                outcome(*slot).ok_or_else(|| Error::Usage(format!("nobody is in slot {slot}")))
+            };
             let outcomes: Result<Vec<Outcome>> = starts.iter().map(required).collect();
-            let bytes = outcomes.as_ref().map_or(0, |all| all.iter().map(Outcome::bytes).sum());
+            let bytes = outcomes
+                .as_ref()
+                .map_or(0, |all| all.iter().map(Outcome::bytes).sum());
             self.copied(Work::Readback, bytes, begin);
             outcomes
         })

@@ -47,17 +47,30 @@ impl Shelves {
         let own = |b: &usize| recording.buffers[*b].scope == Scope::Member;
         let mut order: Vec<usize> = (0..recording.buffers.len()).filter(own).collect();
         order.sort_by_key(|&b| lives[b].map_or(0, |(first, _)| first));
-        let mut shelves = Shelves { all: Vec::new(), of: vec![None; recording.buffers.len()] };
+        let mut shelves = Shelves {
+            all: Vec::new(),
+            of: vec![None; recording.buffers.len()],
+        };
         for b in order {
             let (first, last) = lives[b].unwrap_or_default();
-            let shelf = Shelf { length: recording.buffers[b].length, local: first == last, until: last };
-            let is_free = |other: &Shelf| shared && other.local == shelf.local && other.until < first;
+            let shelf = Shelf {
+                length: recording.buffers[b].length,
+                local: first == last,
+                until: last,
+            };
+            let is_free =
+                |other: &Shelf| shared && other.local == shelf.local && other.until < first;
             let free = (0..shelves.all.len()).filter(|&k| is_free(&shelves.all[k]));
             // that of the most alike length
             let place = free.min_by_key(|&k| shelves.all[k].length.abs_diff(shelf.length));
             let place = place.unwrap_or(shelves.all.len());
             match shelves.all.get_mut(place) {
-                Some(before) => *before = Shelf { length: before.length.max(shelf.length), ..shelf },
+                Some(before) => {
+                    *before = Shelf {
+                        length: before.length.max(shelf.length),
+                        ..shelf
+                    }
+                }
                 None => shelves.all.push(shelf),
             }
             shelves.of[b] = Some(place);
@@ -104,22 +117,41 @@ mod tests {
     #[test]
     fn arms_share_shelves_and_neighbours_do_not() {
         let mut recording = Recording::default();
-        let mut buffer = |name: &str, length| recording.buffer(name, Scope::Member, Kind::Float, length);
-        let [x, hidden, template, y] = [("x", 4), ("h", 16), ("t", 64), ("u", 48)].map(|(name, n)| buffer(name, n));
+        let mut buffer =
+            |name: &str, length| recording.buffer(name, Scope::Member, Kind::Float, length);
+        let [x, hidden, template, y] =
+            [("x", 4), ("h", 16), ("t", 64), ("u", 48)].map(|(name, n)| buffer(name, n));
         let weight = recording.constant("w", Values::F32(Arc::new(vec![0.0; 16])));
         for (output, columns) in [(template, 64), (y, 48)] {
             for (input, output) in [(x, hidden), (hidden, output)] {
-                let stage = Product { input, weight, output, rows: 1, inner: 4, columns };
+                let stage = Product {
+                    input,
+                    weight,
+                    output,
+                    rows: 1,
+                    inner: 4,
+                    columns,
+                };
                 recording.stages.push(Stage::Product(stage));
             }
             let (bias, activation) = (weight, Activation::Identity);
-            let stage = Activate { buffer: output, bias, affine: None, activation, rows: 1, columns };
+            let stage = Activate {
+                buffer: output,
+                bias,
+                affine: None,
+                activation,
+                rows: 1,
+                columns,
+            };
             recording.stages.push(Stage::Activate(stage));
         }
         let shelves = Shelves::new(&recording);
         assert_eq!(shelves.of(template), shelves.of(y));
         assert!(shelves.of(hidden) != shelves.of(template) && shelves.of(x) != shelves.of(hidden));
-        assert_eq!((shelves.of(weight), shelves.elements(3)), (None, 3 * (4 + 16 + 64)));
+        assert_eq!(
+            (shelves.of(weight), shelves.elements(3)),
+            (None, 3 * (4 + 16 + 64))
+        );
         assert_eq!(Shelves::apart(&recording).all.len(), 4);
     }
 }

@@ -14,19 +14,29 @@ impl<R: Real> CpuPopulation<R> {
     /// They evaluate only points that can be accepted.
     pub(super) fn move_simplices(&self, members: &mut [Member], settings: &NelderMead) {
         let recording = &*self.inputs.recording;
-        let worth = Worth { marginalise: recording.marginalise, dof: recording.dof, noise: R::SIMPLEX_NOISE };
-        let mut simplices: Vec<_> =
-            members.chunks_exact(LANES).map(|trials| self.simplex(trials[0].slot / LANES)).collect();
+        let worth = Worth {
+            marginalise: recording.marginalise,
+            dof: recording.dof,
+            noise: R::SIMPLEX_NOISE,
+        };
+        let mut simplices: Vec<_> = members
+            .chunks_exact(LANES)
+            .map(|trials| self.simplex(trials[0].slot / LANES))
+            .collect();
         let mut some = Vec::with_capacity(members.len());
         for (trials, simplex) in members.chunks_exact_mut(LANES).zip(&simplices) {
-            let lanes = simplex.as_ref().map_or(0, |simplex| simplex::first_lanes(simplex));
+            let lanes = simplex
+                .as_ref()
+                .map_or(0, |simplex| simplex::first_lanes(simplex));
             some.extend(trials.iter_mut().take(lanes));
         }
         self.evaluate(some);
         let mut some = Vec::with_capacity(simplices.len());
         for (trials, simplex) in members.chunks_exact_mut(LANES).zip(&simplices) {
             let reflected = trials[0].objective(recording.marginalise);
-            let lane = simplex.as_ref().and_then(|simplex| simplex::second_lane(simplex, reflected));
+            let lane = simplex
+                .as_ref()
+                .and_then(|simplex| simplex::second_lane(simplex, reflected));
             some.extend(lane.map(|lane| &mut trials[lane]));
         }
         self.evaluate(some);
@@ -45,6 +55,8 @@ impl<R: Real> CpuPopulation<R> {
 
     /// Locks and returns the simplex of the start in a slot; `None` if there is none.
     pub(super) fn simplex(&self, slot: usize) -> Option<MutexGuard<'_, Simplex>> {
-        self.simplices.get(&slot).map(|simplex| simplex.lock().unwrap_or_else(PoisonError::into_inner))
+        self.simplices
+            .get(&slot)
+            .map(|simplex| simplex.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

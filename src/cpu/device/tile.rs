@@ -29,7 +29,12 @@ pub struct Inputs<R> {
 impl<R: Real> Inputs<R> {
     /// Makes the inputs of a recording from the blocks of its buffers, without bounds and priors of parameters yet.
     pub fn new(recording: Arc<Recording>, blocks: Vec<Block<R>>, made: Arc<Made<R>>) -> Inputs<R> {
-        Inputs { recording, blocks, made, limits: Default::default() }
+        Inputs {
+            recording,
+            blocks,
+            made,
+            limits: Default::default(),
+        }
     }
 
     /// Removes the data, bounds and priors of all spectra and what the batch shares; constants stay.
@@ -50,7 +55,9 @@ impl<R: Real> Inputs<R> {
         for (id, values) in &batch.blocks {
             let buffer = self.recording.block(*id);
             match buffer.scope {
-                Scope::Spectrum => copied += self.blocks[id.0].put(buffer.kind, values, buffer.length, spectra),
+                Scope::Spectrum => {
+                    copied += self.blocks[id.0].put(buffer.kind, values, buffer.length, spectra)
+                }
                 _ if is_first => {
                     self.blocks[id.0] = Block::new(buffer.kind, values);
                     copied += self.blocks[id.0].own_bytes();
@@ -59,7 +66,12 @@ impl<R: Real> Inputs<R> {
             }
         }
         let parameters = self.recording.parameters.len();
-        let own = [&batch.lower, &batch.upper, &batch.prior_mean, &batch.prior_weight];
+        let own = [
+            &batch.lower,
+            &batch.upper,
+            &batch.prior_mean,
+            &batch.prior_weight,
+        ];
         for (all, own) in self.limits.iter_mut().zip(own) {
             scatter(all, own, parameters, spectra, f64::NAN);
             copied += size_of_val(own.as_slice());
@@ -69,7 +81,11 @@ impl<R: Real> Inputs<R> {
 
     /// Returns the memory of a population's inputs in bytes, with its share of what several populations hold together.
     pub fn bytes(&self) -> usize {
-        let limits: usize = self.limits.iter().map(|limits| size_of_val(limits.as_slice())).sum();
+        let limits: usize = self
+            .limits
+            .iter()
+            .map(|limits| size_of_val(limits.as_slice()))
+            .sum();
         // its share of what others have, too
         let made = self.made.bytes(&self.recording) / Arc::strong_count(&self.made);
         limits + made + self.blocks.iter().map(Block::bytes).sum::<usize>()
@@ -78,7 +94,11 @@ impl<R: Real> Inputs<R> {
     /// Returns where a spectrum's elements lie in a buffer; those of the whole buffer where all spectra share it.
     pub fn range(&self, id: BufferId, spectrum: usize) -> Range<usize> {
         let buffer = self.recording.block(id);
-        let start = if buffer.scope == Scope::Spectrum { spectrum * buffer.length } else { 0 };
+        let start = if buffer.scope == Scope::Spectrum {
+            spectrum * buffer.length
+        } else {
+            0
+        };
         start..start + buffer.length
     }
 
@@ -87,7 +107,14 @@ impl<R: Real> Inputs<R> {
         match &self.blocks[id.0] {
             Block::Float(v) => {
                 let buffer = self.recording.block(id);
-                v.block(if buffer.scope == Scope::Spectrum { spectrum } else { 0 }, buffer.length)
+                v.block(
+                    if buffer.scope == Scope::Spectrum {
+                        spectrum
+                    } else {
+                        0
+                    },
+                    buffer.length,
+                )
             }
             _ => &[],
         }
@@ -108,12 +135,18 @@ impl<R: Real> Inputs<R> {
 
     /// Returns the lower and upper bounds of a spectrum's parameters, in the solver's units u.
     pub fn bounds(&self, spectrum: usize) -> Bounds<'_> {
-        Bounds { lower: self.limit(0, spectrum), upper: self.limit(1, spectrum) }
+        Bounds {
+            lower: self.limit(0, spectrum),
+            upper: self.limit(1, spectrum),
+        }
     }
 
     /// Returns the means and weights (1/σ) of the Gaussian priors of a spectrum's parameters, in the solver's units u.
     pub fn priors(&self, spectrum: usize) -> Priors<'_> {
-        Priors { mean: self.limit(2, spectrum), weight: self.limit(3, spectrum) }
+        Priors {
+            mean: self.limit(2, spectrum),
+            weight: self.limit(3, spectrum),
+        }
     }
 
     /// Returns, for a spectrum's P parameters, one kind of limit: 0 lower bound, 1 upper bound, 2 prior mean, 3 prior
@@ -162,14 +195,27 @@ impl<R: Real> Tile<R> {
 
     /// Makes a tile of so many members in the given layout, filled with NaN.
     fn with(shelves: Shelves, members: usize) -> Tile<R> {
-        let rows = shelves.all.iter().map(|shelf| Aligned::new(shelf.elements(members), R::NAN)).collect();
-        Tile { rows, shelves, scratch: Scratch::default(), tally: None }
+        let rows = shelves
+            .all
+            .iter()
+            .map(|shelf| Aligned::new(shelf.elements(members), R::NAN))
+            .collect();
+        Tile {
+            rows,
+            shelves,
+            scratch: Scratch::default(),
+            tally: None,
+        }
     }
 
     /// Returns how many members a tile evaluates together, so that their rows stay in the processor's cache.
     pub fn members(recording: &Recording) -> usize {
         let bytes = elements(recording, 1) - elements(recording, 0);
-        let (most_bytes, most) = match recording.stages.iter().any(|stage| of_many(stage).is_some()) {
+        let (most_bytes, most) = match recording
+            .stages
+            .iter()
+            .any(|stage| of_many(stage).is_some())
+        {
             true => (MANY_BYTES, MANY_MEMBERS),
             false => (TILE_BYTES, TILE_MEMBERS),
         };
@@ -204,7 +250,9 @@ impl<R: Real> Tile<R> {
     /// Moves the rows of a buffer out of the tile, so that others can be read while these are written;
     /// [`give_back`](Self::give_back) returns them.
     pub fn take(&mut self, id: BufferId) -> Aligned<R> {
-        self.shelves.of(id).map_or(Aligned::default(), |shelf| std::mem::take(&mut self.rows[shelf]))
+        self.shelves.of(id).map_or(Aligned::default(), |shelf| {
+            std::mem::take(&mut self.rows[shelf])
+        })
     }
 
     /// Puts rows that [`take`](Tile::take) took out back into the tile.
@@ -223,5 +271,10 @@ pub fn together(a: &Stage, b: &Stage) -> bool {
 
 /// Returns how many elements all buffers of a scope have together, for one member, spectrum or batch.
 pub fn length(recording: &Recording, scope: Scope) -> usize {
-    recording.buffers.iter().filter(|b| b.scope == scope).map(|b| b.length).sum()
+    recording
+        .buffers
+        .iter()
+        .filter(|b| b.scope == scope)
+        .map(|b| b.length)
+        .sum()
 }

@@ -13,7 +13,8 @@ use crate::math::lanes::{LANES, Lanes};
 use crate::math::triangle::{packed_index, packed_length, pair_index};
 use crate::recording::ManyFunction;
 use crate::solver::small::{
-    AddUp, GaussianPrior, LaneBlock, LaneGrid, LaneModel, LaneSum, PointLanes, SeatedFits, SmallBatch, SmallProblem,
+    AddUp, GaussianPrior, LaneBlock, LaneGrid, LaneModel, LaneSum, PointLanes, SeatedFits,
+    SmallBatch, SmallProblem,
 };
 use crate::solver::thresholds::{LEAST_FTOL, LEAST_XTOL, UNDAMPED};
 
@@ -34,8 +35,18 @@ pub struct Rounding {
 
 /// Rounding of f32, then of f64. f64 finishes what f32 leaves, and must not stop while damping still holds it back.
 const ROUNDING: [Rounding; 2] = [
-    Rounding { cost: f32::COST_NOISE, reduction: LEAST_FTOL, step: LEAST_XTOL, undamped: UNDAMPED },
-    Rounding { cost: f64::COST_NOISE, reduction: 1e-14, step: 1e-14, undamped: 1e-5 },
+    Rounding {
+        cost: f32::COST_NOISE,
+        reduction: LEAST_FTOL,
+        step: LEAST_XTOL,
+        undamped: UNDAMPED,
+    },
+    Rounding {
+        cost: f64::COST_NOISE,
+        reduction: 1e-14,
+        step: 1e-14,
+        undamped: 1e-5,
+    },
 ];
 
 /// Where the rows of values and derivatives come from.
@@ -137,14 +148,22 @@ impl<R: Real> Block<R> {
         let (parameters, points) = (problem.parameters, problem.points);
         let zero = Lanes::splat(R::ZERO);
         let lanes = |n: usize| vec![zero; n];
-        let bounds = if batch.bounds.is_some() { parameters } else { 0 };
+        let bounds = if batch.bounds.is_some() {
+            parameters
+        } else {
+            0
+        };
         Block {
             parameters,
             points,
             ends,
             y: lanes(points),
             weight: lanes(if batch.is_weighted() { points } else { 0 }),
-            x: lanes(if batch.own_grid { problem.predictors * points } else { 0 }),
+            x: lanes(if batch.own_grid {
+                problem.predictors * points
+            } else {
+                0
+            }),
             trial: lanes(parameters),
             accepted: lanes(parameters),
             unit: lanes(parameters),
@@ -185,7 +204,11 @@ impl<R: Real> Block<R> {
 
     /// Returns whether the block has weights, own grids and bounds exactly where the fits of a batch have them.
     pub fn has_shape_of(&self, batch: &SmallBatch<'_>) -> bool {
-        let own = [!self.weight.is_empty(), !self.x.is_empty(), !self.lower.is_empty()];
+        let own = [
+            !self.weight.is_empty(),
+            !self.x.is_empty(),
+            !self.lower.is_empty(),
+        ];
         own == [batch.is_weighted(), batch.own_grid, batch.bounds.is_some()]
     }
 
@@ -201,7 +224,12 @@ impl<R: Real> Block<R> {
     /// Returns a bit mask of the lanes whose fits have not ended.
     pub fn running(&self) -> u64 {
         let bit = |(l, status): (usize, &R)| u64::from(*status == R::of(RUNNING)) << l;
-        self.status.0.iter().enumerate().map(bit).fold(0, |all, bit| all | bit)
+        self.status
+            .0
+            .iter()
+            .enumerate()
+            .map(bit)
+            .fold(0, |all, bit| all | bit)
     }
 
     /// Returns those thresholds of the solver that follow from the rounding of numbers of precision R. Fits by rough
@@ -215,8 +243,19 @@ impl<R: Real> Block<R> {
     pub fn linearise(&mut self, model: &Model<'_, R>, seated: Seated<'_>, source: &Source<'_>) {
         match model.sums {
             Some(add_up) => {
-                let Block { trial: parameters, registers, y, trial_sums: sums, .. } = self;
-                add_up(LaneSum { parameters, registers, y, sums });
+                let Block {
+                    trial: parameters,
+                    registers,
+                    y,
+                    trial_sums: sums,
+                    ..
+                } = self;
+                add_up(LaneSum {
+                    parameters,
+                    registers,
+                    y,
+                    sums,
+                });
                 self.add_priors(&source.problem.priors, false);
             }
             None => self.sum(model, seated, source, Place::Trial),
@@ -224,27 +263,61 @@ impl<R: Real> Block<R> {
     }
 
     /// Computes the sums (cost, gradient, normal matrix) at trial points or, for the covariance, at accepted ones.
-    fn sum(&mut self, model: &Model<'_, R>, seated: Seated<'_>, source: &Source<'_>, mut place: Place<'_>) {
+    fn sum(
+        &mut self,
+        model: &Model<'_, R>,
+        seated: Seated<'_>,
+        source: &Source<'_>,
+        mut place: Place<'_>,
+    ) {
         let problem = source.problem;
         let expected = matches!(place, Place::Accepted(_));
         let mut cost = Lanes::splat(R::ZERO);
         let stride = 1 + self.parameters;
-        let grid = if self.x.is_empty() { LaneGrid::Shared(model.shared_x) } else { LaneGrid::Own(&self.x) };
-        let parameters = if expected { &self.accepted[..] } else { &self.trial };
-        let all_y = if problem.estimator.is_least_squares() { &self.y[..] } else { &[] };
+        let grid = if self.x.is_empty() {
+            LaneGrid::Shared(model.shared_x)
+        } else {
+            LaneGrid::Own(&self.x)
+        };
+        let parameters = if expected {
+            &self.accepted[..]
+        } else {
+            &self.trial
+        };
+        let all_y = if problem.estimator.is_least_squares() {
+            &self.y[..]
+        } else {
+            &[]
+        };
         let few = PointLanes::<R>::suit(seated.lanes.count_ones() as usize, self.points);
         let by_points = problem.is_pointwise && few;
         let (of_points, predictors) = (self.points, problem.predictors);
         match model.rows {
             ModelRows::Lanes(rows) if by_points => {
-                let fits = SeatedFits { points: of_points, predictors, grid, parameters, y: all_y, stride };
+                let fits = SeatedFits {
+                    points: of_points,
+                    predictors,
+                    grid,
+                    parameters,
+                    y: all_y,
+                    stride,
+                };
                 self.point_lanes.evaluate(rows, seated.lanes, &fits);
             }
             ModelRows::Lanes(_) => {}
             ModelRows::Function(function) => {
                 let (unit, lower, upper) = (&self.unit[..], &self.lower[..], &self.upper[..]);
-                let fits = CalledFits { points: of_points, predictors, grid, parameters, unit, lower, upper };
-                self.function_rows.evaluate(function, seated, &source.batch, &fits);
+                let fits = CalledFits {
+                    points: of_points,
+                    predictors,
+                    grid,
+                    parameters,
+                    unit,
+                    lower,
+                    upper,
+                };
+                self.function_rows
+                    .evaluate(function, seated, &source.batch, &fits);
             }
         }
         let some = self.points.div_ceil(self.points.div_ceil(POINTS));
@@ -265,11 +338,36 @@ impl<R: Real> Block<R> {
                 }),
                 ModelRows::Function(_) => self.function_rows.put(points.clone(), all_y, rows),
             }
-            let (y, weight) = (&self.y[points.clone()], self.weight.get(points.clone()).unwrap_or(&[]));
-            let scatter = if let Place::Accepted(Some(scatter)) = &mut place { Some(&mut **scatter) } else { None };
-            Shares { estimator: problem.estimator, expected, scatter, y, weight, rows, cost: &mut cost }.run();
-            let ones = problem.ends_in_ones && self.weight.is_empty() && problem.estimator.is_least_squares();
-            Gram { rows, stride, sums: &mut self.trial_sums, fresh: first == 0, ones }.run();
+            let (y, weight) = (
+                &self.y[points.clone()],
+                self.weight.get(points.clone()).unwrap_or(&[]),
+            );
+            let scatter = if let Place::Accepted(Some(scatter)) = &mut place {
+                Some(&mut **scatter)
+            } else {
+                None
+            };
+            Shares {
+                estimator: problem.estimator,
+                expected,
+                scatter,
+                y,
+                weight,
+                rows,
+                cost: &mut cost,
+            }
+            .run();
+            let ones = problem.ends_in_ones
+                && self.weight.is_empty()
+                && problem.estimator.is_least_squares();
+            Gram {
+                rows,
+                stride,
+                sums: &mut self.trial_sums,
+                fresh: first == 0,
+                ones,
+            }
+            .run();
         }
         if !problem.estimator.is_least_squares() {
             self.trial_sums[0] = cost;
@@ -279,9 +377,18 @@ impl<R: Real> Block<R> {
 
     /// Adds Gaussian priors to the trial's cost, gradient and normal matrix, taken at accepted points if `expected`.
     fn add_priors(&mut self, priors: &[GaussianPrior], expected: bool) {
-        for &GaussianPrior { parameter: p, mean, weight } in priors {
+        for &GaussianPrior {
+            parameter: p,
+            mean,
+            weight,
+        } in priors
+        {
             let (mean, weight) = (R::of(mean), R::of(weight));
-            let x = if expected { self.accepted[p] } else { self.trial[p] };
+            let x = if expected {
+                self.accepted[p]
+            } else {
+                self.trial[p]
+            };
             for l in 0..LANES {
                 let residual = (mean - x.0[l]) * weight;
                 self.trial_sums[0].0[l] += residual * residual;
@@ -296,13 +403,18 @@ impl<R: Real> Block<R> {
     pub fn variances(&mut self, model: &Model<'_, R>, seated: Seated<'_>, source: &Source<'_>) {
         let problem = source.problem;
         let expected = !problem.estimator.is_least_squares();
-        let mut scatter = problem.is_sandwich.then(|| [ResidualScatter::default(); LANES]);
+        let mut scatter = problem
+            .is_sandwich
+            .then(|| [ResidualScatter::default(); LANES]);
         if expected {
             // nobody reads a trial's sums any more
             self.sum(model, seated, source, Place::Accepted(scatter.as_mut()));
             std::mem::swap(&mut self.sums, &mut self.trial_sums);
         }
-        pulp::Arch::new().dispatch(Part { block: self, action: Action::Invert });
+        pulp::Arch::new().dispatch(Part {
+            block: self,
+            action: Action::Invert,
+        });
         if expected {
             std::mem::swap(&mut self.sums, &mut self.trial_sums);
         }
@@ -318,13 +430,18 @@ impl<R: Real> Block<R> {
             let free = self.free.iter().filter(|free| free.0[l] > R::ZERO).count();
             let factor = scatter.factors(free).map_or(1.0, |(a, b)| b / (a * a));
             let factor = R::of(if is_without_priors { factor } else { f64::NAN });
-            self.delta.iter_mut().for_each(|variance| variance.0[l] *= factor);
+            self.delta
+                .iter_mut()
+                .for_each(|variance| variance.0[l] *= factor);
         }
     }
 
     /// Accepts or rejects each lane's trial point, then sets its next one, or its status where the fit ends.
     pub fn step(&mut self, problem: &SmallProblem) {
-        pulp::Arch::new().dispatch(Part { block: self, action: Action::Step(problem) });
+        pulp::Arch::new().dispatch(Part {
+            block: self,
+            action: Action::Step(problem),
+        });
     }
 }
 

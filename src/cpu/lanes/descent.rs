@@ -20,7 +20,8 @@ impl<R: Real> Block<R> {
             let mut lost = false;
             for l in 0..LANES {
                 let mu = self.mu.0[l];
-                let failed = (self.factors.positive.0[l] == R::ZERO) & (self.status.0[l] == R::of(RUNNING));
+                let failed =
+                    (self.factors.positive.0[l] == R::ZERO) & (self.status.0[l] == R::of(RUNNING));
                 self.mu.0[l] = renew(failed, Damping { mu, nu: R::ZERO }.raise().mu, mu);
                 lost |= failed;
             }
@@ -66,7 +67,9 @@ impl<R: Real> Block<R> {
         let mut lowest = Lanes::splat(R::ZERO);
         for p in 0..self.parameters {
             let (a, unit, free) = (&self.sums[normal(p, p)].0, &self.unit[p].0, &self.free[p].0);
-            (0..LANES).for_each(|l| lowest.0[l] = lowest.0[l].maximum(a[l] * unit[l] * unit[l] * free[l]));
+            (0..LANES).for_each(|l| {
+                lowest.0[l] = lowest.0[l].maximum(a[l] * unit[l] * unit[l] * free[l])
+            });
         }
         (0..LANES).for_each(|l| self.lowest.0[l] = lowest.0[l] * self.floor.0[l]);
     }
@@ -79,8 +82,15 @@ impl<R: Real> Block<R> {
         let undamped = R::of(self.rounding().undamped);
         for i in 0..self.parameters {
             self.set_row(i);
-            let (a, per_unit, free) = (&self.sums[normal(i, i)].0, &self.per_unit[i].0, &self.free[i].0);
-            let (out, settled) = (&mut self.factors.lower[packed_index(i, i)].0, &mut self.settled.0);
+            let (a, per_unit, free) = (
+                &self.sums[normal(i, i)].0,
+                &self.per_unit[i].0,
+                &self.free[i].0,
+            );
+            let (out, settled) = (
+                &mut self.factors.lower[packed_index(i, i)].0,
+                &mut self.settled.0,
+            );
             for l in 0..LANES {
                 let (a, least) = (a[l], self.lowest.0[l] * per_unit[l] * per_unit[l]);
                 let (mu, largest) = (self.mu.0[l], a.maximum(least));
@@ -118,7 +128,11 @@ impl<R: Real> Block<R> {
             }
             let right = &mut self.delta[p].0;
             for q in 0..self.parameters {
-                let (a, free, given) = (&self.sums[normal(p, q)].0, &self.free[q].0, &self.given[q].0);
+                let (a, free, given) = (
+                    &self.sums[normal(p, q)].0,
+                    &self.free[q].0,
+                    &self.given[q].0,
+                );
                 (0..LANES).for_each(|l| right[l] += -(a[l] * (R::ONE - free[l]) * given[l]));
             }
             let (free, given) = (&self.free[p].0, &self.given[p].0);
@@ -170,12 +184,17 @@ impl<R: Real> Block<R> {
         for p in 0..self.lower.len() {
             let (x, lower, upper) = (&self.accepted[p].0, &self.lower[p].0, &self.upper[p].0);
             let free = &mut self.free[p].0;
-            (0..LANES).for_each(|l| free[l] = pick((x[l] > lower[l]) & (x[l] < upper[l]), R::ONE, R::ZERO));
+            (0..LANES).for_each(|l| {
+                free[l] = pick((x[l] > lower[l]) & (x[l] < upper[l]), R::ONE, R::ZERO)
+            });
         }
         for i in 0..self.parameters {
             self.set_row(i);
             let (a, free) = (&self.sums[normal(i, i)].0, &self.free[i].0);
-            let (out, least) = (&mut self.factors.lower[packed_index(i, i)].0, &mut self.least[i].0);
+            let (out, least) = (
+                &mut self.factors.lower[packed_index(i, i)].0,
+                &mut self.least[i].0,
+            );
             for l in 0..LANES {
                 out[l] = pick(free[l] > R::ZERO, a[l], R::ONE);
                 least[l] = R::of(RANK) * a[l] * free[l];
@@ -186,7 +205,8 @@ impl<R: Real> Block<R> {
             self.delta[p] = self.factors.inverse_diagonal(p);
         }
         if !self.correlations.is_empty() {
-            self.factors.correlations(&self.delta, &mut self.correlations);
+            self.factors
+                .correlations(&self.delta, &mut self.correlations);
         }
     }
 }

@@ -15,7 +15,9 @@ use crate::math::Real;
 use crate::math::lanes::{LANES, Lanes, pick};
 use crate::math::triangle::{packed_index, packed_length, pair_index};
 use crate::solver::round::step::decisions::least_reduction;
-use crate::solver::small::{LaneBlock, LaneGrid, Rounding, SmallBatch, SmallColumns, SmallProblem, SumRounding};
+use crate::solver::small::{
+    LaneBlock, LaneGrid, Rounding, SmallBatch, SmallColumns, SmallProblem, SumRounding,
+};
 use crate::solver::thresholds::{LEAST_COST, ROUNDING, ROUNDING_SHARE, VARIANCE_ERROR};
 use crate::solver::{Status, Tolerances};
 
@@ -98,8 +100,14 @@ impl Doubts {
             self.seats.push(Seat { lane: to, fit: k });
             // they are f32: blocks of f64 have no doubts
             let single = |x: &Lanes<R>| R::single(&x.0).map_or(f32::NAN, |x| x[from % LANES]);
-            self.parameters.iter_mut().zip(&block.accepted).for_each(|(seat, x)| seat.0[to] = single(x));
-            self.seated.iter_mut().zip(&block.sums).for_each(|(seat, sum)| seat.0[to] = single(sum));
+            self.parameters
+                .iter_mut()
+                .zip(&block.accepted)
+                .for_each(|(seat, x)| seat.0[to] = single(x));
+            self.seated
+                .iter_mut()
+                .zip(&block.sums)
+                .for_each(|(seat, sum)| seat.0[to] = single(sum));
             self.cost.0[to] = columns.chi2[k] as f32;
             if self.seats.len() == LANES {
                 self.settle(source, columns);
@@ -115,12 +123,19 @@ impl Doubts {
         }
         let (count, problem) = (self.parameters.len(), source.problem);
         let mut by_sums = Lanes::splat(0.0f32);
-        if let Some(Rounding { sums: Some(sums), .. }) = &problem.rounding {
+        if let Some(Rounding {
+            sums: Some(sums), ..
+        }) = &problem.rounding
+        {
             self.act(Action::Sums(sums));
             self.act(Action::Judge(problem));
             by_sums = self.sure;
         }
-        if self.seats.iter().any(|seat| by_sums.0[seat.lane % LANES] == 0.0) {
+        if self
+            .seats
+            .iter()
+            .any(|seat| by_sums.0[seat.lane % LANES] == 0.0)
+        {
             self.look(source);
             self.act(Action::Judge(problem));
             // a fit's own affair, whoever else is in the block
@@ -128,12 +143,23 @@ impl Doubts {
         }
         for &Seat { lane: l, fit: k } in &self.seats {
             let (l, sure) = (l % LANES, self.sure.0[l % LANES] > 0.0);
-            let own = columns.variances[k * count..][..count].iter_mut().zip(&self.variances);
+            let own = columns.variances[k * count..][..count]
+                .iter_mut()
+                .zip(&self.variances);
             own.for_each(|(to, variance)| *to = pick(sure, f64::from(variance.0[l]), f64::NAN));
-            let SmallColumns { variances, correlations, .. } = &mut *columns;
+            let SmallColumns {
+                variances,
+                correlations,
+                ..
+            } = &mut *columns;
             if let Some(all) = correlations {
                 let variances = &variances[k * count..][..count];
-                put_correlations(&self.correlations, l, variances, &mut all[k * count * count..][..count * count]);
+                put_correlations(
+                    &self.correlations,
+                    l,
+                    variances,
+                    &mut all[k * count * count..][..count * count],
+                );
             }
         }
         self.seats.clear();
@@ -141,24 +167,34 @@ impl Doubts {
 
     /// Runs an action with the widest vectors that the machine has.
     fn act(&mut self, action: Action<'_>) {
-        pulp::Arch::new().dispatch(Part { doubts: self, action });
+        pulp::Arch::new().dispatch(Part {
+            doubts: self,
+            action,
+        });
     }
 
     /// Sums the squares of the weighted model values, and of the bounds on their rounding errors, over all points.
     fn look(&mut self, source: &Source<'_>) {
         let problem = source.problem;
         // fits in f32 have it
-        let Some(rounding) = &problem.rounding else { return };
+        let Some(rounding) = &problem.rounding else {
+            return;
+        };
         fill(&mut self.x, &self.seats, source.batch.x);
         fill_weights(&mut self.weight, &self.seats, source);
         self.sums = [Lanes::splat(0.0); 2];
         if self.x.is_empty() {
             self.shared_x.clear();
-            self.shared_x.extend(source.batch.x.iter().map(|x| *x as f32));
+            self.shared_x
+                .extend(source.batch.x.iter().map(|x| *x as f32));
         }
         for first in (0..problem.points).step_by(POINTS) {
             let points = first..problem.points.min(first + POINTS);
-            let grid = if self.x.is_empty() { LaneGrid::Shared(&self.shared_x) } else { LaneGrid::Own(&self.x) };
+            let grid = if self.x.is_empty() {
+                LaneGrid::Shared(&self.shared_x)
+            } else {
+                LaneGrid::Own(&self.x)
+            };
             (rounding.points)(LaneBlock {
                 points: points.clone(),
                 of_points: problem.points,
@@ -187,7 +223,9 @@ impl Doubts {
                         let x = pick(w > 0.0, w * x, 0.0);
                         sum.0[l] = x.mul_add(x, sum.0[l]);
                     }),
-                    None => (0..LANES).for_each(|l| sum.0[l] = row.0[l].mul_add(row.0[l], sum.0[l])),
+                    None => {
+                        (0..LANES).for_each(|l| sum.0[l] = row.0[l].mul_add(row.0[l], sum.0[l]))
+                    }
                 }
             }
         }
@@ -199,22 +237,32 @@ impl Doubts {
         let (mut inflation, mut moved) = (Lanes::splat(0.0), Lanes::splat(0.0));
         for p in 0..self.parameters.len() {
             let row = self.factors.lower[packed_index(p, 0)..][..p + 1].iter_mut();
-            row.zip(&self.seated[normal(p, 0)..]).for_each(|(to, sum)| *to = *sum);
+            row.zip(&self.seated[normal(p, 0)..])
+                .for_each(|(to, sum)| *to = *sum);
             self.diagonal[p] = self.seated[normal(p, p)];
         }
         self.factors.factorise(simd, &self.least);
         for p in 0..self.parameters.len() {
             self.variances[p] = self.factors.inverse_diagonal(p);
-            let (variance, x, a) = (&self.variances[p].0, &self.parameters[p].0, &self.diagonal[p].0);
+            let (variance, x, a) = (
+                &self.variances[p].0,
+                &self.parameters[p].0,
+                &self.diagonal[p].0,
+            );
             for l in 0..LANES {
                 inflation.0[l] += a[l] * variance[l];
                 moved.0[l] += x[l] * x[l] / variance[l];
             }
         }
         if !self.correlations.is_empty() {
-            self.factors.correlations(&self.variances, &mut self.correlations);
+            self.factors
+                .correlations(&self.variances, &mut self.correlations);
         }
-        let Tolerances { reduction, largest_cost, .. } = problem.tolerances;
+        let Tolerances {
+            reduction,
+            largest_cost,
+            ..
+        } = problem.tolerances;
         let (tolerance, largest_cost) = (reduction as f32, largest_cost as f32);
         let (count, points) = (self.parameters.len() as f32, problem.points as f32);
         let (of_sums, largest) = (points.sqrt(), VARIANCE_ERROR / (ROUNDING * points));
@@ -262,7 +310,11 @@ impl WithSimd for Part<'_> {
 /// Returns the squared sums over points of the values and of the bounds of their rounding, from parameters and a
 /// block's sums: those before the last step, which is small. Priors are in them, too, as points that are known.
 #[inline(always)]
-fn from_sums(rounding: &SumRounding, parameters: &[Lanes<f32>], sums: &[Lanes<f32>]) -> [Lanes<f32>; 2] {
+fn from_sums(
+    rounding: &SumRounding,
+    parameters: &[Lanes<f32>],
+    sums: &[Lanes<f32>],
+) -> [Lanes<f32>; 2] {
     let last = parameters.len() - 1;
     let of = |p: usize, q: usize| &sums[normal(p, q)].0;
     let (a, c) = (&parameters[0].0, &parameters[last].0);
@@ -300,7 +352,16 @@ mod tests {
         let mut rows = vec![Lanes::splat(f32::NAN); points * stride];
         let grid = LaneGrid::Shared(x);
         let (of_points, registers) = (points, &mut Vec::new());
-        model(LaneBlock { points: 0..points, of_points, grid, parameters, registers, y: &[], rows: &mut rows, stride });
+        model(LaneBlock {
+            points: 0..points,
+            of_points,
+            grid,
+            parameters,
+            registers,
+            y: &[],
+            rows: &mut rows,
+            stride,
+        });
         rows
     }
 
@@ -311,13 +372,22 @@ mod tests {
         let (points, mut seen) = (9, 0);
         for name in Formula::builtins() {
             let formula = Formula::builtin(name).unwrap();
-            let Rounding { points: tape, sums: Some(rounding), .. } = formula.rounding(true) else { continue };
+            let Rounding {
+                points: tape,
+                sums: Some(rounding),
+                ..
+            } = formula.rounding(true)
+            else {
+                continue;
+            };
             seen += 1;
             let p = formula.parameters().len();
             let some = |i: usize| Lanes(std::array::from_fn(|l| number(7 + i * LANES + l)));
             let mut parameters: Vec<Lanes<f32>> = (0..p).map(some).collect();
             parameters[0].0.iter_mut().step_by(2).for_each(|a| *a = -*a);
-            let x: Vec<f32> = (0..formula.predictors().len() * points).map(|k| 2.0 * number(1001 + k)).collect();
+            let x: Vec<f32> = (0..formula.predictors().len() * points)
+                .map(|k| 2.0 * number(1001 + k))
+                .collect();
             let jacobian = rows(&formula.lanes(), &parameters, &x, points, 1 + p);
             let by_points = rows(&tape, &parameters, &x, points, 2);
             let mut sums = vec![Lanes::splat(0.0); packed_length(1 + p)];
@@ -330,9 +400,19 @@ mod tests {
             }
             let [values, bounds] = from_sums(&rounding, &parameters, &sums);
             for l in 0..LANES {
-                let [value, bound] =
-                    [0, 1].map(|k| by_points.iter().skip(k).step_by(2).map(|row| row.0[l].powi(2)).sum::<f32>());
-                assert!((values.0[l] - value).abs() <= 1e-4 * value, "{name} lane {l}: {} {value}", values.0[l]);
+                let [value, bound] = [0, 1].map(|k| {
+                    by_points
+                        .iter()
+                        .skip(k)
+                        .step_by(2)
+                        .map(|row| row.0[l].powi(2))
+                        .sum::<f32>()
+                });
+                assert!(
+                    (values.0[l] - value).abs() <= 1e-4 * value,
+                    "{name} lane {l}: {} {value}",
+                    values.0[l]
+                );
                 let ratio = (bounds.0[l] / bound).sqrt();
                 assert!((0.9999..1.5).contains(&ratio), "{name} lane {l}: {ratio}");
             }

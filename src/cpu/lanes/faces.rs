@@ -27,7 +27,8 @@ impl<R: Real> Block<R> {
             }
         }
         let running = R::of(RUNNING);
-        (0..LANES).any(|l| self.status.0[l] == running && (first.0[l] < R::ONE || most.0[l] > R::ZERO))
+        (0..LANES)
+            .any(|l| self.status.0[l] == running && (first.0[l] < R::ONE || most.0[l] > R::ZERO))
     }
 
     /// Returns whether, in every running lane, the step stays inside the bounds and no bound holds a parameter.
@@ -38,7 +39,10 @@ impl<R: Real> Block<R> {
             let (x, delta, free) = (&self.accepted[p].0, &self.delta[p].0, &self.free[p].0);
             let (lower, upper, status) = (&self.lower[p].0, &self.upper[p].0, &self.status.0);
             for l in 0..LANES {
-                let interval = Interval { lower: lower[l], upper: upper[l] };
+                let interval = Interval {
+                    lower: lower[l],
+                    upper: upper[l],
+                };
                 let held = (free[l] == R::ZERO) & interval.has_room();
                 clear &= (status[l] != running) | (interval.contains(x[l] + delta[l]) & !held);
             }
@@ -57,14 +61,26 @@ impl<R: Real> Block<R> {
         }
         for p in 0..self.parameters {
             let inside = &self.least[p].0;
-            let (x, delta, lower, upper) = (&self.accepted[p].0, &self.delta[p].0, &self.lower[p].0, &self.upper[p].0);
+            let (x, delta, lower, upper) = (
+                &self.accepted[p].0,
+                &self.delta[p].0,
+                &self.lower[p].0,
+                &self.upper[p].0,
+            );
             let (given, free) = (&mut self.given[p].0, &mut self.free[p].0);
             for l in 0..LANES {
                 let (from, to, first, is_free) = (given[l], delta[l], first.0[l], free[l]);
                 let meets = (is_free > R::ZERO) & (first < R::ONE) & (inside[l] == first);
-                let interval = Interval { lower: lower[l], upper: upper[l] };
+                let interval = Interval {
+                    lower: lower[l],
+                    upper: upper[l],
+                };
                 // a lane that has arrived waits for others without a change of its bits
-                given[l] = renew(meets, interval.step_to_face(x[l], to), on_the_way(from, to, first));
+                given[l] = renew(
+                    meets,
+                    interval.step_to_face(x[l], to),
+                    on_the_way(from, to, first),
+                );
                 free[l] = renew(meets, R::ZERO, is_free);
             }
         }
@@ -78,7 +94,11 @@ impl<R: Real> Block<R> {
         let (given, delta, free) = (&self.given[p].0, &self.delta[p].0, &self.free[p].0);
         let mut inside = Lanes::splat(R::ONE);
         for l in 0..LANES {
-            let share = Interval { lower: lower[l], upper: upper[l] }.share_inside(x[l], given[l], delta[l]);
+            let share = Interval {
+                lower: lower[l],
+                upper: upper[l],
+            }
+            .share_inside(x[l], given[l], delta[l]);
             inside.0[l] = pick(free[l] > R::ZERO, share, R::ONE);
         }
         inside
@@ -92,7 +112,11 @@ impl<R: Real> Block<R> {
         for p in 0..self.parameters {
             let free = &self.free[p].0;
             let held = (0..LANES).fold(false, |held, l| held | (free[l] == R::ZERO));
-            let gains = if held { self.gains(p) } else { Lanes::splat(R::ZERO) };
+            let gains = if held {
+                self.gains(p)
+            } else {
+                Lanes::splat(R::ZERO)
+            };
             for l in 0..LANES {
                 let gain = pick(first.0[l] < R::ONE, R::ZERO, gains.0[l]);
                 self.least[p].0[l] = gain;
@@ -117,12 +141,29 @@ impl<R: Real> Block<R> {
                 size.0[l] += absolute(term);
             }
         }
-        let (a, per_unit, given) = (&self.sums[normal(p, p)].0, &self.per_unit[p].0, &self.given[p].0);
-        let (x, lower, upper, free) = (&self.accepted[p].0, &self.lower[p].0, &self.upper[p].0, &self.free[p].0);
+        let (a, per_unit, given) = (
+            &self.sums[normal(p, p)].0,
+            &self.per_unit[p].0,
+            &self.given[p].0,
+        );
+        let (x, lower, upper, free) = (
+            &self.accepted[p].0,
+            &self.lower[p].0,
+            &self.upper[p].0,
+            &self.free[p].0,
+        );
         let mut gains = Lanes::splat(R::ZERO);
         for l in 0..LANES {
-            let (a, given, interval) = (a[l], given[l], Interval { lower: lower[l], upper: upper[l] });
-            let damping = self.mu.0[l] * a.maximum(self.lowest.0[l] * per_unit[l] * per_unit[l]) * given;
+            let (a, given, interval) = (
+                a[l],
+                given[l],
+                Interval {
+                    lower: lower[l],
+                    upper: upper[l],
+                },
+            );
+            let damping =
+                self.mu.0[l] * a.maximum(self.lowest.0[l] * per_unit[l] * per_unit[l]) * given;
             let (slope, size) = (slope.0[l] - damping, size.0[l] + absolute(damping));
             let gain = interval.gain_inwards(x[l] + given, slope, size, a);
             gains.0[l] = pick(free[l] == R::ZERO, gain, R::ZERO);

@@ -40,7 +40,12 @@ impl<R: Real> Promises<R> {
     /// Returns predicted gains, losses and lengths that are all zero.
     pub fn new() -> Promises<R> {
         let zero = Lanes::splat(R::ZERO);
-        Promises { gain: zero, loss: zero, length: zero, size: zero }
+        Promises {
+            gain: zero,
+            loss: zero,
+            length: zero,
+            size: zero,
+        }
     }
 }
 
@@ -49,11 +54,20 @@ impl<R: Real> Block<R> {
     #[inline(always)]
     pub fn solve_few<S: Simd, const N: usize>(&mut self, simd: S) {
         let (zero, one) = (R::splat(simd, R::ZERO), R::splat(simd, R::ONE));
-        let (minus, undamped) = (R::splat(simd, -R::ONE), R::splat(simd, R::of(self.rounding().undamped)));
+        let (minus, undamped) = (
+            R::splat(simd, -R::ONE),
+            R::splat(simd, R::of(self.rounding().undamped)),
+        );
         for v in 0..LANES / R::lanes::<S>() {
-            let (mu, floor) = (R::vectors::<S>(&self.mu.0)[v], R::vectors::<S>(&self.floor.0)[v]);
+            let (mu, floor) = (
+                R::vectors::<S>(&self.mu.0)[v],
+                R::vectors::<S>(&self.floor.0)[v],
+            );
             let mut matrix = packed::<R, S, N>(&self.sums, 1, v);
-            let (unit, per_unit) = (parts::<R, S, N>(&self.unit, v), parts::<R, S, N>(&self.per_unit, v));
+            let (unit, per_unit) = (
+                parts::<R, S, N>(&self.unit, v),
+                parts::<R, S, N>(&self.per_unit, v),
+            );
             let mut lowest = zero;
             for i in 0..N {
                 let scaled = R::multiply(simd, R::multiply(simd, matrix[i][i], unit[i]), unit[i]);
@@ -65,11 +79,15 @@ impl<R: Real> Block<R> {
                 let a = matrix[i][i];
                 let least = R::multiply(simd, R::multiply(simd, lowest, per_unit[i]), per_unit[i]);
                 let largest = R::larger(simd, a, least);
-                let (damping, limit) = (R::multiply(simd, mu, largest), R::multiply(simd, undamped, a));
+                let (damping, limit) = (
+                    R::multiply(simd, mu, largest),
+                    R::multiply(simd, undamped, a),
+                );
                 let light = R::choose_less(simd, damping, limit, settled, zero);
                 // a parameter without influence stays where it is
                 settled = R::choose_less(simd, zero, a, light, settled);
-                matrix[i][i] = R::choose_less(simd, zero, a, R::multiply_add(simd, mu, largest, a), one);
+                matrix[i][i] =
+                    R::choose_less(simd, zero, a, R::multiply_add(simd, mu, largest, a), one);
             }
             let mut done = Eliminated::<R, S, N>::new(simd);
             done.all(simd, &matrix, [zero; N]);
@@ -93,7 +111,10 @@ impl<R: Real> Block<R> {
         let (zero, two) = (R::splat(simd, R::ZERO), R::splat(simd, R::of(2.0)));
         let mut out = Promises::new();
         for v in 0..LANES / R::lanes::<S>() {
-            let (delta, g) = (parts::<R, S, N>(&self.delta, v), gradients::<R, S, N>(&self.sums, v));
+            let (delta, g) = (
+                parts::<R, S, N>(&self.delta, v),
+                gradients::<R, S, N>(&self.sums, v),
+            );
             let x = parts::<R, S, N>(&self.accepted, v);
             let (mut gain, mut loss, mut length, mut size) = (zero, zero, zero, zero);
             for p in 0..N {
@@ -104,7 +125,10 @@ impl<R: Real> Block<R> {
                     slope = R::multiply_add(simd, a, *delta, slope);
                 }
                 let (a, d) = (R::vectors::<S>(&self.sums[normal(p, p)].0)[v], delta[p]);
-                let (twice, square) = (R::multiply(simd, two, d), R::multiply(simd, R::multiply(simd, a, d), d));
+                let (twice, square) = (
+                    R::multiply(simd, two, d),
+                    R::multiply(simd, R::multiply(simd, a, d), d),
+                );
                 gain = R::multiply_add(simd, twice, g[p], gain);
                 loss = R::plus(simd, loss, R::multiply_add(simd, twice, slope, square));
                 length = R::plus(simd, length, square);

@@ -52,27 +52,46 @@ impl FunctionRows {
         let (count, points) = (fits.parameters.len(), fits.points);
         self.points = points;
         self.lanes.clear();
-        self.lanes.extend((0..LANES).filter(|lane| seated.lanes >> lane & 1 == 1));
+        self.lanes
+            .extend((0..LANES).filter(|lane| seated.lanes >> lane & 1 == 1));
         self.gather(fits);
-        self.rows.resize(self.lanes.len() * (1 + count) * points, f64::NAN);
+        self.rows
+            .resize(self.lanes.len() * (1 + count) * points, f64::NAN);
         let own_x = fits.predictors * points;
-        let inputs = self.lanes.iter().zip(self.parameters.chunks_exact(4 * count)).enumerate();
+        let inputs = self
+            .lanes
+            .iter()
+            .zip(self.parameters.chunks_exact(4 * count))
+            .enumerate();
         let inputs = inputs.map(|(k, (&lane, own))| {
             let (parameters, limits) = own.split_at(count);
-            let x = if batch.own_grid { &self.x[k * own_x..][..own_x] } else { &self.x };
+            let x = if batch.own_grid {
+                &self.x[k * own_x..][..own_x]
+            } else {
+                &self.x
+            };
             let limits = Some(Limits::of(limits, count));
-            CustomInput { x, parameters, limits, member: batch.member(seated.fits[lane]) }
+            CustomInput {
+                x,
+                parameters,
+                limits,
+                member: batch.member(seated.fits[lane]),
+            }
         });
         let inputs: Vec<CustomInput<'_>> = inputs.collect();
         let most = (CALL_BYTES / (size_of::<f64>() * (1 + 2 * count) * points)).max(1);
         let rows = self.rows.chunks_mut(most * (1 + count) * points);
-        inputs.chunks(most).zip(rows).for_each(|(inputs, rows)| (function.fill)(inputs, rows));
+        inputs
+            .chunks(most)
+            .zip(rows)
+            .for_each(|(inputs, rows)| (function.fill)(inputs, rows));
     }
 
     /// Copies grids, parameters, units and bounds of the fits in `lanes` out of these.
     fn gather<R: Real>(&mut self, fits: &CalledFits<'_, R>) {
-        let own =
-            |rows: &[Lanes<R>], to: &mut Vec<f64>, lane: usize| to.extend(rows.iter().map(|x| x.0[lane].to_f64()));
+        let own = |rows: &[Lanes<R>], to: &mut Vec<f64>, lane: usize| {
+            to.extend(rows.iter().map(|x| x.0[lane].to_f64()))
+        };
         let unbounded = |bound: f64| std::iter::repeat_n(bound, fits.parameters.len());
         self.x.clear();
         self.parameters.clear();
@@ -86,7 +105,8 @@ impl FunctionRows {
             own(fits.parameters, &mut self.parameters, lane);
             own(fits.unit, &mut self.parameters, lane);
             if fits.lower.is_empty() {
-                self.parameters.extend(unbounded(f64::NEG_INFINITY).chain(unbounded(f64::INFINITY)));
+                self.parameters
+                    .extend(unbounded(f64::NEG_INFINITY).chain(unbounded(f64::INFINITY)));
             } else {
                 own(fits.lower, &mut self.parameters, lane);
                 own(fits.upper, &mut self.parameters, lane);
@@ -98,10 +118,15 @@ impl FunctionRows {
     /// points) is above it where there is y, and the derivatives.
     pub fn put<R: Real>(&self, points: Range<usize>, y: &[Lanes<R>], rows: &mut [Lanes<R>]) {
         let stride = rows.len() / points.len();
-        for (&lane, own) in self.lanes.iter().zip(self.rows.chunks_exact(stride * self.points)) {
+        for (&lane, own) in self
+            .lanes
+            .iter()
+            .zip(self.rows.chunks_exact(stride * self.points))
+        {
             for (r, own) in own.chunks_exact(self.points).enumerate() {
                 let to = rows.iter_mut().skip(r).step_by(stride);
-                to.zip(&own[points.clone()]).for_each(|(to, x)| to.0[lane] = R::of(*x));
+                to.zip(&own[points.clone()])
+                    .for_each(|(to, x)| to.0[lane] = R::of(*x));
             }
         }
         if let Some(y) = y.get(points) {

@@ -75,7 +75,10 @@ impl<R: Real> Gram<'_, R> {
     /// Adds the products of rows `FROM..TO` of N with all rows up to their own to the sums, or overwrites these if
     /// `fresh`; with `ONES` the last row is 1.
     #[inline(always)]
-    fn few<S: Simd, const N: usize, const FROM: usize, const TO: usize, const ONES: bool>(&mut self, simd: S) {
+    fn few<S: Simd, const N: usize, const FROM: usize, const TO: usize, const ONES: bool>(
+        &mut self,
+        simd: S,
+    ) {
         let sums = &mut self.sums[..packed_length(N)];
         for v in 0..LANES / R::lanes::<S>() {
             let mut totals = [[R::splat(simd, R::ZERO); N]; N];
@@ -118,10 +121,13 @@ impl<R: Real> Gram<'_, R> {
             }
             for point in self.rows.chunks_exact(self.stride) {
                 // an array, so that the loop below unrolls and the totals are registers
-                let Some(others) = point[first..].first_chunk::<N>() else { continue };
+                let Some(others) = point[first..].first_chunk::<N>() else {
+                    continue;
+                };
                 let a = R::vectors::<S>(&point[i].0)[v];
                 for j in 0..N {
-                    totals[j] = R::multiply_add(simd, a, R::vectors::<S>(&others[j].0)[v], totals[j]);
+                    totals[j] =
+                        R::multiply_add(simd, a, R::vectors::<S>(&others[j].0)[v], totals[j]);
                 }
             }
             for (j, total) in R::elements::<S>(&totals).chunks_exact(lanes).enumerate() {

@@ -52,16 +52,27 @@ impl<R: Real> Shares<'_, R> {
     fn others(mut self) {
         let stride = self.rows.len() / self.y.len();
         for (j, (rows, y)) in self.rows.chunks_exact_mut(stride).zip(self.y).enumerate() {
-            let Some((value, tangents)) = rows.split_first_mut() else { continue };
+            let Some((value, tangents)) = rows.split_first_mut() else {
+                continue;
+            };
             let mut slopes = Lanes::splat(R::ZERO);
             for l in 0..LANES {
-                let weight = self.weight.get(j).map_or(1.0, |weight| weight.0[l].to_f64());
+                let weight = self
+                    .weight
+                    .get(j)
+                    .map_or(1.0, |weight| weight.0[l].to_f64());
                 let model = value.0[l].to_f64();
                 value.0[l] = R::ZERO;
                 if weight > 0.0 {
-                    let share = self.estimator.share(weight * y.0[l].to_f64(), weight, model);
+                    let share = self
+                        .estimator
+                        .share(weight * y.0[l].to_f64(), weight, model);
                     value.0[l] = R::of(share.residual);
-                    slopes.0[l] = R::of(if self.expected { share.expected_slope } else { share.slope });
+                    slopes.0[l] = R::of(if self.expected {
+                        share.expected_slope
+                    } else {
+                        share.slope
+                    });
                     if let Some(scatter) = &mut self.scatter {
                         scatter[l].add(&share, weight);
                         slopes.0[l] = R::of(weight);
@@ -84,6 +95,10 @@ impl<R: Real> WithSimd for Shares<'_, R> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        if self.estimator.is_least_squares() { self.least_squares() } else { self.others() }
+        if self.estimator.is_least_squares() {
+            self.least_squares()
+        } else {
+            self.others()
+        }
     }
 }

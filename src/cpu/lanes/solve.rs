@@ -17,7 +17,11 @@ fn subtract_product<R: Real>(a: &mut Lanes<R>, b: &Lanes<R>, c: &Lanes<R>) {
 /// Returns vector `v` of the lanes of packed matrices of N rows; what is above the diagonal is anything. `first`: rows
 /// and columns before them.
 #[inline(always)]
-pub fn packed<R: Real, S: Simd, const N: usize>(rows: &[Lanes<R>], first: usize, v: usize) -> [[R::Vector<S>; N]; N] {
+pub fn packed<R: Real, S: Simd, const N: usize>(
+    rows: &[Lanes<R>],
+    first: usize,
+    v: usize,
+) -> [[R::Vector<S>; N]; N] {
     let mut all = [[R::vectors::<S>(&rows[packed_index(first, first)].0)[v]; N]; N];
     for i in 0..N {
         for j in 0..=i {
@@ -38,7 +42,10 @@ impl<R: Real, S: Simd, const N: usize> Eliminated<R, S, N> {
     #[inline(always)]
     pub fn new(simd: S) -> Self {
         let zero = R::splat(simd, R::ZERO);
-        Eliminated { lower: [[zero; N]; N], inverse: [zero; N] }
+        Eliminated {
+            lower: [[zero; N]; N],
+            inverse: [zero; N],
+        }
     }
 
     /// Eliminates a matrix of at most 6 rows, where pivots count as positive above `least`. The calls stand one after
@@ -55,7 +62,12 @@ impl<R: Real, S: Simd, const N: usize> Eliminated<R, S, N> {
 
     /// Eliminates row I, where there is one.
     #[inline(always)]
-    fn row<const I: usize>(&mut self, simd: S, matrix: &[[R::Vector<S>; N]; N], least: [R::Vector<S>; N]) {
+    fn row<const I: usize>(
+        &mut self,
+        simd: S,
+        matrix: &[[R::Vector<S>; N]; N],
+        least: [R::Vector<S>; N],
+    ) {
         if I >= N {
             return;
         }
@@ -133,8 +145,13 @@ impl<R: Real> Factors<R> {
     #[inline(always)]
     fn factorise_few<S: Simd, const N: usize>(&mut self, simd: S, least: &[Lanes<R>]) {
         let lanes = R::lanes::<S>();
-        let Some(least) = least.first_chunk::<N>() else { return };
-        let (Some(inverses), lower) = (self.inverse.first_chunk_mut::<N>(), &mut self.lower[..packed_length(N)]) else {
+        let Some(least) = least.first_chunk::<N>() else {
+            return;
+        };
+        let (Some(inverses), lower) = (
+            self.inverse.first_chunk_mut::<N>(),
+            &mut self.lower[..packed_length(N)],
+        ) else {
             return;
         };
         for v in 0..LANES / lanes {
@@ -206,9 +223,14 @@ impl<R: Real> Factors<R> {
     /// Solves each lane's factorised system of N unknowns in place, with its numbers in registers.
     #[inline(always)]
     fn solve_few<S: Simd, const N: usize>(&self, simd: S, x: &mut [Lanes<R>]) {
-        let (Some(x), lower) = (x.first_chunk_mut::<N>(), &self.lower[..packed_length(N)]) else { return };
+        let (Some(x), lower) = (x.first_chunk_mut::<N>(), &self.lower[..packed_length(N)]) else {
+            return;
+        };
         for v in 0..LANES / R::lanes::<S>() {
-            let mut done = Eliminated::<R, S, N> { lower: packed(lower, 0, v), inverse: [R::splat(simd, R::ZERO); N] };
+            let mut done = Eliminated::<R, S, N> {
+                lower: packed(lower, 0, v),
+                inverse: [R::splat(simd, R::ZERO); N],
+            };
             let mut own = done.inverse;
             for i in 0..N {
                 done.inverse[i] = R::vectors::<S>(&self.inverse[i].0)[v];
@@ -271,7 +293,11 @@ impl<R: Real> Factors<R> {
                 let mut w = self.lower[packed_index(i, q)];
                 w.0.iter_mut().for_each(|w| *w = -*w);
                 for k in q + 1..i {
-                    subtract_product(&mut w, &self.lower[packed_index(i, k)], &self.lower[packed_index(k, q)]);
+                    subtract_product(
+                        &mut w,
+                        &self.lower[packed_index(i, k)],
+                        &self.lower[packed_index(k, q)],
+                    );
                 }
                 self.lower[packed_index(i, q)] = w;
             }
@@ -284,8 +310,13 @@ impl<R: Real> Factors<R> {
                 let mut sum = self.lower[packed_index(p, q)];
                 (0..LANES).for_each(|l| sum.0[l] *= self.inverse[p].0[l]);
                 for i in p + 1..count {
-                    let (a, b) = (&self.lower[packed_index(i, p)].0, &self.lower[packed_index(i, q)].0);
-                    (0..LANES).for_each(|l| sum.0[l] = (a[l] * self.inverse[i].0[l]).fused(b[l], sum.0[l]));
+                    let (a, b) = (
+                        &self.lower[packed_index(i, p)].0,
+                        &self.lower[packed_index(i, q)].0,
+                    );
+                    (0..LANES).for_each(|l| {
+                        sum.0[l] = (a[l] * self.inverse[i].0[l]).fused(b[l], sum.0[l])
+                    });
                 }
                 let (a, b) = (&self.row[p].0, &self.row[q].0);
                 (0..LANES).for_each(|l| sum.0[l] = sum.0[l] / (a[l] * b[l]));

@@ -21,7 +21,9 @@ use crate::math::lanes::{LANES, Lanes, absolute, pick};
 use crate::solver::round::step::decisions::{Outlook, Trial, converged, least_reduction};
 use crate::solver::round::step::equations::shortened_reduction;
 use crate::solver::small::SmallProblem;
-use crate::solver::thresholds::{BEST_CONTRACTION, LAST_CONTRACTION, PATIENCE, STAGNATES, TOGETHER};
+use crate::solver::thresholds::{
+    BEST_CONTRACTION, LAST_CONTRACTION, PATIENCE, STAGNATES, TOGETHER,
+};
 use crate::solver::{Damping, Interval, Status};
 
 /// Returns `new` if the condition holds, else `old`, plus 0, which makes of −0 a 0. Without the sum, compilers turn a
@@ -51,8 +53,15 @@ impl<R: Real> Block<R> {
         let (cost, trial) = (&self.sums[0].0, &self.trial_sums[0].0);
         let (mut accept, mut all) = (Lanes::splat(R::ZERO), true);
         for l in 0..LANES {
-            let (promise, rounds, rejections) = (self.promise.0[l], self.rounds.0[l], self.rejections.0[l]);
-            let (damping, status) = (Damping { mu: self.mu.0[l], nu: self.nu.0[l] }, self.status.0[l]);
+            let (promise, rounds, rejections) =
+                (self.promise.0[l], self.rounds.0[l], self.rejections.0[l]);
+            let (damping, status) = (
+                Damping {
+                    mu: self.mu.0[l],
+                    nu: self.nu.0[l],
+                },
+                self.status.0[l],
+            );
             let trial = Trial {
                 cost: cost[l],
                 trial_cost: trial[l],
@@ -95,7 +104,12 @@ impl<R: Real> Block<R> {
         let flat = self.is_flat(problem.tolerances.cosine);
         self.solve(simd);
         // of the whole step: a shortened one never counts as small
-        let Promises { gain, loss, length, size } = self.promises(simd);
+        let Promises {
+            gain,
+            loss,
+            length,
+            size,
+        } = self.promises(simd);
         self.shorten(problem.settings.largest_step);
         let limits = Limits::new(problem, self.ends, self.rounding());
         let running = R::of(RUNNING);
@@ -104,7 +118,8 @@ impl<R: Real> Block<R> {
         let cost = &self.sums[0].0;
         let mut arrived = Lanes::splat(R::ZERO);
         for l in 0..LANES {
-            let (gain, loss, share, rounds) = (gain.0[l], loss.0[l], self.share.0[l], self.rounds.0[l]);
+            let (gain, loss, share, rounds) =
+                (gain.0[l], loss.0[l], self.share.0[l], self.rounds.0[l]);
             let (mu, rejections, old) = (self.mu.0[l], self.rejections.0[l], self.status.0[l]);
             let outlook = Outlook {
                 reduction: gain - loss,
@@ -119,20 +134,33 @@ impl<R: Real> Block<R> {
             let near = limits.nearness(outlook, cost[l], is_trusted);
             self.slow.0[l] = pick(near.is_slow, R::ONE, R::ZERO);
             // what the floor held back is to move, too
-            let (is_about_to_end, creeps) = (near.small_reduction | near.small_step, rounds >= limits.patience);
-            let releases_floor = outlook.releases_floor(mu, limits.undamped, is_about_to_end, creeps);
+            let (is_about_to_end, creeps) = (
+                near.small_reduction | near.small_step,
+                rounds >= limits.patience,
+            );
+            let releases_floor =
+                outlook.releases_floor(mu, limits.undamped, is_about_to_end, creeps);
             self.floor.0[l] = renew(releases_floor, R::ZERO, self.floor.0[l]);
             // the status, the last reason first
             let small_reduction = outlook.is_undamped & near.small_reduction;
             let small_step = outlook.is_undamped & near.small_step;
-            let mut status = pick(rounds >= self.most_rounds.0[l], code(Status::MaxRounds), running);
+            let mut status = pick(
+                rounds >= self.most_rounds.0[l],
+                code(Status::MaxRounds),
+                running,
+            );
             status = pick(rejections > most_rejections, code(Status::Stalled), status);
             status = converged(small_reduction, small_step, status, code);
-            let (is_singular, is_flat) = (self.factors.positive.0[l] == R::ZERO, flat.0[l] > R::ZERO);
+            let (is_singular, is_flat) =
+                (self.factors.positive.0[l] == R::ZERO, flat.0[l] > R::ZERO);
             status = pick(is_singular, code(Status::Singular), status);
             status = pick(is_flat, code(Status::Gtol), status);
             let has_converged = (small_reduction | small_step) & !is_singular & !is_flat;
-            arrived.0[l] = pick(trusts & is_trusted & has_converged & (old == running), R::ONE, R::ZERO);
+            arrived.0[l] = pick(
+                trusts & is_trusted & has_converged & (old == running),
+                R::ONE,
+                R::ZERO,
+            );
             self.status.0[l] = renew(old == running, status, old);
             let shortened = shortened_reduction(gain, loss, share);
             self.promise.0[l] = pick(outlook.is_rescaled, -shortened, outlook.reduction);
@@ -144,10 +172,15 @@ impl<R: Real> Block<R> {
     #[inline(always)]
     fn advance(&mut self, arrived: &Lanes<R>) {
         for p in 0..self.parameters {
-            let (x, delta, trial) = (&mut self.accepted[p].0, &self.delta[p].0, &mut self.trial[p].0);
+            let (x, delta, trial) = (
+                &mut self.accepted[p].0,
+                &self.delta[p].0,
+                &mut self.trial[p].0,
+            );
             (0..LANES).for_each(|l| trial[l] = x[l] + delta[l]);
             if let (Some(lower), Some(upper)) = (self.lower.get(p), self.upper.get(p)) {
-                (0..LANES).for_each(|l| trial[l] = trial[l].maximum(lower.0[l]).minimum(upper.0[l]));
+                (0..LANES)
+                    .for_each(|l| trial[l] = trial[l].maximum(lower.0[l]).minimum(upper.0[l]));
             }
             for l in 0..LANES {
                 let (old, new) = (x[l], trial[l]);
@@ -156,7 +189,10 @@ impl<R: Real> Block<R> {
         }
         let cost = &mut self.sums[0].0;
         for l in 0..LANES {
-            let (old, reached) = (cost[l], (cost[l] - absolute(self.promise.0[l])).maximum(R::ZERO));
+            let (old, reached) = (
+                cost[l],
+                (cost[l] - absolute(self.promise.0[l])).maximum(R::ZERO),
+            );
             cost[l] = renew(arrived.0[l] > R::ZERO, reached, old);
         }
     }
@@ -168,7 +204,10 @@ impl<R: Real> Block<R> {
             let (x, g) = (&self.accepted[p].0, &self.sums[gradient(p)].0);
             let (lower, upper, free) = (&self.lower[p].0, &self.upper[p].0, &mut self.free[p].0);
             for l in 0..LANES {
-                let interval = Interval { lower: lower[l], upper: upper[l] };
+                let interval = Interval {
+                    lower: lower[l],
+                    upper: upper[l],
+                };
                 free[l] = pick(interval.lets_move(x[l], g[l]), R::ONE, R::ZERO);
             }
         }
@@ -181,7 +220,11 @@ impl<R: Real> Block<R> {
         let mut flat = Lanes::splat(R::ONE);
         let cost = &self.sums[0].0;
         for p in 0..self.parameters {
-            let (g, a, free) = (&self.sums[gradient(p)].0, &self.sums[normal(p, p)].0, &self.free[p].0);
+            let (g, a, free) = (
+                &self.sums[gradient(p)].0,
+                &self.sums[normal(p, p)].0,
+                &self.free[p].0,
+            );
             for l in 0..LANES {
                 let (g, known) = (g[l] * free[l], flat.0[l]);
                 // squares may leave the range: of what does, nothing is known
@@ -205,7 +248,12 @@ impl<R: Real> Block<R> {
         }
         let zero = Lanes::splat(R::ZERO);
         let mut all = Promises::new();
-        let Promises { gain, loss, length, size } = &mut all;
+        let Promises {
+            gain,
+            loss,
+            length,
+            size,
+        } = &mut all;
         let two = R::of(2.0);
         for p in 0..self.parameters {
             // A δ, its diagonal apart
@@ -273,7 +321,11 @@ impl<R: Real> Limits<R> {
             xtol: R::of(problem.tolerances.step.max(rounding.step)),
             undamped: R::of(rounding.undamped),
             patience: R::of(PATIENCE.into()),
-            best_contraction: R::of(if ends && size_of::<R>() == 4 { LAST_CONTRACTION } else { BEST_CONTRACTION }),
+            best_contraction: R::of(if ends && size_of::<R>() == 4 {
+                LAST_CONTRACTION
+            } else {
+                BEST_CONTRACTION
+            }),
             together: R::of(together),
             trusts: problem.estimator.trusts_last_step(),
             is_continued: !ends,
@@ -286,15 +338,25 @@ impl<R: Real> Limits<R> {
     fn nearness(self, outlook: Outlook<R>, cost: R, is_trusted: bool) -> Nearness {
         let (new, is_comparable) = (outlook.reduction, outlook.is_comparable());
         let contraction = outlook.contraction(self.best_contraction);
-        let remaining = pick(is_comparable & self.trusts, outlook.expected_reduction(self.best_contraction), new);
+        let remaining = pick(
+            is_comparable & self.trusts,
+            outlook.expected_reduction(self.best_contraction),
+            new,
+        );
         let root = contraction.root();
         let beyond = (R::ONE - root) * (R::ONE - root);
         let limit = least_reduction(self.tolerance, cost, self.largest_cost);
-        let is_near = remaining <= pick(is_comparable, limit * R::ONE.minimum(self.together * beyond), limit);
+        let is_near = remaining
+            <= pick(
+                is_comparable,
+                limit * R::ONE.minimum(self.together * beyond),
+                limit,
+            );
         // a step that is not to be trusted is evaluated, unless what it promises is too little to take it at all
         let ends = is_near & (is_trusted | (new <= limit));
         // what no longer shrinks is rounding
-        let stagnates = self.is_continued | !is_comparable | (new > R::of(STAGNATES) * outlook.previous);
+        let stagnates =
+            self.is_continued | !is_comparable | (new > R::of(STAGNATES) * outlook.previous);
         Nearness {
             small_reduction: ends | (stagnates & (remaining <= self.rounding * cost)),
             small_step: outlook.is_short(self.xtol),

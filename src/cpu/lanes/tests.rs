@@ -35,7 +35,9 @@ const LITTLE_DAMPING: f64 = 1e-5;
 fn uniform(seed: u64) -> impl FnMut() -> f64 {
     let mut state = seed;
     move || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (state >> 11) as f64 / (1_u64 << 52) as f64 - 1.0
     }
 }
@@ -55,21 +57,33 @@ impl Problem {
         let mut row = |size: f64| (0..count).map(|p| scale(p) * size * random()).collect();
         let mut rows = |size: f64| (0..count + 3).map(|_| row(size)).collect();
         let (slopes, bends) = (rows(1.0), rows(0.7));
-        Problem { slopes, bends, truth: (0..count).map(|_| 2.0 * random()).collect() }
+        Problem {
+            slopes,
+            bends,
+            truth: (0..count).map(|_| 2.0 * random()).collect(),
+        }
     }
 
     fn sums(&self, x: &[f64]) -> Sums {
         let count = x.len();
-        let mut sums =
-            Sums { chi2: 0.0, penalty: 0.0, ln_det: 0.0, loss: LossSums::default(), ..Sums::poisoned(count) };
+        let mut sums = Sums {
+            chi2: 0.0,
+            penalty: 0.0,
+            ln_det: 0.0,
+            loss: LossSums::default(),
+            ..Sums::poisoned(count)
+        };
         sums.gradient.fill(0.0);
         sums.normal_matrix.fill(0.0);
         for (slopes, bends) in self.slopes.iter().zip(&self.bends) {
             let term = |p: usize| {
-                slopes[p] * (self.truth[p] - x[p]) + bends[p] * (self.truth[p] * self.truth[p] - x[p] * x[p])
+                slopes[p] * (self.truth[p] - x[p])
+                    + bends[p] * (self.truth[p] * self.truth[p] - x[p] * x[p])
             };
             let r: f64 = (0..count).map(term).sum();
-            let j: Vec<f64> = (0..count).map(|p| slopes[p] + 2.0 * bends[p] * x[p]).collect();
+            let j: Vec<f64> = (0..count)
+                .map(|p| slopes[p] + 2.0 * bends[p] * x[p])
+                .collect();
             sums.chi2 += r * r;
             for p in 0..count {
                 sums.gradient[p] += j[p] * r;
@@ -95,16 +109,32 @@ fn compare(count: usize, boxed: bool, seen: &mut Seen) {
     let mut random = uniform(7 + count as u64);
     // some columns are so small that the floor of the damping's diagonal holds their parameters back
     let smallest = |l: usize| if l.is_multiple_of(2) { 1.0 } else { 0.003 };
-    let problems: Vec<Problem> = (0..LANES).map(|l| Problem::new(count, smallest(l), &mut random)).collect();
+    let problems: Vec<Problem> = (0..LANES)
+        .map(|l| Problem::new(count, smallest(l), &mut random))
+        .collect();
     let starts: Vec<f64> = (0..LANES * count).map(|_| 2.0 * random()).collect();
     let mut bound = |sign: f64| -> Vec<f64> {
-        starts.iter().map(|x| if boxed { x + sign * (0.4 + 0.4 * random()) } else { sign * f64::INFINITY }).collect()
+        starts
+            .iter()
+            .map(|x| {
+                if boxed {
+                    x + sign * (0.4 + 0.4 * random())
+                } else {
+                    sign * f64::INFINITY
+                }
+            })
+            .collect()
     };
     let (lower, upper) = (bound(-1.0), bound(1.0));
-    let (small, batch) = (small(count), batch(&starts, boxed.then_some((&lower[..], &upper[..]))));
+    let (small, batch) = (
+        small(count),
+        batch(&starts, boxed.then_some((&lower[..], &upper[..]))),
+    );
     let mut block = block(&small, &batch);
-    let mut members: Vec<Member> =
-        starts.chunks(count).map(|start| Member::new(0, 0, start, SETTINGS.initial_damping)).collect();
+    let mut members: Vec<Member> = starts
+        .chunks(count)
+        .map(|start| Member::new(0, 0, start, SETTINGS.initial_damping))
+        .collect();
     let mut followed = [true; LANES];
     for _ in 0..SETTINGS.max_rounds {
         for (l, problem) in problems.iter().enumerate() {
@@ -115,7 +145,10 @@ fn compare(count: usize, boxed: bool, seen: &mut Seen) {
         block.step(&small);
         for (l, (member, followed)) in members.iter_mut().zip(&mut followed).enumerate() {
             let own = l * count..(l + 1) * count;
-            let bounds = Bounds { lower: &lower[own.clone()], upper: &upper[own] };
+            let bounds = Bounds {
+                lower: &lower[own.clone()],
+                upper: &upper[own],
+            };
             *followed = *followed && compare_step(member, bounds, (&block, l), seen);
         }
     }
@@ -123,7 +156,12 @@ fn compare(count: usize, boxed: bool, seen: &mut Seen) {
 
 /// Takes a member's step and compares it with that of a lane of the block; returns `false`, without a look at it, once
 /// the member no longer searches far from its end.
-fn compare_step(member: &mut Member, bounds: Bounds<'_>, (block, l): (&Block<f64>, usize), seen: &mut Seen) -> bool {
+fn compare_step(
+    member: &mut Member,
+    bounds: Bounds<'_>,
+    (block, l): (&Block<f64>, usize),
+    seen: &mut Seen,
+) -> bool {
     let rules = Rules {
         bounds,
         settings: &SETTINGS,
@@ -136,12 +174,21 @@ fn compare_step(member: &mut Member, bounds: Bounds<'_>, (block, l): (&Block<f64
         return false;
     }
     let count = member.trial.len();
-    assert_eq!(block.status.0[l], RUNNING, "{count} {l}: the lane has ended");
+    assert_eq!(
+        block.status.0[l], RUNNING,
+        "{count} {l}: the lane has ended"
+    );
     let mu = (member.damping.mu, block.mu.0[l]);
-    assert!((mu.0 - mu.1).abs() <= DIFFERENCE * mu.0, "{count} {l}: {mu:?}");
+    assert!(
+        (mu.0 - mu.1).abs() <= DIFFERENCE * mu.0,
+        "{count} {l}: {mu:?}"
+    );
     for (p, x) in member.trial.iter().enumerate() {
         let y = block.trial[p].0[l];
-        assert!((x - y).abs() <= DIFFERENCE * (1.0 + x.abs()), "{count} {l} {p}: {x} {y}");
+        assert!(
+            (x - y).abs() <= DIFFERENCE * (1.0 + x.abs()),
+            "{count} {l} {p}: {x} {y}"
+        );
         seen.on_faces += usize::from(*x == bounds.lower[p] || *x == bounds.upper[p]);
     }
     seen.steps += 1;
@@ -152,9 +199,18 @@ fn compare_step(member: &mut Member, bounds: Bounds<'_>, (block, l): (&Block<f64
 
 /// Returns whether a member's next step is too long for the secant term, which lanes lack.
 fn is_far(member: &Member) -> bool {
-    let delta: Vec<f64> = member.trial.iter().zip(&member.parameters).map(|(to, from)| to - from).collect();
+    let delta: Vec<f64> = member
+        .trial
+        .iter()
+        .zip(&member.parameters)
+        .map(|(to, from)| to - from)
+        .collect();
     let row = |p: usize| (0..delta.len()).map(move |q| (q, packed_index(p, q)));
-    let slope = |p: usize| row(p).map(|(q, k)| member.sums.normal_matrix[k] * delta[q]).sum::<f64>();
+    let slope = |p: usize| {
+        row(p)
+            .map(|(q, k)| member.sums.normal_matrix[k] * delta[q])
+            .sum::<f64>()
+    };
     let curvature: f64 = (0..delta.len()).map(|p| delta[p] * slope(p)).sum();
     curvature > 10.0 * CLOSE * member.sums.cost()
 }
@@ -209,9 +265,14 @@ fn block(small: &SmallProblem, batch: &SmallBatch<'_>) -> Block<f64> {
         (block.lower, block.upper) = (rows(lower), rows(upper));
     }
     let all = Lanes::splat;
-    block.unit.iter_mut().chain(&mut block.per_unit).for_each(|unit| *unit = all(1.0));
+    block
+        .unit
+        .iter_mut()
+        .chain(&mut block.per_unit)
+        .for_each(|unit| *unit = all(1.0));
     (block.mu, block.nu) = (all(SETTINGS.initial_damping), all(2.0));
-    (block.floor, block.promise, block.status) = (all(SETTINGS.diagonal_floor), all(f64::NAN), all(RUNNING));
+    (block.floor, block.promise, block.status) =
+        (all(SETTINGS.diagonal_floor), all(f64::NAN), all(RUNNING));
     block
 }
 
@@ -220,7 +281,9 @@ fn put(block: &mut Block<f64>, l: usize, sums: &Sums) {
     block.trial_sums[0].0[l] = sums.chi2;
     for p in 0..sums.gradient.len() {
         block.trial_sums[gradient(p)].0[l] = sums.gradient[p];
-        (0..=p).for_each(|q| block.trial_sums[normal(p, q)].0[l] = sums.normal_matrix[packed_index(p, q)]);
+        (0..=p).for_each(|q| {
+            block.trial_sums[normal(p, q)].0[l] = sums.normal_matrix[packed_index(p, q)]
+        });
     }
     assert_eq!(sums.normal_matrix.len(), packed_length(sums.gradient.len()));
 }
@@ -234,5 +297,8 @@ fn lanes_take_the_steps_of_a_member() {
         }
     }
     println!("{seen:?}");
-    assert!(seen.steps > 3000 && seen.rejections > 350 && seen.shortened > 700 && seen.on_faces > 2500, "{seen:?}");
+    assert!(
+        seen.steps > 3000 && seen.rejections > 350 && seen.shortened > 700 && seen.on_faces > 2500,
+        "{seen:?}"
+    );
 }

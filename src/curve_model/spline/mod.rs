@@ -31,7 +31,11 @@ pub struct SplineAxis {
 impl SplineAxis {
     /// Returns the axis with points at 0, 1, …, `count` − 1, as Gpufit's templates have.
     pub fn unit(count: usize) -> SplineAxis {
-        SplineAxis { first: 0.0, step: 1.0, count }
+        SplineAxis {
+            first: 0.0,
+            step: 1.0,
+            count,
+        }
     }
 }
 
@@ -57,7 +61,10 @@ impl CurveModel {
     /// positive, if the grid has too many points, or if a value is not finite.
     pub fn spline(axes: &[SplineAxis], values: &[f64]) -> Result<CurveModel> {
         check(axes, values)?;
-        let spline = Spline { axes: axes.to_vec(), coefficients: coefficients(axes, values) };
+        let spline = Spline {
+            axes: axes.to_vec(),
+            coefficients: coefficients(axes, values),
+        };
         let wgsl = Wgsl {
             value: wgsl::fill(axes, false),
             linearisation: wgsl::fill(axes, true),
@@ -66,23 +73,39 @@ impl CurveModel {
         };
         let (predictors, parameters) = (spline.predictors(), spline.parameters());
         let model = CurveModel::of_rust("spline", predictors, parameters, Arc::new(spline));
-        Ok(CurveModel { wgsl: Some(Arc::new(wgsl)), ..model })
+        Ok(CurveModel {
+            wgsl: Some(Arc::new(wgsl)),
+            ..model
+        })
     }
 }
 
 /// Fails unless there are 1 to 3 axes of at least two points, positive steps, and one finite value per grid point.
 fn check(axes: &[SplineAxis], values: &[f64]) -> Result<()> {
-    let wrong = |argument, message: String| Err(Error::model_setting(argument, format!("spline: {message}")));
+    let wrong = |argument, message: String| {
+        Err(Error::model_setting(argument, format!("spline: {message}")))
+    };
     if axes.is_empty() || axes.len() > MOST_AXES {
         return wrong("axes", format!("{} axes, not 1 to {MOST_AXES}", axes.len()));
     }
     for (d, axis) in axes.iter().enumerate() {
-        if !(axis.first.is_finite() && axis.step.is_finite() && axis.step > 0.0 && axis.count >= 2) {
+        if !(axis.first.is_finite() && axis.step.is_finite() && axis.step > 0.0 && axis.count >= 2)
+        {
             let SplineAxis { first, step, count } = axis;
-            return wrong("axes", format!("axis {} of {count} points from {first} by {step}", PREDICTORS[d]));
+            return wrong(
+                "axes",
+                format!(
+                    "axis {} of {count} points from {first} by {step}",
+                    PREDICTORS[d]
+                ),
+            );
         }
     }
-    let all = |extra: usize| axes.iter().try_fold(1usize, |n, axis| n.checked_mul(axis.count.checked_add(extra)?));
+    let all = |extra: usize| {
+        axes.iter().try_fold(1usize, |n, axis| {
+            n.checked_mul(axis.count.checked_add(extra)?)
+        })
+    };
     match all(2) {
         Some(count) if count <= MOST_COEFFICIENTS => {}
         _ => return wrong("axes", format!("more than {MOST_COEFFICIENTS} points")),
@@ -90,7 +113,11 @@ fn check(axes: &[SplineAxis], values: &[f64]) -> Result<()> {
     let wanted = all(0).unwrap_or(0);
     if values.len() != wanted {
         let counts: Vec<String> = axes.iter().map(|axis| axis.count.to_string()).collect();
-        let message = format!("{} numbers, not the {} = {wanted} of the axes", values.len(), counts.join(" × "));
+        let message = format!(
+            "{} numbers, not the {} = {wanted} of the axes",
+            values.len(),
+            counts.join(" × ")
+        );
         return Err(Error::mismatch("values", message).naming("values"));
     }
     match values.iter().position(|value| !value.is_finite()) {
@@ -110,21 +137,37 @@ impl Spline {
         let (mut value, mut slopes) = (0.0, [0.0; MOST_AXES]);
         for k in 0..1usize << (2 * axes) {
             let digit = |d: usize| (k >> (2 * (axes - 1 - d))) & 3;
-            let place = (0..axes).fold(0, |place, d| place * (self.axes[d].count + 2) + knots[d].cell + digit(d));
+            let place = (0..axes).fold(0, |place, d| {
+                place * (self.axes[d].count + 2) + knots[d].cell + digit(d)
+            });
             let c = self.coefficients[place];
             let weight = |d: usize| knots[d].value[digit(d)];
             value += (0..axes).fold(c, |product, d| product * weight(d));
             for (e, slope) in slopes[..axes].iter_mut().enumerate() {
-                let factor = |d: usize| if d == e { knots[d].slope[digit(d)] } else { weight(d) };
+                let factor = |d: usize| {
+                    if d == e {
+                        knots[d].slope[digit(d)]
+                    } else {
+                        weight(d)
+                    }
+                };
                 *slope += (0..axes).fold(c, |product, d| product * factor(d));
             }
         }
-        self.axes.iter().zip(&mut slopes).for_each(|(axis, slope)| *slope /= axis.step);
+        self.axes
+            .iter()
+            .zip(&mut slopes)
+            .for_each(|(axis, slope)| *slope /= axis.step);
         (value, slopes)
     }
 
     /// Calls `each` with the index of every point, S, and its derivatives.
-    fn points(&self, x: &[f64], parameters: &[f64], mut each: impl FnMut(usize, f64, [f64; MOST_AXES])) {
+    fn points(
+        &self,
+        x: &[f64],
+        parameters: &[f64],
+        mut each: impl FnMut(usize, f64, [f64; MOST_AXES]),
+    ) {
         let axes = self.axes.len();
         let points = x.len() / axes;
         for j in 0..points {
@@ -138,12 +181,20 @@ impl Spline {
 
 impl Model for Spline {
     fn predictors(&self) -> Vec<String> {
-        PREDICTORS[..self.axes.len()].iter().map(|name| (*name).to_owned()).collect()
+        PREDICTORS[..self.axes.len()]
+            .iter()
+            .map(|name| (*name).to_owned())
+            .collect()
     }
 
     fn parameters(&self) -> Vec<String> {
         let shifts = SHIFTS[..self.axes.len()].iter();
-        ["a"].iter().chain(shifts).chain(&["c"]).map(|name| (*name).to_owned()).collect()
+        ["a"]
+            .iter()
+            .chain(shifts)
+            .chain(&["c"])
+            .map(|name| (*name).to_owned())
+            .collect()
     }
 
     fn values(&self, x: &[f64], parameters: &[f64], values: &mut [f64]) {

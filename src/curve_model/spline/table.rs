@@ -25,7 +25,10 @@ impl Knots {
         let turn = |f: f64| f * (1.5 * f - 2.0);
         let slope = [-0.5 * g * g, turn(f), -turn(g), 0.5 * f * f];
         // beyond the ends the spline is a straight line
-        value.iter_mut().zip(slope).for_each(|(value, slope)| *value += (t - inside) * slope);
+        value
+            .iter_mut()
+            .zip(slope)
+            .for_each(|(value, slope)| *value += (t - inside) * slope);
         Knots { cell, value, slope }
     }
 }
@@ -40,7 +43,9 @@ pub fn coefficients(axes: &[SplineAxis], values: &[f64]) -> Vec<f64> {
         let mut next = vec![0.0; outer * (axis.count + 2) * inner];
         for line in 0..outer * inner {
             let (o, i) = (line / inner, line % inner);
-            let along: Vec<f64> = (0..axis.count).map(|k| table[(o * axis.count + k) * inner + i]).collect();
+            let along: Vec<f64> = (0..axis.count)
+                .map(|k| table[(o * axis.count + k) * inner + i])
+                .collect();
             for (k, c) in natural(&along).into_iter().enumerate() {
                 next[(o * (axis.count + 2) + k) * inner + i] = c;
             }

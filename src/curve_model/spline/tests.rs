@@ -14,17 +14,37 @@ fn table(axes: &[SplineAxis], f: impl Fn(&[f64]) -> f64) -> Vec<f64> {
 }
 
 const AXES: [SplineAxis; 3] = [
-    SplineAxis { first: -1.0, step: 0.5, count: 5 },
-    SplineAxis { first: 2.0, step: 0.25, count: 2 },
-    SplineAxis { first: 0.0, step: 1.0, count: 3 },
+    SplineAxis {
+        first: -1.0,
+        step: 0.5,
+        count: 5,
+    },
+    SplineAxis {
+        first: 2.0,
+        step: 0.25,
+        count: 2,
+    },
+    SplineAxis {
+        first: 0.0,
+        step: 1.0,
+        count: 3,
+    },
 ];
 
 #[test]
 fn goes_through_the_table() {
     for count in 1..=3 {
         let axes = &AXES[..count];
-        let values = table(axes, |x| x.iter().enumerate().map(|(d, x)| (x * (1.3 + d as f64)).sin()).sum());
-        let spline = Spline { axes: axes.to_vec(), coefficients: coefficients(axes, &values) };
+        let values = table(axes, |x| {
+            x.iter()
+                .enumerate()
+                .map(|(d, x)| (x * (1.3 + d as f64)).sin())
+                .sum()
+        });
+        let spline = Spline {
+            axes: axes.to_vec(),
+            coefficients: coefficients(axes, &values),
+        };
         for (k, value) in table(axes, |x| {
             let mut at = [0.0; MOST_AXES];
             at[..count].copy_from_slice(x);
@@ -33,7 +53,11 @@ fn goes_through_the_table() {
         .iter()
         .enumerate()
         {
-            assert!((value - values[k]).abs() < 1e-13, "{count} {k}: {value} {}", values[k]);
+            assert!(
+                (value - values[k]).abs() < 1e-13,
+                "{count} {k}: {value} {}",
+                values[k]
+            );
         }
     }
 }
@@ -78,7 +102,11 @@ fn derivatives_meet_differences() {
     let x = [-0.3, 0.9, 1.4, 2.1, 2.2, 2.6, 0.4, 1.9, -1.0];
     let parameters = [1.5, 0.01, -0.02, 0.03, 0.2];
     let own = model.own_rows(&x, &parameters).unwrap();
-    let differences = model.clone().differences(true).linearise(&x, &parameters).unwrap();
+    let differences = model
+        .clone()
+        .differences(true)
+        .linearise(&x, &parameters)
+        .unwrap();
     for check in super::super::compare(model.parameters(), &own, &differences) {
         assert!(check.error < 1e-8, "{check:?}");
     }
@@ -94,7 +122,13 @@ fn what_makes_no_sense_is_refused() {
         (vec![axis], vec![0.0, f64::NAN, 0.0]),
         (vec![SplineAxis::unit(1)], vec![0.0]),
         (vec![SplineAxis { step: 0.0, ..axis }], vec![0.0; 3]),
-        (vec![SplineAxis { first: f64::INFINITY, ..axis }], vec![0.0; 3]),
+        (
+            vec![SplineAxis {
+                first: f64::INFINITY,
+                ..axis
+            }],
+            vec![0.0; 3],
+        ),
         (vec![SplineAxis::unit(usize::MAX); 3], vec![]),
     ] {
         assert!(CurveModel::spline(&axes, &values).is_err(), "{axes:?}");

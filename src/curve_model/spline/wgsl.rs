@@ -8,13 +8,21 @@ const KNOTS: &str = include_str!("knots.wgsl");
 /// `derivatives` also those by each parameter.
 pub fn fill(axes: &[SplineAxis], derivatives: bool) -> String {
     let count = axes.len();
-    let kind = if count == 1 { "f32".to_owned() } else { format!("array<f32, {count}>") };
+    let kind = if count == 1 {
+        "f32".to_owned()
+    } else {
+        format!("array<f32, {count}>")
+    };
     let rows = if derivatives { count + 3 } else { 1 };
     let (mut knots, mut digits, mut place) = (String::new(), String::new(), "0u".to_owned());
     let mut sums = format!("        s += {};\n", product(count, None));
     let mut outputs = format!("    (*out)[0] = (*u)[0] * s + (*u)[{}];\n", count + 1);
     for (d, axis) in axes.iter().enumerate() {
-        let x = if count == 1 { "x".to_owned() } else { format!("x[{d}]") };
+        let x = if count == 1 {
+            "x".to_owned()
+        } else {
+            format!("x[{d}]")
+        };
         let (first, inverse) = (literal(axis.first), literal(1.0 / axis.step));
         knots += &format!(
             "    let k{d} = spline_knots((({x} - {first}) - (*u)[{}]) * {inverse}, {}u);\n    var d{d} = 0.0;\n",
@@ -46,7 +54,12 @@ fn fill(x: {kind}, u: ptr<function, array<f32, {}>>, out: ptr<function, array<f3
 
 /// Returns the WGSL product of a coefficient `c` and each axis' B-spline value, or for the axis `slope` its derivative.
 fn product(count: usize, slope: Option<usize>) -> String {
-    let factor = |d: usize| format!(" * k{d}.{}[i{d}]", if slope == Some(d) { "slope" } else { "value" });
+    let factor = |d: usize| {
+        format!(
+            " * k{d}.{}[i{d}]",
+            if slope == Some(d) { "slope" } else { "value" }
+        )
+    };
     format!("c{}", (0..count).map(factor).collect::<String>())
 }
 

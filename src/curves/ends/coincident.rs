@@ -30,27 +30,57 @@ struct Pair {
 impl Pair {
     /// Returns whether the pairs have no parameter in common.
     fn is_apart_from(self, other: Pair) -> bool {
-        self.parameters.iter().all(|p| !other.parameters.contains(p))
+        self.parameters
+            .iter()
+            .all(|p| !other.parameters.contains(p))
     }
 }
 
 impl Problem<'_> {
     /// Returns the lowest point that is found beside one where pairs of parameters act alike; `None` if none lowers the
     /// cost by more than `gain`.
-    pub fn lowest_where_alike(&self, gain: f64, rows: &Rows, parameters: &[f64]) -> Option<Vec<f64>> {
+    pub fn lowest_where_alike(
+        &self,
+        gain: f64,
+        rows: &Rows,
+        parameters: &[f64],
+    ) -> Option<Vec<f64>> {
         let (pairs, level) = (self.alike(rows, parameters), rows.cost() - gain);
-        let here = pairs.iter().flat_map(|pair| self.lower_along_null(level, parameters, *pair));
+        let here = pairs
+            .iter()
+            .flat_map(|pair| self.lower_along_null(level, parameters, *pair));
         let has_other = |pair: &&Pair| pairs.iter().any(|other| other.is_apart_from(**pair));
-        let moved = |pair: &Pair| SHARES.into_iter().map(|share| (*pair, share)).collect::<Vec<_>>();
+        let moved = |pair: &Pair| {
+            SHARES
+                .into_iter()
+                .map(|share| (*pair, share))
+                .collect::<Vec<_>>()
+        };
         let from_another = |(pair, share): (Pair, f64)| {
             let point = self.shared_otherwise(parameters, pair, share)?;
             self.costs.set(self.costs.get() + 1);
-            let there = self.rows(&point).filter(|there| there.cost() <= rows.cost() * (1.0 + FLAT))?;
-            let others = self.alike(&there, &point).into_iter().filter(move |other| other.is_apart_from(pair));
-            Some(others.flat_map(|other| self.lower_along_null(level, &point, other)).collect::<Vec<_>>())
+            let there = self
+                .rows(&point)
+                .filter(|there| there.cost() <= rows.cost() * (1.0 + FLAT))?;
+            let others = self
+                .alike(&there, &point)
+                .into_iter()
+                .filter(move |other| other.is_apart_from(pair));
+            Some(
+                others
+                    .flat_map(|other| self.lower_along_null(level, &point, other))
+                    .collect::<Vec<_>>(),
+            )
         };
-        let elsewhere = pairs.iter().filter(has_other).flat_map(moved).filter_map(from_another).flatten();
-        let lowest = here.chain(elsewhere).min_by(|a, b| a.cost.total_cmp(&b.cost));
+        let elsewhere = pairs
+            .iter()
+            .filter(has_other)
+            .flat_map(moved)
+            .filter_map(from_another)
+            .flatten();
+        let lowest = here
+            .chain(elsewhere)
+            .min_by(|a, b| a.cost.total_cmp(&b.cost));
         lowest.map(|lowest| lowest.parameters)
     }
 
@@ -60,12 +90,18 @@ impl Problem<'_> {
             return Vec::new();
         }
         let inside = self.inside(parameters);
-        let pairs = inside.iter().enumerate().flat_map(|(i, &q)| inside[..i].iter().map(move |&p| [p, q]));
+        let pairs = inside
+            .iter()
+            .enumerate()
+            .flat_map(|(i, &q)| inside[..i].iter().map(move |&p| [p, q]));
         let parallel = |parameters: [usize; 2]| {
             let [here, both, there] = rows.products(parameters);
             let sine_square = 1.0 - (both / here) * (both / there);
             // infinite where the square of a column is beyond f64's range
-            (sine_square.abs() <= ALIKE).then_some(Pair { parameters, ratio: both / here })
+            (sine_square.abs() <= ALIKE).then_some(Pair {
+                parameters,
+                ratio: both / here,
+            })
         };
         pairs.filter_map(parallel).take(MOST_PAIRS).collect()
     }
@@ -74,12 +110,22 @@ impl Problem<'_> {
     fn lower_along_null(&self, cost: f64, parameters: &[f64], pair: Pair) -> Vec<Lower> {
         let [p, q] = pair.parameters;
         // the longest step that moves neither parameter by more than its size
-        let longest = self.size(parameters, q).min(self.size(parameters, p) / pair.ratio.abs());
+        let longest = self
+            .size(parameters, q)
+            .min(self.size(parameters, p) / pair.ratio.abs());
         let steps = STEPS.into_iter().flat_map(|share| [share, -share]);
         let point = |share: f64| {
             let t = share * longest;
             let changes = &[-pair.ratio * t, t];
-            self.lower_by(cost, parameters, Step { parameters: &pair.parameters, changes }, 1.0)
+            self.lower_by(
+                cost,
+                parameters,
+                Step {
+                    parameters: &pair.parameters,
+                    changes,
+                },
+                1.0,
+            )
         };
         steps.filter_map(point).collect()
     }
@@ -91,7 +137,9 @@ impl Problem<'_> {
         let sum = parameters[p] + pair.ratio * parameters[q];
         let mut point = parameters.to_vec();
         (point[p], point[q]) = (share * sum, (1.0 - share) * sum / pair.ratio);
-        let is_inside = [p, q].iter().all(|&i| self.curve.lower[i] < point[i] && point[i] < self.curve.upper[i]);
+        let is_inside = [p, q]
+            .iter()
+            .all(|&i| self.curve.lower[i] < point[i] && point[i] < self.curve.upper[i]);
         is_inside.then_some(point)
     }
 }

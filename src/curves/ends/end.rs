@@ -9,14 +9,17 @@ use crate::solver::{LevenbergMarquardt, Status};
 /// Most descents from a point where a fit did not converge.
 const DESCENTS: usize = 20;
 /// Message of a fit whose model is stationary and yet not at a minimum.
-const SADDLE: &str = "the cost falls beside the end if parameters without effect, or alike, move: start elsewhere";
+const SADDLE: &str =
+    "the cost falls beside the end if parameters without effect, or alike, move: start elsewhere";
 /// Message of a fit none of whose steps was accepted.
 pub(crate) const NOT_MOVED: &str =
     "no step from the start lowered the cost: do the derivatives fit the model (check_jacobian)?";
 /// Message of a fit from which descents have not arrived at a minimum.
-const DESCENDING: &str = "the cost still falls after Gauss-Newton steps from where the fit ended: start elsewhere";
+const DESCENDING: &str =
+    "the cost still falls after Gauss-Newton steps from where the fit ended: start elsewhere";
 /// Message of a fit that ended where the cost still has a slope.
-const SLOPE: &str = "the cost has a slope where the fit ended, though no step lowers it: start elsewhere";
+const SLOPE: &str =
+    "the cost has a slope where the fit ended, though no step lowers it: start elsewhere";
 /// Largest cosine between the residual and a column of the Jacobian at a minimum, and where rows are in f32.
 const STEEPEST: f64 = 1e-4;
 const STEEPEST_IN_F32: f64 = 0.01;
@@ -31,7 +34,11 @@ impl CurveRun {
         if is_simplex || !fit.status.is_success() || !(self.polish || in_f32) {
             return 0;
         }
-        let (evaluations, near) = if self.polish { problem.refine(&mut fit.parameters, rows) } else { (0, true) };
+        let (evaluations, near) = if self.polish {
+            problem.refine(&mut fit.parameters, rows)
+        } else {
+            (0, true)
+        };
         // f32 ended elsewhere: for the host to fit again
         let elsewhere = !near && in_f32 && self.estimator.is_least_squares();
         if elsewhere || !problem.is_stationary(rows, &fit.parameters, !self.polish) {
@@ -43,7 +50,12 @@ impl CurveRun {
 
     /// Continues a fit that did not converge or ended at a saddle, and makes it a success where it ends at a minimum;
     /// returns the parameters that the data do not determine there. `rows` are its residuals and derivatives.
-    pub(crate) fn judge_end(&self, problem: &Problem, fit: &mut CurveFit, rows: &mut Rows) -> Vec<usize> {
+    pub(crate) fn judge_end(
+        &self,
+        problem: &Problem,
+        fit: &mut CurveFit,
+        rows: &mut Rows,
+    ) -> Vec<usize> {
         // with polish the host fits again what a GPU has not brought to an end
         if self.polish && self.device.inner.runs_wgsl() {
             if let Some(why) = self.why_no_minimum(problem, fit, rows) {
@@ -52,10 +64,15 @@ impl CurveRun {
             return Vec::new();
         }
         if fit.status.is_success() {
-            let Some(why) = self.why_no_minimum(problem, fit, rows) else { return Vec::new() };
+            let Some(why) = self.why_no_minimum(problem, fit, rows) else {
+                return Vec::new();
+            };
             (fit.status, fit.message) = (Status::Stalled, why.into());
         }
-        if !matches!(fit.status, Status::Stalled | Status::MaxRounds | Status::Singular) {
+        if !matches!(
+            fit.status,
+            Status::Stalled | Status::MaxRounds | Status::Singular
+        ) {
             return Vec::new();
         }
         if fit.status == Status::MaxRounds && problem.left.get() == 0 {
@@ -85,7 +102,8 @@ impl CurveRun {
                     let Some(lower) = lower else { break };
                     (fit.parameters, *rows) = lower;
                     let (evaluations, _) = problem.refine(&mut fit.parameters, rows);
-                    (fit.evaluations, fit.rounds) = (fit.evaluations + evaluations, fit.rounds + evaluations);
+                    (fit.evaluations, fit.rounds) =
+                        (fit.evaluations + evaluations, fit.rounds + evaluations);
                 }
                 Neighbourhood::Unknown => break,
             }
@@ -102,13 +120,22 @@ impl CurveRun {
 
     /// Marks a success as stalled if the cost has a slope by a parameter that the data determine, unless residuals are
     /// rounding, or the likelihood of counts ends there.
-    pub(crate) fn refuse_slope(&self, problem: &Problem, fit: &mut CurveFit, rows: &Rows, undetermined: &[usize]) {
-        let CurveSolver::Lm(settings) = self.solver else { return };
+    pub(crate) fn refuse_slope(
+        &self,
+        problem: &Problem,
+        fit: &mut CurveFit,
+        rows: &Rows,
+        undetermined: &[usize],
+    ) {
+        let CurveSolver::Lm(settings) = self.solver else {
+            return;
+        };
         let is_in_f32 = !self.polish && self.device.inner.runs_wgsl();
         let least = if is_in_f32 { STEEPEST_IN_F32 } else { STEEPEST };
         let steepest = least.max(settings.ftol.sqrt()).max(settings.gtol);
         // a step that is short enough for the user may leave a slope
-        let is_short = fit.status == Status::Xtol && settings.xtol > LevenbergMarquardt::OF_CURVES.xtol;
+        let is_short =
+            fit.status == Status::Xtol && settings.xtol > LevenbergMarquardt::OF_CURVES.xtol;
         let is_steep = |p: &usize| !undetermined.contains(p) && rows.cosine(*p) > steepest;
         if fit.status.is_success()
             && problem.inside(&fit.parameters).iter().any(is_steep)
@@ -122,7 +149,12 @@ impl CurveRun {
 
     /// Returns the message of a success that is no minimum; `None` if it may be one: where moving parameters that have
     /// no effect or act alike, or a step from a simplex's end, gains more than the solver's tolerance.
-    fn why_no_minimum(&self, problem: &Problem, fit: &CurveFit, rows: &Rows) -> Option<&'static str> {
+    fn why_no_minimum(
+        &self,
+        problem: &Problem,
+        fit: &CurveFit,
+        rows: &Rows,
+    ) -> Option<&'static str> {
         if !fit.status.is_success() {
             return None;
         }
@@ -132,7 +164,8 @@ impl CurveRun {
         if problem.lower_beside(gain, rows, &fit.parameters).is_some() && !is_rounding() {
             return Some(SADDLE);
         }
-        (is_simplex && problem.falls_by(gain, rows, &fit.parameters) && !is_rounding()).then_some(ABOVE)
+        (is_simplex && problem.falls_by(gain, rows, &fit.parameters) && !is_rounding())
+            .then_some(ABOVE)
     }
 
     /// Returns how far above a minimum a success may end by the solver's tolerances.
@@ -143,7 +176,9 @@ impl CurveRun {
         };
         // the search counts all points and parameters, the fit those that matter: the looser tolerance holds
         let all = problem.curve.y.len().saturating_sub(fit.parameters.len());
-        let dof = self.is_scaled().then(|| (fit.dof.max(1) as f64).min(all.max(1) as f64));
+        let dof = self
+            .is_scaled()
+            .then(|| (fit.dof.max(1) as f64).min(all.max(1) as f64));
         let (absolute, relative) = simplex.tolerances(dof, self.objective_noise().max(LEAST_GAIN));
         absolute.max(relative * rows.cost())
     }

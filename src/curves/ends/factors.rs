@@ -57,7 +57,11 @@ impl Factors {
             Some(lower) => Kind::Normal(lower),
             None => Kind::Orthogonal(orthogonal(jacobian, free, &scale)?),
         };
-        Some(Factors { free: free.to_vec(), scale, kind })
+        Some(Factors {
+            free: free.to_vec(),
+            scale,
+            kind,
+        })
     }
 
     /// Returns whether the columns are far from dependent on each other.
@@ -77,7 +81,11 @@ impl Factors {
             Kind::Normal(_) => true,
             Kind::Orthogonal(o) => (0..self.free.len()).all(|k| o.is_kept(k)),
         };
-        if is_whole { self.least_step(residual, gradient, parameters) } else { None }
+        if is_whole {
+            self.least_step(residual, gradient, parameters)
+        } else {
+            None
+        }
     }
 
     /// Returns the shortest Gauss–Newton step, along determined directions, its scaled length and that of the
@@ -99,30 +107,51 @@ impl Factors {
             Kind::Orthogonal(o) => {
                 let mut along = o.u.tr_mul(&o.q.tr_mul(residual));
                 for (k, part) in along.iter_mut().enumerate() {
-                    *part = if o.is_kept(k) { *part / o.singular[k] } else { 0.0 };
+                    *part = if o.is_kept(k) {
+                        *part / o.singular[k]
+                    } else {
+                        0.0
+                    };
                 }
                 o.v_t.tr_mul(&along)
             }
         };
         let length = delta.norm();
-        let size = pairs.map(|(&p, s)| (s * parameters[p]).powi(2)).sum::<f64>().sqrt();
+        let size = pairs
+            .map(|(&p, s)| (s * parameters[p]).powi(2))
+            .sum::<f64>()
+            .sqrt();
         delta.iter_mut().zip(&self.scale).for_each(|(d, s)| *d /= s);
-        delta.iter().all(|d| d.is_finite()).then_some((delta, length, size))
+        delta
+            .iter()
+            .all(|d| d.is_finite())
+            .then_some((delta, length, size))
     }
 
     /// Returns damped steps, (JᵀJ + μ s² D)⁻¹ Jᵀr with D = diag JᵀJ and s the largest singular value, for a few μ, if
     /// columns are nearly dependent; none otherwise.
     pub fn damped_steps(&self, residual: &DVector<f64>) -> Vec<Vec<f64>> {
-        let Kind::Orthogonal(o) = &self.kind else { return Vec::new() };
+        let Kind::Orthogonal(o) = &self.kind else {
+            return Vec::new();
+        };
         let largest = o.singular.max();
         let along = o.u.tr_mul(&o.q.tr_mul(residual));
         let step = |damping: f64| {
             let share = |(part, s): (&f64, &f64)| part * s / (s * s + damping * largest * largest);
-            let delta = o.v_t.tr_mul(&DVector::from_iterator(along.len(), along.iter().zip(&o.singular).map(share)));
-            delta.iter().zip(&self.scale).map(|(d, scale)| d / scale).collect::<Vec<f64>>()
+            let delta = o.v_t.tr_mul(&DVector::from_iterator(
+                along.len(),
+                along.iter().zip(&o.singular).map(share),
+            ));
+            delta
+                .iter()
+                .zip(&self.scale)
+                .map(|(d, scale)| d / scale)
+                .collect::<Vec<f64>>()
         };
         let steps = DAMPINGS.into_iter().map(step);
-        steps.filter(|step| step.iter().all(|d| d.is_finite())).collect()
+        steps
+            .filter(|step| step.iter().all(|d| d.is_finite()))
+            .collect()
     }
 
     /// Returns (JᵀJ)⁻¹ of all `count` parameters, row by row: 0 for those that are not free, NaN for undetermined ones.
@@ -148,11 +177,16 @@ impl Orthogonal {
     fn covariance(&self, scale: &[f64]) -> Vec<f64> {
         let n = scale.len();
         let lost: Vec<bool> = (0..n)
-            .map(|i| scale[i] == 0.0 || (0..n).any(|k| !self.is_kept(k) && self.v_t[(k, i)].abs() > SHARE))
+            .map(|i| {
+                scale[i] == 0.0
+                    || (0..n).any(|k| !self.is_kept(k) && self.v_t[(k, i)].abs() > SHARE)
+            })
             .collect();
         let element = |i: usize, j: usize| {
             let kept = (0..n).filter(|&k| self.is_kept(k));
-            let sum: f64 = kept.map(|k| self.v_t[(k, i)] * self.v_t[(k, j)] / self.singular[k].powi(2)).sum();
+            let sum: f64 = kept
+                .map(|k| self.v_t[(k, i)] * self.v_t[(k, j)] / self.singular[k].powi(2))
+                .sum();
             if lost[i] || lost[j] { f64::NAN } else { sum }
         };
         (0..n * n).map(|at| element(at / n, at % n)).collect()
@@ -170,7 +204,8 @@ fn normal(jacobian: &DMatrix<f64>, free: &[usize], scale: &[f64]) -> Option<Vec<
             lower[packed_index(i, j)] = product / (scale[i] * scale[j]);
         }
     }
-    let good = cholesky(&mut lower, n) && (0..n).all(|i| lower[packed_index(i, i)].powi(2) > INDEPENDENT);
+    let good =
+        cholesky(&mut lower, n) && (0..n).all(|i| lower[packed_index(i, i)].powi(2) > INDEPENDENT);
     good.then_some(lower)
 }
 
@@ -195,7 +230,12 @@ fn orthogonal(jacobian: &DMatrix<f64>, free: &[usize], scale: &[f64]) -> Option<
     }
     let qr = scaled.qr();
     let svd = qr.r().svd(true, true);
-    Some(Orthogonal { q: qr.q(), u: svd.u?, singular: svd.singular_values, v_t: svd.v_t? })
+    Some(Orthogonal {
+        q: qr.q(),
+        u: svd.u?,
+        singular: svd.singular_values,
+        v_t: svd.v_t?,
+    })
 }
 
 #[cfg(test)]
@@ -205,20 +245,41 @@ mod tests {
     /// Both ways give the same step and covariance; columns that depend on each other take the second.
     #[test]
     fn both_ways_agree() {
-        let jacobian = DMatrix::from_fn(7, 3, |i, p| (i as f64 - 2.5).powi(p as i32) + 0.01 * (i * p) as f64);
+        let jacobian = DMatrix::from_fn(7, 3, |i, p| {
+            (i as f64 - 2.5).powi(p as i32) + 0.01 * (i * p) as f64
+        });
         let residual = DVector::from_fn(7, |i, _| (1.3 * i as f64).sin());
         let gradient: Vec<f64> = jacobian.tr_mul(&residual).iter().copied().collect();
         let free = [0, 2];
         let one = Factors::new(&jacobian, &free).unwrap();
         assert!(matches!(one.kind, Kind::Normal(_)));
         let kind = Kind::Orthogonal(orthogonal(&jacobian, &free, &one.scale).unwrap());
-        let other = Factors { free: one.free.clone(), scale: one.scale.clone(), kind };
+        let other = Factors {
+            free: one.free.clone(),
+            scale: one.scale.clone(),
+            kind,
+        };
         let close = |a: &f64, b: &f64| (a - b).abs() <= 1e-13 * a.abs().max(1e-3);
         let steps = [&one, &other].map(|f| f.step(&residual, &gradient, &[1.0, 2.0, 3.0]).unwrap());
-        assert!(steps[0].0.iter().zip(steps[1].0.iter()).all(|(a, b)| close(a, b)), "{steps:?}");
+        assert!(
+            steps[0]
+                .0
+                .iter()
+                .zip(steps[1].0.iter())
+                .all(|(a, b)| close(a, b)),
+            "{steps:?}"
+        );
         assert!(close(&steps[0].1, &steps[1].1) && close(&steps[0].2, &steps[1].2));
-        assert!(one.covariance(3).iter().zip(&other.covariance(3)).all(|(a, b)| close(a, b)));
+        assert!(
+            one.covariance(3)
+                .iter()
+                .zip(&other.covariance(3))
+                .all(|(a, b)| close(a, b))
+        );
         let twins = DMatrix::from_fn(7, 2, |i, p| i as f64 + 1.0 + 1e-3 * (p * i * i) as f64);
-        assert!(matches!(Factors::new(&twins, &[0, 1]).unwrap().kind, Kind::Orthogonal(_)));
+        assert!(matches!(
+            Factors::new(&twins, &[0, 1]).unwrap().kind,
+            Kind::Orthogonal(_)
+        ));
     }
 }

@@ -43,7 +43,11 @@ impl Problem<'_> {
         let movable = self.movable(rows, parameters);
         let idle = self.idle(rows, &movable);
         let along_axes = || self.lower_along_axes(rows.cost(), parameters, &movable);
-        let mut acting: Vec<usize> = movable.iter().copied().filter(|p| !idle.contains(p)).collect();
+        let mut acting: Vec<usize> = movable
+            .iter()
+            .copied()
+            .filter(|p| !idle.contains(p))
+            .collect();
         if acting.is_empty() {
             let lower = along_axes().or_else(|| self.lower_beside(0.0, rows, parameters));
             return lower.map_or(Neighbourhood::Minimum(idle), Neighbourhood::Lower);
@@ -52,14 +56,29 @@ impl Problem<'_> {
         let Some(shortest) = rows.least_step(&acting, parameters) else {
             return along_axes().map_or(Neighbourhood::Unknown, Neighbourhood::Lower);
         };
-        if let Some(lower) = self.lower_by_steps(rows.cost(), rows, parameters, &acting, &shortest) {
+        if let Some(lower) = self.lower_by_steps(rows.cost(), rows, parameters, &acting, &shortest)
+        {
             return Neighbourhood::Lower(lower);
         }
         // 2. The parameters that stay where they are, by themselves.
-        let runaways = self.runaways(rows, parameters, Step { parameters: &acting, changes: &shortest });
+        let runaways = self.runaways(
+            rows,
+            parameters,
+            Step {
+                parameters: &acting,
+                changes: &shortest,
+            },
+        );
         acting.retain(|p| !runaways.contains(p));
         if let Some(changes) = &rows.least_step(&acting, parameters)
-            && let Some(lower) = self.lower_along(rows.cost(), parameters, Step { parameters: &acting, changes })
+            && let Some(lower) = self.lower_along(
+                rows.cost(),
+                parameters,
+                Step {
+                    parameters: &acting,
+                    changes,
+                },
+            )
         {
             return Neighbourhood::Lower(lower);
         }
@@ -77,9 +96,18 @@ impl Problem<'_> {
         let mut acting = self.movable(rows, parameters);
         let idle = self.idle(rows, &acting);
         acting.retain(|p| !idle.contains(p));
-        let Some(shortest) = rows.least_step(&acting, parameters) else { return false };
-        let promise: f64 = acting.iter().zip(&shortest).map(|(&p, d)| rows.gradient[p] * d).sum();
-        promise > gain && self.lower_by_steps(rows.cost() - gain, rows, parameters, &acting, &shortest).is_some()
+        let Some(shortest) = rows.least_step(&acting, parameters) else {
+            return false;
+        };
+        let promise: f64 = acting
+            .iter()
+            .zip(&shortest)
+            .map(|(&p, d)| rows.gradient[p] * d)
+            .sum();
+        promise > gain
+            && self
+                .lower_by_steps(rows.cost() - gain, rows, parameters, &acting, &shortest)
+                .is_some()
     }
 
     /// Returns a point of a cost below this one that a step of the `acting` parameters leads to: the `shortest`
@@ -93,17 +121,48 @@ impl Problem<'_> {
         shortest: &[f64],
     ) -> Option<Vec<f64>> {
         let squares: Vec<f64> = rows.squares().collect();
-        let descent: Vec<f64> = acting.iter().map(|&p| rows.gradient[p] / squares[p]).collect();
-        let along = |changes: &[f64]| self.lower_along(cost, parameters, Step { parameters: acting, changes });
-        let by =
-            |changes: Vec<f64>| self.lower_by(cost, parameters, Step { parameters: acting, changes: &changes }, 1.0);
-        let damped = || rows.damped_steps(acting).into_iter().find_map(by).map(|lower| lower.parameters);
+        let descent: Vec<f64> = acting
+            .iter()
+            .map(|&p| rows.gradient[p] / squares[p])
+            .collect();
+        let along = |changes: &[f64]| {
+            self.lower_along(
+                cost,
+                parameters,
+                Step {
+                    parameters: acting,
+                    changes,
+                },
+            )
+        };
+        let by = |changes: Vec<f64>| {
+            self.lower_by(
+                cost,
+                parameters,
+                Step {
+                    parameters: acting,
+                    changes: &changes,
+                },
+                1.0,
+            )
+        };
+        let damped = || {
+            rows.damped_steps(acting)
+                .into_iter()
+                .find_map(by)
+                .map(|lower| lower.parameters)
+        };
         along(shortest).or_else(|| along(&descent)).or_else(damped)
     }
 
     /// Returns the first point that is lower and has finite derivatives, with its rows: `point` itself, or one ever
     /// nearer to these parameters. Also returns the number of evaluations.
-    pub fn nearest_with_rows(&self, point: &[f64], rows: &Rows, parameters: &[f64]) -> (Option<(Vec<f64>, Rows)>, u32) {
+    pub fn nearest_with_rows(
+        &self,
+        point: &[f64],
+        rows: &Rows,
+        parameters: &[f64],
+    ) -> (Option<(Vec<f64>, Rows)>, u32) {
         let mut evaluations = 0;
         let found = (0..TRIALS).find_map(|k| {
             let share = 0.25_f64.powi(k);
@@ -112,10 +171,14 @@ impl Problem<'_> {
                 let between = |(x, there): (&f64, &f64)| x + share * (there - x);
                 let limits = self.curve.lower.iter().zip(&self.curve.upper);
                 let all = parameters.iter().zip(point).map(between).zip(limits);
-                trial = all.map(|(x, (lower, upper))| x.clamp(*lower, *upper)).collect();
+                trial = all
+                    .map(|(x, (lower, upper))| x.clamp(*lower, *upper))
+                    .collect();
             }
             evaluations += u32::from(self.left.get() > 0);
-            let found = self.drawn_rows(&trial).filter(|found| found.cost() < rows.cost())?;
+            let found = self
+                .drawn_rows(&trial)
+                .filter(|found| found.cost() < rows.cost())?;
             Some((trial, found))
         });
         (found, evaluations)
@@ -129,7 +192,8 @@ impl Problem<'_> {
         let moved = step.parameters.iter().copied().zip(step.changes);
         let far = moved.filter(|(p, d)| d.abs() > RUNAWAY_STEP * self.size(parameters, *p));
         let far: Vec<usize> = far.map(|(p, _)| p).collect();
-        let is_short = |p: &usize| noise / squares[*p].sqrt() > RUNAWAY_ERROR * self.size(parameters, *p);
+        let is_short =
+            |p: &usize| noise / squares[*p].sqrt() > RUNAWAY_ERROR * self.size(parameters, *p);
         let short: Vec<usize> = far.iter().copied().filter(is_short).collect();
         if short.is_empty() { far } else { short }
     }
@@ -139,29 +203,66 @@ impl Problem<'_> {
     /// [`lowest_where_alike`](Self::lowest_where_alike) does.
     pub fn lower_beside(&self, gain: f64, rows: &Rows, parameters: &[f64]) -> Option<Vec<f64>> {
         let idle = self.idle(rows, &self.inside(parameters));
-        let pairs = idle.iter().enumerate().flat_map(|(i, &p)| idle[..i].iter().map(move |&q| [p, q]));
+        let pairs = idle
+            .iter()
+            .enumerate()
+            .flat_map(|(i, &p)| idle[..i].iter().map(move |&q| [p, q]));
         let mut steps = pairs.flat_map(|pair| AXIS_STEPS.map(|share| (pair, share)));
-        let along_diagonals =
-            || steps.find_map(|(pair, share)| self.lower_along_diagonals(rows.cost(), parameters, pair, share));
-        let lower = self.lower_along_axes(rows.cost(), parameters, &idle).or_else(along_diagonals);
+        let along_diagonals = || {
+            steps.find_map(|(pair, share)| {
+                self.lower_along_diagonals(rows.cost(), parameters, pair, share)
+            })
+        };
+        let lower = self
+            .lower_along_axes(rows.cost(), parameters, &idle)
+            .or_else(along_diagonals);
         lower.or_else(|| self.lowest_where_alike(gain, rows, parameters))
     }
 
     /// Returns a lower point along one of the two diagonals of a pair of axes, at a `share` of the parameters' sizes.
-    fn lower_along_diagonals(&self, cost: f64, parameters: &[f64], pair: [usize; 2], share: f64) -> Option<Vec<f64>> {
+    fn lower_along_diagonals(
+        &self,
+        cost: f64,
+        parameters: &[f64],
+        pair: [usize; 2],
+        share: f64,
+    ) -> Option<Vec<f64>> {
         let [d, e] = pair.map(|p| share * self.size(parameters, p));
         let mut steps = [[d, e], [d, -e]].into_iter();
-        let lower =
-            |changes: [f64; 2]| self.lower_by(cost, parameters, Step { parameters: &pair, changes: &changes }, 1.0);
+        let lower = |changes: [f64; 2]| {
+            self.lower_by(
+                cost,
+                parameters,
+                Step {
+                    parameters: &pair,
+                    changes: &changes,
+                },
+                1.0,
+            )
+        };
         steps.find_map(lower).map(|lower| lower.parameters)
     }
 
     /// Returns the first point of lower cost at steps along the axes of some parameters, one at a time; `None` if there
     /// is none.
     fn lower_along_axes(&self, cost: f64, parameters: &[f64], some: &[usize]) -> Option<Vec<f64>> {
-        let steps = some.iter().flat_map(|&p| AXIS_STEPS.into_iter().flat_map(move |share| [(p, share), (p, -share)]));
+        let steps = some.iter().flat_map(|&p| {
+            AXIS_STEPS
+                .into_iter()
+                .flat_map(move |share| [(p, share), (p, -share)])
+        });
         let mut trials = steps.map(|(p, share)| (p, share * self.size(parameters, p)));
-        let lower = |(p, d)| self.lower_by(cost, parameters, Step { parameters: &[p], changes: &[d] }, 1.0);
+        let lower = |(p, d)| {
+            self.lower_by(
+                cost,
+                parameters,
+                Step {
+                    parameters: &[p],
+                    changes: &[d],
+                },
+                1.0,
+            )
+        };
         trials.find_map(lower).map(|lower| lower.parameters)
     }
 
@@ -175,9 +276,14 @@ impl Problem<'_> {
         let (lower, upper) = (&self.curve.lower, &self.curve.upper);
         let is_pushed = |p: usize| {
             let slope = rows.gradient[p];
-            (parameters[p] <= lower[p] && slope <= 0.0) || (parameters[p] >= upper[p] && slope >= 0.0)
+            (parameters[p] <= lower[p] && slope <= 0.0)
+                || (parameters[p] >= upper[p] && slope >= 0.0)
         };
-        self.curve.free().into_iter().filter(|&p| !is_pushed(p)).collect()
+        self.curve
+            .free()
+            .into_iter()
+            .filter(|&p| !is_pushed(p))
+            .collect()
     }
 
     /// Returns the first point of a cost below this one at fractions of a step, from the whole down; `None` if there is
@@ -193,7 +299,12 @@ impl Problem<'_> {
         for (&p, d) in step.parameters.iter().zip(step.changes) {
             trial[p] = (trial[p] + share * d).clamp(self.curve.lower[p], self.curve.upper[p]);
         }
-        let found = self.cost(&trial).filter(|found| *found < cost * (1.0 - LEAST_GAIN))?;
-        Some(Lower { parameters: trial, cost: found })
+        let found = self
+            .cost(&trial)
+            .filter(|found| *found < cost * (1.0 - LEAST_GAIN))?;
+        Some(Lower {
+            parameters: trial,
+            cost: found,
+        })
     }
 }

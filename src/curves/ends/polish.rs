@@ -91,13 +91,19 @@ impl Rows {
 
     /// Returns the squared norms of the Jacobian's columns, (P).
     pub fn squares(&self) -> impl Iterator<Item = f64> + '_ {
-        self.jacobian.column_iter().map(|column| column.norm_squared())
+        self.jacobian
+            .column_iter()
+            .map(|column| column.norm_squared())
     }
 
     /// Returns the |cosine| between the residual and a column of the Jacobian; 0 where one of them is 0.
     pub fn cosine(&self, p: usize) -> f64 {
         let lengths = self.jacobian.column(p).norm() * self.residual.norm();
-        if lengths > 0.0 { self.gradient[p].abs() / lengths } else { 0.0 }
+        if lengths > 0.0 {
+            self.gradient[p].abs() / lengths
+        } else {
+            0.0
+        }
     }
 
     /// Returns the products c_p·c_p, c_p·c_q and c_q·c_q of two of the Jacobian's columns.
@@ -108,20 +114,26 @@ impl Rows {
 
     /// Returns the Gauss–Newton step of some parameters, one change each; `None` when a direction is undetermined.
     pub fn step(&self, some: &[usize], parameters: &[f64]) -> Option<Vec<f64>> {
-        let (delta, ..) = Factors::new(&self.jacobian, some)?.step(&self.residual, &self.gradient, parameters)?;
+        let (delta, ..) =
+            Factors::new(&self.jacobian, some)?.step(&self.residual, &self.gradient, parameters)?;
         Some(delta.as_slice().to_vec())
     }
 
     /// Returns the shortest Gauss–Newton step of some parameters, along the directions that the rows determine; `None`
     /// if it is not finite.
     pub fn least_step(&self, some: &[usize], parameters: &[f64]) -> Option<Vec<f64>> {
-        let (delta, ..) = Factors::new(&self.jacobian, some)?.least_step(&self.residual, &self.gradient, parameters)?;
+        let (delta, ..) = Factors::new(&self.jacobian, some)?.least_step(
+            &self.residual,
+            &self.gradient,
+            parameters,
+        )?;
         Some(delta.as_slice().to_vec())
     }
 
     /// Returns damped steps of some parameters, one change each, if their columns are nearly dependent; none otherwise.
     pub fn damped_steps(&self, some: &[usize]) -> Vec<Vec<f64>> {
-        Factors::new(&self.jacobian, some).map_or(Vec::new(), |factors| factors.damped_steps(&self.residual))
+        Factors::new(&self.jacobian, some)
+            .map_or(Vec::new(), |factors| factors.damped_steps(&self.residual))
     }
 
     /// Factorises the Jacobian (unless residuals are plain, the expected one) of the `free` parameters, for their
@@ -134,38 +146,75 @@ impl Rows {
 impl Problem<'_> {
     /// Returns the model's values on the CPU and, with `derivatives`, these, (1 + P, points); `None` if it does not run
     /// there.
-    pub fn model_rows(&self, derivatives: bool, parameters: &[f64], scale: &[f64]) -> Option<Vec<f64>> {
-        let limits = Some(Limits { scale, ..self.curve.limits() });
-        let member = Member { index: self.curve.index, number: self.curve.number };
-        self.model.rows(derivatives, &CustomInput { x: &self.curve.x, parameters, limits, member }, self.failures)
+    pub fn model_rows(
+        &self,
+        derivatives: bool,
+        parameters: &[f64],
+        scale: &[f64],
+    ) -> Option<Vec<f64>> {
+        let limits = Some(Limits {
+            scale,
+            ..self.curve.limits()
+        });
+        let member = Member {
+            index: self.curve.index,
+            number: self.curve.number,
+        };
+        self.model.rows(
+            derivatives,
+            &CustomInput {
+                x: &self.curve.x,
+                parameters,
+                limits,
+                member,
+            },
+            self.failures,
+        )
     }
 
     /// Returns the cost alone, without derivatives and with priors; `None` where the model is not finite at an unmasked
     /// point.
     pub fn cost(&self, parameters: &[f64]) -> Option<f64> {
-        let Curve { y, weight, scale, .. } = self.curve;
+        let Curve {
+            y, weight, scale, ..
+        } = self.curve;
         self.costs.set(self.costs.get() + 1);
         let model = self.model_rows(false, parameters, scale)?;
         let used = (0..y.len()).filter(|&j| weight[j] > 0.0);
-        let chi2: f64 = used.map(|j| self.estimator.share(weight[j] * y[j], weight[j], model[j]).cost).sum();
+        let chi2: f64 = used
+            .map(|j| {
+                self.estimator
+                    .share(weight[j] * y[j], weight[j], model[j])
+                    .cost
+            })
+            .sum();
         let priors = self.priors.iter().zip(parameters);
-        let penalty: f64 =
-            priors.filter_map(|(prior, x)| prior.map(|prior| ((prior.mean - x) / prior.sigma).powi(2))).sum();
+        let penalty: f64 = priors
+            .filter_map(|(prior, x)| prior.map(|prior| ((prior.mean - x) / prior.sigma).powi(2)))
+            .sum();
         Some(chi2 + penalty).filter(|cost| cost.is_finite())
     }
 
     /// Returns residuals, Jacobian, gradient and cost at some parameters; `None` where model or derivatives are not
     /// finite at an unmasked point.
     pub fn rows(&self, parameters: &[f64]) -> Option<Rows> {
-        let Curve { y, weight, scale, .. } = self.curve;
+        let Curve {
+            y, weight, scale, ..
+        } = self.curve;
         let (points, count) = (y.len(), parameters.len());
         let model = self.model_rows(true, parameters, scale)?;
         let used: Vec<usize> = (0..points).filter(|&j| weight[j] > 0.0).collect();
-        let priors: Vec<(usize, Prior)> =
-            self.priors.iter().enumerate().filter_map(|(p, prior)| prior.map(|prior| (p, prior))).collect();
+        let priors: Vec<(usize, Prior)> = self
+            .priors
+            .iter()
+            .enumerate()
+            .filter_map(|(p, prior)| prior.map(|prior| (p, prior)))
+            .collect();
         let rows = used.len() + priors.len();
-        let shares: Vec<Share> =
-            used.iter().map(|&j| self.estimator.share(weight[j] * y[j], weight[j], model[j])).collect();
+        let shares: Vec<Share> = used
+            .iter()
+            .map(|&j| self.estimator.share(weight[j] * y[j], weight[j], model[j]))
+            .collect();
         let residual = DVector::from_fn(rows, |i, _| match shares.get(i) {
             Some(share) => share.residual,
             None => {
@@ -173,21 +222,40 @@ impl Problem<'_> {
                 (prior.mean - parameters[p]) / prior.sigma
             }
         });
-        let of_prior = |i: usize, p: usize| if priors[i].0 == p { 1.0 / priors[i].1.sigma } else { 0.0 };
+        let of_prior = |i: usize, p: usize| {
+            if priors[i].0 == p {
+                1.0 / priors[i].1.sigma
+            } else {
+                0.0
+            }
+        };
         let unscaled = |of_point: &dyn Fn(usize, usize) -> f64| {
-            let entry = |i, p| if i < used.len() { of_point(i, p) } else { of_prior(i - used.len(), p) };
+            let entry = |i, p| {
+                if i < used.len() {
+                    of_point(i, p)
+                } else {
+                    of_prior(i - used.len(), p)
+                }
+            };
             DMatrix::from_fn(rows, count, entry)
         };
-        let by = |slope: fn(&Share) -> f64| unscaled(&|i, p| slope(&shares[i]) * model[(1 + p) * points + used[i]]);
+        let by = |slope: fn(&Share) -> f64| {
+            unscaled(&|i, p| slope(&shares[i]) * model[(1 + p) * points + used[i]])
+        };
         let jacobian = by(|share| share.slope);
         let expected = match self.estimator {
             Estimator::LeastSquares => None,
-            _ if self.is_sandwich => Some(unscaled(&|i, p| weight[used[i]] * model[(1 + p) * points + used[i]])),
+            _ if self.is_sandwich => Some(unscaled(&|i, p| {
+                weight[used[i]] * model[(1 + p) * points + used[i]]
+            })),
             _ => Some(by(|share| share.expected_slope)),
         };
         let scatter = self.is_sandwich.then(|| {
             let mut scatter = ResidualScatter::default();
-            shares.iter().zip(&used).for_each(|(share, &j)| scatter.add(share, weight[j]));
+            shares
+                .iter()
+                .zip(&used)
+                .for_each(|(share, &j)| scatter.add(share, weight[j]));
             scatter
         });
         let chi2: f64 = shares.iter().map(|share| share.cost).sum();
@@ -202,7 +270,9 @@ impl Problem<'_> {
             jacobian,
             expected,
             scatter,
-            touches_zero: used.iter().any(|&j| self.estimator.touches_zero(weight[j] * model[j])),
+            touches_zero: used
+                .iter()
+                .any(|&j| self.estimator.touches_zero(weight[j] * model[j])),
             is_independent: Cell::new(false),
         })
     }
@@ -217,21 +287,38 @@ impl Problem<'_> {
     /// Returns the indices of the parameters that are free and strictly between their bounds.
     pub fn inside(&self, parameters: &[f64]) -> Vec<usize> {
         let Curve { lower, upper, .. } = self.curve;
-        self.curve.free().into_iter().filter(|&p| parameters[p] > lower[p] && parameters[p] < upper[p]).collect()
+        self.curve
+            .free()
+            .into_iter()
+            .filter(|&p| parameters[p] > lower[p] && parameters[p] < upper[p])
+            .collect()
     }
 
     /// Returns (JᵀJ)⁻¹ of all parameters, row by row: 0 for held ones, NaN for undetermined ones and those at a bound.
     pub fn covariance(&self, rows: &Rows, parameters: &[f64]) -> Vec<f64> {
         let (count, inside) = (parameters.len(), self.inside(parameters));
-        let mut covariance = match rows.scatter.and_then(|scatter| scatter.factors(inside.len())) {
+        let mut covariance = match rows
+            .scatter
+            .and_then(|scatter| scatter.factors(inside.len()))
+        {
             Some(factors) => self.sandwich(rows, &inside, factors),
             None => {
                 let factors = rows.information(&inside);
-                factors.map_or_else(|| vec![0.0; count * count], |factors| factors.covariance(count))
+                factors.map_or_else(
+                    || vec![0.0; count * count],
+                    |factors| factors.covariance(count),
+                )
             }
         };
-        for p in self.curve.free().into_iter().filter(|p| !inside.contains(p)) {
-            (0..count).for_each(|q| (covariance[p * count + q], covariance[q * count + p]) = (f64::NAN, f64::NAN));
+        for p in self
+            .curve
+            .free()
+            .into_iter()
+            .filter(|p| !inside.contains(p))
+        {
+            (0..count).for_each(|q| {
+                (covariance[p * count + q], covariance[q * count + p]) = (f64::NAN, f64::NAN)
+            });
         }
         covariance
     }
@@ -243,27 +330,42 @@ impl Problem<'_> {
         let count = self.priors.len();
         let Some(jacobian) = rows.expected.as_ref().filter(|_| a > 0.0) else {
             let of = |at: usize| inside.contains(&(at / count)) && inside.contains(&(at % count));
-            return (0..count * count).map(|at| if of(at) { f64::NAN } else { 0.0 }).collect();
+            return (0..count * count)
+                .map(|at| if of(at) { f64::NAN } else { 0.0 })
+                .collect();
         };
         let of_data = jacobian.nrows() - self.priors.iter().flatten().count();
         let mut scaled = jacobian.clone();
         scaled.rows_mut(0, of_data).scale_mut(a.sqrt());
-        let Some(factors) = Factors::new(&scaled, inside) else { return vec![0.0; count * count] };
+        let Some(factors) = Factors::new(&scaled, inside) else {
+            return vec![0.0; count * count];
+        };
         let plain = factors.covariance(count);
         let ratio = b / a;
-        let of_prior =
-            |p: usize| self.priors[p].filter(|_| inside.contains(&p)).map_or(0.0, |prior| prior.sigma.powi(-2));
+        let of_prior = |p: usize| {
+            self.priors[p]
+                .filter(|_| inside.contains(&p))
+                .map_or(0.0, |prior| prior.sigma.powi(-2))
+        };
         let held = |i: usize, j: usize| -> f64 {
             let priors = (0..count).filter(|&p| of_prior(p) > 0.0);
-            priors.map(|p| plain[i * count + p] * of_prior(p) * plain[p * count + j]).sum()
+            priors
+                .map(|p| plain[i * count + p] * of_prior(p) * plain[p * count + j])
+                .sum()
         };
-        (0..count * count).map(|at| ratio * plain[at] + (1.0 - ratio) * held(at / count, at % count)).collect()
+        (0..count * count)
+            .map(|at| ratio * plain[at] + (1.0 - ratio) * held(at / count, at % count))
+            .collect()
     }
 
     /// Returns those of the parameters `inside` on which no row depends here: their columns of the Jacobian are 0.
     pub fn idle(&self, rows: &Rows, inside: &[usize]) -> Vec<usize> {
         let jacobian = rows.expected.as_ref().unwrap_or(&rows.jacobian);
-        inside.iter().copied().filter(|&p| jacobian.column(p).norm() == 0.0).collect()
+        inside
+            .iter()
+            .copied()
+            .filter(|&p| jacobian.column(p).norm() == 0.0)
+            .collect()
     }
 
     /// Returns those of the parameters `inside` that the data do not determine at these parameters: no row depends on
@@ -281,11 +383,17 @@ impl Problem<'_> {
         let jacobian = rows.expected.as_ref().unwrap_or(&rows.jacobian);
         let rounding = self.curve.rounding(f64::EPSILON).sqrt();
         // that of the sandwich formula is no geometry
-        let scatter = rows.scatter.and_then(|scatter| scatter.factors(inside.len())).map_or(1.0, |(a, b)| b / (a * a));
+        let scatter = rows
+            .scatter
+            .and_then(|scatter| scatter.factors(inside.len()))
+            .map_or(1.0, |(a, b)| b / (a * a));
         let is_floor = rows.cost().sqrt() <= EFFECT * rounding;
         let is_open = |p: &usize| {
             let (size, effect) = (self.size(parameters, *p), jacobian.column(*p).norm());
-            let (error, inflation) = ((variances[*p] * factor).sqrt(), (variances[*p] / scatter).sqrt() * effect);
+            let (error, inflation) = (
+                (variances[*p] * factor).sqrt(),
+                (variances[*p] / scatter).sqrt() * effect,
+            );
             effect == 0.0
                 || variances[*p].is_nan()
                 || (error > LARGE_ERROR * size && inflation > INFLATED)
@@ -298,7 +406,13 @@ impl Problem<'_> {
     pub fn promise(&self, rows: &Rows, parameters: &[f64]) -> Option<f64> {
         let inside = self.inside(parameters);
         let delta = rows.step(&inside, parameters)?;
-        Some(inside.iter().zip(&delta).map(|(&p, d)| rows.gradient[p] * d).sum())
+        Some(
+            inside
+                .iter()
+                .zip(&delta)
+                .map(|(&p, d)| rows.gradient[p] * d)
+                .sum(),
+        )
     }
 
     /// Returns whether the Gauss–Newton step promises no appreciably lower cost, as at a minimum, or is undetermined.
@@ -317,7 +431,12 @@ impl Problem<'_> {
         };
         // residuals have no data: the cost at the start says how small 0 is
         let at_start = || self.rows(&self.curve.start).map_or(0.0, |rows| rows.cost());
-        rows.cost() <= if rounding > 0.0 { rounding } else { GONE * at_start() }
+        rows.cost()
+            <= if rounding > 0.0 {
+                rounding
+            } else {
+                GONE * at_start()
+            }
     }
 
     /// Returns whether the residuals are no more than rounding: of the data, or of the terms of which the model is
@@ -327,7 +446,11 @@ impl Problem<'_> {
             true => (f32::EPSILON.into(), RESOLVED_IN_F32),
             false => (f64::EPSILON, RESOLVED),
         };
-        let terms: f64 = parameters.iter().zip(rows.squares()).map(|(x, square)| x * x * square).sum();
+        let terms: f64 = parameters
+            .iter()
+            .zip(rows.squares())
+            .map(|(x, square)| x * x * square)
+            .sum();
         rows.cost() <= resolved * f64::max(epsilon * epsilon * terms, self.curve.rounding(epsilon))
     }
 
@@ -338,15 +461,28 @@ impl Problem<'_> {
         let mut near = true;
         let free = self.inside(parameters);
         for _ in 0..STEPS {
-            let Some(factors) = Factors::new(&rows.jacobian, &free) else { break };
+            let Some(factors) = Factors::new(&rows.jacobian, &free) else {
+                break;
+            };
             rows.is_independent.set(factors.are_independent());
-            let Some((delta, length, size)) = factors.step(&rows.residual, &rows.gradient, parameters) else { break };
+            let Some((delta, length, size)) =
+                factors.step(&rows.residual, &rows.gradient, parameters)
+            else {
+                break;
+            };
             near = length <= FAR * rows.cost().sqrt();
             let shortest = f64::max(SHORTEST * size, NEGLIGIBLE * rows.cost().sqrt());
             if !((length < SHRINKS * last || falls) && length > shortest) {
                 break;
             }
-            let (found, spent) = self.search(parameters, rows, Step { parameters: &free, changes: delta.as_slice() });
+            let (found, spent) = self.search(
+                parameters,
+                rows,
+                Step {
+                    parameters: &free,
+                    changes: delta.as_slice(),
+                },
+            );
             evaluations += spent;
             let Some((trial, lower)) = found else { break };
             falls = lower.cost() < rows.cost() * (1.0 - COST_NOISE);
@@ -357,7 +493,12 @@ impl Problem<'_> {
 
     /// Returns the first point along the step, half of it, … that does not raise the cost, with its rows, and the
     /// number of evaluations that this took.
-    fn search(&self, parameters: &[f64], rows: &Rows, step: Step) -> (Option<(Vec<f64>, Rows)>, u32) {
+    fn search(
+        &self,
+        parameters: &[f64],
+        rows: &Rows,
+        step: Step,
+    ) -> (Option<(Vec<f64>, Rows)>, u32) {
         let mut evaluations = 0;
         for halvings in 0..=HALVINGS as i32 {
             let mut trial = parameters.to_vec();

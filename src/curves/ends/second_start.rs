@@ -56,13 +56,18 @@ impl CurveRun {
         fits: &mut [CurveFit],
         watch: &Watch,
     ) -> Result<()> {
-        if !self.polish || self.device.inner.runs_wgsl() || matches!(self.solver, CurveSolver::NelderMead(_)) {
+        if !self.polish
+            || self.device.inner.runs_wgsl()
+            || matches!(self.solver, CurveSolver::NelderMead(_))
+        {
             return Ok(());
         }
         // wrong derivatives would be hidden, not mended
-        let has_stalled = |fit: &CurveFit| fit.status == Status::Stalled && fit.message != NOT_MOVED;
+        let has_stalled =
+            |fit: &CurveFit| fit.status == Status::Stalled && fit.message != NOT_MOVED;
         // a linearisation is for the search beside the end
-        let is_open = |k: usize, fit: &CurveFit| has_stalled(fit) && fit.rounds + 1 < curves[k].budget;
+        let is_open =
+            |k: usize, fit: &CurveFit| has_stalled(fit) && fit.rounds + 1 < curves[k].budget;
         let mut open: Vec<usize> = (0..fits.len()).filter(|&k| is_open(k, &fits[k])).collect();
         for _ in 0..MOST {
             if open.is_empty() || watch.is_stopped() {
@@ -77,13 +82,18 @@ impl CurveRun {
                 fits[k].rounds += 1;
                 if let Some(begin) = search.begin {
                     places.push(k);
-                    again.push(Curve { begin, budget: curves[k].budget - fits[k].rounds, ..curves[k].clone() });
+                    again.push(Curve {
+                        begin,
+                        budget: curves[k].budget - fits[k].rounds,
+                        ..curves[k].clone()
+                    });
                 }
             }
             // 2. Fit from there.
             let outcomes = passes.solve(&again, watch)?;
             let finish = |(curve, outcome)| self.finish(curve, outcome);
-            let found: Vec<CurveFit> = threads::in_pool(|| again.par_iter().zip(&outcomes).map(finish).collect());
+            let found: Vec<CurveFit> =
+                threads::in_pool(|| again.par_iter().zip(&outcomes).map(finish).collect());
             for (k, later) in places.into_iter().zip(found) {
                 if self.replace(&curves[k], &mut fits[k], later) && is_open(k, &fits[k]) {
                     open.push(k);
@@ -105,33 +115,58 @@ impl CurveRun {
         fits: &mut [CurveFit],
         watch: &Watch,
     ) -> Result<()> {
-        let CurveSolver::Lm(settings) = self.solver else { return Ok(()) };
+        let CurveSolver::Lm(settings) = self.solver else {
+            return Ok(());
+        };
         if !self.polish || self.device.inner.runs_wgsl() {
             return Ok(());
         }
-        let grid_of = CurveGrid { grid, points, watch };
+        let grid_of = CurveGrid {
+            grid,
+            points,
+            watch,
+        };
         // 1. Starts where only derivatives are not finite, that of a root at 0: beside them.
         let beside = |curve: &Curve, fit: &CurveFit| {
-            let is_singular = fit.status == Status::NotFinite && self.failures.text(curve.index).is_none();
-            let begin = is_singular.then(|| begin::beside_singularity(&self.problem(curve))).flatten()?;
-            Some(Curve { begin, ..curve.clone() })
+            let is_singular =
+                fit.status == Status::NotFinite && self.failures.text(curve.index).is_none();
+            let begin = is_singular
+                .then(|| begin::beside_singularity(&self.problem(curve)))
+                .flatten()?;
+            Some(Curve {
+                begin,
+                ..curve.clone()
+            })
         };
         self.repeat(settings, &beside, grid_of, curves, fits)?;
         // 2. Curves that a few points hold in one direction: undamped.
-        let has_failed = |fit: &CurveFit| matches!(fit.status, Status::Stalled | Status::MaxRounds | Status::Singular);
-        let is_held =
-            |curve: &Curve, fit: &CurveFit| has_failed(fit) && is_dominated(&curve.weight, curve.free().len());
+        let has_failed = |fit: &CurveFit| {
+            matches!(
+                fit.status,
+                Status::Stalled | Status::MaxRounds | Status::Singular
+            )
+        };
+        let is_held = |curve: &Curve, fit: &CurveFit| {
+            has_failed(fit) && is_dominated(&curve.weight, curve.free().len())
+        };
         let held = |curve: &Curve, fit: &CurveFit| is_held(curve, fit).then(|| curve.clone());
-        let undamped = LevenbergMarquardt { initial_damping: NO_DAMPING, ..settings };
+        let undamped = LevenbergMarquardt {
+            initial_damping: NO_DAMPING,
+            ..settings
+        };
         self.repeat(undamped, &held, grid_of, curves, fits)?;
         if settings.has_largest_step() {
             return Ok(());
         }
         // 3. Parameters that ran away: with longer steps.
         let runaways = |curve: &Curve, fit: &CurveFit| {
-            self.is_runaway(fit.flags, &fit.parameters, &curve.start).then(|| curve.clone())
+            self.is_runaway(fit.flags, &fit.parameters, &curve.start)
+                .then(|| curve.clone())
         };
-        let longer = LevenbergMarquardt { largest_step: LONG_STEP, ..settings };
+        let longer = LevenbergMarquardt {
+            largest_step: LONG_STEP,
+            ..settings
+        };
         self.repeat(longer, &runaways, grid_of, curves, fits)
     }
 
@@ -149,7 +184,11 @@ impl CurveRun {
         &self,
         settings: LevenbergMarquardt,
         again: &dyn Fn(&Curve, &CurveFit) -> Option<Curve>,
-        CurveGrid { grid, points, watch }: CurveGrid,
+        CurveGrid {
+            grid,
+            points,
+            watch,
+        }: CurveGrid,
         curves: &[Curve],
         fits: &mut [CurveFit],
     ) -> Result<()> {
@@ -157,16 +196,29 @@ impl CurveRun {
             return Ok(());
         }
         let begun = |k: usize| {
-            let curve = again(&curves[k], &fits[k]).filter(|curve| fits[k].rounds < curve.budget)?;
-            Some((k, Curve { budget: curve.budget - fits[k].rounds, ..curve }))
+            let curve =
+                again(&curves[k], &fits[k]).filter(|curve| fits[k].rounds < curve.budget)?;
+            Some((
+                k,
+                Curve {
+                    budget: curve.budget - fits[k].rounds,
+                    ..curve
+                },
+            ))
         };
         let (open, again): (Vec<usize>, Vec<Curve>) = (0..fits.len()).filter_map(begun).unzip();
         if open.is_empty() {
             return Ok(());
         }
-        let run = CurveRun { solver: CurveSolver::Lm(settings), ..self.clone() };
+        let run = CurveRun {
+            solver: CurveSolver::Lm(settings),
+            ..self.clone()
+        };
         let mut passes = Passes::new(&run, grid, points, again.len())?;
-        for (places, curves) in open.chunks(passes.capacity).zip(again.chunks(passes.capacity)) {
+        for (places, curves) in open
+            .chunks(passes.capacity)
+            .zip(again.chunks(passes.capacity))
+        {
             let outcomes = passes.solve(curves, watch)?;
             for ((k, curve), outcome) in places.iter().zip(curves).zip(&outcomes) {
                 self.replace(curve, &mut fits[*k], run.finish(curve, outcome));
@@ -178,20 +230,30 @@ impl CurveRun {
     /// Looks for a point of lower cost beside the end of a fit.
     fn search_beside(&self, curve: &Curve, fit: &CurveFit) -> Search {
         let problem = self.problem(curve);
-        let begin = problem.rows(&fit.parameters).and_then(|rows| match problem.look_around(&rows, &fit.parameters) {
-            Neighbourhood::Lower(begin) => Some(begin),
-            Neighbourhood::Minimum(_) | Neighbourhood::Unknown => None,
+        let begin = problem.rows(&fit.parameters).and_then(|rows| {
+            match problem.look_around(&rows, &fit.parameters) {
+                Neighbourhood::Lower(begin) => Some(begin),
+                Neighbourhood::Minimum(_) | Neighbourhood::Unknown => None,
+            }
         });
-        Search { begin, evaluations: 1 + problem.costs.get() }
+        Search {
+            begin,
+            evaluations: 1 + problem.costs.get(),
+        }
     }
 
     /// Replaces a curve's fit by a later one if that is the only success of the two, has a lower cost where both or
     /// none are, or if the model failed in it, and counts the evaluations of both; returns whether it did. If the later
     /// one was interrupted, so is the fit.
     fn replace(&self, curve: &Curve, fit: &mut CurveFit, later: CurveFit) -> bool {
-        let (evaluations, rounds) = (fit.evaluations + later.evaluations, fit.rounds + later.rounds);
+        let (evaluations, rounds) = (
+            fit.evaluations + later.evaluations,
+            fit.rounds + later.rounds,
+        );
         // a start that is not finite has none
-        let cost = |fit: &CurveFit| Some(fit.chi2 + self.penalty(&fit.parameters)).filter(|cost| cost.is_finite());
+        let cost = |fit: &CurveFit| {
+            Some(fit.chi2 + self.penalty(&fit.parameters)).filter(|cost| cost.is_finite())
+        };
         let cost = |fit: &CurveFit| cost(fit).unwrap_or(f64::INFINITY);
         let is_interrupted = later.status == Status::Interrupted && !fit.status.is_success();
         let has_failed = self.failures.text(curve.index).is_some();

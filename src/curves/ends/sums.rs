@@ -14,12 +14,20 @@ const TOLERANCE: f64 = 1e-6;
 impl CurveRun {
     /// Sets a fit's χ², information criteria, optimality, covariance, errors and flags from the sums in the device's
     /// outcome. Its parameters are in the model's own units, its sums in those of the solver.
-    pub(crate) fn finish_by_sums(&self, curve: &Curve, outcome: &Outcome, problem: &Problem, fit: &mut CurveFit) {
+    pub(crate) fn finish_by_sums(
+        &self,
+        curve: &Curve,
+        outcome: &Outcome,
+        problem: &Problem,
+        fit: &mut CurveFit,
+    ) {
         let count = curve.start.len();
         fit.chi2 = outcome.chi2;
         fit.set_criteria(curve.free().len(), self.estimator);
         let inside = problem.inside(&fit.parameters);
-        let slopes = inside.iter().map(|&p| (outcome.gradient[p] / curve.scale[p]).abs());
+        let slopes = inside
+            .iter()
+            .map(|&p| (outcome.gradient[p] / curve.scale[p]).abs());
         fit.optimality = slopes.fold(0.0, f64::max);
         let free: Vec<bool> = (0..count).map(|p| inside.contains(&p)).collect();
         let found = covariance(&outcome.normal_matrix, &free, TOLERANCE);
@@ -27,10 +35,18 @@ impl CurveRun {
         let error = |p: usize| found.errors[p] * curve.scale[p] * factor.sqrt();
         for p in 0..count {
             for q in 0..count {
-                let correlation = if p == q { 1.0 } else { found.correlations[pair_index(p.min(q), p.max(q), count)] };
+                let correlation = if p == q {
+                    1.0
+                } else {
+                    found.correlations[pair_index(p.min(q), p.max(q), count)]
+                };
                 // held ones have none
                 let held = curve.lower[p] == curve.upper[p] || curve.lower[q] == curve.upper[q];
-                fit.covariance[p * count + q] = if held { 0.0 } else { error(p) * error(q) * correlation };
+                fit.covariance[p * count + q] = if held {
+                    0.0
+                } else {
+                    error(p) * error(q) * correlation
+                };
             }
             fit.errors[p] = fit.covariance[p * count + p].sqrt();
         }

@@ -29,10 +29,14 @@ const ATTEMPTS: usize = 4;
 pub(crate) fn prepare(problem: &Problem, round: fn(f64) -> f64) -> Option<(Vec<f64>, Vec<f64>)> {
     let Curve { start, scale, .. } = problem.curve;
     let begin = linear_start(problem).unwrap_or_else(|| start.clone());
-    let scale = begin.iter().zip(start).zip(scale).map(|((begin, start), scale)| match begin == start {
-        true => *scale,
-        false => round(*begin),
-    });
+    let scale = begin
+        .iter()
+        .zip(start)
+        .zip(scale)
+        .map(|((begin, start), scale)| match begin == start {
+            true => *scale,
+            false => round(*begin),
+        });
     let scale = units(problem, &begin, scale.collect(), round);
     (begin != *start || scale != problem.curve.scale).then_some((begin, scale))
 }
@@ -44,12 +48,18 @@ pub(crate) fn beside_singularity(problem: &Problem) -> Option<Vec<f64>> {
     let curve = problem.curve;
     let begin = &curve.begin;
     let points = curve.y.len();
-    let is_finite = |row: &[f64]| row.iter().zip(&curve.weight).all(|(x, weight)| x.is_finite() || *weight == 0.0);
+    let is_finite = |row: &[f64]| {
+        row.iter()
+            .zip(&curve.weight)
+            .all(|(x, weight)| x.is_finite() || *weight == 0.0)
+    };
     let rows = problem.model_rows(true, begin, &curve.scale)?;
     let (model, slopes) = rows.split_at(points);
     let free = curve.free();
-    let singular: Vec<usize> =
-        free.into_iter().filter(|&p| !is_finite(&slopes[p * points..(p + 1) * points])).collect();
+    let singular: Vec<usize> = free
+        .into_iter()
+        .filter(|&p| !is_finite(&slopes[p * points..(p + 1) * points]))
+        .collect();
     if !is_finite(model) || singular.is_empty() {
         return None;
     }
@@ -63,8 +73,12 @@ pub(crate) fn beside_singularity(problem: &Problem) -> Option<Vec<f64>> {
     };
     let is_regular = |trial: &Vec<f64>| {
         let rows = problem.model_rows(true, trial, &curve.scale);
-        let acts = |rows: &[f64], p: usize| norms(curve, &rows[(1 + p) * points..(2 + p) * points]).0 > 0.0;
-        rows.is_some_and(|rows| rows.chunks_exact(points).all(is_finite) && singular.iter().all(|p| acts(&rows, *p)))
+        let acts = |rows: &[f64], p: usize| {
+            norms(curve, &rows[(1 + p) * points..(2 + p) * points]).0 > 0.0
+        };
+        rows.is_some_and(|rows| {
+            rows.chunks_exact(points).all(is_finite) && singular.iter().all(|p| acts(&rows, *p))
+        })
     };
     [BESIDE, -BESIDE].into_iter().map(beside).find(is_regular)
 }
@@ -73,7 +87,9 @@ pub(crate) fn beside_singularity(problem: &Problem) -> Option<Vec<f64>> {
 fn norms(Curve { y, weight, .. }: &Curve, row: &[f64]) -> (f64, f64) {
     let norm = |values: &[f64]| {
         let used = weight.iter().zip(values).filter(|(w, _)| **w > 0.0);
-        used.map(|(w, value)| (w * value).powi(2)).sum::<f64>().sqrt()
+        used.map(|(w, value)| (w * value).powi(2))
+            .sum::<f64>()
+            .sqrt()
     };
     (norm(row), norm(y))
 }
@@ -81,13 +97,27 @@ fn norms(Curve { y, weight, .. }: &Curve, row: &[f64]) -> (f64, f64) {
 /// Returns the start with its linear parameters at their least-squares values, if model and data differ widely in size;
 /// else `None`.
 fn linear_start(problem: &Problem) -> Option<Vec<f64>> {
-    let Problem { model, curve, estimator, .. } = problem;
+    let Problem {
+        model,
+        curve,
+        estimator,
+        ..
+    } = problem;
     let free = curve.free();
-    let linear: Vec<usize> = model.formula()?.linear().iter().copied().filter(|p| free.contains(p)).collect();
+    let linear: Vec<usize> = model
+        .formula()?
+        .linear()
+        .iter()
+        .copied()
+        .filter(|p| free.contains(p))
+        .collect();
     if linear.is_empty() || !estimator.is_least_squares() {
         return None;
     }
-    let (length, data) = norms(curve, &problem.model_rows(false, &curve.start, &curve.scale)?);
+    let (length, data) = norms(
+        curve,
+        &problem.model_rows(false, &curve.start, &curve.scale)?,
+    );
     if !(data > 0.0 && length.is_finite()) || (length < FAR * data && data < FAR * length) {
         return None;
     }
@@ -96,7 +126,9 @@ fn linear_start(problem: &Problem) -> Option<Vec<f64>> {
     linear.iter().for_each(|&p| begin[p] = 0.0);
     let delta = problem.rows(&begin)?.step(&linear, &begin)?;
     linear.iter().zip(delta).for_each(|(&p, d)| begin[p] = d);
-    let inside = |p: &usize| begin[*p].is_finite() && curve.lower[*p] < begin[*p] && begin[*p] < curve.upper[*p];
+    let inside = |p: &usize| {
+        begin[*p].is_finite() && curve.lower[*p] < begin[*p] && begin[*p] < curve.upper[*p]
+    };
     linear.iter().all(inside).then_some(begin)
 }
 
@@ -104,17 +136,31 @@ fn linear_start(problem: &Problem) -> Option<Vec<f64>> {
 /// as the data, √(Σ (w y)² / Σ (w ∂model)²). Where that shift is not finite, the units stay.
 fn units(problem: &Problem, begin: &[f64], mut scale: Vec<f64>, round: fn(f64) -> f64) -> Vec<f64> {
     let curve = problem.curve;
-    let unknown: Vec<usize> = curve.free().into_iter().filter(|&p| is_nothing(begin[p], 1.0)).collect();
+    let unknown: Vec<usize> = curve
+        .free()
+        .into_iter()
+        .filter(|&p| is_nothing(begin[p], 1.0))
+        .collect();
     let points = curve.y.len();
     for _ in 0..if unknown.is_empty() { 0 } else { ATTEMPTS } {
-        let Some(rows) = problem.model_rows(true, begin, &scale) else { break };
+        let Some(rows) = problem.model_rows(true, begin, &scale) else {
+            break;
+        };
         let before = scale.clone();
         for &p in &unknown {
             let (slope, data) = norms(curve, &rows[(1 + p) * points..(2 + p) * points]);
             // a problem of residuals has no data
-            let shift = if data > 0.0 { data } else { norms(curve, &rows[..points]).0 } / slope;
+            let shift = if data > 0.0 {
+                data
+            } else {
+                norms(curve, &rows[..points]).0
+            } / slope;
             let known = shift.is_finite() && is_nothing(begin[p], shift);
-            scale[p] = if known && shift > 0.0 { round(shift) } else { scale[p] };
+            scale[p] = if known && shift > 0.0 {
+                round(shift)
+            } else {
+                scale[p]
+            };
         }
         if scale == before {
             break;
@@ -137,13 +183,20 @@ pub(crate) fn gain(problem: &Problem, in_f32: bool) -> f64 {
     let root = (curve.used as f64).sqrt();
     let data = norms(curve, &[]).1 / root;
     // a problem of residuals has no data
-    let size = if data > 0.0 { data } else { model().map_or(1.0, |model| norms(curve, &model).0 / root) };
+    let size = if data > 0.0 {
+        data
+    } else {
+        model().map_or(1.0, |model| norms(curve, &model).0 / root)
+    };
     if !(size > 0.0 && size.is_finite()) || (1.0 / FAR_FROM_1..=FAR_FROM_1).contains(&size) {
         return 1.0;
     }
     let length = model().map_or(0.0, |model| norms(curve, &model).0 / root);
-    let least =
-        if length.is_finite() { size.max(length / if in_f32 { LARGEST } else { LARGEST_IN_F64 }) } else { size };
+    let least = if length.is_finite() {
+        size.max(length / if in_f32 { LARGEST } else { LARGEST_IN_F64 })
+    } else {
+        size
+    };
     (-least.log2().round()).exp2()
 }
 
@@ -154,21 +207,39 @@ const COARSEST: f64 = 1e-3;
 /// squares of the rows.
 pub(crate) fn suits_f32(curve: &Curve) -> bool {
     let largest = |of: &dyn Fn(f64, f64) -> f64| {
-        let used = curve.y.iter().zip(&curve.weight).filter(|(_, weight)| **weight > 0.0);
-        used.map(|(y, weight)| of(*y, *weight).abs()).fold(0.0, f64::max)
+        let used = curve
+            .y
+            .iter()
+            .zip(&curve.weight)
+            .filter(|(_, weight)| **weight > 0.0);
+        used.map(|(y, weight)| of(*y, *weight).abs())
+            .fold(0.0, f64::max)
     };
     let holds = |size: f64, most: f64| size == 0.0 || (1.0 / most..=most).contains(&size);
-    let columns = curve.x.chunks_exact(curve.y.len().max(1)).chain([&curve.y[..]]);
+    let columns = curve
+        .x
+        .chunks_exact(curve.y.len().max(1))
+        .chain([&curve.y[..]]);
     holds(largest(&|y, _| y), LARGEST * LARGEST)
         && holds(curve.gain * largest(&|y, weight| y * weight), LARGEST)
-        && columns.into_iter().all(|column| resolves(column, &curve.weight))
+        && columns
+            .into_iter()
+            .all(|column| resolves(column, &curve.weight))
 }
 
 /// Returns whether f32 rounds a column's numbers, where `weight` is not 0, by at most a thousandth of their range: a
 /// large offset may leave no digits for the differences.
 fn resolves(column: &[f64], weight: &[f64]) -> bool {
-    let used = || column.iter().zip(weight).filter(|(_, weight)| **weight > 0.0).map(|(x, _)| *x);
-    let (low, high) = used().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), x| (low.min(x), high.max(x)));
+    let used = || {
+        column
+            .iter()
+            .zip(weight)
+            .filter(|(_, weight)| **weight > 0.0)
+            .map(|(x, _)| *x)
+    };
+    let (low, high) = used().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), x| {
+        (low.min(x), high.max(x))
+    });
     let rounding = low.abs().max(high.abs()) * f64::from(f32::EPSILON) / 2.0;
     high <= low || rounding <= COARSEST * (high - low)
 }

@@ -68,8 +68,21 @@ impl<'a> Curves<'a> {
 
     /// Makes curves without masks, sigmas and bounds.
     fn new(grid: Grid, x: Values<'a>, y: Values<'a>, starts: Values<'a>) -> Curves<'a> {
-        let (sigma, covariance, mask, lower, upper, points, numbers) = (None, None, None, None, None, None, None);
-        Curves { grid, x, y, starts, sigma, covariance, mask, lower, upper, points, numbers }
+        let (sigma, covariance, mask, lower, upper, points, numbers) =
+            (None, None, None, None, None, None, None);
+        Curves {
+            grid,
+            x,
+            y,
+            starts,
+            sigma,
+            covariance,
+            mask,
+            lower,
+            upper,
+            points,
+            numbers,
+        }
     }
 
     /// Makes problems of `rows` residuals r(θ), of which Σ r² is to be least: curves at x = 0, 1, … with y = 0.
@@ -78,14 +91,22 @@ impl<'a> Curves<'a> {
         let starts = starts.into();
         let problems = starts.len() / parameters.max(1);
         let x: Vec<f64> = (0..rows).map(|row| row as f64).collect();
-        Curves::new(Grid::Shared, x.into(), vec![0.0; problems * rows].into(), starts)
+        Curves::new(
+            Grid::Shared,
+            x.into(),
+            vec![0.0; problems * rows].into(),
+            starts,
+        )
     }
 
     /// Sets the number of points of each curve. Curves on [their own grids](Self::on_own_grids) need it if one row of
     /// starts holds for all of them.
     #[must_use]
     pub fn points(self, points: usize) -> Curves<'a> {
-        Curves { points: Some(points), ..self }
+        Curves {
+            points: Some(points),
+            ..self
+        }
     }
 
     /// Sets standard deviations (curves, points), (points) or (1); without, all are 1. An infinite one masks its point,
@@ -93,7 +114,10 @@ impl<'a> Curves<'a> {
     /// rounding of its y (10⁻¹⁴ of it) the curve is a bad input.
     #[must_use]
     pub fn sigma(self, sigma: impl Into<Values<'a>>) -> Curves<'a> {
-        Curves { sigma: Some(sigma.into()), ..self }
+        Curves {
+            sigma: Some(sigma.into()),
+            ..self
+        }
     }
 
     /// Sets covariance matrices of y instead of standard deviations, (curves, points, points), or (points, points) of
@@ -102,19 +126,29 @@ impl<'a> Curves<'a> {
     /// definite at the points that are not masked is a bad input.
     #[must_use]
     pub fn covariance(self, covariance: impl Into<Values<'a>>) -> Curves<'a> {
-        Curves { covariance: Some(covariance.into()), ..self }
+        Curves {
+            covariance: Some(covariance.into()),
+            ..self
+        }
     }
 
     /// Sets a mask (curves, points) or (points): true points do not count, whatever else is said of them.
     #[must_use]
     pub fn mask(self, mask: impl Into<Cow<'a, [bool]>>) -> Curves<'a> {
-        Curves { mask: Some(mask.into()), ..self }
+        Curves {
+            mask: Some(mask.into()),
+            ..self
+        }
     }
 
     /// Sets bounds of every curve, (curves, parameters); infinite ones are none. They replace the fitter's.
     #[must_use]
     pub fn bounds(self, lower: impl Into<Values<'a>>, upper: impl Into<Values<'a>>) -> Curves<'a> {
-        Curves { lower: Some(lower.into()), upper: Some(upper.into()), ..self }
+        Curves {
+            lower: Some(lower.into()),
+            upper: Some(upper.into()),
+            ..self
+        }
     }
 
     /// Returns the same curves with all arrays borrowed instead of copied.
@@ -195,22 +229,43 @@ pub(crate) struct Curve {
 impl Curves<'_> {
     /// Returns curve `index` with checked data, weights, start and bounds, or the cause why it cannot be fitted. It
     /// lies within the fitter's bounds where it has none of its own, with the held parameters at their starts.
-    pub(crate) fn curve(&self, index: usize, points: usize, settings: &Settings) -> Result<Curve, String> {
-        let Settings { lower, upper, held, predictors, .. } = *settings;
-        let row = |values: &Values, length: usize| values.to_vec(index * length..(index + 1) * length);
+    pub(crate) fn curve(
+        &self,
+        index: usize,
+        points: usize,
+        settings: &Settings,
+    ) -> Result<Curve, String> {
+        let Settings {
+            lower,
+            upper,
+            held,
+            predictors,
+            ..
+        } = *settings;
+        let row =
+            |values: &Values, length: usize| values.to_vec(index * length..(index + 1) * length);
         let parameters = held.len();
-        let start = self.starts_of(index..index + 1, parameters, &mut Vec::new()).to_vec();
-        let sigma = self.sigmas_of(index..index + 1, points, &mut Vec::new()).map(<[f64]>::to_vec);
+        let start = self
+            .starts_of(index..index + 1, parameters, &mut Vec::new())
+            .to_vec();
+        let sigma = self
+            .sigmas_of(index..index + 1, points, &mut Vec::new())
+            .map(<[f64]>::to_vec);
         let x = match self.grid {
             Grid::Shared => self.x.to_vec(0..self.x.len()),
             Grid::Own => row(&self.x, predictors.len() * points),
         };
         let own = |values: &Option<Values>, otherwise: &[f64]| {
-            values.as_ref().map_or_else(|| otherwise.to_vec(), |values| row(values, parameters))
+            values
+                .as_ref()
+                .map_or_else(|| otherwise.to_vec(), |values| row(values, parameters))
         };
         let mut curve = Curve {
             index,
-            number: self.numbers.as_ref().map_or(index, |numbers| numbers[index]),
+            number: self
+                .numbers
+                .as_ref()
+                .map_or(index, |numbers| numbers[index]),
             x,
             y: row(&self.y, points),
             weight: sigma.unwrap_or_else(|| vec![1.0; points]),
@@ -229,11 +284,20 @@ impl Curves<'_> {
             (curve.lower[p], curve.upper[p]) = (curve.start[p], curve.start[p]);
         }
         let free = curve.free();
-        let priors = free.iter().filter(|&&p| settings.priors[p].is_some()).count();
+        let priors = free
+            .iter()
+            .filter(|&&p| settings.priors[p].is_some())
+            .count();
         if free.len() > curve.used + priors && !settings.estimator.is_cost() {
             let (used, free) = (curve.used, free.len());
-            let priors = if priors > 0 { format!(" and {priors} priors") } else { String::new() };
-            return Err(format!("underdetermined: {used} points{priors} for {free} free parameters"));
+            let priors = if priors > 0 {
+                format!(" and {priors} priors")
+            } else {
+                String::new()
+            };
+            return Err(format!(
+                "underdetermined: {used} points{priors} for {free} free parameters"
+            ));
         }
         if is_beyond_floats(
             curve.weight.iter().copied().zip(curve.y.iter().copied()),
@@ -296,12 +360,24 @@ impl Curve {
         if self.used == 0 {
             return Err("no_data: no point is left".into());
         }
-        let size = self.y.iter().zip(&self.weight).map(|(y, weight)| (y * weight).abs()).fold(0.0, f64::max);
+        let size = self
+            .y
+            .iter()
+            .zip(&self.weight)
+            .map(|(y, weight)| (y * weight).abs())
+            .fold(0.0, f64::max);
         if !has_squares(size) {
-            return Err(format!("bad_scale: y is up to {size:e} sigma, the square of which leaves f64's range"));
+            return Err(format!(
+                "bad_scale: y is up to {size:e} sigma, the square of which leaves f64's range"
+            ));
         }
-        let counted = self.y.iter().zip(&self.weight).any(|(y, weight)| *weight > 0.0 && *y > 0.0);
-        let needs_counts = || !may_all_be_zero(&self.lower, &self.upper, settings.held, settings.priors);
+        let counted = self
+            .y
+            .iter()
+            .zip(&self.weight)
+            .any(|(y, weight)| *weight > 0.0 && *y > 0.0);
+        let needs_counts =
+            || !may_all_be_zero(&self.lower, &self.upper, settings.held, settings.priors);
         if settings.estimator.takes_counts() && !counted && needs_counts() {
             return Err("no_counts: every count is 0: bound a parameter, or give a prior".into());
         }
@@ -316,10 +392,14 @@ impl Curve {
                 return Err(format!("bad_start: `{name}` starts at {start}"));
             }
             if lower.is_nan() || upper.is_nan() || lower > upper {
-                return Err(format!("bad_bounds: `{name}` lies between {lower} and {upper}"));
+                return Err(format!(
+                    "bad_bounds: `{name}` lies between {lower} and {upper}"
+                ));
             }
             if *start < lower || *start > upper {
-                return Err(format!("start_out_of_bounds: `{name}` starts at {start}, outside {lower} to {upper}"));
+                return Err(format!(
+                    "start_out_of_bounds: `{name}` starts at {start}, outside {lower} to {upper}"
+                ));
             }
         }
         Ok(())
@@ -335,16 +415,28 @@ impl Curve {
 
     /// Returns the [`rounding`] of the weighted data: the χ² that numbers of spacing `epsilon` may leave.
     pub fn rounding(&self, epsilon: f64) -> f64 {
-        rounding(self.y.iter().zip(&self.weight).map(|(y, weight)| y * weight), epsilon)
+        rounding(
+            self.y
+                .iter()
+                .zip(&self.weight)
+                .map(|(y, weight)| y * weight),
+            epsilon,
+        )
     }
 
     /// Returns the parameters' units and bounds, for models that ask for them when they are evaluated.
     pub fn limits(&self) -> Limits<'_> {
-        Limits { scale: &self.scale, lower: &self.lower, upper: &self.upper }
+        Limits {
+            scale: &self.scale,
+            lower: &self.lower,
+            upper: &self.upper,
+        }
     }
 
     /// Returns the indices of the parameters that may move: those whose lower bound is below the upper one.
     pub fn free(&self) -> Vec<usize> {
-        (0..self.start.len()).filter(|&p| self.lower[p] < self.upper[p]).collect()
+        (0..self.start.len())
+            .filter(|&p| self.lower[p] < self.upper[p])
+            .collect()
     }
 }

@@ -25,7 +25,10 @@ fn ratio(weights: impl Iterator<Item = f64>, free: usize) -> f64 {
 /// residuals. `points` are the weight and |y| of each point that is not masked.
 pub fn is_beyond_floats(points: impl Iterator<Item = (f64, f64)> + Clone, free: usize) -> bool {
     // as a rule no signal is so high
-    let highest = points.clone().map(|(weight, y)| weight * y.abs()).fold(0.0, f64::max);
+    let highest = points
+        .clone()
+        .map(|(weight, y)| weight * y.abs())
+        .fold(0.0, f64::max);
     highest > MAX_SIGNAL && ratio(points.map(|(weight, _)| weight), free) > DOMINANT
 }
 
@@ -42,7 +45,9 @@ mod tests {
     #[test]
     fn few_points_of_large_weight_dominate() {
         let with = |heavy: &[f64]| [&[20.0; 8][..], heavy, &[0.0]].concat();
-        let is_beyond = |weights: Vec<f64>, y: f64, free| is_beyond_floats(weights.iter().map(|w| (*w, y)), free);
+        let is_beyond = |weights: Vec<f64>, y: f64, free| {
+            is_beyond_floats(weights.iter().map(|w| (*w, y)), free)
+        };
         assert!(is_dominated(&with(&[1e6]), 2) && !is_dominated(&with(&[1e6, 1e6]), 2));
         assert!(is_beyond(with(&[1e15]), -2.0, 2) && !is_beyond(with(&[1e13]), 2.0, 2));
         assert!(is_beyond(with(&[1e15, 1e15]), 2.0, 3) && !is_beyond(with(&[1e15; 3]), 2.0, 3));

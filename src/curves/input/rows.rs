@@ -18,7 +18,12 @@ impl<'a> Curves<'a> {
     /// Returns the numbers of curves and points that the lengths of x, y and starts imply; `None` if they contradict
     /// each other. One row of starts says nothing of the number of curves, unless the number of points is not known.
     pub(crate) fn counts(&self, predictors: usize, parameters: usize) -> Option<Counts> {
-        let of_points = |points: usize| self.y.len().is_multiple_of(points).then_some(self.y.len() / points);
+        let of_points = |points: usize| {
+            self.y
+                .len()
+                .is_multiple_of(points)
+                .then_some(self.y.len() / points)
+        };
         let points = match self.grid {
             Grid::Shared => self.x.len().checked_div(predictors),
             Grid::Own => self.points,
@@ -28,12 +33,22 @@ impl<'a> Curves<'a> {
             && let Some(curves) = of_points(points).filter(|curves| *curves > 0)
         {
             let each = if self.grid == Grid::Own { curves } else { 1 };
-            return (self.x.len() == each * predictors * points).then_some(Counts { curves, points });
+            return (self.x.len() == each * predictors * points)
+                .then_some(Counts { curves, points });
         }
         let curves = self.starts.len() / parameters;
-        let each = if self.grid == Grid::Own { curves * predictors } else { predictors };
-        let is_whole = each > 0 && self.starts.len().is_multiple_of(parameters) && self.x.len().is_multiple_of(each);
-        is_whole.then(|| Counts { curves, points: self.x.len() / each })
+        let each = if self.grid == Grid::Own {
+            curves * predictors
+        } else {
+            predictors
+        };
+        let is_whole = each > 0
+            && self.starts.len().is_multiple_of(parameters)
+            && self.x.len().is_multiple_of(each);
+        is_whole.then(|| Counts {
+            curves,
+            points: self.x.len() / each,
+        })
     }
 
     /// Returns the curves of these indices among `total`, in this order and as often as they are named, with other
@@ -51,13 +66,19 @@ impl<'a> Curves<'a> {
         };
         Curves {
             grid: self.grid,
-            x: if self.grid == Grid::Shared { self.x.view() } else { of(&self.x) },
+            x: if self.grid == Grid::Shared {
+                self.x.view()
+            } else {
+                of(&self.x)
+            },
             y: of(&self.y),
             starts: starts.into(),
             sigma: self.sigma.as_ref().map(of_points),
-            covariance: self.covariance.as_ref().map(|matrices| match matrices.len() == points * points {
-                true => matrices.rows(1, &[0]),
-                false => of(matrices),
+            covariance: self.covariance.as_ref().map(|matrices| {
+                match matrices.len() == points * points {
+                    true => matrices.rows(1, &[0]),
+                    false => of(matrices),
+                }
             }),
             mask: self.mask.as_ref().map(|mask| of_mask(mask).into()),
             lower: self.lower.as_ref().map(of),
@@ -85,7 +106,9 @@ impl<'a> Curves<'a> {
         points: usize,
         scratch: &'s mut Vec<f64>,
     ) -> Option<&'s [f64]> {
-        self.sigma.as_ref().map(|sigma| rows_of(sigma, curves, points, scratch))
+        self.sigma
+            .as_ref()
+            .map(|sigma| rows_of(sigma, curves, points, scratch))
     }
 
     /// Returns which points of a range of curves, (curves, points), are masked or infinitely uncertain; `None` without
@@ -96,13 +119,21 @@ impl<'a> Curves<'a> {
             true => Cow::Borrowed(mask),
             false => Cow::Borrowed(&mask[curves.start * points..curves.end * points]),
         });
-        let Some(sigma) = &self.sigma else { return mask };
+        let Some(sigma) = &self.sigma else {
+            return mask;
+        };
         let is_row = sigma.len() == points || sigma.len() == 1;
-        let places = if is_row { 0..sigma.len() } else { curves.start * points..curves.end * points };
+        let places = if is_row {
+            0..sigma.len()
+        } else {
+            curves.start * points..curves.end * points
+        };
         if !sigma.has_infinite(places.clone()) {
             return mask;
         }
-        let infinite = |k: usize| sigma.at(places.start + if is_row { k % sigma.len() } else { k }) == f64::INFINITY;
+        let infinite = |k: usize| {
+            sigma.at(places.start + if is_row { k % sigma.len() } else { k }) == f64::INFINITY
+        };
         let is_masked = |k: usize| mask.as_ref().is_some_and(|mask| mask[k]) || infinite(k);
         Some((0..curves.len() * points).map(is_masked).collect())
     }
@@ -129,9 +160,16 @@ pub(crate) fn rows_of<'s>(
 }
 
 /// Returns rows of a range of curves, as [`rows_of`] does, if they are stored so.
-pub(crate) fn stored_rows<'s>(values: &'s Values, curves: Range<usize>, length: usize) -> Option<&'s [f64]> {
+pub(crate) fn stored_rows<'s>(
+    values: &'s Values,
+    curves: Range<usize>,
+    length: usize,
+) -> Option<&'s [f64]> {
     let rows = curves.start * length..curves.end * length;
-    values.as_f64().filter(|_| !is_repeated(values, &curves, length)).map(|all| &all[rows])
+    values
+        .as_f64()
+        .filter(|_| !is_repeated(values, &curves, length))
+        .map(|all| &all[rows])
 }
 
 /// Returns whether one row holds for all of several curves, or one number for all points.

@@ -51,9 +51,14 @@ impl CurveFitter {
     /// the model.
     fn checked_for(&self, own_solver: bool) -> Result<CurveRun> {
         let count = self.model.parameters().len();
-        let mut faults = Faults { names: self.model.parameters(), found: Vec::new() };
+        let mut faults = Faults {
+            names: self.model.parameters(),
+            found: Vec::new(),
+        };
         if count > MOST_PARAMETERS {
-            let message = format!("it has {count} parameters, more than {MOST_PARAMETERS}: make constants of some");
+            let message = format!(
+                "it has {count} parameters, more than {MOST_PARAMETERS}: make constants of some"
+            );
             faults.add("model", message);
         }
         let mut run = CurveRun {
@@ -89,7 +94,8 @@ impl CurveFitter {
     /// or chose between the two: for curves the CPU is faster.
     fn usable_device(&self, faults: &mut Faults) -> Device {
         let fault = self.model.device_fault(self.device.inner.runs_wgsl());
-        let may_use_cpu = self.device.choice == Choice::Auto || self.device.is_chosen() && fault.is_some();
+        let may_use_cpu =
+            self.device.choice == Choice::Auto || self.device.is_chosen() && fault.is_some();
         if may_use_cpu && self.model.device_fault(false).is_none() {
             return Device::cpu();
         }
@@ -102,7 +108,10 @@ impl CurveFitter {
     /// Returns the number of starts of each curve; one that is out of range becomes a fault.
     fn checked_starts(&self, faults: &mut Faults) -> u32 {
         if !(1..=MOST_STARTS).contains(&self.starts) {
-            faults.add("starts", format!("{} are not between 1 and {MOST_STARTS}", self.starts));
+            faults.add(
+                "starts",
+                format!("{} are not between 1 and {MOST_STARTS}", self.starts),
+            );
         }
         self.starts as u32
     }
@@ -119,7 +128,10 @@ impl CurveFitter {
                 CurveSolver::NelderMead(simplex.or(NelderMead::OF_CURVES))
             }
             Solver::LevenbergMarquardtThenNelderMead(lm, _) => {
-                faults.add("solver", "lm+nelder-mead fits spectra only; for curves choose lm or nelder-mead");
+                faults.add(
+                    "solver",
+                    "lm+nelder-mead fits spectra only; for curves choose lm or nelder-mead",
+                );
                 CurveSolver::Lm(lm)
             }
         }
@@ -129,12 +141,18 @@ impl CurveFitter {
     fn set_cost(&self, run: &mut CurveRun, faults: &mut Faults, own_solver: bool) {
         if !self.model.is_cost() {
             if self.estimator.is_cost() {
-                faults.add("estimator", "the model is no cost: make one with Closure::cost");
+                faults.add(
+                    "estimator",
+                    "the model is no cost: make one with Closure::cost",
+                );
             }
             return;
         }
         if !self.estimator.is_least_squares() {
-            faults.add("estimator", "a cost is minimised as it is: leave the estimator out");
+            faults.add(
+                "estimator",
+                "a cost is minimised as it is: leave the estimator out",
+            );
         }
         if own_solver && matches!(run.solver, CurveSolver::Lm(_)) {
             let message = "a cost has no residuals for Levenberg-Marquardt: take NelderMead (CurveFitter::NELDER_MEAD)";
@@ -147,12 +165,20 @@ impl CurveFitter {
     fn set_limits(&self, run: &mut CurveRun, faults: &mut Faults) {
         for Named { parameter, value } in &self.bounds {
             let (lower, upper) = (value.lower, value.upper);
-            let Some(p) = faults.parameter("bounds", parameter) else { continue };
+            let Some(p) = faults.parameter("bounds", parameter) else {
+                continue;
+            };
             if lower.is_nan() || upper.is_nan() {
                 let remedy = "a bound is a number, or infinite where there is none";
-                faults.add("bounds", format!("`{parameter}` from {lower} to {upper}: {remedy}"));
+                faults.add(
+                    "bounds",
+                    format!("`{parameter}` from {lower} to {upper}: {remedy}"),
+                );
             } else if lower > upper {
-                faults.add("bounds", format!("`{parameter}` from {lower} to {upper}: exchange them"));
+                faults.add(
+                    "bounds",
+                    format!("`{parameter}` from {lower} to {upper}: exchange them"),
+                );
             }
             (run.lower[p], run.upper[p]) = (lower, upper);
         }
@@ -166,11 +192,16 @@ impl CurveFitter {
     /// Checks the fitter's priors and puts them into the run; bad ones become faults.
     fn set_priors(&self, run: &mut CurveRun, faults: &mut Faults) {
         for Named { parameter, value } in &self.priors {
-            let Some(p) = faults.parameter("prior", parameter) else { continue };
+            let Some(p) = faults.parameter("prior", parameter) else {
+                continue;
+            };
             let (mean, sigma) = (value.mean, value.sigma);
             if !(mean.is_finite() && sigma.is_finite() && sigma > 0.0) {
                 let remedy = "both must be finite, and sigma positive";
-                faults.add("prior", format!("`{parameter}` with mean {mean} and sigma {sigma}: {remedy}"));
+                faults.add(
+                    "prior",
+                    format!("`{parameter}` with mean {mean} and sigma {sigma}: {remedy}"),
+                );
             }
             run.priors[p] = Some(*value);
         }
@@ -181,16 +212,30 @@ impl CurveFitter {
     fn set_ties(&self, run: &mut CurveRun, faults: &mut Faults) {
         let before = faults.found.len();
         for Named { parameter, value } in &self.ties {
-            let Some(p) = faults.parameter("tie", parameter) else { continue };
+            let Some(p) = faults.parameter("tie", parameter) else {
+                continue;
+            };
             if let Some(first) = run.ties.iter().find(|tie| tie.parameter == p) {
-                faults.add("tie", format!("`{parameter}` is tied twice: it is `{}` already", first.expression));
+                faults.add(
+                    "tie",
+                    format!(
+                        "`{parameter}` is tied twice: it is `{}` already",
+                        first.expression
+                    ),
+                );
                 continue;
             }
             let bounded = run.lower[p] > f64::NEG_INFINITY || run.upper[p] < f64::INFINITY;
             if bounded || run.held[p] || run.priors[p].is_some() {
-                faults.add("tie", format!("`{parameter}` has bounds, a prior or is fixed: it cannot be tied"));
+                faults.add(
+                    "tie",
+                    format!("`{parameter}` has bounds, a prior or is fixed: it cannot be tied"),
+                );
             }
-            let tie = Tie { parameter: p, expression: value.clone() };
+            let tie = Tie {
+                parameter: p,
+                expression: value.clone(),
+            };
             if let Err(error) = run.substitute(std::slice::from_ref(&tie)) {
                 faults.add("tie", error.to_string());
             }
@@ -236,7 +281,12 @@ mod tests {
             Ok(1)
         }
 
-        fn population(&self, _: Arc<Recording>, _: &Method, _: usize) -> Result<Box<dyn Population>> {
+        fn population(
+            &self,
+            _: Arc<Recording>,
+            _: &Method,
+            _: usize,
+        ) -> Result<Box<dyn Population>> {
             Err(Error::Usage("no fit is made here".into()))
         }
     }
@@ -251,12 +301,21 @@ mod tests {
             device.choice = choice;
             device
         });
-        let Err(Error::InvalidSettings { faults }) = CurveFitter::new(closure(), named.clone()).validate() else {
+        let Err(Error::InvalidSettings { faults }) =
+            CurveFitter::new(closure(), named.clone()).validate()
+        else {
             panic!("a closure on a GPU")
         };
-        assert!(faults[0].name == "device" && faults[0].message.contains("Device::cpu()"), "{faults:?}");
+        assert!(
+            faults[0].name == "device" && faults[0].message.contains("Device::cpu()"),
+            "{faults:?}"
+        );
         let name = |model: CurveModel, device: &Device| {
-            CurveFitter::new(model, device.clone()).checked().unwrap().device.name()
+            CurveFitter::new(model, device.clone())
+                .checked()
+                .unwrap()
+                .device
+                .name()
         };
         let formula = || crate::Formula::parse("a*x").unwrap();
         for (model, device, expected) in [

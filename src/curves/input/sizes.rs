@@ -55,7 +55,11 @@ impl<R: Real> WithSimd for Sizes<'_, R> {
             for y in y {
                 most = u64::max(most, y.to_f64().to_bits() & MAGNITUDE);
             }
-            *size = if most < f64::INFINITY.to_bits() { f64::from_bits(most) } else { f64::NAN };
+            *size = if most < f64::INFINITY.to_bits() {
+                f64::from_bits(most)
+            } else {
+                f64::NAN
+            };
         }
     }
 }
@@ -71,9 +75,14 @@ impl WithSimd for Roots<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
         let width = self.variances.len() / self.factors.len().max(1);
-        for (own, factor) in self.variances.chunks_exact_mut(width.max(1)).zip(self.factors) {
+        for (own, factor) in self
+            .variances
+            .chunks_exact_mut(width.max(1))
+            .zip(self.factors)
+        {
             // held parameters have none, whatever the factor
-            own.iter_mut().for_each(|x| *x *= if *x == 0.0 { 1.0 } else { *factor });
+            own.iter_mut()
+                .for_each(|x| *x *= if *x == 0.0 { 1.0 } else { *factor });
         }
         self.variances.iter_mut().for_each(|x| *x = x.sqrt());
     }
@@ -93,14 +102,25 @@ mod tests {
     fn sizes_are_the_largest_or_nan() {
         let y: Vec<f64> = (0..33).map(|j| -f64::from(j)).collect();
         assert_eq!(sizes(Numbers::Double(&y), 11), [10.0, 21.0, 32.0]);
-        for (at, x) in [(0, f64::NAN), (10, f64::INFINITY), (12, f64::NEG_INFINITY), (32, f64::NAN)] {
+        for (at, x) in [
+            (0, f64::NAN),
+            (10, f64::INFINITY),
+            (12, f64::NEG_INFINITY),
+            (32, f64::NAN),
+        ] {
             let mut bad = y.clone();
             bad[at] = x;
             let found = sizes(Numbers::Double(&bad), 11);
             (0..3).for_each(|k| assert_eq!(found[k].is_nan(), k == at / 11, "{at}: {found:?}"));
             let single: Vec<f32> = bad.iter().map(|y| *y as f32).collect();
             let of_single = sizes(Numbers::Single(&single), 11);
-            assert!(found.iter().zip(&of_single).all(|(a, b)| a.to_bits() == b.to_bits()), "{at}: {of_single:?}");
+            assert!(
+                found
+                    .iter()
+                    .zip(&of_single)
+                    .all(|(a, b)| a.to_bits() == b.to_bits()),
+                "{at}: {of_single:?}"
+            );
         }
     }
 

@@ -13,14 +13,24 @@ pub(crate) fn wide_scale(start: f64) -> f64 {
 /// Returns the power of two nearest |x|, with an exponent of at most ±`most`; 1 of 0.
 fn power(x: f64, most: f64) -> f64 {
     let exponent = x.abs().log2().round();
-    if exponent.is_finite() { exponent.clamp(-most, most).exp2() } else { 1.0 }
+    if exponent.is_finite() {
+        exponent.clamp(-most, most).exp2()
+    } else {
+        1.0
+    }
 }
 
 #[cfg(test)]
 mod tests {
     #[test]
     fn scales_are_powers_of_two() {
-        for (start, scale) in [(1.0, 1.0), (-3.0, 4.0), (0.1, 0.125), (0.0, 1.0), (1e300, 100f64.exp2())] {
+        for (start, scale) in [
+            (1.0, 1.0),
+            (-3.0, 4.0),
+            (0.1, 0.125),
+            (0.0, 1.0),
+            (1e300, 100f64.exp2()),
+        ] {
             assert_eq!(super::scale(start), scale);
         }
         assert_eq!(super::wide_scale(1e-100), (-332f64).exp2());

@@ -83,14 +83,21 @@ impl CurveColumns {
     }
 
     /// Returns a named parameter's column of numbers of shape (curves, P); `None` where there is no such parameter.
-    fn strided<'s>(&'s self, rows: &'s [f64], name: &str) -> Option<impl ExactSizeIterator<Item = f64> + 's> {
+    fn strided<'s>(
+        &'s self,
+        rows: &'s [f64],
+        name: &str,
+    ) -> Option<impl ExactSizeIterator<Item = f64> + 's> {
         let p = self.names.iter().position(|known| known == name)?;
         Some(rows.chunks_exact(self.names.len()).map(move |row| row[p]))
     }
 
     /// Returns the codes of the statuses ([`Status::code`]), one per curve.
     pub fn status_codes(&self) -> Vec<i8> {
-        self.status.iter().map(|status| status.code() as i8).collect()
+        self.status
+            .iter()
+            .map(|status| status.code() as i8)
+            .collect()
     }
 
     /// Returns the parameters, χ² and rounds of curve `k` as an outcome if its fit was a success; `None` if it must be
@@ -114,20 +121,30 @@ impl CurveColumns {
     pub(crate) fn undetermined(&self, k: usize) -> Option<Vec<usize>> {
         let count = self.names.len();
         let is_open = |p: &usize| self.errors[k * count + p].is_infinite();
-        self.flags[k].contains(Flags::UNDETERMINED).then(|| (0..count).filter(is_open).collect())
+        self.flags[k]
+            .contains(Flags::UNDETERMINED)
+            .then(|| (0..count).filter(is_open).collect())
     }
 
     /// Returns the indices of the curves that are no plain success, in order: they have failed, or have flags.
     pub(crate) fn unusual(&self) -> Vec<usize> {
         let is_plain = |(status, flags): (&Status, &Flags)| status.is_success() & flags.is_empty();
-        let parts = self.status.par_chunks(PART).zip(self.flags.par_chunks(PART)).enumerate();
+        let parts = self
+            .status
+            .par_chunks(PART)
+            .zip(self.flags.par_chunks(PART))
+            .enumerate();
         parts
             .flat_map_iter(|(part, (status, flags))| {
                 // as a rule all are plain, and a loop without an early exit is vector code
-                let all_plain = status.iter().zip(flags).fold(true, |all, end| all & is_plain(end));
+                let all_plain = status
+                    .iter()
+                    .zip(flags)
+                    .fold(true, |all, end| all & is_plain(end));
                 let some = if all_plain { 0 } else { status.len() };
                 let ends = status.iter().zip(flags).take(some).enumerate();
-                ends.filter(|(_, end)| !is_plain(*end)).map(move |(k, _)| part * PART + k)
+                ends.filter(|(_, end)| !is_plain(*end))
+                    .map(move |(k, _)| part * PART + k)
             })
             .collect()
     }
@@ -172,7 +189,8 @@ impl CurveColumns {
             let matrix = k * count * count..(k + 1) * count * count;
             all[matrix.clone()].copy_from_slice(&others[matrix]);
         }
-        (self.chi2[k], self.status[k], self.flags[k]) = (other.chi2[k], other.status[k], other.flags[k]);
+        (self.chi2[k], self.status[k], self.flags[k]) =
+            (other.chi2[k], other.status[k], other.flags[k]);
         (self.rounds[k], self.evaluations[k]) = (other.rounds[k], other.evaluations[k]);
         match other.messages.get(&k) {
             Some(message) => self.messages.insert(k, message.clone()),
@@ -184,10 +202,19 @@ impl CurveColumns {
     /// success with a number that is not finite becomes a failure, as in single fits.
     pub(crate) fn put_tied(&mut self, mut free: CurveColumns, ties: &Ties) {
         let (count, kept) = (self.names.len(), ties.kept.len());
-        self.covariance.iter_mut().for_each(|all| all.resize(free.len() * count * count, f64::NAN));
+        self.covariance
+            .iter_mut()
+            .for_each(|all| all.resize(free.len() * count * count, f64::NAN));
         let free_covariances = free.covariance.take().unwrap_or_default();
-        let mut matrices = self.covariance.iter_mut().flat_map(|all| all.chunks_mut(TIED * count * count));
-        let rows = self.parameters.chunks_mut(TIED * count).zip(self.errors.chunks_mut(TIED * count)).enumerate();
+        let mut matrices = self
+            .covariance
+            .iter_mut()
+            .flat_map(|all| all.chunks_mut(TIED * count * count));
+        let rows = self
+            .parameters
+            .chunks_mut(TIED * count)
+            .zip(self.errors.chunks_mut(TIED * count))
+            .enumerate();
         let parts: Vec<TiedRows> = rows
             .map(|(part, (parameters, errors))| TiedRows {
                 first: part * TIED,
@@ -202,8 +229,16 @@ impl CurveColumns {
                 let places = k * kept..(k + 1) * kept;
                 let (parameters, errors) = (&free.parameters[places.clone()], &free.errors[places]);
                 let covariance = &free_covariances[k * kept * kept..][..kept * kept];
-                row.fill(ties, Kept { parameters, errors, covariance });
-                let is_sound = sound::is_sound(row.parameters, row.errors, row.covariance, free.flags[k]);
+                row.fill(
+                    ties,
+                    Kept {
+                        parameters,
+                        errors,
+                        covariance,
+                    },
+                );
+                let is_sound =
+                    sound::is_sound(row.parameters, row.errors, row.covariance, free.flags[k]);
                 !free.status[k].is_success() || free.chi2[k].is_finite() && is_sound
             })
         };
@@ -212,7 +247,15 @@ impl CurveColumns {
             free.status[k] = Status::NotFinite;
             free.messages.insert(k, sound::NOT_FINITE.into());
         }
-        let CurveColumns { chi2, status, rounds, evaluations, flags, messages, .. } = free;
+        let CurveColumns {
+            chi2,
+            status,
+            rounds,
+            evaluations,
+            flags,
+            messages,
+            ..
+        } = free;
         (self.chi2, self.status, self.messages) = (chi2, status, messages);
         (self.rounds, self.evaluations, self.flags) = (rounds, evaluations, flags);
     }
@@ -256,13 +299,28 @@ impl TiedRows<'_> {
     /// Calls `fill` with the index and the row of each curve; where it returns `false`, errors and covariances become
     /// NaN. Returns the indices of these curves.
     fn fill(self, fill: impl Fn(usize, &mut Expansion) -> bool) -> Vec<usize> {
-        let TiedRows { first, count, parameters, errors, mut covariance } = self;
+        let TiedRows {
+            first,
+            count,
+            parameters,
+            errors,
+            mut covariance,
+        } = self;
         let (size, mut unsound) = (count * count, Vec::new());
         let mut spare = vec![f64::NAN; size];
-        let rows = parameters.chunks_exact_mut(count).zip(errors.chunks_exact_mut(count)).enumerate();
+        let rows = parameters
+            .chunks_exact_mut(count)
+            .zip(errors.chunks_exact_mut(count))
+            .enumerate();
         for (k, (parameters, errors)) in rows {
-            let covariance = covariance.as_deref_mut().map_or(&mut spare[..], |all| &mut all[k * size..][..size]);
-            let mut row = Expansion { parameters, errors, covariance };
+            let covariance = covariance
+                .as_deref_mut()
+                .map_or(&mut spare[..], |all| &mut all[k * size..][..size]);
+            let mut row = Expansion {
+                parameters,
+                errors,
+                covariance,
+            };
             if !fill(first + k, &mut row) {
                 row.errors.fill(f64::NAN);
                 row.covariance.fill(f64::NAN);
@@ -287,7 +345,10 @@ mod tests {
         };
         assert!(columns.unusual().is_empty());
         let expected = [0, PART - 1, PART, PART + 7, 2 * PART, count - 1];
-        for (k, status) in expected.into_iter().zip([Status::BadInput, Status::Stalled, Status::MaxRounds].repeat(2)) {
+        for (k, status) in expected
+            .into_iter()
+            .zip([Status::BadInput, Status::Stalled, Status::MaxRounds].repeat(2))
+        {
             columns.status[k] = status;
         }
         columns.status[PART] = Status::Gtol;

@@ -59,7 +59,11 @@ impl CurveRun {
         let names = self.model.parameters();
         let (total, _) = curves.shape(self.model.predictors(), names)?;
         if fits.len() != total || fits.iter().any(|fit| fit.parameters.len() != names.len()) {
-            let message = format!("{} fits for {total} curves of {} parameters", fits.len(), names.len());
+            let message = format!(
+                "{} fits for {total} curves of {} parameters",
+                fits.len(),
+                names.len()
+            );
             return Err(Error::mismatch("fits", message).naming("fits"));
         }
         let requests = self.interval_requests(parameters, sigmas)?;
@@ -68,7 +72,11 @@ impl CurveRun {
         let mut intervals = vec![requests.iter().map(blank).collect::<Vec<_>>(); total];
         for (curve, (fit, intervals)) in fits.iter().zip(&mut intervals).enumerate() {
             let (lower, upper) = self.bounds_of(curves, curve);
-            for (interval, request) in intervals.iter_mut().zip(&requests).filter(|_| fit.status.is_success()) {
+            for (interval, request) in intervals
+                .iter_mut()
+                .zip(&requests)
+                .filter(|_| fit.status.is_success())
+            {
                 let p = request.parameter;
                 if self.held[p] || lower[p] == upper[p] {
                     (interval.lower, interval.upper) = (fit.parameters[p], fit.parameters[p]);
@@ -82,9 +90,18 @@ impl CurveRun {
             let mut some: Vec<&mut Search> = some.iter_mut().map(|end| &mut end.search).collect();
             self.close_brackets(curves, fits, &mut some, &watch)?;
         }
-        for EndSearch { request, is_upper, search } in searches {
+        for EndSearch {
+            request,
+            is_upper,
+            search,
+        } in searches
+        {
             let interval = &mut intervals[search.curve][request];
-            *(if is_upper { &mut interval.upper } else { &mut interval.lower }) = search.limit.unwrap_or(f64::NAN);
+            *(if is_upper {
+                &mut interval.upper
+            } else {
+                &mut interval.lower
+            }) = search.limit.unwrap_or(f64::NAN);
         }
         Ok(intervals)
     }
@@ -93,16 +110,30 @@ impl CurveRun {
     /// intervals are wanted.
     fn interval_requests(&self, parameters: &[&str], sigmas: &[f64]) -> Result<Vec<Request>> {
         let names = self.model.parameters();
-        let sigmas = if sigmas.is_empty() { &[1.0, 2.0, 3.0] } else { sigmas };
+        let sigmas = if sigmas.is_empty() {
+            &[1.0, 2.0, 3.0]
+        } else {
+            sigmas
+        };
         if let Some(sigma) = sigmas.iter().find(|s| !(**s > 0.0 && **s <= 30.0)) {
-            let message = format!("a confidence interval of sigma {sigma}: it must lie between 0 and 30");
+            let message =
+                format!("a confidence interval of sigma {sigma}: it must lie between 0 and 30");
             return Err(Error::invalid("sigmas", message));
         }
         let chosen: Vec<usize> = match parameters {
-            [] => (0..names.len()).filter(|&p| !self.held[p] && self.untied(&names[p]).is_ok()).collect(),
-            some => some.iter().map(|name| self.untied(name)).collect::<Result<_>>()?,
+            [] => (0..names.len())
+                .filter(|&p| !self.held[p] && self.untied(&names[p]).is_ok())
+                .collect(),
+            some => some
+                .iter()
+                .map(|name| self.untied(name))
+                .collect::<Result<_>>()?,
         };
-        let of_parameter = |parameter| sigmas.iter().map(move |&sigma| Request { parameter, sigma });
+        let of_parameter = |parameter| {
+            sigmas
+                .iter()
+                .map(move |&sigma| Request { parameter, sigma })
+        };
         Ok(chosen.into_iter().flat_map(of_parameter).collect())
     }
 
@@ -121,25 +152,48 @@ impl CurveRun {
     fn searches(&self, curves: &Curves, fits: &[CurveFit], requests: &[Request]) -> Vec<EndSearch> {
         let known = !self.is_scaled();
         let mut searches = Vec::new();
-        for (curve, fit) in fits.iter().enumerate().filter(|(_, fit)| fit.status.is_success()) {
+        for (curve, fit) in fits
+            .iter()
+            .enumerate()
+            .filter(|(_, fit)| fit.status.is_success())
+        {
             // root of the rise of χ² that is one error
-            let unit = if known { 1.0 } else { (self.cost(fit) / fit.dof as f64).sqrt() };
+            let unit = if known {
+                1.0
+            } else {
+                (self.cost(fit) / fit.dof as f64).sqrt()
+            };
             let (lower, upper) = self.bounds_of(curves, curve);
             let errors = self.errors_by_curvature(curves, curve, fit);
-            for (request, &Request { parameter: p, sigma }) in requests.iter().enumerate() {
+            for (
+                request,
+                &Request {
+                    parameter: p,
+                    sigma,
+                },
+            ) in requests.iter().enumerate()
+            {
                 if self.held[p] || lower[p] == upper[p] || (!known && fit.dof <= 0) {
                     continue;
                 }
-                let level = threshold(tail_of(sigma), (!known).then_some(fit.dof as f64)) * unit * unit;
+                let level =
+                    threshold(tail_of(sigma), (!known).then_some(fit.dof as f64)) * unit * unit;
                 let error = match errors[p] / unit {
                     error if error > 0.0 && error.is_finite() => error,
                     // as lmfit where it knows none
                     _ => (0.2 * fit.parameters[p].abs()).max(1e-3) / level.sqrt(),
                 };
-                let bounds = Bounds { lower: lower[p], upper: upper[p] };
+                let bounds = Bounds {
+                    lower: lower[p],
+                    upper: upper[p],
+                };
                 for (is_upper, error) in [(false, -error), (true, error)] {
                     let search = Search::new(curve, p, &fit.parameters, error, level, bounds);
-                    searches.push(EndSearch { request, is_upper, search });
+                    searches.push(EndSearch {
+                        request,
+                        is_upper,
+                        search,
+                    });
                 }
             }
         }
@@ -151,14 +205,25 @@ impl CurveRun {
     fn errors_by_curvature(&self, curves: &Curves, curve: usize, fit: &CurveFit) -> Vec<f64> {
         let count = fit.errors.len();
         let settings = self.settings();
-        let plain = CurveRun { sandwich_errors: false, ..self.clone() };
+        let plain = CurveRun {
+            sandwich_errors: false,
+            ..self.clone()
+        };
         let of_curve = || {
             let (_, points) = curves.shape(settings.predictors, settings.names).ok()?;
-            plain.covariance_at(&curves.curve(curve, points, &settings).ok()?, &fit.parameters)
+            plain.covariance_at(
+                &curves.curve(curve, points, &settings).ok()?,
+                &fit.parameters,
+            )
         };
         // without the covariance matrices of the data they would be wrong
-        match (self.is_sandwich() && curves.covariance.is_none()).then(of_curve).flatten() {
-            Some(covariance) => (0..count).map(|p| covariance[p * count + p].sqrt()).collect(),
+        match (self.is_sandwich() && curves.covariance.is_none())
+            .then(of_curve)
+            .flatten()
+        {
+            Some(covariance) => (0..count)
+                .map(|p| covariance[p * count + p].sqrt())
+                .collect(),
             None => fit.errors.clone(),
         }
     }
@@ -173,7 +238,8 @@ impl CurveRun {
         watch: &Watch,
     ) -> Result<()> {
         loop {
-            let mut open: Vec<&mut &mut Search> = searches.iter_mut().filter(|s| s.limit.is_none()).collect();
+            let mut open: Vec<&mut &mut Search> =
+                searches.iter_mut().filter(|s| s.limit.is_none()).collect();
             if open.is_empty() || watch.is_stopped() {
                 return Ok(());
             }
@@ -195,7 +261,9 @@ impl CurveRun {
                 highest.extend(upper);
             }
             let members: Vec<usize> = open.iter().map(|search| search.curve).collect();
-            let picked = curves.pick(&members, fits.len(), starts).bounds(lowest, highest);
+            let picked = curves
+                .pick(&members, fits.len(), starts)
+                .bounds(lowest, highest);
             let probed = self.fit(&picked, &watch.of_part())?;
             if watch.is_stopped() {
                 // Probes that were interrupted say nothing.
@@ -218,9 +286,15 @@ impl CurveRun {
     pub(crate) fn bounds_of(&self, curves: &Curves, curve: usize) -> (Vec<f64>, Vec<f64>) {
         let of = |own: &Option<Values>, otherwise: &[f64]| {
             let count = otherwise.len();
-            own.as_ref().map_or_else(|| otherwise.to_vec(), |own| own.to_vec(curve * count..(curve + 1) * count))
+            own.as_ref().map_or_else(
+                || otherwise.to_vec(),
+                |own| own.to_vec(curve * count..(curve + 1) * count),
+            )
         };
-        (of(&curves.lower, &self.lower), of(&curves.upper, &self.upper))
+        (
+            of(&curves.lower, &self.lower),
+            of(&curves.upper, &self.upper),
+        )
     }
 }
 
@@ -228,5 +302,7 @@ impl CurveRun {
 /// / cov(p, p).
 fn slope(fit: &CurveFit, p: usize) -> Vec<f64> {
     let count = fit.parameters.len();
-    (0..count).map(|q| fit.covariance[q * count + p] / fit.covariance[p * count + p]).collect()
+    (0..count)
+        .map(|q| fit.covariance[q * count + p] / fit.covariance[p * count + p])
+        .collect()
 }

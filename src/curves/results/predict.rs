@@ -36,11 +36,19 @@ impl CurveFitter {
     ///
     /// # Errors
     /// The errors of [`predict`](Self::predict).
-    pub fn prediction_errors(&self, curves: &Curves, parameters: &[f64], covariance: &[f64]) -> Result<Vec<f64>> {
+    pub fn prediction_errors(
+        &self,
+        curves: &Curves,
+        parameters: &[f64],
+        covariance: &[f64],
+    ) -> Result<Vec<f64>> {
         let count = self.model.parameters().len();
         if covariance.len() != parameters.len() * count {
             let wanted = format!("{} × {count} × {count}", parameters.len() / count);
-            let message = format!("{} numbers, not curves × parameters² = {wanted}", covariance.len());
+            let message = format!(
+                "{} numbers, not curves × parameters² = {wanted}",
+                covariance.len()
+            );
             return Err(Error::mismatch("covariance", message).naming("covariance"));
         }
         self.at_parameters(curves, parameters, |k, x, at, row| {
@@ -49,8 +57,15 @@ impl CurveFitter {
             let points = row.len();
             for (j, error) in row.iter_mut().enumerate() {
                 let slope = |p: usize| rows[(1 + p) * points + j];
-                let product = |p: usize| (0..count).map(|q| matrix[p * count + q] * slope(q)).sum::<f64>();
-                *error = (0..count).map(|p| slope(p) * product(p)).sum::<f64>().sqrt();
+                let product = |p: usize| {
+                    (0..count)
+                        .map(|q| matrix[p * count + q] * slope(q))
+                        .sum::<f64>()
+                };
+                *error = (0..count)
+                    .map(|p| slope(p) * product(p))
+                    .sum::<f64>()
+                    .sqrt();
             }
             Ok(())
         })
@@ -67,7 +82,11 @@ impl CurveFitter {
         let (predictors, names) = (self.model.predictors(), self.model.parameters());
         let (count, points) = curves.shape(predictors, names)?;
         if parameters.len() != count * names.len() {
-            let message = format!("{} numbers, not curves × parameters = {count} × {}", parameters.len(), names.len());
+            let message = format!(
+                "{} numbers, not curves × parameters = {count} × {}",
+                parameters.len(),
+                names.len()
+            );
             return Err(Error::mismatch("parameters", message).naming("parameters"));
         }
         let mut values = vec![f64::NAN; count * points];
@@ -76,13 +95,15 @@ impl CurveFitter {
         }
         let common = (curves.grid == Grid::Shared).then(|| curves.x.to_double());
         let length = predictors.len() * points;
-        let rows = values.par_chunks_mut(points).zip(parameters.par_chunks(names.len())).enumerate();
-        rows.filter(|(_, (_, at))| at.iter().all(|value| value.is_finite())).try_for_each(|(k, (row, at))| {
-            match &common {
+        let rows = values
+            .par_chunks_mut(points)
+            .zip(parameters.par_chunks(names.len()))
+            .enumerate();
+        rows.filter(|(_, (_, at))| at.iter().all(|value| value.is_finite()))
+            .try_for_each(|(k, (row, at))| match &common {
                 Some(x) => fill(k, x, at, row),
                 None => fill(k, &curves.x.to_vec(k * length..(k + 1) * length), at, row),
-            }
-        })?;
+            })?;
         Ok(values)
     }
 }

@@ -16,11 +16,18 @@ impl fmt::Display for CurveFit {
     /// Writes the message, χ², and a line per parameter with its value and error. [`CurveFitter::report`] knows the
     /// parameters' names.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: chi-square = {}", self.message, fixed(self.chi2).trim())?;
+        write!(
+            f,
+            "{}: chi-square = {}",
+            self.message,
+            fixed(self.chi2).trim()
+        )?;
         write!(f, " (dof = {}, {} evaluations)", self.dof, self.evaluations)?;
         for (value, error) in self.parameters.iter().zip(&self.errors) {
             match !error.is_finite() {
-                true if error.is_infinite() => write!(f, "\n    {} +/- (undetermined)", fixed(*value))?,
+                true if error.is_infinite() => {
+                    write!(f, "\n    {} +/- (undetermined)", fixed(*value))?
+                }
                 true => write!(f, "\n    {} +/- (n/a)", fixed(*value))?,
                 false => write!(f, "\n    {} +/-{}", fixed(*value), fixed(*error))?,
             }
@@ -53,7 +60,12 @@ impl CurveFitter {
         if !fit.status.is_success() {
             let _ = writeln!(text, "##  Warning: {}", fit.message);
         }
-        for warning in self.model.formula().iter().flat_map(|formula| formula.warnings()) {
+        for warning in self
+            .model
+            .formula()
+            .iter()
+            .flat_map(|formula| formula.warnings())
+        {
             let _ = writeln!(text, "##  Warning: {warning}");
         }
         if fit.errors.iter().any(|error| !error.is_finite()) {
@@ -61,9 +73,20 @@ impl CurveFitter {
         }
         text += "[[Variables]]\n";
         let names = self.model.parameters();
-        let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).min(MAX_WIDTH) + 1;
+        let width = names
+            .iter()
+            .map(|name| name.chars().count())
+            .max()
+            .unwrap_or(0)
+            .min(MAX_WIDTH)
+            + 1;
         for (p, name) in names.iter().enumerate() {
-            let _ = writeln!(text, "    {:width$} {}", format!("{name}:"), self.variable(fit, p));
+            let _ = writeln!(
+                text,
+                "    {:width$} {}",
+                format!("{name}:"),
+                self.variable(fit, p)
+            );
         }
         self.correlations(fit, &mut text);
         text
@@ -72,24 +95,37 @@ impl CurveFitter {
     /// Returns the solver's name, and the estimator if it is not least squares.
     fn method(&self) -> String {
         let solver = match self.solver {
-            Solver::LevenbergMarquardt(_) | Solver::LevenbergMarquardtThenNelderMead(..) => "Levenberg-Marquardt",
+            Solver::LevenbergMarquardt(_) | Solver::LevenbergMarquardtThenNelderMead(..) => {
+                "Levenberg-Marquardt"
+            }
             Solver::NelderMead(_) => "Nelder-Mead",
         };
-        if self.estimator.is_least_squares() { solver.to_owned() } else { format!("{solver}, {:?}", self.estimator) }
+        if self.estimator.is_least_squares() {
+            solver.to_owned()
+        } else {
+            format!("{solver}, {:?}", self.estimator)
+        }
     }
 
     /// Returns the text for parameter `p`: its value, error and start, or that it is fixed, or the expression that it
     /// is tied to.
     fn variable(&self, fit: &CurveFit, p: usize) -> String {
         let (value, error) = (fit.parameters[p], fit.errors[p]);
-        let tie = self.ties.iter().find(|tie| tie.parameter == self.model.parameters()[p]);
+        let tie = self
+            .ties
+            .iter()
+            .find(|tie| tie.parameter == self.model.parameters()[p]);
         if tie.is_none() && error == 0.0 {
             let sign = if value < 0.0 { "" } else { " " };
             return format!("{sign}{} (fixed)", general(value));
         }
         let mut text = fixed(value);
         if !error.is_finite() {
-            text += if error.is_infinite() { " +/- (undetermined)" } else { " +/- (n/a)" };
+            text += if error.is_infinite() {
+                " +/- (undetermined)"
+            } else {
+                " +/- (n/a)"
+            };
         } else {
             let _ = write!(text, " +/-{}", fixed(error));
             if value != 0.0 {
@@ -110,15 +146,30 @@ impl CurveFitter {
         let correlation = fit.correlation();
         let pairs = (0..count).flat_map(|p| (p + 1..count).map(move |q| (p, q)));
         let mut found: Vec<(String, f64)> = pairs
-            .filter(|&(p, q)| !tied(p) && !tied(q) && correlation[p * count + q].abs() > LEAST_CORRELATION)
-            .map(|(p, q)| (format!("C({}, {})", names[p], names[q]), correlation[p * count + q]))
+            .filter(|&(p, q)| {
+                !tied(p) && !tied(q) && correlation[p * count + q].abs() > LEAST_CORRELATION
+            })
+            .map(|(p, q)| {
+                (
+                    format!("C({}, {})", names[p], names[q]),
+                    correlation[p * count + q],
+                )
+            })
             .collect();
         if found.is_empty() {
             return;
         }
         found.sort_by(|a, b| b.1.abs().total_cmp(&a.1.abs()));
-        let width = found.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0).min(MAX_WIDTH);
-        let _ = writeln!(text, "[[Correlations]] (unreported correlations are < {LEAST_CORRELATION:.3})");
+        let width = found
+            .iter()
+            .map(|(name, _)| name.chars().count())
+            .max()
+            .unwrap_or(0)
+            .min(MAX_WIDTH);
+        let _ = writeln!(
+            text,
+            "[[Correlations]] (unreported correlations are < {LEAST_CORRELATION:.3})"
+        );
         for (name, value) in found {
             let _ = writeln!(text, "    {name:width$} = {value:+.4}");
         }
@@ -128,9 +179,14 @@ impl CurveFitter {
 /// Returns a number in at least 11 characters, with as many digits as they hold, as lmfit's `gformat` does.
 fn fixed(value: f64) -> String {
     let exponent = value.abs().log10();
-    let exponent = if exponent.is_finite() { exponent as i32 } else { 0 };
+    let exponent = if exponent.is_finite() {
+        exponent as i32
+    } else {
+        0
+    };
     let digits = if exponent.abs() > 99 { 3 } else { 4 };
-    let plain = (exponent > 0 && exponent < digits + 4) || (exponent <= 0 && -exponent < digits - 1);
+    let plain =
+        (exponent > 0 && exponent < digits + 4) || (exponent <= 0 && -exponent < digits - 1);
     let text = match plain || !value.is_finite() {
         true => format!("{value:.*}", (digits + 4 - exponent.max(0)) as usize),
         false => scientific(&format!("{value:.*e}", digits as usize)),
@@ -141,7 +197,10 @@ fn fixed(value: f64) -> String {
 /// Returns a number as C's `%.7g` does.
 fn general(value: f64) -> String {
     let text = format!("{value:.6e}");
-    let exponent: i32 = text.split_once('e').and_then(|(_, e)| e.parse().ok()).unwrap_or(0);
+    let exponent: i32 = text
+        .split_once('e')
+        .and_then(|(_, e)| e.parse().ok())
+        .unwrap_or(0);
     match text.split_once('e') {
         Some((digits, _)) if !(-4..7).contains(&exponent) => {
             scientific(&format!("{}e{exponent}", without_zeros(digits)))
@@ -153,14 +212,22 @@ fn general(value: f64) -> String {
 
 /// Returns a decimal number without zeros at the end of its fraction.
 fn without_zeros(digits: &str) -> &str {
-    if digits.contains('.') { digits.trim_end_matches('0').trim_end_matches('.') } else { digits }
+    if digits.contains('.') {
+        digits.trim_end_matches('0').trim_end_matches('.')
+    } else {
+        digits
+    }
 }
 
 /// Returns a number in Rust's scientific notation with the exponent as C prints it: a sign and two digits.
 fn scientific(text: &str) -> String {
     let (digits, exponent) = text.split_once('e').unwrap_or((text, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
-    format!("{digits}e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs())
+    format!(
+        "{digits}e{}{:02}",
+        if exponent < 0 { '-' } else { '+' },
+        exponent.abs()
+    )
 }
 
 #[cfg(test)]
@@ -171,7 +238,11 @@ mod tests {
     #[test]
     fn numbers_are_lmfits() {
         for (value, gformat, g) in NUMBERS {
-            assert_eq!((fixed(value).as_str(), general(value).as_str()), (gformat, g), "{value}");
+            assert_eq!(
+                (fixed(value).as_str(), general(value).as_str()),
+                (gformat, g),
+                "{value}"
+            );
         }
     }
 

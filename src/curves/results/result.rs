@@ -100,18 +100,36 @@ impl CurveFit {
 }
 
 /// Returns AIC and BIC from χ², the number of points and the number of `free` parameters.
-pub(crate) fn information_criteria(chi2: f64, points: usize, free: usize, estimator: Estimator) -> (f64, f64) {
+pub(crate) fn information_criteria(
+    chi2: f64,
+    points: usize,
+    free: usize,
+    estimator: Estimator,
+) -> (f64, f64) {
     let (n, k) = (points as f64, free as f64);
     // of 0 as lmfit has it; a NaN stays
     let each = if chi2 / n < 1e-250 { 1e-250 } else { chi2 / n };
-    let likelihood = if estimator.takes_counts() { chi2 } else { n * each.ln() };
+    let likelihood = if estimator.takes_counts() {
+        chi2
+    } else {
+        n * each.ln()
+    };
     (likelihood + 2.0 * k, likelihood + k * n.ln())
 }
 
 /// Returns those of `inside` whose error is NaN or far larger than the parameter, its start and its unit.
 pub(crate) fn poorly_determined(fit: &CurveFit, curve: &Curve, inside: &[usize]) -> Vec<usize> {
-    let size = |p: usize| fit.parameters[p].abs().max(fit.start[p].abs()).max(curve.scale[p]);
-    inside.iter().copied().filter(|&p| fit.errors[p].is_nan() || fit.errors[p] > VAGUE * size(p)).collect()
+    let size = |p: usize| {
+        fit.parameters[p]
+            .abs()
+            .max(fit.start[p].abs())
+            .max(curve.scale[p])
+    };
+    inside
+        .iter()
+        .copied()
+        .filter(|&p| fit.errors[p].is_nan() || fit.errors[p] > VAGUE * size(p))
+        .collect()
 }
 
 /// Makes the errors of `undetermined` parameters infinite, and sets the flag if there are any.
@@ -124,7 +142,10 @@ fn flag_undetermined(fit: &mut CurveFit, undetermined: &[usize]) {
 }
 
 /// Makes the variances of undetermined parameters infinite and their covariances NaN in a matrix (P, P).
-pub(crate) fn open_undetermined(covariance: &mut [f64], undetermined: impl Iterator<Item = usize> + Clone) {
+pub(crate) fn open_undetermined(
+    covariance: &mut [f64],
+    undetermined: impl Iterator<Item = usize> + Clone,
+) {
     let count = covariance.len().isqrt();
     for p in undetermined.clone() {
         for q in 0..count {
@@ -163,7 +184,13 @@ impl CurveRun {
 
     /// Makes the result, at its start, of a curve whose fit had not begun when the run was stopped.
     pub(crate) fn not_begun(&self, curve: &Curve) -> CurveFit {
-        let mut fit = self.fit_of(curve, &Outcome { parameters: curve.start.clone(), ..Outcome::default() });
+        let mut fit = self.fit_of(
+            curve,
+            &Outcome {
+                parameters: curve.start.clone(),
+                ..Outcome::default()
+            },
+        );
         (fit.status, fit.message) = (Status::Interrupted, "interrupted before it began".into());
         fit
     }
@@ -177,8 +204,15 @@ impl CurveRun {
         let mut fit = self.fit_of(curve, outcome);
         fit.status = Status::Interrupted;
         fit.chi2 = outcome.chi2;
-        let rounds = if outcome.rounds == 1 { "round" } else { "rounds" };
-        fit.message = format!("interrupted after {} {rounds}, at chi-square {}", outcome.rounds, outcome.chi2);
+        let rounds = if outcome.rounds == 1 {
+            "round"
+        } else {
+            "rounds"
+        };
+        fit.message = format!(
+            "interrupted after {} {rounds}, at chi-square {}",
+            outcome.rounds, outcome.chi2
+        );
         fit
     }
 
@@ -193,10 +227,17 @@ impl CurveRun {
         if self.problem(curve).inside(&fit.parameters).len() < curve.free().len() {
             fit.flags |= Flags::AT_BOUND;
         }
-        for (p, error) in fit.errors.iter_mut().enumerate().filter(|(p, _)| curve.lower[*p] == curve.upper[*p]) {
+        for (p, error) in fit
+            .errors
+            .iter_mut()
+            .enumerate()
+            .filter(|(p, _)| curve.lower[*p] == curve.upper[*p])
+        {
             *error = 0.0;
             let count = curve.start.len();
-            (0..count).for_each(|q| (fit.covariance[p * count + q], fit.covariance[q * count + p]) = (0.0, 0.0));
+            (0..count).for_each(|q| {
+                (fit.covariance[p * count + q], fit.covariance[q * count + p]) = (0.0, 0.0)
+            });
         }
         fit
     }
@@ -217,7 +258,11 @@ impl CurveRun {
         fit.status = outcome.status.unwrap_or(Status::Interrupted);
         fit.message = message(fit.status).into();
         fit.evaluations = outcome.evaluations;
-        fit.rounds = if matches!(self.solver, CurveSolver::NelderMead(_)) { 0 } else { outcome.rounds };
+        fit.rounds = if matches!(self.solver, CurveSolver::NelderMead(_)) {
+            0
+        } else {
+            outcome.rounds
+        };
         fit.parameters.clone_from(&outcome.parameters);
         fit.start.clone_from(&curve.start);
         (fit.points, fit.dof) = (curve.used, self.dof(curve.used, curve.free().len()));
@@ -253,14 +298,28 @@ impl CurveRun {
         fit.chi2 = rows.chi2;
         fit.set_criteria(curve.free().len(), self.estimator);
         let inside = problem.inside(&fit.parameters);
-        fit.optimality = inside.iter().map(|&p| rows.gradient[p].abs()).fold(0.0, f64::max);
+        fit.optimality = inside
+            .iter()
+            .map(|&p| rows.gradient[p].abs())
+            .fold(0.0, f64::max);
         fit.covariance = problem.covariance(&rows, &fit.parameters);
         let variances: Vec<f64> = fit.covariance.iter().copied().step_by(count + 1).collect();
         let factor = self.variance_factor(&fit, curve.rounding(f64::EPSILON));
         // held parameters have none, whatever the factor
-        fit.covariance.iter_mut().filter(|c| **c != 0.0).for_each(|c| *c *= factor);
-        fit.errors = (0..count).map(|p| fit.covariance[p * count + p].sqrt()).collect();
-        undetermined.extend(problem.undetermined(&rows, &fit.parameters, &inside, &variances, factor));
+        fit.covariance
+            .iter_mut()
+            .filter(|c| **c != 0.0)
+            .for_each(|c| *c *= factor);
+        fit.errors = (0..count)
+            .map(|p| fit.covariance[p * count + p].sqrt())
+            .collect();
+        undetermined.extend(problem.undetermined(
+            &rows,
+            &fit.parameters,
+            &inside,
+            &variances,
+            factor,
+        ));
         self.refuse_slope(&problem, &mut fit, &rows, &undetermined);
         self.set_flags(&mut fit, curve, &inside, undetermined);
         fit
@@ -275,17 +334,30 @@ impl CurveRun {
         (fit.chi2, fit.dof) = (rows.chi2, self.dof(curve.used, curve.free().len()));
         let factor = self.variance_factor(&fit, curve.rounding(f64::EPSILON));
         let mut covariance = problem.covariance(&rows, parameters);
-        covariance.iter_mut().filter(|c| **c != 0.0).for_each(|c| *c *= factor);
+        covariance
+            .iter_mut()
+            .filter(|c| **c != 0.0)
+            .for_each(|c| *c *= factor);
         Some(covariance)
     }
 
     /// Flags a fit that has parameters at a bound, or undetermined ones: those that are `known` to be, and those
     /// `inside` their bounds whose error is beyond f64's range.
-    pub(crate) fn set_flags(&self, fit: &mut CurveFit, curve: &Curve, inside: &[usize], known: Vec<usize>) {
+    pub(crate) fn set_flags(
+        &self,
+        fit: &mut CurveFit,
+        curve: &Curve,
+        inside: &[usize],
+        known: Vec<usize>,
+    ) {
         if inside.len() < curve.free().len() {
             fit.flags |= Flags::AT_BOUND;
         }
-        let mut undetermined: Vec<usize> = inside.iter().copied().filter(|&p| fit.errors[p].is_infinite()).collect();
+        let mut undetermined: Vec<usize> = inside
+            .iter()
+            .copied()
+            .filter(|&p| fit.errors[p].is_infinite())
+            .collect();
         undetermined.extend(known);
         undetermined.sort_unstable();
         undetermined.dedup();
@@ -297,31 +369,55 @@ impl CurveRun {
 
     /// Returns the message of a success whose data do not determine some parameters.
     pub(crate) fn undetermined_message(&self, status: Status, parameters: &[usize]) -> String {
-        let names: Vec<&str> = parameters.iter().map(|&p| self.model.parameters()[p].as_str()).collect();
-        format!("{}; the data do not determine {}", message(status), names.join(", "))
+        let names: Vec<&str> = parameters
+            .iter()
+            .map(|&p| self.model.parameters()[p].as_str())
+            .collect();
+        format!(
+            "{}; the data do not determine {}",
+            message(status),
+            names.join(", ")
+        )
     }
 
     /// Returns a message that says which value is not finite at a start, and at which point.
     fn not_finite(&self, problem: &Problem, parameters: &[f64]) -> String {
-        let Curve { y, weight, scale, .. } = problem.curve;
+        let Curve {
+            y, weight, scale, ..
+        } = problem.curve;
         let Some(rows) = problem.model_rows(true, parameters, scale) else {
             return "the model, or a derivative, is not finite at the start".into();
         };
         let points = y.len();
-        let found = |bad: &dyn Fn(usize) -> bool| (0..rows.len()).find(|&i| weight[i % points] > 0.0 && bad(i));
+        let found = |bad: &dyn Fn(usize) -> bool| {
+            (0..rows.len()).find(|&i| weight[i % points] > 0.0 && bad(i))
+        };
         if let Some(i) = found(&|i| !rows[i].is_finite()) {
             let what = match i / points {
                 0 => "the model".into(),
                 row => format!("the derivative by `{}`", self.model.parameters()[row - 1]),
             };
-            return format!("{what} is not finite at the start: {} at point {}", rows[i], i % points);
+            return format!(
+                "{what} is not finite at the start: {} at point {}",
+                rows[i],
+                i % points
+            );
         }
         let counted = self.estimator.takes_counts();
         if let Some(j) = found(&|i| counted && i < points && rows[i] <= 0.0) {
-            return format!("the model is not positive at the start: {} at point {j}", rows[j]);
+            return format!(
+                "the model is not positive at the start: {} at point {j}",
+                rows[j]
+            );
         }
-        let range = if self.device.inner.runs_wgsl() { "f32" } else { "f64" };
-        format!("at the start the model, a derivative or a square of theirs leaves the range of {range}")
+        let range = if self.device.inner.runs_wgsl() {
+            "f32"
+        } else {
+            "f64"
+        };
+        format!(
+            "at the start the model, a derivative or a square of theirs leaves the range of {range}"
+        )
     }
 
     /// Returns the factor on covariances: 1, or (χ² + priors)/dof where sigma is relative (NaN without dof). That sum

@@ -45,9 +45,20 @@ pub(crate) struct Search {
 impl Search {
     /// Begins the search, from the best `parameters` in the direction of `error`, for the value of `parameter` at which
     /// χ² has risen by `level`. `error` is about the distance of Δ = 1, negative for the lower limit.
-    pub fn new(curve: usize, parameter: usize, parameters: &[f64], error: f64, level: f64, bounds: Bounds) -> Search {
+    pub fn new(
+        curve: usize,
+        parameter: usize,
+        parameters: &[f64],
+        error: f64,
+        level: f64,
+        bounds: Bounds,
+    ) -> Search {
         let (best, level) = (parameters[parameter], level.sqrt());
-        let inside = Probe { value: best, height: -level, parameters: parameters.to_vec() };
+        let inside = Probe {
+            value: best,
+            height: -level,
+            parameters: parameters.to_vec(),
+        };
         let mut search = Search {
             curve,
             parameter,
@@ -70,11 +81,17 @@ impl Search {
     /// there is only one, along `slope` (the derivatives of all parameters by this one).
     pub fn start(&self, slope: &[f64]) -> Vec<f64> {
         let step = self.next - self.inside.value;
-        let outside = self.outside.as_ref().filter(|probe| !probe.parameters.is_empty());
+        let outside = self
+            .outside
+            .as_ref()
+            .filter(|probe| !probe.parameters.is_empty());
         let mut start = self.inside.parameters.clone();
         for (p, value) in start.iter_mut().enumerate() {
             let rate = match outside {
-                Some(probe) => (probe.parameters[p] - self.inside.parameters[p]) / (probe.value - self.inside.value),
+                Some(probe) => {
+                    (probe.parameters[p] - self.inside.parameters[p])
+                        / (probe.value - self.inside.value)
+                }
                 None => slope[p],
             };
             let moved = *value + rate * step;
@@ -90,11 +107,27 @@ impl Search {
     /// ends the search.
     pub fn take_probe(&mut self, rise: f64, parameters: &[f64]) {
         self.probes += 1;
-        let height = if rise.is_finite() { rise.max(0.0).sqrt() - self.level } else { f64::INFINITY };
-        let known = if rise.is_finite() { parameters.to_vec() } else { Vec::new() };
-        let probe = Probe { value: self.next, height, parameters: known };
+        let height = if rise.is_finite() {
+            rise.max(0.0).sqrt() - self.level
+        } else {
+            f64::INFINITY
+        };
+        let known = if rise.is_finite() {
+            parameters.to_vec()
+        } else {
+            Vec::new()
+        };
+        let probe = Probe {
+            value: self.next,
+            height,
+            parameters: known,
+        };
         if height.abs() <= ACCURACY * self.level || self.probes == MOST_PROBES {
-            self.limit = Some(if height.is_finite() { self.next } else { self.inside.value });
+            self.limit = Some(if height.is_finite() {
+                self.next
+            } else {
+                self.inside.value
+            });
             return;
         }
         // twice on the same side: the other end counts half, so that it will move, too
@@ -107,7 +140,12 @@ impl Search {
             self.inside = probe;
         } else {
             // half of an infinite height is no less
-            if again && self.outside.as_ref().is_some_and(|outside| outside.height.is_finite()) {
+            if again
+                && self
+                    .outside
+                    .as_ref()
+                    .is_some_and(|outside| outside.height.is_finite())
+            {
                 self.inside.height *= 0.5;
             }
             self.outside = Some(probe);
@@ -121,8 +159,14 @@ impl Search {
         let inside = &self.inside;
         let Some(outside) = &self.outside else {
             let distance = inside.value - self.best;
-            let end = if self.error > 0.0 { self.bounds.upper } else { self.bounds.lower };
-            if inside.value == end || distance.abs() > FARTHEST * self.error.abs() * self.level.max(1.0) {
+            let end = if self.error > 0.0 {
+                self.bounds.upper
+            } else {
+                self.bounds.lower
+            };
+            if inside.value == end
+                || distance.abs() > FARTHEST * self.error.abs() * self.level.max(1.0)
+            {
                 self.limit = Some(f64::INFINITY.copysign(self.error));
                 return;
             }
@@ -136,7 +180,11 @@ impl Search {
             self.limit = Some(inside.value);
             return;
         }
-        let share = if outside.height.is_finite() { inside.height / (inside.height - outside.height) } else { 0.5 };
+        let share = if outside.height.is_finite() {
+            inside.height / (inside.height - outside.height)
+        } else {
+            0.5
+        };
         self.next = inside.value + share.clamp(0.01, 0.99) * gap;
     }
 
@@ -155,7 +203,10 @@ mod tests {
     use super::*;
 
     fn run(bounds: (f64, f64), error: f64, rise: impl Fn(f64) -> f64) -> (f64, u32) {
-        let bounds = Bounds { lower: bounds.0, upper: bounds.1 };
+        let bounds = Bounds {
+            lower: bounds.0,
+            upper: bounds.1,
+        };
         let mut search = Search::new(0, 0, &[1.0], error, 4.0, bounds);
         while search.limit.is_none() {
             let next = search.next;
@@ -168,19 +219,45 @@ mod tests {
     fn finds_the_level_or_says_that_there_is_none() {
         let open = (f64::NEG_INFINITY, f64::INFINITY);
         let (limit, probes) = run(open, 0.5, |v| ((v - 1.0) / 0.5).powi(2));
-        assert!((limit - 2.0).abs() < 1e-6 && probes == 1, "{limit} {probes}");
+        assert!(
+            (limit - 2.0).abs() < 1e-6 && probes == 1,
+            "{limit} {probes}"
+        );
         // a skew profile, and an error that is a hundred times too small
         let skew = |v: f64| (4.0 * (v.ln() - v + 1.0)).abs();
-        for (error, side) in [(0.5, 1.0), (0.005, 1.0), (-0.5, -1.0), (-0.01, -1.0), (50.0, 1.0)] {
-            let (limit, probes) = run((0.0, f64::INFINITY), error, |v| if v > 0.0 { skew(v) } else { f64::NAN });
-            assert!((skew(limit) - 4.0).abs() < 1e-5 && (limit - 1.0) * side > 0.0, "{error}: {limit}");
+        for (error, side) in [
+            (0.5, 1.0),
+            (0.005, 1.0),
+            (-0.5, -1.0),
+            (-0.01, -1.0),
+            (50.0, 1.0),
+        ] {
+            let (limit, probes) = run((0.0, f64::INFINITY), error, |v| {
+                if v > 0.0 { skew(v) } else { f64::NAN }
+            });
+            assert!(
+                (skew(limit) - 4.0).abs() < 1e-5 && (limit - 1.0) * side > 0.0,
+                "{error}: {limit}"
+            );
             assert!(probes < 15, "{error}: {probes}");
         }
         // a bound, a plateau, and a wall
         assert_eq!(run((0.0, 1.5), 0.5, |v| (v - 1.0).powi(2)).0, f64::INFINITY);
-        assert_eq!(run((1.0, 9.0), -0.5, |v| (v - 1.0).powi(2)).0, f64::NEG_INFINITY);
-        assert_eq!(run(open, -0.5, |v| (v - 1.0).powi(2).min(3.0)).0, f64::NEG_INFINITY);
-        let (limit, _) = run(open, 0.5, |v| if v < 1.25 { (v - 1.0).powi(2) } else { f64::NAN });
+        assert_eq!(
+            run((1.0, 9.0), -0.5, |v| (v - 1.0).powi(2)).0,
+            f64::NEG_INFINITY
+        );
+        assert_eq!(
+            run(open, -0.5, |v| (v - 1.0).powi(2).min(3.0)).0,
+            f64::NEG_INFINITY
+        );
+        let (limit, _) = run(open, 0.5, |v| {
+            if v < 1.25 {
+                (v - 1.0).powi(2)
+            } else {
+                f64::NAN
+            }
+        });
         assert!((limit - 1.25).abs() < 1e-5, "{limit}");
     }
 }

@@ -17,7 +17,8 @@ pub fn curve(mut fit: CurveFit) -> CurveFit {
     if !fit.status.is_success() {
         // those of held parameters are 0
         let all = fit.errors.iter_mut().chain(&mut fit.covariance);
-        all.filter(|error| **error != 0.0).for_each(|error| *error = f64::NAN);
+        all.filter(|error| **error != 0.0)
+            .for_each(|error| *error = f64::NAN);
         fit.flags -= Flags::UNDETERMINED;
     }
     if fit.status.is_success() && !curve_is_sound(&fit) {
@@ -41,7 +42,9 @@ fn curve_is_sound(fit: &CurveFit) -> bool {
 pub fn is_sound(parameters: &[f64], errors: &[f64], covariance: &[f64], flags: Flags) -> bool {
     let count = errors.len();
     let known = |p: &usize| errors[*p].is_finite();
-    let mut pairs = (0..count).filter(known).flat_map(|q| (0..count).filter(known).map(move |p| (p, q)));
+    let mut pairs = (0..count)
+        .filter(known)
+        .flat_map(|q| (0..count).filter(known).map(move |p| (p, q)));
     all_finite(parameters)
         && errors.iter().any(|error| error.is_infinite()) == flags.contains(Flags::UNDETERMINED)
         && pairs.all(|(p, q)| covariance[p * count + q].is_finite())
@@ -53,16 +56,24 @@ pub fn columns(status: &mut [i8], parameters: &[f64], errors: &mut [f64], chi2: 
     // Usually all values are finite. A loop without an early exit compiles to vector code.
     let all = |values: &[f64]| values.iter().fold(true, |all, x| all & x.is_finite());
     let count = parameters.len() / status.len().max(1);
-    if count == 0 || (all(parameters) && all(chi2) && status.iter().fold(true, |all, code| all & (*code > 0))) {
+    if count == 0
+        || (all(parameters) && all(chi2) && status.iter().fold(true, |all, code| all & (*code > 0)))
+    {
         return;
     }
-    let fits = parameters.chunks(count).zip(errors.chunks_mut(count)).zip(chi2);
+    let fits = parameters
+        .chunks(count)
+        .zip(errors.chunks_mut(count))
+        .zip(chi2);
     for (status, ((parameters, errors), chi2)) in status.iter_mut().zip(fits) {
         if *status > 0 && !(chi2.is_finite() && all_finite(parameters)) {
             *status = Status::NotFinite.code() as i8;
         }
         if *status <= 0 {
-            errors.iter_mut().filter(|error| **error != 0.0).for_each(|error| *error = f64::NAN);
+            errors
+                .iter_mut()
+                .filter(|error| **error != 0.0)
+                .for_each(|error| *error = f64::NAN);
         }
     }
 }
@@ -122,17 +133,30 @@ mod tests {
         });
         assert!(stalled.errors[0].is_nan() && stalled.covariance[0].is_nan());
         // the second parameter is held
-        assert_eq!((stalled.errors[1], &stalled.covariance[1..]), (0.0, &[0.0; 3][..]));
+        assert_eq!(
+            (stalled.errors[1], &stalled.covariance[1..]),
+            (0.0, &[0.0; 3][..])
+        );
     }
 
     #[test]
     fn a_column_that_is_not_finite_is_no_success() {
-        for (parameter, chi2, expected) in [(1.0, 1.0, 2), (f64::NAN, 1.0, -4), (1.0, f64::INFINITY, -4)] {
+        for (parameter, chi2, expected) in
+            [(1.0, 1.0, 2), (f64::NAN, 1.0, -4), (1.0, f64::INFINITY, -4)]
+        {
             let (mut status, mut errors) = ([2, 2, -1], [0.1; 6]);
             let parameters = [1.0, 1.0, parameter, 1.0, f64::NAN, f64::NAN];
-            columns(&mut status, &parameters, &mut errors, &[1.0, chi2, f64::NAN]);
+            columns(
+                &mut status,
+                &parameters,
+                &mut errors,
+                &[1.0, chi2, f64::NAN],
+            );
             assert_eq!(status, [2, expected, -1]);
-            assert_eq!(errors.map(f64::is_nan), [false, false, expected < 0, expected < 0, true, true]);
+            assert_eq!(
+                errors.map(f64::is_nan),
+                [false, false, expected < 0, expected < 0, true, true]
+            );
         }
     }
 }

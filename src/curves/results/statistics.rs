@@ -45,23 +45,28 @@ impl CurveFitter {
         let (count, points) = curves.shape(self.model.predictors(), self.model.parameters())?;
         let factors = curves.factors(count, points);
         threads::in_pool(|| {
-            residuals.par_chunks_mut(points.max(1)).enumerate().for_each(|(k, row)| {
-                if let Some(factors) = &factors {
-                    match &*factors[k] {
-                        Ok(factor) => factor.whiten(row),
-                        Err(_) => row.fill(f64::NAN),
+            residuals
+                .par_chunks_mut(points.max(1))
+                .enumerate()
+                .for_each(|(k, row)| {
+                    if let Some(factors) = &factors {
+                        match &*factors[k] {
+                            Ok(factor) => factor.whiten(row),
+                            Err(_) => row.fill(f64::NAN),
+                        }
                     }
-                }
-                if let Some(sigmas) = curves.sigmas_of(k..k + 1, points, &mut Vec::new()) {
-                    row.iter_mut().zip(sigmas).for_each(|(value, sigma)| *value /= sigma);
-                }
-                if let Some(masked) = curves.masked(k..k + 1, points) {
-                    row.iter_mut()
-                        .zip(&*masked)
-                        .filter(|(_, masked)| **masked)
-                        .for_each(|(value, _)| *value = f64::NAN);
-                }
-            });
+                    if let Some(sigmas) = curves.sigmas_of(k..k + 1, points, &mut Vec::new()) {
+                        row.iter_mut()
+                            .zip(sigmas)
+                            .for_each(|(value, sigma)| *value /= sigma);
+                    }
+                    if let Some(masked) = curves.masked(k..k + 1, points) {
+                        row.iter_mut()
+                            .zip(&*masked)
+                            .filter(|(_, masked)| **masked)
+                            .for_each(|(value, _)| *value = f64::NAN);
+                    }
+                });
         });
         Ok(residuals)
     }
@@ -83,11 +88,20 @@ impl CurveFitter {
     /// # Errors
     /// The errors of [`predict`](Self::predict) and of the fitter's settings, and [`Error::ShapeMismatch`] if `chi2`
     /// has another length.
-    pub fn statistics(&self, curves: &Curves, parameters: &[f64], chi2: &[f64]) -> Result<FitStatistics> {
+    pub fn statistics(
+        &self,
+        curves: &Curves,
+        parameters: &[f64],
+        chi2: &[f64],
+    ) -> Result<FitStatistics> {
         let run = self.checked()?;
         let (count, points) = curves.shape(self.model.predictors(), self.model.parameters())?;
         if chi2.len() != count {
-            return Err(Error::mismatch("chi2", format!("{} numbers for {count} curves", chi2.len())).naming("chi2"));
+            return Err(Error::mismatch(
+                "chi2",
+                format!("{} numbers for {count} curves", chi2.len()),
+            )
+            .naming("chi2"));
         }
         let deviations = self.deviations(curves, parameters)?;
         let is_free = |p: &usize| !run.held[*p] && run.ties.iter().all(|tie| tie.parameter != *p);
@@ -97,17 +111,30 @@ impl CurveFitter {
             let all = || (0..points).filter(used);
             let count = all().count();
             let (lower, upper) = run.bounds_of(curves, k);
-            let free = (0..lower.len()).filter(|p| is_free(p) && lower[*p] < upper[*p]).count();
+            let free = (0..lower.len())
+                .filter(|p| is_free(p) && lower[*p] < upper[*p])
+                .count();
             let y = |j: usize| curves.y.at(k * points + j);
             let mean = all().map(y).sum::<f64>() / count as f64;
             let scatter: f64 = all().map(|j| (y(j) - mean).powi(2)).sum();
             let left: f64 = all().map(|j| deviations[k * points + j].powi(2)).sum();
             let (aic, bic) = information_criteria(chi2[k], count, free, self.estimator);
             // of constant data as lmfit has it
-            let r_squared = if count > 0 { 1.0 - left / scatter.max(f64::MIN_POSITIVE) } else { f64::NAN };
-            CurveStatistics { points: count, dof: run.dof(count, free), aic, bic, r_squared }
+            let r_squared = if count > 0 {
+                1.0 - left / scatter.max(f64::MIN_POSITIVE)
+            } else {
+                f64::NAN
+            };
+            CurveStatistics {
+                points: count,
+                dof: run.dof(count, free),
+                aic,
+                bic,
+                r_squared,
+            }
         };
-        let rows: Vec<CurveStatistics> = threads::in_pool(|| (0..count).into_par_iter().map(of_curve).collect());
+        let rows: Vec<CurveStatistics> =
+            threads::in_pool(|| (0..count).into_par_iter().map(of_curve).collect());
         Ok(FitStatistics {
             points: rows.iter().map(|row| row.points).collect(),
             dof: rows.iter().map(|row| row.dof).collect(),
@@ -120,7 +147,10 @@ impl CurveFitter {
     /// Returns y − f of all curves, (curves, points).
     fn deviations(&self, curves: &Curves, parameters: &[f64]) -> Result<Vec<f64>> {
         let mut values = self.predict(curves, parameters)?;
-        values.iter_mut().enumerate().for_each(|(i, value)| *value = curves.y.at(i) - *value);
+        values
+            .iter_mut()
+            .enumerate()
+            .for_each(|(i, value)| *value = curves.y.at(i) - *value);
         Ok(values)
     }
 }

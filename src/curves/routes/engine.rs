@@ -36,7 +36,9 @@ impl CurveRun {
         curves.check_estimator(self.estimator)?;
         if let Some(whitened) = self.whiten(curves)? {
             let mut fits = whitened.run.fit_here(&whitened.curves, watch)?;
-            whitened.refusals().for_each(|(k, refusal)| fits[k] = refusal);
+            whitened
+                .refusals()
+                .for_each(|(k, refusal)| fits[k] = refusal);
             return Ok(fits);
         }
         match self.route(points) {
@@ -63,14 +65,16 @@ impl CurveRun {
         ends.reset(total, &self.model, false);
         Passage::new(self, curves, points, small, true).run(&mut ends, watch)?;
         let settings = self.settings();
-        let finish = |k| self.finish_in_lane(curves.curve(k, points, &settings), &ends.outcome(k), watch);
+        let finish =
+            |k| self.finish_in_lane(curves.curve(k, points, &settings), &ends.outcome(k), watch);
         let mut left = Vec::new();
         for first in (0..total).step_by(FINISHED) {
             let some = first..total.min(first + FINISHED);
             if watch.is_stopped() && sink.put_interrupted(some.clone(), &ends) {
                 continue;
             }
-            let finished: Vec<_> = threads::in_pool(|| some.clone().into_par_iter().map(finish).collect());
+            let finished: Vec<_> =
+                threads::in_pool(|| some.clone().into_par_iter().map(finish).collect());
             for (k, (fit, curve)) in some.zip(finished) {
                 sink.put(k, fit);
                 left.extend(curve);
@@ -96,7 +100,13 @@ impl CurveRun {
             Ok(curve) => curve,
             Err(cause) => {
                 watch.add(1);
-                return (CurveFit { message: cause, ..blank() }, None);
+                return (
+                    CurveFit {
+                        message: cause,
+                        ..blank()
+                    },
+                    None,
+                );
             }
         };
         let has_arrived = outcome.status.is_some_and(Status::is_success);
@@ -109,7 +119,8 @@ impl CurveRun {
             return (blank(), Some(curve));
         }
         let fit = self.finish(&curve, outcome);
-        let is_open = !fit.status.is_success() || self.is_runaway(fit.flags, &fit.parameters, &curve.start);
+        let is_open =
+            !fit.status.is_success() || self.is_runaway(fit.flags, &fit.parameters, &curve.start);
         if is_open && fit.rounds < curve.budget {
             curve.budget -= fit.rounds;
             return (fit, Some(curve));
@@ -120,7 +131,13 @@ impl CurveRun {
 
     /// Fits curves in populations on this device, and with polish, where the model has Rust, those that f32 does not
     /// hold or bring to a good end on the host; returns one result per curve.
-    fn fit_in_populations(&self, curves: &Curves, total: usize, points: usize, watch: &Watch) -> Result<Vec<CurveFit>> {
+    fn fit_in_populations(
+        &self,
+        curves: &Curves,
+        total: usize,
+        points: usize,
+        watch: &Watch,
+    ) -> Result<Vec<CurveFit>> {
         let mut fits = vec![CurveFit::blank(self.held.len()); total];
         let settings = self.settings();
         let check = |k| curves.curve(k, points, &settings);
@@ -151,14 +168,21 @@ impl CurveRun {
         watch: &Watch,
         done: &mut dyn FnMut(usize, CurveFit),
     ) -> Result<()> {
-        left.iter_mut().for_each(|curve| curve.restart(units::wide_scale));
-        let spent: HashMap<usize, u32> = left.iter().map(|curve| (curve.index, self.budget() - curve.budget)).collect();
+        left.iter_mut()
+            .for_each(|curve| curve.restart(units::wide_scale));
+        let spent: HashMap<usize, u32> = left
+            .iter()
+            .map(|curve| (curve.index, self.budget() - curve.budget))
+            .collect();
         let done = &mut |index: usize, mut fit: CurveFit| {
             let before = spent.get(&index).copied().unwrap_or(0);
             (fit.rounds, fit.evaluations) = (fit.rounds + before, fit.evaluations + before);
             done(index, fit);
         };
-        let host = CurveRun { device: Device::cpu(), ..self.clone() };
+        let host = CurveRun {
+            device: Device::cpu(),
+            ..self.clone()
+        };
         host.fit_ready(grid, points, left, watch, done).map(|_| ())
     }
 
@@ -180,7 +204,9 @@ impl CurveRun {
             done(index, fit);
         };
         if watch.is_stopped() {
-            ready.iter().for_each(|curve| done(curve.index, self.not_begun(curve)));
+            ready
+                .iter()
+                .for_each(|curve| done(curve.index, self.not_begun(curve)));
             return Ok(Vec::new());
         }
         threads::in_pool(|| ready.par_iter_mut().for_each(|curve| self.measure(curve)));
@@ -190,10 +216,16 @@ impl CurveRun {
         let is_refined = self.polish && self.device.inner.runs_wgsl() && !self.model.needs_gpu();
         if !is_refined {
             let message = "bad_scale: f32 does not hold y, y over sigma or x: other units, less an offset, or polish";
-            let refused = || CurveFit { message: message.into(), ..CurveFit::blank(self.held.len()) };
-            left.drain(..).for_each(|curve| done(curve.index, refused()));
+            let refused = || CurveFit {
+                message: message.into(),
+                ..CurveFit::blank(self.held.len())
+            };
+            left.drain(..)
+                .for_each(|curve| done(curve.index, refused()));
         }
-        ready.first().map_or(Ok(()), |first| self.check_twin(first))?;
+        ready
+            .first()
+            .map_or(Ok(()), |first| self.check_twin(first))?;
         left.extend(self.pass(grid, points, ready, is_refined, watch, done)?);
         Ok(left)
     }
@@ -215,28 +247,38 @@ impl CurveRun {
         // linearisations that curves have used which are to be fitted again
         let mut failed = vec![None; ready.len()];
         let mut passes = Passes::new(self, grid, points, ready.len())?;
-        for (some, failed) in ready.chunks(passes.capacity).zip(failed.chunks_mut(passes.capacity)) {
+        for (some, failed) in ready
+            .chunks(passes.capacity)
+            .zip(failed.chunks_mut(passes.capacity))
+        {
             if watch.is_stopped() {
-                some.iter().for_each(|curve| done(curve.index, self.not_begun(curve)));
+                some.iter()
+                    .for_each(|curve| done(curve.index, self.not_begun(curve)));
                 continue;
             }
             let outcomes = passes.solve(some, watch)?;
             let finish = |(curve, outcome)| self.finish(curve, outcome);
-            let mut fits: Vec<CurveFit> = threads::in_pool(|| some.par_iter().zip(&outcomes).map(finish).collect());
+            let mut fits: Vec<CurveFit> =
+                threads::in_pool(|| some.par_iter().zip(&outcomes).map(finish).collect());
             self.begin_again(&mut passes, some, &mut fits, watch)?;
             self.repeat_with_other_steps(grid, points, some, &mut fits, watch)?;
             for ((curve, fit), failed) in some.iter().zip(fits).zip(failed) {
                 // f64 may find a minimum where f32 does not
                 let is_open = !fit.status.is_success() || self.has_poorly_determined(curve, &fit);
-                let is_left = is_open && fit.status != Status::Interrupted && fit.rounds < curve.budget;
+                let is_left =
+                    is_open && fit.status != Status::Interrupted && fit.rounds < curve.budget;
                 match refines && is_left {
                     true => *failed = Some(fit.rounds),
                     false => done(curve.index, fit),
                 }
             }
         }
-        let left =
-            |(curve, spent): (Curve, Option<u32>)| spent.map(|spent| Curve { budget: curve.budget - spent, ..curve });
+        let left = |(curve, spent): (Curve, Option<u32>)| {
+            spent.map(|spent| Curve {
+                budget: curve.budget - spent,
+                ..curve
+            })
+        };
         Ok(ready.into_iter().zip(failed).filter_map(left).collect())
     }
 
@@ -258,7 +300,9 @@ impl CurveRun {
     /// may have lost.
     fn has_poorly_determined(&self, curve: &Curve, fit: &CurveFit) -> bool {
         let tells = !self.is_scaled() || fit.dof > 0;
-        tells && !result::poorly_determined(fit, curve, &self.problem(curve).inside(&fit.parameters)).is_empty()
+        tells
+            && !result::poorly_determined(fit, curve, &self.problem(curve).inside(&fit.parameters))
+                .is_empty()
     }
 }
 

@@ -26,10 +26,16 @@ impl CurveRun {
             let others = self.with_drawn_starts(curves, number)?;
             let later = self.with_attempts(watch, |run| run.fit_here(&others, watch))?;
             for (best, mut later) in best.iter_mut().zip(later) {
-                let (rounds, evaluations) = (best.rounds + later.rounds, best.evaluations + later.evaluations);
+                let (rounds, evaluations) = (
+                    best.rounds + later.rounds,
+                    best.evaluations + later.evaluations,
+                );
                 if later.status == Status::Interrupted && best.status != Status::BadInput {
                     self.interrupt(best, number);
-                } else if is_better((later.status, self.cost(&later)), (best.status, self.cost(best))) {
+                } else if is_better(
+                    (later.status, self.cost(&later)),
+                    (best.status, self.cost(best)),
+                ) {
                     std::mem::swap(best, &mut later);
                 }
                 (best.rounds, best.evaluations) = (rounds, evaluations);
@@ -39,16 +45,26 @@ impl CurveRun {
     }
 
     /// Fits curves from each of their starts and writes the best result of each into columns.
-    pub(crate) fn fit_columns(&self, curves: &Curves, columns: &mut CurveColumns, watch: &Watch) -> Result<()> {
+    pub(crate) fn fit_columns(
+        &self,
+        curves: &Curves,
+        columns: &mut CurveColumns,
+        watch: &Watch,
+    ) -> Result<()> {
         self.with_attempts(watch, |run| run.fit_columns_here(curves, columns, watch))?;
         let mut later = CurveColumns::default();
         let count = self.held.len();
         let end = |of: &CurveColumns, k: usize| {
-            (of.status[k], of.chi2[k] + self.penalty(&of.parameters[k * count..(k + 1) * count]))
+            (
+                of.status[k],
+                of.chi2[k] + self.penalty(&of.parameters[k * count..(k + 1) * count]),
+            )
         };
         for number in 1..self.starts {
             let others = self.with_drawn_starts(curves, number)?;
-            self.with_attempts(watch, |run| run.fit_columns_here(&others, &mut later, watch))?;
+            self.with_attempts(watch, |run| {
+                run.fit_columns_here(&others, &mut later, watch)
+            })?;
             for k in 0..columns.len() {
                 let rounds = columns.rounds[k] + later.rounds[k];
                 let evaluations = columns.evaluations[k] + later.evaluations[k];
@@ -66,7 +82,10 @@ impl CurveRun {
     /// Marks a fit as interrupted after so many of its starts, without errors.
     fn interrupt(&self, fit: &mut CurveFit, starts: u32) {
         if fit.status != Status::Interrupted {
-            fit.message = format!("interrupted after {starts} of {} starts, at chi-square {}", self.starts, fit.chi2);
+            fit.message = format!(
+                "interrupted after {starts} of {} starts, at chi-square {}",
+                self.starts, fit.chi2
+            );
         }
         (fit.status, fit.flags) = (Status::Interrupted, Flags::empty());
         fit.errors.fill(f64::NAN);
@@ -82,16 +101,23 @@ impl CurveRun {
         let draw = |k: usize| {
             let mut start = curves.starts_of(k..k + 1, count, &mut Vec::new()).to_vec();
             let (lower, upper) = self.bounds_of(curves, k);
-            for p in (0..count).filter(|&p| !self.held[p] && self.ties.iter().all(|tie| tie.parameter != p)) {
+            for p in (0..count)
+                .filter(|&p| !self.held[p] && self.ties.iter().all(|tie| tie.parameter != p))
+            {
                 let share = f64::from(sobol_burley::sample(number, p as u32, SEED));
                 start[p] = draw_start(start[p], lower[p], upper[p], share);
             }
             start
         };
-        let starts: Vec<f64> = threads::in_pool(|| (0..total).into_par_iter().flat_map_iter(draw).collect());
+        let starts: Vec<f64> =
+            threads::in_pool(|| (0..total).into_par_iter().flat_map_iter(draw).collect());
         // one row of starts does not say how many curves there are
         let points = curves.points.or_else(|| curves.y.len().checked_div(total));
-        Ok(Curves { starts: starts.into(), points, ..curves.view() })
+        Ok(Curves {
+            starts: starts.into(),
+            points,
+            ..curves.view()
+        })
     }
 }
 
@@ -100,7 +126,11 @@ fn draw_start(own: f64, lower: f64, upper: f64, share: f64) -> f64 {
     if lower.is_finite() && upper.is_finite() {
         return (lower + share * (upper - lower)).clamp(lower, upper);
     }
-    let unbounded = if own == 0.0 { 2.0 * share - 1.0 } else { own * REACH.powf(2.0 * share - 1.0) };
+    let unbounded = if own == 0.0 {
+        2.0 * share - 1.0
+    } else {
+        own * REACH.powf(2.0 * share - 1.0)
+    };
     unbounded.max(lower).min(upper)
 }
 

@@ -8,7 +8,8 @@ use crate::curve_model::{Code, CurveModel, Failures};
 use crate::curves::input::data::Prior;
 use crate::curves::input::data::{Curve, Grid};
 use crate::recording::{
-    self, BufferId, Custom, Estimate, Kind, Normal, Parameter, Precision, Recording, Scope, Stage, Values,
+    self, BufferId, Custom, Estimate, Kind, Normal, Parameter, Precision, Recording, Scope, Stage,
+    Values,
 };
 
 use crate::solver::{Batch, Estimator, Objective};
@@ -55,15 +56,33 @@ impl CurveObjective {
     /// only.
     pub fn new(design: Design, points: usize, grid: Grid, values_only: bool) -> CurveObjective {
         let own_grid = grid == Grid::Own;
-        let dof = points.saturating_sub(design.model.parameters().len()).max(1) as f64;
-        CurveObjective { points, own_grid, values_only, dof: design.is_scaled.then_some(dof), design }
+        let dof = points
+            .saturating_sub(design.model.parameters().len())
+            .max(1) as f64;
+        CurveObjective {
+            points,
+            own_grid,
+            values_only,
+            dof: design.is_scaled.then_some(dof),
+            design,
+        }
     }
 
     /// Returns the solver's input for some curves, one member each: weighted data, grids, units, and starts, bounds and
     /// priors in these units. Where they have no bounds, theirs are ±`far` of their units.
-    pub fn batch(&self, curves: &[impl Borrow<Curve>], priors: &[Option<Prior>], far: f64) -> Batch {
-        let mut batch = Batch { spectra: curves.len(), group: (0..curves.len() as u32).collect(), ..Batch::default() };
-        let (mut data, mut weight, mut scales, mut x) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    pub fn batch(
+        &self,
+        curves: &[impl Borrow<Curve>],
+        priors: &[Option<Prior>],
+        far: f64,
+    ) -> Batch {
+        let mut batch = Batch {
+            spectra: curves.len(),
+            group: (0..curves.len() as u32).collect(),
+            ..Batch::default()
+        };
+        let (mut data, mut weight, mut scales, mut x) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for curve in curves.iter().map(Borrow::borrow) {
             let gain = curve.gain;
             data.extend(curve.y.iter().zip(&curve.weight).map(|(y, w)| gain * w * y));
@@ -82,21 +101,43 @@ impl CurveObjective {
                 batch.starts.push(curve.begin[p] / scale);
                 batch.lower.push((curve.lower[p] / scale).max(-far));
                 batch.upper.push((curve.upper[p] / scale).min(far));
-                batch.prior_mean.push(prior.map_or(0.0, |prior| prior.mean / scale));
-                batch.prior_weight.push(prior.map_or(0.0, |prior| gain * scale / prior.sigma));
+                batch
+                    .prior_mean
+                    .push(prior.map_or(0.0, |prior| prior.mean / scale));
+                batch
+                    .prior_weight
+                    .push(prior.map_or(0.0, |prior| gain * scale / prior.sigma));
             }
         }
-        let pairs = [(DATA, data), (WEIGHT, weight), (PREDICTOR, x), (SCALE, scales)];
-        batch.blocks = pairs.into_iter().map(|(id, values)| (id, Values::F64(values.into()))).collect();
+        let pairs = [
+            (DATA, data),
+            (WEIGHT, weight),
+            (PREDICTOR, x),
+            (SCALE, scales),
+        ];
+        batch.blocks = pairs
+            .into_iter()
+            .map(|(id, values)| (id, Values::F64(values.into())))
+            .collect();
         batch
     }
 }
 
 impl Objective for CurveObjective {
     fn record(&self) -> Recording {
-        let Design { model, estimator, is_tagged, failures, .. } = &self.design;
+        let Design {
+            model,
+            estimator,
+            is_tagged,
+            failures,
+            ..
+        } = &self.design;
         let names = model.parameters();
-        let parameter = |name: &String| Parameter { name: name.clone(), origin: 0.0, scale: 1.0 };
+        let parameter = |name: &String| Parameter {
+            name: name.clone(),
+            origin: 0.0,
+            scale: 1.0,
+        };
         let mut record = Recording {
             parameters: names.iter().map(parameter).collect(),
             precision: Precision::F64,
@@ -109,18 +150,47 @@ impl Objective for CurveObjective {
         // the order of DATA, WEIGHT, PREDICTOR, SCALE, MODEL
         let data = record.buffer("data", Scope::Spectrum, Kind::Float, points);
         let weight = record.buffer("weight", Scope::Spectrum, Kind::Float, points);
-        let grid = if self.own_grid { Scope::Spectrum } else { Scope::Batch };
+        let grid = if self.own_grid {
+            Scope::Spectrum
+        } else {
+            Scope::Batch
+        };
         let predictor = record.buffer("predictor", grid, Kind::Float, predictors * points);
-        let scale =
-            record.buffer("scale", Scope::Spectrum, Kind::Float, 3 * names.len() + if *is_tagged { 2 } else { 0 });
+        let scale = record.buffer(
+            "scale",
+            Scope::Spectrum,
+            Kind::Float,
+            3 * names.len() + if *is_tagged { 2 } else { 0 },
+        );
         let values = record.buffer("model", Scope::Member, Kind::Float, rows * points);
         let columns = (0..rows - 1).collect();
-        let Code { name, wgsl, table, rust, many } = model.code(!self.values_only, failures.clone());
+        let Code {
+            name,
+            wgsl,
+            table,
+            rust,
+            many,
+        } = model.code(!self.values_only, failures.clone());
         let (estimator, pixels) = (*estimator, points);
         let sums = if estimator.is_least_squares() {
-            Stage::Normal(Normal { model: values, pixels, columns, data, weight, continuum: None, loss: None })
+            Stage::Normal(Normal {
+                model: values,
+                pixels,
+                columns,
+                data,
+                weight,
+                continuum: None,
+                loss: None,
+            })
         } else {
-            Stage::Estimate(Estimate { estimator, model: values, pixels, columns, data, weight })
+            Stage::Estimate(Estimate {
+                estimator,
+                model: values,
+                pixels,
+                columns,
+                data,
+                weight,
+            })
         };
         record.stages = vec![
             Stage::Prior(recording::Prior::NONE),

@@ -25,7 +25,8 @@ use crate::error::Result;
 use crate::formula::{Elementary, Formula};
 use crate::math::Real;
 use crate::solver::small::{
-    AddUp, GaussianPrior, SmallBatch, SmallColumns, SmallFitter, SmallModel, SmallProblem, UploadedFits, WAITING,
+    AddUp, GaussianPrior, SmallBatch, SmallColumns, SmallFitter, SmallModel, SmallProblem,
+    UploadedFits, WAITING,
 };
 use crate::solver::{LevenbergMarquardt, Status, Tolerances};
 
@@ -66,17 +67,49 @@ impl<'a> Passage<'a> {
         small: SmallFits<'a>,
         exact: bool,
     ) -> Passage<'a> {
-        let SmallFits { model, settings, max_rounds } = small;
-        let (parameters, predictors) = (fitter.model.parameters().len(), fitter.model.predictors().len());
-        let x = if curves.grid == Grid::Shared { curves.x.to_double() } else { Cow::default() };
-        Passage { fitter, curves, points, x, parameters, predictors, model, settings, max_rounds, exact }
+        let SmallFits {
+            model,
+            settings,
+            max_rounds,
+        } = small;
+        let (parameters, predictors) = (
+            fitter.model.parameters().len(),
+            fitter.model.predictors().len(),
+        );
+        let x = if curves.grid == Grid::Shared {
+            curves.x.to_double()
+        } else {
+            Cow::default()
+        };
+        Passage {
+            fitter,
+            curves,
+            points,
+            x,
+            parameters,
+            predictors,
+            model,
+            settings,
+            max_rounds,
+            exact,
+        }
     }
 
     /// Describes fits of a model to the device that makes them: sizes, settings, tolerances and priors.
     fn problem(&self, model: SmallModel, correlations: bool) -> SmallProblem {
-        let is_precise = !matches!(model, SmallModel::Function { is_precise: false, .. });
+        let is_precise = !matches!(
+            model,
+            SmallModel::Function {
+                is_precise: false,
+                ..
+            }
+        );
         let gaussian = |(parameter, prior): (usize, &Option<Prior>)| {
-            prior.map(|prior| GaussianPrior { parameter, mean: prior.mean, weight: 1.0 / prior.sigma })
+            prior.map(|prior| GaussianPrior {
+                parameter,
+                mean: prior.mean,
+                weight: 1.0 / prior.sigma,
+            })
         };
         let is_shared = self.curves.grid == Grid::Shared;
         let is_held_by_f32 = is_shared && self.x.iter().all(|x| f64::from(*x as f32) == *x);
@@ -90,12 +123,25 @@ impl<'a> Passage<'a> {
             is_pointwise: formula.is_some_and(Formula::is_pointwise),
             wgsl: formula.map_or_else(String::new, |formula| formula.wgsl(true).to_owned()),
             ends_in_ones: formula.is_some_and(Formula::ends_in_ones),
-            settings: LevenbergMarquardt { max_rounds: self.max_rounds, ..self.settings },
+            settings: LevenbergMarquardt {
+                max_rounds: self.max_rounds,
+                ..self.settings
+            },
             budget: self.settings.max_rounds,
-            tolerances: self.tolerances(if is_precise { ACCURACY } else { ONE_SIDED_ACCURACY }),
+            tolerances: self.tolerances(if is_precise {
+                ACCURACY
+            } else {
+                ONE_SIDED_ACCURACY
+            }),
             estimator: self.fitter.estimator,
             is_sandwich: self.fitter.is_sandwich(),
-            priors: self.fitter.priors.iter().enumerate().filter_map(gaussian).collect(),
+            priors: self
+                .fitter
+                .priors
+                .iter()
+                .enumerate()
+                .filter_map(gaussian)
+                .collect(),
             rounding: formula.map(|formula| formula.rounding(is_held_by_f32)),
             correlations,
         }
@@ -124,7 +170,11 @@ impl<'a> Passage<'a> {
     /// Returns whether fits run in f64 alone: those that are to be polished, and those for which the user's `ftol` asks
     /// more than f32 is known to hold.
     fn is_double(&self) -> bool {
-        self.exact || self.settings.given_ftol().is_some_and(|ftol| ftol < self.share_of_errors(ACCURACY))
+        self.exact
+            || self
+                .settings
+                .given_ftol()
+                .is_some_and(|ftol| ftol < self.share_of_errors(ACCURACY))
     }
 
     /// Returns the function that adds up the normal equations without storing residuals and derivatives; `None` where
@@ -139,7 +189,11 @@ impl<'a> Passage<'a> {
     /// Returns the factor, at most 1, on `ftol` in exact fits: a few rounds more cost less here than in the polish.
     fn finest(&self) -> f64 {
         let quick = self.fitter.estimator.is_least_squares();
-        if self.fitter.polish && quick { FINEST } else { 1.0 }
+        if self.fitter.polish && quick {
+            FINEST
+        } else {
+            1.0
+        }
     }
 
     /// Fits all curves, and writes their results into the columns.
@@ -160,9 +214,13 @@ impl<'a> Passage<'a> {
 
     /// Sends all curves to the device, where they stay; `None` if it does not make their fits.
     pub fn upload(&self, count: usize) -> Result<Option<Box<dyn UploadedFits>>> {
-        let (Some(model), _) = self.models() else { return Ok(None) };
+        let (Some(model), _) = self.models() else {
+            return Ok(None);
+        };
         let problem = self.problem(model, self.fitter.covariance);
-        let Some(fitter) = self.fitter.device.inner.small_fitter(problem)? else { return Ok(None) };
+        let Some(fitter) = self.fitter.device.inner.small_fitter(problem)? else {
+            return Ok(None);
+        };
         self.with_blank_parts(count, |parts| fitter.upload(parts))
     }
 
@@ -180,7 +238,12 @@ impl<'a> Passage<'a> {
 
     /// Reads the results of curves that the device has fitted, brings them to their ends, and writes them into the
     /// columns.
-    pub fn read(&self, fitted: &mut dyn UploadedFits, columns: &mut CurveColumns, watch: &Watch) -> Result<()> {
+    pub fn read(
+        &self,
+        fitted: &mut dyn UploadedFits,
+        columns: &mut CurveColumns,
+        watch: &Watch,
+    ) -> Result<()> {
         let (_, second) = self.models();
         let second = CpuSmallFitter::new(self.problem(second, columns.covariance.is_some()));
         let is_checked = self.fitter.device.inner.is_verified();
@@ -196,9 +259,21 @@ impl<'a> Passage<'a> {
                 let double = SmallModel::Double(formula.lanes(), self.lane_sums(formula));
                 ((!self.is_double()).then(single), double)
             }
-            FittedModel::Function { one_sided, two_sided } => {
-                let one_sided = SmallModel::Function { rows: one_sided.clone(), is_precise: false };
-                (Some(one_sided), SmallModel::Function { rows: two_sided.clone(), is_precise: true })
+            FittedModel::Function {
+                one_sided,
+                two_sided,
+            } => {
+                let one_sided = SmallModel::Function {
+                    rows: one_sided.clone(),
+                    is_precise: false,
+                };
+                (
+                    Some(one_sided),
+                    SmallModel::Function {
+                        rows: two_sided.clone(),
+                        is_precise: true,
+                    },
+                )
             }
         }
     }
@@ -206,7 +281,9 @@ impl<'a> Passage<'a> {
     /// Returns curve `index` with its data as [`fit`](crate::CurveFitter::fit) fits it; `None` where it cannot be
     /// fitted.
     fn curve(&self, index: usize) -> Option<Curve> {
-        self.curves.curve(index, self.points, &self.fitter.settings()).ok()
+        self.curves
+            .curve(index, self.points, &self.fitter.settings())
+            .ok()
     }
 
     /// Sets all fits of a batch to their starts, without variances, and marks those that cannot be fitted as bad
@@ -215,10 +292,17 @@ impl<'a> Passage<'a> {
         let (p, points) = (self.parameters, self.points);
         let bad_x: Vec<usize> = match batch.own_grid {
             true => Vec::new(),
-            false => (0..batch.x.len()).filter(|&i| !batch.x[i].is_finite()).map(|i| i % points).collect(),
+            false => (0..batch.x.len())
+                .filter(|&i| !batch.x[i].is_finite())
+                .map(|i| i % points)
+                .collect(),
         };
-        let own = batch.mask.is_some() || batch.sigma.is_some() || batch.own_grid || batch.bounds.is_some();
-        let alike = !own && !self.fitter.estimator.takes_counts() && bad_x.is_empty() && p <= points;
+        let own = batch.mask.is_some()
+            || batch.sigma.is_some()
+            || batch.own_grid
+            || batch.bounds.is_some();
+        let alike =
+            !own && !self.fitter.estimator.takes_counts() && bad_x.is_empty() && p <= points;
         columns.rounds.fill(0);
         columns.parameters.copy_from_slice(batch.starts);
         // what was here before may be another fit's; a number would say that f32 has left it
@@ -227,12 +311,18 @@ impl<'a> Passage<'a> {
         columns.status.fill(WAITING);
         // loops without an early exit are vector code: as a rule all are good
         if alike
-            && sizes.iter().fold(true, |all, size| all & has_squares(*size))
+            && sizes
+                .iter()
+                .fold(true, |all, size| all & has_squares(*size))
             && batch.starts.iter().fold(true, |all, x| all & x.is_finite())
         {
             return;
         }
-        let fits = columns.status.iter_mut().zip(&mut *columns.chi2).zip(columns.parameters.chunks_mut(p));
+        let fits = columns
+            .status
+            .iter_mut()
+            .zip(&mut *columns.chi2)
+            .zip(columns.parameters.chunks_mut(p));
         for (k, ((status, chi2), parameters)) in fits.enumerate() {
             // where nothing else is a fit's own, most need no longer look
             let finite = has_squares(sizes[k]) && parameters.iter().all(|x| x.is_finite());
@@ -257,29 +347,44 @@ impl<'a> Passage<'a> {
         let mut good = all_finite || (0..points).all(|j| y(j).is_finite() || !counts(j));
         good &= !counted || (0..points).all(|j| y(j) >= 0.0 || !counts(j));
         let (lower, upper) = bounds_of(batch.bounds, k, p);
-        let needs_counts = counted && !may_all_be_zero(lower, upper, &self.fitter.held, &self.fitter.priors);
+        let needs_counts =
+            counted && !may_all_be_zero(lower, upper, &self.fitter.held, &self.fitter.priors);
         good &= !needs_counts || (0..points).any(|j| y(j) > 0.0 && counts(j));
         good &= bad_x.iter().all(|j| !counts(*j));
         if let Some(sigma) = batch.sigma {
             let of_fit = &sigma[k * points..(k + 1) * points];
-            good &= of_fit.iter().enumerate().all(|(j, s)| (*s > 0.0 && s.is_finite()) || !counts(j));
+            good &= of_fit
+                .iter()
+                .enumerate()
+                .all(|(j, s)| (*s > 0.0 && s.is_finite()) || !counts(j));
         }
         if batch.own_grid {
             let length = self.predictors * points;
             let x = &batch.x[k * length..(k + 1) * length];
-            good &= x.iter().enumerate().all(|(i, x)| x.is_finite() || !counts(i % points));
+            good &= x
+                .iter()
+                .enumerate()
+                .all(|(i, x)| x.is_finite() || !counts(i % points));
         }
-        let inside = |q: usize| lower.is_empty() || (lower[q] <= starts[q] && starts[q] <= upper[q]);
+        let inside =
+            |q: usize| lower.is_empty() || (lower[q] <= starts[q] && starts[q] <= upper[q]);
         good &= (0..p).all(|q| starts[q].is_finite() && inside(q));
         let sigma = |j: usize| batch.sigma.map_or(1.0, |sigma| sigma[k * points + j]);
-        let sizes = (0..points).filter(|j| counts(*j)).map(|j| (y(j) / sigma(j)).abs());
+        let sizes = (0..points)
+            .filter(|j| counts(*j))
+            .map(|j| (y(j) / sigma(j)).abs());
         good &= has_squares(sizes.fold(0.0, f64::max));
         let used = self.used(batch, k);
         let is_free = |q: &usize| lower.is_empty() || lower[*q] < upper[*q];
-        let priors = (0..p).filter(is_free).filter(|q| self.fitter.priors[*q].is_some()).count();
+        let priors = (0..p)
+            .filter(is_free)
+            .filter(|q| self.fitter.priors[*q].is_some())
+            .count();
         let free = free(lower, upper, p);
         if batch.sigma.is_some() {
-            let used = (0..points).filter(|j| counts(*j)).map(|j| (sigma(j).recip(), y(j)));
+            let used = (0..points)
+                .filter(|j| counts(*j))
+                .map(|j| (sigma(j).recip(), y(j)));
             good &= !is_beyond_floats(used, free.saturating_sub(priors));
         }
         good && used > 0 && free <= used + priors
@@ -287,7 +392,12 @@ impl<'a> Passage<'a> {
 
     /// Returns the number of points of fit `k` that are not masked.
     fn used(&self, batch: &SmallBatch<'_>, k: usize) -> usize {
-        let masked = |mask: &[bool]| mask[k * self.points..(k + 1) * self.points].iter().filter(|m| **m).count();
+        let masked = |mask: &[bool]| {
+            mask[k * self.points..(k + 1) * self.points]
+                .iter()
+                .filter(|m| **m)
+                .count()
+        };
         self.points - batch.mask.map_or(0, masked)
     }
 }

@@ -16,7 +16,9 @@ use crate::device::verify::{FEW, sample_successes};
 use crate::error::Result;
 use crate::recording::Recording;
 use crate::solver::search::SearchSettings;
-use crate::solver::{Batch, LevenbergMarquardt, Method, Objective, Outcome, Population, Status, linearise, optimise};
+use crate::solver::{
+    Batch, LevenbergMarquardt, Method, Objective, Outcome, Population, Status, linearise, optimise,
+};
 
 /// Populations of a fitter, or the lanes of its formula, which curves go through.
 pub(crate) struct Passes<'a> {
@@ -41,17 +43,40 @@ impl<'a> Passes<'a> {
     }
 
     /// Makes the same for attempts of at most so many rounds.
-    fn with_rounds(fitter: &'a CurveRun, grid: Grid, points: usize, most: usize, rounds: u32) -> Result<Passes<'a>> {
+    fn with_rounds(
+        fitter: &'a CurveRun,
+        grid: Grid,
+        points: usize,
+        most: usize,
+        rounds: u32,
+    ) -> Result<Passes<'a>> {
         let (lm, simplex) = match fitter.solver {
-            CurveSolver::Lm(lm) => (Some(LevenbergMarquardt { max_rounds: rounds, ..lm }), None),
+            CurveSolver::Lm(lm) => (
+                Some(LevenbergMarquardt {
+                    max_rounds: rounds,
+                    ..lm
+                }),
+                None,
+            ),
             CurveSolver::NelderMead(simplex) => (None, Some(simplex)),
         };
-        let objective = |values_only| CurveObjective::new(fitter.design(), points, grid, values_only);
-        let linearisation = |lm| (Arc::new(objective(false).record()), Method::LevenbergMarquardt(lm));
+        let objective =
+            |values_only| CurveObjective::new(fitter.design(), points, grid, values_only);
+        let linearisation = |lm| {
+            (
+                Arc::new(objective(false).record()),
+                Method::LevenbergMarquardt(lm),
+            )
+        };
         let evaluation = |method| (Arc::new(objective(true).record()), method);
-        let settings =
-            |settings| SearchSettings { settings, dof: objective(true).record().dof, noise: fitter.objective_noise() };
-        if let Some(lanes) = simplex.and_then(|nm| LaneSearches::new(fitter, grid, points, settings(nm))) {
+        let settings = |settings| SearchSettings {
+            settings,
+            dof: objective(true).record().dof,
+            noise: fitter.objective_noise(),
+        };
+        if let Some(lanes) =
+            simplex.and_then(|nm| LaneSearches::new(fitter, grid, points, settings(nm)))
+        {
             let capacity = most.min(LaneSearches::CAPACITY);
             let (objective, lanes) = (objective(false), Some(lanes));
             return Ok(Passes {
@@ -78,19 +103,36 @@ impl<'a> Passes<'a> {
             capacity = capacity.min((members / method.lanes() / share).max(1));
         }
         let mut made = lowering(&mut capacity, |capacity| {
-            let population =
-                |(recording, method): &(Arc<Recording>, Method)| device.population(recording.clone(), method, capacity);
+            let population = |(recording, method): &(Arc<Recording>, Method)| {
+                device.population(recording.clone(), method, capacity)
+            };
             wanted.iter().map(population).collect::<Result<Vec<_>>>()
         })?;
         let first = made.remove(0);
         let (linearise, simplex) = match (simplex.map(settings), made.pop(), made.pop()) {
-            (Some(settings), Some(evaluate), Some(simplex)) => {
-                (None, Some(SimplexPasses { linearise: first, simplex, evaluate, settings }))
-            }
+            (Some(settings), Some(evaluate), Some(simplex)) => (
+                None,
+                Some(SimplexPasses {
+                    linearise: first,
+                    simplex,
+                    evaluate,
+                    settings,
+                }),
+            ),
             _ => (Some(first), None),
         };
         let objective = objective(false);
-        Ok(Passes { fitter, grid, points, rounds, capacity, objective, linearise, simplex, lanes: None })
+        Ok(Passes {
+            fitter,
+            grid,
+            points,
+            rounds,
+            capacity,
+            objective,
+            linearise,
+            simplex,
+            lanes: None,
+        })
     }
 
     /// Fits some curves and returns one outcome per curve, with physical parameters. Its parameters are in the model's
@@ -106,10 +148,22 @@ impl<'a> Passes<'a> {
         let mut outcomes = vec![Outcome::default(); curves.len()];
         for alike in order.chunk_by(|a, b| rounds(a) == rounds(b)) {
             let some: Vec<Curve> = alike.iter().map(|&k| curves[k].clone()).collect();
-            let mut passes = Passes::with_rounds(self.fitter, self.grid, self.points, some.len(), rounds(&alike[0]))?;
-            for (places, some) in alike.chunks(passes.capacity).zip(some.chunks(passes.capacity)) {
+            let mut passes = Passes::with_rounds(
+                self.fitter,
+                self.grid,
+                self.points,
+                some.len(),
+                rounds(&alike[0]),
+            )?;
+            for (places, some) in alike
+                .chunks(passes.capacity)
+                .zip(some.chunks(passes.capacity))
+            {
                 let found = passes.solve_alike(some, watch)?;
-                places.iter().zip(found).for_each(|(&k, outcome)| outcomes[k] = outcome);
+                places
+                    .iter()
+                    .zip(found)
+                    .for_each(|(&k, outcome)| outcomes[k] = outcome);
             }
         }
         Ok(outcomes)
@@ -124,7 +178,9 @@ impl<'a> Passes<'a> {
         for (outcome, curve) in outcomes.iter_mut().zip(curves) {
             outcome.parameters = physical(&outcome.parameters, curve);
             let sums = [&mut outcome.chi2, &mut outcome.penalty].into_iter();
-            let sums = sums.chain(&mut outcome.gradient).chain(&mut outcome.normal_matrix);
+            let sums = sums
+                .chain(&mut outcome.gradient)
+                .chain(&mut outcome.normal_matrix);
             sums.for_each(|sum| *sum /= curve.gain * curve.gain);
         }
         Ok(outcomes)
@@ -132,7 +188,9 @@ impl<'a> Passes<'a> {
 
     /// Fits some curves by populations and returns one outcome per curve, in the solver's parameters `u`.
     fn solve_by_populations(&mut self, curves: &[Curve], watch: &Watch) -> Result<Vec<Outcome>> {
-        let mut batch = self.objective.batch(curves, &self.fitter.priors, self.fitter.far());
+        let mut batch = self
+            .objective
+            .batch(curves, &self.fitter.priors, self.fitter.far());
         let mut outcomes = Vec::new();
         if let Some(population) = &mut self.linearise {
             outcomes = run(population.as_mut(), &batch, watch)?;
@@ -140,15 +198,33 @@ impl<'a> Passes<'a> {
         }
         if let Some(passes) = &mut self.simplex {
             let (fitter, objective) = (self.fitter, &self.objective);
-            outcomes = CurveSearch { passes, fitter, objective, curves, batch: &batch, watch }.run()?;
+            outcomes = CurveSearch {
+                passes,
+                fitter,
+                objective,
+                curves,
+                batch: &batch,
+                watch,
+            }
+            .run()?;
             // without a model on the host the sums below are compared
             if !self.fitter.model.needs_gpu() {
                 self.spot_check(curves, &outcomes)?;
             }
         }
-        let sums = self.simplex.as_mut().filter(|_| self.fitter.model.needs_gpu());
-        if let Some(SimplexPasses { linearise: population, .. }) = sums {
-            batch.starts = outcomes.iter().flat_map(|outcome| outcome.parameters.clone()).collect();
+        let sums = self
+            .simplex
+            .as_mut()
+            .filter(|_| self.fitter.model.needs_gpu());
+        if let Some(SimplexPasses {
+            linearise: population,
+            ..
+        }) = sums
+        {
+            batch.starts = outcomes
+                .iter()
+                .flat_map(|outcome| outcome.parameters.clone())
+                .collect();
             let sums = pollster::block_on(linearise(population.as_mut(), &batch))?;
             for ((outcome, sums), curve) in outcomes.iter_mut().zip(sums).zip(curves) {
                 if outcome.status.is_some_and(Status::is_success) {
@@ -170,16 +246,32 @@ impl<'a> Passes<'a> {
         let some = sample_successes(0..outcomes.len(), |k| outcomes[k].status, FEW);
         if !fitter.model.needs_gpu() {
             return some.into_iter().try_for_each(|k| {
-                let Outcome { parameters, chi2, penalty, .. } = &outcomes[k];
-                fitter.check_cost(&curves[k], &physical(parameters, &curves[k]), chi2 + penalty)
+                let Outcome {
+                    parameters,
+                    chi2,
+                    penalty,
+                    ..
+                } = &outcomes[k];
+                fitter.check_cost(
+                    &curves[k],
+                    &physical(parameters, &curves[k]),
+                    chi2 + penalty,
+                )
             });
         }
-        let Some(population) = self.linearise.as_mut().filter(|_| !some.is_empty()) else { return Ok(()) };
+        let Some(population) = self.linearise.as_mut().filter(|_| !some.is_empty()) else {
+            return Ok(());
+        };
         let picked: Vec<&Curve> = some.iter().map(|&k| &curves[k]).collect();
         let mut batch = self.objective.batch(&picked, &fitter.priors, fitter.far());
-        batch.starts = some.iter().flat_map(|&k| outcomes[k].parameters.clone()).collect();
+        batch.starts = some
+            .iter()
+            .flat_map(|&k| outcomes[k].parameters.clone())
+            .collect();
         let again = pollster::block_on(linearise(population.as_mut(), &batch))?;
-        some.into_iter().zip(&again).try_for_each(|(k, now)| fitter.compare_readbacks(&curves[k], &outcomes[k], now))
+        some.into_iter()
+            .zip(&again)
+            .try_for_each(|(k, now)| fitter.compare_readbacks(&curves[k], &outcomes[k], now))
     }
 }
 
@@ -191,7 +283,8 @@ const AT_BOUND: f64 = 1e-14;
 fn physical(u: &[f64], curve: &Curve) -> Vec<f64> {
     let bounds = curve.lower.iter().zip(&curve.upper);
     let each = u.iter().zip(&curve.scale).zip(bounds);
-    each.map(|((&u, &scale), (&lower, &upper))| physical_parameter(u, scale, lower, upper)).collect()
+    each.map(|((&u, &scale), (&lower, &upper))| physical_parameter(u, scale, lower, upper))
+        .collect()
 }
 
 /// Converts one parameter from the solver's units to physical ones; what is at a bound but for rounding becomes the
@@ -199,7 +292,8 @@ fn physical(u: &[f64], curve: &Curve) -> Vec<f64> {
 fn physical_parameter(u: f64, scale: f64, lower: f64, upper: f64) -> f64 {
     let is_at = |bound: &f64| {
         let place = bound / scale;
-        u == f64::from(place as f32) || place.is_finite() && (u - place).abs() <= AT_BOUND * place.abs()
+        u == f64::from(place as f32)
+            || place.is_finite() && (u - place).abs() <= AT_BOUND * place.abs()
     };
     match [lower, upper].into_iter().find(is_at) {
         Some(bound) => bound,

@@ -8,7 +8,11 @@ use crate::error::Result;
 impl CurveRun {
     /// Calls `work` on this device and, while it fails, on the devices that take its place; returns the first success
     /// or the last error.
-    pub(crate) fn with_attempts<T>(&self, watch: &Watch, mut work: impl FnMut(&CurveRun) -> Result<T>) -> Result<T> {
+    pub(crate) fn with_attempts<T>(
+        &self,
+        watch: &Watch,
+        mut work: impl FnMut(&CurveRun) -> Result<T>,
+    ) -> Result<T> {
         let mut attempts = Attempts::default();
         let mut other: Option<CurveRun> = None;
         let ended = watch.ended();

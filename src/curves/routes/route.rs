@@ -63,20 +63,40 @@ impl CurveRun {
     /// Returns the route of curves with so many points, where no parameter is tied.
     pub(crate) fn route(&self, points: usize) -> CurveRoute<'_> {
         let is_small = self.held.len() <= MOST_PARAMETERS && (1..=MOST_POINTS).contains(&points);
-        let CurveSolver::Lm(settings) = self.solver else { return CurveRoute::Population };
+        let CurveSolver::Lm(settings) = self.solver else {
+            return CurveRoute::Population;
+        };
         if !is_small {
             return CurveRoute::Population;
         }
-        let (max_rounds, runs_wgsl) = (settings.max_rounds.min(MOST_ROUNDS), self.device.inner.runs_wgsl());
+        let (max_rounds, runs_wgsl) = (
+            settings.max_rounds.min(MOST_ROUNDS),
+            self.device.inner.runs_wgsl(),
+        );
         if let Some(formula) = self.model.formula() {
-            let small = SmallFits { model: FittedModel::Formula(formula), settings, max_rounds };
-            return if runs_wgsl { CurveRoute::SmallOnGpu(small) } else { CurveRoute::Lanes(small) };
+            let small = SmallFits {
+                model: FittedModel::Formula(formula),
+                settings,
+                max_rounds,
+            };
+            return if runs_wgsl {
+                CurveRoute::SmallOnGpu(small)
+            } else {
+                CurveRoute::Lanes(small)
+            };
         }
         let function = |sides| self.model.many(true, sides, self.failures.clone());
         match (function(Sides::One), function(Sides::Both)) {
             (Some(one_sided), Some(two_sided)) if !runs_wgsl => {
-                let model = FittedModel::Function { one_sided, two_sided };
-                CurveRoute::FunctionInLanes(SmallFits { model, settings, max_rounds })
+                let model = FittedModel::Function {
+                    one_sided,
+                    two_sided,
+                };
+                CurveRoute::FunctionInLanes(SmallFits {
+                    model,
+                    settings,
+                    max_rounds,
+                })
             }
             _ => CurveRoute::Population,
         }

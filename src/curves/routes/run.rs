@@ -53,7 +53,11 @@ pub(crate) struct CurveRun {
 impl CurveRun {
     /// Returns the finite number, in the solver's units, that stands for an infinite bound on this device.
     pub(crate) fn far(&self) -> f64 {
-        if self.device.inner.runs_wgsl() { objective::FAR } else { objective::FARTHEST }
+        if self.device.inner.runs_wgsl() {
+            objective::FAR
+        } else {
+            objective::FARTHEST
+        }
     }
 
     /// Returns the number of linearisations from which all attempts at a curve's fit draw together. Simplices have
@@ -68,7 +72,9 @@ impl CurveRun {
     /// Returns how many of these linearisations one attempt may use: all, if the user has said how many there are.
     pub(crate) fn rounds_per_attempt(&self) -> u32 {
         match self.solver {
-            CurveSolver::Lm(settings) if !settings.has_max_rounds() => self.budget().min(ROUNDS_PER_ATTEMPT),
+            CurveSolver::Lm(settings) if !settings.has_max_rounds() => {
+                self.budget().min(ROUNDS_PER_ATTEMPT)
+            }
             _ => self.budget(),
         }
     }
@@ -111,13 +117,19 @@ impl CurveRun {
 
     /// Returns index and prior of each parameter that has a prior and is not fixed.
     pub(crate) fn free_priors(&self) -> impl Iterator<Item = (usize, Prior)> + '_ {
-        let all = self.priors.iter().enumerate().filter(|(p, _)| !self.held[*p]);
+        let all = self
+            .priors
+            .iter()
+            .enumerate()
+            .filter(|(p, _)| !self.held[*p]);
         all.filter_map(|(p, prior)| prior.map(|prior| (p, prior)))
     }
 
     /// Returns Σ ((mean − parameter) / sigma)² over the priors of parameters that are not fixed.
     pub(crate) fn penalty(&self, parameters: &[f64]) -> f64 {
-        self.free_priors().map(|(p, prior)| ((prior.mean - parameters[p]) / prior.sigma).powi(2)).sum()
+        self.free_priors()
+            .map(|(p, prior)| ((prior.mean - parameters[p]) / prior.sigma).powi(2))
+            .sum()
     }
 
     /// Returns the degrees of freedom: `points` and the priors of parameters that are not fixed, less `free`
@@ -128,7 +140,11 @@ impl CurveRun {
 
     /// Returns the function that makes a parameter's unit, a power of two, from its start.
     pub(crate) fn round(&self) -> fn(f64) -> f64 {
-        if self.device.inner.runs_wgsl() { units::scale } else { units::wide_scale }
+        if self.device.inner.runs_wgsl() {
+            units::scale
+        } else {
+            units::wide_scale
+        }
     }
 
     /// Returns whether all weighted residuals may be multiplied by one factor: costs only count beside each other, and
@@ -156,9 +172,12 @@ impl CurveRun {
     /// Returns the index of the parameter of this name, or a usage error if there is none.
     pub(crate) fn index(&self, parameter: &str) -> Result<usize> {
         let names = self.model.parameters();
-        names.iter().position(|name| name == parameter).ok_or_else(|| {
-            let hint = hint(parameter, names.iter().map(String::as_str));
-            Error::Usage(format!("no parameter `{parameter}`{hint}"))
-        })
+        names
+            .iter()
+            .position(|name| name == parameter)
+            .ok_or_else(|| {
+                let hint = hint(parameter, names.iter().map(String::as_str));
+                Error::Usage(format!("no parameter `{parameter}`{hint}"))
+            })
     }
 }

@@ -23,7 +23,11 @@ pub(crate) trait FitSink {
 
 impl FitSink for Vec<CurveFit> {
     fn put(&mut self, k: usize, fit: CurveFit) {
-        if k == self.len() { self.push(fit) } else { self[k] = fit }
+        if k == self.len() {
+            self.push(fit)
+        } else {
+            self[k] = fit
+        }
     }
 
     fn end(&self, k: usize) -> (Status, f64) {

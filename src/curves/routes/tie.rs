@@ -16,7 +16,9 @@ impl CurveRun {
     pub(crate) fn untied(&self, parameter: &str) -> Result<usize> {
         let p = self.index(parameter)?;
         match self.ties.iter().any(|tie| tie.parameter == p) {
-            true => Err(Error::Usage(format!("`{parameter}` is tied: it follows other parameters"))),
+            true => Err(Error::Usage(format!(
+                "`{parameter}` is tied: it follows other parameters"
+            ))),
             false => Ok(p),
         }
     }
@@ -24,10 +26,16 @@ impl CurveRun {
     /// Fits curves by a formula in which expressions replace the tied parameters, and returns results with all
     /// parameters.
     pub(crate) fn fit_tied(&self, curves: &Curves, watch: &Watch) -> Result<Vec<CurveFit>> {
-        let Untied { ties, run, curves: kept } = self.untie(curves)?;
+        let Untied {
+            ties,
+            run,
+            curves: kept,
+        } = self.untie(curves)?;
         let count = self.model.parameters().len();
         let fits = run.fit_here(&kept, watch)?.into_iter();
-        let mut fits: Vec<CurveFit> = fits.map(|fit| sound::curve(expand(fit, &ties, count))).collect();
+        let mut fits: Vec<CurveFit> = fits
+            .map(|fit| sound::curve(expand(fit, &ties, count)))
+            .collect();
         for (k, fit) in fits.iter_mut().enumerate() {
             if let Some(refused) = self.refuse_bounds(curves, &ties, k) {
                 *fit = refused;
@@ -37,8 +45,17 @@ impl CurveRun {
     }
 
     /// Fits curves as [`fit_tied`](Self::fit_tied) does, and writes the results into columns.
-    pub(crate) fn fit_tied_columns(&self, curves: &Curves, columns: &mut CurveColumns, watch: &Watch) -> Result<()> {
-        let Untied { ties, mut run, curves: kept } = self.untie(curves)?;
+    pub(crate) fn fit_tied_columns(
+        &self,
+        curves: &Curves,
+        columns: &mut CurveColumns,
+        watch: &Watch,
+    ) -> Result<()> {
+        let Untied {
+            ties,
+            mut run,
+            curves: kept,
+        } = self.untie(curves)?;
         // the errors of tied parameters come from it
         run.covariance = true;
         let mut free = CurveColumns::default();
@@ -68,7 +85,13 @@ impl CurveRun {
             model: ties.formula.clone().into(),
             ..self.clone()
         };
-        let rows = |values: &Values| values.to_double().chunks_exact(count).flat_map(pick).collect::<Vec<f64>>();
+        let rows = |values: &Values| {
+            values
+                .to_double()
+                .chunks_exact(count)
+                .flat_map(pick)
+                .collect::<Vec<f64>>()
+        };
         let curves = Curves {
             starts: rows(&curves.starts).into(),
             lower: curves.lower.as_ref().map(|lower| rows(lower).into()),
@@ -82,11 +105,20 @@ impl CurveRun {
     fn refuse_bounds(&self, curves: &Curves, ties: &Ties, k: usize) -> Option<CurveFit> {
         let names = self.model.parameters();
         let finite = |values: &Option<Values>, p: usize| {
-            values.as_ref().is_some_and(|values| values.at(k * names.len() + p).is_finite())
+            values
+                .as_ref()
+                .is_some_and(|values| values.at(k * names.len() + p).is_finite())
         };
-        let p = ties.tied.iter().find(|&&p| finite(&curves.lower, p) || finite(&curves.upper, p))?;
+        let p = ties
+            .tied
+            .iter()
+            .find(|&&p| finite(&curves.lower, p) || finite(&curves.upper, p))?;
         let message = format!("bad_bounds: `{}` is tied", names[*p]);
-        Some(CurveFit { status: Status::BadInput, message, ..CurveFit::blank(names.len()) })
+        Some(CurveFit {
+            status: Status::BadInput,
+            message,
+            ..CurveFit::blank(names.len())
+        })
     }
 }
 
@@ -148,9 +180,24 @@ impl Expansion<'_> {
         if !fit.errors.iter().any(|error| error.is_infinite()) {
             return;
         }
-        let is_open = |t: usize| slopes(t).iter().zip(fit.errors).any(|(s, error)| *s != 0.0 && error.is_infinite());
-        let tied = ties.tied.iter().enumerate().filter(|(t, _)| is_open(*t)).map(|(_, &p)| p);
-        let kept = ties.kept.iter().zip(fit.errors).filter(|(_, error)| error.is_infinite()).map(|(&p, _)| p);
+        let is_open = |t: usize| {
+            slopes(t)
+                .iter()
+                .zip(fit.errors)
+                .any(|(s, error)| *s != 0.0 && error.is_infinite())
+        };
+        let tied = ties
+            .tied
+            .iter()
+            .enumerate()
+            .filter(|(t, _)| is_open(*t))
+            .map(|(_, &p)| p);
+        let kept = ties
+            .kept
+            .iter()
+            .zip(fit.errors)
+            .filter(|(_, error)| error.is_infinite())
+            .map(|(&p, _)| p);
         let open: Vec<usize> = kept.chain(tied).collect();
         open_undetermined(self.covariance, open.iter().copied());
         open.iter().for_each(|&p| self.errors[p] = f64::INFINITY);
@@ -159,11 +206,30 @@ impl Expansion<'_> {
 
 /// Adds the tied parameters to a fit of the others.
 fn expand(fit: CurveFit, ties: &Ties, count: usize) -> CurveFit {
-    let CurveFit { mut parameters, mut errors, mut covariance, .. } = CurveFit::blank(count);
-    let kept = Kept { parameters: &fit.parameters, errors: &fit.errors, covariance: &fit.covariance };
-    let mut all = Expansion { parameters: &mut parameters, errors: &mut errors, covariance: &mut covariance };
+    let CurveFit {
+        mut parameters,
+        mut errors,
+        mut covariance,
+        ..
+    } = CurveFit::blank(count);
+    let kept = Kept {
+        parameters: &fit.parameters,
+        errors: &fit.errors,
+        covariance: &fit.covariance,
+    };
+    let mut all = Expansion {
+        parameters: &mut parameters,
+        errors: &mut errors,
+        covariance: &mut covariance,
+    };
     all.fill(ties, kept);
-    CurveFit { start: with_tied(ties, &fit.start, count), parameters, errors, covariance, ..fit }
+    CurveFit {
+        start: with_tied(ties, &fit.start, count),
+        parameters,
+        errors,
+        covariance,
+        ..fit
+    }
 }
 
 /// Returns the values of all `count` parameters from those of the ones that are not tied, the tied ones by their
@@ -171,8 +237,14 @@ fn expand(fit: CurveFit, ties: &Ties, count: usize) -> CurveFit {
 fn with_tied(ties: &Ties, values: &[f64], count: usize) -> Vec<f64> {
     let tied = ties.evaluate(values);
     let mut all = vec![f64::NAN; count];
-    ties.kept.iter().zip(values).for_each(|(&p, value)| all[p] = *value);
-    ties.tied.iter().enumerate().for_each(|(t, &p)| all[p] = tied[t * (1 + ties.kept.len())]);
+    ties.kept
+        .iter()
+        .zip(values)
+        .for_each(|(&p, value)| all[p] = *value);
+    ties.tied
+        .iter()
+        .enumerate()
+        .for_each(|(t, &p)| all[p] = tied[t * (1 + ties.kept.len())]);
     all
 }
 
@@ -181,7 +253,14 @@ fn with_tied(ties: &Ties, values: &[f64], count: usize) -> Vec<f64> {
 fn propagated(left: &[f64], right: &[f64], covariance: &[f64]) -> f64 {
     let times = |slope: f64, value: f64| if slope == 0.0 { 0.0 } else { slope * value };
     let kept = left.len();
-    let row = |k: usize| (0..kept).map(|l| times(right[l], covariance[k * kept + l])).sum::<f64>();
+    let row = |k: usize| {
+        (0..kept)
+            .map(|l| times(right[l], covariance[k * kept + l]))
+            .sum::<f64>()
+    };
     // a sum of nothing is -0
-    0.0 + (0..kept).filter(|&k| left[k] != 0.0).map(|k| times(left[k], row(k))).sum::<f64>()
+    0.0 + (0..kept)
+        .filter(|&k| left[k] != 0.0)
+        .map(|k| times(left[k], row(k)))
+        .sum::<f64>()
 }

@@ -40,9 +40,16 @@ impl CurveRun {
     ///
     /// # Errors
     /// Returns [`Error::DeviceUntrusted`](crate::Error::DeviceUntrusted) if they differ by more than rounding.
-    pub(crate) fn check_cost(&self, curve: &Curve, parameters: &[f64], reported: f64) -> Result<()> {
+    pub(crate) fn check_cost(
+        &self,
+        curve: &Curve,
+        parameters: &[f64],
+        reported: f64,
+    ) -> Result<()> {
         let problem = self.problem(curve);
-        let Some(rows) = problem.rows(parameters) else { return Ok(()) };
+        let Some(rows) = problem.rows(parameters) else {
+            return Ok(());
+        };
         let (cost, squares): (f64, Vec<f64>) = (rows.cost(), rows.squares().collect());
         // the device's rows are in other units
         let unit = curve.gain * curve.gain;
@@ -50,9 +57,18 @@ impl CurveRun {
         if (reported - unit * cost).abs() <= SHARE * unit * cost {
             return Ok(());
         }
-        let conditioned: f64 = parameters.iter().zip(&squares).map(|(x, a)| x * x * a).sum();
-        let rounding = if self.model.formula().is_some() { ROUNDING } else { ROUNDING_OF_WGSL };
-        let point = rounding.powi(2) * self.squared_terms(curve, conditioned) + self.squares_by_x(curve, parameters);
+        let conditioned: f64 = parameters
+            .iter()
+            .zip(&squares)
+            .map(|(x, a)| x * x * a)
+            .sum();
+        let rounding = if self.model.formula().is_some() {
+            ROUNDING
+        } else {
+            ROUNDING_OF_WGSL
+        };
+        let point = rounding.powi(2) * self.squared_terms(curve, conditioned)
+            + self.squares_by_x(curve, parameters);
         self.check_difference(reported, unit * cost, unit * point)
     }
 
@@ -60,15 +76,29 @@ impl CurveRun {
     ///
     /// # Errors
     /// Returns [`Error::DeviceUntrusted`](crate::Error::DeviceUntrusted) if they differ by more than rounding.
-    pub(crate) fn compare_readbacks(&self, curve: &Curve, reported: &Outcome, now: &Outcome) -> Result<()> {
-        self.check_difference(reported.chi2 + reported.penalty, now.chi2 + now.penalty, self.point_again(curve, now))
+    pub(crate) fn compare_readbacks(
+        &self,
+        curve: &Curve,
+        reported: &Outcome,
+        now: &Outcome,
+    ) -> Result<()> {
+        self.check_difference(
+            reported.chi2 + reported.penalty,
+            now.chi2 + now.penalty,
+            self.point_again(curve, now),
+        )
     }
 
     /// Compares the two objectives that a device has `told` of one point.
     ///
     /// # Errors
     /// Returns [`Error::DeviceUntrusted`](crate::Error::DeviceUntrusted) if they differ by more than rounding.
-    pub(crate) fn compare_objectives(&self, curve: &Curve, told: Told, start: &Outcome) -> Result<()> {
+    pub(crate) fn compare_objectives(
+        &self,
+        curve: &Curve,
+        told: Told,
+        start: &Outcome,
+    ) -> Result<()> {
         let point = self.point_again(curve, start);
         if told.before.is_finite() && told.now.is_finite() {
             self.check_difference(told.before, told.now, point)?;
@@ -89,8 +119,19 @@ impl CurveRun {
     fn squared_terms(&self, curve: &Curve, conditioned: f64) -> f64 {
         // the error of a count is its root
         let is_counted = self.estimator.takes_counts();
-        let square = |weighted: f64| if is_counted { weighted } else { weighted.powi(2) };
-        let data: f64 = curve.y.iter().zip(&curve.weight).map(|(y, weight)| square(weight * y)).sum();
+        let square = |weighted: f64| {
+            if is_counted {
+                weighted
+            } else {
+                weighted.powi(2)
+            }
+        };
+        let data: f64 = curve
+            .y
+            .iter()
+            .zip(&curve.weight)
+            .map(|(y, weight)| square(weight * y))
+            .sum();
         (1 + curve.start.len()) as f64 * (data + conditioned)
     }
 
@@ -98,13 +139,23 @@ impl CurveRun {
     /// the model jumps, one of the two may change it.
     fn squares_by_x(&self, curve: &Curve, parameters: &[f64]) -> f64 {
         let rows = |share: f64| {
-            let moved = Curve { x: curve.x.iter().map(|x| x * (1.0 + share)).collect(), ..curve.clone() };
-            self.problem(&moved).model_rows(false, parameters, &curve.scale)
+            let moved = Curve {
+                x: curve.x.iter().map(|x| x * (1.0 + share)).collect(),
+                ..curve.clone()
+            };
+            self.problem(&moved)
+                .model_rows(false, parameters, &curve.scale)
         };
-        let (Some(here), Some(below), Some(above)) = (rows(0.0), rows(-ROUNDING_OF_X), rows(ROUNDING_OF_X)) else {
+        let (Some(here), Some(below), Some(above)) =
+            (rows(0.0), rows(-ROUNDING_OF_X), rows(ROUNDING_OF_X))
+        else {
             return 0.0;
         };
-        let points = curve.weight.iter().enumerate().filter(|(_, weight)| **weight > 0.0);
+        let points = curve
+            .weight
+            .iter()
+            .enumerate()
+            .filter(|(_, weight)| **weight > 0.0);
         let change = |j: usize| (below[j] - here[j]).abs().max((above[j] - here[j]).abs());
         points.map(|(j, weight)| (weight * change(j)).powi(2)).sum()
     }
@@ -122,7 +173,11 @@ impl CurveRun {
         let allowed = (SHARE + trusted) * cost + 2.0 * (cost * point).sqrt() + point + FLOOR;
         // Nothing else tells which of the two is wrong.
         let has_twin = self.model.alike().is_some();
-        let remark = if has_twin { ", or its twin in Rust is another model (`check_jacobian`)" } else { "" };
+        let remark = if has_twin {
+            ", or its twin in Rust is another model (`check_jacobian`)"
+        } else {
+            ""
+        };
         verify::compare_objectives(&self.device.inner.name(), reported, cost, allowed, remark)
     }
 }

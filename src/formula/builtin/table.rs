@@ -20,16 +20,25 @@ const XY: &[&str] = &["x", "y"];
 const POSITIVE: Anchor = Anchor::Positive { or_zero: false };
 const NOT_NEGATIVE: Anchor = Anchor::Positive { or_zero: true };
 /// Exponents to try.
-const POWERS: &[f64] = &[-6.0, -4.0, -3.0, -2.0, -1.5, -1.0, -0.5, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
+const POWERS: &[f64] = &[
+    -6.0, -4.0, -3.0, -2.0, -1.5, -1.0, -0.5, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0,
+];
 
 /// Places and widths of smooth steps to try.
 const STEPS: &[&[f64]] = &[&[-0.4, 0.0, 0.4], &[0.02, 0.1, 0.3, 1.0]];
 /// Rates and places of growth to try.
-const GROWTHS: &[&[f64]] = &[&[-20.0, -6.0, -2.0, -0.8, 0.8, 2.0, 6.0, 20.0], &[-2.5, -1.0, -0.3, 0.0, 0.3, 1.0, 2.5]];
+const GROWTHS: &[&[f64]] = &[
+    &[-20.0, -6.0, -2.0, -0.8, 0.8, 2.0, 6.0, 20.0],
+    &[-2.5, -1.0, -0.3, 0.0, 0.3, 1.0, 2.5],
+];
 
 /// Returns a search with the roles of all parameters and, for each that is not solved for, the numbers to try.
 const fn search(roles: &'static [Role], anchor: Anchor, grid: &'static [&'static [f64]]) -> Guess {
-    Guess::Search { roles, anchor, grid }
+    Guess::Search {
+        roles,
+        anchor,
+        grid,
+    }
 }
 
 pub const BUILTINS: [Builtin; 31] = [
@@ -45,7 +54,11 @@ pub const BUILTINS: [Builtin; 31] = [
         predictors: X,
         parameters: &["a", "m", "s", "c"],
         text: "a*exp(-(x - m)^2/(2*s^2)) + c",
-        guess: search(&[Height, Place(0), Width(0), Offset], Anchor::Peak, &[&[0.0], &[0.18, 0.36, 0.72]]),
+        guess: search(
+            &[Height, Place(0), Width(0), Offset],
+            Anchor::Peak,
+            &[&[0.0], &[0.18, 0.36, 0.72]],
+        ),
     },
     Builtin {
         name: "gauss2d",
@@ -76,7 +89,15 @@ pub const BUILTINS: [Builtin; 31] = [
         text: "a*exp(-(((x - x0)*cos(r) - (y - y0)*sin(r))^2/(2*sx^2) \
                + ((x - x0)*sin(r) + (y - y0)*cos(r))^2/(2*sy^2))) + c",
         guess: search(
-            &[Height, Place(0), Place(1), Width(0), Width(1), Offset, Shape],
+            &[
+                Height,
+                Place(0),
+                Place(1),
+                Width(0),
+                Width(1),
+                Offset,
+                Shape,
+            ],
             Anchor::Spot,
             &[&[0.0], &[0.0], &[0.2, 0.5], &[0.2, 0.5], &[-0.8, 0.0, 0.8]],
         ),
@@ -100,7 +121,9 @@ pub const BUILTINS: [Builtin; 31] = [
         guess: search(
             &[HeightAtZero(1), Rate, Offset],
             Anchor::Whole,
-            &[&[-40.0, -10.0, -4.0, -1.5, -0.5, -0.15, 0.15, 0.5, 1.5, 4.0, 10.0, 40.0]],
+            &[&[
+                -40.0, -10.0, -4.0, -1.5, -0.5, -0.15, 0.15, 0.5, 1.5, 4.0, 10.0, 40.0,
+            ]],
         ),
     },
     Builtin {
@@ -111,7 +134,10 @@ pub const BUILTINS: [Builtin; 31] = [
         guess: search(
             &[HeightAtZero(1), Rate, HeightAtZero(3), Rate, Offset],
             Anchor::Whole,
-            &[&[-4.0, -1.0, 0.1, 0.4, 0.8, 1.6, 3.2, 6.0], &[-10.0, -2.5, 0.5, 1.1, 2.2, 4.5, 9.0, 20.0, 50.0]],
+            &[
+                &[-4.0, -1.0, 0.1, 0.4, 0.8, 1.6, 3.2, 6.0],
+                &[-10.0, -2.5, 0.5, 1.1, 2.2, 4.5, 9.0, 20.0, 50.0],
+            ],
         ),
     },
     // at x = 0 the derivative of the power by tau has no value for b < 1
@@ -131,7 +157,11 @@ pub const BUILTINS: [Builtin; 31] = [
         predictors: X,
         parameters: &["a", "m", "g", "c"],
         text: "a*g^2/((x - m)^2 + g^2) + c",
-        guess: search(&[Height, Place(0), Width(0), Offset], Anchor::Peak, &[&[0.0], &[0.15, 0.3, 0.7]]),
+        guess: search(
+            &[Height, Place(0), Width(0), Offset],
+            Anchor::Peak,
+            &[&[0.0], &[0.15, 0.3, 0.7]],
+        ),
     },
     Builtin {
         name: "pseudo_voigt",
@@ -185,7 +215,11 @@ pub const BUILTINS: [Builtin; 31] = [
         guess: search(
             &[Height, Place(0), Width(0), Shape, Offset],
             Anchor::Peak,
-            &[&[-0.3, 0.0, 0.3], &[0.25, 0.5, 1.0], &[-4.0, -1.2, 1.2, 4.0]],
+            &[
+                &[-0.3, 0.0, 0.3],
+                &[0.25, 0.5, 1.0],
+                &[-4.0, -1.2, 1.2, 4.0],
+            ],
         ),
     },
     // exp(z^2)*erfc(z) is w(iz), so that on either side of the peak no factor overflows and no digits cancel
@@ -209,7 +243,10 @@ pub const BUILTINS: [Builtin; 31] = [
         guess: search(
             &[Height, Place(0), Width(0), Offset],
             Anchor::Step,
-            &[&[-0.4, -0.08, 0.0, 0.08, 0.4], &[0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6]],
+            &[
+                &[-0.4, -0.08, 0.0, 0.08, 0.4],
+                &[0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6],
+            ],
         ),
     },
     Builtin {
@@ -257,7 +294,10 @@ pub const BUILTINS: [Builtin; 31] = [
         guess: search(
             &[Height, Width(0), Exponent],
             NOT_NEGATIVE,
-            &[&[0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0], &[-5.0, -2.0, -1.0, -0.5, 0.5, 1.0, 2.0, 5.0]],
+            &[
+                &[0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0],
+                &[-5.0, -2.0, -1.0, -0.5, 0.5, 1.0, 2.0, 5.0],
+            ],
         ),
     },
     Builtin {
@@ -268,7 +308,10 @@ pub const BUILTINS: [Builtin; 31] = [
         guess: search(
             &[Height, Width(0), Exponent, Offset],
             NOT_NEGATIVE,
-            &[&[0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0], &[0.5, 1.0, 2.0, 5.0]],
+            &[
+                &[0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0],
+                &[0.5, 1.0, 2.0, 5.0],
+            ],
         ),
     },
     Builtin {
@@ -276,7 +319,11 @@ pub const BUILTINS: [Builtin; 31] = [
         predictors: X,
         parameters: &["a", "f", "p", "c"],
         text: "a*sin(2*pi*f*x + p) + c",
-        guess: search(&[Height, Frequency, Phase(1), Offset], Anchor::Wave, &[&[-0.1, 0.0, 0.1]]),
+        guess: search(
+            &[Height, Frequency, Phase(1), Offset],
+            Anchor::Wave,
+            &[&[-0.1, 0.0, 0.1]],
+        ),
     },
     Builtin {
         name: "damped_sine",
@@ -299,7 +346,10 @@ pub const BUILTINS: [Builtin; 31] = [
         guess: search(
             &[Height, Width(0), Exponent],
             NOT_NEGATIVE,
-            &[&[0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0], &[0.6, 1.0, 2.0, 4.0, 7.0]],
+            &[
+                &[0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0],
+                &[0.6, 1.0, 2.0, 4.0, 7.0],
+            ],
         ),
     },
     Builtin {

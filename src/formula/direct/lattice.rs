@@ -35,7 +35,11 @@ impl<R: Real> Lattice<R> {
         let columns = columns(x, false)?;
         let (x, y) = x.split_at(x.len() / 2);
         let lines = y.iter().step_by(columns).copied().collect();
-        Some(Lattice { columns: x[..columns].to_vec(), lines, is_round })
+        Some(Lattice {
+            columns: x[..columns].to_vec(),
+            lines,
+            is_round,
+        })
     }
 
     /// Sums products of residuals and derivatives (χ², gradient, normal matrix) over this lattice, for several fits
@@ -56,8 +60,21 @@ impl<R: Real> WithSimd for Evaluation<'_, R> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Evaluation { lattice: Lattice { columns, lines, is_round }, sum } = self;
-        let LaneSum { parameters, registers, y, sums } = sum;
+        let Evaluation {
+            lattice:
+                Lattice {
+                    columns,
+                    lines,
+                    is_round,
+                },
+            sum,
+        } = self;
+        let LaneSum {
+            parameters,
+            registers,
+            y,
+            sums,
+        } = sum;
         registers.resize(POWERS * (columns.len() + lines.len()), Lanes::splat(R::NAN));
         let of = |p: usize, v: usize| V::load(simd, &parameters[p], v);
         for v in 0..V::<R, S>::COUNT {
@@ -75,10 +92,22 @@ impl<R: Real> WithSimd for Evaluation<'_, R> {
             let products = products(simd, &axes, y.len());
             let scales = [a * per_width[0], a * per_width[1]];
             if *is_round {
-                put(residuals.round(), round(products), [a.one(), scales[0], scales[0], scales[0], a.one()], sums, v);
+                put(
+                    residuals.round(),
+                    round(products),
+                    [a.one(), scales[0], scales[0], scales[0], a.one()],
+                    sums,
+                    v,
+                );
             } else {
                 let [sx, sy] = scales;
-                put(residuals.shapes, products, [a.one(), sx, sy, sx, sy, a.one()], sums, v);
+                put(
+                    residuals.shapes,
+                    products,
+                    [a.one(), sx, sy, sx, sy, a.one()],
+                    sums,
+                    v,
+                );
             }
             residuals.cost.store(&mut sums[0], v);
         }
@@ -97,7 +126,13 @@ struct Axis<R: Real, S: Simd> {
 impl<R: Real, S: Simd> Axis<R, S> {
     /// Writes part `v` of e, e u and e u² at each of the places `x` into `factors` and returns their sums.
     #[inline(always)]
-    fn new(simd: S, x: &[R], [middle, per_width]: [V<R, S>; 2], factors: &mut [Lanes<R>], v: usize) -> Axis<R, S> {
+    fn new(
+        simd: S,
+        x: &[R],
+        [middle, per_width]: [V<R, S>; 2],
+        factors: &mut [Lanes<R>],
+        v: usize,
+    ) -> Axis<R, S> {
         let factors = factors.as_chunks_mut::<POWERS>().0;
         for (x, own) in x.iter().zip(&mut *factors) {
             // u² / 2 has seven roundings, which must stay fewer than the models' bounds count
@@ -106,11 +141,20 @@ impl<R: Real, S: Simd> Axis<R, S> {
             let slope = e * u;
             store([e, slope, slope * u], own, v);
         }
-        let mut axis = Axis { squares: [V::splat(simd, R::ZERO); 5], singles: [V::splat(simd, R::ZERO); POWERS] };
+        let mut axis = Axis {
+            squares: [V::splat(simd, R::ZERO); 5],
+            singles: [V::splat(simd, R::ZERO); POWERS],
+        };
         let Axis { squares, singles } = &mut axis;
         for own in factors {
             let [e, first, second] = load(simd, own, v);
-            let pairs = [(e, e), (e, first), (first, first), (first, second), (second, second)];
+            let pairs = [
+                (e, e),
+                (e, first),
+                (first, first),
+                (first, second),
+                (second, second),
+            ];
             for k in 0..5 {
                 squares[k] = pairs[k].0.times_plus(pairs[k].1, squares[k]);
             }
@@ -139,7 +183,10 @@ impl<R: Real, S: Simd> Residuals<R, S> {
         v: usize,
     ) -> Residuals<R, S> {
         let zero = V::splat(simd, R::ZERO);
-        let (of_columns, of_lines) = (of_columns.as_chunks::<POWERS>().0, of_lines.as_chunks::<POWERS>().0);
+        let (of_columns, of_lines) = (
+            of_columns.as_chunks::<POWERS>().0,
+            of_lines.as_chunks::<POWERS>().0,
+        );
         let (mut cost, mut rest, mut shapes) = (zero, zero, [zero; SHAPES]);
         for (line, y) in of_lines.iter().zip(y.chunks_exact(of_columns.len())) {
             let [f, first, second] = load(simd, line, v);
@@ -153,7 +200,10 @@ impl<R: Real, S: Simd> Residuals<R, S> {
                     sums[k] = r.times_plus(powers[k], sums[k]);
                 }
             }
-            for (shape, (factor, sum)) in [(f, 0), (f, 1), (first, 0), (f, 2), (second, 0)].into_iter().enumerate() {
+            for (shape, (factor, sum)) in [(f, 0), (f, 1), (first, 0), (f, 2), (second, 0)]
+                .into_iter()
+                .enumerate()
+            {
                 shapes[shape] = factor.times_plus(sums[sum], shapes[shape]);
             }
         }
@@ -164,7 +214,11 @@ impl<R: Real, S: Simd> Residuals<R, S> {
 
 /// Returns the lower triangle of the products of the shapes with each other.
 #[inline(always)]
-fn products<R: Real, S: Simd>(simd: S, [u, v]: &[Axis<R, S>; 2], points: usize) -> [[V<R, S>; SHAPES]; SHAPES] {
+fn products<R: Real, S: Simd>(
+    simd: S,
+    [u, v]: &[Axis<R, S>; 2],
+    points: usize,
+) -> [[V<R, S>; SHAPES]; SHAPES] {
     let mut all = [[V::splat(simd, R::of(points as f64)); SHAPES]; SHAPES];
     // powers of u and v in e, e u, e v, e u² and e v²
     const POWERS_OF: [(usize, usize); SHAPES - 1] = [(0, 0), (1, 0), (0, 1), (2, 0), (0, 2)];
@@ -239,6 +293,8 @@ pub fn columns<R: Real>(x: &[R], known: bool) -> Option<usize> {
         return Some(columns);
     }
     let whole = y.len().is_multiple_of(columns) && columns > 1;
-    let is_line = |(x_of, y_of): (&[R], &[R])| x_of == &x[..columns] && y_of.iter().all(|other| *other == y_of[0]);
+    let is_line = |(x_of, y_of): (&[R], &[R])| {
+        x_of == &x[..columns] && y_of.iter().all(|other| *other == y_of[0])
+    };
     (whole && x.chunks(columns).zip(y.chunks(columns)).all(is_line)).then_some(columns)
 }

@@ -70,7 +70,11 @@ impl Direct {
     /// Returns by what to multiply the formula's rounding bound for this model: 4/3 where an exponential is a product
     /// of two, else 1.
     pub fn roundings_of_factors(self) -> f32 {
-        if matches!(self, Direct::Gauss2d | Direct::Gauss2dElliptic) { 4.0 / 3.0 } else { 1.0 }
+        if matches!(self, Direct::Gauss2d | Direct::Gauss2dElliptic) {
+            4.0 / 3.0
+        } else {
+            1.0
+        }
     }
 
     /// Returns how to bound the rounding error of the values from the sums of a fit, where f32 holds the predictors
@@ -87,11 +91,15 @@ impl Direct {
 }
 
 /// Fills the rows of a block with values and derivatives of the model type M.
-fn run<M, R: Real, const P: usize, const D: usize, const K: usize, const N: usize>(block: LaneBlock<'_, R>)
-where
+fn run<M, R: Real, const P: usize, const D: usize, const K: usize, const N: usize>(
+    block: LaneBlock<'_, R>,
+) where
     M: Model<P, D, K, N>,
 {
-    pulp::Arch::new().dispatch(Evaluation::<M, R, P, D, K, N> { model: PhantomData, block });
+    pulp::Arch::new().dispatch(Evaluation::<M, R, P, D, K, N> {
+        model: PhantomData,
+        block,
+    });
 }
 
 /// A model at some points of a block.
@@ -109,12 +117,25 @@ where
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let LaneBlock { points, of_points, grid, parameters, registers, y, rows, .. } = self.block;
-        let Some(parameters) = parameters.first_chunk::<P>() else { return };
+        let LaneBlock {
+            points,
+            of_points,
+            grid,
+            parameters,
+            registers,
+            y,
+            rows,
+            ..
+        } = self.block;
+        let Some(parameters) = parameters.first_chunk::<P>() else {
+            return;
+        };
         // factors behind the constants, left there by the first points of an evaluation, mean that there is a lattice
         let known = points.start == 0 || registers.len() > K;
         let lattice = match (&grid, M::EXPONENTIAL) {
-            (LaneGrid::Shared(x), Exponential::Below) if D == 2 && known => lattice::columns(x, points.start > 0),
+            (LaneGrid::Shared(x), Exponential::Below) if D == 2 && known => {
+                lattice::columns(x, points.start > 0)
+            }
             _ => None,
         };
         let factors = lattice.map_or(0, |columns| columns + of_points / columns);
@@ -129,9 +150,15 @@ where
                 store(constants, registers, v);
                 let columns = lattice.unwrap_or(0);
                 for (k, factor) in registers[K..].iter_mut().enumerate() {
-                    let (d, point) = if k < columns { (0, k) } else { (D - 1, (k - columns) * columns) };
+                    let (d, point) = if k < columns {
+                        (0, k)
+                    } else {
+                        (D - 1, (k - columns) * columns)
+                    };
                     let x = at(simd, &grid, point, of_points, v);
-                    M::exponents::<R, S>(constants, x)[d].exp_below().store(factor, v);
+                    M::exponents::<R, S>(constants, x)[d]
+                        .exp_below()
+                        .store(factor, v);
                 }
             }
             let (constants, factors) = registers.split_at(K);
@@ -210,5 +237,8 @@ fn put<R: Real, S: Simd, const N: usize>(
 /// Writes values into part `v` of as many rows.
 #[inline(always)]
 fn store<R: Real, S: Simd, const C: usize>(values: [V<R, S>; C], rows: &mut [Lanes<R>], v: usize) {
-    values.into_iter().zip(rows).for_each(|(value, row)| value.store(row, v));
+    values
+        .into_iter()
+        .zip(rows)
+        .for_each(|(value, row)| value.store(row, v));
 }

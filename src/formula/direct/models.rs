@@ -21,7 +21,8 @@ pub trait Model<const P: usize, const D: usize, const K: usize, const N: usize> 
         x
     }
     /// Returns the value and its derivatives by the parameters, given e^q.
-    fn rows<R: Real, S: Simd>(constants: [V<R, S>; K], x: [V<R, S>; D], e: V<R, S>) -> [V<R, S>; N];
+    fn rows<R: Real, S: Simd>(constants: [V<R, S>; K], x: [V<R, S>; D], e: V<R, S>)
+    -> [V<R, S>; N];
     /// Bound on the rounding that [`rounding`](crate::formula::rounding) finds where predictors are exact. It counts
     /// two exponentials and their product where e^q may be computed so.
     const ROUNDING: SumRounding;
@@ -46,17 +47,28 @@ impl Model<4, 1, 6, 5> for Gauss1d {
     }
     const EXPONENTIAL: Exponential = Exponential::Below;
     #[inline(always)]
-    fn exponents<R: Real, S: Simd>([m, _, _, k, ..]: [V<R, S>; 6], [x]: [V<R, S>; 1]) -> [V<R, S>; 1] {
+    fn exponents<R: Real, S: Simd>(
+        [m, _, _, k, ..]: [V<R, S>; 6],
+        [x]: [V<R, S>; 1],
+    ) -> [V<R, S>; 1] {
         let d = x - m;
         [d * d * k]
     }
     #[inline(always)]
-    fn rows<R: Real, S: Simd>([m, a, c, _, w, per_s]: [V<R, S>; 6], [x]: [V<R, S>; 1], e: V<R, S>) -> [V<R, S>; 5] {
+    fn rows<R: Real, S: Simd>(
+        [m, a, c, _, w, per_s]: [V<R, S>; 6],
+        [x]: [V<R, S>; 1],
+        e: V<R, S>,
+    ) -> [V<R, S>; 5] {
         let d = x - m;
         let slope = w * e * d;
         [a.times_plus(e, c), e, slope, slope * d * per_s, a.one()]
     }
-    const ROUNDING: SumRounding = SumRounding { of_exponent: 9.0, others: 9.0, exponents: &[(2, 0.5)] };
+    const ROUNDING: SumRounding = SumRounding {
+        of_exponent: 9.0,
+        others: 9.0,
+        exponents: &[(2, 0.5)],
+    };
 }
 
 pub struct Gauss2d;
@@ -65,23 +77,49 @@ impl Model<5, 2, 7, 6> for Gauss2d {
     #[inline(always)]
     fn constants<R: Real, S: Simd>([a, x0, y0, s, c]: [V<R, S>; 5]) -> [V<R, S>; 7] {
         let narrow = (s * s).inverse();
-        [x0, y0, a, c, narrow.half().negative(), a * narrow, s.inverse()]
+        [
+            x0,
+            y0,
+            a,
+            c,
+            narrow.half().negative(),
+            a * narrow,
+            s.inverse(),
+        ]
     }
     const EXPONENTIAL: Exponential = Exponential::Below;
     #[inline(always)]
-    fn exponents<R: Real, S: Simd>([x0, y0, _, _, k, ..]: [V<R, S>; 7], [x, y]: [V<R, S>; 2]) -> [V<R, S>; 2] {
+    fn exponents<R: Real, S: Simd>(
+        [x0, y0, _, _, k, ..]: [V<R, S>; 7],
+        [x, y]: [V<R, S>; 2],
+    ) -> [V<R, S>; 2] {
         let (dx, dy) = (x - x0, y - y0);
         [dx * dx * k, dy * dy * k]
     }
     #[inline(always)]
-    fn rows<R: Real, S: Simd>(constants: [V<R, S>; 7], [x, y]: [V<R, S>; 2], e: V<R, S>) -> [V<R, S>; 6] {
+    fn rows<R: Real, S: Simd>(
+        constants: [V<R, S>; 7],
+        [x, y]: [V<R, S>; 2],
+        e: V<R, S>,
+    ) -> [V<R, S>; 6] {
         let [x0, y0, a, c, _, w, per_s] = constants;
         let (dx, dy) = (x - x0, y - y0);
         let square = dx.times_plus(dx, dy * dy);
         let g = w * e;
-        [a.times_plus(e, c), e, g * dx, g * dy, g * square * per_s, a.one()]
+        [
+            a.times_plus(e, c),
+            e,
+            g * dx,
+            g * dy,
+            g * square * per_s,
+            a.one(),
+        ]
     }
-    const ROUNDING: SumRounding = SumRounding { of_exponent: 10.0, others: 12.0, exponents: &[(3, 0.5)] };
+    const ROUNDING: SumRounding = SumRounding {
+        of_exponent: 10.0,
+        others: 12.0,
+        exponents: &[(3, 0.5)],
+    };
 }
 
 pub struct Gauss2dElliptic;
@@ -91,7 +129,18 @@ impl Model<6, 2, 10, 7> for Gauss2dElliptic {
     fn constants<R: Real, S: Simd>([a, x0, y0, sx, sy, c]: [V<R, S>; 6]) -> [V<R, S>; 10] {
         let [nx, ny] = [(sx * sx).inverse(), (sy * sy).inverse()];
         let [kx, ky] = [nx.half().negative(), ny.half().negative()];
-        [x0, y0, a, c, kx, ky, a * nx, a * ny, sx.inverse(), sy.inverse()]
+        [
+            x0,
+            y0,
+            a,
+            c,
+            kx,
+            ky,
+            a * nx,
+            a * ny,
+            sx.inverse(),
+            sy.inverse(),
+        ]
     }
     const EXPONENTIAL: Exponential = Exponential::Below;
     #[inline(always)]
@@ -101,13 +150,29 @@ impl Model<6, 2, 10, 7> for Gauss2dElliptic {
         [dx * dx * kx, dy * dy * ky]
     }
     #[inline(always)]
-    fn rows<R: Real, S: Simd>(constants: [V<R, S>; 10], [x, y]: [V<R, S>; 2], e: V<R, S>) -> [V<R, S>; 7] {
+    fn rows<R: Real, S: Simd>(
+        constants: [V<R, S>; 10],
+        [x, y]: [V<R, S>; 2],
+        e: V<R, S>,
+    ) -> [V<R, S>; 7] {
         let [x0, y0, a, c, _, _, wx, wy, per_sx, per_sy] = constants;
         let (dx, dy) = (x - x0, y - y0);
         let (gx, gy) = (wx * e * dx, wy * e * dy);
-        [a.times_plus(e, c), e, gx, gy, gx * dx * per_sx, gy * dy * per_sy, a.one()]
+        [
+            a.times_plus(e, c),
+            e,
+            gx,
+            gy,
+            gx * dx * per_sx,
+            gy * dy * per_sy,
+            a.one(),
+        ]
     }
-    const ROUNDING: SumRounding = SumRounding { of_exponent: 10.0, others: 12.0, exponents: &[(3, 0.5), (4, 0.5)] };
+    const ROUNDING: SumRounding = SumRounding {
+        of_exponent: 10.0,
+        others: 12.0,
+        exponents: &[(3, 0.5), (4, 0.5)],
+    };
 }
 
 pub struct Decay;
@@ -123,10 +188,18 @@ impl Model<3, 1, 3, 4> for Decay {
         [k * x]
     }
     #[inline(always)]
-    fn rows<R: Real, S: Simd>([a, _, c]: [V<R, S>; 3], [x]: [V<R, S>; 1], e: V<R, S>) -> [V<R, S>; 4] {
+    fn rows<R: Real, S: Simd>(
+        [a, _, c]: [V<R, S>; 3],
+        [x]: [V<R, S>; 1],
+        e: V<R, S>,
+    ) -> [V<R, S>; 4] {
         [a.times_plus(e, c), e, (a * e * x).negative(), a.one()]
     }
-    const ROUNDING: SumRounding = SumRounding { of_exponent: 1.0, others: 9.0, exponents: &[(1, 1.0)] };
+    const ROUNDING: SumRounding = SumRounding {
+        of_exponent: 1.0,
+        others: 9.0,
+        exponents: &[(1, 1.0)],
+    };
 }
 
 pub struct Lorentz;
@@ -139,12 +212,26 @@ impl Model<4, 1, 6, 5> for Lorentz {
     }
     const EXPONENTIAL: Exponential = Exponential::None;
     #[inline(always)]
-    fn rows<R: Real, S: Simd>([m, square, peak, c, w, v]: [V<R, S>; 6], [x]: [V<R, S>; 1], _: V<R, S>) -> [V<R, S>; 5] {
+    fn rows<R: Real, S: Simd>(
+        [m, square, peak, c, w, v]: [V<R, S>; 6],
+        [x]: [V<R, S>; 1],
+        _: V<R, S>,
+    ) -> [V<R, S>; 5] {
         let d = x - m;
         let far = d * d;
         let i = (far + square).inverse();
         let share = i * i;
-        [peak.times_plus(i, c), square * i, w * d * share, v * far * share, m.one()]
+        [
+            peak.times_plus(i, c),
+            square * i,
+            w * d * share,
+            v * far * share,
+            m.one(),
+        ]
     }
-    const ROUNDING: SumRounding = SumRounding { of_exponent: 0.0, others: 10.0, exponents: &[] };
+    const ROUNDING: SumRounding = SumRounding {
+        of_exponent: 0.0,
+        others: 10.0,
+        exponents: &[],
+    };
 }

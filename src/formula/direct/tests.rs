@@ -8,7 +8,9 @@ use crate::solver::small::{LaneModel, LaneSum};
 /// Irregular numbers between 0.5 and 1.5.
 fn some<R: Elementary>(count: usize, seed: usize) -> Vec<Lanes<R>> {
     let number = |k: usize| R::of(0.5 + (k as f64 * 0.618_033_988_749_894_9).fract());
-    (0..count).map(|i| Lanes(std::array::from_fn(|l| number(seed + i * LANES + l)))).collect()
+    (0..count)
+        .map(|i| Lanes(std::array::from_fn(|l| number(seed + i * LANES + l))))
+        .collect()
 }
 
 /// Parameters of which amplitudes and widths are of either sign. A width's does not matter to values, but to
@@ -27,7 +29,12 @@ fn parameters<R: Elementary>(formula: &Formula) -> Vec<Lanes<R>> {
 }
 
 /// All rows of lanes of some parameters.
-fn rows<R: Elementary>(formula: &Formula, grid: LaneGrid<'_, R>, y: &[Lanes<R>], points: usize) -> Vec<Lanes<R>> {
+fn rows<R: Elementary>(
+    formula: &Formula,
+    grid: LaneGrid<'_, R>,
+    y: &[Lanes<R>],
+    points: usize,
+) -> Vec<Lanes<R>> {
     let stride = 1 + formula.parameters().len();
     let parameters = parameters(formula);
     let model: LaneModel<R> = formula.lanes();
@@ -61,12 +68,20 @@ fn pairs() -> Vec<[Formula; 2]> {
     pairs.collect()
 }
 
-fn assert_alike<R: Elementary>([written, tape]: &[Formula; 2], all: [Vec<Lanes<R>>; 2], tolerance: f64) {
+fn assert_alike<R: Elementary>(
+    [written, tape]: &[Formula; 2],
+    all: [Vec<Lanes<R>>; 2],
+    tolerance: f64,
+) {
     assert_eq!(written.parameters(), tape.parameters());
     for (i, (a, b)) in all[0].iter().zip(&all[1]).enumerate() {
         for l in 0..LANES {
             let (a, b) = (a.0[l].to_f64(), b.0[l].to_f64());
-            assert!((a - b).abs() <= tolerance * (1.0 + b.abs()), "{} row {i} lane {l}: {a} {b}", written.text());
+            assert!(
+                (a - b).abs() <= tolerance * (1.0 + b.abs()),
+                "{} row {i} lane {l}: {a} {b}",
+                written.text()
+            );
         }
     }
 }
@@ -80,7 +95,11 @@ fn models_agree<R: Elementary>(tolerance: f64) {
         let shared: Vec<R> = x.iter().map(|x| x.0[0]).collect();
         for grid in [LaneGrid::Own(&x), LaneGrid::Shared(&shared)] {
             for y in [Vec::new(), some(points, 2001)] {
-                assert_alike(pair, pair.each_ref().map(|f| rows(f, grid, &y, points)), tolerance);
+                assert_alike(
+                    pair,
+                    pair.each_ref().map(|f| rows(f, grid, &y, points)),
+                    tolerance,
+                );
             }
         }
     }
@@ -94,7 +113,13 @@ fn written_models_are_their_formulas() {
 
 /// Predictors on three columns and four lines, or with one point elsewhere.
 fn pixels<R: Elementary>(elsewhere: bool) -> Vec<R> {
-    let at = |k: usize| if k < 12 { 0.3 * (k % 3) as f64 } else { 0.4 * ((k - 12) / 3) as f64 };
+    let at = |k: usize| {
+        if k < 12 {
+            0.3 * (k % 3) as f64
+        } else {
+            0.4 * ((k - 12) / 3) as f64
+        }
+    };
     let mut x: Vec<f64> = (0..24).map(at).collect();
     x[17] += if elsewhere { 0.1 } else { 0.0 };
     x.into_iter().map(R::of).collect()
@@ -108,13 +133,23 @@ fn lattices_are_seen() {
     for x in [[0, 1, 2, 5, 5, 5], [5, 5, 5, 0, 1, 2], [0, 1, 0, 5, 5, 6]] {
         assert_eq!(lattice::columns(&x.map(f64::from), false), None, "{x:?}");
     }
-    assert_eq!(lattice::columns(&[0.0, 1.0, 0.0, 2.0, 5.0, 5.0, 6.0, 6.0], false), None, "columns that move");
-    assert_eq!(lattice::columns(&[0.0, f64::NAN, 0.0, f64::NAN, 5.0, 5.0, 6.0, 6.0], false), None);
+    assert_eq!(
+        lattice::columns(&[0.0, 1.0, 0.0, 2.0, 5.0, 5.0, 6.0, 6.0], false),
+        None,
+        "columns that move"
+    );
+    assert_eq!(
+        lattice::columns(&[0.0, f64::NAN, 0.0, f64::NAN, 5.0, 5.0, 6.0, 6.0], false),
+        None
+    );
 }
 
 /// Factors of columns and lines make the rows that points make.
 fn factors_agree<R: Elementary>(tolerance: f64) {
-    let plane: Vec<_> = pairs().into_iter().filter(|[written, _]| written.predictors().len() == 2).collect();
+    let plane: Vec<_> = pairs()
+        .into_iter()
+        .filter(|[written, _]| written.predictors().len() == 2)
+        .collect();
     assert_eq!(plane.len(), 2);
     for pair in &plane {
         for x in [pixels(false), pixels(true)] {
@@ -137,16 +172,28 @@ fn sums_agree<R: Elementary>(tolerance: f64) {
     for [written, tape] in pairs() {
         let stride = 1 + written.parameters().len();
         let on_lattice = written.lane_sums(&x);
-        assert_eq!(on_lattice.is_some(), written.predictors().len() == 2, "{}", written.text());
+        assert_eq!(
+            on_lattice.is_some(),
+            written.predictors().len() == 2,
+            "{}",
+            written.text()
+        );
         assert!(tape.lane_sums(&x).is_none() && written.lane_sums(&pixels::<R>(true)).is_none());
         let Some(add_up) = on_lattice else { continue };
         let parameters = parameters(&written);
         let mut sums = vec![Lanes::splat(R::NAN); packed_length(stride)];
-        add_up(LaneSum { parameters: &parameters, registers: &mut Vec::new(), y: &y, sums: &mut sums });
+        add_up(LaneSum {
+            parameters: &parameters,
+            registers: &mut Vec::new(),
+            y: &y,
+            sums: &mut sums,
+        });
         let rows = rows::<R>(&tape, LaneGrid::Shared(&x), &y, 12);
         for l in 0..LANES {
             let product = |i: usize, j: usize| {
-                rows.chunks_exact(stride).map(|row| row[i].0[l].to_f64() * row[j].0[l].to_f64()).sum::<f64>()
+                rows.chunks_exact(stride)
+                    .map(|row| row[i].0[l].to_f64() * row[j].0[l].to_f64())
+                    .sum::<f64>()
             };
             for (i, j) in (0..stride).flat_map(|i| (0..=i).map(move |j| (i, j))) {
                 let (sum, right) = (sums[packed_index(i, j)].0[l].to_f64(), product(i, j));

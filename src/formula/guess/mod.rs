@@ -76,7 +76,11 @@ pub enum Guess {
     Fixed(&'static [f64]),
     /// All combinations of the numbers in `grid`, a row for each parameter that is not solved for: places and widths in
     /// units of the anchor's width.
-    Search { roles: &'static [Role], anchor: Anchor, grid: &'static [&'static [f64]] },
+    Search {
+        roles: &'static [Role],
+        anchor: Anchor,
+        grid: &'static [&'static [f64]],
+    },
 }
 
 impl Formula {
@@ -102,7 +106,11 @@ impl Formula {
     pub fn guess(&self, x: &[f64], y: &[f64]) -> Result<Vec<f64>> {
         let predictors = self.predictors.len();
         if x.len() != predictors * y.len() {
-            let message = format!("{} numbers for {} points of {predictors} predictors", x.len(), y.len());
+            let message = format!(
+                "{} numbers for {} points of {predictors} predictors",
+                x.len(),
+                y.len()
+            );
             return Err(Error::mismatch("x", message).naming("x"));
         }
         let Some((guess, order)) = recognise(self) else {
@@ -111,19 +119,31 @@ impl Formula {
                 self.text
             )));
         };
-        let is_finite = |j: &usize| y[*j].is_finite() && (0..predictors).all(|d| x[d * y.len() + j].is_finite());
+        let is_finite = |j: &usize| {
+            y[*j].is_finite() && (0..predictors).all(|d| x[d * y.len() + j].is_finite())
+        };
         let kept: Vec<usize> = (0..y.len()).filter(is_finite).collect();
         if kept.is_empty() {
-            let message = format!("no point is left for a guess: of {} points none is finite", y.len());
+            let message = format!(
+                "no point is left for a guess: of {} points none is finite",
+                y.len()
+            );
             return Err(Error::Usage(message));
         }
-        let axes: Vec<Vec<f64>> = x.chunks(y.len()).map(|row| kept.iter().map(|j| row[*j]).collect()).collect();
+        let axes: Vec<Vec<f64>> = x
+            .chunks(y.len())
+            .map(|row| kept.iter().map(|j| row[*j]).collect())
+            .collect();
         let y: Vec<f64> = kept.iter().map(|j| y[*j]).collect();
         // the guess has the order of the built-in model
         let found = match guess {
             Guess::Fixed(starts) => starts.to_vec(),
             Guess::Polynomial => polynomial::fit(&axes[0], &y, self.parameters.len()),
-            Guess::Search { roles, anchor, grid } => {
+            Guess::Search {
+                roles,
+                anchor,
+                grid,
+            } => {
                 let (scale, points) = Scale::of(axes, y, roles, anchor);
                 let near = Near::find(&points, anchor);
                 let mut search = Search::new(self, &order, roles, points.grouped(anchor));
@@ -133,7 +153,11 @@ impl Formula {
         };
         let mut parameters = vec![0.0; found.len()];
         for (value, place) in found.into_iter().zip(order) {
-            parameters[place] = if value.is_nan() { 1.0 } else { value.clamp(-scale::LARGEST, scale::LARGEST) };
+            parameters[place] = if value.is_nan() {
+                1.0
+            } else {
+                value.clamp(-scale::LARGEST, scale::LARGEST)
+            };
         }
         Ok(parameters)
     }

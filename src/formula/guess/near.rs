@@ -14,7 +14,12 @@ pub struct Near {
 }
 
 /// All points.
-const WHOLE: Near = Near { place: [0.0; 2], width: [1.0; 2], frequency: 1.0, damping: 0.0 };
+const WHOLE: Near = Near {
+    place: [0.0; 2],
+    width: [1.0; 2],
+    frequency: 1.0,
+    damping: 0.0,
+};
 
 impl Near {
     /// Returns the places to look at for an anchor, at least one.
@@ -23,17 +28,35 @@ impl Near {
             Anchor::Whole | Anchor::Positive { .. } => vec![WHOLE],
             Anchor::Peak => {
                 let found = [1.0, -1.0].map(|sign| window(points, 0, sign, Window::Inside));
-                found.map(|found| found.map_or(WHOLE, |found| found.within(WHOLE, 0))).to_vec()
+                found
+                    .map(|found| found.map_or(WHOLE, |found| found.within(WHOLE, 0)))
+                    .to_vec()
             }
             Anchor::Step => {
                 let step = [1.0, -1.0].map(|sign| window(points, 0, sign, Window::Left));
-                let best = step.into_iter().flatten().max_by(|a, b| a.gain.total_cmp(&b.gain));
-                vec![Near { place: [best.map_or(0.0, |step| step.high), 0.0], ..WHOLE }, WHOLE]
+                let best = step
+                    .into_iter()
+                    .flatten()
+                    .max_by(|a, b| a.gain.total_cmp(&b.gain));
+                vec![
+                    Near {
+                        place: [best.map_or(0.0, |step| step.high), 0.0],
+                        ..WHOLE
+                    },
+                    WHOLE,
+                ]
             }
             Anchor::Spot => [1.0, -1.0].map(|sign| spot(points, sign)).to_vec(),
             Anchor::Wave => {
                 let waves = strongest(&points.clone().grouped(anchor));
-                waves.into_iter().map(|(frequency, damping)| Near { frequency, damping, ..WHOLE }).collect()
+                waves
+                    .into_iter()
+                    .map(|(frequency, damping)| Near {
+                        frequency,
+                        damping,
+                        ..WHOLE
+                    })
+                    .collect()
             }
         }
     }
@@ -73,7 +96,8 @@ fn window(points: &Points, axis: usize, sign: f64, kind: Window) -> Option<Found
     let (x, n) = (&points.axes[axis], points.y.len() as f64);
     let mean = points.y.iter().sum::<f64>() / n;
     // 1. places, and numbers and sums of the points before each of them
-    let (mut places, mut counts, mut sums): (Vec<f64>, Vec<f64>, Vec<f64>) = (Vec::new(), vec![0.0], vec![0.0]);
+    let (mut places, mut counts, mut sums): (Vec<f64>, Vec<f64>, Vec<f64>) =
+        (Vec::new(), vec![0.0], vec![0.0]);
     for (x, y) in x.iter().zip(&points.y) {
         if places.last() != Some(x) {
             places.push(*x);
@@ -95,14 +119,29 @@ fn window(points: &Points, axis: usize, sign: f64, kind: Window) -> Option<Found
     let mut best = None;
     let mut size = 1;
     while size <= last && (kind == Window::Left || 4 * size <= 3 * (last + 1)) {
-        for first in 0..=if kind == Window::Left { 0 } else { last + 1 - size } {
-            let (excess, count) = (sums[first + size] - sums[first], counts[first + size] - counts[first]);
+        for first in 0..=if kind == Window::Left {
+            0
+        } else {
+            last + 1 - size
+        } {
+            let (excess, count) = (
+                sums[first + size] - sums[first],
+                counts[first + size] - counts[first],
+            );
             let gain = excess * excess * n / (count * (n - count));
             if excess > 0.0 && best.is_none_or(|best: Found| gain > best.gain) {
-                best = Some(Found { low: border(first), high: border(first + size), gain });
+                best = Some(Found {
+                    low: border(first),
+                    high: border(first + size),
+                    gain,
+                });
             }
         }
-        size += if kind == Window::Left { 1 } else { (size / 3).max(1) };
+        size += if kind == Window::Left {
+            1
+        } else {
+            (size / 3).max(1)
+        };
     }
     best
 }
@@ -113,13 +152,20 @@ fn spot(points: &Points, sign: f64) -> Near {
     let mut near = WHOLE;
     let mut inside = points.clone();
     for axis in [0, 1, 0, 1] {
-        let Some(found) = window(&inside.sorted_by(axis), axis, sign, Window::Inside) else { continue };
+        let Some(found) = window(&inside.sorted_by(axis), axis, sign, Window::Inside) else {
+            continue;
+        };
         near = found.within(near, axis);
         // a window has neighbours along the other axis only if it is as wide as the distance between points
-        let [low, high] =
-            [f64::min, f64::max].map(|end| points.axes[axis].iter().copied().fold(points.axes[axis][0], end));
+        let [low, high] = [f64::min, f64::max].map(|end| {
+            points.axes[axis]
+                .iter()
+                .copied()
+                .fold(points.axes[axis][0], end)
+        });
         near.width[axis] = near.width[axis].max((high - low) / (points.y.len() as f64).sqrt());
-        let is_inside = |j: &usize| (points.axes[axis][*j] - near.place[axis]).abs() <= near.width[axis] / 2.0;
+        let is_inside =
+            |j: &usize| (points.axes[axis][*j] - near.place[axis]).abs() <= near.width[axis] / 2.0;
         let kept: Vec<usize> = (0..points.y.len()).filter(is_inside).collect();
         if !kept.is_empty() {
             inside = points.select(&kept);

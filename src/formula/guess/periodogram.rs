@@ -37,10 +37,16 @@ pub fn strongest(points: &Points) -> Vec<(f64, f64)> {
                 (*c, *s) = (*c * *dc - *s * *ds, *s * *dc + *c * *ds);
                 let y = y - mean;
                 let terms = [*c, *s, *c * *c, *c * *s, *s * *s, y * *c, y * *s];
-                sums.iter_mut().zip(terms).for_each(|(sum, term)| *sum += term);
+                sums.iter_mut()
+                    .zip(terms)
+                    .for_each(|(sum, term)| *sum += term);
             }
             let [c, s, cc, cs, ss, yc, ys] = sums;
-            let (cc, cs, ss) = (cc - c * c / n as f64, cs - c * s / n as f64, ss - s * s / n as f64);
+            let (cc, cs, ss) = (
+                cc - c * c / n as f64,
+                cs - c * s / n as f64,
+                ss - s * s / n as f64,
+            );
             let determinant = cc * ss - cs * cs;
             if determinant > 1e-6 * cc * ss {
                 let gain = (ss * yc * yc + cc * ys * ys - 2.0 * cs * yc * ys) / determinant;
@@ -51,7 +57,11 @@ pub fn strongest(points: &Points) -> Vec<(f64, f64)> {
     found.sort_by(|a, b| b[0].total_cmp(&a[0]));
     let mut chosen: Vec<(f64, f64)> = Vec::new();
     for [_, frequency, damping] in found {
-        if chosen.len() < MOST && chosen.iter().all(|(other, _)| (other - frequency).abs() > 0.5) {
+        if chosen.len() < MOST
+            && chosen
+                .iter()
+                .all(|(other, _)| (other - frequency).abs() > 0.5)
+        {
             chosen.push((frequency, damping));
         }
     }

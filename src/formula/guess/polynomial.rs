@@ -22,15 +22,23 @@ pub fn fit(x: &[f64], y: &[f64], count: usize) -> Vec<f64> {
             break;
         }
         let share = here.iter().zip(&left).map(|(p, y)| p * y).sum::<f64>() / square;
-        sum.iter_mut().zip(&terms).for_each(|(sum, term)| *sum += share * term);
-        left.iter_mut().zip(&here).for_each(|(y, p)| *y -= share * p);
+        sum.iter_mut()
+            .zip(&terms)
+            .for_each(|(sum, term)| *sum += share * term);
+        left.iter_mut()
+            .zip(&here)
+            .for_each(|(y, p)| *y -= share * p);
         let alpha = here.iter().zip(&t).map(|(p, t)| t * p * p).sum::<f64>() / square;
         let beta = if k == 0 { 0.0 } else { square / last_square };
         last_square = square;
-        let next = (0..t.len()).map(|j| (t[j] - alpha) * here[j] - beta * before[j]).collect();
+        let next = (0..t.len())
+            .map(|j| (t[j] - alpha) * here[j] - beta * before[j])
+            .collect();
         before = std::mem::replace(&mut here, next);
         let shifted = |i: usize| if i == 0 { 0.0 } else { terms[i - 1] };
-        let next = (0..count).map(|i| shifted(i) - alpha * terms[i] - beta * before_terms[i]).collect();
+        let next = (0..count)
+            .map(|i| shifted(i) - alpha * terms[i] - beta * before_terms[i])
+            .collect();
         before_terms = std::mem::replace(&mut terms, next);
     }
     // 2. From powers of t = (x − x₀)/sₓ to powers of x: the shift by Horner's scheme, from the highest power on.

@@ -17,21 +17,32 @@ struct Skeleton {
 }
 
 /// Skeletons of the built-in models.
-static KNOWN: LazyLock<Vec<Skeleton>> =
-    LazyLock::new(|| BUILTINS.iter().map(|known| Skeleton::of(known.text, known.predictors)).collect());
+static KNOWN: LazyLock<Vec<Skeleton>> = LazyLock::new(|| {
+    BUILTINS
+        .iter()
+        .map(|known| Skeleton::of(known.text, known.predictors))
+        .collect()
+});
 
 impl Skeleton {
     fn of(text: &str, predictors: &[impl AsRef<str>]) -> Skeleton {
-        let mut found = Skeleton { text: String::new(), names: Vec::new() };
+        let mut found = Skeleton {
+            text: String::new(),
+            names: Vec::new(),
+        };
         let tokens = tokens(text).unwrap_or_default();
         for (k, (_, token)) in tokens.iter().enumerate() {
-            let is_call = tokens.get(k + 1).is_some_and(|(_, next)| *next == Token::Symbol('('));
+            let is_call = tokens
+                .get(k + 1)
+                .is_some_and(|(_, next)| *next == Token::Symbol('('));
             let word = match token {
                 Token::Number(value) => format!("{value:e}"),
                 Token::Symbol(symbol) => symbol.to_string(),
                 Token::End => break,
                 Token::Name(name) => {
-                    let is_fixed = is_call || is_operator(name) || CONSTANTS.iter().any(|(known, _)| known == name);
+                    let is_fixed = is_call
+                        || is_operator(name)
+                        || CONSTANTS.iter().any(|(known, _)| known == name);
                     match predictors.iter().position(|known| known.as_ref() == name) {
                         Some(d) => format!("x{d}"),
                         None if is_fixed => name.clone(),
@@ -47,10 +58,13 @@ impl Skeleton {
 
     /// Returns the number of a name, which is new unless it has appeared before.
     fn number(&mut self, name: &str) -> usize {
-        self.names.iter().position(|known| known == name).unwrap_or_else(|| {
-            self.names.push(name.to_owned());
-            self.names.len() - 1
-        })
+        self.names
+            .iter()
+            .position(|known| known == name)
+            .unwrap_or_else(|| {
+                self.names.push(name.to_owned());
+                self.names.len() - 1
+            })
     }
 }
 
@@ -60,8 +74,18 @@ pub fn recognise(formula: &Formula) -> Option<(Guess, Vec<usize>)> {
     let own = Skeleton::of(formula.text(), formula.predictors());
     let count = formula.parameters().len();
     let place = |name: &String| formula.parameters().iter().position(|known| known == name);
-    if let Some((known, row)) = KNOWN.iter().zip(&BUILTINS).find(|(known, _)| known.text == own.text) {
-        let at = |name: &&str| known.names.iter().position(|known| known == name).and_then(|k| place(&own.names[k]));
+    if let Some((known, row)) = KNOWN
+        .iter()
+        .zip(&BUILTINS)
+        .find(|(known, _)| known.text == own.text)
+    {
+        let at = |name: &&str| {
+            known
+                .names
+                .iter()
+                .position(|known| known == name)
+                .and_then(|k| place(&own.names[k]))
+        };
         let order: Vec<usize> = row.parameters.iter().map(at).collect::<Option<_>>()?;
         return (order.len() == count).then_some((row.guess, order));
     }

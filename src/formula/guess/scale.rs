@@ -25,7 +25,10 @@ impl Points {
     /// Returns the points of these indices.
     pub fn select(&self, indices: &[usize]) -> Points {
         let of = |row: &Vec<f64>| indices.iter().map(|j| row[*j]).collect();
-        Points { axes: self.axes.iter().map(of).collect(), y: of(&self.y) }
+        Points {
+            axes: self.axes.iter().map(of).collect(),
+            y: of(&self.y),
+        }
     }
 
     /// Returns as few points as a search for the anchor's models needs: means of neighbours, or of two predictors every
@@ -45,7 +48,10 @@ impl Points {
         }
         let mean = |group: &[f64]| group.iter().map(|value| value / group.len() as f64).sum();
         let of = |row: &Vec<f64>| row.chunks(size).map(mean).collect();
-        Points { axes: self.axes.iter().map(of).collect(), y: of(&self.y) }
+        Points {
+            axes: self.axes.iter().map(of).collect(),
+            y: of(&self.y),
+        }
     }
 }
 
@@ -62,7 +68,9 @@ impl Scale {
         let mut x: Vec<(f64, f64)> = points.axes.iter().map(|row| span(row)).collect();
         if let Anchor::Positive { or_zero } = anchor {
             let is_kept = |x: f64| x > 0.0 || (or_zero && x == 0.0);
-            let kept: Vec<usize> = (0..points.y.len()).filter(|j| is_kept(points.axes[0][*j])).collect();
+            let kept: Vec<usize> = (0..points.y.len())
+                .filter(|j| is_kept(points.axes[0][*j]))
+                .collect();
             if !kept.is_empty() {
                 points = points.select(&kept);
             }
@@ -81,7 +89,11 @@ impl Scale {
             row.iter_mut().for_each(|x| *x = (*x - x0) / sx);
         }
         points.y.iter_mut().for_each(|y| *y = (*y - y0) / sy);
-        let points = if x.len() == 1 { points.sorted_by(0) } else { points };
+        let points = if x.len() == 1 {
+            points.sorted_by(0)
+        } else {
+            points
+        };
         (Scale { x, y: (y0, sy) }, points)
     }
 
@@ -92,7 +104,11 @@ impl Scale {
             let value = found[k];
             found[k] = match *role {
                 // a height of 0 leaves a fit without a slope
-                Role::Height | Role::Area | Role::HeightAtZero(_) | Role::HeightAtOne(_) if value == 0.0 => 1e-3 * sy,
+                Role::Height | Role::Area | Role::HeightAtZero(_) | Role::HeightAtOne(_)
+                    if value == 0.0 =>
+                {
+                    1e-3 * sy
+                }
                 Role::Height => value * sy,
                 Role::Area => value * sy * sx,
                 // the rates and exponents that follow are not restored yet
@@ -100,10 +116,14 @@ impl Scale {
                 Role::HeightAtOne(exponent) => times_exp(value * sy, -found[exponent] * sx.ln()),
                 Role::Offset => y0 + value * sy,
                 Role::Place(axis) => self.x[axis].0 + value * self.x[axis].1,
-                Role::Width(axis) => value.signum() * (value.abs() * self.x[axis].1).max(f64::MIN_POSITIVE),
+                Role::Width(axis) => {
+                    value.signum() * (value.abs() * self.x[axis].1).max(f64::MIN_POSITIVE)
+                }
                 Role::Rate | Role::Damping | Role::Frequency => value / sx,
                 // the frequency has been restored
-                Role::Phase(frequency) => (value - TAU * (found[frequency] * x0).rem_euclid(1.0)).rem_euclid(TAU),
+                Role::Phase(frequency) => {
+                    (value - TAU * (found[frequency] * x0).rem_euclid(1.0)).rem_euclid(TAU)
+                }
                 Role::Exponent | Role::Shape | Role::Asymmetry => value,
             };
         }
@@ -121,12 +141,18 @@ pub fn span(numbers: &[f64]) -> (f64, f64) {
     let low = numbers.iter().copied().fold(f64::INFINITY, f64::min);
     let high = numbers.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let (middle, half) = (low / 2.0 + high / 2.0, high / 2.0 - low / 2.0);
-    let unit = [half, middle.abs(), 1.0].into_iter().find(|unit| *unit > 0.0);
+    let unit = [half, middle.abs(), 1.0]
+        .into_iter()
+        .find(|unit| *unit > 0.0);
     (middle, unit.unwrap_or(1.0))
 }
 
 /// Returns the geometric mean of the positive ones of some numbers; 1 if there is none.
 fn geometric_mean(numbers: &[f64]) -> f64 {
-    let logarithms: Vec<f64> = numbers.iter().filter(|x| **x > 0.0).map(|x| x.ln()).collect();
+    let logarithms: Vec<f64> = numbers
+        .iter()
+        .filter(|x| **x > 0.0)
+        .map(|x| x.ln())
+        .collect();
     (logarithms.iter().sum::<f64>() / logarithms.len().max(1) as f64).exp()
 }

@@ -37,25 +37,49 @@ pub struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    pub fn new(formula: &'a Formula, order: &'a [usize], roles: &'static [Role], points: Points) -> Search<'a> {
+    pub fn new(
+        formula: &'a Formula,
+        order: &'a [usize],
+        roles: &'static [Role],
+        points: Points,
+    ) -> Search<'a> {
         let find = |wanted: fn(&Role) -> bool| roles.iter().position(wanted);
-        let columns = match (find(|r| matches!(r, Role::Phase(_))), find(|r| *r == Role::Asymmetry)) {
+        let columns = match (
+            find(|r| matches!(r, Role::Phase(_))),
+            find(|r| *r == Role::Asymmetry),
+        ) {
             // a sin(t + p) = (a cos p) sin t + (a sin p) cos t
             (Some(p), _) => vec![vec![(0, 1.0), (p, 0.0)], vec![(0, 1.0), (p, FRAC_PI_2)]],
             // profiles of q = 0 and q = 1 and a constant make those of any q
             (_, Some(q)) => vec![vec![(0, 1.0), (q, 0.0)], vec![(0, 1.0), (q, 1.0)]],
-            _ => roles.iter().enumerate().filter(|(_, role)| is_height(role)).map(|(k, _)| vec![(k, 1.0)]).collect(),
+            _ => roles
+                .iter()
+                .enumerate()
+                .filter(|(_, role)| is_height(role))
+                .map(|(k, _)| vec![(k, 1.0)])
+                .collect(),
         };
         let offset = find(|role| *role == Role::Offset).map(|c| vec![(c, 1.0)]);
         let columns: Vec<_> = columns.into_iter().chain(offset).collect();
         let values = vec![0.0; columns.len() * points.y.len()];
         let Points { axes, y } = points;
-        Search { formula, roles, order, x: axes.concat(), y, columns, values, arranged: vec![0.0; roles.len()] }
+        Search {
+            formula,
+            roles,
+            order,
+            x: axes.concat(),
+            y,
+            columns,
+            values,
+            arranged: vec![0.0; roles.len()],
+        }
     }
 
     /// Returns the best of all combinations of the grid's numbers around each place, and of what lies near them.
     pub fn run(&mut self, near: &[Near], grid: &[&[f64]]) -> Vec<f64> {
-        let varied: Vec<usize> = (0..self.roles.len()).filter(|k| !is_solved(&self.roles[*k])).collect();
+        let varied: Vec<usize> = (0..self.roles.len())
+            .filter(|k| !is_solved(&self.roles[*k]))
+            .collect();
         let mut trials: Vec<(f64, Vec<f64>)> = Vec::new();
         for near in near {
             for number in 0..grid.iter().map(|row| row.len()).product() {
@@ -74,7 +98,9 @@ impl<'a> Search<'a> {
             _ => 1,
         };
         let size = trials.len() / near.len() / branches;
-        trials.chunks_mut(size).for_each(|chunk| chunk.sort_by(|a, b| a.0.total_cmp(&b.0)));
+        trials
+            .chunks_mut(size)
+            .for_each(|chunk| chunk.sort_by(|a, b| a.0.total_cmp(&b.0)));
         let mut chosen: Vec<(f64, Vec<f64>)> = trials.iter().step_by(size).cloned().collect();
         trials.sort_by(|a, b| a.0.total_cmp(&b.0));
         chosen.extend(trials.into_iter().take(MOVED));
@@ -89,7 +115,10 @@ impl<'a> Search<'a> {
     /// Moves parameters one by one, each up or down, while that lowers the cost, by steps that are halved when none
     /// does, and returns the cost.
     fn refine(&mut self, found: &mut Vec<f64>, mut cost: f64, varied: &[usize]) -> f64 {
-        let width = varied.iter().find(|k| matches!(self.roles[**k], Role::Width(_))).map_or(0.3, |k| found[*k]);
+        let width = varied
+            .iter()
+            .find(|k| matches!(self.roles[**k], Role::Width(_)))
+            .map_or(0.3, |k| found[*k]);
         let mut share = 1.0;
         for _ in 0..ROUNDS {
             let before = cost;
@@ -122,7 +151,10 @@ impl<'a> Search<'a> {
         let mut damping = 1e-2;
         let mut rows = vec![0.0; (1 + count) * n];
         for _ in 0..STEPS {
-            self.order.iter().zip(&*found).for_each(|(place, value)| self.arranged[*place] = *value);
+            self.order
+                .iter()
+                .zip(&*found)
+                .for_each(|(place, value)| self.arranged[*place] = *value);
             self.formula.fill(true, &self.x, &self.arranged, &mut rows);
             let row = |k: usize| &rows[(1 + self.order[k]) * n..][..n];
             let mut normal = vec![0.0; packed_length(count)];
@@ -138,13 +170,21 @@ impl<'a> Search<'a> {
                 let mut matrix = normal.clone();
                 for i in 0..count {
                     let diagonal = &mut matrix[packed_index(i, i)];
-                    *diagonal = if *diagonal > 0.0 { *diagonal * (1.0 + damping) } else { 1.0 };
+                    *diagonal = if *diagonal > 0.0 {
+                        *diagonal * (1.0 + damping)
+                    } else {
+                        1.0
+                    };
                 }
                 let mut step = gradient.clone();
                 if cholesky(&mut matrix, count) {
                     solve_lower(&matrix, &mut step);
                     solve_upper(&matrix, &mut step);
-                    let mut trial: Vec<f64> = found.iter().zip(&step).map(|(value, step)| value + step).collect();
+                    let mut trial: Vec<f64> = found
+                        .iter()
+                        .zip(&step)
+                        .map(|(value, step)| value + step)
+                        .collect();
                     let lower = self.cost(&mut trial);
                     if lower < cost {
                         (cost, *found) = (lower, trial);
@@ -163,15 +203,19 @@ impl<'a> Search<'a> {
     /// solution.
     fn cost(&mut self, trial: &mut [f64]) -> f64 {
         let (n, count) = (self.y.len(), self.columns.len());
-        let is_fast =
-            |(role, value): (&Role, &f64)| matches!(role, Role::Rate | Role::Damping) && value.abs() > FASTEST;
+        let is_fast = |(role, value): (&Role, &f64)| {
+            matches!(role, Role::Rate | Role::Damping) && value.abs() > FASTEST
+        };
         if self.roles.iter().zip(&*trial).any(is_fast) {
             return f64::INFINITY;
         }
         // 1. the columns
         for (column, values) in self.columns.iter().zip(self.values.chunks_exact_mut(n)) {
             for (k, role) in self.roles.iter().enumerate() {
-                let set = column.iter().find(|(set, _)| *set == k).map(|(_, value)| *value);
+                let set = column
+                    .iter()
+                    .find(|(set, _)| *set == k)
+                    .map(|(_, value)| *value);
                 let value = set.unwrap_or(if is_solved(role) { 0.0 } else { trial[k] });
                 self.arranged[self.order[k]] = value;
             }
@@ -183,7 +227,9 @@ impl<'a> Search<'a> {
         }
         // 2. the normal equations, of columns of length 1
         let column = |i: usize| &self.values[i * n..][..n];
-        let lengths: Vec<f64> = (0..count).map(|i| dot(column(i), column(i)).sqrt()).collect();
+        let lengths: Vec<f64> = (0..count)
+            .map(|i| dot(column(i), column(i)).sqrt())
+            .collect();
         let mut matrix = vec![0.0; packed_length(count)];
         let mut solution = vec![0.0; count];
         for i in 0..count {
@@ -198,20 +244,33 @@ impl<'a> Search<'a> {
         }
         solve_lower(&matrix, &mut solution);
         solve_upper(&matrix, &mut solution);
-        solution.iter_mut().zip(lengths).for_each(|(value, length)| *value /= length);
+        solution
+            .iter_mut()
+            .zip(lengths)
+            .for_each(|(value, length)| *value /= length);
         // 3. what is left
-        let model = |j: usize| (0..count).map(|i| solution[i] * self.values[i * n + j]).sum::<f64>();
+        let model = |j: usize| {
+            (0..count)
+                .map(|i| solution[i] * self.values[i * n + j])
+                .sum::<f64>()
+        };
         let cost: f64 = (0..n).map(|j| (self.y[j] - model(j)).powi(2)).sum();
         for (column, value) in self.columns.iter().zip(&solution) {
             trial[column[0].0] = *value;
         }
         self.set_phase_or_asymmetry(trial, &solution);
-        if cost.is_finite() { cost } else { f64::INFINITY }
+        if cost.is_finite() {
+            cost
+        } else {
+            f64::INFINITY
+        }
     }
 
     /// Sets height and phase of a wave, or height, asymmetry and offset of a Fano profile, from their columns' shares.
     fn set_phase_or_asymmetry(&self, trial: &mut [f64], solution: &[f64]) {
-        let [(_, _), (k, _)] = self.columns[0][..] else { return };
+        let [(_, _), (k, _)] = self.columns[0][..] else {
+            return;
+        };
         let (first, second) = (solution[0], solution[1]);
         if self.roles[k] == Role::Asymmetry {
             // With L = g²/((x − m)² + g²) and D = (x − m) g/((x − m)² + g²) the profile is a + a(q² − 1)L + 2aqD, and
@@ -221,7 +280,11 @@ impl<'a> Search<'a> {
             let larger = ratio.abs() + ratio.hypot(1.0);
             let q = odd.signum() * if even < 0.0 { 1.0 / larger } else { larger };
             let is_odd = odd != 0.0 && q != 0.0 && q.is_finite();
-            (trial[0], trial[k]) = if is_odd { (odd / (2.0 * q), q) } else { (first, 0.0) };
+            (trial[0], trial[k]) = if is_odd {
+                (odd / (2.0 * q), q)
+            } else {
+                (first, 0.0)
+            };
             if let Some(c) = self.roles.iter().position(|role| *role == Role::Offset) {
                 trial[c] += first + second - trial[0];
             }
@@ -237,7 +300,10 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
 
 /// Returns whether a parameter is a factor of its model.
 fn is_height(role: &Role) -> bool {
-    matches!(role, Role::Height | Role::Area | Role::HeightAtZero(_) | Role::HeightAtOne(_))
+    matches!(
+        role,
+        Role::Height | Role::Area | Role::HeightAtZero(_) | Role::HeightAtOne(_)
+    )
 }
 
 /// Returns whether a parameter is solved for.

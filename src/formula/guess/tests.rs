@@ -3,8 +3,12 @@ use crate::{Error, Formula};
 /// Points that suit no model especially: `count` of them, scaled.
 fn points(formula: &Formula, count: usize, x_scale: f64, y_scale: f64) -> (Vec<f64>, Vec<f64>) {
     let place = |k: usize| (0.5 + 0.618_034 * k as f64).fract();
-    let x = (0..formula.predictors().len() * count).map(|k| x_scale * (0.1 + place(k))).collect();
-    let y = (0..count).map(|k| y_scale * (2.0 + place(3 * k) + (6.0 * place(k)).sin())).collect();
+    let x = (0..formula.predictors().len() * count)
+        .map(|k| x_scale * (0.1 + place(k)))
+        .collect();
+    let y = (0..count)
+        .map(|k| y_scale * (2.0 + place(3 * k) + (6.0 * place(k)).sin()))
+        .collect();
     (x, y)
 }
 
@@ -20,7 +24,10 @@ fn guesses_are_finite_whatever_the_points_are() {
         let check = |what: &str, x: &[f64], y: &[f64]| {
             let guess = formula.guess(x, y).unwrap();
             assert_eq!(guess.len(), formula.parameters().len());
-            assert!(guess.iter().all(|value| value.is_finite()), "{name}, {what}: {guess:?}");
+            assert!(
+                guess.iter().all(|value| value.is_finite()),
+                "{name}, {what}: {guess:?}"
+            );
             guess
         };
         for count in [1, 2, 3, 5, 40] {
@@ -35,11 +42,19 @@ fn guesses_are_finite_whatever_the_points_are() {
                 for other in [1e-200, 1.0, 1e200] {
                     let (x, y) = points(&formula, count, scale, other);
                     check("far scales", &x, &y);
-                    check("far scales", &y.repeat(formula.predictors().len()), &x[..count]);
+                    check(
+                        "far scales",
+                        &y.repeat(formula.predictors().len()),
+                        &x[..count],
+                    );
                 }
             }
         }
-        check("all numbers", &[-1e308, 1e308].repeat(formula.predictors().len()), &[1e308, -1e308]);
+        check(
+            "all numbers",
+            &[-1e308, 1e308].repeat(formula.predictors().len()),
+            &[1e308, -1e308],
+        );
     }
 }
 
@@ -50,7 +65,11 @@ fn points_that_are_not_finite_are_left_out_and_no_order_is_needed() {
         let (x, y) = points(&formula, 40, 1.0, 1.0);
         let wanted = formula.guess(&x, &y).unwrap();
         let rows = |order: &dyn Fn(usize) -> Option<usize>| {
-            let row = |row: &[f64]| (0..42).map(|k| order(k).map_or(f64::NAN, |j| row[j])).collect::<Vec<_>>();
+            let row = |row: &[f64]| {
+                (0..42)
+                    .map(|k| order(k).map_or(f64::NAN, |j| row[j]))
+                    .collect::<Vec<_>>()
+            };
             (x.chunks(40).flat_map(row).collect::<Vec<_>>(), row(&y))
         };
         let (x, mut y) = rows(&|k| (k % 21 != 3).then(|| k - (k + 17) / 21));
@@ -58,14 +77,22 @@ fn points_that_are_not_finite_are_left_out_and_no_order_is_needed() {
         y[24] = f64::INFINITY;
         assert_eq!(formula.guess(&x, &y).unwrap(), wanted, "{name}");
         let nothing = formula.guess(&vec![f64::NAN; x.len()], &y).unwrap_err();
-        assert!(matches!(&nothing, Error::Usage(message) if message.contains("of 42 points none is finite")));
+        assert!(
+            matches!(&nothing, Error::Usage(message) if message.contains("of 42 points none is finite"))
+        );
         assert!(matches!(formula.guess(&[], &[]), Err(Error::Usage(_))));
-        assert!(matches!(formula.guess(&x, &y[1..]), Err(Error::ShapeMismatch { .. })));
+        assert!(matches!(
+            formula.guess(&x, &y[1..]),
+            Err(Error::ShapeMismatch { .. })
+        ));
     }
     let peak = Formula::builtin("gauss1d").unwrap();
     let (x, y) = points(&peak, 40, 1.0, 1.0);
     let reversed = |row: &[f64]| row.iter().rev().copied().collect::<Vec<_>>();
-    assert_eq!(peak.guess(&reversed(&x), &reversed(&y)).unwrap(), peak.guess(&x, &y).unwrap());
+    assert_eq!(
+        peak.guess(&reversed(&x), &reversed(&y)).unwrap(),
+        peak.guess(&x, &y).unwrap()
+    );
 }
 
 #[test]
@@ -76,7 +103,11 @@ fn units_of_powers_of_two_change_no_digit() {
     let (wide, high) = (2f64.powi(600), 2f64.powi(-500));
     let scaled = |row: &[f64], unit: f64| row.iter().map(|value| value * unit).collect::<Vec<_>>();
     let found = formula.guess(&scaled(&x, wide), &scaled(&y, high)).unwrap();
-    let back: Vec<f64> = found.iter().zip([high, wide, wide, high]).map(|(value, unit)| value / unit).collect();
+    let back: Vec<f64> = found
+        .iter()
+        .zip([high, wide, wide, high])
+        .map(|(value, unit)| value / unit)
+        .collect();
     assert_eq!(back, wanted);
 }
 
@@ -93,13 +124,21 @@ fn exact_values_give_the_parameters() {
         ("damped_sine", vec![3.0, 0.2, 0.8, 1.4, 2.0]),
     ] {
         let formula = Formula::builtin(name).unwrap();
-        let found = formula.guess(&x, &formula.values(&x, &truth).unwrap()).unwrap();
+        let found = formula
+            .guess(&x, &formula.values(&x, &truth).unwrap())
+            .unwrap();
         for (found, truth) in found.iter().zip(&truth) {
-            assert!((found / truth - 1.0).abs() < 0.02, "{name}: {found} {truth}");
+            assert!(
+                (found / truth - 1.0).abs() < 0.02,
+                "{name}: {found} {truth}"
+            );
         }
     }
     let helix = Formula::builtin("fletcher_powell_helix").unwrap();
-    assert_eq!(helix.guess(&[0.0, 1.0, 2.0], &[0.0; 3]).unwrap(), [-1.0, 0.0, 0.0]);
+    assert_eq!(
+        helix.guess(&[0.0, 1.0, 2.0], &[0.0; 3]).unwrap(),
+        [-1.0, 0.0, 0.0]
+    );
 }
 
 #[test]
@@ -109,16 +148,43 @@ fn a_built_in_model_is_known_by_its_formula() {
     let wanted = peak.guess(&x, &y).unwrap();
     let typed = Formula::parse_with("h * exp(-(t-t0)**2 / (2*w**2)) + base", &["t"]).unwrap();
     assert_eq!(typed.guess(&x, &y).unwrap(), wanted);
-    assert_eq!(peak.with_prefix("g1_").unwrap().guess(&x, &y).unwrap(), wanted);
-    let turned = peak.clone().with_parameters(&["c", "s", "m", "a"]).unwrap().guess(&x, &y).unwrap();
+    assert_eq!(
+        peak.with_prefix("g1_").unwrap().guess(&x, &y).unwrap(),
+        wanted
+    );
+    let turned = peak
+        .clone()
+        .with_parameters(&["c", "s", "m", "a"])
+        .unwrap()
+        .guess(&x, &y)
+        .unwrap();
     assert_eq!(turned, wanted.iter().rev().copied().collect::<Vec<_>>());
     // terms have other names, too
     let tail = Formula::builtin("emg").unwrap();
-    assert_eq!(tail.with_prefix("e_").unwrap().guess(&x, &y).unwrap(), tail.guess(&x, &y).unwrap());
-    for text in ["a*exp(-(x - m)^2/(2*s^2)) + m", "a*exp(-(x - m)^2/(3*s^2)) + c", "a*exp(-(c - m)^2/(2*s^2)) + x"] {
-        let message = Formula::parse(text).unwrap().guess(&x, &y).unwrap_err().to_string();
-        assert!(message.contains(text) && message.contains("give starts"), "{message}");
+    assert_eq!(
+        tail.with_prefix("e_").unwrap().guess(&x, &y).unwrap(),
+        tail.guess(&x, &y).unwrap()
+    );
+    for text in [
+        "a*exp(-(x - m)^2/(2*s^2)) + m",
+        "a*exp(-(x - m)^2/(3*s^2)) + c",
+        "a*exp(-(c - m)^2/(2*s^2)) + x",
+    ] {
+        let message = Formula::parse(text)
+            .unwrap()
+            .guess(&x, &y)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            message.contains(text) && message.contains("give starts"),
+            "{message}"
+        );
     }
     let names = ["a", "m", "s", "c", "unused"];
-    assert!(Formula::parse_exactly(peak.text(), &["x"], &names).unwrap().guess(&x, &y).is_err());
+    assert!(
+        Formula::parse_exactly(peak.text(), &["x"], &names)
+            .unwrap()
+            .guess(&x, &y)
+            .is_err()
+    );
 }

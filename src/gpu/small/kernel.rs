@@ -56,22 +56,46 @@ pub(super) enum Sent {
 
 impl SmallKernel {
     /// Compiles the kernel of fits of some shape, for places of `capacity` fits.
-    pub fn new(context: Arc<Context>, problem: &SmallProblem, shape: Shape, capacity: usize) -> Result<SmallKernel> {
+    pub fn new(
+        context: Arc<Context>,
+        problem: &SmallProblem,
+        shape: Shape,
+        capacity: usize,
+    ) -> Result<SmallKernel> {
         let packing = Packing::new(problem, shape);
-        let grid = if shape.own_grid { 1 } else { problem.predictors * problem.points };
-        let largest = [packing.observed(), packing.given(), packing.result()].map(|numbers| numbers * capacity);
+        let grid = if shape.own_grid {
+            1
+        } else {
+            problem.predictors * problem.points
+        };
+        let largest = [packing.observed(), packing.given(), packing.result()]
+            .map(|numbers| numbers * capacity);
         let largest = 4 * largest.into_iter().fold(grid, usize::max) as u64;
         let workgroups = capacity / fits_per_workgroup(packing);
         if largest > context.limits.max_storage_buffer_binding_size
             || workgroups > context.limits.max_compute_workgroups_per_dimension as usize
         {
-            return Err(context.too_large(format!("{capacity} small fits at a time are above the limits")));
+            return Err(context.too_large(format!(
+                "{capacity} small fits at a time are above the limits"
+            )));
         }
-        let source = source(problem, packing, context.tolerance(problem.tolerances.reduction))?;
+        let source = source(
+            problem,
+            packing,
+            context.tolerance(problem.tolerances.reduction),
+        )?;
         let writes = [false, false, false, true];
-        let Unbound { pipeline, layout } = pipelines::compiled(&context, "small", &source, &writes)?;
+        let Unbound { pipeline, layout } =
+            pipelines::compiled(&context, "small", &source, &writes)?;
         let grid = context.guarded(|| Ok(storage(&context, "grid", grid)))?;
-        Ok(SmallKernel { context, packing, pipeline, layout, grid, capacity })
+        Ok(SmallKernel {
+            context,
+            packing,
+            pipeline,
+            layout,
+            grid,
+            capacity,
+        })
     }
 
     /// Returns how many parts a place holds.
@@ -81,15 +105,30 @@ impl SmallKernel {
 
     /// Creates the buffers of a place.
     pub fn place(&self) -> Result<Place> {
-        let SmallKernel { context, packing, capacity, .. } = self;
+        let SmallKernel {
+            context,
+            packing,
+            capacity,
+            ..
+        } = self;
         context.guarded(|| {
             let rows = |name: &str, numbers: usize| storage(context, name, numbers * capacity);
             let observed = rows("observed", packing.observed());
             let given = rows("given", packing.given());
             let result = rows("result", packing.result());
-            let group = pipelines::bind(context, &self.layout, [&observed, &given, &self.grid, &result].into_iter());
+            let group = pipelines::bind(
+                context,
+                &self.layout,
+                [&observed, &given, &self.grid, &result].into_iter(),
+            );
             let readback = buffers::readback(context, packing.result() * capacity);
-            Ok(Place { group, observed, given, result, readback })
+            Ok(Place {
+                group,
+                observed,
+                given,
+                result,
+                readback,
+            })
         })
     }
 
@@ -100,9 +139,12 @@ impl SmallKernel {
         }
         let mut grid: Vec<f32> = Vec::new();
         for part in some {
-            parts.lend(part, &mut |batch, _| grid = batch.x.iter().map(|x| *x as f32).collect());
+            parts.lend(part, &mut |batch, _| {
+                grid = batch.x.iter().map(|x| *x as f32).collect()
+            });
             if !grid.is_empty() {
-                self.context.write(&self.grid, 0, bytemuck::cast_slice(&grid));
+                self.context
+                    .write(&self.grid, 0, bytemuck::cast_slice(&grid));
                 return;
             }
         }
@@ -111,16 +153,28 @@ impl SmallKernel {
     /// Begins some parts, packs their fits, and copies the rows to the buffers of a place, which have room for them.
     /// Returns what the fits have, or `None` if none are to be made. Where they have more than the packing's shape,
     /// their rows are not all there.
-    pub fn send(&self, place: &Place, parts: &dyn SmallParts, some: Range<usize>, sent: Sent) -> Result<Option<Shape>> {
+    pub fn send(
+        &self,
+        place: &Place,
+        parts: &dyn SmallParts,
+        some: Range<usize>,
+        sent: Sent,
+    ) -> Result<Option<Shape>> {
         let (packing, blocks) = (self.packing, fits_of(parts, &some).div_ceil(BLOCK));
-        let staging = |buffer, numbers: usize| self.context.staging(buffer, (blocks * numbers * PIECE) as u64);
+        let staging = |buffer, numbers: usize| {
+            self.context
+                .staging(buffer, (blocks * numbers * PIECE) as u64)
+        };
         let mut observed = match sent {
             Sent::All => Some(staging(&place.observed, packing.observed())?),
             Sent::Given => None,
         };
         let mut given = Some(staging(&place.given, packing.given())?);
         let observed = pieces_of_parts(&mut observed, packing.observed(), some.len());
-        let rows = observed.into_par_iter().zip(pieces_of_parts(&mut given, packing.given(), some.len())).zip(some);
+        let rows = observed
+            .into_par_iter()
+            .zip(pieces_of_parts(&mut given, packing.given(), some.len()))
+            .zip(some);
         let begin = |((observed, given), part): ((Vec<Piece<'_>>, Vec<Piece<'_>>), usize)| {
             let shape = parts.begin(part)?;
             let (mut observed, mut given) = (observed.into_iter(), given.into_iter());
@@ -140,7 +194,9 @@ impl SmallKernel {
             }
             Some(shape)
         };
-        Ok(threads::in_pool(|| rows.filter_map(begin).reduce_with(Shape::union)))
+        Ok(threads::in_pool(|| {
+            rows.filter_map(begin).reduce_with(Shape::union)
+        }))
     }
 
     /// Has the device make the fits of a place, after what was submitted before.
@@ -156,7 +212,13 @@ impl SmallKernel {
 
     /// Has the device copy the results of a place to where the host reads them.
     pub fn copy_back(&self, encoder: &mut wgpu::CommandEncoder, place: &Place, fits: usize) {
-        self.context.copy(encoder, &place.result, &place.readback, 0, 4 * self.results_of(fits) as u64);
+        self.context.copy(
+            encoder,
+            &place.result,
+            &place.readback,
+            0,
+            4 * self.results_of(fits) as u64,
+        );
     }
 
     /// Begins some parts if that has not been done, waits for the copy of their results, puts these into their columns,
@@ -169,7 +231,12 @@ impl SmallKernel {
         submission: wgpu::SubmissionIndex,
     ) -> Result<()> {
         let length = self.results_of(fits_of(parts, &some));
-        let results: Vec<u32> = pollster::block_on(readback::read(&self.context, &place.readback, length, submission))?;
+        let results: Vec<u32> = pollster::block_on(readback::read(
+            &self.context,
+            &place.readback,
+            length,
+            submission,
+        ))?;
         let landing = results.par_chunks(PART * self.packing.result()).zip(some);
         threads::in_pool(|| {
             landing.try_for_each(|(results, part)| {
@@ -177,8 +244,11 @@ impl SmallKernel {
                     return Ok(());
                 }
                 let mut unpacked = Ok(());
-                parts.lend(part, &mut |_, columns| unpacked = self.packing.unpack(results, columns));
-                let untrusted = |fit| format!("what it says of fit {} cannot be", part * PART + fit);
+                parts.lend(part, &mut |_, columns| {
+                    unpacked = self.packing.unpack(results, columns)
+                });
+                let untrusted =
+                    |fit| format!("what it says of fit {} cannot be", part * PART + fit);
                 unpacked.map_err(|fit| self.context.untrusted(untrusted(fit)))?;
                 parts.end(part)
             })
@@ -193,23 +263,35 @@ impl SmallKernel {
 
 /// Creates a buffer of so many 32-bit elements, for kernels and copies.
 fn storage(context: &Context, name: &str, elements: usize) -> wgpu::Buffer {
-    let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST | wgpu::BufferUsages::COPY_SRC;
+    let usage =
+        wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST | wgpu::BufferUsages::COPY_SRC;
     buffers::create(context, name, elements, usage)
 }
 
 /// Divides the memory of rows of so many numbers among parts. Without memory, parts have none.
-fn pieces_of_parts(view: &mut Option<wgpu::QueueWriteBufferView>, numbers: usize, parts: usize) -> Vec<Vec<Piece<'_>>> {
-    let Some(view) = view else { return (0..parts).map(|_| Vec::new()).collect() };
+fn pieces_of_parts(
+    view: &mut Option<wgpu::QueueWriteBufferView>,
+    numbers: usize,
+    parts: usize,
+) -> Vec<Vec<Piece<'_>>> {
+    let Some(view) = view else {
+        return (0..parts).map(|_| Vec::new()).collect();
+    };
     let (pieces, _) = view.slice(..).into_chunks::<PIECE>();
     let mut pieces = pieces.into_iter();
-    (0..parts).map(|_| pieces.by_ref().take(PART / BLOCK * numbers).collect()).collect()
+    (0..parts)
+        .map(|_| pieces.by_ref().take(PART / BLOCK * numbers).collect())
+        .collect()
 }
 
 /// Writes numbers to the next pieces.
 fn write<'a>(pieces: &mut impl Iterator<Item = Piece<'a>>, numbers: &[f32]) {
     let (bytes, _) = bytemuck::cast_slice(numbers).as_chunks::<PIECE>();
     // the other way round, a piece would be lost where the bytes end
-    bytes.iter().zip(pieces).for_each(|(bytes, piece)| piece.write(*bytes));
+    bytes
+        .iter()
+        .zip(pieces)
+        .for_each(|(bytes, piece)| piece.write(*bytes));
 }
 
 /// Returns the number of fits of some parts.
@@ -219,5 +301,9 @@ pub(super) fn fits_of(parts: &dyn SmallParts, some: &Range<usize>) -> usize {
 
 /// Begins some parts, and returns what their fits have; `None` if none are to be made.
 pub(super) fn shape_of(parts: &dyn SmallParts, some: Range<usize>) -> Option<Shape> {
-    threads::in_pool(|| some.into_par_iter().filter_map(|part| parts.begin(part)).reduce_with(Shape::union))
+    threads::in_pool(|| {
+        some.into_par_iter()
+            .filter_map(|part| parts.begin(part))
+            .reduce_with(Shape::union)
+    })
 }

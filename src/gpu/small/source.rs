@@ -39,12 +39,27 @@ fn stride(packing: Packing) -> usize {
 /// # Errors
 /// Returns [`Error::Model`] for a setting that f32 does not hold.
 pub(crate) fn source(problem: &SmallProblem, packing: Packing, tolerance: f64) -> Result<Source> {
-    let SmallProblem { points, parameters, settings, .. } = problem;
+    let SmallProblem {
+        points,
+        parameters,
+        settings,
+        ..
+    } = problem;
     let Shape { is_bounded, .. } = packing.shape;
     let mut constants = Constants::default();
-    let buffers = [("observed", "f32", "read"), ("given", "f32", "read"), ("grid", "f32", "read")];
-    for (k, (name, element, access)) in buffers.into_iter().chain([("result", "u32", "read_write")]).enumerate() {
-        constants.line(&format!("@group(0) @binding({k}) var<storage, {access}> {name}: array<{element}>;"));
+    let buffers = [
+        ("observed", "f32", "read"),
+        ("given", "f32", "read"),
+        ("grid", "f32", "read"),
+    ];
+    for (k, (name, element, access)) in buffers
+        .into_iter()
+        .chain([("result", "u32", "read_write")])
+        .enumerate()
+    {
+        constants.line(&format!(
+            "@group(0) @binding({k}) var<storage, {access}> {name}: array<{element}>;"
+        ));
     }
     let numbers = [
         ("PARAMETERS", *parameters),
@@ -62,11 +77,19 @@ pub(crate) fn source(problem: &SmallProblem, packing: Packing, tolerance: f64) -
         ("ROUNDS_SHIFT", ROUNDS_SHIFT as usize),
         ("SURE", SURE as usize),
         ("PAIRS", packing.pairs()),
-        ("CORRELATED", if problem.correlations { *parameters } else { 0 }),
+        (
+            "CORRELATED",
+            if problem.correlations { *parameters } else { 0 },
+        ),
     ];
-    numbers.into_iter().for_each(|(name, value)| constants.unsigned(name, value));
+    numbers
+        .into_iter()
+        .for_each(|(name, value)| constants.unsigned(name, value));
     constants.float("TOLERANCE", tolerance);
-    constants.float("LARGEST_COST", problem.tolerances.largest_cost.min(f64::from(f32::MAX)));
+    constants.float(
+        "LARGEST_COST",
+        problem.tolerances.largest_cost.min(f64::from(f32::MAX)),
+    );
     constants.float("XTOL", problem.tolerances.step.max(LEAST_XTOL));
     constants.float("INITIAL_DAMPING", settings.initial_damping);
     declare_statuses(&mut constants);
@@ -74,23 +97,54 @@ pub(crate) fn source(problem: &SmallProblem, packing: Packing, tolerance: f64) -
     let legs = if is_bounded { LEGS * parameters + 1 } else { 0 };
     let most_rounds = (MOST_ITERATIONS / (points + legs + 1)) as u32;
     let max_rounds = settings.max_rounds.min(most_rounds).min(MOST_ROUNDS);
-    declare_step(&mut constants, &LevenbergMarquardt { max_rounds, ..*settings }, &problem.tolerances);
+    declare_step(
+        &mut constants,
+        &LevenbergMarquardt {
+            max_rounds,
+            ..*settings
+        },
+        &problem.tolerances,
+    );
     declare_ends(&mut constants);
-    constants.line(&format!("const SHORTENS: bool = {};", settings.largest_step < LONGEST_STEP));
+    constants.line(&format!(
+        "const SHORTENS: bool = {};",
+        settings.largest_step < LONGEST_STEP
+    ));
     declare_access(&mut constants, problem, packing);
     declare_rounding(&mut constants, problem);
     if let Some(message) = constants.bad {
         return Err(Error::model(format!("small: {message}")));
     }
-    let user = UserCode { name: "model".into(), text: problem.wgsl.clone() };
-    let uses = ["functions", if is_bounded { "small_bounded" } else { "small_unbounded" }];
-    Ok(Source::join(&constants, "small", include_str!("../../../shaders/small.wgsl"), &uses, Some(&user)))
+    let user = UserCode {
+        name: "model".into(),
+        text: problem.wgsl.clone(),
+    };
+    let uses = [
+        "functions",
+        if is_bounded {
+            "small_bounded"
+        } else {
+            "small_unbounded"
+        },
+    ];
+    Ok(Source::join(
+        &constants,
+        "small",
+        include_str!("../../../shaders/small.wgsl"),
+        &uses,
+        Some(&user),
+    ))
 }
 
 /// Adds the WGSL functions that read what fits of a shape have.
 fn declare_access(constants: &mut Constants, problem: &SmallProblem, packing: Packing) {
     let SmallProblem { predictors, .. } = problem;
-    let Shape { own_grid, is_weighted, own_units, .. } = packing.shape;
+    let Shape {
+        own_grid,
+        is_weighted,
+        own_units,
+        ..
+    } = packing.shape;
     let place = |d: usize| match own_grid {
         true => format!("observed[fit * OBSERVED + COUNTED + {d}u * POINTS + point]"),
         false => format!("grid[{d}u * POINTS + point]"),
@@ -98,16 +152,29 @@ fn declare_access(constants: &mut Constants, problem: &SmallProblem, packing: Pa
     let each: Vec<String> = (0..*predictors).map(place).collect();
     let (kind, value) = match predictors {
         1 => ("f32".to_owned(), each.concat()),
-        count => (format!("array<f32, {count}>"), format!("array<f32, {count}>({})", each.join(", "))),
+        count => (
+            format!("array<f32, {count}>"),
+            format!("array<f32, {count}>({})", each.join(", ")),
+        ),
     };
-    constants.line(&format!("fn predictors_at(point: u32, fit: u32) -> {kind} {{ return {value}; }}"));
-    let weight = if is_weighted { "tile[lane * STRIDE + POINTS + point]" } else { "1.0" };
-    constants.line(&format!("fn weight_at(point: u32, lane: u32) -> f32 {{ return {weight}; }}"));
+    constants.line(&format!(
+        "fn predictors_at(point: u32, fit: u32) -> {kind} {{ return {value}; }}"
+    ));
+    let weight = if is_weighted {
+        "tile[lane * STRIDE + POINTS + point]"
+    } else {
+        "1.0"
+    };
+    constants.line(&format!(
+        "fn weight_at(point: u32, lane: u32) -> f32 {{ return {weight}; }}"
+    ));
     let unit = match own_units {
         true => "given[fit * GIVEN + PARAMETERS + parameter]",
         false => "unit_of(given[fit * GIVEN + parameter])",
     };
-    constants.line(&format!("fn unit_at(fit: u32, parameter: u32) -> f32 {{ return {unit}; }}"));
+    constants.line(&format!(
+        "fn unit_at(fit: u32, parameter: u32) -> f32 {{ return {unit}; }}"
+    ));
 }
 
 /// Adds what is known of the rounding of the model's values by the sums of a fit.
@@ -118,6 +185,10 @@ fn declare_rounding(constants: &mut Constants, problem: &SmallProblem) {
     constants.float("ROUNDINGS_OF_EXPONENT", (ROUNDINGS * of_exponent).into());
     constants.float("OTHER_ROUNDINGS", (ROUNDINGS * others).into());
     let terms = sums.map_or(&[][..], |sums| sums.exponents).iter();
-    let terms = terms.map(|(p, factor)| format!(" + {factor:?} * abs(accepted[{p}]) * sqrt(normal[{p}][{p}])"));
-    constants.line(&format!("fn exponent_rounding() -> f32 {{ return 0.0{}; }}", terms.collect::<String>()));
+    let terms = terms
+        .map(|(p, factor)| format!(" + {factor:?} * abs(accepted[{p}]) * sqrt(normal[{p}][{p}])"));
+    constants.line(&format!(
+        "fn exponent_rounding() -> f32 {{ return 0.0{}; }}",
+        terms.collect::<String>()
+    ));
 }

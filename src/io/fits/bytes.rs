@@ -48,12 +48,23 @@ pub fn open(path: &Path) -> Result<Box<dyn Bytes>> {
     let mut file = File::open(path).map_err(Error::io(path))?;
     let opened = Opened::new(&file).map_err(Error::io(path))?;
     let mut start = Vec::new();
-    file.by_ref().take(2).read_to_end(&mut start).map_err(Error::io(path))?;
+    file.by_ref()
+        .take(2)
+        .read_to_end(&mut start)
+        .map_err(Error::io(path))?;
     file.rewind().map_err(Error::io(path))?;
     if start != GZIP {
-        return Ok(Box::new(OnDisk { path: path.to_path_buf(), opened, file: Some(file) }));
+        return Ok(Box::new(OnDisk {
+            path: path.to_path_buf(),
+            opened,
+            file: Some(file),
+        }));
     }
-    Ok(Box::new(inflate(path, file, most_inflated_bytes(opened.length()))?))
+    Ok(Box::new(inflate(
+        path,
+        file,
+        most_inflated_bytes(opened.length()),
+    )?))
 }
 
 struct OnDisk {
@@ -69,7 +80,10 @@ impl Bytes for OnDisk {
     }
 
     fn read_at(&mut self, at: u64, into: &mut [u8]) -> io::Result<()> {
-        let file = self.file.as_mut().ok_or_else(|| io::Error::other("the file is closed"))?;
+        let file = self
+            .file
+            .as_mut()
+            .ok_or_else(|| io::Error::other("the file is closed"))?;
         file.seek(SeekFrom::Start(at))?;
         file.read_exact(into)
     }
@@ -106,7 +120,11 @@ impl Bytes for InMemory {
     fn read_at(&mut self, at: u64, mut into: &mut [u8]) -> io::Result<()> {
         let mut at = usize::try_from(at).map_err(|_| ErrorKind::UnexpectedEof)?;
         while !into.is_empty() {
-            let rest = self.pieces.get(at / PIECE).and_then(|piece| piece.get(at % PIECE..)).unwrap_or(&[]);
+            let rest = self
+                .pieces
+                .get(at / PIECE)
+                .and_then(|piece| piece.get(at % PIECE..))
+                .unwrap_or(&[]);
             let count = rest.len().min(into.len());
             if count == 0 {
                 return Err(ErrorKind::UnexpectedEof.into());
@@ -126,18 +144,32 @@ fn inflate(path: &Path, file: File, most: u64) -> Result<InMemory> {
     loop {
         let mut piece = Vec::new();
         if piece.try_reserve_exact(PIECE).is_err() {
-            return Err(Error::TooLarge { path: path.into(), message: "inflated, it does not fit memory".into() });
+            return Err(Error::TooLarge {
+                path: path.into(),
+                message: "inflated, it does not fit memory".into(),
+            });
         }
-        let count = decoder.by_ref().take(PIECE as u64).read_to_end(&mut piece).map_err(gzip_fault(path))?;
+        let count = decoder
+            .by_ref()
+            .take(PIECE as u64)
+            .read_to_end(&mut piece)
+            .map_err(gzip_fault(path))?;
         length += count as u64;
         if length > most {
             let message = format!("it inflates to more than {most} bytes (is it a gzip bomb?)");
-            return Err(Error::TooLarge { path: path.into(), message });
+            return Err(Error::TooLarge {
+                path: path.into(),
+                message,
+            });
         }
         pieces.push(piece);
         if count < PIECE {
             let spare = most.saturating_sub(pieces.len() as u64 * PIECE as u64);
-            return Ok(InMemory { pieces, length, spare });
+            return Ok(InMemory {
+                pieces,
+                length,
+                spare,
+            });
         }
     }
 }
@@ -146,7 +178,12 @@ fn inflate(path: &Path, file: File, most: u64) -> Result<InMemory> {
 fn gzip_fault(path: &Path) -> impl Fn(io::Error) -> Error + '_ {
     use ErrorKind::{InvalidData, InvalidInput, Other, UnexpectedEof};
     move |e| match e.kind() {
-        InvalidData | InvalidInput | Other | UnexpectedEof => Error::format(path, format!("gzip: {e}")),
-        _ => Error::Io { path: path.to_path_buf(), source: e },
+        InvalidData | InvalidInput | Other | UnexpectedEof => {
+            Error::format(path, format!("gzip: {e}"))
+        }
+        _ => Error::Io {
+            path: path.to_path_buf(),
+            source: e,
+        },
     }
 }

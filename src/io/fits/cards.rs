@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 /// Bytes of a card.
 pub const CARD: usize = 80;
 /// Keywords that decide sizes and types: given twice, no reading is right.
-const STRUCTURAL: [&str; 10] =
-    ["SIMPLE", "XTENSION", "BITPIX", "NAXIS", "PCOUNT", "GCOUNT", "TFIELDS", "TFORM", "BZERO", "BSCALE"];
+const STRUCTURAL: [&str; 10] = [
+    "SIMPLE", "XTENSION", "BITPIX", "NAXIS", "PCOUNT", "GCOUNT", "TFIELDS", "TFORM", "BZERO",
+    "BSCALE",
+];
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
@@ -50,7 +52,9 @@ impl Header {
                 continue;
             }
             last = None;
-            let Some(value) = rest.strip_prefix('=').and_then(value) else { continue };
+            let Some(value) = rest.strip_prefix('=').and_then(value) else {
+                continue;
+            };
             if header.values.contains_key(key) {
                 if STRUCTURAL.contains(&key.trim_end_matches(|c: char| c.is_ascii_digit())) {
                     return Err(format!("{key} is given twice"));
@@ -58,8 +62,10 @@ impl Header {
                 continue; // as astropy does, the first one counts
             }
             // behind the value, which has no quotes inside
-            header.has_foreign_checksum |= key == "CHECKSUM" && rest.split('\'').nth(2).is_some_and(is_comment);
-            last = matches!(&value, Value::Text(text) if text.ends_with('&')).then(|| key.to_string());
+            header.has_foreign_checksum |=
+                key == "CHECKSUM" && rest.split('\'').nth(2).is_some_and(is_comment);
+            last =
+                matches!(&value, Value::Text(text) if text.ends_with('&')).then(|| key.to_string());
             header.values.insert(key.to_string(), value);
         }
         Ok(header)
@@ -110,7 +116,9 @@ impl Header {
     /// type.
     pub fn name(&self, key: &str) -> Option<String> {
         match self.values.get(key) {
-            Some(Value::Text(text)) => Some(text.trim().to_string()).filter(|text| !text.is_empty()),
+            Some(Value::Text(text)) => {
+                Some(text.trim().to_string()).filter(|text| !text.is_empty())
+            }
             Some(Value::Integer(n)) => Some(n.to_string()),
             _ => None,
         }
@@ -167,7 +175,13 @@ mod tests {
     use super::*;
 
     fn parse(cards: &[&str]) -> Result<Header, String> {
-        Header::parse(cards.iter().map(|card| format!("{card:<80}")).collect::<String>().as_bytes())
+        Header::parse(
+            cards
+                .iter()
+                .map(|card| format!("{card:<80}"))
+                .collect::<String>()
+                .as_bytes(),
+        )
     }
 
     #[test]
@@ -196,8 +210,16 @@ mod tests {
 
     #[test]
     fn structure_is_said_once() {
-        assert!(parse(&["NAXIS1  = 3", "NAXIS1  = 4"]).unwrap_err().contains("NAXIS1"));
-        assert!(parse(&["TFORM12 = 'J'", "TFORM12 = 'D'"]).unwrap_err().contains("TFORM12"));
+        assert!(
+            parse(&["NAXIS1  = 3", "NAXIS1  = 4"])
+                .unwrap_err()
+                .contains("NAXIS1")
+        );
+        assert!(
+            parse(&["TFORM12 = 'J'", "TFORM12 = 'D'"])
+                .unwrap_err()
+                .contains("TFORM12")
+        );
         assert!(parse(&["A       = 'é'"]).is_err());
     }
 }

@@ -18,9 +18,17 @@ impl TableColumns {
     /// Prepares to copy a table's columns that have one number or text per row; appends a note that names the others.
     pub fn new(fits: &Fits, index: usize, notes: &mut Vec<String>) -> Result<TableColumns> {
         let table = fits.table(index)?;
-        let name = fits.hdus.get(index).map(|hdu| hdu.name.clone()).unwrap_or_default();
-        let left_out: Vec<&str> =
-            table.columns.iter().filter(|column| !column.is_single()).map(|column| column.name.as_str()).collect();
+        let name = fits
+            .hdus
+            .get(index)
+            .map(|hdu| hdu.name.clone())
+            .unwrap_or_default();
+        let left_out: Vec<&str> = table
+            .columns
+            .iter()
+            .filter(|column| !column.is_single())
+            .map(|column| column.name.as_str())
+            .collect();
         if !left_out.is_empty() {
             notes.push(format!(
                 "{}: {name}: columns that are not one number or text a row are left out: {}",
@@ -34,7 +42,9 @@ impl TableColumns {
                 table: table_name.clone(),
                 name: column.name.as_str().into(),
                 unit: column.unit.as_str().into(),
-                values: column.values(&[], table.row_bytes.max(1)).map_err(|m| fits.fault(index, m))?,
+                values: column
+                    .values(&[], table.row_bytes.max(1))
+                    .map_err(|m| fits.fault(index, m))?,
             });
         }
         Ok(TableColumns { index, columns })
@@ -43,15 +53,24 @@ impl TableColumns {
     /// Reads the prepared columns of these rows and appends them to `out`.
     pub fn read(&self, fits: &mut Fits, rows: &[usize], out: &mut Vec<Column>) -> Result<()> {
         let bytes = fits.rows(self.index, rows)?;
-        let memory =
-            fits.table(self.index)?.columns.iter().filter(|column| column.is_single()).map(TableColumn::memory);
+        let memory = fits
+            .table(self.index)?
+            .columns
+            .iter()
+            .filter(|column| column.is_single())
+            .map(TableColumn::memory);
         let memory = memory.fold(0, usize::saturating_add);
         fits.take(rows.len(), memory)?;
         let table = fits.table(self.index)?;
         let single = table.columns.iter().filter(|column| column.is_single());
         for (column, like) in single.zip(&self.columns) {
-            let values = column.values(&bytes, table.row_bytes).map_err(|m| fits.fault(self.index, m))?;
-            out.push(Column { values, ..like.clone() });
+            let values = column
+                .values(&bytes, table.row_bytes)
+                .map_err(|m| fits.fault(self.index, m))?;
+            out.push(Column {
+                values,
+                ..like.clone()
+            });
         }
         Ok(())
     }
@@ -63,7 +82,9 @@ impl TableColumns {
 
     /// Returns the first value of the column of this name as text; `None` unless the column is one of text or integers.
     pub fn text(columns: &[Column], name: &str) -> Option<String> {
-        let column = columns.iter().find(|column| column.name.eq_ignore_ascii_case(name))?;
+        let column = columns
+            .iter()
+            .find(|column| column.name.eq_ignore_ascii_case(name))?;
         match &column.values {
             ColumnValues::Text(values) => values.first().map(|text| text.trim().to_string()),
             ColumnValues::I16(values) => values.first().map(i16::to_string),

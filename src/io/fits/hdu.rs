@@ -48,7 +48,11 @@ pub struct Hdu {
 impl Hdu {
     /// Returns `HDU 3 (B_FLUX)`, its index and name, for messages.
     pub fn label(&self) -> String {
-        if self.name.is_empty() { format!("HDU {}", self.index) } else { format!("HDU {} ({})", self.index, self.name) }
+        if self.name.is_empty() {
+            format!("HDU {}", self.index)
+        } else {
+            format!("HDU {} ({})", self.index, self.name)
+        }
     }
 }
 
@@ -70,7 +74,13 @@ impl Fits {
     pub fn open(path: &Path) -> Result<Fits> {
         let bytes = bytes::open(path)?;
         let spare = bytes.spare();
-        let mut fits = Fits { path: path.to_path_buf(), bytes, hdus: Vec::new(), spare, left: spare };
+        let mut fits = Fits {
+            path: path.to_path_buf(),
+            bytes,
+            hdus: Vec::new(),
+            spare,
+            left: spare,
+        };
         let (mut at, mut left) = (0, MOST_HEADER);
         while at < fits.bytes.length() || at == 0 {
             at = fits.walk(at, &mut left)?;
@@ -103,10 +113,14 @@ impl Fits {
     /// # Errors
     /// `TooLarge` when compressed data grow beyond what spectra do.
     pub fn take(&mut self, count: usize, size: usize) -> Result<()> {
-        let left = (count as u64).checked_mul(size as u64).and_then(|bytes| self.left.checked_sub(bytes));
+        let left = (count as u64)
+            .checked_mul(size as u64)
+            .and_then(|bytes| self.left.checked_sub(bytes));
         self.left = left.ok_or_else(|| Error::TooLarge {
             path: self.path.clone(),
-            message: "its spectra take far more memory than the file has bytes (is it a gzip bomb?)".into(),
+            message:
+                "its spectra take far more memory than the file has bytes (is it a gzip bomb?)"
+                    .into(),
         })?;
         Ok(())
     }
@@ -139,16 +153,28 @@ impl Fits {
         }
         let shape = shape(&header, "").map_err(fault)?;
         let start = at + blocks.len() as u64;
-        let data = data_bytes(&header, &shape, index == 0).ok_or_else(|| fault("its size overflows".into()))?;
-        let end = data.checked_next_multiple_of(BLOCK).and_then(|padded| start.checked_add(padded));
+        let data = data_bytes(&header, &shape, index == 0)
+            .ok_or_else(|| fault("its size overflows".into()))?;
+        let end = data
+            .checked_next_multiple_of(BLOCK)
+            .and_then(|padded| start.checked_add(padded));
         let Some(end) = end.filter(|end| *end <= self.bytes.length()) else {
             let held = self.bytes.length().saturating_sub(start);
-            return Err(fault(format!("it claims {data} bytes of data, the file has {held} left")));
+            return Err(fault(format!(
+                "it claims {data} bytes of data, the file has {held} left"
+            )));
         };
         let name = header.text("EXTNAME").unwrap_or("").trim().to_uppercase();
         let kind = kind(&header, shape, index == 0).map_err(|m| fault(format!("{name}: {m}")))?;
         self.refuse_large_image(&kind, &name)?;
-        self.hdus.push(Hdu { name, header, kind, start, span: at..end, index });
+        self.hdus.push(Hdu {
+            name,
+            header,
+            kind,
+            start,
+            span: at..end,
+            index,
+        });
         Ok(end)
     }
 
@@ -157,9 +183,18 @@ impl Fits {
     fn refuse_large_image(&self, kind: &Kind, name: &str) -> Result<()> {
         let limit = most_inflated_bytes(self.bytes.length());
         match kind {
-            Kind::Image(image) if image.tiles().is_some_and(|tiles| tiles.pixels() as u64 > limit / 8) => {
-                let message = format!("{name}: its compressed image is far larger than the file (is it a bomb?)");
-                Err(Error::TooLarge { path: self.path.clone(), message })
+            Kind::Image(image)
+                if image
+                    .tiles()
+                    .is_some_and(|tiles| tiles.pixels() as u64 > limit / 8) =>
+            {
+                let message = format!(
+                    "{name}: its compressed image is far larger than the file (is it a bomb?)"
+                );
+                Err(Error::TooLarge {
+                    path: self.path.clone(),
+                    message,
+                })
             }
             _ => Ok(()),
         }
@@ -173,20 +208,38 @@ impl Fits {
             let here = at + from as u64;
             if *left < BLOCK {
                 let message = format!("the headers take more than {MOST_HEADER} bytes");
-                return Err(Error::TooLarge { path: self.path.clone(), message });
+                return Err(Error::TooLarge {
+                    path: self.path.clone(),
+                    message,
+                });
             }
-            if here.checked_add(BLOCK).is_none_or(|end| end > self.bytes.length()) {
+            if here
+                .checked_add(BLOCK)
+                .is_none_or(|end| end > self.bytes.length())
+            {
                 let message = format!("HDU {index}: the file ends inside its header");
-                return Err(Error::Format { path: self.path.clone(), offset: Some(at), message });
+                return Err(Error::Format {
+                    path: self.path.clone(),
+                    offset: Some(at),
+                    message,
+                });
             }
             *left -= BLOCK;
             let mut block = [0; BLOCK as usize];
-            self.bytes.read_at(here, &mut block).map_err(Error::io(&self.path))?;
+            self.bytes
+                .read_at(here, &mut block)
+                .map_err(Error::io(&self.path))?;
             blocks.extend(block);
             if from == 0 && index == 0 && !blocks.starts_with(b"SIMPLE  =") {
-                return Err(Error::format(&self.path, "not a FITS file: it does not begin with SIMPLE"));
+                return Err(Error::format(
+                    &self.path,
+                    "not a FITS file: it does not begin with SIMPLE",
+                ));
             }
-            if block.chunks_exact(CARD).any(|card| card.trim_ascii_end() == b"END") {
+            if block
+                .chunks_exact(CARD)
+                .any(|card| card.trim_ascii_end() == b"END")
+            {
                 return Ok(blocks);
             }
         }
@@ -194,9 +247,17 @@ impl Fits {
 
     /// Returns the index of the HDU of this name; `None` if there is none, an error if there are several.
     pub fn find(&self, name: &str) -> Result<Option<usize>> {
-        let mut all = self.hdus.iter().enumerate().filter(|(_, hdu)| hdu.name == name).map(|(k, _)| k);
+        let mut all = self
+            .hdus
+            .iter()
+            .enumerate()
+            .filter(|(_, hdu)| hdu.name == name)
+            .map(|(k, _)| k);
         match (all.next(), all.next()) {
-            (Some(_), Some(_)) => Err(Error::format(&self.path, format!("two HDUs are called {name}"))),
+            (Some(_), Some(_)) => Err(Error::format(
+                &self.path,
+                format!("two HDUs are called {name}"),
+            )),
             (first, _) => Ok(first),
         }
     }
@@ -205,7 +266,9 @@ impl Fits {
     pub fn image(&self, index: usize) -> Result<&Image> {
         match self.hdus.get(index).map(|hdu| &hdu.kind) {
             Some(Kind::Image(image)) => Ok(image),
-            Some(Kind::Other(what)) => Err(self.fault(index, format!("is {what}, which popfit does not read"))),
+            Some(Kind::Other(what)) => {
+                Err(self.fault(index, format!("is {what}, which popfit does not read")))
+            }
             _ => Err(self.fault(index, "is not an image")),
         }
     }
@@ -214,7 +277,9 @@ impl Fits {
     pub fn table(&self, index: usize) -> Result<&Table> {
         match self.hdus.get(index).map(|hdu| &hdu.kind) {
             Some(Kind::Table(table)) => Ok(table),
-            Some(Kind::Other(what)) => Err(self.fault(index, format!("is {what}, which popfit does not read"))),
+            Some(Kind::Other(what)) => {
+                Err(self.fault(index, format!("is {what}, which popfit does not read")))
+            }
             _ => Err(self.fault(index, "is not a binary table")),
         }
     }
@@ -226,21 +291,33 @@ impl Fits {
 
     /// Returns the index and name of an HDU for messages, or that it is missing.
     pub fn label(&self, index: usize) -> String {
-        self.hdus.get(index).map_or_else(|| format!("HDU {index}, which is missing"), Hdu::label)
+        self.hdus
+            .get(index)
+            .map_or_else(|| format!("HDU {index}, which is missing"), Hdu::label)
     }
 
     /// Returns the header of the HDU at this index; fails if there is none.
     pub fn header(&self, index: usize) -> Result<&Header> {
-        self.hdus.get(index).map(|hdu| &hdu.header).ok_or_else(|| self.fault(index, "there is none"))
+        self.hdus
+            .get(index)
+            .map(|hdu| &hdu.header)
+            .ok_or_else(|| self.fault(index, "there is none"))
     }
 
     /// Fills `into` with bytes of an HDU's data, from byte `from` of the data on.
     pub fn read(&mut self, index: usize, from: u64, into: &mut [u8]) -> Result<()> {
         let start = self.hdus.get(index).map(|hdu| hdu.start);
-        let read = self.bytes.read_at(start.unwrap_or(u64::MAX).saturating_add(from), into);
+        let read = self
+            .bytes
+            .read_at(start.unwrap_or(u64::MAX).saturating_add(from), into);
         read.map_err(|e| match e.kind() {
-            std::io::ErrorKind::UnexpectedEof => self.fault(index, "the file has shrunk since it was opened"),
-            _ => Error::Io { path: self.path.clone(), source: e },
+            std::io::ErrorKind::UnexpectedEof => {
+                self.fault(index, "the file has shrunk since it was opened")
+            }
+            _ => Error::Io {
+                path: self.path.clone(),
+                source: e,
+            },
         })
     }
 }
@@ -259,19 +336,31 @@ impl Fits {
     /// Computes the checksums of an HDU and returns whether DATASUM and CHECKSUM in its header are right, wrong or
     /// missing.
     pub fn checksums(&mut self, index: usize) -> Result<Checksums> {
-        let Some(Hdu { header, start, span, .. }) = self.hdus.get(index) else {
+        let Some(Hdu {
+            header,
+            start,
+            span,
+            ..
+        }) = self.hdus.get(index)
+        else {
             return Err(self.fault(index, "there is none"));
         };
         let (start, span) = (*start, span.clone());
-        let expected = header.text("DATASUM").map(|text| text.trim().parse::<u32>());
-        let has_checksum = header.text("CHECKSUM").is_some_and(|text| !text.trim().is_empty());
+        let expected = header
+            .text("DATASUM")
+            .map(|text| text.trim().parse::<u32>());
+        let has_checksum = header
+            .text("CHECKSUM")
+            .is_some_and(|text| !text.trim().is_empty());
         if expected.is_none() && !has_checksum {
             return Ok(Checksums::Missing);
         }
         let data = self.sum(start..span.end)?;
         let whole = self.sum(span.start..start)?.plus(data);
         // a sum of zero may be written as all ones, which are zero in this arithmetic
-        let is_same = |n: u32| n == data.value() || [n, data.value()].iter().all(|n| [0, u32::MAX].contains(n));
+        let is_same = |n: u32| {
+            n == data.value() || [n, data.value()].iter().all(|n| [0, u32::MAX].contains(n))
+        };
         Ok(match expected {
             Some(Ok(n)) if !is_same(n) => Checksums::Wrong,
             Some(Err(_)) => Checksums::Wrong,
@@ -303,7 +392,9 @@ impl Fits {
         let (mut at, mut piece) = (bytes.start, vec![0; PIECE]);
         while at < bytes.end {
             piece.truncate((bytes.end - at).min(PIECE as u64) as usize);
-            self.bytes.read_at(at, &mut piece).map_err(Error::io(&self.path))?;
+            self.bytes
+                .read_at(at, &mut piece)
+                .map_err(Error::io(&self.path))?;
             each(at - bytes.start, &piece);
             at += piece.len() as u64;
         }
@@ -314,9 +405,13 @@ impl Fits {
 /// Reads the lengths of the axes from NAXIS and NAXISn, in FITS order (NAXIS1, the fastest, first). The keywords begin
 /// with `prefix`: "Z" for a compressed image, else empty.
 pub(super) fn shape(header: &Header, prefix: &str) -> Result<Vec<u64>, String> {
-    let axes = header.integer(&format!("{prefix}NAXIS")).filter(|n| (0..=MOST_AXES).contains(n));
+    let axes = header
+        .integer(&format!("{prefix}NAXIS"))
+        .filter(|n| (0..=MOST_AXES).contains(n));
     let one = |k: i64| {
-        let length = header.integer(&format!("{prefix}NAXIS{k}")).and_then(|n| u64::try_from(n).ok());
+        let length = header
+            .integer(&format!("{prefix}NAXIS{k}"))
+            .and_then(|n| u64::try_from(n).ok());
         length.ok_or_else(|| format!("no valid {prefix}NAXIS{k}"))
     };
     let axes = axes.ok_or_else(|| format!("no valid {prefix}NAXIS"))?;
@@ -329,22 +424,40 @@ fn data_bytes(header: &Header, shape: &[u64], primary: bool) -> Option<u64> {
     if shape.is_empty() {
         return Some(0);
     }
-    let count = |key, default| header.integer(key).map_or(Some(default), |n| u64::try_from(n).ok());
-    let (parameters, groups) = if primary { (0, 1) } else { (count("PCOUNT", 0)?, count("GCOUNT", 1)?) };
+    let count = |key, default| {
+        header
+            .integer(key)
+            .map_or(Some(default), |n| u64::try_from(n).ok())
+    };
+    let (parameters, groups) = if primary {
+        (0, 1)
+    } else {
+        (count("PCOUNT", 0)?, count("GCOUNT", 1)?)
+    };
     let values = shape.iter().try_fold(1u64, |all, n| all.checked_mul(*n))?;
     let bytes = header.integer("BITPIX")?.unsigned_abs() / 8;
-    values.checked_add(parameters)?.checked_mul(groups)?.checked_mul(bytes)
+    values
+        .checked_add(parameters)?
+        .checked_mul(groups)?
+        .checked_mul(bytes)
 }
 
 /// Returns what an HDU is, judged by its header; fails on random groups and on images with PCOUNT or GCOUNT.
 fn kind(header: &Header, shape: Vec<u64>, primary: bool) -> Result<Kind, String> {
-    let extension = if primary { "IMAGE" } else { header.text("XTENSION").unwrap_or("") };
-    let plain = header.integer("PCOUNT").unwrap_or(0) == 0 && header.integer("GCOUNT").unwrap_or(1) == 1;
+    let extension = if primary {
+        "IMAGE"
+    } else {
+        header.text("XTENSION").unwrap_or("")
+    };
+    let plain =
+        header.integer("PCOUNT").unwrap_or(0) == 0 && header.integer("GCOUNT").unwrap_or(1) == 1;
     match extension {
         "IMAGE" if primary && header.logical("GROUPS") == Some(true) => Err("random groups".into()),
         "IMAGE" if primary || plain => Ok(Kind::Image(Image::new(header, "", shape)?)),
         "IMAGE" => Err("an image with PCOUNT or GCOUNT".into()),
-        "BINTABLE" if header.logical("ZIMAGE") == Some(true) => Tiles::image(header, &Table::new(header, &shape)?),
+        "BINTABLE" if header.logical("ZIMAGE") == Some(true) => {
+            Tiles::image(header, &Table::new(header, &shape)?)
+        }
         "BINTABLE" => Ok(Kind::Table(Table::new(header, &shape)?)),
         other => Ok(Kind::Other(format!("an extension of type {other:?}"))),
     }

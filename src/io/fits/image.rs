@@ -27,21 +27,32 @@ impl Image {
     /// begin with `prefix`: "Z" for a compressed image, else empty.
     pub fn new(header: &Header, prefix: &str, shape: Vec<u64>) -> Result<Image, String> {
         let bitpix = header.integer(&format!("{prefix}BITPIX"));
-        let bitpix = bitpix.filter(|b| [8, 16, 32, 64, -32, -64].contains(b)).ok_or("no valid BITPIX")?;
-        let shape = shape.iter().rev().map(|&n| usize::try_from(n).map_err(|_| "it is too large".to_string()));
+        let bitpix = bitpix
+            .filter(|b| [8, 16, 32, 64, -32, -64].contains(b))
+            .ok_or("no valid BITPIX")?;
+        let shape = shape
+            .iter()
+            .rev()
+            .map(|&n| usize::try_from(n).map_err(|_| "it is too large".to_string()));
         Ok(Image {
             shape: shape.collect::<Result<_, _>>()?,
             bitpix,
             scale: header.float("BSCALE").unwrap_or(1.0),
             zero: header.float("BZERO").unwrap_or(0.0),
-            blank: header.integer("ZBLANK").or(header.integer("BLANK")).filter(|_| bitpix > 0),
+            blank: header
+                .integer("ZBLANK")
+                .or(header.integer("BLANK"))
+                .filter(|_| bitpix > 0),
             tiles: None,
         })
     }
 
     /// Adds the compression of the image.
     pub fn with_tiles(self, tiles: Tiles) -> Image {
-        Image { tiles: Some(tiles), ..self }
+        Image {
+            tiles: Some(tiles),
+            ..self
+        }
     }
 
     /// Returns the compression of the image; `None` if it is not compressed.
@@ -66,18 +77,28 @@ impl Image {
             (16, &[a, b]) => i64::from(i16::from_be_bytes([a, b])),
             (32, &[a, b, c, d]) => i64::from(i32::from_be_bytes([a, b, c, d])),
             (64, &[a, b, c, d, e, f, g, h]) => i64::from_be_bytes([a, b, c, d, e, f, g, h]),
-            (-32, &[a, b, c, d]) => return self.physical(f64::from(f32::from_be_bytes([a, b, c, d]))),
+            (-32, &[a, b, c, d]) => {
+                return self.physical(f64::from(f32::from_be_bytes([a, b, c, d])));
+            }
             (-64, &[a, b, c, d, e, f, g, h]) => {
                 return self.physical(f64::from_be_bytes([a, b, c, d, e, f, g, h]));
             }
             _ => unreachable!("BITPIX was checked, and elements have its size"),
         };
-        if self.blank == Some(stored) { f64::NAN } else { self.physical(stored as f64) }
+        if self.blank == Some(stored) {
+            f64::NAN
+        } else {
+            self.physical(stored as f64)
+        }
     }
 
     /// Converts a stored value to BSCALE × value + BZERO; without scaling the value keeps its bits.
     fn physical(&self, stored: f64) -> f64 {
-        if self.scale == 1.0 && self.zero == 0.0 { stored } else { self.scale * stored + self.zero }
+        if self.scale == 1.0 && self.zero == 0.0 {
+            stored
+        } else {
+            self.scale * stored + self.zero
+        }
     }
 }
 
@@ -95,12 +116,18 @@ impl Fits {
         let image = self.image(index)?.clone();
         let total = image.shape.iter().product::<usize>();
         if image.shape.is_empty() || first.checked_add(count).is_none_or(|end| end > total) {
-            return Err(self.fault(index, format!("has {total} values, not {count} from {first}")));
+            return Err(self.fault(
+                index,
+                format!("has {total} values, not {count} from {first}"),
+            ));
         }
         self.take(count, size_of::<T>())?;
         if out.try_reserve_exact(count).is_err() {
             let message = format!("{}: {count} values do not fit memory", self.label(index));
-            return Err(Error::TooLarge { path: self.path.clone(), message });
+            return Err(Error::TooLarge {
+                path: self.path.clone(),
+                message,
+            });
         }
         if let Some(tiles) = &image.tiles {
             let mut at = first;
@@ -108,7 +135,10 @@ impl Fits {
                 let tile = tiles.holding(at);
                 let bytes = self.tile(index, tiles, &tile, image.bytes())?;
                 let wanted = tile.pixels.end.min(first + count) - at;
-                let stored = bytes.chunks_exact(image.bytes()).skip(at - tile.pixels.start).take(wanted);
+                let stored = bytes
+                    .chunks_exact(image.bytes())
+                    .skip(at - tile.pixels.start)
+                    .take(wanted);
                 out.extend(stored.map(|bytes| convert(image.number(bytes))));
                 at += wanted;
             }
@@ -121,7 +151,11 @@ impl Fits {
             let length = left.min(buffer.len());
             buffer.truncate(length);
             self.read(index, at, &mut buffer)?;
-            out.extend(buffer.chunks_exact(image.bytes()).map(|bytes| convert(image.number(bytes))));
+            out.extend(
+                buffer
+                    .chunks_exact(image.bytes())
+                    .map(|bytes| convert(image.number(bytes))),
+            );
             (at, left) = (at + length as u64, left - length);
         }
         Ok(())

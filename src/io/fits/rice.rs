@@ -34,8 +34,18 @@ impl Bits<'_> {
 
 /// Decodes `count` integers of `width` bytes (1, 2 or 4; one byte is unsigned), coded in blocks of `block`, and passes
 /// each to `put`; `None` if the bytes end early or contain an unknown code.
-pub fn decode(packed: &[u8], count: usize, width: u32, block: usize, mut put: impl FnMut(i32)) -> Option<()> {
-    let mut bits = Bits { bytes: packed.iter(), held: 0, count: 0 };
+pub fn decode(
+    packed: &[u8],
+    count: usize,
+    width: u32,
+    block: usize,
+    mut put: impl FnMut(i32),
+) -> Option<()> {
+    let mut bits = Bits {
+        bytes: packed.iter(),
+        held: 0,
+        count: 0,
+    };
     // number of bits of a block's code, and the code of verbatim differences
     let (code_bits, verbatim) = match width {
         1 => (3, 7),
@@ -56,7 +66,11 @@ pub fn decode(packed: &[u8], count: usize, width: u32, block: usize, mut put: im
                 code if code == verbatim => bits.take(8 * width)?,
                 _ => return None,
             };
-            let difference = if mapped & 1 == 0 { mapped >> 1 } else { !(mapped >> 1) };
+            let difference = if mapped & 1 == 0 {
+                mapped >> 1
+            } else {
+                !(mapped >> 1)
+            };
             last = last.wrapping_add(difference);
             put(match width {
                 1 => i32::from(last as u8),
@@ -77,12 +91,21 @@ mod tests {
     #[test]
     fn blocks_of_each_kind() {
         let code = "00000101 010 10 011 000 111 11001000 11000111";
-        let bits: String = code.replace(' ', "").chars().chain("0".repeat(7).chars()).collect();
-        let bytes: Vec<u8> =
-            (0..bits.len() / 8).map(|k| u8::from_str_radix(&bits[8 * k..8 * k + 8], 2).unwrap()).collect();
+        let bits: String = code
+            .replace(' ', "")
+            .chars()
+            .chain("0".repeat(7).chars())
+            .collect();
+        let bytes: Vec<u8> = (0..bits.len() / 8)
+            .map(|k| u8::from_str_radix(&bits[8 * k..8 * k + 8], 2).unwrap())
+            .collect();
         let mut values = Vec::new();
         decode(&bytes, 6, 1, 2, |x| values.push(x)).unwrap();
         assert_eq!(values, [5, 3, 3, 3, 103, 3]);
-        assert!((0..bytes.len()).all(|end| decode(bytes.get(..end).unwrap(), 6, 1, 2, |_| ()).is_none()), "cut");
+        assert!(
+            (0..bytes.len())
+                .all(|end| decode(bytes.get(..end).unwrap(), 6, 1, 2, |_| ()).is_none()),
+            "cut"
+        );
     }
 }

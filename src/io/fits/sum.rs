@@ -23,7 +23,10 @@ impl OnesSum {
         }
         let (words, last) = rest.as_chunks::<4>();
         for piece in words.chunks(1 << 16) {
-            let sum: u64 = piece.iter().map(|word| u64::from(u32::from_be_bytes(*word))).sum();
+            let sum: u64 = piece
+                .iter()
+                .map(|word| u64::from(u32::from_be_bytes(*word)))
+                .sum();
             self.0 = fold(self.0 + sum);
         }
         for (place, byte) in last.iter().enumerate() {
@@ -80,8 +83,11 @@ fn fold(mut sum: u64) -> u64 {
 fn encode(byte: u8) -> [u8; 4] {
     let quarter = byte / 4 + b'0';
     let mut all = [quarter + byte % 4, quarter, quarter, quarter];
-    while let Some(pair) =
-        all.as_chunks_mut::<2>().0.iter_mut().find(|pair| !pair.iter().all(u8::is_ascii_alphanumeric))
+    while let Some(pair) = all
+        .as_chunks_mut::<2>()
+        .0
+        .iter_mut()
+        .find(|pair| !pair.iter().all(u8::is_ascii_alphanumeric))
     {
         let [first, second] = pair;
         (*first, *second) = (*first + 1, *second - 1);
@@ -110,13 +116,25 @@ mod tests {
     /// The value's letters make the sum of the unit all ones, wherever the sum without them stands.
     #[test]
     fn checksums_complete_the_sum() {
-        for value in [0, 1, 0x3a3a_3a3a, 0x6065_5f5b, 0xffff_fffe, 868_229_149, 2_503_531_142] {
+        for value in [
+            0,
+            1,
+            0x3a3a_3a3a,
+            0x6065_5f5b,
+            0xffff_fffe,
+            868_229_149,
+            2_503_531_142,
+        ] {
             let text = OnesSum(value).checksum();
             assert!(text.bytes().all(|b| b.is_ascii_alphanumeric()), "{text}");
             let (mut with, mut zeros) = (OnesSum(value), OnesSum::default());
             with.add(11, text.as_bytes());
             zeros.add(11, &[b'0'; LENGTH]);
-            assert_eq!(fold(with.0 + u64::from(!zeros.value())) as u32, u32::MAX, "{value}");
+            assert_eq!(
+                fold(with.0 + u64::from(!zeros.value())) as u32,
+                u32::MAX,
+                "{value}"
+            );
         }
     }
 

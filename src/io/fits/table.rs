@@ -35,27 +35,42 @@ pub struct TableColumn {
 impl Table {
     /// Reads the description of a binary table from its header; fails if its columns do not fill a row.
     pub fn new(header: &Header, shape: &[u64]) -> Result<Table, String> {
-        let &[row_bytes, rows] = shape else { return Err("a table that is not of two axes".into()) };
+        let &[row_bytes, rows] = shape else {
+            return Err("a table that is not of two axes".into());
+        };
         if header.integer("BITPIX") != Some(8) || header.integer("GCOUNT").unwrap_or(1) != 1 {
             return Err("a table whose BITPIX is not 8, or GCOUNT not 1".into());
         }
-        let fields = header.integer("TFIELDS").filter(|n| (0..=MOST_COLUMNS).contains(n)).ok_or("no valid TFIELDS")?;
+        let fields = header
+            .integer("TFIELDS")
+            .filter(|n| (0..=MOST_COLUMNS).contains(n))
+            .ok_or("no valid TFIELDS")?;
         let (mut columns, mut offset) = (Vec::new(), 0usize);
         for k in 1..=fields {
             let column = TableColumn::new(header, k, offset)?;
-            offset = offset.checked_add(column.width).ok_or("its row is too wide")?;
+            offset = offset
+                .checked_add(column.width)
+                .ok_or("its row is too wide")?;
             columns.push(column);
         }
         if offset as u64 != row_bytes || (rows > 0 && row_bytes == 0) {
-            return Err(format!("its columns take {offset} bytes, its {rows} rows have {row_bytes}"));
+            return Err(format!(
+                "its columns take {offset} bytes, its {rows} rows have {row_bytes}"
+            ));
         }
         let rows = usize::try_from(rows).map_err(|_| "too many rows")?;
-        Ok(Table { rows, row_bytes: offset, columns })
+        Ok(Table {
+            rows,
+            row_bytes: offset,
+            columns,
+        })
     }
 
     /// Returns the column of this name, whatever its case; `None` if there is none.
     pub fn column(&self, name: &str) -> Option<&TableColumn> {
-        self.columns.iter().find(|column| column.name.eq_ignore_ascii_case(name))
+        self.columns
+            .iter()
+            .find(|column| column.name.eq_ignore_ascii_case(name))
     }
 }
 
@@ -66,19 +81,34 @@ impl Table {
 impl TableColumn {
     /// Reads the description of column `k`, counted from 1, which begins at byte `offset` of a row.
     fn new(header: &Header, k: i64, offset: usize) -> Result<TableColumn, String> {
-        let form = header.text(&format!("TFORM{k}")).ok_or_else(|| format!("no TFORM{k}"))?.trim();
+        let form = header
+            .text(&format!("TFORM{k}"))
+            .ok_or_else(|| format!("no TFORM{k}"))?
+            .trim();
         let invalid = || format!("TFORM{k} is {form:?}");
         let digits = form.bytes().take_while(u8::is_ascii_digit).count();
-        let repeat =
-            if digits == 0 { Ok(1) } else { form.split_at(digits).0.parse::<usize>() }.map_err(|_| invalid())?;
+        let repeat = if digits == 0 {
+            Ok(1)
+        } else {
+            form.split_at(digits).0.parse::<usize>()
+        }
+        .map_err(|_| invalid())?;
         let code = *form.as_bytes().get(digits).ok_or_else(invalid)?;
         let width = match code {
             b'X' => Some(repeat.div_ceil(8)),
             _ => size(code).ok_or_else(invalid)?.checked_mul(repeat),
         };
         Ok(TableColumn {
-            name: header.text(&format!("TTYPE{k}")).unwrap_or("").trim().to_string(),
-            unit: header.text(&format!("TUNIT{k}")).unwrap_or("").trim().to_string(),
+            name: header
+                .text(&format!("TTYPE{k}"))
+                .unwrap_or("")
+                .trim()
+                .to_string(),
+            unit: header
+                .text(&format!("TUNIT{k}"))
+                .unwrap_or("")
+                .trim()
+                .to_string(),
             code,
             repeat,
             offset,
@@ -90,7 +120,11 @@ impl TableColumn {
 
     /// Returns the memory that one decoded cell takes (bytes).
     pub fn memory(&self) -> usize {
-        if self.code == b'A' { self.width.saturating_add(size_of::<String>()) } else { size_of::<f64>() }
+        if self.code == b'A' {
+            self.width.saturating_add(size_of::<String>())
+        } else {
+            size_of::<f64>()
+        }
     }
 
     /// Returns whether each cell is one number, logical or text that popfit reads, not an array.
@@ -119,20 +153,35 @@ impl TableColumn {
 
     /// Returns the size (bytes) of the integers that a cell's elements are; 8 for floats, which may hold any of these.
     pub fn integer_bytes(&self) -> usize {
-        if self.is_integer() { self.width / self.repeat } else { size_of::<i64>() }
+        if self.is_integer() {
+            self.width / self.repeat
+        } else {
+            size_of::<i64>()
+        }
     }
 
     /// Returns the offset in a row (bytes) of the descriptor of an array in the heap, and whether it has 64 bits;
     /// `None` for a column of another type.
     pub fn descriptor(&self) -> Option<(usize, bool)> {
-        (matches!(self.code, b'P' | b'Q') && self.repeat == 1).then_some((self.offset, self.code == b'Q'))
+        (matches!(self.code, b'P' | b'Q') && self.repeat == 1)
+            .then_some((self.offset, self.code == b'Q'))
     }
 
     /// Decodes all numbers of a [numeric](Self::is_numeric) column from the bytes of whole rows, row by row.
     fn numbers<'a>(&'a self, rows: &'a [u8], row_bytes: usize) -> impl Iterator<Item = f64> + 'a {
-        let cells = rows.chunks_exact(row_bytes).map(|row| &row[self.offset..][..self.width]);
-        let stored = cells.flat_map(|cell| cell.chunks_exact(self.width / self.repeat)).map(|x| self.stored(x));
-        stored.map(|x| if self.scale == 1.0 { x + self.zero } else { self.scale * x + self.zero })
+        let cells = rows
+            .chunks_exact(row_bytes)
+            .map(|row| &row[self.offset..][..self.width]);
+        let stored = cells
+            .flat_map(|cell| cell.chunks_exact(self.width / self.repeat))
+            .map(|x| self.stored(x));
+        stored.map(|x| {
+            if self.scale == 1.0 {
+                x + self.zero
+            } else {
+                self.scale * x + self.zero
+            }
+        })
     }
 
     /// Decodes the column from the bytes of whole rows of `row_bytes` bytes, with TSCAL and TZERO applied.
@@ -141,31 +190,58 @@ impl TableColumn {
     /// A column that is not [`is_single`](Self::is_single); a logical that is neither true, false nor undefined.
     pub fn values(&self, rows: &[u8], row_bytes: usize) -> Result<ColumnValues, String> {
         if !self.is_single() {
-            return Err(format!("column {} has arrays or a type that popfit does not read", self.name));
+            return Err(format!(
+                "column {} has arrays or a type that popfit does not read",
+                self.name
+            ));
         }
-        let cells = rows.chunks_exact(row_bytes).map(|row| &row[self.offset..][..self.width]);
+        let cells = rows
+            .chunks_exact(row_bytes)
+            .map(|row| &row[self.offset..][..self.width]);
         let plain = self.scale == 1.0;
         // integers with these zeros are FITS' way to write the other signedness
         let values = match (self.code, self.zero) {
             (b'A', _) => ColumnValues::Text(cells.map(text).collect()),
             (b'L', _) => ColumnValues::Bool(self.logicals(cells)?),
             (b'B', 0.0) if plain => ColumnValues::U8(cells.map(|c| c[0]).collect()),
-            (b'B', -128.0) if plain => ColumnValues::I16(cells.map(|c| i16::from(c[0]) - 128).collect()),
-            (b'I', 0.0) if plain => ColumnValues::I16(cells.map(|c| i16::from_be_bytes(array(c))).collect()),
-            (b'I', 32_768.0) if plain => {
-                ColumnValues::U16(cells.map(|c| u16::from_be_bytes(array(c)) ^ (1 << 15)).collect())
+            (b'B', -128.0) if plain => {
+                ColumnValues::I16(cells.map(|c| i16::from(c[0]) - 128).collect())
             }
-            (b'J', 0.0) if plain => ColumnValues::I32(cells.map(|c| i32::from_be_bytes(array(c))).collect()),
-            (b'J', 2_147_483_648.0) if plain => {
-                ColumnValues::U32(cells.map(|c| u32::from_be_bytes(array(c)) ^ (1 << 31)).collect())
+            (b'I', 0.0) if plain => {
+                ColumnValues::I16(cells.map(|c| i16::from_be_bytes(array(c))).collect())
             }
-            (b'K', 0.0) if plain => ColumnValues::I64(cells.map(|c| i64::from_be_bytes(array(c))).collect()),
-            (b'K', 9_223_372_036_854_775_808.0) if plain => {
-                ColumnValues::U64(cells.map(|c| u64::from_be_bytes(array(c)) ^ (1 << 63)).collect())
+            (b'I', 32_768.0) if plain => ColumnValues::U16(
+                cells
+                    .map(|c| u16::from_be_bytes(array(c)) ^ (1 << 15))
+                    .collect(),
+            ),
+            (b'J', 0.0) if plain => {
+                ColumnValues::I32(cells.map(|c| i32::from_be_bytes(array(c))).collect())
             }
-            (b'E', 0.0) if plain => ColumnValues::F32(cells.map(|c| f32::from_be_bytes(array(c))).collect()),
-            (b'D', 0.0) if plain => ColumnValues::F64(cells.map(|c| f64::from_be_bytes(array(c))).collect()),
-            _ => ColumnValues::F64(cells.map(|c| self.scale * self.stored(c) + self.zero).collect()),
+            (b'J', 2_147_483_648.0) if plain => ColumnValues::U32(
+                cells
+                    .map(|c| u32::from_be_bytes(array(c)) ^ (1 << 31))
+                    .collect(),
+            ),
+            (b'K', 0.0) if plain => {
+                ColumnValues::I64(cells.map(|c| i64::from_be_bytes(array(c))).collect())
+            }
+            (b'K', 9_223_372_036_854_775_808.0) if plain => ColumnValues::U64(
+                cells
+                    .map(|c| u64::from_be_bytes(array(c)) ^ (1 << 63))
+                    .collect(),
+            ),
+            (b'E', 0.0) if plain => {
+                ColumnValues::F32(cells.map(|c| f32::from_be_bytes(array(c))).collect())
+            }
+            (b'D', 0.0) if plain => {
+                ColumnValues::F64(cells.map(|c| f64::from_be_bytes(array(c))).collect())
+            }
+            _ => ColumnValues::F64(
+                cells
+                    .map(|c| self.scale * self.stored(c) + self.zero)
+                    .collect(),
+            ),
         };
         Ok(values)
     }
@@ -187,7 +263,10 @@ impl TableColumn {
         let one = |(row, cell): (usize, &[u8])| match cell[0] {
             b'T' => Ok(true),
             b'F' | 0 => Ok(false),
-            other => Err(format!("column {}, row {row}: {other} is not a logical", self.name)),
+            other => Err(format!(
+                "column {}, row {row}: {other} is not a logical",
+                self.name
+            )),
         };
         cells.enumerate().map(one).collect()
     }
@@ -214,7 +293,11 @@ fn array<const N: usize>(cell: &[u8]) -> [u8; N] {
 
 /// Decodes a cell as text up to its first NUL, without spaces at the end.
 fn text(cell: &[u8]) -> String {
-    let text: String = cell.iter().take_while(|b| **b != 0).map(|&b| char::from(b)).collect();
+    let text: String = cell
+        .iter()
+        .take_while(|b| **b != 0)
+        .map(|&b| char::from(b))
+        .collect();
     text.trim_end().to_string()
 }
 
@@ -225,10 +308,20 @@ impl Fits {
         let (row_bytes, count) = (table.row_bytes, table.rows);
         self.take(rows.len(), row_bytes)?;
         let mut bytes = Vec::new();
-        let length = rows.len().checked_mul(row_bytes).filter(|length| bytes.try_reserve_exact(*length).is_ok());
+        let length = rows
+            .len()
+            .checked_mul(row_bytes)
+            .filter(|length| bytes.try_reserve_exact(*length).is_ok());
         let Some(length) = length else {
-            let message = format!("{}: {} rows do not fit memory", self.label(index), rows.len());
-            return Err(Error::TooLarge { path: self.path.clone(), message });
+            let message = format!(
+                "{}: {} rows do not fit memory",
+                self.label(index),
+                rows.len()
+            );
+            return Err(Error::TooLarge {
+                path: self.path.clone(),
+                message,
+            });
         };
         if let Some(row) = rows.iter().find(|row| **row >= count) {
             return Err(self.fault(index, format!("has {count} rows, not row {row}")));
@@ -245,12 +338,22 @@ impl Fits {
     }
 
     /// Reads and decodes one column of these rows of a table HDU; `None` if the table has none of this name.
-    pub fn column(&mut self, index: usize, name: &str, rows: &[usize]) -> Result<Option<ColumnValues>> {
-        let Some(column) = self.table(index)?.column(name).cloned() else { return Ok(None) };
+    pub fn column(
+        &mut self,
+        index: usize,
+        name: &str,
+        rows: &[usize],
+    ) -> Result<Option<ColumnValues>> {
+        let Some(column) = self.table(index)?.column(name).cloned() else {
+            return Ok(None);
+        };
         let row_bytes = self.table(index)?.row_bytes;
         self.take(rows.len(), column.memory())?;
         let bytes = self.rows(index, rows)?;
-        column.values(&bytes, row_bytes).map(Some).map_err(|message| self.fault(index, message))
+        column
+            .values(&bytes, row_bytes)
+            .map(Some)
+            .map_err(|message| self.fault(index, message))
     }
 
     /// Decodes and converts all numbers of a column from the bytes of whole rows; a cell may hold several. Fails if
@@ -263,12 +366,18 @@ impl Fits {
         convert: impl Fn(f64) -> T,
     ) -> Result<Vec<T>> {
         let table = self.table(index)?;
-        let column = table.column(name).ok_or_else(|| self.fault(index, format!("no column {name}")))?.clone();
+        let column = table
+            .column(name)
+            .ok_or_else(|| self.fault(index, format!("no column {name}")))?
+            .clone();
         if !column.is_numeric() {
             return Err(self.fault(index, format!("column {name} is not of numbers")));
         }
         let row_bytes = table.row_bytes;
-        self.take(bytes.len() / row_bytes, column.repeat.saturating_mul(size_of::<T>()))?;
+        self.take(
+            bytes.len() / row_bytes,
+            column.repeat.saturating_mul(size_of::<T>()),
+        )?;
         Ok(column.numbers(bytes, row_bytes).map(convert).collect())
     }
 }

@@ -16,13 +16,16 @@ pub struct FitsTables {
 impl FitsTables {
     /// Opens a FITS file of any tables and reads its headers.
     pub fn open(path: &Path) -> Result<FitsTables> {
-        Ok(FitsTables { fits: Fits::open(path)? })
+        Ok(FitsTables {
+            fits: Fits::open(path)?,
+        })
     }
 
     /// Returns each HDU's name, the primary one first, with whether its checksums are right, wrong or missing.
     pub fn checksums(&mut self) -> Result<Vec<(String, Checksums)>> {
         let all = 0..self.fits.hdus.len();
-        all.map(|index| Ok((self.fits.label(index), self.fits.checksums(index)?))).collect()
+        all.map(|index| Ok((self.fits.label(index), self.fits.checksums(index)?)))
+            .collect()
     }
 
     /// Returns the XXH3 hash (128 bits) of all bytes of the HDU of this name, header included, in their order.
@@ -61,6 +64,8 @@ impl FitsTables {
 
     /// Returns the position of the HDU of this name; fails if there is none.
     fn index(&self, name: &str) -> Result<usize> {
-        self.fits.find(name)?.ok_or_else(|| Error::format(&self.fits.path, format!("no HDU {name}")))
+        self.fits
+            .find(name)?
+            .ok_or_else(|| Error::format(&self.fits.path, format!("no HDU {name}")))
     }
 }

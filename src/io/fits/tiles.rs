@@ -65,7 +65,9 @@ impl Tiles {
         let kind = header.text("ZCMPTYPE").unwrap_or("").trim();
         let column = |name: &str| table.column(name);
         let is_lossy = !image.is_integer()
-            && (kind.starts_with("RICE") || column("ZSCALE").is_some() || header.float("ZSCALE").is_some());
+            && (kind.starts_with("RICE")
+                || column("ZSCALE").is_some()
+                || header.float("ZSCALE").is_some());
         let codec = match kind {
             "GZIP_1" => Some(Codec::Gzip),
             "GZIP_2" => Some(Codec::ShuffledGzip),
@@ -74,23 +76,42 @@ impl Tiles {
             _ => None,
         };
         let Some(codec) = codec.filter(|_| !is_lossy) else {
-            let what = if is_lossy { "an image of rounded floats that is" } else { "an image" };
-            return Ok(Kind::Other(format!("{what} compressed with {kind} (funpack it)")));
+            let what = if is_lossy {
+                "an image of rounded floats that is"
+            } else {
+                "an image"
+            };
+            return Ok(Kind::Other(format!(
+                "{what} compressed with {kind} (funpack it)"
+            )));
         };
-        let pixels = axes.iter().try_fold(1u64, |all, n| all.checked_mul(*n)).and_then(|n| usize::try_from(n).ok());
-        let pixels =
-            pixels.filter(|n| *n > 0 && !axes.is_empty()).ok_or("a compressed image of no pixel, or of too many")?;
+        let pixels = axes
+            .iter()
+            .try_fold(1u64, |all, n| all.checked_mul(*n))
+            .and_then(|n| usize::try_from(n).ok());
+        let pixels = pixels
+            .filter(|n| *n > 0 && !axes.is_empty())
+            .ok_or("a compressed image of no pixel, or of too many")?;
         let Some((tile, run)) = tile_and_run(header, &axes)? else {
-            return Ok(Kind::Other("an image compressed in tiles that are not runs of pixels (funpack it)".into()));
+            return Ok(Kind::Other(
+                "an image compressed in tiles that are not runs of pixels (funpack it)".into(),
+            ));
         };
         let count = pixels / run * run.div_ceil(tile);
         if count != table.rows {
-            return Err(format!("its image has {count} tiles, its table {} rows", table.rows));
+            return Err(format!(
+                "its image has {count} tiles, its table {} rows",
+                table.rows
+            ));
         }
         let descriptors = |name| column(name).and_then(TableColumn::descriptor);
         let rows = table.rows as u64 * table.row_bytes as u64; // lie in the file
-        let heap = header.integer("THEAP").map_or(Some(rows), |at| u64::try_from(at).ok());
-        let end = header.integer("PCOUNT").and_then(|n| rows.checked_add(u64::try_from(n).ok()?));
+        let heap = header
+            .integer("THEAP")
+            .map_or(Some(rows), |at| u64::try_from(at).ok());
+        let end = header
+            .integer("PCOUNT")
+            .and_then(|n| rows.checked_add(u64::try_from(n).ok()?));
         let (Some(start), Some(end)) = (heap.filter(|at| *at >= rows), end) else {
             return Err("no valid THEAP or PCOUNT".into());
         };
@@ -101,7 +122,8 @@ impl Tiles {
             run,
             row_bytes: table.row_bytes,
             heap: start..end,
-            compressed: descriptors("COMPRESSED_DATA").ok_or("no column COMPRESSED_DATA of arrays")?,
+            compressed: descriptors("COMPRESSED_DATA")
+                .ok_or("no column COMPRESSED_DATA of arrays")?,
             fallbacks: [
                 (descriptors("GZIP_COMPRESSED_DATA"), Codec::Gzip),
                 (descriptors("UNCOMPRESSED_DATA"), Codec::Plain),
@@ -120,7 +142,10 @@ impl Tiles {
         let (run, within) = (pixel / self.run, pixel % self.run / self.tile);
         let start = run * self.run + within * self.tile;
         let end = (start + self.tile).min((run + 1) * self.run);
-        Tile { row: run * self.run.div_ceil(self.tile) + within, pixels: start..end }
+        Tile {
+            row: run * self.run.div_ceil(self.tile) + within,
+            pixels: start..end,
+        }
     }
 }
 
@@ -135,8 +160,13 @@ fn rice(header: &Header) -> Option<Codec> {
             _ => {}
         }
     }
-    let width = u32::try_from(width).ok().filter(|width| [1, 2, 4].contains(width))?;
-    Some(Codec::Rice { width, block: usize::try_from(block).ok().filter(|block| *block > 0)? })
+    let width = u32::try_from(width)
+        .ok()
+        .filter(|width| [1, 2, 4].contains(width))?;
+    Some(Codec::Rice {
+        width,
+        block: usize::try_from(block).ok().filter(|block| *block > 0)?,
+    })
 }
 
 /// Reads the shape of the tiles (ZTILEn, rows by default). Returns the numbers of pixels of a tile and of the run that
@@ -145,8 +175,13 @@ fn tile_and_run(header: &Header, axes: &[u64]) -> Result<Option<(usize, usize)>,
     let (mut tile, mut run, mut is_cut) = (1, 1, false);
     for (k, length) in (1..).zip(axes) {
         let default = if k == 1 { *length } else { 1 };
-        let part = header.integer(&format!("ZTILE{k}")).map_or(Some(default), |n| u64::try_from(n).ok());
-        let part = part.filter(|n| *n > 0).ok_or_else(|| format!("no valid ZTILE{k}"))?.min(*length);
+        let part = header
+            .integer(&format!("ZTILE{k}"))
+            .map_or(Some(default), |n| u64::try_from(n).ok());
+        let part = part
+            .filter(|n| *n > 0)
+            .ok_or_else(|| format!("no valid ZTILE{k}"))?
+            .min(*length);
         if is_cut && part > 1 {
             return Ok(None);
         }
@@ -160,18 +195,33 @@ fn tile_and_run(header: &Header, axes: &[u64]) -> Result<Option<(usize, usize)>,
 
 impl Fits {
     /// Reads a tile of an image HDU and returns its pixels as big-endian numbers of `size` bytes.
-    pub(super) fn tile(&mut self, index: usize, tiles: &Tiles, tile: &Tile, size: usize) -> Result<Vec<u8>> {
-        let columns = [(Some(tiles.compressed), tiles.codec)].into_iter().chain(tiles.fallbacks);
+    pub(super) fn tile(
+        &mut self,
+        index: usize,
+        tiles: &Tiles,
+        tile: &Tile,
+        size: usize,
+    ) -> Result<Vec<u8>> {
+        let columns = [(Some(tiles.compressed), tiles.codec)]
+            .into_iter()
+            .chain(tiles.fallbacks);
         for (descriptors, codec) in columns {
             // 1. Read the descriptor of the tile: its length and its place in the heap.
-            let Some((offset, is_long)) = descriptors else { continue };
+            let Some((offset, is_long)) = descriptors else {
+                continue;
+            };
             let mut cell = [0; 16];
             let at = tile.row as u64 * tiles.row_bytes as u64 + offset as u64;
             let half = if is_long { 8 } else { 4 };
             let (length, start) = cell.split_at_mut(half);
             self.read(index, at, length)?;
             self.read(index, at + half as u64, start.split_at_mut(half).0)?;
-            let number = |bytes: &[u8]| bytes.iter().take(half).fold(0u64, |n, byte| n << 8 | u64::from(*byte));
+            let number = |bytes: &[u8]| {
+                bytes
+                    .iter()
+                    .take(half)
+                    .fold(0u64, |n, byte| n << 8 | u64::from(*byte))
+            };
             let (length, start) = (number(length), number(start));
             if length == 0 {
                 continue;
@@ -179,12 +229,17 @@ impl Fits {
             // 2. Check that it lies inside the heap and fits memory.
             let bytes = tile.pixels.len() * size; // of an image that was found to be small enough
             // the length of a verbatim tile is in bytes or in pixels
-            let is_verbatim = matches!(codec, Codec::Plain) && [bytes, tile.pixels.len()].contains(&(length as usize));
+            let is_verbatim = matches!(codec, Codec::Plain)
+                && [bytes, tile.pixels.len()].contains(&(length as usize));
             let length = if is_verbatim { bytes as u64 } else { length };
             let start = tiles.heap.start.checked_add(start);
-            let end = start.and_then(|start| start.checked_add(length)).filter(|end| *end <= tiles.heap.end);
+            let end = start
+                .and_then(|start| start.checked_add(length))
+                .filter(|end| *end <= tiles.heap.end);
             let (Some(start), Some(_)) = (start, end) else {
-                return Err(self.fault(index, format!("tile {} lies outside of its heap", tile.row)));
+                return Err(
+                    self.fault(index, format!("tile {} lies outside of its heap", tile.row))
+                );
             };
             self.refuse_little_memory(index, length, bytes)?;
             // 3. Read and decode it.
@@ -200,10 +255,15 @@ impl Fits {
     /// Fails if decoding a tile of `packed` bytes into `unpacked` bytes takes more memory than is left for a batch. The
     /// memory is not charged, because it is released at once.
     fn refuse_little_memory(&mut self, index: usize, packed: u64, unpacked: usize) -> Result<()> {
-        let taken = usize::try_from(packed).ok().and_then(|packed| packed.checked_add(2 * unpacked));
+        let taken = usize::try_from(packed)
+            .ok()
+            .and_then(|packed| packed.checked_add(2 * unpacked));
         match taken {
             Some(bytes) => self.borrow(bytes),
-            None => Err(Error::TooLarge { path: self.path.clone(), message: self.label(index) }),
+            None => Err(Error::TooLarge {
+                path: self.path.clone(),
+                message: self.label(index),
+            }),
         }
     }
 }
@@ -216,7 +276,10 @@ impl Codec {
             Codec::Plain => bytes = packed,
             Codec::Gzip => {
                 // one more byte shows that there are too many
-                MultiGzDecoder::new(packed.as_slice()).take((count * size) as u64 + 1).read_to_end(&mut bytes).ok()?;
+                MultiGzDecoder::new(packed.as_slice())
+                    .take((count * size) as u64 + 1)
+                    .read_to_end(&mut bytes)
+                    .ok()?;
             }
             Codec::ShuffledGzip => {
                 let planes = Codec::Gzip.decode(packed, count, size)?;

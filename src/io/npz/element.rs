@@ -32,7 +32,11 @@ macro_rules! decode {
         let mut word = [0; size_of::<$type>()];
         $out.extend(items.map(|item| {
             word.copy_from_slice(item);
-            $convert(if $big { <$type>::from_be_bytes(word) } else { <$type>::from_le_bytes(word) })
+            $convert(if $big {
+                <$type>::from_be_bytes(word)
+            } else {
+                <$type>::from_le_bytes(word)
+            })
         }));
     }};
 }
@@ -58,11 +62,17 @@ impl DType {
     /// Parses numpy's description of an element type, such as `<f8`; fails on types that popfit does not read.
     pub(super) fn parse(descr: &str) -> Result<DType, String> {
         let is_object = descr.contains('O');
-        let what =
-            if is_object { "arrays of Python objects".to_string() } else { format!("elements of type `{descr}`") };
+        let what = if is_object {
+            "arrays of Python objects".to_string()
+        } else {
+            format!("elements of type `{descr}`")
+        };
         let unknown = || format!("{what} are not supported");
         let mut characters = descr.chars();
-        let (order, kind) = (characters.next().ok_or_else(unknown)?, characters.next().ok_or_else(unknown)?);
+        let (order, kind) = (
+            characters.next().ok_or_else(unknown)?,
+            characters.next().ok_or_else(unknown)?,
+        );
         let size: usize = characters.as_str().parse().map_err(|_| unknown())?;
         let kind = match (kind, size) {
             ('b', 1) => Kind::Bool,
@@ -75,7 +85,10 @@ impl DType {
             ('U', 1..=MAX_STRING) => Kind::Unicode(size),
             _ => return Err(unknown()),
         };
-        let single = matches!(kind, Kind::Bool | Kind::Int(1) | Kind::Uint(1) | Kind::Bytes(_));
+        let single = matches!(
+            kind,
+            Kind::Bool | Kind::Int(1) | Kind::Uint(1) | Kind::Bytes(_)
+        );
         match order {
             '<' => Ok(DType { kind, big: false }),
             '>' => Ok(DType { kind, big: true }),
@@ -130,10 +143,17 @@ impl DType {
             };
         }
         match self.kind {
-            Kind::F16 => decode!(u16, self.big, bytes, out, |x| half::f16::from_bits(x).to_f64()),
+            Kind::F16 => decode!(u16, self.big, bytes, out, |x| half::f16::from_bits(x)
+                .to_f64()),
             Kind::F32 => decode!(f32, self.big, bytes, out, f64::from),
             Kind::F64 => decode!(f64, self.big, bytes, out, |x| x),
-            _ => decode_int!(self, bytes, out, float, return Err("not numbers".to_string())),
+            _ => decode_int!(
+                self,
+                bytes,
+                out,
+                float,
+                return Err("not numbers".to_string())
+            ),
         }
         Ok(())
     }
@@ -141,7 +161,8 @@ impl DType {
     /// Decodes f16 or f32 elements from `bytes` and appends them to `out` as f32; fails for other types.
     pub(crate) fn singles(&self, bytes: &[u8], out: &mut Vec<f32>) -> Result<(), String> {
         match self.kind {
-            Kind::F16 => decode!(u16, self.big, bytes, out, |x| half::f16::from_bits(x).to_f32()),
+            Kind::F16 => decode!(u16, self.big, bytes, out, |x| half::f16::from_bits(x)
+                .to_f32()),
             Kind::F32 => decode!(f32, self.big, bytes, out, |x| x),
             _ => return Err("not f32".to_string()),
         }
@@ -154,7 +175,10 @@ impl DType {
             let mut wide = Vec::with_capacity(bytes.len() / 8);
             self.naturals(bytes, &mut wide)?;
             for x in wide {
-                out.push(i64::try_from(x).map_err(|_| format!("{x} does not fit a signed 64-bit integer"))?);
+                out.push(
+                    i64::try_from(x)
+                        .map_err(|_| format!("{x} does not fit a signed 64-bit integer"))?,
+                );
             }
             return Ok(());
         }
@@ -163,7 +187,13 @@ impl DType {
                 $x as i64
             };
         }
-        decode_int!(self, bytes, out, integer, return Err("not integers".to_string()));
+        decode_int!(
+            self,
+            bytes,
+            out,
+            integer,
+            return Err("not integers".to_string())
+        );
         Ok(())
     }
 
@@ -176,7 +206,13 @@ impl DType {
                 $x as u64 & own_bits
             };
         }
-        decode_int!(self, bytes, out, bits, return Err("not integers".to_string()));
+        decode_int!(
+            self,
+            bytes,
+            out,
+            bits,
+            return Err("not integers".to_string())
+        );
         Ok(())
     }
 
@@ -195,7 +231,11 @@ impl DType {
         if !self.is_flag() {
             return Err("neither bool nor integers".to_string());
         }
-        out.extend(bytes.chunks_exact(self.bytes()).map(|item| item.iter().any(|&b| b != 0)));
+        out.extend(
+            bytes
+                .chunks_exact(self.bytes())
+                .map(|item| item.iter().any(|&b| b != 0)),
+        );
         Ok(())
     }
 
@@ -206,14 +246,17 @@ impl DType {
             let text = match self.kind {
                 Kind::Bytes(_) => {
                     let end = item.iter().rposition(|&b| b != 0).map_or(0, |i| i + 1);
-                    String::from_utf8(item.iter().take(end).copied().collect()).map_err(|_| "a string is not UTF-8")?
+                    String::from_utf8(item.iter().take(end).copied().collect())
+                        .map_err(|_| "a string is not UTF-8")?
                 }
                 Kind::Unicode(_) => {
                     let mut codes: Vec<u32> = Vec::with_capacity(item.len() / 4);
                     decode!(u32, self.big, item, codes, |x| x);
                     let end = codes.iter().rposition(|&c| c != 0).map_or(0, |i| i + 1);
                     let characters = codes.iter().take(end).map(|&c| char::from_u32(c));
-                    characters.collect::<Option<String>>().ok_or("a string is not Unicode")?
+                    characters
+                        .collect::<Option<String>>()
+                        .ok_or("a string is not Unicode")?
                 }
                 _ => return Err("not strings".to_string()),
             };

@@ -48,9 +48,14 @@ impl Header {
         reader.read_exact(&mut text)?;
         let text = std::str::from_utf8(&text).map_err(|_| invalid("the header is not text"))?;
         let header = parse(text).map_err(invalid)?;
-        let bytes = header.checked_bytes().ok_or_else(|| invalid("the shape overflows"))?;
+        let bytes = header
+            .checked_bytes()
+            .ok_or_else(|| invalid("the shape overflows"))?;
         if bytes.checked_add((prefix + length) as u64) != Some(size) {
-            return Err(invalid(format!("the shape {:?} needs {bytes} bytes, the entry has {size}", header.shape)));
+            return Err(invalid(format!(
+                "the shape {:?} needs {bytes} bytes, the entry has {size}",
+                header.shape
+            )));
         }
         Ok(header)
     }
@@ -69,7 +74,11 @@ impl Header {
     /// Returns the size of all elements (bytes); `None` if it overflows.
     fn checked_bytes(&self) -> Option<u64> {
         // A zero among the dimensions hides no overflow of the others.
-        let nonzero = self.shape.iter().map(|&n| n.max(1)).try_fold(self.dtype.bytes(), usize::checked_mul)?;
+        let nonzero = self
+            .shape
+            .iter()
+            .map(|&n| n.max(1))
+            .try_fold(self.dtype.bytes(), usize::checked_mul)?;
         let bytes = if self.shape.contains(&0) { 0 } else { nonzero };
         isize::try_from(bytes).ok().map(|b| b as u64)
     }
@@ -90,7 +99,10 @@ fn parse(text: &str) -> Result<Header, String> {
         text.expect(':')?;
         let repeated = match key {
             "descr" => dtype
-                .replace(DType::parse(text.string().map_err(|_| "structured arrays are not supported")?)?)
+                .replace(DType::parse(
+                    text.string()
+                        .map_err(|_| "structured arrays are not supported")?,
+                )?)
                 .is_some(),
             "fortran_order" => fortran.replace(text.boolean()?).is_some(),
             "shape" => shape.replace(text.shape()?).is_some(),
@@ -105,9 +117,11 @@ fn parse(text: &str) -> Result<Header, String> {
         }
     }
     match (dtype, shape, fortran, text.0.trim()) {
-        (Some(dtype), Some(shape), Some(fortran), "") => {
-            Ok(Header { dtype, fortran: fortran && shape.len() > 1, shape })
-        }
+        (Some(dtype), Some(shape), Some(fortran), "") => Ok(Header {
+            dtype,
+            fortran: fortran && shape.len() > 1,
+            shape,
+        }),
         _ => Err("incomplete header".to_string()),
     }
 }
@@ -130,13 +144,24 @@ impl<'a> Text<'a> {
 
     /// Skips spaces and then the character `c`; fails if it is not there.
     fn expect(&mut self, c: char) -> Result<(), String> {
-        if self.eat(c) { Ok(()) } else { Err(format!("`{c}` missing in the header")) }
+        if self.eat(c) {
+            Ok(())
+        } else {
+            Err(format!("`{c}` missing in the header"))
+        }
     }
 
     /// Reads a string in single or double quotes, and returns it without them.
     fn string(&mut self) -> Result<&'a str, String> {
-        let quote = if self.eat('\'') { '\'' } else { self.expect('"').map(|()| '"')? };
-        let (string, rest) = self.0.split_once(quote).ok_or("unfinished string in the header")?;
+        let quote = if self.eat('\'') {
+            '\''
+        } else {
+            self.expect('"').map(|()| '"')?
+        };
+        let (string, rest) = self
+            .0
+            .split_once(quote)
+            .ok_or("unfinished string in the header")?;
         self.0 = rest;
         Ok(string)
     }
@@ -159,9 +184,17 @@ impl<'a> Text<'a> {
         self.expect('(')?;
         while !self.eat(')') {
             self.0 = self.0.trim_start();
-            let digits = self.0.len() - self.0.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+            let digits = self.0.len()
+                - self
+                    .0
+                    .trim_start_matches(|c: char| c.is_ascii_digit())
+                    .len();
             let (number, rest) = self.0.split_at(digits);
-            shape.push(number.parse().map_err(|_| "a dimension is no whole number or too large")?);
+            shape.push(
+                number
+                    .parse()
+                    .map_err(|_| "a dimension is no whole number or too large")?,
+            );
             self.0 = rest;
             if shape.len() > MAX_DIMENSIONS {
                 return Err("too many dimensions".to_string());
@@ -184,12 +217,19 @@ pub(super) struct RowMajor<'a> {
 impl RowMajor<'_> {
     /// Begins a walk over an array of this shape in Fortran order, at its first element.
     pub fn new(shape: &[usize]) -> RowMajor<'_> {
-        RowMajor { shape, index: vec![0; shape.len()] }
+        RowMajor {
+            shape,
+            index: vec![0; shape.len()],
+        }
     }
 
     /// Returns the row-major index of the next element in Fortran order, and moves on.
     pub fn next_place(&mut self) -> usize {
-        let place = self.index.iter().zip(self.shape).fold(0, |sum, (&i, &n)| sum * n + i);
+        let place = self
+            .index
+            .iter()
+            .zip(self.shape)
+            .fold(0, |sum, (&i, &n)| sum * n + i);
         for (i, &n) in self.index.iter_mut().zip(self.shape) {
             *i += 1;
             if *i < n {
@@ -207,22 +247,38 @@ mod tests {
 
     #[test]
     fn headers_of_numpy_are_read() {
-        let header = parse("{'descr': '<f8', 'fortran_order': True, 'shape': (24, 4), }   \n").unwrap();
+        let header =
+            parse("{'descr': '<f8', 'fortran_order': True, 'shape': (24, 4), }   \n").unwrap();
         assert_eq!((header.shape, header.fortran), (vec![24, 4], true));
-        assert_eq!(parse("{'descr': '|b1', 'fortran_order': False, 'shape': ()}").unwrap().shape, Vec::<usize>::new());
+        assert_eq!(
+            parse("{'descr': '|b1', 'fortran_order': False, 'shape': ()}")
+                .unwrap()
+                .shape,
+            Vec::<usize>::new()
+        );
     }
 
     #[test]
     fn hostile_headers_are_errors() {
         let shape = |s: &str| format!("{{'descr': '<f8', 'fortran_order': False, 'shape': {s}, }}");
-        for bad in ["(-1,)", "(1", "5", "(99999999999999999999999,)", "(1 2)", "((1,),)"] {
+        for bad in [
+            "(-1,)",
+            "(1",
+            "5",
+            "(99999999999999999999999,)",
+            "(1 2)",
+            "((1,),)",
+        ] {
             assert!(parse(&shape(bad)).is_err(), "{bad}");
         }
         for descr in ["|O", "<f8<", "<i16", "<U", "<c16", ""] {
             let text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': (1,), }}");
             assert!(parse(&text).is_err(), "{descr}");
         }
-        assert!(parse("{'descr': '<f8', 'descr': '<f8', 'fortran_order': False, 'shape': (1,)}").is_err());
+        assert!(
+            parse("{'descr': '<f8', 'descr': '<f8', 'fortran_order': False, 'shape': (1,)}")
+                .is_err()
+        );
         assert!(parse(&"[".repeat(9000)).is_err());
         let overflow = parse(&shape("(4294967296, 4294967296, 0)")).unwrap();
         assert_eq!(overflow.checked_bytes(), None);

@@ -67,7 +67,11 @@ impl Archive {
         let mut zip = ZipArchive::new(BufReader::new(file)).map_err(fault(path))?;
         end::check(&again, file_length, &zip).map_err(array_fault(path, "zip"))?;
         zip.validate_header_consistency().map_err(fault(path))?;
-        let archive = Archive { path: path.to_path_buf(), opened, zip };
+        let archive = Archive {
+            path: path.to_path_buf(),
+            opened,
+            zip,
+        };
         for index in 0..archive.zip.len() {
             archive.check_entry(index)?;
         }
@@ -78,21 +82,35 @@ impl Archive {
     fn check_entry(&self, index: usize) -> Result<()> {
         let path = &self.path;
         let entry = self.zip.by_index_data(index).map_err(fault(path))?;
-        let (name, size, packed) = (entry.name().map_err(fault(path))?, entry.size(), entry.compressed_size());
+        let (name, size, packed) = (
+            entry.name().map_err(fault(path))?,
+            entry.size(),
+            entry.compressed_size(),
+        );
         if entry.encrypted() {
             return Err(Error::format(path, format!("{name} is encrypted")));
         }
         if packed > self.file_length() {
-            return Err(Error::format(path, format!("{name} claims {packed} bytes, more than the file has")));
+            return Err(Error::format(
+                path,
+                format!("{name} claims {packed} bytes, more than the file has"),
+            ));
         }
         match entry.compression() {
             CompressionMethod::Stored if size == packed => Ok(()),
-            CompressionMethod::Stored => Err(Error::format(path, format!("{name} is stored, but its sizes differ"))),
-            CompressionMethod::Deflated if size / MAX_RATIO > packed => {
-                Err(too_large(path, format!("{name} claims to expand from {packed} to {size} bytes")))
-            }
+            CompressionMethod::Stored => Err(Error::format(
+                path,
+                format!("{name} is stored, but its sizes differ"),
+            )),
+            CompressionMethod::Deflated if size / MAX_RATIO > packed => Err(too_large(
+                path,
+                format!("{name} claims to expand from {packed} to {size} bytes"),
+            )),
             CompressionMethod::Deflated => Ok(()),
-            other => Err(Error::format(path, format!("{name} is compressed by {other}, not deflate"))),
+            other => Err(Error::format(
+                path,
+                format!("{name} is compressed by {other}, not deflate"),
+            )),
         }
     }
 
@@ -109,7 +127,9 @@ impl Archive {
     /// Returns the names of the arrays, without `.npy`, in the order of the file.
     pub(crate) fn keys(&self) -> Vec<String> {
         let names = self.zip.file_names().filter_map(|name| name.ok());
-        names.filter_map(|name| name.strip_suffix(".npy").map(str::to_string)).collect()
+        names
+            .filter_map(|name| name.strip_suffix(".npy").map(str::to_string))
+            .collect()
     }
 
     /// Returns the index of the zip entry that holds an array; `None` if there is none.
@@ -120,10 +140,14 @@ impl Archive {
     /// Reads the type and shape of an array; `None` if the file has no array of this name. The shape agrees with the
     /// entry's declared size.
     pub(crate) fn header(&mut self, key: &str) -> Result<Option<Header>> {
-        let Some(index) = self.index(key) else { return Ok(None) };
+        let Some(index) = self.index(key) else {
+            return Ok(None);
+        };
         let mut entry = self.zip.by_index(index).map_err(fault(&self.path))?;
         let size = entry.size();
-        Header::read(&mut entry, size).map(Some).map_err(array_fault(&self.path, key))
+        Header::read(&mut entry, size)
+            .map(Some)
+            .map_err(array_fault(&self.path, key))
     }
 
     /// Reads the type and shape of an array; fails if the file has no array of this name.
@@ -141,7 +165,11 @@ impl Archive {
     }
 
     /// Reads an array to its end, checking its CRC, and hands its bytes to `piece`, whole elements at a time.
-    pub(crate) fn scan(&mut self, key: &str, mut piece: impl FnMut(&DType, &[u8]) -> Result<(), String>) -> Result<()> {
+    pub(crate) fn scan(
+        &mut self,
+        key: &str,
+        mut piece: impl FnMut(&DType, &[u8]) -> Result<(), String>,
+    ) -> Result<()> {
         let Some(index) = self.index(key) else {
             return Err(self.missing(key));
         };
@@ -154,8 +182,11 @@ impl Archive {
         while left > 0 {
             let length = left.min(buffer.len() as u64) as usize;
             buffer.truncate(length);
-            entry.read_exact(&mut buffer).map_err(array_fault(&self.path, key))?;
-            piece(&header.dtype, &buffer).map_err(|m| Error::format(&self.path, format!("{key}: {m}")))?;
+            entry
+                .read_exact(&mut buffer)
+                .map_err(array_fault(&self.path, key))?;
+            piece(&header.dtype, &buffer)
+                .map_err(|m| Error::format(&self.path, format!("{key}: {m}")))?;
             left -= length as u64;
         }
         finish(&mut entry).map_err(array_fault(&self.path, key))
@@ -171,13 +202,19 @@ impl Archive {
         if !header.dtype.is_text() {
             let file = self.opened.open_again(&self.path)?;
             let fault = array_fault(&self.path, key);
-            if let Some((stored, _)) = Stored::open(file, &self.zip.metadata(), index).map_err(&fault)? {
+            if let Some((stored, _)) =
+                Stored::open(file, &self.zip.metadata(), index).map_err(&fault)?
+            {
                 return stored.check().map_err(fault);
             }
         }
         self.scan(key, |dtype, bytes| {
             texts.clear();
-            if dtype.is_text() { dtype.texts(bytes, &mut texts) } else { Ok(()) }
+            if dtype.is_text() {
+                dtype.texts(bytes, &mut texts)
+            } else {
+                Ok(())
+            }
         })
     }
 
@@ -220,12 +257,17 @@ impl Archive {
             }
             values = rows;
         }
-        Ok(Array { shape: header.shape, values })
+        Ok(Array {
+            shape: header.shape,
+            values,
+        })
     }
 
     /// Returns the text of an array that has one element, a text; `None` for any other array, and where there is none.
     pub(crate) fn text(&mut self, key: &str) -> Result<Option<String>> {
-        let Some(header) = self.header(key)? else { return Ok(None) };
+        let Some(header) = self.header(key)? else {
+            return Ok(None);
+        };
         let mut texts = Vec::new();
         if header.dtype.is_text() && header.elements() == 1 {
             self.scan(key, |dtype, bytes| dtype.texts(bytes, &mut texts))?;
@@ -239,7 +281,15 @@ impl Archive {
         match self.index(key) {
             Some(index) => {
                 let (zip, opened) = (self.zip.metadata(), self.opened.clone());
-                Ok(Stream::new(&self.path, key, &header, zip, index, opened, self.zip.len()))
+                Ok(Stream::new(
+                    &self.path,
+                    key,
+                    &header,
+                    zip,
+                    index,
+                    opened,
+                    self.zip.len(),
+                ))
             }
             None => Err(self.missing(key)),
         }
@@ -267,9 +317,19 @@ pub fn texts(path: impl AsRef<Path>, key: &str) -> Result<Vec<String>> {
     let Header { dtype, shape, .. } = archive.required(key)?;
     // each text has a place of its own, and one in memory
     let item = (dtype.bytes() + 2 * size_of::<String>()) as u64;
-    let bytes = shape.iter().fold(item, |bytes, n| bytes.saturating_mul(*n as u64));
-    if bytes > archive.file_length().saturating_mul(64).saturating_add(1 << 20) {
-        return Err(too_large(path, format!("`{key}` takes {bytes} bytes (is it a zip bomb?)")));
+    let bytes = shape
+        .iter()
+        .fold(item, |bytes, n| bytes.saturating_mul(*n as u64));
+    if bytes
+        > archive
+            .file_length()
+            .saturating_mul(64)
+            .saturating_add(1 << 20)
+    {
+        return Err(too_large(
+            path,
+            format!("`{key}` takes {bytes} bytes (is it a zip bomb?)"),
+        ));
     }
     archive.scan(key, |dtype, bytes| dtype.texts(bytes, &mut texts))?;
     Ok(texts)
@@ -279,13 +339,19 @@ pub fn texts(path: impl AsRef<Path>, key: &str) -> Result<Vec<String>> {
 fn finish(entry: &mut impl Read) -> io::Result<()> {
     match entry.read(&mut [0])? {
         0 => Ok(()),
-        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "more bytes than its shape needs")),
+        _ => Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "more bytes than its shape needs",
+        )),
     }
 }
 
 /// Makes the error, with this message, for a file that needs too much memory.
 pub(crate) fn too_large(path: &Path, message: String) -> Error {
-    Error::TooLarge { path: path.to_path_buf(), message }
+    Error::TooLarge {
+        path: path.to_path_buf(),
+        message,
+    }
 }
 
 /// Returns a function that turns an error of the zip reader into a format or I/O error of the file.
@@ -301,7 +367,12 @@ fn fault(path: &Path) -> impl Fn(zip::result::ZipError) -> Error + '_ {
 fn array_fault<'a>(path: &'a Path, key: &'a str) -> impl Fn(io::Error) -> Error + 'a {
     use std::io::ErrorKind::{InvalidData, InvalidInput, Other, UnexpectedEof};
     move |e| match e.kind() {
-        InvalidData | InvalidInput | Other | UnexpectedEof => Error::format(path, format!("{key}: {e}")),
-        _ => Error::Io { path: path.to_path_buf(), source: e },
+        InvalidData | InvalidInput | Other | UnexpectedEof => {
+            Error::format(path, format!("{key}: {e}"))
+        }
+        _ => Error::Io {
+            path: path.to_path_buf(),
+            source: e,
+        },
     }
 }

@@ -37,14 +37,29 @@ pub(super) struct Stored {
 impl Stored {
     /// Finds entry `index` of a zip archive in its file, and reads the header of the entry's array; `None` if the entry
     /// is compressed.
-    pub fn open(mut file: File, zip: &ZipArchiveMetadata, index: usize) -> io::Result<Option<(Stored, Header)>> {
-        let entry = zip.entry(index)?.with_reader(&mut file, ZipReadOptions::new())?;
+    pub fn open(
+        mut file: File,
+        zip: &ZipArchiveMetadata,
+        index: usize,
+    ) -> io::Result<Option<(Stored, Header)>> {
+        let entry = zip
+            .entry(index)?
+            .with_reader(&mut file, ZipReadOptions::new())?;
         let (size, stated_crc) = (entry.size(), entry.crc32());
-        let Some(next) = entry.data_start().filter(|_| entry.compression() == CompressionMethod::Stored) else {
+        let Some(next) = entry
+            .data_start()
+            .filter(|_| entry.compression() == CompressionMethod::Stored)
+        else {
             return Ok(None);
         };
         drop(entry);
-        let mut stored = Stored { file, next, end: next.saturating_add(size), crc: Hasher::new(), stated_crc };
+        let mut stored = Stored {
+            file,
+            next,
+            end: next.saturating_add(size),
+            crc: Hasher::new(),
+            stated_crc,
+        };
         let header = Header::read(&mut stored, size)?;
         Ok(Some((stored, header)))
     }
@@ -57,7 +72,9 @@ impl Stored {
         }
         let part = part_of(length);
         let parts = into.chunks_mut(part).zip((self.next..).step_by(part));
-        let crcs = map_each("npz reader", parts, |(part, offset)| read_at(&self.file, offset, part));
+        let crcs = map_each("npz reader", parts, |(part, offset)| {
+            read_at(&self.file, offset, part)
+        });
         self.advance(length as u64, crcs)
     }
 
@@ -69,7 +86,10 @@ impl Stored {
         }
         self.next += length;
         if self.next == self.end && self.crc.clone().finalize() != self.stated_crc {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "Invalid checksum"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "Invalid checksum",
+            ));
         }
         Ok(())
     }
@@ -88,7 +108,9 @@ impl Stored {
     pub fn check(mut self) -> io::Result<()> {
         let (start, end) = (self.next, self.end);
         let part = part_of(self.left());
-        let parts = (start..end).step_by(part).map(|start| start..end.min(start.saturating_add(part as u64)));
+        let parts = (start..end)
+            .step_by(part)
+            .map(|start| start..end.min(start.saturating_add(part as u64)));
         let crcs = map_each("npz reader", parts, |part| crc_of(&self.file, part));
         self.advance(end - start, crcs)
     }

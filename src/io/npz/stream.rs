@@ -75,7 +75,12 @@ impl Stream {
             key: key.to_string(),
             header: header.clone(),
             left: header.elements(),
-            source: Source { zip, index, opened, piece_bytes },
+            source: Source {
+                zip,
+                index,
+                opened,
+                piece_bytes,
+            },
             unread: None,
             piece: (Vec::new(), 0),
         }
@@ -84,20 +89,29 @@ impl Stream {
     /// Opens the file, and starts the thread that decompresses the array if it is compressed; fails if the array's
     /// header has changed.
     fn start(&self) -> Result<Unread> {
-        let Source { zip, index, piece_bytes, .. } = &self.source;
+        let Source {
+            zip,
+            index,
+            piece_bytes,
+            ..
+        } = &self.source;
         let open = || self.source.opened.open_again(&self.path);
         let fault = array_fault(&self.path, &self.key);
         let (unread, header) = match Stored::open(open()?, zip, *index).map_err(&fault)? {
             Some((stored, header)) => (Unread::Stored(stored), header),
             None => {
                 let (pieces, header) =
-                    inflate_in_thread(&self.key, open()?, zip, *index, *piece_bytes).map_err(fault)?;
+                    inflate_in_thread(&self.key, open()?, zip, *index, *piece_bytes)
+                        .map_err(fault)?;
                 (Unread::Inflated(pieces), header)
             }
         };
         match header == self.header {
             true => Ok(unread),
-            false => Err(Error::format(&self.path, format!("`{}` has changed since the file was opened", self.key))),
+            false => Err(Error::format(
+                &self.path,
+                format!("`{}` has changed since the file was opened", self.key),
+            )),
         }
     }
 
@@ -134,7 +148,8 @@ impl Stream {
             let untaken = self.untaken();
             let bytes = untaken.get(..wanted).unwrap_or(untaken);
             let length = bytes.len();
-            decode(&self.header.dtype, bytes).map_err(|m| Error::format(&self.path, format!("{}: {m}", self.key)))?;
+            decode(&self.header.dtype, bytes)
+                .map_err(|m| Error::format(&self.path, format!("{}: {m}", self.key)))?;
             self.piece.1 += length;
             wanted -= length;
         }
@@ -158,7 +173,9 @@ impl Stream {
                     && let Unread::Stored(stored) = self.unread()?
                 {
                     // straight from the file
-                    stored.read_next(wanted).map_err(array_fault(&self.path, &self.key))?;
+                    stored
+                        .read_next(wanted)
+                        .map_err(array_fault(&self.path, &self.key))?;
                     break;
                 }
                 self.piece = (self.next_piece()?, 0);
@@ -166,7 +183,9 @@ impl Stream {
             }
             let length = untaken.len().min(wanted.len());
             let (now, later) = wanted.split_at_mut(length);
-            now.iter_mut().zip(untaken).for_each(|(to, from)| *to = *from);
+            now.iter_mut()
+                .zip(untaken)
+                .for_each(|(to, from)| *to = *from);
             self.piece.1 += length;
             wanted = later;
         }
@@ -176,7 +195,10 @@ impl Stream {
     /// Returns the number of bytes of the next `elements` elements; fails if there are not so many.
     fn bytes_of(&self, elements: usize) -> Result<usize> {
         match elements > self.left {
-            true => Err(Error::format(&self.path, format!("{}: {} elements left", self.key, self.left))),
+            true => Err(Error::format(
+                &self.path,
+                format!("{}: {} elements left", self.key, self.left),
+            )),
             false => Ok(elements * self.header.dtype.bytes()),
         }
     }
@@ -189,7 +211,11 @@ impl Stream {
     /// Counts elements that were taken; with the last ones, fails if bytes are left or the CRC is wrong.
     fn taken(&mut self, elements: usize) -> Result<()> {
         self.left -= elements;
-        match self.unread.as_mut().filter(|_| elements > 0 && self.left == 0) {
+        match self
+            .unread
+            .as_mut()
+            .filter(|_| elements > 0 && self.left == 0)
+        {
             // the thread sends an empty piece when it has compared the CRC; stored bytes were compared as they were
             // read
             Some(Unread::Inflated(pieces)) => match pieces.recv() {
@@ -202,15 +228,25 @@ impl Stream {
 
     /// Returns the bytes of the next elements in row-major order, in a piece of any length.
     fn next_piece(&mut self) -> Result<Vec<u8>> {
-        if self.header.is_transposed() { self.all_rows() } else { self.next_of_file() }
+        if self.header.is_transposed() {
+            self.all_rows()
+        } else {
+            self.next_of_file()
+        }
     }
 
     /// Reads the whole array, which the file has in Fortran order, and returns its bytes in row-major order.
     fn all_rows(&mut self) -> Result<Vec<u8>> {
-        let (item, length) = (self.header.dtype.bytes(), self.header.elements() * self.header.dtype.bytes());
+        let (item, length) = (
+            self.header.dtype.bytes(),
+            self.header.elements() * self.header.dtype.bytes(),
+        );
         let mut rows = Vec::new();
         if rows.try_reserve_exact(length).is_err() {
-            let message = format!("`{}` is in Fortran order, and its {length} bytes do not fit memory", self.key);
+            let message = format!(
+                "`{}` is in Fortran order, and its {length} bytes do not fit memory",
+                self.key
+            );
             return Err(too_large(&self.path, message));
         }
         rows.resize(length, 0);
@@ -287,7 +323,9 @@ fn inflate(
     pieces: &SyncSender<io::Result<Vec<u8>>>,
 ) -> io::Result<()> {
     let mut file = BufReader::new(file);
-    let mut entry = zip.entry(index)?.with_reader(&mut file, ZipReadOptions::new())?;
+    let mut entry = zip
+        .entry(index)?
+        .with_reader(&mut file, ZipReadOptions::new())?;
     let size = entry.size();
     let found = Header::read(&mut entry, size)?;
     let mut left = found.elements() * found.dtype.bytes();

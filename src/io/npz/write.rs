@@ -17,14 +17,19 @@ pub fn archive(arrays: &[(String, &[f64])]) -> std::io::Result<Vec<u8>> {
     for (name, values) in arrays {
         let options = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
         zip.start_file(format!("{name}.npy"), options)?;
-        let dictionary = format!("{{'descr': '<f8', 'fortran_order': False, 'shape': ({},), }}", values.len());
+        let dictionary = format!(
+            "{{'descr': '<f8', 'fortran_order': False, 'shape': ({},), }}",
+            values.len()
+        );
         // magic, version and length take ten bytes, and a line feed ends the header
         let padding = ALIGNMENT - (10 + dictionary.len() + 1) % ALIGNMENT;
         let header = format!("{dictionary}{}\n", " ".repeat(padding));
         zip.write_all(b"\x93NUMPY\x01\x00")?;
         zip.write_all(&(header.len() as u16).to_le_bytes())?;
         zip.write_all(header.as_bytes())?;
-        values.iter().try_for_each(|value| zip.write_all(&value.to_le_bytes()))?;
+        values
+            .iter()
+            .try_for_each(|value| zip.write_all(&value.to_le_bytes()))?;
     }
     Ok(zip.finish()?.into_inner())
 }

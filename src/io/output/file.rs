@@ -45,13 +45,19 @@ impl OutputFile {
     ///
     /// # Errors
     /// The errors of [`write`](OutputFile::write), and those of the record.
-    pub(crate) fn write_recorded(self, contents: impl AsRef<[u8]>, record: &mut dyn OutputRecord) -> Result<()> {
+    pub(crate) fn write_recorded(
+        self,
+        contents: impl AsRef<[u8]>,
+        record: &mut dyn OutputRecord,
+    ) -> Result<()> {
         self.end(contents.as_ref(), Some(record))
     }
 
     /// Writes the contents and moves the file to its final path; tells `record`, if given, before.
     fn end(mut self, contents: &[u8], record: Option<&mut dyn OutputRecord>) -> Result<()> {
-        self.file.write_all(contents).map_err(Error::writing(self.staged.target()))?;
+        self.file
+            .write_all(contents)
+            .map_err(Error::writing(self.staged.target()))?;
         self.staged.publish(self.file, record)
     }
 }

@@ -47,19 +47,25 @@ impl Staged {
         let given = target;
         let target = &files::behind_links(given).map_err(Error::writing(given))?;
         if let Some(what) = other_than_a_file(target) {
-            return Err(Error::Write { path: target.to_path_buf(), message: format!("is {what}, not a file") });
+            return Err(Error::Write {
+                path: target.to_path_buf(),
+                message: format!("is {what}, not a file"),
+            });
         }
         refuse_existing(target, overwrite)?;
         let (mut staged, file) = Staged::beside(target)?;
         (staged.overwrite, staged.given) = (overwrite, given.to_path_buf());
         // before anything is in it
         if let Ok(replaced) = std::fs::metadata(target) {
-            files::take_over_access(&staged.temporary, &replaced).map_err(Error::writing(target))?;
+            files::take_over_access(&staged.temporary, &replaced)
+                .map_err(Error::writing(target))?;
         }
         // after the own file exists, so that of two processes at least one sees the file of the other
         match sweep(target) {
             Swept::Clean => Ok((staged, file)),
-            Swept::Held => Err(Error::OutputLocked { path: target.to_path_buf() }),
+            Swept::Held => Err(Error::OutputLocked {
+                path: target.to_path_buf(),
+            }),
         }
     }
 
@@ -77,7 +83,13 @@ impl Staged {
                 file => file.map_err(Error::writing(target))?,
             };
             let (given, target_path) = (target.to_path_buf(), target.to_path_buf());
-            let staged = Staged { given, target: target_path, temporary, overwrite: false, is_published: false };
+            let staged = Staged {
+                given,
+                target: target_path,
+                temporary,
+                overwrite: false,
+                is_published: false,
+            };
             let lock = file.lock().map_err(Error::writing(target))?;
             // before it was locked another process may have taken it for one that was left
             if (lock != Lock::Taken && file.is_at(&staged.temporary)) || tries == 100 {
@@ -102,24 +114,41 @@ impl Staged {
     /// that took one of the names meanwhile is [`Error::OutputExists`], unless it may be replaced. The files are
     /// recorded in the journal before they get their names, so that a run that is killed in between finds its own files
     /// again.
-    pub fn publish_all(mut all: Vec<WholeFile>, record: Option<&mut dyn OutputRecord>) -> Result<()> {
+    pub fn publish_all(
+        mut all: Vec<WholeFile>,
+        record: Option<&mut dyn OutputRecord>,
+    ) -> Result<()> {
         // 1. Flush all files, and record them in the journal.
-        all.iter().try_for_each(|whole| refuse_existing(&whole.staged.target, whole.staged.overwrite))?;
+        all.iter()
+            .try_for_each(|whole| refuse_existing(&whole.staged.target, whole.staged.overwrite))?;
         for WholeFile { staged, file } in &all {
             file.sync().map_err(Error::writing(&staged.target))?;
         }
         if let Some(record) = record {
-            all.iter().for_each(|whole| record.expect_output(&whole.staged.given, &whole.staged.temporary));
+            all.iter().for_each(|whole| {
+                record.expect_output(&whole.staged.given, &whole.staged.temporary)
+            });
             record.record_states()?;
         }
         // 2. Give them their names. If one fails, the names before it get their former content back.
         let mut before = Vec::new();
         for k in 0..all.len() {
-            before.push(if k + 1 < all.len() { Before::of(&all[k].staged.target) } else { Before::Unknown });
+            before.push(if k + 1 < all.len() {
+                Before::of(&all[k].staged.target)
+            } else {
+                Before::Unknown
+            });
             let staged = &mut all[k].staged;
-            let rename = if staged.overwrite { files::rename } else { files::rename_new };
+            let rename = if staged.overwrite {
+                files::rename
+            } else {
+                files::rename_new
+            };
             if let Err(error) = rename(&staged.temporary, &staged.target) {
-                all[..k].iter().zip(&before).for_each(|(whole, before)| before.restore(&whole.staged.target));
+                all[..k]
+                    .iter()
+                    .zip(&before)
+                    .for_each(|(whole, before)| before.restore(&whole.staged.target));
                 let path = all[k].staged.target.clone();
                 return Err(match error.kind() {
                     ErrorKind::AlreadyExists => Error::OutputExists { path },
@@ -130,7 +159,9 @@ impl Staged {
         }
         // 3. A rename lasts once the folder is on the disk.
         let mut paths = all.iter().map(|whole| whole.staged.target.clone());
-        paths.try_for_each(|path| files::sync_folder(&path).map_err(|source| Error::Unsettled { path, source }))
+        paths.try_for_each(|path| {
+            files::sync_folder(&path).map_err(|source| Error::Unsettled { path, source })
+        })
     }
 }
 
@@ -194,7 +225,9 @@ fn refuse_existing(target: &Path, overwrite: bool) -> Result<()> {
     if overwrite || !target.exists() {
         return Ok(());
     }
-    Err(Error::OutputExists { path: target.to_path_buf() })
+    Err(Error::OutputExists {
+        path: target.to_path_buf(),
+    })
 }
 
 /// Returns what `target` is (a folder, a device or a pipe) if it must not be replaced; `None` for a file or nothing.
@@ -209,15 +242,24 @@ fn other_than_a_file(target: &Path) -> Option<&'static str> {
 /// Returns a new path beside `target`, `.NAME.tmp-…`, that no other process or call returns.
 fn temporary(target: &Path) -> PathBuf {
     static COUNT: AtomicU64 = AtomicU64::new(0);
-    let name = target.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    target.with_file_name(format!(".{name}.tmp-{}{}", process(), COUNT.fetch_add(1, Ordering::Relaxed)))
+    let name = target
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned())
+        .unwrap_or_default();
+    target.with_file_name(format!(
+        ".{name}.tmp-{}{}",
+        process(),
+        COUNT.fetch_add(1, Ordering::Relaxed)
+    ))
 }
 
 /// Returns a text that is unique to this process: its number, and the moment (ns) at which it first asked.
 fn process() -> &'static str {
     static NAME: OnceLock<String> = OnceLock::new();
     NAME.get_or_init(|| {
-        let moment = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let moment = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         format!("{}-{:x}-", std::process::id(), moment.as_nanos())
     })
 }
@@ -232,12 +274,22 @@ enum Swept {
 
 /// Deletes temporary files that killed processes left for `target`; returns whether a living process holds one.
 fn sweep(target: &Path) -> Swept {
-    let name = target.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let name = target
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned())
+        .unwrap_or_default();
     let (start, own) = (format!(".{name}.tmp-"), process());
     // on some file systems a second handle would take away the lock of this process's own files
-    let is_anothers = |name: &str| name.strip_prefix(&start).is_some_and(|rest| !rest.starts_with(own));
+    let is_anothers = |name: &str| {
+        name.strip_prefix(&start)
+            .is_some_and(|rest| !rest.starts_with(own))
+    };
     let mut swept = Swept::Clean;
-    for entry in std::fs::read_dir(files::folder(target)).into_iter().flatten().flatten() {
+    for entry in std::fs::read_dir(files::folder(target))
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
         if !is_anothers(&entry.file_name().to_string_lossy()) {
             continue;
         }

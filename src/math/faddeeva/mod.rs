@@ -35,15 +35,30 @@ pub struct Part {
 }
 
 /// Re w.
-pub const RE: Part = Part { order: 0, is_imaginary: false };
+pub const RE: Part = Part {
+    order: 0,
+    is_imaginary: false,
+};
 /// Im w.
-pub const IM: Part = Part { order: 0, is_imaginary: true };
+pub const IM: Part = Part {
+    order: 0,
+    is_imaginary: true,
+};
 /// Re w′.
-pub const SLOPE_RE: Part = Part { order: 1, is_imaginary: false };
+pub const SLOPE_RE: Part = Part {
+    order: 1,
+    is_imaginary: false,
+};
 /// Im w′.
-pub const SLOPE_IM: Part = Part { order: 1, is_imaginary: true };
+pub const SLOPE_IM: Part = Part {
+    order: 1,
+    is_imaginary: true,
+};
 /// Re w″.
-pub const CURVATURE_RE: Part = Part { order: 2, is_imaginary: false };
+pub const CURVATURE_RE: Part = Part {
+    order: 2,
+    is_imaginary: false,
+};
 
 impl Part {
     /// Computes the part at x + iy.
@@ -55,7 +70,12 @@ impl Part {
 
     /// Fills `out` with the part at each x + iy, by vector code.
     pub fn fill<R: Precision>(self, x: &[R], y: &[R], out: &mut [R]) {
-        pulp::Arch::new().dispatch(Row { part: self, x, y, out });
+        pulp::Arch::new().dispatch(Row {
+            part: self,
+            x,
+            y,
+            out,
+        });
     }
 }
 
@@ -101,8 +121,16 @@ fn faddeeva<R: Precision, const ORDER: u8, const LOWER: bool>(x: R, y: R) -> Com
     let quadrant = in_quadrant::<R, ORDER>(size(x), size(y));
     let (is_left, is_odd) = (x < R::ZERO, ORDER == 1);
     let upper = Complex {
-        re: if is_left && is_odd { -quadrant.re } else { quadrant.re },
-        im: if is_left && !is_odd { -quadrant.im } else { quadrant.im },
+        re: if is_left && is_odd {
+            -quadrant.re
+        } else {
+            quadrant.re
+        },
+        im: if is_left && !is_odd {
+            -quadrant.im
+        } else {
+            quadrant.im
+        },
     };
     if !LOWER {
         return upper;
@@ -110,18 +138,38 @@ fn faddeeva<R: Precision, const ORDER: u8, const LOWER: bool>(x: R, y: R) -> Com
     // the derivatives of 2 e^(−z²)
     let (z, bell, two) = (Complex { re: x, im: y }, bell(x, y), R::of(2.0));
     let residue = match ORDER {
-        0 => Complex { re: two * bell.re, im: two * bell.im },
-        1 => product(Complex { re: R::of(-4.0) * x, im: R::of(-4.0) * y }, bell),
+        0 => Complex {
+            re: two * bell.re,
+            im: two * bell.im,
+        },
+        1 => product(
+            Complex {
+                re: R::of(-4.0) * x,
+                im: R::of(-4.0) * y,
+            },
+            bell,
+        ),
         _ => {
             let square = product(z, z);
-            let factor = Complex { re: R::of(8.0) * square.re - R::of(4.0), im: R::of(8.0) * square.im };
+            let factor = Complex {
+                re: R::of(8.0) * square.re - R::of(4.0),
+                im: R::of(8.0) * square.im,
+            };
             product(factor, bell)
         }
     };
     let is_lower = y < R::ZERO;
     Complex {
-        re: if is_lower { residue.re - upper.re } else { upper.re },
-        im: if is_lower { residue.im + upper.im } else { upper.im },
+        re: if is_lower {
+            residue.re - upper.re
+        } else {
+            upper.re
+        },
+        im: if is_lower {
+            residue.im + upper.im
+        } else {
+            upper.im
+        },
     }
 }
 
@@ -145,7 +193,11 @@ fn bell<R: Precision>(x: R, y: R) -> Complex<R> {
     let is_real = angle == R::ZERO;
     Complex {
         re: if size == R::ZERO { size } else { size * cosine },
-        im: if size == R::ZERO || is_real { R::ZERO } else { -size * sine },
+        im: if size == R::ZERO || is_real {
+            R::ZERO
+        } else {
+            -size * sine
+        },
     }
 }
 
@@ -169,7 +221,8 @@ fn rule<R: Precision>(x: R, y: R) -> Complex<R> {
     let offset = (near - k * R::of(R::HALF_STEP[0])) - k * R::of(R::HALF_STEP[1]);
     let half = k * R::of(0.5);
     let is_even = half.whole() == half;
-    let choose = |midpoint: f64, trapezoidal: f64| R::of(if is_even { midpoint } else { trapezoidal });
+    let choose =
+        |midpoint: f64, trapezoidal: f64| R::of(if is_even { midpoint } else { trapezoidal });
     // 3. The sum, real and imaginary part divided by y and x. 1/|z² − t²|² is formed of factors that do not cancel.
     let (square, y_square) = (x * x + y * y, y * y);
     let mut node = choose(0.5 * R::STEP, 0.0);
@@ -203,27 +256,63 @@ fn rule<R: Precision>(x: R, y: R) -> Complex<R> {
 /// derivatives cancel, they are their asymptotic series (Abramowitz & Stegun 1964, 7.1.23).
 #[inline(always)]
 fn in_quadrant<R: Precision, const ORDER: u8>(x: R, y: R) -> Complex<R> {
-    let z = Complex { re: at_most(x, R::LARGEST), im: at_most(y, R::LARGEST) };
+    let z = Complex {
+        re: at_most(x, R::LARGEST),
+        im: at_most(y, R::LARGEST),
+    };
     let w = rule(z.re, z.im);
     if ORDER == 0 {
         return w;
     }
     let (two, peak) = (R::of(2.0), R::of(std::f64::consts::FRAC_2_SQRT_PI));
     let turned = product(z, w);
-    let slope = Complex { re: -(two * turned.re), im: peak - two * turned.im };
+    let slope = Complex {
+        re: -(two * turned.re),
+        im: peak - two * turned.im,
+    };
     let turned = product(z, slope);
-    let curvature = Complex { re: -(two * (w.re + turned.re)), im: -(two * (w.im + turned.im)) };
+    let curvature = Complex {
+        re: -(two * (w.re + turned.re)),
+        im: -(two * (w.im + turned.im)),
+    };
     let near = if ORDER == 1 { slope } else { curvature };
     // w′ = −i/(√π z²) Σ (2k + 1)!! / (2z²)^k, and w″ = 2i/(√π z³) Σ (k + 1) (2k + 1)!! / (2z²)^k
     let square = z.re * z.re + z.im * z.im;
-    let inverse = Complex { re: z.re / square, im: -(z.im / square) };
-    let power = product(inverse, inverse);
-    let half = Complex { re: R::of(0.5) * power.re, im: R::of(0.5) * power.im };
-    let coefficients = match ORDER {
-        1 => [2_027_025.0, 135_135.0, 10_395.0, 945.0, 105.0, 15.0, 3.0, 1.0],
-        _ => [16_216_200.0, 945_945.0, 62_370.0, 4_725.0, 420.0, 45.0, 6.0, 1.0],
+    let inverse = Complex {
+        re: z.re / square,
+        im: -(z.im / square),
     };
-    let mut sum = Complex { re: R::ZERO, im: R::ZERO };
+    let power = product(inverse, inverse);
+    let half = Complex {
+        re: R::of(0.5) * power.re,
+        im: R::of(0.5) * power.im,
+    };
+    let coefficients = match ORDER {
+        1 => [
+            2_027_025.0,
+            135_135.0,
+            10_395.0,
+            945.0,
+            105.0,
+            15.0,
+            3.0,
+            1.0,
+        ],
+        _ => [
+            16_216_200.0,
+            945_945.0,
+            62_370.0,
+            4_725.0,
+            420.0,
+            45.0,
+            6.0,
+            1.0,
+        ],
+    };
+    let mut sum = Complex {
+        re: R::ZERO,
+        im: R::ZERO,
+    };
     for coefficient in coefficients {
         sum = product(sum, half);
         sum.re += R::of(coefficient);
@@ -242,7 +331,10 @@ fn in_quadrant<R: Precision, const ORDER: u8>(x: R, y: R) -> Complex<R> {
 /// Returns the product of two complex numbers.
 #[inline(always)]
 fn product<R: Real>(a: Complex<R>, b: Complex<R>) -> Complex<R> {
-    Complex { re: a.re * b.re - a.im * b.im, im: a.re * b.im + a.im * b.re }
+    Complex {
+        re: a.re * b.re - a.im * b.im,
+        im: a.re * b.im + a.im * b.re,
+    }
 }
 
 #[cfg(test)]
@@ -250,20 +342,35 @@ mod tests {
     use super::*;
 
     fn w<R: Precision>(x: R, y: R) -> Complex<R> {
-        Complex { re: RE.value(x, y), im: IM.value(x, y) }
+        Complex {
+            re: RE.value(x, y),
+            im: IM.value(x, y),
+        }
     }
 
     fn slope_of<R: Precision>(x: R, y: R) -> Complex<R> {
-        Complex { re: SLOPE_RE.value(x, y), im: SLOPE_IM.value(x, y) }
+        Complex {
+            re: SLOPE_RE.value(x, y),
+            im: SLOPE_IM.value(x, y),
+        }
     }
 
     fn curvature_of<R: Precision>(x: R, y: R) -> Complex<R> {
-        let imaginary = Part { is_imaginary: true, ..CURVATURE_RE };
-        Complex { re: CURVATURE_RE.value(x, y), im: imaginary.value(x, y) }
+        let imaginary = Part {
+            is_imaginary: true,
+            ..CURVATURE_RE
+        };
+        Complex {
+            re: CURVATURE_RE.value(x, y),
+            im: imaginary.value(x, y),
+        }
     }
 
     fn wide(z: Complex<f32>) -> Complex<f64> {
-        Complex { re: f64::from(z.re), im: f64::from(z.im) }
+        Complex {
+            re: f64::from(z.re),
+            im: f64::from(z.im),
+        }
     }
 
     /// Values from mpmath 1.3: the columns x, y, Re w, Im w, Re w′, Im w′.
@@ -283,13 +390,24 @@ mod tests {
     #[test]
     fn the_faddeeva_function_is_accurate() {
         for line in VALUES.lines() {
-            let values: Vec<f64> = line.split(',').map(|value| value.parse().expect("a number")).collect();
-            let [x, y, re, im, slope_re, slope_im] = values[..] else { panic!("six columns: {line}") };
+            let values: Vec<f64> = line
+                .split(',')
+                .map(|value| value.parse().expect("a number"))
+                .collect();
+            let [x, y, re, im, slope_re, slope_im] = values[..] else {
+                panic!("six columns: {line}")
+            };
             let found = w(x, y);
             let error = relative_error(found.re, re).max(relative_error(found.im, im));
             let limit = if y < 0.0 { 1e-13 } else { 1e-14 };
             assert!(error < limit, "w({x} + {y}i) = {found:?}: {error:e}");
-            let (slope, exact) = (slope_of(x, y), Complex { re: slope_re, im: slope_im });
+            let (slope, exact) = (
+                slope_of(x, y),
+                Complex {
+                    re: slope_re,
+                    im: slope_im,
+                },
+            );
             let error = complex_error(slope, exact);
             assert!(error < 6e-13, "w'({x} + {y}i) = {slope:?}: {error:e}");
         }
@@ -302,22 +420,37 @@ mod tests {
         for (x, y) in [(f64::NAN, 1.0), (1.0, f64::NAN), (f64::NAN, f64::INFINITY)] {
             let (found, slope) = (w(x, y), slope_of(x, y));
             let (single, single_slope) = (w(x as f32, y as f32), slope_of(x as f32, y as f32));
-            assert!([found.re, found.im, slope.re, slope.im].into_iter().all(f64::is_nan), "{found:?} {slope:?}");
-            assert!([single.re, single.im, single_slope.re, single_slope.im].into_iter().all(f32::is_nan));
+            assert!(
+                [found.re, found.im, slope.re, slope.im]
+                    .into_iter()
+                    .all(f64::is_nan),
+                "{found:?} {slope:?}"
+            );
+            assert!(
+                [single.re, single.im, single_slope.re, single_slope.im]
+                    .into_iter()
+                    .all(f32::is_nan)
+            );
         }
     }
 
     /// f32 meets f64 all over the upper half-plane, from 10⁻⁹ to 10⁹.
     #[test]
     fn f32_meets_f64() {
-        let axis: Vec<f32> =
-            (0..700).map(|k| 0.02 * k as f32).chain((0..180).map(|k| 10f32.powf(-9.0 + 0.1 * k as f32))).collect();
+        let axis: Vec<f32> = (0..700)
+            .map(|k| 0.02 * k as f32)
+            .chain((0..180).map(|k| 10f32.powf(-9.0 + 0.1 * k as f32)))
+            .collect();
         let mut worst = [0f64; 5];
         for &x in &axis {
             for &y in &axis {
                 let (exact, found) = (w(f64::from(x), f64::from(y)), wide(w(x, y)));
-                let (slope, exact_slope) = (wide(slope_of(x, y)), slope_of(f64::from(x), f64::from(y)));
-                let (curvature, exact_curvature) = (wide(curvature_of(x, y)), curvature_of(f64::from(x), f64::from(y)));
+                let (slope, exact_slope) =
+                    (wide(slope_of(x, y)), slope_of(f64::from(x), f64::from(y)));
+                let (curvature, exact_curvature) = (
+                    wide(curvature_of(x, y)),
+                    curvature_of(f64::from(x), f64::from(y)),
+                );
                 // numbers below 10⁻³⁵ have fewer digits in f32
                 let part = |a: f64, b: f64| if b > 1e-35 { relative_error(a, b) } else { 0.0 };
                 let errors = [
@@ -331,7 +464,10 @@ mod tests {
             }
         }
         println!("largest relative errors in f32: {worst:?}");
-        assert!(worst[0] < 1e-6 && worst[1] < 1e-6 && worst[2] < 4e-6, "{worst:?}");
+        assert!(
+            worst[0] < 1e-6 && worst[1] < 1e-6 && worst[2] < 4e-6,
+            "{worst:?}"
+        );
         assert!(worst[3] < 3e-5 && worst[4] < 1e-3, "{worst:?}");
     }
 
@@ -347,17 +483,27 @@ mod tests {
                 assert!(error < 1e-5, "w({x} + {y}i) = {found:?}: {error:e}");
             }
         }
-        assert!(w(0.0f32, -20.0).im == 0.0 && w(1e30f32, -1e-3).im < 1e-29 && w(1e40f64, -1e-3).im < 1e-39);
+        assert!(
+            w(0.0f32, -20.0).im == 0.0
+                && w(1e30f32, -1e-3).im < 1e-29
+                && w(1e40f64, -1e-3).im < 1e-39
+        );
     }
 
     #[test]
     fn the_second_derivative_is_that_of_the_first() {
         for line in VALUES.lines() {
-            let values: Vec<f64> = line.split(',').map(|value| value.parse().expect("a number")).collect();
-            let [x, y, ..] = values[..] else { panic!("six columns: {line}") };
+            let values: Vec<f64> = line
+                .split(',')
+                .map(|value| value.parse().expect("a number"))
+                .collect();
+            let [x, y, ..] = values[..] else {
+                panic!("six columns: {line}")
+            };
             let step = 1e-4 * x.hypot(y).max(1.0);
             let (before, behind) = (slope_of(x - step, y), slope_of(x + step, y));
-            let [re, im] = [behind.re - before.re, behind.im - before.im].map(|change| change / (2.0 * step));
+            let [re, im] =
+                [behind.re - before.re, behind.im - before.im].map(|change| change / (2.0 * step));
             let error = complex_error(curvature_of(x, y), Complex { re, im });
             assert!(error < 1e-5 || x > 1e100, "w''({x} + {y}i): {error:e}");
         }

@@ -120,9 +120,15 @@ mod tests {
             for (k, [midpoint, trapezoidal]) in R::WEIGHTS.iter().enumerate() {
                 let weight = |t: f64| 2.0 * R::STEP / PI * (-t * t).exp();
                 let halved = if k == 0 { 0.5 } else { 1.0 };
-                let exact = [weight((k as f64 + 0.5) * R::STEP), halved * weight(k as f64 * R::STEP)];
+                let exact = [
+                    weight((k as f64 + 0.5) * R::STEP),
+                    halved * weight(k as f64 * R::STEP),
+                ];
                 let errors = [midpoint / exact[0] - 1.0, trapezoidal / exact[1] - 1.0];
-                assert!(errors.iter().all(|error| error.abs() < 1e-14), "{k}: {errors:?}");
+                assert!(
+                    errors.iter().all(|error| error.abs() < 1e-14),
+                    "{k}: {errors:?}"
+                );
             }
         }
         check::<f64>(13.0);

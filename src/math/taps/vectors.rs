@@ -12,15 +12,31 @@ use crate::math::Real;
 /// Computes a chunk's pixels with vector instructions; returns `false`, undone, if numbers or machine do not suit.
 #[inline(always)]
 pub fn apply<R: Real>(places: &Places, weight: &Weights<R>, row: &[R], output: &mut [R]) -> bool {
-    let (Some(weight), Some(row), Some(output)) =
-        (R::single(weight.as_flattened()), R::single(row), R::single_mut(output))
-    else {
+    let (Some(weight), Some(row), Some(output)) = (
+        R::single(weight.as_flattened()),
+        R::single(row),
+        R::single_mut(output),
+    ) else {
         return false;
     };
-    let Ok(weight) = weight.as_chunks().0.try_into() else { return false };
+    let Ok(weight) = weight.as_chunks().0.try_into() else {
+        return false;
+    };
     match (V4::try_new(), V3::try_new()) {
-        (Some(simd), _) => simd.vectorize(Chunk { simd, places, weight, row, output }),
-        (_, Some(simd)) => simd.vectorize(Chunk { simd, places, weight, row, output }),
+        (Some(simd), _) => simd.vectorize(Chunk {
+            simd,
+            places,
+            weight,
+            row,
+            output,
+        }),
+        (_, Some(simd)) => simd.vectorize(Chunk {
+            simd,
+            places,
+            weight,
+            row,
+            output,
+        }),
         _ => return false,
     }
     true
@@ -55,17 +71,33 @@ impl NullaryFnOnce for Chunk<'_, V3> {
 /// Computes a chunk's pixels from their taps, LANES at a time, the fastest way that each group's window allows.
 #[inline(always)]
 fn run<S: Pick<LANES>, const LANES: usize>(chunk: Chunk<'_, S>) {
-    let Chunk { simd, places, weight, row, output } = chunk;
+    let Chunk {
+        simd,
+        places,
+        weight,
+        row,
+        output,
+    } = chunk;
     let (whole, rest) = output.as_chunks_mut::<LANES>();
     let first = whole.len() * LANES;
     let base = places.base.as_chunks::<LANES>().0;
-    let weights = weight.each_ref().map(|weight| weight.as_chunks::<LANES>().0);
+    let weights = weight
+        .each_ref()
+        .map(|weight| weight.as_chunks::<LANES>().0);
     // a length that the compiler knows: nothing is checked
     for (block, out) in (0..CHUNK / LANES).zip(whole) {
         let (base, weight) = (&base[block], weights.map(|weight| &weight[block]));
         *out = match places.window[block] {
-            Window::Near { at } => simd.choose(offsets(base, at as i32), weight, &row[at..at + LANES + TAPS]),
-            Window::Wide { at } => simd.permute(differences(base, at as i32), weight, &row[at..at + 2 * LANES]),
+            Window::Near { at } => simd.choose(
+                offsets(base, at as i32),
+                weight,
+                &row[at..at + LANES + TAPS],
+            ),
+            Window::Wide { at } => simd.permute(
+                differences(base, at as i32),
+                weight,
+                &row[at..at + 2 * LANES],
+            ),
             Window::Apart => simd.transpose(base, weight, row),
         };
     }
@@ -76,7 +108,10 @@ fn run<S: Pick<LANES>, const LANES: usize>(chunk: Chunk<'_, S>) {
 #[inline(always)]
 fn differences<const LANES: usize>(base: &[i32; LANES], at: i32) -> [i32; LANES] {
     let mut differences = [0; LANES];
-    differences.iter_mut().zip(base).for_each(|(d, b)| *d = b - at);
+    differences
+        .iter_mut()
+        .zip(base)
+        .for_each(|(d, b)| *d = b - at);
     differences
 }
 
@@ -84,7 +119,10 @@ fn differences<const LANES: usize>(base: &[i32; LANES], at: i32) -> [i32; LANES]
 #[inline(always)]
 fn offsets<const LANES: usize>(base: &[i32; LANES], at: i32) -> [i32; LANES] {
     let mut offsets = differences(base, at);
-    offsets.iter_mut().zip(0..).for_each(|(offset, i)| *offset -= i);
+    offsets
+        .iter_mut()
+        .zip(0..)
+        .for_each(|(offset, i)| *offset -= i);
     offsets
 }
 
@@ -206,8 +244,14 @@ impl Pick<8> for V3 {
         let four = |i: usize| part::<TAPS>(&row[base[i] as usize..]);
         let pair = |i: usize| -> __m256 { pulp::cast([four(i), four(i + 4)]) };
         let [a, b, c, d] = std::array::from_fn(pair);
-        let (low, high) = (self.avx._mm256_unpacklo_ps(a, b), self.avx._mm256_unpackhi_ps(a, b));
-        let (low_too, high_too) = (self.avx._mm256_unpacklo_ps(c, d), self.avx._mm256_unpackhi_ps(c, d));
+        let (low, high) = (
+            self.avx._mm256_unpacklo_ps(a, b),
+            self.avx._mm256_unpackhi_ps(a, b),
+        );
+        let (low_too, high_too) = (
+            self.avx._mm256_unpacklo_ps(c, d),
+            self.avx._mm256_unpackhi_ps(c, d),
+        );
         let taps = [
             self.avx._mm256_shuffle_ps::<0x44>(low, low_too),
             self.avx._mm256_shuffle_ps::<0xee>(low, low_too),

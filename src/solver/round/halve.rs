@@ -19,7 +19,9 @@
 //! The starts of a spectrum are loaded together and step in lockstep, and a decision uses the members of one group
 //! after the same round and nothing else. So it does not depend on what else is in flight, nor on timing.
 
-use crate::solver::basin::{EQUAL, FIRST_ROUND, HOPELESS, HOPELESS_ROUND, LEAST_RISE, SETTLED, leads_to, same_basin};
+use crate::solver::basin::{
+    EQUAL, FIRST_ROUND, HOPELESS, HOPELESS_ROUND, LEAST_RISE, SETTLED, leads_to, same_basin,
+};
 use crate::solver::member::{GaveWay, Member};
 
 /// Decision about a member.
@@ -34,13 +36,22 @@ enum Verdict {
 /// tiles for longer.
 pub fn halve(members: &mut [Member], active: usize, ring: &[u32]) {
     let mut place = vec![usize::MAX; ring.len()];
-    members.iter().enumerate().for_each(|(at, member)| place[member.slot] = at);
+    members
+        .iter()
+        .enumerate()
+        .for_each(|(at, member)| place[member.slot] = at);
     let group = |member: &Member| {
-        let (first, next) = (member.slot, |slot: usize| ring.get(slot).map(|next| *next as usize));
-        let slots = std::iter::successors(next(first), move |slot| next(*slot)).take_while(move |slot| *slot != first);
+        let (first, next) = (member.slot, |slot: usize| {
+            ring.get(slot).map(|next| *next as usize)
+        });
+        let slots = std::iter::successors(next(first), move |slot| next(*slot))
+            .take_while(move |slot| *slot != first);
         slots.filter_map(|slot| members.get(place[slot]))
     };
-    let verdicts: Vec<_> = members[..active].iter().map(|member| judge(member, group(member))).collect();
+    let verdicts: Vec<_> = members[..active]
+        .iter()
+        .map(|member| judge(member, group(member)))
+        .collect();
     for (member, verdict) in members.iter_mut().zip(verdicts) {
         match verdict {
             Verdict::GoesOn => {}
@@ -94,7 +105,8 @@ fn leads(member: &Member, other: &Member) -> bool {
     let rise = member.sums.cost() - other.sums.cost();
     let promise = |one: &Member| one.promise.of_whole_step().filter(|_| one.rejections == 0);
     let settled = other.status.is_some()
-        || (other.rounds > FIRST_ROUND && promise(other).is_some_and(|promise| promise <= SETTLED * rise));
+        || (other.rounds > FIRST_ROUND
+            && promise(other).is_some_and(|promise| promise <= SETTLED * rise));
     let step = promise(member).filter(|_| settled);
     step.is_some_and(|promise| leads_to(other.point(), member.point(), &member.trial, promise))
 }
@@ -111,7 +123,12 @@ mod tests {
         let mut member = Member::new(slot, 0, &[x], 0.1);
         let left = centre - x;
         let (sums, trial) = (&mut member.sums, x + share * left);
-        (sums.chi2, sums.penalty, sums.gradient[0], sums.normal_matrix[0]) = (100.0 + left * left, 0.0, left, 1.0);
+        (
+            sums.chi2,
+            sums.penalty,
+            sums.gradient[0],
+            sums.normal_matrix[0],
+        ) = (100.0 + left * left, 0.0, left, 1.0);
         (member.trial[0], member.rounds) = (trial, 1);
         member.promise = Promise::Whole(left * left - (centre - trial).powi(2));
         member
@@ -128,26 +145,40 @@ mod tests {
     #[test]
     fn who_is_not_the_best_sits_out_and_gives_way_where_its_step_leads_to_it() {
         let [mut best, mut other] = [member(0, 1.0, 0.0, 1.0), member(1, 4.0, 0.0, 0.8)];
-        assert_eq!(second(&best, &other).0, Some(GaveWay::SameBasin), "a parabola tells at once");
+        assert_eq!(
+            second(&best, &other).0,
+            Some(GaveWay::SameBasin),
+            "a parabola tells at once"
+        );
         // a bowl that is none: the cost is not what the better one's model tells
         other.sums.chi2 += 2.0;
         assert_eq!(second(&best, &other), (None, 1));
         (best.rounds, other.pause) = (2, 1 + PAUSE);
-        assert_eq!(second(&best, &other), (None, other.pause), "the better one has far to go itself");
+        assert_eq!(
+            second(&best, &other),
+            (None, other.pause),
+            "the better one has far to go itself"
+        );
         best.promise = Promise::Whole(0.3);
         assert_eq!(second(&best, &other).0, Some(GaveWay::SameBasin));
-        let goes_on = |best: &Member, other: &Member| assert_eq!(second(best, other), (None, other.pause));
+        let goes_on =
+            |best: &Member, other: &Member| assert_eq!(second(best, other), (None, other.pause));
         // neither's step is believed where it was shortened, or follows a rejection
-        for spoil in
-            [|m: &mut Member| m.promise = Promise::Rescaled(m.promise.reduction()), |m: &mut Member| m.rejections = 1]
-        {
+        for spoil in [
+            |m: &mut Member| m.promise = Promise::Rescaled(m.promise.reduction()),
+            |m: &mut Member| m.rejections = 1,
+        ] {
             let [mut short, mut cut] = [best.clone(), other.clone()];
             spoil(&mut short);
             goes_on(&short, &other);
             spoil(&mut cut);
             goes_on(&best, &cut);
             short.status = Some(Status::Ftol);
-            assert_eq!(second(&short, &other).0, Some(GaveWay::SameBasin), "whoever has ended has settled");
+            assert_eq!(
+                second(&short, &other).0,
+                Some(GaveWay::SameBasin),
+                "whoever has ended has settled"
+            );
         }
         // not far enough; into another bowl; to an end that is lower, or higher
         for (trial, promise) in [(2.5, 15.0), (8.0, 15.0), (0.8, 18.0), (0.8, 10.0)] {

@@ -33,10 +33,18 @@ impl Coefficients {
     fn of(simplex: &Simplex) -> Coefficients {
         let free = simplex.free.len();
         if simplex.coarse_fatol > 0.0 && free <= CLASSICAL {
-            return Coefficients { expansion: 2.0, contraction: 0.5, shrink: 0.5 };
+            return Coefficients {
+                expansion: 2.0,
+                contraction: 0.5,
+                shrink: 0.5,
+            };
         }
         let n = free as f64;
-        Coefficients { expansion: 1.0 + 2.0 / n, contraction: 0.75 - 0.5 / n, shrink: 1.0 - 1.0 / n.max(2.0) }
+        Coefficients {
+            expansion: 1.0 + 2.0 / n,
+            contraction: 0.75 - 0.5 / n,
+            shrink: 1.0 - 1.0 / n.max(2.0),
+        }
     }
 }
 
@@ -64,7 +72,11 @@ impl TrialPoint for Member {
     fn objective(&self, marginalise: bool) -> f64 {
         let sums = &self.trial_sums;
         let value = sums.cost() + if marginalise { sums.ln_det } else { 0.0 };
-        if value.is_finite() { value } else { f64::INFINITY }
+        if value.is_finite() {
+            value
+        } else {
+            f64::INFINITY
+        }
     }
 }
 
@@ -89,7 +101,10 @@ pub fn simplex<T: TrialPoint>(
 ) -> Option<Status> {
     simplex.rounds += 1;
     let mut found = [f64::INFINITY; LANES];
-    found.iter_mut().zip(&*trials).for_each(|(value, trial)| *value = trial.objective(worth.marginalise));
+    found
+        .iter_mut()
+        .zip(&*trials)
+        .for_each(|(value, trial)| *value = trial.objective(worth.marginalise));
     if has_pending(simplex) {
         let unknown = simplex.values.iter_mut().filter(|value| value.is_nan());
         for (value, found) in unknown.zip(found) {
@@ -124,7 +139,9 @@ pub fn second_lane(simplex: &Simplex, reflected: f64) -> Option<usize> {
 
 /// Returns the indices of the vertices without a value (NaN) that this round evaluates.
 fn pending(simplex: &Simplex) -> impl Iterator<Item = usize> + '_ {
-    (0..simplex.values.len()).filter(|&v| simplex.values[v].is_nan()).take(LANES)
+    (0..simplex.values.len())
+        .filter(|&v| simplex.values[v].is_nan())
+        .take(LANES)
 }
 
 /// Returns whether a vertex still waits for its value, which is then NaN.
@@ -152,7 +169,12 @@ fn replace_worst<T: TrialPoint>(simplex: &mut Simplex, trials: &[T], found: &[f6
     let Coefficients { shrink, .. } = Coefficients::of(simplex);
     let centre = simplex.vertex(best).to_vec();
     for v in (0..simplex.values.len()).filter(|&v| v != best) {
-        let point: Vec<f64> = simplex.vertex(v).iter().zip(&centre).map(|(x, c)| c + shrink * (x - c)).collect();
+        let point: Vec<f64> = simplex
+            .vertex(v)
+            .iter()
+            .zip(&centre)
+            .map(|(x, c)| c + shrink * (x - c))
+            .collect();
         simplex.set_vertex(v, &point, f64::NAN);
     }
 }
@@ -164,7 +186,9 @@ fn order(simplex: &Simplex) -> (usize, usize, usize) {
     // the last of equals, so that the best one is not also the worst
     let highest = |skip: usize| {
         let others = (0..values.len()).filter(|&v| v != skip);
-        others.max_by(|&a, &b| values[a].total_cmp(&values[b])).unwrap_or(0)
+        others
+            .max_by(|&a, &b| values[a].total_cmp(&values[b]))
+            .unwrap_or(0)
     };
     let worst = highest(values.len());
     (best, highest(worst), worst)
@@ -174,8 +198,13 @@ fn order(simplex: &Simplex) -> (usize, usize, usize) {
 /// `least`.
 fn is_collapsed(simplex: &Simplex, best: usize, least: f64) -> bool {
     let centre = simplex.vertex(best);
-    let near =
-        |v: usize| simplex.vertex(v).iter().zip(centre).all(|(x, c)| (x - c).abs() <= COLLAPSED * c.abs().max(least));
+    let near = |v: usize| {
+        simplex
+            .vertex(v)
+            .iter()
+            .zip(centre)
+            .all(|(x, c)| (x - c).abs() <= COLLAPSED * c.abs().max(least))
+    };
     (0..simplex.values.len()).all(near)
 }
 
@@ -210,7 +239,8 @@ fn choose<T: TrialPoint>(
         let coarse = simplex.coarse_fatol * unit.max(relative_unit * lowest.abs());
         let fatol = fatol.max(relative * lowest.abs()).max(coarse);
         // infinite vertices are not converged
-        let ended = range <= fatol || is_collapsed(simplex, best, if noise > SINGLE { 1.0 } else { 0.0 });
+        let ended =
+            range <= fatol || is_collapsed(simplex, best, if noise > SINGLE { 1.0 } else { 0.0 });
         // once from either side without gain
         let spreads = simplex.coarse_fatol == 0.0
             && simplex.restarts < settings.max_restarts
@@ -222,7 +252,11 @@ fn choose<T: TrialPoint>(
             simplex.restarts += 1;
             (simplex.spread_before, simplex.spread_at) = (simplex.spread_at, lowest);
             // from either side in turn
-            simplex.spread(best, bounds, settings.size * (-RESPREAD).powi(simplex.restarts as i32));
+            simplex.spread(
+                best,
+                bounds,
+                settings.size * (-RESPREAD).powi(simplex.restarts as i32),
+            );
         } else {
             set_search(simplex, trials, bounds);
             return None;
@@ -240,14 +274,19 @@ fn choose<T: TrialPoint>(
 fn set_search<T: TrialPoint>(simplex: &Simplex, trials: &mut [T], bounds: Bounds<'_>) {
     let (_, _, worst) = order(simplex);
     let n = simplex.free.len() as f64;
-    let Coefficients { expansion, contraction, .. } = Coefficients::of(simplex);
+    let Coefficients {
+        expansion,
+        contraction,
+        ..
+    } = Coefficients::of(simplex);
     let factors = [1.0, expansion, contraction, -contraction];
     for p in 0..bounds.lower.len() {
         let others = (0..simplex.values.len()).filter(|&v| v != worst);
         let centroid = others.map(|v| simplex.vertex(v)[p]).sum::<f64>() / n;
         let away = centroid - simplex.vertex(worst)[p];
         for (trial, factor) in trials.iter_mut().zip(factors) {
-            trial.point_mut()[p] = (centroid + factor * away).clamp(bounds.lower[p], bounds.upper[p]);
+            trial.point_mut()[p] =
+                (centroid + factor * away).clamp(bounds.lower[p], bounds.upper[p]);
         }
     }
 }

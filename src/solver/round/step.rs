@@ -33,8 +33,9 @@ mod tests;
 use crate::math::triangle::packed_index;
 use crate::solver::member::{Member, Phase, Promise};
 use crate::solver::thresholds::{
-    AT_FACE, BEST_CONTRACTION, CLOSE, CREEPS, FAR_COSINE, FAR_FINISHING_STEPS, FINISHING_DAMPING, FINISHING_RISE,
-    FINISHING_STEPS, LONGEST_STRIDE, PARALLEL, PATIENCE, SHRINKS, TRUSTED_STEPS, UNDAMPED,
+    AT_FACE, BEST_CONTRACTION, CLOSE, CREEPS, FAR_COSINE, FAR_FINISHING_STEPS, FINISHING_DAMPING,
+    FINISHING_RISE, FINISHING_STEPS, LONGEST_STRIDE, PARALLEL, PATIENCE, SHRINKS, TRUSTED_STEPS,
+    UNDAMPED,
 };
 use crate::solver::{Bounds, LevenbergMarquardt, Status, Tolerances};
 use damped::{Step, is_free, longest_factor, solve};
@@ -117,19 +118,31 @@ fn judge_finishing_step(member: &mut Member, bounds: Bounds<'_>) -> Option<Statu
 /// beyond the minimum.
 fn judge_stride(member: &mut Member, cost_error: f64) -> Option<Status> {
     let is_low = member.trial_sums.cost() <= member.sums.cost() * (1.0 + cost_error);
-    settle(member, member.trial_sums.is_finite() && is_low && !turns_back(member));
+    settle(
+        member,
+        member.trial_sums.is_finite() && is_low && !turns_back(member),
+    );
     None
 }
 
 /// Returns the status after finishing steps: `Stalled` if the point `may_be_far` and the gradient is large, else
 /// `Ftol`.
 fn finished(member: &Member, bounds: Bounds<'_>, may_be_far: bool) -> Status {
-    if may_be_far && largest_cosine(member, bounds) > FAR_COSINE { Status::Stalled } else { Status::Ftol }
+    if may_be_far && largest_cosine(member, bounds) > FAR_COSINE {
+        Status::Stalled
+    } else {
+        Status::Ftol
+    }
 }
 
 /// Sets the next trial point from a damped step; returns the final status where there is none.
 fn choose_trial_point(member: &mut Member, rules: &Rules<'_>) -> Option<Status> {
-    let Rules { bounds, settings, tolerances, trusts_last_step } = *rules;
+    let Rules {
+        bounds,
+        settings,
+        tolerances,
+        trusts_last_step,
+    } = *rules;
     let cost_error = tolerances.cost_error;
     if largest_cosine(member, bounds) <= tolerances.cosine {
         return Some(Status::Gtol);
@@ -140,16 +153,24 @@ fn choose_trial_point(member: &mut Member, rules: &Rules<'_>) -> Option<Status> 
     let changed_face = changed_face(member, bounds);
     // 1. The damped step.
     let secant = secant(member, bounds);
-    let Some(mut next) = solve(member, &secant, rules) else { return Some(Status::Singular) };
+    let Some(mut next) = solve(member, &secant, rules) else {
+        return Some(Status::Singular);
+    };
     let cost = member.sums.cost();
     // 2. Where little is left to gain, parameters that the damping's floor has held back are to move, too.
     let outlook = next.outlook(member);
     let gains_little = outlook.reduction <= tolerances.reduction.max(cost_error) * cost;
-    let (is_about_to_end, creeps) = (gains_little || outlook.is_short(tolerances.step), member.rounds >= PATIENCE);
-    let releases_floor = outlook.releases_floor(member.damping.mu, UNDAMPED, is_about_to_end, creeps);
+    let (is_about_to_end, creeps) = (
+        gains_little || outlook.is_short(tolerances.step),
+        member.rounds >= PATIENCE,
+    );
+    let releases_floor =
+        outlook.releases_floor(member.damping.mu, UNDAMPED, is_about_to_end, creeps);
     if member.phase == Phase::Searching && releases_floor {
         member.phase = Phase::Released;
-        let Some(step) = solve(member, &secant, rules) else { return Some(Status::Singular) };
+        let Some(step) = solve(member, &secant, rules) else {
+            return Some(Status::Singular);
+        };
         next = step;
     }
     // 3. The cost no longer says anything: too small a reduction, or rejected until next to none or no step is left.
@@ -163,14 +184,22 @@ fn choose_trial_point(member: &mut Member, rules: &Rules<'_>) -> Option<Status> 
     } else if small || !set_trial(member, &next, bounds) {
         member.phase = Phase::Finishing;
         member.damping.mu = FINISHING_DAMPING;
-        let Some(step) = solve(member, &secant, rules) else { return Some(Status::Singular) };
+        let Some(step) = solve(member, &secant, rules) else {
+            return Some(Status::Singular);
+        };
         next = step;
     }
     // 4. Convergence, judged by the whole step.
     let outlook = next.outlook(member);
     let least_reduction = tolerances.least_reduction(cost);
-    let small_reduction = undamped && outlook.reduction <= least_reduction && !is_far(member, &next, rules);
-    if let Some(status) = converged(small_reduction, undamped && outlook.is_short(tolerances.step), None, Some) {
+    let small_reduction =
+        undamped && outlook.reduction <= least_reduction && !is_far(member, &next, rules);
+    if let Some(status) = converged(
+        small_reduction,
+        undamped && outlook.is_short(tolerances.step),
+        None,
+        Some,
+    ) {
         return Some(status);
     }
     // 5. The trial point. A penalty would take its unknown share of the promise, what bends the cost changes from step
@@ -179,7 +208,8 @@ fn choose_trial_point(member: &mut Member, rules: &Rules<'_>) -> Option<Status> 
     let is_near = cost <= tolerances.largest_cost && member.finishing_steps <= TRUSTED_STEPS;
     let is_plain = member.sums.penalty == 0.0 && !bent && outlook.is_comparable();
     let is_enough = outlook.expected_reduction(BEST_CONTRACTION) <= least_reduction
-        && outlook.contraction(BEST_CONTRACTION) * outlook.squared_distance() <= tolerances.squared_distance;
+        && outlook.contraction(BEST_CONTRACTION) * outlook.squared_distance()
+            <= tolerances.squared_distance;
     let last = trusts_last_step && is_near && undamped && is_plain && is_enough;
     member.promise = next.promise();
     match (set_trial(member, &next, bounds), last) {
@@ -202,15 +232,26 @@ fn end_finishing(member: &mut Member, next: &mut Step, rules: &Rules<'_>) -> Opt
     let longer = !has_strode && next.predicted_reduction > SHRINKS * member.promise.reduction();
     let creeps = next.predicted_reduction > CREEPS * member.promise.reduction();
     let is_far = is_far(member, next, rules);
-    let max_steps = if is_far { FAR_FINISHING_STEPS } else { FINISHING_STEPS };
+    let max_steps = if is_far {
+        FAR_FINISHING_STEPS
+    } else {
+        FINISHING_STEPS
+    };
     let may_stride = creeps && member.finishing_steps < max_steps;
     if let Some(factor) = stride(member, next, rules).filter(|_| may_stride) {
-        next.lengthen(factor, longest_factor(member, rules.settings.largest_step, &next.delta));
+        next.lengthen(
+            factor,
+            longest_factor(member, rules.settings.largest_step, &next.delta),
+        );
         member.phase = Phase::Striding;
         return None;
     }
     // since the last step was accepted, the trial point is the one before
-    let fall = if member.rejections == 0 { member.trial_sums.cost() - cost } else { 0.0 };
+    let fall = if member.rejections == 0 {
+        member.trial_sums.cost() - cost
+    } else {
+        0.0
+    };
     if longer && fall > rules.tolerances.cost_error * cost {
         member.phase = Phase::Released;
         return None;
@@ -237,11 +278,21 @@ fn is_far(member: &Member, next: &Step, rules: &Rules<'_>) -> bool {
 fn stride(member: &Member, next: &Step, rules: &Rules<'_>) -> Option<f64> {
     // of data that are met to the last digit, residuals are rounding, and so are steps
     let is_small = next.predicted_reduction <= CLOSE * member.sums.cost();
-    let is_known = member.rejections == 0 && is_small && !next.is_rescaled && !changed_face(member, rules.bounds);
+    let is_known = member.rejections == 0
+        && is_small
+        && !next.is_rescaled
+        && !changed_face(member, rules.bounds);
     let before = member.promise.of_whole_step().filter(|_| is_known)?;
     // δᵀAδ₋ = gᵀδ₋, with δ₋ the last step, and δᵀAδ is what a Gauss–Newton step promises
-    let last = member.parameters.iter().zip(&member.trial).map(|(x, before)| x - before);
-    let product: f64 = last.zip(&member.sums.gradient).map(|(delta, g)| g * delta).sum();
+    let last = member
+        .parameters
+        .iter()
+        .zip(&member.trial)
+        .map(|(x, before)| x - before);
+    let product: f64 = last
+        .zip(&member.sums.gradient)
+        .map(|(delta, g)| g * delta)
+        .sum();
     let is_parallel = product >= PARALLEL * (before * next.predicted_reduction).sqrt();
     let ratio = (next.predicted_reduction / before).sqrt();
     is_parallel.then(|| (1.0 / (1.0 - ratio.min(1.0))).min(LONGEST_STRIDE))
@@ -267,10 +318,17 @@ fn changed_face(member: &Member, bounds: Bounds<'_>) -> bool {
 /// Accepts the last step without evaluating it, cost and gradient by the quadratic model; returns `Status::Ftol`.
 fn take_last(member: &mut Member) -> Status {
     let count = member.parameters.len();
-    let delta: Vec<f64> = member.trial.iter().zip(&member.parameters).map(|(t, x)| t - x).collect();
+    let delta: Vec<f64> = member
+        .trial
+        .iter()
+        .zip(&member.parameters)
+        .map(|(t, x)| t - x)
+        .collect();
     member.sums.chi2 -= member.promise.reduction();
     for p in 0..count {
-        let change: f64 = (0..count).map(|q| member.sums.normal_matrix[packed_index(p, q)] * delta[q]).sum();
+        let change: f64 = (0..count)
+            .map(|q| member.sums.normal_matrix[packed_index(p, q)] * delta[q])
+            .sum();
         member.sums.gradient[p] -= change;
     }
     member.parameters.copy_from_slice(&member.trial);
@@ -283,6 +341,9 @@ fn largest_cosine(member: &Member, bounds: Bounds<'_>) -> f64 {
     let cost = member.sums.cost();
     (0..member.parameters.len())
         .filter(|&p| is_free(member, p, bounds) && cost > 0.0)
-        .map(|p| member.sums.gradient[p].abs() / (member.sums.normal_matrix[packed_index(p, p)] * cost).sqrt())
+        .map(|p| {
+            member.sums.gradient[p].abs()
+                / (member.sums.normal_matrix[packed_index(p, p)] * cost).sqrt()
+        })
         .fold(0.0, f64::max)
 }

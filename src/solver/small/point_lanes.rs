@@ -56,9 +56,13 @@ impl<R: Real> PointLanes<R> {
     }
 
     /// Returns the lane of each fit, and the first number of its rows, point after point.
-    pub fn first_numbers(&self, points: usize) -> impl Iterator<Item = (usize, impl Iterator<Item = R> + '_)> + '_ {
+    pub fn first_numbers(
+        &self,
+        points: usize,
+    ) -> impl Iterator<Item = (usize, impl Iterator<Item = R> + '_)> + '_ {
         let own = points.div_ceil(LANES) * self.stride;
-        let number = move |rows: &'_ [Lanes<R>], j: usize| rows[j / LANES * self.stride].0[j % LANES];
+        let number =
+            move |rows: &'_ [Lanes<R>], j: usize| rows[j / LANES * self.stride].0[j % LANES];
         let fits = self.lanes.iter().zip(self.rows.chunks_exact(own.max(1)));
         fits.map(move |(lane, rows)| (*lane, (0..points).map(move |j| number(rows, j))))
     }
@@ -74,11 +78,18 @@ impl<R: Real> PointLanes<R> {
         let groups = fits.points.div_ceil(LANES);
         self.stride = fits.stride;
         self.lanes.clear();
-        self.lanes.extend((0..LANES).filter(|lane| seats >> lane & 1 == 1));
+        self.lanes
+            .extend((0..LANES).filter(|lane| seats >> lane & 1 == 1));
         self.x.resize(fits.predictors * groups, zero);
-        self.y.resize(if fits.y.is_empty() { 0 } else { groups }, zero);
-        self.rows.resize(self.lanes.len() * groups * self.stride, zero);
-        for (&lane, rows) in self.lanes.iter().zip(self.rows.chunks_exact_mut(groups * self.stride)) {
+        self.y
+            .resize(if fits.y.is_empty() { 0 } else { groups }, zero);
+        self.rows
+            .resize(self.lanes.len() * groups * self.stride, zero);
+        for (&lane, rows) in self
+            .lanes
+            .iter()
+            .zip(self.rows.chunks_exact_mut(groups * self.stride))
+        {
             for (group, place) in (0..groups * LANES).map(|j| (j / LANES, j % LANES)) {
                 // the last lanes repeat the last point
                 let j = (group * LANES + place).min(fits.points - 1);
@@ -93,7 +104,11 @@ impl<R: Real> PointLanes<R> {
                 }
             }
             self.parameters.clear();
-            self.parameters.extend(fits.parameters.iter().map(|parameter| Lanes::splat(parameter.0[lane])));
+            self.parameters.extend(
+                fits.parameters
+                    .iter()
+                    .map(|parameter| Lanes::splat(parameter.0[lane])),
+            );
             model(LaneBlock {
                 points: 0..groups,
                 of_points: groups,
@@ -113,7 +128,9 @@ impl<R: Real> PointLanes<R> {
         for (&lane, from) in self.lanes.iter().zip(self.rows.chunks_exact(own.max(1))) {
             for (to, j) in rows.chunks_exact_mut(self.stride).zip(points.clone()) {
                 let from = &from[j / LANES * self.stride..][..self.stride];
-                to.iter_mut().zip(from).for_each(|(to, from)| to.0[lane] = from.0[j % LANES]);
+                to.iter_mut()
+                    .zip(from)
+                    .for_each(|(to, from)| to.0[lane] = from.0[j % LANES]);
             }
         }
     }

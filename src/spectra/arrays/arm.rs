@@ -59,7 +59,10 @@ impl<R> Arm<R> {
         for array in ["flux", "ivar", "sigma", "mask", "resolution", "wavelength"] {
             source.reserve(&key(array))?;
         }
-        let Weight { key: weight, is_sigma } = weights::weight(source, key, shape)?;
+        let Weight {
+            key: weight,
+            is_sigma,
+        } = weights::weight(source, key, shape)?;
         let in_air = is_in_air(source, [&key("medium"), "medium"])?;
         expect_numbers(source, &flux, shape)?;
         expect_numbers(source, &weight, shape)?;
@@ -72,7 +75,20 @@ impl<R> Arm<R> {
         let grid = grid(source, &key("wavelength"), shape, in_air)?;
         let (flux, weight) = (source.rows(&flux)?, source.rows(&weight)?);
         let spare = Vec::new();
-        Ok(Arm { name, length, pixels, grid, in_air, flux, weight, is_sigma, mask, rule, resolution, spare })
+        Ok(Arm {
+            name,
+            length,
+            pixels,
+            grid,
+            in_air,
+            flux,
+            weight,
+            is_sigma,
+            mask,
+            rule,
+            resolution,
+            spare,
+        })
     }
 
     /// Returns the memory that one spectrum of this arm takes (bytes).
@@ -80,10 +96,27 @@ impl<R> Arm<R> {
     where
         R: Rows<'a>,
     {
-        let element = |rows: &R| if rows.kind().is_single() { size_of::<f32>() } else { size_of::<f64>() };
-        let weight = if self.is_sigma { size_of::<f64>() } else { element(&self.weight) };
-        let wavelength = if matches!(self.grid, Grid::Own(_)) { size_of::<f64>() } else { 0 };
-        let diagonals = self.resolution.as_ref().map_or(0, |(diagonals, _)| *diagonals);
+        let element = |rows: &R| {
+            if rows.kind().is_single() {
+                size_of::<f32>()
+            } else {
+                size_of::<f64>()
+            }
+        };
+        let weight = if self.is_sigma {
+            size_of::<f64>()
+        } else {
+            element(&self.weight)
+        };
+        let wavelength = if matches!(self.grid, Grid::Own(_)) {
+            size_of::<f64>()
+        } else {
+            0
+        };
+        let diagonals = self
+            .resolution
+            .as_ref()
+            .map_or(0, |(diagonals, _)| *diagonals);
         let mask = usize::from(self.mask.is_some());
         let pixel = element(&self.flux) + weight + wavelength + mask + diagonals * size_of::<f32>();
         (self.pixels as u64).saturating_mul(pixel as u64)
@@ -94,7 +127,11 @@ impl<R> Arm<R> {
     where
         R: Rows<'a>,
     {
-        let too_many = || place.too_large(format!("{rows} spectra at once do not fit memory; read smaller batches"));
+        let too_many = || {
+            place.too_large(format!(
+                "{rows} spectra at once do not fit memory; read smaller batches"
+            ))
+        };
         let elements = rows.checked_mul(self.pixels).ok_or_else(too_many)?;
         let is_large = elements.saturating_mul(size_of::<f64>()) as u64 > LARGE;
         let [first, second] = self.spare.pop().unwrap_or_default();
@@ -111,7 +148,10 @@ impl<R> Arm<R> {
             Grid::Own(grids) => {
                 let mut grids = grids.take_doubles(elements, Values::default())?;
                 if self.in_air {
-                    grids.to_mut().iter_mut().for_each(|w| *w = air::to_vacuum(*w));
+                    grids
+                        .to_mut()
+                        .iter_mut()
+                        .for_each(|w| *w = air::to_vacuum(*w));
                 }
                 Wavelength::Own(grids.into())
             }
@@ -131,12 +171,24 @@ impl<R> Arm<R> {
         let resolution = match &mut self.resolution {
             Some((diagonals, matrices)) => {
                 let count = elements.checked_mul(*diagonals).ok_or_else(too_many)?;
-                Some(Resolution { diagonals: *diagonals, values: matrices.take_singles(count)? })
+                Some(Resolution {
+                    diagonals: *diagonals,
+                    values: matrices.take_singles(count)?,
+                })
             }
             None => None,
         };
         let (name, widening) = (self.name.clone(), applied.clone());
-        let arm = ArmSpectra { name, wavelength, pixels: self.pixels, flux, ivar, mask, resolution, widening };
+        let arm = ArmSpectra {
+            name,
+            wavelength,
+            pixels: self.pixels,
+            flux,
+            ivar,
+            mask,
+            resolution,
+            widening,
+        };
         match pixels {
             Some(pixels) => arm.with_pixels(pixels, applied),
             None => Ok(arm),
@@ -158,10 +210,22 @@ impl<R> Arm<R> {
             Grid::Own(_) => Wavelength::Own(Values::default()),
         };
         let (flux, ivar, mask) = (Values::default(), Values::default(), Cow::default());
-        let none = |(diagonals, _): &(usize, R)| Resolution { diagonals: *diagonals, values: Cow::default() };
+        let none = |(diagonals, _): &(usize, R)| Resolution {
+            diagonals: *diagonals,
+            values: Cow::default(),
+        };
         let resolution = self.resolution.as_ref().map(none);
         let (name, widening) = (self.name.clone(), self.rule.applied(self.has_bits()));
-        ArmSpectra { name, wavelength, pixels: self.pixels, flux, ivar, mask, resolution, widening }
+        ArmSpectra {
+            name,
+            wavelength,
+            pixels: self.pixels,
+            flux,
+            ivar,
+            mask,
+            resolution,
+            widening,
+        }
     }
 
     /// Returns whether the arm has a mask of integers.
@@ -169,20 +233,31 @@ impl<R> Arm<R> {
     where
         R: Rows<'a>,
     {
-        self.mask.as_ref().is_some_and(|mask| mask.kind().is_integer())
+        self.mask
+            .as_ref()
+            .is_some_and(|mask| mask.kind().is_integer())
     }
 }
 
 /// Runs both functions, at the same time if `is_large`: the first on a thread of its own, because fits keep rayon's
 /// pool busy.
-pub fn join<A: Send, B>(is_large: bool, first: impl FnOnce() -> A + Send, second: impl FnOnce() -> B) -> (A, B) {
+pub fn join<A: Send, B>(
+    is_large: bool,
+    first: impl FnOnce() -> A + Send,
+    second: impl FnOnce() -> B,
+) -> (A, B) {
     if !is_large {
         return (first(), second());
     }
     std::thread::scope(|scope| {
         let first = scope.spawn(first);
         let second = second();
-        (first.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), second)
+        (
+            first
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            second,
+        )
     })
 }
 
@@ -195,7 +270,11 @@ fn ivar_of_all<'a>(sigma: Cow<'a, [f64]>) -> Values<'a> {
 
 /// Returns 1/sigma²: an infinite sigma masks the pixel; what is no sigma becomes NaN or negative, a bad weight.
 fn ivar_of(sigma: f64) -> f64 {
-    if sigma == f64::NEG_INFINITY { f64::NAN } else { sigma.signum() / (sigma * sigma) }
+    if sigma == f64::NEG_INFINITY {
+        f64::NAN
+    } else {
+        sigma.signum() / (sigma * sigma)
+    }
 }
 
 /// Returns whether an arm's wavelengths are in air: the first of the arrays `names` that is there is the text "air" or
@@ -204,7 +283,8 @@ fn is_in_air<'a>(source: &mut impl Source<'a>, names: [&str; 2]) -> Result<bool>
     for name in names {
         if source.head(name)?.is_some() {
             let text = source.text(name)?;
-            return air::is_air(name, text.as_deref()).map_err(|message| source.place().fault(message));
+            return air::is_air(name, text.as_deref())
+                .map_err(|message| source.place().fault(message));
         }
     }
     Ok(false)
@@ -241,7 +321,11 @@ fn expect<'a>(source: &mut impl Source<'a>, key: &str, expected: [usize; 2]) -> 
 }
 
 /// Fails for an array that has no numbers, or another shape.
-pub fn expect_numbers<'a>(source: &mut impl Source<'a>, key: &str, expected: [usize; 2]) -> Result<()> {
+pub fn expect_numbers<'a>(
+    source: &mut impl Source<'a>,
+    key: &str,
+    expected: [usize; 2],
+) -> Result<()> {
     expect(source, key, expected)?;
     refuse_others(source, key)
 }
@@ -256,9 +340,16 @@ fn refuse_others<'a>(source: &mut impl Source<'a>, key: &str) -> Result<()> {
 }
 
 /// Checks an array of flags (booleans or integers) of the expected shape, reads it through, and returns its rows.
-fn flags<'a, S: Source<'a>>(source: &mut S, key: &str, head: Head, expected: [usize; 2]) -> Result<S::Rows> {
+fn flags<'a, S: Source<'a>>(
+    source: &mut S,
+    key: &str,
+    head: Head,
+    expected: [usize; 2],
+) -> Result<S::Rows> {
     if !head.kind.is_flag() {
-        return Err(source.place().fault(format!("`{key}` is neither bool nor integers")));
+        return Err(source
+            .place()
+            .fault(format!("`{key}` is neither bool nor integers")));
     }
     expect(source, key, expected)?;
     source.check(key)?;
@@ -272,14 +363,19 @@ fn resolution<'a, S: Source<'a>>(
     key: &str,
     [length, pixels]: [usize; 2],
 ) -> Result<Option<(usize, S::Rows)>> {
-    let Some(head) = source.head(key)? else { return Ok(None) };
+    let Some(head) = source.head(key)? else {
+        return Ok(None);
+    };
     let diagonals = match head.shape[..] {
         [n, diagonals, p] if (n, p) == (length, pixels) => diagonals,
         [diagonals, p] if (1, p) == (length, pixels) => diagonals,
         _ => 0,
     };
     if diagonals.is_multiple_of(2) {
-        let said = format!("has the shape {}, not ({length}, odd diagonals, {pixels})", shown(&head.shape));
+        let said = format!(
+            "has the shape {}, not ({length}, odd diagonals, {pixels})",
+            shown(&head.shape)
+        );
         return Err(source.place().shape_fault(key, said));
     }
     refuse_others(source, key)?;

@@ -21,7 +21,9 @@ impl<R> Columns<R> {
     {
         let mut columns = Vec::new();
         for key in source.keys().into_iter().filter(|key| !known.contains(key)) {
-            let Ok(Some(head)) = source.head(&key) else { continue };
+            let Ok(Some(head)) = source.head(&key) else {
+                continue;
+            };
             if head.shape != [length] {
                 continue;
             }
@@ -36,7 +38,10 @@ impl<R> Columns<R> {
     where
         R: Rows<'a>,
     {
-        self.0.iter().map(|(_, _, rows)| (rows.item() + size_of::<String>()) as u64).sum()
+        self.0
+            .iter()
+            .map(|(_, _, rows)| (rows.item() + size_of::<String>()) as u64)
+            .sum()
     }
 
     /// Takes the values of the next `rows` spectra in every column.
@@ -44,18 +49,29 @@ impl<R> Columns<R> {
     where
         R: Rows<'a>,
     {
-        self.0.iter_mut().map(|(name, _, array)| Ok(column(name, values(array.take(rows)?)))).collect()
+        self.0
+            .iter_mut()
+            .map(|(name, _, array)| Ok(column(name, values(array.take(rows)?))))
+            .collect()
     }
 
     /// Returns the columns with names and types but without values.
     pub fn empty(&self) -> Vec<Column> {
-        self.0.iter().map(|(name, kind, _)| column(name, empty(*kind))).collect()
+        self.0
+            .iter()
+            .map(|(name, kind, _)| column(name, empty(*kind)))
+            .collect()
     }
 }
 
 /// Makes a column of this name and these values, without a unit or the name of a table.
 fn column(name: &Arc<str>, values: ColumnValues) -> Column {
-    Column { table: Arc::from(""), name: name.clone(), unit: Arc::from(""), values }
+    Column {
+        table: Arc::from(""),
+        name: name.clone(),
+        unit: Arc::from(""),
+        values,
+    }
 }
 
 /// Returns an empty vector of values of this kind.

@@ -24,8 +24,16 @@ pub struct NamedArray<'a> {
 
 impl<'a> NamedArray<'a> {
     /// Makes an array of a name, a shape and its elements, row-major.
-    pub fn new(name: impl Into<String>, shape: impl Into<Vec<usize>>, values: ArrayValues<'a>) -> NamedArray<'a> {
-        NamedArray { name: name.into(), shape: shape.into(), values }
+    pub fn new(
+        name: impl Into<String>,
+        shape: impl Into<Vec<usize>>,
+        values: ArrayValues<'a>,
+    ) -> NamedArray<'a> {
+        NamedArray {
+            name: name.into(),
+            shape: shape.into(),
+            values,
+        }
     }
 }
 
@@ -76,16 +84,36 @@ impl<'a> Memory<'a> {
     /// Checks that names differ, and that each array has the elements of its shape.
     fn new(arrays: Vec<NamedArray<'a>>) -> Result<Memory<'a>> {
         let mut all: Vec<(String, Head, Arc<ArrayValues<'a>>)> = Vec::with_capacity(arrays.len());
-        for NamedArray { name, shape, values } in arrays {
-            let elements = shape.iter().try_fold(1usize, |elements, length| elements.checked_mul(*length));
+        for NamedArray {
+            name,
+            shape,
+            values,
+        } in arrays
+        {
+            let elements = shape
+                .iter()
+                .try_fold(1usize, |elements, length| elements.checked_mul(*length));
             if elements != Some(values.len()) {
-                let said = format!("has {} elements, which are not of the shape {}", values.len(), shown(&shape));
+                let said = format!(
+                    "has {} elements, which are not of the shape {}",
+                    values.len(),
+                    shown(&shape)
+                );
                 return Err(Place::Memory.shape_fault(&name, said));
             }
             if all.iter().any(|(other, _, _)| *other == name) {
-                return Err(Error::Usage(format!("two arrays named `{name}`; leave one of them out")));
+                return Err(Error::Usage(format!(
+                    "two arrays named `{name}`; leave one of them out"
+                )));
             }
-            all.push((name, Head { shape, kind: values.kind() }, Arc::new(values)));
+            all.push((
+                name,
+                Head {
+                    shape,
+                    kind: values.kind(),
+                },
+                Arc::new(values),
+            ));
         }
         Ok(Memory(all))
     }
@@ -93,7 +121,9 @@ impl<'a> Memory<'a> {
     /// Returns the elements of an array; fails if there is none of this name.
     fn values(&self, key: &str) -> Result<&Arc<ArrayValues<'a>>> {
         let found = self.0.iter().find(|(name, _, _)| name == key);
-        found.map(|(_, _, values)| values).ok_or_else(|| self.missing(key))
+        found
+            .map(|(_, _, values)| values)
+            .ok_or_else(|| self.missing(key))
     }
 }
 
@@ -109,7 +139,11 @@ impl<'a> Source<'a> for Memory<'a> {
     }
 
     fn head(&mut self, key: &str) -> Result<Option<Head>> {
-        Ok(self.0.iter().find(|(name, _, _)| name == key).map(|(_, head, _)| head.clone()))
+        Ok(self
+            .0
+            .iter()
+            .find(|(name, _, _)| name == key)
+            .map(|(_, head, _)| head.clone()))
     }
 
     fn check(&mut self, _key: &str) -> Result<()> {
@@ -121,12 +155,19 @@ impl<'a> Source<'a> for Memory<'a> {
     }
 
     fn fits_signed(&mut self, key: &str) -> Result<bool> {
-        Ok(self.values(key)?.bits().all(|natural| i64::try_from(natural).is_ok()))
+        Ok(self
+            .values(key)?
+            .bits()
+            .all(|natural| i64::try_from(natural).is_ok()))
     }
 
     fn rows(&mut self, key: &str) -> Result<MemoryRows<'a>> {
         let values = self.values(key)?.clone();
-        Ok(MemoryRows { kind: values.kind(), values, next: 0 })
+        Ok(MemoryRows {
+            kind: values.kind(),
+            values,
+            next: 0,
+        })
     }
 
     fn numbers(&mut self, key: &str, convert: &dyn Fn(f64) -> f64) -> Result<Vec<f64>> {
@@ -165,9 +206,14 @@ impl<'a> Rows<'a> for MemoryRows<'a> {
         if places == (0..self.values.len()) {
             // owned ones are moved
             let nothing = Arc::new(ArrayValues::Text(Vec::new()));
-            return Ok(Arc::unwrap_or_clone(std::mem::replace(&mut self.values, nothing)));
+            return Ok(Arc::unwrap_or_clone(std::mem::replace(
+                &mut self.values,
+                nothing,
+            )));
         }
-        self.values.part(places).ok_or_else(|| Place::Memory.fault("an array ended early"))
+        self.values
+            .part(places)
+            .ok_or_else(|| Place::Memory.fault("an array ended early"))
     }
 
     fn take_values(&mut self, elements: usize, _spare: Values<'static>) -> Result<Values<'a>> {
@@ -187,6 +233,7 @@ impl<'a> Rows<'a> for MemoryRows<'a> {
     }
 
     fn take_bits(&mut self, elements: usize, each: &mut dyn FnMut(u64)) -> Result<()> {
-        self.take(elements).map(|values| values.bits().for_each(each))
+        self.take(elements)
+            .map(|values| values.bits().for_each(each))
     }
 }

@@ -26,7 +26,10 @@ pub fn open(path: &Path, selection: &Selection) -> Result<impl SpectraReader + u
     let archive = Archive::open(path)?;
     let count = archive.keys().len();
     if count > MOST_ARRAYS {
-        return Err(too_large(path, format!("it has {count} arrays, more than the {MOST_ARRAYS} that popfit reads")));
+        return Err(too_large(
+            path,
+            format!("it has {count} arrays, more than the {MOST_ARRAYS} that popfit reads"),
+        ));
     }
     // shared grids are taken from it, what is left is each batch's
     let budget = most_inflated_bytes(archive.file_length());
@@ -67,7 +70,10 @@ impl Source<'static> for NpzFile {
     }
 
     fn head(&mut self, key: &str) -> Result<Option<Head>> {
-        let head = |Header { dtype, shape, .. }: Header| Head { shape, kind: Kind::of(&dtype) };
+        let head = |Header { dtype, shape, .. }: Header| Head {
+            shape,
+            kind: Kind::of(&dtype),
+        };
         Ok(self.archive.header(key)?.map(head))
     }
 
@@ -90,7 +96,9 @@ impl Source<'static> for NpzFile {
         self.archive.scan(key, |dtype, bytes| {
             naturals.clear();
             dtype.naturals(bytes, &mut naturals)?;
-            fits &= naturals.iter().all(|natural| i64::try_from(*natural).is_ok());
+            fits &= naturals
+                .iter()
+                .all(|natural| i64::try_from(*natural).is_ok());
             Ok(())
         })?;
         Ok(fits)
@@ -105,7 +113,9 @@ impl Source<'static> for NpzFile {
         // it is copied once, to be shared
         let bytes = array.values.len() as u64 * size_of::<f64>() as u64;
         self.budget = self.budget.checked_sub(bytes).ok_or_else(|| {
-            let message = format!("`{key}` holds {bytes} bytes, more than this file should (is it a zip bomb?)");
+            let message = format!(
+                "`{key}` holds {bytes} bytes, more than this file should (is it a zip bomb?)"
+            );
             too_large(self.archive.path(), message)
         })?;
         Ok(array.values)
@@ -117,7 +127,9 @@ impl Source<'static> for NpzFile {
 
     /// An array in Fortran order is held whole.
     fn reserve(&mut self, key: &str) -> Result<()> {
-        let Some(header) = self.archive.header(key)?.filter(Header::is_transposed) else { return Ok(()) };
+        let Some(header) = self.archive.header(key)?.filter(Header::is_transposed) else {
+            return Ok(());
+        };
         let bytes = (header.elements() as u64).saturating_mul(header.dtype.bytes() as u64);
         self.budget = self.budget.checked_sub(bytes).ok_or_else(|| {
             let message = format!(
@@ -154,7 +166,9 @@ impl Rows<'static> for Stream {
             Kind::Integer => ArrayValues::Int64(self.decoded(elements, DType::integers)?.into()),
             Kind::Natural => ArrayValues::UInt64(self.decoded(elements, DType::naturals)?.into()),
             Kind::Single => ArrayValues::Float32(self.decoded(elements, DType::singles)?.into()),
-            Kind::Half | Kind::Double => ArrayValues::Float64(self.decoded(elements, DType::numbers)?.into()),
+            Kind::Half | Kind::Double => {
+                ArrayValues::Float64(self.decoded(elements, DType::numbers)?.into())
+            }
             Kind::Text => ArrayValues::Text(self.decoded(elements, DType::texts)?),
         })
     }
@@ -163,11 +177,17 @@ impl Rows<'static> for Stream {
         if !Rows::kind(self).is_single() {
             return self.take_doubles(elements, spare).map(Values::from);
         }
-        self.floats(elements, spare.into_single_memory(), DType::singles).map(Values::from)
+        self.floats(elements, spare.into_single_memory(), DType::singles)
+            .map(Values::from)
     }
 
-    fn take_doubles(&mut self, elements: usize, spare: Values<'static>) -> Result<Cow<'static, [f64]>> {
-        self.floats(elements, spare.into_double_memory(), DType::numbers).map(Cow::from)
+    fn take_doubles(
+        &mut self,
+        elements: usize,
+        spare: Values<'static>,
+    ) -> Result<Cow<'static, [f64]>> {
+        self.floats(elements, spare.into_double_memory(), DType::numbers)
+            .map(Cow::from)
     }
 
     fn take_singles(&mut self, elements: usize) -> Result<Cow<'static, [f32]>> {
@@ -184,7 +204,9 @@ impl Rows<'static> for Stream {
 
     fn take_flags(&mut self, elements: usize) -> Result<Cow<'static, [bool]>> {
         let mut flags = reserve(elements, self.path())?;
-        Stream::take(self, elements, |dtype, bytes| dtype.flags(bytes, &mut flags))?;
+        Stream::take(self, elements, |dtype, bytes| {
+            dtype.flags(bytes, &mut flags)
+        })?;
         Ok(flags.into())
     }
 
@@ -206,13 +228,20 @@ impl Stream {
     /// Reads the next elements with a function that decodes them.
     fn decoded<T>(&mut self, elements: usize, decode: Decode<T>) -> Result<Vec<T>> {
         let mut values = Vec::new();
-        Stream::take(self, elements, |dtype, bytes| decode(dtype, bytes, &mut values))?;
+        Stream::take(self, elements, |dtype, bytes| {
+            decode(dtype, bytes, &mut values)
+        })?;
         Ok(values)
     }
 
     /// Reads the next elements into the memory of `spare` if that has enough; decodes them unless they are in the file
     /// as they are in memory.
-    fn floats<T: Pod>(&mut self, elements: usize, mut spare: Vec<T>, decode: Decode<T>) -> Result<Vec<T>> {
+    fn floats<T: Pod>(
+        &mut self,
+        elements: usize,
+        mut spare: Vec<T>,
+        decode: Decode<T>,
+    ) -> Result<Vec<T>> {
         if self.is_as_in_memory::<T>() {
             // what spare memory has is overwritten: no new zeros for it
             spare.truncate(elements);
@@ -224,7 +253,9 @@ impl Stream {
         }
         spare.clear();
         let mut values = with_room(spare, elements, self.path())?;
-        Stream::take(self, elements, |dtype, bytes| decode(dtype, bytes, &mut values))?;
+        Stream::take(self, elements, |dtype, bytes| {
+            decode(dtype, bytes, &mut values)
+        })?;
         Ok(values)
     }
 }
@@ -238,6 +269,9 @@ fn reserve<T>(elements: usize, path: &Path) -> Result<Vec<T>> {
 fn with_room<T>(mut values: Vec<T>, more: usize, path: &Path) -> Result<Vec<T>> {
     match values.try_reserve_exact(more) {
         Ok(()) => Ok(values),
-        Err(_) => Err(too_large(path, format!("{more} values do not fit memory; read smaller batches"))),
+        Err(_) => Err(too_large(
+            path,
+            format!("{more} values do not fit memory; read smaller batches"),
+        )),
     }
 }

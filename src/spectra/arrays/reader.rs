@@ -49,9 +49,15 @@ impl<R> ArraysReader<R> {
         for name in names {
             arms.push(Arm::open(&mut source, name, rule.clone())?);
         }
-        let (length, name) = arms.first().map(|arm| (arm.length, arm.name.clone())).unwrap_or_default();
+        let (length, name) = arms
+            .first()
+            .map(|arm| (arm.length, arm.name.clone()))
+            .unwrap_or_default();
         if let Some(arm) = arms.iter().find(|arm| arm.length != length) {
-            let message = format!("{} spectra in arm `{}`, {length} in `{name}`", arm.length, arm.name);
+            let message = format!(
+                "{} spectra in arm `{}`, {length} in `{name}`",
+                arm.length, arm.name
+            );
             let flux = names::array(&arm.name, "flux");
             let what = match &place {
                 Place::File(_) => place.file(),
@@ -61,10 +67,26 @@ impl<R> ArraysReader<R> {
         }
         let ids = ids(&mut source, length)?;
         let columns = Columns::open(&mut source, length, &known)?;
-        let converted = arms.iter().any(|arm| arm.in_air).then(|| place.with_file(air::CONVERTED));
-        let notes = converted.into_iter().chain(names::unused(&mut source, &arms)).collect();
+        let converted = arms
+            .iter()
+            .any(|arm| arm.in_air)
+            .then(|| place.with_file(air::CONVERTED));
+        let notes = converted
+            .into_iter()
+            .chain(names::unused(&mut source, &arms))
+            .collect();
         let (file, most) = (Arc::from(place.file()), source.most_bytes());
-        Ok(ArraysReader { file, place, length, most, next: 0, arms, ids, columns, notes })
+        Ok(ArraysReader {
+            file,
+            place,
+            length,
+            most,
+            next: 0,
+            arms,
+            ids,
+            columns,
+            notes,
+        })
     }
 
     /// Returns sentences for the user on what was converted and what was passed over.
@@ -82,7 +104,13 @@ impl<R> ArraysReader<R> {
             _ => Ids::Integer(Vec::new()),
         };
         let arms = self.arms.iter().map(Arm::empty).collect();
-        Spectra { file: self.file.clone(), rows: Vec::new(), ids, arms, columns: self.columns.empty() }
+        Spectra {
+            file: self.file.clone(),
+            rows: Vec::new(),
+            ids,
+            arms,
+            columns: self.columns.empty(),
+        }
     }
 
     /// Makes all spectra.
@@ -90,7 +118,11 @@ impl<R> ArraysReader<R> {
     where
         R: Rows<'a>,
     {
-        if self.length == 0 { Ok(self.head()) } else { self.batch(self.length) }
+        if self.length == 0 {
+            Ok(self.head())
+        } else {
+            self.batch(self.length)
+        }
     }
 
     /// Takes the ids of the next `rows` spectra; without an array `id` they are the rows' numbers, from 0.
@@ -99,16 +131,24 @@ impl<R> ArraysReader<R> {
         R: Rows<'a>,
     {
         let Some((array, kind)) = &mut self.ids else {
-            return Ok(Ids::Integer((self.next as i64..(self.next + rows) as i64).collect()));
+            return Ok(Ids::Integer(
+                (self.next as i64..(self.next + rows) as i64).collect(),
+            ));
         };
         let fault = |message: &str| self.place.fault(format!("id: {message}"));
         match (array.take(rows)?, kind) {
             (ArrayValues::Text(ids), _) => Ok(Ids::Text(ids)),
             (ArrayValues::Int64(ids), _) => Ok(Ids::Integer(ids.into_owned())),
-            (ArrayValues::UInt64(ids), IdKind::Digits) => Ok(Ids::Text(ids.iter().map(u64::to_string).collect())),
+            (ArrayValues::UInt64(ids), IdKind::Digits) => {
+                Ok(Ids::Text(ids.iter().map(u64::to_string).collect()))
+            }
             (ArrayValues::UInt64(ids), _) => {
-                let ids = ids.iter().map(|id| i64::try_from(*id)).collect::<Result<_, _>>();
-                ids.map(Ids::Integer).map_err(|_| fault("a number does not fit a signed 64-bit integer"))
+                let ids = ids
+                    .iter()
+                    .map(|id| i64::try_from(*id))
+                    .collect::<Result<_, _>>();
+                ids.map(Ids::Integer)
+                    .map_err(|_| fault("a number does not fit a signed 64-bit integer"))
             }
             _ => Err(fault("neither integers nor strings")),
         }
@@ -120,10 +160,16 @@ impl<R> ArraysReader<R> {
     where
         R: Rows<'a>,
     {
-        let each = self.arms.iter().map(Arm::bytes).fold(self.columns.bytes(), u64::saturating_add);
+        let each = self
+            .arms
+            .iter()
+            .map(Arm::bytes)
+            .fold(self.columns.bytes(), u64::saturating_add);
         let bytes = each.saturating_mul(rows as u64);
         if bytes > self.most {
-            let message = format!("{rows} spectra take {bytes} bytes, far more than the file has (is it a zip bomb?)");
+            let message = format!(
+                "{rows} spectra take {bytes} bytes, far more than the file has (is it a zip bomb?)"
+            );
             return Err(self.place.too_large(message));
         }
         let mut arms = Vec::with_capacity(self.arms.len());
@@ -135,7 +181,13 @@ impl<R> ArraysReader<R> {
         let first = self.next as u64;
         self.next += rows;
         let rows = (first..self.next as u64).collect();
-        Ok(Spectra { file: self.file.clone(), rows, ids, arms, columns })
+        Ok(Spectra {
+            file: self.file.clone(),
+            rows,
+            ids,
+            arms,
+            columns,
+        })
     }
 }
 
@@ -156,7 +208,10 @@ impl<R: Rows<'static>> SpectraReader for ArraysReader<R> {
     }
 
     fn recycle(&mut self, used: Spectra<'static>) {
-        self.arms.iter_mut().zip(used.arms).for_each(|(arm, used)| arm.recycle(used));
+        self.arms
+            .iter_mut()
+            .zip(used.arms)
+            .for_each(|(arm, used)| arm.recycle(used));
     }
 
     fn empty(&self) -> Spectra<'static> {
@@ -166,7 +221,9 @@ impl<R: Rows<'static>> SpectraReader for ArraysReader<R> {
 
 /// Checks the array `id` and all its values, and returns its rows; `None` if there is none.
 fn ids<'a, S: Source<'a>>(source: &mut S, length: usize) -> Result<Option<(S::Rows, IdKind)>> {
-    let Some(head) = source.head("id")? else { return Ok(None) };
+    let Some(head) = source.head("id")? else {
+        return Ok(None);
+    };
     if head.shape.len() > 1 || head.elements() != length {
         let said = format!("has the shape {}, not ({length},)", shown(&head.shape));
         return Err(source.place().shape_fault("id", said));

@@ -117,7 +117,9 @@ pub trait Source<'a> {
     /// Returns the error for two arrays of which one should be there: it lists those that are.
     fn missing_both(&self, one: &str, other: &str) -> Error {
         let found = shown_names("array", &self.keys());
-        self.place().fault(format!("neither `{one}` nor `{other}` is in it (found: {found})"))
+        self.place().fault(format!(
+            "neither `{one}` nor `{other}` is in it (found: {found})"
+        ))
     }
 }
 
@@ -161,7 +163,9 @@ impl Place {
     /// Returns an error for the shape of an array, of which `said` says what is wrong ("has the shape …").
     pub fn shape_fault(&self, key: &str, said: impl std::fmt::Display) -> Error {
         let fault = match self {
-            Place::File(path) => Error::mismatch(path.display().to_string(), format!("{key} {said}")),
+            Place::File(path) => {
+                Error::mismatch(path.display().to_string(), format!("{key} {said}"))
+            }
             Place::Memory => Error::mismatch(key, format!("it {said}")),
         };
         fault.naming(key)
@@ -178,8 +182,14 @@ impl Place {
     /// Returns an error for spectra that need too much memory.
     pub fn too_large(&self, message: impl Into<String>) -> Error {
         match self {
-            Place::File(path) => Error::TooLarge { path: path.clone(), message: message.into() },
-            Place::Memory => Error::OutOfMemory { device: "cpu".into(), message: message.into() },
+            Place::File(path) => Error::TooLarge {
+                path: path.clone(),
+                message: message.into(),
+            },
+            Place::Memory => Error::OutOfMemory {
+                device: "cpu".into(),
+                message: message.into(),
+            },
         }
     }
 
@@ -204,6 +214,13 @@ impl Place {
 pub fn shown(shape: &[usize]) -> String {
     match shape {
         [one] => format!("({one},)"),
-        _ => format!("({})", shape.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")),
+        _ => format!(
+            "({})",
+            shape
+                .iter()
+                .map(usize::to_string)
+                .collect::<Vec<_>>()
+                .join(", ")
+        ),
     }
 }

@@ -124,7 +124,10 @@ impl<'a> ArrayValues<'a> {
             ArrayValues::UInt64(values) => (&[], values),
             _ => (&[], &[]),
         };
-        signed.iter().map(|x| *x as u64).chain(unsigned.iter().copied())
+        signed
+            .iter()
+            .map(|x| *x as u64)
+            .chain(unsigned.iter().copied())
     }
 }
 

@@ -21,22 +21,43 @@ pub struct Weight {
 ///
 /// # Errors
 /// `Format` or, in memory, `Usage` without either, or for two that contradict each other.
-pub fn weight<'a>(source: &mut impl Source<'a>, key: impl Fn(&str) -> String, shape: [usize; 2]) -> Result<Weight> {
+pub fn weight<'a>(
+    source: &mut impl Source<'a>,
+    key: impl Fn(&str) -> String,
+    shape: [usize; 2],
+) -> Result<Weight> {
     let (ivar, sigma) = (key("ivar"), key("sigma"));
-    let given = [source.head(&ivar)?.is_some(), source.head(&sigma)?.is_some()];
+    let given = [
+        source.head(&ivar)?.is_some(),
+        source.head(&sigma)?.is_some(),
+    ];
     match given {
-        [true, false] => Ok(Weight { key: ivar, is_sigma: false }),
-        [false, true] => Ok(Weight { key: sigma, is_sigma: true }),
+        [true, false] => Ok(Weight {
+            key: ivar,
+            is_sigma: false,
+        }),
+        [false, true] => Ok(Weight {
+            key: sigma,
+            is_sigma: true,
+        }),
         [false, false] => Err(source.missing_both(&ivar, &sigma)),
         [true, true] => {
             check_agreement(source, &ivar, &sigma, shape)?;
-            Ok(Weight { key: ivar, is_sigma: false })
+            Ok(Weight {
+                key: ivar,
+                is_sigma: false,
+            })
         }
     }
 }
 
 /// Compares ivar and sigma at every pixel.
-fn check_agreement<'a>(source: &mut impl Source<'a>, ivar: &str, sigma: &str, shape: [usize; 2]) -> Result<()> {
+fn check_agreement<'a>(
+    source: &mut impl Source<'a>,
+    ivar: &str,
+    sigma: &str,
+    shape: [usize; 2],
+) -> Result<()> {
     let mut streams = Vec::new();
     for key in [ivar, sigma] {
         expect_numbers(source, key, shape)?;
@@ -49,9 +70,16 @@ fn check_agreement<'a>(source: &mut impl Source<'a>, ivar: &str, sigma: &str, sh
         for stream in &mut streams {
             both.push(stream.take_doubles(STEP.min(total - from), Values::default())?);
         }
-        let [weights, errors] = both.as_slice() else { continue };
-        let differs = weights.iter().zip(errors.iter()).position(|(weight, error)| !agree(*weight, *error));
-        if let Some((at, (weight, error))) = differs.and_then(|at| Some((at, (weights.get(at)?, errors.get(at)?)))) {
+        let [weights, errors] = both.as_slice() else {
+            continue;
+        };
+        let differs = weights
+            .iter()
+            .zip(errors.iter())
+            .position(|(weight, error)| !agree(*weight, *error));
+        if let Some((at, (weight, error))) =
+            differs.and_then(|at| Some((at, (weights.get(at)?, errors.get(at)?))))
+        {
             let (row, pixel) = ((from + at) / pixels, (from + at) % pixels);
             let message = format!(
                 "`{ivar}` and `{sigma}` contradict each other: in row {row} at pixel {pixel} ivar is {weight}, and \
@@ -85,12 +113,24 @@ mod tests {
 
     #[test]
     fn masked_pixels_agree_with_any_placeholder() {
-        for (ivar, sigma) in
-            [(4.0, 0.5), (4.0, 0.5 + 1e-4), (0.0, f64::INFINITY), (0.0, f64::NAN), (0.0, 0.0), (0.0, 1e10)]
-        {
+        for (ivar, sigma) in [
+            (4.0, 0.5),
+            (4.0, 0.5 + 1e-4),
+            (0.0, f64::INFINITY),
+            (0.0, f64::NAN),
+            (0.0, 0.0),
+            (0.0, 1e10),
+        ] {
             assert!(agree(ivar, sigma), "{ivar} {sigma}");
         }
-        for (ivar, sigma) in [(0.25, 2.1), (0.5, 0.5), (0.0, 0.5), (4.0, f64::INFINITY), (4.0, 0.0), (-1.0, 1.0)] {
+        for (ivar, sigma) in [
+            (0.25, 2.1),
+            (0.5, 0.5),
+            (0.0, 0.5),
+            (4.0, f64::INFINITY),
+            (4.0, 0.0),
+            (-1.0, 1.0),
+        ] {
             assert!(!agree(ivar, sigma), "{ivar} {sigma}");
         }
     }

@@ -42,7 +42,8 @@ pub(super) const VISIT: Format = Format {
     name: "an APOGEE apVisit",
     selects_rows: false,
     matches: |fits| {
-        let is_three_chips = shape(fits, FLUX).is_some_and(|flux| flux.len() == 2 && flux.first() == Some(&CHIPS));
+        let is_three_chips =
+            shape(fits, FLUX).is_some_and(|flux| flux.len() == 2 && flux.first() == Some(&CHIPS));
         has_images(fits, WAVELENGTH) && has_mask(fits) && is_three_chips && !is_log_uniform(fits)
     },
     open: |fits, selection| Ok(Box::new(open_visit(fits, selection)?)),
@@ -59,7 +60,10 @@ fn shape(fits: &Fits, index: usize) -> Option<&[usize]> {
 /// Returns whether flux, error, mask and the HDU `other` are images of one shape, of one or two dimensions.
 fn has_images(fits: &Fits, other: usize) -> bool {
     let flux = shape(fits, FLUX).filter(|flux| (1..=2).contains(&flux.len()));
-    flux.is_some() && [ERROR, MASK, other].iter().all(|index| shape(fits, *index) == flux)
+    flux.is_some()
+        && [ERROR, MASK, other]
+            .iter()
+            .all(|index| shape(fits, *index) == flux)
 }
 
 /// Returns whether HDU 3 is an image of integers, as bits of a mask are.
@@ -80,7 +84,9 @@ fn is_log_uniform(fits: &Fits) -> bool {
 /// Returns whether a header has a wavelength grid that is uniform in log₁₀ λ, λ from 100 Å to 100 μm, by CTYPE1 or by
 /// DC-FLAG, which IRAF writes. A grid that is uniform in λ, in Å, has a first value that is none of log₁₀ λ.
 pub(super) fn has_log_grid(header: &Header) -> bool {
-    let is_log = header.text("CTYPE1").is_none_or(|kind| kind.to_uppercase().contains("LOG"));
+    let is_log = header
+        .text("CTYPE1")
+        .is_none_or(|kind| kind.to_uppercase().contains("LOG"));
     let is_log = is_log || header.integer("DC-FLAG") == Some(1);
     let (start, step) = (header.float("CRVAL1"), header.float("CDELT1"));
     let is_in_angstrom = !header.text("CUNIT1").is_some_and(is_other_unit);
@@ -118,16 +124,35 @@ impl StarReader {
         fits.keep();
         let header = fits.header(FLUX)?;
         let card = |key, default| header.float(key).unwrap_or(default);
-        let (start, step, reference) = (card("CRVAL1", f64::NAN), card("CDELT1", f64::NAN), card("CRPIX1", 1.0));
+        let (start, step, reference) = (
+            card("CRVAL1", f64::NAN),
+            card("CDELT1", f64::NAN),
+            card("CRPIX1", 1.0),
+        );
         let air = is_air(&fits, &[0, FLUX]);
         let at = |j: usize| 10f64.powf(start + step * (j as f64 + 1.0 - reference));
-        let grid: Vec<f64> = (0..pixels).map(|j| if air { air::to_vacuum(at(j)) } else { at(j) }).collect();
+        let grid: Vec<f64> = (0..pixels)
+            .map(|j| if air { air::to_vacuum(at(j)) } else { at(j) })
+            .collect();
         check_grid(&grid, &fits.what(FLUX))?;
-        let notes = if air { vec![air::note(&fits.path)] } else { Vec::new() };
+        let notes = if air {
+            vec![air::note(&fits.path)]
+        } else {
+            Vec::new()
+        };
         let file = Arc::from(fits.path.display().to_string());
         let rule = MaskRule::new(BAD, selection.widen.as_ref());
         fits.close();
-        Ok(StarReader { star: name(&fits), fits, file, grid: grid.into(), length, rule, next: 0, notes })
+        Ok(StarReader {
+            star: name(&fits),
+            fits,
+            file,
+            grid: grid.into(),
+            length,
+            rule,
+            next: 0,
+            notes,
+        })
     }
 
     /// Returns the id of a row: a file with a single visit has only the combined spectrum.
@@ -154,7 +179,14 @@ impl SpectraReader for StarReader {
         let pixels = self.grid.len();
         let pixels_of_rows = rows.start * pixels..rows.end * pixels;
         let (flux, ivar, mask) = arrays(&mut self.fits, &self.rule, pixels_of_rows)?;
-        let arm = ArmSpectra::new("", pixels, Wavelength::Shared(self.grid.clone()), flux, ivar, None)?;
+        let arm = ArmSpectra::new(
+            "",
+            pixels,
+            Wavelength::Shared(self.grid.clone()),
+            flux,
+            ivar,
+            None,
+        )?;
         let arm = arm.with_pixels(mask, self.rule.applied(true))?;
         let ids = rows.clone().map(|row| self.id(row)).collect();
         let mut spectra = Spectra::from_arms(vec![arm], Some(Ids::Text(ids)))?;
@@ -176,7 +208,13 @@ impl SpectraReader for StarReader {
             widening: self.rule.applied(true),
         };
         let (rows, ids) = (Vec::new(), Ids::Text(Vec::new()));
-        Spectra { file: self.file.clone(), rows, ids, arms: vec![arm], columns: Vec::new() }
+        Spectra {
+            file: self.file.clone(),
+            rows,
+            ids,
+            arms: vec![arm],
+            columns: Vec::new(),
+        }
     }
 
     fn notes(&self) -> &[String] {
@@ -204,19 +242,31 @@ fn open_visit(mut fits: Fits, selection: &Selection) -> Result<Single> {
         wavelength.iter_mut().for_each(|w| *w = air::to_vacuum(*w));
     }
     let order = ascending(&wavelength, chip);
-    let sorted = |values: &[f64]| order.iter().filter_map(|&j| values.get(j).copied()).collect::<Vec<f64>>();
+    let sorted = |values: &[f64]| {
+        order
+            .iter()
+            .filter_map(|&j| values.get(j).copied())
+            .collect::<Vec<f64>>()
+    };
     let mask = order.iter().filter_map(|&j| mask.get(j).copied()).collect();
     let grid = Wavelength::Own(sorted(&wavelength).into());
     let arm = ArmSpectra::new("", pixels, grid, sorted(&flux), sorted(&ivar), None)?;
     let arm = arm.with_pixels(mask, rule.applied(true))?;
     let spectra = Spectra::from_arms(vec![arm], Some(Ids::Text(vec![name(&fits)])))?;
-    let notes = if air { vec![air::note(&fits.path)] } else { Vec::new() };
+    let notes = if air {
+        vec![air::note(&fits.path)]
+    } else {
+        Vec::new()
+    };
     Ok(Single::new(spectra, &fits.path, notes))
 }
 
 /// Returns the pixel indices in the order of wavelength: whole chips of `chip` pixels, each reversed if it descends.
 /// Chips that overlap, or that are not in order within, stay a fault of the spectrum's grid.
-#[allow(clippy::indexing_slicing, reason = "the pixels are whole chips, and a chip has a pixel")]
+#[allow(
+    clippy::indexing_slicing,
+    reason = "the pixels are whole chips, and a chip has a pixel"
+)]
 fn ascending(wavelength: &[f64], chip: usize) -> Vec<usize> {
     let mut chips: Vec<Vec<usize>> = Vec::new();
     for start in (0..wavelength.len()).step_by(chip) {
@@ -238,14 +288,23 @@ fn arrays(fits: &mut Fits, rule: &MaskRule, pixels: Range<usize>) -> Result<Arra
     let (first, count, bytes) = (pixels.start, pixels.len(), fits.image(MASK)?.bytes());
     let (mut flux, mut ivar, mut mask) = (Vec::new(), Vec::new(), Vec::new());
     fits.numbers(FLUX, first, count, &mut flux, |x| x)?;
-    fits.numbers(ERROR, first, count, &mut ivar, |e| if e > 0.0 { (e * e).recip() } else { 0.0 })?;
-    fits.numbers(MASK, first, count, &mut mask, |bits| rule.judge_number(bits, bytes))?;
+    fits.numbers(ERROR, first, count, &mut ivar, |e| {
+        if e > 0.0 { (e * e).recip() } else { 0.0 }
+    })?;
+    fits.numbers(MASK, first, count, &mut mask, |bits| {
+        rule.judge_number(bits, bytes)
+    })?;
     Ok((flux, ivar, mask))
 }
 
 /// Returns the star's name from the primary header, or the file's name without its ending if the header has none.
 fn name(fits: &Fits) -> String {
     let header = fits.header(0).ok();
-    let named = ["OBJID", "OBJECT", "APOGEE_ID"].iter().find_map(|key| header?.text(key));
-    named.map(str::trim).filter(|text| !text.is_empty()).map_or_else(|| stem(&fits.path), str::to_string)
+    let named = ["OBJID", "OBJECT", "APOGEE_ID"]
+        .iter()
+        .find_map(|key| header?.text(key));
+    named
+        .map(str::trim)
+        .filter(|text| !text.is_empty())
+        .map_or_else(|| stem(&fits.path), str::to_string)
 }

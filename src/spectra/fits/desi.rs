@@ -53,13 +53,26 @@ impl DesiReader {
         let mut arms = Vec::new();
         let rule = MaskRule::new(ANY, selection.widen.as_ref());
         for name in arm_names(&fits) {
-            if selection.arms.as_ref().is_none_or(|chosen| chosen.contains(&name)) {
+            if selection
+                .arms
+                .as_ref()
+                .is_none_or(|chosen| chosen.contains(&name))
+            {
                 arms.push(Arm::open(&mut fits, &name, &rule, &mut notes)?);
             }
         }
         let Some(first) = arms.first() else {
-            let wanted = selection.arms.iter().flatten().cloned().collect::<Vec<_>>().join(", ");
-            return Err(Error::format(&fits.path, format!("none of the arms {wanted}")));
+            let wanted = selection
+                .arms
+                .iter()
+                .flatten()
+                .cloned()
+                .collect::<Vec<_>>()
+                .join(", ");
+            return Err(Error::format(
+                &fits.path,
+                format!("none of the arms {wanted}"),
+            ));
         };
         let length = first.length;
         if let Some(arm) = arms.iter().find(|arm| arm.length != length) {
@@ -67,9 +80,19 @@ impl DesiReader {
             return Err(fits.mismatch(arm.flux, message));
         }
         // what one arm has, a whole file has for all
-        for (arm, (what, has)) in arms.iter().flat_map(|arm| arm.optional().map(|what| (arm, what))) {
-            if !has && arms.iter().any(|other| other.optional().contains(&(what, true))) {
-                let message = format!("arm {} has no {what}, but another has: is the file cut?", arm.name);
+        for (arm, (what, has)) in arms
+            .iter()
+            .flat_map(|arm| arm.optional().map(|what| (arm, what)))
+        {
+            if !has
+                && arms
+                    .iter()
+                    .any(|other| other.optional().contains(&(what, true)))
+            {
+                let message = format!(
+                    "arm {} has no {what}, but another has: is the file cut?",
+                    arm.name
+                );
                 return Err(Error::format(&fits.path, message));
             }
         }
@@ -84,9 +107,20 @@ impl DesiReader {
                 tables.push(TableColumns::new(&fits, index, &mut notes)?);
             }
         }
-        let fibermap = fits.find("FIBERMAP")?.ok_or_else(|| Error::format(&fits.path, "no HDU FIBERMAP"))?;
+        let fibermap = fits
+            .find("FIBERMAP")?
+            .ok_or_else(|| Error::format(&fits.path, "no HDU FIBERMAP"))?;
         let file = Arc::from(fits.path.display().to_string());
-        let mut reader = DesiReader { fits, file, arms, fibermap, tables, rows: Vec::new(), next: 0, notes };
+        let mut reader = DesiReader {
+            fits,
+            file,
+            arms,
+            fibermap,
+            tables,
+            rows: Vec::new(),
+            next: 0,
+            notes,
+        };
         reader.rows = reader.select(length, selection)?;
         reader.fits.close();
         Ok(reader)
@@ -97,7 +131,9 @@ impl DesiReader {
         match self.fits.column(self.fibermap, "TARGETID", rows)? {
             Some(ColumnValues::I64(ids)) => Ok(ids),
             Some(ColumnValues::I32(ids)) => Ok(ids.into_iter().map(i64::from).collect()),
-            Some(_) => Err(self.fits.fault(self.fibermap, "column TARGETID is not of signed integers")),
+            Some(_) => Err(self
+                .fits
+                .fault(self.fibermap, "column TARGETID is not of signed integers")),
             None => Err(self.fits.fault(self.fibermap, "no column TARGETID")),
         }
     }
@@ -105,7 +141,10 @@ impl DesiReader {
     /// Returns the rows, of `length` in all, that pass the selection by target, object type and signal-to-noise ratio.
     fn select(&mut self, length: usize, selection: &Selection) -> Result<Vec<usize>> {
         let mut selected = Vec::new();
-        let targets = selection.target_ids.as_ref().map(|ids| ids.iter().collect::<HashSet<_>>());
+        let targets = selection
+            .target_ids
+            .as_ref()
+            .map(|ids| ids.iter().collect::<HashSet<_>>());
         // the grids, all rows, and those that are selected
         self.fits.take(length, 2 * size_of::<usize>())?;
         self.fits.keep();
@@ -115,20 +154,31 @@ impl DesiReader {
             let mut keep = vec![true; rows.len()];
             let ids = self.ids(rows)?;
             if let Some(wanted) = &targets {
-                keep.iter_mut().zip(&ids).for_each(|(keep, id)| *keep &= wanted.contains(id));
+                keep.iter_mut()
+                    .zip(&ids)
+                    .for_each(|(keep, id)| *keep &= wanted.contains(id));
             }
             if let Some(wanted) = &selection.objtype {
-                let Some(ColumnValues::Text(types)) = self.fits.column(self.fibermap, "OBJTYPE", rows)? else {
+                let Some(ColumnValues::Text(types)) =
+                    self.fits.column(self.fibermap, "OBJTYPE", rows)?
+                else {
                     return Err(self.fits.fault(self.fibermap, "no column OBJTYPE of text"));
                 };
-                keep.iter_mut().zip(&types).for_each(|(keep, kind)| *keep &= kind == wanted);
+                keep.iter_mut()
+                    .zip(&types)
+                    .for_each(|(keep, kind)| *keep &= kind == wanted);
             }
             if let Some(least) = selection.min_signal_to_noise {
                 for (keep, &row) in keep.iter_mut().zip(rows) {
                     *keep = *keep && self.signal_to_noise(row)? >= least;
                 }
             }
-            selected.extend(rows.iter().zip(keep).filter(|(_, keep)| *keep).map(|(row, _)| row));
+            selected.extend(
+                rows.iter()
+                    .zip(keep)
+                    .filter(|(_, keep)| *keep)
+                    .map(|(row, _)| row),
+            );
         }
         Ok(selected)
     }
@@ -167,13 +217,25 @@ impl SpectraReader for DesiReader {
         }
         self.next = end;
         let rows = rows.into_iter().map(|row| row as u64).collect();
-        Ok(Some(Spectra { file: self.file.clone(), rows, ids, arms, columns }))
+        Ok(Some(Spectra {
+            file: self.file.clone(),
+            rows,
+            ids,
+            arms,
+            columns,
+        }))
     }
 
     fn empty(&self) -> Spectra<'static> {
         let arms = self.arms.iter().map(Arm::empty).collect();
         let columns = self.tables.iter().flat_map(TableColumns::empty).collect();
-        Spectra { file: self.file.clone(), rows: Vec::new(), ids: Ids::Integer(Vec::new()), arms, columns }
+        Spectra {
+            file: self.file.clone(),
+            rows: Vec::new(),
+            ids: Ids::Integer(Vec::new()),
+            arms,
+            columns,
+        }
     }
 
     fn notes(&self) -> &[String] {
@@ -187,7 +249,10 @@ fn arm_names(fits: &Fits) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for hdu in &fits.hdus {
         let parts = ["_WAVELENGTH", "_FLUX", "_IVAR", "_RESOLUTION"];
-        let prefix = parts.iter().find_map(|part| hdu.name.strip_suffix(part)).map(str::to_lowercase);
+        let prefix = parts
+            .iter()
+            .find_map(|part| hdu.name.strip_suffix(part))
+            .map(str::to_lowercase);
         if let Some(name) = prefix.filter(|name| !name.is_empty() && !names.contains(name)) {
             names.push(name);
         }

@@ -30,7 +30,10 @@ pub(super) fn is_other_unit(unit: &str) -> bool {
 /// Fails if a unit that a header gives for wavelengths, such as TUNIT or BUNIT, is known and not Å.
 pub(super) fn refuse_other_units(fits: &Fits, index: usize, unit: Option<&str>) -> Result<()> {
     match unit.filter(|unit| is_other_unit(unit)) {
-        Some(unit) => Err(fits.fault(index, format!("its wavelengths are in {}, not in Å", unit.trim()))),
+        Some(unit) => Err(fits.fault(
+            index,
+            format!("its wavelengths are in {}, not in Å", unit.trim()),
+        )),
         None => Ok(()),
     }
 }
@@ -40,8 +43,13 @@ pub(super) fn refuse_other_units(fits: &Fits, index: usize, unit: Option<&str>) 
 pub(super) fn is_air(fits: &Fits, units: &[usize]) -> bool {
     units.iter().filter_map(|&k| fits.hdus.get(k)).any(|hdu| {
         let header = &hdu.header;
-        let is_text =
-            |key, start: &str| header.text(key).is_some_and(|text| text.trim_start().to_uppercase().starts_with(start));
-        is_text("AIRORVAC", "AIR") || is_text("CTYPE1", "AWAV") || header.logical("VACUUM") == Some(false)
+        let is_text = |key, start: &str| {
+            header
+                .text(key)
+                .is_some_and(|text| text.trim_start().to_uppercase().starts_with(start))
+        };
+        is_text("AIRORVAC", "AIR")
+            || is_text("CTYPE1", "AWAV")
+            || header.logical("VACUUM") == Some(false)
     })
 }

@@ -53,15 +53,25 @@ const MOST_BIT: u8 = 52;
 
 /// Opens a file of spectra (FITS, gzipped or not) of one of the known layouts, told apart by its HDUs.
 pub(super) fn open(path: &Path, selection: &Selection) -> Result<Box<dyn SpectraReader>> {
-    if let Some(bit) = selection.widen.iter().flat_map(|widening| &widening.bits).find(|bit| **bit > MOST_BIT) {
+    if let Some(bit) = selection
+        .widen
+        .iter()
+        .flat_map(|widening| &widening.bits)
+        .find(|bit| **bit > MOST_BIT)
+    {
         return Err(Error::Usage(format!(
             "{}: `spectra.widen.bits` has {bit}, but of masks in FITS files popfit reads the bits 0 to {MOST_BIT}",
             path.display()
         )));
     }
     let fits = Fits::open(path)?;
-    let found: Vec<&Format> = FORMATS.iter().filter(|format| (format.matches)(&fits)).collect();
-    let &[format] = found.as_slice() else { return Err(unknown::refuse(&fits, &found)) };
+    let found: Vec<&Format> = FORMATS
+        .iter()
+        .filter(|format| (format.matches)(&fits))
+        .collect();
+    let &[format] = found.as_slice() else {
+        return Err(unknown::refuse(&fits, &found));
+    };
     if !format.selects_rows {
         selection.refuse_rows(path)?;
     }

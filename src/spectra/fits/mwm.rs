@@ -20,8 +20,12 @@ use crate::spectra::{ArmSpectra, ColumnValues, Ids, Spectra, SpectraReader, Wave
 use crate::values::Values;
 
 /// Extensions, and the arm that their spectra belong to.
-const TABLES: [(&str, &str); 4] =
-    [("BOSS/APO", "boss"), ("BOSS/LCO", "boss"), ("APOGEE/APO", "apogee"), ("APOGEE/LCO", "apogee")];
+const TABLES: [(&str, &str); 4] = [
+    ("BOSS/APO", "boss"),
+    ("BOSS/LCO", "boss"),
+    ("APOGEE/APO", "apogee"),
+    ("APOGEE/LCO", "apogee"),
+];
 /// Bits of SDSS' SPPIXMASK that make a pixel of BOSS useless: FULLREJECT (18), NOSKY (22), BRIGHTSKY (23), NODATA (24),
 /// REDMONSTER (28). PIXEL_FLAGS are those that any exposure has.
 const BAD_BOSS: u64 = 1 << 18 | 1 << 22 | 1 << 23 | 1 << 24 | 1 << 28;
@@ -44,14 +48,18 @@ pub(super) const FORMAT: Format = Format {
 
 /// Returns whether a unit is a table without rows, or one of spectra: arrays of flux with inverse variances or errors.
 fn is_spectra(kind: &Kind) -> bool {
-    let Kind::Table(table) = kind else { return false };
+    let Kind::Table(table) = kind else {
+        return false;
+    };
     let has = |name: &str| table.column(name).is_some_and(|column| column.is_numeric());
     table.rows == 0 || has("FLUX") && weight(table).is_some_and(has)
 }
 
 /// Returns the column that holds inverse variances (IVAR) or errors (E_FLUX, in older files).
 fn weight(table: &Table) -> Option<&'static str> {
-    ["IVAR", "E_FLUX"].into_iter().find(|name| table.column(name).is_some())
+    ["IVAR", "E_FLUX"]
+        .into_iter()
+        .find(|name| table.column(name).is_some())
 }
 
 /// One arm: its grid in Å, which all its spectra share.
@@ -79,8 +87,13 @@ impl MwmReader {
     fn open(mut fits: Fits, selection: &Selection) -> Result<MwmReader> {
         let (mut arms, mut spectra): (Vec<Arm>, Vec<_>) = (Vec::new(), Vec::new());
         for (table, name) in TABLES {
-            let is_selected = selection.arms.as_ref().is_none_or(|chosen| chosen.iter().any(|other| other == name));
-            let Some(index) = fits.find(table)?.filter(|_| is_selected) else { continue };
+            let is_selected = selection
+                .arms
+                .as_ref()
+                .is_none_or(|chosen| chosen.iter().any(|other| other == name));
+            let Some(index) = fits.find(table)?.filter(|_| is_selected) else {
+                continue;
+            };
             let rows = fits.table(index)?.rows;
             if rows == 0 {
                 continue;
@@ -88,35 +101,68 @@ impl MwmReader {
             let grid = grid(&mut fits, index)?;
             let arm = match arms.iter().position(|arm| arm.name == name) {
                 Some(arm) if arms.get(arm).is_some_and(|other| *other.grid == *grid) => arm,
-                Some(_) => return Err(fits.mismatch(index, format!("another table of arm {name} has another grid"))),
+                Some(_) => {
+                    return Err(fits.mismatch(
+                        index,
+                        format!("another table of arm {name} has another grid"),
+                    ));
+                }
                 None => {
-                    let rule = MaskRule::new(if name == "boss" { BAD_BOSS } else { BAD }, selection.widen.as_ref());
-                    arms.push(Arm { name, grid: grid.into(), rule, has_flags: false });
+                    let rule = MaskRule::new(
+                        if name == "boss" { BAD_BOSS } else { BAD },
+                        selection.widen.as_ref(),
+                    );
+                    arms.push(Arm {
+                        name,
+                        grid: grid.into(),
+                        rule,
+                        has_flags: false,
+                    });
                     arms.len() - 1
                 }
             };
             let has_flags = fits.table(index)?.column(FLAGS).is_some();
-            arms.iter_mut().skip(arm).take(1).for_each(|arm| arm.has_flags |= has_flags);
+            arms.iter_mut()
+                .skip(arm)
+                .take(1)
+                .for_each(|arm| arm.has_flags |= has_flags);
             spectra.extend((0..rows).map(|row| (index, row, arm)));
         }
         if arms.is_empty() {
-            let selected = if selection.arms.is_some() { " of the arms that are selected" } else { "" };
-            return Err(Error::format(&fits.path, format!("it has no spectrum{selected}")));
+            let selected = if selection.arms.is_some() {
+                " of the arms that are selected"
+            } else {
+                ""
+            };
+            return Err(Error::format(
+                &fits.path,
+                format!("it has no spectrum{selected}"),
+            ));
         }
         fits.begin_batch()?;
         fits.take(spectra.len(), 3 * size_of::<usize>())?;
-        fits.take(arms.iter().map(|arm| arm.grid.len()).sum(), 2 * size_of::<f64>())?;
+        fits.take(
+            arms.iter().map(|arm| arm.grid.len()).sum(),
+            2 * size_of::<f64>(),
+        )?;
         fits.keep();
         let file = Arc::from(fits.path.display().to_string());
         fits.close();
-        Ok(MwmReader { fits, file, arms, spectra, next: 0 })
+        Ok(MwmReader {
+            fits,
+            file,
+            arms,
+            spectra,
+            next: 0,
+        })
     }
 
     /// Decodes flux, inverse variance and mask from the bytes of one row of a table.
     fn arrays(&mut self, index: usize, arm: usize, bytes: &[u8]) -> Result<Arrays> {
         let fits = &mut self.fits;
         let table = fits.table(index)?;
-        let weight = weight(table).ok_or_else(|| fits.fault(index, "has neither IVAR nor E_FLUX"))?;
+        let weight =
+            weight(table).ok_or_else(|| fits.fault(index, "has neither IVAR nor E_FLUX"))?;
         let size = table.column(FLAGS).map(|flags| flags.integer_bytes());
         let rule = self.arms.get(arm).map(|arm| &arm.rule);
         let flux = fits.numbers_of_rows(index, "FLUX", bytes, |x| x)?;
@@ -124,11 +170,16 @@ impl MwmReader {
         let to_ivar = |x| if weight == "IVAR" { x } else { from_error(x) };
         let ivar = fits.numbers_of_rows(index, weight, bytes, to_ivar)?;
         let mask = match (size, rule) {
-            (Some(size), Some(rule)) => fits.numbers_of_rows(index, FLAGS, bytes, |x| rule.judge_number(x, size))?,
+            (Some(size), Some(rule)) => {
+                fits.numbers_of_rows(index, FLAGS, bytes, |x| rule.judge_number(x, size))?
+            }
             _ => vec![PixelMask::Good; flux.len()],
         };
         if ivar.len() != flux.len() || mask.len() != flux.len() {
-            return Err(fits.mismatch(index, "FLUX and its errors or flags have different numbers of pixels"));
+            return Err(fits.mismatch(
+                index,
+                "FLUX and its errors or flags have different numbers of pixels",
+            ));
         }
         Ok((flux, ivar, mask))
     }
@@ -139,12 +190,19 @@ impl MwmReader {
         let name = self.fits.hdus.get(index).map_or("", |hdu| &hdu.name);
         let table = self.fits.table(index)?;
         let is_visit = table.column("MJD").is_some() || table.rows > 1;
-        let own = match table.column("SDSS_ID").map(|column| column.values(bytes, table.row_bytes)) {
+        let own = match table
+            .column("SDSS_ID")
+            .map(|column| column.values(bytes, table.row_bytes))
+        {
             Some(Ok(ColumnValues::I64(ids))) => ids.first().map(i64::to_string),
             _ => self.fits.header(0)?.name("SDSS_ID"),
         };
         let star = own.unwrap_or_else(|| stem(&self.fits.path));
-        Ok(if is_visit { format!("{star}/{name}/visit{}", row + 1) } else { format!("{star}/{name}") })
+        Ok(if is_visit {
+            format!("{star}/{name}/visit{}", row + 1)
+        } else {
+            format!("{star}/{name}")
+        })
     }
 }
 
@@ -155,13 +213,20 @@ impl SpectraReader for MwmReader {
 
     fn next_batch(&mut self, max: usize) -> Result<Option<Spectra<'static>>> {
         let end = self.next.saturating_add(max.max(1)).min(self.spectra.len());
-        let some = self.spectra.get(self.next..end).unwrap_or_default().to_vec();
+        let some = self
+            .spectra
+            .get(self.next..end)
+            .unwrap_or_default()
+            .to_vec();
         if some.is_empty() {
             return Ok(None);
         }
         self.fits.begin_batch()?;
         let pixels: Vec<usize> = self.arms.iter().map(|arm| arm.grid.len()).collect();
-        self.fits.take(some.len().saturating_mul(pixels.iter().sum()), 2 * size_of::<f64>() + 1)?;
+        self.fits.take(
+            some.len().saturating_mul(pixels.iter().sum()),
+            2 * size_of::<f64>() + 1,
+        )?;
         let mut arrays: Vec<Arrays> = vec![Default::default(); self.arms.len()];
         let mut ids = Vec::new();
         for &(index, row, own) in &some {
@@ -206,7 +271,13 @@ impl SpectraReader for MwmReader {
             widening: arm.rule.applied(arm.has_flags),
         });
         let (rows, ids, columns) = (Vec::new(), Ids::Text(Vec::new()), Vec::new());
-        Spectra { file: self.file.clone(), rows, ids, arms: arms.collect(), columns }
+        Spectra {
+            file: self.file.clone(),
+            rows,
+            ids,
+            arms: arms.collect(),
+            columns,
+        }
     }
 }
 
@@ -217,12 +288,20 @@ fn grid(fits: &mut Fits, index: usize) -> Result<Vec<f64>> {
     let pixels = table.column("FLUX").map_or(0, |column| column.repeat());
     refuse_other_units(fits, index, header.text("CUNIT"))?;
     fits.take(pixels, 4 * size_of::<f64>())?;
-    let is_log = header.text("CTYPE").is_none_or(|kind| kind.trim().to_uppercase().starts_with("LOG"));
-    let start = header.float("CRVAL").filter(|start| is_log && (2.0..6.0).contains(start));
+    let is_log = header
+        .text("CTYPE")
+        .is_none_or(|kind| kind.trim().to_uppercase().starts_with("LOG"));
+    let start = header
+        .float("CRVAL")
+        .filter(|start| is_log && (2.0..6.0).contains(start));
     let mut grid = None;
     if let (Some(start), Some(step)) = (start, header.float("CDELT")) {
         let first = header.float("CRPIX").unwrap_or(1.0);
-        grid = Some((1..=pixels).map(|j| 10f64.powf(start + step * (j as f64 - first))).collect::<Vec<f64>>());
+        grid = Some(
+            (1..=pixels)
+                .map(|j| 10f64.powf(start + step * (j as f64 - first)))
+                .collect::<Vec<f64>>(),
+        );
     }
     if table.column("WAVELENGTH").is_some() {
         for row in 0..table.rows {
@@ -231,12 +310,19 @@ fn grid(fits: &mut Fits, index: usize) -> Result<Vec<f64>> {
             let known = grid.get_or_insert_with(|| own.clone());
             let is_same = |(a, b): (&f64, &f64)| (a - b).abs() <= ROUNDING * a.abs();
             if own.len() != pixels || !own.iter().zip(known.iter()).all(is_same) {
-                let message = format!("the WAVELENGTH of row {row} is not that of the header or of the other rows");
+                let message = format!(
+                    "the WAVELENGTH of row {row} is not that of the header or of the other rows"
+                );
                 return Err(fits.mismatch(index, message));
             }
         }
     }
-    let grid = grid.ok_or_else(|| fits.fault(index, "has neither a logarithmic grid (CRVAL, CDELT) nor WAVELENGTH"))?;
+    let grid = grid.ok_or_else(|| {
+        fits.fault(
+            index,
+            "has neither a logarithmic grid (CRVAL, CDELT) nor WAVELENGTH",
+        )
+    })?;
     check_grid(&grid, &fits.what(index))?;
     Ok(grid)
 }

@@ -25,11 +25,15 @@ pub(super) const FORMAT: Format = Format {
 /// there are any, bits in integers; `None` if there is none.
 fn coadd(fits: &Fits) -> Option<usize> {
     fits.hdus.iter().position(|hdu| {
-        let Kind::Table(table) = &hdu.kind else { return false };
+        let Kind::Table(table) = &hdu.kind else {
+            return false;
+        };
         let is_number = |column: &TableColumn| column.is_numeric() && column.is_single();
         let is_named = matches!(hdu.name.as_str(), "COADD" | "");
         is_named
-            && ["flux", "loglam", "ivar"].iter().all(|name| table.column(name).is_some_and(is_number))
+            && ["flux", "loglam", "ivar"]
+                .iter()
+                .all(|name| table.column(name).is_some_and(is_number))
             && table.column("and_mask").is_none_or(TableColumn::is_integer)
     })
 }
@@ -37,14 +41,18 @@ fn coadd(fits: &Fits) -> Option<usize> {
 /// Reads the one spectrum of an SDSS `spec` file, its wavelengths converted from log₁₀ λ to Å in vacuum. Pixels with
 /// any bit of `and_mask`, bad in every exposure, are masked or widened.
 fn open(mut fits: Fits, selection: &Selection) -> Result<Single> {
-    let index = coadd(&fits).ok_or_else(|| Error::format(&fits.path, "no table with flux, loglam and ivar"))?;
+    let index = coadd(&fits)
+        .ok_or_else(|| Error::format(&fits.path, "no table with flux, loglam and ivar"))?;
     let mut notes = Vec::new();
     fits.take(fits.table(index)?.rows, PIXEL)?;
     let rows: Vec<usize> = (0..fits.table(index)?.rows).collect();
     if rows.is_empty() {
         return Err(fits.fault(index, "has no pixels"));
     }
-    let (flux, ivar) = (numbers(&mut fits, index, "flux", &rows)?, numbers(&mut fits, index, "ivar", &rows)?);
+    let (flux, ivar) = (
+        numbers(&mut fits, index, "flux", &rows)?,
+        numbers(&mut fits, index, "ivar", &rows)?,
+    );
     let mut wavelength = numbers(&mut fits, index, "loglam", &rows)?;
     wavelength.iter_mut().for_each(|w| *w = 10f64.powf(*w));
     if is_air(&fits, &[0, index]) {
@@ -52,29 +60,54 @@ fn open(mut fits: Fits, selection: &Selection) -> Result<Single> {
         notes.push(air::note(&fits.path));
     }
     let rule = MaskRule::new(ANY, selection.widen.as_ref());
-    let bytes = fits.table(index)?.column("and_mask").map(TableColumn::integer_bytes);
+    let bytes = fits
+        .table(index)?
+        .column("and_mask")
+        .map(TableColumn::integer_bytes);
     let mask = match bytes {
         Some(bytes) => {
             let bits = numbers(&mut fits, index, "and_mask", &rows)?;
-            bits.iter().map(|bits| rule.judge_number(*bits, bytes)).collect()
+            bits.iter()
+                .map(|bits| rule.judge_number(*bits, bytes))
+                .collect()
         }
         None => {
             notes.push(without_mask(&fits, index)?);
             Vec::new()
         }
     };
-    let arm = ArmSpectra::new("", rows.len(), Wavelength::Own(wavelength.into()), flux, ivar, None)?;
+    let arm = ArmSpectra::new(
+        "",
+        rows.len(),
+        Wavelength::Own(wavelength.into()),
+        flux,
+        ivar,
+        None,
+    )?;
     let arm = arm.with_pixels(mask, rule.applied(bytes.is_some()))?;
     let mut columns = Vec::new();
     for name in ["SPECOBJ", "SPALL"] {
-        if let Some(k) = fits.find(name)?.filter(|&k| fits.table(k).is_ok_and(|table| table.rows == 1)) {
+        if let Some(k) = fits
+            .find(name)?
+            .filter(|&k| fits.table(k).is_ok_and(|table| table.rows == 1))
+        {
             // no output repeats these columns: what is left out of them is not worth a note a file
             TableColumns::new(&fits, k, &mut Vec::new())?.read(&mut fits, &[0], &mut columns)?;
         }
     }
-    let text = |name| TableColumns::text(&columns, name).filter(|text| !text.is_empty() && text != "0");
-    let triple = || Some(format!("{}-{}-{}", text("PLATE")?, text("MJD")?, text("FIBERID")?));
-    let id = text("SPECOBJID").or_else(triple).unwrap_or_else(|| single::stem(&fits.path));
+    let text =
+        |name| TableColumns::text(&columns, name).filter(|text| !text.is_empty() && text != "0");
+    let triple = || {
+        Some(format!(
+            "{}-{}-{}",
+            text("PLATE")?,
+            text("MJD")?,
+            text("FIBERID")?
+        ))
+    };
+    let id = text("SPECOBJID")
+        .or_else(triple)
+        .unwrap_or_else(|| single::stem(&fits.path));
     let mut spectra = Spectra::from_arms(vec![arm], Some(Ids::Text(vec![id])))?;
     spectra.columns = columns;
     Ok(Single::new(spectra, &fits.path, notes))
@@ -82,19 +115,36 @@ fn open(mut fits: Fits, selection: &Selection) -> Result<Single> {
 
 /// Returns the note that a table has no `and_mask`, which names the columns that may be masks and are not used.
 fn without_mask(fits: &Fits, index: usize) -> Result<String> {
-    let names = fits.table(index)?.columns.iter().map(|column| column.name.as_str());
-    let others: Vec<&str> = names.filter(|name| name.to_lowercase().contains("mask")).collect();
-    let unused = if others.is_empty() { String::new() } else { format!(", and {} is not used", others.join(", ")) };
+    let names = fits
+        .table(index)?
+        .columns
+        .iter()
+        .map(|column| column.name.as_str());
+    let others: Vec<&str> = names
+        .filter(|name| name.to_lowercase().contains("mask"))
+        .collect();
+    let unused = if others.is_empty() {
+        String::new()
+    } else {
+        format!(", and {} is not used", others.join(", "))
+    };
     let path = fits.path.display();
-    Ok(format!("{path}: no column and_mask: no pixel is masked but by its ivar{unused}"))
+    Ok(format!(
+        "{path}: no column and_mask: no pixel is masked but by its ivar{unused}"
+    ))
 }
 
 /// Reads a numeric column of a table as f64; `rows` must be those from 0 on without gaps; fails if it is absent or
 /// text.
 fn numbers(fits: &mut Fits, index: usize, name: &str, rows: &[usize]) -> Result<Vec<f64>> {
-    let column = fits.column(index, name, rows)?.ok_or_else(|| fits.fault(index, format!("no column {name}")))?;
+    let column = fits
+        .column(index, name, rows)?
+        .ok_or_else(|| fits.fault(index, format!("no column {name}")))?;
     if matches!(column, ColumnValues::Text(_)) {
         return Err(fits.fault(index, format!("column {name} is text")));
     }
-    Ok(rows.iter().map(|&row| column.number(row).unwrap_or(f64::NAN)).collect())
+    Ok(rows
+        .iter()
+        .map(|&row| column.number(row).unwrap_or(f64::NAN))
+        .collect())
 }

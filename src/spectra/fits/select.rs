@@ -43,7 +43,10 @@ impl Selection {
     pub(in crate::spectra) fn refuse_rows(&self, path: &Path) -> Result<()> {
         match self.selects_rows() {
             false => Ok(()),
-            true => Err(Error::Usage(format!("{}: spectra can be selected from DESI files only", path.display()))),
+            true => Err(Error::Usage(format!(
+                "{}: spectra can be selected from DESI files only",
+                path.display()
+            ))),
         }
     }
 }

@@ -16,7 +16,11 @@ impl Single {
     /// Makes a reader that returns the single spectrum of a file once.
     pub fn new(mut spectra: Spectra<'static>, path: &Path, notes: Vec<String>) -> Single {
         spectra.file = path.display().to_string().into();
-        Single { spectra, yielded: false, notes }
+        Single {
+            spectra,
+            yielded: false,
+            notes,
+        }
     }
 }
 
@@ -41,5 +45,6 @@ impl SpectraReader for Single {
 
 /// Returns the file's name without folder and ending, as the id of a spectrum whose file gives none.
 pub(super) fn stem(path: &Path) -> String {
-    path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned())
+    path.file_stem()
+        .map_or_else(String::new, |stem| stem.to_string_lossy().into_owned())
 }

@@ -30,19 +30,30 @@ const UNREAD: [Unread; 4] = [
     Unread {
         name: "an SDSS spSpec or a spectrum of LAMOST's pilot survey",
         matches: |fits| {
-            let is_image = |hdu: &Hdu| matches!(&hdu.kind, Kind::Image(image) if image.shape.len() == 2);
-            fits.hdus.first().is_some_and(|hdu| is_image(hdu) && hdu.header.float("COEFF0").is_some())
+            let is_image =
+                |hdu: &Hdu| matches!(&hdu.kind, Kind::Image(image) if image.shape.len() == 2);
+            fits.hdus
+                .first()
+                .is_some_and(|hdu| is_image(hdu) && hdu.header.float("COEFF0").is_some())
         },
     },
     Unread {
         name: "a table of results that popfit wrote",
-        matches: |fits| ["RESULTS", "METADATA"].iter().all(|name| fits.hdus.iter().any(|hdu| hdu.name == *name)),
+        matches: |fits| {
+            ["RESULTS", "METADATA"]
+                .iter()
+                .all(|name| fits.hdus.iter().any(|hdu| hdu.name == *name))
+        },
     },
     Unread {
         name: "images on a wavelength grid that is not uniform in log₁₀ λ",
         matches: |fits| {
-            let has_grid = |header: &Header| header.float("CRVAL1").is_some() && header.float("CDELT1").is_some();
-            fits.hdus.iter().any(|hdu| has_grid(&hdu.header) && !apogee::has_log_grid(&hdu.header))
+            let has_grid = |header: &Header| {
+                header.float("CRVAL1").is_some() && header.float("CDELT1").is_some()
+            };
+            fits.hdus
+                .iter()
+                .any(|hdu| has_grid(&hdu.header) && !apogee::has_log_grid(&hdu.header))
         },
     },
 ];
@@ -51,14 +62,22 @@ const UNREAD: [Unread; 4] = [
 pub(super) fn refuse(fits: &Fits, found: &[&Format]) -> Error {
     if !found.is_empty() {
         let names: Vec<&str> = found.iter().map(|format| format.name).collect();
-        let message =
-            format!("it has all that makes {}: popfit cannot tell which it is; {WAY_OUT}", names.join(" and "));
+        let message = format!(
+            "it has all that makes {}: popfit cannot tell which it is; {WAY_OUT}",
+            names.join(" and ")
+        );
         return Error::format(&fits.path, message);
     }
     let units: Vec<String> = fits.hdus.iter().take(LISTED).map(describe).collect();
-    let more = if fits.hdus.len() > LISTED { ", …" } else { "" };
+    let more = if fits.hdus.len() > LISTED {
+        ", …"
+    } else {
+        ""
+    };
     let seems = UNREAD.iter().find(|layout| (layout.matches)(fits));
-    let seems = seems.map_or_else(String::new, |layout| format!("it seems to be {}; ", layout.name));
+    let seems = seems.map_or_else(String::new, |layout| {
+        format!("it seems to be {}; ", layout.name)
+    });
     let known: Vec<&str> = FORMATS.iter().map(|format| format.name).collect();
     let message = format!(
         "no layout of spectra that popfit knows; {seems}it has {}{more}; popfit reads {}; {WAY_OUT}",
@@ -71,13 +90,40 @@ pub(super) fn refuse(fits: &Fits, found: &[&Format]) -> Error {
 /// Returns the error of a file of a known layout that contradicts this layout, with what the file was taken for and the
 /// way out.
 pub(super) fn explain(error: Error, format: &Format) -> Error {
-    let add = |message: String| format!("{message}; the file was taken for {}; {WAY_OUT}", format.name);
+    let add = |message: String| {
+        format!(
+            "{message}; the file was taken for {}; {WAY_OUT}",
+            format.name
+        )
+    };
     match error {
-        Error::Format { path, offset, message } => Error::Format { path, offset, message: add(message) },
-        Error::ShapeMismatch { what, argument, message } => {
-            Error::ShapeMismatch { what, argument, message: add(message) }
-        }
-        Error::BadWavelength { what, index, message } => Error::BadWavelength { what, index, message: add(message) },
+        Error::Format {
+            path,
+            offset,
+            message,
+        } => Error::Format {
+            path,
+            offset,
+            message: add(message),
+        },
+        Error::ShapeMismatch {
+            what,
+            argument,
+            message,
+        } => Error::ShapeMismatch {
+            what,
+            argument,
+            message: add(message),
+        },
+        Error::BadWavelength {
+            what,
+            index,
+            message,
+        } => Error::BadWavelength {
+            what,
+            index,
+            message: add(message),
+        },
         other => other,
     }
 }
@@ -88,8 +134,17 @@ fn describe(hdu: &Hdu) -> String {
         Kind::Image(image) if image.shape.is_empty() => return hdu.label(),
         Kind::Image(image) => format!("an image of {:?}", image.shape),
         Kind::Table(table) => {
-            let names: Vec<&str> = table.columns.iter().take(LISTED).map(|column| column.name.as_str()).collect();
-            let more = if table.columns.len() > LISTED { ", …" } else { "" };
+            let names: Vec<&str> = table
+                .columns
+                .iter()
+                .take(LISTED)
+                .map(|column| column.name.as_str())
+                .collect();
+            let more = if table.columns.len() > LISTED {
+                ", …"
+            } else {
+                ""
+            };
             format!("a table of {}{more}", names.join(", "))
         }
         Kind::Other(what) => what.clone(),

@@ -47,16 +47,21 @@ impl GuessedSpectrum<'_, '_> {
         // 3. Guess again near the best velocity from the pixels that are covered there.
         for _ in 0..MOST_LOOKS {
             let is_cut = prepared.arms.iter().any(|arm| arm.unreached > 0);
-            let (true, Some(before)) = (is_cut, self.first_velocity(&starts)) else { break };
+            let (true, Some(before)) = (is_cut, self.first_velocity(&starts)) else {
+                break;
+            };
             starts = self.guess_near(&prepared, before, starts);
-            let moved = self.first_velocity(&starts).map_or(0.0, |after| (after - before).abs());
+            let moved = self
+                .first_velocity(&starts)
+                .map_or(0.0, |after| (after - before).abs());
             if moved <= MOVED * self.guess.velocity_uncertainty() {
                 break;
             }
             prepared = self.around_first(prepared, &starts)?;
         }
         // 4. Leave out the pixels that do not count around every start.
-        let motion = Motion::around_starts(self.model, starts.iter().map(|start| &start.u), self.limits);
+        let motion =
+            Motion::around_starts(self.model, starts.iter().map(|start| &start.u), self.limits);
         if motion != prepared.motion {
             prepared = self.within_reach(prepared, motion)?;
         }
@@ -72,7 +77,9 @@ impl GuessedSpectrum<'_, '_> {
     /// Returns the starts that the first guess finds near a velocity (km/s), then the `earlier` ones at other
     /// velocities. Their number is the larger of the two guesses' numbers.
     fn guess_near(&self, prepared: &Prepared, velocity: f64, earlier: Vec<Start>) -> Vec<Start> {
-        let Some(p) = self.model.free_velocity() else { return earlier };
+        let Some(p) = self.model.free_velocity() else {
+            return earlier;
+        };
         let uncertainty = self.guess.velocity_uncertainty();
         let mut near = self.limits.to_vec();
         near[p].lower = near[p].lower.max(velocity - uncertainty);
@@ -80,26 +87,37 @@ impl GuessedSpectrum<'_, '_> {
         let [low, high] = [near[p].lower, near[p].upper].map(|v| self.model.parameters[p].to_u(v));
         let starts = self.guess(prepared, &near);
         let count = starts.len().max(earlier.len());
-        let elsewhere = earlier.into_iter().filter(|start| start.u[p] < low || start.u[p] > high);
+        let elsewhere = earlier
+            .into_iter()
+            .filter(|start| start.u[p] < low || start.u[p] > high);
         // their basins must differ from those of the new starts
-        let elsewhere = elsewhere.map(|start| Start { basin: usize::MAX - start.basin, ..start });
+        let elsewhere = elsewhere.map(|start| Start {
+            basin: usize::MAX - start.basin,
+            ..start
+        });
         starts.into_iter().chain(elsewhere).take(count).collect()
     }
 
     /// Returns the velocity of the first start in km/s; `None` if it is not free.
     fn first_velocity(&self, starts: &[Start]) -> Option<f64> {
         let p = self.model.free_velocity()?;
-        starts.first().map(|start| self.model.parameters[p].to_physical(start.u[p]))
+        starts
+            .first()
+            .map(|start| self.model.parameters[p].to_physical(start.u[p]))
     }
 
     /// Leaves out the pixels of a prepared spectrum that do not count around the first start.
     fn around_first(&self, prepared: Prepared, starts: &[Start]) -> Result<Prepared, Fault> {
-        let motion = starts.first().map(|start| Motion::around(self.model, &start.u, self.limits));
+        let motion = starts
+            .first()
+            .map(|start| Motion::around(self.model, &start.u, self.limits));
         self.within_reach(prepared, motion)
     }
 
     /// Leaves out the pixels of a prepared spectrum that do not count at a motion.
     fn within_reach(&self, prepared: Prepared, motion: Option<Motion>) -> Result<Prepared, Fault> {
-        within_reach(self.model, self.arms, self.grids, self.place, prepared, motion)
+        within_reach(
+            self.model, self.arms, self.grids, self.place, prepared, motion,
+        )
     }
 }

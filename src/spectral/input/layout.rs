@@ -25,9 +25,14 @@ pub fn layout(model: &SpectralModel, arms: &[Cow<ArmSpectra>], grids: &[Grids]) 
 }
 
 /// Marks in a layout each arm in which any of these prepared spectra has another continuum basis than its grid's.
-pub fn layout_for<'p>(shape: Vec<ArmLayout>, all: impl Iterator<Item = &'p Prepared> + Clone) -> Vec<ArmLayout> {
+pub fn layout_for<'p>(
+    shape: Vec<ArmLayout>,
+    all: impl Iterator<Item = &'p Prepared> + Clone,
+) -> Vec<ArmLayout> {
     let one = |(a, arm): (usize, ArmLayout)| {
-        let own_basis = all.clone().any(|prepared| !prepared.arms[a].has_grid_basis());
+        let own_basis = all
+            .clone()
+            .any(|prepared| !prepared.arms[a].has_grid_basis());
         ArmLayout { own_basis, ..arm }
     };
     shape.into_iter().enumerate().map(one).collect()
@@ -35,6 +40,9 @@ pub fn layout_for<'p>(shape: Vec<ArmLayout>, all: impl Iterator<Item = &'p Prepa
 
 /// Returns the number of diagonals of the spectra's resolution matrices; 0 if the model does not ask for them.
 pub fn diagonals(arm: &ModelArm, data: &ArmSpectra) -> usize {
-    let wanted = data.resolution.as_ref().filter(|_| arm.line_spread == LineSpread::File);
+    let wanted = data
+        .resolution
+        .as_ref()
+        .filter(|_| arm.line_spread == LineSpread::File);
     wanted.map_or(0, |resolution| resolution.diagonals)
 }

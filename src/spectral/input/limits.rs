@@ -31,10 +31,26 @@ impl<'s> Tables<'s> {
     pub fn new(model: &'s SpectralModel, spectra: &'s Spectra) -> Result<Tables<'s>> {
         let mut columns = Vec::with_capacity(model.parameters.len());
         for parameter in &model.parameters {
-            let LabelColumns { start, lower, upper, mean, sigma } = &parameter.columns;
-            let [start, lower, upper] = [find(spectra, start)?, find(spectra, lower)?, find(spectra, upper)?];
+            let LabelColumns {
+                start,
+                lower,
+                upper,
+                mean,
+                sigma,
+            } = &parameter.columns;
+            let [start, lower, upper] = [
+                find(spectra, start)?,
+                find(spectra, lower)?,
+                find(spectra, upper)?,
+            ];
             let [mean, sigma] = [find(spectra, mean)?, find(spectra, sigma)?];
-            columns.push(Columns { start, lower, upper, mean, sigma });
+            columns.push(Columns {
+                start,
+                lower,
+                upper,
+                mean,
+                sigma,
+            });
         }
         Ok(Tables { model, columns })
     }
@@ -42,12 +58,19 @@ impl<'s> Tables<'s> {
     /// Returns bounds, start and prior of each parameter for the spectrum in a row, or the fault of a column's value.
     pub fn of(&self, row: usize) -> Outcome<Vec<Limits>> {
         let pairs = self.model.parameters.iter().zip(&self.columns);
-        pairs.map(|(parameter, columns)| self.parameter(parameter, columns, row)).collect()
+        pairs
+            .map(|(parameter, columns)| self.parameter(parameter, columns, row))
+            .collect()
     }
 
     /// Returns bounds, start and prior of one parameter in a row: the model's bounds, narrowed by the columns, and the
     /// columns' start and prior. NaN in a column means that the row has none.
-    fn parameter(&self, parameter: &ModelParameter, columns: &Columns, row: usize) -> Outcome<Limits> {
+    fn parameter(
+        &self,
+        parameter: &ModelParameter,
+        columns: &Columns,
+        row: usize,
+    ) -> Outcome<Limits> {
         let mut limits = parameter.limits();
         let name = &parameter.solver.name;
         if let Some(x) = bound(columns.lower, row, name)? {
@@ -59,23 +82,35 @@ impl<'s> Tables<'s> {
         let Limits { lower, upper, .. } = limits;
         if lower > upper {
             let detail = format!("{name} lies between {lower} and {upper}");
-            return Err(Fault { cause: Cause::BadBounds, detail });
+            return Err(Fault {
+                cause: Cause::BadBounds,
+                detail,
+            });
         }
-        limits.prior =
-            limits.prior.filter(|_| ![columns.mean, columns.sigma].iter().any(|column| is_nan(*column, row)));
+        limits.prior = limits.prior.filter(|_| {
+            ![columns.mean, columns.sigma]
+                .iter()
+                .any(|column| is_nan(*column, row))
+        });
         if let Some((mean, sigma)) = &mut limits.prior {
             *mean = finite(columns.mean, row, name, Cause::BadPrior)?.unwrap_or(*mean);
             *sigma = finite(columns.sigma, row, name, Cause::BadPrior)?.unwrap_or(*sigma);
             if *sigma <= 0.0 {
                 let detail = format!("{name} has a prior of sigma {sigma}");
-                return Err(Fault { cause: Cause::BadPrior, detail });
+                return Err(Fault {
+                    cause: Cause::BadPrior,
+                    detail,
+                });
             }
         }
         let start = columns.start.filter(|column| !is_nan(Some(column), row));
         if let Some(x) = finite(start, row, name, Cause::BadStart)? {
             if (x < lower || x > upper) && !self.model.clip_starts {
                 let detail = format!("{name} starts at {x}, outside {lower} to {upper}");
-                return Err(Fault { cause: Cause::StartOutOfBounds, detail });
+                return Err(Fault {
+                    cause: Cause::StartOutOfBounds,
+                    detail,
+                });
             }
             limits.start = Some(x);
         }
@@ -88,7 +123,9 @@ fn find<'s>(spectra: &'s Spectra, name: &Option<String>) -> Result<Option<&'s Co
     let Some(name) = name else { return Ok(None) };
     let found = spectra.column(name);
     let message = match found {
-        Some(column) if spectra.is_empty() || column.values.number(0).is_some() => return Ok(found),
+        Some(column) if spectra.is_empty() || column.values.number(0).is_some() => {
+            return Ok(found);
+        }
         Some(_) => format!("the column `{name}`, which the model asks for, is not of numbers"),
         None => format!("no column `{name}`, which the model asks for, of one number per spectrum"),
     };
@@ -101,23 +138,41 @@ fn is_nan(column: Option<&Column>, row: usize) -> bool {
 }
 
 /// Returns a column's value in a row (`None` without a column), or a fault of this `cause` if it is not finite.
-fn finite(column: Option<&Column>, row: usize, parameter: &str, cause: Cause) -> Outcome<Option<f64>> {
-    let Some(column) = column else { return Ok(None) };
+fn finite(
+    column: Option<&Column>,
+    row: usize,
+    parameter: &str,
+    cause: Cause,
+) -> Outcome<Option<f64>> {
+    let Some(column) = column else {
+        return Ok(None);
+    };
     match column.values.number(row).filter(|x| x.is_finite()) {
         Some(x) => Ok(Some(x)),
-        None => Err(Fault { cause, detail: format!("{parameter}: column {} is not finite", column.name) }),
+        None => Err(Fault {
+            cause,
+            detail: format!("{parameter}: column {} is not finite", column.name),
+        }),
     }
 }
 
 /// Returns the bound that a column has in a row (`None` without a column), or a fault if it is NaN. An infinite one has
 /// no effect.
 fn bound(column: Option<&Column>, row: usize, parameter: &str) -> Outcome<Option<f64>> {
-    let Some(column) = column else { return Ok(None) };
+    let Some(column) = column else {
+        return Ok(None);
+    };
     match column.values.number(row).filter(|x| !x.is_nan()) {
         Some(x) => Ok(Some(x)),
         None => {
-            let detail = format!("{parameter}: column {} is NaN, which is no bound", column.name);
-            Err(Fault { cause: Cause::BadBounds, detail })
+            let detail = format!(
+                "{parameter}: column {} is NaN, which is no bound",
+                column.name
+            );
+            Err(Fault {
+                cause: Cause::BadBounds,
+                detail,
+            })
         }
     }
 }

@@ -20,7 +20,9 @@ const LANES: usize = 16;
 /// Returns whether any arm has signal and a negative flux: in most of its pixels, or in most of its continuum's weight.
 /// Masked pixels are left out, and so are arms with noise alone, whose sign is random.
 pub fn has_negative_flux(arms: &[PreparedArm], samplings: &[&Sampling]) -> bool {
-    arms.iter().zip(samplings).any(|(arm, sampling)| is_negative(arm, sampling))
+    arms.iter()
+        .zip(samplings)
+        .any(|(arm, sampling)| is_negative(arm, sampling))
 }
 
 /// Returns whether an arm has signal and its flux is negative in most pixels, or its continuum in most of the weight.

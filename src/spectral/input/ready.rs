@@ -73,7 +73,11 @@ impl Grids {
 
 /// Returns the wavelength sampling of a spectrum, by its index in the batch, in each arm.
 pub fn samplings(grids: &[Grids], spectrum: usize) -> Vec<&Sampling> {
-    grids.iter().filter_map(|grid| grid.of(spectrum).ok()).map(|sampling| &**sampling).collect()
+    grids
+        .iter()
+        .filter_map(|grid| grid.of(spectrum).ok())
+        .map(|sampling| &**sampling)
+        .collect()
 }
 
 impl ReadySpectrum {

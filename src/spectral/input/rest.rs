@@ -22,13 +22,28 @@ pub fn complete(
     batches: Vec<PartialBatch>,
     fit: impl FnOnce(&[&Spectra]) -> Result<Vec<FitRow>>,
 ) -> Result<Vec<Vec<FitRow>>> {
-    let wanted: Vec<Cow<Spectra>> = batches.iter().flat_map(|batch| unknown(batch.spectra, &batch.known)).collect();
+    let wanted: Vec<Cow<Spectra>> = batches
+        .iter()
+        .flat_map(|batch| unknown(batch.spectra, &batch.known))
+        .collect();
     let wanted: Vec<&Spectra> = wanted.iter().map(AsRef::as_ref).collect();
-    let mut fitted = if wanted.is_empty() { Vec::new() } else { fit(&wanted)? }.into_iter();
+    let mut fitted = if wanted.is_empty() {
+        Vec::new()
+    } else {
+        fit(&wanted)?
+    }
+    .into_iter();
     let mut all = Vec::with_capacity(batches.len());
     for PartialBatch { spectra, known } in batches {
-        let known = known.into_iter().chain(std::iter::repeat(None)).take(spectra.len());
-        all.push(known.filter_map(|row| row.or_else(|| fitted.next())).collect());
+        let known = known
+            .into_iter()
+            .chain(std::iter::repeat(None))
+            .take(spectra.len());
+        all.push(
+            known
+                .filter_map(|row| row.or_else(|| fitted.next()))
+                .collect(),
+        );
     }
     Ok(all)
 }

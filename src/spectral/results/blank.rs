@@ -22,7 +22,11 @@ pub fn blank(model: &SpectralModel, spectra: &Spectra, place: usize) -> FitRow {
 /// Returns a row of results without a fit that belongs to no spectrum, with lengths that suit the model.
 pub fn nobody(model: &SpectralModel) -> FitRow {
     let none = vec![0; model.arms.len()];
-    FitRow { continuum_terms: none.clone(), unreached: none, ..FitRow::new(0, model.parameters.len()) }
+    FitRow {
+        continuum_terms: none.clone(),
+        unreached: none,
+        ..FitRow::new(0, model.parameters.len())
+    }
 }
 
 /// Marks the row of a spectrum that cannot be fitted as a bad input, with the fault's name as status text and its
@@ -45,7 +49,11 @@ pub fn place_at_start(model: &SpectralModel, row: &mut FitRow, start: Option<&[f
 /// Returns the error, with file, row and id, with which a strict run ends at a spectrum that cannot be fitted.
 pub fn strict(row: &FitRow, fault: &Fault) -> Error {
     Error::BadSpectrum {
-        file: if row.file.is_empty() { "spectra".into() } else { row.file.to_string() },
+        file: if row.file.is_empty() {
+            "spectra".into()
+        } else {
+            row.file.to_string()
+        },
         row: row.row,
         id: row.id.to_string(),
         cause: format!("{}: {}", fault.cause.name(), fault.detail),

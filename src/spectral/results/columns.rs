@@ -118,24 +118,56 @@ mod tests {
     /// Fails unless the page on results has a table of these lines, and of no others.
     fn assert_listed(lines: impl IntoIterator<Item = String>) {
         let table = lines.into_iter().collect::<Vec<_>>().join("\n");
-        assert!(RESULTS.contains(&format!("---|\n{table}\n\n")), "the page's table is not this one:\n{table}");
+        assert!(
+            RESULTS.contains(&format!("---|\n{table}\n\n")),
+            "the page's table is not this one:\n{table}"
+        );
     }
 
     #[test]
     fn the_page_on_results_lists_columns_statuses_and_flags_as_they_are() {
-        let line = |kind: &str, p: &Pattern| format!("| `{}` | {kind} | {} | {} |", p.name, p.unit, p.meaning);
-        assert_listed(FIELDS.iter().flat_map(|of| of.patterns.iter().map(|pattern| line(of.kind.name(), pattern))));
-        assert_listed(Status::ALL.iter().map(|s| format!("| {} | `{}` | {} |", s.code(), s.name(), s.meaning())));
-        assert_listed(Flags::DESCRIPTIONS.iter().map(|f| format!("| {} | `{}` | {} |", f.bit, f.name, f.meaning)));
+        let line = |kind: &str, p: &Pattern| {
+            format!("| `{}` | {kind} | {} | {} |", p.name, p.unit, p.meaning)
+        };
+        assert_listed(FIELDS.iter().flat_map(|of| {
+            of.patterns
+                .iter()
+                .map(|pattern| line(of.kind.name(), pattern))
+        }));
+        assert_listed(
+            Status::ALL
+                .iter()
+                .map(|s| format!("| {} | `{}` | {} |", s.code(), s.name(), s.meaning())),
+        );
+        assert_listed(
+            Flags::DESCRIPTIONS
+                .iter()
+                .map(|f| format!("| {} | `{}` | {} |", f.bit, f.name, f.meaning)),
+        );
     }
 
     #[test]
     fn meanings_fit_a_card_of_fits() {
-        let parameters = ["velocity", "vsini", "teff", "logg", "feh", "alpha"].map(String::from).to_vec();
-        let schema = Schema { parameters, arms: vec!["b".into()], ..Schema::default() };
-        for column in schema.posterior(true).released_errors(true).downweighted(true).columns() {
+        let parameters = ["velocity", "vsini", "teff", "logg", "feh", "alpha"]
+            .map(String::from)
+            .to_vec();
+        let schema = Schema {
+            parameters,
+            arms: vec!["b".into()],
+            ..Schema::default()
+        };
+        for column in schema
+            .posterior(true)
+            .released_errors(true)
+            .downweighted(true)
+            .columns()
+        {
             let length = column.meaning.len();
-            assert!(column.meaning.is_ascii() && (1..=66).contains(&length), "{}: {length}", column.name);
+            assert!(
+                column.meaning.is_ascii() && (1..=66).contains(&length),
+                "{}: {length}",
+                column.name
+            );
         }
     }
 }

@@ -62,10 +62,18 @@ impl FlagCounts {
             return;
         }
         self.fits += 1;
-        self.unreached += row.unreached.iter().map(|count| u64::from(*count)).sum::<u64>();
+        self.unreached += row
+            .unreached
+            .iter()
+            .map(|count| u64::from(*count))
+            .sum::<u64>();
         self.fitted += u64::try_from(row.dof).unwrap_or(0);
         let reduced = row.chi2 / row.dof.max(1) as f64;
-        let reduced = if reduced.is_nan() { 1.0 } else { reduced.clamp(f64::MIN_POSITIVE, f64::MAX) };
+        let reduced = if reduced.is_nan() {
+            1.0
+        } else {
+            reduced.clamp(f64::MIN_POSITIVE, f64::MAX)
+        };
         for (k, (count, sum)) in self.by_flag.iter_mut().zip(&mut self.ln_chi2).enumerate() {
             if row.flags.bits() >> k & 1 == 1 {
                 *count += 1;
@@ -97,15 +105,26 @@ impl FlagCounts {
             let is_frequent = count * ONE_OF >= self.fits && count >= FEWEST.min(self.fits.max(1));
             let advice = self.advice(flag, (self.ln_chi2[k] / count.max(1) as f64).exp());
             if is_frequent && !advice.is_empty() {
-                let line = format!("{count} of {} fits have flag {} ({}): {advice}", self.fits, flag.bit, flag.label);
+                let line = format!(
+                    "{count} of {} fits have flag {} ({}): {advice}",
+                    self.fits, flag.bit, flag.label
+                );
                 frequent.push((count, flag.bit, line));
             }
         }
         frequent.sort_by_key(|(count, ..)| std::cmp::Reverse(*count));
         let bits: Vec<String> = frequent.iter().map(|(_, bit, _)| bit.to_string()).collect();
-        let reference = format!("The page on flags in the book says what to do with {}.", bits.join(", "));
+        let reference = format!(
+            "The page on flags in the book says what to do with {}.",
+            bits.join(", ")
+        );
         let reference = (!bits.is_empty()).then_some(reference);
-        frequent.into_iter().map(|(.., line)| line).chain(reference).chain(self.left_out()).collect()
+        frequent
+            .into_iter()
+            .map(|(.., line)| line)
+            .chain(reference)
+            .chain(self.left_out())
+            .collect()
     }
 
     /// Returns the line about pixels that the networks do not cover; `None` if there are few.
@@ -125,14 +144,25 @@ impl FlagCounts {
         let typical = format!("χ²/dof is typically {}", two_digits(chi2));
         match Flags::from_bits_truncate(flag.bit) {
             Flags::AT_BOUND => {
-                let most_frequent = self.parameters.iter().zip(&self.by_bound).rev().max_by_key(|(_, count)| **count);
-                most_frequent
-                    .map_or(String::new(), |(name, count)| format!("most often {name} ({count}). {}", flag.advice))
+                let most_frequent = self
+                    .parameters
+                    .iter()
+                    .zip(&self.by_bound)
+                    .rev()
+                    .max_by_key(|(_, count)| **count);
+                most_frequent.map_or(String::new(), |(name, count)| {
+                    format!("most often {name} ({count}). {}", flag.advice)
+                })
             }
             Flags::HIGH_CHI2 if chi2 > FAR_TOO_HIGH => {
-                format!("{typical}. Is `ivar` really 1/σ², in the unit of the flux? If it is: {}", flag.advice)
+                format!(
+                    "{typical}. Is `ivar` really 1/σ², in the unit of the flux? If it is: {}",
+                    flag.advice
+                )
             }
-            Flags::LOW_CHI2 if chi2 < FAR_TOO_LOW => format!("{typical}. Is `ivar` really 1/σ², and not σ or σ²?"),
+            Flags::LOW_CHI2 if chi2 < FAR_TOO_LOW => {
+                format!("{typical}. Is `ivar` really 1/σ², and not σ or σ²?")
+            }
             Flags::HIGH_CHI2 | Flags::LOW_CHI2 => format!("{typical}. {}", flag.advice),
             _ => flag.advice.to_string(),
         }
@@ -163,21 +193,48 @@ mod tests {
     }
 
     fn row(flags: Flags, chi2: f64) -> FitRow {
-        let at_bound = if flags.contains(Flags::AT_BOUND) { 0b10 } else { 0 };
-        FitRow { chi2, dof: 10, flags, at_bound, status: Status::Gtol, ..FitRow::new(1, 2) }
+        let at_bound = if flags.contains(Flags::AT_BOUND) {
+            0b10
+        } else {
+            0
+        };
+        FitRow {
+            chi2,
+            dof: 10,
+            flags,
+            at_bound,
+            status: Status::Gtol,
+            ..FitRow::new(1, 2)
+        }
     }
 
     /// A flag is reported if a fifth of the fits, and at least five, carry it, or if all do.
     #[test]
     fn frequent_flags_have_a_line() {
         let flag = Flags::LOW_SN;
-        let cases = [(64, 64, 2), (64, 13, 2), (64, 12, 0), (20, 4, 0), (20, 5, 2), (3, 3, 2), (3, 2, 0), (1, 1, 2)];
+        let cases = [
+            (64, 64, 2),
+            (64, 13, 2),
+            (64, 12, 0),
+            (20, 4, 0),
+            (20, 5, 2),
+            (3, 3, 2),
+            (3, 2, 0),
+            (1, 1, 2),
+        ];
         for (fits, flagged, expected) in cases {
-            assert_eq!(lines(fits, flagged, flag, 1.0).len(), expected, "{flagged} of {fits}");
+            assert_eq!(
+                lines(fits, flagged, flag, 1.0).len(),
+                expected,
+                "{flagged} of {fits}"
+            );
         }
         assert_eq!(FlagCounts::new(&[]).lines(), [""; 0]);
         let many = lines(64, 64, Flags::LOW_SN | Flags::MANY_MASKED, 1.0);
-        assert!(many.len() == 3 && many[2].ends_with("says what to do with 128, 256."), "{many:?}");
+        assert!(
+            many.len() == 3 && many[2].ends_with("says what to do with 128, 256."),
+            "{many:?}"
+        );
     }
 
     /// The advice on high and low χ² depends on how far χ²/dof is from 1.
@@ -187,18 +244,28 @@ mod tests {
         let far = first(Flags::LOW_CHI2, 0.00131);
         let expected = "64 of 64 fits have flag 2048 (low χ²): χ²/dof is typically 0.0013. Is `ivar` really 1/σ²";
         assert!(far.starts_with(expected), "{far}");
-        for (flag, chi2, is_asked) in [(Flags::LOW_CHI2, 0.7, false), (Flags::HIGH_CHI2, 3.0, false)] {
+        for (flag, chi2, is_asked) in [
+            (Flags::LOW_CHI2, 0.7, false),
+            (Flags::HIGH_CHI2, 3.0, false),
+        ] {
             assert_eq!(first(flag, chi2).contains("`ivar` really"), is_asked);
         }
         let high = first(Flags::HIGH_CHI2, 1.4e9);
-        assert!(high.contains("typically 1.4e9. Is `ivar` really") && high.contains("cosmic rays"), "{high}");
+        assert!(
+            high.contains("typically 1.4e9. Is `ivar` really") && high.contains("cosmic rays"),
+            "{high}"
+        );
         assert!(first(Flags::AT_BOUND, 1.0).contains("most often teff (64)"));
     }
 
     /// Flags that good fits carry have no line.
     #[test]
     fn usual_flags_have_no_line() {
-        for flag in [Flags::NONFINITE_MASKED, Flags::POOR_CHI2, Flags::NO_ROTATION] {
+        for flag in [
+            Flags::NONFINITE_MASKED,
+            Flags::POOR_CHI2,
+            Flags::NO_ROTATION,
+        ] {
             assert_eq!(lines(64, 64, flag, 1.0), [""; 0]);
         }
     }

@@ -21,18 +21,31 @@ pub fn moments(velocities: &[f64], objectives: &[f64]) -> Option<VelocityPosteri
     let lowest = finite.min_by(|&a, &b| objectives[a].total_cmp(&objectives[b]))?;
     let probability = |i: usize| {
         let excess = objectives[i] - objectives[lowest];
-        if excess.is_finite() { (-0.5 * excess).exp() } else { 0.0 }
+        if excess.is_finite() {
+            (-0.5 * excess).exp()
+        } else {
+            0.0
+        }
     };
     let total: f64 = (0..velocities.len()).map(probability).sum();
     let velocity = vertex(velocities, objectives, lowest);
     let moment = |power: i32| -> f64 {
-        let terms = (0..velocities.len()).map(|i| probability(i) * (velocities[i] - velocity).powi(power));
+        let terms =
+            (0..velocities.len()).map(|i| probability(i) * (velocities[i] - velocity).powi(power));
         terms.sum::<f64>() / total
     };
     let error = moment(2).sqrt();
-    let (skewness, kurtosis) =
-        if error < 1e-10 { (0.0, 0.0) } else { (moment(3) / error.powi(3), moment(4) / error.powi(4)) };
-    Some(VelocityPosterior { velocity, error, skewness, kurtosis })
+    let (skewness, kurtosis) = if error < 1e-10 {
+        (0.0, 0.0)
+    } else {
+        (moment(3) / error.powi(3), moment(4) / error.powi(4))
+    };
+    Some(VelocityPosterior {
+        velocity,
+        error,
+        skewness,
+        kurtosis,
+    })
 }
 
 /// Returns the lowest point of the parabola through point i and its neighbours; the point itself at an end.
@@ -66,8 +79,12 @@ mod tests {
     fn moments_are_about_the_vertex() {
         let found = moments(&[0.0, 1.0, 2.0], &[1.0, 0.0, 3.0]).unwrap();
         let (p, v) = ([(-0.5f64).exp(), 1.0, (-1.5f64).exp()], 0.75);
-        let moment = |k: i32| (0..3).map(|i| p[i] * (i as f64 - v).powi(k)).sum::<f64>() / p.iter().sum::<f64>();
-        assert!((found.velocity - v).abs() < 1e-15 && (found.error - moment(2).sqrt()).abs() < 1e-15);
+        let moment = |k: i32| {
+            (0..3).map(|i| p[i] * (i as f64 - v).powi(k)).sum::<f64>() / p.iter().sum::<f64>()
+        };
+        assert!(
+            (found.velocity - v).abs() < 1e-15 && (found.error - moment(2).sqrt()).abs() < 1e-15
+        );
         assert!((found.skewness - moment(3) / found.error.powi(3)).abs() < 1e-12);
         assert!((found.kurtosis - moment(4) / found.error.powi(4)).abs() < 1e-12);
     }

@@ -64,7 +64,11 @@ impl FitRow {
 
     /// Sets errors and correlations to NaN.
     pub(crate) fn clear_errors(&mut self) {
-        for values in [&mut self.errors, &mut self.released_errors, &mut self.correlations] {
+        for values in [
+            &mut self.errors,
+            &mut self.released_errors,
+            &mut self.correlations,
+        ] {
             values.fill(f64::NAN);
         }
     }

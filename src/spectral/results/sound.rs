@@ -32,7 +32,8 @@ pub fn row(row: &mut FitRow, scanned: Option<usize>) {
 
 /// Returns whether the row has a finite posterior.
 fn has_posterior(row: &FitRow) -> bool {
-    row.posterior.is_some_and(|p| all_finite(&[p.velocity, p.error, p.skewness, p.kurtosis]))
+    row.posterior
+        .is_some_and(|p| all_finite(&[p.velocity, p.error, p.skewness, p.kurtosis]))
 }
 
 /// Returns whether parameters, χ² and correlations are finite, and errors missing or infinite only where bounds or
@@ -43,15 +44,23 @@ fn row_is_sound(row: &FitRow) -> bool {
     }
     let inside = |p: &usize| row.at_bound >> p & 1 == 0;
     let count = row.errors.len();
-    let undetermined = (0..count).filter(inside).any(|p| row.errors[p] == f64::INFINITY);
+    let undetermined = (0..count)
+        .filter(inside)
+        .any(|p| row.errors[p] == f64::INFINITY);
     let unknown = (0..count).filter(inside).any(|p| row.errors[p].is_nan());
     if unknown || undetermined != row.flags.contains(Flags::UNDETERMINED) {
         return false;
     }
     // Held parameters have the error 0, and no correlation.
     let known = |p: &usize| inside(p) && row.errors[*p].is_finite() && row.errors[*p] != 0.0;
-    let mut pairs = (0..count).filter(known).flat_map(|q| (0..q).filter(known).map(move |p| (p, q)));
-    pairs.all(|(p, q)| row.correlations.get(pair_index(p, q, count)).is_some_and(|c| c.is_finite()))
+    let mut pairs = (0..count)
+        .filter(known)
+        .flat_map(|q| (0..q).filter(known).map(move |p| (p, q)));
+    pairs.all(|(p, q)| {
+        row.correlations
+            .get(pair_index(p, q, count))
+            .is_some_and(|c| c.is_finite())
+    })
 }
 
 #[cfg(test)]
@@ -92,8 +101,17 @@ mod tests {
                 let mut bad = good();
                 spoil(&mut bad, x);
                 row(&mut bad, None);
-                assert_eq!((bad.status, bad.status_text.as_str()), (Status::NotFinite, CAUSE), "field {k}: {x}");
-                assert!(bad.errors.iter().chain(&bad.correlations).all(|x| x.is_nan()));
+                assert_eq!(
+                    (bad.status, bad.status_text.as_str()),
+                    (Status::NotFinite, CAUSE),
+                    "field {k}: {x}"
+                );
+                assert!(
+                    bad.errors
+                        .iter()
+                        .chain(&bad.correlations)
+                        .all(|x| x.is_nan())
+                );
             }
         }
     }
@@ -102,13 +120,24 @@ mod tests {
     fn what_has_no_error_by_nature_stays_a_success() {
         let spoils: [fn(&mut FitRow); 3] = [
             |row| {
-                (row.at_bound, row.errors[1], row.correlations[0], row.correlations[2]) =
-                    (2, f64::NAN, f64::NAN, f64::NAN)
+                (
+                    row.at_bound,
+                    row.errors[1],
+                    row.correlations[0],
+                    row.correlations[2],
+                ) = (2, f64::NAN, f64::NAN, f64::NAN)
             },
-            |row| (row.errors[0], row.correlations[0], row.correlations[1]) = (0.0, f64::NAN, f64::NAN),
             |row| {
-                (row.flags, row.errors[2], row.correlations[1], row.correlations[2]) =
-                    (Flags::UNDETERMINED, f64::INFINITY, f64::NAN, f64::NAN)
+                (row.errors[0], row.correlations[0], row.correlations[1]) =
+                    (0.0, f64::NAN, f64::NAN)
+            },
+            |row| {
+                (
+                    row.flags,
+                    row.errors[2],
+                    row.correlations[1],
+                    row.correlations[2],
+                ) = (Flags::UNDETERMINED, f64::INFINITY, f64::NAN, f64::NAN)
             },
         ];
         for (k, spoil) in spoils.into_iter().enumerate() {
@@ -134,7 +163,11 @@ mod tests {
             // without the flag
             |row| row.flags = Flags::empty(),
         ];
-        let deficient = FitRow { flags: Flags::UNDETERMINED, errors: vec![0.1, 0.1, f64::INFINITY], ..good() };
+        let deficient = FitRow {
+            flags: Flags::UNDETERMINED,
+            errors: vec![0.1, 0.1, f64::INFINITY],
+            ..good()
+        };
         let mut same = deficient.clone();
         row(&mut same, None);
         assert_eq!(same.status, Status::Ftol);
@@ -142,13 +175,22 @@ mod tests {
             let mut bad = deficient.clone();
             spoil(&mut bad);
             row(&mut bad, None);
-            assert_eq!((bad.status, bad.status_text.as_str()), (Status::NotFinite, CAUSE), "case {k}");
+            assert_eq!(
+                (bad.status, bad.status_text.as_str()),
+                (Status::NotFinite, CAUSE),
+                "case {k}"
+            );
         }
     }
 
     #[test]
     fn a_scan_that_found_nothing_is_no_success() {
-        let whole = VelocityPosterior { velocity: 1.0, error: 0.1, skewness: 0.0, kurtosis: 3.0 };
+        let whole = VelocityPosterior {
+            velocity: 1.0,
+            error: 0.1,
+            skewness: 0.0,
+            kurtosis: 3.0,
+        };
         let spoils: [fn(&mut VelocityPosterior, f64); 4] = [
             |posterior, x| posterior.velocity = x,
             |posterior, x| posterior.error = x,
@@ -163,14 +205,33 @@ mod tests {
             })
         });
         for posterior in spoilt.chain([None]) {
-            let mut bad = FitRow { posterior, ..good() };
+            let mut bad = FitRow {
+                posterior,
+                ..good()
+            };
             row(&mut bad, Some(1));
-            assert_eq!((bad.status, bad.status_text.as_str()), (Status::NotFinite, NO_POSTERIOR));
+            assert_eq!(
+                (bad.status, bad.status_text.as_str()),
+                (Status::NotFinite, NO_POSTERIOR)
+            );
             assert!(bad.posterior.is_none() && bad.errors.iter().all(|x| x.is_nan()));
         }
         // a good one, one that nobody asked for, and a velocity that is held
-        let held = FitRow { errors: vec![0.1, 0.0, 0.1], ..good() };
-        let fine = [(FitRow { posterior: Some(whole), ..good() }, Some(1)), (good(), None), (held, Some(1))];
+        let held = FitRow {
+            errors: vec![0.1, 0.0, 0.1],
+            ..good()
+        };
+        let fine = [
+            (
+                FitRow {
+                    posterior: Some(whole),
+                    ..good()
+                },
+                Some(1),
+            ),
+            (good(), None),
+            (held, Some(1)),
+        ];
         for (mut one, scanned) in fine {
             row(&mut one, scanned);
             assert_eq!(one.status, Status::Ftol);

@@ -50,7 +50,11 @@ pub struct FitTable {
 impl FitTable {
     /// Returns a table without rows for these free parameters.
     pub fn new(parameters: Vec<String>) -> FitTable {
-        FitTable { parameters, ..FitTable::default() }.completed()
+        FitTable {
+            parameters,
+            ..FitTable::default()
+        }
+        .completed()
     }
 
     /// Returns a table of these rows.
@@ -90,7 +94,9 @@ impl FitTable {
     pub fn with_messages(mut self, messages: Vec<String>) -> Result<FitTable> {
         if messages.len() != self.len() {
             let (found, rows) = (messages.len(), self.len());
-            return Err(Error::Usage(format!("{found} messages for {rows} rows: give one per row")));
+            return Err(Error::Usage(format!(
+                "{found} messages for {rows} rows: give one per row"
+            )));
         }
         self.store.message = Columns(vec![messages]);
         Ok(self)
@@ -104,7 +110,10 @@ impl FitTable {
 
     /// Returns the facts that decide which columns the table has.
     pub(crate) fn schema(&self) -> Schema {
-        let mut schema = self.store.schema(self.parameters.clone(), self.arms.clone()).units(self.units.clone());
+        let mut schema = self
+            .store
+            .schema(self.parameters.clone(), self.arms.clone())
+            .units(self.units.clone());
         schema.text_ids |= self.is_empty() && self.has_text_ids;
         schema
     }
@@ -114,7 +123,9 @@ impl FitTable {
     pub fn into_columns(self) -> Vec<FitColumn> {
         let columns = self.schema().columns();
         let values = self.store.into_values(&columns);
-        let column = |(column, values): (Column, _)| FitColumn::new(column.name, column.unit, column.meaning, values);
+        let column = |(column, values): (Column, _)| {
+            FitColumn::new(column.name, column.unit, column.meaning, values)
+        };
         columns.into_iter().zip(values).map(column).collect()
     }
 
@@ -128,38 +139,72 @@ impl FitTable {
     pub fn from_columns(columns: Vec<FitColumn>) -> Result<FitTable> {
         // 1. Find out which columns the table should have.
         let names: Vec<String> = columns.iter().map(|column| column.name.clone()).collect();
-        let text_ids = columns.iter().any(|column| column.name == "id" && column.values.kind() == Kind::Text);
+        let text_ids = columns
+            .iter()
+            .any(|column| column.name == "id" && column.values.kind() == Kind::Text);
         let with_unit = columns.iter().filter(|column| !column.unit.is_empty());
-        let units = with_unit.map(|column| (column.name.clone(), column.unit.clone())).collect();
+        let units = with_unit
+            .map(|column| (column.name.clone(), column.unit.clone()))
+            .collect();
         let schema = Schema::of_names(&names, text_ids, units).map_err(Error::Usage)?;
         let expected = schema.distinct_columns()?;
         // 2. Check those that are given.
         let mut given = HashMap::new();
-        for FitColumn { name, unit, values, .. } in columns {
-            let refused = |message: String| Err(Error::Usage(format!("column `{name}`: {message}")));
+        for FitColumn {
+            name, unit, values, ..
+        } in columns
+        {
+            let refused =
+                |message: String| Err(Error::Usage(format!("column `{name}`: {message}")));
             let Some(like) = expected.iter().find(|column| column.name == name) else {
-                return refused("it is none of a table of results; a parameter X has X_err behind it".into());
+                return refused(
+                    "it is none of a table of results; a parameter X has X_err behind it".into(),
+                );
             };
             let (kind, found) = (like.kind.name(), values.kind().name());
             if found != kind {
                 return refused(format!("it is {found}, and has to be {kind}"));
             }
             if !unit.is_empty() && unit != like.unit {
-                return refused(format!("its unit is {unit:?}, and has to be {:?}", like.unit));
+                return refused(format!(
+                    "its unit is {unit:?}, and has to be {:?}",
+                    like.unit
+                ));
             }
             if given.insert(name.clone(), values).is_some() {
                 return refused("it is given twice".into());
             }
         }
-        let values: Vec<_> = expected.iter().map(|column| given.remove(&column.name)).collect();
-        if let Some((missing, _)) = expected.iter().zip(&values).find(|(_, values)| values.is_none()) {
-            return Err(Error::Usage(format!("column `{}`: it is missing", missing.name)));
+        let values: Vec<_> = expected
+            .iter()
+            .map(|column| given.remove(&column.name))
+            .collect();
+        if let Some((missing, _)) = expected
+            .iter()
+            .zip(&values)
+            .find(|(_, values)| values.is_none())
+        {
+            return Err(Error::Usage(format!(
+                "column `{}`: it is missing",
+                missing.name
+            )));
         }
         // 3. Store them.
         let store = Store::of_values(&expected, values, 0).map_err(Error::Usage)?;
-        let Schema { parameters, units, arms, .. } = schema;
+        let Schema {
+            parameters,
+            units,
+            arms,
+            ..
+        } = schema;
         let has_text_ids = text_ids && store.len() == 0;
-        Ok(FitTable { parameters, units, arms, has_text_ids, store })
+        Ok(FitTable {
+            parameters,
+            units,
+            arms,
+            has_text_ids,
+            store,
+        })
     }
 
     /// Appends rows of results, or returns an error if one has another number of parameters than the table.
@@ -173,9 +218,12 @@ impl FitTable {
     /// Appends one row of results, or returns an error if it has another number of parameters than the table.
     fn push(&mut self, row: &FitRow) -> Result<()> {
         let (count, found) = (self.parameters.len(), row.parameters.len());
-        if [found, row.errors.len(), row.correlations.len()] != [count, count, count * count.saturating_sub(1) / 2] {
-            let message =
-                format!("a row of {found} parameters in a table of {count}: SpectralFitter::table makes one that fits");
+        if [found, row.errors.len(), row.correlations.len()]
+            != [count, count, count * count.saturating_sub(1) / 2]
+        {
+            let message = format!(
+                "a row of {found} parameters in a table of {count}: SpectralFitter::table makes one that fits"
+            );
             return Err(Error::Usage(message));
         }
         self.store.push(row);
@@ -213,7 +261,12 @@ impl FitTable {
         if let Some(floats) = self.floats(name) {
             return Some(ColumnView::Float64(floats));
         }
-        match self.store.values(self.schema().columns().iter().find(|column| column.name == name)?)? {
+        match self.store.values(
+            self.schema()
+                .columns()
+                .iter()
+                .find(|column| column.name == name)?,
+        )? {
             FitValues::Int32(values) => Some(ColumnView::Int32(values)),
             FitValues::Int64(values) => Some(ColumnView::Int64(values)),
             FitValues::Text(values) => Some(ColumnView::Text(values)),
@@ -226,19 +279,32 @@ impl FitTable {
     pub fn floats(&self, column: &str) -> Option<&[f64]> {
         match self.place(column) {
             Some(place) => self.store.parameters.0.get(place).map(Vec::as_slice),
-            None => self.store.floats(self.schema().columns().iter().find(|one| one.name == column)?),
+            None => self.store.floats(
+                self.schema()
+                    .columns()
+                    .iter()
+                    .find(|one| one.name == column)?,
+            ),
         }
     }
 
     /// Returns the standard errors of a free parameter, as [`FitRow::errors`] has them; `None` if there is none of this
     /// name.
     pub fn errors(&self, parameter: &str) -> Option<&[f64]> {
-        self.store.errors.0.get(self.place(parameter)?).map(Vec::as_slice)
+        self.store
+            .errors
+            .0
+            .get(self.place(parameter)?)
+            .map(Vec::as_slice)
     }
 
     /// Returns the standard errors of a free parameter with all bounds released, if the run was asked for them.
     pub fn released_errors(&self, parameter: &str) -> Option<&[f64]> {
-        self.store.released_errors.0.get(self.place(parameter)?).map(Vec::as_slice)
+        self.store
+            .released_errors
+            .0
+            .get(self.place(parameter)?)
+            .map(Vec::as_slice)
     }
 
     /// Returns the correlations of two free parameters, one per row; `None` if a name is unknown or both are the same.
@@ -320,7 +386,11 @@ impl FitTable {
     /// # Panics
     /// If `index` is not below `len()`.
     pub fn row(&self, index: usize) -> RowView<'_> {
-        assert!(index < self.len(), "row {index} of a table of {} rows", self.len());
+        assert!(
+            index < self.len(),
+            "row {index} of a table of {} rows",
+            self.len()
+        );
         RowView { table: self, index }
     }
 

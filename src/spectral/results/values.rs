@@ -86,7 +86,12 @@ impl FitColumn {
         meaning: impl Into<String>,
         values: FitValues,
     ) -> FitColumn {
-        FitColumn { name: name.into(), unit: unit.into(), meaning: meaning.into(), values }
+        FitColumn {
+            name: name.into(),
+            unit: unit.into(),
+            meaning: meaning.into(),
+            values,
+        }
     }
 }
 

@@ -29,19 +29,36 @@ const PIXELS: usize = 512;
 fn shape(piece: &Piece, differ: &[bool]) -> Vec<ArmLayout> {
     let one = |(arm, differs): (&ArmLayout, &bool)| {
         let wide = *differs && !arm.is_template;
-        let pixels = if wide { arm.pixels.next_multiple_of(PIXELS) } else { arm.pixels };
-        ArmLayout { shared_grid: arm.is_template, pixels, ..*arm }
+        let pixels = if wide {
+            arm.pixels.next_multiple_of(PIXELS)
+        } else {
+            arm.pixels
+        };
+        ArmLayout {
+            shared_grid: arm.is_template,
+            pixels,
+            ..*arm
+        }
     };
     piece.layout.iter().zip(differ).map(one).collect()
 }
 
 /// Divides the spectra of all pieces into groups of one layout, each of which is fitted together. `counts` are the
 /// numbers of spectra of each piece.
-pub(super) fn groups(pieces: &[Piece], counts: &[usize], ready: Vec<ReadySpectrum>) -> impl Iterator<Item = Group> {
+pub(super) fn groups(
+    pieces: &[Piece],
+    counts: &[usize],
+    ready: Vec<ReadySpectrum>,
+) -> impl Iterator<Item = Group> {
     let pixels = |piece: &Piece, a: usize| piece.layout[a].pixels;
     let arms = pieces.first().map_or(0, |piece| piece.layout.len());
-    let differ: Vec<bool> =
-        (0..arms).map(|a| pieces.windows(2).any(|two| pixels(&two[0], a) != pixels(&two[1], a))).collect();
+    let differ: Vec<bool> = (0..arms)
+        .map(|a| {
+            pieces
+                .windows(2)
+                .any(|two| pixels(&two[0], a) != pixels(&two[1], a))
+        })
+        .collect();
     let mut shapes: Vec<(Vec<ArmLayout>, Vec<usize>)> = Vec::new();
     for (k, piece) in pieces.iter().enumerate() {
         let own = shape(piece, &differ);
@@ -50,16 +67,30 @@ pub(super) fn groups(pieces: &[Piece], counts: &[usize], ready: Vec<ReadySpectru
             None => shapes.push((own, vec![k])),
         }
     }
-    let of_place: Vec<usize> =
-        counts.iter().enumerate().flat_map(|(k, count)| std::iter::repeat_n(k, *count)).collect();
+    let of_place: Vec<usize> = counts
+        .iter()
+        .enumerate()
+        .flat_map(|(k, count)| std::iter::repeat_n(k, *count))
+        .collect();
     let mut waiting: Vec<Vec<ReadySpectrum>> = pieces.iter().map(|_| Vec::new()).collect();
-    ready.into_iter().for_each(|one| waiting[of_place[one.place]].push(one));
+    ready
+        .into_iter()
+        .for_each(|one| waiting[of_place[one.place]].push(one));
     shapes.into_iter().flat_map(move |(mut layout, members)| {
-        let grids: Arc<[Grids]> = (0..layout.len()).map(|a| common_grids(pieces, counts, &members, a)).collect();
+        let grids: Arc<[Grids]> = (0..layout.len())
+            .map(|a| common_grids(pieces, counts, &members, a))
+            .collect();
         for (arm, grid) in layout.iter_mut().zip(&*grids) {
             arm.shared_grid = matches!(grid, Grids::Shared(_));
         }
-        by_basis(layout, grids, members.iter().flat_map(|k| std::mem::take(&mut waiting[*k])).collect())
+        by_basis(
+            layout,
+            grids,
+            members
+                .iter()
+                .flat_map(|k| std::mem::take(&mut waiting[*k]))
+                .collect(),
+        )
     })
 }
 
@@ -81,18 +112,41 @@ fn by_basis(layout: Vec<ArmLayout>, grids: Arc<[Grids]>, ready: Vec<ReadySpectru
         let window = frequent.iter().position(|other| are_same(other, &windows));
         let mut layout = layout_for(layout.clone(), std::iter::once(&*one.prepared));
         if window.is_some() {
-            for (arm, _) in layout.iter_mut().zip(&windows).filter(|(_, window)| window.is_some()) {
+            for (arm, _) in layout
+                .iter_mut()
+                .zip(&windows)
+                .filter(|(_, window)| window.is_some())
+            {
                 (arm.shared_grid, arm.own_basis) = (true, false);
             }
         }
-        match all.iter_mut().find(|(other, group)| *other == window && group.layout == layout) {
+        match all
+            .iter_mut()
+            .find(|(other, group)| *other == window && group.layout == layout)
+        {
             Some((_, group)) => group.ready.push(one),
             None => {
-                let grids = if window.is_some() { narrowed(&grids, &windows) } else { grids.clone() };
+                let grids = if window.is_some() {
+                    narrowed(&grids, &windows)
+                } else {
+                    grids.clone()
+                };
                 // next to those of its layout, which need the same populations
-                let place =
-                    all.iter().rposition(|(_, group)| group.layout == layout).map_or(all.len(), |last| last + 1);
-                all.insert(place, (window, Group { layout, grids, ready: vec![one] }));
+                let place = all
+                    .iter()
+                    .rposition(|(_, group)| group.layout == layout)
+                    .map_or(all.len(), |last| last + 1);
+                all.insert(
+                    place,
+                    (
+                        window,
+                        Group {
+                            layout,
+                            grids,
+                            ready: vec![one],
+                        },
+                    ),
+                );
             }
         }
     }
@@ -102,25 +156,42 @@ fn by_basis(layout: Vec<ArmLayout>, grids: Arc<[Grids]>, ready: Vec<ReadySpectru
 /// Returns the windows that enough of the spectra share to be fitted apart from the others.
 fn frequent_windows(ready: &[ReadySpectrum]) -> Vec<ArmWindows> {
     let mut counts: Vec<(ArmWindows, usize)> = Vec::new();
-    for windows in ready.iter().map(windows).filter(|windows| windows.iter().any(Option::is_some)) {
-        match counts.iter_mut().find(|(other, _)| are_same(other, &windows)) {
+    for windows in ready
+        .iter()
+        .map(windows)
+        .filter(|windows| windows.iter().any(Option::is_some))
+    {
+        match counts
+            .iter_mut()
+            .find(|(other, _)| are_same(other, &windows))
+        {
             Some((_, count)) => *count += 1,
             None => counts.push((windows, 1)),
         }
     }
     let is_frequent = |count: usize| count >= MIN_TOGETHER && ONE_IN * count >= ready.len();
-    counts.into_iter().filter(|(_, count)| is_frequent(*count)).map(|(windows, _)| windows).collect()
+    counts
+        .into_iter()
+        .filter(|(_, count)| is_frequent(*count))
+        .map(|(windows, _)| windows)
+        .collect()
 }
 
 /// Returns the windows of a spectrum's arms.
 fn windows(one: &ReadySpectrum) -> ArmWindows {
-    one.prepared.arms.iter().map(|arm| arm.window.clone()).collect()
+    one.prepared
+        .arms
+        .iter()
+        .map(|arm| arm.window.clone())
+        .collect()
 }
 
 /// Returns whether two spectra use the same windows in all arms.
 fn are_same(a: &ArmWindows, b: &ArmWindows) -> bool {
     let pairs = a.iter().zip(b);
-    pairs.into_iter().all(|(a, b)| a.as_ref().map(Arc::as_ptr) == b.as_ref().map(Arc::as_ptr))
+    pairs
+        .into_iter()
+        .all(|(a, b)| a.as_ref().map(Arc::as_ptr) == b.as_ref().map(Arc::as_ptr))
 }
 
 /// Returns the grids with those of the arms that have a window replaced by it.
@@ -137,12 +208,16 @@ fn narrowed(grids: &[Grids], windows: &ArmWindows) -> Arc<[Grids]> {
 fn common_grids(pieces: &[Piece], counts: &[usize], members: &[usize], arm: usize) -> Grids {
     let grid = |k: &usize| pieces[*k].grids[arm].shared();
     if let Some(Some(first)) = members.first().map(grid)
-        && members.iter().all(|k| grid(k).is_some_and(|other| Arc::ptr_eq(other, first)))
+        && members
+            .iter()
+            .all(|k| grid(k).is_some_and(|other| Arc::ptr_eq(other, first)))
     {
         return Grids::Shared(first.clone());
     }
     let own = |(piece, count): (&Piece, &usize)| {
-        (0..*count).map(|k| piece.grids[arm].of(k).cloned().map_err(Fault::clone)).collect::<Vec<_>>()
+        (0..*count)
+            .map(|k| piece.grids[arm].of(k).cloned().map_err(Fault::clone))
+            .collect::<Vec<_>>()
     };
     Grids::Own(pieces.iter().zip(counts).flat_map(own).collect())
 }

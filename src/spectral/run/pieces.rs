@@ -46,17 +46,26 @@ impl Run<'_> {
         Self: 's,
     {
         let model = &self.fitter.model;
-        let arms = files.iter().map(|spectra| matched(model, spectra)).collect::<Result<Vec<_>>>()?;
+        let arms = files
+            .iter()
+            .map(|spectra| matched(model, spectra))
+            .collect::<Result<Vec<_>>>()?;
         let grids = self.all_grids(&arms, files)?;
         let inputs = files.par_iter().zip(arms).zip(grids);
-        let make = |((spectra, arms), grids): ((&&'s Spectra, _), _)| Piece::new(model, spectra, arms, grids);
+        let make = |((spectra, arms), grids): ((&&'s Spectra, _), _)| {
+            Piece::new(model, spectra, arms, grids)
+        };
         let made: Vec<Result<Piece>> = threads::in_pool(|| inputs.map(make).collect());
         made.into_iter().collect()
     }
 
     /// Returns the sampling of each file's wavelengths in each arm; shared grids are sampled only once. Samplings of
     /// shared grids are kept from batch to batch.
-    pub(super) fn all_grids(&mut self, arms: &[Vec<Cow<ArmSpectra>>], files: &[&Spectra]) -> Result<Vec<Vec<Grids>>> {
+    pub(super) fn all_grids(
+        &mut self,
+        arms: &[Vec<Cow<ArmSpectra>>],
+        files: &[&Spectra],
+    ) -> Result<Vec<Vec<Grids>>> {
         let model = &self.fitter.model;
         let mut all: Vec<Vec<Grids>> = files.iter().map(|_| Vec::new()).collect();
         for a in 0..model.arms.len() {
@@ -70,7 +79,9 @@ impl Run<'_> {
                 shared
             };
             for (data, all) in data.iter().zip(&mut all) {
-                all.push(threads::in_pool(|| samplings_of(model, &model.arms[a], data, &shared)));
+                all.push(threads::in_pool(|| {
+                    samplings_of(model, &model.arms[a], data, &shared)
+                }));
             }
         }
         Ok(all)
@@ -86,37 +97,63 @@ impl Run<'_> {
         let (fitter, tally) = (self.fitter, self.tally);
         if let Some(user) = user {
             let starts = |piece: &mut Piece| piece.given_starts(&fitter.model, user);
-            return Ok(threads::in_pool(|| pieces.par_iter_mut().flat_map_iter(starts).collect()));
+            return Ok(threads::in_pool(|| {
+                pieces.par_iter_mut().flat_map_iter(starts).collect()
+            }));
         }
-        let is_needed = pieces.iter().any(|piece| piece.prepared.iter().any(|p| p.is_ok()));
+        let is_needed = pieces
+            .iter()
+            .any(|piece| piece.prepared.iter().any(|p| p.is_ok()));
         // One thread makes the first guess before the others use it.
         let guess = is_needed.then(|| fitter.first_guess()).transpose()?;
         let is_cancelled = || tally.is_some_and(|tally| tally.cancel().load(Ordering::Relaxed));
         let starts = |piece: &mut Piece| piece.guessed_starts(fitter, guess, &is_cancelled);
-        Ok(threads::in_pool(|| pieces.par_iter_mut().flat_map_iter(starts).collect()))
+        Ok(threads::in_pool(|| {
+            pieces.par_iter_mut().flat_map_iter(starts).collect()
+        }))
     }
 }
 
 /// Returns the key by which a shared grid's sampling is found again: its wavelengths, and the diagonals of resolution.
 fn grid_key(arm: &ModelArm, data: &ArmSpectra, wavelength: &Arc<[f64]>) -> GridKey {
-    GridKey { wavelength: wavelength.clone(), diagonals: diagonals(arm, data) }
+    GridKey {
+        wavelength: wavelength.clone(),
+        diagonals: diagonals(arm, data),
+    }
 }
 
 /// Returns the sampling of a file's wavelengths in one arm: that in `shared`, or new ones where each spectrum has its
 /// own grid.
-fn samplings_of(model: &SpectralModel, arm: &ModelArm, data: &ArmSpectra, shared: &[SharedGrid]) -> Grids {
+fn samplings_of(
+    model: &SpectralModel,
+    arm: &ModelArm,
+    data: &ArmSpectra,
+    shared: &[SharedGrid],
+) -> Grids {
     match &data.wavelength {
         Wavelength::Shared(wavelength) => {
             let key = grid_key(arm, data, wavelength);
             let known = shared.iter().find(|grid| grid.key == key);
-            known.map_or_else(|| Grids::Own(Vec::new()), |grid| Grids::Shared(grid.sampling.clone()))
+            known.map_or_else(
+                || Grids::Own(Vec::new()),
+                |grid| Grids::Shared(grid.sampling.clone()),
+            )
         }
         Wavelength::Own(wavelengths) => {
             let make = |wavelength: &[f64]| {
-                let sampling = Sampling::new(arm, wavelength, &model.spectra.mask, diagonals(arm, data));
-                sampling.map(Arc::new).map_err(|fault| Fault::of_grid(arm, &fault))
+                let sampling =
+                    Sampling::new(arm, wavelength, &model.spectra.mask, diagonals(arm, data));
+                sampling
+                    .map(Arc::new)
+                    .map_err(|fault| Fault::of_grid(arm, &fault))
             };
-            Grids::Own(wavelengths.to_double().par_chunks_exact(data.pixels.max(1)).map(make).collect())
+            Grids::Own(
+                wavelengths
+                    .to_double()
+                    .par_chunks_exact(data.pixels.max(1))
+                    .map(make)
+                    .collect(),
+            )
         }
     }
 }
@@ -132,7 +169,9 @@ fn with_samplings(
     let arm = &model.arms[a];
     let (mut keys, mut sources): (Vec<GridKey>, Vec<&Spectra>) = (Vec::new(), Vec::new());
     for (data, spectra) in arms.iter().zip(files) {
-        let Wavelength::Shared(wavelength) = &data.wavelength else { continue };
+        let Wavelength::Shared(wavelength) = &data.wavelength else {
+            continue;
+        };
         let key = grid_key(arm, data, wavelength);
         if !known.iter().any(|grid| grid.key == key) && !keys.contains(&key) {
             keys.push(key);
@@ -140,11 +179,24 @@ fn with_samplings(
         }
     }
     let make = |key: &GridKey, spectra: &Spectra| {
-        Sampling::of_file(arm, &key.wavelength, &model.spectra.mask, key.diagonals, spectra.name())
+        Sampling::of_file(
+            arm,
+            &key.wavelength,
+            &model.spectra.mask,
+            key.diagonals,
+            spectra.name(),
+        )
     };
-    let made: Vec<Result<Sampling>> = keys.par_iter().zip(&sources).map(|(key, spectra)| make(key, spectra)).collect();
+    let made: Vec<Result<Sampling>> = keys
+        .par_iter()
+        .zip(&sources)
+        .map(|(key, spectra)| make(key, spectra))
+        .collect();
     for (key, sampling) in keys.into_iter().zip(made) {
-        known.push(SharedGrid { key, sampling: Arc::new(sampling?) });
+        known.push(SharedGrid {
+            key,
+            sampling: Arc::new(sampling?),
+        });
     }
     Ok(known)
 }
@@ -160,19 +212,37 @@ impl<'s> Piece<'s> {
         let tables = Tables::new(model, spectra)?;
         let prepared = prepare_all(model, &arms, &grids, spectra.len());
         let layout = layout(model, &arms, &grids);
-        Ok(Piece { tables, arms, layout, grids, prepared })
+        Ok(Piece {
+            tables,
+            arms,
+            layout,
+            grids,
+            prepared,
+        })
     }
 
     /// Prepares spectrum `k` again, with the pixels that count at a motion.
-    pub(super) fn prepared_at(&self, model: &SpectralModel, k: usize, motion: Motion) -> SpectrumResult<Prepared> {
+    pub(super) fn prepared_at(
+        &self,
+        model: &SpectralModel,
+        k: usize,
+        motion: Motion,
+    ) -> SpectrumResult<Prepared> {
         prepare_one(model, &self.arms, &self.grids, k, Some(motion))
     }
 
     /// Moves the prepared spectra out of the piece, and returns them with the user's starts (spectra, parameters).
-    fn given_starts(&mut self, model: &SpectralModel, user: &[f64]) -> Vec<SpectrumResult<Started>> {
+    fn given_starts(
+        &mut self,
+        model: &SpectralModel,
+        user: &[f64],
+    ) -> Vec<SpectrumResult<Started>> {
         let prepared = std::mem::take(&mut self.prepared);
         let mut all = Vec::with_capacity(prepared.len());
-        for (k, (prepared, x)) in prepared.into_iter().zip(user.chunks_exact(model.parameters.len().max(1))).enumerate()
+        for (k, (prepared, x)) in prepared
+            .into_iter()
+            .zip(user.chunks_exact(model.parameters.len().max(1)))
+            .enumerate()
         {
             all.push(prepared.and_then(|prepared| self.given_start(model, k, prepared, x)));
         }
@@ -193,7 +263,12 @@ impl<'s> Piece<'s> {
         let flags = flags(&prepared, &samplings(&self.grids, k), clipped);
         let motion = Some(Motion::around(model, &start.u, &limits));
         let prepared = within_reach(model, &self.arms, &self.grids, k, prepared, motion)?;
-        Ok(Started { prepared, limits, starts: vec![start], flags })
+        Ok(Started {
+            prepared,
+            limits,
+            starts: vec![start],
+            flags,
+        })
     }
 
     /// Moves the prepared spectra out of the piece, and returns them with the starts of the first guess; with none if
@@ -204,7 +279,9 @@ impl<'s> Piece<'s> {
         guess: Option<&FirstGuess>,
         is_cancelled: &(dyn Fn() -> bool + Sync),
     ) -> Vec<SpectrumResult<Started>> {
-        let prepared = std::mem::take(&mut self.prepared).into_par_iter().enumerate();
+        let prepared = std::mem::take(&mut self.prepared)
+            .into_par_iter()
+            .enumerate();
         let piece = &*self;
         let one = |(k, prepared): (usize, SpectrumResult<Prepared>)| {
             let guess = guess.filter(|_| !is_cancelled()); // a spectrum without a start is not fitted
@@ -226,16 +303,45 @@ impl<'s> Piece<'s> {
         let samplings = samplings(&self.grids, k);
         let is_outside = |l: &Limits| l.start.is_some_and(|x| x < l.lower || x > l.upper);
         let flags = flags(&prepared, &samplings, limits.iter().any(is_outside));
-        let Some(guess) = guess else { return Ok(Started { prepared, limits, starts: Vec::new(), flags }) };
+        let Some(guess) = guess else {
+            return Ok(Started {
+                prepared,
+                limits,
+                starts: Vec::new(),
+                flags,
+            });
+        };
         let (model, arms, grids) = (&fitter.model, &self.arms[..], &self.grids[..]);
-        let spectrum = GuessedSpectrum { model, arms, grids, place: k, limits: &limits, guess, count: fitter.starts };
+        let spectrum = GuessedSpectrum {
+            model,
+            arms,
+            grids,
+            place: k,
+            limits: &limits,
+            guess,
+            count: fitter.starts,
+        };
         let (prepared, starts) = spectrum.starts(prepared)?;
-        Ok(Started { prepared, limits, starts, flags })
+        Ok(Started {
+            prepared,
+            limits,
+            starts,
+            flags,
+        })
     }
 }
 
 /// Returns the flags that are known before the fit: for clipped starts and for negative flux.
 fn flags(prepared: &Prepared, samplings: &[&Sampling], clipped: bool) -> Flags {
-    let all = [(Flags::START_CLIPPED, clipped), (Flags::NEGATIVE_FLUX, has_negative_flux(&prepared.arms, samplings))];
-    all.into_iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| flag).collect()
+    let all = [
+        (Flags::START_CLIPPED, clipped),
+        (
+            Flags::NEGATIVE_FLUX,
+            has_negative_flux(&prepared.arms, samplings),
+        ),
+    ];
+    all.into_iter()
+        .filter(|(_, is_set)| *is_set)
+        .map(|(flag, _)| flag)
+        .collect()
 }

@@ -41,12 +41,18 @@ impl RepeatedFit {
         let end = &outcomes[best];
         let before = ready.prepared.motion?;
         let around = Motion::around(model, &end.parameters, &ready.limits);
-        let is_fitted = end.status.is_some_and(|status| status.is_success() || status == Status::MaxRounds);
+        let is_fitted = end
+            .status
+            .is_some_and(|status| status.is_success() || status == Status::MaxRounds);
         if fit == MOST_FITS || !is_fitted || around == before {
             return None;
         }
         // 2. Compare the pixels that count at its end with those of the fit.
-        let motion = if fit == 1 { around } else { before.union(around) };
+        let motion = if fit == 1 {
+            around
+        } else {
+            before.union(around)
+        };
         let mut arms = model.arms.iter().zip(samplings(grids, ready.place));
         let is_same = arms.all(|(arm, sampling)| {
             let all_count = sampling.counts_all(arm, before) && sampling.counts_all(arm, motion);
@@ -60,9 +66,16 @@ impl RepeatedFit {
         match spectrum.starts.get_mut(best) {
             Some(start) => start.u.clone_from(&end.parameters),
             // a start that was added during the search; all of these count as one basin
-            None => spectrum.starts.push(Start { u: end.parameters.clone(), basin: usize::MAX }),
+            None => spectrum.starts.push(Start {
+                u: end.parameters.clone(),
+                basin: usize::MAX,
+            }),
         }
         let evaluations = outcomes.iter().map(|outcome| outcome.evaluations).sum();
-        Some(RepeatedFit { spectrum, motion, evaluations })
+        Some(RepeatedFit {
+            spectrum,
+            motion,
+            evaluations,
+        })
     }
 }

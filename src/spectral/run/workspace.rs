@@ -23,7 +23,8 @@ pub(super) struct GridKey {
 impl PartialEq for GridKey {
     fn eq(&self, other: &GridKey) -> bool {
         let is_same_array = || Arc::ptr_eq(&self.wavelength, &other.wavelength);
-        self.diagonals == other.diagonals && (is_same_array() || self.wavelength == other.wavelength)
+        self.diagonals == other.diagonals
+            && (is_same_array() || self.wavelength == other.wavelength)
     }
 }
 
@@ -63,10 +64,18 @@ impl Idle {
     /// Returns a workspace on this device, an earlier run's if there is one.
     pub fn borrow(&self, device: &Arc<dyn Device>) -> Arc<Borrowed<'_>> {
         let mut all = lock(&self.0);
-        let last = all.iter().rposition(|(other, _)| Arc::ptr_eq(other, device));
-        let workspace = last.map(|place| all.swap_remove(place).1).unwrap_or_default();
+        let last = all
+            .iter()
+            .rposition(|(other, _)| Arc::ptr_eq(other, device));
+        let workspace = last
+            .map(|place| all.swap_remove(place).1)
+            .unwrap_or_default();
         workspace.most.store(usize::MAX, Ordering::Relaxed);
-        Arc::new(Borrowed { idle: self, device: device.clone(), workspace })
+        Arc::new(Borrowed {
+            idle: self,
+            device: device.clone(),
+            workspace,
+        })
     }
 }
 
@@ -87,8 +96,15 @@ impl Drop for Borrowed<'_> {
     fn drop(&mut self) {
         let mut all = lock(&self.idle.0);
         // of runs at the same time, as many as there are workers, or the one whose workers share its populations
-        let max_kept = if self.device.shares_populations() { 1 } else { self.device.workers() };
-        let count = all.iter().filter(|(other, _)| Arc::ptr_eq(other, &self.device)).count();
+        let max_kept = if self.device.shares_populations() {
+            1
+        } else {
+            self.device.workers()
+        };
+        let count = all
+            .iter()
+            .filter(|(other, _)| Arc::ptr_eq(other, &self.device))
+            .count();
         if !std::thread::panicking() && count < max_kept {
             all.push((self.device.clone(), std::mem::take(&mut self.workspace)));
         }
@@ -107,7 +123,11 @@ pub struct Seat<'a> {
 impl<'a> Seat<'a> {
     /// Returns a seat in a run's workspace.
     pub fn new(borrowed: Arc<Borrowed<'a>>) -> Seat<'a> {
-        Seat { borrowed, passes: None, keeps_passes: true }
+        Seat {
+            borrowed,
+            passes: None,
+            keeps_passes: true,
+        }
     }
 
     /// Takes passes for spectra of this layout, made with these settings, that another worker has left; frees those for
@@ -122,7 +142,10 @@ impl<'a> Seat<'a> {
 impl Drop for Seat<'_> {
     fn drop(&mut self) {
         // those that are not kept are freed before the workspace may go to another run
-        let kept = self.passes.take().filter(|passes| self.keeps_passes && !passes.have_failed());
+        let kept = self
+            .passes
+            .take()
+            .filter(|passes| self.keeps_passes && !passes.have_failed());
         if !std::thread::panicking() {
             lock(&self.borrowed.workspace.passes).extend(kept);
         }

@@ -25,7 +25,10 @@ impl Passes {
         if more.is_empty() {
             return Ok(());
         }
-        let own: Vec<ReadySpectrum> = more.iter().map(|one| spectra.spectra[one.spectrum].clone()).collect();
+        let own: Vec<ReadySpectrum> = more
+            .iter()
+            .map(|one| spectra.spectra[one.spectrum].clone())
+            .collect();
         let places: Vec<usize> = more.iter().map(|one| one.spectrum).collect();
         let starts = more.into_iter().map(|one| one.starts).collect();
         let ends = self.rounds(spectra.with_spectra(&own), starts, monitor)?;
@@ -45,7 +48,9 @@ fn add_outcomes(group: &mut Vec<Outcome>, ends: Vec<Outcome>, marginalise: bool)
         group[lowest].status = Some(Status::Interrupted);
     }
     for mut end in ends {
-        let may_win = end.status.is_some_and(|status| status.is_success() || status == Status::Interrupted);
+        let may_win = end
+            .status
+            .is_some_and(|status| status.is_success() || status == Status::Interrupted);
         end.gave_way = end.gave_way.or((!may_win).then_some(GaveWay::Hopeless));
         group.push(end);
     }
@@ -56,7 +61,13 @@ mod tests {
     use super::*;
 
     fn outcome(chi2: f64, status: Option<Status>) -> Outcome {
-        Outcome { chi2, penalty: 0.0, ln_det: 0.0, status, ..Outcome::default() }
+        Outcome {
+            chi2,
+            penalty: 0.0,
+            ln_det: 0.0,
+            status,
+            ..Outcome::default()
+        }
     }
 
     #[test]
@@ -67,8 +78,14 @@ mod tests {
             add_outcomes(&mut group, ends, false);
             (winner(&group, false), group[0].status, group.len())
         };
-        assert_eq!(with(vec![outcome(6.0, Some(Status::Ftol))]), (Some(1), Some(Status::Ftol), 2));
-        assert_eq!(with(vec![outcome(6.0, Some(Status::Stalled))]), (Some(0), Some(Status::Ftol), 2));
+        assert_eq!(
+            with(vec![outcome(6.0, Some(Status::Ftol))]),
+            (Some(1), Some(Status::Ftol), 2)
+        );
+        assert_eq!(
+            with(vec![outcome(6.0, Some(Status::Stalled))]),
+            (Some(0), Some(Status::Ftol), 2)
+        );
         let both = [5.0, 6.0].map(|chi2| outcome(chi2, Some(Status::Ftol)));
         assert_eq!(with(both.to_vec()), (Some(1), Some(Status::Ftol), 3));
         assert_eq!(with(Vec::new()), (Some(0), Some(Status::Interrupted), 1));

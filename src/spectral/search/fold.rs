@@ -57,9 +57,24 @@ struct Scrutiny {
 ///
 /// Checks of fits of three and four rounds cost more than the starts that find as many minima (`docs/trials.md`).
 const LEVELS: [Scrutiny; 3] = [
-    Scrutiny { min_rounds: 7, distances: &[0.1, 0.2, 0.4], effects: 0.04..0.7, max_rho: 0.3 },
-    Scrutiny { min_rounds: 6, distances: &[0.12, 0.25], effects: 0.15..0.7, max_rho: 0.15 },
-    Scrutiny { min_rounds: 5, distances: &[0.18], effects: 0.15..0.7, max_rho: 0.15 },
+    Scrutiny {
+        min_rounds: 7,
+        distances: &[0.1, 0.2, 0.4],
+        effects: 0.04..0.7,
+        max_rho: 0.3,
+    },
+    Scrutiny {
+        min_rounds: 6,
+        distances: &[0.12, 0.25],
+        effects: 0.15..0.7,
+        max_rho: 0.15,
+    },
+    Scrutiny {
+        min_rounds: 5,
+        distances: &[0.18],
+        effects: 0.15..0.7,
+        max_rho: 0.15,
+    },
 ];
 /// Smallest distance at which a label is probed, as a share of the distance between its bounds. Bounds may cut a probe
 /// shorter.
@@ -87,30 +102,56 @@ struct FoldCheck {
 impl FoldCheck {
     /// Chooses points around a spectrum's lowest outcome at which to look for a lower minimum beyond a fold; `None` if
     /// the fit failed or took few rounds, if the spectrum must not be checked, or if no label can be probed.
-    fn new(model: &SpectralModel, spectrum: usize, ready: &ReadySpectrum, lowest: &Outcome) -> Option<FoldCheck> {
+    fn new(
+        model: &SpectralModel,
+        spectrum: usize,
+        ready: &ReadySpectrum,
+        lowest: &Outcome,
+    ) -> Option<FoldCheck> {
         let is_success = lowest.status.is_some_and(Status::is_success);
-        let level = LEVELS.iter().find(|level| lowest.rounds >= level.min_rounds)?;
+        let level = LEVELS
+            .iter()
+            .find(|level| lowest.rounds >= level.min_rounds)?;
         if !ready.may_add_starts || !is_success {
             return None;
         }
         let labels: BTreeSet<usize> = model.arms.iter().flat_map(ModelArm::tangents).collect();
-        let labels: Vec<MovableLabel> =
-            labels.into_iter().filter_map(|p| MovableLabel::new(model, p, ready.limits[p], lowest)).collect();
+        let labels: Vec<MovableLabel> = labels
+            .into_iter()
+            .filter_map(|p| MovableLabel::new(model, p, ready.limits[p], lowest))
+            .collect();
         let largest = labels.iter().map(|label| label.effect).fold(0.0, f64::max);
-        let relevant = labels.iter().filter(|label| largest > 0.0 && level.effects.contains(&(label.effect / largest)));
+        let relevant = labels
+            .iter()
+            .filter(|label| largest > 0.0 && level.effects.contains(&(label.effect / largest)));
         let points = relevant.flat_map(|label| label.probe_points(lowest, level.distances));
-        let mut points: Vec<ProbePoint> = points.filter(|point| !is_outside_hulls(model, &point.u)).collect();
+        let mut points: Vec<ProbePoint> = points
+            .filter(|point| !is_outside_hulls(model, &point.u))
+            .collect();
         points.dedup(); // a bound cuts several probes short alike
-        (!points.is_empty()).then(|| FoldCheck { spectrum, cost: cost(lowest), max_rho: level.max_rho, points })
+        (!points.is_empty()).then(|| FoldCheck {
+            spectrum,
+            cost: cost(lowest),
+            max_rho: level.max_rho,
+            points,
+        })
     }
 
     /// Returns the probe point where the cost rises least compared with the predicted rise, if by less than `max_rho`
     /// of it. `outcomes` are those at the probe points.
     fn next_start(&self, outcomes: &[Outcome]) -> Option<Vec<f64>> {
-        let rho = |(point, outcome): (&ProbePoint, &Outcome)| (cost(outcome) - self.cost) / point.predicted_rise;
-        let ratios = self.points.iter().zip(outcomes).map(|pair| (rho(pair), pair.0));
+        let rho = |(point, outcome): (&ProbePoint, &Outcome)| {
+            (cost(outcome) - self.cost) / point.predicted_rise
+        };
+        let ratios = self
+            .points
+            .iter()
+            .zip(outcomes)
+            .map(|pair| (rho(pair), pair.0));
         let beyond_fold = ratios.filter(|(rho, _)| *rho < self.max_rho);
-        beyond_fold.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, point)| point.u.clone())
+        beyond_fold
+            .min_by(|a, b| a.0.total_cmp(&b.0))
+            .map(|(_, point)| point.u.clone())
     }
 }
 
@@ -136,20 +177,37 @@ struct MovableLabel {
 impl MovableLabel {
     /// Returns a label's bounds, range and effect on χ² at a minimum; `None` if it is held or has no finite bounds, or
     /// if its start is given, because the user then wants the minimum near that start.
-    fn new(model: &SpectralModel, parameter: usize, limits: Limits, minimum: &Outcome) -> Option<MovableLabel> {
-        let [lower, upper] = [limits.lower, limits.upper].map(|bound| model.parameters[parameter].to_u(bound));
+    fn new(
+        model: &SpectralModel,
+        parameter: usize,
+        limits: Limits,
+        minimum: &Outcome,
+    ) -> Option<MovableLabel> {
+        let [lower, upper] =
+            [limits.lower, limits.upper].map(|bound| model.parameters[parameter].to_u(bound));
         let range = upper - lower;
         let effect = range * range * minimum.normal_matrix[packed_index(parameter, parameter)];
         let is_movable = range > 0.0 && range.is_finite() && limits.start.is_none();
-        is_movable.then_some(MovableLabel { parameter, lower, upper, range, effect })
+        is_movable.then_some(MovableLabel {
+            parameter,
+            lower,
+            upper,
+            range,
+            effect,
+        })
     }
 
     /// Returns probe points on either side of a minimum along this label, at `distances` (shares of its range), as
     /// bounds allow. Points at which the quadratic model hardly rises are left out, because they lie in the same
     /// valley.
-    fn probe_points<'a>(&'a self, minimum: &'a Outcome, distances: &'a [f64]) -> impl Iterator<Item = ProbePoint> + 'a {
-        let shares =
-            [-1.0, 1.0].into_iter().flat_map(move |side| distances.iter().map(move |distance| side * distance));
+    fn probe_points<'a>(
+        &'a self,
+        minimum: &'a Outcome,
+        distances: &'a [f64],
+    ) -> impl Iterator<Item = ProbePoint> + 'a {
+        let shares = [-1.0, 1.0]
+            .into_iter()
+            .flat_map(move |side| distances.iter().map(move |distance| side * distance));
         shares.filter_map(move |share| self.probe_point(minimum, share))
     }
 
@@ -160,7 +218,8 @@ impl MovableLabel {
         let mut u = minimum.parameters.clone();
         u[p] = (u[p] + share * self.range).clamp(self.lower, self.upper);
         let delta = u[p] - minimum.parameters[p];
-        let predicted_rise = delta * (delta * minimum.normal_matrix[packed_index(p, p)] - 2.0 * minimum.gradient[p]);
+        let predicted_rise =
+            delta * (delta * minimum.normal_matrix[packed_index(p, p)] - 2.0 * minimum.gradient[p]);
         let is_far = delta.abs() >= MIN_DISTANCE * self.range && predicted_rise >= LEAST_RISE;
         is_far.then_some(ProbePoint { u, predicted_rise })
     }
@@ -171,7 +230,11 @@ impl MovableLabel {
 fn is_outside_hulls(model: &SpectralModel, u: &[f64]) -> bool {
     model.arms.iter().any(|arm| {
         let value = |p: usize| model.parameters[p].to_physical(u[p]);
-        let labels: Vec<f64> = arm.inputs.iter().map(|input| input.source.value(value)).collect();
+        let labels: Vec<f64> = arm
+            .inputs
+            .iter()
+            .map(|input| input.source.value(value))
+            .collect();
         arm.emulator.extrapolates(&labels)
     })
 }
@@ -185,7 +248,11 @@ impl Passes {
         found: &mut [Vec<Outcome>],
         monitor: Monitor,
     ) -> Result<()> {
-        let ReadySpectra { model, spectra: ready, .. } = spectra;
+        let ReadySpectra {
+            model,
+            spectra: ready,
+            ..
+        } = spectra;
         // 1. Evaluate the probe points of all checks.
         let check = |(k, group): (usize, &Vec<Outcome>)| {
             let lowest = winner(group, model.marginalise)?;
@@ -193,15 +260,28 @@ impl Passes {
         };
         let checks: Vec<FoldCheck> = found.iter().enumerate().filter_map(check).collect();
         let probe = |check: &FoldCheck| {
-            let starts = check.points.iter().map(|point| Start { u: point.u.clone(), basin: 0 }).collect();
-            ReadySpectrum { starts, ..ready[check.spectrum].clone() }
+            let starts = check
+                .points
+                .iter()
+                .map(|point| Start {
+                    u: point.u.clone(),
+                    basin: 0,
+                })
+                .collect();
+            ReadySpectrum {
+                starts,
+                ..ready[check.spectrum].clone()
+            }
         };
         let probes: Vec<ReadySpectrum> = checks.iter().map(probe).collect();
         let mut probed = self.evaluate(spectra.with_spectra(&probes))?.into_iter();
         // 2. Choose the starts.
         let choose = |check: FoldCheck| {
             let own: Vec<Outcome> = probed.by_ref().take(check.points.len()).collect();
-            Some(MoreStarts { spectrum: check.spectrum, starts: vec![check.next_start(&own)?] })
+            Some(MoreStarts {
+                spectrum: check.spectrum,
+                starts: vec![check.next_start(&own)?],
+            })
         };
         let chosen: Vec<MoreStarts> = checks.into_iter().filter_map(choose).collect();
         // 3. Fit from them.
@@ -214,15 +294,35 @@ mod tests {
     use super::*;
 
     fn outcome(chi2: f64, status: Option<Status>) -> Outcome {
-        Outcome { chi2, penalty: 0.0, ln_det: 0.0, status, ..Outcome::default() }
+        Outcome {
+            chi2,
+            penalty: 0.0,
+            ln_det: 0.0,
+            status,
+            ..Outcome::default()
+        }
     }
 
     /// Returns label 1 with the bounds 0 and 10, and a minimum at 9. There is less room above than below, so that a
     /// probe above is cut short.
     fn label() -> (MovableLabel, Outcome) {
-        let label = MovableLabel { parameter: 1, lower: 0.0, upper: 10.0, range: 10.0, effect: 400.0 };
+        let label = MovableLabel {
+            parameter: 1,
+            lower: 0.0,
+            upper: 10.0,
+            range: 10.0,
+            effect: 400.0,
+        };
         let normal_matrix = vec![1.0, 0.0, 4.0];
-        (label, Outcome { parameters: vec![5.0, 9.0], gradient: vec![0.0, 0.0], normal_matrix, ..outcome(7.0, None) })
+        (
+            label,
+            Outcome {
+                parameters: vec![5.0, 9.0],
+                gradient: vec![0.0, 0.0],
+                normal_matrix,
+                ..outcome(7.0, None)
+            },
+        )
     }
 
     #[test]
@@ -231,20 +331,34 @@ mod tests {
         // The predicted rise is δ² A = 9 · 4 below; 1 · 4 above is too little.
         assert_eq!(
             label.probe_points(&at, &[0.3]).collect::<Vec<_>>(),
-            [ProbePoint { u: vec![5.0, 6.0], predicted_rise: 36.0 }]
+            [ProbePoint {
+                u: vec![5.0, 6.0],
+                predicted_rise: 36.0
+            }]
         );
         // The label is held by its bound: the cost falls towards the bound, and rises the more on the way back.
         (at.parameters[1], at.gradient[1]) = (10.0, 2.0);
         assert_eq!(
             label.probe_points(&at, &[0.3]).collect::<Vec<_>>(),
-            [ProbePoint { u: vec![5.0, 7.0], predicted_rise: 36.0 + 12.0 }]
+            [ProbePoint {
+                u: vec![5.0, 7.0],
+                predicted_rise: 36.0 + 12.0
+            }]
         );
     }
 
     #[test]
     fn a_start_sets_out_where_the_cost_comes_back_furthest() {
-        let points = [36.0, 36.0, 100.0].map(|rise| ProbePoint { u: vec![rise], predicted_rise: rise });
-        let check = FoldCheck { spectrum: 0, cost: 7.0, max_rho: 0.3, points: points.to_vec() };
+        let points = [36.0, 36.0, 100.0].map(|rise| ProbePoint {
+            u: vec![rise],
+            predicted_rise: rise,
+        });
+        let check = FoldCheck {
+            spectrum: 0,
+            cost: 7.0,
+            max_rho: 0.3,
+            points: points.to_vec(),
+        };
         let start = |chi2: [f64; 3]| check.next_start(&chi2.map(|chi2| outcome(chi2, None)));
         assert_eq!(start([43.0, 19.0, 57.0]), None);
         assert_eq!(start([f64::NAN, 10.0, 9.0]), Some(vec![100.0]));

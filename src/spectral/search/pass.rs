@@ -45,7 +45,8 @@ impl PassSettings {
     /// Returns the settings of the rounds of Levenberg–Marquardt; the default ones for Nelder–Mead.
     pub fn least_squares(&self) -> LevenbergMarquardt {
         match self.solver {
-            Solver::LevenbergMarquardt(settings) | Solver::LevenbergMarquardtThenNelderMead(settings, _) => settings,
+            Solver::LevenbergMarquardt(settings)
+            | Solver::LevenbergMarquardtThenNelderMead(settings, _) => settings,
             Solver::NelderMead(_) => LevenbergMarquardt::default(),
         }
     }
@@ -56,19 +57,26 @@ impl PassSettings {
         match self.solver {
             Solver::LevenbergMarquardt(_) => None,
             Solver::NelderMead(settings) => Some(settings),
-            Solver::LevenbergMarquardtThenNelderMead(_, settings) => {
-                Some(NelderMead { size: POLISH * settings.size, ..settings })
-            }
+            Solver::LevenbergMarquardtThenNelderMead(_, settings) => Some(NelderMead {
+                size: POLISH * settings.size,
+                ..settings
+            }),
         }
     }
 }
 
 impl Pass {
     /// Runs the population's solver on each spectrum from its starts and returns the outcomes of each.
-    pub fn run(&mut self, spectra: ReadySpectra, starts: Vec<Starts>, monitor: Monitor) -> Result<Vec<Vec<Outcome>>> {
+    pub fn run(
+        &mut self,
+        spectra: ReadySpectra,
+        starts: Vec<Starts>,
+        monitor: Monitor,
+    ) -> Result<Vec<Vec<Outcome>>> {
         let members = starts.iter().map(Vec::len).sum::<usize>() * self.population.lanes;
         let waiting = Waiting::new(self.objective.clone(), spectra, starts);
-        let mut report = |left: usize| (monitor.progress)(1.0 - left as f64 / members.max(1) as f64);
+        let mut report =
+            |left: usize| (monitor.progress)(1.0 - left as f64 / members.max(1) as f64);
         self.run_waiting(waiting, spectra, monitor.cancel, &mut report)
     }
 
@@ -96,7 +104,11 @@ impl Pass {
 
     /// Evaluates the objective at each spectrum's starts, and returns one outcome per start, with derivatives if the
     /// pass has them.
-    pub fn evaluate(&mut self, spectra: ReadySpectra, starts: &[Starts]) -> Result<Vec<Vec<Outcome>>> {
+    pub fn evaluate(
+        &mut self,
+        spectra: ReadySpectra,
+        starts: &[Starts],
+    ) -> Result<Vec<Vec<Outcome>>> {
         // 1. A spectrum with more starts than there is room for enters several times.
         let (mut places, mut entering, mut parts) = (Vec::new(), Vec::new(), Vec::new());
         for (place, own) in starts.iter().enumerate() {
@@ -112,13 +124,18 @@ impl Pass {
         waiting.is_evaluation = true;
         let found = self.run_waiting(waiting, entering, &NEVER, &mut |_| {})?;
         let mut all = vec![Vec::new(); starts.len()];
-        places.into_iter().zip(found).for_each(|(place, outcomes)| all[place].extend(outcomes));
+        places
+            .into_iter()
+            .zip(found)
+            .for_each(|(place, outcomes)| all[place].extend(outcomes));
         Ok(all)
     }
 
     /// Compares some of a GPU's objectives with the CPU's. Does nothing on the CPU.
     fn check_objectives(&mut self, spectra: ReadySpectra, found: &PassOutcomes) -> Result<()> {
-        self.verifier.as_mut().map_or(Ok(()), |verifier| verifier.check_objectives(spectra, found))
+        self.verifier
+            .as_mut()
+            .map_or(Ok(()), |verifier| verifier.check_objectives(spectra, found))
     }
 
     /// Checks that some of a GPU's successes are at minima. Does nothing on the CPU, or once the run is cancelled.
@@ -129,7 +146,9 @@ impl Pass {
         cancel: &AtomicBool,
     ) -> Result<()> {
         match &mut self.verifier {
-            Some(verifier) if !cancel.load(Ordering::Relaxed) => verifier.check_minima(spectra, outcomes),
+            Some(verifier) if !cancel.load(Ordering::Relaxed) => {
+                verifier.check_minima(spectra, outcomes)
+            }
             _ => Ok(()),
         }
     }

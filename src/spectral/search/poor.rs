@@ -36,15 +36,28 @@ impl Passes {
         found: &mut [Vec<Outcome>],
         monitor: Monitor,
     ) -> Result<()> {
-        let Some(guess) = spectra.guess else { return Ok(()) };
+        let Some(guess) = spectra.guess else {
+            return Ok(());
+        };
         let fitted = spectra.spectra.par_iter().zip(&*found).enumerate();
         let misfit = Misfit::new(spectra.model.loss());
-        let poor = fitted.filter(|(_, (ready, outcomes))| is_poor(ready, outcomes, &misfit, spectra.model.marginalise));
+        let poor = fitted.filter(|(_, (ready, outcomes))| {
+            is_poor(ready, outcomes, &misfit, spectra.model.marginalise)
+        });
         let more = poor.map(|(spectrum, (ready, _))| {
             // a cancelled run fits nothing any more, and every spectrum that was to have more starts is interrupted
             let is_cancelled = monitor.cancel.load(Ordering::Relaxed);
-            let all = if is_cancelled { ready.starts() } else { more_starts(guess, spectra, ready) };
-            all.chunks(TOGETHER).map(|starts| MoreStarts { spectrum, starts: starts.to_vec() }).collect::<Vec<_>>()
+            let all = if is_cancelled {
+                ready.starts()
+            } else {
+                more_starts(guess, spectra, ready)
+            };
+            all.chunks(TOGETHER)
+                .map(|starts| MoreStarts {
+                    spectrum,
+                    starts: starts.to_vec(),
+                })
+                .collect::<Vec<_>>()
         });
         let more: Vec<MoreStarts> = threads::in_pool(|| more.flatten_iter().collect());
         self.fit_again(spectra, found, more, monitor)
@@ -52,12 +65,27 @@ impl Passes {
 }
 
 /// Returns whether a spectrum's lowest outcome is a success with a large χ²/dof, and the spectrum may have more starts.
-fn is_poor(ready: &ReadySpectrum, outcomes: &[Outcome], misfit: &Misfit, marginalise: bool) -> bool {
-    let Some(lowest) = winner(outcomes, marginalise).map(|lowest| &outcomes[lowest]) else { return false };
-    let free = ready.limits.iter().filter(|limits| !limits.is_held()).count();
+fn is_poor(
+    ready: &ReadySpectrum,
+    outcomes: &[Outcome],
+    misfit: &Misfit,
+    marginalise: bool,
+) -> bool {
+    let Some(lowest) = winner(outcomes, marginalise).map(|lowest| &outcomes[lowest]) else {
+        return false;
+    };
+    let free = ready
+        .limits
+        .iter()
+        .filter(|limits| !limits.is_held())
+        .count();
     let (unmasked, in_range) = (ready.prepared.unmasked, ready.prepared.in_range);
     let dof = unmasked.saturating_sub(ready.prepared.rank + free) as f64;
-    let large = if 2 * unmasked < in_range { LARGE_OF_FEW } else { LARGE };
+    let large = if 2 * unmasked < in_range {
+        LARGE_OF_FEW
+    } else {
+        LARGE
+    };
     let is_success = lowest.status.is_some_and(Status::is_success);
     let chi2 = misfit.chi_square(lowest, unmasked, dof);
     ready.may_add_starts && ready.starts.len() < MORE && is_success && chi2.value > large * chi2.dof
@@ -68,5 +96,8 @@ fn more_starts(guess: &FirstGuess, spectra: ReadySpectra, ready: &ReadySpectrum)
     let samplings = samplings(spectra.grids, ready.place);
     let all = guess.starts(&ready.prepared, &samplings, &ready.limits, Some(MORE));
     let is_new = |u: &Vec<f64>| ready.starts.iter().all(|start| start.u != *u);
-    all.into_iter().map(|start| start.u).filter(is_new).collect()
+    all.into_iter()
+        .map(|start| start.u)
+        .filter(is_new)
+        .collect()
 }

@@ -46,15 +46,27 @@ impl Grid {
     fn new(ready: usize, one: &ReadySpectrum, row: &FitRow, p: usize) -> Option<Grid> {
         let (error, limits) = (row.errors[p], &one.limits[p]);
         let usable = row.status.is_success() && !limits.is_held();
-        let step = if error.is_finite() && error > 0.0 { STEP * error } else { 1.0 };
+        let step = if error.is_finite() && error > 0.0 {
+            STEP * error
+        } else {
+            1.0
+        };
         let (range, centre) = ((limits.lower, limits.upper), row.parameters[p]);
-        usable.then_some(Grid { ready, centre, step, range, found: None, ended: false })
+        usable.then_some(Grid {
+            ready,
+            centre,
+            step,
+            range,
+            found: None,
+            ended: false,
+        })
     }
 
     /// Returns the velocities of the grid that lie inside the bounds.
     fn velocities(&self) -> Vec<f64> {
         let all = (-HALF..=HALF).map(|k| self.centre + f64::from(k) * self.step);
-        all.filter(|v| (self.range.0..=self.range.1).contains(v)).collect()
+        all.filter(|v| (self.range.0..=self.range.1).contains(v))
+            .collect()
     }
 
     /// Computes the posterior from the objectives at the grid's velocities, and changes the grid for another attempt if
@@ -74,7 +86,11 @@ impl Grid {
             return;
         }
         // The error from a grid with large steps is only an upper limit.
-        self.step = if wide { 2.0 * self.step } else { (found.error * STEP).max(0.2 * self.step) };
+        self.step = if wide {
+            2.0 * self.step
+        } else {
+            (found.error * STEP).max(0.2 * self.step)
+        };
         self.centre = found.velocity;
         self.ended = false;
     }
@@ -94,7 +110,9 @@ impl Scan<'_> {
     /// Scans the objective around each row's fitted velocity and writes the posterior into the row. `rows` are those of
     /// the whole batch. If the run is cancelled, rows whose scan has not ended become interrupted.
     pub fn run(mut self, rows: &mut [FitRow]) -> Result<()> {
-        let Some(p) = self.fitter.model.free_velocity() else { return Ok(()) };
+        let Some(p) = self.fitter.model.free_velocity() else {
+            return Ok(());
+        };
         let ready = self.spectra.spectra;
         let begin = |(k, one): (usize, &ReadySpectrum)| Grid::new(k, one, &rows[one.place], p);
         let mut all: Vec<Grid> = ready.iter().enumerate().filter_map(begin).collect();
@@ -102,7 +120,10 @@ impl Scan<'_> {
         let together = (self.passes.capacity / (2 * HALF as usize + 1)).max(1);
         for _ in 0..ATTEMPTS {
             let mut open: Vec<&mut Grid> = all.iter_mut().filter(|grid| !grid.ended).collect();
-            for some in open.chunks_mut(together).take_while(|_| !cancel.load(Ordering::Relaxed)) {
+            for some in open
+                .chunks_mut(together)
+                .take_while(|_| !cancel.load(Ordering::Relaxed))
+            {
                 self.attempt(some, rows, p)?;
             }
         }
@@ -133,18 +154,26 @@ impl Scan<'_> {
             let one = &ready[grid.ready];
             let row = &rows[one.place];
             if refit {
-                entering.extend(velocities.iter().map(|v| held_at_velocity(model, one, row, p, *v)));
+                entering.extend(
+                    velocities
+                        .iter()
+                        .map(|v| held_at_velocity(model, one, row, p, *v)),
+                );
             } else {
                 entering.push(at_velocities(model, one, row, p, velocities));
             }
         }
-        let Some(outcomes) = self.outcomes(entering, refit)? else { return Ok(()) };
+        let Some(outcomes) = self.outcomes(entering, refit)? else {
+            return Ok(());
+        };
         let finish = self.fitter.finish();
         let mut rest = outcomes.iter();
         for (grid, velocities) in some.iter_mut().zip(velocities) {
             let prepared = &ready[grid.ready].prepared;
             let own = rest.by_ref().take(velocities.len());
-            let objectives: Vec<f64> = own.map(|outcome| finish.objective(outcome, prepared)).collect();
+            let objectives: Vec<f64> = own
+                .map(|outcome| finish.objective(outcome, prepared))
+                .collect();
             if velocities.is_empty() {
                 grid.ended = true;
             } else {
@@ -155,13 +184,24 @@ impl Scan<'_> {
     }
 
     /// Evaluates or, with `refit`, fits spectra from their starts; returns one outcome per start, `None` if cancelled.
-    fn outcomes(&mut self, entering: Vec<ReadySpectrum>, refit: bool) -> Result<Option<Vec<Outcome>>> {
+    fn outcomes(
+        &mut self,
+        entering: Vec<ReadySpectrum>,
+        refit: bool,
+    ) -> Result<Option<Vec<Outcome>>> {
         if self.is_cancelled() {
             return Ok(None);
         }
         let entering = self.spectra.with_spectra(&entering);
-        let monitor = Monitor { cancel: self.monitor.cancel, progress: &mut *self.monitor.progress };
-        let all = if refit { self.passes.refit(entering, monitor)? } else { self.passes.evaluate(entering)? };
+        let monitor = Monitor {
+            cancel: self.monitor.cancel,
+            progress: &mut *self.monitor.progress,
+        };
+        let all = if refit {
+            self.passes.refit(entering, monitor)?
+        } else {
+            self.passes.evaluate(entering)?
+        };
         // After a cancellation refits may not have ended.
         if self.is_cancelled() {
             return Ok(None);
@@ -180,20 +220,40 @@ fn at_velocities(
     p: usize,
     velocities: &[f64],
 ) -> ReadySpectrum {
-    let fitted: Vec<f64> = model.parameters.iter().zip(&row.parameters).map(|(q, x)| q.to_u(*x)).collect();
+    let fitted: Vec<f64> = model
+        .parameters
+        .iter()
+        .zip(&row.parameters)
+        .map(|(q, x)| q.to_u(*x))
+        .collect();
     let mut starts = Vec::with_capacity(velocities.len());
     for velocity in velocities {
         let mut u = fitted.clone();
         u[p] = model.parameters[p].to_u(*velocity);
         starts.push(Start { u, basin: 0 });
     }
-    ReadySpectrum { starts, may_add_starts: false, ..one.clone() }
+    ReadySpectrum {
+        starts,
+        may_add_starts: false,
+        ..one.clone()
+    }
 }
 
 /// Returns a copy of a spectrum that starts at its fit, with its velocity, parameter `p`, held at `v`.
-fn held_at_velocity(model: &SpectralModel, one: &ReadySpectrum, row: &FitRow, p: usize, v: f64) -> ReadySpectrum {
+fn held_at_velocity(
+    model: &SpectralModel,
+    one: &ReadySpectrum,
+    row: &FitRow,
+    p: usize,
+    v: f64,
+) -> ReadySpectrum {
     let mut held = at_velocities(model, one, row, p, &[v]);
-    held.limits[p] = Limits { lower: v, upper: v, prior: None, ..held.limits[p] };
+    held.limits[p] = Limits {
+        lower: v,
+        upper: v,
+        prior: None,
+        ..held.limits[p]
+    };
     held
 }
 
@@ -205,17 +265,31 @@ mod tests {
     fn a_grid_follows_the_posterior() {
         for (sigma, guess) in [(0.01, 1.0), (50.0, 1.0), (1.0, 1.0)] {
             let (step, range) = (STEP * guess, (-1e3, 1e3));
-            let mut grid = Grid { ready: 0, centre: 10.3, step, range, found: None, ended: false };
+            let mut grid = Grid {
+                ready: 0,
+                centre: 10.3,
+                step,
+                range,
+                found: None,
+                ended: false,
+            };
             for _ in 0..ATTEMPTS {
                 let velocities = grid.velocities();
-                let y: Vec<f64> = velocities.iter().map(|v| ((v - 10.0) / sigma).powi(2)).collect();
+                let y: Vec<f64> = velocities
+                    .iter()
+                    .map(|v| ((v - 10.0) / sigma).powi(2))
+                    .collect();
                 grid.judge(&velocities, &y);
                 if grid.ended {
                     break;
                 }
             }
             let found = grid.found.unwrap();
-            assert!((found.error / sigma - 1.0).abs() < 1e-3, "{} for {sigma}", found.error);
+            assert!(
+                (found.error / sigma - 1.0).abs() < 1e-3,
+                "{} for {sigma}",
+                found.error
+            );
         }
     }
 }

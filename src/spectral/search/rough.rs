@@ -24,8 +24,17 @@ pub fn settings(all: LevenbergMarquardt) -> Option<[LevenbergMarquardt; 2]> {
     let [ftol, xtol, gtol] = [all.ftol, all.xtol, all.gtol].map(loose);
     (all.max_rounds >= MIN_ROUNDS).then(|| {
         [
-            LevenbergMarquardt { max_rounds: ROUNDS, ftol, xtol, gtol, ..all },
-            LevenbergMarquardt { max_rounds: all.max_rounds - ROUNDS, ..all },
+            LevenbergMarquardt {
+                max_rounds: ROUNDS,
+                ftol,
+                xtol,
+                gtol,
+                ..all
+            },
+            LevenbergMarquardt {
+                max_rounds: all.max_rounds - ROUNDS,
+                ..all
+            },
         ]
     })
 }
@@ -33,12 +42,20 @@ pub fn settings(all: LevenbergMarquardt) -> Option<[LevenbergMarquardt; 2]> {
 /// Returns where each start's first, rough rounds ended, from where the last rounds start; without starts that gave way
 /// to others. A start whose end is not finite begins again.
 pub fn ends(outcomes: &[Vec<Outcome>], starts: &[Starts]) -> Vec<Starts> {
-    let is_finite = |o: &Outcome| (o.chi2 + o.penalty).is_finite() && o.parameters.iter().all(|x| x.is_finite());
+    let is_finite = |o: &Outcome| {
+        (o.chi2 + o.penalty).is_finite() && o.parameters.iter().all(|x| x.is_finite())
+    };
     let end = |(outcome, start): (&Outcome, &Vec<f64>)| {
-        let end = if is_finite(outcome) { &outcome.parameters } else { start };
+        let end = if is_finite(outcome) {
+            &outcome.parameters
+        } else {
+            start
+        };
         outcome.gave_way.is_none().then(|| end.clone())
     };
-    let of_spectrum = |(group, starts): (&Vec<Outcome>, &Starts)| group.iter().zip(starts).filter_map(end).collect();
+    let of_spectrum = |(group, starts): (&Vec<Outcome>, &Starts)| {
+        group.iter().zip(starts).filter_map(end).collect()
+    };
     outcomes.iter().zip(starts).map(of_spectrum).collect()
 }
 
@@ -47,13 +64,23 @@ pub fn ends(outcomes: &[Vec<Outcome>], starts: &[Starts]) -> Vec<Starts> {
 pub fn joined(mut outcomes: Vec<Vec<Outcome>>, last: Vec<Vec<Outcome>>) -> Vec<Vec<Outcome>> {
     for (group, last) in outcomes.iter_mut().zip(last) {
         let mut last = last.into_iter();
-        for outcome in group.iter_mut().filter(|outcome| outcome.gave_way.is_none()) {
+        for outcome in group
+            .iter_mut()
+            .filter(|outcome| outcome.gave_way.is_none())
+        {
             let Some(after) = last.next() else {
                 outcome.status = Some(Status::Interrupted);
                 continue;
             };
-            let (rounds, evaluations) = (outcome.rounds + after.rounds, outcome.evaluations + after.evaluations);
-            *outcome = Outcome { rounds, evaluations, ..after };
+            let (rounds, evaluations) = (
+                outcome.rounds + after.rounds,
+                outcome.evaluations + after.evaluations,
+            );
+            *outcome = Outcome {
+                rounds,
+                evaluations,
+                ..after
+            };
         }
     }
     outcomes
@@ -65,28 +92,56 @@ mod tests {
     use crate::solver::GaveWay;
 
     fn outcome(at: f64, gave_way: Option<GaveWay>) -> Outcome {
-        Outcome { gave_way, rounds: 3, evaluations: 4, parameters: vec![at], ..Outcome::default() }
+        Outcome {
+            gave_way,
+            rounds: 3,
+            evaluations: 4,
+            parameters: vec![at],
+            ..Outcome::default()
+        }
     }
 
     #[test]
     fn rounds_are_shared() {
-        let with = |max_rounds| settings(LevenbergMarquardt { max_rounds, ..LevenbergMarquardt::default() });
+        let with = |max_rounds| {
+            settings(LevenbergMarquardt {
+                max_rounds,
+                ..LevenbergMarquardt::default()
+            })
+        };
         assert_eq!((with(1), with(47)), (None, None));
         for (all, shares) in [(48, [16, 32]), (60, [16, 44]), (1000, [16, 984])] {
-            assert_eq!(with(all).map(|both| both.map(|lm| lm.max_rounds)), Some(shares));
+            assert_eq!(
+                with(all).map(|both| both.map(|lm| lm.max_rounds)),
+                Some(shares)
+            );
         }
     }
 
     #[test]
     fn each_start_goes_on_where_it_ended() {
-        let starts = vec![vec![vec![0.0], vec![1.0], vec![2.0]], vec![vec![3.0]], vec![vec![4.0]]];
-        let lost = Outcome { chi2: f64::NAN, ..outcome(0.7, None) };
+        let starts = vec![
+            vec![vec![0.0], vec![1.0], vec![2.0]],
+            vec![vec![3.0]],
+            vec![vec![4.0]],
+        ];
+        let lost = Outcome {
+            chi2: f64::NAN,
+            ..outcome(0.7, None)
+        };
         let first = vec![
-            vec![outcome(0.5, Some(GaveWay::SameBasin)), outcome(1.5, None), lost],
+            vec![
+                outcome(0.5, Some(GaveWay::SameBasin)),
+                outcome(1.5, None),
+                lost,
+            ],
             vec![outcome(3.5, None)],
             vec![],
         ];
-        assert_eq!(ends(&first, &starts), [vec![vec![1.5], vec![2.0]], vec![vec![3.5]], vec![]]);
+        assert_eq!(
+            ends(&first, &starts),
+            [vec![vec![1.5], vec![2.0]], vec![vec![3.5]], vec![]]
+        );
         // the second spectrum was cancelled on its way, the third before
         let last = vec![vec![outcome(1.6, None), outcome(2.6, None)], vec![], vec![]];
         let all = joined(first, last);
@@ -96,7 +151,10 @@ mod tests {
             all[0].iter().map(told).collect::<Vec<_>>(),
             [(0.5, 3, 4, None), (1.6, 6, 8, None), (2.6, 6, 8, None)]
         );
-        assert_eq!(all[1].iter().map(told).collect::<Vec<_>>(), [(3.5, 3, 4, interrupted)]);
+        assert_eq!(
+            all[1].iter().map(told).collect::<Vec<_>>(),
+            [(3.5, 3, 4, interrupted)]
+        );
         assert!(all[2].is_empty());
     }
 }

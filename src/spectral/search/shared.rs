@@ -38,7 +38,9 @@ impl Shared {
         if let Some(made) = self.guess.get() {
             return Ok(made);
         }
-        let made = model.kept.get_or_make(seed, || threads::in_pool(|| FirstGuess::new(model, seed)))?;
+        let made = model
+            .kept
+            .get_or_make(seed, || threads::in_pool(|| FirstGuess::new(model, seed)))?;
         Ok(self.guess.get_or_init(|| made))
     }
 
@@ -55,16 +57,28 @@ impl Shared {
         precision: Precision,
         values_only: bool,
     ) -> Arc<SpectralObjective> {
-        let mut all = self.objectives.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self
+            .objectives
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         all.retain(|(_, objective)| objective.strong_count() > 0);
-        let key = Key { layout: layout.to_vec(), precision, values_only };
-        let known = all.iter().find(|(other, _)| *other == key).and_then(|(_, objective)| objective.upgrade());
+        let key = Key {
+            layout: layout.to_vec(),
+            precision,
+            values_only,
+        };
+        let known = all
+            .iter()
+            .find(|(other, _)| *other == key)
+            .and_then(|(_, objective)| objective.upgrade());
         known.unwrap_or_else(|| {
             let mut made = match values_only {
                 false => SpectralObjective::new(model, layout, precision),
                 true => SpectralObjective::evaluation(model, layout, precision),
             };
-            let related = all.iter().max_by_key(|(other, _)| other.precision == precision);
+            let related = all
+                .iter()
+                .max_by_key(|(other, _)| other.precision == precision);
             if let Some(other) = related.and_then(|(_, other)| other.upgrade()) {
                 made.share_constants(&other);
             }
@@ -77,7 +91,9 @@ impl Shared {
 
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").field("guess", &self.guess.get().is_some()).finish_non_exhaustive()
+        f.debug_struct("Shared")
+            .field("guess", &self.guess.get().is_some())
+            .finish_non_exhaustive()
     }
 }
 
@@ -89,12 +105,23 @@ mod tests {
     use crate::solver::{Device as _, LevenbergMarquardt, Method};
     use crate::{Continuum, Emulator};
 
-    const LAYOUT: ArmLayout =
-        ArmLayout { pixels: 100, shared_grid: true, diagonals: 0, is_template: false, own_basis: false };
+    const LAYOUT: ArmLayout = ArmLayout {
+        pixels: 100,
+        shared_grid: true,
+        diagonals: 0,
+        is_template: false,
+        own_basis: false,
+    };
 
     fn model() -> SpectralModel {
-        let emulator = Emulator::open(concat!(env!("CARGO_MANIFEST_DIR"), "/data/emulator.safetensors")).unwrap();
-        let model = SpectralModel::builder().arm("b", emulator).velocity(-500.0..=500.0);
+        let emulator = Emulator::open(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/data/emulator.safetensors"
+        ))
+        .unwrap();
+        let model = SpectralModel::builder()
+            .arm("b", emulator)
+            .velocity(-500.0..=500.0);
         model.continuum(Continuum::rbf(6)).build().unwrap()
     }
 
@@ -112,11 +139,20 @@ mod tests {
     #[test]
     fn objectives_are_shared_by_shape_and_precision() {
         let (model, shared) = (model(), Shared::default());
-        let of = |layout, precision, values_only| shared.objective(&model, &[layout], precision, values_only);
+        let of = |layout, precision, values_only| {
+            shared.objective(&model, &[layout], precision, values_only)
+        };
         let first = of(LAYOUT, Precision::F32, false);
         assert!(Arc::ptr_eq(&first, &of(LAYOUT, Precision::F32, false)));
         for other in [
-            of(ArmLayout { pixels: 101, ..LAYOUT }, Precision::F32, false),
+            of(
+                ArmLayout {
+                    pixels: 101,
+                    ..LAYOUT
+                },
+                Precision::F32,
+                false,
+            ),
             of(LAYOUT, Precision::Mixed, false),
             of(LAYOUT, Precision::F32, true),
         ] {
@@ -125,7 +161,13 @@ mod tests {
         // An objective that nobody uses any more is dropped from the list.
         drop(first);
         let last = of(LAYOUT, Precision::F32, false);
-        assert_eq!((shared.objectives.lock().unwrap().len(), Arc::strong_count(&last)), (1, 1));
+        assert_eq!(
+            (
+                shared.objectives.lock().unwrap().len(),
+                Arc::strong_count(&last)
+            ),
+            (1, 1)
+        );
     }
 
     /// Populations share the network's packed weights and cached rows.
@@ -134,7 +176,11 @@ mod tests {
         let objective = Shared::default().objective(&model(), &[LAYOUT], Precision::F32, false);
         let method = Method::LevenbergMarquardt(LevenbergMarquardt::default());
         let kin = &objective.recording().kin;
-        let population = || CpuDevice.population(objective.recording().clone(), &method, 4).unwrap();
+        let population = || {
+            CpuDevice
+                .population(objective.recording().clone(), &method, 4)
+                .unwrap()
+        };
         let (first, second) = (population(), population());
         assert_eq!(kin.sharers(), 2);
         drop((first, second));
@@ -147,20 +193,40 @@ mod tests {
         let (model, shared) = (model(), Shared::default());
         let first = shared.objective(&model, &[LAYOUT], Precision::F32, false);
         let others = [
-            shared.objective(&model, &[ArmLayout { pixels: 116, ..LAYOUT }], Precision::F32, false),
+            shared.objective(
+                &model,
+                &[ArmLayout {
+                    pixels: 116,
+                    ..LAYOUT
+                }],
+                Precision::F32,
+                false,
+            ),
             shared.objective(&model, &[LAYOUT], Precision::F32, true),
         ];
         let weights = |objective: &SpectralObjective| {
             let of_network = |name: &str| name.ends_with(".weight");
             let buffers = objective.recording().buffers.clone().into_iter();
-            buffers.filter(|buffer| of_network(&buffer.name)).filter_map(|buffer| buffer.values).collect::<Vec<_>>()
+            buffers
+                .filter(|buffer| of_network(&buffer.name))
+                .filter_map(|buffer| buffer.values)
+                .collect::<Vec<_>>()
         };
-        let address =
-            |values: &Values| if let Values::F32(array) = values { array.as_ptr() } else { panic!("not f32") };
+        let address = |values: &Values| {
+            if let Values::F32(array) = values {
+                array.as_ptr()
+            } else {
+                panic!("not f32")
+            }
+        };
         for other in others {
             let (here, there) = (weights(&first), weights(&other));
             assert!(here.len() > 1 && here.len() == there.len());
-            assert!(here.iter().zip(&there).all(|(a, b)| address(a) == address(b)));
+            assert!(
+                here.iter()
+                    .zip(&there)
+                    .all(|(a, b)| address(a) == address(b))
+            );
         }
     }
 }

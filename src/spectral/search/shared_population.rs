@@ -99,7 +99,12 @@ impl SharedPopulation {
     pub fn new(population: Box<dyn Population>) -> SharedPopulation {
         let (capacity, lanes) = (population.capacity(), population.lanes());
         let flight = Flight::new(&*population);
-        let engine = Engine { population, flight, requests: Requests::default(), meter: None };
+        let engine = Engine {
+            population,
+            flight,
+            requests: Requests::default(),
+            meter: None,
+        };
         let state = State {
             engine: Some(engine),
             arrived: Vec::new(),
@@ -110,7 +115,12 @@ impl SharedPopulation {
             next: 0,
             meter: None,
         };
-        SharedPopulation { capacity, lanes, state: Mutex::new(state), changed: Condvar::new() }
+        SharedPopulation {
+            capacity,
+            lanes,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        }
     }
 
     /// Fits the spectra of a request, or evaluates the objective at their starts, and returns the outcomes. `report`
@@ -143,18 +153,31 @@ impl SharedPopulation {
                 return Ok(finished);
             }
             if let Some(failure) = &state.failure {
-                return Err(Failure { error: for_another_worker(failure), is_own: false });
+                return Err(Failure {
+                    error: for_another_worker(failure),
+                    is_own: false,
+                });
             }
             state.is_cancelled |= cancel.load(Ordering::Relaxed);
             // 2. Run some rounds, or wait for the end of those that another worker runs.
             state = match state.engine.take() {
-                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+                None => self
+                    .changed
+                    .wait(state)
+                    .unwrap_or_else(PoisonError::into_inner),
                 Some(engine) => {
                     let arrived = mem::take(&mut state.arrived);
                     let (is_cancelled, meter) = (state.is_cancelled, state.meter.clone());
                     drop(state);
-                    let turn = Turn { shared: self, engine: Some(engine) };
-                    turn.run(arrived, is_cancelled, meter).map_err(|error| Failure { error, is_own: true })?;
+                    let turn = Turn {
+                        shared: self,
+                        engine: Some(engine),
+                    };
+                    turn.run(arrived, is_cancelled, meter)
+                        .map_err(|error| Failure {
+                            error,
+                            is_own: true,
+                        })?;
                     self.lock()
                 }
             };
@@ -175,7 +198,9 @@ impl SharedPopulation {
     /// Ends the population: all requests that are not finished fail alike.
     pub fn fail(&self, failure: &Error) {
         let mut state = self.lock();
-        state.failure.get_or_insert_with(|| for_another_worker(failure));
+        state
+            .failure
+            .get_or_insert_with(|| for_another_worker(failure));
         let freed = (state.engine.take(), mem::take(&mut state.arrived));
         drop(state);
         self.changed.notify_all();
@@ -202,7 +227,12 @@ impl State {
         }
         let number = self.next;
         self.next += 1;
-        self.arrived.push(Request { number, waiting, spectra_in_flight: 0, starts_in_flight: 0 });
+        self.arrived.push(Request {
+            number,
+            waiting,
+            spectra_in_flight: 0,
+            starts_in_flight: 0,
+        });
         number
     }
 }
@@ -229,10 +259,22 @@ impl Turn<'_> {
     ///
     /// # Errors
     /// Returns the device's errors, with which the population has ended.
-    fn run(mut self, arrived: Vec<Request>, is_cancelled: bool, meter: Option<Arc<Meter>>) -> Result<()> {
-        let Some(engine) = &mut self.engine else { return Ok(()) };
+    fn run(
+        mut self,
+        arrived: Vec<Request>,
+        is_cancelled: bool,
+        meter: Option<Arc<Meter>>,
+    ) -> Result<()> {
+        let Some(engine) = &mut self.engine else {
+            return Ok(());
+        };
         engine.requests.all.extend(arrived);
-        if let Some(meter) = meter.filter(|meter| engine.meter.as_ref().is_none_or(|own| !Arc::ptr_eq(own, meter))) {
+        if let Some(meter) = meter.filter(|meter| {
+            engine
+                .meter
+                .as_ref()
+                .is_none_or(|own| !Arc::ptr_eq(own, meter))
+        }) {
             engine.population.measure(meter.clone());
             engine.meter = Some(meter);
         }
@@ -268,8 +310,18 @@ impl Engine {
     /// Submits rounds once, or ends all fits if the run is cancelled, and returns the outcomes of the requests that are
     /// finished.
     async fn advance(&mut self, is_cancelled: bool) -> Result<Vec<(u64, PassOutcomes)>> {
-        let Engine { population, flight, requests, .. } = self;
-        if is_cancelled && requests.all.iter().any(|request| !request.waiting.is_evaluation) {
+        let Engine {
+            population,
+            flight,
+            requests,
+            ..
+        } = self;
+        if is_cancelled
+            && requests
+                .all
+                .iter()
+                .any(|request| !request.waiting.is_evaluation)
+        {
             flight.interrupt(&mut **population, requests).await?;
             return Ok(requests.cancel());
         }
@@ -279,8 +331,15 @@ impl Engine {
             population.clear();
         }
         // a spectrum with more starts than there is room for would wait for ever
-        let stuck = if was_empty { requests.next_request().map(|k| requests.all[k].number) } else { None };
-        Ok(requests.take_finished(|request| request.is_finished() || stuck == Some(request.number)))
+        let stuck = if was_empty {
+            requests.next_request().map(|k| requests.all[k].number)
+        } else {
+            None
+        };
+        Ok(
+            requests
+                .take_finished(|request| request.is_finished() || stuck == Some(request.number)),
+        )
     }
 }
 
@@ -295,7 +354,9 @@ impl Requests {
     /// Removes the requests for which `is_chosen` returns true, and returns their outcomes.
     fn take_finished(&mut self, is_chosen: impl Fn(&Request) -> bool) -> Vec<(u64, PassOutcomes)> {
         let chosen = self.all.extract_if(.., |request| is_chosen(request));
-        chosen.map(|request| (request.number, request.waiting.finished)).collect()
+        chosen
+            .map(|request| (request.number, request.waiting.finished))
+            .collect()
     }
 
     /// Ends all requests but evaluations, which begin again, and returns their outcomes. Nothing may be in flight.
@@ -314,7 +375,10 @@ impl Requests {
     fn remaining(&self, lanes: usize) -> BTreeMap<u64, usize> {
         let of_one = |request: &Request| {
             let in_flight = (request.starts_in_flight * lanes).min(self.active);
-            (request.number, in_flight + request.waiting.starts_left() * lanes)
+            (
+                request.number,
+                in_flight + request.waiting.starts_left() * lanes,
+            )
         };
         self.all.iter().map(of_one).collect()
     }
@@ -323,15 +387,24 @@ impl Requests {
     /// not wait behind the first of others. A request that has waited long counts as smaller. Spectra on other
     /// wavelengths than those in flight wait until these have ended, and later requests wait behind them.
     fn next_request(&self) -> Option<usize> {
-        let mut waiting =
-            self.all.iter().enumerate().filter(|(_, request)| request.waiting.starts_left() > 0).peekable();
+        let mut waiting = self
+            .all
+            .iter()
+            .enumerate()
+            .filter(|(_, request)| request.waiting.starts_left() > 0)
+            .peekable();
         let samplings = match waiting.peek() {
             Some((_, first)) if self.entered.is_empty() => first.waiting.samplings(),
             _ => self.samplings.clone(),
         };
-        let candidates = waiting.take_while(|(_, request)| are_same(&request.waiting.samplings(), &samplings));
-        let size = |request: &Request| request.waiting.starts_left() / (1 + request.waiting.submissions() / PATIENCE);
-        candidates.min_by_key(|(_, request)| size(request)).map(|(k, _)| k)
+        let candidates =
+            waiting.take_while(|(_, request)| are_same(&request.waiting.samplings(), &samplings));
+        let size = |request: &Request| {
+            request.waiting.starts_left() / (1 + request.waiting.submissions() / PATIENCE)
+        };
+        candidates
+            .min_by_key(|(_, request)| size(request))
+            .map(|(k, _)| k)
     }
 
     /// Records that spectra of a request have entered.
@@ -358,11 +431,15 @@ impl Queue for Requests {
     }
 
     fn is_empty(&self) -> bool {
-        self.all.iter().all(|request| request.waiting.starts_left() == 0)
+        self.all
+            .iter()
+            .all(|request| request.waiting.starts_left() == 0)
     }
 
     fn end(&mut self, number: usize, outcomes: Vec<Outcome>) {
-        let Some((request, spectrum)) = self.entered.remove(&number) else { return };
+        let Some((request, spectrum)) = self.entered.remove(&number) else {
+            return;
+        };
         if let Some(request) = self.all.iter_mut().find(|other| other.number == request) {
             request.spectra_in_flight -= 1;
             request.starts_in_flight -= outcomes.len();
@@ -372,7 +449,9 @@ impl Queue for Requests {
 
     fn watch(&mut self, active: usize) {
         self.active = active;
-        self.all.iter_mut().for_each(|request| request.waiting.count_submission());
+        self.all
+            .iter_mut()
+            .for_each(|request| request.waiting.count_submission());
     }
 
     fn is_one_piece(&self) -> bool {
@@ -382,7 +461,10 @@ impl Queue for Requests {
 
 /// Returns whether spectra share the same samplings in all arms.
 fn are_same(a: &[Option<Arc<Sampling>>], b: &[Option<Arc<Sampling>>]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.as_ref().map(Arc::as_ptr) == b.as_ref().map(Arc::as_ptr))
+    a.len() == b.len()
+        && a.iter()
+            .zip(b)
+            .all(|(a, b)| a.as_ref().map(Arc::as_ptr) == b.as_ref().map(Arc::as_ptr))
 }
 
 #[cfg(test)]

@@ -62,9 +62,16 @@ impl SharedPopulations {
         let mut known = Vec::with_capacity(wanted.len());
         for ((objective, method), population) in wanted.iter().zip(&populations) {
             let (objective, population) = (Arc::downgrade(objective), Arc::downgrade(population));
-            known.push(Known { objective, method: *method, population });
+            known.push(Known {
+                objective,
+                method: *method,
+                population,
+            });
         }
-        all.push(Made { populations: known, memory: memory.unwrap_or(0) });
+        all.push(Made {
+            populations: known,
+            memory: memory.unwrap_or(0),
+        });
         Ok(populations)
     }
 }
@@ -72,17 +79,26 @@ impl SharedPopulations {
 impl Made {
     /// Returns whether a worker uses the populations, and none of them has failed.
     fn is_in_use(&self) -> bool {
-        self.populations.iter().all(|known| known.population.upgrade().is_some_and(|one| !one.has_failed()))
+        self.populations.iter().all(|known| {
+            known
+                .population
+                .upgrade()
+                .is_some_and(|one| !one.has_failed())
+        })
     }
 
     /// Returns the populations, if they are those with these objectives and methods.
-    fn get(&self, wanted: &[(Arc<SpectralObjective>, Method)]) -> Option<Vec<Arc<SharedPopulation>>> {
+    fn get(
+        &self,
+        wanted: &[(Arc<SpectralObjective>, Method)],
+    ) -> Option<Vec<Arc<SharedPopulation>>> {
         if self.populations.len() != wanted.len() {
             return None;
         }
         let mut populations = Vec::with_capacity(wanted.len());
         for (known, (objective, method)) in self.populations.iter().zip(wanted) {
-            let is_it = known.method == *method && std::ptr::eq(known.objective.as_ptr(), &**objective);
+            let is_it =
+                known.method == *method && std::ptr::eq(known.objective.as_ptr(), &**objective);
             populations.push(known.population.upgrade().filter(|_| is_it)?);
         }
         Some(populations)

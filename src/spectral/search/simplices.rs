@@ -34,8 +34,21 @@ impl<'a, 'w> SpectralSearch<'a, 'w> {
         monitor: Monitor<'w>,
     ) -> SpectralSearch<'a, 'w> {
         let [linearise, simplex, evaluate] = passes;
-        let of_fit = starts.iter().enumerate().flat_map(|(s, own)| vec![s; own.len()]).collect();
-        SpectralSearch { linearise, simplex, evaluate, spectra, starts, monitor, of_fit, searches: 0 }
+        let of_fit = starts
+            .iter()
+            .enumerate()
+            .flat_map(|(s, own)| vec![s; own.len()])
+            .collect();
+        SpectralSearch {
+            linearise,
+            simplex,
+            evaluate,
+            spectra,
+            starts,
+            monitor,
+            of_fit,
+            searches: 0,
+        }
     }
 
     /// Returns one search per start: the start, clamped to its spectrum's bounds, and these, in the solver's units.
@@ -44,12 +57,21 @@ impl<'a, 'w> SpectralSearch<'a, 'w> {
         let mut fits = Vec::with_capacity(self.of_fit.len());
         for (one, starts) in spectra.iter().zip(&self.starts) {
             let bounds = model.parameters.iter().zip(&one.limits);
-            let (lower, upper): (Vec<f64>, Vec<f64>) =
-                bounds.map(|(p, limits)| (p.to_u(limits.lower), p.to_u(limits.upper))).unzip();
+            let (lower, upper): (Vec<f64>, Vec<f64>) = bounds
+                .map(|(p, limits)| (p.to_u(limits.lower), p.to_u(limits.upper)))
+                .unzip();
             for start in starts {
                 let limited = start.iter().zip(lower.iter().zip(&upper));
-                let start = limited.map(|(u, (lower, upper))| u.clamp(*lower, *upper)).collect();
-                fits.push(SearchFit { start, lower: lower.clone(), upper: upper.clone(), rounding: 0.0, points: 0 });
+                let start = limited
+                    .map(|(u, (lower, upper))| u.clamp(*lower, *upper))
+                    .collect();
+                fits.push(SearchFit {
+                    start,
+                    lower: lower.clone(),
+                    upper: upper.clone(),
+                    rounding: 0.0,
+                    points: 0,
+                });
             }
         }
         fits
@@ -58,7 +80,10 @@ impl<'a, 'w> SpectralSearch<'a, 'w> {
 
 impl Machine for SpectralSearch<'_, '_> {
     fn linearise(&mut self) -> Result<Vec<Outcome>> {
-        let mut all = self.linearise.evaluate(self.spectra, &self.starts)?.concat();
+        let mut all = self
+            .linearise
+            .evaluate(self.spectra, &self.starts)?
+            .concat();
         if !self.spectra.model.marginalise {
             all.iter_mut().for_each(|outcome| outcome.ln_det = 0.0);
         }
@@ -74,30 +99,49 @@ impl Machine for SpectralSearch<'_, '_> {
             starts[spectrum].push(begin.start);
             simplices[spectrum].push(begin.simplex);
         }
-        let (done, share) = if self.searches == 0 { (0.0, FIRST) } else { (FIRST, 0.0) };
+        let (done, share) = if self.searches == 0 {
+            (0.0, FIRST)
+        } else {
+            (FIRST, 0.0)
+        };
         self.searches += 1;
         let lanes = self.simplex.population.lanes;
         let members = starts.iter().map(Vec::len).sum::<usize>() * lanes;
         let Monitor { cancel, progress } = &mut self.monitor;
-        let mut report = |left: usize| progress(done + share * (1.0 - left as f64 / members.max(1) as f64));
+        let mut report =
+            |left: usize| progress(done + share * (1.0 - left as f64 / members.max(1) as f64));
         let mut waiting = Waiting::new(self.simplex.objective.clone(), self.spectra, starts);
         waiting.simplices = simplices;
-        let found = self.simplex.run_waiting(waiting, self.spectra, cancel, &mut report)?;
+        let found = self
+            .simplex
+            .run_waiting(waiting, self.spectra, cancel, &mut report)?;
         let mut outcomes: Vec<_> = found.into_iter().map(Vec::into_iter).collect();
-        Ok(counts.into_iter().map(|spectrum| outcomes[spectrum].next()).collect())
+        Ok(counts
+            .into_iter()
+            .map(|spectrum| outcomes[spectrum].next())
+            .collect())
     }
 
     fn evaluate(&mut self, points: Vec<Points>) -> Result<Vec<Vec<f64>>> {
         let width = self.spectra.model.parameters.len().max(1);
         let mut points_of: Vec<Starts> = vec![Vec::new(); self.starts.len()];
         for asked in &points {
-            points_of[self.of_fit[asked.fit]].extend(asked.points.chunks_exact(width).map(<[f64]>::to_vec));
+            points_of[self.of_fit[asked.fit]]
+                .extend(asked.points.chunks_exact(width).map(<[f64]>::to_vec));
         }
         let marginalise = self.spectra.model.marginalise;
         let outcomes = self.evaluate.evaluate(self.spectra, &points_of)?;
-        let objectives = |own: Vec<Outcome>| own.into_iter().map(|outcome| outcome.objective(marginalise));
+        let objectives = |own: Vec<Outcome>| {
+            own.into_iter()
+                .map(|outcome| outcome.objective(marginalise))
+        };
         let mut values: Vec<_> = outcomes.into_iter().map(objectives).collect();
-        let own = |asked: &Points| values[self.of_fit[asked.fit]].by_ref().take(asked.points.len() / width).collect();
+        let own = |asked: &Points| {
+            values[self.of_fit[asked.fit]]
+                .by_ref()
+                .take(asked.points.len() / width)
+                .collect()
+        };
         Ok(points.iter().map(own).collect())
     }
 }

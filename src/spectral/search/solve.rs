@@ -74,47 +74,105 @@ impl Passes {
         made: &SharedPopulations,
         settings: PassSettings,
     ) -> Result<Passes> {
-        let PassSettings { solver, precision, memory, workers, max_starts, .. } = settings;
+        let PassSettings {
+            solver,
+            precision,
+            memory,
+            workers,
+            max_starts,
+            ..
+        } = settings;
         // 1. Plan the passes in the order in which their populations are made.
         let (first, second) = (settings.least_squares(), settings.simplex());
         let is_mixed = precision == Precision::Mixed && !matches!(solver, Solver::NelderMead(_));
-        let split = if is_mixed { rough::settings(first) } else { None };
+        let split = if is_mixed {
+            rough::settings(first)
+        } else {
+            None
+        };
         let last = split.map_or(first, |[_, last]| last);
         let has_evaluation = settings.has_evaluation || second.is_some();
         let results = precision.of_results();
-        let plan = |objective, method| Plan { objective, method, is_kept: true };
-        let objective = |precision, values_only| shared.objective(model, layout, precision, values_only);
-        let mut plans = vec![plan(objective(results, false), Method::LevenbergMarquardt(last))];
-        plans.extend(second.map(|settings| plan(objective(results, true), Method::NelderMead(settings))));
-        plans.extend(has_evaluation.then(|| plan(objective(results, true), Method::LevenbergMarquardt(first))));
+        let plan = |objective, method| Plan {
+            objective,
+            method,
+            is_kept: true,
+        };
+        let objective =
+            |precision, values_only| shared.objective(model, layout, precision, values_only);
+        let mut plans = vec![plan(
+            objective(results, false),
+            Method::LevenbergMarquardt(last),
+        )];
+        plans.extend(
+            second.map(|settings| plan(objective(results, true), Method::NelderMead(settings))),
+        );
+        plans.extend(
+            has_evaluation
+                .then(|| plan(objective(results, true), Method::LevenbergMarquardt(first))),
+        );
         plans.extend(split.map(|[rough, _]| Plan {
             is_kept: false,
-            ..plan(objective(precision, false), Method::LevenbergMarquardt(rough))
+            ..plan(
+                objective(precision, false),
+                Method::LevenbergMarquardt(rough),
+            )
         }));
         // 2. Divide the memory among them, unless another worker has done so, and make the populations.
         let make = |memory: Option<u64>| {
             let mut capacity = max_starts;
-            for Plan { objective, method, .. } in &plans {
+            for Plan {
+                objective, method, ..
+            } in &plans
+            {
                 let members = device.capacity(objective.recording(), memory)?;
                 capacity = capacity.min((members / method.lanes() / plans.len()).max(1));
             }
-            lowering(&mut capacity, |capacity| populations(device, &plans, capacity))
+            lowering(&mut capacity, |capacity| {
+                populations(device, &plans, capacity)
+            })
         };
         let populations = match device.shares_populations() {
             true => {
-                let wanted: Vec<_> = plans.iter().map(|plan| (plan.objective.clone(), plan.method)).collect();
-                made.get_or_make(&wanted, Memory { bytes: memory, workers }, make)?
+                let wanted: Vec<_> = plans
+                    .iter()
+                    .map(|plan| (plan.objective.clone(), plan.method))
+                    .collect();
+                made.get_or_make(
+                    &wanted,
+                    Memory {
+                        bytes: memory,
+                        workers,
+                    },
+                    make,
+                )?
             }
             false => make(memory)?,
         };
-        let capacity = populations.iter().map(|population| population.capacity).min().unwrap_or(1);
+        let capacity = populations
+            .iter()
+            .map(|population| population.capacity)
+            .min()
+            .unwrap_or(1);
         // 3. Make the passes. The last planned one is taken first.
         let mut passes: Vec<Pass> = Vec::with_capacity(plans.len());
-        for (Plan { objective, is_kept, .. }, population) in plans.into_iter().zip(populations) {
+        for (
+            Plan {
+                objective, is_kept, ..
+            },
+            population,
+        ) in plans.into_iter().zip(populations)
+        {
             let is_verified = device.is_verified() && is_kept;
-            let verifier =
-                is_verified.then(|| Verifier::new(device.name(), objective.clone(), last, second)).transpose()?;
-            passes.push(Pass { objective, population, verifier, has_failed_elsewhere: false });
+            let verifier = is_verified
+                .then(|| Verifier::new(device.name(), objective.clone(), last, second))
+                .transpose()?;
+            passes.push(Pass {
+                objective,
+                population,
+                verifier,
+                has_failed_elsewhere: false,
+            });
         }
         let rough = if split.is_some() { passes.pop() } else { None };
         let evaluate = if has_evaluation { passes.pop() } else { None };
@@ -126,7 +184,17 @@ impl Passes {
             noise: objective_noise(device.runs_wgsl(), precision),
         };
         let layout = layout.to_vec();
-        Ok(Passes { layout, settings, capacity, solver, linearise, rough, simplex, evaluate, search })
+        Ok(Passes {
+            layout,
+            settings,
+            capacity,
+            solver,
+            linearise,
+            rough,
+            simplex,
+            evaluate,
+            search,
+        })
     }
 
     /// Returns whether the populations are for spectra of this layout, were made with these settings, and work.
@@ -136,8 +204,17 @@ impl Passes {
 
     /// Returns all passes.
     fn all(&self) -> impl Iterator<Item = &Pass> {
-        let Passes { linearise, rough, simplex, evaluate, .. } = self;
-        std::iter::once(linearise).chain(rough).chain(simplex).chain(evaluate)
+        let Passes {
+            linearise,
+            rough,
+            simplex,
+            evaluate,
+            ..
+        } = self;
+        std::iter::once(linearise)
+            .chain(rough)
+            .chain(simplex)
+            .chain(evaluate)
     }
 
     /// Returns whether a population failed in the hands of another worker, in the middle of this one's work.
@@ -169,7 +246,10 @@ impl Passes {
             Solver::NelderMead(_) => self.search_simplices(spectra, spectra.starts(), monitor)?,
             Solver::LevenbergMarquardtThenNelderMead(..) => {
                 // The simplices take nearly all of the time.
-                let silent = Monitor { cancel: monitor.cancel, progress: &mut |_| {} };
+                let silent = Monitor {
+                    cancel: monitor.cancel,
+                    progress: &mut |_| {},
+                };
                 let outcomes = self.descend(spectra, silent)?;
                 self.polish(spectra, outcomes, monitor)?
             }
@@ -188,7 +268,9 @@ impl Passes {
     /// per start. A cancelled run may return fewer.
     pub fn refit(&mut self, spectra: ReadySpectra, monitor: Monitor) -> Result<Vec<Outcome>> {
         let Monitor { cancel, progress } = monitor;
-        let outcomes = self.linearise.run(spectra, spectra.starts(), Monitor { cancel, progress })?;
+        let outcomes =
+            self.linearise
+                .run(spectra, spectra.starts(), Monitor { cancel, progress })?;
         self.linearise.check_minima(spectra, &outcomes, cancel)?;
         Ok(outcomes.concat())
     }
@@ -198,11 +280,32 @@ impl Passes {
     fn descend(&mut self, spectra: ReadySpectra, monitor: Monitor) -> Result<Vec<Vec<Outcome>>> {
         let Monitor { cancel, progress } = monitor;
         let mut first = |share| progress(BEFORE_FOLDS * share);
-        let mut found = self.rounds(spectra, spectra.starts(), Monitor { cancel, progress: &mut first })?;
+        let mut found = self.rounds(
+            spectra,
+            spectra.starts(),
+            Monitor {
+                cancel,
+                progress: &mut first,
+            },
+        )?;
         let mut more = |_| progress(BEFORE_FOLDS);
-        self.try_more_starts(spectra, &mut found, Monitor { cancel, progress: &mut more })?;
+        self.try_more_starts(
+            spectra,
+            &mut found,
+            Monitor {
+                cancel,
+                progress: &mut more,
+            },
+        )?;
         let mut last = |share| progress(BEFORE_FOLDS + (1.0 - BEFORE_FOLDS) * share);
-        self.search_beyond_folds(spectra, &mut found, Monitor { cancel, progress: &mut last })?;
+        self.search_beyond_folds(
+            spectra,
+            &mut found,
+            Monitor {
+                cancel,
+                progress: &mut last,
+            },
+        )?;
         Ok(found)
     }
 
@@ -213,13 +316,29 @@ impl Passes {
         starts: Vec<Starts>,
         monitor: Monitor,
     ) -> Result<Vec<Vec<Outcome>>> {
-        let Some(rough) = &mut self.rough else { return self.linearise.run(spectra, starts, monitor) };
+        let Some(rough) = &mut self.rough else {
+            return self.linearise.run(spectra, starts, monitor);
+        };
         let Monitor { cancel, progress } = monitor;
         let mut first = |share| progress(FIRST * share);
-        let before = rough.run(spectra, starts.clone(), Monitor { cancel, progress: &mut first })?;
+        let before = rough.run(
+            spectra,
+            starts.clone(),
+            Monitor {
+                cancel,
+                progress: &mut first,
+            },
+        )?;
         let ends = rough::ends(&before, &starts);
         let mut last = |share| progress(FIRST + (1.0 - FIRST) * share);
-        let after = self.linearise.run(spectra, ends, Monitor { cancel, progress: &mut last })?;
+        let after = self.linearise.run(
+            spectra,
+            ends,
+            Monitor {
+                cancel,
+                progress: &mut last,
+            },
+        )?;
         Ok(rough::joined(before, after))
     }
 
@@ -232,9 +351,15 @@ impl Passes {
         monitor: Monitor,
     ) -> Result<Vec<Vec<Outcome>>> {
         let marginalise = spectra.model.marginalise;
-        let winners: Vec<Option<usize>> = outcomes.iter().map(|group| winner(group, marginalise)).collect();
+        let winners: Vec<Option<usize>> = outcomes
+            .iter()
+            .map(|group| winner(group, marginalise))
+            .collect();
         let best = |(group, winner): (&Vec<Outcome>, &Option<usize>)| {
-            winner.iter().map(|&k| group[k].parameters.clone()).collect()
+            winner
+                .iter()
+                .map(|&k| group[k].parameters.clone())
+                .collect()
         };
         let starts = outcomes.iter().zip(&winners).map(best).collect();
         let polished = self.search_simplices(spectra, starts, monitor)?;
@@ -256,24 +381,47 @@ impl Passes {
         starts: Vec<Starts>,
         monitor: Monitor,
     ) -> Result<Vec<Vec<Outcome>>> {
-        let Passes { linearise, simplex: Some(simplex), evaluate: Some(evaluate), .. } = self else {
+        let Passes {
+            linearise,
+            simplex: Some(simplex),
+            evaluate: Some(evaluate),
+            ..
+        } = self
+        else {
             return Ok(Vec::new());
         };
         let Monitor { cancel, progress } = monitor;
         // 1. Search for as many spectra together as there is room for. If the run is cancelled, the first are finished.
         let each = starts.iter().map(Vec::len).max().unwrap_or(0).max(1);
-        let (together, total) = ((simplex.population.capacity / each).max(1), starts.len().max(1));
+        let (together, total) = (
+            (simplex.population.capacity / each).max(1),
+            starts.len().max(1),
+        );
         let mut outcomes: Vec<Vec<Outcome>> = Vec::with_capacity(starts.len());
-        for (some, starts) in spectra.spectra.chunks(together).zip(starts.chunks(together)) {
-            let (before, part) = (outcomes.len() as f64 / total as f64, some.len() as f64 / total as f64);
+        for (some, starts) in spectra
+            .spectra
+            .chunks(together)
+            .zip(starts.chunks(together))
+        {
+            let (before, part) = (
+                outcomes.len() as f64 / total as f64,
+                some.len() as f64 / total as f64,
+            );
             let mut report = |share: f64| progress(before + share * part);
-            let monitor = Monitor { cancel, progress: &mut report };
+            let monitor = Monitor {
+                cancel,
+                progress: &mut report,
+            };
             let passes = [&mut *linearise, &mut *simplex, &mut *evaluate];
             let some = spectra.with_spectra(some);
             let mut machine = SpectralSearch::new(passes, some, starts.to_vec(), monitor);
             let fits = machine.fits();
             let mut found = search(&mut machine, &fits, &self.search, cancel)?.into_iter();
-            outcomes.extend(starts.iter().map(|own| found.by_ref().take(own.len()).flatten().collect()));
+            outcomes.extend(
+                starts
+                    .iter()
+                    .map(|own| found.by_ref().take(own.len()).flatten().collect()),
+            );
             if !cancel.load(Ordering::Relaxed) {
                 report(1.0);
             }
@@ -285,17 +433,38 @@ impl Passes {
 
     /// Replaces the outcomes of Nelder–Mead by evaluations with derivatives at their ends; a GPU's objectives must
     /// agree there.
-    fn linearise_ends(&mut self, spectra: ReadySpectra, outcomes: &mut [Vec<Outcome>]) -> Result<()> {
-        let best = |group: &Vec<Outcome>| group.iter().map(|outcome| outcome.parameters.clone()).collect();
+    fn linearise_ends(
+        &mut self,
+        spectra: ReadySpectra,
+        outcomes: &mut [Vec<Outcome>],
+    ) -> Result<()> {
+        let best = |group: &Vec<Outcome>| {
+            group
+                .iter()
+                .map(|outcome| outcome.parameters.clone())
+                .collect()
+        };
         let ends: Vec<Starts> = outcomes.iter().map(best).collect();
         let linearised = self.linearise.evaluate(spectra, &ends)?;
-        for ((outcomes, linearised), one) in outcomes.iter_mut().zip(linearised).zip(spectra.spectra) {
+        for ((outcomes, linearised), one) in
+            outcomes.iter_mut().zip(linearised).zip(spectra.spectra)
+        {
             for (outcome, end) in outcomes.iter_mut().zip(linearised) {
                 if let Some(verifier) = &self.linearise.verifier {
                     verifier.compare(outcome, &end, &one.prepared, spectra.model.marginalise)?;
                 }
-                let Outcome { status, rounds, evaluations, .. } = *outcome;
-                *outcome = Outcome { status, rounds, evaluations: evaluations + 1, ..end };
+                let Outcome {
+                    status,
+                    rounds,
+                    evaluations,
+                    ..
+                } = *outcome;
+                *outcome = Outcome {
+                    status,
+                    rounds,
+                    evaluations: evaluations + 1,
+                    ..end
+                };
             }
         }
         Ok(())
@@ -303,9 +472,18 @@ impl Passes {
 }
 
 /// Makes one population of this capacity on the device for each planned pass.
-fn populations(device: &dyn Device, plans: &[Plan], capacity: usize) -> Result<Vec<Arc<SharedPopulation>>> {
-    let make = |Plan { objective, method, .. }: &Plan| {
-        device.population(objective.recording().clone(), method, capacity).map(SharedPopulation::new).map(Arc::new)
+fn populations(
+    device: &dyn Device,
+    plans: &[Plan],
+    capacity: usize,
+) -> Result<Vec<Arc<SharedPopulation>>> {
+    let make = |Plan {
+                    objective, method, ..
+                }: &Plan| {
+        device
+            .population(objective.recording().clone(), method, capacity)
+            .map(SharedPopulation::new)
+            .map(Arc::new)
     };
     plans.iter().map(make).collect()
 }
@@ -314,7 +492,8 @@ fn populations(device: &dyn Device, plans: &[Plan], capacity: usize) -> Result<V
 /// finite. Starts that failed or were stopped early are left out.
 pub fn winner(group: &[Outcome], marginalise: bool) -> Option<usize> {
     let value = |k: &usize| group[*k].objective(marginalise);
-    let candidates = (0..group.len()).filter(|k| group[*k].gave_way.is_none() && value(k) < f64::INFINITY);
+    let candidates =
+        (0..group.len()).filter(|k| group[*k].gave_way.is_none() && value(k) < f64::INFINITY);
     candidates.min_by(|a, b| value(a).total_cmp(&value(b)))
 }
 
@@ -362,7 +541,10 @@ mod tests {
             capacity: usize,
         ) -> Result<Box<dyn Population>> {
             if capacity > self.0 {
-                return Err(Error::OutOfMemory { device: self.name(), message: format!("{capacity} members") });
+                return Err(Error::OutOfMemory {
+                    device: self.name(),
+                    message: format!("{capacity} members"),
+                });
             }
             CpuDevice.population(recording, method, capacity)
         }
@@ -378,10 +560,14 @@ mod tests {
             .continuum(Continuum::rbf(10))
             .build()
             .unwrap();
-        let spectra = Spectra::open(format!("{data}/spectra.npz")).unwrap().slice(0..9);
+        let spectra = Spectra::open(format!("{data}/spectra.npz"))
+            .unwrap()
+            .slice(0..9);
         let fit = |room: usize| {
             let device = Chosen::one(Tight(room));
-            SpectralFitter::new(model.clone(), device).batch_size(192).fit(&spectra)
+            SpectralFitter::new(model.clone(), device)
+                .batch_size(192)
+                .fit(&spectra)
         };
         let (whole, lowered) = (fit(1 << 12).unwrap(), fit(5).unwrap());
         for (a, b) in whole.rows().zip(lowered.rows()) {

@@ -105,13 +105,28 @@ impl Verifier {
         settings: LevenbergMarquardt,
         simplex: Option<NelderMead>,
     ) -> Result<Verifier> {
-        let method = Method::LevenbergMarquardt(LevenbergMarquardt { max_rounds: ROUNDS, ..settings });
+        let method = Method::LevenbergMarquardt(LevenbergMarquardt {
+            max_rounds: ROUNDS,
+            ..settings
+        });
         let population = CpuDevice.population(objective.recording().clone(), &method, CAPACITY)?;
         let population = Arc::new(SharedPopulation::new(population));
-        let pass = Box::new(Pass { objective, population, verifier: None, has_failed_elsewhere: false });
+        let pass = Box::new(Pass {
+            objective,
+            population,
+            verifier: None,
+            has_failed_elsewhere: false,
+        });
         let tolerances = Tolerances::of_members(&settings, true, f64::COST_NOISE);
         let fatol = simplex.map(|simplex| simplex.fatol);
-        Ok(Verifier { gpu, pass, tolerances, fatol, falls: VecDeque::new(), turn: 0 })
+        Ok(Verifier {
+            gpu,
+            pass,
+            tolerances,
+            fatol,
+            falls: VecDeque::new(),
+            turn: 0,
+        })
     }
 
     /// Compares the objective of one result of each readback with the CPU's.
@@ -124,7 +139,10 @@ impl Verifier {
         self.turn += 1;
         let samples = samples(found, marginalise, self.turn);
         let (own, ends) = gather(spectra, &samples);
-        let computed = self.pass.evaluate(spectra.with_spectra(&own), &ends)?.concat();
+        let computed = self
+            .pass
+            .evaluate(spectra.with_spectra(&own), &ends)?
+            .concat();
         for ((one, sample), computed) in own.iter().zip(&samples).zip(&computed) {
             self.compare(sample.outcome, computed, &one.prepared, marginalise)?;
         }
@@ -136,15 +154,28 @@ impl Verifier {
     ///
     /// # Errors
     /// Returns [`Error::DeviceUntrusted`](crate::Error::DeviceUntrusted) if they differ by more than rounding.
-    pub fn compare(&self, reported: &Outcome, at: &Outcome, prepared: &Prepared, marginalise: bool) -> Result<()> {
+    pub fn compare(
+        &self,
+        reported: &Outcome,
+        at: &Outcome,
+        prepared: &Prepared,
+        marginalise: bool,
+    ) -> Result<()> {
         // A last step that Levenberg–Marquardt takes on trust leaves the determinant of the point before.
         let is_fit = reported.rounds > 1 && reported.status.is_some_and(Status::is_success);
         let is_trusted = is_fit && reported.ln_det != 0.0;
-        let [reported, expected] = [reported, at].map(|one| one.objective(marginalise && !is_trusted));
+        let [reported, expected] =
+            [reported, at].map(|one| one.objective(marginalise && !is_trusted));
         if expected.abs() > LARGEST {
             return Ok(());
         }
-        compare_objectives(&self.gpu, reported, expected, self.largest_difference(at, prepared), "")
+        compare_objectives(
+            &self.gpu,
+            reported,
+            expected,
+            self.largest_difference(at, prepared),
+            "",
+        )
     }
 
     /// Continues some of the spectra whose fits ended as successes on the CPU, to see whether they are at minima.
@@ -156,15 +187,31 @@ impl Verifier {
         let marginalise = spectra.model.marginalise;
         let lowest = |k: usize| Some(&outcomes[k][winner(&outcomes[k], marginalise)?]);
         let some = sample_successes(0..outcomes.len(), |k| lowest(k)?.status, FEW);
-        let samples: Vec<Sample> =
-            some.into_iter().filter_map(|spectrum| Some(Sample { spectrum, outcome: lowest(spectrum)? })).collect();
+        let samples: Vec<Sample> = some
+            .into_iter()
+            .filter_map(|spectrum| {
+                Some(Sample {
+                    spectrum,
+                    outcome: lowest(spectrum)?,
+                })
+            })
+            .collect();
         if samples.is_empty() {
             return Ok(());
         }
         let (own, ends) = gather(spectra, &samples);
-        let before = self.pass.evaluate(spectra.with_spectra(&own), &ends)?.concat();
-        let monitor = Monitor { cancel: &NEVER, progress: &mut |_| {} };
-        let after = self.pass.run(spectra.with_spectra(&own), ends, monitor)?.concat();
+        let before = self
+            .pass
+            .evaluate(spectra.with_spectra(&own), &ends)?
+            .concat();
+        let monitor = Monitor {
+            cancel: &NEVER,
+            progress: &mut |_| {},
+        };
+        let after = self
+            .pass
+            .run(spectra.with_spectra(&own), ends, monitor)?
+            .concat();
         // 2. Compare the objectives, and remember how far they fall.
         for (((one, sample), before), after) in own.iter().zip(&samples).zip(&before).zip(&after) {
             self.compare(sample.outcome, before, &one.prepared, marginalise)?;
@@ -207,7 +254,10 @@ impl Verifier {
         let data = prepared.arms.iter().flat_map(|arm| arm.data.iter());
         let rounding = ROUNDING.powi(2) * data.map(|x| f64::from(*x).powi(2)).sum::<f64>();
         let of_sums = MAX_DIFFERENCE + MAX_RELATIVE_DIFFERENCE * (cost + at.ln_det.abs());
-        of_sums + LAST_STEP * self.tolerances.least_reduction(cost) + 2.0 * (cost * rounding).sqrt() + rounding
+        of_sums
+            + LAST_STEP * self.tolerances.least_reduction(cost)
+            + 2.0 * (cost * rounding).sqrt()
+            + rounding
     }
 }
 
@@ -223,14 +273,25 @@ fn samples(found: &PassOutcomes, marginalise: bool, turn: usize) -> Vec<Sample<'
             }
             Some(outcome) => readback.others.push(Sample { spectrum, outcome }),
             None => {
-                let first = group.first().filter(|outcome| outcome.parameters.iter().all(|u| u.is_finite()));
-                readback.lost.extend(first.map(|outcome| Sample { spectrum, outcome }));
+                let first = group
+                    .first()
+                    .filter(|outcome| outcome.parameters.iter().all(|u| u.is_finite()));
+                readback
+                    .lost
+                    .extend(first.map(|outcome| Sample { spectrum, outcome }));
             }
         }
     }
     let mut chosen = Vec::with_capacity(readbacks.len());
-    for Readback { successes, others, lost } in readbacks.into_values() {
-        let all = [successes, others, lost].into_iter().find(|some| !some.is_empty());
+    for Readback {
+        successes,
+        others,
+        lost,
+    } in readbacks.into_values()
+    {
+        let all = [successes, others, lost]
+            .into_iter()
+            .find(|some| !some.is_empty());
         chosen.extend(all.map(|some| some[turn % some.len()]));
     }
     chosen
@@ -239,5 +300,11 @@ fn samples(found: &PassOutcomes, marginalise: bool, turn: usize) -> Vec<Sample<'
 /// Returns the spectra of some samples, and one start for each: the parameters that the GPU reported.
 fn gather(spectra: ReadySpectra, samples: &[Sample]) -> (Vec<ReadySpectrum>, Vec<Vec<Vec<f64>>>) {
     let each = samples.iter();
-    each.map(|one| (spectra.spectra[one.spectrum].clone(), vec![one.outcome.parameters.clone()])).unzip()
+    each.map(|one| {
+        (
+            spectra.spectra[one.spectrum].clone(),
+            vec![one.outcome.parameters.clone()],
+        )
+    })
+    .unzip()
 }

@@ -42,8 +42,17 @@ pub struct Waiting {
 
 impl Waiting {
     /// Makes a queue of spectra that wait to enter a population from these starts, one list per spectrum.
-    pub fn new(objective: Arc<SpectralObjective>, spectra: ReadySpectra, starts: Vec<Starts>) -> Waiting {
-        let ReadySpectra { model, grids, spectra, .. } = spectra;
+    pub fn new(
+        objective: Arc<SpectralObjective>,
+        spectra: ReadySpectra,
+        starts: Vec<Starts>,
+    ) -> Waiting {
+        let ReadySpectra {
+            model,
+            grids,
+            spectra,
+            ..
+        } = spectra;
         // their own starts are not those from which they enter
         let without_starts = |one: &ReadySpectrum| ReadySpectrum {
             place: one.place,
@@ -72,7 +81,10 @@ impl Waiting {
     /// Lets all spectra wait again, and forgets their outcomes.
     pub fn begin_again(&mut self) {
         let count = self.starts.len();
-        self.finished = PassOutcomes { outcomes: vec![Vec::new(); count], submissions: vec![0; count] };
+        self.finished = PassOutcomes {
+            outcomes: vec![Vec::new(); count],
+            submissions: vec![0; count],
+        };
         self.next = 0;
         self.starts_left = self.starts.iter().map(Vec::len).sum();
     }
@@ -84,16 +96,25 @@ impl Waiting {
 
     /// Returns the samplings that its spectra share, arm by arm. Populations hold one of each for all spectra in them.
     pub fn samplings(&self) -> Vec<Option<Arc<Sampling>>> {
-        self.grids.iter().map(|grid| grid.shared().cloned()).collect()
+        self.grids
+            .iter()
+            .map(|grid| grid.shared().cloned())
+            .collect()
     }
 
     /// Returns the next spectra, at most as many and with at most as many starts as asked for, and their indices;
     /// `None` when none waits, or the next has more starts.
     pub fn next(&mut self, spectra: usize, starts: usize) -> Option<(Batch, Range<usize>)> {
-        let first = self.starts[self.next..].iter().position(|own| !own.is_empty())? + self.next;
+        let first = self.starts[self.next..]
+            .iter()
+            .position(|own| !own.is_empty())?
+            + self.next;
         let (mut end, mut room) = (first, starts);
         // A spectrum without starts ends the batch, because the arrays of a batch are slices.
-        while end < self.starts.len() && end - first < spectra && (1..=room).contains(&self.starts[end].len()) {
+        while end < self.starts.len()
+            && end - first < spectra
+            && (1..=room).contains(&self.starts[end].len())
+        {
             room -= self.starts[end].len();
             end += 1;
         }
@@ -102,10 +123,24 @@ impl Waiting {
         }
         self.next = end;
         self.starts_left -= starts - room;
-        let Waiting { objective, model, grids, is_evaluation, .. } = self;
-        let entering = ReadySpectra { model, grids, spectra: &self.spectra[first..end], guess: None };
+        let Waiting {
+            objective,
+            model,
+            grids,
+            is_evaluation,
+            ..
+        } = self;
+        let entering = ReadySpectra {
+            model,
+            grids,
+            spectra: &self.spectra[first..end],
+            guess: None,
+        };
         let mut batch = assemble(objective, entering, &self.starts[first..end]);
-        batch.simplices = self.simplices.get(first..end).map_or_else(Vec::new, <[_]>::concat);
+        batch.simplices = self
+            .simplices
+            .get(first..end)
+            .map_or_else(Vec::new, <[_]>::concat);
         batch.is_evaluation = *is_evaluation;
         Some((batch, first..end))
     }

@@ -39,19 +39,31 @@ fn fit_here(
     let workers = Workers::new(fitter, control);
     let begin_of_run = workers.begin;
     let is_alone = rayon::current_thread_index().is_some();
-    let batch = if is_alone { spectra.len().max(1) } else { workers.batch() };
+    let batch = if is_alone {
+        spectra.len().max(1)
+    } else {
+        workers.batch()
+    };
     let parameters = fitter.model.parameters.len();
     let begins: Vec<usize> = (0..spectra.len().max(1)).step_by(batch).collect();
-    let fitted: Vec<OnceLock<Result<Vec<FitRow>>>> = begins.iter().map(|_| OnceLock::new()).collect();
+    let fitted: Vec<OnceLock<Result<Vec<FitRow>>>> =
+        begins.iter().map(|_| OnceLock::new()).collect();
     let next = AtomicUsize::new(0);
     let work = |run: Run| {
         // A population that is alone has room for more spectra instead of more starts.
-        let mut run = if user_starts.is_some() && !is_alone { run.planned_for_single_starts() } else { run };
+        let mut run = if user_starts.is_some() && !is_alone {
+            run.planned_for_single_starts()
+        } else {
+            run
+        };
         loop {
             let place = next.fetch_add(1, Ordering::Relaxed);
-            let Some(&begin) = begins.get(place) else { return };
+            let Some(&begin) = begins.get(place) else {
+                return;
+            };
             let part = begin..spectra.len().min(begin + batch);
-            let starts = user_starts.map(|all| &all[part.start * parameters..part.end * parameters]);
+            let starts =
+                user_starts.map(|all| &all[part.start * parameters..part.end * parameters]);
             let rows = run.batch(&[&spectra.part(part)], starts);
             if rows.is_err() {
                 // No worker takes another batch.
@@ -84,7 +96,9 @@ fn fit_here(
             .collect();
         own.into_iter().for_each(work);
         for other in others {
-            other.join().unwrap_or_else(|panic| panic::resume_unwind(panic));
+            other
+                .join()
+                .unwrap_or_else(|panic| panic::resume_unwind(panic));
         }
     });
     let mut all = Vec::with_capacity(spectra.len());

@@ -153,7 +153,10 @@ impl Measured {
             meter: Arc::new(Meter::new(begin)),
             earlier: device.calls(),
         });
-        Measured { begin, devices: devices.collect() }
+        Measured {
+            begin,
+            devices: devices.collect(),
+        }
     }
 
     /// Returns the meter of the device with this index.
@@ -167,9 +170,17 @@ impl Measured {
         let seconds = self.begin.elapsed().as_secs_f64();
         let mut names = vec!["reader".to_string(), "writer".to_string()];
         for k in 0..threads.len().saturating_sub(names.len()) {
-            names.push(format!("worker {}, {}", k + 1, self.devices[k / sharing].name));
+            names.push(format!(
+                "worker {}, {}",
+                k + 1,
+                self.devices[k / sharing].name
+            ));
         }
-        let Counted { fits, recalled, interrupted } = counts;
+        let Counted {
+            fits,
+            recalled,
+            interrupted,
+        } = counts;
         Profile {
             fits,
             recalled,
@@ -178,8 +189,15 @@ impl Measured {
             opening: None,
             memory_peak: memory_peak(),
             host: host_stages(threads),
-            devices: self.devices.iter().map(|device| device.profile(seconds)).collect(),
-            threads: names.into_iter().zip(threads.iter().map(|stages| stages.spans().to_vec())).collect(),
+            devices: self
+                .devices
+                .iter()
+                .map(|device| device.profile(seconds))
+                .collect(),
+            threads: names
+                .into_iter()
+                .zip(threads.iter().map(|stages| stages.spans().to_vec()))
+                .collect(),
         }
     }
 }
@@ -194,7 +212,13 @@ impl Profile {
             events.push(row_name(thread, name));
             for span in spans {
                 let (begin, time) = (span.begin.as_secs_f64(), span.time.as_secs_f64());
-                events.push(event(thread, span.stage, begin, time, json!({ "batch": span.batch })));
+                events.push(event(
+                    thread,
+                    span.stage,
+                    begin,
+                    time,
+                    json!({ "batch": span.batch }),
+                ));
             }
         }
         let mut row = self.threads.len();
@@ -202,9 +226,24 @@ impl Profile {
             for (number, rounds) in lanes(&device.rounds).into_iter().enumerate() {
                 let name = format!("{}, rounds {}", device.name, number + 1);
                 events.push(row_name(row, &name));
-                for Rounds { begin, seconds, active } in rounds {
-                    events.push(event(row, "rounds", *begin, *seconds, json!({ "active": active })));
-                    events.push(member_count(&name, *begin, active.first().copied().unwrap_or(0)));
+                for Rounds {
+                    begin,
+                    seconds,
+                    active,
+                } in rounds
+                {
+                    events.push(event(
+                        row,
+                        "rounds",
+                        *begin,
+                        *seconds,
+                        json!({ "active": active }),
+                    ));
+                    events.push(member_count(
+                        &name,
+                        *begin,
+                        active.first().copied().unwrap_or(0),
+                    ));
                     events.push(member_count(&name, begin + seconds, 0));
                 }
                 row += 1;
@@ -221,7 +260,10 @@ fn lanes(rounds: &[Rounds]) -> Vec<Vec<&Rounds>> {
     sorted.sort_by(|a, b| a.begin.total_cmp(&b.begin));
     let mut lanes: Vec<Vec<&Rounds>> = Vec::new();
     for one in sorted {
-        let ended = |lane: &&mut Vec<&Rounds>| lane.last().is_none_or(|last| last.begin + last.seconds <= one.begin);
+        let ended = |lane: &&mut Vec<&Rounds>| {
+            lane.last()
+                .is_none_or(|last| last.begin + last.seconds <= one.begin)
+        };
         match lanes.iter_mut().find(ended) {
             Some(lane) => lane.push(one),
             None => lanes.push(vec![one]),
@@ -255,8 +297,18 @@ fn host_stages(threads: &[Stages]) -> Vec<HostStage> {
         let own = || spans.iter().filter(|span| span.stage == name);
         let seconds = own().map(|span| span.time).sum::<Duration>().as_secs_f64();
         let bytes = own().map(|span| span.bytes).sum::<u64>() as f64;
-        let (share, gbytes) = (ratio(seconds, total.as_secs_f64()), ratio(1e-9 * bytes, seconds));
-        stages.push(HostStage { name, calls: own().count() as u64, seconds, share, bytes, gbytes });
+        let (share, gbytes) = (
+            ratio(seconds, total.as_secs_f64()),
+            ratio(1e-9 * bytes, seconds),
+        );
+        stages.push(HostStage {
+            name,
+            calls: own().count() as u64,
+            seconds,
+            share,
+            bytes,
+            gbytes,
+        });
     }
     stages
 }
@@ -278,17 +330,40 @@ fn device_stage(work: Work, spent: Spent, total: f64) -> DeviceStage {
 impl MeasuredDevice {
     /// Returns the device's profile in a run of so many seconds: its stages, rounds, memory and how busy it was.
     fn profile(&self, seconds: f64) -> DeviceProfile {
-        let Spending { clock, works, looks, most_held, .. } = self.meter.spending();
+        let Spending {
+            clock,
+            works,
+            looks,
+            most_held,
+            ..
+        } = self.meter.spending();
         let total: f64 = works.iter().map(|spent| spent.seconds).sum();
-        let stages = Work::ALL.into_iter().map(|work| device_stage(work, works[work as usize], total)).collect();
+        let stages = Work::ALL
+            .into_iter()
+            .map(|work| device_stage(work, works[work as usize], total))
+            .collect();
         let is_round = |work: &Work| !matches!(work, Work::Upload | Work::Readback);
-        let in_rounds: f64 = Work::ALL.iter().filter(|work| is_round(work)).map(|w| works[*w as usize].seconds).sum();
+        let in_rounds: f64 = Work::ALL
+            .iter()
+            .filter(|work| is_round(work))
+            .map(|w| works[*w as usize].seconds)
+            .sum();
         let (clock, threads, busy) = match clock {
             Clock::Submissions => ("submissions", 1, union(&looks)),
             Clock::Timestamps => ("timestamps", 1, in_rounds),
             Clock::Threads(count) => ("threads", count, in_rounds),
         };
-        let rounds = looks.into_iter().map(|Look { begin, seconds, active }| Rounds { begin, seconds, active });
+        let rounds = looks.into_iter().map(
+            |Look {
+                 begin,
+                 seconds,
+                 active,
+             }| Rounds {
+                begin,
+                seconds,
+                active,
+            },
+        );
         DeviceProfile {
             name: self.name.clone(),
             clock,
@@ -304,7 +379,10 @@ impl MeasuredDevice {
 
 /// Returns the seconds in which at least one worker had rounds on the device.
 fn union(looks: &[Look]) -> f64 {
-    let mut stretches: Vec<(f64, f64)> = looks.iter().map(|look| (look.begin, look.begin + look.seconds)).collect();
+    let mut stretches: Vec<(f64, f64)> = looks
+        .iter()
+        .map(|look| (look.begin, look.begin + look.seconds))
+        .collect();
     stretches.sort_by(|a, b| a.0.total_cmp(&b.0));
     let (mut busy, mut until) = (0.0, 0.0);
     for (begin, end) in stretches {
@@ -322,7 +400,9 @@ fn ratio(part: f64, whole: f64) -> f64 {
 /// Returns the largest size of this process's resident set in bytes; `None` where /proc does not say it.
 fn memory_peak() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))?;
     let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(1024 * kilobytes)
 }
@@ -333,8 +413,18 @@ mod tests {
 
     #[test]
     fn rounds_of_a_row_follow_each_other() {
-        let rounds = |begin, seconds| Rounds { begin, seconds, active: Vec::new() };
-        let all = [rounds(1.0, 1.0), rounds(0.0, 1.5), rounds(1.6, 2.0), rounds(2.0, 0.1), rounds(2.05, 0.1)];
+        let rounds = |begin, seconds| Rounds {
+            begin,
+            seconds,
+            active: Vec::new(),
+        };
+        let all = [
+            rounds(1.0, 1.0),
+            rounds(0.0, 1.5),
+            rounds(1.6, 2.0),
+            rounds(2.0, 0.1),
+            rounds(2.05, 0.1),
+        ];
         let begins = |lane: &Vec<&Rounds>| lane.iter().map(|one| one.begin).collect::<Vec<_>>();
         let lanes: Vec<Vec<f64>> = lanes(&all).iter().map(begins).collect();
         assert_eq!(lanes, [vec![0.0, 1.6], vec![1.0, 2.0], vec![2.05]]);
@@ -342,8 +432,17 @@ mod tests {
 
     #[test]
     fn stretches_that_overlap_count_once() {
-        let look = |begin, seconds| Look { begin, seconds, active: Vec::new() };
-        let looks = [look(3.0, 1.0), look(0.0, 1.0), look(0.5, 1.0), look(0.6, 0.1)];
+        let look = |begin, seconds| Look {
+            begin,
+            seconds,
+            active: Vec::new(),
+        };
+        let looks = [
+            look(3.0, 1.0),
+            look(0.0, 1.0),
+            look(0.5, 1.0),
+            look(0.6, 0.1),
+        ];
         assert_eq!(union(&looks), 2.5);
         assert_eq!(union(&[]), 0.0);
     }

@@ -18,7 +18,16 @@ pub enum Stage {
 }
 
 /// Names of the stages in their order.
-pub const NAMES: [&str; 8] = ["read", "prepare", "first guess", "fit", "finish", "posterior", "hash", "write"];
+pub const NAMES: [&str; 8] = [
+    "read",
+    "prepare",
+    "first guess",
+    "fit",
+    "finish",
+    "posterior",
+    "hash",
+    "write",
+];
 
 /// One stage of one batch in the trace of a run.
 #[derive(Clone, Debug)]
@@ -52,7 +61,13 @@ pub struct Stages {
 impl Stages {
     /// Returns stages without times, which also record each span if there is a `begin` to count from.
     pub fn since(begin: Option<Instant>) -> Stages {
-        Stages { trace: begin.map(|begin| Trace { begin, spans: Vec::new() }), ..Stages::default() }
+        Stages {
+            trace: begin.map(|begin| Trace {
+                begin,
+                spans: Vec::new(),
+            }),
+            ..Stages::default()
+        }
     }
 
     /// Runs `work`, adds the time that it took to a stage, and returns its result.
@@ -69,7 +84,13 @@ impl Stages {
         self.times[stage as usize] += time;
         if let Some(trace) = &mut self.trace {
             let begin = begin.duration_since(trace.begin);
-            trace.spans.push(Span { stage: NAMES[stage as usize], batch: self.batch, begin, time, bytes: 0 });
+            trace.spans.push(Span {
+                stage: NAMES[stage as usize],
+                batch: self.batch,
+                begin,
+                time,
+                bytes: 0,
+            });
         }
     }
 
@@ -81,12 +102,19 @@ impl Stages {
 
     /// Adds the times that another thread spent in each stage to these.
     pub fn add(&mut self, other: &Stages) {
-        self.times.iter_mut().zip(other.times).for_each(|(time, more)| *time += more);
+        self.times
+            .iter_mut()
+            .zip(other.times)
+            .for_each(|(time, more)| *time += more);
     }
 
     /// Returns the name of each stage and the time spent in it.
     pub fn list(&self) -> Vec<(String, Duration)> {
-        NAMES.iter().zip(self.times).map(|(name, time)| (name.to_string(), time)).collect()
+        NAMES
+            .iter()
+            .zip(self.times)
+            .map(|(name, time)| (name.to_string(), time))
+            .collect()
     }
 
     /// Returns the recorded spans in the order in which they ended; none if they are not recorded.

@@ -57,12 +57,21 @@ impl<'a> Tally<'a> {
     /// Makes a counter of the finished spectra of a run of `total`, with progress, cancel and timeout by `control`.
     pub fn new(control: &'a Control, total: u64) -> Tally<'a> {
         let stop = control.timeout.map(|_| AtomicBool::new(false));
-        Tally { control, stop, total, finished: Mutex::new(0), failures: Mutex::default() }
+        Tally {
+            control,
+            stop,
+            total,
+            finished: Mutex::new(0),
+            failures: Mutex::default(),
+        }
     }
 
     /// Records the warning that a batch is fitted again.
     pub fn warn(&self, message: String) {
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner).push(message);
+        self.failures
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(message);
     }
 
     /// Adds `more` to the number of finished spectra, and reports it to the user's function unless the run is stopped.
@@ -112,7 +121,13 @@ impl<'a> Workers<'a> {
         let begin = Instant::now();
         let measured = control.profile.then(|| Measured::new(&devices, begin));
         let sharing = sharing(&devices, fitter.max_memory);
-        Workers { fitter, devices, sharing, begin, measured }
+        Workers {
+            fitter,
+            devices,
+            sharing,
+            begin,
+            measured,
+        }
     }
 
     /// Returns the number of spectra per batch, at least 1.
@@ -122,7 +137,10 @@ impl<'a> Workers<'a> {
 
     /// Returns these workers, but no more per device than there are batches to fit.
     pub fn at_most(self, batches: usize) -> Workers<'a> {
-        Workers { sharing: self.sharing.min(batches.max(1)), ..self }
+        Workers {
+            sharing: self.sharing.min(batches.max(1)),
+            ..self
+        }
     }
 
     /// Makes a thread's record of times, with spans if the user asks for a profile.
@@ -136,9 +154,21 @@ impl<'a> Workers<'a> {
         for (number, device) in self.devices.iter().enumerate() {
             let borrowed = self.fitter.shared.idle.borrow(device);
             for _ in 0..self.sharing {
-                let run = Run::new(self.fitter, device.clone(), borrowed.clone(), self.fitter.max_memory)?;
-                let meter = self.measured.as_ref().map(|measured| measured.meter(number));
-                runs.push(run.sharing_with(self.sharing).watched_by(tally).measured_by(meter, self.begin));
+                let run = Run::new(
+                    self.fitter,
+                    device.clone(),
+                    borrowed.clone(),
+                    self.fitter.max_memory,
+                )?;
+                let meter = self
+                    .measured
+                    .as_ref()
+                    .map(|measured| measured.meter(number));
+                runs.push(
+                    run.sharing_with(self.sharing)
+                        .watched_by(tally)
+                        .measured_by(meter, self.begin),
+                );
             }
         }
         Ok(runs)
@@ -146,14 +176,26 @@ impl<'a> Workers<'a> {
 
     /// Returns a counter of rows for each device, and for the CPU that replaces a failed one.
     fn counters(&self) -> Vec<DeviceRows> {
-        let names = self.devices.iter().map(|device| device.name()).chain([CpuDevice.name()]);
+        let names = self
+            .devices
+            .iter()
+            .map(|device| device.name())
+            .chain([CpuDevice.name()]);
         names.map(|device| DeviceRows { device, rows: 0 }).collect()
     }
 
     /// Returns the summary of a stream that has ended: counts by device, failures, times and profile. `threads` are the
     /// stages of the reader, followed by those of the workers.
     fn summary(self, writer: Ends, mut threads: Vec<Stages>) -> Summary {
-        let Ends { tally, stages, fits, interrupted, mut by_device, by_rows, .. } = writer;
+        let Ends {
+            tally,
+            stages,
+            fits,
+            interrupted,
+            mut by_device,
+            by_rows,
+            ..
+        } = writer;
         // The CPU is listed only if it replaced a device.
         if by_device.last().is_some_and(|last| last.rows == 0) {
             by_device.pop();
@@ -162,17 +204,39 @@ impl<'a> Workers<'a> {
         let mut stages = Stages::default();
         threads.iter().for_each(|thread| stages.add(thread));
         let done: u64 = by_device.iter().map(|one| one.rows).sum();
-        let counts =
-            Counted { fits: done.saturating_sub(interrupted), recalled: fits.saturating_sub(done), interrupted };
-        let profile = self.measured.map(|measured| measured.profile(counts, self.sharing, &threads));
-        let failures = std::mem::take(&mut *tally.failures.lock().unwrap_or_else(PoisonError::into_inner));
-        Summary { fits, interrupted, by_device, by_rows, failures, stages: stages.list(), profile }
+        let counts = Counted {
+            fits: done.saturating_sub(interrupted),
+            recalled: fits.saturating_sub(done),
+            interrupted,
+        };
+        let profile = self
+            .measured
+            .map(|measured| measured.profile(counts, self.sharing, &threads));
+        let failures = std::mem::take(
+            &mut *tally
+                .failures
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        );
+        Summary {
+            fits,
+            interrupted,
+            by_device,
+            by_rows,
+            failures,
+            stages: stages.list(),
+            profile,
+        }
     }
 }
 
 /// Returns the number of workers per device whose populations together take at most `memory` bytes.
 pub fn sharing(devices: &[Arc<dyn Device>], memory: Option<u64>) -> usize {
-    let most = devices.iter().map(|device| device.workers()).max().unwrap_or(1);
+    let most = devices
+        .iter()
+        .map(|device| device.workers())
+        .max()
+        .unwrap_or(1);
     let room = memory.map_or(u64::MAX, |bytes| bytes / WORKERS_MEMORY);
     most.min(usize::try_from(room).unwrap_or(most)).max(1)
 }
@@ -209,13 +273,30 @@ fn stream_here(
     let runs: Vec<Run> = runs.into_iter().map(Run::freed_at_its_end).collect();
     let most = runs.len() + 1;
     let batch = workers.batch();
-    let share = usize::try_from(source.len()).unwrap_or(usize::MAX).div_ceil(runs.len());
+    let share = usize::try_from(source.len())
+        .unwrap_or(usize::MAX)
+        .div_ceil(runs.len());
     let enough = share.min(batch / 2).max(1);
-    let intake = Intake { source, batch, enough, stages: workers.stages(), failure: None };
+    let intake = Intake {
+        source,
+        batch,
+        enough,
+        stages: workers.stages(),
+        failure: None,
+    };
     let keeps_rows = journal.is_some();
     let (stages, by_device) = (workers.stages(), workers.counters());
-    let mut writer =
-        Ends { sink, journal, tally, stages, pieces: 0, fits: 0, interrupted: 0, by_device, by_rows: Vec::new() };
+    let mut writer = Ends {
+        sink,
+        journal,
+        tally,
+        stages,
+        pieces: 0,
+        fits: 0,
+        interrupted: 0,
+        by_device,
+        by_rows: Vec::new(),
+    };
     let (jobs, waiting) = mpsc::channel();
     let waiting = Mutex::new(waiting);
     let (events, written) = mpsc::channel();
@@ -233,7 +314,9 @@ fn stream_here(
             let pool = threads::current();
             let work = move || work(run, makers, waiting, &events, keeps_rows);
             let name = format!("popfit worker {}", number + 1);
-            spawned.push(threads::spawn(scope, &name, move || threads::with_pool(pool, work)));
+            spawned.push(threads::spawn(scope, &name, move || {
+                threads::with_pool(pool, work)
+            }));
         }
         let pool = threads::current();
         let read = move || read(intake, &permitted, &events);
@@ -248,7 +331,11 @@ fn stream_here(
         // 4. Wait for the threads.
         let mut stages = Vec::with_capacity(spawned.len());
         for thread in spawned {
-            stages.push(thread.join().unwrap_or_else(|panic| panic::resume_unwind(panic)));
+            stages.push(
+                thread
+                    .join()
+                    .unwrap_or_else(|panic| panic::resume_unwind(panic)),
+            );
         }
         drop(end);
         (result, stages)
@@ -258,7 +345,11 @@ fn stream_here(
 
 /// Reads all batches on the reader's thread and returns its times; a panic is sent to the writer first. The writer
 /// would wait for ever without.
-fn read(mut intake: Intake, permits: &Receiver<Vec<Spectra<'static>>>, events: &Sender<Event>) -> Stages {
+fn read(
+    mut intake: Intake,
+    permits: &Receiver<Vec<Spectra<'static>>>,
+    events: &Sender<Event>,
+) -> Stages {
     if let Err(panic) = panic::catch_unwind(AssertUnwindSafe(|| intake.run(permits, events))) {
         let _ = events.send(Event::Read(Err(Error::Usage("the reader panicked".into()))));
         panic::resume_unwind(panic);
@@ -276,7 +367,10 @@ fn work(
     keeps_rows: bool,
 ) -> Stages {
     loop {
-        let job = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let job = waiting
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .recv();
         let Ok(mut job) = job else { return run.stages };
         run.stages.batch = job.number;
         let fitted = panic::catch_unwind(AssertUnwindSafe(|| fit(&mut run, &mut job, keeps_rows)));
@@ -302,11 +396,16 @@ fn work(
 fn fit(run: &mut Run, job: &mut Job, keeps_rows: bool) -> Result<Vec<Vec<FitRow>>> {
     let mut batches = Vec::with_capacity(job.pieces.len());
     for piece in &mut job.pieces {
-        batches.push(PartialBatch { known: std::mem::take(&mut piece.known), spectra: &piece.spectra });
+        batches.push(PartialBatch {
+            known: std::mem::take(&mut piece.known),
+            spectra: &piece.spectra,
+        });
     }
     let rows = complete(batches, |some| run.batch(some, None))?;
     if keeps_rows {
-        let bytes = run.stages.time(Stage::Hash, || job.pieces.iter_mut().map(Piece::hash).sum());
+        let bytes = run
+            .stages
+            .time(Stage::Hash, || job.pieces.iter_mut().map(Piece::hash).sum());
         run.stages.moved(bytes);
     }
     Ok(rows)
@@ -321,6 +420,9 @@ mod tests {
         let devices: [Arc<dyn Device>; 1] = [Arc::new(CpuDevice)];
         let of = |memory| sharing(&devices, memory);
         assert_eq!([None, Some(1 << 30), Some(1 << 28)].map(of), [2; 3]);
-        assert_eq!([Some((1 << 28) - 1), Some(1 << 27), Some(0)].map(of), [1; 3]);
+        assert_eq!(
+            [Some((1 << 28) - 1), Some(1 << 27), Some(0)].map(of),
+            [1; 3]
+        );
     }
 }

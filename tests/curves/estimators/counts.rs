@@ -25,16 +25,32 @@ fn counts_of_nothing_do_not_stop_a_fit() {
         }
         count
     };
-    let data: Vec<f64> = (0..stars * pixels).map(|i| poisson(mean(i % pixels))).collect();
-    let x: Vec<f64> = (0..2).flat_map(|axis| (0..pixels).map(move |k| place(k)[axis])).collect();
+    let data: Vec<f64> = (0..stars * pixels)
+        .map(|i| poisson(mean(i % pixels)))
+        .collect();
+    let x: Vec<f64> = (0..2)
+        .flat_map(|axis| (0..pixels).map(move |k| place(k)[axis]))
+        .collect();
     let curves = Curves::on_common_grid(x, data, TRUTH.repeat(stars));
     let stars = CurveFitter::new(Formula::builtin("gauss2d").unwrap(), Device::cpu());
     let stars = stars.estimator(Estimator::Poisson);
-    let (fits, columns) = (stars.fit(&curves).unwrap(), stars.fit_columns(&curves).unwrap());
+    let (fits, columns) = (
+        stars.fit(&curves).unwrap(),
+        stars.fit_columns(&curves).unwrap(),
+    );
     for (k, fit) in fits.iter().enumerate() {
-        assert!(fit.status.is_success() && columns.status[k].is_success(), "{k}: {fit:?}, {:?}", columns.status[k]);
+        assert!(
+            fit.status.is_success() && columns.status[k].is_success(),
+            "{k}: {fit:?}, {:?}",
+            columns.status[k]
+        );
         // to the edge, where the likelihood ends, there is no telling how near
-        assert!((fit.chi2 - columns.chi2[k]).abs() < 0.01, "{k}: {} {}", fit.chi2, columns.chi2[k]);
+        assert!(
+            (fit.chi2 - columns.chi2[k]).abs() < 0.01,
+            "{k}: {} {}",
+            fit.chi2,
+            columns.chi2[k]
+        );
     }
 }
 
@@ -47,28 +63,56 @@ fn counts_of_nothing_are_an_upper_limit() {
     let formula = Formula::parse("a*exp(-(x-m)^2/(2*s^2)) + 0.5").unwrap();
     let curves = Curves::on_common_grid(x, y, [1.0, 9.0, 2.0].repeat(3));
     for device in devices() {
-        let source =
-            || CurveFitter::new(formula.clone(), device.clone()).estimator(Estimator::Poisson).fix("m").fix("s");
+        let source = || {
+            CurveFitter::new(formula.clone(), device.clone())
+                .estimator(Estimator::Poisson)
+                .fix("m")
+                .fix("s")
+        };
         let bounded = source().bounds("a", 0.0, f64::INFINITY);
-        let (fits, columns) = (bounded.fit(&curves).unwrap(), bounded.fit_columns(&curves).unwrap());
+        let (fits, columns) = (
+            bounded.fit(&curves).unwrap(),
+            bounded.fit_columns(&curves).unwrap(),
+        );
         for (k, fit) in fits.iter().enumerate() {
-            assert!(fit.status.is_success() && fit.parameters[0] == 0.0 && fit.flags == Flags::AT_BOUND, "{fit:?}");
-            assert!((fit.chi2 - 20.0).abs() < 1e-9 && columns.status[k].is_success(), "{fit:?} {columns:?}");
-            assert_eq!((columns.parameters[3 * k], columns.flags[k]), (0.0, Flags::AT_BOUND));
+            assert!(
+                fit.status.is_success() && fit.parameters[0] == 0.0 && fit.flags == Flags::AT_BOUND,
+                "{fit:?}"
+            );
+            assert!(
+                (fit.chi2 - 20.0).abs() < 1e-9 && columns.status[k].is_success(),
+                "{fit:?} {columns:?}"
+            );
+            assert_eq!(
+                (columns.parameters[3 * k], columns.flags[k]),
+                (0.0, Flags::AT_BOUND)
+            );
         }
         // 2 Σ m + (a − 2)²: the profile's sum is 5.013
         let prior = source().prior("a", 2.0, 0.2);
         let fit = &prior.fit(&curves).unwrap()[0];
         let expected = 2.0 - 0.04 * 5.013_256;
-        assert!(fit.status.is_success() && (fit.parameters[0] - expected).abs() < 1e-4, "{fit:?}");
+        assert!(
+            fit.status.is_success() && (fit.parameters[0] - expected).abs() < 1e-4,
+            "{fit:?}"
+        );
         assert!((prior.fit_columns(&curves).unwrap().parameters[0] - expected).abs() < 1e-3);
         // nothing holds the source
         let open = &source().fit(&curves).unwrap()[0];
-        assert!(open.status == Status::BadInput && open.message.contains("bound a parameter"), "{open:?}");
+        assert!(
+            open.status == Status::BadInput && open.message.contains("bound a parameter"),
+            "{open:?}"
+        );
         // nor does a bound or a prior of a parameter that is fixed
         let fixed = source().bounds("s", 0.1, 9.0).prior("m", 9.0, 1.0);
-        let (fits, columns) = (fixed.fit(&curves).unwrap(), fixed.fit_columns(&curves).unwrap());
-        assert_eq!((fits[0].status, columns.status[0]), (Status::BadInput, Status::BadInput));
+        let (fits, columns) = (
+            fixed.fit(&curves).unwrap(),
+            fixed.fit_columns(&curves).unwrap(),
+        );
+        assert_eq!(
+            (fits[0].status, columns.status[0]),
+            (Status::BadInput, Status::BadInput)
+        );
         assert_eq!(columns.message(0), Some(&fits[0].message[..]));
     }
 }
@@ -82,8 +126,14 @@ fn counts_of_nothing_at_all_are_refused() {
     let curves = Curves::on_common_grid(x, y, [1.0, 1.0, 1.0].repeat(2));
     for device in devices() {
         let fitter = fitter(device).estimator(Estimator::Poisson);
-        let (fits, columns) = (fitter.fit(&curves).unwrap(), fitter.fit_columns(&curves).unwrap());
-        assert_eq!((fits[0].status, columns.status[0]), (Status::BadInput, Status::BadInput));
+        let (fits, columns) = (
+            fitter.fit(&curves).unwrap(),
+            fitter.fit_columns(&curves).unwrap(),
+        );
+        assert_eq!(
+            (fits[0].status, columns.status[0]),
+            (Status::BadInput, Status::BadInput)
+        );
         assert!(fits[0].message.contains("no_counts"), "{}", fits[0].message);
         assert!(fits[1].status != Status::BadInput && columns.status[1] != Status::BadInput);
     }
@@ -106,24 +156,51 @@ fn empty_bins_where_the_model_touches_zero_determine_nothing() {
     const CURVES: usize = 600;
     let times: Vec<f64> = (0..40).map(|j| 0.5 * f64::from(j)).collect();
     let mut random = Random(1);
-    let means: Vec<f64> = times.iter().map(|t| 20.0 * (-t / 2.0).exp() + 0.1).collect();
-    let counts: Vec<f64> = (0..CURVES).flat_map(|_| means.clone()).map(|m| poisson_count(m, &mut random)).collect();
+    let means: Vec<f64> = times
+        .iter()
+        .map(|t| 20.0 * (-t / 2.0).exp() + 0.1)
+        .collect();
+    let counts: Vec<f64> = (0..CURVES)
+        .flat_map(|_| means.clone())
+        .map(|m| poisson_count(m, &mut random))
+        .collect();
     let formula = Formula::parse_with("a*exp(-t/tau)+b", &["t"]).unwrap();
     let curves = Curves::on_common_grid(&times, &counts, [15.0, 1.5, 0.3].repeat(CURVES));
     for device in devices() {
         let fitter = CurveFitter::new(formula.clone(), device).estimator(Estimator::Poisson);
         let columns = fitter.fit_columns(&curves).unwrap();
         let (found, errors) = (columns.column("b").unwrap(), columns.errors("b").unwrap());
-        let of_columns = found.zip(errors).zip(&columns.status).map(|((b, e), status)| (b, e, *status));
+        let of_columns = found
+            .zip(errors)
+            .zip(&columns.status)
+            .map(|((b, e), status)| (b, e, *status));
         let fits = fitter.fit(&curves).unwrap();
-        let of_fits = fits.iter().map(|fit| (fit.parameters[2], fit.errors[2], fit.status));
-        for (b, error, status) in of_columns.chain(of_fits).filter(|(.., status)| status.is_success()) {
-            assert!(error.is_nan() || (b - 0.1).abs() < 5.0 * error, "{b} ± {error}: {status}");
+        let of_fits = fits
+            .iter()
+            .map(|fit| (fit.parameters[2], fit.errors[2], fit.status));
+        for (b, error, status) in of_columns
+            .chain(of_fits)
+            .filter(|(.., status)| status.is_success())
+        {
+            assert!(
+                error.is_nan() || (b - 0.1).abs() < 5.0 * error,
+                "{b} ± {error}: {status}"
+            );
         }
-        let pulls: Vec<f64> = fits.iter().map(|fit| (fit.parameters[2] - 0.1) / fit.errors[2]).collect();
+        let pulls: Vec<f64> = fits
+            .iter()
+            .map(|fit| (fit.parameters[2] - 0.1) / fit.errors[2])
+            .collect();
         let known = pulls.iter().filter(|pull| pull.is_finite()).count();
-        let square: f64 = pulls.iter().filter(|pull| pull.is_finite()).map(|pull| pull * pull).sum();
-        println!("{known} of {CURVES} with an error, rms of the pulls {}", (square / known as f64).sqrt());
+        let square: f64 = pulls
+            .iter()
+            .filter(|pull| pull.is_finite())
+            .map(|pull| pull * pull)
+            .sum();
+        println!(
+            "{known} of {CURVES} with an error, rms of the pulls {}",
+            (square / known as f64).sqrt()
+        );
         assert!(known > CURVES * 9 / 10 && (square / known as f64).sqrt() < 1.5);
     }
 }

@@ -27,8 +27,14 @@ fn counts() -> Curves<'static> {
 fn meets(fit: &CurveFit, parameters: &[f64], errors: &[f64], (share, relative): (f64, f64)) {
     assert!(fit.status.is_success(), "{fit:?}");
     for p in 0..parameters.len() {
-        assert!((fit.parameters[p] - parameters[p]).abs() <= share * errors[p], "{fit:?}\n{parameters:?}");
-        assert!((fit.errors[p] / errors[p] - 1.0).abs() <= relative, "{fit:?}\n{errors:?}");
+        assert!(
+            (fit.parameters[p] - parameters[p]).abs() <= share * errors[p],
+            "{fit:?}\n{parameters:?}"
+        );
+        assert!(
+            (fit.errors[p] / errors[p] - 1.0).abs() <= relative,
+            "{fit:?}\n{errors:?}"
+        );
     }
 }
 
@@ -36,7 +42,9 @@ fn meets(fit: &CurveFit, parameters: &[f64], errors: &[f64], (share, relative): 
 fn robust_losses_are_scipys() {
     for device in devices() {
         for (estimator, parameters, errors, chi2) in ROBUST {
-            let fitter = fitter(device.clone()).estimator(estimator).sandwich_errors(false);
+            let fitter = fitter(device.clone())
+                .estimator(estimator)
+                .sandwich_errors(false);
             let fit = &fitter.fit(&curves(&Y)).unwrap()[0];
             // scipy stops when its cost no longer changes: 1e-8 of it in the parameters
             meets(fit, &parameters, &errors, (1e-6, 1e-5));
@@ -45,7 +53,12 @@ fn robust_losses_are_scipys() {
             meets(rough, &parameters, &errors, (0.01, 0.02));
         }
     }
-    assert!(fitter(Device::cpu()).estimator(Estimator::Huber(-1.0)).validate().is_err());
+    assert!(
+        fitter(Device::cpu())
+            .estimator(Estimator::Huber(-1.0))
+            .validate()
+            .is_err()
+    );
 }
 
 #[test]
@@ -54,9 +67,15 @@ fn counts_are_fitted_by_their_likelihood() {
         let fitter = fitter(device).estimator(Estimator::Poisson);
         let fit = &fitter.fit(&counts()).unwrap()[0];
         meets(fit, &POISSON, &POISSON_ERRORS, (1e-8, 1e-8));
-        assert!((fit.chi2 / POISSON_CHI2[0] - 1.0).abs() < 1e-12 && fit.optimality < 1e-8, "{fit:?}");
+        assert!(
+            (fit.chi2 / POISSON_CHI2[0] - 1.0).abs() < 1e-12 && fit.optimality < 1e-8,
+            "{fit:?}"
+        );
         assert!((fit.aic - fit.chi2 - 6.0).abs() < 1e-12);
-        let simplex = NelderMead::default().max_rounds(4000).fatol(1e-9).max_restarts(10);
+        let simplex = NelderMead::default()
+            .max_rounds(4000)
+            .fatol(1e-9)
+            .max_restarts(10);
         let found = &fitter.clone().solver(simplex).fit(&counts()).unwrap()[0];
         meets(found, &POISSON, &POISSON_ERRORS, (0.01, 0.01));
     }
@@ -65,7 +84,13 @@ fn counts_are_fitted_by_their_likelihood() {
 #[test]
 fn what_cannot_be_counts_is_refused() {
     let fitter = fitter(Device::cpu()).estimator(Estimator::Poisson);
-    assert!(fitter.fit(&curves(&COUNTS)).unwrap_err().to_string().contains("sigma"));
+    assert!(
+        fitter
+            .fit(&curves(&COUNTS))
+            .unwrap_err()
+            .to_string()
+            .contains("sigma")
+    );
     let mut y = COUNTS.repeat(3);
     y[3] = -1.0;
     y[28] = -1.0;
@@ -73,33 +98,66 @@ fn what_cannot_be_counts_is_refused() {
     mask[28] = true;
     let mut starts = [5.0, 1.0, 0.5].repeat(3);
     starts[8] = -9.0;
-    let fits = fitter.fit(&Curves::on_common_grid(X.to_vec(), y, starts).mask(mask)).unwrap();
-    assert!(fits[0].status == Status::BadInput && fits[0].message.starts_with("bad_count"), "{:?}", fits[0]);
-    assert!(fits[1].status.is_success() && fits[1].dof == 21, "{:?}", fits[1]);
+    let fits = fitter
+        .fit(&Curves::on_common_grid(X.to_vec(), y, starts).mask(mask))
+        .unwrap();
+    assert!(
+        fits[0].status == Status::BadInput && fits[0].message.starts_with("bad_count"),
+        "{:?}",
+        fits[0]
+    );
+    assert!(
+        fits[1].status.is_success() && fits[1].dof == 21,
+        "{:?}",
+        fits[1]
+    );
     assert_eq!(fits[2].status, Status::NotFinite);
 }
 
 #[test]
 fn ties_are_the_formula_with_them_put_in() {
     for device in devices() {
-        let whole = CurveFitter::new(Formula::parse("t = a*exp(-k*x); t + c").unwrap(), device.clone());
-        let tied = whole.clone().tie("c", "0.1*a + b2").validate().err().map(|e| e.to_string());
+        let whole = CurveFitter::new(
+            Formula::parse("t = a*exp(-k*x); t + c").unwrap(),
+            device.clone(),
+        );
+        let tied = whole
+            .clone()
+            .tie("c", "0.1*a + b2")
+            .validate()
+            .err()
+            .map(|e| e.to_string());
         assert!(tied.unwrap().contains("`b2`"));
         // c through k, and k through a
-        let chain = whole.clone().tie("c", "k^2 - 0.4").tie("k", "r = sqrt(a); r/2.5");
-        let alone = CurveFitter::new(Formula::parse("a*exp(-sqrt(a)/2.5*x) + a/6.25 - 0.4").unwrap(), device);
+        let chain = whole
+            .clone()
+            .tie("c", "k^2 - 0.4")
+            .tie("k", "r = sqrt(a); r/2.5");
+        let alone = CurveFitter::new(
+            Formula::parse("a*exp(-sqrt(a)/2.5*x) + a/6.25 - 0.4").unwrap(),
+            device,
+        );
         let start = [3.0, f64::NAN, f64::NAN].repeat(2);
         let two = Curves::on_common_grid(X.to_vec(), CLEAN.repeat(2), start).sigma(SIGMA.repeat(2));
         let one = &alone
-            .fit(&Curves::on_common_grid(X.to_vec(), CLEAN.to_vec(), vec![3.0]).sigma(SIGMA.to_vec()))
+            .fit(
+                &Curves::on_common_grid(X.to_vec(), CLEAN.to_vec(), vec![3.0])
+                    .sigma(SIGMA.to_vec()),
+            )
             .unwrap()[0];
         for fit in chain.fit(&two).unwrap() {
             let (a, e) = (one.parameters[0], one.errors[0]);
             let values = [a, a.sqrt() / 2.5, a / 6.25 - 0.4];
             let errors = [e, e / (5.0 * a.sqrt()), e / 6.25];
             meets(&fit, &values, &errors, (1e-6, 1e-8));
-            assert!((fit.chi2 / one.chi2 - 1.0).abs() < 1e-12 && fit.dof == 24, "{fit:?}");
-            assert!(fit.correlation().iter().all(|c| (c - 1.0).abs() < 1e-12), "{fit:?}");
+            assert!(
+                (fit.chi2 / one.chi2 - 1.0).abs() < 1e-12 && fit.dof == 24,
+                "{fit:?}"
+            );
+            assert!(
+                fit.correlation().iter().all(|c| (c - 1.0).abs() < 1e-12),
+                "{fit:?}"
+            );
             assert!((fit.start[1] - 3f64.sqrt() / 2.5).abs() < 1e-15);
         }
     }
@@ -116,13 +174,30 @@ fn ties_that_make_no_sense_are_refused() {
         ("c", "2*d", "`d`"),
         ("d", "2*a", "no parameter `d`"),
     ] {
-        let message = plain.clone().tie(parameter, expression).validate().unwrap_err().to_string();
+        let message = plain
+            .clone()
+            .tie(parameter, expression)
+            .validate()
+            .unwrap_err()
+            .to_string();
         assert!(message.contains(part), "{expression}: {message}");
     }
     let circle = plain.clone().tie("c", "k").tie("k", "a + c");
-    assert!(circle.validate().unwrap_err().to_string().contains("leads back"));
+    assert!(
+        circle
+            .validate()
+            .unwrap_err()
+            .to_string()
+            .contains("leads back")
+    );
     let every = plain.clone().tie("c", "1").tie("k", "2").tie("a", "3");
-    assert!(every.validate().unwrap_err().to_string().contains("none is left"));
+    assert!(
+        every
+            .validate()
+            .unwrap_err()
+            .to_string()
+            .contains("none is left")
+    );
     for taken in [
         plain.clone().bounds("c", 0.0, 1.0).tie("c", "a"),
         plain.clone().fix("c").tie("c", "a"),
@@ -136,7 +211,10 @@ fn ties_that_make_no_sense_are_refused() {
     let infinite = f64::INFINITY;
     let bounded = curves(&CLEAN).bounds(vec![0.0, 0.0, 0.0], vec![infinite; 3]);
     let fit = &plain.tie("c", "0.1*a").fit(&bounded).unwrap()[0];
-    assert!(fit.status == Status::BadInput && fit.message.starts_with("bad_bounds: `c`"), "{fit:?}");
+    assert!(
+        fit.status == Status::BadInput && fit.message.starts_with("bad_bounds: `c`"),
+        "{fit:?}"
+    );
 }
 
 #[test]
@@ -146,30 +224,59 @@ fn intervals_are_lmfits() {
         // a second curve whose input is bad, a third like the first
         let mut y = CLEAN.repeat(3);
         y[30] = f64::NAN;
-        let three = Curves::on_common_grid(X.to_vec(), y, [3.0, 1.0, 0.0].repeat(3)).sigma(SIGMA.repeat(3));
+        let three =
+            Curves::on_common_grid(X.to_vec(), y, [3.0, 1.0, 0.0].repeat(3)).sigma(SIGMA.repeat(3));
         let fits = fitter.fit(&three).unwrap();
-        let found = fitter.confidence_intervals(&three, &fits, &[], &[1.0, 3.0]).unwrap();
+        let found = fitter
+            .confidence_intervals(&three, &fits, &[], &[1.0, 3.0])
+            .unwrap();
         for p in 0..3 {
             for (sigma, limits) in [LIMITS_1, LIMITS_3].iter().enumerate() {
                 for curve in [0, 2] {
                     let interval = &found[curve][2 * p + sigma];
                     let error = fits[0].errors[p];
                     assert_eq!(interval.parameter, ["a", "k", "c"][p]);
-                    assert!((interval.lower - limits[2 * p]).abs() < 1e-6 * error, "{interval:?} {limits:?}");
-                    assert!((interval.upper - limits[2 * p + 1]).abs() < 1e-6 * error, "{interval:?} {limits:?}");
+                    assert!(
+                        (interval.lower - limits[2 * p]).abs() < 1e-6 * error,
+                        "{interval:?} {limits:?}"
+                    );
+                    assert!(
+                        (interval.upper - limits[2 * p + 1]).abs() < 1e-6 * error,
+                        "{interval:?} {limits:?}"
+                    );
                 }
                 assert!(found[1][2 * p + sigma].lower.is_nan());
             }
         }
         let absolute = fitter.absolute_sigma(true);
         let fits = absolute.fit(&three).unwrap();
-        let found = absolute.confidence_intervals(&three, &fits, &["k"], &[2.0]).unwrap();
-        assert!((found[2][0].lower - LIMITS_ABSOLUTE[2]).abs() < 1e-6 * fits[0].errors[1], "{found:?}");
-        assert!((found[2][0].upper - LIMITS_ABSOLUTE[3]).abs() < 1e-6 * fits[0].errors[1], "{found:?}");
+        let found = absolute
+            .confidence_intervals(&three, &fits, &["k"], &[2.0])
+            .unwrap();
+        assert!(
+            (found[2][0].lower - LIMITS_ABSOLUTE[2]).abs() < 1e-6 * fits[0].errors[1],
+            "{found:?}"
+        );
+        assert!(
+            (found[2][0].upper - LIMITS_ABSOLUTE[3]).abs() < 1e-6 * fits[0].errors[1],
+            "{found:?}"
+        );
         assert!((found[0][0].probability - 0.954_499_736_103_642).abs() < 1e-12);
-        assert!(absolute.confidence_intervals(&three, &fits[..2], &[], &[]).is_err());
-        assert!(absolute.confidence_intervals(&three, &fits, &["q"], &[]).is_err());
-        assert!(absolute.confidence_intervals(&three, &fits, &[], &[-1.0]).is_err());
+        assert!(
+            absolute
+                .confidence_intervals(&three, &fits[..2], &[], &[])
+                .is_err()
+        );
+        assert!(
+            absolute
+                .confidence_intervals(&three, &fits, &["q"], &[])
+                .is_err()
+        );
+        assert!(
+            absolute
+                .confidence_intervals(&three, &fits, &[], &[-1.0])
+                .is_err()
+        );
     }
 }
 
@@ -178,11 +285,20 @@ fn a_bound_is_met_exactly_on_every_device() {
     // neither 0.7 nor 0.3 is a number of f32
     for device in devices() {
         let start = Curves::on_common_grid(X.to_vec(), CLEAN.to_vec(), vec![3.0, 0.5, 0.0]);
-        let fit = &fitter(device.clone()).bounds("k", 0.3, 0.7).fit(&start).unwrap()[0];
-        assert!(fit.parameters[1] == 0.7 && fit.errors[1].is_nan() && fit.errors[0] > 0.0, "{fit:?}");
+        let fit = &fitter(device.clone())
+            .bounds("k", 0.3, 0.7)
+            .fit(&start)
+            .unwrap()[0];
+        assert!(
+            fit.parameters[1] == 0.7 && fit.errors[1].is_nan() && fit.errors[0] > 0.0,
+            "{fit:?}"
+        );
         let start = Curves::on_common_grid(X.to_vec(), CLEAN.to_vec(), vec![3.0, 0.7, 0.0]);
         let fit = &fitter(device).fix("k").fit(&start).unwrap()[0];
-        assert!(fit.parameters[1] == 0.7 && fit.errors[1] == 0.0 && fit.errors[0] > 0.0, "{fit:?}");
+        assert!(
+            fit.parameters[1] == 0.7 && fit.errors[1] == 0.0 && fit.errors[0] > 0.0,
+            "{fit:?}"
+        );
     }
 }
 
@@ -191,35 +307,72 @@ fn intervals_end_at_bounds_and_respect_ties_and_priors() {
     let plain = fitter(Device::cpu()).absolute_sigma(true);
     let bounded = plain.clone().bounds("k", 0.75, 2.0);
     let fits = bounded.fit(&curves(&CLEAN)).unwrap();
-    let found = bounded.confidence_intervals(&curves(&CLEAN), &fits, &["k"], &[0.1, 2.0]).unwrap();
-    assert!(found[0][0].lower > 0.75 && found[0][1].lower == f64::NEG_INFINITY, "{found:?}");
-    assert!((found[0][1].upper - LIMITS_ABSOLUTE[3]).abs() < 1e-6, "{found:?}");
+    let found = bounded
+        .confidence_intervals(&curves(&CLEAN), &fits, &["k"], &[0.1, 2.0])
+        .unwrap();
+    assert!(
+        found[0][0].lower > 0.75 && found[0][1].lower == f64::NEG_INFINITY,
+        "{found:?}"
+    );
+    assert!(
+        (found[0][1].upper - LIMITS_ABSOLUTE[3]).abs() < 1e-6,
+        "{found:?}"
+    );
     // what is linear has intervals of whole errors
-    let line = plain.clone().fix("k").tie("c", "2*a - 8").prior("a", 4.0, 0.05);
+    let line = plain
+        .clone()
+        .fix("k")
+        .tie("c", "2*a - 8")
+        .prior("a", 4.0, 0.05);
     let fits = line.fit(&curves(&CLEAN)).unwrap();
-    let found = line.confidence_intervals(&curves(&CLEAN), &fits, &[], &[1.0, 2.0]).unwrap();
+    let found = line
+        .confidence_intervals(&curves(&CLEAN), &fits, &[], &[1.0, 2.0])
+        .unwrap();
     assert_eq!(found[0].len(), 2);
     for (interval, sigma) in found[0].iter().zip([1.0, 2.0]) {
         let (best, error) = (fits[0].parameters[0], fits[0].errors[0]);
-        assert!(((interval.upper - best) / error - sigma).abs() < 1e-6, "{interval:?} {best} {error}");
-        assert!(((best - interval.lower) / error - sigma).abs() < 1e-6, "{interval:?} {best} {error}");
+        assert!(
+            ((interval.upper - best) / error - sigma).abs() < 1e-6,
+            "{interval:?} {best} {error}"
+        );
+        assert!(
+            ((best - interval.lower) / error - sigma).abs() < 1e-6,
+            "{interval:?} {best} {error}"
+        );
     }
-    assert!(line.confidence_intervals(&curves(&CLEAN), &fits, &["c"], &[]).is_err());
+    assert!(
+        line.confidence_intervals(&curves(&CLEAN), &fits, &["c"], &[])
+            .is_err()
+    );
     // what is held, or has no room, is where it is
-    let held = line.confidence_intervals(&curves(&CLEAN), &fits, &["k"], &[1.0, 3.0]).unwrap();
+    let held = line
+        .confidence_intervals(&curves(&CLEAN), &fits, &["k"], &[1.0, 3.0])
+        .unwrap();
     let k = fits[0].parameters[1];
-    assert!(held[0].len() == 2 && held[0].iter().all(|one| one.lower == k && one.upper == k), "{held:?}");
+    assert!(
+        held[0].len() == 2 && held[0].iter().all(|one| one.lower == k && one.upper == k),
+        "{held:?}"
+    );
     let pinned = plain.clone().bounds("k", 0.7, 0.7);
     let start = Curves::on_common_grid(X.to_vec(), CLEAN.to_vec(), vec![3.0, 0.7, 0.0]);
     let fits = pinned.fit(&start).unwrap();
-    let found = pinned.confidence_intervals(&start, &fits, &["k"], &[1.0]).unwrap();
-    assert!(found[0][0].lower == 0.7 && found[0][0].upper == 0.7, "{found:?}");
+    let found = pinned
+        .confidence_intervals(&start, &fits, &["k"], &[1.0])
+        .unwrap();
+    assert!(
+        found[0][0].lower == 0.7 && found[0][0].upper == 0.7,
+        "{found:?}"
+    );
 }
 
 /// All of a report but the solver's name and the number of evaluations, which are the fitter's own.
 fn comparable(report: &str) -> String {
     let own = |line: &&str| !line.contains("fitting method") && !line.contains("function evals");
-    report.lines().filter(own).map(|line| format!("{}\n", line.trim_end())).collect()
+    report
+        .lines()
+        .filter(own)
+        .map(|line| format!("{}\n", line.trim_end()))
+        .collect()
 }
 
 #[test]
@@ -227,7 +380,10 @@ fn reports_are_lmfits() {
     let plain = fitter(Device::cpu());
     let fit = &plain.fit(&curves(&CLEAN)).unwrap()[0];
     assert_eq!(comparable(&plain.report(fit)), REPORT);
-    assert!((fit.aic - CRITERIA[0]).abs() < 1e-9 && (fit.bic - CRITERIA[1]).abs() < 1e-9, "{fit:?}");
+    assert!(
+        (fit.aic - CRITERIA[0]).abs() < 1e-9 && (fit.bic - CRITERIA[1]).abs() < 1e-9,
+        "{fit:?}"
+    );
     let correlation = fit.correlation();
     for (found, exact) in [1, 2, 5].into_iter().zip(CORRELATION) {
         assert!((correlation[found] - exact).abs() < 1e-6, "{correlation:?}");
@@ -237,14 +393,28 @@ fn reports_are_lmfits() {
     assert_eq!(comparable(&tied.report(fit)), TIED_REPORT);
     let constant = plain.clone().tie("c", "0.5");
     let report = constant.report(&constant.fit(&curves(&CLEAN)).unwrap()[0]);
-    assert!(report.contains("0.50000000 +/- 0.00000000 (0.00%) == '0.5'"), "{report}");
+    assert!(
+        report.contains("0.50000000 +/- 0.00000000 (0.00%) == '0.5'"),
+        "{report}"
+    );
     let degenerate = CurveFitter::new(Formula::parse("a*b*exp(-k*x)+c").unwrap(), Device::cpu());
     let starts = Curves::on_common_grid(X.to_vec(), CLEAN.to_vec(), vec![2.0, 1.5, 0.5, 0.2]);
     let report = degenerate.report(&degenerate.fit(&starts).unwrap()[0]);
-    assert!(report.contains("uncertainties could not be estimated"), "{report}");
-    assert_eq!(report.matches("+/- (undetermined) (init").count(), 2, "{report}");
+    assert!(
+        report.contains("uncertainties could not be estimated"),
+        "{report}"
+    );
+    assert_eq!(
+        report.matches("+/- (undetermined) (init").count(),
+        2,
+        "{report}"
+    );
     let bad = &plain.fit(&curves(&[f64::NAN; 25])).unwrap()[0];
-    assert!(plain.report(bad).contains("Warning: non_finite_input"), "{}", plain.report(bad));
+    assert!(
+        plain.report(bad).contains("Warning: non_finite_input"),
+        "{}",
+        plain.report(bad)
+    );
 }
 
 /// From starts far away, where most points are outliers of the loss, fits reach the best minimum that any of them
@@ -253,8 +423,18 @@ fn reports_are_lmfits() {
 fn robust_losses_reach_their_minimum_from_far_starts() {
     let x: Vec<f64> = (0..20).map(|j| 0.2 * f64::from(j)).collect();
     let noise = |j: usize| 0.05 * ((j * j) as f64).sin();
-    let y: Vec<f64> = x.iter().enumerate().map(|(j, x)| 3.0 * (-0.7 * x).exp() + 0.5 + noise(j)).collect();
-    let start = |k: usize| [1.0 + (k % 5) as f64, 0.2 + 0.3 * (k / 5 % 5) as f64, 0.3 * (k / 25) as f64];
+    let y: Vec<f64> = x
+        .iter()
+        .enumerate()
+        .map(|(j, x)| 3.0 * (-0.7 * x).exp() + 0.5 + noise(j))
+        .collect();
+    let start = |k: usize| {
+        [
+            1.0 + (k % 5) as f64,
+            0.2 + 0.3 * (k / 5 % 5) as f64,
+            0.3 * (k / 25) as f64,
+        ]
+    };
     let starts: Vec<f64> = (0..100).flat_map(start).collect();
     for (estimator, least) in [
         (Estimator::Huber(0.03), 98),
@@ -266,11 +446,27 @@ fn robust_losses_reach_their_minimum_from_far_starts() {
         for device in devices() {
             let formula = Formula::parse("a*exp(-k*x)+c").unwrap();
             let fitter = CurveFitter::new(formula, device.clone()).estimator(estimator);
-            let fits = fitter.fit(&Curves::on_common_grid(x.clone(), y.repeat(100), starts.clone())).unwrap();
-            let best = fits.iter().map(|fit| fit.chi2).fold(f64::INFINITY, f64::min);
-            let reached = fits.iter().filter(|fit| fit.status.is_success() && fit.chi2 <= best * (1.0 + 1e-4)).count();
+            let fits = fitter
+                .fit(&Curves::on_common_grid(
+                    x.clone(),
+                    y.repeat(100),
+                    starts.clone(),
+                ))
+                .unwrap();
+            let best = fits
+                .iter()
+                .map(|fit| fit.chi2)
+                .fold(f64::INFINITY, f64::min);
+            let reached = fits
+                .iter()
+                .filter(|fit| fit.status.is_success() && fit.chi2 <= best * (1.0 + 1e-4))
+                .count();
             println!("{estimator:?}, {}: {reached} of 100", device.name());
-            assert!(reached >= least, "{estimator:?}, {}: {reached} of 100", device.name());
+            assert!(
+                reached >= least,
+                "{estimator:?}, {}: {reached} of 100",
+                device.name()
+            );
         }
     }
 }

@@ -9,7 +9,10 @@ use popfit_testing::largest;
 use problems::{Problem, problems};
 
 fn simplex_settings() -> NelderMead {
-    NelderMead::default().max_rounds(6000).fatol(1e-12).max_restarts(10)
+    NelderMead::default()
+        .max_rounds(6000)
+        .fatol(1e-12)
+        .max_restarts(10)
 }
 
 /// Largest difference from the truth, relative to its size (at least 0.1).
@@ -25,7 +28,10 @@ fn fit(problem: &Problem, device: &Device, solver: Solver, polish: bool) -> Vec<
     }
     let starts: Vec<f64> = problem.starts.concat();
     let y = problem.y.repeat(problem.starts.len());
-    fitter.solver(solver).fit(&Curves::on_common_grid(problem.x.clone(), y, starts)).unwrap()
+    fitter
+        .solver(solver)
+        .fit(&Curves::on_common_grid(problem.x.clone(), y, starts))
+        .unwrap()
 }
 
 #[test]
@@ -35,9 +41,15 @@ fn every_solver_meets_every_model_on_every_device() {
     for device in devices() {
         let is_cpu = device.name().starts_with("cpu");
         for problem in problems() {
-            if !(if is_cpu { problem.on_cpu } else { problem.on_gpu }) {
+            if !(if is_cpu {
+                problem.on_cpu
+            } else {
+                problem.on_gpu
+            }) {
                 assert!(
-                    CurveFitter::new(problem.model.clone(), device.clone()).validate().is_err(),
+                    CurveFitter::new(problem.model.clone(), device.clone())
+                        .validate()
+                        .is_err(),
                     "{}",
                     problem.name
                 );
@@ -54,7 +66,11 @@ fn every_solver_meets_every_model_on_every_device() {
             ] {
                 for (k, fit) in fit(&problem, &device, solver, polish).iter().enumerate() {
                     let distance = distance(fit, &problem.truth);
-                    let name = if matches!(solver, Solver::LevenbergMarquardt(_)) { "lm" } else { "nm" };
+                    let name = if matches!(solver, Solver::LevenbergMarquardt(_)) {
+                        "lm"
+                    } else {
+                        "nm"
+                    };
                     let line = format!(
                         "{:8.8} {name} {polish:5} {} {k}: {distance:.1e} of {tolerance:.0e}, {} {:?}, chi2 {:.3e}",
                         device.name(),
@@ -77,9 +93,15 @@ fn every_solver_meets_every_model_on_every_device() {
 #[test]
 fn every_derivative_meets_differences() {
     let mut checked = 0;
-    for problem in problems().iter().filter(|problem| problem.has_derivatives && problem.on_cpu) {
+    for problem in problems()
+        .iter()
+        .filter(|problem| problem.has_derivatives && problem.on_cpu)
+    {
         let fitter = CurveFitter::new(problem.model.clone(), Device::cpu());
-        for check in fitter.check_jacobian(&problem.x, &problem.starts[0]).unwrap() {
+        for check in fitter
+            .check_jacobian(&problem.x, &problem.starts[0])
+            .unwrap()
+        {
             assert!(check.error < 1e-7, "{}: {check:?}", problem.name);
             checked += 1;
         }
@@ -91,7 +113,10 @@ fn every_derivative_meets_differences() {
 fn every_derivative_on_every_device_meets_differences() {
     for device in devices() {
         let is_cpu = device.name().starts_with("cpu");
-        for problem in problems().iter().filter(|p| if is_cpu { p.on_cpu } else { p.on_gpu }) {
+        for problem in problems()
+            .iter()
+            .filter(|p| if is_cpu { p.on_cpu } else { p.on_gpu })
+        {
             let fitter = CurveFitter::new(problem.model.clone(), device.clone());
             let tolerance = match (is_cpu, problem.on_cpu) {
                 (true, _) => 1e-7,
@@ -101,12 +126,21 @@ fn every_derivative_on_every_device_meets_differences() {
             };
             let checks = fitter.check_jacobian(&problem.x, &problem.starts[0]);
             if !problem.has_derivatives {
-                assert!(matches!(checks, Err(Error::Model { .. })), "{}: {checks:?}", problem.name);
+                assert!(
+                    matches!(checks, Err(Error::Model { .. })),
+                    "{}: {checks:?}",
+                    problem.name
+                );
                 continue;
             }
             for check in checks.unwrap() {
                 println!("{} {}: {check:?}", device.name(), problem.name);
-                assert!(check.error < tolerance, "{} {}: {check:?}", device.name(), problem.name);
+                assert!(
+                    check.error < tolerance,
+                    "{} {}: {check:?}",
+                    device.name(),
+                    problem.name
+                );
             }
         }
     }
@@ -119,12 +153,24 @@ fn brown_dennis_ends_at_the_published_minimum() {
     let model = popfit::Formula::builtin("brown_dennis").unwrap();
     for device in devices() {
         // Gauss–Newton steps lead away from it, so that what f32 sums leave is not refined
-        let (cost, share) = if device.name().starts_with("cpu") { (0.02, 1e-3) } else { (2.0, 5e-3) };
+        let (cost, share) = if device.name().starts_with("cpu") {
+            (0.02, 1e-3)
+        } else {
+            (2.0, 5e-3)
+        };
         let curves = Curves::on_common_grid(x.clone(), vec![0.0; 20], vec![25.0, 5.0, -5.0, -1.0]);
-        let fit = &CurveFitter::new(model.clone(), device).fit(&curves).unwrap()[0];
-        assert!(fit.status.is_success() && (fit.chi2 - 85_822.2).abs() < cost, "{fit:?}");
+        let fit = &CurveFitter::new(model.clone(), device)
+            .fit(&curves)
+            .unwrap()[0];
+        assert!(
+            fit.status.is_success() && (fit.chi2 - 85_822.2).abs() < cost,
+            "{fit:?}"
+        );
         for (p, known) in [-11.594, 13.204, -0.4034, 0.2368].into_iter().enumerate() {
-            assert!((fit.parameters[p] - known).abs() < share * fit.errors[p], "{fit:?}");
+            assert!(
+                (fit.parameters[p] - known).abs() < share * fit.errors[p],
+                "{fit:?}"
+            );
         }
     }
 }
@@ -135,8 +181,13 @@ fn residual_problems_need_no_data() {
         (r[0], r[1]) = (10.0 * (p[1] - p[0] * p[0]), 1.0 - p[0]);
     });
     let problems = Curves::residuals(2, 2, vec![-1.2, 1.0, 3.0, -2.0]);
-    let fits = CurveFitter::new(rosenbrock.unwrap(), Device::cpu()).fit(&problems).unwrap();
-    assert!(fits.len() == 2 && fits.iter().all(|fit| distance(fit, &[1.0, 1.0]) < 1e-10), "{fits:?}");
+    let fits = CurveFitter::new(rosenbrock.unwrap(), Device::cpu())
+        .fit(&problems)
+        .unwrap();
+    assert!(
+        fits.len() == 2 && fits.iter().all(|fit| distance(fit, &[1.0, 1.0]) < 1e-10),
+        "{fits:?}"
+    );
     for device in devices() {
         let helix = popfit::Formula::builtin("fletcher_powell_helix").unwrap();
         let problems = Curves::residuals(3, 3, vec![-1.0, 0.0, 0.0]);

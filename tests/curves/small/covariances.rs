@@ -15,8 +15,16 @@ fn compare(what: &str, fitter: &CurveFitter, curves: &Curves) -> usize {
     let fits = fitter.fit(curves).unwrap();
     assert!(plain.covariance.is_none());
     // what is asked for besides changes nothing
-    for (with, without) in [(&columns.parameters, &plain.parameters), (&columns.errors, &plain.errors)] {
-        assert!(with.iter().zip(without).all(|(a, b)| a.to_bits() == b.to_bits()), "{what}");
+    for (with, without) in [
+        (&columns.parameters, &plain.parameters),
+        (&columns.errors, &plain.errors),
+    ] {
+        assert!(
+            with.iter()
+                .zip(without)
+                .all(|(a, b)| a.to_bits() == b.to_bits()),
+            "{what}"
+        );
     }
     let (p, all) = (columns.names().len(), columns.covariance.as_ref().unwrap());
     assert_eq!(all.len(), columns.len() * p * p);
@@ -24,7 +32,10 @@ fn compare(what: &str, fitter: &CurveFitter, curves: &Curves) -> usize {
     for (k, fit) in fits.iter().enumerate() {
         let (own, errors) = (&all[k * p * p..][..p * p], &columns.errors[k * p..][..p]);
         if !columns.status[k].is_success() {
-            assert!((0..p * p).all(|i| own[i].is_nan() || own[i] == 0.0), "{what} {k}: {own:?}");
+            assert!(
+                (0..p * p).all(|i| own[i].is_nan() || own[i] == 0.0),
+                "{what} {k}: {own:?}"
+            );
             continue;
         }
         meets_errors(&format!("{what} {k}"), own, errors);
@@ -49,9 +60,13 @@ fn meets_errors(what: &str, covariance: &[f64], errors: &[f64]) {
     let p = errors.len();
     for i in 0..p {
         let (root, error) = (covariance[i * p + i].sqrt(), errors[i]);
-        let same = root == error || root.is_nan() && error.is_nan() || (root / error - 1.0).abs() < 1e-15;
+        let same =
+            root == error || root.is_nan() && error.is_nan() || (root / error - 1.0).abs() < 1e-15;
         assert!(same, "{what}: {root} {error}");
-        assert!((0..i).all(|j| covariance[i * p + j].to_bits() == covariance[j * p + i].to_bits()), "{what}");
+        assert!(
+            (0..i).all(|j| covariance[i * p + j].to_bits() == covariance[j * p + i].to_bits()),
+            "{what}"
+        );
     }
 }
 
@@ -63,7 +78,12 @@ fn gaussians(count: usize) -> Problem {
 
 #[test]
 fn covariances_are_those_of_the_errors() {
-    let Problem { formula, x, y, starts } = gaussians(300);
+    let Problem {
+        formula,
+        x,
+        y,
+        starts,
+    } = gaussians(300);
     let sigma: Vec<f64> = (0..y.len()).map(|i| 0.2 + 0.05 * (i % 5) as f64).collect();
     let mask: Vec<bool> = (0..y.len()).map(|i| i % 11 == 3).collect();
     let curves = || Curves::on_common_grid(x.clone(), y.clone(), starts.clone());
@@ -74,14 +94,34 @@ fn covariances_are_those_of_the_errors() {
         let cases: [(&str, CurveFitter, Curves); 10] = [
             ("plain", fitter.clone(), curves()),
             ("sigma", fitter.clone(), curves().sigma(sigma.clone())),
-            ("absolute", fitter.clone().absolute_sigma(true), curves().sigma(sigma.clone()).mask(mask.clone())),
+            (
+                "absolute",
+                fitter.clone().absolute_sigma(true),
+                curves().sigma(sigma.clone()).mask(mask.clone()),
+            ),
             ("fixed", fitter.clone().fix("m"), curves()),
-            ("bounds", fitter.clone().bounds("s", 0.0, 9.0).bounds("c", 1.349, 9.0), curves()),
-            ("bound and fixed", fitter.clone().fix("a").bounds("c", 1.349, 9.0), curves()),
+            (
+                "bounds",
+                fitter.clone().bounds("s", 0.0, 9.0).bounds("c", 1.349, 9.0),
+                curves(),
+            ),
+            (
+                "bound and fixed",
+                fitter.clone().fix("a").bounds("c", 1.349, 9.0),
+                curves(),
+            ),
             ("prior", fitter.clone().prior("s", 1.2, 0.02), curves()),
             ("robust", robust.clone(), curves().sigma(sigma.clone())),
-            ("robust and prior", robust.clone().prior("s", 1.2, 0.05), curves().sigma(sigma.clone())),
-            ("scipy's robust", robust.sandwich_errors(false), curves().sigma(sigma.clone())),
+            (
+                "robust and prior",
+                robust.clone().prior("s", 1.2, 0.05),
+                curves().sigma(sigma.clone()),
+            ),
+            (
+                "scipy's robust",
+                robust.sandwich_errors(false),
+                curves().sigma(sigma.clone()),
+            ),
         ];
         for (what, fitter, curves) in cases {
             let compared = compare(&format!("{what} on {}", device.name()), &fitter, &curves);
@@ -95,7 +135,12 @@ fn covariances_are_those_of_the_errors() {
 #[test]
 fn covariances_of_what_is_not_determined() {
     let Problem { x, y, starts, .. } = gaussians(100);
-    let starts = |more: f64| starts.chunks_exact(4).flat_map(|row| [row, &[more][..]].concat()).collect::<Vec<f64>>();
+    let starts = |more: f64| {
+        starts
+            .chunks_exact(4)
+            .flat_map(|row| [row, &[more][..]].concat())
+            .collect::<Vec<f64>>()
+    };
     let idle = ["a", "m", "s", "c", "d"];
     for device in devices() {
         let formula = Formula::parse_exactly("a*exp(-(x-m)^2/(2*s^2))+c", &["x"], &idle).unwrap();
@@ -105,33 +150,74 @@ fn covariances_of_what_is_not_determined() {
         assert!(compare("idle and fixed", &fitter.clone().fix("m"), &curves()) > 90);
         let columns = fitter.covariance(true).fit_columns(&curves()).unwrap();
         let all = columns.covariance.as_ref().unwrap();
-        let open = columns.flags.iter().filter(|flags| flags.contains(Flags::UNDETERMINED)).count();
-        assert!(open > 90 && all[24].is_infinite() && all[20..24].iter().all(|c| c.is_nan()), "{:?}", &all[..25]);
+        let open = columns
+            .flags
+            .iter()
+            .filter(|flags| flags.contains(Flags::UNDETERMINED))
+            .count();
+        assert!(
+            open > 90 && all[24].is_infinite() && all[20..24].iter().all(|c| c.is_nan()),
+            "{:?}",
+            &all[..25]
+        );
         // d and c act alike
-        let alike = CurveFitter::new(Formula::parse("a*exp(-(x-m)^2/(2*s^2))+c+d").unwrap(), device.clone());
+        let alike = CurveFitter::new(
+            Formula::parse("a*exp(-(x-m)^2/(2*s^2))+c+d").unwrap(),
+            device.clone(),
+        );
         assert!(compare("alike", &alike, &curves()) > 60);
         let line = CurveFitter::new(Formula::parse("a*x + c").unwrap(), device);
-        let two = || Curves::on_common_grid(vec![1.0, 2.0], [3.0, 4.5].repeat(20), [1.0, 1.0].repeat(20));
+        let two =
+            || Curves::on_common_grid(vec![1.0, 2.0], [3.0, 4.5].repeat(20), [1.0, 1.0].repeat(20));
         compare("no freedom", &line, &two());
-        compare("no freedom, fixed", &line.fix("a").prior("a", 1.0, 1.0), &two());
+        compare(
+            "no freedom, fixed",
+            &line.fix("a").prior("a", 1.0, 1.0),
+            &two(),
+        );
     }
 }
 
 /// Columns whose memory is used again have nothing of what was there before.
 #[test]
 fn reused_covariances_are_new() {
-    let Problem { formula, x, y, starts } = gaussians(3000);
+    let Problem {
+        formula,
+        x,
+        y,
+        starts,
+    } = gaussians(3000);
     let fitter = CurveFitter::new(formula, Device::cpu()).covariance(true);
     let whole = Curves::on_common_grid(x.clone(), y.clone(), starts.clone());
     let fresh = fitter.fit_columns(&whole).unwrap();
     let mut columns = fresh.clone();
-    columns.covariance.iter_mut().flatten().for_each(|c| *c = 7.0);
+    columns
+        .covariance
+        .iter_mut()
+        .flatten()
+        .for_each(|c| *c = 7.0);
     fitter.fit_columns_into(&whole, &mut columns).unwrap();
-    let bits = |columns: &CurveColumns| columns.covariance.iter().flatten().map(|c| c.to_bits()).collect::<Vec<_>>();
+    let bits = |columns: &CurveColumns| {
+        columns
+            .covariance
+            .iter()
+            .flatten()
+            .map(|c| c.to_bits())
+            .collect::<Vec<_>>()
+    };
     assert_eq!(bits(&columns), bits(&fresh));
     let mut bad = y[..60 * 20].to_vec();
     bad[65] = f64::NAN;
-    fitter.fit_columns_into(&Curves::on_common_grid(x, bad, starts[..80].to_vec()), &mut columns).unwrap();
+    fitter
+        .fit_columns_into(
+            &Curves::on_common_grid(x, bad, starts[..80].to_vec()),
+            &mut columns,
+        )
+        .unwrap();
     let few = columns.covariance.as_ref().unwrap();
-    assert!(few.len() == 320 && few[16..32].iter().all(|c| c.is_nan()) && few[32].to_bits() == bits(&fresh)[32]);
+    assert!(
+        few.len() == 320
+            && few[16..32].iter().all(|c| c.is_nan())
+            && few[32].to_bits() == bits(&fresh)[32]
+    );
 }

@@ -9,21 +9,45 @@ use popfit_testing::random::Random;
 #[test]
 fn a_fit_has_the_same_bits_in_any_order_and_batch() {
     for device in devices() {
-        let Problem { formula, x, y, starts } = images(0.5, 3000);
+        let Problem {
+            formula,
+            x,
+            y,
+            starts,
+        } = images(0.5, 3000);
         let fitter = CurveFitter::new(formula, device);
         let of = |fits: &[usize]| -> CurveColumns {
-            let y: Vec<f64> = fits.iter().flat_map(|k| &y[k * 25..(k + 1) * 25]).copied().collect();
-            let starts: Vec<f64> = fits.iter().flat_map(|k| &starts[k * 5..(k + 1) * 5]).copied().collect();
-            fitter.fit_columns(&Curves::on_common_grid(x.clone(), y, starts)).unwrap()
+            let y: Vec<f64> = fits
+                .iter()
+                .flat_map(|k| &y[k * 25..(k + 1) * 25])
+                .copied()
+                .collect();
+            let starts: Vec<f64> = fits
+                .iter()
+                .flat_map(|k| &starts[k * 5..(k + 1) * 5])
+                .copied()
+                .collect();
+            fitter
+                .fit_columns(&Curves::on_common_grid(x.clone(), y, starts))
+                .unwrap()
         };
         let all = of(&(0..3000).collect::<Vec<_>>());
         let backwards: Vec<usize> = (0..3000).rev().collect();
         for some in [&backwards[..], &[7], &[2999, 0, 64]] {
             let columns = of(some);
             for (i, &k) in some.iter().enumerate() {
-                assert_eq!(columns.parameters[i * 5..(i + 1) * 5], all.parameters[k * 5..(k + 1) * 5]);
-                assert_eq!(columns.errors[i * 5..(i + 1) * 5], all.errors[k * 5..(k + 1) * 5]);
-                assert_eq!((columns.chi2[i], columns.rounds[i]), (all.chi2[k], all.rounds[k]));
+                assert_eq!(
+                    columns.parameters[i * 5..(i + 1) * 5],
+                    all.parameters[k * 5..(k + 1) * 5]
+                );
+                assert_eq!(
+                    columns.errors[i * 5..(i + 1) * 5],
+                    all.errors[k * 5..(k + 1) * 5]
+                );
+                assert_eq!(
+                    (columns.chi2[i], columns.rounds[i]),
+                    (all.chi2[k], all.rounds[k])
+                );
             }
         }
     }
@@ -33,7 +57,12 @@ fn a_fit_has_the_same_bits_in_any_order_and_batch() {
 #[test]
 fn used_columns_leave_no_trace() {
     for device in devices() {
-        let Problem { formula, x, y, starts } = images(0.5, 300);
+        let Problem {
+            formula,
+            x,
+            y,
+            starts,
+        } = images(0.5, 300);
         let counts: Vec<f64> = y.iter().map(|y| y.round().max(0.0)).collect();
         let (y, starts) = ([y, counts].concat(), starts.repeat(2));
         let plain = || CurveFitter::new(formula.clone(), device.clone());
@@ -48,21 +77,34 @@ fn used_columns_leave_no_trace() {
         ];
         for (what, fitter) in &fitters {
             let part = |fits: std::ops::Range<usize>| {
-                let (y, starts) = (&y[25 * fits.start..25 * fits.end], &starts[5 * fits.start..5 * fits.end]);
+                let (y, starts) = (
+                    &y[25 * fits.start..25 * fits.end],
+                    &starts[5 * fits.start..5 * fits.end],
+                );
                 Curves::on_common_grid(x.clone(), y.to_vec(), starts.to_vec())
             };
             let mut used = fitter.fit_columns(&part(0..300)).unwrap();
             fitter.fit_columns_into(&part(300..600), &mut used).unwrap();
             let fresh = fitter.fit_columns(&part(300..600)).unwrap();
             // NaN for NaN
-            assert_eq!(format!("{used:?}"), format!("{fresh:?}"), "{what} on {}", device.name());
+            assert_eq!(
+                format!("{used:?}"),
+                format!("{fresh:?}"),
+                "{what} on {}",
+                device.name()
+            );
         }
     }
 }
 
 #[test]
 fn bad_fits_do_not_spoil_the_others() {
-    let Problem { formula, x, mut y, mut starts } = images(0.5, 8);
+    let Problem {
+        formula,
+        x,
+        mut y,
+        mut starts,
+    } = images(0.5, 8);
     y[30] = f64::INFINITY;
     starts[10] = f64::NAN;
     // the model is not finite where s = 0
@@ -72,13 +114,21 @@ fn bad_fits_do_not_spoil_the_others() {
     mask[100..121].fill(true);
     let mut sigma = vec![1.0; 200];
     sigma[130] = -1.0;
-    let columns = fitter.fit_columns(&Curves::on_common_grid(x, y, starts).mask(mask).sigma(sigma)).unwrap();
+    let columns = fitter
+        .fit_columns(&Curves::on_common_grid(x, y, starts).mask(mask).sigma(sigma))
+        .unwrap();
     let status = &columns.status;
     for k in [1, 2, 4, 5] {
-        assert!(status[k] == Status::BadInput && columns.parameters[5 * k].is_nan(), "{k}: {columns:?}");
+        assert!(
+            status[k] == Status::BadInput && columns.parameters[5 * k].is_nan(),
+            "{k}: {columns:?}"
+        );
     }
     assert_eq!(status[3], Status::NotFinite);
-    assert!([0, 6, 7].iter().all(|k| status[*k].is_success()), "{columns:?}");
+    assert!(
+        [0, 6, 7].iter().all(|k| status[*k].is_success()),
+        "{columns:?}"
+    );
 }
 
 /// Few fits are evaluated by points, many side by side, and a fit has the same bits either way: alone, among few, and
@@ -91,11 +141,22 @@ fn a_fit_has_the_same_bits_alone_and_among_many() {
     let x: Vec<f64> = (0..POINTS).map(|j| 0.07 * j as f64).collect();
     let mut y = Vec::new();
     for _ in 0..most {
-        let [a, k, c] = [2.0 + random.uniform(), 1.0 + 0.4 * random.uniform(), random.uniform()];
-        y.extend(x.iter().map(|x| a * (k * x + c).cos() + 0.05 * random.normal()));
+        let [a, k, c] = [
+            2.0 + random.uniform(),
+            1.0 + 0.4 * random.uniform(),
+            random.uniform(),
+        ];
+        y.extend(
+            x.iter()
+                .map(|x| a * (k * x + c).cos() + 0.05 * random.normal()),
+        );
     }
-    let own_x: Vec<f64> = (0..most * POINTS).map(|i| x[i % POINTS] * (1.0 + 1e-3 * (i / POINTS) as f64)).collect();
-    let sigma: Vec<f64> = (0..most * POINTS).map(|_| 0.05 * (0.5 + random.uniform())).collect();
+    let own_x: Vec<f64> = (0..most * POINTS)
+        .map(|i| x[i % POINTS] * (1.0 + 1e-3 * (i / POINTS) as f64))
+        .collect();
+    let sigma: Vec<f64> = (0..most * POINTS)
+        .map(|_| 0.05 * (0.5 + random.uniform()))
+        .collect();
     let mask: Vec<bool> = (0..most * POINTS).map(|_| random.uniform() < 0.1).collect();
     let curves = |first: usize, count: usize, is_plain: bool| {
         let rows = first * POINTS..(first + count) * POINTS;
@@ -109,19 +170,35 @@ fn a_fit_has_the_same_bits_alone_and_among_many() {
     };
     let fitter = || CurveFitter::new(Formula::parse("a*cos(k*x + c)").unwrap(), Device::cpu());
     let bits = |values: &[f64]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-    for fitter in [fitter(), fitter().estimator(Estimator::Huber(1.3)), fitter().solver(CurveFitter::NELDER_MEAD)] {
+    for fitter in [
+        fitter(),
+        fitter().estimator(Estimator::Huber(1.3)),
+        fitter().solver(CurveFitter::NELDER_MEAD),
+    ] {
         for is_plain in [true, false] {
             let (all, all_columns) = (
                 fitter.fit(&curves(0, most, is_plain)).unwrap(),
                 fitter.fit_columns(&curves(0, most, is_plain)).unwrap(),
             );
             assert!(all.iter().all(|fit| fit.status.is_success()));
-            for (first, count) in [(0, 1), (130, 1), (3, 2), (40, 17), (1, 63), (64, 64), (5, 65)] {
+            for (first, count) in [
+                (0, 1),
+                (130, 1),
+                (3, 2),
+                (40, 17),
+                (1, 63),
+                (64, 64),
+                (5, 65),
+            ] {
                 let some = curves(first, count, is_plain);
                 let columns = fitter.fit_columns(&some).unwrap();
                 for (k, fit) in fitter.fit(&some).unwrap().iter().enumerate() {
                     let expected = &all[first + k];
-                    assert_eq!(bits(&fit.parameters), bits(&expected.parameters), "{count} from {first}: {k}");
+                    assert_eq!(
+                        bits(&fit.parameters),
+                        bits(&expected.parameters),
+                        "{count} from {first}: {k}"
+                    );
                     assert_eq!(bits(&fit.errors), bits(&expected.errors));
                     assert_eq!(
                         (fit.status, fit.rounds, fit.evaluations),
@@ -129,7 +206,10 @@ fn a_fit_has_the_same_bits_alone_and_among_many() {
                     );
                 }
                 let own = 3 * first..3 * (first + count);
-                assert_eq!(bits(&columns.parameters), bits(&all_columns.parameters[own.clone()]));
+                assert_eq!(
+                    bits(&columns.parameters),
+                    bits(&all_columns.parameters[own.clone()])
+                );
                 assert_eq!(bits(&columns.errors), bits(&all_columns.errors[own]));
             }
         }

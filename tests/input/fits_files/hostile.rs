@@ -17,7 +17,10 @@ fn truncated_files_are_errors_at_every_byte() {
             Err(other) => panic!("cut at {end}: {other}"),
             // a cut between two units is a file of fewer units, which FITS cannot tell: what is read is whole
             Ok(spectra) => {
-                assert!(end % BLOCK == 0 && spectra.arms.len() < ARMS.len(), "cut at {end}");
+                assert!(
+                    end % BLOCK == 0 && spectra.arms.len() < ARMS.len(),
+                    "cut at {end}"
+                );
                 let (arm, whole) = (&spectra.arms[0], &expected.arms[0]);
                 assert_eq!((&arm.flux, &arm.ivar), (&whole.flux, &whole.ivar));
                 assert!(arm.mask.is_empty() || arm.mask == whole.mask);
@@ -35,7 +38,12 @@ fn truncated_files_are_errors_at_every_byte() {
 #[test]
 fn gzip_bombs_are_too_large() {
     let huge = 120 << 20;
-    let cards = ["XTENSION= 'IMAGE'", "BITPIX  = 8", "NAXIS   = 1", "NAXIS1  = 125829120"];
+    let cards = [
+        "XTENSION= 'IMAGE'",
+        "BITPIX  = 8",
+        "NAXIS   = 1",
+        "NAXIS1  = 125829120",
+    ];
     let bomb = gzip(&FitsBytes::new(&[]).unit(&cards, &vec![0; huge]).0);
     assert!(bomb.len() < 1 << 20);
     assert!(matches!(open(&bomb), Err(Error::TooLarge { .. })));
@@ -54,13 +62,23 @@ fn claims_of_headers_are_checked_before_memory_is_taken() {
         desi().unit(&cards, &[0; 8]).0
     };
     let table = |cards: &[&str]| {
-        let mut all = vec!["XTENSION= 'BINTABLE'", "BITPIX  = 8", "NAXIS   = 2", "PCOUNT  = 0", "GCOUNT  = 1"];
+        let mut all = vec![
+            "XTENSION= 'BINTABLE'",
+            "BITPIX  = 8",
+            "NAXIS   = 2",
+            "PCOUNT  = 0",
+            "GCOUNT  = 1",
+        ];
         all.extend(cards);
         desi().unit(&all, &[0; 8]).0
     };
     let cases = [
         image(&["NAXIS   = 1", "NAXIS1  = 9223372036854775807"]),
-        image(&["NAXIS   = 2", "NAXIS1  = 4294967296", "NAXIS2  = 4294967296"]),
+        image(&[
+            "NAXIS   = 2",
+            "NAXIS1  = 4294967296",
+            "NAXIS2  = 4294967296",
+        ]),
         image(&["NAXIS   = 1", "NAXIS1  = -1"]),
         image(&["NAXIS   = 999999999", "NAXIS1  = 1"]),
         image(&["NAXIS   = -1"]),
@@ -69,19 +87,41 @@ fn claims_of_headers_are_checked_before_memory_is_taken() {
         image(&["NAXIS   = 1", "NAXIS1  = 1", "BITPIX  = 7"]),
         table(&["NAXIS1  = 8", "NAXIS2  = 1", "TFIELDS = 99999999999"]),
         table(&["NAXIS1  = 8", "NAXIS2  = 1", "TFIELDS = -1"]),
-        table(&["NAXIS1  = 8", "NAXIS2  = 1", "TFIELDS = 1", "TFORM1  = '99999999999999999999J'"]),
-        table(&["NAXIS1  = 8", "NAXIS2  = 1", "TFIELDS = 1", "TFORM1  = '2305843009213693953D'"]),
+        table(&[
+            "NAXIS1  = 8",
+            "NAXIS2  = 1",
+            "TFIELDS = 1",
+            "TFORM1  = '99999999999999999999J'",
+        ]),
+        table(&[
+            "NAXIS1  = 8",
+            "NAXIS2  = 1",
+            "TFIELDS = 1",
+            "TFORM1  = '2305843009213693953D'",
+        ]),
         table(&["NAXIS1  = 8", "NAXIS2  = 1", "TFIELDS = 1", "TFORM1  = 'J'"]),
         table(&["NAXIS1  = 8", "NAXIS2  = 1", "TFIELDS = 1", "TFORM1  = 'Ü'"]),
-        table(&["NAXIS1  = 0", "NAXIS2  = 9223372036854775807", "TFIELDS = 0"]),
+        table(&[
+            "NAXIS1  = 0",
+            "NAXIS2  = 9223372036854775807",
+            "TFIELDS = 0",
+        ]),
     ];
     for (k, bytes) in cases.iter().enumerate() {
         match open(bytes) {
-            Err(Error::Format { message, .. }) => assert!(message.contains("HDU 12"), "case {k}: {message}"),
+            Err(Error::Format { message, .. }) => {
+                assert!(message.contains("HDU 12"), "case {k}: {message}")
+            }
             other => panic!("case {k}: {other:?}"),
         }
     }
-    for not_fits in [&b""[..], b"SIMPLE", b"SIMPLE  =                    T", &[0x1f, 0x8b], &gzip(b"no FITS")] {
+    for not_fits in [
+        &b""[..],
+        b"SIMPLE",
+        b"SIMPLE  =                    T",
+        &[0x1f, 0x8b],
+        &gzip(b"no FITS"),
+    ] {
         assert!(open(not_fits).is_err());
     }
 }
@@ -94,9 +134,13 @@ fn arrays_that_do_not_fit_together_are_named() {
         let mut file = arm(bare, "B", 5).0;
         // the unit of this name is renamed, another takes its place
         let name = format!("'B_{what}'");
-        let at = (0..file.len()).find(|&i| file[i..].starts_with(name.as_bytes())).unwrap();
+        let at = (0..file.len())
+            .find(|&i| file[i..].starts_with(name.as_bytes()))
+            .unwrap();
         file[at + 2] = b'X';
-        FitsBytes(file).image(&format!("B_{what}"), -64, shape, &bytes, &[]).0
+        FitsBytes(file)
+            .image(&format!("B_{what}"), -64, shape, &bytes, &[])
+            .0
     };
     for (what, shape) in [
         ("IVAR", &[COUNT, 6][..]),
@@ -107,21 +151,40 @@ fn arrays_that_do_not_fit_together_are_named() {
     ] {
         match open(&other(what, shape)) {
             Err(Error::ShapeMismatch { what: place, .. }) => {
-                assert!(place.contains(if what == "FLUX" { "B_" } else { what }), "{place}");
+                assert!(
+                    place.contains(if what == "FLUX" { "B_" } else { what }),
+                    "{place}"
+                );
             }
             result => panic!("{what}: {result:?}"),
         }
     }
-    assert!(matches!(open(&other("RESOLUTION", &[COUNT, 4, 5])), Err(Error::Format { .. })), "even diagonals");
-    assert!(matches!(open(&other("WAVELENGTH", &[5])), Err(Error::BadWavelength { index: 0, .. })));
+    assert!(
+        matches!(
+            open(&other("RESOLUTION", &[COUNT, 4, 5])),
+            Err(Error::Format { .. })
+        ),
+        "even diagonals"
+    );
+    assert!(matches!(
+        open(&other("WAVELENGTH", &[5])),
+        Err(Error::BadWavelength { index: 0, .. })
+    ));
     let twice = desi().image("B_FLUX", -64, &[1], &f64s(&[1.0]), &[]).0;
     assert!(open(&twice).unwrap_err().to_string().contains("B_FLUX"));
     let maskless = arm(fibermap(FitsBytes::new(&[])), "B", 5)
         .image("R_WAVELENGTH", -64, &[1], &f64s(&[5000.0]), &[])
         .image("R_FLUX", -64, &[COUNT, 1], &[0; 32], &[])
         .image("R_IVAR", -64, &[COUNT, 1], &[0; 32], &[]);
-    assert!(open(&maskless.0).unwrap_err().to_string().contains("arm r has no MASK"));
-    let unpaired = arm(fibermap(FitsBytes::new(&[])), "B", 5).image("R_FLUX", -64, &[COUNT, 1], &[0; 32], &[]).0;
+    assert!(
+        open(&maskless.0)
+            .unwrap_err()
+            .to_string()
+            .contains("arm r has no MASK")
+    );
+    let unpaired = arm(fibermap(FitsBytes::new(&[])), "B", 5)
+        .image("R_FLUX", -64, &[COUNT, 1], &[0; 32], &[])
+        .0;
     assert!(open(&unpaired).unwrap_err().to_string().contains("R_IVAR"));
 }
 

@@ -30,7 +30,13 @@ fn arrays<'a>(name: &'a str, rows: &[[f32; PIXELS]]) -> Column<'a> {
 #[track_caller]
 fn refused(file: &FitsBytes, words: &[&str]) {
     let said = open(&file.0).unwrap_err().to_string();
-    assert!(words.iter().chain(&["np.savez("]).all(|word| said.contains(word)), "{said}");
+    assert!(
+        words
+            .iter()
+            .chain(&["np.savez("])
+            .all(|word| said.contains(word)),
+        "{said}"
+    );
 }
 
 /// The table of an arm of medium resolution with a row per pixel (DR6, DR7), whose second pixel is bad.
@@ -56,10 +62,19 @@ fn lamost_medium_resolution_has_two_arms_and_their_masks() {
     for (arm, first) in whole.arms.iter().zip([3.7f32, 3.8]) {
         assert_eq!((arm.pixels, &*arm.mask), (3, &[false, true, false][..]));
         assert_eq!(arm.grid(0)[0], 10f64.powf(f64::from(first)));
-        assert_eq!((&*arm.flux.to_double(), &*arm.ivar.to_double()), (&[1.0, 2.0, 3.0][..], &[4.0, 5.0, 6.0][..]));
+        assert_eq!(
+            (&*arm.flux.to_double(), &*arm.ivar.to_double()),
+            (&[1.0, 2.0, 3.0][..], &[4.0, 5.0, 6.0][..])
+        );
     }
     // some targets lack an arm, or have only its header
-    assert_eq!(open(&medium(primary(), "COADD_R", 3.8).0).unwrap().arms.len(), 1);
+    assert_eq!(
+        open(&medium(primary(), "COADD_R", 3.8).0)
+            .unwrap()
+            .arms
+            .len(),
+        1
+    );
     let header = medium(primary().image("COADD_B", 8, &[], &[], &[]), "COADD_R", 3.8);
     assert_eq!(open(&header.0).unwrap().arms[0].name, "r");
     // from DR8 on, a cell holds all pixels
@@ -74,17 +89,47 @@ fn lamost_medium_resolution_has_two_arms_and_their_masks() {
     assert_eq!((*vectors.arms[0].grid(0)).to_vec(), wave.map(f64::from));
     assert_eq!(*vectors.arms[0].mask, [false, false, false, true]);
     let folder = tempfile::tempdir().unwrap();
-    let path = popfit_testing::file(folder.path(), "x.fits", &medium(primary(), "COADD_B", 3.7).0);
-    assert!(batches(&path, &Selection::default().arms(vec!["r".into()]), 1).is_err(), "no arm r");
-    let ragged = [floats("FLUX", &[1.0, 2.0]), floats("IVAR", &[1.0, 2.0]), arrays("LOGLAM", &[[3.7; 4]; 2])];
-    refused(&primary().table("COADD_B", &ragged, &[]), &["COADD_B", "pixels", "medium resolution"]);
+    let path = popfit_testing::file(
+        folder.path(),
+        "x.fits",
+        &medium(primary(), "COADD_B", 3.7).0,
+    );
+    assert!(
+        batches(&path, &Selection::default().arms(vec!["r".into()]), 1).is_err(),
+        "no arm r"
+    );
+    let ragged = [
+        floats("FLUX", &[1.0, 2.0]),
+        floats("IVAR", &[1.0, 2.0]),
+        arrays("LOGLAM", &[[3.7; 4]; 2]),
+    ];
+    refused(
+        &primary().table("COADD_B", &ragged, &[]),
+        &["COADD_B", "pixels", "medium resolution"],
+    );
 }
 
 /// Returns a spectrum of low resolution up to DR7, with this third row and these cards beside those of the grid.
 fn image(third: [f32; PIXELS], cards: &[&str]) -> FitsBytes {
-    let rows = [[1.0, 2.0, 3.0, 4.0], [0.5; 4], third, [0.0, 2.0, 0.0, 0.0], [9.0; 4]];
-    let mut all = vec!["SIMPLE  = T", "BITPIX  = -32", "NAXIS   = 2", "NAXIS1  = 4", "NAXIS2  = 5"];
-    all.extend(["COEFF0  = 3.57", "COEFF1  = 0.0001", "OBSID   = 123"].iter().chain(cards));
+    let rows = [
+        [1.0, 2.0, 3.0, 4.0],
+        [0.5; 4],
+        third,
+        [0.0, 2.0, 0.0, 0.0],
+        [9.0; 4],
+    ];
+    let mut all = vec![
+        "SIMPLE  = T",
+        "BITPIX  = -32",
+        "NAXIS   = 2",
+        "NAXIS1  = 4",
+        "NAXIS2  = 5",
+    ];
+    all.extend(
+        ["COEFF0  = 3.57", "COEFF1  = 0.0001", "OBSID   = 123"]
+            .iter()
+            .chain(cards),
+    );
     FitsBytes::default().unit(&all, &f32s(rows.as_flattened()))
 }
 
@@ -94,9 +139,19 @@ fn lamost_low_resolution_as_an_image_and_as_a_table() {
     let old = open(&image(wave, &["TELESCOP= 'LAMOST'"]).0).unwrap();
     assert_eq!(old.ids, Ids::Text(vec!["123".into()]));
     let arm = &old.arms[0];
-    assert_eq!((arm.name.as_str(), arm.grid(0).to_vec()), ("", wave.map(f64::from).to_vec()));
-    assert_eq!((&*arm.flux.to_double(), &*arm.ivar.to_double()), (&[1.0, 2.0, 3.0, 4.0][..], &[0.5; 4][..]));
-    assert_eq!(*arm.mask, [false, true, false, false], "andmask, not ormask");
+    assert_eq!(
+        (arm.name.as_str(), arm.grid(0).to_vec()),
+        ("", wave.map(f64::from).to_vec())
+    );
+    assert_eq!(
+        (&*arm.flux.to_double(), &*arm.ivar.to_double()),
+        (&[1.0, 2.0, 3.0, 4.0][..], &[0.5; 4][..])
+    );
+    assert_eq!(
+        *arm.mask,
+        [false, true, false, false],
+        "andmask, not ormask"
+    );
     // an spSpec of SDSS DR7 has the same shape and keywords; its third row is the error
     refused(&image([0.1; 4], &["TELESCOP= 'SDSS 2.5-M'"]), &["spSpec"]);
     refused(&image([0.1; 4], &[]), &["third row", "low resolution"]);
@@ -108,8 +163,16 @@ fn lamost_low_resolution_as_an_image_and_as_a_table() {
         arrays("ANDMASK", &[[0.0, 0.0, 3.0, 0.0]]),
         arrays("ORMASK", &[[1.0; 4]]),
     ];
-    let new = open(&FitsBytes::new(&["OBSID   = '7'"]).table("COADD", &columns, &[]).0).unwrap();
-    assert_eq!((new.ids, new.arms[0].mask.to_vec()), (Ids::Text(vec!["7".into()]), vec![false, false, true, false]));
+    let new = open(
+        &FitsBytes::new(&["OBSID   = '7'"])
+            .table("COADD", &columns, &[])
+            .0,
+    )
+    .unwrap();
+    assert_eq!(
+        (new.ids, new.arms[0].mask.to_vec()),
+        (Ids::Text(vec!["7".into()]), vec![false, false, true, false])
+    );
     let nanometres = FitsBytes::new(&[]).table("COADD", &columns, &["TUNIT3  = 'nm'"]);
     refused(&nanometres, &["in nm, not in Å"]);
 }
@@ -117,9 +180,24 @@ fn lamost_low_resolution_as_an_image_and_as_a_table() {
 /// Adds a table without rows as astra writes it: its cells of spectra have no elements.
 fn empty(file: FitsBytes, name: &str) -> FitsBytes {
     let name = format!("EXTNAME = '{name}'");
-    let columns = ["TTYPE1  = 'sdss_id'", "TFORM1  = 'K'", "TTYPE2  = 'flux'", "TFORM2  = '0E'"];
-    let mut cards = vec!["XTENSION= 'BINTABLE'", "BITPIX  = 8", "NAXIS   = 2", "NAXIS1  = 8", "NAXIS2  = 0"];
-    cards.extend(["PCOUNT  = 0", "GCOUNT  = 1", "TFIELDS = 2"].iter().chain(&columns));
+    let columns = [
+        "TTYPE1  = 'sdss_id'",
+        "TFORM1  = 'K'",
+        "TTYPE2  = 'flux'",
+        "TFORM2  = '0E'",
+    ];
+    let mut cards = vec![
+        "XTENSION= 'BINTABLE'",
+        "BITPIX  = 8",
+        "NAXIS   = 2",
+        "NAXIS1  = 8",
+        "NAXIS2  = 0",
+    ];
+    cards.extend(
+        ["PCOUNT  = 0", "GCOUNT  = 1", "TFIELDS = 2"]
+            .iter()
+            .chain(&columns),
+    );
     cards.push(&name);
     file.unit(&cards, &[])
 }
@@ -131,9 +209,14 @@ fn mwm(rows: [usize; 4], is_visit: bool, cards: &[&str]) -> FitsBytes {
         if rows[k] == 0 {
             return empty(file, names[k]);
         }
-        let spectra = |get: &dyn Fn(usize) -> [f32; PIXELS]| (0..rows[k]).map(get).collect::<Vec<_>>();
+        let spectra =
+            |get: &dyn Fn(usize) -> [f32; PIXELS]| (0..rows[k]).map(get).collect::<Vec<_>>();
         let mut columns = vec![
-            ("sdss_id", "K", vec![79_411_112i64.to_be_bytes().to_vec(); rows[k]]),
+            (
+                "sdss_id",
+                "K",
+                vec![79_411_112i64.to_be_bytes().to_vec(); rows[k]],
+            ),
             arrays("flux", &spectra(&|row| [(10 * row + k) as f32; 4])),
             arrays("ivar", &spectra(&|_| [1.0, 0.0, 2.0, 3.0])),
             arrays("pixel_flags", &spectra(&|_| [0.0, 1.0, 262_144.0, 4096.0])),
@@ -141,34 +224,79 @@ fn mwm(rows: [usize; 4], is_visit: bool, cards: &[&str]) -> FitsBytes {
         if is_visit {
             columns.push(("mjd", "J", vec![i32s(&[59_000]); rows[k]]));
         }
-        let start = if k < 2 { "CRVAL   = 3.5523" } else { "CRVAL   = 4.179" };
-        let grid = [start, "CDELT   = 0.0001", "CRPIX   = 1", "CTYPE   = 'LOG-LINEAR'"];
-        file.table(names[k], &columns, &grid.iter().chain(cards).copied().collect::<Vec<_>>())
+        let start = if k < 2 {
+            "CRVAL   = 3.5523"
+        } else {
+            "CRVAL   = 4.179"
+        };
+        let grid = [
+            start,
+            "CDELT   = 0.0001",
+            "CRPIX   = 1",
+            "CTYPE   = 'LOG-LINEAR'",
+        ];
+        file.table(
+            names[k],
+            &columns,
+            &grid.iter().chain(cards).copied().collect::<Vec<_>>(),
+        )
     })
 }
 
 #[test]
 fn mwm_rows_are_spectra_of_one_arm_each() {
     let star = open(&mwm([1, 0, 0, 1], false, &[]).0).unwrap();
-    assert_eq!(star.ids, Ids::Text(["79411112/BOSS/APO", "79411112/APOGEE/LCO"].map(String::from).to_vec()));
-    let [boss, apogee] = star.arms.as_slice() else { panic!("two arms") };
-    assert_eq!((boss.name.as_str(), apogee.name.as_str()), ("boss", "apogee"));
-    assert_eq!((boss.grid(0)[1], apogee.grid(0)[0]), (10f64.powf(3.5524), 10f64.powf(4.179)));
-    assert_eq!(*boss.ivar.to_double(), [1.0, 0.0, 2.0, 3.0, 0.0, 0.0, 0.0, 0.0], "the other's spectrum has no data");
+    assert_eq!(
+        star.ids,
+        Ids::Text(
+            ["79411112/BOSS/APO", "79411112/APOGEE/LCO"]
+                .map(String::from)
+                .to_vec()
+        )
+    );
+    let [boss, apogee] = star.arms.as_slice() else {
+        panic!("two arms")
+    };
+    assert_eq!(
+        (boss.name.as_str(), apogee.name.as_str()),
+        ("boss", "apogee")
+    );
+    assert_eq!(
+        (boss.grid(0)[1], apogee.grid(0)[0]),
+        (10f64.powf(3.5524), 10f64.powf(4.179))
+    );
+    assert_eq!(
+        *boss.ivar.to_double(),
+        [1.0, 0.0, 2.0, 3.0, 0.0, 0.0, 0.0, 0.0],
+        "the other's spectrum has no data"
+    );
     assert_eq!(apogee.flux.to_double()[4..], [3.0; 4]);
     // 2^18 is bad in BOSS; 1 and 2^12 are in APOGEE
     assert_eq!(
         (&boss.mask[..4], &apogee.mask[4..]),
-        (&[false, false, true, false][..], &[false, true, false, true][..])
+        (
+            &[false, false, true, false][..],
+            &[false, true, false, true][..]
+        )
     );
 
     let folder = tempfile::tempdir().unwrap();
     let path = popfit_testing::file(folder.path(), "x.fits", &mwm([2, 1, 3, 0], true, &[]).0);
     let ids = |selection: &Selection| -> Vec<String> {
         let all = batches(&path, selection, 2).unwrap();
-        all.iter().flat_map(|batch| (0..batch.len()).map(|row| batch.ids.text(row)).collect::<Vec<_>>()).collect()
+        all.iter()
+            .flat_map(|batch| {
+                (0..batch.len())
+                    .map(|row| batch.ids.text(row))
+                    .collect::<Vec<_>>()
+            })
+            .collect()
     };
-    let boss = ["79411112/BOSS/APO/visit1", "79411112/BOSS/APO/visit2", "79411112/BOSS/LCO/visit1"];
+    let boss = [
+        "79411112/BOSS/APO/visit1",
+        "79411112/BOSS/APO/visit2",
+        "79411112/BOSS/LCO/visit1",
+    ];
     assert_eq!(ids(&Selection::default().arms(vec!["boss".into()])), boss);
     assert_eq!(ids(&Selection::default()).len(), 6);
     refused(&mwm([0; 4], false, &[]), &["no spectrum", "mwmStar"]);
@@ -179,13 +307,24 @@ fn mwm_rows_are_spectra_of_one_arm_each() {
 fn widened(file: &FitsBytes, bits: &[u8]) -> (Vec<bool>, Vec<f64>) {
     let folder = tempfile::tempdir().unwrap();
     let path = popfit_testing::file(folder.path(), "x.fits", &file.0);
-    let wide = batches(&path, &Selection::default().widen(popfit::Widening::new(bits, 2.0)), 9).unwrap();
+    let wide = batches(
+        &path,
+        &Selection::default().widen(popfit::Widening::new(bits, 2.0)),
+        9,
+    )
+    .unwrap();
     let plain = batches(&path, &Selection::default(), 9).unwrap();
     let pairs = || wide[0].arms.iter().zip(&plain[0].arms);
-    let ratios = |(wide, plain): (&popfit::spectra::ArmSpectra, &popfit::spectra::ArmSpectra)| -> Vec<f64> {
-        (0..wide.ivar.len()).map(|k| wide.ivar.at(k) / plain.ivar.at(k)).collect()
-    };
-    (pairs().flat_map(|(wide, _)| wide.mask.to_vec()).collect(), pairs().flat_map(ratios).collect())
+    let ratios =
+        |(wide, plain): (&popfit::spectra::ArmSpectra, &popfit::spectra::ArmSpectra)| -> Vec<f64> {
+            (0..wide.ivar.len())
+                .map(|k| wide.ivar.at(k) / plain.ivar.at(k))
+                .collect()
+        };
+    (
+        pairs().flat_map(|(wide, _)| wide.mask.to_vec()).collect(),
+        pairs().flat_map(ratios).collect(),
+    )
 }
 
 #[test]
@@ -193,12 +332,21 @@ fn bits_of_lamost_and_sdss_v_widen_errors() {
     // one row of an image of floats
     let wave = [0, 1, 2, 3].map(|j| 10f64.powf(3.57 + 1e-4 * f64::from(j)) as f32);
     let old = image(wave, &[]);
-    assert_eq!(widened(&old, &[1]), (vec![false; 4], vec![1.0, 0.25, 1.0, 1.0]));
-    assert_eq!(widened(&old, &[2]), (vec![false, true, false, false], vec![1.0; 4]));
+    assert_eq!(
+        widened(&old, &[1]),
+        (vec![false; 4], vec![1.0, 0.25, 1.0, 1.0])
+    );
+    assert_eq!(
+        widened(&old, &[2]),
+        (vec![false, true, false, false], vec![1.0; 4])
+    );
     // a row per pixel, two arms
     let primary = || FitsBytes::new(&["TELESCOP= 'LAMOST'", "OBSID   = 602905123"]);
     let file = medium(medium(primary(), "COADD_B", 3.7), "COADD_R", 3.8);
-    assert_eq!(widened(&file, &[2]), (vec![false; 6], vec![1.0, 0.25, 1.0, 1.0, 0.25, 1.0]));
+    assert_eq!(
+        widened(&file, &[2]),
+        (vec![false; 6], vec![1.0, 0.25, 1.0, 1.0, 0.25, 1.0])
+    );
     // 2^18 is bad in BOSS and harmless in APOGEE, where 1 and 2^12 are bad
     let star = mwm([1, 0, 0, 0], false, &[]);
     assert_eq!(widened(&star, &[18]).0, [false; 4]);
@@ -223,13 +371,29 @@ fn mwm_files_with_errors_and_a_column_of_wavelengths() {
         FitsBytes::new(&["SDSS_ID = 42"]).table("BOSS/APO", &columns, cards)
     };
     let spectra = open(&file(wave, &[]).0).unwrap();
-    assert_eq!(spectra.ids, Ids::Text(["42/BOSS/APO/visit1", "42/BOSS/APO/visit2"].map(String::from).to_vec()));
     assert_eq!(
-        (spectra.arms[0].grid(1)[3], spectra.arms[0].ivar.to_double()[..4].to_vec()),
+        spectra.ids,
+        Ids::Text(
+            ["42/BOSS/APO/visit1", "42/BOSS/APO/visit2"]
+                .map(String::from)
+                .to_vec()
+        )
+    );
+    assert_eq!(
+        (
+            spectra.arms[0].grid(1)[3],
+            spectra.arms[0].ivar.to_double()[..4].to_vec()
+        ),
         (5003.0, vec![4.0, 0.0, 0.0, 0.25])
     );
-    refused(&file([5000.0, 5001.0, 5002.0, 5004.0], &[]), &["WAVELENGTH of row 1"]);
-    refused(&file(wave, &["CRVAL   = 3.5523", "CDELT   = 0.0001"]), &["WAVELENGTH of row 0"]);
+    refused(
+        &file([5000.0, 5001.0, 5002.0, 5004.0], &[]),
+        &["WAVELENGTH of row 1"],
+    );
+    refused(
+        &file(wave, &["CRVAL   = 3.5523", "CDELT   = 0.0001"]),
+        &["WAVELENGTH of row 0"],
+    );
 }
 
 /// Images of APOGEE's layout; the third is a mask if `bitpix` is positive.
@@ -245,13 +409,27 @@ fn star(rows: usize, bitpix: i64, cards: &[&str]) -> FitsBytes {
 
 #[test]
 fn what_is_not_an_ap_star_is_refused_by_name() {
-    let log = ["CRVAL1  = 4.179", "CDELT1  = 6E-06", "CTYPE1  = 'LOG-LINEAR'"];
+    let log = [
+        "CRVAL1  = 4.179",
+        "CDELT1  = 6E-06",
+        "CTYPE1  = 'LOG-LINEAR'",
+    ];
     assert_eq!(open(&star(1, 16, &log).0).unwrap().len(), 1);
     // the third image of an aspcapStar is the best fit, not bits
     refused(&star(1, -32, &log), &["aspcapStar"]);
     // 10^15100 is no wavelength
-    refused(&star(1, 16, &["CRVAL1  = 15100.0", "CDELT1  = 0.005"]), &["not uniform in log₁₀ λ"]);
-    refused(&star(1, 16, &["CRVAL1  = 4.179", "CDELT1  = 6E-06", "CTYPE1  = 'WAVE'"]), &["not uniform in log₁₀ λ"]);
+    refused(
+        &star(1, 16, &["CRVAL1  = 15100.0", "CDELT1  = 0.005"]),
+        &["not uniform in log₁₀ λ"],
+    );
+    refused(
+        &star(
+            1,
+            16,
+            &["CRVAL1  = 4.179", "CDELT1  = 6E-06", "CTYPE1  = 'WAVE'"],
+        ),
+        &["not uniform in log₁₀ λ"],
+    );
     let micrometres = ["CRVAL1  = 2.1", "CDELT1  = 1E-05", "CUNIT1  = 'um'"];
     refused(&star(1, 16, &micrometres), &["not uniform in log₁₀ λ"]);
     // an apStar of a star with one visit has as many rows as an apVisit has chips; its fourth image is the sky
@@ -262,31 +440,74 @@ fn what_is_not_an_ap_star_is_refused_by_name() {
 #[test]
 fn mixed_and_incomplete_layouts_are_refused() {
     let spec = |file: FitsBytes, name: &str, mask: Column| {
-        let columns = [floats("flux", &[1.0, 2.0]), floats("ivar", &[1.0, 2.0]), floats("loglam", &[3.6, 3.7]), mask];
+        let columns = [
+            floats("flux", &[1.0, 2.0]),
+            floats("ivar", &[1.0, 2.0]),
+            floats("loglam", &[3.6, 3.7]),
+            mask,
+        ];
         file.table(name, &columns, &[])
     };
     assert!(open(&spec(FitsBytes::new(&[]), "COADD", bits("and_mask", &[0, 1])).0).is_ok());
-    refused(&spec(desi(), "COADD", bits("and_mask", &[0, 1])), &["a DESI coadd", " and an SDSS spec", "cannot tell"]);
-    refused(&spec(FitsBytes::new(&[]), "COADD", floats("and_mask", &[0.0, 1.0])), &["flux, ivar, loglam, and_mask"]);
-    refused(&spec(FitsBytes::new(&[]), "MODEL", bits("and_mask", &[0, 1])), &["HDU 1 (MODEL)"]);
+    refused(
+        &spec(desi(), "COADD", bits("and_mask", &[0, 1])),
+        &["a DESI coadd", " and an SDSS spec", "cannot tell"],
+    );
+    refused(
+        &spec(
+            FitsBytes::new(&[]),
+            "COADD",
+            floats("and_mask", &[0.0, 1.0]),
+        ),
+        &["flux, ivar, loglam, and_mask"],
+    );
+    refused(
+        &spec(FitsBytes::new(&[]), "MODEL", bits("and_mask", &[0, 1])),
+        &["HDU 1 (MODEL)"],
+    );
     // a mask of floats is another image
     let mut bad = arm(fibermap(FitsBytes::new(&[])), "B", 5).0;
-    let at = (0..bad.len()).find(|&i| bad[i..].starts_with(b"'B_MASK'")).unwrap();
+    let at = (0..bad.len())
+        .find(|&i| bad[i..].starts_with(b"'B_MASK'"))
+        .unwrap();
     bad[at + 2] = b'X';
-    refused(&FitsBytes(bad).image("B_MASK", -32, &[4, 5], &f32s(&[0.0; 20]), &[]), &["B_MASK", "floats"]);
+    refused(
+        &FitsBytes(bad).image("B_MASK", -32, &[4, 5], &f32s(&[0.0; 20]), &[]),
+        &["B_MASK", "floats"],
+    );
     let nanometres = fibermap(FitsBytes::new(&[]))
-        .image("B_WAVELENGTH", -64, &[1], &f64s(&[500.0]), &["BUNIT   = 'nm'"])
+        .image(
+            "B_WAVELENGTH",
+            -64,
+            &[1],
+            &f64s(&[500.0]),
+            &["BUNIT   = 'nm'"],
+        )
         .image("B_FLUX", -32, &[4, 1], &f32s(&[0.0; 4]), &[])
         .image("B_IVAR", -32, &[4, 1], &f32s(&[0.0; 4]), &[]);
     refused(&nanometres, &["in nm, not in Å", "DESI"]);
-    assert!(open(b"wavelength,flux\n").unwrap_err().to_string().contains("np.savez("));
+    assert!(
+        open(b"wavelength,flux\n")
+            .unwrap_err()
+            .to_string()
+            .contains("np.savez(")
+    );
 }
 
 /// A file of 11,520 bytes that claims 10¹² pixels and no spectrum. There are no data to check the claim against.
 #[test]
 fn an_ap_star_without_spectra_takes_no_memory() {
-    let axes = ["XTENSION= 'IMAGE'", "BITPIX  = 16", "NAXIS   = 2", "NAXIS1  = 1000000000000", "NAXIS2  = 0"];
-    let cards: Vec<&str> = axes.into_iter().chain(["CRVAL1  = 3.6", "CDELT1  = 0.0001"]).collect();
+    let axes = [
+        "XTENSION= 'IMAGE'",
+        "BITPIX  = 16",
+        "NAXIS   = 2",
+        "NAXIS1  = 1000000000000",
+        "NAXIS2  = 0",
+    ];
+    let cards: Vec<&str> = axes
+        .into_iter()
+        .chain(["CRVAL1  = 3.6", "CDELT1  = 0.0001"])
+        .collect();
     let file = (0..3).fold(FitsBytes::new(&[]), |file, _| file.unit(&cards, &[]));
     assert_eq!(file.0.len(), 11_520);
     refused(&file, &["0 spectra of 1000000000000 pixels"]);

@@ -27,6 +27,9 @@ fn batches(path: &Path, selection: &Selection, max: usize) -> Result<Vec<Spectra
     while let Some(batch) = reader.next_batch(max)? {
         all.push(batch);
     }
-    assert_eq!(all.iter().map(|batch| batch.len() as u64).sum::<u64>(), reader.len());
+    assert_eq!(
+        all.iter().map(|batch| batch.len() as u64).sum::<u64>(),
+        reader.len()
+    );
     Ok(all)
 }

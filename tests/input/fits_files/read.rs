@@ -3,19 +3,30 @@
 use popfit::spectra::{ColumnValues, Ids, Wavelength};
 
 use super::*;
-use popfit_testing::fits_bytes::{ARMS, COUNT, FitsBytes, LARGE_ID, desi, f32s, f64s, flux, gzip, i32s};
+use popfit_testing::fits_bytes::{
+    ARMS, COUNT, FitsBytes, LARGE_ID, desi, f32s, f64s, flux, gzip, i32s,
+};
 
 #[test]
 fn desi_by_names() {
     let spectra = open(&desi().0).unwrap();
-    assert_eq!(spectra.ids, Ids::Integer((0..COUNT as i64).map(|k| LARGE_ID + k).collect()));
+    assert_eq!(
+        spectra.ids,
+        Ids::Integer((0..COUNT as i64).map(|k| LARGE_ID + k).collect())
+    );
     assert_eq!(spectra.rows, [0, 1, 2, 3]);
     for (arm, (name, pixels)) in spectra.arms.iter().zip(ARMS) {
-        assert_eq!((arm.name.as_str(), arm.pixels), (name.to_lowercase().as_str(), pixels));
+        assert_eq!(
+            (arm.name.as_str(), arm.pixels),
+            (name.to_lowercase().as_str(), pixels)
+        );
         assert!(matches!(&arm.wavelength, Wavelength::Shared(grid) if grid[1] == 5001.0));
         for row in 0..COUNT {
             for j in 0..pixels {
-                assert_eq!(arm.flux.to_double()[row * pixels + j], f64::from(flux(row, j)));
+                assert_eq!(
+                    arm.flux.to_double()[row * pixels + j],
+                    f64::from(flux(row, j))
+                );
                 assert_eq!(arm.mask[row * pixels + j], row == j);
             }
         }
@@ -28,7 +39,11 @@ fn desi_by_names() {
     assert_eq!(flags.values, ColumnValues::U32((0..COUNT as u32).collect()));
     assert_eq!(spectra.column("OBJTYPE").unwrap().values.len(), COUNT);
     assert!(spectra.column("VECTOR").is_none());
-    assert_eq!(open_bytes("packed", &gzip(&desi().0)).unwrap(), spectra, "gzip, by its contents");
+    assert_eq!(
+        open_bytes("packed", &gzip(&desi().0)).unwrap(),
+        spectra,
+        "gzip, by its contents"
+    );
 }
 
 #[test]
@@ -48,31 +63,58 @@ fn notes_name_what_is_left_out_or_converted() {
 fn a_mask_that_is_not_used_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let notes = |name: &str| {
-        let singles = |x: f32| (0..4).map(|k| f32s(&[x + 1e-4 * k as f32])).collect::<Vec<_>>();
+        let singles = |x: f32| {
+            (0..4)
+                .map(|k| f32s(&[x + 1e-4 * k as f32]))
+                .collect::<Vec<_>>()
+        };
         let mask: Vec<Vec<u8>> = (0..4).map(|k| i32s(&[k])).collect();
-        let columns = [("flux", "E", singles(1.0)), ("loglam", "E", singles(3.6)), ("ivar", "E", singles(4.0))];
+        let columns = [
+            ("flux", "E", singles(1.0)),
+            ("loglam", "E", singles(3.6)),
+            ("ivar", "E", singles(4.0)),
+        ];
         let columns = [&columns[..], &[(name, "J", mask)]].concat();
-        let path =
-            popfit_testing::file(folder.path(), "spec.fits", &FitsBytes::new(&[]).table("COADD", &columns, &[]).0);
+        let path = popfit_testing::file(
+            folder.path(),
+            "spec.fits",
+            &FitsBytes::new(&[]).table("COADD", &columns, &[]).0,
+        );
         open_reader(&path).unwrap().notes().to_vec()
     };
     assert_eq!(notes("and_mask"), [""; 0]);
-    for (name, words) in
-        [("or_mask", ", and or_mask is not used"), ("MASK", ", and MASK is not used"), ("sky", "its ivar")]
-    {
+    for (name, words) in [
+        ("or_mask", ", and or_mask is not used"),
+        ("MASK", ", and MASK is not used"),
+        ("sky", "its ivar"),
+    ] {
         let said = notes(name);
-        assert!(said.len() == 1 && said[0].contains("no column and_mask") && said[0].ends_with(words), "{said:?}");
+        assert!(
+            said.len() == 1 && said[0].contains("no column and_mask") && said[0].ends_with(words),
+            "{said:?}"
+        );
     }
 }
 
 /// Whoever has a file of another survey learns what popfit reads, also where rows are selected.
 #[test]
 fn a_file_of_no_known_layout_is_told_all_that_are() {
-    let other = FitsBytes::new(&[]).unit(&["XTENSION= 'IMAGE'", "BITPIX  = 8", "NAXIS   = 1", "NAXIS1  = 5"], &[0; 5]);
+    let other = FitsBytes::new(&[]).unit(
+        &[
+            "XTENSION= 'IMAGE'",
+            "BITPIX  = 8",
+            "NAXIS   = 1",
+            "NAXIS1  = 5",
+        ],
+        &[0; 5],
+    );
     let folder = tempfile::tempdir().unwrap();
     let path = popfit_testing::file(folder.path(), "x.fits", &other.0);
     for selection in [Selection::default(), Selection::default().objtype("TGT")] {
-        let said = open_reader_with(&path, &selection).map(|reader| reader.len()).unwrap_err().to_string();
+        let said = open_reader_with(&path, &selection)
+            .map(|reader| reader.len())
+            .unwrap_err()
+            .to_string();
         let all = [
             "it has HDU 0, HDU 1: an image of [5]",
             "a DESI coadd",
@@ -92,15 +134,25 @@ fn selection_keeps_rows_of_the_file() {
     let path = popfit_testing::file(folder.path(), "x.fits", &desi().0);
     let all = Selection::default();
     let rows = |selection: &Selection, max| -> Vec<u64> {
-        batches(&path, selection, max).unwrap().into_iter().flat_map(|batch| batch.rows).collect()
+        batches(&path, selection, max)
+            .unwrap()
+            .into_iter()
+            .flat_map(|batch| batch.rows)
+            .collect()
     };
     assert_eq!(rows(&all, 3), [0, 1, 2, 3]);
     let targets = all.clone().target_ids(vec![LARGE_ID + 3, LARGE_ID, 5]);
     assert_eq!(rows(&targets, 1), [0, 3]);
     let targets = &batches(&path, &targets, 10).unwrap()[0];
     assert_eq!(targets.ids, Ids::Integer(vec![LARGE_ID, LARGE_ID + 3]));
-    assert_eq!(targets.arms[0].flux.to_double()[5..], [30.5, 31.5, 32.5, 33.5, 34.5]);
-    assert_eq!(targets.arms[1].resolution.as_ref().unwrap().values[9..12], [27.0, 28.0, 29.0]);
+    assert_eq!(
+        targets.arms[0].flux.to_double()[5..],
+        [30.5, 31.5, 32.5, 33.5, 34.5]
+    );
+    assert_eq!(
+        targets.arms[1].resolution.as_ref().unwrap().values[9..12],
+        [27.0, 28.0, 29.0]
+    );
     assert_eq!(targets.slice(1..2).rows, [3]);
     assert_eq!(rows(&all.clone().objtype("TGT"), 10), [0, 2, 3]);
     // medians of arm B: 2.5 · 10, 12.5 · √50, 22.5 · √33.3, 32.5 · 5
@@ -111,18 +163,34 @@ fn selection_keeps_rows_of_the_file() {
     assert!(batches(&path, &none, 10).is_err());
     let other = popfit_testing::file(folder.path(), "apogee.fits", &apogee(&[]).0);
     let objtype = Selection::default().objtype("TGT");
-    assert!(matches!(batches(&other, &objtype, 10), Err(Error::Usage(_))));
+    assert!(matches!(
+        batches(&other, &objtype, 10),
+        Err(Error::Usage(_))
+    ));
 }
 
 /// An apStar of three rows.
 fn apogee(cards: &[&str]) -> FitsBytes {
-    let grid: Vec<&str> =
-        ["CRVAL1  = 4.179", "CDELT1  = 6.0D-06", "CRPIX1  = 1"].iter().chain(cards).copied().collect();
+    let grid: Vec<&str> = ["CRVAL1  = 4.179", "CDELT1  = 6.0D-06", "CRPIX1  = 1"]
+        .iter()
+        .chain(cards)
+        .copied()
+        .collect();
     let flux: Vec<f32> = (0..12).map(|k| k as f32).collect();
-    let mask: Vec<u8> = [0i16, 1, 1 << 8, 1 << 12].repeat(3).iter().flat_map(|x| x.to_be_bytes()).collect();
+    let mask: Vec<u8> = [0i16, 1, 1 << 8, 1 << 12]
+        .repeat(3)
+        .iter()
+        .flat_map(|x| x.to_be_bytes())
+        .collect();
     FitsBytes::new(&["OBJID   = '2M1'"])
         .image("", -32, &[3, 4], &f32s(&flux), &grid)
-        .image("", -32, &[3, 4], &f32s(&[0.5, 0.0, f32::INFINITY, f32::NAN].repeat(3)), &[])
+        .image(
+            "",
+            -32,
+            &[3, 4],
+            &f32s(&[0.5, 0.0, f32::INFINITY, f32::NAN].repeat(3)),
+            &[],
+        )
         .image("", 16, &[3, 4], &mask, &[])
 }
 
@@ -150,9 +218,20 @@ fn a_file_that_changes_before_its_turn_is_named() {
         let path = popfit_testing::file(folder.path(), name, &bytes);
         let refuse = |mut reader: Box<dyn popfit::spectra::SpectraReader>| {
             let error = reader.next_batch(5).unwrap_err();
-            assert!(matches!(&error, Error::InputChanged { path: named } if *named == path), "{error}");
+            assert!(
+                matches!(&error, Error::InputChanged { path: named } if *named == path),
+                "{error}"
+            );
         };
-        assert_eq!(open_reader(&path).unwrap().next_batch(1).unwrap().unwrap().len(), 1);
+        assert_eq!(
+            open_reader(&path)
+                .unwrap()
+                .next_batch(1)
+                .unwrap()
+                .unwrap()
+                .len(),
+            1
+        );
         // the same bytes in another file
         let reader = open_reader(&path).unwrap();
         let other = popfit_testing::file(folder.path(), "other.fits", &bytes);
@@ -161,7 +240,9 @@ fn a_file_that_changes_before_its_turn_is_named() {
         // as many bytes, at another time
         let reader = open_reader(&path).unwrap();
         let written = std::fs::File::options().write(true).open(&path).unwrap();
-        written.set_modified(std::time::SystemTime::now() + std::time::Duration::from_secs(5)).unwrap();
+        written
+            .set_modified(std::time::SystemTime::now() + std::time::Duration::from_secs(5))
+            .unwrap();
         refuse(reader);
     }
 }
@@ -178,33 +259,81 @@ fn visit(chips: [[f64; 2]; 3]) -> FitsBytes {
 
 #[test]
 fn ap_visit_is_put_in_order() {
-    let spectra = open(&visit([[16900.0, 16800.0], [16400.0, 16300.0], [15800.0, 15700.0]]).0).unwrap();
+    let spectra =
+        open(&visit([[16900.0, 16800.0], [16400.0, 16300.0], [15800.0, 15700.0]]).0).unwrap();
     let arm = &spectra.arms[0];
-    assert_eq!(*arm.grid(0), [15700.0, 15800.0, 16300.0, 16400.0, 16800.0, 16900.0]);
+    assert_eq!(
+        *arm.grid(0),
+        [15700.0, 15800.0, 16300.0, 16400.0, 16800.0, 16900.0]
+    );
     assert_eq!(*arm.flux.to_double(), [5.0, 4.0, 3.0, 2.0, 1.0, 0.0]);
     // chips that overlap are the spectrum's fault, not the file's
-    let overlap = open(&visit([[16900.0, 16300.0], [16400.0, 16200.0], [15800.0, 15700.0]]).0).unwrap();
+    let overlap =
+        open(&visit([[16900.0, 16300.0], [16400.0, 16200.0], [15800.0, 15700.0]]).0).unwrap();
     assert!(!overlap.arms[0].grid(0).is_sorted());
 }
 
 #[test]
 fn a_whole_desi_file() {
-    let coadd = Spectra::open(popfit_testing::data_folder().join("desi/coadd-synth-505.fits.gz")).unwrap();
-    assert_eq!(coadd.ids, Ids::Integer((0..24).map(|k| 39_627_000_000_505_000 + k).collect()));
+    let coadd =
+        Spectra::open(popfit_testing::data_folder().join("desi/coadd-synth-505.fits.gz")).unwrap();
+    assert_eq!(
+        coadd.ids,
+        Ids::Integer((0..24).map(|k| 39_627_000_000_505_000 + k).collect())
+    );
     let expected = [
-        ("b", 2751, 12_929_700.0, 451_417.722_616_320_5, 3_486_794.895_555_675, 638, 66_024.000_738_893_75),
-        ("r", 2326, 15_560_940.0, 568_655.511_909_663_7, 1_090_653.737_791_478_6, 513, 55_824.000_624_319_83),
-        ("z", 2881, 24_984_032.0, 896_469.978_147_625_9, 864_276.553_792_379_8, 693, 69_144.000_772_866_94),
+        (
+            "b",
+            2751,
+            12_929_700.0,
+            451_417.722_616_320_5,
+            3_486_794.895_555_675,
+            638,
+            66_024.000_738_893_75,
+        ),
+        (
+            "r",
+            2326,
+            15_560_940.0,
+            568_655.511_909_663_7,
+            1_090_653.737_791_478_6,
+            513,
+            55_824.000_624_319_83,
+        ),
+        (
+            "z",
+            2881,
+            24_984_032.0,
+            896_469.978_147_625_9,
+            864_276.553_792_379_8,
+            693,
+            69_144.000_772_866_94,
+        ),
     ];
-    for (arm, (name, pixels, wave, flux, ivar, masked, resolution)) in coadd.arms.iter().zip(expected) {
-        let close =
-            |sum: f64, astropy: f64| assert!((sum - astropy).abs() < 1e-11 * astropy, "{name}: {sum} {astropy}");
+    for (arm, (name, pixels, wave, flux, ivar, masked, resolution)) in
+        coadd.arms.iter().zip(expected)
+    {
+        let close = |sum: f64, astropy: f64| {
+            assert!(
+                (sum - astropy).abs() < 1e-11 * astropy,
+                "{name}: {sum} {astropy}"
+            )
+        };
         assert_eq!((arm.name.as_str(), arm.pixels), (name, pixels));
         close(arm.grid(0).iter().sum(), wave);
         close(arm.flux.to_double().iter().sum(), flux);
         close(arm.ivar.to_double().iter().sum(), ivar);
         assert_eq!(arm.mask.iter().filter(|bad| **bad).count(), masked);
-        close(arm.resolution.as_ref().unwrap().values.iter().map(|x| f64::from(*x)).sum(), resolution);
+        close(
+            arm.resolution
+                .as_ref()
+                .unwrap()
+                .values
+                .iter()
+                .map(|x| f64::from(*x))
+                .sum(),
+            resolution,
+        );
     }
     let snr = coadd.column("MEDIAN_COADD_SNR_B").unwrap();
     assert_eq!(&*snr.table, "SCORES");
@@ -224,7 +353,11 @@ fn an_sdss_spectrum() {
                 ("flux", "E", cell(&|j| f32s(&[2.0 + 0.1 * j as f32]))),
                 ("loglam", "E", cell(&|j| f32s(&[3.58 + 1e-4 * j as f32]))),
                 ("ivar", "E", cell(&|j| f32s(&[j as f32]))),
-                ("and_mask", "J", cell(&|j| i32s(&[if j % 7 == 3 { 1 << 22 } else { 0 }]))),
+                (
+                    "and_mask",
+                    "J",
+                    cell(&|j| i32s(&[if j % 7 == 3 { 1 << 22 } else { 0 }])),
+                ),
                 ("or_mask", "J", cell(&|_| i32s(&[1]))),
             ],
             &[],
@@ -241,16 +374,34 @@ fn an_sdss_spectrum() {
     let sdss = open(&file.0).unwrap();
     assert_eq!(sdss.ids, Ids::Text(vec!["299497923312379904".into()]));
     let arm = &sdss.arms[0];
-    assert_eq!((arm.pixels, arm.flux.to_double()[10], arm.ivar.to_double()[49]), (pixels, 3.0, 49.0));
+    assert_eq!(
+        (
+            arm.pixels,
+            arm.flux.to_double()[10],
+            arm.ivar.to_double()[49]
+        ),
+        (pixels, 3.0, 49.0)
+    );
     assert!((arm.grid(0)[20] / 10f64.powf(3.582) - 1.0).abs() < 1e-6);
-    assert!((0..pixels).all(|j| arm.mask[j] == (j % 7 == 3)), "or_mask does not count");
-    assert_eq!(sdss.column("PLATE").unwrap().values, ColumnValues::I32(vec![266]));
-    assert_eq!(sdss.column("Z").unwrap().values.number(0), Some(f64::from(-3.5e-5_f32)));
+    assert!(
+        (0..pixels).all(|j| arm.mask[j] == (j % 7 == 3)),
+        "or_mask does not count"
+    );
+    assert_eq!(
+        sdss.column("PLATE").unwrap().values,
+        ColumnValues::I32(vec![266])
+    );
+    assert_eq!(
+        sdss.column("Z").unwrap().values.number(0),
+        Some(f64::from(-3.5e-5_f32))
+    );
 }
 
 #[test]
 fn a_real_sdss_spectrum() {
-    let Some(folder) = popfit_testing::real_data() else { return };
+    let Some(folder) = popfit_testing::real_data() else {
+        return;
+    };
     let sdss = Spectra::open(folder.join("sdss/spec-0266-51602-0031.fits")).unwrap();
     assert_eq!(sdss.ids, Ids::Text(vec!["299497923312379904".into()]));
     let arm = &sdss.arms[0];
@@ -258,6 +409,9 @@ fn a_real_sdss_spectrum() {
     assert!((arm.flux.to_double().iter().sum::<f64>() - 30_643.741_797_430_906).abs() < 1e-7);
     assert!((arm.ivar.to_double().iter().sum::<f64>() - 4_411.534_795_423_97).abs() < 1e-8);
     assert_eq!(arm.mask.iter().filter(|bad| **bad).count(), 222);
-    assert_eq!(sdss.column("PLATE").unwrap().values, ColumnValues::I32(vec![266]));
+    assert_eq!(
+        sdss.column("PLATE").unwrap().values,
+        ColumnValues::I32(vec![266])
+    );
     assert!((sdss.column("Z").unwrap().values.number(0).unwrap() + 3.691_450_2e-5).abs() < 1e-11);
 }

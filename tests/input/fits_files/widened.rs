@@ -16,7 +16,12 @@ fn read(file: &FitsBytes, bits: &[u8], factor: f64) -> (Vec<bool>, Vec<f64>) {
     }
     let all = batches(&path, &selection, COUNT).unwrap();
     let arms = || all[0].arms.iter();
-    (arms().flat_map(|arm| arm.mask.to_vec()).collect(), arms().flat_map(|arm| arm.ivar.to_double().to_vec()).collect())
+    (
+        arms().flat_map(|arm| arm.mask.to_vec()).collect(),
+        arms()
+            .flat_map(|arm| arm.ivar.to_double().to_vec())
+            .collect(),
+    )
 }
 
 /// Asserts that pixels are masked as listed, and that the ivar of those listed as widened is 1/9 of the file's.
@@ -27,7 +32,11 @@ fn widened(file: &FitsBytes, bits: &[u8], masked: &[usize], wide: &[usize]) {
     let masked_pixels: Vec<usize> = (0..mask.len()).filter(|k| mask[*k]).collect();
     assert_eq!(masked_pixels, masked, "{bits:?}");
     for (k, (widened, plain)) in ivar.iter().zip(plain).enumerate() {
-        let wanted = if wide.contains(&k) { plain / 9.0 } else { plain };
+        let wanted = if wide.contains(&k) {
+            plain / 9.0
+        } else {
+            plain
+        };
         assert_eq!(widened.to_bits(), wanted.to_bits(), "{bits:?}, pixel {k}");
     }
 }
@@ -62,18 +71,45 @@ fn sdss() {
     widened(&file, &[22, 52], &[2, 3, 4, 5], &[1]);
     let folder = tempfile::tempdir().unwrap();
     let path = popfit_testing::file(folder.path(), "x.fits", &file.0);
-    let said = batches(&path, &Selection::default().widen(Widening::new([53], 2.0)), 1).unwrap_err().to_string();
-    assert!(said.contains("x.fits") && said.contains("`spectra.widen.bits` has 53"), "{said}");
+    let said = batches(
+        &path,
+        &Selection::default().widen(Widening::new([53], 2.0)),
+        1,
+    )
+    .unwrap_err()
+    .to_string();
+    assert!(
+        said.contains("x.fits") && said.contains("`spectra.widen.bits` has 53"),
+        "{said}"
+    );
 }
 
 /// Images of APOGEE's layout. Bit 12 masks and 9 and 13 do not, unless they are named; BLANK is no number.
 #[test]
 fn apogee() {
-    let grid = ["CRVAL1  = 4.179", "CDELT1  = 6E-06", "CRPIX1  = 1", "CTYPE1  = 'LOG-LINEAR'"];
-    let bits = [0, 1 << 12, 1 << 13, 1 << 12 | 1 << 13, 1 << 9 | 1 << 13, 1 << 12 | 1];
+    let grid = [
+        "CRVAL1  = 4.179",
+        "CDELT1  = 6E-06",
+        "CRPIX1  = 1",
+        "CTYPE1  = 'LOG-LINEAR'",
+    ];
+    let bits = [
+        0,
+        1 << 12,
+        1 << 13,
+        1 << 12 | 1 << 13,
+        1 << 9 | 1 << 13,
+        1 << 12 | 1,
+    ];
     let star = FitsBytes::new(&[])
         .image("FLUX", -32, &[1, 6], &f32s(&[1.0; 6]), &grid)
-        .image("ERROR", -32, &[1, 6], &f32s(&[0.5, 0.25, 0.3, 0.7, 1e10, 2.0]), &grid)
+        .image(
+            "ERROR",
+            -32,
+            &[1, 6],
+            &f32s(&[0.5, 0.25, 0.3, 0.7, 1e10, 2.0]),
+            &grid,
+        )
         .image("MASK", 32, &[1, 6], &i32s(&bits), &grid);
     widened(&star, &[12], &[5], &[1, 3]);
     widened(&star, &[13], &[1, 3, 5], &[2, 4]);

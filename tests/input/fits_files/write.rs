@@ -8,8 +8,8 @@ use fitsio_pure::hdu::{FitsData, HduInfo, parse_fits};
 use fitsio_pure::image::{ImageData, read_image_data};
 use popfit::spectra::{Column, ColumnValues, Ids, Wavelength};
 use popfit::{
-    Device, FitRow, FitTable, Id, Metadata, ModelWriter, RvTabWriter, Schema, Sink, SpectralFitter, TableWriter,
-    WriteOptions,
+    Device, FitRow, FitTable, Id, Metadata, ModelWriter, RvTabWriter, Schema, Sink, SpectralFitter,
+    TableWriter, WriteOptions,
 };
 
 use super::*;
@@ -30,12 +30,22 @@ impl Written {
 
     fn names(&self, table: &str) -> Vec<String> {
         let hdu = self.fits.find_by_name(table).unwrap();
-        let HduInfo::BinaryTable { tfields, .. } = hdu.info else { panic!("{table} is no table") };
-        parse_binary_table_columns(&hdu.cards, tfields).unwrap().into_iter().map(|c| c.name.unwrap()).collect()
+        let HduInfo::BinaryTable { tfields, .. } = hdu.info else {
+            panic!("{table} is no table")
+        };
+        parse_binary_table_columns(&hdu.cards, tfields)
+            .unwrap()
+            .into_iter()
+            .map(|c| c.name.unwrap())
+            .collect()
     }
 
     fn column(&self, table: &str, name: &str) -> BinaryColumnData {
-        let index = self.names(table).iter().position(|other| other == name).unwrap();
+        let index = self
+            .names(table)
+            .iter()
+            .position(|other| other == name)
+            .unwrap();
         read_binary_column(&self.bytes, self.fits.find_by_name(table).unwrap(), index).unwrap()
     }
 
@@ -55,9 +65,10 @@ impl Written {
 
     fn texts(&self, table: &str, name: &str) -> Vec<String> {
         match self.column(table, name) {
-            BinaryColumnData::Ascii(values) => {
-                values.into_iter().map(|text| text.trim_end_matches(['\0', ' ']).to_string()).collect()
-            }
+            BinaryColumnData::Ascii(values) => values
+                .into_iter()
+                .map(|text| text.trim_end_matches(['\0', ' ']).to_string())
+                .collect(),
             other => panic!("{name}: {other:?}"),
         }
     }
@@ -79,14 +90,36 @@ fn spectra() -> Spectra<'static> {
         unit: unit.into(),
         values,
     };
-    let ids: Vec<i64> = (0..4).map(|k| popfit_testing::fits_bytes::LARGE_ID + k).collect();
-    let texts = ["a", "bb", "ccc", "a word that is longer than those of the first batch"];
+    let ids: Vec<i64> = (0..4)
+        .map(|k| popfit_testing::fits_bytes::LARGE_ID + k)
+        .collect();
+    let texts = [
+        "a",
+        "bb",
+        "ccc",
+        "a word that is longer than those of the first batch",
+    ];
     spectra.columns = vec![
         column("FIBERMAP", "TARGETID", "", ColumnValues::I64(ids.clone())),
         column("FIBERMAP", "FIBER", "", ColumnValues::I32(vec![4, 3, 2, 1])),
-        column("FIBERMAP", "NAME", "", ColumnValues::Text(texts.map(String::from).to_vec())),
-        column("FIBERMAP", "MAG", "mag", ColumnValues::F32(vec![1.5, f32::NAN, 2.5, 3.5])),
-        column("SCORES", "BITS", "", ColumnValues::U64(vec![0, 1, u64::MAX, 1 << 63])),
+        column(
+            "FIBERMAP",
+            "NAME",
+            "",
+            ColumnValues::Text(texts.map(String::from).to_vec()),
+        ),
+        column(
+            "FIBERMAP",
+            "MAG",
+            "mag",
+            ColumnValues::F32(vec![1.5, f32::NAN, 2.5, 3.5]),
+        ),
+        column(
+            "SCORES",
+            "BITS",
+            "",
+            ColumnValues::U64(vec![0, 1, u64::MAX, 1 << 63]),
+        ),
     ];
     spectra.ids = Ids::Integer(ids);
     spectra
@@ -97,8 +130,15 @@ fn the_table_reads_back_while_texts_grow() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("out.fits");
     let mut rows: Vec<FitRow> = fitter().fit(&spectra()).unwrap().to_rows();
-    let ids = ["a ", "the second star", "Sirius B, as seen on a clear night in winter", "π'\\"];
-    rows.iter_mut().zip(ids).for_each(|(row, id)| row.id = Id::Text(id.into()));
+    let ids = [
+        "a ",
+        "the second star",
+        "Sirius B, as seen on a clear night in winter",
+        "π'\\",
+    ];
+    rows.iter_mut()
+        .zip(ids)
+        .for_each(|(row, id)| row.id = Id::Text(id.into()));
     let schema = Schema::of(&fitter(), true);
     let model = format!("# {}é\r\n[[arm]]\r\n\tname = 'b' ", "x".repeat(300));
     let metadata = Metadata::default().device("cpu").model(model.clone());
@@ -106,7 +146,10 @@ fn the_table_reads_back_while_texts_grow() {
     for row in &rows {
         writer.append(std::slice::from_ref(row)).unwrap();
     }
-    assert!(!path.exists(), "the name appears only when the table is whole");
+    assert!(
+        !path.exists(),
+        "the name appears only when the table is whole"
+    );
     writer.finish().unwrap();
     let csv = folder.path().join("out.csv");
     let mut writer = TableWriter::create(&csv, &schema, &metadata).unwrap();
@@ -115,20 +158,42 @@ fn the_table_reads_back_while_texts_grow() {
 
     let table = Written::read(&path);
     let mut reader = csv::Reader::from_path(&csv).unwrap();
-    assert_eq!(table.names("RESULTS"), reader.headers().unwrap().iter().collect::<Vec<_>>());
-    let expected = ["a\\u{20}", "the second star", "Sirius B, as seen on a clear night in winter", "\\u{3c0}'\\\\"];
+    assert_eq!(
+        table.names("RESULTS"),
+        reader.headers().unwrap().iter().collect::<Vec<_>>()
+    );
+    let expected = [
+        "a\\u{20}",
+        "the second star",
+        "Sirius B, as seen on a clear night in winter",
+        "\\u{3c0}'\\\\",
+    ];
     assert_eq!(table.texts("RESULTS", "id"), expected);
-    let all = |get: fn(&FitRow) -> f64| rows.iter().map(|row| get(row).to_bits()).collect::<Vec<_>>();
+    let all = |get: fn(&FitRow) -> f64| {
+        rows.iter()
+            .map(|row| get(row).to_bits())
+            .collect::<Vec<_>>()
+    };
     let bits = |values: Vec<f64>| values.into_iter().map(f64::to_bits).collect::<Vec<_>>();
     assert_eq!(bits(table.floats("RESULTS", "chi2")), all(|row| row.chi2));
-    assert_eq!(bits(table.floats("RESULTS", "teff_err")), all(|row| row.errors[0]));
+    assert_eq!(
+        bits(table.floats("RESULTS", "teff_err")),
+        all(|row| row.errors[0])
+    );
     assert_eq!(table.longs("RESULTS", "row"), [0, 1, 2, 3]);
     assert_eq!(table.texts("RESULTS", "status_text")[3], "no_data");
     let keys = table.texts("METADATA", "key");
     let lines: Vec<String> = table.texts("METADATA", "value");
-    let found: Vec<&str> =
-        keys.iter().zip(&lines).filter(|(key, _)| *key == "popfit.model").map(|(_, line)| line.as_str()).collect();
-    let written = model.replace('é', "\\u{e9}").replace('\r', "\\r").replace('\t', "\\t");
+    let found: Vec<&str> = keys
+        .iter()
+        .zip(&lines)
+        .filter(|(key, _)| *key == "popfit.model")
+        .map(|(_, line)| line.as_str())
+        .collect();
+    let written = model
+        .replace('é', "\\u{e9}")
+        .replace('\r', "\\r")
+        .replace('\t', "\\t");
     assert_eq!(found.join("\n"), written.trim_end().to_string() + "\\u{20}");
 
     let (again, known) = FitTable::read(&path).unwrap();
@@ -142,7 +207,10 @@ fn an_empty_table_has_every_column() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("out.fits");
     let schema = Schema::default().parameters(vec!["teff".into()]);
-    TableWriter::create(&path, &schema, &Metadata::default()).unwrap().finish().unwrap();
+    TableWriter::create(&path, &schema, &Metadata::default())
+        .unwrap()
+        .finish()
+        .unwrap();
     let table = Written::read(&path);
     assert_eq!(table.names("RESULTS").len(), 16);
     assert!(table.longs("RESULTS", "id").is_empty());
@@ -156,7 +224,9 @@ fn rvtab(path: &Path, size: usize) -> Vec<FitRow> {
     let mut writer = RvTabWriter::create(path, &fitter, &files, &Metadata::default()).unwrap();
     for start in (0..rows.len()).step_by(size) {
         let range = start..(start + size).min(rows.len());
-        writer.append(&spectra.slice(range.clone()), &rows[range]).unwrap();
+        writer
+            .append(&spectra.slice(range.clone()), &rows[range])
+            .unwrap();
     }
     writer.finish().unwrap();
     rows
@@ -171,32 +241,67 @@ fn rvtab_has_rvspecfits_columns() {
     let expected = "VRAD VRAD_ERR VRAD_SKEW VRAD_KURT VSINI LOGG LOGG_ERR TEFF TEFF_ERR FEH FEH_ERR ALPHAFE \
         ALPHAFE_ERR CHISQ_TOT CHISQ_C_TOT NPIX_TOT CHISQ_ARM CHISQ_C_ARM VRAD_CCF RVS_WARN FIBER TARGETID SN_ARM \
         SUCCESS RR_Z RR_SPECTYPE RR_SUBTYPE";
-    assert_eq!(table.names("RVTAB"), expected.split_whitespace().collect::<Vec<_>>());
-    assert_eq!(table.longs("RVTAB", "TARGETID"), [0, 1, 2, 3].map(|k| popfit_testing::fits_bytes::LARGE_ID + k));
-    let (chi2, teff) = (table.floats("RVTAB", "CHISQ_TOT"), table.floats("RVTAB", "TEFF"));
+    assert_eq!(
+        table.names("RVTAB"),
+        expected.split_whitespace().collect::<Vec<_>>()
+    );
+    assert_eq!(
+        table.longs("RVTAB", "TARGETID"),
+        [0, 1, 2, 3].map(|k| popfit_testing::fits_bytes::LARGE_ID + k)
+    );
+    let (chi2, teff) = (
+        table.floats("RVTAB", "CHISQ_TOT"),
+        table.floats("RVTAB", "TEFF"),
+    );
     for (k, row) in rows[..3].iter().enumerate() {
-        assert!((chi2[k] - row.chi2).abs() < 1e-3 * row.chi2, "{} {}", chi2[k], row.chi2);
+        assert!(
+            (chi2[k] - row.chi2).abs() < 1e-3 * row.chi2,
+            "{} {}",
+            chi2[k],
+            row.chi2
+        );
         assert_eq!(teff[k].to_bits(), row.parameters[0].to_bits());
     }
     assert!(chi2[3].is_nan() && teff[3].is_nan(), "no fit");
     assert_eq!(table.longs("RVTAB", "RVS_WARN")[3], 32);
     assert_eq!(table.longs("RVTAB", "NPIX_TOT"), [64, 64, 64, 0]);
-    assert!(matches!(table.column("RVTAB", "FIBER"), BinaryColumnData::Int(fibers) if fibers == [4, 3, 2, 1]));
-    assert_eq!(table.texts("FIBERMAP", "NAME")[3], "a word that is longer than those of the first batch");
-    assert_eq!(table.longs("SCORES", "BITS"), [i64::MIN, i64::MIN + 1, i64::MAX, 0], "stored with TZERO = 2^63");
+    assert!(
+        matches!(table.column("RVTAB", "FIBER"), BinaryColumnData::Int(fibers) if fibers == [4, 3, 2, 1])
+    );
+    assert_eq!(
+        table.texts("FIBERMAP", "NAME")[3],
+        "a word that is longer than those of the first batch"
+    );
+    assert_eq!(
+        table.longs("SCORES", "BITS"),
+        [i64::MIN, i64::MIN + 1, i64::MAX, 0],
+        "stored with TZERO = 2^63"
+    );
 
     let models = Written::read(&folder.path().join("rvmod_1.fits"));
     let hdu = models.fits.find_by_name("ARM_MODEL").unwrap();
-    assert!(matches!(&hdu.info, HduInfo::Image { bitpix: -32, naxes } if naxes[..] == [tiny::PIXELS, 4]));
-    let ImageData::F32(model) = read_image_data(&models.bytes, hdu).unwrap() else { panic!("not f32") };
-    let ImageData::F64(grid) =
-        read_image_data(&models.bytes, models.fits.find_by_name("ARM_WAVELENGTH").unwrap()).unwrap()
-    else {
+    assert!(
+        matches!(&hdu.info, HduInfo::Image { bitpix: -32, naxes } if naxes[..] == [tiny::PIXELS, 4])
+    );
+    let ImageData::F32(model) = read_image_data(&models.bytes, hdu).unwrap() else {
+        panic!("not f32")
+    };
+    let ImageData::F64(grid) = read_image_data(
+        &models.bytes,
+        models.fits.find_by_name("ARM_WAVELENGTH").unwrap(),
+    )
+    .unwrap() else {
         panic!("not f64")
     };
     assert_eq!(grid, tiny::wavelength());
     let flux = &spectra().arms[0].flux;
-    assert!(model[..64].iter().zip(&*flux.to_double()).all(|(m, y)| (f64::from(*m) - y).abs() < 0.05), "near the data");
+    assert!(
+        model[..64]
+            .iter()
+            .zip(&*flux.to_double())
+            .all(|(m, y)| (f64::from(*m) - y).abs() < 0.05),
+        "near the data"
+    );
     assert!(model[192..].iter().all(|m| m.is_nan()), "no fit, no model");
 }
 
@@ -205,11 +310,17 @@ fn models(path: &Path, spectra: &Spectra) -> Vec<FitRow> {
     let fitter = fitter();
     let rows = fitter.fit(spectra).unwrap().to_rows();
     let (files, schema) = ([spectra.slice(0..0)], Schema::of(&fitter, false));
-    let mut writer = ModelWriter::create(path, &fitter, &files, &schema, &Metadata::default()).unwrap();
+    let mut writer =
+        ModelWriter::create(path, &fitter, &files, &schema, &Metadata::default()).unwrap();
     for range in [0..1, 1..4] {
-        writer.append(&spectra.slice(range.clone()), &rows[range]).unwrap();
+        writer
+            .append(&spectra.slice(range.clone()), &rows[range])
+            .unwrap();
     }
-    assert!(!path.exists(), "the name appears only when the file is whole");
+    assert!(
+        !path.exists(),
+        "the name appears only when the file is whole"
+    );
     writer.finish().unwrap();
     rows
 }
@@ -223,31 +334,67 @@ fn best_fit_spectra_are_those_of_their_rows() {
     // each spectrum begins at another wavelength
     let grid = tiny::wavelength();
     let step = grid[1] - grid[0];
-    let grids: Vec<f64> = (0..4).flat_map(|k| grid.iter().map(move |x| x + f64::from(k) * 0.1 * step)).collect();
+    let grids: Vec<f64> = (0..4)
+        .flat_map(|k| grid.iter().map(move |x| x + f64::from(k) * 0.1 * step))
+        .collect();
     each_its_own.arms[0].wavelength = Wavelength::Own(grids.clone().into());
-    for (spectra, wavelengths) in
-        [(&shared, grid.to_vec()), (&each_its_own, [&grids[..3 * grid.len()], &vec![f64::NAN; grid.len()]].concat())]
-    {
+    for (spectra, wavelengths) in [
+        (&shared, grid.to_vec()),
+        (
+            &each_its_own,
+            [&grids[..3 * grid.len()], &vec![f64::NAN; grid.len()]].concat(),
+        ),
+    ] {
         let rows = models(&path, spectra);
         let expected: Vec<f32> = fitter()
             .model_spectra(spectra, &rows)
             .unwrap()
             .into_iter()
-            .flat_map(|fit| fit.map_or(vec![f64::NAN; grid.len()], |mut arms| arms.swap_remove(0).model))
+            .flat_map(|fit| {
+                fit.map_or(vec![f64::NAN; grid.len()], |mut arms| {
+                    arms.swap_remove(0).model
+                })
+            })
             .map(|x| x as f32)
             .collect();
         let written = Written::read(&path);
-        let image = |name: &str| read_image_data(&written.bytes, written.fits.find_by_name(name).unwrap()).unwrap();
-        let ImageData::F32(found) = image("ARM_MODEL") else { panic!("not f32") };
-        let bits = |values: &[f32]| values.iter().map(|x| if x.is_nan() { 0 } else { x.to_bits() }).collect::<Vec<_>>();
+        let image = |name: &str| {
+            read_image_data(&written.bytes, written.fits.find_by_name(name).unwrap()).unwrap()
+        };
+        let ImageData::F32(found) = image("ARM_MODEL") else {
+            panic!("not f32")
+        };
+        let bits = |values: &[f32]| {
+            values
+                .iter()
+                .map(|x| if x.is_nan() { 0 } else { x.to_bits() })
+                .collect::<Vec<_>>()
+        };
         assert_eq!(bits(&found), bits(&expected));
-        assert!(found[..3 * grid.len()].iter().filter(|x| x.is_finite()).count() > 2 * grid.len(), "three models");
-        let ImageData::F64(found) = image("ARM_WAVELENGTH") else { panic!("not f64") };
+        assert!(
+            found[..3 * grid.len()]
+                .iter()
+                .filter(|x| x.is_finite())
+                .count()
+                > 2 * grid.len(),
+            "three models"
+        );
+        let ImageData::F64(found) = image("ARM_WAVELENGTH") else {
+            panic!("not f64")
+        };
         assert_eq!(format!("{found:?}"), format!("{wavelengths:?}"));
         assert_eq!(written.names("SPECTRA"), ["id", "file", "row"]);
         assert_eq!(written.longs("SPECTRA", "row"), [0, 1, 2, 3]);
-        assert_eq!(written.longs("SPECTRA", "id")[3], popfit_testing::fits_bytes::LARGE_ID + 3);
-        assert!(written.texts("METADATA", "key").iter().any(|key| key == "popfit.version"));
+        assert_eq!(
+            written.longs("SPECTRA", "id")[3],
+            popfit_testing::fits_bytes::LARGE_ID + 3
+        );
+        assert!(
+            written
+                .texts("METADATA", "key")
+                .iter()
+                .any(|key| key == "popfit.version")
+        );
         std::fs::remove_file(&path).unwrap();
     }
     // Files of which each has one grid, and not the same.
@@ -255,26 +402,43 @@ fn best_fit_spectra_are_those_of_their_rows() {
     other.arms[0].wavelength = Wavelength::Shared(Arc::from(&grids[grid.len()..2 * grid.len()]));
     let (fitter, files) = (fitter(), [shared.slice(0..0), other.slice(0..0)]);
     let schema = Schema::of(&fitter, false);
-    let mut writer = ModelWriter::create(&path, &fitter, &files, &schema, &Metadata::default()).unwrap();
+    let mut writer =
+        ModelWriter::create(&path, &fitter, &files, &schema, &Metadata::default()).unwrap();
     for spectra in [&shared, &other] {
-        writer.append(spectra, &fitter.fit(spectra).unwrap().to_rows()[..1]).unwrap();
+        writer
+            .append(spectra, &fitter.fit(spectra).unwrap().to_rows()[..1])
+            .unwrap();
     }
     writer.finish().unwrap();
     let written = Written::read(&path);
     let hdu = written.fits.find_by_name("ARM_WAVELENGTH").unwrap();
-    let ImageData::F64(found) = read_image_data(&written.bytes, hdu).unwrap() else { panic!("not f64") };
+    let ImageData::F64(found) = read_image_data(&written.bytes, hdu).unwrap() else {
+        panic!("not f64")
+    };
     assert_eq!(found, grids[..2 * grid.len()]);
     std::fs::remove_file(&path).unwrap();
     let csv = folder.path().join("models.csv");
     let refused = ModelWriter::create(csv, &fitter, &files, &schema, &Metadata::default());
-    assert!(refused.unwrap_err().to_string().contains("must end in .fits"));
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left");
+    assert!(
+        refused
+            .unwrap_err()
+            .to_string()
+            .contains("must end in .fits")
+    );
+    assert_eq!(
+        std::fs::read_dir(folder.path()).unwrap().count(),
+        0,
+        "nothing is left"
+    );
 }
 
 #[test]
 fn batches_do_not_show() {
     let folder = tempfile::tempdir().unwrap();
-    let (one, all) = (folder.path().join("rvtab_one.fits"), folder.path().join("rvtab_all.fits"));
+    let (one, all) = (
+        folder.path().join("rvtab_one.fits"),
+        folder.path().join("rvtab_all.fits"),
+    );
     rvtab(&one, 1);
     rvtab(&all, 4);
     let read = |name: &str| std::fs::read(folder.path().join(name)).unwrap();
@@ -293,17 +457,38 @@ fn outputs_are_checked_first_and_never_mixed() {
     let folder = tempfile::tempdir().unwrap();
     let (fitter, mut spectra) = (fitter(), spectra());
     let create = |path: &Path, files: &[Spectra]| {
-        RvTabWriter::create(path, &fitter, files, &Metadata::default()).map(drop).map_err(|e| e.to_string())
+        RvTabWriter::create(path, &fitter, files, &Metadata::default())
+            .map(drop)
+            .map_err(|e| e.to_string())
     };
     let files = [spectra.slice(0..0)];
     assert!(create(&folder.path().join("no/rvtab_1.fits"), &files).is_err());
-    assert!(create(&folder.path().join("rvtab_1.csv"), &files).unwrap_err().contains(".fits"));
+    assert!(
+        create(&folder.path().join("rvtab_1.csv"), &files)
+            .unwrap_err()
+            .contains(".fits")
+    );
     spectra.arms[0].wavelength = Wavelength::Own(tiny::wavelength().repeat(4).into());
-    assert!(create(&folder.path().join("rvtab_1.fits"), &[spectra.slice(0..0)]).unwrap_err().contains("grid"));
+    assert!(
+        create(&folder.path().join("rvtab_1.fits"), &[spectra.slice(0..0)])
+            .unwrap_err()
+            .contains("grid")
+    );
     let mut other = files[0].clone();
     other.arms[0].wavelength = Wavelength::Shared(Arc::from(vec![1.0; tiny::PIXELS]));
-    assert!(create(&folder.path().join("rvtab_1.fits"), &[files[0].clone(), other]).unwrap_err().contains("differ"));
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left");
+    assert!(
+        create(
+            &folder.path().join("rvtab_1.fits"),
+            &[files[0].clone(), other]
+        )
+        .unwrap_err()
+        .contains("differ")
+    );
+    assert_eq!(
+        std::fs::read_dir(folder.path()).unwrap().count(),
+        0,
+        "nothing is left"
+    );
 
     // two runs on one output: each is whole, the last to finish stays
     let path = folder.path().join("out.fits");
@@ -317,7 +502,10 @@ fn outputs_are_checked_first_and_never_mixed() {
         second.append(&[row.clone(), row.clone()]).unwrap();
     }
     second.finish().unwrap();
-    assert_eq!(Written::read(&path).longs("RESULTS", "row"), [0, 0, 1, 1, 2, 2, 3, 3]);
+    assert_eq!(
+        Written::read(&path).longs("RESULTS", "row"),
+        [0, 0, 1, 1, 2, 2, 3, 3]
+    );
     first.finish().unwrap();
     assert_eq!(Written::read(&path).longs("RESULTS", "row"), [0, 1, 2, 3]);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);

@@ -20,7 +20,13 @@ fn fortran(descr: &str, shape: &[usize], items: &[Vec<u8>]) -> Vec<u8> {
         bytes.extend(&items[place]);
     }
     let shape: Vec<String> = shape.iter().map(usize::to_string).collect();
-    raw_npy(&format!("{{'descr': '{descr}', 'fortran_order': True, 'shape': ({}), }}", shape.join(", ")), &bytes)
+    raw_npy(
+        &format!(
+            "{{'descr': '{descr}', 'fortran_order': True, 'shape': ({}), }}",
+            shape.join(", ")
+        ),
+        &bytes,
+    )
 }
 
 fn items(values: &[f64]) -> Vec<Vec<u8>> {
@@ -70,11 +76,20 @@ fn large_arrays_in_fortran_order() {
     let (n, pixels) = (301, 997);
     let flux: Vec<f64> = (0..n * pixels).map(|k| (k % 65_521) as f64).collect();
     let grid: Vec<f64> = (0..pixels).map(|k| 4000.0 + k as f64).collect();
-    let arrays =
-        |flux: Vec<u8>, ivar: Vec<u8>| [("wavelength", f64s(&[pixels], &grid)), ("flux", flux), ("ivar", ivar)];
+    let arrays = |flux: Vec<u8>, ivar: Vec<u8>| {
+        [
+            ("wavelength", f64s(&[pixels], &grid)),
+            ("flux", flux),
+            ("ivar", ivar),
+        ]
+    };
     let ones = f32s(&[n, pixels], &vec![1.0; n * pixels]);
     let expected = open(&npz(&arrays(f64s(&[n, pixels], &flux), ones.clone()), true)).unwrap();
-    let found = open(&npz(&arrays(fortran("<f8", &[n, pixels], &items(&flux)), ones), true)).unwrap();
+    let found = open(&npz(
+        &arrays(fortran("<f8", &[n, pixels], &items(&flux)), ones),
+        true,
+    ))
+    .unwrap();
     assert!(found == expected);
 }
 
@@ -82,8 +97,8 @@ fn large_arrays_in_fortran_order() {
 fn half_floats_are_read() {
     // 1, −2, 0.5, 65504, the least subnormal, infinity; then three of NaN's kind and others
     let bits: [u16; 15] = [
-        0x3c00, 0xc000, 0x3800, 0x7bff, 0x0001, 0x7c00, 0x3555, 0, 0x8000, 0x3c01, 0x4000, 0x4200, 0x4400, 0x4500,
-        0x4600,
+        0x3c00, 0xc000, 0x3800, 0x7bff, 0x0001, 0x7c00, 0x3555, 0, 0x8000, 0x3c01, 0x4000, 0x4200,
+        0x4400, 0x4500, 0x4600,
     ];
     let third = 0.333_251_953_125;
     let expected = [
@@ -106,7 +121,11 @@ fn half_floats_are_read() {
     let little: Vec<u8> = bits.iter().flat_map(|x| x.to_le_bytes()).collect();
     let big: Vec<u8> = bits.iter().flat_map(|x| x.to_be_bytes()).collect();
     for (descr, bytes) in [("<f2", little), (">f2", big)] {
-        let spectra = open(&npz(&with(&spectra_arrays(), "flux", npy(descr, &[5, 3], &bytes)), true)).unwrap();
+        let spectra = open(&npz(
+            &with(&spectra_arrays(), "flux", npy(descr, &[5, 3], &bytes)),
+            true,
+        ))
+        .unwrap();
         assert_eq!(*spectra.arms[0].flux.to_double(), expected, "{descr}");
     }
 }
@@ -122,26 +141,52 @@ fn ivar_beside_sigma_must_say_the_same() {
     let expected = open(&npz(&arrays, true)).unwrap();
     assert_eq!(beside(&[0.5; 15]).unwrap(), expected);
     let rounded: Vec<f64> = (0..15).map(|k| 0.5 + 1e-4 * f64::from(k % 2)).collect();
-    assert_eq!(beside(&rounded).unwrap(), expected, "rounding is no contradiction");
+    assert_eq!(
+        beside(&rounded).unwrap(),
+        expected,
+        "rounding is no contradiction"
+    );
     let mut sigma = [0.5; 15];
     sigma[7] = 2.0;
     let said = beside(&sigma).unwrap_err().to_string();
-    for part in ["`ivar` and `sigma` contradict each other", "row 2 at pixel 1", "ivar is 4", "sigma 2", "0.25"] {
+    for part in [
+        "`ivar` and `sigma` contradict each other",
+        "row 2 at pixel 1",
+        "ivar is 4",
+        "sigma 2",
+        "0.25",
+    ] {
         assert!(said.contains(part), "{part}: {said}");
     }
     let masked = with(&arrays, "ivar", f64s(&[5, 3], &[0.0; 15]));
-    let placeholder = [masked.as_slice(), &[("sigma", f64s(&[5, 3], &[f64::INFINITY; 15]))]].concat();
+    let placeholder = [
+        masked.as_slice(),
+        &[("sigma", f64s(&[5, 3], &[f64::INFINITY; 15]))],
+    ]
+    .concat();
     assert!(open(&npz(&placeholder, true)).is_ok());
     let mut other = arrays.clone();
     other.push(("sigma", f64s(&[3], &[0.5; 3])));
-    assert!(matches!(open(&npz(&other, true)), Err(Error::ShapeMismatch { .. })));
+    assert!(matches!(
+        open(&npz(&other, true)),
+        Err(Error::ShapeMismatch { .. })
+    ));
 }
 
 #[test]
 fn wavelengths_in_air_become_those_in_vacuum() {
     let text = |word: &str| {
-        let bytes: Vec<u8> = word.chars().flat_map(|c| (c as u32).to_le_bytes()).collect();
-        raw_npy(&format!("{{'descr': '<U{}', 'fortran_order': False, 'shape': (), }}", word.len()), &bytes)
+        let bytes: Vec<u8> = word
+            .chars()
+            .flat_map(|c| (c as u32).to_le_bytes())
+            .collect();
+        raw_npy(
+            &format!(
+                "{{'descr': '<U{}', 'fortran_order': False, 'shape': (), }}",
+                word.len()
+            ),
+            &bytes,
+        )
     };
     let folder = tempfile::tempdir().unwrap();
     let read = |arrays: &[(&'static str, Vec<u8>)]| {
@@ -155,7 +200,10 @@ fn wavelengths_in_air_become_those_in_vacuum() {
     assert_eq!((&*vacuum.arms[0].grid(0), notes.len()), (&GRID[..], 0));
     assert!(vacuum.columns.is_empty(), "it is no column");
     let (air, notes) = read(&with_medium("air")).unwrap();
-    assert!(notes.len() == 1 && notes[0].contains("in air, converted to vacuum"), "{notes:?}");
+    assert!(
+        notes.len() == 1 && notes[0].contains("in air, converted to vacuum"),
+        "{notes:?}"
+    );
     // n − 1 = 2.735182e-4 + 131.4182/λ² + 2.76249e8/λ⁴ is 2.7922e-4 at 5000 Å (Morton 1991)
     let shift = air.arms[0].grid(0)[0] - GRID[0];
     assert!((shift - 1.396).abs() < 0.001, "{shift}");
@@ -163,7 +211,10 @@ fn wavelengths_in_air_become_those_in_vacuum() {
     let (of_their_own, _) = read(&with(&with_medium("air"), "wavelength", own)).unwrap();
     assert_eq!(of_their_own.arms[0].grid(4), air.arms[0].grid(0));
     let wrong = read(&with_medium("water")).unwrap_err().to_string();
-    assert!(wrong.contains("`medium`") && wrong.contains("\"air\""), "{wrong}");
+    assert!(
+        wrong.contains("`medium`") && wrong.contains("\"air\""),
+        "{wrong}"
+    );
     // an arm's own word goes before the file's
     let arms: Vec<(&'static str, Vec<u8>)> = vec![
         ("b_wavelength", f64s(&[3], &GRID)),

@@ -7,7 +7,14 @@ fn native_emulator_meets_rvspecfit() {
     let emulator = Emulator::open(popfit_testing::demo_emulator()).unwrap();
     let names: Vec<_> = emulator.labels().iter().map(|l| l.name.as_str()).collect();
     assert_eq!(names, ["teff", "logg", "feh", "alpha"]);
-    assert_eq!((emulator.pixels(), emulator.wavelength().len(), emulator.hulls().len()), (3861, 3861, 2));
+    assert_eq!(
+        (
+            emulator.pixels(),
+            emulator.wavelength().len(),
+            emulator.hulls().len()
+        ),
+        (3861, 3861, 2)
+    );
     assert_eq!(emulator.hash().len(), 64);
     let path = data_folder().join("synb/forward_ref.npz");
     let (_, labels) = array(&path, "par");
@@ -15,16 +22,27 @@ fn native_emulator_meets_rvspecfit() {
     let (_, flux) = array(&path, "flux");
     let (_, outside) = array(&path, "outside");
     let scaled = emulator.scaled(&labels);
-    let gap = scaled.iter().zip(&z).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+    let gap = scaled
+        .iter()
+        .zip(&z)
+        .map(|(a, b)| (a - b).abs())
+        .fold(0.0, f64::max);
     assert!(gap < 1e-5, "scaled labels differ by {gap}");
     let templates = emulator.templates(&labels);
     assert_eq!(templates.len(), flux.len());
-    let gap = templates.iter().zip(&flux).map(|(&a, b)| (f64::from(a) / b - 1.0).abs()).fold(0.0, f64::max);
+    let gap = templates
+        .iter()
+        .zip(&flux)
+        .map(|(&a, b)| (f64::from(a) / b - 1.0).abs())
+        .fold(0.0, f64::max);
     println!("largest relative difference of templates {gap:.2e}");
     assert!(gap < 1e-5, "templates differ by {gap}");
     for (z, reference) in scaled.chunks_exact(4).zip(&outside) {
         let distance = emulator.outside(z).max(0.0);
-        assert!((distance > 0.0) == (*reference > 0.0), "{distance} {reference}");
+        assert!(
+            (distance > 0.0) == (*reference > 0.0),
+            "{distance} {reference}"
+        );
     }
     let grid = TemplateGrid::new(emulator.wavelength()).unwrap();
     assert_eq!(grid.segments.len(), 1);
@@ -32,11 +50,17 @@ fn native_emulator_meets_rvspecfit() {
 
 #[test]
 fn the_real_per_pixel_emulator_of_apogee() {
-    let Some(folder) = real_data().map(|folder| folder.join("apogee")) else { return };
+    let Some(folder) = real_data().map(|folder| folder.join("apogee")) else {
+        return;
+    };
     let emulator = Emulator::open(folder.join("NN_normalized_spectra.npz")).unwrap();
     let wavelength = read_wavelength(folder.join("apogee_wavelength.npz")).unwrap();
     let names = ["teff", "logg", "feh", "mgfe", "vmacro"].map(String::from);
-    let emulator = emulator.with_wavelength(wavelength).unwrap().with_label_names(&names).unwrap();
+    let emulator = emulator
+        .with_wavelength(wavelength)
+        .unwrap()
+        .with_label_names(&names)
+        .unwrap();
     assert_eq!((emulator.pixels(), emulator.labels().len()), (7214, 5));
     let grid = TemplateGrid::new(emulator.wavelength()).unwrap();
     assert_eq!(grid.segments.len(), 3);
@@ -49,8 +73,9 @@ fn the_real_per_pixel_emulator_of_apogee() {
     let star = Spectra::open(folder.join("2M13012770+5754582.npz")).unwrap();
     let flux = emulator.templates(&[4942.27, 4.5262, -0.1875, 0.1108, 16.108]);
     let arm = &star.arms[0];
-    let chi2: f64 =
-        (0..7214).map(|i| arm.ivar.to_double()[i] * (arm.flux.to_double()[i] - f64::from(flux[i])).powi(2)).sum();
+    let chi2: f64 = (0..7214)
+        .map(|i| arm.ivar.to_double()[i] * (arm.flux.to_double()[i] - f64::from(flux[i])).powi(2))
+        .sum();
     println!("chi2 {chi2:.0}");
     assert!((29000.0..36000.0).contains(&chi2), "{chi2}");
 }
@@ -70,35 +95,58 @@ pub fn payne(descr: fn(&[usize], &[f32]) -> Vec<u8>) -> Vec<(&'static str, Vec<u
 }
 
 fn wide(shape: &[usize], values: &[f32]) -> Vec<u8> {
-    f64s(shape, &values.iter().map(|&x| f64::from(x)).collect::<Vec<_>>())
+    f64s(
+        shape,
+        &values.iter().map(|&x| f64::from(x)).collect::<Vec<_>>(),
+    )
 }
 
 fn affine(weight: &[f32], bias: &[f32], x: &[f64]) -> Vec<f64> {
-    let row = |(w, b): (&[f32], &f32)| w.iter().zip(x).map(|(w, x)| f64::from(*w) * x).sum::<f64>() + f64::from(*b);
+    let row = |(w, b): (&[f32], &f32)| {
+        w.iter().zip(x).map(|(w, x)| f64::from(*w) * x).sum::<f64>() + f64::from(*b)
+    };
     weight.chunks_exact(x.len()).zip(bias).map(row).collect()
 }
 
 #[test]
 fn payne_is_evaluated_as_its_authors_do() {
     let folder = tempfile::tempdir().unwrap();
-    let leaky = |x: Vec<f64>| x.into_iter().map(|x| if x > 0.0 { x } else { 0.01 * x }).collect::<Vec<_>>();
+    let leaky = |x: Vec<f64>| {
+        x.into_iter()
+            .map(|x| if x > 0.0 { x } else { 0.01 * x })
+            .collect::<Vec<_>>()
+    };
     let h = leaky(affine(&ramp(6), &ramp(3), &[0.1, -0.25]));
     let h = leaky(affine(&ramp(6), &ramp(2), &h));
     let expected = affine(&ramp(8), &ramp(4), &h);
     for (name, arrays) in [("f32.npz", payne(f32s)), ("f64.npz", payne(wide))] {
         let emulator = Emulator::open(file(folder.path(), name, &npz(&arrays, true))).unwrap();
         assert_eq!(emulator.labels()[1].name, "label1");
-        assert_eq!((emulator.labels()[0].mean, emulator.labels()[0].std), (5500.0, 3000.0));
+        assert_eq!(
+            (emulator.labels()[0].mean, emulator.labels()[0].std),
+            (5500.0, 3000.0)
+        );
         assert_eq!(emulator.outside(&[0.0, 0.0]), f64::NEG_INFINITY);
         let rows = emulator.templates(&[5800.0, 2.0, 5800.0, 2.0]);
         assert_eq!(rows.len(), 8);
         for (row, expected) in rows.iter().zip(expected.iter().cycle()) {
             assert!((f64::from(*row) - expected).abs() < 1e-6);
         }
-        assert!(matches!(emulator.clone().with_wavelength(vec![1.0; 3]), Err(Error::ShapeMismatch { .. })));
+        assert!(matches!(
+            emulator.clone().with_wavelength(vec![1.0; 3]),
+            Err(Error::ShapeMismatch { .. })
+        ));
         let unsorted = emulator.clone().with_wavelength(vec![1.0, 2.0, 2.0, 3.0]);
-        assert!(matches!(unsorted, Err(Error::BadWavelength { index: 2, .. })));
-        assert!(emulator.clone().with_label_names(&["a".into(), "a".into()]).is_err());
+        assert!(matches!(
+            unsorted,
+            Err(Error::BadWavelength { index: 2, .. })
+        ));
+        assert!(
+            emulator
+                .clone()
+                .with_label_names(&["a".into(), "a".into()])
+                .is_err()
+        );
         assert!(emulator.with_label_names(&["a".into()]).is_err());
     }
 }
@@ -110,12 +158,24 @@ fn an_activation_is_named_where_the_file_names_none() {
     let open = |name: &str, bytes: &[u8]| Emulator::open(file(folder.path(), name, bytes)).unwrap();
     let assumed = open("payne.npz", &npz(&payne(f32s), false));
     assert!(assumed.assumes_activation() && assumed.activation() == Activation::LeakyRelu);
-    let named = assumed.clone().with_activation(Activation::Sigmoid).unwrap();
+    let named = assumed
+        .clone()
+        .with_activation(Activation::Sigmoid)
+        .unwrap();
     assert!(!named.assumes_activation() && named.activation() == Activation::Sigmoid);
-    let sigmoid = |x: Vec<f64>| x.into_iter().map(|x| 1.0 / (1.0 + (-x).exp())).collect::<Vec<_>>();
+    let sigmoid = |x: Vec<f64>| {
+        x.into_iter()
+            .map(|x| 1.0 / (1.0 + (-x).exp()))
+            .collect::<Vec<_>>()
+    };
     let h = sigmoid(affine(&ramp(6), &ramp(3), &[0.1, -0.25]));
     let h = sigmoid(affine(&ramp(6), &ramp(2), &h));
-    for (flux, expected) in named.templates(&[5800.0, 2.0]).iter().zip(affine(&ramp(8), &ramp(4), &h)) {
+    for (flux, expected) in
+        named
+            .templates(&[5800.0, 2.0])
+            .iter()
+            .zip(affine(&ramp(8), &ramp(4), &h))
+    {
         assert!((f64::from(*flux) - expected).abs() < 1e-6);
     }
     assert!(
@@ -125,10 +185,21 @@ fn an_activation_is_named_where_the_file_names_none() {
             .to_string()
             .contains("identity is not an activation")
     );
-    let native = open("n.safetensors", &native(&DESCRIPTION.replace("ACT", "silu"), |_| ()));
-    assert!(!native.assumes_activation() && native.clone().with_activation(Activation::Silu).is_ok());
-    let refused = native.with_activation(Activation::Tanh).unwrap_err().to_string();
-    assert!(refused.contains("its activation is silu, not tanh"), "{refused}");
+    let native = open(
+        "n.safetensors",
+        &native(&DESCRIPTION.replace("ACT", "silu"), |_| ()),
+    );
+    assert!(
+        !native.assumes_activation() && native.clone().with_activation(Activation::Silu).is_ok()
+    );
+    let refused = native
+        .with_activation(Activation::Tanh)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        refused.contains("its activation is silu, not tanh"),
+        "{refused}"
+    );
 }
 
 #[test]
@@ -152,12 +223,24 @@ fn per_pixel_in_fortran_order() {
             ("x_max", f64s(&[2], &[1.0, 1.0])),
         ]
     };
-    let c = Emulator::open(file(folder.path(), "c.npz", &npz(&arrays(f32s(&[2, 3, 2], &w0)), false))).unwrap();
-    let f =
-        Emulator::open(file(folder.path(), "f.npz", &npz(&arrays(raw_npy(header, &le32(&fortran))), false))).unwrap();
+    let c = Emulator::open(file(
+        folder.path(),
+        "c.npz",
+        &npz(&arrays(f32s(&[2, 3, 2], &w0)), false),
+    ))
+    .unwrap();
+    let f = Emulator::open(file(
+        folder.path(),
+        "f.npz",
+        &npz(&arrays(raw_npy(header, &le32(&fortran))), false),
+    ))
+    .unwrap();
     assert_eq!(c.templates(&[0.9, 0.2]), f.templates(&[0.9, 0.2]));
     let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
-    let h: Vec<f64> = affine(&w0[..6], &ramp(3), &[0.4, -0.3]).into_iter().map(sigmoid).collect();
+    let h: Vec<f64> = affine(&w0[..6], &ramp(3), &[0.4, -0.3])
+        .into_iter()
+        .map(sigmoid)
+        .collect();
     let expected = affine(&ramp(3), &ramp(1), &h)[0];
     assert!((f64::from(c.templates(&[0.9, 0.2])[0]) - expected).abs() < 1e-6);
 }
@@ -182,12 +265,27 @@ pub fn native(description: &str, change: impl Fn(&mut Vec<Tensor>)) -> Vec<u8> {
         ("layer.0.offset", Dtype::F32, vec![3], le32(&ramp(3))),
         ("layer.1.weight", Dtype::F64, vec![8, 3], le64(&[0.5; 24])),
         ("layer.1.bias", Dtype::F32, vec![8], le32(&ramp(8))),
-        ("hull.0", Dtype::F64, vec![2, 2], le64(&[1.0, -2.0, -1.0, -2.0])),
+        (
+            "hull.0",
+            Dtype::F64,
+            vec![2, 2],
+            le64(&[1.0, -2.0, -1.0, -2.0]),
+        ),
         ("wavelength", Dtype::F64, vec![8], le64(&log_grid())),
     ];
     change(&mut tensors);
-    let views = tensors.iter().map(|(n, d, s, b)| (*n, TensorView::new(*d, s.clone(), b).unwrap()));
-    serialize(views, Some([("popfit".to_string(), description.to_string())].into_iter().collect())).unwrap()
+    let views = tensors
+        .iter()
+        .map(|(n, d, s, b)| (*n, TensorView::new(*d, s.clone(), b).unwrap()));
+    serialize(
+        views,
+        Some(
+            [("popfit".to_string(), description.to_string())]
+                .into_iter()
+                .collect(),
+        ),
+    )
+    .unwrap()
 }
 
 #[test]
@@ -210,10 +308,16 @@ fn native_activations_and_batch_norm() {
         assert!((z[0] - (5500f64.log10() - 3.7) / 0.1).abs() < 1e-12 && z[1] == 1.5);
         assert_eq!(emulator.outside(&z), -0.5);
         let h = affine(&ramp(6), &ramp(3), &z).into_iter().map(function);
-        let h: Vec<f64> = h.zip(ramp(3)).map(|(h, s)| h * f64::from(s) + f64::from(s)).collect();
+        let h: Vec<f64> = h
+            .zip(ramp(3))
+            .map(|(h, s)| h * f64::from(s) + f64::from(s))
+            .collect();
         let expected = affine(&[0.5; 24], &ramp(8), &h);
         for (flux, x) in emulator.templates(&[5500.0, 4.5]).iter().zip(expected) {
-            assert!((f64::from(*flux) / x.clamp(-2.0, 2.0).exp() - 1.0).abs() < 1e-5, "{name}");
+            assert!(
+                (f64::from(*flux) / x.clamp(-2.0, 2.0).exp() - 1.0).abs() < 1e-5,
+                "{name}"
+            );
         }
     }
     let emulator = Emulator::open(folder.path().join("n.safetensors")).unwrap();
@@ -240,7 +344,13 @@ fn senseless_networks_are_errors() {
         ("exp", "log"),
     ];
     for (from, to) in texts {
-        assert!(matches!(open(&native(&good.replace(from, to), |_| ())), Err(Error::Format { .. })), "{to}");
+        assert!(
+            matches!(
+                open(&native(&good.replace(from, to), |_| ())),
+                Err(Error::Format { .. })
+            ),
+            "{to}"
+        );
     }
     let changes: [fn(&mut Vec<Tensor>); 7] = [
         |t| t[0].3 = le32(&[f32::NAN; 6]),
@@ -252,15 +362,26 @@ fn senseless_networks_are_errors() {
         |t| t[7] = ("wavelength", Dtype::F64, vec![3], le64(&[1.0, 2.0, 3.0])),
     ];
     for (k, change) in changes.into_iter().enumerate() {
-        assert!(matches!(open(&native(&good, change)), Err(Error::Format { .. })), "change {k}");
+        assert!(
+            matches!(open(&native(&good, change)), Err(Error::Format { .. })),
+            "change {k}"
+        );
     }
-    let unsorted = native(&good, |t| t[7].3 = le64(&[1.0, 3.0, 2.0, 4.0, 5.0, 6.0, 7.0, 8.0]));
-    assert!(matches!(open(&unsorted), Err(Error::BadWavelength { index: 2, .. })));
+    let unsorted = native(&good, |t| {
+        t[7].3 = le64(&[1.0, 3.0, 2.0, 4.0, 5.0, 6.0, 7.0, 8.0])
+    });
+    assert!(matches!(
+        open(&unsorted),
+        Err(Error::BadWavelength { index: 2, .. })
+    ));
     let mut claim = native(&good, |_| ());
     claim[..8].copy_from_slice(&u64::MAX.to_le_bytes());
     assert!(matches!(open(&claim), Err(Error::Format { .. })));
     assert!(matches!(open(b""), Err(Error::Format { .. })));
-    assert!(matches!(Emulator::open(folder.path().join("none")), Err(Error::Io { .. })));
+    assert!(matches!(
+        Emulator::open(folder.path().join("none")),
+        Err(Error::Io { .. })
+    ));
 }
 
 /// A scale and an offset act behind the output function, in first guesses and on devices alike.
@@ -269,7 +390,9 @@ fn the_output_layer_is_scaled_behind_its_function() {
     let description = r#"{"version":1,"activation":"tanh","output":"exp","labels":[{"name":"a","transform":"identity","mean":0.0,
         "std":1.0,"min":-1.0,"max":1.0}],"medium":"vacuum","grid":"log"}"#;
     let pixels = 24_usize;
-    let wavelength: Vec<f64> = (0..pixels).map(|j| 5000.0 * (1e-4 * j as f64).exp()).collect();
+    let wavelength: Vec<f64> = (0..pixels)
+        .map(|j| 5000.0 * (1e-4 * j as f64).exp())
+        .collect();
     let weight: Vec<f32> = (0..pixels).map(|j| 0.3 * (0.7 * j as f32).sin()).collect();
     let bytes = [
         le64(&wavelength),
@@ -278,27 +401,66 @@ fn the_output_layer_is_scaled_behind_its_function() {
         le32(&vec![2.0; pixels]),
         le32(&vec![0.5; pixels]),
     ];
-    let shapes = [vec![pixels], vec![pixels, 1], vec![pixels], vec![pixels], vec![pixels]];
-    let names = ["wavelength", "layer.0.weight", "layer.0.bias", "layer.0.scale", "layer.0.offset"];
-    let views = names.iter().zip(shapes).zip(&bytes).map(|((name, shape), bytes)| {
-        let kind = if *name == "wavelength" { Dtype::F64 } else { Dtype::F32 };
-        (*name, TensorView::new(kind, shape, bytes).unwrap())
-    });
-    let file = serialize(views, Some([("popfit".to_string(), description.to_string())].into_iter().collect())).unwrap();
+    let shapes = [
+        vec![pixels],
+        vec![pixels, 1],
+        vec![pixels],
+        vec![pixels],
+        vec![pixels],
+    ];
+    let names = [
+        "wavelength",
+        "layer.0.weight",
+        "layer.0.bias",
+        "layer.0.scale",
+        "layer.0.offset",
+    ];
+    let views = names
+        .iter()
+        .zip(shapes)
+        .zip(&bytes)
+        .map(|((name, shape), bytes)| {
+            let kind = if *name == "wavelength" {
+                Dtype::F64
+            } else {
+                Dtype::F32
+            };
+            (*name, TensorView::new(kind, shape, bytes).unwrap())
+        });
+    let file = serialize(
+        views,
+        Some(
+            [("popfit".to_string(), description.to_string())]
+                .into_iter()
+                .collect(),
+        ),
+    )
+    .unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let emulator = Emulator::open(popfit_testing::file(folder.path(), "net.safetensors", &file)).unwrap();
+    let emulator = Emulator::open(popfit_testing::file(
+        folder.path(),
+        "net.safetensors",
+        &file,
+    ))
+    .unwrap();
     let expected: Vec<f32> = weight.iter().map(|w| 2.0 * (0.4 * w).exp() + 0.5).collect();
     for (flux, expected) in emulator.templates(&[0.4]).iter().zip(&expected) {
         assert!((flux - expected).abs() < 1e-5, "{flux} {expected}");
     }
     let flux: Vec<f64> = expected.iter().map(|f| f64::from(*f)).collect();
     let spectra = Spectra::from_arrays(wavelength, flux, vec![1e4; pixels], None, None).unwrap();
-    let model =
-        popfit::SpectralModel::builder().arm("", emulator).continuum(popfit::Continuum::none()).build().unwrap();
+    let model = popfit::SpectralModel::builder()
+        .arm("", emulator)
+        .continuum(popfit::Continuum::none())
+        .build()
+        .unwrap();
     for device in popfit_testing::fits::devices() {
         let fitter = popfit::SpectralFitter::new(model.clone(), device);
         let row = fitter.fit(&spectra).unwrap().row(0).to_row();
-        assert!((row.parameters[0] - 0.4).abs() < 1e-3 && row.chi2 < 1e-2, "{row:?}");
+        assert!(
+            (row.parameters[0] - 0.4).abs() < 1e-3 && row.chi2 < 1e-2,
+            "{row:?}"
+        );
     }
 }
 
@@ -307,20 +469,34 @@ fn the_output_layer_is_scaled_behind_its_function() {
 fn names_that_files_or_terminals_would_obey_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let names = [
-        ("K\\n[labels.logg]\\nprior = { mean = 1.0, sigma = 0.0001 }", "has the character '\\n'"),
+        (
+            "K\\n[labels.logg]\\nprior = { mean = 1.0, sigma = 0.0001 }",
+            "has the character '\\n'",
+        ),
         ("\\u001b[2K", "has the character '\\u{1b}'"),
-        (&"a".repeat(65_536), "has 65536 characters, more than the 64 of a name"),
+        (
+            &"a".repeat(65_536),
+            "has 65536 characters, more than the 64 of a name",
+        ),
     ];
     for (k, (name, said)) in names.into_iter().enumerate() {
         for key in ["name", "unit"] {
             let description = DESCRIPTION.replace("ACT", "silu");
             let before = format!("\"{key}\": \"");
-            let at = description.find(&before).unwrap_or_else(|| panic!("no {key} in {description}")) + before.len();
+            let at = description
+                .find(&before)
+                .unwrap_or_else(|| panic!("no {key} in {description}"))
+                + before.len();
             let end = at + description[at..].find('"').unwrap();
             let description = format!("{}{name}{}", &description[..at], &description[end..]);
             let bytes = native(&description, |_| ());
-            let error = Emulator::open(file(folder.path(), &format!("{k}{key}"), &bytes)).unwrap_err().to_string();
-            assert!(error.contains(said) && !error.contains('\u{1b}') && error.len() < 500, "{error}");
+            let error = Emulator::open(file(folder.path(), &format!("{k}{key}"), &bytes))
+                .unwrap_err()
+                .to_string();
+            assert!(
+                error.contains(said) && !error.contains('\u{1b}') && error.len() < 500,
+                "{error}"
+            );
         }
     }
 }

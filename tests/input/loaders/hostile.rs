@@ -11,12 +11,18 @@ fn zip_bombs_are_too_large() {
     let zeros = f32s(&[3, 40_000_000], &vec![0.0; 120_000_000]);
     let bomb = npz(&[("w_array_0", zeros)], true);
     assert!(bomb.len() < 1_000_000);
-    assert!(matches!(Emulator::open(file(folder.path(), "b.npz", &bomb)), Err(Error::TooLarge { .. })));
+    assert!(matches!(
+        Emulator::open(file(folder.path(), "b.npz", &bomb)),
+        Err(Error::TooLarge { .. })
+    ));
     // a directory that lies about the size, in both places
     let mut liar = npz(&spectra_arrays(), true);
     for signature in [&b"PK\x03\x04"[..], b"PK\x01\x02"] {
         let offset = if signature[2] == 3 { 22 } else { 24 };
-        for at in (0..liar.len() - 4).filter(|&i| liar[i..].starts_with(signature)).collect::<Vec<_>>() {
+        for at in (0..liar.len() - 4)
+            .filter(|&i| liar[i..].starts_with(signature))
+            .collect::<Vec<_>>()
+        {
             liar[at + offset..at + offset + 4].copy_from_slice(&0x7fff_ffffu32.to_le_bytes());
         }
     }
@@ -26,10 +32,22 @@ fn zip_bombs_are_too_large() {
 #[test]
 fn spectra_that_inflate_beyond_what_spectra_do_are_too_large() {
     let zeros = |shape: &[usize]| f32s(shape, &vec![0.0; shape.iter().product()]);
-    let grid = |pixels: usize| f64s(&[pixels], &(0..pixels).map(|j| 4000.0 + j as f64).collect::<Vec<_>>());
+    let grid = |pixels: usize| {
+        f64s(
+            &[pixels],
+            &(0..pixels).map(|j| 4000.0 + j as f64).collect::<Vec<_>>(),
+        )
+    };
     let file = |pixels: usize, spectra: usize| {
         let shape = [spectra, pixels];
-        npz(&[("wavelength", grid(pixels)), ("flux", zeros(&shape)), ("ivar", zeros(&shape))], true)
+        npz(
+            &[
+                ("wavelength", grid(pixels)),
+                ("flux", zeros(&shape)),
+                ("ivar", zeros(&shape)),
+            ],
+            true,
+        )
     };
     // (3000, 3000) f32 of zeros: 144 MB in f64 from a small file
     let bomb = file(3000, 3000);
@@ -38,14 +56,23 @@ fn spectra_that_inflate_beyond_what_spectra_do_are_too_large() {
     assert_eq!(open(&file(3000, 300)).unwrap().len(), 300);
     // the grid alone
     let pixels = 12_000_000;
-    let arrays =
-        [("wavelength", f64s(&[pixels], &vec![1.0; pixels])), ("flux", zeros(&[pixels])), ("ivar", zeros(&[pixels]))];
-    assert!(matches!(open(&npz(&arrays, true)), Err(Error::TooLarge { .. })));
+    let arrays = [
+        ("wavelength", f64s(&[pixels], &vec![1.0; pixels])),
+        ("flux", zeros(&[pixels])),
+        ("ivar", zeros(&[pixels])),
+    ];
+    assert!(matches!(
+        open(&npz(&arrays, true)),
+        Err(Error::TooLarge { .. })
+    ));
     // a thread for each array
     let mut many = spectra_arrays();
     let names: Vec<&'static str> = (0..1000).map(|k| &*format!("column{k}").leak()).collect();
     many.extend(names.into_iter().map(|name| (name, i64s(&[1, 2, 3, 4, 5]))));
-    assert!(matches!(open(&npz(&many, false)), Err(Error::TooLarge { .. })));
+    assert!(matches!(
+        open(&npz(&many, false)),
+        Err(Error::TooLarge { .. })
+    ));
 }
 
 #[test]
@@ -67,7 +94,9 @@ fn duplicate_and_overlapping_entries_are_errors() {
     assert!(matches!(open(&twice(&bytes)), Err(Error::Format { .. })));
     // the second entry's directory record points at the first's data
     let mut overlap = bytes.clone();
-    let records: Vec<_> = (0..overlap.len() - 4).filter(|&i| overlap[i..].starts_with(b"PK\x01\x02")).collect();
+    let records: Vec<_> = (0..overlap.len() - 4)
+        .filter(|&i| overlap[i..].starts_with(b"PK\x01\x02"))
+        .collect();
     let first: [u8; 4] = overlap[records[1] + 42..][..4].try_into().unwrap();
     overlap[records[5] + 42..][..4].copy_from_slice(&first);
     assert!(matches!(open(&overlap), Err(Error::Format { .. })));
@@ -76,12 +105,38 @@ fn duplicate_and_overlapping_entries_are_errors() {
 /// The bytes of a zip archive as Python writes it beyond 2 GB: with a zip64 end record and its locator.
 fn with_zip64_end(bytes: &[u8], end: u32) -> Vec<u8> {
     let at = bytes.len() - 22;
-    let stated = |place: usize| u64::from(u32::from_le_bytes(bytes[at + place..][..4].try_into().unwrap()));
-    let entries = u64::from(u16::from_le_bytes(bytes[at + 10..][..2].try_into().unwrap()));
+    let stated = |place: usize| {
+        u64::from(u32::from_le_bytes(
+            bytes[at + place..][..4].try_into().unwrap(),
+        ))
+    };
+    let entries = u64::from(u16::from_le_bytes(
+        bytes[at + 10..][..2].try_into().unwrap(),
+    ));
     let mut all = bytes[..at].to_vec();
-    all.extend([&b"PK\x06\x06"[..], &44u64.to_le_bytes(), &[45, 0, 45, 0], &[0; 8]].concat());
-    all.extend([entries, entries, stated(12), stated(16)].map(u64::to_le_bytes).concat());
-    all.extend([&b"PK\x06\x07"[..], &[0; 4], &(at as u64).to_le_bytes(), &1u32.to_le_bytes()].concat());
+    all.extend(
+        [
+            &b"PK\x06\x06"[..],
+            &44u64.to_le_bytes(),
+            &[45, 0, 45, 0],
+            &[0; 8],
+        ]
+        .concat(),
+    );
+    all.extend(
+        [entries, entries, stated(12), stated(16)]
+            .map(u64::to_le_bytes)
+            .concat(),
+    );
+    all.extend(
+        [
+            &b"PK\x06\x07"[..],
+            &[0; 4],
+            &(at as u64).to_le_bytes(),
+            &1u32.to_le_bytes(),
+        ]
+        .concat(),
+    );
     all.extend(&bytes[at..]);
     let offset = all.len() - 6;
     if end == u32::MAX {
@@ -114,7 +169,10 @@ fn what_follows_the_end_of_a_zip_archive_is_an_error() {
         let at = liar.len() - 10;
         liar[at..at + 4].copy_from_slice(&lie.to_le_bytes());
         let message = refused(&liar);
-        assert!(message.contains(&format!("a directory of {lie} bytes")), "{message}");
+        assert!(
+            message.contains(&format!("a directory of {lie} bytes")),
+            "{message}"
+        );
     }
     let at = good.len() - 22;
     refused(&[&good[..at], b"junk", &good[at..]].concat());
@@ -144,7 +202,10 @@ fn truncated_files_are_errors_at_every_byte() {
     }
     for bytes in [network, native] {
         for end in 0..bytes.len() {
-            assert!(Emulator::open(file(folder.path(), "n", &bytes[..end])).is_err(), "emulator cut at {end}");
+            assert!(
+                Emulator::open(file(folder.path(), "n", &bytes[..end])).is_err(),
+                "emulator cut at {end}"
+            );
         }
     }
 }

@@ -14,7 +14,9 @@ use popfit::emulator::{Activation, TemplateGrid, read_wavelength};
 use popfit::spectra::{ArmSpectra, Ids, SpectraReader, Wavelength, open_reader};
 use popfit::{Emulator, Error, Result, Spectra};
 use popfit_testing::fits::open_bytes;
-use popfit_testing::{array, bools, data_folder, f32s, f64s, file, i64s, le32, le64, npy, npz, raw_npy, real_data};
+use popfit_testing::{
+    array, bools, data_folder, f32s, f64s, file, i64s, le32, le64, npy, npz, raw_npy, real_data,
+};
 use proptest::prelude::*;
 use safetensors::tensor::{Dtype, TensorView, serialize};
 

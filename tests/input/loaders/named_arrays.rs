@@ -26,15 +26,23 @@ fn naturals(name: &str, shape: &[usize], values: &[u64]) -> NamedArray<'static> 
 }
 
 fn texts(name: &str, shape: &[usize], values: &[&str]) -> NamedArray<'static> {
-    NamedArray::new(name, shape, ArrayValues::Text(values.iter().map(|text| text.to_string()).collect()))
+    NamedArray::new(
+        name,
+        shape,
+        ArrayValues::Text(values.iter().map(|text| text.to_string()).collect()),
+    )
 }
 
 /// The array as a file has it.
 fn stored(array: &NamedArray) -> Vec<u8> {
     let (descr, bytes): (&str, Vec<u8>) = match &array.values {
         ArrayValues::Bool(values) => ("|b1", values.iter().map(|x| u8::from(*x)).collect()),
-        ArrayValues::Int64(values) => ("<i8", values.iter().flat_map(|x| x.to_le_bytes()).collect()),
-        ArrayValues::UInt64(values) => ("<u8", values.iter().flat_map(|x| x.to_le_bytes()).collect()),
+        ArrayValues::Int64(values) => {
+            ("<i8", values.iter().flat_map(|x| x.to_le_bytes()).collect())
+        }
+        ArrayValues::UInt64(values) => {
+            ("<u8", values.iter().flat_map(|x| x.to_le_bytes()).collect())
+        }
         ArrayValues::Float32(values) => ("<f4", le32(values)),
         ArrayValues::Float64(values) => ("<f8", le64(values)),
         ArrayValues::Text(values) => (
@@ -53,9 +61,15 @@ fn stored(array: &NamedArray) -> Vec<u8> {
 }
 
 /// The spectra and notes of a file of these arrays.
-fn from_file(arrays: &[NamedArray], widening: Option<&Widening>) -> Result<(Spectra<'static>, Vec<String>)> {
+fn from_file(
+    arrays: &[NamedArray],
+    widening: Option<&Widening>,
+) -> Result<(Spectra<'static>, Vec<String>)> {
     let folder = tempfile::tempdir().unwrap();
-    let stored: Vec<(&str, Vec<u8>)> = arrays.iter().map(|array| (array.name.as_str(), stored(array))).collect();
+    let stored: Vec<(&str, Vec<u8>)> = arrays
+        .iter()
+        .map(|array| (array.name.as_str(), stored(array)))
+        .collect();
     let path = file(folder.path(), "s.npz", &npz(&stored, true));
     let mut selection = Selection::default();
     if let Some(widening) = widening {
@@ -63,14 +77,23 @@ fn from_file(arrays: &[NamedArray], widening: Option<&Widening>) -> Result<(Spec
     }
     let prefix = format!("{}: ", path.display());
     let mut reader = open_reader_with(&path, &selection)?;
-    let notes = reader.notes().iter().map(|note| note.replace(&prefix, "")).collect();
-    let mut spectra = reader.next_batch(usize::MAX)?.unwrap_or_else(|| reader.empty());
+    let notes = reader
+        .notes()
+        .iter()
+        .map(|note| note.replace(&prefix, ""))
+        .collect();
+    let mut spectra = reader
+        .next_batch(usize::MAX)?
+        .unwrap_or_else(|| reader.empty());
     spectra.file = "".into();
     Ok((spectra, notes))
 }
 
 /// Asserts that memory and file make the same spectra and notes, and returns them.
-fn same(arrays: Vec<NamedArray<'static>>, widening: Option<&Widening>) -> (Spectra<'static>, Vec<String>) {
+fn same(
+    arrays: Vec<NamedArray<'static>>,
+    widening: Option<&Widening>,
+) -> (Spectra<'static>, Vec<String>) {
     let expected = from_file(&arrays, widening).unwrap();
     let found = Spectra::from_named_arrays(arrays, widening).unwrap();
     // NaN is no number
@@ -84,7 +107,11 @@ fn all_parts() -> Vec<NamedArray<'static>> {
     let own = [5000.0, 5001.0, 5002.0, 9.0, 8.0, f64::NAN];
     vec![
         singles("b_flux", &[2, 3], &[1.0, f32::NAN, 3.0, 4.0, 5.0, 6.0]),
-        doubles("b_sigma", &[2, 3], &[2.0, f64::INFINITY, 0.0, -1.0, f64::NAN, 0.5]),
+        doubles(
+            "b_sigma",
+            &[2, 3],
+            &[2.0, f64::INFINITY, 0.0, -1.0, f64::NAN, 0.5],
+        ),
         doubles("b_wavelength", &[3], &[5000.0, 5001.0, 5002.5]),
         integers("b_mask", &[2, 3], &[0, 1, 2, -1, 0, 6]),
         singles("b_resolution", &[2, 3, 3], &ramp(18)),
@@ -92,7 +119,11 @@ fn all_parts() -> Vec<NamedArray<'static>> {
         integers("r_ivar", &[2, 3], &[1, 2, 3, 0, -4, 5]),
         doubles("r_wavelength", &[2, 3], &own),
         flags("r_mask", &[2, 3], &[true, false, false, true, true, false]),
-        doubles("r_resolution", &[2, 1, 3], &[1.0, 0.1, 1e-300, 1.0, 1.0, 1.0]),
+        doubles(
+            "r_resolution",
+            &[2, 1, 3],
+            &[1.0, 0.1, 1e-300, 1.0, 1.0, 1.0],
+        ),
         texts("r_medium", &[], &["Air"]),
         texts("id", &[2], &["M31", "αβ"]),
         flags("good", &[2], &[true, false]),
@@ -109,21 +140,55 @@ fn all_parts() -> Vec<NamedArray<'static>> {
 #[test]
 fn arrays_in_memory_make_the_spectra_of_a_file() {
     let (spectra, notes) = same(all_parts(), None);
-    assert_eq!(spectra.arms.iter().map(|arm| arm.name.as_str()).collect::<Vec<_>>(), ["b", "r"]);
+    assert_eq!(
+        spectra
+            .arms
+            .iter()
+            .map(|arm| arm.name.as_str())
+            .collect::<Vec<_>>(),
+        ["b", "r"]
+    );
     assert_eq!((spectra.len(), spectra.columns.len()), (2, 6));
-    assert_eq!(spectra.column("object").unwrap().values, ColumnValues::U64(vec![u64::MAX, 1]));
-    assert!(notes.len() == 3 && notes[0].starts_with("wavelengths in air"), "{notes:?}");
-    assert!(notes[1].ends_with("not used: b_sky_flux") && notes[2].contains("not used: telluric;"), "{notes:?}");
+    assert_eq!(
+        spectra.column("object").unwrap().values,
+        ColumnValues::U64(vec![u64::MAX, 1])
+    );
+    assert!(
+        notes.len() == 3 && notes[0].starts_with("wavelengths in air"),
+        "{notes:?}"
+    );
+    assert!(
+        notes[1].ends_with("not used: b_sky_flux") && notes[2].contains("not used: telluric;"),
+        "{notes:?}"
+    );
     // the bits of masks that widen errors, the sign's among them
     let (widened, _) = same(all_parts(), Some(&Widening::new([1], 2.0)));
-    assert_eq!(widened.arms[0].mask.to_vec(), [false, true, false, true, false, true]);
+    assert_eq!(
+        widened.arms[0].mask.to_vec(),
+        [false, true, false, true, false, true]
+    );
     // one spectrum in one dimension, ids beyond i64, and no spectra
     for ids in [vec![7], vec![u64::MAX]] {
         let flat = |name| doubles(name, &[3], &[1.0, 2.0, 3.0]);
-        same(vec![flat("wavelength"), flat("flux"), flat("ivar"), naturals("id", &[1], &ids)], None);
+        same(
+            vec![
+                flat("wavelength"),
+                flat("flux"),
+                flat("ivar"),
+                naturals("id", &[1], &ids),
+            ],
+            None,
+        );
     }
     let none = |name| doubles(name, &[0, 3], &[]);
-    let (empty, _) = same(vec![doubles("wavelength", &[3], &[1.0, 2.0, 3.0]), none("flux"), none("ivar")], None);
+    let (empty, _) = same(
+        vec![
+            doubles("wavelength", &[3], &[1.0, 2.0, 3.0]),
+            none("flux"),
+            none("ivar"),
+        ],
+        None,
+    );
     assert!(empty.is_empty() && empty.arms[0].pixels == 3);
 }
 
@@ -133,19 +198,32 @@ fn lent_arrays_are_not_copied() {
     let (flux, ivar, mask, resolution) = ([1f32; 6], [2f64; 6], [false; 6], [1f32; 18]);
     let own = [1.0, 2.0, 3.0, 1.0, 2.0, 3.0];
     let all = vec![
-        NamedArray::new("wavelength", [2, 3], ArrayValues::Float64((&own[..]).into())),
+        NamedArray::new(
+            "wavelength",
+            [2, 3],
+            ArrayValues::Float64((&own[..]).into()),
+        ),
         NamedArray::new("flux", [2, 3], ArrayValues::Float32((&flux[..]).into())),
         NamedArray::new("ivar", [2, 3], ArrayValues::Float64((&ivar[..]).into())),
         NamedArray::new("mask", [2, 3], ArrayValues::Bool((&mask[..]).into())),
-        NamedArray::new("resolution", [2, 3, 3], ArrayValues::Float32((&resolution[..]).into())),
+        NamedArray::new(
+            "resolution",
+            [2, 3, 3],
+            ArrayValues::Float32((&resolution[..]).into()),
+        ),
     ];
     let (spectra, _) = Spectra::from_named_arrays(all, None).unwrap();
     let arm = &spectra.arms[0];
     assert_eq!(arm.flux.as_f32().unwrap().as_ptr(), flux.as_ptr());
     assert_eq!(arm.ivar.as_f64().unwrap().as_ptr(), ivar.as_ptr());
     assert_eq!(arm.mask.as_ptr(), mask.as_ptr());
-    assert_eq!(arm.resolution.as_ref().unwrap().values.as_ptr(), resolution.as_ptr());
-    let Wavelength::Own(grids) = &arm.wavelength else { panic!("shared") };
+    assert_eq!(
+        arm.resolution.as_ref().unwrap().values.as_ptr(),
+        resolution.as_ptr()
+    );
+    let Wavelength::Own(grids) = &arm.wavelength else {
+        panic!("shared")
+    };
     assert_eq!(grids.as_f64().unwrap().as_ptr(), own.as_ptr());
 }
 
@@ -164,41 +242,96 @@ fn faults_name_the_array() {
         all.push(array);
         all
     };
-    let without = |name: &str| base().into_iter().filter(|array| array.name != name).collect::<Vec<_>>();
+    let without = |name: &str| {
+        base()
+            .into_iter()
+            .filter(|array| array.name != name)
+            .collect::<Vec<_>>()
+    };
     for (arrays, said) in [
-        (replaced(doubles("ivar", &[2, 4], &[1.0; 8])), "ivar: it has the shape (2, 4), flux (2, 3)"),
-        (replaced(doubles("wavelength", &[4], &[1.0; 4])), "wavelength: it has the shape (4,), flux 3 pixels"),
-        (replaced(doubles("flux", &[1, 2, 3], &[1.0; 6])), "flux: it has the shape (1, 2, 3), not (spectra, pixels)"),
-        (replaced(doubles("id", &[2], &[1.0; 2])), "`id` is neither integers nor strings"),
-        (replaced(integers("id", &[3], &[1; 3])), "id: it has the shape (3,), not (2,)"),
-        (replaced(texts("flux", &[2, 3], &["a"; 6])), "flux: not numbers"),
-        (replaced(doubles("mask", &[2, 3], &[1.0; 6])), "`mask` is neither bool nor integers"),
+        (
+            replaced(doubles("ivar", &[2, 4], &[1.0; 8])),
+            "ivar: it has the shape (2, 4), flux (2, 3)",
+        ),
+        (
+            replaced(doubles("wavelength", &[4], &[1.0; 4])),
+            "wavelength: it has the shape (4,), flux 3 pixels",
+        ),
+        (
+            replaced(doubles("flux", &[1, 2, 3], &[1.0; 6])),
+            "flux: it has the shape (1, 2, 3), not (spectra, pixels)",
+        ),
+        (
+            replaced(doubles("id", &[2], &[1.0; 2])),
+            "`id` is neither integers nor strings",
+        ),
+        (
+            replaced(integers("id", &[3], &[1; 3])),
+            "id: it has the shape (3,), not (2,)",
+        ),
+        (
+            replaced(texts("flux", &[2, 3], &["a"; 6])),
+            "flux: not numbers",
+        ),
+        (
+            replaced(doubles("mask", &[2, 3], &[1.0; 6])),
+            "`mask` is neither bool nor integers",
+        ),
         (
             replaced(doubles("resolution", &[2, 2, 3], &[1.0; 12])),
             "resolution: it has the shape (2, 2, 3), not (2, odd",
         ),
-        (replaced(doubles("sigma", &[2, 3], &[0.4; 6])), "`ivar` and `sigma` contradict each other: in row 0"),
-        (replaced(texts("medium", &[], &["water"])), "`medium` is neither the text"),
+        (
+            replaced(doubles("sigma", &[2, 3], &[0.4; 6])),
+            "`ivar` and `sigma` contradict each other: in row 0",
+        ),
+        (
+            replaced(texts("medium", &[], &["water"])),
+            "`medium` is neither the text",
+        ),
         (
             replaced(flags("badmask", &[2, 3], &[true; 6])),
             "`badmask` is no array that popfit reads; did you mean `mask`?",
         ),
-        (replaced(doubles("wavelength", &[3], &[1.0, 3.0, 2.0])), "wavelength: wavelength 2 (counted from 0)"),
+        (
+            replaced(doubles("wavelength", &[3], &[1.0, 3.0, 2.0])),
+            "wavelength: wavelength 2 (counted from 0)",
+        ),
         (without("flux"), "no array `flux` (found: wavelength, ivar)"),
-        (without("ivar"), "neither `ivar` nor `sigma` is in it (found: wavelength, flux)"),
-        (replaced(doubles("ivar", &[2, 3], &[1.0; 5])), "ivar: it has 5 elements, which are not of the shape (2, 3)"),
+        (
+            without("ivar"),
+            "neither `ivar` nor `sigma` is in it (found: wavelength, flux)",
+        ),
+        (
+            replaced(doubles("ivar", &[2, 3], &[1.0; 5])),
+            "ivar: it has 5 elements, which are not of the shape (2, 3)",
+        ),
         ([base(), base()].concat(), "two arrays named `wavelength`"),
     ] {
-        let in_memory = Spectra::from_named_arrays(arrays, None).unwrap_err().to_string();
+        let in_memory = Spectra::from_named_arrays(arrays, None)
+            .unwrap_err()
+            .to_string();
         assert!(in_memory.starts_with(said), "{in_memory}");
     }
-    let other = [doubles("r_flux", &[1, 3], &[1.0; 3]), doubles("r_ivar", &[1, 3], &[1.0; 3])];
-    let other = other.into_iter().chain([doubles("r_wavelength", &[3], &[1.0, 2.0, 3.0])]);
-    let named = base().into_iter().map(|array| NamedArray { name: format!("b_{}", array.name), ..array });
+    let other = [
+        doubles("r_flux", &[1, 3], &[1.0; 3]),
+        doubles("r_ivar", &[1, 3], &[1.0; 3]),
+    ];
+    let other = other
+        .into_iter()
+        .chain([doubles("r_wavelength", &[3], &[1.0, 2.0, 3.0])]);
+    let named = base().into_iter().map(|array| NamedArray {
+        name: format!("b_{}", array.name),
+        ..array
+    });
     let said = Spectra::from_named_arrays(named.chain(other).collect(), None).unwrap_err();
     assert_eq!(said.to_string(), "r_flux: 1 spectra in arm `r`, 2 in `b`");
     let said = Spectra::from_named_arrays(base(), Some(&Widening::new([1], 2.0))).unwrap_err();
-    assert!(said.to_string().starts_with("errors are to be widened by bits of masks"), "{said}");
+    assert!(
+        said.to_string()
+            .starts_with("errors are to be widened by bits of masks"),
+        "{said}"
+    );
     let said = Spectra::from_named_arrays(base(), Some(&Widening::new([1], 0.5))).unwrap_err();
     assert!(said.to_string().contains("`factor`"), "{said}");
 }

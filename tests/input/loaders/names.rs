@@ -11,40 +11,76 @@ type Arrays = Vec<(&'static str, Vec<u8>)>;
 /// The notes of a file of these arrays.
 fn notes(arrays: &[(&'static str, Vec<u8>)]) -> Result<Vec<String>> {
     let folder = tempfile::tempdir().unwrap();
-    open_reader(file(folder.path(), "s.npz", &npz(arrays, true))).map(|reader| reader.notes().to_vec())
+    open_reader(file(folder.path(), "s.npz", &npz(arrays, true)))
+        .map(|reader| reader.notes().to_vec())
 }
 
 fn renamed(arrays: &[(&'static str, Vec<u8>)], from: &str, to: &'static str) -> Arrays {
-    arrays.iter().map(|(key, bytes)| (if *key == from { to } else { *key }, bytes.clone())).collect()
+    arrays
+        .iter()
+        .map(|(key, bytes)| (if *key == from { to } else { *key }, bytes.clone()))
+        .collect()
 }
 
 /// Five spectra of arms b and r, both with masks.
 fn arms() -> Arrays {
-    let names = [["b_wavelength", "b_flux", "b_ivar", "b_mask"], ["r_wavelength", "r_flux", "r_ivar", "r_mask"]];
+    let names = [
+        ["b_wavelength", "b_flux", "b_ivar", "b_mask"],
+        ["r_wavelength", "r_flux", "r_ivar", "r_mask"],
+    ];
     let one = |[wavelength, flux, ivar, mask]: [&'static str; 4]| {
         let values = f64s(&[5, 3], &[4.0; 15]);
         let mask = (mask, bools(&[5, 3], &[[true, false, false]; 5].concat()));
-        [(wavelength, f64s(&[3], &GRID)), (flux, values.clone()), (ivar, values), mask]
+        [
+            (wavelength, f64s(&[3], &GRID)),
+            (flux, values.clone()),
+            (ivar, values),
+            mask,
+        ]
     };
     names.into_iter().flat_map(one).collect()
 }
 
 fn word(text: &str) -> Vec<u8> {
-    let bytes: Vec<u8> = text.chars().flat_map(|c| (c as u32).to_le_bytes()).collect();
-    raw_npy(&format!("{{'descr': '<U{}', 'fortran_order': False, 'shape': (), }}", text.len()), &bytes)
+    let bytes: Vec<u8> = text
+        .chars()
+        .flat_map(|c| (c as u32).to_le_bytes())
+        .collect();
+    raw_npy(
+        &format!(
+            "{{'descr': '<U{}', 'fortran_order': False, 'shape': (), }}",
+            text.len()
+        ),
+        &bytes,
+    )
 }
 
 #[test]
 fn a_name_that_misses_a_known_one_is_an_error_that_says_which() {
     let refuse = |arrays: &[(&'static str, Vec<u8>)], name: &str, meant: &str| {
         let said = notes(arrays).unwrap_err().to_string();
-        assert!(said.contains(&format!("`{name}`")) && said.contains(&format!("did you mean `{meant}`?")), "{said}");
+        assert!(
+            said.contains(&format!("`{name}`"))
+                && said.contains(&format!("did you mean `{meant}`?")),
+            "{said}"
+        );
     };
     for (meant, names) in [
-        ("mask", &["MASK", "Mask", "masks", "badmask", "bad_mask", "b_mask", "mask_"][..]),
-        ("id", &["ID", "ids", "Id", "TARGETID", "target_id", "TargetIDs"]),
+        (
+            "mask",
+            &[
+                "MASK", "Mask", "masks", "badmask", "bad_mask", "b_mask", "mask_",
+            ][..],
+        ),
+        (
+            "id",
+            &["ID", "ids", "Id", "TARGETID", "target_id", "TargetIDs"],
+        ),
         ("ivar", &["IVAR", "weights", "b_ivar", "ivars"]),
-        ("wavelength", &["wave", "Wavelength", "WAVELENGTH", "lambda", "wavelenght"]),
+        (
+            "wavelength",
+            &["wave", "Wavelength", "WAVELENGTH", "lambda", "wavelenght"],
+        ),
     ] {
         for name in names {
             refuse(&renamed(&spectra_arrays(), meant, name), name, meant);
@@ -62,7 +98,11 @@ fn a_name_that_misses_a_known_one_is_an_error_that_says_which() {
         refuse(&renamed(&arms(), found, name), name, meant);
     }
     for name in ["Medium", "MEDIUM", "b_medium", "AIRORVAC", "vacuum"] {
-        refuse(&[spectra_arrays(), vec![(name, word("air"))]].concat(), name, "medium");
+        refuse(
+            &[spectra_arrays(), vec![(name, word("air"))]].concat(),
+            name,
+            "medium",
+        );
     }
 }
 
@@ -71,35 +111,91 @@ fn a_name_that_misses_a_known_one_is_an_error_that_says_which() {
 fn arrays_that_nobody_reads_are_named_and_columns_are_not() {
     assert_eq!(notes(&spectra_arrays()).unwrap(), [""; 0]);
     let one = f64s(&[5], &[1.0; 5]);
-    let columns: Arrays = ["TV", "ID", "MASK", "teff_sigma", "air", "b_mask"].map(|name| (name, one.clone())).to_vec();
+    let columns: Arrays = ["TV", "ID", "MASK", "teff_sigma", "air", "b_mask"]
+        .map(|name| (name, one.clone()))
+        .to_vec();
     let mut with_columns = [spectra_arrays(), columns].concat();
     with_columns.push(("OBJ", npy("<u8", &[5], &[255; 40])));
-    let (spectra, said) = (open(&npz(&with_columns, true)).unwrap(), notes(&with_columns).unwrap());
+    let (spectra, said) = (
+        open(&npz(&with_columns, true)).unwrap(),
+        notes(&with_columns).unwrap(),
+    );
     assert_eq!((spectra.columns.len(), said.len()), (7, 0), "{said:?}");
-    assert_eq!(spectra.column("OBJ").unwrap().values, ColumnValues::U64(vec![u64::MAX; 5]));
+    assert_eq!(
+        spectra.column("OBJ").unwrap().values,
+        ColumnValues::U64(vec![u64::MAX; 5])
+    );
     let wide = f64s(&[5, 3], &[0.0; 15]);
-    let more: Arrays =
-        ["b_sky_flux", "b_sky_ivar", "model_flux", "telluric", "b_MASK"].map(|n| (n, wide.clone())).to_vec();
-    let others = vec![("cube", f64s(&[5, 2, 3], &[0.0; 30])), ("grid", f64s(&[3], &GRID)), ("TV", one)];
+    let more: Arrays = [
+        "b_sky_flux",
+        "b_sky_ivar",
+        "model_flux",
+        "telluric",
+        "b_MASK",
+    ]
+    .map(|n| (n, wide.clone()))
+    .to_vec();
+    let others = vec![
+        ("cube", f64s(&[5, 2, 3], &[0.0; 30])),
+        ("grid", f64s(&[3], &GRID)),
+        ("TV", one),
+    ];
     let all = [arms(), more, others].concat();
     let said = notes(&all).unwrap();
     assert_eq!(said.len(), 1, "{said:?}");
-    assert!(said[0].ends_with("not used: b_sky_flux, b_sky_ivar, model_flux, telluric, b_MASK, cube"), "{}", said[0]);
-    let names: Vec<String> = open(&npz(&all, true)).unwrap().arms.into_iter().map(|arm| arm.name).collect();
+    assert!(
+        said[0].ends_with("not used: b_sky_flux, b_sky_ivar, model_flux, telluric, b_MASK, cube"),
+        "{}",
+        said[0]
+    );
+    let names: Vec<String> = open(&npz(&all, true))
+        .unwrap()
+        .arms
+        .into_iter()
+        .map(|arm| arm.name)
+        .collect();
     assert_eq!(names, ["b", "r"]);
     // an arm of which something is missing is an error all the same
-    let cut: Arrays = arms().into_iter().filter(|(name, _)| *name != "r_wavelength").collect();
-    assert!(notes(&cut).unwrap_err().to_string().contains("r_wavelength"));
+    let cut: Arrays = arms()
+        .into_iter()
+        .filter(|(name, _)| *name != "r_wavelength")
+        .collect();
+    assert!(
+        notes(&cut)
+            .unwrap_err()
+            .to_string()
+            .contains("r_wavelength")
+    );
     // one spectrum in one dimension
     let flat = |name| (name, f64s(&[3], &[1.0; 3]));
-    let one = [("wavelength", f64s(&[3], &GRID)), flat("flux"), flat("ivar"), flat("sky")];
+    let one = [
+        ("wavelength", f64s(&[3], &GRID)),
+        flat("flux"),
+        flat("ivar"),
+        flat("sky"),
+    ];
     assert!(notes(&one).unwrap()[0].ends_with("not used: sky"));
-    let misspelt = [("wavelength", f64s(&[3], &GRID)), flat("flux"), flat("ivar"), flat("MASK")];
-    assert!(notes(&misspelt).unwrap_err().to_string().contains("did you mean `mask`?"));
+    let misspelt = [
+        ("wavelength", f64s(&[3], &GRID)),
+        flat("flux"),
+        flat("ivar"),
+        flat("MASK"),
+    ];
+    assert!(
+        notes(&misspelt)
+            .unwrap_err()
+            .to_string()
+            .contains("did you mean `mask`?")
+    );
     // beside an id, a TARGETID is a column
     let targets = [spectra_arrays(), vec![("TARGETID", i64s(&[1, 2, 3, 4, 5]))]].concat();
     assert_eq!(notes(&targets).unwrap(), [""; 0]);
-    assert!(open(&npz(&targets, true)).unwrap().column("TARGETID").is_some());
+    assert!(
+        open(&npz(&targets, true))
+            .unwrap()
+            .column("TARGETID")
+            .is_some()
+    );
 }
 
 /// A mask of one row for all spectra is never left out in silence.
@@ -108,10 +204,19 @@ fn masks_of_one_row_for_all_spectra_are_refused_or_named() {
     let row = bools(&[3], &[true, false, false]);
     let all = super::spectra::with(&spectra_arrays(), "mask", row.clone());
     let said = notes(&all).unwrap_err().to_string();
-    assert!(said.contains("mask has the shape (3,), flux (5, 3)") && said.contains("np.broadcast_to(mask,"), "{said}");
+    assert!(
+        said.contains("mask has the shape (3,), flux (5, 3)")
+            && said.contains("np.broadcast_to(mask,"),
+        "{said}"
+    );
     // in place of a mask
-    let said = notes(&renamed(&all, "mask", "badmask")).unwrap_err().to_string();
-    assert!(said.contains("`badmask`") && said.contains("did you mean `mask`?"), "{said}");
+    let said = notes(&renamed(&all, "mask", "badmask"))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        said.contains("`badmask`") && said.contains("did you mean `mask`?"),
+        "{said}"
+    );
     // beside one
     for (name, array) in [
         ("badmask", row.clone()),
@@ -119,35 +224,78 @@ fn masks_of_one_row_for_all_spectra_are_refused_or_named() {
         ("sky_flags", npy("<i4", &[3], &[0; 12])),
         ("mask_lines", f64s(&[3], &[1.0; 3])),
     ] {
-        let said = notes(&[spectra_arrays(), vec![(name, array)]].concat()).unwrap().join("\n");
-        assert!(said.contains("(spectra, pixels)") && said.contains(&format!("not used: {name};")), "{said}");
+        let said = notes(&[spectra_arrays(), vec![(name, array)]].concat())
+            .unwrap()
+            .join("\n");
+        assert!(
+            said.contains("(spectra, pixels)") && said.contains(&format!("not used: {name};")),
+            "{said}"
+        );
     }
     // without a mask, a name that is like none
-    let bare: Arrays = spectra_arrays().into_iter().filter(|(name, _)| *name != "mask").collect();
-    let said = notes(&[bare, vec![("telluric", row)]].concat()).unwrap().join("\n");
+    let bare: Arrays = spectra_arrays()
+        .into_iter()
+        .filter(|(name, _)| *name != "mask")
+        .collect();
+    let said = notes(&[bare, vec![("telluric", row)]].concat())
+        .unwrap()
+        .join("\n");
     assert!(said.contains("not used: telluric;"), "{said}");
     // other arrays of one row are none of its business, and one value per spectrum is a column
-    let others =
-        [("grid", f64s(&[3], &GRID)), ("index", npy("<i4", &[3], &[0; 12])), ("good", bools(&[5], &[true; 5]))];
-    assert_eq!(notes(&[spectra_arrays(), others.to_vec()].concat()).unwrap(), [""; 0]);
+    let others = [
+        ("grid", f64s(&[3], &GRID)),
+        ("index", npy("<i4", &[3], &[0; 12])),
+        ("good", bools(&[5], &[true; 5])),
+    ];
+    assert_eq!(
+        notes(&[spectra_arrays(), others.to_vec()].concat()).unwrap(),
+        [""; 0]
+    );
 }
 
 #[test]
 fn unsigned_ids_beyond_signed_ones_are_texts_of_all_digits() {
-    let ids = [17_000_000_000_000_000_001u64, 5, 1 << 63, u64::MAX, 16_891_238_904_321];
-    let bytes =
-        |big: bool| ids.iter().flat_map(|n| if big { n.to_be_bytes() } else { n.to_le_bytes() }).collect::<Vec<u8>>();
+    let ids = [
+        17_000_000_000_000_000_001u64,
+        5,
+        1 << 63,
+        u64::MAX,
+        16_891_238_904_321,
+    ];
+    let bytes = |big: bool| {
+        ids.iter()
+            .flat_map(|n| {
+                if big {
+                    n.to_be_bytes()
+                } else {
+                    n.to_le_bytes()
+                }
+            })
+            .collect::<Vec<u8>>()
+    };
     for (descr, bytes) in [("<u8", bytes(false)), (">u8", bytes(true))] {
         let arrays = super::spectra::with(&spectra_arrays(), "id", npy(descr, &[5], &bytes));
         let folder = tempfile::tempdir().unwrap();
         let mut reader = open_reader(file(folder.path(), "s.npz", &npz(&arrays, true))).unwrap();
-        assert!(matches!(reader.empty().ids, Ids::Text(_)), "before the first row: it decides the table's column");
+        assert!(
+            matches!(reader.empty().ids, Ids::Text(_)),
+            "before the first row: it decides the table's column"
+        );
         let first = reader.next_batch(2).unwrap().unwrap().ids;
-        assert_eq!(first, Ids::Text(vec!["17000000000000000001".into(), "5".into()]));
+        assert_eq!(
+            first,
+            Ids::Text(vec!["17000000000000000001".into(), "5".into()])
+        );
     }
-    let small: Vec<u8> = [0u64, 1, 2, 3, i64::MAX as u64].iter().flat_map(|n| n.to_le_bytes()).collect();
+    let small: Vec<u8> = [0u64, 1, 2, 3, i64::MAX as u64]
+        .iter()
+        .flat_map(|n| n.to_le_bytes())
+        .collect();
     let arrays = super::spectra::with(&spectra_arrays(), "id", npy("<u8", &[5], &small));
-    assert_eq!(open(&npz(&arrays, true)).unwrap().ids, Ids::Integer(vec![0, 1, 2, 3, i64::MAX]));
+    assert_eq!(
+        open(&npz(&arrays, true)).unwrap().ids,
+        Ids::Integer(vec![0, 1, 2, 3, i64::MAX])
+    );
 }
 
 /// A network's grid in air is converted as the spectra's is, and words that mean neither are refused.
@@ -163,10 +311,19 @@ fn the_grid_of_a_network_may_be_in_air() {
         read_wavelength(file(folder.path(), "w.npz", &npz(&arrays, false)))
     };
     let found = read("medium", "air").unwrap();
-    assert!(found.iter().zip(&vacuum).all(|(a, b)| (a - b).abs() < 1e-9 * b), "{found:?}");
+    assert!(
+        found
+            .iter()
+            .zip(&vacuum)
+            .all(|(a, b)| (a - b).abs() < 1e-9 * b),
+        "{found:?}"
+    );
     assert_eq!(read("medium", "vacuum").unwrap(), air);
     let wrong = read("medium", "water").unwrap_err().to_string();
-    assert!(wrong.contains("`medium` is neither the text \"air\" nor \"vacuum\""), "{wrong}");
+    assert!(
+        wrong.contains("`medium` is neither the text \"air\" nor \"vacuum\""),
+        "{wrong}"
+    );
     let misspelt = read("Medium", "air").unwrap_err().to_string();
     assert!(misspelt.contains("did you mean `medium`?"), "{misspelt}");
 }

@@ -17,8 +17,13 @@ pub fn spectra_arrays() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-pub fn with(arrays: &[(&'static str, Vec<u8>)], key: &str, array: Vec<u8>) -> Vec<(&'static str, Vec<u8>)> {
-    let replace = |(k, a): &(&'static str, Vec<u8>)| (*k, if *k == key { array.clone() } else { a.clone() });
+pub fn with(
+    arrays: &[(&'static str, Vec<u8>)],
+    key: &str,
+    array: Vec<u8>,
+) -> Vec<(&'static str, Vec<u8>)> {
+    let replace =
+        |(k, a): &(&'static str, Vec<u8>)| (*k, if *k == key { array.clone() } else { a.clone() });
     arrays.iter().map(replace).collect()
 }
 
@@ -40,9 +45,23 @@ fn stored_deflated_and_big_endian_are_the_same() {
     assert_eq!(open(&npz(&arrays, true)).unwrap(), expected);
     assert_eq!(open(&npz(&arrays, false)).unwrap(), expected);
     let big: Vec<u8> = ramp(15).iter().flat_map(|x| x.to_be_bytes()).collect();
-    assert_eq!(open(&npz(&with(&arrays, "flux", npy(">f4", &[5, 3], &big)), true)).unwrap(), expected);
+    assert_eq!(
+        open(&npz(
+            &with(&arrays, "flux", npy(">f4", &[5, 3], &big)),
+            true
+        ))
+        .unwrap(),
+        expected
+    );
     let sliced = expected.slice(1..3);
-    assert_eq!((sliced.len(), sliced.rows.as_slice(), sliced.arms[0].flux.len()), (2, [1, 2].as_slice(), 6));
+    assert_eq!(
+        (
+            sliced.len(),
+            sliced.rows.as_slice(),
+            sliced.arms[0].flux.len()
+        ),
+        (2, [1, 2].as_slice(), 6)
+    );
     assert_eq!(sliced.ids.text(0), "-7");
 }
 
@@ -73,13 +92,25 @@ fn sigma_own_grids_text_ids_and_rows() {
     );
     assert_eq!((&*arm.grid(0), arm.grid(1)[0]), (&own[..3], 9.0));
     assert_eq!(spectra.ids, Ids::Text(vec!["M31".into(), "αβ".into()]));
-    let bytes = open(&npz(&with(&arrays, "id", npy("|S4", &[2], b"ab\0\0cdef")), true)).unwrap();
+    let bytes = open(&npz(
+        &with(&arrays, "id", npy("|S4", &[2], b"ab\0\0cdef")),
+        true,
+    ))
+    .unwrap();
     assert_eq!(bytes.ids, Ids::Text(vec!["ab".into(), "cdef".into()]));
     // one-dimensional: one spectrum, without ids
-    let one = [("wavelength", f64s(&[3], &GRID)), ("flux", f64s(&[3], &[1.0; 3])), ("ivar", f64s(&[3], &[1.0; 3]))];
+    let one = [
+        ("wavelength", f64s(&[3], &GRID)),
+        ("flux", f64s(&[3], &[1.0; 3])),
+        ("ivar", f64s(&[3], &[1.0; 3])),
+    ];
     assert_eq!(open(&npz(&one, true)).unwrap().ids, Ids::Integer(vec![0]));
     // none at all
-    let none = [("wavelength", f64s(&[3], &GRID)), ("flux", f64s(&[0, 3], &[])), ("ivar", f64s(&[0, 3], &[]))];
+    let none = [
+        ("wavelength", f64s(&[3], &GRID)),
+        ("flux", f64s(&[0, 3], &[])),
+        ("ivar", f64s(&[0, 3], &[])),
+    ];
     let none = open(&npz(&none, true)).unwrap();
     assert!(none.is_empty() && none.arms[0].pixels == 3);
 }
@@ -96,51 +127,129 @@ fn arms_by_prefix() {
         ("id", i64s(&[1, 2])),
     ];
     let spectra = open(&npz(&arrays, true)).unwrap();
-    let arms: Vec<_> = spectra.arms.iter().map(|a| (a.name.as_str(), a.pixels)).collect();
+    let arms: Vec<_> = spectra
+        .arms
+        .iter()
+        .map(|a| (a.name.as_str(), a.pixels))
+        .collect();
     assert_eq!(arms, [("b", 3), ("r", 2)]);
     let unequal = with(&arrays, "r_flux", f64s(&[1, 2], &[1.0; 2]));
-    assert!(matches!(open(&npz(&unequal, true)), Err(Error::ShapeMismatch { .. })));
-    let missing: Vec<_> = arrays.iter().filter(|(k, _)| *k != "r_wavelength").cloned().collect();
-    assert!(open(&npz(&missing, true)).unwrap_err().to_string().contains("r_wavelength"));
+    assert!(matches!(
+        open(&npz(&unequal, true)),
+        Err(Error::ShapeMismatch { .. })
+    ));
+    let missing: Vec<_> = arrays
+        .iter()
+        .filter(|(k, _)| *k != "r_wavelength")
+        .cloned()
+        .collect();
+    assert!(
+        open(&npz(&missing, true))
+            .unwrap_err()
+            .to_string()
+            .contains("r_wavelength")
+    );
 }
 
 #[test]
 fn senseless_spectra_are_errors() {
     let arrays = spectra_arrays();
-    let try_with = |key: &str, array: Vec<u8>| open(&npz(&with(&arrays, key, array), true)).unwrap_err();
-    assert!(matches!(try_with("ivar", f64s(&[5, 2], &[1.0; 10])), Error::ShapeMismatch { .. }));
-    assert!(matches!(try_with("mask", bools(&[3], &[true; 3])), Error::ShapeMismatch { .. }));
-    assert!(matches!(try_with("id", i64s(&[1])), Error::ShapeMismatch { .. }));
-    assert!(matches!(try_with("wavelength", f64s(&[4], &[1.0; 4])), Error::ShapeMismatch { .. }));
-    assert!(matches!(try_with("wavelength", f64s(&[3], &[1.0, 2.0, 2.0])), Error::BadWavelength { index: 2, .. }));
-    assert!(matches!(try_with("wavelength", f64s(&[3], &[1.0, f64::NAN, 2.0])), Error::BadWavelength { index: 1, .. }));
-    assert!(matches!(try_with("id", f64s(&[5], &[1.0; 5])), Error::Format { .. }));
-    assert!(matches!(try_with("id", npy("<U1", &[5], &[255; 20])), Error::Format { .. }));
-    assert!(matches!(try_with("flux", npy("|O", &[5, 3], &[0; 15])), Error::Format { .. }));
-    assert!(matches!(try_with("flux", npy("<c8", &[5, 3], &[0; 120])), Error::Format { .. }));
-    assert!(matches!(try_with("mask", f64s(&[5, 3], &[0.0; 15])), Error::Format { .. }));
-    for shape in
-        ["(5, 4)", "(-5, 3)", "(9223372036854775807, 3)", "(18446744073709551615, 18446744073709551615)", "(5, 2)"]
-    {
+    let try_with =
+        |key: &str, array: Vec<u8>| open(&npz(&with(&arrays, key, array), true)).unwrap_err();
+    assert!(matches!(
+        try_with("ivar", f64s(&[5, 2], &[1.0; 10])),
+        Error::ShapeMismatch { .. }
+    ));
+    assert!(matches!(
+        try_with("mask", bools(&[3], &[true; 3])),
+        Error::ShapeMismatch { .. }
+    ));
+    assert!(matches!(
+        try_with("id", i64s(&[1])),
+        Error::ShapeMismatch { .. }
+    ));
+    assert!(matches!(
+        try_with("wavelength", f64s(&[4], &[1.0; 4])),
+        Error::ShapeMismatch { .. }
+    ));
+    assert!(matches!(
+        try_with("wavelength", f64s(&[3], &[1.0, 2.0, 2.0])),
+        Error::BadWavelength { index: 2, .. }
+    ));
+    assert!(matches!(
+        try_with("wavelength", f64s(&[3], &[1.0, f64::NAN, 2.0])),
+        Error::BadWavelength { index: 1, .. }
+    ));
+    assert!(matches!(
+        try_with("id", f64s(&[5], &[1.0; 5])),
+        Error::Format { .. }
+    ));
+    assert!(matches!(
+        try_with("id", npy("<U1", &[5], &[255; 20])),
+        Error::Format { .. }
+    ));
+    assert!(matches!(
+        try_with("flux", npy("|O", &[5, 3], &[0; 15])),
+        Error::Format { .. }
+    ));
+    assert!(matches!(
+        try_with("flux", npy("<c8", &[5, 3], &[0; 120])),
+        Error::Format { .. }
+    ));
+    assert!(matches!(
+        try_with("mask", f64s(&[5, 3], &[0.0; 15])),
+        Error::Format { .. }
+    ));
+    for shape in [
+        "(5, 4)",
+        "(-5, 3)",
+        "(9223372036854775807, 3)",
+        "(18446744073709551615, 18446744073709551615)",
+        "(5, 2)",
+    ] {
         let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}");
-        assert!(matches!(try_with("flux", raw_npy(&header, &[0; 60])), Error::Format { .. }), "{shape}");
+        assert!(
+            matches!(
+                try_with("flux", raw_npy(&header, &[0; 60])),
+                Error::Format { .. }
+            ),
+            "{shape}"
+        );
     }
-    assert!(matches!(open(&npz(&[("x", i64s(&[1]))], true)), Err(Error::Format { .. })));
+    assert!(matches!(
+        open(&npz(&[("x", i64s(&[1]))], true)),
+        Err(Error::Format { .. })
+    ));
     assert!(matches!(open(b"SIMPLE  ="), Err(Error::Format { .. })));
 }
 
 #[test]
 fn arrays_are_checked() {
-    let arm = |flux: usize| ArmSpectra::new("b", 2, vec![1.0, 2.0], vec![0.0; flux], vec![0.0; 4], None);
+    let arm =
+        |flux: usize| ArmSpectra::new("b", 2, vec![1.0, 2.0], vec![0.0; flux], vec![0.0; 4], None);
     assert_eq!(arm(4).unwrap().len(), 2);
     assert!(matches!(arm(3), Err(Error::ShapeMismatch { .. })));
     assert!(matches!(arm(2), Err(Error::ShapeMismatch { .. })));
     assert!(Spectra::from_arms(vec![arm(4).unwrap(), arm(4).unwrap()], None).is_err());
-    let own = |ids| Spectra::from_arrays(Wavelength::Own(vec![1.0; 4].into()), vec![0.0; 4], vec![0.0; 4], None, ids);
+    let own = |ids| {
+        Spectra::from_arrays(
+            Wavelength::Own(vec![1.0; 4].into()),
+            vec![0.0; 4],
+            vec![0.0; 4],
+            None,
+            ids,
+        )
+    };
     assert!(matches!(own(None), Err(Error::InvalidArgument { .. })));
-    assert_eq!(own(Some(Ids::Integer(vec![5, 6]))).unwrap().arms[0].pixels, 2);
+    assert_eq!(
+        own(Some(Ids::Integer(vec![5, 6]))).unwrap().arms[0].pixels,
+        2
+    );
     let unsorted = Spectra::from_arrays(vec![2.0, 1.0], vec![0.0; 4], vec![0.0; 4], None, None);
-    assert!(matches!(unsorted, Err(Error::BadWavelength { index: 1, .. })));
+    assert!(matches!(
+        unsorted,
+        Err(Error::BadWavelength { index: 1, .. })
+    ));
 }
 
 pub fn batches(mut reader: Box<dyn SpectraReader>, max: usize) -> Vec<Spectra<'static>> {
@@ -173,14 +282,20 @@ fn used_batches_make_room_for_others() {
     let folder = tempfile::tempdir().unwrap();
     let path = file(folder.path(), "s.npz", &npz(&spectra_arrays(), true));
     let mut fresh = open_reader(&path).unwrap();
-    let expected: Vec<Spectra> = [3, 1, 1].map(|rows| fresh.next_batch(rows).unwrap().unwrap()).into();
+    let expected: Vec<Spectra> = [3, 1, 1]
+        .map(|rows| fresh.next_batch(rows).unwrap().unwrap())
+        .into();
     let mut reader = open_reader(&path).unwrap();
     let mut places = Vec::new();
     for expected in &expected {
         let batch = reader.next_batch(expected.len()).unwrap().unwrap();
         assert_eq!(batch, *expected);
-        let place =
-            |values: &Values| values.as_f32().map(|x| x.as_ptr().addr()).or(values.as_f64().map(|x| x.as_ptr().addr()));
+        let place = |values: &Values| {
+            values
+                .as_f32()
+                .map(|x| x.as_ptr().addr())
+                .or(values.as_f64().map(|x| x.as_ptr().addr()))
+        };
         places.push([&batch.arms[0].flux, &batch.arms[0].ivar].map(place));
         reader.recycle(batch);
     }
@@ -198,16 +313,27 @@ fn large_arrays_stream() {
         ("wavelength", f64s(&[pixels], &grid)),
         ("flux", f32s(&[n, pixels], &flux)),
         ("ivar", f32s(&[n, pixels], &vec![1.0; n * pixels])),
-        ("id", i64s(&(0..n as i64).map(|i| (1 << 60) + i).collect::<Vec<_>>())),
+        (
+            "id",
+            i64s(&(0..n as i64).map(|i| (1 << 60) + i).collect::<Vec<_>>()),
+        ),
     ];
     let folder = tempfile::tempdir().unwrap();
     let path = file(folder.path(), "s.npz", &npz(&arrays, true));
     let mut expected = 0;
     for batch in batches(open_reader(&path).unwrap(), 777) {
         assert_eq!(batch.rows[0], expected as u64);
-        assert_eq!(batch.ids.text(0), ((1i64 << 60) + expected as i64).to_string());
+        assert_eq!(
+            batch.ids.text(0),
+            ((1i64 << 60) + expected as i64).to_string()
+        );
         assert!(
-            batch.arms[0].flux.to_double().iter().zip(&flux[expected * pixels..]).all(|(a, b)| *a == f64::from(*b))
+            batch.arms[0]
+                .flux
+                .to_double()
+                .iter()
+                .zip(&flux[expected * pixels..])
+                .all(|(a, b)| *a == f64::from(*b))
         );
         expected += batch.len();
     }

@@ -59,10 +59,17 @@ fn a_large_stored_file_is_what_its_deflated_one_is() {
     let deflated = tempfile::tempdir().unwrap();
     let deflated = file(deflated.path(), "stored.npz", &large(true));
     for sizes in [&[SPECTRA][..], &[1, 900, 13], &[2000, 1]] {
-        let (found, expected) = (read(&stored, sizes).unwrap(), read(&deflated, sizes).unwrap());
+        let (found, expected) = (
+            read(&stored, sizes).unwrap(),
+            read(&deflated, sizes).unwrap(),
+        );
         assert_eq!(found.iter().map(Spectra::len).sum::<usize>(), SPECTRA);
         for (found, expected) in found.iter().zip(&expected) {
-            assert_eq!((&found.arms, &found.rows), (&expected.arms, &expected.rows), "{sizes:?}");
+            assert_eq!(
+                (&found.arms, &found.rows),
+                (&expected.arms, &expected.rows),
+                "{sizes:?}"
+            );
         }
     }
 }
@@ -76,7 +83,9 @@ fn a_byte_changed_anywhere_in_a_large_file_is_an_error() {
         let at = (bad.len() * (2 * part + 1)) / 18;
         bad[at] ^= 1;
         let bad = file(folder.path(), "bad.npz", &bad);
-        let Err(error) = open_reader(&bad).map(|_| ()) else { panic!("byte {at}") };
+        let Err(error) = open_reader(&bad).map(|_| ()) else {
+            panic!("byte {at}")
+        };
         assert!(error.to_string().contains("checksum"), "{error}");
     }
     // one that changes after the file was opened and checked
@@ -100,12 +109,19 @@ fn a_byte_changed_anywhere_in_a_large_file_is_an_error() {
 fn a_file_that_is_replaced_before_its_turn_is_named() {
     let folder = tempfile::tempdir().unwrap();
     for deflate in [false, true] {
-        let path = file(folder.path(), "spectra.npz", &npz(&spectra_arrays(), deflate));
+        let path = file(
+            folder.path(),
+            "spectra.npz",
+            &npz(&spectra_arrays(), deflate),
+        );
         let mut reader = open_reader(&path).unwrap();
         // the same bytes, but nobody has checked that
         let other = file(folder.path(), "other.npz", &npz(&spectra_arrays(), deflate));
         fs::rename(other, &path).unwrap();
         let error = reader.next_batch(5).unwrap_err();
-        assert!(matches!(&error, Error::InputChanged { path: named } if *named == path), "{error}");
+        assert!(
+            matches!(&error, Error::InputChanged { path: named } if *named == path),
+            "{error}"
+        );
     }
 }

@@ -17,11 +17,18 @@ fn layers() -> EmulatorLayers {
         Label::new("feh", "dex", -2.5..=0.1 + 0.2).scaled(-1.1100000000000003, 0.9299999999999999),
     ];
     let hidden = Layer::new(ramp(6), ramp(3)).scale_and_offset(ramp(3), ramp(3));
-    let hull = Hull { axes: vec![1], facets: vec![1.0, -2.0, -1.0, -2.0] };
-    EmulatorLayers::new(labels, Activation::Gelu, vec![hidden, Layer::new(ramp(24), ramp(8))])
-        .wavelength(log_grid().to_vec())
-        .output(Activation::Exp { clip: 33.3 })
-        .hulls(vec![hull])
+    let hull = Hull {
+        axes: vec![1],
+        facets: vec![1.0, -2.0, -1.0, -2.0],
+    };
+    EmulatorLayers::new(
+        labels,
+        Activation::Gelu,
+        vec![hidden, Layer::new(ramp(24), ramp(8))],
+    )
+    .wavelength(log_grid().to_vec())
+    .output(Activation::Exp { clip: 33.3 })
+    .hulls(vec![hull])
 }
 
 /// Writes it and reads it again.
@@ -34,10 +41,21 @@ fn round_trip(emulator: &Emulator) -> Emulator {
 
 /// All numbers, bit by bit: -0.0 == 0.0 would not be noticed otherwise.
 fn bits(emulator: &Emulator) -> Vec<u64> {
-    let labels = emulator.labels().iter().flat_map(|label| [label.mean, label.std, label.min, label.max]);
+    let labels = emulator
+        .labels()
+        .iter()
+        .flat_map(|label| [label.mean, label.std, label.min, label.max]);
     let hulls = emulator.hulls().iter().flat_map(|hull| hull.facets.clone());
-    let flux = emulator.templates(&vec![1.3; emulator.labels().len()]).into_iter().map(f64::from);
-    labels.chain(hulls).chain(emulator.wavelength().iter().copied()).chain(flux).map(f64::to_bits).collect()
+    let flux = emulator
+        .templates(&vec![1.3; emulator.labels().len()])
+        .into_iter()
+        .map(f64::from);
+    labels
+        .chain(hulls)
+        .chain(emulator.wavelength().iter().copied())
+        .chain(flux)
+        .map(f64::to_bits)
+        .collect()
 }
 
 #[track_caller]
@@ -58,10 +76,15 @@ fn what_is_written_opens_to_the_same_network() {
     comes_back(&Emulator::open(popfit_testing::demo_emulator()).unwrap());
     let native = native(&DESCRIPTION.replace("ACT", "tanh"), |_| ());
     comes_back(&Emulator::open(file(folder.path(), "n.safetensors", &native)).unwrap());
-    let payne = Emulator::open(file(folder.path(), "payne.npz", &npz(&payne(f32s), false))).unwrap();
+    let payne =
+        Emulator::open(file(folder.path(), "payne.npz", &npz(&payne(f32s), false))).unwrap();
     let named = payne.with_activation(Activation::Sigmoid).unwrap();
     comes_back(&named);
-    comes_back(&named.with_label_names(&["teff".into(), "feh".into()]).unwrap());
+    comes_back(
+        &named
+            .with_label_names(&["teff".into(), "feh".into()])
+            .unwrap(),
+    );
 }
 
 #[test]
@@ -74,10 +97,17 @@ fn arrays_in_memory_make_the_network_of_the_file() {
         Label::new("logg", "dex", 1.0..=5.0).scaled(3.0, 1.0),
     ];
     let hidden = Layer::new(ramp(6), ramp(3)).scale_and_offset(ramp(3), ramp(3));
-    let made = EmulatorLayers::new(labels, Activation::Silu, vec![hidden, Layer::new(vec![0.5; 24], ramp(8))])
-        .wavelength(log_grid().to_vec())
-        .output(Activation::Exp { clip: 2.0 })
-        .hulls(vec![Hull { axes: vec![1], facets: vec![1.0, -2.0, -1.0, -2.0] }]);
+    let made = EmulatorLayers::new(
+        labels,
+        Activation::Silu,
+        vec![hidden, Layer::new(vec![0.5; 24], ramp(8))],
+    )
+    .wavelength(log_grid().to_vec())
+    .output(Activation::Exp { clip: 2.0 })
+    .hulls(vec![Hull {
+        axes: vec![1],
+        facets: vec![1.0, -2.0, -1.0, -2.0],
+    }]);
     assert_eq!(Emulator::from_layers(made).unwrap(), opened);
 }
 
@@ -87,20 +117,53 @@ fn senseless_arrays_are_refused_as_those_of_a_file_are() {
         let mut layers = layers().name("mine");
         change(&mut layers);
         let message = Emulator::from_layers(layers).unwrap_err().to_string();
-        assert!(message.contains("mine: ") && message.contains(expected), "{expected}: {message}");
+        assert!(
+            message.contains("mine: ") && message.contains(expected),
+            "{expected}: {message}"
+        );
     };
     refuse(|l| l.labels.clear(), "the network has no labels");
     refuse(|l| l.layers.clear(), "the network has no pixels");
-    refuse(|l| l.labels[1].name = "teff".into(), "label name `teff` is empty or repeated");
-    refuse(|l| l.labels[0].min = 8000.0, "label teff: 8000 to 7000 is not a training range");
-    refuse(|l| l.layers[0].bias[1] = f32::NAN, "layer 0: bias: value 1 is not finite");
-    refuse(|l| l.layers[0].bias.truncate(2), "layer 0 has 3 outputs, but its bias has 2 numbers");
-    refuse(|l| l.layers[1].weight.truncate(23), "layer 1 has 23 weights: expected 24, for 8 outputs of 3 inputs");
-    refuse(|l| drop(l.layers.pop()), "`wavelength` has 8 values, but the network has 3 pixels");
-    refuse(|l| l.activation = Activation::Identity, "identity is not an activation for hidden layers");
-    refuse(|l| l.output = Activation::Relu, "relu is no function of the output layer");
-    refuse(|l| l.output = Activation::Exp { clip: 0.0 }, "the clip of the output is 0");
-    refuse(|l| l.hulls[0].axes = vec![2], "hull 0 acts on the labels [2]: expected different indices from 0 to 1");
+    refuse(
+        |l| l.labels[1].name = "teff".into(),
+        "label name `teff` is empty or repeated",
+    );
+    refuse(
+        |l| l.labels[0].min = 8000.0,
+        "label teff: 8000 to 7000 is not a training range",
+    );
+    refuse(
+        |l| l.layers[0].bias[1] = f32::NAN,
+        "layer 0: bias: value 1 is not finite",
+    );
+    refuse(
+        |l| l.layers[0].bias.truncate(2),
+        "layer 0 has 3 outputs, but its bias has 2 numbers",
+    );
+    refuse(
+        |l| l.layers[1].weight.truncate(23),
+        "layer 1 has 23 weights: expected 24, for 8 outputs of 3 inputs",
+    );
+    refuse(
+        |l| drop(l.layers.pop()),
+        "`wavelength` has 8 values, but the network has 3 pixels",
+    );
+    refuse(
+        |l| l.activation = Activation::Identity,
+        "identity is not an activation for hidden layers",
+    );
+    refuse(
+        |l| l.output = Activation::Relu,
+        "relu is no function of the output layer",
+    );
+    refuse(
+        |l| l.output = Activation::Exp { clip: 0.0 },
+        "the clip of the output is 0",
+    );
+    refuse(
+        |l| l.hulls[0].axes = vec![2],
+        "hull 0 acts on the labels [2]: expected different indices from 0 to 1",
+    );
     refuse(|l| l.wavelength[3] = 1.0, "wavelengths must increase");
     refuse(|l| l.wavelength[3] += 0.1, "uniform in ln λ");
 }
@@ -113,7 +176,9 @@ fn a_file_is_replaced_only_if_that_is_allowed() {
     let refused = emulator.write(&path, WriteOptions::default()).unwrap_err();
     assert!(matches!(refused, Error::OutputExists { .. }), "{refused}");
     assert_eq!(std::fs::read(&path).unwrap(), b"mine");
-    emulator.write(&path, WriteOptions::default().overwrite(true)).unwrap();
+    emulator
+        .write(&path, WriteOptions::default().overwrite(true))
+        .unwrap();
     assert_eq!(Emulator::open(&path).unwrap(), emulator);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
 }
@@ -135,11 +200,16 @@ fn per_pixel() -> Vec<u8> {
 #[test]
 fn bytes_make_the_same_network_with_the_hash_of_its_file() {
     let folder = tempfile::tempdir().unwrap();
-    let assumed = Emulator::open(file(folder.path(), "payne.npz", &npz(&payne(f32s), false))).unwrap();
+    let assumed =
+        Emulator::open(file(folder.path(), "payne.npz", &npz(&payne(f32s), false))).unwrap();
     assert!(assumed.assumes_activation());
     let per_pixel = Emulator::open(file(folder.path(), "pixel.npz", &per_pixel())).unwrap();
     // two pieces of eight pixels
-    let gapped: Vec<f64> = log_grid().iter().copied().chain(log_grid().iter().map(|w| 2.0 * w)).collect();
+    let gapped: Vec<f64> = log_grid()
+        .iter()
+        .copied()
+        .chain(log_grid().iter().map(|w| 2.0 * w))
+        .collect();
     let mut wide = layers().wavelength(gapped);
     wide.layers[1] = Layer::new(ramp(48), ramp(16));
     let pieces = Emulator::from_layers(wide).unwrap();
@@ -149,17 +219,25 @@ fn bytes_make_the_same_network_with_the_hash_of_its_file() {
         let back = Emulator::from_bytes(emulator.source(), &written).unwrap();
         assert_eq!(back, emulator);
         assert_eq!(bits(&back), bits(&emulator));
-        assert_eq!((back.hash(), back.source()), (emulator.hash(), emulator.source()));
+        assert_eq!(
+            (back.hash(), back.source()),
+            (emulator.hash(), emulator.source())
+        );
         assert_eq!(back.to_bytes().unwrap(), written);
         // as a file they are the same
         let opened = Emulator::open(file(folder.path(), "bytes.safetensors", &written)).unwrap();
         assert_eq!(opened, emulator);
         // but a file's hash is that of its own bytes, whatever it says
-        let digest: String = Sha256::digest(&written).iter().map(|byte| format!("{byte:02x}")).collect();
+        let digest: String = Sha256::digest(&written)
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
         assert_eq!(opened.hash(), digest);
         assert_eq!(round_trip(&emulator), emulator);
         for length in [0, 7, 8, 20, written.len() / 2, written.len() - 1] {
-            let refused = Emulator::from_bytes("mine", &written[..length]).unwrap_err().to_string();
+            let refused = Emulator::from_bytes("mine", &written[..length])
+                .unwrap_err()
+                .to_string();
             assert!(refused.starts_with("mine: "), "{refused}");
         }
     }
@@ -173,14 +251,26 @@ fn a_model_is_built_with_networks_in_memory() {
     let file = ModelFile::from_text("gone/model.toml", text).unwrap();
     let mut asked = Vec::new();
     let model = file.build_with(|files| {
-        asked.push((files.arm.to_string(), files.emulator.to_path_buf(), files.wavelength.map(PathBuf::from)));
+        asked.push((
+            files.arm.to_string(),
+            files.emulator.to_path_buf(),
+            files.wavelength.map(PathBuf::from),
+        ));
         Ok(demo.clone())
     });
-    assert_eq!(asked, [("b".to_string(), "nets/b".into(), Some("grid.npz".into()))]);
+    assert_eq!(
+        asked,
+        [("b".to_string(), "nets/b".into(), Some("grid.npz".into()))]
+    );
     let arms: Vec<_> = model.as_ref().unwrap().arms().collect();
     assert_eq!(arms, [("b", &demo)]);
     let missing = file.build().unwrap_err().to_string();
-    assert!(missing.contains("gone") && missing.contains("names this file as its `emulator`"), "{missing}");
-    let refused = file.build_with(|_| Err(Error::Usage("no such network".into()))).unwrap_err();
+    assert!(
+        missing.contains("gone") && missing.contains("names this file as its `emulator`"),
+        "{missing}"
+    );
+    let refused = file
+        .build_with(|_| Err(Error::Usage("no such network".into())))
+        .unwrap_err();
     assert_eq!(refused.to_string(), "no such network");
 }

@@ -31,13 +31,29 @@ pub fn beside_bound(count: usize, seed: u64) -> BesideBound {
     for side in [-1.0, 1.0] {
         let bound = truth.parameters[held] + side * truth.errors[held];
         let (lower, upper) = fitter.model().bounds()[held];
-        let bounds = if side < 0.0 { (bound, upper) } else { (lower, bound) };
+        let bounds = if side < 0.0 {
+            (bound, upper)
+        } else {
+            (lower, bound)
+        };
         let settings = LabelSettings::default().bounds(bounds.0..=bounds.1);
-        let model = demo_builder("").label(&names[held], settings).build().unwrap();
+        let model = demo_builder("")
+            .label(&names[held], settings)
+            .build()
+            .unwrap();
         let bounded = SpectralFitter::new(model, Device::cpu()).released_errors(true);
-        let table = bounded.fit_from(&redrawn(&arm, count, &mut random), &truth.parameters.repeat(count)).unwrap();
+        let table = bounded
+            .fit_from(
+                &redrawn(&arm, count, &mut random),
+                &truth.parameters.repeat(count),
+            )
+            .unwrap();
         check_unbounded(&table);
-        for row in table.to_rows().into_iter().filter(|row| row.at_bound == 1 << held && row.status.is_success()) {
+        for row in table
+            .to_rows()
+            .into_iter()
+            .filter(|row| row.at_bound == 1 << held && row.status.is_success())
+        {
             let off = row.parameters[other] - truth.parameters[other];
             refits += 1;
             conditional += (off / row.errors[other]).powi(2);
@@ -57,7 +73,9 @@ pub fn beside_bound(count: usize, seed: u64) -> BesideBound {
 fn most_correlated(correlations: &[f64], count: usize) -> (usize, usize, f64) {
     let pairs = (0..count).flat_map(|a| (a + 1..count).map(move |b| (a, b)));
     let labels = pairs.zip(correlations).filter(|((a, _), _)| *a > 0);
-    let ((a, b), correlation) = labels.max_by(|x, y| x.1.abs().total_cmp(&y.1.abs())).unwrap();
+    let ((a, b), correlation) = labels
+        .max_by(|x, y| x.1.abs().total_cmp(&y.1.abs()))
+        .unwrap();
     (a, b, *correlation)
 }
 

@@ -31,8 +31,17 @@ fn errors_that_are_5_percent_wrong_are_seen() {
 #[test]
 fn a_bias_of_a_fifth_of_an_error_is_seen() {
     let faults = Calibration::new(&REFITS, 1.0, 0.2).faults();
-    let means = faults.iter().filter(|fault| fault.contains("mean pull")).count();
-    assert_eq!(means, REFITS.iter().map(|refits| refits.parameters.len()).sum::<usize>());
+    let means = faults
+        .iter()
+        .filter(|fault| fault.contains("mean pull"))
+        .count();
+    assert_eq!(
+        means,
+        REFITS
+            .iter()
+            .map(|refits| refits.parameters.len())
+            .sum::<usize>()
+    );
 }
 
 /// With the bound released, errors beside it are those of the estimate's scatter; on condition of the bound they are
@@ -41,9 +50,15 @@ fn a_bias_of_a_fifth_of_an_error_is_seen() {
 fn errors_beside_a_bound_are_calibrated_when_it_is_released() {
     let found = beside_bound(2000, 33);
     let (conditional, released) = (found.conditional, found.released);
-    println!("{} at the bound, ρ {:.3}: {conditional:.3}, released {released:.3}", found.refits, found.correlation);
+    println!(
+        "{} at the bound, ρ {:.3}: {conditional:.3}, released {released:.3}",
+        found.refits, found.correlation
+    );
     assert!(found.refits > 400);
     assert!((released - 1.0).abs() < 0.1, "{released}");
     assert!(conditional > 1.5, "{conditional}");
-    assert!((conditional * (1.0 - found.correlation.powi(2)).sqrt() - released).abs() < 0.1, "{conditional}");
+    assert!(
+        (conditional * (1.0 - found.correlation.powi(2)).sqrt() - released).abs() < 0.1,
+        "{conditional}"
+    );
 }

@@ -33,7 +33,14 @@ pub struct Refits {
 impl Refits {
     fn new(problem: &str, parameters: &[String]) -> Refits {
         let pulls = vec![Vec::new(); parameters.len()];
-        Refits { problem: problem.into(), parameters: parameters.into(), pulls, chi2: Vec::new(), dof: 0, failed: 0 }
+        Refits {
+            problem: problem.into(),
+            parameters: parameters.into(),
+            pulls,
+            chi2: Vec::new(),
+            dof: 0,
+            failed: 0,
+        }
     }
 
     fn push(&mut self, truth: &[f64], found: &[f64], errors: &[f64]) {
@@ -45,14 +52,21 @@ impl Refits {
 
 /// A start near the truth.
 fn near(random: &mut Random, truth: &[f64], errors: &[f64]) -> Vec<f64> {
-    truth.iter().zip(errors).map(|(t, e)| t + NEIGHBOURHOOD * e * (2.0 * random.uniform() - 1.0)).collect()
+    truth
+        .iter()
+        .zip(errors)
+        .map(|(t, e)| t + NEIGHBOURHOOD * e * (2.0 * random.uniform() - 1.0))
+        .collect()
 }
 
 /// `count` refits of a NIST problem, drawn from the certified values with a tenth of its noise, which the fits know.
 pub fn nist(problem: &Problem, count: usize, seed: u64) -> Refits {
     let mut random = Random(seed);
     let errors: Vec<f64> = problem.certified_errors.iter().map(|e| NOISE * e).collect();
-    let clean = problem.formula.values(&problem.x, &problem.certified).unwrap();
+    let clean = problem
+        .formula
+        .values(&problem.x, &problem.certified)
+        .unwrap();
     let sigma = NOISE * scatter(problem, &clean);
     let (mut y, mut starts) = (Vec::new(), Vec::new());
     for _ in 0..count {
@@ -62,7 +76,10 @@ pub fn nist(problem: &Problem, count: usize, seed: u64) -> Refits {
     let sigmas = vec![sigma; y.len()];
     let fitter = CurveFitter::new(problem.formula.clone(), Device::cpu()).absolute_sigma(true);
     let mut refits = Refits::new(&problem.name, problem.formula.parameters());
-    for fit in fitter.fit(&Curves::on_common_grid(problem.x.clone(), y, starts).sigma(sigmas)).unwrap() {
+    for fit in fitter
+        .fit(&Curves::on_common_grid(problem.x.clone(), y, starts).sigma(sigmas))
+        .unwrap()
+    {
         refits.push(&problem.certified, &fit.parameters, &fit.errors);
         refits.chi2.push(fit.chi2);
         refits.dof = fit.dof;
@@ -73,7 +90,12 @@ pub fn nist(problem: &Problem, count: usize, seed: u64) -> Refits {
 
 /// Standard deviation of the problem's own residuals from its certified model.
 fn scatter(problem: &Problem, model: &[f64]) -> f64 {
-    let chi2: f64 = problem.y.iter().zip(model).map(|(y, m)| (y - m).powi(2)).sum();
+    let chi2: f64 = problem
+        .y
+        .iter()
+        .zip(model)
+        .map(|(y, m)| (y - m).powi(2))
+        .sum();
     (chi2 / (model.len() - problem.certified.len()) as f64).sqrt()
 }
 
@@ -87,8 +109,14 @@ pub fn synb(count: usize, seed: u64) -> Refits {
     for first in (0..count).step_by(BATCH) {
         let fits = BATCH.min(count - first);
         let spectra = redrawn(&arm, fits, &mut random);
-        let starts: Vec<f64> = (0..fits).flat_map(|_| near(&mut random, &truth.parameters, &truth.errors)).collect();
-        collect(&mut refits, &truth.parameters, &fitter.fit_from(&spectra, &starts).unwrap());
+        let starts: Vec<f64> = (0..fits)
+            .flat_map(|_| near(&mut random, &truth.parameters, &truth.errors))
+            .collect();
+        collect(
+            &mut refits,
+            &truth.parameters,
+            &fitter.fit_from(&spectra, &starts).unwrap(),
+        );
     }
     refits
 }
@@ -97,7 +125,10 @@ pub fn synb(count: usize, seed: u64) -> Refits {
 pub fn demo_spectrum(fitter: &SpectralFitter) -> (FitRow, ArmFit) {
     let spectrum = demo_spectra().slice(SPECTRUM..SPECTRUM + 1);
     let truth = fitter.fit(&spectrum).unwrap().row(0).to_row();
-    let arm = fitter.model_spectrum(&spectrum, &truth).unwrap().swap_remove(0);
+    let arm = fitter
+        .model_spectrum(&spectrum, &truth)
+        .unwrap()
+        .swap_remove(0);
     (truth, arm)
 }
 
@@ -106,11 +137,22 @@ pub fn redrawn(arm: &ArmFit, count: usize, random: &mut Random) -> Spectra<'stat
     let (mut flux, mut ivar) = (Vec::new(), Vec::new());
     for _ in 0..count {
         for ((model, error), mask) in arm.model.iter().zip(&arm.error).zip(&arm.mask) {
-            flux.push(if *mask { 0.0 } else { model + error * random.normal() });
+            flux.push(if *mask {
+                0.0
+            } else {
+                model + error * random.normal()
+            });
             ivar.push(if *mask { 0.0 } else { error.powi(-2) });
         }
     }
-    Spectra::from_arrays(arm.wavelength.clone(), flux, ivar, Some(arm.mask.repeat(count)), None).unwrap()
+    Spectra::from_arrays(
+        arm.wavelength.clone(),
+        flux,
+        ivar,
+        Some(arm.mask.repeat(count)),
+        None,
+    )
+    .unwrap()
 }
 
 fn collect(refits: &mut Refits, truth: &[f64], table: &FitTable) {

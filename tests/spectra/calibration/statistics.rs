@@ -6,8 +6,9 @@ use super::refits::{Refits, nist, synb};
 use popfit_testing::nist::problems;
 
 /// The NIST problems that are refitted.
-const PROBLEMS: [&str; 9] =
-    ["Gauss1", "Chwirut1", "Misra1a", "DanWood", "Rat42", "Eckerle4", "ENSO", "Roszman1", "BoxBOD"];
+const PROBLEMS: [&str; 9] = [
+    "Gauss1", "Chwirut1", "Misra1a", "DanWood", "Rat42", "Eckerle4", "ENSO", "Roszman1", "BoxBOD",
+];
 /// Shares of a normal distribution within one and two standard deviations.
 const WITHIN: [f64; 2] = [0.6827, 0.9545];
 /// The limits below are four standard deviations of what so many refits scatter.
@@ -20,8 +21,16 @@ const SMALLEST_P: f64 = 1e-4;
 /// `count` refits of every problem.
 pub fn all(count: usize) -> Vec<Refits> {
     let problems = problems().unwrap();
-    let of = |name: &&str| problems.iter().find(|problem| problem.name == **name).unwrap();
-    let curves = PROBLEMS.iter().zip(1..).map(|(name, seed)| nist(of(name), count, seed));
+    let of = |name: &&str| {
+        problems
+            .iter()
+            .find(|problem| problem.name == **name)
+            .unwrap()
+    };
+    let curves = PROBLEMS
+        .iter()
+        .zip(1..)
+        .map(|(name, seed)| nist(of(name), count, seed));
     curves.chain([synb(count, 0)]).collect()
 }
 
@@ -41,14 +50,34 @@ impl Pulls {
     fn new(name: String, pulls: &[f64]) -> Pulls {
         let count = pulls.len() as f64;
         let mean = pulls.iter().sum::<f64>() / count;
-        let deviation = (pulls.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (count - 1.0)).sqrt();
-        let within = [1.0, 2.0].map(|n| pulls.iter().filter(|x| x.abs() < n).count() as f64 / count);
-        Pulls { name, refits: pulls.len(), mean, deviation, within, p: kolmogorov(pulls, &Normal::standard()) }
+        let deviation =
+            (pulls.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (count - 1.0)).sqrt();
+        let within =
+            [1.0, 2.0].map(|n| pulls.iter().filter(|x| x.abs() < n).count() as f64 / count);
+        Pulls {
+            name,
+            refits: pulls.len(),
+            mean,
+            deviation,
+            within,
+            p: kolmogorov(pulls, &Normal::standard()),
+        }
     }
 
     pub fn print(&self) {
-        let Pulls { name, mean, deviation, within: [one, two], p, .. } = self;
-        println!("{name:<16} {mean:8.4} {deviation:8.4} {:8.2} {:8.2} {p:9.4}", 100.0 * one, 100.0 * two);
+        let Pulls {
+            name,
+            mean,
+            deviation,
+            within: [one, two],
+            p,
+            ..
+        } = self;
+        println!(
+            "{name:<16} {mean:8.4} {deviation:8.4} {:8.2} {:8.2} {p:9.4}",
+            100.0 * one,
+            100.0 * two
+        );
     }
 
     /// Returns the statistics that are beyond their limits, as NaN always is.
@@ -56,13 +85,26 @@ impl Pulls {
         let wider = (REFITS / self.refits as f64).sqrt();
         let shares = [0, 1].map(|k| (self.within[k] - WITHIN[k]).abs() < SHARES[k] * wider);
         let checks = [
-            (self.mean.abs() < MEAN * wider, format!("mean pull {:.4}", self.mean)),
-            ((self.deviation - 1.0).abs() < DEVIATION * wider, format!("standard deviation {:.4}", self.deviation)),
+            (
+                self.mean.abs() < MEAN * wider,
+                format!("mean pull {:.4}", self.mean),
+            ),
+            (
+                (self.deviation - 1.0).abs() < DEVIATION * wider,
+                format!("standard deviation {:.4}", self.deviation),
+            ),
             (shares[0], format!("{:.4} within 1 error", self.within[0])),
             (shares[1], format!("{:.4} within 2 errors", self.within[1])),
-            (self.p > SMALLEST_P, format!("Kolmogorov-Smirnov p {:.1e}", self.p)),
+            (
+                self.p > SMALLEST_P,
+                format!("Kolmogorov-Smirnov p {:.1e}", self.p),
+            ),
         ];
-        checks.into_iter().filter(|(good, _)| !good).map(|(_, what)| format!("{}: {what}", self.name)).collect()
+        checks
+            .into_iter()
+            .filter(|(good, _)| !good)
+            .map(|(_, what)| format!("{}: {what}", self.name))
+            .collect()
     }
 }
 
@@ -91,21 +133,39 @@ impl Calibration {
         let chi2 = |refits: &Refits| {
             let dof = refits.dof as f64;
             let mean = refits.chi2.iter().sum::<f64>() / refits.chi2.len() as f64 / dof;
-            (refits.problem.clone(), mean, kolmogorov(&refits.chi2, &ChiSquared::new(dof).unwrap()), refits.failed)
+            (
+                refits.problem.clone(),
+                mean,
+                kolmogorov(&refits.chi2, &ChiSquared::new(dof).unwrap()),
+                refits.failed,
+            )
         };
         let fits = all.iter().map(|refits| refits.chi2.len()).sum();
         let pooled = ((squares / count).sqrt(), fits);
-        Calibration { pulls: rows, problems: all.iter().map(chi2).collect(), pooled }
+        Calibration {
+            pulls: rows,
+            problems: all.iter().map(chi2).collect(),
+            pooled,
+        }
     }
 
     pub fn print(&self) {
-        println!("{:<16} {:>8} {:>8} {:>8} {:>8} {:>9}", "pulls of", "mean", "sd", "% in 1σ", "% in 2σ", "KS p");
+        println!(
+            "{:<16} {:>8} {:>8} {:>8} {:>8} {:>9}",
+            "pulls of", "mean", "sd", "% in 1σ", "% in 2σ", "KS p"
+        );
         self.pulls.iter().for_each(Pulls::print);
-        println!("{:<16} {:>8} {:>9} {:>7}", "chi2 of", "mean/dof", "KS p", "failed");
+        println!(
+            "{:<16} {:>8} {:>9} {:>7}",
+            "chi2 of", "mean/dof", "KS p", "failed"
+        );
         for (name, mean, p, failed) in &self.problems {
             println!("{name:<16} {mean:8.4} {p:9.4} {failed:7}");
         }
-        println!("all pulls: sd {:.4} from {} fits", self.pooled.0, self.pooled.1);
+        println!(
+            "all pulls: sd {:.4} from {} fits",
+            self.pooled.0, self.pooled.1
+        );
     }
 
     /// Describes what is beyond the limits.
@@ -138,7 +198,9 @@ fn kolmogorov(sample: &[f64], distribution: &impl ContinuousCDF<f64, f64>) -> f6
     let count = sorted.len() as f64;
     let step = |(k, x): (usize, &f64)| {
         let cdf = distribution.cdf(*x);
-        (cdf - k as f64 / count).abs().max((cdf - (k + 1) as f64 / count).abs())
+        (cdf - k as f64 / count)
+            .abs()
+            .max((cdf - (k + 1) as f64 / count).abs())
     };
     let distance = sorted.iter().enumerate().map(step).fold(0.0, f64::max);
     let scaled = (count.sqrt() + 0.12 + 0.11 / count.sqrt()) * distance;
@@ -146,6 +208,7 @@ fn kolmogorov(sample: &[f64], distribution: &impl ContinuousCDF<f64, f64>) -> f6
     if scaled < 0.2 {
         return 1.0;
     }
-    let term = |k: i32| f64::from(1 - 2 * (k % 2)) * (-2.0 * f64::from(k * k) * scaled * scaled).exp();
+    let term =
+        |k: i32| f64::from(1 - 2 * (k % 2)) * (-2.0 * f64::from(k * k) * scaled * scaled).exp();
     (-2.0 * (1..100).map(term).sum::<f64>()).clamp(0.0, 1.0)
 }

@@ -22,22 +22,56 @@ struct Row {
 pub fn print(fitter: &SpectralFitter, heads: &[Spectra], paths: &[PathBuf]) -> Result<(), Failure> {
     let mut all: Vec<Row> = Vec::new();
     for (head, path) in heads.iter().zip(paths) {
-        let is_own = head.arms.iter().any(|arm| matches!(arm.wavelength, Wavelength::Own(_)));
+        let is_own = head
+            .arms
+            .iter()
+            .any(|arm| matches!(arm.wavelength, Wavelength::Own(_)));
         // the first spectrum stands for those whose grids differ
-        let first = if is_own { open_reader(path)?.next_batch(1)? } else { None };
+        let first = if is_own {
+            open_reader(path)?.next_batch(1)?
+        } else {
+            None
+        };
         for coverage in fitter.coverage(first.as_ref().unwrap_or(head))? {
             match all.iter_mut().find(|row| row.coverage == coverage) {
                 Some(row) => row.files += 1,
-                None => all.push(Row { coverage, first: head.file.to_string(), files: 1, is_own }),
+                None => all.push(Row {
+                    coverage,
+                    first: head.file.to_string(),
+                    files: 1,
+                    is_own,
+                }),
             }
         }
     }
-    let mut rows = vec![cells(["file", "arm", "data cover Å", "model covers Å", "used Å", "pixels used"])];
+    let mut rows = vec![cells([
+        "file",
+        "arm",
+        "data cover Å",
+        "model covers Å",
+        "used Å",
+        "pixels used",
+    ])];
     rows.extend(all.iter().map(Row::cells));
     columns(&rows);
-    for Row { coverage: ArmCoverage { name, most_unreached, used_pixels, .. }, first, .. } in &all {
+    for Row {
+        coverage:
+            ArmCoverage {
+                name,
+                most_unreached,
+                used_pixels,
+                ..
+            },
+        first,
+        ..
+    } in &all
+    {
         if *most_unreached > 0 {
-            let arm = if name.is_empty() { String::new() } else { format!(", arm {name}") };
+            let arm = if name.is_empty() {
+                String::new()
+            } else {
+                format!(", arm {name}")
+            };
             crate::stdout::line(format_args!(
                 "\nnote: {first}{arm}: the network ends inside the data. Pixels to which velocity, vsini or line spread carry \
                  light from beyond its ends do not count: up to {most_unreached} of {used_pixels} at the bounds of \
@@ -46,7 +80,9 @@ pub fn print(fitter: &SpectralFitter, heads: &[Spectra], paths: &[PathBuf]) -> R
         }
     }
     if all.iter().any(|row| row.is_own) {
-        crate::stdout::line("(each spectrum has wavelengths of its own: these are of the first one in the file)");
+        crate::stdout::line(
+            "(each spectrum has wavelengths of its own: these are of the first one in the file)",
+        );
     }
     Ok(())
 }
@@ -54,7 +90,15 @@ pub fn print(fitter: &SpectralFitter, heads: &[Spectra], paths: &[PathBuf]) -> R
 impl Row {
     /// Returns the cells of an arm's row in the printed table.
     fn cells(&self) -> Vec<String> {
-        let ArmCoverage { name, data, model, used, pixels, used_pixels, .. } = &self.coverage;
+        let ArmCoverage {
+            name,
+            data,
+            model,
+            used,
+            pixels,
+            used_pixels,
+            ..
+        } = &self.coverage;
         let more = match self.files {
             1 => String::new(),
             files => format!(" and {} more", files - 1),

@@ -8,9 +8,15 @@ use crate::Failure;
 
 /// Returns a sentence on the selected spectra: how many of all, and how many of the others each option leaves out. A
 /// spectrum that several options leave out counts for the first of them.
-pub fn describe(paths: &[PathBuf], selection: &Selection, selected: u64) -> Result<String, Failure> {
+pub fn describe(
+    paths: &[PathBuf],
+    selection: &Selection,
+    selected: u64,
+) -> Result<String, Failure> {
     if !selection.selects_rows() {
-        return Ok(format!("spectra: {selected}, and all of them would be fitted"));
+        return Ok(format!(
+            "spectra: {selected}, and all of them would be fitted"
+        ));
     }
     // options are applied one after another, in the reader's order
     let mut none = selection.clone();
@@ -25,15 +31,29 @@ pub fn describe(paths: &[PathBuf], selection: &Selection, selected: u64) -> Resu
     let steps = [
         ("--target-id", selection.target_ids.is_some(), with_ids),
         ("--objtype", selection.objtype.is_some(), with_type),
-        ("--min-sn", selection.min_signal_to_noise.is_some(), selection.clone()),
+        (
+            "--min-sn",
+            selection.min_signal_to_noise.is_some(),
+            selection.clone(),
+        ),
     ];
     for (option, _, so_far) in steps.iter().filter(|(_, is_given, _)| *is_given) {
-        let now = if so_far == selection { selected } else { FilesReader::open(paths, so_far)?.len() };
+        let now = if so_far == selection {
+            selected
+        } else {
+            FilesReader::open(paths, so_far)?.len()
+        };
         if now < left {
             causes.push(format!("{option} leaves out {}", left - now));
         }
         left = now;
     }
-    let causes = if causes.is_empty() { "no option leaves out any".into() } else { causes.join(", ") };
-    Ok(format!("spectra: {selected} of {all} would be fitted; {causes}"))
+    let causes = if causes.is_empty() {
+        "no option leaves out any".into()
+    } else {
+        causes.join(", ")
+    };
+    Ok(format!(
+        "spectra: {selected} of {all} would be fitted; {causes}"
+    ))
 }

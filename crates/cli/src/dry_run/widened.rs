@@ -23,10 +23,13 @@ pub fn describe(
     let mut source = FilesReader::open(paths, &plain)?;
     let (mut widened, mut counted, mut spectra) = (0, 0, 0);
     for batch in first {
-        let Some(plain) = source.next_batch(batch.len())? else { break };
+        let Some(plain) = source.next_batch(batch.len())? else {
+            break;
+        };
         spectra += batch.len();
         for (arm, plain) in batch.arms.iter().zip(&plain.arms) {
-            let is_masked = |arm: &ArmSpectra, k: usize| arm.mask.get(k).is_some_and(|masked| *masked);
+            let is_masked =
+                |arm: &ArmSpectra, k: usize| arm.mask.get(k).is_some_and(|masked| *masked);
             for k in (0..arm.ivar.len()).filter(|k| arm.ivar.at(*k) > 0.0 && !is_masked(arm, *k)) {
                 counted += 1;
                 widened += usize::from(is_masked(plain, k) || plain.ivar.at(k) != arm.ivar.at(k));

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use popfit::report::{About, Collector, ReportFile};
 use popfit::spectra::{FilesReader, InputFiles, SpectraReader};
 use popfit::{
-    Control, Error, FitRow, Journal, Metadata, ModelFile, ModelWriter, Precision, Result, Schema, Sink, Spectra,
-    SpectralFitter, Status, Summary, WriteOptions,
+    Control, Error, FitRow, Journal, Metadata, ModelFile, ModelWriter, Precision, Result, Schema,
+    Sink, Spectra, SpectralFitter, Status, Summary, WriteOptions,
 };
 
 use super::output::Output;
@@ -51,58 +51,108 @@ fn fit_here(mut files: FitFiles, control: &Control) -> Result<FitFilesSummary> {
     let mut source = FilesReader::open(&files.spectra, &files.selection)?;
     targets.spare(file.iter().flat_map(ModelFile::inputs))?;
     selection::refuse_empty(&files.selection, source.len())?;
-    let fitter = files.settings_of_layout(file.as_ref(), &model)?.fitter(model, file.as_ref())?;
+    let fitter = files
+        .settings_of_layout(file.as_ref(), &model)?
+        .fitter(model, file.as_ref())?;
     let spectra = source.files();
-    fitter.check_spectra(&spectra).map_err(|error| match &file {
-        Some(file) => file.blame(error),
-        None => error,
-    })?;
+    fitter
+        .check_spectra(&spectra)
+        .map_err(|error| match &file {
+            Some(file) => file.blame(error),
+            None => error,
+        })?;
     if files.settings.precision == Precision::Mixed && fitter.device_name().starts_with("cpu") {
-        files.report(Event::Note("mixed precision is for GPUs: on the CPU it only takes longer".into()));
+        files.report(Event::Note(
+            "mixed precision is for GPUs: on the CPU it only takes longer".into(),
+        ));
     }
-    let notes = fitter.model().assumptions().into_iter().chain(source.notes().iter().cloned());
+    let notes = fitter
+        .model()
+        .assumptions()
+        .into_iter()
+        .chain(source.notes().iter().cloned());
     notes.for_each(|note| files.report(Event::Note(note)));
-    let advice = spectra.iter().flat_map(|file| fitter.notes(file)).chain(fitter.pixel_notes(&spectra));
+    let advice = spectra
+        .iter()
+        .flat_map(|file| fitter.notes(file))
+        .chain(fitter.pixel_notes(&spectra));
     advice.for_each(|advice| files.report(Event::Advice(advice)));
     drop(spectra);
     let metadata = Metadata::of(&fitter).model(text);
     if !inputs.read(&control.cancel)? {
-        return Err(Error::Interrupted { path: files.output, kept: false });
+        return Err(Error::Interrupted {
+            path: files.output,
+            kept: false,
+        });
     }
 
     // 2. Open the journal, and begin the outputs.
-    let key = format!("{}\nformat = {}", fitter.resume_key(&metadata.model, &files.selection, &inputs), files.format);
+    let key = format!(
+        "{}\nformat = {}",
+        fitter.resume_key(&metadata.model, &files.selection, &inputs),
+        files.format
+    );
     let mut journal = Journal::open(&files.output, &key, files.resume)?;
     if let Some(damage) = journal.damage() {
         files.report(Event::Warning(damage.into()));
     }
     if files.resume && !journal.has_rows() {
         let output = files.output.display();
-        files.report(Event::Note(format!("nothing is kept beside {output}: it is made from the start")));
+        files.report(Event::Note(format!(
+            "nothing is kept beside {output}: it is made from the start"
+        )));
     }
     targets.claim(&mut journal, files.overwrite, files.option_names)?;
     let is_new = !files.output.exists();
     // An output that exists now is this run's own; one that comes later is not.
     let overwrite = files.overwrite;
     let may_replace = |file: &Path| overwrite || file.exists();
-    let options = WriteOptions::default().metadata(metadata.clone()).overwrite(may_replace(&files.output));
+    let options = WriteOptions::default()
+        .metadata(metadata.clone())
+        .overwrite(may_replace(&files.output));
     let mut table = Output::create(files.format, &files.output, &fitter, &source, options)?;
     let models = files.models.as_deref().map(|path| {
-        let options = WriteOptions::default().metadata(metadata.clone()).overwrite(may_replace(path));
-        ModelWriter::create(path, &fitter, &source.files(), &Schema::of(&fitter, source.text_ids()), options)
+        let options = WriteOptions::default()
+            .metadata(metadata.clone())
+            .overwrite(may_replace(path));
+        ModelWriter::create(
+            path,
+            &fitter,
+            &source.files(),
+            &Schema::of(&fitter, source.text_ids()),
+            options,
+        )
     });
     let mut models = models.transpose()?;
-    let page = files.report.as_deref().map(|folder| page(folder, may_replace, files.option_names)).transpose()?;
-    let profiles = control.profile.then(|| ProfileFiles::create(&files.output, may_replace)).transpose()?;
+    let page = files
+        .report
+        .as_deref()
+        .map(|folder| page(folder, may_replace, files.option_names))
+        .transpose()?;
+    let profiles = control
+        .profile
+        .then(|| ProfileFiles::create(&files.output, may_replace))
+        .transpose()?;
 
     // 3. Fit.
-    files.report(Event::Begin { spectra: source.len() });
+    files.report(Event::Begin {
+        spectra: source.len(),
+    });
     let begin = Instant::now();
     let collector = page.is_some().then(|| Collector::new(&fitter.parameters()));
-    let mut outputs = Outputs { table: &mut table, models: models.as_mut() };
+    let mut outputs = Outputs {
+        table: &mut table,
+        models: models.as_mut(),
+    };
     let mut sink = Counting::new(&mut outputs, &fitter.parameters(), collector);
     let summary = fitter.fit_journaled(&mut source, &mut sink, control, &mut journal);
-    let Counting { counts, faults, flags, report: kept, .. } = sink;
+    let Counting {
+        counts,
+        faults,
+        flags,
+        report: kept,
+        ..
+    } = sink;
     let summary = summary.map_err(|error| files.failed(error, &journal))?;
     inputs.check()?;
 
@@ -111,7 +161,10 @@ fn fit_here(mut files: FitFiles, control: &Control) -> Result<FitFilesSummary> {
         drop(table);
         let kept = journal.has_rows();
         journal.leave();
-        return Err(Error::Interrupted { path: files.output, kept });
+        return Err(Error::Interrupted {
+            path: files.output,
+            kept,
+        });
     }
     let finished = table.finish(&summary.by_rows, &mut journal);
     let finished = targets.record(&mut journal, finished);
@@ -129,7 +182,13 @@ fn fit_here(mut files: FitFiles, control: &Control) -> Result<FitFilesSummary> {
         written.map_err(|error| files.with_table_alone(error, "the page"))?;
     }
     let (statuses, bad_inputs, flags) = (counts.list(), faults.lines(), flags.lines());
-    let mut done = FitFilesSummary { summary, statuses, bad_inputs, flags, time };
+    let mut done = FitFilesSummary {
+        summary,
+        statuses,
+        bad_inputs,
+        flags,
+        time,
+    };
     if let (Some(profile), Some(files)) = (&mut done.summary.profile, profiles) {
         profile.opening = Some((begin - opened).as_secs_f64());
         files.write(profile)?;
@@ -138,7 +197,12 @@ fn fit_here(mut files: FitFiles, control: &Control) -> Result<FitFilesSummary> {
         journal.leave();
     } else {
         // the outputs are whole
-        done.summary.failures.extend(journal.remove().err().map(|error| format!("{error}; remove it by hand")));
+        done.summary.failures.extend(
+            journal
+                .remove()
+                .err()
+                .map(|error| format!("{error}; remove it by hand")),
+        );
     }
     Ok(done)
 }
@@ -147,14 +211,24 @@ impl FitFiles {
     /// Returns the files that the run will write; fails, before anything is read, if one is an input or must not be
     /// replaced.
     fn targets(&self, profile: bool) -> Result<Targets> {
-        let extras =
-            Extras { format: self.format, models: self.models.as_deref(), report: self.report.as_deref(), profile };
+        let extras = Extras {
+            format: self.format,
+            models: self.models.as_deref(),
+            report: self.report.as_deref(),
+            profile,
+        };
         let targets = Targets::new(&self.output, &extras)?;
         let model = match &self.model {
             FitModel::Path(path) => Some(path),
             FitModel::Built(_) => None,
         };
-        targets.spare(self.spectra.iter().chain(model).chain(&self.other_inputs).cloned())?;
+        targets.spare(
+            self.spectra
+                .iter()
+                .chain(model)
+                .chain(&self.other_inputs)
+                .cloned(),
+        )?;
         if !self.overwrite {
             targets.refuse_existing(self.resume, self.option_names)?;
         }
@@ -169,12 +243,24 @@ impl FitFiles {
                 if let Some(arms) = &self.selection.arms {
                     file.keep_arms(arms)?;
                 }
-                Ok(BuiltModel { model: file.build()?, text: file.text.clone(), file: Some(file) })
+                Ok(BuiltModel {
+                    model: file.build()?,
+                    text: file.text.clone(),
+                    file: Some(file),
+                })
             }
             FitModel::Built(built) => {
-                let is_chosen =
-                    |arm: &str| self.selection.arms.as_ref().is_none_or(|arms| arms.iter().any(|one| one == arm));
-                let other = built.model.arms().map(|(arm, _)| arm.to_string()).find(|arm| !is_chosen(arm));
+                let is_chosen = |arm: &str| {
+                    self.selection
+                        .arms
+                        .as_ref()
+                        .is_none_or(|arms| arms.iter().any(|one| one == arm))
+                };
+                let other = built
+                    .model
+                    .arms()
+                    .map(|(arm, _)| arm.to_string())
+                    .find(|arm| !is_chosen(arm));
                 match other {
                     None => Ok(*built),
                     Some(arm) => Err(Error::Usage(format!(
@@ -191,9 +277,14 @@ impl FitFiles {
         if matches!(error, Error::Unsettled { .. }) {
             self.report(Event::Remains(format!("{resume} writes it again")));
         } else if journal.has_rows() {
-            let now = if self.output.exists() { "is as it was" } else { "was not written" };
+            let now = if self.output.exists() {
+                "is as it was"
+            } else {
+                "was not written"
+            };
             let output = self.output.display();
-            let remains = format!("{output} {now}; what was fitted is kept beside it, and {resume} goes on");
+            let remains =
+                format!("{output} {now}; what was fitted is kept beside it, and {resume} goes on");
             self.report(Event::Remains(remains));
         }
         error
@@ -202,7 +293,8 @@ impl FitFiles {
     /// Reports that the run wrote its table, but, because of this error, not `what` comes after it; returns the error.
     fn with_table_alone(&mut self, error: Error, what: &str) -> Error {
         let (output, resume) = (self.output.display(), self.option_names.of("resume"));
-        let remains = format!("{output} is whole; {resume} makes {what} without fitting anything again");
+        let remains =
+            format!("{output} is whole; {resume} makes {what} without fitting anything again");
         self.report(Event::Remains(remains));
         error
     }
@@ -217,24 +309,42 @@ struct Outputs<'s, 'a> {
 impl Sink for Outputs<'_, '_> {
     fn append(&mut self, spectra: &Spectra, rows: &[FitRow]) -> Result<()> {
         self.table.append(spectra, rows)?;
-        self.models.iter_mut().try_for_each(|models| models.append(spectra, rows))
+        self.models
+            .iter_mut()
+            .try_for_each(|models| models.append(spectra, rows))
     }
 }
 
 /// Begins the report page `index.html` in `folder`, which is created if missing; it is written after the fits.
-fn page(folder: &Path, may_replace: impl Fn(&Path) -> bool, names: OptionNames) -> Result<ReportFile> {
+fn page(
+    folder: &Path,
+    may_replace: impl Fn(&Path) -> bool,
+    names: OptionNames,
+) -> Result<ReportFile> {
     if folder.is_file() {
         let report = names.of("report");
-        return Err(Error::Usage(format!("{} is a file: {report} takes a folder", folder.display())));
+        return Err(Error::Usage(format!(
+            "{} is a file: {report} takes a folder",
+            folder.display()
+        )));
     }
-    std::fs::create_dir_all(folder).map_err(|source| Error::Io { path: folder.to_path_buf(), source })?;
+    std::fs::create_dir_all(folder).map_err(|source| Error::Io {
+        path: folder.to_path_buf(),
+        source,
+    })?;
     let file = folder.join("index.html");
     let overwrite = may_replace(&file);
     ReportFile::create(file, &WriteOptions::default().overwrite(overwrite))
 }
 
 /// Returns the title, metadata and times that the report shows about the run.
-fn about(output: &Path, fitter: &SpectralFitter, metadata: Metadata, summary: &Summary, time: Duration) -> About {
+fn about(
+    output: &Path,
+    fitter: &SpectralFitter,
+    metadata: Metadata,
+    summary: &Summary,
+    time: Duration,
+) -> About {
     About::default()
         .title(report::name(output))
         .version(env!("CARGO_PKG_VERSION").into())

@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use popfit::spectra::Selection;
-use popfit::{Device, Error, ModelFile, Precision, Result, Solver, SpectralFitter, SpectralModel, VelocityScan};
+use popfit::{
+    Device, Error, ModelFile, Precision, Result, Solver, SpectralFitter, SpectralModel,
+    VelocityScan,
+};
 
 use crate::output::Format;
 
@@ -43,7 +46,11 @@ pub struct FitFiles {
 
 impl FitFiles {
     /// Returns the settings of a run of this model over these files of spectra, with the default of each field.
-    pub fn new(model: impl Into<FitModel>, spectra: Vec<PathBuf>, output: impl Into<PathBuf>) -> FitFiles {
+    pub fn new(
+        model: impl Into<FitModel>,
+        spectra: Vec<PathBuf>,
+        output: impl Into<PathBuf>,
+    ) -> FitFiles {
         FitFiles {
             model: model.into(),
             spectra,
@@ -65,18 +72,26 @@ impl FitFiles {
     ///
     /// # Errors
     /// Returns [`Error::Usage`] if the layout has no place for what is asked for.
-    pub(super) fn settings_of_layout(&self, file: Option<&ModelFile>, model: &SpectralModel) -> Result<FitSettings> {
+    pub(super) fn settings_of_layout(
+        &self,
+        file: Option<&ModelFile>,
+        model: &SpectralModel,
+    ) -> Result<FitSettings> {
         let mut settings = self.settings.clone();
         if self.format == Format::Rvtab {
             if self.models.is_some() {
-                let [models, format] = ["models", "format"].map(|field| self.option_names.of(field));
-                let message =
-                    format!("{models} is for popfit's own table: {format} rvtab writes a file of models anyway");
+                let [models, format] =
+                    ["models", "format"].map(|field| self.option_names.of(field));
+                let message = format!(
+                    "{models} is for popfit's own table: {format} rvtab writes a file of models anyway"
+                );
                 return Err(Error::Usage(message));
             }
             if settings.released_errors == Some(true) {
-                let [errors, format] = ["released_errors", "format"].map(|field| self.option_names.of(field));
-                let message = format!("{errors} adds columns to popfit's own table: {format} rvtab has none");
+                let [errors, format] =
+                    ["released_errors", "format"].map(|field| self.option_names.of(field));
+                let message =
+                    format!("{errors} adds columns to popfit's own table: {format} rvtab has none");
                 return Err(Error::Usage(message));
             }
             let has_free_velocity = model.parameters().iter().any(|name| name == "velocity");
@@ -97,9 +112,19 @@ impl FitFiles {
 
 impl fmt::Debug for FitFiles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let FitFiles { model, spectra, output, format, .. } = self;
+        let FitFiles {
+            model,
+            spectra,
+            output,
+            format,
+            ..
+        } = self;
         let debug = &mut f.debug_struct("FitFiles");
-        debug.field("model", model).field("spectra", spectra).field("output", output).field("format", format);
+        debug
+            .field("model", model)
+            .field("spectra", spectra)
+            .field("output", output)
+            .field("format", format);
         debug.finish_non_exhaustive()
     }
 }
@@ -163,7 +188,10 @@ impl FitSettings {
     /// # Errors
     /// Returns the errors of [`Device`]'s parser.
     pub fn fitter(&self, model: SpectralModel, file: Option<&ModelFile>) -> Result<SpectralFitter> {
-        let mut solver = self.solver.or(file.and_then(|file| file.solver)).unwrap_or_default();
+        let mut solver = self
+            .solver
+            .or(file.and_then(|file| file.solver))
+            .unwrap_or_default();
         if let Some(rounds) = self.max_rounds {
             solver = solver.with_max_rounds(rounds);
         }
@@ -176,8 +204,16 @@ impl FitSettings {
         }
         let mut fitter = SpectralFitter::new(model, device)
             .solver(solver)
-            .velocity_scan(self.velocity_scan.or(file.and_then(|file| file.velocity_scan)).unwrap_or_default())
-            .released_errors(self.released_errors.or(file.and_then(|file| file.released_errors)).unwrap_or(false))
+            .velocity_scan(
+                self.velocity_scan
+                    .or(file.and_then(|file| file.velocity_scan))
+                    .unwrap_or_default(),
+            )
+            .released_errors(
+                self.released_errors
+                    .or(file.and_then(|file| file.released_errors))
+                    .unwrap_or(false),
+            )
             .strict(self.strict)
             .precision(self.precision);
         if let Some(bytes) = self.max_memory {
@@ -236,7 +272,11 @@ pub struct BuiltModel {
 impl BuiltModel {
     /// Joins a model with the text that the result table keeps of it.
     pub fn new(model: SpectralModel, text: impl Into<String>) -> BuiltModel {
-        BuiltModel { model, text: text.into(), file: None }
+        BuiltModel {
+            model,
+            text: text.into(),
+            file: None,
+        }
     }
 }
 

@@ -54,7 +54,11 @@ impl StatusCount {
 
     /// Returns the number of rows whose fit converged.
     fn converged(counts: &[StatusCount]) -> u64 {
-        counts.iter().filter(|status| status.is_success()).map(|status| status.count).sum()
+        counts
+            .iter()
+            .filter(|status| status.is_success())
+            .map(|status| status.count)
+            .sum()
     }
 
     /// Returns counts as text, such as `120 converged, 3 stalled`.
@@ -63,7 +67,11 @@ impl StatusCount {
         let converged = converged.map(|count| format!("{count} converged"));
         let others = counts.iter().filter(|status| !status.is_success());
         let others = others.map(|status| format!("{} {}", status.count, status.text));
-        converged.into_iter().chain(others).collect::<Vec<_>>().join(", ")
+        converged
+            .into_iter()
+            .chain(others)
+            .collect::<Vec<_>>()
+            .join(", ")
     }
 }
 
@@ -75,18 +83,42 @@ pub(super) fn fitted(summary: &Summary) -> u64 {
 impl fmt::Display for FitFilesSummary {
     /// Writes the run in a line: counts by status, time, this run's own fits per second, devices.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Summary { fits, interrupted, ref by_device, .. } = self.summary;
+        let Summary {
+            fits,
+            interrupted,
+            ref by_device,
+            ..
+        } = self.summary;
         let (fitted, seconds) = (fitted(&self.summary), self.time.as_secs_f64());
         let ended = fitted.saturating_sub(interrupted);
-        let counts = if fits == 0 { "nothing to fit".to_string() } else { self.counts() };
-        let kept = if fitted < fits { format!(", of which {} from the journal", fits - fitted) } else { String::new() };
+        let counts = if fits == 0 {
+            "nothing to fit".to_string()
+        } else {
+            self.counts()
+        };
+        let kept = if fitted < fits {
+            format!(", of which {} from the journal", fits - fitted)
+        } else {
+            String::new()
+        };
         let devices = match by_device.as_slice() {
             [only] => only.device.clone(),
-            several => several.iter().map(|one| format!("{}: {}", one.device, one.rows)).collect::<Vec<_>>().join(", "),
+            several => several
+                .iter()
+                .map(|one| format!("{}: {}", one.device, one.rows))
+                .collect::<Vec<_>>()
+                .join(", "),
         };
         let rate = ended as f64 / seconds.max(1e-9);
-        let rate = if ended > 0 { format!(", {rate:.1} spectra/s") } else { String::new() };
+        let rate = if ended > 0 {
+            format!(", {rate:.1} spectra/s")
+        } else {
+            String::new()
+        };
         let spectra = if fits == 1 { "spectrum" } else { "spectra" };
-        write!(f, "{fits} {spectra}{kept}: {counts}; {seconds:.2} s{rate}, {devices}")
+        write!(
+            f,
+            "{fits} {spectra}{kept}: {counts}; {seconds:.2} s{rate}, {devices}"
+        )
     }
 }

@@ -22,7 +22,9 @@ pub const fn own(n: usize) -> Range<usize> {
 /// Masks all but `count` pixels.
 pub fn keep(arrays: &mut Arrays, n: usize, count: usize) {
     let step = PIXELS / count;
-    (0..PIXELS).filter(|j| j % step != 0 || j / step >= count).for_each(|j| arrays.weight[at(n, j)] = 0.0);
+    (0..PIXELS)
+        .filter(|j| j % step != 0 || j / step >= count)
+        .for_each(|j| arrays.weight[at(n, j)] = 0.0);
 }
 
 /// Another unit of flux.
@@ -33,12 +35,20 @@ pub fn scale(arrays: &mut Arrays, n: usize, by: f64) {
 
 /// A column of starts for label `a`.
 pub fn with_column() -> Arrays {
-    Arrays { columns: vec![("A0", vec![0.5; SPECTRA])], ..Arrays::good() }
+    Arrays {
+        columns: vec![("A0", vec![0.5; SPECTRA])],
+        ..Arrays::good()
+    }
 }
 
 /// Spectra that each have a grid of their own.
 pub const fn own_grid(spoil: fn(&mut Arrays, usize), expect: fn(&Seen) -> bool) -> Shown {
-    Shown::Fault(Fault { model: "", sound: || Arrays::good().with_own_grids(), spoil, expect })
+    Shown::Fault(Fault {
+        model: "",
+        sound: || Arrays::good().with_own_grids(),
+        spoil,
+        expect,
+    })
 }
 
 /// The file of sound spectra with another grid.
@@ -62,7 +72,10 @@ pub fn refused(row: &FitRow, cause: &str) -> bool {
 pub fn alike(a: &FitRow, b: &FitRow) -> bool {
     let plain = |row: &FitRow| {
         let (status, text, mut numbers, counts) = fits::bits(row);
-        numbers.iter_mut().filter(|x| f64::from_bits(**x).is_nan()).for_each(|x| *x = f64::NAN.to_bits());
+        numbers
+            .iter_mut()
+            .filter(|x| f64::from_bits(**x).is_nan())
+            .for_each(|x| *x = f64::NAN.to_bits());
         (status, text, numbers, counts)
     };
     plain(a) == plain(b)
@@ -106,20 +119,37 @@ pub mod file {
     fn arrays(grid: usize, ivar: usize) -> Vec<u8> {
         let ones = |pixels: usize| f64s(&[SPECTRA, pixels], &vec![1.0; SPECTRA * pixels]);
         let grid = f64s(&[grid], &wavelength()[..grid]);
-        npz(&[("b_wavelength", grid), ("b_flux", ones(PIXELS)), ("b_ivar", ones(ivar))], false)
+        npz(
+            &[
+                ("b_wavelength", grid),
+                ("b_flux", ones(PIXELS)),
+                ("b_ivar", ones(ivar)),
+            ],
+            false,
+        )
     }
 
     /// A flux that claims a type and a shape.
     pub fn claiming(descr: &str, shape: &str) -> Vec<u8> {
         let text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}");
-        let arrays = [("b_wavelength", f64s(&[PIXELS], &wavelength())), ("b_flux", raw_npy(&text, &[0; 64]))];
+        let arrays = [
+            ("b_wavelength", f64s(&[PIXELS], &wavelength())),
+            ("b_flux", raw_npy(&text, &[0; 64])),
+        ];
         npz(&arrays, false)
     }
 
     /// One spectrum of eight million pixels of zeros: a hundredth of a megabyte, 200 in memory.
     pub fn bomb() -> Vec<u8> {
         let zeros = f32s(&[8_000_000], &vec![0.0; 8_000_000]);
-        npz(&[("b_wavelength", zeros.clone()), ("b_flux", zeros.clone()), ("b_ivar", zeros)], true)
+        npz(
+            &[
+                ("b_wavelength", zeros.clone()),
+                ("b_flux", zeros.clone()),
+                ("b_ivar", zeros),
+            ],
+            true,
+        )
     }
 }
 
@@ -128,8 +158,10 @@ pub mod network {
     use popfit_testing::tiny::{Layer, PIXELS, linear_layer, network_file, wave};
 
     /// For [`overflowing`]: where it is infinite, and where it is not.
-    pub const FAR: &str = "[continuum]\nkind = \"none\"\n[labels.a]\nstart = 6.0\n[labels.b]\nfixed = 0.0\n";
-    pub const NEAR: &str = "[continuum]\nkind = \"none\"\n[labels.a]\nstart = 0.0\n[labels.b]\nfixed = 0.0\n";
+    pub const FAR: &str =
+        "[continuum]\nkind = \"none\"\n[labels.a]\nstart = 6.0\n[labels.b]\nfixed = 0.0\n";
+    pub const NEAR: &str =
+        "[continuum]\nkind = \"none\"\n[labels.a]\nstart = 0.0\n[labels.b]\nfixed = 0.0\n";
 
     fn of(coefficient: fn(usize, usize) -> f32) -> Vec<u8> {
         network_file(&["a", "b"], "relu", &[linear_layer(2, coefficient)])
@@ -152,9 +184,17 @@ pub mod network {
 
     /// Infinite above a = 4.13.
     pub fn overflowing() -> Vec<u8> {
-        let hidden = Layer { outputs: 2, weight: vec![1.0, 0.0, 1.0, 0.0], bias: vec![-3.0, 20.0] };
+        let hidden = Layer {
+            outputs: 2,
+            weight: vec![1.0, 0.0, 1.0, 0.0],
+            bias: vec![-3.0, 20.0],
+        };
         let weight = (0..PIXELS).flat_map(|j| [3e38, 1.0 + wave(0, j)]).collect();
-        let output = Layer { outputs: PIXELS, weight, bias: vec![-19.0; PIXELS] };
+        let output = Layer {
+            outputs: PIXELS,
+            weight,
+            bias: vec![-19.0; PIXELS],
+        };
         network_file(&["a", "b"], "relu", &[hidden, output])
     }
 }

@@ -22,12 +22,17 @@ const ROWS: u8 = 37;
 fn every_row_of_the_list_is_shown() {
     let numbers: BTreeSet<u8> = LIST.iter().map(|row| row.0).collect();
     let missing: Vec<u8> = (1..=ROWS).filter(|n| !numbers.contains(n)).collect();
-    assert!(missing.is_empty() && LIST.len() == usize::from(ROWS), "rows {missing:?} are missing");
+    assert!(
+        missing.is_empty() && LIST.len() == usize::from(ROWS),
+        "rows {missing:?} are missing"
+    );
     for (number, case, shown) in LIST {
         assert!(!shown.is_empty(), "row {number}, {case}: nothing shows it");
         for shown in shown {
             if let Shown::Test(place, name) = shown {
-                let found = texts(place).iter().any(|text| text.contains(&format!("fn {name}(")));
+                let found = texts(place)
+                    .iter()
+                    .any(|text| text.contains(&format!("fn {name}(")));
                 assert!(found, "row {number}, {case}: {place} has no test {name}");
             }
         }
@@ -37,15 +42,28 @@ fn every_row_of_the_list_is_shown() {
 /// A file, or all of a folder.
 fn texts(place: &str) -> Vec<String> {
     let place = popfit_testing::root().join(place);
-    let files = std::fs::read_dir(&place).into_iter().flatten().map(|entry| entry.unwrap().path());
-    files.chain([place.with_extension("rs")]).filter_map(|file| std::fs::read_to_string(file).ok()).collect()
+    let files = std::fs::read_dir(&place)
+        .into_iter()
+        .flatten()
+        .map(|entry| entry.unwrap().path());
+    files
+        .chain([place.with_extension("rs")])
+        .filter_map(|file| std::fs::read_to_string(file).ok())
+        .collect()
 }
 
 /// The list itself.
 #[test]
 fn the_list_has_as_many_rows() {
-    let text = std::fs::read_to_string(popfit_testing::data_folder().join("bad_inputs.md")).unwrap();
-    let number = |line: &str| line.strip_prefix("| ")?.split(' ').next()?.parse::<u8>().ok();
+    let text =
+        std::fs::read_to_string(popfit_testing::data_folder().join("bad_inputs.md")).unwrap();
+    let number = |line: &str| {
+        line.strip_prefix("| ")?
+            .split(' ')
+            .next()?
+            .parse::<u8>()
+            .ok()
+    };
     let numbers: Vec<u8> = text.lines().filter_map(number).collect();
     assert_eq!(numbers, (1..=ROWS).collect::<Vec<u8>>());
 }

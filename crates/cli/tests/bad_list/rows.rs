@@ -15,26 +15,69 @@ type Spoil = fn(&mut Arrays);
 /// Faults of the spoiled spectrum: row of the list, damage, expected `status_text` (empty: it is fitted), expected
 /// words on standard error.
 const FAULTS: [(&str, Spoil, &str, &[&str]); 14] = [
-    ("1 NaN", |a| a.flux[at(7)] = f64::NAN, "non_finite_input", &["arm b", "pixel 7", "flux is NaN"]),
-    ("1 inf", |a| a.flux[at(0)] = f64::INFINITY, "non_finite_input", &["pixel 0", "flux is inf"]),
-    ("2", |a| (a.flux[at(7)], a.weight[at(7)]) = (f64::NAN, 0.0), "", &[]),
+    (
+        "1 NaN",
+        |a| a.flux[at(7)] = f64::NAN,
+        "non_finite_input",
+        &["arm b", "pixel 7", "flux is NaN"],
+    ),
+    (
+        "1 inf",
+        |a| a.flux[at(0)] = f64::INFINITY,
+        "non_finite_input",
+        &["pixel 0", "flux is inf"],
+    ),
+    (
+        "2",
+        |a| (a.flux[at(7)], a.weight[at(7)]) = (f64::NAN, 0.0),
+        "",
+        &[],
+    ),
     ("3", |a| a.weight[at(7)] = 0.0, "", &[]),
     ("3 mask", |a| a.mask[at(7)] = true, "", &[]),
-    ("4", |a| a.weight[at(7)] = -4.0, "bad_weight", &["arm b", "pixel 7", "ivar is -4"]),
-    ("5 NaN", |a| a.weight[at(63)] = f64::NAN, "bad_weight", &["pixel 63", "ivar is NaN"]),
-    ("5 inf", |a| a.weight[at(7)] = f64::INFINITY, "bad_weight", &["pixel 7", "ivar is inf"]),
-    ("6", |a| a.mask[at(0)..at(PIXELS)].fill(true), "no_data", &["no pixel counts"]),
+    (
+        "4",
+        |a| a.weight[at(7)] = -4.0,
+        "bad_weight",
+        &["arm b", "pixel 7", "ivar is -4"],
+    ),
+    (
+        "5 NaN",
+        |a| a.weight[at(63)] = f64::NAN,
+        "bad_weight",
+        &["pixel 63", "ivar is NaN"],
+    ),
+    (
+        "5 inf",
+        |a| a.weight[at(7)] = f64::INFINITY,
+        "bad_weight",
+        &["pixel 7", "ivar is inf"],
+    ),
+    (
+        "6",
+        |a| a.mask[at(0)..at(PIXELS)].fill(true),
+        "no_data",
+        &["no pixel counts"],
+    ),
     (
         "7",
         |a| keep(a, BAD, TERMS + 1),
         "underdetermined",
-        &["3 unmasked pixels", "2 free parameters", "2 continuum terms"],
+        &[
+            "3 unmasked pixels",
+            "2 free parameters",
+            "2 continuum terms",
+        ],
     ),
     (
         "7 one",
         |a| keep(a, BAD, 1),
         "underdetermined",
-        &["1 unmasked pixels", "2 free parameters", "the 1 continuum terms that they determine"],
+        &[
+            "1 unmasked pixels",
+            "2 free parameters",
+            "the 1 continuum terms that they determine",
+        ],
     ),
     ("8", |a| keep(a, BAD, TERMS + 2), "", &[]),
     ("18", |a| scale(a, BAD, 1e-17), "", &[]),
@@ -50,13 +93,20 @@ fn others_are_equal(run: &Run, clean: &Run, what: &str) {
     let (lines, clean) = (run.lines(), clean.lines());
     assert_eq!(lines.len(), clean.len(), "{what}");
     for (n, (line, clean)) in lines.iter().zip(clean).enumerate() {
-        assert!(n == BAD || *line == clean, "{what}: spectrum {n}:\n{line}\n{clean}");
+        assert!(
+            n == BAD || *line == clean,
+            "{what}: spectrum {n}:\n{line}\n{clean}"
+        );
     }
 }
 
 #[track_caller]
 fn is_bad_input(row: &Row, cause: &str) {
-    assert_eq!((row["status"].as_str(), row["status_text"].as_str()), ("-1", cause), "{row:?}");
+    assert_eq!(
+        (row["status"].as_str(), row["status_text"].as_str()),
+        ("-1", cause),
+        "{row:?}"
+    );
     for column in ["chi2", "objective", "a_err", "b_err", "correlation_a_b"] {
         assert_eq!(row[column], "nan", "{column} of {row:?}");
     }
@@ -65,12 +115,18 @@ fn is_bad_input(row: &Row, cause: &str) {
 #[track_caller]
 fn is_fitted(row: &Row) {
     assert!(number(row, "status") > 0.0, "{row:?}");
-    assert!(["chi2", "a", "b", "a_err", "b_err"].iter().all(|c| number(row, c).is_finite()), "{row:?}");
+    assert!(
+        ["chi2", "a", "b", "a_err", "b_err"]
+            .iter()
+            .all(|c| number(row, c).is_finite()),
+        "{row:?}"
+    );
 }
 
 /// Largest distance of a and b in errors.
 fn offset(row: &Row, other: &Row) -> f64 {
-    let one = |c: &str| (number(row, c) - number(other, c)).abs() / number(other, &format!("{c}_err"));
+    let one =
+        |c: &str| (number(row, c) - number(other, c)).abs() / number(other, &format!("{c}_err"));
     one("a").max(one("b"))
 }
 
@@ -86,7 +142,10 @@ fn a_fault_of_one_spectrum_is_its_row() {
         others_are_equal(&run, &clean, name);
         let (row, before) = (run.row(BAD), clean.row(BAD));
         match (cause, name) {
-            ("", "8") => assert!(row["dof"] == "0" && number(&row, "status") >= 0.0, "{row:?}"),
+            ("", "8") => assert!(
+                row["dof"] == "0" && number(&row, "status") >= 0.0,
+                "{row:?}"
+            ),
             ("", "18" | "19") => assert!(offset(&row, &before) < 1e-6, "{row:?}\n{before:?}"),
             ("", _) => {
                 is_fitted(&row);
@@ -107,7 +166,11 @@ fn a_fault_of_one_spectrum_is_its_row() {
 fn a_sigma_that_is_none_is_named() {
     let place = Place::new("");
     let clean = place.fit(&Arrays::good().with_sigma().bytes(), &[]);
-    for (sigma, words) in [(-0.25, "(sigma -0.25)"), (0.0, "(sigma 0)"), (f64::NAN, "(sigma NaN)")] {
+    for (sigma, words) in [
+        (-0.25, "(sigma -0.25)"),
+        (0.0, "(sigma 0)"),
+        (f64::NAN, "(sigma NaN)"),
+    ] {
         let mut arrays = Arrays::good().with_sigma();
         arrays.weight[at(9)] = sigma;
         let run = place.fit(&arrays.bytes(), &[]);
@@ -132,11 +195,25 @@ fn a_fault_of_ones_own_grid_is_a_row() {
             "bad_wavelength",
             &["arm b", "wavelength 11", "increase"],
         ),
-        ("25 NaN", |a| a.wavelength[at(5)] = f64::NAN, "bad_wavelength", &["arm b", "wavelength 5", "NaN"]),
-        ("25 repeated", |a| a.wavelength[at(5)] = a.wavelength[at(4)], "bad_wavelength", &["wavelength 5"]),
+        (
+            "25 NaN",
+            |a| a.wavelength[at(5)] = f64::NAN,
+            "bad_wavelength",
+            &["arm b", "wavelength 5", "NaN"],
+        ),
+        (
+            "25 repeated",
+            |a| a.wavelength[at(5)] = a.wavelength[at(4)],
+            "bad_wavelength",
+            &["wavelength 5"],
+        ),
         (
             "26",
-            |a| a.wavelength[at(0)..at(PIXELS)].iter_mut().for_each(|w| *w += 1000.0),
+            |a| {
+                a.wavelength[at(0)..at(PIXELS)]
+                    .iter_mut()
+                    .for_each(|w| *w += 1000.0)
+            },
             "no_overlap",
             &["arm b", "the data cover 6000.00", "the model 5000.00"],
         ),
@@ -171,5 +248,8 @@ fn masks_of_the_model_are_named() {
     is_bad_input(&masked.row(0), "no_data");
     // and a run without a single fit has an exit code of its own, with a table all the same
     assert_eq!(masked.code, Some(3), "{}", masked.message);
-    masked.says(&["the model's masks cover all", "no fit converged (5 no_data): out.csv has a row for every spectrum"]);
+    masked.says(&[
+        "the model's masks cover all",
+        "no fit converged (5 no_data): out.csv has a row for every spectrum",
+    ]);
 }

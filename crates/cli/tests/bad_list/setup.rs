@@ -38,7 +38,9 @@ impl Arrays {
         };
         Arrays {
             wavelength: wavelength(),
-            flux: (0..SPECTRA).flat_map(|n| (0..PIXELS).map(move |j| value(n, j))).collect(),
+            flux: (0..SPECTRA)
+                .flat_map(|n| (0..PIXELS).map(move |j| value(n, j)))
+                .collect(),
             weight: vec![1e4; SPECTRA * PIXELS],
             weights: "ivar",
             mask: vec![false; SPECTRA * PIXELS],
@@ -60,14 +62,21 @@ impl Arrays {
     /// Some of the spectra, on their shared grid.
     pub fn only(mut self, some: std::ops::Range<usize>) -> Arrays {
         let range = some.start * PIXELS..some.end * PIXELS;
-        (self.flux, self.weight) = (self.flux[range.clone()].to_vec(), self.weight[range.clone()].to_vec());
+        (self.flux, self.weight) = (
+            self.flux[range.clone()].to_vec(),
+            self.weight[range.clone()].to_vec(),
+        );
         self.mask = self.mask[range].to_vec();
         self
     }
 
     pub fn bytes(&self) -> Vec<u8> {
         let n = self.flux.len() / PIXELS;
-        let grid = if self.wavelength.len() == PIXELS { vec![PIXELS] } else { vec![n, PIXELS] };
+        let grid = if self.wavelength.len() == PIXELS {
+            vec![PIXELS]
+        } else {
+            vec![n, PIXELS]
+        };
         let weights = format!("b_{}", self.weights);
         let mut arrays = vec![
             ("b_wavelength", f64s(&grid, &self.wavelength)),
@@ -75,7 +84,11 @@ impl Arrays {
             (weights.as_str(), f64s(&[n, PIXELS], &self.weight)),
             ("b_mask", bools(&[n, PIXELS], &self.mask)),
         ];
-        arrays.extend(self.columns.iter().map(|(name, values)| (*name, f64s(&[n], values))));
+        arrays.extend(
+            self.columns
+                .iter()
+                .map(|(name, values)| (*name, f64s(&[n], values))),
+        );
         npz(&arrays, false)
     }
 }
@@ -88,11 +101,16 @@ pub struct Place {
 impl Place {
     /// With `more` at the end of the model file.
     pub fn new(more: &str) -> Place {
-        Place::with_network(more, &network_file(&["a", "b"], "relu", &[linear_layer(2, wave)]))
+        Place::with_network(
+            more,
+            &network_file(&["a", "b"], "relu", &[linear_layer(2, wave)]),
+        )
     }
 
     pub fn with_network(more: &str, network: &[u8]) -> Place {
-        let place = Place { folder: tempfile::tempdir().unwrap() };
+        let place = Place {
+            folder: tempfile::tempdir().unwrap(),
+        };
         file(place.path(), "net.safetensors", network);
         place.model(more);
         place
@@ -108,7 +126,8 @@ impl Place {
         } else {
             format!("[continuum]\nkind = \"chebyshev\"\nterms = {TERMS}\n")
         };
-        let text = format!("[[arm]]\nname = \"b\"\nemulator = \"net.safetensors\"\n{continuum}{more}");
+        let text =
+            format!("[[arm]]\nname = \"b\"\nemulator = \"net.safetensors\"\n{continuum}{more}");
         file(self.path(), "model.toml", text.as_bytes());
     }
 
@@ -129,7 +148,11 @@ impl Place {
         let _ = std::fs::remove_file(&table);
         let before = self.names();
         let mut command = Command::new(env!("CARGO_BIN_EXE_popfit"));
-        command.current_dir(self.path()).args(["fit", "model.toml"]).args(spectra).args(["-o", out]);
+        command
+            .current_dir(self.path())
+            .args(["fit", "model.toml"])
+            .args(spectra)
+            .args(["-o", out]);
         if !more.contains(&"--device") {
             command.args(["--device", "cpu"]);
         }
@@ -138,13 +161,20 @@ impl Place {
         let mut expected = before;
         expected.extend(table.exists().then(|| out.to_string()));
         expected.sort();
-        assert_eq!(self.names(), expected, "nothing but the table is left: {}", run.message);
+        assert_eq!(
+            self.names(),
+            expected,
+            "nothing but the table is left: {}",
+            run.message
+        );
         run
     }
 
     fn names(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.path()).unwrap();
-        let mut names: Vec<String> = entries.map(|e| e.unwrap().file_name().to_string_lossy().into_owned()).collect();
+        let mut names: Vec<String> = entries
+            .map(|e| e.unwrap().file_name().to_string_lossy().into_owned())
+            .collect();
         names.sort();
         names
     }
@@ -159,7 +189,11 @@ pub struct Run {
 
 impl Run {
     fn new(output: &Output, table: Option<String>) -> Run {
-        Run { code: output.status.code(), message: String::from_utf8_lossy(&output.stderr).into_owned(), table }
+        Run {
+            code: output.status.code(),
+            message: String::from_utf8_lossy(&output.stderr).into_owned(),
+            table,
+        }
     }
 
     /// Lines of the table, without its head.
@@ -174,20 +208,32 @@ impl Run {
         let mut table = csv::Reader::from_reader(self.table.as_deref().unwrap().as_bytes());
         let head = table.headers().unwrap().clone();
         let row = table.records().nth(place).unwrap().unwrap();
-        head.iter().zip(row.iter()).map(|(a, b)| (a.to_string(), b.to_string())).collect()
+        head.iter()
+            .zip(row.iter())
+            .map(|(a, b)| (a.to_string(), b.to_string()))
+            .collect()
     }
 
     #[track_caller]
     pub fn says(&self, parts: &[&str]) {
         for part in parts {
-            assert!(self.message.contains(part), "no {part:?} in: {}", self.message);
+            assert!(
+                self.message.contains(part),
+                "no {part:?} in: {}",
+                self.message
+            );
         }
     }
 
     /// Exit code 2, and nothing written.
     #[track_caller]
     pub fn is_refused(&self, parts: &[&str]) {
-        assert!(self.code == Some(2) && self.table.is_none(), "{:?}: {}", self.code, self.message);
+        assert!(
+            self.code == Some(2) && self.table.is_none(),
+            "{:?}: {}",
+            self.code,
+            self.message
+        );
         self.says(parts);
     }
 }

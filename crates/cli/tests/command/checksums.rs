@@ -21,7 +21,11 @@ fn row(k: i64) -> FitRow {
     row.parameters = vec![100.0 * x - 50.0, 5000.0 + 1000.0 * x];
     row.errors = vec![0.5 + x, 10.0 * x];
     row.released_errors = vec![0.75 + x, 12.0 * x];
-    row.flags = if k % 5 == 0 { Flags::LOW_SN } else { Flags::empty() };
+    row.flags = if k % 5 == 0 {
+        Flags::LOW_SN
+    } else {
+        Flags::empty()
+    };
     row.start = Some(1);
     row.n_starts_agree = 2;
     row.correlations = vec![x - 0.5];
@@ -39,7 +43,9 @@ fn table(rows: i64) -> FitTable {
 
 fn write(folder: &Path, name: &str, rows: i64) -> PathBuf {
     let path = folder.join(name);
-    table(rows).write_with(&path, WriteOptions::default().overwrite(true)).unwrap();
+    table(rows)
+        .write_with(&path, WriteOptions::default().overwrite(true))
+        .unwrap();
     path
 }
 
@@ -72,12 +78,18 @@ fn flip(path: &Path, range: std::ops::Range<usize>, step: usize) -> Flips {
         match read() {
             Err(_) => flips.noticed += 1,
             Ok((table, _, notes)) if !notes.is_empty() => {
-                assert!(rows_text(&table) == rows, "byte {place} is other, and so are the values: {notes:?}");
+                assert!(
+                    rows_text(&table) == rows,
+                    "byte {place} is other, and so are the values: {notes:?}"
+                );
                 flips.noted += 1;
             }
             Ok((table, metadata, _)) => {
                 let found = format!("{table:?} {metadata:?}");
-                assert!(found == whole_table, "byte {place} is other, and so are the values");
+                assert!(
+                    found == whole_table,
+                    "byte {place} is other, and so are the values"
+                );
                 flips.harmless += 1;
             }
         }
@@ -100,7 +112,10 @@ fn flipped_bytes_of_parquets_pages_are_noticed() {
     let path = write(folder.path(), "table.parquet", 600);
     let end = footer(&path);
     let flips = flip(&path, 4..end, 11);
-    assert!(flips.noticed > 2000 && flips.noted == 0, "{flips:?} of {end} bytes");
+    assert!(
+        flips.noticed > 2000 && flips.noted == 0,
+        "{flips:?} of {end} bytes"
+    );
     // the pages' headers, a fortieth of these bytes, have some that nobody needs
     assert!(flips.harmless * 25 < flips.noticed, "{flips:?}");
 }
@@ -111,7 +126,10 @@ fn flipped_bytes_of_parquets_footer_change_no_value() {
     let folder = tempfile::tempdir().unwrap();
     let path = write(folder.path(), "table.parquet", 40);
     let flips = flip(&path, footer(&path)..std::fs::read(&path).unwrap().len(), 5);
-    assert!(flips.noticed > 300 && flips.noted * 10 < flips.noticed, "{flips:?}");
+    assert!(
+        flips.noticed > 300 && flips.noted * 10 < flips.noticed,
+        "{flips:?}"
+    );
 }
 
 #[test]
@@ -120,7 +138,10 @@ fn flipped_bytes_of_fits_are_noticed_wherever_they_are() {
     let path = write(folder.path(), "table.fits", 300);
     let length = std::fs::read(&path).unwrap().len();
     let flips = flip(&path, 0..length, 17);
-    assert!(flips.noticed > 3500 && flips.noted + flips.harmless == 0, "{flips:?} of {length} bytes");
+    assert!(
+        flips.noticed > 3500 && flips.noted + flips.harmless == 0,
+        "{flips:?} of {length} bytes"
+    );
 }
 
 /// Exchanges two parts of a file that are equally long.
@@ -135,12 +156,24 @@ fn exchanged(whole: &[u8], a: usize, b: usize, length: usize) -> Vec<u8> {
 #[test]
 fn parts_of_fits_that_changed_places_are_noticed() {
     let folder = tempfile::tempdir().unwrap();
-    let (good, path) = (write(folder.path(), "good.fits", 300), write(folder.path(), "bad.fits", 300));
+    let (good, path) = (
+        write(folder.path(), "good.fits", 300),
+        write(folder.path(), "bad.fits", 300),
+    );
     let whole = std::fs::read(&path).unwrap();
-    let place = |from: usize, word: &[u8]| from + whole[from..].windows(word.len()).position(|w| w == word).unwrap();
+    let place = |from: usize, word: &[u8]| {
+        from + whole[from..]
+            .windows(word.len())
+            .position(|w| w == word)
+            .unwrap()
+    };
     let results = place(0, b"XTENSION");
     let card = place(results, b"NAXIS1  =");
-    let row: usize = std::str::from_utf8(&whole[card + 10..card + 30]).unwrap().trim().parse().unwrap();
+    let row: usize = std::str::from_utf8(&whole[card + 10..card + 30])
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
     let rows = place(results, &format!("{:<80}", "END").into_bytes()).next_multiple_of(2880);
     let metadata = place(rows, b"XTENSION");
     // 1. Rows, a value in two rows, blocks, names of columns, and lines of the metadata. Rows that are four apart begin
@@ -158,11 +191,17 @@ fn parts_of_fits_that_changed_places_are_noticed() {
         std::fs::write(&path, exchanged(&whole, a, b, length)).unwrap();
         // the library and both commands check the same
         let error = FitTable::read(&path).unwrap_err().to_string();
-        for arguments in [vec![Path::new("report"), &path], vec![Path::new("compare"), &good, &path]] {
+        for arguments in [
+            vec![Path::new("report"), &path],
+            vec![Path::new("compare"), &good, &path],
+        ] {
             let output = popfit(&arguments);
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
             assert_eq!(output.status.code(), Some(2), "{a} and {b}: {said}");
-            assert!(said.contains(&error) && error.contains("damaged"), "{said}: {error}");
+            assert!(
+                said.contains(&error) && error.contains("damaged"),
+                "{said}: {error}"
+            );
         }
     }
     // 2. Any words of both units. Those that are equal change nothing.
@@ -178,14 +217,21 @@ fn parts_of_fits_that_changed_places_are_noticed() {
         }
     }
     assert!(noticed > 200, "{noticed}");
-    assert!(popfit(&[Path::new("compare"), &good, &good]).stderr.is_empty());
+    assert!(
+        popfit(&[Path::new("compare"), &good, &good])
+            .stderr
+            .is_empty()
+    );
 }
 
 /// `report` and `compare` end with an error that names the file and the rows, and write nothing.
 #[test]
 fn commands_refuse_a_damaged_table_and_name_the_rows() {
     let folder = tempfile::tempdir().unwrap();
-    let (good, bad) = (write(folder.path(), "good.parquet", 9000), write(folder.path(), "bad.parquet", 9000));
+    let (good, bad) = (
+        write(folder.path(), "good.parquet", 9000),
+        write(folder.path(), "bad.parquet", 9000),
+    );
     // in the second row group, before the footer
     let mut bytes = std::fs::read(&bad).unwrap();
     let end = footer(&bad);
@@ -197,7 +243,10 @@ fn commands_refuse_a_damaged_table_and_name_the_rows() {
     });
     bytes[place.expect("a byte of a value")] ^= 1;
     std::fs::write(&bad, bytes).unwrap();
-    for arguments in [vec![Path::new("report"), &bad], vec![Path::new("compare"), &good, &bad]] {
+    for arguments in [
+        vec![Path::new("report"), &bad],
+        vec![Path::new("compare"), &good, &bad],
+    ] {
         let output = popfit(&arguments);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(2), "{said}");
@@ -206,18 +255,35 @@ fn commands_refuse_a_damaged_table_and_name_the_rows() {
         }
     }
     assert!(!folder.path().join("bad_report.html").exists());
-    assert!(popfit(&[Path::new("compare"), &good, &good]).stderr.is_empty());
+    assert!(
+        popfit(&[Path::new("compare"), &good, &good])
+            .stderr
+            .is_empty()
+    );
 }
 
 /// Rewrites a table as another program would: with its own name, and with or without the keys.
 fn rewrite(from: &Path, to: &Path, keys: bool) {
     use parquet::arrow::{ArrowWriter, arrow_reader::ParquetRecordBatchReaderBuilder};
     use parquet::file::properties::WriterProperties;
-    let builder = ParquetRecordBatchReaderBuilder::try_new(std::fs::File::open(from).unwrap()).unwrap();
-    let known = builder.metadata().file_metadata().key_value_metadata().unwrap().clone();
+    let builder =
+        ParquetRecordBatchReaderBuilder::try_new(std::fs::File::open(from).unwrap()).unwrap();
+    let known = builder
+        .metadata()
+        .file_metadata()
+        .key_value_metadata()
+        .unwrap()
+        .clone();
     let schema = builder.schema().clone();
-    let known = keys.then(|| known.into_iter().filter(|pair| pair.key != "ARROW:schema").collect());
-    let properties = WriterProperties::builder().set_created_by("other 1.0".into()).set_key_value_metadata(known);
+    let known = keys.then(|| {
+        known
+            .into_iter()
+            .filter(|pair| pair.key != "ARROW:schema")
+            .collect()
+    });
+    let properties = WriterProperties::builder()
+        .set_created_by("other 1.0".into())
+        .set_key_value_metadata(known);
     let file = std::fs::File::create(to).unwrap();
     let mut writer = ArrowWriter::try_new(file, schema, Some(properties.build())).unwrap();
     for batch in builder.build().unwrap() {
@@ -230,23 +296,42 @@ fn rewrite(from: &Path, to: &Path, keys: bool) {
 fn tables_of_other_programs_are_read_with_a_note() {
     let folder = tempfile::tempdir().unwrap();
     let own = write(folder.path(), "own.parquet", 10);
-    for (keys, expected) in [(true, "rewritten by other 1.0"), (false, "written by other 1.0, has no checksums")] {
+    for (keys, expected) in [
+        (true, "rewritten by other 1.0"),
+        (false, "written by other 1.0, has no checksums"),
+    ] {
         let other = folder.path().join("other.parquet");
         rewrite(&own, &other, keys);
         let mut reader = TableReader::open(&other).unwrap();
-        assert!(reader.notes.iter().any(|note| note.contains(expected)), "{:?}", reader.notes);
+        assert!(
+            reader.notes.iter().any(|note| note.contains(expected)),
+            "{:?}",
+            reader.notes
+        );
         assert_eq!(reader.read_all().unwrap().len(), 3);
         let said = popfit(&[Path::new("report"), &other, Path::new("--overwrite")]);
         assert!(said.status.success());
-        assert!(String::from_utf8_lossy(&said.stderr).contains(expected), "{said:?}");
+        assert!(
+            String::from_utf8_lossy(&said.stderr).contains(expected),
+            "{said:?}"
+        );
         let page = std::fs::read_to_string(other.with_file_name("other_report.html")).unwrap();
-        assert_eq!(page.contains("another program wrote it without popfit's metadata"), !keys);
+        assert_eq!(
+            page.contains("another program wrote it without popfit's metadata"),
+            !keys
+        );
     }
     // astropy's Table.write leaves popfit's other units out, and the old sums in the header
     let fits = folder.path().join("others.fits");
     let bytes = std::fs::read(write(folder.path(), "own.fits", 10)).unwrap();
-    let results = bytes.windows(8).position(|word| word == b"XTENSION").unwrap();
-    let metadata = bytes.windows(8).rposition(|word| word == b"XTENSION").unwrap();
+    let results = bytes
+        .windows(8)
+        .position(|word| word == b"XTENSION")
+        .unwrap();
+    let metadata = bytes
+        .windows(8)
+        .rposition(|word| word == b"XTENSION")
+        .unwrap();
     let mut others = bytes[..results].to_vec();
     for word in [b"DATASUM ", b"CHECKSUM"] {
         let place = others.windows(8).position(|other| other == word).unwrap();
@@ -257,10 +342,26 @@ fn tables_of_other_programs_are_read_with_a_note() {
     others[first_id] ^= 1;
     std::fs::write(&fits, others).unwrap();
     let notes = TableReader::open(&fits).unwrap().notes;
-    let expected = ["checksums of HDU 1 (RESULTS) are not verified", "no checksums in HDU 0"];
-    assert!(notes.len() == 2 && expected.iter().zip(&notes).all(|(part, note)| note.contains(part)), "{notes:?}");
+    let expected = [
+        "checksums of HDU 1 (RESULTS) are not verified",
+        "no checksums in HDU 0",
+    ];
+    assert!(
+        notes.len() == 2
+            && expected
+                .iter()
+                .zip(&notes)
+                .all(|(part, note)| note.contains(part)),
+        "{notes:?}"
+    );
     for name in ["own.parquet", "own.fits"] {
-        assert!(TableReader::open(write(folder.path(), name, 3)).unwrap().notes.is_empty(), "{name}");
+        assert!(
+            TableReader::open(write(folder.path(), name, 3))
+                .unwrap()
+                .notes
+                .is_empty(),
+            "{name}"
+        );
     }
 }
 
@@ -270,13 +371,15 @@ fn units_and_the_layout_travel_with_the_table() {
     let folder = tempfile::tempdir().unwrap();
     for name in ["table.parquet", "table.fits"] {
         let rows: Vec<FitRow> = table(3).to_rows();
-        let labelled = FitTable::from_rows(["velocity", "vmic"].map(String::from).to_vec(), &rows).unwrap();
+        let labelled =
+            FitTable::from_rows(["velocity", "vmic"].map(String::from).to_vec(), &rows).unwrap();
         let labelled = labelled.with_units(vec![("vmic".into(), "km/s".into())]);
         let path = folder.path().join(name);
         labelled.write(&path).unwrap();
         let reader = TableReader::open(&path).unwrap();
         assert_eq!(reader.layout, Some(1), "{name}");
-        let units = ["velocity", "vmic"].map(|parameter| (parameter.to_string(), "km/s".to_string()));
+        let units =
+            ["velocity", "vmic"].map(|parameter| (parameter.to_string(), "km/s".to_string()));
         assert_eq!(reader.schema.units, units, "{name}");
     }
 }

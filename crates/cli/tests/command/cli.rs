@@ -19,11 +19,23 @@ fn fit(model: &Path, spectra: &[&Path], out: &Path, more: &[&str]) -> Output {
 #[test]
 fn two_files_make_one_table() {
     let folder = tempfile::tempdir().unwrap();
-    let (second, out) = (folder.path().join("again.npz"), folder.path().join("out.csv"));
+    let (second, out) = (
+        folder.path().join("again.npz"),
+        folder.path().join("out.csv"),
+    );
     std::fs::copy(data("spectra.npz"), &second).unwrap();
-    let output = fit(&data("model.toml"), &[&data("spectra.npz"), &second], &out, &["--starts", "1"]);
+    let output = fit(
+        &data("model.toml"),
+        &[&data("spectra.npz"), &second],
+        &out,
+        &["--starts", "1"],
+    );
     assert_eq!(output.status.code(), Some(0), "{}", message(&output));
-    assert!(message(&output).contains("128 spectra"), "{}", message(&output));
+    assert!(
+        message(&output).contains("128 spectra"),
+        "{}",
+        message(&output)
+    );
     let rows: Vec<Vec<String>> = csv::Reader::from_path(&out)
         .unwrap()
         .records()
@@ -36,8 +48,20 @@ fn two_files_make_one_table() {
         assert_eq!((&a[2], &b[2]), (&k.to_string(), &k.to_string()));
         assert_eq!(a[3..], b[3..], "the same spectrum, the same bits");
     }
-    let quiet = fit(&data("model.toml"), &[&second], &folder.path().join("q.parquet"), &["--starts", "1", "--quiet"]);
-    assert_eq!((quiet.status.code(), message(&quiet).as_str(), quiet.stdout.len()), (Some(0), "", 0));
+    let quiet = fit(
+        &data("model.toml"),
+        &[&second],
+        &folder.path().join("q.parquet"),
+        &["--starts", "1", "--quiet"],
+    );
+    assert_eq!(
+        (
+            quiet.status.code(),
+            message(&quiet).as_str(),
+            quiet.stdout.len()
+        ),
+        (Some(0), "", 0)
+    );
 }
 
 #[test]
@@ -46,37 +70,110 @@ fn bad_usage_is_two_and_writes_nothing() {
     let broken = folder.path().join("broken.npz");
     std::fs::write(&broken, b"PK\x03\x04 no more").unwrap();
     let model = folder.path().join("model.toml");
-    std::fs::write(&model, "[[arm]]\nname = \"b\"\nemulator = \"none.safetensors\"\nrnage = [1, 2]\n").unwrap();
-    let (good, spectra, out) = (data("model.toml"), data("spectra.npz"), folder.path().join("out.csv"));
+    std::fs::write(
+        &model,
+        "[[arm]]\nname = \"b\"\nemulator = \"none.safetensors\"\nrnage = [1, 2]\n",
+    )
+    .unwrap();
+    let (good, spectra, out) = (
+        data("model.toml"),
+        data("spectra.npz"),
+        folder.path().join("out.csv"),
+    );
     let cut = folder.path().join("cut.fits");
-    std::fs::write(&cut, format!("{:<80}{:<80}", "SIMPLE  =                    T", "BITPIX  = 8")).unwrap();
+    std::fs::write(
+        &cut,
+        format!(
+            "{:<80}{:<80}",
+            "SIMPLE  =                    T", "BITPIX  = 8"
+        ),
+    )
+    .unwrap();
     let before = std::fs::read_dir(folder.path()).unwrap().count();
     let rvtab = folder.path().join("out.fits");
     let models = folder.path().join("models.csv").display().to_string();
-    let same = folder.path().join("..").join(folder.path().file_name().unwrap()).join("out.fits").display().to_string();
+    let same = folder
+        .path()
+        .join("..")
+        .join(folder.path().file_name().unwrap())
+        .join("out.fits")
+        .display()
+        .to_string();
     let cases: [(Output, &str); 15] = [
-        (fit(&good, &[&spectra], &rvtab, &["--models", &same]), "the table and the best-fit spectra"),
-        (fit(&good, &[&spectra], &rvtab, &["--models", &models]), "must end in .fits"),
         (
-            fit(&good, &[&spectra], &rvtab, &["--format", "rvtab", "--models", "m.fits"]),
+            fit(&good, &[&spectra], &rvtab, &["--models", &same]),
+            "the table and the best-fit spectra",
+        ),
+        (
+            fit(&good, &[&spectra], &rvtab, &["--models", &models]),
+            "must end in .fits",
+        ),
+        (
+            fit(
+                &good,
+                &[&spectra],
+                &rvtab,
+                &["--format", "rvtab", "--models", "m.fits"],
+            ),
             "writes a file of models anyway",
         ),
-        (fit(&good, &[&spectra], &rvtab, &["--format", "rvtab", "--released-errors"]), "popfit's own table"),
+        (
+            fit(
+                &good,
+                &[&spectra],
+                &rvtab,
+                &["--format", "rvtab", "--released-errors"],
+            ),
+            "popfit's own table",
+        ),
         (fit(&good, &[&cut], &out, &[]), "HDU 0"),
-        (fit(&good, &[&spectra], &out, &["--format", "rvtab"]), ".fits"),
-        (fit(&good, &[&spectra], &out, &["--target-id", "1,2"]), "DESI"),
+        (
+            fit(&good, &[&spectra], &out, &["--format", "rvtab"]),
+            ".fits",
+        ),
+        (
+            fit(&good, &[&spectra], &out, &["--target-id", "1,2"]),
+            "DESI",
+        ),
         (fit(&good, &[&spectra, &broken], &out, &[]), "broken.npz"),
-        (fit(&good, &[&folder.path().join("missing.npz")], &out, &[]), "missing.npz"),
+        (
+            fit(&good, &[&folder.path().join("missing.npz")], &out, &[]),
+            "missing.npz",
+        ),
         (fit(&model, &[&spectra], &out, &[]), "did you mean `range`?"),
-        (fit(&good, &[&spectra], &folder.path().join("out.fit"), &[]), "must end in .parquet, .fits or .csv"),
-        (fit(&good, &[&spectra], &folder.path().join("no/out.csv"), &[]), "out.csv"),
-        (fit(&good, &[&spectra], &out, &["--starts", "0"]), "--starts"),
+        (
+            fit(&good, &[&spectra], &folder.path().join("out.fit"), &[]),
+            "must end in .parquet, .fits or .csv",
+        ),
+        (
+            fit(&good, &[&spectra], &folder.path().join("no/out.csv"), &[]),
+            "out.csv",
+        ),
+        (
+            fit(&good, &[&spectra], &out, &["--starts", "0"]),
+            "--starts",
+        ),
         (fit(&good, &[&spectra], &out, &["--memory", "many"]), "512M"),
-        (popfit(&["fit", good.to_str().unwrap(), spectra.to_str().unwrap(), "-o", "x.csv", "--device", "tpu"]), "tpu"),
+        (
+            popfit(&[
+                "fit",
+                good.to_str().unwrap(),
+                spectra.to_str().unwrap(),
+                "-o",
+                "x.csv",
+                "--device",
+                "tpu",
+            ]),
+            "tpu",
+        ),
     ];
     for (output, expected) in &cases {
         assert_eq!(output.status.code(), Some(2), "{}", message(output));
-        assert!(message(output).contains(expected), "{expected}: {}", message(output));
+        assert!(
+            message(output).contains(expected),
+            "{expected}: {}",
+            message(output)
+        );
     }
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), before);
 }
@@ -89,26 +186,58 @@ fn devices_and_pipes_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = |name: &str| {
         let path = folder.path().join(name);
-        assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+        assert!(
+            Command::new("mkfifo")
+                .arg(&path)
+                .status()
+                .unwrap()
+                .success()
+        );
         path
     };
     let (spectra, out, page) = (pipe("pipe.npz"), pipe("pipe.fits"), pipe("page.html"));
     let (good, table) = (data("model.toml"), folder.path().join("out.parquet"));
-    assert_eq!(fit(&good, &[&data("spectra.npz")], &table, &["--starts", "1", "--quiet"]).status.code(), Some(0));
+    assert_eq!(
+        fit(
+            &good,
+            &[&data("spectra.npz")],
+            &table,
+            &["--starts", "1", "--quiet"]
+        )
+        .status
+        .code(),
+        Some(0)
+    );
     let text = |path: &Path| path.to_str().unwrap().to_string();
     let cases = [
-        (fit(&good, &[&spectra], &table, &["--overwrite"]), "pipe.npz"),
+        (
+            fit(&good, &[&spectra], &table, &["--overwrite"]),
+            "pipe.npz",
+        ),
         (fit(&good, &[&data("spectra.npz")], &out, &[]), "pipe.fits"),
-        (popfit(&["report", &text(&table), "-o", &text(&page)]), "page.html"),
-        (popfit(&["compare", &text(&table), &text(&out)]), "pipe.fits"),
+        (
+            popfit(&["report", &text(&table), "-o", &text(&page)]),
+            "page.html",
+        ),
+        (
+            popfit(&["compare", &text(&table), &text(&out)]),
+            "pipe.fits",
+        ),
     ];
     for (output, name) in &cases {
         assert_eq!(output.status.code(), Some(2), "{}", message(output));
         let said = message(output);
-        assert!(said.contains(name) && said.contains("device or a pipe"), "{name}: {said}");
+        assert!(
+            said.contains(name) && said.contains("device or a pipe"),
+            "{name}: {said}"
+        );
     }
     use std::os::unix::fs::FileTypeExt;
-    assert!([out, page].iter().all(|path| path.metadata().unwrap().file_type().is_fifo()));
+    assert!(
+        [out, page]
+            .iter()
+            .all(|path| path.metadata().unwrap().file_type().is_fifo())
+    );
 }
 
 #[test]
@@ -118,7 +247,10 @@ fn check_and_devices_answer() {
     assert_eq!(output.status.code(), Some(0), "{text}{}", message(&output));
     assert_eq!(text.matches("pass").count(), 5, "{text}");
     let hulls = "arm b: outside the training hull of (teff, logg) and (feh, alpha) a penalty is added, and flag 8";
-    assert!(text.contains(hulls) && !text.contains("no training hull"), "{text}");
+    assert!(
+        text.contains(hulls) && !text.contains("no training hull"),
+        "{text}"
+    );
     let output = popfit(&["devices"]);
     assert_eq!(output.status.code(), Some(0));
     assert!(String::from_utf8_lossy(&output.stdout).contains("auto takes"));
@@ -127,16 +259,23 @@ fn check_and_devices_answer() {
 #[test]
 fn check_says_what_lies_outside_the_training_set() {
     let folder = tempfile::tempdir().unwrap();
-    let layers = [popfit_testing::tiny::linear_layer(2, popfit_testing::tiny::wave)];
+    let layers = [popfit_testing::tiny::linear_layer(
+        2,
+        popfit_testing::tiny::wave,
+    )];
     let network = popfit_testing::tiny::network_file(&["teff", "feh"], "relu", &layers);
     popfit_testing::file(folder.path(), "tiny.safetensors", &network);
-    let text = "[[arm]]\nname = \"b\"\nemulator = \"tiny.safetensors\"\n[continuum]\nkind = \"none\"\n";
+    let text =
+        "[[arm]]\nname = \"b\"\nemulator = \"tiny.safetensors\"\n[continuum]\nkind = \"none\"\n";
     let model = popfit_testing::file(folder.path(), "model.toml", text.as_bytes());
     let output = popfit(&["check", model.to_str().unwrap()]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let expected =
-        "arm b: no training hull covers teff, feh: there is no penalty outside their training ranges, but flag 8";
-    assert!(output.status.success() && text.contains(expected), "{text}{}", message(&output));
+    let expected = "arm b: no training hull covers teff, feh: there is no penalty outside their training ranges, but flag 8";
+    assert!(
+        output.status.success() && text.contains(expected),
+        "{text}{}",
+        message(&output)
+    );
     assert!(!text.contains("a penalty is added"), "{text}");
 }
 
@@ -164,10 +303,20 @@ fn released_errors_are_columns_on_request() {
         let output = fit(&model, &[&data("spectra.npz")], &out, &options);
         assert_eq!(output.status.code(), Some(0), "{}", message(&output));
         let (table, _) = popfit::FitTable::read(&out).unwrap();
-        let free: Vec<_> = table.to_rows().into_iter().filter(|row| row.at_bound == 0).collect();
+        let free: Vec<_> = table
+            .to_rows()
+            .into_iter()
+            .filter(|row| row.at_bound == 0)
+            .collect();
         let same = free.iter().all(|row| row.errors == row.released_errors);
         assert_eq!(
-            (!free.is_empty() && same, table.to_rows().into_iter().all(|row| row.released_errors.is_empty())),
+            (
+                !free.is_empty() && same,
+                table
+                    .to_rows()
+                    .into_iter()
+                    .all(|row| row.released_errors.is_empty())
+            ),
             (expected, !expected)
         );
     }
@@ -177,17 +326,30 @@ fn released_errors_are_columns_on_request() {
 fn import_names_what_is_missing() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
-    let output = popfit(&["import", "rvspecfit", &at("library"), "--python", &at("no-python")]);
+    let output = popfit(&[
+        "import",
+        "rvspecfit",
+        &at("library"),
+        "--python",
+        &at("no-python"),
+    ]);
     assert_eq!(output.status.code(), Some(2));
     for word in ["no-python", "torch", "h5py", "--python", "--script"] {
-        assert!(message(&output).contains(word), "{word}: {}", message(&output));
+        assert!(
+            message(&output).contains(word),
+            "{word}: {}",
+            message(&output)
+        );
     }
     assert_eq!(popfit(&["import", "rvspecfit"]).status.code(), Some(2));
     let script = at("import.py");
     let output = popfit(&["import", "rvspecfit", "--script", &script]);
     assert_eq!(output.status.code(), Some(0), "{}", message(&output));
     let bundled = popfit_testing::root().join("crates/cli/src/import_rvspecfit.py");
-    assert_eq!(std::fs::read(script).unwrap(), std::fs::read(bundled).unwrap());
+    assert_eq!(
+        std::fs::read(script).unwrap(),
+        std::fs::read(bundled).unwrap()
+    );
 }
 
 /// The command passes on the words of a Python that answers, refuses, or writes no emulator. (The script itself has
@@ -200,44 +362,93 @@ fn import_passes_on_what_python_says() {
     let run_with = |body: &str, more: &[&str]| {
         // A child writes it: had this process the file open, another test's fork could keep it busy.
         let write = r##"printf '#!/bin/sh\n%s\n' "$1" > "$0" && chmod +x "$0""##;
-        assert!(Command::new("sh").args(["-c", write, &at("python"), body]).status().unwrap().success());
-        let arguments = ["import", "rvspecfit", "library", "--setup", "b", "-o", "out", "--python", &at("python")];
+        assert!(
+            Command::new("sh")
+                .args(["-c", write, &at("python"), body])
+                .status()
+                .unwrap()
+                .success()
+        );
+        let arguments = [
+            "import",
+            "rvspecfit",
+            "library",
+            "--setup",
+            "b",
+            "-o",
+            "out",
+            "--python",
+            &at("python"),
+        ];
         popfit(&[&arguments, more].concat())
     };
     let run = |body: &str| run_with(body, &[]);
     // $1 is -c, $2 the script, then the script's arguments.
     let good = data("emulator.safetensors");
     let given = |words: &str| {
-        format!("[ \"$3 $4 $5 $6 $7 $8\" = 'library --setup b --output out {words}' ] && echo '{}'", good.display())
+        format!(
+            "[ \"$3 $4 $5 $6 $7 $8\" = 'library --setup b --output out {words}' ] && echo '{}'",
+            good.display()
+        )
     };
     let overwriting = run_with(&given("--overwrite"), &["--overwrite"]);
-    assert_eq!(overwriting.status.code(), Some(0), "{}", message(&overwriting));
+    assert_eq!(
+        overwriting.status.code(),
+        Some(0),
+        "{}",
+        message(&overwriting)
+    );
     let output = run(&given(""));
     assert_eq!(output.status.code(), Some(0), "{}", message(&output));
-    assert!(String::from_utf8_lossy(&output.stdout).contains("3861 pixels, labels teff, logg, feh, alpha"));
+    assert!(
+        String::from_utf8_lossy(&output.stdout)
+            .contains("3861 pixels, labels teff, logg, feh, alpha")
+    );
     let output = run("echo 'import_rvspecfit: library/interp_b.h5: lam: missing' >&2; exit 2");
     assert_eq!(
         (output.status.code(), message(&output).as_str()),
         (Some(2), "popfit: library/interp_b.h5: lam: missing\n")
     );
     assert_eq!(run("echo 'no room' >&2; exit 1").status.code(), Some(1));
-    assert_eq!(run(&format!("echo '{}'", at("python"))).status.code(), Some(2));
+    assert_eq!(
+        run(&format!("echo '{}'", at("python"))).status.code(),
+        Some(2)
+    );
 }
 
 #[test]
 fn the_demo_looks_at_its_folder_before_it_fits() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir(folder.path().join("results.csv")).unwrap();
-    let output = popfit(&["demo", "--device", "cpu", "--out", folder.path().to_str().unwrap()]);
-    assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{}", message(&output));
-    assert!(message(&output).contains("results.csv"), "{}", message(&output));
+    let output = popfit(&[
+        "demo",
+        "--device",
+        "cpu",
+        "--out",
+        folder.path().to_str().unwrap(),
+    ]);
+    assert_eq!(
+        (output.status.code(), output.stdout.len()),
+        (Some(2), 0),
+        "{}",
+        message(&output)
+    );
+    assert!(
+        message(&output).contains("results.csv"),
+        "{}",
+        message(&output)
+    );
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
 }
 
 /// Waits until a folder has a file whose name contains this.
 #[cfg(unix)]
 fn wait_for(folder: &Path, part: &str) {
-    let found = || std::fs::read_dir(folder).unwrap().any(|e| e.unwrap().file_name().to_string_lossy().contains(part));
+    let found = || {
+        std::fs::read_dir(folder)
+            .unwrap()
+            .any(|e| e.unwrap().file_name().to_string_lossy().contains(part))
+    };
     let begin = std::time::Instant::now();
     while !found() {
         assert!(begin.elapsed().as_secs() < 60, "no {part}");
@@ -263,17 +474,37 @@ fn a_signal_ends_a_run_with_a_row_for_every_spectrum() {
             .spawn()
             .unwrap();
         wait_for(folder.path(), ".out.csv.tmp");
-        assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+        assert!(
+            Command::new("kill")
+                .args([signal, &child.id().to_string()])
+                .status()
+                .unwrap()
+                .success()
+        );
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{}", message(&output));
-        assert!(message(&output).contains("interrupted; "), "{}", message(&output));
-        let rows: Vec<csv::StringRecord> =
-            csv::Reader::from_path(&out).unwrap().into_records().map(|row| row.unwrap()).collect();
+        assert!(
+            message(&output).contains("interrupted; "),
+            "{}",
+            message(&output)
+        );
+        let rows: Vec<csv::StringRecord> = csv::Reader::from_path(&out)
+            .unwrap()
+            .into_records()
+            .map(|row| row.unwrap())
+            .collect();
         assert_eq!(rows.len(), 64 * FILES);
-        assert_eq!((&rows[rows.len() - 1][3], &rows[rows.len() - 1][4]), ("-2", "interrupted"));
+        assert_eq!(
+            (&rows[rows.len() - 1][3], &rows[rows.len() - 1][4]),
+            ("-2", "interrupted")
+        );
         // a journal is there if a batch was fitted before the signal came
-        let names = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
-        let left: Vec<_> = names.filter(|name| *name != "out.csv" && *name != ".out.csv.journal").collect();
+        let names = std::fs::read_dir(folder.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name());
+        let left: Vec<_> = names
+            .filter(|name| *name != "out.csv" && *name != ".out.csv.journal")
+            .collect();
         assert!(left.is_empty(), "{left:?}");
     }
 }
@@ -292,13 +523,26 @@ fn compare_passes_equal_tables_and_fails_others() {
     assert!(String::from_utf8_lossy(&same.stdout).contains("64 converged in both"));
     let svg = std::fs::read_to_string(&plot).unwrap();
     assert!(svg.starts_with("<svg"));
-    for words in ["|A − B| / error of A", "share of the fits", ">velocity<", ">alpha<"] {
+    for words in [
+        "|A − B| / error of A",
+        "share of the fits",
+        ">velocity<",
+        ">alpha<",
+    ] {
         assert!(svg.contains(words), "{words}");
     }
     // the same rows in CSV, which says what it lacks
     let csv = folder.path().join("d.csv");
     FitTable::read(&a).unwrap().0.write(&csv).unwrap();
-    let same = popfit(&["compare", &text(&csv), &text(&b), "--threshold", "0", "--share", "1"]);
+    let same = popfit(&[
+        "compare",
+        &text(&csv),
+        &text(&b),
+        "--threshold",
+        "0",
+        "--share",
+        "1",
+    ]);
     assert!(
         same.status.success() && message(&same).contains("d.csv: a CSV table has no metadata"),
         "{}",
@@ -307,21 +551,35 @@ fn compare_passes_equal_tables_and_fails_others() {
     // one velocity moved by an error, one spectrum gone
     let (table, _) = FitTable::read(&b).unwrap();
     let mut rows: Vec<FitRow> = table.to_rows();
-    let place = table.names().iter().position(|name| name == "velocity").unwrap();
+    let place = table
+        .names()
+        .iter()
+        .position(|name| name == "velocity")
+        .unwrap();
     let write = |rows: &[FitRow]| {
-        let table = FitTable::from_rows(table.names().to_vec(), rows).unwrap().with_units(table.units().to_vec());
-        table.with_arms(vec![String::new()]).write_with(&b, WriteOptions::default().overwrite(true)).unwrap();
+        let table = FitTable::from_rows(table.names().to_vec(), rows)
+            .unwrap()
+            .with_units(table.units().to_vec());
+        table
+            .with_arms(vec![String::new()])
+            .write_with(&b, WriteOptions::default().overwrite(true))
+            .unwrap();
     };
     rows[4].parameters[place] += rows[4].errors[place];
     write(&rows);
     let differs = popfit(&["compare", &text(&a), &text(&b), "--share", "1"]);
     assert_eq!(differs.status.code(), Some(1));
-    assert!(message(&differs).contains("velocity differs"), "{}", message(&differs));
+    assert!(
+        message(&differs).contains("velocity differs"),
+        "{}",
+        message(&differs)
+    );
     // in A or B the data do not determine it, in some fits or in all
     for undetermined in [1..rows.len(), 0..rows.len()] {
         let mut open = rows.clone();
         for row in &mut open[undetermined] {
-            (row.parameters[place], row.errors[place], row.flags) = (1e3, f64::INFINITY, Flags::UNDETERMINED);
+            (row.parameters[place], row.errors[place], row.flags) =
+                (1e3, f64::INFINITY, Flags::UNDETERMINED);
         }
         write(&open);
         for [one, other] in [[&a, &b], [&b, &a]] {
@@ -331,7 +589,10 @@ fn compare_passes_equal_tables_and_fails_others() {
     }
     // of most spectra B has no velocity
     let mut empty = rows.clone();
-    empty.iter_mut().skip(1).for_each(|row| row.parameters[place] = f64::NAN);
+    empty
+        .iter_mut()
+        .skip(1)
+        .for_each(|row| row.parameters[place] = f64::NAN);
     write(&empty);
     let lost = popfit(&["compare", &text(&a), &text(&b)]);
     assert_eq!(lost.status.code(), Some(1), "{}", message(&lost));
@@ -341,7 +602,12 @@ fn compare_passes_equal_tables_and_fails_others() {
     let short = popfit(&["compare", &text(&a), &text(&b), "--share", "0"]);
     assert_eq!(short.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&short.stdout).contains("1 only in A"));
-    assert_eq!(popfit(&["compare", &text(&a), "nowhere.fits"]).status.code(), Some(2));
+    assert_eq!(
+        popfit(&["compare", &text(&a), "nowhere.fits"])
+            .status
+            .code(),
+        Some(2)
+    );
     let png = text(&folder.path().join("c.png"));
     for (more, part) in [
         (["--plot", png.as_str()], "ends in .svg"),
@@ -351,7 +617,11 @@ fn compare_passes_equal_tables_and_fails_others() {
     ] {
         let refused = popfit(&["compare", &text(&a), &text(&b), &more.join("=")]);
         assert_eq!(refused.status.code(), Some(2), "{more:?}");
-        assert!(message(&refused).contains(part), "{part}: {}", message(&refused));
+        assert!(
+            message(&refused).contains(part),
+            "{part}: {}",
+            message(&refused)
+        );
     }
     assert!(!Path::new(&png).exists());
 }
@@ -363,26 +633,61 @@ fn no_result_takes_the_place_of_an_input() {
     std::fs::copy(data("spectra.npz"), &spectra).unwrap();
     let output = fit(&data("model.toml"), &[&spectra], &spectra, &[]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(message(&output).contains("one of the inputs"), "{}", message(&output));
-    assert_eq!(std::fs::read(&spectra).unwrap(), std::fs::read(data("spectra.npz")).unwrap());
+    assert!(
+        message(&output).contains("one of the inputs"),
+        "{}",
+        message(&output)
+    );
+    assert_eq!(
+        std::fs::read(&spectra).unwrap(),
+        std::fs::read(data("spectra.npz")).unwrap()
+    );
     // what the model reads is input, too
     let (model, emulator) = (folder.path().join("m.toml"), folder.path().join("e.fits"));
-    let text = std::fs::read_to_string(data("model.toml")).unwrap().replace("emulator.safetensors", "e.fits");
+    let text = std::fs::read_to_string(data("model.toml"))
+        .unwrap()
+        .replace("emulator.safetensors", "e.fits");
     std::fs::write(&model, text).unwrap();
     std::fs::copy(data("emulator.safetensors"), &emulator).unwrap();
     let output = fit(&model, &[&data("spectra.npz")], &emulator, &["--overwrite"]);
     assert_eq!(output.status.code(), Some(2), "{}", message(&output));
-    assert!(message(&output).contains("one of the inputs"), "{}", message(&output));
-    assert_eq!(std::fs::read(&emulator).unwrap(), std::fs::read(data("emulator.safetensors")).unwrap());
+    assert!(
+        message(&output).contains("one of the inputs"),
+        "{}",
+        message(&output)
+    );
+    assert_eq!(
+        std::fs::read(&emulator).unwrap(),
+        std::fs::read(data("emulator.safetensors")).unwrap()
+    );
     // nor does a page that of a table
     let table = folder.path().join("t.parquet");
-    assert!(fit(&data("model.toml"), &[&data("spectra.npz")], &table, &["--starts", "1"]).status.success());
+    assert!(
+        fit(
+            &data("model.toml"),
+            &[&data("spectra.npz")],
+            &table,
+            &["--starts", "1"]
+        )
+        .status
+        .success()
+    );
     let before = std::fs::read(&table).unwrap();
     for out in [&table, &folder.path().join("page.csv")] {
-        let output = popfit(&["report", table.to_str().unwrap(), "--output", out.to_str().unwrap()]);
+        let output = popfit(&[
+            "report",
+            table.to_str().unwrap(),
+            "--output",
+            out.to_str().unwrap(),
+        ]);
         assert_eq!(output.status.code(), Some(2), "{}", message(&output));
     }
     assert_eq!(std::fs::read(&table).unwrap(), before);
-    let both = fit(&data("model.toml"), &[&data("spectra.npz")], &table, &["--report", table.to_str().unwrap()]);
+    let both = fit(
+        &data("model.toml"),
+        &[&data("spectra.npz")],
+        &table,
+        &["--report", table.to_str().unwrap()],
+    );
     assert_eq!(both.status.code(), Some(2), "{}", message(&both));
 }

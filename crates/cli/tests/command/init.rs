@@ -6,7 +6,12 @@ use super::popfit_in as popfit;
 
 fn succeed(folder: &Path, arguments: &[&str]) -> String {
     let output = popfit(folder, arguments);
-    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{arguments:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -15,13 +20,32 @@ fn is_accepted(folder: &Path, file: &str) {
     succeed(folder, &["check", file]);
     let text = std::fs::read_to_string(folder.join(file)).unwrap();
     // all but those that need what a network or a file of spectra has
-    let words = ["[", "bounds", "mask", "widen", "error_floor", "prior", "starts", "line_spread = ", "range"];
-    let is_example = |line: &str| line.strip_prefix("# ").is_some_and(|line| words.iter().any(|w| line.starts_with(w)));
+    let words = [
+        "[",
+        "bounds",
+        "mask",
+        "widen",
+        "error_floor",
+        "prior",
+        "starts",
+        "line_spread = ",
+        "range",
+    ];
+    let is_example = |line: &str| {
+        line.strip_prefix("# ")
+            .is_some_and(|line| words.iter().any(|w| line.starts_with(w)))
+    };
     let examples = text.lines().filter(|line| is_example(line)).count();
     assert!(examples >= 6, "{examples} examples in {text}");
     // `line_spread` and `range` belong to an arm, which they follow
-    let lines = text.lines().map(|line| if is_example(line) { &line[2..] } else { line });
-    std::fs::write(folder.join("examples.toml"), lines.collect::<Vec<_>>().join("\n")).unwrap();
+    let lines = text
+        .lines()
+        .map(|line| if is_example(line) { &line[2..] } else { line });
+    std::fs::write(
+        folder.join("examples.toml"),
+        lines.collect::<Vec<_>>().join("\n"),
+    )
+    .unwrap();
     succeed(folder, &["check", "examples.toml"]);
 }
 
@@ -29,22 +53,43 @@ fn is_accepted(folder: &Path, file: &str) {
 fn model_files_are_accepted() {
     let folder = tempfile::tempdir().unwrap();
     let emulator = popfit_testing::root().join("data/emulator.safetensors");
-    for name in ["desi_b", "desi_r", "desi_z", "sdss", "apogee", "mine", "boss", "lamost", "lamost_b", "lamost_r"] {
+    for name in [
+        "desi_b", "desi_r", "desi_z", "sdss", "apogee", "mine", "boss", "lamost", "lamost_b",
+        "lamost_r",
+    ] {
         std::fs::copy(&emulator, folder.path().join(format!("{name}.safetensors"))).unwrap();
     }
-    for what in ["desi", "sdss", "mwm", "apogee", "lamost", "lamost-mrs", "mine.safetensors"] {
-        let said = succeed(folder.path(), &["init", what, "-o", &format!("{what}.toml")]);
-        assert!(said.contains(&format!("wrote {what}.toml")) && said.contains("popfit check"), "{said}");
+    for what in [
+        "desi",
+        "sdss",
+        "mwm",
+        "apogee",
+        "lamost",
+        "lamost-mrs",
+        "mine.safetensors",
+    ] {
+        let said = succeed(
+            folder.path(),
+            &["init", what, "-o", &format!("{what}.toml")],
+        );
+        assert!(
+            said.contains(&format!("wrote {what}.toml")) && said.contains("popfit check"),
+            "{said}"
+        );
         is_accepted(folder.path(), &format!("{what}.toml"));
     }
     let text = std::fs::read_to_string(folder.path().join("mine.safetensors.toml")).unwrap();
     assert!(
-        text.contains("# teff: 4000 to 9000 K\n") && text.contains("# [labels.teff]\n# bounds = [4000, 9000]\n"),
+        text.contains("# teff: 4000 to 9000 K\n")
+            && text.contains("# [labels.teff]\n# bounds = [4000, 9000]\n"),
         "{text}"
     );
     // from another folder the emulator is found, too
     std::fs::create_dir(folder.path().join("models")).unwrap();
-    succeed(folder.path(), &["init", "mine.safetensors", "-o", "models/model.toml"]);
+    succeed(
+        folder.path(),
+        &["init", "mine.safetensors", "-o", "models/model.toml"],
+    );
     is_accepted(&folder.path().join("models"), "model.toml");
 }
 
@@ -57,7 +102,11 @@ fn paths_of_networks_stay_relative() {
         std::fs::create_dir_all(at(name)).unwrap();
     }
     let emulator = popfit_testing::root().join("data/emulator.safetensors");
-    for name in ["b.safetensors", "nets/b.safetensors", "nets/blue/b.safetensors"] {
+    for name in [
+        "b.safetensors",
+        "nets/b.safetensors",
+        "nets/blue/b.safetensors",
+    ] {
         std::fs::copy(&emulator, at(name)).unwrap();
     }
     let absolute = at("nets/b.safetensors").display().to_string();
@@ -66,15 +115,28 @@ fn paths_of_networks_stay_relative() {
         ("./b.safetensors", "model.toml", "b.safetensors"),
         ("nets/b.safetensors", "./model.toml", "nets/b.safetensors"),
         ("nets/b.safetensors", "nets/model.toml", "b.safetensors"),
-        ("./nets/b.safetensors", "models/model.toml", "../nets/b.safetensors"),
-        ("nets/blue/../b.safetensors", "nets/blue/model.toml", "../b.safetensors"),
+        (
+            "./nets/b.safetensors",
+            "models/model.toml",
+            "../nets/b.safetensors",
+        ),
+        (
+            "nets/blue/../b.safetensors",
+            "nets/blue/model.toml",
+            "../b.safetensors",
+        ),
         ("b.safetensors", models.as_str(), "../b.safetensors"),
         (absolute.as_str(), "models/model.toml", absolute.as_str()),
     ] {
-        succeed(folder.path(), &["init", network, "-o", output, "--overwrite"]);
+        succeed(
+            folder.path(),
+            &["init", network, "-o", output, "--overwrite"],
+        );
         let text = std::fs::read_to_string(folder.path().join(output)).unwrap();
-        let line =
-            format!("emulator = {}\n", toml::Value::String(expected.replace('/', std::path::MAIN_SEPARATOR_STR)));
+        let line = format!(
+            "emulator = {}\n",
+            toml::Value::String(expected.replace('/', std::path::MAIN_SEPARATOR_STR))
+        );
         assert!(text.contains(&line), "{network} {output}: {text}");
         succeed(folder.path(), &["check", output]);
     }
@@ -88,7 +150,10 @@ fn no_file_is_replaced_unasked() {
     assert_eq!(refused.status.code(), Some(2));
     let said = "popfit: model.toml: this file exists already; use --overwrite to replace it, or choose another name\n";
     assert_eq!(String::from_utf8_lossy(&refused.stderr), said);
-    assert_eq!(std::fs::read(folder.path().join("model.toml")).unwrap(), b"mine");
+    assert_eq!(
+        std::fs::read(folder.path().join("model.toml")).unwrap(),
+        b"mine"
+    );
     succeed(folder.path(), &["init", "desi", "--overwrite"]);
     let unknown = popfit(folder.path(), &["init", "dessi", "-o", "new.toml"]);
     let said = String::from_utf8_lossy(&unknown.stderr);
@@ -109,28 +174,39 @@ fn completions_and_manual_pages_are_written() {
     }
     succeed(folder.path(), &["man", "pages"]);
     let page = std::fs::read_to_string(folder.path().join("pages/popfit-fit.1")).unwrap();
-    assert!(page.contains("TARGETID") && page.contains("Examples:"), "{page}");
+    assert!(
+        page.contains("TARGETID") && page.contains("Examples:"),
+        "{page}"
+    );
     for page in ["popfit.1", "popfit-import-rvspecfit.1"] {
         let text = std::fs::read_to_string(folder.path().join("pages").join(page)).unwrap();
         // the package's name is not the command's
         assert!(!text.contains("cli"), "{page}: {text}");
     }
     let version = succeed(folder.path(), &["--version"]);
-    assert_eq!(version.trim(), format!("popfit {}", env!("CARGO_PKG_VERSION")));
+    assert_eq!(
+        version.trim(),
+        format!("popfit {}", env!("CARGO_PKG_VERSION"))
+    );
 }
 
 /// The message names the kind of a file that is given instead of an emulator.
 #[test]
 fn a_file_of_another_kind_is_named() {
     let folder = tempfile::tempdir().unwrap();
-    let spectra = popfit_testing::root().join("data/spectra.npz").display().to_string();
+    let spectra = popfit_testing::root()
+        .join("data/spectra.npz")
+        .display()
+        .to_string();
     std::fs::write(folder.path().join("notes.txt"), "notes").unwrap();
     std::fs::create_dir(folder.path().join("networks")).unwrap();
     succeed(folder.path(), &["init", "desi", "-o", "desi.toml"]);
-    let wanted =
-        "; popfit init wants a survey (desi, sdss, mwm, apogee, lamost, lamost-mrs), or the file of an emulator\n";
+    let wanted = "; popfit init wants a survey (desi, sdss, mwm, apogee, lamost, lamost-mrs), or the file of an emulator\n";
     for (given, words) in [
-        (spectra.as_str(), "spectra.npz: this is a file of 64 spectra"),
+        (
+            spectra.as_str(),
+            "spectra.npz: this is a file of 64 spectra",
+        ),
         ("desi.toml", "desi.toml: this is a model file already"),
         ("networks", "networks: this is a folder, not a file"),
         ("notes.txt", "notes.txt: "),
@@ -138,7 +214,10 @@ fn a_file_of_another_kind_is_named() {
         let refused = popfit(folder.path(), &["init", given, "-o", "new.toml"]);
         let said = String::from_utf8_lossy(&refused.stderr);
         assert_eq!(refused.status.code(), Some(2), "{said}");
-        assert!(said.contains(words) && said.ends_with(wanted), "{given}: {said}");
+        assert!(
+            said.contains(words) && said.ends_with(wanted),
+            "{given}: {said}"
+        );
         assert!(!folder.path().join("new.toml").exists(), "{given}");
     }
 }
@@ -151,7 +230,10 @@ fn a_missing_network_is_named_with_its_arm() {
     let refused = popfit(folder.path(), &["check", "model.toml"]);
     let said = String::from_utf8_lossy(&refused.stderr);
     assert_ne!(refused.status.code(), Some(0));
-    for words in ["desi_b.safetensors: ", "arm \"b\" of model.toml names this file as its `emulator`"] {
+    for words in [
+        "desi_b.safetensors: ",
+        "arm \"b\" of model.toml names this file as its `emulator`",
+    ] {
         assert!(said.contains(words), "{words}: {said}");
     }
 }

@@ -26,10 +26,17 @@ use std::process::{Command, Output};
 
 /// Runs the command.
 fn popfit(arguments: &[impl AsRef<OsStr>]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_popfit")).args(arguments).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_popfit"))
+        .args(arguments)
+        .output()
+        .unwrap()
 }
 
 /// Runs the command in a folder.
 fn popfit_in(folder: &Path, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_popfit")).current_dir(folder).args(arguments).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_popfit"))
+        .current_dir(folder)
+        .args(arguments)
+        .output()
+        .unwrap()
 }

@@ -39,7 +39,15 @@ impl Place {
     /// `popfit fit` of the demo's spectra with one start.
     fn fit(&self, more: &[&str]) -> Output {
         let (model, spectra) = (data("model.toml"), data("spectra.npz"));
-        self.run(&[&["fit", &model, &spectra, "--device", "cpu", "--starts", "1", "--quiet"], more].concat())
+        self.run(
+            &[
+                &[
+                    "fit", &model, &spectra, "--device", "cpu", "--starts", "1", "--quiet",
+                ],
+                more,
+            ]
+            .concat(),
+        )
     }
 
     #[track_caller]
@@ -49,10 +57,14 @@ impl Place {
 
     /// Files and their contents.
     fn files(&self) -> BTreeMap<String, Vec<u8>> {
-        let entries = std::fs::read_dir(self.0.path()).unwrap().map(|entry| entry.unwrap().path());
+        let entries = std::fs::read_dir(self.0.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().path());
         let files = entries.filter(|path| path.is_file());
         let name = |path: &Path| path.file_name().unwrap().to_string_lossy().into_owned();
-        files.map(|path| (name(&path), std::fs::read(&path).unwrap())).collect()
+        files
+            .map(|path| (name(&path), std::fs::read(&path).unwrap()))
+            .collect()
     }
 }
 
@@ -63,7 +75,9 @@ fn a_file_that_exists_is_replaced_on_request_only() {
     let place = Place::new();
     place.succeeds(&place.fit(&["-o", "table.parquet"]));
     let (model, spectra) = (data("model.toml"), data("spectra.npz"));
-    let fit = ["fit", &model, &spectra, "--device", "cpu", "--starts", "1", "--quiet"];
+    let fit = [
+        "fit", &model, &spectra, "--device", "cpu", "--starts", "1", "--quiet",
+    ];
     let cases: [(&[&str], &[&str], &str); 10] = [
         (&fit, &["-o", "a.csv"], "a.csv"),
         (&fit, &["-o", "b.fits", "--format", "rvtab"], "b_rvmod.fits"),
@@ -72,18 +86,36 @@ fn a_file_that_exists_is_replaced_on_request_only() {
         (&fit, &["-o", "d.csv", "--profile"], "d.profile.json"),
         (&fit, &["-o", "e.csv", "--profile"], "e.trace.json"),
         (&["report", "table.parquet"], &[], "table_report.html"),
-        (&["report", "table.parquet"], &["-o", "page.html"], "page.html"),
-        (&["compare", "table.parquet", "table.parquet"], &["--plot", "plot.svg"], "plot.svg"),
-        (&["import", "rvspecfit"], &["--script", "import.py"], "import.py"),
+        (
+            &["report", "table.parquet"],
+            &["-o", "page.html"],
+            "page.html",
+        ),
+        (
+            &["compare", "table.parquet", "table.parquet"],
+            &["--plot", "plot.svg"],
+            "plot.svg",
+        ),
+        (
+            &["import", "rvspecfit"],
+            &["--script", "import.py"],
+            "import.py",
+        ),
     ];
     for (command, more, name) in cases {
         file(place.0.path(), name, OLD);
         let before = place.files();
         let refused = place.run(&[command, more].concat());
-        assert_eq!(refused.status.code(), Some(2), "{name}: {}", message(&refused));
+        assert_eq!(
+            refused.status.code(),
+            Some(2),
+            "{name}: {}",
+            message(&refused)
+        );
         let said = message(&refused);
         assert!(
-            said.contains(&format!("{name}: this file exists already")) && said.contains("--overwrite"),
+            said.contains(&format!("{name}: this file exists already"))
+                && said.contains("--overwrite"),
             "{name}: {said}"
         );
         assert!(refused.stdout.is_empty(), "{name}: before anything is read");
@@ -105,25 +137,58 @@ fn places_that_cannot_be_written_or_read_are_told_in_plain_words() {
     let (below, page) = (at(&["file", "x.csv"]), at(&["file", "page"]));
     let missing = at(&["gone", "x.csv"]);
     let cases: [(&[&str], &str); 10] = [
-        (&[&fit[..], &[&missing]].concat(), "x.csv: cannot be written: the folder gone does not exist"),
-        (&[&fit[..], &[&below]].concat(), "x.csv: cannot be written: file is a file, not a folder"),
-        (&[&fit[..], &["x.csv", "--report", &page]].concat(), "page: file is a file, not a folder"),
-        (&["fit", &model, "folder", "-o", "x.csv"], "folder: this is a folder, not a file"),
-        (&["fit", "gone.toml", "folder", "-o", "x.csv"], "gone.toml: this file does not exist"),
-        (&["check", &model, "gone.npz"], "gone.npz: this file does not exist"),
+        (
+            &[&fit[..], &[&missing]].concat(),
+            "x.csv: cannot be written: the folder gone does not exist",
+        ),
+        (
+            &[&fit[..], &[&below]].concat(),
+            "x.csv: cannot be written: file is a file, not a folder",
+        ),
+        (
+            &[&fit[..], &["x.csv", "--report", &page]].concat(),
+            "page: file is a file, not a folder",
+        ),
+        (
+            &["fit", &model, "folder", "-o", "x.csv"],
+            "folder: this is a folder, not a file",
+        ),
+        (
+            &["fit", "gone.toml", "folder", "-o", "x.csv"],
+            "gone.toml: this file does not exist",
+        ),
+        (
+            &["check", &model, "gone.npz"],
+            "gone.npz: this file does not exist",
+        ),
         (&["man", "file"], "file: this is a file, not a folder"),
-        (&["demo", "--out", "file"], "file: this is a file, not a folder"),
-        (&["schema", "-o", "folder"], "folder: is a folder, not a file"),
-        (&["report", "gone.parquet"], "gone.parquet: this file does not exist"),
+        (
+            &["demo", "--out", "file"],
+            "file: this is a file, not a folder",
+        ),
+        (
+            &["schema", "-o", "folder"],
+            "folder: is a folder, not a file",
+        ),
+        (
+            &["report", "gone.parquet"],
+            "gone.parquet: this file does not exist",
+        ),
     ];
     for (arguments, words) in cases {
         let refused = place.run(arguments);
         let said = message(&refused);
-        assert!(refused.status.code() == Some(2) && said.contains(words), "{arguments:?}: {said}");
+        assert!(
+            refused.status.code() == Some(2) && said.contains(words),
+            "{arguments:?}: {said}"
+        );
         assert!(!said.contains("os error"), "{arguments:?}: {said}");
     }
     let written = place.run(&["schema", "-o", "schema.json"]);
-    assert_eq!(String::from_utf8_lossy(&written.stdout), "wrote schema.json\n");
+    assert_eq!(
+        String::from_utf8_lossy(&written.stdout),
+        "wrote schema.json\n"
+    );
 }
 
 /// A name that is taken is told before the model, which is not there, is looked for.
@@ -133,8 +198,15 @@ fn names_are_looked_at_first() {
     file(place.0.path(), "out.csv", b"old");
     let output = place.run(&["fit", "no.toml", "no.npz", "-o", "out.csv"]);
     assert_eq!(output.status.code(), Some(2), "{}", message(&output));
-    assert!(message(&output).contains("out.csv: this file exists already"), "{}", message(&output));
-    assert_eq!(place.files(), BTreeMap::from([("out.csv".to_string(), b"old".to_vec())]));
+    assert!(
+        message(&output).contains("out.csv: this file exists already"),
+        "{}",
+        message(&output)
+    );
+    assert_eq!(
+        place.files(),
+        BTreeMap::from([("out.csv".to_string(), b"old".to_vec())])
+    );
 }
 
 /// A run that has ended has nothing to resume; its table stays.
@@ -146,7 +218,11 @@ fn a_finished_run_is_not_resumed() {
     let again = place.fit(&["-o", "out.csv", "--resume"]);
     assert_eq!(again.status.code(), Some(2), "{}", message(&again));
     for words in ["out.csv: there is nothing to resume", "--overwrite"] {
-        assert!(message(&again).contains(words), "{words}: {}", message(&again));
+        assert!(
+            message(&again).contains(words),
+            "{words}: {}",
+            message(&again)
+        );
     }
     assert_eq!(place.files(), before);
     place.succeeds(&place.fit(&["-o", "out.csv", "--resume", "--overwrite"]));
@@ -160,8 +236,19 @@ fn a_demo_replaces_what_a_demo_wrote() {
     let demo = || place.run(&["demo", "--device", "cpu", "--out", "."]);
     place.succeeds(&demo());
     let first = place.files();
-    let results = ["demo.sha256", "report.html", "results.csv", "results.parquet", "spectrum.svg"];
-    let data = ["emulator.safetensors", "model.toml", "spectra.npz", "truth.npz"];
+    let results = [
+        "demo.sha256",
+        "report.html",
+        "results.csv",
+        "results.parquet",
+        "spectrum.svg",
+    ];
+    let data = [
+        "emulator.safetensors",
+        "model.toml",
+        "spectra.npz",
+        "truth.npz",
+    ];
     let mut all = [&results[..], &data[..]].concat();
     all.sort();
     assert_eq!(first.keys().collect::<Vec<_>>(), all);
@@ -171,10 +258,15 @@ fn a_demo_replaces_what_a_demo_wrote() {
         file(place.0.path(), name, b"mine");
         let before = place.files();
         let refused = demo();
-        assert!(refused.status.code() == Some(2) && refused.stdout.is_empty(), "{name}: {}", message(&refused));
+        assert!(
+            refused.status.code() == Some(2) && refused.stdout.is_empty(),
+            "{name}: {}",
+            message(&refused)
+        );
         let said = message(&refused);
         assert!(
-            said.contains(&format!("{name}: popfit demo did not write this file")) && said.contains("--out"),
+            said.contains(&format!("{name}: popfit demo did not write this file"))
+                && said.contains("--out"),
             "{name}: {said}"
         );
         assert_eq!(place.files(), before, "{name}");
@@ -193,9 +285,14 @@ fn a_demo_replaces_what_a_demo_wrote() {
 /// With two labels, on the pixels of the small DESI file.
 fn survey() -> Place {
     let place = Place::new();
-    file(place.0.path(), "net.safetensors", &network_file(&["a", "b"], "relu", &[linear_layer(2, wave)]));
+    file(
+        place.0.path(),
+        "net.safetensors",
+        &network_file(&["a", "b"], "relu", &[linear_layer(2, wave)]),
+    );
     file(place.0.path(), "coadd.fits", &desi().0);
-    let arm = "[[arm]]\nname = \"b\"\nemulator = \"net.safetensors\"\n[continuum]\nkind = \"none\"\n";
+    let arm =
+        "[[arm]]\nname = \"b\"\nemulator = \"net.safetensors\"\n[continuum]\nkind = \"none\"\n";
     file(place.0.path(), "model.toml", arm.as_bytes());
     place
 }
@@ -204,7 +301,17 @@ fn survey() -> Place {
 fn ids_that_nobody_has_are_exit_code_three() {
     let place = survey();
     let fit = |ids: &str, more: &[&str]| {
-        let fit = ["fit", "model.toml", "coadd.fits", "--device", "cpu", "-o", "out.csv", "--target-id", ids];
+        let fit = [
+            "fit",
+            "model.toml",
+            "coadd.fits",
+            "--device",
+            "cpu",
+            "-o",
+            "out.csv",
+            "--target-id",
+            ids,
+        ];
         place.run(&[&fit, more].concat())
     };
     file(place.0.path(), "out.csv", b"old");
@@ -213,14 +320,33 @@ fn ids_that_nobody_has_are_exit_code_three() {
         let output = fit(ids, &[more, &["--overwrite"]].concat());
         assert_eq!(output.status.code(), Some(3), "{}", message(&output));
         let said = message(&output);
-        assert!(said.contains("none of the 2 TARGETIDs") && said.contains("nothing is written"), "{said}");
+        assert!(
+            said.contains("none of the 2 TARGETIDs") && said.contains("nothing is written"),
+            "{said}"
+        );
         assert_eq!(std::fs::read(place.path("out.csv")).unwrap(), b"old");
     }
     let output = fit(&ids, &["--overwrite"]);
     assert!(output.status.code() != Some(2), "{}", message(&output));
-    assert_eq!(std::fs::read_to_string(place.path("out.csv")).unwrap().lines().count(), 2);
+    assert_eq!(
+        std::fs::read_to_string(place.path("out.csv"))
+            .unwrap()
+            .lines()
+            .count(),
+        2
+    );
     // an empty selection by other means is what was asked for
-    let none = place.run(&["fit", "model.toml", "coadd.fits", "--objtype", "BAD", "-o", "none.csv", "--device", "cpu"]);
+    let none = place.run(&[
+        "fit",
+        "model.toml",
+        "coadd.fits",
+        "--objtype",
+        "BAD",
+        "-o",
+        "none.csv",
+        "--device",
+        "cpu",
+    ]);
     place.succeeds(&none);
 }
 
@@ -229,23 +355,47 @@ fn ids_that_nobody_has_are_exit_code_three() {
 fn a_run_without_a_fit_is_exit_code_three() {
     let place = survey();
     let fit = |out: &str, mask: &str| {
-        let arm = "[[arm]]\nname = \"b\"\nemulator = \"net.safetensors\"\n[continuum]\nkind = \"none\"\n";
-        file(place.0.path(), "model.toml", format!("{arm}[spectra]\nmask = {mask}\n").as_bytes());
-        place.run(&["fit", "model.toml", "coadd.fits", "-o", out, "--device", "cpu", "--quiet"])
+        let arm =
+            "[[arm]]\nname = \"b\"\nemulator = \"net.safetensors\"\n[continuum]\nkind = \"none\"\n";
+        file(
+            place.0.path(),
+            "model.toml",
+            format!("{arm}[spectra]\nmask = {mask}\n").as_bytes(),
+        );
+        place.run(&[
+            "fit",
+            "model.toml",
+            "coadd.fits",
+            "-o",
+            out,
+            "--device",
+            "cpu",
+            "--quiet",
+        ])
     };
     for out in ["out.csv", "out.parquet", "out.fits"] {
         let output = fit(out, "[[4000.0, 6000.0]]");
         assert_eq!(output.status.code(), Some(3), "{}", message(&output));
-        let said =
-            format!("popfit: no fit converged (4 no_data): {out} has a row for every spectrum, which says why\n");
+        let said = format!(
+            "popfit: no fit converged (4 no_data): {out} has a row for every spectrum, which says why\n"
+        );
         assert_eq!(message(&output), said);
         let rows = match out {
-            "out.csv" => std::fs::read_to_string(place.path(out)).unwrap().lines().count() - 1,
+            "out.csv" => {
+                std::fs::read_to_string(place.path(out))
+                    .unwrap()
+                    .lines()
+                    .count()
+                    - 1
+            }
             _ => popfit::FitTable::read(place.path(out)).unwrap().0.len(),
         };
         assert_eq!(rows, 4, "{out}");
     }
-    assert!(place.files().keys().all(|name| !name.contains("journal")), "it has come to its end");
+    assert!(
+        place.files().keys().all(|name| !name.contains("journal")),
+        "it has come to its end"
+    );
 }
 
 /// Commands that print to a full disk write their files, and do not end with success.
@@ -256,7 +406,10 @@ fn a_full_standard_output_is_told() {
     place.succeeds(&place.fit(&["-o", "table.parquet"]));
     let answer = format!("#!/bin/sh\necho '{}'\n", data("emulator.safetensors"));
     let mut write = Command::new("sh");
-    write.args(["-c", r#"printf '%s' "$1" >"$0" && chmod +x "$0""#]).arg(place.path("python")).arg(answer);
+    write
+        .args(["-c", r#"printf '%s' "$1" >"$0" && chmod +x "$0""#])
+        .arg(place.path("python"))
+        .arg(answer);
     assert!(write.status().unwrap().success());
     let model = data("model.toml");
     let cases: [&[&str]; 10] = [
@@ -267,26 +420,63 @@ fn a_full_standard_output_is_told() {
         &["check", &model],
         &["report", "table.parquet"],
         &["compare", "table.parquet", "table.parquet"],
-        &["compare", "table.parquet", "table.parquet", "--share", "1", "--plot", "plot.svg"],
+        &[
+            "compare",
+            "table.parquet",
+            "table.parquet",
+            "--share",
+            "1",
+            "--plot",
+            "plot.svg",
+        ],
         &["import", "rvspecfit", "library", "--python", "./python"],
         &["demo", "--device", "cpu", "--out", "."],
     ];
     for arguments in cases {
-        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let full = std::fs::File::options()
+            .write(true)
+            .open("/dev/full")
+            .unwrap();
         let output = place.command(arguments).stdout(full).output().unwrap();
-        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {}", message(&output));
-        let said = "popfit: standard output could not be written: No space left on device (os error 28)\n";
-        assert!(message(&output).ends_with(said), "{arguments:?}: {}", message(&output));
+        assert_eq!(
+            output.status.code(),
+            Some(1),
+            "{arguments:?}: {}",
+            message(&output)
+        );
+        let said =
+            "popfit: standard output could not be written: No space left on device (os error 28)\n";
+        assert!(
+            message(&output).ends_with(said),
+            "{arguments:?}: {}",
+            message(&output)
+        );
         // nobody who reads on
         let mut child = place.command(&[arguments, overwriting(arguments)].concat());
-        let mut child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = child
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         drop(child.stdout.take());
         let output = child.wait_with_output().unwrap();
         let said: Vec<String> = message(&output).lines().map(str::to_string).collect();
-        let said: Vec<&String> = said.iter().filter(|line| !line.contains("XDG_RUNTIME_DIR")).collect();
-        assert!(output.status.code() == Some(0) && said.is_empty(), "{arguments:?}: {said:?}");
+        let said: Vec<&String> = said
+            .iter()
+            .filter(|line| !line.contains("XDG_RUNTIME_DIR"))
+            .collect();
+        assert!(
+            output.status.code() == Some(0) && said.is_empty(),
+            "{arguments:?}: {said:?}"
+        );
     }
-    for name in ["table_report.html", "plot.svg", "results.csv", "results.parquet", "spectrum.svg"] {
+    for name in [
+        "table_report.html",
+        "plot.svg",
+        "results.csv",
+        "results.parquet",
+        "spectrum.svg",
+    ] {
         assert!(place.path(name).is_file(), "{name}");
     }
 }
@@ -294,5 +484,9 @@ fn a_full_standard_output_is_told() {
 /// Returns the arguments that a second run needs to replace its outputs.
 #[cfg(target_os = "linux")]
 fn overwriting(arguments: &[&str]) -> &'static [&'static str] {
-    if arguments[0] == "report" || arguments.contains(&"--plot") { &["--overwrite"] } else { &[] }
+    if arguments[0] == "report" || arguments.contains(&"--plot") {
+        &["--overwrite"]
+    } else {
+        &[]
+    }
 }

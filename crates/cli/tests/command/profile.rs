@@ -13,22 +13,38 @@ fn the_command_writes_two_files_and_a_table() {
     let fit = |out: &str, more: &[&str]| {
         let (model, spectra) = (data("model.toml"), data("spectra.npz"));
         let mut command = Command::new(env!("CARGO_BIN_EXE_popfit"));
-        command.args(["fit", &model, &spectra, "--device", "cpu", "--starts", "1", "-o"]).arg(folder.path().join(out));
+        command
+            .args([
+                "fit", &model, &spectra, "--device", "cpu", "--starts", "1", "-o",
+            ])
+            .arg(folder.path().join(out));
         let output = command.args(more).output().unwrap();
         let text = message(&output);
         assert!(output.status.success(), "{text}");
         text
     };
     let table = fit("a.csv", &["--profile"]);
-    for words in HOST.into_iter().chain(DEVICE).chain(["64 spectra", "GF/s", "busy", "rounds"]) {
+    for words in HOST
+        .into_iter()
+        .chain(DEVICE)
+        .chain(["64 spectra", "GF/s", "busy", "rounds"])
+    {
         assert!(table.contains(words), "{words}: {table}");
     }
-    let read = |name: &str| serde_json::from_slice::<Value>(&std::fs::read(folder.path().join(name)).unwrap()).unwrap();
+    let read = |name: &str| {
+        serde_json::from_slice::<Value>(&std::fs::read(folder.path().join(name)).unwrap()).unwrap()
+    };
     let profile = read("a.profile.json");
     assert_eq!(profile["fits"], 64);
     assert!(profile["opening"].as_f64().unwrap() > 0.0);
     assert_eq!(profile["devices"][0]["clock"], "threads");
-    assert!(profile["devices"][0]["stages"].as_array().unwrap().iter().any(|s| s["gflops"].as_f64().unwrap() > 0.0));
+    assert!(
+        profile["devices"][0]["stages"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|s| s["gflops"].as_f64().unwrap() > 0.0)
+    );
     assert!(read("a.trace.json").as_array().unwrap().len() > 10);
 
     assert_eq!(fit("b.csv", &["--profile", "--quiet"]), "");

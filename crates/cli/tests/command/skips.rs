@@ -34,11 +34,19 @@ fn a_program_ends_with_its_skipped_tests() {
     let run = |variable: &str| {
         let name = "skips::a_program_ends_with_its_skipped_tests";
         let arguments = ["--exact", name, "--test-threads=2"];
-        Command::new(&program).args(arguments).env(variable, "1").output().unwrap()
+        Command::new(&program)
+            .args(arguments)
+            .env(variable, "1")
+            .output()
+            .unwrap()
     };
     let output = run(INNER);
     assert!(output.status.success(), "{output:?}");
-    assert!(!String::from_utf8_lossy(&output.stdout).contains("telescope"), "libtest captures this: {output:?}");
-    let expected = "command: 1 test skipped, in whole or in part, and counted as passed: no telescope\n";
+    assert!(
+        !String::from_utf8_lossy(&output.stdout).contains("telescope"),
+        "libtest captures this: {output:?}"
+    );
+    let expected =
+        "command: 1 test skipped, in whole or in part, and counted as passed: no telescope\n";
     assert_eq!(popfit_testing::message(&output), expected);
 }

@@ -12,7 +12,12 @@ use super::{demo_page, failed, row, table, table_page};
 const WIDTHS: [u64; 2] = [1280, 390];
 
 /// Names under which a Chromium may be installed.
-const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
+const BROWSERS: [&str; 4] = [
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+];
 
 /// Runs the first browser that is installed. `None` without any, where none is [required](skip).
 fn run_browser(arguments: &[String]) -> Option<Output> {
@@ -22,7 +27,10 @@ fn run_browser(arguments: &[String]) -> Option<Output> {
             output => return Some(output.unwrap()),
         }
     }
-    skip(Need::Chromium, "no browser to open the page: install chromium");
+    skip(
+        Need::Chromium,
+        "no browser to open the page: install chromium",
+    );
     None
 }
 
@@ -30,7 +38,12 @@ fn run_browser(arguments: &[String]) -> Option<Output> {
 pub fn open(folder: &Path, page: &Path) -> Option<Vec<Value>> {
     let frames: String = WIDTHS
         .iter()
-        .map(|width| format!("<iframe width={width} height=900 src='file://{}#selftest'></iframe>", page.display()))
+        .map(|width| {
+            format!(
+                "<iframe width={width} height=900 src='file://{}#selftest'></iframe>",
+                page.display()
+            )
+        })
         .collect();
     // the page writes what it saw into an attribute, and a message that it posts is an error
     let listen = "<pre></pre><script>onmessage = (m) => console.log(`a message: ${JSON.stringify(m.data)}`);\
@@ -54,15 +67,30 @@ pub fn open(folder: &Path, page: &Path) -> Option<Vec<Value>> {
     ];
     let profile = format!("--user-data-dir={}", folder.join("profile").display());
     let page = format!("file://{}", outer.display());
-    let arguments: Vec<String> = quiet.iter().map(ToString::to_string).chain([profile, page]).collect();
+    let arguments: Vec<String> = quiet
+        .iter()
+        .map(ToString::to_string)
+        .chain([profile, page])
+        .collect();
     let output = run_browser(&arguments)?;
     let log = String::from_utf8_lossy(&output.stderr);
-    let console: Vec<&str> = log.lines().filter(|line| line.contains("CONSOLE")).collect();
+    let console: Vec<&str> = log
+        .lines()
+        .filter(|line| line.contains("CONSOLE"))
+        .collect();
     assert!(console.is_empty(), "{console:?}");
     let dom = String::from_utf8(output.stdout).unwrap();
-    let text = dom.split_once("<pre>").and_then(|(_, rest)| rest.split_once("</pre>")).map_or("", |(text, _)| text);
-    let text = text.replace("&lt;", "<").replace("&gt;", ">").replace("&nbsp;", "\u{a0}").replace("&amp;", "&");
-    let mut seen: Vec<Value> = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {dom}\n{log}"));
+    let text = dom
+        .split_once("<pre>")
+        .and_then(|(_, rest)| rest.split_once("</pre>"))
+        .map_or("", |(text, _)| text);
+    let text = text
+        .replace("&lt;", "<")
+        .replace("&gt;", ">")
+        .replace("&nbsp;", "\u{a0}")
+        .replace("&amp;", "&");
+    let mut seen: Vec<Value> =
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {dom}\n{log}"));
     seen.sort_by_key(|one| std::cmp::Reverse(one["width"].as_u64()));
     Some(seen)
 }
@@ -81,13 +109,20 @@ pub fn check(seen: &[Value], rows: u64) {
 }
 
 fn texts(value: &Value) -> Vec<&str> {
-    value.as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect()
+    value
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|text| text.as_str().unwrap())
+        .collect()
 }
 
 #[test]
 fn a_fit_with_spectra() {
     let folder = tempfile::tempdir().unwrap();
-    let Some(seen) = open(folder.path(), &demo_page(folder.path())) else { return };
+    let Some(seen) = open(folder.path(), &demo_page(folder.path())) else {
+        return;
+    };
     check(&seen, 64);
     for one in &seen {
         let said = |name: &str| one[name].as_str().unwrap().to_string();
@@ -95,7 +130,9 @@ fn a_fit_with_spectra() {
         assert!(said("point").contains("T_eff (K): "), "{}", said("point"));
         let readout = said("readout");
         assert!(
-            ["Å", "data", "model", "multiplier", "residual", "mean", "σ"].iter().all(|word| readout.contains(word)),
+            ["Å", "data", "model", "multiplier", "residual", "mean", "σ"]
+                .iter()
+                .all(|word| readout.contains(word)),
             "{readout}"
         );
         assert_eq!(one["failed"], 0);
@@ -108,17 +145,28 @@ fn a_fit_with_spectra() {
 fn sorting_knows_large_ids_and_missing_numbers() {
     let folder = tempfile::tempdir().unwrap();
     let base = 1i64 << 53;
-    let mut rows: Vec<FitRow> = [3, 0, 2, 1].iter().map(|k| row(Id::Integer(base + k), *k as u64)).collect();
+    let mut rows: Vec<FitRow> = [3, 0, 2, 1]
+        .iter()
+        .map(|k| row(Id::Integer(base + k), *k as u64))
+        .collect();
     rows.push(failed(Id::Integer(7), 4));
     rows[1].chi2 = f64::INFINITY;
-    let Some(seen) = open(folder.path(), &table_page(folder.path(), "ids.parquet", &table(rows))) else { return };
+    let Some(seen) = open(
+        folder.path(),
+        &table_page(folder.path(), "ids.parquet", &table(rows)),
+    ) else {
+        return;
+    };
     check(&seen, 5);
     let mut expected: Vec<String> = (0..4).map(|k| (base + k).to_string()).collect();
     expected.insert(0, "7".into());
     assert_eq!(texts(&seen[0]["ascending"]), expected);
     expected.reverse();
     assert_eq!(texts(&seen[0]["descending"]), expected);
-    assert_eq!(texts(&seen[0]["numbers"]), ["0.9700", "1.040", "1.110", "∞", "–"]);
+    assert_eq!(
+        texts(&seen[0]["numbers"]),
+        ["0.9700", "1.040", "1.110", "∞", "–"]
+    );
     assert_eq!(seen[0]["failed"], 1);
 }
 
@@ -126,8 +174,14 @@ fn sorting_knows_large_ids_and_missing_numbers() {
 fn a_hostile_id_is_text() {
     let folder = tempfile::tempdir().unwrap();
     let id = "</script><img src=x onerror='document.documentElement.dataset.error = 1'>";
-    let page = table_page(folder.path(), "hostile.parquet", &table(vec![row(Id::Text(id.into()), 0)]));
-    let Some(seen) = open(folder.path(), &page) else { return };
+    let page = table_page(
+        folder.path(),
+        "hostile.parquet",
+        &table(vec![row(Id::Text(id.into()), 0)]),
+    );
+    let Some(seen) = open(folder.path(), &page) else {
+        return;
+    };
     check(&seen, 1);
     assert_eq!(texts(&seen[0]["ascending"]), [id]);
 }
@@ -135,7 +189,10 @@ fn a_hostile_id_is_text() {
 #[test]
 fn an_empty_table_opens() {
     let folder = tempfile::tempdir().unwrap();
-    let Some(seen) = open(folder.path(), &table_page(folder.path(), "empty.parquet", &table(Vec::new()))) else {
+    let Some(seen) = open(
+        folder.path(),
+        &table_page(folder.path(), "empty.parquet", &table(Vec::new())),
+    ) else {
         return;
     };
     check(&seen, 0);

@@ -4,7 +4,8 @@
 use popfit::report::{About, Collector, MOST_REQUESTED, ReportFile};
 use popfit::spectra::Ids;
 use popfit::{
-    Arm, Continuum, Device, Emulator, FitRow, Flags, Spectra, SpectralFitter, SpectralModel, Status, WriteOptions,
+    Arm, Continuum, Device, Emulator, FitRow, Flags, Spectra, SpectralFitter, SpectralModel,
+    Status, WriteOptions,
 };
 
 use super::browser;
@@ -24,7 +25,11 @@ fn fitter() -> SpectralFitter {
         let emulator = Emulator::open(desi(&format!("{name}.safetensors"))).unwrap();
         builder = builder.add_arm(Arm::new(name, emulator));
     }
-    let model = builder.velocity(-1000.0..=1000.0).vsini(0.0..=500.0).continuum(Continuum::rbf(10)).marginalise(true);
+    let model = builder
+        .velocity(-1000.0..=1000.0)
+        .vsini(0.0..=500.0)
+        .continuum(Continuum::rbf(10))
+        .marginalise(true);
     SpectralFitter::new(model.build().unwrap(), Device::cpu())
 }
 
@@ -38,8 +43,16 @@ fn copied(spectra: &Spectra, rows: &[FitRow], copy: u64) -> (Spectra<'static>, V
     let rows = rows.iter().zip(&spectra.rows).map(|(row, &k)| {
         let flags = (k as u32).wrapping_mul(0x9e37_79b9) >> 7 & all;
         let mut row = row.clone();
-        (row.id, row.row, row.flags) = (popfit::Id::Integer(k as i64), k, Flags::from_bits_retain(flags));
-        if k % 97 == 5 { without_a_fit(row, k) } else { row }
+        (row.id, row.row, row.flags) = (
+            popfit::Id::Integer(k as i64),
+            k,
+            Flags::from_bits_retain(flags),
+        );
+        if k % 97 == 5 {
+            without_a_fit(row, k)
+        } else {
+            row
+        }
     });
     let rows = rows.collect();
     (spectra, rows)
@@ -59,28 +72,48 @@ fn without_a_fit(mut row: FitRow, k: u64) -> FitRow {
 
 #[test]
 fn the_largest_page_stays_below_ten_megabytes() {
-    let (fitter, spectra) = (fitter(), Spectra::open(desi("coadd-synth-505.fits.gz")).unwrap());
+    let (fitter, spectra) = (
+        fitter(),
+        Spectra::open(desi("coadd-synth-505.fits.gz")).unwrap(),
+    );
     let rows = fitter.fit(&spectra).unwrap().to_rows();
     let mut kept = Collector::new(&fitter.parameters());
-    kept.request(&(0..MOST_REQUESTED).map(|k| (100 + 3 * k).to_string()).collect::<Vec<_>>());
+    kept.request(
+        &(0..MOST_REQUESTED)
+            .map(|k| (100 + 3 * k).to_string())
+            .collect::<Vec<_>>(),
+    );
     for copy in 0..ROWS / rows.len() as u64 {
         let (spectra, rows) = copied(&spectra, &rows, copy);
         kept.add_with_spectra(&spectra, &rows);
     }
     let folder = tempfile::tempdir().unwrap();
     let page = folder.path().join("largest.html");
-    let about = About::default().title("largest.parquet".into()).units(fitter.units());
-    ReportFile::create(&page, &WriteOptions::default()).unwrap().write(&about, &kept, Some(&fitter)).unwrap();
+    let about = About::default()
+        .title("largest.parquet".into())
+        .units(fitter.units());
+    ReportFile::create(&page, &WriteOptions::default())
+        .unwrap()
+        .write(&about, &kept, Some(&fitter))
+        .unwrap();
     let html = std::fs::read_to_string(&page).unwrap();
     let articles = html.matches("<article").count();
     println!("{} bytes, {articles} spectra", html.len());
     assert!(html.len() <= LIMIT, "{} bytes", html.len());
-    assert_eq!(html.matches("<details class='spectra folded'").count(), Flags::DESCRIPTIONS.len());
+    assert_eq!(
+        html.matches("<details class='spectra folded'").count(),
+        Flags::DESCRIPTIONS.len()
+    );
     assert!(!html.contains("left out"), "there is room for all");
     // requested, without a fit, worst, typical, and three for each flag
     let most = MOST_REQUESTED + 4 + 8 + 4 + 3 * Flags::DESCRIPTIONS.len();
-    assert!((most - 20..=most).contains(&articles), "{articles} of {most}");
-    let Some(seen) = browser::open(folder.path(), &page) else { return };
+    assert!(
+        (most - 20..=most).contains(&articles),
+        "{articles} of {most}"
+    );
+    let Some(seen) = browser::open(folder.path(), &page) else {
+        return;
+    };
     browser::check(&seen, LISTED);
     assert_eq!(seen[0]["galleries"], Flags::DESCRIPTIONS.len());
     assert_eq!(seen[0]["articles"], articles);
@@ -99,22 +132,56 @@ fn long_texts_keep_the_page_below_ten_megabytes() {
         };
         (first..first + 100).map(long).collect()
     };
-    (0..LISTED).step_by(100).for_each(|first| kept.add(&rows(first)));
+    (0..LISTED)
+        .step_by(100)
+        .for_each(|first| kept.add(&rows(first)));
     let folder = tempfile::tempdir().unwrap();
     let page = folder.path().join("long.html");
     let mut metadata = popfit::Metadata::default();
     metadata.model = "# a comment\n".repeat(1 << 20);
-    let about = About::default().title("long.parquet".into()).metadata(metadata);
-    ReportFile::create(&page, &WriteOptions::default()).unwrap().write(&about, &kept, None).unwrap();
+    let about = About::default()
+        .title("long.parquet".into())
+        .metadata(metadata);
+    ReportFile::create(&page, &WriteOptions::default())
+        .unwrap()
+        .write(&about, &kept, None)
+        .unwrap();
     let html = std::fs::read_to_string(&page).unwrap();
     assert!(html.len() <= LIMIT, "{} bytes", html.len());
     // they can be told apart
-    let rows = html.split_once("id=\"rows\">").unwrap().1.split_once("</script>").unwrap().0;
+    let rows = html
+        .split_once("id=\"rows\">")
+        .unwrap()
+        .1
+        .split_once("</script>")
+        .unwrap()
+        .0;
     let rows: serde_json::Value = serde_json::from_str(rows).unwrap();
-    let cells = |column: usize| rows["rows"].as_array().unwrap().iter().map(move |row| row["c"][column].to_string());
-    assert_eq!(cells(0).collect::<std::collections::BTreeSet<_>>().len() as u64, LISTED);
-    let files = rows["head"].as_array().unwrap().iter().position(|head| head["name"] == "file").unwrap();
-    assert_eq!(cells(files).collect::<std::collections::BTreeSet<_>>().len(), 2);
-    let Some(seen) = browser::open(folder.path(), &page) else { return };
+    let cells = |column: usize| {
+        rows["rows"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(move |row| row["c"][column].to_string())
+    };
+    assert_eq!(
+        cells(0).collect::<std::collections::BTreeSet<_>>().len() as u64,
+        LISTED
+    );
+    let files = rows["head"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .position(|head| head["name"] == "file")
+        .unwrap();
+    assert_eq!(
+        cells(files)
+            .collect::<std::collections::BTreeSet<_>>()
+            .len(),
+        2
+    );
+    let Some(seen) = browser::open(folder.path(), &page) else {
+        return;
+    };
     browser::check(&seen, LISTED);
 }

@@ -11,7 +11,10 @@ use std::process::{Command, Output};
 use popfit::{FitRow, FitTable, Id, Status};
 
 fn popfit(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_popfit")).args(arguments).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_popfit"))
+        .args(arguments)
+        .output()
+        .unwrap()
 }
 
 /// Fits the demo's spectra with one start; returns the page.
@@ -19,10 +22,21 @@ fn demo_page(folder: &Path) -> PathBuf {
     let data = |name: &str| popfit_testing::demo_file(name).display().to_string();
     let (out, report) = (folder.join("demo.parquet"), folder.join("made/report"));
     let (model, spectra) = (data("model.toml"), data("spectra.npz"));
-    let mut arguments = vec!["fit", &model, &spectra, "--device", "cpu", "--starts", "1", "--quiet"];
-    arguments.extend(["-o", out.to_str().unwrap(), "--report", report.to_str().unwrap()]);
+    let mut arguments = vec![
+        "fit", &model, &spectra, "--device", "cpu", "--starts", "1", "--quiet",
+    ];
+    arguments.extend([
+        "-o",
+        out.to_str().unwrap(),
+        "--report",
+        report.to_str().unwrap(),
+    ]);
     let output = popfit(&arguments);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     report.join("index.html")
 }
 
@@ -30,8 +44,17 @@ fn demo_page(folder: &Path) -> PathBuf {
 fn table_page(folder: &Path, name: &str, table: &FitTable) -> PathBuf {
     let (path, page) = (folder.join(name), folder.join(format!("{name}.html")));
     table.write(&path).unwrap();
-    let output = popfit(&["report", path.to_str().unwrap(), "--output", page.to_str().unwrap()]);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = popfit(&[
+        "report",
+        path.to_str().unwrap(),
+        "--output",
+        page.to_str().unwrap(),
+    ]);
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     page
 }
 

@@ -22,10 +22,20 @@ const FILES_OF_GPU: usize = 4;
 fn command(inputs: &Path, out: &Path, more: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_popfit"));
     let spectra = inputs.join("spectra.npz");
-    let (device, files): (&[&str], _) =
-        if more.contains(&"--device") { (&[], FILES_OF_GPU) } else { (&["--device", "cpu"], FILES) };
-    command.arg("fit").arg(inputs.join("model.toml")).args(std::iter::repeat_n(spectra, files));
-    command.args(device).args(["--batch", BATCH, "--quiet", "-o"]).arg(out).args(more);
+    let (device, files): (&[&str], _) = if more.contains(&"--device") {
+        (&[], FILES_OF_GPU)
+    } else {
+        (&["--device", "cpu"], FILES)
+    };
+    command
+        .arg("fit")
+        .arg(inputs.join("model.toml"))
+        .args(std::iter::repeat_n(spectra, files));
+    command
+        .args(device)
+        .args(["--batch", BATCH, "--quiet", "-o"])
+        .arg(out)
+        .args(more);
     command.stderr(Stdio::piped());
     command
 }
@@ -36,19 +46,29 @@ fn run(out: &Path, more: &[&str]) -> Output {
 
 fn succeed(out: &Path, more: &[&str]) {
     let output = run(out, more);
-    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 fn names(folder: &Path) -> Vec<String> {
-    let mut all: Vec<String> =
-        std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().to_string_lossy().into_owned()).collect();
+    let mut all: Vec<String> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|e| e.unwrap().file_name().to_string_lossy().into_owned())
+        .collect();
     all.sort();
     all
 }
 
 /// The journal of an output, and how long it is.
 fn journal(out: &Path) -> (PathBuf, u64) {
-    let path = out.with_file_name(format!(".{}.journal", out.file_name().unwrap().to_string_lossy()));
+    let path = out.with_file_name(format!(
+        ".{}.journal",
+        out.file_name().unwrap().to_string_lossy()
+    ));
     let length = std::fs::metadata(&path).map_or(0, |file| file.len());
     (path, length)
 }
@@ -82,7 +102,12 @@ fn contents(path: &Path) -> Vec<u8> {
     let end = text.find("spectra per second").unwrap();
     let begin = text[..end].rfind("<div").unwrap();
     let rest = &text[end..];
-    format!("{}{}", &text[..begin], &rest[rest.find(" s in all").unwrap()..]).into_bytes()
+    format!(
+        "{}{}",
+        &text[..begin],
+        &rest[rest.find(" s in all").unwrap()..]
+    )
+    .into_bytes()
 }
 
 /// Stands for a folder of its own.
@@ -129,7 +154,9 @@ fn kill_and_resume(out: &str, others: &[&str], more: &[&'static str], kills: u32
             if is_running {
                 break;
             }
-            std::iter::once(&out).chain(others).for_each(|name| std::fs::remove_file(killed.join(name)).unwrap());
+            std::iter::once(&out)
+                .chain(others)
+                .for_each(|name| std::fs::remove_file(killed.join(name)).unwrap());
             moment = moment.mul_f64(0.7);
         }
         resumed += u32::from(journal(&killed.join(out)).1 > HEAD);
@@ -152,8 +179,13 @@ fn kill_and_resume(out: &str, others: &[&str], more: &[&'static str], kills: u32
         }
         assert!(left.is_empty(), "{left:?}");
     }
-    println!("{out} {more:?}: {length:.2?} long, killed on its way {kills} times, {resumed} times with rows");
-    assert!(kills < 3 || resumed > 0, "no kill came between two savepoints");
+    println!(
+        "{out} {more:?}: {length:.2?} long, killed on its way {kills} times, {resumed} times with rows"
+    );
+    assert!(
+        kills < 3 || resumed > 0,
+        "no kill came between two savepoints"
+    );
 }
 
 /// `POPFIT_KILLS` says how often (50 take some minutes).
@@ -164,8 +196,18 @@ fn a_killed_run_ends_with_the_bytes_of_one_that_was_not() {
     kill_and_resume("out.parquet", &[], &[], each);
     kill_and_resume("out.fits", &[], &[], each);
     kill_and_resume("out.csv", &[], &[], each);
-    kill_and_resume("rvtab_1.fits", &["rvmod_1.fits"], &["--format", "rvtab"], each);
-    kill_and_resume("out.csv", &["report/index.html"], &["--report", REPORT], each);
+    kill_and_resume(
+        "rvtab_1.fits",
+        &["rvmod_1.fits"],
+        &["--format", "rvtab"],
+        each,
+    );
+    kill_and_resume(
+        "out.csv",
+        &["report/index.html"],
+        &["--report", REPORT],
+        each,
+    );
     kill_and_resume("out.parquet", &["models.fits"], &["--models", MODELS], each);
 }
 
@@ -183,9 +225,15 @@ fn a_killed_run_on_a_gpu_ends_with_the_bytes_of_one_that_was_not() {
     let mut child = until_it_has_rows(&data(""), &out, &on_gpu);
     child.kill().unwrap();
     child.wait().unwrap();
-    assert!(journal(&out).1 > HEAD && !out.exists(), "it came to its end before");
+    assert!(
+        journal(&out).1 > HEAD && !out.exists(),
+        "it came to its end before"
+    );
     succeed(&out, &[&on_gpu[..], &["--resume"]].concat());
-    assert!(std::fs::read(&out).unwrap() == std::fs::read(&whole).unwrap(), "other bytes");
+    assert!(
+        std::fs::read(&out).unwrap() == std::fs::read(&whole).unwrap(),
+        "other bytes"
+    );
 }
 
 /// The first line of a journal's head that begins with `name` gets another value.
@@ -195,11 +243,23 @@ fn rewrite_head(path: &Path, name: &str, value: &str) {
     let length = u64::from_le_bytes(bytes[magic..magic + 8].try_into().unwrap()) as usize;
     let (begin, end) = (magic + 48, magic + 48 + length);
     let text = String::from_utf8(bytes[begin..end].to_vec()).unwrap();
-    let line = |line: &str| if line.starts_with(name) { format!("{name} = {value}") } else { line.to_string() };
+    let line = |line: &str| {
+        if line.starts_with(name) {
+            format!("{name} = {value}")
+        } else {
+            line.to_string()
+        }
+    };
     let text: Vec<String> = text.lines().map(line).collect();
     let text = text.join("\n");
     let length = text.len() as u64;
-    let frame = [&length.to_le_bytes()[..], &(!length).to_le_bytes(), &Sha256::digest(&text), text.as_bytes()].concat();
+    let frame = [
+        &length.to_le_bytes()[..],
+        &(!length).to_le_bytes(),
+        &Sha256::digest(&text),
+        text.as_bytes(),
+    ]
+    .concat();
     std::fs::write(path, [&bytes[..magic], &frame, &bytes[end..]].concat()).unwrap();
 }
 
@@ -217,22 +277,48 @@ fn what_is_not_its_own_is_refused() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert_eq!(second.status.code(), Some(2), "{}", message(&second));
-    assert!(message(&second).contains("out.csv: another run is writing this file"), "{}", message(&second));
+    assert!(
+        message(&second).contains("out.csv: another run is writing this file"),
+        "{}",
+        message(&second)
+    );
     let (path, _) = journal(&out);
     let before = std::fs::read(&path).unwrap();
     let refused = |more: &[&str], said: &[&str], journal: &[u8]| {
         let output = start(more);
         let text = message(&output);
         assert_eq!(output.status.code(), Some(2), "{text}");
-        assert!(text.contains(".out.csv.journal") || said.contains(&"spectra.npz"), "{text}");
-        assert!(!text.contains("Some(") && !text.contains(" { "), "not in words: {text}");
-        said.iter().for_each(|word| assert!(text.contains(word), "{more:?}: no {word:?} in {text}"));
-        assert!(!out.exists() && std::fs::read(&path).unwrap() == journal, "{more:?}: nothing is touched");
+        assert!(
+            text.contains(".out.csv.journal") || said.contains(&"spectra.npz"),
+            "{text}"
+        );
+        assert!(
+            !text.contains("Some(") && !text.contains(" { "),
+            "not in words: {text}"
+        );
+        said.iter()
+            .for_each(|word| assert!(text.contains(word), "{more:?}: no {word:?} in {text}"));
+        assert!(
+            !out.exists() && std::fs::read(&path).unwrap() == journal,
+            "{more:?}: nothing is touched"
+        );
     };
     refused(&[], &["resume that run, or remove this file"], &before);
-    refused(&["--resume", "--starts", "1"], &["another run", "starts = auto", "starts = 1"], &before);
-    refused(&["--resume", "--seed", "9"], &["another run", "seed = 3", "seed = 9"], &before);
-    refused(&["--resume", "--velocity-scan", "fixed"], &["`velocity scan = off`", "`velocity scan = fixed`"], &before);
+    refused(
+        &["--resume", "--starts", "1"],
+        &["another run", "starts = auto", "starts = 1"],
+        &before,
+    );
+    refused(
+        &["--resume", "--seed", "9"],
+        &["another run", "seed = 3", "seed = 9"],
+        &before,
+    );
+    refused(
+        &["--resume", "--velocity-scan", "fixed"],
+        &["`velocity scan = off`", "`velocity scan = fixed`"],
+        &before,
+    );
     // an input changes, and is put back
     let change = |name: &str, change: &dyn Fn(&mut Vec<u8>), said: &[&str]| {
         let file = inputs.path().join(name);
@@ -244,21 +330,40 @@ fn what_is_not_its_own_is_refused() {
         std::fs::write(&file, whole).unwrap();
     };
     let fewer_terms = |bytes: &mut Vec<u8>| {
-        *bytes = String::from_utf8(bytes.clone()).unwrap().replace("terms = 10", "terms = 9").into_bytes();
+        *bytes = String::from_utf8(bytes.clone())
+            .unwrap()
+            .replace("terms = 10", "terms = 9")
+            .into_bytes();
     };
-    change("model.toml", &fewer_terms, &["another run", "`terms = 10`", "`terms = 9`"]);
+    change(
+        "model.toml",
+        &fewer_terms,
+        &["another run", "`terms = 10`", "`terms = 9`"],
+    );
     let last_weight = |bytes: &mut Vec<u8>| *bytes.last_mut().unwrap() ^= 1;
-    change("emulator.safetensors", &last_weight, &["another run", "emulator", "emulator.safetensors = "]);
+    change(
+        "emulator.safetensors",
+        &last_weight,
+        &["another run", "emulator", "emulator.safetensors = "],
+    );
     // whether they have been fitted or not
     for spectrum in [0, 63] {
         let other = brighter(&inputs.path().join("spectra.npz"), spectrum);
-        change("spectra.npz", &|bytes| bytes.clone_from(&other), &["another run", "spectra.npz = "]);
+        change(
+            "spectra.npz",
+            &|bytes| bytes.clone_from(&other),
+            &["another run", "spectra.npz = "],
+        );
     }
     rewrite_head(&path, "version", "0.0.9");
     let older = std::fs::read(&path).unwrap();
     refused(
         &["--resume"],
-        &["another run", "version = 0.0.9", concat!("version = ", env!("CARGO_PKG_VERSION"))],
+        &[
+            "another run",
+            "version = 0.0.9",
+            concat!("version = ", env!("CARGO_PKG_VERSION")),
+        ],
         &older,
     );
     std::fs::write(&path, &before).unwrap();
@@ -277,22 +382,37 @@ fn the_same_files_by_another_path_are_the_same() {
     child.kill().unwrap();
     child.wait().unwrap();
     let mut again = command(&data("."), &out, &["--resume"]);
-    let loud: Vec<_> = again.get_args().filter(|word| *word != "--quiet").map(ToOwned::to_owned).collect();
+    let loud: Vec<_> = again
+        .get_args()
+        .filter(|word| *word != "--quiet")
+        .map(ToOwned::to_owned)
+        .collect();
     again = Command::new(env!("CARGO_BIN_EXE_popfit"));
     let output = again.args(loud).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", message(&output));
-    assert!(std::fs::read(&out).unwrap() == std::fs::read(&whole).unwrap(), "other bytes");
+    assert!(
+        std::fs::read(&out).unwrap() == std::fs::read(&whole).unwrap(),
+        "other bytes"
+    );
     // and what it says of itself is what it has done itself
     let text = message(&output);
     let last = text.lines().last().unwrap();
     let number = |after: &str, before: &str| -> f64 {
-        let from = last.find(after).unwrap_or_else(|| panic!("no {after:?} in {text}")) + after.len();
-        last[from..from + last[from..].find(before).unwrap()].parse().unwrap()
+        let from = last
+            .find(after)
+            .unwrap_or_else(|| panic!("no {after:?} in {text}"))
+            + after.len();
+        last[from..from + last[from..].find(before).unwrap()]
+            .parse()
+            .unwrap()
     };
     let recalled = number("640 spectra, of which ", " from the journal: ");
     assert!((64.0..640.0).contains(&recalled), "{text}");
     let (seconds, rate) = (number("; ", " s, "), number(" s, ", " spectra/s"));
-    assert!((rate * seconds - (640.0 - recalled)).abs() <= 0.006 * rate + 0.06 * seconds, "{text}");
+    assert!(
+        (rate * seconds - (640.0 - recalled)).abs() <= 0.006 * rate + 0.06 * seconds,
+        "{text}"
+    );
 }
 
 /// The file's spectra, one of them brighter by a percent.
@@ -300,8 +420,12 @@ fn brighter(path: &Path, spectrum: usize) -> Vec<u8> {
     let spectra = popfit::Spectra::open(path).unwrap();
     let arm = &spectra.arms[0];
     let mut flux = arm.flux.to_double().into_owned();
-    flux[spectrum * arm.pixels..][..arm.pixels].iter_mut().for_each(|f| *f *= 1.01);
-    let popfit::spectra::Wavelength::Shared(grid) = &arm.wavelength else { panic!("one grid") };
+    flux[spectrum * arm.pixels..][..arm.pixels]
+        .iter_mut()
+        .for_each(|f| *f *= 1.01);
+    let popfit::spectra::Wavelength::Shared(grid) = &arm.wavelength else {
+        panic!("one grid")
+    };
     let shape = [spectra.len(), arm.pixels];
     popfit_testing::npz(
         &[
@@ -320,18 +444,36 @@ fn brighter(path: &Path, spectrum: usize) -> Vec<u8> {
 fn an_interrupted_run_goes_on() {
     for (signal, name) in [("-INT", "out.parquet"), ("-TERM", "out.csv")] {
         let folder = tempfile::tempdir().unwrap();
-        let [whole, out] = ["whole", "out"].map(|stem| folder.path().join(name.replace("out", stem)));
+        let [whole, out] =
+            ["whole", "out"].map(|stem| folder.path().join(name.replace("out", stem)));
         succeed(&whole, &[]);
         let child = until_it_has_rows(&data(""), &out, &[]);
-        assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+        assert!(
+            Command::new("kill")
+                .args([signal, &child.id().to_string()])
+                .status()
+                .unwrap()
+                .success()
+        );
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{}", message(&output));
-        assert!(message(&output).contains("--resume goes on"), "{}", message(&output));
+        assert!(
+            message(&output).contains("--resume goes on"),
+            "{}",
+            message(&output)
+        );
         let interrupted = std::fs::read(&out).unwrap();
-        assert!(interrupted != std::fs::read(&whole).unwrap() && journal(&out).1 > HEAD, "{signal}");
+        assert!(
+            interrupted != std::fs::read(&whole).unwrap() && journal(&out).1 > HEAD,
+            "{signal}"
+        );
         succeed(&out, &["--resume"]);
-        assert!(std::fs::read(&out).unwrap() == std::fs::read(&whole).unwrap(), "{signal}: other bytes");
-        let mut left = [&whole, &out].map(|path| path.file_name().unwrap().to_string_lossy().into_owned());
+        assert!(
+            std::fs::read(&out).unwrap() == std::fs::read(&whole).unwrap(),
+            "{signal}: other bytes"
+        );
+        let mut left =
+            [&whole, &out].map(|path| path.file_name().unwrap().to_string_lossy().into_owned());
         left.sort();
         assert_eq!(names(folder.path()), left);
     }
@@ -347,41 +489,82 @@ fn an_older_table_stays() {
     }
     let folder = tempfile::tempdir().unwrap();
     let [whole, out] = ["whole.csv", "out.csv"].map(|name| folder.path().join(name));
-    assert!(command(inputs.path(), &whole, &[]).status().unwrap().success());
+    assert!(
+        command(inputs.path(), &whole, &[])
+            .status()
+            .unwrap()
+            .success()
+    );
     std::fs::write(&out, "old").unwrap();
     let refused = command(inputs.path(), &out, &[]).output().unwrap();
     assert_eq!(refused.status.code(), Some(2), "{}", message(&refused));
-    assert!(message(&refused).contains("out.csv: this file exists already"), "{}", message(&refused));
+    assert!(
+        message(&refused).contains("out.csv: this file exists already"),
+        "{}",
+        message(&refused)
+    );
     assert_eq!(names(folder.path()), ["out.csv", "whole.csv"]);
     let end = |child: Child, said: &[&str]| {
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{}", message(&output));
-        said.iter().for_each(|word| assert!(message(&output).contains(word), "no {word:?} in {}", message(&output)));
+        said.iter().for_each(|word| {
+            assert!(
+                message(&output).contains(word),
+                "no {word:?} in {}",
+                message(&output)
+            )
+        });
         assert_eq!(std::fs::read(&out).unwrap(), b"old");
-        assert_eq!(names(folder.path()), [".out.csv.journal", "out.csv", "whole.csv"]);
+        assert_eq!(
+            names(folder.path()),
+            [".out.csv.journal", "out.csv", "whole.csv"]
+        );
     };
     let child = until_it_has_rows(inputs.path(), &out, &["--overwrite"]);
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    assert!(
+        Command::new("kill")
+            .args(["-INT", &child.id().to_string()])
+            .status()
+            .unwrap()
+            .success()
+    );
     end(child, &["interrupted", "is as it was", "--resume goes on"]);
     // a file of the same length and time, and what is done to it while it is fitted
     let file = inputs.path().join("spectra.npz");
-    let (mut bytes, last) = (std::fs::read(&file).unwrap(), std::fs::metadata(&file).unwrap().len() - 1);
+    let (mut bytes, last) = (
+        std::fs::read(&file).unwrap(),
+        std::fs::metadata(&file).unwrap().len() - 1,
+    );
     let meanwhile = |change: &dyn Fn(&std::fs::File)| {
         let child = command(inputs.path(), &out, &["--resume"]).spawn().unwrap();
-        while !names(folder.path()).iter().any(|name| name.contains(".tmp")) {
+        while !names(folder.path())
+            .iter()
+            .any(|name| name.contains(".tmp"))
+        {
             std::thread::sleep(Duration::from_millis(1));
         }
         let spectra = std::fs::File::options().write(true).open(&file).unwrap();
         change(&spectra);
-        spectra.set_modified(std::time::SystemTime::now() + Duration::from_secs(5)).unwrap();
+        spectra
+            .set_modified(std::time::SystemTime::now() + Duration::from_secs(5))
+            .unwrap();
         child
     };
     // the last byte of an archive is of its comment's length
     bytes[last as usize] ^= 1;
     let child = meanwhile(&|mut spectra| {
-        spectra.seek(SeekFrom::Start(last)).and_then(|_| spectra.write_all(&bytes[last as usize..])).unwrap();
+        spectra
+            .seek(SeekFrom::Start(last))
+            .and_then(|_| spectra.write_all(&bytes[last as usize..]))
+            .unwrap();
     });
-    end(child, &["spectra.npz", "was written to or replaced while it was fitted"]);
+    end(
+        child,
+        &[
+            "spectra.npz",
+            "was written to or replaced while it was fitted",
+        ],
+    );
     bytes[last as usize] ^= 1;
     std::fs::write(&file, bytes).unwrap();
     // one that was only touched is the same

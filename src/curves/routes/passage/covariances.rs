@@ -5,9 +5,14 @@ use super::parts::Rows;
 /// Turns the correlations of ended fits, where the rows have any, into covariances in place: NaN of fits without
 /// success.
 pub(super) fn scale_correlations(rows: &mut Rows<'_>) {
-    let Some(all) = rows.covariance.as_deref_mut() else { return };
+    let Some(all) = rows.covariance.as_deref_mut() else {
+        return;
+    };
     let p = rows.errors.len() / rows.status.len();
-    let fits = all.chunks_exact_mut(p * p).zip(rows.errors.chunks_exact(p)).zip(rows.status.iter());
+    let fits = all
+        .chunks_exact_mut(p * p)
+        .zip(rows.errors.chunks_exact(p))
+        .zip(rows.status.iter());
     for ((matrix, errors), status) in fits {
         if status.is_success() {
             scale(matrix, errors);
@@ -45,7 +50,10 @@ pub(super) fn put_correlations(covariance: &[f64], matrix: &mut [f64]) {
     let p = covariance.len().isqrt();
     for i in 1..p {
         for j in 0..i {
-            let (element, scale) = (covariance[i * p + j], covariance[i * p + i].sqrt() * covariance[j * p + j].sqrt());
+            let (element, scale) = (
+                covariance[i * p + j],
+                covariance[i * p + i].sqrt() * covariance[j * p + j].sqrt(),
+            );
             // held parameters have no variance
             matrix[i * p + j] = if element == 0.0 { 0.0 } else { element / scale };
         }
@@ -72,8 +80,15 @@ mod tests {
         let mut matrix = [7.0; 9];
         (matrix[3], matrix[6], matrix[7]) = (0.5, 0.0, 0.0);
         scale(&mut matrix, &[f64::INFINITY, 3.0, 0.0]);
-        assert_eq!([matrix[0], matrix[4], matrix[5], matrix[8]], [f64::INFINITY, 9.0, 0.0, 0.0]);
-        assert!([matrix[1], matrix[2], matrix[3], matrix[6]].iter().all(|c| c.is_nan()));
+        assert_eq!(
+            [matrix[0], matrix[4], matrix[5], matrix[8]],
+            [f64::INFINITY, 9.0, 0.0, 0.0]
+        );
+        assert!(
+            [matrix[1], matrix[2], matrix[3], matrix[6]]
+                .iter()
+                .all(|c| c.is_nan())
+        );
         // without degrees of freedom held parameters keep theirs
         (matrix[3], matrix[6], matrix[7]) = (0.5, 0.0, 0.0);
         scale(&mut matrix, &[f64::NAN, f64::NAN, 0.0]);

@@ -88,31 +88,75 @@ impl<'p, 'a> Parts<'p, 'a> {
         watch: &'p Watch<'p>,
     ) -> Parts<'p, 'a> {
         let (p, fits) = (passage.parameters, columns.chi2.len());
-        let wide = columns.parameters.chunks_mut(PART * p).zip(columns.errors.chunks_mut(PART * p));
-        let narrow = columns.chi2.chunks_mut(PART).zip(columns.status.chunks_mut(PART));
-        let ends = columns.rounds.chunks_mut(PART).zip(columns.evaluations.chunks_mut(PART));
+        let wide = columns
+            .parameters
+            .chunks_mut(PART * p)
+            .zip(columns.errors.chunks_mut(PART * p));
+        let narrow = columns
+            .chi2
+            .chunks_mut(PART)
+            .zip(columns.status.chunks_mut(PART));
+        let ends = columns
+            .rounds
+            .chunks_mut(PART)
+            .zip(columns.evaluations.chunks_mut(PART));
         let ends = ends.zip(columns.flags.chunks_mut(PART));
-        let mut covariances = columns.covariance.iter_mut().flat_map(|all| all.chunks_mut(PART * p * p));
+        let mut covariances = columns
+            .covariance
+            .iter_mut()
+            .flat_map(|all| all.chunks_mut(PART * p * p));
         let parts = wide.zip(narrow).zip(ends).enumerate();
-        let parts = parts.map(|(k, (((parameters, errors), (chi2, status)), ((rounds, evaluations), flags)))| {
-            let curves = k * PART..k * PART + chi2.len();
-            let covariance = covariances.next();
-            let rows = Rows { parameters, errors, covariance, chi2, status, rounds, evaluations, flags };
-            Mutex::new(Part { curves, rows, gathered: None })
-        });
+        let parts = parts.map(
+            |(k, (((parameters, errors), (chi2, status)), ((rounds, evaluations), flags)))| {
+                let curves = k * PART..k * PART + chi2.len();
+                let covariance = covariances.next();
+                let rows = Rows {
+                    parameters,
+                    errors,
+                    covariance,
+                    chi2,
+                    status,
+                    rounds,
+                    evaluations,
+                    flags,
+                };
+                Mutex::new(Part {
+                    curves,
+                    rows,
+                    gathered: None,
+                })
+            },
+        );
         let parts: Vec<_> = parts.collect();
-        let checks_per_part = if is_checked { FEW.div_ceil(parts.len().max(1)) } else { 0 };
-        Parts { passage, second, checks_per_part, watch, fits, parts, spare: Mutex::default() }
+        let checks_per_part = if is_checked {
+            FEW.div_ceil(parts.len().max(1))
+        } else {
+            0
+        };
+        Parts {
+            passage,
+            second,
+            checks_per_part,
+            watch,
+            fits,
+            parts,
+            spare: Mutex::default(),
+        }
     }
 
     /// Locks a part.
     fn part(&self, part: usize) -> MutexGuard<'_, Part<'p, 'a>> {
-        self.parts[part].lock().unwrap_or_else(PoisonError::into_inner)
+        self.parts[part]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the memory of a part that has ended.
     fn spare(&self) -> Option<Gathered<'a>> {
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop()
+        self.spare
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop()
     }
 }
 
@@ -127,7 +171,11 @@ impl SmallParts for Parts<'_, '_> {
 
     fn begin(&self, part: usize) -> Option<Shape> {
         let mut part = self.part(part);
-        let Part { curves, rows, gathered } = &mut *part;
+        let Part {
+            curves,
+            rows,
+            gathered,
+        } = &mut *part;
         if gathered.is_none() && self.watch.is_stopped() {
             rows.leave_at_starts(self.passage.curves, curves.clone());
             return None;
@@ -146,7 +194,11 @@ impl SmallParts for Parts<'_, '_> {
 
     fn lend(&self, part: usize, work: &mut dyn FnMut(&SmallBatch<'_>, &mut SmallColumns<'_>)) {
         let mut part = self.part(part);
-        let Part { curves, rows, gathered } = &mut *part;
+        let Part {
+            curves,
+            rows,
+            gathered,
+        } = &mut *part;
         if let Some(gathered) = gathered {
             let (batch, _, mut columns) = gathered.split(self.passage, curves.clone(), rows);
             work(&batch, &mut columns);
@@ -155,14 +207,25 @@ impl SmallParts for Parts<'_, '_> {
 
     fn end(&self, part: usize) -> Result<()> {
         let mut part = self.part(part);
-        let Part { curves, rows, gathered } = &mut *part;
+        let Part {
+            curves,
+            rows,
+            gathered,
+        } = &mut *part;
         let (passage, first) = (self.passage, curves.start);
-        let Some(mut data) = gathered.take() else { return Ok(()) };
+        let Some(mut data) = gathered.take() else {
+            return Ok(());
+        };
         // 1. Go on where the first fitter has not come to an end.
         let (batch, sizes, mut columns) = data.split(passage, curves.clone(), rows);
         if let Some(second) = &self.second {
             self.check(first, &columns)?;
-            resume(&batch, passage.parameters, passage.fitter.budget(), &mut columns);
+            resume(
+                &batch,
+                passage.parameters,
+                passage.fitter.budget(),
+                &mut columns,
+            );
             second.fit_part(&batch, &mut columns, &|| self.watch.is_stopped());
         }
         // 2. Compute errors, statuses, covariances and flags.
@@ -175,9 +238,18 @@ impl SmallParts for Parts<'_, '_> {
             let is_plain = |(status, flags): &(&Status, &Flags)| {
                 **status == Status::BadInput || status.is_success() && flags.is_empty()
             };
-            self.watch.add(rows.status.iter().zip(&*rows.flags).filter(is_plain).count());
+            self.watch.add(
+                rows.status
+                    .iter()
+                    .zip(&*rows.flags)
+                    .filter(is_plain)
+                    .count(),
+            );
         }
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner).push(data);
+        self.spare
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(data);
         Ok(())
     }
 }
@@ -190,7 +262,11 @@ impl Parts<'_, '_> {
         let status = |k: usize| Status::from_code(columns.status[k].into());
         for k in sample_successes(0..columns.status.len(), status, self.checks_per_part) {
             if let Some(curve) = passage.curve(first + k) {
-                passage.fitter.check_cost(&curve, &columns.parameters[k * p..(k + 1) * p], columns.chi2[k])?;
+                passage.fitter.check_cost(
+                    &curve,
+                    &columns.parameters[k * p..(k + 1) * p],
+                    columns.chi2[k],
+                )?;
             }
         }
         Ok(())
@@ -201,9 +277,12 @@ impl Rows<'_> {
     /// Writes the rows of curves that stay at their starts because the run has been stopped.
     fn leave_at_starts(&mut self, of: &Curves<'_>, curves: Range<usize>) {
         let p = self.parameters.len() / curves.len();
-        self.parameters.copy_from_slice(of.starts_of(curves, p, &mut Vec::new()));
+        self.parameters
+            .copy_from_slice(of.starts_of(curves, p, &mut Vec::new()));
         self.errors.fill(f64::NAN);
-        self.covariance.iter_mut().for_each(|all| all.fill(f64::NAN));
+        self.covariance
+            .iter_mut()
+            .for_each(|all| all.fill(f64::NAN));
         self.chi2.fill(f64::NAN);
         self.status.fill(Status::Interrupted);
         self.rounds.fill(0);
@@ -215,8 +294,18 @@ impl Rows<'_> {
 impl<'a> Gathered<'a> {
     /// Gathers what the fits of some curves need.
     fn gather(&mut self, passage: &Passage<'a>, some: Range<usize>) {
-        let Passage { curves, points, parameters, predictors, .. } = *passage;
-        set_sizes(curves.y.slice(some.start * points..some.end * points), points, &mut self.sizes);
+        let Passage {
+            curves,
+            points,
+            parameters,
+            predictors,
+            ..
+        } = *passage;
+        set_sizes(
+            curves.y.slice(some.start * points..some.end * points),
+            points,
+            &mut self.sizes,
+        );
         self.masked = curves.masked(some.clone(), points);
         self.promises.resize(some.len(), f64::NAN);
         self.status.resize(some.len(), 0);
@@ -238,23 +327,42 @@ impl<'a> Gathered<'a> {
         some: Range<usize>,
         rows: &'s mut Rows<'_>,
     ) -> (SmallBatch<'s>, &'s [f64], SmallColumns<'s>) {
-        let Passage { curves, points, parameters, predictors, .. } = *passage;
+        let Passage {
+            curves,
+            points,
+            parameters,
+            predictors,
+            ..
+        } = *passage;
         let row = |values: &'s Values<'a>, length, copied: &'s Vec<f64>| {
             stored_rows(values, some.clone(), length).unwrap_or(copied)
         };
         let own_grid = curves.grid == Grid::Own;
         let prepared = self.prepared.as_ref();
         let batch = SmallBatch {
-            x: if own_grid { row(&curves.x, predictors * points, &self.x) } else { &passage.x },
+            x: if own_grid {
+                row(&curves.x, predictors * points, &self.x)
+            } else {
+                &passage.x
+            },
             own_grid,
             y: curves.y.slice(some.start * points..some.end * points),
-            sigma: curves.sigma.as_ref().map(|sigma| row(sigma, points, &self.sigma)),
+            sigma: curves
+                .sigma
+                .as_ref()
+                .map(|sigma| row(sigma, points, &self.sigma)),
             mask: self.masked.as_deref(),
-            starts: prepared.map_or_else(|| row(&curves.starts, parameters, &self.starts), |(starts, _)| starts),
+            starts: prepared.map_or_else(
+                || row(&curves.starts, parameters, &self.starts),
+                |(starts, _)| starts,
+            ),
             units: prepared.map(|(_, units)| &units[..]),
             bounds: slices(&self.bounds),
             first: some.start,
-            numbers: curves.numbers.as_ref().map(|numbers| &numbers[some.clone()]),
+            numbers: curves
+                .numbers
+                .as_ref()
+                .map(|numbers| &numbers[some.clone()]),
         };
         let columns = SmallColumns {
             parameters: rows.parameters,
@@ -271,5 +379,7 @@ impl<'a> Gathered<'a> {
 
 /// Lends lower and upper bounds.
 fn slices(bounds: &Option<(Vec<f64>, Vec<f64>)>) -> Option<(&[f64], &[f64])> {
-    bounds.as_ref().map(|(lower, upper)| (&lower[..], &upper[..]))
+    bounds
+        .as_ref()
+        .map(|(lower, upper)| (&lower[..], &upper[..]))
 }

@@ -43,10 +43,19 @@ impl LaneSearches {
 
     /// Sets up Nelder–Mead searches with one curve per vector lane; `None` on a GPU, for large curves, or if the fit is
     /// not plain least squares.
-    pub fn new(fitter: &CurveRun, grid: Grid, points: usize, settings: SearchSettings) -> Option<LaneSearches> {
-        let formula = fitter.model.formula().filter(|_| !fitter.device.inner.runs_wgsl())?;
+    pub fn new(
+        fitter: &CurveRun,
+        grid: Grid,
+        points: usize,
+        settings: SearchSettings,
+    ) -> Option<LaneSearches> {
+        let formula = fitter
+            .model
+            .formula()
+            .filter(|_| !fitter.device.inner.runs_wgsl())?;
         let is_tiny = fitter.held.len() <= MOST_PARAMETERS && points <= MOST_POINTS;
-        let is_plain = fitter.estimator.is_least_squares() && fitter.priors.iter().all(Option::is_none);
+        let is_plain =
+            fitter.estimator.is_least_squares() && fitter.priors.iter().all(Option::is_none);
         let suits = is_tiny && is_plain;
         suits.then(|| LaneSearches {
             model: formula.lanes(),
@@ -68,7 +77,8 @@ impl LaneSearches {
         watch: &Watch,
     ) -> Result<Vec<Outcome>> {
         let search = |curves| self.run_task(fitter, objective, curves, watch);
-        let all: Result<Vec<Vec<Outcome>>> = threads::in_pool(|| curves.par_chunks(TASK).map(search).collect());
+        let all: Result<Vec<Vec<Outcome>>> =
+            threads::in_pool(|| curves.par_chunks(TASK).map(search).collect());
         Ok(all?.concat())
     }
 
@@ -82,9 +92,18 @@ impl LaneSearches {
     ) -> Result<Vec<Outcome>> {
         let batch = objective.batch(curves, &fitter.priors, fitter.far());
         let fits = fits(fitter, curves, &batch);
-        let mut machine = LaneSearch { shared: self, seats: Seats::new(self, fitter, curves), fits: &fits, watch };
-        let found = search(&mut machine, &fits, &self.settings, watch.flag())?.into_iter().enumerate();
-        Ok(found.map(|(fit, outcome)| outcome.unwrap_or_else(|| not_begun(&batch, fit))).collect())
+        let mut machine = LaneSearch {
+            shared: self,
+            seats: Seats::new(self, fitter, curves),
+            fits: &fits,
+            watch,
+        };
+        let found = search(&mut machine, &fits, &self.settings, watch.flag())?
+            .into_iter()
+            .enumerate();
+        Ok(found
+            .map(|(fit, outcome)| outcome.unwrap_or_else(|| not_begun(&batch, fit)))
+            .collect())
     }
 }
 
@@ -105,7 +124,11 @@ impl Machine for LaneSearch<'_> {
                 self.seats.put(lane, fit, &self.fits[fit].start);
             }
             self.seats.evaluate(seats(some.len()), true);
-            outcomes.extend(some.iter().enumerate().map(|(lane, &fit)| self.seats.outcome(lane, fit)));
+            outcomes.extend(
+                some.iter()
+                    .enumerate()
+                    .map(|(lane, &fit)| self.seats.outcome(lane, fit)),
+            );
         }
         Ok(outcomes)
     }
@@ -118,21 +141,34 @@ impl Machine for LaneSearch<'_> {
             let is_stopped = self.watch.is_stopped();
             for (lane, seat) in lanes.iter_mut().enumerate() {
                 if seat.is_none() && !is_stopped {
-                    *seat = waiting.next().map(|(index, begin)| self.begin(index, begin));
+                    *seat = waiting
+                        .next()
+                        .map(|(index, begin)| self.begin(index, begin));
                 }
                 if let Some(seat) = seat {
-                    self.seats.put(lane, seat.fit, &seat.trials[seat.asked].point);
+                    self.seats
+                        .put(lane, seat.fit, &seat.trials[seat.asked].point);
                 }
             }
             if lanes.iter().all(Option::is_none) {
                 return Ok(found);
             }
-            let taken = lanes.iter().enumerate().fold(0, |all, (lane, own)| all | u64::from(own.is_some()) << lane);
+            let taken = lanes
+                .iter()
+                .enumerate()
+                .fold(0, |all, (lane, own)| all | u64::from(own.is_some()) << lane);
             self.seats.evaluate(taken, false);
             for (lane, seat) in lanes.iter_mut().enumerate() {
                 let Some(own) = seat else { continue };
                 let value = self.seats.cost.0[lane];
-                let status = self.advance(own, if value.is_finite() { value } else { f64::INFINITY });
+                let status = self.advance(
+                    own,
+                    if value.is_finite() {
+                        value
+                    } else {
+                        f64::INFINITY
+                    },
+                );
                 if let Some(status) = status.or(is_stopped.then_some(Status::Interrupted)) {
                     found[own.index] = Some(own.simplex.outcome(Some(status)));
                     *seat = None;
@@ -146,7 +182,10 @@ impl Machine for LaneSearch<'_> {
         let all: Vec<(usize, &[f64])> = each
             .flat_map(|(k, asked)| {
                 let width = self.fits[asked.fit].start.len().max(1);
-                asked.points.chunks_exact(width).map(move |point| (k, point))
+                asked
+                    .points
+                    .chunks_exact(width)
+                    .map(move |point| (k, point))
             })
             .collect();
         let mut values: Vec<Vec<f64>> = vec![Vec::new(); points.len()];
@@ -157,7 +196,11 @@ impl Machine for LaneSearch<'_> {
             self.seats.evaluate(seats(some.len()), false);
             for (lane, (k, _)) in some.iter().enumerate() {
                 let value = self.seats.cost.0[lane];
-                values[*k].push(if value.is_finite() { value } else { f64::INFINITY });
+                values[*k].push(if value.is_finite() {
+                    value
+                } else {
+                    f64::INFINITY
+                });
             }
         }
         Ok(values)
@@ -203,14 +246,25 @@ impl LaneSearch<'_> {
     fn begin(&self, index: usize, begin: &Begin) -> Lane {
         let fit = &self.fits[begin.fit];
         let size = self.shared.settings.settings.size;
-        let simplex = Simplex::new(index, &begin.start, fit.bounds(), size).shaped(begin.simplex.as_ref());
+        let simplex =
+            Simplex::new(index, &begin.start, fit.bounds(), size).shaped(begin.simplex.as_ref());
         let mut trials: [Trial; TRIALS] = Default::default();
         let points = simplex.first_trials();
-        for (trial, point) in trials.iter_mut().zip(points.chunks_exact(begin.start.len().max(1))) {
+        for (trial, point) in trials
+            .iter_mut()
+            .zip(points.chunks_exact(begin.start.len().max(1)))
+        {
             trial.point = point.to_vec();
         }
         let first = first_lanes(&simplex);
-        Lane { index, fit: begin.fit, simplex, trials, asked: 0, first }
+        Lane {
+            index,
+            fit: begin.fit,
+            simplex,
+            trials,
+            asked: 0,
+            first,
+        }
     }
 
     /// Stores the objective at the point that a lane asked for and chooses its next point; returns a status if the
@@ -229,9 +283,23 @@ impl LaneSearch<'_> {
             return None;
         }
         let fit = &self.fits[lane.fit];
-        let SearchSettings { settings, dof, noise } = &self.shared.settings;
-        let worth = Worth { marginalise: false, dof: *dof, noise: *noise };
-        let status = simplex(&mut lane.simplex, &mut lane.trials, fit.bounds(), settings, worth);
+        let SearchSettings {
+            settings,
+            dof,
+            noise,
+        } = &self.shared.settings;
+        let worth = Worth {
+            marginalise: false,
+            dof: *dof,
+            noise: *noise,
+        };
+        let status = simplex(
+            &mut lane.simplex,
+            &mut lane.trials,
+            fit.bounds(),
+            settings,
+            worth,
+        );
         (lane.asked, lane.first) = (0, first_lanes(&lane.simplex));
         status
     }
@@ -239,5 +307,9 @@ impl LaneSearch<'_> {
 
 /// Returns the bits of the first lanes, one per fit.
 fn seats(fits: usize) -> u64 {
-    if fits < LANES { (1 << fits) - 1 } else { u64::MAX }
+    if fits < LANES {
+        (1 << fits) - 1
+    } else {
+        u64::MAX
+    }
 }

@@ -36,14 +36,19 @@ impl CurveSearch<'_> {
     pub fn run(mut self) -> Result<Vec<Outcome>> {
         let (batch, flag, settings) = (self.batch, self.watch.flag(), self.passes.settings);
         let fits = fits(self.fitter, self.curves, batch);
-        let found = search(&mut self, &fits, &settings, flag)?.into_iter().enumerate();
-        Ok(found.map(|(fit, outcome)| outcome.unwrap_or_else(|| not_begun(batch, fit))).collect())
+        let found = search(&mut self, &fits, &settings, flag)?
+            .into_iter()
+            .enumerate();
+        Ok(found
+            .map(|(fit, outcome)| outcome.unwrap_or_else(|| not_begun(batch, fit)))
+            .collect())
     }
 
     /// Returns the solver's input for the curves with these indices.
     fn some(&self, fits: impl Iterator<Item = usize>) -> Batch {
         let curves: Vec<&Curve> = fits.map(|fit| &self.curves[fit]).collect();
-        self.objective.batch(&curves, &self.fitter.priors, self.fitter.far())
+        self.objective
+            .batch(&curves, &self.fitter.priors, self.fitter.far())
     }
 }
 
@@ -60,7 +65,10 @@ impl Machine for CurveSearch<'_> {
 
     fn search(&mut self, begins: Vec<Begin>) -> Result<Vec<Option<Outcome>>> {
         let mut batch = self.some(begins.iter().map(|begin| begin.fit));
-        batch.starts = begins.iter().flat_map(|begin| begin.start.iter().copied()).collect();
+        batch.starts = begins
+            .iter()
+            .flat_map(|begin| begin.start.iter().copied())
+            .collect();
         batch.simplices = begins.into_iter().map(|begin| begin.simplex).collect();
         let population = self.passes.simplex.as_mut();
         let lanes = population.lanes();
@@ -81,7 +89,8 @@ impl Machine for CurveSearch<'_> {
     }
 
     fn agree(&self, fit: usize, told: Told, scale: &Outcome) -> Result<()> {
-        self.fitter.compare_objectives(&self.curves[fit], told, scale)
+        self.fitter
+            .compare_objectives(&self.curves[fit], told, scale)
     }
 
     fn evaluate(&mut self, points: Vec<Points>) -> Result<Vec<Vec<f64>>> {
@@ -89,14 +98,28 @@ impl Machine for CurveSearch<'_> {
         let mut values: Vec<Vec<f64>> = vec![Vec::new(); points.len()];
         // (index among `points`, point), as many at a time as there is room for
         let each = points.iter().enumerate();
-        let all: Vec<(usize, &[f64])> =
-            each.flat_map(|(k, asked)| asked.points.chunks_exact(width).map(move |point| (k, point))).collect();
+        let all: Vec<(usize, &[f64])> = each
+            .flat_map(|(k, asked)| {
+                asked
+                    .points
+                    .chunks_exact(width)
+                    .map(move |point| (k, point))
+            })
+            .collect();
         for some in all.chunks(self.passes.evaluate.capacity()) {
-            let groups: Vec<usize> = some.chunk_by(|a, b| a.0 == b.0).map(|group| group[0].0).collect();
+            let groups: Vec<usize> = some
+                .chunk_by(|a, b| a.0 == b.0)
+                .map(|group| group[0].0)
+                .collect();
             let mut batch = self.some(groups.iter().map(|&k| points[k].fit));
             let group = some.chunk_by(|a, b| a.0 == b.0).zip(0u32..);
-            batch.group = group.flat_map(|(group, number)| vec![number; group.len()]).collect();
-            batch.starts = some.iter().flat_map(|(_, point)| point.iter().copied()).collect();
+            batch.group = group
+                .flat_map(|(group, number)| vec![number; group.len()])
+                .collect();
+            batch.starts = some
+                .iter()
+                .flat_map(|(_, point)| point.iter().copied())
+                .collect();
             let outcomes = pollster::block_on(linearise(self.passes.evaluate.as_mut(), &batch))?;
             for ((k, _), outcome) in some.iter().zip(outcomes) {
                 values[*k].push(outcome.objective(false));
@@ -124,12 +147,20 @@ pub(super) fn fits(fitter: &CurveRun, curves: &[Curve], batch: &Batch) -> Vec<Se
 impl CurveRun {
     /// Returns the relative error with which the device sums up an objective: larger on GPUs, which add in f32.
     pub(crate) fn objective_noise(&self) -> f64 {
-        if self.device.inner.runs_wgsl() { f32::COST_NOISE } else { f64::SIMPLEX_NOISE }
+        if self.device.inner.runs_wgsl() {
+            f32::COST_NOISE
+        } else {
+            f64::SIMPLEX_NOISE
+        }
     }
 
     /// Returns the machine epsilon of the numbers in which the device computes: of f32 on GPUs, else of f64.
     fn epsilon(&self) -> f64 {
-        if self.device.inner.runs_wgsl() { f32::EPSILON.into() } else { f64::EPSILON }
+        if self.device.inner.runs_wgsl() {
+            f32::EPSILON.into()
+        } else {
+            f64::EPSILON
+        }
     }
 }
 

@@ -20,7 +20,11 @@ impl Cards {
     /// Begins the primary header of a FITS file that has data only in extensions.
     pub fn primary() -> Cards {
         let mut cards = Cards::default();
-        cards.logical("SIMPLE", true).integer("BITPIX", 8).integer("NAXIS", 0).logical("EXTEND", true);
+        cards
+            .logical("SIMPLE", true)
+            .integer("BITPIX", 8)
+            .integer("NAXIS", 0)
+            .logical("EXTEND", true);
         cards
     }
 
@@ -28,7 +32,10 @@ impl Cards {
     /// first.
     pub fn extension(kind: &str, bitpix: i64, axes: &[u64]) -> Cards {
         let mut cards = Cards::default();
-        cards.text("XTENSION", kind).integer("BITPIX", bitpix).integer("NAXIS", axes.len() as i64);
+        cards
+            .text("XTENSION", kind)
+            .integer("BITPIX", bitpix)
+            .integer("NAXIS", axes.len() as i64);
         for (k, axis) in axes.iter().enumerate() {
             cards.integer(&format!("NAXIS{}", k + 1), *axis as i64);
         }
@@ -69,11 +76,22 @@ impl Cards {
         while !rest.is_empty() {
             // a doubled quote stays on one card
             let mut end = rest.len().min(TEXT);
-            while end < rest.len() && rest[..end].bytes().rev().take_while(|b| *b == b'\'').count() % 2 == 1 {
+            while end < rest.len()
+                && rest[..end]
+                    .bytes()
+                    .rev()
+                    .take_while(|b| *b == b'\'')
+                    .count()
+                    % 2
+                    == 1
+            {
                 end -= 1;
             }
             let (now, later) = rest.split_at(end);
-            self.card(&format!("{head}'{now}{}'", if later.is_empty() { "" } else { "&" }));
+            self.card(&format!(
+                "{head}'{now}{}'",
+                if later.is_empty() { "" } else { "&" }
+            ));
             head = "CONTINUE  ".into();
             rest = later;
         }
@@ -127,7 +145,10 @@ mod tests {
             if card.starts_with("DATASUM") {
                 break;
             }
-            assert!(card.starts_with("KEY     = '") || card.starts_with("CONTINUE  '"), "{card}");
+            assert!(
+                card.starts_with("KEY     = '") || card.starts_with("CONTINUE  '"),
+                "{card}"
+            );
             joined.push_str(card[11..].strip_suffix('\'').unwrap().trim_end_matches('&'));
         }
         assert_eq!(joined.replace("''", "'"), long);

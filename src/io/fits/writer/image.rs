@@ -50,7 +50,14 @@ impl<T: Element> ImageUnit<T> {
     /// Begins a FITS image extension of rows of `pixels` values, kept in a temporary file beside `target`.
     pub fn new(target: &Path, name: &str, pixels: usize) -> Result<ImageUnit<T>> {
         let spool = Spool::new(target)?;
-        Ok(ImageUnit { name: name.into(), unit: "", pixels, rows: 0, spool, element: PhantomData })
+        Ok(ImageUnit {
+            name: name.into(),
+            unit: "",
+            pixels,
+            rows: 0,
+            spool,
+            element: PhantomData,
+        })
     }
 
     /// Sets the unit of the values (keyword BUNIT).
@@ -63,7 +70,9 @@ impl<T: Element> ImageUnit<T> {
     /// Appends one row to the image; a shorter one ends in NaN, and values beyond its number of pixels are dropped.
     pub fn append(&mut self, row: impl Iterator<Item = T>) -> io::Result<()> {
         let mut bytes = Vec::with_capacity(self.pixels * size_of::<T>());
-        row.chain(std::iter::repeat(T::NAN)).take(self.pixels).for_each(|value| value.push(&mut bytes));
+        row.chain(std::iter::repeat(T::NAN))
+            .take(self.pixels)
+            .for_each(|value| value.push(&mut bytes));
         self.rows += 1;
         self.spool.append(&bytes)
     }

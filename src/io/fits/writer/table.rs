@@ -31,7 +31,12 @@ impl Spool {
     /// Creates an empty temporary file beside `target`, which collects the data of a FITS extension.
     pub fn new(target: &Path) -> Result<Spool> {
         let (staged, file) = Staged::beside(target)?;
-        Ok(Spool { file: BufWriter::new(file), _staged: staged, length: 0, sum: OnesSum::default() })
+        Ok(Spool {
+            file: BufWriter::new(file),
+            _staged: staged,
+            length: 0,
+            sum: OnesSum::default(),
+        })
     }
 
     /// Appends bytes to the temporary file, and to the running FITS checksum.
@@ -78,7 +83,13 @@ impl FitsColumn {
             ColumnValues::I64(_) | ColumnValues::U64(_) | ColumnValues::F64(_) => 8,
         };
         let like = like.empty();
-        FitsColumn { name: ascii(name), unit: ascii(unit), comment: None, like, width }
+        FitsColumn {
+            name: ascii(name),
+            unit: ascii(unit),
+            comment: None,
+            like,
+            width,
+        }
     }
 
     /// Sets the comment that the table's header (TCOMM) has for this column.
@@ -146,7 +157,13 @@ pub struct TableUnit {
 impl TableUnit {
     /// Begins a FITS binary table without rows, kept in a temporary file beside `target` until it is written.
     pub fn new(target: &Path, name: &str, columns: Vec<FitsColumn>) -> Result<TableUnit> {
-        Ok(TableUnit { name: name.into(), columns, card: None, rows: 0, spool: Spool::new(target)? })
+        Ok(TableUnit {
+            name: name.into(),
+            columns,
+            card: None,
+            rows: 0,
+            spool: Spool::new(target)?,
+        })
     }
 
     /// Adds a card with a keyword and a text to the header.
@@ -161,11 +178,21 @@ impl TableUnit {
         let wrong = |message: String| io::Error::new(io::ErrorKind::InvalidInput, message);
         let rows = values.first().map_or(0, ColumnValues::len);
         if values.len() != self.columns.len() {
-            return Err(wrong(format!("{}: {} columns, not {}", self.name, values.len(), self.columns.len())));
+            return Err(wrong(format!(
+                "{}: {} columns, not {}",
+                self.name,
+                values.len(),
+                self.columns.len()
+            )));
         }
         for (column, values) in self.columns.iter().zip(values) {
-            if values.len() != rows || std::mem::discriminant(values) != std::mem::discriminant(&column.like) {
-                return Err(wrong(format!("{}: column {} has changed its type", self.name, column.name)));
+            if values.len() != rows
+                || std::mem::discriminant(values) != std::mem::discriminant(&column.like)
+            {
+                return Err(wrong(format!(
+                    "{}: column {} has changed its type",
+                    self.name, column.name
+                )));
             }
         }
         self.widen(values)?;
@@ -189,10 +216,18 @@ impl TableUnit {
         let before: Vec<usize> = self.columns.iter().map(|column| column.width).collect();
         for (column, values) in self.columns.iter_mut().zip(values) {
             if let ColumnValues::Text(texts) = values {
-                let longest = texts.iter().map(|text| ascii(text).len()).max().unwrap_or(0);
+                let longest = texts
+                    .iter()
+                    .map(|text| ascii(text).len())
+                    .max()
+                    .unwrap_or(0);
                 if longest > column.width {
                     // exact at first, so that a column keeps the width of its source; later wider than needed
-                    column.width = if self.rows == 0 { longest } else { longest.next_multiple_of(WIDER) };
+                    column.width = if self.rows == 0 {
+                        longest
+                    } else {
+                        longest.next_multiple_of(WIDER)
+                    };
                 }
             }
         }
@@ -239,12 +274,16 @@ impl TableUnit {
         let mut cards = Cards::extension("BINTABLE", 8, &[self.row_bytes() as u64, self.rows]);
         cards.integer("TFIELDS", self.columns.len() as i64);
         for (k, column) in (1..).zip(&self.columns) {
-            cards.text(&format!("TTYPE{k}"), &column.name).text(&format!("TFORM{k}"), &column.form());
+            cards
+                .text(&format!("TTYPE{k}"), &column.name)
+                .text(&format!("TFORM{k}"), &column.form());
             if !column.unit.is_empty() {
                 cards.text(&format!("TUNIT{k}"), &column.unit);
             }
             if let Some(zero) = column.zero() {
-                cards.integer(&format!("TSCAL{k}"), 1).digits(&format!("TZERO{k}"), zero);
+                cards
+                    .integer(&format!("TSCAL{k}"), 1)
+                    .digits(&format!("TZERO{k}"), zero);
             }
         }
         cards.text("EXTNAME", &self.name);

@@ -46,7 +46,9 @@ impl Step {
     /// Multiplies the step by a factor above 1, and by `longest` at most, so that its promise says nothing about the
     /// next step. Convergence is judged by the length that it has before `longest` counts.
     pub fn lengthen(&mut self, factor: f64, longest: f64) {
-        self.delta.iter_mut().for_each(|delta| *delta *= factor.min(longest));
+        self.delta
+            .iter_mut()
+            .for_each(|delta| *delta *= factor.min(longest));
         self.predicted_reduction *= factor * factor;
         self.length_squared *= factor * factor;
         self.is_rescaled = true;
@@ -83,15 +85,33 @@ pub fn solve(member: &mut Member, secant: &[f64], rules: &Rules<'_>) -> Option<S
 
 /// Returns the damped step, going on along the bounds where it meets them; `None` if a matrix does not factorise.
 fn solve_in_box(member: &Member, secant: &[f64], rules: &Rules<'_>) -> Option<Step> {
-    let Rules { bounds, settings, .. } = *rules;
+    let Rules {
+        bounds, settings, ..
+    } = *rules;
     let count = member.parameters.len();
     let free: Vec<bool> = (0..count).map(|p| is_free(member, p, bounds)).collect();
     // a floor would go on damping the steps that are to have none
-    let floor = if member.phase == Phase::Searching { settings.diagonal_floor } else { 0.0 };
+    let floor = if member.phase == Phase::Searching {
+        settings.diagonal_floor
+    } else {
+        0.0
+    };
     let diagonal = |p: usize| member.sums.normal_matrix[packed_index(p, p)];
-    let lowest = floor * (0..count).filter(|&p| free[p]).map(diagonal).fold(0.0, f64::max);
-    let system = System { member, secant, lowest };
-    let mut way = Way { bounds, delta: vec![0.0; count], free };
+    let lowest = floor
+        * (0..count)
+            .filter(|&p| free[p])
+            .map(diagonal)
+            .fold(0.0, f64::max);
+    let system = System {
+        member,
+        secant,
+        lowest,
+    };
+    let mut way = Way {
+        bounds,
+        delta: vec![0.0; count],
+        free,
+    };
     let mut damping = 0.0;
     for _ in 0..=LEGS * count {
         let mut goal = way.delta.clone();
@@ -100,13 +120,23 @@ fn solve_in_box(member: &Member, secant: &[f64], rules: &Rules<'_>) -> Option<St
             break;
         }
     }
-    Some(take(member, secant, way.delta, settings.largest_step, damping))
+    Some(take(
+        member,
+        secant,
+        way.delta,
+        settings.largest_step,
+        damping,
+    ))
 }
 
 /// Returns the largest factor of a step with which no parameter moves by more than `most` times its magnitude.
 pub fn longest_factor(member: &Member, most: f64, delta: &[f64]) -> f64 {
     let ratio = |(d, x): (&f64, &f64)| d.abs() / magnitude(*x, 1.0);
-    most / delta.iter().zip(&member.parameters).map(ratio).fold(0.0, f64::max)
+    most / delta
+        .iter()
+        .zip(&member.parameters)
+        .map(ratio)
+        .fold(0.0, f64::max)
 }
 
 /// Makes a step of `delta`, scaled so that no parameter moves by more than `most` times its magnitude, with its

@@ -37,15 +37,23 @@ impl<R: Real> Trial<R> {
     /// - `rise`: share of F by which F₊ may be higher. Fits without finishing steps allow for rounding here.
     #[inline(always)]
     pub fn judge(self, damping: Damping<R>, cost_error: R, rise: R) -> (bool, Damping<R>) {
-        let Trial { cost, trial_cost, promised, .. } = self;
+        let Trial {
+            cost,
+            trial_cost,
+            promised,
+            ..
+        } = self;
         let is_hidden = self.is_rescaled & (promised <= cost_error * cost);
-        let is_lower =
-            (trial_cost < cost * (R::ONE + rise)) | (is_hidden & (trial_cost <= cost * (R::ONE + cost_error)));
+        let is_lower = (trial_cost < cost * (R::ONE + rise))
+            | (is_hidden & (trial_cost <= cost * (R::ONE + cost_error)));
         let is_accepted = self.is_first | (self.is_finite & is_lower);
         let gain_ratio = ((cost - trial_cost) / promised).maximum(R::ZERO);
         // there is none, or it is rounding
         let is_meaningless = self.is_first | is_hidden;
-        (is_accepted, damping.update(is_accepted, pick(is_meaningless, R::of(0.5), gain_ratio)))
+        (
+            is_accepted,
+            damping.update(is_accepted, pick(is_meaningless, R::of(0.5), gain_ratio)),
+        )
     }
 }
 
@@ -94,7 +102,11 @@ impl<R: Real> Outlook<R> {
     pub fn squared_distance(&self) -> R {
         let is_another_step = !self.was_rejected | (self.reduction < self.previous);
         let next = pick(is_another_step, self.reduction, R::ZERO);
-        pick(self.is_comparable(), squared_remaining_distance(self.reduction, self.previous), next)
+        pick(
+            self.is_comparable(),
+            squared_remaining_distance(self.reduction, self.previous),
+            next,
+        )
     }
 
     /// Returns whether the step is at most `xtol` times as long as the vector of the parameters that it moves, both in
@@ -122,8 +134,17 @@ pub fn least_reduction<R: Real>(tolerance: R, cost: R, largest_cost: R) -> R {
 /// Returns the status of a fit that has converged by its reduction, by its step, or by both, as `of` writes it;
 /// `otherwise` where it has not converged.
 #[inline(always)]
-pub fn converged<T>(small_reduction: bool, small_step: bool, otherwise: T, of: impl Fn(Status) -> T) -> T {
-    let one = pick(small_reduction, of(Status::Ftol), pick(small_step, of(Status::Xtol), otherwise));
+pub fn converged<T>(
+    small_reduction: bool,
+    small_step: bool,
+    otherwise: T,
+    of: impl Fn(Status) -> T,
+) -> T {
+    let one = pick(
+        small_reduction,
+        of(Status::Ftol),
+        pick(small_step, of(Status::Xtol), otherwise),
+    );
     pick(small_reduction & small_step, of(Status::FtolXtol), one)
 }
 
@@ -131,8 +152,14 @@ pub fn converged<T>(small_reduction: bool, small_step: bool, otherwise: T, of: i
 mod tests {
     use super::*;
 
-    const TRIAL: Trial<f64> =
-        Trial { cost: 100.0, trial_cost: 90.0, promised: 20.0, is_rescaled: false, is_finite: true, is_first: false };
+    const TRIAL: Trial<f64> = Trial {
+        cost: 100.0,
+        trial_cost: 90.0,
+        promised: 20.0,
+        is_rescaled: false,
+        is_finite: true,
+        is_first: false,
+    };
     const DAMPING: Damping = Damping { mu: 0.6, nu: 4.0 };
 
     /// Judges a trial point where a cost's rounding error is 1 %; returns whether it is accepted, μ and ν.
@@ -145,21 +172,104 @@ mod tests {
     fn trial_points_are_judged_as_by_hand() {
         // ρ = ½, at which the damping stays; ρ = 1
         assert_eq!(judged(TRIAL, 0.0), (true, 0.6, 2.0));
-        assert_eq!(judged(Trial { promised: 10.0, ..TRIAL }, 0.0), (true, 0.6 / 3.0, 2.0));
+        assert_eq!(
+            judged(
+                Trial {
+                    promised: 10.0,
+                    ..TRIAL
+                },
+                0.0
+            ),
+            (true, 0.6 / 3.0, 2.0)
+        );
         // no gain; a rise by rounding, with and without finishing steps to follow; a cost that is not finite
-        assert_eq!(judged(Trial { trial_cost: 100.0, ..TRIAL }, 0.0), (false, 2.4, 8.0));
-        assert_eq!(judged(Trial { trial_cost: 100.5, ..TRIAL }, 0.0), (false, 2.4, 8.0));
-        assert_eq!(judged(Trial { trial_cost: 100.5, ..TRIAL }, 0.01), (true, 1.2, 2.0));
-        assert_eq!(judged(Trial { trial_cost: f64::NAN, is_finite: false, ..TRIAL }, 0.01), (false, 2.4, 8.0));
+        assert_eq!(
+            judged(
+                Trial {
+                    trial_cost: 100.0,
+                    ..TRIAL
+                },
+                0.0
+            ),
+            (false, 2.4, 8.0)
+        );
+        assert_eq!(
+            judged(
+                Trial {
+                    trial_cost: 100.5,
+                    ..TRIAL
+                },
+                0.0
+            ),
+            (false, 2.4, 8.0)
+        );
+        assert_eq!(
+            judged(
+                Trial {
+                    trial_cost: 100.5,
+                    ..TRIAL
+                },
+                0.01
+            ),
+            (true, 1.2, 2.0)
+        );
+        assert_eq!(
+            judged(
+                Trial {
+                    trial_cost: f64::NAN,
+                    is_finite: false,
+                    ..TRIAL
+                },
+                0.01
+            ),
+            (false, 2.4, 8.0)
+        );
         // a rescaled step that promised less than rounding, or more
-        let rescaled = Trial { trial_cost: 100.5, promised: 0.5, is_rescaled: true, ..TRIAL };
+        let rescaled = Trial {
+            trial_cost: 100.5,
+            promised: 0.5,
+            is_rescaled: true,
+            ..TRIAL
+        };
         assert_eq!(judged(rescaled, 0.0), (true, 0.6, 2.0));
-        assert_eq!(judged(Trial { trial_cost: 101.5, ..rescaled }, 0.0), (false, 2.4, 8.0));
-        assert_eq!(judged(Trial { promised: 2.0, ..rescaled }, 0.0), (false, 2.4, 8.0));
+        assert_eq!(
+            judged(
+                Trial {
+                    trial_cost: 101.5,
+                    ..rescaled
+                },
+                0.0
+            ),
+            (false, 2.4, 8.0)
+        );
+        assert_eq!(
+            judged(
+                Trial {
+                    promised: 2.0,
+                    ..rescaled
+                },
+                0.0
+            ),
+            (false, 2.4, 8.0)
+        );
         // the first point
-        let first = Trial { cost: f64::NAN, promised: f64::NAN, is_first: true, ..TRIAL };
+        let first = Trial {
+            cost: f64::NAN,
+            promised: f64::NAN,
+            is_first: true,
+            ..TRIAL
+        };
         assert_eq!(judged(first, 0.0), (true, 0.6, 2.0));
-        assert_eq!(judged(Trial { is_finite: false, ..first }, 0.0), (true, 0.6, 2.0));
+        assert_eq!(
+            judged(
+                Trial {
+                    is_finite: false,
+                    ..first
+                },
+                0.0
+            ),
+            (true, 0.6, 2.0)
+        );
     }
 
     #[test]
@@ -173,30 +283,110 @@ mod tests {
             length_squared: 1e-6,
             scale_squared: 4.0,
         };
-        assert!(outlook.is_comparable() && outlook.contraction(0.1) == 0.25 && outlook.contraction(0.5) == 0.5);
-        assert_eq!(Outlook { reduction: 2.0, ..outlook }.expected_reduction(0.1), 1.0);
+        assert!(
+            outlook.is_comparable()
+                && outlook.contraction(0.1) == 0.25
+                && outlook.contraction(0.5) == 0.5
+        );
+        assert_eq!(
+            Outlook {
+                reduction: 2.0,
+                ..outlook
+            }
+            .expected_reduction(0.1),
+            1.0
+        );
         // q = ½; steps that do not shrink; reductions that cannot be compared; a rejected step that comes again
         assert_eq!(outlook.squared_distance(), 4.0);
-        assert_eq!(Outlook { reduction: 4.0, ..outlook }.squared_distance(), 4.0);
-        assert_eq!(Outlook { reduction: 9.0, ..outlook }.squared_distance(), 4.0);
-        assert_eq!(Outlook { previous: f64::NAN, ..outlook }.squared_distance(), 1.0);
-        let after_rejection = Outlook { was_rejected: true, ..outlook };
+        assert_eq!(
+            Outlook {
+                reduction: 4.0,
+                ..outlook
+            }
+            .squared_distance(),
+            4.0
+        );
+        assert_eq!(
+            Outlook {
+                reduction: 9.0,
+                ..outlook
+            }
+            .squared_distance(),
+            4.0
+        );
+        assert_eq!(
+            Outlook {
+                previous: f64::NAN,
+                ..outlook
+            }
+            .squared_distance(),
+            1.0
+        );
+        let after_rejection = Outlook {
+            was_rejected: true,
+            ..outlook
+        };
         assert_eq!(after_rejection.squared_distance(), 1.0);
-        assert_eq!(Outlook { reduction: 4.0, ..after_rejection }.squared_distance(), 0.0);
+        assert_eq!(
+            Outlook {
+                reduction: 4.0,
+                ..after_rejection
+            }
+            .squared_distance(),
+            0.0
+        );
         let incomparable = [
-            Outlook { previous: -4.0, ..outlook },
-            Outlook { previous: f64::NAN, ..outlook },
-            Outlook { was_rejected: true, ..outlook },
-            Outlook { is_rescaled: true, ..outlook },
+            Outlook {
+                previous: -4.0,
+                ..outlook
+            },
+            Outlook {
+                previous: f64::NAN,
+                ..outlook
+            },
+            Outlook {
+                was_rejected: true,
+                ..outlook
+            },
+            Outlook {
+                is_rescaled: true,
+                ..outlook
+            },
         ];
         assert!(incomparable.iter().all(|outlook| !outlook.is_comparable()));
         assert!(outlook.is_short(6e-4) && !outlook.is_short(4e-4));
-        assert!(outlook.releases_floor(0.05, 0.1, true, false) && outlook.releases_floor(0.05, 0.1, false, true));
-        assert!(!outlook.releases_floor(0.05, 0.1, false, false) && !outlook.releases_floor(0.2, 0.1, true, true));
-        assert!(!Outlook { is_undamped: true, ..outlook }.releases_floor(0.05, 0.1, true, true));
-        assert_eq!((least_reduction(0.01, 50.0, 100.0), least_reduction(0.01, 500.0, 100.0)), (0.5, 1.0));
-        let ends =
-            [(false, false), (true, false), (false, true), (true, true)].map(|(r, s)| converged(r, s, None, Some));
-        assert_eq!(ends, [None, Some(Status::Ftol), Some(Status::Xtol), Some(Status::FtolXtol)]);
+        assert!(
+            outlook.releases_floor(0.05, 0.1, true, false)
+                && outlook.releases_floor(0.05, 0.1, false, true)
+        );
+        assert!(
+            !outlook.releases_floor(0.05, 0.1, false, false)
+                && !outlook.releases_floor(0.2, 0.1, true, true)
+        );
+        assert!(
+            !Outlook {
+                is_undamped: true,
+                ..outlook
+            }
+            .releases_floor(0.05, 0.1, true, true)
+        );
+        assert_eq!(
+            (
+                least_reduction(0.01, 50.0, 100.0),
+                least_reduction(0.01, 500.0, 100.0)
+            ),
+            (0.5, 1.0)
+        );
+        let ends = [(false, false), (true, false), (false, true), (true, true)]
+            .map(|(r, s)| converged(r, s, None, Some));
+        assert_eq!(
+            ends,
+            [
+                None,
+                Some(Status::Ftol),
+                Some(Status::Xtol),
+                Some(Status::FtolXtol)
+            ]
+        );
     }
 }

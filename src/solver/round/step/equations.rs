@@ -29,7 +29,11 @@ pub fn contraction<R: Real>(next: R, previous: R, best: R) -> R {
 #[inline(always)]
 pub fn squared_remaining_distance<R: Real>(next: R, previous: R) -> R {
     let shrinkage = R::ONE - (next / previous).root();
-    pick(shrinkage > R::ZERO, next / (shrinkage * shrinkage), previous)
+    pick(
+        shrinkage > R::ZERO,
+        next / (shrinkage * shrinkage),
+        previous,
+    )
 }
 
 /// Returns the reduction that a `share` of a step δ predicts, from `linear` = 2 gᵀδ and `quadratic` = δᵀAδ.

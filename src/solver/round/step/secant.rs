@@ -29,8 +29,9 @@ pub fn secant(member: &Member, bounds: Bounds<'_>) -> Vec<f64> {
     let count = member.parameters.len();
     let (here, there) = (&member.sums, &member.trial_sums);
     let delta = between(member);
-    let mean =
-        |p: usize, q: usize| 0.5 * (here.normal_matrix[packed_index(p, q)] + there.normal_matrix[packed_index(p, q)]);
+    let mean = |p: usize, q: usize| {
+        0.5 * (here.normal_matrix[packed_index(p, q)] + there.normal_matrix[packed_index(p, q)])
+    };
     let (mut missed, mut quadratic, mut down, mut up) = (vec![0.0; count], 0.0, 0.0, 0.0);
     for p in (0..count).filter(|&p| is_free(member, p, bounds)) {
         let told: f64 = (0..count).map(|q| mean(p, q) * delta[q]).sum();
@@ -40,24 +41,45 @@ pub fn secant(member: &Member, bounds: Bounds<'_>) -> Vec<f64> {
         up -= there.gradient[p] * delta[p];
     }
     let extra = down + up - quadratic;
-    let (newer, older) = if member.rejections > 0 { (up, down) } else { (down, up) };
+    let (newer, older) = if member.rejections > 0 {
+        (up, down)
+    } else {
+        (down, up)
+    };
     let is_close = quadratic > 0.0 && quadratic <= CLOSE * here.cost();
     let is_between = down.min(up) > 0.0 && newer >= BENT * older;
     // before the second round there is no other point
-    let known = member.rounds > 1 && there.is_finite() && is_close && is_between && extra >= BENT * quadratic;
-    missed.iter().map(|m| if known { m / extra.sqrt() } else { 0.0 }).collect()
+    let known = member.rounds > 1
+        && there.is_finite()
+        && is_close
+        && is_between
+        && extra >= BENT * quadratic;
+    missed
+        .iter()
+        .map(|m| if known { m / extra.sqrt() } else { 0.0 })
+        .collect()
 }
 
 /// Returns whether, along the line between them, the cost rises more at the trial point than it falls at the accepted
 /// one.
 pub fn turns_back(member: &Member) -> bool {
     let slopes = member.sums.gradient.iter().zip(&member.trial_sums.gradient);
-    between(member).iter().zip(slopes).map(|(d, (here, there))| d * (here + there)).sum::<f64>() < 0.0
+    between(member)
+        .iter()
+        .zip(slopes)
+        .map(|(d, (here, there))| d * (here + there))
+        .sum::<f64>()
+        < 0.0
 }
 
 /// Returns the vector from the accepted point to the one in `trial`.
 fn between(member: &Member) -> Vec<f64> {
-    member.trial.iter().zip(&member.parameters).map(|(t, x)| t - x).collect()
+    member
+        .trial
+        .iter()
+        .zip(&member.parameters)
+        .map(|(t, x)| t - x)
+        .collect()
 }
 
 #[cfg(test)]
@@ -72,18 +94,33 @@ mod tests {
     const GRADIENT: [f64; 2] = [0.6, -0.3];
     /// Vector s of the curvature that is left out, S = s sᵀ.
     const SIDE: [f64; 2] = [1.5, -0.5];
-    const WIDE_OPEN: Bounds<'static> = Bounds { lower: &[-100.0; 2], upper: &[100.0; 2] };
+    const WIDE_OPEN: Bounds<'static> = Bounds {
+        lower: &[-100.0; 2],
+        upper: &[100.0; 2],
+    };
 
     /// Rules without bounds that matter.
     fn rules(settings: &LevenbergMarquardt) -> Rules<'_> {
         let tolerances = Tolerances::of_members(settings, false, 1e-6);
-        Rules { bounds: WIDE_OPEN, settings, tolerances, trusts_last_step: true }
+        Rules {
+            bounds: WIDE_OPEN,
+            settings,
+            tolerances,
+            trusts_last_step: true,
+        }
     }
 
     /// (A + `share` S) δ
     fn changed(share: f64, delta: &[f64]) -> Vec<f64> {
         let along = share * (SIDE[0] * delta[0] + SIDE[1] * delta[1]);
-        (0..2).map(|p| (0..2).map(|q| NORMAL[packed_index(p, q)] * delta[q]).sum::<f64>() + SIDE[p] * along).collect()
+        (0..2)
+            .map(|p| {
+                (0..2)
+                    .map(|q| NORMAL[packed_index(p, q)] * delta[q])
+                    .sum::<f64>()
+                    + SIDE[p] * along
+            })
+            .collect()
     }
 
     /// A quadratic cost of curvature A + `share` S around 7000, and its gradient at `trial`.
@@ -110,12 +147,18 @@ mod tests {
         let mut bent = member(1.0, [0.2, -0.3]);
         let found = secant(&bent, WIDE_OPEN);
         for (p, q) in [(0, 0), (1, 0), (1, 1)] {
-            assert!((found[p] * found[q] - SIDE[p] * SIDE[q]).abs() < 1e-9, "{found:?}");
+            assert!(
+                (found[p] * found[q] - SIDE[p] * SIDE[q]).abs() < 1e-9,
+                "{found:?}"
+            );
         }
         // so that the next step ends in the minimum
         let step = solve(&mut bent, &found, &rules(&LevenbergMarquardt::default())).unwrap();
         let left = changed(1.0, &step.delta);
-        assert!(left.iter().zip(GRADIENT).all(|(l, g)| (l - g).abs() < 1e-9), "{left:?}");
+        assert!(
+            left.iter().zip(GRADIENT).all(|(l, g)| (l - g).abs() < 1e-9),
+            "{left:?}"
+        );
     }
 
     #[test]
@@ -134,9 +177,18 @@ mod tests {
         assert!(nothing(&costly(1, [0.1, -0.15])) && nothing(&costly(0, [0.6, -0.9])));
         assert!(nothing(&member(1.0, [0.4, -0.6])) && nothing(&member(1.0, [0.0, 0.0])));
         // a parameter that is held or pushed against its bound does not count
-        let other = secant(&member(1.0, [0.2, -0.3]), Bounds { lower: &[-100.0, 0.0], upper: &[100.0; 2] });
+        let other = secant(
+            &member(1.0, [0.2, -0.3]),
+            Bounds {
+                lower: &[-100.0, 0.0],
+                upper: &[100.0; 2],
+            },
+        );
         assert!(other[1] == 0.0);
-        assert!(nothing(&Member { rounds: 1, ..member(1.0, [0.2, -0.3]) }));
+        assert!(nothing(&Member {
+            rounds: 1,
+            ..member(1.0, [0.2, -0.3])
+        }));
         let mut unknown = member(1.0, [0.2, -0.3]);
         unknown.trial_sums.gradient[1] = f64::NAN;
         assert!(nothing(&unknown));
@@ -145,7 +197,12 @@ mod tests {
     #[test]
     fn steps_beyond_twice_the_way_turn_back() {
         let full = member(0.0, [0.2, -0.3]);
-        let step = solve(&mut full.clone(), &[0.0; 2], &rules(&LevenbergMarquardt::default())).unwrap();
+        let step = solve(
+            &mut full.clone(),
+            &[0.0; 2],
+            &rules(&LevenbergMarquardt::default()),
+        )
+        .unwrap();
         let trial = [step.delta[0], step.delta[1]];
         // along this step S adds 1.07 of what A has
         assert!(!turns_back(&member(0.9, trial)) && turns_back(&member(1.1, trial)));
@@ -168,11 +225,23 @@ mod tests {
                 gradient: vec![residuals[0] * slopes[0] + residuals[1] * slopes[1]],
                 normal_matrix: vec![slopes.iter().map(|s| s * s).sum()],
             };
-            let bounds = Bounds { lower: &[-10.0], upper: &[10.0] };
-            step(&mut member, &Rules { bounds, ..rules(&LevenbergMarquardt::default()) });
+            let bounds = Bounds {
+                lower: &[-10.0],
+                upper: &[10.0],
+            };
+            step(
+                &mut member,
+                &Rules {
+                    bounds,
+                    ..rules(&LevenbergMarquardt::default())
+                },
+            );
         }
         let sigmas = (member.parameters[0] - minimum).abs() * member.sums.normal_matrix[0].sqrt();
         println!("{} rounds, {sigmas:e} errors away", member.rounds);
-        assert!(member.status == Some(Status::Ftol) && sigmas < 0.005 && member.rounds <= 6, "{member:?}");
+        assert!(
+            member.status == Some(Status::Ftol) && sigmas < 0.005 && member.rounds <= 6,
+            "{member:?}"
+        );
     }
 }

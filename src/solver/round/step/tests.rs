@@ -15,7 +15,12 @@ fn capped_rules<'a>(
     largest_cost: f64,
 ) -> Rules<'a> {
     let tolerances = Tolerances::with_reduction(settings, settings.ftol, largest_cost, cost_error);
-    Rules { bounds, settings, tolerances, trusts_last_step: true }
+    Rules {
+        bounds,
+        settings,
+        tolerances,
+        trusts_last_step: true,
+    }
 }
 
 /// Judges a step of parameter 1 from `before` to its bound, 1, and returns the status. The step promised 800 and
@@ -33,7 +38,10 @@ fn status_after_step_from(before: f64) -> Option<Status> {
     (member.rounds, member.promise) = (2, Promise::Whole(800.0));
     member.sums = sums(6.508e5, 20.0);
     (member.trial, member.trial_sums) = (vec![0.0, 1.0], sums(6.5e5, 0.6));
-    let bounds = Bounds { lower: &[-9.0; 2], upper: &[9.0, 1.0] };
+    let bounds = Bounds {
+        lower: &[-9.0; 2],
+        upper: &[9.0, 1.0],
+    };
     let settings = &LevenbergMarquardt::default();
     step(&mut member, &rules(bounds, settings, 1e-6));
     member.status
@@ -59,14 +67,24 @@ fn strides_never_raise_the_cost() {
     };
     for rise in [0.9, 100.0, f64::NAN] {
         let mut member = Member::new(0, 0, &[0.0; 2], 1e-12);
-        (member.rounds, member.phase, member.promise) = (5, Phase::Striding, Promise::Rescaled(0.09));
+        (member.rounds, member.phase, member.promise) =
+            (5, Phase::Striding, Promise::Rescaled(0.09));
         (member.sums, member.finishing_steps) = (sums(6.5e5), 3);
         (member.trial, member.trial_sums) = (vec![9.0, 0.0], sums(6.5e5 + rise));
-        let bounds = Bounds { lower: &[-9.0; 2], upper: &[9.0; 2] };
+        let bounds = Bounds {
+            lower: &[-9.0; 2],
+            upper: &[9.0; 2],
+        };
         let settings = &LevenbergMarquardt::default();
         step(&mut member, &rules(bounds, settings, 1e-6));
-        assert!(member.status.is_none() && member.parameters == [0.0; 2], "{rise}: {member:?}");
-        assert!(member.phase == Phase::Finishing && (member.trial[0] - 0.3).abs() < 1e-3, "{rise}: {member:?}");
+        assert!(
+            member.status.is_none() && member.parameters == [0.0; 2],
+            "{rise}: {member:?}"
+        );
+        assert!(
+            member.phase == Phase::Finishing && (member.trial[0] - 0.3).abs() < 1e-3,
+            "{rise}: {member:?}"
+        );
     }
 }
 
@@ -84,8 +102,17 @@ fn fit_between_two_residuals(height: f64, largest_cost: f64) -> Member {
             gradient: vec![residuals[0] * slopes[0] + residuals[1] * slopes[1]],
             normal_matrix: vec![slopes.iter().map(|s| s * s).sum()],
         };
-        let (bounds, settings) = (Bounds { lower: &[-100.0], upper: &[100.0] }, &LevenbergMarquardt::default());
-        step(&mut member, &capped_rules(bounds, settings, 1e-3, largest_cost));
+        let (bounds, settings) = (
+            Bounds {
+                lower: &[-100.0],
+                upper: &[100.0],
+            },
+            &LevenbergMarquardt::default(),
+        );
+        step(
+            &mut member,
+            &capped_rules(bounds, settings, 1e-3, largest_cost),
+        );
     }
     println!("{} rounds to {}", member.rounds, member.parameters[0]);
     member
@@ -97,7 +124,10 @@ fn fit_between_two_residuals(height: f64, largest_cost: f64) -> Member {
 fn steps_that_creep_are_lengthened() {
     let member = fit_between_two_residuals(191.0, f64::INFINITY);
     let distance = (member.parameters[0] - 20.0).abs();
-    assert!(member.status == Some(Status::Ftol) && distance < 0.1 && member.rounds <= 20, "{member:?}");
+    assert!(
+        member.status == Some(Status::Ftol) && distance < 0.1 && member.rounds <= 20,
+        "{member:?}"
+    );
 }
 
 /// At the minimum, x = 2.5, each Gauss–Newton step is 0.6 times as long as the one before. The cost is 14,400, of
@@ -106,12 +136,19 @@ fn steps_that_creep_are_lengthened() {
 fn a_cost_far_above_the_noise_is_no_reason_to_stop_early() {
     let member = fit_between_two_residuals(120.015625, 2.0);
     let (distance, status) = ((member.parameters[0] - 2.5).abs(), member.status.unwrap());
-    assert!(status.is_success() && distance < 1e-6 && member.rounds <= 8, "{member:?}");
+    assert!(
+        status.is_success() && distance < 1e-6 && member.rounds <= 8,
+        "{member:?}"
+    );
 }
 
 /// Returns the status after some finishing steps, of which the last is orthogonal to the next one. It promised a
 /// reduction of 1.1e-4, and the next one promises `reduction`.
-fn status_after_finishing_steps(reduction: f64, finishing_steps: u32, largest_cost: f64) -> Option<Status> {
+fn status_after_finishing_steps(
+    reduction: f64,
+    finishing_steps: u32,
+    largest_cost: f64,
+) -> Option<Status> {
     let sums = |gradient: [f64; 2]| Sums {
         chi2: 3000.0,
         penalty: 0.0,
@@ -126,9 +163,15 @@ fn status_after_finishing_steps(reduction: f64, finishing_steps: u32, largest_co
     member.finishing_steps = finishing_steps - 1;
     member.sums = sums([0.0105, slope]);
     (member.trial, member.trial_sums) = (vec![0.0; 2], sums([0.0, slope]));
-    let bounds = Bounds { lower: &[-9.0; 2], upper: &[9.0; 2] };
+    let bounds = Bounds {
+        lower: &[-9.0; 2],
+        upper: &[9.0; 2],
+    };
     let settings = &LevenbergMarquardt::default();
-    step(&mut member, &capped_rules(bounds, settings, 1e-6, largest_cost));
+    step(
+        &mut member,
+        &capped_rules(bounds, settings, 1e-6, largest_cost),
+    );
     member.status
 }
 
@@ -140,11 +183,20 @@ fn steps_go_on_while_the_remaining_distance_is_large() {
         for steps in [1, FAR_FINISHING_STEPS - 1] {
             assert_eq!(status_after_finishing_steps(reduction, steps, 1e4), None);
         }
-        assert_eq!(status_after_finishing_steps(reduction, FAR_FINISHING_STEPS, 1e4), Some(Status::Ftol));
+        assert_eq!(
+            status_after_finishing_steps(reduction, FAR_FINISHING_STEPS, 1e4),
+            Some(Status::Ftol)
+        );
         // the unit of such a cost is not known to be the noise
-        assert_eq!(status_after_finishing_steps(reduction, 1, f64::INFINITY), Some(Status::Ftol));
+        assert_eq!(
+            status_after_finishing_steps(reduction, 1, f64::INFINITY),
+            Some(Status::Ftol)
+        );
     }
     // what remains is less than a hundredth of an error
     let status = |steps| status_after_finishing_steps(1e-5, steps, 1e4);
-    assert_eq!((status(FINISHING_STEPS - 1), status(FINISHING_STEPS)), (None, Some(Status::Ftol)));
+    assert_eq!(
+        (status(FINISHING_STEPS - 1), status(FINISHING_STEPS)),
+        (None, Some(Status::Ftol))
+    );
 }

@@ -39,7 +39,10 @@ pub struct BadCell {
 impl BadCell {
     /// Returns the error for values of the wrong type, of which every cell is bad.
     fn of_type(values: &FitValues) -> BadCell {
-        BadCell { row: 0, message: format!("{} is not its type", values.kind().name()) }
+        BadCell {
+            row: 0,
+            message: format!("{} is not its type", values.kind().name()),
+        }
     }
 }
 
@@ -95,8 +98,13 @@ macro_rules! written_as_integer {
             }
 
             fn from_values(values: FitValues) -> Result<Vec<$type>, BadCell> {
-                let FitValues::$kind(values) = values else { return Err(BadCell::of_type(&values)) };
-                let bad = |row, value| BadCell { row, message: format!("`{value}` is no {}", $name) };
+                let FitValues::$kind(values) = values else {
+                    return Err(BadCell::of_type(&values));
+                };
+                let bad = |row, value| BadCell {
+                    row,
+                    message: format!("`{value}` is no {}", $name),
+                };
                 let cell = |(row, value)| ($read)(value).ok_or_else(|| bad(row, value));
                 values.into_iter().enumerate().map(cell).collect()
             }
@@ -104,9 +112,19 @@ macro_rules! written_as_integer {
     };
 }
 
-written_as_integer!(u32, Int64, "count", 0, i64::from, |n: i64| u32::try_from(n).ok());
-written_as_integer!(u64, Int64, "count", 0, |n: u64| n as i64, |n: i64| u64::try_from(n).ok());
-written_as_integer!(Status, Int32, "status", Status::Interrupted, Status::code, Status::from_code);
+written_as_integer!(u32, Int64, "count", 0, i64::from, |n: i64| u32::try_from(n)
+    .ok());
+written_as_integer!(u64, Int64, "count", 0, |n: u64| n as i64, |n: i64| {
+    u64::try_from(n).ok()
+});
+written_as_integer!(
+    Status,
+    Int32,
+    "status",
+    Status::Interrupted,
+    Status::code,
+    Status::from_code
+);
 written_as_integer!(
     Flags,
     Int64,
@@ -120,7 +138,9 @@ written_as_integer!(
     Int32,
     "index",
     None,
-    |index: Option<u32>| index.and_then(|index| i32::try_from(index).ok()).unwrap_or(-1),
+    |index: Option<u32>| index
+        .and_then(|index| i32::try_from(index).ok())
+        .unwrap_or(-1),
     |n: i32| Some(u32::try_from(n).ok())
 );
 
@@ -137,7 +157,9 @@ impl Cell for Arc<str> {
 
     /// Equal texts that follow one another become one text, which the cells share.
     fn from_values(values: FitValues) -> Result<Vec<Arc<str>>, BadCell> {
-        let FitValues::Text(texts) = values else { return Err(BadCell::of_type(&values)) };
+        let FitValues::Text(texts) = values else {
+            return Err(BadCell::of_type(&values));
+        };
         let mut last: Arc<str> = "".into();
         let mut shared = |text: String| {
             if *last != *text {
@@ -158,8 +180,15 @@ impl Cell for Id {
 
     /// Ids are integers if all of them are, and text where the column is.
     fn to_values(cells: Vec<Id>, kind: Kind) -> FitValues {
-        let integer = |id: &Id| if let Id::Integer(n) = id { Some(*n) } else { None };
-        let integers = (kind == Kind::Int64).then(|| cells.iter().map(integer).collect::<Option<Vec<i64>>>());
+        let integer = |id: &Id| {
+            if let Id::Integer(n) = id {
+                Some(*n)
+            } else {
+                None
+            }
+        };
+        let integers =
+            (kind == Kind::Int64).then(|| cells.iter().map(integer).collect::<Option<Vec<i64>>>());
         match integers.flatten() {
             Some(integers) => FitValues::Int64(integers),
             None => FitValues::Text(cells.iter().map(ToString::to_string).collect()),
@@ -226,13 +255,19 @@ impl Field for Option<VelocityPosterior> {
     type Cell = f64;
 
     fn cells(&self) -> impl Iterator<Item = f64> {
-        self.iter().flat_map(|p| [p.velocity, p.error, p.skewness, p.kurtosis])
+        self.iter()
+            .flat_map(|p| [p.velocity, p.error, p.skewness, p.kurtosis])
     }
 
     fn from_cells(mut cells: impl Iterator<Item = f64>) -> Option<VelocityPosterior> {
         let velocity = cells.next().filter(|x| !x.is_nan())?;
         let mut next = || cells.next().unwrap_or(f64::NAN);
-        Some(VelocityPosterior { velocity, error: next(), skewness: next(), kurtosis: next() })
+        Some(VelocityPosterior {
+            velocity,
+            error: next(),
+            skewness: next(),
+            kurtosis: next(),
+        })
     }
 }
 
@@ -260,7 +295,9 @@ impl<C: Cell> Columns<C> {
             self.0[place].push(cell);
             count += 1;
         }
-        self.0[count..].iter_mut().for_each(|column| column.push(C::missing()));
+        self.0[count..]
+            .iter_mut()
+            .for_each(|column| column.push(C::missing()));
     }
 
     /// Returns the cells of a row.

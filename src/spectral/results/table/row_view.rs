@@ -32,13 +32,17 @@ impl RowView<'_> {
 
     /// Returns the standard error of a free parameter; `None` if there is none of this name.
     pub fn error(&self, parameter: &str) -> Option<f64> {
-        self.table.errors(parameter).map(|column| column[self.index])
+        self.table
+            .errors(parameter)
+            .map(|column| column[self.index])
     }
 
     /// Returns the standard error of a free parameter with all bounds released; `None` if there is none of this name,
     /// or if no row of the table has one.
     pub fn released_error(&self, parameter: &str) -> Option<f64> {
-        self.table.released_errors(parameter).map(|column| column[self.index])
+        self.table
+            .released_errors(parameter)
+            .map(|column| column[self.index])
     }
 
     /// Returns a copy of the row that stands alone. If other rows have released errors and this one has none, they are
@@ -115,9 +119,18 @@ mod tests {
         let view = table.row(2);
         assert_eq!(view.to_row(), rows[2]);
         assert!(view == table.row(2) && view != table.row(1) && FitRow::from(view) == rows[2]);
-        assert_eq!(serde_json::to_string(&view).unwrap(), serde_json::to_string(&rows[2]).unwrap());
-        assert_eq!((view.value("teff"), view.error("teff"), view.value("logg")), (Some(3.0), Some(5.0), None));
-        assert!(std::ptr::eq(view.message(), table.messages()[2].as_str()) && std::ptr::eq(view.id(), &table.ids()[2]));
+        assert_eq!(
+            serde_json::to_string(&view).unwrap(),
+            serde_json::to_string(&rows[2]).unwrap()
+        );
+        assert_eq!(
+            (view.value("teff"), view.error("teff"), view.value("logg")),
+            (Some(3.0), Some(5.0), None)
+        );
+        assert!(
+            std::ptr::eq(view.message(), table.messages()[2].as_str())
+                && std::ptr::eq(view.id(), &table.ids()[2])
+        );
         // its strings live as long as the table, not only as long as the view
         let texts: Vec<&str> = table.rows().map(|row| row.status_text()).collect();
         assert_eq!(texts, ["text 0", "text 1", "text 2"]);
@@ -125,16 +138,30 @@ mod tests {
 
     #[test]
     fn rows_without_released_errors_beside_others_have_nan() {
-        let rows = [FitRow { released_errors: Vec::new(), ..row(0) }, row(1)];
+        let rows = [
+            FitRow {
+                released_errors: Vec::new(),
+                ..row(0)
+            },
+            row(1),
+        ];
         let table = FitTable::from_rows(vec!["velocity".into(), "teff".into()], &rows).unwrap();
         assert!(table.row(0).released_error("teff").unwrap().is_nan());
-        assert_eq!((table.row(1).released_error("teff"), table.row(1).released_error("logg")), (Some(6.0), None));
+        assert_eq!(
+            (
+                table.row(1).released_error("teff"),
+                table.row(1).released_error("logg")
+            ),
+            (Some(6.0), None)
+        );
     }
 
     #[test]
     #[should_panic(expected = "row 3 of a table of 3 rows")]
     fn a_row_beyond_the_table_panics() {
         let rows: Vec<FitRow> = (0..3).map(row).collect();
-        FitTable::from_rows(vec!["velocity".into(), "teff".into()], &rows).unwrap().row(3);
+        FitTable::from_rows(vec!["velocity".into(), "teff".into()], &rows)
+            .unwrap()
+            .row(3);
     }
 }

@@ -5,7 +5,12 @@ use crate::flag::Flags;
 
 /// Rows with every field, of which the second lacks what a row may lack.
 fn rows() -> Vec<FitRow> {
-    let posterior = VelocityPosterior { velocity: 1.5, error: 2.5, skewness: -0.5, kurtosis: 3.0 };
+    let posterior = VelocityPosterior {
+        velocity: 1.5,
+        error: 2.5,
+        skewness: -0.5,
+        kurtosis: 3.0,
+    };
     let full = FitRow {
         file: "a.npz".into(),
         row: 5,
@@ -30,40 +35,75 @@ fn rows() -> Vec<FitRow> {
         correlations: vec![-0.5],
         ..FitRow::new(1, 2)
     };
-    vec![full, FitRow { message: "no flux".into(), ..FitRow::new(-2, 2) }]
+    vec![
+        full,
+        FitRow {
+            message: "no flux".into(),
+            ..FitRow::new(-2, 2)
+        },
+    ]
 }
 
 fn table() -> FitTable {
     let table = FitTable::from_rows(vec!["velocity".into(), "teff".into()], &rows()).unwrap();
-    table.with_arms(vec!["b".into(), "r".into()]).with_units(vec![("teff".into(), "kK".into())])
+    table
+        .with_arms(vec!["b".into(), "r".into()])
+        .with_units(vec![("teff".into(), "kK".into())])
 }
 
 #[test]
 fn columns_are_those_of_a_written_table_and_floats_are_moved() {
     let table = table();
     let teff = table.floats("teff").unwrap().as_ptr();
-    let (posterior, names) = (table.floats("velocity_skewness").unwrap().as_ptr(), table.schema().column_names());
+    let (posterior, names) = (
+        table.floats("velocity_skewness").unwrap().as_ptr(),
+        table.schema().column_names(),
+    );
     let columns = table.into_columns();
     let find = |name: &str| columns.iter().find(|column| column.name == name).unwrap();
-    assert_eq!(columns.iter().map(|column| column.name.clone()).collect::<Vec<_>>(), names.unwrap());
-    let FitValues::Float64(moved) = &find("teff").values else { panic!() };
+    assert_eq!(
+        columns
+            .iter()
+            .map(|column| column.name.clone())
+            .collect::<Vec<_>>(),
+        names.unwrap()
+    );
+    let FitValues::Float64(moved) = &find("teff").values else {
+        panic!()
+    };
     assert!(moved.as_ptr() == teff && moved[0] == 12.0 && moved[1].is_nan());
-    let FitValues::Float64(moved) = &find("velocity_skewness").values else { panic!() };
+    let FitValues::Float64(moved) = &find("velocity_skewness").values else {
+        panic!()
+    };
     assert!(moved.as_ptr() == posterior && moved[0] == -0.5 && moved[1].is_nan());
     assert_eq!(find("id").values, FitValues::Int64(vec![1, -2]));
     assert_eq!(find("status").values, FitValues::Int32(vec![2, -2]));
     assert_eq!(find("start").values, FitValues::Int32(vec![3, -1]));
     assert_eq!(find("unreached_r").values, FitValues::Int64(vec![15, 0]));
-    assert_eq!(find("file").values, FitValues::Text(vec!["a.npz".into(), String::new()]));
-    assert_eq!((&*find("teff_err").unit, &*find("teff_err").meaning), ("kK", "Standard error of teff"));
-    assert_eq!((&*find("velocity").unit, &*find("velocity_kurtosis").unit), ("km/s", ""));
+    assert_eq!(
+        find("file").values,
+        FitValues::Text(vec!["a.npz".into(), String::new()])
+    );
+    assert_eq!(
+        (&*find("teff_err").unit, &*find("teff_err").meaning),
+        ("kK", "Standard error of teff")
+    );
+    assert_eq!(
+        (&*find("velocity").unit, &*find("velocity_kurtosis").unit),
+        ("km/s", "")
+    );
 }
 
 #[test]
 fn a_table_without_rows_keeps_the_type_of_its_ids() {
     for id in [Id::Integer(7), Id::Text("star".into())] {
-        let row = FitRow { id, ..FitRow::new(1, 1) };
-        let mut columns = FitTable::from_rows(vec!["velocity".into()], &[row]).unwrap().into_columns();
+        let row = FitRow {
+            id,
+            ..FitRow::new(1, 1)
+        };
+        let mut columns = FitTable::from_rows(vec!["velocity".into()], &[row])
+            .unwrap()
+            .into_columns();
         let kind = columns[0].values.kind();
         for column in &mut columns {
             column.values = match &column.values {
@@ -74,7 +114,10 @@ fn a_table_without_rows_keeps_the_type_of_its_ids() {
             };
         }
         let again = FitTable::from_columns(columns).unwrap();
-        assert_eq!((again.len(), again.into_columns()[0].values.kind()), (0, kind));
+        assert_eq!(
+            (again.len(), again.into_columns()[0].values.kind()),
+            (0, kind)
+        );
     }
 }
 
@@ -85,32 +128,75 @@ fn columns_make_the_table_again() {
     columns.rotate_left(3);
     let again = FitTable::from_columns(columns).unwrap();
     assert_eq!((again.names(), again.arms()), (table.names(), table.arms()));
-    assert_eq!(again.schema().column_names().unwrap(), table.schema().column_names().unwrap());
+    assert_eq!(
+        again.schema().column_names().unwrap(),
+        table.schema().column_names().unwrap()
+    );
     assert!(again.messages().iter().all(String::is_empty) && again.row(1).message().is_empty());
     let again = again.with_messages(table.messages().to_vec()).unwrap();
-    assert_eq!(format!("{:?}", again.to_rows()), format!("{:?}", table.to_rows()));
-    assert!(matches!(again.with_messages(Vec::new()), Err(Error::Usage(_))));
+    assert_eq!(
+        format!("{:?}", again.to_rows()),
+        format!("{:?}", table.to_rows())
+    );
+    assert!(matches!(
+        again.with_messages(Vec::new()),
+        Err(Error::Usage(_))
+    ));
 }
 
 #[test]
 fn a_column_that_does_not_belong_there_is_named() {
     type Change = fn(&mut Vec<FitColumn>);
     fn find<'a>(columns: &'a mut [FitColumn], name: &str) -> &'a mut FitColumn {
-        columns.iter_mut().find(|column| column.name == name).unwrap()
+        columns
+            .iter_mut()
+            .find(|column| column.name == name)
+            .unwrap()
     }
     let cases: [(Change, &str); 9] = [
-        (|all| all.retain(|column| column.name != "dof"), "no column `dof`"),
-        (|all| all.retain(|column| column.name != "unreached_r"), "column `unreached_r`: it is missing"),
-        (|all| all.retain(|column| column.name != "teff_err"), "column `teff`: it is none of"),
-        (|all| all.push(FitColumn::new("RA", "", "", FitValues::Float64(vec![0.0; 2]))), "column `RA`: it is none"),
-        (|all| all.push(all[3].clone()), "column `status`: it is given twice"),
-        (|all| find(all, "chi2").values = FitValues::Int64(vec![1, 2]), "`chi2`: it is int64, and has to be float64"),
-        (|all| find(all, "chi2").values = FitValues::Float64(vec![1.0]), "`chi2`: it has 1 rows, and others have 2"),
+        (
+            |all| all.retain(|column| column.name != "dof"),
+            "no column `dof`",
+        ),
+        (
+            |all| all.retain(|column| column.name != "unreached_r"),
+            "column `unreached_r`: it is missing",
+        ),
+        (
+            |all| all.retain(|column| column.name != "teff_err"),
+            "column `teff`: it is none of",
+        ),
+        (
+            |all| {
+                all.push(FitColumn::new(
+                    "RA",
+                    "",
+                    "",
+                    FitValues::Float64(vec![0.0; 2]),
+                ))
+            },
+            "column `RA`: it is none",
+        ),
+        (
+            |all| all.push(all[3].clone()),
+            "column `status`: it is given twice",
+        ),
+        (
+            |all| find(all, "chi2").values = FitValues::Int64(vec![1, 2]),
+            "`chi2`: it is int64, and has to be float64",
+        ),
+        (
+            |all| find(all, "chi2").values = FitValues::Float64(vec![1.0]),
+            "`chi2`: it has 1 rows, and others have 2",
+        ),
         (
             |all| find(all, "velocity_err").unit = "m/s".into(),
             "`velocity_err`: its unit is \"m/s\", and has to be \"km/s\"",
         ),
-        (|all| find(all, "status").values = FitValues::Int32(vec![1, 99]), "column `status`, row 1: `99` is no status"),
+        (
+            |all| find(all, "status").values = FitValues::Int32(vec![1, 99]),
+            "column `status`, row 1: `99` is no status",
+        ),
     ];
     for (change, expected) in cases {
         let mut columns = table().into_columns();
@@ -137,6 +223,13 @@ fn a_table_knows_all_of_its_columns_by_name_and_lends_floats() {
         assert!(same, "{}", column.name);
     }
     assert!(table.column("message").is_none() && table.floats("status").is_none());
-    assert!(FitTable::new(vec!["teff".into()]).column("downweighted").is_none());
-    assert_eq!(FitTable::new(vec!["teff".into()]).floats("teff_err"), Some(&[][..]));
+    assert!(
+        FitTable::new(vec!["teff".into()])
+            .column("downweighted")
+            .is_none()
+    );
+    assert_eq!(
+        FitTable::new(vec!["teff".into()]).floats("teff_err"),
+        Some(&[][..])
+    );
 }

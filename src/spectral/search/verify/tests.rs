@@ -31,9 +31,17 @@ struct Fits {
 fn fits() -> Fits {
     let data = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
     let emulator = Emulator::open(format!("{data}/emulator.safetensors")).unwrap();
-    let builder = SpectralModel::builder().arm("", emulator).velocity(-1000.0..=1000.0);
-    let model = builder.continuum(Continuum::rbf(10)).marginalise(true).build().unwrap();
-    let spectra = Spectra::open(format!("{data}/spectra.npz")).unwrap().slice(0..5);
+    let builder = SpectralModel::builder()
+        .arm("", emulator)
+        .velocity(-1000.0..=1000.0);
+    let model = builder
+        .continuum(Continuum::rbf(10))
+        .marginalise(true)
+        .build()
+        .unwrap();
+    let spectra = Spectra::open(format!("{data}/spectra.npz"))
+        .unwrap()
+        .slice(0..5);
     let fitter = SpectralFitter::new(model.clone(), Chosen::cpu());
     let rows = fitter.fit(&spectra).unwrap().to_rows();
     let arms = matched(&model, &spectra).unwrap();
@@ -41,42 +49,115 @@ fn fits() -> Fits {
     let mut ready = Vec::new();
     for (place, row) in rows.iter().enumerate() {
         let prepared = Arc::new(prepare_one(&model, &arms, &grids, place, None).unwrap());
-        let u = model.parameters.iter().zip(&row.parameters).map(|(p, x)| p.to_u(*x)).collect();
-        let limits = model.parameters.iter().map(ModelParameter::limits).collect();
+        let u = model
+            .parameters
+            .iter()
+            .zip(&row.parameters)
+            .map(|(p, x)| p.to_u(*x))
+            .collect();
+        let limits = model
+            .parameters
+            .iter()
+            .map(ModelParameter::limits)
+            .collect();
         let starts = vec![Start { u, basin: 0 }];
-        ready.push(ReadySpectrum { place, prepared, limits, starts, may_add_starts: false });
+        ready.push(ReadySpectrum {
+            place,
+            prepared,
+            limits,
+            starts,
+            may_add_starts: false,
+        });
     }
-    let layout = layout_for(layout(&model, &arms, &grids), ready.iter().map(|one| &*one.prepared));
+    let layout = layout_for(
+        layout(&model, &arms, &grids),
+        ready.iter().map(|one| &*one.prepared),
+    );
     let (solver, precision) = (fitter.solver, Precision::F32);
-    let settings = PassSettings { solver, precision, has_evaluation: false, memory: None, workers: 1, max_starts: 5 };
+    let settings = PassSettings {
+        solver,
+        precision,
+        has_evaluation: false,
+        memory: None,
+        workers: 1,
+        max_starts: 5,
+    };
     let shared = Shared::default();
-    let mut passes =
-        Passes::new(&model, &shared, &layout, &CpuDevice, &SharedPopulations::default(), settings).unwrap();
-    let together = ReadySpectra { model: &model, grids: &grids, spectra: &ready, guess: None };
-    let monitor = Monitor { cancel: &NEVER, progress: &mut |_| {} };
+    let mut passes = Passes::new(
+        &model,
+        &shared,
+        &layout,
+        &CpuDevice,
+        &SharedPopulations::default(),
+        settings,
+    )
+    .unwrap();
+    let together = ReadySpectra {
+        model: &model,
+        grids: &grids,
+        spectra: &ready,
+        guess: None,
+    };
+    let monitor = Monitor {
+        cancel: &NEVER,
+        progress: &mut |_| {},
+    };
     let found = passes.rounds(together, together.starts(), monitor).unwrap();
     let error = |one: &Outcome, p: usize| one.normal_matrix[packed_index(p, p)].powf(-0.5);
-    let of_fit = |group: &Vec<Outcome>| (0..model.parameters.len()).map(|p| error(&group[0], p)).collect();
+    let of_fit = |group: &Vec<Outcome>| {
+        (0..model.parameters.len())
+            .map(|p| error(&group[0], p))
+            .collect()
+    };
     let errors = found.iter().map(of_fit).collect();
     let objective = shared.objective(&model, &layout, precision, false);
-    let verifier = Verifier::new("gpu".into(), objective, LevenbergMarquardt::default(), None).unwrap();
+    let verifier =
+        Verifier::new("gpu".into(), objective, LevenbergMarquardt::default(), None).unwrap();
     drop(passes);
-    Fits { model, grids, ready, errors, found, verifier }
+    Fits {
+        model,
+        grids,
+        ready,
+        errors,
+        found,
+        verifier,
+    }
 }
 
 impl Fits {
     /// Runs one of the checks on outcomes that `change` has changed; it receives each one and its spectrum's index.
     fn check(&mut self, minima: bool, change: impl Fn(usize, &mut Outcome)) -> Result<()> {
-        let Fits { model, grids, ready, found, verifier, .. } = self;
-        let spectra = ReadySpectra { model, grids, spectra: ready, guess: None };
+        let Fits {
+            model,
+            grids,
+            ready,
+            found,
+            verifier,
+            ..
+        } = self;
+        let spectra = ReadySpectra {
+            model,
+            grids,
+            spectra: ready,
+            guess: None,
+        };
         let mut outcomes = found.clone();
-        outcomes.iter_mut().enumerate().for_each(|(k, group)| group.iter_mut().for_each(|one| change(k, one)));
+        outcomes
+            .iter_mut()
+            .enumerate()
+            .for_each(|(k, group)| group.iter_mut().for_each(|one| change(k, one)));
         if minima {
             verifier.falls.clear();
             return verifier.check_minima(spectra, &outcomes);
         }
         let submissions = vec![0; outcomes.len()];
-        verifier.check_objectives(spectra, &PassOutcomes { outcomes, submissions })
+        verifier.check_objectives(
+            spectra,
+            &PassOutcomes {
+                outcomes,
+                submissions,
+            },
+        )
     }
 }
 
@@ -98,12 +179,19 @@ fn wrong_objectives_are_found() {
     let mut fits = fits();
     for factor in [0.0, 0.99, 1.01, 1e3, f64::NAN, f64::INFINITY] {
         let checked = fits.check(false, |_, one| one.chi2 *= factor);
-        assert!(matches!(checked, Err(Error::DeviceUntrusted { .. })), "{factor}: {checked:?}");
+        assert!(
+            matches!(checked, Err(Error::DeviceUntrusted { .. })),
+            "{factor}: {checked:?}"
+        );
     }
     let errors = fits.errors.clone();
     for (p, parameter) in fits.model.parameters.clone().iter().enumerate() {
         let checked = fits.check(false, |k, one| one.parameters[p] += 5.0 * errors[k][p]);
-        assert!(matches!(checked, Err(Error::DeviceUntrusted { .. })), "{}: {checked:?}", parameter.solver.name);
+        assert!(
+            matches!(checked, Err(Error::DeviceUntrusted { .. })),
+            "{}: {checked:?}",
+            parameter.solver.name
+        );
     }
 }
 
@@ -116,21 +204,50 @@ fn fits_that_end_early_are_found() {
         // one error is too much for most of them, and five are nothing unusual for two
         let shifted = |k: usize, one: &mut Outcome, first: f64, others: f64| {
             one.parameters[p] += errors[k][p] * if k < 2 { first } else { others };
-            one.chi2 += if k < 2 { first * first } else { others * others };
+            one.chi2 += if k < 2 {
+                first * first
+            } else {
+                others * others
+            };
         };
-        let most = fits.check(true, |k, one| shifted(k, one, 0.0, 1.0)).unwrap_err();
-        assert!(most.to_string().contains("ends fits early"), "{name}: {most}");
-        fits.check(true, |k, one| shifted(k, one, 5.0, 0.0)).unwrap();
+        let most = fits
+            .check(true, |k, one| shifted(k, one, 0.0, 1.0))
+            .unwrap_err();
+        assert!(
+            most.to_string().contains("ends fits early"),
+            "{name}: {most}"
+        );
+        fits.check(true, |k, one| shifted(k, one, 5.0, 0.0))
+            .unwrap();
         // two fits are too few, but the GPU is remembered
         let few = |k: usize, one: &mut Outcome| {
             shifted(k, one, 1.0, 1.0);
-            one.status = Some(if k < 2 { Status::Ftol } else { Status::MaxRounds });
+            one.status = Some(if k < 2 {
+                Status::Ftol
+            } else {
+                Status::MaxRounds
+            });
         };
         fits.check(true, few).unwrap();
-        let Fits { model, grids, ready, found, verifier, .. } = &mut fits;
-        let spectra = ReadySpectra { model, grids, spectra: ready, guess: None };
+        let Fits {
+            model,
+            grids,
+            ready,
+            found,
+            verifier,
+            ..
+        } = &mut fits;
+        let spectra = ReadySpectra {
+            model,
+            grids,
+            spectra: ready,
+            guess: None,
+        };
         let mut outcomes = found.clone();
-        outcomes.iter_mut().enumerate().for_each(|(k, group)| few(k, &mut group[0]));
+        outcomes
+            .iter_mut()
+            .enumerate()
+            .for_each(|(k, group)| few(k, &mut group[0]));
         assert!(verifier.check_minima(spectra, &outcomes).is_err(), "{name}");
         // a failure is not expected to be at a minimum
         let failed = |k: usize, one: &mut Outcome| {
@@ -143,8 +260,18 @@ fn fits_that_end_early_are_found() {
 
 #[test]
 fn one_result_of_each_readback_is_computed_again() {
-    let outcome = |status| vec![Outcome { status: Some(status), ..Outcome::default() }];
-    let lost = || vec![Outcome { chi2: f64::NAN, ..Outcome::default() }];
+    let outcome = |status| {
+        vec![Outcome {
+            status: Some(status),
+            ..Outcome::default()
+        }]
+    };
+    let lost = || {
+        vec![Outcome {
+            chi2: f64::NAN,
+            ..Outcome::default()
+        }]
+    };
     let outcomes = vec![
         outcome(Status::Stalled),
         outcome(Status::Ftol),
@@ -154,7 +281,18 @@ fn one_result_of_each_readback_is_computed_again() {
         outcome(Status::Stalled),
         lost(),
     ];
-    let found = PassOutcomes { outcomes, submissions: vec![1, 1, 1, 2, 2, 2, 3] };
-    let chosen = |turn: usize| samples(&found, false, turn).iter().map(|sample| sample.spectrum).collect::<Vec<_>>();
-    assert_eq!((chosen(0), chosen(1), chosen(2)), (vec![1, 4, 6], vec![2, 5, 6], vec![1, 4, 6]));
+    let found = PassOutcomes {
+        outcomes,
+        submissions: vec![1, 1, 1, 2, 2, 2, 3],
+    };
+    let chosen = |turn: usize| {
+        samples(&found, false, turn)
+            .iter()
+            .map(|sample| sample.spectrum)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (chosen(0), chosen(1), chosen(2)),
+        (vec![1, 4, 6], vec![2, 5, 6], vec![1, 4, 6])
+    );
 }

@@ -36,12 +36,19 @@ impl Found {
         let kept = match (self.rows, self.known.len()) {
             (0, _) => "nothing is kept, and all spectra are fitted again".to_string(),
             (rows, batches) => {
-                let batches = if batches == 1 { "1 batch".into() } else { format!("{batches} batches") };
+                let batches = if batches == 1 {
+                    "1 batch".into()
+                } else {
+                    format!("{batches} batches")
+                };
                 format!("{rows} rows of {batches} are kept, and all other spectra are fitted again")
             }
         };
-        let records = (self.damaged > 0).then(|| format!("{} bytes are damaged: {kept}", self.damaged));
-        let head = self.head_is_damaged.then_some("one copy of its head is damaged, and is written again");
+        let records =
+            (self.damaged > 0).then(|| format!("{} bytes are damaged: {kept}", self.damaged));
+        let head = self
+            .head_is_damaged
+            .then_some("one copy of its head is damaged, and is written again");
         match (head, records) {
             (None, None) => None,
             (Some(head), None) => Some(format!("{path}: {head}: no row is lost")),
@@ -60,9 +67,16 @@ pub fn read(file: &mut File) -> std::io::Result<Result<Found, &'static str>> {
     let mut found = match head::read(&mut file, length)? {
         Err(message) => return Ok(Err(message)),
         Ok(None) => return Ok(Ok(Found::default())),
-        Ok(Some(Head { key, end, is_damaged })) => {
-            Found { key: Some(key), head_is_damaged: is_damaged, end, ..Found::default() }
-        }
+        Ok(Some(Head {
+            key,
+            end,
+            is_damaged,
+        })) => Found {
+            key: Some(key),
+            head_is_damaged: is_damaged,
+            end,
+            ..Found::default()
+        },
     };
     // 2. Read the records. A later record of a batch replaces an earlier one.
     let (mut at, mut rows) = (found.end, BTreeMap::new());
@@ -76,7 +90,13 @@ pub fn read(file: &mut File) -> std::io::Result<Result<Found, &'static str>> {
         match record {
             Some(Record::Batch(batch)) => {
                 let is_complete = batch.rows.finished() == batch.rows.len();
-                found.known.insert(batch.number, KnownBatch { offset: at, is_complete });
+                found.known.insert(
+                    batch.number,
+                    KnownBatch {
+                        offset: at,
+                        is_complete,
+                    },
+                );
                 rows.insert(batch.number, batch.rows.finished());
                 found.end = at + bytes;
             }

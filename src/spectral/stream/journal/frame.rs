@@ -28,7 +28,13 @@ pub enum Frame {
 /// payload.
 pub fn frame(payload: &[u8]) -> Vec<u8> {
     let length = payload.len() as u64;
-    [&length.to_le_bytes()[..], &(!length).to_le_bytes(), &Sha256::digest(payload), payload].concat()
+    [
+        &length.to_le_bytes()[..],
+        &(!length).to_le_bytes(),
+        &Sha256::digest(payload),
+        payload,
+    ]
+    .concat()
 }
 
 /// Returns the number of bytes of a payload's record, head included.
@@ -55,11 +61,18 @@ pub fn read(file: &mut impl Read, left: u64) -> io::Result<Frame> {
     if length != !u64::from_le_bytes(complement) {
         return Ok(Frame::Damaged(left));
     }
-    let Some(size) = usize::try_from(length).ok().filter(|_| length <= left - HEAD as u64) else {
+    let Some(size) = usize::try_from(length)
+        .ok()
+        .filter(|_| length <= left - HEAD as u64)
+    else {
         return Ok(Frame::Torn);
     };
     let mut payload = vec![0; size];
     file.read_exact(&mut payload)?;
     let is_whole = Sha256::digest(&payload).as_slice() == hash;
-    Ok(if is_whole { Frame::Whole(payload) } else { Frame::Damaged(HEAD as u64 + length) })
+    Ok(if is_whole {
+        Frame::Whole(payload)
+    } else {
+        Frame::Damaged(HEAD as u64 + length)
+    })
 }

@@ -46,7 +46,10 @@ pub fn twice(key: &str) -> Vec<u8> {
 
 /// Reads the head of a journal of `length` bytes; `None` if a killed run has written only a part of it. Returns a
 /// message if the file is no journal, or if both copies are damaged.
-pub fn read(file: &mut (impl Read + Seek), length: u64) -> io::Result<Result<Option<Head>, &'static str>> {
+pub fn read(
+    file: &mut (impl Read + Seek),
+    length: u64,
+) -> io::Result<Result<Option<Head>, &'static str>> {
     let first = read_copy(file, 0, length)?;
     // 1. The first copy is whole, and the file is long enough for the second one.
     if let Copy::Whole { key, is_old: false } = &first {
@@ -67,7 +70,9 @@ pub fn read(file: &mut (impl Read + Seek), length: u64) -> io::Result<Result<Opt
         Copy::Whole { key, .. } => Ok(Some(head(&key, copy_bytes(&key), false))),
         Copy::Torn => Ok(None),
         Copy::Damaged => Err("its head is damaged: remove it to begin anew"),
-        Copy::Unknown => Err("it is no journal of this version of popfit: remove it if nobody needs it"),
+        Copy::Unknown => {
+            Err("it is no journal of this version of popfit: remove it if nobody needs it")
+        }
     })
 }
 
@@ -98,8 +103,14 @@ fn second(file: &mut (impl Read + Seek), length: u64) -> io::Result<Option<Head>
         let copy = frame::length_of(u64::from_le_bytes(*stated)).checked_add(MAGIC.len() as u64)?;
         (copy == place as u64).then_some(copy)
     };
-    let mut places = bytes.windows(MAGIC.len()).enumerate().skip(1).filter(|(_, line)| *line == MAGIC);
-    let Some(place) = places.find_map(|(place, _)| is_second(place)) else { return Ok(None) };
+    let mut places = bytes
+        .windows(MAGIC.len())
+        .enumerate()
+        .skip(1)
+        .filter(|(_, line)| *line == MAGIC);
+    let Some(place) = places.find_map(|(place, _)| is_second(place)) else {
+        return Ok(None);
+    };
     Ok(match read_copy(file, place, length)? {
         Copy::Whole { key, is_old: false } => Some(head(&key, 2 * place, true)),
         _ => None,
@@ -108,7 +119,11 @@ fn second(file: &mut (impl Read + Seek), length: u64) -> io::Result<Option<Head>
 
 /// Returns the head with this key.
 fn head(key: &[u8], end: u64, is_damaged: bool) -> Head {
-    Head { key: String::from_utf8_lossy(key).into_owned(), end, is_damaged }
+    Head {
+        key: String::from_utf8_lossy(key).into_owned(),
+        end,
+        is_damaged,
+    }
 }
 
 /// Returns the number of bytes of one copy of the head with this key.

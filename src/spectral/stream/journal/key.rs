@@ -19,24 +19,41 @@ pub struct Key<'a> {
 impl Key<'_> {
     /// Reads the text of a key.
     pub fn parse(text: &str) -> Key<'_> {
-        match text.strip_prefix(INSTRUCTION_SET).and_then(|rest| rest.split_once('\n')) {
-            Some((set, inputs)) => Key { instruction_set: Some(set), inputs },
-            None => Key { instruction_set: None, inputs: text },
+        match text
+            .strip_prefix(INSTRUCTION_SET)
+            .and_then(|rest| rest.split_once('\n'))
+        {
+            Some((set, inputs)) => Key {
+                instruction_set: Some(set),
+                inputs,
+            },
+            None => Key {
+                instruction_set: None,
+                inputs: text,
+            },
         }
     }
 
     /// Returns the text of the key.
     pub fn text(&self) -> String {
-        let set = self.instruction_set.map(|set| format!("{INSTRUCTION_SET}{set}\n"));
+        let set = self
+            .instruction_set
+            .map(|set| format!("{INSTRUCTION_SET}{set}\n"));
         set.unwrap_or_default() + self.inputs
     }
 
     /// Returns why a run with the key `now` cannot go on with the rows of this one; `None` if it can.
     pub fn refusal(&self, now: &Key) -> Option<String> {
         if self.inputs != now.inputs {
-            return Some(format!("it is of another run: {}", difference(self.inputs, now.inputs)));
+            return Some(format!(
+                "it is of another run: {}",
+                difference(self.inputs, now.inputs)
+            ));
         }
-        let (before, now) = self.instruction_set.zip(now.instruction_set).filter(|(before, now)| before != now)?;
+        let (before, now) = self
+            .instruction_set
+            .zip(now.instruction_set)
+            .filter(|(before, now)| before != now)?;
         Some(format!(
             "its rows were computed with the instruction set {before}, and this processor has {now}, which rounds \
              sums in another way: resume the run on a processor with {before}, or remove this file to begin anew"
@@ -54,7 +71,8 @@ pub fn instruction_set() -> String {
 
 /// Returns a description of the first line in which two keys differ.
 fn difference(before: &str, now: &str) -> String {
-    let [mut before, mut now] = [before, now].map(|key| key.lines().filter(|line| !line.trim().is_empty()));
+    let [mut before, mut now] =
+        [before, now].map(|key| key.lines().filter(|line| !line.trim().is_empty()));
     loop {
         match (before.next(), now.next()) {
             (Some(a), Some(b)) if a == b => {}
@@ -83,12 +101,21 @@ mod tests {
 
     #[test]
     fn a_key_is_read_as_it_was_written() {
-        for (instruction_set, inputs) in [(Some("x86_64-v3"), "a = 1\nb = 2"), (Some("aarch64-neon"), ""), (None, "a")]
-        {
-            let key = Key { instruction_set, inputs };
+        for (instruction_set, inputs) in [
+            (Some("x86_64-v3"), "a = 1\nb = 2"),
+            (Some("aarch64-neon"), ""),
+            (None, "a"),
+        ] {
+            let key = Key {
+                instruction_set,
+                inputs,
+            };
             assert_eq!(Key::parse(&key.text()), key);
         }
         let name = instruction_set();
-        assert!(name.starts_with(std::env::consts::ARCH) && !name.contains(['(', ' ', '\n']), "{name}");
+        assert!(
+            name.starts_with(std::env::consts::ARCH) && !name.contains(['(', ' ', '\n']),
+            "{name}"
+        );
     }
 }

@@ -123,16 +123,26 @@ impl Journal {
         let mut file = lock(&path, target)?;
         let found = match read(&mut file).map_err(Error::io(&path))? {
             Ok(found) => found,
-            Err(message) => return Err(Error::Journal { path, message: message.into() }),
+            Err(message) => {
+                return Err(Error::Journal {
+                    path,
+                    message: message.into(),
+                });
+            }
         };
         let has_rows = !found.known.is_empty();
         if has_rows && !resume {
-            let message =
-                "it holds what an interrupted run has fitted: resume that run, or remove this file to begin anew";
-            return Err(Error::Journal { path, message: message.into() });
+            let message = "it holds what an interrupted run has fitted: resume that run, or remove this file to begin anew";
+            return Err(Error::Journal {
+                path,
+                message: message.into(),
+            });
         }
         // A journal without rows may still record which outputs are its own.
-        let key = Key { instruction_set: Some(instruction_set), inputs: key };
+        let key = Key {
+            instruction_set: Some(instruction_set),
+            inputs: key,
+        };
         if resume
             && let Some(earlier) = &found.key
             && let Some(message) = Key::parse(earlier).refusal(&key)
@@ -142,9 +152,22 @@ impl Journal {
         let damage = found.damage(&path);
         let stays = has_rows || (resume && found.key.is_some());
         let (known, outputs) = (found.known, found.outputs);
-        let mut journal = Journal { path, file, known, has_rows, stays, damage, outputs };
+        let mut journal = Journal {
+            path,
+            file,
+            known,
+            has_rows,
+            stays,
+            damage,
+            outputs,
+        };
         let is_whole = stays && !found.head_is_damaged;
-        journal.begin(if stays { found.end } else { 0 }, (!is_whole).then_some(&key)).map_err(io)?;
+        journal
+            .begin(
+                if stays { found.end } else { 0 },
+                (!is_whole).then_some(&key),
+            )
+            .map_err(io)?;
         Ok(journal)
     }
 
@@ -205,7 +228,10 @@ impl Journal {
 
     /// Returns the number of batches of which the journal has the rows of all spectra.
     pub fn len(&self) -> usize {
-        self.known.values().filter(|batch| batch.is_complete).count()
+        self.known
+            .values()
+            .filter(|batch| batch.is_complete)
+            .count()
     }
 
     /// Returns whether there is no batch of which the journal has the rows of all spectra.
@@ -223,9 +249,18 @@ impl Journal {
     ///
     /// # Errors
     /// Returns [`Error::Io`], and [`Error::Journal`] if the record was damaged since the journal was opened.
-    pub(super) fn recall(&mut self, number: usize, spectra: &Spectra) -> Result<Option<(Vec<Option<FitRow>>, String)>> {
-        let Some(KnownBatch { offset, .. }) = self.known.remove(&number) else { return Ok(None) };
-        let failed = |message: String| Error::Journal { path: self.path.clone(), message };
+    pub(super) fn recall(
+        &mut self,
+        number: usize,
+        spectra: &Spectra,
+    ) -> Result<Option<(Vec<Option<FitRow>>, String)>> {
+        let Some(KnownBatch { offset, .. }) = self.known.remove(&number) else {
+            return Ok(None);
+        };
+        let failed = |message: String| Error::Journal {
+            path: self.path.clone(),
+            message,
+        };
         let mut file = BufReader::new(&mut self.file);
         let length = file.get_ref().length();
         let seek = file.seek(SeekFrom::Start(offset)).and(length);
@@ -241,27 +276,46 @@ impl Journal {
             return Ok(None);
         }
         let mut rows = batch.rows.into_rows().map_err(failed)?;
-        rows.iter_mut().flatten().for_each(|row| row.file = spectra.file.clone());
+        rows.iter_mut()
+            .flatten()
+            .for_each(|row| row.file = spectra.file.clone());
         Ok(Some((rows, batch.device)))
     }
 
     /// Appends the rows of a batch, except those of interrupted fits, to the file. They are safe once
     /// [`sync`](Journal::sync) has returned. `spectra` is the hash of the spectra.
-    pub(super) fn keep(&mut self, number: usize, spectra: Hash, rows: &[FitRow], device: &str) -> Result<()> {
+    pub(super) fn keep(
+        &mut self,
+        number: usize,
+        spectra: Hash,
+        rows: &[FitRow],
+        device: &str,
+    ) -> Result<()> {
         let rows = KeptRows::new(rows);
         if rows.finished() == 0 {
             return Ok(());
         }
-        self.append(&Record::Batch(Batch { number, spectra, rows, device: device.into() }))?;
+        self.append(&Record::Batch(Batch {
+            number,
+            spectra,
+            rows,
+            device: device.into(),
+        }))?;
         (self.has_rows, self.stays) = (true, true);
         Ok(())
     }
 
     /// Appends a record to the journal's file.
     fn append(&mut self, record: &Record) -> Result<()> {
-        let failed = |message: String| Error::Journal { path: self.path.clone(), message };
+        let failed = |message: String| Error::Journal {
+            path: self.path.clone(),
+            message,
+        };
         let payload = postcard::to_stdvec(record).map_err(|error| failed(error.to_string()))?;
-        let written = self.file.seek(SeekFrom::End(0)).and_then(|_| self.file.write_all(&frame(&payload)));
+        let written = self
+            .file
+            .seek(SeekFrom::End(0))
+            .and_then(|_| self.file.write_all(&frame(&payload)));
         written.map_err(Error::writing(&self.path))
     }
 
@@ -288,19 +342,27 @@ impl Journal {
 
 /// Returns the path of the journal of an output.
 fn beside(target: &Path) -> PathBuf {
-    let name = target.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let name = target
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned())
+        .unwrap_or_default();
     target.with_file_name(format!(".{name}.journal"))
 }
 
 /// Opens the journal's file, or makes it, and locks it; an error if another run has locked it. On a file system without
 /// locks it is not locked.
 fn lock(path: &Path, target: &Path) -> Result<File> {
-    let locked = || Error::OutputLocked { path: target.to_path_buf() };
+    let locked = || Error::OutputLocked {
+        path: target.to_path_buf(),
+    };
     for _ in 0..10 {
         // If the journal exists, an error is reported for it, and not for the output.
         let blamed = if path.exists() { path } else { target };
         // Another kind of file, such as a pipe, would be removed at the end.
-        if path.metadata().is_ok_and(|there| !there.is_file() && !there.is_dir()) {
+        if path
+            .metadata()
+            .is_ok_and(|there| !there.is_file() && !there.is_dir())
+        {
             let source = std::io::Error::other("what stands there is no file");
             return Err(Error::writing(path)(source));
         }

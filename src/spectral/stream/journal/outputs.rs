@@ -27,7 +27,14 @@ pub struct OutputState {
 
 /// Returns the name, size and modification time of each output.
 pub fn states(outputs: &[PathBuf]) -> Vec<OutputState> {
-    outputs.iter().map(|path| OutputState { name: name(path), stamp: stamp(path), next: None }).collect()
+    outputs
+        .iter()
+        .map(|path| OutputState {
+            name: name(path),
+            stamp: stamp(path),
+            next: None,
+        })
+        .collect()
 }
 
 /// Notes in `states` the size and time of the file `temporary`, which will be renamed to an output.
@@ -36,7 +43,11 @@ pub fn expect(states: &mut Vec<OutputState>, output: &Path, temporary: &Path) {
     let (name, next) = (name(output), stamp(temporary));
     match states.iter_mut().find(|state| state.name == name) {
         Some(state) => state.next = next,
-        None => states.push(OutputState { name, stamp: None, next }),
+        None => states.push(OutputState {
+            name,
+            stamp: None,
+            next,
+        }),
     }
 }
 
@@ -55,12 +66,20 @@ fn is_changed(path: &Path, recorded: &[OutputState]) -> bool {
 
 /// Returns the name of a file without its folders, so that a run can be resumed after its folder was moved.
 fn name(path: &Path) -> String {
-    path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+    path.file_name()
+        .map(|name| name.to_string_lossy().into_owned())
+        .unwrap_or_default()
 }
 
 /// Returns the size and modification time of a file; `None` if there is no such file.
 fn stamp(path: &Path) -> Option<Stamp> {
     let found = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
-    let modified = found.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-    Some(Stamp { bytes: found.len(), modified: modified.map_or(0, |time| time.as_nanos() as u64) })
+    let modified = found
+        .modified()
+        .ok()
+        .and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    Some(Stamp {
+        bytes: found.len(),
+        modified: modified.map_or(0, |time| time.as_nanos() as u64),
+    })
 }

@@ -39,16 +39,37 @@ pub struct KeptRows {
 impl KeptRows {
     /// Keeps the rows of a batch, except those of interrupted fits.
     pub fn new(rows: &[FitRow]) -> KeptRows {
-        let is_finished: Vec<bool> = rows.iter().map(|row| row.status != Status::Interrupted).collect();
+        let is_finished: Vec<bool> = rows
+            .iter()
+            .map(|row| row.status != Status::Interrupted)
+            .collect();
         let finished = rows.iter().filter(|row| row.status != Status::Interrupted);
-        let finished: Vec<FitRow> = finished.map(|row| FitRow { file: "".into(), ..row.clone() }).collect();
+        let finished: Vec<FitRow> = finished
+            .map(|row| FitRow {
+                file: "".into(),
+                ..row.clone()
+            })
+            .collect();
         let numbers = |count: usize| (0..count).map(|k| k.to_string()).collect();
         let store = Store::of_rows(&finished);
-        let columns = store.schema(numbers(store.parameters.0.len()), numbers(store.continuum_terms.0.len())).columns();
+        let columns = store
+            .schema(
+                numbers(store.parameters.0.len()),
+                numbers(store.continuum_terms.0.len()),
+            )
+            .columns();
         let messages = store.message.only().to_vec();
         let values = store.into_values(&columns);
-        let columns = columns.into_iter().zip(values).map(|(column, values)| (column.name, values)).collect();
-        KeptRows { is_finished, messages, columns }
+        let columns = columns
+            .into_iter()
+            .zip(values)
+            .map(|(column, values)| (column.name, values))
+            .collect();
+        KeptRows {
+            is_finished,
+            messages,
+            columns,
+        }
     }
 
     /// Returns the number of spectra.
@@ -58,7 +79,10 @@ impl KeptRows {
 
     /// Returns the number of spectra that have a row.
     pub fn finished(&self) -> usize {
-        self.is_finished.iter().filter(|finished| **finished).count()
+        self.is_finished
+            .iter()
+            .filter(|finished| **finished)
+            .count()
     }
 
     /// Returns the row of each spectrum; `None` if its fit was interrupted.
@@ -67,11 +91,19 @@ impl KeptRows {
     /// Returns a message if a column is unknown or damaged.
     pub fn into_rows(self) -> Result<Vec<Option<FitRow>>, String> {
         // 1. Find the columns.
-        let text_ids = self.columns.iter().any(|(name, values)| name == "id" && values.kind() == Kind::Text);
+        let text_ids = self
+            .columns
+            .iter()
+            .any(|(name, values)| name == "id" && values.kind() == Kind::Text);
         let names: Vec<String> = self.columns.iter().map(|(name, _)| name.clone()).collect();
         let columns = Schema::of_names(&names, text_ids, Vec::new())?.columns();
-        if let Some(unknown) = names.iter().find(|name| columns.iter().all(|column| column.name != **name)) {
-            return Err(format!("this version of popfit does not know its column `{unknown}`"));
+        if let Some(unknown) = names
+            .iter()
+            .find(|name| columns.iter().all(|column| column.name != **name))
+        {
+            return Err(format!(
+                "this version of popfit does not know its column `{unknown}`"
+            ));
         }
         // 2. Make rows of them.
         let mut kept = self.columns;
@@ -81,11 +113,29 @@ impl KeptRows {
         };
         let values = columns.iter().map(|column| find(&column.name)).collect();
         let store = Store::of_values(&columns, values, 0)?;
-        if [self.messages.len(), self.is_finished.iter().filter(|finished| **finished).count()] != [store.len(); 2] {
+        if [
+            self.messages.len(),
+            self.is_finished
+                .iter()
+                .filter(|finished| **finished)
+                .count(),
+        ] != [store.len(); 2]
+        {
             return Err("a batch is damaged: its columns differ in length".into());
         }
-        let mut rows = self.messages.into_iter().enumerate().map(|(k, message)| FitRow { message, ..store.row(k) });
-        Ok(self.is_finished.into_iter().map(|finished| if finished { rows.next() } else { None }).collect())
+        let mut rows = self
+            .messages
+            .into_iter()
+            .enumerate()
+            .map(|(k, message)| FitRow {
+                message,
+                ..store.row(k)
+            });
+        Ok(self
+            .is_finished
+            .into_iter()
+            .map(|finished| if finished { rows.next() } else { None })
+            .collect())
     }
 }
 
@@ -119,10 +169,23 @@ pub struct OldRow {
 impl Batch<Vec<Option<OldRow>>> {
     /// Returns the batch as this version writes it.
     pub fn renew(self) -> Batch<KeptRows> {
-        let Batch { number, spectra, rows, device } = self;
+        let Batch {
+            number,
+            spectra,
+            rows,
+            device,
+        } = self;
         // A new row is an interrupted one.
-        let rows: Vec<FitRow> = rows.into_iter().map(|row| row.map_or(FitRow::new(0, 0), Into::into)).collect();
-        Batch { number, spectra, rows: KeptRows::new(&rows), device }
+        let rows: Vec<FitRow> = rows
+            .into_iter()
+            .map(|row| row.map_or(FitRow::new(0, 0), Into::into))
+            .collect();
+        Batch {
+            number,
+            spectra,
+            rows: KeptRows::new(&rows),
+            device,
+        }
     }
 }
 
@@ -162,7 +225,12 @@ mod tests {
 
     /// A row of two parameters and an arm.
     fn row() -> FitRow {
-        FitRow { status: Status::Ftol, continuum_terms: vec![3], unreached: vec![4], ..FitRow::new("a", 2) }
+        FitRow {
+            status: Status::Ftol,
+            continuum_terms: vec![3],
+            unreached: vec![4],
+            ..FitRow::new("a", 2)
+        }
     }
 
     #[test]
@@ -173,12 +241,24 @@ mod tests {
             kept.into_rows()
         };
         let rows = kept(|_| ()).unwrap();
-        let [None, Some(first), Some(second)] = rows.as_slice() else { panic!("{rows:?}") };
-        assert_eq!((&first.id, &first.continuum_terms, &second.unreached), (&row().id, &vec![3], &vec![4]));
+        let [None, Some(first), Some(second)] = rows.as_slice() else {
+            panic!("{rows:?}")
+        };
+        assert_eq!(
+            (&first.id, &first.continuum_terms, &second.unreached),
+            (&row().id, &vec![3], &vec![4])
+        );
         let rows = kept(|kept| kept.columns.retain(|(name, _)| name != "unreached_0")).unwrap();
         assert_eq!(rows[1].as_ref().unwrap().unreached, [0]);
-        let unknown = kept(|kept| kept.columns.push(("color".into(), FitValues::Float64(vec![0.0; 2])))).unwrap_err();
-        assert!(unknown.contains("does not know its column `color`"), "{unknown}");
+        let unknown = kept(|kept| {
+            kept.columns
+                .push(("color".into(), FitValues::Float64(vec![0.0; 2])))
+        })
+        .unwrap_err();
+        assert!(
+            unknown.contains("does not know its column `color`"),
+            "{unknown}"
+        );
         for damage in [
             |kept: &mut KeptRows| kept.messages.truncate(1),
             |kept: &mut KeptRows| kept.is_finished.truncate(1),

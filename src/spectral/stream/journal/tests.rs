@@ -49,11 +49,21 @@ fn a_journal_gives_back_whole_batches_and_drops_a_torn_one() {
     let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("out.parquet");
     let mut journal = Journal::open(&target, KEY, false).unwrap();
-    assert!(matches!(Journal::open(&target, KEY, true), Err(Error::OutputLocked { .. })));
+    assert!(matches!(
+        Journal::open(&target, KEY, true),
+        Err(Error::OutputLocked { .. })
+    ));
     let path = beside(&target);
     let mut ends = vec![fs::metadata(&path).unwrap().len()];
     for (number, status) in [(0, WHOLE), (1, [Status::Interrupted; 2]), (2, WHOLE)] {
-        journal.keep(number, fingerprint(&spectra(number as f64)), &rows(status), "cpu").unwrap();
+        journal
+            .keep(
+                number,
+                fingerprint(&spectra(number as f64)),
+                &rows(status),
+                "cpu",
+            )
+            .unwrap();
         ends.push(fs::metadata(&path).unwrap().len());
     }
     assert_eq!(ends[1], ends[2], "nothing is kept of what was interrupted");
@@ -62,14 +72,28 @@ fn a_journal_gives_back_whole_batches_and_drops_a_torn_one() {
     for cut in 0..=whole.len() {
         fs::write(&path, &whole[..cut]).unwrap();
         let journal = Journal::open(&target, KEY, true).unwrap();
-        let records = ends[1..].iter().filter(|end| cut as u64 >= **end).count().saturating_sub(1);
-        assert_eq!((journal.len(), journal.damage()), (records.min(2), None), "cut at {cut}");
+        let records = ends[1..]
+            .iter()
+            .filter(|end| cut as u64 >= **end)
+            .count()
+            .saturating_sub(1);
+        assert_eq!(
+            (journal.len(), journal.damage()),
+            (records.min(2), None),
+            "cut at {cut}"
+        );
     }
     fs::write(&path, &whole).unwrap();
     let mut journal = Journal::open(&target, KEY, true).unwrap();
     let (back, device) = journal.recall(0, &spectra(0.0)).unwrap().unwrap();
     assert_eq!(device, "cpu");
-    assert_eq!(format!("{back:?}"), format!("{:?}", rows(WHOLE).into_iter().map(Some).collect::<Vec<_>>()));
+    assert_eq!(
+        format!("{back:?}"),
+        format!(
+            "{:?}",
+            rows(WHOLE).into_iter().map(Some).collect::<Vec<_>>()
+        )
+    );
     assert!(journal.recall(1, &spectra(1.0)).unwrap().is_none());
     // of other spectra: these have to be fitted
     assert!(journal.recall(2, &spectra(0.0)).unwrap().is_none());
@@ -82,18 +106,37 @@ fn of_an_interrupted_batch_the_finished_rows_are_kept() {
     let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("out.csv");
     let mut journal = Journal::open(&target, KEY, false).unwrap();
-    journal.keep(0, fingerprint(&spectra(1.0)), &rows([Status::Interrupted, Status::Ftol]), "cpu").unwrap();
+    journal
+        .keep(
+            0,
+            fingerprint(&spectra(1.0)),
+            &rows([Status::Interrupted, Status::Ftol]),
+            "cpu",
+        )
+        .unwrap();
     assert!(journal.has_rows());
     drop(journal);
     let mut journal = Journal::open(&target, KEY, true).unwrap();
     assert_eq!((journal.len(), journal.has_rows()), (0, true));
     let (back, _) = journal.recall(0, &spectra(1.0)).unwrap().unwrap();
-    assert!(back.len() == 2 && back[0].is_none() && back[1].as_ref().is_some_and(|row| row.row == 1));
+    assert!(
+        back.len() == 2 && back[0].is_none() && back[1].as_ref().is_some_and(|row| row.row == 1)
+    );
     // the whole batch takes its place
-    journal.keep(0, fingerprint(&spectra(1.0)), &rows(WHOLE), "cpu").unwrap();
+    journal
+        .keep(0, fingerprint(&spectra(1.0)), &rows(WHOLE), "cpu")
+        .unwrap();
     drop(journal);
     let mut journal = Journal::open(&target, KEY, true).unwrap();
-    assert!(journal.recall(0, &spectra(1.0)).unwrap().unwrap().0.iter().all(Option::is_some));
+    assert!(
+        journal
+            .recall(0, &spectra(1.0))
+            .unwrap()
+            .unwrap()
+            .0
+            .iter()
+            .all(Option::is_some)
+    );
     journal.remove().unwrap();
 }
 
@@ -109,7 +152,10 @@ fn a_run_goes_on_only_with_its_own_journal() {
     let journal = open(KEY, true);
     assert!(!journal.has_rows());
     drop(journal);
-    assert!(Journal::is_beside(&target), "whatever stops the run, it can go on");
+    assert!(
+        Journal::is_beside(&target),
+        "whatever stops the run, it can go on"
+    );
     assert!(refused(Journal::open(&target, "version = 2", true)).contains("another run"));
     drop(open("version = 2", false));
     assert!(!Journal::is_beside(&target), "one without rows goes");
@@ -131,7 +177,10 @@ fn outputs_that_somebody_else_wrote_are_not_replaced() {
     journal.leave();
     // 2. Whatever is there now is another's.
     fs::write(&outputs[1], "foreign").unwrap();
-    assert_eq!(refused(open(true).claim_outputs(&outputs, false)), outputs[1]);
+    assert_eq!(
+        refused(open(true).claim_outputs(&outputs, false)),
+        outputs[1]
+    );
     // 3. The run writes its table itself, and is stopped again.
     fs::remove_file(&outputs[1]).unwrap();
     let mut journal = open(true);
@@ -143,8 +192,13 @@ fn outputs_that_somebody_else_wrote_are_not_replaced() {
     // 4. Its table is replaced by another file, which only the user can give up.
     let other = fs::File::create(&outputs[0]).unwrap();
     (&other).write_all(b"foreign").unwrap();
-    other.set_modified(std::time::SystemTime::now() + std::time::Duration::from_secs(5)).unwrap();
-    assert_eq!(refused(open(true).claim_outputs(&outputs, false)), outputs[0]);
+    other
+        .set_modified(std::time::SystemTime::now() + std::time::Duration::from_secs(5))
+        .unwrap();
+    assert_eq!(
+        refused(open(true).claim_outputs(&outputs, false)),
+        outputs[0]
+    );
     open(true).claim_outputs(&outputs, true).unwrap();
     open(true).claim_outputs(&outputs, false).unwrap();
 }
@@ -157,9 +211,17 @@ fn a_table_is_known_before_it_has_its_name() {
     use crate::{Schema, TableWriter, WriteOptions};
     let folder = tempfile::tempdir().unwrap();
     let outputs = [folder.path().join("out.csv")];
-    let schema = Schema { parameters: vec!["teff".into()], ..Schema::default() };
+    let schema = Schema {
+        parameters: vec!["teff".into()],
+        ..Schema::default()
+    };
     let create = |overwrite: bool| {
-        TableWriter::create(&outputs[0], &schema, WriteOptions::default().overwrite(overwrite)).unwrap()
+        TableWriter::create(
+            &outputs[0],
+            &schema,
+            WriteOptions::default().overwrite(overwrite),
+        )
+        .unwrap()
     };
     let open = |resume: bool| Journal::open(&outputs[0], KEY, resume).unwrap();
     let is_own = || match open(true).claim_outputs(&outputs, false) {
@@ -216,24 +278,46 @@ fn what_is_of_another_run_is_told_and_not_touched() {
     let target = folder.path().join("out.csv");
     let path = beside(&target);
     let mut journal = Journal::open(&target, KEY, false).unwrap();
-    journal.keep(0, fingerprint(&spectra(1.0)), &rows(WHOLE), "cpu").unwrap();
+    journal
+        .keep(0, fingerprint(&spectra(1.0)), &rows(WHOLE), "cpu")
+        .unwrap();
     drop(journal);
     let whole = fs::read(&path).unwrap();
     let said = refused(Journal::open(&target, "version = 1\nstarts = 3", true));
-    assert!(said.contains("`starts = 2`") && said.contains("`starts = 3`"), "{said}");
+    assert!(
+        said.contains("`starts = 2`") && said.contains("`starts = 3`"),
+        "{said}"
+    );
     assert!(refused(Journal::open(&target, "version = 1", true)).contains("nothing"));
-    assert!(refused(Journal::open(&target, KEY, false)).contains("resume that run, or remove this file"));
+    assert!(
+        refused(Journal::open(&target, KEY, false))
+            .contains("resume that run, or remove this file")
+    );
     assert_eq!(fs::read(&path).unwrap(), whole);
-    let copy = twice(&Key { instruction_set: Some(&instruction_set()), inputs: KEY }.text()).len() / 2;
+    let copy = twice(
+        &Key {
+            instruction_set: Some(&instruction_set()),
+            inputs: KEY,
+        }
+        .text(),
+    )
+    .len()
+        / 2;
     let both = |place: usize, bit: u8| {
         let mut bytes = whole.clone();
-        [place, copy + place].into_iter().for_each(|at| bytes[at] ^= bit);
+        [place, copy + place]
+            .into_iter()
+            .for_each(|at| bytes[at] ^= bit);
         bytes
     };
     let damaged = both(MAGIC.len() + 53, 1);
     // a length that goes beyond the file, as a torn head's does
     let longer = both(MAGIC.len() + 3, 4);
-    let cases = [(&damaged[..], "damaged"), (&longer, "damaged"), (b"somebody's notes", "no journal")];
+    let cases = [
+        (&damaged[..], "damaged"),
+        (&longer, "damaged"),
+        (b"somebody's notes", "no journal"),
+    ];
     for (bytes, word) in cases {
         fs::write(&path, bytes).unwrap();
         for resume in [false, true] {
@@ -252,7 +336,14 @@ fn damage_costs_its_record_and_is_told() {
     let mut journal = Journal::open(&target, KEY, false).unwrap();
     let mut ends = vec![journal.file.length().unwrap() as usize];
     for number in 0..3 {
-        journal.keep(number, fingerprint(&spectra(number as f64)), &rows(WHOLE), "cpu").unwrap();
+        journal
+            .keep(
+                number,
+                fingerprint(&spectra(number as f64)),
+                &rows(WHOLE),
+                "cpu",
+            )
+            .unwrap();
         ends.push(journal.file.length().unwrap() as usize);
     }
     drop(journal);
@@ -260,7 +351,11 @@ fn damage_costs_its_record_and_is_told() {
     for at in (ends[0]..whole.len()).filter(|at| at % 3 == 0) {
         let hit = ends.iter().filter(|end| **end <= at).count() - 1;
         // behind a damaged length nothing is found
-        let lost = if at - ends[hit] < 16 { hit..3 } else { hit..hit + 1 };
+        let lost = if at - ends[hit] < 16 {
+            hit..3
+        } else {
+            hit..hit + 1
+        };
         let mut bytes = whole.clone();
         bytes[at] ^= 1 << (at % 8);
         fs::write(&path, &bytes).unwrap();
@@ -269,20 +364,50 @@ fn damage_costs_its_record_and_is_told() {
         assert_eq!(journal.len(), kept, "byte {at}");
         let size = ends[lost.end] - ends[hit];
         let text = match kept {
-            0 => format!("{size} bytes are damaged: nothing is kept, and all spectra are fitted again"),
-            _ => format!("{size} bytes are damaged: {} rows of {kept} batch", 2 * kept),
+            0 => format!(
+                "{size} bytes are damaged: nothing is kept, and all spectra are fitted again"
+            ),
+            _ => format!(
+                "{size} bytes are damaged: {} rows of {kept} batch",
+                2 * kept
+            ),
         };
-        assert!(journal.damage().is_some_and(|said| said.contains(&text)), "{:?}, not {text}", journal.damage());
+        assert!(
+            journal.damage().is_some_and(|said| said.contains(&text)),
+            "{:?}, not {text}",
+            journal.damage()
+        );
         for number in lost {
-            assert!(journal.recall(number, &spectra(number as f64)).unwrap().is_none());
-            journal.keep(number, fingerprint(&spectra(number as f64)), &rows(WHOLE), "cpu").unwrap();
+            assert!(
+                journal
+                    .recall(number, &spectra(number as f64))
+                    .unwrap()
+                    .is_none()
+            );
+            journal
+                .keep(
+                    number,
+                    fingerprint(&spectra(number as f64)),
+                    &rows(WHOLE),
+                    "cpu",
+                )
+                .unwrap();
         }
         drop(journal);
         let mut journal = Journal::open(&target, KEY, true).unwrap();
         assert_eq!(journal.len(), 3, "byte {at}");
         for number in 0..3 {
-            let (back, _) = journal.recall(number, &spectra(number as f64)).unwrap().unwrap();
-            assert_eq!(format!("{back:?}"), format!("{:?}", rows(WHOLE).into_iter().map(Some).collect::<Vec<_>>()));
+            let (back, _) = journal
+                .recall(number, &spectra(number as f64))
+                .unwrap()
+                .unwrap();
+            assert_eq!(
+                format!("{back:?}"),
+                format!(
+                    "{:?}",
+                    rows(WHOLE).into_iter().map(Some).collect::<Vec<_>>()
+                )
+            );
         }
     }
 }
@@ -290,33 +415,89 @@ fn damage_costs_its_record_and_is_told() {
 /// A record that version 11 wrote has every field, and journals of versions 11 and 12 are continued.
 #[test]
 fn a_journal_of_an_older_version_is_read_and_continued() {
-    let payload = fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/journal_11.bin")).unwrap();
+    let payload = fs::read(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/data/journal_11.bin"
+    ))
+    .unwrap();
     // 1. Every byte of the record is read.
     let old: Record = postcard::from_bytes(&payload).unwrap();
     assert!(matches!(old, Record::OldBatch(_)) && postcard::to_stdvec(&old).unwrap() == payload);
-    let Some(Record::Batch(batch)) = Record::read(&payload) else { panic!() };
+    let Some(Record::Batch(batch)) = Record::read(&payload) else {
+        panic!()
+    };
     let old = batch.rows.into_rows().unwrap();
-    let [Some(first), Some(second)] = old.as_slice() else { panic!() };
-    let facts = (&first.id, first.row, first.status, &*first.status_text, first.rounds, first.evaluations, first.dof);
-    assert_eq!(facts, (&Id::Integer(0), 0, Status::Ftol, "ftol", 4, 77, 3656));
-    assert_eq!((first.chi2, first.objective), (3773.972553985853, -20527.85143710948));
-    assert_eq!(first.parameters[1..3], [8174.929783956384, 2.320279155220006]);
-    assert_eq!((first.errors[0], first.released_errors[1]), (0.23449149847991535, 14.313517708453837));
-    assert_eq!((first.n_starts_agree, &*first.continuum_terms, &*first.unreached), (4, &[10][..], &[0][..]));
+    let [Some(first), Some(second)] = old.as_slice() else {
+        panic!()
+    };
+    let facts = (
+        &first.id,
+        first.row,
+        first.status,
+        &*first.status_text,
+        first.rounds,
+        first.evaluations,
+        first.dof,
+    );
+    assert_eq!(
+        facts,
+        (&Id::Integer(0), 0, Status::Ftol, "ftol", 4, 77, 3656)
+    );
+    assert_eq!(
+        (first.chi2, first.objective),
+        (3773.972553985853, -20527.85143710948)
+    );
+    assert_eq!(
+        first.parameters[1..3],
+        [8174.929783956384, 2.320279155220006]
+    );
+    assert_eq!(
+        (first.errors[0], first.released_errors[1]),
+        (0.23449149847991535, 14.313517708453837)
+    );
+    assert_eq!(
+        (
+            first.n_starts_agree,
+            &*first.continuum_terms,
+            &*first.unreached
+        ),
+        (4, &[10][..], &[0][..])
+    );
     assert_eq!(second.posterior.unwrap().kurtosis, 2.9997511275037843);
-    assert_eq!((second.start, second.correlations.len(), second.message.as_str()), (Some(0), 10, ""));
+    assert_eq!(
+        (
+            second.start,
+            second.correlations.len(),
+            second.message.as_str()
+        ),
+        (Some(0), 10, "")
+    );
     // 2. A journal with an old first line, whose key names no instruction set, is continued.
     for line in OLD_MAGIC {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("out.csv");
-        fs::write(beside(&target), [line, &frame(KEY.as_bytes()), &frame(&payload)].concat()).unwrap();
+        fs::write(
+            beside(&target),
+            [line, &frame(KEY.as_bytes()), &frame(&payload)].concat(),
+        )
+        .unwrap();
         let mut journal = Journal::open(&target, KEY, true).unwrap();
         assert_eq!((journal.len(), journal.damage()), (1, None));
-        journal.keep(1, fingerprint(&spectra(1.0)), &rows(WHOLE), "cpu").unwrap();
+        journal
+            .keep(1, fingerprint(&spectra(1.0)), &rows(WHOLE), "cpu")
+            .unwrap();
         drop(journal);
         let mut journal = Journal::open(&target, KEY, true).unwrap();
         assert_eq!((journal.len(), journal.knows(0)), (2, true));
-        assert!(journal.recall(1, &spectra(1.0)).unwrap().unwrap().0.iter().all(Option::is_some));
+        assert!(
+            journal
+                .recall(1, &spectra(1.0))
+                .unwrap()
+                .unwrap()
+                .0
+                .iter()
+                .all(Option::is_some)
+        );
         journal.remove().unwrap();
     }
 }
@@ -329,7 +510,9 @@ fn a_journal_that_is_replaced_before_it_is_locked_is_opened_again() {
     let target = folder.path().join("out.csv");
     let other = folder.path().join("other.csv");
     let mut journal = Journal::open(&other, KEY, false).unwrap();
-    journal.keep(0, fingerprint(&spectra(0.0)), &rows(WHOLE), "cpu").unwrap();
+    journal
+        .keep(0, fingerprint(&spectra(0.0)), &rows(WHOLE), "cpu")
+        .unwrap();
     drop(journal);
     let [path, from] = [&target, &other].map(|target| beside(target));
     fs::write(&path, "").unwrap();
@@ -345,5 +528,10 @@ fn a_journal_that_is_replaced_before_it_is_locked_is_opened_again() {
     }));
     let journal = Journal::open(&target, KEY, true).unwrap();
     drop(hook);
-    assert_eq!(journal.len(), 1, "the journal has the rows of the file at {}", path.display());
+    assert_eq!(
+        journal.len(),
+        1,
+        "the journal has the rows of the file at {}",
+        path.display()
+    );
 }

@@ -107,13 +107,19 @@ impl Ends<'_> {
             if !more && read == written {
                 return failure.map_or(Ok(()), Err);
             }
-            match events.recv().map_err(|_| Error::Usage("no worker is left".into()))? {
+            match events
+                .recv()
+                .map_err(|_| Error::Usage("no worker is left".into()))?
+            {
                 Event::Read(Err(error)) => (failure, more) = (Some(error), false),
                 Event::Read(Ok((some, may_follow))) => {
                     more = may_follow;
                     if !some.is_empty() {
                         self.stages.batch = read;
-                        let pieces = some.into_iter().map(|spectra| self.recall(spectra)).collect::<Result<_>>()?;
+                        let pieces = some
+                            .into_iter()
+                            .map(|spectra| self.recall(spectra))
+                            .collect::<Result<_>>()?;
                         self.send(read, pieces, &jobs, &mut held);
                         read += 1;
                     }
@@ -129,7 +135,9 @@ impl Ends<'_> {
         self.pieces += 1;
         let (known, known_makers) = match &mut self.journal {
             Some(journal) if journal.knows(number) => {
-                let known = self.stages.time(Stage::Hash, || journal.recall(number, &spectra))?;
+                let known = self
+                    .stages
+                    .time(Stage::Hash, || journal.recall(number, &spectra))?;
                 self.stages.moved(spectra.bytes());
                 if known.is_none() {
                     self.tally.warn(format!(
@@ -145,38 +153,83 @@ impl Ends<'_> {
         if recalled > 0 {
             self.tally.add(recalled);
         }
-        Ok(Piece { number, spectra, known, known_makers, recalled, hash: None })
+        Ok(Piece {
+            number,
+            spectra,
+            known,
+            known_makers,
+            recalled,
+            hash: None,
+        })
     }
 
     /// Sends a job of some batches to the workers, or puts it into `held` if the journal has all of its rows.
-    fn send(&mut self, number: usize, mut pieces: Vec<Piece>, jobs: &Sender<Job>, held: &mut BTreeMap<usize, Job>) {
+    fn send(
+        &mut self,
+        number: usize,
+        mut pieces: Vec<Piece>,
+        jobs: &Sender<Job>,
+        held: &mut BTreeMap<usize, Job>,
+    ) {
         if pieces.iter().all(Piece::is_known) {
-            let rows = pieces.iter_mut().map(|piece| piece.known.drain(..).flatten().collect()).collect();
-            held.insert(number, Job { number, pieces, rows: Ok(rows), maker: Maker::Nobody });
+            let rows = pieces
+                .iter_mut()
+                .map(|piece| piece.known.drain(..).flatten().collect())
+                .collect();
+            held.insert(
+                number,
+                Job {
+                    number,
+                    pieces,
+                    rows: Ok(rows),
+                    maker: Maker::Nobody,
+                },
+            );
         } else {
             // A worker that failed receives no job. Its error arrives as an event.
-            let _ = jobs.send(Job { number, pieces, rows: Ok(Vec::new()), maker: Maker::Nobody });
+            let _ = jobs.send(Job {
+                number,
+                pieces,
+                rows: Ok(Vec::new()),
+                maker: Maker::Nobody,
+            });
         }
     }
 
     /// Writes the rows of a job to the journal and to the sink, and returns its spectra.
     fn write(&mut self, job: Job) -> Result<Vec<Spectra<'static>>> {
-        let Job { number, pieces, rows, maker } = job;
+        let Job {
+            number,
+            pieces,
+            rows,
+            maker,
+        } = job;
         self.stages.batch = number;
         let rows = rows?;
-        let names: Vec<String> = pieces.iter().map(|piece| self.maker(piece, &maker)).collect();
+        let names: Vec<String> = pieces
+            .iter()
+            .map(|piece| self.maker(piece, &maker))
+            .collect();
         if let (Some(journal), Maker::Device(_)) = (&mut self.journal, maker) {
-            self.stages.time(Stage::Write, || keep(journal, &pieces, &rows, &names))?;
+            self.stages
+                .time(Stage::Write, || keep(journal, &pieces, &rows, &names))?;
         }
         for ((piece, rows), name) in pieces.iter().zip(&rows).zip(names) {
             let count = rows.len() as u64;
             self.fits += count;
-            self.interrupted += rows.iter().filter(|row| row.status == Status::Interrupted).count() as u64;
+            self.interrupted += rows
+                .iter()
+                .filter(|row| row.status == Status::Interrupted)
+                .count() as u64;
             match self.by_rows.last_mut() {
                 Some(last) if last.device == name => last.rows += count,
-                _ => self.by_rows.push(DeviceRows { device: name, rows: count }),
+                _ => self.by_rows.push(DeviceRows {
+                    device: name,
+                    rows: count,
+                }),
             }
-            self.stages.time(Stage::Write, || self.sink.append(&piece.spectra, rows))?;
+            self.stages
+                .time(Stage::Write, || self.sink.append(&piece.spectra, rows))?;
         }
         Ok(pieces.into_iter().map(|piece| piece.spectra).collect())
     }
@@ -197,7 +250,12 @@ impl Ends<'_> {
 }
 
 /// Writes the rows of hashed batches into the journal, and waits until they are on the disk.
-fn keep(journal: &mut Journal, pieces: &[Piece], rows: &[Vec<FitRow>], names: &[String]) -> Result<()> {
+fn keep(
+    journal: &mut Journal,
+    pieces: &[Piece],
+    rows: &[Vec<FitRow>],
+    names: &[String],
+) -> Result<()> {
     for ((piece, rows), name) in pieces.iter().zip(rows).zip(names) {
         if let Some(hash) = piece.hash {
             journal.keep(piece.number, hash, rows, name)?;
@@ -208,5 +266,9 @@ fn keep(journal: &mut Journal, pieces: &[Piece], rows: &[Vec<FitRow>], names: &[
 
 /// Joins the names of the devices that made a batch's rows in an earlier run and now.
 fn joined(earlier: String, now: &str) -> String {
-    if earlier.is_empty() || earlier == now { now.into() } else { format!("{earlier} + {now}") }
+    if earlier.is_empty() || earlier == now {
+        now.into()
+    } else {
+        format!("{earlier} + {now}")
+    }
 }

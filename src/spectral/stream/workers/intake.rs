@@ -38,7 +38,8 @@ impl Intake<'_> {
     pub fn run(&mut self, permits: &Receiver<Vec<Spectra<'static>>>, events: &Sender<Event>) {
         for number in 0.. {
             let Ok(used) = permits.recv() else { return };
-            used.into_iter().for_each(|spectra| self.source.recycle(spectra));
+            used.into_iter()
+                .for_each(|spectra| self.source.recycle(spectra));
             self.stages.batch = number;
             let batches = self.read();
             let is_last = !matches!(batches, Ok((_, true)));
@@ -52,7 +53,10 @@ impl Intake<'_> {
     fn read(&mut self) -> Result<(Vec<Spectra<'static>>, bool)> {
         let (mut batches, mut spectra) = (Vec::new(), 0);
         while spectra < self.enough && self.failure.is_none() {
-            match self.stages.time(Stage::Read, || self.source.next_batch(self.batch)) {
+            match self
+                .stages
+                .time(Stage::Read, || self.source.next_batch(self.batch))
+            {
                 Ok(None) => return Ok((batches, false)),
                 Ok(Some(next)) => {
                     self.stages.moved(next.bytes());

@@ -80,7 +80,10 @@ line_spread = "none"
 ];
 
 fn schema() -> Schema {
-    let printed = Command::new(env!("CARGO_BIN_EXE_popfit")).arg("schema").output().unwrap();
+    let printed = Command::new(env!("CARGO_BIN_EXE_popfit"))
+        .arg("schema")
+        .output()
+        .unwrap();
     assert!(printed.status.success());
     let committed = std::fs::read(root().join("docs/src/model.schema.json")).unwrap();
     assert_eq!(printed.stdout, committed);
@@ -90,10 +93,18 @@ fn schema() -> Schema {
 /// A folder with the network that the model files name.
 fn folder() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
-    std::fs::copy(root().join("data/emulator.safetensors"), folder.path().join("emulator.safetensors")).unwrap();
+    std::fs::copy(
+        root().join("data/emulator.safetensors"),
+        folder.path().join("emulator.safetensors"),
+    )
+    .unwrap();
     let network = popfit::Emulator::open(root().join("data/emulator.safetensors")).unwrap();
     let wavelength = f64s(&[network.wavelength().len()], network.wavelength());
-    std::fs::write(folder.path().join("wavelength.npz"), npz(&[("wavelength", wavelength)], false)).unwrap();
+    std::fs::write(
+        folder.path().join("wavelength.npz"),
+        npz(&[("wavelength", wavelength)], false),
+    )
+    .unwrap();
     folder
 }
 
@@ -101,7 +112,10 @@ fn folder() -> TempDir {
 fn refused(folder: &Path, text: &str) -> Option<String> {
     let path = folder.join("model.toml");
     std::fs::write(&path, text).unwrap();
-    ModelFile::open(&path).and_then(|file| file.build()).err().map(|error| error.to_string())
+    ModelFile::open(&path)
+        .and_then(|file| file.build())
+        .err()
+        .map(|error| error.to_string())
 }
 
 /// A place of a document: keys and indices from the top.
@@ -110,8 +124,15 @@ type Place = Vec<String>;
 /// The places of all values of a document, those inside arrays of numbers left out.
 fn places(value: &Value, at: &Place, found: &mut Vec<Place>) {
     let children: Vec<(String, &Value)> = match value {
-        Value::Object(object) => object.iter().map(|(key, value)| (key.clone(), value)).collect(),
-        Value::Array(items) => items.iter().enumerate().map(|(k, item)| (k.to_string(), item)).collect(),
+        Value::Object(object) => object
+            .iter()
+            .map(|(key, value)| (key.clone(), value))
+            .collect(),
+        Value::Array(items) => items
+            .iter()
+            .enumerate()
+            .map(|(k, item)| (k.to_string(), item))
+            .collect(),
         _ => Vec::new(),
     };
     for (key, child) in children {
@@ -131,7 +152,10 @@ fn at<'a>(document: &'a mut toml::Value, place: &[String]) -> &'a mut toml::Valu
 /// Every object of the schema that has properties, with the name of the section in which the parser meets it.
 fn sections(schema: &Schema) -> Vec<(&'static str, BTreeSet<String>)> {
     let properties = |pointer: &str| {
-        let object = schema.0.pointer(pointer).unwrap_or_else(|| panic!("no {pointer}"));
+        let object = schema
+            .0
+            .pointer(pointer)
+            .unwrap_or_else(|| panic!("no {pointer}"));
         object.as_object().unwrap().keys().cloned().collect()
     };
     [
@@ -144,8 +168,14 @@ fn sections(schema: &Schema) -> Vec<(&'static str, BTreeSet<String>)> {
         ("labels.teff", "/definitions/label/properties"),
         ("labels.teff.prior", "/definitions/prior/properties"),
         ("arm.0", "/definitions/arm/properties"),
-        ("arm.0.continuum", "/definitions/arm/properties/continuum/properties"),
-        ("arm.0.line_spread", "/definitions/arm/properties/line_spread/anyOf/1/properties"),
+        (
+            "arm.0.continuum",
+            "/definitions/arm/properties/continuum/properties",
+        ),
+        (
+            "arm.0.line_spread",
+            "/definitions/arm/properties/line_spread/anyOf/1/properties",
+        ),
     ]
     .map(|(section, pointer)| (section, properties(pointer)))
     .into()
@@ -154,18 +184,38 @@ fn sections(schema: &Schema) -> Vec<(&'static str, BTreeSet<String>)> {
 /// The keys that the parser knows of a section, by what it says of an unknown one.
 fn known_keys(folder: &Path, section: &str) -> BTreeSet<String> {
     let mut document: toml::Value = toml::from_str(BASES[0]).unwrap();
-    let place: Place = section.split('.').filter(|key| !key.is_empty()).map(str::to_string).collect();
-    at(&mut document, &place).as_table_mut().unwrap().insert("qqqqqqqq".into(), 1.into());
+    let place: Place = section
+        .split('.')
+        .filter(|key| !key.is_empty())
+        .map(str::to_string)
+        .collect();
+    at(&mut document, &place)
+        .as_table_mut()
+        .unwrap()
+        .insert("qqqqqqqq".into(), 1.into());
     let message = refused(folder, &toml::to_string(&document).unwrap()).unwrap();
-    assert!(message.contains("unknown key") && message.contains("qqqqqqqq"), "{section}: {message}");
-    message.rsplit_once("known: ").unwrap().1.split(", ").map(str::to_string).collect()
+    assert!(
+        message.contains("unknown key") && message.contains("qqqqqqqq"),
+        "{section}: {message}"
+    );
+    message
+        .rsplit_once("known: ")
+        .unwrap()
+        .1
+        .split(", ")
+        .map(str::to_string)
+        .collect()
 }
 
 #[test]
 fn schema_and_parser_know_the_same_keys() {
     let (schema, folder) = (schema(), folder());
     for (section, keys) in sections(&schema) {
-        assert_eq!(known_keys(folder.path(), section), keys, "section `{section}`");
+        assert_eq!(
+            known_keys(folder.path(), section),
+            keys,
+            "section `{section}`"
+        );
     }
 }
 
@@ -177,19 +227,43 @@ fn sound_model_files_are_accepted() {
     }
     let mut texts: Vec<String> = BASES.map(str::to_string).into();
     texts.push(std::fs::read_to_string(root().join("data/model.toml")).unwrap());
-    for what in ["desi", "sdss", "mwm", "apogee", "lamost", "lamost-mrs", "emulator.safetensors"] {
+    for what in [
+        "desi",
+        "sdss",
+        "mwm",
+        "apogee",
+        "lamost",
+        "lamost-mrs",
+        "emulator.safetensors",
+    ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_popfit"));
-        let status = command.current_dir(folder.path()).args(["init", what, "--overwrite"]).output().unwrap().status;
+        let status = command
+            .current_dir(folder.path())
+            .args(["init", what, "--overwrite"])
+            .output()
+            .unwrap()
+            .status;
         assert!(status.success(), "{what}");
         texts.push(std::fs::read_to_string(folder.path().join("model.toml")).unwrap());
     }
     // the book's examples of whole model files
     let book = std::fs::read_to_string(root().join("docs/src/model-file.md")).unwrap();
-    let blocks = book.split("```toml\n").skip(1).filter_map(|rest| rest.split_once("```")).map(|(block, _)| block);
-    texts.extend(blocks.filter(|block| block.contains("arm")).map(str::to_string));
+    let blocks = book
+        .split("```toml\n")
+        .skip(1)
+        .filter_map(|rest| rest.split_once("```"))
+        .map(|(block, _)| block);
+    texts.extend(
+        blocks
+            .filter(|block| block.contains("arm"))
+            .map(str::to_string),
+    );
     assert!(texts.len() >= 9);
     for text in texts {
-        assert!(schema.accepts(&json(&toml::from_str(&text).unwrap())), "{text}");
+        assert!(
+            schema.accepts(&json(&toml::from_str(&text).unwrap())),
+            "{text}"
+        );
     }
 }
 
@@ -197,7 +271,16 @@ fn sound_model_files_are_accepted() {
 #[test]
 fn schema_and_parser_agree_on_damaged_files() {
     let (schema, folder) = (schema(), folder());
-    let others = ["\"qqqqqqqq\"", "-1", "0.5", "true", "[]", "[1, 2, 3]", "{}", "{ qqqqqqqq = 1 }"];
+    let others = [
+        "\"qqqqqqqq\"",
+        "-1",
+        "0.5",
+        "true",
+        "[]",
+        "[1, 2, 3]",
+        "{}",
+        "{ qqqqqqqq = 1 }",
+    ];
     let (mut count, mut apart) = (0, Vec::new());
     for base in BASES {
         let whole: toml::Value = toml::from_str(base).unwrap();
@@ -219,15 +302,26 @@ fn schema_and_parser_agree_on_damaged_files() {
             }
             for document in damaged {
                 let text = toml::to_string(&document).unwrap();
-                let (message, accepted) = (refused(folder.path(), &text), schema.accepts(&json(&document)));
+                let (message, accepted) = (
+                    refused(folder.path(), &text),
+                    schema.accepts(&json(&document)),
+                );
                 count += 1;
                 if message.is_some() == accepted && !is_of_meaning(message.as_deref()) {
-                    apart.push(format!("{}: the parser says {message:?}\n{text}", place.join(".")));
+                    apart.push(format!(
+                        "{}: the parser says {message:?}\n{text}",
+                        place.join(".")
+                    ));
                 }
             }
         }
     }
-    assert!(apart.is_empty(), "{} disagreements: {}", apart.len(), apart.join("\n"));
+    assert!(
+        apart.is_empty(),
+        "{} disagreements: {}",
+        apart.len(),
+        apart.join("\n")
+    );
     println!("{count} damaged files");
     assert!(count > 500);
 }
@@ -252,24 +346,60 @@ fn limits_are_those_of_the_parser() {
     let (schema, folder) = (schema(), folder());
     let head = "[[arm]]\nname = \"b\"\nemulator = \"emulator.safetensors\"\n";
     let cases = [
-        ("solver = { starts = N }", &["1", "64"][..], &["0", "65", "2.5"][..]),
+        (
+            "solver = { starts = N }",
+            &["1", "64"][..],
+            &["0", "65", "2.5"][..],
+        ),
         ("continuum = { terms = N }", &["1", "32"], &["0", "33"]),
-        ("continuum = { kind = \"rbf\", terms = N }", &["4", "32"], &["3", "33"]),
+        (
+            "continuum = { kind = \"rbf\", terms = N }",
+            &["4", "32"],
+            &["3", "33"],
+        ),
         ("continuum = { kind = \"none\", terms = N }", &[], &["1"]),
-        ("spectra.widen = { bits = [0, N], factor = 2 }", &["1", "63"], &["64", "-1", "0", "1.5"]),
-        ("spectra.widen = { bits = [3], factor = N }", &["1", "2.5"], &["0.99", "-2", "nan", "inf"]),
-        ("spectra = { error_floor = N }", &["0", "0.5"], &["-0.1", "nan", "inf"]),
-        ("velocity = { range = [0, N] }", &["30000"], &["30001", "nan"]),
+        (
+            "spectra.widen = { bits = [0, N], factor = 2 }",
+            &["1", "63"],
+            &["64", "-1", "0", "1.5"],
+        ),
+        (
+            "spectra.widen = { bits = [3], factor = N }",
+            &["1", "2.5"],
+            &["0.99", "-2", "nan", "inf"],
+        ),
+        (
+            "spectra = { error_floor = N }",
+            &["0", "0.5"],
+            &["-0.1", "nan", "inf"],
+        ),
+        (
+            "velocity = { range = [0, N] }",
+            &["30000"],
+            &["30001", "nan"],
+        ),
         ("velocity = { fixed = N }", &["-30000"], &["-30001"]),
         ("vsini = { range = [0, N] }", &["1000"], &["1001"]),
         ("vsini = { fixed = N }", &["0"], &["-1", "1001"]),
-        ("labels.feh.prior = { mean = 0, sigma = N }", &["0.1"], &["0", "-1"]),
+        (
+            "labels.feh.prior = { mean = 0, sigma = N }",
+            &["0.1"],
+            &["0", "-1"],
+        ),
     ];
     for (text, good, bad) in cases {
-        for (number, is_good) in good.iter().map(|n| (n, true)).chain(bad.iter().map(|n| (n, false))) {
+        for (number, is_good) in good
+            .iter()
+            .map(|n| (n, true))
+            .chain(bad.iter().map(|n| (n, false)))
+        {
             let text = format!("{}\n{head}", text.replace('N', number));
             let accepted = schema.accepts(&json(&toml::from_str(&text).unwrap()));
-            assert_eq!((accepted, refused(folder.path(), &text).is_none()), (is_good, is_good), "{text}");
+            assert_eq!(
+                (accepted, refused(folder.path(), &text).is_none()),
+                (is_good, is_good),
+                "{text}"
+            );
         }
     }
 }

@@ -15,7 +15,10 @@ impl Schema {
     /// Follows a reference.
     pub fn resolve<'a>(&'a self, schema: &'a Value) -> &'a Value {
         match schema["$ref"].as_str() {
-            Some(reference) => self.0.pointer(reference.strip_prefix('#').unwrap()).unwrap(),
+            Some(reference) => self
+                .0
+                .pointer(reference.strip_prefix('#').unwrap())
+                .unwrap(),
             None => schema,
         }
     }
@@ -24,12 +27,21 @@ impl Schema {
         if schema.get("$ref").is_some() {
             return self.holds(self.resolve(schema), value);
         }
-        schema.as_object().unwrap().iter().all(|(keyword, rule)| self.keyword(schema, keyword, rule, value))
+        schema
+            .as_object()
+            .unwrap()
+            .iter()
+            .all(|(keyword, rule)| self.keyword(schema, keyword, rule, value))
     }
 
     fn keyword(&self, schema: &Value, keyword: &str, rule: &Value, value: &Value) -> bool {
-        let all_of =
-            |rule: &Value| rule.as_array().unwrap().iter().map(|part| self.holds(part, value)).collect::<Vec<_>>();
+        let all_of = |rule: &Value| {
+            rule.as_array()
+                .unwrap()
+                .iter()
+                .map(|part| self.holds(part, value))
+                .collect::<Vec<_>>()
+        };
         match keyword {
             note if NOTES.contains(&note) => true,
             "type" => is_of_type(rule.as_str().unwrap(), value),
@@ -38,22 +50,40 @@ impl Schema {
             "minimum" => value.as_f64().is_none_or(|x| x >= rule.as_f64().unwrap()),
             "maximum" => value.as_f64().is_none_or(|x| x <= rule.as_f64().unwrap()),
             "exclusiveMinimum" => value.as_f64().is_none_or(|x| x > rule.as_f64().unwrap()),
-            "minItems" => value.as_array().is_none_or(|items| items.len() as u64 >= rule.as_u64().unwrap()),
-            "maxItems" => value.as_array().is_none_or(|items| items.len() as u64 <= rule.as_u64().unwrap()),
-            "uniqueItems" => value
+            "minItems" => value
                 .as_array()
-                .is_none_or(|items| items.iter().enumerate().all(|(k, item)| !items[..k].contains(item))),
-            "items" => value.as_array().is_none_or(|items| items.iter().all(|item| self.holds(rule, item))),
-            "required" => value
-                .as_object()
-                .is_none_or(|o| rule.as_array().unwrap().iter().all(|k| o.contains_key(k.as_str().unwrap()))),
+                .is_none_or(|items| items.len() as u64 >= rule.as_u64().unwrap()),
+            "maxItems" => value
+                .as_array()
+                .is_none_or(|items| items.len() as u64 <= rule.as_u64().unwrap()),
+            "uniqueItems" => value.as_array().is_none_or(|items| {
+                items
+                    .iter()
+                    .enumerate()
+                    .all(|(k, item)| !items[..k].contains(item))
+            }),
+            "items" => value
+                .as_array()
+                .is_none_or(|items| items.iter().all(|item| self.holds(rule, item))),
+            "required" => value.as_object().is_none_or(|o| {
+                rule.as_array()
+                    .unwrap()
+                    .iter()
+                    .all(|k| o.contains_key(k.as_str().unwrap()))
+            }),
             "properties" => value.as_object().is_none_or(|object| {
                 let known = rule.as_object().unwrap();
-                object.iter().all(|(key, value)| known.get(key).is_none_or(|rule| self.holds(rule, value)))
+                object
+                    .iter()
+                    .all(|(key, value)| known.get(key).is_none_or(|rule| self.holds(rule, value)))
             }),
             "additionalProperties" => value.as_object().is_none_or(|object| {
-                let others = object.iter().filter(|(key, _)| schema["properties"].get(key).is_none());
-                others.into_iter().all(|(_, value)| rule != &Value::Bool(false) && self.holds(rule, value))
+                let others = object
+                    .iter()
+                    .filter(|(key, _)| schema["properties"].get(key).is_none());
+                others
+                    .into_iter()
+                    .all(|(_, value)| rule != &Value::Bool(false) && self.holds(rule, value))
             }),
             "allOf" => all_of(rule).into_iter().all(|holds| holds),
             "anyOf" => all_of(rule).into_iter().any(|holds| holds),
@@ -87,6 +117,9 @@ pub fn json(value: &toml::Value) -> Value {
         toml::Value::Boolean(flag) => Value::from(*flag),
         toml::Value::Datetime(moment) => Value::from(moment.to_string()),
         toml::Value::Array(items) => items.iter().map(json).collect(),
-        toml::Value::Table(table) => table.iter().map(|(key, value)| (key.clone(), json(value))).collect(),
+        toml::Value::Table(table) => table
+            .iter()
+            .map(|(key, value)| (key.clone(), json(value)))
+            .collect(),
     }
 }

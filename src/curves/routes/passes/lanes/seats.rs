@@ -39,7 +39,11 @@ impl<'a> Seats<'a> {
     pub fn new(shared: &'a LaneSearches, fitter: &'a CurveRun, curves: &'a [Curve]) -> Seats<'a> {
         let zeros = |count: usize| vec![Lanes::splat(0.0); count];
         let count = fitter.held.len();
-        let predictors = if shared.grid == Grid::Own { curves.first().map_or(0, |curve| curve.x.len()) } else { 0 };
+        let predictors = if shared.grid == Grid::Own {
+            curves.first().map_or(0, |curve| curve.x.len())
+        } else {
+            0
+        };
         Seats {
             shared,
             curves,
@@ -64,11 +68,16 @@ impl<'a> Seats<'a> {
         if self.fits[lane] != fit {
             self.fits[lane] = fit;
             let fill = |rows: &mut [Lanes<f64>], values: &[f64]| {
-                rows.iter_mut().zip(values).for_each(|(row, x)| row.0[lane] = *x);
+                rows.iter_mut()
+                    .zip(values)
+                    .for_each(|(row, x)| row.0[lane] = *x);
             };
             fill(&mut self.y, &curve.y);
             fill(&mut self.x, &curve.x);
-            self.weight.iter_mut().zip(&curve.weight).for_each(|(row, w)| row.0[lane] = curve.gain * w);
+            self.weight
+                .iter_mut()
+                .zip(&curve.weight)
+                .for_each(|(row, w)| row.0[lane] = curve.gain * w);
         }
         for (p, parameter) in self.parameters.iter_mut().enumerate() {
             parameter.0[lane] = (u[p] * curve.scale[p]).clamp(curve.lower[p], curve.upper[p]);
@@ -79,7 +88,12 @@ impl<'a> Seats<'a> {
     /// `linearise`, gradient and normal matrix.
     pub fn evaluate(&mut self, seats: u64, linearise: bool) {
         self.cost = Lanes::splat(0.0);
-        let LaneSearches { points: all, predictors, is_pointwise, .. } = *self.shared;
+        let LaneSearches {
+            points: all,
+            predictors,
+            is_pointwise,
+            ..
+        } = *self.shared;
         let (model, stride) = match (&self.shared.values, linearise) {
             (Some(values), false) => (values, 1),
             _ => (&self.shared.model, 1 + self.parameters.len()),
@@ -87,13 +101,23 @@ impl<'a> Seats<'a> {
         let by_points = is_pointwise && PointLanes::<f64>::suit(seats.count_ones() as usize, all);
         if by_points {
             let (grid, y) = (grid(&self.x, self.curves), &self.y[..]);
-            let fits = SeatedFits { points: all, predictors, grid, parameters: &self.parameters, y, stride };
+            let fits = SeatedFits {
+                points: all,
+                predictors,
+                grid,
+                parameters: &self.parameters,
+                y,
+                stride,
+            };
             self.point_lanes.evaluate(model, seats, &fits);
             if !linearise {
                 return self.add_by_points();
             }
         }
-        self.gradient.iter_mut().chain(&mut self.normal_matrix).for_each(|sum| *sum = Lanes::splat(0.0));
+        self.gradient
+            .iter_mut()
+            .chain(&mut self.normal_matrix)
+            .for_each(|sum| *sum = Lanes::splat(0.0));
         let some = all.div_ceil(all.div_ceil(POINTS).max(1)).max(1);
         for first in (0..all).step_by(some) {
             let points = first..all.min(first + some);
@@ -122,7 +146,11 @@ impl<'a> Seats<'a> {
             let cost = &mut self.cost.0[lane];
             for (residual, weight) in residuals.zip(&self.weight) {
                 // a masked point's value may be anything
-                let r = if weight.0[lane] > 0.0 { weight.0[lane] * residual } else { 0.0 };
+                let r = if weight.0[lane] > 0.0 {
+                    weight.0[lane] * residual
+                } else {
+                    0.0
+                };
                 *cost += r * r;
             }
         }
@@ -137,7 +165,11 @@ impl<'a> Seats<'a> {
             let residual = &mut residual[0];
             for l in 0..LANES {
                 // a masked point's value may be anything
-                let r = if weight.0[l] > 0.0 { weight.0[l] * residual.0[l] } else { 0.0 };
+                let r = if weight.0[l] > 0.0 {
+                    weight.0[l] * residual.0[l]
+                } else {
+                    0.0
+                };
                 residual.0[l] = r;
                 self.cost.0[l] += r * r;
             }
@@ -146,7 +178,11 @@ impl<'a> Seats<'a> {
             }
             for p in 0..tangents.len() {
                 for l in 0..LANES {
-                    let j = if weight.0[l] > 0.0 { weight.0[l] * tangents[p].0[l] } else { 0.0 };
+                    let j = if weight.0[l] > 0.0 {
+                        weight.0[l] * tangents[p].0[l]
+                    } else {
+                        0.0
+                    };
                     tangents[p].0[l] = j;
                     self.gradient[p].0[l] += j * residual.0[l];
                 }
@@ -165,14 +201,17 @@ impl<'a> Seats<'a> {
         let (curve, count) = (&self.curves[fit], self.parameters.len());
         let mut outcome = Outcome {
             chi2: self.cost.0[lane],
-            gradient: (0..count).map(|p| curve.scale[p] * self.gradient[p].0[lane]).collect(),
+            gradient: (0..count)
+                .map(|p| curve.scale[p] * self.gradient[p].0[lane])
+                .collect(),
             normal_matrix: vec![0.0; packed_length(count)],
             ..Outcome::default()
         };
         for p in 0..count {
             for q in 0..=p {
                 let k = packed_index(p, q);
-                outcome.normal_matrix[k] = curve.scale[p] * curve.scale[q] * self.normal_matrix[k].0[lane];
+                outcome.normal_matrix[k] =
+                    curve.scale[p] * curve.scale[q] * self.normal_matrix[k].0[lane];
             }
         }
         outcome
@@ -181,5 +220,9 @@ impl<'a> Seats<'a> {
 
 /// Returns the grid of all lanes: `x` (predictors, points), or where that is empty, that of all `curves`.
 fn grid<'s>(x: &'s [Lanes<f64>], curves: &'s [Curve]) -> LaneGrid<'s, f64> {
-    if x.is_empty() { LaneGrid::Shared(&curves[0].x) } else { LaneGrid::Own(x) }
+    if x.is_empty() {
+        LaneGrid::Shared(&curves[0].x)
+    } else {
+        LaneGrid::Own(x)
+    }
 }
