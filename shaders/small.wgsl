@@ -1,4 +1,4 @@
-// Small fits: Levenberg-Marquardt of one fit an invocation, from its start to its end (src/solver/small.rs). The
+// Small fits: Levenberg-Marquardt of one fit an invocation, from its start to its end (src/solver/small/mod.rs). The
 // numbers of a fit are private arrays, indexed by constants once functions are inlined, so that compilers keep them in
 // registers.
 //

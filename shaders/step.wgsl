@@ -4,7 +4,7 @@
 //
 // One member an invocation. members, state (read-write), control (read-write), limits (spectra x 4 x PARAMETERS: lower,
 // upper, prior mean, prior weight). f32. Constants of the settings: MAX_ROUNDS, MAX_REJECTIONS, FTOL, XTOL, GTOL; of
-// the recording: LARGEST_COST, which a higher cost counts as. Twin of src/solver/round/step.rs.
+// the recording: LARGEST_COST, which a higher cost counts as. Twin of src/solver/round/step/mod.rs.
 //@use math, members, state, packed, box, judge, secant
 
 fn lower_bound(slot: u32, parameter: u32) -> f32 {

@@ -2,8 +2,8 @@
 //!
 //! The CPU computes them, at the parameters that the GPU itself reports, by the Rust twins of the kernels. So the check
 //! sees the user's own data, and two sound devices that end in different minima both pass it. A model of WGSL alone has
-//! no twin; there the GPU computes them again. `spectral/search/verify.rs` and `curves/routes/verify.rs` say what is
-//! compared and how much rounding is allowed.
+//! no twin; there the GPU computes them again. `spectral/search/verify/mod.rs` and `curves/routes/verify.rs` say
+//! what is compared and how much rounding is allowed.
 
 use crate::error::{Error, Result};
 use crate::solver::Status;

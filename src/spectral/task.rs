@@ -20,7 +20,9 @@ impl Task {
     /// Returns one least-squares problem for each spectrum, for optimisers from outside. Each starts at the best point
     /// of the spectrum's first guess.
     ///
-    /// # Errors Returns [`Error::BadSpectrum`](crate::Error::BadSpectrum) for a spectrum that cannot be fitted, and
+    /// # Errors
+    ///
+    /// Returns [`Error::BadSpectrum`](crate::Error::BadSpectrum) for a spectrum that cannot be fitted, and
     /// otherwise the errors of [`SpectralFitter::fit`] for its settings, the arms and their wavelengths.
     pub fn of_spectra(fitter: &SpectralFitter, spectra: &Spectra) -> Result<Vec<Task>> {
         fitter.tasks(spectra)

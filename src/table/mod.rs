@@ -1,5 +1,5 @@
 //! Writers and readers of the result table in Parquet, FITS and CSV, with the columns that
-//! `spectral/results/columns.rs` declares; and rvspecfit's tables.
+//! `spectral/results/columns/mod.rs` declares; and rvspecfit's tables.
 
 #[cfg(feature = "parquet")]
 mod checksum;

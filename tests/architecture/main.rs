@@ -1,4 +1,4 @@
-//! The order of the house: which room imports which, how many files need one another, and how long a file may be.
+//! The order of the house: which room imports which, how many files need one another, and how wide a comment may be.
 //!
 //! A room is a top folder of `src`, or a file beside them. The test reads the sources without tests and follows every
 //! path to the file that defines what it names. What breaks a rule today is listed below with its size. The lists only
@@ -53,12 +53,6 @@ const MAX_KNOT: usize = 10;
 
 /// Rooms with a larger knot, and the number of its files.
 const KNOTS: [(&str, usize); 0] = [];
-
-/// The largest number of lines in a file.
-const MAX_LINES: usize = 400;
-
-/// Longer files, and the number of their lines.
-const LONG_FILES: [(&str, usize); 0] = [];
 
 /// The largest number of columns of a line.
 const MAX_COLUMNS: usize = 120;
@@ -187,17 +181,4 @@ fn no_source_is_overlooked() {
     assert_eq!(files, sources.keys().collect());
     assert_eq!(read.lost_imports(), [""; 0]);
     assert_eq!(Crate::read(&sources, false).lost_imports(), [""; 0]);
-}
-
-#[test]
-fn files_are_short() {
-    let folders = ["src", "crates", "tests", "benches", "examples"];
-    let files = folders.into_iter().flat_map(|folder| sources(folder, ""));
-    let sizes = files.map(|(name, text)| Breach {
-        name,
-        size: text.lines().count(),
-        places: Vec::new(),
-    });
-    let long: Vec<_> = sizes.filter(|file| file.size > MAX_LINES).collect();
-    assert_kept("lines", &long, &LONG_FILES);
 }

@@ -1,4 +1,4 @@
-//! A step of every lane: judge the trial point, then choose the next one; what `solver/round/step.rs` does for one
+//! A step of every lane: judge the trial point, then choose the next one; what `solver/round/step/mod.rs` does for one
 //! member, by the same decisions (`solver/round/step/decisions.rs`).
 //!
 //! Small fits have neither finishing steps nor a secant term. Other differences from members are:

@@ -113,7 +113,7 @@ declare! {
 mod tests {
     use super::*;
 
-    const RESULTS: &str = include_str!("../../../docs/src/results.md");
+    const RESULTS: &str = include_str!("../../../../docs/src/results.md");
 
     /// Fails unless the page on results has a table of these lines, and of no others.
     fn assert_listed(lines: impl IntoIterator<Item = String>) {

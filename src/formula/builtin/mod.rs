@@ -14,7 +14,7 @@ const HIGHEST_DEGREE: usize = 30;
 impl Formula {
     /// Returns a built-in model by its name.
     ///
-    #[doc = include_str!("builtin.md")]
+    #[doc = include_str!("../builtin.md")]
     ///
     /// # Errors
     /// Returns [`Error::Usage`] for an unknown name, with the names that it may have been meant for, and for a

@@ -180,7 +180,9 @@ impl Verifier {
 
     /// Continues some of the spectra whose fits ended as successes on the CPU, to see whether they are at minima.
     ///
-    /// # Errors Returns [`Error::DeviceUntrusted`](crate::Error::DeviceUntrusted) if half of the last objectives fall
+    /// # Errors
+    ///
+    /// Returns [`Error::DeviceUntrusted`](crate::Error::DeviceUntrusted) if half of the last objectives fall
     /// by more than rounding and the solver's tolerance explain, or if one is not the CPU's.
     pub fn check_minima(&mut self, spectra: ReadySpectra, outcomes: &[Vec<Outcome>]) -> Result<()> {
         // 1. Evaluate the ends of some fits, and continue from there.

@@ -1,6 +1,6 @@
 //! Small fits: many curves of a few dozen points and a few parameters, each fitted from start to end in one call.
 //! A device may offer them besides rounds of a [`Recording`](crate::recording::Recording), of which they are no stage.
-//! The CPU gives each fit a lane, f32 or f64 (`cpu/small.rs`), a GPU an invocation, f32 (`gpu/small.rs`).
+//! The CPU gives each fit a lane, f32 or f64 (`cpu/small.rs`), a GPU an invocation, f32 (`gpu/small/mod.rs`).
 //!
 //! Levenberg–Marquardt as in `step`: Marquardt scaling, Nielsen's damping, box bounds by an active set. A fit ends when
 //! what its next step would gain is at most `tolerance` × its cost; the step before is taken on trust.
