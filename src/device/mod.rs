@@ -127,13 +127,25 @@ impl Device {
         self
     }
 
-    /// Returns the device's name (of several, all names) as it is written into the result table.
+    /// Returns the device's name; of several, all names.
     pub fn name(&self) -> String {
-        self.all()
+        self.join_names(|device| device.name())
+    }
+
+    /// Returns the name that the result table gives to the maker of its rows: as [`name`](Device::name), but the CPU
+    /// has its instruction set instead of its threads. Rows of two makers may differ in their last bits.
+    pub fn maker(&self) -> String {
+        self.join_names(|device| device.maker())
+    }
+
+    /// Joins a name of each device.
+    fn join_names(&self, name: impl Fn(&dyn solver::Device) -> String) -> String {
+        let names: Vec<String> = self
+            .all()
             .iter()
-            .map(|device| device.name())
-            .collect::<Vec<_>>()
-            .join(" + ")
+            .map(|device| name(device.as_ref()))
+            .collect();
+        names.join(" + ")
     }
 
     /// Returns what the process has asked of the device since it was opened, with all its clones; of several devices,

@@ -245,7 +245,7 @@ pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
 
 /// Renames a file unless another one has the new name already; where the file system has no second names, another
 /// process may create one in between.
-pub(crate) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+pub fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     match link(from, to) {
         // whoever sweeps temporary files removes the first name if this process cannot
         Ok(()) => remove(from).or(Ok(())),

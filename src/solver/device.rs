@@ -23,8 +23,14 @@ pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + 'a>>;
 
 /// A machine that executes whole rounds of a [`Recording`].
 pub trait Device: Send + Sync {
-    /// Returns the name that is written into the result table.
+    /// Returns the name by which users know the device.
     fn name(&self) -> String;
+
+    /// Returns the name that the result table gives to the maker of its rows: that of the device, unless it says what
+    /// no bit of a row depends on.
+    fn maker(&self) -> String {
+        self.name()
+    }
 
     /// Returns whether it runs a [`Custom`](crate::recording::Custom) stage's WGSL, not its Rust.
     fn runs_wgsl(&self) -> bool {

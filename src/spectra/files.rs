@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::open::open_any;
 use super::widening::refuse_without_bits;
@@ -12,6 +13,8 @@ use crate::error::{Error, Result};
 pub struct FilesReader {
     /// None of those that have ended.
     readers: Vec<Option<Box<dyn SpectraReader>>>,
+    /// Name of each file in its spectra.
+    names: Vec<Arc<str>>,
     current: usize,
     spectra: u64,
     text_ids: bool,
@@ -28,14 +31,7 @@ impl FilesReader {
     /// The errors of [`open_reader_with`](super::open_reader_with); [`Error::Usage`] without any file. One file whose
     /// masks have bits is enough where errors are to be widened.
     pub fn open(paths: &[impl AsRef<Path>], selection: &Selection) -> Result<FilesReader> {
-        let readers = paths
-            .iter()
-            .map(|path| open_any(path.as_ref(), selection))
-            .collect::<Result<Vec<_>>>()?;
-        let Some(first) = readers.first().map(|reader| reader.empty()) else {
-            return Err(Error::Usage("no file of spectra is given".into()));
-        };
-        let heads: Vec<Spectra> = readers.iter().map(|reader| reader.empty()).collect();
+        let reader = FilesReader::open_part(Path::new(""), paths, selection)?;
         let place = paths
             .first()
             .map(|path| path.as_ref().display().to_string())
@@ -45,17 +41,45 @@ impl FilesReader {
         } else {
             String::new()
         };
+        let heads = reader.files();
         refuse_without_bits(&format!("{place}{more}"), &heads, selection.widen.as_ref())?;
+        Ok(reader)
+    }
+
+    /// Opens some of the files of a run, whose `paths` are relative to `folder`. Rows name their file by its path
+    /// without the folder. Where errors are to be widened, none of these files needs to have masks with bits, because
+    /// another file of the run may have them.
+    ///
+    /// # Errors
+    /// The errors of [`open`](FilesReader::open).
+    pub fn open_part(
+        folder: &Path,
+        paths: &[impl AsRef<Path>],
+        selection: &Selection,
+    ) -> Result<FilesReader> {
+        let readers = paths
+            .iter()
+            .map(|path| open_any(&folder.join(path), selection))
+            .collect::<Result<Vec<_>>>()?;
+        let names = paths
+            .iter()
+            .map(|path| path.as_ref().display().to_string().into())
+            .collect();
+        let Some(first) = readers.first().map(|reader| reader.empty()) else {
+            return Err(Error::Usage("no file of spectra is given".into()));
+        };
+        let heads: Vec<Spectra> = readers.iter().map(|reader| reader.empty()).collect();
         let spectra = readers.iter().map(|reader| reader.len()).sum();
         let text_ids = heads.iter().any(|head| matches!(head.ids, Ids::Text(_)));
         let notes = readers
             .iter()
             .flat_map(|reader| reader.notes())
             .cloned()
-            .chain(repeated(paths))
+            .chain(repeated(folder, paths))
             .collect();
         Ok(FilesReader {
             readers: readers.into_iter().map(Some).collect(),
+            names,
             current: 0,
             spectra,
             text_ids,
@@ -74,6 +98,15 @@ impl FilesReader {
             .collect()
     }
 
+    /// Returns the number of spectra of each file that has not been read to its end.
+    pub fn lengths(&self) -> Vec<u64> {
+        self.readers
+            .iter()
+            .flatten()
+            .map(|reader| reader.len())
+            .collect()
+    }
+
     /// Returns whether any file has text as ids of its spectra, so that the result table's ids must be text.
     pub fn text_ids(&self) -> bool {
         self.text_ids
@@ -81,11 +114,11 @@ impl FilesReader {
 }
 
 /// Returns a note for each file that is given more than once.
-fn repeated(paths: &[impl AsRef<Path>]) -> impl Iterator<Item = String> {
+fn repeated(folder: &Path, paths: &[impl AsRef<Path>]) -> impl Iterator<Item = String> {
     let mut counts: BTreeMap<PathBuf, usize> = BTreeMap::new();
     for path in paths
         .iter()
-        .filter_map(|path| path.as_ref().canonicalize().ok())
+        .filter_map(|path| folder.join(path).canonicalize().ok())
     {
         *counts.entry(path).or_default() += 1;
     }
@@ -123,8 +156,11 @@ impl SpectraReader for FilesReader {
     fn next_batch(&mut self, max: usize) -> Result<Option<Spectra<'static>>> {
         while let Some(reader) = self.readers.get_mut(self.current) {
             if let Some(open) = reader
-                && let Some(batch) = open.next_batch(max)?
+                && let Some(mut batch) = open.next_batch(max)?
             {
+                if let Some(name) = self.names.get(self.current) {
+                    batch.file = name.clone();
+                }
                 return Ok(Some(batch));
             }
             // with its grids

@@ -80,6 +80,16 @@ impl InputFiles {
         }
     }
 
+    /// Returns the hash of the contents of each file, as hexadecimal text, once they have been
+    /// [read](InputFiles::read).
+    pub fn contents(&self) -> Vec<String> {
+        let hashes = self
+            .0
+            .iter()
+            .map(|input| format!("{:032x}", input.contents));
+        hashes.collect()
+    }
+
     /// Returns a line for each file: its name without its folder, and the hash of its contents.
     pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
         let line = |Input { path, contents, .. }: &Input| {

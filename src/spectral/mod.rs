@@ -230,9 +230,14 @@ impl SpectralFitter {
         &self.model
     }
 
-    /// Returns the name of the device as it is in the result table.
+    /// Returns the name of the device.
     pub fn device_name(&self) -> String {
         self.device.name()
+    }
+
+    /// Returns the name of the device as it is in the result table ([`Device::maker`]).
+    pub fn maker(&self) -> String {
+        self.device.maker()
     }
 
     /// Returns the settings on which the rows depend beside model and device, one `key = value` per line, as they are

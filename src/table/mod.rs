@@ -49,12 +49,13 @@ impl Metadata {
         let mut emulators: Vec<_> = emulators.map(|(_, source, hash)| (source, hash)).collect();
         emulators.sort();
         emulators.dedup();
-        let (device, settings) = (fitter.device_name(), fitter.settings_text());
+        let (device, settings) = (fitter.maker(), fitter.settings_text());
         Metadata {
             device,
             model: String::new(),
             emulators,
             settings,
+            part: None,
         }
     }
 
@@ -68,6 +69,11 @@ impl Metadata {
             emulators.map(|(file, hash)| Entry::new(format!("popfit.emulator.{file}"), &**hash)),
         );
         entries.push(Entry::new("popfit.settings", &*self.settings));
+        entries.extend(
+            self.part
+                .as_deref()
+                .map(|part| Entry::new("popfit.part", part)),
+        );
         entries
     }
 
@@ -118,6 +124,7 @@ impl Metadata {
                 Some("device") => metadata.device = value,
                 Some("model") => metadata.model = value,
                 Some("settings") => metadata.settings = value,
+                Some("part") => metadata.part = Some(value),
                 Some(other) => {
                     let emulator = other
                         .strip_prefix("emulator.")

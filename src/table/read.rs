@@ -12,7 +12,9 @@ use super::read_parquet::ParquetSource;
 use super::{Entry, Extension, extension};
 use crate::error::{Error, Result};
 use crate::io::output::Metadata;
-use crate::spectral::{Column, FitRow, FitTable, FitValues, Kind, LAYOUT, Schema, Store};
+use crate::spectral::{
+    Column, DeviceRows, FitRow, FitTable, FitValues, Kind, LAYOUT, Schema, Store,
+};
 
 /// A column of a file that is to be read, by its index there, and the type of its values.
 pub(super) struct Wanted {
@@ -83,6 +85,9 @@ pub struct TableReader {
     pub version: Option<String>,
     /// Version of the table's layout, if the table has it.
     pub layout: Option<u32>,
+    /// Devices that made the rows, in the order of the rows, each with a number of consecutive rows; empty if the table
+    /// does not say so.
+    pub by_rows: Vec<DeviceRows>,
     /// Notes for the user, one line each, such as that the table has no checksums.
     pub notes: Vec<String>,
     path: Arc<Path>,
@@ -131,12 +136,14 @@ impl TableReader {
             .iter()
             .map(|note| format!("{}: {note}", path.display()))
             .collect();
+        let by_rows = by_rows(&entries).map_err(format)?;
         let (metadata, version) = Metadata::from_entries(entries);
         Ok(TableReader {
             schema,
             metadata,
             version,
             layout,
+            by_rows,
             notes,
             path: path.into(),
             source,
@@ -209,6 +216,28 @@ impl FitTable {
         let mut reader = TableReader::open(path)?;
         Ok((reader.read_all()?, reader.metadata))
     }
+}
+
+/// Parses the entry that says which device made which rows, as [`Metadata::rows`] writes it; returns nothing if it is
+/// not there.
+fn by_rows(entries: &[Entry]) -> Result<Vec<DeviceRows>, String> {
+    let Some(Entry { value: text, .. }) = entries.iter().find(|entry| entry.key == "popfit.rows")
+    else {
+        return Ok(Vec::new());
+    };
+    let parse = |line: &str| {
+        let (rows, device) = line.split_once(' ')?;
+        let (first, last) = rows.split_once('-')?;
+        let (first, last) = (first.parse::<u64>().ok()?, last.parse::<u64>().ok()?);
+        Some(DeviceRows {
+            device: device.into(),
+            rows: last.checked_sub(first)?.checked_add(1)?,
+        })
+    };
+    let damaged = |line: &str| format!("damaged: popfit.rows has the line {line:?}");
+    text.lines()
+        .map(|line| parse(line).ok_or_else(|| damaged(line)))
+        .collect()
 }
 
 /// Returns the version of the table's column layout, `None` if it names none; fails if this popfit is too old for it.

@@ -24,10 +24,14 @@ mod dry_run;
 mod failure;
 mod fit;
 mod fit_files;
+mod fit_plan;
 mod import;
 mod init;
+mod merge;
+mod options;
 mod output;
 mod own_files;
+mod plan;
 mod predict;
 mod profile;
 mod progress;
@@ -37,6 +41,7 @@ mod schema;
 mod selection;
 mod signals;
 mod stdout;
+pub mod survey;
 mod targets;
 mod truth;
 
@@ -81,8 +86,13 @@ enum Command {
     /// Print the JSON schema of model files, with which editors check and complete them
     Schema(schema::Arguments),
     /// Fit spectra with a model and write one row for each
-    #[command(after_help = FIT_EXAMPLES)]
+    #[command(override_usage = FIT_USAGE, after_help = FIT_EXAMPLES)]
     Fit(Box<fit::Arguments>),
+    /// Divide a run over files into parts, for many workers and machines
+    #[command(after_help = PLAN_EXAMPLES)]
+    Plan(plan::Arguments),
+    /// Make one table of the parts of a plan
+    Merge(merge::Arguments),
     /// List adapters and their limits, and which one `auto` takes
     Devices,
     /// Validate a model file, compare its Jacobian with differences, and try it on spectra
@@ -114,6 +124,18 @@ Manual: ",
     env!("CARGO_PKG_HOMEPAGE"),
     "/docs"
 );
+
+/// How `popfit fit` is called.
+const FIT_USAGE: &str = "popfit fit [OPTIONS] --output <OUT> <MODEL.toml> <SPECTRA>...
+       popfit fit --plan <DIR> <--take [N]|--part <K,...>> [OPTIONS]";
+
+/// Text that is shown below the options of `popfit plan`.
+const PLAN_EXAMPLES: &str = "\
+Examples:
+  popfit plan desi.toml coadd-*.fits --parts 5000 -o run     checks all files, writes run/_manifest.json
+  popfit fit --plan run --take                               a worker: fits what nobody fits, until all is fitted
+  popfit fit --plan run --part $SLURM_ARRAY_TASK_ID          a task of an array
+  popfit merge run -o results.parquet                        the table that one `popfit fit` would write";
 
 /// Text that is shown below the options of `popfit fit`.
 const FIT_EXAMPLES: &str = "\
@@ -212,6 +234,8 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Completions(arguments) => completions::run(&arguments, Arguments::command()),
         Command::Man(arguments) => completions::write_man(&arguments, Arguments::command()),
         Command::Fit(arguments) => fit::run(&arguments),
+        Command::Plan(arguments) => plan::run(&arguments),
+        Command::Merge(arguments) => merge::run(&arguments),
         Command::Devices => devices::run(),
         Command::Check(arguments) => check::run(&arguments),
         Command::Predict(arguments) => predict::run(&arguments),

@@ -1,8 +1,10 @@
-//! Progress of a run.
+//! Progress of a run, on standard error.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+
+use popfit::low_level::printable;
 
 use super::rows::short;
 
@@ -18,4 +20,11 @@ pub fn progress_bar(total: u64, quiet: bool) -> ProgressBar {
     let style =
         ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     ProgressBar::new(total).with_style(style.with_key("rate", rate))
+}
+
+/// Prints each text as a line on standard error; what cannot be written is lost.
+pub fn say(lines: impl IntoIterator<Item = String>) {
+    lines
+        .into_iter()
+        .for_each(|line| drop(writeln!(std::io::stderr(), "{}", printable(&line))));
 }

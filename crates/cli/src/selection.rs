@@ -13,7 +13,7 @@ use super::fit_files::OptionNames;
 const MAX_LIST_BYTES: u64 = 1 << 30;
 
 #[derive(clap::Args, Debug)]
-pub struct Arguments {
+pub struct SelectionOptions {
     /// Only these TARGETIDs (DESI): a list, or @FILE with one or more a line
     #[arg(
         long,
@@ -48,7 +48,7 @@ pub struct Arguments {
     pub arms: Option<Vec<String>>,
 }
 
-impl Arguments {
+impl SelectionOptions {
     /// Returns the path of the file of ids, if `--target-id` is given as `@FILE`.
     pub fn list(&self) -> Option<PathBuf> {
         self.target_id

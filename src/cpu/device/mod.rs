@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex};
 use rayon::prelude::*;
 use web_time::Instant;
 
+use super::instruction_set;
 use super::small::CpuSmallFitter;
 use crate::buffers::Work;
 use crate::error::{Error, Result};
@@ -51,6 +52,11 @@ impl Device for CpuDevice {
     fn name(&self) -> String {
         let count = threads::count();
         format!("cpu ({count} thread{})", if count == 1 { "" } else { "s" })
+    }
+
+    /// Returns the instruction set instead of the number of threads, on which no row depends.
+    fn maker(&self) -> String {
+        format!("cpu ({})", instruction_set())
     }
 
     fn capacity(&self, recording: &Recording, memory: Option<u64>) -> Result<usize> {

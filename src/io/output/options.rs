@@ -3,7 +3,7 @@
 /// Metadata of how the table was made: Parquet's key-value metadata, FITS' HDU `METADATA`. The keys are
 /// `popfit.version`, `popfit.device`, `popfit.model`, `popfit.emulator.FILE` (the file's SHA-256) and
 /// `popfit.settings`; a run's own table has `popfit.rows`, too ([`TableWriter::made_by`](crate::TableWriter::made_by)).
-/// `popfit.layout` is the version of the table's layout; `popfit.status` and `popfit.flags` say what the codes of these
+/// The table of a part of a plan has `popfit.part`, too. `popfit.layout` is the version of the table's layout; `popfit.status` and `popfit.flags` say what the codes of these
 /// columns mean.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -16,6 +16,8 @@ pub struct Metadata {
     pub emulators: Vec<(String, String)>,
     /// Settings of the solver, as text.
     pub settings: String,
+    /// Name of the part of a plan that the table is; `None` for a table of a whole run.
+    pub part: Option<String>,
 }
 
 impl Metadata {
@@ -23,6 +25,27 @@ impl Metadata {
     #[must_use]
     pub fn model(mut self, text: impl Into<String>) -> Metadata {
         self.model = text.into();
+        self
+    }
+
+    /// Sets the name and hash of each emulator file that the metadata keep.
+    #[must_use]
+    pub fn emulators(mut self, emulators: Vec<(String, String)>) -> Metadata {
+        self.emulators = emulators;
+        self
+    }
+
+    /// Sets the text of the solver's settings that the metadata keep.
+    #[must_use]
+    pub fn settings(mut self, settings: impl Into<String>) -> Metadata {
+        self.settings = settings.into();
+        self
+    }
+
+    /// Sets the name of the part of a plan (`popfit plan`) that the table is.
+    #[must_use]
+    pub fn part(mut self, name: impl Into<String>) -> Metadata {
+        self.part = Some(name.into());
         self
     }
 

@@ -29,7 +29,7 @@ pub struct Arguments {
     #[arg(value_name = "SPECTRA")]
     spectra: Vec<PathBuf>,
     #[command(flatten)]
-    selection: selection::Arguments,
+    selection: selection::SelectionOptions,
     /// Device to try it on: auto, all, cpu, gpu, gpu:N, gpu:pci=PLACE or gpu:NAME
     #[arg(long, default_value = "auto", value_name = "D")]
     device: String,

@@ -236,7 +236,7 @@ impl FitFiles {
     }
 
     /// Builds the model from its file, with the selected arms, or takes the one in memory.
-    fn open_model(&mut self) -> Result<BuiltModel> {
+    pub(crate) fn open_model(&mut self) -> Result<BuiltModel> {
         match std::mem::replace(&mut self.model, FitModel::Path(Default::default())) {
             FitModel::Path(path) => {
                 let mut file = ModelFile::open(path)?;

@@ -103,7 +103,7 @@ impl FitFiles {
     }
 
     /// Passes an event on to the caller, who may not be interested.
-    pub(super) fn report(&mut self, event: Event) {
+    pub(crate) fn report(&mut self, event: Event) {
         if let Some(receive) = &mut self.on_event {
             receive(event);
         }

@@ -61,14 +61,6 @@ impl Key<'_> {
     }
 }
 
-/// Returns the name of the instruction set for which this processor's vector code is chosen, such as `x86_64-v3`.
-pub fn instruction_set() -> String {
-    // the name of the variant, which differs between architectures
-    let variant = format!("{:?}", pulp::Arch::new());
-    let variant = variant.split('(').next().unwrap_or_default().to_lowercase();
-    format!("{}-{variant}", std::env::consts::ARCH)
-}
-
 /// Returns a description of the first line in which two keys differ.
 fn difference(before: &str, now: &str) -> String {
     let [mut before, mut now] =
@@ -98,6 +90,7 @@ fn quoted(line: Option<&str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cpu::instruction_set;
 
     #[test]
     fn a_key_is_read_as_it_was_written() {

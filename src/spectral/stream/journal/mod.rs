@@ -31,6 +31,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::cpu::instruction_set;
 use crate::error::{Error, Result};
 use crate::io::files::{self, File, Lock};
 #[cfg(feature = "files")]
@@ -40,7 +41,7 @@ use crate::spectral::results::row::FitRow;
 pub(super) use fingerprint::{Hash, fingerprint};
 use found::read;
 use frame::{Frame, frame};
-use key::{Key, instruction_set};
+use key::Key;
 use outputs::{OutputState, first_changed, states};
 use rows::{Batch, KeptRows, OldRow};
 

@@ -76,6 +76,8 @@ pub struct Ends<'a> {
     pub interrupted: u64,
     /// Number of rows that each device made, without those that the journal knew.
     pub by_device: Vec<DeviceRows>,
+    /// Name in the result table of each device of `by_device`.
+    pub makers: Vec<String>,
     /// Makers of the rows in the order of the rows, each with the number of its rows.
     pub by_rows: Vec<DeviceRows>,
 }
@@ -240,9 +242,8 @@ impl Ends<'_> {
         let earlier = piece.known_makers.clone();
         match maker {
             Maker::Device(device) if !piece.is_known() => {
-                let made = &mut self.by_device[*device];
-                made.rows += piece.spectra.len() as u64 - piece.recalled;
-                joined(earlier, &made.device)
+                self.by_device[*device].rows += piece.spectra.len() as u64 - piece.recalled;
+                joined(earlier, &self.makers[*device])
             }
             _ => earlier,
         }

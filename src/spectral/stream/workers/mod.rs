@@ -184,6 +184,12 @@ impl<'a> Workers<'a> {
         names.map(|device| DeviceRows { device, rows: 0 }).collect()
     }
 
+    /// Returns the name in the result table of each device that [`counters`](Workers::counters) counts for.
+    fn makers(&self) -> Vec<String> {
+        let makers = self.devices.iter().map(|device| device.maker());
+        makers.chain([CpuDevice.maker()]).collect()
+    }
+
     /// Returns the summary of a stream that has ended: counts by device, failures, times and profile. `threads` are the
     /// stages of the reader, followed by those of the workers.
     fn summary(self, writer: Ends, mut threads: Vec<Stages>) -> Summary {
@@ -295,6 +301,7 @@ fn stream_here(
         fits: 0,
         interrupted: 0,
         by_device,
+        makers: workers.makers(),
         by_rows: Vec::new(),
     };
     let (jobs, waiting) = mpsc::channel();

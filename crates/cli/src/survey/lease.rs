@@ -1,0 +1,168 @@
+//! Leases: while a worker fits a part that it found free, others look for another.
+//!
+//! A lease only saves work. Two workers that fit one part write the same rows, of which the first to be whole stays.
+
+use std::fs::{File, FileTimes};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
+
+use popfit::{Error, Result};
+
+/// Number of heartbeats in the time after which a silent lease may be taken over.
+const HEARTBEATS_PER_LIFETIME: u32 = 5;
+
+/// A lease of one part, which ends when it is dropped.
+pub(super) struct Lease {
+    path: PathBuf,
+    /// Dropped to end the heartbeat.
+    end: Option<Sender<()>>,
+    heartbeat: Option<JoinHandle<()>>,
+}
+
+/// How an attempt to take a lease ended.
+pub(super) enum Taken {
+    /// The part was free.
+    Free(Lease),
+    /// Its worker had been silent for too long. The text says which worker that was.
+    Silent(Lease, String),
+    /// Another worker fits it.
+    Held,
+}
+
+impl Lease {
+    /// Takes the lease at `path` for the worker of this name, unless another worker holds it and has given a sign of
+    /// life within `lifetime`.
+    pub fn take(path: &Path, worker: &str, lifetime: Duration) -> Result<Taken> {
+        let io = |source| Error::Io {
+            path: path.into(),
+            source,
+        };
+        let mut silent = None;
+        // a lease that ends between two looks at it, or is taken over, is looked for again
+        for _ in 0..8 {
+            match File::create_new(path) {
+                Ok(file) => {
+                    let lease = Lease::begin(path, file, worker, lifetime).map_err(io)?;
+                    return Ok(match silent {
+                        None => Taken::Free(lease),
+                        Some(former) => Taken::Silent(lease, former),
+                    });
+                }
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(io(error)),
+            }
+            let Ok(before) = std::fs::metadata(path).and_then(|lease| lease.modified()) else {
+                continue;
+            };
+            if !is_older(path, before, lifetime).map_err(io)? {
+                return Ok(Taken::Held);
+            }
+            // of several that find it silent, the one that can move it away goes on
+            let former = std::fs::read_to_string(path).unwrap_or_default();
+            let away = path.with_extension(format!("{}-silent", std::process::id()));
+            if std::fs::rename(path, &away).is_ok() {
+                silent = Some(former.trim_end().to_string());
+                let _ = std::fs::remove_file(&away);
+            }
+        }
+        Ok(Taken::Held)
+    }
+
+    /// Writes the worker's name into the new lease, and starts its heartbeat.
+    fn begin(
+        path: &Path,
+        mut file: File,
+        worker: &str,
+        lifetime: Duration,
+    ) -> std::io::Result<Lease> {
+        writeln!(file, "{worker}")?;
+        let (end, ended) = channel::<()>();
+        let period = lifetime / HEARTBEATS_PER_LIFETIME;
+        let beat = move || {
+            while ended.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
+                // a missed beat is made up for by the next
+                let _ = file.set_times(FileTimes::new().set_modified(SystemTime::now()));
+            }
+        };
+        let heartbeat = std::thread::Builder::new()
+            .name("popfit lease".into())
+            .spawn(beat)?;
+        Ok(Lease {
+            path: path.into(),
+            end: Some(end),
+            heartbeat: Some(heartbeat),
+        })
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        if let Some(heartbeat) = self.heartbeat.take() {
+            let _ = heartbeat.join();
+        }
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Returns whether a file system that gives a new file the time "now" counts `before` as more than `age` ago. The
+/// clocks of machines differ; that of the file system is one.
+fn is_older(beside: &Path, before: SystemTime, age: Duration) -> std::io::Result<bool> {
+    let probe = beside.with_extension(format!("{}-clock", std::process::id()));
+    let now = File::create(&probe).and_then(|file| file.metadata()?.modified());
+    let _ = std::fs::remove_file(&probe);
+    Ok(now?.duration_since(before).is_ok_and(|since| since > age))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIFETIME: Duration = Duration::from_millis(200);
+
+    #[test]
+    fn a_held_lease_is_not_taken_and_an_ended_one_is_free() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(".lease-00000");
+        let Taken::Free(lease) = Lease::take(&path, "one", LIFETIME).unwrap() else {
+            panic!("it is free");
+        };
+        // several lifetimes: the heartbeat keeps it
+        for _ in 0..10 {
+            std::thread::sleep(LIFETIME / 2);
+            assert!(matches!(
+                Lease::take(&path, "two", LIFETIME).unwrap(),
+                Taken::Held
+            ));
+        }
+        drop(lease);
+        assert!(matches!(
+            Lease::take(&path, "two", LIFETIME).unwrap(),
+            Taken::Free(_)
+        ));
+        assert_eq!(
+            std::fs::read_dir(folder.path()).unwrap().count(),
+            0,
+            "nothing stays"
+        );
+    }
+
+    #[test]
+    fn a_silent_lease_is_taken_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(".lease-00000");
+        std::fs::write(&path, "one\n").unwrap();
+        assert!(matches!(
+            Lease::take(&path, "two", LIFETIME).unwrap(),
+            Taken::Held
+        ));
+        std::thread::sleep(2 * LIFETIME);
+        match Lease::take(&path, "two", LIFETIME).unwrap() {
+            Taken::Silent(_, former) => assert_eq!(former, "one"),
+            _ => panic!("nobody holds it"),
+        }
+    }
+}

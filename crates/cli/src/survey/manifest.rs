@@ -1,0 +1,344 @@
+//! The manifest of a plan: all that the rows of its parts depend on.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use popfit::low_level::read_text;
+use popfit::spectra::Selection;
+use popfit::{Error, OutputFile, Precision, Result};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::format_error;
+use crate::fit_files::FitSettings;
+
+/// Name of the manifest in the folder of a plan.
+const MANIFEST: &str = "_manifest.json";
+/// Version of the manifest's layout.
+const VERSION: u32 = 1;
+/// Largest manifest that is read (bytes).
+const MAX_MANIFEST_BYTES: u64 = 4 << 30;
+/// Number of hexadecimal digits of a part's hash in its name.
+const HASH_DIGITS: usize = 16;
+
+/// A plan: a run over files that is divided into parts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Manifest {
+    /// Version of the manifest's layout.
+    pub manifest: u32,
+    /// Version of popfit that made the plan, and alone may fit its parts.
+    pub popfit: String,
+    /// Folder to which the paths are relative: the one in which the plan was made.
+    pub folder: PathBuf,
+    /// Path of the model file.
+    pub model: PathBuf,
+    /// Text of the model file.
+    pub model_text: String,
+    /// Name and hash of each emulator file, in the order of their names.
+    pub emulators: Vec<(String, String)>,
+    /// Settings of the fits, as the result table has them.
+    pub settings_text: String,
+    /// Settings of the fits that the plan sets.
+    pub settings: PlannedSettings,
+    /// Selection of spectra and arms.
+    pub selection: PlannedSelection,
+    /// True if the result table has text as ids, because a file has.
+    pub text_ids: bool,
+    /// Files of spectra, in the order of the rows.
+    pub files: Vec<PlannedFile>,
+    /// Parts, in the order of the rows.
+    pub parts: Vec<Part>,
+    /// Hash of everything above but the parts, which the hashes of the parts begin with.
+    #[serde(skip)]
+    run_hash: String,
+}
+
+/// A file of spectra in a plan.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct PlannedFile {
+    /// Path as it was given.
+    pub path: PathBuf,
+    /// Hash of the contents: XXH3 of 128 bits, of the hashes of pieces of 16 MiB where there are several.
+    pub contents: String,
+    /// Number of selected spectra.
+    pub spectra: u64,
+}
+
+/// A part of a plan: consecutive spectra, of one file or several.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Part(pub Vec<Segment>);
+
+/// Consecutive spectra of one file: its index in the plan, the first of its selected spectra, and their number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Segment(pub usize, pub u64, pub u64);
+
+/// Settings of fits in a plan, as [`FitSettings`] has them; what is open is the model file's, or popfit's default.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
+pub struct PlannedSettings {
+    solver: Option<String>,
+    max_rounds: Option<u32>,
+    mixed_precision: bool,
+    velocity_scan: Option<String>,
+    released_errors: Option<bool>,
+    starts: Option<usize>,
+    seed: Option<u64>,
+    strict: bool,
+}
+
+/// Selection of spectra in a plan.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
+pub struct PlannedSelection {
+    target_ids: Option<Vec<i64>>,
+    objtype: Option<String>,
+    min_signal_to_noise: Option<f64>,
+    arms: Option<Vec<String>>,
+}
+
+impl Segment {
+    /// Index of the file in [`Manifest::files`].
+    pub fn file(self) -> usize {
+        self.0
+    }
+
+    /// Indices of the spectra among those of the file that are selected.
+    pub fn spectra(self) -> Range<u64> {
+        self.1..self.1.saturating_add(self.2)
+    }
+}
+
+impl Part {
+    /// Returns the number of spectra.
+    pub fn spectra(&self) -> u64 {
+        self.0.iter().map(|segment| segment.2).sum()
+    }
+}
+
+impl From<&FitSettings> for PlannedSettings {
+    fn from(settings: &FitSettings) -> PlannedSettings {
+        PlannedSettings {
+            solver: settings.solver.as_ref().map(|solver| solver.name().into()),
+            max_rounds: settings.max_rounds,
+            mixed_precision: settings.precision == Precision::Mixed,
+            velocity_scan: settings.velocity_scan.map(|scan| scan.to_string()),
+            released_errors: settings.released_errors,
+            starts: settings.starts,
+            seed: settings.seed,
+            strict: settings.strict,
+        }
+    }
+}
+
+impl PlannedSettings {
+    /// Sets the settings of fits to the plan's; the others stay.
+    pub(super) fn apply(&self, settings: &mut FitSettings) -> Result<()> {
+        settings.solver = self.solver.as_deref().map(str::parse).transpose()?;
+        settings.max_rounds = self.max_rounds;
+        settings.precision = if self.mixed_precision {
+            Precision::Mixed
+        } else {
+            Precision::F32
+        };
+        settings.velocity_scan = self.velocity_scan.as_deref().map(str::parse).transpose()?;
+        settings.released_errors = self.released_errors;
+        settings.starts = self.starts;
+        settings.seed = self.seed;
+        settings.strict = self.strict;
+        Ok(())
+    }
+}
+
+impl From<&Selection> for PlannedSelection {
+    fn from(selection: &Selection) -> PlannedSelection {
+        PlannedSelection {
+            target_ids: selection.target_ids.clone(),
+            objtype: selection.objtype.clone(),
+            min_signal_to_noise: selection.min_signal_to_noise,
+            arms: selection.arms.clone(),
+        }
+    }
+}
+
+impl PlannedSelection {
+    /// Returns the selection with which files are opened, without what the model adds to it.
+    pub(super) fn selection(&self) -> Selection {
+        let mut selection = Selection::default();
+        selection.target_ids.clone_from(&self.target_ids);
+        selection.objtype.clone_from(&self.objtype);
+        selection.min_signal_to_noise = self.min_signal_to_noise;
+        selection.arms.clone_from(&self.arms);
+        selection
+    }
+}
+
+impl Manifest {
+    /// Completes a manifest with its versions and its hash.
+    pub(super) fn complete(mut self) -> Manifest {
+        self.manifest = VERSION;
+        self.popfit = env!("CARGO_PKG_VERSION").into();
+        self.run_hash = self.hash_of_run();
+        self
+    }
+
+    /// Returns an empty manifest, which [`complete`](Manifest::complete) completes.
+    pub(super) fn empty() -> Manifest {
+        Manifest {
+            manifest: VERSION,
+            popfit: String::new(),
+            folder: PathBuf::new(),
+            model: PathBuf::new(),
+            model_text: String::new(),
+            emulators: Vec::new(),
+            settings_text: String::new(),
+            settings: PlannedSettings::default(),
+            selection: PlannedSelection::default(),
+            text_ids: false,
+            files: Vec::new(),
+            parts: Vec::new(),
+            run_hash: String::new(),
+        }
+    }
+
+    /// Opens the plan in a folder.
+    ///
+    /// # Errors
+    /// Returns [`Error::Io`] if there is no manifest, [`Error::Format`] if it is damaged or no manifest, and
+    /// [`Error::Usage`] if another version of popfit made it.
+    pub fn open(folder: impl AsRef<Path>) -> Result<Manifest> {
+        let path = Manifest::path(folder.as_ref());
+        let text = read_text(&path, MAX_MANIFEST_BYTES, "not a manifest (text)")?;
+        let manifest: Manifest = serde_json::from_str(&text).map_err(|error| {
+            let message = format!("is no manifest that `popfit plan` wrote: {error}");
+            format_error(&path, message)
+        })?;
+        if (manifest.manifest, manifest.popfit.as_str()) != (VERSION, env!("CARGO_PKG_VERSION")) {
+            return Err(Error::Usage(format!(
+                "{}: popfit {} made this plan, and this is popfit {}: fit its parts with that version, or make a new \
+                 plan in another folder",
+                path.display(),
+                manifest.popfit,
+                env!("CARGO_PKG_VERSION"),
+            )));
+        }
+        manifest
+            .check_parts()
+            .map_err(|message| format_error(&path, message))?;
+        let run_hash = manifest.hash_of_run();
+        Ok(Manifest {
+            run_hash,
+            ..manifest
+        })
+    }
+
+    /// Returns the path of the manifest in a folder.
+    pub(super) fn path(folder: &Path) -> PathBuf {
+        folder.join(MANIFEST)
+    }
+
+    /// Writes the manifest into a folder.
+    pub(super) fn write(&self, folder: &Path) -> Result<()> {
+        let text = serde_json::to_string(self).map_err(|error| Error::Usage(error.to_string()))?;
+        OutputFile::create(Manifest::path(folder), false)?.write(one_part_per_line(&text))
+    }
+
+    /// Returns the number of spectra of all parts.
+    pub fn spectra(&self) -> u64 {
+        self.files.iter().map(|file| file.spectra).sum()
+    }
+
+    /// Returns the hash of all that the rows of a part depend on, as hexadecimal text. `None` if there is no such part.
+    pub fn part_hash(&self, part: usize) -> Option<String> {
+        let mut text = self.run_hash.clone();
+        for Segment(file, first, spectra) in &self.parts.get(part)?.0 {
+            let PlannedFile { path, contents, .. } = self.files.get(*file)?;
+            text += &format!("\n{} {contents} {first} {spectra}", path.display());
+        }
+        Some(hex(text.as_bytes()))
+    }
+
+    /// Returns the name of a part's table; `None` if there is no such part.
+    pub fn part_name(&self, part: usize) -> Option<String> {
+        let mut hash = self.part_hash(part)?;
+        hash.truncate(HASH_DIGITS);
+        Some(format!("part-{}-{hash}.parquet", self.number(part)))
+    }
+
+    /// Returns a part's number with zeros before it, so that the order of names is that of the parts.
+    pub(super) fn number(&self, part: usize) -> String {
+        let digits = self.parts.len().saturating_sub(1).to_string().len().max(5);
+        format!("{part:0digits$}")
+    }
+
+    /// Fails unless the parts have each selected spectrum once, in the order of the files.
+    pub(super) fn check_parts(&self) -> std::result::Result<(), String> {
+        let mut segments = self.parts.iter().flat_map(|part| &part.0).peekable();
+        for (index, file) in self.files.iter().enumerate() {
+            let mut next = 0;
+            while let Some(segment) = segments.next_if(|segment| segment.file() == index) {
+                if segment.spectra().start != next {
+                    return Err(format!("damaged: the parts of file {index} have gaps"));
+                }
+                next = segment.spectra().end;
+            }
+            if next != file.spectra {
+                return Err(format!("damaged: the parts lack spectra of file {index}"));
+            }
+        }
+        match segments.next() {
+            None => Ok(()),
+            Some(segment) => Err(format!(
+                "damaged: a part has spectra of file {}, out of turn",
+                segment.file()
+            )),
+        }
+    }
+
+    /// Returns the hash of all that the rows depend on but the spectra.
+    fn hash_of_run(&self) -> String {
+        let Manifest {
+            manifest: _,
+            popfit,
+            // rows do not depend on where the files are
+            folder: _,
+            model: _,
+            model_text,
+            emulators,
+            settings_text,
+            settings,
+            selection,
+            text_ids,
+            files: _,
+            parts: _,
+            run_hash: _,
+        } = self;
+        let what = (
+            (popfit, model_text, emulators),
+            (settings_text, settings, selection, text_ids),
+        );
+        // these types have no value that JSON cannot hold
+        hex(serde_json::to_string(&what).unwrap_or_default().as_bytes())
+    }
+}
+
+/// Breaks the lines of a manifest where a file or a part begins, for people and for `diff`.
+fn one_part_per_line(json: &str) -> String {
+    json.replace("},{\"path\"", "},\n{\"path\"")
+        .replace("]],[[", "]],\n[[")
+        + "\n"
+}
+
+/// Returns the SHA-256 of some bytes, as hexadecimal text.
+fn hex(bytes: &[u8]) -> String {
+    Sha256::digest(bytes)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}

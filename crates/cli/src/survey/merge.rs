@@ -1,0 +1,200 @@
+//! Merge of the parts of a plan into one table.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use popfit::{
+    DeviceRows, Error, Metadata, OutputFile, Result, TableReader, TableWriter, WriteOptions,
+};
+use serde_json::json;
+
+use super::format_error;
+use super::manifest::Manifest;
+
+/// Name of the file that says that the merged table is written.
+const SUCCESS: &str = "_SUCCESS";
+/// Maximum number of missing parts that a message names.
+const NAMED_PARTS: usize = 8;
+
+/// Settings of a merge.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct MergeOptions {
+    /// Replace the table if it exists.
+    pub overwrite: bool,
+    /// Accept parts that devices of different kinds made, whose rows may differ in their last bits.
+    pub mixed_devices: bool,
+}
+
+/// What was merged.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct MergeSummary {
+    /// Number of parts.
+    pub parts: usize,
+    /// Number of rows.
+    pub rows: u64,
+    /// Devices that made the rows.
+    pub devices: Vec<String>,
+}
+
+/// Writes the parts of the plan in `folder` as one table, in their order: byte for byte the table that one run on a
+/// device of the same kind writes. The table's format is that of the extension of `output`. The file `_SUCCESS` is
+/// written into the folder afterwards.
+///
+/// # Errors
+/// Returns [`Error::Usage`] if parts are missing or devices of different kinds made them; [`Error::Format`] for a part
+/// that is damaged, or another than its name says; [`Error::Interrupted`]; and the errors of [`Manifest::open`] and of
+/// [`TableWriter`].
+pub fn merge(
+    folder: impl AsRef<Path>,
+    output: impl AsRef<Path>,
+    options: &MergeOptions,
+    cancel: &AtomicBool,
+) -> Result<MergeSummary> {
+    let (folder, output) = (folder.as_ref(), output.as_ref());
+    let manifest = Manifest::open(folder)?;
+    let parts = paths_of_parts(&manifest, folder)?;
+
+    // 1. See that each part is what its name says, and which devices made them.
+    let mut devices = BTreeSet::new();
+    let mut schema = None;
+    for (part, path) in parts.iter().enumerate() {
+        let reader = open_part(&manifest, part, path)?;
+        devices.insert(reader.metadata.device);
+        schema.get_or_insert(reader.schema);
+    }
+    let devices: Vec<String> = devices.into_iter().collect();
+    if devices.len() > 1 && !options.mixed_devices {
+        return Err(Error::Usage(format!(
+            "{}: devices of different kinds made the parts, whose last bits may differ: {}. Accept that \
+             (--mixed-devices), or remove the parts of all kinds but one and fit these again",
+            folder.display(),
+            devices.join("; ")
+        )));
+    }
+    let Some(schema) = schema else {
+        return Err(Error::Usage(format!(
+            "{}: the plan has no parts",
+            folder.display()
+        )));
+    };
+
+    // 2. Write their rows in turn.
+    let metadata = Metadata::default()
+        .model(&*manifest.model_text)
+        .device(devices.join(" + "))
+        .emulators(manifest.emulators.clone())
+        .settings(&*manifest.settings_text);
+    let options = WriteOptions::default()
+        .metadata(metadata)
+        .overwrite(options.overwrite);
+    let mut table = TableWriter::create(output, &schema, options)?;
+    let mut by_rows: Vec<DeviceRows> = Vec::new();
+    let mut rows = 0;
+    for (part, path) in parts.iter().enumerate() {
+        let mut reader = open_part(&manifest, part, path)?;
+        let mut rows_of_part = 0;
+        while let Some(batch) = reader.next_batch()? {
+            if cancel.load(Ordering::Relaxed) {
+                return Err(Error::Interrupted {
+                    path: output.into(),
+                    kept: false,
+                });
+            }
+            rows_of_part += batch.len() as u64;
+            table.append(&batch)?;
+        }
+        let planned = manifest.parts[part].spectra();
+        if rows_of_part != planned {
+            let message = format!("damaged: it has {rows_of_part} rows, and the plan {planned}");
+            return Err(format_error(path, message));
+        }
+        rows += rows_of_part;
+        for made in reader.by_rows {
+            match by_rows.last_mut() {
+                Some(last) if last.device == made.device => last.rows += made.rows,
+                _ => by_rows.push(made),
+            }
+        }
+    }
+    table.made_by(&by_rows);
+    table.finish()?;
+
+    // 3. Say so, and remove what killed workers left.
+    let success =
+        json!({ "table": output.display().to_string(), "parts": parts.len(), "rows": rows });
+    OutputFile::create(folder.join(SUCCESS), true)?.write(format!("{success}\n"))?;
+    remove_remains(folder);
+    Ok(MergeSummary {
+        parts: parts.len(),
+        rows,
+        devices,
+    })
+}
+
+/// Returns the paths of the parts in their order; fails if one is missing.
+fn paths_of_parts(manifest: &Manifest, folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut paths = Vec::new();
+    let mut missing = Vec::new();
+    for part in 0..manifest.parts.len() {
+        let path = folder.join(manifest.part_name(part).unwrap_or_default());
+        if !path.is_file() {
+            missing.push(part.to_string());
+        }
+        paths.push(path);
+    }
+    if missing.is_empty() {
+        return Ok(paths);
+    }
+    let more = match missing.len().saturating_sub(NAMED_PARTS) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let count = missing.len();
+    missing.truncate(NAMED_PARTS);
+    Err(Error::Usage(format!(
+        "{}: {count} of {} parts are missing: {}{more}. Fit them (popfit fit --plan {} --take); _failed.json names \
+         those that failed too often",
+        folder.display(),
+        paths.len(),
+        missing.join(", "),
+        folder.display(),
+    )))
+}
+
+/// Opens the table of a part; fails if it is that of another part or plan.
+fn open_part(manifest: &Manifest, part: usize, path: &Path) -> Result<TableReader> {
+    let reader = TableReader::open(path)?;
+    if reader.metadata.part != manifest.part_hash(part) {
+        let message = format!(
+            "is not part {part} of this plan, although it has its name: remove it, and fit the part again"
+        );
+        return Err(format_error(path, message));
+    }
+    match reader.notes.first() {
+        None => Ok(reader),
+        Some(note) => Err(format_error(
+            path,
+            format!(
+                "has been changed since popfit wrote it: {note}; remove it, and fit the part again"
+            ),
+        )),
+    }
+}
+
+/// Removes tables that killed workers did not complete: those that no process has locked.
+fn remove_remains(folder: &Path) {
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let is_incomplete = entry.file_name().to_string_lossy().starts_with(".part-");
+        let is_free =
+            || std::fs::File::open(entry.path()).is_ok_and(|file| file.try_lock().is_ok());
+        if is_incomplete && is_free() {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}

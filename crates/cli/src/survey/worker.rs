@@ -1,0 +1,368 @@
+//! A worker, which fits parts of a plan.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use popfit::low_level::rename_new;
+use popfit::spectra::{FilesReader, InputFiles, Selection};
+use popfit::{
+    Control, Error, Metadata, ModelFile, Result, Schema, SpectralFitter, Summary, TableWriter,
+};
+
+use super::failures::{self, FailedPart};
+use super::format_error;
+use super::lease::{Lease, Taken};
+use super::manifest::{Manifest, Segment};
+use super::range::SpectraRange;
+use crate::fit_files::FitSettings;
+
+/// Error of a part whose worker gave no sign of life; its name follows.
+const LOST_WORKER: &str = "its worker gave no sign of life: ";
+/// Number of workers that may be lost with one part before it counts as failed. Clusters stop workers that do nothing
+/// wrong, so that it is more than the attempts that end with an error.
+const MAX_LOST_WORKERS: usize = 20;
+
+/// A worker: the fitter of a plan, which fits one part after another.
+pub struct Worker {
+    folder: PathBuf,
+    manifest: Manifest,
+    selection: Selection,
+    fitter: SpectralFitter,
+}
+
+/// How the fit of a part ended.
+#[derive(Debug)]
+pub enum PartOutcome {
+    /// The part was there, or another worker was faster.
+    AlreadyThere,
+    /// The worker fitted and wrote it.
+    Fitted(Box<Summary>),
+}
+
+/// Limits of a worker that looks for free parts.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct TakeOptions {
+    /// Maximum number of parts that are taken; all that are free unless set.
+    pub most: Option<usize>,
+    /// Number of errors after which a part is left alone.
+    pub attempts: usize,
+    /// Time without a sign of life after which the part of another worker is taken over.
+    pub lease: Duration,
+}
+
+impl Default for TakeOptions {
+    fn default() -> TakeOptions {
+        TakeOptions {
+            most: None,
+            attempts: 3,
+            lease: Duration::from_secs(600),
+        }
+    }
+}
+
+/// What a worker that looked for free parts has done, and what is left.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct TakeSummary {
+    /// Number of parts that the worker fitted.
+    pub parts: usize,
+    /// Number of spectra in them.
+    pub spectra: u64,
+    /// Number of parts that are not there yet, because other workers fit them or the limit was reached.
+    pub left: usize,
+    /// Parts that failed as often as they may.
+    pub failed: Vec<FailedPart>,
+}
+
+impl Worker {
+    /// Opens the plan in a folder, its model, and a device. Of the settings only those of the device and the size of
+    /// batches count: the others are the plan's.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Manifest::open`], of model files and devices, and [`Error::Format`] if the model file or
+    /// an emulator is another than the plan's.
+    pub fn open(folder: impl AsRef<Path>, mut settings: FitSettings) -> Result<Worker> {
+        let folder = folder.as_ref();
+        let manifest = Manifest::open(folder)?;
+        let mut selection = manifest.selection.selection();
+        let path = manifest.folder.join(&manifest.model);
+        let mut file = ModelFile::open(&path)?;
+        if file.text != manifest.model_text {
+            return Err(changed(&path));
+        }
+        if let Some(arms) = &selection.arms {
+            file.keep_arms(arms)?;
+        }
+        let model = file.build()?;
+        selection.widen = model.widening().cloned();
+        manifest.settings.apply(&mut settings)?;
+        let fitter = settings.fitter(model, Some(&file))?;
+        // the folder of a name depends on where a worker is
+        let hashes = |emulators: &[(String, String)]| -> BTreeSet<String> {
+            emulators.iter().map(|(_, hash)| hash.clone()).collect()
+        };
+        let (planned, present) = (&manifest.emulators, Metadata::of(&fitter).emulators);
+        if hashes(planned) != hashes(&present) {
+            let planned = hashes(planned);
+            let is_other = |(_, hash): &&(String, String)| !planned.contains(hash);
+            let other = present.iter().find(is_other);
+            return Err(changed(other.map_or(&path, |(name, _)| Path::new(name))));
+        }
+        Ok(Worker {
+            folder: folder.into(),
+            manifest,
+            selection,
+            fitter,
+        })
+    }
+
+    /// Returns the plan.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// Returns the path of a part's table.
+    ///
+    /// # Errors
+    /// Returns [`Error::Usage`] if the plan has no such part.
+    pub fn part_path(&self, part: usize) -> Result<PathBuf> {
+        match self.manifest.part_name(part) {
+            Some(name) => Ok(self.folder.join(name)),
+            None => Err(Error::Usage(format!(
+                "{}: the plan has {} parts, counted from 0, and no part {part}",
+                self.folder.display(),
+                self.manifest.parts.len()
+            ))),
+        }
+    }
+
+    /// Fits a part and writes its table, unless that is there already.
+    ///
+    /// # Errors
+    /// Returns [`Error::Usage`] if the plan has no such part, [`Error::Format`] for a file that is another than that of
+    /// the plan, [`Error::InputChanged`] for one that is written to meanwhile, [`Error::Interrupted`] if `control` ended the fits, and the errors of readers, of fits and of
+    /// the table's writer. Of a part that is not whole nothing is left.
+    pub fn fit_part(&self, part: usize, control: &Control) -> Result<PartOutcome> {
+        control.scope(|| self.fit_part_here(part, control))?
+    }
+
+    /// Fits a part in the current pool of threads.
+    fn fit_part_here(&self, part: usize, control: &Control) -> Result<PartOutcome> {
+        let path = self.part_path(part)?;
+        if path.exists() {
+            return Ok(PartOutcome::AlreadyThere);
+        }
+        // 1. Open the part's files, which must be those of the plan.
+        let segments = self
+            .manifest
+            .parts
+            .get(part)
+            .map_or(&[][..], |part| &part.0);
+        let mut names = Vec::new();
+        let mut planned = Vec::new();
+        for segment in segments {
+            let file = &self.manifest.files[segment.file()];
+            names.push(file.path.clone());
+            planned.push(file);
+        }
+        let paths: Vec<PathBuf> = names
+            .iter()
+            .map(|name| self.manifest.folder.join(name))
+            .collect();
+        let mut inputs = InputFiles::new(&paths);
+        let reader = FilesReader::open_part(&self.manifest.folder, &names, &self.selection)?;
+        let interrupted = || Error::Interrupted {
+            path: path.clone(),
+            kept: false,
+        };
+        if !inputs.read(&control.cancel)? {
+            return Err(interrupted());
+        }
+        let read = inputs.contents().into_iter().zip(reader.lengths());
+        for (((contents, spectra), planned), path) in read.zip(planned).zip(&paths) {
+            if contents != planned.contents || spectra != planned.spectra {
+                return Err(changed(path));
+            }
+        }
+        let first = segments.first().map_or(0, |Segment(_, first, _)| *first);
+        let count: u64 = segments.iter().map(|Segment(_, _, count)| count).sum();
+        let mut source = SpectraRange::new(reader, first..first + count);
+
+        // 2. Fit its spectra, into a table of another name.
+        let metadata = Metadata::of(&self.fitter)
+            .model(&*self.manifest.model_text)
+            .emulators(self.manifest.emulators.clone())
+            .part(self.manifest.part_hash(part).unwrap_or_default());
+        let staging = staging_path(&path);
+        let schema = Schema::of(&self.fitter, self.manifest.text_ids);
+        let mut table = TableWriter::create(&staging, &schema, &metadata)?;
+        let summary = self.fitter.fit_stream(&mut source, &mut table, control)?;
+        if summary.interrupted > 0 {
+            return Err(interrupted());
+        }
+        inputs.check()?;
+        table.made_by(&summary.by_rows);
+        table.finish()?;
+
+        // 3. Give it its name, unless another worker was faster.
+        let renamed = rename_new(&staging, &path);
+        if renamed.is_err() {
+            let _ = std::fs::remove_file(&staging);
+        }
+        match renamed {
+            Ok(()) => Ok(PartOutcome::Fitted(Box::new(summary))),
+            Err(_) if path.exists() => Ok(PartOutcome::AlreadyThere),
+            Err(source) => Err(Error::Io { path, source }),
+        }
+    }
+
+    /// Fits free parts, one after another, until none is left that is neither there, nor fitted by another worker, nor
+    /// has failed too often. `fitted` is called with each part that this worker fits and what came of it.
+    ///
+    /// # Errors
+    /// Returns [`Error::Interrupted`] if `control` ended the fits, and the errors of this worker's device and of the
+    /// folder. The errors of parts, such as those of their files, are kept, and the parts tried again.
+    pub fn take_parts(
+        &self,
+        options: &TakeOptions,
+        control: &Control,
+        mut fitted: impl FnMut(usize, &Result<PartOutcome>),
+    ) -> Result<TakeSummary> {
+        let parts = self.manifest.parts.len();
+        let mut done = TakeSummary::default();
+        // Workers begin at different parts, so that they seldom look for the same one.
+        let start = std::process::id() as usize * 7919 % parts.max(1);
+        let mut has_taken = true;
+        while has_taken {
+            has_taken = false;
+            for part in (start..parts).chain(0..start) {
+                if options.most.is_some_and(|most| done.parts >= most) {
+                    break;
+                }
+                let Some(_lease) = self.take(part, options)? else {
+                    continue;
+                };
+                let outcome = self.fit_part(part, control);
+                fitted(part, &outcome);
+                match outcome {
+                    Ok(PartOutcome::AlreadyThere) => {}
+                    Ok(PartOutcome::Fitted(summary)) => {
+                        failures::forget(&self.folder, &self.manifest, part);
+                        done.parts += 1;
+                        done.spectra += summary.fits;
+                        has_taken = true;
+                    }
+                    Err(error) => {
+                        if !matches!(error, Error::Interrupted { .. }) {
+                            let text = error.to_string();
+                            failures::record(&self.folder, &self.manifest, part, &text)?;
+                        }
+                        if self.is_own(&error) {
+                            return Err(error);
+                        }
+                        has_taken = true;
+                    }
+                }
+            }
+            if options.most.is_some_and(|most| done.parts >= most) {
+                break;
+            }
+        }
+        let is_missing = |part: &usize| self.part_path(*part).is_ok_and(|path| !path.exists());
+        let missing: Vec<usize> = (0..parts).filter(is_missing).collect();
+        let has_failed = |part: &usize| self.has_failed(*part, options);
+        let failed: Vec<usize> = missing.iter().copied().filter(has_failed).collect();
+        done.left = missing.len() - failed.len();
+        done.failed = failures::list(&self.folder, &self.manifest, failed)?;
+        Ok(done)
+    }
+
+    /// Takes the lease of a part that is to be fitted; `None` if it is there, has failed too often, or another worker
+    /// fits it.
+    fn take(&self, part: usize, options: &TakeOptions) -> Result<Option<Lease>> {
+        let path = self.part_path(part)?;
+        if path.exists() || self.has_failed(part, options) {
+            return Ok(None);
+        }
+        let lease = self
+            .folder
+            .join(format!(".lease-{}", self.manifest.number(part)));
+        let lease = match Lease::take(&lease, &worker_name(), options.lease)? {
+            Taken::Held => return Ok(None),
+            Taken::Free(lease) => lease,
+            Taken::Silent(lease, former) => {
+                let error = format!("{LOST_WORKER}{former}");
+                failures::record(&self.folder, &self.manifest, part, &error)?;
+                lease
+            }
+        };
+        // its worker may have ended in between
+        Ok((!path.exists() && !self.has_failed(part, options)).then_some(lease))
+    }
+
+    /// Returns whether a part has failed as often as it may.
+    fn has_failed(&self, part: usize, options: &TakeOptions) -> bool {
+        let errors = failures::errors(&self.folder, &self.manifest, part);
+        let lost = errors
+            .iter()
+            .filter(|error| error.starts_with(LOST_WORKER))
+            .count();
+        lost >= MAX_LOST_WORKERS || errors.len() - lost >= options.attempts
+    }
+
+    /// Returns whether an error is that of this worker, or of the user who ends it, and not that of a part: other
+    /// workers may well fit the part, and this one no other.
+    fn is_own(&self, error: &Error) -> bool {
+        match error {
+            Error::Interrupted { .. }
+            | Error::Device { .. }
+            | Error::DeviceLost { .. }
+            | Error::DeviceUntrusted { .. }
+            | Error::OutOfMemory { .. } => true,
+            Error::Io { path, .. } | Error::Write { path, .. } | Error::Unsettled { path, .. } => {
+                path.starts_with(&self.folder)
+            }
+            _ => false,
+        }
+    }
+}
+
+impl std::fmt::Debug for Worker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Worker")
+            .field("folder", &self.folder)
+            .field("parts", &self.manifest.parts.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Returns the error for a file that is not the one that the plan was made with.
+fn changed(path: &Path) -> Error {
+    let message = "is another than when the plan was made: bring that file back, or make a new plan in another folder";
+    format_error(path, message)
+}
+
+/// Returns a name for a part's table while it is written, which no other worker has.
+fn staging_path(path: &Path) -> PathBuf {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let time = time.map_or(0, |time| time.as_nanos());
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(
+        ".{stem}.{}-{time:x}-{count}.parquet",
+        std::process::id()
+    ))
+}
+
+/// Returns the name by which other workers know this one: its machine and process.
+fn worker_name() -> String {
+    let machine = ["HOSTNAME", "SLURMD_NODENAME", "COMPUTERNAME"];
+    let machine = machine.iter().find_map(|name| std::env::var(name).ok());
+    let machine = machine.or_else(|| std::fs::read_to_string("/etc/hostname").ok());
+    let machine = machine.unwrap_or_else(|| "a machine".into());
+    format!("process {} on {}", std::process::id(), machine.trim())
+}

@@ -1,0 +1,218 @@
+//! A run in parts ends with the bytes of one run, whatever happens to its workers, and what is not whole is found.
+
+mod damage;
+mod faults;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use popfit_testing::{demo_file as data, message};
+
+/// Spectra of the demo's file.
+const SPECTRA: usize = 64;
+
+/// A folder with files of spectra, and what runs over them make.
+struct Survey {
+    folder: tempfile::TempDir,
+    files: usize,
+}
+
+impl Survey {
+    /// Makes a folder with a model file and so many files of the demo's spectra.
+    fn new(files: usize) -> Survey {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["model.toml", "emulator.safetensors"] {
+            std::fs::copy(data(name), folder.path().join(name)).unwrap();
+        }
+        for file in 0..files {
+            std::fs::copy(data("spectra.npz"), folder.path().join(spectra(file))).unwrap();
+        }
+        Survey { folder, files }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The command `popfit` in the survey's folder.
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_popfit"));
+        command.current_dir(self.folder.path()).args(arguments);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    fn succeed(&self, arguments: &[&str]) -> Output {
+        let output = self.run(arguments);
+        assert_eq!(
+            output.status.code(),
+            Some(0),
+            "{arguments:?}: {}",
+            message(&output)
+        );
+        output
+    }
+
+    /// Makes a plan with these options.
+    fn plan(&self, options: &[&str]) -> Output {
+        let files: Vec<String> = (0..self.files).map(spectra).collect();
+        let mut arguments = vec!["plan", "model.toml"];
+        arguments.extend(files.iter().map(String::as_str));
+        arguments.extend(["-o", "run"]);
+        arguments.extend(options);
+        self.succeed(&arguments)
+    }
+
+    /// Fits all files in one run into a table of this name.
+    fn fit(&self, table: &str, options: &[&str]) {
+        let files: Vec<String> = (0..self.files).map(spectra).collect();
+        let mut arguments = vec!["fit", "model.toml"];
+        arguments.extend(files.iter().map(String::as_str));
+        arguments.extend(["-o", table, "--device", "cpu", "--quiet"]);
+        arguments.extend(options);
+        self.succeed(&arguments);
+    }
+
+    /// A worker that takes free parts.
+    fn take(&self, options: &[&str]) -> Command {
+        let mut arguments = vec!["fit", "--plan", "run", "--take", "--device", "cpu"];
+        arguments.extend(options);
+        self.command(&arguments)
+    }
+
+    fn bytes(&self, name: &str) -> Vec<u8> {
+        std::fs::read(self.path(name)).unwrap()
+    }
+
+    /// Names of the parts that are there, in their order.
+    fn parts(&self) -> Vec<String> {
+        names(&self.path("run"))
+            .into_iter()
+            .filter(|name| name.starts_with("part-"))
+            .collect()
+    }
+
+    /// Asserts that the merged table has the bytes of one run's.
+    fn assert_merged_is(&self, one_run: &str) {
+        let merged = format!("merged-{one_run}");
+        self.succeed(&["merge", "run", "-o", &merged, "--overwrite"]);
+        assert!(self.bytes(&merged) == self.bytes(one_run), "{merged}");
+    }
+}
+
+/// Name of a file of spectra.
+fn spectra(file: usize) -> String {
+    format!("spectra-{file}.npz")
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+/// For any number of parts, in any order, fitted more than once, by one thread or two, in each format.
+#[test]
+fn a_merged_table_has_the_bytes_of_one_run() {
+    let survey = Survey::new(3);
+    let options = ["--starts", "2", "--released-errors"];
+    for table in ["one.parquet", "one.fits", "one.csv"] {
+        survey.fit(table, &options);
+    }
+    for (parts, order) in [("1", "0"), ("3", "2,0,1"), ("5", "4,1,1,3,0,2")] {
+        survey.plan(&[&["--parts", parts][..], &options].concat());
+        let (first, rest) = order.split_once(',').unwrap_or((order, order));
+        for (parts, threads) in [(first, "1"), (rest, "2")] {
+            survey.succeed(&[
+                "fit",
+                "--plan",
+                "run",
+                "--part",
+                parts,
+                "--device",
+                "cpu",
+                "--threads",
+                threads,
+            ]);
+        }
+        assert_eq!(survey.parts().len().to_string(), parts);
+        for table in ["one.parquet", "one.fits", "one.csv"] {
+            survey.assert_merged_is(table);
+        }
+        let expected = format!("\"parts\":{parts},\"rows\":{}", 3 * SPECTRA);
+        let success = String::from_utf8(survey.bytes("run/_SUCCESS")).unwrap();
+        assert!(success.contains(&expected), "{success}");
+        std::fs::remove_dir_all(survey.path("run")).unwrap();
+    }
+}
+
+/// A worker may be elsewhere than who planned.
+#[test]
+fn a_worker_finds_the_files_from_any_folder() {
+    let survey = Survey::new(2);
+    survey.fit("one.parquet", &[]);
+    survey.plan(&["--parts", "2"]);
+    let run = survey.path("run").display().to_string();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let mut worker = survey.command(&["fit", "--plan", &run, "--take", "--device", "cpu"]);
+    let output = worker.current_dir(elsewhere.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", message(&output));
+    survey.assert_merged_is("one.parquet");
+}
+
+#[test]
+fn the_same_plan_again_is_left_alone_and_another_refused() {
+    let survey = Survey::new(2);
+    survey.plan(&["--parts", "2"]);
+    let manifest = survey.bytes("run/_manifest.json");
+    survey.plan(&["--parts", "2"]);
+    assert!(survey.bytes("run/_manifest.json") == manifest);
+    let other = survey.run(&["plan", "model.toml", "spectra-0.npz", "-o", "run"]);
+    assert_eq!(other.status.code(), Some(2));
+    assert!(
+        message(&other).contains("the folder has another plan"),
+        "{}",
+        message(&other)
+    );
+}
+
+/// Whatever goes with no plan is refused, not ignored.
+#[test]
+fn options_that_a_plan_sets_are_refused_of_its_workers() {
+    let survey = Survey::new(1);
+    survey.plan(&[]);
+    for options in [
+        &["--seed", "5"][..],
+        &["--starts", "4"],
+        &["--objtype", "TGT"],
+        &["--strict"],
+        &["--overwrite"],
+        &["-o", "out.parquet"],
+        &["--part", "0"],
+    ] {
+        let output = survey.take(options).output().unwrap();
+        assert_eq!(
+            output.status.code(),
+            Some(2),
+            "{options:?}: {}",
+            message(&output)
+        );
+    }
+    let neither = survey.run(&["fit", "--plan", "run"]);
+    assert_eq!(neither.status.code(), Some(2), "{}", message(&neither));
+    let missing = survey.run(&["fit", "--plan", "run", "--part", "7", "--device", "cpu"]);
+    assert_eq!(missing.status.code(), Some(2));
+    assert!(
+        message(&missing).contains("has 1 parts, counted from 0, and no part 7"),
+        "{}",
+        message(&missing)
+    );
+    assert_eq!(names(&survey.path("run")), ["_manifest.json"]);
+}
