@@ -1,16 +1,17 @@
 //! The manifest of a plan: all that the rows of its parts depend on.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use popfit::low_level::read_text;
-use popfit::spectra::Selection;
-use popfit::{Error, OutputFile, Precision, Result};
+use popfit::spectra::{InputFiles, Selection};
+use popfit::{Error, ModelFile, OutputFile, Precision, Result, SpectralFitter, SpectralModel};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::format_error;
-use crate::fit_files::FitSettings;
+use super::{changed, format_error};
+use crate::fit_files::{FitDevice, FitSettings};
 
 /// Name of the manifest in the folder of a plan.
 const MANIFEST: &str = "_manifest.json";
@@ -32,10 +33,14 @@ pub struct Manifest {
     pub popfit: String,
     /// Folder to which the paths are relative: the one in which the plan was made.
     pub folder: PathBuf,
-    /// Path of the model file.
+    /// Path of the model file, to which the names of its emulators are relative. It is not read again.
     pub model: PathBuf,
     /// Text of the model file.
     pub model_text: String,
+    /// Names of the arms that the model has.
+    pub model_arms: Vec<String>,
+    /// Hash of the model as it is built, with its wavelengths and all values, and of the settings of the fits.
+    pub model_hash: String,
     /// Name and hash of each emulator file, in the order of their names.
     pub emulators: Vec<(String, String)>,
     /// Settings of the fits, as the result table has them.
@@ -196,6 +201,8 @@ impl Manifest {
             folder: PathBuf::new(),
             model: PathBuf::new(),
             model_text: String::new(),
+            model_arms: Vec::new(),
+            model_hash: String::new(),
             emulators: Vec::new(),
             settings_text: String::new(),
             settings: PlannedSettings::default(),
@@ -236,6 +243,39 @@ impl Manifest {
             run_hash,
             ..manifest
         })
+    }
+
+    /// Builds the model of the plan: of its text, and of the files that it names, which must be those of the plan. The
+    /// settings are those of the plan's fits.
+    pub(super) fn build_model(&self, settings: &FitSettings) -> Result<(ModelFile, SpectralModel)> {
+        let path = self.folder.join(&self.model);
+        let mut file = ModelFile::from_text(path, &*self.model_text)?;
+        file.keep_arms(&self.model_arms)?;
+        let model = file.build()?;
+        // the folder in a name depends on where a worker is
+        let mut planned: Vec<&str> = self
+            .emulators
+            .iter()
+            .map(|(_, hash)| hash.as_str())
+            .collect();
+        let emulators = model.emulators();
+        if let Some((_, name, _)) = emulators
+            .iter()
+            .find(|(_, _, hash)| !planned.contains(&hash.as_str()))
+        {
+            return Err(changed(Path::new(name)));
+        }
+        planned.retain(|planned| !emulators.iter().any(|(_, _, hash)| hash == planned));
+        let mut settings = settings.clone();
+        settings.device = FitDevice::Selector("cpu".into());
+        // no row depends on it
+        settings.batch_size = None;
+        let fitter = settings.fitter(model.clone(), Some(&file))?;
+        // an emulator that is not used any more, or other wavelengths
+        if !planned.is_empty() || model_hash(&fitter) != self.model_hash {
+            return Err(changed(&self.model));
+        }
+        Ok((file, model))
     }
 
     /// Returns the path of the manifest in a folder.
@@ -310,6 +350,9 @@ impl Manifest {
             folder: _,
             model: _,
             model_text,
+            // what of the model's text counts is in its hash
+            model_arms: _,
+            model_hash,
             emulators,
             settings_text,
             settings,
@@ -319,13 +362,23 @@ impl Manifest {
             parts: _,
             run_hash: _,
         } = self;
+        let emulators: BTreeSet<&str> = emulators.iter().map(|(_, hash)| hash.as_str()).collect();
         let what = (
-            (popfit, model_text, emulators),
+            (popfit, model_text, model_hash, emulators),
             (settings_text, settings, selection, text_ids),
         );
         // these types have no value that JSON cannot hold
         hex(serde_json::to_string(&what).unwrap_or_default().as_bytes())
     }
+}
+
+/// Returns the hash of a fitter's model, with its wavelengths and all values, and of its settings. Emulators are left
+/// out, because they have hashes of their own beside their names.
+pub(super) fn model_hash(fitter: &SpectralFitter) -> String {
+    let no_files = InputFiles::new(&[] as &[&Path]);
+    let key = fitter.resume_key("", &Selection::default(), &no_files);
+    let lines = key.lines().filter(|line| !line.starts_with("emulator "));
+    hex(lines.collect::<Vec<_>>().join("\n").as_bytes())
 }
 
 /// Breaks the lines of a manifest where a file or a part begins, for people and for `diff`.

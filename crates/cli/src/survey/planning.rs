@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use popfit::spectra::{FilesReader, InputFiles, SpectraReader};
-use popfit::{Control, Error, Metadata, Result};
+use popfit::{Control, Error, Metadata, ModelFile, Result};
 
-use super::manifest::{Manifest, Part, PlannedFile, Segment};
+use super::manifest::{Manifest, Part, PlannedFile, Segment, model_hash};
 use crate::fit_files::{BuiltModel, Event, FitDevice, FitFiles, FitModel};
 use crate::output::Format;
 use crate::selection;
@@ -48,19 +48,21 @@ fn plan_here(files: &mut FitFiles, size: PartSize, control: &Control) -> Result<
     // 1. Open the model and the spectra, and refuse what cannot be fitted.
     selection::check(&files.selection, files.option_names)?;
     let model_path = match &files.model {
-        FitModel::Path(path) => path.clone(),
-        FitModel::Built(_) => {
-            return Err(Error::Usage(
-                "a plan needs a model file, which each of its workers opens; a model in memory is none".into(),
-            ));
+        FitModel::Path(path) => Some(path.clone()),
+        FitModel::Built(built) => {
+            let inputs = built.file.as_ref().map(ModelFile::inputs);
+            inputs.and_then(|inputs| inputs.into_iter().next())
         }
     };
+    let model_path = model_path.ok_or_else(in_memory)?;
     let BuiltModel { model, text, file } = files.open_model()?;
     files.selection.widen = model.widening().cloned();
     let mut inputs = InputFiles::new(&files.spectra);
     let source = FilesReader::open(&files.spectra, &files.selection)?;
     selection::refuse_empty(&files.selection, source.len())?;
+    let arms = model.arms().map(|(arm, _)| arm.to_string()).collect();
     // the plan's rows do not depend on the device that a worker will have
+    files.settings.batch_size = None;
     files.settings.device = FitDevice::Selector("cpu".into());
     let fitter = files.settings.fitter(model, file.as_ref())?;
     let heads = source.files();
@@ -108,6 +110,8 @@ fn plan_here(files: &mut FitFiles, size: PartSize, control: &Control) -> Result<
     })?;
     manifest.model = model_path;
     manifest.model_text = text;
+    manifest.model_arms = arms;
+    manifest.model_hash = model_hash(&fitter);
     manifest.emulators = metadata.emulators;
     manifest.settings_text = metadata.settings;
     manifest.settings = (&files.settings).into();
@@ -116,9 +120,22 @@ fn plan_here(files: &mut FitFiles, size: PartSize, control: &Control) -> Result<
     manifest.parts = divide(&planned, size);
     manifest.files = planned;
     let manifest = manifest.complete();
+    manifest
+        .build_model(&files.settings)
+        .map_err(|error| match error {
+            Error::Format { .. } | Error::Io { .. } => in_memory(),
+            other => other,
+        })?;
     inputs.check()?;
     write(&manifest, &files.output)?;
     Ok(manifest)
+}
+
+/// Returns the error for a model whose networks are not in files.
+fn in_memory() -> Error {
+    let message = "a plan needs a model whose networks are in files, because each of its workers opens them: save the \
+                   model and its networks, and give the model file";
+    Error::Usage(message.into())
 }
 
 /// Fails for outputs and settings that a plan does not have.

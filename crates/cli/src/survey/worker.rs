@@ -1,18 +1,15 @@
 //! A worker, which fits parts of a plan.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use popfit::low_level::rename_new;
 use popfit::spectra::{FilesReader, InputFiles, Selection};
-use popfit::{
-    Control, Error, Metadata, ModelFile, Result, Schema, SpectralFitter, Summary, TableWriter,
-};
+use popfit::{Control, Error, Metadata, Result, Schema, SpectralFitter, Summary, TableWriter};
 
+use super::changed;
 use super::failures::{self, FailedPart};
-use super::format_error;
 use super::lease::{Lease, Taken};
 use super::manifest::{Manifest, Segment};
 use super::range::SpectraRange;
@@ -82,35 +79,16 @@ impl Worker {
     /// batches count: the others are the plan's.
     ///
     /// # Errors
-    /// Returns the errors of [`Manifest::open`], of model files and devices, and [`Error::Format`] if the model file or
-    /// an emulator is another than the plan's.
+    /// Returns the errors of [`Manifest::open`], of model files and devices, and [`Error::Format`] if an emulator is
+    /// another than the plan's.
     pub fn open(folder: impl AsRef<Path>, mut settings: FitSettings) -> Result<Worker> {
         let folder = folder.as_ref();
         let manifest = Manifest::open(folder)?;
-        let mut selection = manifest.selection.selection();
-        let path = manifest.folder.join(&manifest.model);
-        let mut file = ModelFile::open(&path)?;
-        if file.text != manifest.model_text {
-            return Err(changed(&path));
-        }
-        if let Some(arms) = &selection.arms {
-            file.keep_arms(arms)?;
-        }
-        let model = file.build()?;
-        selection.widen = model.widening().cloned();
         manifest.settings.apply(&mut settings)?;
+        let (file, model) = manifest.build_model(&settings)?;
+        let mut selection = manifest.selection.selection();
+        selection.widen = model.widening().cloned();
         let fitter = settings.fitter(model, Some(&file))?;
-        // the folder of a name depends on where a worker is
-        let hashes = |emulators: &[(String, String)]| -> BTreeSet<String> {
-            emulators.iter().map(|(_, hash)| hash.clone()).collect()
-        };
-        let (planned, present) = (&manifest.emulators, Metadata::of(&fitter).emulators);
-        if hashes(planned) != hashes(&present) {
-            let planned = hashes(planned);
-            let is_other = |(_, hash): &&(String, String)| !planned.contains(hash);
-            let other = present.iter().find(is_other);
-            return Err(changed(other.map_or(&path, |(name, _)| Path::new(name))));
-        }
         Ok(Worker {
             folder: folder.into(),
             manifest,
@@ -337,12 +315,6 @@ impl std::fmt::Debug for Worker {
             .field("parts", &self.manifest.parts.len())
             .finish_non_exhaustive()
     }
-}
-
-/// Returns the error for a file that is not the one that the plan was made with.
-fn changed(path: &Path) -> Error {
-    let message = "is another than when the plan was made: bring that file back, or make a new plan in another folder";
-    format_error(path, message)
 }
 
 /// Returns a name for a part's table while it is written, which no other worker has.
