@@ -14,6 +14,8 @@ __all__ = [
     "Emulator",
     "FileSpectra",
     "Model",
+    "Plan",
+    "PlanWorker",
     "after_fork",
     "arrow_stream",
     "check_arrays",
@@ -28,6 +30,7 @@ __all__ = [
     "fit",
     "fit_curves",
     "fit_files",
+    "make_plan",
     "predict_curves",
     "read_table",
     "run_command",
@@ -140,6 +143,35 @@ class FileSpectra:
     def ids(self) -> npt.NDArray[np.int64] | list[str]: ...
     def arms(self) -> list[tuple[str, int]]: ...
 
+@final
+class Plan:
+    @staticmethod
+    def open(folder: _Path) -> Plan: ...
+    @property
+    def parts(self) -> list[int]: ...
+    def part_path(self, part: int) -> _Path: ...
+    def missing_parts(self) -> list[int]: ...
+    def has_failed(self, part: int, attempts: int) -> bool: ...
+    def list_failures(self, attempts: int) -> list[tuple[int, list[_Path], list[str]]]: ...
+    def record_failure(self, part: int, error: str) -> None: ...
+    def record_loss(self, part: int, worker: str) -> None: ...
+    def merge(self, output: _Path, overwrite: bool, mixed_devices: bool) -> tuple[int, list[str]]: ...
+
+@final
+class PlanWorker:
+    @staticmethod
+    def open(folder: _Path, settings: Mapping[str, Any]) -> PlanWorker: ...
+    def fit_part(self, part: int, watch: Mapping[str, Any]) -> tuple[int, dict[str, int]] | None: ...
+
+def make_plan(
+    model: Model,
+    files: Sequence[_Path],
+    folder: _Path,
+    settings: Mapping[str, Any],
+    parts: int | None,
+    part_rows: int,
+    watch: Mapping[str, Any],
+) -> list[tuple[str, str]]: ...
 def fit(
     model: Model,
     source: Any,

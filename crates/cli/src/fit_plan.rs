@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use popfit::{Control, Result};
+use popfit::{Control, Error, Result};
 
 use super::Failure;
-use super::fit_files::FitSettings;
+use super::fit_files::{FitSettings, StatusCount};
 use super::options::DeviceOptions;
 use super::progress::say;
 use super::signals;
@@ -77,8 +77,16 @@ pub fn run(options: &PlannedOptions, device: &DeviceOptions, quiet: bool) -> Res
     };
     let Some(most) = options.take else {
         for part in &options.part {
-            let fitted = worker.fit_part(*part, &control).map_err(Failure::running)?;
-            report(*part, &Ok(fitted));
+            let outcome = worker.fit_part(*part, &control);
+            match &outcome {
+                Ok(_) => report(*part, &outcome),
+                Err(Error::Interrupted { .. }) => {}
+                Err(error) if worker.plan().part_path(*part).is_ok() => {
+                    worker.plan().record_failure(*part, &error.to_string())?;
+                }
+                Err(_) => {}
+            }
+            outcome.map_err(Failure::running)?;
         }
         return Ok(());
     };
@@ -116,7 +124,10 @@ pub fn run(options: &PlannedOptions, device: &DeviceOptions, quiet: bool) -> Res
 fn describe(part: usize, outcome: &Result<PartOutcome>) -> String {
     match outcome {
         Ok(PartOutcome::AlreadyThere) => format!("part {part}: is there already"),
-        Ok(PartOutcome::Fitted(summary)) => format!("part {part}: {} spectra", summary.fits),
+        Ok(PartOutcome::Fitted(fitted)) => {
+            let counts = StatusCount::in_words(&fitted.statuses);
+            format!("part {part}: {} spectra: {counts}", fitted.spectra)
+        }
         Err(error) => format!("part {part}: {error}"),
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use popfit::Control;
 
 use super::stdout::line;
-use super::survey::{self, MergeOptions};
+use super::survey::{self, MergeOptions, Plan};
 use super::{Failure, signals};
 
 #[derive(clap::Args)]
@@ -35,12 +35,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     let control = Control::default();
     let _handlers = signals::cancel(&control)?;
-    let merged = survey::merge(
-        &arguments.folder,
-        &arguments.output,
-        &options,
-        &control.cancel,
-    )?;
+    let plan = Plan::open(&arguments.folder)?;
+    let merged = survey::merge(&plan, &arguments.output, &options, &control.cancel)?;
     if !arguments.quiet {
         line(format_args!(
             "{}: {} rows of {} parts, made by {}",

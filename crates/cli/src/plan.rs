@@ -76,6 +76,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let plan =
         survey::plan(files, size, &control).map_err(|error| name_order(error, &arguments.model))?;
     if !quiet {
+        let plan = plan.manifest();
         let sizes = || plan.parts.iter().map(Part::spectra);
         let folder = arguments.output.display();
         line(format_args!(

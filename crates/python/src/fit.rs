@@ -44,7 +44,7 @@ impl Settings {
     ///
     /// # Errors
     /// Returns the errors of names that the crate does not know.
-    fn of_fits(&self) -> Result<FitSettings, Error> {
+    pub fn of_fits(&self) -> Result<FitSettings, Error> {
         let mut settings = FitSettings::default();
         settings.device = self.device.as_str().into();
         settings.starts = self.starts;
@@ -103,7 +103,7 @@ struct Fitted {
 }
 
 /// A sentence for the user, and its kind: `note`, or `warning` where the user should act.
-type Note = (&'static str, String);
+pub type Note = (&'static str, String);
 
 /// Returns sentences of this kind.
 fn of_kind(kind: &'static str, texts: Vec<String>) -> impl Iterator<Item = Note> {
@@ -234,6 +234,20 @@ pub struct Output {
     report: Option<PathBuf>,
 }
 
+impl Output {
+    /// Returns the output of a run that writes popfit's table alone.
+    pub fn of_table(path: PathBuf) -> Output {
+        Output {
+            path,
+            format: "table".into(),
+            resume: false,
+            overwrite: false,
+            models: None,
+            report: None,
+        }
+    }
+}
+
 /// Fits files into a table on the disk.
 #[pyfunction]
 pub fn fit_files<'py>(
@@ -287,7 +301,7 @@ pub fn fit_files<'py>(
 ///
 /// # Errors
 /// Returns the errors of names that the crate does not know.
-fn run_over_files(
+pub fn run_over_files(
     model: &SharedModel,
     files: Vec<PathBuf>,
     output: Output,

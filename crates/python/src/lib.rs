@@ -18,6 +18,7 @@ mod fit;
 mod model;
 mod report;
 mod spectra;
+mod survey;
 mod table;
 mod turns;
 mod wait;
@@ -50,6 +51,8 @@ mod _popfit {
     use super::report::write_report;
     #[pymodule_export]
     use super::spectra::{FileSpectra, check_arrays};
+    #[pymodule_export]
+    use super::survey::{SharedPlan, SharedWorker, make_plan};
     #[pymodule_export]
     use super::table::{arrow_stream, columns_stream, read_table, write_table};
     #[pymodule_export]

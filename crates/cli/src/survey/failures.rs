@@ -2,15 +2,20 @@
 
 use std::fs::OpenOptions;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use popfit::{Error, OutputFile, Result};
 use serde::Serialize;
 
-use super::Manifest;
+use super::Plan;
 
 /// Name of the list of parts that failed too often.
 const LIST: &str = "_failed.json";
+/// Error of a part whose worker gave no sign of life; its name follows.
+const LOST_WORKER: &str = "its worker gave no sign of life: ";
+/// Number of workers that may be lost with one part before it counts as failed. Clusters stop workers that do nothing
+/// wrong, so that it is more than the attempts that end with an error.
+const MAX_LOST_WORKERS: usize = 20;
 
 /// A part that failed as often as it may.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -25,43 +30,55 @@ pub struct FailedPart {
 }
 
 /// Returns the path at which the errors of a part are kept, one per line.
-fn path_of_errors(folder: &Path, manifest: &Manifest, part: usize) -> PathBuf {
-    folder.join(format!(".failed-{}", manifest.number(part)))
+fn path_of_errors(plan: &Plan, part: usize) -> PathBuf {
+    plan.note_path("failed", part)
 }
 
 /// Returns the errors of a part, the last one last.
-pub(super) fn errors(folder: &Path, manifest: &Manifest, part: usize) -> Vec<String> {
-    let text = std::fs::read_to_string(path_of_errors(folder, manifest, part));
+fn errors(plan: &Plan, part: usize) -> Vec<String> {
+    let text = std::fs::read_to_string(path_of_errors(plan, part));
     text.map_or_else(
         |_| Vec::new(),
         |text| text.lines().map(str::to_string).collect(),
     )
 }
 
+/// Returns whether a part has failed `attempts` times with an error, or has been lost with too many workers.
+pub(super) fn has_failed(plan: &Plan, part: usize, attempts: usize) -> bool {
+    let errors = errors(plan, part);
+    let lost = errors
+        .iter()
+        .filter(|error| error.starts_with(LOST_WORKER))
+        .count();
+    lost >= MAX_LOST_WORKERS || errors.len() - lost >= attempts
+}
+
 /// Adds an error of a part to those before.
-pub(super) fn record(folder: &Path, manifest: &Manifest, part: usize, error: &str) -> Result<()> {
-    let path = path_of_errors(folder, manifest, part);
+pub(super) fn record(plan: &Plan, part: usize, error: &str) -> Result<()> {
+    let path = path_of_errors(plan, part);
     let line = format!("{}\n", error.lines().collect::<Vec<_>>().join(" "));
     let file = OpenOptions::new().create(true).append(true).open(&path);
     file.and_then(|mut file| file.write_all(line.as_bytes()))
         .map_err(|source| Error::Io { path, source })
 }
 
+/// Adds the loss of the worker of this name to the errors of its part.
+pub(super) fn record_loss(plan: &Plan, part: usize, worker: &str) -> Result<()> {
+    record(plan, part, &format!("{LOST_WORKER}{worker}"))
+}
+
 /// Forgets the errors of a part that has been fitted.
-pub(super) fn forget(folder: &Path, manifest: &Manifest, part: usize) {
-    let _ = std::fs::remove_file(path_of_errors(folder, manifest, part));
+pub(super) fn forget(plan: &Plan, part: usize) {
+    let _ = std::fs::remove_file(path_of_errors(plan, part));
 }
 
 /// Returns these parts, all that have failed too often, with their causes, and writes them into `_failed.json`, which
 /// is removed if there are none.
-pub(super) fn list(
-    folder: &Path,
-    manifest: &Manifest,
-    parts: Vec<usize>,
-) -> Result<Vec<FailedPart>> {
+pub(super) fn list(plan: &Plan, parts: Vec<usize>) -> Result<Vec<FailedPart>> {
+    let manifest = plan.manifest();
     let mut failed = Vec::new();
     for part in parts {
-        let causes = errors(folder, manifest, part);
+        let causes = errors(plan, part);
         let segments = manifest.parts.get(part).map_or(&[][..], |part| &part.0);
         let files = segments
             .iter()
@@ -72,7 +89,7 @@ pub(super) fn list(
             causes,
         });
     }
-    let path = folder.join(LIST);
+    let path = plan.folder().join(LIST);
     if failed.is_empty() {
         let _ = std::fs::remove_file(path);
         return Ok(failed);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use popfit::low_level::read_text;
 use popfit::spectra::{InputFiles, Selection};
-use popfit::{Error, ModelFile, OutputFile, Precision, Result, SpectralFitter, SpectralModel};
+use popfit::{Error, ModelFile, OutputFile, Result, SpectralFitter, SpectralModel};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -84,12 +84,12 @@ pub struct Segment(pub usize, pub u64, pub u64);
 
 /// Settings of fits in a plan, as [`FitSettings`] has them; what is open is the model file's, or popfit's default.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct PlannedSettings {
     solver: Option<String>,
     max_rounds: Option<u32>,
-    mixed_precision: bool,
+    precision: String,
     velocity_scan: Option<String>,
     released_errors: Option<bool>,
     starts: Option<usize>,
@@ -99,7 +99,7 @@ pub struct PlannedSettings {
 
 /// Selection of spectra in a plan.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct PlannedSelection {
     target_ids: Option<Vec<i64>>,
@@ -132,7 +132,7 @@ impl From<&FitSettings> for PlannedSettings {
         PlannedSettings {
             solver: settings.solver.as_ref().map(|solver| solver.name().into()),
             max_rounds: settings.max_rounds,
-            mixed_precision: settings.precision == Precision::Mixed,
+            precision: settings.precision.to_string(),
             velocity_scan: settings.velocity_scan.map(|scan| scan.to_string()),
             released_errors: settings.released_errors,
             starts: settings.starts,
@@ -147,11 +147,7 @@ impl PlannedSettings {
     pub(super) fn apply(&self, settings: &mut FitSettings) -> Result<()> {
         settings.solver = self.solver.as_deref().map(str::parse).transpose()?;
         settings.max_rounds = self.max_rounds;
-        settings.precision = if self.mixed_precision {
-            Precision::Mixed
-        } else {
-            Precision::F32
-        };
+        settings.precision = self.precision.parse()?;
         settings.velocity_scan = self.velocity_scan.as_deref().map(str::parse).transpose()?;
         settings.released_errors = self.released_errors;
         settings.starts = self.starts;
@@ -354,8 +350,9 @@ impl Manifest {
             model_arms: _,
             model_hash,
             emulators,
-            settings_text,
-            settings,
+            // they are in the model's hash
+            settings_text: _,
+            settings: _,
             selection,
             text_ids,
             files: _,
@@ -365,7 +362,7 @@ impl Manifest {
         let emulators: BTreeSet<&str> = emulators.iter().map(|(_, hash)| hash.as_str()).collect();
         let what = (
             (popfit, model_text, model_hash, emulators),
-            (settings_text, settings, selection, text_ids),
+            (selection, text_ids),
         );
         // these types have no value that JSON cannot hold
         hex(serde_json::to_string(&what).unwrap_or_default().as_bytes())

@@ -9,8 +9,8 @@ use popfit::{
 };
 use serde_json::json;
 
-use super::format_error;
 use super::manifest::Manifest;
+use super::{Plan, format_error};
 
 /// Name of the file that says that the merged table is written.
 const SUCCESS: &str = "_SUCCESS";
@@ -39,29 +39,29 @@ pub struct MergeSummary {
     pub devices: Vec<String>,
 }
 
-/// Writes the parts of the plan in `folder` as one table, in their order: byte for byte the table that one run on a
+/// Writes the parts of a plan as one table, in their order: byte for byte the table that one run on a
 /// device of the same kind writes. The table's format is that of the extension of `output`. The file `_SUCCESS` is
 /// written into the folder afterwards.
 ///
 /// # Errors
 /// Returns [`Error::Usage`] if parts are missing or devices of different kinds made them; [`Error::Format`] for a part
-/// that is damaged, or another than its name says; [`Error::Interrupted`]; and the errors of [`Manifest::open`] and of
+/// that is damaged, or another than its name says; [`Error::Interrupted`]; and the errors of
 /// [`TableWriter`].
 pub fn merge(
-    folder: impl AsRef<Path>,
+    plan: &Plan,
     output: impl AsRef<Path>,
     options: &MergeOptions,
     cancel: &AtomicBool,
 ) -> Result<MergeSummary> {
-    let (folder, output) = (folder.as_ref(), output.as_ref());
-    let manifest = Manifest::open(folder)?;
-    let parts = paths_of_parts(&manifest, folder)?;
+    let output = output.as_ref();
+    let (folder, manifest) = (plan.folder(), plan.manifest());
+    let parts = paths_of_parts(plan)?;
 
     // 1. See that each part is what its name says, and which devices made them.
     let mut devices = BTreeSet::new();
     let mut schema = None;
     for (part, path) in parts.iter().enumerate() {
-        let reader = open_part(&manifest, part, path)?;
+        let reader = open_part(manifest, part, path)?;
         devices.insert(reader.metadata.device);
         schema.get_or_insert(reader.schema);
     }
@@ -94,7 +94,7 @@ pub fn merge(
     let mut by_rows: Vec<DeviceRows> = Vec::new();
     let mut rows = 0;
     for (part, path) in parts.iter().enumerate() {
-        let mut reader = open_part(&manifest, part, path)?;
+        let mut reader = open_part(manifest, part, path)?;
         let mut rows_of_part = 0;
         while let Some(batch) = reader.next_batch()? {
             if cancel.load(Ordering::Relaxed) {
@@ -135,16 +135,12 @@ pub fn merge(
 }
 
 /// Returns the paths of the parts in their order; fails if one is missing.
-fn paths_of_parts(manifest: &Manifest, folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut paths = Vec::new();
-    let mut missing = Vec::new();
-    for part in 0..manifest.parts.len() {
-        let path = folder.join(manifest.part_name(part).unwrap_or_default());
-        if !path.is_file() {
-            missing.push(part.to_string());
-        }
-        paths.push(path);
-    }
+fn paths_of_parts(plan: &Plan) -> Result<Vec<PathBuf>> {
+    let parts = 0..plan.manifest().parts.len();
+    let paths: Vec<PathBuf> = parts
+        .map(|part| plan.part_path(part))
+        .collect::<Result<_>>()?;
+    let mut missing: Vec<String> = plan.missing_parts().iter().map(usize::to_string).collect();
     if missing.is_empty() {
         return Ok(paths);
     }
@@ -157,10 +153,10 @@ fn paths_of_parts(manifest: &Manifest, folder: &Path) -> Result<Vec<PathBuf>> {
     Err(Error::Usage(format!(
         "{}: {count} of {} parts are missing: {}{more}. Fit them (popfit fit --plan {} --take); _failed.json names \
          those that failed too often",
-        folder.display(),
+        plan.folder().display(),
         paths.len(),
         missing.join(", "),
-        folder.display(),
+        plan.folder().display(),
     )))
 }
 

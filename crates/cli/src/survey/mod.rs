@@ -15,6 +15,7 @@ mod failures;
 mod lease;
 mod manifest;
 mod merge;
+mod plan;
 mod planning;
 mod range;
 mod worker;
@@ -26,8 +27,9 @@ use popfit::Error;
 pub use failures::FailedPart;
 pub use manifest::{Manifest, Part, PlannedFile, Segment};
 pub use merge::{MergeOptions, MergeSummary, merge};
+pub use plan::Plan;
 pub use planning::{PartSize, plan};
-pub use worker::{PartOutcome, TakeOptions, TakeSummary, Worker};
+pub use worker::{FittedPart, PartOutcome, TakeOptions, TakeSummary, Worker};
 
 /// Returns the error for a file of a plan's folder that is damaged, or not what its name says.
 fn format_error(path: &Path, message: impl Into<String>) -> Error {

@@ -5,6 +5,7 @@ use std::path::Path;
 use popfit::spectra::{FilesReader, InputFiles, SpectraReader};
 use popfit::{Control, Error, Metadata, ModelFile, Result};
 
+use super::Plan;
 use super::manifest::{Manifest, Part, PlannedFile, Segment, model_hash};
 use crate::fit_files::{BuiltModel, Event, FitDevice, FitFiles, FitModel};
 use crate::output::Format;
@@ -38,12 +39,12 @@ impl PartSize {
 /// Returns the errors of [`fit_files`](crate::fit_files) before its first fit; [`Error::Usage`] for a layout other
 /// than popfit's table, for models, a page, resume or overwrite, which are not those of a plan, and for a folder that
 /// has another plan; and [`Error::Interrupted`].
-pub fn plan(mut files: FitFiles, size: PartSize, control: &Control) -> Result<Manifest> {
+pub fn plan(mut files: FitFiles, size: PartSize, control: &Control) -> Result<Plan> {
     control.scope(|| plan_here(&mut files, size, control))?
 }
 
 /// Makes the plan in the current pool of threads.
-fn plan_here(files: &mut FitFiles, size: PartSize, control: &Control) -> Result<Manifest> {
+fn plan_here(files: &mut FitFiles, size: PartSize, control: &Control) -> Result<Plan> {
     refuse_outputs(files)?;
     // 1. Open the model and the spectra, and refuse what cannot be fitted.
     selection::check(&files.selection, files.option_names)?;
@@ -128,7 +129,7 @@ fn plan_here(files: &mut FitFiles, size: PartSize, control: &Control) -> Result<
         })?;
     inputs.check()?;
     write(&manifest, &files.output)?;
-    Ok(manifest)
+    Ok(Plan::new(&files.output, manifest))
 }
 
 /// Returns the error for a model whose networks are not in files.

@@ -6,25 +6,20 @@ use std::time::Duration;
 
 use popfit::low_level::rename_new;
 use popfit::spectra::{FilesReader, InputFiles, Selection};
-use popfit::{Control, Error, Metadata, Result, Schema, SpectralFitter, Summary, TableWriter};
+use popfit::{Control, Error, Metadata, Result, Schema, SpectralFitter, TableWriter};
 
+use super::Plan;
 use super::changed;
 use super::failures::{self, FailedPart};
 use super::lease::{Lease, Taken};
-use super::manifest::{Manifest, Segment};
+use super::manifest::Segment;
 use super::range::SpectraRange;
-use crate::fit_files::FitSettings;
-
-/// Error of a part whose worker gave no sign of life; its name follows.
-const LOST_WORKER: &str = "its worker gave no sign of life: ";
-/// Number of workers that may be lost with one part before it counts as failed. Clusters stop workers that do nothing
-/// wrong, so that it is more than the attempts that end with an error.
-const MAX_LOST_WORKERS: usize = 20;
+use crate::fit_files::{FitSettings, StatusCount};
+use crate::rows::Counting;
 
 /// A worker: the fitter of a plan, which fits one part after another.
 pub struct Worker {
-    folder: PathBuf,
-    manifest: Manifest,
+    plan: Plan,
     selection: Selection,
     fitter: SpectralFitter,
 }
@@ -35,7 +30,17 @@ pub enum PartOutcome {
     /// The part was there, or another worker was faster.
     AlreadyThere,
     /// The worker fitted and wrote it.
-    Fitted(Box<Summary>),
+    Fitted(FittedPart),
+}
+
+/// A part that a worker has fitted and written.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct FittedPart {
+    /// Number of spectra.
+    pub spectra: u64,
+    /// Number of rows of each status, the converged ones first.
+    pub statuses: Vec<StatusCount>,
 }
 
 /// Limits of a worker that looks for free parts.
@@ -79,79 +84,61 @@ impl Worker {
     /// batches count: the others are the plan's.
     ///
     /// # Errors
-    /// Returns the errors of [`Manifest::open`], of model files and devices, and [`Error::Format`] if an emulator is
+    /// Returns the errors of [`Plan::open`], of model files and devices, and [`Error::Format`] if an emulator is
     /// another than the plan's.
     pub fn open(folder: impl AsRef<Path>, mut settings: FitSettings) -> Result<Worker> {
-        let folder = folder.as_ref();
-        let manifest = Manifest::open(folder)?;
+        let plan = Plan::open(folder)?;
+        let manifest = plan.manifest();
         manifest.settings.apply(&mut settings)?;
         let (file, model) = manifest.build_model(&settings)?;
         let mut selection = manifest.selection.selection();
         selection.widen = model.widening().cloned();
         let fitter = settings.fitter(model, Some(&file))?;
         Ok(Worker {
-            folder: folder.into(),
-            manifest,
+            plan,
             selection,
             fitter,
         })
     }
 
     /// Returns the plan.
-    pub fn manifest(&self) -> &Manifest {
-        &self.manifest
-    }
-
-    /// Returns the path of a part's table.
-    ///
-    /// # Errors
-    /// Returns [`Error::Usage`] if the plan has no such part.
-    pub fn part_path(&self, part: usize) -> Result<PathBuf> {
-        match self.manifest.part_name(part) {
-            Some(name) => Ok(self.folder.join(name)),
-            None => Err(Error::Usage(format!(
-                "{}: the plan has {} parts, counted from 0, and no part {part}",
-                self.folder.display(),
-                self.manifest.parts.len()
-            ))),
-        }
+    pub fn plan(&self) -> &Plan {
+        &self.plan
     }
 
     /// Fits a part and writes its table, unless that is there already.
     ///
     /// # Errors
     /// Returns [`Error::Usage`] if the plan has no such part, [`Error::Format`] for a file that is another than that of
-    /// the plan, [`Error::InputChanged`] for one that is written to meanwhile, [`Error::Interrupted`] if `control` ended the fits, and the errors of readers, of fits and of
-    /// the table's writer. Of a part that is not whole nothing is left.
+    /// the plan, [`Error::InputChanged`] for one that is written to meanwhile, [`Error::Interrupted`] if `control` ended
+    /// the fits, and the errors of readers, of fits and of the table's writer. Of a part that is not whole nothing is
+    /// left.
     pub fn fit_part(&self, part: usize, control: &Control) -> Result<PartOutcome> {
         control.scope(|| self.fit_part_here(part, control))?
     }
 
     /// Fits a part in the current pool of threads.
     fn fit_part_here(&self, part: usize, control: &Control) -> Result<PartOutcome> {
-        let path = self.part_path(part)?;
+        let path = self.plan.part_path(part)?;
+        let manifest = self.plan.manifest();
         if path.exists() {
             return Ok(PartOutcome::AlreadyThere);
         }
         // 1. Open the part's files, which must be those of the plan.
-        let segments = self
-            .manifest
-            .parts
-            .get(part)
-            .map_or(&[][..], |part| &part.0);
+        let segments = manifest.parts.get(part).map_or(&[][..], |part| &part.0);
         let mut names = Vec::new();
         let mut planned = Vec::new();
         for segment in segments {
-            let file = &self.manifest.files[segment.file()];
+            let file = &manifest.files[segment.file()];
             names.push(file.path.clone());
             planned.push(file);
         }
         let paths: Vec<PathBuf> = names
             .iter()
-            .map(|name| self.manifest.folder.join(name))
+            .map(|name| manifest.folder.join(name))
             .collect();
         let mut inputs = InputFiles::new(&paths);
-        let reader = FilesReader::open_part(&self.manifest.folder, &names, &self.selection)?;
+        let reader = FilesReader::open_part(&manifest.folder, &names, &self.selection)?;
         let interrupted = || Error::Interrupted {
             path: path.clone(),
             kept: false,
@@ -171,13 +158,15 @@ impl Worker {
 
         // 2. Fit its spectra, into a table of another name.
         let metadata = Metadata::of(&self.fitter)
-            .model(&*self.manifest.model_text)
-            .emulators(self.manifest.emulators.clone())
-            .part(self.manifest.part_hash(part).unwrap_or_default());
+            .model(&*manifest.model_text)
+            .emulators(manifest.emulators.clone())
+            .part(manifest.part_hash(part).unwrap_or_default());
         let staging = staging_path(&path);
-        let schema = Schema::of(&self.fitter, self.manifest.text_ids);
+        let schema = Schema::of(&self.fitter, manifest.text_ids);
         let mut table = TableWriter::create(&staging, &schema, &metadata)?;
-        let summary = self.fitter.fit_stream(&mut source, &mut table, control)?;
+        let mut sink = Counting::new(&mut table, &self.fitter.parameters(), None);
+        let summary = self.fitter.fit_stream(&mut source, &mut sink, control)?;
+        let statuses = sink.counts.list();
         if summary.interrupted > 0 {
             return Err(interrupted());
         }
@@ -191,14 +180,20 @@ impl Worker {
             let _ = std::fs::remove_file(&staging);
         }
         match renamed {
-            Ok(()) => Ok(PartOutcome::Fitted(Box::new(summary))),
+            Ok(()) => {
+                failures::forget(&self.plan, part);
+                Ok(PartOutcome::Fitted(FittedPart {
+                    spectra: summary.fits,
+                    statuses,
+                }))
+            }
             Err(_) if path.exists() => Ok(PartOutcome::AlreadyThere),
             Err(source) => Err(Error::Io { path, source }),
         }
     }
 
     /// Fits free parts, one after another, until none is left that is neither there, nor fitted by another worker, nor
-    /// has failed too often. `fitted` is called with each part that this worker fits and what came of it.
+    /// has failed too often. `report` is called with each part that this worker fits and what came of it.
     ///
     /// # Errors
     /// Returns [`Error::Interrupted`] if `control` ended the fits, and the errors of this worker's device and of the
@@ -207,9 +202,9 @@ impl Worker {
         &self,
         options: &TakeOptions,
         control: &Control,
-        mut fitted: impl FnMut(usize, &Result<PartOutcome>),
+        mut report: impl FnMut(usize, &Result<PartOutcome>),
     ) -> Result<TakeSummary> {
-        let parts = self.manifest.parts.len();
+        let parts = self.plan.manifest().parts.len();
         let mut done = TakeSummary::default();
         // Workers begin at different parts, so that they seldom look for the same one.
         let start = std::process::id() as usize * 7919 % parts.max(1);
@@ -224,19 +219,18 @@ impl Worker {
                     continue;
                 };
                 let outcome = self.fit_part(part, control);
-                fitted(part, &outcome);
+                report(part, &outcome);
                 match outcome {
                     Ok(PartOutcome::AlreadyThere) => {}
-                    Ok(PartOutcome::Fitted(summary)) => {
-                        failures::forget(&self.folder, &self.manifest, part);
+                    Ok(PartOutcome::Fitted(fitted)) => {
                         done.parts += 1;
-                        done.spectra += summary.fits;
+                        done.spectra += fitted.spectra;
                         has_taken = true;
                     }
                     Err(error) => {
                         if !matches!(error, Error::Interrupted { .. }) {
                             let text = error.to_string();
-                            failures::record(&self.folder, &self.manifest, part, &text)?;
+                            self.plan.record_failure(part, &text)?;
                         }
                         if self.is_own(&error) {
                             return Err(error);
@@ -249,46 +243,29 @@ impl Worker {
                 break;
             }
         }
-        let is_missing = |part: &usize| self.part_path(*part).is_ok_and(|path| !path.exists());
-        let missing: Vec<usize> = (0..parts).filter(is_missing).collect();
-        let has_failed = |part: &usize| self.has_failed(*part, options);
-        let failed: Vec<usize> = missing.iter().copied().filter(has_failed).collect();
-        done.left = missing.len() - failed.len();
-        done.failed = failures::list(&self.folder, &self.manifest, failed)?;
+        done.failed = self.plan.list_failures(options.attempts)?;
+        done.left = self.plan.missing_parts().len() - done.failed.len();
         Ok(done)
     }
 
     /// Takes the lease of a part that is to be fitted; `None` if it is there, has failed too often, or another worker
     /// fits it.
     fn take(&self, part: usize, options: &TakeOptions) -> Result<Option<Lease>> {
-        let path = self.part_path(part)?;
-        if path.exists() || self.has_failed(part, options) {
+        let is_open = || !self.plan.has_part(part) && !self.plan.has_failed(part, options.attempts);
+        if !is_open() {
             return Ok(None);
         }
-        let lease = self
-            .folder
-            .join(format!(".lease-{}", self.manifest.number(part)));
-        let lease = match Lease::take(&lease, &worker_name(), options.lease)? {
+        let path = self.plan.note_path("lease", part);
+        let lease = match Lease::take(&path, &worker_name(), options.lease)? {
             Taken::Held => return Ok(None),
             Taken::Free(lease) => lease,
             Taken::Silent(lease, former) => {
-                let error = format!("{LOST_WORKER}{former}");
-                failures::record(&self.folder, &self.manifest, part, &error)?;
+                self.plan.record_loss(part, &former)?;
                 lease
             }
         };
         // its worker may have ended in between
-        Ok((!path.exists() && !self.has_failed(part, options)).then_some(lease))
-    }
-
-    /// Returns whether a part has failed as often as it may.
-    fn has_failed(&self, part: usize, options: &TakeOptions) -> bool {
-        let errors = failures::errors(&self.folder, &self.manifest, part);
-        let lost = errors
-            .iter()
-            .filter(|error| error.starts_with(LOST_WORKER))
-            .count();
-        lost >= MAX_LOST_WORKERS || errors.len() - lost >= options.attempts
+        Ok(is_open().then_some(lease))
     }
 
     /// Returns whether an error is that of this worker, or of the user who ends it, and not that of a part: other
@@ -301,7 +278,7 @@ impl Worker {
             | Error::DeviceUntrusted { .. }
             | Error::OutOfMemory { .. } => true,
             Error::Io { path, .. } | Error::Write { path, .. } | Error::Unsettled { path, .. } => {
-                path.starts_with(&self.folder)
+                path.starts_with(self.plan.folder())
             }
             _ => false,
         }
@@ -311,8 +288,7 @@ impl Worker {
 impl std::fmt::Debug for Worker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Worker")
-            .field("folder", &self.folder)
-            .field("parts", &self.manifest.parts.len())
+            .field("plan", &self.plan.folder())
             .finish_non_exhaustive()
     }
 }
