@@ -97,8 +97,10 @@ impl SharedPlan {
     }
 
     /// Returns the indices of parts whose tables are not there.
-    fn missing_parts(&self) -> Vec<usize> {
-        self.0.missing_parts()
+    fn missing_parts(&self, py: Python<'_>) -> PyResult<Vec<usize>> {
+        self.0
+            .missing_parts()
+            .map_err(|error| exception(py, &error))
     }
 
     /// Returns whether a part has failed as often as it may.

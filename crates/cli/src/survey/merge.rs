@@ -140,7 +140,7 @@ fn paths_of_parts(plan: &Plan) -> Result<Vec<PathBuf>> {
     let paths: Vec<PathBuf> = parts
         .map(|part| plan.part_path(part))
         .collect::<Result<_>>()?;
-    let mut missing: Vec<String> = plan.missing_parts().iter().map(usize::to_string).collect();
+    let mut missing: Vec<String> = plan.missing_parts()?.iter().map(usize::to_string).collect();
     if missing.is_empty() {
         return Ok(paths);
     }

@@ -204,14 +204,15 @@ impl Worker {
         control: &Control,
         mut report: impl FnMut(usize, &Result<PartOutcome>),
     ) -> Result<TakeSummary> {
-        let parts = self.plan.manifest().parts.len();
         let mut done = TakeSummary::default();
-        // Workers begin at different parts, so that they seldom look for the same one.
-        let start = std::process::id() as usize * 7919 % parts.max(1);
         let mut has_taken = true;
         while has_taken {
             has_taken = false;
-            for part in (start..parts).chain(0..start) {
+            let mut missing = self.plan.missing_parts()?;
+            // Workers begin at different parts, so that they seldom look for the same one.
+            let start = std::process::id() as usize * 7919 % missing.len().max(1);
+            missing.rotate_left(start);
+            for part in missing {
                 if options.most.is_some_and(|most| done.parts >= most) {
                     break;
                 }
@@ -244,7 +245,7 @@ impl Worker {
             }
         }
         done.failed = self.plan.list_failures(options.attempts)?;
-        done.left = self.plan.missing_parts().len() - done.failed.len();
+        done.left = self.plan.missing_parts()?.len() - done.failed.len();
         Ok(done)
     }
 
