@@ -5,7 +5,7 @@ use std::f64::consts::{LN_2, LN_10, PI};
 
 use super::function::{BinaryFunction, UnaryFunction};
 use super::graph::{Graph, Node, NodeId};
-use crate::math::faddeeva::{CURVATURE_RE, Part, SLOPE_IM, SLOPE_RE};
+use crate::math::faddeeva::{CURVATURE_RE, FaddeevaPart, SLOPE_IM, SLOPE_RE};
 
 /// Maximum number of nodes of a graph with its derivatives, which may be far more than those of the formula: a product
 /// of n factors has n² nodes.
@@ -281,7 +281,7 @@ pub fn add_binary_slope(
             // At its minimum, where it has no slope, 0 is one of its subgradients.
             graph.call_binary(BinaryFunction::Gate, value, slope)
         }
-        BinaryFunction::Faddeeva(Part {
+        BinaryFunction::Faddeeva(FaddeevaPart {
             order: 0,
             is_imaginary,
         }) => {

@@ -3,7 +3,7 @@
 use std::f64::consts::{E, PI};
 
 use crate::math::Real;
-use crate::math::faddeeva::{IM, Part, RE};
+use crate::math::faddeeva::{FaddeevaPart, IM, RE};
 use crate::math::gamma::digamma;
 use crate::math::lanes::pick;
 
@@ -55,7 +55,7 @@ pub enum BinaryFunction {
     /// √(a² + b²).
     Hypot,
     /// A part of the Faddeeva function w(a + ib), or of a derivative of it, for derivatives.
-    Faddeeva(Part),
+    Faddeeva(FaddeevaPart),
     /// 1 where the first is less than the second, else 0.
     Less,
     /// 1 where the first is less than the second or equal to it, else 0.
