@@ -259,10 +259,8 @@ mod tests {
         let x = [0.4, 1.3, 2.2, 0.7, 0.2, 0.9];
         let swapped = [&x[3..], &x[..3]].concat();
         let [first_values, second_values] = [[0.6, 0.8], [0.7, 1.9]];
-        let (first_point, second_point) = (
-            &first_values[..first.parameters().len()],
-            &second_values[..second.parameters().len()],
-        );
+        let first_point = &first_values[..first.parameters().len()];
+        let second_point = &second_values[..second.parameters().len()];
         let [first_rows, second_rows] = [
             first.linearise(&x[..3], first_point).unwrap(),
             second.linearise(&swapped, second_point).unwrap(),

@@ -118,7 +118,7 @@ fn parse_tie(whole: &Formula, tie: &ParameterTie) -> Result<Parsed> {
     let names = whole.parameters();
     let tied = &names[tie.parameter];
     let expression = parse_to_graph(&tie.expression, names, Vec::new(), false)
-        .map_err(|error| in_tie(error, tied))?;
+        .map_err(|error| add_tie_to_message(error, tied))?;
     if let Some(name) = expression
         .terms
         .iter()
@@ -143,7 +143,7 @@ fn parse_tie(whole: &Formula, tie: &ParameterTie) -> Result<Parsed> {
 }
 
 /// Puts "in the tie of `NAME`" in front of the message of a formula error; returns other errors unchanged.
-fn in_tie(error: Error, tied: &str) -> Error {
+fn add_tie_to_message(error: Error, tied: &str) -> Error {
     match error {
         Error::Formula {
             formula,

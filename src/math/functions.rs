@@ -388,7 +388,7 @@ pub fn power_log(x: f32, y: f32) -> f32 {
 /// Returns e^x in f64: 2^n e^r with |r| ≤ ln 2 / 2, e^r by its series to r¹³ (truncated at 4e-18).
 #[inline(always)]
 pub fn exp_f64(x: f64) -> f64 {
-    const ROUNDING_SHIFT: f64 = 6_755_399_441_055_744.0; // 1.5 · 2⁵²
+    const ROUNDING_SHIFT_F64: f64 = 6_755_399_441_055_744.0; // 1.5 · 2⁵²
     const LN_2_HIGH: f64 = 6.931_471_803_691_238e-1; // ln 2 in two parts, the first with 21 zeros at its end
     const LN_2_LOW: f64 = 1.908_214_929_270_587_7e-10;
     const INVERSE_FACTORIALS: [f64; 14] = [
@@ -408,8 +408,8 @@ pub fn exp_f64(x: f64) -> f64 {
         1.0,
     ];
     let clamped = x.clamp(-746.0, 710.0);
-    let shifted = clamped.mul_add(std::f64::consts::LOG2_E, ROUNDING_SHIFT);
-    let n = shifted - ROUNDING_SHIFT;
+    let shifted = clamped.mul_add(std::f64::consts::LOG2_E, ROUNDING_SHIFT_F64);
+    let n = shifted - ROUNDING_SHIFT_F64;
     let remainder = n.mul_add(-LN_2_LOW, n.mul_add(-LN_2_HIGH, clamped));
     let mantissa = INVERSE_FACTORIALS
         .iter()
@@ -417,7 +417,7 @@ pub fn exp_f64(x: f64) -> f64 {
             sum.mul_add(remainder, *coefficient)
         });
     // 2ⁿ is multiplied in two factors, so that neither leaves the range of exponents.
-    let n = shifted.to_bits().wrapping_sub(ROUNDING_SHIFT.to_bits()) as i64;
+    let n = shifted.to_bits().wrapping_sub(ROUNDING_SHIFT_F64.to_bits()) as i64;
     let power_of_two = |k: i64| f64::from_bits(((k + 1023) as u64) << 52);
     let half = n >> 1;
     mantissa * power_of_two(half) * power_of_two(n - half)

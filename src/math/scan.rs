@@ -212,7 +212,9 @@ mod tests {
 
     #[test]
     fn correlations_agree_with_plain_sums() {
-        let (count, length, wanted) = (8, 37, 5);
+        let count = 8;
+        let length = 37;
+        let wanted = 5;
         let shifts = padded_shifts(wanted);
         let value = |k: usize| ((k * 7919) % 101) as f32 / 101.0 - 0.5;
         let rows: Vec<f32> = (0..count * length).map(value).collect();

@@ -20,14 +20,14 @@ const XY: &[&str] = &["x", "y"];
 const POSITIVE: Anchor = Anchor::Positive { or_zero: false };
 const NOT_NEGATIVE: Anchor = Anchor::Positive { or_zero: true };
 /// Exponents to try.
-const POWERS: &[f64] = &[
+const EXPONENT_GRID: &[f64] = &[
     -6.0, -4.0, -3.0, -2.0, -1.5, -1.0, -0.5, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0,
 ];
 
 /// Places and widths of smooth steps to try.
-const STEPS: &[&[f64]] = &[&[-0.4, 0.0, 0.4], &[0.02, 0.1, 0.3, 1.0]];
+const STEP_GRID: &[&[f64]] = &[&[-0.4, 0.0, 0.4], &[0.02, 0.1, 0.3, 1.0]];
 /// Rates and places of growth to try.
-const GROWTHS: &[&[f64]] = &[
+const GROWTH_GRID: &[&[f64]] = &[
     &[-20.0, -6.0, -2.0, -0.8, 0.8, 2.0, 6.0, 20.0],
     &[-2.5, -1.0, -0.3, 0.0, 0.3, 1.0, 2.5],
 ];
@@ -144,7 +144,7 @@ pub const BUILTINS: [Builtin; 31] = [
             ],
         ),
     },
-    // at x = 0 the derivative of the power by tau has no value for b < 1
+    // At x = 0 the derivative of the power by tau has no value for b < 1.
     Builtin {
         name: "stretched_exponential",
         predictors: X,
@@ -226,7 +226,7 @@ pub const BUILTINS: [Builtin; 31] = [
             ],
         ),
     },
-    // exp(z^2)*erfc(z) is w(iz), so that on either side of the peak no factor overflows and no digits cancel
+    // exp(z^2)*erfc(z) is w(iz), so that no factor overflows and no digits cancel on either side of the peak.
     Builtin {
         name: "emg",
         predictors: X,
@@ -258,38 +258,50 @@ pub const BUILTINS: [Builtin; 31] = [
         predictors: X,
         parameters: &["a", "m", "g", "c"],
         text: "a*(0.5 + atan((x - m)/g)/pi) + c",
-        guess: search_guess(&[Height, Place(0), Width(0), Offset], Anchor::Step, STEPS),
+        guess: search_guess(
+            &[Height, Place(0), Width(0), Offset],
+            Anchor::Step,
+            STEP_GRID,
+        ),
     },
     Builtin {
         name: "step_erf",
         predictors: X,
         parameters: &["a", "m", "s", "c"],
         text: "a*erfc((m - x)/(s*sqrt(2)))/2 + c",
-        guess: search_guess(&[Height, Place(0), Width(0), Offset], Anchor::Step, STEPS),
+        guess: search_guess(
+            &[Height, Place(0), Width(0), Offset],
+            Anchor::Step,
+            STEP_GRID,
+        ),
     },
-    // beyond an exponent of 80 the value is nothing beside its largest, and its derivative does not overflow
+    // The exponent is limited to 80, where the value is negligible, so that the derivative does not overflow.
     Builtin {
         name: "step_logistic",
         predictors: X,
         parameters: &["a", "m", "s", "c"],
         text: "a/(1 + exp(min((m - x)/s, 80))) + c",
-        guess: search_guess(&[Height, Place(0), Width(0), Offset], Anchor::Step, STEPS),
+        guess: search_guess(
+            &[Height, Place(0), Width(0), Offset],
+            Anchor::Step,
+            STEP_GRID,
+        ),
     },
     Builtin {
         name: "logistic",
         predictors: X,
         parameters: &["a", "k", "m"],
         text: "a/(1 + exp(min(-k*(x - m), 80)))",
-        guess: search_guess(&[Height, Rate, Place(0)], Anchor::Step, GROWTHS),
+        guess: search_guess(&[Height, Rate, Place(0)], Anchor::Step, GROWTH_GRID),
     },
     Builtin {
         name: "gompertz",
         predictors: X,
         parameters: &["a", "k", "m"],
         text: "a*exp(-exp(min(-k*(x - m), 80)))",
-        guess: search_guess(&[Height, Rate, Place(0)], Anchor::Step, GROWTHS),
+        guess: search_guess(&[Height, Rate, Place(0)], Anchor::Step, GROWTH_GRID),
     },
-    // at x = 0 the derivative of the power by k has no value for n < 1
+    // At x = 0 the derivative of the power by k has no value for n < 1.
     Builtin {
         name: "hill",
         predictors: X,
@@ -340,7 +352,7 @@ pub const BUILTINS: [Builtin; 31] = [
             &[&[-0.5, 0.0, 1.0], &[-0.1, 0.0, 0.1]],
         ),
     },
-    // b is the asymptotic series of Ciotti & Bertin 1999, eq. 18
+    // b is the asymptotic series of Ciotti & Bertin 1999, eq. 18.
     Builtin {
         name: "sersic",
         predictors: X,
@@ -361,16 +373,16 @@ pub const BUILTINS: [Builtin; 31] = [
         predictors: X,
         parameters: &["a", "k"],
         text: "a*x^k",
-        guess: search_guess(&[HeightAtOne(1), Shape], POSITIVE, &[POWERS]),
+        guess: search_guess(&[HeightAtOne(1), Shape], POSITIVE, &[EXPONENT_GRID]),
     },
     Builtin {
         name: "power_law_offset",
         predictors: X,
         parameters: &["a", "k", "c"],
         text: "a*x^k + c",
-        guess: search_guess(&[HeightAtOne(1), Shape, Offset], POSITIVE, &[POWERS]),
+        guess: search_guess(&[HeightAtOne(1), Shape, Offset], POSITIVE, &[EXPONENT_GRID]),
     },
-    // the term with sign makes the angle go from -1/4 to 3/4 of a turn
+    // The term with sign makes the angle range from -1/4 to 3/4 of a turn.
     Builtin {
         name: "fletcher_powell_helix",
         predictors: X,
@@ -379,7 +391,7 @@ pub const BUILTINS: [Builtin; 31] = [
                + (x - 1)*(x - 2)*5*(p3 - 10*(atan(p2/p1)/(2*pi) + (1 - sign(p1))/4))",
         guess: GuessMethod::Fixed(&[-1.0, 0.0, 0.0]),
     },
-    // x = 0, 1, … as Gpufit numbers the residuals; the problem's 20 are x = 1 to 20
+    // x = 0, 1, … as Gpufit numbers the residuals; the 20 residuals of the problem are x = 1 to 20.
     Builtin {
         name: "brown_dennis",
         predictors: X,

@@ -165,8 +165,8 @@ impl<R: Real, S: Simd> AxisSums<R, S> {
             // u² / 2 has seven roundings. They must stay fewer than the bounds of the models count.
             let u = (LaneVector::splat(simd, *x) - middle) * inverse_width;
             let e = (u * u * u.splat_constant(-0.5)).exp_not_positive();
-            let slope = e * u;
-            store_part([e, slope, slope * u], place_factors, part);
+            let e_u = e * u;
+            store_part([e, e_u, e_u * u], place_factors, part);
         }
         let mut axis = AxisSums {
             squares: [LaneVector::splat(simd, R::ZERO); 5],
@@ -174,18 +174,18 @@ impl<R: Real, S: Simd> AxisSums<R, S> {
         };
         let AxisSums { squares, singles } = &mut axis;
         for place_factors in factors {
-            let [e, first, second] = load_part(simd, place_factors, part);
+            let [e, e_u, e_u_squared] = load_part(simd, place_factors, part);
             let pairs = [
                 (e, e),
-                (e, first),
-                (first, first),
-                (first, second),
-                (second, second),
+                (e, e_u),
+                (e_u, e_u),
+                (e_u, e_u_squared),
+                (e_u_squared, e_u_squared),
             ];
             for k in 0..5 {
                 squares[k] = pairs[k].0.times_plus(pairs[k].1, squares[k]);
             }
-            for (single, power) in singles.iter_mut().zip([e, first, second]) {
+            for (single, power) in singles.iter_mut().zip([e, e_u, e_u_squared]) {
                 *single = *single + power;
             }
         }
@@ -216,21 +216,21 @@ impl<R: Real, S: Simd> ResidualSums<R, S> {
         let mut residual_sum = zero;
         let mut shapes = [zero; SHAPES];
         for (line, y) in line_values.iter().zip(y.chunks_exact(column_values.len())) {
-            let [f, first, second] = load_part(simd, line, part);
+            let [e, e_v, e_v_squared] = load_part(simd, line, part);
             // 1. Sum the residuals of a line, times the powers of u.
-            let height = a * f;
+            let height = a * e;
             let mut sums = [zero; POWERS_PER_PLACE];
             for (column, y) in column_values.iter().zip(y) {
                 let powers = load_part(simd, column, part);
-                let r = height.times_plus(powers[0], c).subtract_from(y, part);
-                cost = r.times_plus(r, cost);
-                residual_sum = residual_sum + r;
+                let residual = height.times_plus(powers[0], c).subtract_from(y, part);
+                cost = residual.times_plus(residual, cost);
+                residual_sum = residual_sum + residual;
                 for k in 0..POWERS_PER_PLACE {
-                    sums[k] = r.times_plus(powers[k], sums[k]);
+                    sums[k] = residual.times_plus(powers[k], sums[k]);
                 }
             }
             // 2. Multiply by the powers of v of the line.
-            for (shape, (factor, sum)) in [(f, 0), (f, 1), (first, 0), (f, 2), (second, 0)]
+            for (shape, (factor, sum)) in [(e, 0), (e, 1), (e_v, 0), (e, 2), (e_v_squared, 0)]
                 .into_iter()
                 .enumerate()
             {

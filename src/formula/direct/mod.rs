@@ -83,11 +83,11 @@ impl WrittenModel {
     /// predictors exactly.
     pub fn sum_rounding(self) -> SumRounding {
         match self {
-            WrittenModel::Gauss1d => Gauss1d::ROUNDING,
-            WrittenModel::Gauss2d => Gauss2d::ROUNDING,
-            WrittenModel::Gauss2dElliptic => Gauss2dElliptic::ROUNDING,
-            WrittenModel::Exponential => Decay::ROUNDING,
-            WrittenModel::Lorentz => Lorentz::ROUNDING,
+            WrittenModel::Gauss1d => Gauss1d::SUM_ROUNDING,
+            WrittenModel::Gauss2d => Gauss2d::SUM_ROUNDING,
+            WrittenModel::Gauss2dElliptic => Gauss2dElliptic::SUM_ROUNDING,
+            WrittenModel::Exponential => Decay::SUM_ROUNDING,
+            WrittenModel::Lorentz => Lorentz::SUM_ROUNDING,
         }
     }
 }

@@ -33,7 +33,7 @@ pub trait ModelKernel<const P: usize, const D: usize, const K: usize, const N: u
     ) -> [LaneVector<R, S>; N];
     /// Bound of the rounding error that [`rounding`](crate::formula::rounding) finds where predictors are exact. It
     /// counts two exponentials and their product where e^q may be computed in this way.
-    const ROUNDING: SumRounding;
+    const SUM_ROUNDING: SumRounding;
 }
 
 /// Kind of the exponential e^q of a model.
@@ -81,7 +81,7 @@ impl ModelKernel<4, 1, 6, 5> for Gauss1d {
         let slope = w * e * d;
         [a.times_plus(e, c), e, slope, slope * d * per_s, a.one()]
     }
-    const ROUNDING: SumRounding = SumRounding {
+    const SUM_ROUNDING: SumRounding = SumRounding {
         of_exponent: 9.0,
         others: 9.0,
         exponents: &[(2, 0.5)],
@@ -136,7 +136,7 @@ impl ModelKernel<5, 2, 7, 6> for Gauss2d {
             a.one(),
         ]
     }
-    const ROUNDING: SumRounding = SumRounding {
+    const SUM_ROUNDING: SumRounding = SumRounding {
         of_exponent: 10.0,
         others: 12.0,
         exponents: &[(3, 0.5)],
@@ -199,7 +199,7 @@ impl ModelKernel<6, 2, 10, 7> for Gauss2dElliptic {
             a.one(),
         ]
     }
-    const ROUNDING: SumRounding = SumRounding {
+    const SUM_ROUNDING: SumRounding = SumRounding {
         of_exponent: 10.0,
         others: 12.0,
         exponents: &[(3, 0.5), (4, 0.5)],
@@ -231,7 +231,7 @@ impl ModelKernel<3, 1, 3, 4> for Decay {
     ) -> [LaneVector<R, S>; 4] {
         [a.times_plus(e, c), e, (a * e * x).negative(), a.one()]
     }
-    const ROUNDING: SumRounding = SumRounding {
+    const SUM_ROUNDING: SumRounding = SumRounding {
         of_exponent: 1.0,
         others: 9.0,
         exponents: &[(1, 1.0)],
@@ -268,7 +268,7 @@ impl ModelKernel<4, 1, 6, 5> for Lorentz {
             m.one(),
         ]
     }
-    const ROUNDING: SumRounding = SumRounding {
+    const SUM_ROUNDING: SumRounding = SumRounding {
         of_exponent: 0.0,
         others: 10.0,
         exponents: &[],

@@ -78,7 +78,8 @@ fn assert_rows_agree<R: Elementary>(
     assert_eq!(written.parameters(), tape.parameters());
     for (i, (a, b)) in rows[0].iter().zip(&rows[1]).enumerate() {
         for l in 0..LANES {
-            let (a, b) = (a.0[l].to_f64(), b.0[l].to_f64());
+            let a = a.0[l].to_f64();
+            let b = b.0[l].to_f64();
             assert!(
                 (a - b).abs() <= tolerance * (1.0 + b.abs()),
                 "{} row {i} lane {l}: {a} {b}",
@@ -90,7 +91,8 @@ fn assert_rows_agree<R: Elementary>(
 
 /// Checks models on grids of their own or a shared one, with data or without.
 fn assert_models_agree<R: Elementary>(tolerance: f64) {
-    let (pairs, points) = (written_and_tape_pairs(), 7);
+    let pairs = written_and_tape_pairs();
+    let points = 7;
     assert_eq!(pairs.len(), 5);
     for pair in &pairs {
         let x = irregular_lanes(pair[0].predictors().len() * points, 1001);
@@ -180,7 +182,8 @@ fn rows_from_lattice_factors_agree_with_single_points() {
 /// Checks sums by columns and lines against those of the rows that the tape computes point by point, to shares of the
 /// lengths of the rows.
 fn assert_sums_agree<R: Elementary>(tolerance: f64) {
-    let (x, y) = (pixel_grid::<R>(false), irregular_lanes::<R>(12, 2001));
+    let x = pixel_grid::<R>(false);
+    let y = irregular_lanes::<R>(12, 2001);
     for [written, tape] in written_and_tape_pairs() {
         let stride = 1 + written.parameters().len();
         let on_lattice = written.lane_sums(&x);
@@ -210,7 +213,8 @@ fn assert_sums_agree<R: Elementary>(tolerance: f64) {
                     .sum::<f64>()
             };
             for (i, j) in (0..stride).flat_map(|i| (0..=i).map(move |j| (i, j))) {
-                let (sum, expected) = (sums[packed_index(i, j)].0[l].to_f64(), product(i, j));
+                let sum = sums[packed_index(i, j)].0[l].to_f64();
+                let expected = product(i, j);
                 let length = (product(i, i) * product(j, j)).sqrt();
                 let text = written.text();
                 assert!(

@@ -232,7 +232,8 @@ fn evaluate_by_trapezoidal_rule<R: FaddeevaPrecision>(x: R, y: R) -> Complex<R> 
     } else {
         R::ONE
     };
-    let (x, y) = (x / scale, y / scale);
+    let x = x / scale;
+    let y = y / scale;
     // 2. Choose the rule: x is k h/2 plus an offset. For even k the nodes are the odd multiples of h/2, else the even
     //    ones.
     let x_near = limit(x, R::MAX_GAUSS_ARGUMENT);
@@ -449,13 +450,11 @@ mod tests {
             let error = relative_error(computed.re, re).max(relative_error(computed.im, im));
             let limit = if y < 0.0 { 1e-13 } else { 1e-14 };
             assert!(error < limit, "w({x} + {y}i) = {computed:?}: {error:e}");
-            let (slope, exact) = (
-                slope_of(x, y),
-                Complex {
-                    re: slope_re,
-                    im: slope_im,
-                },
-            );
+            let slope = slope_of(x, y);
+            let exact = Complex {
+                re: slope_re,
+                im: slope_im,
+            };
             let error = complex_error(slope, exact);
             assert!(error < 6e-13, "w'({x} + {y}i) = {slope:?}: {error:e}");
         }
