@@ -36,7 +36,7 @@ impl Formula {
         let formula =
             Formula::parse_exactly(&text, &as_strs(&self.predictors), &as_strs(&parameters))?;
         Ok(Formula {
-            direct: self.direct,
+            written_model: self.written_model,
             ..formula
         })
     }

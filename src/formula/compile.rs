@@ -44,8 +44,8 @@ pub fn compile(text: &str, predictors: Vec<String>, parsed: Parsed) -> Result<Fo
     let mut outputs = vec![value];
     outputs.extend(derivatives);
     // 2. Find linear parameters, parameters without an effect, and unused predictors.
-    let linear = graph.find_linear_parameters(&outputs[1..]);
-    let flat = (0..parameters.len())
+    let linear_parameters = graph.find_linear_parameters(&outputs[1..]);
+    let flat_parameters = (0..parameters.len())
         .filter(|p| graph.constant(outputs[1 + p]) == Some(0.0))
         .collect();
     let is_used = |k: usize| {
@@ -54,7 +54,7 @@ pub fn compile(text: &str, predictors: Vec<String>, parsed: Parsed) -> Result<Fo
             .iter()
             .any(|node| matches!(node, Node::Predictor(d) if *d == k))
     };
-    let unused = (0..predictors.len()).filter(|k| !is_used(*k)).collect();
+    let unused_predictors = (0..predictors.len()).filter(|k| !is_used(*k)).collect();
     // 3. Compile for lanes, with bounds of the rounding errors, and print as WGSL.
     let lanes = LaneTape::new(&graph, &outputs);
     let rounding = [false, true].map(|predictors_are_exact| {
@@ -70,13 +70,13 @@ pub fn compile(text: &str, predictors: Vec<String>, parsed: Parsed) -> Result<Fo
         linearisation: Arc::new(Tape::new(&graph, &outputs)),
         lanes: Arc::new(lanes),
         lane_values: Arc::new(LaneTape::new(&graph, &outputs[..1])),
-        direct: None,
+        written_model: None,
         rounding,
         value_wgsl: print_wgsl(&outputs[..1]),
         linearisation_wgsl: print_wgsl(&outputs),
-        linear,
-        flat,
-        unused,
+        linear_parameters,
+        flat_parameters,
+        unused_predictors,
         predictors,
         parameters,
         terms,

@@ -91,7 +91,7 @@ pub struct Formula {
     text: String,
     predictors: Vec<String>,
     /// Indices of the predictors that the formula does not use.
-    unused: Vec<usize>,
+    unused_predictors: Vec<usize>,
     parameters: Vec<String>,
     /// Names of the terms.
     terms: Vec<String>,
@@ -100,14 +100,15 @@ pub struct Formula {
     lanes: Arc<LaneTape>,
     lane_values: Arc<LaneTape>,
     /// Model that is written out by hand and takes the place of `lanes`.
-    direct: Option<WrittenModel>,
+    written_model: Option<WrittenModel>,
     /// Rounding bounds, first for predictors that f32 rounds, then for predictors that it holds.
     rounding: [Arc<LaneTape>; 2],
     value_wgsl: String,
     linearisation_wgsl: String,
-    linear: Vec<usize>,
+    /// Indices of the parameters in which the value is jointly linear.
+    linear_parameters: Vec<usize>,
     /// Indices of the parameters by which the derivative is 0 everywhere.
-    flat: Vec<usize>,
+    flat_parameters: Vec<usize>,
 }
 
 impl FromStr for Formula {
@@ -262,8 +263,7 @@ impl Formula {
         });
         // 2. Predictors that are not used.
         let has_several_parameters = self.parameters.len() > 1;
-        let unused = self
-            .unused
+        let unused = self.unused_predictors
             .iter()
             .filter(|_| has_several_parameters)
             .map(|k| {
@@ -275,7 +275,7 @@ impl Formula {
                 )
             });
         // 3. Parameters whose derivative is zero.
-        let flat = self.flat.iter().map(|p| {
+        let flat = self.flat_parameters.iter().map(|p| {
             format!(
                 "the derivative by `{}` is zero everywhere, so that no data determine it",
                 self.parameters[*p]
@@ -336,7 +336,7 @@ impl Formula {
 
     /// Returns the indices of parameters in which the value is jointly linear.
     pub(crate) fn linear(&self) -> &[usize] {
-        &self.linear
+        &self.linear_parameters
     }
 
     /// Computes values, with `derivatives` also the derivatives by each parameter, in f64 at all points of `x` into
@@ -358,8 +358,8 @@ impl Formula {
 
     /// Returns a function that computes values and derivatives for several fits side by side, in f32 or f64.
     pub(crate) fn lanes<R: Elementary>(&self) -> LaneModel<R> {
-        if let Some(direct) = self.direct {
-            return Arc::new(move |block| direct.evaluate(block));
+        if let Some(model) = self.written_model {
+            return Arc::new(move |block| model.evaluate(block));
         }
         let tape = Arc::clone(&self.lanes);
         Arc::new(move |block| tape.evaluate(block))
@@ -369,7 +369,7 @@ impl Formula {
     /// out, whose derivatives cost little.
     pub(crate) fn lane_values(&self) -> Option<LaneModel<f64>> {
         let tape = Arc::clone(&self.lane_values);
-        self.direct
+        self.written_model
             .is_none()
             .then(|| -> LaneModel<f64> { Arc::new(move |block| tape.evaluate(block)) })
     }
@@ -377,27 +377,29 @@ impl Formula {
     /// Returns a function that sums unweighted products of residuals and derivatives over the grid `x` (predictors,
     /// points); `None` unless the formula is a two-dimensional Gaussian of popfit's own on a lattice.
     pub(crate) fn lane_sums<R: Elementary>(&self, x: &[R]) -> Option<AddUp<R>> {
-        self.direct.and_then(|direct| direct.lattice_sums(x))
+        self.written_model.and_then(|model| model.lattice_sums(x))
     }
 
     /// Returns whether the values for lanes at a point have the same bits whichever points are evaluated with it.
     /// Models of two predictors that are written out are an exception: they make factors for a whole lattice.
     pub(crate) fn is_pointwise(&self) -> bool {
-        self.direct.is_none() || self.predictors.len() == 1
+        self.written_model.is_none() || self.predictors.len() == 1
     }
 
     /// Returns whether the derivative by the last parameter, an offset, is known to be 1 at all points.
     pub(crate) fn ends_in_ones(&self) -> bool {
-        self.direct.is_some()
+        self.written_model.is_some()
     }
 
     /// Returns functions that bound the rounding error of values in f32. The bounds are lower if f32 holds the
     /// predictors exactly.
     pub(crate) fn rounding(&self, predictors_are_exact: bool) -> Rounding {
         let tape = Arc::clone(&self.rounding[usize::from(predictors_are_exact)]);
-        let times = self.direct.map_or(1.0, WrittenModel::rounding_bound_factor);
+        let times = self
+            .written_model
+            .map_or(1.0, WrittenModel::rounding_bound_factor);
         let sums = self
-            .direct
+            .written_model
             .filter(|_| predictors_are_exact)
             .map(WrittenModel::sum_rounding);
         Rounding {

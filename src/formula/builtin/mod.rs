@@ -24,7 +24,7 @@ impl Formula {
             let formula = Formula::parse_with(builtin.text, builtin.predictors)?
                 .with_parameters(builtin.parameters)?;
             return Ok(Formula {
-                direct: WrittenModel::find(name),
+                written_model: WrittenModel::find(name),
                 ..formula
             });
         }

@@ -64,7 +64,7 @@ fn written_and_tape_pairs() -> Vec<[Formula; 2]> {
         let formula = Formula::builtin(name).unwrap();
         let own_order: Vec<&str> = formula.parameters().iter().map(String::as_str).collect();
         let tape = formula.clone().with_parameters(&own_order).unwrap();
-        assert!(formula.direct.is_some() && tape.direct.is_none());
+        assert!(formula.written_model.is_some() && tape.written_model.is_none());
         [formula, tape]
     });
     pairs.collect()
