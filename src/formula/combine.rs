@@ -1,4 +1,4 @@
-//! Formulas made of others: with other names, and as sums, differences, products and quotients.
+//! Renaming of parameters, and sums, differences, products and quotients of formulas.
 
 use super::Formula;
 use super::token::{Token, tokenise};

@@ -208,7 +208,8 @@ impl UnaryFunction {
         }
     }
 
-    /// Returns the name in WGSL: that of an accurate function in `shaders/shared` where the built-in one is not.
+    /// Returns the name in WGSL. Where the built-in function is not accurate, it is the name of one in
+    /// `shaders/shared`.
     pub const fn wgsl(self) -> &'static str {
         match self {
             UnaryFunction::Sin => "sinf",

@@ -88,7 +88,8 @@ struct Fusion<'a> {
 }
 
 impl Fusion<'_> {
-    /// Chooses the operation that computes node `k`: fused with a product or predictor that it reads, or as it is.
+    /// Chooses the operation that computes node `k`: its own, or one that is fused with a product or predictor that it
+    /// reads.
     fn choose_operation(&self, k: usize) -> LaneOperation {
         let node = self.graph.nodes[k];
         match node {

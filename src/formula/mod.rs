@@ -50,13 +50,13 @@ pub(crate) use tie::{ParameterTie, Ties};
 
 /// A model y = f(x; p), its parameters named by its text.
 ///
-/// A formula has numbers, names, `+ - * /`, powers (`^` or `**`, from the right; −x² is −(x²)) and parentheses, and
+/// A formula consists of numbers, names, `+ - * /`, powers (`^` or `**`, from the right; −x² is −(x²)), parentheses and
 /// the functions `sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh exp expm1 ln log log1p log10 log2
-/// sqrt cbrt abs sign erf erfc pow hypot copysign gamma lgamma voigt faddeeva_re faddeeva_im min max heaviside
-/// select`; `log` is the natural one, `min` and `max` take two or more arguments, and `arcsin …` are known, too. `pi`
-/// (or π) and `e` are constants. Every other name that is no predictor and no named term is a parameter
-/// ([`warnings`](Self::warnings) lists those that are likely mistakes). Derivatives of `abs`, `min`, `max` are those of
-/// one side where there are two; that of `sign` is zero.
+/// sqrt cbrt abs sign erf erfc pow hypot copysign gamma lgamma voigt faddeeva_re faddeeva_im min max heaviside select`;
+/// `log` is the natural logarithm, `min` and `max` take two or more arguments, and `arcsin …` are synonyms. `pi` (or π)
+/// and `e` are constants. Every other name that is no predictor and no named term is a parameter
+/// ([`warnings`](Self::warnings) lists those that are likely mistakes). Where `abs`, `min` and `max` have a different
+/// derivative on either side, that of one side is used; the derivative of `sign` is zero.
 ///
 /// `voigt(x, sigma, gamma)` is the convolution of a Gauss function of the standard deviation |`sigma`| and a Lorentz
 /// function of the half width `gamma`, of unit area, all three in one unit. Either width may be 0, and both where x is
@@ -68,7 +68,7 @@ pub(crate) use tie::{ParameterTie, Ties};
 ///
 /// Comparisons (`< <= > >= == !=`) are 1 or 0, and `and` and `or` join them. `select(condition, a, b)` is a where the
 /// condition is not 0, else b, and the one that is not selected may be infinite or NaN. `heaviside(x, h)` is h at x =
-/// 0. Comparisons with NaN do not hold (but for `!=`), and a condition that is NaN selects a. The derivative by a
+/// 0. Comparisons with NaN do not hold, except for `!=`, and a condition that is NaN selects a. The derivative by a
 /// parameter that occurs in conditions alone is zero, so that the data do not determine it.
 ///
 /// ```

@@ -164,7 +164,7 @@ impl ErrorAnalysis<'_> {
                 let BinaryFunction::Faddeeva(part) = function else {
                     return self.propagate_two([a, b], [by_a, by_b], node, FUNCTION_ROUNDINGS);
                 };
-                // In the lower half-plane the bound is that of an unknown value.
+                // In the lower half-plane nothing is known of the value, and the bound is 1.
                 let is_lower = self.graph.call_binary(BinaryFunction::Less, b, zero);
                 let whole = self.graph.number(1.0 / ROUNDING_UNIT);
                 let doubt = self.graph.multiply(whole, is_lower);

@@ -33,7 +33,7 @@ struct Cycle(usize);
 
 impl Ties {
     /// Replaces tied parameters of a formula by their expressions, so that only the others are fitted. Returns
-    /// [`Error::Formula`] for an expression that cannot be read, and [`Error::Usage`] for unknown names and circles.
+    /// [`Error::Formula`] for an expression that cannot be read, and [`Error::Usage`] for unknown names and cycles.
     pub fn new(whole: &Formula, ties: &[ParameterTie]) -> Result<Ties> {
         let names = whole.parameters();
         // 1. Parse the expressions, and separate tied from free parameters.
@@ -210,7 +210,7 @@ impl TieResolver<'_> {
     }
 }
 
-/// Adds a leaf that is a number to the graph and returns its node; that of 0 for another leaf.
+/// Adds a leaf that is a number to the graph, or 0 for another leaf, and returns its node.
 fn add_leaf_number(graph: &mut Graph, leaf: Node) -> NodeId {
     graph.number(if let Node::Number(bits) = leaf {
         f64::from_bits(bits)

@@ -49,7 +49,7 @@ pub fn exp_f32s<S: Simd, const W: usize, const NOT_POSITIVE: bool>(
             polynomial[k] = simd.mul_add_f32s(polynomial[k], remainder[k], coefficient);
         }
     }
-    // 3. Multiply by 2ⁿ, and set what is out of range.
+    // 3. Multiply by 2ⁿ, and set results that are out of range.
     let bias = simd.splat_u32s(127u32.wrapping_sub(ROUNDING_SHIFT.to_bits()));
     let mut result = x;
     for k in 0..W {

@@ -73,7 +73,7 @@ pub enum Anchor {
 pub enum GuessMethod {
     /// Linear least squares for the coefficients of a polynomial.
     Polynomial,
-    /// These numbers, whatever the points are.
+    /// Constant numbers, which do not depend on the points.
     Fixed(&'static [f64]),
     /// All combinations of the numbers in `grid`, a row for each parameter that is not solved for: places and widths in
     /// units of the anchor's width.

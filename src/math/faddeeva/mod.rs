@@ -9,8 +9,8 @@
 //! with + for δ = ½ and − for δ = 0, where the first term of the sum is halved. The residue is added for y < π/h. Of
 //! the two rules we take the one whose nodes are further from x, at least by h/4. With h = √(π/n) and n terms its error
 //! is of the order e^(−πn). In f64 the real and the imaginary part have a relative error below 10⁻¹⁴ each, even Re w =
-//! e^(−x²) at y = 0. In f32 it is below 10⁻⁶, but for the imaginary part 3 · 10⁻⁶, and 3 · 10⁻⁵ of |w′|. In the lower
-//! half-plane, where both parts have zeros, these are shares of |e^(−z²)|.
+//! e^(−x²) at y = 0. In f32 it is below 10⁻⁶ for the real part, 3 · 10⁻⁶ for the imaginary part, and 3 · 10⁻⁵ for |w′|.
+//! In the lower half-plane, where both parts have zeros, these are shares of |e^(−z²)|.
 
 mod precision;
 

@@ -238,7 +238,7 @@ impl SumTaps<8> for V3 {
     #[inline(always)]
     fn sum_near(self, offset: [i32; 8], weight: TapWeightLanes<8>, window: &[f32]) -> [f32; 8] {
         let load_vector = |from: &[f32]| -> __m256 { pulp::cast(copy_lanes::<8>(from)) };
-        // The blend below goes by the sign bit.
+        // The blend below selects by the sign bit.
         let reads_next_element: __m256 =
             pulp::cast(self.avx2._mm256_slli_epi32::<31>(pulp::cast(offset)));
         let mut current = load_vector(window);
