@@ -121,11 +121,11 @@ impl Model for Formula {
     }
 
     fn values(&self, x: &[f64], parameters: &[f64], values: &mut [f64]) {
-        self.fill(false, x, parameters, values);
+        self.fill_rows(false, x, parameters, values);
     }
 
     fn linearise(&self, x: &[f64], parameters: &[f64], rows: &mut [f64]) -> bool {
-        self.fill(true, x, parameters, rows);
+        self.fill_rows(true, x, parameters, rows);
         true
     }
 }

@@ -1,7 +1,7 @@
-//! Formulas made of others: with other names, and as sums, differences, products and quotients.
+//! Renaming of parameters, and sums, differences, products and quotients of formulas.
 
 use super::Formula;
-use super::token::{Token, tokens};
+use super::token::{Token, tokenise};
 use crate::error::{Error, Result};
 
 impl Formula {
@@ -11,22 +11,22 @@ impl Formula {
     /// ```
     /// # use popfit::Formula;
     /// let [first, second] = ["g1_", "g2_"].map(|prefix| Formula::builtin("lorentz")?.with_prefix(prefix));
-    /// let both = first?.plus(&second?)?;
-    /// assert_eq!(both.parameters()[..5], ["g1_a", "g1_m", "g1_g", "g1_c", "g2_a"]);
+    /// let sum = first?.plus(&second?)?;
+    /// assert_eq!(sum.parameters()[..5], ["g1_a", "g1_m", "g1_g", "g1_c", "g2_a"]);
     /// # Ok::<(), popfit::Error>(())
     /// ```
     ///
     /// # Errors
     /// Returns [`Error::InvalidArgument`] if a name with the prefix cannot be a parameter's.
     pub fn with_prefix(&self, prefix: &str) -> Result<Formula> {
-        let has = |name: &str| {
+        let is_own_name = |name: &str| {
             self.parameters
                 .iter()
                 .chain(&self.terms)
-                .any(|known| known == name)
+                .any(|own_name| own_name == name)
         };
-        let text = rename(&self.text, |name| {
-            has(name).then(|| format!("{prefix}{name}"))
+        let text = rename_in_text(&self.text, |name| {
+            is_own_name(name).then(|| format!("{prefix}{name}"))
         });
         let parameters: Vec<String> = self
             .parameters
@@ -34,9 +34,9 @@ impl Formula {
             .map(|name| format!("{prefix}{name}"))
             .collect();
         let formula =
-            Formula::parse_exactly(&text, &borrowed(&self.predictors), &borrowed(&parameters))?;
+            Formula::parse_exactly(&text, &as_strs(&self.predictors), &as_strs(&parameters))?;
         Ok(Formula {
-            direct: self.direct,
+            written_model: self.written_model,
             ..formula
         })
     }
@@ -87,54 +87,56 @@ impl Formula {
 
     /// Joins two formulas by one of the operators `+ - * /`.
     fn combine(&self, operator: char, other: &Formula) -> Result<Formula> {
-        // 1. A name means one thing in both formulas.
-        let pairs = [
+        // 1. Refuse names that mean different things in the two formulas.
+        let exclusive_names = [
             (&self.parameters, &other.parameters),
             (&self.parameters, &other.predictors),
             (&self.predictors, &other.parameters),
         ];
-        let shared = pairs
+        let shared_names: Vec<String> = exclusive_names
             .iter()
-            .flat_map(|(names, known)| names.iter().filter(|name| known.contains(name)));
-        let shared: Vec<String> = shared.map(|name| format!("`{name}`")).collect();
-        if !shared.is_empty() {
+            .flat_map(|(names, other_names)| names.iter().filter(|name| other_names.contains(name)))
+            .map(|name| format!("`{name}`"))
+            .collect();
+        if !shared_names.is_empty() {
             let message = format!(
                 "both formulas have {}; give the parameters of one of them other names, as with_prefix(\"g1_\") does",
-                shared.join(", ")
+                shared_names.join(", ")
             );
             return Err(Error::invalid("other", message));
         }
-        // 2. A term whose name is taken gets another one.
+        // 2. Rename terms whose names are taken.
         let names = [
             &self.predictors,
             &self.parameters,
             &other.predictors,
             &other.parameters,
         ];
-        let mut taken: Vec<String> = names.into_iter().flatten().cloned().collect();
-        let texts = [self, other].map(|formula| formula.rename_taken_terms(&mut taken));
-        // 3. The terms of both formulas come first.
-        let [first, second] = texts
+        let mut taken_names: Vec<String> = names.into_iter().flatten().cloned().collect();
+        let texts = [self, other].map(|formula| formula.rename_taken_terms(&mut taken_names));
+        // 3. Join the texts, with the terms of both formulas in front.
+        let [(first_terms, first_value), (second_terms, second_value)] = texts
             .each_ref()
             .map(|text| text.rsplit_once(';').unwrap_or(("", text)));
-        let terms: String = [first.0, second.0]
+        let terms: String = [first_terms, second_terms]
             .iter()
             .filter(|t| !t.is_empty())
             .map(|t| format!("{}; ", t.trim()))
             .collect();
         let text = format!(
             "{terms}({}) {operator} ({})",
-            first.1.trim(),
-            second.1.trim()
+            first_value.trim(),
+            second_value.trim()
         );
-        let others = other
+        // 4. Parse the result with the names of both.
+        let new_predictors = other
             .predictors
             .iter()
             .filter(|name| !self.predictors.contains(name));
         let predictors: Vec<&str> = self
             .predictors
             .iter()
-            .chain(others)
+            .chain(new_predictors)
             .map(String::as_str)
             .collect();
         let parameters: Vec<&str> = self
@@ -146,58 +148,60 @@ impl Formula {
         Formula::parse_exactly(&text, &predictors, &parameters)
     }
 
-    /// Returns the text in which terms have other names where theirs are `taken`, and takes their names.
-    fn rename_taken_terms(&self, taken: &mut Vec<String>) -> String {
-        let mut renamed = Vec::new();
+    /// Returns the text with new names for the terms whose names are taken, and adds all terms to the taken names.
+    fn rename_taken_terms(&self, taken_names: &mut Vec<String>) -> String {
+        let mut new_names = Vec::new();
         for term in &self.terms {
             let is_free = |name: &String| {
-                !taken.contains(name) && (name == term || !self.terms.contains(name))
+                !taken_names.contains(name) && (name == term || !self.terms.contains(name))
             };
-            let numbered = (1..).map(|k| format!("{term}_{k}"));
+            let numbered_names = (1..).map(|k| format!("{term}_{k}"));
             let name = std::iter::once(term.clone())
-                .chain(numbered)
+                .chain(numbered_names)
                 .find(is_free)
                 .unwrap_or_default();
-            taken.push(name.clone());
-            renamed.push(name);
+            taken_names.push(name.clone());
+            new_names.push(name);
         }
-        let of = |name: &str| {
+        rename_in_text(&self.text, |name| {
             self.terms
                 .iter()
                 .position(|term| term == name)
-                .map(|k| renamed[k].clone())
-        };
-        rename(&self.text, of)
+                .map(|k| new_names[k].clone())
+        })
     }
 }
 
-/// Returns the text of a formula with other names: `new` returns that of a name, or `None` if it stays.
-fn rename(text: &str, new: impl Fn(&str) -> Option<String>) -> String {
-    // the text has been parsed before
-    let tokens = tokens(text).unwrap_or_default();
+/// Returns the text of a formula with other names: `new_name` returns the new one for a name, or `None` if it stays.
+fn rename_in_text(text: &str, new_name: impl Fn(&str) -> Option<String>) -> String {
+    // The text has been parsed before, so that it has tokens.
+    let tokens = tokenise(text).unwrap_or_default();
     let mut letters = text.chars();
-    let (mut renamed, mut at) = (String::new(), 0);
+    let mut renamed = String::new();
+    let mut position = 0;
     for (k, (start, token)) in tokens.iter().enumerate() {
-        renamed.extend(letters.by_ref().take(start - at));
-        at = *start;
+        // 1. Copy what lies between the last token and this one.
+        renamed.extend(letters.by_ref().take(start - position));
+        position = *start;
+        // 2. Replace the token if it is a name, but not that of a function in a call.
         let is_call = tokens
             .get(k + 1)
-            .is_some_and(|(_, next)| *next == Token::Symbol('('));
+            .is_some_and(|(_, next_token)| *next_token == Token::Symbol('('));
         if let Token::Name(name) = token
-            && let Some(new) = new(name).filter(|_| !is_call)
+            && let Some(new_name) = new_name(name).filter(|_| !is_call)
         {
             let length = name.chars().count();
             letters.by_ref().take(length).for_each(drop);
-            at += length;
-            renamed += &new;
+            position += length;
+            renamed += &new_name;
         }
     }
     renamed.extend(letters);
     renamed
 }
 
-/// Returns names as `&str`.
-fn borrowed(names: &[String]) -> Vec<&str> {
+/// Borrows names as `&str`.
+fn as_strs(names: &[String]) -> Vec<&str> {
     names.iter().map(String::as_str).collect()
 }
 
@@ -210,13 +214,14 @@ mod tests {
     type ByHand = fn(f64, f64) -> [f64; 3];
 
     #[test]
-    fn prefixes_leave_functions_predictors_and_constants() {
+    fn prefixes_rename_parameters_and_terms_alone() {
         let formula = Formula::parse_exactly(
             "u = gamma*x; π₂ = e*u; gamma(u)**2 + pi*π₂ >= x",
             &["x"],
             &["unused", "gamma"],
         );
-        let (formula, point) = (formula.unwrap(), [0.3, 1.4]);
+        let formula = formula.unwrap();
+        let point = [0.3, 1.4];
         let renamed = formula.with_prefix("p_").unwrap();
         assert_eq!(
             renamed.text(),
@@ -234,7 +239,7 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(message.contains("`a-in1`"), "{message}");
-        // no name of a predictor or a function either
+        // Renamed parameters may not be called like a predictor or a function either.
         assert!(Formula::parse("_1*u").unwrap().with_prefix("log1").is_ok());
         assert!(Formula::parse("p*x").unwrap().with_prefix("ex").is_err());
         assert!(
@@ -253,16 +258,14 @@ mod tests {
                 .unwrap();
         let x = [0.4, 1.3, 2.2, 0.7, 0.2, 0.9];
         let swapped = [&x[3..], &x[..3]].concat();
-        let (p, q) = ([0.6, 0.8], [0.7, 1.9]);
-        let (p, q) = (
-            &p[..first.parameters().len()],
-            &q[..second.parameters().len()],
-        );
-        let [left, right] = [
-            first.linearise(&x[..3], p).unwrap(),
-            second.linearise(&swapped, q).unwrap(),
+        let [first_values, second_values] = [[0.6, 0.8], [0.7, 1.9]];
+        let first_point = &first_values[..first.parameters().len()];
+        let second_point = &second_values[..second.parameters().len()];
+        let [first_rows, second_rows] = [
+            first.linearise(&x[..3], first_point).unwrap(),
+            second.linearise(&swapped, second_point).unwrap(),
         ];
-        let whole = [p, q].concat();
+        let point = [first_point, second_point].concat();
         let operators: [(Combine, ByHand); 4] = [
             (Formula::plus, |a, b| [a + b, 1.0, 1.0]),
             (Formula::minus, |a, b| [a - b, 1.0, -1.0]),
@@ -270,52 +273,53 @@ mod tests {
             (Formula::over, |a, b| [a / b, 1.0 / b, -a / (b * b)]),
         ];
         for (combine, by_hand) in operators {
-            let both = combine(&first, &second).unwrap();
-            assert_eq!(both.predictors(), ["x", "z"]);
+            let combined = combine(&first, &second).unwrap();
+            assert_eq!(combined.predictors(), ["x", "z"]);
             assert_eq!(
-                both.parameters(),
+                combined.parameters(),
                 [first.parameters(), second.parameters()].concat()
             );
-            let rows = both.linearise(&x, &whole).unwrap();
+            let rows = combined.linearise(&x, &point).unwrap();
             for j in 0..3 {
-                let [value, by_left, by_right] = by_hand(left[j], right[j]);
+                let [value, by_first, by_second] = by_hand(first_rows[j], second_rows[j]);
                 assert!(
                     (rows[j] - value).abs() <= 1e-15 * value.abs(),
                     "{}: {} {value}",
-                    both.text(),
+                    combined.text(),
                     rows[j]
                 );
-                for k in 0..whole.len() {
-                    let slope = match k.checked_sub(p.len()) {
-                        None => left[3 * (1 + k) + j] * by_left,
-                        Some(k) => right[3 * (1 + k) + j] * by_right,
+                for k in 0..point.len() {
+                    let slope = match k.checked_sub(first_point.len()) {
+                        None => first_rows[3 * (1 + k) + j] * by_first,
+                        Some(k) => second_rows[3 * (1 + k) + j] * by_second,
                     };
-                    let found = rows[3 * (1 + k) + j];
+                    let computed = rows[3 * (1 + k) + j];
                     assert!(
-                        (found - slope).abs() <= 1e-14 * slope.abs(),
-                        "{}: {found} {slope}",
-                        both.text()
+                        (computed - slope).abs() <= 1e-14 * slope.abs(),
+                        "{}: {computed} {slope}",
+                        combined.text()
                     );
                 }
             }
-            // what pickles keep
-            let [predictors, parameters] = [both.predictors(), both.parameters()]
+            // Text and names, which pickles keep, are enough to restore it.
+            let [predictors, parameters] = [combined.predictors(), combined.parameters()]
                 .map(|names| names.iter().map(String::as_str).collect::<Vec<_>>());
-            let again = Formula::parse_exactly(both.text(), &predictors, &parameters).unwrap();
-            assert_eq!(again.linearise(&x, &whole).unwrap(), rows);
-            assert_eq!(again.wgsl(true), both.wgsl(true));
+            let reparsed =
+                Formula::parse_exactly(combined.text(), &predictors, &parameters).unwrap();
+            assert_eq!(reparsed.linearise(&x, &point).unwrap(), rows);
+            assert_eq!(reparsed.wgsl(true), combined.wgsl(true));
         }
     }
 
     #[test]
-    fn combinations_of_combinations_and_of_terms_with_the_same_names() {
+    fn combinations_may_be_nested_and_share_names_of_terms() {
         let peaks = ["a_", "b_", "c_"].map(|prefix| {
             Formula::builtin("emg")
                 .unwrap()
                 .with_prefix(prefix)
                 .unwrap()
         });
-        let named = ["v_", "w_", "x_"].map(|prefix| {
+        let peaks_with_terms = ["v_", "w_", "x_"].map(|prefix| {
             Formula::parse(&format!(
                 "t = x - {prefix}m; t_1 = t^2; {prefix}a*exp(-t_1)"
             ))
@@ -323,49 +327,49 @@ mod tests {
         });
         for (parts, point) in [
             (peaks, vec![2.0, 0.4, 0.5, 0.9, 0.1]),
-            (named, vec![0.4, 2.0]),
+            (peaks_with_terms, vec![0.4, 2.0]),
         ] {
             let [first, second, third] = &parts;
             let sum = first.plus(second).unwrap().plus(third).unwrap();
-            let other = first.plus(&second.plus(third).unwrap()).unwrap();
+            let nested_sum = first.plus(&second.plus(third).unwrap()).unwrap();
             let value: f64 = parts
                 .iter()
                 .map(|part| part.value(&[0.8], &point).unwrap())
                 .sum();
-            for formula in [sum, other] {
-                let found = formula.value(&[0.8], &point.repeat(3)).unwrap();
-                assert!((found - value).abs() < 1e-14, "{}", formula.text());
+            for formula in [sum, nested_sum] {
+                let computed = formula.value(&[0.8], &point.repeat(3)).unwrap();
+                assert!((computed - value).abs() < 1e-14, "{}", formula.text());
                 assert!(formula.warnings().is_empty());
             }
         }
     }
 
     #[test]
-    fn shared_names_are_refused_with_a_remedy() {
+    fn shared_names_are_refused_and_the_message_names_a_remedy() {
         let [peak, line] = ["a*exp(-x^2) + c", "c + a*x"].map(|text| Formula::parse(text).unwrap());
         let message = peak.plus(&line).unwrap_err().to_string();
         assert!(
             message.contains("`a`, `c`") && message.contains("with_prefix(\"g1_\")"),
             "{message}"
         );
-        let other = Formula::parse_with("k*a", &["a"]).unwrap();
-        for (one, another) in [(&peak, &other), (&other, &peak)] {
+        let predictor_a = Formula::parse_with("k*a", &["a"]).unwrap();
+        for (left, right) in [(&peak, &predictor_a), (&predictor_a, &peak)] {
             assert!(
-                one.times(another)
+                left.times(right)
                     .unwrap_err()
                     .to_string()
                     .contains("both formulas have `a`;")
             );
         }
-        let wide = Formula::parse(
+        let forty_parameters = Formula::parse(
             &(0..40)
                 .map(|k| format!("p{k}*x"))
                 .collect::<Vec<_>>()
                 .join(" + "),
         )
         .unwrap();
-        let message = wide
-            .plus(&wide.with_prefix("q").unwrap())
+        let message = forty_parameters
+            .plus(&forty_parameters.with_prefix("q").unwrap())
             .unwrap_err()
             .to_string();
         assert!(

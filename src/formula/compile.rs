@@ -2,30 +2,28 @@
 
 use std::sync::Arc;
 
-use super::derive::derivatives;
+use super::derive::add_derivatives;
 use super::graph::Node;
 use super::lanes::LaneTape;
 use super::parse::{Parsed, parse};
-use super::rounding::rounding;
+use super::rounding::add_rounding_bound;
 use super::tape::Tape;
-use super::token::Complaint;
 use super::{Formula, wgsl};
 use crate::error::{Error, Result};
 
-/// Parses a formula into a graph, with the parameters in `order` first and others as they appear in the text; if the
+/// Parses a formula into a graph. The parameters in `order` come first, then others as they appear in the text; if the
 /// order is `complete`, others are mistakes.
-pub fn parsed(
+pub fn parse_to_graph(
     text: &str,
     predictors: &[String],
     order: Vec<String>,
     complete: bool,
 ) -> Result<Parsed> {
-    let at = |Complaint { at, message }| Error::Formula {
+    parse(text, predictors, order, complete).map_err(|complaint| Error::Formula {
         formula: text.into(),
-        column: at + 1,
-        message,
-    };
-    parse(text, predictors, order, complete).map_err(at)
+        column: complaint.at + 1,
+        message: complaint.message,
+    })
 }
 
 /// Differentiates a parsed formula by its parameters and compiles it into all forms.
@@ -36,16 +34,19 @@ pub fn compile(text: &str, predictors: Vec<String>, parsed: Parsed) -> Result<Fo
         parameters,
         terms,
     } = parsed;
-    let mut rows = vec![value];
-    let too_large = |message| Error::Formula {
-        formula: text.into(),
-        column: 1,
-        message,
-    };
-    rows.extend(derivatives(&mut graph, value, parameters.len()).map_err(too_large)?);
-    let linear = graph.linear(&rows[1..]);
-    let flat = (0..parameters.len())
-        .filter(|p| graph.constant(rows[1 + p]) == Some(0.0))
+    // 1. Differentiate the value by the parameters.
+    let derivatives =
+        add_derivatives(&mut graph, value, parameters.len()).map_err(|message| Error::Formula {
+            formula: text.into(),
+            column: 1,
+            message,
+        })?;
+    let mut outputs = vec![value];
+    outputs.extend(derivatives);
+    // 2. Find linear parameters, parameters without an effect, and unused predictors.
+    let linear_parameters = graph.find_linear_parameters(&outputs[1..]);
+    let flat_parameters = (0..parameters.len())
+        .filter(|p| graph.constant(outputs[1 + p]) == Some(0.0))
         .collect();
     let is_used = |k: usize| {
         graph
@@ -53,27 +54,29 @@ pub fn compile(text: &str, predictors: Vec<String>, parsed: Parsed) -> Result<Fo
             .iter()
             .any(|node| matches!(node, Node::Predictor(d) if *d == k))
     };
-    let unused = (0..predictors.len()).filter(|k| !is_used(*k)).collect();
-    let lanes = LaneTape::new(&graph, &rows);
-    let bounds = [false, true].map(|held| {
-        let mut errors = graph.clone();
-        let bound = rounding(&mut errors, value, held);
-        Arc::new(LaneTape::new(&errors, &[value, bound]))
+    let unused_predictors = (0..predictors.len()).filter(|k| !is_used(*k)).collect();
+    // 3. Compile for lanes, with bounds of the rounding errors, and print as WGSL.
+    let lanes = LaneTape::new(&graph, &outputs);
+    let rounding = [false, true].map(|predictors_are_exact| {
+        let mut graph_with_bound = graph.clone();
+        let bound = add_rounding_bound(&mut graph_with_bound, value, predictors_are_exact);
+        Arc::new(LaneTape::new(&graph_with_bound, &[value, bound]))
     });
-    let wgsl = |rows| wgsl::fill(&graph, rows, predictors.len(), parameters.len());
+    let print_wgsl =
+        |outputs| wgsl::print_fill(&graph, outputs, predictors.len(), parameters.len());
     Ok(Formula {
         text: text.into(),
-        value: Arc::new(Tape::new(&graph, &rows[..1])),
-        linearisation: Arc::new(Tape::new(&graph, &rows)),
+        value: Arc::new(Tape::new(&graph, &outputs[..1])),
+        linearisation: Arc::new(Tape::new(&graph, &outputs)),
         lanes: Arc::new(lanes),
-        lane_values: Arc::new(LaneTape::new(&graph, &rows[..1])),
-        direct: None,
-        rounding: bounds,
-        value_wgsl: wgsl(&rows[..1]),
-        linearisation_wgsl: wgsl(&rows),
-        linear,
-        flat,
-        unused,
+        lane_values: Arc::new(LaneTape::new(&graph, &outputs[..1])),
+        written_model: None,
+        rounding,
+        value_wgsl: print_wgsl(&outputs[..1]),
+        linearisation_wgsl: print_wgsl(&outputs),
+        linear_parameters,
+        flat_parameters,
+        unused_predictors,
         predictors,
         parameters,
         terms,

@@ -3,13 +3,13 @@
 use std::f64::consts::{E, PI};
 
 use crate::math::Real;
-use crate::math::faddeeva::{IM, Part, RE};
+use crate::math::faddeeva::{FaddeevaPart, IM, RE};
 use crate::math::gamma::digamma;
 use crate::math::lanes::pick;
 
 /// A function of one argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Function {
+pub enum UnaryFunction {
     Sin,
     Cos,
     Tan,
@@ -43,7 +43,7 @@ pub enum Function {
 
 /// A function of two arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Pair {
+pub enum BinaryFunction {
     /// a^b.
     Pow,
     /// a^b ln a, the derivative of a^b by b; 0 at a = 0 for b > 0, its limit.
@@ -55,7 +55,7 @@ pub enum Pair {
     /// √(a² + b²).
     Hypot,
     /// A part of the Faddeeva function w(a + ib), or of a derivative of it, for derivatives.
-    Faddeeva(Part),
+    Faddeeva(FaddeevaPart),
     /// 1 where the first is less than the second, else 0.
     Less,
     /// 1 where the first is less than the second or equal to it, else 0.
@@ -66,13 +66,13 @@ pub enum Pair {
     Gate,
 }
 
-/// Function that a name in front of a parenthesis stands for.
+/// Function that a name in front of a parenthesis means.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Callable {
-    One(Function),
-    Two(Pair),
+    Unary(UnaryFunction),
+    Binary(BinaryFunction),
     /// A function of two or more arguments, applied to the first two, then to the result and the next.
-    Several(Pair),
+    Variadic(BinaryFunction),
     /// `select(condition, a, b)`: a where the condition is not 0, else b.
     Select,
     /// `heaviside(x, h)`: 0 for x < 0, 1 for x > 0, and h for x = 0.
@@ -87,9 +87,11 @@ impl Callable {
     /// Returns the smallest and the largest number of arguments, and both in words.
     pub fn arity(self) -> (usize, usize, &'static str) {
         match self {
-            Callable::One(_) => (1, 1, "one argument"),
-            Callable::Two(_) | Callable::Heaviside | Callable::CopySign => (2, 2, "two arguments"),
-            Callable::Several(_) => (2, usize::MAX, "at least two arguments"),
+            Callable::Unary(_) => (1, 1, "one argument"),
+            Callable::Binary(_) | Callable::Heaviside | Callable::CopySign => {
+                (2, 2, "two arguments")
+            }
+            Callable::Variadic(_) => (2, usize::MAX, "at least two arguments"),
             Callable::Select | Callable::Voigt => (3, 3, "three arguments"),
         }
     }
@@ -97,181 +99,188 @@ impl Callable {
 
 /// Names of functions. The name in WGSL follows the first name of a function.
 pub const FUNCTIONS: [(&str, Callable); 46] = [
-    ("sin", Callable::One(Function::Sin)),
-    ("cos", Callable::One(Function::Cos)),
-    ("tan", Callable::One(Function::Tan)),
-    ("asin", Callable::One(Function::Asin)),
-    ("arcsin", Callable::One(Function::Asin)),
-    ("acos", Callable::One(Function::Acos)),
-    ("arccos", Callable::One(Function::Acos)),
-    ("atan", Callable::One(Function::Atan)),
-    ("arctan", Callable::One(Function::Atan)),
-    ("sinh", Callable::One(Function::Sinh)),
-    ("cosh", Callable::One(Function::Cosh)),
-    ("tanh", Callable::One(Function::Tanh)),
-    ("exp", Callable::One(Function::Exp)),
-    ("ln", Callable::One(Function::Ln)),
-    ("log", Callable::One(Function::Ln)),
-    ("log10", Callable::One(Function::Log10)),
-    ("log2", Callable::One(Function::Log2)),
-    ("sqrt", Callable::One(Function::Sqrt)),
-    ("cbrt", Callable::One(Function::Cbrt)),
-    ("abs", Callable::One(Function::Abs)),
-    ("sign", Callable::One(Function::Sign)),
-    ("erf", Callable::One(Function::Erf)),
-    ("erfc", Callable::One(Function::Erfc)),
-    ("expm1", Callable::One(Function::Expm1)),
-    ("log1p", Callable::One(Function::Log1p)),
-    ("asinh", Callable::One(Function::Asinh)),
-    ("arcsinh", Callable::One(Function::Asinh)),
-    ("acosh", Callable::One(Function::Acosh)),
-    ("arccosh", Callable::One(Function::Acosh)),
-    ("atanh", Callable::One(Function::Atanh)),
-    ("arctanh", Callable::One(Function::Atanh)),
-    ("gamma", Callable::One(Function::Gamma)),
-    ("lgamma", Callable::One(Function::LogGamma)),
-    ("gammaln", Callable::One(Function::LogGamma)),
-    ("pow", Callable::Two(Pair::Pow)),
-    ("atan2", Callable::Two(Pair::Atan2)),
-    ("arctan2", Callable::Two(Pair::Atan2)),
-    ("hypot", Callable::Two(Pair::Hypot)),
-    ("min", Callable::Several(Pair::Min)),
-    ("max", Callable::Several(Pair::Max)),
+    ("sin", Callable::Unary(UnaryFunction::Sin)),
+    ("cos", Callable::Unary(UnaryFunction::Cos)),
+    ("tan", Callable::Unary(UnaryFunction::Tan)),
+    ("asin", Callable::Unary(UnaryFunction::Asin)),
+    ("arcsin", Callable::Unary(UnaryFunction::Asin)),
+    ("acos", Callable::Unary(UnaryFunction::Acos)),
+    ("arccos", Callable::Unary(UnaryFunction::Acos)),
+    ("atan", Callable::Unary(UnaryFunction::Atan)),
+    ("arctan", Callable::Unary(UnaryFunction::Atan)),
+    ("sinh", Callable::Unary(UnaryFunction::Sinh)),
+    ("cosh", Callable::Unary(UnaryFunction::Cosh)),
+    ("tanh", Callable::Unary(UnaryFunction::Tanh)),
+    ("exp", Callable::Unary(UnaryFunction::Exp)),
+    ("ln", Callable::Unary(UnaryFunction::Ln)),
+    ("log", Callable::Unary(UnaryFunction::Ln)),
+    ("log10", Callable::Unary(UnaryFunction::Log10)),
+    ("log2", Callable::Unary(UnaryFunction::Log2)),
+    ("sqrt", Callable::Unary(UnaryFunction::Sqrt)),
+    ("cbrt", Callable::Unary(UnaryFunction::Cbrt)),
+    ("abs", Callable::Unary(UnaryFunction::Abs)),
+    ("sign", Callable::Unary(UnaryFunction::Sign)),
+    ("erf", Callable::Unary(UnaryFunction::Erf)),
+    ("erfc", Callable::Unary(UnaryFunction::Erfc)),
+    ("expm1", Callable::Unary(UnaryFunction::Expm1)),
+    ("log1p", Callable::Unary(UnaryFunction::Log1p)),
+    ("asinh", Callable::Unary(UnaryFunction::Asinh)),
+    ("arcsinh", Callable::Unary(UnaryFunction::Asinh)),
+    ("acosh", Callable::Unary(UnaryFunction::Acosh)),
+    ("arccosh", Callable::Unary(UnaryFunction::Acosh)),
+    ("atanh", Callable::Unary(UnaryFunction::Atanh)),
+    ("arctanh", Callable::Unary(UnaryFunction::Atanh)),
+    ("gamma", Callable::Unary(UnaryFunction::Gamma)),
+    ("lgamma", Callable::Unary(UnaryFunction::LogGamma)),
+    ("gammaln", Callable::Unary(UnaryFunction::LogGamma)),
+    ("pow", Callable::Binary(BinaryFunction::Pow)),
+    ("atan2", Callable::Binary(BinaryFunction::Atan2)),
+    ("arctan2", Callable::Binary(BinaryFunction::Atan2)),
+    ("hypot", Callable::Binary(BinaryFunction::Hypot)),
+    ("min", Callable::Variadic(BinaryFunction::Min)),
+    ("max", Callable::Variadic(BinaryFunction::Max)),
     ("select", Callable::Select),
     ("heaviside", Callable::Heaviside),
     ("copysign", Callable::CopySign),
-    ("faddeeva_re", Callable::Two(Pair::Faddeeva(RE))),
-    ("faddeeva_im", Callable::Two(Pair::Faddeeva(IM))),
+    (
+        "faddeeva_re",
+        Callable::Binary(BinaryFunction::Faddeeva(RE)),
+    ),
+    (
+        "faddeeva_im",
+        Callable::Binary(BinaryFunction::Faddeeva(IM)),
+    ),
     ("voigt", Callable::Voigt),
 ];
 
 /// Constants that a formula may name.
 pub const CONSTANTS: [(&str, f64); 3] = [("pi", PI), ("π", PI), ("e", E)];
 
-/// Functions whose names are parameters, too, where no parenthesis follows.
-const ALSO_PARAMETERS: [&str; 1] = ["gamma"];
+/// Functions whose names are parameters where no parenthesis follows.
+const FUNCTIONS_ALSO_PARAMETERS: [&str; 1] = ["gamma"];
 
-/// Returns whether a name can only be a function's.
+/// Returns whether a name can only be that of a function.
 pub fn is_function(name: &str) -> bool {
-    callable(name).is_some() && !ALSO_PARAMETERS.contains(&name)
+    find_callable(name).is_some() && !FUNCTIONS_ALSO_PARAMETERS.contains(&name)
 }
 
 /// Returns the function that a name such as `sin` means in formulas; `None` for other names.
-pub fn callable(name: &str) -> Option<Callable> {
+pub fn find_callable(name: &str) -> Option<Callable> {
     FUNCTIONS
         .iter()
-        .find(|(known, _)| *known == name)
+        .find(|(function_name, _)| *function_name == name)
         .map(|(_, callable)| *callable)
 }
 
-impl Function {
+impl UnaryFunction {
     /// Computes the function of x, in f64.
     #[inline(always)]
     pub fn value(self, x: f64) -> f64 {
         match self {
-            Function::Sin => x.sin(),
-            Function::Cos => x.cos(),
-            Function::Tan => x.tan(),
-            Function::Asin => x.asin(),
-            Function::Acos => x.acos(),
-            Function::Atan => x.atan(),
-            Function::Sinh => x.sinh(),
-            Function::Cosh => x.cosh(),
-            Function::Tanh => x.tanh(),
-            Function::Exp => x.exp(),
-            Function::Ln => x.ln(),
-            Function::Log10 => x.log10(),
-            Function::Log2 => x.log2(),
-            Function::Sqrt => x.sqrt(),
-            Function::Cbrt => x.cbrt(),
-            Function::Abs => x.abs(),
-            Function::Sign => sign(x),
-            Function::Erf => libm::erf(x),
-            Function::Erfc => libm::erfc(x),
-            Function::Expm1 => x.exp_m1(),
-            Function::Log1p => x.ln_1p(),
-            Function::Asinh => x.asinh(),
-            // the function of the standard library loses digits near 1
-            Function::Acosh => libm::acosh(x),
-            Function::Atanh => x.atanh(),
-            Function::Gamma => libm::tgamma(x),
-            Function::LogGamma => libm::lgamma(x),
-            Function::Digamma => digamma(x),
+            UnaryFunction::Sin => x.sin(),
+            UnaryFunction::Cos => x.cos(),
+            UnaryFunction::Tan => x.tan(),
+            UnaryFunction::Asin => x.asin(),
+            UnaryFunction::Acos => x.acos(),
+            UnaryFunction::Atan => x.atan(),
+            UnaryFunction::Sinh => x.sinh(),
+            UnaryFunction::Cosh => x.cosh(),
+            UnaryFunction::Tanh => x.tanh(),
+            UnaryFunction::Exp => x.exp(),
+            UnaryFunction::Ln => x.ln(),
+            UnaryFunction::Log10 => x.log10(),
+            UnaryFunction::Log2 => x.log2(),
+            UnaryFunction::Sqrt => x.sqrt(),
+            UnaryFunction::Cbrt => x.cbrt(),
+            UnaryFunction::Abs => x.abs(),
+            UnaryFunction::Sign => sign(x),
+            UnaryFunction::Erf => libm::erf(x),
+            UnaryFunction::Erfc => libm::erfc(x),
+            UnaryFunction::Expm1 => x.exp_m1(),
+            UnaryFunction::Log1p => x.ln_1p(),
+            UnaryFunction::Asinh => x.asinh(),
+            // The function of the standard library loses digits near 1.
+            UnaryFunction::Acosh => libm::acosh(x),
+            UnaryFunction::Atanh => x.atanh(),
+            UnaryFunction::Gamma => libm::tgamma(x),
+            UnaryFunction::LogGamma => libm::lgamma(x),
+            UnaryFunction::Digamma => digamma(x),
         }
     }
 
-    /// Returns the name in WGSL: that of an accurate function in `shaders/shared` where the built-in one is not.
+    /// Returns the name in WGSL. Where the built-in function is not accurate, it is the name of one in
+    /// `shaders/shared`.
     pub const fn wgsl(self) -> &'static str {
         match self {
-            Function::Sin => "sinf",
-            Function::Cos => "cosf",
-            Function::Tan => "tanf",
-            Function::Asin => "asinf",
-            Function::Acos => "acosf",
-            Function::Atan => "atanf",
-            Function::Sinh => "sinhf",
-            Function::Cosh => "coshf",
-            Function::Tanh => "tanhf",
-            Function::Exp => "expf",
-            Function::Ln => "logf",
-            Function::Log10 => "log10f",
-            Function::Log2 => "log2f",
-            Function::Sqrt => "sqrt",
-            Function::Cbrt => "cbrtf",
-            Function::Abs => "abs",
-            Function::Sign => "signf",
-            Function::Erf => "erff",
-            Function::Erfc => "erfcf",
-            Function::Expm1 => "expm1f",
-            Function::Log1p => "log1pf",
-            Function::Asinh => "asinhf",
-            Function::Acosh => "acoshf",
-            Function::Atanh => "atanhf",
-            Function::Gamma => "gammaf",
-            Function::LogGamma => "lgammaf",
-            Function::Digamma => "digammaf",
+            UnaryFunction::Sin => "sinf",
+            UnaryFunction::Cos => "cosf",
+            UnaryFunction::Tan => "tanf",
+            UnaryFunction::Asin => "asinf",
+            UnaryFunction::Acos => "acosf",
+            UnaryFunction::Atan => "atanf",
+            UnaryFunction::Sinh => "sinhf",
+            UnaryFunction::Cosh => "coshf",
+            UnaryFunction::Tanh => "tanhf",
+            UnaryFunction::Exp => "expf",
+            UnaryFunction::Ln => "logf",
+            UnaryFunction::Log10 => "log10f",
+            UnaryFunction::Log2 => "log2f",
+            UnaryFunction::Sqrt => "sqrt",
+            UnaryFunction::Cbrt => "cbrtf",
+            UnaryFunction::Abs => "abs",
+            UnaryFunction::Sign => "signf",
+            UnaryFunction::Erf => "erff",
+            UnaryFunction::Erfc => "erfcf",
+            UnaryFunction::Expm1 => "expm1f",
+            UnaryFunction::Log1p => "log1pf",
+            UnaryFunction::Asinh => "asinhf",
+            UnaryFunction::Acosh => "acoshf",
+            UnaryFunction::Atanh => "atanhf",
+            UnaryFunction::Gamma => "gammaf",
+            UnaryFunction::LogGamma => "lgammaf",
+            UnaryFunction::Digamma => "digammaf",
         }
     }
 }
 
-impl Pair {
+impl BinaryFunction {
     /// Computes the function of a and b, in f64; minimum and maximum are NaN if either is.
     #[inline(always)]
     pub fn value(self, a: f64, b: f64) -> f64 {
         match self {
-            Pair::Pow => a.powf(b),
-            Pair::PowLog if a == 0.0 && b > 0.0 => 0.0,
-            Pair::PowLog => a.powf(b) * a.ln(),
-            Pair::Atan2 => a.atan2(b),
-            // `min` would drop a NaN
-            Pair::Min if a.is_nan() || b.is_nan() => f64::NAN,
-            Pair::Max if a.is_nan() || b.is_nan() => f64::NAN,
-            Pair::Min => a.min(b),
-            Pair::Max => a.max(b),
-            Pair::Hypot if a.is_nan() || b.is_nan() => f64::NAN,
-            Pair::Hypot => a.hypot(b),
-            Pair::Faddeeva(part) => part.value(a, b),
-            Pair::Less => f64::from(u8::from(a < b)),
-            Pair::LessEqual => f64::from(u8::from(a <= b)),
-            Pair::Equal => f64::from(u8::from(a == b)),
-            Pair::Gate => pick(a == 0.0, 0.0, b),
+            BinaryFunction::Pow => a.powf(b),
+            BinaryFunction::PowLog if a == 0.0 && b > 0.0 => 0.0,
+            BinaryFunction::PowLog => a.powf(b) * a.ln(),
+            BinaryFunction::Atan2 => a.atan2(b),
+            // `f64::min` and `f64::max` would drop a NaN.
+            BinaryFunction::Min if a.is_nan() || b.is_nan() => f64::NAN,
+            BinaryFunction::Max if a.is_nan() || b.is_nan() => f64::NAN,
+            BinaryFunction::Min => a.min(b),
+            BinaryFunction::Max => a.max(b),
+            BinaryFunction::Hypot if a.is_nan() || b.is_nan() => f64::NAN,
+            BinaryFunction::Hypot => a.hypot(b),
+            BinaryFunction::Faddeeva(part) => part.value(a, b),
+            BinaryFunction::Less => f64::from(u8::from(a < b)),
+            BinaryFunction::LessEqual => f64::from(u8::from(a <= b)),
+            BinaryFunction::Equal => f64::from(u8::from(a == b)),
+            BinaryFunction::Gate => pick(a == 0.0, 0.0, b),
         }
     }
 
     /// Returns the function's name in the WGSL of popfit's shaders.
     pub const fn wgsl(self) -> &'static str {
         match self {
-            Pair::Pow => "powf",
-            Pair::PowLog => "power_log",
-            Pair::Atan2 => "atan2f",
-            Pair::Min => "minf",
-            Pair::Max => "maxf",
-            Pair::Hypot => "hypotf",
-            Pair::Faddeeva(_) => "faddeeva",
-            Pair::Less => "less",
-            Pair::LessEqual => "less_equal",
-            Pair::Equal => "equal",
-            Pair::Gate => "gate",
+            BinaryFunction::Pow => "powf",
+            BinaryFunction::PowLog => "power_log",
+            BinaryFunction::Atan2 => "atan2f",
+            BinaryFunction::Min => "minf",
+            BinaryFunction::Max => "maxf",
+            BinaryFunction::Hypot => "hypotf",
+            BinaryFunction::Faddeeva(_) => "faddeeva",
+            BinaryFunction::Less => "less",
+            BinaryFunction::LessEqual => "less_equal",
+            BinaryFunction::Equal => "equal",
+            BinaryFunction::Gate => "gate",
         }
     }
 }
@@ -288,13 +297,15 @@ fn sign(x: f64) -> f64 {
 /// Computes xⁿ by repeated squaring, as WGSL does, for positive and negative n. x⁰ = 1.
 #[inline(always)]
 pub fn integer_power<R: Real>(x: R, n: i32) -> R {
-    let (mut result, mut square, mut left) = (R::ONE, x, n.unsigned_abs());
-    while left > 0 {
-        if left & 1 == 1 {
+    let mut result = R::ONE;
+    let mut square = x;
+    let mut remaining_bits = n.unsigned_abs();
+    while remaining_bits > 0 {
+        if remaining_bits & 1 == 1 {
             result *= square;
         }
         square *= square;
-        left >>= 1;
+        remaining_bits >>= 1;
     }
     if n < 0 { R::ONE / result } else { result }
 }

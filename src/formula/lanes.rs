@@ -1,48 +1,47 @@
-//! A graph as a list of operations over the lanes of many fits: every operation takes one number of each of
-//! [`LANES`](crate::math::lanes::LANES) fits, point after point, in f32 or f64.
+//! Compilation of a graph to a list of operations over the lanes of many fits: every operation takes one number from
+//! each of [`LANES`](crate::math::lanes::LANES) fits, point after point, in f32 or f64.
 //!
 //! This is the third form of the graph, beside the tape in f64 and WGSL. Factors that are the same at all points come
-//! first (`hoist.rs`), and products are fused with the operations that read them (`fuse.rs`), but not where the value
-//! jumps: rounding would decide on which side. Five built-in models are written out instead (`direct/`). Tests compare
-//! both with the tape.
+//! first (`hoist.rs`), and products are fused with the operations that read them (`fuse.rs`). Neither is done where the
+//! value jumps, because rounding would decide on which side. Five built-in models are written out instead (`direct/`).
+//! Tests compare both with the tape.
 
 use pulp::{Simd, WithSimd};
 
-use super::fuse::{Action, fused, unfused};
+use super::fuse::{LaneOperation, fuse_products, keep_operations};
 use super::graph::{Graph, Node, NodeId};
-use super::hoist::hoisted;
-use super::operation::{Elementary, run};
+use super::hoist::hoist_constant_factors;
+use super::operation::{Elementary, apply_operation};
 use crate::math::lanes::Lanes;
 use crate::solver::small::{LaneBlock, LaneGrid};
 
-/// Place to which a step writes.
+/// Destination of a step's result.
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum Destination {
     /// The next register.
     Register,
     /// An output that no other step reads.
     Row(usize),
 }
 
-/// One operation, the registers of its operands, and the place of its result. Leaves read no register.
+/// Operation with the registers of its operands and the destination of its result. Leaves read no register.
 #[derive(Clone, Copy, Debug)]
-struct Step {
-    action: Action,
+struct LaneStep {
+    operation: LaneOperation,
     a: usize,
     b: usize,
     c: usize,
-    place: Place,
+    destination: Destination,
     register: usize,
 }
 
-/// A model and its derivatives, compiled.
+/// List of operations that computes a model and its derivatives in lanes.
 #[derive(Clone, Debug)]
 pub struct LaneTape {
-    steps: Vec<Step>,
+    steps: Vec<LaneStep>,
     /// Number of the first steps, which depend on no predictor and are computed with the first point.
-    once: usize,
-    /// Number of registers.
-    registers: usize,
+    constant_steps: usize,
+    register_count: usize,
     /// Outputs that are copied from a register: (register, row).
     copies: Vec<(usize, usize)>,
 }
@@ -50,108 +49,116 @@ pub struct LaneTape {
 impl LaneTape {
     /// Compiles the nodes that `outputs` depend on into a list of steps, to be run for several fits side by side.
     pub fn new(graph: &Graph, outputs: &[NodeId]) -> LaneTape {
-        // where a model jumps, its conditions are to have the bits of the tape
-        let jumps = graph.has_jumps(outputs[0]);
-        let (graph, outputs) = if jumps {
+        // 1. Rearrange and fuse products. Where a model jumps, its conditions have to have the bits of the tape.
+        let has_jumps = graph.has_jumps(outputs[0]);
+        let (graph, outputs) = if has_jumps {
             (graph.clone(), outputs.to_vec())
         } else {
-            hoisted(graph, outputs)
+            hoist_constant_factors(graph, outputs)
         };
         let count = graph.nodes.len();
-        let varies = graph.varying();
-        let (actions, needed) = if jumps {
-            unfused(&graph, &outputs)
+        let varies = graph.find_varying();
+        let (operations, needed) = if has_jumps {
+            keep_operations(&graph, &outputs)
         } else {
-            fused(&graph, &outputs, &varies)
+            fuse_products(&graph, &outputs, &varies)
         };
-        let of = |varying: bool| {
-            (0..count)
-                .filter(|&k| needed[k] && varies[k] == varying)
-                .collect::<Vec<_>>()
-        };
-        let (mut order, each) = (of(false), of(true));
-        let once = order.len();
-        order.extend(each);
-        let mut read = vec![false; count];
+        // 2. Order the nodes: first those that are the same at all points.
+        let mut order: Vec<usize> = (0..count).filter(|&k| needed[k] && !varies[k]).collect();
+        let constant_steps = order.len();
+        order.extend((0..count).filter(|&k| needed[k] && varies[k]));
+        // 3. Find the nodes that others read. An output that nobody reads is written to its row directly.
+        let mut is_read = vec![false; count];
         order
             .iter()
-            .flat_map(|&k| actions[k].operands())
-            .for_each(|id| read[id.0] = true);
-        let (mut register, mut registers) = (vec![0; count], 0);
+            .flat_map(|&k| operations[k].operands())
+            .for_each(|id| is_read[id.0] = true);
+        // 4. Make the steps and assign registers.
+        let mut registers = vec![0; count];
+        let mut register_count = 0;
         let mut steps = Vec::with_capacity(order.len());
         for &k in &order {
             let mut rows = (0..outputs.len()).filter(|row| outputs[*row].0 == k);
-            let place = match (rows.next(), rows.next()) {
-                (Some(row), None) if varies[k] && !read[k] => Place::Row(row),
-                _ => Place::Register,
+            let destination = match (rows.next(), rows.next()) {
+                (Some(row), None) if varies[k] && !is_read[k] => Destination::Row(row),
+                _ => Destination::Register,
             };
-            let mut operands = actions[k].operands().map(|id| register[id.0]);
-            let mut next = || operands.next().unwrap_or(0);
-            steps.push(Step {
-                action: actions[k],
-                a: next(),
-                b: next(),
-                c: next(),
-                place,
-                register: registers,
+            let mut operands = operations[k].operands().map(|id| registers[id.0]);
+            let mut next_operand = || operands.next().unwrap_or(0);
+            steps.push(LaneStep {
+                operation: operations[k],
+                a: next_operand(),
+                b: next_operand(),
+                c: next_operand(),
+                destination,
+                register: register_count,
             });
-            register[k] = registers;
-            registers += usize::from(matches!(place, Place::Register));
+            registers[k] = register_count;
+            register_count += usize::from(matches!(destination, Destination::Register));
         }
-        let written = |row: usize| {
+        // 5. List the rows to which no step writes: they are copied from registers.
+        let is_written = |row: usize| {
             steps
                 .iter()
-                .any(|step| matches!(step.place, Place::Row(r) if r == row))
+                .any(|step| matches!(step.destination, Destination::Row(r) if r == row))
         };
         let copies = (0..outputs.len())
-            .filter(|&row| !written(row))
-            .map(|row| (register[outputs[row].0], row));
+            .filter(|&row| !is_written(row))
+            .map(|row| (registers[outputs[row].0], row));
         LaneTape {
             copies: copies.collect(),
             steps,
-            once,
-            registers,
+            constant_steps,
+            register_count,
         }
     }
 
     /// Computes the outputs at the points of a block, for several fits side by side, into the block's rows.
     pub fn evaluate<R: Elementary>(&self, block: LaneBlock<'_, R>) {
-        pulp::Arch::new().dispatch(Evaluation { tape: self, block });
+        pulp::Arch::new().dispatch(LaneEvaluation { tape: self, block });
     }
 }
 
-/// An evaluation of a tape for a block.
-struct Evaluation<'a, R> {
+/// Evaluation of a tape for a block.
+struct LaneEvaluation<'a, R> {
     tape: &'a LaneTape,
     block: LaneBlock<'a, R>,
 }
 
-impl<R: Elementary> Evaluation<'_, R> {
+impl<R: Elementary> LaneEvaluation<'_, R> {
     /// Runs the steps that depend on no predictor, once for all points of a block, into registers.
     #[inline(always)]
-    fn prepare(&mut self) {
+    fn compute_constant_steps(&mut self) {
         let LaneBlock {
             parameters,
             registers,
             ..
         } = &mut self.block;
-        registers.resize(self.tape.registers, Lanes::splat(R::NAN));
-        for step in &self.tape.steps[..self.tape.once] {
-            let (before, rest) = registers.split_at_mut(step.register);
-            let out = &mut rest[0].0;
-            match step.action {
-                Action::Node(Node::Parameter(p)) => *out = parameters[p].0,
-                Action::Node(Node::Number(bits)) => *out = [R::of(f64::from_bits(bits)); _],
-                Action::Node(node) => run(node, &before[step.a].0, &before[step.b].0, out),
-                // fused steps have predictors
-                Action::MultiplyAdd(..) | Action::MultiplyMultiply(..) | Action::Beyond(..) => {}
+        registers.resize(self.tape.register_count, Lanes::splat(R::NAN));
+        for step in &self.tape.steps[..self.tape.constant_steps] {
+            let (earlier_registers, later_registers) = registers.split_at_mut(step.register);
+            let out = &mut later_registers[0].0;
+            match step.operation {
+                LaneOperation::Node(Node::Parameter(p)) => *out = parameters[p].0,
+                LaneOperation::Node(Node::Number(bits)) => *out = [R::of(f64::from_bits(bits)); _],
+                LaneOperation::Node(node) => apply_operation(
+                    node,
+                    &earlier_registers[step.a].0,
+                    &earlier_registers[step.b].0,
+                    out,
+                ),
+                // Fused steps depend on predictors.
+                LaneOperation::MultiplyAdd(..)
+                | LaneOperation::MultiplyMultiply(..)
+                | LaneOperation::Beyond(..) => {}
             }
         }
     }
 
-    /// Runs the steps that depend on predictors at one point, and writes outputs to rows number `place` of the block.
+    /// Runs the steps that depend on predictors at one point, and writes the outputs to the rows of the block's point
+    /// number `block_point`.
     #[inline(always)]
-    fn point<S: Simd>(&mut self, simd: S, place: usize, point: usize) {
+    fn compute_point<S: Simd>(&mut self, simd: S, block_point: usize, point: usize) {
         let LaneBlock {
             of_points,
             grid,
@@ -161,68 +168,71 @@ impl<R: Elementary> Evaluation<'_, R> {
             stride,
             ..
         } = &mut self.block;
-        let rows = &mut rows[place * *stride..(place + 1) * *stride];
-        for step in &self.tape.steps[self.tape.once..] {
-            let (before, rest) = registers.split_at_mut(step.register);
-            let out = match step.place {
-                Place::Register => &mut rest[0].0,
-                Place::Row(row) => &mut rows[row].0,
+        let rows = &mut rows[block_point * *stride..(block_point + 1) * *stride];
+        for step in &self.tape.steps[self.tape.constant_steps..] {
+            let (earlier_registers, later_registers) = registers.split_at_mut(step.register);
+            let out = match step.destination {
+                Destination::Register => &mut later_registers[0].0,
+                Destination::Row(row) => &mut rows[row].0,
             };
-            let place = |d: usize| d * *of_points + point;
-            match (step.action, &grid) {
-                (Action::Node(Node::Predictor(d)), LaneGrid::Shared(x)) => *out = [x[place(d)]; _],
-                (Action::Node(Node::Predictor(d)), LaneGrid::Own(x)) => *out = x[place(d)].0,
-                (Action::Beyond(d, _), LaneGrid::Shared(x)) => {
-                    let x = R::splat(simd, x[place(d)]);
-                    let a = R::vectors::<S>(&before[step.a].0);
+            let x_index = |d: usize| d * *of_points + point;
+            match (step.operation, &grid) {
+                (LaneOperation::Node(Node::Predictor(d)), LaneGrid::Shared(x)) => {
+                    *out = [x[x_index(d)]; _]
+                }
+                (LaneOperation::Node(Node::Predictor(d)), LaneGrid::Own(x)) => {
+                    *out = x[x_index(d)].0
+                }
+                (LaneOperation::Beyond(d, _), LaneGrid::Shared(x)) => {
+                    let x = R::splat(simd, x[x_index(d)]);
+                    let a = R::vectors::<S>(&earlier_registers[step.a].0);
                     for (out, a) in R::vectors_mut::<S>(out).iter_mut().zip(a) {
                         *out = R::minus(simd, x, *a);
                     }
                 }
-                (Action::Beyond(d, _), LaneGrid::Own(x)) => {
-                    let (x, a) = (
-                        R::vectors::<S>(&x[place(d)].0),
-                        R::vectors::<S>(&before[step.a].0),
-                    );
+                (LaneOperation::Beyond(d, _), LaneGrid::Own(x)) => {
+                    let x = R::vectors::<S>(&x[x_index(d)].0);
+                    let a = R::vectors::<S>(&earlier_registers[step.a].0);
                     for (out, (x, a)) in R::vectors_mut::<S>(out).iter_mut().zip(x.iter().zip(a)) {
                         *out = R::minus(simd, *x, *a);
                     }
                 }
-                (Action::Node(node), _) => {
-                    let (a, b) = (&before[step.a].0, &before[step.b].0);
-                    let pairs = R::vectors::<S>(a).iter().zip(R::vectors::<S>(b));
-                    let each = R::vectors_mut::<S>(out).iter_mut().zip(pairs);
+                (LaneOperation::Node(node), _) => {
+                    let a = &earlier_registers[step.a].0;
+                    let b = &earlier_registers[step.b].0;
+                    let operands = R::vectors::<S>(a).iter().zip(R::vectors::<S>(b));
+                    let vectors = R::vectors_mut::<S>(out).iter_mut().zip(operands);
                     match node {
                         Node::Add(..) => {
-                            for (out, (a, b)) in each {
+                            for (out, (a, b)) in vectors {
                                 *out = R::plus(simd, *a, *b);
                             }
                         }
                         Node::Subtract(..) => {
-                            for (out, (a, b)) in each {
+                            for (out, (a, b)) in vectors {
                                 *out = R::minus(simd, *a, *b);
                             }
                         }
                         Node::Multiply(..) => {
-                            for (out, (a, b)) in each {
+                            for (out, (a, b)) in vectors {
                                 *out = R::multiply(simd, *a, *b);
                             }
                         }
-                        _ => run(node, a, b, out),
+                        _ => apply_operation(node, a, b, out),
                     }
                 }
-                (Action::MultiplyMultiply(..) | Action::MultiplyAdd(..), _) => {
-                    let [a, b, c] =
-                        [step.a, step.b, step.c].map(|id| R::vectors::<S>(&before[id].0));
-                    let each = R::vectors_mut::<S>(out)
+                (LaneOperation::MultiplyMultiply(..) | LaneOperation::MultiplyAdd(..), _) => {
+                    let [a, b, c] = [step.a, step.b, step.c]
+                        .map(|id| R::vectors::<S>(&earlier_registers[id].0));
+                    let vectors = R::vectors_mut::<S>(out)
                         .iter_mut()
                         .zip(a.iter().zip(b.iter().zip(c)));
-                    if matches!(step.action, Action::MultiplyAdd(..)) {
-                        for (out, (a, (b, c))) in each {
+                    if matches!(step.operation, LaneOperation::MultiplyAdd(..)) {
+                        for (out, (a, (b, c))) in vectors {
                             *out = R::multiply_add(simd, *a, *b, *c);
                         }
                     } else {
-                        for (out, (a, (b, c))) in each {
+                        for (out, (a, (b, c))) in vectors {
                             *out = R::multiply(simd, R::multiply(simd, *a, *b), *c);
                         }
                     }
@@ -234,24 +244,24 @@ impl<R: Elementary> Evaluation<'_, R> {
             .iter()
             .for_each(|&(register, row)| rows[row] = registers[register]);
         if let Some(y) = y.get(point) {
-            let residual = R::vectors_mut::<S>(&mut rows[0].0).iter_mut();
-            residual
+            let values = R::vectors_mut::<S>(&mut rows[0].0).iter_mut();
+            values
                 .zip(R::vectors::<S>(&y.0))
                 .for_each(|(value, y)| *value = R::minus(simd, *y, *value));
         }
     }
 }
 
-impl<R: Elementary> WithSimd for Evaluation<'_, R> {
+impl<R: Elementary> WithSimd for LaneEvaluation<'_, R> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(mut self, simd: S) {
         if self.block.points.start == 0 {
-            self.prepare();
+            self.compute_constant_steps();
         }
-        for (place, point) in self.block.points.clone().enumerate() {
-            self.point(simd, place, point);
+        for (block_point, point) in self.block.points.clone().enumerate() {
+            self.compute_point(simd, block_point, point);
         }
     }
 }

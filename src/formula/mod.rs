@@ -1,9 +1,9 @@
 //! Models as formulas: parsed, differentiated symbolically, evaluated in f64 and printed as WGSL, all from one graph.
 //!
-//! Equal expressions are one node of the graph, derivatives included. The tape (f64) and the WGSL (f32) are two prints
-//! of it. Another order of the parameters ([`Formula::with_parameters`]) is given to the parser, so that the nodes, and
-//! with them all sums, do not depend on it. The crate `exmex` parses and differentiates, too, but it has no public tree
-//! from which WGSL could be printed, and it differentiates by each parameter apart.
+//! Equal expressions share one node of the graph, also in derivatives. The tape (f64) and the WGSL (f32) are both made
+//! from it. Another order of the parameters ([`Formula::with_parameters`]) is passed to the parser, so that the nodes,
+//! and with them all sums, do not depend on it. The crate `exmex` parses and differentiates, too, but it has no public
+//! tree from which WGSL could be printed, and it differentiates separately by each parameter.
 //!
 //! ```
 //! use popfit::Formula;
@@ -39,24 +39,24 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::solver::small::{AddUp, LaneModel, Rounding};
-use compile::{compile, parsed};
-use direct::Direct;
+use compile::{compile, parse_to_graph};
+use direct::WrittenModel;
 use function::{CONSTANTS, FUNCTIONS};
 use lanes::LaneTape;
 use names::{check_parameters, check_predictors};
 pub(crate) use operation::Elementary;
 use tape::Tape;
-pub(crate) use tie::{Tie, Ties};
+pub(crate) use tie::{ParameterTie, Ties};
 
 /// A model y = f(x; p), its parameters named by its text.
 ///
-/// A formula has numbers, names, `+ - * /`, powers (`^` or `**`, from the right; −x² is −(x²)) and parentheses, and
+/// A formula consists of numbers, names, `+ - * /`, powers (`^` or `**`, from the right; −x² is −(x²)), parentheses and
 /// the functions `sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh exp expm1 ln log log1p log10 log2
-/// sqrt cbrt abs sign erf erfc pow hypot copysign gamma lgamma voigt faddeeva_re faddeeva_im min max heaviside
-/// select`; `log` is the natural one, `min` and `max` take two or more arguments, and `arcsin …` are known, too. `pi`
-/// (or π) and `e` are constants. Every other name that is no predictor and no named term is a parameter
-/// ([`warnings`](Self::warnings) lists those that are likely mistakes). Derivatives of `abs`, `min`, `max` are those of
-/// one side where there are two; that of `sign` is zero.
+/// sqrt cbrt abs sign erf erfc pow hypot copysign gamma lgamma voigt faddeeva_re faddeeva_im min max heaviside select`;
+/// `log` is the natural logarithm, `min` and `max` take two or more arguments, and `arcsin …` are synonyms. `pi` (or π)
+/// and `e` are constants. Every other name that is no predictor and no named term is a parameter
+/// ([`warnings`](Self::warnings) lists those that are likely mistakes). Where `abs`, `min` and `max` have a different
+/// derivative on either side, that of one side is used; the derivative of `sign` is zero.
 ///
 /// `voigt(x, sigma, gamma)` is the convolution of a Gauss function of the standard deviation |`sigma`| and a Lorentz
 /// function of the half width `gamma`, of unit area, all three in one unit. Either width may be 0, and both where x is
@@ -68,7 +68,7 @@ pub(crate) use tie::{Tie, Ties};
 ///
 /// Comparisons (`< <= > >= == !=`) are 1 or 0, and `and` and `or` join them. `select(condition, a, b)` is a where the
 /// condition is not 0, else b, and the one that is not selected may be infinite or NaN. `heaviside(x, h)` is h at x =
-/// 0. Comparisons with NaN do not hold (but for `!=`), and a condition that is NaN selects a. The derivative by a
+/// 0. Comparisons with NaN do not hold, except for `!=`, and a condition that is NaN selects a. The derivative by a
 /// parameter that occurs in conditions alone is zero, so that the data do not determine it.
 ///
 /// ```
@@ -91,7 +91,7 @@ pub struct Formula {
     text: String,
     predictors: Vec<String>,
     /// Indices of the predictors that the formula does not use.
-    unused: Vec<usize>,
+    unused_predictors: Vec<usize>,
     parameters: Vec<String>,
     /// Names of the terms.
     terms: Vec<String>,
@@ -99,15 +99,16 @@ pub struct Formula {
     linearisation: Arc<Tape>,
     lanes: Arc<LaneTape>,
     lane_values: Arc<LaneTape>,
-    /// Model that is written out and takes the place of `lanes`.
-    direct: Option<Direct>,
+    /// Model that is written out by hand and takes the place of `lanes`.
+    written_model: Option<WrittenModel>,
     /// Rounding bounds, first for predictors that f32 rounds, then for predictors that it holds.
     rounding: [Arc<LaneTape>; 2],
     value_wgsl: String,
     linearisation_wgsl: String,
-    linear: Vec<usize>,
-    /// Indices of the parameters by which the derivative is 0.
-    flat: Vec<usize>,
+    /// Indices of the parameters in which the value is jointly linear.
+    linear_parameters: Vec<usize>,
+    /// Indices of the parameters by which the derivative is 0 everywhere.
+    flat_parameters: Vec<usize>,
 }
 
 impl FromStr for Formula {
@@ -136,7 +137,7 @@ impl Formula {
     /// be a predictor's.
     pub fn parse_with(text: &str, predictors: &[&str]) -> Result<Formula> {
         let predictors = check_predictors(predictors)?;
-        let parsed = parsed(text, &predictors, Vec::new(), false)?;
+        let parsed = parse_to_graph(text, &predictors, Vec::new(), false)?;
         if parsed.parameters.is_empty() {
             return Err(Error::Formula {
                 formula: text.into(),
@@ -164,7 +165,7 @@ impl Formula {
     pub fn parse_exactly(text: &str, predictors: &[&str], parameters: &[&str]) -> Result<Formula> {
         let predictors = check_predictors(predictors)?;
         let order = check_parameters(parameters, &predictors)?;
-        let parsed = parsed(text, &predictors, order, true)?;
+        let parsed = parse_to_graph(text, &predictors, order, true)?;
         compile(text, predictors, parsed)
     }
 
@@ -183,30 +184,30 @@ impl Formula {
     /// Returns [`Error::InvalidArgument`] if a parameter is missing or named twice, or if a name is not one of the
     /// formula's.
     pub fn with_parameters(self, names: &[&str]) -> Result<Formula> {
-        let wrong = |name: &str, why: &str| {
+        let invalid = |name: &str, reason: &str| {
             let message = format!(
-                "parameter `{name}` {why}; the formula has {}",
+                "parameter `{name}` {reason}; the formula has {}",
                 self.parameters.join(", ")
             );
             Err(Error::invalid("parameters", message))
         };
         for (k, name) in names.iter().enumerate() {
-            if !self.parameters.iter().any(|known| known == name) {
-                return wrong(name, "is not in the formula");
+            if !self.parameters.iter().any(|parameter| parameter == name) {
+                return invalid(name, "is not in the formula");
             }
             if names[..k].contains(name) {
-                return wrong(name, "is named twice");
+                return invalid(name, "is named twice");
             }
         }
-        if let Some(left) = self
+        if let Some(missing) = self
             .parameters
             .iter()
-            .find(|known| !names.contains(&known.as_str()))
+            .find(|parameter| !names.contains(&parameter.as_str()))
         {
-            return wrong(left, "is not named");
+            return invalid(missing, "is not named");
         }
         let order = names.iter().map(|name| (*name).to_owned()).collect();
-        let parsed = parsed(&self.text, &self.predictors, order, true)?;
+        let parsed = parse_to_graph(&self.text, &self.predictors, order, true)?;
         compile(&self.text, self.predictors, parsed)
     }
 
@@ -232,6 +233,7 @@ impl Formula {
     /// # Ok::<(), popfit::Error>(())
     /// ```
     pub fn warnings(&self) -> Vec<String> {
+        // 1. Parameters whose names differ from another name only in upper or lower case.
         let predictors = self
             .predictors
             .iter()
@@ -239,44 +241,47 @@ impl Formula {
         let constants = CONSTANTS.iter().map(|(name, _)| ("constant", *name));
         let functions = FUNCTIONS
             .iter()
-            .filter(|(name, _)| function::is_function(name));
-        let functions = functions.map(|(name, _)| ("function", *name));
-        let operators = parse::OPERATORS.iter().map(|name| ("operator", *name));
+            .filter(|(name, _)| function::is_function(name))
+            .map(|(name, _)| ("function", *name));
+        let operators = parse::WORD_OPERATORS.iter().map(|name| ("operator", *name));
         let terms = self.terms.iter().map(|name| ("term", name.as_str()));
-        let known: Vec<(&str, &str)> = predictors
+        let names_with_meaning: Vec<(&str, &str)> = predictors
             .chain(constants)
             .chain(functions)
             .chain(operators)
             .chain(terms)
             .collect();
-        let alike = |parameter: &String| {
-            let found = known
+        let confusable = self.parameters.iter().filter_map(|parameter| {
+            names_with_meaning
                 .iter()
-                .find(|(_, name)| name.to_lowercase() == parameter.to_lowercase());
-            found.map(|(kind, name)| {
-                format!("`{parameter}` is taken as a parameter; did you mean the {kind} `{name}`?")
-            })
-        };
-        let several = self.unused.iter().filter(|_| self.parameters.len() > 1);
-        let unused = several.map(|k| {
-            let (predictor, parameters) = (&self.predictors[*k], self.parameters.join("`, `"));
-            format!(
-                "the predictor `{predictor}` is not used, and `{parameters}` are parameters; `Formula::parse_with` names \
-                 other predictors"
-            )
+                .find(|(_, name)| name.to_lowercase() == parameter.to_lowercase())
+                .map(|(kind, name)| {
+                    format!(
+                        "`{parameter}` is taken as a parameter; did you mean the {kind} `{name}`?"
+                    )
+                })
         });
-        let flat = self.flat.iter().map(|p| {
+        // 2. Predictors that are not used.
+        let has_several_parameters = self.parameters.len() > 1;
+        let unused = self.unused_predictors
+            .iter()
+            .filter(|_| has_several_parameters)
+            .map(|k| {
+                format!(
+                    "the predictor `{}` is not used, and `{}` are parameters; `Formula::parse_with` names other \
+                     predictors",
+                    self.predictors[*k],
+                    self.parameters.join("`, `")
+                )
+            });
+        // 3. Parameters whose derivative is zero.
+        let flat = self.flat_parameters.iter().map(|p| {
             format!(
                 "the derivative by `{}` is zero everywhere, so that no data determine it",
                 self.parameters[*p]
             )
         });
-        self.parameters
-            .iter()
-            .filter_map(alike)
-            .chain(unused)
-            .chain(flat)
-            .collect()
+        confusable.chain(unused).chain(flat).collect()
     }
 
     /// Returns the names of the predictors, in the order of the rows of `x`.
@@ -307,7 +312,7 @@ impl Formula {
     /// Returns [`Error::ShapeMismatch`] if the length of `x` is no multiple of the number of predictors, or that of
     /// `parameters` is not the number of parameters.
     pub fn values(&self, x: &[f64], parameters: &[f64]) -> Result<Vec<f64>> {
-        self.evaluate(false, x, parameters)
+        self.check_and_evaluate(false, x, parameters)
     }
 
     /// Computes values and derivatives by every parameter at n points, in f64: (1 + parameters, n); `x` is (predictors,
@@ -316,7 +321,7 @@ impl Formula {
     /// # Errors
     /// The errors of [`values`](Self::values).
     pub fn linearise(&self, x: &[f64], parameters: &[f64]) -> Result<Vec<f64>> {
-        self.evaluate(true, x, parameters)
+        self.check_and_evaluate(true, x, parameters)
     }
 
     /// Returns the WGSL function `fill` for a [`Custom`](crate::recording::Custom) stage: the value, and with
@@ -331,12 +336,12 @@ impl Formula {
 
     /// Returns the indices of parameters in which the value is jointly linear.
     pub(crate) fn linear(&self) -> &[usize] {
-        &self.linear
+        &self.linear_parameters
     }
 
-    /// Computes values, with `derivatives` also those by each parameter, in f64 at all points of `x` into `output`
-    /// (rows, n).
-    pub(crate) fn fill(
+    /// Computes values, with `derivatives` also the derivatives by each parameter, in f64 at all points of `x` into
+    /// `output` (rows, n).
+    pub(crate) fn fill_rows(
         &self,
         derivatives: bool,
         x: &[f64],
@@ -353,8 +358,8 @@ impl Formula {
 
     /// Returns a function that computes values and derivatives for several fits side by side, in f32 or f64.
     pub(crate) fn lanes<R: Elementary>(&self) -> LaneModel<R> {
-        if let Some(direct) = self.direct {
-            return Arc::new(move |block| direct.evaluate(block));
+        if let Some(model) = self.written_model {
+            return Arc::new(move |block| model.evaluate(block));
         }
         let tape = Arc::clone(&self.lanes);
         Arc::new(move |block| tape.evaluate(block))
@@ -364,7 +369,7 @@ impl Formula {
     /// out, whose derivatives cost little.
     pub(crate) fn lane_values(&self) -> Option<LaneModel<f64>> {
         let tape = Arc::clone(&self.lane_values);
-        self.direct
+        self.written_model
             .is_none()
             .then(|| -> LaneModel<f64> { Arc::new(move |block| tape.evaluate(block)) })
     }
@@ -372,26 +377,31 @@ impl Formula {
     /// Returns a function that sums unweighted products of residuals and derivatives over the grid `x` (predictors,
     /// points); `None` unless the formula is a two-dimensional Gaussian of popfit's own on a lattice.
     pub(crate) fn lane_sums<R: Elementary>(&self, x: &[R]) -> Option<AddUp<R>> {
-        self.direct.and_then(|direct| direct.sums(x))
+        self.written_model.and_then(|model| model.lattice_sums(x))
     }
 
-    /// Returns whether the values for lanes at a point have the same bits whichever points are evaluated with it:
-    /// written-out models of two predictors make factors for a whole lattice.
+    /// Returns whether the values for lanes at a point have the same bits whichever points are evaluated with it.
+    /// Models of two predictors that are written out are an exception: they make factors for a whole lattice.
     pub(crate) fn is_pointwise(&self) -> bool {
-        self.direct.is_none() || self.predictors.len() == 1
+        self.written_model.is_none() || self.predictors.len() == 1
     }
 
     /// Returns whether the derivative by the last parameter, an offset, is known to be 1 at all points.
     pub(crate) fn ends_in_ones(&self) -> bool {
-        self.direct.is_some()
+        self.written_model.is_some()
     }
 
-    /// Returns functions that bound the rounding error of values in f32; `held` says that f32 holds the predictors
-    /// exactly.
-    pub(crate) fn rounding(&self, held: bool) -> Rounding {
-        let tape = Arc::clone(&self.rounding[usize::from(held)]);
-        let times = self.direct.map_or(1.0, Direct::roundings_of_factors);
-        let sums = self.direct.filter(|_| held).map(Direct::rounding);
+    /// Returns functions that bound the rounding error of values in f32. The bounds are lower if f32 holds the
+    /// predictors exactly.
+    pub(crate) fn rounding(&self, predictors_are_exact: bool) -> Rounding {
+        let tape = Arc::clone(&self.rounding[usize::from(predictors_are_exact)]);
+        let times = self
+            .written_model
+            .map_or(1.0, WrittenModel::rounding_bound_factor);
+        let sums = self
+            .written_model
+            .filter(|_| predictors_are_exact)
+            .map(WrittenModel::sum_rounding);
         Rounding {
             points: Arc::new(move |block| tape.evaluate(block)),
             times,
@@ -399,11 +409,19 @@ impl Formula {
         }
     }
 
-    /// Checks the lengths and computes values at n points, with `derivatives` also those by each parameter: (1 + P, n).
-    fn evaluate(&self, derivatives: bool, x: &[f64], parameters: &[f64]) -> Result<Vec<f64>> {
-        let wrong = |what: &str, message: String| Err(Error::mismatch(what, message).naming(what));
+    /// Checks the lengths and computes values at n points, with `derivatives` also the derivatives by each parameter:
+    /// (1 + P, n).
+    fn check_and_evaluate(
+        &self,
+        derivatives: bool,
+        x: &[f64],
+        parameters: &[f64],
+    ) -> Result<Vec<f64>> {
+        let mismatch = |argument: &str, message: String| {
+            Err(Error::mismatch(argument, message).naming(argument))
+        };
         if !x.len().is_multiple_of(self.predictors.len()) {
-            return wrong(
+            return mismatch(
                 "x",
                 format!(
                     "{} numbers for the predictors {}",
@@ -414,18 +432,18 @@ impl Formula {
         }
         if parameters.len() != self.parameters.len() {
             let names = self.parameters.join(", ");
-            return wrong(
+            return mismatch(
                 "parameters",
                 format!("{} numbers for {names}", parameters.len()),
             );
         }
-        let rows = if derivatives {
+        let row_count = if derivatives {
             1 + self.parameters.len()
         } else {
             1
         };
-        let mut output = vec![0.0; rows * (x.len() / self.predictors.len())];
-        self.fill(derivatives, x, parameters, &mut output);
+        let mut output = vec![0.0; row_count * (x.len() / self.predictors.len())];
+        self.fill_rows(derivatives, x, parameters, &mut output);
         Ok(output)
     }
 }

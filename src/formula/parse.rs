@@ -1,24 +1,24 @@
-//! Parser that turns tokens into a graph, by precedence (Pratt 1973): `or`, then `and`, then comparisons, then sums,
-//! then products, then a sign, then powers from the right. Before the formula there may be named terms, `name =
-//! expression;` each, which are nodes of the same graph.
+//! Parser that turns tokens into a graph by operator precedence (Pratt 1973). From the loosest to the tightest the
+//! operators are `or`, `and`, comparisons, sums, products, signs, and powers, which are read from the right. Before the
+//! formula there may be named terms, `name = expression;` each, which are nodes of the same graph.
 
-#![deny(clippy::indexing_slicing)] // a text must not cause a panic
+#![deny(clippy::indexing_slicing)] // No text may cause a panic.
 
-use super::function::{CONSTANTS, Callable, FUNCTIONS, Pair, callable, is_function};
+use super::function::{BinaryFunction, CONSTANTS, Callable, FUNCTIONS, find_callable, is_function};
 use super::graph::{Graph, Node, NodeId};
-use super::token::{Complaint, Token, complain, tokens};
+use super::token::{Complaint, Token, complain, tokenise};
 use crate::suggest::nearest;
 
 /// Maximum depth of nested parentheses, signs and powers.
-const DEEPEST: usize = 100;
+const MAX_NESTING_DEPTH: usize = 100;
 /// Maximum number of characters of a formula.
-const LONGEST: usize = 10_000;
-/// Maximum number of parameters: twice as many as a step solves for, as ties take some away.
-pub const MOST_PARAMETERS: usize = 64;
+const MAX_FORMULA_LENGTH: usize = 10_000;
+/// Maximum number of parameters of a formula: twice as many as a fit may have, because ties take some away.
+pub const MAX_FORMULA_PARAMETERS: usize = 64;
 /// Binding power of a comparison.
-const COMPARISON: u8 = 5;
+const COMPARISON_BINDING: u8 = 5;
 /// Binding power of a sign: −x^2 is −(x^2), −x*y is (−x)*y.
-const SIGN: u8 = 11;
+const SIGN_BINDING: u8 = 11;
 
 /// A parsed formula.
 pub struct Parsed {
@@ -30,11 +30,11 @@ pub struct Parsed {
     pub terms: Vec<String>,
 }
 
-/// Names that are refused as parameters, because nobody means a parameter by them.
-const NO_PARAMETERS: [&str; 5] = ["nan", "inf", "infinity", "true", "false"];
+/// Names that are refused for parameters, because nobody means a parameter by them.
+const REFUSED_NAMES: [&str; 5] = ["nan", "inf", "infinity", "true", "false"];
 
-/// What to write instead of functions of other languages.
-const ELSEWHERE: [(&str, &str); 6] = [
+/// Functions of other languages, and what to write instead.
+const FOREIGN_FUNCTIONS: [(&str, &str); 6] = [
     ("not", "(condition) == 0"),
     ("if", "select(condition, a, b)"),
     ("where", "select(condition, a, b)"),
@@ -53,7 +53,7 @@ struct Term {
 }
 
 /// Parses `text`, in which every name is a function, a constant, one of `predictors`, a term that the text defines, or
-/// else a parameter, of which `parameters` come first. If they are `complete`, another one is a mistake.
+/// else a parameter. The given `parameters` come first; if they are `complete`, another one is a mistake.
 pub fn parse(
     text: &str,
     predictors: &[String],
@@ -61,35 +61,37 @@ pub fn parse(
     complete: bool,
 ) -> Result<Parsed, Complaint> {
     let length = text.chars().count();
-    if length > LONGEST {
+    if length > MAX_FORMULA_LENGTH {
         return complain(
-            LONGEST,
-            format!("the formula has {length} characters, more than {LONGEST}"),
+            MAX_FORMULA_LENGTH,
+            format!("the formula has {length} characters, more than {MAX_FORMULA_LENGTH}"),
         );
     }
-    let tokens = tokens(text)?;
+    // 1. Split the text into tokens.
+    let tokens = tokenise(text)?;
     if tokens.len() == 1 {
         return complain(0, "the formula is empty");
     }
-    let graph = Graph::default();
+    // 2. Parse the terms and the formula.
     let mut parser = Parser {
         tokens,
         next: 0,
         depth: 0,
         predictors,
-        graph,
+        graph: Graph::default(),
         parameters,
         complete,
         terms: Vec::new(),
     };
-    while let Some((at, name)) = parser.term_name() {
-        parser.define(at, name)?;
+    while let Some((at, name)) = parser.take_term_name() {
+        parser.define_term(at, name)?;
     }
-    let value = parser.expression(0)?;
-    match parser.take() {
+    let value = parser.parse_expression(0)?;
+    match parser.take_token() {
         (_, Token::End) => {}
-        (at, other) => return complain(at, parser.not_the_end(&other)),
+        (at, token) => return complain(at, parser.explain_missing_end(&token)),
     }
+    // 3. Refuse terms that are not used.
     if let Some(Term { name, at, .. }) = parser.terms.iter().find(|term| !term.is_used) {
         return complain(*at, format!("the term `{name}` is not used"));
     }
@@ -110,42 +112,45 @@ pub fn parse(
 
 /// Returns whether a name is refused as a parameter's and as a term's.
 pub fn is_refused(name: &str) -> bool {
-    NO_PARAMETERS
+    REFUSED_NAMES
         .iter()
-        .any(|known| name.eq_ignore_ascii_case(known))
+        .any(|refused_name| name.eq_ignore_ascii_case(refused_name))
 }
 
 /// State of the parser.
 struct Parser<'a> {
+    /// Tokens with their positions, in characters.
     tokens: Vec<(usize, Token)>,
+    /// Index of the next token.
     next: usize,
+    /// Number of expressions that are open.
     depth: usize,
     predictors: &'a [String],
     graph: Graph,
     parameters: Vec<String>,
-    /// Whether there may be no other parameters.
+    /// True if there may be no other parameters.
     complete: bool,
     terms: Vec<Term>,
 }
 
 /// Operators that join conditions.
-const AND: &str = "and";
-const OR: &str = "or";
-pub const OPERATORS: [&str; 2] = [AND, OR];
+const AND_OPERATOR: &str = "and";
+const OR_OPERATOR: &str = "or";
+pub const WORD_OPERATORS: [&str; 2] = [AND_OPERATOR, OR_OPERATOR];
 
-/// Returns whether a name is that of an operator.
+/// Returns whether a name is an operator.
 pub fn is_operator(name: &str) -> bool {
-    OPERATORS.contains(&name)
+    WORD_OPERATORS.contains(&name)
 }
 
 /// Returns how tightly an operator binds to its left and to its right, the higher the tighter; `None` if it is no
 /// binary operator.
-fn binding(token: &Token) -> Option<(u8, u8)> {
+fn binding_powers(token: &Token) -> Option<(u8, u8)> {
     match token {
-        Token::Name(name) if name == OR => Some((1, 2)),
-        Token::Name(name) if name == AND => Some((3, 4)),
+        Token::Name(name) if name == OR_OPERATOR => Some((1, 2)),
+        Token::Name(name) if name == AND_OPERATOR => Some((3, 4)),
         Token::Symbol('<' | '>' | '≤' | '≥' | '≡' | '≠') => {
-            Some((COMPARISON, COMPARISON + 1))
+            Some((COMPARISON_BINDING, COMPARISON_BINDING + 1))
         }
         Token::Symbol('+' | '-') => Some((7, 8)),
         Token::Symbol('*' | '/') => Some((9, 10)),
@@ -156,24 +161,24 @@ fn binding(token: &Token) -> Option<(u8, u8)> {
 
 impl Parser<'_> {
     /// Returns the next token and its position in characters, without consuming it.
-    fn here(&self) -> &(usize, Token) {
+    fn peek_with_position(&self) -> &(usize, Token) {
         self.tokens.get(self.next).unwrap_or(&(0, Token::End))
     }
 
     /// Returns the next token, without consuming it.
-    fn peek(&self) -> &Token {
-        &self.here().1
+    fn peek_token(&self) -> &Token {
+        &self.peek_with_position().1
     }
 
     /// Consumes and returns the next token and its position in characters; the last token, `End`, stays.
-    fn take(&mut self) -> (usize, Token) {
-        let token = self.here().clone();
+    fn take_token(&mut self) -> (usize, Token) {
+        let token = self.peek_with_position().clone();
         self.next = (self.next + 1).min(self.tokens.len() - 1);
         token
     }
 
     /// Consumes the name of a term, in front of `=`, and returns it with its position; `None` if no definition follows.
-    fn term_name(&mut self) -> Option<(usize, String)> {
+    fn take_term_name(&mut self) -> Option<(usize, String)> {
         let start = self.tokens.get(self.next..self.next + 2)?;
         let [(at, Token::Name(name)), (_, Token::Symbol('='))] = start else {
             return None;
@@ -183,11 +188,12 @@ impl Parser<'_> {
         Some(name)
     }
 
-    /// Parses the definition of a term, from `=` to the semicolon, and keeps the term.
-    fn define(&mut self, at: usize, name: String) -> Result<(), Complaint> {
-        let (equals, _) = self.take();
-        let value = self.expression(0)?;
-        match self.take() {
+    /// Parses the definition of a term, from `=` to the semicolon, and adds the term to the known ones.
+    fn define_term(&mut self, at: usize, name: String) -> Result<(), Complaint> {
+        // 1. Parse the expression and its semicolon.
+        let (equals, _) = self.take_token();
+        let value = self.parse_expression(0)?;
+        match self.take_token() {
             (_, Token::Symbol(';')) => {}
             (_, Token::End) => {
                 let message = format!(
@@ -196,11 +202,12 @@ impl Parser<'_> {
                 );
                 return complain(equals, message);
             }
-            (at, other) => return complain(at, self.not_the_end(&other)),
+            (at, token) => return complain(at, self.explain_missing_end(&token)),
         }
-        let has = |names: &[String]| names.contains(&name);
-        let is_constant = CONSTANTS.iter().any(|(known, _)| *known == name);
-        if has(self.predictors)
+        // 2. Check the name.
+        let contains_name = |names: &[String]| names.contains(&name);
+        let is_constant = CONSTANTS.iter().any(|(constant, _)| *constant == name);
+        if contains_name(self.predictors)
             || is_constant
             || is_operator(&name)
             || is_function(&name)
@@ -214,13 +221,13 @@ impl Parser<'_> {
         if self.terms.iter().any(|term| term.name == name) {
             return complain(at, format!("the term `{name}` is defined twice"));
         }
-        if self.complete && has(&self.parameters) {
+        if self.complete && contains_name(&self.parameters) {
             return complain(
                 at,
                 format!("`{name}` is a parameter: give the term another name"),
             );
         }
-        if has(&self.parameters) {
+        if contains_name(&self.parameters) {
             return complain(
                 at,
                 format!("the term `{name}` is used before the end of its definition"),
@@ -236,7 +243,7 @@ impl Parser<'_> {
     }
 
     /// Returns the message that a formula or a term does not end before `token`.
-    fn not_the_end(&self, token: &Token) -> String {
+    fn explain_missing_end(&self, token: &Token) -> String {
         match token {
             Token::Symbol(')') => "this parenthesis closes none".into(),
             Token::Symbol(symbol @ ('=' | ';')) => {
@@ -247,66 +254,71 @@ impl Parser<'_> {
             Token::Name(name) if is_operator(&name.to_lowercase()) => {
                 format!("write {} instead of `{name}`", name.to_lowercase())
             }
-            other => format!("an operator is missing before {}", other.describe()),
+            token => format!("an operator is missing before {}", token.describe()),
         }
     }
 
-    /// Parses operands joined by operators that bind at least as tightly as `least`, and returns the node of the
+    /// Parses operands joined by operators that bind at least as tightly as `min_binding`, and returns the node of the
     /// result.
-    fn expression(&mut self, least: u8) -> Result<NodeId, Complaint> {
-        if self.depth == DEEPEST {
+    fn parse_expression(&mut self, min_binding: u8) -> Result<NodeId, Complaint> {
+        if self.depth == MAX_NESTING_DEPTH {
             return complain(
-                self.here().0,
-                format!("more than {DEEPEST} levels of nesting"),
+                self.peek_with_position().0,
+                format!("more than {MAX_NESTING_DEPTH} levels of nesting"),
             );
         }
         self.depth += 1;
-        let mut left = self.operand()?;
+        let mut left = self.parse_operand()?;
         let mut is_comparison = false;
-        while let Some((before, after)) =
-            binding(self.peek()).filter(|(before, _)| *before >= least)
+        while let Some((left_binding, right_binding)) = binding_powers(self.peek_token())
+            .filter(|(left_binding, _)| *left_binding >= min_binding)
         {
-            let (at, operator) = self.take();
-            if is_comparison && before == COMPARISON {
+            let (at, operator) = self.take_token();
+            if is_comparison && left_binding == COMPARISON_BINDING {
                 return complain(
                     at,
                     "comparisons are joined by `and`, as in `a < x and x < b`",
                 );
             }
-            is_comparison = before == COMPARISON;
-            let right = self.expression(after)?;
-            let node = self.combine(&operator, left, right);
-            left = self.finite(node, at)?;
+            is_comparison = left_binding == COMPARISON_BINDING;
+            let right = self.parse_expression(right_binding)?;
+            let node = self.apply_operator(&operator, left, right);
+            left = self.require_finite(node, at)?;
         }
         self.depth -= 1;
         Ok(left)
     }
 
     /// Returns the node of a binary operator and its operands.
-    fn combine(&mut self, operator: &Token, left: NodeId, right: NodeId) -> NodeId {
+    fn apply_operator(&mut self, operator: &Token, left: NodeId, right: NodeId) -> NodeId {
         match operator {
             Token::Symbol('+') => self.graph.add(left, right),
             Token::Symbol('-') => self.graph.subtract(left, right),
             Token::Symbol('*') => self.graph.multiply(left, right),
             Token::Symbol('/') => self.graph.divide(left, right),
-            Token::Symbol('<') => self.graph.pair(Pair::Less, left, right),
-            Token::Symbol('>') => self.graph.pair(Pair::Less, right, left),
-            Token::Symbol('≤') => self.graph.pair(Pair::LessEqual, left, right),
-            Token::Symbol('≥') => self.graph.pair(Pair::LessEqual, right, left),
-            Token::Symbol('≡') => self.graph.pair(Pair::Equal, left, right),
+            Token::Symbol('<') => self.graph.call_binary(BinaryFunction::Less, left, right),
+            Token::Symbol('>') => self.graph.call_binary(BinaryFunction::Less, right, left),
+            Token::Symbol('≤') => self
+                .graph
+                .call_binary(BinaryFunction::LessEqual, left, right),
+            Token::Symbol('≥') => self
+                .graph
+                .call_binary(BinaryFunction::LessEqual, right, left),
+            Token::Symbol('≡') => self.graph.call_binary(BinaryFunction::Equal, left, right),
             Token::Symbol('≠') => {
-                let equal = self.graph.pair(Pair::Equal, left, right);
+                let equal = self.graph.call_binary(BinaryFunction::Equal, left, right);
                 self.graph.is_zero(equal)
             }
-            Token::Name(name) => self
-                .graph
-                .at_least(if name == AND { 2 } else { 1 }, left, right),
+            Token::Name(name) => {
+                self.graph
+                    .require_conditions(if name == AND_OPERATOR { 2 } else { 1 }, left, right)
+            }
             _ => self.graph.power(left, right),
         }
     }
 
     /// Returns the node `id`, or a complaint at character `at` if it is a non-finite constant or divides by zero.
-    fn finite(&self, id: NodeId, at: usize) -> Result<NodeId, Complaint> {
+    fn require_finite(&self, id: NodeId, at: usize) -> Result<NodeId, Complaint> {
         let node = self.graph.node(id);
         let is_number = |id: NodeId| self.graph.constant(id).is_some();
         if node.operands().count() > 0 && node.operands().all(is_number) {
@@ -321,53 +333,59 @@ impl Parser<'_> {
     }
 
     /// Parses a number, a name, a call, a signed operand or a parenthesised expression, and returns its node.
-    fn operand(&mut self) -> Result<NodeId, Complaint> {
-        let (at, token) = self.take();
+    fn parse_operand(&mut self) -> Result<NodeId, Complaint> {
+        let (at, token) = self.take_token();
         match token {
             Token::Number(value) => Ok(self.graph.number(value)),
             Token::Name(name) if is_operator(&name) => {
                 complain(at, format!("a condition is missing before `{name}`"))
             }
-            Token::Name(name) if *self.peek() == Token::Symbol('(') => self.call(at, &name),
-            Token::Name(name) => self.name(at, &name),
+            Token::Name(name) if *self.peek_token() == Token::Symbol('(') => {
+                self.parse_call(at, &name)
+            }
+            Token::Name(name) => self.resolve_name(at, &name),
             Token::Symbol('-') => {
-                let operand = self.expression(SIGN)?;
+                let operand = self.parse_expression(SIGN_BINDING)?;
                 Ok(self.graph.negate(operand))
             }
-            Token::Symbol('+') => self.expression(SIGN),
+            Token::Symbol('+') => self.parse_expression(SIGN_BINDING),
             Token::Symbol('(') => {
-                let inner = self.expression(0)?;
-                self.close(at)?;
+                let inner = self.parse_expression(0)?;
+                self.close_parenthesis(at)?;
                 Ok(inner)
             }
-            other => complain(
+            token => complain(
                 at,
                 format!(
                     "a number, a name or a parenthesis is missing before {}",
-                    other.describe()
+                    token.describe()
                 ),
             ),
         }
     }
 
     /// Consumes a closing parenthesis; if there is none, complains about the one opened at character `open`.
-    fn close(&mut self, open: usize) -> Result<(), Complaint> {
-        match self.take() {
+    fn close_parenthesis(&mut self, open: usize) -> Result<(), Complaint> {
+        match self.take_token() {
             (_, Token::Symbol(')')) => Ok(()),
             (_, Token::End) => complain(open, "this parenthesis is not closed"),
             (at, Token::Symbol(',')) => {
                 complain(at, "a comma where no function takes another argument")
             }
-            (at, other) => complain(at, self.not_the_end(&other)),
+            (at, token) => complain(at, self.explain_missing_end(&token)),
         }
     }
 
-    /// Returns the node that a name means: a predictor, a constant, a term or a parameter, which is new unless known.
-    fn name(&mut self, at: usize, name: &str) -> Result<NodeId, Complaint> {
-        if let Some(k) = self.predictors.iter().position(|known| known == name) {
+    /// Returns the node that a name means: a predictor, a constant, a term or a parameter, which is added if it is new.
+    fn resolve_name(&mut self, at: usize, name: &str) -> Result<NodeId, Complaint> {
+        if let Some(k) = self
+            .predictors
+            .iter()
+            .position(|predictor| predictor == name)
+        {
             return Ok(self.graph.predictor(k));
         }
-        if let Some((_, value)) = CONSTANTS.iter().find(|(known, _)| *known == name) {
+        if let Some((_, value)) = CONSTANTS.iter().find(|(constant, _)| *constant == name) {
             return Ok(self.graph.number(*value));
         }
         if let Some(term) = self.terms.iter_mut().find(|term| term.name == name) {
@@ -388,20 +406,25 @@ impl Parser<'_> {
                 ),
             );
         }
-        let known = self.parameters.iter().position(|known| known == name);
-        let p = known.unwrap_or(self.parameters.len());
-        if known.is_none() {
+        let known_index = self
+            .parameters
+            .iter()
+            .position(|parameter| parameter == name);
+        let p = known_index.unwrap_or(self.parameters.len());
+        if known_index.is_none() {
             if self.complete {
-                let given = self.parameters.join(", ");
+                let parameters = self.parameters.join(", ");
                 return complain(
                     at,
-                    format!("`{name}` is neither a predictor nor one of the parameters {given}"),
+                    format!(
+                        "`{name}` is neither a predictor nor one of the parameters {parameters}"
+                    ),
                 );
             }
-            if p == MOST_PARAMETERS {
+            if p == MAX_FORMULA_PARAMETERS {
                 return complain(
                     at,
-                    format!("`{name}` is one more than {MOST_PARAMETERS} parameters"),
+                    format!("`{name}` is one more than {MAX_FORMULA_PARAMETERS} parameters"),
                 );
             }
             self.parameters.push(name.to_owned());
@@ -410,84 +433,95 @@ impl Parser<'_> {
     }
 
     /// Parses the arguments of the function `name`, from its parenthesis on, and returns the node of the call.
-    fn call(&mut self, at: usize, name: &str) -> Result<NodeId, Complaint> {
-        let Some(callable) = callable(name) else {
-            return match self.equals_after_parenthesis() {
+    fn parse_call(&mut self, at: usize, name: &str) -> Result<NodeId, Complaint> {
+        let Some(callable) = find_callable(name) else {
+            return match self.find_equals_after_parenthesis() {
                 Some(equals) => complain(
                     equals,
                     "`=` defines no function: write only what is right of it",
                 ),
-                None => complain(at, self.no_function(name)),
+                None => complain(at, self.explain_unknown_function(name)),
             };
         };
-        let arguments = self.arguments(name, callable)?;
+        let arguments = self.parse_arguments(name, callable)?;
         let node = match (callable, arguments.as_slice()) {
-            (Callable::One(function), &[a]) => self.graph.call(function, a),
-            (Callable::Two(pair), &[a, b]) => self.graph.pair(pair, a, b),
-            (Callable::Several(pair), &[first, ref rest @ ..]) => rest
-                .iter()
-                .fold(first, |all, next| self.graph.pair(pair, all, *next)),
+            (Callable::Unary(function), &[a]) => self.graph.call(function, a),
+            (Callable::Binary(function), &[a, b]) => self.graph.call_binary(function, a, b),
+            (Callable::Variadic(function), &[first, ref rest @ ..]) => {
+                rest.iter().fold(first, |result, argument| {
+                    self.graph.call_binary(function, result, *argument)
+                })
+            }
             (Callable::Select, &[condition, a, b]) => self.graph.select(condition, a, b),
             (Callable::Heaviside, &[x, at_zero]) => self.graph.heaviside(x, at_zero),
             (Callable::CopySign, &[a, b]) => self.graph.copy_sign(a, b),
             (Callable::Voigt, &[x, sigma, gamma]) => self.graph.voigt(x, sigma, gamma),
             _ => return complain(at, format!("`{name}` takes {}", callable.arity().2)),
         };
-        self.finite(node, at)
+        self.require_finite(node, at)
     }
 
     /// Parses the arguments of the function `name`, from its parenthesis on, and returns their nodes: as many as it
     /// takes.
-    fn arguments(&mut self, name: &str, callable: Callable) -> Result<Vec<NodeId>, Complaint> {
-        let (least, most, number) = callable.arity();
-        let (open, _) = self.take();
-        let mut arguments = vec![self.expression(0)?];
-        while let (comma, Token::Symbol(',')) = *self.here() {
-            if arguments.len() == most {
-                return complain(comma, format!("a comma, but `{name}` takes {number}"));
+    fn parse_arguments(
+        &mut self,
+        name: &str,
+        callable: Callable,
+    ) -> Result<Vec<NodeId>, Complaint> {
+        let (min_count, max_count, count_in_words) = callable.arity();
+        let (open, _) = self.take_token();
+        let mut arguments = vec![self.parse_expression(0)?];
+        while let (comma, Token::Symbol(',')) = *self.peek_with_position() {
+            if arguments.len() == max_count {
+                return complain(
+                    comma,
+                    format!("a comma, but `{name}` takes {count_in_words}"),
+                );
             }
-            self.take();
-            arguments.push(self.expression(0)?);
+            self.take_token();
+            arguments.push(self.parse_expression(0)?);
         }
-        if let (place, Token::Symbol(')')) = *self.here()
-            && arguments.len() < least
+        if let (end, Token::Symbol(')')) = *self.peek_with_position()
+            && arguments.len() < min_count
         {
-            return complain(place, format!("`{name}` takes {number}"));
+            return complain(end, format!("`{name}` takes {count_in_words}"));
         }
-        self.close(open)?;
+        self.close_parenthesis(open)?;
         Ok(arguments)
     }
 
     /// Returns the position of an `=` directly behind a closing parenthesis, as in `f(x) = …`.
-    fn equals_after_parenthesis(&self) -> Option<usize> {
-        let rest = self.tokens.get(self.next..)?.windows(2);
-        let mut places = rest.filter_map(|pair| match pair {
+    fn find_equals_after_parenthesis(&self) -> Option<usize> {
+        let following_tokens = self.tokens.get(self.next..)?;
+        following_tokens.windows(2).find_map(|pair| match pair {
             [(_, Token::Symbol(')')), (equals, Token::Symbol('='))] => Some(*equals),
             _ => None,
-        });
-        places.next()
+        })
     }
 
     /// Returns the message that `name`, in front of a parenthesis, is not a function, with a suggestion.
-    fn no_function(&self, name: &str) -> String {
+    fn explain_unknown_function(&self, name: &str) -> String {
         let terms = self.terms.iter().map(|term| &term.name);
-        let known = self
+        let is_known = self
             .parameters
             .iter()
             .chain(self.predictors)
             .chain(terms)
-            .any(|other| other == name);
-        if known || CONSTANTS.iter().any(|(constant, _)| *constant == name) {
+            .any(|known_name| known_name == name);
+        if is_known || CONSTANTS.iter().any(|(constant, _)| *constant == name) {
             return format!("`{name}` is not a function: an operator is missing after it");
         }
-        if let Some((_, instead)) = ELSEWHERE.iter().find(|(other, _)| *other == name) {
+        if let Some((_, instead)) = FOREIGN_FUNCTIONS
+            .iter()
+            .find(|(function, _)| *function == name)
+        {
             return format!("no function `{name}`; write {instead}");
         }
-        match nearest(name, FUNCTIONS.iter().map(|(known, _)| *known)) {
+        match nearest(name, FUNCTIONS.iter().map(|(function, _)| *function)) {
             Some(nearest) => format!("no function `{name}`; did you mean `{nearest}`?"),
             None => format!(
                 "no function `{name}`; there are {}",
-                FUNCTIONS.map(|(known, _)| known).join(", ")
+                FUNCTIONS.map(|(function, _)| function).join(", ")
             ),
         }
     }

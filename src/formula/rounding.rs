@@ -1,169 +1,178 @@
-//! Bound on the rounding error of a graph's value in f32: a running error analysis (Higham 2002, §3.3) as nodes of the
+//! Bounds of the rounding error of a graph's value in f32: a running error analysis (Higham 2002, §3.3) as nodes of the
 //! graph itself.
 
 use std::collections::HashMap;
 
-use super::derive::{function_slope, pair_slope};
-use super::function::{Function, Pair};
+use super::derive::{add_binary_slope, add_function_slope};
+use super::function::{BinaryFunction, UnaryFunction};
 use super::graph::{Graph, Node, NodeId};
 
 /// Roundings of a function's value: a few units in the last place.
-const FUNCTION: f64 = 8.0;
+const FUNCTION_ROUNDINGS: f64 = 8.0;
 /// Roundings of the real and the imaginary part of the Faddeeva function in the upper half-plane. Below it they have
 /// zeros, and f32 is not trusted there.
-const FADDEEVA: [f64; 2] = [16.0, 64.0];
+const FADDEEVA_ROUNDINGS: [f64; 2] = [16.0, 64.0];
 
-/// The unit of the bounds, 2⁻²⁴.
-const UNIT: f64 = 1.0 / 16_777_216.0;
+/// Unit of the bounds: the unit roundoff of f32, 2⁻²⁴.
+const ROUNDING_UNIT: f64 = 1.0 / 16_777_216.0;
 
 /// Bound on the error of a node, in units of 2⁻²⁴, to first order.
 #[derive(Clone, Copy)]
-enum Bound {
+enum ErrorBound {
     Absolute(NodeId),
-    /// Bound as a share of the node's size. The shares of products are mostly numbers.
+    /// Bound relative to the node's size. The relative bounds of products are mostly numbers.
     Relative(NodeId),
 }
 
 /// Adds nodes that bound the absolute rounding error of `value` computed in f32, to first order, and returns the last;
-/// its unit is 2⁻²⁴. Parameters are exact. Predictors are exact if f32 holds them exactly (`held`), else rounded.
-pub fn rounding(graph: &mut Graph, value: NodeId, held: bool) -> NodeId {
-    let mut errors = Errors {
+/// its unit is 2⁻²⁴. Parameters are exact. Predictors may be exact, else they are rounded.
+pub fn add_rounding_bound(graph: &mut Graph, value: NodeId, predictors_are_exact: bool) -> NodeId {
+    let mut analysis = ErrorAnalysis {
         graph,
-        found: Vec::new(),
-        held,
-        positive: Vec::new(),
+        bounds: Vec::new(),
+        predictors_are_exact,
+        not_negative: Vec::new(),
         sizes: HashMap::new(),
     };
-    // in the order of the nodes, so that the operands of a node have their bounds before it
+    // The operands of a node come before it, so that their bounds are known.
     for k in 0..=value.0 {
-        let bound = errors.of_node(NodeId(k));
-        errors.found.push(bound);
+        let bound = analysis.bound_node(NodeId(k));
+        analysis.bounds.push(bound);
     }
-    errors.absolute(value)
+    analysis.absolute_bound(value)
 }
 
-/// A graph and the bounds of its first nodes.
-struct Errors<'a> {
+/// Error analysis of a graph, with the bounds of its first nodes.
+struct ErrorAnalysis<'a> {
     graph: &'a mut Graph,
-    found: Vec<Bound>,
-    held: bool,
-    /// Cached results of [`is_positive`](Self::is_positive) for the first nodes.
-    positive: Vec<bool>,
+    bounds: Vec<ErrorBound>,
+    predictors_are_exact: bool,
+    /// Cached results of [`is_not_negative`](Self::is_not_negative) for the first nodes.
+    not_negative: Vec<bool>,
     /// Cached results of [`size`](Self::size).
     sizes: HashMap<NodeId, NodeId>,
 }
 
-impl Errors<'_> {
-    /// Computes the rounding-error bound of a node from the bounds of its operands.
-    fn of_node(&mut self, own: NodeId) -> Bound {
-        match self.graph.node(own) {
-            Node::Parameter(_) => self.share(0.0),
+impl ErrorAnalysis<'_> {
+    /// Computes the error bound of a node from the bounds of its operands.
+    fn bound_node(&mut self, node: NodeId) -> ErrorBound {
+        match self.graph.node(node) {
+            // 1. Leaves.
+            Node::Parameter(_) => self.relative_number(0.0),
             Node::Number(bits) => {
                 let x = f64::from_bits(bits);
-                self.share(if f64::from(x as f32) == x { 0.0 } else { 1.0 })
+                let is_exact = f64::from(x as f32) == x;
+                self.relative_number(if is_exact { 0.0 } else { 1.0 })
             }
-            Node::Predictor(_) => self.share(if self.held { 0.0 } else { 1.0 }),
-            Node::Negate(a) => self.found[a.0],
+            Node::Predictor(_) => {
+                self.relative_number(if self.predictors_are_exact { 0.0 } else { 1.0 })
+            }
+            // 2. Sums: where nothing cancels, relative bounds do, and where the operands are exact.
+            Node::Negate(a) => self.bounds[a.0],
             Node::Add(a, b)
-                if self.is_positive(a) && self.is_positive(b) && self.shares(a, b).is_some() =>
+                if self.is_not_negative(a)
+                    && self.is_not_negative(b)
+                    && self.relative_numbers(a, b).is_some() =>
             {
-                let (left, right) = self.shares(a, b).unwrap_or_default();
-                self.share(left.max(right) + 1.0)
+                let (of_a, of_b) = self.relative_numbers(a, b).unwrap_or_default();
+                self.relative_number(of_a.max(of_b) + 1.0)
             }
-            Node::Add(a, b) | Node::Subtract(a, b) if self.shares(a, b) == Some((0.0, 0.0)) => {
-                self.share(1.0)
+            Node::Add(a, b) | Node::Subtract(a, b)
+                if self.relative_numbers(a, b) == Some((0.0, 0.0)) =>
+            {
+                self.relative_number(1.0)
             }
             Node::Add(a, b) | Node::Subtract(a, b) => {
-                let (left, right) = (self.absolute(a), self.absolute(b));
-                let carried = self.graph.add(left, right);
-                self.rounded(carried, own, 1.0)
+                let from_a = self.absolute_bound(a);
+                let from_b = self.absolute_bound(b);
+                let propagated = self.graph.add(from_a, from_b);
+                self.add_roundings(propagated, node, 1.0)
             }
-            Node::Multiply(a, b) => match (self.found[a.0], self.found[b.0]) {
-                (Bound::Relative(left), Bound::Relative(right)) => {
-                    self.sum_of_shares(left, right, 1.0)
+            // 3. Products, quotients and powers: relative bounds add up.
+            Node::Multiply(a, b) => match (self.bounds[a.0], self.bounds[b.0]) {
+                (ErrorBound::Relative(of_a), ErrorBound::Relative(of_b)) => {
+                    self.add_relative_bounds(of_a, of_b, 1.0)
                 }
-                _ => self.carried([a, b], [b, a], own, 1.0),
+                _ => self.propagate_two([a, b], [b, a], node, 1.0),
             },
-            // lanes multiply by a reciprocal, which rounds once more
-            Node::Divide(a, b) => match (self.found[a.0], self.found[b.0]) {
-                (Bound::Relative(left), Bound::Relative(right)) => {
-                    self.sum_of_shares(left, right, 2.0)
+            // Lanes multiply by a reciprocal, which rounds once more.
+            Node::Divide(a, b) => match (self.bounds[a.0], self.bounds[b.0]) {
+                (ErrorBound::Relative(of_a), ErrorBound::Relative(of_b)) => {
+                    self.add_relative_bounds(of_a, of_b, 2.0)
                 }
                 _ => {
                     let one = self.graph.number(1.0);
-                    let (by_a, by_b) = (self.graph.divide(one, b), self.graph.divide(own, b));
-                    self.carried([a, b], [by_a, by_b], own, 2.0)
+                    let by_a = self.graph.divide(one, b);
+                    let by_b = self.graph.divide(node, b);
+                    self.propagate_two([a, b], [by_a, by_b], node, 2.0)
                 }
             },
             Node::Power(a, n) => {
-                if let Bound::Relative(share) = self.found[a.0] {
-                    let (own, times) = (
-                        self.graph.number(1.0),
-                        self.graph.number(f64::from(n).abs()),
-                    );
-                    let each = self.graph.add(share, own);
-                    return Bound::Relative(self.graph.multiply(times, each));
+                if let ErrorBound::Relative(of_a) = self.bounds[a.0] {
+                    let one_rounding = self.graph.number(1.0);
+                    let factor_count = self.graph.number(f64::from(n).abs());
+                    let per_factor = self.graph.add(of_a, one_rounding);
+                    return ErrorBound::Relative(self.graph.multiply(factor_count, per_factor));
                 }
-                let (lower, times) = (
-                    self.graph.integer_power(a, n - 1),
-                    self.graph.number(f64::from(n)),
-                );
-                let slope = self.graph.multiply(times, lower);
-                self.through(a, slope, own, f64::from(n).abs())
+                let lower = self.graph.integer_power(a, n - 1);
+                let exponent = self.graph.number(f64::from(n));
+                let slope = self.graph.multiply(exponent, lower);
+                self.propagate(a, slope, node, f64::from(n).abs())
             }
-            Node::Call(Function::Exp, a) => {
-                let (carried, own) = (self.absolute(a), self.graph.number(FUNCTION));
-                Bound::Relative(self.graph.add(carried, own))
+            // 4. Functions of one argument.
+            Node::Call(UnaryFunction::Exp, a) => {
+                let propagated = self.absolute_bound(a);
+                let roundings = self.graph.number(FUNCTION_ROUNDINGS);
+                ErrorBound::Relative(self.graph.add(propagated, roundings))
             }
-            Node::Call(Function::Sign, a) => {
-                let (size, error) = (self.size(a), self.absolute(a));
-                self.jump(2.0, size, error)
+            Node::Call(UnaryFunction::Sign, a) => {
+                let distance = self.size(a);
+                let error = self.absolute_bound(a);
+                self.bound_jump(2.0, distance, error)
             }
             Node::Call(function, a) => {
-                let slope = function_slope(self.graph, function, a, own);
-                self.through(a, slope, own, FUNCTION)
+                let slope = add_function_slope(self.graph, function, a, node);
+                self.propagate(a, slope, node, FUNCTION_ROUNDINGS)
             }
-            Node::CallPair(_, a, b) if self.graph.node(own).is_comparison() => {
-                let (left, right, difference) = (
-                    self.absolute(a),
-                    self.absolute(b),
-                    self.graph.subtract(a, b),
-                );
-                let (distance, error) = (
-                    self.graph.call(Function::Abs, difference),
-                    self.graph.add(left, right),
-                );
-                self.jump(1.0, distance, error)
+            // 5. Functions of two arguments.
+            Node::CallBinary(_, a, b) if self.graph.node(node).is_comparison() => {
+                let from_a = self.absolute_bound(a);
+                let from_b = self.absolute_bound(b);
+                let difference = self.graph.subtract(a, b);
+                let distance = self.graph.call(UnaryFunction::Abs, difference);
+                let error = self.graph.add(from_a, from_b);
+                self.bound_jump(1.0, distance, error)
             }
-            Node::CallPair(Pair::Gate, a, b) => {
-                // what is not selected may be NaN, and so may its bound
-                let (condition, bound, size) = (self.absolute(a), self.absolute(b), self.size(b));
-                let whole = self.graph.multiply(condition, size);
-                let (selected, doubtful) = (
-                    self.graph.pair(Pair::Gate, a, bound),
-                    self.graph.pair(Pair::Gate, condition, whole),
-                );
-                Bound::Absolute(self.graph.add(selected, doubtful))
+            Node::CallBinary(BinaryFunction::Gate, a, b) => {
+                // A value that is not selected may be NaN, and so may its bound. The whole value is in doubt where the
+                // condition is.
+                let condition_bound = self.absolute_bound(a);
+                let value_bound = self.absolute_bound(b);
+                let size = self.size(b);
+                let whole = self.graph.multiply(condition_bound, size);
+                let selected = self.graph.call_binary(BinaryFunction::Gate, a, value_bound);
+                let doubtful = self
+                    .graph
+                    .call_binary(BinaryFunction::Gate, condition_bound, whole);
+                ErrorBound::Absolute(self.graph.add(selected, doubtful))
             }
-            Node::CallPair(pair, a, b) => {
-                let (zero, one) = (self.graph.number(0.0), self.graph.number(1.0));
-                let by_a = pair_slope(self.graph, pair, [a, b], [one, zero]);
-                let by_b = pair_slope(self.graph, pair, [a, b], [zero, one]);
-                let Pair::Faddeeva(part) = pair else {
-                    return self.carried([a, b], [by_a, by_b], own, FUNCTION);
+            Node::CallBinary(function, a, b) => {
+                let zero = self.graph.number(0.0);
+                let one = self.graph.number(1.0);
+                let by_a = add_binary_slope(self.graph, function, [a, b], [one, zero]);
+                let by_b = add_binary_slope(self.graph, function, [a, b], [zero, one]);
+                let BinaryFunction::Faddeeva(part) = function else {
+                    return self.propagate_two([a, b], [by_a, by_b], node, FUNCTION_ROUNDINGS);
                 };
-                let (is_lower, whole) = (
-                    self.graph.pair(Pair::Less, b, zero),
-                    self.graph.number(1.0 / UNIT),
-                );
+                // In the lower half-plane nothing is known of the value, and the bound is 1.
+                let is_lower = self.graph.call_binary(BinaryFunction::Less, b, zero);
+                let whole = self.graph.number(1.0 / ROUNDING_UNIT);
                 let doubt = self.graph.multiply(whole, is_lower);
-                match self.carried(
-                    [a, b],
-                    [by_a, by_b],
-                    own,
-                    FADDEEVA[usize::from(part.is_imaginary)],
-                ) {
-                    Bound::Absolute(upper) => Bound::Absolute(self.graph.add(upper, doubt)),
+                let roundings = FADDEEVA_ROUNDINGS[usize::from(part.is_imaginary)];
+                match self.propagate_two([a, b], [by_a, by_b], node, roundings) {
+                    ErrorBound::Absolute(bound) => {
+                        ErrorBound::Absolute(self.graph.add(bound, doubt))
+                    }
                     relative => relative,
                 }
             }
@@ -172,57 +181,71 @@ impl Errors<'_> {
 
     /// Makes the bound of a value that jumps by `height` at a place that is `distance` away: all of the height where
     /// the distance is within its rounding `error`, else 0.
-    fn jump(&mut self, height: f64, distance: NodeId, error: NodeId) -> Bound {
-        let (unit, height) = (self.graph.number(UNIT), self.graph.number(height / UNIT));
+    fn bound_jump(&mut self, height: f64, distance: NodeId, error: NodeId) -> ErrorBound {
+        let unit = self.graph.number(ROUNDING_UNIT);
+        let height = self.graph.number(height / ROUNDING_UNIT);
         let reach = self.graph.multiply(unit, error);
-        let is_near = self.graph.pair(Pair::LessEqual, distance, reach);
+        let is_near = self
+            .graph
+            .call_binary(BinaryFunction::LessEqual, distance, reach);
         let jump = self.graph.multiply(height, is_near);
-        // an exact value is on the right side even at the very place
-        Bound::Absolute(self.graph.pair(Pair::Gate, error, jump))
+        // An exact value is on the right side even at the place of the jump.
+        ErrorBound::Absolute(self.graph.call_binary(BinaryFunction::Gate, error, jump))
     }
 
     /// Makes a relative bound of x units of 2⁻²⁴.
-    fn share(&mut self, x: f64) -> Bound {
-        Bound::Relative(self.graph.number(x))
+    fn relative_number(&mut self, x: f64) -> ErrorBound {
+        ErrorBound::Relative(self.graph.number(x))
     }
 
-    /// Makes a relative bound that is the sum of two relative bounds and `own` roundings of the result.
-    fn sum_of_shares(&mut self, left: NodeId, right: NodeId, own: f64) -> Bound {
-        let (sum, own) = (self.graph.add(left, right), self.graph.number(own));
-        Bound::Relative(self.graph.add(sum, own))
+    /// Makes a relative bound that is the sum of two relative bounds and the roundings of the result.
+    fn add_relative_bounds(&mut self, of_a: NodeId, of_b: NodeId, roundings: f64) -> ErrorBound {
+        let sum = self.graph.add(of_a, of_b);
+        let roundings = self.graph.number(roundings);
+        ErrorBound::Relative(self.graph.add(sum, roundings))
     }
 
     /// Returns the relative bounds of two nodes as numbers; `None` if either is absolute or depends on parameters or
     /// predictors.
-    fn shares(&self, a: NodeId, b: NodeId) -> Option<(f64, f64)> {
-        match (self.found[a.0], self.found[b.0]) {
-            (Bound::Relative(a), Bound::Relative(b)) => {
-                self.graph.constant(a).zip(self.graph.constant(b))
+    fn relative_numbers(&self, a: NodeId, b: NodeId) -> Option<(f64, f64)> {
+        match (self.bounds[a.0], self.bounds[b.0]) {
+            (ErrorBound::Relative(of_a), ErrorBound::Relative(of_b)) => {
+                self.graph.constant(of_a).zip(self.graph.constant(of_b))
             }
             _ => None,
         }
     }
 
     /// Returns whether a node is certainly not negative, by its operations; false if that is unknown.
-    fn is_positive(&mut self, a: NodeId) -> bool {
-        for k in self.positive.len()..=a.0 {
-            let of = |id: NodeId| self.positive[id.0];
-            let positive = match self.graph.node(NodeId(k)) {
+    fn is_not_negative(&mut self, a: NodeId) -> bool {
+        for k in self.not_negative.len()..=a.0 {
+            let operand_is_not_negative = |id: NodeId| self.not_negative[id.0];
+            let is_not_negative = match self.graph.node(NodeId(k)) {
                 Node::Number(bits) => f64::from_bits(bits) >= 0.0,
-                Node::Power(a, n) => n % 2 == 0 || of(a),
-                Node::Call(Function::Exp | Function::Abs | Function::Sqrt | Function::Cosh, _) => {
-                    true
+                Node::Power(a, n) => n % 2 == 0 || operand_is_not_negative(a),
+                Node::Call(
+                    UnaryFunction::Exp
+                    | UnaryFunction::Abs
+                    | UnaryFunction::Sqrt
+                    | UnaryFunction::Cosh,
+                    _,
+                ) => true,
+                Node::CallBinary(
+                    BinaryFunction::Hypot
+                    | BinaryFunction::Less
+                    | BinaryFunction::LessEqual
+                    | BinaryFunction::Equal,
+                    ..,
+                ) => true,
+                Node::CallBinary(BinaryFunction::Gate, _, a) => operand_is_not_negative(a),
+                Node::Add(a, b) | Node::Multiply(a, b) | Node::Divide(a, b) => {
+                    operand_is_not_negative(a) && operand_is_not_negative(b)
                 }
-                Node::CallPair(Pair::Hypot | Pair::Less | Pair::LessEqual | Pair::Equal, ..) => {
-                    true
-                }
-                Node::CallPair(Pair::Gate, _, a) => of(a),
-                Node::Add(a, b) | Node::Multiply(a, b) | Node::Divide(a, b) => of(a) && of(b),
                 _ => false,
             };
-            self.positive.push(positive);
+            self.not_negative.push(is_not_negative);
         }
-        self.positive[a.0]
+        self.not_negative[a.0]
     }
 
     /// Returns the node of |a|, from the cache or new.
@@ -230,68 +253,75 @@ impl Errors<'_> {
         if let Some(size) = self.sizes.get(&a) {
             return *size;
         }
-        let size = self.new_size(a);
+        let size = self.add_size(a);
         self.sizes.insert(a, size);
         size
     }
 
     /// Adds the node of |a|, simplified where the signs of its factors allow it.
-    fn new_size(&mut self, a: NodeId) -> NodeId {
+    fn add_size(&mut self, a: NodeId) -> NodeId {
         match self.graph.node(a) {
-            _ if self.is_positive(a) => a,
+            _ if self.is_not_negative(a) => a,
             Node::Negate(a) => self.size(a),
             Node::Multiply(a, b) => {
-                let (a, b) = (self.size(a), self.size(b));
-                self.graph.multiply(a, b)
+                let a_size = self.size(a);
+                let b_size = self.size(b);
+                self.graph.multiply(a_size, b_size)
             }
             Node::Divide(a, b) => {
-                let (a, b) = (self.size(a), self.size(b));
-                self.graph.divide(a, b)
+                let a_size = self.size(a);
+                let b_size = self.size(b);
+                self.graph.divide(a_size, b_size)
             }
-            _ => self.graph.call(Function::Abs, a),
+            _ => self.graph.call(UnaryFunction::Abs, a),
         }
     }
 
     /// Returns the node of the absolute error bound of `a`, in units of 2⁻²⁴.
-    fn absolute(&mut self, a: NodeId) -> NodeId {
-        match self.found[a.0] {
-            Bound::Absolute(bound) => bound,
-            Bound::Relative(share) => {
+    fn absolute_bound(&mut self, a: NodeId) -> NodeId {
+        match self.bounds[a.0] {
+            ErrorBound::Absolute(bound) => bound,
+            ErrorBound::Relative(bound) => {
                 let size = self.size(a);
-                self.graph.multiply(share, size)
+                self.graph.multiply(bound, size)
             }
         }
     }
 
-    /// Makes an absolute bound: `carried` from the operands plus n roundings of the value of node `own`.
-    fn rounded(&mut self, carried: NodeId, own: NodeId, n: f64) -> Bound {
-        let (size, n) = (self.size(own), self.graph.number(n));
-        let rounded = self.graph.multiply(n, size);
-        Bound::Absolute(self.graph.add(carried, rounded))
+    /// Makes an absolute bound: the propagated bound of the operands plus so many roundings of the value of `node`.
+    fn add_roundings(&mut self, propagated: NodeId, node: NodeId, roundings: f64) -> ErrorBound {
+        let size = self.size(node);
+        let roundings = self.graph.number(roundings);
+        let rounded = self.graph.multiply(roundings, size);
+        ErrorBound::Absolute(self.graph.add(propagated, rounded))
     }
 
     /// Returns the node of |slope| × the error bound of `a`; 0 if a is exact, whatever the slope.
-    fn times(&mut self, a: NodeId, slope: NodeId) -> NodeId {
-        let (bound, size) = (self.absolute(a), self.size(slope));
-        self.graph.multiply(size, bound)
+    fn multiply_by_slope(&mut self, a: NodeId, slope: NodeId) -> NodeId {
+        let bound = self.absolute_bound(a);
+        let slope_size = self.size(slope);
+        self.graph.multiply(slope_size, bound)
     }
 
-    /// Makes the bound of a function value `own` from that of its argument `a`, its slope and n roundings of its own.
-    fn through(&mut self, a: NodeId, slope: NodeId, own: NodeId, n: f64) -> Bound {
-        let carried = self.times(a, slope);
-        self.rounded(carried, own, n)
+    /// Makes the bound of the function value `node` from that of its argument `a`, the slope and the roundings of the
+    /// function.
+    fn propagate(&mut self, a: NodeId, slope: NodeId, node: NodeId, roundings: f64) -> ErrorBound {
+        let propagated = self.multiply_by_slope(a, slope);
+        self.add_roundings(propagated, node, roundings)
     }
 
-    /// Returns the bound of a function of two operands with these slopes and n roundings of its own.
-    fn carried(
+    /// Makes the bound of the value `node` of a function of two operands, with these slopes and the roundings of the
+    /// function.
+    fn propagate_two(
         &mut self,
         [a, b]: [NodeId; 2],
         [by_a, by_b]: [NodeId; 2],
-        own: NodeId,
-        n: f64,
-    ) -> Bound {
-        let (left, right) = (self.times(a, by_a), self.times(b, by_b));
-        let sum = self.graph.add(left, right);
-        self.rounded(sum, own, n)
+        node: NodeId,
+        roundings: f64,
+    ) -> ErrorBound {
+        let from_a = self.multiply_by_slope(a, by_a);
+        let from_b = self.multiply_by_slope(b, by_b);
+        let propagated = self.graph.add(from_a, from_b);
+        self.add_roundings(propagated, node, roundings)
     }
 }

@@ -1,32 +1,32 @@
-//! A graph as a list of operations over blocks of points, in f64.
+//! Compilation of a graph to a list of operations over blocks of points, in f64.
 //!
-//! Nodes that depend on parameters alone are computed once per call. The others run over blocks of [`BLOCK`] points,
-//! with one register per node, inside a `pulp` dispatch so that the loops become vector code. No product is fused with
-//! a sum: the bits are the same on every processor whose library functions agree.
+//! Nodes that depend on parameters alone are computed once per call. The others run over blocks of [`POINTS_PER_BLOCK`]
+//! points, with one register per node, inside a `pulp` dispatch so that the loops become vector code. No product is
+//! fused with a sum: the bits are the same on every processor whose library functions agree.
 
 use pulp::{Simd, WithSimd};
 
 use super::graph::{Graph, Node, NodeId};
-use super::operation::run;
+use super::operation::apply_operation;
 
 /// Number of points that one operation takes at a time.
-const BLOCK: usize = 64;
+const POINTS_PER_BLOCK: usize = 64;
 
-/// One operation and the registers of its operands. Leaves read none.
+/// Operation with the registers of its operands. Leaves read none.
 #[derive(Clone, Copy, Debug)]
-struct Step {
+struct TapeStep {
     node: Node,
     a: usize,
     b: usize,
 }
 
-/// Compiled expressions.
+/// List of operations that computes expressions at many points.
 #[derive(Clone, Debug)]
 pub struct Tape {
     /// Steps in their order. Step k writes register k.
-    steps: Vec<Step>,
+    steps: Vec<TapeStep>,
     /// Number of the first steps, which depend on no predictor and are computed once per call.
-    once: usize,
+    constant_steps: usize,
     /// Register of each output.
     outputs: Vec<usize>,
 }
@@ -35,25 +35,22 @@ impl Tape {
     /// Compiles the nodes that `outputs` depend on into a list of operations in f64, those without predictors first.
     pub fn new(graph: &Graph, outputs: &[NodeId]) -> Tape {
         let count = graph.nodes.len();
-        let needed = graph.needed(outputs);
-        let varies = graph.varying();
-        let of = |varying: bool| {
-            (0..count)
-                .filter(|&k| needed[k] && varies[k] == varying)
-                .collect::<Vec<_>>()
-        };
-        let (mut order, each) = (of(false), of(true));
-        let once = order.len();
-        order.extend(each);
-        let mut register = vec![0; count];
-        order
-            .iter()
-            .enumerate()
-            .for_each(|(place, &k)| register[k] = place);
+        let needed = graph.find_needed(outputs);
+        let varies = graph.find_varying();
+        // 1. Order the nodes: first those that are the same at all points.
+        let mut order: Vec<usize> = (0..count).filter(|&k| needed[k] && !varies[k]).collect();
+        let constant_steps = order.len();
+        order.extend((0..count).filter(|&k| needed[k] && varies[k]));
+        // 2. Assign a register to each node.
+        let mut registers = vec![0; count];
+        for (register, &k) in order.iter().enumerate() {
+            registers[k] = register;
+        }
+        // 3. Make the steps.
         let steps = order.iter().map(|&k| {
-            let mut operands = graph.nodes[k].operands().map(|id| register[id.0]);
+            let mut operands = graph.nodes[k].operands().map(|id| registers[id.0]);
             let a = operands.next().unwrap_or(0);
-            Step {
+            TapeStep {
                 node: graph.nodes[k],
                 a,
                 b: operands.next().unwrap_or(a),
@@ -61,14 +58,14 @@ impl Tape {
         });
         Tape {
             steps: steps.collect(),
-            once,
-            outputs: outputs.iter().map(|id| register[id.0]).collect(),
+            constant_steps,
+            outputs: outputs.iter().map(|id| registers[id.0]).collect(),
         }
     }
 
     /// Returns the number of operations, numbers and leaves included.
     #[cfg(test)]
-    pub fn steps(&self) -> usize {
+    pub fn count_steps(&self) -> usize {
         self.steps.len()
     }
 
@@ -81,7 +78,7 @@ impl Tape {
         parameters: &[f64],
         output: &mut [f64],
     ) {
-        pulp::Arch::new().dispatch(Evaluation {
+        pulp::Arch::new().dispatch(TapeEvaluation {
             tape: self,
             points,
             predictors,
@@ -91,8 +88,8 @@ impl Tape {
     }
 }
 
-/// An evaluation of a tape at some points.
-struct Evaluation<'a> {
+/// Evaluation of a tape at some points.
+struct TapeEvaluation<'a> {
     tape: &'a Tape,
     points: usize,
     predictors: &'a [f64],
@@ -100,11 +97,14 @@ struct Evaluation<'a> {
     output: &'a mut [f64],
 }
 
-impl Evaluation<'_> {
+impl TapeEvaluation<'_> {
     /// Computes the nodes that depend on no predictor, and fills the `width` places of their registers with each value.
     #[inline(always)]
-    fn prepare(&self, registers: &mut [f64], width: usize) {
-        for (k, step) in self.tape.steps[..self.tape.once].iter().enumerate() {
+    fn compute_constant_steps(&self, registers: &mut [f64], width: usize) {
+        for (k, step) in self.tape.steps[..self.tape.constant_steps]
+            .iter()
+            .enumerate()
+        {
             let value = match step.node {
                 Node::Parameter(p) => self.parameters[p],
                 node => node.apply(registers[step.a * width], registers[step.b * width]),
@@ -115,18 +115,24 @@ impl Evaluation<'_> {
 
     /// Computes the nodes that depend on a predictor, for `count` points from `start`, into their registers.
     #[inline(always)]
-    fn block(&self, registers: &mut [f64], width: usize, start: usize, count: usize) {
-        for (k, step) in self.tape.steps.iter().enumerate().skip(self.tape.once) {
-            let (before, rest) = registers.split_at_mut(k * width);
-            let out = &mut rest[..count];
+    fn compute_block(&self, registers: &mut [f64], width: usize, start: usize, count: usize) {
+        for (k, step) in self
+            .tape
+            .steps
+            .iter()
+            .enumerate()
+            .skip(self.tape.constant_steps)
+        {
+            let (earlier_registers, later_registers) = registers.split_at_mut(k * width);
+            let out = &mut later_registers[..count];
             match step.node {
                 Node::Predictor(d) => {
                     out.copy_from_slice(&self.predictors[d * self.points + start..][..count])
                 }
-                node => run(
+                node => apply_operation(
                     node,
-                    &before[step.a * width..][..count],
-                    &before[step.b * width..][..count],
+                    &earlier_registers[step.a * width..][..count],
+                    &earlier_registers[step.b * width..][..count],
                     out,
                 ),
             }
@@ -134,20 +140,20 @@ impl Evaluation<'_> {
     }
 }
 
-impl WithSimd for Evaluation<'_> {
+impl WithSimd for TapeEvaluation<'_> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        let width = BLOCK.min(self.points);
+        let width = POINTS_PER_BLOCK.min(self.points);
         let mut registers = vec![0.0; width * self.tape.steps.len()];
         if width == 0 {
             return;
         }
-        self.prepare(&mut registers, width);
-        for start in (0..self.points).step_by(BLOCK) {
-            let count = BLOCK.min(self.points - start);
-            self.block(&mut registers, width, start, count);
+        self.compute_constant_steps(&mut registers, width);
+        for start in (0..self.points).step_by(POINTS_PER_BLOCK) {
+            let count = POINTS_PER_BLOCK.min(self.points - start);
+            self.compute_block(&mut registers, width, start, count);
             for (row, register) in self
                 .output
                 .chunks_exact_mut(self.points)

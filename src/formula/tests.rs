@@ -3,8 +3,8 @@ use crate::solver::small::{LaneBlock, LaneGrid};
 
 use super::*;
 
-/// Formulas, a point of each predictor and parameters inside their domain.
-const TABLE: [(&str, &[f64]); 32] = [
+/// Formulas with parameters inside of their domains.
+const FORMULAS: [(&str, &[f64]); 32] = [
     ("a*exp(-(x-m)^2/(2*s^2)) + c", &[2.0, 1.0, 0.5, 0.1]),
     ("b1*(b2 + x)**(-1/b3)", &[-2500.0, 40.0, 0.9]),
     ("b1/(1 + exp(b2 - b3*x))**(1/b4)", &[700.0, 5.0, 0.7, 1.3]),
@@ -72,8 +72,8 @@ const TABLE: [(&str, &[f64]); 32] = [
     ),
 ];
 
-/// Central differences meet the derivatives: their own error is about 1e-9 of the value and of the slope.
-fn meets_differences(formula: &Formula, x: &[f64], parameters: &[f64]) {
+/// Checks derivatives against central differences, whose own error is about 1e-9 of the value and of the slope.
+fn assert_derivatives_meet_differences(formula: &Formula, x: &[f64], parameters: &[f64]) {
     let points = x.len() / formula.predictors().len();
     let rows = formula.linearise(x, parameters).unwrap();
     assert!(
@@ -89,17 +89,16 @@ fn meets_differences(formula: &Formula, x: &[f64], parameters: &[f64]) {
     );
     for p in 0..parameters.len() {
         let step = 1e-6 * parameters[p].abs().max(1e-3);
-        let at = |offset: f64| {
+        let values_at = |offset: f64| {
             let mut moved = parameters.to_vec();
             moved[p] += offset;
             formula.values(x, &moved).unwrap()
         };
-        let (low, high) = (at(-step), at(step));
+        let low = values_at(-step);
+        let high = values_at(step);
         for j in 0..points {
-            let (difference, slope) = (
-                (high[j] - low[j]) / (2.0 * step),
-                rows[(1 + p) * points + j],
-            );
+            let difference = (high[j] - low[j]) / (2.0 * step);
+            let slope = rows[(1 + p) * points + j];
             let scale = slope.abs() + 1e-3 * rows[j].abs() / step.max(1e-6) * 1e-3;
             assert!(
                 (difference - slope).abs() <= 1e-6 * scale.max(1e-3),
@@ -111,16 +110,16 @@ fn meets_differences(formula: &Formula, x: &[f64], parameters: &[f64]) {
 }
 
 #[test]
-fn every_derivative_meets_differences() {
-    // more than a block, and not a whole number of them
+fn every_derivative_assert_derivatives_meet_differences() {
+    // More points than a block has, and not a whole number of blocks.
     let x: Vec<f64> = (0..131).map(|j| 0.3 + 0.009 * f64::from(j)).collect();
-    for (text, parameters) in TABLE {
-        meets_differences(&Formula::parse(text).unwrap(), &x, parameters);
+    for (text, parameters) in FORMULAS {
+        assert_derivatives_meet_differences(&Formula::parse(text).unwrap(), &x, parameters);
     }
 }
 
 #[test]
-fn every_builtin_meets_differences() {
+fn every_builtin_assert_derivatives_meet_differences() {
     for name in Formula::builtins() {
         let formula = Formula::builtin(name).unwrap();
         let parameters: Vec<f64> = (0..formula.parameters().len())
@@ -129,7 +128,7 @@ fn every_builtin_meets_differences() {
         let x: Vec<f64> = (0..70 * formula.predictors().len())
             .map(|j| 0.2 + 0.013 * j as f64)
             .collect();
-        meets_differences(&formula, &x, &parameters);
+        assert_derivatives_meet_differences(&formula, &x, &parameters);
     }
     let cubic = Formula::builtin("polynomial(3)").unwrap();
     assert_eq!(cubic.parameters(), ["c0", "c1", "c2", "c3"]);
@@ -211,14 +210,14 @@ fn values_are_those_of_the_same_expression_in_rust() {
     ] {
         assert_eq!(value(text, &[2.0]), exact, "{text}");
     }
-    // a name of a function and of many a width
+    // `gamma` is a function in calls, else a parameter or a term.
     assert_eq!(value("gamma(4)*gamma/(gamma^2 + x - 1.5)", &[2.0]), 3.0);
     assert_eq!(value("gamma = a; gamma", &[2.0]), 2.0);
     assert!(
         value("heaviside(log(a), 1)", &[-1.0]).is_nan()
             && value("hypot(log(a), exp(800*x))", &[-1.0]).is_nan()
     );
-    // at the minimum of a cone
+    // The minimum of a cone has no slope.
     let cone = Formula::parse("hypot(x - m, x - n)").unwrap();
     assert_eq!(cone.linearise(&[1.5], &[1.5, 1.5]).unwrap(), [0.0; 3]);
     assert_eq!(
@@ -242,25 +241,25 @@ fn values_are_those_of_the_same_expression_in_rust() {
 }
 
 #[test]
-fn named_terms_are_what_they_stand_for() {
-    let (named, plain) = (
+fn named_terms_equal_their_expressions() {
+    let [named, plain] = [
         "t = (x - m)/s; k = a*t; k*exp(-t^2/2) + k*b",
         "a*((x - m)/s)*exp(-((x - m)/s)^2/2) + a*((x - m)/s)*b",
-    );
-    let [named, plain] = [named, plain].map(|text| Formula::parse(text).unwrap());
+    ]
+    .map(|text| Formula::parse(text).unwrap());
     assert_eq!(
         (named.parameters(), named.warnings()),
         (&["m", "s", "a", "b"].map(String::from)[..], Vec::new())
     );
     let named = named.with_parameters(&["a", "m", "s", "b"]).unwrap();
-    let [left, right] = [&named, &plain].map(|formula| {
+    let [named_rows, plain_rows] = [&named, &plain].map(|formula| {
         formula
             .linearise(&[0.3, 1.7], &[2.0, 0.4, 0.9, 0.5])
             .unwrap()
     });
     assert_eq!(
-        (left, named.linearisation.steps()),
-        (right, plain.linearisation.steps())
+        (named_rows, named.linearisation.count_steps()),
+        (plain_rows, plain.linearisation.count_steps())
     );
 }
 
@@ -272,11 +271,11 @@ fn terms_of_terms_are_computed_once() {
         .collect();
     let formula = Formula::parse(&format!("t0 = a*x; {terms} t199")).unwrap();
     assert!(
-        formula.linearisation.steps() < 2000,
+        formula.linearisation.count_steps() < 2000,
         "{}",
-        formula.linearisation.steps()
+        formula.linearisation.count_steps()
     );
-    // the fixed point of the cosine, which no longer depends on a
+    // The value is the fixed point of the cosine, which no longer depends on a.
     let rows = formula.linearise(&[1.0], &[0.7]).unwrap();
     assert!(
         (rows[0] - 0.739_085_133_215_160_6).abs() < 1e-15 && rows[1].abs() < 1e-15,
@@ -285,21 +284,21 @@ fn terms_of_terms_are_computed_once() {
 }
 
 #[test]
-fn what_is_equal_is_computed_once() {
-    let tape = |text: &str| Formula::parse(text).unwrap().linearisation.steps();
+fn equal_expressions_are_computed_once() {
+    let count_steps = |text: &str| Formula::parse(text).unwrap().linearisation.count_steps();
     assert_eq!(
-        tape("a*exp(-k*x) + exp(-k*x)*b"),
-        tape("a*exp(-k*x) + b*exp(-x*k)")
+        count_steps("a*exp(-k*x) + exp(-k*x)*b"),
+        count_steps("a*exp(-k*x) + b*exp(-x*k)")
     );
     assert!(
-        tape("a*exp(-(x-m)^2/(2*s^2)) + c") <= 28,
+        count_steps("a*exp(-(x-m)^2/(2*s^2)) + c") <= 28,
         "{}",
-        tape("a*exp(-(x-m)^2/(2*s^2)) + c")
+        count_steps("a*exp(-(x-m)^2/(2*s^2)) + c")
     );
 }
 
 #[test]
-fn mistakes_are_shown_where_they_are() {
+fn messages_point_at_mistakes() {
     for (text, column, part) in [
         ("", 1, "empty"),
         ("  ", 1, "empty"),
@@ -388,20 +387,20 @@ fn mistakes_are_shown_where_they_are() {
     ] {
         match Formula::parse(text) {
             Err(Error::Formula {
-                column: found,
+                column: reported,
                 message,
                 ..
             }) => {
                 assert!(
-                    found == column && message.contains(part),
-                    "{text:?}: {found}: {message}"
+                    reported == column && message.contains(part),
+                    "{text:?}: {reported}: {message}"
                 );
             }
-            other => panic!("{text:?}: {other:?}"),
+            outcome => panic!("{text:?}: {outcome:?}"),
         }
     }
-    let shown = Formula::parse("a*exq(x)").unwrap_err().to_string();
-    assert!(shown.ends_with("\n  a*exq(x)\n    ^"), "{shown}");
+    let message = Formula::parse("a*exq(x)").unwrap_err().to_string();
+    assert!(message.ends_with("\n  a*exq(x)\n    ^"), "{message}");
     assert!(
         Formula::parse(&"(".repeat(5000)).is_err() && Formula::parse(&"-".repeat(5000)).is_err()
     );
@@ -427,7 +426,7 @@ fn mistakes_are_shown_where_they_are() {
 }
 
 #[test]
-fn parameters_that_the_text_does_not_have() {
+fn parameters_may_be_missing_in_the_text_but_not_in_the_list() {
     let parse = |text: &str, names: &[&str]| Formula::parse_exactly(text, &["x"], names);
     let line = parse("b*x", &["a", "b"]).unwrap();
     assert_eq!(
@@ -446,7 +445,7 @@ fn parameters_that_the_text_does_not_have() {
         Err(Error::Formula {
             column: 8, message, ..
         }) => assert!(message.contains("`b` is neither"), "{message}"),
-        other => panic!("{other:?}"),
+        outcome => panic!("{outcome:?}"),
     }
     for (text, column, part) in [
         ("gamma(x)*a + gamma", 14, "`gamma` is neither"),
@@ -455,21 +454,21 @@ fn parameters_that_the_text_does_not_have() {
     ] {
         match parse(text, &["a"]) {
             Err(Error::Formula {
-                column: found,
+                column: reported,
                 message,
                 ..
             }) => {
                 assert!(
-                    found == column && message.contains(part),
-                    "{text}: {found}: {message}"
+                    reported == column && message.contains(part),
+                    "{text}: {reported}: {message}"
                 );
             }
-            other => panic!("{text}: {other:?}"),
+            outcome => panic!("{text}: {outcome:?}"),
         }
     }
-    let many: Vec<String> = (0..65).map(|k| format!("p{k}")).collect();
-    let many: Vec<&str> = many.iter().map(String::as_str).collect();
-    assert!(parse("p64*x", &many).is_err() && parse("p63*x", &many[..64]).is_ok());
+    let names_of_65: Vec<String> = (0..65).map(|k| format!("p{k}")).collect();
+    let names_of_65: Vec<&str> = names_of_65.iter().map(String::as_str).collect();
+    assert!(parse("p64*x", &names_of_65).is_err() && parse("p63*x", &names_of_65[..64]).is_ok());
     for names in [&[][..], &["a", "a"], &["x"], &["pi"], &["nan"], &["2a"]] {
         assert!(
             matches!(parse("a*x", names), Err(Error::InvalidArgument { .. })),
@@ -478,9 +477,9 @@ fn parameters_that_the_text_does_not_have() {
     }
 }
 
-/// Values in f32 lie within their bounds of those in f64, and the bounds are not idle.
+/// Values in f32 lie within their bounds of those in f64, and the bounds are no more than 100 times too large.
 #[test]
-fn rounding_stays_within_its_bounds() {
+fn rounding_errors_stay_within_their_bounds() {
     let cases: [(&str, &[f32]); 9] = [
         ("a*exp(-(x-m)^2/(2*s^2)) + c", &[1.0, 2.1, 0.7, 10000.0]),
         ("a*sin(w*x + p)", &[2.0, 13.7, 0.3]),
@@ -497,21 +496,20 @@ fn rounding_stays_within_its_bounds() {
     ];
     for (text, parameters) in cases {
         let formula = Formula::parse(text).unwrap();
-        for (step, held) in [(0.125, true), (0.1, false)] {
+        for (step, predictors_are_exact) in [(0.125, true), (0.1, false)] {
             let x: Vec<f64> = (0..40).map(|j| 0.5 + step * f64::from(j)).collect();
-            let single: Vec<f32> = x.iter().map(|x| *x as f32).collect();
+            let x_f32: Vec<f32> = x.iter().map(|x| *x as f32).collect();
             let lanes: Vec<Lanes<f32>> = parameters.iter().map(|p| Lanes::splat(*p)).collect();
-            let rows = |model: LaneModel<f32>, stride: usize| {
+            let evaluate_lane = |model: LaneModel<f32>, stride: usize| {
                 let mut rows = vec![Lanes::splat(f32::NAN); stride * x.len()];
-                let (mut registers, rows_of) = (Vec::new(), &mut rows);
                 model(LaneBlock {
                     points: 0..x.len(),
                     of_points: x.len(),
-                    grid: LaneGrid::Shared(&single),
+                    grid: LaneGrid::Shared(&x_f32),
                     parameters: &lanes,
-                    registers: &mut registers,
+                    registers: &mut Vec::new(),
                     y: &[],
-                    rows: rows_of,
+                    rows: &mut rows,
                     stride,
                 });
                 rows.iter()
@@ -522,25 +520,29 @@ fn rounding_stays_within_its_bounds() {
                 points,
                 times: 1.0,
                 sums: None,
-            } = formula.rounding(held)
+            } = formula.rounding(predictors_are_exact)
             else {
                 panic!("{text} is written out")
             };
-            let (values, bounds) = (rows(formula.lanes(), 1 + parameters.len()), rows(points, 2));
-            let exact: Vec<f64> = parameters.iter().map(|p| f64::from(*p)).collect();
-            let exact = formula.values(&x, &exact).unwrap();
+            let values = evaluate_lane(formula.lanes(), 1 + parameters.len());
+            let bounds = evaluate_lane(points, 2);
+            let parameters_f64: Vec<f64> = parameters.iter().map(|p| f64::from(*p)).collect();
+            let exact_values = formula.values(&x, &parameters_f64).unwrap();
             let share = |j: usize| {
-                (values[j * (1 + parameters.len())] - exact[j]).abs()
+                (values[j * (1 + parameters.len())] - exact_values[j]).abs()
                     / (bounds[2 * j + 1] / 16_777_216.0)
             };
-            let most = (0..x.len()).map(share).fold(0.0, f64::max);
-            assert!(most > 0.01 && most <= 1.0, "{text}: {most} of the bound");
+            let largest_share = (0..x.len()).map(share).fold(0.0, f64::max);
+            assert!(
+                largest_share > 0.01 && largest_share <= 1.0,
+                "{text}: {largest_share} of the bound"
+            );
         }
     }
 }
 
 #[test]
-fn names_that_differ_by_case_are_likely_mistakes() {
+fn warnings_list_names_that_differ_by_case() {
     let warnings = |text: &str| Formula::parse(text).unwrap().warnings();
     assert!(warnings("a*exp(-k*x) + y*pi + gamma").is_empty());
     assert_eq!(
@@ -552,7 +554,7 @@ fn names_that_differ_by_case_are_likely_mistakes() {
         ("PI", "constant `pi`"),
         ("Exp", "function `exp`"),
     ]
-    .map(|(name, known)| format!("`{name}` is taken as a parameter; did you mean the {known}?"));
+    .map(|(name, meant)| format!("`{name}` is taken as a parameter; did you mean the {meant}?"));
     assert_eq!(warnings("a*X*PI + Exp*x"), [x, pi, exp]);
     assert_eq!(
         warnings("T = a*x; T + t"),
@@ -561,16 +563,16 @@ fn names_that_differ_by_case_are_likely_mistakes() {
 }
 
 #[test]
-fn a_predictor_that_is_not_used_is_a_likely_mistake() {
+fn warnings_list_unused_predictors_and_flat_parameters() {
     let warnings =
         |text: &str, predictors: &[&str]| Formula::parse_with(text, predictors).unwrap().warnings();
-    let said = "the predictor `x` is not used, and `a`, `t`, `tau` are parameters; `Formula::parse_with` names other \
-                predictors";
-    assert_eq!(warnings("a*exp(-t/tau)", &["x"]), [said]);
+    let expected = "the predictor `x` is not used, and `a`, `t`, `tau` are parameters; `Formula::parse_with` names \
+                    other predictors";
+    assert_eq!(warnings("a*exp(-t/tau)", &["x"]), [expected]);
     assert!(warnings("a*exp(-t/tau)", &["t"]).is_empty());
     assert!(warnings("a*x + b*y + c", &["x", "z"])[0].starts_with("the predictor `z` is not used"));
-    let said = "the derivative by `knee` is zero everywhere, so that no data determine it";
-    assert_eq!(warnings("select(x < knee, a, b)", &["x"]), [said]);
-    // the mean of the data
+    let expected = "the derivative by `knee` is zero everywhere, so that no data determine it";
+    assert_eq!(warnings("select(x < knee, a, b)", &["x"]), [expected]);
+    // A formula of one parameter, such as the mean of the data, needs no predictor.
     assert!(warnings("mean", &["x"]).is_empty());
 }

@@ -1,16 +1,17 @@
-//! Parameters that are expressions of other parameters, substituted into a formula's graph: the solver never sees them.
+//! Tied parameters, which are expressions of other parameters. They are substituted into a formula's graph, so that the
+//! solver never sees them.
 
-use super::derive::derivatives;
+use super::derive::add_derivatives;
 use super::graph::{Graph, Node, NodeId};
 use super::parse::Parsed;
 use super::tape::Tape;
-use super::{Formula, compile, parsed};
+use super::{Formula, compile, parse_to_graph};
 use crate::error::{Error, Result};
 use crate::suggest::hint;
 
 /// A parameter that is an expression of others.
 #[derive(Clone, Debug)]
-pub(crate) struct Tie {
+pub(crate) struct ParameterTie {
     /// Index of the parameter.
     pub parameter: usize,
     pub expression: String,
@@ -27,94 +28,98 @@ pub(crate) struct Ties {
     tape: Tape,
 }
 
-/// The parameter at which an expression leads back to itself.
+/// Error: the expression of this parameter leads back to itself.
 struct Cycle(usize);
 
 impl Ties {
     /// Replaces tied parameters of a formula by their expressions, so that only the others are fitted. Returns
-    /// [`Error::Formula`] for an expression that cannot be read, and [`Error::Usage`] for unknown names and circles.
-    pub fn new(whole: &Formula, ties: &[Tie]) -> Result<Ties> {
+    /// [`Error::Formula`] for an expression that cannot be read, and [`Error::Usage`] for unknown names and cycles.
+    pub fn new(whole: &Formula, ties: &[ParameterTie]) -> Result<Ties> {
         let names = whole.parameters();
+        // 1. Parse the expressions, and separate tied from free parameters.
         let expressions: Vec<Option<Parsed>> = (0..names.len())
             .map(|p| {
                 ties.iter()
                     .find(|tie| tie.parameter == p)
-                    .map(|tie| expression(whole, tie))
+                    .map(|tie| parse_tie(whole, tie))
                     .transpose()
             })
             .collect::<Result<_>>()?;
-        let (tied, kept): (Vec<usize>, Vec<usize>) =
+        let (tied, free): (Vec<usize>, Vec<usize>) =
             (0..names.len()).partition(|&p| expressions[p].is_some());
-        if kept.is_empty() {
+        if free.is_empty() {
             return Err(Error::Usage(
                 "every parameter is tied: none is left to fit".into(),
             ));
         }
-        let mut resolver = Resolver {
+        // 2. Express every parameter by the free ones, in a new graph.
+        let mut resolver = TieResolver {
             expressions: &expressions,
-            kept: &kept,
+            free: &free,
             graph: Graph::default(),
             nodes: vec![None; names.len()],
-            open: vec![false; names.len()],
+            is_open: vec![false; names.len()],
         };
         for p in 0..names.len() {
-            let circle = |Cycle(p): Cycle| {
+            resolver.resolve(p).map_err(|Cycle(p)| {
                 Error::Usage(format!("the tie of `{}` leads back to itself", names[p]))
-            };
-            resolver.node(p).map_err(circle)?;
+            })?;
         }
-        let nodes: Vec<NodeId> = resolver.nodes.iter().flatten().copied().collect();
+        let parameter_nodes: Vec<NodeId> = resolver.nodes.iter().flatten().copied().collect();
         let mut graph = resolver.graph;
-        let parsed = parsed(whole.text(), whole.predictors(), names.to_vec(), false)?;
-        let value = import(
+        // 3. Copy the formula into this graph, with the expressions in place of its parameters.
+        let parsed = parse_to_graph(whole.text(), whole.predictors(), names.to_vec(), false)?;
+        let value = copy_expression(
             &mut graph,
             &parsed.graph,
             parsed.value,
             &mut |graph, leaf| match leaf {
-                Node::Parameter(p) => nodes[p],
+                Node::Parameter(p) => parameter_nodes[p],
                 Node::Predictor(d) => graph.predictor(d),
-                _ => leaf_number(graph, leaf),
+                _ => add_leaf_number(graph, leaf),
             },
         );
+        // 4. Compile the tied parameters with their derivatives, for the errors of fits, and the formula.
         let mut outputs = Vec::new();
         for &p in &tied {
-            let too_large = |message| Error::Usage(format!("the tie of `{}`: {message}", names[p]));
-            outputs.push(nodes[p]);
-            outputs.extend(derivatives(&mut graph, nodes[p], kept.len()).map_err(too_large)?);
+            outputs.push(parameter_nodes[p]);
+            let derivatives = add_derivatives(&mut graph, parameter_nodes[p], free.len())
+                .map_err(|message| Error::Usage(format!("the tie of `{}`: {message}", names[p])))?;
+            outputs.extend(derivatives);
         }
         let tape = Tape::new(&graph, &outputs);
-        let parameters = kept.iter().map(|&p| names[p].clone()).collect();
-        let left = Parsed {
+        let substituted = Parsed {
             graph,
             value,
-            parameters,
+            parameters: free.iter().map(|&p| names[p].clone()).collect(),
             terms: parsed.terms,
         };
-        let formula = compile(whole.text(), whole.predictors().to_vec(), left)?;
+        let formula = compile(whole.text(), whole.predictors().to_vec(), substituted)?;
         Ok(Ties {
             formula,
-            kept,
+            kept: free,
             tied,
             tape,
         })
     }
 
-    /// Computes the tied parameters and their derivatives by the kept ones from the values of those: (tied, 1 + kept).
-    pub fn evaluate(&self, kept: &[f64]) -> Vec<f64> {
+    /// Computes the tied parameters and their derivatives by the free ones from the values of the free ones:
+    /// (tied, 1 + free).
+    pub fn evaluate(&self, free: &[f64]) -> Vec<f64> {
         let mut output = vec![0.0; self.tied.len() * (1 + self.kept.len())];
-        self.tape.evaluate(1, &[], kept, &mut output);
+        self.tape.evaluate(1, &[], free, &mut output);
         output
     }
 }
 
-/// Parses the expression of a tie, in which names are parameters of the formula; fails on other names. The formula's
-/// parameters are its predictors, so that any other name is a parameter.
-fn expression(whole: &Formula, tie: &Tie) -> Result<Parsed> {
+/// Parses the expression of a tie; fails if it names anything but parameters of the formula. For the parser these are
+/// the expression's predictors, so that any other name appears among its parameters.
+fn parse_tie(whole: &Formula, tie: &ParameterTie) -> Result<Parsed> {
     let names = whole.parameters();
     let tied = &names[tie.parameter];
-    let found =
-        parsed(&tie.expression, names, Vec::new(), false).map_err(|error| in_tie(error, tied))?;
-    if let Some(name) = found
+    let expression = parse_to_graph(&tie.expression, names, Vec::new(), false)
+        .map_err(|error| add_tie_to_message(error, tied))?;
+    if let Some(name) = expression
         .terms
         .iter()
         .find(|name| whole.predictors().contains(name))
@@ -123,8 +128,8 @@ fn expression(whole: &Formula, tie: &Tie) -> Result<Parsed> {
             "the tie of `{tied}` has a term with the name of the predictor `{name}`"
         )));
     }
-    match found.parameters.first() {
-        None => Ok(found),
+    match expression.parameters.first() {
+        None => Ok(expression),
         Some(name) if whole.predictors().contains(name) => Err(Error::Usage(format!(
             "the tie of `{tied}` must not depend on the predictor `{name}`"
         ))),
@@ -138,7 +143,7 @@ fn expression(whole: &Formula, tie: &Tie) -> Result<Parsed> {
 }
 
 /// Puts "in the tie of `NAME`" in front of the message of a formula error; returns other errors unchanged.
-fn in_tie(error: Error, tied: &str) -> Error {
+fn add_tie_to_message(error: Error, tied: &str) -> Error {
     match error {
         Error::Formula {
             formula,
@@ -149,54 +154,53 @@ fn in_tie(error: Error, tied: &str) -> Error {
             column,
             message: format!("in the tie of `{tied}`: {message}"),
         },
-        other => other,
+        other_error => other_error,
     }
 }
 
-/// Finds the node of each parameter in the graph of those that are left.
-struct Resolver<'a> {
+/// Search for the node of each parameter in a graph of the free parameters.
+struct TieResolver<'a> {
     expressions: &'a [Option<Parsed>],
-    kept: &'a [usize],
+    free: &'a [usize],
     graph: Graph,
     nodes: Vec<Option<NodeId>>,
-    open: Vec<bool>,
+    /// True for parameters whose expressions are being resolved.
+    is_open: Vec<bool>,
 }
 
-impl Resolver<'_> {
-    /// Returns the node of parameter `p`: itself if it is kept, else its tie's expression; fails if ties form a cycle.
-    fn node(&mut self, p: usize) -> Result<NodeId, Cycle> {
+impl TieResolver<'_> {
+    /// Returns the node of parameter `p`: itself if it is free, else its tie's expression; fails if ties form a cycle.
+    fn resolve(&mut self, p: usize) -> Result<NodeId, Cycle> {
         if let Some(node) = self.nodes[p] {
             return Ok(node);
         }
         let node = match &self.expressions[p] {
             None => {
-                let place = self.kept.iter().position(|k| *k == p).unwrap_or_default();
-                self.graph.parameter(place)
+                let free_index = self.free.iter().position(|k| *k == p).unwrap_or_default();
+                self.graph.parameter(free_index)
             }
-            Some(_) if self.open[p] => return Err(Cycle(p)),
+            Some(_) if self.is_open[p] => return Err(Cycle(p)),
             Some(expression) => {
-                self.open[p] = true;
-                let needed = expression.graph.needed(&[expression.value]);
-                for node in expression
-                    .graph
-                    .nodes
-                    .iter()
-                    .zip(needed)
-                    .filter(|(_, needed)| *needed)
-                {
-                    if let Node::Predictor(q) = node.0 {
-                        self.node(*q)?;
+                // 1. Resolve the parameters that the expression needs.
+                self.is_open[p] = true;
+                let needed = expression.graph.find_needed(&[expression.value]);
+                for (node, is_needed) in expression.graph.nodes.iter().zip(needed) {
+                    if let Node::Predictor(q) = node
+                        && is_needed
+                    {
+                        self.resolve(*q)?;
                     }
                 }
+                // 2. Copy the expression.
                 let nodes = &self.nodes;
-                import(
+                copy_expression(
                     &mut self.graph,
                     &expression.graph,
                     expression.value,
                     &mut |graph, leaf| match leaf {
-                        // a parameter that cancelled has no node, and needs none
+                        // A parameter that cancelled has no node, and needs none.
                         Node::Predictor(q) => nodes[q].unwrap_or_else(|| graph.number(0.0)),
-                        _ => leaf_number(graph, leaf),
+                        _ => add_leaf_number(graph, leaf),
                     },
                 )
             }
@@ -206,8 +210,8 @@ impl Resolver<'_> {
     }
 }
 
-/// Returns the node, in `graph`, of a leaf that is a number; 0 for another leaf.
-fn leaf_number(graph: &mut Graph, leaf: Node) -> NodeId {
+/// Adds a leaf that is a number to the graph, or 0 for another leaf, and returns its node.
+fn add_leaf_number(graph: &mut Graph, leaf: Node) -> NodeId {
     graph.number(if let Node::Number(bits) = leaf {
         f64::from_bits(bits)
     } else {
@@ -215,32 +219,32 @@ fn leaf_number(graph: &mut Graph, leaf: Node) -> NodeId {
     })
 }
 
-/// Copies the expression of node `root` into another graph and returns its node there; `leaf` replaces numbers,
+/// Copies the expression of node `root` into another graph and returns its node there; `copy_leaf` replaces numbers,
 /// predictors and parameters.
-fn import(
+fn copy_expression(
     graph: &mut Graph,
     source: &Graph,
     root: NodeId,
-    leaf: &mut dyn FnMut(&mut Graph, Node) -> NodeId,
+    copy_leaf: &mut dyn FnMut(&mut Graph, Node) -> NodeId,
 ) -> NodeId {
-    let mut found: Vec<NodeId> = Vec::with_capacity(root.0 + 1);
+    let mut copies: Vec<NodeId> = Vec::with_capacity(root.0 + 1);
     for k in 0..=root.0 {
-        let of = |id: NodeId| found[id.0];
-        let node = match source.node(NodeId(k)) {
-            Node::Negate(a) => graph.negate(of(a)),
-            Node::Add(a, b) => graph.add(of(a), of(b)),
-            Node::Subtract(a, b) => graph.subtract(of(a), of(b)),
-            Node::Multiply(a, b) => graph.multiply(of(a), of(b)),
-            Node::Divide(a, b) => graph.divide(of(a), of(b)),
-            Node::Power(a, n) => graph.integer_power(of(a), n),
-            Node::Call(function, a) => graph.call(function, of(a)),
-            Node::CallPair(pair, a, b) => graph.pair(pair, of(a), of(b)),
-            other => leaf(graph, other),
+        let copy_of = |id: NodeId| copies[id.0];
+        let copy = match source.node(NodeId(k)) {
+            Node::Negate(a) => graph.negate(copy_of(a)),
+            Node::Add(a, b) => graph.add(copy_of(a), copy_of(b)),
+            Node::Subtract(a, b) => graph.subtract(copy_of(a), copy_of(b)),
+            Node::Multiply(a, b) => graph.multiply(copy_of(a), copy_of(b)),
+            Node::Divide(a, b) => graph.divide(copy_of(a), copy_of(b)),
+            Node::Power(a, n) => graph.integer_power(copy_of(a), n),
+            Node::Call(function, a) => graph.call(function, copy_of(a)),
+            Node::CallBinary(pair, a, b) => graph.call_binary(pair, copy_of(a), copy_of(b)),
+            leaf => copy_leaf(graph, leaf),
         };
         if let Some(arguments) = source.voigt_arguments(NodeId(k)) {
-            graph.mark_voigt(node, arguments.map(of));
+            graph.mark_voigt(copy, arguments.map(copy_of));
         }
-        found.push(node);
+        copies.push(copy);
     }
-    found[root.0]
+    copies[root.0]
 }

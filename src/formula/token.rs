@@ -1,6 +1,6 @@
-//! Tokens of a formula's text, each with the place where it begins.
+//! Tokens of a formula's text, each with the position where it begins.
 
-#![deny(clippy::indexing_slicing)] // a text must not cause a panic
+#![deny(clippy::indexing_slicing)] // No text may cause a panic.
 
 /// Comparisons that are written with two characters, and the symbol of their token.
 const COMPARISONS: [([char; 2], char); 4] = [
@@ -27,27 +27,27 @@ impl Token {
             Token::Number(x) => format!("the number {x}"),
             Token::Name(name) => format!("`{name}`"),
             Token::Symbol(symbol) => {
-                let written = COMPARISONS.iter().find(|(_, one)| one == symbol);
-                format!(
-                    "`{}`",
-                    written.map_or(symbol.to_string(), |([first, second], _)| format!(
-                        "{first}{second}"
-                    ))
-                )
+                let comparison = COMPARISONS
+                    .iter()
+                    .find(|(_, comparison_symbol)| comparison_symbol == symbol);
+                match comparison {
+                    Some(([first, second], _)) => format!("`{first}{second}`"),
+                    None => format!("`{symbol}`"),
+                }
             }
             Token::End => "the end of the formula".into(),
         }
     }
 }
 
-/// Error of the text, and the character at which it is (from 0).
+/// Mistake in the text, with the position of its character, counted from 0.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Complaint {
     pub at: usize,
     pub message: String,
 }
 
-/// Returns an error about the character number `at` of the formula, counted from 0.
+/// Returns an error about character number `at` of the formula, counted from 0.
 pub fn complain<T>(at: usize, message: impl Into<String>) -> Result<T, Complaint> {
     Err(Complaint {
         at,
@@ -56,21 +56,21 @@ pub fn complain<T>(at: usize, message: impl Into<String>) -> Result<T, Complaint
 }
 
 /// Splits a formula into tokens with their positions in characters, ended by `End`; fails on a meaningless character.
-pub fn tokens(text: &str) -> Result<Vec<(usize, Token)>, Complaint> {
+pub fn tokenise(text: &str) -> Result<Vec<(usize, Token)>, Complaint> {
     let letters: Vec<char> = text.chars().collect();
-    let mut found = Vec::new();
-    let mut at = 0;
-    while let Some(&letter) = letters.get(at) {
-        let rest = letters.get(at..).unwrap_or_default();
+    let mut tokens = Vec::new();
+    let mut position = 0;
+    while let Some(&letter) = letters.get(position) {
+        let rest = letters.get(position..).unwrap_or_default();
         let (token, length) = if letter.is_whitespace() {
-            at += 1;
+            position += 1;
             continue;
         } else if letter.is_ascii_digit()
-            || (letter == '.' && letters.get(at + 1).is_some_and(char::is_ascii_digit))
+            || (letter == '.' && letters.get(position + 1).is_some_and(char::is_ascii_digit))
         {
-            number(&letters, at)?
+            read_number(&letters, position)?
         } else if letter.is_alphabetic() || letter == '_' {
-            let name: String = rest.iter().take_while(|c| is_of_name(**c)).collect();
+            let name: String = rest.iter().take_while(|c| may_be_in_name(**c)).collect();
             let length = name.chars().count();
             (Token::Name(name), length)
         } else if rest.starts_with(&['*', '*']) {
@@ -82,40 +82,37 @@ pub fn tokens(text: &str) -> Result<Vec<(usize, Token)>, Complaint> {
         } else if "+-*/^(),=;<>≤≥≠".contains(letter) {
             (Token::Symbol(letter), 1)
         } else {
-            return complain(at, meaningless(rest));
+            return complain(position, explain_meaningless(rest));
         };
-        found.push((at, token));
-        at += length;
+        tokens.push((position, token));
+        position += length;
     }
-    found.push((letters.len(), Token::End));
-    Ok(found)
+    tokens.push((letters.len(), Token::End));
+    Ok(tokens)
 }
 
 /// Returns whether a character may be in a name: letters, digits (subscripts, too) and underscores.
-pub fn is_of_name(letter: char) -> bool {
+pub fn may_be_in_name(letter: char) -> bool {
     (letter.is_alphanumeric() && !SUPERSCRIPTS.contains(letter)) || letter == '_'
 }
 
 /// Superscript characters.
 const SUPERSCRIPTS: &str = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ";
-/// The plain character of each superscript.
-const PLAIN: &str = "0123456789+-n";
+/// The plain character of each superscript, in the same order.
+const PLAIN_CHARACTERS: &str = "0123456789+-n";
 
 /// Returns the message that the first of `letters` has no meaning in a formula, and what to write instead if that is
 /// known.
-fn meaningless(letters: &[char]) -> String {
-    let plain = |letter: &char| {
+fn explain_meaningless(letters: &[char]) -> String {
+    let plain_character = |letter: &char| {
         SUPERSCRIPTS
             .chars()
-            .zip(PLAIN.chars())
-            .find(|(raised, _)| raised == letter)
+            .zip(PLAIN_CHARACTERS.chars())
+            .find(|(superscript, _)| superscript == letter)
+            .map(|(_, plain)| plain)
     };
-    let power: String = letters
-        .iter()
-        .map_while(plain)
-        .map(|(_, plain)| plain)
-        .collect();
-    let doubled = letters.starts_with(&['&', '&']) || letters.starts_with(&['|', '|']);
+    let power: String = letters.iter().map_while(plain_character).collect();
+    let is_doubled = letters.starts_with(&['&', '&']) || letters.starts_with(&['|', '|']);
     let instead = match letters.first() {
         _ if !power.is_empty() => format!("^{power}"),
         Some('×' | '·' | '⋅' | '∗') => "*".into(),
@@ -124,10 +121,10 @@ fn meaningless(letters: &[char]) -> String {
         Some('√') => "sqrt(…)".into(),
         Some('&') => "and".into(),
         Some('|') => "or".into(),
-        other => {
+        letter => {
             return format!(
                 "`{}` has no meaning in a formula",
-                other.copied().unwrap_or(' ')
+                letter.copied().unwrap_or(' ')
             );
         }
     };
@@ -135,16 +132,16 @@ fn meaningless(letters: &[char]) -> String {
         "write {instead} instead of `{}`",
         letters
             .iter()
-            .take(power.len().max(1 + usize::from(doubled)))
+            .take(power.len().max(1 + usize::from(is_doubled)))
             .collect::<String>()
     )
 }
 
-/// Reads the number at index `at` and returns its token and its length in characters; fails if a name follows it
-/// directly. A letter directly after it is an error: `2x` is not a product.
-fn number(letters: &[char], at: usize) -> Result<(Token, usize), Complaint> {
+/// Reads the number at index `start` and returns its token and its length in characters; fails if a letter follows it
+/// directly, because `2x` is not a product.
+fn read_number(letters: &[char], start: usize) -> Result<(Token, usize), Complaint> {
     let is_digit = |k: usize| letters.get(k).is_some_and(char::is_ascii_digit);
-    let mut end = at;
+    let mut end = start;
     while is_digit(end) || letters.get(end) == Some(&'.') {
         end += 1;
     }
@@ -157,16 +154,16 @@ fn number(letters: &[char], at: usize) -> Result<(Token, usize), Complaint> {
             }
         }
     }
-    let text: String = letters.get(at..end).unwrap_or_default().iter().collect();
-    if let Some(next) = letters.get(end).filter(|c| is_of_name(**c)) {
+    let text: String = letters.get(start..end).unwrap_or_default().iter().collect();
+    if let Some(next) = letters.get(end).filter(|c| may_be_in_name(**c)) {
         return complain(
             end,
             format!("`{next}` follows the number {text} without an operator between them"),
         );
     }
     match text.parse::<f64>() {
-        Ok(value) if value.is_finite() => Ok((Token::Number(value), end - at)),
-        Ok(_) => complain(at, format!("{text} is too large a number")),
-        Err(_) => complain(at, format!("`{text}` is no number")),
+        Ok(value) if value.is_finite() => Ok((Token::Number(value), end - start)),
+        Ok(_) => complain(start, format!("{text} is too large a number")),
+        Err(_) => complain(start, format!("`{text}` is no number")),
     }
 }

@@ -7,7 +7,7 @@ use super::context::{Context, Options};
 use super::pipelines::Unbound;
 use super::{buffers, pipelines, readback};
 use crate::Result;
-use crate::math::faddeeva::{CURVATURE_RE, IM, Part, RE, SLOPE_IM, SLOPE_RE};
+use crate::math::faddeeva::{CURVATURE_RE, FaddeevaPart, IM, RE, SLOPE_IM, SLOPE_RE};
 use crate::math::gamma::digamma;
 use popfit_testing::required::{Need, skip};
 
@@ -216,7 +216,7 @@ fn the_faddeeva_function_is_accurate() {
         for y in [0.0, 1e-6, 0.03, 0.4, 1.7, 4.6, 4.8, 30.0, -0.3] {
             // below the real axis there are zeros
             let floor = if y < 0.0 { 1.0 } else { 1e-30 };
-            let cases: [(Part, f64, f64); 5] = [
+            let cases: [(FaddeevaPart, f64, f64); 5] = [
                 (RE, floor, 1e-6),
                 (IM, floor, 4e-6),
                 (SLOPE_RE, 1e-1, 3e-5),

@@ -1,16 +1,16 @@
-//! Symmetric convolution of a row: out_j = w_0 t_j + Σ_k w_k (t_(j−k) + t_(j+k)), of the row's length. Beyond its ends
-//! the row is continued by its end values.
+//! Convolution of a row with a symmetric kernel: out_j = w_0 t_j + Σ_k w_k (t_(j−k) + t_(j+k)), of the row's length.
+//! Beyond its ends the row is continued by its end values.
 
 use pulp::{Simd, WithSimd};
 
 use super::Real;
 
-/// Registers that are worked on together: enough to hide the latency of a chain of multiply-adds.
-const VECTORS: usize = 4;
-/// Pixels in them, at most.
-const MOST_LANES: usize = 16 * VECTORS;
+/// Number of registers that are computed together: enough to hide the latency of a chain of multiply-adds.
+const VECTORS_PER_BLOCK: usize = 4;
+/// Maximum number of pixels in them.
+const MAX_PIXELS_PER_BLOCK: usize = 16 * VECTORS_PER_BLOCK;
 
-/// A row that is continued by its end values on either side; its memory is reused from row to row.
+/// Row that is continued by its end values on either side. Its memory is reused for other rows.
 #[derive(Clone, Debug)]
 pub struct Padded<R> {
     values: Vec<R>,
@@ -22,13 +22,13 @@ impl<R: Real> Padded<R> {
     /// Makes room for a row of `pixels`, for kernels that reach `reach` pixels to either side.
     pub fn new(pixels: usize, reach: usize) -> Padded<R> {
         Padded {
-            values: vec![R::ZERO; pixels.next_multiple_of(MOST_LANES) + 2 * reach],
+            values: vec![R::ZERO; pixels.next_multiple_of(MAX_PIXELS_PER_BLOCK) + 2 * reach],
             reach,
             pixels,
         }
     }
 
-    /// Copies a row (pixels), in place of the one before, and continues it by its end values.
+    /// Copies a row (pixels) in place of the previous one, and continues it by its end values.
     pub fn set(&mut self, row: &[R]) {
         let (Some(first), Some(last)) = (row.first(), row.last()) else {
             return;
@@ -43,22 +43,24 @@ impl<R: Real> Padded<R> {
     /// weight is that of the centre; there are at most `reach` + 1.
     #[inline(always)]
     pub fn convolve<S: Simd>(&self, simd: S, weights: &[R], output: &mut [R]) {
-        let lanes = VECTORS * R::lanes::<S>();
+        let block_pixels = VECTORS_PER_BLOCK * R::lanes::<S>();
         let one = R::splat(simd, R::ONE);
-        // plain loops: a closure would leave the vector instructions' scope
-        for (block, output) in output.chunks_mut(lanes).enumerate() {
-            let at = self.reach + block * lanes;
-            let mut sum = [R::splat(simd, R::ZERO); VECTORS];
-            let middle = R::vectors::<S>(&self.values[at..at + lanes]);
+        // These are loops, because a closure would leave the scope of the vector instructions.
+        for (block, output) in output.chunks_mut(block_pixels).enumerate() {
+            let start = self.reach + block * block_pixels;
+            let mut sum = [R::splat(simd, R::ZERO); VECTORS_PER_BLOCK];
+            let middle = R::vectors::<S>(&self.values[start..start + block_pixels]);
             let weight = R::splat(simd, weights[0]);
-            for v in 0..VECTORS {
+            for v in 0..VECTORS_PER_BLOCK {
                 sum[v] = R::multiply_add(simd, weight, middle[v], sum[v]);
             }
             for (k, weight) in weights.iter().enumerate().skip(1) {
                 let weight = R::splat(simd, *weight);
-                let left = &R::vectors::<S>(&self.values[at - k..at - k + lanes])[..VECTORS];
-                let right = &R::vectors::<S>(&self.values[at + k..at + k + lanes])[..VECTORS];
-                for v in 0..VECTORS {
+                let left = &R::vectors::<S>(&self.values[start - k..start - k + block_pixels])
+                    [..VECTORS_PER_BLOCK];
+                let right = &R::vectors::<S>(&self.values[start + k..start + k + block_pixels])
+                    [..VECTORS_PER_BLOCK];
+                for v in 0..VECTORS_PER_BLOCK {
                     let pair = R::multiply_add(simd, one, left[v], right[v]);
                     sum[v] = R::multiply_add(simd, weight, pair, sum[v]);
                 }
@@ -100,25 +102,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn meets_plain_sums_on_awkward_sizes() {
+    fn convolutions_of_awkward_sizes_agree_with_plain_sums() {
         for pixels in [1usize, 2, 31, 32, 33, 65] {
             for reach in [0usize, 1, 5, 40] {
                 let t: Vec<f64> = (0..pixels).map(|j| (j as f64 * 0.7).sin() + 1.0).collect();
                 let weights: Vec<f64> = (0..=reach).map(|k| 1.0 / (1.0 + k as f64)).collect();
-                let mut found = t.clone();
+                let mut convolved_row = t.clone();
                 Convolve {
-                    rows: &mut found,
+                    rows: &mut convolved_row,
                     pixels,
                     weights: &weights,
                 }
                 .run();
-                for (j, found) in found.iter().enumerate() {
-                    let at = |i: i64| t[i.clamp(0, pixels as i64 - 1) as usize];
-                    let (j, half) = (j as i64, reach as i64);
-                    let exact: f64 = (-half..=half)
-                        .map(|k| weights[k.unsigned_abs() as usize] * at(j + k))
+                for (j, convolved) in convolved_row.iter().enumerate() {
+                    let continued = |i: i64| t[i.clamp(0, pixels as i64 - 1) as usize];
+                    let j = j as i64;
+                    let half_width = reach as i64;
+                    let exact: f64 = (-half_width..=half_width)
+                        .map(|k| weights[k.unsigned_abs() as usize] * continued(j + k))
                         .sum();
-                    assert!((found - exact).abs() < 1e-12, "{pixels} {reach} {j}");
+                    assert!((convolved - exact).abs() < 1e-12, "{pixels} {reach} {j}");
                 }
             }
         }

@@ -1,11 +1,11 @@
-//! f64 as the scalar of rows.
+//! Implementation of [`Real`] for f64.
 
 use std::sync::Arc;
 
 use pulp::{Simd, bytemuck};
 
 use super::values::Values;
-use super::{Real, converted, vectors};
+use super::{Real, convert_values, vectors};
 
 impl Real for f64 {
     type Vector<S: Simd> = S::f64s;
@@ -38,14 +38,14 @@ impl Real for f64 {
         simd.div_f64s(a, b)
     }
     #[inline(always)]
-    fn exp_each<S: Simd, const W: usize, const BELOW: bool>(
+    fn exp_each<S: Simd, const W: usize, const NOT_POSITIVE: bool>(
         _: S,
-        mut all: [S::f64s; W],
+        mut x: [S::f64s; W],
     ) -> [S::f64s; W] {
-        for x in &mut all {
-            *x = vectors::exp_f64s::<S>(*x);
+        for x_k in &mut x {
+            *x_k = vectors::exp_f64s::<S>(*x_k);
         }
-        all
+        x
     }
     #[inline(always)]
     fn larger<S: Simd>(simd: S, a: S::f64s, b: S::f64s) -> S::f64s {
@@ -56,10 +56,10 @@ impl Real for f64 {
         simd.select_f64s(simd.less_than_f64s(a, b), yes, no)
     }
     #[inline(always)]
-    fn inverse_above<S: Simd>(simd: S, least: S::f64s, a: S::f64s) -> S::f64s {
+    fn inverse_above<S: Simd>(simd: S, limit: S::f64s, a: S::f64s) -> S::f64s {
         let inverse = simd.div_f64s(simd.splat_f64s(1.0), a);
         simd.select_f64s(
-            simd.less_than_f64s(least, a),
+            simd.less_than_f64s(limit, a),
             inverse,
             simd.splat_f64s(f64::NAN),
         )
@@ -135,7 +135,7 @@ impl Real for f64 {
         self.min(other)
     }
     fn convert(values: &Values) -> Vec<f64> {
-        converted(values)
+        convert_values(values)
     }
     fn share(values: &Values) -> Option<Arc<Vec<f64>>> {
         if let Values::F64(v) = values {

@@ -1,14 +1,15 @@
-//! The gamma function, its logarithm, and the derivative of that, for formulas: in f64, and in f32 by f64. Twin of
-//! `shaders/shared/gamma.wgsl`.
+//! The gamma function, its logarithm and the derivative of the logarithm, for formulas: in f64, and in f32 by way of
+//! f64. Twin of `shaders/shared/gamma.wgsl`.
 
 use std::f64::consts::PI;
 
-/// Where the asymptotic series of ψ has a relative error below 1e-16.
-const FAR: f64 = 12.0;
+/// Argument from which on the asymptotic series of ψ has a relative error below 1e-16.
+const MIN_ASYMPTOTIC_ARGUMENT: f64 = 12.0;
 
 /// Returns the derivative ψ(x) of ln Γ(x); NaN where x is 0 or a negative whole number. (Abramowitz & Stegun 1964,
 /// 6.3.18; 6.3.5 and 6.3.7 where x is small or negative)
 pub fn digamma(x: f64) -> f64 {
+    // 1. Reflect arguments that are not positive.
     if x <= 0.0 {
         let turn = PI * (x - x.round());
         return if turn == 0.0 {
@@ -17,13 +18,15 @@ pub fn digamma(x: f64) -> f64 {
             digamma(1.0 - x) - PI / turn.tan()
         };
     }
-    let (mut y, mut sum) = (x, 0.0);
-    while y < FAR {
+    // 2. Raise small arguments by ψ(y) = ψ(y + 1) − 1/y.
+    let mut y = x;
+    let mut sum = 0.0;
+    while y < MIN_ASYMPTOTIC_ARGUMENT {
         sum -= 1.0 / y;
         y += 1.0;
     }
-    // B₂ₖ / 2k, the highest first
-    let numbers = [
+    // 3. Add the asymptotic series, whose coefficients are B₂ₖ / 2k, the highest first.
+    let coefficients = [
         -3617.0 / 8160.0,
         1.0 / 12.0,
         -691.0 / 32_760.0,
@@ -32,11 +35,11 @@ pub fn digamma(x: f64) -> f64 {
         1.0 / 252.0,
     ];
     let z = 1.0 / (y * y);
-    let far = numbers
+    let series = coefficients
         .into_iter()
         .chain([-1.0 / 120.0, 1.0 / 12.0])
-        .fold(0.0, |series, number| series * z + number);
-    sum + y.ln() - 0.5 / y - z * far
+        .fold(0.0, |sum, coefficient| sum * z + coefficient);
+    sum + y.ln() - 0.5 / y - z * series
 }
 
 /// Returns Γ(x), rounded to f32; NaN where x is a negative whole number.
@@ -58,7 +61,7 @@ pub fn digamma_f32(x: f32) -> f32 {
 mod tests {
     use super::*;
 
-    const VALUES: [(f64, f64); 12] = [
+    const DIGAMMA_VALUES: [(f64, f64); 12] = [
         (0.001, -1_000.575_571_931_810_3),
         (0.5, -1.963_510_026_021_423_5),
         (1.0, -0.577_215_664_901_532_9),
@@ -73,10 +76,10 @@ mod tests {
         (-20.7, 0.771_593_185_082_505_5),
     ];
 
-    /// Values from mpmath 1.3. Its zero at 1.4616 is met to an absolute error.
+    /// Values from mpmath 1.3. Near the zero at 1.4616 the error is absolute.
     #[test]
     fn digamma_is_accurate() {
-        for (x, exact) in VALUES {
+        for (x, exact) in DIGAMMA_VALUES {
             let error = (digamma(x) - exact).abs() / exact.abs().max(1.0);
             assert!(error < 3e-15, "ψ({x}): {error:e}");
         }

@@ -1,5 +1,5 @@
-//! Products of rows with each other, X Xᵀ, block of pixels by block: lanes of the rows' precision inside a block, f64
-//! between blocks. The order of the sums depends on nothing but the number of pixels.
+//! Products of rows with each other, X Xᵀ, by blocks of pixels. Sums are in vector lanes of the rows' precision inside
+//! of a block and in f64 between blocks. The order of the sums depends only on the number of pixels.
 
 use pulp::Simd;
 
@@ -7,15 +7,15 @@ use super::Real;
 use super::aligned::Aligned;
 use crate::math::triangle::{packed_index, packed_length};
 
-/// Most pixels in a block.
+/// Maximum number of pixels in a block.
 pub const BLOCK: usize = 512;
-/// Rows in a register tile.
-const SIDE: usize = 4;
+/// Number of rows on either side of a register tile.
+const GRAM_TILE_ROWS: usize = 4;
 
 /// Sums over pixels of row_i row_j, i ≥ j.
 pub struct Gram<R> {
     rows: usize,
-    /// Products among the first `skip` rows are not wanted.
+    /// Products among the first `skip` rows are not computed.
     skip: usize,
     /// Packed lower triangle of the padded rows.
     sums: Vec<f64>,
@@ -33,7 +33,7 @@ impl<R: Real> Gram<R> {
     /// Makes zero sums in the memory of earlier ones. Allocating and clearing it costs as much as a tenth of the
     /// products.
     pub fn in_memory(mut block: Aligned<R>, rows: usize, skip: usize) -> Gram<R> {
-        let padded = rows.next_multiple_of(SIDE);
+        let padded = rows.next_multiple_of(GRAM_TILE_ROWS);
         block.resize(padded * BLOCK, R::ZERO);
         block[rows * BLOCK..].fill(R::ZERO);
         Gram {
@@ -68,13 +68,14 @@ impl<R: Real> Gram<R> {
         for row in self.block.chunks_exact_mut(BLOCK).take(self.rows) {
             row[count..vectors * R::lanes::<S>()].fill(R::ZERO);
         }
-        for i in (0..self.rows).step_by(SIDE) {
-            for j in (0..=i).step_by(SIDE) {
-                if i + SIDE <= self.skip {
+        for i in (0..self.rows).step_by(GRAM_TILE_ROWS) {
+            for j in (0..=i).step_by(GRAM_TILE_ROWS) {
+                if i + GRAM_TILE_ROWS <= self.skip {
                     continue;
                 }
-                let [a, b] = [i, j].map(|first| &self.block[first * BLOCK..][..SIDE * BLOCK]);
-                let sums = tile::<R, S>(simd, a, b, vectors);
+                let [a, b] =
+                    [i, j].map(|first| &self.block[first * BLOCK..][..GRAM_TILE_ROWS * BLOCK]);
+                let sums = multiply_tile::<R, S>(simd, a, b, vectors);
                 for (p, row) in sums.iter().enumerate() {
                     for (q, sum) in row.iter().enumerate() {
                         if i + p >= j + q {
@@ -89,14 +90,19 @@ impl<R: Real> Gram<R> {
 
 /// Returns the products of four rows with four rows over the first `vectors` vectors of a block.
 #[inline(always)]
-fn tile<R: Real, S: Simd>(simd: S, a: &[R], b: &[R], vectors: usize) -> [[f64; SIDE]; SIDE] {
-    let mut sums = [[0.0; SIDE]; SIDE];
-    // as many accumulators as the registers hold, besides what they multiply: the same sums either way
+fn multiply_tile<R: Real, S: Simd>(
+    simd: S,
+    a: &[R],
+    b: &[R],
+    vectors: usize,
+) -> [[f64; GRAM_TILE_ROWS]; GRAM_TILE_ROWS] {
+    let mut sums = [[0.0; GRAM_TILE_ROWS]; GRAM_TILE_ROWS];
+    // As many accumulators as the registers hold, besides the factors. The sums are the same either way.
     if S::REGISTER_COUNT >= 32 {
-        strip::<R, S, SIDE>(simd, a, b, 0, vectors, &mut sums);
+        multiply_strip::<R, S, GRAM_TILE_ROWS>(simd, a, b, 0, vectors, &mut sums);
     } else {
-        for first in (0..SIDE).step_by(2) {
-            strip::<R, S, 2>(simd, a, b, first, vectors, &mut sums);
+        for first in (0..GRAM_TILE_ROWS).step_by(2) {
+            multiply_strip::<R, S, 2>(simd, a, b, first, vectors, &mut sums);
         }
     }
     sums
@@ -104,31 +110,36 @@ fn tile<R: Real, S: Simd>(simd: S, a: &[R], b: &[R], vectors: usize) -> [[f64; S
 
 /// Sets the products of the four rows of `a` with `N` of the four rows of `b`, from its row `first` on.
 #[inline(always)]
-fn strip<R: Real, S: Simd, const N: usize>(
+fn multiply_strip<R: Real, S: Simd, const N: usize>(
     simd: S,
     a: &[R],
     b: &[R],
     first: usize,
     vectors: usize,
-    sums: &mut [[f64; SIDE]; SIDE],
+    sums: &mut [[f64; GRAM_TILE_ROWS]; GRAM_TILE_ROWS],
 ) {
     let stride = BLOCK / R::lanes::<S>();
-    let (left, right) = (R::vectors::<S>(a), R::vectors::<S>(b));
-    let left: [_; SIDE] = std::array::from_fn(|p| &left[p * stride..][..vectors]);
-    let right: [_; N] = std::array::from_fn(|q| &right[(first + q) * stride..][..vectors]);
-    let mut lanes = [[R::splat(simd, R::ZERO); N]; SIDE];
-    // plain loops: a closure would leave the vector instructions' scope, and every one of them would become a call
+    let left_vectors = R::vectors::<S>(a);
+    let right_vectors = R::vectors::<S>(b);
+    let left_rows: [_; GRAM_TILE_ROWS] =
+        std::array::from_fn(|p| &left_vectors[p * stride..][..vectors]);
+    let right_rows: [_; N] =
+        std::array::from_fn(|q| &right_vectors[(first + q) * stride..][..vectors]);
+    let mut sums_in_lanes = [[R::splat(simd, R::ZERO); N]; GRAM_TILE_ROWS];
+    // These are loops, because a closure would leave the scope of the vector instructions, each of which would become a
+    // call.
     for k in 0..vectors {
-        for p in 0..SIDE {
-            let x = left[p][k];
+        for p in 0..GRAM_TILE_ROWS {
+            let x = left_rows[p][k];
             for q in 0..N {
-                lanes[p][q] = R::multiply_add(simd, x, right[q][k], lanes[p][q]);
+                sums_in_lanes[p][q] =
+                    R::multiply_add(simd, x, right_rows[q][k], sums_in_lanes[p][q]);
             }
         }
     }
-    for p in 0..SIDE {
+    for p in 0..GRAM_TILE_ROWS {
         for q in 0..N {
-            sums[p][first + q] = R::total(simd, lanes[p][q]).to_f64();
+            sums[p][first + q] = R::total(simd, sums_in_lanes[p][q]).to_f64();
         }
     }
 }
@@ -138,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn meets_plain_sums_on_awkward_sizes() {
+    fn products_of_awkward_sizes_agree_with_plain_sums() {
         for pixels in [0usize, 1, 63, 64, 65, 511, 512, 513, 1200] {
             let value =
                 |i: usize, j: usize| ((i * 7919 + j * 104_729) % 1000) as f32 / 1000.0 - 0.5;

@@ -5,10 +5,10 @@ use std::f32::consts::LN_2;
 
 use super::functions::{exp, ln, ln_near};
 
-/// Beyond this the inverse hyperbolic functions are ln 2x.
-const FAR: f32 = 1e4;
-/// 1/(k + 2)! from k = 8 down.
-const SERIES: [f32; 9] = [
+/// Argument beyond which asinh and acosh are ln 2x.
+const MAX_ROOT_ARGUMENT: f32 = 1e4;
+/// Coefficients 1/(k + 2)! of (e^x − 1 − x)/x², from k = 8 down.
+const EXPM1_COEFFICIENTS: [f32; 9] = [
     2.755_732e-7,
     2.755_731_9e-6,
     2.480_158_8e-5,
@@ -23,7 +23,9 @@ const SERIES: [f32; 9] = [
 /// Returns e^x − 1.
 #[inline(always)]
 pub fn expm1(x: f32) -> f32 {
-    let series = SERIES.iter().fold(0.0, |sum: f32, c| sum.mul_add(x, *c));
+    let series = EXPM1_COEFFICIENTS
+        .iter()
+        .fold(0.0, |sum: f32, c| sum.mul_add(x, *c));
     if x.abs() < 1.0 {
         (x * x).mul_add(series, x)
     } else {
@@ -34,38 +36,47 @@ pub fn expm1(x: f32) -> f32 {
 /// Returns ln(1 + x); −∞ at −1, NaN below.
 #[inline(always)]
 pub fn log1p(x: f32) -> f32 {
-    let (near, far) = (ln_near(x, 0.0), ln(1.0 + x));
+    let near_zero = ln_near(x, 0.0);
+    let elsewhere = ln(1.0 + x);
     if x > -0.292_893_2 && x < 0.414_213_57 {
-        near
+        near_zero
     } else {
-        far
+        elsewhere
     }
 }
 
 /// Returns the inverse hyperbolic sine of x.
 #[inline(always)]
 pub fn asinh(x: f32) -> f32 {
-    let a = x.abs();
-    let z = a * a;
-    let near = log1p(a + z / (1.0 + (1.0 + z).sqrt()));
-    let value = if a > FAR { ln(a) + LN_2 } else { near };
+    let magnitude = x.abs();
+    let square = magnitude * magnitude;
+    let by_log1p = log1p(magnitude + square / (1.0 + (1.0 + square).sqrt()));
+    let value = if magnitude > MAX_ROOT_ARGUMENT {
+        ln(magnitude) + LN_2
+    } else {
+        by_log1p
+    };
     value.copysign(x)
 }
 
 /// Returns the inverse hyperbolic cosine of x; NaN below 1.
 #[inline(always)]
 pub fn acosh(x: f32) -> f32 {
-    let t = x - 1.0;
-    let near = log1p(t + (t * (t + 2.0)).sqrt());
-    let value = if x > FAR { ln(x) + LN_2 } else { near };
+    let excess = x - 1.0;
+    let by_log1p = log1p(excess + (excess * (excess + 2.0)).sqrt());
+    let value = if x > MAX_ROOT_ARGUMENT {
+        ln(x) + LN_2
+    } else {
+        by_log1p
+    };
     if x < 1.0 { f32::NAN } else { value }
 }
 
 /// Returns the inverse hyperbolic tangent of x; ±∞ at ±1, NaN beyond.
 #[inline(always)]
 pub fn atanh(x: f32) -> f32 {
-    let a = x.abs();
-    (0.5 * log1p(2.0 * a / (1.0 - a))).copysign(x)
+    let magnitude = x.abs();
+    (0.5 * log1p(2.0 * magnitude / (1.0 - magnitude))).copysign(x)
 }
 
 #[cfg(test)]
@@ -82,7 +93,7 @@ mod tests {
     );
 
     #[test]
-    fn they_meet_f64() {
+    fn hyperbolic_functions_in_f32_agree_with_f64() {
         let cases: [Case; 14] = [
             ("expm1", expm1, f64::exp_m1, (-20.0, 80.0), 5e-7),
             ("expm1", expm1, f64::exp_m1, (-1.1, 1.1), 5e-7),

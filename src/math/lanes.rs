@@ -1,11 +1,11 @@
-//! One number of each of many fits, side by side: what vectorised loops across fits work on.
+//! One number of each of many fits, side by side, for loops that are vectorised across fits.
 
 use super::Real;
 
-/// Fits in a [`Lanes`].
+/// Number of fits in a [`Lanes`].
 pub const LANES: usize = 64;
 
-/// A number a fit, aligned so that no vector straddles two lines of the cache.
+/// One number per fit, aligned so that no vector straddles two cache lines.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C, align(64))]
 pub struct Lanes<R>(pub [R; LANES]);
@@ -18,8 +18,8 @@ impl<R: Copy> Lanes<R> {
     }
 }
 
-/// Returns `yes` if the condition holds, else `no`, by a select instruction. With an `if`, compilers may branch around
-/// what only one of the two needs, and a loop with a branch is no vector code.
+/// Returns `yes` if the condition holds, else `no`, by a select instruction. For an `if`, a compiler may emit a branch,
+/// and a loop with a branch does not become vector code.
 #[inline(always)]
 pub fn pick<T>(condition: bool, yes: T, no: T) -> T {
     std::hint::select_unpredictable(condition, yes, no)

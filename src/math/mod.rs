@@ -1,6 +1,6 @@
-//! Arithmetic on rows of numbers: their scalar (f32 for networks, f64 for formulas), elementary functions that
-//! vectorise, products, sums and correlations. Beside it, covariances and tail probabilities of fits, and wavelengths
-//! in air.
+//! Arithmetic on rows of numbers: their scalar type (f32 for networks, f64 for formulas), elementary functions that
+//! vectorise, products, sums and correlations. This room also has covariances and tail probabilities of fits, and
+//! wavelengths in air.
 //!
 //! The f32 functions are polynomials without branches or library calls, so that a loop over them compiles to vector
 //! code inside a `pulp` dispatch.
@@ -42,13 +42,15 @@ pub fn all_finite(values: &[f64]) -> bool {
     values.iter().all(|x| x.is_finite())
 }
 
-/// Returns the median, the upper middle one of an even number; `None` if there are no values. Reorders the values.
+/// Returns the median, for an even number of values the upper of the two in the middle; `None` if there are no values.
+/// Reorders the values.
 pub fn median(values: &mut [f64]) -> Option<f64> {
     let middle = values.len() / 2;
     (!values.is_empty()).then(|| *values.select_nth_unstable_by(middle, f64::total_cmp).1)
 }
 
-/// Returns where and why a grid in Å is not finite, positive and strictly increasing; `None` if it is.
+/// Returns the index and a message for the first wavelength of a grid (Å) that is not finite, positive and above its
+/// predecessor; `None` if there is none.
 pub fn bad_wavelength(grid: &[f64]) -> Option<(usize, String)> {
     let mut previous = 0.0;
     for (index, &value) in grid.iter().enumerate() {
@@ -87,10 +89,10 @@ pub trait Real:
     const ZERO: Self;
     const ONE: Self;
     const NAN: Self;
-    /// Relative error of a cost computed from rows of this precision, its sums being f64.
+    /// Relative error of a cost computed from rows of this precision with sums in f64.
     const COST_NOISE: f64;
-    /// The same, between points so near each other that most of it is the same for all: where a simplex has shrunk to
-    /// what is known.
+    /// Relative error of the difference of such costs between points that are close together, as in a shrunken simplex:
+    /// most of the error is the same for all of them.
     const SIMPLEX_NOISE: f64;
     /// Largest argument of an exponential output.
     const LARGEST_CLIP: f64;
@@ -115,14 +117,14 @@ pub trait Real:
     fn maximum(self, other: Self) -> Self;
     /// Returns the smaller of two numbers.
     fn minimum(self, other: Self) -> Self;
-    /// Returns the values, converted to this precision.
+    /// Converts values to this precision.
     fn convert(values: &Values) -> Vec<Self>;
     /// Returns the values without a copy, if they are of this precision.
     fn share(values: &Values) -> Option<Arc<Vec<Self>>>;
     /// Returns the blocks of [`Values::Blocks`], if they are of this precision.
     fn blocks(values: &Values) -> Option<&[Arc<Vec<Self>>]>;
 
-    /// A register's worth of these, where autovectorised loops are not enough.
+    /// Vector register of these numbers, for loops that the compiler does not vectorise well enough.
     type Vector<S: Simd>: Copy;
     /// Returns how many numbers of this precision a vector register of the instruction set S holds.
     fn lanes<S: Simd>() -> usize {
@@ -152,12 +154,12 @@ pub trait Real:
     fn minus<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
     /// Returns a / b.
     fn divide<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
-    /// Returns e^x as formulas have it. With `BELOW`, all x must be at most 0, or NaN.
-    fn exp_each<S: Simd, const W: usize, const BELOW: bool>(
+    /// Returns e^x as formulas compute it. With `NOT_POSITIVE`, all x must be at most 0, or NaN.
+    fn exp_each<S: Simd, const W: usize, const NOT_POSITIVE: bool>(
         simd: S,
         x: [Self::Vector<S>; W],
     ) -> [Self::Vector<S>; W];
-    /// Returns the larger one; either if one is NaN.
+    /// Returns the larger of a and b; either if one is NaN.
     fn larger<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
     /// Returns `yes` where a is less than b, else `no`.
     fn choose_less<S: Simd>(
@@ -167,17 +169,17 @@ pub trait Real:
         yes: Self::Vector<S>,
         no: Self::Vector<S>,
     ) -> Self::Vector<S>;
-    /// Returns 1 / a where a is above `least`, else NaN.
+    /// Returns 1 / a where a is above `limit`, else NaN.
     fn inverse_above<S: Simd>(
         simd: S,
-        least: Self::Vector<S>,
+        limit: Self::Vector<S>,
         a: Self::Vector<S>,
     ) -> Self::Vector<S>;
     /// Returns the whole vectors at the front of a slice.
     fn vectors<S: Simd>(slice: &[Self]) -> &[Self::Vector<S>];
     /// Returns the whole vectors at the front of a slice, to be changed.
     fn vectors_mut<S: Simd>(slice: &mut [Self]) -> &mut [Self::Vector<S>];
-    /// Returns the sum of the lanes, added up as a tree.
+    /// Returns the sum of the lanes, added pairwise.
     fn total<S: Simd>(simd: S, a: Self::Vector<S>) -> Self;
     /// Returns the elements of vectors as a slice.
     fn elements<S: Simd>(vectors: &[Self::Vector<S>]) -> &[Self];
@@ -198,8 +200,8 @@ pub trait Real:
     }
 }
 
-/// Returns the values, converted to this precision one by one.
-fn converted<R: Real>(values: &Values) -> Vec<R> {
+/// Converts values to this precision one by one.
+fn convert_values<R: Real>(values: &Values) -> Vec<R> {
     match values {
         Values::F32(v) => v.iter().map(|&x| R::of(f64::from(x))).collect(),
         Values::F64(v) => v.iter().map(|&x| R::of(x)).collect(),
@@ -217,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn f32_functions_meet_f64() {
+    fn exp_and_tanh_in_f32_agree_with_f64() {
         for k in -8000..8000 {
             let x = k as f32 * 0.01;
             let exact = f64::from(x).exp();

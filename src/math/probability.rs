@@ -1,16 +1,16 @@
-//! Tail probabilities of χ² and of F(1, ν), and where those of one degree of freedom reach a value.
+//! Tail probabilities of χ² and of F(1, ν), and the inverse for one degree of freedom.
 
 use std::f64::consts::PI;
 
 /// Relative accuracy of the bisection and of the continued fractions.
-const ACCURACY: f64 = 1e-15;
+const RELATIVE_ACCURACY: f64 = 1e-15;
 /// Smallest denominator of a continued fraction.
-const TINY: f64 = 1e-300;
+const MIN_DENOMINATOR: f64 = 1e-300;
 /// Maximum number of terms of a continued fraction. At 10⁷ degrees of freedom 20,000 terms are needed.
-const MOST_TERMS: u32 = 100_000;
+const MAX_FRACTION_TERMS: u32 = 100_000;
 
-/// Returns the probability of a normal deviate beyond ±`sigma`; as in lmfit, a `sigma` below 1 is itself the
-/// probability within.
+/// Returns the probability of a normal deviate beyond ±`sigma`; as in lmfit, a `sigma` below 1 is taken as the
+/// probability of a deviate within.
 pub fn tail_of(sigma: f64) -> f64 {
     if sigma < 1.0 {
         1.0 - sigma
@@ -21,8 +21,10 @@ pub fn tail_of(sigma: f64) -> f64 {
 
 /// Returns the value at which χ² with one degree of freedom, or with `dof` F(1, dof), has the tail probability `tail`.
 pub fn threshold(tail: f64, dof: Option<f64>) -> f64 {
-    let (mut low, mut high) = (-700.0, 700.0_f64);
-    while high - low > ACCURACY * high.abs().max(low.abs()) {
+    // Bisect the logarithm of the value.
+    let mut low = -700.0;
+    let mut high = 700.0_f64;
+    while high - low > RELATIVE_ACCURACY * high.abs().max(low.abs()) {
         let middle = 0.5 * (low + high);
         if middle == low || middle == high {
             break;
@@ -40,12 +42,12 @@ pub fn threshold(tail: f64, dof: Option<f64>) -> f64 {
 fn tail_above(x: f64, dof: Option<f64>) -> f64 {
     match dof {
         None => libm::erfc((0.5 * x).sqrt()),
-        // the tail of F(1, ν) is I at ν / (ν + x)
+        // The tail of F(1, ν) is the incomplete beta function at ν / (ν + x).
         Some(dof) => incomplete_beta(dof / (dof + x), 0.5 * dof, 0.5),
     }
 }
 
-/// A side of a distribution.
+/// Side of a distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tail {
     Lower,
@@ -55,22 +57,24 @@ pub enum Tail {
 /// Returns the probability that χ² with `dof` > 0 degrees of freedom lies at or beyond `chi2`: P(a, x) or Q(a, x), the
 /// regularised incomplete gamma functions at a = dof/2 and x = χ²/2 (Numerical Recipes §6.2).
 pub fn chi2_tail(tail: Tail, chi2: f64, dof: f64) -> f64 {
-    let (a, x) = (0.5 * dof, 0.5 * chi2);
+    let a = 0.5 * dof;
+    let x = 0.5 * chi2;
     if x.is_nan() {
         return f64::NAN;
     }
-    let computed = if x < a + 1.0 {
+    // Compute the tail whose sum converges fast.
+    let computed_tail = if x < a + 1.0 {
         Tail::Lower
     } else {
         Tail::Upper
     };
-    let probability = match computed {
+    let probability = match computed_tail {
         _ if x <= 0.0 => 0.0,
         _ if x == f64::INFINITY => 0.0,
         Tail::Lower => gamma_term(a, x) * gamma_series(a, x),
         Tail::Upper => gamma_term(a, x) * a * gamma_fraction(a, x),
     };
-    if tail == computed {
+    if tail == computed_tail {
         probability
     } else {
         1.0 - probability
@@ -78,37 +82,42 @@ pub fn chi2_tail(tail: Tail, chi2: f64, dof: f64) -> f64 {
 }
 
 /// Returns whether the probability that χ² lies at or beyond `chi2`, in this tail, is below `limit`. For most χ² a
-/// bound decides, without the sums of [`chi2_tail`].
+/// lower bound decides, without the sums of [`chi2_tail`].
 pub fn chi2_tail_is_below(limit: f64, tail: Tail, chi2: f64, dof: f64) -> bool {
-    let (a, x) = (0.5 * dof, 0.5 * chi2);
-    // the first term of the series; Γ(a, x) ≥ xᵃ e⁻ˣ / (x + 1) for a ≥ ½
-    let at_least = match tail {
+    let a = 0.5 * dof;
+    let x = 0.5 * chi2;
+    // The lower bound is the first term of the series, or Γ(a, x) ≥ xᵃ e⁻ˣ / (x + 1) for a ≥ ½.
+    let lower_bound = match tail {
         Tail::Lower => gamma_term(a, x),
         Tail::Upper => gamma_term(a, x) * a / (x + 1.0),
     };
-    let is_certainly_above = at_least >= limit;
+    let is_certainly_above = lower_bound >= limit;
     !is_certainly_above && chi2_tail(tail, chi2, dof) < limit
 }
 
 /// Returns xᵃ e⁻ˣ / Γ(a + 1), which has its maximum at x = a. For a large a the large terms of the exponent are
-/// cancelled first: xᵃ e⁻ˣ / Γ(a + 1) = exp(−a (μ − ln(1 + μ)) − s(a)) / √(2πa) with μ = (x − a)/a and Stirling's
-/// series s.
+/// cancelled analytically: xᵃ e⁻ˣ / Γ(a + 1) = exp(−a (μ − ln(1 + μ)) − s(a)) / √(2πa) with μ = (x − a)/a and
+/// Stirling's series s.
 fn gamma_term(a: f64, x: f64) -> f64 {
     if a < 10.0 {
         return (a * x.ln() - x - libm::lgamma(a + 1.0)).exp();
     }
     let mu = (x - a) / a;
-    let square = 1.0 / (a * a);
-    let series =
-        (1.0 / 12.0 - square * (1.0 / 360.0 - square * (1.0 / 1260.0 - square / 1680.0))) / a;
-    (-a * (mu - mu.ln_1p()) - series).exp() / (2.0 * PI * a).sqrt()
+    let inverse_square = 1.0 / (a * a);
+    let stirling_series = (1.0 / 12.0
+        - inverse_square
+            * (1.0 / 360.0 - inverse_square * (1.0 / 1260.0 - inverse_square / 1680.0)))
+        / a;
+    (-a * (mu - mu.ln_1p()) - stirling_series).exp() / (2.0 * PI * a).sqrt()
 }
 
 /// Returns P(a, x) divided by [`gamma_term`]: 1 + x/(a + 1) + x²/((a + 1)(a + 2)) + …, for x < a + 1. About √a terms
 /// are needed.
 fn gamma_series(a: f64, x: f64) -> f64 {
-    let (mut term, mut sum, mut n) = (1.0, 1.0, a);
-    while term > ACCURACY * sum {
+    let mut term = 1.0;
+    let mut sum = 1.0;
+    let mut n = a;
+    while term > RELATIVE_ACCURACY * sum {
         n += 1.0;
         term *= x / n;
         sum += term;
@@ -120,16 +129,18 @@ fn gamma_series(a: f64, x: f64) -> f64 {
 /// (modified Lentz).
 fn gamma_fraction(a: f64, x: f64) -> f64 {
     let mut b = x + 1.0 - a;
-    let (mut c, mut d) = (1.0 / TINY, 1.0 / b);
+    let mut c = 1.0 / MIN_DENOMINATOR;
+    let mut d = 1.0 / b;
     let mut result = d;
-    for k in 1..MOST_TERMS {
+    for k in 1..MAX_FRACTION_TERMS {
         let k = f64::from(k);
         let numerator = k * (a - k);
         b += 2.0;
-        (d, c) = (1.0 / away(b + numerator * d), away(b + numerator / c));
+        d = 1.0 / avoid_zero(b + numerator * d);
+        c = avoid_zero(b + numerator / c);
         let change = c * d;
         result *= change;
-        if (change - 1.0).abs() < ACCURACY {
+        if (change - 1.0).abs() < RELATIVE_ACCURACY {
             break;
         }
     }
@@ -142,23 +153,28 @@ fn incomplete_beta(x: f64, a: f64, b: f64) -> f64 {
     if x <= 0.0 || x >= 1.0 {
         return if x <= 0.0 { 0.0 } else { 1.0 };
     }
-    let front =
+    let log_front =
         libm::lgamma(a + b) - libm::lgamma(a) - libm::lgamma(b) + a * x.ln() + b * (-x).ln_1p();
     if x < (a + 1.0) / (a + b + 2.0) {
-        front.exp() * fraction(x, a, b) / a
+        log_front.exp() * beta_fraction(x, a, b) / a
     } else {
-        1.0 - front.exp() * fraction(1.0 - x, b, a) / b
+        1.0 - log_front.exp() * beta_fraction(1.0 - x, b, a) / b
     }
 }
 
 /// Returns a denominator of a continued fraction, or a tiny number in its place if it is too close to 0.
-fn away(value: f64) -> f64 {
-    if value.abs() < TINY { TINY } else { value }
+fn avoid_zero(value: f64) -> f64 {
+    if value.abs() < MIN_DENOMINATOR {
+        MIN_DENOMINATOR
+    } else {
+        value
+    }
 }
 
 /// Returns the continued fraction of the incomplete beta function.
-fn fraction(x: f64, a: f64, b: f64) -> f64 {
-    let (mut c, mut d) = (1.0, 1.0 / away(1.0 - (a + b) * x / (a + 1.0)));
+fn beta_fraction(x: f64, a: f64, b: f64) -> f64 {
+    let mut c = 1.0;
+    let mut d = 1.0 / avoid_zero(1.0 - (a + b) * x / (a + 1.0));
     let mut result = d;
     for m in 1..10_000 {
         let m = f64::from(m);
@@ -166,11 +182,12 @@ fn fraction(x: f64, a: f64, b: f64) -> f64 {
         let odd = -(a + m) * (a + b + m) * x / ((a + 2.0 * m) * (a + 2.0 * m + 1.0));
         let mut change = 1.0;
         for term in [even, odd] {
-            (d, c) = (1.0 / away(1.0 + term * d), away(1.0 + term / c));
+            d = 1.0 / avoid_zero(1.0 + term * d);
+            c = avoid_zero(1.0 + term / c);
             change = c * d;
             result *= change;
         }
-        if (change - 1.0).abs() < ACCURACY {
+        if (change - 1.0).abs() < RELATIVE_ACCURACY {
             break;
         }
     }
@@ -183,47 +200,48 @@ mod tests {
 
     /// scipy.stats.f.isf(tail, 1, dof), tail = erfc(sigma / √2); tests/python/make_estimators.py.
     #[test]
-    fn thresholds_are_scipys() {
+    fn thresholds_agree_with_scipy() {
         assert!((threshold(tail_of(2.0), None) / 4.0 - 1.0).abs() < 1e-13);
         assert!((threshold(tail_of(0.5), None) / 0.454_936_423_119_572_4 - 1.0).abs() < 1e-13);
         for (sigma, dof, exact) in THRESHOLDS {
-            let found = threshold(tail_of(sigma), Some(dof));
+            let computed = threshold(tail_of(sigma), Some(dof));
             assert!(
-                (found / exact - 1.0).abs() < 1e-11,
-                "{sigma} {dof}: {found} {exact}"
+                (computed / exact - 1.0).abs() < 1e-11,
+                "{sigma} {dof}: {computed} {exact}"
             );
         }
     }
 
     #[test]
-    fn tails_of_chi2_are_exact() {
-        for (dof, lower, upper) in TAILS {
+    fn chi2_tails_agree_with_mpmath() {
+        for (dof, lower, upper) in CHI2_TAILS {
             for (tail, points) in [(Tail::Lower, lower), (Tail::Upper, upper)] {
                 for (chi2, exact) in points {
-                    let (found, other) = (
-                        chi2_tail(tail, chi2, dof),
-                        chi2_tail(opposite(tail), chi2, dof),
+                    let computed = chi2_tail(tail, chi2, dof);
+                    let complement = chi2_tail(opposite(tail), chi2, dof);
+                    assert!(
+                        (computed / exact - 1.0).abs() < 1e-10,
+                        "{tail:?} {chi2} {dof}: {computed} {exact}"
                     );
                     assert!(
-                        (found / exact - 1.0).abs() < 1e-10,
-                        "{tail:?} {chi2} {dof}: {found} {exact}"
+                        (computed + complement - 1.0).abs() < 1e-15,
+                        "{tail:?} {chi2} {dof}"
                     );
-                    assert!((found + other - 1.0).abs() < 1e-15, "{tail:?} {chi2} {dof}");
                 }
             }
         }
     }
 
-    /// The bound decides as the probability does, on either side of a limit.
+    /// The lower bound decides as the probability does, on either side of a limit.
     #[test]
-    fn a_limit_is_met_where_it_is() {
-        for (dof, lower, upper) in TAILS {
+    fn chi2_tail_is_below_agrees_with_the_probability() {
+        for (dof, lower, upper) in CHI2_TAILS {
             for (tail, points, outward) in [(Tail::Lower, lower, -1.0), (Tail::Upper, upper, 1.0)] {
                 for (chi2, limit) in points {
-                    let little = outward * 1e-6 * chi2.min((2.0 * dof).sqrt());
+                    let small_change = outward * 1e-6 * chi2.min((2.0 * dof).sqrt());
                     let is_below = |chi2: f64| chi2_tail_is_below(limit, tail, chi2, dof);
                     assert!(
-                        is_below(chi2 + little) && !is_below(chi2 - little),
+                        is_below(chi2 + small_change) && !is_below(chi2 - small_change),
                         "{tail:?} {chi2} {dof} {limit}"
                     );
                 }
@@ -232,16 +250,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_chi2_has_the_tails_of_an_end() {
+    fn chi2_outside_its_range_has_tails_0_and_1() {
         for dof in [1.0, 19.0, 1e7] {
-            for (chi2, ends) in [
+            for (chi2, expected_tails) in [
                 (-1.0, [0.0, 1.0]),
                 (0.0, [0.0, 1.0]),
                 (f64::INFINITY, [1.0, 0.0]),
             ] {
                 assert_eq!(
                     [Tail::Lower, Tail::Upper].map(|tail| chi2_tail(tail, chi2, dof)),
-                    ends,
+                    expected_tails,
                     "{chi2} {dof}"
                 );
             }
@@ -264,10 +282,10 @@ mod tests {
     }
 
     /// Degrees of freedom, then χ² and its tail probability: three of the lower tail, three of the upper.
-    type Row = (f64, [(f64, f64); 3], [(f64, f64); 3]);
+    type TailCase = (f64, [(f64, f64); 3], [(f64, f64); 3]);
 
-    /// The quantiles of scipy 1.17.1, probabilities of mpmath 1.4.1: `tests/python/make_chi2_tails.py`.
-    const TAILS: [Row; 11] = [
+    /// Quantiles of scipy 1.17.1 with probabilities of mpmath 1.4.1: `tests/python/make_chi2_tails.py`.
+    const CHI2_TAILS: [TailCase; 11] = [
         (
             1.0,
             [

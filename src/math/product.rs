@@ -1,11 +1,11 @@
 //! Matrix product of row-major matrices: output\[row\]\[n\] = Σ_k input\[row\]\[k\] weight\[k\]\[n\]. Twin of
 //! `shaders/product.wgsl`.
 //!
-//! Weights are packed once, in panels of 64 columns, so that a tile of a few dozen rows pays no packing. While rows go
-//! by a panel, the next one is brought near. Every element is one chain of fused multiply-adds in ascending k: a row
-//! has the same bits in any tile. A general library's product packs the 3 MB of a DESI output layer again in every
-//! call, and its sums depend on the number of rows. The first guess, `Emulator::templates` and `popfit-argmin` use this
-//! product, too.
+//! Weights are packed once, in panels of 64 columns, so that a product of a few dozen rows needs no packing. While rows
+//! are multiplied by a panel, the next panel is prefetched. Every element is one chain of fused multiply-adds in
+//! ascending k: a row has the same bits whichever rows are computed with it. A general library's product packs the 3 MB
+//! of a DESI output layer again in every call, and its sums depend on the number of rows. The first guess,
+//! `Emulator::templates` and `popfit-argmin` use this product, too.
 
 use std::hint::black_box;
 
@@ -13,25 +13,26 @@ use pulp::{Simd, WithSimd};
 
 use crate::math::Real;
 
-/// Columns of a panel.
-const PANEL: usize = 64;
-const LINES: usize = 4;
-/// Columns of a line.
-const LINE: usize = PANEL / LINES;
+/// Number of columns of a panel.
+const PANEL_COLUMNS: usize = 64;
+/// Number of lines of each row of a panel.
+const LINES_PER_PANEL: usize = 4;
+/// Number of columns of a line.
+const LINE_COLUMNS: usize = PANEL_COLUMNS / LINES_PER_PANEL;
 
-/// Weights side by side: in f32 a line of the cache, which no vector straddles.
+/// Weights of neighbouring columns: in f32 a cache line, which no vector straddles.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
-struct Line<R>([R; LINE]);
+struct WeightLine<R>([R; LINE_COLUMNS]);
 
-/// A panel's row.
-type Row<R> = [Line<R>; LINES];
+/// Row of a panel.
+type PanelRow<R> = [WeightLine<R>; LINES_PER_PANEL];
 
-/// A matrix (inner, columns) in panels (panel, inner, 64), the last one padded with zeros: the right factor of
+/// Matrix (inner, columns) packed in panels (panel, inner, 64), the last one padded with zeros: the right factor of
 /// products.
 #[derive(Clone, Debug)]
 pub struct Packed<R> {
-    rows: Vec<Row<R>>,
+    rows: Vec<PanelRow<R>>,
     inner: usize,
     columns: usize,
 }
@@ -46,13 +47,13 @@ impl<R: Real> Packed<R> {
     pub fn new(matrix: &[R], inner: usize, columns: usize) -> Packed<R> {
         let mut packed = Packed::zeros(inner, columns);
         for (p, panel) in packed.rows.chunks_exact_mut(inner.max(1)).enumerate() {
-            let start = p * PANEL;
-            let count = PANEL.min(columns - start);
+            let start = p * PANEL_COLUMNS;
+            let count = PANEL_COLUMNS.min(columns - start);
             for (k, row) in panel.iter_mut().enumerate() {
-                let own = matrix[k * columns + start..][..count].chunks(LINE);
-                row.iter_mut()
-                    .zip(own)
-                    .for_each(|(line, own)| line.0[..own.len()].copy_from_slice(own));
+                let sources = matrix[k * columns + start..][..count].chunks(LINE_COLUMNS);
+                for (line, source) in row.iter_mut().zip(sources) {
+                    line.0[..source.len()].copy_from_slice(source);
+                }
             }
         }
         packed
@@ -71,13 +72,13 @@ impl<R: Real> Packed<R> {
         if self.shape() != [inner, columns] {
             *self = Packed::zeros(inner, columns);
         }
-        let lines = matrix[..columns * inner].chunks(LINE * inner.max(1));
+        let lines = matrix[..columns * inner].chunks(LINE_COLUMNS * inner.max(1));
         for (n, sources) in lines.enumerate() {
-            let panel = &mut self.rows[n / LINES * inner..][..inner];
+            let panel = &mut self.rows[n / LINES_PER_PANEL * inner..][..inner];
             let columns = sources.chunks_exact(inner);
-            // a whole line at a time: each of its columns is read in order, and the line is written once
+            // A whole line at a time is written once, and each of its columns is read in order.
             for (k, row) in panel.iter_mut().enumerate() {
-                let line = &mut row[n % LINES].0;
+                let line = &mut row[n % LINES_PER_PANEL].0;
                 line.iter_mut()
                     .zip(columns.clone())
                     .for_each(|(x, column)| *x = column[k]);
@@ -87,7 +88,10 @@ impl<R: Real> Packed<R> {
 
     /// Makes a packed matrix (inner, columns) of zeros.
     pub fn zeros(inner: usize, columns: usize) -> Packed<R> {
-        let rows = vec![[Line([R::ZERO; LINE]); LINES]; columns.div_ceil(PANEL) * inner];
+        let rows = vec![
+            [WeightLine([R::ZERO; LINE_COLUMNS]); LINES_PER_PANEL];
+            columns.div_ceil(PANEL_COLUMNS) * inner
+        ];
         Packed {
             rows,
             inner,
@@ -116,13 +120,13 @@ impl<R: Real> Packed<R> {
     /// Returns the size that [`new`](Packed::new) and [`transposed`](Packed::transposed) would have, in bytes.
     pub fn bytes_of(inner: u64, columns: u64) -> u64 {
         columns
-            .next_multiple_of(PANEL as u64)
+            .next_multiple_of(PANEL_COLUMNS as u64)
             .saturating_mul(inner)
             .saturating_mul(size_of::<R>() as u64)
     }
 }
 
-/// The product of a tile's rows.
+/// Product of some rows and a packed matrix.
 #[derive(Debug)]
 pub struct MatrixProduct<'a, R> {
     /// (rows, inner)
@@ -147,29 +151,30 @@ impl<R: Real> WithSimd for MatrixProduct<'_, R> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        // as many accumulators as the registers hold, besides the weights and one factor
+        // As many accumulators as the registers hold, besides the weights and one factor.
         if S::REGISTER_COUNT >= 32 {
-            self.panels::<S, 6, 4>(simd)
+            self.multiply_panels::<S, 6, 4>(simd)
         } else {
-            self.panels::<S, 6, 2>(simd)
+            self.multiply_panels::<S, 6, 2>(simd)
         }
     }
 }
 
-/// A panel, where its columns go, and some lines of the next one.
-struct Panel<'a, R> {
-    rows: &'a [Row<R>],
+/// Panel to multiply by, the destination of its columns, and the lines to prefetch.
+struct PanelTask<'a, R> {
+    rows: &'a [PanelRow<R>],
+    /// First column in the output.
     first: usize,
     columns: usize,
     accumulate: bool,
-    /// One a row.
-    next: &'a [Line<R>],
+    /// Lines of the next panel, one per row of this one.
+    prefetched: &'a [WeightLine<R>],
 }
 
 impl<R: Real> MatrixProduct<'_, R> {
     /// Computes the matrix product, `N` rows against `V` vectors of columns at a time.
     #[inline(always)]
-    fn panels<S: Simd, const N: usize, const V: usize>(self, simd: S) {
+    fn multiply_panels<S: Simd, const N: usize, const V: usize>(self, simd: S) {
         let MatrixProduct {
             input,
             packed:
@@ -185,85 +190,87 @@ impl<R: Real> MatrixProduct<'_, R> {
             output.fill(R::ZERO);
         }
         for (p, rows) in packed.chunks_exact(inner.max(1)).enumerate() {
-            let next = packed
+            let next_panel = packed
                 .get((p + 1) * inner..)
                 .and_then(|rest| rest.get(..inner))
                 .unwrap_or(rows)
                 .as_flattened();
+            // Each group of N rows brings a quarter of the next panel into the cache.
             let groups = input.chunks(N * inner).zip(output.chunks_mut(N * columns));
-            for ((input, output), part) in groups.zip((0..LINES).cycle()) {
-                let next = &next[part * inner..][..inner];
-                let panel = Panel {
+            for ((input, output), line) in groups.zip((0..LINES_PER_PANEL).cycle()) {
+                let prefetched = &next_panel[line * inner..][..inner];
+                let task = PanelTask {
                     rows,
-                    first: p * PANEL,
+                    first: p * PANEL_COLUMNS,
                     columns,
                     accumulate,
-                    next,
+                    prefetched,
                 };
                 match input.len() / inner {
-                    6 => tile::<R, S, 6, V>(simd, input, &panel, output),
-                    5 => tile::<R, S, 5, V>(simd, input, &panel, output),
-                    4 => tile::<R, S, 4, V>(simd, input, &panel, output),
-                    3 => tile::<R, S, 3, V>(simd, input, &panel, output),
-                    2 => tile::<R, S, 2, V>(simd, input, &panel, output),
-                    _ => tile::<R, S, 1, V>(simd, input, &panel, output),
+                    6 => multiply_tile::<R, S, 6, V>(simd, input, &task, output),
+                    5 => multiply_tile::<R, S, 5, V>(simd, input, &task, output),
+                    4 => multiply_tile::<R, S, 4, V>(simd, input, &task, output),
+                    3 => multiply_tile::<R, S, 3, V>(simd, input, &task, output),
+                    2 => multiply_tile::<R, S, 2, V>(simd, input, &task, output),
+                    _ => multiply_tile::<R, S, 1, V>(simd, input, &task, output),
                 }
             }
         }
     }
 }
 
-/// Computes `N` rows against one panel: `V` vectors of columns at a time, and two or one where fewer are left.
+/// Multiplies `N` rows by one panel: `V` vectors of columns at a time, and two or one where fewer are left.
 #[inline(always)]
-fn tile<R: Real, S: Simd, const N: usize, const V: usize>(
+fn multiply_tile<R: Real, S: Simd, const N: usize, const V: usize>(
     simd: S,
     input: &[R],
-    panel: &Panel<'_, R>,
+    task: &PanelTask<'_, R>,
     output: &mut [R],
 ) {
-    let (lanes, inner) = (R::lanes::<S>(), panel.rows.len());
-    let count = PANEL.min(panel.columns - panel.first);
+    let lanes = R::lanes::<S>();
+    let inner = task.rows.len();
+    let count = PANEL_COLUMNS.min(task.columns - task.first);
     let rows: [&[R]; N] = std::array::from_fn(|r| &input[r * inner..][..inner]);
     let mut start = 0;
     while start < count {
         if count - start > (V - 1) * lanes {
-            strip::<R, S, N, V>(simd, &rows, panel, start, output);
+            multiply_strip::<R, S, N, V>(simd, &rows, task, start, output);
             start += V * lanes;
         } else if V > 2 && count - start > lanes {
-            strip::<R, S, N, 2>(simd, &rows, panel, start, output);
+            multiply_strip::<R, S, N, 2>(simd, &rows, task, start, output);
             start += 2 * lanes;
         } else {
-            strip::<R, S, N, 1>(simd, &rows, panel, start, output);
+            multiply_strip::<R, S, N, 1>(simd, &rows, task, start, output);
             start += lanes;
         }
     }
 }
 
-/// `N` rows against `V` vectors of a panel's columns, from the column `start`.
+/// Multiplies `N` rows by `V` vectors of a panel's columns, from the column `start` on.
 #[inline(always)]
-fn strip<R: Real, S: Simd, const N: usize, const V: usize>(
+fn multiply_strip<R: Real, S: Simd, const N: usize, const V: usize>(
     simd: S,
     rows: &[&[R]; N],
-    panel: &Panel<'_, R>,
+    task: &PanelTask<'_, R>,
     start: usize,
     output: &mut [R],
 ) {
-    let Panel {
+    let PanelTask {
         rows: weights,
         first,
         columns,
         accumulate,
-        next,
-    } = *panel;
+        prefetched,
+    } = *task;
     let lanes = R::lanes::<S>();
     let mut sums = [[R::splat(simd, R::ZERO); V]; N];
-    let mut touched = 0;
-    for (k, (weights, next)) in weights.iter().zip(next).enumerate() {
-        // read, so that it is in the cache when its turn comes
-        touched |= next.0[0].bits();
+    let mut prefetched_bits = 0;
+    for (k, (weights, next_line)) in weights.iter().zip(prefetched).enumerate() {
+        // Reading the line brings it into the cache.
+        prefetched_bits |= next_line.0[0].bits();
         let weights: [R::Vector<S>; V] = std::array::from_fn(|v| {
-            let place = start + v * lanes;
-            R::vectors::<S>(&weights[place / LINE].0)[place % LINE / lanes]
+            let column = start + v * lanes;
+            R::vectors::<S>(&weights[column / LINE_COLUMNS].0)[column % LINE_COLUMNS / lanes]
         });
         for (sums, row) in sums.iter_mut().zip(rows) {
             let x = R::splat(simd, row[k]);
@@ -272,15 +279,15 @@ fn strip<R: Real, S: Simd, const N: usize, const V: usize>(
             }
         }
     }
-    black_box(touched);
-    // a copy to be read in a loop: the sums themselves stay in registers only where each is read by its own name
+    black_box(prefetched_bits);
+    // Loops below read a copy: the sums themselves stay in registers only if each is read by a constant index.
     let mut sums: [[R::Vector<S>; V]; N] =
         std::array::from_fn(|r| std::array::from_fn(|v| sums[r][v]));
     let width = (V * lanes).min(columns - first - start);
     for (r, sums) in sums.iter_mut().enumerate() {
         let out = &mut output[r * columns + first + start..][..width];
         match R::vectors_mut::<S>(out) {
-            // a copy of unknown length would be a call
+            // A copy of unknown length would be a call.
             whole if whole.len() == V => {
                 if accumulate {
                     for (sum, out) in sums.iter_mut().zip(&*whole) {
@@ -303,47 +310,49 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_has_the_same_bits_in_any_tile() {
+    fn rows_have_the_same_bits_in_any_tile() {
         for (inner, columns) in [(4, 256), (200, 3872), (256, 208), (300, 1024), (1000, 64)] {
             let value = |k: usize| ((k * 7919 + 13) % 1009) as f32 / 1009.0 - 0.5;
             let input: Vec<f32> = (0..70 * inner).map(value).collect();
             let weight: Vec<f32> = (0..inner * columns).map(|k| value(k + 5)).collect();
-            let mut all = vec![f32::NAN; 70 * columns];
+            let mut all_rows = vec![f32::NAN; 70 * columns];
             let packed = &Packed::new(&weight, inner, columns);
             MatrixProduct {
                 input: &input,
                 packed,
-                output: &mut all,
+                output: &mut all_rows,
                 accumulate: false,
             }
             .run();
             for (start, rows) in [(0, 1), (3, 2), (5, 5), (65, 5), (10, 15), (1, 32)] {
-                let mut some = vec![f32::NAN; rows * columns];
+                let mut some_rows = vec![f32::NAN; rows * columns];
                 let input = &input[start * inner..][..rows * inner];
                 MatrixProduct {
                     input,
                     packed,
-                    output: &mut some,
+                    output: &mut some_rows,
                     accumulate: false,
                 }
                 .run();
-                let expected = &all[start * columns..][..rows * columns];
+                let expected = &all_rows[start * columns..][..rows * columns];
                 assert!(
-                    some.iter()
+                    some_rows
+                        .iter()
                         .zip(expected)
                         .all(|(a, b)| a.to_bits() == b.to_bits()),
                     "{inner} {columns} {rows}"
                 );
-                // number by number, as a machine without vectors does
-                let plain = MatrixProduct {
+                // Number by number, as on a machine without vectors.
+                let scalar_product = MatrixProduct {
                     input,
                     packed,
-                    output: &mut some,
+                    output: &mut some_rows,
                     accumulate: false,
                 };
-                plain.with_simd(pulp::Scalar::new());
+                scalar_product.with_simd(pulp::Scalar::new());
                 assert!(
-                    some.iter()
+                    some_rows
+                        .iter()
                         .zip(expected)
                         .all(|(a, b)| a.to_bits() == b.to_bits()),
                     "{inner} {columns} {rows}"
@@ -352,24 +361,24 @@ mod tests {
         }
     }
 
-    fn meets_plain_sums<R: Real>(rows: usize, inner: usize, columns: usize) {
+    fn assert_products_agree_with_plain_sums<R: Real>(rows: usize, inner: usize, columns: usize) {
         let value = |k: usize| R::of(((k * 7919 + 13) % 1009) as f64 / 1009.0 - 0.5);
         let input: Vec<R> = (0..rows * inner).map(value).collect();
         let weight: Vec<R> = (0..inner * columns).map(|k| value(k + 5)).collect();
-        let flipped: Vec<R> = (0..columns)
+        let transposed_weight: Vec<R> = (0..columns)
             .flat_map(|n| (0..inner).map(move |k| k * columns + n))
-            .map(|at| weight[at])
+            .map(|index| weight[index])
             .collect();
         let packed = [
             Packed::new(&weight, inner, columns),
-            Packed::transposed(&flipped, columns, inner),
+            Packed::transposed(&transposed_weight, columns, inner),
         ];
         let products = packed.each_ref().map(|packed| packed.product(&input));
-        let mut twice = products[0].clone();
+        let mut doubled = products[0].clone();
         MatrixProduct {
             input: &input,
             packed: &packed[0],
-            output: &mut twice,
+            output: &mut doubled,
             accumulate: true,
         }
         .run();
@@ -377,34 +386,34 @@ mod tests {
             let exact: f64 = (0..inner)
                 .map(|k| input[row * inner + k].to_f64() * weight[k * columns + n].to_f64())
                 .sum();
-            let found = [
+            let computed = [
                 products[0][row * columns + n],
                 products[1][row * columns + n],
             ]
             .map(Real::to_f64);
             assert!(
-                (found[0] - exact).abs() < 1e-4,
+                (computed[0] - exact).abs() < 1e-4,
                 "{rows} {inner} {columns}: {} {exact}",
-                found[0]
+                computed[0]
             );
             assert_eq!(
-                found[0].to_bits(),
-                found[1].to_bits(),
+                computed[0].to_bits(),
+                computed[1].to_bits(),
                 "{rows} {inner} {columns}"
             );
             assert_eq!(
-                twice[row * columns + n].to_f64().to_bits(),
-                (2.0 * found[0]).to_bits()
+                doubled[row * columns + n].to_f64().to_bits(),
+                (2.0 * computed[0]).to_bits()
             );
         }
     }
 
     #[test]
-    fn products_of_awkward_sizes_meet_plain_sums() {
+    fn products_of_awkward_sizes_agree_with_plain_sums() {
         for (rows, inner) in [(0, 3), (1, 1), (7, 17), (13, 65)] {
             for columns in [0, 1, 7, 8, 16, 17, 31, 33, 63, 64, 65, 100, 130] {
-                meets_plain_sums::<f32>(rows, inner, columns);
-                meets_plain_sums::<f64>(rows, inner, columns);
+                assert_products_agree_with_plain_sums::<f32>(rows, inner, columns);
+                assert_products_agree_with_plain_sums::<f64>(rows, inner, columns);
             }
         }
         let mut output = [f32::NAN; 6];

@@ -9,7 +9,7 @@ use std::f64::consts::{FRAC_PI_2, FRAC_PI_4, PI};
 
 const LIMB_DARKENING: f64 = 0.6;
 
-/// Returns C₁ and C₂ of the rotation profile K(x) = C₁ √(1−x²) + C₂ (1−x²), which have limb darkening.
+/// Returns C₁ and C₂ of the rotation profile K(x) = C₁ √(1−x²) + C₂ (1−x²) with limb darkening.
 pub const fn profile() -> (f64, f64) {
     let norm = PI * (1.0 - LIMB_DARKENING / 3.0);
     (
@@ -18,8 +18,8 @@ pub const fn profile() -> (f64, f64) {
     )
 }
 
-/// Returns the number of pixels on either side that a profile of radius R pixels reaches, one at least: at R = 0 the
-/// derivative needs it.
+/// Returns the number of pixels that a profile of radius R pixels reaches on either side. It is at least one, which the
+/// derivative at R = 0 needs.
 pub fn reach(radius: f64) -> usize {
     (radius.ceil() as usize).max(1)
 }
@@ -42,29 +42,31 @@ impl RotationKernel {
                 slopes: vec![0.0, 0.0],
             };
         }
-        let pairs: Vec<(f64, f64)> = (0..=reach(radius) + 1)
-            .map(|k| primitive(k as f64, radius))
-            .collect();
-        let second = |pick: fn(&(f64, f64)) -> f64| {
-            let at = |k: usize| pick(&pairs[k]);
-            let one = |k: usize| {
-                if k == 0 {
-                    2.0 * (at(1) - at(0))
-                } else {
-                    at(k + 1) - 2.0 * at(k) + at(k - 1)
-                }
-            };
-            (0..pairs.len() - 1).map(one).collect()
-        };
+        let (values, slopes): (Vec<f64>, Vec<f64>) = (0..=reach(radius) + 1)
+            .map(|k| second_integral(k as f64, radius))
+            .unzip();
         RotationKernel {
-            weights: second(|pair| pair.0),
-            slopes: second(|pair| pair.1),
+            weights: second_differences(&values),
+            slopes: second_differences(&slopes),
         }
     }
 }
 
+/// Returns the second differences of a symmetric function, whose values at 0, 1, … are given.
+fn second_differences(values: &[f64]) -> Vec<f64> {
+    (0..values.len() - 1)
+        .map(|k| {
+            if k == 0 {
+                2.0 * (values[1] - values[0])
+            } else {
+                values[k + 1] - 2.0 * values[k] + values[k - 1]
+            }
+        })
+        .collect()
+}
+
 /// Returns R h(k/R) and its derivative by R, h(k/R) − (k/R) h′(k/R); h is a straight line of slope ½ beyond 1.
-fn primitive(k: f64, radius: f64) -> (f64, f64) {
+fn second_integral(k: f64, radius: f64) -> (f64, f64) {
     let (c1, c2) = profile();
     if k >= radius && k > 0.0 {
         let intercept = c1 * 0.5 * FRAC_PI_2 + c2 * (0.5 - 1.0 / 12.0) - 0.5;
@@ -78,7 +80,7 @@ fn primitive(k: f64, radius: f64) -> (f64, f64) {
     (radius * h, h - x * slope)
 }
 
-// ∫ K = 1
+// The integral of K is 1.
 const _: () = {
     let (c1, c2) = profile();
     let excess = 2.0 * (c1 * FRAC_PI_4 + c2 * (2.0 / 3.0)) - 1.0;
@@ -90,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kernels_are_normalised_and_their_slopes_are_derivatives() {
+    fn kernels_are_normalised_and_slopes_agree_with_differences() {
         for radius in [0.0, 0.02, 0.7, 1.0, 1.3, 5.5, 25.0, 36.4] {
             let RotationKernel { weights, slopes } = RotationKernel::new(radius);
             assert!(
@@ -102,15 +104,16 @@ mod tests {
                 "{radius}"
             );
             assert!(weights.iter().all(|w| *w > -1e-15), "{radius}");
-            // central differences; from above at 0
-            let (low, step) = (radius.max(1e-6) - 1e-6, 2e-6);
-            let ends = [
+            // Central differences, or at 0 differences from above.
+            let low = radius.max(1e-6) - 1e-6;
+            let step = 2e-6;
+            let weights_at_ends = [
                 RotationKernel::new(low).weights,
                 RotationKernel::new(low + step).weights,
             ];
             for (k, slope) in slopes.iter().enumerate() {
-                let at = |end: usize| ends[end].get(k).copied().unwrap_or(0.0);
-                let difference = (at(1) - at(0)) / step;
+                let weight_at = |end: usize| weights_at_ends[end].get(k).copied().unwrap_or(0.0);
+                let difference = (weight_at(1) - weight_at(0)) / step;
                 assert!(
                     (difference - slope).abs() < 1e-5,
                     "{radius} {k}: {difference} {slope}"

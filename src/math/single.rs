@@ -1,11 +1,11 @@
-//! f32 as the scalar of rows.
+//! Implementation of [`Real`] for f32.
 
 use std::sync::Arc;
 
 use pulp::{Simd, bytemuck};
 
 use super::values::Values;
-use super::{Real, converted, vectors};
+use super::{Real, convert_values, vectors};
 
 impl Real for f32 {
     type Vector<S: Simd> = S::f32s;
@@ -38,11 +38,11 @@ impl Real for f32 {
         simd.div_f32s(a, b)
     }
     #[inline(always)]
-    fn exp_each<S: Simd, const W: usize, const BELOW: bool>(
+    fn exp_each<S: Simd, const W: usize, const NOT_POSITIVE: bool>(
         simd: S,
         x: [S::f32s; W],
     ) -> [S::f32s; W] {
-        vectors::exp_f32s::<S, W, BELOW>(simd, x)
+        vectors::exp_f32s::<S, W, NOT_POSITIVE>(simd, x)
     }
     #[inline(always)]
     fn larger<S: Simd>(simd: S, a: S::f32s, b: S::f32s) -> S::f32s {
@@ -53,10 +53,10 @@ impl Real for f32 {
         simd.select_f32s(simd.less_than_f32s(a, b), yes, no)
     }
     #[inline(always)]
-    fn inverse_above<S: Simd>(simd: S, least: S::f32s, a: S::f32s) -> S::f32s {
+    fn inverse_above<S: Simd>(simd: S, limit: S::f32s, a: S::f32s) -> S::f32s {
         let inverse = simd.div_f32s(simd.splat_f32s(1.0), a);
         simd.select_f32s(
-            simd.less_than_f32s(least, a),
+            simd.less_than_f32s(limit, a),
             inverse,
             simd.splat_f32s(f32::NAN),
         )
@@ -113,36 +113,36 @@ impl Real for f32 {
     /// 2^n e^r with |r| ≤ ln 2 / 2, e^r by the minimax polynomial of Cephes' `expf`; relative error 1e-7.
     #[inline(always)]
     fn e_to(self) -> f32 {
-        const ROUND: f32 = 12_582_912.0; // 1.5 · 2²³: adding it rounds to an integer in the low bits
+        const ROUNDING_SHIFT: f32 = 12_582_912.0; // 1.5 · 2²³: adding it rounds to an integer in the low bits.
         let x = self.clamp(-87.0, 88.0);
-        let shifted = x.mul_add(std::f32::consts::LOG2_E, ROUND);
-        let n = shifted - ROUND;
-        let r = n.mul_add(-0.693_359_4, x);
-        let r = n.mul_add(2.121_944_4e-4, r);
-        let p = 1.987_569_1e-4f32;
-        let p = p.mul_add(r, 1.398_199_9e-3);
-        let p = p.mul_add(r, 8.333_452e-3);
-        let p = p.mul_add(r, 4.166_579_6e-2);
-        let p = p.mul_add(r, 1.666_666_5e-1);
-        let p = p.mul_add(r, 5e-1);
-        let e = p.mul_add(r * r, r) + 1.0;
+        let shifted = x.mul_add(std::f32::consts::LOG2_E, ROUNDING_SHIFT);
+        let n = shifted - ROUNDING_SHIFT;
+        let remainder = n.mul_add(-0.693_359_4, x);
+        let remainder = n.mul_add(2.121_944_4e-4, remainder);
+        let polynomial = 1.987_569_1e-4f32;
+        let polynomial = polynomial.mul_add(remainder, 1.398_199_9e-3);
+        let polynomial = polynomial.mul_add(remainder, 8.333_452e-3);
+        let polynomial = polynomial.mul_add(remainder, 4.166_579_6e-2);
+        let polynomial = polynomial.mul_add(remainder, 1.666_666_5e-1);
+        let polynomial = polynomial.mul_add(remainder, 5e-1);
+        let e = polynomial.mul_add(remainder * remainder, remainder) + 1.0;
         let exponent = shifted
             .to_bits()
-            .wrapping_sub(ROUND.to_bits())
+            .wrapping_sub(ROUNDING_SHIFT.to_bits())
             .wrapping_add(127)
             << 23;
-        // NaN went through the clamp and the polynomial
+        // NaN passes through the clamp and the polynomial.
         e * f32::from_bits(exponent)
     }
 
     #[inline(always)]
     fn tanh(self) -> f32 {
-        // the odd series where 1 − 2 / (1 + e^2x) would cancel
-        let s = self * self;
-        let p = (-0.053_968_254f32)
-            .mul_add(s, 0.133_333_33)
-            .mul_add(s, -0.333_333_33);
-        let small = (p * s).mul_add(self, self);
+        // The odd series is used where 1 − 2 / (1 + e^2x) would cancel.
+        let square = self * self;
+        let series = (-0.053_968_254f32)
+            .mul_add(square, 0.133_333_33)
+            .mul_add(square, -0.333_333_33);
+        let small = (series * square).mul_add(self, self);
         let large = 1.0 - 2.0 / (1.0 + (2.0 * self).e_to());
         if self.abs() < 0.2 { small } else { large }
     }
@@ -163,7 +163,7 @@ impl Real for f32 {
         self.min(other)
     }
     fn convert(values: &Values) -> Vec<f32> {
-        converted(values)
+        convert_values(values)
     }
     fn share(values: &Values) -> Option<Arc<Vec<f32>>> {
         match values {

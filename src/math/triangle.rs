@@ -1,11 +1,11 @@
-//! Small symmetric matrices, packed: the lower triangle by rows, element (i, j ≤ i) at i (i + 1) / 2 + j.
+//! Small symmetric matrices in packed form: the lower triangle by rows, with element (i, j ≤ i) at i (i + 1) / 2 + j.
 
 /// Returns the number of elements of a packed n × n triangle, n (n + 1) / 2.
 pub const fn packed_length(n: usize) -> usize {
     n * (n + 1) / 2
 }
 
-/// Returns the place of element (i, j) in a packed triangle, which is also that of (j, i).
+/// Returns the index of element (i, j) in a packed triangle, which is also the index of (j, i).
 pub const fn packed_index(i: usize, j: usize) -> usize {
     if i >= j {
         i * (i + 1) / 2 + j
@@ -14,13 +14,13 @@ pub const fn packed_index(i: usize, j: usize) -> usize {
     }
 }
 
-/// Returns the place of element (i, j < i) among the n (n − 1) / 2 elements below the diagonal, by rows.
+/// Returns the index of element (i, j < i) among the n (n − 1) / 2 elements below the diagonal, by rows.
 pub const fn pair_index(i: usize, j: usize) -> usize {
     i * (i - 1) / 2 + j
 }
 
-/// Replaces a packed symmetric matrix by its Cholesky factor L; `false` when a pivot is not positive. The matrix is
-/// then overwritten in part.
+/// Replaces a packed symmetric matrix by its Cholesky factor L. Returns `false` if a pivot is not positive; the matrix
+/// is then partly overwritten.
 #[must_use]
 pub fn cholesky(matrix: &mut [f64], n: usize) -> bool {
     for i in 0..n {
@@ -41,7 +41,7 @@ pub fn cholesky(matrix: &mut [f64], n: usize) -> bool {
     true
 }
 
-/// Solves L x = b in place for a packed lower triangle L; `x` has b, and gets the solution.
+/// Solves L x = b in place for a packed lower triangle L; `x` holds b and receives the solution.
 pub fn solve_lower(factor: &[f64], x: &mut [f64]) {
     for i in 0..x.len() {
         let mut sum = x[i];
@@ -52,7 +52,7 @@ pub fn solve_lower(factor: &[f64], x: &mut [f64]) {
     }
 }
 
-/// Solves Lᵀ x = b in place for a packed lower triangle L; `x` has b, and gets the solution.
+/// Solves Lᵀ x = b in place for a packed lower triangle L; `x` holds b and receives the solution.
 pub fn solve_upper(factor: &[f64], x: &mut [f64]) {
     for i in (0..x.len()).rev() {
         let mut sum = x[i];
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn solves_and_refuses() {
+    fn cholesky_solves_positive_matrices_and_rejects_others() {
         // A = [[4, 2], [2, 3]], b = [2, 5]: x = [-0.5, 2]
         let mut a = [4.0, 2.0, 3.0];
         assert!(cholesky(&mut a, 2));

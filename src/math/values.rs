@@ -11,7 +11,7 @@ pub enum Values {
     F64(Arc<Vec<f64>>),
     /// Whole numbers.
     I32(Arc<Vec<i32>>),
-    /// Single precision: an array for each spectrum, all as long as a block of the buffer.
+    /// Single precision, one array per spectrum, each as long as a block of the buffer.
     Blocks(Vec<Arc<Vec<f32>>>),
 }
 
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_are_counted_and_read_in_their_order() {
+    fn blocks_are_counted_and_read_in_order() {
         let values = Values::Blocks((0..40).map(|k| Arc::new(vec![k as f32, 0.5])).collect());
         assert_eq!((values.len(), values.bytes()), (80, 320));
         assert_eq!(

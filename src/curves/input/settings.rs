@@ -6,7 +6,7 @@ use crate::curves::fitter::{CurveFitter, Named};
 use crate::curves::{CurveRun, CurveSolver};
 use crate::device::{Choice, Device};
 use crate::error::{Error, InvalidSetting, Result};
-use crate::formula::{Tie, Ties};
+use crate::formula::{ParameterTie, Ties};
 use crate::solver::{Estimator, LevenbergMarquardt, MOST_STARTS, NelderMead, Solver};
 use crate::suggest::hint;
 
@@ -232,7 +232,7 @@ impl CurveFitter {
                     format!("`{parameter}` has bounds, a prior or is fixed: it cannot be tied"),
                 );
             }
-            let tie = Tie {
+            let tie = ParameterTie {
                 parameter: p,
                 expression: value.clone(),
             };
@@ -252,7 +252,7 @@ impl CurveFitter {
 
 impl CurveRun {
     /// Returns the model's formula with some tied parameters replaced by their expressions.
-    pub(crate) fn substitute(&self, ties: &[Tie]) -> Result<Ties> {
+    pub(crate) fn substitute(&self, ties: &[ParameterTie]) -> Result<Ties> {
         let missing = || Error::Usage("a tie is put into a formula: this model is none".into());
         Ties::new(self.model.formula().ok_or_else(missing)?, ties)
     }

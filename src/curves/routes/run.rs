@@ -10,7 +10,7 @@ use crate::curves::input::units;
 use crate::curves::routes::objective::{self, Design};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::formula::Tie;
+use crate::formula::ParameterTie;
 use crate::solver::{Estimator, LevenbergMarquardt, NelderMead};
 use crate::suggest::hint;
 
@@ -34,7 +34,7 @@ pub(crate) struct CurveRun {
     pub(crate) upper: Vec<f64>,
     pub(crate) held: Vec<bool>,
     pub(crate) priors: Vec<Option<Prior>>,
-    pub(crate) ties: Vec<Tie>,
+    pub(crate) ties: Vec<ParameterTie>,
     /// Number of starts of each curve.
     pub(crate) starts: u32,
     pub(crate) estimator: Estimator,

@@ -3,7 +3,7 @@
 mod table;
 
 use super::Formula;
-use super::direct::Direct;
+use super::direct::WrittenModel;
 use crate::error::{Error, Result};
 use crate::suggest::hint;
 pub use table::BUILTINS;
@@ -20,11 +20,11 @@ impl Formula {
     /// Returns [`Error::Usage`] for an unknown name, with the names that it may have been meant for, and for a
     /// polynomial of a degree above 30.
     pub fn builtin(name: &str) -> Result<Formula> {
-        if let Some(known) = BUILTINS.iter().find(|known| known.name == name) {
-            let formula = Formula::parse_with(known.text, known.predictors)?
-                .with_parameters(known.parameters)?;
+        if let Some(builtin) = BUILTINS.iter().find(|builtin| builtin.name == name) {
+            let formula = Formula::parse_with(builtin.text, builtin.predictors)?
+                .with_parameters(builtin.parameters)?;
             return Ok(Formula {
-                direct: Direct::of(name),
+                written_model: WrittenModel::find(name),
                 ..formula
             });
         }
@@ -33,7 +33,7 @@ impl Formula {
             .and_then(|rest| rest.strip_suffix(')'))
         {
             return match degree.trim().parse::<usize>() {
-                Ok(degree) if degree <= HIGHEST_DEGREE => Formula::parse(&polynomial(degree)),
+                Ok(degree) if degree <= HIGHEST_DEGREE => Formula::parse(&polynomial_text(degree)),
                 _ => Err(Error::Usage(format!(
                     "a polynomial's degree is 0 to {HIGHEST_DEGREE}, not {degree}"
                 ))),
@@ -45,7 +45,7 @@ impl Formula {
                 name,
                 BUILTINS
                     .iter()
-                    .map(|known| known.name)
+                    .map(|builtin| builtin.name)
                     .chain(["polynomial(n)"])
             )
         )))
@@ -55,13 +55,13 @@ impl Formula {
     pub fn builtins() -> impl Iterator<Item = &'static str> {
         BUILTINS
             .iter()
-            .map(|known| known.name)
+            .map(|builtin| builtin.name)
             .chain(["polynomial(2)"])
     }
 }
 
 /// Returns a polynomial's formula by Horner's scheme, such as `c0 + x*(c1 + x*(c2))` for degree 2.
-pub fn polynomial(degree: usize) -> String {
+pub fn polynomial_text(degree: usize) -> String {
     let mut text = String::new();
     for k in 0..degree {
         text += &format!("c{k} + x*(");

@@ -59,7 +59,7 @@ const GPUFIT: [(&str, &str, &[&str]); 8] = [
     ("BROWN_DENNIS", "brown_dennis", &["p1", "p2", "p3", "p4"]),
 ];
 
-fn word(parameter: &str) -> &str {
+fn gpufit_name(parameter: &str) -> &str {
     match parameter {
         "a" => "amplitude",
         "m" => "center",
@@ -70,19 +70,19 @@ fn word(parameter: &str) -> &str {
         "sy" => "width y",
         "c" => "offset",
         "r" => "rotation angle",
-        other => other,
+        name => name,
     }
 }
 
 #[test]
-fn the_order_is_gpufits() {
+fn parameters_have_gpufits_order() {
     for (gpufit, name, parameters) in GPUFIT {
-        let found = Formula::builtin(name).unwrap();
+        let formula = Formula::builtin(name).unwrap();
         assert_eq!(
-            found
+            formula
                 .parameters()
                 .iter()
-                .map(|p| word(p))
+                .map(|p| gpufit_name(p))
                 .collect::<Vec<_>>(),
             parameters,
             "{gpufit}"
@@ -90,9 +90,9 @@ fn the_order_is_gpufits() {
     }
 }
 
-/// Name, formula, parameters and Gpufit's name of every line of the table are those of the source.
+/// Every line of the table in the documentation has the name, formula, parameters and Gpufit's name of the source.
 #[test]
-fn the_table_of_the_docs_is_the_source() {
+fn table_in_the_docs_agrees_with_the_source() {
     let lines = include_str!("../builtin.md")
         .lines()
         .filter(|line| line.starts_with("| `"));
@@ -100,25 +100,25 @@ fn the_table_of_the_docs_is_the_source() {
         .map(|line| line.split('|').map(|c| c.trim().replace('`', "")).collect())
         .collect();
     assert_eq!(rows.len(), BUILTINS.len() + 1);
-    for (row, known) in rows.iter().zip(&BUILTINS) {
+    for (row, builtin) in rows.iter().zip(&BUILTINS) {
         let gpufit = GPUFIT
             .iter()
-            .find(|one| one.1 == known.name)
-            .map_or("", |one| one.0);
-        let words: Vec<&str> = known.text.split_whitespace().collect();
-        let wanted = [
-            known.name,
+            .find(|model| model.1 == builtin.name)
+            .map_or("", |model| model.0);
+        let words: Vec<&str> = builtin.text.split_whitespace().collect();
+        let expected = [
+            builtin.name,
             &words.join(" "),
-            &known.parameters.join(", "),
+            &builtin.parameters.join(", "),
             gpufit,
         ];
-        assert_eq!(row[1..5], wanted);
+        assert_eq!(row[1..5], expected);
     }
-    let degrees = Formula::builtin("polynomial(3)").unwrap();
+    let cubic = Formula::builtin("polynomial(3)").unwrap();
     assert_eq!(
         (
             rows[BUILTINS.len()][1].as_str(),
-            degrees.parameters().join(", ")
+            cubic.parameters().join(", ")
         ),
         ("polynomial(n)", "c0, c1, c2, c3".into())
     );
@@ -339,7 +339,7 @@ const SERSIC: [Reference; 2] = [
 ];
 
 #[test]
-fn values_are_those_of_other_programs() {
+fn values_agree_with_other_programs() {
     let exact = MPMATH
         .iter()
         .chain(&LMFIT_AND_ASTROPY)
@@ -350,16 +350,16 @@ fn values_are_those_of_other_programs() {
     {
         let formula = Formula::builtin(name).unwrap();
         for (x, value) in *points {
-            let found = formula.value(&[*x], parameters).unwrap();
+            let computed = formula.value(&[*x], parameters).unwrap();
             assert!(
-                (found - value).abs() <= tolerance * value.abs(),
-                "{name} at {x}: {found} {value}"
+                (computed - value).abs() <= tolerance * value.abs(),
+                "{name} at {x}: {computed} {value}"
             );
         }
     }
 }
 
-/// What overflows, and powers of 0, are hidden from values and derivatives.
+/// Overflows and powers of 0 on the way do not reach values and derivatives.
 #[test]
 fn values_and_derivatives_are_finite_far_away_and_at_zero() {
     for (name, parameters) in [
@@ -378,12 +378,12 @@ fn values_and_derivatives_are_finite_far_away_and_at_zero() {
     ] {
         let formula = Formula::builtin(name).unwrap();
         for x in [0.0, 1.0, 1e4, 1e8] {
-            let far = if formula.text().contains("x == 0") {
+            let mirrored = if formula.text().contains("x == 0") {
                 x
             } else {
                 -x
             };
-            for x in [x, far] {
+            for x in [x, mirrored] {
                 let rows = formula.linearise(&[x], &parameters).unwrap();
                 assert!(
                     rows.iter().all(|row| row.is_finite()),

@@ -2,30 +2,38 @@
 
 use pulp::Simd;
 
-use super::wide::V;
+use super::wide::LaneVector;
 use crate::math::Real;
 use crate::solver::small::SumRounding;
 
-/// A model of P parameters and D predictors with K numbers that are the same at every point of a fit; N = 1 + P.
+/// Model of P parameters and D predictors with K constants, which are the same at every point of a fit; N = 1 + P.
 ///
-/// It rounds no more often than its formula, so that the formula's bound on the rounding holds for it.
-pub trait Model<const P: usize, const D: usize, const K: usize, const N: usize> {
-    /// Returns the numbers that are the same at every point.
-    fn constants<R: Real, S: Simd>(parameters: [V<R, S>; P]) -> [V<R, S>; K];
+/// It rounds no more often than its formula, so that the formula's bound on the rounding error holds for it.
+pub trait ModelKernel<const P: usize, const D: usize, const K: usize, const N: usize> {
+    /// Computes the constants of a fit from its parameters.
+    fn compute_constants<R: Real, S: Simd>(
+        parameters: [LaneVector<R, S>; P],
+    ) -> [LaneVector<R, S>; K];
     /// Kind of the exponential e^q in a model's rows, if there is one.
     const EXPONENTIAL: Exponential;
-    /// Returns numbers whose sum is q, each of one predictor. Where the exponential is `Below`, none is above 0, or one
-    /// is NaN.
+    /// Computes numbers whose sum is q, each from one predictor. Where the exponential is `NotPositive`, none is above
+    /// 0, or one is NaN.
     #[inline(always)]
-    fn exponents<R: Real, S: Simd>(_constants: [V<R, S>; K], x: [V<R, S>; D]) -> [V<R, S>; D] {
+    fn compute_exponents<R: Real, S: Simd>(
+        _constants: [LaneVector<R, S>; K],
+        x: [LaneVector<R, S>; D],
+    ) -> [LaneVector<R, S>; D] {
         x
     }
-    /// Returns the value and its derivatives by the parameters, given e^q.
-    fn rows<R: Real, S: Simd>(constants: [V<R, S>; K], x: [V<R, S>; D], e: V<R, S>)
-    -> [V<R, S>; N];
-    /// Bound on the rounding that [`rounding`](crate::formula::rounding) finds where predictors are exact. It counts
-    /// two exponentials and their product where e^q may be computed so.
-    const ROUNDING: SumRounding;
+    /// Computes the value and its derivatives by the parameters, given e^q.
+    fn compute_rows<R: Real, S: Simd>(
+        constants: [LaneVector<R, S>; K],
+        x: [LaneVector<R, S>; D],
+        e: LaneVector<R, S>,
+    ) -> [LaneVector<R, S>; N];
+    /// Bound of the rounding error that [`rounding`](crate::formula::rounding) finds where predictors are exact. It
+    /// counts two exponentials and their product where e^q may be computed in this way.
+    const SUM_ROUNDING: SumRounding;
 }
 
 /// Kind of the exponential e^q of a model.
@@ -34,37 +42,46 @@ pub enum Exponential {
     None,
     Any,
     /// q is at most 0, or NaN.
-    Below,
+    NotPositive,
 }
 
 pub struct Gauss1d;
 
-impl Model<4, 1, 6, 5> for Gauss1d {
+impl ModelKernel<4, 1, 6, 5> for Gauss1d {
     #[inline(always)]
-    fn constants<R: Real, S: Simd>([a, m, s, c]: [V<R, S>; 4]) -> [V<R, S>; 6] {
-        let narrow = (s * s).inverse();
-        [m, a, c, narrow.half().negative(), a * narrow, s.inverse()]
+    fn compute_constants<R: Real, S: Simd>(
+        [a, m, s, c]: [LaneVector<R, S>; 4],
+    ) -> [LaneVector<R, S>; 6] {
+        let inverse_variance = (s * s).inverse();
+        [
+            m,
+            a,
+            c,
+            inverse_variance.half().negative(),
+            a * inverse_variance,
+            s.inverse(),
+        ]
     }
-    const EXPONENTIAL: Exponential = Exponential::Below;
+    const EXPONENTIAL: Exponential = Exponential::NotPositive;
     #[inline(always)]
-    fn exponents<R: Real, S: Simd>(
-        [m, _, _, k, ..]: [V<R, S>; 6],
-        [x]: [V<R, S>; 1],
-    ) -> [V<R, S>; 1] {
+    fn compute_exponents<R: Real, S: Simd>(
+        [m, _, _, k, ..]: [LaneVector<R, S>; 6],
+        [x]: [LaneVector<R, S>; 1],
+    ) -> [LaneVector<R, S>; 1] {
         let d = x - m;
         [d * d * k]
     }
     #[inline(always)]
-    fn rows<R: Real, S: Simd>(
-        [m, a, c, _, w, per_s]: [V<R, S>; 6],
-        [x]: [V<R, S>; 1],
-        e: V<R, S>,
-    ) -> [V<R, S>; 5] {
+    fn compute_rows<R: Real, S: Simd>(
+        [m, a, c, _, w, per_s]: [LaneVector<R, S>; 6],
+        [x]: [LaneVector<R, S>; 1],
+        e: LaneVector<R, S>,
+    ) -> [LaneVector<R, S>; 5] {
         let d = x - m;
         let slope = w * e * d;
         [a.times_plus(e, c), e, slope, slope * d * per_s, a.one()]
     }
-    const ROUNDING: SumRounding = SumRounding {
+    const SUM_ROUNDING: SumRounding = SumRounding {
         of_exponent: 9.0,
         others: 9.0,
         exponents: &[(2, 0.5)],
@@ -73,37 +90,41 @@ impl Model<4, 1, 6, 5> for Gauss1d {
 
 pub struct Gauss2d;
 
-impl Model<5, 2, 7, 6> for Gauss2d {
+impl ModelKernel<5, 2, 7, 6> for Gauss2d {
     #[inline(always)]
-    fn constants<R: Real, S: Simd>([a, x0, y0, s, c]: [V<R, S>; 5]) -> [V<R, S>; 7] {
-        let narrow = (s * s).inverse();
+    fn compute_constants<R: Real, S: Simd>(
+        [a, x0, y0, s, c]: [LaneVector<R, S>; 5],
+    ) -> [LaneVector<R, S>; 7] {
+        let inverse_variance = (s * s).inverse();
         [
             x0,
             y0,
             a,
             c,
-            narrow.half().negative(),
-            a * narrow,
+            inverse_variance.half().negative(),
+            a * inverse_variance,
             s.inverse(),
         ]
     }
-    const EXPONENTIAL: Exponential = Exponential::Below;
+    const EXPONENTIAL: Exponential = Exponential::NotPositive;
     #[inline(always)]
-    fn exponents<R: Real, S: Simd>(
-        [x0, y0, _, _, k, ..]: [V<R, S>; 7],
-        [x, y]: [V<R, S>; 2],
-    ) -> [V<R, S>; 2] {
-        let (dx, dy) = (x - x0, y - y0);
+    fn compute_exponents<R: Real, S: Simd>(
+        [x0, y0, _, _, k, ..]: [LaneVector<R, S>; 7],
+        [x, y]: [LaneVector<R, S>; 2],
+    ) -> [LaneVector<R, S>; 2] {
+        let dx = x - x0;
+        let dy = y - y0;
         [dx * dx * k, dy * dy * k]
     }
     #[inline(always)]
-    fn rows<R: Real, S: Simd>(
-        constants: [V<R, S>; 7],
-        [x, y]: [V<R, S>; 2],
-        e: V<R, S>,
-    ) -> [V<R, S>; 6] {
+    fn compute_rows<R: Real, S: Simd>(
+        constants: [LaneVector<R, S>; 7],
+        [x, y]: [LaneVector<R, S>; 2],
+        e: LaneVector<R, S>,
+    ) -> [LaneVector<R, S>; 6] {
         let [x0, y0, a, c, _, w, per_s] = constants;
-        let (dx, dy) = (x - x0, y - y0);
+        let dx = x - x0;
+        let dy = y - y0;
         let square = dx.times_plus(dx, dy * dy);
         let g = w * e;
         [
@@ -115,7 +136,7 @@ impl Model<5, 2, 7, 6> for Gauss2d {
             a.one(),
         ]
     }
-    const ROUNDING: SumRounding = SumRounding {
+    const SUM_ROUNDING: SumRounding = SumRounding {
         of_exponent: 10.0,
         others: 12.0,
         exponents: &[(3, 0.5)],
@@ -124,11 +145,15 @@ impl Model<5, 2, 7, 6> for Gauss2d {
 
 pub struct Gauss2dElliptic;
 
-impl Model<6, 2, 10, 7> for Gauss2dElliptic {
+impl ModelKernel<6, 2, 10, 7> for Gauss2dElliptic {
     #[inline(always)]
-    fn constants<R: Real, S: Simd>([a, x0, y0, sx, sy, c]: [V<R, S>; 6]) -> [V<R, S>; 10] {
-        let [nx, ny] = [(sx * sx).inverse(), (sy * sy).inverse()];
-        let [kx, ky] = [nx.half().negative(), ny.half().negative()];
+    fn compute_constants<R: Real, S: Simd>(
+        [a, x0, y0, sx, sy, c]: [LaneVector<R, S>; 6],
+    ) -> [LaneVector<R, S>; 10] {
+        let inverse_variance_x = (sx * sx).inverse();
+        let inverse_variance_y = (sy * sy).inverse();
+        let kx = inverse_variance_x.half().negative();
+        let ky = inverse_variance_y.half().negative();
         [
             x0,
             y0,
@@ -136,28 +161,34 @@ impl Model<6, 2, 10, 7> for Gauss2dElliptic {
             c,
             kx,
             ky,
-            a * nx,
-            a * ny,
+            a * inverse_variance_x,
+            a * inverse_variance_y,
             sx.inverse(),
             sy.inverse(),
         ]
     }
-    const EXPONENTIAL: Exponential = Exponential::Below;
+    const EXPONENTIAL: Exponential = Exponential::NotPositive;
     #[inline(always)]
-    fn exponents<R: Real, S: Simd>(constants: [V<R, S>; 10], [x, y]: [V<R, S>; 2]) -> [V<R, S>; 2] {
+    fn compute_exponents<R: Real, S: Simd>(
+        constants: [LaneVector<R, S>; 10],
+        [x, y]: [LaneVector<R, S>; 2],
+    ) -> [LaneVector<R, S>; 2] {
         let [x0, y0, _, _, kx, ky, ..] = constants;
-        let (dx, dy) = (x - x0, y - y0);
+        let dx = x - x0;
+        let dy = y - y0;
         [dx * dx * kx, dy * dy * ky]
     }
     #[inline(always)]
-    fn rows<R: Real, S: Simd>(
-        constants: [V<R, S>; 10],
-        [x, y]: [V<R, S>; 2],
-        e: V<R, S>,
-    ) -> [V<R, S>; 7] {
+    fn compute_rows<R: Real, S: Simd>(
+        constants: [LaneVector<R, S>; 10],
+        [x, y]: [LaneVector<R, S>; 2],
+        e: LaneVector<R, S>,
+    ) -> [LaneVector<R, S>; 7] {
         let [x0, y0, a, c, _, _, wx, wy, per_sx, per_sy] = constants;
-        let (dx, dy) = (x - x0, y - y0);
-        let (gx, gy) = (wx * e * dx, wy * e * dy);
+        let dx = x - x0;
+        let dy = y - y0;
+        let gx = wx * e * dx;
+        let gy = wy * e * dy;
         [
             a.times_plus(e, c),
             e,
@@ -168,7 +199,7 @@ impl Model<6, 2, 10, 7> for Gauss2dElliptic {
             a.one(),
         ]
     }
-    const ROUNDING: SumRounding = SumRounding {
+    const SUM_ROUNDING: SumRounding = SumRounding {
         of_exponent: 10.0,
         others: 12.0,
         exponents: &[(3, 0.5), (4, 0.5)],
@@ -177,25 +208,30 @@ impl Model<6, 2, 10, 7> for Gauss2dElliptic {
 
 pub struct Decay;
 
-impl Model<3, 1, 3, 4> for Decay {
+impl ModelKernel<3, 1, 3, 4> for Decay {
     #[inline(always)]
-    fn constants<R: Real, S: Simd>([a, k, c]: [V<R, S>; 3]) -> [V<R, S>; 3] {
+    fn compute_constants<R: Real, S: Simd>(
+        [a, k, c]: [LaneVector<R, S>; 3],
+    ) -> [LaneVector<R, S>; 3] {
         [a, k.negative(), c]
     }
     const EXPONENTIAL: Exponential = Exponential::Any;
     #[inline(always)]
-    fn exponents<R: Real, S: Simd>([_, k, _]: [V<R, S>; 3], [x]: [V<R, S>; 1]) -> [V<R, S>; 1] {
+    fn compute_exponents<R: Real, S: Simd>(
+        [_, k, _]: [LaneVector<R, S>; 3],
+        [x]: [LaneVector<R, S>; 1],
+    ) -> [LaneVector<R, S>; 1] {
         [k * x]
     }
     #[inline(always)]
-    fn rows<R: Real, S: Simd>(
-        [a, _, c]: [V<R, S>; 3],
-        [x]: [V<R, S>; 1],
-        e: V<R, S>,
-    ) -> [V<R, S>; 4] {
+    fn compute_rows<R: Real, S: Simd>(
+        [a, _, c]: [LaneVector<R, S>; 3],
+        [x]: [LaneVector<R, S>; 1],
+        e: LaneVector<R, S>,
+    ) -> [LaneVector<R, S>; 4] {
         [a.times_plus(e, c), e, (a * e * x).negative(), a.one()]
     }
-    const ROUNDING: SumRounding = SumRounding {
+    const SUM_ROUNDING: SumRounding = SumRounding {
         of_exponent: 1.0,
         others: 9.0,
         exponents: &[(1, 1.0)],
@@ -204,32 +240,35 @@ impl Model<3, 1, 3, 4> for Decay {
 
 pub struct Lorentz;
 
-impl Model<4, 1, 6, 5> for Lorentz {
+impl ModelKernel<4, 1, 6, 5> for Lorentz {
     #[inline(always)]
-    fn constants<R: Real, S: Simd>([a, m, g, c]: [V<R, S>; 4]) -> [V<R, S>; 6] {
-        let (square, twice) = (g * g, a + a);
+    fn compute_constants<R: Real, S: Simd>(
+        [a, m, g, c]: [LaneVector<R, S>; 4],
+    ) -> [LaneVector<R, S>; 6] {
+        let square = g * g;
+        let twice = a + a;
         [m, square, a * square, c, twice * square, twice * g]
     }
     const EXPONENTIAL: Exponential = Exponential::None;
     #[inline(always)]
-    fn rows<R: Real, S: Simd>(
-        [m, square, peak, c, w, v]: [V<R, S>; 6],
-        [x]: [V<R, S>; 1],
-        _: V<R, S>,
-    ) -> [V<R, S>; 5] {
+    fn compute_rows<R: Real, S: Simd>(
+        [m, square, peak, c, w, v]: [LaneVector<R, S>; 6],
+        [x]: [LaneVector<R, S>; 1],
+        _: LaneVector<R, S>,
+    ) -> [LaneVector<R, S>; 5] {
         let d = x - m;
-        let far = d * d;
-        let i = (far + square).inverse();
-        let share = i * i;
+        let distance_square = d * d;
+        let inverse = (distance_square + square).inverse();
+        let inverse_square = inverse * inverse;
         [
-            peak.times_plus(i, c),
-            square * i,
-            w * d * share,
-            v * far * share,
+            peak.times_plus(inverse, c),
+            square * inverse,
+            w * d * inverse_square,
+            v * distance_square * inverse_square,
             m.one(),
         ]
     }
-    const ROUNDING: SumRounding = SumRounding {
+    const SUM_ROUNDING: SumRounding = SumRounding {
         of_exponent: 0.0,
         others: 10.0,
         exponents: &[],

@@ -1,9 +1,10 @@
 //! Starting values for fits of built-in models, guessed from the points of a curve.
 //!
 //! Points are scaled to numbers near 1. `near` finds where to look: a peak, a step, a frequency. `search` tries
-//! parameters around it. For each it solves the linear parameters by least squares (variable projection, Golub &
-//! Pereyra 1973). It moves the best by a compass search (Kolda, Lewis & Torczon 2003) and a few damped Gauss-Newton
-//! steps. The roles of a model's parameters, and which values are tried, stand in its row of `builtin/table.rs`.
+//! parameters around it. For each trial it solves for the linear parameters by least squares (variable projection,
+//! Golub & Pereyra 1973). It moves the best trials by a compass search (Kolda, Lewis & Torczon 2003) and a few damped
+//! Gauss-Newton steps. The roles of a model's parameters, and which values are tried, stand in its row of
+//! `builtin/table.rs`.
 
 mod near;
 mod periodogram;
@@ -14,10 +15,10 @@ mod search;
 
 use super::Formula;
 use crate::error::{Error, Result};
-use near::Near;
+use near::SearchRegion;
 use recognise::recognise;
-use scale::Scale;
-use search::Search;
+use scale::PointScale;
+use search::GuessSearch;
 
 /// Role of a parameter: how it scales with the units of x and y, and how it is varied.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -50,12 +51,12 @@ pub enum Role {
     Asymmetry,
 }
 
-/// Place to look at for a model.
+/// Feature of the points around which the parameters of a model are searched for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Anchor {
     /// All points.
     Whole,
-    /// Points of x ≥ 0, or if `or_zero` is not set of x > 0, beside their geometric mean.
+    /// Points of x > 0, or with `or_zero` of x ≥ 0, in units of their geometric mean.
     Positive {
         or_zero: bool,
     },
@@ -69,10 +70,10 @@ pub enum Anchor {
 
 /// Way to guess the parameters of a built-in model.
 #[derive(Clone, Copy, Debug)]
-pub enum Guess {
+pub enum GuessMethod {
     /// Linear least squares for the coefficients of a polynomial.
     Polynomial,
-    /// These numbers, whatever the points are.
+    /// Constant numbers, which do not depend on the points.
     Fixed(&'static [f64]),
     /// All combinations of the numbers in `grid`, a row for each parameter that is not solved for: places and widths in
     /// units of the anchor's width.
@@ -87,7 +88,7 @@ impl Formula {
     /// Guesses starting values of a built-in model's parameters, in their order, for the points `x` (predictors, n) and
     /// `y` (n), all of the same weight.
     ///
-    /// The formula may have been typed and its names may be others: what counts is that it is that of a
+    /// The formula may have been typed and its names may be others: it only has to be the formula of a
     /// [built-in model](Self::builtin). Points that are not finite are left out, and the order of the others does not
     /// matter. All numbers are finite, also for fewer points than parameters. Peaks may be dips. Frequencies are looked
     /// for up to half the mean number of points per unit of x.
@@ -104,26 +105,28 @@ impl Formula {
     /// Returns [`Error::Usage`] if the formula is none of a built-in model, or if no point is finite;
     /// [`Error::ShapeMismatch`] if `x` has not as many numbers per predictor as `y`.
     pub fn guess(&self, x: &[f64], y: &[f64]) -> Result<Vec<f64>> {
-        let predictors = self.predictors.len();
-        if x.len() != predictors * y.len() {
+        // 1. Check the arguments and recognise the model.
+        let predictor_count = self.predictors.len();
+        if x.len() != predictor_count * y.len() {
             let message = format!(
-                "{} numbers for {} points of {predictors} predictors",
+                "{} numbers for {} points of {predictor_count} predictors",
                 x.len(),
                 y.len()
             );
             return Err(Error::mismatch("x", message).naming("x"));
         }
-        let Some((guess, order)) = recognise(self) else {
+        let Some((method, formula_indices)) = recognise(self) else {
             return Err(Error::Usage(format!(
                 "there is no guess for `{}`, which is not the formula of a built-in model: give starts",
                 self.text
             )));
         };
+        // 2. Keep the points of which all numbers are finite.
         let is_finite = |j: &usize| {
-            y[*j].is_finite() && (0..predictors).all(|d| x[d * y.len() + j].is_finite())
+            y[*j].is_finite() && (0..predictor_count).all(|d| x[d * y.len() + j].is_finite())
         };
-        let kept: Vec<usize> = (0..y.len()).filter(is_finite).collect();
-        if kept.is_empty() {
+        let finite_points: Vec<usize> = (0..y.len()).filter(is_finite).collect();
+        if finite_points.is_empty() {
             let message = format!(
                 "no point is left for a guess: of {} points none is finite",
                 y.len()
@@ -132,31 +135,35 @@ impl Formula {
         }
         let axes: Vec<Vec<f64>> = x
             .chunks(y.len())
-            .map(|row| kept.iter().map(|j| row[*j]).collect())
+            .map(|row| finite_points.iter().map(|j| row[*j]).collect())
             .collect();
-        let y: Vec<f64> = kept.iter().map(|j| y[*j]).collect();
-        // the guess has the order of the built-in model
-        let found = match guess {
-            Guess::Fixed(starts) => starts.to_vec(),
-            Guess::Polynomial => polynomial::fit(&axes[0], &y, self.parameters.len()),
-            Guess::Search {
+        let y: Vec<f64> = finite_points.iter().map(|j| y[*j]).collect();
+        // 3. Guess the parameters, in the order of the built-in model.
+        let guess = match method {
+            GuessMethod::Fixed(starts) => starts.to_vec(),
+            GuessMethod::Polynomial => {
+                polynomial::fit_polynomial(&axes[0], &y, self.parameters.len())
+            }
+            GuessMethod::Search {
                 roles,
                 anchor,
                 grid,
             } => {
-                let (scale, points) = Scale::of(axes, y, roles, anchor);
-                let near = Near::find(&points, anchor);
-                let mut search = Search::new(self, &order, roles, points.grouped(anchor));
-                let best = search.run(&near, grid);
-                scale.restore(best, roles)
+                let (scale, points) = PointScale::scale_points(axes, y, roles, anchor);
+                let regions = SearchRegion::find_all(&points, anchor);
+                let grouped_points = points.group_for_search(anchor);
+                let mut search = GuessSearch::new(self, &formula_indices, roles, grouped_points);
+                let best_trial = search.find_best(&regions, grid);
+                scale.unscale_parameters(best_trial, roles)
             }
         };
-        let mut parameters = vec![0.0; found.len()];
-        for (value, place) in found.into_iter().zip(order) {
-            parameters[place] = if value.is_nan() {
+        // 4. Put them into the order of the formula's parameters, as finite numbers.
+        let mut parameters = vec![0.0; guess.len()];
+        for (value, index) in guess.into_iter().zip(formula_indices) {
+            parameters[index] = if value.is_nan() {
                 1.0
             } else {
-                value.clamp(-scale::LARGEST, scale::LARGEST)
+                value.clamp(-scale::MAX_GUESS, scale::MAX_GUESS)
             };
         }
         Ok(parameters)

@@ -3,54 +3,54 @@
 use std::f64::consts::FRAC_PI_2;
 
 use super::Role;
-use super::near::Near;
-use super::scale::Points;
+use super::near::SearchRegion;
+use super::scale::CurvePoints;
 use crate::formula::Formula;
 use crate::math::triangle::{cholesky, packed_index, packed_length, solve_lower, solve_upper};
 
-/// Number of rounds of the compass search from each of the best combinations.
-const ROUNDS: usize = 6;
-/// Largest number of damped Gauss-Newton steps that follow it, and gain below which they end.
-const STEPS: usize = 8;
-const LEAST_GAIN: f64 = 1e-3;
-/// Largest rate, in units of half the range.
-const FASTEST: f64 = 100.0;
-/// Number of the best combinations that are moved, beside the best of each place.
-const MOVED: usize = 3;
+/// Number of rounds of the compass search from each of the best trials.
+const COMPASS_ROUNDS: usize = 6;
+/// Maximum number of damped Gauss-Newton steps that follow it.
+const MAX_GAUSS_NEWTON_STEPS: usize = 8;
+/// Relative reduction of the cost below which the Gauss-Newton steps end.
+const MIN_RELATIVE_GAIN: f64 = 1e-3;
+/// Maximum rate, in units of 1 / half range.
+const MAX_RATE: f64 = 100.0;
+/// Number of the best trials that are moved, beside the best of each region.
+const MOVED_TRIALS: usize = 3;
 /// Share of a column's square that is added to it, so that equal columns have a solution.
-const RIDGE: f64 = 1e-9;
+const RELATIVE_RIDGE: f64 = 1e-9;
 
-/// A model with points, whose linear parameters are solved for.
-pub struct Search<'a> {
+/// Search for the parameters of a model on the points of a curve, in which the linear parameters are solved for.
+pub struct GuessSearch<'a> {
     formula: &'a Formula,
     roles: &'static [Role],
     /// Index among the formula's parameters of each parameter of the built-in model.
     order: &'a [usize],
     x: Vec<f64>,
     y: Vec<f64>,
-    /// For each column of the linear problem the parameters that make it, all other linear ones being 0.
+    /// For each column of the linear problem the values of the linear parameters that make it; the others are 0.
     columns: Vec<Vec<(usize, f64)>>,
     /// Values of the columns, (columns, points).
-    values: Vec<f64>,
-    /// The parameters in the formula's order.
-    arranged: Vec<f64>,
+    column_values: Vec<f64>,
+    /// Buffer for the parameters in the formula's order.
+    formula_parameters: Vec<f64>,
 }
 
-impl<'a> Search<'a> {
+impl<'a> GuessSearch<'a> {
     pub fn new(
         formula: &'a Formula,
         order: &'a [usize],
         roles: &'static [Role],
-        points: Points,
-    ) -> Search<'a> {
-        let find = |wanted: fn(&Role) -> bool| roles.iter().position(wanted);
-        let columns = match (
-            find(|r| matches!(r, Role::Phase(_))),
-            find(|r| *r == Role::Asymmetry),
-        ) {
+        points: CurvePoints,
+    ) -> GuessSearch<'a> {
+        let find_role = |is_sought: fn(&Role) -> bool| roles.iter().position(is_sought);
+        let phase = find_role(|role| matches!(role, Role::Phase(_)));
+        let asymmetry = find_role(|role| *role == Role::Asymmetry);
+        let columns = match (phase, asymmetry) {
             // a sin(t + p) = (a cos p) sin t + (a sin p) cos t
             (Some(p), _) => vec![vec![(0, 1.0), (p, 0.0)], vec![(0, 1.0), (p, FRAC_PI_2)]],
-            // profiles of q = 0 and q = 1 and a constant make those of any q
+            // Profiles of q = 0 and q = 1 and a constant make those of any q.
             (_, Some(q)) => vec![vec![(0, 1.0), (q, 0.0)], vec![(0, 1.0), (q, 1.0)]],
             _ => roles
                 .iter()
@@ -59,116 +59,135 @@ impl<'a> Search<'a> {
                 .map(|(k, _)| vec![(k, 1.0)])
                 .collect(),
         };
-        let offset = find(|role| *role == Role::Offset).map(|c| vec![(c, 1.0)]);
+        let offset = find_role(|role| *role == Role::Offset).map(|c| vec![(c, 1.0)]);
         let columns: Vec<_> = columns.into_iter().chain(offset).collect();
-        let values = vec![0.0; columns.len() * points.y.len()];
-        let Points { axes, y } = points;
-        Search {
+        let column_values = vec![0.0; columns.len() * points.y.len()];
+        let CurvePoints { axes, y } = points;
+        GuessSearch {
             formula,
             roles,
             order,
             x: axes.concat(),
             y,
             columns,
-            values,
-            arranged: vec![0.0; roles.len()],
+            column_values,
+            formula_parameters: vec![0.0; roles.len()],
         }
     }
 
-    /// Returns the best of all combinations of the grid's numbers around each place, and of what lies near them.
-    pub fn run(&mut self, near: &[Near], grid: &[&[f64]]) -> Vec<f64> {
+    /// Returns the best parameters that a grid search in each region and moves of its best trials find.
+    pub fn find_best(&mut self, regions: &[SearchRegion], grid: &[&[f64]]) -> Vec<f64> {
         let varied: Vec<usize> = (0..self.roles.len())
             .filter(|k| !is_solved(&self.roles[*k]))
             .collect();
+        // 1. Compute the cost of all combinations of the grid's numbers in each region.
+        let combination_count = grid.iter().map(|row| row.len()).product();
         let mut trials: Vec<(f64, Vec<f64>)> = Vec::new();
-        for near in near {
-            for number in 0..grid.iter().map(|row| row.len()).product() {
-                let mut rest = number;
+        for region in regions {
+            for combination in 0..combination_count {
+                let mut remainder = combination;
                 let mut trial = vec![0.0; self.roles.len()];
                 for (&k, row) in varied.iter().zip(grid) {
-                    trial[k] = near_value(near, self.roles[k], row[rest % row.len()]);
-                    rest /= row.len();
+                    let number = row[remainder % row.len()];
+                    trial[k] = scale_grid_number(region, self.roles[k], number);
+                    remainder /= row.len();
                 }
-                trials.push((self.cost(&mut trial), trial));
+                trials.push((self.solve_linear_parameters(&mut trial), trial));
             }
         }
-        // the best of each place, and for a last parameter of either sign of each of its values, then the others
-        let branches = match (varied.last().map(|k| self.roles[*k]), grid.last()) {
+        // 2. Choose the best trial of each region, and for a last parameter of either sign that of each of its values.
+        //    Then choose the best ones of all.
+        let branch_count = match (varied.last().map(|k| self.roles[*k]), grid.last()) {
             (Some(Role::Shape), Some(row)) => row.len(),
             _ => 1,
         };
-        let size = trials.len() / near.len() / branches;
+        let branch_size = trials.len() / regions.len() / branch_count;
         trials
-            .chunks_mut(size)
-            .for_each(|chunk| chunk.sort_by(|a, b| a.0.total_cmp(&b.0)));
-        let mut chosen: Vec<(f64, Vec<f64>)> = trials.iter().step_by(size).cloned().collect();
+            .chunks_mut(branch_size)
+            .for_each(|branch| branch.sort_by(|a, b| a.0.total_cmp(&b.0)));
+        let mut chosen_trials: Vec<(f64, Vec<f64>)> =
+            trials.iter().step_by(branch_size).cloned().collect();
         trials.sort_by(|a, b| a.0.total_cmp(&b.0));
-        chosen.extend(trials.into_iter().take(MOVED));
-        for (cost, found) in &mut chosen {
-            *cost = self.refine(found, *cost, &varied);
-            *cost = self.descend(found, *cost);
+        chosen_trials.extend(trials.into_iter().take(MOVED_TRIALS));
+        // 3. Move these and return the best.
+        for (cost, parameters) in &mut chosen_trials {
+            *cost = self.search_by_compass(parameters, *cost, &varied);
+            *cost = self.descend_by_gauss_newton(parameters, *cost);
         }
-        let best = chosen.into_iter().min_by(|a, b| a.0.total_cmp(&b.0));
-        best.map_or_else(|| vec![1.0; self.roles.len()], |(_, found)| found)
+        chosen_trials
+            .into_iter()
+            .min_by(|a, b| a.0.total_cmp(&b.0))
+            .map_or_else(|| vec![1.0; self.roles.len()], |(_, parameters)| parameters)
     }
 
-    /// Moves parameters one by one, each up or down, while that lowers the cost, by steps that are halved when none
-    /// does, and returns the cost.
-    fn refine(&mut self, found: &mut Vec<f64>, mut cost: f64, varied: &[usize]) -> f64 {
+    /// Moves parameters one by one, each up or down, if that lowers the cost, and returns the cost. If no move does,
+    /// the steps are halved.
+    fn search_by_compass(
+        &mut self,
+        parameters: &mut Vec<f64>,
+        mut cost: f64,
+        varied: &[usize],
+    ) -> f64 {
         let width = varied
             .iter()
             .find(|k| matches!(self.roles[**k], Role::Width(_)))
-            .map_or(0.3, |k| found[*k]);
-        let mut share = 1.0;
-        for _ in 0..ROUNDS {
-            let before = cost;
+            .map_or(0.3, |k| parameters[*k]);
+        let mut step_size = 1.0;
+        for _ in 0..COMPASS_ROUNDS {
+            let previous_cost = cost;
             for &k in varied {
-                for sign in [share, -share] {
-                    let mut trial = found.clone();
+                for step in [step_size, -step_size] {
+                    let mut trial = parameters.clone();
                     trial[k] = match self.roles[k] {
-                        Role::Place(_) => found[k] + 0.4 * sign * width,
-                        Role::Frequency => found[k] + 0.06 * sign,
-                        Role::Shape | Role::Damping => found[k] + 0.4 * sign,
-                        _ => found[k] * (0.4 * sign).exp(),
+                        Role::Place(_) => parameters[k] + 0.4 * step * width,
+                        Role::Frequency => parameters[k] + 0.06 * step,
+                        Role::Shape | Role::Damping => parameters[k] + 0.4 * step,
+                        _ => parameters[k] * (0.4 * step).exp(),
                     };
-                    let lower = self.cost(&mut trial);
-                    if lower < cost {
-                        (cost, *found) = (lower, trial);
+                    let trial_cost = self.solve_linear_parameters(&mut trial);
+                    if trial_cost < cost {
+                        cost = trial_cost;
+                        *parameters = trial;
                         break;
                     }
                 }
             }
-            if cost == before {
-                share *= 0.5;
+            if cost == previous_cost {
+                step_size *= 0.5;
             }
         }
         cost
     }
 
     /// Takes damped Gauss-Newton steps of all parameters (Marquardt 1963) while they lower the cost, and returns it.
-    fn descend(&mut self, found: &mut Vec<f64>, mut cost: f64) -> f64 {
-        let (n, count) = (self.y.len(), found.len());
+    fn descend_by_gauss_newton(&mut self, parameters: &mut Vec<f64>, mut cost: f64) -> f64 {
+        let point_count = self.y.len();
+        let parameter_count = parameters.len();
         let mut damping = 1e-2;
-        let mut rows = vec![0.0; (1 + count) * n];
-        for _ in 0..STEPS {
-            self.order
-                .iter()
-                .zip(&*found)
-                .for_each(|(place, value)| self.arranged[*place] = *value);
-            self.formula.fill(true, &self.x, &self.arranged, &mut rows);
-            let row = |k: usize| &rows[(1 + self.order[k]) * n..][..n];
-            let mut normal = vec![0.0; packed_length(count)];
-            let mut gradient = vec![0.0; count];
-            for i in 0..count {
-                for j in 0..=i {
-                    normal[packed_index(i, j)] = dot(row(i), row(j));
-                }
-                gradient[i] = (0..n).map(|j| (self.y[j] - rows[j]) * row(i)[j]).sum();
+        let mut rows = vec![0.0; (1 + parameter_count) * point_count];
+        for _ in 0..MAX_GAUSS_NEWTON_STEPS {
+            // 1. Linearise the model and build the normal equations.
+            for (index, value) in self.order.iter().zip(&*parameters) {
+                self.formula_parameters[*index] = *value;
             }
-            let before = cost;
-            while cost == before && damping < 1e4 {
-                let mut matrix = normal.clone();
-                for i in 0..count {
+            self.formula
+                .fill_rows(true, &self.x, &self.formula_parameters, &mut rows);
+            let slopes = |k: usize| &rows[(1 + self.order[k]) * point_count..][..point_count];
+            let mut normal_matrix = vec![0.0; packed_length(parameter_count)];
+            let mut gradient = vec![0.0; parameter_count];
+            for i in 0..parameter_count {
+                for j in 0..=i {
+                    normal_matrix[packed_index(i, j)] = dot_product(slopes(i), slopes(j));
+                }
+                gradient[i] = (0..point_count)
+                    .map(|j| (self.y[j] - rows[j]) * slopes(i)[j])
+                    .sum();
+            }
+            // 2. Increase the damping until a step lowers the cost.
+            let previous_cost = cost;
+            while cost == previous_cost && damping < 1e4 {
+                let mut matrix = normal_matrix.clone();
+                for i in 0..parameter_count {
                     let diagonal = &mut matrix[packed_index(i, i)];
                     *diagonal = if *diagonal > 0.0 {
                         *diagonal * (1.0 + damping)
@@ -177,22 +196,23 @@ impl<'a> Search<'a> {
                     };
                 }
                 let mut step = gradient.clone();
-                if cholesky(&mut matrix, count) {
+                if cholesky(&mut matrix, parameter_count) {
                     solve_lower(&matrix, &mut step);
                     solve_upper(&matrix, &mut step);
-                    let mut trial: Vec<f64> = found
+                    let mut trial: Vec<f64> = parameters
                         .iter()
                         .zip(&step)
                         .map(|(value, step)| value + step)
                         .collect();
-                    let lower = self.cost(&mut trial);
-                    if lower < cost {
-                        (cost, *found) = (lower, trial);
+                    let trial_cost = self.solve_linear_parameters(&mut trial);
+                    if trial_cost < cost {
+                        cost = trial_cost;
+                        *parameters = trial;
                     }
                 }
-                damping *= if cost < before { 0.1 } else { 10.0 };
+                damping *= if cost < previous_cost { 0.1 } else { 10.0 };
             }
-            if cost >= before * (1.0 - LEAST_GAIN) {
+            if cost >= previous_cost * (1.0 - MIN_RELATIVE_GAIN) {
                 break;
             }
         }
@@ -201,45 +221,54 @@ impl<'a> Search<'a> {
 
     /// Solves for the linear parameters of `trial`, sets them, and returns the sum of squares; infinity if they have no
     /// solution.
-    fn cost(&mut self, trial: &mut [f64]) -> f64 {
-        let (n, count) = (self.y.len(), self.columns.len());
-        let is_fast = |(role, value): (&Role, &f64)| {
-            matches!(role, Role::Rate | Role::Damping) && value.abs() > FASTEST
+    fn solve_linear_parameters(&mut self, trial: &mut [f64]) -> f64 {
+        let point_count = self.y.len();
+        let column_count = self.columns.len();
+        let is_too_fast = |(role, value): (&Role, &f64)| {
+            matches!(role, Role::Rate | Role::Damping) && value.abs() > MAX_RATE
         };
-        if self.roles.iter().zip(&*trial).any(is_fast) {
+        if self.roles.iter().zip(&*trial).any(is_too_fast) {
             return f64::INFINITY;
         }
-        // 1. the columns
-        for (column, values) in self.columns.iter().zip(self.values.chunks_exact_mut(n)) {
+        // 1. Evaluate the columns of the linear problem.
+        for (column, values) in self
+            .columns
+            .iter()
+            .zip(self.column_values.chunks_exact_mut(point_count))
+        {
             for (k, role) in self.roles.iter().enumerate() {
-                let set = column
+                let linear_value = column
                     .iter()
-                    .find(|(set, _)| *set == k)
+                    .find(|(parameter, _)| *parameter == k)
                     .map(|(_, value)| *value);
-                let value = set.unwrap_or(if is_solved(role) { 0.0 } else { trial[k] });
-                self.arranged[self.order[k]] = value;
+                let value = linear_value.unwrap_or(if is_solved(role) { 0.0 } else { trial[k] });
+                self.formula_parameters[self.order[k]] = value;
             }
             if matches!(column[..], [(k, _)] if self.roles[k] == Role::Offset) {
                 values.fill(1.0);
             } else {
-                self.formula.fill(false, &self.x, &self.arranged, values);
+                self.formula
+                    .fill_rows(false, &self.x, &self.formula_parameters, values);
             }
         }
-        // 2. the normal equations, of columns of length 1
-        let column = |i: usize| &self.values[i * n..][..n];
-        let lengths: Vec<f64> = (0..count)
-            .map(|i| dot(column(i), column(i)).sqrt())
+        // 2. Solve the normal equations, of columns scaled to length 1.
+        let column = |i: usize| &self.column_values[i * point_count..][..point_count];
+        let lengths: Vec<f64> = (0..column_count)
+            .map(|i| dot_product(column(i), column(i)).sqrt())
             .collect();
-        let mut matrix = vec![0.0; packed_length(count)];
-        let mut solution = vec![0.0; count];
-        for i in 0..count {
+        let mut matrix = vec![0.0; packed_length(column_count)];
+        let mut solution = vec![0.0; column_count];
+        for i in 0..column_count {
             for j in 0..i {
-                matrix[packed_index(i, j)] = dot(column(i), column(j)) / lengths[i] / lengths[j];
+                matrix[packed_index(i, j)] =
+                    dot_product(column(i), column(j)) / lengths[i] / lengths[j];
             }
-            matrix[packed_index(i, i)] = 1.0 + RIDGE;
-            solution[i] = dot(column(i), &self.y) / lengths[i];
+            matrix[packed_index(i, i)] = 1.0 + RELATIVE_RIDGE;
+            solution[i] = dot_product(column(i), &self.y) / lengths[i];
         }
-        if !lengths.iter().all(|length| length.is_normal()) || !cholesky(&mut matrix, count) {
+        let is_solvable =
+            lengths.iter().all(|length| length.is_normal()) && cholesky(&mut matrix, column_count);
+        if !is_solvable {
             return f64::INFINITY;
         }
         solve_lower(&matrix, &mut solution);
@@ -248,13 +277,16 @@ impl<'a> Search<'a> {
             .iter_mut()
             .zip(lengths)
             .for_each(|(value, length)| *value /= length);
-        // 3. what is left
-        let model = |j: usize| {
-            (0..count)
-                .map(|i| solution[i] * self.values[i * n + j])
+        // 3. Sum the squares of the residuals.
+        let model_value = |j: usize| {
+            (0..column_count)
+                .map(|i| solution[i] * self.column_values[i * point_count + j])
                 .sum::<f64>()
         };
-        let cost: f64 = (0..n).map(|j| (self.y[j] - model(j)).powi(2)).sum();
+        let cost: f64 = (0..point_count)
+            .map(|j| (self.y[j] - model_value(j)).powi(2))
+            .sum();
+        // 4. Set the linear parameters.
         for (column, value) in self.columns.iter().zip(&solution) {
             trial[column[0].0] = *value;
         }
@@ -271,11 +303,13 @@ impl<'a> Search<'a> {
         let [(_, _), (k, _)] = self.columns[0][..] else {
             return;
         };
-        let (first, second) = (solution[0], solution[1]);
+        let first = solution[0];
+        let second = solution[1];
         if self.roles[k] == Role::Asymmetry {
             // With L = g²/((x − m)² + g²) and D = (x − m) g/((x − m)² + g²) the profile is a + a(q² − 1)L + 2aqD, and
-            // the columns are 1 − L and 1 + 2D. The height of the two solutions that is positive is taken.
-            let (even, odd) = (-first, 2.0 * second);
+            // the columns are 1 − L and 1 + 2D. Of the two solutions we take the one of a positive height.
+            let even = -first;
+            let odd = 2.0 * second;
             let ratio = even / odd;
             let larger = ratio.abs() + ratio.hypot(1.0);
             let q = odd.signum() * if even < 0.0 { 1.0 / larger } else { larger };
@@ -294,7 +328,7 @@ impl<'a> Search<'a> {
     }
 }
 
-fn dot(a: &[f64], b: &[f64]) -> f64 {
+fn dot_product(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
@@ -306,19 +340,19 @@ fn is_height(role: &Role) -> bool {
     )
 }
 
-/// Returns whether a parameter is solved for.
+/// Returns whether a parameter is solved for by linear least squares.
 fn is_solved(role: &Role) -> bool {
     is_height(role) || matches!(role, Role::Offset | Role::Phase(_) | Role::Asymmetry)
 }
 
-/// Returns the value of a parameter that a number of the grid means near a place.
-fn near_value(near: &Near, role: Role, number: f64) -> f64 {
+/// Converts a number of the grid to the value of a parameter in a region.
+fn scale_grid_number(region: &SearchRegion, role: Role, number: f64) -> f64 {
     match role {
-        Role::Place(axis) => near.place[axis] + number * near.width[axis],
-        Role::Width(axis) => number * near.width[axis],
-        Role::Rate => number / near.width[0],
-        Role::Damping => near.damping + number,
-        Role::Frequency => near.frequency + number,
+        Role::Place(axis) => region.place[axis] + number * region.width[axis],
+        Role::Width(axis) => number * region.width[axis],
+        Role::Rate => number / region.width[0],
+        Role::Damping => region.damping + number,
+        Role::Frequency => region.frequency + number,
         _ => number,
     }
 }

@@ -1,7 +1,12 @@
 use crate::{Error, Formula};
 
-/// Points that suit no model especially: `count` of them, scaled.
-fn points(formula: &Formula, count: usize, x_scale: f64, y_scale: f64) -> (Vec<f64>, Vec<f64>) {
+/// Returns `count` irregular points, scaled, which no model in particular fits.
+fn irregular_points(
+    formula: &Formula,
+    count: usize,
+    x_scale: f64,
+    y_scale: f64,
+) -> (Vec<f64>, Vec<f64>) {
     let place = |k: usize| (0.5 + 0.618_034 * k as f64).fract();
     let x = (0..formula.predictors().len() * count)
         .map(|k| x_scale * (0.1 + place(k)))
@@ -12,35 +17,35 @@ fn points(formula: &Formula, count: usize, x_scale: f64, y_scale: f64) -> (Vec<f
     (x, y)
 }
 
-/// All names of built-in models, with some polynomials.
-fn names() -> impl Iterator<Item = &'static str> {
+/// Returns the names of all built-in models, with some polynomials.
+fn model_names() -> impl Iterator<Item = &'static str> {
     Formula::builtins().chain(["polynomial(0)", "polynomial(30)"])
 }
 
 #[test]
 fn guesses_are_finite_whatever_the_points_are() {
-    for name in names() {
+    for name in model_names() {
         let formula = Formula::builtin(name).unwrap();
-        let check = |what: &str, x: &[f64], y: &[f64]| {
+        let check = |case: &str, x: &[f64], y: &[f64]| {
             let guess = formula.guess(x, y).unwrap();
             assert_eq!(guess.len(), formula.parameters().len());
             assert!(
                 guess.iter().all(|value| value.is_finite()),
-                "{name}, {what}: {guess:?}"
+                "{name}, {case}: {guess:?}"
             );
             guess
         };
         for count in [1, 2, 3, 5, 40] {
-            let (x, y) = points(&formula, count, 1.0, 1.0);
+            let (x, y) = irregular_points(&formula, count, 1.0, 1.0);
             check("few points", &x, &y);
             check("constant", &x, &vec![3.0; count]);
             check("zeros", &x, &vec![0.0; count]);
             check("negative", &x.iter().map(|x| -x).collect::<Vec<_>>(), &y);
             check("at one place", &vec![2.0; x.len()], &y);
             check("at zero", &vec![0.0; x.len()], &y);
-            for scale in [1e-300, 1e-200, 1e200, 1e300] {
-                for other in [1e-200, 1.0, 1e200] {
-                    let (x, y) = points(&formula, count, scale, other);
+            for x_scale in [1e-300, 1e-200, 1e200, 1e300] {
+                for y_scale in [1e-200, 1.0, 1e200] {
+                    let (x, y) = irregular_points(&formula, count, x_scale, y_scale);
                     check("far scales", &x, &y);
                     check(
                         "far scales",
@@ -59,26 +64,29 @@ fn guesses_are_finite_whatever_the_points_are() {
 }
 
 #[test]
-fn points_that_are_not_finite_are_left_out_and_no_order_is_needed() {
-    for name in names() {
+fn guesses_skip_points_that_are_not_finite_and_ignore_the_order() {
+    for name in model_names() {
         let formula = Formula::builtin(name).unwrap();
-        let (x, y) = points(&formula, 40, 1.0, 1.0);
-        let wanted = formula.guess(&x, &y).unwrap();
-        let rows = |order: &dyn Fn(usize) -> Option<usize>| {
-            let row = |row: &[f64]| {
+        let (x, y) = irregular_points(&formula, 40, 1.0, 1.0);
+        let expected = formula.guess(&x, &y).unwrap();
+        let rearranged = |order: &dyn Fn(usize) -> Option<usize>| {
+            let arrange_row = |row: &[f64]| {
                 (0..42)
                     .map(|k| order(k).map_or(f64::NAN, |j| row[j]))
                     .collect::<Vec<_>>()
             };
-            (x.chunks(40).flat_map(row).collect::<Vec<_>>(), row(&y))
+            (
+                x.chunks(40).flat_map(arrange_row).collect::<Vec<_>>(),
+                arrange_row(&y),
+            )
         };
-        let (x, mut y) = rows(&|k| (k % 21 != 3).then(|| k - (k + 17) / 21));
+        let (x, mut y) = rearranged(&|k| (k % 21 != 3).then(|| k - (k + 17) / 21));
         y[3] = 1.0;
         y[24] = f64::INFINITY;
-        assert_eq!(formula.guess(&x, &y).unwrap(), wanted, "{name}");
-        let nothing = formula.guess(&vec![f64::NAN; x.len()], &y).unwrap_err();
+        assert_eq!(formula.guess(&x, &y).unwrap(), expected, "{name}");
+        let error = formula.guess(&vec![f64::NAN; x.len()], &y).unwrap_err();
         assert!(
-            matches!(&nothing, Error::Usage(message) if message.contains("of 42 points none is finite"))
+            matches!(&error, Error::Usage(message) if message.contains("of 42 points none is finite"))
         );
         assert!(matches!(formula.guess(&[], &[]), Err(Error::Usage(_))));
         assert!(matches!(
@@ -87,7 +95,7 @@ fn points_that_are_not_finite_are_left_out_and_no_order_is_needed() {
         ));
     }
     let peak = Formula::builtin("gauss1d").unwrap();
-    let (x, y) = points(&peak, 40, 1.0, 1.0);
+    let (x, y) = irregular_points(&peak, 40, 1.0, 1.0);
     let reversed = |row: &[f64]| row.iter().rev().copied().collect::<Vec<_>>();
     assert_eq!(
         peak.guess(&reversed(&x), &reversed(&y)).unwrap(),
@@ -98,21 +106,24 @@ fn points_that_are_not_finite_are_left_out_and_no_order_is_needed() {
 #[test]
 fn units_of_powers_of_two_change_no_digit() {
     let formula = Formula::builtin("gauss1d").unwrap();
-    let (x, y) = points(&formula, 40, 1.0, 1.0);
-    let wanted = formula.guess(&x, &y).unwrap();
-    let (wide, high) = (2f64.powi(600), 2f64.powi(-500));
+    let (x, y) = irregular_points(&formula, 40, 1.0, 1.0);
+    let expected = formula.guess(&x, &y).unwrap();
+    let x_unit = 2f64.powi(600);
+    let y_unit = 2f64.powi(-500);
     let scaled = |row: &[f64], unit: f64| row.iter().map(|value| value * unit).collect::<Vec<_>>();
-    let found = formula.guess(&scaled(&x, wide), &scaled(&y, high)).unwrap();
-    let back: Vec<f64> = found
+    let guess = formula
+        .guess(&scaled(&x, x_unit), &scaled(&y, y_unit))
+        .unwrap();
+    let unscaled: Vec<f64> = guess
         .iter()
-        .zip([high, wide, wide, high])
+        .zip([y_unit, x_unit, x_unit, y_unit])
         .map(|(value, unit)| value / unit)
         .collect();
-    assert_eq!(back, wanted);
+    assert_eq!(unscaled, expected);
 }
 
 #[test]
-fn exact_values_give_the_parameters() {
+fn guesses_from_exact_values_are_near_the_parameters() {
     let x: Vec<f64> = (0..60).map(|j| 0.1 + 0.11 * f64::from(j)).collect();
     for (name, truth) in [
         ("linear1d", vec![2.0, -0.7]),
@@ -124,13 +135,13 @@ fn exact_values_give_the_parameters() {
         ("damped_sine", vec![3.0, 0.2, 0.8, 1.4, 2.0]),
     ] {
         let formula = Formula::builtin(name).unwrap();
-        let found = formula
+        let guess = formula
             .guess(&x, &formula.values(&x, &truth).unwrap())
             .unwrap();
-        for (found, truth) in found.iter().zip(&truth) {
+        for (guess, truth) in guess.iter().zip(&truth) {
             assert!(
-                (found / truth - 1.0).abs() < 0.02,
-                "{name}: {found} {truth}"
+                (guess / truth - 1.0).abs() < 0.02,
+                "{name}: {guess} {truth}"
             );
         }
     }
@@ -142,24 +153,27 @@ fn exact_values_give_the_parameters() {
 }
 
 #[test]
-fn a_built_in_model_is_known_by_its_formula() {
+fn built_in_models_are_recognised_by_their_formula() {
     let peak = Formula::builtin("gauss1d").unwrap();
-    let (x, y) = points(&peak, 40, 1.0, 1.0);
-    let wanted = peak.guess(&x, &y).unwrap();
+    let (x, y) = irregular_points(&peak, 40, 1.0, 1.0);
+    let expected = peak.guess(&x, &y).unwrap();
     let typed = Formula::parse_with("h * exp(-(t-t0)**2 / (2*w**2)) + base", &["t"]).unwrap();
-    assert_eq!(typed.guess(&x, &y).unwrap(), wanted);
+    assert_eq!(typed.guess(&x, &y).unwrap(), expected);
     assert_eq!(
         peak.with_prefix("g1_").unwrap().guess(&x, &y).unwrap(),
-        wanted
+        expected
     );
-    let turned = peak
+    let reordered = peak
         .clone()
         .with_parameters(&["c", "s", "m", "a"])
         .unwrap()
         .guess(&x, &y)
         .unwrap();
-    assert_eq!(turned, wanted.iter().rev().copied().collect::<Vec<_>>());
-    // terms have other names, too
+    assert_eq!(
+        reordered,
+        expected.iter().rev().copied().collect::<Vec<_>>()
+    );
+    // A prefix renames terms, too.
     let tail = Formula::builtin("emg").unwrap();
     assert_eq!(
         tail.with_prefix("e_").unwrap().guess(&x, &y).unwrap(),

@@ -1,53 +1,51 @@
-//! Four-tap sums at irregular places of a row: what resampling by a cubic spline or linearly comes down to.
+//! Four-tap sums at irregular positions of a row, to which resampling by cubic splines or linearly is reduced.
 
 #[cfg(target_arch = "x86_64")]
 mod vectors;
 
 use super::Real;
 
-/// Pixels of a chunk.
+/// Number of pixels of a chunk.
 pub const CHUNK: usize = 64;
-/// Taps of a pixel.
+/// Number of taps of a pixel.
 pub const TAPS: usize = 4;
-/// Fewest pixels that are worked on together.
-const FEWEST: usize = 8;
+/// Minimum number of pixels that are computed together.
+const MIN_LANES: usize = 8;
 
 /// Weights of each tap at each pixel.
 pub type Weights<R> = [[R; CHUNK]; TAPS];
 
-/// Places from which the pixels of a chunk read a row: pixel i reads row\[`base[i]`\] and the three elements after it.
+/// Positions at which the pixels of a chunk read a row: pixel i reads row\[`base[i]`\] and the three elements after it.
 pub struct Places {
     pub base: [i32; CHUNK],
-    /// Pixels that this machine works on together.
+    /// Number of pixels that this machine computes together.
     lanes: usize,
-    /// Window from which each group of `lanes` pixels reads.
-    window: [Window; CHUNK / FEWEST],
+    /// Window that each group of `lanes` pixels reads.
+    windows: [ReadWindow; CHUNK / MIN_LANES],
 }
 
+/// Elements of a row that a group of neighbouring pixels reads.
 #[derive(Clone, Copy)]
 #[cfg_attr(
     not(target_arch = "x86_64"),
     allow(dead_code, reason = "only the vector code of x86-64 reads the places")
 )]
-enum Window {
-    /// Pixel i reads from element `at + i` or the one after it: two loads a tap hold them all.
-    Near {
-        at: usize,
-    },
-    /// Two vectors from `at` hold all that they read.
-    Wide {
-        at: usize,
-    },
+enum ReadWindow {
+    /// Pixel i reads from element `at + i` or the one after it: two loads per tap hold them all.
+    Near { at: usize },
+    /// Two vectors from `at` on hold all elements.
+    Wide { at: usize },
+    /// The elements are further apart: each pixel reads its own.
     Apart,
 }
 
 impl Places {
-    /// Makes places at which every pixel reads from element 0, each on its own.
+    /// Makes positions at which every pixel reads its own elements from 0 on.
     pub fn new() -> Places {
         Places {
             base: [0; CHUNK],
-            lanes: lanes(),
-            window: [Window::Apart; CHUNK / FEWEST],
+            lanes: machine_lanes(),
+            windows: [ReadWindow::Apart; CHUNK / MIN_LANES],
         }
     }
 
@@ -55,45 +53,54 @@ impl Places {
     #[inline(always)]
     pub fn settle(&mut self, length: usize) {
         match self.lanes {
-            16 => self.settle_in::<16>(length),
-            _ => self.settle_in::<8>(length),
+            16 => self.choose_windows::<16>(length),
+            _ => self.choose_windows::<8>(length),
         }
     }
 
-    /// Chooses how each group of LANES pixels reads, by how far apart the elements are that it needs.
+    /// Chooses the window of each group of LANES pixels by how far apart its elements are.
     #[inline(always)]
-    fn settle_in<const LANES: usize>(&mut self, length: usize) {
-        for (window, base) in self.window.iter_mut().zip(self.base.as_chunks::<LANES>().0) {
-            let (mut lowest, mut highest, mut first, mut last) = (i32::MAX, 0, i32::MAX, i32::MIN);
+    fn choose_windows<const LANES: usize>(&mut self, length: usize) {
+        for (window, base) in self
+            .windows
+            .iter_mut()
+            .zip(self.base.as_chunks::<LANES>().0)
+        {
+            // 1. Find the range of the elements, and that of their offsets from one element per pixel.
+            let mut lowest = i32::MAX;
+            let mut highest = 0;
+            let mut min_offset = i32::MAX;
+            let mut max_offset = i32::MIN;
             for (b, i) in base.iter().zip(0..) {
-                (lowest, highest) = (lowest.min(*b), highest.max(*b));
-                (first, last) = (first.min(b - i), last.max(b - i));
+                lowest = lowest.min(*b);
+                highest = highest.max(*b);
+                min_offset = min_offset.min(b - i);
+                max_offset = max_offset.max(b - i);
             }
-            let (lowest, highest) = (
-                (lowest as usize).min(length.saturating_sub(2 * LANES)),
-                highest as usize + 3,
-            );
-            let near = usize::try_from(first)
+            // 2. Choose the smallest window that has them all.
+            let lowest = (lowest as usize).min(length.saturating_sub(2 * LANES));
+            let highest = highest as usize + 3;
+            let near = usize::try_from(min_offset)
                 .ok()
-                .filter(|at| at + LANES + TAPS <= length && last - first <= 1);
+                .filter(|at| at + LANES + TAPS <= length && max_offset - min_offset <= 1);
             *window = match near {
-                Some(at) => Window::Near { at },
+                Some(at) => ReadWindow::Near { at },
                 _ if length >= 2 * LANES && highest - lowest < 2 * LANES => {
-                    Window::Wide { at: lowest }
+                    ReadWindow::Wide { at: lowest }
                 }
-                _ => Window::Apart,
+                _ => ReadWindow::Apart,
             };
         }
     }
 }
 
-/// Returns how many f32 the machine's widest vectors hold.
-fn lanes() -> usize {
+/// Returns the number of f32 in the widest vectors of the machine.
+fn machine_lanes() -> usize {
     #[cfg(target_arch = "x86_64")]
     if pulp::x86::V4::try_new().is_some() {
         return 16;
     }
-    FEWEST
+    MIN_LANES
 }
 
 /// Computes the first `output.len()` pixels of a chunk: Σ_t `weight[t][i]` · row\[`base[i]` + t\].
@@ -103,12 +110,12 @@ pub fn apply<R: Real>(places: &Places, weight: &Weights<R>, row: &[R], output: &
     if vectors::apply(places, weight, row, output) {
         return;
     }
-    apply_plainly(&places.base, weight, 0, row, output);
+    apply_without_vectors(&places.base, weight, 0, row, output);
 }
 
 /// Computes pixels `first..first + output.len()` of a chunk as [`apply`] does, without vector instructions by hand.
 #[inline(always)]
-fn apply_plainly<R: Real>(
+fn apply_without_vectors<R: Real>(
     base: &[i32; CHUNK],
     weight: &Weights<R>,
     first: usize,
@@ -130,8 +137,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn vectors_have_the_bits_of_plain_sums() {
-        let mut kinds = std::collections::HashSet::new();
+    fn vector_code_has_the_bits_of_plain_sums() {
+        let mut window_kinds = std::collections::HashSet::new();
         let row: Vec<f32> = (0..300)
             .map(|k| ((k * 7919) % 101) as f32 / 101.0 - 0.5)
             .collect();
@@ -145,7 +152,8 @@ mod tests {
             (230, 1.03),
             (233, 1.0),
         ] {
-            let (mut places, mut weight) = (Places::new(), [[0f32; CHUNK]; TAPS]);
+            let mut places = Places::new();
+            let mut weight = [[0f32; CHUNK]; TAPS];
             for (i, base) in places.base.iter_mut().enumerate() {
                 *base = (start + (i as f64 * stride) as usize).min(row.len() - TAPS) as i32;
                 for (t, weight) in weight.iter_mut().enumerate() {
@@ -154,23 +162,26 @@ mod tests {
             }
             places.settle(row.len());
             for count in [0, 1, 15, 16, 48, 63, 64] {
-                let (mut fast, mut plain) = (vec![f32::NAN; count], vec![f32::NAN; count]);
-                apply(&places, &weight, &row, &mut fast);
-                apply_plainly(&places.base, &weight, 0, &row, &mut plain);
-                assert_eq!(fast, plain);
+                let mut by_vectors = vec![f32::NAN; count];
+                let mut without_vectors = vec![f32::NAN; count];
+                apply(&places, &weight, &row, &mut by_vectors);
+                apply_without_vectors(&places.base, &weight, 0, &row, &mut without_vectors);
+                assert_eq!(by_vectors, without_vectors);
             }
-            kinds.extend(
-                places.window[..CHUNK / places.lanes]
+            window_kinds.extend(
+                places.windows[..CHUNK / places.lanes]
                     .iter()
                     .map(std::mem::discriminant),
             );
         }
-        assert_eq!(kinds.len(), 3, "near, wide and apart");
-        let (short, mut out) = ([1.0f32, 2.0, 3.0, 4.0], [0f32; 16]);
-        let (mut places, mut weight) = (Places::new(), [[0f32; CHUNK]; TAPS]);
+        assert_eq!(window_kinds.len(), 3, "near, wide and apart");
+        let short_row = [1.0f32, 2.0, 3.0, 4.0];
+        let mut out = [0f32; 16];
+        let mut places = Places::new();
+        let mut weight = [[0f32; CHUNK]; TAPS];
         weight[2].fill(1.0);
-        places.settle(short.len());
-        apply(&places, &weight, &short, &mut out);
+        places.settle(short_row.len());
+        apply(&places, &weight, &short_row, &mut out);
         assert_eq!(out, [3.0; 16]);
     }
 }
