@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use crate::error::{Error, Result};
 use crate::model::{
     Fault, LineSpread, ModelArm, Motion, Prepared, PreparedArm, RawArm, Sampling, SpectralModel,
-    SpectralObjective, hull_weights, prepare,
+    SpectralObjective, hull_weights, prepare_spectrum,
 };
 use crate::recording::{Scope, Values};
 use crate::solver::Batch;
@@ -265,7 +265,7 @@ pub fn prepare_one(
         .zip(arms)
         .map(|(model, arm)| raw(model, arm, place))
         .collect();
-    prepare(model, &raw, &samplings, motion)
+    prepare_spectrum(model, &raw, &samplings, motion)
 }
 
 /// Leaves out the pixels of a prepared spectrum that do not count at a motion, or returns the fault of a spectrum with
