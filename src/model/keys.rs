@@ -268,9 +268,9 @@ impl<'a> Section<'a> {
         let parse_bit = |value: &DeValue<'_>| {
             u8::try_from(parse_integer(value)?)
                 .ok()
-                .filter(|bit| *bit <= Widening::MOST_BIT)
+                .filter(|bit| *bit <= Widening::MAX_MASK_BIT)
         };
-        let expectation = format!("an array of integers from 0 to {}", Widening::MOST_BIT);
+        let expectation = format!("an array of integers from 0 to {}", Widening::MAX_MASK_BIT);
         self.read_value(name, &expectation, |value| {
             value
                 .as_array()?

@@ -1,22 +1,25 @@
-//! Several files of spectra, one after another. A file that waits for its turn holds no thread and no handle.
+//! Several files of spectra, read one after another. A waiting file holds no thread and no handle.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::open::open_any;
-use super::widening::refuse_without_bits;
+use super::widening::require_mask_bits;
 use super::{Ids, Selection, Spectra, SpectraReader};
 use crate::error::{Error, Result};
 
 /// Reads several files in turn, as if they were one.
 pub struct FilesReader {
-    /// None of those that have ended.
+    /// One reader per file; `None` for files that were read to their ends.
     readers: Vec<Option<Box<dyn SpectraReader>>>,
+    /// Index of the file that is being read.
     current: usize,
+    /// Number of spectra in all files.
     spectra: u64,
+    /// Whether any file has text as ids.
     text_ids: bool,
-    /// The first file without its spectra.
-    first: Spectra<'static>,
+    /// Arms, grids and columns of the first file, without spectra.
+    first_head: Spectra<'static>,
     notes: Vec<String>,
 }
 
@@ -32,7 +35,7 @@ impl FilesReader {
             .iter()
             .map(|path| open_any(path.as_ref(), selection))
             .collect::<Result<Vec<_>>>()?;
-        let Some(first) = readers.first().map(|reader| reader.empty()) else {
+        let Some(first_head) = readers.first().map(|reader| reader.empty()) else {
             return Err(Error::Usage("no file of spectra is given".into()));
         };
         let heads: Vec<Spectra> = readers.iter().map(|reader| reader.empty()).collect();
@@ -40,32 +43,36 @@ impl FilesReader {
             .first()
             .map(|path| path.as_ref().display().to_string())
             .unwrap_or_default();
-        let more = if paths.len() > 1 {
+        let other_files = if paths.len() > 1 {
             format!(" and {} more", paths.len() - 1)
         } else {
             String::new()
         };
-        refuse_without_bits(&format!("{place}{more}"), &heads, selection.widen.as_ref())?;
+        require_mask_bits(
+            &format!("{place}{other_files}"),
+            &heads,
+            selection.widen.as_ref(),
+        )?;
         let spectra = readers.iter().map(|reader| reader.len()).sum();
         let text_ids = heads.iter().any(|head| matches!(head.ids, Ids::Text(_)));
         let notes = readers
             .iter()
             .flat_map(|reader| reader.notes())
             .cloned()
-            .chain(repeated(paths))
+            .chain(note_repeated_files(paths))
             .collect();
         Ok(FilesReader {
             readers: readers.into_iter().map(Some).collect(),
             current: 0,
             spectra,
             text_ids,
-            first,
+            first_head,
             notes,
         })
     }
 
     /// Returns, for each file not yet read to its end, its arms, grids and columns without spectra, as
-    /// [`SpectralFitter::check_spectra`](crate::SpectralFitter::check_spectra) wants them.
+    /// [`SpectralFitter::check_spectra`](crate::SpectralFitter::check_spectra) takes them.
     pub fn files(&self) -> Vec<Spectra<'static>> {
         self.readers
             .iter()
@@ -81,7 +88,7 @@ impl FilesReader {
 }
 
 /// Returns a note for each file that is given more than once.
-fn repeated(paths: &[impl AsRef<Path>]) -> impl Iterator<Item = String> {
+fn note_repeated_files(paths: &[impl AsRef<Path>]) -> impl Iterator<Item = String> {
     let mut counts: BTreeMap<PathBuf, usize> = BTreeMap::new();
     for path in paths
         .iter()
@@ -89,8 +96,8 @@ fn repeated(paths: &[impl AsRef<Path>]) -> impl Iterator<Item = String> {
     {
         *counts.entry(path).or_default() += 1;
     }
-    let several = counts.into_iter().filter(|(_, count)| *count > 1);
-    several.map(|(path, count)| {
+    let repeated = counts.into_iter().filter(|(_, count)| *count > 1);
+    repeated.map(|(path, count)| {
         format!(
             "{} is given {count} times: its spectra are read as often",
             path.display()
@@ -122,12 +129,12 @@ impl SpectraReader for FilesReader {
 
     fn next_batch(&mut self, max: usize) -> Result<Option<Spectra<'static>>> {
         while let Some(reader) = self.readers.get_mut(self.current) {
-            if let Some(open) = reader
-                && let Some(batch) = open.next_batch(max)?
+            if let Some(open_reader) = reader
+                && let Some(batch) = open_reader.next_batch(max)?
             {
                 return Ok(Some(batch));
             }
-            // with its grids
+            // Free the memory of a file that has ended, and go on to the next.
             *reader = None;
             self.current += 1;
         }
@@ -141,7 +148,7 @@ impl SpectraReader for FilesReader {
     }
 
     fn empty(&self) -> Spectra<'static> {
-        self.first.clone()
+        self.first_head.clone()
     }
 
     fn notes(&self) -> &[String] {

@@ -136,7 +136,7 @@ impl StarReader {
             .collect();
         check_grid(&grid, &fits.what(FLUX))?;
         let notes = if air {
-            vec![air::note(&fits.path)]
+            vec![air::conversion_note(&fits.path)]
         } else {
             Vec::new()
         };
@@ -187,7 +187,7 @@ impl SpectraReader for StarReader {
             ivar,
             None,
         )?;
-        let arm = arm.with_pixels(mask, self.rule.applied(true))?;
+        let arm = arm.with_pixel_masks(mask, self.rule.applied(true))?;
         let ids = rows.clone().map(|row| self.id(row)).collect();
         let mut spectra = Spectra::from_arms(vec![arm], Some(Ids::Text(ids)))?;
         spectra.file = self.file.clone();
@@ -251,10 +251,10 @@ fn open_visit(mut fits: Fits, selection: &Selection) -> Result<Single> {
     let mask = order.iter().filter_map(|&j| mask.get(j).copied()).collect();
     let grid = Wavelength::Own(sorted(&wavelength).into());
     let arm = ArmSpectra::new("", pixels, grid, sorted(&flux), sorted(&ivar), None)?;
-    let arm = arm.with_pixels(mask, rule.applied(true))?;
+    let arm = arm.with_pixel_masks(mask, rule.applied(true))?;
     let spectra = Spectra::from_arms(vec![arm], Some(Ids::Text(vec![name(&fits)])))?;
     let notes = if air {
-        vec![air::note(&fits.path)]
+        vec![air::conversion_note(&fits.path)]
     } else {
         Vec::new()
     };

@@ -9,7 +9,7 @@ use super::{Format, Selection};
 use crate::error::{Error, Result};
 use crate::io::fits::columns::TableColumns;
 use crate::io::fits::hdu::{Fits, Hdu, Kind};
-use crate::spectra::widening::{ANY, MaskRule};
+use crate::spectra::widening::{ALL_BITS, MaskRule};
 use crate::spectra::{Column, ColumnValues, Ids, Spectra, SpectraReader};
 
 /// Spectra whose signal is looked at in one go.
@@ -51,7 +51,7 @@ impl DesiReader {
     pub fn open(mut fits: Fits, selection: &Selection) -> Result<DesiReader> {
         let mut notes = Vec::new();
         let mut arms = Vec::new();
-        let rule = MaskRule::new(ANY, selection.widen.as_ref());
+        let rule = MaskRule::new(ALL_BITS, selection.widen.as_ref());
         for name in arm_names(&fits) {
             if selection
                 .arms

@@ -82,7 +82,7 @@ impl Arm {
         fits.numbers(wavelength, 0, pixels, &mut grid, |x| x)?;
         if is_air(fits, &[wavelength]) {
             grid.iter_mut().for_each(|w| *w = air::to_vacuum(*w));
-            notes.push(air::note(&fits.path));
+            notes.push(air::conversion_note(&fits.path));
         }
         check_grid(&grid, &fits.what(wavelength))?;
         let (name, grid, rule) = (name.to_string(), grid.into(), rule.clone());
@@ -122,7 +122,7 @@ impl Arm {
         };
         let grid = Wavelength::Shared(self.grid.clone());
         let arm = ArmSpectra::new(self.name.clone(), self.pixels, grid, flux, ivar, None)?;
-        let arm = arm.with_pixels(mask, self.rule.applied(self.mask.is_some()))?;
+        let arm = arm.with_pixel_masks(mask, self.rule.applied(self.mask.is_some()))?;
         let Some((index, diagonals)) = self.resolution else {
             return Ok(arm);
         };

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::io::fits::cards::Header;
 use crate::io::fits::hdu::{Fits, Hdu, Kind};
 use crate::io::fits::table::Table;
-use crate::spectra::widening::{ANY, MaskRule, PixelMask};
+use crate::spectra::widening::{ALL_BITS, MaskRule, PixelMask};
 use crate::spectra::{ArmSpectra, Ids, Spectra, Wavelength, air};
 
 /// Bytes that a pixel takes beside its cells: as f64, and what is handed out.
@@ -129,7 +129,7 @@ fn open_image(mut fits: Fits, selection: &Selection) -> Result<Single> {
             "the third row of its image is not the wavelengths of COEFF0 and COEFF1",
         ));
     }
-    let rule = MaskRule::new(ANY, selection.widen.as_ref());
+    let rule = MaskRule::new(ALL_BITS, selection.widen.as_ref());
     let mask = mask
         .iter()
         .map(|bits| rule.judge_number(*bits, size_of::<u64>()))
@@ -166,7 +166,7 @@ fn open_tables(
     selection: &Selection,
 ) -> Result<Single> {
     let (mut arms, mut notes) = (Vec::new(), Vec::new());
-    let rule = MaskRule::new(ANY, selection.widen.as_ref());
+    let rule = MaskRule::new(ALL_BITS, selection.widen.as_ref());
     for (name, arm) in tables {
         let index = fits.find(name)?;
         if let Some(index) =
@@ -266,7 +266,7 @@ fn finish(
         }
         if is_air(fits, &[0, index]) {
             wavelength.iter_mut().for_each(|w| *w = air::to_vacuum(*w));
-            let note = air::note(&fits.path);
+            let note = air::conversion_note(&fits.path);
             if !notes.contains(&note) {
                 notes.push(note);
             }
@@ -280,7 +280,7 @@ fn finish(
             None,
         )?;
         let applied = rule.applied(mask.is_some());
-        all.push(arm.with_pixels(mask.unwrap_or_default(), applied)?);
+        all.push(arm.with_pixel_masks(mask.unwrap_or_default(), applied)?);
     }
     let id = fits
         .header(0)?

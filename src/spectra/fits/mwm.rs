@@ -250,7 +250,7 @@ impl SpectraReader for MwmReader {
         for (arm, (flux, ivar, mask)) in self.arms.iter().zip(arrays) {
             let grid = Wavelength::Shared(arm.grid.clone());
             let data = ArmSpectra::new(arm.name, arm.grid.len(), grid, flux, ivar, None)?;
-            arms.push(data.with_pixels(mask, arm.rule.applied(arm.has_flags))?);
+            arms.push(data.with_pixel_masks(mask, arm.rule.applied(arm.has_flags))?);
         }
         let mut spectra = Spectra::from_arms(arms, Some(Ids::Text(ids)))?;
         spectra.file = self.file.clone();

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::io::fits::columns::TableColumns;
 use crate::io::fits::hdu::{Fits, Kind};
 use crate::io::fits::table::TableColumn;
-use crate::spectra::widening::{ANY, MaskRule};
+use crate::spectra::widening::{ALL_BITS, MaskRule};
 use crate::spectra::{ArmSpectra, ColumnValues, Ids, Spectra, Wavelength, air};
 
 /// Bytes that a pixel takes beside its cells: as f64, and what is handed out.
@@ -57,9 +57,9 @@ fn open(mut fits: Fits, selection: &Selection) -> Result<Single> {
     wavelength.iter_mut().for_each(|w| *w = 10f64.powf(*w));
     if is_air(&fits, &[0, index]) {
         wavelength.iter_mut().for_each(|w| *w = air::to_vacuum(*w));
-        notes.push(air::note(&fits.path));
+        notes.push(air::conversion_note(&fits.path));
     }
-    let rule = MaskRule::new(ANY, selection.widen.as_ref());
+    let rule = MaskRule::new(ALL_BITS, selection.widen.as_ref());
     let bytes = fits
         .table(index)?
         .column("and_mask")
@@ -84,7 +84,7 @@ fn open(mut fits: Fits, selection: &Selection) -> Result<Single> {
         ivar,
         None,
     )?;
-    let arm = arm.with_pixels(mask, rule.applied(bytes.is_some()))?;
+    let arm = arm.with_pixel_masks(mask, rule.applied(bytes.is_some()))?;
     let mut columns = Vec::new();
     for name in ["SPECOBJ", "SPALL"] {
         if let Some(k) = fits
