@@ -7,7 +7,7 @@
 use super::function::{CONSTANTS, Callable, FUNCTIONS, Pair, callable, is_function};
 use super::graph::{Graph, Node, NodeId};
 use super::token::{Complaint, Token, complain, tokens};
-use crate::suggest::nearest;
+use crate::suggest::find_nearest;
 
 /// Maximum depth of nested parentheses, signs and powers.
 const DEEPEST: usize = 100;
@@ -483,7 +483,7 @@ impl Parser<'_> {
         if let Some((_, instead)) = ELSEWHERE.iter().find(|(other, _)| *other == name) {
             return format!("no function `{name}`; write {instead}");
         }
-        match nearest(name, FUNCTIONS.iter().map(|(known, _)| *known)) {
+        match find_nearest(name, FUNCTIONS.iter().map(|(known, _)| *known)) {
             Some(nearest) => format!("no function `{name}`; did you mean `{nearest}`?"),
             None => format!(
                 "no function `{name}`; there are {}",

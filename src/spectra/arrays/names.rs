@@ -3,7 +3,7 @@
 use super::arm::ArrayArm;
 use super::source::{ArrayHead, ArraySource, ElementKind};
 use crate::error::Result;
-use crate::suggest::shown_names;
+use crate::suggest::join_names;
 
 /// Parts of the names of an arm's arrays, after its name and an underscore.
 const ARM_ARRAYS: [&str; 7] = [
@@ -222,13 +222,13 @@ pub fn note_unused_arrays<'a, R>(
     let place = source.place();
     let mut notes = Vec::new();
     if !unused.is_empty() {
-        let names = shown_names("array", &unused);
+        let names = join_names("array", &unused);
         notes.push(place.with_file(&format!(
             "arrays of the spectra's shape that are not used: {names}"
         )));
     }
     if !masks.is_empty() {
-        let names = shown_names("array", &masks);
+        let names = join_names("array", &masks);
         notes.push(place.with_file(&format!(
             "arrays of one value per pixel that seem to be masks and are not used: {names}; a mask has the shape \
              (spectra, pixels), such as np.broadcast_to(mask, flux.shape)"

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::values::ArrayValues;
 use crate::error::{Error, Result};
-use crate::suggest::{missing_name, shown_names};
+use crate::suggest::{join_names, missing_name_message};
 use crate::values::Values;
 
 /// Type of an array's elements.
@@ -115,12 +115,13 @@ pub trait ArraySource<'a> {
 
     /// Returns the error for a missing array, which suggests a similar name and lists the names of all arrays.
     fn missing_error(&self, key: &str) -> Error {
-        self.place().error(missing_name("array", key, &self.keys()))
+        self.place()
+            .error(missing_name_message("array", key, &self.keys()))
     }
 
     /// Returns the error for two arrays of which neither exists, which lists the names of all arrays.
     fn missing_both_error(&self, first: &str, second: &str) -> Error {
-        let names = shown_names("array", &self.keys());
+        let names = join_names("array", &self.keys());
         self.place().error(format!(
             "neither `{first}` nor `{second}` is in it (found: {names})"
         ))

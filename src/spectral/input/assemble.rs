@@ -14,7 +14,7 @@ use crate::recording::{Scope, Values};
 use crate::solver::Batch;
 use crate::spectra::{ArmSpectra, Resolution, Spectra, Wavelength};
 use crate::spectral::input::ready::{Grids, ReadySpectra, ReadySpectrum, Starts, samplings};
-use crate::suggest::nearest;
+use crate::suggest::find_nearest;
 use crate::threads;
 
 /// Number of pixels that stand in for an arm which a file lacks.
@@ -149,7 +149,7 @@ fn refuse_misspelt(model: &SpectralModel, spectra: &Spectra) -> Result<()> {
         .filter(|data| !is_used(data))
         .map(|data| data.name.as_str());
     for name in missing(model, spectra) {
-        if let Some(near) = nearest(name, unused.clone()) {
+        if let Some(near) = find_nearest(name, unused.clone()) {
             let message = format!(
                 "it has no arm \"{name}\", but an arm \"{near}\" that the model does not use; rename one of them, or \
                  leave arm \"{name}\" out of the model"

@@ -86,7 +86,7 @@ fn fit_here(
         }
         // The thread that watches ends with the last worker.
         let _end = end;
-        let pool = threads::current();
+        let pool = threads::current_pool();
         let work = &work;
         let others: Vec<_> = runs
             .map(|run| {
