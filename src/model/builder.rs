@@ -488,7 +488,7 @@ fn check_continuum(arm: &str, continuum: Continuum) -> Result<()> {
 /// wavelength (Å).
 fn check_line_spread(arm: &str, spread: LineSpread, grid: &TemplateGrid, first: f64) -> Result<()> {
     /// Maximum width in template pixels. A wider line spread is surely a mistake, and costs more than the network.
-    const MAX_WIDTH: f64 = 200.0;
+    const MAX_LINE_SPREAD_PIXELS: f64 = 200.0;
     let (setting, value, width) = match spread {
         LineSpread::None | LineSpread::File => return Ok(()),
         LineSpread::ResolvingPower(power) => ("resolving_power", power, 1.0 / power),
@@ -499,11 +499,11 @@ fn check_line_spread(arm: &str, spread: LineSpread, grid: &TemplateGrid, first: 
         .iter()
         .map(|segment| segment.step)
         .fold(f64::INFINITY, f64::min);
-    if value.is_finite() && value > 0.0 && width / smallest_step <= MAX_WIDTH {
+    if value.is_finite() && value > 0.0 && width / smallest_step <= MAX_LINE_SPREAD_PIXELS {
         return Ok(());
     }
     let message = format!(
-        "arm \"{arm}\": a line spread of {setting} = {value} is not between 0 and {MAX_WIDTH} pixels wide"
+        "arm \"{arm}\": a line spread of {setting} = {value} is not between 0 and {MAX_LINE_SPREAD_PIXELS} pixels wide"
     );
     Err(Error::model_setting("arm.line_spread", message))
 }

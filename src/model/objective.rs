@@ -93,7 +93,7 @@ impl SpectralObjective {
     }
 
     /// Returns the length of an arm's pixel rows, padding included.
-    pub fn pixels(&self, arm: &ArmBuffers) -> usize {
+    pub fn padded_pixels(&self, arm: &ArmBuffers) -> usize {
         self.recording.block(arm.weight).length
     }
 

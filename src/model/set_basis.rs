@@ -39,7 +39,7 @@ pub fn set_basis(
         return Ok(raw_ln_det(&basis, grid, out.scale));
     }
     // 2. Spectra that lack an end of the grid use the basis of a window.
-    if let Some(window) = grid.window(arm, &raw.wavelength, &out.weight)
+    if let Some(window) = grid.find_window(arm, &raw.wavelength, &out.weight)
         && let Some(basis) = transform_shared_basis(&window, terms, out)
     {
         out.rank = terms;

@@ -13,10 +13,10 @@ pub fn parse_tie(text: &str) -> Result<LinearTie, String> {
     let mut reader = TieReader { text, position: 0 };
     let mut tie = LinearTie::default();
     let mut is_first = true;
-    while is_first || reader.peek().is_some() {
-        let sign = match reader.peek() {
-            Some('+') => reader.skip(1.0),
-            Some('-') => reader.skip(-1.0),
+    while is_first || reader.peek_character().is_some() {
+        let sign = match reader.peek_character() {
+            Some('+') => reader.skip_character(1.0),
+            Some('-') => reader.skip_character(-1.0),
             _ if is_first => 1.0,
             Some(character) => {
                 return Err(reader.error(&format!("expected + or -, not `{character}`")));
@@ -51,18 +51,18 @@ enum TieFactor {
 
 impl TieReader<'_> {
     /// Returns the part of the text after the read position.
-    fn rest(&self) -> &str {
+    fn remaining_text(&self) -> &str {
         &self.text[self.position..]
     }
 
     /// Skips spaces, and returns the next character without consuming it; `None` at the end of the text.
-    fn peek(&mut self) -> Option<char> {
-        self.position += self.rest().len() - self.rest().trim_start().len();
-        self.rest().chars().next()
+    fn peek_character(&mut self) -> Option<char> {
+        self.position += self.remaining_text().len() - self.remaining_text().trim_start().len();
+        self.remaining_text().chars().next()
     }
 
     /// Skips one ASCII character, and returns `value`, for which the character stands.
-    fn skip<T>(&mut self, value: T) -> T {
+    fn skip_character<T>(&mut self, value: T) -> T {
         self.position += 1;
         value
     }
@@ -78,13 +78,13 @@ impl TieReader<'_> {
     /// Parses a number, a name or a product of both, and returns the factor and the name, if there is one.
     fn read_term(&mut self) -> Result<(f64, Option<String>), String> {
         let first_factor = self.read_factor()?;
-        if self.peek() != Some('*') {
+        if self.peek_character() != Some('*') {
             return Ok(match first_factor {
                 TieFactor::Number(number) => (number, None),
                 TieFactor::Name(name) => (1.0, Some(name)),
             });
         }
-        self.skip(());
+        self.skip_character(());
         match (first_factor, self.read_factor()?) {
             (TieFactor::Number(x), TieFactor::Name(name))
             | (TieFactor::Name(name), TieFactor::Number(x)) => Ok((x, Some(name))),
@@ -97,19 +97,19 @@ impl TieReader<'_> {
 
     /// Reads a label's name or an unsigned number; fails with a message on anything else.
     fn read_factor(&mut self) -> Result<TieFactor, String> {
-        match self.peek() {
+        match self.peek_character() {
             Some(c) if c.is_alphabetic() || c == '_' => {
-                let rest = self.rest();
-                let end = rest
+                let text = self.remaining_text();
+                let length = text
                     .find(|c: char| !(c.is_alphanumeric() || c == '_'))
-                    .unwrap_or(rest.len());
-                let name = rest[..end].to_string();
-                self.position += end;
+                    .unwrap_or(text.len());
+                let name = text[..length].to_string();
+                self.position += length;
                 Ok(TieFactor::Name(name))
             }
             Some(c) if c.is_ascii_digit() || c == '.' => {
-                let length = number_length(self.rest());
-                let value = self.rest()[..length]
+                let length = number_length(self.remaining_text());
+                let value = self.remaining_text()[..length]
                     .parse::<f64>()
                     .ok()
                     .filter(|x| x.is_finite());
@@ -129,17 +129,20 @@ impl TieReader<'_> {
 fn number_length(text: &str) -> usize {
     let bytes = text.as_bytes();
     let is_digit = |b: &&u8| b.is_ascii_digit() || **b == b'.';
-    let digits = |from: usize| from + bytes.iter().skip(from).take_while(is_digit).count();
-    let end = digits(0);
-    if !matches!(bytes.get(end), Some(b'e' | b'E')) {
-        return end;
+    let end_of_digits =
+        |start: usize| start + bytes.iter().skip(start).take_while(is_digit).count();
+    let mantissa_end = end_of_digits(0);
+    if !matches!(bytes.get(mantissa_end), Some(b'e' | b'E')) {
+        return mantissa_end;
     }
-    let sign = usize::from(matches!(bytes.get(end + 1), Some(b'+' | b'-')));
-    let exponent = digits(end + 1 + sign);
-    if exponent > end + 1 + sign {
-        exponent
+    let sign_length = usize::from(matches!(bytes.get(mantissa_end + 1), Some(b'+' | b'-')));
+    let exponent_start = mantissa_end + 1 + sign_length;
+    let exponent_end = end_of_digits(exponent_start);
+    // Without digits behind it, the letter e is no exponent.
+    if exponent_end > exponent_start {
+        exponent_end
     } else {
-        end
+        mantissa_end
     }
 }
 

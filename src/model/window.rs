@@ -36,7 +36,10 @@ impl WindowCache {
 }
 
 /// Returns the sampling of a cached window, which becomes the latest; `None` if the window is not cached.
-fn find_window(windows: &mut [GridWindow], pixels: &Range<usize>) -> Option<Option<Arc<Sampling>>> {
+fn find_cached_window(
+    windows: &mut [GridWindow],
+    pixels: &Range<usize>,
+) -> Option<Option<Arc<Sampling>>> {
     let index = windows.iter().position(|window| window.pixels == *pixels)?;
     windows[index..].rotate_left(1);
     windows.last().map(|window| window.sampling.clone())
@@ -46,7 +49,7 @@ impl Sampling {
     /// Returns the sampling of the smallest window of the grid that contains all pixels with `weight`. Its continuum
     /// basis is orthonormal over the window. `None` if the window is the whole grid, or does not determine all terms.
     /// `wavelength` is the grid's, in Å; without it there is no window.
-    pub fn window(
+    pub fn find_window(
         &self,
         arm: &ModelArm,
         wavelength: &[f64],
@@ -64,13 +67,13 @@ impl Sampling {
             return None;
         }
         // 2. Look for the window in the cache.
-        if let Some(cached_sampling) = find_window(&mut self.windows.lock(), &pixels) {
+        if let Some(cached_sampling) = find_cached_window(&mut self.windows.lock(), &pixels) {
             return cached_sampling;
         }
         // 3. Make it without the lock. Several threads may do so at once; all use the one that is cached first.
         let sampling = self.restrict(arm, wavelength, &pixels).map(Arc::new);
         let mut windows = self.windows.lock();
-        if let Some(cached_sampling) = find_window(&mut windows, &pixels) {
+        if let Some(cached_sampling) = find_cached_window(&mut windows, &pixels) {
             return cached_sampling;
         }
         if windows.len() == MAX_CACHED_WINDOWS {

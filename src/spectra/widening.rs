@@ -119,7 +119,7 @@ impl MaskRule {
     }
 
     /// Returns the record of this rule for an arm that is read by it; `None` if no widening was asked for.
-    pub(super) fn applied(&self, has_bits: bool) -> Option<AppliedWidening> {
+    pub(super) fn applied_widening(&self, has_bits: bool) -> Option<AppliedWidening> {
         self.widening
             .clone()
             .map(|widening| AppliedWidening { widening, has_bits })
@@ -206,7 +206,7 @@ impl<'a> ArmSpectra<'a> {
         let rule = MaskRule::new(ALL_BITS, Some(widening));
         self.with_pixel_masks(
             bits.iter().map(|bits| rule.judge_bits(*bits)).collect(),
-            rule.applied(true),
+            rule.applied_widening(true),
         )
     }
 

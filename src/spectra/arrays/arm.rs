@@ -59,7 +59,7 @@ impl<R> ArrayArm<R> {
             return Err(source.place().error(format!("`{flux}` has no pixels")));
         }
         for array in ["flux", "ivar", "sigma", "mask", "resolution", "wavelength"] {
-            source.reserve(&key(array))?;
+            source.reserve_memory(&key(array))?;
         }
         // 2. Check and read through the weights, the flux and the optional arrays.
         let WeightArray {
@@ -69,16 +69,16 @@ impl<R> ArrayArm<R> {
         let in_air = is_in_air(source, [&key("medium"), "medium"])?;
         expect_numbers(source, &flux, shape)?;
         expect_numbers(source, &weight, shape)?;
-        source.check_both(&flux, &weight)?;
-        let mask = match source.head(&key("mask"))? {
+        source.check_two_arrays(&flux, &weight)?;
+        let mask = match source.read_head(&key("mask"))? {
             Some(head) => Some(open_flags(source, &key("mask"), head, shape)?),
             None => None,
         };
         let resolution = open_resolution(source, &key("resolution"), shape)?;
         let grid = open_grid(source, &key("wavelength"), shape, in_air)?;
         // 3. Open the arrays for reading row by row.
-        let flux = source.rows(&flux)?;
-        let weight = source.rows(&weight)?;
+        let flux = source.open_rows(&flux)?;
+        let weight = source.open_rows(&weight)?;
         Ok(ArrayArm {
             name,
             length,
@@ -96,7 +96,7 @@ impl<R> ArrayArm<R> {
     }
 
     /// Returns the memory that one spectrum of this arm takes (bytes).
-    pub fn bytes<'a>(&self) -> u64
+    pub fn spectrum_bytes<'a>(&self) -> u64
     where
         R: ArrayRows<'a>,
     {
@@ -169,7 +169,7 @@ impl<R> ArrayArm<R> {
             }
         };
         // 3. Read the mask: bits if they may widen errors, else flags.
-        let applied = self.rule.applied(self.has_bits());
+        let applied = self.rule.applied_widening(self.has_bits());
         let mut mask: Cow<[bool]> = Cow::default();
         let mut pixel_masks = None;
         match &mut self.mask {
@@ -219,7 +219,7 @@ impl<R> ArrayArm<R> {
     }
 
     /// Returns the arm with its name and shared grid but without spectra.
-    pub fn empty<'a>(&self) -> ArmSpectra<'a>
+    pub fn without_spectra<'a>(&self) -> ArmSpectra<'a>
     where
         R: ArrayRows<'a>,
     {
@@ -239,7 +239,7 @@ impl<R> ArrayArm<R> {
             ivar: Values::default(),
             mask: Cow::default(),
             resolution,
-            widening: self.rule.applied(self.has_bits()),
+            widening: self.rule.applied_widening(self.has_bits()),
         }
     }
 
@@ -296,7 +296,7 @@ fn sigma_to_ivar(sigma: f64) -> f64 {
 /// "air" or "vacuum". Without any of them wavelengths are in vacuum.
 fn is_in_air<'a>(source: &mut impl ArraySource<'a>, names: [&str; 2]) -> Result<bool> {
     for name in names {
-        if source.head(name)?.is_some() {
+        if source.read_head(name)?.is_some() {
             let text = source.read_text(name)?;
             return air::is_air(name, text.as_deref())
                 .map_err(|message| source.place().error(message));
@@ -378,8 +378,8 @@ fn open_flags<'a, S: ArraySource<'a>>(
             .error(format!("`{key}` is neither bool nor integers")));
     }
     expect_shape(source, key, expected)?;
-    source.check(key)?;
-    source.rows(key)
+    source.check_array(key)?;
+    source.open_rows(key)
 }
 
 /// Returns the diagonals and the rows of resolution matrices (spectra, odd diagonals, pixels), after reading them through.
@@ -389,7 +389,7 @@ fn open_resolution<'a, S: ArraySource<'a>>(
     key: &str,
     [length, pixels]: [usize; 2],
 ) -> Result<Option<(usize, S::Rows)>> {
-    let Some(head) = source.head(key)? else {
+    let Some(head) = source.read_head(key)? else {
         return Ok(None);
     };
     let diagonals = match head.shape[..] {
@@ -405,8 +405,8 @@ fn open_resolution<'a, S: ArraySource<'a>>(
         return Err(source.place().shape_error(key, fault));
     }
     require_numbers(source, key)?;
-    source.check(key)?;
-    Ok(Some((diagonals, source.rows(key)?)))
+    source.check_array(key)?;
+    Ok(Some((diagonals, source.open_rows(key)?)))
 }
 
 /// Reads and checks a wavelength grid shared by all spectra (one-dimensional, in vacuum), or returns the rows of each
@@ -420,8 +420,8 @@ fn open_grid<'a, S: ArraySource<'a>>(
     let head = source.require_head(key)?;
     if head.shape.len() != 1 {
         expect_numbers(source, key, [length, pixels])?;
-        source.check(key)?;
-        return source.rows(key).map(ArmGrid::Own);
+        source.check_array(key)?;
+        return source.open_rows(key).map(ArmGrid::Own);
     }
     if head.shape != [pixels] {
         let fault = format!(

@@ -27,20 +27,20 @@ impl<R> ColumnArrays<R> {
             if spectra_arrays.contains(&key) {
                 continue;
             }
-            let Ok(Some(head)) = source.head(&key) else {
+            let Ok(Some(head)) = source.read_head(&key) else {
                 continue;
             };
             if head.shape != [length] {
                 continue;
             }
-            source.check(&key)?;
-            columns.push((Arc::from(key.as_str()), head.kind, source.rows(&key)?));
+            source.check_array(&key)?;
+            columns.push((Arc::from(key.as_str()), head.kind, source.open_rows(&key)?));
         }
         Ok(ColumnArrays(columns))
     }
 
     /// Returns the memory that one spectrum's cells take (bytes), texts at their maximum length.
-    pub fn bytes<'a>(&self) -> u64
+    pub fn spectrum_bytes<'a>(&self) -> u64
     where
         R: ArrayRows<'a>,
     {
@@ -57,12 +57,17 @@ impl<R> ColumnArrays<R> {
     {
         self.0
             .iter_mut()
-            .map(|(name, _, array)| Ok(make_column(name, into_column_values(array.take(rows)?))))
+            .map(|(name, _, array)| {
+                Ok(make_column(
+                    name,
+                    into_column_values(array.take_elements(rows)?),
+                ))
+            })
             .collect()
     }
 
     /// Returns the columns with names and types but without values.
-    pub fn empty(&self) -> Vec<Column> {
+    pub fn without_values(&self) -> Vec<Column> {
         self.0
             .iter()
             .map(|(name, kind, _)| make_column(name, no_values(*kind)))

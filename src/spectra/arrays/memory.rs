@@ -139,7 +139,7 @@ impl<'a> ArraySource<'a> for MemorySource<'a> {
         self.0.iter().map(|(name, _, _)| name.clone()).collect()
     }
 
-    fn head(&mut self, key: &str) -> Result<Option<ArrayHead>> {
+    fn read_head(&mut self, key: &str) -> Result<Option<ArrayHead>> {
         Ok(self
             .0
             .iter()
@@ -147,11 +147,11 @@ impl<'a> ArraySource<'a> for MemorySource<'a> {
             .map(|(_, head, _)| head.clone()))
     }
 
-    fn check(&mut self, _key: &str) -> Result<()> {
+    fn check_array(&mut self, _key: &str) -> Result<()> {
         Ok(())
     }
 
-    fn check_both(&mut self, _first: &str, _second: &str) -> Result<()> {
+    fn check_two_arrays(&mut self, _first: &str, _second: &str) -> Result<()> {
         Ok(())
     }
 
@@ -162,7 +162,7 @@ impl<'a> ArraySource<'a> for MemorySource<'a> {
             .all(|natural| i64::try_from(natural).is_ok()))
     }
 
-    fn rows(&mut self, key: &str) -> Result<MemoryRows<'a>> {
+    fn open_rows(&mut self, key: &str) -> Result<MemoryRows<'a>> {
         let values = self.values(key)?.clone();
         Ok(MemoryRows {
             kind: values.kind(),
@@ -201,7 +201,7 @@ impl<'a> ArrayRows<'a> for MemoryRows<'a> {
         self.values.item_bytes()
     }
 
-    fn take(&mut self, elements: usize) -> Result<ArrayValues<'a>> {
+    fn take_elements(&mut self, elements: usize) -> Result<ArrayValues<'a>> {
         let range = self.next..self.next.saturating_add(elements);
         self.next = range.end;
         if range == (0..self.values.len()) {
@@ -216,23 +216,23 @@ impl<'a> ArrayRows<'a> for MemoryRows<'a> {
     }
 
     fn take_values(&mut self, elements: usize, _spare: Values<'static>) -> Result<Values<'a>> {
-        self.take(elements).map(ArrayValues::into_values)
+        self.take_elements(elements).map(ArrayValues::into_values)
     }
 
     fn take_doubles(&mut self, elements: usize, _spare: Values<'static>) -> Result<Cow<'a, [f64]>> {
-        self.take(elements).map(ArrayValues::into_doubles)
+        self.take_elements(elements).map(ArrayValues::into_doubles)
     }
 
     fn take_singles(&mut self, elements: usize) -> Result<Cow<'a, [f32]>> {
-        self.take(elements).map(ArrayValues::into_singles)
+        self.take_elements(elements).map(ArrayValues::into_singles)
     }
 
     fn take_flags(&mut self, elements: usize) -> Result<Cow<'a, [bool]>> {
-        self.take(elements).map(ArrayValues::into_flags)
+        self.take_elements(elements).map(ArrayValues::into_flags)
     }
 
     fn take_bits(&mut self, elements: usize, visit: &mut dyn FnMut(u64)) -> Result<()> {
-        self.take(elements)
+        self.take_elements(elements)
             .map(|values| values.bits().for_each(visit))
     }
 }

@@ -138,7 +138,7 @@ pub fn refuse_misspelt<'a>(source: &mut impl ArraySource<'a>, arms: &[String]) -
     let read_names = spectra_array_names(arms);
     let flux_shape: Vec<usize> = match arms.first() {
         Some(arm) => source
-            .head(&array_name(arm, "flux"))?
+            .read_head(&array_name(arm, "flux"))?
             .map(|head| head.shape)
             .unwrap_or_default(),
         None => Vec::new(),
@@ -156,7 +156,7 @@ pub fn refuse_misspelt<'a>(source: &mut impl ArraySource<'a>, arms: &[String]) -
         else {
             continue;
         };
-        let head = source.head(key).ok().flatten();
+        let head = source.read_head(key).ok().flatten();
         if head.is_some_and(|head| is_other_array(part, key, &head, &flux_shape)) {
             continue;
         }
@@ -200,7 +200,7 @@ pub fn note_unused_arrays<'a, R>(
         if read_names.contains(&key) {
             continue;
         }
-        let Some(ArrayHead { shape, kind }) = source.head(&key).ok().flatten() else {
+        let Some(ArrayHead { shape, kind }) = source.read_head(&key).ok().flatten() else {
             continue;
         };
         let ends = shape.first().copied().zip(shape.last().copied());

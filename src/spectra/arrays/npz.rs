@@ -69,7 +69,7 @@ impl ArraySource<'static> for NpzFile {
         self.archive.keys()
     }
 
-    fn head(&mut self, key: &str) -> Result<Option<ArrayHead>> {
+    fn read_head(&mut self, key: &str) -> Result<Option<ArrayHead>> {
         let header = self.archive.header(key)?;
         Ok(header.map(|Header { dtype, shape, .. }| ArrayHead {
             shape,
@@ -77,13 +77,15 @@ impl ArraySource<'static> for NpzFile {
         }))
     }
 
-    fn check(&mut self, key: &str) -> Result<()> {
+    fn check_array(&mut self, key: &str) -> Result<()> {
         self.archive.check(key)
     }
 
-    fn check_both(&mut self, first: &str, second: &str) -> Result<()> {
+    fn check_two_arrays(&mut self, first: &str, second: &str) -> Result<()> {
         if self.archive.file_length() <= MIN_BYTES_FOR_TWO_THREADS {
-            return self.check(first).and_then(|()| self.check(second));
+            return self
+                .check_array(first)
+                .and_then(|()| self.check_array(second));
         }
         let mut second_archive = Archive::open(self.archive.path())?;
         let (first, second) = run_both(
@@ -108,7 +110,7 @@ impl ArraySource<'static> for NpzFile {
         Ok(fits)
     }
 
-    fn rows(&mut self, key: &str) -> Result<Stream> {
+    fn open_rows(&mut self, key: &str) -> Result<Stream> {
         self.archive.stream(key)
     }
 
@@ -130,7 +132,7 @@ impl ArraySource<'static> for NpzFile {
     }
 
     /// An array in Fortran order is held whole.
-    fn reserve(&mut self, key: &str) -> Result<()> {
+    fn reserve_memory(&mut self, key: &str) -> Result<()> {
         let Some(header) = self.archive.header(key)?.filter(Header::is_transposed) else {
             return Ok(());
         };
@@ -162,7 +164,7 @@ impl ArrayRows<'static> for Stream {
         self.dtype().bytes()
     }
 
-    fn take(&mut self, elements: usize) -> Result<ArrayValues<'static>> {
+    fn take_elements(&mut self, elements: usize) -> Result<ArrayValues<'static>> {
         // Check that there is memory for the widest values.
         drop(reserve_memory::<u64>(elements, self.path())?);
         Ok(match ArrayRows::kind(self) {

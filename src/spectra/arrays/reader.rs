@@ -106,13 +106,13 @@ impl<R> ArraysReader<R> {
             Some((_, IdKind::Text | IdKind::Digits)) => Ids::Text(Vec::new()),
             _ => Ids::Integer(Vec::new()),
         };
-        let arms = self.arms.iter().map(ArrayArm::empty).collect();
+        let arms = self.arms.iter().map(ArrayArm::without_spectra).collect();
         Spectra {
             file: self.file.clone(),
             rows: Vec::new(),
             ids,
             arms,
-            columns: self.columns.empty(),
+            columns: self.columns.without_values(),
         }
     }
 
@@ -139,7 +139,7 @@ impl<R> ArraysReader<R> {
             ));
         };
         let id_error = |message: &str| self.place.error(format!("id: {message}"));
-        match (array.take(rows)?, kind) {
+        match (array.take_elements(rows)?, kind) {
             (ArrayValues::Text(ids), _) => Ok(Ids::Text(ids)),
             (ArrayValues::Int64(ids), _) => Ok(Ids::Integer(ids.into_owned())),
             (ArrayValues::UInt64(ids), IdKind::Digits) => {
@@ -166,8 +166,8 @@ impl<R> ArraysReader<R> {
         let spectrum_bytes = self
             .arms
             .iter()
-            .map(ArrayArm::bytes)
-            .fold(self.columns.bytes(), u64::saturating_add);
+            .map(ArrayArm::spectrum_bytes)
+            .fold(self.columns.spectrum_bytes(), u64::saturating_add);
         let bytes = spectrum_bytes.saturating_mul(rows as u64);
         if bytes > self.max_bytes {
             let message = format!(
@@ -227,7 +227,7 @@ fn open_ids<'a, S: ArraySource<'a>>(
     source: &mut S,
     length: usize,
 ) -> Result<Option<(S::Rows, IdKind)>> {
-    let Some(head) = source.head("id")? else {
+    let Some(head) = source.read_head("id")? else {
         return Ok(None);
     };
     if head.shape.len() > 1 || head.elements() != length {
@@ -243,6 +243,6 @@ fn open_ids<'a, S: ArraySource<'a>>(
         ElementKind::Text => IdKind::Text,
         _ => return Err(source.place().error("`id` is neither integers nor strings")),
     };
-    source.check("id")?;
-    Ok(Some((source.rows("id")?, kind)))
+    source.check_array("id")?;
+    Ok(Some((source.open_rows("id")?, kind)))
 }

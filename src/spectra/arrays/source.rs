@@ -75,19 +75,19 @@ pub trait ArraySource<'a> {
 
     /// Returns the shape and type of an array; `None` if there is no array of this name. Fails for a type that popfit
     /// does not read.
-    fn head(&mut self, key: &str) -> Result<Option<ArrayHead>>;
+    fn read_head(&mut self, key: &str) -> Result<Option<ArrayHead>>;
 
     /// Reads an array through to find damage.
-    fn check(&mut self, key: &str) -> Result<()>;
+    fn check_array(&mut self, key: &str) -> Result<()>;
 
     /// Reads two arrays through to find damage, at the same time if they are large.
-    fn check_both(&mut self, first: &str, second: &str) -> Result<()>;
+    fn check_two_arrays(&mut self, first: &str, second: &str) -> Result<()>;
 
     /// Returns whether all elements of an array of unsigned integers fit an i64.
     fn fits_signed(&mut self, key: &str) -> Result<bool>;
 
     /// Returns a reader of an array's elements.
-    fn rows(&mut self, key: &str) -> Result<Self::Rows>;
+    fn open_rows(&mut self, key: &str) -> Result<Self::Rows>;
 
     /// Reads a whole array of numbers, and converts each of them.
     fn read_numbers(&mut self, key: &str, convert: &dyn Fn(f64) -> f64) -> Result<Vec<f64>>;
@@ -96,7 +96,7 @@ pub trait ArraySource<'a> {
     fn read_text(&mut self, key: &str) -> Result<Option<String>>;
 
     /// Reserves the memory that an array takes besides its spectra while it is read.
-    fn reserve(&mut self, _key: &str) -> Result<()> {
+    fn reserve_memory(&mut self, _key: &str) -> Result<()> {
         Ok(())
     }
 
@@ -107,7 +107,7 @@ pub trait ArraySource<'a> {
 
     /// Returns the head of an array; fails if there is none of this name.
     fn require_head(&mut self, key: &str) -> Result<ArrayHead> {
-        match self.head(key)? {
+        match self.read_head(key)? {
             Some(head) => Ok(head),
             None => Err(self.missing_error(key)),
         }
@@ -137,7 +137,7 @@ pub trait ArrayRows<'a>: Send {
     fn item_bytes(&self) -> usize;
 
     /// Takes the next elements without conversion, except that f16 becomes f64.
-    fn take(&mut self, elements: usize) -> Result<ArrayValues<'a>>;
+    fn take_elements(&mut self, elements: usize) -> Result<ArrayValues<'a>>;
 
     /// Takes the next numbers, as f32 if f32 represents them without loss, else as f64. They are read into the memory of
     /// `spare` if that is large enough.

@@ -8,7 +8,7 @@ use crate::values::Values;
 /// Number of elements that are read and compared at once.
 const ELEMENTS_PER_COMPARISON: usize = 1 << 15;
 /// Maximum relative difference of ivar and 1/sigma², which rounding to 16-bit floats and back explains.
-const MAX_RELATIVE_DIFFERENCE: f64 = 3e-3;
+const MAX_IVAR_DIFFERENCE: f64 = 3e-3;
 
 /// The array that gives an arm's weights.
 pub struct WeightArray {
@@ -28,8 +28,8 @@ pub fn find_weights<'a>(
 ) -> Result<WeightArray> {
     let ivar = key("ivar");
     let sigma = key("sigma");
-    let has_ivar = source.head(&ivar)?.is_some();
-    let has_sigma = source.head(&sigma)?.is_some();
+    let has_ivar = source.read_head(&ivar)?.is_some();
+    let has_sigma = source.read_head(&sigma)?.is_some();
     match [has_ivar, has_sigma] {
         [true, false] => Ok(WeightArray {
             key: ivar,
@@ -60,7 +60,7 @@ fn check_agreement<'a>(
     let mut arrays = Vec::new();
     for key in [ivar, sigma] {
         expect_numbers(source, key, shape)?;
-        arrays.push(source.rows(key)?);
+        arrays.push(source.open_rows(key)?);
     }
     let [length, pixels] = shape;
     let total = length.saturating_mul(pixels);
@@ -74,7 +74,9 @@ fn check_agreement<'a>(
             continue;
         };
         let mut pairs = ivars.iter().zip(sigmas.iter()).enumerate();
-        if let Some((k, (ivar_value, sigma_value))) = pairs.find(|(_, (i, s))| !agree(**i, **s)) {
+        if let Some((k, (ivar_value, sigma_value))) =
+            pairs.find(|(_, (i, s))| !ivar_agrees_with_sigma(**i, **s))
+        {
             let row = (start + k) / pixels;
             let pixel = (start + k) % pixels;
             let message = format!(
@@ -91,11 +93,11 @@ fn check_agreement<'a>(
 /// Returns whether an ivar and a sigma of one pixel agree: ivar σ² = 1 up to rounding, or neither gives the pixel weight.
 /// If one of them gives no weight (ivar 0, sigma infinite) or is invalid, the other may be any placeholder that is not
 /// an ordinary error.
-fn agree(ivar: f64, sigma: f64) -> bool {
+fn ivar_agrees_with_sigma(ivar: f64, sigma: f64) -> bool {
     let is_weight = ivar > 0.0 && ivar.is_finite();
     let is_error = sigma > 0.0 && sigma.is_finite();
     match (is_weight, is_error) {
-        (true, true) => (ivar * sigma * sigma - 1.0).abs() <= MAX_RELATIVE_DIFFERENCE,
+        (true, true) => (ivar * sigma * sigma - 1.0).abs() <= MAX_IVAR_DIFFERENCE,
         (false, false) => true,
         // A sigma so large marks a masked pixel.
         (false, true) => ivar == 0.0 && sigma >= 1e9,
@@ -105,7 +107,7 @@ fn agree(ivar: f64, sigma: f64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::agree;
+    use super::ivar_agrees_with_sigma;
 
     #[test]
     fn masked_pixels_agree_with_any_placeholder() {
@@ -117,7 +119,7 @@ mod tests {
             (0.0, 0.0),
             (0.0, 1e10),
         ] {
-            assert!(agree(ivar, sigma), "{ivar} {sigma}");
+            assert!(ivar_agrees_with_sigma(ivar, sigma), "{ivar} {sigma}");
         }
         for (ivar, sigma) in [
             (0.25, 2.1),
@@ -127,7 +129,7 @@ mod tests {
             (4.0, 0.0),
             (-1.0, 1.0),
         ] {
-            assert!(!agree(ivar, sigma), "{ivar} {sigma}");
+            assert!(!ivar_agrees_with_sigma(ivar, sigma), "{ivar} {sigma}");
         }
     }
 }

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::medium::{is_in_air, is_other_unit, refuse_other_units};
-use super::single::{SingleReader, stem};
+use super::single::{SingleReader, file_stem};
 use super::{Selection, SurveyFormat};
 use crate::error::Result;
 use crate::io::fits::cards::Header;
@@ -171,7 +171,7 @@ impl StarReader {
     }
 
     /// Returns the id of a row: a file with a single visit has only the combined spectrum.
-    fn id(&self, row: usize) -> String {
+    fn make_id(&self, row: usize) -> String {
         match row {
             0 => format!("{}/combined", self.star),
             1 => format!("{}/combined_global", self.star),
@@ -202,8 +202,8 @@ impl SpectraReader for StarReader {
             ivar,
             None,
         )?;
-        let arm = arm.with_pixel_masks(mask, self.rule.applied(true))?;
-        let ids = rows.clone().map(|row| self.id(row)).collect();
+        let arm = arm.with_pixel_masks(mask, self.rule.applied_widening(true))?;
+        let ids = rows.clone().map(|row| self.make_id(row)).collect();
         let mut spectra = Spectra::from_arms(vec![arm], Some(Ids::Text(ids)))?;
         spectra.file = self.file.clone();
         spectra.rows = rows.clone().map(|row| row as u64).collect();
@@ -220,7 +220,7 @@ impl SpectraReader for StarReader {
             ivar: Values::default(),
             mask: Cow::default(),
             resolution: None,
-            widening: self.rule.applied(true),
+            widening: self.rule.applied_widening(true),
         };
         Spectra {
             file: self.file.clone(),
@@ -265,7 +265,7 @@ fn open_visit(mut fits: Fits, selection: &Selection) -> Result<SingleReader> {
     let flux = reorder(&flux, &order);
     let ivar = reorder(&ivar, &order);
     let arm = ArmSpectra::new("", pixels, grid, flux, ivar, None)?;
-    let arm = arm.with_pixel_masks(reorder(&mask, &order), rule.applied(true))?;
+    let arm = arm.with_pixel_masks(reorder(&mask, &order), rule.applied_widening(true))?;
     let spectra = Spectra::from_arms(vec![arm], Some(Ids::Text(vec![object_name(&fits)])))?;
     let notes = if in_air {
         vec![air::conversion_note(&fits.path)]
@@ -335,5 +335,5 @@ fn object_name(fits: &Fits) -> String {
         .find_map(|key| header?.text(key));
     name.map(str::trim)
         .filter(|text| !text.is_empty())
-        .map_or_else(|| stem(&fits.path), str::to_string)
+        .map_or_else(|| file_stem(&fits.path), str::to_string)
 }

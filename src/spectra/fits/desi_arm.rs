@@ -119,7 +119,7 @@ impl DesiArm {
         };
         let grid = Wavelength::Shared(self.grid.clone());
         let arm = ArmSpectra::new(self.name.clone(), self.pixels, grid, flux, ivar, None)?;
-        let arm = arm.with_pixel_masks(mask, self.rule.applied(self.mask.is_some()))?;
+        let arm = arm.with_pixel_masks(mask, self.rule.applied_widening(self.mask.is_some()))?;
         let Some((index, diagonals)) = self.resolution else {
             return Ok(arm);
         };
@@ -177,7 +177,7 @@ impl DesiArm {
                 diagonals,
                 values: Cow::default(),
             }),
-            widening: self.rule.applied(self.mask.is_some()),
+            widening: self.rule.applied_widening(self.mask.is_some()),
         }
     }
 }

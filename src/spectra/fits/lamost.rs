@@ -5,7 +5,7 @@
 //! Sources: the descriptions of data products of DR2, DR6 to DR10 (lamost.org), and the readers of laspec and cmost.
 
 use super::medium::{is_in_air, refuse_other_units};
-use super::single::{SingleReader, stem};
+use super::single::{SingleReader, file_stem};
 use super::{Selection, SurveyFormat};
 use crate::error::{Error, Result};
 use crate::io::fits::cards::Header;
@@ -19,7 +19,7 @@ const BYTES_PER_PIXEL: usize = 80;
 /// Number of rows of an image up to DR7.
 const IMAGE_ROWS: usize = 5;
 /// Tables of co-added spectra of medium resolution, and the names of their arms.
-const ARM_TABLES: [(&str, &str); 2] = [("COADD_B", "b"), ("COADD_R", "r")];
+const LAMOST_ARM_TABLES: [(&str, &str); 2] = [("COADD_B", "b"), ("COADD_R", "r")];
 /// Columns of masks, of which the first that exists masks pixels by any bit: bad in all exposures, in one, in the
 /// spectrum.
 const MASK_COLUMNS: [&str; 3] = ["ANDMASK", "PIXMASK", "ORMASK"];
@@ -50,7 +50,7 @@ pub(super) const MEDIUM_FORMAT: SurveyFormat = SurveyFormat {
     selects_rows: false,
     matches: |fits| {
         let is_arm = |hdu: &&Hdu| {
-            ARM_TABLES.iter().any(|(name, _)| hdu.name == *name) && !is_empty(&hdu.kind)
+            LAMOST_ARM_TABLES.iter().any(|(name, _)| hdu.name == *name) && !is_empty(&hdu.kind)
         };
         let mut tables = fits.hdus.iter().filter(is_arm).peekable();
         tables.peek().is_some() && tables.all(|hdu| is_spectrum(&hdu.kind, "FLUX"))
@@ -62,7 +62,7 @@ pub(super) const MEDIUM_FORMAT: SurveyFormat = SurveyFormat {
                 .as_ref()
                 .is_none_or(|selected| selected.iter().any(|name| name == arm))
         };
-        let tables: Vec<_> = ARM_TABLES
+        let tables: Vec<_> = LAMOST_ARM_TABLES
             .into_iter()
             .filter(|(_, arm)| is_selected(arm))
             .collect();
@@ -290,13 +290,13 @@ fn make_reader(
             ivar,
             None,
         )?;
-        let applied = rule.applied(mask.is_some());
+        let applied = rule.applied_widening(mask.is_some());
         arm_spectra.push(arm.with_pixel_masks(mask.unwrap_or_default(), applied)?);
     }
     let id = fits
         .header(0)?
         .name("OBSID")
-        .unwrap_or_else(|| stem(&fits.path));
+        .unwrap_or_else(|| file_stem(&fits.path));
     Ok(SingleReader::new(
         Spectra::from_arms(arm_spectra, Some(Ids::Text(vec![id])))?,
         &fits.path,

@@ -73,7 +73,7 @@ pub(super) fn open(path: &Path, selection: &Selection) -> Result<Box<dyn Spectra
         .filter(|format| (format.matches)(&fits))
         .collect();
     let &[format] = matching.as_slice() else {
-        return Err(unknown::refusal(&fits, &matching));
+        return Err(unknown::refusal_error(&fits, &matching));
     };
     if !format.selects_rows {
         selection.refuse_rows(path)?;

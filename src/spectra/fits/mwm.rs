@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::apogee::{BAD_APOGEE, PixelArrays};
 use super::medium::refuse_other_units;
-use super::single::stem;
+use super::single::file_stem;
 use super::{Selection, SurveyFormat};
 use crate::error::{Error, Result};
 use crate::io::fits::hdu::{Fits, Kind};
@@ -20,7 +20,7 @@ use crate::spectra::{ArmSpectra, ColumnValues, Ids, Spectra, SpectraReader, Wave
 use crate::values::Values;
 
 /// Names of tables, and the arm of their spectra.
-const ARM_TABLES: [(&str, &str); 4] = [
+const MWM_ARM_TABLES: [(&str, &str); 4] = [
     ("BOSS/APO", "boss"),
     ("BOSS/LCO", "boss"),
     ("APOGEE/APO", "apogee"),
@@ -40,7 +40,7 @@ pub(super) const MWM_FORMAT: SurveyFormat = SurveyFormat {
     selects_rows: false,
     matches: |fits| {
         let mut tables = fits.hdus.iter().skip(1).peekable();
-        let is_known = |name: &str| ARM_TABLES.iter().any(|(table, _)| *table == name);
+        let is_known = |name: &str| MWM_ARM_TABLES.iter().any(|(table, _)| *table == name);
         tables.peek().is_some() && tables.all(|hdu| is_known(&hdu.name) && is_spectra(&hdu.kind))
     },
     open: |fits, selection| Ok(Box::new(MwmReader::open(fits, selection)?)),
@@ -89,7 +89,7 @@ impl MwmReader {
         // 1. Find the spectra of the selected arms.
         let mut arms: Vec<MwmArm> = Vec::new();
         let mut spectra = Vec::new();
-        for (table_name, arm_name) in ARM_TABLES {
+        for (table_name, arm_name) in MWM_ARM_TABLES {
             let is_selected = selection
                 .arms
                 .as_ref()
@@ -212,7 +212,7 @@ impl MwmReader {
             Some(Ok(ColumnValues::I64(ids))) => ids.first().map(i64::to_string),
             _ => self.fits.header(0)?.name("SDSS_ID"),
         };
-        let star = sdss_id.unwrap_or_else(|| stem(&self.fits.path));
+        let star = sdss_id.unwrap_or_else(|| file_stem(&self.fits.path));
         Ok(if is_visit {
             format!("{star}/{name}/visit{}", row + 1)
         } else {
@@ -267,7 +267,7 @@ impl SpectraReader for MwmReader {
         for (arm, (flux, ivar, mask)) in self.arms.iter().zip(arrays) {
             let grid = Wavelength::Shared(arm.grid.clone());
             let spectra = ArmSpectra::new(arm.name, arm.grid.len(), grid, flux, ivar, None)?;
-            arms.push(spectra.with_pixel_masks(mask, arm.rule.applied(arm.has_flags))?);
+            arms.push(spectra.with_pixel_masks(mask, arm.rule.applied_widening(arm.has_flags))?);
         }
         let mut spectra = Spectra::from_arms(arms, Some(Ids::Text(ids)))?;
         spectra.file = self.file.clone();
@@ -285,7 +285,7 @@ impl SpectraReader for MwmReader {
             ivar: Values::default(),
             mask: Cow::default(),
             resolution: None,
-            widening: arm.rule.applied(arm.has_flags),
+            widening: arm.rule.applied_widening(arm.has_flags),
         });
         Spectra {
             file: self.file.clone(),

@@ -83,7 +83,7 @@ fn open_spec(mut fits: Fits, selection: &Selection) -> Result<SingleReader> {
         ivar,
         None,
     )?;
-    let arm = arm.with_pixel_masks(mask, rule.applied(mask_bytes.is_some()))?;
+    let arm = arm.with_pixel_masks(mask, rule.applied_widening(mask_bytes.is_some()))?;
     // 2. Read the properties of the object, and make its id of them. Columns that cannot be read are not noted, because
     //    no output repeats these columns.
     let mut columns = Vec::new();
@@ -108,7 +108,7 @@ fn open_spec(mut fits: Fits, selection: &Selection) -> Result<SingleReader> {
     };
     let id = text("SPECOBJID")
         .or_else(plate_id)
-        .unwrap_or_else(|| single::stem(&fits.path));
+        .unwrap_or_else(|| single::file_stem(&fits.path));
     let mut spectra = Spectra::from_arms(vec![arm], Some(Ids::Text(vec![id])))?;
     spectra.columns = columns;
     Ok(SingleReader::new(spectra, &fits.path, notes))

@@ -45,7 +45,7 @@ impl SpectraReader for SingleReader {
 }
 
 /// Returns the file's name without folder and ending, as the id of a spectrum whose file gives none.
-pub(super) fn stem(path: &Path) -> String {
+pub(super) fn file_stem(path: &Path) -> String {
     path.file_stem()
         .map_or_else(String::new, |stem| stem.to_string_lossy().into_owned())
 }

@@ -59,7 +59,7 @@ const UNREAD_LAYOUTS: [UnreadLayout; 4] = [
 ];
 
 /// Returns the error for a file that matches these layouts, none or more than one.
-pub(super) fn refusal(fits: &Fits, matching: &[&SurveyFormat]) -> Error {
+pub(super) fn refusal_error(fits: &Fits, matching: &[&SurveyFormat]) -> Error {
     if !matching.is_empty() {
         let names: Vec<&str> = matching.iter().map(|format| format.name).collect();
         let message = format!(

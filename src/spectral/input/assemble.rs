@@ -331,7 +331,7 @@ pub fn assemble(objective: &SpectralObjective, spectra: ReadySpectra, starts: &[
 /// Appends the blocks of arm `a` (data, weights, wavelength sampling and continuum basis) of all spectra to a batch.
 fn add_arm(batch: &mut Batch, objective: &SpectralObjective, spectra: ReadySpectra, a: usize) {
     let (ready, grid, buffers) = (spectra.spectra, &spectra.grids[a], &objective.arms[a]);
-    let width = objective.pixels(buffers);
+    let width = objective.padded_pixels(buffers);
     // 1. Arrays of each spectrum.
     let of_arms = |rows, array: fn(&PreparedArm) -> &Arc<Vec<f32>>| {
         Values::Blocks(
@@ -556,7 +556,7 @@ mod tests {
                 let own = &one.prepared.arms[0].weight;
                 assert_eq!(Arc::ptr_eq(row, own), !is_wide);
                 assert!(row.starts_with(own) && row[own.len()..].iter().all(|w| *w == 0.0));
-                assert_eq!(row.len(), objective.pixels(&objective.arms[0]));
+                assert_eq!(row.len(), objective.padded_pixels(&objective.arms[0]));
             }
         }
     }
