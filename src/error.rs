@@ -327,11 +327,13 @@ fn explain_io_error(path: &Path, kind: ErrorKind) -> Option<String> {
             .skip(1)
             .filter(|folder| !folder.as_os_str().is_empty())
     };
+    // 1. Other kinds of errors have nothing to do with missing or misplaced folders.
     match kind {
         ErrorKind::IsADirectory => return Some("this is a folder, not a file".into()),
         ErrorKind::NotADirectory | ErrorKind::AlreadyExists | ErrorKind::NotFound => {}
         _ => return None,
     }
+    // 2. Look for a part of the path that is a file, or does not exist.
     if let Some(file) = parent_folders().find(|folder| folder.is_file()) {
         return Some(format!("{} is a file, not a folder", file.display()));
     }

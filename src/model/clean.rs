@@ -30,9 +30,11 @@ pub fn replace_outliers(flux: &[f64], ivar: &[f64], data: &[f32]) -> Vec<f32> {
         flux.chunks(PIXELS_PER_BLOCK)
             .zip(ivar.chunks(PIXELS_PER_BLOCK))
     };
+    // 1. Measure the level of each block.
     let levels: Vec<Option<BlockLevel>> = blocks()
-        .map(|(flux, ivar)| block_level(flux, ivar))
+        .map(|(flux, ivar)| measure_level(flux, ivar))
         .collect();
+    // 2. Replace outliers by the median of their block, after allowing for the slope to its neighbours.
     for (block, ((flux, ivar), cleaned)) in blocks()
         .zip(cleaned.chunks_mut(PIXELS_PER_BLOCK))
         .enumerate()
@@ -67,7 +69,7 @@ pub fn replace_outliers(flux: &[f64], ivar: &[f64], data: &[f32]) -> Vec<f32> {
 }
 
 /// Returns the level of a block; `None` if none of its pixels counts.
-fn block_level(flux: &[f64], ivar: &[f64]) -> Option<BlockLevel> {
+fn measure_level(flux: &[f64], ivar: &[f64]) -> Option<BlockLevel> {
     let mut sorted: Vec<f64> = flux
         .iter()
         .zip(ivar)

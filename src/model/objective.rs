@@ -52,6 +52,7 @@ impl SpectralObjective {
             caps_cost: precision != Precision::Mixed,
             ..Recording::default()
         };
+        // 1. Record the prior, with the penalties of the training hulls.
         let hulls: Vec<HullRow> = model.arms.iter().flat_map(hull_rows).collect();
         let hull_weights = if hulls.is_empty() {
             None
@@ -63,6 +64,7 @@ impl SpectralObjective {
             hulls,
             weights: hull_weights,
         }));
+        // 2. Record the stages of each arm.
         let mut arms = Vec::new();
         for (arm, layout) in model.arms.iter().zip(layout) {
             let template = record_template(&mut recording, arm);
@@ -139,6 +141,7 @@ fn f32_values(values: Vec<f32>) -> Values {
 /// Records the stages that turn parameters into an arm's template: network inputs, then the network; returns the
 /// template's rows.
 fn record_template(recording: &mut Recording, arm: &ModelArm) -> RowBuffer {
+    // 1. Record the network inputs: a row of values, then a row of derivatives per parameter of the arm.
     let derivatives = !recording.values_only;
     let rows = if derivatives {
         1 + arm.tangents().len()
@@ -163,6 +166,7 @@ fn record_template(recording: &mut Recording, arm: &ModelArm) -> RowBuffer {
         rows,
         columns: stride,
     };
+    // 2. Record the network.
     match &arm.emulator.network {
         Network::Dense(layers) => record_dense(recording, arm, layers, labels),
         Network::PerPixel { .. } => record_per_pixel(recording, arm, labels),

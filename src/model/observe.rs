@@ -172,6 +172,7 @@ fn record_broadening(
     mut template: RowBuffer,
 ) -> RowBuffer {
     let RowBuffer { columns, .. } = template;
+    // 1. Rotation adds a row for the derivative by vsini if this is free.
     if let Some(rotation) = model.vsini {
         let RowBuffer {
             buffer: input,
@@ -203,6 +204,7 @@ fn record_broadening(
             columns,
         };
     }
+    // 2. The line spread is a banded matrix.
     if let Some(spread) = LineSpreadMatrix::new(arm, columns) {
         let matrix = recording.constant(
             buffer_name(arm, "spread"),
@@ -231,6 +233,7 @@ fn record_sampling(
     buffers: ArmBuffers,
 ) -> RowBuffer {
     let RowBuffer { rows, columns, .. } = template;
+    // 1. Compute the coefficients of the cubic spline.
     if arm.interpolation == Interpolation::Cubic {
         let output = recording.buffer(
             buffer_name(arm, "coefficients"),
@@ -247,6 +250,7 @@ fn record_sampling(
         }));
         template.buffer = output;
     }
+    // 2. Evaluate the shifted template at the pixels' centres, or its means over the pixels.
     let resample = Resample {
         input: template.buffer,
         input_columns: columns,
@@ -320,14 +324,15 @@ fn record_sums(
     let ArmBuffers {
         data,
         weight,
-        model: rows,
+        model: model_rows,
         ..
     } = *buffers;
     let terms = arm.continuum.terms;
     let loss = model.loss();
+    // 1. Fit the continuum.
     if terms > 0 {
         // A robust loss also needs L⁻¹ Sᵀψ, which lies behind the solution.
-        let projected = if loss.is_some() { terms } else { 0 };
+        let projected_terms = if loss.is_some() { terms } else { 0 };
         let basis = Basis {
             terms,
             basis: recording.buffer(buffer_name(arm, "basis"), grid, Kind::Float, terms * pixels),
@@ -342,10 +347,10 @@ fn record_sums(
             buffer_name(arm, "solution"),
             Scope::Member,
             Kind::Float,
-            terms * (1 + terms) + projected,
+            terms * (1 + terms) + projected_terms,
         );
         let stage = Continuum {
-            model: rows,
+            model: model_rows,
             pixels,
             data,
             weight,
@@ -357,8 +362,9 @@ fn record_sums(
         buffers.basis = Some(basis);
         buffers.solution = Some(solution);
     }
+    // 2. Sum χ² and the normal equations over the pixels.
     recording.stages.push(Stage::Normal(Normal {
-        model: rows,
+        model: model_rows,
         pixels,
         columns: if recording.values_only {
             Vec::new()

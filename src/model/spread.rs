@@ -43,6 +43,7 @@ impl LineSpreadMatrix {
     /// Makes the banded matrix that convolves a template with an arm's Gaussian line spread; `None` where it has none.
     /// `columns` is the stride of its rows.
     pub fn new(arm: &ModelArm, columns: usize) -> Option<LineSpreadMatrix> {
+        // 1. The widest kernel determines the number of diagonals.
         let half = arm
             .grid
             .segments
@@ -54,6 +55,7 @@ impl LineSpreadMatrix {
         }
         let diagonals = 2 * half + 1;
         let mut values = vec![0.0; diagonals * columns];
+        // 2. Each row is a Gaussian that is cut off and normalised inside its segment.
         for segment in &arm.grid.segments {
             for j in segment.start..segment.end {
                 let neighbours =

@@ -31,6 +31,7 @@ impl FilesReader {
     /// The errors of [`open_reader_with`](super::open_reader_with); [`Error::Usage`] without any file. One file whose
     /// masks have bits is enough where errors are to be widened.
     pub fn open(paths: &[impl AsRef<Path>], selection: &Selection) -> Result<FilesReader> {
+        // 1. Open all files.
         let readers = paths
             .iter()
             .map(|path| open_any(path.as_ref(), selection))
@@ -39,6 +40,7 @@ impl FilesReader {
             return Err(Error::Usage("no file of spectra is given".into()));
         };
         let heads: Vec<Spectra> = readers.iter().map(|reader| reader.empty()).collect();
+        // 2. If errors are to be widened, at least one file must have masks with bits.
         let place = paths
             .first()
             .map(|path| path.as_ref().display().to_string())
@@ -53,6 +55,7 @@ impl FilesReader {
             &heads,
             selection.widen.as_ref(),
         )?;
+        // 3. Collect what concerns all files.
         let spectra = readers.iter().map(|reader| reader.len()).sum();
         let text_ids = heads.iter().any(|head| matches!(head.ids, Ids::Text(_)));
         let notes = readers

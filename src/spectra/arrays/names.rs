@@ -194,6 +194,7 @@ pub fn note_unused_arrays<'a, R>(
 ) -> Vec<String> {
     let arm_names: Vec<String> = arms.iter().map(|arm| arm.name.clone()).collect();
     let read_names = spectra_array_names(&arm_names);
+    // 1. Sort the arrays that are not read by their shapes.
     let mut unused = Vec::new();
     let mut masks = Vec::new();
     for key in source.keys() {
@@ -219,6 +220,7 @@ pub fn note_unused_arrays<'a, R>(
             masks.push(key);
         }
     }
+    // 2. Write one note for each kind.
     let place = source.place();
     let mut notes = Vec::new();
     if !unused.is_empty() {

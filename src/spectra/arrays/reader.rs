@@ -163,6 +163,7 @@ impl<R> ArraysReader<R> {
     where
         R: ArrayRows<'a>,
     {
+        // 1. Refuse more bytes than such a file can contain.
         let spectrum_bytes = self
             .arms
             .iter()
@@ -175,6 +176,7 @@ impl<R> ArraysReader<R> {
             );
             return Err(self.place.too_large_error(message));
         }
+        // 2. Read the arms, ids and columns.
         let mut arms = Vec::with_capacity(self.arms.len());
         for arm in &mut self.arms {
             arms.push(arm.read_batch(rows, &self.place)?);

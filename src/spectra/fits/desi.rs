@@ -151,10 +151,11 @@ impl DesiReader {
             .target_ids
             .as_ref()
             .map(|ids| ids.iter().collect::<HashSet<_>>());
-        // Reserve memory for all rows and the selected ones, and keep it with that of the grids.
+        // 1. Reserve memory for all rows and the selected ones, and keep it with that of the grids.
         self.fits.take(length, 2 * size_of::<usize>())?;
         self.fits.keep();
         let all_rows: Vec<usize> = (0..length).collect();
+        // 2. Check the rows in chunks, by target, object type and signal-to-noise ratio, the most expensive test.
         for rows in all_rows.chunks(ROWS_PER_SCAN) {
             self.fits.begin_batch()?;
             let mut keep = vec![true; rows.len()];

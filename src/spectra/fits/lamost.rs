@@ -267,6 +267,7 @@ fn make_reader(
             ivar,
             mask,
         } = arrays;
+        // 1. Check the lengths, and convert the wavelengths to vacuum.
         let lengths = [
             wavelength.len(),
             ivar.len(),
@@ -282,6 +283,7 @@ fn make_reader(
                 notes.push(note);
             }
         }
+        // 2. Mask pixels, or widen their errors.
         let arm = ArmSpectra::new(
             name,
             flux.len(),

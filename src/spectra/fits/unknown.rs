@@ -60,6 +60,7 @@ const UNREAD_LAYOUTS: [UnreadLayout; 4] = [
 
 /// Returns the error for a file that matches these layouts, none or more than one.
 pub(super) fn refusal_error(fits: &Fits, matching: &[&SurveyFormat]) -> Error {
+    // 1. Several layouts match.
     if !matching.is_empty() {
         let names: Vec<&str> = matching.iter().map(|format| format.name).collect();
         let message = format!(
@@ -68,6 +69,7 @@ pub(super) fn refusal_error(fits: &Fits, matching: &[&SurveyFormat]) -> Error {
         );
         return Error::format(&fits.path, message);
     }
+    // 2. No layout matches: describe the file, and guess what it may be.
     let hdus: Vec<String> = fits
         .hdus
         .iter()
