@@ -13,8 +13,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 #[allow(missing_docs, reason = "a variant's text describes its fields")]
 pub enum Error {
-    /// The operating system refused. The message says in plain words what is missing, or is a file or a folder and
-    /// should not be.
+    /// The operating system refused. The message explains in plain words which file or folder is missing, or is of the
+    /// wrong kind.
     #[error("{}: {}", path.display(), in_plain_words(path, source))]
     Io {
         path: PathBuf,
@@ -144,7 +144,7 @@ pub enum Error {
     )]
     Interrupted {
         path: PathBuf,
-        /// Rows are kept in a journal beside the output, so that the run can be resumed.
+        /// True if rows are stored in a journal beside the output, so that the run can be resumed.
         kept: bool,
     },
     /// None of the targets that a run is to fit is in the files and passes the other selections. Nothing is written.
@@ -188,7 +188,7 @@ impl std::fmt::Display for InvalidSetting {
 }
 
 impl InvalidSetting {
-    /// Returns a fault to report to the user: the name of the setting at fault, and what is wrong with it.
+    /// Makes the fault of a setting, with its name and a description for the user.
     pub(crate) fn new(name: impl Into<String>, message: impl Into<String>) -> InvalidSetting {
         InvalidSetting {
             name: name.into(),

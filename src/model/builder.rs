@@ -128,7 +128,7 @@ impl SpectralModelBuilder {
         self
     }
 
-    /// Sets masked wavelength intervals, the error floor, and what is done with pixels whose flux is not finite.
+    /// Sets masked wavelength intervals, the error floor, and the treatment of pixels whose flux is not finite.
     #[must_use]
     pub fn spectra(mut self, settings: SpectraSettings) -> Self {
         self.spectra = settings;

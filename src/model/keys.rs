@@ -324,7 +324,7 @@ impl<'a> Section<'a> {
         })
     }
 
-    /// Returns whether the key is there and its value is a table.
+    /// Returns whether the key exists and its value is a table.
     pub fn is_table(&self, name: &str) -> bool {
         self.table
             .get(name)

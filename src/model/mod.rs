@@ -249,7 +249,7 @@ impl SpectralModel {
             .collect()
     }
 
-    /// Returns all settings except the emulators' contents as text, so that runs of different models can be told apart.
+    /// Returns all settings except the emulators' contents as text, by which runs of different models are distinguished.
     #[cfg(feature = "files")]
     pub(crate) fn settings(&self) -> String {
         let SpectralModel {

@@ -14,13 +14,13 @@ use crate::recording::{
 pub struct ArmLayout {
     /// Number of pixels, at least that of each spectrum. The pixels behind a spectrum's last one have no weight.
     pub pixels: usize,
-    /// Whether all spectra of a batch have the same wavelength grid.
+    /// True if all spectra of a batch have the same wavelength grid.
     pub shared_grid: bool,
-    /// Number of diagonals of the spectra's resolution matrices; 0 where the model asks for none.
+    /// Number of diagonals of the spectra's resolution matrices; 0 if the model uses none.
     pub diagonals: usize,
-    /// Whether the pixels are the template's own, at rest, so that nothing is resampled.
+    /// True if the pixels are the template's own, at rest, so that nothing is resampled.
     pub is_template: bool,
-    /// Whether there is one continuum basis per spectrum.
+    /// True if there is one continuum basis per spectrum.
     pub own_basis: bool,
 }
 
@@ -283,7 +283,7 @@ fn record_sampling(
     }
 }
 
-/// Records the product of a banded matrix of so many diagonals with each row; returns the rows of the result.
+/// Records the product of a banded matrix with each row; returns the rows of the result.
 fn record_matrix(
     recording: &mut Recording,
     name: String,

@@ -37,7 +37,7 @@ pub struct PreparedArm {
     pub basis: Arc<Vec<f32>>,
     /// Number of continuum terms that the weights determine: 0 where the arm drops out.
     pub rank: usize,
-    /// (diagonals, padded) The spectrum's resolution matrix; empty where the model asks for none.
+    /// (diagonals, padded) The spectrum's resolution matrix; empty if the model uses none.
     pub resolution: Arc<Vec<f32>>,
     /// Mean √ivar. Without a continuum, which would absorb this factor, the reciprocal of the template's unit.
     pub scale: f64,
@@ -142,7 +142,7 @@ pub struct RawArm<'a> {
     pub ivar: Cow<'a, [f64]>,
     /// Masked pixels; empty without a mask.
     pub mask: &'a [bool],
-    /// (diagonals, pixels) Resolution matrix, where the model asks for it.
+    /// (diagonals, pixels) Resolution matrix, if the model uses it.
     pub resolution: Option<&'a [f32]>,
 }
 
@@ -205,7 +205,7 @@ pub fn prepare_spectrum(
     Ok(prepared)
 }
 
-/// Returns the fault of a spectrum of which no pixel counts.
+/// Returns the fault of a spectrum without a pixel that counts.
 fn no_data_fault(prepared: &Prepared, raw: &[RawArm], samplings: &[&Sampling]) -> Fault {
     let reason = if samplings.iter().all(|sampling| sampling.used == 0) {
         "the model's masks cover all"

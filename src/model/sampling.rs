@@ -38,7 +38,7 @@ pub struct Sampling {
     /// (2, padded) Distances from the pixels' centres to their edges, in template pixels; empty unless pixels
     /// integrate.
     pub edges: Arc<Vec<f32>>,
-    /// (pixels) Whether a pixel counts: it is read, and lies inside the window and the arm's range, outside masked
+    /// (pixels) True for a pixel that counts: it is read, and lies inside the window and the arm's range, outside masked
     /// intervals, and beyond the reach of the spectra's resolution from pixels that the template does not cover.
     pub on: Vec<bool>,
     /// (terms, padded) Continuum basis, orthonormal over the used pixels; empty where these do not determine all terms.
@@ -55,7 +55,7 @@ pub struct Sampling {
     pub(super) resolution_half: usize,
     /// Smallest distances from the pixels that count to the template's ends.
     pub(super) clearance: Clearance,
-    /// Whether the pixels are the template's own.
+    /// True if the pixels are the template's own.
     pub is_template: bool,
     /// Samplings of parts of the grid, for spectra that lack its ends.
     pub windows: WindowCache,

@@ -1,4 +1,4 @@
-//! Warnings about what is allowed in a model, but seldom meant: assumptions, bounds beyond the training range, labels
+//! Warnings about settings that are allowed, but seldom intended: assumptions, bounds beyond the training range, labels
 //! without effect.
 
 use super::{ModelArm, SpectralModel};

@@ -16,7 +16,7 @@ pub struct FilesReader {
     current: usize,
     /// Number of spectra in all files.
     spectra: u64,
-    /// Whether any file has text as ids.
+    /// True if any file has text as ids.
     text_ids: bool,
     /// Arms, grids and columns of the first file, without spectra.
     first_head: Spectra<'static>,

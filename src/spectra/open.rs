@@ -1,4 +1,4 @@
-//! Opens files of spectra, whose formats are told apart by their contents.
+//! Opens files of spectra, whose formats are recognised by their contents.
 
 #![deny(clippy::indexing_slicing)] // whatever a file holds is no index
 
@@ -15,7 +15,7 @@ use crate::io::files::File;
 use crate::io::fits::MAGIC;
 use crate::io::fits::bytes::GZIP;
 
-/// Opens and checks a file of spectra (NPZ or FITS, told apart by content), to be read in batches.
+/// Opens and checks a file of spectra (NPZ or FITS, recognised by its content), to be read in batches.
 ///
 /// # Errors
 /// `Io`, `Format`, `TooLarge`, `ShapeMismatch`, and `BadWavelength` for a shared grid.
@@ -23,7 +23,7 @@ pub fn open_reader(path: impl AsRef<Path>) -> Result<Box<dyn SpectraReader>> {
     open_reader_with(path, &Selection::default())
 }
 
-/// Opens and checks a file of spectra, of which batches have only the arms and spectra in `selection`.
+/// Opens and checks a file of spectra, whose batches have only the arms and spectra in `selection`.
 ///
 /// # Errors
 /// The errors of [`open_reader`]; `Usage` for a selection from a file that has no fibre map, and where errors are to be

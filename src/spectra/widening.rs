@@ -3,7 +3,7 @@
 use super::{ArmSpectra, Spectra};
 use crate::error::{Error, Result};
 
-/// Mask of bits all of which mask a pixel.
+/// All bits, for masks in which any bit masks a pixel.
 pub(super) const ALL_BITS: u64 = u64::MAX;
 /// Magnitude below which f64 represents every integer exactly.
 const MAX_EXACT_INTEGER: f64 = (1u64 << f64::MANTISSA_DIGITS) as f64;
@@ -72,7 +72,7 @@ impl Widening {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AppliedWidening {
     pub(crate) widening: Widening,
-    /// Whether the arm has a mask of integers, not of booleans or none.
+    /// True if the arm has a mask of integers, not of booleans or none.
     pub(crate) has_bits: bool,
 }
 
@@ -182,7 +182,7 @@ pub(super) fn require_mask_bits(
     )))
 }
 
-/// Returns a mask of the bits of an integer of so many bytes, at most 8.
+/// Returns a mask of the bits of an integer of `bytes` bytes, at most 8.
 fn lowest_bytes(bytes: usize) -> u64 {
     u64::MAX >> (64 - 8 * bytes.clamp(1, 8))
 }
@@ -225,7 +225,7 @@ impl<'a> ArmSpectra<'a> {
                 .divide_where(is_widened, widening.factor * widening.factor);
         }
         self.widening = applied;
-        // The compiler collects the mask into the memory of `pixels`.
+        // `collect` uses the memory of `pixels` again.
         let mask = pixels.into_iter().map(|pixel| pixel == PixelMask::Masked);
         self.with_mask(mask.collect::<Vec<bool>>())
     }

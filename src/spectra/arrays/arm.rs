@@ -18,11 +18,11 @@ pub struct ArrayArm<R> {
     pub length: usize,
     pub pixels: usize,
     grid: ArmGrid<R>,
-    /// Whether the stored wavelengths are in air. Those of batches are in vacuum.
+    /// True if the stored wavelengths are in air. Those of batches are in vacuum.
     pub in_air: bool,
     flux: R,
     weight: R,
-    /// Whether the weights are sigma, not ivar.
+    /// True if the weights are sigma, not ivar.
     is_sigma: bool,
     mask: Option<R>,
     /// Meaning of the bits of a mask of integers.

@@ -205,7 +205,7 @@ impl<'a> ArrayRows<'a> for MemoryRows<'a> {
         let range = self.next..self.next.saturating_add(elements);
         self.next = range.end;
         if range == (0..self.values.len()) {
-            // The whole array is moved, and not copied if nobody else has it.
+            // The whole array is moved, and copied only if it is shared.
             let no_values = Arc::new(ArrayValues::Text(Vec::new()));
             let all_values = std::mem::replace(&mut self.values, no_values);
             return Ok(Arc::unwrap_or_clone(all_values));

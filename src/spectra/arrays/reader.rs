@@ -92,7 +92,7 @@ impl<R> ArraysReader<R> {
         })
     }
 
-    /// Returns sentences for the user on what was converted and what was not used.
+    /// Returns sentences for the user on conversions and on arrays that were not used.
     pub fn into_notes(self) -> Vec<String> {
         self.notes
     }

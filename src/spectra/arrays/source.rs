@@ -119,7 +119,7 @@ pub trait ArraySource<'a> {
             .error(missing_name_message("array", key, &self.keys()))
     }
 
-    /// Returns the error for two arrays of which neither exists, which lists the names of all arrays.
+    /// Returns the error for two missing arrays, one of which is needed. It lists the names of all arrays.
     fn missing_both_error(&self, first: &str, second: &str) -> Error {
         let names = join_names("array", &self.keys());
         self.place().error(format!(

@@ -13,7 +13,7 @@ const MAX_IVAR_DIFFERENCE: f64 = 3e-3;
 /// The array that gives an arm's weights.
 pub struct WeightArray {
     pub key: String,
-    /// Whether the array is sigma, not ivar.
+    /// True if the array is sigma, not ivar.
     pub is_sigma: bool,
 }
 

@@ -29,7 +29,7 @@ pub(super) use unknown::WAY_OUT;
 struct SurveyFormat {
     /// Name with its article, for messages.
     name: &'static str,
-    /// Whether spectra can be selected from such files. The message of [`Selection::refuse_rows`] names them.
+    /// True if spectra can be selected from such files. The message of [`Selection::refuse_rows`] names them.
     selects_rows: bool,
     /// Returns whether a file has the HDUs, columns, types and keywords that distinguish this layout from all others.
     matches: fn(&Fits) -> bool,
@@ -52,7 +52,7 @@ const SURVEY_FORMATS: &[SurveyFormat] = &[
 /// Highest bit of a mask that is read from FITS files, whose numbers are converted to f64.
 const MAX_FITS_BIT: u8 = 52;
 
-/// Opens a file of spectra (FITS, gzipped or not) of one of the known layouts, told apart by its HDUs.
+/// Opens a file of spectra (FITS, gzipped or not) of one of the known layouts, recognised by its HDUs.
 pub(super) fn open(path: &Path, selection: &Selection) -> Result<Box<dyn SpectraReader>> {
     // 1. Refuse bits that FITS files cannot have.
     if let Some(bit) = selection

@@ -68,7 +68,7 @@ struct MwmArm {
     grid: Arc<[f64]>,
     /// Meaning of its PIXEL_FLAGS.
     rule: MaskRule,
-    /// Whether any of its tables has PIXEL_FLAGS.
+    /// True if any of its tables has PIXEL_FLAGS.
     has_flags: bool,
 }
 

@@ -8,7 +8,7 @@ use crate::spectra::{Spectra, SpectraReader};
 /// Yields the only spectrum of a file.
 pub(super) struct SingleReader {
     spectra: Spectra<'static>,
-    /// Whether the spectrum was yielded.
+    /// True if the spectrum was yielded.
     is_yielded: bool,
     notes: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! Messages about incomplete files, which name what is missing, what was expected, and what exists.
+//! Messages about incomplete files, which name the missing array, its expected shape, and the existing ones.
 
 use super::emulators::{DESCRIPTION, Tensor, native_bytes, payne_arrays};
 use super::spectra::{open, spectra_arrays};
