@@ -48,8 +48,8 @@ impl Control {
         self
     }
 
-    /// Runs `work` with the [`threads`](Control#structfield.threads) of this control, on which popfit computes the calls
-    /// that `work` makes. Use it for calls that take no `Control` themselves.
+    /// Runs `work` with the [`threads`](Control#structfield.threads) of this control, on which popfit computes the
+    /// calls that `work` makes. Use it for calls that take no `Control` themselves.
     ///
     /// ```
     /// use popfit::{Control, Device};

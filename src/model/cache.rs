@@ -34,8 +34,8 @@ impl ModelCache {
         if let Some(data) = self.get(key) {
             return Ok(data);
         }
-        // A worker of rayon must not wait for the lock: while it waits inside `make`, rayon may give it another task that
-        // needs the same data, and it would wait for itself.
+        // A worker of rayon must not wait for the lock: while it waits inside `make`, rayon may give it another task
+        // that needs the same data, and it would wait for itself.
         let _making = match rayon::current_thread_index() {
             Some(_) => self.0.making.try_lock().ok(),
             None => Some(lock_mutex(&self.0.making)),

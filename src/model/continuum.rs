@@ -105,7 +105,7 @@ pub fn orthonormalise(
 /// length: the product of its Frobenius norm, √terms, and that of its inverse.
 pub fn condition_limit(factor: &[f64], terms: usize) -> f64 {
     let inverse = invert_lower(factor, terms);
-    // With D the lengths of L's rows, the inverse of D⁻¹ L is L⁻¹ D: column i of L⁻¹ is multiplied by the length of row i.
+    // With D the lengths of L's rows, the inverse of D⁻¹ L is L⁻¹ D: column i of L⁻¹ times the length of row i.
     let squared_norms = (0..terms).map(|i| {
         let row_of_factor = (0..=i).map(|j| factor[packed_index(i, j)].powi(2));
         let column_of_inverse = (0..terms).map(|k| inverse[k * terms + i].powi(2));

@@ -263,7 +263,8 @@ impl<'a> Section<'a> {
         Ok(intervals)
     }
 
-    /// Reads an optional array of numbers of bits, from 0 on; `None` if the key is absent, an error for any other value.
+    /// Reads an optional array of numbers of bits, from 0 on; `None` if the key is absent, an error for any other
+    /// value.
     pub fn read_bits(&self, name: &str) -> Result<Option<Vec<u8>>> {
         let parse_bit = |value: &DeValue<'_>| {
             u8::try_from(parse_integer(value)?)
@@ -297,7 +298,8 @@ impl<'a> Section<'a> {
         self.read_choice_or_form(name, choices, &[])
     }
 
-    /// Reads an optional word as [`read_choice`](Section::read_choice) does; an error also lists `forms` that are not words.
+    /// Reads an optional word as [`read_choice`](Section::read_choice) does; an error also lists `forms` that are not
+    /// words.
     pub fn read_choice_or_form<T: Copy>(
         &self,
         name: &str,
@@ -396,8 +398,8 @@ fn parse_finite_number(value: &DeValue<'_>) -> Option<f64> {
     parse_number(value).filter(|x| x.is_finite())
 }
 
-/// Reads a number, NaN and infinities included, which [`Section::check_order`] refuses with a better message; `None` for
-/// other types.
+/// Reads a number, NaN and infinities included, which [`Section::check_order`] refuses with a better message; `None`
+/// for other types.
 fn parse_number(value: &DeValue<'_>) -> Option<f64> {
     match value {
         DeValue::Float(float) => float.as_str().parse().ok(),

@@ -249,7 +249,8 @@ impl SpectralModel {
             .collect()
     }
 
-    /// Returns all settings except the emulators' contents as text, by which runs of different models are distinguished.
+    /// Returns all settings except the emulators' contents as text, by which runs of different models are
+    /// distinguished.
     #[cfg(feature = "files")]
     pub(crate) fn settings(&self) -> String {
         let SpectralModel {

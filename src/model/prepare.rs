@@ -18,8 +18,8 @@ use super::{ModelArm, SpectralModel};
 use crate::math::gram::BLOCK;
 use crate::math::logarithms::{LANES, sum_of_logarithms};
 
-/// One arm of one spectrum, ready for the device. The shape of arrays is (padded) unless stated otherwise. The CPU reads
-/// an array in an [`Arc`] without copying it.
+/// One arm of one spectrum, ready for the device. The shape of arrays is (padded) unless stated otherwise. The CPU
+/// reads an array in an [`Arc`] without copying it.
 #[derive(Clone, Debug, Default)]
 pub struct PreparedArm {
     /// √ivar flux; 0 where masked.
@@ -33,7 +33,8 @@ pub struct PreparedArm {
     pub transform: Vec<f32>,
     /// Sampling of the part of the grid that has weight, if the spectrum uses its basis.
     pub window: Option<Arc<Sampling>>,
-    /// (terms, padded) Basis of this spectrum alone, where its weights leave the shared ones ill conditioned; else empty.
+    /// (terms, padded) Basis of this spectrum alone, where its weights leave the shared ones ill conditioned; else
+    /// empty.
     pub basis: Arc<Vec<f32>>,
     /// Number of continuum terms that the weights determine: 0 where the arm drops out.
     pub rank: usize,
@@ -120,7 +121,8 @@ pub struct Prepared {
     pub arms: Vec<PreparedArm>,
     /// Number of pixels that count.
     pub unmasked: usize,
-    /// Number of pixels that the model covers and does not mask, in arms with weight. The spectrum may mask some of them.
+    /// Number of pixels that the model covers and does not mask, in arms with weight. The spectrum may mask some of
+    /// them.
     pub in_range: usize,
     /// Number of continuum terms that the weights determine, over all arms.
     pub rank: usize,

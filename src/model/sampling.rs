@@ -29,17 +29,17 @@ pub fn padded(pixels: usize) -> usize {
 #[derive(Debug)]
 pub struct Sampling {
     pub pixels: usize,
-    /// (padded) `segment << 24 | whole index`; −1 where the template is not read, in the padding and outside the template
-    /// at rest. Pixels that do not count are not read either, unless the spectra's resolution carries their light to
-    /// their neighbours, or a window leaves them out.
+    /// (padded) `segment << 24 | whole index`; −1 where the template is not read, in the padding and outside the
+    /// template at rest. Pixels that do not count are not read either, unless the spectra's resolution carries their
+    /// light to their neighbours, or a window leaves them out.
     pub index: Vec<i32>,
     /// (padded) Distance of the pixel from the whole index, in template pixels.
     pub fraction: Arc<Vec<f32>>,
     /// (2, padded) Distances from the pixels' centres to their edges, in template pixels; empty unless pixels
     /// integrate.
     pub edges: Arc<Vec<f32>>,
-    /// (pixels) True for a pixel that counts: it is read, and lies inside the window and the arm's range, outside masked
-    /// intervals, and beyond the reach of the spectra's resolution from pixels that the template does not cover.
+    /// (pixels) True for a pixel that counts: it is read, and lies inside the window and the arm's range, outside
+    /// masked intervals, and beyond the reach of the spectra's resolution from pixels that the template does not cover.
     pub on: Vec<bool>,
     /// (terms, padded) Continuum basis, orthonormal over the used pixels; empty where these do not determine all terms.
     pub basis: Arc<Vec<f32>>,
@@ -142,8 +142,8 @@ impl Sampling {
         } else {
             (0..pixels).filter(|&j| !on[j]).for_each(|j| index[j] = -1);
         }
-        // 4. Make the continuum basis. If the pixels do not determine all terms, spectra use the basis of a window or one
-        //    of their own.
+        // 4. Make the continuum basis. If the pixels do not determine all terms, spectra use the basis of a window or
+        //    one of their own.
         let raw_terms = evaluate_basis(arm.continuum, wavelength, low, high);
         let (basis, Orthonormalisation { ln_det, condition }) = padded_basis(raw_terms, &on, &on)
             .unwrap_or((Vec::new(), Orthonormalisation::IMPOSSIBLE));

@@ -84,7 +84,8 @@ pub enum LineSpread {
     None,
     /// The spectra's own banded resolution matrix, after resampling.
     File,
-    /// Resolving power R = λ/Δλ, with Δλ the full width at half maximum: a Gaussian of σ = 1/(2.3548 R) in ln λ on the template.
+    /// Resolving power R = λ/Δλ, with Δλ the full width at half maximum: a Gaussian of σ = 1/(2.3548 R) in ln λ on the
+    /// template.
     ResolvingPower(f64),
     /// Full width at half maximum of a Gaussian, Å, at the template's own wavelengths.
     Fwhm(f64),

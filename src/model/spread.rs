@@ -1,7 +1,7 @@
 //! A Gaussian line spread as a banded matrix on the template's pixels, f64 on the host (`line_spread`).
 //!
-//! Row j is the Gaussian of that pixel's width, sampled at the pixels' centres out to five σ and renormalised inside the
-//! segment, so that no light comes from beyond its ends. A line spread narrower than half a template pixel is not
+//! Row j is the Gaussian of that pixel's width, sampled at the pixels' centres out to five σ and renormalised inside
+//! the segment, so that no light comes from beyond its ends. A line spread narrower than half a template pixel is not
 //! resolved, and changes nothing.
 
 use super::{LineSpread, ModelArm};

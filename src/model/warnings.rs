@@ -5,8 +5,8 @@ use super::{ModelArm, SpectralModel};
 use crate::emulator::{Emulator, Label};
 use crate::recording::Source;
 
-/// Smallest change of a template by a label, relative to the template's largest value. A label that changes it less over
-/// the whole training range is lost in the rounding of f32, and no data determine it.
+/// Smallest change of a template by a label, relative to the template's largest value. A label that changes it less
+/// over the whole training range is lost in the rounding of f32, and no data determine it.
 const MIN_RELATIVE_EFFECT: f64 = 1e-5;
 /// Number of points in the space of the other labels at which a label's effect is looked for.
 const SAMPLED_POINTS: usize = 8;

@@ -138,7 +138,8 @@ fn check_range(arm: &ModelArm, flux: &[f64], ivar: &[f64]) -> Result<(), Fault> 
         return Ok(());
     }
     let detail = format!(
-        "{}pixel {j}: ivar {:e} is more than {MAX_IVAR_OVER_MEDIAN:e} times the median, {median:e}, and cannot be a measurement",
+        "{}pixel {j}: ivar {:e} is more than {MAX_IVAR_OVER_MEDIAN:e} times the median, {median:e}, and cannot be a \
+         measurement",
         describe_place(arm),
         ivar[j]
     );

@@ -1,8 +1,8 @@
 //! Samplings of part of a wavelength grid, for spectra that lack one or both of its ends.
 //!
 //! Under such a mask the terms of the grid's continuum basis are nearly dependent. Those of a basis that is orthonormal
-//! over the remaining pixels are not. Spectra that lack about the same pixels share it, so that a survey whose spectra are all padded
-//! alike has one such basis instead of one per spectrum.
+//! over the remaining pixels are not. Spectra that lack about the same pixels share it, so that a survey whose spectra
+//! are all padded alike has one such basis instead of one per spectrum.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -100,8 +100,8 @@ impl<'a> Spectra<'a> {
     ///
     /// # Errors
     /// `ShapeMismatch`; `BadWavelength` for a shared grid that is not finite, positive and strictly increasing;
-    /// `InvalidArgument` for own grids without ids, from which the number of spectra cannot be known ([`ArmSpectra::new`]
-    /// takes the number of pixels).
+    /// `InvalidArgument` for own grids without ids, from which the number of spectra cannot be known
+    /// ([`ArmSpectra::new`] takes the number of pixels).
     pub fn from_arrays(
         wavelength: impl Into<Wavelength<'a>>,
         flux: impl Into<Values<'a>>,

@@ -113,8 +113,8 @@ impl InputFile {
     }
 }
 
-/// Returns a fast 128-bit hash of a file's bytes, which finds changes but not forgery. For a file of several parts it is
-/// the hash of their hashes. The function stops early if cancelled.
+/// Returns a fast 128-bit hash of a file's bytes, which finds changes but not forgery. For a file of several parts it
+/// is the hash of their hashes. The function stops early if cancelled.
 fn hash_file(path: &Path, cancel: &AtomicBool) -> Result<u128> {
     let file = File::open(path).map_err(Error::io(path))?;
     let length = file.length().map_err(Error::io(path))?;

@@ -136,8 +136,8 @@ impl MaskRule {
         }
     }
 
-    /// Returns the meaning of a number whose bits are those of an integer of `bytes` bytes. A number that is no integer,
-    /// or so large that f64 may have rounded it, has no known bits, and masks a pixel as without widening.
+    /// Returns the meaning of a number whose bits are those of an integer of `bytes` bytes. A number that is no
+    /// integer, or so large that f64 may have rounded it, has no known bits, and masks a pixel as without widening.
     pub(super) fn judge_number(&self, number: f64, bytes: usize) -> PixelMask {
         if self.widens() && number.abs() < MAX_EXACT_INTEGER && number.fract() == 0.0 {
             return self.judge_bits(number as i64 as u64 & lowest_bytes(bytes));

@@ -213,7 +213,8 @@ impl<R> ArrayArm<R> {
         }
     }
 
-    /// Keeps the memory of a batch's flux and ivar that is no longer needed, for the next [`read_batch`](Self::read_batch).
+    /// Keeps the memory of a batch's flux and ivar that is no longer needed, for the next
+    /// [`read_batch`](Self::read_batch).
     pub fn recycle(&mut self, used: ArmSpectra<'static>) {
         self.spare.push([used.flux, used.ivar]);
     }
@@ -382,8 +383,8 @@ fn open_flags<'a, S: ArraySource<'a>>(
     source.open_rows(key)
 }
 
-/// Returns the diagonals and the rows of resolution matrices (spectra, odd diagonals, pixels), after reading them through.
-/// For a single spectrum the first dimension may be absent.
+/// Returns the diagonals and the rows of resolution matrices (spectra, odd diagonals, pixels), after reading them
+/// through. For a single spectrum the first dimension may be absent.
 fn open_resolution<'a, S: ArraySource<'a>>(
     source: &mut S,
     key: &str,

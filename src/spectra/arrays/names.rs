@@ -256,8 +256,8 @@ pub fn array_name(arm: &str, part: &str) -> String {
     }
 }
 
-/// Returns the arm that an array's name seems to contain, if any, and the array of it that seems to be meant; `None` for
-/// a name that is similar to none.
+/// Returns the arm that an array's name seems to contain, if any, and the array of it that seems to be meant; `None`
+/// for a name that is similar to none.
 fn recognise_array<'a>(
     key: &str,
     arms: &'a [String],

@@ -248,8 +248,8 @@ impl Stream {
         Ok(values)
     }
 
-    /// Reads the next elements into the memory of `spare` if that is large enough. It decodes them unless the file stores
-    /// them as memory does.
+    /// Reads the next elements into the memory of `spare` if that is large enough. It decodes them unless the file
+    /// stores them as memory does.
     fn take_floats<T: Pod>(
         &mut self,
         elements: usize,

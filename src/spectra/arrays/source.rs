@@ -139,8 +139,8 @@ pub trait ArrayRows<'a>: Send {
     /// Takes the next elements without conversion, except that f16 becomes f64.
     fn take_elements(&mut self, elements: usize) -> Result<ArrayValues<'a>>;
 
-    /// Takes the next numbers, as f32 if f32 represents them without loss, else as f64. They are read into the memory of
-    /// `spare` if that is large enough.
+    /// Takes the next numbers, as f32 if f32 represents them without loss, else as f64. They are read into the memory
+    /// of `spare` if that is large enough.
     fn take_values(&mut self, elements: usize, spare: Values<'static>) -> Result<Values<'a>>;
 
     /// Takes the next numbers as f64, with `spare` as in [`take_values`](ArrayRows::take_values).

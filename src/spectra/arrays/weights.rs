@@ -90,9 +90,9 @@ fn check_agreement<'a>(
     Ok(())
 }
 
-/// Returns whether an ivar and a sigma of one pixel agree: ivar σ² = 1 up to rounding, or neither gives the pixel weight.
-/// If one of them gives no weight (ivar 0, sigma infinite) or is invalid, the other may be any placeholder that is not
-/// an ordinary error.
+/// Returns whether an ivar and a sigma of one pixel agree: ivar σ² = 1 up to rounding, or neither gives the pixel
+/// weight. If one of them gives no weight (ivar 0, sigma infinite) or is invalid, the other may be any placeholder that
+/// is not an ordinary error.
 fn ivar_agrees_with_sigma(ivar: f64, sigma: f64) -> bool {
     let is_weight = ivar > 0.0 && ivar.is_finite();
     let is_error = sigma > 0.0 && sigma.is_finite();

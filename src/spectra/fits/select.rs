@@ -33,8 +33,8 @@ setters!(Selection {
 });
 
 impl Selection {
-    /// Returns whether the selection may exclude spectra: by target, object type or signal-to-noise ratio. A selection of
-    /// arms does not exclude spectra.
+    /// Returns whether the selection may exclude spectra: by target, object type or signal-to-noise ratio. A selection
+    /// of arms does not exclude spectra.
     pub fn selects_rows(&self) -> bool {
         self.target_ids.is_some() || self.objtype.is_some() || self.min_signal_to_noise.is_some()
     }

@@ -262,7 +262,8 @@ pub fn log_grid() -> [f64; 8] {
 
 pub type Tensor = (&'static str, Dtype, Vec<usize>, Vec<u8>);
 
-/// Returns a native file with 2 labels, a hidden layer of 3 with batch norm, and 8 pixels, after a change of its tensors.
+/// Returns a native file with 2 labels, a hidden layer of 3 with batch norm, and 8 pixels, after a change of its
+/// tensors.
 pub fn native_bytes(description: &str, change: impl Fn(&mut Vec<Tensor>)) -> Vec<u8> {
     let mut tensors = vec![
         ("layer.0.weight", Dtype::F32, vec![3, 2], le32(&ramp(6))),

@@ -1,4 +1,5 @@
-//! Files of emulators and spectra. Good ones are read correctly; bad ones give an error, never a panic or a shorter array.
+//! Files of emulators and spectra. Good ones are read correctly; bad ones give an error, never a panic or a shorter
+//! array.
 
 mod choices;
 mod emulators;
