@@ -27,9 +27,9 @@ pub struct Control {
     pub profile: bool,
     /// Maximum time of the run. Then the run stops as if `cancel` were set.
     pub timeout: Option<Duration>,
-    /// Number of threads that compute, at least 1; unless set, those of rayon's pool in which the call is made, or of
-    /// its global one. Pools are kept: the same number has the same threads in every run, but for a stream that is
-    /// begun in a worker of rayon's, which starts threads of its own. No bit of a result depends on it.
+    /// Number of threads that compute, at least 1. Unless it is set, they are those of the rayon pool in which the call
+    /// is made, or of the global pool. Runs with the same number share one pool, except for a stream that begins in a
+    /// worker of rayon, which starts threads of its own. No bit of a result depends on this number.
     pub threads: Option<usize>,
 }
 
@@ -48,9 +48,8 @@ impl Control {
         self
     }
 
-    /// Does `work` with the [`threads`](Control#structfield.threads) of this control: all that popfit computes for
-    /// calls that `work` makes on its own thread is computed there. Calls that take a `Control` do so themselves; this
-    /// is for those that take none.
+    /// Runs `work` with the [`threads`](Control#structfield.threads) of this control, on which popfit computes the
+    /// calls that `work` makes. Use it for calls that take no `Control` themselves.
     ///
     /// ```
     /// use popfit::{Control, Device};
@@ -64,7 +63,7 @@ impl Control {
     /// Returns [`Error::InvalidSettings`](crate::Error::InvalidSettings) for 0 threads, and
     /// [`Error::Usage`](crate::Error::Usage) if the system refuses to start them.
     pub fn scope<R>(&self, work: impl FnOnce() -> R) -> Result<R> {
-        let pool = self.threads.map(threads::kept_pool).transpose()?;
+        let pool = self.threads.map(threads::shared_pool).transpose()?;
         Ok(threads::with_pool(pool, work))
     }
 

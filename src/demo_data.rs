@@ -1,6 +1,6 @@
-//! The demo's data, inside whatever is linked with them.
+//! Files of the demo, which are compiled into the program.
 
-/// Names and contents. A model file finds its emulator beside it.
+/// Names and contents of the files. The model file refers to the emulator in the same folder.
 pub static FILES: [(&str, &[u8]); 4] = [
     (
         "model.toml",

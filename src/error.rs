@@ -11,10 +11,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// Error that ended a run. Messages name the file, the spectrum and the field.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "a variant's text speaks of its fields")]
+#[allow(missing_docs, reason = "a variant's text describes its fields")]
 pub enum Error {
-    /// The operating system refused. The message says in plain words what is missing, or is a file or a folder and
-    /// should not be.
+    /// The operating system refused. The message explains in plain words which file or folder is missing, or is of the
+    /// wrong kind.
     #[error("{}: {}", path.display(), in_plain_words(path, source))]
     Io {
         path: PathBuf,
@@ -71,38 +71,38 @@ pub enum Error {
         lower: f64,
         upper: f64,
     },
-    /// A model (file or builder) that makes no sense.
+    /// A model, from a file or a builder, is invalid.
     #[error("model: {message}")]
     Model {
         /// The setting at fault, named as in a model file (`labels.teff`, `arm[1].range`), if one can be named.
         setting: Option<String>,
-        /// The fault. It speaks of the setting, too.
+        /// The fault. It names the setting, too.
         message: String,
     },
-    /// A formula that cannot be read; `column` counts characters from 1.
-    #[error("formula, column {column}: {message}\n  {}\n{:>width$}", one_line(formula), '^', width = mark(column))]
+    /// A formula cannot be parsed; `column` counts characters from 1.
+    #[error("formula, column {column}: {message}\n  {}\n{:>width$}", one_line(formula), '^', width = caret_width(column))]
     Formula {
         formula: String,
         column: usize,
         message: String,
     },
-    /// WGSL of the user's that cannot be a model; line and column (in characters) count from 1.
-    #[error("WGSL, line {line}, column {column}: {message}\n  {}\n{:>width$}", one_line(text), '^', width = mark(column))]
+    /// The user's WGSL is no valid model; line and column (in characters) count from 1.
+    #[error("WGSL, line {line}, column {column}: {message}\n  {}\n{:>width$}", one_line(text), '^', width = caret_width(column))]
     Wgsl {
         line: usize,
         column: usize,
         message: String,
-        /// The line.
+        /// Text of the line.
         text: String,
     },
-    /// An argument that makes no sense.
+    /// An argument is invalid.
     #[error("{0}")]
     Usage(String),
-    /// An argument of this name that makes no sense. The message speaks of it, too.
+    /// An argument of this name is invalid. The message names it, too.
     #[error("{message}")]
     InvalidArgument { argument: String, message: String },
-    /// Settings that a fitter cannot work with: all of them, not the first one alone.
-    #[error("{}", listed(faults))]
+    /// Settings of a fitter are invalid: all of these, not only the first.
+    #[error("{}", format_faults(faults))]
     InvalidSettings { faults: Vec<InvalidSetting> },
     /// A spectrum cannot be fitted, and the fitter is [strict](crate::SpectralFitter::strict), or problems for another
     /// optimiser were asked for.
@@ -122,7 +122,7 @@ pub enum Error {
     /// The device was lost, or did not answer in time.
     #[error("device {device} was lost, or did not answer in time: {message}")]
     DeviceLost { device: String, message: String },
-    /// The device computes what cannot be.
+    /// The device gave a result that a check contradicts.
     #[error(
         "device {device} gave a result that a check contradicts, so its results are not used: {message}"
     )]
@@ -144,11 +144,11 @@ pub enum Error {
     )]
     Interrupted {
         path: PathBuf,
-        /// Rows are kept in a journal beside the output, so that the run can be resumed.
+        /// True if rows are stored in a journal beside the output, so that the run can be resumed.
         kept: bool,
     },
     /// None of the targets that a run is to fit is in the files and passes the other selections. Nothing is written.
-    #[error("no spectrum is selected: {}; nothing is written", missing_targets(*wanted))]
+    #[error("no spectrum is selected: {}; nothing is written", describe_missing_targets(*wanted))]
     NothingSelected {
         /// Number of TARGETIDs that were given.
         wanted: usize,
@@ -156,7 +156,7 @@ pub enum Error {
     /// The journal of an output cannot be used.
     #[error("{}: {message}", path.display())]
     Journal { path: PathBuf, message: String },
-    /// A result is whole and has its name, but the system could not promise that this outlives a power cut.
+    /// A result is complete and in its place, but the system could not ensure that it survives a power cut.
     #[error(
         "{}: it is whole and in its place, but its folder could not be flushed to the disk, and a power cut may take \
          it back: {source}",
@@ -175,7 +175,7 @@ pub enum Error {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InvalidSetting {
-    /// Name of the setting, as its setter has it.
+    /// Name of the setting, which is that of its setter.
     pub name: String,
     /// The fault, and its remedy.
     pub message: String,
@@ -188,7 +188,7 @@ impl std::fmt::Display for InvalidSetting {
 }
 
 impl InvalidSetting {
-    /// Returns a fault to report to the user: the name of the setting at fault, and what is wrong with it.
+    /// Makes the fault of a setting, with its name and a description for the user.
     pub(crate) fn new(name: impl Into<String>, message: impl Into<String>) -> InvalidSetting {
         InvalidSetting {
             name: name.into(),
@@ -206,8 +206,8 @@ impl InvalidSetting {
     }
 }
 
-/// Returns text for an error: none of `wanted` target ids is there.
-fn missing_targets(wanted: usize) -> String {
+/// Returns the message that none of `wanted` target ids is in the files.
+fn describe_missing_targets(wanted: usize) -> String {
     match wanted {
         1 => {
             "the TARGETID that was given is not in the files, or does not pass the other selections"
@@ -221,8 +221,8 @@ fn missing_targets(wanted: usize) -> String {
     }
 }
 
-/// Formats faults for an error message: one fault as a single line, several as a heading with a line for each.
-fn listed(faults: &[InvalidSetting]) -> String {
+/// Formats faults for an error message: one fault as a single line, several as a heading with a line per fault.
+fn format_faults(faults: &[InvalidSetting]) -> String {
     match faults {
         [fault] => fault.to_string(),
         _ => {
@@ -238,32 +238,35 @@ pub(crate) fn coverage(
     model: RangeInclusive<f64>,
     range: Option<RangeInclusive<f64>>,
 ) -> String {
-    let shown = |range: &RangeInclusive<f64>| format!("{:.2}-{:.2} Å", range.start(), range.end());
-    let range = range
-        .map(|range| format!(", the arm's range is {}", shown(&range)))
+    let format_range =
+        |range: &RangeInclusive<f64>| format!("{:.2}-{:.2} Å", range.start(), range.end());
+    let arm_range = range
+        .map(|range| format!(", the arm's range is {}", format_range(&range)))
         .unwrap_or_default();
-    let mistake = likely_unit(&data, &model)
-        .map(|unit| format!("; the data's wavelengths seem to be {unit}"));
-    let mistake = mistake.or_else(|| {
-        likely_unit(&model, &data).map(|unit| format!("; the model's seem to be {unit}"))
-    });
-    let mistake = mistake.unwrap_or_default();
-    // a logarithm has its digits behind the point
+    let likely_mistake = if let Some(unit) = likely_unit(&data, &model) {
+        format!("; the data's wavelengths seem to be {unit}")
+    } else if let Some(unit) = likely_unit(&model, &data) {
+        format!("; the model's seem to be {unit}")
+    } else {
+        String::new()
+    };
+    // The logarithm of a wavelength needs more decimals.
     let decimals = if *data.end() < 100.0 { 5 } else { 2 };
     let (first, last) = data.into_inner();
     format!(
-        "the data cover {first:.decimals$}-{last:.decimals$} Å, the model {}{range}{mistake}",
-        shown(&model)
+        "the data cover {first:.decimals$}-{last:.decimals$} Å, the model {}{arm_range}{likely_mistake}",
+        format_range(&model)
     )
 }
 
 /// A unit in which wavelengths may be given by mistake.
 struct WrongUnit {
-    /// Name, and how to convert it.
+    /// Name of the unit with its conversion.
     text: &'static str,
     to_angstrom: fn(f64) -> f64,
 }
 
+/// Units in which wavelengths may be given by mistake, in the order in which they are tried.
 const WRONG_UNITS: [WrongUnit; 4] = [
     WrongUnit {
         text: "in nm (multiply them by 10 to have Å)",
@@ -285,55 +288,59 @@ const WRONG_UNITS: [WrongUnit; 4] = [
 
 /// Returns the name of a unit from which the numbers of `grid`, converted to Å, would overlap `other`; `None` if none.
 fn likely_unit(grid: &RangeInclusive<f64>, other: &RangeInclusive<f64>) -> Option<&'static str> {
-    let converted =
-        |unit: &WrongUnit| (unit.to_angstrom)(*grid.start())..=(unit.to_angstrom)(*grid.end());
-    WRONG_UNITS
-        .iter()
-        .find(|unit| overlaps(&converted(unit), other))
-        .map(|unit| unit.text)
+    let would_overlap = |unit: &&WrongUnit| {
+        let converted = (unit.to_angstrom)(*grid.start())..=(unit.to_angstrom)(*grid.end());
+        overlaps(&converted, other)
+    };
+    WRONG_UNITS.iter().find(would_overlap).map(|unit| unit.text)
 }
 
 /// Returns whether the common part of two ranges is at least half as long as the shorter one.
-fn overlaps(one: &RangeInclusive<f64>, other: &RangeInclusive<f64>) -> bool {
-    let common = one.end().min(*other.end()) - one.start().max(*other.start());
-    let shorter = (one.end() - one.start()).min(other.end() - other.start());
-    one.end().is_finite() && common > 0.0 && common >= 0.5 * shorter
+fn overlaps(first: &RangeInclusive<f64>, second: &RangeInclusive<f64>) -> bool {
+    let common = first.end().min(*second.end()) - first.start().max(*second.start());
+    let shorter = (first.end() - first.start()).min(second.end() - second.start());
+    first.end().is_finite() && common > 0.0 && common >= 0.5 * shorter
 }
 
-/// Returns the error message that `what` (bytes of a file) do not match their checksum, so the file is damaged.
-pub(crate) fn changed(what: &str) -> String {
+/// Returns the message that some bytes of a file do not match their checksum, so the file is damaged.
+pub(crate) fn damage_message(bytes: &str) -> String {
     format!(
-        "damaged: {what} do not match their checksum, so bytes of the file have changed since it was written; \
+        "damaged: {bytes} do not match their checksum, so bytes of the file have changed since it was written; \
          restore it from a copy, or fit again"
     )
 }
 
 /// Returns why an I/O operation on `path` failed: a plain sentence for common mistakes, else the system's own message.
 pub(crate) fn in_plain_words(path: &Path, source: &std::io::Error) -> String {
-    // an error with words of its own has been explained already
-    let is_of_the_system = source.get_ref().is_none();
-    plain_words(path, source.kind())
-        .filter(|_| is_of_the_system)
+    // An error with a message of its own has already been explained.
+    let is_system_error = source.get_ref().is_none();
+    explain_io_error(path, source.kind())
+        .filter(|_| is_system_error)
         .unwrap_or_else(|| source.to_string())
 }
 
-/// Explains an I/O error by what is at `path`: a folder, a missing file or parent folder; `None` if that explains
+/// Explains an I/O error by the state of `path`: a folder, a missing file or parent folder; `None` if that explains
 /// nothing.
-fn plain_words(path: &Path, kind: ErrorKind) -> Option<String> {
-    let above = || {
+fn explain_io_error(path: &Path, kind: ErrorKind) -> Option<String> {
+    let parent_folders = || {
         path.ancestors()
             .skip(1)
             .filter(|folder| !folder.as_os_str().is_empty())
     };
+    // 1. Other kinds of errors have nothing to do with missing or misplaced folders.
     match kind {
         ErrorKind::IsADirectory => return Some("this is a folder, not a file".into()),
         ErrorKind::NotADirectory | ErrorKind::AlreadyExists | ErrorKind::NotFound => {}
         _ => return None,
     }
-    if let Some(file) = above().find(|place| place.is_file()) {
+    // 2. Look for a part of the path that is a file, or does not exist.
+    if let Some(file) = parent_folders().find(|folder| folder.is_file()) {
         return Some(format!("{} is a file, not a folder", file.display()));
     }
-    match above().take_while(|folder| !folder.exists()).last() {
+    match parent_folders()
+        .take_while(|folder| !folder.exists())
+        .last()
+    {
         Some(folder) => Some(format!("the folder {} does not exist", folder.display())),
         None if kind != ErrorKind::NotFound => path
             .is_file()
@@ -353,9 +360,9 @@ fn one_line(formula: &str) -> String {
         .collect()
 }
 
-/// Returns the width, with an indent of two, up to which a mark under a text's column is printed; `format!` panics
-/// beyond 65,535.
-fn mark(column: &usize) -> usize {
+/// Returns the width of the line with the caret under a text's column, for an indent of two. It is limited because
+/// `format!` panics beyond 65,535.
+fn caret_width(column: &usize) -> usize {
     (column + 2).min(1000)
 }
 
@@ -368,15 +375,14 @@ impl Error {
         }
     }
 
-    /// Returns a closure for `map_err`: it turns an I/O error of a write into an [`Error::Io`] that says why, in plain
-    /// words.
+    /// Returns a closure for `map_err`: it turns an I/O error of a write into an [`Error::Io`] that explains the cause
+    /// in plain words.
     pub(crate) fn writing(path: &Path) -> impl Fn(std::io::Error) -> Error + '_ {
         |source| {
-            let said = format!("cannot be written: {}", in_plain_words(path, &source));
-            let said = std::io::Error::new(source.kind(), said);
+            let message = format!("cannot be written: {}", in_plain_words(path, &source));
             Error::Io {
                 path: path.to_path_buf(),
-                source: said,
+                source: std::io::Error::new(source.kind(), message),
             }
         }
     }
@@ -420,7 +426,7 @@ impl Error {
         }
     }
 
-    /// Returns an [`Error::Model`]: this setting of the model makes no sense, as `message` says.
+    /// Returns an [`Error::Model`]: this setting of the model is invalid, as `message` explains.
     pub(crate) fn model_setting(setting: impl Into<String>, message: impl Into<String>) -> Error {
         Error::Model {
             setting: Some(setting.into()),
@@ -428,7 +434,7 @@ impl Error {
         }
     }
 
-    /// Returns an [`Error::InvalidArgument`]: the value of this argument makes no sense, as `message` says.
+    /// Returns an [`Error::InvalidArgument`]: the value of this argument is invalid, as `message` explains.
     pub(crate) fn invalid(argument: impl Into<String>, message: impl Into<String>) -> Error {
         Error::InvalidArgument {
             argument: argument.into(),
@@ -449,7 +455,7 @@ impl Error {
     }
 
     /// Returns an [`Error::ShapeMismatch`]: the lengths or dimensions of the argument `what` are wrong, as `message`
-    /// says.
+    /// explains.
     pub(crate) fn mismatch(what: impl Into<String>, message: impl Into<String>) -> Error {
         Error::ShapeMismatch {
             what: what.into(),
@@ -472,52 +478,55 @@ impl Error {
 mod tests {
     use super::*;
 
-    /// A message says what is wrong with a path; what the path does not explain is left to the system.
+    /// A message explains the fault of a path; errors that the path does not explain have the system's message.
     #[test]
-    fn missing_files_and_folders_are_told_in_plain_words() {
+    fn missing_files_and_folders_are_explained_in_plain_words() {
         let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
-        std::fs::write(at("file"), "").unwrap();
-        let [gone, file] = ["gone", "file"].map(|name| at(name).display().to_string());
-        let reading = |name: &str| {
-            std::fs::read(at(name))
-                .map_err(Error::io(&at(name)))
+        let path_of = |name: &str| folder.path().join(name);
+        std::fs::write(path_of("file"), "").unwrap();
+        let [gone, file] = ["gone", "file"].map(|name| path_of(name).display().to_string());
+        let read_error = |name: &str| {
+            std::fs::read(path_of(name))
+                .map_err(Error::io(&path_of(name)))
                 .unwrap_err()
                 .to_string()
         };
-        let said = |name: &str, words: &str| format!("{}: {words}", at(name).display());
-        assert_eq!(reading("none"), said("none", "this file does not exist"));
+        let message = |name: &str, words: &str| format!("{}: {words}", path_of(name).display());
         assert_eq!(
-            reading("gone/a/b"),
-            said("gone/a/b", &format!("the folder {gone} does not exist"))
+            read_error("none"),
+            message("none", "this file does not exist")
         );
         assert_eq!(
-            reading("file/b"),
-            said("file/b", &format!("{file} is a file, not a folder"))
+            read_error("gone/a/b"),
+            message("gone/a/b", &format!("the folder {gone} does not exist"))
         );
-        let writing = |name: &str| {
-            std::fs::write(at(name), "")
-                .map_err(Error::writing(&at(name)))
+        assert_eq!(
+            read_error("file/b"),
+            message("file/b", &format!("{file} is a file, not a folder"))
+        );
+        let write_error = |name: &str| {
+            std::fs::write(path_of(name), "")
+                .map_err(Error::writing(&path_of(name)))
                 .unwrap_err()
         };
         let words = format!("cannot be written: the folder {gone} does not exist");
-        assert_eq!(writing("gone/b").to_string(), said("gone/b", &words));
-        let made = std::fs::create_dir_all(at("file"))
-            .map_err(Error::io(&at("file")))
+        assert_eq!(write_error("gone/b").to_string(), message("gone/b", &words));
+        let create_error = std::fs::create_dir_all(path_of("file"))
+            .map_err(Error::io(&path_of("file")))
             .unwrap_err();
         assert_eq!(
-            made.to_string(),
-            said("file", "this is a file, not a folder")
+            create_error.to_string(),
+            message("file", "this is a file, not a folder")
         );
-        let full = || std::io::Error::from(ErrorKind::StorageFull);
+        let full_error = || std::io::Error::from(ErrorKind::StorageFull);
         assert_eq!(
-            Error::io(&at("none"))(full()).to_string(),
-            said("none", &full().to_string())
+            Error::io(&path_of("none"))(full_error()).to_string(),
+            message("none", &full_error().to_string())
         );
         if cfg!(unix) {
             assert_eq!(
-                writing("").to_string(),
-                said("", "cannot be written: this is a folder, not a file")
+                write_error("").to_string(),
+                message("", "cannot be written: this is a folder, not a file")
             );
         }
     }

@@ -98,7 +98,7 @@ mod tests {
     use super::Flags;
 
     #[test]
-    fn bits_are_powers_of_two_in_order() {
+    fn bits_of_flags_are_powers_of_two_in_order() {
         for (k, flag) in Flags::DESCRIPTIONS.iter().enumerate() {
             assert_eq!(flag.bit, 1 << k, "{}", flag.name);
             assert!(flag.meaning.is_ascii(), "FITS writes it: {}", flag.meaning);
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn every_flag_has_a_section_in_the_book() {
         let page = include_str!("../docs/src/flags.md");
-        let found: Vec<&str> = page
+        let headings: Vec<&str> = page
             .lines()
             .filter(|line| line.starts_with("## "))
             .collect();
@@ -117,7 +117,7 @@ mod tests {
             format!("## {} `{}`: {}", flag.bit, flag.name, flag.label)
         };
         assert_eq!(
-            found,
+            headings,
             Flags::DESCRIPTIONS.iter().map(heading).collect::<Vec<_>>()
         );
     }

@@ -58,7 +58,7 @@
         reason = "some helpers serve the readers and writers of files alone"
     )
 )]
-// a panic is no answer to bad input
+// Bad input must give an error, never a panic.
 #![cfg_attr(
     not(test),
     deny(

@@ -1,8 +1,8 @@
 //! Building blocks below the fitters: recordings, devices, the loop of rounds, and single problems for other
 //! optimisers.
 //!
-//! These interfaces follow popfit's insides. They may change in any release, even a patch release. The rest of the
-//! crate follows Semantic Versioning.
+//! These interfaces follow popfit's implementation. They may change in any release, even a patch release. The rest of
+//! the crate follows Semantic Versioning.
 
 #[allow(missing_docs, reason = "the fields of plain data are said in one text")]
 #[path = "buffers/mod.rs"]

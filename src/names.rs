@@ -1,42 +1,43 @@
 //! Names of labels, units and arms, and texts for a terminal.
 //!
 //! Names come from files that others made, and go into tables, model files and messages. They are short, and have no
-//! character that a terminal obeys or that begins a new line in a file.
+//! control characters, which a terminal would execute or which would begin a new line in a file.
 
 /// Maximum number of characters of a name.
-const MAX_LENGTH: usize = 64;
+const MAX_NAME_CHARACTERS: usize = 64;
 
-/// Fails if a name is too long for a table, or has a character that is not printable. `what` says what it names.
-pub(crate) fn check_name(what: &str, name: &str) -> Result<(), String> {
+/// Fails if a name is too long for a table, or has a character that is not printable. `named_thing` describes the
+/// named thing in the message.
+pub(crate) fn check_name(named_thing: &str, name: &str) -> Result<(), String> {
     let length = name.chars().count();
-    if length > MAX_LENGTH {
-        let start: String = name.chars().take(MAX_LENGTH / 4).collect();
+    if length > MAX_NAME_CHARACTERS {
+        let start: String = name.chars().take(MAX_NAME_CHARACTERS / 4).collect();
         let start = printable(&start);
         return Err(format!(
-            "the {what} `{start}…` has {length} characters, more than the {MAX_LENGTH} of a name"
+            "the {named_thing} `{start}…` has {length} characters, more than the {MAX_NAME_CHARACTERS} of a name"
         ));
     }
     match name.chars().find(|c| !is_printable(*c)) {
-        Some(found) => Err(format!(
-            "the {what} `{}` has the character {found:?}, which no name may have",
+        Some(character) => Err(format!(
+            "the {named_thing} `{}` has the character {character:?}, which no name may have",
             printable(name)
         )),
         None => Ok(()),
     }
 }
 
-/// Returns a text in which the characters that a terminal would obey are escaped, such as `\u{1b}`; line feeds and tabs
+/// Returns a text in which control characters are escaped, such as `\u{1b}`; line feeds and tabs
 /// stay.
 pub fn printable(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
+    let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
-            '\n' | '\t' => shown.push(c),
-            c if is_printable(c) => shown.push(c),
-            c => shown.extend(c.escape_unicode()),
+            '\n' | '\t' => escaped.push(c),
+            c if is_printable(c) => escaped.push(c),
+            c => escaped.extend(c.escape_unicode()),
         }
     }
-    shown
+    escaped
 }
 
 /// Returns whether a character is printed as itself: it is no control character, and none that starts a line, reverses
@@ -52,32 +53,32 @@ mod tests {
 
     #[test]
     fn names_are_short_and_printable() {
-        for good in [
+        for name in [
             "teff",
             "[Fe/H]",
             "température",
             "log₁₀ g",
             "",
-            &"a".repeat(MAX_LENGTH),
+            &"a".repeat(MAX_NAME_CHARACTERS),
         ] {
-            assert_eq!(check_name("label", good), Ok(()));
+            assert_eq!(check_name("label", name), Ok(()));
         }
-        let said = |name: &str| check_name("unit", name).unwrap_err();
+        let message = |name: &str| check_name("unit", name).unwrap_err();
         assert_eq!(
-            said("K\n[arm]"),
+            message("K\n[arm]"),
             "the unit `K\n[arm]` has the character '\\n', which no name may have"
         );
-        assert!(said("\u{1b}[2K").contains("`\\u{1b}[2K`"));
-        assert!(said("a\u{202e}b").contains("\\u{202e}"));
-        let long = said(&"é".repeat(70_000));
+        assert!(message("\u{1b}[2K").contains("`\\u{1b}[2K`"));
+        assert!(message("a\u{202e}b").contains("\\u{202e}"));
+        let long_name_message = message(&"é".repeat(70_000));
         assert_eq!(
-            long,
+            long_name_message,
             "the unit `éééééééééééééééé…` has 70000 characters, more than the 64 of a name"
         );
     }
 
     #[test]
-    fn texts_for_a_terminal_have_no_commands() {
+    fn control_characters_are_escaped_in_printed_texts() {
         assert_eq!(printable("a: é\n\tb"), "a: é\n\tb");
         assert_eq!(
             printable("\u{1b}]0;x\u{7}\r\u{9b}2J"),

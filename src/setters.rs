@@ -1,14 +1,14 @@
-//! Setters of settings whose fields are public, so that more settings can come without breaking a program.
+//! Setters of settings with public fields, by which settings can be added without breaking programs.
 
-/// Writes a setter for each field, under the field's name; `Some` and `into` say what becomes of its argument.
+/// Writes a setter for each field, under the field's name. `Some` and `into` convert its argument.
 macro_rules! setters {
-    ($type:ident { $($name:ident: $argument:ty $(, $how:ident)?;)+ }) => {
+    ($type:ident { $($name:ident: $argument:ty $(, $conversion:ident)?;)+ }) => {
         impl $type {
             $(
                 #[doc = concat!("Replaces [`", stringify!($name), "`](#structfield.", stringify!($name), ").")]
                 #[must_use]
                 pub fn $name(mut self, $name: $argument) -> $type {
-                    self.$name = setters!(@ $name $($how)?);
+                    self.$name = setters!(@ $name $($conversion)?);
                     self
                 }
             )+

@@ -1,71 +1,75 @@
-//! Suggestions for a name that nobody knows: names that may have been meant.
+//! Suggestions of similar names for an unknown name.
 
-/// Least similarity, 1 − edits / letters, at which a known name is likely to be what was meant.
-const LIKELY: f64 = 0.6;
+/// Minimum similarity, 1 − edits / letters, at which a known name is suggested.
+const MIN_SIMILARITY: f64 = 0.6;
 
-/// So many letters of a longer name are a part that says which.
-const PART: usize = 4;
+/// Minimum number of letters of a word that identify a longer name which contains it.
+const MIN_PART_LENGTH: usize = 4;
 
 /// Returns the known name most similar to a misspelt `word`, ignoring case; `None` if no name is similar enough.
-pub(crate) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn find_nearest<'a>(
+    word: &str,
+    known: impl Iterator<Item = &'a str>,
+) -> Option<&'a str> {
     let word = word.to_lowercase();
-    let alike = |name: &str| {
-        let name = name.to_lowercase();
-        let part = if word.len() >= PART && name.contains(&word) {
-            LIKELY
-        } else {
-            0.0
-        };
-        strsim::normalized_damerau_levenshtein(&word, &name).max(part)
-    };
-    let likely = known
-        .map(|name| (alike(name), name))
-        .filter(|(alike, _)| *alike >= LIKELY);
-    likely
-        .min_by(|a, b| b.0.total_cmp(&a.0))
+    known
+        .map(|name| (similarity(&word, &name.to_lowercase()), name))
+        .filter(|(similarity, _)| *similarity >= MIN_SIMILARITY)
+        .min_by(|(a, _), (b, _)| b.total_cmp(a))
         .map(|(_, name)| name)
+}
+
+/// Returns the similarity of two words in lower case, which is at least the minimum if the name contains the word.
+fn similarity(word: &str, name: &str) -> f64 {
+    let of_part = if word.len() >= MIN_PART_LENGTH && name.contains(word) {
+        MIN_SIMILARITY
+    } else {
+        0.0
+    };
+    strsim::normalized_damerau_levenshtein(word, name).max(of_part)
 }
 
 /// Returns text to append to an error about an unknown name: `; did you mean …?` if one is similar, and all known
 /// names.
 pub(crate) fn hint<'a>(word: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
-    let all = known.clone().collect::<Vec<_>>().join(", ");
-    match nearest(word, known) {
-        Some(near) => format!("; did you mean `{near}`? (known: {all})"),
-        None if all.is_empty() => String::new(),
-        None => format!("; known: {all}"),
+    let names = known.clone().collect::<Vec<_>>().join(", ");
+    match find_nearest(word, known) {
+        Some(near) => format!("; did you mean `{near}`? (known: {names})"),
+        None if names.is_empty() => String::new(),
+        None => format!("; known: {names}"),
     }
 }
 
-/// Returns the message that there is no `what` of this name: it suggests a near name and lists those that are there.
-pub(crate) fn missing_name(what: &str, name: &str, found: &[String]) -> String {
-    let near = nearest(name, found.iter().map(String::as_str));
-    let near = near
+/// Returns the message that there is no `kind` of this name, which suggests a similar name and lists the existing ones.
+pub(crate) fn missing_name_message(kind: &str, name: &str, existing: &[String]) -> String {
+    let suggestion = find_nearest(name, existing.iter().map(String::as_str))
         .map(|near| format!("; did you mean `{near}`?"))
         .unwrap_or_default();
     format!(
-        "no {what} `{name}`{near} (found: {})",
-        shown_names(what, found)
+        "no {kind} `{name}`{suggestion} (found: {})",
+        join_names(kind, existing)
     )
 }
 
-/// Joins names for a message: at most sixteen of them, and how many more there are; `no {what}` if there are none.
-pub(crate) fn shown_names(what: &str, names: &[String]) -> String {
-    const MOST: usize = 16;
-    let shown = names.get(..MOST).unwrap_or(names).join(", ");
+/// Joins names for a message: at most sixteen of them, and the number of the others; `no {kind}` if there are none.
+pub(crate) fn join_names(kind: &str, names: &[String]) -> String {
+    const MAX_JOINED_NAMES: usize = 16;
+    let joined = names.get(..MAX_JOINED_NAMES).unwrap_or(names).join(", ");
     match names.len() {
-        0 => format!("no {what}"),
-        n if n > MOST => format!("{shown} and {} more", n - MOST),
-        _ => shown,
+        0 => format!("no {kind}"),
+        count if count > MAX_JOINED_NAMES => {
+            format!("{joined} and {} more", count - MAX_JOINED_NAMES)
+        }
+        _ => joined,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{hint, nearest};
+    use super::{find_nearest, hint};
 
     #[test]
-    fn slips_are_recognised_and_other_words_are_not() {
+    fn misspelt_names_are_recognised_and_other_words_are_not() {
         let known = [
             "exp",
             "sqrt",
@@ -76,7 +80,7 @@ mod tests {
             "a",
             "k1",
         ];
-        for (word, meant) in [
+        for (word, suggestion) in [
             ("exq", Some("exp")),
             ("EXP", Some("exp")),
             ("gauss_1d", Some("gauss1d")),
@@ -90,7 +94,7 @@ mod tests {
             ("", None),
             ("é", None),
         ] {
-            assert_eq!(nearest(word, known.into_iter()), meant, "{word}");
+            assert_eq!(find_nearest(word, known.into_iter()), suggestion, "{word}");
         }
         assert_eq!(
             hint("exq", ["exp", "ln"].into_iter()),

@@ -1,4 +1,4 @@
-//! Single spectra and curves for optimisers from outside.
+//! Single spectra and curves for optimisers of other crates.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub struct Task {
     pub linearise: Job,
     /// Evaluates the sums without derivatives.
     pub evaluate: Job,
-    /// Physical values are `origin` + `scale` u.
+    /// Parameters, whose physical values are `origin` + `scale` u.
     pub parameters: Vec<Parameter>,
     /// Term that marginalisation adds to the objective beside ln det C.
     pub constant: f64,
@@ -50,13 +50,13 @@ impl Task {
         }
     }
 
-    /// Adds to the task the record of a user's model's failures, and the task's index in it.
+    /// Sets the record of failures of the user's model, and the index of the task in it.
     pub(crate) fn with_failures(mut self, failures: Arc<Failures>, index: usize) -> Task {
         self.failures = Some((failures, index));
         self
     }
 
-    /// Returns and forgets the failure that the user's model noted last, an error or a panic of a closure.
+    /// Returns the last failure of the user's model, an error or a panic of a closure, and removes it from the record.
     pub fn take_failure(&self) -> Option<String> {
         self.failures
             .as_ref()

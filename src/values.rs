@@ -1,10 +1,10 @@
-//! Numbers that a user lends or gives, in either precision.
+//! Numbers of the user in either precision, borrowed or owned.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 /// Numbers of [`Curves`](crate::Curves) and [`Spectra`](crate::Spectra): borrowed or owned, f64 or f32. Fits read f32
-/// as it is, widened where it is needed, and never as a whole.
+/// directly, and widen single numbers where needed, never whole arrays.
 ///
 /// ```
 /// use popfit::Values;
@@ -14,9 +14,9 @@ use std::ops::Range;
 /// assert!(all.iter().all(|values| values.len() == 2));
 /// ```
 #[derive(Clone, Debug)]
-pub struct Values<'a>(Kind<'a>);
+pub struct Values<'a>(StoredValues<'a>);
 
-/// Some numbers in the precision in which they are stored.
+/// A slice of numbers in the precision in which they are stored.
 #[derive(Clone, Copy, Debug)]
 pub enum Numbers<'a> {
     /// Numbers in f64.
@@ -39,18 +39,19 @@ impl Numbers<'_> {
     }
 }
 
+/// Numbers in the precision in which they are stored, borrowed or owned.
 #[derive(Clone, Debug)]
-enum Kind<'a> {
+enum StoredValues<'a> {
     Double(Cow<'a, [f64]>),
     Single(Cow<'a, [f32]>),
 }
 
-/// Numbers are equal whatever their precision: f32 as the f64 that it is.
+/// Compares numbers in f64, whatever their precision.
 impl PartialEq for Values<'_> {
     fn eq(&self, other: &Values<'_>) -> bool {
         match (&self.0, &other.0) {
-            (Kind::Double(own), Kind::Double(other)) => own == other,
-            (Kind::Single(own), Kind::Single(other)) => own == other,
+            (StoredValues::Double(values), StoredValues::Double(others)) => values == others,
+            (StoredValues::Single(values), StoredValues::Single(others)) => values == others,
             _ => self.len() == other.len() && (0..self.len()).all(|k| self.at(k) == other.at(k)),
         }
     }
@@ -58,7 +59,7 @@ impl PartialEq for Values<'_> {
 
 impl Default for Values<'_> {
     fn default() -> Self {
-        Values(Kind::Double(Cow::default()))
+        Values(StoredValues::Double(Cow::default()))
     }
 }
 
@@ -69,11 +70,11 @@ impl FromIterator<f64> for Values<'_> {
 }
 
 impl<'a> Values<'a> {
-    /// Returns the count of numbers.
+    /// Returns the number of numbers.
     pub fn len(&self) -> usize {
         match &self.0 {
-            Kind::Double(values) => values.len(),
-            Kind::Single(values) => values.len(),
+            StoredValues::Double(values) => values.len(),
+            StoredValues::Single(values) => values.len(),
         }
     }
 
@@ -88,16 +89,16 @@ impl<'a> Values<'a> {
     /// If `index` is not below `len()`.
     pub fn at(&self, index: usize) -> f64 {
         match &self.0 {
-            Kind::Double(values) => values[index],
-            Kind::Single(values) => values[index].into(),
+            StoredValues::Double(values) => values[index],
+            StoredValues::Single(values) => values[index].into(),
         }
     }
 
     /// Returns the numbers as a slice if they are stored as f32; `None` if they are f64.
     pub fn as_f32(&self) -> Option<&[f32]> {
         match &self.0 {
-            Kind::Double(_) => None,
-            Kind::Single(values) => Some(values),
+            StoredValues::Double(_) => None,
+            StoredValues::Single(values) => Some(values),
         }
     }
 
@@ -105,50 +106,54 @@ impl<'a> Values<'a> {
     /// [`to_double`](Values::to_double) widens f32.
     pub fn as_f64(&self) -> Option<&[f64]> {
         match &self.0 {
-            Kind::Double(values) => Some(values),
-            Kind::Single(_) => None,
+            StoredValues::Double(values) => Some(values),
+            StoredValues::Single(_) => None,
         }
     }
 
     /// Returns the numbers of a range as they are stored.
-    pub(crate) fn slice(&self, some: Range<usize>) -> Numbers<'_> {
+    pub(crate) fn slice(&self, range: Range<usize>) -> Numbers<'_> {
         match &self.0 {
-            Kind::Double(values) => Numbers::Double(&values[some]),
-            Kind::Single(values) => Numbers::Single(&values[some]),
+            StoredValues::Double(values) => Numbers::Double(&values[range]),
+            StoredValues::Single(values) => Numbers::Single(&values[range]),
         }
     }
 
     /// Returns the numbers of a range as f64: borrowed if they are f64, else converted into `scratch`, which is
     /// overwritten.
-    pub(crate) fn part<'s>(&'s self, some: Range<usize>, scratch: &'s mut Vec<f64>) -> &'s [f64] {
+    pub(crate) fn widen_range<'s>(
+        &'s self,
+        range: Range<usize>,
+        scratch: &'s mut Vec<f64>,
+    ) -> &'s [f64] {
         match &self.0 {
-            Kind::Double(values) => &values[some],
-            Kind::Single(values) => {
+            StoredValues::Double(values) => &values[range],
+            StoredValues::Single(values) => {
                 scratch.clear();
-                scratch.extend(values[some].iter().map(|x| f64::from(*x)));
+                scratch.extend(values[range].iter().map(|x| f64::from(*x)));
                 scratch
             }
         }
     }
 
     /// Returns whether any number in this range of indices is +∞.
-    pub(crate) fn has_infinite(&self, some: Range<usize>) -> bool {
-        // loops without an early exit are vector code
+    pub(crate) fn has_infinite(&self, range: Range<usize>) -> bool {
+        // The compiler vectorises loops without an early exit.
         match &self.0 {
-            Kind::Double(values) => values[some]
+            StoredValues::Double(values) => values[range]
                 .iter()
                 .fold(false, |any, x| any | (*x == f64::INFINITY)),
-            Kind::Single(values) => values[some]
+            StoredValues::Single(values) => values[range]
                 .iter()
                 .fold(false, |any, x| any | (*x == f32::INFINITY)),
         }
     }
 
     /// Copies the numbers in this range of indices to a new vector of f64.
-    pub(crate) fn to_vec(&self, some: Range<usize>) -> Vec<f64> {
+    pub(crate) fn to_vec(&self, range: Range<usize>) -> Vec<f64> {
         match &self.0 {
-            Kind::Double(values) => values[some].to_vec(),
-            Kind::Single(values) => values[some].iter().map(|x| f64::from(*x)).collect(),
+            StoredValues::Double(values) => values[range].to_vec(),
+            StoredValues::Single(values) => values[range].iter().map(|x| f64::from(*x)).collect(),
         }
     }
 
@@ -160,38 +165,40 @@ impl<'a> Values<'a> {
     /// Returns the numbers in a range of indices as f64: borrowed if they are stored so, else converted into a copy.
     ///
     /// # Panics
-    /// If `some` reaches beyond `len()`.
-    pub(crate) fn double(&self, some: Range<usize>) -> Cow<'_, [f64]> {
+    /// If `range` reaches beyond `len()`.
+    pub(crate) fn double(&self, range: Range<usize>) -> Cow<'_, [f64]> {
         match &self.0 {
-            Kind::Double(values) => Cow::Borrowed(&values[some]),
-            Kind::Single(_) => Cow::Owned(self.to_vec(some)),
+            StoredValues::Double(values) => Cow::Borrowed(&values[range]),
+            StoredValues::Single(_) => Cow::Owned(self.to_vec(range)),
         }
     }
 
     /// Returns a mutable vector of the numbers as f64; first copies them if they are borrowed, or converts them from
     /// f32.
     pub fn to_mut(&mut self) -> &mut Vec<f64> {
-        if let Kind::Single(_) = &self.0 {
-            self.0 = Kind::Double(Cow::Owned(self.to_vec(0..self.len())));
+        if let StoredValues::Single(_) = &self.0 {
+            self.0 = StoredValues::Double(Cow::Owned(self.to_vec(0..self.len())));
         }
         match &mut self.0 {
-            Kind::Double(values) => values.to_mut(),
-            Kind::Single(_) => unreachable!("widened above"),
+            StoredValues::Double(values) => values.to_mut(),
+            StoredValues::Single(_) => unreachable!("widened above"),
         }
     }
 
     /// Divides the numbers at the chosen indices, f32 in f32; borrowed numbers are copied first.
     pub(crate) fn divide_where(&mut self, is_chosen: impl Fn(usize) -> bool, divisor: f64) {
         match &mut self.0 {
-            Kind::Double(values) => divide_where(values.to_mut(), is_chosen, divisor),
-            Kind::Single(values) => divide_where(values.to_mut(), is_chosen, divisor as f32),
+            StoredValues::Double(values) => divide_where(values.to_mut(), is_chosen, divisor),
+            StoredValues::Single(values) => {
+                divide_where(values.to_mut(), is_chosen, divisor as f32)
+            }
         }
     }
 
     /// Returns the vector of numbers, to reuse its allocation, if they are owned f64; else an empty vector.
     pub(crate) fn into_double_memory(self) -> Vec<f64> {
         match self.0 {
-            Kind::Double(Cow::Owned(values)) => values,
+            StoredValues::Double(Cow::Owned(values)) => values,
             _ => Vec::new(),
         }
     }
@@ -199,7 +206,7 @@ impl<'a> Values<'a> {
     /// Returns the vector of numbers, to reuse its allocation, if they are owned f32; else an empty vector.
     pub(crate) fn into_single_memory(self) -> Vec<f32> {
         match self.0 {
-            Kind::Single(Cow::Owned(values)) => values,
+            StoredValues::Single(Cow::Owned(values)) => values,
             _ => Vec::new(),
         }
     }
@@ -207,16 +214,16 @@ impl<'a> Values<'a> {
     /// Returns the numbers as owned data, copied if they were borrowed; f32 stay f32 and f64 stay f64.
     pub fn into_owned(self) -> Values<'static> {
         Values(match self.0 {
-            Kind::Double(values) => Kind::Double(Cow::Owned(values.into_owned())),
-            Kind::Single(values) => Kind::Single(Cow::Owned(values.into_owned())),
+            StoredValues::Double(values) => StoredValues::Double(Cow::Owned(values.into_owned())),
+            StoredValues::Single(values) => StoredValues::Single(Cow::Owned(values.into_owned())),
         })
     }
 
     /// Returns how many bytes the numbers take in memory.
     pub(crate) fn bytes(&self) -> usize {
         match &self.0 {
-            Kind::Double(values) => size_of_val(&values[..]),
-            Kind::Single(values) => size_of_val(&values[..]),
+            StoredValues::Double(values) => size_of_val(&values[..]),
+            StoredValues::Single(values) => size_of_val(&values[..]),
         }
     }
 
@@ -226,27 +233,31 @@ impl<'a> Values<'a> {
     }
 
     /// Borrows the numbers in this range of indices.
-    pub(crate) fn range(&self, some: Range<usize>) -> Values<'_> {
+    pub(crate) fn range(&self, range: Range<usize>) -> Values<'_> {
         Values(match &self.0 {
-            Kind::Double(values) => Kind::Double(Cow::Borrowed(&values[some])),
-            Kind::Single(values) => Kind::Single(Cow::Borrowed(&values[some])),
+            StoredValues::Double(values) => StoredValues::Double(Cow::Borrowed(&values[range])),
+            StoredValues::Single(values) => StoredValues::Single(Cow::Borrowed(&values[range])),
         })
     }
 
-    /// Splits the numbers into `count` rows of equal length, and copies the rows with the indices `picked`, in their
+    /// Splits the numbers into `count` rows of equal length, and copies the rows with the indices `indices`, in their
     /// order.
-    pub(crate) fn rows(&self, count: usize, picked: &[usize]) -> Values<'static> {
+    pub(crate) fn copy_rows(&self, count: usize, indices: &[usize]) -> Values<'static> {
         Values(match &self.0 {
-            Kind::Double(values) => Kind::Double(Cow::Owned(rows(values, count, picked))),
-            Kind::Single(values) => Kind::Single(Cow::Owned(rows(values, count, picked))),
+            StoredValues::Double(values) => {
+                StoredValues::Double(Cow::Owned(copy_rows(values, count, indices)))
+            }
+            StoredValues::Single(values) => {
+                StoredValues::Single(Cow::Owned(copy_rows(values, count, indices)))
+            }
         })
     }
 }
 
-/// Splits `values` into `count` rows of equal length, and copies the rows with the indices `picked`, in their order.
-pub(crate) fn rows<T: Copy>(values: &[T], count: usize, picked: &[usize]) -> Vec<T> {
+/// Splits `values` into `count` rows of equal length, and copies the rows with the indices `indices`, in their order.
+pub(crate) fn copy_rows<T: Copy>(values: &[T], count: usize, indices: &[usize]) -> Vec<T> {
     let length = values.len() / count.max(1);
-    picked
+    indices
         .iter()
         .flat_map(|c| values[c * length..(c + 1) * length].iter().copied())
         .collect()
@@ -269,37 +280,37 @@ macro_rules! from {
     ($number:ty, $kind:ident) => {
         impl From<Vec<$number>> for Values<'_> {
             fn from(values: Vec<$number>) -> Self {
-                Values(Kind::$kind(Cow::Owned(values)))
+                Values(StoredValues::$kind(Cow::Owned(values)))
             }
         }
 
         impl<'a> From<Cow<'a, [$number]>> for Values<'a> {
             fn from(values: Cow<'a, [$number]>) -> Self {
-                Values(Kind::$kind(values))
+                Values(StoredValues::$kind(values))
             }
         }
 
         impl<const N: usize> From<[$number; N]> for Values<'_> {
             fn from(values: [$number; N]) -> Self {
-                Values(Kind::$kind(Cow::Owned(values.to_vec())))
+                Values(StoredValues::$kind(Cow::Owned(values.to_vec())))
             }
         }
 
         impl<'a> From<&'a [$number]> for Values<'a> {
             fn from(values: &'a [$number]) -> Self {
-                Values(Kind::$kind(Cow::Borrowed(values)))
+                Values(StoredValues::$kind(Cow::Borrowed(values)))
             }
         }
 
         impl<'a> From<&'a Vec<$number>> for Values<'a> {
             fn from(values: &'a Vec<$number>) -> Self {
-                Values(Kind::$kind(Cow::Borrowed(values)))
+                Values(StoredValues::$kind(Cow::Borrowed(values)))
             }
         }
 
         impl<'a, const N: usize> From<&'a [$number; N]> for Values<'a> {
             fn from(values: &'a [$number; N]) -> Self {
-                Values(Kind::$kind(Cow::Borrowed(values)))
+                Values(StoredValues::$kind(Cow::Borrowed(values)))
             }
         }
     };

@@ -1,10 +1,10 @@
-//! Enums whose values have names, in model files, in emulator files and on the command line.
+//! Enums whose values have names in model files, emulator files and on the command line.
 
 /// Gives an enum its names: a table of them, `name`, `Display`, `FromStr`, and serde's traits.
 ///
-/// `$what` says in an error what an unknown word should have been.
+/// `$kind` describes the values in the error for an unknown word.
 macro_rules! named {
-    ($type:ident, $what:literal, [$($name:literal => $variant:ident),+ $(,)?]) => {
+    ($type:ident, $kind:literal, [$($name:literal => $variant:ident),+ $(,)?]) => {
         impl $type {
             /// All values with the names that files give them.
             pub const NAMES: &[(&str, $type)] = &[$(($name, $type::$variant)),+];
@@ -26,12 +26,12 @@ macro_rules! named {
         impl std::str::FromStr for $type {
             type Err = $crate::Error;
 
-            /// Reads a name; [`Error::Usage`]($crate::Error::Usage) suggests a near one.
+            /// Reads a name; [`Error::Usage`]($crate::Error::Usage) suggests a similar one.
             fn from_str(name: &str) -> $crate::Result<$type> {
-                let known = $type::NAMES.iter().find(|(known, _)| *known == name);
-                known.map(|(_, value)| *value).ok_or_else(|| {
+                let entry = $type::NAMES.iter().find(|(known, _)| *known == name);
+                entry.map(|(_, value)| *value).ok_or_else(|| {
                     let hint = $crate::suggest::hint(name, $type::NAMES.iter().map(|(known, _)| *known));
-                    $crate::Error::Usage(format!("`{name}` is no {}{hint}", $what))
+                    $crate::Error::Usage(format!("`{name}` is no {}{hint}", $kind))
                 })
             }
         }
@@ -58,9 +58,9 @@ mod tests {
     use crate::emulator::Transform;
     use crate::{Continuum, ContinuumKind, Interpolation, LineSpread, NonFinite, VelocityScan};
 
-    /// A name is read as what is written by it, in text and in JSON.
+    /// Checks that each name is read as the value that is written by it, in text and in JSON.
     #[track_caller]
-    fn round_trip<T>(values: &[(&str, T)])
+    fn check_round_trip<T>(values: &[(&str, T)])
     where
         T: Copy
             + PartialEq
@@ -86,16 +86,16 @@ mod tests {
 
     #[test]
     fn names_are_read_as_they_are_written() {
-        round_trip(ContinuumKind::NAMES);
-        round_trip(Interpolation::NAMES);
-        round_trip(NonFinite::NAMES);
-        round_trip(Transform::NAMES);
-        round_trip(VelocityScan::NAMES);
+        check_round_trip(ContinuumKind::NAMES);
+        check_round_trip(Interpolation::NAMES);
+        check_round_trip(NonFinite::NAMES);
+        check_round_trip(Transform::NAMES);
+        check_round_trip(VelocityScan::NAMES);
     }
 
-    /// JSON has the words and keys of the model file.
+    /// The words and keys of JSON are those of the model file.
     #[test]
-    fn settings_look_like_the_model_file() {
+    fn settings_in_json_have_the_words_of_the_model_file() {
         let json = |value: &dyn Fn() -> serde_json::Result<String>| value().unwrap();
         assert_eq!(
             json(&|| serde_json::to_string(&LineSpread::File)),

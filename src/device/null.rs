@@ -46,7 +46,7 @@ impl solver::Device for NullDevice {
     }
 
     fn workers(&self) -> usize {
-        match threads::count() {
+        match threads::thread_count() {
             1 => 1, // no stage waits for another's, so that its time is that of one core
             count => (count / 2).clamp(2, MOST_WORKERS),
         }

@@ -5,7 +5,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{Activation, Emulator, Label, Transform, unique};
-use crate::suggest::{hint, nearest};
+use crate::suggest::{find_nearest, hint};
 
 /// Version of the format.
 const VERSION: u64 = 1;
@@ -227,7 +227,7 @@ impl<'a> Fields<'a> {
     ) -> Result<T, String> {
         let full = self.full(key);
         let Some(value) = self.get(key) else {
-            let near = nearest(key, self.object.keys().map(String::as_str));
+            let near = find_nearest(key, self.object.keys().map(String::as_str));
             let near = near
                 .map(|near| format!("; there is `{near}`"))
                 .unwrap_or_default();

@@ -13,7 +13,7 @@ use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use super::description::Description;
 use super::{Emulator, Hull, Layer, Network};
 use crate::error::{Error, Result};
-use crate::suggest::{hint, nearest};
+use crate::suggest::{find_nearest, hint};
 
 /// Bytes; a network has tens of tensors.
 const MAX_HEADER: u64 = 1 << 20;
@@ -231,7 +231,7 @@ impl<R: Read + Seek> Tensors<R> {
         convert: impl Fn(f64) -> T,
     ) -> Result<([usize; N], Vec<T>)> {
         let Some(info) = self.tensors.remove(name) else {
-            let near = nearest(
+            let near = find_nearest(
                 name,
                 self.tensors
                     .keys()

@@ -5,7 +5,7 @@ use rayon::prelude::*;
 use crate::error::{Error, Result};
 use crate::math::convolve::Convolve;
 use crate::math::rotation::RotationKernel;
-use crate::model::spread::Spread;
+use crate::model::spread::LineSpreadMatrix;
 use crate::model::{ModelArm, ModelParameter, SpectralModel};
 use crate::recording::{LIGHT, Rotation, Source, Transform};
 
@@ -78,7 +78,7 @@ pub fn rotated(model: &SpectralModel, points: Vec<Vec<f64>>, rotations: &[f64]) 
 /// pixels).
 pub fn observed(arm: &ModelArm, flux: Vec<f32>, rotations: &[f64]) -> Vec<f32> {
     let pixels = arm.emulator.pixels();
-    let spread = Spread::new(arm, pixels);
+    let spread = LineSpreadMatrix::new(arm, pixels);
     if rotations.is_empty() && spread.is_none() {
         return flux;
     }
@@ -93,7 +93,7 @@ fn observed_rows(
     arm: &ModelArm,
     template: &[f32],
     rotations: &[f64],
-    spread: Option<&Spread>,
+    spread: Option<&LineSpreadMatrix>,
 ) -> Vec<f32> {
     let mut all = template.repeat(rotations.len().max(1));
     for (row, v) in all.chunks_exact_mut(template.len()).zip(rotations) {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use crate::model::continuum::{basis, dot, orthonormalise};
+use crate::model::continuum::{evaluate_basis, inner_product, orthonormalise};
 use crate::model::{ContinuumKind, ModelArm};
 
 /// The lines of the templates in one segment.
@@ -23,7 +23,7 @@ impl Lines<'_> {
     pub fn new<'a>(arm: &ModelArm, flux: &'a [f32], pixels: Range<usize>) -> Lines<'a> {
         let wavelength = &arm.emulator.wavelength()[pixels.clone()];
         let count = wavelength.len();
-        let mut rows = basis(
+        let mut rows = evaluate_basis(
             arm.continuum,
             wavelength,
             wavelength[0],
@@ -52,7 +52,7 @@ impl Lines<'_> {
         let flux: Vec<f64> = flux.collect();
         let mut smooth = vec![0.0; flux.len()];
         for row in self.basis.chunks_exact(flux.len()) {
-            let a = dot(row, &flux);
+            let a = inner_product(row, &flux);
             smooth.iter_mut().zip(row).for_each(|(s, p)| *s += a * p);
         }
         flux.iter()
@@ -141,7 +141,7 @@ pub fn bin_width(lines: &[Vec<f64>], count: usize, shifts: f64, least: f64) -> u
     let at = |lag: usize| {
         lines
             .iter()
-            .map(|row| dot(&row[lag..], &row[..count - lag]))
+            .map(|row| inner_product(&row[lag..], &row[..count - lag]))
             .sum::<f64>()
     };
     let same = at(0).max(f64::MIN_POSITIVE);

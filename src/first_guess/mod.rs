@@ -397,7 +397,7 @@ fn smooths(prepared: &Prepared, samplings: &[&Sampling]) -> Vec<Vec<f32>> {
         .arms
         .iter()
         .zip(samplings)
-        .map(|(arm, sampling)| arm.smooth(sampling))
+        .map(|(arm, sampling)| arm.weighted_continuum(sampling))
         .collect()
 }
 

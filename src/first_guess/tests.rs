@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::math::triangle::{cholesky, packed_index, solve_lower};
-use crate::model::continuum::dot;
-use crate::model::{PreparedArm, RawArm, prepare};
+use crate::model::continuum::inner_product;
+use crate::model::{PreparedArm, RawArm, prepare_spectrum};
 use crate::spectra::Wavelength;
 use crate::{Continuum, Emulator, Spectra};
 
@@ -51,7 +51,7 @@ pub fn all_prepared(model: &SpectralModel, spectra: &Spectra) -> (Sampling, Vec<
         }
     });
     let prepared = raw
-        .map(|raw| prepare(model, &[raw], &[&sampling], None).unwrap())
+        .map(|raw| prepare_spectrum(model, &[raw], &[&sampling], None).unwrap())
         .collect();
     (sampling, prepared)
 }
@@ -113,16 +113,16 @@ fn refitted(arm: &PreparedArm, sampling: &Sampling, flux: &[f32], shift: f64) ->
     let rows: Vec<Vec<f64>> = (0..arm.rank).map(row).collect();
     let mut normal: Vec<f64> = (0..arm.rank)
         .flat_map(|i| (0..=i).map(move |j| (i, j)))
-        .map(|(i, j)| dot(&rows[i], &rows[j]))
+        .map(|(i, j)| inner_product(&rows[i], &rows[j]))
         .collect();
     let data: Vec<f64> = data.iter().map(|d| f64::from(*d)).collect();
-    let mut slopes: Vec<f64> = rows.iter().map(|row| dot(row, &data)).collect();
+    let mut slopes: Vec<f64> = rows.iter().map(|row| inner_product(row, &data)).collect();
     assert!(cholesky(&mut normal, arm.rank));
     solve_lower(&normal, &mut slopes);
     let ln_det: f64 = (0..arm.rank)
         .map(|k| 2.0 * normal[packed_index(k, k)].ln())
         .sum();
-    dot(&data, &data) - dot(&slopes, &slopes) + ln_det
+    inner_product(&data, &data) - inner_product(&slopes, &slopes) + ln_det
 }
 
 /// Sums in bins rank templates as a fit of the continuum to the pixels does.

@@ -7,7 +7,7 @@
 use super::function::{BinaryFunction, CONSTANTS, Callable, FUNCTIONS, find_callable, is_function};
 use super::graph::{Graph, Node, NodeId};
 use super::token::{Complaint, Token, complain, tokenise};
-use crate::suggest::nearest;
+use crate::suggest::find_nearest;
 
 /// Maximum depth of nested parentheses, signs and powers.
 const MAX_NESTING_DEPTH: usize = 100;
@@ -517,7 +517,7 @@ impl Parser<'_> {
         {
             return format!("no function `{name}`; write {instead}");
         }
-        match nearest(name, FUNCTIONS.iter().map(|(function, _)| *function)) {
+        match find_nearest(name, FUNCTIONS.iter().map(|(function, _)| *function)) {
             Some(nearest) => format!("no function `{name}`; did you mean `{nearest}`?"),
             None => format!(
                 "no function `{name}`; there are {}",

@@ -348,7 +348,7 @@ impl Device for GpuDevice {
         let is_card =
             self.context().adapter.get_info().device_type == wgpu::DeviceType::DiscreteGpu;
         if is_card {
-            (threads::count() / 2).clamp(2, MOST_WORKERS)
+            (threads::thread_count() / 2).clamp(2, MOST_WORKERS)
         } else {
             2
         }

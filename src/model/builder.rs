@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use super::kept::Kept;
-use super::labels::Labels;
+use super::cache::ModelCache;
+use super::labels::LabelResolver;
 use super::settings::{Arm, Continuum, LabelSettings, LineSpread, Pixels, SpectraSettings};
 use super::{ModelArm, ModelParameter, SpectralModel};
 use crate::emulator::{Emulator, TemplateGrid};
@@ -14,12 +14,12 @@ use crate::names::check_name;
 use crate::recording::{LabelInput, Parameter, Rotation, Velocity};
 use crate::spectra::Widening;
 
-/// Most free parameters.
-const MOST_PARAMETERS: usize = 32;
-/// km/s: the solver's unit of velocity and vsini.
+/// Maximum number of free parameters.
+const MAX_FREE_PARAMETERS: usize = 32;
+/// Unit of velocity and vsini in the solver, in km/s.
 const VELOCITY_SCALE: f64 = 10.0;
-/// km/s: no star that keeps together turns faster.
-const MOST_VSINI: f64 = 1000.0;
+/// Maximum vsini in km/s, above the break-up speed of every star.
+const MAX_VSINI: f64 = 1000.0;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum VelocitySetting {
@@ -128,7 +128,7 @@ impl SpectralModelBuilder {
         self
     }
 
-    /// Sets masked wavelength intervals, the error floor, and what is done with pixels whose flux is not finite.
+    /// Sets masked wavelength intervals, the error floor, and the treatment of pixels whose flux is not finite.
     #[must_use]
     pub fn spectra(mut self, settings: SpectraSettings) -> Self {
         self.spectra = settings;
@@ -141,39 +141,43 @@ impl SpectralModelBuilder {
     /// Returns [`Error::Model`], [`Error::BadBounds`] or [`Error::BadWavelength`] for settings that make no sense. They
     /// name the arm, label or key.
     pub fn build(self) -> Result<SpectralModel> {
+        // 1. Check the settings that concern no single parameter.
         self.check_names()?;
         self.check_spectra()?;
+        // 2. Declare the free parameters: velocity, vsini, then the labels of all arms.
         let mut parameters = Vec::new();
-        let labels = Labels {
+        let labels = LabelResolver {
             settings: &self.labels,
             clip_starts: self.clip_starts,
-            known: self
+            label_names: self
                 .arms
                 .iter()
                 .flat_map(|arm| arm.emulator.labels())
-                .map(|l| l.name.as_str())
+                .map(|label| label.name.as_str())
                 .collect(),
         };
         let velocity = self.resolve_velocity(&labels, &mut parameters)?;
         let vsini = self.resolve_vsini(&labels, &mut parameters)?;
         for label in self.arms.iter().flat_map(|arm| arm.emulator.labels()) {
-            labels.declare(label, &mut parameters)?;
+            labels.declare_parameter(label, &mut parameters)?;
         }
+        // 3. Resolve the arms, whose network inputs refer to these parameters.
         let mut arms = Vec::new();
         for arm in &self.arms {
             let resolved = self.resolve_arm(arm, &labels, &parameters, &arms)?;
             arms.push(resolved);
         }
+        // 4. Check the number of free parameters.
         if parameters.is_empty() {
             return Err(Error::model(
                 "nothing is free: every label and the velocity are fixed",
             ));
         }
-        if parameters.len() > MOST_PARAMETERS {
+        if parameters.len() > MAX_FREE_PARAMETERS {
             return Err(Error::model_setting(
                 "labels",
                 format!(
-                    "{} free parameters, at most {MOST_PARAMETERS}",
+                    "{} free parameters, at most {MAX_FREE_PARAMETERS}",
                     parameters.len()
                 ),
             ));
@@ -186,7 +190,7 @@ impl SpectralModelBuilder {
             marginalise: self.marginalise,
             clip_starts: self.clip_starts,
             spectra: self.spectra,
-            kept: Kept::default(),
+            cache: ModelCache::default(),
         })
     }
 
@@ -196,22 +200,27 @@ impl SpectralModelBuilder {
         if self.arms.is_empty() {
             return Err(Error::model_setting("arm", "no arm"));
         }
+        // 1. Each arm has a valid name of its own.
         for (k, arm) in self.arms.iter().enumerate() {
             check_name("name of an arm", &arm.name)
                 .map_err(|message| Error::model_setting("arm.name", message))?;
-            if self.arms[..k].iter().any(|other| other.name == arm.name) {
+            if self.arms[..k]
+                .iter()
+                .any(|earlier_arm| earlier_arm.name == arm.name)
+            {
                 return Err(Error::model_setting(
                     "arm.name",
                     format!("two arms are called \"{}\"", arm.name),
                 ));
             }
         }
+        // 2. No label has the name of a parameter that every model has.
         for arm in &self.arms {
             if let Some(label) = arm
                 .emulator
                 .labels()
                 .iter()
-                .find(|l| ["velocity", "vsini"].contains(&l.name.as_str()))
+                .find(|label| ["velocity", "vsini"].contains(&label.name.as_str()))
             {
                 let message = format!(
                     "arm \"{}\": the label \"{}\" has the name of a parameter that every model has; give it another \
@@ -221,25 +230,28 @@ impl SpectralModelBuilder {
                 return Err(Error::model_setting("arm.emulator", message));
             }
         }
+        // 3. All settings are those of a label, or of a free velocity or vsini.
         for name in self.labels.keys() {
-            let free = |setting| matches!(setting, VelocitySetting::Range(..));
-            let motion = (name == "velocity" && free(self.velocity))
-                || (name == "vsini" && free(self.vsini));
-            let known = self
+            let is_free_motion = match name.as_str() {
+                "velocity" => matches!(self.velocity, VelocitySetting::Range(..)),
+                "vsini" => matches!(self.vsini, VelocitySetting::Range(..)),
+                _ => false,
+            };
+            let is_label = self
                 .arms
                 .iter()
                 .flat_map(|arm| arm.emulator.labels())
                 .any(|label| label.name == *name);
-            if !known && !motion {
-                let all: Vec<&str> = self.arms[0]
+            if !is_label && !is_free_motion {
+                let label_names: Vec<&str> = self.arms[0]
                     .emulator
                     .labels()
                     .iter()
-                    .map(|l| l.name.as_str())
+                    .map(|label| label.name.as_str())
                     .collect();
                 let message = format!(
                     "no emulator has the label \"{name}\"; there are {}",
-                    all.join(", ")
+                    label_names.join(", ")
                 );
                 return Err(Error::model_setting("labels", message));
             }
@@ -250,18 +262,20 @@ impl SpectralModelBuilder {
     /// Fails if an interval of a mask is empty or not finite, if `widen` is invalid, if the error floor is negative or
     /// not finite, or if the loss is invalid or not for spectra.
     fn check_spectra(&self) -> Result<()> {
+        // 1. Masked intervals are finite and not empty.
         for (key, mask) in [
             ("mask", &self.spectra.mask),
             ("mask_rest", &self.spectra.mask_rest),
         ] {
-            let is_interval =
-                |(low, high): &(f64, f64)| low.is_finite() && high.is_finite() && low < high;
-            if let Some((low, high)) = mask.iter().find(|interval| !is_interval(interval)) {
-                let setting = format!("spectra.{key}");
-                let message = format!("{setting}: {low} to {high} is not an interval");
-                return Err(Error::model_setting(setting, message));
+            for (low, high) in mask {
+                if !(low.is_finite() && high.is_finite() && low < high) {
+                    let setting = format!("spectra.{key}");
+                    let message = format!("{setting}: {low} to {high} is not an interval");
+                    return Err(Error::model_setting(setting, message));
+                }
             }
         }
+        // 2. The rule that widens errors, and the error floor, are valid.
         if let Some((key, message)) = self.spectra.widen.as_ref().and_then(Widening::fault) {
             let setting = format!("spectra.widen.{key}");
             let message = format!("{setting} {message}");
@@ -272,6 +286,7 @@ impl SpectralModelBuilder {
             let message = format!("spectra.error_floor must not be negative: {floor}");
             return Err(Error::model_setting("spectra.error_floor", message));
         }
+        // 3. The loss is valid, and one for spectra.
         let loss = self.spectra.loss;
         if let Some(fault) = loss.fault() {
             return Err(Error::model_setting(
@@ -290,26 +305,28 @@ impl SpectralModelBuilder {
     /// Checks that the velocity is within ±30,000 km/s; if it is free, appends its parameter to `parameters`.
     fn resolve_velocity(
         &self,
-        labels: &Labels,
+        labels: &LabelResolver,
         parameters: &mut Vec<ModelParameter>,
     ) -> Result<Velocity> {
-        // beyond this the series of atanh(v/c) is worse than the network
-        const LIMIT: f64 = 30_000.0;
-        let wrong = |what: String| {
+        /// Maximum speed in km/s; beyond it, the error of the series of atanh(v/c) exceeds that of the network.
+        const MAX_SPEED: f64 = 30_000.0;
+        let out_of_limits = |setting: String| {
             Err(Error::model_setting(
                 "velocity",
-                format!("velocity {what} km/s is not within ±{LIMIT}"),
+                format!("velocity {setting} km/s is not within ±{MAX_SPEED}"),
             ))
         };
         match self.velocity {
-            VelocitySetting::Fixed(v) if v.abs() <= LIMIT => Ok(Velocity::Fixed(v)),
-            VelocitySetting::Fixed(v) => wrong(v.to_string()),
+            VelocitySetting::Fixed(velocity) if velocity.abs() <= MAX_SPEED => {
+                Ok(Velocity::Fixed(velocity))
+            }
+            VelocitySetting::Fixed(velocity) => out_of_limits(velocity.to_string()),
             VelocitySetting::Range(low, high) => {
                 check_bounds("velocity", low, high)?;
-                if low.abs().max(high.abs()) > LIMIT {
-                    return wrong(format!("range {low} to {high}"));
+                if low.abs().max(high.abs()) > MAX_SPEED {
+                    return out_of_limits(format!("range {low} to {high}"));
                 }
-                Ok(Velocity::Parameter(motion(
+                Ok(Velocity::Parameter(add_motion_parameter(
                     "velocity",
                     low..=high,
                     labels,
@@ -322,27 +339,27 @@ impl SpectralModelBuilder {
     /// Checks the limits of vsini; if it is free, appends its parameter to `parameters`; `None` if it is fixed at 0.
     fn resolve_vsini(
         &self,
-        labels: &Labels,
+        labels: &LabelResolver,
         parameters: &mut Vec<ModelParameter>,
     ) -> Result<Option<Rotation>> {
-        let wrong = |what: String| {
+        let out_of_limits = |setting: String| {
             Err(Error::model_setting(
                 "vsini",
-                format!("vsini {what} km/s is not within 0 to {MOST_VSINI}"),
+                format!("vsini {setting} km/s is not within 0 to {MAX_VSINI}"),
             ))
         };
         match self.vsini {
             VelocitySetting::Fixed(0.0) => Ok(None),
-            VelocitySetting::Fixed(v) if (0.0..=MOST_VSINI).contains(&v) => {
-                Ok(Some(Rotation::Fixed(v)))
+            VelocitySetting::Fixed(vsini) if (0.0..=MAX_VSINI).contains(&vsini) => {
+                Ok(Some(Rotation::Fixed(vsini)))
             }
-            VelocitySetting::Fixed(v) => wrong(v.to_string()),
+            VelocitySetting::Fixed(vsini) => out_of_limits(vsini.to_string()),
             VelocitySetting::Range(low, high) => {
                 check_bounds("vsini", low, high)?;
-                if low < 0.0 || high > MOST_VSINI {
-                    return wrong(format!("range {low} to {high}"));
+                if low < 0.0 || high > MAX_VSINI {
+                    return out_of_limits(format!("range {low} to {high}"));
                 }
-                let parameter = motion("vsini", low..=high, labels, parameters)?;
+                let parameter = add_motion_parameter("vsini", low..=high, labels, parameters)?;
                 Ok(Some(Rotation::Parameter {
                     parameter,
                     most: high,
@@ -351,15 +368,16 @@ impl SpectralModelBuilder {
         }
     }
 
-    /// Checks the settings of an arm, and finds for each network input the parameter, fixed value or tie that supplies
-    /// it. `earlier` are the arms before it.
+    /// Checks the settings of an arm, and resolves the parameter, fixed value or tie that supplies each network
+    /// input. `earlier` are the arms before it.
     fn resolve_arm(
         &self,
         arm: &Arm,
-        labels: &Labels,
+        labels: &LabelResolver,
         parameters: &[ModelParameter],
         earlier: &[ModelArm],
     ) -> Result<ModelArm> {
+        // 1. Check the arm's settings.
         let name = &arm.name;
         let wavelength = arm.emulator.wavelength();
         if wavelength.is_empty() {
@@ -373,7 +391,7 @@ impl SpectralModelBuilder {
         }
         let continuum = arm.continuum.unwrap_or(self.continuum);
         check_continuum(name, continuum)?;
-        check_spread(name, arm.line_spread, &grid, wavelength[0])?;
+        check_line_spread(name, arm.line_spread, &grid, wavelength[0])?;
         if arm.pixels == Some(Pixels::Integrate) && arm.line_spread == LineSpread::File {
             let message = format!(
                 "arm \"{name}\": the resolution matrices of `line_spread = \"file\"` contain the pixels, so \
@@ -381,9 +399,10 @@ impl SpectralModelBuilder {
             );
             return Err(Error::model_setting("arm.pixels", message));
         }
+        // 2. Resolve the source of each network input.
         let mut inputs = Vec::new();
         for label in arm.emulator.labels() {
-            let source = labels.source(label, parameters)?;
+            let source = labels.resolve_source(label, parameters)?;
             inputs.push(LabelInput {
                 source,
                 transform: label.transform,
@@ -391,14 +410,14 @@ impl SpectralModelBuilder {
                 std: label.std,
             });
         }
-        // arms with one network share it in its own unit, too
-        let alike = earlier
+        // 3. Scale the network to templates of about 1. Arms with the same network also share the scaled one.
+        let same_network = earlier
             .iter()
-            .find(|other| Arc::ptr_eq(&other.given, &arm.emulator));
-        let (emulator, unit) = alike.map_or_else(
-            || arm.emulator.in_own_unit(),
-            |other| (other.emulator.clone(), other.unit),
-        );
+            .find(|earlier_arm| Arc::ptr_eq(&earlier_arm.given, &arm.emulator));
+        let (emulator, unit) = match same_network {
+            Some(earlier_arm) => (earlier_arm.emulator.clone(), earlier_arm.unit),
+            None => arm.emulator.in_own_unit(),
+        };
         Ok(ModelArm {
             name: name.clone(),
             given: arm.emulator.clone(),
@@ -414,7 +433,7 @@ impl SpectralModelBuilder {
                 .spectra
                 .mask_rest
                 .iter()
-                .map(|&(low, high)| [low, high].map(|x| x.max(0.0).ln()))
+                .map(|&(low, high)| [low, high].map(|wavelength| wavelength.max(0.0).ln()))
                 .collect(),
             inputs,
         })
@@ -422,10 +441,10 @@ impl SpectralModelBuilder {
 }
 
 /// Appends the parameter `name` (velocity or vsini), bounded by `range` in km/s, to `parameters`; returns its index.
-fn motion(
+fn add_motion_parameter(
     name: &str,
     range: RangeInclusive<f64>,
-    labels: &Labels,
+    labels: &LabelResolver,
     parameters: &mut Vec<ModelParameter>,
 ) -> Result<usize> {
     let solver = Parameter {
@@ -433,7 +452,8 @@ fn motion(
         origin: 0.0,
         scale: VELOCITY_SCALE,
     };
-    parameters.push(labels.parameter(solver, range, labels.motion(name)?)?);
+    let settings = labels.motion_settings(name)?;
+    parameters.push(labels.make_parameter(solver, range, settings)?);
     Ok(parameters.len() - 1)
 }
 
@@ -455,7 +475,8 @@ fn check_continuum(arm: &str, continuum: Continuum) -> Result<()> {
     if allowed.contains(&continuum.terms) {
         return Ok(());
     }
-    let (low, high) = (allowed.start(), allowed.end());
+    let low = allowed.start();
+    let high = allowed.end();
     let message = format!(
         "arm \"{arm}\": {} continuum terms, allowed are {low} to {high}",
         continuum.terms
@@ -465,24 +486,24 @@ fn check_continuum(arm: &str, continuum: Continuum) -> Result<()> {
 
 /// Fails unless the width of an arm's line spread is positive and at most 200 template pixels; `first` is the shortest
 /// wavelength (Å).
-fn check_spread(arm: &str, spread: LineSpread, grid: &TemplateGrid, first: f64) -> Result<()> {
-    // pixels: wider ones are surely a mistake, and cost more than the network
-    const WIDEST: f64 = 200.0;
-    let (what, value, width) = match spread {
+fn check_line_spread(arm: &str, spread: LineSpread, grid: &TemplateGrid, first: f64) -> Result<()> {
+    /// Maximum width in template pixels. A wider line spread is surely a mistake, and costs more than the network.
+    const MAX_LINE_SPREAD_PIXELS: f64 = 200.0;
+    let (setting, value, width) = match spread {
         LineSpread::None | LineSpread::File => return Ok(()),
         LineSpread::ResolvingPower(power) => ("resolving_power", power, 1.0 / power),
         LineSpread::Fwhm(width) => ("fwhm", width, width / first),
     };
-    let narrowest = grid
+    let smallest_step = grid
         .segments
         .iter()
-        .map(|s| s.step)
+        .map(|segment| segment.step)
         .fold(f64::INFINITY, f64::min);
-    if value.is_finite() && value > 0.0 && width / narrowest <= WIDEST {
+    if value.is_finite() && value > 0.0 && width / smallest_step <= MAX_LINE_SPREAD_PIXELS {
         return Ok(());
     }
     let message = format!(
-        "arm \"{arm}\": a line spread of {what} = {value} is not between 0 and {WIDEST} pixels wide"
+        "arm \"{arm}\": a line spread of {setting} = {value} is not between 0 and {MAX_LINE_SPREAD_PIXELS} pixels wide"
     );
     Err(Error::model_setting("arm.line_spread", message))
 }

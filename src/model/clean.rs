@@ -1,49 +1,63 @@
-//! Data without what no absorption line does: cosmic rays and pixels far below zero.
+//! Data without fluxes that no absorption line explains: cosmic rays and pixels far below zero.
 //!
-//! Under a robust loss the fit itself finds pixels that do not belong to the spectrum. What is made before it, the
-//! continuum without lines, the first guess, and the coefficients at which the fit's continuum sets out, comes by least
-//! squares, which a single cosmic ray can spoil.
+//! Under a robust loss the fit itself finds pixels that do not belong to the spectrum. Before the fit, the continuum
+//! without lines, the first guess and the first coefficients of the continuum come from least squares, which a single
+//! cosmic ray can spoil.
 
 use crate::math::median;
 
-/// Pixels of a block, which has a level of its own, and of which every other one says what it is.
-const BLOCK: usize = 64;
-/// A pixel is replaced if it lies further above the median of its block than this many standard errors or, where lines
-/// are close together, so many times the block's own scatter; and than the medians of neighbouring blocks differ.
-const FAR: f64 = 5.0;
+/// Number of pixels of a block. Each block has a level of its own, which is measured at every other pixel.
+const PIXELS_PER_BLOCK: usize = 64;
+/// Number of standard errors from the median of its block beyond which a pixel is an outlier. The distance must also
+/// exceed the same multiple of the block's scatter, which is large where lines are close together. The difference
+/// between the medians of neighbouring blocks is subtracted from the distance.
+const OUTLIER_SIGMAS: f64 = 5.0;
 /// Standard deviation of a normal distribution in units of its median absolute deviation.
-const OF_DEVIATION: f64 = 1.4826;
+const SIGMA_PER_DEVIATION: f64 = 1.4826;
 
 /// Median and scatter of the flux in a block.
 #[derive(Clone, Copy)]
-struct Level {
+struct BlockLevel {
     median: f64,
     scatter: f64,
 }
 
 /// Returns √ivar flux (padded, as `data`), with the median of its block of 64 pixels in place of each flux that is too
 /// high, or too far below zero.
-pub fn clean(flux: &[f64], ivar: &[f64], data: &[f32]) -> Vec<f32> {
+pub fn replace_outliers(flux: &[f64], ivar: &[f64], data: &[f32]) -> Vec<f32> {
     let mut cleaned = data.to_vec();
-    let blocks = || flux.chunks(BLOCK).zip(ivar.chunks(BLOCK));
-    let levels: Vec<Option<Level>> = blocks().map(|(flux, ivar)| level(flux, ivar)).collect();
-    for (b, ((flux, ivar), cleaned)) in blocks().zip(cleaned.chunks_mut(BLOCK)).enumerate() {
-        let Some(Level { median, scatter }) = levels[b] else {
+    let blocks = || {
+        flux.chunks(PIXELS_PER_BLOCK)
+            .zip(ivar.chunks(PIXELS_PER_BLOCK))
+    };
+    // 1. Measure the level of each block.
+    let levels: Vec<Option<BlockLevel>> = blocks()
+        .map(|(flux, ivar)| measure_level(flux, ivar))
+        .collect();
+    // 2. Replace outliers by the median of their block, after allowing for the slope to its neighbours.
+    for (block, ((flux, ivar), cleaned)) in blocks()
+        .zip(cleaned.chunks_mut(PIXELS_PER_BLOCK))
+        .enumerate()
+    {
+        let Some(BlockLevel { median, scatter }) = levels[block] else {
             continue;
         };
-        let near = [b.wrapping_sub(1), b + 1].map(|b| levels.get(b).copied().flatten());
-        let slope = near
+        let neighbours = [block.wrapping_sub(1), block + 1]
+            .map(|neighbour| levels.get(neighbour).copied().flatten());
+        let slope = neighbours
             .iter()
             .flatten()
-            .map(|other| (other.median - median).abs())
+            .map(|neighbour| (neighbour.median - median).abs())
             .fold(0.0, f64::max);
         for ((y, w), cleaned) in flux.iter().zip(ivar).zip(cleaned) {
-            let above = *y - median;
-            let distance = above.abs() - slope;
-            // most pixels end here
-            if distance > FAR * scatter && distance * distance * *w > FAR * FAR {
-                let is_negative = *y < 0.0 && *y * *y * *w > FAR * FAR;
-                *cleaned = if above > 0.0 || is_negative {
+            let excess = *y - median;
+            let distance = excess.abs() - slope;
+            // Most pixels fail this test.
+            if distance > OUTLIER_SIGMAS * scatter
+                && distance * distance * *w > OUTLIER_SIGMAS * OUTLIER_SIGMAS
+            {
+                let is_negative = *y < 0.0 && *y * *y * *w > OUTLIER_SIGMAS * OUTLIER_SIGMAS;
+                *cleaned = if excess > 0.0 || is_negative {
                     (median * w.sqrt()) as f32
                 } else {
                     *cleaned
@@ -55,7 +69,7 @@ pub fn clean(flux: &[f64], ivar: &[f64], data: &[f32]) -> Vec<f32> {
 }
 
 /// Returns the level of a block; `None` if none of its pixels counts.
-fn level(flux: &[f64], ivar: &[f64]) -> Option<Level> {
+fn measure_level(flux: &[f64], ivar: &[f64]) -> Option<BlockLevel> {
     let mut sorted: Vec<f64> = flux
         .iter()
         .zip(ivar)
@@ -63,11 +77,13 @@ fn level(flux: &[f64], ivar: &[f64]) -> Option<Level> {
         .filter(|(_, w)| **w > 0.0)
         .map(|(y, _)| *y)
         .collect();
-    let level = median(&mut sorted)?;
-    sorted.iter_mut().for_each(|y| *y = (*y - level).abs());
-    Some(Level {
-        median: level,
-        scatter: OF_DEVIATION * median(&mut sorted)?,
+    let median_flux = median(&mut sorted)?;
+    sorted
+        .iter_mut()
+        .for_each(|y| *y = (*y - median_flux).abs());
+    Some(BlockLevel {
+        median: median_flux,
+        scatter: SIGMA_PER_DEVIATION * median(&mut sorted)?,
     })
 }
 
@@ -75,15 +91,15 @@ fn level(flux: &[f64], ivar: &[f64]) -> Option<Level> {
 mod tests {
     use super::*;
 
-    /// Spikes and deep negative pixels go, absorption lines and masked pixels stay.
+    /// Spikes and deep negative pixels are replaced; absorption lines and masked pixels are not.
     #[test]
-    fn lines_stay_and_spikes_go() {
+    fn spikes_are_replaced_and_absorption_lines_are_not() {
         let noise = |j: usize| 0.01 * ((j * 7919 % 101) as f64 / 50.0 - 1.0);
         let mut flux: Vec<f64> = (0..200)
             .map(|j| 1.0 + 0.002 * j as f64 + noise(j))
             .collect();
         (80..90).for_each(|j| flux[j] = 0.1);
-        let lines = flux.clone();
+        let clean_flux = flux.clone();
         for (j, y) in [(20, 3.0), (21, 30.0), (150, -4.0), (199, 1.6), (64, 9.0)] {
             flux[j] = y;
         }
@@ -96,18 +112,21 @@ mod tests {
             .map(|(y, w): (&f64, &f64)| (y * w.sqrt()) as f32)
             .chain([0.0; 56])
             .collect();
-        let cleaned = clean(&flux, &ivar, &data);
+        let cleaned = replace_outliers(&flux, &ivar, &data);
         assert_eq!(cleaned.len(), 256);
         for j in (0..200).filter(|j| *j != 100) {
-            let is_hit = flux[j] != lines[j];
-            assert_eq!(is_hit, cleaned[j] != data[j], "pixel {j}");
+            let is_outlier = flux[j] != clean_flux[j];
+            assert_eq!(is_outlier, cleaned[j] != data[j], "pixel {j}");
             assert!(
-                !is_hit || (f64::from(cleaned[j]) / 100.0 - lines[j]).abs() < 0.2,
+                !is_outlier || (f64::from(cleaned[j]) / 100.0 - clean_flux[j]).abs() < 0.2,
                 "pixel {j}: {}",
                 cleaned[j]
             );
         }
         assert!(cleaned[200..].iter().all(|x| *x == 0.0) && cleaned[100] == data[100]);
-        assert_eq!(clean(&[f64::NAN; 3], &[0.0; 3], &[0.0; 3]), [0.0; 3]);
+        assert_eq!(
+            replace_outliers(&[f64::NAN; 3], &[0.0; 3], &[0.0; 3]),
+            [0.0; 3]
+        );
     }
 }

@@ -36,7 +36,7 @@ impl Cause {
     }
 }
 
-/// A fault and where it is: `detail` names arm and pixel.
+/// A reason why a spectrum cannot be fitted, with its place: `detail` names the arm and the pixel.
 #[derive(Clone, Debug)]
 pub struct Fault {
     pub cause: Cause,
@@ -45,20 +45,20 @@ pub struct Fault {
 
 impl Fault {
     /// Makes the fault of a spectrum whose wavelengths are invalid or do not overlap the arm's template.
-    pub fn of_grid(arm: &ModelArm, fault: &GridFault) -> Fault {
+    pub fn from_grid(arm: &ModelArm, fault: &GridFault) -> Fault {
         let cause = match fault {
             GridFault::Wavelength { .. } => Cause::BadWavelength,
             GridFault::NoOverlap { .. } => Cause::NoOverlap,
         };
         Fault {
             cause,
-            detail: format!("{}{fault}", place(arm)),
+            detail: format!("{}{fault}", describe_place(arm)),
         }
     }
 }
 
 /// Returns `arm NAME, ` as the beginning of a message, or empty text if the arm has no name.
-pub fn place(arm: &ModelArm) -> String {
+pub fn describe_place(arm: &ModelArm) -> String {
     if arm.name.is_empty() {
         String::new()
     } else {

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use super::keys::{Document, Section};
 use super::sections::{
-    ArmEntry, SolverEntry, VelocityEntry, arm, continuum, labels, motion, solver, spectra,
+    ArmEntry, SolverEntry, VelocityEntry, read_arm, read_continuum, read_labels, read_motion,
+    read_solver, read_spectra,
 };
 use super::{
     Arm, Continuum, LabelSettings, SpectraSettings, SpectralModel, SpectralModelBuilder,
@@ -92,10 +93,11 @@ impl ModelFile {
 
     /// Parses the text of a model file (TOML) into its entries, without opening emulators; `path` is for messages.
     fn parse(path: &Path, text: String) -> Result<ModelFile> {
+        // 1. Parse the TOML text, and check its top-level keys.
         let document = Document { path, text: &text };
         let table = document.parse()?;
-        let top = Section::top(document, &table);
-        top.only(&[
+        let top = Section::whole_file(document, &table);
+        top.check_keys(&[
             "arm",
             "continuum",
             "spectra",
@@ -104,10 +106,11 @@ impl ModelFile {
             "labels",
             "solver",
         ])?;
+        // 2. Read the sections one by one.
         let arms = top
-            .sections("arm")?
+            .open_sections("arm")?
             .iter()
-            .map(arm)
+            .map(read_arm)
             .collect::<Result<Vec<_>>>()?;
         if arms.is_empty() {
             return Err(Error::model_setting(
@@ -115,25 +118,37 @@ impl ModelFile {
                 format!("{}: no [[arm]]", path.display()),
             ));
         }
-        let (continuum, marginalise) = match top.section("continuum")? {
+        let (continuum, marginalise) = match top.open_section("continuum")? {
             Some(section) => (
-                Some(continuum(&section, true)?),
-                section.boolean("marginalise")?.unwrap_or(false),
+                Some(read_continuum(&section, true)?),
+                section.read_boolean("marginalise")?.unwrap_or(false),
             ),
             None => (None, false),
         };
-        let mut labels = top
-            .section("labels")?
-            .map_or(Ok(Vec::new()), |section| labels(&section))?;
-        let solver = top
-            .section("solver")?
-            .map_or(Ok(SolverEntry::default()), |section| solver(&section))?;
-        let scan = |section: Section<'_>| section.choice("scan", VelocityScan::NAMES);
-        let velocity_scan = top.section("velocity")?.map_or(Ok(None), scan)?;
-        let (velocity, vsini) = (motion(&top, "velocity")?, motion(&top, "vsini")?);
-        let motions = [("velocity", velocity.settings), ("vsini", vsini.settings)].into_iter();
-        let motions = motions.filter(|(_, settings)| *settings != LabelSettings::default());
-        labels.extend(motions.map(|(name, settings)| (name.to_string(), settings)));
+        let mut labels = match top.open_section("labels")? {
+            Some(section) => read_labels(&section)?,
+            None => Vec::new(),
+        };
+        let solver = match top.open_section("solver")? {
+            Some(section) => read_solver(&section)?,
+            None => SolverEntry::default(),
+        };
+        let velocity_scan = match top.open_section("velocity")? {
+            Some(section) => section.read_choice("scan", VelocityScan::NAMES)?,
+            None => None,
+        };
+        let velocity = read_motion(&top, "velocity")?;
+        let vsini = read_motion(&top, "vsini")?;
+        // 3. Treat starts and priors of velocity and vsini as those of labels.
+        for (name, settings) in [("velocity", velocity.settings), ("vsini", vsini.settings)] {
+            if settings != LabelSettings::default() {
+                labels.push((name.to_string(), settings));
+            }
+        }
+        let spectra = match top.open_section("spectra")? {
+            Some(section) => read_spectra(&section)?,
+            None => SpectraSettings::default(),
+        };
         Ok(ModelFile {
             velocity: velocity.entry,
             vsini: vsini.entry,
@@ -142,9 +157,7 @@ impl ModelFile {
             starts: solver.starts,
             released_errors: solver.released_errors,
             velocity_scan,
-            spectra: top
-                .section("spectra")?
-                .map_or(Ok(SpectraSettings::default()), |section| spectra(&section))?,
+            spectra,
             arms,
             continuum,
             marginalise,
@@ -158,9 +171,12 @@ impl ModelFile {
     /// # Errors
     /// Returns [`Error::Model`] for an arm that the file does not have.
     pub fn keep_arms(&mut self, names: &[String]) -> Result<()> {
-        let known: Vec<&str> = self.arms.iter().map(|arm| arm.name.as_str()).collect();
-        if let Some(name) = names.iter().find(|name| !known.contains(&name.as_str())) {
-            let hint = hint(name, known.iter().copied());
+        let arm_names: Vec<&str> = self.arms.iter().map(|arm| arm.name.as_str()).collect();
+        if let Some(name) = names
+            .iter()
+            .find(|name| !arm_names.contains(&name.as_str()))
+        {
+            let hint = hint(name, arm_names.iter().copied());
             return Err(Error::model(format!(
                 "{}: no arm `{name}`{hint}",
                 self.path.display()
@@ -176,21 +192,21 @@ impl ModelFile {
     /// The errors of [`open_emulator`](ModelFile::open_emulator), the emulator's `with_` methods and
     /// [`SpectralModelBuilder::build`].
     pub fn build(&self) -> Result<SpectralModel> {
-        // Many arms may have one network, which is read and in memory once.
-        let mut opened: HashMap<(PathBuf, Option<PathBuf>), Arc<Emulator>> = HashMap::new();
-        let open = |files: &ArmFiles<'_>| {
-            let place = (
+        // Many arms may have the same network, which is read once and shared.
+        let mut emulators: HashMap<(PathBuf, Option<PathBuf>), Arc<Emulator>> = HashMap::new();
+        let open_shared = |files: &ArmFiles<'_>| {
+            let paths = (
                 files.emulator.to_path_buf(),
                 files.wavelength.map(Path::to_path_buf),
             );
-            if let Some(emulator) = opened.get(&place) {
+            if let Some(emulator) = emulators.get(&paths) {
                 return Ok(emulator.clone());
             }
             let emulator = Arc::new(self.open_emulator(files)?);
-            opened.insert(place, emulator.clone());
+            emulators.insert(paths, emulator.clone());
             Ok(emulator)
         };
-        self.builder(open)
+        self.make_builder(open_shared)
             .and_then(SpectralModelBuilder::build)
             .map_err(|error| self.blame(error))
     }
@@ -215,8 +231,7 @@ impl ModelFile {
         &self,
         mut open: impl FnMut(&ArmFiles<'_>) -> Result<Emulator>,
     ) -> Result<SpectralModel> {
-        let shared = |files: &ArmFiles<'_>| open(files).map(Arc::new);
-        self.builder(shared)
+        self.make_builder(|files| open(files).map(Arc::new))
             .and_then(SpectralModelBuilder::build)
             .map_err(|error| self.blame(error))
     }
@@ -227,13 +242,14 @@ impl ModelFile {
     /// The errors of [`Emulator::open`], [`emulator::read_wavelength`] and [`Emulator::with_wavelength`].
     pub fn open_emulator(&self, files: &ArmFiles<'_>) -> Result<Emulator> {
         let folder = self.path.parent().unwrap_or(Path::new(""));
-        let emulator = Emulator::open(folder.join(files.emulator));
-        let emulator = emulator.map_err(|error| self.of_arm(error, files.arm, "emulator"))?;
+        let emulator = Emulator::open(folder.join(files.emulator))
+            .map_err(|error| self.name_key(error, files.arm, "emulator"))?;
         let Some(path) = files.wavelength else {
             return Ok(emulator);
         };
-        let grid = emulator::read_wavelength(folder.join(path));
-        emulator.with_wavelength(grid.map_err(|error| self.of_arm(error, files.arm, "wavelength"))?)
+        let wavelength = emulator::read_wavelength(folder.join(path))
+            .map_err(|error| self.name_key(error, files.arm, "wavelength"))?;
+        emulator.with_wavelength(wavelength)
     }
 
     /// Puts the path of this file in front of the message of a model or bounds error; returns other errors unchanged.
@@ -259,24 +275,26 @@ impl ModelFile {
 
     /// Makes a model builder from the entries of the file and the emulators that `open` returns; fails on unknown
     /// labels.
-    fn builder(
+    fn make_builder(
         &self,
         mut open: impl FnMut(&ArmFiles<'_>) -> Result<Arc<Emulator>>,
     ) -> Result<SpectralModelBuilder> {
         let mut builder = SpectralModel::builder()
             .marginalise(self.marginalise)
             .spectra(self.spectra.clone());
-        let mut known: Vec<String> = Vec::new();
+        let mut label_names: Vec<String> = Vec::new();
+        // 1. Add the arms with their emulators.
         for entry in &self.arms {
             let files = ArmFiles {
                 arm: &entry.name,
                 emulator: &entry.emulator,
                 wavelength: entry.wavelength.as_deref(),
             };
-            let arm = arm_of(entry, open(&files)?)?;
-            known.extend(arm.emulator.labels.iter().map(|label| label.name.clone()));
+            let arm = make_arm(entry, open(&files)?)?;
+            label_names.extend(arm.emulator.labels.iter().map(|label| label.name.clone()));
             builder = builder.add_arm(arm);
         }
+        // 2. Set the continuum, velocity and vsini.
         if let Some(continuum) = self.continuum {
             builder = builder.continuum(continuum);
         }
@@ -290,12 +308,13 @@ impl ModelFile {
             VelocityEntry::Range(low, high) => builder.vsini(low..=high),
             VelocityEntry::Fixed(vsini) => builder.fixed_vsini(vsini),
         };
+        // 3. Set the labels, each of which an emulator must have.
         for (name, settings) in &self.labels {
-            if !known.contains(name) && !["velocity", "vsini"].contains(&name.as_str()) {
-                let hint = match names_are_numbers(&known) {
+            if !label_names.contains(name) && !["velocity", "vsini"].contains(&name.as_str()) {
+                let hint = match has_default_names(&label_names) {
                     true => "; the network carries no label names: give the arm `labels = [...]`"
                         .to_string(),
-                    false => hint(name, known.iter().map(String::as_str)),
+                    false => hint(name, label_names.iter().map(String::as_str)),
                 };
                 return Err(Error::model_setting(
                     "labels",
@@ -310,23 +329,18 @@ impl ModelFile {
     /// Returns the paths of the files that the model is made from: the model file, emulators and wavelength files.
     pub fn inputs(&self) -> Vec<PathBuf> {
         let folder = self.path.parent().unwrap_or(Path::new(""));
-        let of_arm = |entry: &ArmEntry| {
-            [
-                Some(PathBuf::from(&entry.emulator)),
-                entry.wavelength.clone(),
-            ]
-        };
-        let arms = self
-            .arms
-            .iter()
-            .flat_map(of_arm)
-            .flatten()
-            .map(|path| folder.join(path));
-        [self.path.clone()].into_iter().chain(arms).collect()
+        let mut paths = vec![self.path.clone()];
+        for entry in &self.arms {
+            paths.push(folder.join(&entry.emulator));
+            if let Some(wavelength) = &entry.wavelength {
+                paths.push(folder.join(wavelength));
+            }
+        }
+        paths
     }
 
     /// Adds to an I/O error the key of the model file that names the unreadable file; returns other errors unchanged.
-    fn of_arm(&self, error: Error, arm: &str, key: &str) -> Error {
+    fn name_key(&self, error: Error, arm: &str, key: &str) -> Error {
         match error {
             Error::Io { path, source } => {
                 let model = self.path.display();
@@ -346,7 +360,7 @@ impl ModelFile {
 }
 
 /// Makes an arm of its emulator and the settings of its entry.
-fn arm_of(entry: &ArmEntry, mut emulator: Arc<Emulator>) -> Result<Arm> {
+fn make_arm(entry: &ArmEntry, mut emulator: Arc<Emulator>) -> Result<Arm> {
     if let Some(names) = &entry.labels {
         emulator = Arc::unwrap_or_clone(emulator)
             .with_label_names(names)?
@@ -357,7 +371,7 @@ fn arm_of(entry: &ArmEntry, mut emulator: Arc<Emulator>) -> Result<Arm> {
             .with_activation(activation)?
             .into();
     }
-    let mut arm = Arm::of(&entry.name, emulator)
+    let mut arm = Arm::from_shared(&entry.name, emulator)
         .interpolation(entry.interpolation)
         .line_spread(entry.line_spread);
     if let Some((low, high)) = entry.range {
@@ -372,12 +386,12 @@ fn arm_of(entry: &ArmEntry, mut emulator: Arc<Emulator>) -> Result<Arm> {
 
 /// Returns whether there are labels and all are called `label0`, `label1`, …, which means that the network's file gives
 /// no names.
-fn names_are_numbers(names: &[String]) -> bool {
-    let number = |name: &String| {
+fn has_default_names(names: &[String]) -> bool {
+    let is_default = |name: &String| {
         name.strip_prefix("label")
-            .is_some_and(|n| n.parse::<u32>().is_ok())
+            .is_some_and(|number| number.parse::<u32>().is_ok())
     };
-    !names.is_empty() && names.iter().all(number)
+    !names.is_empty() && names.iter().all(is_default)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Every key of the model file, and what is said when one is wrong.
+//! Every key of the model file, and the messages about wrong ones.
 
 use super::*;
 use crate::emulator::Activation;
@@ -8,8 +8,8 @@ fn parse(text: &str) -> Result<ModelFile> {
     ModelFile::parse(Path::new("models/m.toml"), text.to_string())
 }
 
-/// The message for a model file of one arm and `rest`, which begins at line 4.
-fn message(rest: &str) -> String {
+/// Returns the message for a model file of one arm and `rest`, which begins at line 4.
+fn error_message(rest: &str) -> String {
     let text = format!("[[arm]]\nname = \"b\"\nemulator = \"e.safetensors\"\n{rest}");
     match parse(&text) {
         Ok(_) => panic!("accepted: {rest}"),
@@ -177,7 +177,7 @@ bounds = [3500, { column = "TMAX" }]
 }
 
 #[test]
-fn losses_have_usual_numbers_or_given_ones() {
+fn losses_have_default_or_given_numbers() {
     for (text, expected) in [
         ("", Estimator::LeastSquares),
         ("loss = \"huber\"", Estimator::Huber(1.345)),
@@ -201,7 +201,7 @@ fn losses_have_usual_numbers_or_given_ones() {
 }
 
 #[test]
-fn unknown_keys_name_the_nearest_and_the_line() {
+fn unknown_keys_give_a_suggestion_and_the_line() {
     let cases = [
         (
             "[velocty]\nrange = [0, 1]\n",
@@ -225,7 +225,7 @@ fn unknown_keys_name_the_nearest_and_the_line() {
         ),
     ];
     for (rest, expected) in cases {
-        let message = message(rest);
+        let message = error_message(rest);
         assert!(
             message.contains("models/m.toml") && message.contains(expected),
             "{message}"
@@ -234,7 +234,7 @@ fn unknown_keys_name_the_nearest_and_the_line() {
 }
 
 #[test]
-fn wrong_values_name_the_expectation() {
+fn messages_about_wrong_values_name_the_expected_ones() {
     let cases = [
         (
             "range = \"blue\"\n",
@@ -376,7 +376,7 @@ fn wrong_values_name_the_expectation() {
         ("[velocity\n", "line 4"),
     ];
     for (rest, expected) in cases {
-        let message = message(rest);
+        let message = error_message(rest);
         assert!(
             message.contains("models/m.toml, line") && message.contains(expected),
             "{rest}: {message}"
@@ -398,37 +398,39 @@ fn wrong_values_name_the_expectation() {
 }
 
 #[test]
-fn reversed_bounds_are_bad_bounds() {
+fn reversed_bounds_are_errors_with_the_line() {
     for rest in [
         "[velocity]\nrange = [1, 0]\n",
         "[labels.a]\nbounds = [2, 1]\n",
         "[spectra]\nmask = [[2, 1]]\n",
     ] {
-        let message = message(rest);
+        let message = error_message(rest);
         assert!(message.contains("models/m.toml, line 5"), "{message}");
     }
 }
 
 #[test]
-fn solvers_and_scans_by_name() {
-    let with = |rest: &str| {
+fn solvers_and_velocity_scans_are_read_by_name() {
+    let parse_arm_with = |rest: &str| {
         parse(&format!(
             "[[arm]]\nname = \"b\"\nemulator = \"b.safetensors\"\n{rest}"
         ))
         .unwrap()
     };
-    assert_eq!(with("").solver, None);
+    assert_eq!(parse_arm_with("").solver, None);
     assert_eq!(
-        with("[solver]\nkind = \"nelder-mead\"\nstarts = 3\n").solver,
+        parse_arm_with("[solver]\nkind = \"nelder-mead\"\nstarts = 3\n").solver,
         Some(crate::NelderMead::default().into())
     );
     assert_eq!(
-        with("[solver]\nkind = \"lm+nelder-mead\"\n")
+        parse_arm_with("[solver]\nkind = \"lm+nelder-mead\"\n")
             .solver
             .map(|solver| solver.name()),
         Some("lm+nelder-mead")
     );
-    let scan = with("[velocity]\nrange = [-1, 1]\nscan = \"refitted\"\n").velocity_scan;
+    let scan = parse_arm_with("[velocity]\nrange = [-1, 1]\nscan = \"refitted\"\n").velocity_scan;
     assert_eq!(scan, Some(VelocityScan::Refitted));
-    assert!(message("[velocity]\nrange = [-1, 1]\nscan = \"fix\"\n").contains("velocity.scan"));
+    assert!(
+        error_message("[velocity]\nrange = [-1, 1]\nscan = \"fix\"\n").contains("velocity.scan")
+    );
 }

@@ -26,8 +26,16 @@ impl Setting {
     /// Returns (number, `None`) for a number and (`None`, name) for a column.
     pub fn split(self) -> (Option<f64>, Option<String>) {
         match self {
-            Setting::Number(x) => (Some(x), None),
+            Setting::Number(number) => (Some(number), None),
             Setting::Column(name) => (None, Some(name)),
+        }
+    }
+
+    /// Returns the number; `None` for a column.
+    fn number(&self) -> Option<f64> {
+        match self {
+            Setting::Number(number) => Some(*number),
+            Setting::Column(_) => None,
         }
     }
 }
@@ -45,7 +53,7 @@ impl Document<'_> {
         DeTable::parse(self.text).map_err(|error| match error.span() {
             Some(span) => Error::model(format!(
                 "{}: {}",
-                self.place(span),
+                self.describe_place(span),
                 error.message().replace('\n', ", ")
             )),
             None => Error::model(format!("{}: {}", self.path.display(), error.message())),
@@ -54,11 +62,11 @@ impl Document<'_> {
 
     /// Makes an error of the setting `key`, whose message begins with the file's path and the line of `span`.
     pub fn error(&self, key: String, span: Range<usize>, message: impl std::fmt::Display) -> Error {
-        Error::model_setting(key, format!("{}: {message}", self.place(span)))
+        Error::model_setting(key, format!("{}: {message}", self.describe_place(span)))
     }
 
     /// Returns `PATH, line N` for a byte range of the text, for messages.
-    fn place(&self, span: Range<usize>) -> String {
+    fn describe_place(&self, span: Range<usize>) -> String {
         let before = self.text.get(..span.start).unwrap_or(self.text);
         format!(
             "{}, line {}",
@@ -68,7 +76,7 @@ impl Document<'_> {
     }
 }
 
-/// One table of the file: `key` is its full name, "" at the top.
+/// One table of the file. `key` is its full name, "" for the whole file.
 pub(super) struct Section<'a> {
     document: Document<'a>,
     key: String,
@@ -78,7 +86,7 @@ pub(super) struct Section<'a> {
 
 impl<'a> Section<'a> {
     /// Makes the section that is the whole file, whose keys have no prefix in messages.
-    pub fn top(document: Document<'a>, table: &'a Spanned<DeTable<'a>>) -> Section<'a> {
+    pub fn whole_file(document: Document<'a>, table: &'a Spanned<DeTable<'a>>) -> Section<'a> {
         Section {
             document,
             key: String::new(),
@@ -87,14 +95,14 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Fails, with a suggestion, if the section has a key that is not in `known`. The error names these, first the one
-    /// that may have been meant.
-    pub fn only(&self, known: &[&str]) -> Result<()> {
+    /// Fails, with a suggestion, if the section has a key that is not in `known`. The error lists these, the most
+    /// similar one first.
+    pub fn check_keys(&self, known: &[&str]) -> Result<()> {
         for key in self.table.keys() {
             let name = key.get_ref().as_ref();
             if !known.contains(&name) {
                 let hint = hint(name, known.iter().copied());
-                let key = self.full(name);
+                let key = self.full_key(name);
                 let message = format!("unknown key `{key}`{hint}");
                 return Err(self.document.error(key, self.key_span(name), message));
             }
@@ -103,17 +111,17 @@ impl<'a> Section<'a> {
     }
 
     /// Returns the names of the table's keys.
-    pub fn names(&self) -> impl Iterator<Item = &'a str> {
+    pub fn key_names(&self) -> impl Iterator<Item = &'a str> {
         self.table.keys().map(|key| key.get_ref().as_ref())
     }
 
     /// Returns whether the section has a key of this name.
-    pub fn has(&self, name: &str) -> bool {
+    pub fn has_key(&self, name: &str) -> bool {
         self.table.get(name).is_some()
     }
 
     /// Returns a key's name with the section's in front, such as `continuum.terms`, for messages.
-    pub fn full(&self, name: &str) -> String {
+    pub fn full_key(&self, name: &str) -> String {
         if self.key.is_empty() {
             name.to_string()
         } else {
@@ -123,23 +131,23 @@ impl<'a> Section<'a> {
 
     /// Makes an error whose message begins with the file, the line and the full name of this key.
     pub fn error(&self, name: &str, message: impl std::fmt::Display) -> Error {
-        let key = self.full(name);
+        let key = self.full_key(name);
         let message = format!("`{key}` {message}");
         self.document.error(key, self.key_span(name), message)
     }
 
     /// Returns the sub-table under this key; `None` if the key is absent, an error if its value is no table.
-    pub fn section(&self, name: &str) -> Result<Option<Section<'a>>> {
+    pub fn open_section(&self, name: &str) -> Result<Option<Section<'a>>> {
         let Some(value) = self.table.get(name) else {
             return Ok(None);
         };
         let table = value
             .get_ref()
             .as_table()
-            .ok_or_else(|| self.expected(name, value, "a table"))?;
+            .ok_or_else(|| self.value_error(name, value, "a table"))?;
         Ok(Some(Section {
             document: self.document,
-            key: self.full(name),
+            key: self.full_key(name),
             table,
             span: self.key_span(name),
         }))
@@ -147,152 +155,152 @@ impl<'a> Section<'a> {
 
     /// Returns the tables under `[[name]]`, in the file's order; empty if the key is absent, an error if its value is
     /// no array of tables. They are called `name[1]`, `name[2]`, ….
-    pub fn sections(&self, name: &str) -> Result<Vec<Section<'a>>> {
+    pub fn open_sections(&self, name: &str) -> Result<Vec<Section<'a>>> {
         let Some(value) = self.table.get(name) else {
             return Ok(Vec::new());
         };
-        let expected = || self.expected(name, value, &format!("an array of tables: [[{name}]]"));
-        let items = value
-            .get_ref()
-            .as_array()
-            .ok_or_else(expected)?
-            .iter()
-            .enumerate();
-        items
-            .map(|(i, item)| {
-                let table = item.get_ref().as_table().ok_or_else(expected)?;
-                Ok(Section {
-                    document: self.document,
-                    key: format!("{}[{}]", self.full(name), i + 1),
-                    table,
-                    span: item.span(),
-                })
-            })
-            .collect()
+        let type_error =
+            || self.value_error(name, value, &format!("an array of tables: [[{name}]]"));
+        let items = value.get_ref().as_array().ok_or_else(type_error)?;
+        let mut sections = Vec::new();
+        for (i, item) in items.iter().enumerate() {
+            let table = item.get_ref().as_table().ok_or_else(type_error)?;
+            sections.push(Section {
+                document: self.document,
+                key: format!("{}[{}]", self.full_key(name), i + 1),
+                table,
+                span: item.span(),
+            });
+        }
+        Ok(sections)
     }
 
-    /// Returns `value`, what was read of the key `name`; if it is `None`, an error that the key is missing.
-    pub fn required<T>(&self, name: &str, value: Option<T>) -> Result<T> {
+    /// Returns the value that was read from the key `name`; if it is `None`, an error that the key is missing.
+    pub fn require<T>(&self, name: &str, value: Option<T>) -> Result<T> {
         value.ok_or_else(|| {
-            let key = self.full(name);
+            let key = self.full_key(name);
             let message = format!("`{key}` is missing");
             self.document.error(key, self.span.clone(), message)
         })
     }
 
     /// Reads an optional string; `None` if the key is absent, an error if its value is of another type.
-    pub fn text(&self, name: &str) -> Result<Option<&'a str>> {
-        self.read(name, "a string", |value| value.as_str())
+    pub fn read_text(&self, name: &str) -> Result<Option<&'a str>> {
+        self.read_value(name, "a string", |value| value.as_str())
     }
 
     /// Reads an optional boolean; `None` if the key is absent, an error if its value is of another type.
-    pub fn boolean(&self, name: &str) -> Result<Option<bool>> {
-        self.read(name, "true or false", |value| value.as_bool())
+    pub fn read_boolean(&self, name: &str) -> Result<Option<bool>> {
+        self.read_value(name, "true or false", |value| value.as_bool())
     }
 
     /// Reads an optional finite number, integer or not; `None` if the key is absent, an error for any other value.
-    pub fn number(&self, name: &str) -> Result<Option<f64>> {
-        self.read(name, "a finite number", number)
+    pub fn read_number(&self, name: &str) -> Result<Option<f64>> {
+        self.read_value(name, "a finite number", parse_finite_number)
     }
 
     /// Reads an optional finite number or `{ column = "NAME" }`; `None` if the key is absent, an error for any other
     /// value.
-    pub fn setting(&self, name: &str) -> Result<Option<Setting>> {
-        self.read(name, "a finite number or { column = \"NAME\" }", |value| {
-            setting(value, number)
+    pub fn read_setting(&self, name: &str) -> Result<Option<Setting>> {
+        self.read_value(name, "a finite number or { column = \"NAME\" }", |value| {
+            parse_setting(value, parse_finite_number)
         })
     }
 
     /// Reads an optional `[low, high]`, each a finite number or `{ column = "NAME" }`; fails if two numbers are not low
     /// ≤ high.
-    pub fn settings(&self, name: &str) -> Result<Option<(Setting, Setting)>> {
-        let found = self.read(
+    pub fn read_setting_pair(&self, name: &str) -> Result<Option<(Setting, Setting)>> {
+        let limits = self.read_value(
             name,
             "[low, high], finite numbers or { column = \"NAME\" }",
-            setting_pair,
+            parse_setting_pair,
         )?;
-        if let Some((low, high)) = &found {
-            let or = |side: &Setting, absent| {
-                if let Setting::Number(x) = side {
-                    *x
-                } else {
-                    absent
-                }
-            };
-            self.ordered(name, or(low, f64::MIN), or(high, f64::MAX))?;
+        if let Some((low, high)) = &limits {
+            // A column can give any number.
+            let lower = low.number().unwrap_or(f64::MIN);
+            let upper = high.number().unwrap_or(f64::MAX);
+            self.check_order(name, lower, upper)?;
         }
-        Ok(found)
+        Ok(limits)
     }
 
     /// Reads an optional integer; `None` if the key is absent, an error if its value is not an integer in `allowed`.
-    pub fn integer(
+    pub fn read_integer(
         &self,
         name: &str,
         allowed: std::ops::RangeInclusive<usize>,
     ) -> Result<Option<usize>> {
         let expectation = format!("an integer from {} to {}", allowed.start(), allowed.end());
-        self.read(name, &expectation, |value| {
-            integer(value).filter(|n| allowed.contains(n))
+        self.read_value(name, &expectation, |value| {
+            parse_integer(value).filter(|n| allowed.contains(n))
         })
     }
 
     /// Reads an optional `[low, high]`; `None` if the key is absent, [`Error::BadBounds`] unless both are finite and
     /// low ≤ high.
-    pub fn interval(&self, name: &str) -> Result<Option<(f64, f64)>> {
-        let Some((low, high)) = self.read(name, "[low, high], two finite numbers", pair)? else {
+    pub fn read_interval(&self, name: &str) -> Result<Option<(f64, f64)>> {
+        let Some((low, high)) =
+            self.read_value(name, "[low, high], two finite numbers", parse_pair)?
+        else {
             return Ok(None);
         };
-        self.ordered(name, low, high)
+        self.check_order(name, low, high)
     }
 
     /// Reads an array of intervals `[[low, high], …]`, each finite and low ≤ high; empty if the key is absent.
-    pub fn intervals(&self, name: &str) -> Result<Vec<(f64, f64)>> {
-        let all = self.read(name, "[[low, high], …]", |value| {
+    pub fn read_intervals(&self, name: &str) -> Result<Vec<(f64, f64)>> {
+        let intervals = self.read_value(name, "[[low, high], …]", |value| {
             value
                 .as_array()?
                 .iter()
-                .map(|v| pair(v.get_ref()))
+                .map(|item| parse_pair(item.get_ref()))
                 .collect()
         })?;
-        let all: Vec<(f64, f64)> = all.unwrap_or_default();
-        for &(low, high) in &all {
-            self.ordered(name, low, high)?;
+        let intervals: Vec<(f64, f64)> = intervals.unwrap_or_default();
+        for &(low, high) in &intervals {
+            self.check_order(name, low, high)?;
         }
-        Ok(all)
+        Ok(intervals)
     }
 
-    /// Reads an optional array of bits' numbers, from 0 on; `None` if the key is absent, an error for any other value.
-    pub fn bits(&self, name: &str) -> Result<Option<Vec<u8>>> {
-        let bit = |value: &DeValue<'_>| {
-            u8::try_from(integer(value)?)
+    /// Reads an optional array of numbers of bits, from 0 on; `None` if the key is absent, an error for any other
+    /// value.
+    pub fn read_bits(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        let parse_bit = |value: &DeValue<'_>| {
+            u8::try_from(parse_integer(value)?)
                 .ok()
-                .filter(|bit| *bit <= Widening::MOST_BIT)
+                .filter(|bit| *bit <= Widening::MAX_MASK_BIT)
         };
-        let expectation = format!("an array of integers from 0 to {}", Widening::MOST_BIT);
-        self.read(name, &expectation, |value| {
-            value.as_array()?.iter().map(|v| bit(v.get_ref())).collect()
+        let expectation = format!("an array of integers from 0 to {}", Widening::MAX_MASK_BIT);
+        self.read_value(name, &expectation, |value| {
+            value
+                .as_array()?
+                .iter()
+                .map(|item| parse_bit(item.get_ref()))
+                .collect()
         })
     }
 
     /// Reads an optional array of strings; `None` if the key is absent, an error if a value is of another type.
-    pub fn texts(&self, name: &str) -> Result<Option<Vec<String>>> {
-        self.read(name, "an array of strings", |value| {
+    pub fn read_texts(&self, name: &str) -> Result<Option<Vec<String>>> {
+        self.read_value(name, "an array of strings", |value| {
             value
                 .as_array()?
                 .iter()
-                .map(|v| v.get_ref().as_str().map(str::to_string))
+                .map(|item| item.get_ref().as_str().map(str::to_string))
                 .collect()
         })
     }
 
     /// Reads an optional string and returns the value paired with it in `choices`; an error that lists the words if it
     /// is none of them.
-    pub fn choice<T: Copy>(&self, name: &str, choices: &[(&str, T)]) -> Result<Option<T>> {
-        self.choice_or(name, choices, &[])
+    pub fn read_choice<T: Copy>(&self, name: &str, choices: &[(&str, T)]) -> Result<Option<T>> {
+        self.read_choice_or_form(name, choices, &[])
     }
 
-    /// Reads an optional word as [`choice`](Section::choice) does; an error also lists `forms` that are no words.
-    pub fn choice_or<T: Copy>(
+    /// Reads an optional word as [`read_choice`](Section::read_choice) does; an error also lists `forms` that are not
+    /// words.
+    pub fn read_choice_or_form<T: Copy>(
         &self,
         name: &str,
         choices: &[(&str, T)],
@@ -300,7 +308,7 @@ impl<'a> Section<'a> {
     ) -> Result<Option<T>> {
         let words = choices.iter().map(|(word, _)| format!("\"{word}\""));
         let words: Vec<_> = words.chain(forms.iter().map(ToString::to_string)).collect();
-        self.read(name, &words.join(" or "), |value| {
+        self.read_value(name, &words.join(" or "), |value| {
             let text = value.as_str()?;
             choices
                 .iter()
@@ -311,46 +319,46 @@ impl<'a> Section<'a> {
 
     /// Reads an optional string and parses it as T; `None` if the key is absent, an error that lists `names` if parsing
     /// fails.
-    pub fn parsed<T: FromStr>(&self, name: &str, names: &[&str]) -> Result<Option<T>> {
+    pub fn read_parsed<T: FromStr>(&self, name: &str, names: &[&str]) -> Result<Option<T>> {
         let words: Vec<_> = names.iter().map(|word| format!("\"{word}\"")).collect();
-        self.read(name, &words.join(" or "), |value| {
+        self.read_value(name, &words.join(" or "), |value| {
             value.as_str()?.parse().ok()
         })
     }
 
-    /// Returns whether the key is there and its value is a table.
+    /// Returns whether the key exists and its value is a table.
     pub fn is_table(&self, name: &str) -> bool {
         self.table
             .get(name)
             .is_some_and(|value| value.get_ref().is_table())
     }
 
-    /// Reads a key's value with `get`; `None` if the key is absent, an error that says what was expected if `get`
+    /// Reads a key's value with `parse`; `None` if the key is absent, an error that names the expected value if `parse`
     /// returns `None`.
-    fn read<T>(
+    fn read_value<T>(
         &self,
         name: &str,
         expectation: &str,
-        get: impl Fn(&'a DeValue<'a>) -> Option<T>,
+        parse: impl Fn(&'a DeValue<'a>) -> Option<T>,
     ) -> Result<Option<T>> {
         let Some(value) = self.table.get(name) else {
             return Ok(None);
         };
-        get(value.get_ref())
+        parse(value.get_ref())
             .map(Some)
-            .ok_or_else(|| self.expected(name, value, expectation))
+            .ok_or_else(|| self.value_error(name, value, expectation))
     }
 
     /// Returns `Some` of both bounds if they are finite and lower ≤ upper, else [`Error::BadBounds`] with file, line
     /// and key.
-    fn ordered(&self, name: &str, lower: f64, upper: f64) -> Result<Option<(f64, f64)>> {
+    fn check_order(&self, name: &str, lower: f64, upper: f64) -> Result<Option<(f64, f64)>> {
         if lower.is_finite() && upper.is_finite() && lower <= upper {
             return Ok(Some((lower, upper)));
         }
         let parameter = format!(
             "{}: `{}`",
-            self.document.place(self.key_span(name)),
-            self.full(name)
+            self.document.describe_place(self.key_span(name)),
+            self.full_key(name)
         );
         Err(Error::BadBounds {
             parameter,
@@ -361,14 +369,14 @@ impl<'a> Section<'a> {
 
     /// Makes the error that a key's value must be `expectation`, which quotes a short value and names the type of a
     /// long one.
-    fn expected(&self, name: &str, value: &Value<'_>, expectation: &str) -> Error {
-        let found = self.document.text.get(value.span()).unwrap_or_default();
-        let found = if found.len() > 40 || found.contains('\n') {
+    fn value_error(&self, name: &str, value: &Value<'_>, expectation: &str) -> Error {
+        let text = self.document.text.get(value.span()).unwrap_or_default();
+        let actual = if text.len() > 40 || text.contains('\n') {
             value.get_ref().type_str()
         } else {
-            found
+            text
         };
-        self.error(name, format!("must be {expectation}, not {found}"))
+        self.error(name, format!("must be {expectation}, not {actual}"))
     }
 
     /// Returns the span of a key in the text, or that of the section if the key is absent.
@@ -380,19 +388,19 @@ impl<'a> Section<'a> {
 }
 
 /// Reads a non-negative integer in any radix of TOML; `None` for other values.
-fn integer(value: &DeValue<'_>) -> Option<usize> {
+fn parse_integer(value: &DeValue<'_>) -> Option<usize> {
     let integer = value.as_integer()?;
     usize::from_str_radix(integer.as_str(), integer.radix()).ok()
 }
 
 /// Reads a finite number; `None` for NaN, infinities and values of other types.
-fn number(value: &DeValue<'_>) -> Option<f64> {
-    any_number(value).filter(|x| x.is_finite())
+fn parse_finite_number(value: &DeValue<'_>) -> Option<f64> {
+    parse_number(value).filter(|x| x.is_finite())
 }
 
-/// Reads a number, NaN and infinities included, which [`Section::ordered`] refuses with a better message; `None` for
-/// other types.
-fn any_number(value: &DeValue<'_>) -> Option<f64> {
+/// Reads a number, NaN and infinities included, which [`Section::check_order`] refuses with a better message; `None`
+/// for other types.
+fn parse_number(value: &DeValue<'_>) -> Option<f64> {
     match value {
         DeValue::Float(float) => float.as_str().parse().ok(),
         DeValue::Integer(n) => Some(i64::from_str_radix(n.as_str(), n.radix()).ok()? as f64),
@@ -401,29 +409,29 @@ fn any_number(value: &DeValue<'_>) -> Option<f64> {
 }
 
 /// Reads a number, or a table whose only key `column` names a column of the spectra; `None` for other values.
-fn setting(value: &DeValue<'_>, number: fn(&DeValue<'_>) -> Option<f64>) -> Option<Setting> {
+fn parse_setting(value: &DeValue<'_>, parse: fn(&DeValue<'_>) -> Option<f64>) -> Option<Setting> {
     let Some(table) = value.as_table() else {
-        return number(value).map(Setting::Number);
+        return parse(value).map(Setting::Number);
     };
     let column = table.get("column")?.get_ref().as_str()?;
     (table.len() == 1).then(|| Setting::Column(column.to_string()))
 }
 
 /// Reads an array of two numbers, NaN and infinities included; `None` for anything else.
-fn pair(value: &DeValue<'_>) -> Option<(f64, f64)> {
+fn parse_pair(value: &DeValue<'_>) -> Option<(f64, f64)> {
     let [low, high] = &value.as_array()?[..] else {
         return None;
     };
-    Some((any_number(low.get_ref())?, any_number(high.get_ref())?))
+    Some((parse_number(low.get_ref())?, parse_number(high.get_ref())?))
 }
 
 /// Reads an array of two, each a number or `{ column = "NAME" }`; `None` for anything else.
-fn setting_pair(value: &DeValue<'_>) -> Option<(Setting, Setting)> {
+fn parse_setting_pair(value: &DeValue<'_>) -> Option<(Setting, Setting)> {
     let [low, high] = &value.as_array()?[..] else {
         return None;
     };
     Some((
-        setting(low.get_ref(), any_number)?,
-        setting(high.get_ref(), any_number)?,
+        parse_setting(low.get_ref(), parse_number)?,
+        parse_setting(high.get_ref(), parse_number)?,
     ))
 }

@@ -1,4 +1,4 @@
-//! From what is said of labels to parameters and sources.
+//! Resolves the settings of labels to the model's parameters and the sources of network inputs.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -13,43 +13,49 @@ use crate::recording::{Parameter, Source, Transform};
 use crate::suggest::hint;
 
 /// Settings of the labels as the user gave them, by name.
-pub struct Labels<'a> {
+pub struct LabelResolver<'a> {
     pub settings: &'a BTreeMap<String, LabelSettings>,
     pub clip_starts: bool,
-    /// All labels of all arms.
-    pub known: Vec<&'a str>,
+    /// Names of all labels of all arms.
+    pub label_names: Vec<&'a str>,
 }
 
-impl Labels<'_> {
+impl LabelResolver<'_> {
     /// Returns a copy of the user's settings of a label, or the default ones if there are none.
-    fn of(&self, name: &str) -> LabelSettings {
+    fn settings_of(&self, name: &str) -> LabelSettings {
         self.settings.get(name).cloned().unwrap_or_default()
     }
 
-    /// Appends a label's parameter to `parameters`, unless it is fixed or tied; if another arm has, narrows its bounds
-    /// instead.
-    pub fn declare(&self, label: &Label, parameters: &mut Vec<ModelParameter>) -> Result<()> {
-        let settings = self.of(&label.name);
+    /// Appends a label's parameter to `parameters`, unless it is fixed or tied. Narrows the bounds instead if another
+    /// arm has declared it.
+    pub fn declare_parameter(
+        &self,
+        label: &Label,
+        parameters: &mut Vec<ModelParameter>,
+    ) -> Result<()> {
+        // 1. A fixed or tied label has no parameter.
+        let settings = self.settings_of(&label.name);
         if settings.fixed.is_some() || settings.tied.is_some() {
-            return check_known(label, &settings);
+            return check_fixed_or_tied(label, &settings);
         }
-        let (lower, upper) = bounds(label, &settings);
+        let (lower, upper) = physical_bounds(label, &settings);
         if let Some(parameter) = parameters.iter_mut().find(|p| p.solver.name == label.name) {
+            // 2. The bounds of a label that arms share lie inside the training range of each of them.
             if settings.bounds.is_none() {
-                // inside every arm's training range
                 parameter.lower = parameter.lower.max(lower);
                 parameter.upper = parameter.upper.min(upper);
                 check_bounds(&label.name, parameter.lower, parameter.upper)?;
             }
             return Ok(());
         }
+        // 3. A new parameter is scaled as the network scales its input.
         check_bounds(&label.name, lower, upper)?;
         if label.transform == Transform::Log10 && lower <= 0.0 {
             let message = format!(
                 "its bounds are {lower} to {upper}, but the lower one must be positive, as the network takes its \
                  logarithm"
             );
-            return Err(wrong_label(&label.name, message));
+            return Err(label_error(&label.name, message));
         }
         let (origin, scale) = match label.transform {
             Transform::Identity => (label.mean, label.std),
@@ -63,13 +69,13 @@ impl Labels<'_> {
             origin,
             scale,
         };
-        parameters.push(self.parameter(solver, lower..=upper, settings)?);
+        parameters.push(self.make_parameter(solver, lower..=upper, settings)?);
         Ok(())
     }
 
     /// Makes a parameter from its scaling, physical bounds and settings; fails on a start out of bounds or a prior
     /// without σ > 0.
-    pub fn parameter(
+    pub fn make_parameter(
         &self,
         solver: Parameter,
         bounds: RangeInclusive<f64>,
@@ -78,13 +84,13 @@ impl Labels<'_> {
         let (lower, upper) = bounds.into_inner();
         let name = &solver.name;
         match settings.start {
-            Some(x) if !x.is_finite() => {
-                let message = format!("{name} starts at {x}, which is no finite number");
+            Some(start) if !start.is_finite() => {
+                let message = format!("{name} starts at {start}, which is no finite number");
                 return Err(Error::model_setting(format!("labels.{name}"), message));
             }
-            Some(x) if (x < lower || x > upper) && !self.clip_starts => {
+            Some(start) if (start < lower || start > upper) && !self.clip_starts => {
                 let message =
-                    format!("{name} starts at {x}, outside its bounds {lower} to {upper}");
+                    format!("{name} starts at {start}, outside its bounds {lower} to {upper}");
                 return Err(Error::model_setting(format!("labels.{name}"), message));
             }
             _ => {}
@@ -92,7 +98,7 @@ impl Labels<'_> {
         if let Some((mean, sigma)) = settings.prior
             && !(mean.is_finite() && sigma.is_finite() && sigma > 0.0)
         {
-            return Err(wrong_label(
+            return Err(label_error(
                 name,
                 format!("prior of mean {mean} and sigma {sigma}"),
             ));
@@ -114,12 +120,12 @@ impl Labels<'_> {
     }
 
     /// Returns the settings of velocity or vsini; fails unless they are a start and a prior alone.
-    pub fn motion(&self, name: &str) -> Result<LabelSettings> {
-        let settings = self.of(name);
+    pub fn motion_settings(&self, name: &str) -> Result<LabelSettings> {
+        let settings = self.settings_of(name);
         let LabelColumns { lower, upper, .. } = &settings.columns;
-        let other =
+        let is_constrained =
             settings.bounds.is_some() || settings.fixed.is_some() || settings.tied.is_some();
-        if other || lower.is_some() || upper.is_some() {
+        if is_constrained || lower.is_some() || upper.is_some() {
             let message =
                 format!("{name}: a start and a prior may be said of it, its range elsewhere");
             return Err(Error::model_setting(format!("labels.{name}"), message));
@@ -127,31 +133,35 @@ impl Labels<'_> {
         Ok(settings)
     }
 
-    /// Returns where a network input comes from: a parameter's index, a fixed value, or the linear combination of its
-    /// tie.
-    pub fn source(&self, label: &Label, parameters: &[ModelParameter]) -> Result<Source> {
-        let settings = self.of(&label.name);
+    /// Returns the source of a network input: a parameter's index, a fixed value, or the linear combination of its tie.
+    pub fn resolve_source(&self, label: &Label, parameters: &[ModelParameter]) -> Result<Source> {
+        // 1. A fixed label has a value, a free one a parameter.
+        let settings = self.settings_of(&label.name);
         if let Some(value) = settings.fixed {
             return Ok(Source::Fixed(value));
         }
         let Some(text) = settings.tied else {
-            return self.free(&label.name, parameters).map(Source::Parameter);
+            return self
+                .find_parameter(&label.name, parameters)
+                .map(Source::Parameter);
         };
-        let wrong =
-            |message: String| wrong_label(&label.name, format!("tied = \"{text}\": {message}"));
-        let tie = tied::parse(&text).map_err(wrong)?;
-        let (mut constant, mut terms) = (tie.constant, Vec::new());
+        // 2. A tied label is a linear combination of others, of which fixed ones count as constants.
+        let tie_error =
+            |message: String| label_error(&label.name, format!("tied = \"{text}\": {message}"));
+        let tie = tied::parse_tie(&text).map_err(tie_error)?;
+        let mut constant = tie.constant;
+        let mut terms = Vec::new();
         for (name, factor) in tie.terms {
-            let other = self.of(&name);
-            if !self.known.contains(&name.as_str()) {
-                let hint = hint(&name, self.known.iter().copied());
-                return Err(wrong(format!("no emulator has a label `{name}`{hint}")));
-            } else if other.tied.is_some() {
-                return Err(wrong(format!("`{name}` is tied itself")));
-            } else if let Some(value) = other.fixed {
+            let other_label = self.settings_of(&name);
+            if !self.label_names.contains(&name.as_str()) {
+                let hint = hint(&name, self.label_names.iter().copied());
+                return Err(tie_error(format!("no emulator has a label `{name}`{hint}")));
+            } else if other_label.tied.is_some() {
+                return Err(tie_error(format!("`{name}` is tied itself")));
+            } else if let Some(value) = other_label.fixed {
                 constant += factor * value;
             } else {
-                terms.push((self.free(&name, parameters)?, factor));
+                terms.push((self.find_parameter(&name, parameters)?, factor));
             }
         }
         Ok(if terms.is_empty() {
@@ -162,35 +172,37 @@ impl Labels<'_> {
     }
 
     /// Returns the index of the parameter of this name; fails if there is none.
-    fn free(&self, name: &str, parameters: &[ModelParameter]) -> Result<usize> {
-        let place = parameters.iter().position(|p| p.solver.name == name);
-        place.ok_or_else(|| wrong_label(name, "no parameter of this name"))
+    fn find_parameter(&self, name: &str, parameters: &[ModelParameter]) -> Result<usize> {
+        let index = parameters.iter().position(|p| p.solver.name == name);
+        index.ok_or_else(|| label_error(name, "no parameter of this name"))
     }
 }
 
 /// Makes the error that the settings of a label (or of velocity or vsini) make no sense.
-fn wrong_label(name: &str, message: impl Display) -> Error {
+fn label_error(name: &str, message: impl Display) -> Error {
     let setting = format!("labels.{name}");
     let message = format!("{setting}: {message}");
     Error::model_setting(setting, message)
 }
 
 /// Returns a label's physical bounds: those of its settings, or its training range where these give none or a column.
-fn bounds(label: &Label, settings: &LabelSettings) -> (f64, f64) {
+fn physical_bounds(label: &Label, settings: &LabelSettings) -> (f64, f64) {
     let (lower, upper) = settings.bounds.unwrap_or((label.min, label.max));
-    let or = |said: f64, column: &Option<String>, range: f64| {
-        if column.is_some() { range } else { said }
+    let lower = if settings.columns.lower.is_some() {
+        label.min
+    } else {
+        lower
     };
-    let LabelColumns {
-        lower: low,
-        upper: high,
-        ..
-    } = &settings.columns;
-    (or(lower, low, label.min), or(upper, high, label.max))
+    let upper = if settings.columns.upper.is_some() {
+        label.max
+    } else {
+        upper
+    };
+    (lower, upper)
 }
 
 /// Fails if a fixed or tied label also has a start, bounds or a prior, or if its fixed value is impossible.
-fn check_known(label: &Label, settings: &LabelSettings) -> Result<()> {
+fn check_fixed_or_tied(label: &Label, settings: &LabelSettings) -> Result<()> {
     let LabelSettings {
         start,
         bounds,
@@ -199,26 +211,26 @@ fn check_known(label: &Label, settings: &LabelSettings) -> Result<()> {
         prior,
         columns,
     } = settings;
-    let more = start.is_some()
+    let is_constrained = start.is_some()
         || bounds.is_some()
         || prior.is_some()
         || *columns != LabelColumns::default();
     if let Some(value) = fixed
         && (!value.is_finite() || (label.transform == Transform::Log10 && *value <= 0.0))
     {
-        return Err(wrong_label(
+        return Err(label_error(
             &label.name,
             format!("fixed = {value} is no value of it"),
         ));
     }
-    if fixed.is_some() && more {
-        return Err(wrong_label(
+    if fixed.is_some() && is_constrained {
+        return Err(label_error(
             &label.name,
             "a fixed label has no start, bounds or prior",
         ));
     }
-    if tied.is_some() && (more || fixed.is_some()) {
-        return Err(wrong_label(
+    if tied.is_some() && (is_constrained || fixed.is_some()) {
+        return Err(label_error(
             &label.name,
             "a tied label has no start, bounds, value or prior",
         ));

@@ -1,13 +1,13 @@
-//! The spectral model: arms, labels, velocity, continuum; what is free and what is known (see `docs/src/equations.md`).
+//! The spectral model: arms, labels, velocity, continuum; free and fixed parameters (see `docs/src/equations.md`).
 
 mod builder;
+mod cache;
 mod clean;
 pub(crate) mod continuum;
 mod determined;
 mod fault;
 #[cfg(feature = "files")]
 mod file;
-mod kept;
 #[cfg(feature = "files")]
 mod keys;
 mod labels;
@@ -32,13 +32,13 @@ use crate::emulator::{Emulator, TemplateGrid};
 use crate::recording::{LabelInput, Parameter, Rotation, Velocity, tangents};
 use crate::spectra::Widening;
 pub use builder::SpectralModelBuilder;
+use cache::ModelCache;
 pub(crate) use fault::{Cause, Fault};
 #[cfg(feature = "files")]
 pub use file::{ArmFiles, ModelFile};
-use kept::Kept;
 pub(crate) use objective::{SpectralObjective, hull_weights};
 pub(crate) use observe::ArmLayout;
-pub(crate) use prepare::{Prepared, PreparedArm, RawArm, prepare};
+pub(crate) use prepare::{Prepared, PreparedArm, RawArm, prepare_spectrum};
 pub(crate) use reach::Motion;
 pub(crate) use sampling::Sampling;
 pub use settings::{
@@ -60,11 +60,11 @@ pub struct SpectralModel {
     pub(crate) marginalise: bool,
     pub(crate) clip_starts: bool,
     pub(crate) spectra: SpectraSettings,
-    /// Data that fitters make of the model, shared by its clones: the first guess' library by seed.
-    pub(crate) kept: Kept,
+    /// Data that fitters make of the model, shared by its clones: the library of the first guess, by seed.
+    pub(crate) cache: ModelCache,
 }
 
-/// One arm, resolved.
+/// An arm whose settings are checked and resolved.
 #[derive(Clone, Debug)]
 pub(crate) struct ModelArm {
     pub name: String,
@@ -82,7 +82,7 @@ pub(crate) struct ModelArm {
     pub pixels: Option<Pixels>,
     /// Intervals of ln λ in the star's frame that are masked.
     pub mask_rest: Vec<[f64; 2]>,
-    /// One for each label of the emulator.
+    /// Source and scaling of each of the emulator's labels.
     pub inputs: Vec<LabelInput>,
 }
 
@@ -121,19 +121,19 @@ impl ModelArm {
     }
 }
 
-/// A free parameter: name, units and what is known of it.
+/// A free parameter with its units, bounds, start and prior.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ModelParameter {
     /// Name, origin and scale of the solver's u.
     pub solver: Parameter,
-    /// Physical bounds; equal ones hold it.
+    /// Physical bounds; equal bounds hold the parameter.
     pub lower: f64,
     pub upper: f64,
-    /// Physical start; by first guess when absent.
+    /// Physical start; chosen by the first guess if absent.
     pub start: Option<f64>,
     /// Physical mean and standard deviation.
     pub prior: Option<(f64, f64)>,
-    /// Columns that replace these numbers, spectrum by spectrum.
+    /// Columns with values per spectrum, which replace these numbers.
     pub columns: LabelColumns,
 }
 
@@ -204,7 +204,7 @@ impl SpectralModel {
     pub fn parameters(&self) -> Vec<String> {
         self.parameters
             .iter()
-            .map(|p| p.solver.name.clone())
+            .map(|parameter| parameter.solver.name.clone())
             .collect()
     }
 
@@ -213,17 +213,17 @@ impl SpectralModel {
         self.parameters.iter().map(|p| (p.lower, p.upper)).collect()
     }
 
-    /// Returns the model with the first of all arms that differ by their names alone.
+    /// Returns the model without arms that differ from an earlier one by the name alone.
     pub(crate) fn with_distinct_arms(&self) -> SpectralModel {
         let mut arms: Vec<ModelArm> = Vec::new();
         for arm in &self.arms {
-            if !arms.iter().any(|other| other.is_alike(arm)) {
+            if !arms.iter().any(|earlier_arm| earlier_arm.is_alike(arm)) {
                 arms.push(arm.clone());
             }
         }
         SpectralModel {
             arms,
-            kept: Kept::default(),
+            cache: ModelCache::default(),
             ..self.clone()
         }
     }
@@ -237,18 +237,20 @@ impl SpectralModel {
 
     /// Returns the name, the emulator's source (path or given name) and its SHA-256 of each arm.
     pub fn emulators(&self) -> Vec<(String, String, String)> {
-        let arms = self.arms.iter();
-        arms.map(|a| {
-            (
-                a.name.clone(),
-                a.emulator.source().to_string(),
-                a.emulator.hash().to_string(),
-            )
-        })
-        .collect()
+        self.arms
+            .iter()
+            .map(|arm| {
+                (
+                    arm.name.clone(),
+                    arm.emulator.source().to_string(),
+                    arm.emulator.hash().to_string(),
+                )
+            })
+            .collect()
     }
 
-    /// Returns all settings except the emulators' contents as text, so that runs of different models can be told apart.
+    /// Returns all settings except the emulators' contents as text, by which runs of different models are
+    /// distinguished.
     #[cfg(feature = "files")]
     pub(crate) fn settings(&self) -> String {
         let SpectralModel {
@@ -259,7 +261,7 @@ impl SpectralModel {
             marginalise,
             clip_starts,
             spectra,
-            kept: _,
+            cache: _,
         } = self;
         let mut text = format!(
             "{parameters:?} {velocity:?} {vsini:?} {marginalise} {clip_starts} {spectra:?}"
@@ -311,7 +313,7 @@ impl SpectralModel {
     }
 
     /// Returns the parameter index of each derivative row at an arm's pixels: velocity and vsini if free, then labels.
-    pub(crate) fn columns(&self, arm: &ModelArm) -> Vec<usize> {
+    pub(crate) fn derivative_parameters(&self, arm: &ModelArm) -> Vec<usize> {
         self.free_velocity()
             .into_iter()
             .chain(self.free_vsini())
@@ -322,7 +324,7 @@ impl SpectralModel {
     /// Returns the range of velocities in km/s; its ends are equal if the velocity is fixed.
     pub(crate) fn velocity_range(&self) -> RangeInclusive<f64> {
         match self.velocity {
-            Velocity::Fixed(v) => v..=v,
+            Velocity::Fixed(velocity) => velocity..=velocity,
             Velocity::Parameter(p) => self.parameters[p].bounds(),
         }
     }

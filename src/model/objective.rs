@@ -1,8 +1,9 @@
-//! The spectral model as a recording: hidden layers, template, observe, continuum, normal equations, arm by arm.
+//! The spectral model as a recording: per arm the network, the template at the spectrum's pixels, the continuum and the
+//! normal equations.
 
 use std::sync::Arc;
 
-use super::observe::{ArmBuffers, ArmLayout, Rows, record_spectrum};
+use super::observe::{ArmBuffers, ArmLayout, RowBuffer, buffer_name, record_spectrum};
 use super::sampling::padded;
 use super::{ModelArm, SpectralModel};
 use crate::emulator::{Layer, Network, transpose_padded};
@@ -12,7 +13,7 @@ use crate::recording::{
 };
 use crate::solver::Objective;
 
-/// A spectral model for spectra of one shape.
+/// The recording of a spectral model for spectra of one shape.
 pub struct SpectralObjective {
     recording: Arc<Recording>,
     pub arms: Vec<ArmBuffers>,
@@ -32,44 +33,53 @@ impl SpectralObjective {
         layout: &[ArmLayout],
         precision: Precision,
     ) -> SpectralObjective {
-        SpectralObjective::recorded(model, layout, precision, false)
+        SpectralObjective::record_stages(model, layout, precision, false)
     }
 
     /// Records the computing stages of a model: the prior with the hull penalties, then each arm's template and
     /// comparison with data.
-    fn recorded(
+    fn record_stages(
         model: &SpectralModel,
         layout: &[ArmLayout],
         precision: Precision,
         values_only: bool,
     ) -> SpectralObjective {
-        let parameters = model.parameters.iter().map(|p| p.solver.clone()).collect();
-        let marginalise = model.marginalise;
         let mut recording = Recording {
-            parameters,
+            parameters: model.parameters.iter().map(|p| p.solver.clone()).collect(),
             precision,
             values_only,
-            marginalise,
+            marginalise: model.marginalise,
             caps_cost: precision != Precision::Mixed,
             ..Recording::default()
         };
-        let hulls: Vec<HullRow> = model.arms.iter().flat_map(hulls).collect();
-        let count = hulls.len();
-        let buffer = (count > 0)
-            .then(|| recording.buffer("hull weights", Scope::Spectrum, Kind::Float, count));
+        // 1. Record the prior, with the penalties of the training hulls.
+        let hulls: Vec<HullRow> = model.arms.iter().flat_map(hull_rows).collect();
+        let hull_weights = if hulls.is_empty() {
+            None
+        } else {
+            let count = hulls.len();
+            Some(recording.buffer("hull weights", Scope::Spectrum, Kind::Float, count))
+        };
         recording.stages.push(Stage::Prior(Prior {
             hulls,
-            weights: buffer,
+            weights: hull_weights,
         }));
-        let arms = model.arms.iter().zip(layout).map(|(arm, layout)| {
+        // 2. Record the stages of each arm.
+        let mut arms = Vec::new();
+        for (arm, layout) in model.arms.iter().zip(layout) {
             let template = record_template(&mut recording, arm);
-            record_spectrum(&mut recording, model, arm, *layout, template)
-        });
-        let arms = arms.collect();
+            arms.push(record_spectrum(
+                &mut recording,
+                model,
+                arm,
+                *layout,
+                template,
+            ));
+        }
         SpectralObjective {
             recording: Arc::new(recording),
             arms,
-            hull_weights: buffer,
+            hull_weights,
         }
     }
 
@@ -85,7 +95,7 @@ impl SpectralObjective {
     }
 
     /// Returns the length of an arm's pixel rows, padding included.
-    pub fn pixels(&self, arm: &ArmBuffers) -> usize {
+    pub fn padded_pixels(&self, arm: &ArmBuffers) -> usize {
         self.recording.block(arm.weight).length
     }
 
@@ -95,12 +105,12 @@ impl SpectralObjective {
         layout: &[ArmLayout],
         precision: Precision,
     ) -> SpectralObjective {
-        SpectralObjective::recorded(model, layout, precision, true)
+        SpectralObjective::record_stages(model, layout, precision, true)
     }
 }
 
 /// Returns the facets of each training hull of an arm's emulator, with the network inputs that are its axes.
-fn hulls(arm: &ModelArm) -> Vec<HullRow> {
+fn hull_rows(arm: &ModelArm) -> Vec<HullRow> {
     let rows = arm.emulator.hulls().iter().map(|hull| HullRow {
         labels: hull
             .axes
@@ -115,19 +125,23 @@ fn hulls(arm: &ModelArm) -> Vec<HullRow> {
 /// Returns the penalty weight √(10 n) of each hull, n being its arm's number of pixels in `pixels`, masked ones
 /// included.
 pub fn hull_weights(model: &SpectralModel, pixels: &[usize]) -> Vec<f64> {
-    let of_arm =
-        |(arm, n): (&ModelArm, &usize)| vec![(10.0 * *n as f64).sqrt(); arm.emulator.hulls().len()];
-    model.arms.iter().zip(pixels).flat_map(of_arm).collect()
+    let mut weights = Vec::new();
+    for (arm, &pixels) in model.arms.iter().zip(pixels) {
+        let weight = (10.0 * pixels as f64).sqrt();
+        weights.extend(arm.emulator.hulls().iter().map(|_| weight));
+    }
+    weights
 }
 
 /// Wraps f32 numbers as shared contents of a constant buffer.
-fn floats(values: Vec<f32>) -> Values {
+fn f32_values(values: Vec<f32>) -> Values {
     Values::F32(values.into())
 }
 
 /// Records the stages that turn parameters into an arm's template: network inputs, then the network; returns the
 /// template's rows.
-fn record_template(recording: &mut Recording, arm: &ModelArm) -> Rows {
+fn record_template(recording: &mut Recording, arm: &ModelArm) -> RowBuffer {
+    // 1. Record the network inputs: a row of values, then a row of derivatives per parameter of the arm.
     let derivatives = !recording.values_only;
     let rows = if derivatives {
         1 + arm.tangents().len()
@@ -135,19 +149,24 @@ fn record_template(recording: &mut Recording, arm: &ModelArm) -> Rows {
         1
     };
     let stride = arm.inputs.len().next_multiple_of(4);
-    let name = |what: &str| format!("{}.{what}", arm.name);
-    let labels = recording.buffer(name("labels"), Scope::Member, Kind::Float, rows * stride);
+    let buffer = recording.buffer(
+        buffer_name(arm, "labels"),
+        Scope::Member,
+        Kind::Float,
+        rows * stride,
+    );
     recording.stages.push(Stage::Labels(Labels {
         inputs: arm.inputs.clone(),
-        output: labels,
+        output: buffer,
         stride,
         derivatives,
     }));
-    let labels = Rows {
-        buffer: labels,
+    let labels = RowBuffer {
+        buffer,
         rows,
         columns: stride,
     };
+    // 2. Record the network.
     match &arm.emulator.network {
         Network::Dense(layers) => record_dense(recording, arm, layers, labels),
         Network::PerPixel { .. } => record_per_pixel(recording, arm, labels),
@@ -155,41 +174,51 @@ fn record_template(recording: &mut Recording, arm: &ModelArm) -> Rows {
 }
 
 /// Records the stages of a network of dense layers whose inputs are `labels`; returns the rows of the template.
-fn record_dense(recording: &mut Recording, arm: &ModelArm, layers: &[Layer], labels: Rows) -> Rows {
-    let Rows {
+fn record_dense(
+    recording: &mut Recording,
+    arm: &ModelArm,
+    layers: &[Layer],
+    labels: RowBuffer,
+) -> RowBuffer {
+    let RowBuffer {
         buffer: mut input,
         rows,
         columns: mut inner,
     } = labels;
     for (k, layer) in layers.iter().enumerate() {
-        let last = k + 1 == layers.len();
-        let name = |what: &str| format!("{}.layer.{k}.{what}", arm.name);
+        let is_last = k + 1 == layers.len();
+        let name = |contents: &str| format!("{}.layer.{k}.{contents}", arm.name);
+        // 1. Store the weights, padded. A growing vector would take twice the memory.
         let columns = padded(layer.outputs);
         let mut weights = transpose_padded(&layer.weight, layer.inputs, columns);
-        // a vector that grows would take twice the memory
         weights.reserve_exact((inner * columns).saturating_sub(weights.len()));
         weights.resize(inner * columns, 0.0);
-        let in_halves =
-            recording.precision == Precision::Mixed && last && k > 0 && fit_halves(&weights);
-        let weight = if in_halves {
-            let narrow = recording.buffer(name("halves"), Scope::Member, Kind::Half, rows * inner);
+        // 2. In mixed precision, the last layer multiplies in f16 if its weights fit.
+        let uses_f16 =
+            recording.precision == Precision::Mixed && is_last && k > 0 && fit_in_f16(&weights);
+        let weight = if uses_f16 {
+            let length = rows * inner;
+            let narrow_input = recording.buffer(name("halves"), Scope::Member, Kind::Half, length);
             recording.stages.push(Stage::Narrow(Narrow {
                 input,
-                output: narrow,
-                length: rows * inner,
+                output: narrow_input,
+                length,
             }));
-            input = narrow;
-            recording.half_constant(name("weight"), floats(weights))
+            input = narrow_input;
+            recording.half_constant(name("weight"), f32_values(weights))
         } else {
-            recording.constant(name("weight"), floats(weights))
+            recording.constant(name("weight"), f32_values(weights))
         };
-        let bias = recording.constant(name("bias"), floats(extended(&layer.bias, columns)));
+        // 3. Record the product with the weights, then bias, affine map and activation.
+        let bias = recording.constant(
+            name("bias"),
+            f32_values(pad_with_zeros(&layer.bias, columns)),
+        );
         let affine = layer.affine.as_ref().map(|(scale, offset)| {
-            let scale = recording.constant(name("scale"), floats(extended(scale, columns)));
-            (
-                scale,
-                recording.constant(name("offset"), floats(extended(offset, columns))),
-            )
+            let scale = f32_values(pad_with_zeros(scale, columns));
+            let scale = recording.constant(name("scale"), scale);
+            let offset = f32_values(pad_with_zeros(offset, columns));
+            (scale, recording.constant(name("offset"), offset))
         });
         let output = recording.buffer(name("rows"), Scope::Member, Kind::Float, rows * columns);
         recording.stages.push(Stage::Product(Product {
@@ -200,7 +229,7 @@ fn record_dense(recording: &mut Recording, arm: &ModelArm, layers: &[Layer], lab
             inner,
             columns,
         }));
-        let activation = if last {
+        let activation = if is_last {
             arm.emulator.output
         } else {
             arm.emulator.activation
@@ -213,9 +242,10 @@ fn record_dense(recording: &mut Recording, arm: &ModelArm, layers: &[Layer], lab
             rows,
             columns,
         }));
-        (input, inner) = (output, columns);
+        input = output;
+        inner = columns;
     }
-    Rows {
+    RowBuffer {
         buffer: input,
         rows,
         columns: inner,
@@ -223,19 +253,21 @@ fn record_dense(recording: &mut Recording, arm: &ModelArm, layers: &[Layer], lab
 }
 
 /// Returns whether every value stays finite when rounded to f16.
-fn fit_halves(values: &[f32]) -> bool {
-    values.iter().all(|x| half::f16::from_f32(*x).is_finite())
+fn fit_in_f16(values: &[f32]) -> bool {
+    values
+        .iter()
+        .all(|value| half::f16::from_f32(*value).is_finite())
 }
 
 /// Returns a copy of the values, padded with zeros to `columns` elements.
-fn extended(values: &[f32], columns: usize) -> Vec<f32> {
-    let mut out = values.to_vec();
-    out.resize(columns, 0.0);
-    out
+fn pad_with_zeros(values: &[f32], columns: usize) -> Vec<f32> {
+    let mut padded_values = values.to_vec();
+    padded_values.resize(columns, 0.0);
+    padded_values
 }
 
 /// Records the stage of an emulator with one small network per pixel; returns the rows of the template.
-fn record_per_pixel(recording: &mut Recording, arm: &ModelArm, input: Rows) -> Rows {
+fn record_per_pixel(recording: &mut Recording, arm: &ModelArm, labels: RowBuffer) -> RowBuffer {
     let Network::PerPixel {
         hidden,
         w0,
@@ -244,35 +276,43 @@ fn record_per_pixel(recording: &mut Recording, arm: &ModelArm, input: Rows) -> R
         b1,
     } = &arm.emulator.network
     else {
-        return input;
+        return labels;
     };
-    let Rows {
+    let RowBuffer {
         buffer: input,
         rows,
         columns: input_stride,
-    } = input;
-    let (pixels, labels) = (arm.emulator.pixels(), arm.inputs.len());
-    let columns = padded(pixels);
-    // pixel-major in the file, pixel fastest on the device
-    let flip = |values: &[f32], width: usize| floats(transpose_padded(values, width, columns));
-    let name = |what: &str| format!("{}.{what}", arm.name);
+    } = labels;
+    let labels = arm.inputs.len();
+    let columns = padded(arm.emulator.pixels());
+    // The weights of a pixel are adjacent in the file, those of adjacent pixels on the device.
+    let transpose =
+        |values: &[f32], width: usize| f32_values(transpose_padded(values, width, columns));
     let stage = PerPixel {
         input,
         input_stride,
         labels,
         hidden: *hidden,
-        w0: recording.constant(name("w0"), flip(w0, hidden * labels)),
-        b0: recording.constant(name("b0"), flip(b0, *hidden)),
-        w1: recording.constant(name("w1"), flip(w1, *hidden)),
-        b1: recording.constant(name("b1"), floats(extended(b1, columns))),
+        w0: recording.constant(buffer_name(arm, "w0"), transpose(w0, hidden * labels)),
+        b0: recording.constant(buffer_name(arm, "b0"), transpose(b0, *hidden)),
+        w1: recording.constant(buffer_name(arm, "w1"), transpose(w1, *hidden)),
+        b1: recording.constant(
+            buffer_name(arm, "b1"),
+            f32_values(pad_with_zeros(b1, columns)),
+        ),
         activation: arm.emulator.activation,
-        output: recording.buffer(name("template"), Scope::Member, Kind::Float, rows * columns),
+        output: recording.buffer(
+            buffer_name(arm, "template"),
+            Scope::Member,
+            Kind::Float,
+            rows * columns,
+        ),
         rows,
         columns,
     };
     let output = stage.output;
     recording.stages.push(Stage::PerPixel(stage));
-    Rows {
+    RowBuffer {
         buffer: output,
         rows,
         columns,

@@ -1,8 +1,8 @@
-//! From an arm's template rows to the member's sums: rotation, line spread, Doppler shift, resolution, continuum,
-//! normal equations.
+//! Records the stages from an arm's template to the sums of a member: rotation, line spread, Doppler shift, resolution,
+//! continuum, normal equations.
 
 use super::sampling::padded;
-use super::spread::Spread;
+use super::spread::LineSpreadMatrix;
 use super::{Interpolation, ModelArm, Pixels, SpectralModel};
 use crate::recording::{
     Basis, Broaden, BufferId, Continuum, Integrate, Kind, Normal, Prefilter, Recording, Resample,
@@ -12,15 +12,15 @@ use crate::recording::{
 /// The shape of one arm of the spectra that a recording is made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArmLayout {
-    /// At least as many as any of the spectra has: behind its last one is nothing that has weight.
+    /// Number of pixels, at least that of each spectrum. The pixels behind a spectrum's last one have no weight.
     pub pixels: usize,
-    /// All spectra of a batch have one wavelength grid.
+    /// True if all spectra of a batch have the same wavelength grid.
     pub shared_grid: bool,
-    /// Number of diagonals of the spectra's resolution matrices; 0 where the model asks for none.
+    /// Number of diagonals of the spectra's resolution matrices; 0 if the model uses none.
     pub diagonals: usize,
-    /// The pixels are the template's own, at rest: nothing is to be resampled.
+    /// True if the pixels are the template's own, at rest, so that nothing is resampled.
     pub is_template: bool,
-    /// The recording has one continuum basis per spectrum.
+    /// True if there is one continuum basis per spectrum.
     pub own_basis: bool,
 }
 
@@ -34,7 +34,7 @@ pub struct ArmBuffers {
     /// Edges of the pixels, if they integrate.
     pub edges: Option<BufferId>,
     pub basis: Option<Basis>,
-    /// The spectra's own, and its diagonals.
+    /// Number of diagonals and buffer of the spectra's resolution matrix.
     pub resolution: Option<(usize, BufferId)>,
     /// Rows: the value at the pixels, then its derivatives.
     pub model: BufferId,
@@ -47,16 +47,26 @@ impl ArmBuffers {
     /// `cleaned` cleaned ones.
     fn record(
         recording: &mut Recording,
-        name: &dyn Fn(&str) -> String,
+        arm: &ModelArm,
         [pixels, cleaned]: [usize; 2],
         grid: Scope,
         model: BufferId,
     ) -> ArmBuffers {
         ArmBuffers {
-            data: recording.buffer(name("data"), Scope::Spectrum, Kind::Float, pixels + cleaned),
-            weight: recording.buffer(name("weight"), Scope::Spectrum, Kind::Float, pixels),
-            index: recording.buffer(name("index"), grid, Kind::Index, pixels),
-            fraction: recording.buffer(name("fraction"), grid, Kind::Float, pixels),
+            data: recording.buffer(
+                buffer_name(arm, "data"),
+                Scope::Spectrum,
+                Kind::Float,
+                pixels + cleaned,
+            ),
+            weight: recording.buffer(
+                buffer_name(arm, "weight"),
+                Scope::Spectrum,
+                Kind::Float,
+                pixels,
+            ),
+            index: recording.buffer(buffer_name(arm, "index"), grid, Kind::Index, pixels),
+            fraction: recording.buffer(buffer_name(arm, "fraction"), grid, Kind::Float, pixels),
             edges: None,
             basis: None,
             resolution: None,
@@ -66,12 +76,17 @@ impl ArmBuffers {
     }
 }
 
-/// Rows of a template, or at a spectrum's pixels.
+/// Returns the name of an arm's buffer in the recording.
+pub(super) fn buffer_name(arm: &ModelArm, contents: &str) -> String {
+    format!("{}.{contents}", arm.name)
+}
+
+/// Buffer of rows of a template, or at a spectrum's pixels: the value, then its derivatives.
 #[derive(Clone, Copy)]
-pub(super) struct Rows {
+pub(super) struct RowBuffer {
     pub buffer: BufferId,
     pub rows: usize,
-    /// Stride.
+    /// Stride of the rows.
     pub columns: usize,
 }
 
@@ -82,21 +97,22 @@ pub fn record_spectrum(
     model: &SpectralModel,
     arm: &ModelArm,
     layout: ArmLayout,
-    template: Rows,
+    template: RowBuffer,
 ) -> ArmBuffers {
+    // 1. Broaden the template by rotation and line spread.
     let segments: Vec<Segment> = arm
         .grid
         .segments
         .iter()
-        .map(|s| Segment {
-            start: s.start,
-            end: s.end,
-            inverse_step: 1.0 / s.step,
+        .map(|segment| Segment {
+            start: segment.start,
+            end: segment.end,
+            inverse_step: 1.0 / segment.step,
         })
         .collect();
     let mut template = record_broadening(recording, model, arm, &segments, template);
+    // 2. Allocate the arm's arrays.
     let pixels = padded(layout.pixels);
-    let name = |what: &str| format!("{}.{what}", arm.name);
     let grid = if layout.shared_grid {
         Scope::Batch
     } else {
@@ -107,22 +123,36 @@ pub fn record_spectrum(
     } else {
         0
     };
-    let mut buffers =
-        ArmBuffers::record(recording, &name, [pixels, cleaned], grid, template.buffer);
+    let mut buffers = ArmBuffers::record(recording, arm, [pixels, cleaned], grid, template.buffer);
     if arm.pixels == Some(Pixels::Integrate) {
-        buffers.edges = Some(recording.buffer(name("edges"), grid, Kind::Float, 2 * pixels));
+        buffers.edges =
+            Some(recording.buffer(buffer_name(arm, "edges"), grid, Kind::Float, 2 * pixels));
     }
+    // 3. Sample the template at the spectrum's pixels.
     if !layout.is_template {
         template = record_sampling(recording, model, arm, segments, template, pixels, buffers);
     }
     buffers.model = template.buffer;
+    // 4. Multiply by the spectrum's resolution matrix.
     if layout.diagonals > 0 {
         let length = layout.diagonals * pixels;
-        let matrix = recording.buffer(name("resolution"), Scope::Spectrum, Kind::Float, length);
+        let matrix = recording.buffer(
+            buffer_name(arm, "resolution"),
+            Scope::Spectrum,
+            Kind::Float,
+            length,
+        );
         buffers.resolution = Some((layout.diagonals, matrix));
-        buffers.model =
-            record_matrix(recording, name("model"), template, layout.diagonals, matrix).buffer;
+        buffers.model = record_matrix(
+            recording,
+            buffer_name(arm, "model"),
+            template,
+            layout.diagonals,
+            matrix,
+        )
+        .buffer;
     }
+    // 5. Fit the continuum, and sum χ² and the normal equations.
     let scope = if layout.own_basis {
         Scope::Spectrum
     } else {
@@ -139,30 +169,28 @@ fn record_broadening(
     model: &SpectralModel,
     arm: &ModelArm,
     segments: &[Segment],
-    mut template: Rows,
-) -> Rows {
-    let name = |what: &str| format!("{}.{what}", arm.name);
-    let Rows { columns, .. } = template;
+    mut template: RowBuffer,
+) -> RowBuffer {
+    let RowBuffer { columns, .. } = template;
+    // 1. Rotation adds a row for the derivative by vsini if this is free.
     if let Some(rotation) = model.vsini {
-        let Rows {
+        let RowBuffer {
             buffer: input,
             rows,
             ..
         } = template;
-        let derivatives = !recording.values_only;
-        let segments = segments.to_vec();
         let stage = Broaden {
             input,
             output: input,
             rows,
             columns,
-            segments,
+            segments: segments.to_vec(),
             rotation,
-            derivatives,
+            derivatives: !recording.values_only,
         };
         let rows = stage.output_rows();
         let output = recording.buffer(
-            name("broadened"),
+            buffer_name(arm, "broadened"),
             Scope::Member,
             Kind::Float,
             rows * columns,
@@ -170,17 +198,21 @@ fn record_broadening(
         recording
             .stages
             .push(Stage::Broaden(Broaden { output, ..stage }));
-        template = Rows {
+        template = RowBuffer {
             buffer: output,
             rows,
             columns,
         };
     }
-    if let Some(spread) = Spread::new(arm, columns) {
-        let matrix = recording.constant(name("spread"), Values::F64(spread.values.into()));
+    // 2. The line spread is a banded matrix.
+    if let Some(spread) = LineSpreadMatrix::new(arm, columns) {
+        let matrix = recording.constant(
+            buffer_name(arm, "spread"),
+            Values::F64(spread.values.into()),
+        );
         template = record_matrix(
             recording,
-            name("spread rows"),
+            buffer_name(arm, "spread rows"),
             template,
             spread.diagonals,
             matrix,
@@ -196,29 +228,29 @@ fn record_sampling(
     model: &SpectralModel,
     arm: &ModelArm,
     segments: Vec<Segment>,
-    mut template: Rows,
+    mut template: RowBuffer,
     pixels: usize,
     buffers: ArmBuffers,
-) -> Rows {
-    let name = |what: &str| format!("{}.{what}", arm.name);
-    let Rows { rows, columns, .. } = template;
+) -> RowBuffer {
+    let RowBuffer { rows, columns, .. } = template;
+    // 1. Compute the coefficients of the cubic spline.
     if arm.interpolation == Interpolation::Cubic {
-        let (input, segments) = (template.buffer, segments.clone());
         let output = recording.buffer(
-            name("coefficients"),
+            buffer_name(arm, "coefficients"),
             Scope::Member,
             Kind::Float,
             rows * columns,
         );
         recording.stages.push(Stage::Prefilter(Prefilter {
-            input,
+            input: template.buffer,
             output,
             rows,
             columns,
-            segments,
+            segments: segments.clone(),
         }));
         template.buffer = output;
     }
+    // 2. Evaluate the shifted template at the pixels' centres, or its means over the pixels.
     let resample = Resample {
         input: template.buffer,
         input_columns: columns,
@@ -233,28 +265,33 @@ fn record_sampling(
         derivatives: !recording.values_only,
     };
     let rows = resample.output_rows();
-    let output = recording.buffer(name("observed"), Scope::Member, Kind::Float, rows * pixels);
+    let output = recording.buffer(
+        buffer_name(arm, "observed"),
+        Scope::Member,
+        Kind::Float,
+        rows * pixels,
+    );
     let centres = Resample { output, ..resample };
     recording.stages.push(match buffers.edges {
         Some(edges) => Stage::Integrate(Integrate { centres, edges }),
         None => Stage::Resample(centres),
     });
-    Rows {
+    RowBuffer {
         buffer: output,
         rows,
         columns: pixels,
     }
 }
 
-/// Records the product of a banded matrix of so many diagonals with each row; returns the rows of the result.
+/// Records the product of a banded matrix with each row; returns the rows of the result.
 fn record_matrix(
     recording: &mut Recording,
     name: String,
-    input: Rows,
+    input: RowBuffer,
     diagonals: usize,
     matrix: BufferId,
-) -> Rows {
-    let Rows {
+) -> RowBuffer {
+    let RowBuffer {
         buffer,
         rows,
         columns,
@@ -268,7 +305,7 @@ fn record_matrix(
         diagonals,
         matrix,
     }));
-    Rows {
+    RowBuffer {
         buffer: output,
         ..input
     }
@@ -284,35 +321,36 @@ fn record_sums(
     grid: Scope,
     buffers: &mut ArmBuffers,
 ) {
-    let name = |what: &str| format!("{}.{what}", arm.name);
     let ArmBuffers {
         data,
         weight,
-        model: rows,
+        model: model_rows,
         ..
     } = *buffers;
-    let (terms, loss) = (arm.continuum.terms, model.loss());
+    let terms = arm.continuum.terms;
+    let loss = model.loss();
+    // 1. Fit the continuum.
     if terms > 0 {
-        // behind the solution a robust loss needs L⁻¹ Sᵀψ
-        let projected = if loss.is_some() { terms } else { 0 };
+        // A robust loss also needs L⁻¹ Sᵀψ, which lies behind the solution.
+        let projected_terms = if loss.is_some() { terms } else { 0 };
         let basis = Basis {
             terms,
-            basis: recording.buffer(name("basis"), grid, Kind::Float, terms * pixels),
+            basis: recording.buffer(buffer_name(arm, "basis"), grid, Kind::Float, terms * pixels),
             transform: recording.buffer(
-                name("transform"),
+                buffer_name(arm, "transform"),
                 Scope::Spectrum,
                 Kind::Float,
                 terms * terms,
             ),
         };
         let solution = recording.buffer(
-            name("solution"),
+            buffer_name(arm, "solution"),
             Scope::Member,
             Kind::Float,
-            terms * (1 + terms) + projected,
+            terms * (1 + terms) + projected_terms,
         );
         let stage = Continuum {
-            model: rows,
+            model: model_rows,
             pixels,
             data,
             weight,
@@ -321,15 +359,17 @@ fn record_sums(
             loss,
         };
         recording.stages.push(Stage::Continuum(stage));
-        (buffers.basis, buffers.solution) = (Some(basis), Some(solution));
+        buffers.basis = Some(basis);
+        buffers.solution = Some(solution);
     }
+    // 2. Sum χ² and the normal equations over the pixels.
     recording.stages.push(Stage::Normal(Normal {
-        model: rows,
+        model: model_rows,
         pixels,
         columns: if recording.values_only {
             Vec::new()
         } else {
-            model.columns(arm)
+            model.derivative_parameters(arm)
         },
         data,
         weight,

@@ -1,5 +1,5 @@
-//! From one spectrum's arrays to what a device reads: checked, masked, weighted, its continuum basis orthonormal (see
-//! `docs/src/equations.md`).
+//! Prepares the arrays of one spectrum for the device: checks, masks and weights them, and makes the continuum basis
+//! orthonormal (see `docs/src/equations.md`).
 //!
 //! An arm without unmasked pixels contributes exactly zero.
 
@@ -8,48 +8,49 @@ use std::sync::Arc;
 
 use pulp::NullaryFnOnce;
 
-use super::clean::clean;
-use super::fault::{Cause, Fault, place};
-use super::reach::{Motion, Reached};
+use super::clean::replace_outliers;
+use super::fault::{Cause, Fault, describe_place};
+use super::reach::{Motion, PixelCounts};
 use super::sampling::{Sampling, padded};
 use super::set_basis::set_basis;
-use super::weights::weights;
+use super::weights::pixel_weights;
 use super::{ModelArm, SpectralModel};
 use crate::math::gram::BLOCK;
 use crate::math::logarithms::{LANES, sum_of_logarithms};
 
-/// One arm of one spectrum, ready for the device. All (padded) unless said otherwise. The CPU reads an array in an
-/// [`Arc`] without copying it.
+/// One arm of one spectrum, ready for the device. The shape of arrays is (padded) unless stated otherwise. The CPU
+/// reads an array in an [`Arc`] without copying it.
 #[derive(Clone, Debug, Default)]
 pub struct PreparedArm {
     /// √ivar flux; 0 where masked.
     pub data: Arc<Vec<f32>>,
-    /// The same without cosmic rays and deep negative pixels, for the first guess and the continuum without lines. The
+    /// The same without cosmic rays and deep negative pixels, for the first guess and the continuum without lines; the
     /// data themselves unless the model has a robust loss.
     pub cleaned: Arc<Vec<f32>>,
     /// √ivar / `scale`, about 1; 0 where masked.
     pub weight: Arc<Vec<f32>>,
-    /// (terms, terms) lower triangular: from `basis`, or the grid's, to one that is orthonormal under `weight`.
+    /// (terms, terms) Lower-triangular transform from the basis to one that is orthonormal under `weight`.
     pub transform: Vec<f32>,
-    /// Sampling of the part of the grid that has weight, if the spectrum uses the basis of that.
+    /// Sampling of the part of the grid that has weight, if the spectrum uses its basis.
     pub window: Option<Arc<Sampling>>,
-    /// (terms, padded) A basis of the spectrum's own, where its weights leave those two ill conditioned; else empty.
+    /// (terms, padded) Basis of this spectrum alone, where its weights leave the shared ones ill conditioned; else
+    /// empty.
     pub basis: Arc<Vec<f32>>,
     /// Number of continuum terms that the weights determine: 0 where the arm drops out.
     pub rank: usize,
-    /// (diagonals, padded) The spectrum's resolution matrix; empty where the model asks for none.
+    /// (diagonals, padded) The spectrum's resolution matrix; empty if the model uses none.
     pub resolution: Arc<Vec<f32>>,
-    /// Mean √ivar; without a continuum, which would absorb it, 1 over the template's unit.
+    /// Mean √ivar. Without a continuum, which would absorb this factor, the reciprocal of the template's unit.
     pub scale: f64,
-    /// (terms) Of the basis: the continuum fitted without the model's lines.
+    /// (terms) Coefficients of the continuum fitted without the model's lines.
     pub continuum: Vec<f32>,
     /// Number of pixels with weight that are left out because the template does not cover them.
     pub unreached: usize,
 }
 
 impl PreparedArm {
-    /// Returns the continuum basis (terms, padded) that the spectrum's coefficients belong to: its own, that of a
-    /// window, or the grid's.
+    /// Returns the continuum basis (terms, padded) of the spectrum's coefficients: its own, that of a window, or the
+    /// grid's.
     pub fn basis<'a>(&'a self, grid: &'a Sampling) -> &'a Arc<Vec<f32>> {
         if self.basis.is_empty() {
             &self.window.as_deref().unwrap_or(grid).basis
@@ -63,26 +64,27 @@ impl PreparedArm {
         self.basis.is_empty() && self.window.is_none()
     }
 
-    /// Computes weight · continuum at each pixel, the continuum being fitted without the model's lines (padded). It is
-    /// not kept, because it would be a third of all that is prepared.
-    pub fn smooth(&self, sampling: &Sampling) -> Vec<f32> {
+    /// Computes weight · continuum at each pixel, the continuum being fitted without the model's lines (padded). The
+    /// result is not stored, because it would be a third of all prepared data.
+    pub fn weighted_continuum(&self, sampling: &Sampling) -> Vec<f32> {
         if self.continuum.is_empty() {
             return self.weight.to_vec();
         }
-        let mut smooth = vec![0.0; self.weight.len()];
+        let mut sums = vec![0.0; self.weight.len()];
         pulp::Arch::new().dispatch(AddContinuum {
             arm: self,
             sampling,
-            smooth: &mut smooth,
+            sums: &mut sums,
         });
-        smooth
+        sums
     }
 }
 
+/// Adds weight · continuum to `sums`.
 struct AddContinuum<'a> {
     arm: &'a PreparedArm,
     sampling: &'a Sampling,
-    smooth: &'a mut [f32],
+    sums: &'a mut [f32],
 }
 
 impl NullaryFnOnce for AddContinuum<'_> {
@@ -94,18 +96,19 @@ impl NullaryFnOnce for AddContinuum<'_> {
         let AddContinuum {
             arm,
             sampling,
-            smooth,
+            sums,
         } = self;
-        let (pixels, basis) = (smooth.len(), arm.basis(sampling));
-        let blocks = smooth
+        let pixels = sums.len();
+        let basis = arm.basis(sampling);
+        let blocks = sums
             .chunks_mut(BLOCK)
             .zip(arm.weight.chunks(BLOCK))
             .enumerate();
-        for (block, (smooth, weight)) in blocks {
+        for (block, (sums, weight)) in blocks {
             for (c, coefficient) in arm.continuum.iter().take(arm.rank).enumerate() {
                 let basis = &basis[c * pixels + block * BLOCK..];
-                for ((s, q), w) in smooth.iter_mut().zip(basis).zip(weight) {
-                    *s += coefficient * q * w;
+                for ((sum, q), w) in sums.iter_mut().zip(basis).zip(weight) {
+                    *sum += coefficient * q * w;
                 }
             }
         }
@@ -116,13 +119,14 @@ impl NullaryFnOnce for AddContinuum<'_> {
 #[derive(Clone, Debug)]
 pub struct Prepared {
     pub arms: Vec<PreparedArm>,
-    /// Pixels that count.
+    /// Number of pixels that count.
     pub unmasked: usize,
-    /// Pixels that the model reaches and does not mask, of the arms that are not dropped. The spectrum may mask some.
+    /// Number of pixels that the model covers and does not mask, in arms with weight. The spectrum may mask some of
+    /// them.
     pub in_range: usize,
-    /// Continuum terms that the weights determine, over all arms.
+    /// Number of continuum terms that the weights determine, over all arms.
     pub rank: usize,
-    /// Pixels that were masked because they are not finite.
+    /// Number of pixels that were masked because they are not finite.
     pub nonfinite: usize,
     /// Median of |flux| √ivar.
     pub signal_to_noise: f64,
@@ -134,25 +138,26 @@ pub struct Prepared {
 
 /// Arrays of one spectrum in one arm (pixels).
 pub struct RawArm<'a> {
-    /// Å; empty where weights are known to suit the grid's basis.
+    /// Wavelengths in Å; empty where the weights are known to suit the grid's basis.
     pub wavelength: Cow<'a, [f64]>,
     pub flux: Cow<'a, [f64]>,
     pub ivar: Cow<'a, [f64]>,
-    /// Empty: no mask.
+    /// Masked pixels; empty without a mask.
     pub mask: &'a [bool],
-    /// (diagonals, pixels) Resolution matrix, where the model asks for it.
+    /// (diagonals, pixels) Resolution matrix, if the model uses it.
     pub resolution: Option<&'a [f32]>,
 }
 
 /// Weights and scales the arms of a spectrum and their continuum bases for the device, or returns the fault that
 /// excludes the spectrum. At a `motion`, pixels that the templates do not cover, and those in masks of the star's
 /// frame, do not count.
-pub fn prepare(
+pub fn prepare_spectrum(
     model: &SpectralModel,
     raw: &[RawArm],
     samplings: &[&Sampling],
     motion: Option<Motion>,
 ) -> Result<Prepared, Fault> {
+    // 1. Prepare the arms, and add up what they contribute.
     let mut prepared = Prepared {
         arms: Vec::with_capacity(raw.len()),
         unmasked: 0,
@@ -163,46 +168,52 @@ pub fn prepare(
         marginal_constant: 0.0,
         motion,
     };
-    let mut ratios = Vec::new();
+    let mut ratio_bits = Vec::new();
     for ((arm, raw), sampling) in model.arms.iter().zip(raw).zip(samplings) {
-        let mut ivar = weights(model, arm, raw, sampling, &mut prepared.nonfinite)?;
-        let pixels = Reached::new(arm, sampling, motion, &mut ivar);
+        let mut ivar = pixel_weights(model, arm, raw, sampling, &mut prepared.nonfinite)?;
+        let counts = PixelCounts::mask_uncounted(arm, sampling, motion, &mut ivar);
         let prepared_arm = prepare_arm(
             arm,
             raw,
             sampling,
             &ivar,
-            pixels,
+            counts,
             model.loss().is_some(),
             &mut prepared,
         )?;
-        // the bits of positive numbers are in their order
-        ratios.extend(prepared_arm.data.iter().map(|d| d.abs().to_bits()));
+        // The bits of positive numbers have the order of the numbers.
+        ratio_bits.extend(prepared_arm.data.iter().map(|ratio| ratio.abs().to_bits()));
         prepared.arms.push(prepared_arm);
     }
+    // 2. Check that the pixels suffice.
     if prepared.unmasked == 0 {
-        return Err(no_pixel(&prepared, raw, samplings));
+        return Err(no_data_fault(&prepared, raw, samplings));
     }
     let free = model.parameters.iter().filter(|p| !p.is_held()).count();
     if prepared.unmasked < free + prepared.rank {
-        return Err(underdetermined(prepared.unmasked, free, prepared.rank));
+        return Err(underdetermined_fault(
+            prepared.unmasked,
+            free,
+            prepared.rank,
+        ));
     }
-    // zeros, which are no data, come first
-    let zeros = ratios.iter().filter(|bits| **bits == 0).count();
-    if zeros < ratios.len() {
-        let middle = zeros + (ratios.len() - zeros) / 2;
-        prepared.signal_to_noise = f64::from(f32::from_bits(*ratios.select_nth_unstable(middle).1));
+    // 3. Take the median signal-to-noise ratio. Zeros come first in the order; they stand for pixels without data.
+    let zeros = ratio_bits.iter().filter(|bits| **bits == 0).count();
+    if zeros < ratio_bits.len() {
+        let middle = zeros + (ratio_bits.len() - zeros) / 2;
+        let (_, median_bits, _) = ratio_bits.select_nth_unstable(middle);
+        prepared.signal_to_noise = f64::from(f32::from_bits(*median_bits));
     }
     Ok(prepared)
 }
 
-/// Returns the fault of a spectrum of which no pixel counts.
-fn no_pixel(prepared: &Prepared, raw: &[RawArm], samplings: &[&Sampling]) -> Fault {
-    let why = if samplings.iter().all(|s| s.used == 0) {
+/// Returns the fault of a spectrum without a pixel that counts.
+fn no_data_fault(prepared: &Prepared, raw: &[RawArm], samplings: &[&Sampling]) -> Fault {
+    let reason = if samplings.iter().all(|sampling| sampling.used == 0) {
         "the model's masks cover all"
     } else if prepared.arms.iter().any(|arm| arm.unreached > 0) {
         "the template ends too near, and covers none of the unmasked ones at the velocity and vsini of the star"
-    } else if raw.iter().any(is_underflow) {
+    } else if raw.iter().any(may_have_underflowed) {
         "ivar is 0 where the flux is above 1e15: a float32 below 1e-45 is 0 (scale the flux, or save ivar as float64, or \
          give sigma)"
     } else if prepared.nonfinite > 0 {
@@ -212,17 +223,17 @@ fn no_pixel(prepared: &Prepared, raw: &[RawArm], samplings: &[&Sampling]) -> Fau
     };
     Fault {
         cause: Cause::NoData,
-        detail: format!("no pixel counts: {why}"),
+        detail: format!("no pixel counts: {reason}"),
     }
 }
 
 /// Returns whether all weights of an arm are 0 and its flux is so large that an ivar in f32 may have become 0.
-fn is_underflow(raw: &RawArm) -> bool {
+fn may_have_underflowed(raw: &RawArm) -> bool {
     raw.ivar.iter().all(|w| *w == 0.0) && raw.flux.iter().any(|y| y.abs() > 1e15 && y.is_finite())
 }
 
 /// Returns the fault of a spectrum that has fewer unmasked pixels than free parameters and continuum terms.
-fn underdetermined(pixels: usize, free: usize, rank: usize) -> Fault {
+fn underdetermined_fault(pixels: usize, free: usize, rank: usize) -> Fault {
     let detail = format!(
         "{pixels} unmasked pixels are fewer than {free} free parameters plus the {rank} continuum terms that they \
          determine"
@@ -240,15 +251,17 @@ fn prepare_arm(
     raw: &RawArm,
     sampling: &Sampling,
     ivar: &[f64],
-    Reached {
+    PixelCounts {
         in_range,
         unreached,
-    }: Reached,
+    }: PixelCounts,
     has_loss: bool,
     prepared: &mut Prepared,
 ) -> Result<PreparedArm, Fault> {
-    let (terms, pixels) = (arm.continuum.terms, padded(sampling.pixels));
+    let terms = arm.continuum.terms;
+    let pixels = padded(sampling.pixels);
     let count = ivar.iter().filter(|w| **w > 0.0).count();
+    // 1. An arm without weight drops out: its sums are exactly zero.
     let mut out = PreparedArm {
         data: vec![0.0; pixels].into(),
         cleaned: Arc::default(),
@@ -257,26 +270,28 @@ fn prepare_arm(
         window: None,
         basis: Arc::default(),
         rank: 0,
-        resolution: resolution(arm, raw, sampling, ivar)?.into(),
+        resolution: pad_resolution(arm, raw, sampling, ivar)?.into(),
         scale: arm.unit.recip(),
         continuum: vec![0.0; terms],
         unreached,
     };
     if count == 0 {
         out.cleaned = out.data.clone();
-        return Ok(out); // the arm drops out: its sums are exactly zero
+        return Ok(out);
     }
-    let ln_ivar = pulp::Arch::new().dispatch(Scale {
+    // 2. Weight the data, and check them.
+    let ln_ivar = pulp::Arch::new().dispatch(WeightData {
         flux: &raw.flux,
         ivar,
         count,
         arm: &mut out,
     });
-    if let Some(j) = first_not_finite(&out, sampling.pixels) {
-        let (flux, w) = (raw.flux[j], ivar[j]);
+    if let Some(j) = find_nonfinite_pixel(&out, sampling.pixels) {
         let detail = format!(
-            "{}pixel {j}: flux {flux} with ivar {w} is out of range",
-            place(arm)
+            "{}pixel {j}: flux {} with ivar {} is out of range",
+            describe_place(arm),
+            raw.flux[j],
+            ivar[j]
         );
         return Err(Fault {
             cause: Cause::BadWeight,
@@ -284,52 +299,53 @@ fn prepare_arm(
         });
     }
     out.cleaned = if has_loss {
-        clean(&raw.flux, ivar, &out.data).into()
+        replace_outliers(&raw.flux, ivar, &out.data).into()
     } else {
         out.data.clone()
     };
     prepared.unmasked += count;
     prepared.in_range += in_range;
     prepared.marginal_constant -= ln_ivar;
+    // 3. Choose the continuum basis.
     if terms == 0 {
         return Ok(out);
     }
     prepared.marginal_constant += set_basis(arm, raw, sampling, &mut out)?;
-    // C has two factors of the template for each term
+    // C has two factors of the template, and so of its unit, per term.
     prepared.marginal_constant += 2.0 * out.rank as f64 * arm.unit.ln();
     prepared.rank += out.rank;
     Ok(out)
 }
 
 /// Returns the index of the first pixel whose data or weight is not finite; `None` if all are.
-fn first_not_finite(arm: &PreparedArm, pixels: usize) -> Option<usize> {
-    // without a branch: most spectra have none, and the pixel is looked for afterwards
-    let any_bad = |values: &[f32]| values.iter().fold(false, |bad, x| bad | !x.is_finite());
-    let is_bad = |j: &usize| !arm.data[*j].is_finite() || !arm.weight[*j].is_finite();
-    if any_bad(&arm.data) || any_bad(&arm.weight) {
-        (0..pixels).find(is_bad)
+fn find_nonfinite_pixel(arm: &PreparedArm, pixels: usize) -> Option<usize> {
+    // Most spectra have none, so a test without branches comes before the search for the pixel.
+    let has_nonfinite = |values: &[f32]| values.iter().fold(false, |bad, x| bad | !x.is_finite());
+    if has_nonfinite(&arm.data) || has_nonfinite(&arm.weight) {
+        (0..pixels).find(|&j| !arm.data[j].is_finite() || !arm.weight[j].is_finite())
     } else {
         None
     }
 }
 
-/// Copies a spectrum's resolution matrix to padded diagonals; fails if a used pixel reads a value that is not finite.
-/// What is not finite in it is 0, and a fault where a pixel that counts reads it.
-fn resolution(
+/// Copies a spectrum's resolution matrix to padded diagonals; fails if a pixel that counts reads a value that is not
+/// finite. Other values that are not finite become 0.
+fn pad_resolution(
     arm: &ModelArm,
     raw: &RawArm,
     sampling: &Sampling,
     ivar: &[f64],
 ) -> Result<Vec<f32>, Fault> {
-    let (pixels, stride) = (sampling.pixels, padded(sampling.pixels));
+    let pixels = sampling.pixels;
+    let stride = padded(pixels);
     let Some(matrix) = raw.resolution else {
         return Ok(Vec::new());
     };
     let diagonals = matrix.len() / pixels;
-    let mut out = vec![0.0; diagonals * stride];
+    let mut padded_matrix = vec![0.0; diagonals * stride];
     for (d, (row, target)) in matrix
         .chunks_exact(pixels)
-        .zip(out.chunks_exact_mut(stride))
+        .zip(padded_matrix.chunks_exact_mut(stride))
         .enumerate()
     {
         for (column, (value, target)) in row.iter().zip(target).enumerate() {
@@ -337,8 +353,8 @@ fn resolution(
                 *target = *value;
                 continue;
             }
-            let reader = (column + d).checked_sub(diagonals / 2);
-            if reader.is_some_and(|j| ivar.get(j).is_some_and(|w| *w > 0.0)) {
+            let reading_pixel = (column + d).checked_sub(diagonals / 2);
+            if reading_pixel.is_some_and(|j| ivar.get(j).is_some_and(|w| *w > 0.0)) {
                 let detail = format!(
                     "arm {}, resolution, diagonal {d}, pixel {column}: {value}",
                     arm.name
@@ -350,32 +366,32 @@ fn resolution(
             }
         }
     }
-    Ok(out)
+    Ok(padded_matrix)
 }
 
-/// Data and weights of an arm with some pixels that count, and the weights' scale where there is a continuum.
-struct Scale<'a> {
+/// Computes data and weights of an arm with pixels that count, and the scale of the weights where there is a continuum.
+struct WeightData<'a> {
     flux: &'a [f64],
     ivar: &'a [f64],
     count: usize,
     arm: &'a mut PreparedArm,
 }
 
-impl NullaryFnOnce for Scale<'_> {
-    /// Σ ln ivar.
+impl NullaryFnOnce for WeightData<'_> {
+    /// Sum Σ ln ivar over the pixels that count.
     type Output = f64;
 
     #[inline(always)]
     fn call(self) -> f64 {
-        let Scale {
+        let WeightData {
             flux,
             ivar,
             count,
             arm,
         } = self;
         let root: Vec<f64> = ivar.iter().map(|w| w.sqrt()).collect();
-        // it scales as the data do, so that the device sees the same numbers whatever their unit, to the last bit when
-        // two units differ by a power of two
+        // The mean scales as the data do, so that the device gets the same numbers in any unit, to the last bit if two
+        // units differ by a power of two.
         if !arm.transform.is_empty() {
             let mut sums = [0.0; LANES];
             for part in root.chunks(LANES) {

@@ -15,17 +15,17 @@ use crate::emulator::GridSegment;
 use crate::recording::{LIGHT, Rotation, Velocity};
 
 /// Margin of velocity and of vsini around a point, in km/s.
-const MARGIN: f64 = 5.0;
+const MOTION_MARGIN: f64 = 5.0;
 /// Velocities in km/s are widened to multiples of this, so that points near each other have the same pixels.
 const VELOCITY_STEP: f64 = 20.0;
 /// vsini in km/s is widened to the next of these. The library of the first guess has 5, 30, 80 and 200.
 const VSINI_STEPS: [f64; 5] = [25.0, 60.0, 120.0, 250.0, 500.0];
-/// Number of pixels before an end of the template in which a cubic spline is inaccurate, because the template is
+/// Number of pixels next to an end of the template in which a cubic spline is inaccurate, because the template is
 /// continued by its end value. The error is 2 % of the slope per pixel in the second interval from the end, and 0.15 %
 /// in the fourth.
 const SPLINE_PIXELS: f64 = 3.0;
 /// Rounding of a pixel's place, in template pixels.
-const ROUNDING: f64 = 1e-5;
+const PLACE_ROUNDING: f64 = 1e-5;
 
 /// Range of radial velocities, and the largest vsini, at which the template has to cover the pixels of a spectrum.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -38,16 +38,16 @@ pub struct Motion {
 
 impl Motion {
     /// Returns the velocity and vsini at parameters `u`, in the solver's units.
-    fn at(model: &SpectralModel, u: &[f64]) -> Motion {
-        let value = |p: usize| model.parameters[p].to_physical(u[p]);
+    fn at_parameters(model: &SpectralModel, u: &[f64]) -> Motion {
+        let physical_value = |p: usize| model.parameters[p].to_physical(u[p]);
         let velocity = match model.velocity {
-            Velocity::Fixed(v) => v,
-            Velocity::Parameter(p) => value(p),
+            Velocity::Fixed(speed) => speed,
+            Velocity::Parameter(p) => physical_value(p),
         };
         let vsini = match model.vsini {
             None => 0.0,
-            Some(Rotation::Fixed(v)) => v,
-            Some(Rotation::Parameter { parameter, .. }) => value(parameter),
+            Some(Rotation::Fixed(speed)) => speed,
+            Some(Rotation::Parameter { parameter, .. }) => physical_value(parameter),
         };
         Motion {
             velocity: [velocity; 2],
@@ -58,21 +58,20 @@ impl Motion {
     /// Returns the velocities and vsini in a margin around parameters `u`, in the solver's units, as far as a
     /// spectrum's bounds allow them.
     pub fn around(model: &SpectralModel, u: &[f64], limits: &[Limits]) -> Motion {
-        let mut motion = Motion::at(model, u);
+        let mut motion = Motion::at_parameters(model, u);
         if let Some(p) = model.free_velocity() {
             let Limits { lower, upper, .. } = limits[p];
-            let steps = motion.velocity.map(|v| v / VELOCITY_STEP);
-            let margin = MARGIN / VELOCITY_STEP;
-            let (low, high) = ((steps[0] - margin).floor(), (steps[1] + margin).ceil());
+            let [low, high] = motion.velocity.map(|velocity| velocity / VELOCITY_STEP);
+            let margin = MOTION_MARGIN / VELOCITY_STEP;
             motion.velocity = [
-                (low * VELOCITY_STEP).max(lower),
-                (high * VELOCITY_STEP).min(upper),
+                ((low - margin).floor() * VELOCITY_STEP).max(lower),
+                ((high + margin).ceil() * VELOCITY_STEP).min(upper),
             ];
         }
         if let Some(p) = model.free_vsini() {
-            let least = motion.vsini + MARGIN;
-            let next = VSINI_STEPS.into_iter().find(|step| *step >= least);
-            motion.vsini = next.unwrap_or(f64::INFINITY).min(limits[p].upper);
+            let smallest = motion.vsini + MOTION_MARGIN;
+            let next_step = VSINI_STEPS.into_iter().find(|step| *step >= smallest);
+            motion.vsini = next_step.unwrap_or(f64::INFINITY).min(limits[p].upper);
         }
         motion
     }
@@ -97,10 +96,10 @@ impl Motion {
         let (low, high) = model.velocity_range().into_inner();
         let vsini = match model.vsini {
             None => 0.0,
-            Some(Rotation::Fixed(v) | Rotation::Parameter { most: v, .. }) => v,
+            Some(Rotation::Fixed(vsini) | Rotation::Parameter { most: vsini, .. }) => vsini,
         };
-        [low, high].map(|v| Motion {
-            velocity: [v; 2],
+        [low, high].map(|velocity| Motion {
+            velocity: [velocity; 2],
             vsini,
         })
     }
@@ -118,7 +117,8 @@ impl Motion {
     /// in ln λ: shift at the lowest velocity, shift at the highest, and half-width.
     fn in_log_wavelength(self) -> ([f64; 2], f64) {
         (
-            self.velocity.map(|v| (v / LIGHT).clamp(-1.0, 1.0).atanh()),
+            self.velocity
+                .map(|velocity| (velocity / LIGHT).clamp(-1.0, 1.0).atanh()),
             self.vsini.max(0.0) / LIGHT,
         )
     }
@@ -147,8 +147,8 @@ impl Clearance {
     }
 
     /// Returns whether the template covers a pixel of this clearance, where kernels reach `kernels` further (ln λ).
-    fn holds(self, [lowest, highest]: [f64; 2], kernels: f64) -> bool {
-        // a receding star shifts the place of a pixel towards the template's lower end
+    fn admits(self, [lowest, highest]: [f64; 2], kernels: f64) -> bool {
+        // A receding star shifts the place of a pixel towards the lower end of the template.
         self.lower - highest >= kernels && self.upper + lowest >= kernels
     }
 }
@@ -156,7 +156,11 @@ impl Clearance {
 impl Sampling {
     /// Returns the piece of the template in which a pixel lies at rest, and its place there in template pixels; `None`
     /// if it lies outside the template.
-    fn place<'a>(&self, arm: &'a ModelArm, pixel: usize) -> Option<(&'a GridSegment, f64)> {
+    fn place_in_template<'a>(
+        &self,
+        arm: &'a ModelArm,
+        pixel: usize,
+    ) -> Option<(&'a GridSegment, f64)> {
         let packed = self.index[pixel];
         let segment = arm.grid.segments.get(usize::try_from(packed).ok()? >> 24)?;
         let place = f64::from(packed & 0xff_ffff) + f64::from(self.fraction[pixel]);
@@ -166,25 +170,26 @@ impl Sampling {
     /// Returns the distances from a pixel to the ends of its piece, less the reach of the arm's line spread and the
     /// extent of the pixel; `None` if the pixel lies outside the template at rest.
     fn clearance_of(&self, arm: &ModelArm, pixel: usize) -> Option<Clearance> {
-        let (segment, place) = self.place(arm, pixel)?;
-        let spread = half_width(arm, segment) - ROUNDING;
-        let edge = |k: usize| self.edges.get(k).map_or(0.0, |edge| f64::from(*edge));
-        let (below, above) = (edge(pixel), edge(self.edges.len() / 2 + pixel));
-        let distance = |pixels: f64| (pixels - spread) * segment.step;
-        let last = (segment.end - 1 - segment.start) as f64;
+        let (segment, place) = self.place_in_template(arm, pixel)?;
+        let spread = half_width(arm, segment) - PLACE_ROUNDING;
+        let [lower_edges, upper_edges] = [0, self.edges.len() / 2];
+        let edge = |index: usize| self.edges.get(index).map_or(0.0, |edge| f64::from(*edge));
+        let below = edge(lower_edges + pixel);
+        let above = edge(upper_edges + pixel);
+        let last_place = (segment.end - 1 - segment.start) as f64;
         Some(Clearance {
-            lower: distance(place - below),
-            upper: distance(last - place - above),
+            lower: (place - below - spread) * segment.step,
+            upper: (last_place - place - above - spread) * segment.step,
         })
     }
 
     /// Returns the smallest clearance among the pixels that count at rest and those from which a resolution matrix
     /// carries light to them.
     pub(super) fn least_clearance(&self, arm: &ModelArm) -> Clearance {
-        let pixels = (0..self.pixels).filter(|&j| self.on[j]);
-        let around =
-            pixels.flat_map(|j| j.saturating_sub(self.resolution_half)..=j + self.resolution_half);
-        around
+        let half = self.resolution_half;
+        let counted = (0..self.pixels).filter(|&j| self.on[j]);
+        counted
+            .flat_map(|j| j.saturating_sub(half)..=j + half)
             .filter_map(|j| (j < self.pixels).then(|| self.clearance_of(arm, j))?)
             .fold(Clearance::INFINITE, Clearance::min)
     }
@@ -203,34 +208,37 @@ impl Sampling {
 
     /// Returns whether the template covers all pixels that count at rest.
     fn reaches_all(&self, arm: &ModelArm, motion: Motion) -> bool {
-        let widest = arm
+        let largest_step = arm
             .grid
             .segments
             .iter()
             .map(|segment| segment.step)
             .fold(0.0, f64::max);
         let (shifts, rotation) = motion.in_log_wavelength();
-        self.clearance
-            .holds(shifts, rotation + self.kernel_pixels(arm, motion) * widest)
+        self.clearance.admits(
+            shifts,
+            rotation + self.kernel_pixels(arm, motion) * largest_step,
+        )
     }
 
     /// Returns which of the pixels that count at rest the template covers (pixels).
-    pub fn reached(&self, arm: &ModelArm, motion: Motion) -> Vec<bool> {
+    pub fn find_reached(&self, arm: &ModelArm, motion: Motion) -> Vec<bool> {
         if self.reaches_all(arm, motion) {
             return self.on.clone();
         }
         let (shifts, rotation) = motion.in_log_wavelength();
-        let pixels = self.kernel_pixels(arm, motion);
-        let is_inside = |j: usize| {
-            let step = |packed: i32| arm.grid.segments[(packed >> 24) as usize].step;
-            let kernels = |j: usize| rotation + pixels * step(self.index[j]);
-            self.clearance_of(arm, j)
-                .is_some_and(|clearance| clearance.holds(shifts, kernels(j)))
-        };
+        let kernel_pixels = self.kernel_pixels(arm, motion);
         let mut reached = self.on.clone();
-        for j in (0..self.pixels).filter(|&j| !is_inside(j)) {
-            let end = (j + self.resolution_half + 1).min(self.pixels);
-            reached[j.saturating_sub(self.resolution_half)..end].fill(false);
+        for j in 0..self.pixels {
+            let is_covered = self.clearance_of(arm, j).is_some_and(|clearance| {
+                let segment = &arm.grid.segments[(self.index[j] >> 24) as usize];
+                clearance.admits(shifts, rotation + kernel_pixels * segment.step)
+            });
+            // An uncovered pixel also excludes those to which a resolution matrix carries its light.
+            if !is_covered {
+                let end = (j + self.resolution_half + 1).min(self.pixels);
+                reached[j.saturating_sub(self.resolution_half)..end].fill(false);
+            }
         }
         reached
     }
@@ -238,16 +246,16 @@ impl Sampling {
     /// Returns whether a pixel that counts at rest lies in a mask of the star's frame at any velocity of a motion.
     fn is_masked(&self, arm: &ModelArm, motion: Motion, pixel: usize) -> bool {
         let ([lowest, highest], _) = motion.in_log_wavelength();
-        let log_wavelength = || {
-            self.place(arm, pixel)
-                .map(|(segment, place)| segment.origin + place * segment.step)
+        if arm.mask_rest.is_empty() {
+            return false;
+        }
+        let Some((segment, place)) = self.place_in_template(arm, pixel) else {
+            return false;
         };
-        let meets = |x: f64| {
-            arm.mask_rest
-                .iter()
-                .any(|[low, high]| x - highest <= *high && x - lowest >= *low)
-        };
-        !arm.mask_rest.is_empty() && log_wavelength().is_some_and(meets)
+        let log_wavelength = segment.origin + place * segment.step;
+        arm.mask_rest
+            .iter()
+            .any(|[low, high]| log_wavelength - highest <= *high && log_wavelength - lowest >= *low)
     }
 
     /// Returns whether all pixels that count at rest also count at a motion, without a test of each pixel.
@@ -257,50 +265,49 @@ impl Sampling {
 
     /// Returns which of the pixels that count at rest also count at a motion (pixels): those that the template covers,
     /// outside the masks of the star's frame.
-    pub fn counted(&self, arm: &ModelArm, motion: Motion) -> Vec<bool> {
-        let reached = self.reached(arm, motion).into_iter().enumerate();
-        reached
-            .map(|(j, is_reached)| is_reached && !self.is_masked(arm, motion, j))
-            .collect()
+    pub fn find_counted(&self, arm: &ModelArm, motion: Motion) -> Vec<bool> {
+        let mut counted = self.find_reached(arm, motion);
+        for (j, counts) in counted.iter_mut().enumerate() {
+            *counts = *counts && !self.is_masked(arm, motion, j);
+        }
+        counted
     }
 }
 
-/// Numbers of an arm's pixels that count, and that the template does not cover, at a motion.
-pub(super) struct Reached {
+/// Numbers of an arm's pixels that the model uses, and that the template does not cover, at a motion.
+pub(super) struct PixelCounts {
     /// Number of pixels that the model uses; the spectrum may mask some of them.
     pub in_range: usize,
     /// Number of pixels with weight that are left out because the template does not cover them.
     pub unreached: usize,
 }
 
-impl Reached {
+impl PixelCounts {
     /// Sets the `ivar` of a pixel to 0 if the arm's template does not cover it at a motion, or if it lies in a mask of
-    /// the star's frame.
-    pub fn new(
+    /// the star's frame. Returns the numbers of pixels.
+    pub fn mask_uncounted(
         arm: &ModelArm,
         sampling: &Sampling,
         motion: Option<Motion>,
         ivar: &mut [f64],
-    ) -> Reached {
-        let all_counted = Reached {
+    ) -> PixelCounts {
+        let all_counted = PixelCounts {
             in_range: sampling.used,
             unreached: 0,
         };
         let Some(motion) = motion.filter(|motion| !sampling.counts_all(arm, *motion)) else {
             return all_counted;
         };
-        let counted = sampling.counted(arm, motion);
+        let counted = sampling.find_counted(arm, motion);
         let mut unreached = 0;
-        for (j, w) in ivar
-            .iter_mut()
-            .enumerate()
-            .filter(|(j, w)| !counted[*j] && **w > 0.0)
-        {
-            *w = 0.0;
-            unreached += usize::from(!sampling.is_masked(arm, motion, j));
+        for (j, w) in ivar.iter_mut().enumerate() {
+            if !counted[j] && *w > 0.0 {
+                *w = 0.0;
+                unreached += usize::from(!sampling.is_masked(arm, motion, j));
+            }
         }
-        Reached {
-            in_range: counted.iter().filter(|on| **on).count(),
+        PixelCounts {
+            in_range: counted.iter().filter(|counts| **counts).count(),
             unreached,
         }
     }
@@ -312,7 +319,7 @@ mod tests {
     use crate::Emulator;
     use crate::model::Arm;
 
-    fn model(rotation: bool) -> SpectralModel {
+    fn build_model(rotation: bool) -> SpectralModel {
         let emulator = Emulator::open(concat!(
             env!("CARGO_MANIFEST_DIR"),
             "/data/emulator.safetensors"
@@ -330,15 +337,15 @@ mod tests {
         .unwrap()
     }
 
-    /// Counts the pixels of the template's own grid that are left out at each end.
-    fn left_out(model: &SpectralModel, velocity: f64, vsini: f64) -> [usize; 2] {
+    /// Counts the pixels of the template's own grid that do not count at each end.
+    fn count_excluded(model: &SpectralModel, velocity: f64, vsini: f64) -> [usize; 2] {
         let arm = &model.arms[0];
         let sampling = Sampling::new(arm, arm.emulator.wavelength(), &[], 0).unwrap();
         let motion = Motion {
             velocity: [velocity; 2],
             vsini,
         };
-        let reached = sampling.reached(arm, motion);
+        let reached = sampling.find_reached(arm, motion);
         assert_eq!(sampling.reaches_all(arm, motion), reached == sampling.on);
         let ends = [
             reached.iter().position(|on| *on),
@@ -352,32 +359,30 @@ mod tests {
     }
 
     #[test]
-    fn what_the_template_does_not_reach_is_left_out() {
-        let model = model(true);
+    fn pixels_beyond_the_template_do_not_count() {
+        let model = build_model(true);
         let step = model.arms[0].grid.segments[0].step;
-        let pixels = |v: f64| v / LIGHT / step;
-        assert_eq!(left_out(&model, 0.0, 0.0), [0, 0]);
-        // a receding star is read further to the blue
-        let shift = (pixels(400.0) + SPLINE_PIXELS).ceil() as usize;
-        assert_eq!(left_out(&model, 400.0, 0.0), [shift, 0]);
-        assert_eq!(left_out(&model, -400.0, 0.0), [0, shift]);
-        let rotation = (pixels(200.0) + 1.0).ceil() as usize;
-        assert_eq!(left_out(&model, 0.0, 200.0), [rotation, rotation]);
+        let template_pixels = |velocity: f64| velocity / LIGHT / step;
+        assert_eq!(count_excluded(&model, 0.0, 0.0), [0, 0]);
+        // The pixels of a receding star are read further to the blue.
+        let shift = (template_pixels(400.0) + SPLINE_PIXELS).ceil() as usize;
+        assert_eq!(count_excluded(&model, 400.0, 0.0), [shift, 0]);
+        assert_eq!(count_excluded(&model, -400.0, 0.0), [0, shift]);
+        let rotation = (template_pixels(200.0) + 1.0).ceil() as usize;
+        assert_eq!(count_excluded(&model, 0.0, 200.0), [rotation, rotation]);
     }
 
     #[test]
-    fn margins_end_at_bounds_and_unions_hold_both() {
-        let model = model(true);
+    fn margins_end_at_the_bounds_and_unions_contain_both_motions() {
+        let model = build_model(true);
         let limits: Vec<Limits> = model
             .parameters
             .iter()
             .map(super::super::ModelParameter::limits)
             .collect();
         let mut u: Vec<f64> = model.parameters.iter().map(|p| p.to_u(p.lower)).collect();
-        (u[0], u[1]) = (
-            model.parameters[0].to_u(490.0),
-            model.parameters[1].to_u(100.0),
-        );
+        u[0] = model.parameters[0].to_u(490.0);
+        u[1] = model.parameters[1].to_u(100.0);
         let motion = Motion::around(&model, &u, &limits);
         assert_eq!(
             motion,
@@ -388,12 +393,12 @@ mod tests {
         );
         u[1] = model.parameters[1].to_u(280.0);
         assert_eq!(Motion::around(&model, &u, &limits).vsini, 300.0);
-        let other = Motion {
+        let other_motion = Motion {
             velocity: [-20.0, 490.0],
             vsini: 3.0,
         };
         assert_eq!(
-            motion.union(other),
+            motion.union(other_motion),
             Motion {
                 velocity: [-20.0, 500.0],
                 vsini: 120.0

@@ -5,59 +5,60 @@
 
 use std::sync::Arc;
 
-use super::continuum::{Orthonormal, basis, orthonormalise};
-use super::determined::LARGEST_VALUE;
-use super::pixels::edges;
+use super::continuum::{Orthonormalisation, evaluate_basis, orthonormalise};
+use super::determined::MAX_BASIS_VALUE;
+use super::pixels::pixel_edges;
 use super::reach::Clearance;
-use super::window::Windows;
+use super::window::WindowCache;
 use super::{LineSpread, ModelArm, Pixels};
 use crate::error::{Error, Result, coverage};
 use crate::math::bad_wavelength;
 
-/// Pixels of rows are padded to this.
+/// Number of pixels of a row is padded to a multiple of this.
 pub const PADDING: usize = 16;
 
-/// A pixel this close to one of the template, in pixels, is that one: 1e-6 of a pixel is about 0.1 m/s.
-const SAME_PIXEL: f64 = 1e-6;
+/// Maximum distance in template pixels at which a pixel is the template's own: 1e-6 of a pixel is about 0.1 m/s.
+const MAX_PIXEL_OFFSET: f64 = 1e-6;
 
 /// Rounds a number of pixels up to a multiple of the padding that device buffers have.
 pub fn padded(pixels: usize) -> usize {
     pixels.next_multiple_of(PADDING)
 }
 
-/// One grid of one arm.
+/// Sampling of an arm's template by one wavelength grid.
 #[derive(Debug)]
 pub struct Sampling {
     pub pixels: usize,
-    /// (padded) `segment << 24 | whole index`, −1 where the template is not read: padding, outside the template at
-    /// rest. Pixels that do not count are not read either, unless the spectra's resolution carries them to their
-    /// neighbours, or a window leaves them out.
+    /// (padded) `segment << 24 | whole index`; −1 where the template is not read, in the padding and outside the
+    /// template at rest. Pixels that do not count are not read either, unless the spectra's resolution carries their
+    /// light to their neighbours, or a window leaves them out.
     pub index: Vec<i32>,
-    /// (padded)
+    /// (padded) Distance of the pixel from the whole index, in template pixels.
     pub fraction: Arc<Vec<f32>>,
     /// (2, padded) Distances from the pixels' centres to their edges, in template pixels; empty unless pixels
     /// integrate.
     pub edges: Arc<Vec<f32>>,
-    /// (pixels) Those that count: inside the window, read, inside the arm's range, outside masked intervals, and not
-    /// within reach (by the spectra's resolution) of a pixel that the template does not reach.
+    /// (pixels) True for a pixel that counts: it is read, and lies inside the window and the arm's range, outside
+    /// masked intervals, and beyond the reach of the spectra's resolution from pixels that the template does not cover.
     pub on: Vec<bool>,
-    /// (terms, padded), orthonormal over the used pixels; empty where these do not determine all terms.
+    /// (terms, padded) Continuum basis, orthonormal over the used pixels; empty where these do not determine all terms.
     pub basis: Arc<Vec<f32>>,
-    /// ln |det| between the raw and this basis.
+    /// ln |det| of the transform from this basis to the raw one.
     pub ln_det: f64,
     /// Upper limit of the condition number between this basis and the raw one, whose terms are scaled to unit length.
     pub condition: f64,
-    /// Å: where the continuum's variable is −1 and 1.
+    /// Wavelengths in Å at which the continuum's variable is −1 and 1.
     pub(super) ends: (f64, f64),
+    /// Number of pixels that count.
     pub used: usize,
     /// Number of pixels to either side from which the spectra's resolution matrices carry light to a pixel.
     pub(super) resolution_half: usize,
     /// Smallest distances from the pixels that count to the template's ends.
     pub(super) clearance: Clearance,
-    /// The pixels are the template's own.
+    /// True if the pixels are the template's own.
     pub is_template: bool,
-    /// Parts of the grid, for spectra that lack its ends.
-    pub windows: Windows,
+    /// Samplings of parts of the grid, for spectra that lack its ends.
+    pub windows: WindowCache,
 }
 
 /// Reason why a grid cannot be used.
@@ -100,55 +101,58 @@ impl Sampling {
         if let Some((index, message)) = bad_wavelength(wavelength) {
             return Err(GridFault::Wavelength { index, message });
         }
+        // 1. Locate each pixel in the template.
         let pixels = wavelength.len();
         let mut index = vec![-1; padded(pixels)];
         let mut fraction = vec![0.0; padded(pixels)];
         let mut on = vec![false; pixels];
         let mut is_template =
             pixels == arm.emulator.pixels() && arm.pixels != Some(Pixels::Integrate);
-        let inside = |w: f64| arm.range.is_none_or(|(low, high)| w >= low && w <= high);
-        let masked = |w: f64| masks.iter().any(|&(low, high)| w >= low && w <= high);
+        let is_in_range = |w: f64| arm.range.is_none_or(|(low, high)| w >= low && w <= high);
+        let is_masked = |w: f64| masks.iter().any(|&(low, high)| w >= low && w <= high);
         for (j, &w) in wavelength.iter().enumerate() {
-            if let Some((segment, q)) = arm.grid.locate(w) {
-                let whole = q.floor();
+            if let Some((segment, place)) = arm.grid.locate(w) {
+                let whole = place.floor();
                 index[j] = (segment as i32) << 24 | whole as i32;
-                fraction[j] = (q - whole) as f32;
-                is_template &= (q - j as f64).abs() < SAME_PIXEL;
-                on[j] = inside(w) && !masked(w);
+                fraction[j] = (place - whole) as f32;
+                is_template &= (place - j as f64).abs() < MAX_PIXEL_OFFSET;
+                on[j] = is_in_range(w) && !is_masked(w);
             }
         }
+        // 2. Find the range of wavelengths that the template and the arm's range cover, masked pixels included.
         let covered: Vec<f64> = (0..pixels)
-            .filter(|&j| index[j] >= 0 && inside(wavelength[j]))
+            .filter(|&j| index[j] >= 0 && is_in_range(wavelength[j]))
             .map(|j| wavelength[j])
             .collect();
         let (Some(&low), Some(&high)) = (covered.first(), covered.last()) else {
-            let (data, model) = (ends(wavelength), ends(arm.emulator.wavelength()));
             return Err(GridFault::NoOverlap {
-                data,
-                model,
+                data: first_and_last(wavelength),
+                model: first_and_last(arm.emulator.wavelength()),
                 range: arm.range,
             });
         };
+        // 3. Decide which pixels are read. A resolution matrix also reads those under masks.
         let resolution_half = if arm.line_spread == LineSpread::File {
             diagonals / 2
         } else {
             0
         };
         if arm.line_spread == LineSpread::File {
-            widen(&mut on, &index[..pixels], resolution_half);
+            exclude_neighbours(&mut on, &index[..pixels], resolution_half);
         } else {
             (0..pixels).filter(|&j| !on[j]).for_each(|j| index[j] = -1);
         }
-        let raw = basis(arm.continuum, wavelength, low, high);
-        // without it, fewer pixels than terms perhaps, spectra have bases of windows or of their own
-        let (basis, Orthonormal { ln_det, condition }) =
-            padded_basis(raw, &on, &on).unwrap_or((Vec::new(), Orthonormal::NONE));
+        // 4. Make the continuum basis. If the pixels do not determine all terms, spectra use the basis of a window or
+        //    one of their own.
+        let raw_terms = evaluate_basis(arm.continuum, wavelength, low, high);
+        let (basis, Orthonormalisation { ln_det, condition }) = padded_basis(raw_terms, &on, &on)
+            .unwrap_or((Vec::new(), Orthonormalisation::IMPOSSIBLE));
         let used = on.iter().filter(|on| **on).count();
         let mut sampling = Sampling {
             pixels,
             index,
             fraction: Arc::new(fraction),
-            edges: Arc::new(edges(arm, wavelength)),
+            edges: Arc::new(pixel_edges(arm, wavelength)),
             on,
             basis: Arc::new(basis),
             ln_det,
@@ -158,7 +162,7 @@ impl Sampling {
             resolution_half,
             clearance: Clearance::INFINITE,
             is_template,
-            windows: Windows::default(),
+            windows: WindowCache::default(),
         };
         sampling.clearance = sampling.least_clearance(arm);
         Ok(sampling)
@@ -166,30 +170,30 @@ impl Sampling {
 
     /// Returns the continuum terms, not orthonormalised, at the grid's wavelengths in Å: (terms, pixels).
     pub fn raw_basis(&self, arm: &ModelArm, wavelength: &[f64]) -> Vec<f64> {
-        basis(arm.continuum, wavelength, self.ends.0, self.ends.1)
+        evaluate_basis(arm.continuum, wavelength, self.ends.0, self.ends.1)
     }
 
-    /// Does what [`new`](Sampling::new) does for a grid from a file; errors name the file and the arm.
-    pub fn of_file(
+    /// Makes the sampling of a grid from a file as [`new`](Sampling::new) does; errors name the file and the arm.
+    pub fn from_file(
         arm: &ModelArm,
         wavelength: &[f64],
         masks: &[(f64, f64)],
         diagonals: usize,
         file: &str,
     ) -> Result<Sampling> {
-        let what = if arm.name.is_empty() {
+        let place = if arm.name.is_empty() {
             file.to_string()
         } else {
             format!("{file}, arm {}", arm.name)
         };
         Sampling::new(arm, wavelength, masks, diagonals).map_err(|fault| match fault {
             GridFault::Wavelength { index, message } => Error::BadWavelength {
-                what,
+                what: place,
                 index,
                 message,
             },
             GridFault::NoOverlap { data, model, range } => Error::NoOverlap {
-                what,
+                what: place,
                 data,
                 model,
                 range,
@@ -204,30 +208,34 @@ pub fn padded_basis(
     mut rows: Vec<f64>,
     used: &[bool],
     wanted: &[bool],
-) -> Option<(Vec<f32>, Orthonormal)> {
-    let (pixels, stride) = (used.len(), padded(used.len()));
-    let found = orthonormalise(&mut rows, pixels, used)?;
+) -> Option<(Vec<f32>, Orthonormalisation)> {
+    let pixels = used.len();
+    let stride = padded(pixels);
+    let orthonormalisation = orthonormalise(&mut rows, pixels, used)?;
     let mut basis = vec![0.0; rows.len() / pixels.max(1) * stride];
     for (source, target) in rows.chunks(pixels).zip(basis.chunks_mut(stride)) {
         for ((target, value), is_wanted) in target.iter_mut().zip(source).zip(wanted) {
             *target = if *is_wanted {
-                value.clamp(-LARGEST_VALUE, LARGEST_VALUE) as f32
+                value.clamp(-MAX_BASIS_VALUE, MAX_BASIS_VALUE) as f32
             } else {
                 0.0
             };
         }
     }
-    Some((basis, found))
+    Some((basis, orthonormalisation))
 }
 
 /// Returns the first and the last of some wavelengths; both NaN if there are none.
-fn ends(wavelength: &[f64]) -> (f64, f64) {
-    let end = |value: Option<&f64>| value.copied().unwrap_or(f64::NAN);
-    (end(wavelength.first()), end(wavelength.last()))
+fn first_and_last(wavelength: &[f64]) -> (f64, f64) {
+    match wavelength {
+        [first, .., last] => (*first, *last),
+        [single] => (*single, *single),
+        [] => (f64::NAN, f64::NAN),
+    }
 }
 
-/// Sets `on` to false within `half` pixels of those whose `index` is negative, where the template does not reach.
-fn widen(on: &mut [bool], index: &[i32], half: usize) {
+/// Sets `on` to false within `half` pixels of those whose `index` is negative, which the template does not cover.
+fn exclude_neighbours(on: &mut [bool], index: &[i32], half: usize) {
     for j in (0..index.len()).filter(|&j| index[j] < 0) {
         let end = (j + half + 1).min(on.len());
         on[j.saturating_sub(half)..end].fill(false);

@@ -9,17 +9,17 @@
 use pulp::{Simd, WithSimd};
 
 use super::ModelArm;
-use super::continuum::inverse_lower;
-use super::determined::{SMALLEST_SINGULAR_VALUE, determined};
-use super::fault::{Cause, Fault, place};
+use super::continuum::invert_lower;
+use super::determined::{SMALLEST_SINGULAR_VALUE, find_determined_basis};
+use super::fault::{Cause, Fault, describe_place};
 use super::prepare::{PreparedArm, RawArm};
 use super::sampling::Sampling;
 use crate::math::gram::{BLOCK, Gram};
 use crate::math::triangle::{cholesky, packed_index, packed_length, solve_lower, solve_upper};
 
-/// A shared basis serves spectra under whose weights its condition number is at most so many times that of an
-/// orthonormal one: its sums are made in f32, and their rounding grows with the square.
-const MOST_CONDITION: f64 = 10.0;
+/// Maximum condition number of a shared basis under a spectrum's weights, relative to that of an orthonormal one. Its
+/// sums are made in f32, and their rounding error grows with the square of the condition number.
+const MAX_RELATIVE_CONDITION: f64 = 10.0;
 
 /// Sets the basis, the transform and the rank of an arm that has weights and data, and its continuum without lines.
 /// Returns ln det C of the raw basis under ivar, less that of the device's basis under weight.
@@ -30,58 +30,71 @@ pub fn set_basis(
     out: &mut PreparedArm,
 ) -> Result<f64, Fault> {
     let terms = arm.continuum.terms;
-    let ln_det = |found: &Weighted, sampling: &Sampling, scale: f64| {
-        2.0 * (found.ln_diagonal + terms as f64 * scale.ln() + sampling.ln_det)
+    let raw_ln_det = |basis: &WeightedBasis, sampling: &Sampling, scale: f64| {
+        2.0 * (basis.ln_diagonal + terms as f64 * scale.ln() + sampling.ln_det)
     };
-    if let Some(found) = orthonormal(grid, terms, out) {
+    // 1. Most spectra use the basis of the whole grid.
+    if let Some(basis) = transform_shared_basis(grid, terms, out) {
         out.rank = terms;
-        return Ok(ln_det(&found, grid, out.scale));
+        return Ok(raw_ln_det(&basis, grid, out.scale));
     }
-    if let Some(window) = grid.window(arm, &raw.wavelength, &out.weight)
-        && let Some(found) = orthonormal(&window, terms, out)
+    // 2. Spectra that lack an end of the grid use the basis of a window.
+    if let Some(window) = grid.find_window(arm, &raw.wavelength, &out.weight)
+        && let Some(basis) = transform_shared_basis(&window, terms, out)
     {
         out.rank = terms;
-        let constant = ln_det(&found, &window, out.scale);
+        let ln_det = raw_ln_det(&basis, &window, out.scale);
         out.window = Some(window);
-        return Ok(constant);
+        return Ok(ln_det);
     }
-    own_basis(arm, raw, grid, out)
+    // 3. The others have a basis of their own.
+    set_own_basis(arm, raw, grid, out)
 }
 
 /// Sets the transform and the continuum of an arm for a shared basis; `None` if the arm's weights leave that basis ill
 /// conditioned.
-fn orthonormal(sampling: &Sampling, terms: usize, arm: &mut PreparedArm) -> Option<Weighted> {
-    let found = pulp::Arch::new().dispatch(Orthonormal {
+fn transform_shared_basis(
+    sampling: &Sampling,
+    terms: usize,
+    arm: &mut PreparedArm,
+) -> Option<WeightedBasis> {
+    let basis = pulp::Arch::new().dispatch(OrthonormaliseUnderWeights {
         sampling,
         terms,
         arm,
     })?;
-    let condition = (terms as f64).sqrt() * found.condition * sampling.condition;
-    let is_well = found.condition <= MOST_CONDITION * terms as f64
+    let condition = (terms as f64).sqrt() * basis.condition * sampling.condition;
+    let is_well_conditioned = basis.condition <= MAX_RELATIVE_CONDITION * terms as f64
         && condition * SMALLEST_SINGULAR_VALUE < 1.0;
-    is_well.then_some(found)
+    is_well_conditioned.then_some(basis)
 }
 
 /// Replaces the grid's continuum basis in `out` by one from this spectrum's weights; returns the term that corrects ln
 /// det C for it.
-fn own_basis(
+fn set_own_basis(
     arm: &ModelArm,
     raw: &RawArm,
     sampling: &Sampling,
     out: &mut PreparedArm,
 ) -> Result<f64, Fault> {
     let rows = sampling.raw_basis(arm, &raw.wavelength);
-    let Some(found) = determined(&rows, sampling.pixels, &out.weight, out.scale) else {
-        let detail = format!("{}no pixel has a weight that an f32 can hold", place(arm));
+    let Some(determined) = find_determined_basis(&rows, sampling.pixels, &out.weight, out.scale)
+    else {
+        let detail = format!(
+            "{}no pixel has a weight that an f32 can hold",
+            describe_place(arm)
+        );
         return Err(Fault {
             cause: Cause::BadWeight,
             detail,
         });
     };
     let terms = arm.continuum.terms;
-    (out.basis, out.rank) = (found.basis.into(), found.rank);
+    // The basis is already orthonormal under the weights, so its transform is the identity.
+    out.basis = determined.basis.into();
+    out.rank = determined.rank;
     out.transform.fill(0.0);
-    (0..found.rank).for_each(|c| out.transform[c * terms + c] = 1.0);
+    (0..determined.rank).for_each(|c| out.transform[c * terms + c] = 1.0);
     let rows = out.basis.chunks_exact(out.weight.len());
     for (target, row) in out.continuum.iter_mut().zip(rows) {
         let products = row
@@ -91,34 +104,36 @@ fn own_basis(
             .map(|((q, w), d)| f64::from(q * w) * f64::from(*d));
         *target = products.sum::<f64>() as f32;
     }
-    Ok(2.0 * found.ln_diagonal)
+    Ok(2.0 * determined.ln_diagonal)
 }
 
-/// The transform to a basis that is orthonormal under the weights, and the continuum fitted to the data alone.
-struct Orthonormal<'a> {
+/// Computes the transform to a basis that is orthonormal under the weights, and the continuum fitted to the data alone.
+struct OrthonormaliseUnderWeights<'a> {
     sampling: &'a Sampling,
     terms: usize,
     arm: &'a mut PreparedArm,
 }
 
 /// Determinant and condition of a shared basis under a spectrum's weights.
-struct Weighted {
+struct WeightedBasis {
     /// Σ ln diagonal of the Cholesky factor L of Σ weight² q qᵀ.
     ln_diagonal: f64,
-    /// Upper limit of L's condition number; as many as there are terms where these are orthogonal.
+    /// Upper limit of L's condition number; equal to the number of terms if these are orthogonal.
     condition: f64,
 }
 
-impl WithSimd for Orthonormal<'_> {
+impl WithSimd for OrthonormaliseUnderWeights<'_> {
     /// `None` when the Gram matrix is singular.
-    type Output = Option<Weighted>;
+    type Output = Option<WeightedBasis>;
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) -> Option<Weighted> {
-        let (terms, pixels) = (self.terms, self.arm.data.len());
+    fn with_simd<S: Simd>(self, simd: S) -> Option<WeightedBasis> {
+        let terms = self.terms;
+        let pixels = self.arm.data.len();
         if self.sampling.basis.is_empty() {
             return None;
         }
+        // 1. Sum the Gram matrix of the weighted terms and the cleaned data, block by block.
         let mut gram = Gram::<f32>::new(terms + 1, 0);
         for start in (0..pixels).step_by(BLOCK) {
             let count = BLOCK.min(pixels - start);
@@ -132,31 +147,33 @@ impl WithSimd for Orthonormal<'_> {
             gram.row(terms)[..count].copy_from_slice(&self.arm.cleaned[start..start + count]);
             gram.add(simd, count);
         }
+        // 2. Factorise the terms' part, L Lᵀ, and solve for the coefficients of the data.
         let mut factor = vec![0.0; packed_length(terms)];
-        let mut a = vec![0.0; terms];
+        let mut coefficients = vec![0.0; terms];
         for i in 0..terms {
             for j in 0..=i {
                 factor[packed_index(i, j)] = gram.sum(i, j);
             }
-            a[i] = gram.sum(terms, i);
+            coefficients[i] = gram.sum(terms, i);
         }
         if !cholesky(&mut factor, terms) {
             return None;
         }
-        solve_lower(&factor, &mut a);
-        solve_upper(&factor, &mut a);
-        let inverse = inverse_lower(&factor, terms);
+        solve_lower(&factor, &mut coefficients);
+        solve_upper(&factor, &mut coefficients);
+        // 3. Store L⁻¹, which is the transform, and the coefficients.
+        let inverse = invert_lower(&factor, terms);
         for (target, value) in self.arm.transform.iter_mut().zip(&inverse) {
             *target = *value as f32;
         }
-        for (target, value) in self.arm.continuum.iter_mut().zip(&a) {
+        for (target, value) in self.arm.continuum.iter_mut().zip(&coefficients) {
             *target = *value as f32;
         }
-        let norm = |values: &[f64]| values.iter().map(|x| x * x).sum::<f64>().sqrt();
+        let frobenius_norm = |values: &[f64]| values.iter().map(|x| x * x).sum::<f64>().sqrt();
         let ln_diagonal = (0..terms).map(|i| factor[packed_index(i, i)].ln()).sum();
-        Some(Weighted {
+        Some(WeightedBasis {
             ln_diagonal,
-            condition: norm(&factor) * norm(&inverse),
+            condition: frobenius_norm(&factor) * frobenius_norm(&inverse),
         })
     }
 }

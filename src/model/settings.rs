@@ -12,10 +12,10 @@ use crate::setters::setters;
 use crate::spectra::Widening;
 use crate::words::named;
 
-/// A smooth multiplicative function, linear in its coefficients; solved for, never iterated on.
+/// A smooth multiplicative function, linear in its coefficients, which are solved for without iterations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Continuum {
-    /// Its basis.
+    /// Kind of its basis.
     pub kind: ContinuumKind,
     /// Number of coefficients.
     pub terms: usize,
@@ -25,11 +25,11 @@ pub struct Continuum {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ContinuumKind {
-    /// T_0 … of x, wavelength scaled to ±1 over the arm.
+    /// Chebyshev polynomials T₀, T₁, … of the wavelength, scaled to ±1 over the arm.
     Chebyshev,
-    /// rvspecfit's: 1, x, x² and `terms − 3` Gaussians.
+    /// The basis of rvspecfit: 1, x, x² and `terms − 3` Gaussians.
     Rbf,
-    /// The model's flux is the data's flux.
+    /// No continuum: the model's flux is compared with the data as it is.
     None,
 }
 
@@ -38,11 +38,12 @@ named!(ContinuumKind, "kind of continuum", ["chebyshev" => Chebyshev, "rbf" => R
 impl ContinuumKind {
     /// Returns the allowed numbers of continuum terms of this kind: 0, 1 to 32 or 4 to 32.
     pub(crate) const fn terms(self) -> std::ops::RangeInclusive<usize> {
-        const MOST: usize = 32;
+        /// Maximum number of terms of either basis.
+        const MAX_CONTINUUM_TERMS: usize = 32;
         match self {
             ContinuumKind::None => 0..=0,
-            ContinuumKind::Chebyshev => 1..=MOST,
-            ContinuumKind::Rbf => 4..=MOST,
+            ContinuumKind::Chebyshev => 1..=MAX_CONTINUUM_TERMS,
+            ContinuumKind::Rbf => 4..=MAX_CONTINUUM_TERMS,
         }
     }
 }
@@ -56,7 +57,7 @@ impl Continuum {
         }
     }
 
-    /// Makes a continuum of `terms` functions as rvspecfit has them: 1, x, x² and Gaussians (radial basis functions).
+    /// Makes a continuum of `terms` functions as in rvspecfit: 1, x, x² and Gaussians (radial basis functions).
     pub const fn rbf(terms: usize) -> Continuum {
         Continuum {
             kind: ContinuumKind::Rbf,
@@ -73,30 +74,31 @@ impl Continuum {
     }
 }
 
-/// Line-spread function of the spectrograph, beyond what the emulator has in it.
+/// Line spread function of the spectrograph, in addition to that of the emulator's templates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum LineSpread {
-    /// Nothing that the emulator does not do already.
+    /// No additional broadening.
     #[default]
     None,
     /// The spectra's own banded resolution matrix, after resampling.
     File,
-    /// R = λ/Δλ of the full width at half maximum: a Gaussian of σ = 1/(2.3548 R) in ln λ on the template.
+    /// Resolving power R = λ/Δλ, with Δλ the full width at half maximum: a Gaussian of σ = 1/(2.3548 R) in ln λ on the
+    /// template.
     ResolvingPower(f64),
     /// Full width at half maximum of a Gaussian, Å, at the template's own wavelengths.
     Fwhm(f64),
 }
 
-/// What a pixel of a spectrum shows of the template.
+/// Meaning of a spectrum's pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Pixels {
     /// The value at the pixel's wavelength.
     Sample,
-    /// The mean over the pixel, by the index of the template, which is uniform in ln λ. Its edges lie half way between
-    /// the wavelengths of the spectrum's grid.
+    /// The mean over the pixel, uniformly in ln λ as the template's grid is. The pixel's edges lie half way between the
+    /// wavelengths of the spectrum's grid.
     Integrate,
 }
 
@@ -117,11 +119,11 @@ pub struct Arm {
 impl Arm {
     /// Makes an arm with default settings from an emulator; `name` is that of the arm in the files of spectra.
     pub fn new(name: impl Into<String>, emulator: Emulator) -> Arm {
-        Arm::of(name, Arc::new(emulator))
+        Arm::from_shared(name, Arc::new(emulator))
     }
 
-    /// Makes an arm with default settings from an emulator that other arms may have, too.
-    pub(super) fn of(name: impl Into<String>, emulator: Arc<Emulator>) -> Arm {
+    /// Makes an arm with default settings from an emulator that other arms may share.
+    pub(super) fn from_shared(name: impl Into<String>, emulator: Arc<Emulator>) -> Arm {
         Arm {
             name: name.into(),
             emulator,
@@ -175,13 +177,13 @@ impl Arm {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct LabelSettings {
-    /// Value at which every start begins; chosen by the first guess when absent.
+    /// Value of every start; chosen by the first guess if absent.
     pub start: Option<f64>,
-    /// The emulator's training range when absent.
+    /// Lower and upper bound; the emulator's training range if absent.
     pub bounds: Option<(f64, f64)>,
-    /// A value that is not fitted.
+    /// Value at which the label is held.
     pub fixed: Option<f64>,
-    /// Linear in other labels: `0.4 - 0.1*feh`. Excludes everything else.
+    /// Linear combination of other labels, such as `0.4 - 0.1*feh`. Excludes all other settings.
     pub tied: Option<String>,
     /// Mean and standard deviation of a Gaussian prior.
     pub prior: Option<(f64, f64)>,
@@ -212,15 +214,15 @@ impl LabelSettings {
     }
 }
 
-/// Columns of the spectra's own table that take the place of numbers, spectrum by spectrum.
+/// Columns of the spectra's own table with values per spectrum, which replace the numbers of the model.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct LabelColumns {
     /// Column of the value at which the fit begins.
     pub start: Option<String>,
-    /// Bounds from columns are cut to those of the model.
+    /// Column of the lower bound. Bounds from columns are clipped to those of the model.
     pub lower: Option<String>,
-    /// Column of the upper bound, cut likewise.
+    /// Column of the upper bound, clipped likewise.
     pub upper: Option<String>,
     /// Column of the prior's mean.
     pub mean: Option<String>,
@@ -236,14 +238,14 @@ setters!(LabelColumns {
     sigma: impl Into<String>, into;
 });
 
-/// Treatment of pixels whose ivar is not finite, or whose flux is not although ivar > 0.
+/// Treatment of pixels whose ivar is not finite, or whose flux is not finite although ivar > 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NonFinite {
     /// The spectrum gets status −1.
     #[default]
     Error,
-    /// The pixel is masked and the row flagged.
+    /// The pixel is masked and the row is flagged.
     Mask,
 }
 
@@ -253,16 +255,16 @@ named!(NonFinite, "treatment of pixels that are not finite", ["error" => Error, 
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct SpectraSettings {
-    /// Å: masked intervals in the observer's frame.
+    /// Masked intervals in the observer's frame, in Å.
     pub mask: Vec<(f64, f64)>,
-    /// Å, in vacuum: masked intervals in the star's frame, that of the network. A pixel does not count if its place
-    /// there lies in an interval at any velocity within a margin of the fit's.
+    /// Masked intervals in the star's frame, that of the network, in Å in vacuum. A pixel does not count if it lies in
+    /// an interval at any velocity within a margin of the fitted one.
     pub mask_rest: Vec<(f64, f64)>,
     /// Bits of the spectra's masks that widen errors instead of masking pixels. The spectra are to be read with the
     /// same rule: `Selection::widen` for files, or
     /// [`ArmSpectra::with_mask_bits`](crate::spectra::ArmSpectra::with_mask_bits) for arrays.
     pub widen: Option<Widening>,
-    /// Errors below this × their median are raised to it.
+    /// Fraction of the median error to which smaller errors are raised.
     pub error_floor: f64,
     /// Treatment of pixels that are not finite.
     pub nonfinite: NonFinite,
@@ -286,9 +288,9 @@ pub enum VelocityScan {
     /// There is no scan.
     #[default]
     Off,
-    /// Nothing: labels and vsini stay at the best fit (rvspecfit's).
+    /// Labels and vsini stay at the best fit, as in rvspecfit.
     Fixed,
-    /// Everything: labels and vsini are fitted anew at every velocity.
+    /// Labels and vsini are fitted anew at every velocity.
     Refitted,
 }
 

@@ -1,31 +1,33 @@
 //! Tied labels: `0.4 - 0.1*feh`, a sum of numbers, names and products of one of each.
 
-/// constant + Σ factor · label; every label once.
+/// Linear combination of labels, constant + Σ factor · label. Each label occurs once.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Tie {
+pub struct LinearTie {
     pub constant: f64,
     pub terms: Vec<(String, f64)>,
 }
 
 /// Parses a linear expression of labels, such as `2*a - b + 1`, into a constant and factors; errors name the character,
-/// from 1.
-pub fn parse(text: &str) -> Result<Tie, String> {
-    let mut reader = Reader { text, at: 0 };
-    let mut tie = Tie::default();
-    let mut first = true;
-    while first || reader.peek().is_some() {
-        let sign = match reader.peek() {
-            Some('+') => reader.skip(1.0),
-            Some('-') => reader.skip(-1.0),
-            _ if first => 1.0,
-            Some(other) => return Err(reader.wrong(&format!("expected + or -, not `{other}`"))),
+/// counted from 1.
+pub fn parse_tie(text: &str) -> Result<LinearTie, String> {
+    let mut reader = TieReader { text, position: 0 };
+    let mut tie = LinearTie::default();
+    let mut is_first = true;
+    while is_first || reader.peek_character().is_some() {
+        let sign = match reader.peek_character() {
+            Some('+') => reader.skip_character(1.0),
+            Some('-') => reader.skip_character(-1.0),
+            _ if is_first => 1.0,
+            Some(character) => {
+                return Err(reader.error(&format!("expected + or -, not `{character}`")));
+            }
             None => break,
         };
-        first = false;
-        let (factor, name) = reader.term()?;
+        is_first = false;
+        let (factor, name) = reader.read_term()?;
         match name {
             None => tie.constant += sign * factor,
-            Some(name) => match tie.terms.iter_mut().find(|(known, _)| *known == name) {
+            Some(name) => match tie.terms.iter_mut().find(|(label, _)| *label == name) {
                 Some((_, sum)) => *sum += sign * factor,
                 None => tie.terms.push((name, sign * factor)),
             },
@@ -34,88 +36,91 @@ pub fn parse(text: &str) -> Result<Tie, String> {
     Ok(tie)
 }
 
-struct Reader<'a> {
+/// Reads the text of a tie from left to right.
+struct TieReader<'a> {
     text: &'a str,
-    /// Byte.
-    at: usize,
+    /// Index of the next byte.
+    position: usize,
 }
 
-enum Factor {
+/// One factor of a product.
+enum TieFactor {
     Number(f64),
     Name(String),
 }
 
-impl Reader<'_> {
+impl TieReader<'_> {
     /// Returns the part of the text after the read position.
-    fn rest(&self) -> &str {
-        &self.text[self.at..]
+    fn remaining_text(&self) -> &str {
+        &self.text[self.position..]
     }
 
     /// Skips spaces, and returns the next character without consuming it; `None` at the end of the text.
-    fn peek(&mut self) -> Option<char> {
-        self.at += self.rest().len() - self.rest().trim_start().len();
-        self.rest().chars().next()
+    fn peek_character(&mut self) -> Option<char> {
+        self.position += self.remaining_text().len() - self.remaining_text().trim_start().len();
+        self.remaining_text().chars().next()
     }
 
-    /// Moves one byte on, past an ASCII character, and returns `value`, what the character stands for.
-    fn skip<T>(&mut self, value: T) -> T {
-        self.at += 1;
+    /// Skips one ASCII character, and returns `value`, for which the character stands.
+    fn skip_character<T>(&mut self, value: T) -> T {
+        self.position += 1;
         value
     }
 
-    /// Returns the message with the character at which the reader stands in front, counted from 1.
-    fn wrong(&self, message: &str) -> String {
+    /// Returns the message with the number of the next character in front, counted from 1.
+    fn error(&self, message: &str) -> String {
         format!(
             "character {}: {message}",
-            self.text[..self.at].chars().count() + 1
+            self.text[..self.position].chars().count() + 1
         )
     }
 
     /// Parses a number, a name or a product of both, and returns the factor and the name, if there is one.
-    fn term(&mut self) -> Result<(f64, Option<String>), String> {
-        let first = self.factor()?;
-        if self.peek() != Some('*') {
-            return Ok(match first {
-                Factor::Number(x) => (x, None),
-                Factor::Name(name) => (1.0, Some(name)),
+    fn read_term(&mut self) -> Result<(f64, Option<String>), String> {
+        let first_factor = self.read_factor()?;
+        if self.peek_character() != Some('*') {
+            return Ok(match first_factor {
+                TieFactor::Number(number) => (number, None),
+                TieFactor::Name(name) => (1.0, Some(name)),
             });
         }
-        self.skip(());
-        match (first, self.factor()?) {
-            (Factor::Number(x), Factor::Name(name)) | (Factor::Name(name), Factor::Number(x)) => {
-                Ok((x, Some(name)))
-            }
-            (Factor::Number(x), Factor::Number(y)) => Ok((x * y, None)),
-            (Factor::Name(_), Factor::Name(_)) => {
-                Err(self.wrong("a product of two labels is not linear"))
+        self.skip_character(());
+        match (first_factor, self.read_factor()?) {
+            (TieFactor::Number(x), TieFactor::Name(name))
+            | (TieFactor::Name(name), TieFactor::Number(x)) => Ok((x, Some(name))),
+            (TieFactor::Number(x), TieFactor::Number(y)) => Ok((x * y, None)),
+            (TieFactor::Name(_), TieFactor::Name(_)) => {
+                Err(self.error("a product of two labels is not linear"))
             }
         }
     }
 
     /// Reads a label's name or an unsigned number; fails with a message on anything else.
-    fn factor(&mut self) -> Result<Factor, String> {
-        match self.peek() {
+    fn read_factor(&mut self) -> Result<TieFactor, String> {
+        match self.peek_character() {
             Some(c) if c.is_alphabetic() || c == '_' => {
-                let rest = self.rest();
-                let end = rest
+                let text = self.remaining_text();
+                let length = text
                     .find(|c: char| !(c.is_alphanumeric() || c == '_'))
-                    .unwrap_or(rest.len());
-                let name = rest[..end].to_string();
-                self.at += end;
-                Ok(Factor::Name(name))
+                    .unwrap_or(text.len());
+                let name = text[..length].to_string();
+                self.position += length;
+                Ok(TieFactor::Name(name))
             }
             Some(c) if c.is_ascii_digit() || c == '.' => {
-                let length = number_length(self.rest());
-                let value = self.rest()[..length]
+                let length = number_length(self.remaining_text());
+                let value = self.remaining_text()[..length]
                     .parse::<f64>()
                     .ok()
                     .filter(|x| x.is_finite());
-                let value = value.ok_or_else(|| self.wrong("no number"))?;
-                self.at += length;
-                Ok(Factor::Number(value))
+                let value = value.ok_or_else(|| self.error("no number"))?;
+                self.position += length;
+                Ok(TieFactor::Number(value))
             }
-            Some(other) => Err(self.wrong(&format!("expected a number or a label, not `{other}`"))),
-            None => Err(self.wrong("expected a number or a label at the end")),
+            Some(character) => {
+                Err(self.error(&format!("expected a number or a label, not `{character}`")))
+            }
+            None => Err(self.error("expected a number or a label at the end")),
         }
     }
 }
@@ -124,17 +129,20 @@ impl Reader<'_> {
 fn number_length(text: &str) -> usize {
     let bytes = text.as_bytes();
     let is_digit = |b: &&u8| b.is_ascii_digit() || **b == b'.';
-    let digits = |from: usize| from + bytes.iter().skip(from).take_while(is_digit).count();
-    let end = digits(0);
-    if !matches!(bytes.get(end), Some(b'e' | b'E')) {
-        return end;
+    let end_of_digits =
+        |start: usize| start + bytes.iter().skip(start).take_while(is_digit).count();
+    let mantissa_end = end_of_digits(0);
+    if !matches!(bytes.get(mantissa_end), Some(b'e' | b'E')) {
+        return mantissa_end;
     }
-    let sign = usize::from(matches!(bytes.get(end + 1), Some(b'+' | b'-')));
-    let exponent = digits(end + 1 + sign);
-    if exponent > end + 1 + sign {
-        exponent
+    let sign_length = usize::from(matches!(bytes.get(mantissa_end + 1), Some(b'+' | b'-')));
+    let exponent_start = mantissa_end + 1 + sign_length;
+    let exponent_end = end_of_digits(exponent_start);
+    // Without digits behind it, the letter e is no exponent.
+    if exponent_end > exponent_start {
+        exponent_end
     } else {
-        end
+        mantissa_end
     }
 }
 
@@ -143,21 +151,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn linear_expressions() {
-        let tie = |constant, terms: &[(&str, f64)]| Tie {
+    fn linear_expressions_give_a_constant_and_factors() {
+        let tie = |constant, terms: &[(&str, f64)]| LinearTie {
             constant,
             terms: terms
                 .iter()
                 .map(|(name, factor)| (name.to_string(), *factor))
                 .collect(),
         };
-        assert_eq!(parse("0.4 - 0.1*feh").unwrap(), tie(0.4, &[("feh", -0.1)]));
         assert_eq!(
-            parse("-feh*2e-1+ logg + 1").unwrap(),
+            parse_tie("0.4 - 0.1*feh").unwrap(),
+            tie(0.4, &[("feh", -0.1)])
+        );
+        assert_eq!(
+            parse_tie("-feh*2e-1+ logg + 1").unwrap(),
             tie(1.0, &[("feh", -0.2), ("logg", 1.0)])
         );
-        assert_eq!(parse("feh + feh").unwrap(), tie(0.0, &[("feh", 2.0)]));
-        assert_eq!(parse("0.3").unwrap(), tie(0.3, &[]));
+        assert_eq!(parse_tie("feh + feh").unwrap(), tie(0.0, &[("feh", 2.0)]));
+        assert_eq!(parse_tie("0.3").unwrap(), tie(0.3, &[]));
     }
 
     #[test]
@@ -179,7 +190,7 @@ mod tests {
             ),
             ("1.2.3", "character 1: no number"),
         ] {
-            assert_eq!(parse(text).unwrap_err(), message, "{text}");
+            assert_eq!(parse_tie(text).unwrap_err(), message, "{text}");
         }
     }
 }

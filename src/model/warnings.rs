@@ -1,20 +1,21 @@
-//! Warnings about what is allowed in a model, but seldom meant: assumptions, bounds beyond the training range, labels
+//! Warnings about settings that are allowed, but seldom intended: assumptions, bounds beyond the training range, labels
 //! without effect.
 
 use super::{ModelArm, SpectralModel};
 use crate::emulator::{Emulator, Label};
 use crate::recording::Source;
 
-/// Relative to a template's largest value. A change that is smaller over the whole training range is lost in the
-/// rounding of f32, and no data tell it.
-const EFFECT: f64 = 1e-5;
-/// Points of the other labels, and values of the label at each, at which its effect is looked for.
-const POINTS: usize = 8;
-const VALUES: usize = 5;
+/// Smallest change of a template by a label, relative to the template's largest value. A label that changes it less
+/// over the whole training range is lost in the rounding of f32, and no data determine it.
+const MIN_RELATIVE_EFFECT: f64 = 1e-5;
+/// Number of points in the space of the other labels at which a label's effect is looked for.
+const SAMPLED_POINTS: usize = 8;
+/// Number of values of the label itself at each of these points.
+const VALUES_PER_POINT: usize = 5;
 
 /// Returns the warning that the emulator of this arm is assumed to have a certain activation, which its file does not
 /// say.
-fn assumed_activation(arm: &ModelArm) -> String {
+fn describe_assumed_activation(arm: &ModelArm) -> String {
     format!(
         "arm \"{}\": {} does not say its activation, and {} is assumed. The Payne's networks of 2019 have \
          sigmoid: name it in the model file, `activation = \"sigmoid\"`",
@@ -27,54 +28,59 @@ fn assumed_activation(arm: &ModelArm) -> String {
 impl SpectralModel {
     /// Returns a sentence for each arm whose emulator's activation is assumed because its file does not say it.
     pub fn assumptions(&self) -> Vec<String> {
-        let assumed = self
-            .arms
+        self.arms
             .iter()
-            .filter(|arm| arm.emulator.assumes_activation());
-        assumed.map(assumed_activation).collect()
+            .filter(|arm| arm.emulator.assumes_activation())
+            .map(describe_assumed_activation)
+            .collect()
     }
 
     /// Returns a sentence for each assumed activation and for each label that may leave its emulator's training range.
     pub fn warnings(&self) -> Vec<String> {
-        let beyond = self
-            .labels()
-            .filter_map(|(arm, l)| self.beyond_training(arm, l));
-        self.assumptions().into_iter().chain(beyond).collect()
+        let range_warnings = self
+            .arm_labels()
+            .filter_map(|(arm, label)| self.warn_beyond_training(arm, label));
+        self.assumptions()
+            .into_iter()
+            .chain(range_warnings)
+            .collect()
     }
 
     /// Returns the names of free labels that change no template at sampled points, so that no spectrum can determine
     /// them. Their errors are infinite.
     pub fn idle_labels(&self) -> Vec<String> {
-        let is_idle = |p: usize| {
-            let mut own = self
-                .labels()
-                .filter(|(arm, l)| depends_on(&arm.inputs[*l].source, p))
-                .peekable();
-            own.peek().is_some() && own.all(|(arm, l)| !has_effect(&arm.emulator, l))
-        };
-        let free = self
-            .parameters
-            .iter()
-            .enumerate()
-            .filter(|(_, parameter)| parameter.lower < parameter.upper);
-        free.filter(|(p, _)| is_idle(*p))
-            .map(|(_, parameter)| parameter.solver.name.clone())
-            .collect()
+        let mut names = Vec::new();
+        for (index, parameter) in self.parameters.iter().enumerate() {
+            if parameter.lower < parameter.upper && self.is_idle(index) {
+                names.push(parameter.solver.name.clone());
+            }
+        }
+        names
+    }
+
+    /// Returns whether network inputs depend on a parameter, but none of them changes its template.
+    fn is_idle(&self, parameter: usize) -> bool {
+        let mut dependent_labels = self
+            .arm_labels()
+            .filter(|(arm, label)| depends_on(&arm.inputs[*label].source, parameter))
+            .peekable();
+        dependent_labels.peek().is_some()
+            && dependent_labels.all(|(arm, label)| !has_effect(&arm.emulator, label))
     }
 
     /// Returns all pairs of an arm and the index of a label of its emulator.
-    fn labels(&self) -> impl Iterator<Item = (&ModelArm, usize)> {
+    fn arm_labels(&self) -> impl Iterator<Item = (&ModelArm, usize)> {
         self.arms
             .iter()
-            .flat_map(|arm| (0..arm.inputs.len()).map(move |l| (arm, l)))
+            .flat_map(|arm| (0..arm.inputs.len()).map(move |label| (arm, label)))
     }
 
-    /// Returns a warning if the bounds or value of label `l` of an arm leave its training range, else `None`.
-    fn beyond_training(&self, arm: &ModelArm, l: usize) -> Option<String> {
-        let label = &arm.emulator.labels()[l];
-        let source = &arm.inputs[l].source;
+    /// Returns a warning if the bounds or the value of an arm's label leave its training range, else `None`.
+    fn warn_beyond_training(&self, arm: &ModelArm, index: usize) -> Option<String> {
+        let label = &arm.emulator.labels()[index];
+        let source = &arm.inputs[index].source;
         let (lower, upper) = source.range(|p| self.parameters[p].bounds()).into_inner();
-        let what = match source {
+        let verb = match source {
             Source::Parameter(_) => "its bounds are",
             Source::Fixed(_) => "it is held at",
             Source::Linear { .. } => "it is tied, and may reach",
@@ -83,15 +89,15 @@ impl SpectralModel {
         if lower >= *min && upper <= *max {
             return None;
         }
-        // sums of tied labels are not exact: 0.35000000000000003 is 0.35
+        // Sums of tied labels are not exact: we print 0.35000000000000003 as 0.35.
         let [low, high] = [lower, upper].map(|x| format!("{x:.6}").parse().unwrap_or(x));
-        let said = if low == high {
+        let values = if low == high {
             low.to_string()
         } else {
             format!("{low} to {high}")
         };
         Some(format!(
-            "label {name}: {what} {said}, but the emulator of arm \"{}\" was trained from {min} to {max}, and \
+            "label {name}: {verb} {values}, but the emulator of arm \"{}\" was trained from {min} to {max}, and \
              extrapolates beyond",
             arm.name
         ))
@@ -107,27 +113,37 @@ fn depends_on(source: &Source, parameter: usize) -> bool {
     }
 }
 
-/// Returns whether a template changes when label `l` does, at a few points spread over the training range.
-fn has_effect(emulator: &Emulator, l: usize) -> bool {
-    /// Multiples of it fill an interval evenly.
-    const GOLDEN: f64 = 0.618_033_988_749_895;
-    let at = |label: &Label, share: f64| label.min + share * (label.max - label.min);
-    (0..POINTS).any(|k| {
-        let share = |other: usize| ((k * (other + 1)) as f64 * GOLDEN + 0.5).fract();
-        let row = |value: usize| {
-            let value = value as f64 / (VALUES - 1) as f64;
-            let labels = emulator.labels().iter().enumerate();
-            labels
-                .map(move |(i, label)| at(label, if i == l { value } else { share(i) }))
-                .collect::<Vec<f64>>()
-        };
-        let templates = emulator.templates(&(0..VALUES).flat_map(row).collect::<Vec<f64>>());
-        let (first, others) = templates.split_at(emulator.pixels());
-        let largest = first.iter().fold(0f32, |most, t| most.max(t.abs()));
-        let is_near =
-            |(t, other): (&f32, &f32)| f64::from((t - other).abs()) <= EFFECT * f64::from(largest);
-        !others
-            .chunks_exact(first.len())
-            .all(|other| first.iter().zip(other).all(is_near))
-    })
+/// Returns whether the template changes with a label, at a few points spread over the training range.
+fn has_effect(emulator: &Emulator, label: usize) -> bool {
+    (0..SAMPLED_POINTS).any(|point| has_effect_at(emulator, label, point))
+}
+
+/// Returns whether the template changes with a label while the other labels stay at a point of their training ranges.
+fn has_effect_at(emulator: &Emulator, varied_label: usize, point: usize) -> bool {
+    /// Golden ratio, whose multiples (modulo 1) fill an interval evenly.
+    const GOLDEN_RATIO: f64 = 0.618_033_988_749_895;
+    // 1. Evaluate templates at several values of the label.
+    let mut label_vectors = Vec::new();
+    for step in 0..VALUES_PER_POINT {
+        for (index, label) in emulator.labels().iter().enumerate() {
+            let share = if index == varied_label {
+                step as f64 / (VALUES_PER_POINT - 1) as f64
+            } else {
+                ((point * (index + 1)) as f64 * GOLDEN_RATIO + 0.5).fract()
+            };
+            label_vectors.push(label.min + share * (label.max - label.min));
+        }
+    }
+    let templates = emulator.templates(&label_vectors);
+    // 2. Compare them with the first, relative to its largest value.
+    let (first_template, other_templates) = templates.split_at(emulator.pixels());
+    let largest_flux = first_template
+        .iter()
+        .fold(0f32, |largest, flux| largest.max(flux.abs()));
+    let smallest_effect = MIN_RELATIVE_EFFECT * f64::from(largest_flux);
+    let is_near =
+        |(first, other): (&f32, &f32)| f64::from((first - other).abs()) <= smallest_effect;
+    !other_templates
+        .chunks_exact(first_template.len())
+        .all(|template| first_template.iter().zip(template).all(is_near))
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use pulp::NullaryFnOnce;
 
-use super::fault::place;
+use super::fault::describe_place;
 use super::prepare::RawArm;
 use super::sampling::Sampling;
 use super::{Cause, Fault, ModelArm, NonFinite, SpectralModel};
@@ -12,93 +12,97 @@ use crate::math::median;
 
 /// Returns the inverse variance of each pixel, with the error floor applied; 0 for pixels that are masked, not used,
 /// marked as bad by a huge error, or (if the settings allow it) not finite.
-pub fn weights(
+pub fn pixel_weights(
     model: &SpectralModel,
     arm: &ModelArm,
     raw: &RawArm,
     sampling: &Sampling,
     nonfinite: &mut usize,
 ) -> Result<Vec<f64>, Fault> {
-    let mut ivar = match pulp::Arch::new().dispatch(Plain {
+    let mut ivar = match pulp::Arch::new().dispatch(UncheckedWeights {
         raw,
         on: &sampling.on,
     }) {
         Some(ivar) => ivar,
-        // of several arms one that was not taken is NaN throughout: it drops out. A spectrum's only arm is bad
+        // An arm that was not observed is NaN throughout. It drops out, unless it is the spectrum's only arm.
         None if model.arms.len() > 1 && raw.ivar.iter().all(|w| w.is_nan()) => {
             vec![0.0; sampling.pixels]
         }
-        None => sifted_weights(model, arm, raw, sampling, nonfinite)?,
+        None => check_weights(model, arm, raw, sampling, nonfinite)?,
     };
-    let is_wide = is_wide(&ivar);
-    if is_wide {
-        leave_out_marked(&raw.flux, &mut ivar);
+    let has_wide_range = is_wide(&ivar);
+    if has_wide_range {
+        mask_marked_pixels(&raw.flux, &mut ivar);
     }
     if model.spectra.error_floor > 0.0 {
         raise_errors(&mut ivar, model.spectra.error_floor);
     }
-    if is_wide {
+    if has_wide_range {
         check_range(arm, &raw.flux, &ivar)?;
     }
     Ok(ivar)
 }
 
-/// Ratio of the largest ivar to the smallest below which no pixel needs a closer look.
-const WIDEST_USUAL: f64 = 1e8;
-/// An ivar below this share of a good pixel's says nothing: a million such pixels weigh no more than 10⁻⁸ of it.
-const NO_INFORMATION: f64 = 1e-14;
-/// The ivar of an error of 10⁹ (and its rounding to f32). Surveys mark bad pixels with powers of ten of at least that,
-/// in any unit of the flux …
-const MARK: f64 = 1.000_001e-18;
-/// Largest difference between the logarithm of an error and that of a mark.
-const ROUNDING_OF_MARKS: f64 = 1e-6;
-/// … unless the errors of good pixels are within a factor of 10⁴ of it.
-const MARK_STANDS_OUT: f64 = 1e-8;
-/// An ivar above this many times the median of its arm is no measurement, unless its signal-to-noise ratio is
-/// plausible.
-const LARGEST_IVAR: f64 = 1e12;
-/// Largest signal-to-noise ratio of a measured pixel. Not far above it, rounding to f32 would decide the fit.
-const LARGEST_SN: f64 = 1e5;
+/// Maximum ratio of the largest ivar to the smallest at which no pixel needs a closer look.
+const MAX_USUAL_RATIO: f64 = 1e8;
+/// An ivar below this share of a good pixel's is negligible: a million such pixels weigh no more than 10⁻⁸ of it.
+const NEGLIGIBLE_SHARE: f64 = 1e-14;
+/// Ivar of an error of 10⁹, with its rounding to f32. Surveys mark bad pixels by errors that are powers of ten and at
+/// least that large, in any unit of the flux.
+const MARK_IVAR: f64 = 1.000_001e-18;
+/// Maximum difference between the decimal logarithm of an error and that of a mark.
+const MARK_LOG_TOLERANCE: f64 = 1e-6;
+/// Maximum ratio of a mark's ivar to that of good pixels, whose errors are smaller by a factor of 10⁴ or more.
+const MAX_MARK_SHARE: f64 = 1e-8;
+/// Maximum ratio of a pixel's ivar to the median of its arm. A larger one is no measurement, unless its signal-to-noise
+/// ratio is plausible.
+const MAX_IVAR_OVER_MEDIAN: f64 = 1e12;
+/// Maximum signal-to-noise ratio of a measured pixel. Not far above it, rounding to f32 would determine the fit.
+const MAX_SIGNAL_TO_NOISE: f64 = 1e5;
 
 /// Returns whether the range of the positive values is so wide that they need a closer look.
 fn is_wide(ivar: &[f64]) -> bool {
     let (smallest, largest) = pulp::Arch::new().dispatch(PositiveRange { ivar });
-    largest > WIDEST_USUAL * smallest
+    largest > MAX_USUAL_RATIO * smallest
 }
 
-/// Returns the ivar up to which a pixel may be marked as bad, if good pixels have an ivar of `good`.
-fn marked_up_to(good: f64) -> f64 {
-    (NO_INFORMATION * good).max(MARK.min(MARK_STANDS_OUT * good))
+/// Returns the ivar up to which a pixel may be marked as bad, given the ivar of good pixels.
+fn largest_marked_ivar(good_ivar: f64) -> f64 {
+    (NEGLIGIBLE_SHARE * good_ivar).max(MARK_IVAR.min(MAX_MARK_SHARE * good_ivar))
 }
 
 /// Returns whether the error of this ivar is a power of ten.
-fn is_mark(ivar: f64) -> bool {
+fn is_power_of_ten(ivar: f64) -> bool {
     let exponent = -0.5 * ivar.log10();
-    (exponent - exponent.round()).abs() < ROUNDING_OF_MARKS
+    (exponent - exponent.round()).abs() < MARK_LOG_TOLERANCE
 }
 
-/// Sets the ivar to 0 of all pixels whose errors are so large that they mark bad pixels, however many these are.
+/// Sets the ivar of all pixels to 0 whose errors are so large that they mark bad pixels, however many these are.
 ///
-/// Good pixels are those whose ivar stands out above the others; marks are found by the median of their ivar. If their
-/// signal-to-noise ratio cannot be measured, they are the wrong ones: they are left to [`check_range`], and the search
-/// goes on among the others.
-fn leave_out_marked(flux: &[f64], ivar: &mut [f64]) {
+/// Good pixels are those whose ivar stands out above the others, and marks are recognised by the median of their ivar.
+/// If their signal-to-noise ratio is implausible, they are no good pixels: they are left to [`check_range`], and the
+/// search continues among the others.
+fn mask_marked_pixels(flux: &[f64], ivar: &mut [f64]) {
     let mut highest = f64::INFINITY;
-    // each round sets aside the pixels above `limit`, unless they are good ones
     loop {
+        // 1. Take the median ivar of those that stand out above the others.
         let remaining = || ivar.iter().copied().filter(|w| *w > 0.0 && *w <= highest);
-        let limit_of_largest = marked_up_to(remaining().fold(0.0, f64::max));
-        let Some(good) = median_of(remaining().filter(|w| *w > limit_of_largest)) else {
+        let limit_of_largest = largest_marked_ivar(remaining().fold(0.0, f64::max));
+        let Some(good_ivar) = median_of(remaining().filter(|w| *w > limit_of_largest)) else {
             return;
         };
-        let limit = marked_up_to(good);
+        // 2. If these pixels are measurements, mask the marked ones below them.
+        let limit = largest_marked_ivar(good_ivar);
         if are_measured(flux, ivar, limit..highest) {
-            let is_marked = |w: f64| w <= limit && (w <= NO_INFORMATION * good || is_mark(w));
-            ivar.iter_mut()
-                .filter(|w| is_marked(**w))
-                .for_each(|w| *w = 0.0);
+            for w in ivar.iter_mut() {
+                let is_negligible = *w <= NEGLIGIBLE_SHARE * good_ivar;
+                if *w <= limit && (is_negligible || is_power_of_ten(*w)) {
+                    *w = 0.0;
+                }
+            }
             return;
         }
+        // 3. Otherwise set them aside, and continue with the pixels below.
         highest = limit;
     }
 }
@@ -106,21 +110,19 @@ fn leave_out_marked(flux: &[f64], ivar: &mut [f64]) {
 /// Returns whether pixels with an ivar in `range` (start excluded, end included) can be measurements. Their median
 /// signal-to-noise ratio is then not below that of pixels of lower ivar, and not above that of any instrument.
 fn are_measured(flux: &[f64], ivar: &[f64], range: Range<f64>) -> bool {
-    let median_ratio = |is_chosen: &dyn Fn(f64) -> bool| {
-        let pixels = ivar
-            .iter()
-            .zip(flux)
-            .filter(|(w, _)| **w > 0.0 && is_chosen(**w));
-        median_of(
-            pixels
-                .map(|(w, y)| y.abs() * w.sqrt())
-                .filter(|ratio| ratio.is_finite()),
-        )
-        .unwrap_or(0.0)
-    };
-    let inside = median_ratio(&|w| w > range.start && w <= range.end);
-    let below = median_ratio(&|w| w <= range.start);
-    (below..=LARGEST_SN).contains(&inside)
+    let ratio_inside = median_signal_to_noise(flux, ivar, |w| w > range.start && w <= range.end);
+    let ratio_below = median_signal_to_noise(flux, ivar, |w| w <= range.start);
+    (ratio_below..=MAX_SIGNAL_TO_NOISE).contains(&ratio_inside)
+}
+
+/// Returns the median signal-to-noise ratio of the pixels with weight whose ivar is chosen; 0 if there are none.
+fn median_signal_to_noise(flux: &[f64], ivar: &[f64], is_chosen: impl Fn(f64) -> bool) -> f64 {
+    let chosen_pixels = ivar
+        .iter()
+        .zip(flux)
+        .filter(|(w, _)| **w > 0.0 && is_chosen(**w));
+    let ratios = chosen_pixels.map(|(w, y)| y.abs() * w.sqrt());
+    median_of(ratios.filter(|ratio| ratio.is_finite())).unwrap_or(0.0)
 }
 
 /// Fails if a pixel's inverse variance is over 10¹² times the median and its signal-to-noise ratio cannot be measured.
@@ -128,7 +130,7 @@ fn check_range(arm: &ModelArm, flux: &[f64], ivar: &[f64]) -> Result<(), Fault> 
     let Some(median) = median_of(ivar.iter().copied().filter(|w| *w > 0.0)) else {
         return Ok(());
     };
-    let limit = LARGEST_IVAR * median;
+    let limit = MAX_IVAR_OVER_MEDIAN * median;
     let Some(j) = ivar.iter().position(|w| *w > limit) else {
         return Ok(());
     };
@@ -136,8 +138,9 @@ fn check_range(arm: &ModelArm, flux: &[f64], ivar: &[f64]) -> Result<(), Fault> 
         return Ok(());
     }
     let detail = format!(
-        "{}pixel {j}: ivar {:e} is more than {LARGEST_IVAR:e} times the median, {median:e}, and cannot be a measurement",
-        place(arm),
+        "{}pixel {j}: ivar {:e} is more than {MAX_IVAR_OVER_MEDIAN:e} times the median, {median:e}, and cannot be a \
+         measurement",
+        describe_place(arm),
         ivar[j]
     );
     Err(Fault {
@@ -146,18 +149,18 @@ fn check_range(arm: &ModelArm, flux: &[f64], ivar: &[f64]) -> Result<(), Fault> 
     })
 }
 
-/// Computes the weights of a spectrum by loops without branches; `None` if a pixel is bad, as in few spectra.
-struct Plain<'a> {
+/// Computes the weights of a spectrum by loops without branches; `None` if a pixel is bad, which is rare.
+struct UncheckedWeights<'a> {
     raw: &'a RawArm<'a>,
     on: &'a [bool],
 }
 
-impl NullaryFnOnce for Plain<'_> {
+impl NullaryFnOnce for UncheckedWeights<'_> {
     type Output = Option<Vec<f64>>;
 
     #[inline(always)]
     fn call(self) -> Option<Vec<f64>> {
-        let Plain { raw, on } = self;
+        let UncheckedWeights { raw, on } = self;
         let mut ivar = raw.ivar[..on.len()].to_vec();
         let mut bad = false;
         for (w, masked) in ivar.iter_mut().zip(raw.mask) {
@@ -175,21 +178,21 @@ impl NullaryFnOnce for Plain<'_> {
 
 /// Returns each pixel's inverse variance, 0 where it is not used; fails on a bad ivar, and counts or refuses pixels
 /// whose flux or ivar is not finite.
-fn sifted_weights(
+fn check_weights(
     model: &SpectralModel,
     arm: &ModelArm,
     raw: &RawArm,
     sampling: &Sampling,
     nonfinite: &mut usize,
 ) -> Result<Vec<f64>, Fault> {
-    let fault = |cause, j: usize, what: String| {
+    let fault = |cause, j: usize, description: String| {
         Err(Fault {
             cause,
-            detail: format!("{}pixel {j}: {what}", place(arm)),
+            detail: format!("{}pixel {j}: {description}", describe_place(arm)),
         })
     };
     let masks_nonfinite = model.spectra.nonfinite == NonFinite::Mask;
-    // 1. Take over the weights. Only a masked pixel may have an invalid one.
+    // 1. Copy the weights. Only a masked pixel may have an invalid one.
     let mut ivar = vec![0.0; sampling.pixels];
     for (j, target) in ivar.iter_mut().enumerate() {
         let w = raw.ivar[j];
@@ -201,13 +204,13 @@ fn sifted_weights(
             continue;
         }
         if !(w.is_finite() && w >= 0.0) {
-            return fault(Cause::BadWeight, j, bad_ivar(w));
+            return fault(Cause::BadWeight, j, describe_bad_ivar(w));
         }
         *target = if sampling.on[j] { w } else { 0.0 };
     }
     // 2. Check the flux of the pixels that count.
     if is_wide(&ivar) {
-        leave_out_marked(&raw.flux, &mut ivar);
+        mask_marked_pixels(&raw.flux, &mut ivar);
     }
     match (0..sampling.pixels).find(|&j| ivar[j] > 0.0 && !raw.flux[j].is_finite()) {
         Some(j) => fault(Cause::NonFiniteInput, j, format!("flux is {}", raw.flux[j])),
@@ -216,8 +219,8 @@ fn sifted_weights(
 }
 
 /// Describes an ivar that is negative or not finite, with the sigma that it may come from, and a remedy.
-fn bad_ivar(ivar: f64) -> String {
-    // a file may give either of them; an f32 has the digits that two roundings leave
+fn describe_bad_ivar(ivar: f64) -> String {
+    // The file may have given sigma. Two roundings leave the digits of an f32.
     let sigma = (ivar.signum() * ivar.abs().sqrt().recip()) as f32;
     let hint = match ivar {
         f64::INFINITY => {
@@ -230,7 +233,7 @@ fn bad_ivar(ivar: f64) -> String {
     format!("ivar is {ivar} (sigma {sigma}){hint}")
 }
 
-/// The least and the greatest of the positive values, infinity and 0 if there are none.
+/// Computes the smallest and the largest of the positive values; infinity and 0 if there are none.
 struct PositiveRange<'a> {
     ivar: &'a [f64],
 }
@@ -238,14 +241,15 @@ struct PositiveRange<'a> {
 impl NullaryFnOnce for PositiveRange<'_> {
     type Output = (f64, f64);
 
-    /// Takes eight values side by side: one after the other each would wait for the last.
+    /// Compares eight values at a time in lanes of their own. In a single lane each comparison would wait for the last.
     #[inline(always)]
     fn call(self) -> (f64, f64) {
-        let (mut smallest, mut largest) = ([f64::INFINITY; 8], [0f64; 8]);
+        let mut smallest = [f64::INFINITY; 8];
+        let mut largest = [0f64; 8];
         let (eights, rest) = self.ivar.as_chunks::<8>();
-        let mut last = [0.0; 8];
-        last[..rest.len()].copy_from_slice(rest);
-        for eight in eights.iter().chain([&last]) {
+        let mut padded_rest = [0.0; 8];
+        padded_rest[..rest.len()].copy_from_slice(rest);
+        for eight in eights.iter().chain([&padded_rest]) {
             for ((w, smallest), largest) in eight.iter().zip(&mut smallest).zip(&mut largest) {
                 *smallest = if *w > 0.0 && *w < *smallest {
                     *w
@@ -273,12 +277,13 @@ fn raise_errors(ivar: &mut [f64], floor: f64) {
         return;
     }
     let middle = errors.len() / 2;
-    let smallest = *errors.select_nth_unstable_by(middle, f64::total_cmp).1 * floor;
-    let largest = (smallest * smallest).recip();
+    let smallest_error = *errors.select_nth_unstable_by(middle, f64::total_cmp).1 * floor;
+    let largest_ivar = (smallest_error * smallest_error).recip();
     for w in ivar.iter_mut() {
-        *w = w.min(largest);
+        *w = w.min(largest_ivar);
     }
 }
+
 /// Returns the median of the numbers of an iterator; `None` if there are none.
 fn median_of(values: impl Iterator<Item = f64>) -> Option<f64> {
     median(&mut values.collect::<Vec<f64>>())

@@ -9,12 +9,12 @@ use crate::error::{Error, Result};
 use crate::math::bad_wavelength;
 use crate::values::Values;
 
-/// Wavelength grids, Å, vacuum.
+/// Wavelength grids in Å in vacuum.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Wavelength<'a> {
-    /// (pixels): one grid for all spectra, stored once.
+    /// (pixels) One grid for all spectra, stored once.
     Shared(Arc<[f64]>),
-    /// (n × pixels): each spectrum its own.
+    /// (n × pixels) One grid per spectrum.
     Own(Values<'a>),
 }
 
@@ -42,31 +42,31 @@ impl From<Arc<[f64]>> for Wavelength<'_> {
     }
 }
 
-/// Arrays (n × pixels), row-major.
+/// One arm of a batch of spectra: arrays (n × pixels), row-major.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ArmSpectra<'a> {
-    /// Empty for the only, unnamed arm.
+    /// Name of the arm; empty for an only, unnamed arm.
     pub name: String,
-    /// Å, vacuum.
+    /// Wavelengths in Å in vacuum.
     pub wavelength: Wavelength<'a>,
     /// Number of pixels of each spectrum.
     pub pixels: usize,
     /// Flux in any unit.
     pub flux: Values<'a>,
-    /// Inverse variance of the flux; 0 = masked.
+    /// Inverse variance of the flux; 0 masks a pixel.
     pub ivar: Values<'a>,
-    /// true = bad; empty = none is.
+    /// Mask, true for bad pixels; empty without a mask.
     pub mask: Cow<'a, [bool]>,
-    /// Each spectrum's own, where it brings one.
+    /// Resolution matrices, if the spectra have them.
     pub resolution: Option<Resolution<'a>>,
-    /// The rule by which errors were widened when the mask was read; `None` if nobody asked for one.
+    /// The rule by which errors were widened when the mask was read; `None` if none was asked for.
     pub(crate) widening: Option<AppliedWidening>,
 }
 
-/// Each spectrum's banded resolution matrix R, which may be lent: observed flux = R · (model at the pixels).
+/// Banded resolution matrix R per spectrum, which may be borrowed: observed flux = R · (model at the pixels).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resolution<'a> {
-    /// Odd.
+    /// Number of diagonals, which is odd.
     pub diagonals: usize,
     /// (n × diagonals × pixels), as DESI stores it: R\[row\]\[column\] = values\[d\]\[column\] with row = column −
     /// offset, the offsets diagonals / 2, …, 0, …, −diagonals / 2.
@@ -76,7 +76,7 @@ pub struct Resolution<'a> {
 impl<'a> ArmSpectra<'a> {
     /// Returns the memory of the arm's arrays (bytes), without a wavelength grid that several spectra share.
     pub(super) fn bytes(&self) -> usize {
-        let own = if let Wavelength::Own(grids) = &self.wavelength {
+        let grids = if let Wavelength::Own(grids) = &self.wavelength {
             grids.bytes()
         } else {
             0
@@ -84,8 +84,8 @@ impl<'a> ArmSpectra<'a> {
         let resolution = self
             .resolution
             .as_ref()
-            .map_or(0, |r| size_of_val(&*r.values));
-        own + resolution + self.mask.len() + self.flux.bytes() + self.ivar.bytes()
+            .map_or(0, |resolution| size_of_val(&*resolution.values));
+        grids + resolution + self.mask.len() + self.flux.bytes() + self.ivar.bytes()
     }
 
     /// Makes an arm of `flux.len() / pixels` spectra from arrays (spectra, pixels); wavelengths in Å, `mask` true =
@@ -101,30 +101,34 @@ impl<'a> ArmSpectra<'a> {
         ivar: impl Into<Values<'a>>,
         mask: Option<Vec<bool>>,
     ) -> Result<ArmSpectra<'a>> {
-        let (name, wavelength, flux, ivar) =
-            (name.into(), wavelength.into(), flux.into(), ivar.into());
-        let what = if name.is_empty() {
+        let name = name.into();
+        let wavelength = wavelength.into();
+        let flux = flux.into();
+        let ivar = ivar.into();
+        let place = if name.is_empty() {
             "spectra".to_string()
         } else {
             format!("arm {name}")
         };
         if pixels == 0 || !flux.len().is_multiple_of(pixels) {
             let message = format!("flux has {} values for rows of {pixels} pixels", flux.len());
-            return Err(Error::mismatch(what, message).naming("flux"));
+            return Err(Error::mismatch(place, message).naming("flux"));
         }
-        let grid = match &wavelength {
+        let (grid_length, expected_grid_length) = match &wavelength {
             Wavelength::Shared(grid) => (grid.len(), pixels),
             Wavelength::Own(grids) => (grids.len(), flux.len()),
         };
-        let lengths = [("wavelength", grid), ("ivar", (ivar.len(), flux.len()))];
-        for (array, (found, expected)) in lengths {
-            if found != expected {
-                let message = format!("{array} has {found} values, not {expected}");
-                return Err(Error::mismatch(what, message).naming(array));
+        for (array, length, expected) in [
+            ("wavelength", grid_length, expected_grid_length),
+            ("ivar", ivar.len(), flux.len()),
+        ] {
+            if length != expected {
+                let message = format!("{array} has {length} values, not {expected}");
+                return Err(Error::mismatch(place, message).naming(array));
             }
         }
         if let Wavelength::Shared(grid) = &wavelength {
-            check_grid(grid, &what)?;
+            check_grid(grid, &place)?;
         }
         let arm = ArmSpectra {
             name,
@@ -139,10 +143,10 @@ impl<'a> ArmSpectra<'a> {
         arm.with_mask(mask.unwrap_or_default())
     }
 
-    /// Replaces the mask (n × pixels), true = bad, by one that may be lent.
+    /// Replaces the mask (n × pixels), true = bad, by one that may be borrowed.
     ///
     /// # Errors
-    /// `ShapeMismatch` when the mask has not as many values as the flux; an empty one masks nothing.
+    /// `ShapeMismatch` if the numbers of values of mask and flux differ; an empty mask masks nothing.
     pub fn with_mask(mut self, mask: impl Into<Cow<'a, [bool]>>) -> Result<ArmSpectra<'a>> {
         self.mask = mask.into();
         if !self.mask.is_empty() && self.mask.len() != self.flux.len() {
@@ -151,7 +155,7 @@ impl<'a> ArmSpectra<'a> {
                 self.mask.len(),
                 self.flux.len()
             );
-            return Err(Error::mismatch(self.place(), message).naming("mask"));
+            return Err(Error::mismatch(self.describe_place(), message).naming("mask"));
         }
         Ok(self)
     }
@@ -172,30 +176,24 @@ impl<'a> ArmSpectra<'a> {
             Wavelength::Shared(grid) => Wavelength::Shared(grid),
             Wavelength::Own(grids) => Wavelength::Own(grids.into_owned()),
         };
-        let (flux, ivar, mask) = (
-            flux.into_owned(),
-            ivar.into_owned(),
-            Cow::Owned(mask.into_owned()),
-        );
-        let owned = |Resolution { diagonals, values }: Resolution| Resolution {
+        let resolution = resolution.map(|Resolution { diagonals, values }| Resolution {
             diagonals,
             values: Cow::Owned(values.into_owned()),
-        };
-        let resolution = resolution.map(owned);
+        });
         ArmSpectra {
             name,
             wavelength,
             pixels,
-            flux,
-            ivar,
-            mask,
+            flux: flux.into_owned(),
+            ivar: ivar.into_owned(),
+            mask: Cow::Owned(mask.into_owned()),
             resolution,
             widening,
         }
     }
 
     /// Returns `arm NAME` for messages, or `spectra` if the arm has no name.
-    fn place(&self) -> String {
+    fn describe_place(&self) -> String {
         if self.name.is_empty() {
             "spectra".to_string()
         } else {
@@ -206,7 +204,7 @@ impl<'a> ArmSpectra<'a> {
     /// Sets a resolution matrix for each spectrum: (spectra, diagonals, pixels), with an odd number of diagonals.
     ///
     /// # Errors
-    /// `ShapeMismatch` when the values are not (n × diagonals × pixels), or the diagonals not odd.
+    /// `ShapeMismatch` if the values are not (n × diagonals × pixels), or the number of diagonals is even.
     pub fn with_resolution(mut self, resolution: Resolution<'a>) -> Result<ArmSpectra<'a>> {
         let Resolution { diagonals, values } = &resolution;
         if diagonals.is_multiple_of(2) || values.len() != diagonals * self.flux.len() {
@@ -216,32 +214,34 @@ impl<'a> ArmSpectra<'a> {
                 self.pixels,
                 self.len()
             );
-            return Err(Error::mismatch(self.place(), message).naming("resolution"));
+            return Err(Error::mismatch(self.describe_place(), message).naming("resolution"));
         }
         self.resolution = Some(resolution);
         Ok(self)
     }
 
-    /// Returns the median of flux √ivar over all pixels of spectrum `row`, 0 where ivar is; NaN if one is not a number.
+    /// Returns the median of flux √ivar over all pixels of spectrum `row`, with 0 for pixels whose ivar is 0; NaN if a
+    /// pixel's value is NaN.
     ///
     /// # Panics
     /// If `row` is not below `len()`.
     pub fn signal_to_noise(&self, row: usize) -> f64 {
         let range = row * self.pixels..(row + 1) * self.pixels;
-        let ratio = |(y, w): (&f64, &f64)| if *w == 0.0 { 0.0 } else { y * w.sqrt() };
-        let (flux, ivar) = (self.flux.double(range.clone()), self.ivar.double(range));
-        let mut ratios: Vec<f64> = flux.iter().zip(ivar.iter()).map(ratio).collect();
-        if ratios.iter().any(|x| x.is_nan()) {
+        let flux = self.flux.double(range.clone());
+        let ivar = self.ivar.double(range);
+        let signal_to_noise = |(y, w): (&f64, &f64)| if *w == 0.0 { 0.0 } else { y * w.sqrt() };
+        let mut ratios: Vec<f64> = flux.iter().zip(ivar.iter()).map(signal_to_noise).collect();
+        if ratios.iter().any(|ratio| ratio.is_nan()) {
             return f64::NAN;
         }
-        let (middle, is_even) = (ratios.len() / 2, ratios.len().is_multiple_of(2));
+        // The median of an even number of ratios is the mean of the two in the middle.
+        let middle = ratios.len() / 2;
+        let is_even = ratios.len().is_multiple_of(2);
         let (below, upper, _) = ratios.select_nth_unstable_by(middle, f64::total_cmp);
-        let lower = below
-            .iter()
-            .copied()
-            .max_by(f64::total_cmp)
-            .filter(|_| is_even);
-        lower.map_or(*upper, |lower| (lower + *upper) / 2.0)
+        match below.iter().copied().max_by(f64::total_cmp) {
+            Some(lower) if is_even => (lower + *upper) / 2.0,
+            _ => *upper,
+        }
     }
 
     /// Returns the number of spectra.
@@ -266,7 +266,7 @@ impl<'a> ArmSpectra<'a> {
     }
 
     /// Borrows the spectra of a range of rows.
-    pub(super) fn part(&self, rows: Range<usize>) -> ArmSpectra<'_> {
+    pub(super) fn borrow_rows(&self, rows: Range<usize>) -> ArmSpectra<'_> {
         let range = rows.start * self.pixels..rows.end * self.pixels;
         ArmSpectra {
             name: self.name.clone(),
@@ -282,11 +282,13 @@ impl<'a> ArmSpectra<'a> {
             } else {
                 Cow::Borrowed(&self.mask[range.clone()])
             },
-            resolution: self.resolution.as_ref().map(|r| Resolution {
-                diagonals: r.diagonals,
-                values: Cow::Borrowed(
-                    &r.values[range.start * r.diagonals..range.end * r.diagonals],
-                ),
+            resolution: self.resolution.as_ref().map(|resolution| {
+                let diagonals = resolution.diagonals;
+                let values = &resolution.values[range.start * diagonals..range.end * diagonals];
+                Resolution {
+                    diagonals,
+                    values: Cow::Borrowed(values),
+                }
             }),
             widening: self.widening.clone(),
         }
@@ -294,10 +296,10 @@ impl<'a> ArmSpectra<'a> {
 }
 
 /// Fails unless a shared grid is finite, positive and strictly increasing.
-pub(super) fn check_grid(grid: &[f64], what: &str) -> Result<()> {
+pub(super) fn check_grid(grid: &[f64], place: &str) -> Result<()> {
     match bad_wavelength(grid) {
         Some((index, message)) => Err(Error::BadWavelength {
-            what: what.to_string(),
+            what: place.to_string(),
             index,
             message,
         }),
@@ -310,20 +312,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signal_to_noise_is_a_median() {
-        let of = |flux: &[f64], ivar: &[f64]| {
+    fn signal_to_noise_is_the_median_ratio_of_all_pixels() {
+        let measure = |flux: &[f64], ivar: &[f64]| {
             let grid: Vec<f64> = (0..flux.len()).map(|k| 5000.0 + k as f64).collect();
             ArmSpectra::new("b", flux.len(), grid, flux.to_vec(), ivar.to_vec(), None)
                 .unwrap()
                 .signal_to_noise(0)
         };
-        assert_eq!(of(&[5.0, -1.0, 3.0], &[1.0; 3]), 3.0);
-        assert_eq!(of(&[9.0, 2.0, 1.0, 5.0], &[4.0; 4]), 7.0);
+        assert_eq!(measure(&[5.0, -1.0, 3.0], &[1.0; 3]), 3.0);
+        assert_eq!(measure(&[9.0, 2.0, 1.0, 5.0], &[4.0; 4]), 7.0);
         assert_eq!(
-            of(&[9.0, f64::NAN, 1.0, 5.0], &[1.0, 0.0, 1.0, 1.0]),
+            measure(&[9.0, f64::NAN, 1.0, 5.0], &[1.0, 0.0, 1.0, 1.0]),
             3.0,
             "a pixel without weight counts as 0"
         );
-        assert!(of(&[9.0, f64::NAN, 1.0], &[1.0; 3]).is_nan());
+        assert!(measure(&[9.0, f64::NAN, 1.0], &[1.0; 3]).is_nan());
     }
 }

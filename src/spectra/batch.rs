@@ -1,4 +1,4 @@
-//! Spectra in memory: what readers yield and fits take.
+//! Batches of spectra in memory, which readers yield and fitters take.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,20 +13,20 @@ use crate::values::Values;
 pub struct Spectra<'a> {
     /// File from which the spectra came; empty for arrays.
     pub file: Arc<str>,
-    /// The row of each spectrum in that file.
+    /// Row of each spectrum in that file.
     pub rows: Vec<u64>,
-    /// (n)
+    /// (n) Id of each spectrum.
     pub ids: Ids,
-    /// At least one, all with as many spectra as there are ids.
+    /// At least one arm; all have as many spectra as there are ids.
     pub arms: Vec<ArmSpectra<'a>>,
-    /// The spectra's own table, all columns as long as there are ids.
+    /// Columns of the spectra's own table, with one value per spectrum.
     pub columns: Vec<Column>,
 }
 
-/// Names of spectra. Integers never pass through a float.
+/// Ids of spectra. Integers are never converted to floats.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Ids {
-    /// Numbers, as DESI's TARGETIDs.
+    /// Numbers, such as the TARGETIDs of DESI.
     Integer(Vec<i64>),
     /// Any texts.
     Text(Vec<String>),
@@ -100,8 +100,8 @@ impl<'a> Spectra<'a> {
     ///
     /// # Errors
     /// `ShapeMismatch`; `BadWavelength` for a shared grid that is not finite, positive and strictly increasing;
-    /// `InvalidArgument` for own grids without ids, as the number of spectra would be a guess ([`ArmSpectra::new`] and
-    /// [`Spectra::from_arms`] are told the pixels).
+    /// `InvalidArgument` for own grids without ids, from which the number of spectra cannot be known
+    /// ([`ArmSpectra::new`] takes the number of pixels).
     pub fn from_arrays(
         wavelength: impl Into<Wavelength<'a>>,
         flux: impl Into<Values<'a>>,
@@ -129,33 +129,41 @@ impl<'a> Spectra<'a> {
     /// Combines arms with distinct names and the same number of spectra; ids are 0, 1, … unless given.
     ///
     /// # Errors
-    /// `ShapeMismatch` when arms or ids differ in their number of spectra; `InvalidArgument` without an arm or with two
-    /// of one name.
+    /// `ShapeMismatch` if arms or ids differ in their number of spectra; `InvalidArgument` without an arm or with two
+    /// arms of the same name.
     pub fn from_arms(arms: Vec<ArmSpectra<'a>>, ids: Option<Ids>) -> Result<Spectra<'a>> {
-        let Some(first) = arms.first() else {
+        let Some(first_arm) = arms.first() else {
             return Err(Error::invalid("arms", "spectra without an arm"));
         };
-        let n = first.len();
+        let count = first_arm.len();
         for (k, arm) in arms.iter().enumerate() {
-            if arms[..k].iter().any(|other| other.name == arm.name) {
+            if arms[..k]
+                .iter()
+                .any(|earlier_arm| earlier_arm.name == arm.name)
+            {
                 return Err(Error::invalid(
                     "arms",
                     format!("two arms named `{}`", arm.name),
                 ));
             }
-            if arm.len() != n {
-                let message = format!("{n} spectra in one arm, {} in `{}`", arm.len(), arm.name);
+            if arm.len() != count {
+                let message = format!(
+                    "{count} spectra in one arm, {} in `{}`",
+                    arm.len(),
+                    arm.name
+                );
                 return Err(Error::mismatch("spectra", message).naming("arms"));
             }
         }
-        let ids = ids.unwrap_or_else(|| Ids::Integer((0..n as i64).collect()));
-        if ids.len() != n {
-            return Err(
-                Error::mismatch("spectra", format!("{} ids for {n} spectra", ids.len()))
-                    .naming("ids"),
-            );
+        let ids = ids.unwrap_or_else(|| Ids::Integer((0..count as i64).collect()));
+        if ids.len() != count {
+            return Err(Error::mismatch(
+                "spectra",
+                format!("{} ids for {count} spectra", ids.len()),
+            )
+            .naming("ids"));
         }
-        let rows = (0..n as u64).collect();
+        let rows = (0..count as u64).collect();
         Ok(Spectra {
             file: Arc::from(""),
             rows,
@@ -203,19 +211,23 @@ impl<'a> Spectra<'a> {
     /// # Panics
     /// If `rows` reach beyond `len()`.
     pub fn slice(&self, rows: Range<usize>) -> Spectra<'static> {
-        self.part(rows).into_owned()
+        self.borrow_rows(rows).into_owned()
     }
 
     /// Returns a range of spectra that borrows their arrays.
     ///
     /// # Panics
     /// If `rows` reach beyond `len()`.
-    pub(crate) fn part(&self, rows: Range<usize>) -> Spectra<'_> {
+    pub(crate) fn borrow_rows(&self, rows: Range<usize>) -> Spectra<'_> {
         Spectra {
             file: self.file.clone(),
             rows: self.rows[rows.clone()].to_vec(),
             ids: self.ids.slice(rows.clone()),
-            arms: self.arms.iter().map(|arm| arm.part(rows.clone())).collect(),
+            arms: self
+                .arms
+                .iter()
+                .map(|arm| arm.borrow_rows(rows.clone()))
+                .collect(),
             columns: self
                 .columns
                 .iter()
@@ -233,9 +245,9 @@ mod tests {
     use super::*;
     use crate::spectra::Resolution;
 
-    /// A part of spectra reads their own arrays, the largest of which is the resolution.
+    /// A range of spectra borrows their arrays, the largest of which is the resolution.
     #[test]
-    fn parts_borrow_resolution_matrices() {
+    fn ranges_of_spectra_borrow_resolution_matrices() {
         let grid = vec![5000.0, 5001.0];
         let arm = ArmSpectra::new("b", 2, grid, [1f32; 6], [1f32; 6], None).unwrap();
         let values: Vec<f32> = (0..18).map(|k| k as f32).collect();
@@ -254,7 +266,8 @@ mod tests {
                 .values
                 .as_ptr_range()
         };
-        let (all, part) = (matrices(&spectra), matrices(&spectra.part(1..2)));
+        let all = matrices(&spectra);
+        let part = matrices(&spectra.borrow_rows(1..2));
         assert!(part.start == all.start.wrapping_add(6) && part.end == all.start.wrapping_add(12));
         let owned = spectra.slice(1..2);
         assert_eq!(

@@ -1,25 +1,28 @@
-//! Several files of spectra, one after another. A file that waits for its turn holds no thread and no handle.
+//! Several files of spectra, read one after another. A waiting file holds no thread and no handle.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::open::open_any;
-use super::widening::refuse_without_bits;
+use super::widening::require_mask_bits;
 use super::{Ids, Selection, Spectra, SpectraReader};
 use crate::error::{Error, Result};
 
 /// Reads several files in turn, as if they were one.
 pub struct FilesReader {
-    /// None of those that have ended.
+    /// One reader per file; `None` for files that were read to their ends.
     readers: Vec<Option<Box<dyn SpectraReader>>>,
     /// Name of each file in its spectra.
     names: Vec<Arc<str>>,
+    /// Index of the file that is being read.
     current: usize,
+    /// Number of spectra in all files.
     spectra: u64,
+    /// True if any file has text as ids.
     text_ids: bool,
-    /// The first file without its spectra.
-    first: Spectra<'static>,
+    /// Arms, grids and columns of the first file, without spectra.
+    first_head: Spectra<'static>,
     notes: Vec<String>,
 }
 
@@ -36,13 +39,17 @@ impl FilesReader {
             .first()
             .map(|path| path.as_ref().display().to_string())
             .unwrap_or_default();
-        let more = if paths.len() > 1 {
+        let other_files = if paths.len() > 1 {
             format!(" and {} more", paths.len() - 1)
         } else {
             String::new()
         };
         let heads = reader.files();
-        refuse_without_bits(&format!("{place}{more}"), &heads, selection.widen.as_ref())?;
+        require_mask_bits(
+            &format!("{place}{other_files}"),
+            &heads,
+            selection.widen.as_ref(),
+        )?;
         Ok(reader)
     }
 
@@ -65,7 +72,7 @@ impl FilesReader {
             .iter()
             .map(|path| path.as_ref().display().to_string().into())
             .collect();
-        let Some(first) = readers.first().map(|reader| reader.empty()) else {
+        let Some(first_head) = readers.first().map(|reader| reader.empty()) else {
             return Err(Error::Usage("no file of spectra is given".into()));
         };
         let heads: Vec<Spectra> = readers.iter().map(|reader| reader.empty()).collect();
@@ -75,7 +82,7 @@ impl FilesReader {
             .iter()
             .flat_map(|reader| reader.notes())
             .cloned()
-            .chain(repeated(folder, paths))
+            .chain(note_repeated_files(folder, paths))
             .collect();
         Ok(FilesReader {
             readers: readers.into_iter().map(Some).collect(),
@@ -83,13 +90,13 @@ impl FilesReader {
             current: 0,
             spectra,
             text_ids,
-            first,
+            first_head,
             notes,
         })
     }
 
     /// Returns, for each file not yet read to its end, its arms, grids and columns without spectra, as
-    /// [`SpectralFitter::check_spectra`](crate::SpectralFitter::check_spectra) wants them.
+    /// [`SpectralFitter::check_spectra`](crate::SpectralFitter::check_spectra) takes them.
     pub fn files(&self) -> Vec<Spectra<'static>> {
         self.readers
             .iter()
@@ -114,7 +121,7 @@ impl FilesReader {
 }
 
 /// Returns a note for each file that is given more than once.
-fn repeated(folder: &Path, paths: &[impl AsRef<Path>]) -> impl Iterator<Item = String> {
+fn note_repeated_files(folder: &Path, paths: &[impl AsRef<Path>]) -> impl Iterator<Item = String> {
     let mut counts: BTreeMap<PathBuf, usize> = BTreeMap::new();
     for path in paths
         .iter()
@@ -122,8 +129,8 @@ fn repeated(folder: &Path, paths: &[impl AsRef<Path>]) -> impl Iterator<Item = S
     {
         *counts.entry(path).or_default() += 1;
     }
-    let several = counts.into_iter().filter(|(_, count)| *count > 1);
-    several.map(|(path, count)| {
+    let repeated = counts.into_iter().filter(|(_, count)| *count > 1);
+    repeated.map(|(path, count)| {
         format!(
             "{} is given {count} times: its spectra are read as often",
             path.display()
@@ -163,7 +170,7 @@ impl SpectraReader for FilesReader {
                 }
                 return Ok(Some(batch));
             }
-            // with its grids
+            // Free the memory of a file that has ended, and go on to the next.
             *reader = None;
             self.current += 1;
         }
@@ -177,7 +184,7 @@ impl SpectraReader for FilesReader {
     }
 
     fn empty(&self) -> Spectra<'static> {
-        self.first.clone()
+        self.first_head.clone()
     }
 
     fn notes(&self) -> &[String] {

@@ -1,4 +1,4 @@
-//! Check of whether input files are still what they were when a run began.
+//! Check that input files do not change during a run.
 
 use std::fs::Metadata;
 use std::io;
@@ -13,70 +13,75 @@ use crate::error::{Error, Result};
 use crate::io::files::{File, is_same_file};
 use crate::threads;
 
-/// Bytes of a file that one thread hashes.
-const PART: u64 = 1 << 24;
-/// Bytes that are read before they are hashed: they stay in a processor's cache.
-const BLOCK: usize = 1 << 17;
+/// Number of bytes of a file that one thread hashes.
+const BYTES_PER_PART: u64 = 1 << 24;
+/// Number of bytes that are read before they are hashed, so few that they stay in the processor's cache.
+const BYTES_PER_READ: usize = 1 << 17;
 
-/// Files of spectra as they were at the start of a run: their contents are part of what makes a run the same run
-/// ([`SpectralFitter::resume_key`](crate::SpectralFitter::resume_key)), and must not change while it lasts.
+/// Files of spectra as they were at the start of a run. Their contents are part of the identity of a run
+/// ([`SpectralFitter::resume_key`](crate::SpectralFitter::resume_key)), and must not change during it.
 #[derive(Debug)]
-pub struct InputFiles(Vec<Input>);
+pub struct InputFiles(Vec<InputFile>);
 
+/// A file as it was at the start of a run.
+/// A file as it was at the start of a run.
 #[derive(Debug)]
-struct Input {
+struct InputFile {
     path: PathBuf,
-    /// Nothing of a file that is not there, which who opens it tells.
+    /// Metadata at the start; `None` for a missing file, which is reported where it is opened.
     before: Option<Metadata>,
-    contents: u128,
+    /// Hash of the contents.
+    hash: u128,
 }
 
 impl InputFiles {
     /// Records length and modification time of each file; call it before the files are opened.
     pub fn new(files: &[impl AsRef<Path>]) -> InputFiles {
-        let input = |path: &Path| Input {
-            path: path.into(),
-            before: std::fs::metadata(path).ok(),
-            contents: 0,
-        };
-        InputFiles(files.iter().map(|path| input(path.as_ref())).collect())
+        let inputs = files.iter().map(|file| InputFile {
+            path: file.as_ref().into(),
+            before: std::fs::metadata(file.as_ref()).ok(),
+            hash: 0,
+        });
+        InputFiles(inputs.collect())
     }
 
-    /// Hashes the contents of all files; returns false if cancelled, an error if a file was modified meanwhile. Returns
-    /// false if `cancel` was set meanwhile: the hashes then are incomplete, and no key of a run.
+    /// Hashes the contents of all files; fails if a file was modified meanwhile. Returns false if `cancel` was set
+    /// meanwhile, and the hashes are incomplete.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::InputChanged`] when a file was written to since [`new`](InputFiles::new).
+    /// [`Error::Io`]; [`Error::InputChanged`] if a file was modified since [`new`](InputFiles::new).
     pub fn read(&mut self, cancel: &AtomicBool) -> Result<bool> {
-        let read = |input: &mut Input| {
-            input.contents = contents(&input.path, cancel)?;
-            if input.has_other_times() {
-                Err(input.written_to())
+        let hash_input = |input: &mut InputFile| {
+            input.hash = hash_file(&input.path, cancel)?;
+            if input.was_modified() {
+                Err(input.changed_error())
             } else {
                 Ok(())
             }
         };
-        threads::in_pool(|| self.0.par_iter_mut().try_for_each(read))?;
+        threads::in_pool(|| self.0.par_iter_mut().try_for_each(hash_input))?;
         Ok(!cancel.load(Ordering::Relaxed))
     }
 
-    /// Fails if a file's contents have changed since they were hashed; call it at the end of a run. One that was
-    /// removed or replaced had been read by then, or its reader has said so; one that has another time and the same
-    /// contents was touched.
+    /// Fails if a file's contents have changed since they were hashed; call it at the end of a run. A file that was
+    /// removed or replaced had been read before, or its reader has reported it. A file that has another modification
+    /// time but the same contents is unchanged.
     ///
     /// # Errors
     /// [`Error::InputChanged`].
     pub fn check(&self) -> Result<()> {
-        let is_other = |input: &Input| {
-            contents(&input.path, &AtomicBool::new(false)).map_or(true, |now| now != input.contents)
+        let has_changed = |input: &InputFile| {
+            let hash_now = hash_file(&input.path, &AtomicBool::new(false));
+            hash_now.map_or(true, |hash| hash != input.hash)
         };
-        match threads::in_pool(|| {
+        let changed_input = threads::in_pool(|| {
             self.0
                 .iter()
-                .find(|input| input.has_other_times() && is_other(input))
-        }) {
+                .find(|input| input.was_modified() && has_changed(input))
+        });
+        match changed_input {
             None => Ok(()),
-            Some(input) => Err(input.written_to()),
+            Some(input) => Err(input.changed_error()),
         }
     }
 
@@ -86,73 +91,74 @@ impl InputFiles {
         let hashes = self
             .0
             .iter()
-            .map(|input| format!("{:032x}", input.contents));
+            .map(|input| format!("{:032x}", input.hash));
         hashes.collect()
     }
 
     /// Returns a line for each file: its name without its folder, and the hash of its contents.
     pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
-        let line = |Input { path, contents, .. }: &Input| {
+        self.0.iter().map(|InputFile { path, hash, .. }| {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            format!("spectra {name} = {contents:032x}")
-        };
-        self.0.iter().map(line)
+            format!("spectra {name} = {hash:032x}")
+        })
     }
 }
 
-impl Input {
-    /// Returns whether the file was written to in place: the same device and inode as at first, another length or time.
-    fn has_other_times(&self) -> bool {
+impl InputFile {
+    /// Returns whether the file was modified in place: it is the same file as at the start, but its length or
+    /// modification time has changed.
+    fn was_modified(&self) -> bool {
         let (Some(before), Ok(now)) = (&self.before, std::fs::metadata(&self.path)) else {
             return false;
         };
-        let stamp = |of: &Metadata| (of.len(), of.modified().ok());
-        is_same_file(before, &now) && stamp(before) != stamp(&now)
+        let length_and_time = |metadata: &Metadata| (metadata.len(), metadata.modified().ok());
+        is_same_file(before, &now) && length_and_time(before) != length_and_time(&now)
     }
 
     /// Makes the error that the file has changed during the run.
-    fn written_to(&self) -> Error {
+    fn changed_error(&self) -> Error {
         Error::InputChanged {
             path: self.path.clone(),
         }
     }
 }
 
-/// Returns a fast 128-bit hash of a file's bytes, which finds changes but not forgery: that of its only part, else of
-/// the hashes of its parts. It stops early if cancelled.
-fn contents(path: &Path, cancel: &AtomicBool) -> Result<u128> {
+/// Returns a fast 128-bit hash of a file's bytes, which finds changes but not forgery. For a file of several parts it
+/// is the hash of their hashes. The function stops early if cancelled.
+fn hash_file(path: &Path, cancel: &AtomicBool) -> Result<u128> {
     let file = File::open(path).map_err(Error::io(path))?;
     let length = file.length().map_err(Error::io(path))?;
     let hash_part = |part: u64| {
-        let start = part * PART;
-        hash_bytes(&file, start..length.min(start + PART), cancel).map_err(Error::io(path))
+        let start = part * BYTES_PER_PART;
+        hash_bytes(&file, start..length.min(start + BYTES_PER_PART), cancel)
+            .map_err(Error::io(path))
     };
-    let parts: Vec<u128> = (0..length.div_ceil(PART))
+    let part_hashes: Vec<u128> = (0..length.div_ceil(BYTES_PER_PART))
         .into_par_iter()
         .map(hash_part)
         .collect::<Result<_>>()?;
-    if let [whole] = parts[..] {
-        return Ok(whole);
+    if let [only_hash] = part_hashes[..] {
+        return Ok(only_hash);
     }
     let mut hash = XxHash3_128::new();
-    parts
+    part_hashes
         .iter()
-        .for_each(|part| hash.write(&part.to_le_bytes()));
+        .for_each(|part_hash| hash.write(&part_hash.to_le_bytes()));
     Ok(hash.finish_128())
 }
 
 /// Returns the hash of some bytes of a file; stops early if cancelled.
 fn hash_bytes(file: &File, bytes: Range<u64>, cancel: &AtomicBool) -> io::Result<u128> {
     let mut hash = XxHash3_128::new();
-    let mut block = vec![0; BLOCK];
+    let mut buffer = vec![0; BYTES_PER_READ];
     for start in bytes
         .clone()
-        .step_by(BLOCK)
+        .step_by(BYTES_PER_READ)
         .take_while(|_| !cancel.load(Ordering::Relaxed))
     {
-        block.truncate(usize::try_from(bytes.end - start).unwrap_or(BLOCK));
-        file.read_exact_at(&mut block, start)?;
-        hash.write(&block);
+        buffer.truncate(usize::try_from(bytes.end - start).unwrap_or(BYTES_PER_READ));
+        file.read_exact_at(&mut buffer, start)?;
+        hash.write(&buffer);
     }
     Ok(hash.finish_128())
 }

@@ -8,11 +8,13 @@ use crate::error::Result;
 #[derive(Clone, Debug)]
 pub struct MemoryReader<'a> {
     spectra: &'a Spectra<'a>,
+    /// Row of the next spectrum.
+    /// Row of the next spectrum.
     next: usize,
 }
 
 impl Spectra<'_> {
-    /// Returns a reader of these spectra, for the calls that want one, such as
+    /// Returns a reader of these spectra, for calls that take one, such as
     /// [`SpectralFitter::fit_stream`](crate::SpectralFitter::fit_stream).
     pub fn reader(&self) -> MemoryReader<'_> {
         MemoryReader {

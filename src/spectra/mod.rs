@@ -1,7 +1,7 @@
 //! Observed spectra: types, and readers that yield them in batches.
 //!
-//! Readers judge *files*. Faults of one spectrum's values (NaN flux, negative ivar, its own grid unsorted) are passed
-//! on; they end as that spectrum's status.
+//! Readers refuse faulty *files*. They pass on faulty values of one spectrum (NaN flux, negative ivar, an unsorted grid
+//! of its own), which become that spectrum's status.
 
 mod air;
 mod arm;

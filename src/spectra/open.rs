@@ -1,4 +1,4 @@
-//! Files of spectra, opened by what they contain.
+//! Opens files of spectra, whose formats are recognised by their contents.
 
 #![deny(clippy::indexing_slicing)] // whatever a file holds is no index
 
@@ -9,13 +9,13 @@ use super::arrays::open_npz;
 use super::batch::Spectra;
 use super::fits::{self, Selection, WAY_OUT};
 use super::reader::SpectraReader;
-use super::widening::refuse_without_bits;
+use super::widening::require_mask_bits;
 use crate::error::{Error, Result};
 use crate::io::files::File;
 use crate::io::fits::MAGIC;
 use crate::io::fits::bytes::GZIP;
 
-/// Opens and checks a file of spectra (NPZ or FITS, told apart by content), to be read in batches.
+/// Opens and checks a file of spectra (NPZ or FITS, recognised by its content), to be read in batches.
 ///
 /// # Errors
 /// `Io`, `Format`, `TooLarge`, `ShapeMismatch`, and `BadWavelength` for a shared grid.
@@ -23,7 +23,7 @@ pub fn open_reader(path: impl AsRef<Path>) -> Result<Box<dyn SpectraReader>> {
     open_reader_with(path, &Selection::default())
 }
 
-/// Opens and checks a file of spectra, of which batches have only the arms and spectra in `selection`.
+/// Opens and checks a file of spectra, whose batches have only the arms and spectra in `selection`.
 ///
 /// # Errors
 /// The errors of [`open_reader`]; `Usage` for a selection from a file that has no fibre map, and where errors are to be
@@ -34,7 +34,7 @@ pub fn open_reader_with(
 ) -> Result<Box<dyn SpectraReader>> {
     let path = path.as_ref();
     let reader = open_any(path, selection)?;
-    refuse_without_bits(
+    require_mask_bits(
         &path.display().to_string(),
         &[reader.empty()],
         selection.widen.as_ref(),
@@ -60,7 +60,7 @@ pub(super) fn open_any(path: &Path, selection: &Selection) -> Result<Box<dyn Spe
         start if start == MAGIC || start.starts_with(GZIP) => fits::open(path, selection),
         _ => {
             let message = "not a file of spectra that popfit reads (NPZ, FITS, FITS in gzip)";
-            // FITS begins with text as well, and is known by its first words
+            // FITS also begins with text, but was recognised above.
             let is_text = !start.is_empty()
                 && start
                     .iter()
@@ -79,10 +79,10 @@ impl Spectra<'_> {
     /// Reads all spectra of a file into memory; use [`open_reader`] to read a large file in batches.
     ///
     /// # Errors
-    /// The errors of [`open_reader`] and of reading; `TooLarge` when it does not fit memory.
+    /// The errors of [`open_reader`] and of reading; `TooLarge` if the spectra do not fit memory.
     pub fn open(path: impl AsRef<Path>) -> Result<Spectra<'static>> {
         let mut reader = open_reader(path)?;
-        let all = usize::try_from(reader.len()).unwrap_or(usize::MAX);
-        Ok(reader.next_batch(all)?.unwrap_or_else(|| reader.empty()))
+        let count = usize::try_from(reader.len()).unwrap_or(usize::MAX);
+        Ok(reader.next_batch(count)?.unwrap_or_else(|| reader.empty()))
     }
 }

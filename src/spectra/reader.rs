@@ -1,4 +1,4 @@
-//! The readers' seam: a file yields batches.
+//! The interface of readers, which yield the spectra of a file in batches.
 
 #![deny(clippy::indexing_slicing)] // whatever a file holds is no index
 
@@ -18,13 +18,13 @@ pub trait SpectraReader: Send {
     /// Reads the next `max` spectra (at least one), or as many as are left; `None` at the end.
     ///
     /// # Errors
-    /// `Io` or `Format` when the file changed since it was opened; `TooLarge` when `max` spectra do not fit memory.
+    /// `Io` or `Format` if the file changed since it was opened; `TooLarge` if `max` spectra do not fit memory.
     fn next_batch(&mut self, max: usize) -> Result<Option<Spectra<'static>>>;
 
-    /// Returns no spectra, but the file's arms, grids and columns.
+    /// Returns the file's arms, grids and columns without spectra.
     fn empty(&self) -> Spectra<'static>;
 
-    /// Takes back a batch that nobody needs any more, so that its memory may serve for the next.
+    /// Takes back a batch that is no longer needed, whose memory the next one may use.
     fn recycle(&mut self, _used: Spectra<'static>) {}
 
     /// Returns sentences for the user on what reading has changed: wavelengths converted, columns left out.

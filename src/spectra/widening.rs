@@ -3,10 +3,10 @@
 use super::{ArmSpectra, Spectra};
 use crate::error::{Error, Result};
 
-/// Bits that all mask a pixel.
-pub(super) const ANY: u64 = u64::MAX;
-/// Largest magnitude below which f64 holds every integer.
-const EXACT: f64 = (1u64 << f64::MANTISSA_DIGITS) as f64;
+/// All bits, for masks in which any bit masks a pixel.
+pub(super) const ALL_BITS: u64 = u64::MAX;
+/// Magnitude below which f64 represents every integer exactly.
+const MAX_EXACT_INTEGER: f64 = (1u64 << f64::MANTISSA_DIGITS) as f64;
 
 /// Bits of integer masks that do not mask a pixel but widen its error by a factor.
 ///
@@ -23,7 +23,7 @@ pub struct Widening {
 
 impl Widening {
     /// Highest bit of a mask.
-    pub(crate) const MOST_BIT: u8 = 63;
+    pub(crate) const MAX_MASK_BIT: u8 = 63;
 
     /// Makes the rule that pixels with these bits, counted from 0, have their errors times `factor`.
     pub fn new(bits: impl Into<Vec<u8>>, factor: f64) -> Widening {
@@ -35,31 +35,28 @@ impl Widening {
 
     /// Returns the invalid setting and the reason; `None` if both are valid.
     pub(crate) fn fault(&self) -> Option<(&'static str, String)> {
-        let repeated = || {
-            self.bits
-                .iter()
-                .enumerate()
-                .find(|(k, bit)| self.bits.iter().take(*k).any(|b| b == *bit))
-        };
         if self.bits.is_empty() {
             return Some(("bits", "must name a bit".to_string()));
         }
-        if let Some(bit) = self.bits.iter().find(|bit| **bit > Widening::MOST_BIT) {
+        if let Some(bit) = self.bits.iter().find(|bit| **bit > Widening::MAX_MASK_BIT) {
             return Some((
                 "bits",
-                format!("must be bits from 0 to {}, not {bit}", Widening::MOST_BIT),
+                format!(
+                    "must be bits from 0 to {}, not {bit}",
+                    Widening::MAX_MASK_BIT
+                ),
             ));
         }
-        if let Some((_, bit)) = repeated() {
-            return Some(("bits", format!("must not have bit {bit} twice")));
+        for (k, bit) in self.bits.iter().enumerate() {
+            if self.bits.iter().take(k).any(|earlier| earlier == bit) {
+                return Some(("bits", format!("must not have bit {bit} twice")));
+            }
         }
-        let is_factor = self.factor.is_finite() && self.factor >= 1.0;
-        (!is_factor).then(|| {
-            (
-                "factor",
-                format!("must be a finite number of 1 or more, not {}", self.factor),
-            )
-        })
+        if self.factor.is_finite() && self.factor >= 1.0 {
+            return None;
+        }
+        let message = format!("must be a finite number of 1 or more, not {}", self.factor);
+        Some(("factor", message))
     }
 
     /// Fails if the rule is invalid.
@@ -75,76 +72,80 @@ impl Widening {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AppliedWidening {
     pub(crate) widening: Widening,
-    /// The arm has a mask of integers, not of booleans or none.
+    /// True if the arm has a mask of integers, not of booleans or none.
     pub(crate) has_bits: bool,
 }
 
 /// Meaning of a pixel's mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PixelMask {
+    /// The pixel counts.
     Good,
+    /// The pixel does not count.
     Masked,
-    /// Its error counts by the factor of the widening.
+    /// The pixel counts with its error times the factor of the widening.
     Widened,
 }
 
 /// Meaning of the bits of masks.
 #[derive(Clone, Debug)]
 pub(super) struct MaskRule {
-    masking: u64,
-    /// Those that widen errors; 0 if nobody asks for it.
-    widening: u64,
-    asked: Option<Widening>,
+    /// Bits that mask a pixel.
+    masking_bits: u64,
+    /// Bits that widen errors; 0 without a widening.
+    widening_bits: u64,
+    widening: Option<Widening>,
 }
 
 impl MaskRule {
-    /// Makes a rule by which the bits `masking` mask a pixel, unless all of these that it has are bits of `asked`.
-    pub(super) fn new(masking: u64, asked: Option<&Widening>) -> MaskRule {
-        let bits = asked.map_or(&[][..], |widening| &widening.bits);
-        let widening = bits
+    /// Makes a rule by which the bits `masking_bits` mask a pixel, unless all of these that it has are bits of the
+    /// widening.
+    pub(super) fn new(masking_bits: u64, widening: Option<&Widening>) -> MaskRule {
+        let bits = widening.map_or(&[][..], |widening| &widening.bits);
+        let widening_bits = bits
             .iter()
             .filter_map(|bit| 1u64.checked_shl(u32::from(*bit)))
-            .fold(0, |all, bit| all | bit);
+            .fold(0, |combined, bit| combined | bit);
         MaskRule {
-            masking,
-            widening,
-            asked: asked.cloned(),
+            masking_bits,
+            widening_bits,
+            widening: widening.cloned(),
         }
     }
 
     /// Returns whether errors are to be widened.
     pub(super) fn widens(&self) -> bool {
-        self.asked.is_some()
+        self.widening.is_some()
     }
 
-    /// Returns what is said of an arm that is read by this rule; `None` if no widening was asked for.
-    pub(super) fn applied(&self, has_bits: bool) -> Option<AppliedWidening> {
-        self.asked
+    /// Returns the record of this rule for an arm that is read by it; `None` if no widening was asked for.
+    pub(super) fn applied_widening(&self, has_bits: bool) -> Option<AppliedWidening> {
+        self.widening
             .clone()
             .map(|widening| AppliedWidening { widening, has_bits })
     }
 
-    /// Returns what the bits of a pixel mean.
-    pub(super) fn judge(&self, bits: u64) -> PixelMask {
-        if bits & self.masking & !self.widening != 0 {
+    /// Returns the meaning of a pixel's bits.
+    pub(super) fn judge_bits(&self, bits: u64) -> PixelMask {
+        if bits & self.masking_bits & !self.widening_bits != 0 {
             PixelMask::Masked
-        } else if bits & self.widening != 0 {
+        } else if bits & self.widening_bits != 0 {
             PixelMask::Widened
         } else {
             PixelMask::Good
         }
     }
 
-    /// Returns what a number means whose bits are those of an integer of `bytes` bytes. A number that is no integer, or
-    /// so large that f64 may have rounded it, cannot be taken for bits, and masks a pixel as without widening.
+    /// Returns the meaning of a number whose bits are those of an integer of `bytes` bytes. A number that is no
+    /// integer, or so large that f64 may have rounded it, has no known bits, and masks a pixel as without widening.
     pub(super) fn judge_number(&self, number: f64, bytes: usize) -> PixelMask {
-        if self.widens() && number.abs() < EXACT && number.fract() == 0.0 {
-            return self.judge(number as i64 as u64 & lowest_bytes(bytes));
+        if self.widens() && number.abs() < MAX_EXACT_INTEGER && number.fract() == 0.0 {
+            return self.judge_bits(number as i64 as u64 & lowest_bytes(bytes));
         }
-        let is_masked = if self.masking == ANY {
+        let is_masked = if self.masking_bits == ALL_BITS {
             number != 0.0
         } else {
-            number as i64 as u64 & self.masking != 0
+            number as i64 as u64 & self.masking_bits != 0
         };
         if is_masked {
             PixelMask::Masked
@@ -156,7 +157,7 @@ impl MaskRule {
 
 /// Fails if errors are to be widened by bits of masks, and no arm of these spectra has a mask with bits. `place` names
 /// their files; it is empty for arrays.
-pub(super) fn refuse_without_bits(
+pub(super) fn require_mask_bits(
     place: &str,
     heads: &[Spectra],
     widening: Option<&Widening>,
@@ -181,7 +182,7 @@ pub(super) fn refuse_without_bits(
     )))
 }
 
-/// Returns the bits of an integer of so many bytes, at most 8.
+/// Returns a mask of the bits of an integer of `bytes` bytes, at most 8.
 fn lowest_bytes(bytes: usize) -> u64 {
     u64::MAX >> (64 - 8 * bytes.clamp(1, 8))
 }
@@ -192,7 +193,7 @@ impl<'a> ArmSpectra<'a> {
     /// [widened errors](crate::SpectraSettings::widen) takes arrays only if they were made with the same rule.
     ///
     /// # Errors
-    /// `ShapeMismatch` when there are not as many bits as values of the flux; `Usage` for a rule without bits, with a
+    /// `ShapeMismatch` if the numbers of bits and values of the flux differ; `Usage` for a rule without bits, with a
     /// bit above 63 or twice, or with a factor that is not finite and at least 1, and for an arm whose errors were
     /// widened before.
     pub fn with_mask_bits(self, bits: &[u64], widening: &Widening) -> Result<ArmSpectra<'a>> {
@@ -202,15 +203,15 @@ impl<'a> ArmSpectra<'a> {
                 "the bits of the mask were given before: errors would be widened twice".into(),
             ));
         }
-        let rule = MaskRule::new(ANY, Some(widening));
-        self.with_pixels(
-            bits.iter().map(|bits| rule.judge(*bits)).collect(),
-            rule.applied(true),
+        let rule = MaskRule::new(ALL_BITS, Some(widening));
+        self.with_pixel_masks(
+            bits.iter().map(|bits| rule.judge_bits(*bits)).collect(),
+            rule.applied_widening(true),
         )
     }
 
-    /// Masks pixels, and widens the errors of others, as their bits were found to mean by a rule.
-    pub(super) fn with_pixels(
+    /// Masks pixels, and widens the errors of others, by the meaning of their bits.
+    pub(super) fn with_pixel_masks(
         mut self,
         pixels: Vec<PixelMask>,
         applied: Option<AppliedWidening>,
@@ -224,12 +225,8 @@ impl<'a> ArmSpectra<'a> {
                 .divide_where(is_widened, widening.factor * widening.factor);
         }
         self.widening = applied;
-        // in the memory of the pixels
-        self.with_mask(
-            pixels
-                .into_iter()
-                .map(|pixel| pixel == PixelMask::Masked)
-                .collect::<Vec<bool>>(),
-        )
+        // `collect` uses the memory of `pixels` again.
+        let mask = pixels.into_iter().map(|pixel| pixel == PixelMask::Masked);
+        self.with_mask(mask.collect::<Vec<bool>>())
     }
 }

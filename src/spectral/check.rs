@@ -94,7 +94,7 @@ impl SpectralFitter {
         let name = &self.model.parameters[p].solver.name;
         let mut checks = Vec::new();
         for (a, arm) in self.model.arms.iter().enumerate() {
-            let columns = self.model.columns(arm);
+            let columns = self.model.derivative_parameters(arm);
             let Some(row) = columns.iter().position(|&column| column == p) else {
                 continue;
             };

@@ -178,7 +178,7 @@ fn arm_coverage(
 fn most_unreached(model: &SpectralModel, arm: &ModelArm, sampling: &Sampling) -> usize {
     let reached = |motion: &Motion| {
         sampling
-            .reached(arm, *motion)
+            .find_reached(arm, *motion)
             .iter()
             .filter(|on| **on)
             .count()

@@ -199,7 +199,7 @@ fn arm_fit(of: &ModelArm, data: &ArmSpectra, place: usize, arm: &InspectedArm) -
     let (raw, prepared, Curves { model, continuum }) =
         (raw(of, data, place), &arm.prepared, curves(arm));
     let counts = |j: &usize| prepared.weight[*j] != 0.0;
-    let smooth = prepared.smooth(&arm.sampling);
+    let smooth = prepared.weighted_continuum(&arm.sampling);
     let square = |j: usize, model: f64| (f64::from(prepared.data[j]) - model).powi(2);
     let weighted = |j: usize| f64::from(prepared.weight[j]) * prepared.scale * model[j];
     ArmFit {

@@ -29,7 +29,7 @@ use super::Entry;
 pub(super) use super::metadata_hash::KEY;
 use super::metadata_hash::{ALGORITHM, END, of_metadata};
 use super::parquet::{MEANING, UNIT};
-use crate::error::changed;
+use crate::error::damage_message;
 
 /// Hash of consecutive rows, which come in batches.
 struct RowsHash {
@@ -226,7 +226,7 @@ impl Verifier {
             }
         }
         if metadata != Some(of_metadata(entries)) {
-            return Err(changed("its metadata's texts"));
+            return Err(damage_message("its metadata's texts"));
         }
         if next != rows {
             return Err(format!(
@@ -253,11 +253,11 @@ impl Verifier {
                 (rows - from).min(usize::try_from(group - self.hash.rows).unwrap_or(usize::MAX));
             let what = || format!("rows {} to {last}", self.first);
             let added = self.hash.add(&batch.slice(from, count));
-            added.map_err(|message| format!("{}: {message}", changed(&what())))?;
+            added.map_err(|message| format!("{}: {message}", damage_message(&what())))?;
             from += count;
             if self.hash.rows == group {
                 if self.hash.digest() != expected {
-                    return Err(changed(&what()));
+                    return Err(damage_message(&what()));
                 }
                 self.expected.pop();
                 (self.first, self.hash) = (last + 1, RowsHash::new());

@@ -19,7 +19,7 @@ use twox_hash::XxHash3_128;
 
 use super::Entry;
 use super::metadata_hash::{ALGORITHM, KEY, of_metadata};
-use crate::error::{Result, changed};
+use crate::error::{Result, damage_message};
 use crate::io::fits::tables::FitsTables;
 
 /// Keyword of the header of RESULTS that names the key in the metadata.
@@ -99,11 +99,13 @@ pub(super) fn verify(
         )));
     };
     if metadata != of_metadata(entries) {
-        return Ok(Err(changed("its metadata's texts")));
+        return Ok(Err(damage_message("its metadata's texts")));
     }
     Ok(match file.digest(RESULTS)? == results {
         true => Ok(None),
-        false => Err(changed(&format!("the bytes of {RESULTS} and their order"))),
+        false => Err(damage_message(&format!(
+            "the bytes of {RESULTS} and their order"
+        ))),
     })
 }
 

@@ -9,7 +9,7 @@ use super::Entry;
 use super::fits::{read_unit, unescape};
 use super::fits_checksum::{self, RESULTS};
 use super::read::{Source, Wanted, converted};
-use crate::error::{Error, Result, changed};
+use crate::error::{Error, Result, damage_message};
 use crate::io::fits::hdu::Checksums;
 use crate::io::fits::tables::FitsTables;
 use crate::spectra::{self, Column};
@@ -104,7 +104,7 @@ fn verify(units: &[Unit], has_layout: bool) -> Result<Vec<String>, String> {
                 "a program that changes the file has to write new ones, astropy with checksum=True";
             return Err(format!(
                 "{} ({hint})",
-                changed(&format!("the bytes of {names}"))
+                damage_message(&format!("the bytes of {names}"))
             ));
         }
         Some(names) => notes.push(format!(

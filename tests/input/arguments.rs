@@ -1,4 +1,4 @@
-//! The name of the argument that is wrong, for programs that show it beside the message.
+//! The name of the argument at fault, which programs show beside the message.
 
 use popfit::spectra::{ArmSpectra, Ids, Resolution};
 use popfit::{
@@ -8,14 +8,14 @@ use popfit::{
 };
 use popfit_testing::tiny::{self, linear, wave};
 
-/// Asserts that the error is of this argument.
+/// Asserts that the error names this argument.
 #[track_caller]
-fn is_of(argument: &str, error: Error) {
+fn assert_argument(argument: &str, error: Error) {
     assert_eq!(error.argument(), Some(argument), "{error}");
 }
 
 #[test]
-fn arrays_of_spectra() {
+fn errors_name_the_wrong_array_of_spectra() {
     let grid = || vec![4000.0, 4001.0, 4002.0];
     let arm = |flux: usize, ivar: usize, mask: usize, grid: Vec<f64>| {
         ArmSpectra::new(
@@ -27,43 +27,43 @@ fn arrays_of_spectra() {
             Some(vec![false; mask]),
         )
     };
-    is_of("flux", arm(7, 6, 6, grid()).unwrap_err());
-    is_of("ivar", arm(6, 5, 6, grid()).unwrap_err());
-    is_of("mask", arm(6, 6, 5, grid()).unwrap_err());
-    is_of("wavelength", arm(6, 6, 6, vec![4000.0; 2]).unwrap_err());
-    is_of("wavelength", arm(6, 6, 6, vec![4000.0; 3]).unwrap_err());
-    let good = || arm(6, 6, 6, grid()).unwrap();
-    is_of(
+    assert_argument("flux", arm(7, 6, 6, grid()).unwrap_err());
+    assert_argument("ivar", arm(6, 5, 6, grid()).unwrap_err());
+    assert_argument("mask", arm(6, 6, 5, grid()).unwrap_err());
+    assert_argument("wavelength", arm(6, 6, 6, vec![4000.0; 2]).unwrap_err());
+    assert_argument("wavelength", arm(6, 6, 6, vec![4000.0; 3]).unwrap_err());
+    let valid_arm = || arm(6, 6, 6, grid()).unwrap();
+    assert_argument(
         "resolution",
-        good()
+        valid_arm()
             .with_resolution(Resolution {
                 diagonals: 2,
                 values: vec![1.0; 12].into(),
             })
             .unwrap_err(),
     );
-    is_of(
+    assert_argument(
         "arms",
-        Spectra::from_arms(vec![good(), good()], None).unwrap_err(),
+        Spectra::from_arms(vec![valid_arm(), valid_arm()], None).unwrap_err(),
     );
-    is_of("arms", Spectra::from_arms(Vec::new(), None).unwrap_err());
-    is_of(
+    assert_argument("arms", Spectra::from_arms(Vec::new(), None).unwrap_err());
+    assert_argument(
         "ids",
-        Spectra::from_arms(vec![good()], Some(Ids::Integer(vec![1]))).unwrap_err(),
+        Spectra::from_arms(vec![valid_arm()], Some(Ids::Integer(vec![1]))).unwrap_err(),
     );
 }
 
 #[test]
-fn fits_of_spectra() {
+fn errors_of_spectral_fits_name_the_argument() {
     let emulator = linear(&["a"], wave);
     let spectra = tiny::spectra(&emulator, &[0.1], 0.01);
     let fitter = SpectralFitter::new(tiny::model(emulator, 0.0), Device::cpu());
-    is_of("starts", fitter.fit_from(&spectra, &[1.0; 7]).unwrap_err());
-    is_of(
+    assert_argument("starts", fitter.fit_from(&spectra, &[1.0; 7]).unwrap_err());
+    assert_argument(
         "batch_size",
         fitter.clone().batch_size(0).fit(&spectra).unwrap_err(),
     );
-    is_of(
+    assert_argument(
         "velocity_scan",
         fitter
             .clone()
@@ -71,7 +71,7 @@ fn fits_of_spectra() {
             .fit(&spectra)
             .unwrap_err(),
     );
-    // Two settings are no single argument.
+    // Two invalid settings are not one argument.
     assert_eq!(
         fitter
             .batch_size(0)
@@ -81,73 +81,73 @@ fn fits_of_spectra() {
             .argument(),
         None
     );
-    is_of("device", "cuda".parse::<Device>().unwrap_err());
+    assert_argument("device", "cuda".parse::<Device>().unwrap_err());
 }
 
 #[test]
-fn fits_of_curves() {
+fn errors_of_curve_fits_name_the_argument() {
     let x = || vec![0.0, 1.0, 2.0];
     let fitter = CurveFitter::new(Formula::parse("a*exp(-k*x)").unwrap(), Device::cpu());
-    let wrong = |curves: Curves| fitter.fit(&curves).unwrap_err();
-    is_of(
+    let fit_error = |curves: Curves| fitter.fit(&curves).unwrap_err();
+    assert_argument(
         "starts",
-        wrong(Curves::on_common_grid(x(), vec![1.0; 3], vec![1.0; 3])),
+        fit_error(Curves::on_common_grid(x(), vec![1.0; 3], vec![1.0; 3])),
     );
-    is_of(
+    assert_argument(
         "y",
-        wrong(Curves::on_common_grid(x(), vec![1.0; 4], vec![1.0; 2])),
+        fit_error(Curves::on_common_grid(x(), vec![1.0; 4], vec![1.0; 2])),
     );
     let curves = || Curves::on_common_grid(x(), vec![1.0; 3], vec![1.0; 2]);
-    is_of("sigma", wrong(curves().sigma(vec![1.0; 2])));
-    is_of("mask", wrong(curves().mask(vec![false; 2])));
-    is_of("lower", wrong(curves().bounds(vec![0.0], vec![1.0; 2])));
+    assert_argument("sigma", fit_error(curves().sigma(vec![1.0; 2])));
+    assert_argument("mask", fit_error(curves().mask(vec![false; 2])));
+    assert_argument("lower", fit_error(curves().bounds(vec![0.0], vec![1.0; 2])));
     let counts = fitter.clone().estimator(Estimator::Poisson);
-    is_of(
+    assert_argument(
         "sigma",
         counts.fit(&curves().sigma(vec![1.0; 3])).unwrap_err(),
     );
     let fits = fitter.fit(&curves()).unwrap();
-    is_of(
+    assert_argument(
         "sigmas",
         fitter
             .confidence_intervals(&curves(), &fits, &[], &[-1.0])
             .unwrap_err(),
     );
-    is_of(
+    assert_argument(
         "fits",
         fitter
             .confidence_intervals(&curves(), &[], &[], &[])
             .unwrap_err(),
     );
-    is_of("formula", Formula::parse("a*exq(x)").unwrap_err());
-    is_of(
+    assert_argument("formula", Formula::parse("a*exq(x)").unwrap_err());
+    assert_argument(
         "parameters",
         Closure::new(&["x"], &["a", "a"], |_, _, _| ()).unwrap_err(),
     );
 }
 
 #[test]
-fn settings_of_models() {
+fn errors_of_models_name_the_setting() {
     let build = |change: fn(SpectralModelBuilder) -> SpectralModelBuilder| {
         change(SpectralModel::builder().add_arm(Arm::new("b", linear(&["a"], wave))))
             .build()
             .unwrap_err()
     };
-    is_of(
+    assert_argument(
         "labels",
         build(|model| model.label("b", LabelSettings::default().start(0.0))),
     );
-    is_of(
+    assert_argument(
         "labels.a",
         build(|model| model.label("a", LabelSettings::default().start(f64::NAN))),
     );
-    is_of(
+    assert_argument(
         "labels.a",
         build(|model| model.label("a", LabelSettings::default().prior(0.0, -1.0))),
     );
-    is_of("velocity", build(|model| model.fixed_velocity(1e6)));
-    is_of("vsini", build(|model| model.vsini(-1.0..=2.0)));
-    is_of(
+    assert_argument("velocity", build(|model| model.fixed_velocity(1e6)));
+    assert_argument("vsini", build(|model| model.vsini(-1.0..=2.0)));
+    assert_argument(
         "continuum.terms",
         build(|model| {
             model.continuum(Continuum {
@@ -156,11 +156,11 @@ fn settings_of_models() {
             })
         }),
     );
-    is_of(
+    assert_argument(
         "arm.name",
         build(|model| model.add_arm(Arm::new("b", linear(&["a"], wave)))),
     );
-    is_of(
+    assert_argument(
         "arm.line_spread",
         build(|model| {
             model.add_arm(
@@ -168,23 +168,22 @@ fn settings_of_models() {
             )
         }),
     );
-    is_of(
+    assert_argument(
         "names",
         linear(&["a"], wave).with_label_names(&[]).unwrap_err(),
     );
-    is_of("axes", CurveModel::spline(&[], &[]).unwrap_err());
+    assert_argument("axes", CurveModel::spline(&[], &[]).unwrap_err());
     let parse = |text: &str| ModelFile::from_text("m.toml", text).unwrap_err();
-    is_of(
+    assert_argument(
         "labels.a.strat",
         parse("[[arm]]\nname = \"b\"\nemulator = \"e\"\n[labels.a]\nstrat = 1.0\n"),
     );
-    is_of("arm[1].emulator", parse("[[arm]]\nname = \"b\"\n"));
+    assert_argument("arm[1].emulator", parse("[[arm]]\nname = \"b\"\n"));
     assert_eq!(parse("[[arm]\n").argument(), None);
 }
 
-/// Errors of files and devices are of no argument.
 #[test]
-fn other_errors() {
+fn errors_of_files_and_devices_name_no_argument() {
     for error in [
         Error::NoAdapter("none".into()),
         Spectra::open("/none.npz").unwrap_err(),

@@ -1,5 +1,5 @@
-//! Bad spectra among good ones (`tests/data/bad_inputs.md`, rows 1–10, 18–22, 25, 26): a row or a flag of their own,
-//! and not a bit of another's changes.
+//! Bad spectra among good ones (`tests/data/bad_inputs.md`, rows 1–10, 18–22, 25, 26). They get a status or a flag, and
+//! no bit of another row changes.
 
 use std::borrow::Cow;
 
@@ -11,34 +11,37 @@ use popfit::{
 use popfit_testing::fits::{devices, fitter, offset, pick, same_bits, sound, synb_spectra};
 use popfit_testing::synb_model;
 
-const GOOD: usize = 5;
-/// Places of the bad spectrum: first, in the middle, last.
-const PLACES: [usize; 3] = [0, 2, GOOD - 1];
+/// Number of spectra of a fit.
+const SPECTRA: usize = 5;
+/// Rows of the bad spectrum: the first, one in the middle, the last.
+const BAD_ROWS: [usize; 3] = [0, 2, SPECTRA - 1];
 
+/// Damages the flux and ivar of a spectrum.
 type Spoil = fn(&mut [f64], &mut [f64]);
-type Outcome = fn(&FitRow) -> bool;
+/// Returns whether a row is as expected.
+type IsExpected = fn(&FitRow) -> bool;
 
-fn refused(row: &FitRow, cause: &str) -> bool {
-    let nan = |values: &[f64]| values.iter().all(|x| x.is_nan());
+fn is_refused(row: &FitRow, cause: &str) -> bool {
+    let are_nan = |values: &[f64]| values.iter().all(|x| x.is_nan());
     row.status == Status::BadInput
         && row.status_text == cause
-        && nan(&row.parameters)
-        && nan(&row.errors)
+        && are_nan(&row.parameters)
+        && are_nan(&row.errors)
         && row.chi2.is_nan()
         && row.start.is_none()
 }
 
-/// Row of the list, what is done to flux and ivar, what must come out.
-const FAULTS: [(&str, Spoil, Outcome); 14] = [
+/// Row of the list with a description, damage of flux and ivar, and test of the result.
+const BAD_SPECTRA: [(&str, Spoil, IsExpected); 14] = [
     (
         "1 NaN flux",
         |flux, _| flux[700] = f64::NAN,
-        |row| refused(row, "non_finite_input"),
+        |row| is_refused(row, "non_finite_input"),
     ),
     (
         "1 infinite flux",
         |flux, _| flux[3] = f64::INFINITY,
-        |row| refused(row, "non_finite_input"),
+        |row| is_refused(row, "non_finite_input"),
     ),
     (
         "2 NaN flux of ivar 0",
@@ -53,36 +56,36 @@ const FAULTS: [(&str, Spoil, Outcome); 14] = [
     (
         "4 negative ivar",
         |_, ivar| ivar[1000] = -1.0,
-        |row| refused(row, "bad_weight"),
+        |row| is_refused(row, "bad_weight"),
     ),
     (
         "5 NaN ivar",
         |_, ivar| ivar[1000] = f64::NAN,
-        |row| refused(row, "bad_weight"),
+        |row| is_refused(row, "bad_weight"),
     ),
     (
         "5 infinite ivar",
         |_, ivar| ivar[1000] = f64::INFINITY,
-        |row| refused(row, "bad_weight"),
+        |row| is_refused(row, "bad_weight"),
     ),
     (
         "6 no pixel",
         |_, ivar| ivar.fill(0.0),
-        |row| refused(row, "no_data"),
+        |row| is_refused(row, "no_data"),
     ),
     (
         "7 fewer pixels than parameters",
         |_, ivar| ivar[4..].fill(0.0),
-        |row| refused(row, "underdetermined"),
+        |row| is_refused(row, "underdetermined"),
     ),
     (
         "7 one pixel too few",
-        |_, ivar| keep(ivar, 14),
-        |row| refused(row, "underdetermined"),
+        |_, ivar| mask_all_but(ivar, 14),
+        |row| is_refused(row, "underdetermined"),
     ),
     (
         "8 as many pixels as parameters",
-        |_, ivar| keep(ivar, 15),
+        |_, ivar| mask_all_but(ivar, 15),
         |row| row.dof == 0 && row.status != Status::BadInput,
     ),
     (
@@ -103,64 +106,64 @@ const FAULTS: [(&str, Spoil, Outcome); 14] = [
 ];
 
 /// Masks all but `count` pixels, spread over the range.
-fn keep(ivar: &mut [f64], count: usize) {
+fn mask_all_but(ivar: &mut [f64], count: usize) {
     let step = ivar.len() / count;
-    let kept: Vec<usize> = (0..count).map(|k| 30 + k * step).collect();
+    let unmasked: Vec<usize> = (0..count).map(|k| 30 + k * step).collect();
     (0..ivar.len())
-        .filter(|j| !kept.contains(j))
+        .filter(|j| !unmasked.contains(j))
         .for_each(|j| ivar[j] = 0.0);
 }
 
-/// The first spectra of synb, no pixel masked.
-fn good() -> Spectra<'static> {
-    let mut spectra = synb_spectra().slice(0..GOOD);
+/// Returns the first spectra of synb without masks.
+fn good_spectra() -> Spectra<'static> {
+    let mut spectra = synb_spectra().slice(0..SPECTRA);
     spectra.arms[0].mask = Cow::default();
     spectra
 }
 
-/// A copy in which the spectrum at `place` is spoiled.
-fn spoiled(
+/// Returns a copy in which one spectrum is damaged.
+fn spoil_spectrum(
     spectra: &Spectra,
-    place: usize,
+    bad_row: usize,
     spoil: impl Fn(&mut [f64], &mut [f64]),
 ) -> Spectra<'static> {
-    let mut out = spectra.clone().into_owned();
-    let arm = &mut out.arms[0];
-    let range = place * arm.pixels..(place + 1) * arm.pixels;
+    let mut damaged = spectra.clone().into_owned();
+    let arm = &mut damaged.arms[0];
+    let range = bad_row * arm.pixels..(bad_row + 1) * arm.pixels;
     spoil(
         &mut arm.flux.to_mut()[range.clone()],
         &mut arm.ivar.to_mut()[range],
     );
-    out
+    damaged
 }
 
-fn others_are_unchanged(table: &FitTable, clean: &FitTable, place: usize, what: &str) {
+fn assert_other_rows_unchanged(table: &FitTable, clean: &FitTable, bad_row: usize, case: &str) {
     assert_eq!(table.len(), clean.len());
     sound(table);
     for (n, (row, clean)) in table.to_rows().into_iter().zip(clean.to_rows()).enumerate() {
         assert_eq!((&row.id, row.row), (&clean.id, n as u64));
-        if n != place {
-            same_bits(row, clean, &format!("{what}: bad {place}, spectrum {n}"));
+        if n != bad_row {
+            same_bits(row, clean, &format!("{case}: bad {bad_row}, spectrum {n}"));
         }
     }
 }
 
 #[test]
-fn a_bad_spectrum_is_a_row_and_the_others_do_not_change() {
-    let good = good();
+fn a_bad_spectrum_gets_a_status_and_other_rows_do_not_change() {
+    let good = good_spectra();
     for device in devices() {
         let fitter = fitter(synb_model(), &device);
         let clean = fitter.fit(&good).unwrap();
         assert!(clean.status().iter().all(|status| status.is_success()));
-        for (name, spoil, outcome) in FAULTS {
-            for place in PLACES {
-                let table = fitter.fit(&spoiled(&good, place, spoil)).unwrap();
-                others_are_unchanged(&table, &clean, place, name);
+        for (name, spoil, outcome) in BAD_SPECTRA {
+            for bad_row in BAD_ROWS {
+                let table = fitter.fit(&spoil_spectrum(&good, bad_row, spoil)).unwrap();
+                assert_other_rows_unchanged(&table, &clean, bad_row, name);
                 assert!(
-                    outcome(&table.row(place).to_row()),
+                    outcome(&table.row(bad_row).to_row()),
                     "{}: {name}: {:?}",
                     device.name(),
-                    table.row(place).to_row()
+                    table.row(bad_row).to_row()
                 );
             }
         }
@@ -168,11 +171,11 @@ fn a_bad_spectrum_is_a_row_and_the_others_do_not_change() {
 }
 
 #[test]
-fn masked_values_are_never_seen() {
-    let good = good();
+fn masked_values_do_not_change_the_fit() {
+    let good = good_spectra();
     for device in devices() {
         let fitter = fitter(synb_model(), &device);
-        let zero = spoiled(&good, 1, |_, ivar| ivar[100..120].fill(0.0));
+        let zero = spoil_spectrum(&good, 1, |_, ivar| ivar[100..120].fill(0.0));
         let expected = fitter.fit(&zero).unwrap();
         let unmasked = fitter.fit(&good).unwrap();
         assert_eq!(
@@ -201,7 +204,7 @@ fn masked_values_are_never_seen() {
     }
 }
 
-fn builder() -> SpectralModelBuilder {
+fn model_builder() -> SpectralModelBuilder {
     let emulator = Emulator::open(popfit_testing::demo_emulator()).unwrap();
     SpectralModel::builder()
         .arm("", emulator)
@@ -212,13 +215,18 @@ fn builder() -> SpectralModelBuilder {
 #[test]
 fn non_finite_flux_is_masked_on_request() {
     let settings = SpectraSettings::default().nonfinite(NonFinite::Mask);
-    let good = good();
-    let fitter = fitter(builder().spectra(settings).build().unwrap(), &Device::cpu());
+    let good = good_spectra();
+    let fitter = fitter(
+        model_builder().spectra(settings).build().unwrap(),
+        &Device::cpu(),
+    );
     let bad = fitter
-        .fit(&spoiled(&good, 1, |flux, _| flux[50..53].fill(f64::NAN)))
+        .fit(&spoil_spectrum(&good, 1, |flux, _| {
+            flux[50..53].fill(f64::NAN)
+        }))
         .unwrap();
     let zero = fitter
-        .fit(&spoiled(&good, 1, |_, ivar| ivar[50..53].fill(0.0)))
+        .fit(&spoil_spectrum(&good, 1, |_, ivar| ivar[50..53].fill(0.0)))
         .unwrap();
     let mut row = bad.row(1).to_row();
     assert!(row.flags.contains(Flags::NONFINITE_MASKED) && row.status.is_success());
@@ -233,8 +241,8 @@ fn non_finite_flux_is_masked_on_request() {
 }
 
 #[test]
-fn strict_makes_a_bad_spectrum_an_error() {
-    let bad = spoiled(&good(), 3, |_, ivar| ivar[17] = -2.0);
+fn a_strict_fitter_fails_on_a_bad_spectrum() {
+    let bad = spoil_spectrum(&good_spectra(), 3, |_, ivar| ivar[17] = -2.0);
     let error = fitter(synb_model(), &Device::cpu())
         .strict(true)
         .fit(&bad)
@@ -255,8 +263,8 @@ fn strict_makes_a_bad_spectrum_an_error() {
     ] {
         assert!(message.contains(part), "{message}: no {part}");
     }
-    // of bad spectra in several batches the first one is named
-    let bad = spoiled(&bad, 1, |_, ivar| ivar[5] = -2.0);
+    // The error names the first bad spectrum, even if there are several batches.
+    let bad = spoil_spectrum(&bad, 1, |_, ivar| ivar[5] = -2.0);
     let error = fitter(synb_model(), &Device::cpu())
         .strict(true)
         .batch_size(1)
@@ -269,123 +277,126 @@ fn strict_makes_a_bad_spectrum_an_error() {
 }
 
 #[test]
-fn starts_are_checked_one_by_one() {
-    let good = good();
+fn starts_outside_their_bounds_are_refused_or_clipped_per_spectrum() {
+    let good = good_spectra();
     let start = [0.0, 6000.0, 3.0, -1.0, 0.2];
     for device in devices() {
         let refusing = fitter(synb_model(), &device);
         let clipping = fitter(
-            builder()
+            model_builder()
                 .marginalise(true)
                 .clip_starts(true)
                 .build()
                 .unwrap(),
             &device,
         );
-        let clean = refusing.fit_from(&good, &start.repeat(GOOD)).unwrap();
-        for place in PLACES {
-            let with = |p: usize, value: f64| {
-                let mut all = start.repeat(GOOD);
-                all[5 * place + p] = value;
-                all
+        let clean = refusing.fit_from(&good, &start.repeat(SPECTRA)).unwrap();
+        for bad_row in BAD_ROWS {
+            let starts_with = |p: usize, value: f64| {
+                let mut starts = start.repeat(SPECTRA);
+                starts[5 * bad_row + p] = value;
+                starts
             };
             for (p, value, cause) in [
                 (1, 99_000.0, "start_out_of_bounds"),
                 (0, -1001.0, "start_out_of_bounds"),
                 (2, f64::NAN, "bad_start"),
             ] {
-                let table = refusing.fit_from(&good, &with(p, value)).unwrap();
-                others_are_unchanged(&table, &clean, place, cause);
+                let table = refusing.fit_from(&good, &starts_with(p, value)).unwrap();
+                assert_other_rows_unchanged(&table, &clean, bad_row, cause);
                 assert!(
-                    refused(&table.row(place).to_row(), cause),
+                    is_refused(&table.row(bad_row).to_row(), cause),
                     "{:?}",
-                    table.row(place).to_row()
+                    table.row(bad_row).to_row()
                 );
             }
-            let clipped = clipping.fit_from(&good, &with(1, 99_000.0)).unwrap();
-            others_are_unchanged(&clipped, &clean, place, "clipped start");
+            let clipped = clipping.fit_from(&good, &starts_with(1, 99_000.0)).unwrap();
+            assert_other_rows_unchanged(&clipped, &clean, bad_row, "clipped start");
             assert!(
                 clipped
-                    .row(place)
+                    .row(bad_row)
                     .to_row()
                     .flags
                     .contains(Flags::START_CLIPPED)
             );
             assert!(
-                clipped.row(place).to_row().status.code() >= 0,
+                clipped.row(bad_row).to_row().status.code() >= 0,
                 "{:?}",
-                clipped.row(place).to_row()
+                clipped.row(bad_row).to_row()
             );
         }
     }
-    // without data the parameters are NaN, a start or not
+    // Without data the parameters are NaN, also if there is a start.
     let table = fitter(synb_model(), &Device::cpu())
         .fit_from(
-            &spoiled(&good, 2, |_, ivar| ivar.fill(0.0)),
-            &start.repeat(GOOD),
+            &spoil_spectrum(&good, 2, |_, ivar| ivar.fill(0.0)),
+            &start.repeat(SPECTRA),
         )
         .unwrap();
     assert!(
-        refused(&table.row(2).to_row(), "no_data"),
+        is_refused(&table.row(2).to_row(), "no_data"),
         "{:?}",
         table.row(2).to_row()
     );
-    let few = fitter(synb_model(), &Device::cpu())
+    let error = fitter(synb_model(), &Device::cpu())
         .fit_from(&good, &start)
         .unwrap_err();
-    assert!(matches!(few, Error::ShapeMismatch { .. }), "{few}");
+    assert!(matches!(error, Error::ShapeMismatch { .. }), "{error}");
 }
 
 #[test]
-fn the_scale_of_the_flux_does_not_matter() {
-    let good = good();
-    let scaled = |by: &dyn Fn(usize) -> f64| {
-        (0..GOOD).fold(good.clone(), |spectra, n| {
-            let by = by(n);
-            spoiled(&spectra, n, |flux, ivar| {
-                flux.iter_mut().for_each(|f| *f *= by);
-                ivar.iter_mut().for_each(|w| *w /= by * by);
+fn the_unit_of_the_flux_does_not_change_the_fit() {
+    let good = good_spectra();
+    let scale_spectra = |factor_of: &dyn Fn(usize) -> f64| {
+        (0..SPECTRA).fold(good.clone(), |spectra, n| {
+            let factor = factor_of(n);
+            spoil_spectrum(&spectra, n, |flux, ivar| {
+                flux.iter_mut().for_each(|f| *f *= factor);
+                ivar.iter_mut().for_each(|w| *w /= factor * factor);
             })
         })
     };
     for device in devices() {
-        // without the constants of −2 ln L a row has no units
-        let fitter = fitter(builder().build().unwrap(), &device);
-        let unit = fitter.fit(&good).unwrap();
+        // Without the constants of −2 ln L no number of a row has a unit.
+        let fitter = fitter(model_builder().build().unwrap(), &device);
+        let expected = fitter.fit(&good).unwrap();
         for exponent in [-57, 100] {
-            let table = fitter.fit(&scaled(&|_| 2f64.powi(exponent))).unwrap();
-            others_are_unchanged(
+            let table = fitter
+                .fit(&scale_spectra(&|_| 2f64.powi(exponent)))
+                .unwrap();
+            assert_other_rows_unchanged(
                 &table,
-                &unit,
+                &expected,
                 usize::MAX,
                 &format!("{}: flux times 2^{exponent}", device.name()),
             );
         }
-        let mixed = [1e-30, 1e-17, 1.0, 1e17, 1e30];
-        let mut worst = 0f64;
-        for (row, unit) in fitter
-            .fit(&scaled(&|n| mixed[n]))
+        let factors = [1e-30, 1e-17, 1.0, 1e17, 1e30];
+        let mut largest_offset = 0f64;
+        for (row, expected) in fitter
+            .fit(&scale_spectra(&|n| factors[n]))
             .unwrap()
             .to_rows()
             .into_iter()
-            .zip(unit.to_rows())
+            .zip(expected.to_rows())
         {
             assert!(row.status.is_success(), "{row:?}");
-            worst = worst.max(offset(&row, &unit.parameters, &unit.errors));
+            largest_offset =
+                largest_offset.max(offset(&row, &expected.parameters, &expected.errors));
         }
         println!(
-            "{}: scales of 1e-30 to 1e30 move a parameter by at most {worst:.1e} sigma",
+            "{}: scales of 1e-30 to 1e30 move a parameter by at most {largest_offset:.1e} sigma",
             device.name()
         );
-        assert!(worst < 1e-6);
+        assert!(largest_offset < 1e-6);
     }
 }
 
 #[test]
-fn no_spectra_no_rows() {
+fn no_spectra_give_a_table_without_rows() {
     for device in devices() {
         let fitter = fitter(synb_model(), &device);
-        let table = fitter.fit(&pick(&good(), &[])).unwrap();
+        let table = fitter.fit(&pick(&good_spectra(), &[])).unwrap();
         assert!(table.is_empty() && table.names() == fitter.parameters());
         assert_eq!(table.floats("teff"), Some(&[][..]));
     }
@@ -394,8 +405,8 @@ fn no_spectra_no_rows() {
 /// Damages a wavelength grid.
 type SpoilGrid = fn(&mut [f64]);
 
-/// Row of the list, what is done to the spectrum's own grid, the cause.
-const GRIDS: [(&str, SpoilGrid, &str); 5] = [
+/// Description, damage of the spectrum's own grid, and cause of the status.
+const BAD_GRIDS: [(&str, SpoilGrid, &str); 5] = [
     ("unsorted", |grid| grid.swap(10, 11), "bad_wavelength"),
     ("repeated", |grid| grid[500] = grid[499], "bad_wavelength"),
     ("NaN", |grid| grid[3740] = f64::NAN, "bad_wavelength"),
@@ -408,40 +419,40 @@ const GRIDS: [(&str, SpoilGrid, &str); 5] = [
 ];
 
 #[test]
-fn bad_grids() {
-    let good = good();
+fn bad_wavelength_grids_are_refused_per_spectrum() {
+    let good = good_spectra();
     let arm = &good.arms[0];
-    let mut own = good.clone();
-    own.arms[0].wavelength = Wavelength::Own(arm.grid(0).repeat(GOOD).into());
+    let mut with_own_grids = good.clone();
+    with_own_grids.arms[0].wavelength = Wavelength::Own(arm.grid(0).repeat(SPECTRA).into());
     for device in devices() {
         let fitter = fitter(synb_model(), &device);
-        let clean = fitter.fit(&own).unwrap();
-        for (row, on_shared) in clean
+        let clean = fitter.fit(&with_own_grids).unwrap();
+        for (row, row_of_shared_grid) in clean
             .to_rows()
             .into_iter()
             .zip(fitter.fit(&good).unwrap().to_rows())
         {
-            same_bits(&row, on_shared, "own and shared grids");
+            same_bits(&row, row_of_shared_grid, "own and shared grids");
         }
-        for (name, spoil, cause) in GRIDS {
-            for place in PLACES {
-                let mut bad = own.clone();
+        for (name, spoil, cause) in BAD_GRIDS {
+            for bad_row in BAD_ROWS {
+                let mut bad = with_own_grids.clone();
                 let Wavelength::Own(grids) = &mut bad.arms[0].wavelength else {
                     panic!()
                 };
-                spoil(&mut grids.to_mut()[place * arm.pixels..(place + 1) * arm.pixels]);
+                spoil(&mut grids.to_mut()[bad_row * arm.pixels..(bad_row + 1) * arm.pixels]);
                 let table = fitter.fit(&bad).unwrap();
-                others_are_unchanged(&table, &clean, place, name);
+                assert_other_rows_unchanged(&table, &clean, bad_row, name);
                 assert!(
-                    refused(&table.row(place).to_row(), cause),
+                    is_refused(&table.row(bad_row).to_row(), cause),
                     "{name}: {:?}",
-                    table.row(place).to_row()
+                    table.row(bad_row).to_row()
                 );
             }
         }
     }
-    // on a shared grid they are the file's fault
-    for (name, spoil, cause) in GRIDS {
+    // A fault of a shared grid is an error of the whole file.
+    for (name, spoil, cause) in BAD_GRIDS {
         let mut grid = arm.grid(0).to_vec();
         spoil(&mut grid);
         let error = match Spectra::from_arrays(grid, arm.flux.clone(), arm.ivar.clone(), None, None)
@@ -451,11 +462,11 @@ fn bad_grids() {
                 .unwrap_err(),
             Err(error) => error,
         };
-        let right = if cause == "no_overlap" {
+        let is_expected = if cause == "no_overlap" {
             matches!(error, Error::NoOverlap { .. })
         } else {
             matches!(error, Error::BadWavelength { .. })
         };
-        assert!(right, "{name}: {error}");
+        assert!(is_expected, "{name}: {error}");
     }
 }

@@ -7,7 +7,8 @@ use popfit::{
 use popfit_testing::fits::{devices, fitter, same_bits, sound};
 use popfit_testing::tiny::{self, Layer, PIXELS, linear, network, spectra, wave, wavelength};
 
-fn only(table: popfit::FitTable) -> FitRow {
+/// Returns the only row of a table after a check of its consistency.
+fn only_row(table: popfit::FitTable) -> FitRow {
     sound(&table);
     table.row(0).to_row()
 }
@@ -15,16 +16,16 @@ fn only(table: popfit::FitTable) -> FitRow {
 #[test]
 fn a_label_without_effect_is_flagged_and_the_others_have_errors() {
     let emulator = linear(&["a", "idle"], |l, j| if l == 0 { wave(0, j) } else { 0.0 });
-    let alone = linear(&["a"], |_, j| wave(0, j));
+    let without_idle = linear(&["a"], |_, j| wave(0, j));
     let data = spectra(&emulator, &[2.0, 1.0], 0.01);
     for device in devices() {
-        let row = only(
+        let row = only_row(
             fitter(tiny::model(emulator.clone(), 0.0), &device)
                 .fit(&data)
                 .unwrap(),
         );
-        let expected = only(
-            fitter(tiny::model(alone.clone(), 0.0), &device)
+        let expected = only_row(
+            fitter(tiny::model(without_idle.clone(), 0.0), &device)
                 .fit(&data)
                 .unwrap(),
         );
@@ -45,19 +46,19 @@ fn a_label_without_effect_is_flagged_and_the_others_have_errors() {
 }
 
 #[test]
-fn a_degenerate_pair_is_flagged_and_the_others_have_errors() {
-    // b acts as a does
+fn degenerate_labels_are_flagged_and_the_others_have_errors() {
+    // Label b has the same effect as a.
     let emulator = linear(&["a", "b", "c"], |l, j| wave(if l == 2 { 3 } else { 0 }, j));
-    let alone = linear(&["a", "c"], |l, j| wave(if l == 1 { 3 } else { 0 }, j));
+    let without_b = linear(&["a", "c"], |l, j| wave(if l == 1 { 3 } else { 0 }, j));
     let data = spectra(&emulator, &[2.0, 1.0, -1.5], 0.01);
     for device in devices() {
-        let row = only(
+        let row = only_row(
             fitter(tiny::model(emulator.clone(), 0.0), &device)
                 .fit(&data)
                 .unwrap(),
         );
-        let expected = only(
-            fitter(tiny::model(alone.clone(), 0.0), &device)
+        let expected = only_row(
+            fitter(tiny::model(without_b.clone(), 0.0), &device)
                 .fit(&data)
                 .unwrap(),
         );
@@ -76,7 +77,7 @@ fn a_degenerate_pair_is_flagged_and_the_others_have_errors() {
 }
 
 /// Flux 1 + z, and infinite above z = 4.13.
-fn overflowing() -> Emulator {
+fn overflowing_network() -> Emulator {
     let hidden = Layer {
         outputs: 2,
         weight: vec![1.0, 1.0],
@@ -91,11 +92,11 @@ fn overflowing() -> Emulator {
 }
 
 #[test]
-fn a_model_that_is_not_finite_at_the_start() {
-    let data = spectra(&overflowing(), &[1.0], 0.01);
+fn a_model_that_is_not_finite_at_the_start_gets_a_status() {
+    let data = spectra(&overflowing_network(), &[1.0], 0.01);
     for device in devices() {
-        let row = only(
-            fitter(tiny::model(overflowing(), 6.0), &device)
+        let row = only_row(
+            fitter(tiny::model(overflowing_network(), 6.0), &device)
                 .fit(&data)
                 .unwrap(),
         );
@@ -104,8 +105,8 @@ fn a_model_that_is_not_finite_at_the_start() {
             (Status::NotFinite, "non_finite_model_at_start"),
             "{row:?}"
         );
-        let good = only(
-            fitter(tiny::model(overflowing(), 0.0), &device)
+        let good = only_row(
+            fitter(tiny::model(overflowing_network(), 0.0), &device)
                 .fit(&data)
                 .unwrap(),
         );
@@ -117,18 +118,19 @@ fn a_model_that_is_not_finite_at_the_start() {
 }
 
 #[test]
-fn steps_to_where_the_model_is_not_finite_are_rejected() {
-    // the data lie where the model overflows: z = 7 fits best but is out of reach
-    let good = spectra(&overflowing(), &[1.0], 0.01);
-    let far = vec![8.0; PIXELS];
-    let flux = good.arms[0].flux.to_double();
-    let flux = [&flux[..], &far, &flux].concat();
+fn steps_to_points_where_the_model_is_not_finite_are_rejected() {
+    // The data lie where the model overflows: z = 7 fits best, but cannot be reached.
+    let good_spectrum = spectra(&overflowing_network(), &[1.0], 0.01);
+    let unreachable_flux = vec![8.0; PIXELS];
+    let flux = good_spectrum.arms[0].flux.to_double();
+    let flux = [&flux[..], &unreachable_flux, &flux].concat();
     let data = Spectra::from_arrays(wavelength(), flux, vec![1e4; 3 * PIXELS], None, None).unwrap();
     for device in devices() {
-        let fitter = fitter(tiny::model(overflowing(), 0.0), &device);
+        let fitter = fitter(tiny::model(overflowing_network(), 0.0), &device);
         let table = fitter.fit(&data).unwrap();
         sound(&table);
-        let (row, alone) = (&table.row(1).to_row(), only(fitter.fit(&good).unwrap()));
+        let row = &table.row(1).to_row();
+        let expected = only_row(fitter.fit(&good_spectrum).unwrap());
         println!(
             "{}: {} at z = {}",
             device.name(),
@@ -143,13 +145,13 @@ fn steps_to_where_the_model_is_not_finite_are_rejected() {
             row.evaluations > 3 && row.status == Status::Stalled || row.status.is_success(),
             "{row:?}"
         );
-        same_bits(table.row(0).to_row(), &alone, "beside it");
-        same_bits(table.row(2).to_row(), &alone, "beside it");
+        same_bits(table.row(0).to_row(), &expected, "beside it");
+        same_bits(table.row(2).to_row(), &expected, "beside it");
     }
 }
 
 #[test]
-fn bounds_and_starts_of_a_model() {
+fn invalid_bounds_starts_and_priors_of_a_model_are_errors() {
     let build = |settings: LabelSettings| {
         let emulator = linear(&["a", "b"], wave);
         SpectralModel::builder()
@@ -195,11 +197,11 @@ fn bounds_and_starts_of_a_model() {
         matches!(&velocity, Error::BadBounds { parameter, .. } if parameter == "velocity"),
         "{velocity}"
     );
-    let unknown = SpectralModel::builder()
+    let unknown_label = SpectralModel::builder()
         .arm("", linear(&["a"], wave))
         .label("teff", LabelSettings::default())
         .build();
-    assert!(unknown.unwrap_err().to_string().contains("\"teff\""));
+    assert!(unknown_label.unwrap_err().to_string().contains("\"teff\""));
 }
 
 #[test]
@@ -209,14 +211,22 @@ fn equal_bounds_hold_a_parameter() {
     let held = LabelSettings::default().bounds(1.0..=1.0);
     let fixed = LabelSettings::default().fixed(1.0);
     for device in devices() {
-        let with = |b| {
+        let model_with = |b| {
             tiny::builder(emulator.clone(), 0.0)
                 .label("b", b)
                 .build()
                 .unwrap()
         };
-        let held = only(fitter(with(held.clone()), &device).fit(&data).unwrap());
-        let fixed = only(fitter(with(fixed.clone()), &device).fit(&data).unwrap());
+        let held = only_row(
+            fitter(model_with(held.clone()), &device)
+                .fit(&data)
+                .unwrap(),
+        );
+        let fixed = only_row(
+            fitter(model_with(fixed.clone()), &device)
+                .fit(&data)
+                .unwrap(),
+        );
         assert!(held.status.is_success() && fixed.status.is_success());
         assert_eq!((held.parameters.len(), fixed.parameters.len()), (3, 2));
         assert_eq!((held.parameters[1], held.errors[1]), (1.0, 0.0));
@@ -240,7 +250,7 @@ fn equal_bounds_hold_a_parameter() {
 }
 
 #[test]
-fn arrays_of_different_lengths() {
+fn arrays_of_different_lengths_are_errors() {
     let shapes: [(usize, usize, Option<usize>); 4] = [
         (128, 127, None),
         (127, 128, None),
@@ -261,8 +271,8 @@ fn arrays_of_different_lengths() {
 }
 
 #[test]
-fn more_members_than_a_dispatch_takes() {
-    // 2048 spectra of 40 starts are 81,920 members, a dispatch has at most 65,535 workgroups
+fn populations_larger_than_a_dispatch_are_fitted() {
+    // 2048 spectra of 40 starts are 81,920 members, but a dispatch has at most 65,535 workgroups.
     let names = ["a", "b", "c", "d"];
     let emulator = linear(&names, wave);
     let labels: Vec<f64> = (0..2048 * 4)
@@ -292,15 +302,15 @@ fn more_members_than_a_dispatch_takes() {
                 row.status.is_success() && row.evaluations >= 33 && row.n_starts_agree >= 1,
                 "{row:?}"
             );
-            let away = row
+            let offsets_in_errors = row
                 .parameters
                 .iter()
                 .zip(&labels[4 * n..])
                 .zip(&row.errors)
                 .map(|((a, b), e)| ((a - b) / e).abs());
-            assert!(away.fold(0.0, f64::max) < 6.0, "{row:?}");
+            assert!(offsets_in_errors.fold(0.0, f64::max) < 6.0, "{row:?}");
             same_bits(
-                only(fitter.fit(&data.slice(n..n + 1)).unwrap()),
+                only_row(fitter.fit(&data.slice(n..n + 1)).unwrap()),
                 row,
                 "alone",
             );
@@ -322,7 +332,7 @@ fn too_little_memory_is_an_error() {
 }
 
 #[test]
-fn devices_that_are_not_there() {
+fn missing_devices_are_errors() {
     for name in ["gpu:no such adapter", "gpu:9999"] {
         let error = name.parse::<Device>().unwrap_err();
         assert!(matches!(error, Error::NoAdapter(_)), "{error}");
@@ -336,7 +346,7 @@ fn devices_that_are_not_there() {
             "{name}"
         );
     }
-    // what was used is said
+    // The fitter names the device that it uses.
     let model = tiny::model(linear(&["a"], wave), 0.0);
     assert!(
         fitter(model, &Device::cpu())
@@ -346,7 +356,7 @@ fn devices_that_are_not_there() {
 }
 
 #[test]
-fn labels_that_are_called_as_popfits_own_parameters() {
+fn labels_with_the_names_of_velocity_or_vsini_are_refused() {
     for name in ["velocity", "vsini"] {
         let error = SpectralModel::builder()
             .arm("x", linear(&["a", name], wave))
@@ -361,7 +371,7 @@ fn labels_that_are_called_as_popfits_own_parameters() {
 }
 
 #[test]
-fn settings_that_exclude_each_other_or_are_out_of_range() {
+fn contradictory_settings_and_bad_numbers_of_starts_are_errors() {
     let fixed = LabelSettings::default().fixed(1.0);
     for settings in [
         fixed.clone().bounds(1.0..=0.0),
@@ -396,7 +406,7 @@ fn settings_that_exclude_each_other_or_are_out_of_range() {
 }
 
 #[test]
-fn a_table_of_other_columns_is_no_sink() {
+fn a_table_of_other_columns_is_refused_as_a_sink() {
     use popfit::{FitTable, Sink};
     let emulator = linear(&["a"], wave);
     let data = spectra(&emulator, &[1.0], 0.01);

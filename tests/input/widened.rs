@@ -1,5 +1,5 @@
-//! Bits of masks that widen errors: pixels count as those of a file whose errors were widened by hand, and a mask
-//! without bits is never taken for one.
+//! Bits of masks that widen errors. Fits are those of a file whose errors were widened by hand, and a mask without bits
+//! is refused.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use popfit_testing::{bools, f32s, f64s, file, npy, npz, tiny};
 
 type Arrays = Vec<(&'static str, Vec<u8>)>;
 
-/// Bits of one pixel each, of which 2 and 3 widen errors, and what becomes of the pixel.
+/// Bits of a pixel, of which 2 and 3 widen errors, whether it is masked, and whether its error is widened.
 const BITS: [(i64, bool, bool); 6] = [
     (0, false, false),
     (1 << 2, false, true),
@@ -28,10 +28,9 @@ fn selection() -> Selection {
     Selection::default().widen(widening())
 }
 
-/// Reads all spectra of a file.
-fn read(path: &Path, selection: &Selection) -> Result<Spectra<'static>> {
+/// Reads the first spectrum of a file, and the others in a second batch.
+fn read_first(path: &Path, selection: &Selection) -> Result<Spectra<'static>> {
     let mut reader = open_reader_with(path, selection)?;
-    // in two batches, if there are two spectra
     let first = reader.next_batch(1)?.unwrap();
     let second = reader.next_batch(8)?;
     assert!(second.is_none_or(|second| second.arms[0].ivar.len() == first.arms[0].ivar.len()));
@@ -43,11 +42,11 @@ fn read_arrays(
     selection: &Selection,
 ) -> Result<Spectra<'static>> {
     let folder = tempfile::tempdir().unwrap();
-    read(&file(folder.path(), "s.npz", &npz(arrays, true)), selection)
+    read_first(&file(folder.path(), "s.npz", &npz(arrays, true)), selection)
 }
 
-/// Two spectra of six pixels, the second of which are unmasked.
-fn arrays(mask: Vec<u8>, weight: (&'static str, Vec<u8>)) -> Arrays {
+/// Returns the arrays of two spectra of six pixels. Those of the second are unmasked.
+fn make_arrays(mask: Vec<u8>, weight: (&'static str, Vec<u8>)) -> Arrays {
     let grid: Vec<f64> = (0..6).map(|j| 5000.0 + j as f64).collect();
     vec![
         ("wavelength", f64s(&[6], &grid)),
@@ -57,8 +56,8 @@ fn arrays(mask: Vec<u8>, weight: (&'static str, Vec<u8>)) -> Arrays {
     ]
 }
 
-/// A mask of integers of this numpy type and so many bytes, in little-endian order.
-fn integers(descr: &str, bytes: usize) -> Vec<u8> {
+/// Returns a mask of integers of this numpy type and number of bytes, in little-endian order.
+fn integer_mask(descr: &str, bytes: usize) -> Vec<u8> {
     let all = BITS.iter().map(|(bits, ..)| *bits).chain([0; 6]);
     npy(
         descr,
@@ -69,10 +68,10 @@ fn integers(descr: &str, bytes: usize) -> Vec<u8> {
 }
 
 #[test]
-fn integer_masks_of_npz_files_widen_errors_to_the_bits_of_a_division() {
+fn integer_masks_of_npz_files_divide_ivar_exactly() {
     let ivar = [0.7f64, 0.3, 1.1, 2.3, 0.1, 5.9];
     let ivars = [ivar, ivar].concat();
-    let narrow: Vec<f32> = ivars.iter().map(|w| *w as f32).collect();
+    let single_ivars: Vec<f32> = ivars.iter().map(|w| *w as f32).collect();
     let sigma: Vec<f64> = ivars.iter().map(|w| 1.0 / w.sqrt()).collect();
     for (descr, bytes) in [
         ("|u1", 1),
@@ -84,16 +83,13 @@ fn integer_masks_of_npz_files_widen_errors_to_the_bits_of_a_division() {
     ] {
         let weights = [
             ("ivar", f64s(&[2, 6], &ivars)),
-            ("ivar", f32s(&[2, 6], &narrow)),
+            ("ivar", f32s(&[2, 6], &single_ivars)),
             ("sigma", f64s(&[2, 6], &sigma)),
         ];
         for weight in weights {
-            let all = arrays(integers(descr, bytes), weight);
-            let (plain, widened) = (
-                read_arrays(&all, &Selection::default()).unwrap(),
-                read_arrays(&all, &selection()).unwrap(),
-            );
-            let (plain, widened) = (&plain.arms[0], &widened.arms[0]);
+            let arrays = make_arrays(integer_mask(descr, bytes), weight);
+            let plain = &read_arrays(&arrays, &Selection::default()).unwrap().arms[0];
+            let widened = &read_arrays(&arrays, &selection()).unwrap().arms[0];
             assert_eq!(*plain.mask, BITS.map(|(bits, ..)| bits != 0), "{descr}");
             assert_eq!(
                 *widened.mask,
@@ -109,40 +105,51 @@ fn integer_masks_of_npz_files_widen_errors_to_the_bits_of_a_division() {
                     Some(ivar) => f64::from(ivar[k] / 9.0),
                     None => plain.ivar.at(k) / 9.0,
                 };
-                let wanted = if is_widened {
+                let expected = if is_widened {
                     divided
                 } else {
                     plain.ivar.at(k)
                 };
                 assert_eq!(
                     widened.ivar.at(k).to_bits(),
-                    wanted.to_bits(),
+                    expected.to_bits(),
                     "{descr}, pixel {k}"
                 );
             }
         }
     }
-    // the highest bit is the sign of a signed integer, and only its own bits count
-    let sign = |descr, byte: u8, length: usize| {
+    // The highest bit is the sign of a signed integer, and only the bits of its own width count.
+    let read_highest_bit = |descr, byte: u8, length: usize| {
         let number: Vec<u8> = (0..length)
             .map(|k| if k + 1 == length { byte } else { 0 })
             .collect();
-        let all = arrays(
+        let arrays = make_arrays(
             npy(descr, &[2, 6], &number.repeat(12)),
             ("ivar", f64s(&[2, 6], &[9.0; 12])),
         );
         let bit = 8 * length as u8 - 1;
-        let spectra =
-            read_arrays(&all, &Selection::default().widen(Widening::new([bit], 3.0))).unwrap();
+        let spectra = read_arrays(
+            &arrays,
+            &Selection::default().widen(Widening::new([bit], 3.0)),
+        )
+        .unwrap();
         (spectra.arms[0].mask[0], spectra.arms[0].ivar.at(0))
     };
     for (descr, length) in [("|i1", 1), ("<i2", 2), ("<i4", 4), ("<i8", 8), ("<u8", 8)] {
-        assert_eq!(sign(descr, 0x80, length), (false, 1.0), "{descr}");
-        assert_eq!(sign(descr, 0xc0, length), (true, 9.0), "{descr}");
+        assert_eq!(
+            read_highest_bit(descr, 0x80, length),
+            (false, 1.0),
+            "{descr}"
+        );
+        assert_eq!(
+            read_highest_bit(descr, 0xc0, length),
+            (true, 9.0),
+            "{descr}"
+        );
     }
 }
 
-/// A tiny model, with this rule.
+/// Returns a tiny model with this rule.
 fn model(widen: Option<Widening>) -> SpectralModel {
     let mut settings = SpectraSettings::default();
     settings.widen = widen;
@@ -152,21 +159,27 @@ fn model(widen: Option<Widening>) -> SpectralModel {
         .unwrap()
 }
 
-/// Fits that widen errors have the bits of fits of a file whose errors are wide, and widened pixels count in `dof`.
+/// Fits with widened errors have the bits of fits of a file with larger errors, and widened pixels count in `dof`.
 #[test]
-fn fits_are_those_of_errors_that_were_widened_by_hand() {
+fn fits_have_the_bits_of_errors_widened_by_hand() {
     let emulator = tiny::linear(&["a", "b"], tiny::wave);
     let spectra = tiny::spectra(&emulator, &[1.0, -2.0, 3.0, 0.5], 0.01);
     let arm = &spectra.arms[0];
     let count = arm.flux.len();
     let bits: Vec<i64> = (0..count).map(|k| BITS[k * 7 % 11 % 6].0).collect();
-    let of = |k: usize| BITS[k * 7 % 11 % 6];
+    let pixel_case = |k: usize| BITS[k * 7 % 11 % 6];
     let shape = [2, tiny::PIXELS];
     let grid = ("wavelength", f64s(&[tiny::PIXELS], &tiny::wavelength()));
     let flux = ("flux", f64s(&shape, &arm.flux.to_double()));
     let ivar: Vec<f64> = (0..count).map(|k| 1e4 + k as f64).collect();
-    let wide: Vec<f64> = (0..count)
-        .map(|k| if of(k).2 { ivar[k] / 9.0 } else { ivar[k] })
+    let widened_ivar: Vec<f64> = (0..count)
+        .map(|k| {
+            if pixel_case(k).2 {
+                ivar[k] / 9.0
+            } else {
+                ivar[k]
+            }
+        })
         .collect();
     let with_bits = vec![
         grid.clone(),
@@ -184,28 +197,26 @@ fn fits_are_those_of_errors_that_were_widened_by_hand() {
             ),
         ),
     ];
-    let mask: Vec<bool> = (0..count).map(|k| of(k).1).collect();
+    let mask: Vec<bool> = (0..count).map(|k| pixel_case(k).1).collect();
     let by_hand = vec![
         grid,
         flux,
-        ("ivar", f64s(&shape, &wide)),
+        ("ivar", f64s(&shape, &widened_ivar)),
         ("mask", bools(&shape, &mask)),
     ];
     let folder = tempfile::tempdir().unwrap();
     let [bits_file, hand_file] = [("bits.npz", &with_bits), ("hand.npz", &by_hand)]
-        .map(|(name, all)| file(folder.path(), name, &npz(all, true)));
-    let all = |path: &Path, selection: &Selection| {
+        .map(|(name, arrays)| file(folder.path(), name, &npz(arrays, true)));
+    let read_both = |path: &Path, selection: &Selection| {
         open_reader_with(path, selection)
             .unwrap()
             .next_batch(2)
             .unwrap()
             .unwrap()
     };
-    let (read, hand) = (
-        all(&bits_file, &selection()),
-        all(&hand_file, &Selection::default()),
-    );
-    let lent: Vec<u64> = bits.iter().map(|bits| *bits as u64).collect();
+    let widened_by_bits = read_both(&bits_file, &selection());
+    let widened_by_hand = read_both(&hand_file, &Selection::default());
+    let mask_bits: Vec<u64> = bits.iter().map(|bits| *bits as u64).collect();
     let in_memory = ArmSpectra::new(
         "",
         tiny::PIXELS,
@@ -215,18 +226,18 @@ fn fits_are_those_of_errors_that_were_widened_by_hand() {
         None,
     )
     .unwrap();
-    let in_memory = in_memory.with_mask_bits(&lent, &widening()).unwrap();
+    let in_memory = in_memory.with_mask_bits(&mask_bits, &widening()).unwrap();
     let in_memory = Spectra::from_arms(vec![in_memory], None).unwrap();
     for device in devices() {
         let fit = |widen, spectra: &Spectra| -> FitTable {
             fitter(model(widen), &device).fit(spectra).unwrap()
         };
-        let expected = fit(None, &hand);
+        let expected = fit(None, &widened_by_hand);
         for table in [
-            fit(Some(widening()), &read),
+            fit(Some(widening()), &widened_by_bits),
             fit(Some(widening()), &in_memory),
         ] {
-            for (n, (row, wanted)) in table
+            for (n, (row, expected_row)) in table
                 .to_rows()
                 .into_iter()
                 .zip(expected.to_rows())
@@ -234,18 +245,18 @@ fn fits_are_those_of_errors_that_were_widened_by_hand() {
             {
                 assert!(row.status.is_success(), "{row:?}");
                 let unmasked = (0..tiny::PIXELS)
-                    .filter(|j| !of(n * tiny::PIXELS + j).1)
+                    .filter(|j| !pixel_case(n * tiny::PIXELS + j).1)
                     .count();
                 assert_eq!(row.dof, unmasked as i64 - 2);
-                same_bits(row, wanted, "widened by bits and by hand");
+                same_bits(row, expected_row, "widened by bits and by hand");
             }
         }
     }
 }
 
-/// The message of an error of usage.
+/// Asserts that a result is an error of usage whose message has all these words.
 #[track_caller]
-fn usage<T>(result: Result<T>, words: &[&str]) {
+fn assert_usage_error<T>(result: Result<T>, words: &[&str]) {
     let Err(Error::Usage(message)) = result else {
         panic!("no error of usage")
     };
@@ -253,34 +264,34 @@ fn usage<T>(result: Result<T>, words: &[&str]) {
 }
 
 #[test]
-fn masks_without_bits_are_an_error_where_no_file_has_any_and_a_note_elsewhere() {
+fn masks_without_bits_are_an_error_unless_another_file_has_bits() {
     let folder = tempfile::tempdir().unwrap();
     let weight = || ("ivar", f64s(&[2, 6], &[1.0; 12]));
-    let ints = arrays(integers("<i4", 4), weight());
-    let flags = arrays(bools(&[2, 6], &[false; 12]), weight());
-    let none: Arrays = flags
+    let ints = make_arrays(integer_mask("<i4", 4), weight());
+    let flags = make_arrays(bools(&[2, 6], &[false; 12]), weight());
+    let unmasked: Arrays = flags
         .iter()
         .filter(|(name, _)| *name != "mask")
         .cloned()
         .collect();
     let write = |name: &str, all: &Arrays| file(folder.path(), name, &npz(all, true));
-    let [ints, flags, none] = [
+    let [ints, flags, unmasked] = [
         ("ints.npz", &ints),
         ("flags.npz", &flags),
-        ("none.npz", &none),
+        ("none.npz", &unmasked),
     ]
     .map(|(name, arrays)| write(name, arrays));
-    for (path, name) in [(&flags, "flags.npz"), (&none, "none.npz")] {
-        usage(
+    for (path, name) in [(&flags, "flags.npz"), (&unmasked, "none.npz")] {
+        assert_usage_error(
             open_reader_with(path, &selection()),
             &[name, "spectra.widen", "booleans"],
         );
     }
-    usage(
-        FilesReader::open(&[&flags, &none], &selection()),
+    assert_usage_error(
+        FilesReader::open(&[&flags, &unmasked], &selection()),
         &["flags.npz and 1 more", "spectra.widen"],
     );
-    let reader = FilesReader::open(&[&flags, &ints, &none], &selection()).unwrap();
+    let reader = FilesReader::open(&[&flags, &ints, &unmasked], &selection()).unwrap();
     let fitter = fitter(model(Some(widening())), &popfit::Device::cpu());
     let notes: Vec<Vec<String>> = reader
         .files()
@@ -296,34 +307,34 @@ fn masks_without_bits_are_an_error_where_no_file_has_any_and_a_note_elsewhere() 
         notes[0][0].contains("flags.npz") && notes[0][0].contains("spectra.widen"),
         "{notes:?}"
     );
-    // spectra that were read without the rule, or with another one
+    // Spectra that were read without the rule, or with another one, are refused.
     let plain = Spectra::open(&ints).unwrap();
-    usage(
+    assert_usage_error(
         fitter.fit(&plain),
         &["ints.npz", "spectra.widen", "Selection::widen"],
     );
-    usage(
+    assert_usage_error(
         fitter.check_spectra([&plain]),
         &["ints.npz", "spectra.widen"],
     );
-    let other = read(
+    let read_by_other_rule = read_first(
         &ints,
         &Selection::default().widen(Widening::new([2, 3], 2.0)),
     )
     .unwrap();
-    usage(fitter.fit(&other), &["another rule"]);
-    let unasked = popfit_testing::fits::fitter(model(None), &popfit::Device::cpu());
-    usage(unasked.fit(&other), &["another rule"]);
+    assert_usage_error(fitter.fit(&read_by_other_rule), &["another rule"]);
+    let without_rule = popfit_testing::fits::fitter(model(None), &popfit::Device::cpu());
+    assert_usage_error(without_rule.fit(&read_by_other_rule), &["another rule"]);
 }
 
 #[test]
-fn rules_that_make_no_sense_are_refused() {
+fn invalid_rules_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = file(
         folder.path(),
         "s.npz",
         &npz(
-            &arrays(integers("<i4", 4), ("ivar", f64s(&[2, 6], &[1.0; 12]))),
+            &make_arrays(integer_mask("<i4", 4), ("ivar", f64s(&[2, 6], &[1.0; 12]))),
             true,
         ),
     );
@@ -347,11 +358,11 @@ fn rules_that_make_no_sense_are_refused() {
         (vec![1], f64::NAN, "not NaN"),
     ] {
         let rule = Widening::new(bits, factor);
-        usage(
+        assert_usage_error(
             open_reader_with(&path, &Selection::default().widen(rule.clone())),
             &[word],
         );
-        usage(arm().with_mask_bits(&[0, 0], &rule), &[word]);
+        assert_usage_error(arm().with_mask_bits(&[0, 0], &rule), &[word]);
         let settings = SpectraSettings::default().widen(rule);
         let built = tiny::builder(tiny::linear(&["a"], tiny::wave), 0.5)
             .spectra(settings)
@@ -368,10 +379,10 @@ fn rules_that_make_no_sense_are_refused() {
         arm().with_mask_bits(&[0], &widening()),
         Err(Error::ShapeMismatch { .. })
     ));
-    let once = arm().with_mask_bits(&[4, 0], &widening()).unwrap();
+    let widened = arm().with_mask_bits(&[4, 0], &widening()).unwrap();
     assert_eq!(
-        (once.ivar.at(0), &*once.mask),
+        (widened.ivar.at(0), &*widened.mask),
         (1.0 / 9.0, &[false, false][..])
     );
-    usage(once.with_mask_bits(&[4, 0], &widening()), &["twice"]);
+    assert_usage_error(widened.with_mask_bits(&[4, 0], &widening()), &["twice"]);
 }

@@ -77,7 +77,7 @@ impl<R: Real> Made<R> {
     /// Puts a borrowed tile back among the spare ones, unless there are as many as threads.
     pub fn return_tile(&self, tile: Tile<R>) {
         let mut tiles = self.lock();
-        if tiles.spare.len() < threads::count() {
+        if tiles.spare.len() < threads::thread_count() {
             tiles.spare.push(tile);
         } else {
             tiles.count -= 1;
@@ -148,7 +148,7 @@ mod tests {
             assert_eq!(here == there, is_shared);
         }
         // tiles come from one stock, which keeps no more than there are threads
-        let threads = threads::count();
+        let threads = threads::thread_count();
         let count = |made: &Made<f32>| made.lock().count;
         let tiles: Vec<_> = (0..threads + 1).map(|_| made.borrow_tile(&first)).collect();
         assert!(

@@ -50,7 +50,7 @@ pub struct CpuDevice;
 
 impl Device for CpuDevice {
     fn name(&self) -> String {
-        let count = threads::count();
+        let count = threads::thread_count();
         format!("cpu ({count} thread{})", if count == 1 { "" } else { "s" })
     }
 
@@ -87,7 +87,7 @@ impl Device for CpuDevice {
                 message,
             });
         }
-        let least = fixed + member + tile * (threads::count() as u64 - 1);
+        let least = fixed + member + tile * (threads::thread_count() as u64 - 1);
         // only a large model is worth the question
         if memory.is_none() && 2 * fixed > MEMORY {
             check(least, || "a single spectrum".into())?;
@@ -158,7 +158,7 @@ impl<R: Real> CpuPopulation<R> {
             .map(block)
             .collect::<Option<Vec<Block<R>>>>()?;
         let tile_members = Tile::<R>::members(&recording);
-        let tiles = tile::elements(&recording, tile_members).checked_mul(threads::count())?;
+        let tiles = tile::elements(&recording, tile_members).checked_mul(threads::thread_count())?;
         room::<R>(tiles).map(|_| CpuPopulation {
             method,
             capacity,
@@ -214,7 +214,7 @@ impl<R: Real> CpuPopulation<R> {
         match self.method {
             Method::LevenbergMarquardt(settings) => {
                 // few are shared out, too: a fit has the same bits in any tile
-                let fair = active.len().div_ceil(threads::count()).max(1);
+                let fair = active.len().div_ceil(threads::thread_count()).max(1);
                 let tile = self.tile_members.min(fair);
                 let step = |members: &mut [Member]| self.step(members, &settings);
                 threads::in_pool(|| active.par_chunks_mut(tile).for_each(step));
@@ -224,7 +224,9 @@ impl<R: Real> CpuPopulation<R> {
             }
             Method::NelderMead(settings) => {
                 // of each simplex one member is evaluated at a time
-                let fair = (active.len() / LANES).div_ceil(threads::count()).max(1);
+                let fair = (active.len() / LANES)
+                    .div_ceil(threads::thread_count())
+                    .max(1);
                 let some = LANES * self.tile_members.min(fair);
                 let step = |members: &mut [Member]| self.move_simplices(members, &settings);
                 threads::in_pool(|| active.par_chunks_mut(some).for_each(step));
@@ -360,7 +362,7 @@ impl<R: Real> Population for CpuPopulation<R> {
     }
 
     fn measure(&mut self, meter: Arc<Meter>) {
-        let clock = Clock::Threads(threads::count());
+        let clock = Clock::Threads(threads::thread_count());
         let recording = &self.inputs.recording;
         let kernels = (0..recording.stages.len())
             .map(|k| recording.cost_of_kernel(k..k + 1))

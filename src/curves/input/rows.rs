@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::data::{Curves, Grid};
-use crate::values::{Values, rows};
+use crate::values::{Values, copy_rows};
 
 /// Numbers of curves and points, as their arrays have them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,15 +54,15 @@ impl<'a> Curves<'a> {
     /// Returns the curves of these indices among `total`, in this order and as often as they are named, with other
     /// starts.
     pub(crate) fn pick(&self, curves: &[usize], total: usize, starts: Vec<f64>) -> Curves<'_> {
-        let of = |values: &Values<'a>| values.rows(total, curves);
+        let of = |values: &Values<'a>| values.copy_rows(total, curves);
         let points = self.y.len() / total.max(1);
         let of_points = |values: &Values<'a>| match values.len() == points || values.len() == 1 {
-            true => values.rows(1, &[0]),
+            true => values.copy_rows(1, &[0]),
             false => of(values),
         };
         let of_mask = |mask: &Cow<'a, [bool]>| match mask.len() == points {
             true => mask.to_vec(),
-            false => rows(mask, total, curves),
+            false => copy_rows(mask, total, curves),
         };
         Curves {
             grid: self.grid,
@@ -76,7 +76,7 @@ impl<'a> Curves<'a> {
             sigma: self.sigma.as_ref().map(of_points),
             covariance: self.covariance.as_ref().map(|matrices| {
                 match matrices.len() == points * points {
-                    true => matrices.rows(1, &[0]),
+                    true => matrices.copy_rows(1, &[0]),
                     false => of(matrices),
                 }
             }),
@@ -151,7 +151,7 @@ pub(crate) fn rows_of<'s>(
         return rows;
     }
     if !is_repeated(values, &curves, length) {
-        return values.part(curves.start * length..curves.end * length, scratch);
+        return values.widen_range(curves.start * length..curves.end * length, scratch);
     }
     let row = values.double(0..values.len());
     scratch.clear();

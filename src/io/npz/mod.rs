@@ -21,7 +21,7 @@ use zip::{CompressionMethod, ZipArchive};
 use crate::error::{Error, Result};
 use crate::io::files::File;
 use crate::io::opened::Opened;
-use crate::suggest::missing_name;
+use crate::suggest::missing_name_message;
 pub(crate) use element::DType;
 pub(crate) use header::Header;
 use stored::Stored;
@@ -161,7 +161,7 @@ impl Archive {
     /// Returns the error for an array that the file does not have: it suggests a near name and lists those that are
     /// there.
     pub(crate) fn missing(&self, key: &str) -> Error {
-        Error::format(&self.path, missing_name("array", key, &self.keys()))
+        Error::format(&self.path, missing_name_message("array", key, &self.keys()))
     }
 
     /// Reads an array to its end, checking its CRC, and hands its bytes to `piece`, whole elements at a time.

@@ -12,7 +12,7 @@ use zip::read::{ZipArchiveMetadata, ZipReadOptions};
 
 use super::Header;
 use crate::io::files::File;
-use crate::threads::map_each;
+use crate::threads::map_on_own_threads;
 
 /// Maximum number of threads that read one array.
 const MAX_THREADS: usize = 4;
@@ -72,7 +72,7 @@ impl Stored {
         }
         let part = part_of(length);
         let parts = into.chunks_mut(part).zip((self.next..).step_by(part));
-        let crcs = map_each("npz reader", parts, |(part, offset)| {
+        let crcs = map_on_own_threads("npz reader", parts, |(part, offset)| {
             read_at(&self.file, offset, part)
         });
         self.advance(length as u64, crcs)
@@ -111,7 +111,7 @@ impl Stored {
         let parts = (start..end)
             .step_by(part)
             .map(|start| start..end.min(start.saturating_add(part as u64)));
-        let crcs = map_each("npz reader", parts, |part| crc_of(&self.file, part));
+        let crcs = map_on_own_threads("npz reader", parts, |part| crc_of(&self.file, part));
         self.advance(end - start, crcs)
     }
 

@@ -1,81 +1,85 @@
-//! One arm of spectra: its arrays, validated, and their rows.
+//! One arm of spectra: its validated arrays, from which batches are read.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::names;
-use super::source::{Head, Place, Rows, Source, shown};
-use super::weights::{self, Weight};
+use super::source::{ArrayHead, ArrayRows, ArraySource, SourcePlace, format_shape};
+use super::weights::{self, WeightArray};
 use crate::error::Result;
 use crate::spectra::arm::check_grid;
 use crate::spectra::widening::{MaskRule, PixelMask};
 use crate::spectra::{ArmSpectra, Resolution, Wavelength, air};
 use crate::values::Values;
 
-/// The arrays of an arm; all have `length` rows of `pixels`.
-pub struct Arm<R> {
+/// The arrays of an arm, each with `length` rows of `pixels`.
+pub struct ArrayArm<R> {
     pub name: String,
     pub length: usize,
     pub pixels: usize,
-    grid: Grid<R>,
-    /// The wavelengths given are in air; those handed out are in vacuum.
+    grid: ArmGrid<R>,
+    /// True if the stored wavelengths are in air. Those of batches are in vacuum.
     pub in_air: bool,
     flux: R,
     weight: R,
-    /// The weights are sigma, not ivar.
+    /// True if the weights are sigma, not ivar.
     is_sigma: bool,
     mask: Option<R>,
-    /// Meaning of the bits of the mask, if it is of integers.
+    /// Meaning of the bits of a mask of integers.
     rule: MaskRule,
-    /// Its diagonals.
+    /// Number of diagonals and rows of the resolution matrices.
     resolution: Option<(usize, R)>,
-    /// Memory of earlier batches' flux and weights: the system would have to fill new pages with zeros.
+    /// Flux and weights of earlier batches, whose memory is used again. The system fills new pages with zeros.
     spare: Vec<[Values<'static>; 2]>,
 }
 
-/// Bytes that are worth a second thread.
-pub const LARGE: u64 = 1 << 22;
+/// Number of bytes from which reading on a second thread is faster.
+pub const MIN_BYTES_FOR_TWO_THREADS: u64 = 1 << 22;
 
-enum Grid<R> {
+/// The wavelength grid of all spectra, or the rows of one per spectrum.
+enum ArmGrid<R> {
     Shared(Arc<[f64]>),
     Own(R),
 }
 
-impl<R> Arm<R> {
+impl<R> ArrayArm<R> {
     /// Finds the arrays of arm `name` (empty: no prefix), checks their shapes, and reads each through once to find
     /// damage.
-    pub fn open<'a, S>(source: &mut S, name: String, rule: MaskRule) -> Result<Arm<R>>
+    pub fn open<'a, S>(source: &mut S, name: String, rule: MaskRule) -> Result<ArrayArm<R>>
     where
-        S: Source<'a, Rows = R>,
-        R: Rows<'a>,
+        S: ArraySource<'a, Rows = R>,
+        R: ArrayRows<'a>,
     {
-        let key = |part: &str| names::array(&name, part);
+        let key = |part: &str| names::array_name(&name, part);
+        // 1. Find the arrays, and reserve the memory that they take beside the spectra.
         let flux = key("flux");
-        let shape = shape_of_rows(source, &flux)?;
+        let shape = read_shape(source, &flux)?;
         let [length, pixels] = shape;
         if pixels == 0 {
-            return Err(source.place().fault(format!("`{flux}` has no pixels")));
+            return Err(source.place().error(format!("`{flux}` has no pixels")));
         }
         for array in ["flux", "ivar", "sigma", "mask", "resolution", "wavelength"] {
-            source.reserve(&key(array))?;
+            source.reserve_memory(&key(array))?;
         }
-        let Weight {
+        // 2. Check and read through the weights, the flux and the optional arrays.
+        let WeightArray {
             key: weight,
             is_sigma,
-        } = weights::weight(source, key, shape)?;
+        } = weights::find_weights(source, key, shape)?;
         let in_air = is_in_air(source, [&key("medium"), "medium"])?;
         expect_numbers(source, &flux, shape)?;
         expect_numbers(source, &weight, shape)?;
-        source.check_both(&flux, &weight)?;
-        let mask = match source.head(&key("mask"))? {
-            Some(head) => Some(flags(source, &key("mask"), head, shape)?),
+        source.check_two_arrays(&flux, &weight)?;
+        let mask = match source.read_head(&key("mask"))? {
+            Some(head) => Some(open_flags(source, &key("mask"), head, shape)?),
             None => None,
         };
-        let resolution = resolution(source, &key("resolution"), shape)?;
-        let grid = grid(source, &key("wavelength"), shape, in_air)?;
-        let (flux, weight) = (source.rows(&flux)?, source.rows(&weight)?);
-        let spare = Vec::new();
-        Ok(Arm {
+        let resolution = open_resolution(source, &key("resolution"), shape)?;
+        let grid = open_grid(source, &key("wavelength"), shape, in_air)?;
+        // 3. Open the arrays for reading row by row.
+        let flux = source.open_rows(&flux)?;
+        let weight = source.open_rows(&weight)?;
+        Ok(ArrayArm {
             name,
             length,
             pixels,
@@ -87,16 +91,16 @@ impl<R> Arm<R> {
             mask,
             rule,
             resolution,
-            spare,
+            spare: Vec::new(),
         })
     }
 
     /// Returns the memory that one spectrum of this arm takes (bytes).
-    pub fn bytes<'a>(&self) -> u64
+    pub fn spectrum_bytes<'a>(&self) -> u64
     where
-        R: Rows<'a>,
+        R: ArrayRows<'a>,
     {
-        let element = |rows: &R| {
+        let element_bytes = |rows: &R| {
             if rows.kind().is_single() {
                 size_of::<f32>()
             } else {
@@ -106,9 +110,9 @@ impl<R> Arm<R> {
         let weight = if self.is_sigma {
             size_of::<f64>()
         } else {
-            element(&self.weight)
+            element_bytes(&self.weight)
         };
-        let wavelength = if matches!(self.grid, Grid::Own(_)) {
+        let wavelength = if matches!(self.grid, ArmGrid::Own(_)) {
             size_of::<f64>()
         } else {
             0
@@ -118,34 +122,42 @@ impl<R> Arm<R> {
             .as_ref()
             .map_or(0, |(diagonals, _)| *diagonals);
         let mask = usize::from(self.mask.is_some());
-        let pixel = element(&self.flux) + weight + wavelength + mask + diagonals * size_of::<f32>();
-        (self.pixels as u64).saturating_mul(pixel as u64)
+        let resolution = diagonals * size_of::<f32>();
+        let pixel_bytes = element_bytes(&self.flux) + weight + wavelength + mask + resolution;
+        (self.pixels as u64).saturating_mul(pixel_bytes as u64)
     }
 
-    /// Takes the next `rows` spectra of this arm.
-    pub fn batch<'a>(&mut self, rows: usize, place: &Place) -> Result<ArmSpectra<'a>>
+    /// Reads the next `rows` spectra of this arm.
+    pub fn read_batch<'a>(&mut self, rows: usize, place: &SourcePlace) -> Result<ArmSpectra<'a>>
     where
-        R: Rows<'a>,
+        R: ArrayRows<'a>,
     {
-        let too_many = || {
-            place.too_large(format!(
+        let too_large = || {
+            place.too_large_error(format!(
                 "{rows} spectra at once do not fit memory; read smaller batches"
             ))
         };
-        let elements = rows.checked_mul(self.pixels).ok_or_else(too_many)?;
-        let is_large = elements.saturating_mul(size_of::<f64>()) as u64 > LARGE;
-        let [first, second] = self.spare.pop().unwrap_or_default();
-        let applied = self.rule.applied(self.has_bits());
-        let (flux, weight) = (&mut self.flux, &mut self.weight);
-        let read_weight = || match self.is_sigma {
-            true => weight.take_doubles(elements, second).map(ivar_of_all),
-            false => weight.take_values(elements, second),
+        // 1. Read flux and weights, at the same time if they are large.
+        let elements = rows.checked_mul(self.pixels).ok_or_else(too_large)?;
+        let bytes = elements.saturating_mul(size_of::<f64>()) as u64;
+        let is_large = bytes > MIN_BYTES_FOR_TWO_THREADS;
+        let [flux_memory, weight_memory] = self.spare.pop().unwrap_or_default();
+        let flux = &mut self.flux;
+        let weight = &mut self.weight;
+        let read_flux = || flux.take_values(elements, flux_memory);
+        let read_ivar = || match self.is_sigma {
+            true => weight
+                .take_doubles(elements, weight_memory)
+                .map(sigmas_to_ivars),
+            false => weight.take_values(elements, weight_memory),
         };
-        let (flux, ivar) = join(is_large, || flux.take_values(elements, first), read_weight);
-        let (flux, ivar) = (flux?, ivar?);
+        let (flux, ivar) = run_both(is_large, read_flux, read_ivar);
+        let flux = flux?;
+        let ivar = ivar?;
+        // 2. Read the wavelengths.
         let wavelength = match &mut self.grid {
-            Grid::Shared(grid) => Wavelength::Shared(grid.clone()),
-            Grid::Own(grids) => {
+            ArmGrid::Shared(grid) => Wavelength::Shared(grid.clone()),
+            ArmGrid::Own(grids) => {
                 let mut grids = grids.take_doubles(elements, Values::default())?;
                 if self.in_air {
                     grids
@@ -156,21 +168,28 @@ impl<R> Arm<R> {
                 Wavelength::Own(grids.into())
             }
         };
+        // 3. Read the mask: bits if they may widen errors, else flags.
+        let applied = self.rule.applied_widening(self.has_bits());
         let mut mask: Cow<[bool]> = Cow::default();
-        let mut pixels = None;
+        let mut pixel_masks = None;
         match &mut self.mask {
             Some(bits) if applied.as_ref().is_some_and(|applied| applied.has_bits) => {
                 let mut judged: Vec<PixelMask> = Vec::new();
-                judged.try_reserve_exact(elements).map_err(|_| too_many())?;
-                bits.take_bits(elements, &mut |bits| judged.push(self.rule.judge(bits)))?;
-                pixels = Some(judged);
+                judged
+                    .try_reserve_exact(elements)
+                    .map_err(|_| too_large())?;
+                bits.take_bits(elements, &mut |bits| {
+                    judged.push(self.rule.judge_bits(bits))
+                })?;
+                pixel_masks = Some(judged);
             }
             Some(flags) => mask = flags.take_flags(elements)?,
             None => {}
         }
+        // 4. Read the resolution matrices.
         let resolution = match &mut self.resolution {
             Some((diagonals, matrices)) => {
-                let count = elements.checked_mul(*diagonals).ok_or_else(too_many)?;
+                let count = elements.checked_mul(*diagonals).ok_or_else(too_large)?;
                 Some(Resolution {
                     diagonals: *diagonals,
                     values: matrices.take_singles(count)?,
@@ -178,60 +197,57 @@ impl<R> Arm<R> {
             }
             None => None,
         };
-        let (name, widening) = (self.name.clone(), applied.clone());
         let arm = ArmSpectra {
-            name,
+            name: self.name.clone(),
             wavelength,
             pixels: self.pixels,
             flux,
             ivar,
             mask,
             resolution,
-            widening,
+            widening: applied.clone(),
         };
-        match pixels {
-            Some(pixels) => arm.with_pixels(pixels, applied),
+        match pixel_masks {
+            Some(pixel_masks) => arm.with_pixel_masks(pixel_masks, applied),
             None => Ok(arm),
         }
     }
 
-    /// Keeps the memory of a batch's flux and ivar that is no longer needed, for the next [`batch`](Self::batch).
+    /// Keeps the memory of a batch's flux and ivar that is no longer needed, for the next
+    /// [`read_batch`](Self::read_batch).
     pub fn recycle(&mut self, used: ArmSpectra<'static>) {
         self.spare.push([used.flux, used.ivar]);
     }
 
     /// Returns the arm with its name and shared grid but without spectra.
-    pub fn empty<'a>(&self) -> ArmSpectra<'a>
+    pub fn without_spectra<'a>(&self) -> ArmSpectra<'a>
     where
-        R: Rows<'a>,
+        R: ArrayRows<'a>,
     {
         let wavelength = match &self.grid {
-            Grid::Shared(grid) => Wavelength::Shared(grid.clone()),
-            Grid::Own(_) => Wavelength::Own(Values::default()),
+            ArmGrid::Shared(grid) => Wavelength::Shared(grid.clone()),
+            ArmGrid::Own(_) => Wavelength::Own(Values::default()),
         };
-        let (flux, ivar, mask) = (Values::default(), Values::default(), Cow::default());
-        let none = |(diagonals, _): &(usize, R)| Resolution {
+        let resolution = self.resolution.as_ref().map(|(diagonals, _)| Resolution {
             diagonals: *diagonals,
             values: Cow::default(),
-        };
-        let resolution = self.resolution.as_ref().map(none);
-        let (name, widening) = (self.name.clone(), self.rule.applied(self.has_bits()));
+        });
         ArmSpectra {
-            name,
+            name: self.name.clone(),
             wavelength,
             pixels: self.pixels,
-            flux,
-            ivar,
-            mask,
+            flux: Values::default(),
+            ivar: Values::default(),
+            mask: Cow::default(),
             resolution,
-            widening,
+            widening: self.rule.applied_widening(self.has_bits()),
         }
     }
 
     /// Returns whether the arm has a mask of integers.
     fn has_bits<'a>(&self) -> bool
     where
-        R: Rows<'a>,
+        R: ArrayRows<'a>,
     {
         self.mask
             .as_ref()
@@ -241,7 +257,7 @@ impl<R> Arm<R> {
 
 /// Runs both functions, at the same time if `is_large`: the first on a thread of its own, because fits keep rayon's
 /// pool busy.
-pub fn join<A: Send, B>(
+pub fn run_both<A: Send, B>(
     is_large: bool,
     first: impl FnOnce() -> A + Send,
     second: impl FnOnce() -> B,
@@ -250,26 +266,26 @@ pub fn join<A: Send, B>(
         return (first(), second());
     }
     std::thread::scope(|scope| {
-        let first = scope.spawn(first);
-        let second = second();
-        (
-            first
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-            second,
-        )
+        let first_thread = scope.spawn(first);
+        let second_result = second();
+        let first_result = first_thread
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        (first_result, second_result)
     })
 }
 
 /// Converts standard deviations to inverse variances, 1/σ², in the same memory.
-fn ivar_of_all<'a>(sigma: Cow<'a, [f64]>) -> Values<'a> {
+fn sigmas_to_ivars<'a>(sigma: Cow<'a, [f64]>) -> Values<'a> {
     let mut sigma = sigma.into_owned();
-    sigma.iter_mut().for_each(|x| *x = ivar_of(*x));
+    sigma
+        .iter_mut()
+        .for_each(|value| *value = sigma_to_ivar(*value));
     sigma.into()
 }
 
-/// Returns 1/sigma²: an infinite sigma masks the pixel; what is no sigma becomes NaN or negative, a bad weight.
-fn ivar_of(sigma: f64) -> f64 {
+/// Returns 1/sigma². An infinite sigma masks the pixel; an invalid one becomes NaN or negative, a bad weight.
+fn sigma_to_ivar(sigma: f64) -> f64 {
     if sigma == f64::NEG_INFINITY {
         f64::NAN
     } else {
@@ -277,132 +293,146 @@ fn ivar_of(sigma: f64) -> f64 {
     }
 }
 
-/// Returns whether an arm's wavelengths are in air: the first of the arrays `names` that is there is the text "air" or
-/// "vacuum". Without any of them they are in vacuum.
-fn is_in_air<'a>(source: &mut impl Source<'a>, names: [&str; 2]) -> Result<bool> {
+/// Returns whether an arm's wavelengths are in air, from the first of the arrays `names` that exists, which is the text
+/// "air" or "vacuum". Without any of them wavelengths are in vacuum.
+fn is_in_air<'a>(source: &mut impl ArraySource<'a>, names: [&str; 2]) -> Result<bool> {
     for name in names {
-        if source.head(name)?.is_some() {
-            let text = source.text(name)?;
+        if source.read_head(name)?.is_some() {
+            let text = source.read_text(name)?;
             return air::is_air(name, text.as_deref())
-                .map_err(|message| source.place().fault(message));
+                .map_err(|message| source.place().error(message));
         }
     }
     Ok(false)
 }
 
-/// Returns the shape (spectra, pixels) of an array, of which one dimension is one spectrum; fails if there is none of
-/// this name.
-fn shape_of_rows<'a>(source: &mut impl Source<'a>, key: &str) -> Result<[usize; 2]> {
-    match source.required(key)?.shape[..] {
+/// Returns the shape (spectra, pixels) of an array, which is one spectrum if it has one dimension; fails if there is no
+/// array of this name.
+fn read_shape<'a>(source: &mut impl ArraySource<'a>, key: &str) -> Result<[usize; 2]> {
+    match source.require_head(key)?.shape[..] {
         [pixels] => Ok([1, pixels]),
-        [n, pixels] => Ok([n, pixels]),
-        ref other => {
-            let said = format!("has the shape {}, not (spectra, pixels)", shown(other));
-            Err(source.place().shape_fault(key, said))
+        [length, pixels] => Ok([length, pixels]),
+        ref shape => {
+            let fault = format!(
+                "has the shape {}, not (spectra, pixels)",
+                format_shape(shape)
+            );
+            Err(source.place().shape_error(key, fault))
         }
     }
 }
 
 /// Fails for an array of another shape.
-fn expect<'a>(source: &mut impl Source<'a>, key: &str, expected: [usize; 2]) -> Result<()> {
-    if shape_of_rows(source, key)? == expected {
+fn expect_shape<'a>(
+    source: &mut impl ArraySource<'a>,
+    key: &str,
+    expected: [usize; 2],
+) -> Result<()> {
+    if read_shape(source, key)? == expected {
         return Ok(());
     }
-    let found = source.required(key)?.shape;
-    let shapes = format!("has the shape {}, flux {}", shown(&found), shown(&expected));
-    let said = match found == [expected[1]] {
+    let shape = source.require_head(key)?.shape;
+    let shapes = format!(
+        "has the shape {}, flux {}",
+        format_shape(&shape),
+        format_shape(&expected)
+    );
+    let fault = match shape == [expected[1]] {
         true => format!(
             "{shapes}: each spectrum needs its own row of {key}, such as np.broadcast_to({key}, flux.shape) makes of \
              one row for all"
         ),
         false => shapes,
     };
-    Err(source.place().shape_fault(key, said))
+    Err(source.place().shape_error(key, fault))
 }
 
 /// Fails for an array that has no numbers, or another shape.
 pub fn expect_numbers<'a>(
-    source: &mut impl Source<'a>,
+    source: &mut impl ArraySource<'a>,
     key: &str,
     expected: [usize; 2],
 ) -> Result<()> {
-    expect(source, key, expected)?;
-    refuse_others(source, key)
+    expect_shape(source, key, expected)?;
+    require_numbers(source, key)
 }
 
 /// Fails for an array that has no numbers.
-fn refuse_others<'a>(source: &mut impl Source<'a>, key: &str) -> Result<()> {
-    if source.required(key)?.kind.is_number() {
+fn require_numbers<'a>(source: &mut impl ArraySource<'a>, key: &str) -> Result<()> {
+    if source.require_head(key)?.kind.is_number() {
         Ok(())
     } else {
-        Err(source.place().fault(format!("{key}: not numbers")))
+        Err(source.place().error(format!("{key}: not numbers")))
     }
 }
 
 /// Checks an array of flags (booleans or integers) of the expected shape, reads it through, and returns its rows.
-fn flags<'a, S: Source<'a>>(
+fn open_flags<'a, S: ArraySource<'a>>(
     source: &mut S,
     key: &str,
-    head: Head,
+    head: ArrayHead,
     expected: [usize; 2],
 ) -> Result<S::Rows> {
     if !head.kind.is_flag() {
         return Err(source
             .place()
-            .fault(format!("`{key}` is neither bool nor integers")));
+            .error(format!("`{key}` is neither bool nor integers")));
     }
-    expect(source, key, expected)?;
-    source.check(key)?;
-    source.rows(key)
+    expect_shape(source, key, expected)?;
+    source.check_array(key)?;
+    source.open_rows(key)
 }
 
-/// Returns the diagonals and the rows of resolution matrices (spectra, odd diagonals, pixels), read through; one
-/// spectrum's may lack the first dimension.
-fn resolution<'a, S: Source<'a>>(
+/// Returns the diagonals and the rows of resolution matrices (spectra, odd diagonals, pixels), after reading them
+/// through. For a single spectrum the first dimension may be absent.
+fn open_resolution<'a, S: ArraySource<'a>>(
     source: &mut S,
     key: &str,
     [length, pixels]: [usize; 2],
 ) -> Result<Option<(usize, S::Rows)>> {
-    let Some(head) = source.head(key)? else {
+    let Some(head) = source.read_head(key)? else {
         return Ok(None);
     };
     let diagonals = match head.shape[..] {
-        [n, diagonals, p] if (n, p) == (length, pixels) => diagonals,
-        [diagonals, p] if (1, p) == (length, pixels) => diagonals,
+        [rows, diagonals, columns] if rows == length && columns == pixels => diagonals,
+        [diagonals, columns] if length == 1 && columns == pixels => diagonals,
         _ => 0,
     };
     if diagonals.is_multiple_of(2) {
-        let said = format!(
+        let fault = format!(
             "has the shape {}, not ({length}, odd diagonals, {pixels})",
-            shown(&head.shape)
+            format_shape(&head.shape)
         );
-        return Err(source.place().shape_fault(key, said));
+        return Err(source.place().shape_error(key, fault));
     }
-    refuse_others(source, key)?;
-    source.check(key)?;
-    Ok(Some((diagonals, source.rows(key)?)))
+    require_numbers(source, key)?;
+    source.check_array(key)?;
+    Ok(Some((diagonals, source.open_rows(key)?)))
 }
 
 /// Reads and checks a wavelength grid shared by all spectra (one-dimensional, in vacuum), or returns the rows of each
 /// spectrum's own (two-dimensional).
-fn grid<'a, S: Source<'a>>(
+fn open_grid<'a, S: ArraySource<'a>>(
     source: &mut S,
     key: &str,
     [length, pixels]: [usize; 2],
     in_air: bool,
-) -> Result<Grid<S::Rows>> {
-    let head = source.required(key)?;
+) -> Result<ArmGrid<S::Rows>> {
+    let head = source.require_head(key)?;
     if head.shape.len() != 1 {
         expect_numbers(source, key, [length, pixels])?;
-        source.check(key)?;
-        return source.rows(key).map(Grid::Own);
+        source.check_array(key)?;
+        return source.open_rows(key).map(ArmGrid::Own);
     }
     if head.shape != [pixels] {
-        let said = format!("has the shape {}, flux {pixels} pixels", shown(&head.shape));
-        return Err(source.place().shape_fault(key, said));
+        let fault = format!(
+            "has the shape {}, flux {pixels} pixels",
+            format_shape(&head.shape)
+        );
+        return Err(source.place().shape_error(key, fault));
     }
-    refuse_others(source, key)?;
-    let values = source.numbers(key, &|x| if in_air { air::to_vacuum(x) } else { x })?;
+    require_numbers(source, key)?;
+    let values = source.read_numbers(key, &|w| if in_air { air::to_vacuum(w) } else { w })?;
     check_grid(&values, &source.place().with_file(key))?;
-    Ok(Grid::Shared(values.into()))
+    Ok(ArmGrid::Shared(values.into()))
 }

@@ -1,71 +1,82 @@
-//! Columns of spectra: every one-dimensional array with a value for each spectrum that is not part of an arm or
-//! ids.
+//! Columns of spectra: all one-dimensional arrays with one value per spectrum that are not part of an arm or the ids.
 
 use std::sync::Arc;
 
-use super::source::{Kind, Rows, Source};
+use super::source::{ArrayRows, ArraySource, ElementKind};
 use super::values::ArrayValues;
 use crate::error::Result;
 use crate::spectra::{Column, ColumnValues};
 
 /// Names and values of all columns.
-pub struct Columns<R>(Vec<(Arc<str>, Kind, R)>);
+pub struct ColumnArrays<R>(Vec<(Arc<str>, ElementKind, R)>);
 
-impl<R> Columns<R> {
-    /// Finds all arrays of one value per spectrum that are not `known` as part of an arm or ids, and reads each through
-    /// to find damage. An array whose type popfit does not read is none of its business.
-    pub fn open<'a, S>(source: &mut S, length: usize, known: &[String]) -> Result<Columns<R>>
+impl<R> ColumnArrays<R> {
+    /// Finds all arrays of one value per spectrum except those in `spectra_arrays`, and reads each through to find
+    /// damage. Arrays of types that popfit does not read are ignored.
+    pub fn open<'a, S>(
+        source: &mut S,
+        length: usize,
+        spectra_arrays: &[String],
+    ) -> Result<ColumnArrays<R>>
     where
-        S: Source<'a, Rows = R>,
-        R: Rows<'a>,
+        S: ArraySource<'a, Rows = R>,
+        R: ArrayRows<'a>,
     {
         let mut columns = Vec::new();
-        for key in source.keys().into_iter().filter(|key| !known.contains(key)) {
-            let Ok(Some(head)) = source.head(&key) else {
+        for key in source.keys() {
+            if spectra_arrays.contains(&key) {
+                continue;
+            }
+            let Ok(Some(head)) = source.read_head(&key) else {
                 continue;
             };
             if head.shape != [length] {
                 continue;
             }
-            source.check(&key)?;
-            columns.push((Arc::from(key.as_str()), head.kind, source.rows(&key)?));
+            source.check_array(&key)?;
+            columns.push((Arc::from(key.as_str()), head.kind, source.open_rows(&key)?));
         }
-        Ok(Columns(columns))
+        Ok(ColumnArrays(columns))
     }
 
-    /// Returns the memory that one spectrum's cells take (bytes), texts at their longest.
-    pub fn bytes<'a>(&self) -> u64
+    /// Returns the memory that one spectrum's cells take (bytes), texts at their maximum length.
+    pub fn spectrum_bytes<'a>(&self) -> u64
     where
-        R: Rows<'a>,
+        R: ArrayRows<'a>,
     {
         self.0
             .iter()
-            .map(|(_, _, rows)| (rows.item() + size_of::<String>()) as u64)
+            .map(|(_, _, rows)| (rows.item_bytes() + size_of::<String>()) as u64)
             .sum()
     }
 
     /// Takes the values of the next `rows` spectra in every column.
-    pub fn batch<'a>(&mut self, rows: usize) -> Result<Vec<Column>>
+    pub fn read_batch<'a>(&mut self, rows: usize) -> Result<Vec<Column>>
     where
-        R: Rows<'a>,
+        R: ArrayRows<'a>,
     {
         self.0
             .iter_mut()
-            .map(|(name, _, array)| Ok(column(name, values(array.take(rows)?))))
+            .map(|(name, _, array)| {
+                Ok(make_column(
+                    name,
+                    into_column_values(array.take_elements(rows)?),
+                ))
+            })
             .collect()
     }
 
     /// Returns the columns with names and types but without values.
-    pub fn empty(&self) -> Vec<Column> {
+    pub fn without_values(&self) -> Vec<Column> {
         self.0
             .iter()
-            .map(|(name, kind, _)| column(name, empty(*kind)))
+            .map(|(name, kind, _)| make_column(name, no_values(*kind)))
             .collect()
     }
 }
 
 /// Makes a column of this name and these values, without a unit or the name of a table.
-fn column(name: &Arc<str>, values: ColumnValues) -> Column {
+fn make_column(name: &Arc<str>, values: ColumnValues) -> Column {
     Column {
         table: Arc::from(""),
         name: name.clone(),
@@ -75,19 +86,19 @@ fn column(name: &Arc<str>, values: ColumnValues) -> Column {
 }
 
 /// Returns an empty vector of values of this kind.
-fn empty(kind: Kind) -> ColumnValues {
+fn no_values(kind: ElementKind) -> ColumnValues {
     match kind {
-        Kind::Bool => ColumnValues::Bool(Vec::new()),
-        Kind::Integer => ColumnValues::I64(Vec::new()),
-        Kind::Natural => ColumnValues::U64(Vec::new()),
-        Kind::Single => ColumnValues::F32(Vec::new()),
-        Kind::Half | Kind::Double => ColumnValues::F64(Vec::new()),
-        Kind::Text => ColumnValues::Text(Vec::new()),
+        ElementKind::Bool => ColumnValues::Bool(Vec::new()),
+        ElementKind::Integer => ColumnValues::I64(Vec::new()),
+        ElementKind::Natural => ColumnValues::U64(Vec::new()),
+        ElementKind::Single => ColumnValues::F32(Vec::new()),
+        ElementKind::Half | ElementKind::Double => ColumnValues::F64(Vec::new()),
+        ElementKind::Text => ColumnValues::Text(Vec::new()),
     }
 }
 
-/// Returns the values of a column, copied if they are lent.
-fn values(array: ArrayValues) -> ColumnValues {
+/// Returns the values of a column, copied if they are borrowed.
+fn into_column_values(array: ArrayValues) -> ColumnValues {
     match array {
         ArrayValues::Bool(values) => ColumnValues::Bool(values.into_owned()),
         ArrayValues::Int64(values) => ColumnValues::I64(values.into_owned()),

@@ -4,11 +4,11 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::reader::ArraysReader;
-use super::source::{Head, Kind, Place, Rows, Source, shown};
+use super::source::{ArrayHead, ArrayRows, ArraySource, ElementKind, SourcePlace, format_shape};
 use super::values::ArrayValues;
 use crate::error::{Error, Result};
 use crate::spectra::Spectra;
-use crate::spectra::widening::{Widening, refuse_without_bits};
+use crate::spectra::widening::{Widening, require_mask_bits};
 use crate::values::Values;
 
 /// An array with a name, for [`Spectra::from_named_arrays`].
@@ -18,7 +18,7 @@ pub struct NamedArray<'a> {
     pub name: String,
     /// Lengths of the axes, the slowest first; empty for a single element.
     pub shape: Vec<usize>,
-    /// As many elements as the shape has, row-major.
+    /// The elements of the shape, row-major.
     pub values: ArrayValues<'a>,
 }
 
@@ -39,12 +39,12 @@ impl<'a> NamedArray<'a> {
 
 impl<'a> Spectra<'a> {
     /// Makes spectra of arrays that are named as in NPZ files, by the rules of these: arms (`flux` or `b_flux`, …),
-    /// ivar or sigma, masks of booleans or integers, grids of all or of each spectrum, resolution matrices, `medium`,
-    /// `id`, and a column of each array that has one value per spectrum. Flux, ivar, own grids and masks are lent on,
-    /// if they are lent as what spectra hold. `widening` is the model's rule for bits of masks
+    /// ivar or sigma, masks of booleans or integers, one grid for all or per spectrum, resolution matrices, `medium`,
+    /// `id`, and a column of each array that has one value per spectrum. Flux, ivar, own grids and masks stay borrowed
+    /// if their types are those of spectra. `widening` is the model's rule for bits of masks
     /// ([`SpectralModel::widening`](crate::SpectralModel::widening)).
     ///
-    /// Returns the spectra and notes for the user: conversion of wavelengths, and arrays that were passed over.
+    /// Returns the spectra and notes for the user: conversion of wavelengths, and arrays that were not used.
     ///
     /// ```
     /// use popfit::Spectra;
@@ -64,26 +64,27 @@ impl<'a> Spectra<'a> {
     /// # Errors
     /// `ShapeMismatch`, which names the array; `BadWavelength` for a grid that all spectra share; `Usage` for arrays
     /// that are missing, misspelt, of a wrong type, given twice or at odds with each other, and where errors are to be
-    /// widened by bits of masks that there are not.
+    /// widened without a mask that has bits.
     pub fn from_named_arrays(
         arrays: Vec<NamedArray<'a>>,
         widening: Option<&Widening>,
     ) -> Result<(Spectra<'a>, Vec<String>)> {
         widening.map_or(Ok(()), Widening::check)?;
-        let mut reader = ArraysReader::open(Memory::new(arrays)?, widening)?;
-        let spectra = reader.all()?;
-        refuse_without_bits("", std::slice::from_ref(&spectra), widening)?;
+        let mut reader = ArraysReader::open(MemorySource::new(arrays)?, widening)?;
+        let spectra = reader.read_all()?;
+        require_mask_bits("", std::slice::from_ref(&spectra), widening)?;
         Ok((spectra, reader.into_notes()))
     }
 }
 
-/// Arrays in memory, whose shapes have as many elements as they.
-struct Memory<'a>(Vec<(String, Head, Arc<ArrayValues<'a>>)>);
+/// Named arrays in memory with their heads.
+struct MemorySource<'a>(Vec<(String, ArrayHead, Arc<ArrayValues<'a>>)>);
 
-impl<'a> Memory<'a> {
+impl<'a> MemorySource<'a> {
     /// Checks that names differ, and that each array has the elements of its shape.
-    fn new(arrays: Vec<NamedArray<'a>>) -> Result<Memory<'a>> {
-        let mut all: Vec<(String, Head, Arc<ArrayValues<'a>>)> = Vec::with_capacity(arrays.len());
+    fn new(arrays: Vec<NamedArray<'a>>) -> Result<MemorySource<'a>> {
+        let mut named_arrays: Vec<(String, ArrayHead, Arc<ArrayValues<'a>>)> =
+            Vec::with_capacity(arrays.len());
         for NamedArray {
             name,
             shape,
@@ -94,51 +95,51 @@ impl<'a> Memory<'a> {
                 .iter()
                 .try_fold(1usize, |elements, length| elements.checked_mul(*length));
             if elements != Some(values.len()) {
-                let said = format!(
+                let fault = format!(
                     "has {} elements, which are not of the shape {}",
                     values.len(),
-                    shown(&shape)
+                    format_shape(&shape)
                 );
-                return Err(Place::Memory.shape_fault(&name, said));
+                return Err(SourcePlace::Memory.shape_error(&name, fault));
             }
-            if all.iter().any(|(other, _, _)| *other == name) {
+            if named_arrays.iter().any(|(earlier, _, _)| *earlier == name) {
                 return Err(Error::Usage(format!(
                     "two arrays named `{name}`; leave one of them out"
                 )));
             }
-            all.push((
+            named_arrays.push((
                 name,
-                Head {
+                ArrayHead {
                     shape,
                     kind: values.kind(),
                 },
                 Arc::new(values),
             ));
         }
-        Ok(Memory(all))
+        Ok(MemorySource(named_arrays))
     }
 
     /// Returns the elements of an array; fails if there is none of this name.
     fn values(&self, key: &str) -> Result<&Arc<ArrayValues<'a>>> {
-        let found = self.0.iter().find(|(name, _, _)| name == key);
-        found
+        let array = self.0.iter().find(|(name, _, _)| name == key);
+        array
             .map(|(_, _, values)| values)
-            .ok_or_else(|| self.missing(key))
+            .ok_or_else(|| self.missing_error(key))
     }
 }
 
-impl<'a> Source<'a> for Memory<'a> {
+impl<'a> ArraySource<'a> for MemorySource<'a> {
     type Rows = MemoryRows<'a>;
 
-    fn place(&self) -> Place {
-        Place::Memory
+    fn place(&self) -> SourcePlace {
+        SourcePlace::Memory
     }
 
     fn keys(&self) -> Vec<String> {
         self.0.iter().map(|(name, _, _)| name.clone()).collect()
     }
 
-    fn head(&mut self, key: &str) -> Result<Option<Head>> {
+    fn read_head(&mut self, key: &str) -> Result<Option<ArrayHead>> {
         Ok(self
             .0
             .iter()
@@ -146,11 +147,11 @@ impl<'a> Source<'a> for Memory<'a> {
             .map(|(_, head, _)| head.clone()))
     }
 
-    fn check(&mut self, _key: &str) -> Result<()> {
+    fn check_array(&mut self, _key: &str) -> Result<()> {
         Ok(())
     }
 
-    fn check_both(&mut self, _first: &str, _second: &str) -> Result<()> {
+    fn check_two_arrays(&mut self, _first: &str, _second: &str) -> Result<()> {
         Ok(())
     }
 
@@ -161,7 +162,7 @@ impl<'a> Source<'a> for Memory<'a> {
             .all(|natural| i64::try_from(natural).is_ok()))
     }
 
-    fn rows(&mut self, key: &str) -> Result<MemoryRows<'a>> {
+    fn open_rows(&mut self, key: &str) -> Result<MemoryRows<'a>> {
         let values = self.values(key)?.clone();
         Ok(MemoryRows {
             kind: values.kind(),
@@ -170,12 +171,12 @@ impl<'a> Source<'a> for Memory<'a> {
         })
     }
 
-    fn numbers(&mut self, key: &str, convert: &dyn Fn(f64) -> f64) -> Result<Vec<f64>> {
+    fn read_numbers(&mut self, key: &str, convert: &dyn Fn(f64) -> f64) -> Result<Vec<f64>> {
         let values = ArrayValues::clone(self.values(key)?).into_doubles();
         Ok(values.iter().map(|x| convert(*x)).collect())
     }
 
-    fn text(&mut self, key: &str) -> Result<Option<String>> {
+    fn read_text(&mut self, key: &str) -> Result<Option<String>> {
         match &**self.values(key)? {
             ArrayValues::Text(texts) if texts.len() == 1 => Ok(texts.first().cloned()),
             _ => Ok(None),
@@ -185,55 +186,53 @@ impl<'a> Source<'a> for Memory<'a> {
 
 /// The elements of an array in memory.
 struct MemoryRows<'a> {
-    kind: Kind,
+    kind: ElementKind,
     values: Arc<ArrayValues<'a>>,
-    /// Number of elements that were taken.
+    /// Index of the next element.
     next: usize,
 }
 
-impl<'a> Rows<'a> for MemoryRows<'a> {
-    fn kind(&self) -> Kind {
+impl<'a> ArrayRows<'a> for MemoryRows<'a> {
+    fn kind(&self) -> ElementKind {
         self.kind
     }
 
-    fn item(&self) -> usize {
-        self.values.item()
+    fn item_bytes(&self) -> usize {
+        self.values.item_bytes()
     }
 
-    fn take(&mut self, elements: usize) -> Result<ArrayValues<'a>> {
-        let places = self.next..self.next.saturating_add(elements);
-        self.next = places.end;
-        if places == (0..self.values.len()) {
-            // owned ones are moved
-            let nothing = Arc::new(ArrayValues::Text(Vec::new()));
-            return Ok(Arc::unwrap_or_clone(std::mem::replace(
-                &mut self.values,
-                nothing,
-            )));
+    fn take_elements(&mut self, elements: usize) -> Result<ArrayValues<'a>> {
+        let range = self.next..self.next.saturating_add(elements);
+        self.next = range.end;
+        if range == (0..self.values.len()) {
+            // The whole array is moved, and copied only if it is shared.
+            let no_values = Arc::new(ArrayValues::Text(Vec::new()));
+            let all_values = std::mem::replace(&mut self.values, no_values);
+            return Ok(Arc::unwrap_or_clone(all_values));
         }
         self.values
-            .part(places)
-            .ok_or_else(|| Place::Memory.fault("an array ended early"))
+            .get_range(range)
+            .ok_or_else(|| SourcePlace::Memory.error("an array ended early"))
     }
 
     fn take_values(&mut self, elements: usize, _spare: Values<'static>) -> Result<Values<'a>> {
-        self.take(elements).map(ArrayValues::into_values)
+        self.take_elements(elements).map(ArrayValues::into_values)
     }
 
     fn take_doubles(&mut self, elements: usize, _spare: Values<'static>) -> Result<Cow<'a, [f64]>> {
-        self.take(elements).map(ArrayValues::into_doubles)
+        self.take_elements(elements).map(ArrayValues::into_doubles)
     }
 
     fn take_singles(&mut self, elements: usize) -> Result<Cow<'a, [f32]>> {
-        self.take(elements).map(ArrayValues::into_singles)
+        self.take_elements(elements).map(ArrayValues::into_singles)
     }
 
     fn take_flags(&mut self, elements: usize) -> Result<Cow<'a, [bool]>> {
-        self.take(elements).map(ArrayValues::into_flags)
+        self.take_elements(elements).map(ArrayValues::into_flags)
     }
 
-    fn take_bits(&mut self, elements: usize, each: &mut dyn FnMut(u64)) -> Result<()> {
-        self.take(elements)
-            .map(|values| values.bits().for_each(each))
+    fn take_bits(&mut self, elements: usize, visit: &mut dyn FnMut(u64)) -> Result<()> {
+        self.take_elements(elements)
+            .map(|values| values.bits().for_each(visit))
     }
 }

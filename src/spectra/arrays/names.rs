@@ -1,12 +1,12 @@
-//! Names of arrays: which of them make an arm, which are misspelt, and which nobody reads.
+//! Names of arrays: those of arms, misspelt ones, and those that are not used.
 
-use super::arm::Arm;
-use super::source::{Head, Kind, Source};
+use super::arm::ArrayArm;
+use super::source::{ArrayHead, ArraySource, ElementKind};
 use crate::error::Result;
-use crate::suggest::shown_names;
+use crate::suggest::join_names;
 
-/// Arrays of an arm, after its name and an underscore.
-const OF_ARM: [&str; 7] = [
+/// Parts of the names of an arm's arrays, after its name and an underscore.
+const ARM_ARRAYS: [&str; 7] = [
     "wavelength",
     "flux",
     "ivar",
@@ -15,8 +15,8 @@ const OF_ARM: [&str; 7] = [
     "resolution",
     "medium",
 ];
-/// Arrays of all arms.
-const OF_FILE: [&str; 2] = ["id", "medium"];
+/// Names of the arrays that all arms share.
+const SHARED_ARRAYS: [&str; 2] = ["id", "medium"];
 /// Names that other programs give to these arrays, without separators, in lower case.
 const SYNONYMS: [(&str, &[&str]); 6] = [
     (
@@ -74,17 +74,18 @@ const SYNONYMS: [(&str, &[&str]); 6] = [
     ),
     ("id", &["ids", "targetid", "targetids"]),
 ];
-/// Fewest letters of a name in which one may be wrong.
-const FUZZY: usize = 4;
-/// Most letters of an arm's name that is guessed from an array beside `flux`, such as `b` of `b_mask`.
-const SHORT: usize = 2;
+/// Minimum number of letters of a name in which one letter may be wrong.
+const MIN_FUZZY_LENGTH: usize = 4;
+/// Maximum number of letters of an arm's name that is guessed from an array beside `flux`, such as `b` of `b_mask`.
+const MAX_GUESSED_ARM_LENGTH: usize = 2;
 
-/// Returns the arms' names in the order of the arrays: `flux` makes the only, unnamed arm; otherwise every `NAME_flux`
-/// is one that has weights and wavelengths, too.
+/// Returns the arms' names in the order of the arrays: `flux` is that of the only, unnamed arm; otherwise every
+/// `NAME_flux` is that of an arm, which also has weights and wavelengths.
 ///
 /// Beside a complete arm, `NAME_flux` is an array of another kind (a sky, a model) if it has neither, or if its name
 /// begins with that of the complete arm.
-pub fn arm_names<'a>(source: &impl Source<'a>) -> Result<Vec<String>> {
+pub fn find_arms<'a>(source: &impl ArraySource<'a>) -> Result<Vec<String>> {
+    // 1. Collect the candidates.
     let keys = source.keys();
     if keys.iter().any(|key| key == "flux") {
         return Ok(vec![String::new()]);
@@ -95,133 +96,159 @@ pub fn arm_names<'a>(source: &impl Source<'a>) -> Result<Vec<String>> {
         .map(str::to_string)
         .collect();
     if names.is_empty() {
-        // a name with `_flux` would be an arm
-        return Err(source.missing("flux"));
+        return Err(source.missing_error("flux"));
     }
-    let of = |name: &str| {
-        let parts = keys
-            .iter()
-            .filter_map(|key| key.strip_prefix(name)?.strip_prefix('_').map(part));
-        let parts: Vec<&str> = parts.flatten().collect();
-        let has = |wanted: &[&str]| parts.iter().any(|part| wanted.contains(part));
-        [has(&["ivar", "sigma"]), has(&["wavelength"])]
-    };
-    let complete: Vec<String> = names
+    // 2. Keep those that have weights and wavelengths, or one of both unless they belong to a complete arm.
+    let complete_arms: Vec<String> = names
         .iter()
-        .filter(|name| of(name) == [true, true])
+        .filter(|name| has_weights_and_wavelengths(name, &keys) == [true, true])
         .cloned()
         .collect();
-    names.retain(|name| match of(name) {
+    names.retain(|name| match has_weights_and_wavelengths(name, &keys) {
         [true, true] => true,
-        [false, false] => complete.is_empty(),
-        _ => !complete.iter().any(|arm| {
+        [false, false] => complete_arms.is_empty(),
+        _ => !complete_arms.iter().any(|arm| {
             name.strip_prefix(arm.as_str())
-                .is_some_and(|rest| rest.starts_with('_'))
+                .is_some_and(|suffix| suffix.starts_with('_'))
         }),
     });
     Ok(names)
 }
 
-/// Fails if an array that popfit does not read has a name like that of one which it would read, and which is missing.
-pub fn refuse_misspelt<'a>(source: &mut impl Source<'a>, arms: &[String]) -> Result<()> {
+/// Returns whether there are weights for an arm, and whether there are wavelengths, by names similar to theirs.
+fn has_weights_and_wavelengths(arm: &str, keys: &[String]) -> [bool; 2] {
+    let mut has_weights = false;
+    let mut has_wavelengths = false;
+    for key in keys {
+        let suffix = key
+            .strip_prefix(arm)
+            .and_then(|suffix| suffix.strip_prefix('_'));
+        match suffix.and_then(recognise_part) {
+            Some("ivar" | "sigma") => has_weights = true,
+            Some("wavelength") => has_wavelengths = true,
+            _ => {}
+        }
+    }
+    [has_weights, has_wavelengths]
+}
+
+/// Fails if an array that popfit does not read has a name similar to that of a missing array that it would read.
+pub fn refuse_misspelt<'a>(source: &mut impl ArraySource<'a>, arms: &[String]) -> Result<()> {
     let keys = source.keys();
-    let known = known(arms);
-    let lengths: Vec<usize> = match arms.first() {
+    let read_names = spectra_array_names(arms);
+    let flux_shape: Vec<usize> = match arms.first() {
         Some(arm) => source
-            .head(&array(arm, "flux"))?
+            .read_head(&array_name(arm, "flux"))?
             .map(|head| head.shape)
             .unwrap_or_default(),
         None => Vec::new(),
     };
-    for key in keys.iter().filter(|key| !known.contains(key)) {
-        let Some((arm, part)) = split(key, arms, &keys) else {
+    for key in keys.iter().filter(|key| !read_names.contains(key)) {
+        // 1. Recognise the array that may be meant.
+        let Some((arm, part)) = recognise_array(key, arms, &keys) else {
             continue;
         };
-        let is_filled = |arm: &String| match part {
-            "id" => keys.iter().any(|key| key == "id"),
-            "ivar" | "sigma" => ["ivar", "sigma"]
-                .iter()
-                .any(|part| keys.contains(&array(arm, part))),
-            "medium" => keys
-                .iter()
-                .any(|key| key == "medium" || *key == array(arm, "medium")),
-            part => keys.contains(&array(arm, part)),
-        };
-        let Some(lacking) = arms
+        // 2. It is no mistake if that array exists for all arms, or if the shape is that of something else.
+        let Some(incomplete_arm) = arms
             .iter()
-            .filter(|a| arm.is_none_or(|arm| arm == *a))
-            .find(|arm| !is_filled(arm))
+            .filter(|candidate| arm.is_none_or(|arm| arm == *candidate))
+            .find(|candidate| !has_part(candidate, part, &keys))
         else {
             continue;
         };
-        let head = source.head(key).ok().flatten();
-        if head.is_some_and(|head| is_something_else(part, key, &head, &lengths)) {
+        let head = source.read_head(key).ok().flatten();
+        if head.is_some_and(|head| is_other_array(part, key, &head, &flux_shape)) {
             continue;
         }
-        let meant = if part == "id" {
+        // 3. Otherwise suggest the name.
+        let suggestion = if part == "id" {
             part.to_string()
         } else {
-            array(lacking, part)
+            array_name(incomplete_arm, part)
         };
         let message = format!(
-            "`{key}` is no array that popfit reads; did you mean `{meant}`? Rename it or leave it out"
+            "`{key}` is no array that popfit reads; did you mean `{suggestion}`? Rename it or leave it out"
         );
-        return Err(source.place().fault(message));
+        return Err(source.place().error(message));
     }
     Ok(())
 }
 
-/// Returns notes that name arrays which have the shape of the spectra and are not read, and those of one value per
-/// pixel that seem to be masks.
-pub fn unused<'a, R>(source: &mut impl Source<'a>, arms: &[Arm<R>]) -> Vec<String> {
-    let names: Vec<String> = arms.iter().map(|arm| arm.name.clone()).collect();
-    let known = known(&names);
-    let (mut unused, mut masks) = (Vec::new(), Vec::new());
-    for key in source.keys().into_iter().filter(|key| !known.contains(key)) {
-        let Some(Head { shape, kind }) = source.head(&key).ok().flatten() else {
+/// Returns whether there is an array for this part of an arm, or one that takes its place.
+fn has_part(arm: &str, part: &str, keys: &[String]) -> bool {
+    let has_array = |part: &str| keys.contains(&array_name(arm, part));
+    let has_shared_array = || keys.iter().any(|key| key == part);
+    match part {
+        "id" => has_shared_array(),
+        "ivar" | "sigma" => has_array("ivar") || has_array("sigma"),
+        "medium" => has_shared_array() || has_array("medium"),
+        part => has_array(part),
+    }
+}
+
+/// Returns notes that name arrays of the spectra's shape that are not used, and arrays of one value per pixel that seem
+/// to be masks.
+pub fn note_unused_arrays<'a, R>(
+    source: &mut impl ArraySource<'a>,
+    arms: &[ArrayArm<R>],
+) -> Vec<String> {
+    let arm_names: Vec<String> = arms.iter().map(|arm| arm.name.clone()).collect();
+    let read_names = spectra_array_names(&arm_names);
+    // 1. Sort the arrays that are not read by their shapes.
+    let mut unused = Vec::new();
+    let mut masks = Vec::new();
+    for key in source.keys() {
+        if read_names.contains(&key) {
+            continue;
+        }
+        let Some(ArrayHead { shape, kind }) = source.read_head(&key).ok().flatten() else {
             continue;
         };
         let ends = shape.first().copied().zip(shape.last().copied());
-        let is_of = |arm: &Arm<R>| match shape.len() {
+        let has_spectra_shape = |arm: &ArrayArm<R>| match shape.len() {
             0 => false,
             1 => arm.length == 1 && shape == [arm.pixels] && arm.pixels > 1,
             _ => ends == Some((arm.length, arm.pixels)),
         };
-        // an array of one value per spectrum is a column
-        let is_row = |arm: &Arm<R>| shape == [arm.pixels] && arm.pixels != arm.length;
-        if arms.iter().any(is_of) {
+        // An array of one value per spectrum is a column.
+        let has_pixel_shape = |arm: &ArrayArm<R>| shape == [arm.pixels] && arm.pixels != arm.length;
+        if arms.iter().any(has_spectra_shape) {
             unused.push(key);
-        } else if arms.iter().any(is_row) && (kind == Kind::Bool || is_mask_name(&key)) {
+        } else if arms.iter().any(has_pixel_shape)
+            && (kind == ElementKind::Bool || is_mask_name(&key))
+        {
             masks.push(key);
         }
     }
+    // 2. Write one note for each kind.
     let place = source.place();
-    let unused = (!unused.is_empty()).then(|| {
-        let names = shown_names("array", &unused);
-        place.with_file(&format!(
+    let mut notes = Vec::new();
+    if !unused.is_empty() {
+        let names = join_names("array", &unused);
+        notes.push(place.with_file(&format!(
             "arrays of the spectra's shape that are not used: {names}"
-        ))
-    });
-    let masks = (!masks.is_empty()).then(|| {
-        let names = shown_names("array", &masks);
-        place.with_file(&format!(
+        )));
+    }
+    if !masks.is_empty() {
+        let names = join_names("array", &masks);
+        notes.push(place.with_file(&format!(
             "arrays of one value per pixel that seem to be masks and are not used: {names}; a mask has the shape \
              (spectra, pixels), such as np.broadcast_to(mask, flux.shape)"
-        ))
-    });
-    unused.into_iter().chain(masks).collect()
+        )));
+    }
+    notes
 }
 
-/// Returns the names of all arrays that are read of these arms and of all.
-pub fn known(arms: &[String]) -> Vec<String> {
-    let of_arms = arms
+/// Returns the names of all arrays that are read for these arms, with those that all arms share.
+pub fn spectra_array_names(arms: &[String]) -> Vec<String> {
+    let arm_arrays = arms
         .iter()
-        .flat_map(|arm| OF_ARM.map(|part| array(arm, part)));
-    of_arms.chain(OF_FILE.map(String::from)).collect()
+        .flat_map(|arm| ARM_ARRAYS.map(|part| array_name(arm, part)));
+    arm_arrays.chain(SHARED_ARRAYS.map(String::from)).collect()
 }
 
 /// Returns the name of an arm's array; an arm without a name has no prefix.
-pub fn array(arm: &str, part: &str) -> String {
+pub fn array_name(arm: &str, part: &str) -> String {
     if arm.is_empty() {
         part.to_string()
     } else {
@@ -229,57 +256,57 @@ pub fn array(arm: &str, part: &str) -> String {
     }
 }
 
-/// Returns the arm that an array's name seems to have, if any, and which of its arrays it seems to be; `None` for a
-/// name that is like none.
-fn split<'a>(
+/// Returns the arm that an array's name seems to contain, if any, and the array of it that seems to be meant; `None`
+/// for a name that is similar to none.
+fn recognise_array<'a>(
     key: &str,
     arms: &'a [String],
     keys: &[String],
 ) -> Option<(Option<&'a String>, &'static str)> {
+    // 1. A name that begins with an arm's.
     let lower = key.to_lowercase();
     for arm in arms.iter().filter(|arm| !arm.is_empty()) {
-        if let Some(rest) = lower
+        if let Some(suffix) = lower
             .strip_prefix(&arm.to_lowercase())
-            .filter(|rest| rest.starts_with(is_separator))
+            .filter(|suffix| suffix.starts_with(is_separator))
         {
-            return part(rest).map(|part| (Some(arm), part));
+            return recognise_part(suffix).map(|part| (Some(arm), part));
         }
     }
-    if let Some(part) = part(&lower) {
+    // 2. A name without an arm.
+    if let Some(part) = recognise_part(&lower) {
         return Some((None, part));
     }
-    // `b_mask` beside `flux`, unless there is a `b_flux`, to which it belongs
-    let (arm, rest) = key.split_once('_')?;
-    let known = OF_ARM.iter().find(|part| **part == rest)?;
-    let is_arm = arm.len() <= SHORT
+    // 3. `b_mask` beside `flux`, unless it belongs to a `b_flux`.
+    let (arm, suffix) = key.split_once('_')?;
+    let part = ARM_ARRAYS.iter().find(|part| **part == suffix)?;
+    let is_guessed_arm = arm.len() <= MAX_GUESSED_ARM_LENGTH
         && arms.iter().all(String::is_empty)
-        && !keys.contains(&array(arm, "flux"));
-    is_arm.then_some((None, known))
+        && !keys.contains(&array_name(arm, "flux"));
+    is_guessed_arm.then_some((None, part))
 }
 
-/// Returns which array a name means, whatever its case, separators, plural or a wrong letter; `None` if none.
-fn part(name: &str) -> Option<&'static str> {
-    let plain: String = name
+/// Returns the array that a name means, up to case, separators, a plural or one wrong letter; `None` if it means none.
+fn recognise_part(name: &str) -> Option<&'static str> {
+    let letters: String = name
         .chars()
         .filter(|c| !is_separator(*c))
         .flat_map(char::to_lowercase)
         .collect();
-    let is_like = |known: &str| {
-        let is_near = || strsim::damerau_levenshtein(known, &plain) <= 1 && plain.len() >= FUZZY;
-        plain == known || (known.len() >= FUZZY && is_near())
+    let is_similar = |part: &str| {
+        letters == part
+            || (part.len() >= MIN_FUZZY_LENGTH
+                && letters.len() >= MIN_FUZZY_LENGTH
+                && strsim::damerau_levenshtein(part, &letters) <= 1)
     };
-    let by_synonym = || {
-        SYNONYMS
-            .iter()
-            .find(|(_, names)| names.contains(&plain.as_str()))
-            .map(|(part, _)| *part)
-    };
-    OF_ARM
+    let mut parts = ARM_ARRAYS.iter().chain(&SHARED_ARRAYS);
+    if let Some(part) = parts.find(|part| is_similar(part)) {
+        return Some(part);
+    }
+    SYNONYMS
         .iter()
-        .chain(&OF_FILE)
-        .find(|known| is_like(known))
-        .copied()
-        .or_else(by_synonym)
+        .find(|(_, synonyms)| synonyms.contains(&letters.as_str()))
+        .map(|(part, _)| *part)
 }
 
 /// Returns whether a character may stand between the words of a name.
@@ -295,25 +322,27 @@ fn is_mask_name(key: &str) -> bool {
         .any(|word| lower.contains(word))
 }
 
-/// Returns whether the shape of an array shows that it is not the part whose name its own is like: a column of one
-/// value per spectrum, or one that is no single word.
-fn is_something_else(part: &str, key: &str, head: &Head, flux: &[usize]) -> bool {
-    let is_column =
-        flux.len() == 2 && head.shape == flux.iter().take(1).copied().collect::<Vec<_>>();
+/// Returns whether an array's shape shows that it is not the part whose name is similar, because it is a column of one
+/// value per spectrum, or because it is no single word.
+fn is_other_array(part: &str, key: &str, head: &ArrayHead, flux_shape: &[usize]) -> bool {
+    let is_column = match flux_shape {
+        [length, _] => head.shape == [*length],
+        _ => false,
+    };
     match part {
         "id" => false,
         "medium" => head.elements() != 1 || (is_column && !key.to_lowercase().contains("medium")),
-        _ => is_column && flux.first() != flux.last(),
+        _ => is_column && flux_shape.first() != flux_shape.last(),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::part;
+    use super::recognise_part;
 
     #[test]
-    fn names_that_mean_an_array() {
-        for (name, meant) in [
+    fn similar_names_are_recognised_as_arrays() {
+        for (name, part) in [
             ("MASK", Some("mask")),
             ("masks", Some("mask")),
             ("bad_mask", Some("mask")),
@@ -333,7 +362,7 @@ mod tests {
             ("teff", None),
             ("median", None),
         ] {
-            assert_eq!(part(name), meant, "{name}");
+            assert_eq!(recognise_part(name), part, "{name}");
         }
     }
 }

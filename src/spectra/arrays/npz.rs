@@ -1,16 +1,16 @@
 //! Named arrays in an NPZ file.
 //!
-//! Opening reads every array through to its CRC and keeps none; batches then come from one stream an array, so that
-//! memory holds a batch, never the file.
+//! Opening reads every array through to its checksum and stores none. Batches then come from one stream per array, so
+//! that memory holds a batch, never the whole file.
 
 use std::borrow::Cow;
 use std::path::Path;
 
 use pulp::bytemuck::Pod;
 
-use super::arm::{LARGE, join};
+use super::arm::{MIN_BYTES_FOR_TWO_THREADS, run_both};
 use super::reader::ArraysReader;
-use super::source::{Head, Kind, Place, Rows, Source};
+use super::source::{ArrayHead, ArrayRows, ArraySource, ElementKind, SourcePlace};
 use super::values::ArrayValues;
 use crate::error::{Error, Result};
 use crate::io::memory::most_inflated_bytes;
@@ -18,75 +18,81 @@ use crate::io::npz::{Archive, DType, Header, Stream, too_large};
 use crate::spectra::{Selection, SpectraReader};
 use crate::values::Values;
 
-/// Most arrays: each that is used has a thread, and what that needs to inflate.
-const MOST_ARRAYS: usize = 256;
+/// Maximum number of arrays, each of which has a thread and memory to inflate it.
+const MAX_ARRAYS: usize = 256;
 
 /// Opens an NPZ file of spectra, checks its arrays, and reads each through to find damage.
 pub fn open(path: &Path, selection: &Selection) -> Result<impl SpectraReader + use<>> {
     let archive = Archive::open(path)?;
     let count = archive.keys().len();
-    if count > MOST_ARRAYS {
+    if count > MAX_ARRAYS {
         return Err(too_large(
             path,
-            format!("it has {count} arrays, more than the {MOST_ARRAYS} that popfit reads"),
+            format!("it has {count} arrays, more than the {MAX_ARRAYS} that popfit reads"),
         ));
     }
-    // shared grids are taken from it, what is left is each batch's
+    // Shared grids are subtracted from it; each batch may take the rest.
     let budget = most_inflated_bytes(archive.file_length());
     ArraysReader::open(NpzFile { archive, budget }, selection.widen.as_ref())
 }
 
-/// An open file.
+/// An open NPZ file.
 struct NpzFile {
     archive: Archive,
-    /// Bytes that what is read may still take.
+    /// Number of bytes that arrays may still take.
     budget: u64,
 }
 
-impl Kind {
+impl ElementKind {
     /// Returns the kind of elements of this type.
-    fn of(dtype: &DType) -> Kind {
+    fn from_dtype(dtype: &DType) -> ElementKind {
         match dtype {
-            dtype if dtype.is_text() => Kind::Text,
-            dtype if dtype.is_natural() => Kind::Natural,
-            dtype if dtype.is_integer() => Kind::Integer,
-            dtype if dtype.is_flag() => Kind::Bool,
-            dtype if dtype.bytes() == 2 => Kind::Half,
-            dtype if dtype.bytes() == 4 => Kind::Single,
-            _ => Kind::Double,
+            dtype if dtype.is_text() => ElementKind::Text,
+            dtype if dtype.is_natural() => ElementKind::Natural,
+            dtype if dtype.is_integer() => ElementKind::Integer,
+            dtype if dtype.is_flag() => ElementKind::Bool,
+            dtype if dtype.bytes() == 2 => ElementKind::Half,
+            dtype if dtype.bytes() == 4 => ElementKind::Single,
+            _ => ElementKind::Double,
         }
     }
 }
 
-impl Source<'static> for NpzFile {
+impl ArraySource<'static> for NpzFile {
     type Rows = Stream;
 
-    fn place(&self) -> Place {
-        Place::File(self.archive.path().to_path_buf())
+    fn place(&self) -> SourcePlace {
+        SourcePlace::File(self.archive.path().to_path_buf())
     }
 
     fn keys(&self) -> Vec<String> {
         self.archive.keys()
     }
 
-    fn head(&mut self, key: &str) -> Result<Option<Head>> {
-        let head = |Header { dtype, shape, .. }: Header| Head {
+    fn read_head(&mut self, key: &str) -> Result<Option<ArrayHead>> {
+        let header = self.archive.header(key)?;
+        Ok(header.map(|Header { dtype, shape, .. }| ArrayHead {
             shape,
-            kind: Kind::of(&dtype),
-        };
-        Ok(self.archive.header(key)?.map(head))
+            kind: ElementKind::from_dtype(&dtype),
+        }))
     }
 
-    fn check(&mut self, key: &str) -> Result<()> {
+    fn check_array(&mut self, key: &str) -> Result<()> {
         self.archive.check(key)
     }
 
-    fn check_both(&mut self, first: &str, second: &str) -> Result<()> {
-        if self.archive.file_length() <= LARGE {
-            return self.check(first).and_then(|()| self.check(second));
+    fn check_two_arrays(&mut self, first: &str, second: &str) -> Result<()> {
+        if self.archive.file_length() <= MIN_BYTES_FOR_TWO_THREADS {
+            return self
+                .check_array(first)
+                .and_then(|()| self.check_array(second));
         }
-        let mut other = Archive::open(self.archive.path())?;
-        let (first, second) = join(true, || self.archive.check(first), || other.check(second));
+        let mut second_archive = Archive::open(self.archive.path())?;
+        let (first, second) = run_both(
+            true,
+            || self.archive.check(first),
+            || second_archive.check(second),
+        );
         first.and(second)
     }
 
@@ -104,13 +110,13 @@ impl Source<'static> for NpzFile {
         Ok(fits)
     }
 
-    fn rows(&mut self, key: &str) -> Result<Stream> {
+    fn open_rows(&mut self, key: &str) -> Result<Stream> {
         self.archive.stream(key)
     }
 
-    fn numbers(&mut self, key: &str, convert: &dyn Fn(f64) -> f64) -> Result<Vec<f64>> {
+    fn read_numbers(&mut self, key: &str, convert: &dyn Fn(f64) -> f64) -> Result<Vec<f64>> {
         let array = self.archive.read(key, &mut self.budget, convert)?;
-        // it is copied once, to be shared
+        // The values are copied once, to be shared.
         let bytes = array.values.len() as u64 * size_of::<f64>() as u64;
         self.budget = self.budget.checked_sub(bytes).ok_or_else(|| {
             let message = format!(
@@ -121,12 +127,12 @@ impl Source<'static> for NpzFile {
         Ok(array.values)
     }
 
-    fn text(&mut self, key: &str) -> Result<Option<String>> {
+    fn read_text(&mut self, key: &str) -> Result<Option<String>> {
         self.archive.text(key)
     }
 
     /// An array in Fortran order is held whole.
-    fn reserve(&mut self, key: &str) -> Result<()> {
+    fn reserve_memory(&mut self, key: &str) -> Result<()> {
         let Some(header) = self.archive.header(key)?.filter(Header::is_transposed) else {
             return Ok(());
         };
@@ -140,44 +146,52 @@ impl Source<'static> for NpzFile {
         Ok(())
     }
 
-    fn most_bytes(&self) -> u64 {
+    fn max_bytes(&self) -> u64 {
         self.budget
     }
 
-    fn missing(&self, key: &str) -> Error {
+    fn missing_error(&self, key: &str) -> Error {
         self.archive.missing(key)
     }
 }
 
-impl Rows<'static> for Stream {
-    fn kind(&self) -> Kind {
-        Kind::of(&self.dtype())
+impl ArrayRows<'static> for Stream {
+    fn kind(&self) -> ElementKind {
+        ElementKind::from_dtype(&self.dtype())
     }
 
-    fn item(&self) -> usize {
+    fn item_bytes(&self) -> usize {
         self.dtype().bytes()
     }
 
-    fn take(&mut self, elements: usize) -> Result<ArrayValues<'static>> {
-        // as much memory as the widest value takes
-        drop(reserve::<u64>(elements, self.path())?);
-        Ok(match Rows::kind(self) {
-            Kind::Bool => ArrayValues::Bool(self.decoded(elements, DType::flags)?.into()),
-            Kind::Integer => ArrayValues::Int64(self.decoded(elements, DType::integers)?.into()),
-            Kind::Natural => ArrayValues::UInt64(self.decoded(elements, DType::naturals)?.into()),
-            Kind::Single => ArrayValues::Float32(self.decoded(elements, DType::singles)?.into()),
-            Kind::Half | Kind::Double => {
-                ArrayValues::Float64(self.decoded(elements, DType::numbers)?.into())
+    fn take_elements(&mut self, elements: usize) -> Result<ArrayValues<'static>> {
+        // Check that there is memory for the widest values.
+        drop(reserve_memory::<u64>(elements, self.path())?);
+        Ok(match ArrayRows::kind(self) {
+            ElementKind::Bool => {
+                ArrayValues::Bool(self.take_decoded(elements, DType::flags)?.into())
             }
-            Kind::Text => ArrayValues::Text(self.decoded(elements, DType::texts)?),
+            ElementKind::Integer => {
+                ArrayValues::Int64(self.take_decoded(elements, DType::integers)?.into())
+            }
+            ElementKind::Natural => {
+                ArrayValues::UInt64(self.take_decoded(elements, DType::naturals)?.into())
+            }
+            ElementKind::Single => {
+                ArrayValues::Float32(self.take_decoded(elements, DType::singles)?.into())
+            }
+            ElementKind::Half | ElementKind::Double => {
+                ArrayValues::Float64(self.take_decoded(elements, DType::numbers)?.into())
+            }
+            ElementKind::Text => ArrayValues::Text(self.take_decoded(elements, DType::texts)?),
         })
     }
 
     fn take_values(&mut self, elements: usize, spare: Values<'static>) -> Result<Values<'static>> {
-        if !Rows::kind(self).is_single() {
+        if !ArrayRows::kind(self).is_single() {
             return self.take_doubles(elements, spare).map(Values::from);
         }
-        self.floats(elements, spare.into_single_memory(), DType::singles)
+        self.take_floats(elements, spare.into_single_memory(), DType::singles)
             .map(Values::from)
     }
 
@@ -186,36 +200,36 @@ impl Rows<'static> for Stream {
         elements: usize,
         spare: Values<'static>,
     ) -> Result<Cow<'static, [f64]>> {
-        self.floats(elements, spare.into_double_memory(), DType::numbers)
+        self.take_floats(elements, spare.into_double_memory(), DType::numbers)
             .map(Cow::from)
     }
 
     fn take_singles(&mut self, elements: usize) -> Result<Cow<'static, [f32]>> {
-        let mut values: Vec<f32> = reserve(elements, self.path())?;
-        let mut wide = Vec::new();
+        let mut values: Vec<f32> = reserve_memory(elements, self.path())?;
+        let mut doubles = Vec::new();
         Stream::take(self, elements, |dtype, bytes| {
-            wide.clear();
-            dtype.numbers(bytes, &mut wide)?;
-            values.extend(wide.iter().map(|x| *x as f32));
+            doubles.clear();
+            dtype.numbers(bytes, &mut doubles)?;
+            values.extend(doubles.iter().map(|x| *x as f32));
             Ok(())
         })?;
         Ok(values.into())
     }
 
     fn take_flags(&mut self, elements: usize) -> Result<Cow<'static, [bool]>> {
-        let mut flags = reserve(elements, self.path())?;
+        let mut flags = reserve_memory(elements, self.path())?;
         Stream::take(self, elements, |dtype, bytes| {
             dtype.flags(bytes, &mut flags)
         })?;
         Ok(flags.into())
     }
 
-    fn take_bits(&mut self, elements: usize, each: &mut dyn FnMut(u64)) -> Result<()> {
+    fn take_bits(&mut self, elements: usize, visit: &mut dyn FnMut(u64)) -> Result<()> {
         let mut bits = Vec::new();
         Stream::take(self, elements, |dtype, bytes| {
             bits.clear();
             dtype.bits(bytes, &mut bits)?;
-            bits.iter().for_each(|bits| each(*bits));
+            bits.iter().for_each(|bits| visit(*bits));
             Ok(())
         })
     }
@@ -226,7 +240,7 @@ type Decode<T> = fn(&DType, &[u8], &mut Vec<T>) -> std::result::Result<(), Strin
 
 impl Stream {
     /// Reads the next elements with a function that decodes them.
-    fn decoded<T>(&mut self, elements: usize, decode: Decode<T>) -> Result<Vec<T>> {
+    fn take_decoded<T>(&mut self, elements: usize, decode: Decode<T>) -> Result<Vec<T>> {
         let mut values = Vec::new();
         Stream::take(self, elements, |dtype, bytes| {
             decode(dtype, bytes, &mut values)
@@ -234,25 +248,25 @@ impl Stream {
         Ok(values)
     }
 
-    /// Reads the next elements into the memory of `spare` if that has enough; decodes them unless they are in the file
-    /// as they are in memory.
-    fn floats<T: Pod>(
+    /// Reads the next elements into the memory of `spare` if that is large enough. It decodes them unless the file
+    /// stores them as memory does.
+    fn take_floats<T: Pod>(
         &mut self,
         elements: usize,
         mut spare: Vec<T>,
         decode: Decode<T>,
     ) -> Result<Vec<T>> {
         if self.is_as_in_memory::<T>() {
-            // what spare memory has is overwritten: no new zeros for it
+            // The old values are overwritten, so only memory beyond them is filled with zeros.
             spare.truncate(elements);
-            let more = elements - spare.len();
-            let mut values = with_room(spare, more, self.path())?;
+            let additional = elements - spare.len();
+            let mut values = with_capacity_for(spare, additional, self.path())?;
             values.resize(elements, T::zeroed());
             self.take_as_in_memory(&mut values)?;
             return Ok(values);
         }
         spare.clear();
-        let mut values = with_room(spare, elements, self.path())?;
+        let mut values = with_capacity_for(spare, elements, self.path())?;
         Stream::take(self, elements, |dtype, bytes| {
             decode(dtype, bytes, &mut values)
         })?;
@@ -261,17 +275,17 @@ impl Stream {
 }
 
 /// Returns an empty vector with room for `elements`; fails if memory is short.
-fn reserve<T>(elements: usize, path: &Path) -> Result<Vec<T>> {
-    with_room(Vec::new(), elements, path)
+fn reserve_memory<T>(elements: usize, path: &Path) -> Result<Vec<T>> {
+    with_capacity_for(Vec::new(), elements, path)
 }
 
-/// Returns the vector with room for `more` elements; fails if memory is short.
-fn with_room<T>(mut values: Vec<T>, more: usize, path: &Path) -> Result<Vec<T>> {
-    match values.try_reserve_exact(more) {
+/// Returns the vector with room for `additional` elements; fails if memory is short.
+fn with_capacity_for<T>(mut values: Vec<T>, additional: usize, path: &Path) -> Result<Vec<T>> {
+    match values.try_reserve_exact(additional) {
         Ok(()) => Ok(values),
         Err(_) => Err(too_large(
             path,
-            format!("{more} values do not fit memory; read smaller batches"),
+            format!("{additional} values do not fit memory; read smaller batches"),
         )),
     }
 }

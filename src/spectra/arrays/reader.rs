@@ -1,53 +1,59 @@
-//! Spectra of named arrays, in batches.
+//! Reads spectra from named arrays in batches.
 
 use std::sync::Arc;
 
-use super::arm::Arm;
-use super::columns::Columns;
+use super::arm::ArrayArm;
+use super::columns::ColumnArrays;
 use super::names;
-use super::source::{Kind, Place, Rows, Source, shown};
+use super::source::{ArrayRows, ArraySource, ElementKind, SourcePlace, format_shape};
 use super::values::ArrayValues;
 use crate::error::{Error, Result};
-use crate::spectra::widening::{ANY, MaskRule, Widening};
+use crate::spectra::widening::{ALL_BITS, MaskRule, Widening};
 use crate::spectra::{Ids, Spectra, SpectraReader, air};
 
-/// Yields the spectra that arrays make.
+/// Yields the spectra that named arrays contain.
 pub struct ArraysReader<R> {
     file: Arc<str>,
-    place: Place,
+    place: SourcePlace,
     length: usize,
-    /// Bytes that a batch may take.
-    most: u64,
+    /// Maximum number of bytes of a batch.
+    max_bytes: u64,
+    /// Row of the next spectrum.
     next: usize,
-    arms: Vec<Arm<R>>,
+    arms: Vec<ArrayArm<R>>,
     ids: Option<(R, IdKind)>,
-    columns: Columns<R>,
+    columns: ColumnArrays<R>,
     notes: Vec<String>,
 }
 
+/// Representation of the ids.
 #[derive(Clone, Copy)]
 enum IdKind {
+    /// Integers that fit i64.
     Integer,
-    /// Integers of which some are above those of i64: texts of their digits.
+    /// Integers of which some exceed i64, as texts of their digits.
     Digits,
+    /// Texts.
     Text,
 }
 
 impl<R> ArraysReader<R> {
-    /// Checks that the arms which the arrays make have the same number of spectra, and finds ids and columns.
+    /// Finds the arms, ids and columns among the arrays, and checks that the arms have the same number of spectra.
     pub fn open<'a, S>(mut source: S, widening: Option<&Widening>) -> Result<ArraysReader<R>>
     where
-        S: Source<'a, Rows = R>,
-        R: Rows<'a>,
+        S: ArraySource<'a, Rows = R>,
+        R: ArrayRows<'a>,
     {
+        // 1. Find the names of the arms among those of the arrays.
         let place = source.place();
-        let mut arms = Vec::new();
-        let names = names::arm_names(&source)?;
+        let names = names::find_arms(&source)?;
         names::refuse_misspelt(&mut source, &names)?;
-        let known = names::known(&names);
-        let rule = MaskRule::new(ANY, widening);
+        let spectra_arrays = names::spectra_array_names(&names);
+        // 2. Open the arms, and check their lengths.
+        let rule = MaskRule::new(ALL_BITS, widening);
+        let mut arms = Vec::new();
         for name in names {
-            arms.push(Arm::open(&mut source, name, rule.clone())?);
+            arms.push(ArrayArm::open(&mut source, name, rule.clone())?);
         }
         let (length, name) = arms
             .first()
@@ -58,29 +64,26 @@ impl<R> ArraysReader<R> {
                 "{} spectra in arm `{}`, {length} in `{name}`",
                 arm.length, arm.name
             );
-            let flux = names::array(&arm.name, "flux");
-            let what = match &place {
-                Place::File(_) => place.file(),
-                Place::Memory => flux.clone(),
+            let flux = names::array_name(&arm.name, "flux");
+            let subject = match &place {
+                SourcePlace::File(_) => place.file(),
+                SourcePlace::Memory => flux.clone(),
             };
-            return Err(Error::mismatch(what, message).naming(flux));
+            return Err(Error::mismatch(subject, message).naming(flux));
         }
-        let ids = ids(&mut source, length)?;
-        let columns = Columns::open(&mut source, length, &known)?;
-        let converted = arms
-            .iter()
-            .any(|arm| arm.in_air)
-            .then(|| place.with_file(air::CONVERTED));
-        let notes = converted
-            .into_iter()
-            .chain(names::unused(&mut source, &arms))
-            .collect();
-        let (file, most) = (Arc::from(place.file()), source.most_bytes());
+        // 3. Open ids and columns, and collect the notes.
+        let ids = open_ids(&mut source, length)?;
+        let columns = ColumnArrays::open(&mut source, length, &spectra_arrays)?;
+        let mut notes = Vec::new();
+        if arms.iter().any(|arm| arm.in_air) {
+            notes.push(place.with_file(air::CONVERSION_NOTE));
+        }
+        notes.extend(names::note_unused_arrays(&mut source, &arms));
         Ok(ArraysReader {
-            file,
+            file: Arc::from(place.file()),
             place,
             length,
-            most,
+            max_bytes: source.max_bytes(),
             next: 0,
             arms,
             ids,
@@ -89,54 +92,54 @@ impl<R> ArraysReader<R> {
         })
     }
 
-    /// Returns sentences for the user on what was converted and what was passed over.
+    /// Returns sentences for the user on conversions and on arrays that were not used.
     pub fn into_notes(self) -> Vec<String> {
         self.notes
     }
 
-    /// Returns no spectra, but their arms, grids and columns.
-    fn head<'a>(&self) -> Spectra<'a>
+    /// Returns the arms, grids and columns without spectra.
+    fn without_spectra<'a>(&self) -> Spectra<'a>
     where
-        R: Rows<'a>,
+        R: ArrayRows<'a>,
     {
         let ids = match self.ids {
             Some((_, IdKind::Text | IdKind::Digits)) => Ids::Text(Vec::new()),
             _ => Ids::Integer(Vec::new()),
         };
-        let arms = self.arms.iter().map(Arm::empty).collect();
+        let arms = self.arms.iter().map(ArrayArm::without_spectra).collect();
         Spectra {
             file: self.file.clone(),
             rows: Vec::new(),
             ids,
             arms,
-            columns: self.columns.empty(),
+            columns: self.columns.without_values(),
         }
     }
 
-    /// Makes all spectra.
-    pub fn all<'a>(&mut self) -> Result<Spectra<'a>>
+    /// Reads all spectra.
+    pub fn read_all<'a>(&mut self) -> Result<Spectra<'a>>
     where
-        R: Rows<'a>,
+        R: ArrayRows<'a>,
     {
         if self.length == 0 {
-            Ok(self.head())
+            Ok(self.without_spectra())
         } else {
-            self.batch(self.length)
+            self.read_batch(self.length)
         }
     }
 
-    /// Takes the ids of the next `rows` spectra; without an array `id` they are the rows' numbers, from 0.
-    fn ids<'a>(&mut self, rows: usize) -> Result<Ids>
+    /// Reads the ids of the next `rows` spectra; without an array `id` they are the numbers of the rows, from 0.
+    fn read_ids<'a>(&mut self, rows: usize) -> Result<Ids>
     where
-        R: Rows<'a>,
+        R: ArrayRows<'a>,
     {
         let Some((array, kind)) = &mut self.ids else {
             return Ok(Ids::Integer(
                 (self.next as i64..(self.next + rows) as i64).collect(),
             ));
         };
-        let fault = |message: &str| self.place.fault(format!("id: {message}"));
-        match (array.take(rows)?, kind) {
+        let id_error = |message: &str| self.place.error(format!("id: {message}"));
+        match (array.take_elements(rows)?, kind) {
             (ArrayValues::Text(ids), _) => Ok(Ids::Text(ids)),
             (ArrayValues::Int64(ids), _) => Ok(Ids::Integer(ids.into_owned())),
             (ArrayValues::UInt64(ids), IdKind::Digits) => {
@@ -148,39 +151,41 @@ impl<R> ArraysReader<R> {
                     .map(|id| i64::try_from(*id))
                     .collect::<Result<_, _>>();
                 ids.map(Ids::Integer)
-                    .map_err(|_| fault("a number does not fit a signed 64-bit integer"))
+                    .map_err(|_| id_error("a number does not fit a signed 64-bit integer"))
             }
-            _ => Err(fault("neither integers nor strings")),
+            _ => Err(id_error("neither integers nor strings")),
         }
     }
 
-    /// Makes the next `rows` spectra with their ids and columns; fails if they take far more bytes than the file can
+    /// Reads the next `rows` spectra with their ids and columns; fails if they take far more bytes than the file can
     /// hold.
-    fn batch<'a>(&mut self, rows: usize) -> Result<Spectra<'a>>
+    fn read_batch<'a>(&mut self, rows: usize) -> Result<Spectra<'a>>
     where
-        R: Rows<'a>,
+        R: ArrayRows<'a>,
     {
-        let each = self
+        // 1. Refuse more bytes than such a file can contain.
+        let spectrum_bytes = self
             .arms
             .iter()
-            .map(Arm::bytes)
-            .fold(self.columns.bytes(), u64::saturating_add);
-        let bytes = each.saturating_mul(rows as u64);
-        if bytes > self.most {
+            .map(ArrayArm::spectrum_bytes)
+            .fold(self.columns.spectrum_bytes(), u64::saturating_add);
+        let bytes = spectrum_bytes.saturating_mul(rows as u64);
+        if bytes > self.max_bytes {
             let message = format!(
                 "{rows} spectra take {bytes} bytes, far more than the file has (is it a zip bomb?)"
             );
-            return Err(self.place.too_large(message));
+            return Err(self.place.too_large_error(message));
         }
+        // 2. Read the arms, ids and columns.
         let mut arms = Vec::with_capacity(self.arms.len());
         for arm in &mut self.arms {
-            arms.push(arm.batch(rows, &self.place)?);
+            arms.push(arm.read_batch(rows, &self.place)?);
         }
-        let ids = self.ids(rows)?;
-        let columns = self.columns.batch(rows)?;
-        let first = self.next as u64;
+        let ids = self.read_ids(rows)?;
+        let columns = self.columns.read_batch(rows)?;
+        let first_row = self.next as u64;
         self.next += rows;
-        let rows = (first..self.next as u64).collect();
+        let rows = (first_row..self.next as u64).collect();
         Ok(Spectra {
             file: self.file.clone(),
             rows,
@@ -191,7 +196,7 @@ impl<R> ArraysReader<R> {
     }
 }
 
-impl<R: Rows<'static>> SpectraReader for ArraysReader<R> {
+impl<R: ArrayRows<'static>> SpectraReader for ArraysReader<R> {
     fn len(&self) -> u64 {
         self.length as u64
     }
@@ -199,7 +204,7 @@ impl<R: Rows<'static>> SpectraReader for ArraysReader<R> {
     fn next_batch(&mut self, max: usize) -> Result<Option<Spectra<'static>>> {
         match max.max(1).min(self.length - self.next) {
             0 => Ok(None),
-            rows => self.batch(rows).map(Some),
+            rows => self.read_batch(rows).map(Some),
         }
     }
 
@@ -215,25 +220,31 @@ impl<R: Rows<'static>> SpectraReader for ArraysReader<R> {
     }
 
     fn empty(&self) -> Spectra<'static> {
-        self.head()
+        self.without_spectra()
     }
 }
 
 /// Checks the array `id` and all its values, and returns its rows; `None` if there is none.
-fn ids<'a, S: Source<'a>>(source: &mut S, length: usize) -> Result<Option<(S::Rows, IdKind)>> {
-    let Some(head) = source.head("id")? else {
+fn open_ids<'a, S: ArraySource<'a>>(
+    source: &mut S,
+    length: usize,
+) -> Result<Option<(S::Rows, IdKind)>> {
+    let Some(head) = source.read_head("id")? else {
         return Ok(None);
     };
     if head.shape.len() > 1 || head.elements() != length {
-        let said = format!("has the shape {}, not ({length},)", shown(&head.shape));
-        return Err(source.place().shape_fault("id", said));
+        let fault = format!(
+            "has the shape {}, not ({length},)",
+            format_shape(&head.shape)
+        );
+        return Err(source.place().shape_error("id", fault));
     }
     let kind = match head.kind {
-        Kind::Natural if !source.fits_signed("id")? => IdKind::Digits,
-        Kind::Natural | Kind::Integer => IdKind::Integer,
-        Kind::Text => IdKind::Text,
-        _ => return Err(source.place().fault("`id` is neither integers nor strings")),
+        ElementKind::Natural if !source.fits_signed("id")? => IdKind::Digits,
+        ElementKind::Natural | ElementKind::Integer => IdKind::Integer,
+        ElementKind::Text => IdKind::Text,
+        _ => return Err(source.place().error("`id` is neither integers nor strings")),
     };
-    source.check("id")?;
-    Ok(Some((source.rows("id")?, kind)))
+    source.check_array("id")?;
+    Ok(Some((source.open_rows("id")?, kind)))
 }

@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::source::Kind;
+use super::source::ElementKind;
 use crate::values::Values;
 
-/// Elements of a [`NamedArray`](super::NamedArray), row-major; numbers may be lent. Integers of other widths are
+/// Elements of a [`NamedArray`](super::NamedArray), row-major; numbers may be borrowed. Integers of other widths are
 /// widened by the caller: signed ones to `Int64`, unsigned ones to `UInt64`.
 ///
 /// Bits of masks that [widen errors](crate::Widening) are those of the integers given. A mask of signed integers of
@@ -23,8 +23,8 @@ pub enum ArrayValues<'a> {
     Text(Vec<String>),
 }
 
-/// Does the same with the values of every type.
-macro_rules! each {
+/// Evaluates the same expression for the values of every type.
+macro_rules! for_each_type {
     ($values:expr, $array:ident => $result:expr) => {
         match $values {
             ArrayValues::Bool($array) => $result,
@@ -40,7 +40,7 @@ macro_rules! each {
 impl<'a> ArrayValues<'a> {
     /// Returns the number of elements.
     pub fn len(&self) -> usize {
-        each!(self, values => values.len())
+        for_each_type!(self, values => values.len())
     }
 
     /// Returns whether there are no elements.
@@ -49,19 +49,19 @@ impl<'a> ArrayValues<'a> {
     }
 
     /// Returns the type of the elements.
-    pub(super) fn kind(&self) -> Kind {
+    pub(super) fn kind(&self) -> ElementKind {
         match self {
-            ArrayValues::Bool(_) => Kind::Bool,
-            ArrayValues::Int64(_) => Kind::Integer,
-            ArrayValues::UInt64(_) => Kind::Natural,
-            ArrayValues::Float32(_) => Kind::Single,
-            ArrayValues::Float64(_) => Kind::Double,
-            ArrayValues::Text(_) => Kind::Text,
+            ArrayValues::Bool(_) => ElementKind::Bool,
+            ArrayValues::Int64(_) => ElementKind::Integer,
+            ArrayValues::UInt64(_) => ElementKind::Natural,
+            ArrayValues::Float32(_) => ElementKind::Single,
+            ArrayValues::Float64(_) => ElementKind::Double,
+            ArrayValues::Text(_) => ElementKind::Text,
         }
     }
 
     /// Returns the number of bytes of an element.
-    pub(super) fn item(&self) -> usize {
+    pub(super) fn item_bytes(&self) -> usize {
         match self {
             ArrayValues::Bool(_) => 1,
             ArrayValues::Float32(_) => 4,
@@ -70,19 +70,19 @@ impl<'a> ArrayValues<'a> {
         }
     }
 
-    /// Returns the elements of a range, still lent if they are; `None` beyond the end.
-    pub(super) fn part(&self, some: Range<usize>) -> Option<ArrayValues<'a>> {
+    /// Returns the elements of a range, still borrowed if they are; `None` beyond the end.
+    pub(super) fn get_range(&self, range: Range<usize>) -> Option<ArrayValues<'a>> {
         Some(match self {
-            ArrayValues::Bool(values) => ArrayValues::Bool(part(values, some)?),
-            ArrayValues::Int64(values) => ArrayValues::Int64(part(values, some)?),
-            ArrayValues::UInt64(values) => ArrayValues::UInt64(part(values, some)?),
-            ArrayValues::Float32(values) => ArrayValues::Float32(part(values, some)?),
-            ArrayValues::Float64(values) => ArrayValues::Float64(part(values, some)?),
-            ArrayValues::Text(values) => ArrayValues::Text(values.get(some)?.to_vec()),
+            ArrayValues::Bool(values) => ArrayValues::Bool(get_range(values, range)?),
+            ArrayValues::Int64(values) => ArrayValues::Int64(get_range(values, range)?),
+            ArrayValues::UInt64(values) => ArrayValues::UInt64(get_range(values, range)?),
+            ArrayValues::Float32(values) => ArrayValues::Float32(get_range(values, range)?),
+            ArrayValues::Float64(values) => ArrayValues::Float64(get_range(values, range)?),
+            ArrayValues::Text(values) => ArrayValues::Text(values.get(range)?.to_vec()),
         })
     }
 
-    /// Returns numbers as f32 or f64, lent if they are, integers as f64; nothing for booleans and texts.
+    /// Returns numbers as f32 or f64, still borrowed if they are, and integers as f64; empty for booleans and texts.
     pub(super) fn into_values(self) -> Values<'a> {
         match self {
             ArrayValues::Float32(values) => values.into(),
@@ -90,7 +90,7 @@ impl<'a> ArrayValues<'a> {
         }
     }
 
-    /// Returns numbers as f64, lent if they are f64; nothing for booleans and texts.
+    /// Returns numbers as f64, still borrowed if they are f64; empty for booleans and texts.
     pub(super) fn into_doubles(self) -> Cow<'a, [f64]> {
         match self {
             ArrayValues::Float64(values) => values,
@@ -101,7 +101,7 @@ impl<'a> ArrayValues<'a> {
         }
     }
 
-    /// Returns numbers as f32, lent if they are f32; nothing for booleans and texts.
+    /// Returns numbers as f32, still borrowed if they are f32; empty for booleans and texts.
     pub(super) fn into_singles(self) -> Cow<'a, [f32]> {
         match self {
             ArrayValues::Float32(values) => values,
@@ -109,7 +109,7 @@ impl<'a> ArrayValues<'a> {
         }
     }
 
-    /// Returns booleans, lent if they are, and of integers true for each that is not 0; nothing for others.
+    /// Returns booleans, still borrowed if they are, and integers as true where they are not 0; empty for other types.
     pub(super) fn into_flags(self) -> Cow<'a, [bool]> {
         match self {
             ArrayValues::Bool(values) => values,
@@ -117,7 +117,7 @@ impl<'a> ArrayValues<'a> {
         }
     }
 
-    /// Returns the bits of each integer; nothing for other elements.
+    /// Returns the bits of each integer; empty for other types.
     pub(super) fn bits(&self) -> impl Iterator<Item = u64> {
         let (signed, unsigned): (&[i64], &[u64]) = match self {
             ArrayValues::Int64(values) => (values, &[]),
@@ -131,11 +131,11 @@ impl<'a> ArrayValues<'a> {
     }
 }
 
-/// Returns the elements of a range, still lent if they are; `None` beyond the end.
-fn part<'a, T: Clone>(values: &Cow<'a, [T]>, some: Range<usize>) -> Option<Cow<'a, [T]>> {
+/// Returns the elements of a range, still borrowed if they are; `None` beyond the end.
+fn get_range<'a, T: Clone>(values: &Cow<'a, [T]>, range: Range<usize>) -> Option<Cow<'a, [T]>> {
     Some(match values {
-        Cow::Borrowed(values) => Cow::Borrowed(values.get(some)?),
-        Cow::Owned(values) if some == (0..values.len()) => Cow::Owned(values.clone()),
-        Cow::Owned(values) => Cow::Owned(values.get(some)?.to_vec()),
+        Cow::Borrowed(values) => Cow::Borrowed(values.get(range)?),
+        Cow::Owned(values) if range == (0..values.len()) => Cow::Owned(values.clone()),
+        Cow::Owned(values) => Cow::Owned(values.get(range)?.to_vec()),
     })
 }

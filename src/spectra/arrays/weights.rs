@@ -1,19 +1,19 @@
-//! Weights of an arm, which may be given in two ways.
+//! Weights of an arm, which are given as ivar, as sigma, or as both.
 
 use super::arm::expect_numbers;
-use super::source::{Rows, Source};
+use super::source::{ArrayRows, ArraySource};
 use crate::error::Result;
 use crate::values::Values;
 
-/// Elements that are compared in one go.
-const STEP: usize = 1 << 15;
-/// Largest relative difference of ivar and 1/sigma² that rounding to 16-bit floats and back explains.
-const ROUNDING: f64 = 3e-3;
+/// Number of elements that are read and compared at once.
+const ELEMENTS_PER_COMPARISON: usize = 1 << 15;
+/// Maximum relative difference of ivar and 1/sigma², which rounding to 16-bit floats and back explains.
+const MAX_IVAR_DIFFERENCE: f64 = 3e-3;
 
 /// The array that gives an arm's weights.
-pub struct Weight {
+pub struct WeightArray {
     pub key: String,
-    /// It is sigma, not ivar.
+    /// True if the array is sigma, not ivar.
     pub is_sigma: bool,
 }
 
@@ -21,29 +21,28 @@ pub struct Weight {
 ///
 /// # Errors
 /// `Format` or, in memory, `Usage` without either, or for two that contradict each other.
-pub fn weight<'a>(
-    source: &mut impl Source<'a>,
+pub fn find_weights<'a>(
+    source: &mut impl ArraySource<'a>,
     key: impl Fn(&str) -> String,
     shape: [usize; 2],
-) -> Result<Weight> {
-    let (ivar, sigma) = (key("ivar"), key("sigma"));
-    let given = [
-        source.head(&ivar)?.is_some(),
-        source.head(&sigma)?.is_some(),
-    ];
-    match given {
-        [true, false] => Ok(Weight {
+) -> Result<WeightArray> {
+    let ivar = key("ivar");
+    let sigma = key("sigma");
+    let has_ivar = source.read_head(&ivar)?.is_some();
+    let has_sigma = source.read_head(&sigma)?.is_some();
+    match [has_ivar, has_sigma] {
+        [true, false] => Ok(WeightArray {
             key: ivar,
             is_sigma: false,
         }),
-        [false, true] => Ok(Weight {
+        [false, true] => Ok(WeightArray {
             key: sigma,
             is_sigma: true,
         }),
-        [false, false] => Err(source.missing_both(&ivar, &sigma)),
+        [false, false] => Err(source.missing_both_error(&ivar, &sigma)),
         [true, true] => {
             check_agreement(source, &ivar, &sigma, shape)?;
-            Ok(Weight {
+            Ok(WeightArray {
                 key: ivar,
                 is_sigma: false,
             })
@@ -53,55 +52,54 @@ pub fn weight<'a>(
 
 /// Compares ivar and sigma at every pixel.
 fn check_agreement<'a>(
-    source: &mut impl Source<'a>,
+    source: &mut impl ArraySource<'a>,
     ivar: &str,
     sigma: &str,
     shape: [usize; 2],
 ) -> Result<()> {
-    let mut streams = Vec::new();
+    let mut arrays = Vec::new();
     for key in [ivar, sigma] {
         expect_numbers(source, key, shape)?;
-        streams.push(source.rows(key)?);
+        arrays.push(source.open_rows(key)?);
     }
     let [length, pixels] = shape;
     let total = length.saturating_mul(pixels);
-    for from in (0..total).step_by(STEP) {
-        let mut both = Vec::new();
-        for stream in &mut streams {
-            both.push(stream.take_doubles(STEP.min(total - from), Values::default())?);
+    for start in (0..total).step_by(ELEMENTS_PER_COMPARISON) {
+        let count = ELEMENTS_PER_COMPARISON.min(total - start);
+        let mut chunks = Vec::new();
+        for array in &mut arrays {
+            chunks.push(array.take_doubles(count, Values::default())?);
         }
-        let [weights, errors] = both.as_slice() else {
+        let [ivars, sigmas] = chunks.as_slice() else {
             continue;
         };
-        let differs = weights
-            .iter()
-            .zip(errors.iter())
-            .position(|(weight, error)| !agree(*weight, *error));
-        if let Some((at, (weight, error))) =
-            differs.and_then(|at| Some((at, (weights.get(at)?, errors.get(at)?))))
+        let mut pairs = ivars.iter().zip(sigmas.iter()).enumerate();
+        if let Some((k, (ivar_value, sigma_value))) =
+            pairs.find(|(_, (i, s))| !ivar_agrees_with_sigma(**i, **s))
         {
-            let (row, pixel) = ((from + at) / pixels, (from + at) % pixels);
+            let row = (start + k) / pixels;
+            let pixel = (start + k) % pixels;
             let message = format!(
-                "`{ivar}` and `{sigma}` contradict each other: in row {row} at pixel {pixel} ivar is {weight}, and \
-                 sigma {error}, of which 1/sigma² is {}; leave out the one that is not meant",
-                1.0 / (error * error)
+                "`{ivar}` and `{sigma}` contradict each other: in row {row} at pixel {pixel} ivar is {ivar_value}, and \
+                 sigma {sigma_value}, of which 1/sigma² is {}; leave out the one that is not meant",
+                1.0 / (sigma_value * sigma_value)
             );
-            return Err(source.place().fault(message));
+            return Err(source.place().error(message));
         }
     }
     Ok(())
 }
 
-/// Returns whether an ivar and a sigma of one pixel agree: ivar σ² = 1 but for rounding, or neither gives it weight.
-/// Where either gives it no weight (ivar 0, sigma infinite) or is no weight at all, the other one may be whatever its
-/// writer puts there for such a pixel: anything but an ordinary error.
-fn agree(ivar: f64, sigma: f64) -> bool {
+/// Returns whether an ivar and a sigma of one pixel agree: ivar σ² = 1 up to rounding, or neither gives the pixel
+/// weight. If one of them gives no weight (ivar 0, sigma infinite) or is invalid, the other may be any placeholder that
+/// is not an ordinary error.
+fn ivar_agrees_with_sigma(ivar: f64, sigma: f64) -> bool {
     let is_weight = ivar > 0.0 && ivar.is_finite();
     let is_error = sigma > 0.0 && sigma.is_finite();
     match (is_weight, is_error) {
-        (true, true) => (ivar * sigma * sigma - 1.0).abs() <= ROUNDING,
+        (true, true) => (ivar * sigma * sigma - 1.0).abs() <= MAX_IVAR_DIFFERENCE,
         (false, false) => true,
-        // sigma is so large that ivar is 0 beside it
+        // A sigma so large marks a masked pixel.
         (false, true) => ivar == 0.0 && sigma >= 1e9,
         (true, false) => false,
     }
@@ -109,7 +107,7 @@ fn agree(ivar: f64, sigma: f64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::agree;
+    use super::ivar_agrees_with_sigma;
 
     #[test]
     fn masked_pixels_agree_with_any_placeholder() {
@@ -121,7 +119,7 @@ mod tests {
             (0.0, 0.0),
             (0.0, 1e10),
         ] {
-            assert!(agree(ivar, sigma), "{ivar} {sigma}");
+            assert!(ivar_agrees_with_sigma(ivar, sigma), "{ivar} {sigma}");
         }
         for (ivar, sigma) in [
             (0.25, 2.1),
@@ -131,7 +129,7 @@ mod tests {
             (4.0, 0.0),
             (-1.0, 1.0),
         ] {
-            assert!(!agree(ivar, sigma), "{ivar} {sigma}");
+            assert!(!ivar_agrees_with_sigma(ivar, sigma), "{ivar} {sigma}");
         }
     }
 }

@@ -6,9 +6,9 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::medium::{is_air, is_other_unit, refuse_other_units};
-use super::single::{Single, stem};
-use super::{Format, Selection};
+use super::medium::{is_in_air, is_other_unit, refuse_other_units};
+use super::single::{SingleReader, file_stem};
+use super::{Selection, SurveyFormat};
 use crate::error::Result;
 use crate::io::fits::cards::Header;
 use crate::io::fits::hdu::{Fits, Kind};
@@ -18,39 +18,47 @@ use crate::spectra::widening::{MaskRule, PixelMask};
 use crate::spectra::{ArmSpectra, Ids, Spectra, SpectraReader, Wavelength, air};
 use crate::values::Values;
 
-const FLUX: usize = 1;
-const ERROR: usize = 2;
-const MASK: usize = 3;
-const WAVELENGTH: usize = 4;
+/// Index of the HDU of the flux.
+const FLUX_HDU: usize = 1;
+/// Index of the HDU of the errors.
+const ERROR_HDU: usize = 2;
+/// Index of the HDU of the mask.
+const MASK_HDU: usize = 3;
+/// Index of the HDU of the wavelengths, in an apVisit.
+const WAVELENGTH_HDU: usize = 4;
+/// Number of chips of the spectrograph.
 const CHIPS: usize = 3;
-/// Bytes a pixel that an apVisit takes beside its arrays: their order, sorted, and what is handed out.
-const SORTED: usize = 80;
+/// Bytes per pixel that an apVisit takes beside its arrays: the order, the sorted arrays, and the returned ones.
+const SORTED_BYTES_PER_PIXEL: usize = 80;
 /// Bits of APOGEE_PIXMASK that make a pixel useless: BADPIX, CRPIX, SATPIX, UNFIXABLE, BADDARK, BADFLAT, BADERR, NOSKY
 /// (0 to 7), SIG_SKYLINE (12), NOT_ENOUGH_PSF (14).
-pub(super) const BAD: u64 = 0xff | 1 << 12 | 1 << 14;
+pub(super) const BAD_APOGEE: u64 = 0xff | 1 << 12 | 1 << 14;
 
 /// apStar files: the spectra of a star on one grid, uniform in log₁₀ λ.
-pub(super) const STAR: Format = Format {
+pub(super) const STAR_FORMAT: SurveyFormat = SurveyFormat {
     name: "an APOGEE apStar",
     selects_rows: false,
-    matches: |fits| has_images(fits, MASK) && has_mask(fits) && is_log_uniform(fits),
+    matches: |fits| has_images(fits, MASK_HDU) && has_mask(fits) && is_log_uniform(fits),
     open: |fits, selection| Ok(Box::new(StarReader::open(fits, selection)?)),
 };
 
 /// apVisit files: one visit, whose three chips have wavelengths of their own.
-pub(super) const VISIT: Format = Format {
+pub(super) const VISIT_FORMAT: SurveyFormat = SurveyFormat {
     name: "an APOGEE apVisit",
     selects_rows: false,
     matches: |fits| {
-        let is_three_chips =
-            shape(fits, FLUX).is_some_and(|flux| flux.len() == 2 && flux.first() == Some(&CHIPS));
-        has_images(fits, WAVELENGTH) && has_mask(fits) && is_three_chips && !is_log_uniform(fits)
+        let is_three_chips = image_shape(fits, FLUX_HDU)
+            .is_some_and(|flux| flux.len() == 2 && flux.first() == Some(&CHIPS));
+        has_images(fits, WAVELENGTH_HDU)
+            && has_mask(fits)
+            && is_three_chips
+            && !is_log_uniform(fits)
     },
     open: |fits, selection| Ok(Box::new(open_visit(fits, selection)?)),
 };
 
-/// Returns the shape of an HDU; `None` if it is no image.
-fn shape(fits: &Fits, index: usize) -> Option<&[usize]> {
+/// Returns the shape of an HDU's image; `None` if it has none.
+fn image_shape(fits: &Fits, index: usize) -> Option<&[usize]> {
     match fits.hdus.get(index).map(|hdu| &hdu.kind) {
         Some(Kind::Image(image)) => Some(image.shape.as_slice()),
         _ => None,
@@ -59,41 +67,42 @@ fn shape(fits: &Fits, index: usize) -> Option<&[usize]> {
 
 /// Returns whether flux, error, mask and the HDU `other` are images of one shape, of one or two dimensions.
 fn has_images(fits: &Fits, other: usize) -> bool {
-    let flux = shape(fits, FLUX).filter(|flux| (1..=2).contains(&flux.len()));
+    let flux = image_shape(fits, FLUX_HDU).filter(|flux| (1..=2).contains(&flux.len()));
     flux.is_some()
-        && [ERROR, MASK, other]
+        && [ERROR_HDU, MASK_HDU, other]
             .iter()
-            .all(|index| shape(fits, *index) == flux)
+            .all(|index| image_shape(fits, *index) == flux)
 }
 
 /// Returns whether HDU 3 is an image of integers, as bits of a mask are.
 fn has_mask(fits: &Fits) -> bool {
-    fits.image(MASK).is_ok_and(Image::is_integer)
+    fits.image(MASK_HDU).is_ok_and(Image::is_integer)
 }
 
 /// Returns whether a file is an aspcapStar, which has the best fit where an apStar has its mask.
 pub(super) fn is_aspcap_star(fits: &Fits) -> bool {
-    has_images(fits, MASK) && !has_mask(fits) && is_log_uniform(fits)
+    has_images(fits, MASK_HDU) && !has_mask(fits) && is_log_uniform(fits)
 }
 
 /// Returns whether the header of the flux has a wavelength grid that is uniform in log₁₀ λ.
 fn is_log_uniform(fits: &Fits) -> bool {
-    fits.header(FLUX).is_ok_and(has_log_grid)
+    fits.header(FLUX_HDU).is_ok_and(has_log_grid)
 }
 
 /// Returns whether a header has a wavelength grid that is uniform in log₁₀ λ, λ from 100 Å to 100 μm, by CTYPE1 or by
 /// DC-FLAG, which IRAF writes. A grid that is uniform in λ, in Å, has a first value that is none of log₁₀ λ.
 pub(super) fn has_log_grid(header: &Header) -> bool {
-    let is_log = header
+    let has_log_axis = header
         .text("CTYPE1")
-        .is_none_or(|kind| kind.to_uppercase().contains("LOG"));
-    let is_log = is_log || header.integer("DC-FLAG") == Some(1);
-    let (start, step) = (header.float("CRVAL1"), header.float("CDELT1"));
+        .is_none_or(|axis| axis.to_uppercase().contains("LOG"));
+    let is_log = has_log_axis || header.integer("DC-FLAG") == Some(1);
     let is_in_angstrom = !header.text("CUNIT1").is_some_and(is_other_unit);
+    let start = header.float("CRVAL1");
+    let step = header.float("CDELT1");
     is_log
         && is_in_angstrom
-        && start.is_some_and(|x| (2.0..6.0).contains(&x))
-        && step.is_some_and(|x| x > 0.0 && x < 0.01)
+        && start.is_some_and(|start| (2.0..6.0).contains(&start))
+        && step.is_some_and(|step| step > 0.0 && step < 0.01)
 }
 
 /// Yields an apStar's rows: the combined spectrum, the one combined with global weights, the visits.
@@ -102,49 +111,55 @@ struct StarReader {
     file: Arc<str>,
     star: String,
     grid: Arc<[f64]>,
+    /// Number of spectra.
     length: usize,
     rule: MaskRule,
+    /// Row of the next spectrum.
     next: usize,
     notes: Vec<String>,
 }
 
 impl StarReader {
-    /// Opens an apStar file: checks its images, and computes the wavelength grid in vacuum from the header (Å).
+    /// Opens an apStar file, checks its images, and computes the wavelength grid in vacuum from the header (Å).
     pub fn open(mut fits: Fits, selection: &Selection) -> Result<StarReader> {
-        let (length, pixels) = match *fits.image(FLUX)?.shape.as_slice() {
+        // 1. Check the number of spectra and pixels.
+        let (length, pixels) = match *fits.image(FLUX_HDU)?.shape.as_slice() {
             [pixels] => (1, pixels),
             [length, pixels] => (length, pixels),
-            _ => return Err(fits.mismatch(FLUX, "not an image of (spectra, pixels)")),
+            _ => return Err(fits.mismatch(FLUX_HDU, "not an image of (spectra, pixels)")),
         };
-        // without a spectrum there are no data that bound the pixels
+        // Without spectra, no data in the file would limit the number of pixels.
         if pixels == 0 || length == 0 {
-            return Err(fits.fault(FLUX, format!("has {length} spectra of {pixels} pixels")));
+            return Err(fits.fault(FLUX_HDU, format!("has {length} spectra of {pixels} pixels")));
         }
         fits.take(pixels, 2 * size_of::<f64>())?;
         fits.keep();
-        let header = fits.header(FLUX)?;
-        let card = |key, default| header.float(key).unwrap_or(default);
-        let (start, step, reference) = (
-            card("CRVAL1", f64::NAN),
-            card("CDELT1", f64::NAN),
-            card("CRPIX1", 1.0),
-        );
-        let air = is_air(&fits, &[0, FLUX]);
-        let at = |j: usize| 10f64.powf(start + step * (j as f64 + 1.0 - reference));
-        let grid: Vec<f64> = (0..pixels)
-            .map(|j| if air { air::to_vacuum(at(j)) } else { at(j) })
-            .collect();
-        check_grid(&grid, &fits.what(FLUX))?;
-        let notes = if air {
-            vec![air::note(&fits.path)]
+        // 2. Compute the wavelengths λ = 10^(CRVAL1 + CDELT1 (pixel − CRPIX1)), with pixels counted from 1.
+        let header = fits.header(FLUX_HDU)?;
+        let start = header.float("CRVAL1").unwrap_or(f64::NAN);
+        let step = header.float("CDELT1").unwrap_or(f64::NAN);
+        let reference_pixel = header.float("CRPIX1").unwrap_or(1.0);
+        let in_air = is_in_air(&fits, &[0, FLUX_HDU]);
+        let mut grid = Vec::with_capacity(pixels);
+        for j in 0..pixels {
+            let wavelength = 10f64.powf(start + step * (j as f64 + 1.0 - reference_pixel));
+            grid.push(if in_air {
+                air::to_vacuum(wavelength)
+            } else {
+                wavelength
+            });
+        }
+        check_grid(&grid, &fits.what(FLUX_HDU))?;
+        let notes = if in_air {
+            vec![air::conversion_note(&fits.path)]
         } else {
             Vec::new()
         };
         let file = Arc::from(fits.path.display().to_string());
-        let rule = MaskRule::new(BAD, selection.widen.as_ref());
+        let rule = MaskRule::new(BAD_APOGEE, selection.widen.as_ref());
         fits.close();
         Ok(StarReader {
-            star: name(&fits),
+            star: object_name(&fits),
             fits,
             file,
             grid: grid.into(),
@@ -156,7 +171,7 @@ impl StarReader {
     }
 
     /// Returns the id of a row: a file with a single visit has only the combined spectrum.
-    fn id(&self, row: usize) -> String {
+    fn make_id(&self, row: usize) -> String {
         match row {
             0 => format!("{}/combined", self.star),
             1 => format!("{}/combined_global", self.star),
@@ -178,7 +193,7 @@ impl SpectraReader for StarReader {
         self.fits.begin_batch()?;
         let pixels = self.grid.len();
         let pixels_of_rows = rows.start * pixels..rows.end * pixels;
-        let (flux, ivar, mask) = arrays(&mut self.fits, &self.rule, pixels_of_rows)?;
+        let (flux, ivar, mask) = read_arrays(&mut self.fits, &self.rule, pixels_of_rows)?;
         let arm = ArmSpectra::new(
             "",
             pixels,
@@ -187,8 +202,8 @@ impl SpectraReader for StarReader {
             ivar,
             None,
         )?;
-        let arm = arm.with_pixels(mask, self.rule.applied(true))?;
-        let ids = rows.clone().map(|row| self.id(row)).collect();
+        let arm = arm.with_pixel_masks(mask, self.rule.applied_widening(true))?;
+        let ids = rows.clone().map(|row| self.make_id(row)).collect();
         let mut spectra = Spectra::from_arms(vec![arm], Some(Ids::Text(ids)))?;
         spectra.file = self.file.clone();
         spectra.rows = rows.clone().map(|row| row as u64).collect();
@@ -205,13 +220,12 @@ impl SpectraReader for StarReader {
             ivar: Values::default(),
             mask: Cow::default(),
             resolution: None,
-            widening: self.rule.applied(true),
+            widening: self.rule.applied_widening(true),
         };
-        let (rows, ids) = (Vec::new(), Ids::Text(Vec::new()));
         Spectra {
             file: self.file.clone(),
-            rows,
-            ids,
+            rows: Vec::new(),
+            ids: Ids::Text(Vec::new()),
             arms: vec![arm],
             columns: Vec::new(),
         }
@@ -222,56 +236,64 @@ impl SpectraReader for StarReader {
     }
 }
 
-/// Reads the one spectrum of an apVisit file, its chips sorted by wavelength and converted to vacuum (Å). Its chips are
-/// stored from red to blue, each descending in wavelength: here they are put in ascending order and make one arm with
-/// gaps.
-fn open_visit(mut fits: Fits, selection: &Selection) -> Result<Single> {
-    let chip = fits.image(FLUX)?.shape.get(1).copied().unwrap_or(0);
-    if chip == 0 {
-        return Err(fits.fault(FLUX, "has no pixels"));
+/// Reads the spectrum of an apVisit file as one arm with gaps, its wavelengths converted to vacuum (Å). The chips are
+/// stored from red to blue, each descending in wavelength; the function sorts the pixels by wavelength.
+fn open_visit(mut fits: Fits, selection: &Selection) -> Result<SingleReader> {
+    // 1. Read the arrays of all chips.
+    let chip_pixels = fits.image(FLUX_HDU)?.shape.get(1).copied().unwrap_or(0);
+    if chip_pixels == 0 {
+        return Err(fits.fault(FLUX_HDU, "has no pixels"));
     }
-    let pixels = CHIPS * chip;
-    fits.take(pixels, SORTED)?;
-    let rule = MaskRule::new(BAD, selection.widen.as_ref());
-    let (flux, ivar, mask) = arrays(&mut fits, &rule, 0..pixels)?;
+    let pixels = CHIPS * chip_pixels;
+    fits.take(pixels, SORTED_BYTES_PER_PIXEL)?;
+    let rule = MaskRule::new(BAD_APOGEE, selection.widen.as_ref());
+    let (flux, ivar, mask) = read_arrays(&mut fits, &rule, 0..pixels)?;
     let mut wavelength = Vec::new();
-    fits.numbers(WAVELENGTH, 0, pixels, &mut wavelength, |x| x)?;
-    refuse_other_units(&fits, WAVELENGTH, fits.header(WAVELENGTH)?.text("BUNIT"))?;
-    let air = is_air(&fits, &[0, FLUX, WAVELENGTH]);
-    if air {
+    fits.numbers(WAVELENGTH_HDU, 0, pixels, &mut wavelength, |x| x)?;
+    refuse_other_units(
+        &fits,
+        WAVELENGTH_HDU,
+        fits.header(WAVELENGTH_HDU)?.text("BUNIT"),
+    )?;
+    let in_air = is_in_air(&fits, &[0, FLUX_HDU, WAVELENGTH_HDU]);
+    if in_air {
         wavelength.iter_mut().for_each(|w| *w = air::to_vacuum(*w));
     }
-    let order = ascending(&wavelength, chip);
-    let sorted = |values: &[f64]| {
-        order
-            .iter()
-            .filter_map(|&j| values.get(j).copied())
-            .collect::<Vec<f64>>()
-    };
-    let mask = order.iter().filter_map(|&j| mask.get(j).copied()).collect();
-    let grid = Wavelength::Own(sorted(&wavelength).into());
-    let arm = ArmSpectra::new("", pixels, grid, sorted(&flux), sorted(&ivar), None)?;
-    let arm = arm.with_pixels(mask, rule.applied(true))?;
-    let spectra = Spectra::from_arms(vec![arm], Some(Ids::Text(vec![name(&fits)])))?;
-    let notes = if air {
-        vec![air::note(&fits.path)]
+    // 2. Sort the pixels by wavelength.
+    let order = order_by_wavelength(&wavelength, chip_pixels);
+    let grid = Wavelength::Own(reorder(&wavelength, &order).into());
+    let flux = reorder(&flux, &order);
+    let ivar = reorder(&ivar, &order);
+    let arm = ArmSpectra::new("", pixels, grid, flux, ivar, None)?;
+    let arm = arm.with_pixel_masks(reorder(&mask, &order), rule.applied_widening(true))?;
+    let spectra = Spectra::from_arms(vec![arm], Some(Ids::Text(vec![object_name(&fits)])))?;
+    let notes = if in_air {
+        vec![air::conversion_note(&fits.path)]
     } else {
         Vec::new()
     };
-    Ok(Single::new(spectra, &fits.path, notes))
+    Ok(SingleReader::new(spectra, &fits.path, notes))
 }
 
-/// Returns the pixel indices in the order of wavelength: whole chips of `chip` pixels, each reversed if it descends.
-/// Chips that overlap, or that are not in order within, stay a fault of the spectrum's grid.
+/// Returns a copy of some values in this order of their indices.
+fn reorder<T: Copy>(values: &[T], order: &[usize]) -> Vec<T> {
+    order
+        .iter()
+        .filter_map(|&j| values.get(j).copied())
+        .collect()
+}
+
+/// Returns the pixel indices in the order of wavelength, by whole chips, each reversed if it descends. Chips that
+/// overlap, or whose pixels are not in order, remain a fault of the spectrum's grid.
 #[allow(
     clippy::indexing_slicing,
     reason = "the pixels are whole chips, and a chip has a pixel"
 )]
-fn ascending(wavelength: &[f64], chip: usize) -> Vec<usize> {
+fn order_by_wavelength(wavelength: &[f64], chip_pixels: usize) -> Vec<usize> {
     let mut chips: Vec<Vec<usize>> = Vec::new();
-    for start in (0..wavelength.len()).step_by(chip) {
-        let mut pixels: Vec<usize> = (start..start + chip).collect();
-        if wavelength[start] > wavelength[start + chip - 1] {
+    for start in (0..wavelength.len()).step_by(chip_pixels) {
+        let mut pixels: Vec<usize> = (start..start + chip_pixels).collect();
+        if wavelength[start] > wavelength[start + chip_pixels - 1] {
             pixels.reverse();
         }
         chips.push(pixels);
@@ -280,31 +302,38 @@ fn ascending(wavelength: &[f64], chip: usize) -> Vec<usize> {
     chips.concat()
 }
 
-/// Arrays of some pixels: flux, inverse variance, and the meaning of the mask.
-pub(super) type Arrays = (Vec<f64>, Vec<f64>, Vec<PixelMask>);
+/// Flux, inverse variance and meaning of the mask of some pixels.
+pub(super) type PixelArrays = (Vec<f64>, Vec<f64>, Vec<PixelMask>);
 
 /// Reads some pixels of the images: flux, inverse variance from errors, and mask.
-fn arrays(fits: &mut Fits, rule: &MaskRule, pixels: Range<usize>) -> Result<Arrays> {
-    let (first, count, bytes) = (pixels.start, pixels.len(), fits.image(MASK)?.bytes());
-    let (mut flux, mut ivar, mut mask) = (Vec::new(), Vec::new(), Vec::new());
-    fits.numbers(FLUX, first, count, &mut flux, |x| x)?;
-    fits.numbers(ERROR, first, count, &mut ivar, |e| {
-        if e > 0.0 { (e * e).recip() } else { 0.0 }
+fn read_arrays(fits: &mut Fits, rule: &MaskRule, pixels: Range<usize>) -> Result<PixelArrays> {
+    let first = pixels.start;
+    let count = pixels.len();
+    let bytes = fits.image(MASK_HDU)?.bytes();
+    let mut flux = Vec::new();
+    fits.numbers(FLUX_HDU, first, count, &mut flux, |x| x)?;
+    let mut ivar = Vec::new();
+    fits.numbers(ERROR_HDU, first, count, &mut ivar, |error| {
+        if error > 0.0 {
+            (error * error).recip()
+        } else {
+            0.0
+        }
     })?;
-    fits.numbers(MASK, first, count, &mut mask, |bits| {
+    let mut mask = Vec::new();
+    fits.numbers(MASK_HDU, first, count, &mut mask, |bits| {
         rule.judge_number(bits, bytes)
     })?;
     Ok((flux, ivar, mask))
 }
 
 /// Returns the star's name from the primary header, or the file's name without its ending if the header has none.
-fn name(fits: &Fits) -> String {
+fn object_name(fits: &Fits) -> String {
     let header = fits.header(0).ok();
-    let named = ["OBJID", "OBJECT", "APOGEE_ID"]
+    let name = ["OBJID", "OBJECT", "APOGEE_ID"]
         .iter()
         .find_map(|key| header?.text(key));
-    named
-        .map(str::trim)
+    name.map(str::trim)
         .filter(|text| !text.is_empty())
-        .map_or_else(|| stem(&fits.path), str::to_string)
+        .map_or_else(|| file_stem(&fits.path), str::to_string)
 }

@@ -4,32 +4,34 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::desi_arm::Arm;
-use super::{Format, Selection};
+use super::desi_arm::DesiArm;
+use super::{Selection, SurveyFormat};
 use crate::error::{Error, Result};
 use crate::io::fits::columns::TableColumns;
 use crate::io::fits::hdu::{Fits, Hdu, Kind};
-use crate::spectra::widening::{ANY, MaskRule};
+use crate::spectra::widening::{ALL_BITS, MaskRule};
 use crate::spectra::{Column, ColumnValues, Ids, Spectra, SpectraReader};
 
-/// Spectra whose signal is looked at in one go.
-const SCAN: usize = 256;
+/// Number of rows that are checked against the selection at once.
+const ROWS_PER_SCAN: usize = 256;
 
 /// Yields the selected spectra of a DESI file.
 pub(super) struct DesiReader {
     fits: Fits,
     file: Arc<str>,
-    arms: Vec<Arm>,
+    arms: Vec<DesiArm>,
+    /// Index of the HDU FIBERMAP.
     fibermap: usize,
     tables: Vec<TableColumns>,
-    /// Rows of the file that are selected.
+    /// Selected rows of the file.
     rows: Vec<usize>,
+    /// Index in `rows` of the next spectrum.
     next: usize,
     notes: Vec<String>,
 }
 
 /// DESI's coadds: an HDU FIBERMAP, and arms of images.
-pub(super) const FORMAT: Format = Format {
+pub(super) const COADD_FORMAT: SurveyFormat = SurveyFormat {
     name: "a DESI coadd (FIBERMAP, B_FLUX, …)",
     selects_rows: true,
     matches: DesiReader::matches,
@@ -49,20 +51,21 @@ impl DesiReader {
 
     /// Opens a DESI file: its selected arms, the tables FIBERMAP and SCORES, and the rows that the selection keeps.
     pub fn open(mut fits: Fits, selection: &Selection) -> Result<DesiReader> {
+        // 1. Open the selected arms.
         let mut notes = Vec::new();
         let mut arms = Vec::new();
-        let rule = MaskRule::new(ANY, selection.widen.as_ref());
+        let rule = MaskRule::new(ALL_BITS, selection.widen.as_ref());
         for name in arm_names(&fits) {
             if selection
                 .arms
                 .as_ref()
-                .is_none_or(|chosen| chosen.contains(&name))
+                .is_none_or(|selected| selected.contains(&name))
             {
-                arms.push(Arm::open(&mut fits, &name, &rule, &mut notes)?);
+                arms.push(DesiArm::open(&mut fits, &name, &rule, &mut notes)?);
             }
         }
-        let Some(first) = arms.first() else {
-            let wanted = selection
+        let Some(first_arm) = arms.first() else {
+            let selected = selection
                 .arms
                 .iter()
                 .flatten()
@@ -71,31 +74,33 @@ impl DesiReader {
                 .join(", ");
             return Err(Error::format(
                 &fits.path,
-                format!("none of the arms {wanted}"),
+                format!("none of the arms {selected}"),
             ));
         };
-        let length = first.length;
+        // 2. Check that the arms agree in their numbers of spectra and optional images.
+        let length = first_arm.length;
         if let Some(arm) = arms.iter().find(|arm| arm.length != length) {
-            let message = format!("{} spectra, but {length} in arm {}", arm.length, first.name);
+            let message = format!(
+                "{} spectra, but {length} in arm {}",
+                arm.length, first_arm.name
+            );
             return Err(fits.mismatch(arm.flux, message));
         }
-        // what one arm has, a whole file has for all
-        for (arm, (what, has)) in arms
-            .iter()
-            .flat_map(|arm| arm.optional().map(|what| (arm, what)))
-        {
-            if !has
-                && arms
+        for arm in &arms {
+            for (image, exists) in arm.optional_images() {
+                let is_in_other_arm = arms
                     .iter()
-                    .any(|other| other.optional().contains(&(what, true)))
-            {
-                let message = format!(
-                    "arm {} has no {what}, but another has: is the file cut?",
-                    arm.name
-                );
-                return Err(Error::format(&fits.path, message));
+                    .any(|other| other.optional_images().contains(&(image, true)));
+                if !exists && is_in_other_arm {
+                    let message = format!(
+                        "arm {} has no {image}, but another has: is the file cut?",
+                        arm.name
+                    );
+                    return Err(Error::format(&fits.path, message));
+                }
             }
         }
+        // 3. Open the tables.
         let mut tables = Vec::new();
         for name in ["FIBERMAP", "SCORES"] {
             if let Some(index) = fits.find(name)? {
@@ -110,6 +115,7 @@ impl DesiReader {
         let fibermap = fits
             .find("FIBERMAP")?
             .ok_or_else(|| Error::format(&fits.path, "no HDU FIBERMAP"))?;
+        // 4. Select the rows.
         let file = Arc::from(fits.path.display().to_string());
         let mut reader = DesiReader {
             fits,
@@ -121,13 +127,13 @@ impl DesiReader {
             next: 0,
             notes,
         };
-        reader.rows = reader.select(length, selection)?;
+        reader.rows = reader.select_rows(length, selection)?;
         reader.fits.close();
         Ok(reader)
     }
 
     /// Reads the TARGETIDs of these rows of the FIBERMAP, in their order.
-    fn ids(&mut self, rows: &[usize]) -> Result<Vec<i64>> {
+    fn read_target_ids(&mut self, rows: &[usize]) -> Result<Vec<i64>> {
         match self.fits.column(self.fibermap, "TARGETID", rows)? {
             Some(ColumnValues::I64(ids)) => Ok(ids),
             Some(ColumnValues::I32(ids)) => Ok(ids.into_iter().map(i64::from).collect()),
@@ -139,26 +145,27 @@ impl DesiReader {
     }
 
     /// Returns the rows, of `length` in all, that pass the selection by target, object type and signal-to-noise ratio.
-    fn select(&mut self, length: usize, selection: &Selection) -> Result<Vec<usize>> {
+    fn select_rows(&mut self, length: usize, selection: &Selection) -> Result<Vec<usize>> {
         let mut selected = Vec::new();
-        let targets = selection
+        let target_ids = selection
             .target_ids
             .as_ref()
             .map(|ids| ids.iter().collect::<HashSet<_>>());
-        // the grids, all rows, and those that are selected
+        // 1. Reserve memory for all rows and the selected ones, and keep it with that of the grids.
         self.fits.take(length, 2 * size_of::<usize>())?;
         self.fits.keep();
-        let all: Vec<usize> = (0..length).collect();
-        for rows in all.chunks(SCAN) {
+        let all_rows: Vec<usize> = (0..length).collect();
+        // 2. Check the rows in chunks, by target, object type and signal-to-noise ratio, the most expensive test.
+        for rows in all_rows.chunks(ROWS_PER_SCAN) {
             self.fits.begin_batch()?;
             let mut keep = vec![true; rows.len()];
-            let ids = self.ids(rows)?;
-            if let Some(wanted) = &targets {
+            let ids = self.read_target_ids(rows)?;
+            if let Some(target_ids) = &target_ids {
                 keep.iter_mut()
                     .zip(&ids)
-                    .for_each(|(keep, id)| *keep &= wanted.contains(id));
+                    .for_each(|(keep, id)| *keep &= target_ids.contains(id));
             }
-            if let Some(wanted) = &selection.objtype {
+            if let Some(selected_type) = &selection.objtype {
                 let Some(ColumnValues::Text(types)) =
                     self.fits.column(self.fibermap, "OBJTYPE", rows)?
                 else {
@@ -166,31 +173,30 @@ impl DesiReader {
                 };
                 keep.iter_mut()
                     .zip(&types)
-                    .for_each(|(keep, kind)| *keep &= kind == wanted);
+                    .for_each(|(keep, object_type)| *keep &= object_type == selected_type);
             }
-            if let Some(least) = selection.min_signal_to_noise {
+            if let Some(min_ratio) = selection.min_signal_to_noise {
                 for (keep, &row) in keep.iter_mut().zip(rows) {
-                    *keep = *keep && self.signal_to_noise(row)? >= least;
+                    *keep = *keep && self.best_signal_to_noise(row)? >= min_ratio;
                 }
             }
-            selected.extend(
-                rows.iter()
-                    .zip(keep)
-                    .filter(|(_, keep)| *keep)
-                    .map(|(row, _)| row),
-            );
+            for (&row, keep) in rows.iter().zip(keep) {
+                if keep {
+                    selected.push(row);
+                }
+            }
         }
         Ok(selected)
     }
 
     /// Returns the largest of the arms' median signal-to-noise ratios per pixel for the spectrum in this row.
-    fn signal_to_noise(&mut self, row: usize) -> Result<f64> {
-        let mut best = f64::NEG_INFINITY;
+    fn best_signal_to_noise(&mut self, row: usize) -> Result<f64> {
+        let mut largest_ratio = f64::NEG_INFINITY;
         for arm in &self.arms {
             self.fits.begin_batch()?;
-            best = best.max(arm.signal_to_noise(&mut self.fits, row)?);
+            largest_ratio = largest_ratio.max(arm.signal_to_noise(&mut self.fits, row)?);
         }
-        Ok(best)
+        Ok(largest_ratio)
     }
 }
 
@@ -206,10 +212,10 @@ impl SpectraReader for DesiReader {
         }
         self.fits.begin_batch()?;
         let rows = self.rows.get(self.next..end).unwrap_or_default().to_vec();
-        let ids = Ids::Integer(self.ids(&rows)?);
+        let ids = Ids::Integer(self.read_target_ids(&rows)?);
         let mut arms = Vec::with_capacity(self.arms.len());
         for arm in &self.arms {
-            arms.push(arm.read(&mut self.fits, &rows)?);
+            arms.push(arm.read_rows(&mut self.fits, &rows)?);
         }
         let mut columns: Vec<Column> = Vec::new();
         for table in &self.tables {
@@ -227,7 +233,7 @@ impl SpectraReader for DesiReader {
     }
 
     fn empty(&self) -> Spectra<'static> {
-        let arms = self.arms.iter().map(Arm::empty).collect();
+        let arms = self.arms.iter().map(DesiArm::empty).collect();
         let columns = self.tables.iter().flat_map(TableColumns::empty).collect();
         Spectra {
             file: self.file.clone(),
@@ -248,10 +254,10 @@ impl SpectraReader for DesiReader {
 fn arm_names(fits: &Fits) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for hdu in &fits.hdus {
-        let parts = ["_WAVELENGTH", "_FLUX", "_IVAR", "_RESOLUTION"];
-        let prefix = parts
+        let suffixes = ["_WAVELENGTH", "_FLUX", "_IVAR", "_RESOLUTION"];
+        let prefix = suffixes
             .iter()
-            .find_map(|part| hdu.name.strip_suffix(part))
+            .find_map(|suffix| hdu.name.strip_suffix(suffix))
             .map(str::to_lowercase);
         if let Some(name) = prefix.filter(|name| !name.is_empty() && !names.contains(name)) {
             names.push(name);

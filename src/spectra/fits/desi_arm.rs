@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::medium::{is_air, refuse_other_units};
+use super::medium::{is_in_air, refuse_other_units};
 use crate::error::{Error, Result};
 use crate::io::fits::hdu::Fits;
 use crate::spectra::arm::check_grid;
@@ -11,10 +11,11 @@ use crate::spectra::widening::MaskRule;
 use crate::spectra::{ArmSpectra, Resolution, Wavelength, air};
 use crate::values::Values;
 
-/// Places of an arm's images, all of which fit together.
-pub(super) struct Arm {
-    /// `b`, `r`, `z`.
+/// Indices of the HDUs of an arm, whose shapes agree.
+pub(super) struct DesiArm {
+    /// Name in lower case: `b`, `r` or `z`.
     pub name: String,
+    /// Number of spectra.
     pub length: usize,
     pub flux: usize,
     pixels: usize,
@@ -22,11 +23,11 @@ pub(super) struct Arm {
     ivar: usize,
     mask: Option<usize>,
     rule: MaskRule,
-    /// Its place and diagonals.
+    /// HDU and number of diagonals of the resolution matrices.
     resolution: Option<(usize, usize)>,
 }
 
-impl Arm {
+impl DesiArm {
     /// Finds the images of arm `name`, checks that their shapes agree, and reads the wavelength grid that all spectra
     /// share.
     pub fn open(
@@ -34,14 +35,11 @@ impl Arm {
         name: &str,
         rule: &MaskRule,
         notes: &mut Vec<String>,
-    ) -> Result<Arm> {
-        let upper = name.to_uppercase();
-        let place = |fits: &Fits, what: &str| fits.find(&format!("{upper}_{what}"));
-        let required = |fits: &Fits, what: &str| {
-            place(fits, what)?
-                .ok_or_else(|| Error::format(&fits.path, format!("no HDU {upper}_{what}")))
-        };
-        let (flux, ivar) = (required(fits, "FLUX")?, required(fits, "IVAR")?);
+    ) -> Result<DesiArm> {
+        // 1. Find flux and inverse variances.
+        let prefix = name.to_uppercase();
+        let flux = require_image(fits, &prefix, "FLUX")?;
+        let ivar = require_image(fits, &prefix, "IVAR")?;
         let &[length, pixels] = fits.image(flux)?.shape.as_slice() else {
             return Err(fits.mismatch(flux, "not an image of (spectra, pixels)"));
         };
@@ -49,7 +47,8 @@ impl Arm {
             return Err(fits.fault(flux, "has no pixels"));
         }
         fits.expect_shape(ivar, &[length, pixels])?;
-        let mask = place(fits, "MASK")?;
+        // 2. Find the optional mask and resolution matrices.
+        let mask = find_image(fits, &prefix, "MASK")?;
         match mask {
             Some(mask) => {
                 fits.expect_shape(mask, &[length, pixels])?;
@@ -58,11 +57,11 @@ impl Arm {
                 }
             }
             None => notes.push(format!(
-                "{}: no HDU {upper}_MASK: no pixel is masked but by its ivar",
+                "{}: no HDU {prefix}_MASK: no pixel is masked but by its ivar",
                 fits.path.display()
             )),
         }
-        let resolution = match place(fits, "RESOLUTION")? {
+        let resolution = match find_image(fits, &prefix, "RESOLUTION")? {
             None => None,
             Some(index) => {
                 let diagonals = fits.image(index)?.shape.get(1).copied().unwrap_or(0);
@@ -75,32 +74,32 @@ impl Arm {
                 Some((index, diagonals))
             }
         };
-        let wavelength = required(fits, "WAVELENGTH")?;
+        // 3. Read the wavelengths, and convert them to vacuum.
+        let wavelength = require_image(fits, &prefix, "WAVELENGTH")?;
         fits.expect_shape(wavelength, &[pixels])?;
         refuse_other_units(fits, wavelength, fits.header(wavelength)?.text("BUNIT"))?;
         let mut grid = Vec::new();
         fits.numbers(wavelength, 0, pixels, &mut grid, |x| x)?;
-        if is_air(fits, &[wavelength]) {
+        if is_in_air(fits, &[wavelength]) {
             grid.iter_mut().for_each(|w| *w = air::to_vacuum(*w));
-            notes.push(air::note(&fits.path));
+            notes.push(air::conversion_note(&fits.path));
         }
         check_grid(&grid, &fits.what(wavelength))?;
-        let (name, grid, rule) = (name.to_string(), grid.into(), rule.clone());
-        Ok(Arm {
-            name,
+        Ok(DesiArm {
+            name: name.to_string(),
             length,
             flux,
             pixels,
-            grid,
+            grid: grid.into(),
             ivar,
             mask,
-            rule,
+            rule: rule.clone(),
             resolution,
         })
     }
 
-    /// Returns the names of the optional units, and whether each is there.
-    pub fn optional(&self) -> [(&'static str, bool); 2] {
+    /// Returns the names of the optional images, and whether each exists.
+    pub fn optional_images(&self) -> [(&'static str, bool); 2] {
         [
             ("MASK", self.mask.is_some()),
             ("RESOLUTION", self.resolution.is_some()),
@@ -108,34 +107,28 @@ impl Arm {
     }
 
     /// Reads flux, ivar, mask and resolution of these rows of the arm.
-    pub fn read(&self, fits: &mut Fits, rows: &[usize]) -> Result<ArmSpectra<'static>> {
-        let (flux, ivar) = (
-            self.image(fits, self.flux, rows, |x| x)?,
-            self.image(fits, self.ivar, rows, |x| x)?,
-        );
+    pub fn read_rows(&self, fits: &mut Fits, rows: &[usize]) -> Result<ArmSpectra<'static>> {
+        let flux = self.read_image(fits, self.flux, rows, |x| x)?;
+        let ivar = self.read_image(fits, self.ivar, rows, |x| x)?;
         let mask = match self.mask {
             Some(index) => {
                 let bytes = fits.image(index)?.bytes();
-                self.image(fits, index, rows, |x| self.rule.judge_number(x, bytes))?
+                self.read_image(fits, index, rows, |x| self.rule.judge_number(x, bytes))?
             }
             None => Vec::new(),
         };
         let grid = Wavelength::Shared(self.grid.clone());
         let arm = ArmSpectra::new(self.name.clone(), self.pixels, grid, flux, ivar, None)?;
-        let arm = arm.with_pixels(mask, self.rule.applied(self.mask.is_some()))?;
+        let arm = arm.with_pixel_masks(mask, self.rule.applied_widening(self.mask.is_some()))?;
         let Some((index, diagonals)) = self.resolution else {
             return Ok(arm);
         };
         let mut values = Vec::new();
-        for run in rows.chunk_by(|a, b| a + 1 == *b) {
-            let block = diagonals * self.pixels;
-            fits.numbers(
-                index,
-                run.first().map_or(0, |row| row * block),
-                run.len() * block,
-                &mut values,
-                |x| x as f32,
-            )?;
+        let matrix_size = diagonals * self.pixels;
+        for adjacent_rows in rows.chunk_by(|row, next_row| row + 1 == *next_row) {
+            let first = adjacent_rows.first().map_or(0, |row| row * matrix_size);
+            let count = adjacent_rows.len() * matrix_size;
+            fits.numbers(index, first, count, &mut values, |x| x as f32)?;
         }
         arm.with_resolution(Resolution {
             diagonals,
@@ -145,10 +138,8 @@ impl Arm {
 
     /// Returns the median of flux √ivar over the pixels of one row, without reading its mask and resolution.
     pub fn signal_to_noise(&self, fits: &mut Fits, row: usize) -> Result<f64> {
-        let (flux, ivar) = (
-            self.image(fits, self.flux, &[row], |x| x)?,
-            self.image(fits, self.ivar, &[row], |x| x)?,
-        );
+        let flux = self.read_image(fits, self.flux, &[row], |x| x)?;
+        let ivar = self.read_image(fits, self.ivar, &[row], |x| x)?;
         let grid = Wavelength::Shared(self.grid.clone());
         Ok(
             ArmSpectra::new(self.name.clone(), self.pixels, grid, flux, ivar, None)?
@@ -156,8 +147,8 @@ impl Arm {
         )
     }
 
-    /// Reads some rows of an image of (spectra, pixels), converting each value; neighbouring rows are read together.
-    fn image<T>(
+    /// Reads some rows of an image of (spectra, pixels), converting each value. Adjacent rows are read together.
+    fn read_image<T>(
         &self,
         fits: &mut Fits,
         index: usize,
@@ -165,9 +156,10 @@ impl Arm {
         convert: impl Fn(f64) -> T,
     ) -> Result<Vec<T>> {
         let mut values = Vec::new();
-        for run in rows.chunk_by(|a, b| a + 1 == *b) {
-            let first = run.first().map_or(0, |row| row * self.pixels);
-            fits.numbers(index, first, run.len() * self.pixels, &mut values, &convert)?;
+        for adjacent_rows in rows.chunk_by(|row, next_row| row + 1 == *next_row) {
+            let first = adjacent_rows.first().map_or(0, |row| row * self.pixels);
+            let count = adjacent_rows.len() * self.pixels;
+            fits.numbers(index, first, count, &mut values, &convert)?;
         }
         Ok(values)
     }
@@ -185,7 +177,18 @@ impl Arm {
                 diagonals,
                 values: Cow::default(),
             }),
-            widening: self.rule.applied(self.mask.is_some()),
+            widening: self.rule.applied_widening(self.mask.is_some()),
         }
     }
+}
+
+/// Returns the HDU of an arm's image, such as `B_FLUX`; `None` if there is none.
+fn find_image(fits: &Fits, prefix: &str, image: &str) -> Result<Option<usize>> {
+    fits.find(&format!("{prefix}_{image}"))
+}
+
+/// Returns the HDU of an arm's image, such as `B_FLUX`; fails if there is none.
+fn require_image(fits: &Fits, prefix: &str, image: &str) -> Result<usize> {
+    find_image(fits, prefix, image)?
+        .ok_or_else(|| Error::format(&fits.path, format!("no HDU {prefix}_{image}")))
 }

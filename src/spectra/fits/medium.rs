@@ -38,18 +38,19 @@ pub(super) fn refuse_other_units(fits: &Fits, index: usize, unit: Option<&str>) 
     }
 }
 
-/// Returns whether the header of one of these units says that wavelengths are in air: `AIRORVAC = 'air'`, `VACUUM = F`,
+/// Returns whether the header of one of these HDUs says that wavelengths are in air: `AIRORVAC = 'air'`, `VACUUM = F`,
 /// or an axis of type `AWAV`.
-pub(super) fn is_air(fits: &Fits, units: &[usize]) -> bool {
-    units.iter().filter_map(|&k| fits.hdus.get(k)).any(|hdu| {
+pub(super) fn is_in_air(fits: &Fits, indices: &[usize]) -> bool {
+    let mut hdus = indices.iter().filter_map(|&index| fits.hdus.get(index));
+    hdus.any(|hdu| {
         let header = &hdu.header;
-        let is_text = |key, start: &str| {
+        let starts_with = |key, start: &str| {
             header
                 .text(key)
                 .is_some_and(|text| text.trim_start().to_uppercase().starts_with(start))
         };
-        is_text("AIRORVAC", "AIR")
-            || is_text("CTYPE1", "AWAV")
+        starts_with("AIRORVAC", "AIR")
+            || starts_with("CTYPE1", "AWAV")
             || header.logical("VACUUM") == Some(false)
     })
 }

@@ -11,13 +11,13 @@ use crate::spectra::Widening;
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Selection {
-    /// TARGETIDs.
+    /// TARGETIDs of the selected spectra.
     pub target_ids: Option<Vec<i64>>,
-    /// OBJTYPE of the fibre map: `TGT`, `SKY`, ….
+    /// OBJTYPE in the fibre map: `TGT`, `SKY`, ….
     pub objtype: Option<String>,
-    /// Least signal-to-noise ratio: the median of flux √ivar of the best arm.
+    /// Minimum signal-to-noise ratio, the median of flux √ivar of the best arm.
     pub min_signal_to_noise: Option<f64>,
-    /// Names of arms.
+    /// Names of the selected arms.
     pub arms: Option<Vec<String>>,
     /// Bits of masks that widen errors: the model's [`SpectraSettings::widen`](crate::SpectraSettings::widen). Without
     /// it every bit that has a meaning masks its pixel. The signal-to-noise ratio is that of the file's errors.
@@ -33,8 +33,8 @@ setters!(Selection {
 });
 
 impl Selection {
-    /// Returns whether the selection may exclude spectra: by target, object type or signal-to-noise ratio. Arms that no
-    /// model asks for are no selection.
+    /// Returns whether the selection may exclude spectra: by target, object type or signal-to-noise ratio. A selection
+    /// of arms does not exclude spectra.
     pub fn selects_rows(&self) -> bool {
         self.target_ids.is_some() || self.objtype.is_some() || self.min_signal_to_noise.is_some()
     }

@@ -5,33 +5,34 @@ use std::path::Path;
 use crate::error::Result;
 use crate::spectra::{Spectra, SpectraReader};
 
-/// Yields the spectrum once.
-pub(super) struct Single {
+/// Yields the only spectrum of a file.
+pub(super) struct SingleReader {
     spectra: Spectra<'static>,
-    yielded: bool,
+    /// True if the spectrum was yielded.
+    is_yielded: bool,
     notes: Vec<String>,
 }
 
-impl Single {
+impl SingleReader {
     /// Makes a reader that returns the single spectrum of a file once.
-    pub fn new(mut spectra: Spectra<'static>, path: &Path, notes: Vec<String>) -> Single {
+    pub fn new(mut spectra: Spectra<'static>, path: &Path, notes: Vec<String>) -> SingleReader {
         spectra.file = path.display().to_string().into();
-        Single {
+        SingleReader {
             spectra,
-            yielded: false,
+            is_yielded: false,
             notes,
         }
     }
 }
 
-impl SpectraReader for Single {
+impl SpectraReader for SingleReader {
     fn len(&self) -> u64 {
         1
     }
 
     fn next_batch(&mut self, _: usize) -> Result<Option<Spectra<'static>>> {
-        let first = !std::mem::replace(&mut self.yielded, true);
-        Ok(first.then(|| self.spectra.clone()))
+        let is_first = !std::mem::replace(&mut self.is_yielded, true);
+        Ok(is_first.then(|| self.spectra.clone()))
     }
 
     fn empty(&self) -> Spectra<'static> {
@@ -44,7 +45,7 @@ impl SpectraReader for Single {
 }
 
 /// Returns the file's name without folder and ending, as the id of a spectrum whose file gives none.
-pub(super) fn stem(path: &Path) -> String {
+pub(super) fn file_stem(path: &Path) -> String {
     path.file_stem()
         .map_or_else(String::new, |stem| stem.to_string_lossy().into_owned())
 }

@@ -1,33 +1,33 @@
-//! Refusals of files that have none of the layouts, or several: what the file seems to be, and the way out.
+//! Refusals of files that match none of the layouts, or several. They say what the file seems to be, and what to do.
 
-use super::{FORMATS, Format, apogee};
+use super::{SURVEY_FORMATS, SurveyFormat, apogee};
 use crate::error::Error;
 use crate::io::fits::cards::Header;
 use crate::io::fits::hdu::{Fits, Hdu, Kind};
 
-/// The way out for whoever has a file of spectra that popfit refuses.
+/// Advice for users who have a file of spectra that popfit refuses.
 pub(in crate::spectra) const WAY_OUT: &str = "\
 popfit reads any spectra from an NPZ file, which three lines of Python make of arrays (spectra, pixels):
   import numpy as np
   wavelength, flux, ivar = …  # Å in vacuum; any unit; 1/σ² of the flux, and 0 where a pixel is bad
   np.savez(\"spectra.npz\", wavelength=wavelength, flux=flux, ivar=ivar)";
 
-/// Columns and units that a refusal lists.
-const LISTED: usize = 12;
+/// Maximum number of columns and of HDUs that a refusal lists.
+const MAX_LISTED: usize = 12;
 
 /// A layout that popfit knows and does not read.
-struct Unread {
+struct UnreadLayout {
     name: &'static str,
     matches: fn(&Fits) -> bool,
 }
 
-/// All such layouts, in the order in which they are tried.
-const UNREAD: [Unread; 4] = [
-    Unread {
+/// All such layouts, in the order of the tests.
+const UNREAD_LAYOUTS: [UnreadLayout; 4] = [
+    UnreadLayout {
         name: "an APOGEE aspcapStar (normalised flux, its error and the best fit)",
         matches: apogee::is_aspcap_star,
     },
-    Unread {
+    UnreadLayout {
         name: "an SDSS spSpec or a spectrum of LAMOST's pilot survey",
         matches: |fits| {
             let is_image =
@@ -37,7 +37,7 @@ const UNREAD: [Unread; 4] = [
                 .is_some_and(|hdu| is_image(hdu) && hdu.header.float("COEFF0").is_some())
         },
     },
-    Unread {
+    UnreadLayout {
         name: "a table of results that popfit wrote",
         matches: |fits| {
             ["RESULTS", "METADATA"]
@@ -45,7 +45,7 @@ const UNREAD: [Unread; 4] = [
                 .all(|name| fits.hdus.iter().any(|hdu| hdu.name == *name))
         },
     },
-    Unread {
+    UnreadLayout {
         name: "images on a wavelength grid that is not uniform in log₁₀ λ",
         matches: |fits| {
             let has_grid = |header: &Header| {
@@ -58,39 +58,45 @@ const UNREAD: [Unread; 4] = [
     },
 ];
 
-/// Returns the refusal of a file that `found` layouts match, none or more than one.
-pub(super) fn refuse(fits: &Fits, found: &[&Format]) -> Error {
-    if !found.is_empty() {
-        let names: Vec<&str> = found.iter().map(|format| format.name).collect();
+/// Returns the error for a file that matches these layouts, none or more than one.
+pub(super) fn refusal_error(fits: &Fits, matching: &[&SurveyFormat]) -> Error {
+    // 1. Several layouts match.
+    if !matching.is_empty() {
+        let names: Vec<&str> = matching.iter().map(|format| format.name).collect();
         let message = format!(
             "it has all that makes {}: popfit cannot tell which it is; {WAY_OUT}",
             names.join(" and ")
         );
         return Error::format(&fits.path, message);
     }
-    let units: Vec<String> = fits.hdus.iter().take(LISTED).map(describe).collect();
-    let more = if fits.hdus.len() > LISTED {
+    // 2. No layout matches: describe the file, and guess what it may be.
+    let hdus: Vec<String> = fits
+        .hdus
+        .iter()
+        .take(MAX_LISTED)
+        .map(describe_hdu)
+        .collect();
+    let ellipsis = if fits.hdus.len() > MAX_LISTED {
         ", …"
     } else {
         ""
     };
-    let seems = UNREAD.iter().find(|layout| (layout.matches)(fits));
-    let seems = seems.map_or_else(String::new, |layout| {
+    let unread_layout = UNREAD_LAYOUTS.iter().find(|layout| (layout.matches)(fits));
+    let guess = unread_layout.map_or_else(String::new, |layout| {
         format!("it seems to be {}; ", layout.name)
     });
-    let known: Vec<&str> = FORMATS.iter().map(|format| format.name).collect();
+    let known_layouts: Vec<&str> = SURVEY_FORMATS.iter().map(|format| format.name).collect();
     let message = format!(
-        "no layout of spectra that popfit knows; {seems}it has {}{more}; popfit reads {}; {WAY_OUT}",
-        units.join(", "),
-        known.join(", ")
+        "no layout of spectra that popfit knows; {guess}it has {}{ellipsis}; popfit reads {}; {WAY_OUT}",
+        hdus.join(", "),
+        known_layouts.join(", ")
     );
     Error::format(&fits.path, message)
 }
 
-/// Returns the error of a file of a known layout that contradicts this layout, with what the file was taken for and the
-/// way out.
-pub(super) fn explain(error: Error, format: &Format) -> Error {
-    let add = |message: String| {
+/// Adds to the error of a file that contradicts its layout the name of the layout and the advice.
+pub(super) fn add_format(error: Error, format: &SurveyFormat) -> Error {
+    let add_to = |message: String| {
         format!(
             "{message}; the file was taken for {}; {WAY_OUT}",
             format.name
@@ -104,7 +110,7 @@ pub(super) fn explain(error: Error, format: &Format) -> Error {
         } => Error::Format {
             path,
             offset,
-            message: add(message),
+            message: add_to(message),
         },
         Error::ShapeMismatch {
             what,
@@ -113,7 +119,7 @@ pub(super) fn explain(error: Error, format: &Format) -> Error {
         } => Error::ShapeMismatch {
             what,
             argument,
-            message: add(message),
+            message: add_to(message),
         },
         Error::BadWavelength {
             what,
@@ -122,14 +128,14 @@ pub(super) fn explain(error: Error, format: &Format) -> Error {
         } => Error::BadWavelength {
             what,
             index,
-            message: add(message),
+            message: add_to(message),
         },
         other => other,
     }
 }
 
-/// Returns a unit's index and name, with its shape or its columns.
-fn describe(hdu: &Hdu) -> String {
+/// Returns an HDU's index and name, with its shape or its columns.
+fn describe_hdu(hdu: &Hdu) -> String {
     let contents = match &hdu.kind {
         Kind::Image(image) if image.shape.is_empty() => return hdu.label(),
         Kind::Image(image) => format!("an image of {:?}", image.shape),
@@ -137,17 +143,17 @@ fn describe(hdu: &Hdu) -> String {
             let names: Vec<&str> = table
                 .columns
                 .iter()
-                .take(LISTED)
+                .take(MAX_LISTED)
                 .map(|column| column.name.as_str())
                 .collect();
-            let more = if table.columns.len() > LISTED {
+            let ellipsis = if table.columns.len() > MAX_LISTED {
                 ", …"
             } else {
                 ""
             };
-            format!("a table of {}{more}", names.join(", "))
+            format!("a table of {}{ellipsis}", names.join(", "))
         }
-        Kind::Other(what) => what.clone(),
+        Kind::Other(description) => description.clone(),
     };
     format!("{}: {contents}", hdu.label())
 }

@@ -8,13 +8,13 @@ use rayon::prelude::*;
 use crate::error::{Error, Result};
 use crate::model::{
     Fault, LineSpread, ModelArm, Motion, Prepared, PreparedArm, RawArm, Sampling, SpectralModel,
-    SpectralObjective, hull_weights, prepare,
+    SpectralObjective, hull_weights, prepare_spectrum,
 };
 use crate::recording::{Scope, Values};
 use crate::solver::Batch;
 use crate::spectra::{ArmSpectra, Resolution, Spectra, Wavelength};
 use crate::spectral::input::ready::{Grids, ReadySpectra, ReadySpectrum, Starts, samplings};
-use crate::suggest::nearest;
+use crate::suggest::find_nearest;
 use crate::threads;
 
 /// Number of pixels that stand in for an arm which a file lacks.
@@ -149,7 +149,7 @@ fn refuse_misspelt(model: &SpectralModel, spectra: &Spectra) -> Result<()> {
         .filter(|data| !is_used(data))
         .map(|data| data.name.as_str());
     for name in missing(model, spectra) {
-        if let Some(near) = nearest(name, unused.clone()) {
+        if let Some(near) = find_nearest(name, unused.clone()) {
             let message = format!(
                 "it has no arm \"{name}\", but an arm \"{near}\" that the model does not use; rename one of them, or \
                  leave arm \"{name}\" out of the model"
@@ -265,7 +265,7 @@ pub fn prepare_one(
         .zip(arms)
         .map(|(model, arm)| raw(model, arm, place))
         .collect();
-    prepare(model, &raw, &samplings, motion)
+    prepare_spectrum(model, &raw, &samplings, motion)
 }
 
 /// Leaves out the pixels of a prepared spectrum that do not count at a motion, or returns the fault of a spectrum with
@@ -331,7 +331,7 @@ pub fn assemble(objective: &SpectralObjective, spectra: ReadySpectra, starts: &[
 /// Appends the blocks of arm `a` (data, weights, wavelength sampling and continuum basis) of all spectra to a batch.
 fn add_arm(batch: &mut Batch, objective: &SpectralObjective, spectra: ReadySpectra, a: usize) {
     let (ready, grid, buffers) = (spectra.spectra, &spectra.grids[a], &objective.arms[a]);
-    let width = objective.pixels(buffers);
+    let width = objective.padded_pixels(buffers);
     // 1. Arrays of each spectrum.
     let of_arms = |rows, array: fn(&PreparedArm) -> &Arc<Vec<f32>>| {
         Values::Blocks(
@@ -556,7 +556,7 @@ mod tests {
                 let own = &one.prepared.arms[0].weight;
                 assert_eq!(Arc::ptr_eq(row, own), !is_wide);
                 assert!(row.starts_with(own) && row[own.len()..].iter().all(|w| *w == 0.0));
-                assert_eq!(row.len(), objective.pixels(&objective.arms[0]));
+                assert_eq!(row.len(), objective.padded_pixels(&objective.arms[0]));
             }
         }
     }

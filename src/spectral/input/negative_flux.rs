@@ -38,7 +38,7 @@ fn is_negative(arm: &PreparedArm, sampling: &Sampling) -> bool {
 
 /// Returns whether the continuum is negative in pixels with more than half of the weight.
 fn is_continuum_negative(arm: &PreparedArm, sampling: &Sampling) -> bool {
-    let smooth = arm.smooth(sampling);
+    let smooth = arm.weighted_continuum(sampling);
     // weight · continuum has the sign of the continuum, and is 0 in masked pixels.
     let sums = Sums::of(&smooth, &arm.weight);
     sums.negative_weight > 0.5 * sums.weight

@@ -57,7 +57,7 @@ fn unknown<'s>(spectra: &'s Spectra<'s>, known: &KnownRows) -> Vec<Cow<'s, Spect
     let mut begin = 0;
     for run in known.chunk_by(|a, b| a.is_some() == b.is_some()) {
         if run[0].is_none() {
-            runs.push(Cow::Owned(spectra.part(begin..begin + run.len())));
+            runs.push(Cow::Owned(spectra.borrow_rows(begin..begin + run.len())));
         }
         begin += run.len();
     }

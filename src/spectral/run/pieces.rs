@@ -145,7 +145,7 @@ fn samplings_of(
                     Sampling::new(arm, wavelength, &model.spectra.mask, diagonals(arm, data));
                 sampling
                     .map(Arc::new)
-                    .map_err(|fault| Fault::of_grid(arm, &fault))
+                    .map_err(|fault| Fault::from_grid(arm, &fault))
             };
             Grids::Own(
                 wavelengths
@@ -179,7 +179,7 @@ fn with_samplings(
         }
     }
     let make = |key: &GridKey, spectra: &Spectra| {
-        Sampling::of_file(
+        Sampling::from_file(
             arm,
             &key.wavelength,
             &model.spectra.mask,

@@ -56,7 +56,7 @@ impl RepeatedFit {
         let mut arms = model.arms.iter().zip(samplings(grids, ready.place));
         let is_same = arms.all(|(arm, sampling)| {
             let all_count = sampling.counts_all(arm, before) && sampling.counts_all(arm, motion);
-            all_count || sampling.counted(arm, before) == sampling.counted(arm, motion)
+            all_count || sampling.find_counted(arm, before) == sampling.find_counted(arm, motion)
         });
         if is_same {
             return None;

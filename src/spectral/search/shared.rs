@@ -39,7 +39,7 @@ impl Shared {
             return Ok(made);
         }
         let made = model
-            .kept
+            .cache
             .get_or_make(seed, || threads::in_pool(|| FirstGuess::new(model, seed)))?;
         Ok(self.guess.get_or_init(|| made))
     }

@@ -64,7 +64,7 @@ fn fit_here(
             let part = begin..spectra.len().min(begin + batch);
             let starts =
                 user_starts.map(|all| &all[part.start * parameters..part.end * parameters]);
-            let rows = run.batch(&[&spectra.part(part)], starts);
+            let rows = run.batch(&[&spectra.borrow_rows(part)], starts);
             if rows.is_err() {
                 // No worker takes another batch.
                 next.store(begins.len(), Ordering::Relaxed);
@@ -86,7 +86,7 @@ fn fit_here(
         }
         // The thread that watches ends with the last worker.
         let _end = end;
-        let pool = threads::current();
+        let pool = threads::current_pool();
         let work = &work;
         let others: Vec<_> = runs
             .map(|run| {

@@ -1,4 +1,4 @@
-//! Files that nobody meant well with: rows 24, 25 and 27 to 29 of the list of bad inputs.
+//! Files made to do harm: rows 24, 25 and 27 to 29 of the list of bad inputs.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use super::*;
 use popfit_testing::fits_bytes::{ARMS, BLOCK, COUNT, FitsBytes, arm, desi, f64s, fibermap, gzip};
 
 #[test]
-fn truncated_files_are_errors_at_every_byte() {
+fn files_truncated_at_any_byte_are_errors_or_have_fewer_arms() {
     let whole = desi().0;
     let expected = open(&whole).unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -15,13 +15,14 @@ fn truncated_files_are_errors_at_every_byte() {
         match Spectra::open(&path) {
             Err(Error::Format { message, .. }) => assert!(!message.is_empty()),
             Err(other) => panic!("cut at {end}: {other}"),
-            // a cut between two units is a file of fewer units, which FITS cannot tell: what is read is whole
+            // A file cut between two HDUs is a valid file of fewer HDUs. Its arrays are complete.
             Ok(spectra) => {
                 assert!(
                     end % BLOCK == 0 && spectra.arms.len() < ARMS.len(),
                     "cut at {end}"
                 );
-                let (arm, whole) = (&spectra.arms[0], &expected.arms[0]);
+                let arm = &spectra.arms[0];
+                let whole = &expected.arms[0];
                 assert_eq!((&arm.flux, &arm.ivar), (&whole.flux, &whole.ivar));
                 assert!(arm.mask.is_empty() || arm.mask == whole.mask);
                 let notes = open_reader(&path).unwrap().notes().join(" ");
@@ -29,9 +30,9 @@ fn truncated_files_are_errors_at_every_byte() {
             }
         }
     }
-    let packed = gzip(&whole);
-    for end in 0..packed.len() {
-        assert!(open(&packed[..end]).is_err(), "gzip cut at {end}");
+    let compressed = gzip(&whole);
+    for end in 0..compressed.len() {
+        assert!(open(&compressed[..end]).is_err(), "gzip cut at {end}");
     }
 }
 
@@ -47,7 +48,7 @@ fn gzip_bombs_are_too_large() {
     let bomb = gzip(&FitsBytes::new(&[]).unit(&cards, &vec![0; huge]).0);
     assert!(bomb.len() < 1 << 20);
     assert!(matches!(open(&bomb), Err(Error::TooLarge { .. })));
-    // a flipped bit in the packed data is seen by the CRC, if not before
+    // The checksum detects a flipped bit in the compressed data.
     let mut packed = gzip(&desi().0);
     let middle = packed.len() / 2;
     packed[middle] ^= 1;
@@ -55,22 +56,22 @@ fn gzip_bombs_are_too_large() {
 }
 
 #[test]
-fn claims_of_headers_are_checked_before_memory_is_taken() {
+fn sizes_in_headers_are_checked_before_memory_is_allocated() {
     let image = |axes: &[&str]| {
         let mut cards = vec!["XTENSION= 'IMAGE'", "BITPIX  = -64"];
         cards.extend(axes);
         desi().unit(&cards, &[0; 8]).0
     };
     let table = |cards: &[&str]| {
-        let mut all = vec![
+        let mut all_cards = vec![
             "XTENSION= 'BINTABLE'",
             "BITPIX  = 8",
             "NAXIS   = 2",
             "PCOUNT  = 0",
             "GCOUNT  = 1",
         ];
-        all.extend(cards);
-        desi().unit(&all, &[0; 8]).0
+        all_cards.extend(cards);
+        desi().unit(&all_cards, &[0; 8]).0
     };
     let cases = [
         image(&["NAXIS   = 1", "NAXIS1  = 9223372036854775807"]),
@@ -127,51 +128,53 @@ fn claims_of_headers_are_checked_before_memory_is_taken() {
 }
 
 #[test]
-fn arrays_that_do_not_fit_together_are_named() {
-    let other = |what: &str, shape: &[usize]| {
+fn arrays_of_contradictory_shapes_are_named() {
+    let with_image = |image: &str, shape: &[usize]| {
         let bytes = vec![0; shape.iter().product::<usize>() * 8];
         let bare = fibermap(FitsBytes::new(&[]));
         let mut file = arm(bare, "B", 5).0;
-        // the unit of this name is renamed, another takes its place
-        let name = format!("'B_{what}'");
-        let at = (0..file.len())
+        // Rename the HDU of this name, and append another one.
+        let name = format!("'B_{image}'");
+        let offset = (0..file.len())
             .find(|&i| file[i..].starts_with(name.as_bytes()))
             .unwrap();
-        file[at + 2] = b'X';
+        file[offset + 2] = b'X';
         FitsBytes(file)
-            .image(&format!("B_{what}"), -64, shape, &bytes, &[])
+            .image(&format!("B_{image}"), -64, shape, &bytes, &[])
             .0
     };
-    for (what, shape) in [
+    for (image, shape) in [
         ("IVAR", &[COUNT, 6][..]),
         ("MASK", &[COUNT - 1, 5]),
         ("WAVELENGTH", &[6]),
         ("RESOLUTION", &[COUNT, 3, 6]),
         ("FLUX", &[COUNT, 5, 1]),
     ] {
-        match open(&other(what, shape)) {
-            Err(Error::ShapeMismatch { what: place, .. }) => {
+        match open(&with_image(image, shape)) {
+            Err(Error::ShapeMismatch {
+                what: named_image, ..
+            }) => {
                 assert!(
-                    place.contains(if what == "FLUX" { "B_" } else { what }),
-                    "{place}"
+                    named_image.contains(if image == "FLUX" { "B_" } else { image }),
+                    "{named_image}"
                 );
             }
-            result => panic!("{what}: {result:?}"),
+            result => panic!("{image}: {result:?}"),
         }
     }
     assert!(
         matches!(
-            open(&other("RESOLUTION", &[COUNT, 4, 5])),
+            open(&with_image("RESOLUTION", &[COUNT, 4, 5])),
             Err(Error::Format { .. })
         ),
         "even diagonals"
     );
     assert!(matches!(
-        open(&other("WAVELENGTH", &[5])),
+        open(&with_image("WAVELENGTH", &[5])),
         Err(Error::BadWavelength { index: 0, .. })
     ));
-    let twice = desi().image("B_FLUX", -64, &[1], &f64s(&[1.0]), &[]).0;
-    assert!(open(&twice).unwrap_err().to_string().contains("B_FLUX"));
+    let repeated = desi().image("B_FLUX", -64, &[1], &f64s(&[1.0]), &[]).0;
+    assert!(open(&repeated).unwrap_err().to_string().contains("B_FLUX"));
     let maskless = arm(fibermap(FitsBytes::new(&[])), "B", 5)
         .image("R_WAVELENGTH", -64, &[1], &f64s(&[5000.0]), &[])
         .image("R_FLUX", -64, &[COUNT, 1], &[0; 32], &[])
@@ -189,13 +192,13 @@ fn arrays_that_do_not_fit_together_are_named() {
 }
 
 #[test]
-fn every_flipped_byte_is_an_error_or_an_answer() {
+fn every_flipped_byte_of_a_header_is_an_error_or_harmless() {
     let good = desi().0;
-    for at in 0..good.len() {
-        // data bytes are numbers like any others: headers are what can do harm
-        if good[at].is_ascii_graphic() {
+    for offset in 0..good.len() {
+        // Only headers can do harm: data bytes are numbers.
+        if good[offset].is_ascii_graphic() {
             let mut bad = good.clone();
-            bad[at] ^= 0x01;
+            bad[offset] ^= 0x01;
             let _ = open(&bad);
         }
     }

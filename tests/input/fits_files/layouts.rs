@@ -8,39 +8,39 @@ use popfit_testing::fits_bytes::{FitsBytes, arm, desi, f32s, f64s, fibermap, i32
 /// A column of a table: name, TFORM, cells.
 type Column<'a> = (&'a str, &'a str, Vec<Vec<u8>>);
 
-/// Pixels of most spectra here.
+/// Number of pixels of most spectra in this file.
 const PIXELS: usize = 4;
 
-/// A column of single numbers.
+/// Returns a column of numbers.
 fn floats<'a>(name: &'a str, values: &[f32]) -> Column<'a> {
     (name, "E", values.iter().map(|x| f32s(&[*x])).collect())
 }
 
-/// A column of bits.
+/// Returns a column of integers, as masks are.
 fn bits<'a>(name: &'a str, values: &[i32]) -> Column<'a> {
     (name, "J", values.iter().map(|x| i32s(&[*x])).collect())
 }
 
-/// A column whose cells are spectra.
+/// Returns a column whose cells are spectra.
 fn arrays<'a>(name: &'a str, rows: &[[f32; PIXELS]]) -> Column<'a> {
     (name, "4E", rows.iter().map(|row| f32s(row)).collect())
 }
 
 /// Asserts that a file is refused with all these words and with the lines that write an NPZ file.
 #[track_caller]
-fn refused(file: &FitsBytes, words: &[&str]) {
-    let said = open(&file.0).unwrap_err().to_string();
+fn assert_refused(file: &FitsBytes, words: &[&str]) {
+    let message = open(&file.0).unwrap_err().to_string();
     assert!(
         words
             .iter()
             .chain(&["np.savez("])
-            .all(|word| said.contains(word)),
-        "{said}"
+            .all(|word| message.contains(word)),
+        "{message}"
     );
 }
 
-/// The table of an arm of medium resolution with a row per pixel (DR6, DR7), whose second pixel is bad.
-fn medium(file: FitsBytes, name: &str, first: f32) -> FitsBytes {
+/// Adds the table of an arm of medium resolution with a row per pixel (DR6, DR7), whose second pixel is bad.
+fn add_medium_arm(file: FitsBytes, name: &str, first: f32) -> FitsBytes {
     let columns = [
         floats("FLUX", &[1.0, 2.0, 3.0]),
         floats("IVAR", &[4.0, 5.0, 6.0]),
@@ -51,11 +51,11 @@ fn medium(file: FitsBytes, name: &str, first: f32) -> FitsBytes {
 }
 
 #[test]
-fn lamost_medium_resolution_has_two_arms_and_their_masks() {
+fn lamost_medium_resolution_is_read_as_two_arms_with_masks() {
     let primary = || FitsBytes::new(&["TELESCOP= 'LAMOST'", "OBSID   = 602905123"]);
-    let file = medium(medium(primary(), "COADD_B", 3.7), "COADD_R", 3.8);
-    // an exposure is not the co-added spectrum
-    let whole = open(&medium(file, "B-84420148", 3.7).0).unwrap();
+    let file = add_medium_arm(add_medium_arm(primary(), "COADD_B", 3.7), "COADD_R", 3.8);
+    // The table of an exposure is not read.
+    let whole = open(&add_medium_arm(file, "B-84420148", 3.7).0).unwrap();
     assert_eq!(whole.ids, Ids::Text(vec!["602905123".into()]));
     let names: Vec<&str> = whole.arms.iter().map(|arm| arm.name.as_str()).collect();
     assert_eq!(names, ["b", "r"]);
@@ -67,17 +67,17 @@ fn lamost_medium_resolution_has_two_arms_and_their_masks() {
             (&[1.0, 2.0, 3.0][..], &[4.0, 5.0, 6.0][..])
         );
     }
-    // some targets lack an arm, or have only its header
+    // Some targets lack an arm, or have only its header.
     assert_eq!(
-        open(&medium(primary(), "COADD_R", 3.8).0)
+        open(&add_medium_arm(primary(), "COADD_R", 3.8).0)
             .unwrap()
             .arms
             .len(),
         1
     );
-    let header = medium(primary().image("COADD_B", 8, &[], &[], &[]), "COADD_R", 3.8);
+    let header = add_medium_arm(primary().image("COADD_B", 8, &[], &[], &[]), "COADD_R", 3.8);
     assert_eq!(open(&header.0).unwrap().arms[0].name, "r");
-    // from DR8 on, a cell holds all pixels
+    // From DR8 on, a cell holds all pixels.
     let wave = [5000.0, 5001.0, 5002.0, 5003.0];
     let columns = [
         arrays("FLUX", &[[1.0; 4]]),
@@ -92,10 +92,10 @@ fn lamost_medium_resolution_has_two_arms_and_their_masks() {
     let path = popfit_testing::file(
         folder.path(),
         "x.fits",
-        &medium(primary(), "COADD_B", 3.7).0,
+        &add_medium_arm(primary(), "COADD_B", 3.7).0,
     );
     assert!(
-        batches(&path, &Selection::default().arms(vec!["r".into()]), 1).is_err(),
+        read_batches(&path, &Selection::default().arms(vec!["r".into()]), 1).is_err(),
         "no arm r"
     );
     let ragged = [
@@ -103,14 +103,14 @@ fn lamost_medium_resolution_has_two_arms_and_their_masks() {
         floats("IVAR", &[1.0, 2.0]),
         arrays("LOGLAM", &[[3.7; 4]; 2]),
     ];
-    refused(
+    assert_refused(
         &primary().table("COADD_B", &ragged, &[]),
         &["COADD_B", "pixels", "medium resolution"],
     );
 }
 
 /// Returns a spectrum of low resolution up to DR7, with this third row and these cards beside those of the grid.
-fn image(third: [f32; PIXELS], cards: &[&str]) -> FitsBytes {
+fn low_resolution_image(third: [f32; PIXELS], cards: &[&str]) -> FitsBytes {
     let rows = [
         [1.0, 2.0, 3.0, 4.0],
         [0.5; 4],
@@ -134,11 +134,11 @@ fn image(third: [f32; PIXELS], cards: &[&str]) -> FitsBytes {
 }
 
 #[test]
-fn lamost_low_resolution_as_an_image_and_as_a_table() {
+fn lamost_low_resolution_is_read_from_an_image_and_a_table() {
     let wave = [0, 1, 2, 3].map(|j| 10f64.powf(3.57 + 1e-4 * f64::from(j)) as f32);
-    let old = open(&image(wave, &["TELESCOP= 'LAMOST'"]).0).unwrap();
-    assert_eq!(old.ids, Ids::Text(vec!["123".into()]));
-    let arm = &old.arms[0];
+    let from_image = open(&low_resolution_image(wave, &["TELESCOP= 'LAMOST'"]).0).unwrap();
+    assert_eq!(from_image.ids, Ids::Text(vec!["123".into()]));
+    let arm = &from_image.arms[0];
     assert_eq!(
         (arm.name.as_str(), arm.grid(0).to_vec()),
         ("", wave.map(f64::from).to_vec())
@@ -152,9 +152,15 @@ fn lamost_low_resolution_as_an_image_and_as_a_table() {
         [false, true, false, false],
         "andmask, not ormask"
     );
-    // an spSpec of SDSS DR7 has the same shape and keywords; its third row is the error
-    refused(&image([0.1; 4], &["TELESCOP= 'SDSS 2.5-M'"]), &["spSpec"]);
-    refused(&image([0.1; 4], &[]), &["third row", "low resolution"]);
+    // An spSpec of SDSS DR7 has the same shape and keywords, but its third row is the error.
+    assert_refused(
+        &low_resolution_image([0.1; 4], &["TELESCOP= 'SDSS 2.5-M'"]),
+        &["spSpec"],
+    );
+    assert_refused(
+        &low_resolution_image([0.1; 4], &[]),
+        &["third row", "low resolution"],
+    );
 
     let columns = [
         arrays("FLUX", &[[1.0; 4]]),
@@ -163,22 +169,22 @@ fn lamost_low_resolution_as_an_image_and_as_a_table() {
         arrays("ANDMASK", &[[0.0, 0.0, 3.0, 0.0]]),
         arrays("ORMASK", &[[1.0; 4]]),
     ];
-    let new = open(
+    let from_table = open(
         &FitsBytes::new(&["OBSID   = '7'"])
             .table("COADD", &columns, &[])
             .0,
     )
     .unwrap();
     assert_eq!(
-        (new.ids, new.arms[0].mask.to_vec()),
+        (from_table.ids, from_table.arms[0].mask.to_vec()),
         (Ids::Text(vec!["7".into()]), vec![false, false, true, false])
     );
     let nanometres = FitsBytes::new(&[]).table("COADD", &columns, &["TUNIT3  = 'nm'"]);
-    refused(&nanometres, &["in nm, not in Å"]);
+    assert_refused(&nanometres, &["in nm, not in Å"]);
 }
 
 /// Adds a table without rows as astra writes it: its cells of spectra have no elements.
-fn empty(file: FitsBytes, name: &str) -> FitsBytes {
+fn add_empty_table(file: FitsBytes, name: &str) -> FitsBytes {
     let name = format!("EXTNAME = '{name}'");
     let columns = [
         "TTYPE1  = 'sdss_id'",
@@ -203,11 +209,11 @@ fn empty(file: FitsBytes, name: &str) -> FitsBytes {
 }
 
 /// Returns an SDSS-V file with these numbers of rows in its tables; flux is 10 × row + table.
-fn mwm(rows: [usize; 4], is_visit: bool, cards: &[&str]) -> FitsBytes {
+fn mwm_file(rows: [usize; 4], is_visit: bool, cards: &[&str]) -> FitsBytes {
     let names = ["BOSS/APO", "BOSS/LCO", "APOGEE/APO", "APOGEE/LCO"];
     (0..4).fold(FitsBytes::new(&[]), |file, k| {
         if rows[k] == 0 {
-            return empty(file, names[k]);
+            return add_empty_table(file, names[k]);
         }
         let spectra =
             |get: &dyn Fn(usize) -> [f32; PIXELS]| (0..rows[k]).map(get).collect::<Vec<_>>();
@@ -245,7 +251,7 @@ fn mwm(rows: [usize; 4], is_visit: bool, cards: &[&str]) -> FitsBytes {
 
 #[test]
 fn mwm_rows_are_spectra_of_one_arm_each() {
-    let star = open(&mwm([1, 0, 0, 1], false, &[]).0).unwrap();
+    let star = open(&mwm_file([1, 0, 0, 1], false, &[]).0).unwrap();
     assert_eq!(
         star.ids,
         Ids::Text(
@@ -271,7 +277,7 @@ fn mwm_rows_are_spectra_of_one_arm_each() {
         "the other's spectrum has no data"
     );
     assert_eq!(apogee.flux.to_double()[4..], [3.0; 4]);
-    // 2^18 is bad in BOSS; 1 and 2^12 are in APOGEE
+    // Bit 18 is bad in BOSS; bits 0 and 12 are bad in APOGEE.
     assert_eq!(
         (&boss.mask[..4], &apogee.mask[4..]),
         (
@@ -281,10 +287,15 @@ fn mwm_rows_are_spectra_of_one_arm_each() {
     );
 
     let folder = tempfile::tempdir().unwrap();
-    let path = popfit_testing::file(folder.path(), "x.fits", &mwm([2, 1, 3, 0], true, &[]).0);
+    let path = popfit_testing::file(
+        folder.path(),
+        "x.fits",
+        &mwm_file([2, 1, 3, 0], true, &[]).0,
+    );
     let ids = |selection: &Selection| -> Vec<String> {
-        let all = batches(&path, selection, 2).unwrap();
-        all.iter()
+        let batches = read_batches(&path, selection, 2).unwrap();
+        batches
+            .iter()
             .flat_map(|batch| {
                 (0..batch.len())
                     .map(|row| batch.ids.text(row))
@@ -299,21 +310,24 @@ fn mwm_rows_are_spectra_of_one_arm_each() {
     ];
     assert_eq!(ids(&Selection::default().arms(vec!["boss".into()])), boss);
     assert_eq!(ids(&Selection::default()).len(), 6);
-    refused(&mwm([0; 4], false, &[]), &["no spectrum", "mwmStar"]);
-    refused(&mwm([1, 0, 0, 0], false, &["CUNIT   = 'nm'"]), &["in nm"]);
+    assert_refused(&mwm_file([0; 4], false, &[]), &["no spectrum", "mwmStar"]);
+    assert_refused(
+        &mwm_file([1, 0, 0, 0], false, &["CUNIT   = 'nm'"]),
+        &["in nm"],
+    );
 }
 
-/// Masks, and ivar in units of the file's, of all arms of the first spectra with a bit that widens.
-fn widened(file: &FitsBytes, bits: &[u8]) -> (Vec<bool>, Vec<f64>) {
+/// Returns masks, and ivar relative to the file's, of all arms of the first spectra if these bits widen errors.
+fn read_widened(file: &FitsBytes, bits: &[u8]) -> (Vec<bool>, Vec<f64>) {
     let folder = tempfile::tempdir().unwrap();
     let path = popfit_testing::file(folder.path(), "x.fits", &file.0);
-    let wide = batches(
+    let wide = read_batches(
         &path,
         &Selection::default().widen(popfit::Widening::new(bits, 2.0)),
         9,
     )
     .unwrap();
-    let plain = batches(&path, &Selection::default(), 9).unwrap();
+    let plain = read_batches(&path, &Selection::default(), 9).unwrap();
     let pairs = || wide[0].arms.iter().zip(&plain[0].arms);
     let ratios =
         |(wide, plain): (&popfit::spectra::ArmSpectra, &popfit::spectra::ArmSpectra)| -> Vec<f64> {
@@ -329,38 +343,38 @@ fn widened(file: &FitsBytes, bits: &[u8]) -> (Vec<bool>, Vec<f64>) {
 
 #[test]
 fn bits_of_lamost_and_sdss_v_widen_errors() {
-    // one row of an image of floats
+    // The mask is one row of an image of floats.
     let wave = [0, 1, 2, 3].map(|j| 10f64.powf(3.57 + 1e-4 * f64::from(j)) as f32);
-    let old = image(wave, &[]);
+    let image_file = low_resolution_image(wave, &[]);
     assert_eq!(
-        widened(&old, &[1]),
+        read_widened(&image_file, &[1]),
         (vec![false; 4], vec![1.0, 0.25, 1.0, 1.0])
     );
     assert_eq!(
-        widened(&old, &[2]),
+        read_widened(&image_file, &[2]),
         (vec![false, true, false, false], vec![1.0; 4])
     );
-    // a row per pixel, two arms
+    // The mask is a column with a row per pixel, in two arms.
     let primary = || FitsBytes::new(&["TELESCOP= 'LAMOST'", "OBSID   = 602905123"]);
-    let file = medium(medium(primary(), "COADD_B", 3.7), "COADD_R", 3.8);
+    let file = add_medium_arm(add_medium_arm(primary(), "COADD_B", 3.7), "COADD_R", 3.8);
     assert_eq!(
-        widened(&file, &[2]),
+        read_widened(&file, &[2]),
         (vec![false; 6], vec![1.0, 0.25, 1.0, 1.0, 0.25, 1.0])
     );
     // 2^18 is bad in BOSS and harmless in APOGEE, where 1 and 2^12 are bad
-    let star = mwm([1, 0, 0, 0], false, &[]);
-    assert_eq!(widened(&star, &[18]).0, [false; 4]);
-    assert_eq!(widened(&star, &[18]).1[2], 0.25);
-    assert_eq!(widened(&star, &[12]).0, [false, false, true, false]);
-    assert_eq!(widened(&star, &[12]).1[3], 0.25);
-    let star = mwm([0, 0, 0, 1], false, &[]);
-    assert_eq!(widened(&star, &[18]).0, [false, true, false, true]);
-    assert_eq!(widened(&star, &[18]).1[2], 0.25);
+    let star = mwm_file([1, 0, 0, 0], false, &[]);
+    assert_eq!(read_widened(&star, &[18]).0, [false; 4]);
+    assert_eq!(read_widened(&star, &[18]).1[2], 0.25);
+    assert_eq!(read_widened(&star, &[12]).0, [false, false, true, false]);
+    assert_eq!(read_widened(&star, &[12]).1[3], 0.25);
+    let star = mwm_file([0, 0, 0, 1], false, &[]);
+    assert_eq!(read_widened(&star, &[18]).0, [false, true, false, true]);
+    assert_eq!(read_widened(&star, &[18]).1[2], 0.25);
 }
 
 /// Errors instead of inverse variances, and wavelengths in a column, as in files of older versions.
 #[test]
-fn mwm_files_with_errors_and_a_column_of_wavelengths() {
+fn mwm_files_with_errors_and_a_wavelength_column_are_read() {
     let wave = [5000.0, 5001.0, 5002.0, 5003.0];
     let file = |second: [f32; PIXELS], cards: &[&str]| {
         let columns = [
@@ -386,18 +400,18 @@ fn mwm_files_with_errors_and_a_column_of_wavelengths() {
         ),
         (5003.0, vec![4.0, 0.0, 0.0, 0.25])
     );
-    refused(
+    assert_refused(
         &file([5000.0, 5001.0, 5002.0, 5004.0], &[]),
         &["WAVELENGTH of row 1"],
     );
-    refused(
+    assert_refused(
         &file(wave, &["CRVAL   = 3.5523", "CDELT   = 0.0001"]),
         &["WAVELENGTH of row 0"],
     );
 }
 
-/// Images of APOGEE's layout; the third is a mask if `bitpix` is positive.
-fn star(rows: usize, bitpix: i64, cards: &[&str]) -> FitsBytes {
+/// Returns images of APOGEE's layout; the third is a mask if `bitpix` is positive.
+fn apogee_images(rows: usize, bitpix: i64, cards: &[&str]) -> FitsBytes {
     let shape = [rows, 3];
     let ones = f32s(&vec![1.0; rows * 3]);
     let third = vec![0; rows * 3 * bitpix.unsigned_abs() as usize / 8];
@@ -408,22 +422,22 @@ fn star(rows: usize, bitpix: i64, cards: &[&str]) -> FitsBytes {
 }
 
 #[test]
-fn what_is_not_an_ap_star_is_refused_by_name() {
+fn files_that_resemble_an_ap_star_are_refused_by_name() {
     let log = [
         "CRVAL1  = 4.179",
         "CDELT1  = 6E-06",
         "CTYPE1  = 'LOG-LINEAR'",
     ];
-    assert_eq!(open(&star(1, 16, &log).0).unwrap().len(), 1);
-    // the third image of an aspcapStar is the best fit, not bits
-    refused(&star(1, -32, &log), &["aspcapStar"]);
-    // 10^15100 is no wavelength
-    refused(
-        &star(1, 16, &["CRVAL1  = 15100.0", "CDELT1  = 0.005"]),
+    assert_eq!(open(&apogee_images(1, 16, &log).0).unwrap().len(), 1);
+    // The third image of an aspcapStar is the best fit, not a mask.
+    assert_refused(&apogee_images(1, -32, &log), &["aspcapStar"]);
+    // 10^15100 is no wavelength.
+    assert_refused(
+        &apogee_images(1, 16, &["CRVAL1  = 15100.0", "CDELT1  = 0.005"]),
         &["not uniform in log₁₀ λ"],
     );
-    refused(
-        &star(
+    assert_refused(
+        &apogee_images(
             1,
             16,
             &["CRVAL1  = 4.179", "CDELT1  = 6E-06", "CTYPE1  = 'WAVE'"],
@@ -431,9 +445,12 @@ fn what_is_not_an_ap_star_is_refused_by_name() {
         &["not uniform in log₁₀ λ"],
     );
     let micrometres = ["CRVAL1  = 2.1", "CDELT1  = 1E-05", "CUNIT1  = 'um'"];
-    refused(&star(1, 16, &micrometres), &["not uniform in log₁₀ λ"]);
-    // an apStar of a star with one visit has as many rows as an apVisit has chips; its fourth image is the sky
-    let sky = star(3, 16, &log).image("", -32, &[3, 3], &f32s(&[1.0; 9]), &[]);
+    assert_refused(
+        &apogee_images(1, 16, &micrometres),
+        &["not uniform in log₁₀ λ"],
+    );
+    // An apStar of a star with one visit has as many rows as an apVisit has chips. Its fourth image is the sky.
+    let sky = apogee_images(3, 16, &log).image("", -32, &[3, 3], &f32s(&[1.0; 9]), &[]);
     assert_eq!(open(&sky.0).unwrap().len(), 3);
 }
 
@@ -449,11 +466,11 @@ fn mixed_and_incomplete_layouts_are_refused() {
         file.table(name, &columns, &[])
     };
     assert!(open(&spec(FitsBytes::new(&[]), "COADD", bits("and_mask", &[0, 1])).0).is_ok());
-    refused(
+    assert_refused(
         &spec(desi(), "COADD", bits("and_mask", &[0, 1])),
         &["a DESI coadd", " and an SDSS spec", "cannot tell"],
     );
-    refused(
+    assert_refused(
         &spec(
             FitsBytes::new(&[]),
             "COADD",
@@ -461,17 +478,17 @@ fn mixed_and_incomplete_layouts_are_refused() {
         ),
         &["flux, ivar, loglam, and_mask"],
     );
-    refused(
+    assert_refused(
         &spec(FitsBytes::new(&[]), "MODEL", bits("and_mask", &[0, 1])),
         &["HDU 1 (MODEL)"],
     );
-    // a mask of floats is another image
+    // A mask must not be of floats.
     let mut bad = arm(fibermap(FitsBytes::new(&[])), "B", 5).0;
-    let at = (0..bad.len())
+    let offset = (0..bad.len())
         .find(|&i| bad[i..].starts_with(b"'B_MASK'"))
         .unwrap();
-    bad[at + 2] = b'X';
-    refused(
+    bad[offset + 2] = b'X';
+    assert_refused(
         &FitsBytes(bad).image("B_MASK", -32, &[4, 5], &f32s(&[0.0; 20]), &[]),
         &["B_MASK", "floats"],
     );
@@ -485,7 +502,7 @@ fn mixed_and_incomplete_layouts_are_refused() {
         )
         .image("B_FLUX", -32, &[4, 1], &f32s(&[0.0; 4]), &[])
         .image("B_IVAR", -32, &[4, 1], &f32s(&[0.0; 4]), &[]);
-    refused(&nanometres, &["in nm, not in Å", "DESI"]);
+    assert_refused(&nanometres, &["in nm, not in Å", "DESI"]);
     assert!(
         open(b"wavelength,flux\n")
             .unwrap_err()
@@ -496,7 +513,7 @@ fn mixed_and_incomplete_layouts_are_refused() {
 
 /// A file of 11,520 bytes that claims 10¹² pixels and no spectrum. There are no data to check the claim against.
 #[test]
-fn an_ap_star_without_spectra_takes_no_memory() {
+fn an_ap_star_without_spectra_is_refused_without_allocation() {
     let axes = [
         "XTENSION= 'IMAGE'",
         "BITPIX  = 16",
@@ -510,5 +527,5 @@ fn an_ap_star_without_spectra_takes_no_memory() {
         .collect();
     let file = (0..3).fold(FitsBytes::new(&[]), |file, _| file.unit(&cards, &[]));
     assert_eq!(file.0.len(), 11_520);
-    refused(&file, &["0 spectra of 1000000000000 pixels"]);
+    assert_refused(&file, &["0 spectra of 1000000000000 pixels"]);
 }

@@ -1,4 +1,4 @@
-//! Contents of good files. Numbers of the real files were taken with astropy.
+//! Contents of good files. The numbers of real files come from astropy.
 
 use popfit::spectra::{ColumnValues, Ids, Wavelength};
 
@@ -8,7 +8,7 @@ use popfit_testing::fits_bytes::{
 };
 
 #[test]
-fn desi_by_names() {
+fn desi_arrays_are_read_by_the_names_of_hdus() {
     let spectra = open(&desi().0).unwrap();
     assert_eq!(
         spectra.ids,
@@ -47,20 +47,20 @@ fn desi_by_names() {
 }
 
 #[test]
-fn notes_name_what_is_left_out_or_converted() {
+fn notes_name_unread_columns_and_conversions() {
     let folder = tempfile::tempdir().unwrap();
     let notes = |file: FitsBytes| {
         let path = popfit_testing::file(folder.path(), "x.fits", &file.0);
         open_reader(&path).unwrap().notes().join("\n")
     };
     assert!(notes(desi()).contains("VECTOR"));
-    assert!(notes(apogee(&["AIRORVAC= 'air'"])).contains("air"));
-    assert_eq!(notes(apogee(&[])), "");
+    assert!(notes(ap_star_file(&["AIRORVAC= 'air'"])).contains("air"));
+    assert_eq!(notes(ap_star_file(&[])), "");
 }
 
-/// A coadd whose mask has another name than SDSS's is read without it, with a note.
+/// A coadd whose mask has another name than in SDSS is read without the mask, with a note.
 #[test]
-fn a_mask_that_is_not_used_is_named() {
+fn notes_name_masks_that_are_not_used() {
     let folder = tempfile::tempdir().unwrap();
     let notes = |name: &str| {
         let singles = |x: f32| {
@@ -88,18 +88,20 @@ fn a_mask_that_is_not_used_is_named() {
         ("MASK", ", and MASK is not used"),
         ("sky", "its ivar"),
     ] {
-        let said = notes(name);
+        let messages = notes(name);
         assert!(
-            said.len() == 1 && said[0].contains("no column and_mask") && said[0].ends_with(words),
-            "{said:?}"
+            messages.len() == 1
+                && messages[0].contains("no column and_mask")
+                && messages[0].ends_with(words),
+            "{messages:?}"
         );
     }
 }
 
-/// Whoever has a file of another survey learns what popfit reads, also where rows are selected.
+/// The error for a file of another survey lists the layouts that popfit reads, also if rows are selected.
 #[test]
-fn a_file_of_no_known_layout_is_told_all_that_are() {
-    let other = FitsBytes::new(&[]).unit(
+fn an_unknown_layout_is_refused_with_the_known_ones() {
+    let unknown = FitsBytes::new(&[]).unit(
         &[
             "XTENSION= 'IMAGE'",
             "BITPIX  = 8",
@@ -109,13 +111,13 @@ fn a_file_of_no_known_layout_is_told_all_that_are() {
         &[0; 5],
     );
     let folder = tempfile::tempdir().unwrap();
-    let path = popfit_testing::file(folder.path(), "x.fits", &other.0);
+    let path = popfit_testing::file(folder.path(), "x.fits", &unknown.0);
     for selection in [Selection::default(), Selection::default().objtype("TGT")] {
-        let said = open_reader_with(&path, &selection)
+        let message = open_reader_with(&path, &selection)
             .map(|reader| reader.len())
             .unwrap_err()
             .to_string();
-        let all = [
+        let phrases = [
             "it has HDU 0, HDU 1: an image of [5]",
             "a DESI coadd",
             "an SDSS spec",
@@ -124,26 +126,31 @@ fn a_file_of_no_known_layout_is_told_all_that_are() {
             "an SDSS-V mwmStar",
             "np.savez(",
         ];
-        assert!(all.iter().all(|layout| said.contains(layout)), "{said}");
+        assert!(
+            phrases.iter().all(|phrase| message.contains(phrase)),
+            "{message}"
+        );
     }
 }
 
 #[test]
-fn selection_keeps_rows_of_the_file() {
+fn selections_choose_rows_and_arms() {
     let folder = tempfile::tempdir().unwrap();
     let path = popfit_testing::file(folder.path(), "x.fits", &desi().0);
-    let all = Selection::default();
+    let everything = Selection::default();
     let rows = |selection: &Selection, max| -> Vec<u64> {
-        batches(&path, selection, max)
+        read_batches(&path, selection, max)
             .unwrap()
             .into_iter()
             .flat_map(|batch| batch.rows)
             .collect()
     };
-    assert_eq!(rows(&all, 3), [0, 1, 2, 3]);
-    let targets = all.clone().target_ids(vec![LARGE_ID + 3, LARGE_ID, 5]);
+    assert_eq!(rows(&everything, 3), [0, 1, 2, 3]);
+    let targets = everything
+        .clone()
+        .target_ids(vec![LARGE_ID + 3, LARGE_ID, 5]);
     assert_eq!(rows(&targets, 1), [0, 3]);
-    let targets = &batches(&path, &targets, 10).unwrap()[0];
+    let targets = &read_batches(&path, &targets, 10).unwrap()[0];
     assert_eq!(targets.ids, Ids::Integer(vec![LARGE_ID, LARGE_ID + 3]));
     assert_eq!(
         targets.arms[0].flux.to_double()[5..],
@@ -154,23 +161,26 @@ fn selection_keeps_rows_of_the_file() {
         [27.0, 28.0, 29.0]
     );
     assert_eq!(targets.slice(1..2).rows, [3]);
-    assert_eq!(rows(&all.clone().objtype("TGT"), 10), [0, 2, 3]);
-    // medians of arm B: 2.5 · 10, 12.5 · √50, 22.5 · √33.3, 32.5 · 5
-    assert_eq!(rows(&all.clone().min_signal_to_noise(120.0), 10), [2, 3]);
-    let one_arm = all.clone().arms(vec!["r".into()]);
-    assert_eq!(batches(&path, &one_arm, 10).unwrap()[0].arms.len(), 1);
-    let none = all.arms(vec!["x".into()]);
-    assert!(batches(&path, &none, 10).is_err());
-    let other = popfit_testing::file(folder.path(), "apogee.fits", &apogee(&[]).0);
+    assert_eq!(rows(&everything.clone().objtype("TGT"), 10), [0, 2, 3]);
+    // The medians of arm B are 2.5 · 10, 12.5 · √50, 22.5 · √33.3, 32.5 · 5
+    assert_eq!(
+        rows(&everything.clone().min_signal_to_noise(120.0), 10),
+        [2, 3]
+    );
+    let one_arm = everything.clone().arms(vec!["r".into()]);
+    assert_eq!(read_batches(&path, &one_arm, 10).unwrap()[0].arms.len(), 1);
+    let no_arm = everything.arms(vec!["x".into()]);
+    assert!(read_batches(&path, &no_arm, 10).is_err());
+    let ap_star = popfit_testing::file(folder.path(), "apogee.fits", &ap_star_file(&[]).0);
     let objtype = Selection::default().objtype("TGT");
     assert!(matches!(
-        batches(&other, &objtype, 10),
+        read_batches(&ap_star, &objtype, 10),
         Err(Error::Usage(_))
     ));
 }
 
-/// An apStar of three rows.
-fn apogee(cards: &[&str]) -> FitsBytes {
+/// Returns an apStar of three rows.
+fn ap_star_file(cards: &[&str]) -> FitsBytes {
     let grid: Vec<&str> = ["CRVAL1  = 4.179", "CDELT1  = 6.0D-06", "CRPIX1  = 1"]
         .iter()
         .chain(cards)
@@ -195,8 +205,8 @@ fn apogee(cards: &[&str]) -> FitsBytes {
 }
 
 #[test]
-fn ap_star_rows_are_spectra() {
-    let spectra = open(&apogee(&[]).0).unwrap();
+fn rows_of_an_ap_star_are_spectra() {
+    let spectra = open(&ap_star_file(&[]).0).unwrap();
     let ids = ["2M1/combined", "2M1/combined_global", "2M1/visit1"];
     assert_eq!(spectra.ids, Ids::Text(ids.map(String::from).to_vec()));
     let arm = &spectra.arms[0];
@@ -205,16 +215,19 @@ fn ap_star_rows_are_spectra() {
         (&arm.ivar.to_double()[4..8], &arm.mask[8..]),
         (&[4.0, 0.0, 0.0, 0.0][..], &[false, true, false, true][..])
     );
-    let air = open(&apogee(&["CTYPE1  = 'AWAV-LOG'"]).0).unwrap();
+    let air = open(&ap_star_file(&["CTYPE1  = 'AWAV-LOG'"]).0).unwrap();
     let ratio = air.arms[0].grid(0)[0] / arm.grid(0)[0];
     assert!((ratio - 1.000_274_1).abs() < 1e-7, "{ratio}");
 }
 
-/// A file is closed between its check and its turn, and FITS has no checksums that would find another one.
+/// A file is closed between opening and reading, and FITS has no checksums by which a change would be found.
 #[test]
-fn a_file_that_changes_before_its_turn_is_named() {
+fn a_file_changed_between_opening_and_reading_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
-    for (name, bytes) in [("apogee.fits", apogee(&[]).0), ("desi.fits", desi().0)] {
+    for (name, bytes) in [
+        ("apogee.fits", ap_star_file(&[]).0),
+        ("desi.fits", desi().0),
+    ] {
         let path = popfit_testing::file(folder.path(), name, &bytes);
         let refuse = |mut reader: Box<dyn popfit::spectra::SpectraReader>| {
             let error = reader.next_batch(5).unwrap_err();
@@ -232,12 +245,12 @@ fn a_file_that_changes_before_its_turn_is_named() {
                 .len(),
             1
         );
-        // the same bytes in another file
+        // Another file with the same bytes takes its place.
         let reader = open_reader(&path).unwrap();
         let other = popfit_testing::file(folder.path(), "other.fits", &bytes);
         std::fs::rename(other, &path).unwrap();
         refuse(reader);
-        // as many bytes, at another time
+        // The file has another modification time.
         let reader = open_reader(&path).unwrap();
         let written = std::fs::File::options().write(true).open(&path).unwrap();
         written
@@ -247,8 +260,8 @@ fn a_file_that_changes_before_its_turn_is_named() {
     }
 }
 
-/// Chips as wavelengths of their first pixels; two pixels each, one Å apart.
-fn visit(chips: [[f64; 2]; 3]) -> FitsBytes {
+/// Returns an apVisit whose chips have these wavelengths, two pixels each.
+fn ap_visit_file(chips: [[f64; 2]; 3]) -> FitsBytes {
     let flux = f32s(&[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
     FitsBytes::new(&["OBJID   = '2M1'"])
         .image("", -32, &[3, 2], &flux, &[])
@@ -258,23 +271,25 @@ fn visit(chips: [[f64; 2]; 3]) -> FitsBytes {
 }
 
 #[test]
-fn ap_visit_is_put_in_order() {
+fn chips_of_an_ap_visit_are_sorted_by_wavelength() {
     let spectra =
-        open(&visit([[16900.0, 16800.0], [16400.0, 16300.0], [15800.0, 15700.0]]).0).unwrap();
+        open(&ap_visit_file([[16900.0, 16800.0], [16400.0, 16300.0], [15800.0, 15700.0]]).0)
+            .unwrap();
     let arm = &spectra.arms[0];
     assert_eq!(
         *arm.grid(0),
         [15700.0, 15800.0, 16300.0, 16400.0, 16800.0, 16900.0]
     );
     assert_eq!(*arm.flux.to_double(), [5.0, 4.0, 3.0, 2.0, 1.0, 0.0]);
-    // chips that overlap are the spectrum's fault, not the file's
+    // Overlapping chips are a fault of the spectrum, not of the file.
     let overlap =
-        open(&visit([[16900.0, 16300.0], [16400.0, 16200.0], [15800.0, 15700.0]]).0).unwrap();
+        open(&ap_visit_file([[16900.0, 16300.0], [16400.0, 16200.0], [15800.0, 15700.0]]).0)
+            .unwrap();
     assert!(!overlap.arms[0].grid(0).is_sorted());
 }
 
 #[test]
-fn a_whole_desi_file() {
+fn a_complete_desi_file_has_the_sums_of_astropy() {
     let coadd =
         Spectra::open(popfit_testing::data_folder().join("desi/coadd-synth-505.fits.gz")).unwrap();
     assert_eq!(
@@ -340,9 +355,9 @@ fn a_whole_desi_file() {
     assert!((snr.values.number(1).unwrap() - coadd.arms[0].signal_to_noise(1)).abs() < 1e-6);
 }
 
-/// A spectrum of SDSS: COADD has the pixels, of which `and_mask` masks some, and SPECOBJ the properties.
+/// COADD has the pixels, of which `and_mask` masks some, and SPECOBJ the properties of the object.
 #[test]
-fn an_sdss_spectrum() {
+fn an_sdss_spec_file_is_read() {
     let pixels = 50;
     let cell = |f: &dyn Fn(usize) -> Vec<u8>| (0..pixels).map(f).collect::<Vec<_>>();
     let one = |bytes: &[u8]| vec![bytes.to_vec()];
@@ -398,7 +413,7 @@ fn an_sdss_spectrum() {
 }
 
 #[test]
-fn a_real_sdss_spectrum() {
+fn a_real_sdss_spectrum_has_the_sums_of_astropy() {
     let Some(folder) = popfit_testing::real_data() else {
         return;
     };

@@ -7,7 +7,7 @@ use popfit_testing::fits_bytes::{ARMS, COUNT, FitsBytes, arm, fibermap, gzip};
 const PIXELS: usize = ARMS[0].1;
 
 /// Returns the stored values of the mask's rows: zero is −2³¹, and pixel j of row j is bad.
-fn rows() -> Vec<Vec<i32>> {
+fn mask_rows() -> Vec<Vec<i32>> {
     (0..COUNT)
         .map(|row| {
             (0..PIXELS)
@@ -18,25 +18,25 @@ fn rows() -> Vec<Vec<i32>> {
 }
 
 /// Returns the bytes of a tile, verbatim.
-fn plain(tile: &[i32]) -> Vec<u8> {
+fn tile_bytes(tile: &[i32]) -> Vec<u8> {
     tile.iter().flat_map(|x| x.to_be_bytes()).collect()
 }
 
 /// Returns the first bytes of all pixels, then the second bytes, and so on.
-fn shuffled(tile: &[i32]) -> Vec<u8> {
+fn shuffled_bytes(tile: &[i32]) -> Vec<u8> {
     (0..4)
         .flat_map(|k| tile.iter().map(move |x| x.to_be_bytes()[k]))
         .collect()
 }
 
 /// Returns a tile in Rice's code, two pixels per block: blocks without differences, and verbatim ones.
-fn rice(tile: &[i32]) -> Vec<u8> {
+fn encode_rice(tile: &[i32]) -> Vec<u8> {
     let mut bits = format!("{:032b}", tile[0]);
-    let mut last = tile[0];
+    let mut previous = tile[0];
     for block in tile.chunks(2) {
         let differences: Vec<i32> = block
             .iter()
-            .map(|x| x.wrapping_sub(std::mem::replace(&mut last, *x)))
+            .map(|x| x.wrapping_sub(std::mem::replace(&mut previous, *x)))
             .collect();
         if differences.iter().all(|d| *d == 0) {
             bits += "00000";
@@ -53,19 +53,19 @@ fn rice(tile: &[i32]) -> Vec<u8> {
         .collect()
 }
 
-/// Returns a DESI file of arm B whose mask is compressed into these tiles, with `more` cards.
-fn file(kind: &str, tiles: &[Vec<u8>], more: &[&str]) -> FitsBytes {
+/// Returns a DESI file of arm B whose mask is compressed into these tiles, with additional cards.
+fn compressed_file(kind: &str, tiles: &[Vec<u8>], extra_cards: &[&str]) -> FitsBytes {
     let heap: Vec<u8> = tiles.concat();
-    let mut at = 0;
+    let mut heap_size = 0;
     let mut data = Vec::new();
     for tile in tiles {
         data.extend(
             (tile.len() as i32)
                 .to_be_bytes()
                 .into_iter()
-                .chain((at as i32).to_be_bytes()),
+                .chain((heap_size as i32).to_be_bytes()),
         );
-        at += tile.len();
+        heap_size += tile.len();
     }
     data.extend(heap);
     let mut cards = vec![
@@ -76,7 +76,7 @@ fn file(kind: &str, tiles: &[Vec<u8>], more: &[&str]) -> FitsBytes {
     cards.extend([
         "NAXIS1  = 8".into(),
         format!("NAXIS2  = {}", tiles.len()),
-        format!("PCOUNT  = {at}"),
+        format!("PCOUNT  = {heap_size}"),
     ]);
     cards.extend(
         [
@@ -89,27 +89,27 @@ fn file(kind: &str, tiles: &[Vec<u8>], more: &[&str]) -> FitsBytes {
     );
     cards.extend(["ZIMAGE  = T", "EXTNAME = 'B_MASK'", "BZERO   = 2147483648"].map(String::from));
     cards.push(format!("ZCMPTYPE= '{kind}'"));
-    // the first value of a repeated key counts, so defaults that `more` has are dropped
+    // The first value of a repeated key counts, so defaults that are given are dropped.
     let defaults = ["ZBITPIX = 32", "ZNAXIS  = 2", "ZNAXIS1 = 5", "ZNAXIS2 = 4"];
-    let keys: Vec<&str> = more.iter().map(|card| &card[..8]).collect();
+    let keys: Vec<&str> = extra_cards.iter().map(|card| &card[..8]).collect();
     let defaults = defaults.iter().filter(|card| !keys.contains(&&card[..8]));
     let cards: Vec<&str> = cards
         .iter()
         .map(String::as_str)
         .chain(defaults.copied())
-        .chain(more.iter().copied())
+        .chain(extra_cards.iter().copied())
         .collect();
-    let mut bare = arm(fibermap(FitsBytes::new(&[])), "B", PIXELS).0;
-    let name = (0..bare.len())
-        .find(|&i| bare[i..].starts_with(b"'B_MASK'"))
+    let mut without_mask = arm(fibermap(FitsBytes::new(&[])), "B", PIXELS).0;
+    let name = (0..without_mask.len())
+        .find(|&i| without_mask[i..].starts_with(b"'B_MASK'"))
         .unwrap();
-    bare[name + 2] = b'X';
-    FitsBytes(bare).unit(&cards, &data)
+    without_mask[name + 2] = b'X';
+    FitsBytes(without_mask).unit(&cards, &data)
 }
 
-/// Asserts that the mask is read as it was written, at once and row by row.
+/// Asserts that the mask is read correctly, at once and row by row.
 #[track_caller]
-fn is_read(file: &FitsBytes) {
+fn assert_mask_is_read(file: &FitsBytes) {
     let expected: Vec<bool> = (0..COUNT * PIXELS)
         .map(|k| k / PIXELS == k % PIXELS)
         .collect();
@@ -117,9 +117,10 @@ fn is_read(file: &FitsBytes) {
     assert_eq!(open(&gzip(&file.0)).unwrap().arms[0].mask, expected);
     let folder = tempfile::tempdir().unwrap();
     let path = popfit_testing::file(folder.path(), "x.fits", &file.0);
-    let rows = batches(&path, &Selection::default(), 1).unwrap();
+    let batches = read_batches(&path, &Selection::default(), 1).unwrap();
     assert_eq!(
-        rows.iter()
+        batches
+            .iter()
             .flat_map(|batch| batch.arms[0].mask.to_vec())
             .collect::<Vec<_>>(),
         expected
@@ -127,9 +128,9 @@ fn is_read(file: &FitsBytes) {
 }
 
 #[test]
-fn masks_of_each_code_are_read() {
-    let rows = rows();
-    let by_row =
+fn masks_of_each_compression_are_read() {
+    let rows = mask_rows();
+    let encode_rows =
         |code: &dyn Fn(&[i32]) -> Vec<u8>| rows.iter().map(|row| code(row)).collect::<Vec<_>>();
     let rice_cards = [
         "ZNAME1  = 'BLOCKSIZE'",
@@ -137,61 +138,95 @@ fn masks_of_each_code_are_read() {
         "ZNAME2  = 'BYTEPIX'",
         "ZVAL2   = 4",
     ];
-    is_read(&file("GZIP_1", &by_row(&|row| gzip(&plain(row))), &[]));
-    is_read(&file("GZIP_2", &by_row(&|row| gzip(&shuffled(row))), &[]));
-    is_read(&file("RICE_1", &by_row(&rice), &rice_cards));
-    is_read(&file("NOCOMPRESS", &by_row(&plain), &[]));
-    // three rows per tile (the last tile has one row), and two pixels per tile (each row's last tile has one pixel)
-    let all = rows.concat();
-    let of_rows: Vec<_> = all
+    assert_mask_is_read(&compressed_file(
+        "GZIP_1",
+        &encode_rows(&|row| gzip(&tile_bytes(row))),
+        &[],
+    ));
+    assert_mask_is_read(&compressed_file(
+        "GZIP_2",
+        &encode_rows(&|row| gzip(&shuffled_bytes(row))),
+        &[],
+    ));
+    assert_mask_is_read(&compressed_file(
+        "RICE_1",
+        &encode_rows(&encode_rice),
+        &rice_cards,
+    ));
+    assert_mask_is_read(&compressed_file(
+        "NOCOMPRESS",
+        &encode_rows(&tile_bytes),
+        &[],
+    ));
+    // Three rows per tile, of which the last has one row, and two pixels per tile, of which each row's last has one.
+    let pixels = rows.concat();
+    let tiles_of_rows: Vec<_> = pixels
         .chunks(3 * PIXELS)
-        .map(|tile| gzip(&plain(tile)))
+        .map(|tile| gzip(&tile_bytes(tile)))
         .collect();
-    is_read(&file("GZIP_1", &of_rows, &["ZTILE1  = 5", "ZTILE2  = 3"]));
-    let pairs: Vec<_> = rows
+    assert_mask_is_read(&compressed_file(
+        "GZIP_1",
+        &tiles_of_rows,
+        &["ZTILE1  = 5", "ZTILE2  = 3"],
+    ));
+    let tiles_of_pairs: Vec<_> = rows
         .iter()
-        .flat_map(|row| row.chunks(2).map(|tile| gzip(&plain(tile))))
+        .flat_map(|row| row.chunks(2).map(|tile| gzip(&tile_bytes(tile))))
         .collect();
-    is_read(&file("GZIP_1", &pairs, &["ZTILE1  = 2", "ZTILE2  = 1"]));
+    assert_mask_is_read(&compressed_file(
+        "GZIP_1",
+        &tiles_of_pairs,
+        &["ZTILE1  = 2", "ZTILE2  = 1"],
+    ));
 }
 
 #[test]
 fn other_compressions_are_refused_by_name() {
-    let tiles: Vec<_> = rows().iter().map(|row| gzip(&plain(row))).collect();
-    let said =
-        |kind: &str, more: &[&str]| open(&file(kind, &tiles, more).0).unwrap_err().to_string();
+    let tiles: Vec<_> = mask_rows()
+        .iter()
+        .map(|row| gzip(&tile_bytes(row)))
+        .collect();
+    let message = |kind: &str, cards: &[&str]| {
+        open(&compressed_file(kind, &tiles, cards).0)
+            .unwrap_err()
+            .to_string()
+    };
     assert!(
-        said("HCOMPRESS_1", &[])
+        message("HCOMPRESS_1", &[])
             .contains("B_MASK): is an image compressed with HCOMPRESS_1 (funpack it)")
     );
-    assert!(said("RICE_1", &["ZBITPIX = -32"]).contains("rounded floats"));
-    assert!(said("GZIP_1", &["ZBITPIX = -32", "ZSCALE  = 0.1"]).contains("rounded floats"));
-    let columns: Vec<_> = (0..3).map(|_| tiles[0].clone()).collect();
-    let said = open(&file("GZIP_1", &columns, &["ZTILE1  = 2", "ZTILE2  = 4"]).0)
-        .unwrap_err()
-        .to_string();
-    assert!(said.contains("not runs of pixels"), "{said}");
+    assert!(message("RICE_1", &["ZBITPIX = -32"]).contains("rounded floats"));
+    assert!(message("GZIP_1", &["ZBITPIX = -32", "ZSCALE  = 0.1"]).contains("rounded floats"));
+    let tiles_of_columns: Vec<_> = (0..3).map(|_| tiles[0].clone()).collect();
+    let message =
+        open(&compressed_file("GZIP_1", &tiles_of_columns, &["ZTILE1  = 2", "ZTILE2  = 4"]).0)
+            .unwrap_err()
+            .to_string();
+    assert!(message.contains("not runs of pixels"), "{message}");
 }
 
 #[test]
-fn hostile_tiles_are_errors() {
-    let good: Vec<_> = rows().iter().map(|row| gzip(&plain(row))).collect();
-    let with = |tile: Vec<u8>| [vec![tile], good[1..].to_vec()].concat();
-    let longer = gzip(&[plain(&rows()[0]), vec![0]].concat());
+fn damaged_tiles_are_errors() {
+    let good: Vec<_> = mask_rows()
+        .iter()
+        .map(|row| gzip(&tile_bytes(row)))
+        .collect();
+    let replace_first = |tile: Vec<u8>| [vec![tile], good[1..].to_vec()].concat();
+    let longer = gzip(&[tile_bytes(&mask_rows()[0]), vec![0]].concat());
     let cases = [
-        ("GZIP_1", with(gzip(&[0; 19])), vec![]),
-        ("GZIP_1", with(longer), vec![]),
-        ("GZIP_1", with(gzip(&vec![0; 1 << 20])), vec![]),
+        ("GZIP_1", replace_first(gzip(&[0; 19])), vec![]),
+        ("GZIP_1", replace_first(longer), vec![]),
+        ("GZIP_1", replace_first(gzip(&vec![0; 1 << 20])), vec![]),
         (
             "GZIP_1",
-            with(good[0][..good[0].len() - 9].to_vec()),
+            replace_first(good[0][..good[0].len() - 9].to_vec()),
             vec![],
         ),
-        ("GZIP_1", with(vec![]), vec![]),
-        ("GZIP_2", with(gzip(&[0; 21])), vec![]),
-        ("RICE_1", with(vec![0; 4]), vec![]),
-        ("RICE_1", with(vec![0xff; 60]), vec![]),
-        ("NOCOMPRESS", with(vec![1]), vec![]),
+        ("GZIP_1", replace_first(vec![]), vec![]),
+        ("GZIP_2", replace_first(gzip(&[0; 21])), vec![]),
+        ("RICE_1", replace_first(vec![0; 4]), vec![]),
+        ("RICE_1", replace_first(vec![0xff; 60]), vec![]),
+        ("NOCOMPRESS", replace_first(vec![1]), vec![]),
         ("GZIP_1", good.clone(), vec!["ZNAXIS1 = 1000000000000"]),
         (
             "GZIP_1",
@@ -230,31 +265,31 @@ fn hostile_tiles_are_errors() {
             vec!["ZNAME1  = 'BYTEPIX'", "ZVAL1   = 8"],
         ),
     ];
-    for (k, (kind, tiles, more)) in cases.iter().enumerate() {
-        match open(&file(kind, tiles, more).0) {
+    for (k, (kind, tiles, cards)) in cases.iter().enumerate() {
+        match open(&compressed_file(kind, tiles, cards).0) {
             Err(Error::Format { message, .. } | Error::TooLarge { message, .. }) => {
                 assert!(message.contains("B_MASK"), "case {k}: {message}");
             }
             other => panic!("case {k}: {other:?}"),
         }
     }
-    // descriptors beyond the heap, and every byte of them and of the tiles changed
-    let sound = file("GZIP_1", &good, &[]).0;
-    let at = (0..sound.len())
+    // Any change of a byte of descriptors or tiles gives an error or another mask, never a panic.
+    let sound = compressed_file("GZIP_1", &good, &[]).0;
+    let descriptors = (0..sound.len())
         .rfind(|&i| sound[i..].starts_with(&good[0]))
         .unwrap()
         - 8 * COUNT;
-    for byte in at..at + 8 * COUNT + good.concat().len() {
+    for byte in descriptors..descriptors + 8 * COUNT + good.concat().len() {
         for value in [0, 0x7f, 0xff] {
             let mut bad = sound.clone();
             bad[byte] = value;
             let _ = open(&bad);
         }
     }
-    let mut far = sound;
-    far[at + 4] = 0x7f;
+    let mut outside = sound;
+    outside[descriptors + 4] = 0x7f;
     assert!(
-        open(&far)
+        open(&outside)
             .unwrap_err()
             .to_string()
             .contains("outside of its heap")

@@ -5,17 +5,17 @@ use popfit::Widening;
 use super::*;
 use popfit_testing::fits_bytes::{COUNT, FitsBytes, f32s, i32s};
 
-/// Masks and inverse variances of the first spectra of a file, its arms one after another.
+/// Returns masks and inverse variances of the first spectra of a file, its arms one after another.
 #[track_caller]
-fn read(file: &FitsBytes, bits: &[u8], factor: f64) -> (Vec<bool>, Vec<f64>) {
+fn read_arms(file: &FitsBytes, bits: &[u8], factor: f64) -> (Vec<bool>, Vec<f64>) {
     let folder = tempfile::tempdir().unwrap();
     let path = popfit_testing::file(folder.path(), "x.fits", &file.0);
     let mut selection = Selection::default();
     if !bits.is_empty() {
         selection.widen = Some(Widening::new(bits, factor));
     }
-    let all = batches(&path, &selection, COUNT).unwrap();
-    let arms = || all[0].arms.iter();
+    let batches = read_batches(&path, &selection, COUNT).unwrap();
+    let arms = || batches[0].arms.iter();
     (
         arms().flat_map(|arm| arm.mask.to_vec()).collect(),
         arms()
@@ -26,33 +26,33 @@ fn read(file: &FitsBytes, bits: &[u8], factor: f64) -> (Vec<bool>, Vec<f64>) {
 
 /// Asserts that pixels are masked as listed, and that the ivar of those listed as widened is 1/9 of the file's.
 #[track_caller]
-fn widened(file: &FitsBytes, bits: &[u8], masked: &[usize], wide: &[usize]) {
-    let (_, plain) = read(file, &[], 1.0);
-    let (mask, ivar) = read(file, bits, 3.0);
+fn assert_widened(file: &FitsBytes, bits: &[u8], masked: &[usize], widened: &[usize]) {
+    let (_, plain) = read_arms(file, &[], 1.0);
+    let (mask, ivar) = read_arms(file, bits, 3.0);
     let masked_pixels: Vec<usize> = (0..mask.len()).filter(|k| mask[*k]).collect();
     assert_eq!(masked_pixels, masked, "{bits:?}");
-    for (k, (widened, plain)) in ivar.iter().zip(plain).enumerate() {
-        let wanted = if wide.contains(&k) {
+    for (k, (value, plain)) in ivar.iter().zip(plain).enumerate() {
+        let expected = if widened.contains(&k) {
             plain / 9.0
         } else {
             plain
         };
-        assert_eq!(widened.to_bits(), wanted.to_bits(), "{bits:?}, pixel {k}");
+        assert_eq!(value.to_bits(), expected.to_bits(), "{bits:?}, pixel {k}");
     }
 }
 
 /// The masks are unsigned integers, whose bits 0, 1, 2 and 31 are set where row and pixel are equal.
 #[test]
-fn desi() {
+fn bits_of_desi_widen_errors() {
     let file = popfit_testing::fits_bytes::desi();
     let set = [0, 6, 12, 18, 20, 24, 28];
-    widened(&file, &[0, 1, 2, 31], &[], &set);
-    widened(&file, &[0, 1, 2], &set, &[]);
-    widened(&file, &[5], &set, &[]);
+    assert_widened(&file, &[0, 1, 2, 31], &[], &set);
+    assert_widened(&file, &[0, 1, 2], &set, &[]);
+    assert_widened(&file, &[5], &set, &[]);
 }
 
 #[test]
-fn sdss() {
+fn bits_of_sdss_widen_errors() {
     let cell = |values: &[f32]| values.iter().map(|x| f32s(&[*x])).collect::<Vec<_>>();
     let bits = [0, 1 << 22, 1 << 22 | 1 << 23, 1 << 24, i32::MIN, -1];
     let file = FitsBytes::new(&[]).table(
@@ -65,13 +65,13 @@ fn sdss() {
         ],
         &[],
     );
-    widened(&file, &[22, 23], &[3, 4, 5], &[1, 2]);
-    widened(&file, &[22, 31], &[2, 3, 5], &[1, 4]);
-    // a bit that the file's numbers cannot have, and one that f64 cannot
-    widened(&file, &[22, 52], &[2, 3, 4, 5], &[1]);
+    assert_widened(&file, &[22, 23], &[3, 4, 5], &[1, 2]);
+    assert_widened(&file, &[22, 31], &[2, 3, 5], &[1, 4]);
+    // Bit 52 is beyond the file's integers, and bit 53 is beyond f64.
+    assert_widened(&file, &[22, 52], &[2, 3, 4, 5], &[1]);
     let folder = tempfile::tempdir().unwrap();
     let path = popfit_testing::file(folder.path(), "x.fits", &file.0);
-    let said = batches(
+    let message = read_batches(
         &path,
         &Selection::default().widen(Widening::new([53], 2.0)),
         1,
@@ -79,14 +79,14 @@ fn sdss() {
     .unwrap_err()
     .to_string();
     assert!(
-        said.contains("x.fits") && said.contains("`spectra.widen.bits` has 53"),
-        "{said}"
+        message.contains("x.fits") && message.contains("`spectra.widen.bits` has 53"),
+        "{message}"
     );
 }
 
 /// Images of APOGEE's layout. Bit 12 masks and 9 and 13 do not, unless they are named; BLANK is no number.
 #[test]
-fn apogee() {
+fn bits_of_apogee_widen_errors() {
     let grid = [
         "CRVAL1  = 4.179",
         "CDELT1  = 6E-06",
@@ -111,8 +111,8 @@ fn apogee() {
             &grid,
         )
         .image("MASK", 32, &[1, 6], &i32s(&bits), &grid);
-    widened(&star, &[12], &[5], &[1, 3]);
-    widened(&star, &[13], &[1, 3, 5], &[2, 4]);
-    widened(&star, &[12, 13, 0], &[], &[1, 2, 3, 4, 5]);
-    widened(&star, &[20], &[1, 3, 5], &[]);
+    assert_widened(&star, &[12], &[5], &[1, 3]);
+    assert_widened(&star, &[13], &[1, 3, 5], &[2, 4]);
+    assert_widened(&star, &[12, 13, 0], &[], &[1, 2, 3, 4, 5]);
+    assert_widened(&star, &[20], &[1, 3, 5], &[]);
 }

@@ -15,17 +15,18 @@ use popfit::{
 use super::*;
 use popfit_testing::tiny;
 
-struct Written {
+/// A written file, read by another library.
+struct FitsFile {
     bytes: Vec<u8>,
     fits: FitsData,
 }
 
-impl Written {
-    fn read(path: &Path) -> Written {
+impl FitsFile {
+    fn read(path: &Path) -> FitsFile {
         let bytes = std::fs::read(path).unwrap();
         assert_eq!(bytes.len() % 2880, 0);
         let fits = parse_fits(&bytes).unwrap();
-        Written { bytes, fits }
+        FitsFile { bytes, fits }
     }
 
     fn names(&self, table: &str) -> Vec<String> {
@@ -44,7 +45,7 @@ impl Written {
         let index = self
             .names(table)
             .iter()
-            .position(|other| other == name)
+            .position(|column| column == name)
             .unwrap();
         read_binary_column(&self.bytes, self.fits.find_by_name(table).unwrap(), index).unwrap()
     }
@@ -79,7 +80,7 @@ fn fitter() -> SpectralFitter {
     SpectralFitter::new(model, Device::cpu()).starts(1)
 }
 
-/// Three good spectra, and one without data.
+/// Returns three good spectra, and one without data.
 fn spectra() -> Spectra<'static> {
     let emulator = tiny::linear(&["teff", "feh"], tiny::wave);
     let mut spectra = tiny::spectra(&emulator, &[0.3, 0.2, -0.5, 0.4, 0.1, 0.0, 0.2, 0.2], 0.01);
@@ -126,7 +127,7 @@ fn spectra() -> Spectra<'static> {
 }
 
 #[test]
-fn the_table_reads_back_while_texts_grow() {
+fn a_table_is_read_back_with_texts_that_grow() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("out.fits");
     let mut rows: Vec<FitRow> = fitter().fit(&spectra()).unwrap().to_rows();
@@ -156,7 +157,7 @@ fn the_table_reads_back_while_texts_grow() {
     writer.append(&rows).unwrap();
     writer.finish().unwrap();
 
-    let table = Written::read(&path);
+    let table = FitsFile::read(&path);
     let mut reader = csv::Reader::from_path(&csv).unwrap();
     assert_eq!(
         table.names("RESULTS"),
@@ -169,22 +170,25 @@ fn the_table_reads_back_while_texts_grow() {
         "\\u{3c0}'\\\\",
     ];
     assert_eq!(table.texts("RESULTS", "id"), expected);
-    let all = |get: fn(&FitRow) -> f64| {
+    let bits_of_rows = |get: fn(&FitRow) -> f64| {
         rows.iter()
             .map(|row| get(row).to_bits())
             .collect::<Vec<_>>()
     };
     let bits = |values: Vec<f64>| values.into_iter().map(f64::to_bits).collect::<Vec<_>>();
-    assert_eq!(bits(table.floats("RESULTS", "chi2")), all(|row| row.chi2));
+    assert_eq!(
+        bits(table.floats("RESULTS", "chi2")),
+        bits_of_rows(|row| row.chi2)
+    );
     assert_eq!(
         bits(table.floats("RESULTS", "teff_err")),
-        all(|row| row.errors[0])
+        bits_of_rows(|row| row.errors[0])
     );
     assert_eq!(table.longs("RESULTS", "row"), [0, 1, 2, 3]);
     assert_eq!(table.texts("RESULTS", "status_text")[3], "no_data");
     let keys = table.texts("METADATA", "key");
     let lines: Vec<String> = table.texts("METADATA", "value");
-    let found: Vec<&str> = keys
+    let model_lines: Vec<&str> = keys
         .iter()
         .zip(&lines)
         .filter(|(key, _)| *key == "popfit.model")
@@ -194,12 +198,18 @@ fn the_table_reads_back_while_texts_grow() {
         .replace('é', "\\u{e9}")
         .replace('\r', "\\r")
         .replace('\t', "\\t");
-    assert_eq!(found.join("\n"), written.trim_end().to_string() + "\\u{20}");
+    assert_eq!(
+        model_lines.join("\n"),
+        written.trim_end().to_string() + "\\u{20}"
+    );
 
-    let (again, known) = FitTable::read(&path).unwrap();
+    let (read_table, read_metadata) = FitTable::read(&path).unwrap();
     rows[3].message.clear(); // no column
-    assert_eq!(format!("{:?}", again.to_rows()), format!("{rows:?}"));
-    assert_eq!((known.model, known.device), (model, "cpu".to_string()));
+    assert_eq!(format!("{:?}", read_table.to_rows()), format!("{rows:?}"));
+    assert_eq!(
+        (read_metadata.model, read_metadata.device),
+        (model, "cpu".to_string())
+    );
 }
 
 #[test]
@@ -211,14 +221,15 @@ fn an_empty_table_has_every_column() {
         .unwrap()
         .finish()
         .unwrap();
-    let table = Written::read(&path);
+    let table = FitsFile::read(&path);
     assert_eq!(table.names("RESULTS").len(), 16);
     assert!(table.longs("RESULTS", "id").is_empty());
 }
 
 /// Writes rvspecfit's files in batches of `size`.
-fn rvtab(path: &Path, size: usize) -> Vec<FitRow> {
-    let (fitter, spectra) = (fitter(), spectra());
+fn write_rvtab(path: &Path, size: usize) -> Vec<FitRow> {
+    let fitter = fitter();
+    let spectra = spectra();
     let rows = fitter.fit(&spectra).unwrap().to_rows();
     let files = [spectra.slice(0..0)];
     let mut writer = RvTabWriter::create(path, &fitter, &files, &Metadata::default()).unwrap();
@@ -233,11 +244,11 @@ fn rvtab(path: &Path, size: usize) -> Vec<FitRow> {
 }
 
 #[test]
-fn rvtab_has_rvspecfits_columns() {
+fn an_rvtab_has_the_columns_of_rvspecfit() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rvtab_1.fits");
-    let rows = rvtab(&path, 2);
-    let table = Written::read(&path);
+    let rows = write_rvtab(&path, 2);
+    let table = FitsFile::read(&path);
     let expected = "VRAD VRAD_ERR VRAD_SKEW VRAD_KURT VSINI LOGG LOGG_ERR TEFF TEFF_ERR FEH FEH_ERR ALPHAFE \
         ALPHAFE_ERR CHISQ_TOT CHISQ_C_TOT NPIX_TOT CHISQ_ARM CHISQ_C_ARM VRAD_CCF RVS_WARN FIBER TARGETID SN_ARM \
         SUCCESS RR_Z RR_SPECTYPE RR_SUBTYPE";
@@ -249,10 +260,8 @@ fn rvtab_has_rvspecfits_columns() {
         table.longs("RVTAB", "TARGETID"),
         [0, 1, 2, 3].map(|k| popfit_testing::fits_bytes::LARGE_ID + k)
     );
-    let (chi2, teff) = (
-        table.floats("RVTAB", "CHISQ_TOT"),
-        table.floats("RVTAB", "TEFF"),
-    );
+    let chi2 = table.floats("RVTAB", "CHISQ_TOT");
+    let teff = table.floats("RVTAB", "TEFF");
     for (k, row) in rows[..3].iter().enumerate() {
         assert!(
             (chi2[k] - row.chi2).abs() < 1e-3 * row.chi2,
@@ -278,7 +287,7 @@ fn rvtab_has_rvspecfits_columns() {
         "stored with TZERO = 2^63"
     );
 
-    let models = Written::read(&folder.path().join("rvmod_1.fits"));
+    let models = FitsFile::read(&folder.path().join("rvmod_1.fits"));
     let hdu = models.fits.find_by_name("ARM_MODEL").unwrap();
     assert!(
         matches!(&hdu.info, HduInfo::Image { bitpix: -32, naxes } if naxes[..] == [tiny::PIXELS, 4])
@@ -306,10 +315,11 @@ fn rvtab_has_rvspecfits_columns() {
 }
 
 /// Writes the best-fit spectra of four spectra in two batches.
-fn models(path: &Path, spectra: &Spectra) -> Vec<FitRow> {
+fn write_models(path: &Path, spectra: &Spectra) -> Vec<FitRow> {
     let fitter = fitter();
     let rows = fitter.fit(spectra).unwrap().to_rows();
-    let (files, schema) = ([spectra.slice(0..0)], Schema::of(&fitter, false));
+    let files = [spectra.slice(0..0)];
+    let schema = Schema::of(&fitter, false);
     let mut writer =
         ModelWriter::create(path, &fitter, &files, &schema, &Metadata::default()).unwrap();
     for range in [0..1, 1..4] {
@@ -326,26 +336,26 @@ fn models(path: &Path, spectra: &Spectra) -> Vec<FitRow> {
 }
 
 #[test]
-fn best_fit_spectra_are_those_of_their_rows() {
+fn best_fit_spectra_are_those_of_the_rows() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("models.fits");
-    let shared = spectra();
-    let mut each_its_own = shared.clone();
-    // each spectrum begins at another wavelength
+    let on_shared_grid = spectra();
+    let mut on_own_grids = on_shared_grid.clone();
+    // Each spectrum begins at another wavelength.
     let grid = tiny::wavelength();
     let step = grid[1] - grid[0];
     let grids: Vec<f64> = (0..4)
         .flat_map(|k| grid.iter().map(move |x| x + f64::from(k) * 0.1 * step))
         .collect();
-    each_its_own.arms[0].wavelength = Wavelength::Own(grids.clone().into());
+    on_own_grids.arms[0].wavelength = Wavelength::Own(grids.clone().into());
     for (spectra, wavelengths) in [
-        (&shared, grid.to_vec()),
+        (&on_shared_grid, grid.to_vec()),
         (
-            &each_its_own,
+            &on_own_grids,
             [&grids[..3 * grid.len()], &vec![f64::NAN; grid.len()]].concat(),
         ),
     ] {
-        let rows = models(&path, spectra);
+        let rows = write_models(&path, spectra);
         let expected: Vec<f32> = fitter()
             .model_spectra(spectra, &rows)
             .unwrap()
@@ -357,11 +367,11 @@ fn best_fit_spectra_are_those_of_their_rows() {
             })
             .map(|x| x as f32)
             .collect();
-        let written = Written::read(&path);
+        let written = FitsFile::read(&path);
         let image = |name: &str| {
             read_image_data(&written.bytes, written.fits.find_by_name(name).unwrap()).unwrap()
         };
-        let ImageData::F32(found) = image("ARM_MODEL") else {
+        let ImageData::F32(image_values) = image("ARM_MODEL") else {
             panic!("not f32")
         };
         let bits = |values: &[f32]| {
@@ -370,19 +380,19 @@ fn best_fit_spectra_are_those_of_their_rows() {
                 .map(|x| if x.is_nan() { 0 } else { x.to_bits() })
                 .collect::<Vec<_>>()
         };
-        assert_eq!(bits(&found), bits(&expected));
+        assert_eq!(bits(&image_values), bits(&expected));
         assert!(
-            found[..3 * grid.len()]
+            image_values[..3 * grid.len()]
                 .iter()
                 .filter(|x| x.is_finite())
                 .count()
                 > 2 * grid.len(),
             "three models"
         );
-        let ImageData::F64(found) = image("ARM_WAVELENGTH") else {
+        let ImageData::F64(image_values) = image("ARM_WAVELENGTH") else {
             panic!("not f64")
         };
-        assert_eq!(format!("{found:?}"), format!("{wavelengths:?}"));
+        assert_eq!(format!("{image_values:?}"), format!("{wavelengths:?}"));
         assert_eq!(written.names("SPECTRA"), ["id", "file", "row"]);
         assert_eq!(written.longs("SPECTRA", "row"), [0, 1, 2, 3]);
         assert_eq!(
@@ -397,30 +407,32 @@ fn best_fit_spectra_are_those_of_their_rows() {
         );
         std::fs::remove_file(&path).unwrap();
     }
-    // Files of which each has one grid, and not the same.
-    let mut other = shared.clone();
-    other.arms[0].wavelength = Wavelength::Shared(Arc::from(&grids[grid.len()..2 * grid.len()]));
-    let (fitter, files) = (fitter(), [shared.slice(0..0), other.slice(0..0)]);
+    // Two files, each with a shared grid of its own.
+    let mut on_other_grid = on_shared_grid.clone();
+    on_other_grid.arms[0].wavelength =
+        Wavelength::Shared(Arc::from(&grids[grid.len()..2 * grid.len()]));
+    let fitter = fitter();
+    let files = [on_shared_grid.slice(0..0), on_other_grid.slice(0..0)];
     let schema = Schema::of(&fitter, false);
     let mut writer =
         ModelWriter::create(&path, &fitter, &files, &schema, &Metadata::default()).unwrap();
-    for spectra in [&shared, &other] {
+    for spectra in [&on_shared_grid, &on_other_grid] {
         writer
             .append(spectra, &fitter.fit(spectra).unwrap().to_rows()[..1])
             .unwrap();
     }
     writer.finish().unwrap();
-    let written = Written::read(&path);
+    let written = FitsFile::read(&path);
     let hdu = written.fits.find_by_name("ARM_WAVELENGTH").unwrap();
-    let ImageData::F64(found) = read_image_data(&written.bytes, hdu).unwrap() else {
+    let ImageData::F64(image_values) = read_image_data(&written.bytes, hdu).unwrap() else {
         panic!("not f64")
     };
-    assert_eq!(found, grids[..2 * grid.len()]);
+    assert_eq!(image_values, grids[..2 * grid.len()]);
     std::fs::remove_file(&path).unwrap();
     let csv = folder.path().join("models.csv");
-    let refused = ModelWriter::create(csv, &fitter, &files, &schema, &Metadata::default());
+    let csv_writer = ModelWriter::create(csv, &fitter, &files, &schema, &Metadata::default());
     assert!(
-        refused
+        csv_writer
             .unwrap_err()
             .to_string()
             .contains("must end in .fits")
@@ -433,29 +445,32 @@ fn best_fit_spectra_are_those_of_their_rows() {
 }
 
 #[test]
-fn batches_do_not_show() {
+fn the_size_of_batches_does_not_change_the_output() {
     let folder = tempfile::tempdir().unwrap();
-    let (one, all) = (
-        folder.path().join("rvtab_one.fits"),
-        folder.path().join("rvtab_all.fits"),
-    );
-    rvtab(&one, 1);
-    rvtab(&all, 4);
+    let of_one = folder.path().join("rvtab_one.fits");
+    let of_four = folder.path().join("rvtab_all.fits");
+    write_rvtab(&of_one, 1);
+    write_rvtab(&of_four, 4);
     let read = |name: &str| std::fs::read(folder.path().join(name)).unwrap();
     assert_eq!(read("rvmod_one.fits").len(), read("rvmod_all.fits").len());
-    let (one, all) = (Written::read(&one), Written::read(&all));
-    for name in one.names("RVTAB") {
-        let text = |table: &Written| format!("{:?}", table.column("RVTAB", &name));
-        assert_eq!(text(&one), text(&all), "{name}");
+    let of_one = FitsFile::read(&of_one);
+    let of_four = FitsFile::read(&of_four);
+    for name in of_one.names("RVTAB") {
+        let text = |table: &FitsFile| format!("{:?}", table.column("RVTAB", &name));
+        assert_eq!(text(&of_one), text(&of_four), "{name}");
     }
-    assert_eq!(one.texts("FIBERMAP", "NAME"), all.texts("FIBERMAP", "NAME"));
+    assert_eq!(
+        of_one.texts("FIBERMAP", "NAME"),
+        of_four.texts("FIBERMAP", "NAME")
+    );
 }
 
 /// Rows 34 and 35 of the list of bad inputs.
 #[test]
-fn outputs_are_checked_first_and_never_mixed() {
+fn outputs_are_checked_first_and_two_runs_are_not_mixed() {
     let folder = tempfile::tempdir().unwrap();
-    let (fitter, mut spectra) = (fitter(), spectra());
+    let fitter = fitter();
+    let mut spectra = spectra();
     let create = |path: &Path, files: &[Spectra]| {
         RvTabWriter::create(path, &fitter, files, &Metadata::default())
             .map(drop)
@@ -474,12 +489,12 @@ fn outputs_are_checked_first_and_never_mixed() {
             .unwrap_err()
             .contains("grid")
     );
-    let mut other = files[0].clone();
-    other.arms[0].wavelength = Wavelength::Shared(Arc::from(vec![1.0; tiny::PIXELS]));
+    let mut other_grid = files[0].clone();
+    other_grid.arms[0].wavelength = Wavelength::Shared(Arc::from(vec![1.0; tiny::PIXELS]));
     assert!(
         create(
             &folder.path().join("rvtab_1.fits"),
-            &[files[0].clone(), other]
+            &[files[0].clone(), other_grid]
         )
         .unwrap_err()
         .contains("differ")
@@ -490,7 +505,7 @@ fn outputs_are_checked_first_and_never_mixed() {
         "nothing is left"
     );
 
-    // two runs on one output: each is whole, the last to finish stays
+    // Two runs write the same output. Each table is complete, and the one that finishes last stays.
     let path = folder.path().join("out.fits");
     let schema = Schema::of(&fitter, false);
     let rows = fitter.fit(&super::write::spectra()).unwrap().to_rows();
@@ -503,10 +518,10 @@ fn outputs_are_checked_first_and_never_mixed() {
     }
     second.finish().unwrap();
     assert_eq!(
-        Written::read(&path).longs("RESULTS", "row"),
+        FitsFile::read(&path).longs("RESULTS", "row"),
         [0, 0, 1, 1, 2, 2, 3, 3]
     );
     first.finish().unwrap();
-    assert_eq!(Written::read(&path).longs("RESULTS", "row"), [0, 1, 2, 3]);
+    assert_eq!(FitsFile::read(&path).longs("RESULTS", "row"), [0, 1, 2, 3]);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
 }

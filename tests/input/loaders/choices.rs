@@ -1,23 +1,24 @@
-//! Choices that an NPZ file has: types and orders of arrays, ivar and sigma, air and vacuum.
+//! Variants of NPZ files: types and orders of arrays, ivar and sigma, air and vacuum.
 
-use super::spectra::{GRID, batches, open, spectra_arrays, with};
+use super::spectra::{GRID, open, read_batches, replace_array, spectra_arrays};
 use super::*;
 
-/// numpy's `asfortranarray` of values in the order of rows.
-fn fortran(descr: &str, shape: &[usize], items: &[Vec<u8>]) -> Vec<u8> {
+/// Returns the NPY file of numpy's `asfortranarray` of elements in row-major order.
+fn fortran_npy(descr: &str, shape: &[usize], elements: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    for k in 0..items.len() {
-        // the k-th element of the file: its first index moves fastest
-        let (mut rest, mut place) = (k, 0);
+    for k in 0..elements.len() {
+        // Find the k-th element of the file, whose first index moves fastest.
+        let mut remainder = k;
+        let mut index = 0;
         let mut strides: Vec<usize> = vec![1; shape.len()];
         for axis in (0..shape.len() - 1).rev() {
             strides[axis] = strides[axis + 1] * shape[axis + 1];
         }
         for (n, stride) in shape.iter().zip(strides) {
-            place += (rest % n) * stride;
-            rest /= n;
+            index += (remainder % n) * stride;
+            remainder /= n;
         }
-        bytes.extend(&items[place]);
+        bytes.extend(&elements[index]);
     }
     let shape: Vec<String> = shape.iter().map(usize::to_string).collect();
     raw_npy(
@@ -29,40 +30,49 @@ fn fortran(descr: &str, shape: &[usize], items: &[Vec<u8>]) -> Vec<u8> {
     )
 }
 
-fn items(values: &[f64]) -> Vec<Vec<u8>> {
+fn element_bytes(values: &[f64]) -> Vec<Vec<u8>> {
     values.iter().map(|x| x.to_le_bytes().to_vec()).collect()
 }
 
 #[test]
 fn fortran_order_is_read_in_batches_of_any_size() {
-    let (n, pixels, diagonals) = (5, 3, 3);
+    let n = 5;
+    let pixels = 3;
+    let diagonals = 3;
     let count = n * pixels;
     let flux: Vec<f64> = (0..count).map(|k| k as f64).collect();
     let matrices: Vec<f64> = (0..count * diagonals).map(|k| 0.5 * k as f64).collect();
-    let own: Vec<f64> = (0..count).map(|k| 5000.0 + k as f64).collect();
+    let grids: Vec<f64> = (0..count).map(|k| 5000.0 + k as f64).collect();
     let mask: Vec<bool> = (0..count).map(|k| k % 4 == 0).collect();
-    let masked: Vec<Vec<u8>> = mask.iter().map(|m| vec![u8::from(*m)]).collect();
-    let (shape, cube) = ([n, pixels], [n, diagonals, pixels]);
-    let rows = [
-        ("wavelength", f64s(&shape, &own)),
+    let mask_bytes: Vec<Vec<u8>> = mask.iter().map(|m| vec![u8::from(*m)]).collect();
+    let shape = [n, pixels];
+    let matrix_shape = [n, diagonals, pixels];
+    let in_row_order = [
+        ("wavelength", f64s(&shape, &grids)),
         ("flux", f64s(&shape, &flux)),
         ("ivar", f64s(&shape, &flux)),
         ("mask", bools(&shape, &mask)),
-        ("resolution", f64s(&cube, &matrices)),
+        ("resolution", f64s(&matrix_shape, &matrices)),
     ];
-    let columns = [
-        ("wavelength", fortran("<f8", &shape, &items(&own))),
-        ("flux", fortran("<f8", &shape, &items(&flux))),
-        ("ivar", fortran("<f8", &shape, &items(&flux))),
-        ("mask", fortran("|b1", &shape, &masked)),
-        ("resolution", fortran("<f8", &cube, &items(&matrices))),
+    let in_column_order = [
+        (
+            "wavelength",
+            fortran_npy("<f8", &shape, &element_bytes(&grids)),
+        ),
+        ("flux", fortran_npy("<f8", &shape, &element_bytes(&flux))),
+        ("ivar", fortran_npy("<f8", &shape, &element_bytes(&flux))),
+        ("mask", fortran_npy("|b1", &shape, &mask_bytes)),
+        (
+            "resolution",
+            fortran_npy("<f8", &matrix_shape, &element_bytes(&matrices)),
+        ),
     ];
-    let expected = open(&npz(&rows, true)).unwrap();
-    assert_eq!(open(&npz(&columns, true)).unwrap(), expected);
+    let expected = open(&npz(&in_row_order, true)).unwrap();
+    assert_eq!(open(&npz(&in_column_order, true)).unwrap(), expected);
     let folder = tempfile::tempdir().unwrap();
-    let path = file(folder.path(), "f.npz", &npz(&columns, false));
+    let path = file(folder.path(), "f.npz", &npz(&in_column_order, false));
     let mut row = 0;
-    for mut batch in batches(open_reader(&path).unwrap(), 2) {
+    for mut batch in read_batches(open_reader(&path).unwrap(), 2) {
         batch.file = "".into();
         assert_eq!(batch, expected.slice(row..row + batch.len()));
         row += batch.len();
@@ -70,10 +80,11 @@ fn fortran_order_is_read_in_batches_of_any_size() {
     assert_eq!(row, n);
 }
 
-/// More pieces than one, and numbers that are no powers of two.
+/// The arrays are read in several pieces, and their shapes are no powers of two.
 #[test]
-fn large_arrays_in_fortran_order() {
-    let (n, pixels) = (301, 997);
+fn large_arrays_in_fortran_order_are_read() {
+    let n = 301;
+    let pixels = 997;
     let flux: Vec<f64> = (0..n * pixels).map(|k| (k % 65_521) as f64).collect();
     let grid: Vec<f64> = (0..pixels).map(|k| 4000.0 + k as f64).collect();
     let arrays = |flux: Vec<u8>, ivar: Vec<u8>| {
@@ -85,17 +96,20 @@ fn large_arrays_in_fortran_order() {
     };
     let ones = f32s(&[n, pixels], &vec![1.0; n * pixels]);
     let expected = open(&npz(&arrays(f64s(&[n, pixels], &flux), ones.clone()), true)).unwrap();
-    let found = open(&npz(
-        &arrays(fortran("<f8", &[n, pixels], &items(&flux)), ones),
+    let spectra = open(&npz(
+        &arrays(
+            fortran_npy("<f8", &[n, pixels], &element_bytes(&flux)),
+            ones,
+        ),
         true,
     ))
     .unwrap();
-    assert!(found == expected);
+    assert!(spectra == expected);
 }
 
 #[test]
-fn half_floats_are_read() {
-    // 1, −2, 0.5, 65504, the least subnormal, infinity; then three of NaN's kind and others
+fn half_floats_of_both_byte_orders_are_read() {
+    // 1, −2, 0.5, 65504, the smallest subnormal, infinity, and other numbers
     let bits: [u16; 15] = [
         0x3c00, 0xc000, 0x3800, 0x7bff, 0x0001, 0x7c00, 0x3555, 0, 0x8000, 0x3c01, 0x4000, 0x4200,
         0x4400, 0x4500, 0x4600,
@@ -122,7 +136,7 @@ fn half_floats_are_read() {
     let big: Vec<u8> = bits.iter().flat_map(|x| x.to_be_bytes()).collect();
     for (descr, bytes) in [("<f2", little), (">f2", big)] {
         let spectra = open(&npz(
-            &with(&spectra_arrays(), "flux", npy(descr, &[5, 3], &bytes)),
+            &replace_array(&spectra_arrays(), "flux", npy(descr, &[5, 3], &bytes)),
             true,
         ))
         .unwrap();
@@ -131,24 +145,24 @@ fn half_floats_are_read() {
 }
 
 #[test]
-fn ivar_beside_sigma_must_say_the_same() {
+fn ivar_and_sigma_must_agree() {
     let arrays = spectra_arrays();
-    let beside = |sigma: &[f64]| {
-        let mut all = arrays.clone();
-        all.push(("sigma", f64s(&[5, 3], sigma)));
-        open(&npz(&all, true))
+    let open_with_sigma = |sigma: &[f64]| {
+        let mut with_sigma = arrays.clone();
+        with_sigma.push(("sigma", f64s(&[5, 3], sigma)));
+        open(&npz(&with_sigma, true))
     };
     let expected = open(&npz(&arrays, true)).unwrap();
-    assert_eq!(beside(&[0.5; 15]).unwrap(), expected);
+    assert_eq!(open_with_sigma(&[0.5; 15]).unwrap(), expected);
     let rounded: Vec<f64> = (0..15).map(|k| 0.5 + 1e-4 * f64::from(k % 2)).collect();
     assert_eq!(
-        beside(&rounded).unwrap(),
+        open_with_sigma(&rounded).unwrap(),
         expected,
         "rounding is no contradiction"
     );
     let mut sigma = [0.5; 15];
     sigma[7] = 2.0;
-    let said = beside(&sigma).unwrap_err().to_string();
+    let message = open_with_sigma(&sigma).unwrap_err().to_string();
     for part in [
         "`ivar` and `sigma` contradict each other",
         "row 2 at pixel 1",
@@ -156,25 +170,25 @@ fn ivar_beside_sigma_must_say_the_same() {
         "sigma 2",
         "0.25",
     ] {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(message.contains(part), "{part}: {message}");
     }
-    let masked = with(&arrays, "ivar", f64s(&[5, 3], &[0.0; 15]));
+    let masked = replace_array(&arrays, "ivar", f64s(&[5, 3], &[0.0; 15]));
     let placeholder = [
         masked.as_slice(),
         &[("sigma", f64s(&[5, 3], &[f64::INFINITY; 15]))],
     ]
     .concat();
     assert!(open(&npz(&placeholder, true)).is_ok());
-    let mut other = arrays.clone();
-    other.push(("sigma", f64s(&[3], &[0.5; 3])));
+    let mut wrong_shape = arrays.clone();
+    wrong_shape.push(("sigma", f64s(&[3], &[0.5; 3])));
     assert!(matches!(
-        open(&npz(&other, true)),
+        open(&npz(&wrong_shape, true)),
         Err(Error::ShapeMismatch { .. })
     ));
 }
 
 #[test]
-fn wavelengths_in_air_become_those_in_vacuum() {
+fn wavelengths_in_air_are_converted_to_vacuum() {
     let text = |word: &str| {
         let bytes: Vec<u8> = word
             .chars()
@@ -207,15 +221,16 @@ fn wavelengths_in_air_become_those_in_vacuum() {
     // n − 1 = 2.735182e-4 + 131.4182/λ² + 2.76249e8/λ⁴ is 2.7922e-4 at 5000 Å (Morton 1991)
     let shift = air.arms[0].grid(0)[0] - GRID[0];
     assert!((shift - 1.396).abs() < 0.001, "{shift}");
-    let own = f64s(&[5, 3], &GRID.repeat(5));
-    let (of_their_own, _) = read(&with(&with_medium("air"), "wavelength", own)).unwrap();
-    assert_eq!(of_their_own.arms[0].grid(4), air.arms[0].grid(0));
-    let wrong = read(&with_medium("water")).unwrap_err().to_string();
+    let own_grids = f64s(&[5, 3], &GRID.repeat(5));
+    let (with_own_grids, _) =
+        read(&replace_array(&with_medium("air"), "wavelength", own_grids)).unwrap();
+    assert_eq!(with_own_grids.arms[0].grid(4), air.arms[0].grid(0));
+    let message = read(&with_medium("water")).unwrap_err().to_string();
     assert!(
-        wrong.contains("`medium`") && wrong.contains("\"air\""),
-        "{wrong}"
+        message.contains("`medium`") && message.contains("\"air\""),
+        "{message}"
     );
-    // an arm's own word goes before the file's
+    // The medium of an arm takes precedence over that of the file.
     let arms: Vec<(&'static str, Vec<u8>)> = vec![
         ("b_wavelength", f64s(&[3], &GRID)),
         ("b_flux", f32s(&[5, 3], &ramp(15))),

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn native_emulator_meets_rvspecfit() {
+fn native_emulator_agrees_with_rvspecfit() {
     let emulator = Emulator::open(popfit_testing::demo_emulator()).unwrap();
     let names: Vec<_> = emulator.labels().iter().map(|l| l.name.as_str()).collect();
     assert_eq!(names, ["teff", "logg", "feh", "alpha"]);
@@ -22,21 +22,21 @@ fn native_emulator_meets_rvspecfit() {
     let (_, flux) = array(&path, "flux");
     let (_, outside) = array(&path, "outside");
     let scaled = emulator.scaled(&labels);
-    let gap = scaled
+    let difference = scaled
         .iter()
         .zip(&z)
         .map(|(a, b)| (a - b).abs())
         .fold(0.0, f64::max);
-    assert!(gap < 1e-5, "scaled labels differ by {gap}");
+    assert!(difference < 1e-5, "scaled labels differ by {difference}");
     let templates = emulator.templates(&labels);
     assert_eq!(templates.len(), flux.len());
-    let gap = templates
+    let difference = templates
         .iter()
         .zip(&flux)
         .map(|(&a, b)| (f64::from(a) / b - 1.0).abs())
         .fold(0.0, f64::max);
-    println!("largest relative difference of templates {gap:.2e}");
-    assert!(gap < 1e-5, "templates differ by {gap}");
+    println!("largest relative difference of templates {difference:.2e}");
+    assert!(difference < 1e-5, "templates differ by {difference}");
     for (z, reference) in scaled.chunks_exact(4).zip(&outside) {
         let distance = emulator.outside(z).max(0.0);
         assert!(
@@ -49,7 +49,7 @@ fn native_emulator_meets_rvspecfit() {
 }
 
 #[test]
-fn the_real_per_pixel_emulator_of_apogee() {
+fn the_published_apogee_emulator_fits_a_real_star() {
     let Some(folder) = real_data().map(|folder| folder.join("apogee")) else {
         return;
     };
@@ -80,8 +80,8 @@ fn the_real_per_pixel_emulator_of_apogee() {
     assert!((29000.0..36000.0).contains(&chi2), "{chi2}");
 }
 
-/// Labels 2, hidden 3 and 2, pixels 4.
-pub fn payne(descr: fn(&[usize], &[f32]) -> Vec<u8>) -> Vec<(&'static str, Vec<u8>)> {
+/// Returns the arrays of a network of The Payne with 2 labels, hidden layers of 3 and 2, and 4 pixels.
+pub fn payne_arrays(descr: fn(&[usize], &[f32]) -> Vec<u8>) -> Vec<(&'static str, Vec<u8>)> {
     vec![
         ("w_array_0", descr(&[3, 2], &ramp(6))),
         ("w_array_1", descr(&[2, 3], &ramp(6))),
@@ -94,14 +94,14 @@ pub fn payne(descr: fn(&[usize], &[f32]) -> Vec<u8>) -> Vec<(&'static str, Vec<u
     ]
 }
 
-fn wide(shape: &[usize], values: &[f32]) -> Vec<u8> {
+fn as_f64s(shape: &[usize], values: &[f32]) -> Vec<u8> {
     f64s(
         shape,
         &values.iter().map(|&x| f64::from(x)).collect::<Vec<_>>(),
     )
 }
 
-fn affine(weight: &[f32], bias: &[f32], x: &[f64]) -> Vec<f64> {
+fn apply_layer(weight: &[f32], bias: &[f32], x: &[f64]) -> Vec<f64> {
     let row = |(w, b): (&[f32], &f32)| {
         w.iter().zip(x).map(|(w, x)| f64::from(*w) * x).sum::<f64>() + f64::from(*b)
     };
@@ -109,17 +109,20 @@ fn affine(weight: &[f32], bias: &[f32], x: &[f64]) -> Vec<f64> {
 }
 
 #[test]
-fn payne_is_evaluated_as_its_authors_do() {
+fn payne_networks_are_evaluated_as_published() {
     let folder = tempfile::tempdir().unwrap();
     let leaky = |x: Vec<f64>| {
         x.into_iter()
             .map(|x| if x > 0.0 { x } else { 0.01 * x })
             .collect::<Vec<_>>()
     };
-    let h = leaky(affine(&ramp(6), &ramp(3), &[0.1, -0.25]));
-    let h = leaky(affine(&ramp(6), &ramp(2), &h));
-    let expected = affine(&ramp(8), &ramp(4), &h);
-    for (name, arrays) in [("f32.npz", payne(f32s)), ("f64.npz", payne(wide))] {
+    let h = leaky(apply_layer(&ramp(6), &ramp(3), &[0.1, -0.25]));
+    let h = leaky(apply_layer(&ramp(6), &ramp(2), &h));
+    let expected = apply_layer(&ramp(8), &ramp(4), &h);
+    for (name, arrays) in [
+        ("f32.npz", payne_arrays(f32s)),
+        ("f64.npz", payne_arrays(as_f64s)),
+    ] {
         let emulator = Emulator::open(file(folder.path(), name, &npz(&arrays, true))).unwrap();
         assert_eq!(emulator.labels()[1].name, "label1");
         assert_eq!(
@@ -151,12 +154,12 @@ fn payne_is_evaluated_as_its_authors_do() {
     }
 }
 
-/// The Payne's files name no activation; of files that do, no other one is taken.
+/// The Payne's files name no activation. For files that name one, another one is refused.
 #[test]
-fn an_activation_is_named_where_the_file_names_none() {
+fn an_activation_can_be_set_only_if_the_file_names_none() {
     let folder = tempfile::tempdir().unwrap();
     let open = |name: &str, bytes: &[u8]| Emulator::open(file(folder.path(), name, bytes)).unwrap();
-    let assumed = open("payne.npz", &npz(&payne(f32s), false));
+    let assumed = open("payne.npz", &npz(&payne_arrays(f32s), false));
     assert!(assumed.assumes_activation() && assumed.activation() == Activation::LeakyRelu);
     let named = assumed
         .clone()
@@ -168,13 +171,13 @@ fn an_activation_is_named_where_the_file_names_none() {
             .map(|x| 1.0 / (1.0 + (-x).exp()))
             .collect::<Vec<_>>()
     };
-    let h = sigmoid(affine(&ramp(6), &ramp(3), &[0.1, -0.25]));
-    let h = sigmoid(affine(&ramp(6), &ramp(2), &h));
+    let h = sigmoid(apply_layer(&ramp(6), &ramp(3), &[0.1, -0.25]));
+    let h = sigmoid(apply_layer(&ramp(6), &ramp(2), &h));
     for (flux, expected) in
         named
             .templates(&[5800.0, 2.0])
             .iter()
-            .zip(affine(&ramp(8), &ramp(4), &h))
+            .zip(apply_layer(&ramp(8), &ramp(4), &h))
     {
         assert!((f64::from(*flux) - expected).abs() < 1e-6);
     }
@@ -187,7 +190,7 @@ fn an_activation_is_named_where_the_file_names_none() {
     );
     let native = open(
         "n.safetensors",
-        &native(&DESCRIPTION.replace("ACT", "silu"), |_| ()),
+        &native_bytes(&DESCRIPTION.replace("ACT", "silu"), |_| ()),
     );
     assert!(
         !native.assumes_activation() && native.clone().with_activation(Activation::Silu).is_ok()
@@ -203,9 +206,9 @@ fn an_activation_is_named_where_the_file_names_none() {
 }
 
 #[test]
-fn per_pixel_in_fortran_order() {
+fn per_pixel_networks_in_fortran_order_are_read() {
     let folder = tempfile::tempdir().unwrap();
-    // pixels 2, hidden 3, labels 2; w_array_0[p, h, l] stored with p fastest
+    // 2 pixels, 3 hidden units, 2 labels; w_array_0[p, h, l] is stored with p fastest.
     let w0: Vec<f32> = ramp(12);
     let mut fortran = vec![0.0; 12];
     for (i, w) in w0.iter().enumerate() {
@@ -223,41 +226,45 @@ fn per_pixel_in_fortran_order() {
             ("x_max", f64s(&[2], &[1.0, 1.0])),
         ]
     };
-    let c = Emulator::open(file(
+    let row_major = Emulator::open(file(
         folder.path(),
         "c.npz",
         &npz(&arrays(f32s(&[2, 3, 2], &w0)), false),
     ))
     .unwrap();
-    let f = Emulator::open(file(
+    let column_major = Emulator::open(file(
         folder.path(),
         "f.npz",
         &npz(&arrays(raw_npy(header, &le32(&fortran))), false),
     ))
     .unwrap();
-    assert_eq!(c.templates(&[0.9, 0.2]), f.templates(&[0.9, 0.2]));
+    assert_eq!(
+        row_major.templates(&[0.9, 0.2]),
+        column_major.templates(&[0.9, 0.2])
+    );
     let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
-    let h: Vec<f64> = affine(&w0[..6], &ramp(3), &[0.4, -0.3])
+    let h: Vec<f64> = apply_layer(&w0[..6], &ramp(3), &[0.4, -0.3])
         .into_iter()
         .map(sigmoid)
         .collect();
-    let expected = affine(&ramp(3), &ramp(1), &h)[0];
-    assert!((f64::from(c.templates(&[0.9, 0.2])[0]) - expected).abs() < 1e-6);
+    let expected = apply_layer(&ramp(3), &ramp(1), &h)[0];
+    assert!((f64::from(row_major.templates(&[0.9, 0.2])[0]) - expected).abs() < 1e-6);
 }
 
 pub const DESCRIPTION: &str = r#"{"version": 1, "activation": "ACT", "output": "exp", "clip": 2.0, "hull": [[1]],
     "labels": [{"name": "teff", "unit": "K", "transform": "log10", "mean": 3.7, "std": 0.1, "min": 4000, "max": 7000},
                {"name": "logg", "unit": "dex", "transform": "identity", "mean": 3, "std": 1, "min": 1, "max": 5}]}"#;
 
-/// Eight pixels, uniform in ln λ.
+/// Returns eight wavelengths, uniform in ln λ.
 pub fn log_grid() -> [f64; 8] {
     std::array::from_fn(|j| 4000.0 * (2.5e-4 * j as f64).exp())
 }
 
 pub type Tensor = (&'static str, Dtype, Vec<usize>, Vec<u8>);
 
-/// Labels 2, hidden 3 with a batch norm, pixels 8.
-pub fn native(description: &str, change: impl Fn(&mut Vec<Tensor>)) -> Vec<u8> {
+/// Returns a native file with 2 labels, a hidden layer of 3 with batch norm, and 8 pixels, after a change of its
+/// tensors.
+pub fn native_bytes(description: &str, change: impl Fn(&mut Vec<Tensor>)) -> Vec<u8> {
     let mut tensors = vec![
         ("layer.0.weight", Dtype::F32, vec![3, 2], le32(&ramp(6))),
         ("layer.0.bias", Dtype::F32, vec![3], le32(&ramp(3))),
@@ -289,7 +296,7 @@ pub fn native(description: &str, change: impl Fn(&mut Vec<Tensor>)) -> Vec<u8> {
 }
 
 #[test]
-fn native_activations_and_batch_norm() {
+fn native_networks_evaluate_each_activation_and_batch_norm() {
     let folder = tempfile::tempdir().unwrap();
     let erf = |x: f64| libm::erf(x);
     let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
@@ -302,17 +309,19 @@ fn native_activations_and_batch_norm() {
         ("gelu", &|x| 0.5 * x * (1.0 + erf(x / 2f64.sqrt()))),
     ];
     for (name, function) in functions {
-        let bytes = native(&DESCRIPTION.replace("ACT", name), |_| ());
+        let bytes = native_bytes(&DESCRIPTION.replace("ACT", name), |_| ());
         let emulator = Emulator::open(file(folder.path(), "n.safetensors", &bytes)).unwrap();
         let z = emulator.scaled(&[5500.0, 4.5]);
         assert!((z[0] - (5500f64.log10() - 3.7) / 0.1).abs() < 1e-12 && z[1] == 1.5);
         assert_eq!(emulator.outside(&z), -0.5);
-        let h = affine(&ramp(6), &ramp(3), &z).into_iter().map(function);
+        let h = apply_layer(&ramp(6), &ramp(3), &z)
+            .into_iter()
+            .map(function);
         let h: Vec<f64> = h
             .zip(ramp(3))
             .map(|(h, s)| h * f64::from(s) + f64::from(s))
             .collect();
-        let expected = affine(&[0.5; 24], &ramp(8), &h);
+        let expected = apply_layer(&[0.5; 24], &ramp(8), &h);
         for (flux, x) in emulator.templates(&[5500.0, 4.5]).iter().zip(expected) {
             assert!(
                 (f64::from(*flux) / x.clamp(-2.0, 2.0).exp() - 1.0).abs() < 1e-5,
@@ -325,9 +334,9 @@ fn native_activations_and_batch_norm() {
 }
 
 #[test]
-fn senseless_networks_are_errors() {
+fn invalid_networks_are_errors() {
     let folder = tempfile::tempdir().unwrap();
-    let good = DESCRIPTION.replace("ACT", "silu");
+    let description = DESCRIPTION.replace("ACT", "silu");
     let open = |bytes: &[u8]| Emulator::open(file(folder.path(), "n.safetensors", bytes));
     let texts = [
         ("silu", "swish"),
@@ -346,7 +355,7 @@ fn senseless_networks_are_errors() {
     for (from, to) in texts {
         assert!(
             matches!(
-                open(&native(&good.replace(from, to), |_| ())),
+                open(&native_bytes(&description.replace(from, to), |_| ())),
                 Err(Error::Format { .. })
             ),
             "{to}"
@@ -363,18 +372,21 @@ fn senseless_networks_are_errors() {
     ];
     for (k, change) in changes.into_iter().enumerate() {
         assert!(
-            matches!(open(&native(&good, change)), Err(Error::Format { .. })),
+            matches!(
+                open(&native_bytes(&description, change)),
+                Err(Error::Format { .. })
+            ),
             "change {k}"
         );
     }
-    let unsorted = native(&good, |t| {
+    let unsorted = native_bytes(&description, |t| {
         t[7].3 = le64(&[1.0, 3.0, 2.0, 4.0, 5.0, 6.0, 7.0, 8.0])
     });
     assert!(matches!(
         open(&unsorted),
         Err(Error::BadWavelength { index: 2, .. })
     ));
-    let mut claim = native(&good, |_| ());
+    let mut claim = native_bytes(&description, |_| ());
     claim[..8].copy_from_slice(&u64::MAX.to_le_bytes());
     assert!(matches!(open(&claim), Err(Error::Format { .. })));
     assert!(matches!(open(b""), Err(Error::Format { .. })));
@@ -384,9 +396,9 @@ fn senseless_networks_are_errors() {
     ));
 }
 
-/// A scale and an offset act behind the output function, in first guesses and on devices alike.
+/// Scale and offset are applied after the output function, in first guesses and on devices.
 #[test]
-fn the_output_layer_is_scaled_behind_its_function() {
+fn scale_and_offset_of_the_output_layer_follow_its_function() {
     let description = r#"{"version":1,"activation":"tanh","output":"exp","labels":[{"name":"a","transform":"identity","mean":0.0,
         "std":1.0,"min":-1.0,"max":1.0}],"medium":"vacuum","grid":"log"}"#;
     let pixels = 24_usize;
@@ -464,9 +476,9 @@ fn the_output_layer_is_scaled_behind_its_function() {
     }
 }
 
-/// Names and units go into model files, tables and messages.
+/// Names and units appear in model files, tables and messages.
 #[test]
-fn names_that_files_or_terminals_would_obey_are_refused() {
+fn names_with_control_characters_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let names = [
         (
@@ -479,22 +491,22 @@ fn names_that_files_or_terminals_would_obey_are_refused() {
             "has 65536 characters, more than the 64 of a name",
         ),
     ];
-    for (k, (name, said)) in names.into_iter().enumerate() {
+    for (k, (name, fault)) in names.into_iter().enumerate() {
         for key in ["name", "unit"] {
             let description = DESCRIPTION.replace("ACT", "silu");
             let before = format!("\"{key}\": \"");
-            let at = description
+            let start = description
                 .find(&before)
                 .unwrap_or_else(|| panic!("no {key} in {description}"))
                 + before.len();
-            let end = at + description[at..].find('"').unwrap();
-            let description = format!("{}{name}{}", &description[..at], &description[end..]);
-            let bytes = native(&description, |_| ());
+            let end = start + description[start..].find('"').unwrap();
+            let description = format!("{}{name}{}", &description[..start], &description[end..]);
+            let bytes = native_bytes(&description, |_| ());
             let error = Emulator::open(file(folder.path(), &format!("{k}{key}"), &bytes))
                 .unwrap_err()
                 .to_string();
             assert!(
-                error.contains(said) && !error.contains('\u{1b}') && error.len() < 500,
+                error.contains(fault) && !error.contains('\u{1b}') && error.len() < 500,
                 "{error}"
             );
         }

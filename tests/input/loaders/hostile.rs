@@ -1,7 +1,7 @@
-//! Files that nobody meant well with.
+//! Files made to do harm: bombs, lies, truncation and flipped bytes.
 
-use super::emulators::{DESCRIPTION, native, payne};
-use super::spectra::{GRID, batches, open, spectra_arrays};
+use super::emulators::{DESCRIPTION, native_bytes, payne_arrays};
+use super::spectra::{GRID, open, read_batches, spectra_arrays};
 use super::*;
 
 #[test]
@@ -18,19 +18,20 @@ fn zip_bombs_are_too_large() {
     // a directory that lies about the size, in both places
     let mut liar = npz(&spectra_arrays(), true);
     for signature in [&b"PK\x03\x04"[..], b"PK\x01\x02"] {
-        let offset = if signature[2] == 3 { 22 } else { 24 };
-        for at in (0..liar.len() - 4)
+        let size_offset = if signature[2] == 3 { 22 } else { 24 };
+        for record in (0..liar.len() - 4)
             .filter(|&i| liar[i..].starts_with(signature))
             .collect::<Vec<_>>()
         {
-            liar[at + offset..at + offset + 4].copy_from_slice(&0x7fff_ffffu32.to_le_bytes());
+            let size = record + size_offset;
+            liar[size..size + 4].copy_from_slice(&0x7fff_ffffu32.to_le_bytes());
         }
     }
     assert!(matches!(open(&liar), Err(Error::TooLarge { .. })));
 }
 
 #[test]
-fn spectra_that_inflate_beyond_what_spectra_do_are_too_large() {
+fn spectra_that_inflate_implausibly_are_too_large() {
     let zeros = |shape: &[usize]| f32s(shape, &vec![0.0; shape.iter().product()]);
     let grid = |pixels: usize| {
         f64s(
@@ -104,16 +105,16 @@ fn duplicate_and_overlapping_entries_are_errors() {
 
 /// The bytes of a zip archive as Python writes it beyond 2 GB: with a zip64 end record and its locator.
 fn with_zip64_end(bytes: &[u8], end: u32) -> Vec<u8> {
-    let at = bytes.len() - 22;
+    let offset = bytes.len() - 22;
     let stated = |place: usize| {
         u64::from(u32::from_le_bytes(
-            bytes[at + place..][..4].try_into().unwrap(),
+            bytes[offset + place..][..4].try_into().unwrap(),
         ))
     };
     let entries = u64::from(u16::from_le_bytes(
-        bytes[at + 10..][..2].try_into().unwrap(),
+        bytes[offset + 10..][..2].try_into().unwrap(),
     ));
-    let mut all = bytes[..at].to_vec();
+    let mut all = bytes[..offset].to_vec();
     all.extend(
         [
             &b"PK\x06\x06"[..],
@@ -132,12 +133,12 @@ fn with_zip64_end(bytes: &[u8], end: u32) -> Vec<u8> {
         [
             &b"PK\x06\x07"[..],
             &[0; 4],
-            &(at as u64).to_le_bytes(),
+            &(offset as u64).to_le_bytes(),
             &1u32.to_le_bytes(),
         ]
         .concat(),
     );
-    all.extend(&bytes[at..]);
+    all.extend(&bytes[offset..]);
     let offset = all.len() - 6;
     if end == u32::MAX {
         all[offset..offset + 4].copy_from_slice(&end.to_le_bytes());
@@ -146,7 +147,7 @@ fn with_zip64_end(bytes: &[u8], end: u32) -> Vec<u8> {
 }
 
 #[test]
-fn what_follows_the_end_of_a_zip_archive_is_an_error() {
+fn bytes_after_the_end_of_a_zip_archive_are_an_error() {
     let good = npz(&spectra_arrays(), false);
     let expected = open(&good).unwrap();
     let refused = |bytes: &[u8]| match open(bytes) {
@@ -166,22 +167,22 @@ fn what_follows_the_end_of_a_zip_archive_is_an_error() {
     let size = u32::from_le_bytes(good[good.len() - 10..][..4].try_into().unwrap());
     for lie in [0xffff_fff0, u32::MAX, size - 1, size + 1, 0] {
         let mut liar = good.clone();
-        let at = liar.len() - 10;
-        liar[at..at + 4].copy_from_slice(&lie.to_le_bytes());
+        let offset = liar.len() - 10;
+        liar[offset..offset + 4].copy_from_slice(&lie.to_le_bytes());
         let message = refused(&liar);
         assert!(
             message.contains(&format!("a directory of {lie} bytes")),
             "{message}"
         );
     }
-    let at = good.len() - 22;
-    refused(&[&good[..at], b"junk", &good[at..]].concat());
+    let offset = good.len() - 22;
+    refused(&[&good[..offset], b"junk", &good[offset..]].concat());
     // 3. The same with the end records of large archives.
     for end in [0, u32::MAX] {
         let large = with_zip64_end(&good, end);
         assert_eq!(open(&large).unwrap(), expected);
         refused(&[&large[..], b"junk"].concat());
-        for place in [at + 4, at + 40, at + 56 + 8, at + 76 + 12] {
+        for place in [offset + 4, offset + 40, offset + 56 + 8, offset + 76 + 12] {
             let mut liar = large.clone();
             liar[place] ^= 4;
             refused(&liar);
@@ -192,8 +193,8 @@ fn what_follows_the_end_of_a_zip_archive_is_an_error() {
 #[test]
 fn truncated_files_are_errors_at_every_byte() {
     let folder = tempfile::tempdir().unwrap();
-    let network = npz(&payne(f32s), true);
-    let native = native(&DESCRIPTION.replace("ACT", "silu"), |_| ());
+    let network = npz(&payne_arrays(f32s), true);
+    let native = native_bytes(&DESCRIPTION.replace("ACT", "silu"), |_| ());
     for deflate in [false, true] {
         let spectra = npz(&spectra_arrays(), deflate);
         for end in 0..spectra.len() {
@@ -211,16 +212,16 @@ fn truncated_files_are_errors_at_every_byte() {
 }
 
 #[test]
-fn every_flipped_byte_of_an_npz_is_an_error_or_harmless() {
+fn every_flipped_byte_of_an_npz_is_an_error_or_changes_nothing() {
     for deflate in [false, true] {
         let good = npz(&spectra_arrays(), deflate);
         let expected = open(&good).unwrap();
-        for at in 0..good.len() {
+        for offset in 0..good.len() {
             for flip in [0xff, 0x01, 0x80] {
                 let mut bad = good.clone();
-                bad[at] ^= flip;
+                bad[offset] ^= flip;
                 if let Ok(spectra) = open(&bad) {
-                    assert_eq!(spectra, expected, "byte {at} ^ {flip:#x}");
+                    assert_eq!(spectra, expected, "byte {offset} ^ {flip:#x}");
                 }
             }
         }
@@ -232,17 +233,17 @@ proptest! {
 
     #[test]
     fn damaged_emulators_never_panic(
-        at in prop::collection::vec((0usize..4000, any::<u8>()), 1..4),
+        changes in prop::collection::vec((0usize..4000, any::<u8>()), 1..4),
         cut in 0usize..4000,
         kind in 0..2,
     ) {
         let folder = tempfile::tempdir().unwrap();
         let good = match kind {
-            0 => npz(&payne(f32s), true),
-            _ => native(&DESCRIPTION.replace("ACT", "silu"), |_| ()),
+            0 => npz(&payne_arrays(f32s), true),
+            _ => native_bytes(&DESCRIPTION.replace("ACT", "silu"), |_| ()),
         };
         let mut bad = good.clone();
-        at.iter().for_each(|(i, b)| { let n = bad.len(); bad[i % n] ^= b; });
+        changes.iter().for_each(|(i, b)| { let n = bad.len(); bad[i % n] ^= b; });
         if cut % 3 == 0 {
             bad.truncate(cut % good.len());
         }
@@ -255,16 +256,16 @@ proptest! {
     }
 
     #[test]
-    fn damaged_spectra_never_panic(at in prop::collection::vec((0usize..4000, any::<u8>()), 2..6), deflate: bool) {
+    fn damaged_spectra_never_panic(changes in prop::collection::vec((0usize..4000, any::<u8>()), 2..6), deflate: bool) {
         let mut bad = npz(&spectra_arrays(), deflate);
-        at.iter().for_each(|(i, b)| { let n = bad.len(); bad[i % n] ^= b; });
+        changes.iter().for_each(|(i, b)| { let n = bad.len(); bad[i % n] ^= b; });
         if let Ok(spectra) = open(&bad) {
             prop_assert_eq!(spectra.len() * 3, spectra.arms[0].flux.len());
         }
     }
 
     #[test]
-    fn any_batch_size_gives_the_same(n in 0usize..40, max in 1usize..50, deflate: bool) {
+    fn every_batch_size_gives_the_same_spectra(n in 0usize..40, max in 1usize..50, deflate: bool) {
         let folder = tempfile::tempdir().unwrap();
         let arrays = [
             ("wavelength", f64s(&[3], &GRID)),
@@ -273,7 +274,7 @@ proptest! {
         ];
         let path = file(folder.path(), "s.npz", &npz(&arrays, deflate));
         let whole = Spectra::open(&path).unwrap();
-        let parts = batches(open_reader(&path).unwrap(), max);
+        let parts = read_batches(open_reader(&path).unwrap(), max);
         prop_assert_eq!(parts.iter().map(Spectra::len).sum::<usize>(), n);
         for part in parts {
             let row = part.rows[0] as usize;

@@ -1,22 +1,22 @@
-//! Messages about files that lack something: what is missing, what was expected, and what is there.
+//! Messages about incomplete files, which name the missing array, its expected shape, and the existing ones.
 
-use super::emulators::{DESCRIPTION, Tensor, native, payne};
+use super::emulators::{DESCRIPTION, Tensor, native_bytes, payne_arrays};
 use super::spectra::{open, spectra_arrays};
 use super::*;
 
 type Change = fn(&mut Vec<Tensor>);
 
-/// The message about a native file with changed tensors.
+/// Returns the message about a native file with changed tensors.
 fn refused(change: Change) -> String {
     let folder = tempfile::tempdir().unwrap();
-    let bytes = native(&DESCRIPTION.replace("ACT", "silu"), change);
+    let bytes = native_bytes(&DESCRIPTION.replace("ACT", "silu"), change);
     Emulator::open(file(folder.path(), "n.safetensors", &bytes))
         .unwrap_err()
         .to_string()
 }
 
 #[test]
-fn a_tensor_that_is_missing_or_has_another_shape_is_described() {
+fn a_missing_tensor_or_a_wrong_shape_is_described() {
     let cases: [(Change, &str); 11] = [
         (
             |t| drop(t.remove(1)),
@@ -77,7 +77,7 @@ fn a_tensor_that_is_missing_or_has_another_shape_is_described() {
 }
 
 #[test]
-fn metadata_that_are_missing_are_described() {
+fn missing_metadata_are_described() {
     let folder = tempfile::tempdir().unwrap();
     let tensor = TensorView::new(Dtype::F32, vec![1], &[0; 4]).unwrap();
     let metadata = [("popfits".to_string(), String::new())]
@@ -94,7 +94,7 @@ fn metadata_that_are_missing_are_described() {
     assert!(message.contains("did you mean `popfits`?"), "{message}");
 }
 
-/// A model file names its emulators, and whoever wrote it need not be allowed to read what is there.
+/// A model file names its emulators, and its author may not be allowed to read the files of these names.
 #[test]
 fn a_file_that_is_no_emulator_is_not_quoted() {
     let folder = tempfile::tempdir().unwrap();
@@ -134,7 +134,7 @@ fn a_file_that_is_no_emulator_is_not_quoted() {
 
 /// A template grid that no fit could use is refused when it is read.
 #[test]
-fn a_grid_that_cannot_be_used_is_refused_at_once() {
+fn a_template_grid_that_is_not_uniform_is_refused_when_read() {
     let folder = tempfile::tempdir().unwrap();
     let linear: Vec<f64> = (0..8).map(|j| 4000.0 + 20.0 * f64::from(j)).collect();
     let refuse = |error: Error| {
@@ -145,11 +145,11 @@ fn a_grid_that_cannot_be_used_is_refused_at_once() {
         assert!(error.to_string().contains("uniform in ln λ"), "{error}");
     };
     let grid = linear.clone();
-    let bytes = native(&DESCRIPTION.replace("ACT", "silu"), |t| {
+    let bytes = native_bytes(&DESCRIPTION.replace("ACT", "silu"), |t| {
         t[7].3 = le64(&grid)
     });
     refuse(Emulator::open(file(folder.path(), "n.safetensors", &bytes)).unwrap_err());
-    let bare = native(&DESCRIPTION.replace("ACT", "silu"), |t| drop(t.remove(7)));
+    let bare = native_bytes(&DESCRIPTION.replace("ACT", "silu"), |t| drop(t.remove(7)));
     let bare = Emulator::open(file(folder.path(), "bare.safetensors", &bare)).unwrap();
     refuse(bare.with_wavelength(linear.clone()).unwrap_err());
     let npz = file(
@@ -161,7 +161,7 @@ fn a_grid_that_cannot_be_used_is_refused_at_once() {
 }
 
 #[test]
-fn an_array_that_is_missing_is_named_beside_those_that_are_there() {
+fn a_missing_array_is_named_with_the_existing_ones() {
     let folder = tempfile::tempdir().unwrap();
     let grid = npz(
         &[
@@ -179,7 +179,7 @@ fn an_array_that_is_missing_is_named_beside_those_that_are_there() {
         ),
         "{message}"
     );
-    let mut arrays = payne(f32s);
+    let mut arrays = payne_arrays(f32s);
     arrays.retain(|(name, _)| *name != "b_array_1");
     let message = Emulator::open(file(folder.path(), "p.npz", &npz(&arrays, false)))
         .unwrap_err()

@@ -1,4 +1,5 @@
-//! Files of emulators and spectra: good ones are read right, bad ones are errors, never a panic, never a shorter array.
+//! Files of emulators and spectra. Good ones are read correctly; bad ones give an error, never a panic or a shorter
+//! array.
 
 mod choices;
 mod emulators;
@@ -20,6 +21,7 @@ use popfit_testing::{
 use proptest::prelude::*;
 use safetensors::tensor::{Dtype, TensorView, serialize};
 
+/// Returns numbers between −0.625 and 0.625 without a simple pattern.
 fn ramp(n: usize) -> Vec<f32> {
     (0..n).map(|i| ((i * 7 % 11) as f32 - 5.0) / 8.0).collect()
 }

@@ -1,4 +1,4 @@
-//! Named arrays in memory make the spectra, the notes and the errors that the same arrays make in an NPZ file.
+//! Named arrays in memory give the spectra, the notes and the errors of the same arrays in an NPZ file.
 
 use popfit::Widening;
 use popfit::spectra::{ArrayValues, ColumnValues, NamedArray, Selection, open_reader_with};
@@ -33,8 +33,8 @@ fn texts(name: &str, shape: &[usize], values: &[&str]) -> NamedArray<'static> {
     )
 }
 
-/// The array as a file has it.
-fn stored(array: &NamedArray) -> Vec<u8> {
+/// Returns the NPY file of an array.
+fn to_npy(array: &NamedArray) -> Vec<u8> {
     let (descr, bytes): (&str, Vec<u8>) = match &array.values {
         ArrayValues::Bool(values) => ("|b1", values.iter().map(|x| u8::from(*x)).collect()),
         ArrayValues::Int64(values) => {
@@ -60,17 +60,17 @@ fn stored(array: &NamedArray) -> Vec<u8> {
     npy(descr, &array.shape, &bytes)
 }
 
-/// The spectra and notes of a file of these arrays.
+/// Returns the spectra and notes of an NPZ file of these arrays.
 fn from_file(
     arrays: &[NamedArray],
     widening: Option<&Widening>,
 ) -> Result<(Spectra<'static>, Vec<String>)> {
     let folder = tempfile::tempdir().unwrap();
-    let stored: Vec<(&str, Vec<u8>)> = arrays
+    let npy_files: Vec<(&str, Vec<u8>)> = arrays
         .iter()
-        .map(|array| (array.name.as_str(), stored(array)))
+        .map(|array| (array.name.as_str(), to_npy(array)))
         .collect();
-    let path = file(folder.path(), "s.npz", &npz(&stored, true));
+    let path = file(folder.path(), "s.npz", &npz(&npy_files, true));
     let mut selection = Selection::default();
     if let Some(widening) = widening {
         selection = selection.widen(widening.clone());
@@ -89,21 +89,21 @@ fn from_file(
     Ok((spectra, notes))
 }
 
-/// Asserts that memory and file make the same spectra and notes, and returns them.
-fn same(
+/// Asserts that memory and file give the same spectra and notes, and returns them.
+fn open_both_ways(
     arrays: Vec<NamedArray<'static>>,
     widening: Option<&Widening>,
 ) -> (Spectra<'static>, Vec<String>) {
     let expected = from_file(&arrays, widening).unwrap();
-    let found = Spectra::from_named_arrays(arrays, widening).unwrap();
-    // NaN is no number
+    let in_memory = Spectra::from_named_arrays(arrays, widening).unwrap();
+    // The comparison by text treats NaNs as equal.
     let text = |(spectra, notes): &(Spectra, Vec<String>)| format!("{spectra:?} {notes:?}");
-    assert_eq!(text(&found), text(&expected));
-    found
+    assert_eq!(text(&in_memory), text(&expected));
+    in_memory
 }
 
-/// Two arms that have all that arms have, ids and columns.
-fn all_parts() -> Vec<NamedArray<'static>> {
+/// Returns two arms with arrays of every kind, ids and columns.
+fn arrays_of_every_kind() -> Vec<NamedArray<'static>> {
     let own = [5000.0, 5001.0, 5002.0, 9.0, 8.0, f64::NAN];
     vec![
         singles("b_flux", &[2, 3], &[1.0, f32::NAN, 3.0, 4.0, 5.0, 6.0]),
@@ -138,8 +138,8 @@ fn all_parts() -> Vec<NamedArray<'static>> {
 }
 
 #[test]
-fn arrays_in_memory_make_the_spectra_of_a_file() {
-    let (spectra, notes) = same(all_parts(), None);
+fn arrays_in_memory_give_the_spectra_and_notes_of_a_file() {
+    let (spectra, notes) = open_both_ways(arrays_of_every_kind(), None);
     assert_eq!(
         spectra
             .arms
@@ -161,16 +161,16 @@ fn arrays_in_memory_make_the_spectra_of_a_file() {
         notes[1].ends_with("not used: b_sky_flux") && notes[2].contains("not used: telluric;"),
         "{notes:?}"
     );
-    // the bits of masks that widen errors, the sign's among them
-    let (widened, _) = same(all_parts(), Some(&Widening::new([1], 2.0)));
+    // Bits of masks widen errors, the sign bit included.
+    let (widened, _) = open_both_ways(arrays_of_every_kind(), Some(&Widening::new([1], 2.0)));
     assert_eq!(
         widened.arms[0].mask.to_vec(),
         [false, true, false, true, false, true]
     );
-    // one spectrum in one dimension, ids beyond i64, and no spectra
+    // One spectrum in one dimension, ids beyond i64, and no spectra.
     for ids in [vec![7], vec![u64::MAX]] {
         let flat = |name| doubles(name, &[3], &[1.0, 2.0, 3.0]);
-        same(
+        open_both_ways(
             vec![
                 flat("wavelength"),
                 flat("flux"),
@@ -181,7 +181,7 @@ fn arrays_in_memory_make_the_spectra_of_a_file() {
         );
     }
     let none = |name| doubles(name, &[0, 3], &[]);
-    let (empty, _) = same(
+    let (empty, _) = open_both_ways(
         vec![
             doubles("wavelength", &[3], &[1.0, 2.0, 3.0]),
             none("flux"),
@@ -192,16 +192,19 @@ fn arrays_in_memory_make_the_spectra_of_a_file() {
     assert!(empty.is_empty() && empty.arms[0].pixels == 3);
 }
 
-/// Arrays are lent on where they are what spectra hold.
+/// Arrays stay borrowed if their types are those of spectra.
 #[test]
-fn lent_arrays_are_not_copied() {
-    let (flux, ivar, mask, resolution) = ([1f32; 6], [2f64; 6], [false; 6], [1f32; 18]);
-    let own = [1.0, 2.0, 3.0, 1.0, 2.0, 3.0];
-    let all = vec![
+fn borrowed_arrays_are_not_copied() {
+    let flux = [1f32; 6];
+    let ivar = [2f64; 6];
+    let mask = [false; 6];
+    let resolution = [1f32; 18];
+    let grids = [1.0, 2.0, 3.0, 1.0, 2.0, 3.0];
+    let arrays = vec![
         NamedArray::new(
             "wavelength",
             [2, 3],
-            ArrayValues::Float64((&own[..]).into()),
+            ArrayValues::Float64((&grids[..]).into()),
         ),
         NamedArray::new("flux", [2, 3], ArrayValues::Float32((&flux[..]).into())),
         NamedArray::new("ivar", [2, 3], ArrayValues::Float64((&ivar[..]).into())),
@@ -212,7 +215,7 @@ fn lent_arrays_are_not_copied() {
             ArrayValues::Float32((&resolution[..]).into()),
         ),
     ];
-    let (spectra, _) = Spectra::from_named_arrays(all, None).unwrap();
+    let (spectra, _) = Spectra::from_named_arrays(arrays, None).unwrap();
     let arm = &spectra.arms[0];
     assert_eq!(arm.flux.as_f32().unwrap().as_ptr(), flux.as_ptr());
     assert_eq!(arm.ivar.as_f64().unwrap().as_ptr(), ivar.as_ptr());
@@ -221,80 +224,80 @@ fn lent_arrays_are_not_copied() {
         arm.resolution.as_ref().unwrap().values.as_ptr(),
         resolution.as_ptr()
     );
-    let Wavelength::Own(grids) = &arm.wavelength else {
+    let Wavelength::Own(own_grids) = &arm.wavelength else {
         panic!("shared")
     };
-    assert_eq!(grids.as_f64().unwrap().as_ptr(), own.as_ptr());
+    assert_eq!(own_grids.as_f64().unwrap().as_ptr(), grids.as_ptr());
 }
 
 #[test]
-fn faults_name_the_array() {
-    let base = || {
+fn errors_name_the_array_at_fault() {
+    let valid_arrays = || {
         vec![
             doubles("wavelength", &[3], &[1.0, 2.0, 3.0]),
             doubles("flux", &[2, 3], &[1.0; 6]),
             doubles("ivar", &[2, 3], &[4.0; 6]),
         ]
     };
-    let replaced = |array: NamedArray<'static>| {
-        let mut all = base();
-        all.retain(|other| other.name != array.name);
-        all.push(array);
-        all
+    let with_replaced = |array: NamedArray<'static>| {
+        let mut arrays = valid_arrays();
+        arrays.retain(|arm_r| arm_r.name != array.name);
+        arrays.push(array);
+        arrays
     };
     let without = |name: &str| {
-        base()
+        valid_arrays()
             .into_iter()
             .filter(|array| array.name != name)
             .collect::<Vec<_>>()
     };
-    for (arrays, said) in [
+    for (arrays, message) in [
         (
-            replaced(doubles("ivar", &[2, 4], &[1.0; 8])),
+            with_replaced(doubles("ivar", &[2, 4], &[1.0; 8])),
             "ivar: it has the shape (2, 4), flux (2, 3)",
         ),
         (
-            replaced(doubles("wavelength", &[4], &[1.0; 4])),
+            with_replaced(doubles("wavelength", &[4], &[1.0; 4])),
             "wavelength: it has the shape (4,), flux 3 pixels",
         ),
         (
-            replaced(doubles("flux", &[1, 2, 3], &[1.0; 6])),
+            with_replaced(doubles("flux", &[1, 2, 3], &[1.0; 6])),
             "flux: it has the shape (1, 2, 3), not (spectra, pixels)",
         ),
         (
-            replaced(doubles("id", &[2], &[1.0; 2])),
+            with_replaced(doubles("id", &[2], &[1.0; 2])),
             "`id` is neither integers nor strings",
         ),
         (
-            replaced(integers("id", &[3], &[1; 3])),
+            with_replaced(integers("id", &[3], &[1; 3])),
             "id: it has the shape (3,), not (2,)",
         ),
         (
-            replaced(texts("flux", &[2, 3], &["a"; 6])),
+            with_replaced(texts("flux", &[2, 3], &["a"; 6])),
             "flux: not numbers",
         ),
         (
-            replaced(doubles("mask", &[2, 3], &[1.0; 6])),
+            with_replaced(doubles("mask", &[2, 3], &[1.0; 6])),
             "`mask` is neither bool nor integers",
         ),
         (
-            replaced(doubles("resolution", &[2, 2, 3], &[1.0; 12])),
+            with_replaced(doubles("resolution", &[2, 2, 3], &[1.0; 12])),
             "resolution: it has the shape (2, 2, 3), not (2, odd",
         ),
         (
-            replaced(doubles("sigma", &[2, 3], &[0.4; 6])),
+            with_replaced(doubles("sigma", &[2, 3], &[0.4; 6])),
             "`ivar` and `sigma` contradict each other: in row 0",
         ),
         (
-            replaced(texts("medium", &[], &["water"])),
+            with_replaced(texts("medium", &[], &["water"])),
             "`medium` is neither the text",
         ),
         (
-            replaced(flags("badmask", &[2, 3], &[true; 6])),
+            with_replaced(flags("badmask", &[2, 3], &[true; 6])),
             "`badmask` is no array that popfit reads; did you mean `mask`?",
         ),
         (
-            replaced(doubles("wavelength", &[3], &[1.0, 3.0, 2.0])),
+            with_replaced(doubles("wavelength", &[3], &[1.0, 3.0, 2.0])),
             "wavelength: wavelength 2 (counted from 0)",
         ),
         (without("flux"), "no array `flux` (found: wavelength, ivar)"),
@@ -303,35 +306,44 @@ fn faults_name_the_array() {
             "neither `ivar` nor `sigma` is in it (found: wavelength, flux)",
         ),
         (
-            replaced(doubles("ivar", &[2, 3], &[1.0; 5])),
+            with_replaced(doubles("ivar", &[2, 3], &[1.0; 5])),
             "ivar: it has 5 elements, which are not of the shape (2, 3)",
         ),
-        ([base(), base()].concat(), "two arrays named `wavelength`"),
+        (
+            [valid_arrays(), valid_arrays()].concat(),
+            "two arrays named `wavelength`",
+        ),
     ] {
         let in_memory = Spectra::from_named_arrays(arrays, None)
             .unwrap_err()
             .to_string();
-        assert!(in_memory.starts_with(said), "{in_memory}");
+        assert!(in_memory.starts_with(message), "{in_memory}");
     }
-    let other = [
+    let arm_r = [
         doubles("r_flux", &[1, 3], &[1.0; 3]),
         doubles("r_ivar", &[1, 3], &[1.0; 3]),
     ];
-    let other = other
+    let arm_r = arm_r
         .into_iter()
         .chain([doubles("r_wavelength", &[3], &[1.0, 2.0, 3.0])]);
-    let named = base().into_iter().map(|array| NamedArray {
+    let arm_b = valid_arrays().into_iter().map(|array| NamedArray {
         name: format!("b_{}", array.name),
         ..array
     });
-    let said = Spectra::from_named_arrays(named.chain(other).collect(), None).unwrap_err();
-    assert_eq!(said.to_string(), "r_flux: 1 spectra in arm `r`, 2 in `b`");
-    let said = Spectra::from_named_arrays(base(), Some(&Widening::new([1], 2.0))).unwrap_err();
-    assert!(
-        said.to_string()
-            .starts_with("errors are to be widened by bits of masks"),
-        "{said}"
+    let message = Spectra::from_named_arrays(arm_b.chain(arm_r).collect(), None).unwrap_err();
+    assert_eq!(
+        message.to_string(),
+        "r_flux: 1 spectra in arm `r`, 2 in `b`"
     );
-    let said = Spectra::from_named_arrays(base(), Some(&Widening::new([1], 0.5))).unwrap_err();
-    assert!(said.to_string().contains("`factor`"), "{said}");
+    let message =
+        Spectra::from_named_arrays(valid_arrays(), Some(&Widening::new([1], 2.0))).unwrap_err();
+    assert!(
+        message
+            .to_string()
+            .starts_with("errors are to be widened by bits of masks"),
+        "{message}"
+    );
+    let message =
+        Spectra::from_named_arrays(valid_arrays(), Some(&Widening::new([1], 0.5))).unwrap_err();
+    assert!(message.to_string().contains("`factor`"), "{message}");
 }

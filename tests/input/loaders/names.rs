@@ -1,5 +1,4 @@
-//! Names of arrays in NPZ files: near misses are errors, arrays that nobody reads are named, and columns are left
-//! alone.
+//! Names of arrays in NPZ files. Misspelt names are errors, unused arrays are noted, and columns may have any name.
 
 use popfit::spectra::ColumnValues;
 
@@ -8,8 +7,8 @@ use super::*;
 
 type Arrays = Vec<(&'static str, Vec<u8>)>;
 
-/// The notes of a file of these arrays.
-fn notes(arrays: &[(&'static str, Vec<u8>)]) -> Result<Vec<String>> {
+/// Returns the notes of a file of these arrays.
+fn read_notes(arrays: &[(&'static str, Vec<u8>)]) -> Result<Vec<String>> {
     let folder = tempfile::tempdir().unwrap();
     open_reader(file(folder.path(), "s.npz", &npz(arrays, true)))
         .map(|reader| reader.notes().to_vec())
@@ -22,8 +21,8 @@ fn renamed(arrays: &[(&'static str, Vec<u8>)], from: &str, to: &'static str) -> 
         .collect()
 }
 
-/// Five spectra of arms b and r, both with masks.
-fn arms() -> Arrays {
+/// Returns five spectra of arms b and r, both with masks.
+fn two_arms() -> Arrays {
     let names = [
         ["b_wavelength", "b_flux", "b_ivar", "b_mask"],
         ["r_wavelength", "r_flux", "r_ivar", "r_mask"],
@@ -56,16 +55,16 @@ fn word(text: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_name_that_misses_a_known_one_is_an_error_that_says_which() {
-    let refuse = |arrays: &[(&'static str, Vec<u8>)], name: &str, meant: &str| {
-        let said = notes(arrays).unwrap_err().to_string();
+fn misspelt_names_are_errors_with_a_suggestion() {
+    let refuse = |arrays: &[(&'static str, Vec<u8>)], name: &str, suggestion: &str| {
+        let message = read_notes(arrays).unwrap_err().to_string();
         assert!(
-            said.contains(&format!("`{name}`"))
-                && said.contains(&format!("did you mean `{meant}`?")),
-            "{said}"
+            message.contains(&format!("`{name}`"))
+                && message.contains(&format!("did you mean `{suggestion}`?")),
+            "{message}"
         );
     };
-    for (meant, names) in [
+    for (suggestion, names) in [
         (
             "mask",
             &[
@@ -83,10 +82,14 @@ fn a_name_that_misses_a_known_one_is_an_error_that_says_which() {
         ),
     ] {
         for name in names {
-            refuse(&renamed(&spectra_arrays(), meant, name), name, meant);
+            refuse(
+                &renamed(&spectra_arrays(), suggestion, name),
+                name,
+                suggestion,
+            );
         }
     }
-    for (found, name, meant) in [
+    for (existing, name, suggestion) in [
         ("b_mask", "mask", "b_mask"),
         ("r_mask", "mask", "r_mask"),
         ("r_mask", "r_MASK", "r_mask"),
@@ -95,7 +98,7 @@ fn a_name_that_misses_a_known_one_is_an_error_that_says_which() {
         ("r_ivar", "r_error", "r_sigma"),
         ("r_wavelength", "wavelength", "r_wavelength"),
     ] {
-        refuse(&renamed(&arms(), found, name), name, meant);
+        refuse(&renamed(&two_arms(), existing, name), name, suggestion);
     }
     for name in ["Medium", "MEDIUM", "b_medium", "AIRORVAC", "vacuum"] {
         refuse(
@@ -106,27 +109,31 @@ fn a_name_that_misses_a_known_one_is_an_error_that_says_which() {
     }
 }
 
-/// A column may have any name, and what a complete file has beside its own arrays is named in one line.
+/// A column may have any name. The unused arrays of a complete file are named in one note.
 #[test]
-fn arrays_that_nobody_reads_are_named_and_columns_are_not() {
-    assert_eq!(notes(&spectra_arrays()).unwrap(), [""; 0]);
-    let one = f64s(&[5], &[1.0; 5]);
+fn unused_arrays_are_noted_and_columns_are_not() {
+    assert_eq!(read_notes(&spectra_arrays()).unwrap(), [""; 0]);
+    let column = f64s(&[5], &[1.0; 5]);
     let columns: Arrays = ["TV", "ID", "MASK", "teff_sigma", "air", "b_mask"]
-        .map(|name| (name, one.clone()))
+        .map(|name| (name, column.clone()))
         .to_vec();
     let mut with_columns = [spectra_arrays(), columns].concat();
     with_columns.push(("OBJ", npy("<u8", &[5], &[255; 40])));
-    let (spectra, said) = (
+    let (spectra, messages) = (
         open(&npz(&with_columns, true)).unwrap(),
-        notes(&with_columns).unwrap(),
+        read_notes(&with_columns).unwrap(),
     );
-    assert_eq!((spectra.columns.len(), said.len()), (7, 0), "{said:?}");
+    assert_eq!(
+        (spectra.columns.len(), messages.len()),
+        (7, 0),
+        "{messages:?}"
+    );
     assert_eq!(
         spectra.column("OBJ").unwrap().values,
         ColumnValues::U64(vec![u64::MAX; 5])
     );
     let wide = f64s(&[5, 3], &[0.0; 15]);
-    let more: Arrays = [
+    let unused: Arrays = [
         "b_sky_flux",
         "b_sky_ivar",
         "model_flux",
@@ -135,46 +142,47 @@ fn arrays_that_nobody_reads_are_named_and_columns_are_not() {
     ]
     .map(|n| (n, wide.clone()))
     .to_vec();
-    let others = vec![
+    let other_arrays = vec![
         ("cube", f64s(&[5, 2, 3], &[0.0; 30])),
         ("grid", f64s(&[3], &GRID)),
-        ("TV", one),
+        ("TV", column),
     ];
-    let all = [arms(), more, others].concat();
-    let said = notes(&all).unwrap();
-    assert_eq!(said.len(), 1, "{said:?}");
+    let arrays = [two_arms(), unused, other_arrays].concat();
+    let messages = read_notes(&arrays).unwrap();
+    assert_eq!(messages.len(), 1, "{messages:?}");
     assert!(
-        said[0].ends_with("not used: b_sky_flux, b_sky_ivar, model_flux, telluric, b_MASK, cube"),
+        messages[0]
+            .ends_with("not used: b_sky_flux, b_sky_ivar, model_flux, telluric, b_MASK, cube"),
         "{}",
-        said[0]
+        messages[0]
     );
-    let names: Vec<String> = open(&npz(&all, true))
+    let names: Vec<String> = open(&npz(&arrays, true))
         .unwrap()
         .arms
         .into_iter()
         .map(|arm| arm.name)
         .collect();
     assert_eq!(names, ["b", "r"]);
-    // an arm of which something is missing is an error all the same
-    let cut: Arrays = arms()
+    // An incomplete arm is an error nevertheless.
+    let incomplete: Arrays = two_arms()
         .into_iter()
         .filter(|(name, _)| *name != "r_wavelength")
         .collect();
     assert!(
-        notes(&cut)
+        read_notes(&incomplete)
             .unwrap_err()
             .to_string()
             .contains("r_wavelength")
     );
-    // one spectrum in one dimension
+    // One spectrum in one dimension.
     let flat = |name| (name, f64s(&[3], &[1.0; 3]));
-    let one = [
+    let column = [
         ("wavelength", f64s(&[3], &GRID)),
         flat("flux"),
         flat("ivar"),
         flat("sky"),
     ];
-    assert!(notes(&one).unwrap()[0].ends_with("not used: sky"));
+    assert!(read_notes(&column).unwrap()[0].ends_with("not used: sky"));
     let misspelt = [
         ("wavelength", f64s(&[3], &GRID)),
         flat("flux"),
@@ -182,14 +190,14 @@ fn arrays_that_nobody_reads_are_named_and_columns_are_not() {
         flat("MASK"),
     ];
     assert!(
-        notes(&misspelt)
+        read_notes(&misspelt)
             .unwrap_err()
             .to_string()
             .contains("did you mean `mask`?")
     );
-    // beside an id, a TARGETID is a column
+    // Beside an id, a TARGETID is a column.
     let targets = [spectra_arrays(), vec![("TARGETID", i64s(&[1, 2, 3, 4, 5]))]].concat();
-    assert_eq!(notes(&targets).unwrap(), [""; 0]);
+    assert_eq!(read_notes(&targets).unwrap(), [""; 0]);
     assert!(
         open(&npz(&targets, true))
             .unwrap()
@@ -198,24 +206,24 @@ fn arrays_that_nobody_reads_are_named_and_columns_are_not() {
     );
 }
 
-/// A mask of one row for all spectra is never left out in silence.
+/// A mask of one row for all spectra is never ignored silently.
 #[test]
-fn masks_of_one_row_for_all_spectra_are_refused_or_named() {
+fn masks_of_one_row_for_all_spectra_are_refused_or_noted() {
     let row = bools(&[3], &[true, false, false]);
-    let all = super::spectra::with(&spectra_arrays(), "mask", row.clone());
-    let said = notes(&all).unwrap_err().to_string();
+    let with_row = super::spectra::replace_array(&spectra_arrays(), "mask", row.clone());
+    let message = read_notes(&with_row).unwrap_err().to_string();
     assert!(
-        said.contains("mask has the shape (3,), flux (5, 3)")
-            && said.contains("np.broadcast_to(mask,"),
-        "{said}"
+        message.contains("mask has the shape (3,), flux (5, 3)")
+            && message.contains("np.broadcast_to(mask,"),
+        "{message}"
     );
     // in place of a mask
-    let said = notes(&renamed(&all, "mask", "badmask"))
+    let message = read_notes(&renamed(&with_row, "mask", "badmask"))
         .unwrap_err()
         .to_string();
     assert!(
-        said.contains("`badmask`") && said.contains("did you mean `mask`?"),
-        "{said}"
+        message.contains("`badmask`") && message.contains("did you mean `mask`?"),
+        "{message}"
     );
     // beside one
     for (name, array) in [
@@ -224,37 +232,38 @@ fn masks_of_one_row_for_all_spectra_are_refused_or_named() {
         ("sky_flags", npy("<i4", &[3], &[0; 12])),
         ("mask_lines", f64s(&[3], &[1.0; 3])),
     ] {
-        let said = notes(&[spectra_arrays(), vec![(name, array)]].concat())
+        let message = read_notes(&[spectra_arrays(), vec![(name, array)]].concat())
             .unwrap()
             .join("\n");
         assert!(
-            said.contains("(spectra, pixels)") && said.contains(&format!("not used: {name};")),
-            "{said}"
+            message.contains("(spectra, pixels)")
+                && message.contains(&format!("not used: {name};")),
+            "{message}"
         );
     }
     // without a mask, a name that is like none
-    let bare: Arrays = spectra_arrays()
+    let without_mask: Arrays = spectra_arrays()
         .into_iter()
         .filter(|(name, _)| *name != "mask")
         .collect();
-    let said = notes(&[bare, vec![("telluric", row)]].concat())
+    let message = read_notes(&[without_mask, vec![("telluric", row)]].concat())
         .unwrap()
         .join("\n");
-    assert!(said.contains("not used: telluric;"), "{said}");
-    // other arrays of one row are none of its business, and one value per spectrum is a column
-    let others = [
+    assert!(message.contains("not used: telluric;"), "{message}");
+    // Other arrays of one row are ignored, and one value per spectrum is a column.
+    let other_arrays = [
         ("grid", f64s(&[3], &GRID)),
         ("index", npy("<i4", &[3], &[0; 12])),
         ("good", bools(&[5], &[true; 5])),
     ];
     assert_eq!(
-        notes(&[spectra_arrays(), others.to_vec()].concat()).unwrap(),
+        read_notes(&[spectra_arrays(), other_arrays.to_vec()].concat()).unwrap(),
         [""; 0]
     );
 }
 
 #[test]
-fn unsigned_ids_beyond_signed_ones_are_texts_of_all_digits() {
+fn ids_beyond_i64_become_texts_of_their_digits() {
     let ids = [
         17_000_000_000_000_000_001u64,
         5,
@@ -274,7 +283,8 @@ fn unsigned_ids_beyond_signed_ones_are_texts_of_all_digits() {
             .collect::<Vec<u8>>()
     };
     for (descr, bytes) in [("<u8", bytes(false)), (">u8", bytes(true))] {
-        let arrays = super::spectra::with(&spectra_arrays(), "id", npy(descr, &[5], &bytes));
+        let arrays =
+            super::spectra::replace_array(&spectra_arrays(), "id", npy(descr, &[5], &bytes));
         let folder = tempfile::tempdir().unwrap();
         let mut reader = open_reader(file(folder.path(), "s.npz", &npz(&arrays, true))).unwrap();
         assert!(
@@ -291,17 +301,17 @@ fn unsigned_ids_beyond_signed_ones_are_texts_of_all_digits() {
         .iter()
         .flat_map(|n| n.to_le_bytes())
         .collect();
-    let arrays = super::spectra::with(&spectra_arrays(), "id", npy("<u8", &[5], &small));
+    let arrays = super::spectra::replace_array(&spectra_arrays(), "id", npy("<u8", &[5], &small));
     assert_eq!(
         open(&npz(&arrays, true)).unwrap().ids,
         Ids::Integer(vec![0, 1, 2, 3, i64::MAX])
     );
 }
 
-/// A network's grid in air is converted as the spectra's is, and words that mean neither are refused.
+/// A network's grid in air is converted as that of spectra, and words other than air and vacuum are refused.
 #[test]
-fn the_grid_of_a_network_may_be_in_air() {
-    // Morton 1991; over so short a piece the grid stays uniform in ln λ
+fn the_grid_of_a_network_in_air_is_converted() {
+    // Morton 1991. Over so short a range the grid stays uniform in ln λ.
     let index = |w: f64| 1.0 + 2.735_182e-4 + 131.4182 / w.powi(2) + 2.762_49e8 / w.powi(4);
     let vacuum: Vec<f64> = (0..40).map(|j| 5000.0 * (j as f64 * 1e-4).exp()).collect();
     let air: Vec<f64> = vacuum.iter().map(|w| w / index(*w)).collect();
@@ -310,19 +320,19 @@ fn the_grid_of_a_network_may_be_in_air() {
         let arrays = [("wavelength", f64s(&[40], &air)), (medium, word(value))];
         read_wavelength(file(folder.path(), "w.npz", &npz(&arrays, false)))
     };
-    let found = read("medium", "air").unwrap();
+    let converted = read("medium", "air").unwrap();
     assert!(
-        found
+        converted
             .iter()
             .zip(&vacuum)
             .all(|(a, b)| (a - b).abs() < 1e-9 * b),
-        "{found:?}"
+        "{converted:?}"
     );
     assert_eq!(read("medium", "vacuum").unwrap(), air);
-    let wrong = read("medium", "water").unwrap_err().to_string();
+    let message = read("medium", "water").unwrap_err().to_string();
     assert!(
-        wrong.contains("`medium` is neither the text \"air\" nor \"vacuum\""),
-        "{wrong}"
+        message.contains("`medium` is neither the text \"air\" nor \"vacuum\""),
+        "{message}"
     );
     let misspelt = read("Medium", "air").unwrap_err().to_string();
     assert!(misspelt.contains("did you mean `medium`?"), "{misspelt}");

@@ -6,7 +6,7 @@ use super::*;
 
 pub const GRID: [f64; 3] = [5000.0, 5001.0, 5002.5];
 
-/// Five spectra of three pixels.
+/// Returns five spectra of three pixels.
 pub fn spectra_arrays() -> Vec<(&'static str, Vec<u8>)> {
     vec![
         ("wavelength", f64s(&[3], &GRID)),
@@ -17,14 +17,19 @@ pub fn spectra_arrays() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-pub fn with(
+/// Returns a copy of the arrays in which one is replaced.
+pub fn replace_array(
     arrays: &[(&'static str, Vec<u8>)],
     key: &str,
     array: Vec<u8>,
 ) -> Vec<(&'static str, Vec<u8>)> {
-    let replace =
-        |(k, a): &(&'static str, Vec<u8>)| (*k, if *k == key { array.clone() } else { a.clone() });
-    arrays.iter().map(replace).collect()
+    let mut replaced = arrays.to_vec();
+    for (name, bytes) in &mut replaced {
+        if *name == key {
+            bytes.clone_from(&array);
+        }
+    }
+    replaced
 }
 
 pub fn open(bytes: &[u8]) -> Result<Spectra<'static>> {
@@ -32,7 +37,7 @@ pub fn open(bytes: &[u8]) -> Result<Spectra<'static>> {
 }
 
 #[test]
-fn stored_deflated_and_big_endian_are_the_same() {
+fn stored_deflated_and_big_endian_files_give_the_same_spectra() {
     let arrays = spectra_arrays();
     let expected = Spectra::from_arrays(
         GRID.to_vec(),
@@ -47,7 +52,7 @@ fn stored_deflated_and_big_endian_are_the_same() {
     let big: Vec<u8> = ramp(15).iter().flat_map(|x| x.to_be_bytes()).collect();
     assert_eq!(
         open(&npz(
-            &with(&arrays, "flux", npy(">f4", &[5, 3], &big)),
+            &replace_array(&arrays, "flux", npy(">f4", &[5, 3], &big)),
             true
         ))
         .unwrap(),
@@ -66,16 +71,16 @@ fn stored_deflated_and_big_endian_are_the_same() {
 }
 
 #[test]
-fn sigma_own_grids_text_ids_and_rows() {
+fn sigma_own_grids_text_ids_and_single_spectra_are_read() {
     let sigma = [2.0, f64::INFINITY, 0.0, -1.0, f64::NAN, 0.5];
-    let own = [5000.0, 5001.0, 5002.0, 9.0, 8.0, f64::NAN];
+    let grids = [5000.0, 5001.0, 5002.0, 9.0, 8.0, f64::NAN];
     let unicode: Vec<u8> = ["M31", "αβ"]
         .iter()
         .flat_map(|s| s.chars().chain("\0\0\0".chars()).take(3))
         .flat_map(|c| (c as u32).to_le_bytes())
         .collect();
     let arrays = vec![
-        ("wavelength", f64s(&[2, 3], &own)),
+        ("wavelength", f64s(&[2, 3], &grids)),
         ("flux", f64s(&[2, 3], &[1.0, f64::NAN, 3.0, 4.0, 5.0, 6.0])),
         ("sigma", f64s(&[2, 3], &sigma)),
         ("id", npy("<U3", &[2], &unicode)),
@@ -84,39 +89,42 @@ fn sigma_own_grids_text_ids_and_rows() {
     let spectra = open(&npz(&arrays, true)).unwrap();
     let arm = &spectra.arms[0];
     assert_eq!(arm.ivar.to_double()[..2], [0.25, 0.0]);
-    // no weights, but what the sigmas were can still be told
+    // These are no weights, but their sigmas can still be recognised.
     assert!(
         arm.ivar.to_double()[2..4] == [f64::INFINITY, -1.0]
             && arm.ivar.to_double()[4].is_nan()
             && arm.ivar.to_double()[5] == 4.0
     );
-    assert_eq!((&*arm.grid(0), arm.grid(1)[0]), (&own[..3], 9.0));
+    assert_eq!((&*arm.grid(0), arm.grid(1)[0]), (&grids[..3], 9.0));
     assert_eq!(spectra.ids, Ids::Text(vec!["M31".into(), "αβ".into()]));
     let bytes = open(&npz(
-        &with(&arrays, "id", npy("|S4", &[2], b"ab\0\0cdef")),
+        &replace_array(&arrays, "id", npy("|S4", &[2], b"ab\0\0cdef")),
         true,
     ))
     .unwrap();
     assert_eq!(bytes.ids, Ids::Text(vec!["ab".into(), "cdef".into()]));
     // one-dimensional: one spectrum, without ids
-    let one = [
+    let single = [
         ("wavelength", f64s(&[3], &GRID)),
         ("flux", f64s(&[3], &[1.0; 3])),
         ("ivar", f64s(&[3], &[1.0; 3])),
     ];
-    assert_eq!(open(&npz(&one, true)).unwrap().ids, Ids::Integer(vec![0]));
+    assert_eq!(
+        open(&npz(&single, true)).unwrap().ids,
+        Ids::Integer(vec![0])
+    );
     // none at all
-    let none = [
+    let empty = [
         ("wavelength", f64s(&[3], &GRID)),
         ("flux", f64s(&[0, 3], &[])),
         ("ivar", f64s(&[0, 3], &[])),
     ];
-    let none = open(&npz(&none, true)).unwrap();
-    assert!(none.is_empty() && none.arms[0].pixels == 3);
+    let empty = open(&npz(&empty, true)).unwrap();
+    assert!(empty.is_empty() && empty.arms[0].pixels == 3);
 }
 
 #[test]
-fn arms_by_prefix() {
+fn arms_are_recognised_by_the_prefix_of_arrays() {
     let arrays = [
         ("b_wavelength", f64s(&[3], &GRID)),
         ("b_flux", f64s(&[2, 3], &[1.0; 6])),
@@ -133,7 +141,7 @@ fn arms_by_prefix() {
         .map(|a| (a.name.as_str(), a.pixels))
         .collect();
     assert_eq!(arms, [("b", 3), ("r", 2)]);
-    let unequal = with(&arrays, "r_flux", f64s(&[1, 2], &[1.0; 2]));
+    let unequal = replace_array(&arrays, "r_flux", f64s(&[1, 2], &[1.0; 2]));
     assert!(matches!(
         open(&npz(&unequal, true)),
         Err(Error::ShapeMismatch { .. })
@@ -152,10 +160,11 @@ fn arms_by_prefix() {
 }
 
 #[test]
-fn senseless_spectra_are_errors() {
+fn invalid_arrays_of_spectra_are_errors() {
     let arrays = spectra_arrays();
-    let try_with =
-        |key: &str, array: Vec<u8>| open(&npz(&with(&arrays, key, array), true)).unwrap_err();
+    let try_with = |key: &str, array: Vec<u8>| {
+        open(&npz(&replace_array(&arrays, key, array), true)).unwrap_err()
+    };
     assert!(matches!(
         try_with("ivar", f64s(&[5, 2], &[1.0; 10])),
         Error::ShapeMismatch { .. }
@@ -224,7 +233,7 @@ fn senseless_spectra_are_errors() {
 }
 
 #[test]
-fn arrays_are_checked() {
+fn arrays_in_memory_are_checked() {
     let arm =
         |flux: usize| ArmSpectra::new("b", 2, vec![1.0, 2.0], vec![0.0; flux], vec![0.0; 4], None);
     assert_eq!(arm(4).unwrap().len(), 2);
@@ -252,12 +261,12 @@ fn arrays_are_checked() {
     ));
 }
 
-pub fn batches(mut reader: Box<dyn SpectraReader>, max: usize) -> Vec<Spectra<'static>> {
+pub fn read_batches(mut reader: Box<dyn SpectraReader>, max: usize) -> Vec<Spectra<'static>> {
     std::iter::from_fn(|| reader.next_batch(max).unwrap()).collect()
 }
 
 #[test]
-fn batches_equal_the_whole() {
+fn batches_are_slices_of_all_spectra() {
     for name in ["fixed_vsini", "free_vsini"] {
         let path = data_folder().join("synb").join(name).join("spectra.npz");
         let whole = Spectra::open(&path).unwrap();
@@ -267,7 +276,7 @@ fn batches_equal_the_whole() {
         assert!(matches!(whole.arms[0].wavelength, Wavelength::Shared(_)));
         for max in [1, 7, 64, 1000] {
             let mut row = 0;
-            for batch in batches(open_reader(&path).unwrap(), max) {
+            for batch in read_batches(open_reader(&path).unwrap(), max) {
                 assert_eq!(batch, whole.slice(row..row + batch.len()));
                 row += batch.len();
             }
@@ -276,37 +285,38 @@ fn batches_equal_the_whole() {
     }
 }
 
-/// Batches that are given back make room for others, and leave nothing in them.
+/// The memory of recycled batches is used for later ones, whose values do not depend on it.
 #[test]
-fn used_batches_make_room_for_others() {
+fn recycled_batches_lend_their_memory_and_no_values() {
     let folder = tempfile::tempdir().unwrap();
     let path = file(folder.path(), "s.npz", &npz(&spectra_arrays(), true));
-    let mut fresh = open_reader(&path).unwrap();
+    let mut first_reader = open_reader(&path).unwrap();
     let expected: Vec<Spectra> = [3, 1, 1]
-        .map(|rows| fresh.next_batch(rows).unwrap().unwrap())
+        .map(|rows| first_reader.next_batch(rows).unwrap().unwrap())
         .into();
     let mut reader = open_reader(&path).unwrap();
-    let mut places = Vec::new();
+    let mut addresses = Vec::new();
     for expected in &expected {
         let batch = reader.next_batch(expected.len()).unwrap().unwrap();
         assert_eq!(batch, *expected);
-        let place = |values: &Values| {
+        let address_of = |values: &Values| {
             values
                 .as_f32()
                 .map(|x| x.as_ptr().addr())
                 .or(values.as_f64().map(|x| x.as_ptr().addr()))
         };
-        places.push([&batch.arms[0].flux, &batch.arms[0].ivar].map(place));
+        addresses.push([&batch.arms[0].flux, &batch.arms[0].ivar].map(address_of));
         reader.recycle(batch);
     }
-    assert_eq!(places, [places[0]; 3]);
+    assert_eq!(addresses, [addresses[0]; 3]);
     assert!(reader.next_batch(1).unwrap().is_none());
 }
 
 #[test]
-fn large_arrays_stream() {
-    // 3 000 × 500: several pieces an array, the last batch a partial one
-    let (n, pixels) = (3000, 500);
+fn large_arrays_are_read_in_batches() {
+    // Each array has several pieces, and the last batch is a partial one.
+    let n = 3000;
+    let pixels = 500;
     let grid: Vec<f64> = (0..pixels).map(|i| 4000.0 + i as f64).collect();
     let flux: Vec<f32> = (0..n * pixels).map(|i| i as f32).collect();
     let arrays = [
@@ -321,7 +331,7 @@ fn large_arrays_stream() {
     let folder = tempfile::tempdir().unwrap();
     let path = file(folder.path(), "s.npz", &npz(&arrays, true));
     let mut expected = 0;
-    for batch in batches(open_reader(&path).unwrap(), 777) {
+    for batch in read_batches(open_reader(&path).unwrap(), 777) {
         assert_eq!(batch.rows[0], expected as u64);
         assert_eq!(
             batch.ids.text(0),

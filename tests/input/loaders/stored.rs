@@ -18,9 +18,10 @@ fn noise() -> Vec<f32> {
     (0..SPECTRA * PIXELS).map(|_| next()).collect()
 }
 
-/// An NPZ of flux in f32 (12 MB), ivar in f64 (24 MB), and a mask.
-fn large(deflate: bool) -> Vec<u8> {
-    let (flux, shape) = (noise(), [SPECTRA, PIXELS]);
+/// Returns an NPZ file of flux in f32 (12 MB), ivar in f64 (24 MB), and a mask.
+fn large_npz(deflate: bool) -> Vec<u8> {
+    let flux = noise();
+    let shape = [SPECTRA, PIXELS];
     let ivar: Vec<f64> = flux.iter().rev().map(|x| f64::from(*x) / 3.0).collect();
     let mask: Vec<bool> = flux.iter().map(|x| (*x as u32).is_multiple_of(7)).collect();
     let grid: Vec<f64> = (0..PIXELS).map(|k| GRID[0] + k as f64).collect();
@@ -34,7 +35,7 @@ fn large(deflate: bool) -> Vec<u8> {
 }
 
 /// Returns all spectra of a file, read in batches of the given sizes in turn.
-fn read(path: &std::path::Path, sizes: &[usize]) -> Result<Vec<Spectra<'static>>> {
+fn read_in_batches(path: &std::path::Path, sizes: &[usize]) -> Result<Vec<Spectra<'static>>> {
     let mut reader = open_reader(path)?;
     let mut batches = Vec::new();
     for size in sizes.iter().cycle() {
@@ -42,7 +43,7 @@ fn read(path: &std::path::Path, sizes: &[usize]) -> Result<Vec<Spectra<'static>>
             Some(batch) => batches.push(batch),
             None => break,
         }
-        // the memory of a batch is used again
+        // Give every other batch back, so that its memory is used again.
         if batches.len() % 2 == 0 {
             let used: Spectra = batches[batches.len() - 1].clone();
             reader.recycle(used);
@@ -52,22 +53,20 @@ fn read(path: &std::path::Path, sizes: &[usize]) -> Result<Vec<Spectra<'static>>
 }
 
 #[test]
-fn a_large_stored_file_is_what_its_deflated_one_is() {
+fn large_stored_and_deflated_files_give_the_same_spectra() {
     let folder = tempfile::tempdir().unwrap();
-    let stored = file(folder.path(), "stored.npz", &large(false));
-    // under the same name, which is part of the spectra
+    let stored = file(folder.path(), "stored.npz", &large_npz(false));
+    // The name is part of the spectra, so both files have the same one.
     let deflated = tempfile::tempdir().unwrap();
-    let deflated = file(deflated.path(), "stored.npz", &large(true));
+    let deflated = file(deflated.path(), "stored.npz", &large_npz(true));
     for sizes in [&[SPECTRA][..], &[1, 900, 13], &[2000, 1]] {
-        let (found, expected) = (
-            read(&stored, sizes).unwrap(),
-            read(&deflated, sizes).unwrap(),
-        );
-        assert_eq!(found.iter().map(Spectra::len).sum::<usize>(), SPECTRA);
-        for (found, expected) in found.iter().zip(&expected) {
+        let from_stored = read_in_batches(&stored, sizes).unwrap();
+        let from_deflated = read_in_batches(&deflated, sizes).unwrap();
+        assert_eq!(from_stored.iter().map(Spectra::len).sum::<usize>(), SPECTRA);
+        for (from_stored, from_deflated) in from_stored.iter().zip(&from_deflated) {
             assert_eq!(
-                (&found.arms, &found.rows),
-                (&expected.arms, &expected.rows),
+                (&from_stored.arms, &from_stored.rows),
+                (&from_deflated.arms, &from_deflated.rows),
                 "{sizes:?}"
             );
         }
@@ -75,25 +74,25 @@ fn a_large_stored_file_is_what_its_deflated_one_is() {
 }
 
 #[test]
-fn a_byte_changed_anywhere_in_a_large_file_is_an_error() {
-    let good = large(false);
+fn a_changed_byte_anywhere_in_a_large_file_is_an_error() {
+    let good = large_npz(false);
     let folder = tempfile::tempdir().unwrap();
     for part in 0..9 {
         let mut bad = good.clone();
-        let at = (bad.len() * (2 * part + 1)) / 18;
-        bad[at] ^= 1;
+        let offset = (bad.len() * (2 * part + 1)) / 18;
+        bad[offset] ^= 1;
         let bad = file(folder.path(), "bad.npz", &bad);
         let Err(error) = open_reader(&bad).map(|_| ()) else {
-            panic!("byte {at}")
+            panic!("byte {offset}")
         };
         assert!(error.to_string().contains("checksum"), "{error}");
     }
-    // one that changes after the file was opened and checked
+    // A byte that changes after the file was opened and checked is an error, too.
     let path = file(folder.path(), "changed.npz", &good);
     let mut reader = open_reader(&path).unwrap();
     let mut bad = good;
-    let at = bad.len() / 2;
-    bad[at] ^= 1;
+    let offset = bad.len() / 2;
+    bad[offset] ^= 1;
     fs::write(&path, &bad).unwrap();
     let error = loop {
         match reader.next_batch(800) {
@@ -106,7 +105,7 @@ fn a_byte_changed_anywhere_in_a_large_file_is_an_error() {
 }
 
 #[test]
-fn a_file_that_is_replaced_before_its_turn_is_named() {
+fn a_file_replaced_between_opening_and_reading_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     for deflate in [false, true] {
         let path = file(
@@ -115,7 +114,7 @@ fn a_file_that_is_replaced_before_its_turn_is_named() {
             &npz(&spectra_arrays(), deflate),
         );
         let mut reader = open_reader(&path).unwrap();
-        // the same bytes, but nobody has checked that
+        // The other file has the same bytes, but the reader has not checked it.
         let other = file(folder.path(), "other.npz", &npz(&spectra_arrays(), deflate));
         fs::rename(other, &path).unwrap();
         let error = reader.next_batch(5).unwrap_err();

@@ -1,6 +1,6 @@
 //! Networks from memory, and networks that are written and read again.
 
-use super::emulators::{DESCRIPTION, log_grid, native, payne};
+use super::emulators::{DESCRIPTION, log_grid, native_bytes, payne_arrays};
 use super::*;
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use popfit::emulator::{EmulatorLayers, Hull, Label, Layer};
 use popfit::{ModelFile, WriteOptions};
 
-/// Labels 2, hidden 3 with a scale and an offset, pixels 8.
+/// Returns layers with 2 labels, a hidden layer of 3 with scale and offset, and 8 pixels.
 fn layers() -> EmulatorLayers {
     let labels = vec![
         Label::new("teff", "K", 4000.0..=7000.0).scaled_log10(3.7, 0.1),
@@ -31,16 +31,16 @@ fn layers() -> EmulatorLayers {
     .hulls(vec![hull])
 }
 
-/// Writes it and reads it again.
-fn round_trip(emulator: &Emulator) -> Emulator {
+/// Writes an emulator, and reads it again.
+fn write_and_read(emulator: &Emulator) -> Emulator {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("written.safetensors");
     emulator.write(&path, WriteOptions::default()).unwrap();
     Emulator::open(&path).unwrap()
 }
 
-/// All numbers, bit by bit: -0.0 == 0.0 would not be noticed otherwise.
-fn bits(emulator: &Emulator) -> Vec<u64> {
+/// Returns the bits of all numbers, by which −0.0 and 0.0 differ.
+fn bits_of_numbers(emulator: &Emulator) -> Vec<u64> {
     let labels = emulator
         .labels()
         .iter()
@@ -58,29 +58,34 @@ fn bits(emulator: &Emulator) -> Vec<u64> {
         .collect()
 }
 
+/// Asserts that an emulator is written and read without a change of any bit.
 #[track_caller]
-fn comes_back(emulator: &Emulator) {
-    let back = round_trip(emulator);
+fn assert_round_trip(emulator: &Emulator) {
+    let back = write_and_read(emulator);
     assert_eq!(back, *emulator);
-    assert_eq!(bits(&back), bits(emulator));
-    // what is written again has the same bytes
-    assert_eq!(round_trip(&back).hash(), back.hash());
+    assert_eq!(bits_of_numbers(&back), bits_of_numbers(emulator));
+    // Writing it again gives the same bytes.
+    assert_eq!(write_and_read(&back).hash(), back.hash());
 }
 
 #[test]
-fn what_is_written_opens_to_the_same_network() {
+fn a_written_network_is_read_back_exactly() {
     let folder = tempfile::tempdir().unwrap();
     let emulator = Emulator::from_layers(layers()).unwrap();
-    comes_back(&emulator);
-    assert_eq!(round_trip(&emulator).hash(), emulator.hash());
-    comes_back(&Emulator::open(popfit_testing::demo_emulator()).unwrap());
-    let native = native(&DESCRIPTION.replace("ACT", "tanh"), |_| ());
-    comes_back(&Emulator::open(file(folder.path(), "n.safetensors", &native)).unwrap());
-    let payne =
-        Emulator::open(file(folder.path(), "payne.npz", &npz(&payne(f32s), false))).unwrap();
+    assert_round_trip(&emulator);
+    assert_eq!(write_and_read(&emulator).hash(), emulator.hash());
+    assert_round_trip(&Emulator::open(popfit_testing::demo_emulator()).unwrap());
+    let native = native_bytes(&DESCRIPTION.replace("ACT", "tanh"), |_| ());
+    assert_round_trip(&Emulator::open(file(folder.path(), "n.safetensors", &native)).unwrap());
+    let payne = Emulator::open(file(
+        folder.path(),
+        "payne.npz",
+        &npz(&payne_arrays(f32s), false),
+    ))
+    .unwrap();
     let named = payne.with_activation(Activation::Sigmoid).unwrap();
-    comes_back(&named);
-    comes_back(
+    assert_round_trip(&named);
+    assert_round_trip(
         &named
             .with_label_names(&["teff".into(), "feh".into()])
             .unwrap(),
@@ -88,9 +93,9 @@ fn what_is_written_opens_to_the_same_network() {
 }
 
 #[test]
-fn arrays_in_memory_make_the_network_of_the_file() {
+fn layers_in_memory_give_the_network_of_the_file() {
     let folder = tempfile::tempdir().unwrap();
-    let bytes = native(&DESCRIPTION.replace("ACT", "silu"), |_| ());
+    let bytes = native_bytes(&DESCRIPTION.replace("ACT", "silu"), |_| ());
     let opened = Emulator::open(file(folder.path(), "n.safetensors", &bytes)).unwrap();
     let labels = vec![
         Label::new("teff", "K", 4000.0..=7000.0).scaled_log10(3.7, 0.1),
@@ -112,7 +117,7 @@ fn arrays_in_memory_make_the_network_of_the_file() {
 }
 
 #[test]
-fn senseless_arrays_are_refused_as_those_of_a_file_are() {
+fn invalid_layers_are_refused_as_those_of_a_file() {
     let refuse = |change: fn(&mut EmulatorLayers), expected: &str| {
         let mut layers = layers().name("mine");
         change(&mut layers);
@@ -169,7 +174,7 @@ fn senseless_arrays_are_refused_as_those_of_a_file_are() {
 }
 
 #[test]
-fn a_file_is_replaced_only_if_that_is_allowed() {
+fn an_existing_file_is_replaced_only_if_allowed() {
     let folder = tempfile::tempdir().unwrap();
     let path = file(folder.path(), "net.safetensors", b"mine");
     let emulator = Emulator::from_layers(layers()).unwrap();
@@ -184,7 +189,7 @@ fn a_file_is_replaced_only_if_that_is_allowed() {
 }
 
 /// The NPZ file of a network per pixel: two labels, three hidden units and two pixels.
-fn per_pixel() -> Vec<u8> {
+fn per_pixel_bytes() -> Vec<u8> {
     let arrays = [
         ("w_array_0", f32s(&[2, 3, 2], &ramp(12))),
         ("w_array_1", f32s(&[2, 3], &ramp(6))),
@@ -196,14 +201,18 @@ fn per_pixel() -> Vec<u8> {
     npz(&arrays, false)
 }
 
-/// A network of any kind goes through bytes with all its numbers and its file's hash, and an assumption stays one.
+/// Bytes preserve all numbers of a network, the hash of its file, and whether its activation is assumed.
 #[test]
-fn bytes_make_the_same_network_with_the_hash_of_its_file() {
+fn bytes_give_the_same_network_with_the_hash_of_its_file() {
     let folder = tempfile::tempdir().unwrap();
-    let assumed =
-        Emulator::open(file(folder.path(), "payne.npz", &npz(&payne(f32s), false))).unwrap();
+    let assumed = Emulator::open(file(
+        folder.path(),
+        "payne.npz",
+        &npz(&payne_arrays(f32s), false),
+    ))
+    .unwrap();
     assert!(assumed.assumes_activation());
-    let per_pixel = Emulator::open(file(folder.path(), "pixel.npz", &per_pixel())).unwrap();
+    let per_pixel = Emulator::open(file(folder.path(), "pixel.npz", &per_pixel_bytes())).unwrap();
     // two pieces of eight pixels
     let gapped: Vec<f64> = log_grid()
         .iter()
@@ -218,7 +227,7 @@ fn bytes_make_the_same_network_with_the_hash_of_its_file() {
         let written = emulator.to_bytes().unwrap();
         let back = Emulator::from_bytes(emulator.source(), &written).unwrap();
         assert_eq!(back, emulator);
-        assert_eq!(bits(&back), bits(&emulator));
+        assert_eq!(bits_of_numbers(&back), bits_of_numbers(&emulator));
         assert_eq!(
             (back.hash(), back.source()),
             (emulator.hash(), emulator.source())
@@ -233,7 +242,7 @@ fn bytes_make_the_same_network_with_the_hash_of_its_file() {
             .map(|byte| format!("{byte:02x}"))
             .collect();
         assert_eq!(opened.hash(), digest);
-        assert_eq!(round_trip(&emulator), emulator);
+        assert_eq!(write_and_read(&emulator), emulator);
         for length in [0, 7, 8, 20, written.len() / 2, written.len() - 1] {
             let refused = Emulator::from_bytes("mine", &written[..length])
                 .unwrap_err()
@@ -243,9 +252,9 @@ fn bytes_make_the_same_network_with_the_hash_of_its_file() {
     }
 }
 
-/// A model is built of networks in memory, by the code that builds it of files.
+/// A model is built with networks in memory by the same code as with files.
 #[test]
-fn a_model_is_built_with_networks_in_memory() {
+fn a_model_file_is_built_with_networks_in_memory() {
     let demo = Emulator::open(popfit_testing::demo_emulator()).unwrap();
     let text = "[velocity]\nrange = [-500, 500]\n[[arm]]\nname = 'b'\nemulator = 'nets/b'\nwavelength = 'grid.npz'\n";
     let file = ModelFile::from_text("gone/model.toml", text).unwrap();

@@ -54,7 +54,7 @@ fn doubles(hash: &mut XxHash3_128, values: &Values) {
     let mut scratch = Vec::new();
     for start in (0..values.len()).step_by(PART) {
         let end = values.len().min(start + PART);
-        hash.write(cast_slice(values.part(start..end, &mut scratch)));
+        hash.write(cast_slice(values.widen_range(start..end, &mut scratch)));
     }
 }
 

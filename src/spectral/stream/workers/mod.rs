@@ -318,14 +318,14 @@ fn stream_here(
         for (number, run) in runs.into_iter().enumerate() {
             let makers = [number / workers.sharing, workers.devices.len()];
             let (waiting, events) = (&waiting, events.clone());
-            let pool = threads::current();
+            let pool = threads::current_pool();
             let work = move || work(run, makers, waiting, &events, keeps_rows);
             let name = format!("popfit worker {}", number + 1);
             spawned.push(threads::spawn(scope, &name, move || {
                 threads::with_pool(pool, work)
             }));
         }
-        let pool = threads::current();
+        let pool = threads::current_pool();
         let read = move || read(intake, &permitted, &events);
         let read = move || threads::with_pool(pool, read);
         spawned.insert(0, threads::spawn(scope, "popfit reader", read));
