@@ -307,7 +307,8 @@ impl<'s> Input<'s> {
             layout(model, &self.arms, &self.grids),
             ready.iter().map(|one| &*one.prepared),
         );
-        let objective = shared.objective(model, &shape, precision.of_results(), !derivatives);
+        let objective =
+            shared.get_or_make_objective(model, &shape, precision.of_results(), !derivatives);
         let recording = objective.recording();
         let room = device.capacity(recording, *max_memory)?;
         let batch = fitter.batch_on(device).min(room).min(ready.len()).max(1);

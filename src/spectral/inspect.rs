@@ -84,10 +84,10 @@ impl Run<'_> {
             ModelRows::Values => (Precision::F32, true),
             ModelRows::WithDerivatives => (Precision::F64, false),
         };
-        let objective = self
-            .fitter
-            .shared
-            .objective(model, &shape, precision, values_only);
+        let objective =
+            self.fitter
+                .shared
+                .get_or_make_objective(model, &shape, precision, values_only);
         let spectra = ReadySpectra {
             model,
             grids: &grids,

@@ -47,7 +47,7 @@ pub use results::table::{FitTable, RowView, Sink};
 pub(crate) use results::values::Kind;
 pub use results::values::{ColumnView, FitColumn, FitValues};
 use run::Run;
-use search::shared::Shared;
+use search::shared::SharedResources;
 use stream::in_memory;
 pub use stream::journal::Journal;
 pub use stream::profile::{DeviceProfile, DeviceStage, HostStage, Profile, Rounds};
@@ -74,7 +74,7 @@ pub struct SpectralFitter {
     /// Number of spectra per batch; `None` for the device's default.
     pub(crate) batch_size: Option<usize>,
     cpu_fallback: Option<bool>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedResources>,
 }
 
 impl SpectralFitter {

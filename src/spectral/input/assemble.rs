@@ -13,7 +13,7 @@ use crate::model::{
 use crate::recording::{Scope, Values};
 use crate::solver::Batch;
 use crate::spectra::{ArmSpectra, Resolution, Spectra, Wavelength};
-use crate::spectral::input::ready::{Grids, ReadySpectra, ReadySpectrum, Starts, samplings};
+use crate::spectral::input::ready::{Grids, ReadySpectra, ReadySpectrum, StartPoints, samplings};
 use crate::suggest::nearest;
 use crate::threads;
 
@@ -299,7 +299,11 @@ pub fn prepare_all(
 }
 
 /// Returns the solver's input for prepared spectra: the arrays of all spectra, with their starts, bounds and priors.
-pub fn assemble(objective: &SpectralObjective, spectra: ReadySpectra, starts: &[Starts]) -> Batch {
+pub fn assemble(
+    objective: &SpectralObjective,
+    spectra: ReadySpectra,
+    starts: &[StartPoints],
+) -> Batch {
     let ReadySpectra {
         model,
         grids,
@@ -470,7 +474,7 @@ fn pad_rows<T: Copy>(from: &[T], into: &mut [T], rows: usize, width: usize) {
 
 /// Appends to a batch one member per start of each spectrum, and the spectra's bounds and priors, in the solver's
 /// units.
-fn add_members(batch: &mut Batch, spectra: ReadySpectra, starts: &[Starts]) {
+fn add_members(batch: &mut Batch, spectra: ReadySpectra, starts: &[StartPoints]) {
     let parameters = &spectra.model.parameters;
     for (s, one) in spectra.spectra.iter().enumerate() {
         for (p, limits) in parameters.iter().zip(&one.limits) {

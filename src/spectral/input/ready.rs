@@ -7,7 +7,7 @@ use crate::first_guess::{FirstGuess, Start};
 use crate::model::{Fault, Limits, Prepared, Sampling, SpectralModel};
 
 /// Starts of a spectrum in the solver's units u, each with one value per parameter.
-pub type Starts = Vec<Vec<f64>>;
+pub type StartPoints = Vec<Vec<f64>>;
 
 /// A prepared spectrum with its starts.
 #[derive(Clone)]
@@ -82,7 +82,7 @@ pub fn samplings(grids: &[Grids], spectrum: usize) -> Vec<&Sampling> {
 
 impl ReadySpectrum {
     /// Returns the points from which the spectrum is fitted, in the solver's units.
-    pub fn starts(&self) -> Starts {
+    pub fn starts(&self) -> StartPoints {
         self.starts.iter().map(|start| start.u.clone()).collect()
     }
 }
@@ -94,7 +94,7 @@ impl<'a> ReadySpectra<'a> {
     }
 
     /// Returns the starts of each spectrum in the solver's units.
-    pub fn starts(self) -> Vec<Starts> {
+    pub fn starts(self) -> Vec<StartPoints> {
         self.spectra.iter().map(ReadySpectrum::starts).collect()
     }
 }

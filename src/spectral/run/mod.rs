@@ -26,7 +26,7 @@ use crate::spectral::input::ready::{Grids, ReadySpectrum};
 use crate::spectral::results::blank::{blank, place_at_start, refuse, strict};
 use crate::spectral::results::row::FitRow;
 use crate::spectral::results::sound;
-use crate::spectral::search::poor::TOGETHER;
+use crate::spectral::search::poor::STARTS_TOGETHER;
 use crate::spectral::stream::stages::{Stage, Stages};
 use crate::spectral::stream::workers::Tally;
 use crate::spectral::{Solver, SpectralFitter};
@@ -379,9 +379,11 @@ impl<'a> Run<'a> {
             .as_ref()
             .map_or(1, |passes| passes.capacity);
         let together = |one: &ReadySpectrum| {
-            one.starts
-                .len()
-                .max(if one.may_add_starts { TOGETHER } else { 1 })
+            one.starts.len().max(if one.may_add_starts {
+                STARTS_TOGETHER
+            } else {
+                1
+            })
         };
         let most = ready.iter().map(together).max().unwrap_or(1);
         if capacity < most {

@@ -9,8 +9,8 @@ use crate::solver::Outcome;
 use crate::spectral::input::ready::{Monitor, NEVER, ReadySpectra};
 use crate::spectral::results::row::FitRow;
 use crate::spectral::search::pass::PassSettings;
-use crate::spectral::search::posterior::Scan;
-use crate::spectral::search::solve::Passes;
+use crate::spectral::search::posterior::PosteriorScan;
+use crate::spectral::search::solve::SpectralPasses;
 
 impl Run<'_> {
     /// Makes the device's populations for spectra of this layout, unless those of the workspace are for it.
@@ -67,7 +67,7 @@ impl Run<'_> {
             kept = self.seat.take_passes(layout, settings);
         }
         let made = &self.seat.borrowed.workspace.populations;
-        let make = || Passes::new(model, shared, layout, &*self.device, made, settings);
+        let make = || SpectralPasses::new(model, shared, layout, &*self.device, made, settings);
         let passes = kept.map_or_else(make, Ok)?;
         self.meter.iter().for_each(|meter| passes.measure(meter));
         self.seat.passes = Some(passes);
@@ -144,12 +144,12 @@ impl Run<'_> {
             spectra: ready,
             guess: None,
         };
-        Scan {
+        PosteriorScan {
             fitter,
             passes,
             spectra,
             monitor,
         }
-        .run(rows)
+        .write_posteriors(rows)
     }
 }

@@ -9,7 +9,7 @@ use crate::first_guess::Start;
 use crate::model::{Motion, SpectralModel};
 use crate::solver::{Outcome, Status};
 use crate::spectral::input::ready::samplings;
-use crate::spectral::search::solve::winner;
+use crate::spectral::search::solve::find_winner;
 
 /// Maximum number of fits of one spectrum.
 pub(super) const MOST_FITS: usize = 4;
@@ -37,7 +37,7 @@ impl RepeatedFit {
         fit: usize,
     ) -> Option<RepeatedFit> {
         // 1. Only a fit that ended elsewhere than its pixels were chosen for may need a repetition.
-        let best = winner(outcomes, model.marginalise)?;
+        let best = find_winner(outcomes, model.marginalise)?;
         let end = &outcomes[best];
         let before = ready.prepared.motion?;
         let around = Motion::around(model, &end.parameters, &ready.limits);

@@ -9,7 +9,7 @@ use crate::model::{ArmLayout, Sampling, SpectralObjective};
 use crate::solver::{Device, Population};
 use crate::spectral::search::pass::PassSettings;
 use crate::spectral::search::shared_populations::SharedPopulations;
-use crate::spectral::search::solve::Passes;
+use crate::spectral::search::solve::SpectralPasses;
 
 /// The inputs that determine a sampling in one arm.
 #[derive(Clone)]
@@ -45,7 +45,7 @@ pub struct Evaluation {
 #[derive(Default)]
 pub struct Workspace {
     /// Passes that no worker uses.
-    passes: Mutex<Vec<Passes>>,
+    passes: Mutex<Vec<SpectralPasses>>,
     /// Maximum number of starts in flight, which is reduced if the device runs out of memory.
     pub most: AtomicUsize,
     /// Populations that workers use together.
@@ -115,7 +115,7 @@ impl Drop for Borrowed<'_> {
 pub struct Seat<'a> {
     pub borrowed: Arc<Borrowed<'a>>,
     /// Passes for the last spectra.
-    pub passes: Option<Passes>,
+    pub passes: Option<SpectralPasses>,
     /// False if the passes are not kept: their populations are measured, on another device, or a stream's.
     pub keeps_passes: bool,
 }
@@ -132,7 +132,11 @@ impl<'a> Seat<'a> {
 
     /// Takes passes for spectra of this layout, made with these settings, that another worker has left; frees those for
     /// others. A worker that keeps none takes none, because others would keep their populations.
-    pub fn take_passes(&mut self, layout: &[ArmLayout], settings: PassSettings) -> Option<Passes> {
+    pub fn take_passes(
+        &mut self,
+        layout: &[ArmLayout],
+        settings: PassSettings,
+    ) -> Option<SpectralPasses> {
         let mut unused = lock(&self.borrowed.workspace.passes);
         unused.retain(|passes| self.keeps_passes && passes.is_for(layout, settings));
         unused.pop()
