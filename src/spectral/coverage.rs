@@ -7,8 +7,10 @@ use crate::model::pixels::difference_of_means;
 use crate::model::{LineSpread, ModelArm, Motion, Sampling, SpectralModel};
 use crate::spectra::{ArmSpectra, Spectra, Wavelength};
 use crate::spectral::SpectralFitter;
-use crate::spectral::input::assemble::{matched, matched_grids, missing, without_bits};
-use crate::spectral::input::limits::Tables;
+use crate::spectral::input::assemble::{
+    list_arms_without_bits, list_missing_arms, match_arm_grids, match_arms,
+};
+use crate::spectral::input::limits::LimitColumns;
 
 /// Wavelengths of one arm: those of the spectra, those of the model, and those that a fit uses. Ranges are in Å.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,8 +48,8 @@ impl SpectralFitter {
     ) -> Result<()> {
         let mut run = self.run()?;
         for head in heads {
-            run.grids(&matched(&self.model, head)?, head)?;
-            Tables::new(&self.model, head)?;
+            run.sample_grids(&match_arms(&self.model, head)?, head)?;
+            LimitColumns::new(&self.model, head)?;
         }
         self.first_guess().map(drop)
     }
@@ -68,8 +70,10 @@ impl SpectralFitter {
                 head.name()
             )
         };
-        let without_bits = without_bits(&self.model, head).into_iter().map(no_bits);
-        missing(&self.model, head)
+        let without_bits = list_arms_without_bits(&self.model, head)
+            .into_iter()
+            .map(no_bits);
+        list_missing_arms(&self.model, head)
             .into_iter()
             .map(absent)
             .chain(without_bits)
@@ -129,8 +133,8 @@ impl SpectralFitter {
     /// [`Error::BadWavelength`](crate::Error::BadWavelength) as a fit would.
     pub fn coverage(&self, spectra: &Spectra) -> Result<Vec<ArmCoverage>> {
         let first = spectra.slice(0..spectra.len().min(1));
-        let arms = matched_grids(&self.model, &first)?;
-        let grids = self.run()?.grids(&arms, &first)?;
+        let arms = match_arm_grids(&self.model, &first)?;
+        let grids = self.run()?.sample_grids(&arms, &first)?;
         let mut all = Vec::new();
         for ((arm, data), grid) in self.model.arms.iter().zip(&arms).zip(&grids) {
             // an arm that the spectra lack has made-up arrays
@@ -141,7 +145,7 @@ impl SpectralFitter {
                     &self.model,
                     arm,
                     data,
-                    grid.of(0).ok().map(|sampling| &**sampling),
+                    grid.get(0).ok().map(|sampling| &**sampling),
                 ));
             }
         }

@@ -12,16 +12,16 @@ use crate::model::{Cause, Fault, Motion};
 use crate::solver::{Batch, Device, LevenbergMarquardt, Method, Outcome};
 use crate::spectra::{ArmSpectra, Spectra};
 use crate::spectral::SpectralFitter;
-use crate::spectral::input::assemble::{assemble, matched, prepare_all, prepare_one};
-use crate::spectral::input::given::physical;
+use crate::spectral::input::assemble::{assemble, match_arms, prepare_spectra, prepare_spectrum};
+use crate::spectral::input::given::to_physical;
 use crate::spectral::input::guess::GuessedSpectrum;
-use crate::spectral::input::layout::{layout, layout_for};
-use crate::spectral::input::limits::Tables;
+use crate::spectral::input::layout::{lay_out_arms, mark_own_bases};
+use crate::spectral::input::limits::LimitColumns;
 use crate::spectral::input::ready::{Grids, ReadySpectra, ReadySpectrum};
 use crate::spectral::inspect::ready_at;
 use crate::spectral::results::blank::{blank, strict};
 use crate::spectral::run::Run;
-use crate::spectral::run::workspace::Evaluation;
+use crate::spectral::run::workspace::EvaluationPopulation;
 use crate::threads;
 
 /// The objective of n spectra at one point each, from [`SpectralFitter::objective`]. P is the number of parameters.
@@ -103,9 +103,9 @@ impl SpectralFitter {
                 .zip(physical)
                 .map(|(p, x)| p.to_u(*x))
                 .collect();
-            let limits = input.tables.of(place)?;
+            let limits = input.limit_columns.read_limits(place)?;
             let motion = Some(Motion::around(model, &u, &limits));
-            let prepared = prepare_one(model, &input.arms, &input.grids, place, motion)?;
+            let prepared = prepare_spectrum(model, &input.arms, &input.grids, place, motion)?;
             Ok(ready_at(place, u, &limits, prepared.into()))
         };
         let points = parameters.par_chunks_exact(width).enumerate();
@@ -159,13 +159,13 @@ impl SpectralFitter {
         let Input {
             arms,
             grids,
-            tables,
+            limit_columns,
             ..
         } = &input;
         let (model, guess, count) = (&self.model, self.first_guess()?, self.starts);
         // 1. Find the starts.
         let starts_of = |(place, prepared): (usize, Result<_, Fault>)| {
-            let limits = tables.of(place)?;
+            let limits = limit_columns.read_limits(place)?;
             let spectrum = GuessedSpectrum {
                 model,
                 arms,
@@ -175,7 +175,7 @@ impl SpectralFitter {
                 guess,
                 count,
             };
-            let (prepared, starts) = spectrum.starts(prepared?)?;
+            let (prepared, starts) = spectrum.guess_starts(prepared?)?;
             let prepared = Arc::new(prepared);
             Ok(ReadySpectrum {
                 place,
@@ -185,7 +185,7 @@ impl SpectralFitter {
                 may_add_starts: false,
             })
         };
-        let prepared = prepare_all(model, arms, grids, spectra.len())
+        let prepared = prepare_spectra(model, arms, grids, spectra.len())
             .into_par_iter()
             .enumerate();
         let all: Vec<Result<ReadySpectrum, Fault>> =
@@ -211,7 +211,7 @@ impl SpectralFitter {
             .collect();
         for (point, outcome) in points.iter().zip(outcomes) {
             guesses[point.place].starts.push(GuessedStart {
-                parameters: physical(model, &point.starts[0]),
+                parameters: to_physical(model, &point.starts[0]),
                 chi2: outcome.chi2,
                 objective: self.finish().objective(&outcome, &point.prepared),
             });
@@ -253,21 +253,21 @@ struct Input<'s> {
     run: Run<'s>,
     arms: Vec<Cow<'s, ArmSpectra<'s>>>,
     grids: Vec<Grids>,
-    tables: Tables<'s>,
+    limit_columns: LimitColumns<'s>,
 }
 
 impl<'s> Input<'s> {
     /// Checks the fitter's settings, and matches the spectra to its model.
     fn new(fitter: &'s SpectralFitter, spectra: &'s Spectra<'s>) -> Result<Input<'s>> {
         let mut run = fitter.run()?;
-        let arms = matched(&fitter.model, spectra)?;
-        let grids = run.grids(&arms, spectra)?;
-        let tables = Tables::new(&fitter.model, spectra)?;
+        let arms = match_arms(&fitter.model, spectra)?;
+        let grids = run.sample_grids(&arms, spectra)?;
+        let limit_columns = LimitColumns::new(&fitter.model, spectra)?;
         Ok(Input {
             run,
             arms,
             grids,
-            tables,
+            limit_columns,
         })
     }
 
@@ -303,8 +303,8 @@ impl<'s> Input<'s> {
         if ready.is_empty() {
             return Ok(outcomes);
         }
-        let shape = layout_for(
-            layout(model, &self.arms, &self.grids),
+        let shape = mark_own_bases(
+            lay_out_arms(model, &self.arms, &self.grids),
             ready.iter().map(|one| &*one.prepared),
         );
         let objective =
@@ -339,7 +339,7 @@ impl<'s> Input<'s> {
         // a population that has failed is not kept, nor is one of a device that has replaced the fitter's
         if std::ptr::addr_eq(device, &*fitter.device.inner) {
             population.clear();
-            self.run.keep_evaluation(Evaluation {
+            self.run.keep_evaluation(EvaluationPopulation {
                 objective,
                 population,
             });

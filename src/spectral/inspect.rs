@@ -11,9 +11,9 @@ use crate::model::{Fault, Limits, Motion, Prepared, PreparedArm, Sampling};
 use crate::recording::Precision;
 use crate::solver::{Device, LevenbergMarquardt, Method};
 use crate::spectra::Spectra;
-use crate::spectral::input::assemble::{assemble, matched, prepare_one};
-use crate::spectral::input::layout::{layout, layout_for};
-use crate::spectral::input::limits::Tables;
+use crate::spectral::input::assemble::{assemble, match_arms, prepare_spectrum};
+use crate::spectral::input::layout::{lay_out_arms, mark_own_bases};
+use crate::spectral::input::limits::LimitColumns;
 use crate::spectral::input::ready::{ReadySpectra, ReadySpectrum};
 use crate::spectral::run::Run;
 use crate::threads;
@@ -58,9 +58,9 @@ impl Run<'_> {
         rows: ModelRows,
     ) -> Result<Vec<Vec<InspectedArm>>> {
         let model = &self.fitter.model;
-        let arms = matched(model, spectra)?;
-        let grids = self.grids(&arms, spectra)?;
-        let tables = Tables::new(model, spectra)?;
+        let arms = match_arms(model, spectra)?;
+        let grids = self.sample_grids(&arms, spectra)?;
+        let limit_columns = LimitColumns::new(model, spectra)?;
         let one = |point: &ModelPoint| {
             let u = model
                 .parameters
@@ -68,16 +68,18 @@ impl Run<'_> {
                 .zip(point.parameters)
                 .map(|(p, x)| p.to_u(*x))
                 .collect::<Vec<f64>>();
-            let limits = tables.of(point.place).map_err(|fault| refused(&fault))?;
+            let limits = limit_columns
+                .read_limits(point.place)
+                .map_err(|fault| refused(&fault))?;
             let motion = Some(Motion::around(model, &u, &limits));
-            let prepared = prepare_one(model, &arms, &grids, point.place, motion)
+            let prepared = prepare_spectrum(model, &arms, &grids, point.place, motion)
                 .map_err(|fault| refused(&fault))?;
             Ok(ready_at(point.place, u, &limits, prepared.into()))
         };
         let ready: Vec<ReadySpectrum> =
             threads::in_pool(|| points.par_iter().map(one).collect::<Result<_>>())?;
-        let shape = layout_for(
-            layout(model, &arms, &grids),
+        let shape = mark_own_bases(
+            lay_out_arms(model, &arms, &grids),
             ready.iter().map(|one| &*one.prepared),
         );
         let (precision, values_only) = match rows {
@@ -125,7 +127,7 @@ impl Run<'_> {
             {
                 inspected.push(InspectedArm {
                     prepared,
-                    sampling: grids[a].of(one.place).map_err(refused)?.clone(),
+                    sampling: grids[a].get(one.place).map_err(refused)?.clone(),
                     terms: objective.arms[a].basis.map_or(0, |b| b.terms),
                     model: row(2 * a, k),
                     solution: row(2 * a + 1, k),

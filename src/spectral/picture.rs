@@ -11,7 +11,7 @@ use crate::model::ModelArm;
 use crate::recording::Velocity;
 use crate::solver::Status;
 use crate::spectra::{ArmSpectra, Spectra};
-use crate::spectral::input::assemble::{matched, raw};
+use crate::spectral::input::assemble::{match_arms, slice_raw_arm};
 use crate::spectral::inspect::{InspectedArm, ModelPoint, ModelRows};
 use crate::spectral::{FitRow, SpectralFitter};
 use crate::threads;
@@ -141,7 +141,7 @@ impl SpectralFitter {
         spectra: &Spectra,
         points: &[Option<ModelPoint>],
     ) -> Result<Vec<Option<Vec<ArmFit>>>> {
-        let arms = matched(&self.model, spectra)?;
+        let arms = match_arms(&self.model, spectra)?;
         let mut run = self.run()?;
         let mut out: Vec<Option<Vec<ArmFit>>> = vec![None; points.len()];
         let (indices, points): (Vec<usize>, Vec<ModelPoint>) = points
@@ -197,7 +197,7 @@ impl ArmFit {
 /// Returns the data, model, continuum and χ² of one arm of the spectrum at `place`, in the units of its flux.
 fn arm_fit(of: &ModelArm, data: &ArmSpectra, place: usize, arm: &InspectedArm) -> ArmFit {
     let (raw, prepared, Curves { model, continuum }) =
-        (raw(of, data, place), &arm.prepared, curves(arm));
+        (slice_raw_arm(of, data, place), &arm.prepared, curves(arm));
     let counts = |j: &usize| prepared.weight[*j] != 0.0;
     let smooth = prepared.smooth(&arm.sampling);
     let square = |j: usize, model: f64| (f64::from(prepared.data[j]) - model).powi(2);

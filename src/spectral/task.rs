@@ -8,10 +8,10 @@ use crate::recording::Recording;
 use crate::solver::Objective;
 use crate::spectra::Spectra;
 use crate::spectral::SpectralFitter;
-use crate::spectral::input::assemble::{assemble, matched, prepare_all};
+use crate::spectral::input::assemble::{assemble, match_arms, prepare_spectra};
 use crate::spectral::input::guess::GuessedSpectrum;
-use crate::spectral::input::layout::{layout, layout_for};
-use crate::spectral::input::limits::Tables;
+use crate::spectral::input::layout::{lay_out_arms, mark_own_bases};
+use crate::spectral::input::limits::LimitColumns;
 use crate::spectral::input::ready::{Grids, ReadySpectra, ReadySpectrum};
 use crate::spectral::results::blank::{blank, strict};
 use crate::task::{Job, Task};
@@ -43,18 +43,18 @@ impl SpectralFitter {
     /// Returns one task per spectrum, at the best point of its first guess, for optimisers from outside.
     fn tasks(&self, spectra: &Spectra) -> Result<Vec<Task>> {
         let model = &self.model;
-        let arms = matched(model, spectra)?;
-        let grids = self.run()?.grids(&arms, spectra)?;
-        let tables = Tables::new(model, spectra)?;
+        let arms = match_arms(model, spectra)?;
+        let grids = self.run()?.sample_grids(&arms, spectra)?;
+        let limit_columns = LimitColumns::new(model, spectra)?;
         let guess = self.first_guess()?;
         // 1. Find the start of each spectrum, and the pixels that count there.
         let mut ready = Vec::with_capacity(spectra.len());
-        for (place, prepared) in prepare_all(model, &arms, &grids, spectra.len())
+        for (place, prepared) in prepare_spectra(model, &arms, &grids, spectra.len())
             .into_iter()
             .enumerate()
         {
             let started = prepared.and_then(|prepared| {
-                let limits = tables.of(place)?;
+                let limits = limit_columns.read_limits(place)?;
                 let (arms, grids, count) = (&arms[..], &grids[..], Some(1));
                 let spectrum = GuessedSpectrum {
                     model,
@@ -65,7 +65,7 @@ impl SpectralFitter {
                     guess,
                     count,
                 };
-                let (prepared, starts) = spectrum.starts(prepared)?;
+                let (prepared, starts) = spectrum.guess_starts(prepared)?;
                 Ok(ReadySpectrum {
                     place,
                     prepared: Arc::new(prepared),
@@ -77,8 +77,8 @@ impl SpectralFitter {
             ready.push(started.map_err(|fault| strict(&blank(model, spectra, place), &fault))?);
         }
         // 2. Make the tasks.
-        let shape = layout_for(
-            layout(model, &arms, &grids),
+        let shape = mark_own_bases(
+            lay_out_arms(model, &arms, &grids),
             ready.iter().map(|spectrum| &*spectrum.prepared),
         );
         let linearise = SpectralObjective::new(model, &shape, self.precision.of_results());

@@ -63,10 +63,10 @@ impl Grids {
     }
 
     /// Returns the sampling of a spectrum by its index in the batch, or the fault of its wavelength grid.
-    pub fn of(&self, spectrum: usize) -> std::result::Result<&Arc<Sampling>, &Fault> {
+    pub fn get(&self, spectrum: usize) -> std::result::Result<&Arc<Sampling>, &Fault> {
         match self {
             Grids::Shared(sampling) => Ok(sampling),
-            Grids::Own(all) => all[spectrum].as_ref(),
+            Grids::Own(samplings) => samplings[spectrum].as_ref(),
         }
     }
 }
@@ -75,7 +75,7 @@ impl Grids {
 pub fn samplings(grids: &[Grids], spectrum: usize) -> Vec<&Sampling> {
     grids
         .iter()
-        .filter_map(|grid| grid.of(spectrum).ok())
+        .filter_map(|grid| grid.get(spectrum).ok())
         .map(|sampling| &**sampling)
         .collect()
 }

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::first_guess::FirstGuess;
 use crate::model::{ArmLayout, SpectralModel, SpectralObjective};
 use crate::recording::Precision;
-use crate::spectral::run::workspace::Idle;
+use crate::spectral::run::workspace::IdleWorkspaces;
 use crate::threads;
 
 /// Data of one model that the workers of a fitter share.
@@ -17,7 +17,7 @@ pub struct SharedResources {
     /// The model's first guess, made by the first run that needs it.
     guess: OnceLock<Arc<FirstGuess>>,
     /// Populations and samplings that no run uses.
-    pub idle: Idle,
+    pub idle: IdleWorkspaces,
     /// Objectives that populations use.
     objectives: Mutex<Vec<(ObjectiveKey, Weak<SpectralObjective>)>>,
 }

@@ -8,8 +8,8 @@ use crate::math::triangle::packed_index;
 use crate::model::ModelParameter;
 use crate::recording::Precision;
 use crate::spectral::SpectralFitter;
-use crate::spectral::input::assemble::{matched, prepare_one};
-use crate::spectral::input::layout::{layout, layout_for};
+use crate::spectral::input::assemble::{match_arms, prepare_spectrum};
+use crate::spectral::input::layout::{lay_out_arms, mark_own_bases};
 use crate::spectral::input::ready::Grids;
 use crate::spectral::search::pass::PassSettings;
 use crate::spectral::search::shared::SharedResources;
@@ -46,11 +46,11 @@ fn fit_demo_spectra() -> VerifierTest {
     let fitter = SpectralFitter::new(model.clone(), DeviceChoice::cpu());
     let rows = fitter.fit(&spectra).unwrap().to_rows();
     // 1. Prepare the spectra to start at their fits.
-    let arms = matched(&model, &spectra).unwrap();
-    let grids = fitter.run().unwrap().grids(&arms, &spectra).unwrap();
+    let arms = match_arms(&model, &spectra).unwrap();
+    let grids = fitter.run().unwrap().sample_grids(&arms, &spectra).unwrap();
     let mut ready = Vec::new();
     for (place, row) in rows.iter().enumerate() {
-        let prepared = Arc::new(prepare_one(&model, &arms, &grids, place, None).unwrap());
+        let prepared = Arc::new(prepare_spectrum(&model, &arms, &grids, place, None).unwrap());
         let u = model
             .parameters
             .iter()
@@ -71,8 +71,8 @@ fn fit_demo_spectra() -> VerifierTest {
         });
     }
     // 2. Fit them in f32.
-    let layout = layout_for(
-        layout(&model, &arms, &grids),
+    let layout = mark_own_bases(
+        lay_out_arms(&model, &arms, &grids),
         ready.iter().map(|spectrum| &*spectrum.prepared),
     );
     let precision = Precision::F32;
