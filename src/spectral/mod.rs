@@ -1,4 +1,4 @@
-//! Fits of spectra: what joins spectra, model, solver and device.
+//! Fits of spectra, which join spectra, model, solver and device.
 
 mod blank_table;
 mod check;
@@ -53,7 +53,7 @@ pub use stream::journal::Journal;
 pub use stream::profile::{DeviceProfile, DeviceStage, HostStage, Profile, Rounds};
 pub use stream::summary::{DeviceRows, Summary};
 
-/// Approximate number of starts per spectrum if the user sets none. Populations are made for so many.
+/// Approximate number of starts per spectrum if the user sets none. Populations are planned for this number.
 const USUAL_STARTS: usize = 2;
 
 /// Fits spectra with a model on a device. A fitter and its clones keep what a fit of spectra in memory has made on the
@@ -307,10 +307,11 @@ impl SpectralFitter {
     ) -> Result<FitTable> {
         let expected = spectra.len() * self.model.parameters.len();
         if starts.len() != expected {
-            let (spectra, parameters) = (spectra.len(), self.model.parameters.len());
             let message = format!(
-                "{} values, expected {spectra} spectra × {parameters} parameters",
-                starts.len()
+                "{} values, expected {} spectra × {} parameters",
+                starts.len(),
+                spectra.len(),
+                self.model.parameters.len()
             );
             return Err(Error::mismatch("starts", message).naming("starts"));
         }
@@ -387,7 +388,7 @@ impl SpectralFitter {
         self.starts.is_none() && !matches!(self.solver, Solver::NelderMead(_))
     }
 
-    /// Returns what turns outcomes into rows: the model and the settings that do not depend on the spectrum.
+    /// Returns the conversion of outcomes into rows: the model and the settings that do not depend on the spectrum.
     fn finish(&self) -> Finish<'_> {
         let misfit = Misfit::new(self.model.loss());
         Finish {

@@ -144,8 +144,8 @@ fn refuse_misspelt(model: &SpectralModel, spectra: &Spectra) -> Result<()> {
     for name in list_missing_arms(model, spectra) {
         if let Some(similar) = nearest(name, unused_names.clone()) {
             let message = format!(
-                "it has no arm \"{name}\", but an arm \"{similar}\" that the model does not use; rename one of them, or \
-                 leave arm \"{name}\" out of the model"
+                "it has no arm \"{name}\", but an arm \"{similar}\" that the model does not use; rename one of them, \
+                 or leave arm \"{name}\" out of the model"
             );
             return Err(Error::mismatch(spectra.name(), message).naming("arms"));
         }

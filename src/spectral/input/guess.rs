@@ -47,8 +47,10 @@ impl GuessedSpectrum<'_, '_> {
         // 3. Guess again near the best velocity from the pixels that are covered there.
         for _ in 0..MAX_GUESSES_NEAR_BEST {
             let has_unreached_pixels = prepared.arms.iter().any(|arm| arm.unreached > 0);
-            let (true, Some(velocity)) = (has_unreached_pixels, self.first_velocity(&starts))
-            else {
+            if !has_unreached_pixels {
+                break;
+            }
+            let Some(velocity) = self.first_velocity(&starts) else {
                 break;
             };
             starts = self.guess_near(&prepared, velocity, starts);
