@@ -2,7 +2,7 @@
 
 use popfit::{Device, FitTable, LabelSettings, SpectralFitter};
 
-use super::refits::{demo_spectrum, redrawn};
+use super::refits::{demo_spectrum, draw_spectra};
 use popfit_testing::demo_builder;
 use popfit_testing::random::Random;
 
@@ -21,16 +21,19 @@ pub struct BesideBound {
 /// with one below. An estimate that would go beyond by any amount stops one error from the truth, so that the other
 /// parameter is off by its correlation times its own error, with the sign of the side: its mean square is that of an
 /// unbounded fit.
-pub fn beside_bound(count: usize, seed: u64) -> BesideBound {
+pub fn refit_beside_bound(count: usize, seed: u64) -> BesideBound {
     let fitter = SpectralFitter::new(demo_builder("").build().unwrap(), Device::cpu());
     let (truth, arm) = demo_spectrum(&fitter);
     let names = fitter.parameters();
-    let (held, other, correlation) = most_correlated(&truth.correlations, names.len());
+    let (bounded_label, correlated, correlation) =
+        most_correlated(&truth.correlations, names.len());
     let mut random = Random(seed);
-    let (mut refits, mut conditional, mut released) = (0, 0.0, 0.0);
+    let mut refits = 0;
+    let mut conditional = 0.0;
+    let mut released = 0.0;
     for side in [-1.0, 1.0] {
-        let bound = truth.parameters[held] + side * truth.errors[held];
-        let (lower, upper) = fitter.model().bounds()[held];
+        let bound = truth.parameters[bounded_label] + side * truth.errors[bounded_label];
+        let (lower, upper) = fitter.model().bounds()[bounded_label];
         let bounds = if side < 0.0 {
             (bound, upper)
         } else {
@@ -38,13 +41,13 @@ pub fn beside_bound(count: usize, seed: u64) -> BesideBound {
         };
         let settings = LabelSettings::default().bounds(bounds.0..=bounds.1);
         let model = demo_builder("")
-            .label(&names[held], settings)
+            .label(&names[bounded_label], settings)
             .build()
             .unwrap();
         let bounded = SpectralFitter::new(model, Device::cpu()).released_errors(true);
         let table = bounded
             .fit_from(
-                &redrawn(&arm, count, &mut random),
+                &draw_spectra(&arm, count, &mut random),
                 &truth.parameters.repeat(count),
             )
             .unwrap();
@@ -52,12 +55,12 @@ pub fn beside_bound(count: usize, seed: u64) -> BesideBound {
         for row in table
             .to_rows()
             .into_iter()
-            .filter(|row| row.at_bound == 1 << held && row.status.is_success())
+            .filter(|row| row.at_bound == 1 << bounded_label && row.status.is_success())
         {
-            let off = row.parameters[other] - truth.parameters[other];
+            let deviation = row.parameters[correlated] - truth.parameters[correlated];
             refits += 1;
-            conditional += (off / row.errors[other]).powi(2);
-            released += (off / row.released_errors[other]).powi(2);
+            conditional += (deviation / row.errors[correlated]).powi(2);
+            released += (deviation / row.released_errors[correlated]).powi(2);
         }
     }
     let root_mean = |sum: f64| (sum / f64::from(refits)).sqrt();

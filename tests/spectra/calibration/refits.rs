@@ -50,8 +50,8 @@ impl Refits {
     }
 }
 
-/// A start near the truth.
-fn near(random: &mut Random, truth: &[f64], errors: &[f64]) -> Vec<f64> {
+/// Draws a start near the truth.
+fn draw_start(random: &mut Random, truth: &[f64], errors: &[f64]) -> Vec<f64> {
     truth
         .iter()
         .zip(errors)
@@ -68,10 +68,11 @@ pub fn nist(problem: &Problem, count: usize, seed: u64) -> Refits {
         .values(&problem.x, &problem.certified)
         .unwrap();
     let sigma = NOISE * scatter(problem, &clean);
-    let (mut y, mut starts) = (Vec::new(), Vec::new());
+    let mut y = Vec::new();
+    let mut starts = Vec::new();
     for _ in 0..count {
         y.extend(clean.iter().map(|m| m + sigma * random.normal()));
-        starts.extend(near(&mut random, &problem.certified, &errors));
+        starts.extend(draw_start(&mut random, &problem.certified, &errors));
     }
     let sigmas = vec![sigma; y.len()];
     let fitter = CurveFitter::new(problem.formula.clone(), Device::cpu()).absolute_sigma(true);
@@ -108,9 +109,9 @@ pub fn synb(count: usize, seed: u64) -> Refits {
     let mut refits = Refits::new("synb", &fitter.parameters());
     for first in (0..count).step_by(BATCH) {
         let fits = BATCH.min(count - first);
-        let spectra = redrawn(&arm, fits, &mut random);
+        let spectra = draw_spectra(&arm, fits, &mut random);
         let starts: Vec<f64> = (0..fits)
-            .flat_map(|_| near(&mut random, &truth.parameters, &truth.errors))
+            .flat_map(|_| draw_start(&mut random, &truth.parameters, &truth.errors))
             .collect();
         collect(
             &mut refits,
@@ -133,8 +134,9 @@ pub fn demo_spectrum(fitter: &SpectralFitter) -> (FitRow, ArmFit) {
 }
 
 /// Spectra with the model of `arm` and noise of its errors.
-pub fn redrawn(arm: &ArmFit, count: usize, random: &mut Random) -> Spectra<'static> {
-    let (mut flux, mut ivar) = (Vec::new(), Vec::new());
+pub fn draw_spectra(arm: &ArmFit, count: usize, random: &mut Random) -> Spectra<'static> {
+    let mut flux = Vec::new();
+    let mut ivar = Vec::new();
     for _ in 0..count {
         for ((model, error), mask) in arm.model.iter().zip(&arm.error).zip(&arm.mask) {
             flux.push(if *mask {

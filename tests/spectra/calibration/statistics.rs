@@ -121,7 +121,9 @@ pub struct Calibration {
 impl Calibration {
     /// Errors multiplied by `scale`, parameters moved by `offset` true errors; 1 and 0 for what was measured.
     pub fn new(all: &[Refits], scale: f64, offset: f64) -> Calibration {
-        let (mut rows, mut squares, mut count) = (Vec::new(), 0.0, 0.0);
+        let mut rows = Vec::new();
+        let mut squares = 0.0;
+        let mut count = 0.0;
         for refits in all {
             for (name, pulls) in refits.parameters.iter().zip(&refits.pulls) {
                 let pulls: Vec<f64> = pulls.iter().map(|pull| (pull + offset) / scale).collect();
