@@ -41,7 +41,7 @@ impl SpectralFitter {
     /// their rows ([`SpectraReader::empty`](crate::spectra::SpectraReader::empty)).
     ///
     /// # Errors
-    /// The errors that [`fit`](SpectralFitter::fit) would return for its settings or for one of the files.
+    /// Returns the errors that [`fit`](SpectralFitter::fit) would return for its settings or for one of the files.
     pub fn check_spectra<'s>(
         &self,
         heads: impl IntoIterator<Item = &'s Spectra<'s>>,

@@ -33,7 +33,7 @@ pub struct Objectives {
     /// (n): χ² of the pixels, or the sum of a robust loss.
     pub chi2: Vec<f64>,
     /// (n): χ² with the penalties of priors and training hulls and, if the model marginalises over the continuum, the
-    /// terms of that. It is what a fit's row has as objective.
+    /// terms of that. It is the objective in the row of a fit.
     pub objective: Vec<f64>,
     /// (n, P): derivatives of χ² and penalties by the parameters, in physical units. The terms of marginalisation are
     /// left out. Empty unless asked for.
@@ -41,7 +41,7 @@ pub struct Objectives {
     /// (n, P, P): normal matrices JᵀJ of the weighted residuals, in physical units. The inverse is the covariance of a
     /// least-squares fit that ends there. Empty unless asked for.
     pub normal_matrix: Vec<f64>,
-    /// (n): the reason why a spectrum has no objective, and NaN for numbers; empty for the others.
+    /// (n): the reason why a spectrum has no objective, in which case its numbers are NaN; empty for the others.
     pub messages: Vec<String>,
 }
 

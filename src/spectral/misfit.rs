@@ -81,7 +81,7 @@ impl Misfit {
         for element in &mut matrix {
             *element /= factor;
         }
-        // The part of the priors is not divided. Priors stand on the diagonal of the packed matrix.
+        // The part of the priors is not divided. It is on the diagonal of the packed matrix.
         for (p, (parameter, limits)) in parameters.iter().zip(limits).enumerate() {
             let prior_weight = limits
                 .prior

@@ -15,7 +15,7 @@ pub struct ArmPrediction {
     pub name: String,
     /// Wavelengths in Å, vacuum.
     pub wavelength: Vec<f64>,
-    /// Flux in the units of the network, shifted, broadened and resolved as the model says, but not multiplied by a
+    /// Flux in the units of the network, shifted, broadened and resolved by the model, but not multiplied by a
     /// continuum; NaN in pixels that a fit at these parameters leaves out: those that the network does not reach,
     /// with a margin, and those that the model masks.
     pub flux: Vec<f64>,
@@ -24,7 +24,7 @@ pub struct ArmPrediction {
 impl SpectralFitter {
     /// Evaluates the model on the CPU at the values `parameters` of its free parameters, in the order of
     /// [`parameters`](SpectralFitter::parameters), as a fit evaluates it. The pixels are those of the first of the
-    /// spectra `like`, with its resolution if the model wants it, or else those of the networks. Fluxes, errors and
+    /// spectra `like`, with its resolution if the model asks for it, or else those of the networks. Fluxes, errors and
     /// masks of `like` have no effect, and arms that it lacks are left out.
     ///
     /// # Errors

@@ -107,7 +107,7 @@ fn a_fit_that_would_go_beyond_a_bound_ends_at_the_bound() {
                 row.errors[0].is_finite() && row.chi2 > free.chi2,
                 "{row:?}\n{free:?}"
             );
-            // correlations with it: pairs (0,2), (1,2), (2,3), (2,4)
+            // These are the correlations with it: pairs (0,2), (1,2), (2,3), (2,4).
             assert!(
                 [1, 4, 7, 8].iter().all(|k| row.correlations[*k].is_nan())
                     && row.correlations[0].is_finite(),

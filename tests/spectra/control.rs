@@ -161,7 +161,7 @@ fn a_cancelled_run_keeps_its_finished_rows() {
             .fit_stream(&mut source, &mut table, &control)
             .unwrap();
         sound(&table);
-        // another worker may have finished more by then
+        // Another worker may have finished more spectra by then.
         let finished = SPECTRA - count_interrupted(&table);
         assert!(
             table.len() == SPECTRA && (16..SPECTRA).contains(&finished),
@@ -227,13 +227,13 @@ fn a_timeout_interrupts_the_later_batches() {
 fn a_fit_cancelled_between_its_rounds_is_interrupted() {
     for device in devices() {
         let (fitter, mut source) = setup(&device);
-        // steps so short that no fit has converged after the first rounds
+        // The steps are so short that no fit has converged after the first rounds.
         let settings = LevenbergMarquardt::default().initial_damping(1e6).gtol(0.0);
         let fitter = SpectralFitter::new(fitter.model().clone(), device.clone()).solver(settings);
         source.max_batch = SPECTRA;
         let control = Control::default();
         let cancel = control.cancel.clone();
-        // the first call comes after the first rounds
+        // The first call comes after the first rounds.
         let progress = move |_, _| cancel.store(true, Ordering::Relaxed);
         let control = control.progress(progress);
         let whole = fitter.fit(&source.all).unwrap();
@@ -273,7 +273,7 @@ fn a_run_interrupted_within_a_batch_is_resumed_with_the_same_bits() {
         source.max_batch = SPECTRA / 2;
         let fitter = SpectralFitter::new(fitter.model().clone(), device).solver(solver);
         let whole = fitter.fit(&source.all).unwrap();
-        // a batch goes through the population in many parts
+        // With so little memory a batch goes through the population in many parts.
         let least = least_memory(&fitter, &source.all.slice(0..1));
         let fitter = fitter.max_memory(least + least / 4);
         let folder = tempfile::tempdir().unwrap();
@@ -324,7 +324,7 @@ fn a_cancelled_scan_leaves_interrupted_rows() {
                 .build()
                 .unwrap();
             let plain = fitter(model, &device).starts(1);
-            // on the CPU a scan goes through the population in parts
+            // On the CPU a scan goes through the population in parts.
             let memory = least_memory(&plain, &source.all.slice(0..1)) * 3 / 2;
             let is_cpu = device.name() == Device::cpu().name();
             let plain = if is_cpu {

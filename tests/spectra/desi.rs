@@ -109,7 +109,7 @@ fn every_fibre_ends_below_rvs_desi_fit() {
         .collect();
     println!("below rvs_desi_fit's by {gains:.3?}");
     assert!(gains.iter().all(|gain| *gain > 0.0));
-    // rvs_desi_fit is wrong here
+    // Here rvs_desi_fit ends at a wrong minimum.
     assert!((gains[19] - 83.0).abs() < 5.0, "{}", gains[19]);
 }
 
@@ -261,7 +261,7 @@ fn seeds_and_precisions_end_at_the_same_point() {
             .to_rows()
     };
     let expected = rows(1, Precision::F32);
-    // a parameter at a bound has no error, and lies there every time
+    // A parameter at a bound has no error. It is at the bound every time.
     let errors: Vec<Vec<f64>> = expected
         .iter()
         .map(|row| {

@@ -74,7 +74,7 @@ fn a_fit_has_the_same_bits_with_any_memory() {
         let single = spectra.slice(0..1);
         // The starts of a spectrum enter together. Spectra with few masked pixels have four at most.
         let least = least_memory(&fitter.clone().starts(4), &single);
-        // chunks of one spectrum, of a few, and of many
+        // The memory holds one spectrum, a few, or many.
         for (bytes, count) in [(least, 16), (least + least / 3, 128), (3 * least, 128)] {
             let chunked = fitter
                 .clone()

@@ -54,7 +54,7 @@ fn the_objective_at_the_parameters_of_a_row_is_that_of_the_row() {
             }
             assert!(objectives.gradient.is_empty() && objectives.normal_matrix.is_empty());
             assert_eq!(objectives.messages, [""; 8]);
-            // in batches of any size
+            // The objectives do not depend on the size of batches.
             let in_small_batches = fitter
                 .clone()
                 .batch_size(3)
@@ -109,7 +109,7 @@ fn derivatives_are_those_of_the_objective() {
     let table = fitter.fit(&spectra).unwrap();
     let rows = table.to_rows();
     let width = fitter.parameters().len();
-    // half an error off the minimum
+    // The point is half an error off the minimum.
     let point: Vec<f64> = rows
         .iter()
         .flat_map(|row| {
@@ -256,7 +256,7 @@ fn the_guess_has_the_starts_of_a_fit() {
                 guess.starts[0].chi2
             );
         }
-        // the only start of a task
+        // A task has the best start.
         let single: SpectralFitter = fitter.clone().starts(1);
         for (task, guess) in Task::of_spectra(&single, &spectra)
             .unwrap()

@@ -101,7 +101,7 @@ fn extrapolation_is_flagged_without_a_hull() {
             .map(|row| has(&row, Flags::OUTSIDE_HULL))
             .collect();
         assert_eq!(outside, [false, true, true], "{}: {table:?}", device.name());
-        // the training range as bounds: a fit that ends on one is inside
+        // With the training range as bounds, a fit that ends on one is inside.
         let table = fitter(tiny::model(emulator.clone(), 8.0), &device)
             .fit(&spectra)
             .unwrap();

@@ -301,7 +301,7 @@ fn rows_of_replaced_spectra_are_fitted_again() {
     for (row, expected) in resumed.to_rows().into_iter().zip(expected.to_rows()) {
         same_bits(row, expected, "resumed");
     }
-    // the journal has the new rows now
+    // The journal has the new rows now.
     let (_, summary) = run_program(true, &new, &files[0]);
     assert!(
         summary.failures.is_empty() && summary.by_device.iter().all(|device| device.rows == 0),

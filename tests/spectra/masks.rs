@@ -138,7 +138,7 @@ fn masked_spectra_end_at_the_minimum_of_the_reference() {
     let reference: Value = serde_json::from_str(REFERENCE).unwrap();
     for device in devices() {
         let is_cpu = device.name().starts_with("cpu");
-        // kernels of many terms take a software GPU's compiler minutes: `check_masks.py` has them
+        // A software GPU compiles kernels of many terms for minutes. `check_masks.py` has these cases.
         let max_terms = if is_cpu { usize::MAX } else { 10 };
         for case in items(&reference["cases"]).filter(|case| index(&case["terms"]) <= max_terms) {
             let fitter = fitter(model(case), &device);

@@ -31,7 +31,7 @@ fn fit_in_both_precisions(
 
 fn compare_precisions(what: &str, [full, mixed]: &[FitTable; 2]) {
     let pairs = || full.to_rows().into_iter().zip(mixed.to_rows());
-    // a parameter at a bound has no error, and lies there in both
+    // A parameter at a bound has no error. It is at the bound in both.
     let errors = |errors: &[f64]| {
         errors
             .iter()

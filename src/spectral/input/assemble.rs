@@ -17,7 +17,7 @@ use crate::spectral::input::ready::{Grids, ReadySpectra, ReadySpectrum, StartPoi
 use crate::suggest::nearest;
 use crate::threads;
 
-/// Number of pixels that stand in for an arm which a file lacks.
+/// Number of pixels of the arrays that replace an arm which a file lacks.
 const PIXELS_OF_ABSENT_ARM: usize = 32;
 
 /// Returns the arrays for each arm of the model, in its order: those of the file's arm of the same name, or arrays

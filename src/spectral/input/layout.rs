@@ -7,8 +7,8 @@ use crate::recording::Velocity;
 use crate::spectra::{ArmSpectra, Wavelength};
 use crate::spectral::input::ready::Grids;
 
-/// Returns how each arm's arrays are laid out: pixels, diagonals of resolution, and whether the grid is shared or the
-/// template's.
+/// Returns the layout of each arm's arrays: the number of pixels, the diagonals of resolution, and whether the grid is
+/// shared or the template's.
 pub fn lay_out_arms(
     model: &SpectralModel,
     arms: &[Cow<ArmSpectra>],

@@ -7,7 +7,7 @@ use crate::spectra::{Column, Spectra};
 /// The result of an operation on one spectrum.
 pub type SpectrumResult<T> = std::result::Result<T, Fault>;
 
-/// The columns of one parameter, as far as the model asks for them.
+/// The columns of one parameter; `None` for those that the model does not ask for.
 #[derive(Clone, Copy, Default)]
 struct ParameterColumns<'s> {
     start: Option<&'s Column>,

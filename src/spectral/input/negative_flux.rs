@@ -1,4 +1,4 @@
-//! Detection of arms with negative flux, which are inverted, or from which too much sky was subtracted.
+//! Detection of arms with negative flux, which have the wrong sign, or from which too much sky was subtracted.
 //!
 //! The test uses the data alone, once per spectrum, so that its result is the same on every device. Because templates
 //! are positive, the continuum fitted to the data without the model's lines ([`PreparedArm::smooth`]) has the same sign
@@ -64,8 +64,8 @@ struct FluxSums {
 }
 
 impl FluxSums {
-    /// Counts the pixels of a flux times √ivar and sums up weights and squares, in all and where it is negative.
-    /// `values` are 0 in pixels whose `weight` is 0.
+    /// Counts the pixels of a flux times √ivar and sums up weights and squares, in all pixels and in those where it is
+    /// negative. `values` are 0 in pixels whose `weight` is 0.
     fn add_up(values: &[f32], weight: &[f32]) -> FluxSums {
         pulp::Arch::new().dispatch(FluxSummation { values, weight })
     }

@@ -3,8 +3,8 @@
 //! If arms differ in their number of pixels, rows are as long as the next multiple of 512, and pixels beyond the end of
 //! a spectrum have no weight. Forty files of one spectrum thus make one population instead of forty. Spectra with
 //! another continuum basis than their grid's (`model/set_basis.rs`) form groups of their own: one for each window that
-//! many of them use, and for the others one for each set of arms in which they do, whose recording has one basis per
-//! spectrum. The kernels are the same, and no bit of a fit depends on the group.
+//! many of them use, and one for each set of arms in which the others do so. The recording of the latter has one basis
+//! per spectrum. The kernels are the same, and no bit of a fit depends on the group.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub(super) struct SpectrumGroup {
     pub ready: Vec<ReadySpectrum>,
 }
 
-/// Multiple to which the number of pixels of an arm is rounded up if it differs among the pieces.
+/// If the numbers of pixels of an arm differ among the pieces, they are rounded up to a multiple of this number.
 const PIXEL_COUNT_STEP: usize = 512;
 
 /// Returns the layout that pieces must have in common to be fitted together. `have_other_pixels` marks the arms whose

@@ -167,7 +167,7 @@ impl<'a> Run<'a> {
         result
     }
 
-    /// Fits the spectra of some files together, again where a device fails, and returns their rows in order.
+    /// Fits the spectra of some files together, again if the device fails, and returns their rows in order.
     /// `user_starts` (spectra, parameters) in physical units replace the first guess of a single file.
     pub fn fit_batch(
         &mut self,
@@ -225,8 +225,8 @@ impl<'a> Run<'a> {
         true
     }
 
-    /// Replaces a failed device by itself, renewed, or by the CPU, so that the batch can be fitted again; else returns
-    /// the failure.
+    /// Renews a failed device, or replaces it by the CPU, so that the batch can be fitted again. Returns the failure if
+    /// neither is possible.
     fn renew_device(&mut self, attempts: &mut Attempts, failure: Error) -> Result<()> {
         // 1. End the populations, also for the other workers that share them.
         let passes = self.seat.passes.take();
@@ -309,8 +309,8 @@ impl<'a> Run<'a> {
         Ok(rows)
     }
 
-    /// Fits the prepared spectra of all pieces and fills their rows. Fits at whose end other pixels count are repeated.
-    /// `counts` are the numbers of spectra of each piece.
+    /// Fits the prepared spectra of all pieces and fills their rows. Fits that end where other pixels count are
+    /// repeated. `counts` are the numbers of spectra of each piece.
     fn fit_pieces(
         &mut self,
         pieces: &[FilePiece],

@@ -1,12 +1,11 @@
-//! Further fits of spectra that have been fitted: where χ²/dof is large (`poor.rs`), and from beyond a fold
-//! (`fold.rs`).
+//! Further fits of spectra whose first fits have a large χ²/dof (`poor.rs`), and fits from beyond a fold (`fold.rs`).
 
 use crate::error::Result;
 use crate::solver::{GaveWay, Outcome, Status};
 use crate::spectral::input::ready::{Monitor, ReadySpectra, ReadySpectrum, StartPoints};
 use crate::spectral::search::solve::{SpectralPasses, find_winner};
 
-/// Starts from which a spectrum is fitted once more.
+/// Further starts from which a spectrum is fitted.
 pub struct MoreStarts {
     /// Index of the spectrum among those that were fitted together.
     pub spectrum: usize,

@@ -2,7 +2,7 @@
 //!
 //! Some templates depend on a label so weakly that the spectrum turns back on itself when that label grows. The cost
 //! then has a minimum on either side of this *fold*, and the normal matrix A at one minimum does not show the other
-//! one. We therefore check fits. A fit that ended in the wrong minimum often took many rounds, because its way led
+//! one. We therefore check fits. A fit that ended in the wrong minimum often took many rounds, because its path led
 //! through a bent valley, so we probe more points around such a fit. We move each label p alone by δ, and compare the
 //! rise of the cost F with that of the quadratic model:
 //!
@@ -159,7 +159,7 @@ impl FoldCheck {
     }
 }
 
-/// Returns χ² plus the penalties, which is what the solver's steps reduce.
+/// Returns χ² plus the penalties, the function that the solver's steps reduce.
 fn cost(outcome: &Outcome) -> f64 {
     outcome.chi2 + outcome.penalty
 }
@@ -180,7 +180,7 @@ struct MovableLabel {
 
 impl MovableLabel {
     /// Returns a label's bounds, range and effect on χ² at a minimum; `None` if it is held or has no finite bounds, or
-    /// if its start is given, because the user then wants the minimum near that start.
+    /// if its start is given, because the user then asks for the minimum near that start.
     fn new(
         model: &SpectralModel,
         parameter: usize,
@@ -229,8 +229,8 @@ impl MovableLabel {
     }
 }
 
-/// Returns whether a point, in the solver's units, lies outside the training hull of any arm, where templates mean
-/// nothing.
+/// Returns whether a point, in the solver's units, lies outside the training hull of any arm, where templates are
+/// meaningless.
 fn is_outside_hulls(model: &SpectralModel, u: &[f64]) -> bool {
     let physical_value = |p: usize| model.parameters[p].to_physical(u[p]);
     model.arms.iter().any(|arm| {

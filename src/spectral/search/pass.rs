@@ -23,7 +23,7 @@ pub struct PassSettings {
     pub precision: Precision,
     /// There is a pass without derivatives even if the solver needs none.
     pub has_evaluation: bool,
-    /// Maximum memory of all populations in bytes; `None` for what the device has.
+    /// Maximum memory of all populations in bytes; `None` for the memory of the device.
     pub memory: Option<u64>,
     /// Number of workers that share populations and this memory.
     pub workers: usize,
@@ -37,7 +37,7 @@ pub struct SpectralPass {
     pub population: Arc<SharedPopulation>,
     /// Checks the results of a GPU. `None` on the CPU, and for rough rounds, whose ends are no results.
     pub verifier: Option<PassVerifier>,
-    /// The population failed in the hands of another worker.
+    /// The population failed in rounds that another worker ran.
     pub has_failed_elsewhere: bool,
 }
 

@@ -1,7 +1,7 @@
 //! More starts for spectra whose best fit has a large χ²/dof.
 //!
 //! The model cannot describe such a spectrum: the continuum is too stiff, two stars share the fibre, or its errors are
-//! much too small. How well templates fit then says little of where the lowest minimum lies, and the few starts that
+//! much too small. The fit of a template then hardly shows where the lowest minimum lies, and the few starts that
 //! compete may all miss it. Such spectra are therefore fitted again from more starts. This depends on one spectrum
 //! alone.
 

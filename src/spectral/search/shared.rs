@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(kin.sharers(), 0);
     }
 
-    /// The weights of a network are in memory once, whatever objectives a run has.
+    /// All objectives of a run share one copy of the weights in memory.
     #[test]
     fn objectives_share_the_weights_of_the_network() {
         let model = model();

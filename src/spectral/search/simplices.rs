@@ -21,7 +21,7 @@ pub struct SpectralSearch<'a, 'w> {
     pub monitor: Monitor<'w>,
     /// Index of the spectrum of each fit.
     spectrum_of_fit: Vec<usize>,
-    /// Number of calls of `search` so far.
+    /// Number of calls of `search`.
     searches: u32,
 }
 

@@ -4,8 +4,8 @@
 //! search, then one linearisation at each best vertex, which gives the fit its errors. `lm+nelder-mead` does both. The
 //! scan of the velocity's posterior and the check for folds are passes without derivatives. Levenberg–Marquardt may be
 //! followed by fits from further starts (`spectral/search/poor.rs`, `spectral/search/fold.rs`). For the check for folds
-//! alone, a GPU, and a run whose memory is limited, use the pass with derivatives, because their memory is not shared
-//! for so few points.
+//! alone, a GPU and a run with limited memory use the pass with derivatives, because the memory is not divided for so
+//! few points.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -63,9 +63,8 @@ impl SpectralPasses {
     /// Makes the populations of all passes that fit spectra of one layout on a device, and divides the memory among
     /// them.
     ///
-    /// # Errors
-    /// Returns [`Error::OutOfMemory`] if not even populations of one start fit into the
-    /// memory, and the device's errors.
+    /// # Errors Returns [`Error::OutOfMemory`] if not even populations of one start fit into the memory, and the
+    /// device's errors.
     pub fn new(
         model: &SpectralModel,
         shared: &SharedResources,
@@ -189,7 +188,7 @@ impl SpectralPasses {
         self.layout == layout && self.settings == settings && !self.have_failed()
     }
 
-    /// Returns iter_passes passes.
+    /// Returns all passes.
     fn iter_passes(&self) -> impl Iterator<Item = &SpectralPass> {
         let SpectralPasses {
             linearise,
@@ -204,7 +203,7 @@ impl SpectralPasses {
             .chain(evaluate)
     }
 
-    /// Returns whether a population failed in the hands of another worker, in the middle of this one's work.
+    /// Returns whether a population failed in rounds that another worker ran.
     pub fn have_failed_elsewhere(&self) -> bool {
         self.iter_passes().any(|pass| pass.has_failed_elsewhere)
     }
@@ -215,7 +214,7 @@ impl SpectralPasses {
             .for_each(|pass| pass.population.measure(meter));
     }
 
-    /// Ends all populations after a failure: those of other workers that share them, too.
+    /// Ends all populations after a failure, also for the other workers that share them.
     pub fn fail(&self, failure: &Error) {
         self.iter_passes()
             .for_each(|pass| pass.population.fail(failure));
@@ -266,8 +265,8 @@ impl SpectralPasses {
         Ok(outcomes.concat())
     }
 
-    /// Fits spectra by Levenberg–Marquardt, those that are fitted poorly from more starts, searches for second minima
-    /// beyond folds, and returns each spectrum's outcomes.
+    /// Fits spectra by Levenberg–Marquardt, fits those with a poor fit again from more starts, searches for second
+    /// minima beyond folds, and returns the outcomes of each spectrum.
     fn fit_with_further_starts(
         &mut self,
         spectra: ReadySpectra,
@@ -280,7 +279,7 @@ impl SpectralPasses {
             progress: &mut |share| progress(PROGRESS_OF_FIRST_STARTS * share),
         };
         let mut outcomes = self.run_least_squares(spectra, spectra.starts(), first_starts)?;
-        // 2. Fit spectra with a large χ²/dof again. Nobody knows before how many these are, so progress stands still.
+        // 2. Fit spectra with a large χ²/dof again. Their number is not known before, so the progress stands still.
         let further_starts = Monitor {
             cancel,
             progress: &mut |_| progress(PROGRESS_OF_FIRST_STARTS),
@@ -326,8 +325,8 @@ impl SpectralPasses {
         Ok(rough::join_outcomes(rough_outcomes, exact_outcomes))
     }
 
-    /// Continues the lowest outcome of each spectrum by Nelder–Mead with a small simplex, and keeps the better of the
-    /// two.
+    /// Continues the lowest outcome of each spectrum by Nelder–Mead with a small simplex, and keeps the lower of the
+    /// two ends.
     fn polish_by_simplex(
         &mut self,
         spectra: ReadySpectra,
@@ -408,8 +407,8 @@ impl SpectralPasses {
         Ok(outcomes)
     }
 
-    /// Replaces the outcomes of Nelder–Mead by evaluations with derivatives at their ends; a GPU's objectives must
-    /// agree there.
+    /// Replaces the outcomes of Nelder–Mead by evaluations with derivatives at their ends. On a GPU, the objectives of
+    /// both passes must agree there.
     fn linearise_ends(
         &mut self,
         spectra: ReadySpectra,

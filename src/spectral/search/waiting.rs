@@ -32,7 +32,7 @@ pub struct WaitingSpectra {
     /// The objective is evaluated once at each start, and no fit begins there.
     pub is_evaluation: bool,
     pub finished: PassOutcomes,
-    /// Number of submissions so far.
+    /// Number of submissions since the request arrived.
     submissions: u32,
     /// Index of the first spectrum that waits.
     next_spectrum: usize,

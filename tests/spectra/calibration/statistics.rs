@@ -206,7 +206,7 @@ fn kolmogorov(sample: &[f64], distribution: &impl ContinuousCDF<f64, f64>) -> f6
     };
     let distance = sorted.iter().enumerate().map(step).fold(0.0, f64::max);
     let scaled = (count.sqrt() + 0.12 + 0.11 / count.sqrt()) * distance;
-    // the series does not converge near 0, where the probability is 1
+    // The series does not converge near 0, where the probability is 1.
     if scaled < 0.2 {
         return 1.0;
     }

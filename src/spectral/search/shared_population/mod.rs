@@ -6,7 +6,7 @@
 //! its request is not finished, it runs the population's rounds if no other worker does, and sleeps if one does. No
 //! thread is needed for this. Populations of the CPU have one worker each.
 //!
-//! No bit of a fit depends on what else is in flight.
+//! No bit of a fit depends on the other spectra in flight.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -39,7 +39,7 @@ pub struct SharedPopulation {
 /// The failure of a request.
 pub struct RequestFailure {
     pub error: Error,
-    /// The worker's own rounds failed, and not those of another worker.
+    /// The rounds that failed were run by this worker, and not by another one.
     pub is_own: bool,
 }
 
@@ -71,7 +71,7 @@ struct PopulationEngine {
     meter: Option<Arc<Meter>>,
 }
 
-/// Spectra that a worker wants fitted.
+/// A request of a worker to fit spectra.
 struct FitRequest {
     number: u64,
     waiting: WaitingSpectra,

@@ -38,13 +38,13 @@ const MAX_OBJECTIVE_DIFFERENCE: f64 = 0.01;
 const MAX_RELATIVE_DIFFERENCE: f64 = 1e-4;
 /// Relative rounding error of the model of one pixel in f32.
 const PIXEL_ROUNDING: f64 = 1e-5;
-/// Reduction of the cost that the last step of a fit may fail to bring, in units of `ftol`. No round evaluates its end.
+/// Reduction of the cost that the last step of a fit may miss, in units of `ftol`. No round evaluates its end.
 const LAST_STEP_IN_FTOL: f64 = 100.0;
-/// Objectives above this one may be more than f32 holds.
+/// Largest objective that is compared. Larger ones may be beyond the range of f32.
 const MAX_COMPARED_OBJECTIVE: f64 = 1e30;
 /// Number of rounds by which the CPU continues a fit. The first evaluates its end, the others take steps from there.
 const CONTINUED_ROUNDS: u32 = 4;
-/// Largest fall of a cost in these rounds, in units of χ²: its rise at 0.2 σ from a minimum.
+/// Largest allowed fall of a cost in these rounds, in units of χ²: its rise at 0.2 σ from a minimum.
 const MAX_FALL: f64 = 0.05;
 /// The same after simplex searches: the rise of χ² at 0.5 σ.
 const MAX_FALL_OF_SIMPLEX: f64 = 0.25;
@@ -72,7 +72,7 @@ pub struct PassVerifier {
     fatol: Option<f64>,
     /// Amounts by which the last objectives fell when the CPU continued their fits, minus the allowed fall.
     falls: VecDeque<f64>,
-    /// Number of checks so far. It determines which results are computed again.
+    /// Number of checks. It determines which results are computed again.
     checks: usize,
 }
 
