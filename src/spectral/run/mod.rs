@@ -33,7 +33,7 @@ use crate::spectral::{Solver, SpectralFitter};
 use groups::{SpectrumGroup, group_spectra};
 use pieces::FilePiece;
 use repeat::{MAX_FITS_PER_SPECTRUM, RepeatedFit};
-use workspace::{BorrowedWorkspace, EvaluationPopulation, WorkspaceSeat, lock};
+use workspace::{BorrowedWorkspace, EvaluationPopulation, WorkerWorkspace, lock};
 
 /// A prepared spectrum with its starts.
 struct StartedSpectrum {
@@ -51,7 +51,7 @@ pub struct Run<'a> {
     /// Maximum memory of the populations of all workers of the device in bytes.
     memory: Option<u64>,
     /// Populations of the last spectra, and samplings of the last grids.
-    seat: WorkspaceSeat<'a>,
+    worker: WorkerWorkspace<'a>,
     /// The device has failed, and the CPU has replaced it.
     pub is_replaced: bool,
     pub stages: Stages,
@@ -94,7 +94,7 @@ impl<'a> Run<'a> {
             fitter,
             device,
             memory,
-            seat: WorkspaceSeat::new(borrowed),
+            worker: WorkerWorkspace::new(borrowed),
             is_replaced: false,
             stages: Stages::default(),
             meter: None,
@@ -121,7 +121,7 @@ impl<'a> Run<'a> {
     /// Makes the run free its populations when it ends. The rows of a stream are still being written then, and the
     /// memory of both would be held at once.
     pub fn freed_at_its_end(mut self) -> Run<'a> {
-        self.seat.keeps_passes = false;
+        self.worker.keeps_passes = false;
         self
     }
 
@@ -135,7 +135,7 @@ impl<'a> Run<'a> {
 
     /// Makes the run record the times of its stages since `begin` and of its populations, if there is a meter.
     pub fn measured_by(mut self, meter: Option<Arc<Meter>>, begin: Instant) -> Run<'a> {
-        self.seat.keeps_passes &= meter.is_none();
+        self.worker.keeps_passes &= meter.is_none();
         Run {
             stages: Stages::since(meter.as_ref().map(|_| begin)),
             meter,
@@ -145,12 +145,12 @@ impl<'a> Run<'a> {
 
     /// Takes the population that evaluates the objective at given points, if there is one.
     pub fn take_evaluation(&self) -> Option<EvaluationPopulation> {
-        lock(&self.seat.borrowed.workspace.evaluation).take()
+        lock(&self.worker.borrowed.workspace.evaluation).take()
     }
 
     /// Keeps a population that evaluates the objective at given points.
     pub fn keep_evaluation(&self, evaluation: EvaluationPopulation) {
-        *lock(&self.seat.borrowed.workspace.evaluation) = Some(evaluation);
+        *lock(&self.worker.borrowed.workspace.evaluation) = Some(evaluation);
     }
 
     /// Returns whether the tally that watches the run, if any, is cancelled.
@@ -194,7 +194,7 @@ impl<'a> Run<'a> {
     /// spectra can be fitted again.
     fn halve_capacity(&mut self, failure: &Error, spectra: usize) -> bool {
         let is_out_of_memory = matches!(failure, Error::OutOfMemory { .. });
-        let Some(passes) = self.seat.passes.take_if(|_| is_out_of_memory) else {
+        let Some(passes) = self.worker.passes.take_if(|_| is_out_of_memory) else {
             return false;
         };
         // 1. Free the populations. Those that workers share hold the spectra of other batches, too.
@@ -217,7 +217,7 @@ impl<'a> Run<'a> {
                 "{failure}; fitted again with {half_capacity} starts at once"
             ));
         }
-        self.seat
+        self.worker
             .borrowed
             .workspace
             .max_starts_in_flight
@@ -229,7 +229,7 @@ impl<'a> Run<'a> {
     /// neither is possible.
     fn renew_device(&mut self, attempts: &mut Attempts, failure: Error) -> Result<()> {
         // 1. End the populations, also for the other workers that share them.
-        let passes = self.seat.passes.take();
+        let passes = self.worker.passes.take();
         if failure.is_of_device()
             && let Some(passes) = &passes
         {
@@ -250,7 +250,7 @@ impl<'a> Run<'a> {
         if !Arc::ptr_eq(&next_device, &self.device) {
             self.is_replaced = true;
             self.meter = None;
-            self.seat.keeps_passes = false;
+            self.worker.keeps_passes = false;
         }
         self.device = next_device;
         Ok(())
@@ -320,13 +320,13 @@ impl<'a> Run<'a> {
     ) -> Result<()> {
         let mut earlier_evaluations = vec![0; rows.len()];
         let first_place = |piece: usize| counts[..piece].iter().sum::<usize>();
-        for fit in 1..=MAX_FITS_PER_SPECTRUM {
+        for fit_number in 1..=MAX_FITS_PER_SPECTRUM {
             // 1. Fit all spectra that are ready, group by group.
             let mut finished = rows.len() - ready.len();
             let mut repeats = Vec::new();
             for group in group_spectra(pieces, counts, ready) {
                 let count = group.ready.len();
-                repeats.append(&mut self.fit_group(group, rows, finished, fit)?);
+                repeats.append(&mut self.fit_group(group, rows, finished, fit_number)?);
                 finished += count;
             }
             // 2. Prepare the spectra whose fits are repeated with the pixels of their next fit.
@@ -365,14 +365,14 @@ impl<'a> Run<'a> {
         Ok(grids_of_files.swap_remove(0))
     }
 
-    /// Fits a group of spectra of one layout for the `fit`th time, and fills their rows. `finished` spectra of the
-    /// batch already have their rows. Returns the fits that are to be repeated, whose rows are not filled.
+    /// Fits a group of spectra of one layout for the `fit_number`th time, and fills their rows. `finished` spectra of
+    /// the batch already have their rows. Returns the fits that are to be repeated, whose rows are not filled.
     fn fit_group(
         &mut self,
         group: SpectrumGroup,
         rows: &mut [FitRow],
         finished: usize,
-        fit: usize,
+        fit_number: usize,
     ) -> Result<Vec<RepeatedFit>> {
         let SpectrumGroup {
             layout,
@@ -399,7 +399,7 @@ impl<'a> Run<'a> {
             let finish = fitter.finish();
             for (spectrum, outcomes) in ready.into_iter().zip(&outcomes) {
                 let repeat = if may_repeat {
-                    RepeatedFit::new(&fitter.model, grids, &spectrum, outcomes, fit)
+                    RepeatedFit::new(&fitter.model, grids, &spectrum, outcomes, fit_number)
                 } else {
                     None
                 };
@@ -429,7 +429,7 @@ impl<'a> Run<'a> {
 
     /// Fails unless the populations have room for the starts of each spectrum, which enter together.
     fn check_room(&self, ready: &[ReadySpectrum]) -> Result<()> {
-        let passes = self.seat.passes.as_ref();
+        let passes = self.worker.passes.as_ref();
         let capacity = passes.map_or(1, |passes| passes.capacity);
         let mut max_starts = 1;
         for spectrum in ready {

@@ -74,7 +74,7 @@ impl Run<'_> {
                 arms_of_files.iter().map(|arms| &*arms[a]).collect();
             // 1. Sample the shared grids that no earlier batch had. The latest samplings, at the end, are cached.
             let shared_grids = {
-                let mut cached_grids = lock(&self.seat.borrowed.workspace.grids);
+                let mut cached_grids = lock(&self.worker.borrowed.workspace.grids);
                 let earlier_grids = std::mem::take(&mut cached_grids[a]);
                 let shared_grids = threads::in_pool(|| {
                     add_shared_grids(earlier_grids, model, a, &data_of_files, files)

@@ -28,7 +28,7 @@ impl Run<'_> {
         };
         let starts = self.usual_starts * fitter.batch_on(&*self.device) * workers;
         let max_in_flight = self
-            .seat
+            .worker
             .borrowed
             .workspace
             .max_starts_in_flight
@@ -53,12 +53,12 @@ impl Run<'_> {
         //    ones
         //    are made.
         let mut passes = self
-            .seat
+            .worker
             .passes
             .take()
             .filter(|passes| passes.is_for(layout, settings));
         if passes.is_none() {
-            passes = self.seat.take_passes(layout, settings);
+            passes = self.worker.take_passes(layout, settings);
         }
         let passes = match passes {
             Some(passes) => passes,
@@ -67,14 +67,14 @@ impl Run<'_> {
                 &fitter.shared,
                 layout,
                 &*self.device,
-                &self.seat.borrowed.workspace.populations,
+                &self.worker.borrowed.workspace.populations,
                 settings,
             )?,
         };
         if let Some(meter) = &self.meter {
             passes.measure(meter);
         }
-        self.seat.passes = Some(passes);
+        self.worker.passes = Some(passes);
         Ok(())
     }
 
@@ -89,7 +89,7 @@ impl Run<'_> {
         ready: &[ReadySpectrum],
         finished: usize,
     ) -> Result<Vec<Vec<Outcome>>> {
-        let Some(passes) = self.seat.passes.as_mut() else {
+        let Some(passes) = self.worker.passes.as_mut() else {
             return Ok(Vec::new());
         };
         let spectra = ReadySpectra {
@@ -129,7 +129,7 @@ impl Run<'_> {
     ) -> Result<()> {
         let fitter = self.fitter;
         let tally = self.tally;
-        let Some(passes) = self.seat.passes.as_mut() else {
+        let Some(passes) = self.worker.passes.as_mut() else {
             return Ok(());
         };
         // The tally calls the user's progress function, although no other spectrum has ended.

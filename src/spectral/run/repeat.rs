@@ -24,8 +24,8 @@ pub(super) struct RepeatedFit {
 }
 
 impl RepeatedFit {
-    /// Returns the repetition of a spectrum's `fit`th fit, with the end of that fit as one of its starts; `None` if the
-    /// same pixels count there, if the fit failed, or if it is the last one.
+    /// Returns the repetition of a spectrum's `fit_number`th fit, with the end of that fit as one of its starts; `None`
+    /// if the same pixels count there, if the fit failed, or if it is the last one.
     ///
     /// The second fit has the pixels of the end of the first. Each later fit leaves out all pixels that the one before
     /// left out, and those that do not count at its end. The number of pixels falls, so the repetitions end.
@@ -34,21 +34,21 @@ impl RepeatedFit {
         grids: &[Grids],
         ready: &ReadySpectrum,
         outcomes: &[Outcome],
-        fit: usize,
+        fit_number: usize,
     ) -> Option<RepeatedFit> {
         // 1. Only a fit that ended elsewhere than its pixels were chosen for may need a repetition.
         let winner = find_winner(outcomes, model.marginalise)?;
         let end = &outcomes[winner];
         let motion_of_fit = ready.prepared.motion?;
         let motion_at_end = Motion::around(model, &end.parameters, &ready.limits);
-        let has_end = end
+        let has_valid_end = end
             .status
             .is_some_and(|status| status.is_success() || status == Status::MaxRounds);
-        if fit == MAX_FITS_PER_SPECTRUM || !has_end || motion_at_end == motion_of_fit {
+        if fit_number == MAX_FITS_PER_SPECTRUM || !has_valid_end || motion_at_end == motion_of_fit {
             return None;
         }
         // 2. Compare the pixels that count at its end with those of the fit.
-        let motion = if fit == 1 {
+        let motion = if fit_number == 1 {
             motion_at_end
         } else {
             motion_of_fit.union(motion_at_end)

@@ -115,7 +115,7 @@ impl Drop for BorrowedWorkspace<'_> {
 }
 
 /// The part of a worker in its run's workspace: its passes, which it leaves there when it ends.
-pub struct WorkspaceSeat<'a> {
+pub struct WorkerWorkspace<'a> {
     pub borrowed: Arc<BorrowedWorkspace<'a>>,
     /// Passes for the last spectra.
     pub passes: Option<SpectralPasses>,
@@ -123,10 +123,10 @@ pub struct WorkspaceSeat<'a> {
     pub keeps_passes: bool,
 }
 
-impl<'a> WorkspaceSeat<'a> {
-    /// Returns a seat in a run's workspace.
-    pub fn new(borrowed: Arc<BorrowedWorkspace<'a>>) -> WorkspaceSeat<'a> {
-        WorkspaceSeat {
+impl<'a> WorkerWorkspace<'a> {
+    /// Returns the part of a new worker, which has no passes yet.
+    pub fn new(borrowed: Arc<BorrowedWorkspace<'a>>) -> WorkerWorkspace<'a> {
+        WorkerWorkspace {
             borrowed,
             passes: None,
             keeps_passes: true,
@@ -147,7 +147,7 @@ impl<'a> WorkspaceSeat<'a> {
     }
 }
 
-impl Drop for WorkspaceSeat<'_> {
+impl Drop for WorkerWorkspace<'_> {
     fn drop(&mut self) {
         // Passes that are not kept are freed here, before the workspace may go to another run.
         let passes = self
