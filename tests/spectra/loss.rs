@@ -92,12 +92,12 @@ fn cosmic_rays_do_not_move_a_fit() {
             (downweighted - share - 0.02).abs() < 0.006,
             "{loss:?}: {downweighted}"
         );
-        let errors = median(
+        let error_ratio = median(
             rows.iter()
                 .zip(&plain)
                 .map(|(a, b)| a.errors[0] / b.errors[0]),
         );
-        assert!((1.0..1.1).contains(&errors), "{loss:?}: {errors}");
+        assert!((1.0..1.1).contains(&error_ratio), "{loss:?}: {error_ratio}");
         let is_high = |row: &&FitRow| row.flags.intersects(Flags::HIGH_CHI2 | Flags::POOR_CHI2);
         assert!(rows.iter().filter(is_high).count() <= 6, "{loss:?}");
         // Clean spectra hardly change.

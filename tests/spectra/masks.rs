@@ -8,9 +8,9 @@ use serde_json::Value;
 
 const REFERENCE: &str = include_str!("../reference/masks.json");
 /// Largest height of an objective above the reference's.
-const GAP: f64 = 0.05;
+const MAX_EXCESS: f64 = 0.05;
 /// Largest offset of parameters, in errors, if the objectives agree.
-const OFFSET: f64 = 0.02;
+const MAX_OFFSET_IN_ERRORS: f64 = 0.02;
 
 fn number(value: &Value) -> f64 {
     value.as_f64().unwrap()
@@ -79,8 +79,8 @@ fn spectra(case: &Value) -> Spectra<'static> {
 fn check_against_reference(case: &Value, table: &FitTable, judges_parameters: bool) {
     assert_eq!(table.len(), items(&case["fits"]).count());
     let is_poor = case["is_poor"].as_bool().unwrap();
-    let mut largest_excess = f64::NEG_INFINITY;
-    let mut offset = 0f64;
+    let mut max_excess = f64::NEG_INFINITY;
+    let mut max_offset = 0f64;
     for (n, (row, expected)) in table
         .to_rows()
         .into_iter()
@@ -106,17 +106,20 @@ fn check_against_reference(case: &Value, table: &FitTable, judges_parameters: bo
             0.0
         };
         assert!(
-            excess <= GAP.max(rounding),
+            excess <= MAX_EXCESS.max(rounding),
             "{description}: {excess} above the reference"
         );
-        largest_excess = largest_excess.max(excess);
-        if is_poor || excess.abs() <= GAP && judges_parameters {
-            offset = offset.max(largest_offset(&row, expected));
-            assert!(offset <= OFFSET, "{description}: {offset} errors off");
+        max_excess = max_excess.max(excess);
+        if is_poor || excess.abs() <= MAX_EXCESS && judges_parameters {
+            max_offset = max_offset.max(largest_offset(&row, expected));
+            assert!(
+                max_offset <= MAX_OFFSET_IN_ERRORS,
+                "{description}: {max_offset} errors off"
+            );
         }
     }
     println!(
-        "{}: objective at most {largest_excess:.4} above, parameters {offset:.4} errors off",
+        "{}: objective at most {max_excess:.4} above, parameters {max_offset:.4} errors off",
         case["name"]
     );
 }
@@ -191,7 +194,7 @@ fn a_wide_line_alone_is_found_at_its_velocity() {
         for (row, from_truth) in guessed.to_rows().into_iter().zip(from_truth.to_rows()) {
             let excess = row.objective - from_truth.objective;
             assert!(
-                excess <= GAP,
+                excess <= MAX_EXCESS,
                 "case {k}, spectrum {}: {excess} above the fit from the truth",
                 row.row
             );

@@ -17,16 +17,16 @@ pub struct BesideBound {
     pub correlation: f64,
 }
 
-/// Refits one spectrum of the demo `2 count` times, `count` with a bound one error above the truth of a label, `count`
-/// with one below. An estimate that would go beyond by any amount stops one error from the truth, so that the other
-/// parameter is off by its correlation times its own error, with the sign of the side: its mean square is that of an
-/// unbounded fit.
+/// Refits one spectrum of the demo `count` times with a bound one error above the truth of a label, and `count` times
+/// with a bound one error below. An estimate that would go beyond the bound stops there, one error from the truth. The
+/// correlated parameter is then off by the correlation times its own error, with the sign of the side. Its mean square
+/// is that of an unbounded fit.
 pub fn refit_beside_bound(count: usize, seed: u64) -> BesideBound {
     let fitter = SpectralFitter::new(demo_builder("").build().unwrap(), Device::cpu());
     let (truth, arm) = demo_spectrum(&fitter);
     let names = fitter.parameters();
     let (bounded_label, correlated, correlation) =
-        most_correlated(&truth.correlations, names.len());
+        find_most_correlated(&truth.correlations, names.len());
     let mut random = Random(seed);
     let mut refits = 0;
     let mut conditional = 0.0;
@@ -72,8 +72,9 @@ pub fn refit_beside_bound(count: usize, seed: u64) -> BesideBound {
     }
 }
 
-/// The pair of labels of largest correlation, which is positive or negative; the velocity is the first parameter.
-fn most_correlated(correlations: &[f64], count: usize) -> (usize, usize, f64) {
+/// Returns the pair of labels with the largest positive or negative correlation, and that correlation. The velocity,
+/// the first parameter, is left out.
+fn find_most_correlated(correlations: &[f64], count: usize) -> (usize, usize, f64) {
     let pairs = (0..count).flat_map(|a| (a + 1..count).map(move |b| (a, b)));
     let labels = pairs.zip(correlations).filter(|((a, _), _)| *a > 0);
     let ((a, b), correlation) = labels
@@ -82,7 +83,7 @@ fn most_correlated(correlations: &[f64], count: usize) -> (usize, usize, f64) {
     (a, b, *correlation)
 }
 
-/// Checks that nothing is released in a fit that no bound holds.
+/// Checks that released errors are the usual errors if no bound is active.
 fn check_unbounded(table: &FitTable) {
     for row in table.to_rows().into_iter().filter(|row| row.at_bound == 0) {
         assert_eq!(row.errors, row.released_errors);

@@ -8,9 +8,9 @@ use std::sync::LazyLock;
 
 use bounds::refit_beside_bound;
 use refits::Refits;
-use statistics::{Calibration, all};
+use statistics::{Calibration, refit_all_problems};
 
-static REFITS: LazyLock<Vec<Refits>> = LazyLock::new(|| all(2000));
+static REFITS: LazyLock<Vec<Refits>> = LazyLock::new(|| refit_all_problems(2000));
 
 #[test]
 fn pulls_are_normal_and_chi2_is_chi2() {
