@@ -87,7 +87,7 @@ impl SpectralFitter {
         p: usize,
     ) -> Result<Vec<DerivativeCheck>> {
         // 1. Evaluate the model at the point, and a step below and above it.
-        let mut run = self.run()?;
+        let mut run = self.make_run()?;
         let parameter = &self.model.parameters[p].solver;
         let step = DIFFERENCE_STEP * parameter.scale;
         let arms_below = inspect_moved(&mut run, spectra, point, p, -step)?;

@@ -46,7 +46,7 @@ impl SpectralFitter {
         &self,
         heads: impl IntoIterator<Item = &'s Spectra<'s>>,
     ) -> Result<()> {
-        let mut run = self.run()?;
+        let mut run = self.make_run()?;
         for head in heads {
             run.sample_grids(&match_arms(&self.model, head)?, head)?;
             LimitColumns::new(&self.model, head)?;
@@ -131,7 +131,7 @@ impl SpectralFitter {
     pub fn coverage(&self, spectra: &Spectra) -> Result<Vec<ArmCoverage>> {
         let first = spectra.slice(0..spectra.len().min(1));
         let arms = match_arm_grids(&self.model, &first)?;
-        let grids = self.run()?.sample_grids(&arms, &first)?;
+        let grids = self.make_run()?.sample_grids(&arms, &first)?;
         let mut coverages = Vec::new();
         for ((arm, data), grid) in self.model.arms.iter().zip(&arms).zip(&grids) {
             // An arm that the spectra lack has made-up arrays.

@@ -20,7 +20,7 @@ use crate::spectral::input::guess::GuessedSpectrum;
 use crate::spectral::input::layout::{lay_out_arms, mark_own_bases};
 use crate::spectral::input::limits::LimitColumns;
 use crate::spectral::input::ready::{Grids, ReadySpectra, ReadySpectrum};
-use crate::spectral::inspect::ready_at;
+use crate::spectral::inspect::make_ready_spectrum;
 use crate::spectral::results::blank::{blank, strict};
 use crate::spectral::run::Run;
 use crate::spectral::run::workspace::EvaluationPopulation;
@@ -156,7 +156,7 @@ impl SpectralFitter {
         let mut points: Vec<ReadySpectrum> = Vec::new();
         for spectrum in &ready {
             for start in &spectrum.starts {
-                points.push(ready_at(
+                points.push(make_ready_spectrum(
                     spectrum.place,
                     start.u.clone(),
                     &spectrum.limits,
@@ -221,7 +221,7 @@ struct MatchedSpectra<'s> {
 impl<'s> MatchedSpectra<'s> {
     /// Checks the fitter's settings, and matches the spectra to its model.
     fn new(fitter: &'s SpectralFitter, spectra: &'s Spectra<'s>) -> Result<MatchedSpectra<'s>> {
-        let mut run = fitter.run()?;
+        let mut run = fitter.make_run()?;
         let arms = match_arms(&fitter.model, spectra)?;
         let grids = run.sample_grids(&arms, spectra)?;
         let limit_columns = LimitColumns::new(&fitter.model, spectra)?;
@@ -252,7 +252,7 @@ impl<'s> MatchedSpectra<'s> {
         let limits = self.limit_columns.read_limits(place)?;
         let motion = Some(Motion::around(model, &u, &limits));
         let prepared = prepare_spectrum(model, &self.arms, &self.grids, place, motion)?;
-        Ok(ready_at(place, u, &limits, prepared.into()))
+        Ok(make_ready_spectrum(place, u, &limits, prepared.into()))
     }
 
     /// Finds the starts of the prepared spectrum at `place`.

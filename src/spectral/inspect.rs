@@ -75,7 +75,12 @@ impl Run<'_> {
             let limits = limit_columns.read_limits(point.place)?;
             let motion = Some(Motion::around(model, &u, &limits));
             let prepared = prepare_spectrum(model, &arms, &grids, point.place, motion)?;
-            Ok(ready_at(point.place, u, &limits, prepared.into()))
+            Ok(make_ready_spectrum(
+                point.place,
+                u,
+                &limits,
+                prepared.into(),
+            ))
         };
         let ready: Vec<ReadySpectrum> = threads::in_pool(|| {
             points
@@ -147,7 +152,7 @@ impl Run<'_> {
 
 /// Returns a prepared spectrum whose only start is `u`, in the solver's units, with its priors and bounds too wide to
 /// act.
-pub fn ready_at(
+pub fn make_ready_spectrum(
     place: usize,
     u: Vec<f64>,
     limits: &[Limits],

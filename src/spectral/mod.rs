@@ -424,7 +424,7 @@ impl SpectralFitter {
     }
 
     /// Makes a run of this fitter on its first device.
-    fn run(&self) -> Result<Run<'_>> {
+    fn make_run(&self) -> Result<Run<'_>> {
         let device = &self.device.inner;
         Run::new(
             self,

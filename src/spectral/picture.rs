@@ -132,7 +132,7 @@ impl SpectralFitter {
         points: &[Option<ModelPoint>],
     ) -> Result<Vec<Option<Vec<ArmFit>>>> {
         let arms = match_arms(&self.model, spectra)?;
-        let mut run = self.run()?;
+        let mut run = self.make_run()?;
         let mut fits: Vec<Option<Vec<ArmFit>>> = vec![None; points.len()];
         let (indices, points): (Vec<usize>, Vec<ModelPoint>) = points
             .iter()
@@ -241,7 +241,7 @@ struct ModelCurves {
 /// template.
 fn compute_curves(arm: &InspectedArm) -> ModelCurves {
     let scale = arm.prepared.scale;
-    let mut continuum = scaled_continuum(arm);
+    let mut continuum = compute_scaled_continuum(arm);
     let mut model = Vec::with_capacity(continuum.len());
     for (j, is_on) in arm.sampling.on.iter().enumerate() {
         if *is_on {
@@ -261,7 +261,7 @@ fn compute_curves(arm: &InspectedArm) -> ModelCurves {
 
 /// Returns the continuum in each pixel, Σ_c a_c Σ_k transform_ck basis_k, in units of flux · scale; 1 without a
 /// continuum.
-fn scaled_continuum(arm: &InspectedArm) -> Vec<f64> {
+fn compute_scaled_continuum(arm: &InspectedArm) -> Vec<f64> {
     let prepared = &arm.prepared;
     let sampling = &arm.sampling;
     let terms = arm.terms;

@@ -50,7 +50,7 @@ impl SpectralFitter {
             parameters,
         };
         let inspected_arms = self
-            .run()?
+            .make_run()?
             .inspect(&ones, &[point], InspectedRows::Values)?
             .swap_remove(0);
         // 2. Leave out the arms that the spectrum lacks, and the pixels that a fit would leave out. All pixels of the

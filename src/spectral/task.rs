@@ -44,7 +44,7 @@ impl SpectralFitter {
     fn make_tasks(&self, spectra: &Spectra) -> Result<Vec<Task>> {
         let model = &self.model;
         let arms = match_arms(model, spectra)?;
-        let grids = self.run()?.sample_grids(&arms, spectra)?;
+        let grids = self.make_run()?.sample_grids(&arms, spectra)?;
         let limit_columns = LimitColumns::new(model, spectra)?;
         let guess = self.first_guess()?;
         // 1. Find the start of each spectrum, and the pixels that count there.

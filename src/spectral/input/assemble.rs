@@ -13,7 +13,9 @@ use crate::model::{
 use crate::recording::{Scope, Values};
 use crate::solver::Batch;
 use crate::spectra::{ArmSpectra, Resolution, Spectra, Wavelength};
-use crate::spectral::input::ready::{Grids, ReadySpectra, ReadySpectrum, StartPoints, samplings};
+use crate::spectral::input::ready::{
+    Grids, ReadySpectra, ReadySpectrum, StartPoints, collect_samplings,
+};
 use crate::suggest::nearest;
 use crate::threads;
 
@@ -284,7 +286,7 @@ pub fn leave_out_uncounted_pixels(
     prepared: Prepared,
     motion: Option<Motion>,
 ) -> std::result::Result<Prepared, Fault> {
-    let mut samplings = model.arms.iter().zip(samplings(grids, place));
+    let mut samplings = model.arms.iter().zip(collect_samplings(grids, place));
     let all_pixels_count = samplings
         .all(|(arm, sampling)| motion.is_none_or(|motion| sampling.counts_all(arm, motion)));
     if all_pixels_count {
@@ -534,7 +536,11 @@ mod tests {
             .slice(0..2);
         let fitter = SpectralFitter::new(model.clone(), Device::cpu());
         let arms = match_arms(&model, &spectra).unwrap();
-        let grids = fitter.run().unwrap().sample_grids(&arms, &spectra).unwrap();
+        let grids = fitter
+            .make_run()
+            .unwrap()
+            .sample_grids(&arms, &spectra)
+            .unwrap();
         let limit_columns = LimitColumns::new(&model, &spectra).unwrap();
         let prepare_ready = |place: usize| ReadySpectrum {
             place,

@@ -6,7 +6,7 @@ use crate::first_guess::{FirstGuess, Start};
 use crate::model::{Fault, Limits, Motion, Prepared, Sampling, SpectralModel};
 use crate::spectra::ArmSpectra;
 use crate::spectral::input::assemble::leave_out_uncounted_pixels;
-use crate::spectral::input::ready::{Grids, samplings};
+use crate::spectral::input::ready::{Grids, collect_samplings};
 
 /// Maximum number of guesses near the best velocity, if it keeps moving.
 const MAX_GUESSES_NEAR_BEST: usize = 3;
@@ -73,7 +73,7 @@ impl GuessedSpectrum<'_, '_> {
 
     /// Returns the starts that the first guess finds for a prepared spectrum within limits of its parameters.
     fn guess_within(&self, prepared: &Prepared, limits: &[Limits]) -> Vec<Start> {
-        let samplings: Vec<&Sampling> = samplings(self.grids, self.place);
+        let samplings: Vec<&Sampling> = collect_samplings(self.grids, self.place);
         self.guess.starts(prepared, &samplings, limits, self.count)
     }
 

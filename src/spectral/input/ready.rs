@@ -72,7 +72,7 @@ impl Grids {
 }
 
 /// Returns the wavelength sampling of a spectrum, by its index in the batch, in each arm.
-pub fn samplings(grids: &[Grids], spectrum: usize) -> Vec<&Sampling> {
+pub fn collect_samplings(grids: &[Grids], spectrum: usize) -> Vec<&Sampling> {
     grids
         .iter()
         .filter_map(|grid| grid.get(spectrum).ok())

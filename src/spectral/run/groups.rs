@@ -114,7 +114,7 @@ fn divide_by_basis(
     let mut groups: Vec<(Option<usize>, SpectrumGroup)> = Vec::new();
     for spectrum in ready {
         // 1. Determine the layout of the spectrum's group.
-        let windows = windows_of_arms(&spectrum);
+        let windows = collect_windows(&spectrum);
         let window = frequent_windows
             .iter()
             .position(|frequent| are_same_windows(frequent, &windows));
@@ -159,7 +159,7 @@ fn divide_by_basis(
 fn find_frequent_windows(ready: &[ReadySpectrum]) -> Vec<ArmWindows> {
     let mut counts: Vec<(ArmWindows, usize)> = Vec::new();
     for spectrum in ready {
-        let windows = windows_of_arms(spectrum);
+        let windows = collect_windows(spectrum);
         if windows.iter().all(Option::is_none) {
             continue;
         }
@@ -178,7 +178,7 @@ fn find_frequent_windows(ready: &[ReadySpectrum]) -> Vec<ArmWindows> {
 }
 
 /// Returns the windows of a spectrum's arms.
-fn windows_of_arms(spectrum: &ReadySpectrum) -> ArmWindows {
+fn collect_windows(spectrum: &ReadySpectrum) -> ArmWindows {
     spectrum
         .prepared
         .arms

@@ -23,7 +23,7 @@ use crate::spectral::input::guess::GuessedSpectrum;
 use crate::spectral::input::layout::{count_diagonals, lay_out_arms};
 use crate::spectral::input::limits::{LimitColumns, SpectrumResult};
 use crate::spectral::input::negative_flux::has_negative_flux;
-use crate::spectral::input::ready::samplings;
+use crate::spectral::input::ready::collect_samplings;
 use crate::threads;
 
 /// Number of samplings per arm that are kept for the next batches of all workers.
@@ -265,7 +265,7 @@ impl<'s> FilePiece<'s> {
     ) -> SpectrumResult<StartedSpectrum> {
         let limits = self.limit_columns.read_limits(k)?;
         let (start, is_clipped) = convert_user_start(model, &limits, physical)?;
-        let flags = set_early_flags(&prepared, &samplings(&self.grids, k), is_clipped);
+        let flags = set_early_flags(&prepared, &collect_samplings(&self.grids, k), is_clipped);
         let motion = Some(Motion::around(model, &start.u, &limits));
         let prepared =
             leave_out_uncounted_pixels(model, &self.arms, &self.grids, k, prepared, motion)?;
@@ -308,7 +308,7 @@ impl<'s> FilePiece<'s> {
         prepared: Prepared,
     ) -> SpectrumResult<StartedSpectrum> {
         let limits = self.limit_columns.read_limits(k)?;
-        let samplings = samplings(&self.grids, k);
+        let samplings = collect_samplings(&self.grids, k);
         let is_clipped = limits.iter().any(|limits| {
             limits
                 .start

@@ -8,7 +8,7 @@ use super::{Grids, ReadySpectrum};
 use crate::first_guess::Start;
 use crate::model::{Motion, SpectralModel};
 use crate::solver::{Outcome, Status};
-use crate::spectral::input::ready::samplings;
+use crate::spectral::input::ready::collect_samplings;
 use crate::spectral::search::solve::find_winner;
 
 /// Maximum number of fits of one spectrum.
@@ -53,7 +53,7 @@ impl RepeatedFit {
         } else {
             motion_of_fit.union(motion_at_end)
         };
-        let mut arms = model.arms.iter().zip(samplings(grids, ready.place));
+        let mut arms = model.arms.iter().zip(collect_samplings(grids, ready.place));
         let has_same_pixels = arms.all(|(arm, sampling)| {
             let all_count =
                 sampling.counts_all(arm, motion_of_fit) && sampling.counts_all(arm, motion);

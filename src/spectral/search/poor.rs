@@ -12,7 +12,9 @@ use rayon::prelude::*;
 use crate::error::Result;
 use crate::first_guess::{FirstGuess, MOST_COMPETING};
 use crate::solver::{Outcome, Status};
-use crate::spectral::input::ready::{Monitor, ReadySpectra, ReadySpectrum, StartPoints, samplings};
+use crate::spectral::input::ready::{
+    Monitor, ReadySpectra, ReadySpectrum, StartPoints, collect_samplings,
+};
 use crate::spectral::misfit::Misfit;
 use crate::spectral::search::again::MoreStarts;
 use crate::spectral::search::solve::{SpectralPasses, find_winner};
@@ -108,7 +110,7 @@ fn choose_further_starts(
     spectra: ReadySpectra,
     ready: &ReadySpectrum,
 ) -> StartPoints {
-    let samplings = samplings(spectra.grids, ready.place);
+    let samplings = collect_samplings(spectra.grids, ready.place);
     let count = Some(MAX_FURTHER_STARTS);
     let candidates = guess.starts(&ready.prepared, &samplings, &ready.limits, count);
     candidates

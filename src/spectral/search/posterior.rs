@@ -187,10 +187,12 @@ impl PosteriorScan<'_> {
             let row = &rows[spectrum.place];
             if refits {
                 for value in velocities {
-                    entering_spectra.push(held_at_velocity(model, spectrum, row, velocity, *value));
+                    entering_spectra.push(hold_velocity(model, spectrum, row, velocity, *value));
                 }
             } else {
-                entering_spectra.push(at_velocities(model, spectrum, row, velocity, velocities));
+                entering_spectra.push(start_at_velocities(
+                    model, spectrum, row, velocity, velocities,
+                ));
             }
         }
         let Some(outcomes) = self.compute_outcomes(entering_spectra, refits)? else {
@@ -245,7 +247,7 @@ impl PosteriorScan<'_> {
 
 /// Returns a copy of a spectrum with one start per velocity: its fitted parameters with that velocity. `velocity` is
 /// the index of the parameter.
-fn at_velocities(
+fn start_at_velocities(
     model: &SpectralModel,
     spectrum: &ReadySpectrum,
     row: &FitRow,
@@ -273,14 +275,14 @@ fn at_velocities(
 
 /// Returns a copy of a spectrum that starts at its fit, with its velocity held at `value`. `velocity` is the index of
 /// the parameter.
-fn held_at_velocity(
+fn hold_velocity(
     model: &SpectralModel,
     spectrum: &ReadySpectrum,
     row: &FitRow,
     velocity: usize,
     value: f64,
 ) -> ReadySpectrum {
-    let mut held = at_velocities(model, spectrum, row, velocity, &[value]);
+    let mut held = start_at_velocities(model, spectrum, row, velocity, &[value]);
     held.limits[velocity] = Limits {
         lower: value,
         upper: value,

@@ -47,7 +47,11 @@ fn fit_demo_spectra() -> VerifierTest {
     let rows = fitter.fit(&spectra).unwrap().to_rows();
     // 1. Prepare the spectra to start at their fits.
     let arms = match_arms(&model, &spectra).unwrap();
-    let grids = fitter.run().unwrap().sample_grids(&arms, &spectra).unwrap();
+    let grids = fitter
+        .make_run()
+        .unwrap()
+        .sample_grids(&arms, &spectra)
+        .unwrap();
     let mut ready = Vec::new();
     for (place, row) in rows.iter().enumerate() {
         let prepared = Arc::new(prepare_spectrum(&model, &arms, &grids, place, None).unwrap());
