@@ -51,7 +51,7 @@ pub struct Monitor<'a> {
 }
 
 /// The flag of work that is never cancelled.
-pub static NEVER: AtomicBool = AtomicBool::new(false);
+pub static NEVER_CANCELLED: AtomicBool = AtomicBool::new(false);
 
 impl Grids {
     /// Returns the wavelength sampling that all spectra share; `None` if each has its own.

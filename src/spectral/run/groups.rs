@@ -26,7 +26,7 @@ const PIXEL_COUNT_STEP: usize = 512;
 /// Returns the layout that pieces must have in common to be fitted together. `have_other_pixels` marks the arms whose
 /// number of pixels differs among the pieces; it is rounded up. The wavelength grids may differ unless they are the
 /// template's.
-fn common_layout(piece: &FilePiece, have_other_pixels: &[bool]) -> Vec<ArmLayout> {
+fn find_common_layout(piece: &FilePiece, have_other_pixels: &[bool]) -> Vec<ArmLayout> {
     let mut layout = piece.layout.clone();
     for (arm, has_other_pixels) in layout.iter_mut().zip(have_other_pixels) {
         if *has_other_pixels && !arm.is_template {
@@ -56,7 +56,7 @@ pub(super) fn group_spectra(
         .collect();
     let mut pieces_of_layouts: Vec<(Vec<ArmLayout>, Vec<usize>)> = Vec::new();
     for (k, piece) in pieces.iter().enumerate() {
-        let layout = common_layout(piece, &have_other_pixels);
+        let layout = find_common_layout(piece, &have_other_pixels);
         match pieces_of_layouts
             .iter_mut()
             .find(|(known_layout, _)| *known_layout == layout)

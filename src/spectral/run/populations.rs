@@ -6,7 +6,7 @@ use super::{Grids, ReadySpectrum, Run, Tally};
 use crate::error::Result;
 use crate::model::{ArmLayout, VelocityScan};
 use crate::solver::Outcome;
-use crate::spectral::input::ready::{Monitor, NEVER, ReadySpectra};
+use crate::spectral::input::ready::{Monitor, NEVER_CANCELLED, ReadySpectra};
 use crate::spectral::results::row::FitRow;
 use crate::spectral::search::pass::PassSettings;
 use crate::spectral::search::posterior::PosteriorScan;
@@ -100,7 +100,7 @@ impl Run<'_> {
         };
         let Some(tally) = self.tally else {
             let silent = Monitor {
-                cancel: &NEVER,
+                cancel: &NEVER_CANCELLED,
                 progress: &mut |_| {},
             };
             return passes.solve(spectra, silent);
@@ -139,7 +139,7 @@ impl Run<'_> {
             }
         };
         let monitor = Monitor {
-            cancel: tally.map_or(&NEVER, Tally::cancel),
+            cancel: tally.map_or(&NEVER_CANCELLED, Tally::cancel),
             progress: &mut report,
         };
         let spectra = ReadySpectra {

@@ -78,7 +78,7 @@ const SCRUTINY_LEVELS: [Scrutiny; 3] = [
 ];
 /// Smallest distance at which a label is probed, as a share of the distance between its bounds. Bounds may cut a probe
 /// shorter.
-const MIN_DISTANCE: f64 = 0.05;
+const MIN_PROBE_DISTANCE: f64 = 0.05;
 
 /// A point at which the cost is evaluated, far from a minimum. One label differs from that of the minimum.
 #[derive(Clone, Debug, PartialEq)]
@@ -224,7 +224,7 @@ impl MovableLabel {
         let delta = u[p] - minimum.parameters[p];
         let predicted_rise =
             delta * (delta * minimum.normal_matrix[packed_index(p, p)] - 2.0 * minimum.gradient[p]);
-        let is_far = delta.abs() >= MIN_DISTANCE * self.range && predicted_rise >= LEAST_RISE;
+        let is_far = delta.abs() >= MIN_PROBE_DISTANCE * self.range && predicted_rise >= LEAST_RISE;
         is_far.then_some(ProbePoint { u, predicted_rise })
     }
 }

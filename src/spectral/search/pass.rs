@@ -8,7 +8,7 @@ use crate::math::Real;
 use crate::model::SpectralObjective;
 use crate::recording::Precision;
 use crate::solver::{LevenbergMarquardt, NelderMead, Outcome, Solver};
-use crate::spectral::input::ready::{Monitor, NEVER, ReadySpectra, StartPoints};
+use crate::spectral::input::ready::{Monitor, NEVER_CANCELLED, ReadySpectra, StartPoints};
 use crate::spectral::search::shared_population::{RequestFailure, SharedPopulation};
 use crate::spectral::search::verify::PassVerifier;
 use crate::spectral::search::waiting::{PassOutcomes, WaitingSpectra};
@@ -125,7 +125,8 @@ impl SpectralPass {
         let mut waiting =
             WaitingSpectra::new(self.objective.clone(), entering_spectra, entering_starts);
         waiting.is_evaluation = true;
-        let outcomes_of_entry = self.run_waiting(waiting, entering_spectra, &NEVER, &mut |_| {})?;
+        let outcomes_of_entry =
+            self.run_waiting(waiting, entering_spectra, &NEVER_CANCELLED, &mut |_| {})?;
         // 3. Join the outcomes of each spectrum.
         let mut outcomes = vec![Vec::new(); starts.len()];
         for (spectrum, entry) in spectrum_of_entry.into_iter().zip(outcomes_of_entry) {

@@ -26,7 +26,9 @@ use crate::math::Real;
 use crate::model::{Prepared, SpectralObjective};
 use crate::solver::Tolerances;
 use crate::solver::{Device, LevenbergMarquardt, Method, NelderMead, Outcome, Status};
-use crate::spectral::input::ready::{Monitor, NEVER, ReadySpectra, ReadySpectrum, StartPoints};
+use crate::spectral::input::ready::{
+    Monitor, NEVER_CANCELLED, ReadySpectra, ReadySpectrum, StartPoints,
+};
 use crate::spectral::search::pass::SpectralPass;
 use crate::spectral::search::shared_population::SharedPopulation;
 use crate::spectral::search::solve::find_winner;
@@ -209,7 +211,7 @@ impl PassVerifier {
         let ready = spectra.with_spectra(&checked_spectra);
         let recomputed = self.pass.evaluate(ready, &ends)?.concat();
         let monitor = Monitor {
-            cancel: &NEVER,
+            cancel: &NEVER_CANCELLED,
             progress: &mut |_| {},
         };
         let continued = self.pass.fit_from_starts(ready, ends, monitor)?.concat();

@@ -105,7 +105,7 @@ fn fit_demo_spectra() -> VerifierTest {
         guess: None,
     };
     let monitor = Monitor {
-        cancel: &NEVER,
+        cancel: &NEVER_CANCELLED,
         progress: &mut |_| {},
     };
     let outcomes = passes
