@@ -9,7 +9,7 @@ mod statistics;
 
 use std::process::ExitCode;
 
-use statistics::{Calibration, all};
+use statistics::{Calibration, refit_all_problems};
 
 fn main() -> ExitCode {
     let count = std::env::args()
@@ -19,7 +19,7 @@ fn main() -> ExitCode {
         eprintln!("usage: calibration [REFITS], at least 2");
         return ExitCode::from(2);
     };
-    let calibration = Calibration::new(&all(count), 1.0, 0.0);
+    let calibration = Calibration::new(&refit_all_problems(count), 1.0, 0.0);
     calibration.print();
     let faults = calibration.faults();
     faults

@@ -88,10 +88,7 @@ impl InputFiles {
     /// Returns the hash of the contents of each file, as hexadecimal text, once they have been
     /// [read](InputFiles::read).
     pub fn contents(&self) -> Vec<String> {
-        let hashes = self
-            .0
-            .iter()
-            .map(|input| format!("{:032x}", input.hash));
+        let hashes = self.0.iter().map(|input| format!("{:032x}", input.hash));
         hashes.collect()
     }
 

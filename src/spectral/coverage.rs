@@ -7,8 +7,10 @@ use crate::model::pixels::difference_of_means;
 use crate::model::{LineSpread, ModelArm, Motion, Sampling, SpectralModel};
 use crate::spectra::{ArmSpectra, Spectra, Wavelength};
 use crate::spectral::SpectralFitter;
-use crate::spectral::input::assemble::{matched, matched_grids, missing, without_bits};
-use crate::spectral::input::limits::Tables;
+use crate::spectral::input::assemble::{
+    list_arms_without_bits, list_missing_arms, match_arm_grids, match_arms,
+};
+use crate::spectral::input::limits::LimitColumns;
 
 /// Wavelengths of one arm: those of the spectra, those of the model, and those that a fit uses. Ranges are in Å.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,15 +41,15 @@ impl SpectralFitter {
     /// their rows ([`SpectraReader::empty`](crate::spectra::SpectraReader::empty)).
     ///
     /// # Errors
-    /// The errors that [`fit`](SpectralFitter::fit) would return for its settings or for one of the files.
+    /// Returns the errors that [`fit`](SpectralFitter::fit) would return for its settings or for one of the files.
     pub fn check_spectra<'s>(
         &self,
         heads: impl IntoIterator<Item = &'s Spectra<'s>>,
     ) -> Result<()> {
-        let mut run = self.run()?;
+        let mut run = self.make_run()?;
         for head in heads {
-            run.grids(&matched(&self.model, head)?, head)?;
-            Tables::new(&self.model, head)?;
+            run.sample_grids(&match_arms(&self.model, head)?, head)?;
+            LimitColumns::new(&self.model, head)?;
         }
         self.first_guess().map(drop)
     }
@@ -55,25 +57,21 @@ impl SpectralFitter {
     /// Returns notes on arms that a file lacks and is fitted without, and on those whose masks have no bits by which
     /// errors could be widened, one line per arm.
     pub fn notes(&self, head: &Spectra) -> Vec<String> {
-        let absent = |arm: &str| {
-            format!(
+        let mut notes = Vec::new();
+        for arm in list_missing_arms(&self.model, head) {
+            notes.push(format!(
                 "{}: no arrays for arm \"{arm}\", fitted without it",
                 head.name()
-            )
-        };
-        let no_bits = |arm: &str| {
-            format!(
+            ));
+        }
+        for arm in list_arms_without_bits(&self.model, head) {
+            notes.push(format!(
                 "{}, arm {arm}: the mask has no bits (it is of booleans, or there is none): `spectra.widen` widens no \
                  error there",
                 head.name()
-            )
-        };
-        let without_bits = without_bits(&self.model, head).into_iter().map(no_bits);
-        missing(&self.model, head)
-            .into_iter()
-            .map(absent)
-            .chain(without_bits)
-            .collect()
+            ));
+        }
+        notes
     }
 
     /// Returns a note for each arm whose pixels are so wide that a template's means over them differ from its values at
@@ -84,40 +82,43 @@ impl SpectralFitter {
         &self,
         heads: impl IntoIterator<Item = &'s Spectra<'s>> + Clone,
     ) -> Vec<String> {
-        let is_undecided =
-            |arm: &&ModelArm| arm.pixels.is_none() && arm.line_spread != LineSpread::File;
-        let note = |arm: &ModelArm| {
-            let is_of_arm = |data: &&ArmSpectra| data.name == arm.name || data.name.is_empty();
-            let mut arms = heads
+        let mut notes = Vec::new();
+        for arm in &self.model.arms {
+            // 1. The user has decided, or the resolution matrices contain the pixels.
+            if arm.pixels.is_some() || arm.line_spread == LineSpread::File {
+                continue;
+            }
+            // 2. Find the first grid of the arm.
+            let mut data_of_arm = heads
                 .clone()
                 .into_iter()
                 .flat_map(|head| &head.arms)
-                .filter(is_of_arm);
-            let has_grid = |data: &&ArmSpectra| {
+                .filter(|data| data.name == arm.name || data.name.is_empty());
+            let has_grid = |data: &ArmSpectra| {
                 matches!(data.wavelength, Wavelength::Shared(_)) || !data.is_empty()
             };
-            let grid = arms
-                .find(|data| data.resolution.is_none() && data.pixels > 0 && has_grid(data))?
-                .grid(0);
-            let (width, difference) = difference_of_means(arm, &grid)?;
+            let Some(data) = data_of_arm
+                .find(|data| data.resolution.is_none() && data.pixels > 0 && has_grid(data))
+            else {
+                continue;
+            };
+            // 3. Compare the template's means with its values there.
+            let Some((width, difference)) = difference_of_means(arm, &data.grid(0)) else {
+                continue;
+            };
             let name = if arm.name.is_empty() {
                 String::new()
             } else {
                 format!("arm {}: ", arm.name)
             };
-            Some(format!(
+            notes.push(format!(
                 "{name}pixels are {width:.1} times as wide as the template's. Its means over them differ from its \
                  values at their centres by {:.2} %. Set `pixels = \"integrate\"` in the arm, or `pixels = \
                  \"sample\"` if the data are values at the centres",
                 100.0 * difference
-            ))
-        };
-        self.model
-            .arms
-            .iter()
-            .filter(is_undecided)
-            .filter_map(note)
-            .collect()
+            ));
+        }
+        notes
     }
 
     /// Returns for each arm that the spectra have the wavelength ranges of data and model, and the used pixels, by the
@@ -129,29 +130,25 @@ impl SpectralFitter {
     /// [`Error::BadWavelength`](crate::Error::BadWavelength) as a fit would.
     pub fn coverage(&self, spectra: &Spectra) -> Result<Vec<ArmCoverage>> {
         let first = spectra.slice(0..spectra.len().min(1));
-        let arms = matched_grids(&self.model, &first)?;
-        let grids = self.run()?.grids(&arms, &first)?;
-        let mut all = Vec::new();
+        let arms = match_arm_grids(&self.model, &first)?;
+        let grids = self.make_run()?.sample_grids(&arms, &first)?;
+        let mut coverages = Vec::new();
         for ((arm, data), grid) in self.model.arms.iter().zip(&arms).zip(&grids) {
-            // an arm that the spectra lack has made-up arrays
+            // An arm that the spectra lack has made-up arrays.
             let Cow::Borrowed(data) = data else { continue };
             let has_grid = matches!(data.wavelength, Wavelength::Shared(_)) || !first.is_empty();
             if has_grid {
-                all.extend(arm_coverage(
-                    &self.model,
-                    arm,
-                    data,
-                    grid.of(0).ok().map(|sampling| &**sampling),
-                ));
+                let sampling = grid.get(0).ok().map(|sampling| &**sampling);
+                coverages.extend(measure_coverage(&self.model, arm, data, sampling));
             }
         }
-        Ok(all)
+        Ok(coverages)
     }
 }
 
 /// Returns the wavelength ranges of an arm's data, model and used pixels, with the pixels' numbers; `None` for a grid
 /// without pixels.
-fn arm_coverage(
+fn measure_coverage(
     model: &SpectralModel,
     arm: &ModelArm,
     data: &ArmSpectra,
@@ -159,38 +156,34 @@ fn arm_coverage(
 ) -> Option<ArmCoverage> {
     let wavelength = data.grid(0);
     let is_used = |j: &usize| sampling.is_some_and(|sampling| sampling.on[*j]);
-    let used = (0..wavelength.len())
-        .find(is_used)
-        .zip((0..wavelength.len()).rfind(is_used));
+    let first_used = (0..wavelength.len()).find(is_used);
+    let last_used = (0..wavelength.len()).rfind(is_used);
     Some(ArmCoverage {
         name: arm.name.clone(),
-        data: ends(&wavelength)?,
-        model: ends(arm.emulator.wavelength())?,
-        used: used.map(|(first, last)| (wavelength[first], wavelength[last])),
+        data: wavelength_range(&wavelength)?,
+        model: wavelength_range(arm.emulator.wavelength())?,
+        used: first_used
+            .zip(last_used)
+            .map(|(first, last)| (wavelength[first], wavelength[last])),
         pixels: data.pixels,
         used_pixels: sampling.map_or(0, |sampling| sampling.used),
-        most_unreached: sampling.map_or(0, |sampling| most_unreached(model, arm, sampling)),
+        most_unreached: sampling.map_or(0, |sampling| max_unreached(model, arm, sampling)),
     })
 }
 
 /// Returns the largest number of pixels of a grid that the arm's template does not cover at the bounds of velocity and
 /// vsini.
-fn most_unreached(model: &SpectralModel, arm: &ModelArm, sampling: &Sampling) -> usize {
-    let reached = |motion: &Motion| {
-        sampling
-            .find_reached(arm, *motion)
-            .iter()
-            .filter(|on| **on)
-            .count()
-    };
-    Motion::extremes(model)
-        .iter()
-        .map(|motion| sampling.used - reached(motion))
-        .max()
-        .unwrap_or(0)
+fn max_unreached(model: &SpectralModel, arm: &ModelArm, sampling: &Sampling) -> usize {
+    let mut max_unreached = 0;
+    for motion in Motion::extremes(model) {
+        let is_reached = sampling.find_reached(arm, motion);
+        let reached = is_reached.iter().filter(|is_reached| **is_reached).count();
+        max_unreached = max_unreached.max(sampling.used - reached);
+    }
+    max_unreached
 }
 
 /// Returns the first and the last wavelength; `None` if there are none.
-fn ends(wavelength: &[f64]) -> Option<(f64, f64)> {
+fn wavelength_range(wavelength: &[f64]) -> Option<(f64, f64)> {
     wavelength.first().copied().zip(wavelength.last().copied())
 }

@@ -1,4 +1,5 @@
-//! The objective of spectra at given parameters, and their first guess: what a fit computes on its way, without a fit.
+//! The objective of spectra at given parameters, and their first guess: intermediate results of a fit, computed without
+//! one.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -7,21 +8,22 @@ use rayon::prelude::*;
 
 use crate::device::retry::Attempts;
 use crate::error::{Error, Result};
+use crate::first_guess::FirstGuess;
 use crate::math::triangle::packed_index;
-use crate::model::{Cause, Fault, Motion};
+use crate::model::{Cause, Fault, Motion, Prepared};
 use crate::solver::{Batch, Device, LevenbergMarquardt, Method, Outcome};
 use crate::spectra::{ArmSpectra, Spectra};
 use crate::spectral::SpectralFitter;
-use crate::spectral::input::assemble::{assemble, matched, prepare_all, prepare_one};
-use crate::spectral::input::given::physical;
+use crate::spectral::input::assemble::{assemble, match_arms, prepare_row, prepare_spectra};
+use crate::spectral::input::given::to_physical;
 use crate::spectral::input::guess::GuessedSpectrum;
-use crate::spectral::input::layout::{layout, layout_for};
-use crate::spectral::input::limits::Tables;
+use crate::spectral::input::layout::{lay_out_arms, mark_own_bases};
+use crate::spectral::input::limits::LimitColumns;
 use crate::spectral::input::ready::{Grids, ReadySpectra, ReadySpectrum};
-use crate::spectral::inspect::ready_at;
+use crate::spectral::inspect::make_ready_spectrum;
 use crate::spectral::results::blank::{blank, strict};
 use crate::spectral::run::Run;
-use crate::spectral::run::workspace::Evaluation;
+use crate::spectral::run::workspace::EvaluationPopulation;
 use crate::threads;
 
 /// The objective of n spectra at one point each, from [`SpectralFitter::objective`]. P is the number of parameters.
@@ -31,7 +33,7 @@ pub struct Objectives {
     /// (n): χ² of the pixels, or the sum of a robust loss.
     pub chi2: Vec<f64>,
     /// (n): χ² with the penalties of priors and training hulls and, if the model marginalises over the continuum, the
-    /// terms of that. It is what a fit's row has as objective.
+    /// terms of that. It is the objective in the row of a fit.
     pub objective: Vec<f64>,
     /// (n, P): derivatives of χ² and penalties by the parameters, in physical units. The terms of marginalisation are
     /// left out. Empty unless asked for.
@@ -39,7 +41,7 @@ pub struct Objectives {
     /// (n, P, P): normal matrices JᵀJ of the weighted residuals, in physical units. The inverse is the covariance of a
     /// least-squares fit that ends there. Empty unless asked for.
     pub normal_matrix: Vec<f64>,
-    /// (n): the reason why a spectrum has no objective, and NaN for numbers; empty for the others.
+    /// (n): the reason why a spectrum has no objective, in which case its numbers are NaN; empty for the others.
     pub messages: Vec<String>,
 }
 
@@ -81,70 +83,53 @@ impl SpectralFitter {
         parameters: &[f64],
         derivatives: bool,
     ) -> Result<Objectives> {
-        let (model, width) = (&self.model, self.model.parameters.len());
-        if parameters.len() != spectra.len() * width {
-            let (found, n) = (parameters.len(), spectra.len());
-            let message = format!("{found} values, expected {n} spectra × {width} parameters");
+        let model = &self.model;
+        let width = model.parameters.len();
+        let count = spectra.len();
+        if parameters.len() != count * width {
+            let values = parameters.len();
+            let message = format!("{values} values, expected {count} spectra × {width} parameters");
             return Err(Error::mismatch("parameters", message).naming("parameters"));
         }
-        let mut input = Input::new(self, spectra)?;
+        let mut matched = MatchedSpectra::new(self, spectra)?;
         // 1. Prepare each spectrum with the pixels that count at its point.
-        let ready_of = |(place, physical): (usize, &[f64])| {
-            if let Some(p) = physical.iter().position(|x| !x.is_finite()) {
-                let detail = format!("{} is {}", model.parameters[p].solver.name, physical[p]);
-                return Err(Fault {
-                    cause: Cause::BadStart,
-                    detail,
-                });
-            }
-            let u: Vec<f64> = model
-                .parameters
-                .iter()
-                .zip(physical)
-                .map(|(p, x)| p.to_u(*x))
-                .collect();
-            let limits = input.tables.of(place)?;
-            let motion = Some(Motion::around(model, &u, &limits));
-            let prepared = prepare_one(model, &input.arms, &input.grids, place, motion)?;
-            Ok(ready_at(place, u, &limits, prepared.into()))
-        };
         let points = parameters.par_chunks_exact(width).enumerate();
-        let all: Vec<Result<ReadySpectrum, Fault>> =
-            threads::in_pool(|| points.map(ready_of).collect());
-        let (ready, messages) = self.without_faults(spectra, all)?;
-        // 2. Evaluate all, and write them to their places.
-        let outcomes = input.outcomes(&ready, derivatives)?;
-        let n = spectra.len();
-        let none = |count: usize| vec![f64::NAN; if derivatives { n * count } else { 0 }];
-        let (gradient, normal_matrix) = (none(width), none(width * width));
-        let mut out = Objectives {
-            chi2: vec![f64::NAN; n],
-            objective: vec![f64::NAN; n],
-            gradient,
-            normal_matrix,
+        let prepared: Vec<Result<ReadySpectrum, Fault>> = threads::in_pool(|| {
+            points
+                .map(|(place, physical)| matched.prepare_at(place, physical))
+                .collect()
+        });
+        let (ready, messages) = self.separate_faults(spectra, prepared)?;
+        // 2. Evaluate all of them.
+        let outcomes = matched.evaluate(&ready, derivatives)?;
+        // 3. Write the numbers to the places of the spectra. NaN stands for those without an objective.
+        let derivative_rows = if derivatives { count } else { 0 };
+        let mut objectives = Objectives {
+            chi2: vec![f64::NAN; count],
+            objective: vec![f64::NAN; count],
+            gradient: vec![f64::NAN; derivative_rows * width],
+            normal_matrix: vec![f64::NAN; derivative_rows * width * width],
             messages,
         };
         let scale = |p: usize| model.parameters[p].solver.scale;
-        for (one, outcome) in ready.iter().zip(&outcomes) {
-            let place = one.place;
-            (out.chi2[place], out.objective[place]) = (
-                outcome.chi2,
-                self.finish().objective(outcome, &one.prepared),
-            );
+        for (spectrum, outcome) in ready.iter().zip(&outcomes) {
+            let place = spectrum.place;
+            objectives.chi2[place] = outcome.chi2;
+            objectives.objective[place] = self.finish().objective(outcome, &spectrum.prepared);
             if !derivatives {
                 continue;
             }
             for p in 0..width {
-                // the solver's gradient is −½ of it, by u
-                out.gradient[place * width + p] = -2.0 * outcome.gradient[p] / scale(p);
+                // The solver's gradient is −½ of the derivatives by u.
+                objectives.gradient[place * width + p] = -2.0 * outcome.gradient[p] / scale(p);
                 for q in 0..width {
                     let element = outcome.normal_matrix[packed_index(p, q)];
-                    out.normal_matrix[(place * width + p) * width + q] =
+                    objectives.normal_matrix[(place * width + p) * width + q] =
                         element / (scale(p) * scale(q));
                 }
             }
         }
-        Ok(out)
+        Ok(objectives)
     }
 
     /// Finds the points from which a fit of each spectrum would start, and computes their objective on the fitter's
@@ -155,53 +140,32 @@ impl SpectralFitter {
     /// A spectrum that cannot be fitted has a message, or is [`Error::BadSpectrum`] if the fitter is
     /// [strict](SpectralFitter::strict).
     pub fn guess(&self, spectra: &Spectra) -> Result<Vec<Guess>> {
-        let mut input = Input::new(self, spectra)?;
-        let Input {
-            arms,
-            grids,
-            tables,
-            ..
-        } = &input;
-        let (model, guess, count) = (&self.model, self.first_guess()?, self.starts);
+        let mut matched = MatchedSpectra::new(self, spectra)?;
+        let first_guess = self.first_guess()?;
         // 1. Find the starts.
-        let starts_of = |(place, prepared): (usize, Result<_, Fault>)| {
-            let limits = tables.of(place)?;
-            let spectrum = GuessedSpectrum {
-                model,
-                arms,
-                grids,
-                place,
-                limits: &limits,
-                guess,
-                count,
-            };
-            let (prepared, starts) = spectrum.starts(prepared?)?;
-            let prepared = Arc::new(prepared);
-            Ok(ReadySpectrum {
-                place,
-                prepared,
-                limits,
-                starts,
-                may_add_starts: false,
-            })
-        };
-        let prepared = prepare_all(model, arms, grids, spectra.len())
-            .into_par_iter()
-            .enumerate();
-        let all: Vec<Result<ReadySpectrum, Fault>> =
-            threads::in_pool(|| prepared.map(starts_of).collect());
-        let (ready, messages) = self.without_faults(spectra, all)?;
-        // 2. Evaluate them, each by itself: starts of one spectrum would stop each other.
-        let single = |one: &ReadySpectrum| {
-            let of =
-                |u: &Vec<f64>| ready_at(one.place, u.clone(), &one.limits, one.prepared.clone());
-            one.starts
-                .iter()
-                .map(|start| of(&start.u))
-                .collect::<Vec<_>>()
-        };
-        let points: Vec<ReadySpectrum> = ready.iter().flat_map(single).collect();
-        let outcomes = input.outcomes(&points, false)?;
+        let prepared = prepare_spectra(&self.model, &matched.arms, &matched.grids, spectra.len());
+        let started: Vec<Result<ReadySpectrum, Fault>> = threads::in_pool(|| {
+            prepared
+                .into_par_iter()
+                .enumerate()
+                .map(|(place, prepared)| matched.guess_starts(place, prepared, first_guess))
+                .collect()
+        });
+        let (ready, messages) = self.separate_faults(spectra, started)?;
+        // 2. Evaluate each start as a spectrum of its own, because starts of one spectrum would stop each other.
+        let mut points: Vec<ReadySpectrum> = Vec::new();
+        for spectrum in &ready {
+            for start in &spectrum.starts {
+                points.push(make_ready_spectrum(
+                    spectrum.place,
+                    start.u.clone(),
+                    &spectrum.limits,
+                    spectrum.prepared.clone(),
+                ));
+            }
+        }
+        let outcomes = matched.evaluate(&points, false)?;
+        // 3. Sort the starts of each spectrum by their objectives.
         let mut guesses: Vec<Guess> = messages
             .into_iter()
             .map(|message| Guess {
@@ -211,33 +175,31 @@ impl SpectralFitter {
             .collect();
         for (point, outcome) in points.iter().zip(outcomes) {
             guesses[point.place].starts.push(GuessedStart {
-                parameters: physical(model, &point.starts[0]),
+                parameters: to_physical(&self.model, &point.starts[0]),
                 chi2: outcome.chi2,
                 objective: self.finish().objective(&outcome, &point.prepared),
             });
         }
-        guesses.iter_mut().for_each(|guess| {
+        for guess in &mut guesses {
             guess
                 .starts
-                .sort_by(|a, b| a.objective.total_cmp(&b.objective))
-        });
+                .sort_by(|a, b| a.objective.total_cmp(&b.objective));
+        }
         Ok(guesses)
     }
 
-    /// Separates the spectra that can be fitted from the messages of those that cannot, empty for the others. The first
-    /// fault is an error if the fitter is strict.
-    fn without_faults(
+    /// Separates the spectra that can be fitted from the messages of those that cannot. The message of a spectrum that
+    /// can be fitted is empty. The first fault is an error if the fitter is strict.
+    fn separate_faults(
         &self,
         spectra: &Spectra,
-        all: Vec<Result<ReadySpectrum, Fault>>,
+        results: Vec<Result<ReadySpectrum, Fault>>,
     ) -> Result<(Vec<ReadySpectrum>, Vec<String>)> {
-        let (mut ready, mut messages) = (
-            Vec::with_capacity(all.len()),
-            vec![String::new(); all.len()],
-        );
-        for (place, one) in all.into_iter().enumerate() {
-            match one {
-                Ok(one) => ready.push(one),
+        let mut ready = Vec::with_capacity(results.len());
+        let mut messages = vec![String::new(); results.len()];
+        for (place, result) in results.into_iter().enumerate() {
+            match result {
+                Ok(spectrum) => ready.push(spectrum),
                 Err(fault) if self.strict => {
                     return Err(strict(&blank(&self.model, spectra, place), &fault));
                 }
@@ -249,96 +211,155 @@ impl SpectralFitter {
 }
 
 /// Spectra matched to the arms of a fitter's model, with the samplings of their grids and the columns of their limits.
-struct Input<'s> {
+struct MatchedSpectra<'s> {
     run: Run<'s>,
     arms: Vec<Cow<'s, ArmSpectra<'s>>>,
     grids: Vec<Grids>,
-    tables: Tables<'s>,
+    limit_columns: LimitColumns<'s>,
 }
 
-impl<'s> Input<'s> {
+impl<'s> MatchedSpectra<'s> {
     /// Checks the fitter's settings, and matches the spectra to its model.
-    fn new(fitter: &'s SpectralFitter, spectra: &'s Spectra<'s>) -> Result<Input<'s>> {
-        let mut run = fitter.run()?;
-        let arms = matched(&fitter.model, spectra)?;
-        let grids = run.grids(&arms, spectra)?;
-        let tables = Tables::new(&fitter.model, spectra)?;
-        Ok(Input {
+    fn new(fitter: &'s SpectralFitter, spectra: &'s Spectra<'s>) -> Result<MatchedSpectra<'s>> {
+        let mut run = fitter.make_run()?;
+        let arms = match_arms(&fitter.model, spectra)?;
+        let grids = run.sample_grids(&arms, spectra)?;
+        let limit_columns = LimitColumns::new(&fitter.model, spectra)?;
+        Ok(MatchedSpectra {
             run,
             arms,
             grids,
-            tables,
+            limit_columns,
         })
     }
 
-    /// Evaluates prepared spectra at their starts, one each, on the fitter's first device, and returns their sums. The
-    /// device is renewed or replaced as in a fit if it fails.
-    fn outcomes(&mut self, ready: &[ReadySpectrum], derivatives: bool) -> Result<Vec<Outcome>> {
+    /// Prepares the spectrum at `place` with the pixels that count at parameters in physical units, where it starts.
+    fn prepare_at(&self, place: usize, physical: &[f64]) -> Result<ReadySpectrum, Fault> {
+        let model = &self.run.fitter.model;
+        if let Some(p) = physical.iter().position(|value| !value.is_finite()) {
+            let detail = format!("{} is {}", model.parameters[p].solver.name, physical[p]);
+            return Err(Fault {
+                cause: Cause::BadStart,
+                detail,
+            });
+        }
+        let u: Vec<f64> = model
+            .parameters
+            .iter()
+            .zip(physical)
+            .map(|(parameter, value)| parameter.to_u(*value))
+            .collect();
+        let limits = self.limit_columns.read_limits(place)?;
+        let motion = Some(Motion::around(model, &u, &limits));
+        let prepared = prepare_row(model, &self.arms, &self.grids, place, motion)?;
+        Ok(make_ready_spectrum(place, u, &limits, prepared.into()))
+    }
+
+    /// Finds the starts of the prepared spectrum at `place`.
+    fn guess_starts(
+        &self,
+        place: usize,
+        prepared: Result<Prepared, Fault>,
+        first_guess: &FirstGuess,
+    ) -> Result<ReadySpectrum, Fault> {
+        let limits = self.limit_columns.read_limits(place)?;
         let fitter = self.run.fitter;
-        let (mut device, mut attempts) = (fitter.device.inner.clone(), Attempts::default());
+        let spectrum = GuessedSpectrum {
+            model: &fitter.model,
+            arms: &self.arms,
+            grids: &self.grids,
+            place,
+            limits: &limits,
+            guess: first_guess,
+            count: fitter.starts,
+        };
+        let (prepared, starts) = spectrum.guess_starts(prepared?)?;
+        Ok(ReadySpectrum {
+            place,
+            prepared: Arc::new(prepared),
+            limits,
+            starts,
+            may_add_starts: false,
+        })
+    }
+
+    /// Evaluates prepared spectra at their starts, one each, on the fitter's first device, and returns their outcomes.
+    /// If the device fails, it is renewed or replaced as in a fit.
+    fn evaluate(&mut self, ready: &[ReadySpectrum], derivatives: bool) -> Result<Vec<Outcome>> {
+        let fitter = self.run.fitter;
+        let mut device = fitter.device.inner.clone();
+        let mut attempts = Attempts::default();
         loop {
-            match self.outcomes_on(&*device, ready, derivatives) {
+            match self.evaluate_on(&*device, ready, derivatives) {
                 Err(failure) => device = attempts.next(&device, failure, fitter.may_use_cpu())?,
-                done => return done,
+                outcomes => return outcomes,
             }
         }
     }
 
     /// Evaluates prepared spectra at their starts on a device, in batches.
-    fn outcomes_on(
+    fn evaluate_on(
         &mut self,
         device: &dyn Device,
         ready: &[ReadySpectrum],
         derivatives: bool,
     ) -> Result<Vec<Outcome>> {
         let fitter = self.run.fitter;
-        let SpectralFitter {
-            model,
-            shared,
-            precision,
-            max_memory,
-            ..
-        } = fitter;
+        let model = &fitter.model;
         let mut outcomes = Vec::with_capacity(ready.len());
         if ready.is_empty() {
             return Ok(outcomes);
         }
-        let shape = layout_for(
-            layout(model, &self.arms, &self.grids),
-            ready.iter().map(|one| &*one.prepared),
+        // 1. Use the population of an earlier evaluation if it has the same objective and is large enough.
+        let layout = mark_own_bases(
+            lay_out_arms(model, &self.arms, &self.grids),
+            ready.iter().map(|spectrum| &*spectrum.prepared),
         );
-        let objective = shared.objective(model, &shape, precision.of_results(), !derivatives);
+        let objective = fitter.shared.get_or_make_objective(
+            model,
+            &layout,
+            fitter.precision.of_results(),
+            !derivatives,
+        );
         let recording = objective.recording();
-        let room = device.capacity(recording, *max_memory)?;
-        let batch = fitter.batch_on(device).min(room).min(ready.len()).max(1);
-        let method = Method::LevenbergMarquardt(LevenbergMarquardt::default().max_rounds(1));
-        let earlier = self.run.take_evaluation();
-        let earlier = earlier
-            .filter(|e| Arc::ptr_eq(&e.objective, &objective) && e.population.capacity() >= batch);
+        let capacity = device.capacity(recording, fitter.max_memory)?;
+        let batch_size = fitter
+            .batch_on(device)
+            .min(capacity)
+            .min(ready.len())
+            .max(1);
+        let earlier = self.run.take_evaluation().filter(|earlier| {
+            Arc::ptr_eq(&earlier.objective, &objective)
+                && earlier.population.capacity() >= batch_size
+        });
         let mut population = match earlier {
-            Some(evaluation) => evaluation.population,
-            None => device.population(recording.clone(), &method, batch)?,
+            Some(earlier) => earlier.population,
+            None => {
+                let single_round = LevenbergMarquardt::default().max_rounds(1);
+                let method = Method::LevenbergMarquardt(single_round);
+                device.population(recording.clone(), &method, batch_size)?
+            }
         };
-        for some in ready.chunks(batch) {
+        // 2. Evaluate batch by batch. The first round of a fit evaluates its start.
+        for chunk in ready.chunks(batch_size) {
             let spectra = ReadySpectra {
                 model,
                 grids: &self.grids,
-                spectra: some,
+                spectra: chunk,
                 guess: None,
             };
             let batch: Batch = assemble(&objective, spectra, &spectra.starts());
             let members: Vec<usize> = (0..batch.members()).collect();
             outcomes.append(&mut pollster::block_on(async {
                 population.load(&batch).await?;
-                // the first round evaluates the starts
                 population.advance(1).await?;
                 population.read(&members).await
             })?);
         }
-        // a population that has failed is not kept, nor is one of a device that has replaced the fitter's
+        // 3. Keep the population, unless it belongs to a device that has replaced the fitter's.
         if std::ptr::addr_eq(device, &*fitter.device.inner) {
             population.clear();
-            self.run.keep_evaluation(Evaluation {
+            self.run.keep_evaluation(EvaluationPopulation {
                 objective,
                 population,
             });

@@ -11,12 +11,15 @@ use crate::model::{Fault, Limits, Motion, Prepared, PreparedArm, Sampling};
 use crate::recording::Precision;
 use crate::solver::{Device, LevenbergMarquardt, Method};
 use crate::spectra::Spectra;
-use crate::spectral::input::assemble::{assemble, matched, prepare_one};
-use crate::spectral::input::layout::{layout, layout_for};
-use crate::spectral::input::limits::Tables;
+use crate::spectral::input::assemble::{assemble, match_arms, prepare_row};
+use crate::spectral::input::layout::{lay_out_arms, mark_own_bases};
+use crate::spectral::input::limits::LimitColumns;
 use crate::spectral::input::ready::{ReadySpectra, ReadySpectrum};
 use crate::spectral::run::Run;
 use crate::threads;
+
+/// Bound that no parameter reaches, in physical units.
+const UNREACHED_BOUND: f64 = 1e30;
 
 /// A spectrum, and the parameters at which its model is evaluated.
 #[derive(Clone, Copy)]
@@ -29,8 +32,8 @@ pub struct ModelPoint<'a> {
 
 /// Rows of a model that are computed.
 #[derive(Clone, Copy)]
-pub enum ModelRows {
-    /// Values in f32, as a fit has them.
+pub enum InspectedRows {
+    /// Values in f32, as in a fit.
     Values,
     /// Values and derivatives in f64.
     WithDerivatives,
@@ -55,91 +58,101 @@ impl Run<'_> {
         &mut self,
         spectra: &Spectra,
         points: &[ModelPoint],
-        rows: ModelRows,
+        rows: InspectedRows,
     ) -> Result<Vec<Vec<InspectedArm>>> {
         let model = &self.fitter.model;
-        let arms = matched(model, spectra)?;
-        let grids = self.grids(&arms, spectra)?;
-        let tables = Tables::new(model, spectra)?;
-        let one = |point: &ModelPoint| {
-            let u = model
+        // 1. Prepare the spectra with the pixels that count at their points.
+        let arms = match_arms(model, spectra)?;
+        let grids = self.sample_grids(&arms, spectra)?;
+        let limit_columns = LimitColumns::new(model, spectra)?;
+        let prepare_at_point = |point: &ModelPoint| {
+            let u: Vec<f64> = model
                 .parameters
                 .iter()
                 .zip(point.parameters)
-                .map(|(p, x)| p.to_u(*x))
-                .collect::<Vec<f64>>();
-            let limits = tables.of(point.place).map_err(|fault| refused(&fault))?;
+                .map(|(parameter, value)| parameter.to_u(*value))
+                .collect();
+            let limits = limit_columns.read_limits(point.place)?;
             let motion = Some(Motion::around(model, &u, &limits));
-            let prepared = prepare_one(model, &arms, &grids, point.place, motion)
-                .map_err(|fault| refused(&fault))?;
-            Ok(ready_at(point.place, u, &limits, prepared.into()))
+            let prepared = prepare_row(model, &arms, &grids, point.place, motion)?;
+            Ok(make_ready_spectrum(
+                point.place,
+                u,
+                &limits,
+                prepared.into(),
+            ))
         };
-        let ready: Vec<ReadySpectrum> =
-            threads::in_pool(|| points.par_iter().map(one).collect::<Result<_>>())?;
-        let shape = layout_for(
-            layout(model, &arms, &grids),
-            ready.iter().map(|one| &*one.prepared),
+        let ready: Vec<ReadySpectrum> = threads::in_pool(|| {
+            points
+                .par_iter()
+                .map(|point| prepare_at_point(point).map_err(|fault: Fault| usage_error(&fault)))
+                .collect::<Result<_>>()
+        })?;
+        // 2. Load them into a population, which computes the rows.
+        let layout = mark_own_bases(
+            lay_out_arms(model, &arms, &grids),
+            ready.iter().map(|spectrum| &*spectrum.prepared),
         );
         let (precision, values_only) = match rows {
-            ModelRows::Values => (Precision::F32, true),
-            ModelRows::WithDerivatives => (Precision::F64, false),
+            InspectedRows::Values => (Precision::F32, true),
+            InspectedRows::WithDerivatives => (Precision::F64, false),
         };
-        let objective = self
-            .fitter
-            .shared
-            .objective(model, &shape, precision, values_only);
-        let spectra = ReadySpectra {
+        let objective =
+            self.fitter
+                .shared
+                .get_or_make_objective(model, &layout, precision, values_only);
+        let ready_spectra = ReadySpectra {
             model,
             grids: &grids,
             spectra: &ready,
             guess: None,
         };
-        let batch = assemble(&objective, spectra, &spectra.starts());
+        let batch = assemble(&objective, ready_spectra, &ready_spectra.starts());
         let method = Method::LevenbergMarquardt(LevenbergMarquardt::default());
         let mut population =
             CpuDevice.population(objective.recording().clone(), &method, points.len())?;
         pollster::block_on(population.load(&batch))?;
+        // 3. Read each arm's model and solution. An arm without a continuum has no solution.
         let buffers: Vec<_> = objective
             .arms
             .iter()
             .flat_map(|arm| [Some(arm.model), arm.solution])
             .collect();
         let ids: Vec<_> = buffers.iter().flatten().copied().collect();
-        let mut seen = pollster::block_on(population.inspect_all(&ids))?.into_iter();
-        // Each buffer has the rows of all spectra. An arm without a continuum has no solution.
-        let rows: Vec<Vec<f64>> = buffers
+        let contents = pollster::block_on(population.inspect_all(&ids))?;
+        let mut contents = contents.into_iter();
+        let contents: Vec<Vec<f64>> = buffers
             .iter()
-            .map(|b| b.and_then(|_| seen.next()).unwrap_or_default())
+            .map(|id| id.and_then(|_| contents.next()).unwrap_or_default())
             .collect();
-        let row = |buffer: usize, k: usize| {
-            let length = rows[buffer].len() / points.len().max(1);
-            rows[buffer][k * length..][..length].to_vec()
+        // 4. Divide them by spectrum: each buffer has the rows of all spectra.
+        let rows_of_spectrum = |buffer: usize, k: usize| {
+            let length = contents[buffer].len() / points.len().max(1);
+            contents[buffer][k * length..][..length].to_vec()
         };
-        let mut out = Vec::with_capacity(ready.len());
-        for (k, one) in ready.into_iter().enumerate() {
-            let mut inspected = Vec::with_capacity(arms.len());
-            for (a, prepared) in Arc::unwrap_or_clone(one.prepared)
-                .arms
-                .into_iter()
-                .enumerate()
-            {
-                inspected.push(InspectedArm {
+        let mut inspected_spectra = Vec::with_capacity(ready.len());
+        for (k, spectrum) in ready.into_iter().enumerate() {
+            let prepared_arms = Arc::unwrap_or_clone(spectrum.prepared).arms;
+            let mut inspected_arms = Vec::with_capacity(arms.len());
+            for (a, prepared) in prepared_arms.into_iter().enumerate() {
+                let sampling = grids[a].get(spectrum.place).map_err(usage_error)?;
+                inspected_arms.push(InspectedArm {
                     prepared,
-                    sampling: grids[a].of(one.place).map_err(refused)?.clone(),
-                    terms: objective.arms[a].basis.map_or(0, |b| b.terms),
-                    model: row(2 * a, k),
-                    solution: row(2 * a + 1, k),
+                    sampling: sampling.clone(),
+                    terms: objective.arms[a].basis.map_or(0, |basis| basis.terms),
+                    model: rows_of_spectrum(2 * a, k),
+                    solution: rows_of_spectrum(2 * a + 1, k),
                 });
             }
-            out.push(inspected);
+            inspected_spectra.push(inspected_arms);
         }
-        Ok(out)
+        Ok(inspected_spectra)
     }
 }
 
 /// Returns a prepared spectrum whose only start is `u`, in the solver's units, with its priors and bounds too wide to
 /// act.
-pub fn ready_at(
+pub fn make_ready_spectrum(
     place: usize,
     u: Vec<f64>,
     limits: &[Limits],
@@ -148,8 +161,8 @@ pub fn ready_at(
     let limits = limits
         .iter()
         .map(|limits| Limits {
-            lower: -1e30,
-            upper: 1e30,
+            lower: -UNREACHED_BOUND,
+            upper: UNREACHED_BOUND,
             ..*limits
         })
         .collect();
@@ -163,6 +176,6 @@ pub fn ready_at(
 }
 
 /// Returns the usage error for the fault of a spectrum that cannot be prepared.
-fn refused(fault: &Fault) -> Error {
+fn usage_error(fault: &Fault) -> Error {
     Error::Usage(format!("{}: {}", fault.cause.name(), fault.detail))
 }

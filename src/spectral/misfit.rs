@@ -1,4 +1,4 @@
-//! Size of a spectrum's residuals relative to their errors: χ², and what stands for it under a robust loss.
+//! Size of a spectrum's residuals relative to their errors: χ², and its replacement under a robust loss.
 //!
 //! Under a robust loss the cost has no known distribution, because it also counts pixels that do not belong to the
 //! spectrum. The covariance of the parameters is then s H⁻¹ with H = Σ ψ′ J Jᵀ (Huber 1981, eq. 6.5 of chapter 7) and
@@ -7,7 +7,7 @@
 //! s = (Σ ψ² / dof) / (Σ ψ′ / N).
 //! ```
 //!
-//! It is the sandwich H⁻¹ (Σ ψ² J Jᵀ) H⁻¹ of residuals that do not depend on J: outliers lie where they lie. The normal
+//! This is the sandwich H⁻¹ (Σ ψ² J Jᵀ) H⁻¹ for residuals, outliers among them, that do not depend on J. The normal
 //! matrix A of the steps has a curvature of its own, τ Σ ω, in place of Σ ψ′, so that H⁻¹ = (τ Σ ω / Σ ψ′) A⁻¹. In
 //! units of its expectation for normal residuals, s takes the place of χ²/dof.
 
@@ -15,9 +15,9 @@ use crate::buffers::{Estimator, LossSums, NormalMeans};
 use crate::model::{Limits, ModelParameter};
 use crate::solver::Outcome;
 
-/// Least Σ ψ′ in a covariance, as a share of the normal matrix's. Normal residuals leave more unless they are more than
-/// ten times as large as their errors; outliers, whose ψ′ is negative, may leave nothing.
-const LEAST_SHARE: f64 = 0.1;
+/// Smallest Σ ψ′ in a covariance, as a share of that of the normal matrix. Normal residuals leave more, unless they are
+/// more than ten times as large as their errors. Outliers, whose ψ′ is negative, may leave nothing.
+const MIN_CURVATURE_SHARE: f64 = 0.1;
 
 /// Measure of residuals for one model.
 #[derive(Clone, Copy, Debug)]
@@ -54,11 +54,11 @@ impl Misfit {
                 variance,
                 ..
             }) => {
-                let effective = 2.0 * dof / variance;
-                let ratio = spread(outcome.loss, pixels, dof) * curvature / scatter;
+                let effective_dof = 2.0 * dof / variance;
+                let relative_spread = spread(outcome.loss, pixels, dof) * curvature / scatter;
                 ChiSquare {
-                    value: ratio * effective,
-                    dof: effective,
+                    value: relative_spread * effective_dof,
+                    dof: effective_dof,
                 }
             }
         }
@@ -74,29 +74,33 @@ impl Misfit {
         limits: &[Limits],
     ) -> Vec<f64> {
         let mut matrix = outcome.normal_matrix.clone();
-        if self.expected.is_some() {
-            let factor = covariance_factor(outcome.loss, pixels as usize, dof);
-            matrix.iter_mut().for_each(|x| *x /= factor);
-            // a prior is what it is
-            for (p, (parameter, limits)) in parameters.iter().zip(limits).enumerate() {
-                let weight = limits
-                    .prior
-                    .map_or(0.0, |(_, sigma)| (parameter.solver.scale / sigma).powi(2));
-                matrix[p * (p + 3) / 2] += weight * (1.0 - 1.0 / factor);
-            }
+        if self.expected.is_none() {
+            return matrix;
+        }
+        let factor = covariance_factor(outcome.loss, pixels as usize, dof);
+        for element in &mut matrix {
+            *element /= factor;
+        }
+        // The part of the priors is not divided. It is on the diagonal of the packed matrix.
+        for (p, (parameter, limits)) in parameters.iter().zip(limits).enumerate() {
+            let prior_weight = limits
+                .prior
+                .map_or(0.0, |(_, sigma)| (parameter.solver.scale / sigma).powi(2));
+            matrix[p * (p + 3) / 2] += prior_weight * (1.0 - 1.0 / factor);
         }
         matrix
     }
 }
 
-/// Returns Σ ψ′, which is positive.
-fn curvature(sums: LossSums) -> f64 {
-    sums.curvature.max(LEAST_SHARE * sums.matrix_curvature)
+/// Returns Σ ψ′, or its smallest allowed value, which is positive.
+fn positive_curvature(sums: LossSums) -> f64 {
+    sums.curvature
+        .max(MIN_CURVATURE_SHARE * sums.matrix_curvature)
 }
 
-/// Returns s.
+/// Returns s, or 1 if it is not a positive number.
 fn spread(sums: LossSums, pixels: usize, dof: f64) -> f64 {
-    let spread = sums.scatter * pixels as f64 / (curvature(sums) * dof);
+    let spread = sums.scatter * pixels as f64 / (positive_curvature(sums) * dof);
     if spread.is_finite() && spread > 0.0 {
         spread
     } else {
@@ -106,13 +110,9 @@ fn spread(sums: LossSums, pixels: usize, dof: f64) -> f64 {
 
 /// Returns s τ Σ ω / Σ ψ′, by which the inverse of the normal matrix is multiplied.
 pub fn covariance_factor(sums: LossSums, pixels: usize, dof: f64) -> f64 {
-    let ratio = sums.matrix_curvature / curvature(sums);
-    spread(sums, pixels, dof)
-        * if ratio.is_finite() && ratio > 0.0 {
-            ratio
-        } else {
-            1.0
-        }
+    let curvature_ratio = sums.matrix_curvature / positive_curvature(sums);
+    let is_positive = curvature_ratio.is_finite() && curvature_ratio > 0.0;
+    spread(sums, pixels, dof) * if is_positive { curvature_ratio } else { 1.0 }
 }
 
 #[cfg(test)]
@@ -123,15 +123,13 @@ mod tests {
     #[test]
     fn expectations_meet_closed_forms() {
         let c: f64 = 1.345;
-        let (inside, density) = (
-            libm::erf(c / 2f64.sqrt()),
-            (-0.5 * c * c).exp() / (2.0 * std::f64::consts::PI).sqrt(),
-        );
-        let scatter = inside - 2.0 * c * density + c * c * (1.0 - inside);
-        let found = Estimator::Huber(c).normal_means();
+        let share_inside = libm::erf(c / 2f64.sqrt());
+        let density = (-0.5 * c * c).exp() / (2.0 * std::f64::consts::PI).sqrt();
+        let scatter = share_inside - 2.0 * c * density + c * c * (1.0 - share_inside);
+        let huber = Estimator::Huber(c).normal_means();
         assert!(
-            (found.scatter - scatter).abs() < 2e-3 && (found.curvature - inside).abs() < 2e-3,
-            "{found:?}"
+            (huber.scatter - scatter).abs() < 2e-3 && (huber.curvature - share_inside).abs() < 2e-3,
+            "{huber:?}"
         );
         for loss in [
             Estimator::Huber(50.0),

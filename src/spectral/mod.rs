@@ -1,4 +1,4 @@
-//! Fits of spectra: what joins spectra, model, solver and device.
+//! Fits of spectra, which join spectra, model, solver and device.
 
 mod blank_table;
 mod check;
@@ -47,17 +47,17 @@ pub use results::table::{FitTable, RowView, Sink};
 pub(crate) use results::values::Kind;
 pub use results::values::{ColumnView, FitColumn, FitValues};
 use run::Run;
-use search::shared::Shared;
+use search::shared::SharedResources;
 use stream::in_memory;
 pub use stream::journal::Journal;
 pub use stream::profile::{DeviceProfile, DeviceStage, HostStage, Profile, Rounds};
 pub use stream::summary::{DeviceRows, Summary};
 
-/// Approximate number of starts per spectrum if the user sets none. Populations are made for so many.
+/// Approximate number of starts per spectrum if the user sets none. Populations are planned for this number.
 const USUAL_STARTS: usize = 2;
 
-/// Fits spectra with a model on a device. A fitter and its clones keep what a fit of spectra in memory has made on the
-/// device, its populations above all, for the next one, until the last of them is dropped.
+/// Fits spectra with a model on a device. A fitter and its clones keep the populations that a fit of spectra in memory
+/// has made on the device for the next fit, until the last clone is dropped.
 #[derive(Clone, Debug)]
 pub struct SpectralFitter {
     pub(crate) model: SpectralModel,
@@ -74,7 +74,7 @@ pub struct SpectralFitter {
     /// Number of spectra per batch; `None` for the device's default.
     pub(crate) batch_size: Option<usize>,
     cpu_fallback: Option<bool>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedResources>,
 }
 
 impl SpectralFitter {
@@ -109,9 +109,9 @@ impl SpectralFitter {
     }
 
     /// Sets the number of starts per spectrum, 1 to 64. The first guess may find fewer distinct ones. Unless set, a
-    /// spectrum has as many starts as compete in its first guess: 1 to 4, up to 8 if its lines say little, and up to 32
-    /// if masks or weights leave little of it. Up to 16 more follow if χ²/dof is above 20 (5 if most pixels are
-    /// masked), and one more may follow beyond a fold of the minimum (not with Nelder–Mead alone).
+    /// spectrum has as many starts as compete in its first guess: 1 to 4, up to 8 if its lines constrain it little, and
+    /// up to 32 if masks or weights leave little of it. Up to 16 more follow if χ²/dof is above 20 (5 if most pixels
+    /// are masked), and one more may follow beyond a fold of the minimum (not with Nelder–Mead alone).
     #[must_use]
     pub fn starts(mut self, starts: usize) -> SpectralFitter {
         self.starts = Some(starts);
@@ -127,7 +127,7 @@ impl SpectralFitter {
     }
 
     /// Sets the maximum number of bytes of all populations on a device, which its [`workers`](Self::workers) divide;
-    /// unless set, what the device has.
+    /// unless set, the memory of the device.
     #[must_use]
     pub fn max_memory(mut self, bytes: u64) -> SpectralFitter {
         self.max_memory = Some(bytes);
@@ -157,7 +157,7 @@ impl SpectralFitter {
             .unwrap_or(if device.runs_wgsl() { 2048 } else { 256 })
     }
 
-    /// Sets whether the first spectrum that cannot be fitted is an error, instead of a row that says why.
+    /// Sets whether the first spectrum that cannot be fitted is an error, instead of a row with the reason.
     #[must_use]
     pub fn strict(mut self, strict: bool) -> SpectralFitter {
         self.strict = strict;
@@ -312,10 +312,11 @@ impl SpectralFitter {
     ) -> Result<FitTable> {
         let expected = spectra.len() * self.model.parameters.len();
         if starts.len() != expected {
-            let (spectra, parameters) = (spectra.len(), self.model.parameters.len());
             let message = format!(
-                "{} values, expected {spectra} spectra × {parameters} parameters",
-                starts.len()
+                "{} values, expected {} spectra × {} parameters",
+                starts.len(),
+                spectra.len(),
+                self.model.parameters.len()
             );
             return Err(Error::mismatch("starts", message).naming("starts"));
         }
@@ -392,7 +393,7 @@ impl SpectralFitter {
         self.starts.is_none() && !matches!(self.solver, Solver::NelderMead(_))
     }
 
-    /// Returns what turns outcomes into rows: the model and the settings that do not depend on the spectrum.
+    /// Returns the conversion of outcomes into rows: the model and the settings that do not depend on the spectrum.
     fn finish(&self) -> Finish<'_> {
         let misfit = Misfit::new(self.model.loss());
         Finish {
@@ -428,7 +429,7 @@ impl SpectralFitter {
     }
 
     /// Makes a run of this fitter on its first device.
-    fn run(&self) -> Result<Run<'_>> {
+    fn make_run(&self) -> Result<Run<'_>> {
         let device = &self.device.inner;
         Run::new(
             self,

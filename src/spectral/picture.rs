@@ -11,13 +11,13 @@ use crate::model::ModelArm;
 use crate::recording::Velocity;
 use crate::solver::Status;
 use crate::spectra::{ArmSpectra, Spectra};
-use crate::spectral::input::assemble::{matched, raw};
-use crate::spectral::inspect::{InspectedArm, ModelPoint, ModelRows};
+use crate::spectral::input::assemble::{match_arms, slice_raw_arm};
+use crate::spectral::inspect::{InspectedArm, InspectedRows, ModelPoint};
 use crate::spectral::{FitRow, SpectralFitter};
 use crate::threads;
 
 /// Maximum number of spectra that are evaluated together, because their rows take memory.
-const CHUNK: usize = 64;
+const MAX_SPECTRA_TOGETHER: usize = 64;
 
 /// One arm of one spectrum and the model at the row's parameters. Arrays are (pixels).
 #[derive(Clone, Debug, Default)]
@@ -65,10 +65,10 @@ impl SpectralFitter {
     /// Returns the errors of [`model_spectra`](SpectralFitter::model_spectra), and [`Error::Usage`] if the row has no
     /// fit.
     pub fn model_spectrum(&self, spectra: &Spectra, row: &FitRow) -> Result<Vec<ArmFit>> {
-        let found = self
+        let arms = self
             .model_spectra(spectra, std::slice::from_ref(row))?
             .swap_remove(0);
-        found.ok_or_else(|| Error::Usage(format!("row {} has no fit to show", row.row)))
+        arms.ok_or_else(|| Error::Usage(format!("row {} has no fit to show", row.row)))
     }
 
     /// Evaluates each row's model on the CPU for every arm of its spectrum; `None` where a row has no fit or its
@@ -82,24 +82,17 @@ impl SpectralFitter {
         spectra: &Spectra,
         rows: &[FitRow],
     ) -> Result<Vec<Option<Vec<ArmFit>>>> {
-        let place = |row: &FitRow| {
-            let fitted =
+        let mut points: Vec<Option<ModelPoint>> = Vec::with_capacity(rows.len());
+        for row in rows {
+            let has_fit =
                 row.status != Status::BadInput && row.parameters.iter().all(|x| x.is_finite());
-            spectra
-                .rows
-                .iter()
-                .position(|other| *other == row.row)
-                .filter(|_| fitted)
-        };
-        let points: Vec<Option<ModelPoint>> = rows
-            .iter()
-            .map(|row| {
-                Some(ModelPoint {
-                    place: place(row)?,
-                    parameters: &row.parameters,
-                })
-            })
-            .collect();
+            let place = spectra.rows.iter().position(|number| *number == row.row);
+            let point = place.filter(|_| has_fit).map(|place| ModelPoint {
+                place,
+                parameters: &row.parameters,
+            });
+            points.push(point);
+        }
         self.models_at_points(spectra, &points)
     }
 
@@ -123,15 +116,12 @@ impl SpectralFitter {
             );
             return Err(Error::mismatch("parameters", message).naming("parameters"));
         }
-        let of_place = |place: usize| &parameters[place * count..(place + 1) * count];
-        let is_finite = |place: &usize| of_place(*place).iter().all(|x| x.is_finite());
-        let point = |place: usize| ModelPoint {
-            place,
-            parameters: of_place(place),
-        };
-        let points: Vec<Option<ModelPoint>> = (0..spectra.len())
-            .map(|place| Some(place).filter(is_finite).map(point))
-            .collect();
+        let mut points: Vec<Option<ModelPoint>> = Vec::with_capacity(spectra.len());
+        for place in 0..spectra.len() {
+            let parameters = &parameters[place * count..(place + 1) * count];
+            let is_finite = parameters.iter().all(|x| x.is_finite());
+            points.push(is_finite.then_some(ModelPoint { place, parameters }));
+        }
         self.models_at_points(spectra, &points)
     }
 
@@ -141,46 +131,58 @@ impl SpectralFitter {
         spectra: &Spectra,
         points: &[Option<ModelPoint>],
     ) -> Result<Vec<Option<Vec<ArmFit>>>> {
-        let arms = matched(&self.model, spectra)?;
-        let mut run = self.run()?;
-        let mut out: Vec<Option<Vec<ArmFit>>> = vec![None; points.len()];
+        let arms = match_arms(&self.model, spectra)?;
+        let mut run = self.make_run()?;
+        let mut fits: Vec<Option<Vec<ArmFit>>> = vec![None; points.len()];
         let (indices, points): (Vec<usize>, Vec<ModelPoint>) = points
             .iter()
             .enumerate()
             .filter_map(|(k, point)| Some((k, (*point)?)))
             .unzip();
-        let (mut done, mut most) = (0, CHUNK);
-        while done < points.len() {
-            let end = (done + most).min(points.len());
-            let inspected = match run.inspect(spectra, &points[done..end], ModelRows::Values) {
-                Err(Error::OutOfMemory { .. }) if most > 1 => {
-                    most /= 2;
+        let mut begin = 0;
+        let mut max_together = MAX_SPECTRA_TOGETHER;
+        while begin < points.len() {
+            // 1. Evaluate some points, or half as many if there is not enough memory.
+            let end = (begin + max_together).min(points.len());
+            let chunk = &points[begin..end];
+            let inspected = match run.inspect(spectra, chunk, InspectedRows::Values) {
+                Err(Error::OutOfMemory { .. }) if max_together > 1 => {
+                    max_together /= 2;
                     continue;
                 }
                 inspected => inspected?,
             };
-            let fit_of = |(point, inspected): (&ModelPoint, Vec<InspectedArm>)| -> Vec<ArmFit> {
-                let both = self.model.arms.iter().zip(&arms).zip(&inspected);
-                let fits = both.map(|((model, data), arm)| match data {
-                    Cow::Borrowed(data) => arm_fit(model, data, point.place, arm),
-                    Cow::Owned(_) => ArmFit::absent(&model.name),
-                });
-                fits.collect()
-            };
-            let fits: Vec<Vec<ArmFit>> = threads::in_pool(|| {
-                points[done..end]
+            // 2. Convert each arm's model into the units of the data.
+            let fits_of_chunk: Vec<Vec<ArmFit>> = threads::in_pool(|| {
+                chunk
                     .par_iter()
                     .zip(inspected)
-                    .map(fit_of)
+                    .map(|(point, inspected)| self.make_arm_fits(&arms, point.place, &inspected))
                     .collect()
             });
-            indices[done..end]
-                .iter()
-                .zip(fits)
-                .for_each(|(k, fit)| out[*k] = Some(fit));
-            done = end;
+            for (index, fit) in indices[begin..end].iter().zip(fits_of_chunk) {
+                fits[*index] = Some(fit);
+            }
+            begin = end;
         }
-        Ok(out)
+        Ok(fits)
+    }
+
+    /// Returns the fit of each arm of the spectrum at `place`. An arm that the file lacks has no pixels.
+    fn make_arm_fits(
+        &self,
+        arms: &[Cow<ArmSpectra>],
+        place: usize,
+        inspected: &[InspectedArm],
+    ) -> Vec<ArmFit> {
+        let mut fits = Vec::with_capacity(arms.len());
+        for ((model, data), inspected) in self.model.arms.iter().zip(arms).zip(inspected) {
+            fits.push(match data {
+                Cow::Borrowed(data) => make_arm_fit(model, data, place, inspected),
+                Cow::Owned(_) => ArmFit::absent(&model.name),
+            });
+        }
+        fits
     }
 }
 
@@ -195,26 +197,32 @@ impl ArmFit {
 }
 
 /// Returns the data, model, continuum and χ² of one arm of the spectrum at `place`, in the units of its flux.
-fn arm_fit(of: &ModelArm, data: &ArmSpectra, place: usize, arm: &InspectedArm) -> ArmFit {
-    let (raw, prepared, Curves { model, continuum }) =
-        (raw(of, data, place), &arm.prepared, curves(arm));
+fn make_arm_fit(
+    model_arm: &ModelArm,
+    data: &ArmSpectra,
+    place: usize,
+    inspected: &InspectedArm,
+) -> ArmFit {
+    let raw = slice_raw_arm(model_arm, data, place);
+    let prepared = &inspected.prepared;
+    let ModelCurves { model, continuum } = compute_curves(inspected);
     let counts = |j: &usize| prepared.weight[*j] != 0.0;
-    let smooth = prepared.weighted_continuum(&arm.sampling);
-    let square = |j: usize, model: f64| (f64::from(prepared.data[j]) - model).powi(2);
-    let weighted = |j: usize| f64::from(prepared.weight[j]) * prepared.scale * model[j];
+    let smooth = prepared.weighted_continuum(&inspected.sampling);
+    let squared_residual = |j: usize, model: f64| (f64::from(prepared.data[j]) - model).powi(2);
+    let weighted_model = |j: usize| f64::from(prepared.weight[j]) * prepared.scale * model[j];
     ArmFit {
-        name: of.name.clone(),
+        name: model_arm.name.clone(),
         wavelength: data.grid(place).into_owned(),
         error: raw.ivar.iter().map(|w| w.sqrt().recip()).collect(),
         flux: raw.flux.into_owned(),
         mask: (0..data.pixels).map(|j| !counts(&j)).collect(),
         chi2: (0..data.pixels)
             .filter(counts)
-            .fold(0.0, |sum, j| sum + square(j, weighted(j))),
+            .fold(0.0, |sum, j| sum + squared_residual(j, weighted_model(j))),
         unmasked: (0..data.pixels).filter(counts).count(),
         chi2_continuum: (0..data.pixels)
             .filter(counts)
-            .map(|j| square(j, f64::from(smooth[j])))
+            .map(|j| squared_residual(j, f64::from(smooth[j])))
             .sum(),
         signal_to_noise: data.signal_to_noise(place),
         model,
@@ -223,7 +231,7 @@ fn arm_fit(of: &ModelArm, data: &ArmSpectra, place: usize, arm: &InspectedArm) -
 }
 
 /// Model and continuum of one arm in the units of the data (pixels); NaN outside the wavelengths of the model.
-struct Curves {
+struct ModelCurves {
     model: Vec<f64>,
     /// Empty for a model without a continuum.
     continuum: Vec<f64>,
@@ -231,60 +239,51 @@ struct Curves {
 
 /// Returns an arm's model, which is template · continuum, and its continuum, in the units of the flux; NaN off the
 /// template.
-fn curves(arm: &InspectedArm) -> Curves {
-    let (sampling, scale) = (&arm.sampling, arm.prepared.scale);
-    let mut scaled = scaled_continuum(arm);
-    scaled
-        .iter_mut()
-        .zip(&sampling.on)
-        .filter(|(_, on)| !**on)
-        .for_each(|(continuum, _)| *continuum = f64::NAN);
-    let model = scaled
-        .iter()
-        .enumerate()
-        .map(|(j, continuum)| match sampling.on[j] {
-            true => arm.model[j] * continuum / scale,
-            false => f64::NAN,
-        });
-    let model = model.collect();
+fn compute_curves(arm: &InspectedArm) -> ModelCurves {
+    let scale = arm.prepared.scale;
+    let mut continuum = compute_scaled_continuum(arm);
+    let mut model = Vec::with_capacity(continuum.len());
+    for (j, is_on) in arm.sampling.on.iter().enumerate() {
+        if *is_on {
+            model.push(arm.model[j] * continuum[j] / scale);
+        } else {
+            continuum[j] = f64::NAN;
+            model.push(f64::NAN);
+        }
+    }
     let continuum = if arm.terms == 0 {
         Vec::new()
     } else {
-        scaled.into_iter().map(|c| c / scale).collect()
+        continuum.into_iter().map(|value| value / scale).collect()
     };
-    Curves { model, continuum }
+    ModelCurves { model, continuum }
 }
 
 /// Returns the continuum in each pixel, Σ_c a_c Σ_k transform_ck basis_k, in units of flux · scale; 1 without a
 /// continuum.
-fn scaled_continuum(arm: &InspectedArm) -> Vec<f64> {
-    let (prepared, sampling, terms) = (&arm.prepared, &arm.sampling, arm.terms);
+fn compute_scaled_continuum(arm: &InspectedArm) -> Vec<f64> {
+    let prepared = &arm.prepared;
+    let sampling = &arm.sampling;
+    let terms = arm.terms;
     if terms == 0 {
         return vec![1.0; sampling.pixels];
     }
-    // 1. The coefficients of the basis: those of its orthonormal combinations, carried back.
+    // 1. Transform the coefficients a_c of the orthonormal combinations back to those of the basis.
     let mut coefficients = vec![0.0; terms];
-    for (c, row) in prepared
-        .transform
-        .chunks_exact(terms)
-        .take(prepared.rank)
-        .enumerate()
-    {
+    let rows = prepared.transform.chunks_exact(terms);
+    for (c, row) in rows.take(prepared.rank).enumerate() {
         for (coefficient, element) in coefficients.iter_mut().zip(row).take(c + 1) {
             *coefficient += arm.solution[c] * f64::from(*element);
         }
     }
-    // 2. Their sum.
+    // 2. Sum up the basis with these coefficients.
     let mut continuum = vec![0.0; sampling.pixels];
-    let padded = prepared.data.len();
-    for (coefficient, basis) in coefficients
-        .iter()
-        .zip(prepared.basis(sampling).chunks_exact(padded))
-    {
-        continuum
-            .iter_mut()
-            .zip(basis)
-            .for_each(|(sum, basis)| *sum += coefficient * f64::from(*basis));
+    let padded_pixels = prepared.data.len();
+    let basis_rows = prepared.basis(sampling).chunks_exact(padded_pixels);
+    for (coefficient, basis_row) in coefficients.iter().zip(basis_rows) {
+        for (sum, basis) in continuum.iter_mut().zip(basis_row) {
+            *sum += coefficient * f64::from(*basis);
+        }
     }
     continuum
 }

@@ -4,8 +4,8 @@ use crate::error::{Error, Result};
 use crate::model::LineSpread;
 use crate::spectra::{ArmSpectra, Spectra};
 use crate::spectral::SpectralFitter;
-use crate::spectral::check::own_grids;
-use crate::spectral::inspect::{ModelPoint, ModelRows};
+use crate::spectral::check::make_unit_spectrum;
+use crate::spectral::inspect::{InspectedRows, ModelPoint};
 
 /// The model of one arm at given parameters. Arrays are (pixels).
 #[derive(Clone, Debug, Default)]
@@ -15,7 +15,7 @@ pub struct ArmPrediction {
     pub name: String,
     /// Wavelengths in Å, vacuum.
     pub wavelength: Vec<f64>,
-    /// Flux in the units of the network, shifted, broadened and resolved as the model says, but not multiplied by a
+    /// Flux in the units of the network, shifted, broadened and resolved by the model, but not multiplied by a
     /// continuum; NaN in pixels that a fit at these parameters leaves out: those that the network does not reach,
     /// with a margin, and those that the model masks.
     pub flux: Vec<f64>,
@@ -24,7 +24,7 @@ pub struct ArmPrediction {
 impl SpectralFitter {
     /// Evaluates the model on the CPU at the values `parameters` of its free parameters, in the order of
     /// [`parameters`](SpectralFitter::parameters), as a fit evaluates it. The pixels are those of the first of the
-    /// spectra `like`, with its resolution if the model wants it, or else those of the networks. Fluxes, errors and
+    /// spectra `like`, with its resolution if the model asks for it, or else those of the networks. Fluxes, errors and
     /// masks of `like` have no effect, and arms that it lacks are left out.
     ///
     /// # Errors
@@ -37,7 +37,8 @@ impl SpectralFitter {
         like: Option<&Spectra>,
     ) -> Result<Vec<ArmPrediction>> {
         self.check_values(parameters)?;
-        let grid = match like {
+        // 1. Evaluate the model on the pixels of a spectrum of ones.
+        let ones = match like {
             Some(spectra) if spectra.is_empty() => {
                 return Err(Error::Usage("there is no spectrum to be like".into()));
             }
@@ -48,36 +49,35 @@ impl SpectralFitter {
             place: 0,
             parameters,
         };
-        let inspected = self
-            .run()?
-            .inspect(&grid, &[point], ModelRows::Values)?
+        let inspected_arms = self
+            .make_run()?
+            .inspect(&ones, &[point], InspectedRows::Values)?
             .swap_remove(0);
-        let arms = self
-            .model
-            .arms
-            .iter()
-            .zip(inspected)
-            .filter_map(|(arm, inspected)| {
-                let data = match grid.arms.as_slice() {
-                    [only] if self.model.arms.len() == 1 => only,
-                    all => all.iter().find(|data| data.name == arm.name)?,
-                };
-                // every pixel has a weight, so only what the model leaves out has none
-                let counts = |j: usize| inspected.prepared.weight[j] != 0.0;
-                let flux = |j: usize| {
-                    if counts(j) {
-                        inspected.model[j] * arm.unit
-                    } else {
-                        f64::NAN
-                    }
-                };
-                Some(ArmPrediction {
-                    name: arm.name.clone(),
-                    wavelength: data.grid(0).into_owned(),
-                    flux: (0..data.pixels).map(flux).collect(),
-                })
+        // 2. Leave out the arms that the spectrum lacks, and the pixels that a fit would leave out. All pixels of the
+        //    spectrum have a weight, so the model has left out those that have none now.
+        let mut predictions = Vec::with_capacity(inspected_arms.len());
+        for (arm, inspected) in self.model.arms.iter().zip(inspected_arms) {
+            let data = match ones.arms.as_slice() {
+                [only] if self.model.arms.len() == 1 => Some(only),
+                arms => arms.iter().find(|data| data.name == arm.name),
+            };
+            let Some(data) = data else { continue };
+            let mut flux = Vec::with_capacity(data.pixels);
+            for j in 0..data.pixels {
+                let counts = inspected.prepared.weight[j] != 0.0;
+                flux.push(if counts {
+                    inspected.model[j] * arm.unit
+                } else {
+                    f64::NAN
+                });
+            }
+            predictions.push(ArmPrediction {
+                name: arm.name.clone(),
+                wavelength: data.grid(0).into_owned(),
+                flux,
             });
-        Ok(arms.collect())
+        }
+        Ok(predictions)
     }
 
     /// Returns a spectrum of ones on the wavelengths of each arm's network.
@@ -100,15 +100,18 @@ impl SpectralFitter {
             .iter()
             .map(|arm| arm.emulator.wavelength())
             .collect();
-        own_grids(&wavelengths, self)
+        make_unit_spectrum(&wavelengths, self)
     }
 
     /// Fails unless there is a value within its bounds for each free parameter.
     fn check_values(&self, values: &[f64]) -> Result<()> {
         let names = self.parameters();
         if values.len() != names.len() {
-            let (given, wanted) = (values.len(), names.join(", "));
-            let message = format!("{given} values are given for the free parameters {wanted}");
+            let message = format!(
+                "{} values are given for the free parameters {}",
+                values.len(),
+                names.join(", ")
+            );
             return Err(Error::invalid("parameters", message));
         }
         for ((name, value), (lower, upper)) in names.iter().zip(values).zip(self.model.bounds()) {
@@ -127,13 +130,12 @@ fn ones_like(spectra: &Spectra) -> Spectra<'static> {
     let mut first = spectra.slice(0..1);
     for arm in &mut first.arms {
         let ones = vec![1.0; arm.pixels];
-        let whole = ArmSpectra {
+        *arm = ArmSpectra {
             flux: ones.clone().into(),
             ivar: ones.into(),
             mask: Vec::new().into(),
             ..arm.clone()
         };
-        *arm = whole;
     }
     first
 }

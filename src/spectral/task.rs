@@ -8,10 +8,10 @@ use crate::recording::Recording;
 use crate::solver::Objective;
 use crate::spectra::Spectra;
 use crate::spectral::SpectralFitter;
-use crate::spectral::input::assemble::{assemble, matched, prepare_all};
+use crate::spectral::input::assemble::{assemble, match_arms, prepare_spectra};
 use crate::spectral::input::guess::GuessedSpectrum;
-use crate::spectral::input::layout::{layout, layout_for};
-use crate::spectral::input::limits::Tables;
+use crate::spectral::input::layout::{lay_out_arms, mark_own_bases};
+use crate::spectral::input::limits::LimitColumns;
 use crate::spectral::input::ready::{Grids, ReadySpectra, ReadySpectrum};
 use crate::spectral::results::blank::{blank, strict};
 use crate::task::{Job, Task};
@@ -25,7 +25,7 @@ impl Task {
     /// Returns [`Error::BadSpectrum`](crate::Error::BadSpectrum) for a spectrum that cannot be fitted, and
     /// otherwise the errors of [`SpectralFitter::fit`] for its settings, the arms and their wavelengths.
     pub fn of_spectra(fitter: &SpectralFitter, spectra: &Spectra) -> Result<Vec<Task>> {
-        fitter.tasks(spectra)
+        fitter.make_tasks(spectra)
     }
 }
 
@@ -35,37 +35,34 @@ struct SpectralTasks<'a> {
     grids: Vec<Grids>,
     linearise: SpectralObjective,
     evaluate: SpectralObjective,
-    /// Recordings of the two objectives.
-    recordings: [Arc<Recording>; 2],
+    linearise_recording: Arc<Recording>,
+    evaluate_recording: Arc<Recording>,
 }
 
 impl SpectralFitter {
     /// Returns one task per spectrum, at the best point of its first guess, for optimisers from outside.
-    fn tasks(&self, spectra: &Spectra) -> Result<Vec<Task>> {
+    fn make_tasks(&self, spectra: &Spectra) -> Result<Vec<Task>> {
         let model = &self.model;
-        let arms = matched(model, spectra)?;
-        let grids = self.run()?.grids(&arms, spectra)?;
-        let tables = Tables::new(model, spectra)?;
+        let arms = match_arms(model, spectra)?;
+        let grids = self.make_run()?.sample_grids(&arms, spectra)?;
+        let limit_columns = LimitColumns::new(model, spectra)?;
         let guess = self.first_guess()?;
         // 1. Find the start of each spectrum, and the pixels that count there.
+        let prepared_spectra = prepare_spectra(model, &arms, &grids, spectra.len());
         let mut ready = Vec::with_capacity(spectra.len());
-        for (place, prepared) in prepare_all(model, &arms, &grids, spectra.len())
-            .into_iter()
-            .enumerate()
-        {
+        for (place, prepared) in prepared_spectra.into_iter().enumerate() {
             let started = prepared.and_then(|prepared| {
-                let limits = tables.of(place)?;
-                let (arms, grids, count) = (&arms[..], &grids[..], Some(1));
+                let limits = limit_columns.read_limits(place)?;
                 let spectrum = GuessedSpectrum {
                     model,
-                    arms,
-                    grids,
+                    arms: &arms,
+                    grids: &grids,
                     place,
                     limits: &limits,
                     guess,
-                    count,
+                    count: Some(1),
                 };
-                let (prepared, starts) = spectrum.starts(prepared)?;
+                let (prepared, starts) = spectrum.guess_starts(prepared)?;
                 Ok(ReadySpectrum {
                     place,
                     prepared: Arc::new(prepared),
@@ -77,57 +74,58 @@ impl SpectralFitter {
             ready.push(started.map_err(|fault| strict(&blank(model, spectra, place), &fault))?);
         }
         // 2. Make the tasks.
-        let shape = layout_for(
-            layout(model, &arms, &grids),
+        let layout = mark_own_bases(
+            lay_out_arms(model, &arms, &grids),
             ready.iter().map(|spectrum| &*spectrum.prepared),
         );
-        let linearise = SpectralObjective::new(model, &shape, self.precision.of_results());
-        let evaluate = SpectralObjective::evaluation(model, &shape, self.precision.of_results());
-        let recordings = [Arc::new(linearise.record()), Arc::new(evaluate.record())];
+        let precision = self.precision.of_results();
+        let linearise = SpectralObjective::new(model, &layout, precision);
+        let evaluate = SpectralObjective::evaluation(model, &layout, precision);
         let tasks = SpectralTasks {
             fitter: self,
             grids,
+            linearise_recording: Arc::new(linearise.record()),
+            evaluate_recording: Arc::new(evaluate.record()),
             linearise,
             evaluate,
-            recordings,
         };
         Ok(ready
             .into_iter()
-            .map(|spectrum| tasks.task(spectrum))
+            .map(|spectrum| tasks.make_task(spectrum))
             .collect())
     }
 }
 
 impl SpectralTasks<'_> {
     /// Makes the task of one prepared spectrum, at its start.
-    fn task(&self, ready: ReadySpectrum) -> Task {
-        let SpectralTasks { fitter, grids, .. } = self;
-        let model = &fitter.model;
+    fn make_task(&self, spectrum: ReadySpectrum) -> Task {
+        let model = &self.fitter.model;
         let constant = if model.marginalise {
-            ready.prepared.marginal_constant
+            spectrum.prepared.marginal_constant
         } else {
             0.0
         };
-        let ready = [ready];
+        let ready = [spectrum];
         let spectra = ReadySpectra {
             model,
-            grids,
+            grids: &self.grids,
             spectra: &ready,
             guess: None,
         };
-        let [linearise, evaluate] =
-            [&self.linearise, &self.evaluate].map(|o| assemble(o, spectra, &spectra.starts()));
-        let [first, second] = self.recordings.clone();
-        let parameters = model.parameters.iter().map(|p| p.solver.clone()).collect();
+        let parameters = model
+            .parameters
+            .iter()
+            .map(|parameter| parameter.solver.clone())
+            .collect();
         let linearise = Job {
-            recording: first,
-            batch: linearise,
+            recording: self.linearise_recording.clone(),
+            batch: assemble(&self.linearise, spectra, &spectra.starts()),
         };
         let evaluate = Job {
-            recording: second,
-            batch: evaluate,
+            recording: self.evaluate_recording.clone(),
+            batch: assemble(&self.evaluate, spectra, &spectra.starts()),
         };
-        let mut task = Task::new(&fitter.device, linearise, evaluate, parameters);
+        let mut task = Task::new(&self.fitter.device, linearise, evaluate, parameters);
         task.constant = constant;
         task
     }

@@ -11,10 +11,10 @@ impl SpectralFitter {
         let model = &self.model;
         let source = match (name, &model.velocity, &model.vsini) {
             ("velocity", Velocity::Parameter(p), _) => Source::Parameter(*p),
-            ("velocity", Velocity::Fixed(x), _) => Source::Fixed(*x),
+            ("velocity", Velocity::Fixed(velocity), _) => Source::Fixed(*velocity),
             ("vsini", _, rotation) => match rotation.as_ref()? {
                 Rotation::Parameter { parameter, .. } => Source::Parameter(*parameter),
-                Rotation::Fixed(x) => Source::Fixed(*x),
+                Rotation::Fixed(vsini) => Source::Fixed(*vsini),
             },
             _ => {
                 let mut labels = model
@@ -28,30 +28,35 @@ impl SpectralFitter {
                     .clone()
             }
         };
-        Some((source.value(|p| row.parameters[p]), error(row, &source)))
+        Some((
+            source.value(|p| row.parameters[p]),
+            standard_error(row, &source),
+        ))
     }
 }
 
 /// Returns the standard error in a row of a weighted sum of parameters, Σ f_a θ_a: √(Σ_ab f_a f_b covariance_ab).
-fn error(row: &FitRow, source: &Source) -> f64 {
-    let slopes = source.slopes();
+fn standard_error(row: &FitRow, source: &Source) -> f64 {
+    let weights = source.slopes();
+    if let [(p, weight)] = weights[..] {
+        // This holds even if a correlation is not a number.
+        return row.errors[p] * weight.abs();
+    }
     let count = row.parameters.len();
     let correlation = |a: usize, b: usize| {
-        let (a, b) = (a.min(b), a.max(b));
         if a == b {
             1.0
         } else {
-            row.correlations[pair_index(a, b, count)]
+            row.correlations[pair_index(a.min(b), a.max(b), count)]
         }
     };
-    if let [(p, factor)] = slopes[..] {
-        return row.errors[p] * factor.abs(); // also if a correlation is not a number
-    }
-    let pairs = slopes
+    let pairs = weights
         .iter()
-        .flat_map(|a| slopes.iter().map(move |b| (a, b)));
-    pairs
-        .map(|((a, f), (b, g))| f * g * row.errors[*a] * row.errors[*b] * correlation(*a, *b))
-        .sum::<f64>()
-        .sqrt()
+        .flat_map(|a| weights.iter().map(move |b| (a, b)));
+    let variance: f64 = pairs
+        .map(|((a, f_a), (b, f_b))| {
+            f_a * f_b * row.errors[*a] * row.errors[*b] * correlation(*a, *b)
+        })
+        .sum();
+    variance.sqrt()
 }

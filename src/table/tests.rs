@@ -102,6 +102,7 @@ fn parquet_reads_back() {
         model: "[[arm]]".into(),
         emulators: vec![("e.safetensors".into(), "ab12".into())],
         settings: "starts = 2".into(),
+        part: None,
     };
     let mut writer = TableWriter::create(&path, &schema(false), &metadata).unwrap();
     writer
@@ -489,6 +490,7 @@ fn what_was_written_is_read_back() {
         model: "[[arm]]\n".into(),
         emulators: vec![("e.safetensors".into(), "ab12".into())],
         settings: "starts 2".into(),
+        part: None,
     };
     let numbers = vec![
         row(Id::Integer(LARGE_ID), 0.1 + 0.2),

@@ -13,11 +13,12 @@ const SPECTRA: usize = 128;
 /// Pixels of the arms "b" and "r".
 const CUTS: [(&str, std::ops::Range<usize>); 2] = [("b", 0..2000), ("r", 1900..3741)];
 
-fn two_arms(whole: &Spectra) -> Spectra<'static> {
+fn cut_into_two_arms(whole: &Spectra) -> Spectra<'static> {
     let source = &whole.arms[0];
-    let cut = |(name, range): &(&str, std::ops::Range<usize>)| {
-        let rows = |all: &Values| {
-            all.to_double()
+    let cut_arm = |(name, range): &(&str, std::ops::Range<usize>)| {
+        let cut_rows = |values: &Values| {
+            values
+                .to_double()
                 .chunks_exact(source.pixels)
                 .flat_map(|row| row[range.clone()].to_vec())
                 .collect::<Vec<f64>>()
@@ -32,13 +33,13 @@ fn two_arms(whole: &Spectra) -> Spectra<'static> {
             *name,
             range.len(),
             grid,
-            rows(&source.flux),
-            rows(&source.ivar),
+            cut_rows(&source.flux),
+            cut_rows(&source.ivar),
             Some(mask),
         )
         .unwrap()
     };
-    Spectra::from_arms(CUTS.iter().map(cut).collect(), Some(whole.ids.clone())).unwrap()
+    Spectra::from_arms(CUTS.iter().map(cut_arm).collect(), Some(whole.ids.clone())).unwrap()
 }
 
 fn model(arms: &[&str]) -> SpectralModel {
@@ -46,7 +47,7 @@ fn model(arms: &[&str]) -> SpectralModel {
     let builder = arms.iter().fold(SpectralModel::builder(), |builder, arm| {
         builder.arm(*arm, emulator.clone())
     });
-    // the continuum of the whole range, seen in halves
+    // Each arm has a continuum with as many terms as the whole range.
     builder
         .velocity(-1000.0..=1000.0)
         .continuum(Continuum::chebyshev(14))
@@ -62,36 +63,39 @@ fn fit(device: &Device, spectra: &Spectra) -> FitTable {
 }
 
 #[test]
-fn two_arms_on_both_devices() {
-    let spectra = two_arms(&synb_spectra());
+fn fits_of_two_arms_agree_with_the_truth_and_between_devices() {
+    let spectra = cut_into_two_arms(&synb_spectra());
     let cpu = fit(&Device::cpu(), &spectra);
     let (_, truth) = array(
         &data_folder().join("synb/fixed_vsini/truth.npz"),
         "parameters",
     );
-    let away = |n: usize| {
+    let offset_from_truth = |n: usize| {
         offset(
             &cpu.row(n).to_row(),
             &truth[5 * n..5 * n + 5],
             &cpu.row(n).to_row().errors,
         )
     };
-    let inside: Vec<usize> = (0..SPECTRA)
+    let inside_bounds: Vec<usize> = (0..SPECTRA)
         .filter(|&n| cpu.row(n).to_row().at_bound == 0)
         .collect();
-    let offsets: Vec<f64> = inside.iter().map(|&n| away(n)).collect();
+    let offsets: Vec<f64> = inside_bounds
+        .iter()
+        .map(|&n| offset_from_truth(n))
+        .collect();
     println!(
         "two arms against the truth, largest of five in sigma: median {:.3}, within 4: {:.3}",
         median(offsets.clone()),
         share(&offsets, |s| *s < 4.0)
     );
     assert!(cpu.status().iter().all(|status| status.is_success()));
-    // the largest of five normal numbers has median 1.5; the 100 pixels of both arms count twice
+    // The largest of five normal numbers has median 1.5. The 100 pixels of both arms count twice.
     assert!((1.0..2.1).contains(&median(offsets.clone())));
     assert!(share(&offsets, |s| *s < 4.0) >= 0.97);
     let Some(device) = gpu() else { return };
     let on_gpu = fit(&device, &spectra);
-    let apart: Vec<f64> = inside
+    let offsets_between_devices: Vec<f64> = inside_bounds
         .iter()
         .map(|&n| {
             offset(
@@ -103,17 +107,17 @@ fn two_arms_on_both_devices() {
         .collect();
     println!(
         "between devices, in sigma: median {:.5}, within 0.05: {:.3}",
-        median(apart.clone()),
-        share(&apart, |s| *s < 0.05)
+        median(offsets_between_devices.clone()),
+        share(&offsets_between_devices, |s| *s < 0.05)
     );
-    assert!(share(&apart, |s| *s < 0.05) >= 0.98);
+    assert!(share(&offsets_between_devices, |s| *s < 0.05) >= 0.98);
 }
 
 /// Spoils the pixels of one spectrum in an arm.
-type Lose = fn(&mut ArmSpectra, std::ops::Range<usize>);
+type Spoil = fn(&mut ArmSpectra, std::ops::Range<usize>);
 
 /// Faults that make an arm of one spectrum worthless: a mask over NaN, no weight under NaN flux, NaN throughout.
-const LOSSES: [(&str, Lose); 3] = [
+const LOSSES: [(&str, Spoil); 3] = [
     ("masked", |arm, range| {
         arm.mask.to_mut()[range.clone()].fill(true);
         arm.flux.to_mut()[range.clone()].fill(f64::NAN);
@@ -130,18 +134,18 @@ const LOSSES: [(&str, Lose); 3] = [
 ];
 
 #[test]
-fn a_lost_arm_drops_out_of_its_spectrum_alone() {
-    let spectra = two_arms(&synb_spectra()).slice(0..16);
+fn an_arm_without_data_drops_out_of_its_spectrum_alone() {
+    let spectra = cut_into_two_arms(&synb_spectra()).slice(0..16);
     for device in popfit_testing::fits::devices() {
         let whole = fit(&device, &spectra);
         let blue = fitter(model(&["b"]), &device).fit(&spectra).unwrap();
-        for (loss, lose) in LOSSES {
-            let mut some = spectra.clone();
-            let arm = &mut some.arms[1];
+        for (loss, spoil) in LOSSES {
+            let mut spoilt = spectra.clone();
+            let arm = &mut spoilt.arms[1];
             let range = 5 * arm.pixels..6 * arm.pixels;
-            lose(arm, range);
-            let some = fit(&device, &some);
-            for (n, (a, b)) in some
+            spoil(arm, range);
+            let spoilt = fit(&device, &spoilt);
+            for (n, (a, b)) in spoilt
                 .to_rows()
                 .into_iter()
                 .zip(whole.to_rows())
@@ -150,12 +154,13 @@ fn a_lost_arm_drops_out_of_its_spectrum_alone() {
             {
                 same_bits(a, b, &format!("{}, {loss}: spectrum {n}", device.name()));
             }
-            let (row, blue) = (&some.row(5).to_row(), &blue.row(5).to_row());
+            let row = &spoilt.row(5).to_row();
+            let blue = &blue.row(5).to_row();
             assert!(
                 row.status.is_success() && row.dof == blue.dof,
                 "{loss}: {row:?}\n{blue:?}"
             );
-            // a dropped arm adds exact zeros: to chi2, ln det C, dof and terms
+            // A dropped arm adds exact zeros to chi2, ln det C, dof and terms.
             same_bits(
                 row,
                 blue,
@@ -168,23 +173,32 @@ fn a_lost_arm_drops_out_of_its_spectrum_alone() {
 /// A file without one of the model's arms is fitted without it; one with none of them is refused.
 #[test]
 fn an_arm_that_a_file_lacks_drops_out() {
-    let mut spectra = two_arms(&synb_spectra()).slice(0..8);
+    let mut spectra = cut_into_two_arms(&synb_spectra()).slice(0..8);
     for device in popfit_testing::fits::devices() {
         let blue = fitter(model(&["b"]), &device).fit(&spectra).unwrap();
         let alone = Spectra {
             arms: vec![spectra.arms[0].clone()],
             ..spectra.clone()
         };
-        let both = fitter(model(&["b", "r"]), &device);
-        assert!(both.notes(&alone)[0].contains("arm \"r\"") && both.notes(&spectra).is_empty());
-        let fits = both.fit(&alone).unwrap();
+        let two_arm_fitter = fitter(model(&["b", "r"]), &device);
+        assert!(
+            two_arm_fitter.notes(&alone)[0].contains("arm \"r\"")
+                && two_arm_fitter.notes(&spectra).is_empty()
+        );
+        let fits = two_arm_fitter.fit(&alone).unwrap();
         for (row, blue) in fits.to_rows().into_iter().zip(blue.to_rows()) {
             same_bits(row, blue, &format!("{}: a file of one arm", device.name()));
         }
-        let shown = both.model_spectrum(&alone, &fits.row(0).to_row()).unwrap();
-        assert!(shown[0].unmasked > 0 && shown[1].model.is_empty() && shown[1].chi2.to_bits() == 0);
+        let drawn_arms = two_arm_fitter
+            .model_spectrum(&alone, &fits.row(0).to_row())
+            .unwrap();
+        assert!(
+            drawn_arms[0].unmasked > 0
+                && drawn_arms[1].model.is_empty()
+                && drawn_arms[1].chi2.to_bits() == 0
+        );
     }
-    // an arm is not dropped because of a typing error
+    // An arm is not dropped because of a typing error.
     let mut misspelt = spectra.clone();
     misspelt.arms[1].name = "R".into();
     for error in [
@@ -218,13 +232,14 @@ fn an_arm_that_a_file_lacks_drops_out() {
     );
 }
 
-/// Each arm its own continuum, range, interpolation and line spread; masks and floor of the model for all.
+/// Each arm has its own continuum, range and line spread. The masks and the error floor of the model apply to all.
 #[test]
 fn arms_have_settings_of_their_own() {
-    let spectra = two_arms(&synb_spectra()).slice(0..8);
+    let spectra = cut_into_two_arms(&synb_spectra()).slice(0..8);
     let emulator = Emulator::open(popfit_testing::demo_emulator()).unwrap();
     let grid = spectra.arms[0].grid(0);
-    let (low, high) = (grid[200], grid[1500]);
+    let low = grid[200];
+    let high = grid[1500];
     let blue = Arm::new("b", emulator.clone())
         .range(low..=high)
         .continuum(Continuum::rbf(6));
@@ -242,14 +257,14 @@ fn arms_have_settings_of_their_own() {
     for device in popfit_testing::fits::devices() {
         let table = fitter(model.clone(), &device).fit(&spectra).unwrap();
         for (n, row) in table.to_rows().into_iter().enumerate() {
-            let good = |arm: &ArmSpectra, j: usize| {
+            let is_used = |arm: &ArmSpectra, j: usize| {
                 arm.ivar.to_double()[n * arm.pixels + j] > 0.0 && !arm.mask[n * arm.pixels + j]
             };
             let blue = (200..=1500)
-                .filter(|&j| !(300..310).contains(&j) && good(&spectra.arms[0], j))
+                .filter(|&j| !(300..310).contains(&j) && is_used(&spectra.arms[0], j))
                 .count();
             let red = (0..spectra.arms[1].pixels)
-                .filter(|&j| good(&spectra.arms[1], j))
+                .filter(|&j| is_used(&spectra.arms[1], j))
                 .count();
             assert!(row.status.is_success(), "{row:?}");
             assert_eq!(
@@ -259,11 +274,14 @@ fn arms_have_settings_of_their_own() {
                 device.name()
             );
         }
-        let shown = fitter(model.clone(), &device)
+        let drawn_arms = fitter(model.clone(), &device)
             .model_spectrum(&spectra, &table.row(0).to_row())
             .unwrap();
         assert!(
-            shown[0].mask[199] && shown[0].mask[305] && shown[0].mask[1501] && !shown[0].mask[250]
+            drawn_arms[0].mask[199]
+                && drawn_arms[0].mask[305]
+                && drawn_arms[0].mask[1501]
+                && !drawn_arms[0].mask[250]
         );
     }
 }
@@ -272,13 +290,13 @@ fn arms_have_settings_of_their_own() {
 /// weight there. The other arm is fitted and drawn.
 #[test]
 fn an_arm_that_the_model_masks_drops_out() {
-    let mut spectra = two_arms(&synb_spectra()).slice(0..4);
+    let mut spectra = cut_into_two_arms(&synb_spectra()).slice(0..4);
     let grid = spectra.arms[1].grid(0).into_owned();
     let pixels = spectra.arms[1].pixels;
     spectra.arms[1].ivar.to_mut()[..2 * pixels].fill(0.0);
     let emulator = Emulator::open(popfit_testing::demo_emulator()).unwrap();
-    for left in [0, 3] {
-        let masked = vec![(grid[left] - 0.01, grid[pixels - 1] + 0.01)];
+    for unmasked in [0, 3] {
+        let masked = vec![(grid[unmasked] - 0.01, grid[pixels - 1] + 0.01)];
         let builder = SpectralModel::builder()
             .arm("b", emulator.clone())
             .arm("r", emulator.clone());
@@ -295,15 +313,15 @@ fn an_arm_that_the_model_masks_drops_out() {
         for (n, row) in table.to_rows().into_iter().enumerate() {
             assert!(
                 row.status.is_success(),
-                "{left} pixels, spectrum {n}: {row:?}"
+                "{unmasked} pixels, spectrum {n}: {row:?}"
             );
             assert_eq!(
                 row.continuum_terms[1],
-                if n < 2 { 0 } else { left as u32 },
+                if n < 2 { 0 } else { unmasked as u32 },
                 "spectrum {n}"
             );
             let arms = fitter.model_spectrum(&spectra, &row).unwrap();
-            assert_eq!(arms[1].unmasked, if n < 2 { 0 } else { left });
+            assert_eq!(arms[1].unmasked, if n < 2 { 0 } else { unmasked });
         }
     }
 }

@@ -35,7 +35,7 @@ fn prior(mean: f64, sigma: f64) -> LabelSettings {
 }
 
 #[test]
-fn a_tight_prior_pulls_and_a_loose_one_does_not() {
+fn a_tight_prior_determines_the_parameter_and_a_loose_one_does_not() {
     for device in devices() {
         let free = fit(builder().build().unwrap(), &device);
         let loose = fit(
@@ -72,22 +72,23 @@ fn a_tight_prior_pulls_and_a_loose_one_does_not() {
 fn a_prior_as_wide_as_the_error_halves_the_variance() {
     let free = fit(builder().build().unwrap(), &Device::cpu());
     let row = &free.row(0).to_row(); // S/N 159: as good as linear
-    let (mean, sigma) = (row.parameters[1] + row.errors[1], row.errors[1]);
-    let both = fit(
+    let mean = row.parameters[1] + row.errors[1];
+    let sigma = row.errors[1];
+    let with_prior = fit(
         builder().label("teff", prior(mean, sigma)).build().unwrap(),
         &Device::cpu(),
     );
-    let moved = (both.row(0).to_row().parameters[1] - row.parameters[1]) / sigma;
-    let narrowed = both.row(0).to_row().errors[1] / sigma;
-    println!("moved by {moved:.4} sigma, error times {narrowed:.4}");
-    assert!((moved - 0.5).abs() < 0.02 && (narrowed - 0.5f64.sqrt()).abs() < 0.01);
+    let moved = (with_prior.row(0).to_row().parameters[1] - row.parameters[1]) / sigma;
+    let error_ratio = with_prior.row(0).to_row().errors[1] / sigma;
+    println!("moved by {moved:.4} sigma, error times {error_ratio:.4}");
+    assert!((moved - 0.5).abs() < 0.02 && (error_ratio - 0.5f64.sqrt()).abs() < 0.01);
 }
 
 #[test]
-fn a_bound_pins() {
+fn a_fit_that_would_go_beyond_a_bound_ends_at_the_bound() {
     for device in devices() {
         let free = fit(builder().build().unwrap(), &device);
-        // above every solution but inside the hull's reach
+        // The bound lies above every solution, but inside the training hull.
         let highest = free
             .to_rows()
             .into_iter()
@@ -106,7 +107,7 @@ fn a_bound_pins() {
                 row.errors[0].is_finite() && row.chi2 > free.chi2,
                 "{row:?}\n{free:?}"
             );
-            // correlations with it: pairs (0,2), (1,2), (2,3), (2,4)
+            // These are the correlations with it: pairs (0,2), (1,2), (2,3), (2,4).
             assert!(
                 [1, 4, 7, 8].iter().all(|k| row.correlations[*k].is_nan())
                     && row.correlations[0].is_finite(),
@@ -116,10 +117,11 @@ fn a_bound_pins() {
     }
 }
 
-/// The model is linear: with its bound released, a fit has the errors that it has without one.
+/// The model is linear. With its bounds released, a fit has the errors of a fit without bounds.
 #[test]
 fn released_errors_are_those_of_a_fit_without_bounds() {
-    let emulator = tiny::linear(&["a", "b", "c"], |l, j| tiny::wave(0, j) + tiny::wave(l, j)); // much alike
+    // The labels are strongly correlated.
+    let emulator = tiny::linear(&["a", "b", "c"], |l, j| tiny::wave(0, j) + tiny::wave(l, j));
     let spectra = tiny::spectra(&emulator, &[1.0, -2.0, 0.5, 0.8, 0.5, 0.5], 0.01);
     let bounds = |low: f64, high: f64| LabelSettings::default().start(high).bounds(low..=high);
     let builder = || tiny::builder(emulator.clone(), 0.2);
@@ -131,12 +133,10 @@ fn released_errors_are_those_of_a_fit_without_bounds() {
                 .fit(&spectra)
                 .unwrap()
         };
-        let (free, bounded) = (
-            fit(builder()),
-            fit(builder()
-                .label("a", bounds(0.0, 0.3))
-                .label("c", bounds(0.5, 0.5))),
-        );
+        let free = fit(builder());
+        let bounded = fit(builder()
+            .label("a", bounds(0.0, 0.3))
+            .label("c", bounds(0.5, 0.5)));
         let held = fit(builder().label("c", bounds(0.5, 0.5)));
         for ((free, bounded), held) in free
             .to_rows()
@@ -170,7 +170,7 @@ fn released_errors_are_those_of_a_fit_without_bounds() {
 }
 
 #[test]
-fn fixed_and_held_labels() {
+fn a_fixed_label_and_one_with_equal_bounds_give_the_same_fit() {
     let fixed = LabelSettings::default().fixed(0.2);
     let held = LabelSettings::default().bounds(0.2..=0.2);
     for device in devices() {
@@ -188,14 +188,15 @@ fn fixed_and_held_labels() {
         for (fixed, held) in fixed.to_rows().into_iter().zip(held.to_rows()) {
             assert_eq!((held.parameters[4], held.dof), (0.2, fixed.dof));
             assert!((fixed.chi2 - held.chi2).abs() < 0.01, "{fixed:?}\n{held:?}");
-            let away = popfit_testing::fits::offset(&fixed, &held.parameters[..4], &fixed.errors);
-            assert!(away < 0.02, "{away}: {fixed:?}\n{held:?}");
+            let distance =
+                popfit_testing::fits::offset(&fixed, &held.parameters[..4], &fixed.errors);
+            assert!(distance < 0.02, "{distance}: {fixed:?}\n{held:?}");
         }
     }
 }
 
 #[test]
-fn a_fixed_velocity_is_that_velocity() {
+fn a_velocity_fixed_at_the_minimum_has_the_chi2_of_the_free_fit() {
     let free = fit(builder().build().unwrap(), &Device::cpu());
     let velocity = free.row(0).to_row().parameters[0];
     let fixed = fit(
@@ -219,8 +220,8 @@ fn marginalisation_changes_the_objective_alone() {
 }
 
 #[test]
-fn jacobians_meet_differences() {
-    let apart = |model: SpectralModel| {
+fn derivatives_agree_with_central_differences() {
+    let largest_error = |model: SpectralModel| {
         let checks = fitter(model, &Device::cpu()).check_jacobian().unwrap();
         let names: Vec<String> = checks.iter().map(|c| c.parameter.clone()).collect();
         assert_eq!(names, ["velocity", "teff", "logg", "feh", "alpha"]);
@@ -230,11 +231,11 @@ fn jacobians_meet_differences() {
         assert!(checks.iter().all(|c| c.error.is_finite()), "{checks:?}");
         checks.iter().map(|c| c.error).fold(0.0, f64::max)
     };
-    assert!(apart(synb_model()) < 1e-6);
+    assert!(largest_error(synb_model()) < 1e-6);
     let linear = Arm::new("", emulator()).interpolation(Interpolation::Linear);
     let linear = SpectralModel::builder()
         .add_arm(linear)
         .velocity(-1000.0..=1000.0)
         .continuum(Continuum::none());
-    assert!(apart(linear.build().unwrap()) < 1e-6);
+    assert!(largest_error(linear.build().unwrap()) < 1e-6);
 }

@@ -1,4 +1,4 @@
-//! Progress and cancelling: one row a spectrum whatever happens, and what was finished keeps its bits.
+//! Progress and cancelling: there is one row per spectrum in any case, and finished rows keep their bits.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,10 +11,10 @@ use popfit::{
 use popfit_testing::fits::{devices, fitter, least_memory, same_bits, sound};
 use popfit_testing::tiny::{self, linear, spectra, wave};
 
-/// Yields batches of at most `most` spectra.
+/// Yields batches of at most `max_batch` spectra.
 struct Slices {
     all: Spectra<'static>,
-    most: usize,
+    max_batch: usize,
     next: usize,
 }
 
@@ -24,7 +24,7 @@ impl SpectraReader for Slices {
     }
 
     fn next_batch(&mut self, max: usize) -> popfit::Result<Option<Spectra<'static>>> {
-        let end = (self.next + max.min(self.most)).min(self.all.len());
+        let end = (self.next + max.min(self.max_batch)).min(self.all.len());
         let rows = self.next..end;
         self.next = end;
         Ok(Some(self.all.slice(rows)).filter(|batch| !batch.is_empty()))
@@ -48,51 +48,51 @@ fn setup(device: &Device) -> (SpectralFitter, Slices) {
         fitter(tiny::model(emulator, 0.5), device).batch_size(BATCH),
         Slices {
             all,
-            most: BATCH,
+            max_batch: BATCH,
             next: 0,
         },
     )
 }
 
-fn interrupted(table: &FitTable) -> usize {
-    let is = |row: &popfit::FitRow| row.status == Status::Interrupted;
-    for row in table.to_rows().into_iter().filter(is) {
+fn count_interrupted(table: &FitTable) -> usize {
+    let is_interrupted = |row: &popfit::FitRow| row.status == Status::Interrupted;
+    for row in table.to_rows().into_iter().filter(is_interrupted) {
         assert_eq!(
             (row.status.code(), row.status_text.as_str()),
             (-2, "interrupted")
         );
         assert!(row.parameters.iter().all(|x| x.is_finite()), "{row:?}");
     }
-    table.to_rows().into_iter().filter(is).count()
+    table.to_rows().into_iter().filter(is_interrupted).count()
 }
 
 #[test]
-fn progress_rises_to_the_end() {
+fn progress_rises_to_the_number_of_spectra() {
     for device in devices() {
         let (fitter, mut source) = setup(&device);
-        let seen = Arc::new(Mutex::new(Vec::new()));
-        let log = seen.clone();
+        let reports = Arc::new(Mutex::new(Vec::new()));
+        let log = reports.clone();
         let progress = move |done, total| log.lock().unwrap().push((done, total));
         let control = Control::default().progress(progress);
         fitter
             .fit_stream(&mut source, &mut fitter.table(), &control)
             .unwrap();
-        let seen = seen.lock().unwrap();
+        let reports = reports.lock().unwrap();
         assert!(
-            seen.is_sorted() && seen.iter().all(|(_, total)| *total == SPECTRA as u64),
-            "{seen:?}"
+            reports.is_sorted() && reports.iter().all(|(_, total)| *total == SPECTRA as u64),
+            "{reports:?}"
         );
-        assert_eq!(seen.last(), Some(&(SPECTRA as u64, SPECTRA as u64)));
+        assert_eq!(reports.last(), Some(&(SPECTRA as u64, SPECTRA as u64)));
         assert!(
-            seen.len() > SPECTRA / BATCH,
-            "more than once a batch: {seen:?}"
+            reports.len() > SPECTRA / BATCH,
+            "more than one report per batch: {reports:?}"
         );
     }
 }
 
-/// Two threads share the batches: rows come in the order of the input, with the bits of a single one.
+/// Two threads share the batches. The rows have the order of the input and the bits of a single call.
 #[test]
-fn workers_change_nothing() {
+fn several_workers_give_the_same_bits_in_the_order_of_the_input() {
     for device in devices() {
         let (fitter, mut source) = setup(&device);
         let whole = fitter.fit(&source.all).unwrap();
@@ -109,9 +109,9 @@ fn workers_change_nothing() {
     }
 }
 
-/// A batch that cannot be fitted ends the run; what came before it is written.
+/// A batch that cannot be fitted ends the run. The rows of the batches before it are written.
 #[test]
-fn the_first_error_ends_the_run() {
+fn a_bad_spectrum_ends_a_strict_run_after_the_batches_before_it() {
     let (fitter, mut source) = setup(&Device::cpu());
     let arm = &mut source.all.arms[0];
     arm.flux.to_mut()[30 * arm.pixels] = f64::NAN;
@@ -135,7 +135,7 @@ fn a_run_cancelled_before_it_begins_has_a_row_for_every_spectrum() {
             .unwrap();
         sound(&table);
         assert_eq!(
-            (table.len(), summary.fits, interrupted(&table)),
+            (table.len(), summary.fits, count_interrupted(&table)),
             (SPECTRA, SPECTRA as u64, SPECTRA)
         );
         for (n, row) in table.to_rows().into_iter().enumerate() {
@@ -148,7 +148,7 @@ fn a_run_cancelled_before_it_begins_has_a_row_for_every_spectrum() {
 }
 
 #[test]
-fn a_run_cancelled_on_its_way_keeps_what_is_finished() {
+fn a_cancelled_run_keeps_its_finished_rows() {
     for device in devices() {
         let (fitter, mut source) = setup(&device);
         let whole = fitter.fit(&source.all).unwrap();
@@ -161,8 +161,8 @@ fn a_run_cancelled_on_its_way_keeps_what_is_finished() {
             .fit_stream(&mut source, &mut table, &control)
             .unwrap();
         sound(&table);
-        // another worker may have finished more by then
-        let finished = SPECTRA - interrupted(&table);
+        // Another worker may have finished more spectra by then.
+        let finished = SPECTRA - count_interrupted(&table);
         assert!(
             table.len() == SPECTRA && (16..SPECTRA).contains(&finished),
             "{finished} finished"
@@ -176,9 +176,9 @@ fn a_run_cancelled_on_its_way_keeps_what_is_finished() {
     }
 }
 
-/// A source slower than the timeout: later batches are interrupted, and the progress stands still.
+/// The source is slower than the timeout. Later batches are interrupted, and the progress stands still.
 #[test]
-fn a_timeout_interrupts_the_rest() {
+fn a_timeout_interrupts_the_later_batches() {
     struct Slow(Slices);
     impl SpectraReader for Slow {
         fn len(&self) -> u64 {
@@ -198,16 +198,16 @@ fn a_timeout_interrupts_the_rest() {
         let (fitter, source) = setup(&device);
         let whole = fitter.fit(&source.all).unwrap();
         let furthest = Arc::new(AtomicU64::new(0));
-        let seen = furthest.clone();
+        let furthest_report = furthest.clone();
         let control = Control::default()
             .timeout(std::time::Duration::from_millis(250))
-            .progress(move |done, _| seen.store(done, Ordering::Relaxed));
+            .progress(move |done, _| furthest_report.store(done, Ordering::Relaxed));
         let mut table = fitter.table();
         let summary = fitter
             .fit_stream(&mut Slow(source), &mut table, &control)
             .unwrap();
         assert!(
-            summary.interrupted as usize == interrupted(&table) && summary.interrupted >= 8,
+            summary.interrupted as usize == count_interrupted(&table) && summary.interrupted >= 8,
             "{summary:?}"
         );
         assert!(
@@ -227,13 +227,13 @@ fn a_timeout_interrupts_the_rest() {
 fn a_fit_cancelled_between_its_rounds_is_interrupted() {
     for device in devices() {
         let (fitter, mut source) = setup(&device);
-        // steps so short that no fit has converged after the first rounds
+        // The steps are so short that no fit has converged after the first rounds.
         let settings = LevenbergMarquardt::default().initial_damping(1e6).gtol(0.0);
         let fitter = SpectralFitter::new(fitter.model().clone(), device.clone()).solver(settings);
-        source.most = SPECTRA;
+        source.max_batch = SPECTRA;
         let control = Control::default();
         let cancel = control.cancel.clone();
-        // the first call comes after the first rounds
+        // The first call comes after the first rounds.
         let progress = move |_, _| cancel.store(true, Ordering::Relaxed);
         let control = control.progress(progress);
         let whole = fitter.fit(&source.all).unwrap();
@@ -242,7 +242,7 @@ fn a_fit_cancelled_between_its_rounds_is_interrupted() {
             .fit_stream(&mut source, &mut table, &control)
             .unwrap();
         sound(&table);
-        assert!(table.len() == SPECTRA && interrupted(&table) > 0);
+        assert!(table.len() == SPECTRA && count_interrupted(&table) > 0);
         for (row, whole) in table.to_rows().into_iter().zip(whole.to_rows()) {
             match row.status {
                 Status::Interrupted => assert!(row.errors.iter().all(|e| e.is_nan()), "{row:?}"),
@@ -252,37 +252,35 @@ fn a_fit_cancelled_between_its_rounds_is_interrupted() {
     }
 }
 
-/// A run is interrupted at the n-th thing that its progress function is told, for n = 1, 2, 4, …; what it had finished
-/// is not fitted again, and the rows are those of a run that was not interrupted.
+/// A run is interrupted at the n-th call of its progress function, for n = 1, 2, 4, …. Finished spectra are not fitted
+/// again, and the rows are those of a run that was not interrupted.
 #[test]
-fn an_interrupted_run_goes_on_in_the_middle_of_a_batch() {
-    let (lm, simplex) = (
-        LevenbergMarquardt::default().initial_damping(1e6),
-        NelderMead::default(),
-    );
+fn a_run_interrupted_within_a_batch_is_resumed_with_the_same_bits() {
+    let lm = LevenbergMarquardt::default().initial_damping(1e6);
+    let simplex = NelderMead::default();
     let solvers = [
         Solver::LevenbergMarquardt(lm),
         Solver::NelderMead(simplex),
         Solver::LevenbergMarquardtThenNelderMead(lm, simplex),
     ];
     let on_cpu = solvers.map(|solver| (Device::cpu(), solver));
-    let others = devices()
+    let on_other_devices = devices()
         .into_iter()
         .skip(1)
         .map(|device| (device, solvers[0]));
-    for (device, solver) in on_cpu.into_iter().chain(others) {
+    for (device, solver) in on_cpu.into_iter().chain(on_other_devices) {
         let (fitter, mut source) = setup(&device);
-        source.most = SPECTRA / 2;
+        source.max_batch = SPECTRA / 2;
         let fitter = SpectralFitter::new(fitter.model().clone(), device).solver(solver);
         let whole = fitter.fit(&source.all).unwrap();
-        // a batch goes through the population in many parts
+        // With so little memory a batch goes through the population in many parts.
         let least = least_memory(&fitter, &source.all.slice(0..1));
         let fitter = fitter.max_memory(least + least / 4);
         let folder = tempfile::tempdir().unwrap();
-        let mut partly = 0;
+        let mut interrupted_within_batches = 0;
         for n in (0..).map(|k| 1 << k) {
             source.next = 0;
-            let (kept, was_cancelled) = interrupt(&fitter, &mut source, folder.path(), n);
+            let (finished, was_cancelled) = interrupt(&fitter, &mut source, folder.path(), n);
             source.next = 0;
             let mut journal = Journal::open(&folder.path().join("out.csv"), "", true).unwrap();
             let mut table = fitter.table();
@@ -296,29 +294,29 @@ fn an_interrupted_run_goes_on_in_the_middle_of_a_batch() {
                 .for_each(|(row, whole)| same_bits(row, whole, &format!("{n}")));
             assert_eq!(table.len(), SPECTRA);
             journal.remove().unwrap();
-            partly += usize::from(kept % source.most != 0);
+            interrupted_within_batches += usize::from(finished % source.max_batch != 0);
             if !was_cancelled {
                 break;
             }
         }
         assert!(
-            partly > 0,
+            interrupted_within_batches > 0,
             "no batch was interrupted in its middle: {solver}"
         );
     }
 }
 
-/// A run is interrupted while velocities are scanned: rows whose scan has not ended are no successes, and the next run
+/// A run is interrupted while velocities are scanned. Rows whose scan has not ended are no successes, and the next run
 /// makes them.
 #[test]
-fn a_scan_cancelled_on_its_way_leaves_no_half_rows() {
+fn a_cancelled_scan_leaves_interrupted_rows() {
     for device in devices() {
         for scan in [VelocityScan::Fixed, VelocityScan::Refitted] {
             let emulator = linear(&["a"], wave);
             let labels: Vec<f64> = (0..SPECTRA).map(|k| 5.0 * (k as f64 * 0.7).sin()).collect();
             let mut source = Slices {
                 all: spectra(&emulator, &labels, 0.01),
-                most: SPECTRA,
+                max_batch: SPECTRA,
                 next: 0,
             };
             let model = tiny::builder(emulator, 0.5)
@@ -326,7 +324,7 @@ fn a_scan_cancelled_on_its_way_leaves_no_half_rows() {
                 .build()
                 .unwrap();
             let plain = fitter(model, &device).starts(1);
-            // on the CPU a scan goes through the population in parts
+            // On the CPU a scan goes through the population in parts.
             let memory = least_memory(&plain, &source.all.slice(0..1)) * 3 / 2;
             let is_cpu = device.name() == Device::cpu().name();
             let plain = if is_cpu {
@@ -336,38 +334,38 @@ fn a_scan_cancelled_on_its_way_leaves_no_half_rows() {
             };
             let scanning = plain.clone().velocity_scan(scan);
             let whole = scanning.fit(&source.all).unwrap();
-            let (fit, all) = (
-                tellings(&plain, &mut source),
-                tellings(&scanning, &mut source),
-            );
-            let (mut cut, mut n) = (0, fit);
-            while n < all {
-                cut += usize::from(interrupt_scan((&scanning, &whole), &mut source, n));
-                n += (n + 1 - fit).max((all - fit) / 5);
+            let calls_of_fit = count_progress_calls(&plain, &mut source);
+            let calls_in_all = count_progress_calls(&scanning, &mut source);
+            let mut interrupted_scans = 0;
+            let mut call = calls_of_fit;
+            while call < calls_in_all {
+                interrupted_scans +=
+                    usize::from(interrupt_scan((&scanning, &whole), &mut source, call));
+                call += (call + 1 - calls_of_fit).max((calls_in_all - calls_of_fit) / 5);
             }
             assert!(
-                cut > 0,
-                "{scan:?} on {}: no scan among {} tellings was interrupted",
+                interrupted_scans > 0,
+                "{scan:?} on {}: no scan among {} progress calls was interrupted",
                 device.name(),
-                all - fit
+                calls_in_all - calls_of_fit
             );
         }
     }
 }
 
 /// Returns how often a run calls its progress function.
-fn tellings(fitter: &SpectralFitter, source: &mut Slices) -> u64 {
-    let told = Arc::new(AtomicU64::new(0));
-    let count = told.clone();
+fn count_progress_calls(fitter: &SpectralFitter, source: &mut Slices) -> u64 {
+    let calls = Arc::new(AtomicU64::new(0));
+    let counter = calls.clone();
     let progress = move |_, _| {
-        count.fetch_add(1, Ordering::Relaxed);
+        counter.fetch_add(1, Ordering::Relaxed);
     };
     let control = Control::default().progress(progress);
     source.next = 0;
     fitter
         .fit_stream(source, &mut fitter.table(), &control)
         .unwrap();
-    told.load(Ordering::Relaxed)
+    calls.load(Ordering::Relaxed)
 }
 
 /// Returns whether a run that is interrupted at the n-th call of its progress function had interrupted rows; another
@@ -378,17 +376,18 @@ fn interrupt_scan(
     n: u64,
 ) -> bool {
     let folder = tempfile::tempdir().unwrap();
-    let (control, told) = (Control::default(), AtomicU64::new(0));
+    let control = Control::default();
+    let calls = AtomicU64::new(0);
     let cancel = control.cancel.clone();
     let progress = move |_, _| {
         cancel.store(
-            told.fetch_add(1, Ordering::Relaxed) + 1 >= n,
+            calls.fetch_add(1, Ordering::Relaxed) + 1 >= n,
             Ordering::Relaxed,
         )
     };
-    let stopped = control.progress(progress);
-    let mut cut = false;
-    for control in [stopped, Control::default()] {
+    let stopping_control = control.progress(progress);
+    let mut has_interrupted_rows = false;
+    for control in [stopping_control, Control::default()] {
         let mut journal = Journal::open(&folder.path().join("out.csv"), "", true).unwrap();
         let mut table = fitter.table();
         source.next = 0;
@@ -398,18 +397,18 @@ fn interrupt_scan(
         sound(&table);
         assert_eq!(table.len(), SPECTRA);
         let was_stopped = control.cancel.load(Ordering::Relaxed);
-        assert!(was_stopped || interrupted(&table) == 0);
-        cut |= interrupted(&table) > 0;
+        assert!(was_stopped || count_interrupted(&table) == 0);
+        has_interrupted_rows |= count_interrupted(&table) > 0;
         for (row, whole) in table.to_rows().into_iter().zip(whole.to_rows()) {
             if row.status == Status::Interrupted {
                 assert!(row.posterior.is_none(), "{row:?}");
             } else {
-                same_bits(&row, &whole, &format!("telling {n}"));
+                same_bits(&row, &whole, &format!("call {n}"));
                 assert_eq!(row.posterior, whole.posterior);
             }
         }
     }
-    cut
+    has_interrupted_rows
 }
 
 /// Interrupts a run at the n-th call of its progress function. Returns the number of finished rows, and whether some
@@ -421,10 +420,11 @@ fn interrupt(
     n: u64,
 ) -> (usize, bool) {
     let control = Control::default();
-    let (cancel, told) = (control.cancel.clone(), AtomicU64::new(0));
+    let cancel = control.cancel.clone();
+    let calls = AtomicU64::new(0);
     let progress = move |_, _| {
         cancel.store(
-            told.fetch_add(1, Ordering::Relaxed) + 1 >= n,
+            calls.fetch_add(1, Ordering::Relaxed) + 1 >= n,
             Ordering::Relaxed,
         )
     };
@@ -435,7 +435,7 @@ fn interrupt(
         .fit_journaled(source, &mut table, &control, &mut journal)
         .unwrap();
     sound(&table);
-    let kept = SPECTRA - interrupted(&table);
-    assert_eq!(journal.has_rows(), kept > 0);
-    (kept, kept < SPECTRA)
+    let finished = SPECTRA - count_interrupted(&table);
+    assert_eq!(journal.has_rows(), finished > 0);
+    (finished, finished < SPECTRA)
 }

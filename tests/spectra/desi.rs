@@ -1,4 +1,5 @@
-//! The whole survey job: a DESI coadd, three arms, vsini free, no starts, against rvs_desi_fit's answers and the truth.
+//! The whole job of the survey: a DESI coadd with three arms, free vsini and no given starts, compared with the results
+//! of rvs_desi_fit and with the truth.
 
 use std::io::Read;
 use std::path::Path;
@@ -38,7 +39,7 @@ fn coadd() -> Spectra<'static> {
 }
 
 /// Columns of a binary table, (rows, 6); read by another library than popfit's.
-fn columns(path: &Path, table: &str, names: [&str; 6]) -> Vec<[f64; 6]> {
+fn read_columns(path: &Path, table: &str, names: [&str; 6]) -> Vec<[f64; 6]> {
     let mut bytes = Vec::new();
     let mut file = std::fs::File::open(path).unwrap();
     match path.extension().is_some_and(|e| e == "gz") {
@@ -52,9 +53,9 @@ fn columns(path: &Path, table: &str, names: [&str; 6]) -> Vec<[f64; 6]> {
     let HduInfo::BinaryTable { tfields, .. } = hdu.info else {
         panic!("{table} is no table")
     };
-    let known = parse_binary_table_columns(&hdu.cards, tfields).unwrap();
-    let all = names.map(|name| {
-        let index = known
+    let columns_of_table = parse_binary_table_columns(&hdu.cards, tfields).unwrap();
+    let columns = names.map(|name| {
+        let index = columns_of_table
             .iter()
             .position(|c| c.name.as_deref() == Some(name))
             .unwrap();
@@ -64,14 +65,14 @@ fn columns(path: &Path, table: &str, names: [&str; 6]) -> Vec<[f64; 6]> {
             other => panic!("{name}: {other:?}"),
         }
     });
-    (0..all[0].len())
-        .map(|n| std::array::from_fn(|p| all[p][n]))
+    (0..columns[0].len())
+        .map(|n| std::array::from_fn(|p| columns[p][n]))
         .collect()
 }
 
-fn theirs() -> Vec<[f64; 6]> {
+fn rvs_desi_fit_parameters() -> Vec<[f64; 6]> {
     let path = data_folder().join("desi/rvtab_coadd-synth-505.fits");
-    columns(
+    read_columns(
         &path,
         "RVTAB",
         ["VRAD", "VSINI", "TEFF", "LOGG", "FEH", "ALPHAFE"],
@@ -91,32 +92,33 @@ fn fit(model: &SpectralModel, spectra: &Spectra) -> FitTable {
 /// popfit's own objective at rvs_desi_fit's answer is never below popfit's minimum.
 #[test]
 fn every_fibre_ends_below_rvs_desi_fit() {
-    let (model, spectra) = (model(SpectraSettings::default()), coadd());
+    let model = model(SpectraSettings::default());
+    let spectra = coadd();
     let table = fit(&model, &spectra);
-    let once = LevenbergMarquardt::default().max_rounds(1);
-    let starts: Vec<f64> = theirs().into_iter().flatten().collect();
-    let peer = SpectralFitter::new(model, Device::cpu())
-        .solver(once)
+    let single_evaluation = LevenbergMarquardt::default().max_rounds(1);
+    let starts: Vec<f64> = rvs_desi_fit_parameters().into_iter().flatten().collect();
+    let rvs_desi_fit = SpectralFitter::new(model, Device::cpu())
+        .solver(single_evaluation)
         .fit_from(&spectra, &starts)
         .unwrap();
     let gains: Vec<f64> = table
         .to_rows()
         .into_iter()
-        .zip(peer.to_rows())
-        .map(|(own, peer)| peer.objective - own.objective)
+        .zip(rvs_desi_fit.to_rows())
+        .map(|(row, rvs_desi_fit)| rvs_desi_fit.objective - row.objective)
         .collect();
     println!("below rvs_desi_fit's by {gains:.3?}");
     assert!(gains.iter().all(|gain| *gain > 0.0));
-    // rvs_desi_fit is wrong here
+    // Here rvs_desi_fit ends at a wrong minimum.
     assert!((gains[19] - 83.0).abs() < 5.0, "{}", gains[19]);
 }
 
 /// (found − true) / error has mean 0 and width 1.
 #[test]
-fn pulls_against_the_truth() {
+fn pulls_have_mean_0_and_width_1() {
     let table = fit(&model(SpectraSettings::default()), &coadd());
     let path = data_folder().join("desi/coadd-synth-505.fits.gz");
-    let truth = columns(
+    let truth = read_columns(
         &path,
         "TRUTH",
         ["vel", "vsini", "teff", "logg", "feh", "alpha"],
@@ -141,10 +143,10 @@ fn pulls_against_the_truth() {
     }
 }
 
-/// Slow rotators end at vsini 0, and that alone is not flag 16. A χ² that the truth explains, and positive flux, are
-/// not improbable.
+/// Slow rotators end at vsini 0, which alone does not set flag 16. Spectra with a χ² that agrees with the truth and
+/// with positive flux have no flag for improbable data.
 #[test]
-fn fibres_at_rest_have_a_flag_of_their_own() {
+fn slow_rotators_are_flagged_as_without_rotation() {
     let table = fit(&model(SpectraSettings::default()), &coadd());
     let at_rest: Vec<FitRow> = table
         .to_rows()
@@ -180,28 +182,28 @@ fn fibres_at_rest_have_a_flag_of_their_own() {
     }
 }
 
-/// With rvs_desi_fit's own preprocessing the velocities are its own.
+/// With the preprocessing of rvs_desi_fit the velocities are those of rvs_desi_fit.
 #[test]
 fn velocities_agree_with_rvs_desi_fit() {
     let settings = SpectraSettings::default()
         .mask(vec![(4300.0, 4450.0)])
         .error_floor(0.3);
     let table = fit(&model(settings), &coadd());
-    let apart =
+    let distance =
         |(row, peer): (FitRow, &[f64; 6])| (row.parameters[0] - peer[0]).abs() / row.errors[0];
-    let apart: Vec<f64> = table
+    let distances: Vec<f64> = table
         .to_rows()
         .into_iter()
-        .zip(&theirs())
-        .map(apart)
+        .zip(&rvs_desi_fit_parameters())
+        .map(distance)
         .collect();
-    println!("velocities apart, in errors: {apart:.3?}");
-    assert!(apart.iter().filter(|sigma| **sigma <= 0.2).count() >= 22);
+    println!("velocities apart, in errors: {distances:.3?}");
+    assert!(distances.iter().filter(|sigma| **sigma <= 0.2).count() >= 22);
 }
 
-/// A real DA white dwarf: at the edges of the hot grid, and flagged so.
+/// A real DA white dwarf lies at the edges of the hot grid.
 #[test]
-fn the_white_dwarf_of_sdss() {
+fn a_white_dwarf_at_the_edge_of_the_grid_is_flagged_at_a_bound() {
     let Some(folder) = real_data().map(|folder| folder.join("sdss")) else {
         return;
     };
@@ -224,10 +226,11 @@ fn the_white_dwarf_of_sdss() {
     assert!(row.at_bound >> 2 != 0 && row.flags.contains(Flags::AT_BOUND));
 }
 
-/// Rows of starts that recur are kept, arm by arm, by the CPU; alone nothing recurs.
+/// The CPU caches the rows of starts that recur, arm by arm. Alone no start recurs.
 #[test]
-fn a_fibre_is_the_same_among_its_copies() {
-    let (spectra, model) = (coadd(), model(SpectraSettings::default()));
+fn copies_of_a_fibre_have_the_bits_of_the_fibre_alone() {
+    let spectra = coadd();
+    let model = model(SpectraSettings::default());
     let fitter = SpectralFitter::new(model, Device::cpu());
     let order: Vec<usize> = (0..12).flat_map(|_| [2, 9, 17]).collect();
     let together = fitter.fit(&pick(&spectra, &order)).unwrap();
@@ -246,7 +249,8 @@ fn a_fibre_is_the_same_among_its_copies() {
 /// there as its normal matrix says.
 #[test]
 fn seeds_and_precisions_end_at_the_same_point() {
-    let (spectra, model) = (coadd(), model(SpectraSettings::default()));
+    let spectra = coadd();
+    let model = model(SpectraSettings::default());
     let rows = |seed, precision| {
         let fitter = SpectralFitter::new(model.clone(), Device::cpu());
         fitter
@@ -256,9 +260,9 @@ fn seeds_and_precisions_end_at_the_same_point() {
             .unwrap()
             .to_rows()
     };
-    let one = rows(1, Precision::F32);
-    // a parameter at a bound has no error, and lies there every time
-    let errors: Vec<Vec<f64>> = one
+    let expected = rows(1, Precision::F32);
+    // A parameter at a bound has no error. It is at the bound every time.
+    let errors: Vec<Vec<f64>> = expected
         .iter()
         .map(|row| {
             row.errors
@@ -269,14 +273,14 @@ fn seeds_and_precisions_end_at_the_same_point() {
         .collect();
     for seed in 1..=6 {
         for precision in [Precision::F32, Precision::Mixed] {
-            let other = rows(seed, precision);
-            let offsets = other
+            let rows_of_seed = rows(seed, precision);
+            let offsets = rows_of_seed
                 .iter()
-                .zip(&one)
+                .zip(&expected)
                 .zip(&errors)
                 .map(|((a, b), e)| offset(a, &b.parameters, e));
             let largest = offsets.fold(0.0, f64::max);
-            let rounds = other.iter().map(|row| row.rounds).max();
+            let rounds = rows_of_seed.iter().map(|row| row.rounds).max();
             println!("seed {seed}, {precision:?}: {largest:.4} sigma, {rounds:?} rounds at most");
             assert!(largest < 0.02, "seed {seed}, {precision:?}: {largest}");
         }

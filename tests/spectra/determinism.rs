@@ -7,8 +7,8 @@ use popfit_testing::fits::{
 use popfit_testing::random::Random;
 use popfit_testing::{rotating_model, synb_model, tiny};
 
-/// A permutation of 0..n with no pattern.
-fn shuffled(n: usize) -> Vec<usize> {
+/// Returns a permutation of 0..n with no pattern.
+fn shuffle_indices(n: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..n).collect();
     let mut random = Random(12_345);
     for k in (1..n).rev() {
@@ -17,7 +17,7 @@ fn shuffled(n: usize) -> Vec<usize> {
     order
 }
 
-fn check(device: &Device, model: SpectralModel, spectra: &Spectra) -> FitTable {
+fn check_bits(device: &Device, model: SpectralModel, spectra: &Spectra) -> FitTable {
     let fitter = fitter(model, device);
     let together = fitter.fit(spectra).unwrap();
     sound(&together);
@@ -25,9 +25,9 @@ fn check(device: &Device, model: SpectralModel, spectra: &Spectra) -> FitTable {
     for (a, b) in together.to_rows().into_iter().zip(again.to_rows()) {
         same_bits(a, b, "again");
     }
-    let order = shuffled(spectra.len());
-    let other = fitter.fit(&pick(spectra, &order)).unwrap();
-    for (row, &n) in other.to_rows().into_iter().zip(&order) {
+    let order = shuffle_indices(spectra.len());
+    let shuffled = fitter.fit(&pick(spectra, &order)).unwrap();
+    for (row, &n) in shuffled.to_rows().into_iter().zip(&order) {
         assert_eq!(row.id, together.row(n).to_row().id);
         same_bits(&row, together.row(n).to_row(), "in another order");
     }
@@ -44,15 +44,15 @@ fn check(device: &Device, model: SpectralModel, spectra: &Spectra) -> FitTable {
 }
 
 #[test]
-fn any_batch_and_order() {
+fn a_fit_has_the_same_bits_in_any_batch_and_order() {
     for device in devices() {
-        check(&device, synb_model(), &synb_spectra());
+        check_bits(&device, synb_model(), &synb_spectra());
     }
 }
 
-/// Starts that recur have their rows kept by the CPU; alone nothing recurs.
+/// The CPU caches the rows of starts that recur. Alone no start recurs.
 #[test]
-fn starts_that_many_share() {
+fn cached_rows_of_recurring_starts_change_no_bit() {
     let spectra = synb_spectra();
     for model in [synb_model(), rotating_model()] {
         let fitter = fitter(model, &Device::cpu());
@@ -66,15 +66,15 @@ fn starts_that_many_share() {
 }
 
 #[test]
-fn any_chunk() {
+fn a_fit_has_the_same_bits_with_any_memory() {
     let spectra = synb_spectra();
     for device in devices() {
         let fitter = fitter(synb_model(), &device);
         let whole = fitter.fit(&spectra).unwrap();
-        let one = spectra.slice(0..1);
-        // a spectrum's starts enter together, and of spectra with little masked there are four at most
-        let least = least_memory(&fitter.clone().starts(4), &one);
-        // chunks of one spectrum, of a few, and of many
+        let single = spectra.slice(0..1);
+        // The starts of a spectrum enter together. Spectra with few masked pixels have four at most.
+        let least = least_memory(&fitter.clone().starts(4), &single);
+        // The memory holds one spectrum, a few, or many.
         for (bytes, count) in [(least, 16), (least + least / 3, 128), (3 * least, 128)] {
             let chunked = fitter
                 .clone()
@@ -94,7 +94,7 @@ fn any_chunk() {
 
 /// Batches of spectra in memory go to several workers.
 #[test]
-fn any_batch_in_memory() {
+fn a_fit_has_the_same_bits_with_any_batch_size() {
     let spectra = synb_spectra().slice(0..40);
     for device in devices() {
         let whole = fitter(synb_model(), &device);
@@ -105,12 +105,13 @@ fn any_batch_in_memory() {
             .into_iter()
             .flat_map(|row| row.parameters)
             .collect();
-        let (parts, again) = (
-            parted.fit(&spectra).unwrap(),
-            parted.fit_from(&spectra, &starts).unwrap(),
+        let parts = parted.fit(&spectra).unwrap();
+        let parts_from_starts = parted.fit_from(&spectra, &starts).unwrap();
+        let whole_from_starts = whole.fit_from(&spectra, &starts).unwrap();
+        assert_eq!(
+            (parts.len(), parts_from_starts.len()),
+            (spectra.len(), spectra.len())
         );
-        let once = whole.fit_from(&spectra, &starts).unwrap();
-        assert_eq!((parts.len(), again.len()), (spectra.len(), spectra.len()));
         let larger = whole.clone().batch_size(1000).fit(&spectra).unwrap();
         assert!(
             larger
@@ -124,8 +125,8 @@ fn any_batch_in_memory() {
             assert_eq!((&row.id, row.row), (&parted.id, parted.row));
             same_bits(row, parted, "in batches");
             same_bits(
-                once.row(k).to_row(),
-                again.row(k).to_row(),
+                whole_from_starts.row(k).to_row(),
+                parts_from_starts.row(k).to_row(),
                 "in batches from starts of its own",
             );
         }
@@ -133,7 +134,7 @@ fn any_batch_in_memory() {
 }
 
 #[test]
-fn any_number_of_threads() {
+fn a_fit_has_the_same_bits_with_any_number_of_threads() {
     let spectra = synb_spectra().slice(0..32);
     let fit = |threads: usize| {
         let pool = rayon::ThreadPoolBuilder::new()
@@ -147,18 +148,23 @@ fn any_number_of_threads() {
                 .unwrap()
         })
     };
-    let (one, many) = (fit(1), fit(5));
-    assert_eq!([one.len(), many.len()], [spectra.len(); 2]);
+    let single_thread = fit(1);
+    let five_threads = fit(5);
+    assert_eq!(
+        [single_thread.len(), five_threads.len()],
+        [spectra.len(); 2]
+    );
     assert!(
-        one.to_rows()
+        single_thread
+            .to_rows()
             .into_iter()
-            .zip(many.to_rows())
+            .zip(five_threads.to_rows())
             .all(|(a, b)| bits(&a) == bits(&b))
     );
 }
 
 #[test]
-fn without_a_velocity_or_a_continuum() {
+fn models_without_a_velocity_or_a_continuum_are_deterministic() {
     let emulator = || popfit::Emulator::open(popfit_testing::demo_emulator()).unwrap();
     let spectra = synb_spectra().slice(0..24);
     for device in devices() {
@@ -167,17 +173,17 @@ fn without_a_velocity_or_a_continuum() {
             .continuum(Continuum::rbf(10))
             .build()
             .unwrap();
-        check(&device, at_rest, &spectra);
+        check_bits(&device, at_rest, &spectra);
         let bare = SpectralModel::builder()
             .arm("", emulator())
             .velocity(-500.0..=500.0)
             .continuum(Continuum::none());
-        check(&device, bare.build().unwrap(), &spectra);
+        check_bits(&device, bare.build().unwrap(), &spectra);
     }
 }
 
 #[test]
-fn one_spectrum_in_a_hundred_thousand() {
+fn a_fit_has_the_same_bits_among_a_hundred_thousand() {
     let emulator = tiny::linear(&["a", "b"], tiny::wave);
     let count = 100_000;
     let labels: Vec<f64> = (0..2 * count)
@@ -185,10 +191,10 @@ fn one_spectrum_in_a_hundred_thousand() {
         .collect();
     let spectra = tiny::spectra(&emulator, &labels, 0.01);
     let fitter = fitter(tiny::model(emulator, 0.0), &Device::cpu());
-    let all = fitter.fit(&spectra).unwrap();
-    assert_eq!(all.len(), count);
+    let together = fitter.fit(&spectra).unwrap();
+    assert_eq!(together.len(), count);
     for n in [0, 2047, 2048, 65_536, count - 1] {
         let alone = fitter.fit(&spectra.slice(n..n + 1)).unwrap();
-        same_bits(alone.row(0).to_row(), all.row(n).to_row(), "alone");
+        same_bits(alone.row(0).to_row(), together.row(n).to_row(), "alone");
     }
 }

@@ -1,5 +1,5 @@
-//! Networks that end inside the data: pixels that their templates do not cover do not count, and the fits of all others
-//! are right. `tests/reference/check_ends.py` draws thousands of such stars.
+//! Networks that end inside the data: pixels that their templates do not cover do not count, and the fits to the other
+//! pixels are right. `tests/reference/check_ends.py` draws thousands of such stars.
 
 use std::path::PathBuf;
 
@@ -11,9 +11,9 @@ use popfit_testing::fits::{devices, fitter};
 use popfit_testing::{array, data_folder, demo_emulator};
 
 /// Parameters that need not have errors: at a bound, or without rotation.
-const APART: Flags = Flags::AT_BOUND.union(Flags::NO_ROTATION);
+const NO_ERRORS_EXPECTED: Flags = Flags::AT_BOUND.union(Flags::NO_ROTATION);
 /// Å: the pieces of three.npz.
-const THREE: [(f64, f64); 3] = [(4050.0, 4338.0), (4400.0, 4858.0), (4868.0, 5300.0)];
+const THREE_PIECES: [(f64, f64); 3] = [(4050.0, 4338.0), (4400.0, 4858.0), (4868.0, 5300.0)];
 
 fn path(name: &str) -> PathBuf {
     data_folder().join("ends").join(name)
@@ -26,7 +26,7 @@ fn pulls(table: &FitTable, file: &str, name: &str) -> Vec<f64> {
     let p = table
         .names()
         .iter()
-        .position(|other| other == name)
+        .position(|parameter_name| parameter_name == name)
         .unwrap();
     let pull = |row: &FitRow, truth: f64| (row.parameters[p] - truth) / row.errors[p];
     let rows = table.to_rows();
@@ -43,9 +43,9 @@ fn pulls(table: &FitTable, file: &str, name: &str) -> Vec<f64> {
 }
 
 /// Checks that these parameters are less than `limit` errors off in all spectra of a file.
-fn check(model: &SpectralModel, file: &str, names: &[&str], limit: f64) -> FitTable {
+fn check_pulls(model: &SpectralModel, file: &str, names: &[&str], limit: f64) -> FitTable {
     let spectra = Spectra::open(path(file)).unwrap();
-    let mut last = None;
+    let mut table_of_last_device = None;
     for device in devices() {
         let table = fitter(model.clone(), &device).fit(&spectra).unwrap();
         assert!(
@@ -68,9 +68,9 @@ fn check(model: &SpectralModel, file: &str, names: &[&str], limit: f64) -> FitTa
                 .fold(0.0, |largest: f64, pull| largest.max(pull.abs()));
             assert!(largest < limit, "{}, {name}: {pulls:.1?}", device.name());
         }
-        last = Some(table);
+        table_of_last_device = Some(table);
     }
-    last.unwrap()
+    table_of_last_device.unwrap()
 }
 
 /// With templates that are zero beyond their ends, all 16 stars of 20 to 80 km/s ended below 3 km/s.
@@ -82,11 +82,11 @@ fn vsini_is_right_on_the_networks_own_grid() {
         .velocity(-300.0..=300.0)
         .vsini(0.0..=200.0);
     let model = model.continuum(Continuum::chebyshev(3)).build().unwrap();
-    let table = check(&model, "vsini.npz", &["velocity", "vsini"], 4.0);
+    let table = check_pulls(&model, "vsini.npz", &["velocity", "vsini"], 4.0);
     assert!(
         table
             .rows()
-            .filter(|row| row.flags().intersects(APART))
+            .filter(|row| row.flags().intersects(NO_ERRORS_EXPECTED))
             .count()
             <= 2
     );
@@ -95,12 +95,12 @@ fn vsini_is_right_on_the_networks_own_grid() {
 /// Strong lines lie just beyond both ends of the network. Compared with its end values, they moved velocities by up to
 /// 23 errors and labels by up to 41. The first guess must not use them either: it took them for missing lines.
 #[test]
-fn strong_lines_beyond_the_ends_move_nothing() {
+fn strong_lines_beyond_the_ends_move_no_parameter() {
     let model = SpectralModel::builder()
         .arm("b", cut_emulator(&[(4345.0, 4858.0)]))
         .velocity(-1000.0..=1000.0);
     let model = model.continuum(Continuum::chebyshev(10)).build().unwrap();
-    check(
+    check_pulls(
         &model,
         "velocity.npz",
         &["velocity", "teff", "logg", "feh", "alpha"],
@@ -111,11 +111,11 @@ fn strong_lines_beyond_the_ends_move_nothing() {
 #[test]
 fn each_piece_of_a_network_has_its_own_ends() {
     let model = SpectralModel::builder()
-        .arm("b", cut_emulator(&THREE))
+        .arm("b", cut_emulator(&THREE_PIECES))
         .velocity(-600.0..=600.0)
         .vsini(0.0..=200.0);
     let model = model.continuum(Continuum::chebyshev(4)).build().unwrap();
-    check(
+    check_pulls(
         &model,
         "three.npz",
         &["velocity", "vsini", "teff", "logg", "feh", "alpha"],
@@ -126,7 +126,7 @@ fn each_piece_of_a_network_has_its_own_ends() {
 /// Hot stars whose Balmer lines lie at the ends of the pieces, so that the continuum absorbs their wings. The first
 /// guess was off by up to 250 km/s, or had too few starts, and gravities were off by up to 80 errors.
 #[test]
-fn lines_at_the_ends_mislead_no_first_guess() {
+fn lines_at_the_ends_do_not_mislead_the_first_guess() {
     for (file, pieces) in [
         ("one.npz", &[(4345.0, 4858.0)][..]),
         ("two.npz", &[(4100.0, 4345.0), (4380.0, 4858.0)]),
@@ -135,7 +135,7 @@ fn lines_at_the_ends_mislead_no_first_guess() {
             .arm("b", cut_emulator(pieces))
             .velocity(-1000.0..=1000.0);
         let model = model.continuum(Continuum::chebyshev(4)).build().unwrap();
-        check(
+        check_pulls(
             &model,
             file,
             &["velocity", "teff", "logg", "feh", "alpha"],
@@ -163,14 +163,14 @@ fn a_fit_that_moves_far_is_repeated() {
             .unwrap()
     };
     let fast = truth.iter().position(|v| v.abs() > 150.0).unwrap();
-    let one = spectra.slice(fast..fast + 1);
+    let spectrum = spectra.slice(fast..fast + 1);
     let usual = fitter(model(None), &Device::cpu())
-        .fit(&one)
+        .fit(&spectrum)
         .unwrap()
         .to_rows()
         .remove(0);
     let moved = fitter(model(Some(truth[fast] - 60.0)), &Device::cpu())
-        .fit(&one)
+        .fit(&spectrum)
         .unwrap()
         .to_rows()
         .remove(0);

@@ -1,4 +1,4 @@
-//! The objective at given parameters, and the first guess alone, are those of fits.
+//! The objective at given parameters equals that of a fit, and the first guess equals the starts of a fit.
 
 use popfit::low_level::Task;
 use popfit::{
@@ -9,7 +9,7 @@ use popfit_testing::fits::{devices, fitter, synb_spectra};
 use popfit_testing::{demo_emulator, synb_model};
 
 /// The parameters of all rows.
-fn parameters(table: &FitTable) -> Vec<f64> {
+fn parameters_of(table: &FitTable) -> Vec<f64> {
     table
         .to_rows()
         .into_iter()
@@ -32,19 +32,19 @@ fn marginalised() -> SpectralModel {
 }
 
 #[test]
-fn the_objective_at_a_rows_parameters_is_the_rows() {
+fn the_objective_at_the_parameters_of_a_row_is_that_of_the_row() {
     let spectra = synb_spectra().slice(0..8);
     for model in [synb_model(), marginalised()] {
         for device in devices() {
             let fitter = fitter(model.clone(), &device);
             let table = fitter.fit(&spectra).unwrap();
-            let found = fitter
-                .objective(&spectra, &parameters(&table), false)
+            let objectives = fitter
+                .objective(&spectra, &parameters_of(&table), false)
                 .unwrap();
             for (k, row) in table.to_rows().into_iter().enumerate() {
                 let pairs = [
-                    (found.chi2[k], row.chi2),
-                    (found.objective[k], row.objective),
+                    (objectives.chi2[k], row.chi2),
+                    (objectives.objective[k], row.objective),
                 ];
                 assert!(
                     pairs.iter().all(|(a, b)| (a - b).abs() < 2e-5 * b.abs()),
@@ -52,37 +52,38 @@ fn the_objective_at_a_rows_parameters_is_the_rows() {
                     device.name()
                 );
             }
-            assert!(found.gradient.is_empty() && found.normal_matrix.is_empty());
-            assert_eq!(found.messages, [""; 8]);
-            // in batches of any size
-            let small = fitter
+            assert!(objectives.gradient.is_empty() && objectives.normal_matrix.is_empty());
+            assert_eq!(objectives.messages, [""; 8]);
+            // The objectives do not depend on the size of batches.
+            let in_small_batches = fitter
                 .clone()
                 .batch_size(3)
-                .objective(&spectra, &parameters(&table), false)
+                .objective(&spectra, &parameters_of(&table), false)
                 .unwrap();
-            assert_eq!(small, found, "{}", device.name());
+            assert_eq!(in_small_batches, objectives, "{}", device.name());
         }
     }
 }
 
 #[test]
-fn models_at_rows_parameters_are_those_of_the_rows() {
+fn models_at_the_parameters_of_rows_are_those_of_the_rows() {
     let spectra = synb_spectra().slice(0..3);
     let fitter = fitter(synb_model(), &Device::cpu());
     let table = fitter.fit(&spectra).unwrap();
-    let mut point = parameters(&table);
-    let found = fitter.models_at(&spectra, &point).unwrap();
-    for (found, expected) in found
+    let mut point = parameters_of(&table);
+    let models = fitter.models_at(&spectra, &point).unwrap();
+    for (models, expected) in models
         .iter()
         .zip(fitter.model_spectra(&spectra, &table.to_rows()).unwrap())
     {
-        let (found, expected) = (&found.as_ref().unwrap()[0], &expected.unwrap()[0]);
+        let models = &models.as_ref().unwrap()[0];
+        let expected = &expected.unwrap()[0];
         assert_eq!(
-            (&found.mask, found.chi2, found.unmasked),
+            (&models.mask, models.chi2, models.unmasked),
             (&expected.mask, expected.chi2, expected.unmasked)
         );
         assert!(
-            found
+            models
                 .model
                 .iter()
                 .zip(&expected.model)
@@ -91,9 +92,9 @@ fn models_at_rows_parameters_are_those_of_the_rows() {
     }
     let width = fitter.parameters().len();
     point[width] = f64::NAN;
-    let found = fitter.models_at(&spectra, &point).unwrap();
+    let models = fitter.models_at(&spectra, &point).unwrap();
     assert_eq!(
-        found.iter().map(Option::is_some).collect::<Vec<_>>(),
+        models.iter().map(Option::is_some).collect::<Vec<_>>(),
         [true, false, true]
     );
     let error = fitter.models_at(&spectra, &point[1..]).unwrap_err();
@@ -108,7 +109,7 @@ fn derivatives_are_those_of_the_objective() {
     let table = fitter.fit(&spectra).unwrap();
     let rows = table.to_rows();
     let width = fitter.parameters().len();
-    // half an error off the minimum
+    // The point is half an error off the minimum.
     let point: Vec<f64> = rows
         .iter()
         .flat_map(|row| {
@@ -118,7 +119,7 @@ fn derivatives_are_those_of_the_objective() {
                 .map(|(x, error)| x + 0.5 * error)
         })
         .collect();
-    let found = fitter.objective(&spectra, &point, true).unwrap();
+    let objectives = fitter.objective(&spectra, &point, true).unwrap();
     let penalty = |row: usize, x: &[f64]| {
         let p = fitter
             .parameters()
@@ -128,7 +129,7 @@ fn derivatives_are_those_of_the_objective() {
         ((x[row * width + p] - 5300.0) / 80.0).powi(2)
     };
     for p in 0..width {
-        let at = |sign: f64| {
+        let costs_at = |sign: f64| {
             let mut moved = point.clone();
             (0..rows.len()).for_each(|k| moved[k * width + p] += sign * 1e-3 * rows[k].errors[p]);
             let chi2 = fitter.objective(&spectra, &moved, false).unwrap().chi2;
@@ -136,17 +137,17 @@ fn derivatives_are_those_of_the_objective() {
                 .map(|k| chi2[k] + penalty(k, &moved))
                 .collect::<Vec<_>>()
         };
-        for (k, (high, low)) in at(1.0).into_iter().zip(at(-1.0)).enumerate() {
+        for (k, (high, low)) in costs_at(1.0).into_iter().zip(costs_at(-1.0)).enumerate() {
             let difference = (high - low) / (2e-3 * rows[k].errors[p]);
             let size = 1.0 / rows[k].errors[p];
             assert!(
-                (found.gradient[k * width + p] - difference).abs() < 1e-3 * size,
+                (objectives.gradient[k * width + p] - difference).abs() < 1e-3 * size,
                 "{p} {k}: {difference}"
             );
         }
     }
     let at_minimum = fitter
-        .objective(&spectra, &parameters(&table), true)
+        .objective(&spectra, &parameters_of(&table), true)
         .unwrap();
     for (k, row) in rows.iter().enumerate() {
         let matrix = |p: usize, q: usize| at_minimum.normal_matrix[(k * width + p) * width + q];
@@ -178,31 +179,34 @@ fn derivatives_are_those_of_the_objective() {
 }
 
 #[test]
-fn spectra_without_an_objective_say_why() {
+fn spectra_without_an_objective_have_a_message() {
     let mut spectra = synb_spectra().slice(0..3);
     let fitter = fitter(synb_model(), &Device::cpu());
     let width = fitter.parameters().len();
-    let good = parameters(&fitter.fit(&spectra).unwrap());
+    let good = parameters_of(&fitter.fit(&spectra).unwrap());
     let expected = fitter.objective(&spectra, &good, true).unwrap();
     let pixels = spectra.arms[0].pixels;
     spectra.arms[0].flux.to_mut()[pixels + pixels / 2] = f64::NAN;
     spectra.arms[0].ivar.to_mut()[pixels + pixels / 2] = 1.0;
     let mut point = good.clone();
     point[2 * width] = f64::NAN;
-    let found = fitter.objective(&spectra, &point, true).unwrap();
+    let objectives = fitter.objective(&spectra, &point, true).unwrap();
     assert_eq!(
-        (found.chi2[0], &found.gradient[..width]),
+        (objectives.chi2[0], &objectives.gradient[..width]),
         (expected.chi2[0], &expected.gradient[..width])
     );
     assert!(
-        found.messages[1].starts_with("non_finite_input: ") && found.chi2[1].is_nan(),
+        objectives.messages[1].starts_with("non_finite_input: ") && objectives.chi2[1].is_nan(),
         "{:?}",
-        found.messages
+        objectives.messages
     );
-    assert!(found.messages[2].starts_with("bad_start: ") && found.messages[2].ends_with(" is NaN"));
-    assert!(found.gradient[width..].iter().all(|x| x.is_nan()));
+    assert!(
+        objectives.messages[2].starts_with("bad_start: ")
+            && objectives.messages[2].ends_with(" is NaN")
+    );
+    assert!(objectives.gradient[width..].iter().all(|x| x.is_nan()));
     let guesses = fitter.guess(&spectra).unwrap();
-    assert!(guesses[1].starts.is_empty() && guesses[1].message == found.messages[1]);
+    assert!(guesses[1].starts.is_empty() && guesses[1].message == objectives.messages[1]);
     let strict = fitter.clone().strict(true);
     assert!(matches!(
         strict.objective(&spectra, &good, false),
@@ -212,21 +216,21 @@ fn spectra_without_an_objective_say_why() {
         strict.guess(&spectra),
         Err(Error::BadSpectrum { row: 1, .. })
     ));
-    let short = fitter
+    let message = fitter
         .objective(&spectra, &good[1..], false)
         .unwrap_err()
         .to_string();
     assert!(
-        short.starts_with("parameters: ")
-            && short.contains(&format!("expected 3 spectra × {width} parameters"))
+        message.starts_with("parameters: ")
+            && message.contains(&format!("expected 3 spectra × {width} parameters"))
     );
-    let none = fitter
+    let without_spectra = fitter
         .objective(&Spectra::slice(&spectra, 0..0), &[], true)
         .unwrap();
-    assert!(none.chi2.is_empty());
+    assert!(without_spectra.chi2.is_empty());
 }
 
-/// The guess is where a fit starts, the best start first, with the objective there.
+/// The guess has the starts of a fit, the best first, with the objective there.
 #[test]
 fn the_guess_has_the_starts_of_a_fit() {
     let spectra = synb_spectra().slice(0..6);
@@ -244,15 +248,15 @@ fn the_guess_has_the_starts_of_a_fit() {
             .iter()
             .flat_map(|guess| guess.starts[0].parameters.clone())
             .collect();
-        let found = fitter.objective(&spectra, &best, false).unwrap();
-        for (guess, chi2) in guesses.iter().zip(&found.chi2) {
+        let objectives = fitter.objective(&spectra, &best, false).unwrap();
+        for (guess, chi2) in guesses.iter().zip(&objectives.chi2) {
             assert!(
                 (guess.starts[0].chi2 - chi2).abs() < 2e-5 * chi2,
                 "{} {chi2}",
                 guess.starts[0].chi2
             );
         }
-        // the only start of a task
+        // A task has the best start.
         let single: SpectralFitter = fitter.clone().starts(1);
         for (task, guess) in Task::of_spectra(&single, &spectra)
             .unwrap()

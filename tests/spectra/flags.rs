@@ -1,4 +1,4 @@
-//! Flags: each is set where the row has what it says, and nowhere else.
+//! Flags: each is set in the rows to which its description applies, and in no others.
 
 use fitsio_pure::bintable::{BinaryColumnData, parse_binary_table_columns, read_binary_column};
 use fitsio_pure::hdu::{HduInfo, parse_fits};
@@ -11,7 +11,7 @@ use popfit_testing::fits::{demo_spectra, devices, fitter};
 use popfit_testing::{demo_emulator, tiny};
 use statrs::distribution::{ChiSquared, ContinuousCDF};
 
-/// Flags of what is improbable.
+/// Flags for improbable data.
 const IMPROBABLE: Flags = Flags::NEGATIVE_FLUX
     .union(Flags::HIGH_CHI2)
     .union(Flags::LOW_CHI2);
@@ -51,7 +51,7 @@ struct Pixel {
 }
 
 /// The demo's spectra with another flux; every arm is a copy of their only one.
-fn changed(arms: &[&str], flux: impl Fn(Pixel) -> f64) -> Spectra<'static> {
+fn change_flux(arms: &[&str], flux: impl Fn(Pixel) -> f64) -> Spectra<'static> {
     let spectra = demo();
     let arm = |(a, name): (usize, &&str)| {
         let mut arm = spectra.arms[0].clone();
@@ -64,7 +64,8 @@ fn changed(arms: &[&str], flux: impl Fn(Pixel) -> f64) -> Spectra<'static> {
             .zip(&*arm.ivar.to_double())
             .enumerate()
         {
-            let (spectrum, index) = (k / pixels, k % pixels);
+            let spectrum = k / pixels;
+            let index = k % pixels;
             *value = flux(Pixel {
                 arm: a,
                 spectrum,
@@ -100,7 +101,7 @@ fn extrapolation_is_flagged_without_a_hull() {
             .map(|row| has(&row, Flags::OUTSIDE_HULL))
             .collect();
         assert_eq!(outside, [false, true, true], "{}: {table:?}", device.name());
-        // the training range as bounds: a fit that ends on one is inside
+        // With the training range as bounds, a fit that ends on one is inside.
         let table = fitter(tiny::model(emulator.clone(), 8.0), &device)
             .fit(&spectra)
             .unwrap();
@@ -118,10 +119,10 @@ fn extrapolation_is_flagged_without_a_hull() {
     }
 }
 
-/// On every device, and beside spectra that are.
+/// On every device, and in a batch with spectra that have such a flag.
 #[test]
-fn ordinary_spectra_are_not_improbable() {
-    let spectra = changed(&["b"], |p| if p.spectrum < 2 { -p.flux } else { p.flux });
+fn ordinary_spectra_have_no_flag_for_improbable_data() {
+    let spectra = change_flux(&["b"], |p| if p.spectrum < 2 { -p.flux } else { p.flux });
     for device in devices() {
         let table = fitter(builder(&["b"]).build().unwrap(), &device)
             .starts(1)
@@ -143,10 +144,10 @@ fn ordinary_spectra_are_not_improbable() {
     }
 }
 
-/// Whole spectra and one arm of two, upside down or with too much sky subtracted, with a continuum and without.
+/// Whole spectra, or one arm of two, are negated or have too much sky subtracted. There is a continuum or none.
 #[test]
 fn negative_flux_is_flagged() {
-    check_negative(builder(&["b"]), &changed(&["b"], |p| -p.flux), true);
+    check_negative(builder(&["b"]), &change_flux(&["b"], |p| -p.flux), true);
     let flux = demo().arms[0].flux.to_double().into_owned();
     let medians: Vec<f64> = flux
         .chunks(flux.len() / 12)
@@ -154,24 +155,24 @@ fn negative_flux_is_flagged() {
         .collect();
     check_negative(
         builder(&["b"]),
-        &changed(&["b"], |p| p.flux - 2.0 * medians[p.spectrum]),
+        &change_flux(&["b"], |p| p.flux - 2.0 * medians[p.spectrum]),
         true,
     );
     check_negative(
         builder(&["b"]).continuum(Continuum::none()),
-        &changed(&["b"], |p| -p.flux),
+        &change_flux(&["b"], |p| -p.flux),
         true,
     );
-    let one_arm = changed(&["b", "r"], |p| if p.arm == 1 { -p.flux } else { p.flux });
+    let one_arm = change_flux(&["b", "r"], |p| if p.arm == 1 { -p.flux } else { p.flux });
     check_negative(builder(&["b", "r"]), &one_arm, true);
-    // every third pixel is not the arm
-    let third = changed(&["b"], |p| if p.index % 3 == 0 { -p.flux } else { p.flux });
+    // An arm with every third pixel negated is not flagged.
+    let third = change_flux(&["b"], |p| if p.index % 3 == 0 { -p.flux } else { p.flux });
     check_negative(builder(&["b"]), &third, false);
 }
 
-/// The sign of noise is chance: an arm without a star in it says nothing.
+/// The sign of noise is random, so that an arm without a star must not be flagged.
 #[test]
-fn noise_has_no_sign() {
+fn noise_is_not_flagged_as_negative_flux() {
     let mut random = popfit_testing::random::Random(7);
     let noise: Vec<f64> = (0..demo().arms[0].flux.len())
         .map(|_| random.normal())
@@ -182,7 +183,7 @@ fn noise_has_no_sign() {
         noise.chunks(pixels).any(is_negative),
         "the median of some noise is negative"
     );
-    let one_dark = changed(&["b", "r"], |p| {
+    let one_dark = change_flux(&["b", "r"], |p| {
         if p.arm == 1 {
             noise[p.spectrum * pixels + p.index] * p.error
         } else {
@@ -192,29 +193,29 @@ fn noise_has_no_sign() {
     check_negative(builder(&["b", "r"]), &one_dark, false);
 }
 
-/// The flag does not wait for the minimum.
+/// Checks the flag for negative flux in all rows. It does not depend on whether the fits reach their minima.
 fn check_negative(model: SpectralModelBuilder, spectra: &Spectra, expected: bool) {
-    let few = LevenbergMarquardt::default().max_rounds(2);
+    let two_rounds = LevenbergMarquardt::default().max_rounds(2);
     let table = SpectralFitter::new(model.build().unwrap(), Device::cpu())
-        .solver(few)
+        .solver(two_rounds)
         .starts(1)
         .fit(spectra)
         .unwrap();
-    let found: Vec<bool> = table
+    let flagged: Vec<bool> = table
         .to_rows()
         .into_iter()
         .map(|row| has(&row, Flags::NEGATIVE_FLUX))
         .collect();
-    assert_eq!(found, vec![expected; spectra.len()]);
+    assert_eq!(flagged, vec![expected; spectra.len()]);
 }
 
-/// The continuum that the flag looks at is negative where that of the final model is: half of an arm is upside down,
-/// from one end to beyond the middle of the weight or not as far.
+/// The flag is set where the weighted median of the final model is negative. An arm is negated from one end to beyond
+/// the middle of its weight, or not as far.
 #[test]
-fn the_continuum_that_is_flagged_is_the_fits() {
+fn negative_flux_is_flagged_where_the_fitted_continuum_is_negative() {
     let pixels = demo().arms[0].pixels as f64;
     for share in [0.3, 0.42, 0.62, 0.75] {
-        let spectra = changed(&["b"], |p| {
+        let spectra = change_flux(&["b"], |p| {
             if (p.index as f64) < share * pixels {
                 -p.flux
             } else {
@@ -242,7 +243,8 @@ fn the_continuum_that_is_flagged_is_the_fits() {
 /// Returns whether the weighted median of the model is below zero; templates are positive, so that its sign is the
 /// continuum's.
 fn is_model_negative(arm: &ArmFit) -> bool {
-    let (mut weight, mut negative) = (0.0, 0.0);
+    let mut weight = 0.0;
+    let mut negative = 0.0;
     for ((model, error), _) in arm
         .model
         .iter()
@@ -256,10 +258,11 @@ fn is_model_negative(arm: &ArmFit) -> bool {
     negative > 0.5 * weight
 }
 
-/// Errors that are wrong by these factors, from right to far off: the flags are where another library has p < 1e-6.
+/// The inverse variances are wrong by factors from 0.7 to 1.3. The flags are set where another library has p < 1e-6.
 #[test]
 fn improbable_chi2_is_flagged() {
-    let (mut low, mut high) = (0, 0);
+    let mut low_count = 0;
+    let mut high_count = 0;
     for factor in [0.7f64, 0.9, 0.94, 0.97, 1.0, 1.03, 1.06, 1.1, 1.3] {
         let mut spectra = demo();
         spectra.arms[0]
@@ -288,21 +291,19 @@ fn improbable_chi2_is_flagged() {
                 row.chi2 > 2.0 * row.dof as f64,
                 "{factor}: {row:?}"
             );
-            (low, high) = (
-                low + u32::from(has(&row, Flags::LOW_CHI2)),
-                high + u32::from(has(&row, Flags::HIGH_CHI2)),
-            );
+            low_count += u32::from(has(&row, Flags::LOW_CHI2));
+            high_count += u32::from(has(&row, Flags::HIGH_CHI2));
         }
     }
     assert!(
-        low > 12 && high > 12,
-        "{low} {high}: the factors reach beyond both limits"
+        low_count > 12 && high_count > 12,
+        "{low_count} {high_count}: the factors reach beyond both limits"
     );
 }
 
-/// The demo's stars do not rotate: vsini ends at 0 or near it.
+/// The stars of the demo do not rotate, so that vsini ends at 0 or near it.
 #[test]
-fn no_rotation_is_not_at_a_bound() {
+fn fits_without_rotation_are_not_flagged_at_a_bound() {
     for device in devices() {
         let model = builder(&["b"]).vsini(0.0..=300.0).build().unwrap();
         let table = fitter(model, &device)
@@ -313,9 +314,9 @@ fn no_rotation_is_not_at_a_bound() {
     }
 }
 
-/// A label at a bound has flag 16 beside it, and the upper bound of vsini says nothing of rest.
+/// A label at a bound also sets flag 16, and a fit at the upper bound of vsini is not flagged as without rotation.
 #[test]
-fn other_bounds_are_bounds() {
+fn other_bounds_are_flagged_at_a_bound() {
     let hot = LabelSettings::default().bounds(8000.0..=9000.0);
     let model = builder(&["b"])
         .vsini(0.0..=300.0)
@@ -336,7 +337,7 @@ fn other_bounds_are_bounds() {
             .any(|row| row.parameters[1] == 0.1 && has(&row, Flags::AT_BOUND))
     );
     check_rotation(&table);
-    // a bound above 0 that all stars rotate slower than is a bound as others are
+    // A lower bound of vsini above 0 is a bound like others.
     let table = fitter(
         builder(&["b"]).vsini(150.0..=300.0).build().unwrap(),
         &Device::cpu(),
@@ -352,19 +353,19 @@ fn other_bounds_are_bounds() {
     check_rotation(&table);
 }
 
-/// Compares flags with the bounds where parameters ended; whether any row has no rotation, and whether any is at a
-/// bound.
+/// Compares flags with the bounds at which parameters ended. Returns whether any row has no rotation, and whether any
+/// is at a bound.
 fn check_rotation(table: &FitTable) -> [bool; 2] {
     assert_eq!(table.names()[1], "vsini");
     for row in table.to_rows() {
         let at_rest = row.at_bound & 2 != 0 && row.parameters[1] == 0.0;
         assert_eq!(has(&row, Flags::NO_ROTATION), at_rest, "{row:?}");
-        let others = if at_rest {
+        let other_bounds = if at_rest {
             row.at_bound & !2
         } else {
             row.at_bound
         };
-        assert_eq!(has(&row, Flags::AT_BOUND), others != 0, "{row:?}");
+        assert_eq!(has(&row, Flags::AT_BOUND), other_bounds != 0, "{row:?}");
         assert!(!at_rest || row.errors[1].is_nan());
     }
     [Flags::NO_ROTATION, Flags::AT_BOUND]
@@ -372,18 +373,16 @@ fn check_rotation(table: &FitTable) -> [bool; 2] {
 }
 
 #[test]
-fn no_rotation_is_no_warning_of_rvspecfits() {
+fn fits_without_rotation_do_not_set_rvs_warn() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rvtab_1.fits");
-    let (fitter, spectra) = (
-        fitter(
-            builder(&["b"]).vsini(0.0..=300.0).build().unwrap(),
-            &Device::cpu(),
-        ),
-        demo(),
+    let fitter = fitter(
+        builder(&["b"]).vsini(0.0..=300.0).build().unwrap(),
+        &Device::cpu(),
     );
+    let spectra = demo();
     let rows = fitter.fit(&spectra).unwrap().to_rows();
-    let warnings = rvs_warn(&path, &fitter, (&spectra, &rows));
+    let warnings = read_rvs_warn(&path, &fitter, (&spectra, &rows));
     let at_rest: Vec<usize> = (0..rows.len())
         .filter(|k| has(&rows[*k], Flags::NO_ROTATION))
         .collect();
@@ -392,12 +391,12 @@ fn no_rotation_is_no_warning_of_rvspecfits() {
         .into_iter()
         .filter(|k| rows[*k].at_bound == 2 && !has(&rows[*k], Flags::OUTSIDE_HULL))
     {
-        assert_eq!(warnings[k] & !1, 0, "{:?}", rows[k]); // a faint one may gain little over its continuum
+        assert_eq!(warnings[k] & !1, 0, "{:?}", rows[k]); // A faint spectrum may gain little over its continuum.
     }
 }
 
-/// The column RVS_WARN of a table of these rows.
-fn rvs_warn(
+/// Returns the column RVS_WARN of a table of these rows.
+fn read_rvs_warn(
     path: &std::path::Path,
     fitter: &SpectralFitter,
     (spectra, rows): (&Spectra, &[FitRow]),
@@ -423,8 +422,8 @@ fn rvs_warn(
     warnings
 }
 
-/// What a model leaves out is not masked: of the demo's 4,002 to 5,498 Å, an arm from 4,002 to 4,600 Å takes 40 %, and
-/// so does a model that masks the rest.
+/// Pixels that a model leaves out do not count as masked. Of the demo's 4,002 to 5,498 Å, an arm from 4,002 to 4,600 Å
+/// takes 40 %, and so does a model that masks the rest.
 #[test]
 fn pixels_outside_the_range_of_an_arm_are_not_masked() {
     let builder = |arm| {
@@ -433,10 +432,10 @@ fn pixels_outside_the_range_of_an_arm_are_not_masked() {
             .continuum(Continuum::rbf(4))
             .add_arm(arm)
     };
-    let of_arm = |arm: Arm| fitter(builder(arm).build().unwrap(), &Device::cpu());
-    let whole = || of_arm(Arm::new("b", emulator()));
-    let narrow = || of_arm(Arm::new("b", emulator()).range(4002.0..=4600.0));
-    let without_red = || {
+    let make_fitter = |arm: Arm| fitter(builder(arm).build().unwrap(), &Device::cpu());
+    let whole_range = || make_fitter(Arm::new("b", emulator()));
+    let narrow_range = || make_fitter(Arm::new("b", emulator()).range(4002.0..=4600.0));
+    let masked_red_end = || {
         let mut settings = SpectraSettings::default();
         settings.mask.push((4600.0, 5500.0));
         fitter(
@@ -461,13 +460,15 @@ fn pixels_outside_the_range_of_an_arm_are_not_masked() {
         assert!(flagged == 0 || flagged == table.len(), "{flagged}");
         flagged > 0
     };
-    assert!(!is_flagged(whole(), 0.4) && is_flagged(whole(), 0.6));
+    assert!(!is_flagged(whole_range(), 0.4) && is_flagged(whole_range(), 0.6));
     assert!(
-        !is_flagged(narrow(), 0.0) && !is_flagged(narrow(), 0.15) && is_flagged(narrow(), 0.25)
+        !is_flagged(narrow_range(), 0.0)
+            && !is_flagged(narrow_range(), 0.15)
+            && is_flagged(narrow_range(), 0.25)
     );
     assert!(
-        !is_flagged(without_red(), 0.0)
-            && !is_flagged(without_red(), 0.15)
-            && is_flagged(without_red(), 0.25)
+        !is_flagged(masked_red_end(), 0.0)
+            && !is_flagged(masked_red_end(), 0.15)
+            && is_flagged(masked_red_end(), 0.25)
     );
 }

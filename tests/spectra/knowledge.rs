@@ -21,7 +21,7 @@ fn fit(model: SpectralModel, spectra: &Spectra, device: &Device) -> FitTable {
 }
 
 #[test]
-fn a_tied_label_follows() {
+fn a_tied_label_follows_its_formula() {
     let emulator = tiny::linear(&["a", "b", "c"], tiny::wave);
     // b = 0.5 + 2 a − c
     let truth = [1.0, 2.0, 0.5, -2.0, -3.0, -0.5];
@@ -35,7 +35,7 @@ fn a_tied_label_follows() {
         let table = fit(model, &spectra, &device);
         for (row, truth) in table.to_rows().into_iter().zip(truth.chunks(3)) {
             assert!(row.status.is_success() && row.dof == 62, "{row:?}");
-            // the spline's replicated edges cost a pixel at either end some accuracy
+            // Replicated edges make the spline less accurate in the first and the last pixel.
             let away = offset(&row, &[truth[0], truth[2]], &row.errors);
             assert!(away < 0.1, "{}: {row:?}", device.name());
         }
@@ -63,7 +63,7 @@ fn a_label_tied_to_fixed_ones_is_fixed() {
 }
 
 #[test]
-fn senseless_ties_are_errors() {
+fn invalid_ties_are_refused() {
     let emulator = tiny::linear(&["feh", "alpha", "teff"], tiny::wave);
     let build = |settings| {
         SpectralModel::builder()
@@ -88,9 +88,9 @@ fn senseless_ties_are_errors() {
             "{error}"
         );
     }
-    let both = tied("feh").start(0.0);
+    let tied_with_start = tied("feh").start(0.0);
     assert!(
-        build(both)
+        build(tied_with_start)
             .unwrap_err()
             .to_string()
             .contains("labels.alpha: a tied label has no start")
@@ -174,10 +174,8 @@ fn a_missing_column_is_an_error_that_names_file_and_column() {
 fn bounds_and_priors_come_from_columns() {
     let lower = column("LOW", vec![-5.0, 2.0, 3.0]);
     let upper = column("HIGH", vec![5.0, 4.0, 2.0]);
-    let (mean, sigma) = (
-        column("MEAN", vec![1.5, 0.2, 0.0]),
-        column("SIGMA", vec![1e-5, 1e4, -1.0]),
-    );
+    let mean = column("MEAN", vec![1.5, 0.2, 0.0]);
+    let sigma = column("SIGMA", vec![1e-5, 1e4, -1.0]);
     let (emulator, spectra) = spectra(vec![lower, upper, mean, sigma]);
     let bounds = LabelColumns::default().lower("LOW").upper("HIGH");
     let prior = LabelColumns::default().mean("MEAN").sigma("SIGMA");
@@ -213,9 +211,9 @@ fn bounds_and_priors_come_from_columns() {
     }
 }
 
-/// NaN is no bound; an infinite one leaves the model's.
+/// NaN is refused as a bound. An infinite bound leaves that of the model.
 #[test]
-fn bounds_of_columns_that_are_no_numbers() {
+fn bounds_in_columns_may_be_infinite_but_not_nan() {
     let low = column("LOW", vec![f64::NEG_INFINITY, f64::NAN, f64::INFINITY]);
     let (emulator, spectra) = spectra(vec![low, column("MEAN", vec![1.0, f64::INFINITY, 1.0])]);
     let bounds = LabelColumns::default().lower("LOW");
@@ -254,10 +252,8 @@ fn bounds_of_columns_that_are_no_numbers() {
 #[test]
 fn nan_in_a_column_is_no_start_and_no_prior() {
     let nan = f64::NAN;
-    let (mean, sigma) = (
-        column("MEAN", vec![nan, 1.5, 1.5]),
-        column("SIGMA", vec![1e-5, nan, 1e-5]),
-    );
+    let mean = column("MEAN", vec![nan, 1.5, 1.5]);
+    let sigma = column("SIGMA", vec![1e-5, nan, 1e-5]);
     let (emulator, spectra) = spectra(vec![column("A0", vec![nan, 0.5, nan]), mean, sigma]);
     let start = LabelColumns::default().start("A0");
     let prior = LabelColumns::default().mean("MEAN").sigma("SIGMA");
@@ -298,7 +294,7 @@ fn nan_in_a_column_is_no_start_and_no_prior() {
 }
 
 #[test]
-fn a_velocity_starts_where_it_is_told() {
+fn a_velocity_may_start_at_the_value_of_a_column() {
     let mut spectra = pick(&synb_spectra(), &[0, 6, 7]);
     let emulator = Emulator::open(popfit_testing::demo_emulator()).unwrap();
     let build = |settings: Option<LabelSettings>| {
@@ -312,22 +308,22 @@ fn a_velocity_starts_where_it_is_told() {
             .unwrap()
     };
     let free = fit(build(None), &spectra, &Device::cpu());
-    let near: Vec<f64> = free
+    let starts: Vec<f64> = free
         .to_rows()
         .into_iter()
         .map(|row| row.parameters[0] + 20.0)
         .collect();
-    spectra.columns = vec![column("V0", near)];
+    spectra.columns = vec![column("V0", starts)];
     let columns = LabelColumns::default().start("V0");
-    let told = fit(
+    let started = fit(
         build(Some(LabelSettings::default().columns(columns))),
         &spectra,
         &Device::cpu(),
     );
-    for (told, free) in told.to_rows().into_iter().zip(free.to_rows()) {
+    for (started, free) in started.to_rows().into_iter().zip(free.to_rows()) {
         assert!(
-            (told.parameters[0] - free.parameters[0]).abs() < 0.05 * free.errors[0],
-            "{told:?}\n{free:?}"
+            (started.parameters[0] - free.parameters[0]).abs() < 0.05 * free.errors[0],
+            "{started:?}\n{free:?}"
         );
     }
 }
@@ -337,9 +333,9 @@ fn read(folder: &Path, arrays: &[(&str, Vec<u8>)]) -> popfit::Result<Spectra<'st
 }
 
 #[test]
-fn npz_files_carry_columns_and_matrices() {
+fn npz_files_contain_columns_and_resolution_matrices() {
     let folder = tempfile::tempdir().unwrap();
-    let wide = |count: usize| (0..count).map(|i| i as f64).collect::<Vec<f64>>();
+    let counting_values = |count: usize| (0..count).map(|i| i as f64).collect::<Vec<f64>>();
     let mut arrays = vec![
         (
             "b_wavelength",
@@ -347,7 +343,7 @@ fn npz_files_carry_columns_and_matrices() {
         ),
         ("b_flux", f64s(&[2, 4], &[1.0; 8])),
         ("b_ivar", f64s(&[2, 4], &[1.0; 8])),
-        ("b_resolution", f64s(&[2, 3, 4], &wide(24))),
+        ("b_resolution", f64s(&[2, 3, 4], &counting_values(24))),
         ("TEFF0", f64s(&[2], &[5000.0, f64::NAN])),
         (
             "NAME",
@@ -380,7 +376,7 @@ fn npz_files_carry_columns_and_matrices() {
         resolution.values[12..]
     );
     for shape in [&[2, 2, 4][..], &[2, 3, 3], &[1, 3, 4], &[3, 4]] {
-        arrays[3].1 = f64s(shape, &wide(shape.iter().product()));
+        arrays[3].1 = f64s(shape, &counting_values(shape.iter().product()));
         let error = read(folder.path(), &arrays).unwrap_err().to_string();
         assert!(error.contains("b_resolution has the shape"), "{error}");
     }

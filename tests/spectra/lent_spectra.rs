@@ -1,4 +1,5 @@
-//! Spectra that are lent, read from memory or from several files: the rows are those of arrays that the spectra own.
+//! Spectra with borrowed arrays, and spectra read from memory or from several files: their rows are those of spectra
+//! that own their arrays.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,8 +16,8 @@ use popfit_testing::{data_folder, demo_emulator, synb_model};
 
 const SPECTRA: usize = 12;
 
-/// The first spectra of `synb`, with numbers that f32 can hold.
-fn rounded() -> Spectra<'static> {
+/// Returns the first spectra of `synb`, rounded to f32.
+fn rounded_spectra() -> Spectra<'static> {
     let mut spectra = synb_spectra().slice(0..SPECTRA);
     let arm = &mut spectra.arms[0];
     for values in [&mut arm.flux, &mut arm.ivar] {
@@ -29,17 +30,18 @@ fn rounded() -> Spectra<'static> {
 }
 
 #[test]
-fn lent_f32_gives_the_rows_of_owned_f64() {
-    let owned = rounded();
+fn borrowed_f32_gives_the_rows_of_owned_f64() {
+    let owned = rounded_spectra();
     let arm = &owned.arms[0];
-    let single = |values: &popfit::Values| {
+    let to_f32 = |values: &popfit::Values| {
         values
             .to_double()
             .iter()
             .map(|x| *x as f32)
             .collect::<Vec<_>>()
     };
-    let (flux, ivar) = (single(&arm.flux), single(&arm.ivar));
+    let flux = to_f32(&arm.flux);
+    let ivar = to_f32(&arm.ivar);
     let grids = arm.grid(0).repeat(SPECTRA);
     for device in devices() {
         let fitter = fitter(synb_model(), &device);
@@ -50,10 +52,10 @@ fn lent_f32_gives_the_rows_of_owned_f64() {
             } else {
                 (&*arm.grid(0)).into()
             };
-            let lent = ArmSpectra::new("", arm.pixels, wavelength, &flux, &ivar, None).unwrap();
-            let lent =
-                Spectra::from_arms(vec![lent.with_mask(&arm.mask[..]).unwrap()], None).unwrap();
-            let table = fitter.fit(&lent).unwrap();
+            let borrowed = ArmSpectra::new("", arm.pixels, wavelength, &flux, &ivar, None).unwrap();
+            let borrowed =
+                Spectra::from_arms(vec![borrowed.with_mask(&arm.mask[..]).unwrap()], None).unwrap();
+            let table = fitter.fit(&borrowed).unwrap();
             for (row, expected) in table.to_rows().into_iter().zip(expected.to_rows()) {
                 same_bits(
                     row,
@@ -61,8 +63,8 @@ fn lent_f32_gives_the_rows_of_owned_f64() {
                     &format!("{}, own grids {own_grids}", device.name()),
                 );
             }
-            let copied = lent.clone().into_owned();
-            assert_eq!(copied, lent);
+            let copied = borrowed.clone().into_owned();
+            assert_eq!(copied, borrowed);
         }
     }
 }
@@ -83,8 +85,8 @@ fn a_mask_of_another_length_is_refused() {
 }
 
 #[test]
-fn spectra_in_memory_are_watched_and_stopped() {
-    let spectra = rounded();
+fn fits_of_spectra_in_memory_can_be_cancelled() {
+    let spectra = rounded_spectra();
     for device in devices() {
         let fitter = fitter(synb_model(), &device).batch_size(5);
         let expected = fitter.fit(&spectra).unwrap();
@@ -108,27 +110,27 @@ fn spectra_in_memory_are_watched_and_stopped() {
 
 #[test]
 fn a_reader_over_memory_yields_every_spectrum_once() {
-    let spectra = rounded();
+    let spectra = rounded_spectra();
     for max in [1, 5, SPECTRA, 1000] {
         let mut reader = spectra.reader();
         assert_eq!(
             (reader.len(), reader.empty()),
             (SPECTRA as u64, spectra.slice(0..0))
         );
-        let mut next = 0;
+        let mut position = 0;
         while let Some(batch) = reader.next_batch(max).unwrap() {
             assert!(batch.len() <= max);
-            assert_eq!(batch, spectra.slice(next..next + batch.len()));
-            next += batch.len();
+            assert_eq!(batch, spectra.slice(position..position + batch.len()));
+            position += batch.len();
         }
-        assert_eq!(next, SPECTRA);
+        assert_eq!(position, SPECTRA);
     }
 }
 
-/// Passes rows on, and fails after so many.
-struct Failing<'a>(&'a mut TableWriter, usize);
+/// Passes rows on to a table, and fails after a number of rows.
+struct FailingSink<'a>(&'a mut TableWriter, usize);
 
-impl Sink for Failing<'_> {
+impl Sink for FailingSink<'_> {
     fn append(&mut self, spectra: &Spectra, rows: &[FitRow]) -> Result<()> {
         self.1 = self
             .1
@@ -138,63 +140,77 @@ impl Sink for Failing<'_> {
     }
 }
 
-/// A program's own run over two files, stopped in its midst and resumed.
+/// A program runs over two files. The run fails in the middle, and is resumed.
 #[test]
-fn a_run_over_several_files_is_resumed() {
+fn an_interrupted_run_over_several_files_is_resumed() {
     let folder = tempfile::tempdir().unwrap();
-    let name = |name: &str| folder.path().join(name);
+    let path_of = |name: &str| folder.path().join(name);
     let source = data_folder().join("synb/fixed_vsini/spectra.npz");
-    let files = ["a.npz", "b.npz"].map(name);
+    let files = ["a.npz", "b.npz"].map(path_of);
     for file in &files {
         std::fs::copy(&source, file).unwrap();
     }
     let fitter = SpectralFitter::new(synb_model(), Device::cpu()).batch_size(64);
     let metadata = Metadata::of(&fitter).model("of the test");
     let selection = Selection::default();
-    let run = |target: &Path, resume: bool, most: usize, end: fn(Journal) -> Result<(), Error>| {
-        let mut inputs = InputFiles::new(&files);
-        let mut reader = FilesReader::open(&files, &selection)?;
-        assert!(inputs.read(&AtomicBool::new(false))?);
-        let key = fitter.resume_key(&metadata.model, &selection, &inputs);
-        let mut journal = Journal::open(target, &key, resume)?;
-        journal.claim_outputs(&[target.to_path_buf()], false)?;
-        let schema = popfit::Schema::of(&fitter, reader.text_ids());
-        let options = WriteOptions::from(&metadata).overwrite(target.exists());
-        let mut writer = TableWriter::create(target, &schema, options)?;
-        let mut sink = Failing(&mut writer, most);
-        let summary =
-            fitter.fit_journaled(&mut reader, &mut sink, &Control::default(), &mut journal)?;
-        inputs.check()?;
-        writer.finish_journaled(&mut journal)?;
-        end(journal)?;
-        Ok::<_, Error>(summary)
-    };
-    let (whole, resumed) = (name("whole.fits"), name("resumed.fits"));
-    run(&whole, false, usize::MAX, Journal::remove).unwrap();
+    let run_program =
+        |target: &Path, resume: bool, max_rows: usize, end: fn(Journal) -> Result<(), Error>| {
+            let mut inputs = InputFiles::new(&files);
+            let mut reader = FilesReader::open(&files, &selection)?;
+            assert!(inputs.read(&AtomicBool::new(false))?);
+            let resume_key = fitter.resume_key(&metadata.model, &selection, &inputs);
+            let mut journal = Journal::open(target, &resume_key, resume)?;
+            journal.claim_outputs(&[target.to_path_buf()], false)?;
+            let schema = popfit::Schema::of(&fitter, reader.text_ids());
+            let options = WriteOptions::from(&metadata).overwrite(target.exists());
+            let mut writer = TableWriter::create(target, &schema, options)?;
+            let mut sink = FailingSink(&mut writer, max_rows);
+            let summary =
+                fitter.fit_journaled(&mut reader, &mut sink, &Control::default(), &mut journal)?;
+            inputs.check()?;
+            writer.finish_journaled(&mut journal)?;
+            end(journal)?;
+            Ok::<_, Error>(summary)
+        };
+    let whole = path_of("whole.fits");
+    let resumed = path_of("resumed.fits");
+    run_program(&whole, false, usize::MAX, Journal::remove).unwrap();
     assert_eq!(
-        run(&resumed, false, 100, Journal::remove)
+        run_program(&resumed, false, 100, Journal::remove)
             .unwrap_err()
             .to_string(),
         "the sink is full"
     );
-    // the second run is killed after the table has its name: the third one finds its own table
-    let leave = |journal: Journal| {
+    // The second run is killed after the table has its final name. The third run finds this table.
+    let leave_journal = |journal: Journal| {
         journal.leave();
         Ok(())
     };
-    let summary = run(&resumed, true, usize::MAX, leave).unwrap();
-    let fitted = |summary: &Summary| summary.by_device.iter().map(|one| one.rows).sum::<u64>();
-    assert!(summary.fits == 256 && fitted(&summary) < 256, "{summary:?}");
-    let summary = run(&resumed, true, usize::MAX, Journal::remove).unwrap();
-    assert!(summary.fits == 256 && fitted(&summary) == 0, "{summary:?}");
+    let summary = run_program(&resumed, true, usize::MAX, leave_journal).unwrap();
+    let count_fitted = |summary: &Summary| {
+        summary
+            .by_device
+            .iter()
+            .map(|device| device.rows)
+            .sum::<u64>()
+    };
+    assert!(
+        summary.fits == 256 && count_fitted(&summary) < 256,
+        "{summary:?}"
+    );
+    let summary = run_program(&resumed, true, usize::MAX, Journal::remove).unwrap();
+    assert!(
+        summary.fits == 256 && count_fitted(&summary) == 0,
+        "{summary:?}"
+    );
     let tables = [whole, resumed].map(|path| TableReader::open(path).unwrap().read_all().unwrap());
     for (row, expected) in tables[1].to_rows().into_iter().zip(tables[0].to_rows()) {
         same_bits(row, expected, "resumed");
     }
     assert_eq!(tables[0].len(), 256);
 
-    // other files are another run, and so is another prior of a model that was built without a file
-    let key = |fitter: &SpectralFitter, files: &[PathBuf]| {
+    // Other files make another run, and so does another prior of a model that was built without a file.
+    let resume_key = |fitter: &SpectralFitter, files: &[PathBuf]| {
         let mut inputs = InputFiles::new(files);
         assert!(inputs.read(&AtomicBool::new(false)).unwrap());
         fitter.resume_key("", &selection, &inputs)
@@ -207,18 +223,27 @@ fn a_run_over_several_files_is_resumed() {
             .unwrap();
         SpectralFitter::new(model, Device::cpu())
     };
-    assert_ne!(key(&fitter, &files), key(&fitter, &files[..1]));
-    assert_eq!(key(&with_prior(0.2), &files), key(&with_prior(0.2), &files));
-    assert_ne!(key(&with_prior(0.2), &files), key(&with_prior(0.3), &files));
+    assert_ne!(
+        resume_key(&fitter, &files),
+        resume_key(&fitter, &files[..1])
+    );
+    assert_eq!(
+        resume_key(&with_prior(0.2), &files),
+        resume_key(&with_prior(0.2), &files)
+    );
+    assert_ne!(
+        resume_key(&with_prior(0.2), &files),
+        resume_key(&with_prior(0.3), &files)
+    );
     let stopped = AtomicBool::new(true);
     assert!(
         !InputFiles::new(&files).read(&stopped).unwrap(),
-        "what was not read is no key"
+        "files that were not read give no key"
     );
 }
 
 #[test]
-fn a_file_that_is_written_to_is_noticed() {
+fn a_file_that_changes_during_the_run_is_detected() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("s.npz");
     std::fs::write(&file, b"before").unwrap();
@@ -234,59 +259,60 @@ fn a_file_that_is_written_to_is_noticed() {
 }
 
 #[test]
-fn a_reader_wants_a_file() {
+fn a_reader_without_files_is_refused() {
     let error = FilesReader::open(&[] as &[&str], &Selection::default()).unwrap_err();
     assert_eq!(error.to_string(), "no file of spectra is given");
 }
 
-/// A file may be replaced while its spectra wait for their turn: on resumption its rows in the journal are of other
-/// spectra, which are fitted again, and rows of other files are kept.
+/// A file may be replaced while its spectra wait to be fitted. When the run is resumed, the journal has rows of other
+/// spectra than those of the file. These are fitted again, and rows of other files are kept.
 #[test]
 fn rows_of_replaced_spectra_are_fitted_again() {
     let folder = tempfile::tempdir().unwrap();
-    let name = |name: &str| folder.path().join(name);
-    let files = ["a.npz", "b.npz"].map(name);
+    let path_of = |name: &str| folder.path().join(name);
+    let files = ["a.npz", "b.npz"].map(path_of);
     let source = data_folder().join("synb/fixed_vsini/spectra.npz");
     let spectra = Spectra::open(&source).unwrap();
     let fitter = SpectralFitter::new(synb_model(), Device::cpu()).batch_size(32);
-    let run = |resume: bool, later: &Spectra<'static>, journal_of: &Path| {
+    let run_program = |resume: bool, later: &Spectra<'static>, journal_of: &Path| {
         let mut journal = Journal::open(journal_of, "the same run", resume).unwrap();
         let mut table = fitter.table();
-        let mut reader = Both([spectra.slice(0..32), later.clone()].into());
+        let mut reader = BatchReader([spectra.slice(0..32), later.clone()].into());
         let summary = fitter
             .fit_journaled(&mut reader, &mut table, &Control::default(), &mut journal)
             .unwrap();
         journal.leave();
         (table, summary)
     };
-    let (old, new) = (spectra.slice(32..64), spectra.slice(64..96));
-    run(false, &old, &files[0]);
-    let (resumed, summary) = run(true, &new, &files[0]);
-    let (expected, _) = run(false, &new, &files[1]);
+    let old = spectra.slice(32..64);
+    let new = spectra.slice(64..96);
+    run_program(false, &old, &files[0]);
+    let (resumed, summary) = run_program(true, &new, &files[0]);
+    let (expected, _) = run_program(false, &new, &files[1]);
     let fitted: u64 = summary.by_device.iter().map(|device| device.rows).sum();
     assert_eq!((summary.fits, fitted), (64, 32));
-    let [said] = summary.failures.as_slice() else {
+    let [message] = summary.failures.as_slice() else {
         panic!("{:?}", summary.failures)
     };
     assert!(
-        said.contains("its spectra have changed since they were fitted; they are fitted again"),
-        "{said}"
+        message.contains("its spectra have changed since they were fitted; they are fitted again"),
+        "{message}"
     );
     for (row, expected) in resumed.to_rows().into_iter().zip(expected.to_rows()) {
         same_bits(row, expected, "resumed");
     }
-    // the journal has the new rows now
-    let (_, summary) = run(true, &new, &files[0]);
+    // The journal has the new rows now.
+    let (_, summary) = run_program(true, &new, &files[0]);
     assert!(
         summary.failures.is_empty() && summary.by_device.iter().all(|device| device.rows == 0),
         "{summary:?}"
     );
 }
 
-/// Yields batches of spectra in turn.
-struct Both(std::collections::VecDeque<Spectra<'static>>);
+/// Yields batches of spectra one after the other.
+struct BatchReader(std::collections::VecDeque<Spectra<'static>>);
 
-impl SpectraReader for Both {
+impl SpectraReader for BatchReader {
     fn len(&self) -> u64 {
         self.0.iter().map(|spectra| spectra.len() as u64).sum()
     }

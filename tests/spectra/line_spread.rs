@@ -1,5 +1,5 @@
-//! Line spreads: the spectra's own resolution matrix, resolving power, width in Å; derivatives of all against f64
-//! differences.
+//! Line spread functions: the resolution matrices of the spectra, resolving power, and width in Å. The derivatives of
+//! all are compared with differences in f64.
 
 use popfit::spectra::Resolution;
 use popfit::{
@@ -24,7 +24,7 @@ fn model(spread: LineSpread) -> SpectralModel {
         .unwrap()
 }
 
-/// Three synb spectra whose resolution matrices are `values`, for each spectrum (diagonals, pixels).
+/// Returns three `synb` spectra with resolution matrices of `value`s, a function of spectrum, diagonal and pixel.
 fn with_resolution(
     diagonals: usize,
     value: impl Fn(usize, usize, usize) -> f32,
@@ -45,8 +45,8 @@ fn with_resolution(
     spectra
 }
 
-/// A row for each spectrum, at some point.
-fn rows(spectra: &Spectra, spread: LineSpread) -> Vec<FitRow> {
+/// Returns a row at some point for each spectrum.
+fn evaluate_rows(spectra: &Spectra, spread: LineSpread) -> Vec<FitRow> {
     let point = [40.0, 5300.0, 4.2, -0.5, 0.2];
     let fitter = evaluator(model(spread), &Device::cpu());
     let mut rows = fitter
@@ -59,7 +59,7 @@ fn rows(spectra: &Spectra, spread: LineSpread) -> Vec<FitRow> {
 }
 
 fn model_flux(spectra: &Spectra, spread: LineSpread, n: usize) -> Vec<f64> {
-    let row = &rows(spectra, spread)[n];
+    let row = &evaluate_rows(spectra, spread)[n];
     fitter(model(spread), &Device::cpu())
         .model_spectrum(spectra, row)
         .unwrap()
@@ -69,7 +69,7 @@ fn model_flux(spectra: &Spectra, spread: LineSpread, n: usize) -> Vec<f64> {
 
 #[test]
 fn the_model_is_the_matrix_times_the_unresolved_model() {
-    // of no symmetry, and each spectrum its own
+    // The matrices have no symmetry, and each spectrum has another one.
     let value = |n: usize, d: usize, j: usize| {
         0.05 + 0.02 * d as f32 + 0.01 * (j % 7) as f32 + 0.03 * n as f32
     };
@@ -78,11 +78,11 @@ fn the_model_is_the_matrix_times_the_unresolved_model() {
         let plain = model_flux(&spectra, LineSpread::None, n);
         let resolved = model_flux(&spectra, LineSpread::File, n);
         for (row, resolved) in resolved.iter().enumerate().take(plain.len() - 10).skip(10) {
-            let one = |d: usize| {
+            let product = |d: usize| {
                 let column = row + 2 - d;
                 f64::from(value(n, d, column)) * plain[column]
             };
-            let expected: f64 = (0..5).map(one).sum();
+            let expected: f64 = (0..5).map(product).sum();
             if expected.is_finite() && resolved.is_finite() {
                 assert!(
                     (resolved / expected - 1.0).abs() < 1e-6,
@@ -105,7 +105,8 @@ fn a_matrix_of_ones_on_the_diagonal_changes_no_bit() {
                 .unwrap();
             fitter(model, &device).fit(&spectra).unwrap()
         };
-        let (none, file) = (fit(LineSpread::None), fit(LineSpread::File));
+        let none = fit(LineSpread::None);
+        let file = fit(LineSpread::File);
         for (a, b) in none.to_rows().into_iter().zip(file.to_rows()) {
             assert!(a.status.is_success());
             same_bits(a, b, &device.name());
@@ -113,14 +114,14 @@ fn a_matrix_of_ones_on_the_diagonal_changes_no_bit() {
     }
 }
 
-/// Pixels under a mask of the model file are resolved into their neighbours; those that the template lacks take their
-/// neighbours with them.
+/// Pixels that the model masks are resolved into their neighbours. Neighbours of pixels that the template does not
+/// cover are left out.
 #[test]
-fn masked_and_missing_pixels() {
+fn masked_pixels_are_resolved_into_their_neighbours_and_missing_ones_are_not() {
     let width = |d: usize| (-0.5 * (d as f32 - 2.0).powi(2)).exp() / 2.5;
     let spectra = with_resolution(5, |_, d, _| width(d));
     let wavelength = spectra.arms[0].grid(0).to_vec();
-    let settings = |mask: Vec<(f64, f64)>| {
+    let model_with_mask = |mask: Vec<(f64, f64)>| {
         let spectra = popfit::SpectraSettings::default().mask(mask);
         builder(LineSpread::File)
             .continuum(Continuum::none())
@@ -128,7 +129,7 @@ fn masked_and_missing_pixels() {
             .build()
             .unwrap()
     };
-    let row = &rows(&spectra, LineSpread::File)[0];
+    let row = &evaluate_rows(&spectra, LineSpread::File)[0];
     let flux = |model: SpectralModel, spectra: &Spectra| {
         fitter(model, &Device::cpu())
             .model_spectrum(spectra, row)
@@ -136,21 +137,22 @@ fn masked_and_missing_pixels() {
             .remove(0)
             .model
     };
-    let (whole, masked) = (flux(settings(vec![]), &spectra), {
+    let whole = flux(model_with_mask(vec![]), &spectra);
+    let masked = {
         let interval = (wavelength[1000] - 0.01, wavelength[1100] + 0.01);
-        flux(settings(vec![interval]), &spectra)
-    });
-    let gone = |model: &[f64]| {
+        flux(model_with_mask(vec![interval]), &spectra)
+    };
+    let missing_pixels = |model: &[f64]| {
         (0..model.len())
             .filter(|&j| model[j].is_nan())
             .collect::<Vec<_>>()
     };
     assert_eq!(
-        (gone(&whole).len(), gone(&masked)),
+        (missing_pixels(&whole).len(), missing_pixels(&masked)),
         (0, (1000..=1100).collect::<Vec<_>>())
     );
     assert!(whole.iter().zip(&masked).all(|(a, b)| b.is_nan() || a == b));
-    // the same pixels, the first twenty of them bluewards of the template
+    // The first twenty pixels now lie bluewards of the template.
     let mut shifted = spectra.clone();
     let first = Emulator::open(popfit_testing::demo_emulator())
         .unwrap()
@@ -159,7 +161,7 @@ fn masked_and_missing_pixels() {
         .map(|j| first * (1e-4 * (j as f64 - 20.0)).exp())
         .collect();
     shifted.arms[0].wavelength = grid.into();
-    let missing = gone(&flux(settings(vec![]), &shifted));
+    let missing = missing_pixels(&flux(model_with_mask(vec![]), &shifted));
     assert_eq!(missing[..22], (0..22).collect::<Vec<_>>()[..]);
     assert!(missing[22] > 1000, "{missing:?}");
 }
@@ -180,7 +182,7 @@ fn spectra_without_matrices_are_an_error_that_names_file_and_arm() {
 }
 
 #[test]
-fn a_matrix_that_is_not_finite_is_that_spectrums_fault() {
+fn a_matrix_that_is_not_finite_fails_its_spectrum_alone() {
     let good = with_resolution(3, |_, d, _| if d == 1 { 1.0 } else { 0.0 });
     let bad = with_resolution(3, |n, d, j| match (n, d, j) {
         (1, 0, 2000) => f32::NAN,
@@ -192,15 +194,16 @@ fn a_matrix_that_is_not_finite_is_that_spectrums_fault() {
             .fit(spectra)
             .unwrap()
     };
-    let (good, bad) = (fit(&good), fit(&bad));
+    let good = fit(&good);
+    let bad = fit(&bad);
     assert_eq!(bad.row(1).to_row().status_text, "non_finite_input");
     same_bits(bad.row(0).to_row(), good.row(0).to_row(), "before");
     same_bits(bad.row(2).to_row(), good.row(2).to_row(), "after");
 }
 
-/// Gaussians on the template against sums over the finer of the two grids: the resampled unresolved model.
+/// Compares models broadened on the template with sums over the pixels of the unresolved model, whose grid is finer.
 #[test]
-fn gaussians_have_their_width() {
+fn gaussians_have_the_given_width() {
     let spectra = pick(&synb_spectra(), &[0]);
     let wavelength = spectra.arms[0].grid(0).to_vec();
     let plain = model_flux(&spectra, LineSpread::None, 0);
@@ -213,30 +216,33 @@ fn gaussians_have_their_width() {
         ),
         (LineSpread::Fwhm(2.5), &width as &dyn Fn(f64) -> f64),
     ] {
-        let found = model_flux(&spectra, spread, 0);
-        let (mut worst, mut changed) = (0f64, 0f64);
+        let broadened = model_flux(&spectra, spread, 0);
+        let mut largest_difference = 0f64;
+        let mut largest_change = 0f64;
         for j in 200..wavelength.len() - 200 {
-            let (mut sum, mut total) = (0.0, 0.0);
+            let mut sum = 0.0;
+            let mut sum_of_weights = 0.0;
             for i in j - 60..j + 60 {
                 let x = (wavelength[i] / wavelength[j]).ln() / sigma(wavelength[j]);
                 let weight =
                     (-0.5 * x * x).exp() * (wavelength[i + 1] - wavelength[i - 1]) / wavelength[i];
-                (sum, total) = (sum + weight * plain[i], total + weight);
+                (sum, sum_of_weights) = (sum + weight * plain[i], sum_of_weights + weight);
             }
-            if sum.is_finite() && found[j].is_finite() {
-                worst = worst.max((found[j] * total / sum - 1.0).abs());
-                changed = changed.max((found[j] / plain[j] - 1.0).abs());
+            if sum.is_finite() && broadened[j].is_finite() {
+                largest_difference =
+                    largest_difference.max((broadened[j] * sum_of_weights / sum - 1.0).abs());
+                largest_change = largest_change.max((broadened[j] / plain[j] - 1.0).abs());
             }
         }
         println!(
-            "{spread:?}: {worst:.1e} from the sum over pixels; lines change by up to {changed:.2}"
+            "{spread:?}: {largest_difference:.1e} from the sum over pixels; lines change by up to {largest_change:.2}"
         );
-        assert!(worst < 2e-3 && changed > 0.05);
+        assert!(largest_difference < 2e-3 && largest_change > 0.05);
     }
 }
 
 /// Largest relative difference of any column of the Jacobian.
-fn apart(model: SpectralModel, names: &[&str]) -> f64 {
+fn largest_derivative_error(model: SpectralModel, names: &[&str]) -> f64 {
     let checks = fitter(model, &Device::cpu()).check_jacobian().unwrap();
     assert_eq!(
         checks
@@ -253,7 +259,7 @@ fn apart(model: SpectralModel, names: &[&str]) -> f64 {
 }
 
 #[test]
-fn jacobians_meet_differences() {
+fn derivatives_agree_with_central_differences() {
     let tied = LabelSettings::default().tied("0.4 - 0.1*feh + 1e-5*teff");
     for spread in [
         LineSpread::None,
@@ -263,18 +269,21 @@ fn jacobians_meet_differences() {
     ] {
         println!("{spread:?}");
         let free = builder(spread).vsini(0.0..=300.0).build().unwrap();
-        assert!(apart(free, &["velocity", "vsini", "teff", "logg", "feh", "alpha"]) < 1e-6);
+        assert!(
+            largest_derivative_error(free, &["velocity", "vsini", "teff", "logg", "feh", "alpha"])
+                < 1e-6
+        );
         let tied = builder(spread)
             .fixed_vsini(50.0)
             .label("alpha", tied.clone())
             .build()
             .unwrap();
-        assert!(apart(tied, &["velocity", "teff", "logg", "feh"]) < 1e-6);
+        assert!(largest_derivative_error(tied, &["velocity", "teff", "logg", "feh"]) < 1e-6);
     }
 }
 
 #[test]
-fn senseless_widths_are_errors() {
+fn invalid_widths_are_refused() {
     for spread in [0.0, -1.0, f64::NAN, 1e-3].map(LineSpread::ResolvingPower) {
         let error = builder(spread).build().unwrap_err().to_string();
         assert!(

@@ -1,4 +1,4 @@
-//! Robust losses: cosmic rays do not move a fit, clean spectra hardly notice, and devices and batches agree.
+//! Robust losses: cosmic rays do not move a fit, fits of clean spectra hardly change, and devices and batches agree.
 
 use popfit::{
     Continuum, Device, Emulator, Estimator, FitRow, FitTable, Flags, Spectra, SpectraSettings,
@@ -29,13 +29,15 @@ fn fit(loss: Estimator, spectra: &Spectra, device: &Device) -> FitTable {
         .unwrap()
 }
 
-/// The demo's spectra with a share of their pixels hit, in runs of three, by 20 to 500 errors.
-fn hit(share: f64) -> Spectra<'static> {
+/// Returns the demo's spectra with cosmic rays of 20 to 500 errors in a share of their pixels, three in a row.
+fn add_cosmic_rays(share: f64) -> Spectra<'static> {
     let mut spectra = demo_spectra();
-    let (count, mut random) = (spectra.len(), Random(56));
+    let count = spectra.len();
+    let mut random = Random(56);
     let arm = &mut spectra.arms[0];
     let pixels = arm.pixels;
-    let (flux, ivar) = (arm.flux.to_mut(), arm.ivar.to_mut());
+    let flux = arm.flux.to_mut();
+    let ivar = arm.ivar.to_mut();
     for n in 0..count {
         for _ in 0..(share * pixels as f64 / 3.0) as usize {
             let first = n * pixels + random.below(pixels - 2);
@@ -47,7 +49,7 @@ fn hit(share: f64) -> Spectra<'static> {
     spectra
 }
 
-/// Largest difference of two rows' parameters in the errors of the second.
+/// Returns the largest difference of two rows' parameters in the errors of the second.
 fn offset(row: &FitRow, other: &FitRow) -> f64 {
     let pairs = row
         .parameters
@@ -66,16 +68,18 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
 
 #[test]
 fn cosmic_rays_do_not_move_a_fit() {
-    let (clean, hit, device) = (demo_spectra(), hit(0.02), Device::cpu());
+    let clean = demo_spectra();
+    let with_cosmic_rays = add_cosmic_rays(0.02);
+    let device = Device::cpu();
     let plain = fit(Estimator::LeastSquares, &clean, &device).to_rows();
-    let spoilt = fit(Estimator::LeastSquares, &hit, &device).to_rows();
+    let spoilt = fit(Estimator::LeastSquares, &with_cosmic_rays, &device).to_rows();
     assert!(
         median(spoilt.iter().zip(&plain).map(|(a, b)| offset(a, b))) > 10.0,
         "cosmic rays do nothing"
     );
     assert!(plain.iter().all(|row| row.downweighted.is_none()));
     for (loss, share) in LOSSES.into_iter().zip([0.0071, 0.0455, 0.0171]) {
-        let rows = fit(loss, &hit, &device).to_rows();
+        let rows = fit(loss, &with_cosmic_rays, &device).to_rows();
         let offsets = || rows.iter().zip(&plain).map(|(a, b)| offset(a, b));
         assert!(rows.iter().all(|row| row.status.is_success()), "{loss:?}");
         assert!(
@@ -88,15 +92,15 @@ fn cosmic_rays_do_not_move_a_fit() {
             (downweighted - share - 0.02).abs() < 0.006,
             "{loss:?}: {downweighted}"
         );
-        let errors = median(
+        let error_ratio = median(
             rows.iter()
                 .zip(&plain)
                 .map(|(a, b)| a.errors[0] / b.errors[0]),
         );
-        assert!((1.0..1.1).contains(&errors), "{loss:?}: {errors}");
+        assert!((1.0..1.1).contains(&error_ratio), "{loss:?}: {error_ratio}");
         let is_high = |row: &&FitRow| row.flags.intersects(Flags::HIGH_CHI2 | Flags::POOR_CHI2);
         assert!(rows.iter().filter(is_high).count() <= 6, "{loss:?}");
-        // and of a spectrum without outliers
+        // Clean spectra hardly change.
         let rows = fit(loss, &clean, &device).to_rows();
         let downweighted = median(rows.iter().filter_map(|row| row.downweighted));
         assert!(
@@ -111,7 +115,7 @@ fn cosmic_rays_do_not_move_a_fit() {
 }
 
 /// Returns √⟨ψ²⟩/⟨ψ′⟩ over normal residuals of a standard deviation, to which the sandwich's errors are proportional.
-fn sandwich(loss: Estimator, deviation: f64) -> f64 {
+fn sandwich_factor(loss: Estimator, deviation: f64) -> f64 {
     let psi = |r: f64| match loss {
         Estimator::Huber(c) => r.clamp(-c, c),
         Estimator::Student(dof) => (dof + 1.0) * r / (dof + r * r),
@@ -119,9 +123,11 @@ fn sandwich(loss: Estimator, deviation: f64) -> f64 {
         _ => r,
     };
     let step = 1e-3;
-    let (mut scatter, mut curvature) = (0.0, 0.0);
+    let mut scatter = 0.0;
+    let mut curvature = 0.0;
     for k in -8000..8000 {
-        let (x, h) = (step * (f64::from(k) + 0.5), 1e-5);
+        let x = step * (f64::from(k) + 0.5);
+        let h = 1e-5;
         let r = x * deviation;
         let density = step * (-0.5 * x * x).exp() / (2.0 * std::f64::consts::PI).sqrt();
         scatter += density * psi(r).powi(2);
@@ -130,8 +136,8 @@ fn sandwich(loss: Estimator, deviation: f64) -> f64 {
     scatter.sqrt() / curvature
 }
 
-/// The demo's spectra with their inverse variances multiplied by a factor.
-fn rescaled(factor: f64) -> Spectra<'static> {
+/// Returns the demo's spectra with their inverse variances multiplied by a factor.
+fn rescale_ivar(factor: f64) -> Spectra<'static> {
     let mut spectra = demo_spectra();
     spectra.arms[0]
         .ivar
@@ -141,15 +147,14 @@ fn rescaled(factor: f64) -> Spectra<'static> {
     spectra
 }
 
-/// Errors that are all too small or too large are flagged as they are without a loss.
 #[test]
-fn flags_follow_the_scatter() {
+fn wrong_errors_are_flagged_as_without_a_loss() {
     for (factor, flag) in [
         (9.0, Flags::HIGH_CHI2 | Flags::POOR_CHI2),
         (1.0 / 9.0, Flags::LOW_CHI2),
     ] {
         for loss in LOSSES {
-            let rows = fit(loss, &rescaled(factor), &Device::cpu()).to_rows();
+            let rows = fit(loss, &rescale_ivar(factor), &Device::cpu()).to_rows();
             let flagged = rows.iter().filter(|row| row.flags.contains(flag)).count();
             assert!(
                 flagged > rows.len() / 2,
@@ -160,17 +165,18 @@ fn flags_follow_the_scatter() {
     }
 }
 
-/// Where all given errors are wrong by the same factor, the errors of the fits are what the sandwich gives for
-/// residuals of their true size, and what the fits scatter by. A loss has a scale of its own, so that their efficiency
+/// If all given errors are wrong by the same factor, the errors of the fits are those of the sandwich for residuals of
+/// the true size, and they agree with the scatter of the fits. A loss has a scale of its own, so that their efficiency
 /// depends on the factor.
 #[test]
-fn errors_follow_the_scatter() {
+fn errors_of_fits_follow_the_scatter_of_the_residuals() {
     let (_, truth) = array(&demo_file("truth.npz"), "parameters");
     for loss in LOSSES {
         let as_is = fit(loss, &demo_spectra(), &Device::cpu()).to_rows();
         for deviation in [1.0, 3.0, 1.0 / 3.0] {
-            let rows = fit(loss, &rescaled(deviation * deviation), &Device::cpu()).to_rows();
-            let expected = sandwich(loss, deviation) / sandwich(loss, 1.0) / deviation;
+            let rows = fit(loss, &rescale_ivar(deviation * deviation), &Device::cpu()).to_rows();
+            let expected =
+                sandwich_factor(loss, deviation) / sandwich_factor(loss, 1.0) / deviation;
             for p in 0..rows[0].parameters.len() {
                 let ratios = rows
                     .iter()
@@ -201,15 +207,16 @@ fn errors_follow_the_scatter() {
 
 /// Returns the distances of a row's parameters from the truth, in those of their errors that are finite.
 fn pulls(row: &FitRow, truth: &[f64]) -> Vec<f64> {
-    let all = row.parameters.iter().zip(&row.errors).zip(truth);
-    all.filter(|((_, error), _)| error.is_finite())
+    let parameters = row.parameters.iter().zip(&row.errors).zip(truth);
+    parameters
+        .filter(|((_, error), _)| error.is_finite())
         .map(|((x, error), truth)| (x - truth) / error)
         .collect()
 }
 
 #[test]
 fn devices_and_batches_agree() {
-    let spectra = hit(0.02).slice(0..12);
+    let spectra = add_cosmic_rays(0.02).slice(0..12);
     for loss in LOSSES {
         for continuum in [Continuum::rbf(10), Continuum::chebyshev(1)] {
             let tables: Vec<FitTable> = devices()

@@ -1,4 +1,5 @@
-//! Spectra of which much is masked, or hardly weighs, end at the reference's minimum: `tests/reference/make_masks.py`.
+//! Spectra with many masked pixels, or pixels of little weight, end at the minimum of the reference:
+//! `tests/reference/make_masks.py`.
 
 use popfit::{Arm, Continuum, Device, Emulator, FitRow, FitTable, Spectra, SpectralModel};
 use popfit_testing::fits::{demo_spectra, devices, fitter};
@@ -7,9 +8,9 @@ use serde_json::Value;
 
 const REFERENCE: &str = include_str!("../reference/masks.json");
 /// Largest height of an objective above the reference's.
-const GAP: f64 = 0.05;
+const MAX_EXCESS: f64 = 0.05;
 /// Largest offset of parameters, in errors, if the objectives agree.
-const OFFSET: f64 = 0.02;
+const MAX_OFFSET_IN_ERRORS: f64 = 0.02;
 
 fn number(value: &Value) -> f64 {
     value.as_f64().unwrap()
@@ -59,12 +60,12 @@ fn spectra(case: &Value) -> Spectra<'static> {
     let mut spectra = demo_spectra().slice(0..count);
     let arm = &mut spectra.arms[0];
     for n in 0..count {
-        let at = |range: &Value, k: usize| n * arm.pixels + index(&range[k]);
+        let pixel_of = |range: &Value, k: usize| n * arm.pixels + index(&range[k]);
         for range in items(&case["masked"]) {
-            arm.mask.to_mut()[at(range, 0)..at(range, 1)].fill(true);
+            arm.mask.to_mut()[pixel_of(range, 0)..pixel_of(range, 1)].fill(true);
         }
         for range in items(&case["lowered"]) {
-            arm.ivar.to_mut()[at(range, 0)..at(range, 1)]
+            arm.ivar.to_mut()[pixel_of(range, 0)..pixel_of(range, 1)]
                 .iter_mut()
                 .for_each(|w| *w *= number(&range[2]));
         }
@@ -72,48 +73,53 @@ fn spectra(case: &Value) -> Spectra<'static> {
     spectra
 }
 
-/// Holds a table to the reference. Of the case that judges the starts, llvmpipe ends a fit 0.0008 dex from a bound,
-/// 0.0005 above and 0.1 errors off. The poor cases are far from any model, so that f32 rounds their objectives by more.
-fn check(case: &Value, table: &FitTable, judges_parameters: bool) {
+/// Compares a table with the reference. Of the case that judges the starts, llvmpipe ends a fit 0.0008 dex from a
+/// bound, 0.0005 above and 0.1 errors off. The poor cases are far from any model, so that f32 rounds their objectives
+/// by more.
+fn check_against_reference(case: &Value, table: &FitTable, judges_parameters: bool) {
     assert_eq!(table.len(), items(&case["fits"]).count());
     let is_poor = case["is_poor"].as_bool().unwrap();
-    let (mut gap, mut offset) = (f64::NEG_INFINITY, 0f64);
+    let mut max_excess = f64::NEG_INFINITY;
+    let mut max_offset = 0f64;
     for (n, (row, expected)) in table
         .to_rows()
         .into_iter()
         .zip(items(&case["fits"]))
         .enumerate()
     {
-        let what = format!(
+        let description = format!(
             "{}, spectrum {n}: {} {}",
             case["name"], row.status_text, row.message
         );
-        assert!(row.status.is_success(), "{what}");
+        assert!(row.status.is_success(), "{description}");
         let rank = index(&expected["rank"]);
-        assert_eq!(row.continuum_terms, [rank as u32], "{what}");
+        assert_eq!(row.continuum_terms, [rank as u32], "{description}");
         assert_eq!(
             row.dof,
             (index(&expected["unmasked"]) - 5 - rank) as i64,
-            "{what}"
+            "{description}"
         );
-        let above = row.objective - number(&expected["objective"]);
+        let excess = row.objective - number(&expected["objective"]);
         let rounding = if is_poor {
             1e-6 * number(&expected["objective"])
         } else {
             0.0
         };
         assert!(
-            above <= GAP.max(rounding),
-            "{what}: {above} above the reference"
+            excess <= MAX_EXCESS.max(rounding),
+            "{description}: {excess} above the reference"
         );
-        gap = gap.max(above);
-        if is_poor || above.abs() <= GAP && judges_parameters {
-            offset = offset.max(largest_offset(&row, expected));
-            assert!(offset <= OFFSET, "{what}: {offset} errors off");
+        max_excess = max_excess.max(excess);
+        if is_poor || excess.abs() <= MAX_EXCESS && judges_parameters {
+            max_offset = max_offset.max(largest_offset(&row, expected));
+            assert!(
+                max_offset <= MAX_OFFSET_IN_ERRORS,
+                "{description}: {max_offset} errors off"
+            );
         }
     }
     println!(
-        "{}: objective at most {gap:.4} above, parameters {offset:.4} errors off",
+        "{}: objective at most {max_excess:.4} above, parameters {max_offset:.4} errors off",
         case["name"]
     );
 }
@@ -131,13 +137,13 @@ fn largest_offset(row: &FitRow, expected: &Value) -> f64 {
 }
 
 #[test]
-fn masked_spectra_end_at_the_reference() {
+fn masked_spectra_end_at_the_minimum_of_the_reference() {
     let reference: Value = serde_json::from_str(REFERENCE).unwrap();
     for device in devices() {
         let is_cpu = device.name().starts_with("cpu");
-        // kernels of many terms take a software GPU's compiler minutes: `check_masks.py` has them
-        let most = if is_cpu { usize::MAX } else { 10 };
-        for case in items(&reference["cases"]).filter(|case| index(&case["terms"]) <= most) {
+        // A software GPU compiles kernels of many terms for minutes. `check_masks.py` has these cases.
+        let max_terms = if is_cpu { usize::MAX } else { 10 };
+        for case in items(&reference["cases"]).filter(|case| index(&case["terms"]) <= max_terms) {
             let fitter = fitter(model(case), &device);
             // Most cases judge the continuum, with four starts; those without a number judge the starts, too.
             let fitter = if case["starts"].is_null() {
@@ -146,7 +152,7 @@ fn masked_spectra_end_at_the_reference() {
                 fitter.starts(index(&case["starts"]))
             };
             let table = fitter.fit(&spectra(case)).unwrap();
-            check(case, &table, is_cpu || !case["starts"].is_null());
+            check_against_reference(case, &table, is_cpu || !case["starts"].is_null());
         }
     }
 }
@@ -164,13 +170,13 @@ fn demo_without_blue_end(share: f64) -> Spectra<'static> {
     spectra
 }
 
-/// A row as text, which equals itself even if it holds NaN.
-fn text(row: &FitRow) -> String {
+/// Returns a row as text, which equals itself even if the row contains NaN.
+fn row_text(row: &FitRow) -> String {
     format!("{row:?}")
 }
 
-/// Where one wide line is left of a hot star, by a mask or by the arm's range, the continuum that is fitted without
-/// lines takes up much of it, and hides its velocity. No fit ends higher than the one that starts at the truth.
+/// If a mask or the arm's range leaves only one wide line of a hot star, the continuum that is fitted without lines
+/// absorbs much of it, and hides its velocity. No fit ends higher than the one that starts at the truth.
 #[test]
 fn a_wide_line_alone_is_found_at_its_velocity() {
     let (_, truth) = array(&demo_file("truth.npz"), "parameters");
@@ -183,32 +189,30 @@ fn a_wide_line_alone_is_found_at_its_velocity() {
     ];
     for (k, (spectra, arm)) in cases.into_iter().enumerate() {
         let fitter = fitter(with_arm(arm, Continuum::rbf(10)), &Device::cpu());
-        let (found, best) = (
-            fitter.fit(&spectra).unwrap(),
-            fitter.fit_from(&spectra, &truth).unwrap(),
-        );
-        for (row, best) in found.to_rows().into_iter().zip(best.to_rows()) {
-            let above = row.objective - best.objective;
+        let guessed = fitter.fit(&spectra).unwrap();
+        let from_truth = fitter.fit_from(&spectra, &truth).unwrap();
+        for (row, from_truth) in guessed.to_rows().into_iter().zip(from_truth.to_rows()) {
+            let excess = row.objective - from_truth.objective;
             assert!(
-                above <= GAP,
-                "case {k}, spectrum {}: {above} above the fit from the truth",
+                excess <= MAX_EXCESS,
+                "case {k}, spectrum {}: {excess} above the fit from the truth",
                 row.row
             );
         }
     }
 }
 
-/// The model that is drawn has the χ² of the fit, whichever continuum basis a spectrum has: the grid's, a window's that
-/// many share, or one of its own.
+/// The evaluated model has the χ² of the fit for each kind of continuum basis: that of the grid, that of a window that
+/// many spectra share, and one of the spectrum alone.
 #[test]
-fn masked_spectra_are_drawn_as_they_were_fitted() {
+fn models_of_masked_spectra_have_the_chi2_of_their_fits() {
     let mut spectra = demo_without_blue_end(0.3);
     let pixels = spectra.arms[0].pixels;
     let mask = spectra.arms[0].mask.to_mut();
     (0..20).for_each(|n| mask[n * pixels..][..pixels].fill(false));
     for n in 20..40 {
-        let kept = n * pixels + pixels / 2..n * pixels + pixels - 60 * (n - 20);
-        (n * pixels..(n + 1) * pixels).for_each(|j| mask[j] = !kept.contains(&j));
+        let unmasked = n * pixels + pixels / 2..n * pixels + pixels - 60 * (n - 20);
+        (n * pixels..(n + 1) * pixels).for_each(|j| mask[j] = !unmasked.contains(&j));
     }
     let fitter = fitter(with_continuum(Continuum::rbf(10)), &Device::cpu());
     let rows: Vec<FitRow> = fitter.fit(&spectra).unwrap().to_rows();
@@ -216,10 +220,10 @@ fn masked_spectra_are_drawn_as_they_were_fitted() {
         .iter()
         .zip(fitter.model_spectra(&spectra, &rows).unwrap())
     {
-        let drawn = arms.unwrap()[0].chi2;
+        let chi2_of_model = arms.unwrap()[0].chi2;
         assert!(
-            (drawn - row.chi2).abs() <= 1e-3 * row.chi2,
-            "row {}: {drawn} instead of {}",
+            (chi2_of_model - row.chi2).abs() <= 1e-3 * row.chi2,
+            "row {}: {chi2_of_model} instead of {}",
             row.row,
             row.chi2
         );
@@ -229,17 +233,17 @@ fn masked_spectra_are_drawn_as_they_were_fitted() {
 /// Spectra that lack the same end are fitted with one continuum basis, and others beside them with their own. No bit
 /// depends on which spectra are fitted together.
 #[test]
-fn spectra_of_one_window_keep_their_bits() {
+fn spectra_with_one_window_have_the_same_bits_in_any_batch() {
     let mut spectra = demo_without_blue_end(0.3);
     let pixels = spectra.arms[0].pixels;
     let mask = spectra.arms[0].mask.to_mut();
-    // whole ones, and ones that lack other parts
+    // Some spectra are whole, and others lack other parts.
     (0..8).for_each(|n| mask[n * pixels..][..pixels].fill(false));
     (8..16).for_each(|n| mask[n * pixels + pixels - (n - 6) * 120..][..(n - 6) * 120].fill(true));
     for device in devices() {
         let fitter = fitter(with_continuum(Continuum::rbf(10)), &device);
         let together = fitter.fit(&spectra).unwrap();
-        let few = fitter.fit(&spectra.slice(4..22)).unwrap();
+        let in_smaller_batch = fitter.fit(&spectra.slice(4..22)).unwrap();
         for n in [0, 5, 8, 12, 15, 16, 30, 63] {
             let alone = fitter
                 .fit(&spectra.slice(n..n + 1))
@@ -247,15 +251,15 @@ fn spectra_of_one_window_keep_their_bits() {
                 .row(0)
                 .to_row();
             assert_eq!(
-                text(&alone),
-                text(&together.row(n).to_row()),
+                row_text(&alone),
+                row_text(&together.row(n).to_row()),
                 "spectrum {n}"
             );
         }
         (4..22).for_each(|n| {
             assert_eq!(
-                text(&few.row(n - 4).to_row()),
-                text(&together.row(n).to_row()),
+                row_text(&in_smaller_batch.row(n - 4).to_row()),
+                row_text(&together.row(n).to_row()),
                 "spectrum {n}"
             )
         });
@@ -264,7 +268,7 @@ fn spectra_of_one_window_keep_their_bits() {
 
 /// A spectrum's bits do not depend on neighbours whose continuum bases are their own.
 #[test]
-fn neighbours_of_masked_spectra_keep_their_bits() {
+fn neighbours_of_masked_spectra_have_the_same_bits() {
     let reference: Value = serde_json::from_str(REFERENCE).unwrap();
     let cases: Vec<&Value> = items(&reference["cases"]).collect();
     let plain = spectra(cases[0]);
@@ -275,7 +279,8 @@ fn neighbours_of_masked_spectra_keep_their_bits() {
     }
     for device in devices() {
         let fit = |spectra: &Spectra| fitter(model(cases[0]), &device).fit(spectra).unwrap();
-        let (alone, together) = (fit(&plain), fit(&mixed));
+        let alone = fit(&plain);
+        let together = fit(&mixed);
         for n in (0..plain.len()).step_by(2) {
             assert_eq!(
                 alone.row(n).to_row(),
@@ -291,63 +296,63 @@ fn neighbours_of_masked_spectra_keep_their_bits() {
 fn further_starts_depend_on_one_spectrum_alone() {
     let reference: Value = serde_json::from_str(REFERENCE).unwrap();
     let stiff = items(&reference["cases"]).last().unwrap();
-    let all = spectra(stiff);
+    let spectra = spectra(stiff);
     for device in devices() {
-        let together = fitter(model(stiff), &device).fit(&all).unwrap();
-        let first = together
+        let together = fitter(model(stiff), &device).fit(&spectra).unwrap();
+        let winning_starts = together
             .to_rows()
             .into_iter()
             .map(|row| row.start)
             .collect::<Vec<_>>();
         assert!(
-            first
+            winning_starts
                 .iter()
                 .any(|start| start.is_some_and(|start| start >= 4)),
-            "no further start won: {first:?}"
+            "no further start won: {winning_starts:?}"
         );
-        let few = fitter(model(stiff), &device)
+        let with_little_memory = fitter(model(stiff), &device)
             .max_memory(1 << 26)
-            .fit(&all)
+            .fit(&spectra)
             .unwrap();
-        for n in 0..all.len() {
+        for n in 0..spectra.len() {
             let alone = fitter(model(stiff), &device)
-                .fit(&all.slice(n..n + 1))
+                .fit(&spectra.slice(n..n + 1))
                 .unwrap();
             assert_eq!(
-                text(&alone.row(0).to_row()),
-                text(&together.row(n).to_row()),
+                row_text(&alone.row(0).to_row()),
+                row_text(&together.row(n).to_row()),
                 "spectrum {n}"
             );
             assert_eq!(
-                text(&few.row(n).to_row()),
-                text(&together.row(n).to_row()),
+                row_text(&with_little_memory.row(n).to_row()),
+                row_text(&together.row(n).to_row()),
                 "spectrum {n}"
             );
         }
     }
 }
 
-/// Pixels whose weight is out of all proportion are refused, and the first is named; a few that are merely large are
-/// not.
+/// Spectra with weights out of all proportion are refused, and the message names the first such pixel. Spectra with a
+/// few merely large weights are fitted.
 #[test]
 fn weights_out_of_proportion_are_refused() {
     let reference: Value = serde_json::from_str(REFERENCE).unwrap();
     let case = &reference["cases"][0];
-    let mut all = spectra(case);
-    let pixels = all.arms[0].pixels;
+    let mut spectra = spectra(case);
+    let pixels = spectra.arms[0].pixels;
     let median = {
-        let mut sorted: Vec<f64> = all.arms[0].ivar.to_double()[..pixels].to_vec();
+        let mut sorted: Vec<f64> = spectra.arms[0].ivar.to_double()[..pixels].to_vec();
         sorted.sort_by(f64::total_cmp);
         sorted[pixels / 2]
     };
-    all.arms[0].ivar.to_mut()[1000] = 1e30 * median;
-    all.arms[0].ivar.to_mut()[pixels + 1000] *= 1e6;
-    // so many that the others might be the ones that were lowered, but not so far
-    all.arms[0].ivar.to_mut()[2 * pixels + 1000..][..60]
+    spectra.arms[0].ivar.to_mut()[1000] = 1e30 * median;
+    spectra.arms[0].ivar.to_mut()[pixels + 1000] *= 1e6;
+    // These are so many that the weights of the other pixels might have been lowered, but not by such a factor.
+    spectra.arms[0].ivar.to_mut()[2 * pixels + 1000..][..60]
         .iter_mut()
         .for_each(|w| *w = 1e15 * median);
     for device in devices() {
-        let table = fitter(model(case), &device).fit(&all).unwrap();
+        let table = fitter(model(case), &device).fit(&spectra).unwrap();
         for row in [&table.row(0).to_row(), &table.row(2).to_row()] {
             assert_eq!(row.status_text, "bad_weight");
             assert!(

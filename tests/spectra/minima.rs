@@ -1,6 +1,6 @@
-//! Spectra whose lines nearly tell one surface gravity as well as another end at the right one by default, on every
-//! device: `tests/reference/make_minima.py` and `make_folds.py`; over 15,000 spectra and other networks
-//! `tests/reference/check_minima.py`.
+//! Spectra whose lines hardly constrain the surface gravity end at the right one by default, on every device:
+//! `tests/reference/make_minima.py` and `make_folds.py`. `tests/reference/check_minima.py` has over 15,000 spectra and
+//! other networks.
 
 use popfit::{FitTable, Spectra, SpectralModel};
 use popfit_testing::demo_builder;
@@ -14,13 +14,13 @@ const REFERENCE_OF_FOLDS: &str = include_str!("../reference/folds.json");
 const SEEDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/reference/seeds.npz");
 const REFERENCE_OF_SEEDS: &str = include_str!("../reference/seeds.json");
 /// Largest height of an objective above the reference's.
-const GAP: f64 = 0.05;
+const MAX_EXCESS: f64 = 0.05;
 
 fn model() -> SpectralModel {
     demo_builder("b").build().unwrap()
 }
 
-fn check(table: &FitTable, reference: &str, device: &str) {
+fn check_minima(table: &FitTable, reference: &str, device: &str) {
     let expected: Vec<Value> = serde_json::from_str(reference).unwrap();
     assert_eq!(table.len(), expected.len());
     for (row, expected) in table.to_rows().into_iter().zip(&expected) {
@@ -31,14 +31,12 @@ fn check(table: &FitTable, reference: &str, device: &str) {
             row.status_text,
             row.message
         );
-        let gap = row.objective - expected["objective"].as_f64().unwrap();
-        let (found, right) = (
-            row.parameters[2],
-            expected["parameters"][2].as_f64().unwrap(),
-        );
+        let excess = row.objective - expected["objective"].as_f64().unwrap();
+        let gravity = row.parameters[2];
+        let expected_gravity = expected["parameters"][2].as_f64().unwrap();
         assert!(
-            gap <= GAP,
-            "{device}, spectrum {}: {gap:.3} above, logg {found:.2} instead of {right:.2}",
+            excess <= MAX_EXCESS,
+            "{device}, spectrum {}: {excess:.3} above, logg {gravity:.2} instead of {expected_gravity:.2}",
             row.id
         );
     }
@@ -49,19 +47,19 @@ fn defaults_find_the_right_gravity() {
     let spectra = Spectra::open(SPECTRA).unwrap();
     for device in devices() {
         let table = fitter(model(), &device).fit(&spectra).unwrap();
-        check(&table, REFERENCE, &device.name());
+        check_minima(&table, REFERENCE, &device.name());
     }
 }
 
-/// Whatever templates compete, all starts of these end at one side of a fold, 4 to 130 above the minimum at the other
-/// side. A number of starts that is said is all that there is.
+/// Whatever templates compete, all starts of these spectra end on one side of a fold, 4 to 130 above the minimum on the
+/// other side. If the user sets the number of starts, no further ones are added.
 #[test]
-fn minima_past_a_fold_are_found() {
+fn minima_beyond_a_fold_are_found() {
     let spectra = Spectra::open(FOLDS).unwrap();
     for device in devices() {
         let table = fitter(model(), &device).fit(&spectra).unwrap();
-        check(&table, REFERENCE_OF_FOLDS, &device.name());
-        // the winner set out past the fold, and it found the minimum alone
+        check_minima(&table, REFERENCE_OF_FOLDS, &device.name());
+        // The winner is the start beyond the fold, which alone finds the minimum.
         let agree: Vec<u32> = table
             .to_rows()
             .into_iter()
@@ -83,10 +81,13 @@ fn minima_past_a_fold_are_found() {
 fn minima_do_not_depend_on_the_seed() {
     let spectra = Spectra::open(SEEDS).unwrap();
     for device in devices() {
-        let own = fitter(model(), &device);
-        for (fitter, seed) in [(own.clone(), "default"), (own.seed(5), "5")] {
+        let fitter_of_device = fitter(model(), &device);
+        for (fitter, seed) in [
+            (fitter_of_device.clone(), "default"),
+            (fitter_of_device.seed(5), "5"),
+        ] {
             let table = fitter.fit(&spectra).unwrap();
-            check(
+            check_minima(
                 &table,
                 REFERENCE_OF_SEEDS,
                 &format!("{}, seed {seed}", device.name()),
@@ -95,18 +96,20 @@ fn minima_do_not_depend_on_the_seed() {
     }
 }
 
-/// Starts that began in one basin of the first guess are one piece of evidence, however many there are. Counted one by
-/// one, up to 21 of these 24 agree.
+/// Starts in one basin of the first guess count as one agreeing start. Counted one by one, up to 21 of these 24 agree.
 #[test]
 fn starts_of_one_basin_count_once() {
     let spectra = Spectra::open(SPECTRA).unwrap();
     let device = popfit::Device::cpu();
     let table = fitter(model(), &device).starts(24).fit(&spectra).unwrap();
-    let most = table
+    let max_agreeing = table
         .to_rows()
         .into_iter()
         .map(|row| row.n_starts_agree)
         .max()
         .unwrap();
-    assert!((1..=8).contains(&most), "{most} of 24 starts");
+    assert!(
+        (1..=8).contains(&max_agreeing),
+        "{max_agreeing} of 24 starts"
+    );
 }

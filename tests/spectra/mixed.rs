@@ -8,8 +8,12 @@ use popfit_testing::fits::{devices, fitter, gpu, offset, share, sound};
 use popfit_testing::synb::spectra;
 use popfit_testing::{median, rotating_model, synb_model};
 
-/// Rows of both precisions, the second mixed.
-fn both(model: &SpectralModel, device: &Device, spectra: &Spectra) -> [FitTable; 2] {
+/// Returns the fits in f32 and in mixed precision.
+fn fit_in_both_precisions(
+    model: &SpectralModel,
+    device: &Device,
+    spectra: &Spectra,
+) -> [FitTable; 2] {
     [Precision::F32, Precision::Mixed].map(|precision| {
         let table = fitter(model.clone(), device)
             .precision(precision)
@@ -25,9 +29,9 @@ fn both(model: &SpectralModel, device: &Device, spectra: &Spectra) -> [FitTable;
     })
 }
 
-fn compare(what: &str, [full, mixed]: &[FitTable; 2]) {
+fn compare_precisions(what: &str, [full, mixed]: &[FitTable; 2]) {
     let pairs = || full.to_rows().into_iter().zip(mixed.to_rows());
-    // a parameter at a bound has no error, and lies there in both
+    // A parameter at a bound has no error. It is at the bound in both.
     let errors = |errors: &[f64]| {
         errors
             .iter()
@@ -38,7 +42,7 @@ fn compare(what: &str, [full, mixed]: &[FitTable; 2]) {
         .map(|(a, b)| offset(&b, &a.parameters, &errors(&a.errors)))
         .collect();
     let gaps: Vec<f64> = pairs().map(|(a, b)| b.objective - a.objective).collect();
-    let each = |table: &FitTable| {
+    let mean_evaluations = |table: &FitTable| {
         table
             .to_rows()
             .into_iter()
@@ -53,8 +57,8 @@ fn compare(what: &str, [full, mixed]: &[FitTable; 2]) {
         median(offsets.clone()),
         offsets.iter().copied().fold(0.0, f64::max),
         gaps.iter().map(|gap| gap.abs()).fold(0.0, f64::max),
-        each(full),
-        each(mixed),
+        mean_evaluations(full),
+        mean_evaluations(mixed),
     );
     assert!(
         offsets.iter().all(|s| *s < 0.02),
@@ -63,41 +67,41 @@ fn compare(what: &str, [full, mixed]: &[FitTable; 2]) {
     );
     assert!(gaps.iter().all(|gap| gap.abs() < 0.02));
     assert!(pairs().all(|(a, b)| a.status == b.status && a.flags == b.flags));
-    // the first rounds were others
+    // The first rounds were other ones.
     assert!(pairs().any(|(a, b)| a.evaluations != b.evaluations));
 }
 
 #[test]
-fn on_the_cpu() {
+fn mixed_precision_agrees_with_f32_on_the_cpu() {
     let device = Device::cpu();
-    compare(
+    compare_precisions(
         "synb, cpu",
-        &both(&synb_model(), &device, &spectra("fixed_vsini")),
+        &fit_in_both_precisions(&synb_model(), &device, &spectra("fixed_vsini")),
     );
-    compare(
+    compare_precisions(
         "vsini free, cpu",
-        &both(&rotating_model(), &device, &spectra("free_vsini")),
+        &fit_in_both_precisions(&rotating_model(), &device, &spectra("free_vsini")),
     );
 }
 
 #[test]
-fn on_the_gpu() {
+fn mixed_precision_agrees_with_f32_on_the_gpu() {
     let Some(device) = gpu() else { return };
-    compare(
+    compare_precisions(
         "synb, gpu",
-        &both(&synb_model(), &device, &spectra("fixed_vsini")),
+        &fit_in_both_precisions(&synb_model(), &device, &spectra("fixed_vsini")),
     );
 }
 
 #[test]
 fn few_rounds_are_all_in_f32() {
-    let some = spectra("fixed_vsini").slice(0..6);
+    let subset = spectra("fixed_vsini").slice(0..6);
     for device in devices() {
         for max_rounds in [1, 3, 47] {
             let rows = |precision| {
                 let settings = LevenbergMarquardt::default().max_rounds(max_rounds);
                 let fitter = SpectralFitter::new(synb_model(), device.clone()).solver(settings);
-                fitter.precision(precision).fit(&some).unwrap().to_rows()
+                fitter.precision(precision).fit(&subset).unwrap().to_rows()
             };
             for (full, mixed) in rows(Precision::F32).iter().zip(&rows(Precision::Mixed)) {
                 popfit_testing::fits::same_bits(full, mixed, "few rounds");
@@ -107,7 +111,7 @@ fn few_rounds_are_all_in_f32() {
 }
 
 #[test]
-fn simplices_are_not_mixed() {
+fn mixed_precision_is_refused_for_nelder_mead() {
     let fitter = SpectralFitter::new(synb_model(), Device::cpu()).solver(NelderMead::default());
     let refused = fitter
         .precision(Precision::Mixed)

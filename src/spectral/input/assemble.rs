@@ -13,12 +13,14 @@ use crate::model::{
 use crate::recording::{Scope, Values};
 use crate::solver::Batch;
 use crate::spectra::{ArmSpectra, Resolution, Spectra, Wavelength};
-use crate::spectral::input::ready::{Grids, ReadySpectra, ReadySpectrum, Starts, samplings};
+use crate::spectral::input::ready::{
+    Grids, ReadySpectra, ReadySpectrum, StartPoints, collect_samplings,
+};
 use crate::suggest::find_nearest;
 use crate::threads;
 
-/// Number of pixels that stand in for an arm which a file lacks.
-const ABSENT: usize = 32;
+/// Number of pixels of the arrays that replace an arm which a file lacks.
+const PIXELS_OF_ABSENT_ARM: usize = 32;
 
 /// Returns the arrays for each arm of the model, in its order: those of the file's arm of the same name, or arrays
 /// without weight where the file lacks it.
@@ -26,59 +28,58 @@ const ABSENT: usize = 32;
 /// # Errors
 /// Returns [`Error::ShapeMismatch`] if no arm matches, if a name is probably misspelt, or if a resolution matrix is
 /// missing; [`Error::Usage`] if the masks were read by another rule than the model's.
-pub fn matched<'s>(
+pub fn match_arms<'s>(
     model: &SpectralModel,
     spectra: &'s Spectra<'s>,
 ) -> Result<Vec<Cow<'s, ArmSpectra<'s>>>> {
-    let arms = matched_grids(model, spectra)?;
+    let arms = match_arm_grids(model, spectra)?;
     refuse_other_widening(model, spectra)?;
     Ok(arms)
 }
 
-/// Returns what [`matched`] does, whatever rule the masks were read by: wavelengths are the same for all.
+/// Returns the same as [`match_arms`], whatever rule the masks were read by. Wavelengths do not depend on the rule.
 ///
 /// # Errors
-/// Returns [`Error::ShapeMismatch`] as [`matched`] does.
-pub fn matched_grids<'s>(
+/// Returns [`Error::ShapeMismatch`] as [`match_arms`] does.
+pub fn match_arm_grids<'s>(
     model: &SpectralModel,
     spectra: &'s Spectra<'s>,
 ) -> Result<Vec<Cow<'s, ArmSpectra<'s>>>> {
-    let found: Vec<_> = model
+    let matches: Vec<Option<&ArmSpectra>> = model
         .arms
         .iter()
-        .map(|arm| find(model, spectra, arm))
+        .map(|arm| find_arm(model, spectra, arm))
         .collect();
-    if found.iter().all(Option::is_none) {
-        return Err(none_matches(model, spectra));
+    if matches.iter().all(Option::is_none) {
+        return Err(no_arm_error(model, spectra));
     }
     refuse_misspelt(model, spectra)?;
-    let pairs = model.arms.iter().zip(found);
-    pairs
-        .map(|(arm, data)| {
-            data.map_or_else(
-                || absent(arm, spectra),
-                |data| with_resolution(arm, data, spectra),
-            )
-        })
-        .collect()
+    let mut arms = Vec::with_capacity(matches.len());
+    for (arm, data) in model.arms.iter().zip(matches) {
+        arms.push(match data {
+            Some(data) => require_resolution(arm, data, spectra)?,
+            None => make_absent_arm(arm, spectra)?,
+        });
+    }
+    Ok(arms)
 }
 
 /// Fails if the errors of an arm that the model uses were not widened by the model's rule when its mask was read.
 fn refuse_other_widening(model: &SpectralModel, spectra: &Spectra) -> Result<()> {
-    for arm in model
+    let used_arms = model
         .arms
         .iter()
-        .filter_map(|arm| find(model, spectra, arm))
-    {
+        .filter_map(|arm| find_arm(model, spectra, arm));
+    for arm in used_arms {
         let applied = arm.widening.as_ref().map(|applied| &applied.widening);
         if applied == model.widening() {
             continue;
         }
-        let place = [&*spectra.file, &arm.name]
-            .map(str::to_string)
+        let file_and_arm = [&*spectra.file, &arm.name]
             .into_iter()
+            .map(str::to_string)
             .filter(|part| !part.is_empty());
-        let place = place
+        let place = file_and_arm
             .chain(["`spectra.widen`".to_string()])
             .collect::<Vec<_>>()
             .join(", ");
@@ -99,35 +100,30 @@ fn refuse_other_widening(model: &SpectralModel, spectra: &Spectra) -> Result<()>
 }
 
 /// Returns the names of the model's arms whose errors were to be widened, but whose masks in the file have no bits.
-pub fn without_bits<'m>(model: &'m SpectralModel, spectra: &Spectra) -> Vec<&'m str> {
-    let lacks_bits = |arm: &ArmSpectra| {
-        arm.widening
-            .as_ref()
-            .is_some_and(|applied| !applied.has_bits)
-    };
-    let is_such = |arm: &&ModelArm| find(model, spectra, arm).is_some_and(lacks_bits);
-    model
-        .arms
-        .iter()
-        .filter(is_such)
-        .map(|arm| arm.name.as_str())
-        .collect()
+pub fn list_arms_without_bits<'m>(model: &'m SpectralModel, spectra: &Spectra) -> Vec<&'m str> {
+    let mut names = Vec::new();
+    for arm in &model.arms {
+        let widening = find_arm(model, spectra, arm).and_then(|data| data.widening.as_ref());
+        if widening.is_some_and(|applied| !applied.has_bits) {
+            names.push(arm.name.as_str());
+        }
+    }
+    names
 }
 
 /// Returns the names of the model's arms that a file lacks.
-pub fn missing<'m>(model: &'m SpectralModel, spectra: &Spectra) -> Vec<&'m str> {
-    let lacks = |arm: &&ModelArm| find(model, spectra, arm).is_none();
+pub fn list_missing_arms<'m>(model: &'m SpectralModel, spectra: &Spectra) -> Vec<&'m str> {
     model
         .arms
         .iter()
-        .filter(lacks)
+        .filter(|arm| find_arm(model, spectra, arm).is_none())
         .map(|arm| arm.name.as_str())
         .collect()
 }
 
 /// Returns the file's arrays for an arm of the model, matched by name (or alone, if a name is empty); `None` if it has
 /// none.
-fn find<'s>(
+fn find_arm<'s>(
     model: &SpectralModel,
     spectra: &'s Spectra<'s>,
     arm: &ModelArm,
@@ -135,24 +131,23 @@ fn find<'s>(
     match (model.arms.as_slice(), spectra.arms.as_slice()) {
         // If there is one arm only, its name may be missing.
         ([_], [only]) if only.name.is_empty() || arm.name.is_empty() => Some(only),
-        (_, all) => all.iter().find(|data| data.name == arm.name),
+        (_, data_of_arms) => data_of_arms.iter().find(|data| data.name == arm.name),
     }
 }
 
 /// Refuses an arm of the file that the model does not use if its name is like that of an arm of the model that the file
 /// lacks: the spectra would be fitted without that arm because of a typing error.
 fn refuse_misspelt(model: &SpectralModel, spectra: &Spectra) -> Result<()> {
-    let is_used = |data: &&ArmSpectra| model.arms.iter().any(|arm| arm.name == data.name);
-    let unused = spectra
+    let unused_names = spectra
         .arms
         .iter()
-        .filter(|data| !is_used(data))
-        .map(|data| data.name.as_str());
-    for name in missing(model, spectra) {
-        if let Some(near) = find_nearest(name, unused.clone()) {
+        .map(|data| data.name.as_str())
+        .filter(|name| model.arms.iter().all(|arm| arm.name != *name));
+    for name in list_missing_arms(model, spectra) {
+        if let Some(similar) = find_nearest(name, unused_names.clone()) {
             let message = format!(
-                "it has no arm \"{name}\", but an arm \"{near}\" that the model does not use; rename one of them, or \
-                 leave arm \"{name}\" out of the model"
+                "it has no arm \"{name}\", but an arm \"{similar}\" that the model does not use; rename one of them, \
+                 or leave arm \"{name}\" out of the model"
             );
             return Err(Error::mismatch(spectra.name(), message).naming("arms"));
         }
@@ -161,24 +156,26 @@ fn refuse_misspelt(model: &SpectralModel, spectra: &Spectra) -> Result<()> {
 }
 
 /// Returns the error for a file without any arm of the model.
-fn none_matches(model: &SpectralModel, spectra: &Spectra) -> Error {
-    let named = spectra
+fn no_arm_error(model: &SpectralModel, spectra: &Spectra) -> Error {
+    let names: Vec<&str> = spectra
         .arms
         .iter()
         .map(|arm| arm.name.as_str())
-        .filter(|name| !name.is_empty());
-    let there = match named.collect::<Vec<_>>().join(", ") {
-        none if none.is_empty() => "the arrays carry no arm's name".to_string(),
-        names => format!("there are arms: {names}"),
+        .filter(|name| !name.is_empty())
+        .collect();
+    let arms_of_file = if names.is_empty() {
+        "the arrays carry no arm's name".to_string()
+    } else {
+        format!("there are arms: {}", names.join(", "))
     };
     let name = model.arms.first().map_or("", |arm| &arm.name);
-    let message = format!("no arrays for arm \"{name}\" ({name}_flux, ...); {there}");
+    let message = format!("no arrays for arm \"{name}\" ({name}_flux, ...); {arms_of_file}");
     Error::mismatch(spectra.name(), message).naming("arms")
 }
 
 /// Returns an arm's arrays as they are, or an error if the model asks for the file's resolution matrices and there are
 /// none.
-fn with_resolution<'s>(
+fn require_resolution<'s>(
     arm: &ModelArm,
     data: &'s ArmSpectra<'s>,
     spectra: &Spectra,
@@ -199,20 +196,32 @@ fn with_resolution<'s>(
 
 /// Makes arrays for an arm that the file lacks: a few pixels inside its template with zero flux and ivar, so that it
 /// adds nothing to a fit.
-fn absent<'s>(arm: &ModelArm, spectra: &Spectra) -> Result<Cow<'s, ArmSpectra<'s>>> {
+fn make_absent_arm<'s>(arm: &ModelArm, spectra: &Spectra) -> Result<Cow<'s, ArmSpectra<'s>>> {
+    // 1. Spread the pixels over the wavelengths of the template that the arm uses.
     let template = arm.emulator.wavelength();
-    let (low, high) = (template[0], template[template.len() - 1]);
-    let (low, high) = arm
-        .range
-        .map_or((low, high), |(from, to)| (low.max(from), high.min(to)));
-    let at = |k: usize| low + (high - low) * (k as f64 + 1.0) / (ABSENT as f64 + 1.0);
-    let grid = Wavelength::Shared((0..ABSENT).map(at).collect());
-    let values = vec![0.0; ABSENT * spectra.len()];
-    let data = ArmSpectra::new(arm.name.clone(), ABSENT, grid, values.clone(), values, None)?;
+    let mut first = template[0];
+    let mut last = template[template.len() - 1];
+    if let Some((lower, upper)) = arm.range {
+        first = first.max(lower);
+        last = last.min(upper);
+    }
+    let wavelengths = (1..=PIXELS_OF_ABSENT_ARM)
+        .map(|k| first + (last - first) * k as f64 / (PIXELS_OF_ABSENT_ARM as f64 + 1.0))
+        .collect();
+    // 2. Flux and ivar are zero. A resolution matrix, if the model asks for one, is the identity.
+    let zeros = vec![0.0; PIXELS_OF_ABSENT_ARM * spectra.len()];
+    let data = ArmSpectra::new(
+        arm.name.clone(),
+        PIXELS_OF_ABSENT_ARM,
+        Wavelength::Shared(wavelengths),
+        zeros.clone(),
+        zeros,
+        None,
+    )?;
     Ok(Cow::Owned(match arm.line_spread {
         LineSpread::File => data.with_resolution(Resolution {
             diagonals: 1,
-            values: vec![1.0; ABSENT * spectra.len()].into(),
+            values: vec![1.0; PIXELS_OF_ABSENT_ARM * spectra.len()].into(),
         })?,
         _ => data,
     }))
@@ -220,26 +229,25 @@ fn absent<'s>(arm: &ModelArm, spectra: &Spectra) -> Result<Cow<'s, ArmSpectra<'s
 
 /// Returns one spectrum's wavelengths, flux, ivar, mask and (if the model takes it from the file) resolution matrix in
 /// one arm.
-pub fn raw<'s>(model: &ModelArm, arm: &'s ArmSpectra, spectrum: usize) -> RawArm<'s> {
-    let resolution = arm
-        .resolution
-        .as_ref()
-        .filter(|_| model.line_spread == LineSpread::File);
-    let resolution = resolution.map(|r| {
-        let length = r.diagonals * arm.pixels;
-        &r.values[spectrum * length..(spectrum + 1) * length]
-    });
-    let range = spectrum * arm.pixels..(spectrum + 1) * arm.pixels;
+pub fn slice_raw_arm<'s>(model: &ModelArm, arm: &'s ArmSpectra, spectrum: usize) -> RawArm<'s> {
+    let pixels = spectrum * arm.pixels..(spectrum + 1) * arm.pixels;
     let mask = if arm.mask.is_empty() {
         &[]
     } else {
-        &arm.mask[range.clone()]
+        &arm.mask[pixels.clone()]
     };
-    let wavelength = arm.grid(spectrum);
+    let resolution = arm
+        .resolution
+        .as_ref()
+        .filter(|_| model.line_spread == LineSpread::File)
+        .map(|matrices| {
+            let length = matrices.diagonals * arm.pixels;
+            &matrices.values[spectrum * length..(spectrum + 1) * length]
+        });
     RawArm {
-        wavelength,
-        flux: arm.flux.double(range.clone()),
-        ivar: arm.ivar.double(range),
+        wavelength: arm.grid(spectrum),
+        flux: arm.flux.double(pixels.clone()),
+        ivar: arm.ivar.double(pixels),
         mask,
         resolution,
     }
@@ -248,7 +256,7 @@ pub fn raw<'s>(model: &ModelArm, arm: &'s ArmSpectra, spectrum: usize) -> RawArm
 /// Makes the arrays that the fit of spectrum `place` of a batch reads from its data in all arms, or returns the fault
 /// that excludes it. At a `motion`, pixels that the templates do not cover, and those in masks of the star's frame, do
 /// not count.
-pub fn prepare_one(
+pub fn prepare_row(
     model: &SpectralModel,
     arms: &[Cow<ArmSpectra>],
     grids: &[Grids],
@@ -257,20 +265,20 @@ pub fn prepare_one(
 ) -> std::result::Result<Prepared, Fault> {
     let mut samplings = Vec::with_capacity(arms.len());
     for grid in grids {
-        samplings.push(&**grid.of(place).map_err(Fault::clone)?);
+        samplings.push(&**grid.get(place).map_err(Fault::clone)?);
     }
-    let raw: Vec<RawArm> = model
+    let raw_arms: Vec<RawArm> = model
         .arms
         .iter()
         .zip(arms)
-        .map(|(model, arm)| raw(model, arm, place))
+        .map(|(arm, data)| slice_raw_arm(arm, data, place))
         .collect();
-    prepare_spectrum(model, &raw, &samplings, motion)
+    prepare_spectrum(model, &raw_arms, &samplings, motion)
 }
 
 /// Leaves out the pixels of a prepared spectrum that do not count at a motion, or returns the fault of a spectrum with
 /// too few pixels left. Without a motion all are kept.
-pub fn within_reach(
+pub fn leave_out_uncounted_pixels(
     model: &SpectralModel,
     arms: &[Cow<ArmSpectra>],
     grids: &[Grids],
@@ -278,28 +286,37 @@ pub fn within_reach(
     prepared: Prepared,
     motion: Option<Motion>,
 ) -> std::result::Result<Prepared, Fault> {
-    let mut samplings = model.arms.iter().zip(samplings(grids, place));
-    if samplings.all(|(arm, sampling)| motion.is_none_or(|motion| sampling.counts_all(arm, motion)))
-    {
+    let mut samplings = model.arms.iter().zip(collect_samplings(grids, place));
+    let all_pixels_count = samplings
+        .all(|(arm, sampling)| motion.is_none_or(|motion| sampling.counts_all(arm, motion)));
+    if all_pixels_count {
         return Ok(Prepared { motion, ..prepared });
     }
-    prepare_one(model, arms, grids, place, motion)
+    prepare_row(model, arms, grids, place, motion)
 }
 
 /// Makes, in parallel, the arrays that the fits of the first `count` spectra of a batch read; those that cannot be
 /// fitted give faults.
-pub fn prepare_all(
+pub fn prepare_spectra(
     model: &SpectralModel,
     arms: &[Cow<ArmSpectra>],
     grids: &[Grids],
     count: usize,
 ) -> Vec<std::result::Result<Prepared, Fault>> {
-    let prepare = |place| prepare_one(model, arms, grids, place, None);
-    threads::in_pool(|| (0..count).into_par_iter().map(prepare).collect())
+    threads::in_pool(|| {
+        (0..count)
+            .into_par_iter()
+            .map(|place| prepare_row(model, arms, grids, place, None))
+            .collect()
+    })
 }
 
 /// Returns the solver's input for prepared spectra: the arrays of all spectra, with their starts, bounds and priors.
-pub fn assemble(objective: &SpectralObjective, spectra: ReadySpectra, starts: &[Starts]) -> Batch {
+pub fn assemble(
+    objective: &SpectralObjective,
+    spectra: ReadySpectra,
+    starts: &[StartPoints],
+) -> Batch {
     let ReadySpectra {
         model,
         grids,
@@ -310,99 +327,100 @@ pub fn assemble(objective: &SpectralObjective, spectra: ReadySpectra, starts: &[
         spectra: ready.len(),
         ..Batch::default()
     };
+    // 1. Arrays of each arm.
     for a in 0..objective.arms.len().min(grids.len()) {
         threads::in_pool(|| add_arm(&mut batch, objective, spectra, a));
     }
-    if let Some(weights) = objective.hull_weights {
-        let mut all = Vec::new();
-        for one in ready {
+    // 2. Weights of the penalties for leaving the training hulls, which depend on the number of pixels.
+    if let Some(buffer) = objective.hull_weights {
+        let mut weights = Vec::new();
+        for spectrum in ready {
             let pixels: Vec<usize> = grids
                 .iter()
-                .map(|grid| grid.of(one.place).map_or(0, |s| s.pixels))
+                .map(|grid| {
+                    let sampling = grid.get(spectrum.place);
+                    sampling.map_or(0, |sampling| sampling.pixels)
+                })
                 .collect();
-            all.extend(hull_weights(model, &pixels));
+            weights.extend(hull_weights(model, &pixels));
         }
-        batch.blocks.push((weights, Values::F64(all.into())));
+        batch.blocks.push((buffer, Values::F64(weights.into())));
     }
+    // 3. Starts, bounds and priors.
     add_members(&mut batch, spectra, starts);
     batch
 }
 
 /// Appends the blocks of arm `a` (data, weights, wavelength sampling and continuum basis) of all spectra to a batch.
 fn add_arm(batch: &mut Batch, objective: &SpectralObjective, spectra: ReadySpectra, a: usize) {
-    let (ready, grid, buffers) = (spectra.spectra, &spectra.grids[a], &objective.arms[a]);
+    let ready = spectra.spectra;
+    let grid = &spectra.grids[a];
+    let buffers = &objective.arms[a];
     let width = objective.padded_pixels(buffers);
-    // 1. Arrays of each spectrum.
-    let of_arms = |rows, array: fn(&PreparedArm) -> &Arc<Vec<f32>>| {
+    // 1. Arrays of each spectrum. Some recordings read the data a second time, with outliers cleaned.
+    let spectrum_rows = |rows, array: fn(&PreparedArm) -> &Arc<Vec<f32>>| {
         Values::Blocks(
             ready
                 .par_iter()
-                .map(|r| padded_rows(array(&r.prepared.arms[a]), rows, width))
+                .map(|spectrum| pad_array(array(&spectrum.prepared.arms[a]), rows, width))
                 .collect(),
         )
     };
-    let has_cleaned = objective.recording().block(buffers.data).length > width;
-    let with_cleaned = || {
-        ready
-            .par_iter()
-            .map(|r| data_with_cleaned(&r.prepared.arms[a], width))
-            .collect()
-    };
-    let data = if has_cleaned {
-        Values::Blocks(with_cleaned())
+    let has_cleaned_data = objective.recording().block(buffers.data).length > width;
+    let data = if has_cleaned_data {
+        Values::Blocks(
+            ready
+                .par_iter()
+                .map(|spectrum| join_cleaned_data(&spectrum.prepared.arms[a], width))
+                .collect(),
+        )
     } else {
-        of_arms(1, |arm| &arm.data)
+        spectrum_rows(1, |arm| &arm.data)
     };
+    let weight = spectrum_rows(1, |arm| &arm.weight);
     batch.blocks.push((buffers.data, data));
-    batch
-        .blocks
-        .push((buffers.weight, of_arms(1, |arm| &arm.weight)));
-    if let Some((diagonals, resolution)) = buffers.resolution {
-        batch
-            .blocks
-            .push((resolution, of_arms(diagonals, |arm| &arm.resolution)));
+    batch.blocks.push((buffers.weight, weight));
+    if let Some((diagonals, buffer)) = buffers.resolution {
+        let resolution = spectrum_rows(diagonals, |arm| &arm.resolution);
+        batch.blocks.push((buffer, resolution));
     }
     if let Some(basis) = buffers.basis {
-        let transforms = ready
+        let transforms: Vec<f32> = ready
             .iter()
-            .flat_map(|r| r.prepared.arms[a].transform.iter().copied());
-        batch.blocks.push((
-            basis.transform,
-            Values::F32(transforms.collect::<Vec<_>>().into()),
-        ));
+            .flat_map(|spectrum| spectrum.prepared.arms[a].transform.iter().copied())
+            .collect();
+        let transforms = Values::F32(transforms.into());
+        batch.blocks.push((basis.transform, transforms));
     }
-    // 2. Arrays of each wavelength grid.
+    // 2. Arrays of each wavelength grid. The index of pixels beyond the end of a spectrum is −1.
     let samplings: Vec<&Sampling> = match grid {
         Grids::Shared(sampling) => vec![sampling],
         Grids::Own(_) => ready
             .iter()
-            .filter_map(|r| grid.of(r.place).ok())
-            .map(|s| &**s)
+            .filter_map(|spectrum| grid.get(spectrum.place).ok())
+            .map(|sampling| &**sampling)
             .collect(),
     };
-    let mut index = vec![-1; width * samplings.len()]; // −1 is the index of pixels beyond the end of a spectrum
-    for (own, sampling) in index.chunks_mut(width.max(1)).zip(&samplings) {
-        pad_rows(&sampling.index, own, 1, width);
+    let mut index = vec![-1; width * samplings.len()];
+    for (row, sampling) in index.chunks_mut(width.max(1)).zip(&samplings) {
+        copy_rows(&sampling.index, row, 1, width);
     }
-    batch
-        .blocks
-        .push((buffers.index, Values::I32(index.into())));
-    let of_samplings = |rows, array: fn(&Sampling) -> &Arc<Vec<f32>>| {
+    let grid_rows = |rows, array: fn(&Sampling) -> &Arc<Vec<f32>>| {
         Values::Blocks(
             samplings
                 .par_iter()
-                .map(|sampling| padded_rows(array(sampling), rows, width))
+                .map(|sampling| pad_array(array(sampling), rows, width))
                 .collect(),
         )
     };
-    batch.blocks.push((
-        buffers.fraction,
-        of_samplings(1, |sampling| &sampling.fraction),
-    ));
-    if let Some(edges) = buffers.edges {
-        batch
-            .blocks
-            .push((edges, of_samplings(2, |sampling| &sampling.edges)));
+    let fraction = grid_rows(1, |sampling| &sampling.fraction);
+    batch
+        .blocks
+        .push((buffers.index, Values::I32(index.into())));
+    batch.blocks.push((buffers.fraction, fraction));
+    if let Some(buffer) = buffers.edges {
+        let edges = grid_rows(2, |sampling| &sampling.edges);
+        batch.blocks.push((buffer, edges));
     }
     // 3. The continuum basis, which is that of each spectrum or that of each grid.
     if let Some(basis) = buffers.basis {
@@ -410,91 +428,86 @@ fn add_arm(batch: &mut Batch, objective: &SpectralObjective, spectra: ReadySpect
             Scope::Spectrum => Values::Blocks(
                 ready
                     .par_iter()
-                    .map(|r| basis_of(r, grid, a, basis.terms, width))
+                    .map(|spectrum| pad_basis(spectrum, grid, a, basis.terms, width))
                     .collect(),
             ),
-            _ => of_samplings(basis.terms, |sampling| &sampling.basis),
+            _ => grid_rows(basis.terms, |sampling| &sampling.basis),
         };
         batch.blocks.push((basis.basis, bases));
     }
 }
 
 /// Returns an arm's data, followed by the cleaned data, each padded with zeros to `width`.
-fn data_with_cleaned(arm: &PreparedArm, width: usize) -> Arc<Vec<f32>> {
-    let mut both = vec![0.0; 2 * width];
-    for (row, array) in both
-        .chunks_exact_mut(width.max(1))
-        .zip([&arm.data, &arm.cleaned])
-    {
+fn join_cleaned_data(arm: &PreparedArm, width: usize) -> Arc<Vec<f32>> {
+    let mut joined = vec![0.0; 2 * width];
+    let rows = joined.chunks_exact_mut(width.max(1));
+    for (row, array) in rows.zip([&arm.data, &arm.cleaned]) {
         row[..array.len()].copy_from_slice(array);
     }
-    both.into()
+    joined.into()
 }
 
-/// Returns the continuum basis of a spectrum in one arm; zeros if its wavelength grid cannot be used.
-fn basis_of(
-    ready: &ReadySpectrum,
+/// Returns the continuum basis of a spectrum in one arm, padded with zeros to `width`; all zeros if its wavelength grid
+/// cannot be used.
+fn pad_basis(
+    spectrum: &ReadySpectrum,
     grid: &Grids,
     a: usize,
     terms: usize,
     width: usize,
 ) -> Arc<Vec<f32>> {
-    match grid.of(ready.place) {
-        Ok(sampling) => padded_rows(ready.prepared.arms[a].basis(sampling), terms, width),
+    match grid.get(spectrum.place) {
+        Ok(sampling) => pad_array(spectrum.prepared.arms[a].basis(sampling), terms, width),
         Err(_) => vec![0.0; terms * width].into(),
     }
 }
 
-/// Returns an array of `rows` rows of equal length, each padded with zeros to `width`: the array itself, if they are
-/// that long. An empty array gives zeros.
-fn padded_rows(array: &Arc<Vec<f32>>, rows: usize, width: usize) -> Arc<Vec<f32>> {
+/// Returns an array of `rows` rows of equal length, each padded with zeros to `width`. An array whose rows are that
+/// long is not copied. An empty array gives zeros.
+fn pad_array(array: &Arc<Vec<f32>>, rows: usize, width: usize) -> Arc<Vec<f32>> {
     if array.len() == rows * width {
         return array.clone();
     }
-    let mut wide = vec![0.0; rows * width];
-    pad_rows(array, &mut wide, rows, width);
-    wide.into()
+    let mut padded = vec![0.0; rows * width];
+    copy_rows(array, &mut padded, rows, width);
+    padded.into()
 }
 
 /// Copies `rows` rows of equal length from one array to the beginnings of rows of length `width` in another. Values
 /// beyond the end of a row stay as they are.
-fn pad_rows<T: Copy>(from: &[T], into: &mut [T], rows: usize, width: usize) {
-    let own = from.len() / rows.max(1);
-    for (from, into) in from
-        .chunks_exact(own.max(1))
+fn copy_rows<T: Copy>(from: &[T], into: &mut [T], rows: usize, width: usize) {
+    let length = from.len() / rows.max(1);
+    for (from_row, into_row) in from
+        .chunks_exact(length.max(1))
         .zip(into.chunks_exact_mut(width.max(1)))
     {
-        into[..own].copy_from_slice(from);
+        into_row[..length].copy_from_slice(from_row);
     }
 }
 
 /// Appends to a batch one member per start of each spectrum, and the spectra's bounds and priors, in the solver's
 /// units.
-fn add_members(batch: &mut Batch, spectra: ReadySpectra, starts: &[Starts]) {
+fn add_members(batch: &mut Batch, spectra: ReadySpectra, starts: &[StartPoints]) {
     let parameters = &spectra.model.parameters;
-    for (s, one) in spectra.spectra.iter().enumerate() {
-        for (p, limits) in parameters.iter().zip(&one.limits) {
-            batch.lower.push(p.to_u(limits.lower));
-            batch.upper.push(p.to_u(limits.upper));
-            batch
-                .prior_mean
-                .push(limits.prior.map_or(0.0, |(mean, _)| p.to_u(mean)));
-            batch.prior_weight.push(
-                limits
-                    .prior
-                    .map_or(0.0, |(_, sigma)| p.solver.scale / sigma),
-            );
+    for (s, spectrum) in spectra.spectra.iter().enumerate() {
+        for (parameter, limits) in parameters.iter().zip(&spectrum.limits) {
+            batch.lower.push(parameter.to_u(limits.lower));
+            batch.upper.push(parameter.to_u(limits.upper));
+            // Without a prior its weight is 0.
+            let prior_mean = limits.prior.map_or(0.0, |(mean, _)| parameter.to_u(mean));
+            let prior_weight = limits
+                .prior
+                .map_or(0.0, |(_, sigma)| parameter.solver.scale / sigma);
+            batch.prior_mean.push(prior_mean);
+            batch.prior_weight.push(prior_weight);
         }
         for start in &starts[s] {
             batch.group.push(s as u32);
-            let pairs = parameters.iter().zip(&one.limits);
-            let bounds = pairs.map(|(p, limits)| (p.to_u(limits.lower), p.to_u(limits.upper)));
-            batch.starts.extend(
-                start
-                    .iter()
-                    .zip(bounds)
-                    .map(|(u, (low, high))| u.clamp(low, high)),
-            );
+            for ((u, parameter), limits) in start.iter().zip(parameters).zip(&spectrum.limits) {
+                let lower = parameter.to_u(limits.lower);
+                let upper = parameter.to_u(limits.upper);
+                batch.starts.push(u.clamp(lower, upper));
+            }
         }
     }
 }
@@ -505,13 +518,12 @@ mod tests {
     use crate::device::Device;
     use crate::recording::Precision;
     use crate::spectral::SpectralFitter;
-    use crate::spectral::input::layout::layout;
-    use crate::spectral::input::limits::Tables;
+    use crate::spectral::input::layout::lay_out_arms;
+    use crate::spectral::input::limits::LimitColumns;
     use crate::{Continuum, Emulator};
 
-    /// A device reads prepared arrays themselves, unless the rows of its buffers are longer.
     #[test]
-    fn prepared_arrays_are_copied_only_to_be_padded() {
+    fn prepared_arrays_are_copied_only_if_the_rows_of_buffers_are_longer() {
         let data = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
         let emulator = Emulator::open(format!("{data}/emulator.safetensors")).unwrap();
         let model = SpectralModel::builder()
@@ -523,28 +535,32 @@ mod tests {
             .unwrap()
             .slice(0..2);
         let fitter = SpectralFitter::new(model.clone(), Device::cpu());
-        let arms = matched(&model, &spectra).unwrap();
-        let grids = fitter.run().unwrap().grids(&arms, &spectra).unwrap();
-        let tables = Tables::new(&model, &spectra).unwrap();
-        let ready = |place: usize| ReadySpectrum {
+        let arms = match_arms(&model, &spectra).unwrap();
+        let grids = fitter
+            .make_run()
+            .unwrap()
+            .sample_grids(&arms, &spectra)
+            .unwrap();
+        let limit_columns = LimitColumns::new(&model, &spectra).unwrap();
+        let prepare_ready = |place: usize| ReadySpectrum {
             place,
-            prepared: Arc::new(prepare_one(&model, &arms, &grids, place, None).unwrap()),
-            limits: tables.of(place).unwrap(),
+            prepared: Arc::new(prepare_row(&model, &arms, &grids, place, None).unwrap()),
+            limits: limit_columns.read_limits(place).unwrap(),
             starts: Vec::new(),
             may_add_starts: false,
         };
-        let ready = [ready(0), ready(1)];
-        let input = ReadySpectra {
+        let ready = [prepare_ready(0), prepare_ready(1)];
+        let ready_spectra = ReadySpectra {
             model: &model,
             grids: &grids,
             spectra: &ready,
             guess: None,
         };
-        let mut shape = layout(&model, &arms, &grids);
+        let mut layout = lay_out_arms(&model, &arms, &grids);
         for is_wide in [false, true] {
-            shape[0].pixels += if is_wide { 512 } else { 0 };
-            let objective = SpectralObjective::new(&model, &shape, Precision::F32);
-            let batch = assemble(&objective, input, &[Vec::new(), Vec::new()]);
+            layout[0].pixels += if is_wide { 512 } else { 0 };
+            let objective = SpectralObjective::new(&model, &layout, Precision::F32);
+            let batch = assemble(&objective, ready_spectra, &[Vec::new(), Vec::new()]);
             let weight = batch
                 .blocks
                 .iter()
@@ -552,10 +568,13 @@ mod tests {
             let Some((_, Values::Blocks(rows))) = weight else {
                 panic!("no rows of their own")
             };
-            for (row, one) in rows.iter().zip(&ready) {
-                let own = &one.prepared.arms[0].weight;
-                assert_eq!(Arc::ptr_eq(row, own), !is_wide);
-                assert!(row.starts_with(own) && row[own.len()..].iter().all(|w| *w == 0.0));
+            for (row, spectrum) in rows.iter().zip(&ready) {
+                let prepared_weight = &spectrum.prepared.arms[0].weight;
+                assert_eq!(Arc::ptr_eq(row, prepared_weight), !is_wide);
+                assert!(
+                    row.starts_with(prepared_weight)
+                        && row[prepared_weight.len()..].iter().all(|w| *w == 0.0)
+                );
                 assert_eq!(row.len(), objective.padded_pixels(&objective.arms[0]));
             }
         }

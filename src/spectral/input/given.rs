@@ -5,43 +5,41 @@ use crate::model::{Cause, Fault, Limits, SpectralModel};
 
 /// Converts a user's start from physical to the solver's units; returns whether it was clipped to the bounds, or its
 /// fault.
-pub fn given(
+pub fn convert_user_start(
     model: &SpectralModel,
     limits: &[Limits],
     physical: &[f64],
 ) -> std::result::Result<(Start, bool), Fault> {
     let mut u = Vec::with_capacity(physical.len());
-    let mut clipped = false;
-    for ((parameter, &x), &Limits { lower, upper, .. }) in
-        model.parameters.iter().zip(physical).zip(limits)
-    {
+    let mut is_clipped = false;
+    for ((parameter, &value), limits) in model.parameters.iter().zip(physical).zip(limits) {
+        let Limits { lower, upper, .. } = *limits;
         let name = &parameter.solver.name;
-        if !x.is_finite() {
+        if !value.is_finite() {
             return Err(Fault {
                 cause: Cause::BadStart,
-                detail: format!("{name} starts at {x}"),
+                detail: format!("{name} starts at {value}"),
             });
         }
-        let outside = x < lower || x > upper;
-        if outside && !model.clip_starts {
-            let detail = format!("{name} starts at {x}, outside {lower} to {upper}");
+        let is_outside = value < lower || value > upper;
+        if is_outside && !model.clip_starts {
             return Err(Fault {
                 cause: Cause::StartOutOfBounds,
-                detail,
+                detail: format!("{name} starts at {value}, outside {lower} to {upper}"),
             });
         }
-        clipped |= outside;
-        u.push(parameter.to_u(x.clamp(lower, upper)));
+        is_clipped |= is_outside;
+        u.push(parameter.to_u(value.clamp(lower, upper)));
     }
-    Ok((Start { u, basin: 0 }, clipped))
+    Ok((Start { u, basin: 0 }, is_clipped))
 }
 
 /// Returns the parameters of a start in physical units.
-pub fn physical(model: &SpectralModel, start: &Start) -> Vec<f64> {
+pub fn to_physical(model: &SpectralModel, start: &Start) -> Vec<f64> {
     model
         .parameters
         .iter()
         .zip(&start.u)
-        .map(|(p, u)| p.to_physical(*u))
+        .map(|(parameter, u)| parameter.to_physical(*u))
         .collect()
 }

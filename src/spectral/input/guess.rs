@@ -5,13 +5,13 @@ use std::borrow::Cow;
 use crate::first_guess::{FirstGuess, Start};
 use crate::model::{Fault, Limits, Motion, Prepared, Sampling, SpectralModel};
 use crate::spectra::ArmSpectra;
-use crate::spectral::input::assemble::within_reach;
-use crate::spectral::input::ready::{Grids, samplings};
+use crate::spectral::input::assemble::leave_out_uncounted_pixels;
+use crate::spectral::input::ready::{Grids, collect_samplings};
 
-/// Maximum number of comparisons of the templates around the best velocity, if it keeps moving.
-const MOST_LOOKS: usize = 3;
-/// Share of the velocity's uncertainty by which the best velocity must change to count as moved.
-const MOVED: f64 = 0.5;
+/// Maximum number of guesses near the best velocity, if it keeps moving.
+const MAX_GUESSES_NEAR_BEST: usize = 3;
+/// Smallest change of the best velocity after which the guess is repeated, in units of the velocity's uncertainty.
+const MIN_MOVE: f64 = 0.5;
 
 /// A spectrum of a file, and the limits of its parameters.
 pub struct GuessedSpectrum<'a, 's> {
@@ -35,42 +35,45 @@ impl GuessedSpectrum<'_, '_> {
     /// data, the first guess could not use the pixels that it covers at some velocities only. The next guess uses them,
     /// too, at velocities near the best one, and is repeated if that moves. Starts at other velocities are kept after
     /// these.
-    pub fn starts(&self, prepared: Prepared) -> Result<(Prepared, Vec<Start>), Fault> {
+    pub fn guess_starts(&self, prepared: Prepared) -> Result<(Prepared, Vec<Start>), Fault> {
         // 1. Guess from the pixels that are covered at all velocities.
-        let mut starts = self.guess(&prepared, self.limits);
-        let mut prepared = self.around_first(prepared, &starts)?;
+        let mut starts = self.guess_within(&prepared, self.limits);
+        let mut prepared = self.keep_pixels_around_first(prepared, &starts)?;
         // 2. Guess again without the pixels in masks of the star's frame.
         if !self.model.spectra.mask_rest.is_empty() {
-            starts = self.guess(&prepared, self.limits);
-            prepared = self.around_first(prepared, &starts)?;
+            starts = self.guess_within(&prepared, self.limits);
+            prepared = self.keep_pixels_around_first(prepared, &starts)?;
         }
         // 3. Guess again near the best velocity from the pixels that are covered there.
-        for _ in 0..MOST_LOOKS {
-            let is_cut = prepared.arms.iter().any(|arm| arm.unreached > 0);
-            let (true, Some(before)) = (is_cut, self.first_velocity(&starts)) else {
-                break;
-            };
-            starts = self.guess_near(&prepared, before, starts);
-            let moved = self
-                .first_velocity(&starts)
-                .map_or(0.0, |after| (after - before).abs());
-            if moved <= MOVED * self.guess.velocity_uncertainty() {
+        for _ in 0..MAX_GUESSES_NEAR_BEST {
+            let has_unreached_pixels = prepared.arms.iter().any(|arm| arm.unreached > 0);
+            if !has_unreached_pixels {
                 break;
             }
-            prepared = self.around_first(prepared, &starts)?;
+            let Some(velocity) = self.first_velocity(&starts) else {
+                break;
+            };
+            starts = self.guess_near(&prepared, velocity, starts);
+            let change = self
+                .first_velocity(&starts)
+                .map_or(0.0, |new_velocity| (new_velocity - velocity).abs());
+            if change <= MIN_MOVE * self.guess.velocity_uncertainty() {
+                break;
+            }
+            prepared = self.keep_pixels_around_first(prepared, &starts)?;
         }
         // 4. Leave out the pixels that do not count around every start.
         let motion =
             Motion::around_starts(self.model, starts.iter().map(|start| &start.u), self.limits);
         if motion != prepared.motion {
-            prepared = self.within_reach(prepared, motion)?;
+            prepared = self.keep_pixels_at(prepared, motion)?;
         }
         Ok((prepared, starts))
     }
 
     /// Returns the starts that the first guess finds for a prepared spectrum within limits of its parameters.
-    fn guess(&self, prepared: &Prepared, limits: &[Limits]) -> Vec<Start> {
-        let samplings: Vec<&Sampling> = samplings(self.grids, self.place);
+    fn guess_within(&self, prepared: &Prepared, limits: &[Limits]) -> Vec<Start> {
+        let samplings: Vec<&Sampling> = collect_samplings(self.grids, self.place);
         self.guess.starts(prepared, &samplings, limits, self.count)
     }
 
@@ -80,21 +83,23 @@ impl GuessedSpectrum<'_, '_> {
         let Some(p) = self.model.free_velocity() else {
             return earlier;
         };
+        // 1. Guess within the uncertainty of the velocity.
         let uncertainty = self.guess.velocity_uncertainty();
-        let mut near = self.limits.to_vec();
-        near[p].lower = near[p].lower.max(velocity - uncertainty);
-        near[p].upper = near[p].upper.min(velocity + uncertainty);
-        let [low, high] = [near[p].lower, near[p].upper].map(|v| self.model.parameters[p].to_u(v));
-        let starts = self.guess(prepared, &near);
+        let mut near_limits = self.limits.to_vec();
+        near_limits[p].lower = near_limits[p].lower.max(velocity - uncertainty);
+        near_limits[p].upper = near_limits[p].upper.min(velocity + uncertainty);
+        let lower = self.model.parameters[p].to_u(near_limits[p].lower);
+        let upper = self.model.parameters[p].to_u(near_limits[p].upper);
+        let starts = self.guess_within(prepared, &near_limits);
+        // 2. Append the earlier starts at other velocities. Their basins must differ from those of the new starts.
         let count = starts.len().max(earlier.len());
         let elsewhere = earlier
             .into_iter()
-            .filter(|start| start.u[p] < low || start.u[p] > high);
-        // their basins must differ from those of the new starts
-        let elsewhere = elsewhere.map(|start| Start {
-            basin: usize::MAX - start.basin,
-            ..start
-        });
+            .filter(|start| start.u[p] < lower || start.u[p] > upper)
+            .map(|start| Start {
+                basin: usize::MAX - start.basin,
+                ..start
+            });
         starts.into_iter().chain(elsewhere).take(count).collect()
     }
 
@@ -107,16 +112,24 @@ impl GuessedSpectrum<'_, '_> {
     }
 
     /// Leaves out the pixels of a prepared spectrum that do not count around the first start.
-    fn around_first(&self, prepared: Prepared, starts: &[Start]) -> Result<Prepared, Fault> {
+    fn keep_pixels_around_first(
+        &self,
+        prepared: Prepared,
+        starts: &[Start],
+    ) -> Result<Prepared, Fault> {
         let motion = starts
             .first()
             .map(|start| Motion::around(self.model, &start.u, self.limits));
-        self.within_reach(prepared, motion)
+        self.keep_pixels_at(prepared, motion)
     }
 
     /// Leaves out the pixels of a prepared spectrum that do not count at a motion.
-    fn within_reach(&self, prepared: Prepared, motion: Option<Motion>) -> Result<Prepared, Fault> {
-        within_reach(
+    fn keep_pixels_at(
+        &self,
+        prepared: Prepared,
+        motion: Option<Motion>,
+    ) -> Result<Prepared, Fault> {
+        leave_out_uncounted_pixels(
             self.model, self.arms, self.grids, self.place, prepared, motion,
         )
     }

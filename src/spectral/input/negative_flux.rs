@@ -1,4 +1,4 @@
-//! Detection of arms with negative flux, which are inverted, or from which too much sky was subtracted.
+//! Detection of arms with negative flux, which have the wrong sign, or from which too much sky was subtracted.
 //!
 //! The test uses the data alone, once per spectrum, so that its result is the same on every device. Because templates
 //! are positive, the continuum fitted to the data without the model's lines ([`PreparedArm::smooth`]) has the same sign
@@ -10,12 +10,12 @@ use crate::math::probability::{Tail, chi2_tail_is_below};
 use crate::model::{PreparedArm, Sampling};
 
 /// Upper tail probability of χ² against zero flux below which an arm is not only noise.
-const SIGNAL: f64 = 1e-6;
+const MAX_NOISE_PROBABILITY: f64 = 1e-6;
 /// Smallest share of the weight in pixels of negative flux at which the continuum is evaluated. With less, only a few
 /// extreme pixels could make it negative in half of the weight. The evaluation takes longer than the rest of the test.
-const LEAST_SHARE: f64 = 0.25;
+const MIN_NEGATIVE_SHARE: f64 = 0.25;
 /// Number of partial sums: as many as the widest registers hold.
-const LANES: usize = 16;
+const PARTIAL_SUMS: usize = 16;
 
 /// Returns whether any arm has signal and a negative flux: in most of its pixels, or in most of its continuum's weight.
 /// Masked pixels are left out, and so are arms with noise alone, whose sign is random.
@@ -27,12 +27,17 @@ pub fn has_negative_flux(arms: &[PreparedArm], samplings: &[&Sampling]) -> bool 
 
 /// Returns whether an arm has signal and its flux is negative in most pixels, or its continuum in most of the weight.
 fn is_negative(arm: &PreparedArm, sampling: &Sampling) -> bool {
-    let sums = Sums::of(&arm.data, &arm.weight);
+    let sums = FluxSums::add_up(&arm.data, &arm.weight);
     let is_median_negative = 2 * sums.negative > sums.unmasked;
-    let has_negative_share = sums.negative_weight > LEAST_SHARE * sums.weight;
-    let is_signal = || chi2_tail_is_below(SIGNAL, Tail::Upper, sums.chi2, f64::from(sums.unmasked));
+    let has_negative_share = sums.negative_weight > MIN_NEGATIVE_SHARE * sums.weight;
+    // The cheapest conditions come first. Most arms fail them.
     (is_median_negative || has_negative_share)
-        && is_signal()
+        && chi2_tail_is_below(
+            MAX_NOISE_PROBABILITY,
+            Tail::Upper,
+            sums.chi2,
+            f64::from(sums.unmasked),
+        )
         && (is_median_negative || is_continuum_negative(arm, sampling))
 }
 
@@ -40,12 +45,12 @@ fn is_negative(arm: &PreparedArm, sampling: &Sampling) -> bool {
 fn is_continuum_negative(arm: &PreparedArm, sampling: &Sampling) -> bool {
     let smooth = arm.weighted_continuum(sampling);
     // weight · continuum has the sign of the continuum, and is 0 in masked pixels.
-    let sums = Sums::of(&smooth, &arm.weight);
+    let sums = FluxSums::add_up(&smooth, &arm.weight);
     sums.negative_weight > 0.5 * sums.weight
 }
 
 /// Sums over the unmasked pixels of an arm.
-struct Sums {
+struct FluxSums {
     /// Number of pixels.
     unmasked: u32,
     /// Number of pixels below zero.
@@ -58,56 +63,59 @@ struct Sums {
     chi2: f64,
 }
 
-impl Sums {
-    /// Counts the pixels of a flux times √ivar and sums up weights and squares, in all and where it is negative.
-    /// `values` are 0 in pixels whose `weight` is 0.
-    fn of(values: &[f32], weight: &[f32]) -> Sums {
-        pulp::Arch::new().dispatch(AddUp { values, weight })
+impl FluxSums {
+    /// Counts the pixels of a flux times √ivar and sums up weights and squares, in all pixels and in those where it is
+    /// negative. `values` are 0 in pixels whose `weight` is 0.
+    fn add_up(values: &[f32], weight: &[f32]) -> FluxSums {
+        pulp::Arch::new().dispatch(FluxSummation { values, weight })
     }
 }
 
-/// Returns fewer than [`LANES`] numbers, padded with zeros.
-fn padded(numbers: &[f32]) -> [f32; LANES] {
-    let mut padded = [0.0; LANES];
+/// Returns fewer than [`PARTIAL_SUMS`] numbers, padded with zeros.
+fn pad_lanes(numbers: &[f32]) -> [f32; PARTIAL_SUMS] {
+    let mut padded = [0.0; PARTIAL_SUMS];
     padded[..numbers.len()].copy_from_slice(numbers);
     padded
 }
 
 /// The inputs of the sums, for dispatch to the processor's vector instructions.
-struct AddUp<'a> {
+struct FluxSummation<'a> {
     values: &'a [f32],
     weight: &'a [f32],
 }
 
-impl NullaryFnOnce for AddUp<'_> {
-    type Output = Sums;
+impl NullaryFnOnce for FluxSummation<'_> {
+    type Output = FluxSums;
 
     #[inline(always)]
-    fn call(self) -> Sums {
-        let AddUp { values, weight } = self;
-        let (mut unmasked, mut negative) = ([0u32; LANES], [0u32; LANES]);
-        let (mut total, mut part, mut chi2) = ([0f32; LANES], [0f32; LANES], [0f32; LANES]);
+    fn call(self) -> FluxSums {
+        let FluxSummation { values, weight } = self;
+        let mut unmasked = [0u32; PARTIAL_SUMS];
+        let mut negative = [0u32; PARTIAL_SUMS];
+        let mut weight_sums = [0f32; PARTIAL_SUMS];
+        let mut negative_weights = [0f32; PARTIAL_SUMS];
+        let mut chi2 = [0f32; PARTIAL_SUMS];
         // Chunks of constant length let the compiler use vector instructions.
-        let (values, last_values) = values.as_chunks::<LANES>();
-        let (weight, last_weight) = weight.as_chunks::<LANES>();
-        let last: [[f32; LANES]; 2] = [last_values, last_weight].map(padded);
-        let whole = values.iter().zip(weight);
-        for (values, weight) in whole.chain([(&last[0], &last[1])]) {
+        let (values, last_values) = values.as_chunks::<PARTIAL_SUMS>();
+        let (weight, last_weight) = weight.as_chunks::<PARTIAL_SUMS>();
+        let last_chunks: [[f32; PARTIAL_SUMS]; 2] = [last_values, last_weight].map(pad_lanes);
+        let whole_chunks = values.iter().zip(weight);
+        for (values, weight) in whole_chunks.chain([(&last_chunks[0], &last_chunks[1])]) {
             for (lane, (value, w)) in values.iter().zip(weight).enumerate() {
-                let below = u32::from(*value < 0.0);
+                let is_negative = u32::from(*value < 0.0);
                 unmasked[lane] += u32::from(*w > 0.0);
-                negative[lane] += below;
-                total[lane] += w * w;
-                part[lane] += w * w * below as f32;
+                negative[lane] += is_negative;
+                weight_sums[lane] += w * w;
+                negative_weights[lane] += w * w * is_negative as f32;
                 chi2[lane] += value * value;
             }
         }
-        let sum = |lanes: [f32; LANES]| lanes.iter().map(|x| f64::from(*x)).sum();
-        Sums {
+        let sum = |lanes: [f32; PARTIAL_SUMS]| lanes.iter().map(|x| f64::from(*x)).sum();
+        FluxSums {
             unmasked: unmasked.iter().sum(),
             negative: negative.iter().sum(),
-            weight: sum(total),
-            negative_weight: sum(part),
+            weight: sum(weight_sums),
+            negative_weight: sum(negative_weights),
             chi2: sum(chi2),
         }
     }

@@ -7,7 +7,7 @@ use crate::first_guess::{FirstGuess, Start};
 use crate::model::{Fault, Limits, Prepared, Sampling, SpectralModel};
 
 /// Starts of a spectrum in the solver's units u, each with one value per parameter.
-pub type Starts = Vec<Vec<f64>>;
+pub type StartPoints = Vec<Vec<f64>>;
 
 /// A prepared spectrum with its starts.
 #[derive(Clone)]
@@ -51,7 +51,7 @@ pub struct Monitor<'a> {
 }
 
 /// The flag of work that is never cancelled.
-pub static NEVER: AtomicBool = AtomicBool::new(false);
+pub static NEVER_CANCELLED: AtomicBool = AtomicBool::new(false);
 
 impl Grids {
     /// Returns the wavelength sampling that all spectra share; `None` if each has its own.
@@ -63,26 +63,26 @@ impl Grids {
     }
 
     /// Returns the sampling of a spectrum by its index in the batch, or the fault of its wavelength grid.
-    pub fn of(&self, spectrum: usize) -> std::result::Result<&Arc<Sampling>, &Fault> {
+    pub fn get(&self, spectrum: usize) -> std::result::Result<&Arc<Sampling>, &Fault> {
         match self {
             Grids::Shared(sampling) => Ok(sampling),
-            Grids::Own(all) => all[spectrum].as_ref(),
+            Grids::Own(samplings) => samplings[spectrum].as_ref(),
         }
     }
 }
 
 /// Returns the wavelength sampling of a spectrum, by its index in the batch, in each arm.
-pub fn samplings(grids: &[Grids], spectrum: usize) -> Vec<&Sampling> {
+pub fn collect_samplings(grids: &[Grids], spectrum: usize) -> Vec<&Sampling> {
     grids
         .iter()
-        .filter_map(|grid| grid.of(spectrum).ok())
+        .filter_map(|grid| grid.get(spectrum).ok())
         .map(|sampling| &**sampling)
         .collect()
 }
 
 impl ReadySpectrum {
     /// Returns the points from which the spectrum is fitted, in the solver's units.
-    pub fn starts(&self) -> Starts {
+    pub fn starts(&self) -> StartPoints {
         self.starts.iter().map(|start| start.u.clone()).collect()
     }
 }
@@ -94,7 +94,7 @@ impl<'a> ReadySpectra<'a> {
     }
 
     /// Returns the starts of each spectrum in the solver's units.
-    pub fn starts(self) -> Vec<Starts> {
+    pub fn starts(self) -> Vec<StartPoints> {
         self.spectra.iter().map(ReadySpectrum::starts).collect()
     }
 }

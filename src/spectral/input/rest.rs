@@ -1,5 +1,5 @@
-//! Batches that the journal knows in part. An interrupted run keeps the rows that were finished, and only the other
-//! spectra are fitted again.
+//! Batches of which the journal has a part of the rows. An interrupted run keeps the rows that were finished, and only
+//! the other spectra are fitted again.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::spectra::Spectra;
 use crate::spectral::results::row::FitRow;
 
-/// Known rows of a batch, one place per spectrum; empty if no row is known.
+/// Rows of a batch that are known from an earlier run, one place per spectrum; empty if no row is known.
 pub type KnownRows = Vec<Option<FitRow>>;
 
 /// A batch of which some rows may be known.
@@ -18,48 +18,48 @@ pub struct PartialBatch<'a> {
 
 /// Returns the rows of each batch: those known from an earlier run, and those from one call of `fit` with all other
 /// spectra.
-pub fn complete(
+pub fn fit_unknown_rows(
     batches: Vec<PartialBatch>,
     fit: impl FnOnce(&[&Spectra]) -> Result<Vec<FitRow>>,
 ) -> Result<Vec<Vec<FitRow>>> {
-    let wanted: Vec<Cow<Spectra>> = batches
+    // 1. Fit all spectra without a known row together.
+    let unknown_spectra: Vec<Cow<Spectra>> = batches
         .iter()
-        .flat_map(|batch| unknown(batch.spectra, &batch.known))
+        .flat_map(|batch| slice_unknown(batch.spectra, &batch.known))
         .collect();
-    let wanted: Vec<&Spectra> = wanted.iter().map(AsRef::as_ref).collect();
-    let mut fitted = if wanted.is_empty() {
+    let unknown_spectra: Vec<&Spectra> = unknown_spectra.iter().map(AsRef::as_ref).collect();
+    let fitted_rows = if unknown_spectra.is_empty() {
         Vec::new()
     } else {
-        fit(&wanted)?
-    }
-    .into_iter();
-    let mut all = Vec::with_capacity(batches.len());
+        fit(&unknown_spectra)?
+    };
+    // 2. Fill the gaps between the known rows.
+    let mut fitted_rows = fitted_rows.into_iter();
+    let mut rows_of_batches = Vec::with_capacity(batches.len());
     for PartialBatch { spectra, known } in batches {
-        let known = known
+        let known_rows = known
             .into_iter()
             .chain(std::iter::repeat(None))
             .take(spectra.len());
-        all.push(
-            known
-                .filter_map(|row| row.or_else(|| fitted.next()))
-                .collect(),
-        );
+        let rows = known_rows.filter_map(|row| row.or_else(|| fitted_rows.next()));
+        rows_of_batches.push(rows.collect());
     }
-    Ok(all)
+    Ok(rows_of_batches)
 }
 
 /// Returns the spectra whose rows are not known from an earlier run, in slices of neighbours.
-fn unknown<'s>(spectra: &'s Spectra<'s>, known: &KnownRows) -> Vec<Cow<'s, Spectra<'s>>> {
+fn slice_unknown<'s>(spectra: &'s Spectra<'s>, known: &KnownRows) -> Vec<Cow<'s, Spectra<'s>>> {
     if known.is_empty() {
         return vec![Cow::Borrowed(spectra)];
     }
-    let mut runs = Vec::new();
+    let mut slices = Vec::new();
     let mut begin = 0;
-    for run in known.chunk_by(|a, b| a.is_some() == b.is_some()) {
-        if run[0].is_none() {
-            runs.push(Cow::Owned(spectra.borrow_rows(begin..begin + run.len())));
+    for neighbours in known.chunk_by(|a, b| a.is_some() == b.is_some()) {
+        let end = begin + neighbours.len();
+        if neighbours[0].is_none() {
+            slices.push(Cow::Owned(spectra.borrow_rows(begin..end)));
         }
-        begin += run.len();
+        begin = end;
     }
-    runs
+    slices
 }

@@ -21,22 +21,22 @@ use crate::recording::{Precision, Velocity};
 use crate::solver::Device;
 use crate::solver::profile::Meter;
 use crate::spectra::{ArmSpectra, Spectra};
-use crate::spectral::input::given::physical;
+use crate::spectral::input::given::to_physical;
 use crate::spectral::input::ready::{Grids, ReadySpectrum};
 use crate::spectral::results::blank::{blank, place_at_start, refuse, strict};
 use crate::spectral::results::row::FitRow;
 use crate::spectral::results::sound;
-use crate::spectral::search::poor::TOGETHER;
+use crate::spectral::search::poor::STARTS_TOGETHER;
 use crate::spectral::stream::stages::{Stage, Stages};
 use crate::spectral::stream::workers::Tally;
 use crate::spectral::{Solver, SpectralFitter};
-use groups::{Group, groups};
-use pieces::Piece;
-use repeat::{MOST_FITS, RepeatedFit};
-use workspace::{Borrowed, Evaluation, Seat, lock};
+use groups::{SpectrumGroup, group_spectra};
+use pieces::FilePiece;
+use repeat::{MAX_FITS_PER_SPECTRUM, RepeatedFit};
+use workspace::{BorrowedWorkspace, EvaluationPopulation, WorkerWorkspace, lock};
 
 /// A prepared spectrum with its starts.
-struct Started {
+struct StartedSpectrum {
     prepared: Prepared,
     limits: Vec<Limits>,
     starts: Vec<Start>,
@@ -51,7 +51,7 @@ pub struct Run<'a> {
     /// Maximum memory of the populations of all workers of the device in bytes.
     memory: Option<u64>,
     /// Populations of the last spectra, and samplings of the last grids.
-    seat: Seat<'a>,
+    worker: WorkerWorkspace<'a>,
     /// The device has failed, and the CPU has replaced it.
     pub is_replaced: bool,
     pub stages: Stages,
@@ -74,7 +74,7 @@ impl<'a> Run<'a> {
     pub fn new(
         fitter: &'a SpectralFitter,
         device: Arc<dyn Device>,
-        borrowed: Arc<Borrowed<'a>>,
+        borrowed: Arc<BorrowedWorkspace<'a>>,
         memory: Option<u64>,
     ) -> Result<Run<'a>> {
         if fitter.scans_velocity() && matches!(fitter.model.velocity, Velocity::Fixed(_)) {
@@ -94,7 +94,7 @@ impl<'a> Run<'a> {
             fitter,
             device,
             memory,
-            seat: Seat::new(borrowed),
+            worker: WorkerWorkspace::new(borrowed),
             is_replaced: false,
             stages: Stages::default(),
             meter: None,
@@ -118,10 +118,10 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Makes the run free its populations when it ends: the rows of a stream are still being written then, and the
+    /// Makes the run free its populations when it ends. The rows of a stream are still being written then, and the
     /// memory of both would be held at once.
     pub fn freed_at_its_end(mut self) -> Run<'a> {
-        self.seat.keeps_passes = false;
+        self.worker.keeps_passes = false;
         self
     }
 
@@ -135,7 +135,7 @@ impl<'a> Run<'a> {
 
     /// Makes the run record the times of its stages since `begin` and of its populations, if there is a meter.
     pub fn measured_by(mut self, meter: Option<Arc<Meter>>, begin: Instant) -> Run<'a> {
-        self.seat.keeps_passes &= meter.is_none();
+        self.worker.keeps_passes &= meter.is_none();
         Run {
             stages: Stages::since(meter.as_ref().map(|_| begin)),
             meter,
@@ -144,13 +144,13 @@ impl<'a> Run<'a> {
     }
 
     /// Takes the population that evaluates the objective at given points, if there is one.
-    pub fn take_evaluation(&self) -> Option<Evaluation> {
-        lock(&self.seat.borrowed.workspace.evaluation).take()
+    pub fn take_evaluation(&self) -> Option<EvaluationPopulation> {
+        lock(&self.worker.borrowed.workspace.evaluation).take()
     }
 
     /// Keeps a population that evaluates the objective at given points.
-    pub fn keep_evaluation(&self, evaluation: Evaluation) {
-        *lock(&self.seat.borrowed.workspace.evaluation) = Some(evaluation);
+    pub fn keep_evaluation(&self, evaluation: EvaluationPopulation) {
+        *lock(&self.worker.borrowed.workspace.evaluation) = Some(evaluation);
     }
 
     /// Returns whether the tally that watches the run, if any, is cancelled.
@@ -160,16 +160,16 @@ impl<'a> Run<'a> {
     }
 
     /// Runs `work`, adds the time that it took to a stage, and returns its result.
-    fn time<T>(&mut self, stage: Stage, work: impl FnOnce(&mut Self) -> T) -> T {
+    fn measure_stage<T>(&mut self, stage: Stage, work: impl FnOnce(&mut Self) -> T) -> T {
         let begin = Instant::now();
-        let out = work(self);
+        let result = work(self);
         self.stages.spent(stage, begin);
-        out
+        result
     }
 
-    /// Fits the spectra of some files together, again where a device fails, and returns their rows in order.
+    /// Fits the spectra of some files together, again if the device fails, and returns their rows in order.
     /// `user_starts` (spectra, parameters) in physical units replace the first guess of a single file.
-    pub fn batch(
+    pub fn fit_batch(
         &mut self,
         files: &[&Spectra],
         user_starts: Option<&[f64]>,
@@ -178,7 +178,7 @@ impl<'a> Run<'a> {
         let count = files.iter().map(|spectra| spectra.len()).sum();
         let mut attempts = Attempts::default();
         let rows = loop {
-            match self.rows(files, user_starts) {
+            match self.fit_once(files, user_starts) {
                 Ok(rows) => break rows,
                 Err(failure) if self.halve_capacity(&failure, count) => {}
                 Err(failure) => self.renew_device(&mut attempts, failure)?,
@@ -193,96 +193,103 @@ impl<'a> Run<'a> {
     /// Halves the starts in flight after a device ran out of memory at work. Returns whether a batch of `spectra`
     /// spectra can be fitted again.
     fn halve_capacity(&mut self, failure: &Error, spectra: usize) -> bool {
-        let Some(passes) = self
-            .seat
-            .passes
-            .take_if(|_| matches!(failure, Error::OutOfMemory { .. }))
-        else {
+        let is_out_of_memory = matches!(failure, Error::OutOfMemory { .. });
+        let Some(passes) = self.worker.passes.take_if(|_| is_out_of_memory) else {
             return false;
         };
+        // 1. Free the populations. Those that workers share hold the spectra of other batches, too.
         passes.fail(failure);
-        // other workers' spectra are in shared populations, too
         let spectra = if self.device.shares_populations() {
             usize::MAX
         } else {
             spectra
         };
-        let half = half(passes.capacity, spectra, self.fitter.most_starts());
+        let half_capacity = half(passes.capacity, spectra, self.fitter.most_starts());
         drop(passes);
-        // A device that has failed refuses all work until it is renewed.
-        let half = half.filter(|_| matches!(self.device.renew(failure), Ok(true)));
-        if let (Some(half), Some(tally)) = (half, self.tally) {
+        // 2. A device that has failed refuses all work until it is renewed.
+        let is_renewed = half_capacity.is_some() && matches!(self.device.renew(failure), Ok(true));
+        let Some(half_capacity) = half_capacity.filter(|_| is_renewed) else {
+            return false;
+        };
+        // 3. All workers make smaller populations from now on.
+        if let Some(tally) = self.tally {
             tally.warn(format!(
-                "{failure}; fitted again with {half} starts at once"
+                "{failure}; fitted again with {half_capacity} starts at once"
             ));
         }
-        self.seat
+        self.worker
             .borrowed
             .workspace
-            .most
-            .fetch_min(half.unwrap_or(usize::MAX), Ordering::Relaxed);
-        half.is_some()
+            .max_starts_in_flight
+            .fetch_min(half_capacity, Ordering::Relaxed);
+        true
     }
 
-    /// Replaces a failed device by itself, renewed, or by the CPU, so that the batch can be fitted again; else returns
-    /// the failure.
+    /// Renews a failed device, or replaces it by the CPU, so that the batch can be fitted again. Returns the failure if
+    /// neither is possible.
     fn renew_device(&mut self, attempts: &mut Attempts, failure: Error) -> Result<()> {
-        let passes = self.seat.passes.take();
-        let (message, may_use_cpu) = (failure.to_string(), self.fitter.may_use_cpu());
-        if failure.is_of_device() {
-            passes.iter().for_each(|passes| passes.fail(&failure));
+        // 1. End the populations, also for the other workers that share them.
+        let passes = self.worker.passes.take();
+        if failure.is_of_device()
+            && let Some(passes) = &passes
+        {
+            passes.fail(&failure);
         }
-        let next = match passes.is_some_and(|passes| passes.have_failed_elsewhere()) {
-            true => attempts.next_after_other(&self.device, failure, may_use_cpu)?,
-            false => attempts.next(&self.device, failure, may_use_cpu)?,
+        // 2. Choose the device for the next attempt.
+        let message = failure.to_string();
+        let may_use_cpu = self.fitter.may_use_cpu();
+        let has_failed_elsewhere = passes.is_some_and(|passes| passes.have_failed_elsewhere());
+        let next_device = if has_failed_elsewhere {
+            attempts.next_after_other(&self.device, failure, may_use_cpu)?
+        } else {
+            attempts.next(&self.device, failure, may_use_cpu)?
         };
         if let Some(tally) = self.tally {
-            tally.warn(format!("{message}; fitted again on {}", next.name()));
+            tally.warn(format!("{message}; fitted again on {}", next_device.name()));
         }
-        if !Arc::ptr_eq(&next, &self.device) {
-            (self.is_replaced, self.meter, self.seat.keeps_passes) = (true, None, false);
+        if !Arc::ptr_eq(&next_device, &self.device) {
+            self.is_replaced = true;
+            self.meter = None;
+            self.worker.keeps_passes = false;
         }
-        self.device = next;
+        self.device = next_device;
         Ok(())
     }
 
     /// Fits the spectra of some files, in a single attempt, and returns the rows of all, also of bad or cancelled ones.
-    fn rows(&mut self, files: &[&Spectra], user_starts: Option<&[f64]>) -> Result<Vec<FitRow>> {
+    fn fit_once(&mut self, files: &[&Spectra], user_starts: Option<&[f64]>) -> Result<Vec<FitRow>> {
         let model = &self.fitter.model;
-        let blanks = |spectra: &&Spectra| {
-            (0..spectra.len())
-                .map(|k| blank(model, spectra, k))
-                .collect::<Vec<_>>()
-        };
-        let mut rows: Vec<FitRow> = files.iter().flat_map(blanks).collect();
-        let width = model.parameters.len();
-        let given = |place: usize| user_starts.map(|all| &all[place * width..(place + 1) * width]);
+        // 1. Make rows without numbers. If the run is cancelled, they are the result.
+        let mut rows: Vec<FitRow> = Vec::new();
+        for spectra in files {
+            rows.extend((0..spectra.len()).map(|k| blank(model, spectra, k)));
+        }
         if self.is_cancelled() {
-            rows.iter_mut()
-                .enumerate()
-                .for_each(|(place, row)| place_at_start(model, row, given(place)));
+            let width = model.parameters.len();
+            for (place, row) in rows.iter_mut().enumerate() {
+                let user_start =
+                    user_starts.map(|starts| &starts[place * width..(place + 1) * width]);
+                place_at_start(model, row, user_start);
+            }
             return Ok(rows);
         }
-        let mut pieces = self.time(Stage::Prepare, |run| run.pieces(files))?;
-        let started = self.time(Stage::FirstGuess, |run| {
-            run.all_starts(&mut pieces, user_starts)
+        // 2. Prepare the spectra, and find their starts.
+        let mut pieces = self.measure_stage(Stage::Prepare, |run| run.prepare_pieces(files))?;
+        let started_spectra = self.measure_stage(Stage::FirstGuess, |run| {
+            run.find_starts(&mut pieces, user_starts)
         })?;
+        // 3. Separate the spectra that can be fitted from those that cannot.
         let may_add_starts = user_starts.is_none() && self.fitter.adds_starts();
         let mut ready = Vec::new();
-        for (place, one) in started.into_iter().enumerate() {
-            match one {
-                Ok(Started {
-                    prepared,
-                    limits,
-                    starts,
-                    flags,
-                }) => {
-                    rows[place].flags |= flags;
+        for (place, started) in started_spectra.into_iter().enumerate() {
+            match started {
+                Ok(started) => {
+                    rows[place].flags |= started.flags;
                     ready.push(ReadySpectrum {
                         place,
-                        prepared: Arc::new(prepared),
-                        limits,
-                        starts,
+                        prepared: Arc::new(started.prepared),
+                        limits: started.limits,
+                        starts: started.starts,
                         may_add_starts,
                     });
                 }
@@ -290,137 +297,157 @@ impl<'a> Run<'a> {
                 Err(fault) => refuse(&mut rows[place], fault),
             }
         }
+        // 4. Fit, and check the numbers in the rows.
         let counts: Vec<usize> = files.iter().map(|spectra| spectra.len()).collect();
-        self.fit_all(&pieces, &counts, ready, &mut rows)?;
-        let scanned = model
+        self.fit_pieces(&pieces, &counts, ready, &mut rows)?;
+        let scanned_velocity = model
             .free_velocity()
             .filter(|_| self.fitter.scans_velocity());
-        rows.iter_mut().for_each(|row| sound::row(row, scanned));
+        for row in &mut rows {
+            sound::row(row, scanned_velocity);
+        }
         Ok(rows)
     }
 
-    /// Fits the prepared spectra of all pieces and fills their rows. Fits at whose end other pixels count are repeated.
-    /// `counts` are the numbers of spectra of each piece.
-    fn fit_all(
+    /// Fits the prepared spectra of all pieces and fills their rows. Fits that end where other pixels count are
+    /// repeated. `counts` are the numbers of spectra of each piece.
+    fn fit_pieces(
         &mut self,
-        pieces: &[Piece],
+        pieces: &[FilePiece],
         counts: &[usize],
         mut ready: Vec<ReadySpectrum>,
         rows: &mut [FitRow],
     ) -> Result<()> {
         let mut earlier_evaluations = vec![0; rows.len()];
-        let first_of = |piece: usize| counts[..piece].iter().sum::<usize>();
-        for fit in 1..=MOST_FITS {
-            // 1. Fit what is ready, group by group.
+        let first_place = |piece: usize| counts[..piece].iter().sum::<usize>();
+        for fit_number in 1..=MAX_FITS_PER_SPECTRUM {
+            // 1. Fit all spectra that are ready, group by group.
             let mut finished = rows.len() - ready.len();
             let mut repeats = Vec::new();
-            for group in groups(pieces, counts, ready) {
+            for group in group_spectra(pieces, counts, ready) {
                 let count = group.ready.len();
-                repeats.append(&mut self.fit(group, rows, finished, fit)?);
+                repeats.append(&mut self.fit_group(group, rows, finished, fit_number)?);
                 finished += count;
             }
             // 2. Prepare the spectra whose fits are repeated with the pixels of their next fit.
             ready = Vec::with_capacity(repeats.len());
-            for RepeatedFit {
-                spectrum,
-                motion,
-                evaluations,
-            } in repeats
-            {
-                let place = spectrum.place;
-                earlier_evaluations[place] += evaluations;
+            for repeat in repeats {
+                let place = repeat.spectrum.place;
+                earlier_evaluations[place] += repeat.evaluations;
                 let piece = (0..counts.len())
-                    .rfind(|piece| first_of(*piece) <= place)
+                    .rfind(|piece| first_place(*piece) <= place)
                     .unwrap_or(0);
-                match pieces[piece].prepared_at(&self.fitter.model, place - first_of(piece), motion)
-                {
+                let k = place - first_place(piece);
+                match pieces[piece].prepare_again(&self.fitter.model, k, repeat.motion) {
                     Ok(prepared) => ready.push(ReadySpectrum {
                         prepared: Arc::new(prepared),
-                        ..spectrum
+                        ..repeat.spectrum
                     }),
                     Err(fault) if self.fitter.strict => return Err(strict(&rows[place], &fault)),
                     Err(fault) => refuse(&mut rows[place], fault),
                 }
             }
         }
-        rows.iter_mut()
-            .zip(earlier_evaluations)
-            .for_each(|(row, earlier)| row.evaluations += earlier);
+        for (row, evaluations) in rows.iter_mut().zip(earlier_evaluations) {
+            row.evaluations += evaluations;
+        }
         Ok(())
     }
 
     /// Returns the wavelength samplings of a file's spectra in each arm. Those of shared grids are kept for the next
     /// batch.
-    pub fn grids(&mut self, arms: &[Cow<ArmSpectra>], spectra: &Spectra) -> Result<Vec<Grids>> {
-        Ok(self.all_grids(&[arms.to_vec()], &[spectra])?.swap_remove(0))
+    pub fn sample_grids(
+        &mut self,
+        arms: &[Cow<ArmSpectra>],
+        spectra: &Spectra,
+    ) -> Result<Vec<Grids>> {
+        let mut grids_of_files = self.sample_grids_of_files(&[arms.to_vec()], &[spectra])?;
+        Ok(grids_of_files.swap_remove(0))
     }
 
-    /// Fits a group of spectra of one layout for the `fit`th time, and fills their rows. `finished` spectra of the
-    /// batch already have their rows. Returns the fits that are to be repeated, whose rows are not filled.
-    fn fit(
+    /// Fits a group of spectra of one layout for the `fit_number`th time, and fills their rows. `finished` spectra of
+    /// the batch already have their rows. Returns the fits that are to be repeated, whose rows are not filled.
+    fn fit_group(
         &mut self,
-        Group {
+        group: SpectrumGroup,
+        rows: &mut [FitRow],
+        finished: usize,
+        fit_number: usize,
+    ) -> Result<Vec<RepeatedFit>> {
+        let SpectrumGroup {
             layout,
             grids,
             ready,
-        }: Group,
-        rows: &mut [FitRow],
-        finished: usize,
-        fit: usize,
-    ) -> Result<Vec<RepeatedFit>> {
+        } = group;
         if ready.is_empty() {
             return Ok(Vec::new());
         }
-        let (fitter, grids) = (self.fitter, &*grids);
-        self.time(Stage::Fit, |run| run.make_passes(&layout))?;
-        let capacity = self
-            .seat
-            .passes
-            .as_ref()
-            .map_or(1, |passes| passes.capacity);
-        let together = |one: &ReadySpectrum| {
-            one.starts
-                .len()
-                .max(if one.may_add_starts { TOGETHER } else { 1 })
-        };
-        let most = ready.iter().map(together).max().unwrap_or(1);
-        if capacity < most {
-            let message =
-                format!("room for {capacity} members, a spectrum's {most} starts enter together");
-            return Err(Error::OutOfMemory {
-                device: self.device.name(),
-                message,
-            });
-        }
-        let outcomes = self.time(Stage::Fit, |run| run.outcomes(grids, &ready, finished))?;
+        // 1. Make the populations. The starts of a spectrum enter together, so there must be room for all of them.
+        self.measure_stage(Stage::Fit, |run| run.make_passes(&layout))?;
+        self.check_room(&ready)?;
+        // 2. Fit.
+        let fitter = self.fitter;
+        let grids = &*grids;
+        let outcomes = self.measure_stage(Stage::Fit, |run| {
+            run.compute_outcomes(grids, &ready, finished)
+        })?;
+        // 3. Fill the rows, except those of fits that are repeated with other pixels.
         let may_repeat = !self.is_cancelled();
-        let (mut repeats, mut finished_here) = (Vec::new(), Vec::with_capacity(ready.len()));
-        self.time(Stage::Finish, |_| {
+        let mut repeats = Vec::new();
+        let mut finished_spectra = Vec::with_capacity(ready.len());
+        self.measure_stage(Stage::Finish, |_| {
             let finish = fitter.finish();
             for (spectrum, outcomes) in ready.into_iter().zip(&outcomes) {
-                let repeat = || RepeatedFit::new(&fitter.model, grids, &spectrum, outcomes, fit);
-                if let Some(repeat) = may_repeat.then(repeat).flatten() {
+                let repeat = if may_repeat {
+                    RepeatedFit::new(&fitter.model, grids, &spectrum, outcomes, fit_number)
+                } else {
+                    None
+                };
+                if let Some(repeat) = repeat {
                     repeats.push(repeat);
                     continue;
                 }
                 let row = &mut rows[spectrum.place];
                 if outcomes.is_empty() {
-                    let start = spectrum
-                        .starts
-                        .first()
-                        .map(|start| physical(&fitter.model, start));
+                    let start = spectrum.starts.first();
+                    let start = start.map(|start| to_physical(&fitter.model, start));
                     place_at_start(&fitter.model, row, start.as_deref());
                 } else {
                     finish.fill(row, outcomes, &spectrum);
                 }
-                finished_here.push(spectrum);
+                finished_spectra.push(spectrum);
             }
         });
+        // 4. Scan the velocities.
         if fitter.scans_velocity() {
-            self.time(Stage::Posterior, |run| {
-                run.scan(grids, &finished_here, rows)
+            self.measure_stage(Stage::Posterior, |run| {
+                run.scan_velocities(grids, &finished_spectra, rows)
             })?;
         }
         Ok(repeats)
+    }
+
+    /// Fails unless the populations have room for the starts of each spectrum, which enter together.
+    fn check_room(&self, ready: &[ReadySpectrum]) -> Result<()> {
+        let passes = self.worker.passes.as_ref();
+        let capacity = passes.map_or(1, |passes| passes.capacity);
+        let mut max_starts = 1;
+        for spectrum in ready {
+            let further_starts = if spectrum.may_add_starts {
+                STARTS_TOGETHER
+            } else {
+                1
+            };
+            max_starts = max_starts.max(spectrum.starts.len()).max(further_starts);
+        }
+        if capacity >= max_starts {
+            return Ok(());
+        }
+        let message =
+            format!("room for {capacity} members, a spectrum's {max_starts} starts enter together");
+        Err(Error::OutOfMemory {
+            device: self.device.name(),
+            message,
+        })
     }
 }

@@ -1,4 +1,5 @@
-//! Spectra of several files, which are prepared by file. Journal and table have the rows by file.
+//! Spectra of several files that are fitted together. They are prepared file by file, because journal and table have
+//! their rows file by file.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -7,31 +8,30 @@ use std::sync::atomic::Ordering;
 use rayon::prelude::*;
 
 use super::workspace::{GridKey, SharedGrid, lock};
-use super::{Grids, Run, Started};
+use super::{Grids, Run, StartedSpectrum};
 use crate::error::Result;
 use crate::first_guess::FirstGuess;
 use crate::flag::Flags;
-use crate::model::{ArmLayout, Fault, Limits, ModelArm, Motion, Prepared, Sampling, SpectralModel};
+use crate::model::{ArmLayout, Fault, ModelArm, Motion, Prepared, Sampling, SpectralModel};
 use crate::spectra::{ArmSpectra, Spectra, Wavelength};
 use crate::spectral::SpectralFitter;
-use crate::spectral::input::assemble::{matched, prepare_all, prepare_one, within_reach};
-use crate::spectral::input::given::given;
+use crate::spectral::input::assemble::{
+    leave_out_uncounted_pixels, match_arms, prepare_row, prepare_spectra,
+};
+use crate::spectral::input::given::convert_user_start;
 use crate::spectral::input::guess::GuessedSpectrum;
-use crate::spectral::input::layout::{diagonals, layout};
-use crate::spectral::input::limits::Tables;
+use crate::spectral::input::layout::{count_diagonals, lay_out_arms};
+use crate::spectral::input::limits::{LimitColumns, SpectrumResult};
 use crate::spectral::input::negative_flux::has_negative_flux;
-use crate::spectral::input::ready::samplings;
+use crate::spectral::input::ready::collect_samplings;
 use crate::threads;
 
 /// Number of samplings per arm that are kept for the next batches of all workers.
-const KEPT: usize = 8;
-
-/// The result of an operation on one spectrum.
-type SpectrumResult<T> = std::result::Result<T, Fault>;
+const MAX_CACHED_SAMPLINGS: usize = 8;
 
 /// The spectra of a batch that come from one file.
-pub(super) struct Piece<'s> {
-    tables: Tables<'s>,
+pub(super) struct FilePiece<'s> {
+    limit_columns: LimitColumns<'s>,
     arms: Vec<Cow<'s, ArmSpectra<'s>>>,
     pub grids: Vec<Grids>,
     pub layout: Vec<ArmLayout>,
@@ -41,179 +41,185 @@ pub(super) struct Piece<'s> {
 impl Run<'_> {
     /// Prepares the spectra of each file for the fit, with the samplings of their wavelengths and their columns of
     /// limits.
-    pub(super) fn pieces<'s>(&mut self, files: &[&'s Spectra]) -> Result<Vec<Piece<'s>>>
+    pub(super) fn prepare_pieces<'s>(&mut self, files: &[&'s Spectra]) -> Result<Vec<FilePiece<'s>>>
     where
         Self: 's,
     {
         let model = &self.fitter.model;
-        let arms = files
+        let arms_of_files = files
             .iter()
-            .map(|spectra| matched(model, spectra))
+            .map(|spectra| match_arms(model, spectra))
             .collect::<Result<Vec<_>>>()?;
-        let grids = self.all_grids(&arms, files)?;
-        let inputs = files.par_iter().zip(arms).zip(grids);
-        let make = |((spectra, arms), grids): ((&&'s Spectra, _), _)| {
-            Piece::new(model, spectra, arms, grids)
-        };
-        let made: Vec<Result<Piece>> = threads::in_pool(|| inputs.map(make).collect());
-        made.into_iter().collect()
+        let grids_of_files = self.sample_grids_of_files(&arms_of_files, files)?;
+        let inputs = files.par_iter().zip(arms_of_files).zip(grids_of_files);
+        let pieces: Vec<Result<FilePiece>> = threads::in_pool(|| {
+            inputs
+                .map(|((spectra, arms), grids)| FilePiece::new(model, spectra, arms, grids))
+                .collect()
+        });
+        pieces.into_iter().collect()
     }
 
     /// Returns the sampling of each file's wavelengths in each arm; shared grids are sampled only once. Samplings of
     /// shared grids are kept from batch to batch.
-    pub(super) fn all_grids(
+    pub(super) fn sample_grids_of_files(
         &mut self,
-        arms: &[Vec<Cow<ArmSpectra>>],
+        arms_of_files: &[Vec<Cow<ArmSpectra>>],
         files: &[&Spectra],
     ) -> Result<Vec<Vec<Grids>>> {
         let model = &self.fitter.model;
-        let mut all: Vec<Vec<Grids>> = files.iter().map(|_| Vec::new()).collect();
+        let mut grids_of_files: Vec<Vec<Grids>> = files.iter().map(|_| Vec::new()).collect();
         for a in 0..model.arms.len() {
-            let data: Vec<&ArmSpectra> = arms.iter().map(|arms| &*arms[a]).collect();
-            let shared = {
-                let mut kept = lock(&self.seat.borrowed.workspace.grids);
-                let known = std::mem::take(&mut kept[a]);
-                let shared = threads::in_pool(|| with_samplings(known, model, a, &data, files))?;
-                // the latest samplings are at the end
-                kept[a] = shared[shared.len().saturating_sub(KEPT)..].to_vec();
-                shared
+            let data_of_files: Vec<&ArmSpectra> =
+                arms_of_files.iter().map(|arms| &*arms[a]).collect();
+            // 1. Sample the shared grids that no earlier batch had. The latest samplings, at the end, are cached.
+            let shared_grids = {
+                let mut cached_grids = lock(&self.worker.borrowed.workspace.grids);
+                let earlier_grids = std::mem::take(&mut cached_grids[a]);
+                let shared_grids = threads::in_pool(|| {
+                    add_shared_grids(earlier_grids, model, a, &data_of_files, files)
+                })?;
+                let first_cached = shared_grids.len().saturating_sub(MAX_CACHED_SAMPLINGS);
+                cached_grids[a] = shared_grids[first_cached..].to_vec();
+                shared_grids
             };
-            for (data, all) in data.iter().zip(&mut all) {
-                all.push(threads::in_pool(|| {
-                    samplings_of(model, &model.arms[a], data, &shared)
+            // 2. Look up the sampling of each file, or sample the grids of its spectra.
+            for (data, grids) in data_of_files.iter().zip(&mut grids_of_files) {
+                grids.push(threads::in_pool(|| {
+                    find_or_sample_grids(model, &model.arms[a], data, &shared_grids)
                 }));
             }
         }
-        Ok(all)
+        Ok(grids_of_files)
     }
 
     /// Returns all spectra of all files with starts (the user's, or those of the first guess) and bounds, or with their
     /// faults.
-    pub(super) fn all_starts(
+    pub(super) fn find_starts(
         &self,
-        pieces: &mut [Piece],
-        user: Option<&[f64]>,
-    ) -> Result<Vec<SpectrumResult<Started>>> {
-        let (fitter, tally) = (self.fitter, self.tally);
-        if let Some(user) = user {
-            let starts = |piece: &mut Piece| piece.given_starts(&fitter.model, user);
+        pieces: &mut [FilePiece],
+        user_starts: Option<&[f64]>,
+    ) -> Result<Vec<SpectrumResult<StartedSpectrum>>> {
+        let fitter = self.fitter;
+        let tally = self.tally;
+        if let Some(user_starts) = user_starts {
             return Ok(threads::in_pool(|| {
-                pieces.par_iter_mut().flat_map_iter(starts).collect()
+                pieces
+                    .par_iter_mut()
+                    .flat_map_iter(|piece| piece.take_with_user_starts(&fitter.model, user_starts))
+                    .collect()
             }));
         }
-        let is_needed = pieces
-            .iter()
-            .any(|piece| piece.prepared.iter().any(|p| p.is_ok()));
         // One thread makes the first guess before the others use it.
-        let guess = is_needed.then(|| fitter.first_guess()).transpose()?;
+        let is_guess_needed = pieces
+            .iter()
+            .any(|piece| piece.prepared.iter().any(|prepared| prepared.is_ok()));
+        let guess = is_guess_needed.then(|| fitter.first_guess()).transpose()?;
         let is_cancelled = || tally.is_some_and(|tally| tally.cancel().load(Ordering::Relaxed));
-        let starts = |piece: &mut Piece| piece.guessed_starts(fitter, guess, &is_cancelled);
         Ok(threads::in_pool(|| {
-            pieces.par_iter_mut().flat_map_iter(starts).collect()
+            pieces
+                .par_iter_mut()
+                .flat_map_iter(|piece| piece.take_with_guessed_starts(fitter, guess, &is_cancelled))
+                .collect()
         }))
     }
 }
 
 /// Returns the key by which a shared grid's sampling is found again: its wavelengths, and the diagonals of resolution.
-fn grid_key(arm: &ModelArm, data: &ArmSpectra, wavelength: &Arc<[f64]>) -> GridKey {
+fn make_grid_key(arm: &ModelArm, data: &ArmSpectra, wavelength: &Arc<[f64]>) -> GridKey {
     GridKey {
         wavelength: wavelength.clone(),
-        diagonals: diagonals(arm, data),
+        diagonals: count_diagonals(arm, data),
     }
 }
 
-/// Returns the sampling of a file's wavelengths in one arm: that in `shared`, or new ones where each spectrum has its
-/// own grid.
-fn samplings_of(
+/// Returns the samplings of a file's wavelengths in one arm: the one in `shared_grids`, or a new one per spectrum if
+/// each has its own grid.
+fn find_or_sample_grids(
     model: &SpectralModel,
     arm: &ModelArm,
     data: &ArmSpectra,
-    shared: &[SharedGrid],
+    shared_grids: &[SharedGrid],
 ) -> Grids {
     match &data.wavelength {
         Wavelength::Shared(wavelength) => {
-            let key = grid_key(arm, data, wavelength);
-            let known = shared.iter().find(|grid| grid.key == key);
-            known.map_or_else(
-                || Grids::Own(Vec::new()),
-                |grid| Grids::Shared(grid.sampling.clone()),
-            )
+            let key = make_grid_key(arm, data, wavelength);
+            match shared_grids.iter().find(|grid| grid.key == key) {
+                Some(grid) => Grids::Shared(grid.sampling.clone()),
+                None => Grids::Own(Vec::new()),
+            }
         }
         Wavelength::Own(wavelengths) => {
-            let make = |wavelength: &[f64]| {
-                let sampling =
-                    Sampling::new(arm, wavelength, &model.spectra.mask, diagonals(arm, data));
-                sampling
-                    .map(Arc::new)
-                    .map_err(|fault| Fault::from_grid(arm, &fault))
-            };
+            let diagonals = count_diagonals(arm, data);
             Grids::Own(
                 wavelengths
                     .to_double()
                     .par_chunks_exact(data.pixels.max(1))
-                    .map(make)
+                    .map(|wavelength| {
+                        Sampling::new(arm, wavelength, &model.spectra.mask, diagonals)
+                            .map(Arc::new)
+                            .map_err(|fault| Fault::from_grid(arm, &fault))
+                    })
                     .collect(),
             )
         }
     }
 }
 
-/// Samples each shared wavelength grid of arm `a` that is not in `known` yet, and returns `known` with these added.
-fn with_samplings(
-    mut known: Vec<SharedGrid>,
+/// Samples each shared wavelength grid of arm `a` that is not in `shared_grids` yet, and returns `shared_grids` with
+/// these added.
+fn add_shared_grids(
+    mut shared_grids: Vec<SharedGrid>,
     model: &SpectralModel,
     a: usize,
-    arms: &[&ArmSpectra],
+    data_of_files: &[&ArmSpectra],
     files: &[&Spectra],
 ) -> Result<Vec<SharedGrid>> {
     let arm = &model.arms[a];
-    let (mut keys, mut sources): (Vec<GridKey>, Vec<&Spectra>) = (Vec::new(), Vec::new());
-    for (data, spectra) in arms.iter().zip(files) {
+    // 1. Collect the new grids, each with one of the files that have it.
+    let mut new_keys: Vec<GridKey> = Vec::new();
+    let mut files_of_keys: Vec<&Spectra> = Vec::new();
+    for (data, spectra) in data_of_files.iter().zip(files) {
         let Wavelength::Shared(wavelength) = &data.wavelength else {
             continue;
         };
-        let key = grid_key(arm, data, wavelength);
-        if !known.iter().any(|grid| grid.key == key) && !keys.contains(&key) {
-            keys.push(key);
-            sources.push(spectra);
+        let key = make_grid_key(arm, data, wavelength);
+        if !shared_grids.iter().any(|grid| grid.key == key) && !new_keys.contains(&key) {
+            new_keys.push(key);
+            files_of_keys.push(spectra);
         }
     }
-    let make = |key: &GridKey, spectra: &Spectra| {
-        Sampling::from_file(
-            arm,
-            &key.wavelength,
-            &model.spectra.mask,
-            key.diagonals,
-            spectra.name(),
-        )
-    };
-    let made: Vec<Result<Sampling>> = keys
+    // 2. Sample them in parallel. An error names the file.
+    let samplings: Vec<Result<Sampling>> = new_keys
         .par_iter()
-        .zip(&sources)
-        .map(|(key, spectra)| make(key, spectra))
+        .zip(&files_of_keys)
+        .map(|(key, spectra)| {
+            let mask = &model.spectra.mask;
+            Sampling::from_file(arm, &key.wavelength, mask, key.diagonals, spectra.name())
+        })
         .collect();
-    for (key, sampling) in keys.into_iter().zip(made) {
-        known.push(SharedGrid {
+    for (key, sampling) in new_keys.into_iter().zip(samplings) {
+        shared_grids.push(SharedGrid {
             key,
             sampling: Arc::new(sampling?),
         });
     }
-    Ok(known)
+    Ok(shared_grids)
 }
 
-impl<'s> Piece<'s> {
+impl<'s> FilePiece<'s> {
     /// Prepares the spectra of one file for the fit, and finds the columns of their limits.
     fn new(
         model: &'s SpectralModel,
         spectra: &'s Spectra,
         arms: Vec<Cow<'s, ArmSpectra<'s>>>,
         grids: Vec<Grids>,
-    ) -> Result<Piece<'s>> {
-        let tables = Tables::new(model, spectra)?;
-        let prepared = prepare_all(model, &arms, &grids, spectra.len());
-        let layout = layout(model, &arms, &grids);
-        Ok(Piece {
-            tables,
+    ) -> Result<FilePiece<'s>> {
+        let limit_columns = LimitColumns::new(model, spectra)?;
+        let prepared = prepare_spectra(model, &arms, &grids, spectra.len());
+        let layout = lay_out_arms(model, &arms, &grids);
+        Ok(FilePiece {
+            limit_columns,
             arms,
             layout,
             grids,
@@ -222,48 +228,48 @@ impl<'s> Piece<'s> {
     }
 
     /// Prepares spectrum `k` again, with the pixels that count at a motion.
-    pub(super) fn prepared_at(
+    pub(super) fn prepare_again(
         &self,
         model: &SpectralModel,
         k: usize,
         motion: Motion,
     ) -> SpectrumResult<Prepared> {
-        prepare_one(model, &self.arms, &self.grids, k, Some(motion))
+        prepare_row(model, &self.arms, &self.grids, k, Some(motion))
     }
 
     /// Moves the prepared spectra out of the piece, and returns them with the user's starts (spectra, parameters).
-    fn given_starts(
+    fn take_with_user_starts(
         &mut self,
         model: &SpectralModel,
-        user: &[f64],
-    ) -> Vec<SpectrumResult<Started>> {
-        let prepared = std::mem::take(&mut self.prepared);
-        let mut all = Vec::with_capacity(prepared.len());
-        for (k, (prepared, x)) in prepared
-            .into_iter()
-            .zip(user.chunks_exact(model.parameters.len().max(1)))
-            .enumerate()
-        {
-            all.push(prepared.and_then(|prepared| self.given_start(model, k, prepared, x)));
+        user_starts: &[f64],
+    ) -> Vec<SpectrumResult<StartedSpectrum>> {
+        let prepared_spectra = std::mem::take(&mut self.prepared);
+        let starts = user_starts.chunks_exact(model.parameters.len().max(1));
+        let mut started = Vec::with_capacity(prepared_spectra.len());
+        for (k, (prepared, start)) in prepared_spectra.into_iter().zip(starts).enumerate() {
+            let spectrum =
+                prepared.and_then(|prepared| self.start_at_user_start(model, k, prepared, start));
+            started.push(spectrum);
         }
-        all
+        started
     }
 
     /// Returns prepared spectrum `k` with the user's start, which is in physical units, and its bounds and flags, or
     /// its fault.
-    fn given_start(
+    fn start_at_user_start(
         &self,
         model: &SpectralModel,
         k: usize,
         prepared: Prepared,
         physical: &[f64],
-    ) -> SpectrumResult<Started> {
-        let limits = self.tables.of(k)?;
-        let (start, clipped) = given(model, &limits, physical)?;
-        let flags = flags(&prepared, &samplings(&self.grids, k), clipped);
+    ) -> SpectrumResult<StartedSpectrum> {
+        let limits = self.limit_columns.read_limits(k)?;
+        let (start, is_clipped) = convert_user_start(model, &limits, physical)?;
+        let flags = set_early_flags(&prepared, &collect_samplings(&self.grids, k), is_clipped);
         let motion = Some(Motion::around(model, &start.u, &limits));
-        let prepared = within_reach(model, &self.arms, &self.grids, k, prepared, motion)?;
-        Ok(Started {
+        let prepared =
+            leave_out_uncounted_pixels(model, &self.arms, &self.grids, k, prepared, motion)?;
+        Ok(StartedSpectrum {
             prepared,
             limits,
             starts: vec![start],
@@ -273,56 +279,61 @@ impl<'s> Piece<'s> {
 
     /// Moves the prepared spectra out of the piece, and returns them with the starts of the first guess; with none if
     /// there is no guess or the run is cancelled.
-    fn guessed_starts(
+    fn take_with_guessed_starts(
         &mut self,
         fitter: &SpectralFitter,
         guess: Option<&FirstGuess>,
         is_cancelled: &(dyn Fn() -> bool + Sync),
-    ) -> Vec<SpectrumResult<Started>> {
-        let prepared = std::mem::take(&mut self.prepared)
-            .into_par_iter()
-            .enumerate();
+    ) -> Vec<SpectrumResult<StartedSpectrum>> {
+        let prepared_spectra = std::mem::take(&mut self.prepared);
         let piece = &*self;
-        let one = |(k, prepared): (usize, SpectrumResult<Prepared>)| {
-            let guess = guess.filter(|_| !is_cancelled()); // a spectrum without a start is not fitted
-            piece.guessed_start(fitter, guess, k, prepared?)
-        };
-        prepared.map(one).collect()
+        prepared_spectra
+            .into_par_iter()
+            .enumerate()
+            .map(|(k, prepared)| {
+                // A spectrum without a start is not fitted.
+                let guess = guess.filter(|_| !is_cancelled());
+                piece.start_at_guess(fitter, guess, k, prepared?)
+            })
+            .collect()
     }
 
     /// Returns prepared spectrum `k` with the starts of the first guess (none without a guess), its bounds and flags,
     /// or its fault.
-    fn guessed_start(
+    fn start_at_guess(
         &self,
         fitter: &SpectralFitter,
         guess: Option<&FirstGuess>,
         k: usize,
         prepared: Prepared,
-    ) -> SpectrumResult<Started> {
-        let limits = self.tables.of(k)?;
-        let samplings = samplings(&self.grids, k);
-        let is_outside = |l: &Limits| l.start.is_some_and(|x| x < l.lower || x > l.upper);
-        let flags = flags(&prepared, &samplings, limits.iter().any(is_outside));
+    ) -> SpectrumResult<StartedSpectrum> {
+        let limits = self.limit_columns.read_limits(k)?;
+        let samplings = collect_samplings(&self.grids, k);
+        let is_clipped = limits.iter().any(|limits| {
+            limits
+                .start
+                .is_some_and(|start| start < limits.lower || start > limits.upper)
+        });
+        let flags = set_early_flags(&prepared, &samplings, is_clipped);
         let Some(guess) = guess else {
-            return Ok(Started {
+            return Ok(StartedSpectrum {
                 prepared,
                 limits,
                 starts: Vec::new(),
                 flags,
             });
         };
-        let (model, arms, grids) = (&fitter.model, &self.arms[..], &self.grids[..]);
         let spectrum = GuessedSpectrum {
-            model,
-            arms,
-            grids,
+            model: &fitter.model,
+            arms: &self.arms,
+            grids: &self.grids,
             place: k,
             limits: &limits,
             guess,
             count: fitter.starts,
         };
-        let (prepared, starts) = spectrum.starts(prepared)?;
-        Ok(Started {
+        let (prepared, starts) = spectrum.guess_starts(prepared)?;
+        Ok(StartedSpectrum {
             prepared,
             limits,
             starts,
@@ -332,15 +343,14 @@ impl<'s> Piece<'s> {
 }
 
 /// Returns the flags that are known before the fit: for clipped starts and for negative flux.
-fn flags(prepared: &Prepared, samplings: &[&Sampling], clipped: bool) -> Flags {
-    let all = [
-        (Flags::START_CLIPPED, clipped),
-        (
-            Flags::NEGATIVE_FLUX,
-            has_negative_flux(&prepared.arms, samplings),
-        ),
+fn set_early_flags(prepared: &Prepared, samplings: &[&Sampling], is_clipped: bool) -> Flags {
+    let has_negative_flux = has_negative_flux(&prepared.arms, samplings);
+    let flags = [
+        (Flags::START_CLIPPED, is_clipped),
+        (Flags::NEGATIVE_FLUX, has_negative_flux),
     ];
-    all.into_iter()
+    flags
+        .into_iter()
         .filter(|(_, is_set)| *is_set)
         .map(|(flag, _)| flag)
         .collect()

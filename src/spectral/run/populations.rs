@@ -2,75 +2,79 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Grids, ReadySpectrum, Run, SpectralFitter, Tally};
+use super::{Grids, ReadySpectrum, Run, Tally};
 use crate::error::Result;
 use crate::model::{ArmLayout, VelocityScan};
 use crate::solver::Outcome;
-use crate::spectral::input::ready::{Monitor, NEVER, ReadySpectra};
+use crate::spectral::input::ready::{Monitor, NEVER_CANCELLED, ReadySpectra};
 use crate::spectral::results::row::FitRow;
 use crate::spectral::search::pass::PassSettings;
-use crate::spectral::search::posterior::Scan;
-use crate::spectral::search::solve::Passes;
+use crate::spectral::search::posterior::PosteriorScan;
+use crate::spectral::search::solve::SpectralPasses;
 
 impl Run<'_> {
-    /// Makes the device's populations for spectra of this layout, unless those of the workspace are for it.
+    /// Makes the passes for spectra of this layout, with their populations on the device, unless there are such ones.
     pub(super) fn make_passes(&mut self, layout: &[ArmLayout]) -> Result<()> {
-        let SpectralFitter {
-            model,
-            shared,
-            solver,
-            precision,
-            velocity_scan,
-            ..
-        } = self.fitter;
+        let fitter = self.fitter;
         // 1. A GPU's memory, or a limited one, is not divided for the few points of the checks for folds.
         let is_scarce = self.device.runs_wgsl() || self.memory.is_some();
-        let probes = self.fitter.adds_starts() && !is_scarce;
-        let has_evaluation = *velocity_scan == VelocityScan::Fixed || probes;
+        let evaluates_probes = fitter.adds_starts() && !is_scarce;
+        let has_evaluation = fitter.velocity_scan == VelocityScan::Fixed || evaluates_probes;
         // 2. There are as many starts as the batches of all workers that share a population have.
         let workers = if self.device.shares_populations() {
             self.sharing
         } else {
             1
         };
-        let starts = self.usual_starts * self.fitter.batch_on(&*self.device) * workers;
+        let starts = self.usual_starts * fitter.batch_on(&*self.device) * workers;
         let max_in_flight = self
-            .seat
+            .worker
             .borrowed
             .workspace
-            .most
+            .max_starts_in_flight
             .load(Ordering::Relaxed)
             .min(self.device.enough());
-        let max_starts = starts.max(self.fitter.most_starts()).min(max_in_flight);
-        let (solver, precision) = (*solver, *precision);
-        // a worker that is alone leaves half of the device to others
-        let of_device = || Some(self.device.memory()? / if self.sharing == 1 { 2 } else { 1 });
+        let max_starts = starts.max(fitter.most_starts()).min(max_in_flight);
+        // 3. Each population gets its share of the memory. A worker that is alone leaves half of the device to others.
+        let device_divisor = if self.sharing == 1 { 2 } else { 1 };
         let memory = self
             .memory
-            .or_else(of_device)
+            .or_else(|| Some(self.device.memory()? / device_divisor))
             .map(|bytes| bytes / (self.sharing / workers) as u64);
         let settings = PassSettings {
-            solver,
-            precision,
+            solver: fitter.solver,
+            precision: fitter.precision,
             has_evaluation,
             memory,
             workers,
             max_starts,
         };
-        // 3. Those of the last spectra are kept, or freed before others are made.
-        let mut kept = self
-            .seat
+        // 4. Use the passes of the last spectra, or those that another worker has left. Others are freed before new
+        //    ones
+        //    are made.
+        let mut passes = self
+            .worker
             .passes
             .take()
             .filter(|passes| passes.is_for(layout, settings));
-        if kept.is_none() {
-            kept = self.seat.take_passes(layout, settings);
+        if passes.is_none() {
+            passes = self.worker.take_passes(layout, settings);
         }
-        let made = &self.seat.borrowed.workspace.populations;
-        let make = || Passes::new(model, shared, layout, &*self.device, made, settings);
-        let passes = kept.map_or_else(make, Ok)?;
-        self.meter.iter().for_each(|meter| passes.measure(meter));
-        self.seat.passes = Some(passes);
+        let passes = match passes {
+            Some(passes) => passes,
+            None => SpectralPasses::new(
+                &fitter.model,
+                &fitter.shared,
+                layout,
+                &*self.device,
+                &self.worker.borrowed.workspace.populations,
+                settings,
+            )?,
+        };
+        if let Some(meter) = &self.meter {
+            passes.measure(meter);
+        }
+        self.worker.passes = Some(passes);
         Ok(())
     }
 
@@ -79,63 +83,63 @@ impl Run<'_> {
     ///
     /// # Errors
     /// Returns [`Error::DeviceUntrusted`](crate::Error::DeviceUntrusted) if a spot check finds a GPU's results wrong.
-    pub(super) fn outcomes(
+    pub(super) fn compute_outcomes(
         &mut self,
         grids: &[Grids],
         ready: &[ReadySpectrum],
         finished: usize,
     ) -> Result<Vec<Vec<Outcome>>> {
-        let Some(passes) = self.seat.passes.as_mut() else {
+        let Some(passes) = self.worker.passes.as_mut() else {
             return Ok(Vec::new());
         };
-        let guess = self.fitter.shared.library();
         let spectra = ReadySpectra {
             model: &self.fitter.model,
             grids,
             spectra: ready,
-            guess,
+            guess: self.fitter.shared.library(),
         };
         let Some(tally) = self.tally else {
-            return passes.solve(
-                spectra,
-                Monitor {
-                    cancel: &NEVER,
-                    progress: &mut |_| {},
-                },
-            );
+            let silent = Monitor {
+                cancel: &NEVER_CANCELLED,
+                progress: &mut |_| {},
+            };
+            return passes.solve(spectra, silent);
         };
-        let (reported, count) = (&mut self.reported, ready.len());
-        // The tally calls the progress function after every submission, even without a new spectrum.
+        // The tally calls the user's progress function after every submission, even if no other spectrum has ended.
+        let reported = &mut self.reported;
         let mut report = |share: f64| {
-            let now = finished + (count as f64 * share) as usize;
-            tally.add(now.saturating_sub(*reported) as u64);
-            *reported = now.max(*reported);
+            let ended = finished + (ready.len() as f64 * share) as usize;
+            tally.add(ended.saturating_sub(*reported) as u64);
+            *reported = ended.max(*reported);
         };
-        passes.solve(
-            spectra,
-            Monitor {
-                cancel: tally.cancel(),
-                progress: &mut report,
-            },
-        )
+        let monitor = Monitor {
+            cancel: tally.cancel(),
+            progress: &mut report,
+        };
+        passes.solve(spectra, monitor)
     }
 
     /// Scans the objective around the velocities of fitted spectra and writes the posteriors into their rows. If the
     /// run is cancelled, those that are not scanned become interrupted.
-    pub(super) fn scan(
+    pub(super) fn scan_velocities(
         &mut self,
         grids: &[Grids],
         ready: &[ReadySpectrum],
         rows: &mut [FitRow],
     ) -> Result<()> {
-        let (fitter, tally) = (self.fitter, self.tally);
-        let Some(passes) = self.seat.passes.as_mut() else {
+        let fitter = self.fitter;
+        let tally = self.tally;
+        let Some(passes) = self.worker.passes.as_mut() else {
             return Ok(());
         };
-        // The progress function is called without a new spectrum.
-        let mut report = |_| tally.into_iter().for_each(|tally| tally.add(0));
+        // The tally calls the user's progress function, although no other spectrum has ended.
+        let mut report = |_| {
+            if let Some(tally) = tally {
+                tally.add(0);
+            }
+        };
         let monitor = Monitor {
-            cancel: tally.map_or(&NEVER, Tally::cancel),
+            cancel: tally.map_or(&NEVER_CANCELLED, Tally::cancel),
             progress: &mut report,
         };
         let spectra = ReadySpectra {
@@ -144,12 +148,12 @@ impl Run<'_> {
             spectra: ready,
             guess: None,
         };
-        Scan {
+        let scan = PosteriorScan {
             fitter,
             passes,
             spectra,
             monitor,
-        }
-        .run(rows)
+        };
+        scan.write_posteriors(rows)
     }
 }

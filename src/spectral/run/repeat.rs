@@ -1,5 +1,5 @@
-//! Fits that are repeated with other pixels, because at their end the templates cover other pixels, or masks of the
-//! star's frame hide others.
+//! Fits that are repeated with other pixels, because at their end the templates cover other pixels, or the masks of the
+//! star's frame hide other pixels.
 //!
 //! The pixels that count are chosen before a fit, around its first start, so that the objective is smooth. If other
 //! pixels count at the velocity and vsini at which the fit ends, it is repeated with those.
@@ -8,11 +8,11 @@ use super::{Grids, ReadySpectrum};
 use crate::first_guess::Start;
 use crate::model::{Motion, SpectralModel};
 use crate::solver::{Outcome, Status};
-use crate::spectral::input::ready::samplings;
-use crate::spectral::search::solve::winner;
+use crate::spectral::input::ready::collect_samplings;
+use crate::spectral::search::solve::find_winner;
 
 /// Maximum number of fits of one spectrum.
-pub(super) const MOST_FITS: usize = 4;
+pub(super) const MAX_FITS_PER_SPECTRUM: usize = 4;
 
 /// A spectrum whose fit is to be repeated with other pixels.
 pub(super) struct RepeatedFit {
@@ -24,8 +24,8 @@ pub(super) struct RepeatedFit {
 }
 
 impl RepeatedFit {
-    /// Returns the repetition of a spectrum's `fit`th fit, with the end of that fit as one of its starts; `None` if the
-    /// same pixels count there, if the fit failed, or if it is the last one.
+    /// Returns the repetition of a spectrum's `fit_number`th fit, with the end of that fit as one of its starts; `None`
+    /// if the same pixels count there, if the fit failed, or if it is the last one.
     ///
     /// The second fit has the pixels of the end of the first. Each later fit leaves out all pixels that the one before
     /// left out, and those that do not count at its end. The number of pixels falls, so the repetitions end.
@@ -34,38 +34,40 @@ impl RepeatedFit {
         grids: &[Grids],
         ready: &ReadySpectrum,
         outcomes: &[Outcome],
-        fit: usize,
+        fit_number: usize,
     ) -> Option<RepeatedFit> {
         // 1. Only a fit that ended elsewhere than its pixels were chosen for may need a repetition.
-        let best = winner(outcomes, model.marginalise)?;
-        let end = &outcomes[best];
-        let before = ready.prepared.motion?;
-        let around = Motion::around(model, &end.parameters, &ready.limits);
-        let is_fitted = end
+        let winner = find_winner(outcomes, model.marginalise)?;
+        let end = &outcomes[winner];
+        let motion_of_fit = ready.prepared.motion?;
+        let motion_at_end = Motion::around(model, &end.parameters, &ready.limits);
+        let has_valid_end = end
             .status
             .is_some_and(|status| status.is_success() || status == Status::MaxRounds);
-        if fit == MOST_FITS || !is_fitted || around == before {
+        if fit_number == MAX_FITS_PER_SPECTRUM || !has_valid_end || motion_at_end == motion_of_fit {
             return None;
         }
         // 2. Compare the pixels that count at its end with those of the fit.
-        let motion = if fit == 1 {
-            around
+        let motion = if fit_number == 1 {
+            motion_at_end
         } else {
-            before.union(around)
+            motion_of_fit.union(motion_at_end)
         };
-        let mut arms = model.arms.iter().zip(samplings(grids, ready.place));
-        let is_same = arms.all(|(arm, sampling)| {
-            let all_count = sampling.counts_all(arm, before) && sampling.counts_all(arm, motion);
-            all_count || sampling.find_counted(arm, before) == sampling.find_counted(arm, motion)
+        let mut arms = model.arms.iter().zip(collect_samplings(grids, ready.place));
+        let has_same_pixels = arms.all(|(arm, sampling)| {
+            let all_count =
+                sampling.counts_all(arm, motion_of_fit) && sampling.counts_all(arm, motion);
+            all_count
+                || sampling.find_counted(arm, motion_of_fit) == sampling.find_counted(arm, motion)
         });
-        if is_same {
+        if has_same_pixels {
             return None;
         }
         // 3. Let the next fit begin at the end of this one, too.
         let mut spectrum = ready.clone();
-        match spectrum.starts.get_mut(best) {
+        match spectrum.starts.get_mut(winner) {
             Some(start) => start.u.clone_from(&end.parameters),
-            // a start that was added during the search; all of these count as one basin
+            // The winner is a start that was added during the search. All of these count as one basin.
             None => spectrum.starts.push(Start {
                 u: end.parameters.clone(),
                 basin: usize::MAX,

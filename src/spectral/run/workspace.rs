@@ -1,5 +1,5 @@
-//! What a run leaves to the next run of its fitter on the same device: populations, and the samplings of shared grids.
-//! To make them takes a card longer than a few hundred fits.
+//! Populations and samplings of shared grids, which a run leaves to the next run of its fitter on the same device.
+//! Making them takes a GPU longer than a few hundred fits.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use crate::model::{ArmLayout, Sampling, SpectralObjective};
 use crate::solver::{Device, Population};
 use crate::spectral::search::pass::PassSettings;
 use crate::spectral::search::shared_populations::SharedPopulations;
-use crate::spectral::search::solve::Passes;
+use crate::spectral::search::solve::SpectralPasses;
 
 /// The inputs that determine a sampling in one arm.
 #[derive(Clone)]
@@ -36,7 +36,7 @@ pub(super) struct SharedGrid {
 }
 
 /// A population that evaluates an objective at given points, outside of fits.
-pub struct Evaluation {
+pub struct EvaluationPopulation {
     pub objective: Arc<SpectralObjective>,
     pub population: Box<dyn Population>,
 }
@@ -45,33 +45,35 @@ pub struct Evaluation {
 #[derive(Default)]
 pub struct Workspace {
     /// Passes that no worker uses.
-    passes: Mutex<Vec<Passes>>,
+    passes: Mutex<Vec<SpectralPasses>>,
     /// Maximum number of starts in flight, which is reduced if the device runs out of memory.
-    pub most: AtomicUsize,
+    pub max_starts_in_flight: AtomicUsize,
     /// Populations that workers use together.
     pub populations: SharedPopulations,
-    /// That of the last points at which an objective was asked for.
-    pub evaluation: Mutex<Option<Evaluation>>,
-    /// Shared grids of the last batches for each arm.
+    /// Population of the last evaluation of an objective outside of fits.
+    pub evaluation: Mutex<Option<EvaluationPopulation>>,
+    /// Shared grids of the last batches in each arm.
     pub(super) grids: Mutex<Vec<Vec<SharedGrid>>>,
 }
 
 /// The workspaces of a fitter that no run uses.
 #[derive(Default)]
-pub struct Idle(Mutex<Vec<(Arc<dyn Device>, Workspace)>>);
+pub struct IdleWorkspaces(Mutex<Vec<(Arc<dyn Device>, Workspace)>>);
 
-impl Idle {
+impl IdleWorkspaces {
     /// Returns a workspace on this device, an earlier run's if there is one.
-    pub fn borrow(&self, device: &Arc<dyn Device>) -> Arc<Borrowed<'_>> {
-        let mut all = lock(&self.0);
-        let last = all
+    pub fn borrow(&self, device: &Arc<dyn Device>) -> Arc<BorrowedWorkspace<'_>> {
+        let mut idle = lock(&self.0);
+        let latest = idle
             .iter()
-            .rposition(|(other, _)| Arc::ptr_eq(other, device));
-        let workspace = last
-            .map(|place| all.swap_remove(place).1)
+            .rposition(|(idle_device, _)| Arc::ptr_eq(idle_device, device));
+        let workspace = latest
+            .map(|place| idle.swap_remove(place).1)
             .unwrap_or_default();
-        workspace.most.store(usize::MAX, Ordering::Relaxed);
-        Arc::new(Borrowed {
+        workspace
+            .max_starts_in_flight
+            .store(usize::MAX, Ordering::Relaxed);
+        Arc::new(BorrowedWorkspace {
             idle: self,
             device: device.clone(),
             workspace,
@@ -79,80 +81,86 @@ impl Idle {
     }
 }
 
-impl fmt::Debug for Idle {
+impl fmt::Debug for IdleWorkspaces {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Idle").field(&lock(&self.0).len()).finish()
     }
 }
 
 /// A workspace that goes back to its fitter when the last worker of the run ends.
-pub struct Borrowed<'a> {
-    idle: &'a Idle,
+pub struct BorrowedWorkspace<'a> {
+    idle: &'a IdleWorkspaces,
     device: Arc<dyn Device>,
     pub workspace: Workspace,
 }
 
-impl Drop for Borrowed<'_> {
+impl Drop for BorrowedWorkspace<'_> {
     fn drop(&mut self) {
-        let mut all = lock(&self.idle.0);
-        // of runs at the same time, as many as there are workers, or the one whose workers share its populations
-        let max_kept = if self.device.shares_populations() {
+        let mut idle = lock(&self.idle.0);
+        // Several runs at the same time may leave their workspaces. At most one per worker is kept, and only one if
+        // the workers of the device share its populations.
+        let max_idle = if self.device.shares_populations() {
             1
         } else {
             self.device.workers()
         };
-        let count = all
+        let count = idle
             .iter()
-            .filter(|(other, _)| Arc::ptr_eq(other, &self.device))
+            .filter(|(idle_device, _)| Arc::ptr_eq(idle_device, &self.device))
             .count();
-        if !std::thread::panicking() && count < max_kept {
-            all.push((self.device.clone(), std::mem::take(&mut self.workspace)));
+        if !std::thread::panicking() && count < max_idle {
+            idle.push((self.device.clone(), std::mem::take(&mut self.workspace)));
         }
     }
 }
 
-/// The part of a worker in its run's workspace: passes, which it leaves there when it ends.
-pub struct Seat<'a> {
-    pub borrowed: Arc<Borrowed<'a>>,
+/// The part of a worker in its run's workspace: its passes, which it leaves there when it ends.
+pub struct WorkerWorkspace<'a> {
+    pub borrowed: Arc<BorrowedWorkspace<'a>>,
     /// Passes for the last spectra.
-    pub passes: Option<Passes>,
-    /// False if the passes are not kept: their populations are measured, on another device, or a stream's.
+    pub passes: Option<SpectralPasses>,
+    /// False if the passes are not kept, because their populations are measured, on another device, or a stream's.
     pub keeps_passes: bool,
 }
 
-impl<'a> Seat<'a> {
-    /// Returns a seat in a run's workspace.
-    pub fn new(borrowed: Arc<Borrowed<'a>>) -> Seat<'a> {
-        Seat {
+impl<'a> WorkerWorkspace<'a> {
+    /// Returns the part of a new worker, which has no passes yet.
+    pub fn new(borrowed: Arc<BorrowedWorkspace<'a>>) -> WorkerWorkspace<'a> {
+        WorkerWorkspace {
             borrowed,
             passes: None,
             keeps_passes: true,
         }
     }
 
-    /// Takes passes for spectra of this layout, made with these settings, that another worker has left; frees those for
-    /// others. A worker that keeps none takes none, because others would keep their populations.
-    pub fn take_passes(&mut self, layout: &[ArmLayout], settings: PassSettings) -> Option<Passes> {
+    /// Takes passes for spectra of this layout and with these settings that another worker has left, and frees those
+    /// for other layouts or settings. A worker that keeps no passes takes none, because other workers would keep their
+    /// populations.
+    pub fn take_passes(
+        &mut self,
+        layout: &[ArmLayout],
+        settings: PassSettings,
+    ) -> Option<SpectralPasses> {
         let mut unused = lock(&self.borrowed.workspace.passes);
         unused.retain(|passes| self.keeps_passes && passes.is_for(layout, settings));
         unused.pop()
     }
 }
 
-impl Drop for Seat<'_> {
+impl Drop for WorkerWorkspace<'_> {
     fn drop(&mut self) {
-        // those that are not kept are freed before the workspace may go to another run
-        let kept = self
+        // Passes that are not kept are freed here, before the workspace may go to another run.
+        let passes = self
             .passes
             .take()
             .filter(|passes| self.keeps_passes && !passes.have_failed());
         if !std::thread::panicking() {
-            lock(&self.borrowed.workspace.passes).extend(kept);
+            lock(&self.borrowed.workspace.passes).extend(passes);
         }
     }
 }
 
-/// Locks what a worker that panicked has left whole.
+/// Locks a mutex. A worker that panicked leaves its data consistent.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

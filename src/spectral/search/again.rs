@@ -1,58 +1,64 @@
-//! Further fits of spectra that have been fitted: where χ²/dof is large (`poor.rs`), and from beyond a fold
-//! (`fold.rs`).
+//! Further fits of spectra whose first fits have a large χ²/dof (`poor.rs`), and fits from beyond a fold (`fold.rs`).
 
 use crate::error::Result;
 use crate::solver::{GaveWay, Outcome, Status};
-use crate::spectral::input::ready::{Monitor, ReadySpectra, ReadySpectrum, Starts};
-use crate::spectral::search::solve::{Passes, winner};
+use crate::spectral::input::ready::{Monitor, ReadySpectra, ReadySpectrum, StartPoints};
+use crate::spectral::search::solve::{SpectralPasses, find_winner};
 
-/// Starts from which a spectrum is fitted once more.
+/// Further starts from which a spectrum is fitted.
 pub struct MoreStarts {
     /// Index of the spectrum among those that were fitted together.
     pub spectrum: usize,
-    pub starts: Starts,
+    pub starts: StartPoints,
 }
 
-impl Passes {
-    /// Fits spectra from more starts, and adds the outcomes to those in `found`. A spectrum may occur several times.
+impl SpectralPasses {
+    /// Fits spectra from more starts, and adds the new outcomes to `outcomes`. A spectrum may occur several times.
     pub fn fit_again(
         &mut self,
         spectra: ReadySpectra,
-        found: &mut [Vec<Outcome>],
-        more: Vec<MoreStarts>,
+        outcomes: &mut [Vec<Outcome>],
+        more_starts: Vec<MoreStarts>,
         monitor: Monitor,
     ) -> Result<()> {
-        if more.is_empty() {
+        if more_starts.is_empty() {
             return Ok(());
         }
-        let own: Vec<ReadySpectrum> = more
+        let refitted_spectra: Vec<ReadySpectrum> = more_starts
             .iter()
-            .map(|one| spectra.spectra[one.spectrum].clone())
+            .map(|entry| spectra.spectra[entry.spectrum].clone())
             .collect();
-        let places: Vec<usize> = more.iter().map(|one| one.spectrum).collect();
-        let starts = more.into_iter().map(|one| one.starts).collect();
-        let ends = self.rounds(spectra.with_spectra(&own), starts, monitor)?;
-        for (k, ends) in places.into_iter().zip(ends) {
-            add_outcomes(&mut found[k], ends, spectra.model.marginalise);
+        let indices: Vec<usize> = more_starts.iter().map(|entry| entry.spectrum).collect();
+        let starts = more_starts.into_iter().map(|entry| entry.starts).collect();
+        let refitted_spectra = spectra.with_spectra(&refitted_spectra);
+        let new_outcomes = self.run_least_squares(refitted_spectra, starts, monitor)?;
+        for (spectrum, new_group) in indices.into_iter().zip(new_outcomes) {
+            add_outcomes(
+                &mut outcomes[spectrum],
+                new_group,
+                spectra.model.marginalise,
+            );
         }
         Ok(())
     }
 }
 
-/// Adds the outcomes of more starts to those of their spectrum. A failed one is marked so that it cannot win. Without
-/// outcomes the run was cancelled, and the spectrum's fit counts as interrupted.
-fn add_outcomes(group: &mut Vec<Outcome>, ends: Vec<Outcome>, marginalise: bool) {
-    if ends.is_empty()
-        && let Some(lowest) = winner(group, marginalise)
+/// Adds the outcomes of more starts to those of their spectrum. Failed ones are marked so that they cannot win. If
+/// there are none, the run was cancelled, and the spectrum's fit counts as interrupted.
+fn add_outcomes(group: &mut Vec<Outcome>, new_outcomes: Vec<Outcome>, marginalise: bool) {
+    if new_outcomes.is_empty()
+        && let Some(lowest) = find_winner(group, marginalise)
     {
         group[lowest].status = Some(Status::Interrupted);
     }
-    for mut end in ends {
-        let may_win = end
+    for mut outcome in new_outcomes {
+        let may_win = outcome
             .status
             .is_some_and(|status| status.is_success() || status == Status::Interrupted);
-        end.gave_way = end.gave_way.or((!may_win).then_some(GaveWay::Hopeless));
-        group.push(end);
+        if !may_win {
+            outcome.gave_way = outcome.gave_way.or(Some(GaveWay::Hopeless));
+        }
+        group.push(outcome);
     }
 }
 
@@ -71,23 +77,28 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_start_does_not_win_and_a_missing_one_interrupts() {
-        let found = || vec![outcome(7.0, Some(Status::Ftol))];
-        let with = |ends: Vec<Outcome>| {
-            let mut group = found();
-            add_outcomes(&mut group, ends, false);
-            (winner(&group, false), group[0].status, group.len())
+    fn failed_outcomes_cannot_win_and_missing_ones_interrupt_the_fit() {
+        let fitted_with = |new_outcomes: Vec<Outcome>| {
+            let mut group = vec![outcome(7.0, Some(Status::Ftol))];
+            add_outcomes(&mut group, new_outcomes, false);
+            (find_winner(&group, false), group[0].status, group.len())
         };
         assert_eq!(
-            with(vec![outcome(6.0, Some(Status::Ftol))]),
+            fitted_with(vec![outcome(6.0, Some(Status::Ftol))]),
             (Some(1), Some(Status::Ftol), 2)
         );
         assert_eq!(
-            with(vec![outcome(6.0, Some(Status::Stalled))]),
+            fitted_with(vec![outcome(6.0, Some(Status::Stalled))]),
             (Some(0), Some(Status::Ftol), 2)
         );
-        let both = [5.0, 6.0].map(|chi2| outcome(chi2, Some(Status::Ftol)));
-        assert_eq!(with(both.to_vec()), (Some(1), Some(Status::Ftol), 3));
-        assert_eq!(with(Vec::new()), (Some(0), Some(Status::Interrupted), 1));
+        let two_outcomes = [5.0, 6.0].map(|chi2| outcome(chi2, Some(Status::Ftol)));
+        assert_eq!(
+            fitted_with(two_outcomes.to_vec()),
+            (Some(1), Some(Status::Ftol), 3)
+        );
+        assert_eq!(
+            fitted_with(Vec::new()),
+            (Some(0), Some(Status::Interrupted), 1)
+        );
     }
 }

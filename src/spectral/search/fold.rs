@@ -2,7 +2,7 @@
 //!
 //! Some templates depend on a label so weakly that the spectrum turns back on itself when that label grows. The cost
 //! then has a minimum on either side of this *fold*, and the normal matrix A at one minimum does not show the other
-//! one. We therefore check fits. A fit that ended in the wrong minimum often took many rounds, because its way led
+//! one. We therefore check fits. A fit that ended in the wrong minimum often took many rounds, because its path led
 //! through a bent valley, so we probe more points around such a fit. We move each label p alone by δ, and compare the
 //! rise of the cost F with that of the quadratic model:
 //!
@@ -27,11 +27,11 @@ use crate::solver::basin::LEAST_RISE;
 use crate::solver::{Outcome, Status};
 use crate::spectral::input::ready::{Monitor, ReadySpectra, ReadySpectrum};
 use crate::spectral::search::again::MoreStarts;
-use crate::spectral::search::solve::{Passes, winner};
+use crate::spectral::search::solve::{SpectralPasses, find_winner};
 
 /// Level of scrutiny at which a fit is checked for folds.
 struct Scrutiny {
-    /// Smallest number of rounds of a fit that is checked so.
+    /// Smallest number of rounds of a fit that is checked at this level.
     min_rounds: u32,
     /// Distances by which a label is moved to either side, as shares of the distance between its bounds.
     distances: &'static [f64],
@@ -56,7 +56,7 @@ struct Scrutiny {
 /// as many probes.
 ///
 /// Checks of fits of three and four rounds cost more than the starts that find as many minima (`docs/trials.md`).
-const LEVELS: [Scrutiny; 3] = [
+const SCRUTINY_LEVELS: [Scrutiny; 3] = [
     Scrutiny {
         min_rounds: 7,
         distances: &[0.1, 0.2, 0.4],
@@ -78,7 +78,7 @@ const LEVELS: [Scrutiny; 3] = [
 ];
 /// Smallest distance at which a label is probed, as a share of the distance between its bounds. Bounds may cut a probe
 /// shorter.
-const MIN_DISTANCE: f64 = 0.05;
+const MIN_PROBE_DISTANCE: f64 = 0.05;
 
 /// A point at which the cost is evaluated, far from a minimum. One label differs from that of the minimum.
 #[derive(Clone, Debug, PartialEq)]
@@ -108,28 +108,35 @@ impl FoldCheck {
         ready: &ReadySpectrum,
         lowest: &Outcome,
     ) -> Option<FoldCheck> {
+        // 1. The number of rounds decides how closely the fit is checked.
         let is_success = lowest.status.is_some_and(Status::is_success);
-        let level = LEVELS
+        let level = SCRUTINY_LEVELS
             .iter()
             .find(|level| lowest.rounds >= level.min_rounds)?;
         if !ready.may_add_starts || !is_success {
             return None;
         }
-        let labels: BTreeSet<usize> = model.arms.iter().flat_map(ModelArm::tangents).collect();
-        let labels: Vec<MovableLabel> = labels
+        // 2. Choose the labels that may be moved, and whose effect on the cost is within the limits of this level.
+        let parameters: BTreeSet<usize> = model.arms.iter().flat_map(ModelArm::tangents).collect();
+        let labels: Vec<MovableLabel> = parameters
             .into_iter()
             .filter_map(|p| MovableLabel::new(model, p, ready.limits[p], lowest))
             .collect();
-        let largest = labels.iter().map(|label| label.effect).fold(0.0, f64::max);
-        let relevant = labels
-            .iter()
-            .filter(|label| largest > 0.0 && level.effects.contains(&(label.effect / largest)));
-        let points = relevant.flat_map(|label| label.probe_points(lowest, level.distances));
-        let mut points: Vec<ProbePoint> = points
+        let max_effect = labels.iter().map(|label| label.effect).fold(0.0, f64::max);
+        let relevant_labels = labels.iter().filter(|label| {
+            max_effect > 0.0 && level.effects.contains(&(label.effect / max_effect))
+        });
+        // 3. Probe points along these labels, inside the training hulls.
+        let mut points: Vec<ProbePoint> = relevant_labels
+            .flat_map(|label| label.probe_points(lowest, level.distances))
             .filter(|point| !is_outside_hulls(model, &point.u))
             .collect();
-        points.dedup(); // a bound cuts several probes short alike
-        (!points.is_empty()).then(|| FoldCheck {
+        // A bound cuts several probes short, which are then the same point.
+        points.dedup();
+        if points.is_empty() {
+            return None;
+        }
+        Some(FoldCheck {
             spectrum,
             cost: cost(lowest),
             max_rho: level.max_rho,
@@ -137,25 +144,22 @@ impl FoldCheck {
         })
     }
 
-    /// Returns the probe point where the cost rises least compared with the predicted rise, if by less than `max_rho`
-    /// of it. `outcomes` are those at the probe points.
-    fn next_start(&self, outcomes: &[Outcome]) -> Option<Vec<f64>> {
-        let rho = |(point, outcome): (&ProbePoint, &Outcome)| {
-            (cost(outcome) - self.cost) / point.predicted_rise
-        };
-        let ratios = self
-            .points
-            .iter()
-            .zip(outcomes)
-            .map(|pair| (rho(pair), pair.0));
-        let beyond_fold = ratios.filter(|(rho, _)| *rho < self.max_rho);
-        beyond_fold
-            .min_by(|a, b| a.0.total_cmp(&b.0))
-            .map(|(_, point)| point.u.clone())
+    /// Returns the probe point where the cost rises least compared with the predicted rise, if its ρ is below
+    /// `max_rho`. `outcomes` are those at the probe points.
+    fn choose_start(&self, outcomes: &[Outcome]) -> Option<Vec<f64>> {
+        let mut best: Option<(f64, &ProbePoint)> = None;
+        for (point, outcome) in self.points.iter().zip(outcomes) {
+            let rho = (cost(outcome) - self.cost) / point.predicted_rise;
+            let is_best = best.is_none_or(|(best_rho, _)| rho.total_cmp(&best_rho).is_lt());
+            if rho < self.max_rho && is_best {
+                best = Some((rho, point));
+            }
+        }
+        best.map(|(_, point)| point.u.clone())
     }
 }
 
-/// Returns χ² plus the penalties, which is what the solver's steps reduce.
+/// Returns χ² plus the penalties, the function that the solver's steps reduce.
 fn cost(outcome: &Outcome) -> f64 {
     outcome.chi2 + outcome.penalty
 }
@@ -176,7 +180,7 @@ struct MovableLabel {
 
 impl MovableLabel {
     /// Returns a label's bounds, range and effect on χ² at a minimum; `None` if it is held or has no finite bounds, or
-    /// if its start is given, because the user then wants the minimum near that start.
+    /// if its start is given, because the user then asks for the minimum near that start.
     fn new(
         model: &SpectralModel,
         parameter: usize,
@@ -205,10 +209,10 @@ impl MovableLabel {
         minimum: &'a Outcome,
         distances: &'a [f64],
     ) -> impl Iterator<Item = ProbePoint> + 'a {
-        let shares = [-1.0, 1.0]
+        let shares_of_range = [-1.0, 1.0]
             .into_iter()
             .flat_map(move |side| distances.iter().map(move |distance| side * distance));
-        shares.filter_map(move |share| self.probe_point(minimum, share))
+        shares_of_range.filter_map(move |share| self.probe_point(minimum, share))
     }
 
     /// Returns the point at a share of the label's range from a minimum, with the predicted rise of the cost; `None` if
@@ -220,72 +224,79 @@ impl MovableLabel {
         let delta = u[p] - minimum.parameters[p];
         let predicted_rise =
             delta * (delta * minimum.normal_matrix[packed_index(p, p)] - 2.0 * minimum.gradient[p]);
-        let is_far = delta.abs() >= MIN_DISTANCE * self.range && predicted_rise >= LEAST_RISE;
+        let is_far = delta.abs() >= MIN_PROBE_DISTANCE * self.range && predicted_rise >= LEAST_RISE;
         is_far.then_some(ProbePoint { u, predicted_rise })
     }
 }
 
-/// Returns whether a point, in the solver's units, lies outside the training hull of any arm, where templates mean
-/// nothing.
+/// Returns whether a point, in the solver's units, lies outside the training hull of any arm, where templates are
+/// meaningless.
 fn is_outside_hulls(model: &SpectralModel, u: &[f64]) -> bool {
+    let physical_value = |p: usize| model.parameters[p].to_physical(u[p]);
     model.arms.iter().any(|arm| {
-        let value = |p: usize| model.parameters[p].to_physical(u[p]);
         let labels: Vec<f64> = arm
             .inputs
             .iter()
-            .map(|input| input.source.value(value))
+            .map(|input| input.source.value(physical_value))
             .collect();
         arm.emulator.extrapolates(&labels)
     })
 }
 
-impl Passes {
-    /// Looks around each spectrum's lowest outcome for folds, fits once more from beyond each, and adds the outcomes to
-    /// `found`.
+impl SpectralPasses {
+    /// Looks around each spectrum's lowest outcome for folds, fits once more from beyond each, and adds the new
+    /// outcomes to `outcomes`.
     pub fn search_beyond_folds(
         &mut self,
         spectra: ReadySpectra,
-        found: &mut [Vec<Outcome>],
+        outcomes: &mut [Vec<Outcome>],
         monitor: Monitor,
     ) -> Result<()> {
-        let ReadySpectra {
-            model,
-            spectra: ready,
-            ..
-        } = spectra;
-        // 1. Evaluate the probe points of all checks.
-        let check = |(k, group): (usize, &Vec<Outcome>)| {
-            let lowest = winner(group, model.marginalise)?;
-            FoldCheck::new(model, k, &ready[k], &group[lowest])
-        };
-        let checks: Vec<FoldCheck> = found.iter().enumerate().filter_map(check).collect();
-        let probe = |check: &FoldCheck| {
-            let starts = check
-                .points
-                .iter()
-                .map(|point| Start {
-                    u: point.u.clone(),
-                    basin: 0,
-                })
-                .collect();
-            ReadySpectrum {
-                starts,
-                ..ready[check.spectrum].clone()
-            }
-        };
-        let probes: Vec<ReadySpectrum> = checks.iter().map(probe).collect();
-        let mut probed = self.evaluate(spectra.with_spectra(&probes))?.into_iter();
+        let model = spectra.model;
+        // 1. Choose the probe points around each lowest outcome, and evaluate all of them together.
+        let mut checks: Vec<FoldCheck> = Vec::new();
+        for (k, group) in outcomes.iter().enumerate() {
+            let Some(lowest) = find_winner(group, model.marginalise) else {
+                continue;
+            };
+            let check = FoldCheck::new(model, k, &spectra.spectra[k], &group[lowest]);
+            checks.extend(check);
+        }
+        let probed_spectra: Vec<ReadySpectrum> = checks
+            .iter()
+            .map(|check| start_at_probe_points(&spectra.spectra[check.spectrum], &check.points))
+            .collect();
+        let probed_outcomes = self.evaluate(spectra.with_spectra(&probed_spectra))?;
         // 2. Choose the starts.
-        let choose = |check: FoldCheck| {
-            let own: Vec<Outcome> = probed.by_ref().take(check.points.len()).collect();
-            Some(MoreStarts {
-                spectrum: check.spectrum,
-                starts: vec![check.next_start(&own)?],
-            })
-        };
-        let chosen: Vec<MoreStarts> = checks.into_iter().filter_map(choose).collect();
+        let mut probed_outcomes = probed_outcomes.into_iter();
+        let mut more_starts: Vec<MoreStarts> = Vec::new();
+        for check in checks {
+            let outcomes_of_check: Vec<Outcome> =
+                probed_outcomes.by_ref().take(check.points.len()).collect();
+            if let Some(start) = check.choose_start(&outcomes_of_check) {
+                more_starts.push(MoreStarts {
+                    spectrum: check.spectrum,
+                    starts: vec![start],
+                });
+            }
+        }
         // 3. Fit from them.
-        self.fit_again(spectra, found, chosen, monitor)
+        self.fit_again(spectra, outcomes, more_starts, monitor)
+    }
+}
+
+/// Returns a copy of a spectrum whose starts are the probe points.
+fn start_at_probe_points(ready: &ReadySpectrum, points: &[ProbePoint]) -> ReadySpectrum {
+    let starts = points
+        .iter()
+        .map(|point| Start {
+            u: point.u.clone(),
+            basin: 0,
+        })
+        .collect();
+    ReadySpectrum {
+        starts,
+        ..ready.clone()
     }
 }
 
@@ -305,7 +316,7 @@ mod tests {
 
     /// Returns label 1 with the bounds 0 and 10, and a minimum at 9. There is less room above than below, so that a
     /// probe above is cut short.
-    fn label() -> (MovableLabel, Outcome) {
+    fn movable_label() -> (MovableLabel, Outcome) {
         let label = MovableLabel {
             parameter: 1,
             lower: 0.0,
@@ -326,20 +337,21 @@ mod tests {
     }
 
     #[test]
-    fn labels_move_inside_their_bounds() {
-        let (label, mut at) = label();
+    fn probe_points_stay_inside_the_bounds() {
+        let (label, mut minimum) = movable_label();
         // The predicted rise is δ² A = 9 · 4 below; 1 · 4 above is too little.
         assert_eq!(
-            label.probe_points(&at, &[0.3]).collect::<Vec<_>>(),
+            label.probe_points(&minimum, &[0.3]).collect::<Vec<_>>(),
             [ProbePoint {
                 u: vec![5.0, 6.0],
                 predicted_rise: 36.0
             }]
         );
         // The label is held by its bound: the cost falls towards the bound, and rises the more on the way back.
-        (at.parameters[1], at.gradient[1]) = (10.0, 2.0);
+        minimum.parameters[1] = 10.0;
+        minimum.gradient[1] = 2.0;
         assert_eq!(
-            label.probe_points(&at, &[0.3]).collect::<Vec<_>>(),
+            label.probe_points(&minimum, &[0.3]).collect::<Vec<_>>(),
             [ProbePoint {
                 u: vec![5.0, 7.0],
                 predicted_rise: 36.0 + 12.0
@@ -348,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_sets_out_where_the_cost_comes_back_furthest() {
+    fn the_start_is_the_probe_point_with_the_smallest_rho() {
         let points = [36.0, 36.0, 100.0].map(|rise| ProbePoint {
             u: vec![rise],
             predicted_rise: rise,
@@ -359,10 +371,10 @@ mod tests {
             max_rho: 0.3,
             points: points.to_vec(),
         };
-        let start = |chi2: [f64; 3]| check.next_start(&chi2.map(|chi2| outcome(chi2, None)));
-        assert_eq!(start([43.0, 19.0, 57.0]), None);
-        assert_eq!(start([f64::NAN, 10.0, 9.0]), Some(vec![100.0]));
+        let chosen = |chi2: [f64; 3]| check.choose_start(&chi2.map(|chi2| outcome(chi2, None)));
+        assert_eq!(chosen([43.0, 19.0, 57.0]), None);
+        assert_eq!(chosen([f64::NAN, 10.0, 9.0]), Some(vec![100.0]));
         // The first cost is below that of the minimum.
-        assert_eq!(start([6.0, 10.0, 9.0]), Some(vec![36.0]));
+        assert_eq!(chosen([6.0, 10.0, 9.0]), Some(vec![36.0]));
     }
 }

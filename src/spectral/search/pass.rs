@@ -8,13 +8,13 @@ use crate::math::Real;
 use crate::model::SpectralObjective;
 use crate::recording::Precision;
 use crate::solver::{LevenbergMarquardt, NelderMead, Outcome, Solver};
-use crate::spectral::input::ready::{Monitor, NEVER, ReadySpectra, Starts};
-use crate::spectral::search::shared_population::{Failure, SharedPopulation};
-use crate::spectral::search::verify::Verifier;
-use crate::spectral::search::waiting::{PassOutcomes, Waiting};
+use crate::spectral::input::ready::{Monitor, NEVER_CANCELLED, ReadySpectra, StartPoints};
+use crate::spectral::search::shared_population::{RequestFailure, SharedPopulation};
+use crate::spectral::search::verify::PassVerifier;
+use crate::spectral::search::waiting::{PassOutcomes, WaitingSpectra};
 
 /// Size of a simplex that polishes a fit, relative to the size that the user set.
-const POLISH: f64 = 0.1;
+const POLISHING_SIZE: f64 = 0.1;
 
 /// Settings of the passes.
 #[derive(Clone, Copy, PartialEq)]
@@ -23,7 +23,7 @@ pub struct PassSettings {
     pub precision: Precision,
     /// There is a pass without derivatives even if the solver needs none.
     pub has_evaluation: bool,
-    /// Maximum memory of all populations in bytes; `None` for what the device has.
+    /// Maximum memory of all populations in bytes; `None` for the memory of the device.
     pub memory: Option<u64>,
     /// Number of workers that share populations and this memory.
     pub workers: usize,
@@ -32,12 +32,12 @@ pub struct PassSettings {
 }
 
 /// A population and the objective that it was made for.
-pub struct Pass {
+pub struct SpectralPass {
     pub objective: Arc<SpectralObjective>,
     pub population: Arc<SharedPopulation>,
-    /// Checks the results of a GPU; `None` on the CPU, and for the rough first rounds, from whose ends others continue.
-    pub verifier: Option<Verifier>,
-    /// The population failed in the hands of another worker.
+    /// Checks the results of a GPU. `None` on the CPU, and for rough rounds, whose ends are no results.
+    pub verifier: Option<PassVerifier>,
+    /// The population failed in rounds that another worker ran.
     pub has_failed_elsewhere: bool,
 }
 
@@ -58,48 +58,48 @@ impl PassSettings {
             Solver::LevenbergMarquardt(_) => None,
             Solver::NelderMead(settings) => Some(settings),
             Solver::LevenbergMarquardtThenNelderMead(_, settings) => Some(NelderMead {
-                size: POLISH * settings.size,
+                size: POLISHING_SIZE * settings.size,
                 ..settings
             }),
         }
     }
 }
 
-impl Pass {
+impl SpectralPass {
     /// Runs the population's solver on each spectrum from its starts and returns the outcomes of each.
-    pub fn run(
+    pub fn fit_from_starts(
         &mut self,
         spectra: ReadySpectra,
-        starts: Vec<Starts>,
+        starts: Vec<StartPoints>,
         monitor: Monitor,
     ) -> Result<Vec<Vec<Outcome>>> {
         let members = starts.iter().map(Vec::len).sum::<usize>() * self.population.lanes;
-        let waiting = Waiting::new(self.objective.clone(), spectra, starts);
-        let mut report =
-            |left: usize| (monitor.progress)(1.0 - left as f64 / members.max(1) as f64);
-        self.run_waiting(waiting, spectra, monitor.cancel, &mut report)
+        let waiting = WaitingSpectra::new(self.objective.clone(), spectra, starts);
+        self.run_waiting(waiting, spectra, monitor.cancel, &mut |remaining| {
+            (monitor.progress)(1.0 - remaining as f64 / members.max(1) as f64);
+        })
     }
 
     /// Runs the population's solver on waiting spectra, checks a GPU's results, and returns the outcomes of each
     /// spectrum. `report` receives the number of members that have not ended, after each submission.
     pub fn run_waiting(
         &mut self,
-        waiting: Waiting,
+        waiting: WaitingSpectra,
         spectra: ReadySpectra,
         cancel: &AtomicBool,
         report: &mut dyn FnMut(usize),
     ) -> Result<Vec<Vec<Outcome>>> {
-        let found = match self.population.run(waiting, cancel, report) {
-            Ok(found) => found,
-            Err(Failure { error, is_own }) => {
+        let finished = match self.population.complete_request(waiting, cancel, report) {
+            Ok(finished) => finished,
+            Err(RequestFailure { error, is_own }) => {
                 self.has_failed_elsewhere = !is_own;
                 return Err(error);
             }
         };
         if !cancel.load(Ordering::Relaxed) {
-            self.check_objectives(spectra, &found)?;
+            self.check_objectives(spectra, &finished)?;
         }
-        Ok(found.outcomes)
+        Ok(finished.outcomes)
     }
 
     /// Evaluates the objective at each spectrum's starts, and returns one outcome per start, with derivatives if the
@@ -107,35 +107,39 @@ impl Pass {
     pub fn evaluate(
         &mut self,
         spectra: ReadySpectra,
-        starts: &[Starts],
+        starts: &[StartPoints],
     ) -> Result<Vec<Vec<Outcome>>> {
         // 1. A spectrum with more starts than there is room for enters several times.
-        let (mut places, mut entering, mut parts) = (Vec::new(), Vec::new(), Vec::new());
-        for (place, own) in starts.iter().enumerate() {
-            for part in own.chunks(self.population.capacity) {
-                places.push(place);
-                entering.push(spectra.spectra[place].clone());
-                parts.push(part.to_vec());
+        let mut spectrum_of_entry = Vec::new();
+        let mut entering_spectra = Vec::new();
+        let mut entering_starts = Vec::new();
+        for (spectrum, points) in starts.iter().enumerate() {
+            for chunk in points.chunks(self.population.capacity) {
+                spectrum_of_entry.push(spectrum);
+                entering_spectra.push(spectra.spectra[spectrum].clone());
+                entering_starts.push(chunk.to_vec());
             }
         }
-        // 2. Evaluate, and join the parts of each spectrum.
-        let entering = spectra.with_spectra(&entering);
-        let mut waiting = Waiting::new(self.objective.clone(), entering, parts);
+        // 2. Evaluate the objective at all starts.
+        let entering_spectra = spectra.with_spectra(&entering_spectra);
+        let mut waiting =
+            WaitingSpectra::new(self.objective.clone(), entering_spectra, entering_starts);
         waiting.is_evaluation = true;
-        let found = self.run_waiting(waiting, entering, &NEVER, &mut |_| {})?;
-        let mut all = vec![Vec::new(); starts.len()];
-        places
-            .into_iter()
-            .zip(found)
-            .for_each(|(place, outcomes)| all[place].extend(outcomes));
-        Ok(all)
+        let outcomes_of_entry =
+            self.run_waiting(waiting, entering_spectra, &NEVER_CANCELLED, &mut |_| {})?;
+        // 3. Join the outcomes of each spectrum.
+        let mut outcomes = vec![Vec::new(); starts.len()];
+        for (spectrum, entry) in spectrum_of_entry.into_iter().zip(outcomes_of_entry) {
+            outcomes[spectrum].extend(entry);
+        }
+        Ok(outcomes)
     }
 
     /// Compares some of a GPU's objectives with the CPU's. Does nothing on the CPU.
-    fn check_objectives(&mut self, spectra: ReadySpectra, found: &PassOutcomes) -> Result<()> {
-        self.verifier
-            .as_mut()
-            .map_or(Ok(()), |verifier| verifier.check_objectives(spectra, found))
+    fn check_objectives(&mut self, spectra: ReadySpectra, finished: &PassOutcomes) -> Result<()> {
+        self.verifier.as_mut().map_or(Ok(()), |verifier| {
+            verifier.check_objectives(spectra, finished)
+        })
     }
 
     /// Checks that some of a GPU's successes are at minima. Does nothing on the CPU, or once the run is cancelled.

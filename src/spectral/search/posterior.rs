@@ -14,123 +14,148 @@ use crate::spectral::SpectralFitter;
 use crate::spectral::input::ready::{Monitor, ReadySpectra, ReadySpectrum};
 use crate::spectral::results::moments::{VelocityPosterior, moments};
 use crate::spectral::results::row::FitRow;
-use crate::spectral::search::solve::Passes;
+use crate::spectral::search::solve::SpectralPasses;
 
-/// Points of a grid on either side of its centre.
-const HALF: i32 = 12;
+/// Number of points of a grid on either side of its centre.
+const POINTS_PER_SIDE: i32 = 12;
 /// Step of the first grid, in standard errors of the fit.
-const STEP: f64 = 0.5;
+const FIRST_STEP_IN_ERRORS: f64 = 0.5;
 /// Numbers of steps per standard error that resolve a posterior.
 const STEPS_PER_ERROR: std::ops::RangeInclusive<f64> = 1.2..=3.0;
 /// Largest relative probability at an end of a grid that is wide enough.
-const EDGE: f64 = 1e-4;
+const MAX_EDGE_PROBABILITY: f64 = 1e-4;
 /// Maximum number of grids per spectrum.
-const ATTEMPTS: usize = 12;
+const MAX_GRIDS: usize = 12;
 
 /// The velocity grid of one spectrum, in km/s.
-struct Grid {
+struct VelocityGrid {
     /// Index of the spectrum among those that are scanned.
-    ready: usize,
+    spectrum: usize,
     centre: f64,
     step: f64,
     /// Bounds of the velocity.
-    range: (f64, f64),
-    found: Option<VelocityPosterior>,
+    bounds: (f64, f64),
+    posterior: Option<VelocityPosterior>,
     /// No other grid is needed.
-    ended: bool,
+    is_final: bool,
 }
 
-impl Grid {
-    /// Returns a spectrum's first grid of velocities around the fitted one, parameter `p`; `None` if its fit failed or
-    /// it is held.
-    fn new(ready: usize, one: &ReadySpectrum, row: &FitRow, p: usize) -> Option<Grid> {
-        let (error, limits) = (row.errors[p], &one.limits[p]);
-        let usable = row.status.is_success() && !limits.is_held();
+impl VelocityGrid {
+    /// Returns a spectrum's first grid of velocities around the fitted one; `None` if its fit failed or its velocity is
+    /// held. `velocity` is the index of the parameter.
+    fn new(
+        spectrum: usize,
+        ready: &ReadySpectrum,
+        row: &FitRow,
+        velocity: usize,
+    ) -> Option<VelocityGrid> {
+        let limits = &ready.limits[velocity];
+        if !row.status.is_success() || limits.is_held() {
+            return None;
+        }
+        let error = row.errors[velocity];
         let step = if error.is_finite() && error > 0.0 {
-            STEP * error
+            FIRST_STEP_IN_ERRORS * error
         } else {
             1.0
         };
-        let (range, centre) = ((limits.lower, limits.upper), row.parameters[p]);
-        usable.then_some(Grid {
-            ready,
-            centre,
+        Some(VelocityGrid {
+            spectrum,
+            centre: row.parameters[velocity],
             step,
-            range,
-            found: None,
-            ended: false,
+            bounds: (limits.lower, limits.upper),
+            posterior: None,
+            is_final: false,
         })
     }
 
     /// Returns the velocities of the grid that lie inside the bounds.
     fn velocities(&self) -> Vec<f64> {
-        let all = (-HALF..=HALF).map(|k| self.centre + f64::from(k) * self.step);
-        all.filter(|v| (self.range.0..=self.range.1).contains(v))
+        (-POINTS_PER_SIDE..=POINTS_PER_SIDE)
+            .map(|k| self.centre + f64::from(k) * self.step)
+            .filter(|velocity| (self.bounds.0..=self.bounds.1).contains(velocity))
             .collect()
     }
 
-    /// Computes the posterior from the objectives at the grid's velocities, and changes the grid for another attempt if
-    /// it does not suit. If they do not resolve it, sets another grid.
-    fn judge(&mut self, velocities: &[f64], objectives: &[f64]) {
-        self.ended = true;
-        self.found = moments(velocities, objectives);
-        let Some(found) = self.found else { return };
-        let lowest = objectives.iter().copied().fold(f64::INFINITY, f64::min);
-        let edge = |i: usize, bound: f64| {
-            let inside = (velocities[i] - bound).abs() > self.step;
-            inside && (-0.5 * (objectives[i] - lowest)).exp() > EDGE
+    /// Computes the posterior from the objectives at the grid's velocities. If the grid is too narrow or too coarse,
+    /// sets another grid.
+    fn update(&mut self, velocities: &[f64], objectives: &[f64]) {
+        self.is_final = true;
+        self.posterior = moments(velocities, objectives);
+        let Some(posterior) = self.posterior else {
+            return;
         };
-        let wide = edge(0, self.range.0) || edge(velocities.len() - 1, self.range.1);
-        let steps = found.error / self.step;
-        if !wide && STEPS_PER_ERROR.contains(&steps) {
+        // 1. The grid is too narrow if the probability at an end is not small, unless a bound is there.
+        let lowest = objectives.iter().copied().fold(f64::INFINITY, f64::min);
+        let is_cut_off = |end: usize, bound: f64| {
+            let is_inside_bound = (velocities[end] - bound).abs() > self.step;
+            let relative_probability = (-0.5 * (objectives[end] - lowest)).exp();
+            is_inside_bound && relative_probability > MAX_EDGE_PROBABILITY
+        };
+        let is_too_narrow =
+            is_cut_off(0, self.bounds.0) || is_cut_off(velocities.len() - 1, self.bounds.1);
+        let steps_per_error = posterior.error / self.step;
+        if !is_too_narrow && STEPS_PER_ERROR.contains(&steps_per_error) {
             return;
         }
-        // The error from a grid with large steps is only an upper limit.
-        self.step = if wide {
+        // 2. Widen or refine it. The error from a grid with large steps is only an upper limit.
+        self.step = if is_too_narrow {
             2.0 * self.step
         } else {
-            (found.error * STEP).max(0.2 * self.step)
+            (posterior.error * FIRST_STEP_IN_ERRORS).max(0.2 * self.step)
         };
-        self.centre = found.velocity;
-        self.ended = false;
+        self.centre = posterior.velocity;
+        self.is_final = false;
     }
 }
 
 /// Inputs and populations of a velocity scan.
-pub struct Scan<'a> {
+pub struct PosteriorScan<'a> {
     pub fitter: &'a SpectralFitter,
     /// The passes that have fitted the spectra.
-    pub passes: &'a mut Passes,
+    pub passes: &'a mut SpectralPasses,
     pub spectra: ReadySpectra<'a>,
     /// Called after every submission.
     pub monitor: Monitor<'a>,
 }
 
-impl Scan<'_> {
+impl PosteriorScan<'_> {
     /// Scans the objective around each row's fitted velocity and writes the posterior into the row. `rows` are those of
     /// the whole batch. If the run is cancelled, rows whose scan has not ended become interrupted.
-    pub fn run(mut self, rows: &mut [FitRow]) -> Result<()> {
-        let Some(p) = self.fitter.model.free_velocity() else {
+    pub fn write_posteriors(mut self, rows: &mut [FitRow]) -> Result<()> {
+        let Some(velocity) = self.fitter.model.free_velocity() else {
             return Ok(());
         };
         let ready = self.spectra.spectra;
-        let begin = |(k, one): (usize, &ReadySpectrum)| Grid::new(k, one, &rows[one.place], p);
-        let mut all: Vec<Grid> = ready.iter().enumerate().filter_map(begin).collect();
+        // 1. Make a grid for each spectrum that can be scanned.
+        let mut grids: Vec<VelocityGrid> = Vec::with_capacity(ready.len());
+        for (k, spectrum) in ready.iter().enumerate() {
+            grids.extend(VelocityGrid::new(
+                k,
+                spectrum,
+                &rows[spectrum.place],
+                velocity,
+            ));
+        }
+        // 2. Evaluate and change the grids until they resolve the posteriors.
         let cancel = self.monitor.cancel;
-        let together = (self.passes.capacity / (2 * HALF as usize + 1)).max(1);
-        for _ in 0..ATTEMPTS {
-            let mut open: Vec<&mut Grid> = all.iter_mut().filter(|grid| !grid.ended).collect();
-            for some in open
-                .chunks_mut(together)
-                .take_while(|_| !cancel.load(Ordering::Relaxed))
-            {
-                self.attempt(some, rows, p)?;
+        let points_per_grid = 2 * POINTS_PER_SIDE as usize + 1;
+        let grids_together = (self.passes.capacity / points_per_grid).max(1);
+        for _ in 0..MAX_GRIDS {
+            let mut open_grids: Vec<&mut VelocityGrid> =
+                grids.iter_mut().filter(|grid| !grid.is_final).collect();
+            for chunk in open_grids.chunks_mut(grids_together) {
+                if cancel.load(Ordering::Relaxed) {
+                    break;
+                }
+                self.evaluate_grids(chunk, rows, velocity)?;
             }
         }
-        for grid in all {
-            let row = &mut rows[ready[grid.ready].place];
-            row.posterior = grid.found;
-            if !grid.ended && self.is_cancelled() {
+        // 3. Write the posteriors into the rows.
+        for grid in grids {
+            let row = &mut rows[ready[grid.spectrum].place];
+            row.posterior = grid.posterior;
+            if !grid.is_final && self.is_cancelled() {
                 row.posterior = None;
                 row.fail(Status::Interrupted, Status::Interrupted.name());
             }
@@ -143,116 +168,126 @@ impl Scan<'_> {
         self.monitor.cancel.load(Ordering::Relaxed)
     }
 
-    /// Evaluates the objective on some grids of velocities (parameter `p`) and judges each grid; does nothing once the
-    /// run is cancelled.
-    fn attempt(&mut self, some: &mut [&mut Grid], rows: &[FitRow], p: usize) -> Result<()> {
-        let (model, ready) = (&self.fitter.model, self.spectra.spectra);
-        let refit = self.fitter.velocity_scan == VelocityScan::Refitted;
-        let velocities: Vec<Vec<f64>> = some.iter().map(|grid| grid.velocities()).collect();
-        let mut entering = Vec::new();
-        for (grid, velocities) in some.iter().zip(&velocities) {
-            let one = &ready[grid.ready];
-            let row = &rows[one.place];
-            if refit {
-                entering.extend(
-                    velocities
-                        .iter()
-                        .map(|v| held_at_velocity(model, one, row, p, *v)),
-                );
+    /// Evaluates the objective on some grids of velocities and updates each grid; does nothing once the run is
+    /// cancelled. `velocity` is the index of the parameter.
+    fn evaluate_grids(
+        &mut self,
+        grids: &mut [&mut VelocityGrid],
+        rows: &[FitRow],
+        velocity: usize,
+    ) -> Result<()> {
+        let model = &self.fitter.model;
+        let ready = self.spectra.spectra;
+        let refits = self.fitter.velocity_scan == VelocityScan::Refitted;
+        // 1. For a refit, each velocity is a spectrum whose velocity is held. Else it is a start of one spectrum.
+        let velocities: Vec<Vec<f64>> = grids.iter().map(|grid| grid.velocities()).collect();
+        let mut entering_spectra = Vec::new();
+        for (grid, velocities) in grids.iter().zip(&velocities) {
+            let spectrum = &ready[grid.spectrum];
+            let row = &rows[spectrum.place];
+            if refits {
+                for value in velocities {
+                    entering_spectra.push(hold_velocity(model, spectrum, row, velocity, *value));
+                }
             } else {
-                entering.push(at_velocities(model, one, row, p, velocities));
+                entering_spectra.push(start_at_velocities(
+                    model, spectrum, row, velocity, velocities,
+                ));
             }
         }
-        let Some(outcomes) = self.outcomes(entering, refit)? else {
+        let Some(outcomes) = self.compute_outcomes(entering_spectra, refits)? else {
             return Ok(());
         };
+        // 2. Update each grid by its objectives. A grid outside of the bounds has none.
         let finish = self.fitter.finish();
-        let mut rest = outcomes.iter();
-        for (grid, velocities) in some.iter_mut().zip(velocities) {
-            let prepared = &ready[grid.ready].prepared;
-            let own = rest.by_ref().take(velocities.len());
-            let objectives: Vec<f64> = own
+        let mut remaining_outcomes = outcomes.iter();
+        for (grid, velocities) in grids.iter_mut().zip(velocities) {
+            let prepared = &ready[grid.spectrum].prepared;
+            let objectives: Vec<f64> = remaining_outcomes
+                .by_ref()
+                .take(velocities.len())
                 .map(|outcome| finish.objective(outcome, prepared))
                 .collect();
             if velocities.is_empty() {
-                grid.ended = true;
+                grid.is_final = true;
             } else {
-                grid.judge(&velocities, &objectives);
+                grid.update(&velocities, &objectives);
             }
         }
         Ok(())
     }
 
-    /// Evaluates or, with `refit`, fits spectra from their starts; returns one outcome per start, `None` if cancelled.
-    fn outcomes(
+    /// Evaluates or, with `refits`, fits spectra from their starts; returns one outcome per start, `None` if cancelled.
+    fn compute_outcomes(
         &mut self,
-        entering: Vec<ReadySpectrum>,
-        refit: bool,
+        entering_spectra: Vec<ReadySpectrum>,
+        refits: bool,
     ) -> Result<Option<Vec<Outcome>>> {
         if self.is_cancelled() {
             return Ok(None);
         }
-        let entering = self.spectra.with_spectra(&entering);
+        let entering_spectra = self.spectra.with_spectra(&entering_spectra);
         let monitor = Monitor {
             cancel: self.monitor.cancel,
             progress: &mut *self.monitor.progress,
         };
-        let all = if refit {
-            self.passes.refit(entering, monitor)?
+        let outcomes = if refits {
+            self.passes.refit(entering_spectra, monitor)?
         } else {
-            self.passes.evaluate(entering)?
+            self.passes.evaluate(entering_spectra)?
         };
         // After a cancellation refits may not have ended.
         if self.is_cancelled() {
             return Ok(None);
         }
         (self.monitor.progress)(0.0);
-        Ok(Some(all))
+        Ok(Some(outcomes))
     }
 }
 
-/// Returns a copy of a spectrum with one start per velocity: its fitted parameters, of which `p` is set to that
-/// velocity.
-fn at_velocities(
+/// Returns a copy of a spectrum with one start per velocity: its fitted parameters with that velocity. `velocity` is
+/// the index of the parameter.
+fn start_at_velocities(
     model: &SpectralModel,
-    one: &ReadySpectrum,
+    spectrum: &ReadySpectrum,
     row: &FitRow,
-    p: usize,
-    velocities: &[f64],
+    velocity: usize,
+    values: &[f64],
 ) -> ReadySpectrum {
     let fitted: Vec<f64> = model
         .parameters
         .iter()
         .zip(&row.parameters)
-        .map(|(q, x)| q.to_u(*x))
+        .map(|(parameter, value)| parameter.to_u(*value))
         .collect();
-    let mut starts = Vec::with_capacity(velocities.len());
-    for velocity in velocities {
+    let mut starts = Vec::with_capacity(values.len());
+    for value in values {
         let mut u = fitted.clone();
-        u[p] = model.parameters[p].to_u(*velocity);
+        u[velocity] = model.parameters[velocity].to_u(*value);
         starts.push(Start { u, basin: 0 });
     }
     ReadySpectrum {
         starts,
         may_add_starts: false,
-        ..one.clone()
+        ..spectrum.clone()
     }
 }
 
-/// Returns a copy of a spectrum that starts at its fit, with its velocity, parameter `p`, held at `v`.
-fn held_at_velocity(
+/// Returns a copy of a spectrum that starts at its fit, with its velocity held at `value`. `velocity` is the index of
+/// the parameter.
+fn hold_velocity(
     model: &SpectralModel,
-    one: &ReadySpectrum,
+    spectrum: &ReadySpectrum,
     row: &FitRow,
-    p: usize,
-    v: f64,
+    velocity: usize,
+    value: f64,
 ) -> ReadySpectrum {
-    let mut held = at_velocities(model, one, row, p, &[v]);
-    held.limits[p] = Limits {
-        lower: v,
-        upper: v,
+    let mut held = start_at_velocities(model, spectrum, row, velocity, &[value]);
+    held.limits[velocity] = Limits {
+        lower: value,
+        upper: value,
         prior: None,
-        ..held.limits[p]
+        ..held.limits[velocity]
     };
     held
 }
@@ -262,33 +297,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_grid_follows_the_posterior() {
-        for (sigma, guess) in [(0.01, 1.0), (50.0, 1.0), (1.0, 1.0)] {
-            let (step, range) = (STEP * guess, (-1e3, 1e3));
-            let mut grid = Grid {
-                ready: 0,
+    fn a_grid_adapts_until_it_resolves_the_posterior() {
+        for (sigma, error_of_fit) in [(0.01, 1.0), (50.0, 1.0), (1.0, 1.0)] {
+            let mut grid = VelocityGrid {
+                spectrum: 0,
                 centre: 10.3,
-                step,
-                range,
-                found: None,
-                ended: false,
+                step: FIRST_STEP_IN_ERRORS * error_of_fit,
+                bounds: (-1e3, 1e3),
+                posterior: None,
+                is_final: false,
             };
-            for _ in 0..ATTEMPTS {
+            for _ in 0..MAX_GRIDS {
                 let velocities = grid.velocities();
-                let y: Vec<f64> = velocities
+                let objectives: Vec<f64> = velocities
                     .iter()
-                    .map(|v| ((v - 10.0) / sigma).powi(2))
+                    .map(|velocity| ((velocity - 10.0) / sigma).powi(2))
                     .collect();
-                grid.judge(&velocities, &y);
-                if grid.ended {
+                grid.update(&velocities, &objectives);
+                if grid.is_final {
                     break;
                 }
             }
-            let found = grid.found.unwrap();
+            let posterior = grid.posterior.unwrap();
             assert!(
-                (found.error / sigma - 1.0).abs() < 1e-3,
+                (posterior.error / sigma - 1.0).abs() < 1e-3,
                 "{} for {sigma}",
-                found.error
+                posterior.error
             );
         }
     }

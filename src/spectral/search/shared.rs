@@ -8,40 +8,40 @@ use crate::error::Result;
 use crate::first_guess::FirstGuess;
 use crate::model::{ArmLayout, SpectralModel, SpectralObjective};
 use crate::recording::Precision;
-use crate::spectral::run::workspace::Idle;
+use crate::spectral::run::workspace::IdleWorkspaces;
 use crate::threads;
 
-/// Shared data of one model.
+/// Data of one model that the workers of a fitter share.
 #[derive(Default)]
-pub struct Shared {
-    /// The model's, from the first run that needs it.
+pub struct SharedResources {
+    /// The model's first guess, made by the first run that needs it.
     guess: OnceLock<Arc<FirstGuess>>,
     /// Populations and samplings that no run uses.
-    pub idle: Idle,
+    pub idle: IdleWorkspaces,
     /// Objectives that populations use.
-    objectives: Mutex<Vec<(Key, Weak<SpectralObjective>)>>,
+    objectives: Mutex<Vec<(ObjectiveKey, Weak<SpectralObjective>)>>,
 }
 
 /// Inputs of an objective beside the model.
 #[derive(PartialEq)]
-struct Key {
+struct ObjectiveKey {
     layout: Vec<ArmLayout>,
     precision: Precision,
     /// The objective has no derivatives.
     values_only: bool,
 }
 
-impl Shared {
+impl SharedResources {
     /// Returns the library of first-guess points, which the first call for a model makes. The model keeps it for other
     /// fitters.
     pub fn first_guess(&self, model: &SpectralModel, seed: u64) -> Result<&FirstGuess> {
-        if let Some(made) = self.guess.get() {
-            return Ok(made);
+        if let Some(guess) = self.guess.get() {
+            return Ok(guess);
         }
-        let made = model
+        let guess = model
             .cache
             .get_or_make(seed, || threads::in_pool(|| FirstGuess::new(model, seed)))?;
-        Ok(self.guess.get_or_init(|| made))
+        Ok(self.guess.get_or_init(|| guess))
     }
 
     /// Returns the library of first-guess points if this fitter has asked for it.
@@ -50,46 +50,51 @@ impl Shared {
     }
 
     /// Returns the objective of this layout and precision that another worker still uses, or makes one.
-    pub fn objective(
+    pub fn get_or_make_objective(
         &self,
         model: &SpectralModel,
         layout: &[ArmLayout],
         precision: Precision,
         values_only: bool,
     ) -> Arc<SpectralObjective> {
-        let mut all = self
+        let mut objectives = self
             .objectives
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        all.retain(|(_, objective)| objective.strong_count() > 0);
-        let key = Key {
+        objectives.retain(|(_, objective)| objective.strong_count() > 0);
+        // 1. Look for the same objective.
+        let key = ObjectiveKey {
             layout: layout.to_vec(),
             precision,
             values_only,
         };
-        let known = all
+        let existing = objectives
             .iter()
-            .find(|(other, _)| *other == key)
+            .find(|(existing_key, _)| *existing_key == key)
             .and_then(|(_, objective)| objective.upgrade());
-        known.unwrap_or_else(|| {
-            let mut made = match values_only {
-                false => SpectralObjective::new(model, layout, precision),
-                true => SpectralObjective::evaluation(model, layout, precision),
-            };
-            let related = all
-                .iter()
-                .max_by_key(|(other, _)| other.precision == precision);
-            if let Some(other) = related.and_then(|(_, other)| other.upgrade()) {
-                made.share_constants(&other);
-            }
-            let made = Arc::new(made);
-            all.push((key, Arc::downgrade(&made)));
-            made
-        })
+        if let Some(objective) = existing {
+            return objective;
+        }
+        // 2. Make it. It shares its constants with another objective, of the same precision if there is one.
+        let mut objective = if values_only {
+            SpectralObjective::evaluation(model, layout, precision)
+        } else {
+            SpectralObjective::new(model, layout, precision)
+        };
+        let related = objectives
+            .iter()
+            .max_by_key(|(related_key, _)| related_key.precision == precision)
+            .and_then(|(_, related)| related.upgrade());
+        if let Some(related) = related {
+            objective.share_constants(&related);
+        }
+        let objective = Arc::new(objective);
+        objectives.push((key, Arc::downgrade(&objective)));
+        objective
     }
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for SharedResources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared")
             .field("guess", &self.guess.get().is_some())
@@ -125,46 +130,49 @@ mod tests {
         model.continuum(Continuum::rbf(6)).build().unwrap()
     }
 
-    /// Fitters of one model have one first guess, of each seed.
     #[test]
-    fn the_model_keeps_the_first_guess() {
+    fn fitters_of_one_model_share_its_first_guess_for_each_seed() {
         let model = model();
-        let fitters = [Shared::default(), Shared::default(), Shared::default()];
-        let [first, second, other] = [(0, 3), (1, 3), (2, 4)]
+        let fitters = [
+            SharedResources::default(),
+            SharedResources::default(),
+            SharedResources::default(),
+        ];
+        let [first, same_seed, other_seed] = [(0, 3), (1, 3), (2, 4)]
             .map(|(k, seed): (usize, u64)| fitters[k].first_guess(&model.clone(), seed).unwrap());
-        assert!(std::ptr::eq(first, second) && !std::ptr::eq(first, other));
-        assert_ne!(first.points(), other.points());
+        assert!(std::ptr::eq(first, same_seed) && !std::ptr::eq(first, other_seed));
+        assert_ne!(first.points(), other_seed.points());
     }
 
     #[test]
     fn objectives_are_shared_by_shape_and_precision() {
-        let (model, shared) = (model(), Shared::default());
-        let of = |layout, precision, values_only| {
-            shared.objective(&model, &[layout], precision, values_only)
+        let model = model();
+        let shared = SharedResources::default();
+        let make_objective = |layout, precision, values_only| {
+            shared.get_or_make_objective(&model, &[layout], precision, values_only)
         };
-        let first = of(LAYOUT, Precision::F32, false);
-        assert!(Arc::ptr_eq(&first, &of(LAYOUT, Precision::F32, false)));
-        for other in [
-            of(
-                ArmLayout {
-                    pixels: 101,
-                    ..LAYOUT
-                },
-                Precision::F32,
-                false,
-            ),
-            of(LAYOUT, Precision::Mixed, false),
-            of(LAYOUT, Precision::F32, true),
+        let first = make_objective(LAYOUT, Precision::F32, false);
+        let second = make_objective(LAYOUT, Precision::F32, false);
+        assert!(Arc::ptr_eq(&first, &second));
+        drop(second);
+        let more_pixels = ArmLayout {
+            pixels: 101,
+            ..LAYOUT
+        };
+        for different in [
+            make_objective(more_pixels, Precision::F32, false),
+            make_objective(LAYOUT, Precision::Mixed, false),
+            make_objective(LAYOUT, Precision::F32, true),
         ] {
-            assert!(!Arc::ptr_eq(&first, &other));
+            assert!(!Arc::ptr_eq(&first, &different));
         }
         // An objective that nobody uses any more is dropped from the list.
         drop(first);
-        let last = of(LAYOUT, Precision::F32, false);
+        let remade = make_objective(LAYOUT, Precision::F32, false);
         assert_eq!(
             (
                 shared.objectives.lock().unwrap().len(),
-                Arc::strong_count(&last)
+                Arc::strong_count(&remade)
             ),
             (1, 1)
         );
@@ -173,60 +181,60 @@ mod tests {
     /// Populations share the network's packed weights and cached rows.
     #[test]
     fn populations_of_an_objective_share_its_weights() {
-        let objective = Shared::default().objective(&model(), &[LAYOUT], Precision::F32, false);
+        let objective = SharedResources::default().get_or_make_objective(
+            &model(),
+            &[LAYOUT],
+            Precision::F32,
+            false,
+        );
         let method = Method::LevenbergMarquardt(LevenbergMarquardt::default());
         let kin = &objective.recording().kin;
-        let population = || {
+        let make_population = || {
             CpuDevice
                 .population(objective.recording().clone(), &method, 4)
                 .unwrap()
         };
-        let (first, second) = (population(), population());
+        let populations = [make_population(), make_population()];
         assert_eq!(kin.sharers(), 2);
-        drop((first, second));
+        drop(populations);
         assert_eq!(kin.sharers(), 0);
     }
 
-    /// The weights of a network are in memory once, whatever objectives a run has.
+    /// All objectives of a run share one copy of the weights in memory.
     #[test]
-    fn objectives_share_the_network() {
-        let (model, shared) = (model(), Shared::default());
-        let first = shared.objective(&model, &[LAYOUT], Precision::F32, false);
-        let others = [
-            shared.objective(
-                &model,
-                &[ArmLayout {
-                    pixels: 116,
-                    ..LAYOUT
-                }],
-                Precision::F32,
-                false,
-            ),
-            shared.objective(&model, &[LAYOUT], Precision::F32, true),
+    fn objectives_share_the_weights_of_the_network() {
+        let model = model();
+        let shared = SharedResources::default();
+        let more_pixels = ArmLayout {
+            pixels: 116,
+            ..LAYOUT
+        };
+        let first = shared.get_or_make_objective(&model, &[LAYOUT], Precision::F32, false);
+        let related_objectives = [
+            shared.get_or_make_objective(&model, &[more_pixels], Precision::F32, false),
+            shared.get_or_make_objective(&model, &[LAYOUT], Precision::F32, true),
         ];
-        let weights = |objective: &SpectralObjective| {
-            let of_network = |name: &str| name.ends_with(".weight");
-            let buffers = objective.recording().buffers.clone().into_iter();
-            buffers
-                .filter(|buffer| of_network(&buffer.name))
-                .filter_map(|buffer| buffer.values)
-                .collect::<Vec<_>>()
-        };
-        let address = |values: &Values| {
-            if let Values::F32(array) = values {
-                array.as_ptr()
-            } else {
-                panic!("not f32")
+        let weights = network_weights(&first);
+        for related in related_objectives {
+            let related_weights = network_weights(&related);
+            assert!(weights.len() > 1 && weights.len() == related_weights.len());
+            for (values, related_values) in weights.iter().zip(&related_weights) {
+                let (Values::F32(values), Values::F32(related_values)) = (values, related_values)
+                else {
+                    panic!("not f32")
+                };
+                assert_eq!(values.as_ptr(), related_values.as_ptr());
             }
-        };
-        for other in others {
-            let (here, there) = (weights(&first), weights(&other));
-            assert!(here.len() > 1 && here.len() == there.len());
-            assert!(
-                here.iter()
-                    .zip(&there)
-                    .all(|(a, b)| address(a) == address(b))
-            );
         }
+    }
+
+    /// Returns the values of all buffers that hold weights of the network.
+    fn network_weights(objective: &SpectralObjective) -> Vec<Values> {
+        let buffers = objective.recording().buffers.clone();
+        buffers
+            .into_iter()
+            .filter(|buffer| buffer.name.ends_with(".weight"))
+            .filter_map(|buffer| buffer.values)
+            .collect()
     }
 }

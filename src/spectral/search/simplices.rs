@@ -4,40 +4,40 @@ use crate::error::Result;
 use crate::solver::Outcome;
 use crate::solver::search::{Begin, Machine, Points, SearchFit};
 use crate::solver::simplex::FirstSimplex;
-use crate::spectral::input::ready::{Monitor, ReadySpectra, Starts};
-use crate::spectral::search::pass::Pass;
-use crate::spectral::search::waiting::Waiting;
+use crate::spectral::input::ready::{Monitor, ReadySpectra, StartPoints};
+use crate::spectral::search::pass::SpectralPass;
+use crate::spectral::search::waiting::WaitingSpectra;
 
-/// Share of the time that the first searches take.
-const FIRST: f64 = 0.8;
+/// Share of the progress that the first round of searches makes.
+const PROGRESS_OF_FIRST_SEARCHES: f64 = 0.8;
 
 /// The passes of a simplex search, and its spectra.
 pub struct SpectralSearch<'a, 'w> {
-    pub linearise: &'a mut Pass,
-    pub simplex: &'a mut Pass,
-    pub evaluate: &'a mut Pass,
+    pub linearise: &'a mut SpectralPass,
+    pub simplex: &'a mut SpectralPass,
+    pub evaluate: &'a mut SpectralPass,
     pub spectra: ReadySpectra<'a>,
-    pub starts: Vec<Starts>,
+    pub starts: Vec<StartPoints>,
     pub monitor: Monitor<'w>,
     /// Index of the spectrum of each fit.
-    of_fit: Vec<usize>,
-    /// Number of searches so far.
+    spectrum_of_fit: Vec<usize>,
+    /// Number of calls of `search`.
     searches: u32,
 }
 
 impl<'a, 'w> SpectralSearch<'a, 'w> {
     /// Returns a search from these starts of each spectrum. `passes` linearise, move simplices, and evaluate.
     pub fn new(
-        passes: [&'a mut Pass; 3],
+        passes: [&'a mut SpectralPass; 3],
         spectra: ReadySpectra<'a>,
-        starts: Vec<Starts>,
+        starts: Vec<StartPoints>,
         monitor: Monitor<'w>,
     ) -> SpectralSearch<'a, 'w> {
         let [linearise, simplex, evaluate] = passes;
-        let of_fit = starts
+        let spectrum_of_fit = starts
             .iter()
             .enumerate()
-            .flat_map(|(s, own)| vec![s; own.len()])
+            .flat_map(|(spectrum, points)| vec![spectrum; points.len()])
             .collect();
         SpectralSearch {
             linearise,
@@ -46,23 +46,29 @@ impl<'a, 'w> SpectralSearch<'a, 'w> {
             spectra,
             starts,
             monitor,
-            of_fit,
+            spectrum_of_fit,
             searches: 0,
         }
     }
 
-    /// Returns one search per start: the start, clamped to its spectrum's bounds, and these, in the solver's units.
-    pub fn fits(&self) -> Vec<SearchFit> {
+    /// Returns one fit per start: the start, clamped to its spectrum's bounds, and these bounds, in the solver's units.
+    pub fn list_fits(&self) -> Vec<SearchFit> {
         let ReadySpectra { model, spectra, .. } = self.spectra;
-        let mut fits = Vec::with_capacity(self.of_fit.len());
-        for (one, starts) in spectra.iter().zip(&self.starts) {
-            let bounds = model.parameters.iter().zip(&one.limits);
-            let (lower, upper): (Vec<f64>, Vec<f64>) = bounds
-                .map(|(p, limits)| (p.to_u(limits.lower), p.to_u(limits.upper)))
+        let mut fits = Vec::with_capacity(self.spectrum_of_fit.len());
+        for (spectrum, starts) in spectra.iter().zip(&self.starts) {
+            let (lower, upper): (Vec<f64>, Vec<f64>) = model
+                .parameters
+                .iter()
+                .zip(&spectrum.limits)
+                .map(|(parameter, limits)| {
+                    (parameter.to_u(limits.lower), parameter.to_u(limits.upper))
+                })
                 .unzip();
             for start in starts {
-                let limited = start.iter().zip(lower.iter().zip(&upper));
-                let start = limited
+                let bounds = lower.iter().zip(&upper);
+                let start = start
+                    .iter()
+                    .zip(bounds)
                     .map(|(u, (lower, upper))| u.clamp(*lower, *upper))
                     .collect();
                 fits.push(SearchFit {
@@ -80,68 +86,87 @@ impl<'a, 'w> SpectralSearch<'a, 'w> {
 
 impl Machine for SpectralSearch<'_, '_> {
     fn linearise(&mut self) -> Result<Vec<Outcome>> {
-        let mut all = self
+        let mut outcomes = self
             .linearise
             .evaluate(self.spectra, &self.starts)?
             .concat();
         if !self.spectra.model.marginalise {
-            all.iter_mut().for_each(|outcome| outcome.ln_det = 0.0);
+            for outcome in &mut outcomes {
+                outcome.ln_det = 0.0;
+            }
         }
-        Ok(all)
+        Ok(outcomes)
     }
 
     fn search(&mut self, begins: Vec<Begin>) -> Result<Vec<Option<Outcome>>> {
-        let mut starts: Vec<Starts> = vec![Vec::new(); self.starts.len()];
+        // 1. Sort the starts and the first simplices by spectrum.
+        let mut starts: Vec<StartPoints> = vec![Vec::new(); self.starts.len()];
         let mut simplices: Vec<Vec<Option<FirstSimplex>>> = vec![Vec::new(); self.starts.len()];
-        let counts: Vec<usize> = begins.iter().map(|begin| self.of_fit[begin.fit]).collect();
+        let mut spectrum_of_begin: Vec<usize> = Vec::with_capacity(begins.len());
         for begin in begins {
-            let spectrum = self.of_fit[begin.fit];
+            let spectrum = self.spectrum_of_fit[begin.fit];
+            spectrum_of_begin.push(spectrum);
             starts[spectrum].push(begin.start);
             simplices[spectrum].push(begin.simplex);
         }
-        let (done, share) = if self.searches == 0 {
-            (0.0, FIRST)
-        } else {
-            (FIRST, 0.0)
-        };
+        // 2. The first searches take most of the time, so later ones do not move the progress on.
+        let is_first = self.searches == 0;
         self.searches += 1;
+        let progress_before = if is_first {
+            0.0
+        } else {
+            PROGRESS_OF_FIRST_SEARCHES
+        };
+        let progress_share = if is_first {
+            PROGRESS_OF_FIRST_SEARCHES
+        } else {
+            0.0
+        };
         let lanes = self.simplex.population.lanes;
         let members = starts.iter().map(Vec::len).sum::<usize>() * lanes;
         let Monitor { cancel, progress } = &mut self.monitor;
-        let mut report =
-            |left: usize| progress(done + share * (1.0 - left as f64 / members.max(1) as f64));
-        let mut waiting = Waiting::new(self.simplex.objective.clone(), self.spectra, starts);
+        let mut report = |remaining: usize| {
+            let finished_share = 1.0 - remaining as f64 / members.max(1) as f64;
+            progress(progress_before + progress_share * finished_share);
+        };
+        // 3. Move the simplices.
+        let mut waiting = WaitingSpectra::new(self.simplex.objective.clone(), self.spectra, starts);
         waiting.simplices = simplices;
-        let found = self
+        let outcomes = self
             .simplex
             .run_waiting(waiting, self.spectra, cancel, &mut report)?;
-        let mut outcomes: Vec<_> = found.into_iter().map(Vec::into_iter).collect();
-        Ok(counts
+        // 4. Return the outcomes in the order of the request. A cancelled spectrum has none.
+        let mut outcomes: Vec<_> = outcomes.into_iter().map(Vec::into_iter).collect();
+        Ok(spectrum_of_begin
             .into_iter()
             .map(|spectrum| outcomes[spectrum].next())
             .collect())
     }
 
     fn evaluate(&mut self, points: Vec<Points>) -> Result<Vec<Vec<f64>>> {
-        let width = self.spectra.model.parameters.len().max(1);
-        let mut points_of: Vec<Starts> = vec![Vec::new(); self.starts.len()];
-        for asked in &points {
-            points_of[self.of_fit[asked.fit]]
-                .extend(asked.points.chunks_exact(width).map(<[f64]>::to_vec));
+        // 1. Sort the points by spectrum, and evaluate the objective there.
+        let parameters = self.spectra.model.parameters.len().max(1);
+        let mut points_of_spectrum: Vec<StartPoints> = vec![Vec::new(); self.starts.len()];
+        for points_of_fit in &points {
+            let spectrum = self.spectrum_of_fit[points_of_fit.fit];
+            let rows = points_of_fit.points.chunks_exact(parameters);
+            points_of_spectrum[spectrum].extend(rows.map(<[f64]>::to_vec));
         }
+        let outcomes = self.evaluate.evaluate(self.spectra, &points_of_spectrum)?;
+        // 2. Return the objectives, sorted by fit again.
         let marginalise = self.spectra.model.marginalise;
-        let outcomes = self.evaluate.evaluate(self.spectra, &points_of)?;
-        let objectives = |own: Vec<Outcome>| {
-            own.into_iter()
-                .map(|outcome| outcome.objective(marginalise))
-        };
-        let mut values: Vec<_> = outcomes.into_iter().map(objectives).collect();
-        let own = |asked: &Points| {
-            values[self.of_fit[asked.fit]]
-                .by_ref()
-                .take(asked.points.len() / width)
-                .collect()
-        };
-        Ok(points.iter().map(own).collect())
+        let mut remaining: Vec<_> = outcomes.into_iter().map(Vec::into_iter).collect();
+        let mut objectives = Vec::with_capacity(points.len());
+        for points_of_fit in &points {
+            let spectrum = self.spectrum_of_fit[points_of_fit.fit];
+            let count = points_of_fit.points.len() / parameters;
+            let outcomes_of_fit = remaining[spectrum].by_ref().take(count);
+            objectives.push(
+                outcomes_of_fit
+                    .map(|outcome| outcome.objective(marginalise))
+                    .collect(),
+            );
+        }
+        Ok(objectives)
     }
 }

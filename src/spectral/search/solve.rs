@@ -4,8 +4,8 @@
 //! search, then one linearisation at each best vertex, which gives the fit its errors. `lm+nelder-mead` does both. The
 //! scan of the velocity's posterior and the check for folds are passes without derivatives. Levenberg–Marquardt may be
 //! followed by fits from further starts (`spectral/search/poor.rs`, `spectral/search/fold.rs`). For the check for folds
-//! alone, a GPU, and a run whose memory is limited, use the pass with derivatives, because their memory is not shared
-//! for so few points.
+//! alone, a GPU and a run with limited memory use the pass with derivatives, because the memory is not divided for so
+//! few points.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,182 +18,168 @@ use crate::solver::profile::Meter;
 use crate::solver::search::{SearchSettings, search};
 use crate::solver::{Device, Method, Outcome, Status};
 use crate::spectral::Solver;
-use crate::spectral::input::ready::{Monitor, ReadySpectra, Starts};
-use crate::spectral::search::pass::{Pass, PassSettings, objective_noise};
+use crate::spectral::input::ready::{Monitor, ReadySpectra, StartPoints};
+use crate::spectral::search::pass::{PassSettings, SpectralPass, objective_noise};
 use crate::spectral::search::rough;
-use crate::spectral::search::shared::Shared;
+use crate::spectral::search::shared::SharedResources;
 use crate::spectral::search::shared_population::SharedPopulation;
-use crate::spectral::search::shared_populations::{Memory, SharedPopulations};
+use crate::spectral::search::shared_populations::{MemoryBudget, SharedPopulations};
 use crate::spectral::search::simplices::SpectralSearch;
-use crate::spectral::search::verify::Verifier;
+use crate::spectral::search::verify::PassVerifier;
 
-/// Share of the time that the first rounds of a fit in mixed precision take.
-const FIRST: f64 = 0.7;
-/// Share of the time before spectra have further starts.
-const BEFORE_FOLDS: f64 = 0.95;
+/// Share of the progress that the rough rounds of a fit in mixed precision make.
+const PROGRESS_OF_ROUGH_ROUNDS: f64 = 0.7;
+/// Share of the progress that fits from the first starts make.
+const PROGRESS_OF_FIRST_STARTS: f64 = 0.95;
 
 /// The passes of a solver for spectra of one shape.
-pub struct Passes {
+pub struct SpectralPasses {
     layout: Vec<ArmLayout>,
     settings: PassSettings,
     /// Maximum number of starts in flight.
     pub capacity: usize,
     solver: Solver,
     /// Levenberg–Marquardt, or the linearisation that gives a simplex's best vertex its errors.
-    linearise: Pass,
+    linearise: SpectralPass,
     /// First rounds of Levenberg–Marquardt in mixed precision.
-    rough: Option<Pass>,
-    simplex: Option<Pass>,
+    rough: Option<SpectralPass>,
+    simplex: Option<SpectralPass>,
     /// Evaluates without derivatives: for scans, for checks for folds, and for the surfaces at the ends of simplices.
-    evaluate: Option<Pass>,
+    evaluate: Option<SpectralPass>,
     /// Settings of simplex searches: degrees of freedom that scale their tolerance, and the relative error of an
     /// objective.
-    search: SearchSettings,
+    search_settings: SearchSettings,
 }
 
 /// The objective and the method of a pass whose population is not made yet.
-struct Plan {
+struct PassPlan {
     objective: Arc<SpectralObjective>,
     method: Method,
-    /// False for rough first rounds: others continue from their ends.
-    is_kept: bool,
+    /// False for the rough rounds, because the exact rounds continue from where they end.
+    gives_results: bool,
 }
 
-impl Passes {
+impl SpectralPasses {
     /// Makes the populations of all passes that fit spectra of one layout on a device, and divides the memory among
     /// them.
     ///
-    /// # Errors
-    /// Returns [`Error::OutOfMemory`] if not even populations of one start fit into the
-    /// memory, and the device's errors.
+    /// # Errors Returns [`Error::OutOfMemory`] if not even populations of one start fit into the memory, and the
+    /// device's errors.
     pub fn new(
         model: &SpectralModel,
-        shared: &Shared,
+        shared: &SharedResources,
         layout: &[ArmLayout],
         device: &dyn Device,
-        made: &SharedPopulations,
+        shared_populations: &SharedPopulations,
         settings: PassSettings,
-    ) -> Result<Passes> {
-        let PassSettings {
-            solver,
-            precision,
-            memory,
-            workers,
-            max_starts,
-            ..
-        } = settings;
-        // 1. Plan the passes in the order in which their populations are made.
-        let (first, second) = (settings.least_squares(), settings.simplex());
-        let is_mixed = precision == Precision::Mixed && !matches!(solver, Solver::NelderMead(_));
-        let split = if is_mixed {
-            rough::settings(first)
+    ) -> Result<SpectralPasses> {
+        // 1. Choose the solvers' settings. In mixed precision some of the rounds are rough.
+        let least_squares = settings.least_squares();
+        let simplex_settings = settings.simplex();
+        let is_mixed = settings.precision == Precision::Mixed
+            && !matches!(settings.solver, Solver::NelderMead(_));
+        let divided_rounds = if is_mixed {
+            rough::divide_rounds(least_squares)
         } else {
             None
         };
-        let last = split.map_or(first, |[_, last]| last);
-        let has_evaluation = settings.has_evaluation || second.is_some();
-        let results = precision.of_results();
-        let plan = |objective, method| Plan {
-            objective,
-            method,
-            is_kept: true,
+        let exact_rounds = divided_rounds.map_or(least_squares, |[_, exact]| exact);
+        let has_evaluation = settings.has_evaluation || simplex_settings.is_some();
+        // 2. Plan the passes in the order in which their populations are made.
+        let result_precision = settings.precision.of_results();
+        let with_derivatives = shared.get_or_make_objective(model, layout, result_precision, false);
+        let mut plans = vec![PassPlan {
+            objective: with_derivatives,
+            method: Method::LevenbergMarquardt(exact_rounds),
+            gives_results: true,
+        }];
+        if let Some(simplex_settings) = simplex_settings {
+            plans.push(PassPlan {
+                objective: shared.get_or_make_objective(model, layout, result_precision, true),
+                method: Method::NelderMead(simplex_settings),
+                gives_results: true,
+            });
+        }
+        if has_evaluation {
+            plans.push(PassPlan {
+                objective: shared.get_or_make_objective(model, layout, result_precision, true),
+                method: Method::LevenbergMarquardt(least_squares),
+                gives_results: true,
+            });
+        }
+        if let Some([rough_rounds, _]) = divided_rounds {
+            plans.push(PassPlan {
+                objective: shared.get_or_make_objective(model, layout, settings.precision, false),
+                method: Method::LevenbergMarquardt(rough_rounds),
+                gives_results: false,
+            });
+        }
+        // 3. Divide the memory among the populations and make them, or use those of another worker.
+        let max_starts = settings.max_starts;
+        let budget = MemoryBudget {
+            bytes: settings.memory,
+            workers: settings.workers,
         };
-        let objective =
-            |precision, values_only| shared.objective(model, layout, precision, values_only);
-        let mut plans = vec![plan(
-            objective(results, false),
-            Method::LevenbergMarquardt(last),
-        )];
-        plans.extend(
-            second.map(|settings| plan(objective(results, true), Method::NelderMead(settings))),
-        );
-        plans.extend(
-            has_evaluation
-                .then(|| plan(objective(results, true), Method::LevenbergMarquardt(first))),
-        );
-        plans.extend(split.map(|[rough, _]| Plan {
-            is_kept: false,
-            ..plan(
-                objective(precision, false),
-                Method::LevenbergMarquardt(rough),
-            )
-        }));
-        // 2. Divide the memory among them, unless another worker has done so, and make the populations.
-        let make = |memory: Option<u64>| {
-            let mut capacity = max_starts;
-            for Plan {
-                objective, method, ..
-            } in &plans
-            {
-                let members = device.capacity(objective.recording(), memory)?;
-                capacity = capacity.min((members / method.lanes() / plans.len()).max(1));
-            }
-            lowering(&mut capacity, |capacity| {
-                populations(device, &plans, capacity)
-            })
-        };
-        let populations = match device.shares_populations() {
-            true => {
-                let wanted: Vec<_> = plans
-                    .iter()
-                    .map(|plan| (plan.objective.clone(), plan.method))
-                    .collect();
-                made.get_or_make(
-                    &wanted,
-                    Memory {
-                        bytes: memory,
-                        workers,
-                    },
-                    make,
-                )?
-            }
-            false => make(memory)?,
+        let populations = if device.shares_populations() {
+            let keys: Vec<_> = plans
+                .iter()
+                .map(|plan| (plan.objective.clone(), plan.method))
+                .collect();
+            shared_populations.get_or_make(&keys, budget, |memory| {
+                make_fitting_populations(device, &plans, max_starts, memory)
+            })?
+        } else {
+            make_fitting_populations(device, &plans, max_starts, settings.memory)?
         };
         let capacity = populations
             .iter()
             .map(|population| population.capacity)
             .min()
             .unwrap_or(1);
-        // 3. Make the passes. The last planned one is taken first.
-        let mut passes: Vec<Pass> = Vec::with_capacity(plans.len());
-        for (
-            Plan {
-                objective, is_kept, ..
-            },
-            population,
-        ) in plans.into_iter().zip(populations)
-        {
-            let is_verified = device.is_verified() && is_kept;
+        // 4. Make the passes, and take them from the list in the reverse order of the plans.
+        let mut passes: Vec<SpectralPass> = Vec::with_capacity(plans.len());
+        for (plan, population) in plans.into_iter().zip(populations) {
+            let is_verified = device.is_verified() && plan.gives_results;
             let verifier = is_verified
-                .then(|| Verifier::new(device.name(), objective.clone(), last, second))
+                .then(|| {
+                    let objective = plan.objective.clone();
+                    PassVerifier::new(device.name(), objective, exact_rounds, simplex_settings)
+                })
                 .transpose()?;
-            passes.push(Pass {
-                objective,
+            passes.push(SpectralPass {
+                objective: plan.objective,
                 population,
                 verifier,
                 has_failed_elsewhere: false,
             });
         }
-        let rough = if split.is_some() { passes.pop() } else { None };
-        let evaluate = if has_evaluation { passes.pop() } else { None };
-        let simplex = if second.is_some() { passes.pop() } else { None };
-        let linearise = passes.remove(0);
-        let search = SearchSettings {
-            settings: second.unwrap_or_default(),
-            dof: linearise.objective.recording().dof,
-            noise: objective_noise(device.runs_wgsl(), precision),
+        let rough = if divided_rounds.is_some() {
+            passes.pop()
+        } else {
+            None
         };
-        let layout = layout.to_vec();
-        Ok(Passes {
-            layout,
+        let evaluate = if has_evaluation { passes.pop() } else { None };
+        let simplex = if simplex_settings.is_some() {
+            passes.pop()
+        } else {
+            None
+        };
+        let linearise = passes.remove(0);
+        let search_settings = SearchSettings {
+            settings: simplex_settings.unwrap_or_default(),
+            dof: linearise.objective.recording().dof,
+            noise: objective_noise(device.runs_wgsl(), settings.precision),
+        };
+        Ok(SpectralPasses {
+            layout: layout.to_vec(),
             settings,
             capacity,
-            solver,
+            solver: settings.solver,
             linearise,
             rough,
             simplex,
             evaluate,
-            search,
+            search_settings,
         })
     }
 
@@ -203,8 +189,8 @@ impl Passes {
     }
 
     /// Returns all passes.
-    fn all(&self) -> impl Iterator<Item = &Pass> {
-        let Passes {
+    fn iter_passes(&self) -> impl Iterator<Item = &SpectralPass> {
+        let SpectralPasses {
             linearise,
             rough,
             simplex,
@@ -217,24 +203,26 @@ impl Passes {
             .chain(evaluate)
     }
 
-    /// Returns whether a population failed in the hands of another worker, in the middle of this one's work.
+    /// Returns whether a population failed in rounds that another worker ran.
     pub fn have_failed_elsewhere(&self) -> bool {
-        self.all().any(|pass| pass.has_failed_elsewhere)
+        self.iter_passes().any(|pass| pass.has_failed_elsewhere)
     }
 
     /// Makes all populations add their times to a meter.
     pub fn measure(&self, meter: &Arc<Meter>) {
-        self.all().for_each(|pass| pass.population.measure(meter));
+        self.iter_passes()
+            .for_each(|pass| pass.population.measure(meter));
     }
 
-    /// Ends all populations after a failure: those of other workers that share them, too.
+    /// Ends all populations after a failure, also for the other workers that share them.
     pub fn fail(&self, failure: &Error) {
-        self.all().for_each(|pass| pass.population.fail(failure));
+        self.iter_passes()
+            .for_each(|pass| pass.population.fail(failure));
     }
 
     /// Returns whether some population has failed.
     pub fn have_failed(&self) -> bool {
-        self.all().any(|pass| pass.population.has_failed())
+        self.iter_passes().any(|pass| pass.population.has_failed())
     }
 
     /// Fits spectra by the solver that is set, and returns the outcomes of each spectrum's starts. There are none if
@@ -242,7 +230,7 @@ impl Passes {
     pub fn solve(&mut self, spectra: ReadySpectra, monitor: Monitor) -> Result<Vec<Vec<Outcome>>> {
         let cancel = monitor.cancel;
         let outcomes = match self.solver {
-            Solver::LevenbergMarquardt(_) => self.descend(spectra, monitor)?,
+            Solver::LevenbergMarquardt(_) => self.fit_with_further_starts(spectra, monitor)?,
             Solver::NelderMead(_) => self.search_simplices(spectra, spectra.starts(), monitor)?,
             Solver::LevenbergMarquardtThenNelderMead(..) => {
                 // The simplices take nearly all of the time.
@@ -250,8 +238,8 @@ impl Passes {
                     cancel: monitor.cancel,
                     progress: &mut |_| {},
                 };
-                let outcomes = self.descend(spectra, silent)?;
-                self.polish(spectra, outcomes, monitor)?
+                let outcomes = self.fit_with_further_starts(spectra, silent)?;
+                self.polish_by_simplex(spectra, outcomes, monitor)?
             }
         };
         self.linearise.check_minima(spectra, &outcomes, cancel)?;
@@ -268,106 +256,101 @@ impl Passes {
     /// per start. A cancelled run may return fewer.
     pub fn refit(&mut self, spectra: ReadySpectra, monitor: Monitor) -> Result<Vec<Outcome>> {
         let Monitor { cancel, progress } = monitor;
-        let outcomes =
-            self.linearise
-                .run(spectra, spectra.starts(), Monitor { cancel, progress })?;
+        let outcomes = self.linearise.fit_from_starts(
+            spectra,
+            spectra.starts(),
+            Monitor { cancel, progress },
+        )?;
         self.linearise.check_minima(spectra, &outcomes, cancel)?;
         Ok(outcomes.concat())
     }
 
-    /// Fits spectra by Levenberg–Marquardt, those that are fitted poorly from more starts, searches for second minima
-    /// beyond folds, and returns each spectrum's outcomes.
-    fn descend(&mut self, spectra: ReadySpectra, monitor: Monitor) -> Result<Vec<Vec<Outcome>>> {
-        let Monitor { cancel, progress } = monitor;
-        let mut first = |share| progress(BEFORE_FOLDS * share);
-        let mut found = self.rounds(
-            spectra,
-            spectra.starts(),
-            Monitor {
-                cancel,
-                progress: &mut first,
-            },
-        )?;
-        let mut more = |_| progress(BEFORE_FOLDS);
-        self.try_more_starts(
-            spectra,
-            &mut found,
-            Monitor {
-                cancel,
-                progress: &mut more,
-            },
-        )?;
-        let mut last = |share| progress(BEFORE_FOLDS + (1.0 - BEFORE_FOLDS) * share);
-        self.search_beyond_folds(
-            spectra,
-            &mut found,
-            Monitor {
-                cancel,
-                progress: &mut last,
-            },
-        )?;
-        Ok(found)
-    }
-
-    /// Runs Levenberg–Marquardt on spectra from these starts, in mixed precision with rough rounds first.
-    pub fn rounds(
+    /// Fits spectra by Levenberg–Marquardt, fits those with a poor fit again from more starts, searches for second
+    /// minima beyond folds, and returns the outcomes of each spectrum.
+    fn fit_with_further_starts(
         &mut self,
         spectra: ReadySpectra,
-        starts: Vec<Starts>,
+        monitor: Monitor,
+    ) -> Result<Vec<Vec<Outcome>>> {
+        let Monitor { cancel, progress } = monitor;
+        // 1. Fit from the first starts.
+        let first_starts = Monitor {
+            cancel,
+            progress: &mut |share| progress(PROGRESS_OF_FIRST_STARTS * share),
+        };
+        let mut outcomes = self.run_least_squares(spectra, spectra.starts(), first_starts)?;
+        // 2. Fit spectra with a large χ²/dof again. Their number is not known before, so the progress stands still.
+        let further_starts = Monitor {
+            cancel,
+            progress: &mut |_| progress(PROGRESS_OF_FIRST_STARTS),
+        };
+        self.try_more_starts(spectra, &mut outcomes, further_starts)?;
+        // 3. Search beyond folds of the cost.
+        let beyond_folds = Monitor {
+            cancel,
+            progress: &mut |share| {
+                progress(PROGRESS_OF_FIRST_STARTS + (1.0 - PROGRESS_OF_FIRST_STARTS) * share);
+            },
+        };
+        self.search_beyond_folds(spectra, &mut outcomes, beyond_folds)?;
+        Ok(outcomes)
+    }
+
+    /// Fits spectra by Levenberg–Marquardt from these starts. In mixed precision rough rounds come first.
+    pub fn run_least_squares(
+        &mut self,
+        spectra: ReadySpectra,
+        starts: Vec<StartPoints>,
         monitor: Monitor,
     ) -> Result<Vec<Vec<Outcome>>> {
         let Some(rough) = &mut self.rough else {
-            return self.linearise.run(spectra, starts, monitor);
+            return self.linearise.fit_from_starts(spectra, starts, monitor);
         };
         let Monitor { cancel, progress } = monitor;
-        let mut first = |share| progress(FIRST * share);
-        let before = rough.run(
-            spectra,
-            starts.clone(),
-            Monitor {
-                cancel,
-                progress: &mut first,
+        let rough_monitor = Monitor {
+            cancel,
+            progress: &mut |share| progress(PROGRESS_OF_ROUGH_ROUNDS * share),
+        };
+        let rough_outcomes = rough.fit_from_starts(spectra, starts.clone(), rough_monitor)?;
+        let rough_ends = rough::collect_ends(&rough_outcomes, &starts);
+        let exact_monitor = Monitor {
+            cancel,
+            progress: &mut |share| {
+                progress(PROGRESS_OF_ROUGH_ROUNDS + (1.0 - PROGRESS_OF_ROUGH_ROUNDS) * share);
             },
-        )?;
-        let ends = rough::ends(&before, &starts);
-        let mut last = |share| progress(FIRST + (1.0 - FIRST) * share);
-        let after = self.linearise.run(
-            spectra,
-            ends,
-            Monitor {
-                cancel,
-                progress: &mut last,
-            },
-        )?;
-        Ok(rough::joined(before, after))
+        };
+        let exact_outcomes = self
+            .linearise
+            .fit_from_starts(spectra, rough_ends, exact_monitor)?;
+        Ok(rough::join_outcomes(rough_outcomes, exact_outcomes))
     }
 
-    /// Continues the lowest outcome of each spectrum by Nelder–Mead with a small simplex, and keeps the better of the
-    /// two.
-    fn polish(
+    /// Continues the lowest outcome of each spectrum by Nelder–Mead with a small simplex, and keeps the lower of the
+    /// two ends.
+    fn polish_by_simplex(
         &mut self,
         spectra: ReadySpectra,
         mut outcomes: Vec<Vec<Outcome>>,
         monitor: Monitor,
     ) -> Result<Vec<Vec<Outcome>>> {
+        // 1. Start one simplex at each spectrum's lowest outcome, if it has one.
         let marginalise = spectra.model.marginalise;
         let winners: Vec<Option<usize>> = outcomes
             .iter()
-            .map(|group| winner(group, marginalise))
+            .map(|group| find_winner(group, marginalise))
             .collect();
-        let best = |(group, winner): (&Vec<Outcome>, &Option<usize>)| {
-            winner
-                .iter()
-                .map(|&k| group[k].parameters.clone())
-                .collect()
-        };
-        let starts = outcomes.iter().zip(&winners).map(best).collect();
-        let polished = self.search_simplices(spectra, starts, monitor)?;
-        for ((group, winner), polished) in outcomes.iter_mut().zip(winners).zip(polished) {
+        let mut starts: Vec<StartPoints> = Vec::with_capacity(outcomes.len());
+        for (group, winner) in outcomes.iter().zip(&winners) {
+            let start = winner.map(|k| group[k].parameters.clone());
+            starts.push(start.into_iter().collect());
+        }
+        let polished_outcomes = self.search_simplices(spectra, starts, monitor)?;
+        // 2. Replace the lowest outcome where the simplex found a lower one.
+        for ((group, winner), polished) in outcomes.iter_mut().zip(winners).zip(polished_outcomes) {
             let Some(winner) = winner else { continue };
             match polished.into_iter().next() {
-                Some(polished) => take_better(&mut group[winner], polished, marginalise),
-                // the run was cancelled before it entered
+                Some(polished) => merge_polished(&mut group[winner], polished, marginalise),
+                // The run was cancelled before the spectrum entered.
                 None => group[winner].status = Some(Status::Interrupted),
             }
         }
@@ -378,10 +361,10 @@ impl Passes {
     fn search_simplices(
         &mut self,
         spectra: ReadySpectra,
-        starts: Vec<Starts>,
+        starts: Vec<StartPoints>,
         monitor: Monitor,
     ) -> Result<Vec<Vec<Outcome>>> {
-        let Passes {
+        let SpectralPasses {
             linearise,
             simplex: Some(simplex),
             evaluate: Some(evaluate),
@@ -392,78 +375,63 @@ impl Passes {
         };
         let Monitor { cancel, progress } = monitor;
         // 1. Search for as many spectra together as there is room for. If the run is cancelled, the first are finished.
-        let each = starts.iter().map(Vec::len).max().unwrap_or(0).max(1);
-        let (together, total) = (
-            (simplex.population.capacity / each).max(1),
-            starts.len().max(1),
-        );
+        let max_starts = starts.iter().map(Vec::len).max().unwrap_or(0).max(1);
+        let spectra_together = (simplex.population.capacity / max_starts).max(1);
+        let total = starts.len().max(1);
         let mut outcomes: Vec<Vec<Outcome>> = Vec::with_capacity(starts.len());
-        for (some, starts) in spectra
-            .spectra
-            .chunks(together)
-            .zip(starts.chunks(together))
-        {
-            let (before, part) = (
-                outcomes.len() as f64 / total as f64,
-                some.len() as f64 / total as f64,
-            );
-            let mut report = |share: f64| progress(before + share * part);
+        let spectrum_chunks = spectra.spectra.chunks(spectra_together);
+        for (chunk, starts) in spectrum_chunks.zip(starts.chunks(spectra_together)) {
+            let share_before = outcomes.len() as f64 / total as f64;
+            let share_of_chunk = chunk.len() as f64 / total as f64;
+            let mut report = |share: f64| progress(share_before + share * share_of_chunk);
             let monitor = Monitor {
                 cancel,
                 progress: &mut report,
             };
             let passes = [&mut *linearise, &mut *simplex, &mut *evaluate];
-            let some = spectra.with_spectra(some);
-            let mut machine = SpectralSearch::new(passes, some, starts.to_vec(), monitor);
-            let fits = machine.fits();
-            let mut found = search(&mut machine, &fits, &self.search, cancel)?.into_iter();
-            outcomes.extend(
-                starts
-                    .iter()
-                    .map(|own| found.by_ref().take(own.len()).flatten().collect()),
-            );
+            let chunk = spectra.with_spectra(chunk);
+            let mut machine = SpectralSearch::new(passes, chunk, starts.to_vec(), monitor);
+            let fits = machine.list_fits();
+            let ends = search(&mut machine, &fits, &self.search_settings, cancel)?;
+            let mut ends = ends.into_iter();
+            for starts_of_spectrum in starts {
+                let ends_of_spectrum = ends.by_ref().take(starts_of_spectrum.len());
+                outcomes.push(ends_of_spectrum.flatten().collect());
+            }
             if !cancel.load(Ordering::Relaxed) {
                 report(1.0);
             }
         }
-        // 2. Linearise all best vertices, also those of a cancelled run.
+        // 2. Linearise at all best vertices, also those of a cancelled run.
         self.linearise_ends(spectra, &mut outcomes)?;
         Ok(outcomes)
     }
 
-    /// Replaces the outcomes of Nelder–Mead by evaluations with derivatives at their ends; a GPU's objectives must
-    /// agree there.
+    /// Replaces the outcomes of Nelder–Mead by evaluations with derivatives at their ends. On a GPU, the objectives of
+    /// both passes must agree there.
     fn linearise_ends(
         &mut self,
         spectra: ReadySpectra,
         outcomes: &mut [Vec<Outcome>],
     ) -> Result<()> {
-        let best = |group: &Vec<Outcome>| {
-            group
-                .iter()
-                .map(|outcome| outcome.parameters.clone())
-                .collect()
-        };
-        let ends: Vec<Starts> = outcomes.iter().map(best).collect();
+        let marginalise = spectra.model.marginalise;
+        let ends: Vec<StartPoints> = outcomes
+            .iter()
+            .map(|group| group.iter().map(|end| end.parameters.clone()).collect())
+            .collect();
         let linearised = self.linearise.evaluate(spectra, &ends)?;
-        for ((outcomes, linearised), one) in
+        for ((group, linearised), spectrum) in
             outcomes.iter_mut().zip(linearised).zip(spectra.spectra)
         {
-            for (outcome, end) in outcomes.iter_mut().zip(linearised) {
+            for (outcome, linearised) in group.iter_mut().zip(linearised) {
                 if let Some(verifier) = &self.linearise.verifier {
-                    verifier.compare(outcome, &end, &one.prepared, spectra.model.marginalise)?;
+                    verifier.compare(outcome, &linearised, &spectrum.prepared, marginalise)?;
                 }
-                let Outcome {
-                    status,
-                    rounds,
-                    evaluations,
-                    ..
-                } = *outcome;
                 *outcome = Outcome {
-                    status,
-                    rounds,
-                    evaluations: evaluations + 1,
-                    ..end
+                    status: outcome.status,
+                    rounds: outcome.rounds,
+                    evaluations: outcome.evaluations + 1,
+                    ..linearised
                 };
             }
         }
@@ -471,35 +439,52 @@ impl Passes {
     }
 }
 
-/// Makes one population of this capacity on the device for each planned pass.
-fn populations(
+/// Makes one population for each planned pass, for as many starts as fit into the memory, `max_starts` at most. All of
+/// them are made smaller as long as the device runs out of memory.
+fn make_fitting_populations(
     device: &dyn Device,
-    plans: &[Plan],
+    plans: &[PassPlan],
+    max_starts: usize,
+    memory: Option<u64>,
+) -> Result<Vec<Arc<SharedPopulation>>> {
+    let mut capacity = max_starts;
+    for plan in plans {
+        let members = device.capacity(plan.objective.recording(), memory)?;
+        let starts = members / plan.method.lanes() / plans.len();
+        capacity = capacity.min(starts.max(1));
+    }
+    lowering(&mut capacity, |capacity| {
+        make_populations(device, plans, capacity)
+    })
+}
+
+/// Makes one population of this capacity on the device for each planned pass.
+fn make_populations(
+    device: &dyn Device,
+    plans: &[PassPlan],
     capacity: usize,
 ) -> Result<Vec<Arc<SharedPopulation>>> {
-    let make = |Plan {
-                    objective, method, ..
-                }: &Plan| {
-        device
-            .population(objective.recording().clone(), method, capacity)
-            .map(SharedPopulation::new)
-            .map(Arc::new)
-    };
-    plans.iter().map(make).collect()
+    let mut populations = Vec::with_capacity(plans.len());
+    for plan in plans {
+        let recording = plan.objective.recording().clone();
+        let population = device.population(recording, &plan.method, capacity)?;
+        populations.push(Arc::new(SharedPopulation::new(population)));
+    }
+    Ok(populations)
 }
 
 /// Returns the index of the start with the lowest objective, except those that gave way; `None` if no objective is
 /// finite. Starts that failed or were stopped early are left out.
-pub fn winner(group: &[Outcome], marginalise: bool) -> Option<usize> {
-    let value = |k: &usize| group[*k].objective(marginalise);
+pub fn find_winner(group: &[Outcome], marginalise: bool) -> Option<usize> {
+    let objective = |k: &usize| group[*k].objective(marginalise);
     let candidates =
-        (0..group.len()).filter(|k| group[*k].gave_way.is_none() && value(k) < f64::INFINITY);
-    candidates.min_by(|a, b| value(a).total_cmp(&value(b)))
+        (0..group.len()).filter(|k| group[*k].gave_way.is_none() && objective(k) < f64::INFINITY);
+    candidates.min_by(|a, b| objective(a).total_cmp(&objective(b)))
 }
 
 /// Replaces an outcome by the polished one if that has a lower objective, and adds up the rounds and evaluations of
 /// both. If the polish was interrupted, so is the fit, because it might have become better.
-fn take_better(outcome: &mut Outcome, polished: Outcome, marginalise: bool) {
+fn merge_polished(outcome: &mut Outcome, polished: Outcome, marginalise: bool) {
     let evaluations = outcome.evaluations + polished.evaluations;
     let rounds = outcome.rounds + polished.rounds;
     let is_interrupted = polished.status == Some(Status::Interrupted);
@@ -509,23 +494,24 @@ fn take_better(outcome: &mut Outcome, polished: Outcome, marginalise: bool) {
     if is_interrupted {
         outcome.status = Some(Status::Interrupted);
     }
-    (outcome.evaluations, outcome.rounds) = (evaluations, rounds);
+    outcome.evaluations = evaluations;
+    outcome.rounds = rounds;
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::cpu::CpuDevice;
-    use crate::device::Device as Chosen;
+    use crate::device::Device as DeviceChoice;
     use crate::recording::Recording;
     use crate::solver::Population;
     use crate::spectral::SpectralFitter;
     use crate::{Continuum, Emulator, Spectra};
 
     /// A device that reports a larger capacity than it has.
-    struct Tight(usize);
+    struct TightDevice(usize);
 
-    impl Device for Tight {
+    impl Device for TightDevice {
         fn name(&self) -> String {
             "tight".into()
         }
@@ -551,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn out_of_memory_lowers_the_population_and_keeps_the_bits() {
+    fn out_of_memory_shrinks_the_population_and_keeps_the_bits() {
         let data = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
         let emulator = Emulator::open(format!("{data}/emulator.safetensors")).unwrap();
         let model = SpectralModel::builder()
@@ -563,18 +549,19 @@ mod tests {
         let spectra = Spectra::open(format!("{data}/spectra.npz"))
             .unwrap()
             .slice(0..9);
-        let fit = |room: usize| {
-            let device = Chosen::one(Tight(room));
+        let fit_with_room = |starts: usize| {
+            let device = DeviceChoice::one(TightDevice(starts));
             SpectralFitter::new(model.clone(), device)
                 .batch_size(192)
                 .fit(&spectra)
         };
-        let (whole, lowered) = (fit(1 << 12).unwrap(), fit(5).unwrap());
+        let whole = fit_with_room(1 << 12).unwrap();
+        let lowered = fit_with_room(5).unwrap();
         for (a, b) in whole.rows().zip(lowered.rows()) {
             assert!(a.parameters().eq(b.parameters()));
             assert_eq!(a.chi2().to_bits(), b.chi2().to_bits());
         }
         // The two starts of a spectrum enter together, so that a population of one start is too small.
-        assert!(matches!(fit(1), Err(Error::OutOfMemory { .. })));
+        assert!(matches!(fit_with_room(1), Err(Error::OutOfMemory { .. })));
     }
 }

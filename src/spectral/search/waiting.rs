@@ -7,7 +7,7 @@ use crate::model::{Sampling, SpectralModel, SpectralObjective};
 use crate::solver::simplex::FirstSimplex;
 use crate::solver::{Batch, Outcome};
 use crate::spectral::input::assemble::assemble;
-use crate::spectral::input::ready::{Grids, ReadySpectra, ReadySpectrum, Starts};
+use crate::spectral::input::ready::{Grids, ReadySpectra, ReadySpectrum, StartPoints};
 
 /// The results of a pass.
 #[derive(Default)]
@@ -18,60 +18,57 @@ pub struct PassOutcomes {
     pub submissions: Vec<u32>,
 }
 
-/// Spectra that wait to enter a population, those that are in it, and the outcomes of those that have ended. It owns
-/// all that it needs, because any worker may let its spectra enter.
-pub struct Waiting {
+/// Spectra that wait to enter a population, those that are in it, and the outcomes of those that have ended. The struct
+/// owns all data that it needs, because any worker may let its spectra enter.
+pub struct WaitingSpectra {
     objective: Arc<SpectralObjective>,
     model: SpectralModel,
     grids: Vec<Grids>,
     spectra: Vec<ReadySpectrum>,
     /// Starts of each spectrum. A spectrum without starts does not enter.
-    starts: Vec<Starts>,
+    starts: Vec<StartPoints>,
     /// First simplices of each spectrum's starts. If empty, the solver's size sets all of them.
     pub simplices: Vec<Vec<Option<FirstSimplex>>>,
-    /// The objective is evaluated at each start, once, and no fit begins there.
+    /// The objective is evaluated once at each start, and no fit begins there.
     pub is_evaluation: bool,
     pub finished: PassOutcomes,
-    /// Number of submissions so far.
+    /// Number of submissions since the request arrived.
     submissions: u32,
     /// Index of the first spectrum that waits.
-    next: usize,
+    next_spectrum: usize,
     /// Number of starts that wait.
     starts_left: usize,
 }
 
-impl Waiting {
+impl WaitingSpectra {
     /// Makes a queue of spectra that wait to enter a population from these starts, one list per spectrum.
     pub fn new(
         objective: Arc<SpectralObjective>,
         spectra: ReadySpectra,
-        starts: Vec<Starts>,
-    ) -> Waiting {
-        let ReadySpectra {
-            model,
-            grids,
-            spectra,
-            ..
-        } = spectra;
-        // their own starts are not those from which they enter
-        let without_starts = |one: &ReadySpectrum| ReadySpectrum {
-            place: one.place,
-            prepared: one.prepared.clone(),
-            limits: one.limits.clone(),
-            starts: Vec::new(),
-            may_add_starts: false,
-        };
-        let mut waiting = Waiting {
+        starts: Vec<StartPoints>,
+    ) -> WaitingSpectra {
+        // The spectra enter from `starts`, so their own starts are not copied.
+        let mut waiting_spectra = Vec::with_capacity(spectra.spectra.len());
+        for ready in spectra.spectra {
+            waiting_spectra.push(ReadySpectrum {
+                place: ready.place,
+                prepared: ready.prepared.clone(),
+                limits: ready.limits.clone(),
+                starts: Vec::new(),
+                may_add_starts: false,
+            });
+        }
+        let mut waiting = WaitingSpectra {
             objective,
-            model: model.clone(),
-            grids: grids.to_vec(),
-            spectra: spectra.iter().map(without_starts).collect(),
+            model: spectra.model.clone(),
+            grids: spectra.grids.to_vec(),
+            spectra: waiting_spectra,
             starts,
             simplices: Vec::new(),
             is_evaluation: false,
             finished: PassOutcomes::default(),
             submissions: 0,
-            next: 0,
+            next_spectrum: 0,
             starts_left: 0,
         };
         waiting.begin_again();
@@ -85,7 +82,7 @@ impl Waiting {
             outcomes: vec![Vec::new(); count],
             submissions: vec![0; count],
         };
-        self.next = 0;
+        self.next_spectrum = 0;
         self.starts_left = self.starts.iter().map(Vec::len).sum();
     }
 
@@ -102,51 +99,48 @@ impl Waiting {
             .collect()
     }
 
-    /// Returns the next spectra, at most as many and with at most as many starts as asked for, and their indices;
-    /// `None` when none waits, or the next has more starts.
-    pub fn next(&mut self, spectra: usize, starts: usize) -> Option<(Batch, Range<usize>)> {
-        let first = self.starts[self.next..]
-            .iter()
-            .position(|own| !own.is_empty())?
-            + self.next;
-        let (mut end, mut room) = (first, starts);
-        // A spectrum without starts ends the batch, because the arrays of a batch are slices.
+    /// Returns a batch of the next spectra, and their indices. The batch has at most `max_spectra` spectra and at most
+    /// `max_starts` starts. Returns `None` when no spectrum waits, or when the next one has more starts.
+    pub fn next_batch(
+        &mut self,
+        max_spectra: usize,
+        max_starts: usize,
+    ) -> Option<(Batch, Range<usize>)> {
+        // 1. Choose consecutive spectra. One without starts ends the batch, because the arrays of a batch are slices.
+        let waiting_starts = &self.starts[self.next_spectrum..];
+        let first = self.next_spectrum + waiting_starts.iter().position(|s| !s.is_empty())?;
+        let mut end = first;
+        let mut free_places = max_starts;
         while end < self.starts.len()
-            && end - first < spectra
-            && (1..=room).contains(&self.starts[end].len())
+            && end - first < max_spectra
+            && (1..=free_places).contains(&self.starts[end].len())
         {
-            room -= self.starts[end].len();
+            free_places -= self.starts[end].len();
             end += 1;
         }
         if end == first {
             return None;
         }
-        self.next = end;
-        self.starts_left -= starts - room;
-        let Waiting {
-            objective,
-            model,
-            grids,
-            is_evaluation,
-            ..
-        } = self;
-        let entering = ReadySpectra {
-            model,
-            grids,
+        self.next_spectrum = end;
+        self.starts_left -= max_starts - free_places;
+        // 2. Assemble their batch.
+        let entering_spectra = ReadySpectra {
+            model: &self.model,
+            grids: &self.grids,
             spectra: &self.spectra[first..end],
             guess: None,
         };
-        let mut batch = assemble(objective, entering, &self.starts[first..end]);
+        let mut batch = assemble(&self.objective, entering_spectra, &self.starts[first..end]);
         batch.simplices = self
             .simplices
             .get(first..end)
             .map_or_else(Vec::new, <[_]>::concat);
-        batch.is_evaluation = *is_evaluation;
+        batch.is_evaluation = self.is_evaluation;
         Some((batch, first..end))
     }
 
-    /// Takes the outcomes, one per start, of a spectrum.
-    pub fn end(&mut self, spectrum: usize, outcomes: Vec<Outcome>) {
+    /// Records the outcomes of a spectrum, one per start.
+    pub fn record_outcomes(&mut self, spectrum: usize, outcomes: Vec<Outcome>) {
         self.finished.outcomes[spectrum] = outcomes;
         self.finished.submissions[spectrum] = self.submissions;
     }

@@ -64,7 +64,7 @@ fn fit_here(
             let part = begin..spectra.len().min(begin + batch);
             let starts =
                 user_starts.map(|all| &all[part.start * parameters..part.end * parameters]);
-            let rows = run.batch(&[&spectra.borrow_rows(part)], starts);
+            let rows = run.fit_batch(&[&spectra.borrow_rows(part)], starts);
             if rows.is_err() {
                 // No worker takes another batch.
                 next.store(begins.len(), Ordering::Relaxed);

@@ -2,7 +2,7 @@
 
 use popfit::{Device, FitTable, LabelSettings, SpectralFitter};
 
-use super::refits::{demo_spectrum, redrawn};
+use super::refits::{demo_spectrum, draw_spectra};
 use popfit_testing::demo_builder;
 use popfit_testing::random::Random;
 
@@ -17,20 +17,23 @@ pub struct BesideBound {
     pub correlation: f64,
 }
 
-/// Refits one spectrum of the demo `2 count` times, `count` with a bound one error above the truth of a label, `count`
-/// with one below. An estimate that would go beyond by any amount stops one error from the truth, so that the other
-/// parameter is off by its correlation times its own error, with the sign of the side: its mean square is that of an
-/// unbounded fit.
-pub fn beside_bound(count: usize, seed: u64) -> BesideBound {
+/// Refits one spectrum of the demo `count` times with a bound one error above the truth of a label, and `count` times
+/// with a bound one error below. An estimate that would go beyond the bound stops there, one error from the truth. The
+/// correlated parameter is then off by the correlation times its own error, with the sign of the side. Its mean square
+/// is that of an unbounded fit.
+pub fn refit_beside_bound(count: usize, seed: u64) -> BesideBound {
     let fitter = SpectralFitter::new(demo_builder("").build().unwrap(), Device::cpu());
     let (truth, arm) = demo_spectrum(&fitter);
     let names = fitter.parameters();
-    let (held, other, correlation) = most_correlated(&truth.correlations, names.len());
+    let (bounded_label, correlated, correlation) =
+        find_most_correlated(&truth.correlations, names.len());
     let mut random = Random(seed);
-    let (mut refits, mut conditional, mut released) = (0, 0.0, 0.0);
+    let mut refits = 0;
+    let mut conditional = 0.0;
+    let mut released = 0.0;
     for side in [-1.0, 1.0] {
-        let bound = truth.parameters[held] + side * truth.errors[held];
-        let (lower, upper) = fitter.model().bounds()[held];
+        let bound = truth.parameters[bounded_label] + side * truth.errors[bounded_label];
+        let (lower, upper) = fitter.model().bounds()[bounded_label];
         let bounds = if side < 0.0 {
             (bound, upper)
         } else {
@@ -38,13 +41,13 @@ pub fn beside_bound(count: usize, seed: u64) -> BesideBound {
         };
         let settings = LabelSettings::default().bounds(bounds.0..=bounds.1);
         let model = demo_builder("")
-            .label(&names[held], settings)
+            .label(&names[bounded_label], settings)
             .build()
             .unwrap();
         let bounded = SpectralFitter::new(model, Device::cpu()).released_errors(true);
         let table = bounded
             .fit_from(
-                &redrawn(&arm, count, &mut random),
+                &draw_spectra(&arm, count, &mut random),
                 &truth.parameters.repeat(count),
             )
             .unwrap();
@@ -52,12 +55,12 @@ pub fn beside_bound(count: usize, seed: u64) -> BesideBound {
         for row in table
             .to_rows()
             .into_iter()
-            .filter(|row| row.at_bound == 1 << held && row.status.is_success())
+            .filter(|row| row.at_bound == 1 << bounded_label && row.status.is_success())
         {
-            let off = row.parameters[other] - truth.parameters[other];
+            let deviation = row.parameters[correlated] - truth.parameters[correlated];
             refits += 1;
-            conditional += (off / row.errors[other]).powi(2);
-            released += (off / row.released_errors[other]).powi(2);
+            conditional += (deviation / row.errors[correlated]).powi(2);
+            released += (deviation / row.released_errors[correlated]).powi(2);
         }
     }
     let root_mean = |sum: f64| (sum / f64::from(refits)).sqrt();
@@ -69,8 +72,9 @@ pub fn beside_bound(count: usize, seed: u64) -> BesideBound {
     }
 }
 
-/// The pair of labels of largest correlation, which is positive or negative; the velocity is the first parameter.
-fn most_correlated(correlations: &[f64], count: usize) -> (usize, usize, f64) {
+/// Returns the pair of labels with the largest positive or negative correlation, and that correlation. The velocity,
+/// the first parameter, is left out.
+fn find_most_correlated(correlations: &[f64], count: usize) -> (usize, usize, f64) {
     let pairs = (0..count).flat_map(|a| (a + 1..count).map(move |b| (a, b)));
     let labels = pairs.zip(correlations).filter(|((a, _), _)| *a > 0);
     let ((a, b), correlation) = labels
@@ -79,7 +83,7 @@ fn most_correlated(correlations: &[f64], count: usize) -> (usize, usize, f64) {
     (a, b, *correlation)
 }
 
-/// Checks that nothing is released in a fit that no bound holds.
+/// Checks that released errors are the usual errors if no bound is active.
 fn check_unbounded(table: &FitTable) {
     for row in table.to_rows().into_iter().filter(|row| row.at_bound == 0) {
         assert_eq!(row.errors, row.released_errors);

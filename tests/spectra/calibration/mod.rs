@@ -6,11 +6,11 @@ mod statistics;
 
 use std::sync::LazyLock;
 
-use bounds::beside_bound;
+use bounds::refit_beside_bound;
 use refits::Refits;
-use statistics::{Calibration, all};
+use statistics::{Calibration, refit_all_problems};
 
-static REFITS: LazyLock<Vec<Refits>> = LazyLock::new(|| all(2000));
+static REFITS: LazyLock<Vec<Refits>> = LazyLock::new(|| refit_all_problems(2000));
 
 #[test]
 fn pulls_are_normal_and_chi2_is_chi2() {
@@ -20,7 +20,7 @@ fn pulls_are_normal_and_chi2_is_chi2() {
 }
 
 #[test]
-fn errors_that_are_5_percent_wrong_are_seen() {
+fn errors_that_are_5_percent_wrong_are_detected() {
     for scale in [1.05, 1.0 / 1.05] {
         let fault = Calibration::new(&REFITS, scale, 0.0).pooled_fault();
         println!("errors times {scale:.3}: {fault:?}");
@@ -29,7 +29,7 @@ fn errors_that_are_5_percent_wrong_are_seen() {
 }
 
 #[test]
-fn a_bias_of_a_fifth_of_an_error_is_seen() {
+fn a_bias_of_a_fifth_of_an_error_is_detected() {
     let faults = Calibration::new(&REFITS, 1.0, 0.2).faults();
     let means = faults
         .iter()
@@ -44,21 +44,22 @@ fn a_bias_of_a_fifth_of_an_error_is_seen() {
     );
 }
 
-/// With the bound released, errors beside it are those of the estimate's scatter; on condition of the bound they are
-/// too small by √(1 − ρ²). Of about 630 refits the root mean square scatters by 3 %.
+/// With the bound released, the errors of other parameters are those of the scatter. Given the bound, they are too
+/// small by √(1 − ρ²). Of about 630 refits the root mean square scatters by 3 %.
 #[test]
 fn errors_beside_a_bound_are_calibrated_when_it_is_released() {
-    let found = beside_bound(2000, 33);
-    let (conditional, released) = (found.conditional, found.released);
+    let pulls = refit_beside_bound(2000, 33);
+    let conditional = pulls.conditional;
+    let released = pulls.released;
     println!(
         "{} at the bound, ρ {:.3}: {conditional:.3}, released {released:.3}",
-        found.refits, found.correlation
+        pulls.refits, pulls.correlation
     );
-    assert!(found.refits > 400);
+    assert!(pulls.refits > 400);
     assert!((released - 1.0).abs() < 0.1, "{released}");
     assert!(conditional > 1.5, "{conditional}");
     assert!(
-        (conditional * (1.0 - found.correlation.powi(2)).sqrt() - released).abs() < 0.1,
+        (conditional * (1.0 - pulls.correlation.powi(2)).sqrt() - released).abs() < 0.1,
         "{conditional}"
     );
 }

@@ -7,14 +7,15 @@ use popfit_testing::fits::demo_spectra;
 use popfit_testing::nist::Problem;
 use popfit_testing::random::Random;
 
-/// Starts lie as many errors at most from the truth.
-const NEIGHBOURHOOD: f64 = 2.0;
-/// Noise of the NIST refits over the scatter of the problem's own residuals. At the full scatter some problems are
-/// curved within their errors.
-const NOISE: f64 = 0.1;
-/// The demo spectrum whose fit is the truth, far from all bounds, and how many refits are in memory.
-const SPECTRUM: usize = 51;
-const BATCH: usize = 1000;
+/// Largest distance of starts from the truth, in errors.
+const MAX_START_OFFSET_IN_ERRORS: f64 = 2.0;
+/// Ratio of the noise of the NIST refits to the scatter of the problem's residuals. At the full scatter some problems
+/// are curved within their errors.
+const NIST_NOISE_RATIO: f64 = 0.1;
+/// Index of the demo spectrum whose fit, far from all bounds, is the truth.
+const REFITTED_SPECTRUM: usize = 51;
+/// Number of refits that are in memory together.
+const REFITS_IN_MEMORY: usize = 1000;
 
 /// Results of the refits of one problem. P is the number of parameters.
 pub struct Refits {
@@ -50,28 +51,34 @@ impl Refits {
     }
 }
 
-/// A start near the truth.
-fn near(random: &mut Random, truth: &[f64], errors: &[f64]) -> Vec<f64> {
+/// Draws a start near the truth.
+fn draw_start(random: &mut Random, truth: &[f64], errors: &[f64]) -> Vec<f64> {
     truth
         .iter()
         .zip(errors)
-        .map(|(t, e)| t + NEIGHBOURHOOD * e * (2.0 * random.uniform() - 1.0))
+        .map(|(t, e)| t + MAX_START_OFFSET_IN_ERRORS * e * (2.0 * random.uniform() - 1.0))
         .collect()
 }
 
-/// `count` refits of a NIST problem, drawn from the certified values with a tenth of its noise, which the fits know.
-pub fn nist(problem: &Problem, count: usize, seed: u64) -> Refits {
+/// Refits a NIST problem `count` times. The data are drawn from the certified values with a tenth of its noise, which
+/// the fits are given.
+pub fn refit_nist(problem: &Problem, count: usize, seed: u64) -> Refits {
     let mut random = Random(seed);
-    let errors: Vec<f64> = problem.certified_errors.iter().map(|e| NOISE * e).collect();
+    let errors: Vec<f64> = problem
+        .certified_errors
+        .iter()
+        .map(|e| NIST_NOISE_RATIO * e)
+        .collect();
     let clean = problem
         .formula
         .values(&problem.x, &problem.certified)
         .unwrap();
-    let sigma = NOISE * scatter(problem, &clean);
-    let (mut y, mut starts) = (Vec::new(), Vec::new());
+    let sigma = NIST_NOISE_RATIO * scatter(problem, &clean);
+    let mut y = Vec::new();
+    let mut starts = Vec::new();
     for _ in 0..count {
         y.extend(clean.iter().map(|m| m + sigma * random.normal()));
-        starts.extend(near(&mut random, &problem.certified, &errors));
+        starts.extend(draw_start(&mut random, &problem.certified, &errors));
     }
     let sigmas = vec![sigma; y.len()];
     let fitter = CurveFitter::new(problem.formula.clone(), Device::cpu()).absolute_sigma(true);
@@ -88,7 +95,7 @@ pub fn nist(problem: &Problem, count: usize, seed: u64) -> Refits {
     refits
 }
 
-/// Standard deviation of the problem's own residuals from its certified model.
+/// Returns the standard deviation of the problem's residuals from its certified model.
 fn scatter(problem: &Problem, model: &[f64]) -> f64 {
     let chi2: f64 = problem
         .y
@@ -99,20 +106,20 @@ fn scatter(problem: &Problem, model: &[f64]) -> f64 {
     (chi2 / (model.len() - problem.certified.len()) as f64).sqrt()
 }
 
-/// `count` refits of one of the demo's spectra with velocity and continuum: the truth is its fit, the noise that of its
-/// ivar.
-pub fn synb(count: usize, seed: u64) -> Refits {
+/// Refits one of the demo's spectra with velocity and continuum `count` times. The truth is its fit, and the noise
+/// follows its ivar.
+pub fn refit_synb(count: usize, seed: u64) -> Refits {
     let fitter = SpectralFitter::new(demo_builder("").build().unwrap(), Device::cpu());
     let (truth, arm) = demo_spectrum(&fitter);
     let mut random = Random(seed);
     let mut refits = Refits::new("synb", &fitter.parameters());
-    for first in (0..count).step_by(BATCH) {
-        let fits = BATCH.min(count - first);
-        let spectra = redrawn(&arm, fits, &mut random);
+    for first in (0..count).step_by(REFITS_IN_MEMORY) {
+        let fits = REFITS_IN_MEMORY.min(count - first);
+        let spectra = draw_spectra(&arm, fits, &mut random);
         let starts: Vec<f64> = (0..fits)
-            .flat_map(|_| near(&mut random, &truth.parameters, &truth.errors))
+            .flat_map(|_| draw_start(&mut random, &truth.parameters, &truth.errors))
             .collect();
-        collect(
+        add_rows(
             &mut refits,
             &truth.parameters,
             &fitter.fit_from(&spectra, &starts).unwrap(),
@@ -121,9 +128,9 @@ pub fn synb(count: usize, seed: u64) -> Refits {
     refits
 }
 
-/// The demo spectrum whose fit is the truth: its row, and its model.
+/// Returns the fit, which is the truth, and the model of the demo spectrum that is refitted.
 pub fn demo_spectrum(fitter: &SpectralFitter) -> (FitRow, ArmFit) {
-    let spectrum = demo_spectra().slice(SPECTRUM..SPECTRUM + 1);
+    let spectrum = demo_spectra().slice(REFITTED_SPECTRUM..REFITTED_SPECTRUM + 1);
     let truth = fitter.fit(&spectrum).unwrap().row(0).to_row();
     let arm = fitter
         .model_spectrum(&spectrum, &truth)
@@ -132,9 +139,10 @@ pub fn demo_spectrum(fitter: &SpectralFitter) -> (FitRow, ArmFit) {
     (truth, arm)
 }
 
-/// Spectra with the model of `arm` and noise of its errors.
-pub fn redrawn(arm: &ArmFit, count: usize, random: &mut Random) -> Spectra<'static> {
-    let (mut flux, mut ivar) = (Vec::new(), Vec::new());
+/// Draws spectra with the model of `arm` and noise by its errors.
+pub fn draw_spectra(arm: &ArmFit, count: usize, random: &mut Random) -> Spectra<'static> {
+    let mut flux = Vec::new();
+    let mut ivar = Vec::new();
     for _ in 0..count {
         for ((model, error), mask) in arm.model.iter().zip(&arm.error).zip(&arm.mask) {
             flux.push(if *mask {
@@ -155,7 +163,7 @@ pub fn redrawn(arm: &ArmFit, count: usize, random: &mut Random) -> Spectra<'stat
     .unwrap()
 }
 
-fn collect(refits: &mut Refits, truth: &[f64], table: &FitTable) {
+fn add_rows(refits: &mut Refits, truth: &[f64], table: &FitTable) {
     for row in table.to_rows() {
         refits.push(truth, &row.parameters, &row.errors);
         refits.chi2.push(row.chi2);

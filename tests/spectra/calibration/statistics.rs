@@ -2,36 +2,36 @@
 
 use statrs::distribution::{ChiSquared, ContinuousCDF, Normal};
 
-use super::refits::{Refits, nist, synb};
+use super::refits::{Refits, refit_nist, refit_synb};
 use popfit_testing::nist::problems;
 
 /// The NIST problems that are refitted.
-const PROBLEMS: [&str; 9] = [
+const REFITTED_PROBLEMS: [&str; 9] = [
     "Gauss1", "Chwirut1", "Misra1a", "DanWood", "Rat42", "Eckerle4", "ENSO", "Roszman1", "BoxBOD",
 ];
 /// Shares of a normal distribution within one and two standard deviations.
-const WITHIN: [f64; 2] = [0.6827, 0.9545];
-/// The limits below are four standard deviations of what so many refits scatter.
-const REFITS: f64 = 20_000.0;
-const MEAN: f64 = 0.028;
-const DEVIATION: f64 = 0.020;
-const SHARES: [f64; 2] = [0.013, 0.006];
-const SMALLEST_P: f64 = 1e-4;
+const NORMAL_SHARES: [f64; 2] = [0.6827, 0.9545];
+/// Number of refits for which the limits below hold. They are four standard deviations of the scatter.
+const REFITS_OF_LIMITS: f64 = 20_000.0;
+const MAX_MEAN_PULL: f64 = 0.028;
+const MAX_DEVIATION_ERROR: f64 = 0.020;
+const MAX_SHARE_ERRORS: [f64; 2] = [0.013, 0.006];
+const MIN_P: f64 = 1e-4;
 
-/// `count` refits of every problem.
-pub fn all(count: usize) -> Vec<Refits> {
+/// Refits every problem `count` times.
+pub fn refit_all_problems(count: usize) -> Vec<Refits> {
     let problems = problems().unwrap();
-    let of = |name: &&str| {
+    let find_problem = |name: &&str| {
         problems
             .iter()
             .find(|problem| problem.name == **name)
             .unwrap()
     };
-    let curves = PROBLEMS
+    let curves = REFITTED_PROBLEMS
         .iter()
         .zip(1..)
-        .map(|(name, seed)| nist(of(name), count, seed));
-    curves.chain([synb(count, 0)]).collect()
+        .map(|(name, seed)| refit_nist(find_problem(name), count, seed));
+    curves.chain([refit_synb(count, 0)]).collect()
 }
 
 /// The pulls of one parameter.
@@ -60,7 +60,7 @@ impl Pulls {
             mean,
             deviation,
             within,
-            p: kolmogorov(pulls, &Normal::standard()),
+            p: kolmogorov_smirnov_p(pulls, &Normal::standard()),
         }
     }
 
@@ -80,30 +80,31 @@ impl Pulls {
         );
     }
 
-    /// Returns the statistics that are beyond their limits, as NaN always is.
+    /// Describes the statistics that are beyond their limits. NaN always is.
     fn faults(&self) -> Vec<String> {
-        let wider = (REFITS / self.refits as f64).sqrt();
-        let shares = [0, 1].map(|k| (self.within[k] - WITHIN[k]).abs() < SHARES[k] * wider);
+        let wider = (REFITS_OF_LIMITS / self.refits as f64).sqrt();
+        let shares =
+            [0, 1].map(|k| (self.within[k] - NORMAL_SHARES[k]).abs() < MAX_SHARE_ERRORS[k] * wider);
         let checks = [
             (
-                self.mean.abs() < MEAN * wider,
+                self.mean.abs() < MAX_MEAN_PULL * wider,
                 format!("mean pull {:.4}", self.mean),
             ),
             (
-                (self.deviation - 1.0).abs() < DEVIATION * wider,
+                (self.deviation - 1.0).abs() < MAX_DEVIATION_ERROR * wider,
                 format!("standard deviation {:.4}", self.deviation),
             ),
             (shares[0], format!("{:.4} within 1 error", self.within[0])),
             (shares[1], format!("{:.4} within 2 errors", self.within[1])),
             (
-                self.p > SMALLEST_P,
+                self.p > MIN_P,
                 format!("Kolmogorov-Smirnov p {:.1e}", self.p),
             ),
         ];
         checks
             .into_iter()
             .filter(|(good, _)| !good)
-            .map(|(_, what)| format!("{}: {what}", self.name))
+            .map(|(_, statistic)| format!("{}: {statistic}", self.name))
             .collect()
     }
 }
@@ -113,15 +114,18 @@ pub struct Calibration {
     pub pulls: Vec<Pulls>,
     /// Problem, mean χ²/dof, Kolmogorov–Smirnov p of χ², failed fits.
     pub problems: Vec<(String, f64, f64, usize)>,
-    /// Standard deviation of all pulls about 0, and the fits that they are of: finds errors that are a little wrong
+    /// Standard deviation of all pulls about 0, and the number of their fits. It reveals errors that are a little wrong
     /// everywhere.
     pub pooled: (f64, usize),
 }
 
 impl Calibration {
-    /// Errors multiplied by `scale`, parameters moved by `offset` true errors; 1 and 0 for what was measured.
+    /// Computes the statistics as if errors were multiplied by `scale` and parameters moved by `offset` true errors. 1
+    /// and 0 give those of the refits themselves.
     pub fn new(all: &[Refits], scale: f64, offset: f64) -> Calibration {
-        let (mut rows, mut squares, mut count) = (Vec::new(), 0.0, 0.0);
+        let mut rows = Vec::new();
+        let mut squares = 0.0;
+        let mut count = 0.0;
         for refits in all {
             for (name, pulls) in refits.parameters.iter().zip(&refits.pulls) {
                 let pulls: Vec<f64> = pulls.iter().map(|pull| (pull + offset) / scale).collect();
@@ -136,7 +140,7 @@ impl Calibration {
             (
                 refits.problem.clone(),
                 mean,
-                kolmogorov(&refits.chi2, &ChiSquared::new(dof).unwrap()),
+                kolmogorov_smirnov_p(&refits.chi2, &ChiSquared::new(dof).unwrap()),
                 refits.failed,
             )
         };
@@ -168,14 +172,14 @@ impl Calibration {
         );
     }
 
-    /// Describes what is beyond the limits.
+    /// Describes the statistics that are beyond their limits.
     pub fn faults(&self) -> Vec<String> {
         let mut faults: Vec<String> = self.pulls.iter().flat_map(Pulls::faults).collect();
         for (name, _, p, failed) in &self.problems {
             if *failed > 0 {
                 faults.push(format!("{name}: {failed} fits failed"));
             }
-            if p.is_nan() || *p <= SMALLEST_P {
+            if p.is_nan() || *p <= MIN_P {
                 faults.push(format!("{name}: chi2, Kolmogorov-Smirnov p {p:.1e}"));
             }
         }
@@ -186,25 +190,30 @@ impl Calibration {
     /// Pulls of one fit are correlated, so that there are as many independent ones as fits, at least.
     pub fn pooled_fault(&self) -> Option<String> {
         let (deviation, fits) = self.pooled;
-        let good = (deviation - 1.0).abs() < DEVIATION * (REFITS / fits as f64).sqrt();
+        let good =
+            (deviation - 1.0).abs() < MAX_DEVIATION_ERROR * (REFITS_OF_LIMITS / fits as f64).sqrt();
         (!good).then(|| format!("all pulls: standard deviation {deviation:.4}"))
     }
 }
 
 /// Tail probability of the Kolmogorov–Smirnov distance between a sample and a distribution (Stephens 1970).
-fn kolmogorov(sample: &[f64], distribution: &impl ContinuousCDF<f64, f64>) -> f64 {
+fn kolmogorov_smirnov_p(sample: &[f64], distribution: &impl ContinuousCDF<f64, f64>) -> f64 {
     let mut sorted = sample.to_vec();
     sorted.sort_by(f64::total_cmp);
     let count = sorted.len() as f64;
-    let step = |(k, x): (usize, &f64)| {
+    let distance_at = |(k, x): (usize, &f64)| {
         let cdf = distribution.cdf(*x);
         (cdf - k as f64 / count)
             .abs()
             .max((cdf - (k + 1) as f64 / count).abs())
     };
-    let distance = sorted.iter().enumerate().map(step).fold(0.0, f64::max);
+    let distance = sorted
+        .iter()
+        .enumerate()
+        .map(distance_at)
+        .fold(0.0, f64::max);
     let scaled = (count.sqrt() + 0.12 + 0.11 / count.sqrt()) * distance;
-    // the series does not converge near 0, where the probability is 1
+    // The series does not converge near 0, where the probability is 1.
     if scaled < 0.2 {
         return 1.0;
     }

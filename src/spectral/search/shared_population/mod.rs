@@ -2,11 +2,11 @@
 //!
 //! Each fit of a batch ends with rounds in which few of its spectra are left. A GPU takes as long for such a round as
 //! for one of many members, so the workers of a GPU share one population: their batches, and the probes and further
-//! starts of these, fill each other's rounds. A worker puts its spectra in as a [`Waiting`] request. As long as its
-//! request is not finished, it runs the population's rounds if no other worker does, and sleeps if one does. No thread
-//! is needed for this. Populations of the CPU have one worker each.
+//! starts of these, fill each other's rounds. A worker puts its spectra in as a [`WaitingSpectra`] request. As long as
+//! its request is not finished, it runs the population's rounds if no other worker does, and sleeps if one does. No
+//! thread is needed for this. Populations of the CPU have one worker each.
 //!
-//! No bit of a fit depends on what else is in flight.
+//! No bit of a fit depends on the other spectra in flight.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -19,10 +19,11 @@ use crate::error::{Error, Result};
 use crate::model::Sampling;
 use crate::solver::profile::Meter;
 use crate::solver::{Batch, Flight, Outcome, Population, Queue};
-use crate::spectral::search::waiting::{PassOutcomes, Waiting};
+use crate::spectral::search::waiting::{PassOutcomes, WaitingSpectra};
 
-/// Number of submissions after which a request counts as half as large.
-const PATIENCE: usize = 32;
+/// Number of submissions after which a waiting request counts as half as large, after twice as many as a third, and so
+/// on.
+const SUBMISSIONS_PER_HALVING: usize = 32;
 
 /// A population, and the requests of the workers that share it.
 pub struct SharedPopulation {
@@ -36,44 +37,44 @@ pub struct SharedPopulation {
 }
 
 /// The failure of a request.
-pub struct Failure {
+pub struct RequestFailure {
     pub error: Error,
-    /// The worker's own rounds failed, and not those of another worker.
+    /// The rounds that failed were run by this worker, and not by another one.
     pub is_own: bool,
 }
 
 /// The state that workers lock for a moment, never during rounds.
 struct State {
     /// `None` while a worker runs its rounds.
-    engine: Option<Engine>,
+    engine: Option<PopulationEngine>,
     /// Requests that the engine has not seen.
-    arrived: Vec<Request>,
-    /// Members of each request that have not ended, at most.
+    arrived: Vec<FitRequest>,
+    /// Upper limit of the number of members of each request that have not ended.
     remaining: BTreeMap<u64, usize>,
     finished: BTreeMap<u64, PassOutcomes>,
     /// The failure that ended the population.
     failure: Option<Error>,
-    /// The run is cancelled, as some worker has seen.
+    /// Some worker has seen that the run is cancelled.
     is_cancelled: bool,
     /// Number of the next request.
-    next: u64,
+    next_number: u64,
     /// Meter that the population is to add its times to.
     meter: Option<Arc<Meter>>,
 }
 
 /// A population with the spectra that are in it.
-struct Engine {
+struct PopulationEngine {
     population: Box<dyn Population>,
     flight: Flight,
-    requests: Requests,
+    requests: RequestQueue,
     /// Meter that the population adds its times to.
     meter: Option<Arc<Meter>>,
 }
 
-/// Spectra that a worker wants fitted.
-struct Request {
+/// A request of a worker to fit spectra.
+struct FitRequest {
     number: u64,
-    waiting: Waiting,
+    waiting: WaitingSpectra,
     /// Number of its spectra and of their starts in the population.
     spectra_in_flight: usize,
     starts_in_flight: usize,
@@ -81,28 +82,30 @@ struct Request {
 
 /// The requests that are not finished, as the queue of a population.
 #[derive(Default)]
-struct Requests {
-    /// In the order of their numbers.
-    all: Vec<Request>,
-    /// By the number of spectra that entered before: the request of a spectrum in flight, and its index there.
-    entered: BTreeMap<usize, (u64, usize)>,
+struct RequestQueue {
+    /// The requests in the order of their numbers.
+    unfinished: Vec<FitRequest>,
+    /// Number of the request of each spectrum in flight, and the spectrum's index there. The keys are the numbers of
+    /// spectra that entered before.
+    in_flight: BTreeMap<usize, (u64, usize)>,
     /// Number of spectra that have entered.
-    count: usize,
+    entered_count: usize,
     /// Samplings of the spectra in flight.
     samplings: Vec<Option<Arc<Sampling>>>,
     /// Number of active members after the last submission.
-    active: usize,
+    active_members: usize,
 }
 
 impl SharedPopulation {
     /// Makes a population ready for requests.
     pub fn new(population: Box<dyn Population>) -> SharedPopulation {
-        let (capacity, lanes) = (population.capacity(), population.lanes());
+        let capacity = population.capacity();
+        let lanes = population.lanes();
         let flight = Flight::new(&*population);
-        let engine = Engine {
+        let engine = PopulationEngine {
             population,
             flight,
-            requests: Requests::default(),
+            requests: RequestQueue::default(),
             meter: None,
         };
         let state = State {
@@ -112,7 +115,7 @@ impl SharedPopulation {
             finished: BTreeMap::new(),
             failure: None,
             is_cancelled: false,
-            next: 0,
+            next_number: 0,
             meter: None,
         };
         SharedPopulation {
@@ -131,20 +134,20 @@ impl SharedPopulation {
     ///
     /// # Errors
     /// Returns the failure of the device. All requests that are not finished then fail alike.
-    pub fn run(
+    pub fn complete_request(
         &self,
-        waiting: Waiting,
+        waiting: WaitingSpectra,
         cancel: &AtomicBool,
         report: &mut dyn FnMut(usize),
-    ) -> Result<PassOutcomes, Failure> {
+    ) -> Result<PassOutcomes, RequestFailure> {
         if waiting.starts_left() == 0 {
             return Ok(waiting.finished);
         }
         let _guard = PanicGuard(self);
-        let mut state = self.lock();
-        let number = state.add(waiting);
+        let mut state = self.lock_state();
+        let number = state.add_request(waiting);
         loop {
-            // 1. The request may be finished, or the population may have failed.
+            // 1. Return if the request is finished, or if the population has failed.
             if let Some(finished) = state.finished.remove(&number) {
                 drop(state);
                 if !cancel.load(Ordering::Relaxed) {
@@ -153,7 +156,7 @@ impl SharedPopulation {
                 return Ok(finished);
             }
             if let Some(failure) = &state.failure {
-                return Err(Failure {
+                return Err(RequestFailure {
                     error: for_another_worker(failure),
                     is_own: false,
                 });
@@ -167,67 +170,71 @@ impl SharedPopulation {
                     .unwrap_or_else(PoisonError::into_inner),
                 Some(engine) => {
                     let arrived = mem::take(&mut state.arrived);
-                    let (is_cancelled, meter) = (state.is_cancelled, state.meter.clone());
+                    let is_cancelled = state.is_cancelled;
+                    let meter = state.meter.clone();
                     drop(state);
-                    let turn = Turn {
+                    let turn = EngineTurn {
                         shared: self,
                         engine: Some(engine),
                     };
-                    turn.run(arrived, is_cancelled, meter)
-                        .map_err(|error| Failure {
+                    turn.submit_rounds(arrived, is_cancelled, meter)
+                        .map_err(|error| RequestFailure {
                             error,
                             is_own: true,
                         })?;
-                    self.lock()
+                    self.lock_state()
                 }
             };
-            // 3. Report what is left.
+            // 3. Report the number of members that have not ended.
             if let Some(remaining) = state.remaining.get(&number).copied() {
                 drop(state);
                 report(remaining);
-                state = self.lock();
+                state = self.lock_state();
             }
         }
     }
 
     /// Makes the population add its times to a meter from its next rounds on.
     pub fn measure(&self, meter: &Arc<Meter>) {
-        self.lock().meter = Some(meter.clone());
+        self.lock_state().meter = Some(meter.clone());
     }
 
     /// Ends the population: all requests that are not finished fail alike.
     pub fn fail(&self, failure: &Error) {
-        let mut state = self.lock();
+        let mut state = self.lock_state();
         state
             .failure
             .get_or_insert_with(|| for_another_worker(failure));
-        let freed = (state.engine.take(), mem::take(&mut state.arrived));
+        let engine = state.engine.take();
+        let arrived = mem::take(&mut state.arrived);
         drop(state);
         self.changed.notify_all();
-        drop(freed);
+        // Their memory is freed while the state is not locked.
+        drop((engine, arrived));
     }
 
     /// Returns whether the population has failed, so that no request to it can succeed.
     pub fn has_failed(&self) -> bool {
-        self.lock().failure.is_some()
+        self.lock_state().failure.is_some()
     }
 
-    /// Locks the state, which a worker that panicked has left whole.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    /// Locks the state. A worker that panicked leaves it consistent.
+    fn lock_state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
     /// Adds a request, and returns its number.
-    fn add(&mut self, waiting: Waiting) -> u64 {
-        if self.arrived.is_empty() && self.remaining.is_empty() && self.engine.is_some() {
-            // a cancelled run has left the population to another one
+    fn add_request(&mut self, waiting: WaitingSpectra) -> u64 {
+        let is_idle = self.arrived.is_empty() && self.remaining.is_empty() && self.engine.is_some();
+        if is_idle {
+            // A cancelled run may have left the population to another run.
             self.is_cancelled = false;
         }
-        let number = self.next;
-        self.next += 1;
-        self.arrived.push(Request {
+        let number = self.next_number;
+        self.next_number += 1;
+        self.arrived.push(FitRequest {
             number,
             waiting,
             spectra_in_flight: 0,
@@ -237,7 +244,7 @@ impl State {
     }
 }
 
-/// Ends the population if its worker panics, whose request nobody would take out of it.
+/// Ends the population if its worker panics, because nobody would collect the outcomes of that worker's request.
 struct PanicGuard<'a>(&'a SharedPopulation);
 
 impl Drop for PanicGuard<'_> {
@@ -248,56 +255,50 @@ impl Drop for PanicGuard<'_> {
     }
 }
 
-/// The engine while a worker runs rounds, which is given back at the end unless the population has failed.
-struct Turn<'a> {
+/// The engine while a worker runs its rounds. Dropping the turn gives the engine back unless the population has failed.
+struct EngineTurn<'a> {
     shared: &'a SharedPopulation,
-    engine: Option<Engine>,
+    engine: Option<PopulationEngine>,
 }
 
-impl Turn<'_> {
+impl EngineTurn<'_> {
     /// Submits rounds once, with the requests that have arrived, and stores the outcomes of those that are finished.
     ///
     /// # Errors
     /// Returns the device's errors, with which the population has ended.
-    fn run(
+    fn submit_rounds(
         mut self,
-        arrived: Vec<Request>,
+        arrived: Vec<FitRequest>,
         is_cancelled: bool,
         meter: Option<Arc<Meter>>,
     ) -> Result<()> {
         let Some(engine) = &mut self.engine else {
             return Ok(());
         };
-        engine.requests.all.extend(arrived);
-        if let Some(meter) = meter.filter(|meter| {
-            engine
-                .meter
-                .as_ref()
-                .is_none_or(|own| !Arc::ptr_eq(own, meter))
-        }) {
-            engine.population.measure(meter.clone());
-            engine.meter = Some(meter);
+        engine.requests.unfinished.extend(arrived);
+        if let Some(meter) = meter {
+            engine.use_meter(meter);
         }
         let advanced = pollster::block_on(engine.advance(is_cancelled));
         let finished = match advanced {
             Ok(finished) => finished,
             Err(failure) => {
-                // its memory is free before other workers make a new one
+                // The memory must be free before other workers make a new population.
                 drop(self.engine.take());
                 self.shared.fail(&failure);
                 return Err(failure);
             }
         };
-        let mut state = self.shared.lock();
+        let mut state = self.shared.lock_state();
         state.finished.extend(finished);
-        state.remaining = engine.requests.remaining(self.shared.lanes);
+        state.remaining = engine.requests.count_remaining(self.shared.lanes);
         Ok(())
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for EngineTurn<'_> {
     fn drop(&mut self) {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.lock_state();
         if state.failure.is_none() && !std::thread::panicking() {
             state.engine = self.engine.take();
         }
@@ -306,54 +307,70 @@ impl Drop for Turn<'_> {
     }
 }
 
-impl Engine {
+impl PopulationEngine {
+    /// Makes the population add its times to a meter, unless it does so already.
+    fn use_meter(&mut self, meter: Arc<Meter>) {
+        let is_same = self
+            .meter
+            .as_ref()
+            .is_some_and(|current| Arc::ptr_eq(current, &meter));
+        if !is_same {
+            self.population.measure(meter.clone());
+            self.meter = Some(meter);
+        }
+    }
+
     /// Submits rounds once, or ends all fits if the run is cancelled, and returns the outcomes of the requests that are
     /// finished.
     async fn advance(&mut self, is_cancelled: bool) -> Result<Vec<(u64, PassOutcomes)>> {
-        let Engine {
+        let PopulationEngine {
             population,
             flight,
             requests,
             ..
         } = self;
-        if is_cancelled
-            && requests
-                .all
-                .iter()
-                .any(|request| !request.waiting.is_evaluation)
-        {
+        // 1. End the fits of a cancelled run. Evaluations are finished in any case.
+        let has_fits = requests
+            .unfinished
+            .iter()
+            .any(|request| !request.waiting.is_evaluation);
+        if is_cancelled && has_fits {
             flight.interrupt(&mut **population, requests).await?;
             return Ok(requests.cancel());
         }
+        // 2. Submit rounds, and release the data of the spectra when the population is empty.
         let was_empty = !flight.advance(&mut **population, requests).await?;
         if flight.is_empty() {
-            // the spectra's data are released
             population.clear();
         }
-        // a spectrum with more starts than there is room for would wait for ever
-        let stuck = if was_empty {
-            requests.next_request().map(|k| requests.all[k].number)
+        // 3. End a request whose spectrum has more starts than there is room for. It would wait for ever.
+        let stuck_request = if was_empty {
+            requests
+                .next_request()
+                .map(|k| requests.unfinished[k].number)
         } else {
             None
         };
-        Ok(
-            requests
-                .take_finished(|request| request.is_finished() || stuck == Some(request.number)),
-        )
+        Ok(requests.remove_finished(|request| {
+            request.is_finished() || stuck_request == Some(request.number)
+        }))
     }
 }
 
-impl Request {
+impl FitRequest {
     /// Returns whether all spectra of the request have ended.
     fn is_finished(&self) -> bool {
         self.spectra_in_flight == 0 && self.waiting.starts_left() == 0
     }
 }
 
-impl Requests {
-    /// Removes the requests for which `is_chosen` returns true, and returns their outcomes.
-    fn take_finished(&mut self, is_chosen: impl Fn(&Request) -> bool) -> Vec<(u64, PassOutcomes)> {
-        let chosen = self.all.extract_if(.., |request| is_chosen(request));
+impl RequestQueue {
+    /// Removes the requests for which `is_chosen` returns true, and returns their numbers and outcomes.
+    fn remove_finished(
+        &mut self,
+        is_chosen: impl Fn(&FitRequest) -> bool,
+    ) -> Vec<(u64, PassOutcomes)> {
+        let chosen = self.unfinished.extract_if(.., |request| is_chosen(request));
         chosen
             .map(|request| (request.number, request.waiting.finished))
             .collect()
@@ -361,106 +378,114 @@ impl Requests {
 
     /// Ends all requests but evaluations, which begin again, and returns their outcomes. Nothing may be in flight.
     fn cancel(&mut self) -> Vec<(u64, PassOutcomes)> {
-        self.entered.clear();
-        for request in &mut self.all {
+        self.in_flight.clear();
+        for request in &mut self.unfinished {
             if request.waiting.is_evaluation {
                 request.waiting.begin_again();
             }
-            (request.spectra_in_flight, request.starts_in_flight) = (0, 0);
+            request.spectra_in_flight = 0;
+            request.starts_in_flight = 0;
         }
-        self.take_finished(|request| !request.waiting.is_evaluation)
+        self.remove_finished(|request| !request.waiting.is_evaluation)
     }
 
-    /// Returns the number of members of each request that have not ended, at most.
-    fn remaining(&self, lanes: usize) -> BTreeMap<u64, usize> {
-        let of_one = |request: &Request| {
-            let in_flight = (request.starts_in_flight * lanes).min(self.active);
-            (
-                request.number,
-                in_flight + request.waiting.starts_left() * lanes,
-            )
-        };
-        self.all.iter().map(of_one).collect()
+    /// Returns upper limits of the numbers of members of each request that have not ended.
+    fn count_remaining(&self, lanes: usize) -> BTreeMap<u64, usize> {
+        let mut remaining = BTreeMap::new();
+        for request in &self.unfinished {
+            let in_flight = (request.starts_in_flight * lanes).min(self.active_members);
+            let waiting = request.waiting.starts_left() * lanes;
+            remaining.insert(request.number, in_flight + waiting);
+        }
+        remaining
     }
 
-    /// Returns the index of the request whose spectra enter next: the smallest, so that the last spectra of a batch do
-    /// not wait behind the first of others. A request that has waited long counts as smaller. Spectra on other
-    /// wavelengths than those in flight wait until these have ended, and later requests wait behind them.
+    /// Returns the index of the request whose spectra enter next. This is the smallest one, so that the last spectra of
+    /// a batch do not wait behind the first of other batches. A request that has waited long counts as smaller. Spectra
+    /// on other wavelengths than those in flight wait until these have ended, and later requests wait behind them.
     fn next_request(&self) -> Option<usize> {
-        let mut waiting = self
-            .all
+        // 1. The spectra in flight, or else those of the first request, decide which wavelengths may enter.
+        let mut waiting_requests = self
+            .unfinished
             .iter()
             .enumerate()
             .filter(|(_, request)| request.waiting.starts_left() > 0)
             .peekable();
-        let samplings = match waiting.peek() {
-            Some((_, first)) if self.entered.is_empty() => first.waiting.samplings(),
+        let samplings = match waiting_requests.peek() {
+            Some((_, first)) if self.in_flight.is_empty() => first.waiting.samplings(),
             _ => self.samplings.clone(),
         };
-        let candidates =
-            waiting.take_while(|(_, request)| are_same(&request.waiting.samplings(), &samplings));
-        let size = |request: &Request| {
-            request.waiting.starts_left() / (1 + request.waiting.submissions() / PATIENCE)
-        };
+        // 2. Choose the smallest of the first requests on these wavelengths.
+        let candidates = waiting_requests
+            .take_while(|(_, request)| share_samplings(&request.waiting.samplings(), &samplings));
         candidates
-            .min_by_key(|(_, request)| size(request))
+            .min_by_key(|(_, request)| {
+                let halvings = request.waiting.submissions() / SUBMISSIONS_PER_HALVING;
+                request.waiting.starts_left() / (1 + halvings)
+            })
             .map(|(k, _)| k)
     }
 
     /// Records that spectra of a request have entered.
-    fn add_entered(&mut self, request: usize, spectra: Range<usize>, starts: usize) {
-        let request = &mut self.all[request];
-        if self.entered.is_empty() {
+    fn record_entry(&mut self, request: usize, spectra: Range<usize>, starts: usize) {
+        let request = &mut self.unfinished[request];
+        if self.in_flight.is_empty() {
             self.samplings = request.waiting.samplings();
         }
         request.spectra_in_flight += spectra.len();
         request.starts_in_flight += starts;
         for spectrum in spectra {
-            self.entered.insert(self.count, (request.number, spectrum));
-            self.count += 1;
+            let entry = (request.number, spectrum);
+            self.in_flight.insert(self.entered_count, entry);
+            self.entered_count += 1;
         }
     }
 }
 
-impl Queue for Requests {
-    fn next(&mut self, spectra: usize, starts: usize) -> Option<Batch> {
+impl Queue for RequestQueue {
+    fn next(&mut self, max_spectra: usize, max_starts: usize) -> Option<Batch> {
         let request = self.next_request()?;
-        let (batch, entering) = self.all[request].waiting.next(spectra, starts)?;
-        self.add_entered(request, entering, batch.members());
+        let waiting = &mut self.unfinished[request].waiting;
+        let (batch, spectra) = waiting.next_batch(max_spectra, max_starts)?;
+        self.record_entry(request, spectra, batch.members());
         Some(batch)
     }
 
     fn is_empty(&self) -> bool {
-        self.all
+        self.unfinished
             .iter()
             .all(|request| request.waiting.starts_left() == 0)
     }
 
-    fn end(&mut self, number: usize, outcomes: Vec<Outcome>) {
-        let Some((request, spectrum)) = self.entered.remove(&number) else {
+    fn end(&mut self, entry: usize, outcomes: Vec<Outcome>) {
+        let Some((number, spectrum)) = self.in_flight.remove(&entry) else {
             return;
         };
-        if let Some(request) = self.all.iter_mut().find(|other| other.number == request) {
+        let request = self
+            .unfinished
+            .iter_mut()
+            .find(|request| request.number == number);
+        if let Some(request) = request {
             request.spectra_in_flight -= 1;
             request.starts_in_flight -= outcomes.len();
-            request.waiting.end(spectrum, outcomes);
+            request.waiting.record_outcomes(spectrum, outcomes);
         }
     }
 
     fn watch(&mut self, active: usize) {
-        self.active = active;
-        self.all
-            .iter_mut()
-            .for_each(|request| request.waiting.count_submission());
+        self.active_members = active;
+        for request in &mut self.unfinished {
+            request.waiting.count_submission();
+        }
     }
 
     fn is_one_piece(&self) -> bool {
-        self.all.len() <= 1
+        self.unfinished.len() <= 1
     }
 }
 
-/// Returns whether spectra share the same samplings in all arms.
-fn are_same(a: &[Option<Arc<Sampling>>], b: &[Option<Arc<Sampling>>]) -> bool {
+/// Returns whether two requests share their samplings in all arms.
+fn share_samplings(a: &[Option<Arc<Sampling>>], b: &[Option<Arc<Sampling>>]) -> bool {
     a.len() == b.len()
         && a.iter()
             .zip(b)

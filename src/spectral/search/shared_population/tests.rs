@@ -1,4 +1,4 @@
-//! Workers that share the populations of a device. The device is the CPU as if it were a card with eight workers.
+//! Workers that share the populations of a device. The device is the CPU, used like a GPU with eight workers.
 
 use std::sync::atomic::AtomicUsize;
 
@@ -10,15 +10,15 @@ use crate::recording::{BufferId, Recording};
 use crate::solver::{Device, Method, Pending, Places};
 use crate::spectra::SpectraReader;
 use crate::{
-    Continuum, Control, Device as Chosen, Emulator, FitTable, Spectra, SpectralFitter,
+    Continuum, Control, Device as DeviceChoice, Emulator, FitTable, Spectra, SpectralFitter,
     SpectralModel, Summary,
 };
 
 const SEED: u64 = 61;
 
-/// The CPU, whose workers share populations.
+/// The CPU as a GPU, whose workers share populations.
 #[derive(Clone)]
-struct Card {
+struct FakeGpu {
     /// Maximum number of starts in flight.
     members: usize,
     workers: usize,
@@ -28,15 +28,15 @@ struct Card {
     panics: bool,
 }
 
-/// A population that counts submissions.
-struct CardPopulation {
+/// A population of the CPU that counts submissions, and fails when the test wants it.
+struct FakeGpuPopulation {
     population: Box<dyn Population>,
-    card: Card,
+    gpu: FakeGpu,
 }
 
-impl Card {
-    fn new(members: usize, workers: usize) -> Card {
-        Card {
+impl FakeGpu {
+    fn new(members: usize, workers: usize) -> FakeGpu {
+        FakeGpu {
             members,
             workers,
             submissions_to_failure: Arc::new(AtomicUsize::new(usize::MAX)),
@@ -45,7 +45,7 @@ impl Card {
     }
 }
 
-impl Device for Card {
+impl Device for FakeGpu {
     fn name(&self) -> String {
         CpuDevice.name()
     }
@@ -77,14 +77,14 @@ impl Device for Card {
         capacity: usize,
     ) -> Result<Box<dyn Population>> {
         let population = CpuDevice.population(recording, method, capacity)?;
-        Ok(Box::new(CardPopulation {
+        Ok(Box::new(FakeGpuPopulation {
             population,
-            card: self.clone(),
+            gpu: self.clone(),
         }))
     }
 }
 
-impl Population for CardPopulation {
+impl Population for FakeGpuPopulation {
     fn capacity(&self) -> usize {
         self.population.capacity()
     }
@@ -110,12 +110,13 @@ impl Population for CardPopulation {
     }
 
     fn advance(&mut self, rounds: u32) -> Pending<'_, usize> {
-        let left = self
-            .card
+        let submissions_left = self
+            .gpu
             .submissions_to_failure
             .fetch_sub(1, Ordering::Relaxed);
-        assert!(left != 1 || !self.card.panics, "as the test wants it");
-        if left == 1 {
+        let fails = submissions_left == 1;
+        assert!(!fails || !self.gpu.panics, "as the test wants it");
+        if fails {
             let message = "as the test wants it".into();
             return Box::pin(async {
                 Err(Error::DeviceLost {
@@ -144,7 +145,7 @@ impl Population for CardPopulation {
     }
 }
 
-/// Spectra, some after others on the same wavelengths times 1 + 1e-4.
+/// Batches of spectra on two wavelength grids.
 struct TwoGrids(Vec<Spectra<'static>>);
 
 impl SpectraReader for TwoGrids {
@@ -178,8 +179,10 @@ fn model() -> SpectralModel {
 fn noisy_spectra(count: usize, stretch: f64) -> Spectra<'static> {
     let demo = Spectra::open(concat!(env!("CARGO_MANIFEST_DIR"), "/data/spectra.npz")).unwrap();
     let arm = &demo.arms[0];
-    let (pixels, mut random) = (arm.pixels, Random(SEED));
-    let (mut flux, mut ivar) = (Vec::new(), Vec::new());
+    let pixels = arm.pixels;
+    let mut random = Random(SEED);
+    let mut flux = Vec::new();
+    let mut ivar = Vec::new();
     for spectrum in (0..count).map(|k| k % demo.len()) {
         let range = spectrum * pixels..(spectrum + 1) * pixels;
         for (flux_of_pixel, ivar_of_pixel) in arm
@@ -197,7 +200,7 @@ fn noisy_spectra(count: usize, stretch: f64) -> Spectra<'static> {
     Spectra::from_arrays(wavelength, flux, ivar, None, None).unwrap()
 }
 
-fn fit(device: Chosen, batch: usize, source: &mut dyn SpectraReader) -> (FitTable, Summary) {
+fn fit(device: DeviceChoice, batch: usize, source: &mut dyn SpectraReader) -> (FitTable, Summary) {
     let fitter = SpectralFitter::new(model(), device).batch_size(batch);
     let mut table = fitter.table();
     let summary = fitter
@@ -206,49 +209,62 @@ fn fit(device: Chosen, batch: usize, source: &mut dyn SpectraReader) -> (FitTabl
     (table, summary)
 }
 
-fn assert_same_rows(one: &FitTable, other: &FitTable) {
-    assert_eq!(one.len(), other.len());
-    for (a, b) in one.to_rows().into_iter().zip(other.to_rows()) {
+fn assert_same_rows(expected: &FitTable, table: &FitTable) {
+    assert_eq!(expected.len(), table.len());
+    for (a, b) in expected.to_rows().into_iter().zip(table.to_rows()) {
         assert_eq!(format!("{a:?}"), format!("{b:?}"));
     }
 }
 
-/// Rounds of a run in which fewer than a tenth of the members took part, all rounds, and rounds if all were full.
-fn rounds(summary: &Summary, members: usize) -> (usize, usize, f64) {
+/// Returns the number of rounds in which fewer than a tenth of the members took part, the number of all rounds, and how
+/// many rounds there were if all were full.
+fn count_rounds(summary: &Summary, members: usize) -> (usize, usize, f64) {
     let profile = summary.profile.as_ref().unwrap();
-    let active: Vec<usize> = profile.devices[0]
+    let active_members: Vec<usize> = profile.devices[0]
         .rounds
         .iter()
         .flat_map(|rounds| rounds.active.clone())
         .collect();
-    let few = active.iter().filter(|count| **count < members / 10).count();
+    let sparse_rounds = active_members
+        .iter()
+        .filter(|count| **count < members / 10)
+        .count();
     (
-        few,
-        active.len(),
-        active.iter().sum::<usize>() as f64 / members as f64,
+        sparse_rounds,
+        active_members.len(),
+        active_members.iter().sum::<usize>() as f64 / members as f64,
     )
 }
 
-/// Batches of 64 spectra in a population of 64: one after the other they have as many rounds as their slowest fits.
-/// Which spectra meet depends on the threads' times, and no bit of a row does.
+/// Fits batches of 64 spectra in a population of 64. One after the other, they take as many rounds as their slowest
+/// fits. Which spectra are in flight together depends on the timing of the threads, but no bit of a row does.
 #[test]
 fn batches_fill_each_others_rounds() {
     let spectra = noisy_spectra(1024, 1.0);
-    let (alone, _) = fit(Chosen::cpu(), 64, &mut spectra.reader());
-    let (apart, one_by_one) = fit(Chosen::one(Card::new(64, 1)), 64, &mut spectra.reader());
-    let (shared, together) = fit(Chosen::one(Card::new(64, 8)), 64, &mut spectra.reader());
+    let (alone, _) = fit(DeviceChoice::cpu(), 64, &mut spectra.reader());
+    let (apart, one_by_one) = fit(
+        DeviceChoice::one(FakeGpu::new(64, 1)),
+        64,
+        &mut spectra.reader(),
+    );
+    let (shared, together) = fit(
+        DeviceChoice::one(FakeGpu::new(64, 8)),
+        64,
+        &mut spectra.reader(),
+    );
     assert_same_rows(&alone, &apart);
     assert_same_rows(&alone, &shared);
-    let (few_before, before, _) = rounds(&one_by_one, 64);
-    let (few, all, full) = rounds(&together, 64);
+    let (sparse_alone, rounds_alone, _) = count_rounds(&one_by_one, 64);
+    let (sparse_shared, rounds_shared, full_rounds) = count_rounds(&together, 64);
     println!(
-        "{few_before} of {before} rounds with few members; shared {few} of {all}, {full} if all were full"
+        "{sparse_alone} of {rounds_alone} rounds with few members; shared {sparse_shared} of {rounds_shared}, \
+         {full_rounds} if all were full"
     );
-    assert!(4 * all < 3 * before && 3 * few < few_before);
+    assert!(4 * rounds_shared < 3 * rounds_alone && 3 * sparse_shared < sparse_alone);
 }
 
 #[test]
-fn spectra_on_other_wavelengths_wait() {
+fn spectra_on_other_wavelengths_wait_until_the_population_is_empty() {
     let source = || {
         TwoGrids(
             (0..12)
@@ -256,18 +272,18 @@ fn spectra_on_other_wavelengths_wait() {
                 .collect(),
         )
     };
-    let (alone, _) = fit(Chosen::cpu(), 16, &mut source());
-    let (shared, _) = fit(Chosen::one(Card::new(40, 5)), 16, &mut source());
+    let (alone, _) = fit(DeviceChoice::cpu(), 16, &mut source());
+    let (shared, _) = fit(DeviceChoice::one(FakeGpu::new(40, 5)), 16, &mut source());
     assert_same_rows(&alone, &shared);
 }
 
 #[test]
-fn a_failure_is_one_of_all_batches_in_flight() {
+fn a_failure_repeats_the_batches_in_flight_with_the_same_bits() {
     let spectra = noisy_spectra(192, 1.0);
-    let (alone, _) = fit(Chosen::cpu(), 16, &mut spectra.reader());
-    let card = Card::new(64, 4);
-    card.submissions_to_failure.store(5, Ordering::Relaxed);
-    let (shared, summary) = fit(Chosen::one(card), 16, &mut spectra.reader());
+    let (alone, _) = fit(DeviceChoice::cpu(), 16, &mut spectra.reader());
+    let gpu = FakeGpu::new(64, 4);
+    gpu.submissions_to_failure.store(5, Ordering::Relaxed);
+    let (shared, summary) = fit(DeviceChoice::one(gpu), 16, &mut spectra.reader());
     assert_same_rows(&alone, &shared);
     assert!(
         (1..=4).contains(&summary.failures.len()),
@@ -276,22 +292,22 @@ fn a_failure_is_one_of_all_batches_in_flight() {
     );
 }
 
-/// Passes that workers of an earlier call have left share the population that fails.
+/// The passes that the workers of an earlier call have left share the population that fails.
 #[test]
 fn populations_that_have_failed_are_not_used_again() {
     let spectra = noisy_spectra(96, 1.0);
-    let card = Card::new(64, 4);
-    let fitter = SpectralFitter::new(model(), Chosen::one(card.clone())).batch_size(16);
+    let gpu = FakeGpu::new(64, 4);
+    let fitter = SpectralFitter::new(model(), DeviceChoice::one(gpu.clone())).batch_size(16);
     let before = fitter.fit(&spectra).unwrap();
     for submission in [1, 3] {
-        card.submissions_to_failure
+        gpu.submissions_to_failure
             .store(submission, Ordering::Relaxed);
         assert_same_rows(&before, &fitter.fit(&spectra).unwrap());
         assert!(
-            card.submissions_to_failure.load(Ordering::Relaxed) > submission,
+            gpu.submissions_to_failure.load(Ordering::Relaxed) > submission,
             "no submission failed"
         );
-        // one worker finds what four have left
+        // A single worker finds the passes that four workers have left.
         assert_same_rows(
             &fitter.fit(&spectra.slice(0..16)).unwrap(),
             &fitter.fit(&spectra.slice(0..16)).unwrap(),
@@ -299,14 +315,13 @@ fn populations_that_have_failed_are_not_used_again() {
     }
 }
 
-/// A run that was cancelled leaves nothing to the next one.
 #[test]
-fn a_cancelled_run_cancels_no_other() {
+fn a_cancelled_run_does_not_cancel_the_next_one() {
     let spectra = noisy_spectra(96, 1.0);
     for device in [
-        Chosen::cpu(),
-        Chosen::one(Card::new(64, 1)),
-        Chosen::one(Card::new(64, 4)),
+        DeviceChoice::cpu(),
+        DeviceChoice::one(FakeGpu::new(64, 1)),
+        DeviceChoice::one(FakeGpu::new(64, 4)),
     ] {
         let fitter = SpectralFitter::new(model(), device).batch_size(16);
         let whole = fitter.fit(&spectra).unwrap();
@@ -327,13 +342,13 @@ fn a_cancelled_run_cancels_no_other() {
     }
 }
 
-/// The spectrum that ends a strict run ends no fit of another worker.
+/// A bad spectrum ends a strict run, but the fits of other workers in front of it are finished.
 #[test]
-fn a_bad_spectrum_is_no_failure_of_others() {
+fn a_bad_spectrum_does_not_fail_other_workers() {
     let mut spectra = noisy_spectra(96, 1.0);
     let arm = &mut spectra.arms[0];
     arm.flux.to_mut()[70 * arm.pixels] = f64::NAN;
-    let fitter = SpectralFitter::new(model(), Chosen::one(Card::new(64, 4)))
+    let fitter = SpectralFitter::new(model(), DeviceChoice::one(FakeGpu::new(64, 4)))
         .batch_size(16)
         .strict(true);
     let mut table = fitter.table();
@@ -350,11 +365,12 @@ fn a_bad_spectrum_is_no_failure_of_others() {
 #[test]
 fn a_panic_ends_the_run() {
     let spectra = noisy_spectra(192, 1.0);
-    let card = Card {
+    let gpu = FakeGpu {
         panics: true,
-        ..Card::new(64, 4)
+        ..FakeGpu::new(64, 4)
     };
-    card.submissions_to_failure.store(5, Ordering::Relaxed);
-    let fitted = std::panic::catch_unwind(|| fit(Chosen::one(card), 16, &mut spectra.reader()));
+    gpu.submissions_to_failure.store(5, Ordering::Relaxed);
+    let fitted =
+        std::panic::catch_unwind(|| fit(DeviceChoice::one(gpu), 16, &mut spectra.reader()));
     assert!(fitted.is_err());
 }

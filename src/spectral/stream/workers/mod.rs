@@ -26,7 +26,7 @@ use crate::cpu::CpuDevice;
 use crate::error::{Error, Result};
 use crate::solver::Device;
 use crate::spectra::{Spectra, SpectraReader};
-use crate::spectral::input::rest::{PartialBatch, complete};
+use crate::spectral::input::rest::{PartialBatch, fit_unknown_rows};
 use crate::spectral::results::row::FitRow;
 use crate::spectral::run::Run;
 use crate::spectral::stream::profile::{Counted, Measured};
@@ -408,7 +408,7 @@ fn fit(run: &mut Run, job: &mut Job, keeps_rows: bool) -> Result<Vec<Vec<FitRow>
             spectra: &piece.spectra,
         });
     }
-    let rows = complete(batches, |some| run.batch(some, None))?;
+    let rows = fit_unknown_rows(batches, |spectra| run.fit_batch(spectra, None))?;
     if keeps_rows {
         let bytes = run
             .stages
