@@ -24,8 +24,8 @@ pub struct CpuSmallFitter {
     double_pool: ScratchPool<f64>,
 }
 
-/// Memory of threads that have finished a task, kept for later tasks, because to allocate and free it costs as much as a
-/// round.
+/// Memory of threads that have finished a task, kept for later tasks, because to allocate and free it costs as much as
+/// a round.
 type ScratchPool<R> = Mutex<Vec<ThreadScratch<R>>>;
 
 /// Memory that one thread works with.

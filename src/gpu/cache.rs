@@ -28,7 +28,8 @@ pub(super) fn cache_folder() -> Option<PathBuf> {
     dirs::cache_dir().map(|folder| folder.join("popfit"))
 }
 
-/// Returns the path of an adapter's cache file with the given extension, named after adapter, driver and popfit's version.
+/// Returns the path of an adapter's cache file with the given extension, named after adapter, driver and popfit's
+/// version.
 fn cache_path(folder: &Path, info: &wgpu::AdapterInfo, extension: &str) -> PathBuf {
     let text = format!(
         "{:?} {:x} {:x} {} {}",

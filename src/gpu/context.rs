@@ -295,7 +295,7 @@ impl GpuContext {
             .map_or(honest, |faults| faults.tolerance(honest))
     }
 
-    /// CallCounts a call to the device, and returns the fault that a test has injected for it, if any.
+    /// Counts a call to the device, and returns the fault that a test has injected for it, if any.
     pub fn fault_at_call(&self, call: Call) -> Option<Fault> {
         let fault = self.options.faults.as_ref()?.fault_at_call(call)?;
         if fault == Fault::Lost && call != Call::Submission {

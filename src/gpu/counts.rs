@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::kernels::shader::Target;
 use crate::solver::profile::DeviceCalls;
 
-/// CallCounts since the device was opened, by all its populations.
+/// Counts of calls since the device was opened, by all its populations.
 #[derive(Debug, Default)]
 pub(super) struct CallCounts {
     pub dispatches: Counter,
@@ -49,7 +49,7 @@ impl CallsAndBytes {
 }
 
 impl CallCounts {
-    /// CallCounts the dispatches of a pass, and those of them that wait for earlier ones.
+    /// Counts the dispatches of a pass, and those of them that wait for earlier ones.
     pub fn add_pass(&self, pass: &PassCount) {
         self.dispatches.add(pass.dispatches);
         self.barriers.add(pass.barriers);
@@ -93,8 +93,8 @@ pub(super) struct PassCount {
 }
 
 impl PassCount {
-    /// CallCounts a dispatch with these buffers, each with whether the kernel may write it; the numbers of workgroups of an
-    /// indirect one are in [`Target::Arguments`]. A kernel's own table is never written.
+    /// Counts a dispatch with these buffers, each with whether the kernel may write it; the numbers of workgroups
+    /// of an indirect one are in [`Target::Arguments`]. A kernel's own table is never written.
     pub fn count_dispatch(&mut self, buffers: &[(Target, bool)], is_indirect: bool) {
         let bound = buffers
             .iter()

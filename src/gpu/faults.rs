@@ -71,7 +71,8 @@ impl Faults {
         })
     }
 
-    /// CallCounts calls from 0 again, so that the `first` one from now on meets the fault, and if `lasting` all later ones.
+    /// Counts calls from 0 again, so that the `first` one from now on meets the fault, and if `lasting` all later
+    /// ones.
     pub fn arm(&self, first: u64, lasting: bool) {
         self.first.store(first, Ordering::Relaxed);
         self.lasting.store(lasting, Ordering::Relaxed);
@@ -92,7 +93,7 @@ impl Faults {
         }
     }
 
-    /// CallCounts a call if the fault concerns its kind, and returns the fault if this call is to meet it.
+    /// Counts a call if the fault concerns its kind, and returns the fault if this call is to meet it.
     pub(super) fn fault_at_call(&self, call: Call) -> Option<Fault> {
         let can_fail = match self.fault {
             Fault::Lost => true,

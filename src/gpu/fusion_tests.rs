@@ -61,7 +61,8 @@ fn numbers(count: usize, scale: impl Fn(f32) -> f32) -> Values {
     )
 }
 
-/// Makes a recording and a batch of a network of two layers, resampled at the velocity of each member, with a continuum.
+/// Makes a recording and a batch of a network of two layers, resampled at the velocity of each member, with a
+/// continuum.
 pub(super) fn make_example(size: Size) -> (Recording, Batch) {
     let mut recording = Recording::default();
     for p in 0..=LABELS {

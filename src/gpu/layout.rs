@@ -192,7 +192,8 @@ impl Layout {
         self.coarse_fatol_offset() + 1
     }
 
-    /// Returns the offset, in a simplex's numbers, of the values of its vertices, behind P + 1 vertices of P coordinates.
+    /// Returns the offset, in a simplex's numbers, of the values of its vertices, behind P + 1 vertices of P
+    /// coordinates.
     pub fn values_offset(self) -> usize {
         (self.parameters + 1) * self.parameters
     }

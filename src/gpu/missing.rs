@@ -13,7 +13,8 @@ use super::cache;
 const LOADER: &str = "libvulkan.so.1";
 /// Variables that name the manifests of drivers in place of all folders. The first one that is set counts.
 const MANIFEST_VARIABLES: [&str; 2] = ["VK_DRIVER_FILES", "VK_ICD_FILENAMES"];
-/// Libraries of NVIDIA's Vulkan driver. The first needs a library of X, which not every server has; the second does not.
+/// Libraries of NVIDIA's Vulkan driver. The first needs a library of X, which not every server has; the second does
+/// not.
 const NVIDIA_DRIVERS: [&str; 2] = ["libGLX_nvidia.so.0", "libEGL_nvidia.so.0"];
 /// Library of X that the first driver needs.
 const X_LIBRARY: &str = "libXext.so.6";
@@ -209,7 +210,11 @@ impl VulkanSystem<'_> {
     /// Reports that no driver has a manifest; `None` if one has.
     fn report_no_drivers(&self) -> Option<String> {
         self.list_manifests().is_empty().then(|| {
-            let folders: Vec<String> = self.manifest_folders().iter().map(|folder| folder.display().to_string()).collect();
+            let folders: Vec<String> = self
+                .manifest_folders()
+                .iter()
+                .map(|folder| folder.display().to_string())
+                .collect();
             format!(
                 "there is no Vulkan driver: no manifest is in {}. Install the driver of the card (for AMD and Intel on \
                  Debian and Ubuntu mesa-vulkan-drivers), or name its manifest in VK_DRIVER_FILES",
@@ -273,15 +278,15 @@ impl VulkanSystem<'_> {
         }
         if let Some(driver) = self.nvidia_driver() {
             return Some(format!(
-                "there is an NVIDIA_DRIVERS card with its driver {driver}, but no manifest of it for the Vulkan loader: mkdir \
+                "there is an NVIDIA card with its driver {driver}, but no manifest of it for the Vulkan loader: mkdir \
                  -p ~/.local/share/vulkan/icd.d && echo '{}' > ~/.local/share/vulkan/icd.d/nvidia_icd.json",
                 manifest_text(driver)
             ));
         }
         if self.has_library(NVIDIA_DRIVERS[0]) {
             return Some(format!(
-                "there is an NVIDIA_DRIVERS card, but its driver {} needs {X_LIBRARY}, which is missing: install it (Debian and \
-                 Ubuntu: libxext6, Fedora: libXext)",
+                "there is an NVIDIA card, but its driver {} needs {X_LIBRARY}, which is missing: install it \
+                 (Debian and Ubuntu: libxext6, Fedora: libXext)",
                 NVIDIA_DRIVERS[0]
             ));
         }
@@ -295,13 +300,13 @@ impl VulkanSystem<'_> {
             .any(|capability| ["graphics", "all"].contains(&capability.trim()));
         Some(match is_container && !has_graphics {
             true => format!(
-                "there is an NVIDIA_DRIVERS card, but this container has no Vulkan driver of it, because \
+                "there is an NVIDIA card, but this container has no Vulkan driver of it, because \
                  NVIDIA_DRIVER_CAPABILITIES is {}: start the container with \
                  NVIDIA_DRIVER_CAPABILITIES=compute,utility,graphics",
                 capabilities.map_or("not set".into(), |list| format!("\"{list}\""))
             ),
             false => {
-                "there is an NVIDIA_DRIVERS card, but no Vulkan driver of it (nvidia_icd.json): install the whole driver, \
+                "there is an NVIDIA card, but no Vulkan driver of it (nvidia_icd.json): install the whole driver, \
                       not the part for computing alone (Debian: nvidia-vulkan-icd, Ubuntu: libnvidia-gl)"
                     .into()
             }
@@ -511,7 +516,8 @@ mod tests {
             unset.contains("NVIDIA_DRIVER_CAPABILITIES is not set"),
             "{unset}"
         );
-        // The driver has no manifest, or lacks a library: the missing part is named, and the manifest added if possible.
+        // The driver has no manifest, or lacks a library: the missing part is named, and the manifest added if
+        // possible.
         for library in NVIDIA_DRIVERS {
             let libraries =
                 format!("…\0libvulkan.so.1\0libvulkan_lvp.so\0libXext.so.6\0{library}\0");

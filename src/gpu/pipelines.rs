@@ -1,4 +1,5 @@
-//! Pipelines and bind groups of kernels. A device caches its compiled kernels for all its workers and later populations.
+//! Pipelines and bind groups of kernels. A device caches its compiled kernels for all its workers and later
+//! populations.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

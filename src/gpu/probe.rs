@@ -183,7 +183,7 @@ mod tests {
             for wrong in [values[k] * 1.000_01 + 1e-37, f32::NAN] {
                 let mut values = values.clone();
                 values[k] = wrong;
-                // an infinity or a zero times anything is itself
+                // A factor alone would not change a zero.
                 assert!(
                     find_wrong_value(&points, &values).is_some(),
                     "{wrong} as number {k}: {}",

@@ -112,7 +112,7 @@ pub(super) async fn read_mapped<T: bytemuck::Pod>(
     let is_mapped = mapping.await;
     context.check()?;
     if !is_mapped || injected_fault == Some(Fault::Mapping) {
-        return Err(context.failure("a buffer could not be is_mapped"));
+        return Err(context.failure("a buffer could not be mapped"));
     }
     // 2. Copy the values, and release the buffer.
     let view = slice

@@ -201,7 +201,8 @@ impl PlacedSource {
             if let Some(name) = error.message().strip_prefix("redefinition of ")
                 && !spans.iter().all(|span| self.is_of_user(*span))
             {
-                return self.make_error(self.choose_span(spans), format!("the name {name} is taken by popfit: take another"));
+                let message = format!("the name {name} is taken by popfit: take another");
+                return self.make_error(self.choose_span(spans), message);
             }
             let message = error.message();
             // naga's own message gives advice for whole shaders.

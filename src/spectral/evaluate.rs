@@ -278,7 +278,9 @@ impl<'s> Input<'s> {
         let (mut device, mut attempts) = (fitter.device.inner.clone(), Attempts::default());
         loop {
             match self.outcomes_on(&*device, ready, derivatives) {
-                Err(failure) => device = attempts.next(&device, failure, fitter.may_use_cpu())?,
+                Err(failure) => {
+                    device = attempts.next_device(&device, failure, fitter.may_use_cpu())?
+                }
                 done => return done,
             }
         }

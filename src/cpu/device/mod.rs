@@ -41,7 +41,7 @@ use tile::{Inputs, MemberTile};
 /// Default memory for a population, in bytes.
 const DEFAULT_MEMORY_BYTES: u64 = 1 << 30;
 /// Maximum number of members in a population; more would not make rounds any faster.
-const MAX_MEMBERS: usize = 4096;
+const MAX_CPU_MEMBERS: usize = 4096;
 
 /// The processor's cores, through the run's pool of threads.
 #[derive(Clone, Copy, Debug, Default)]
@@ -91,8 +91,8 @@ impl Device for CpuDevice {
             check(least_bytes, || "a single spectrum".into())?;
         }
         Ok(usize::try_from(capacity)
-            .unwrap_or(MAX_MEMBERS)
-            .min(MAX_MEMBERS))
+            .unwrap_or(MAX_CPU_MEMBERS)
+            .min(MAX_CPU_MEMBERS))
     }
 
     fn population(

@@ -335,8 +335,8 @@ mod tests {
 
     #[test]
     fn max_members_reserves_memory_for_the_cache() {
-        // (available, member, cached): no room at all; two members without a cache; six with as many cached starts; many
-        // with a full cache.
+        // (available, member, cached): no room at all; two members without a cache; six with as many cached starts;
+        // many with a full cache.
         assert_eq!(max_members(99, 100, 40), 0);
         assert_eq!(max_members(299, 100, 400), 2);
         assert_eq!(max_members(3000, 100, 400), 6);

@@ -94,7 +94,7 @@ impl Shelves {
             .is_some_and(|shelf| self.all[shelf].is_local)
     }
 
-    /// Returns how many elements all shelves run_member_by_member take in a tile of so many members.
+    /// Returns how many elements all shelves together take in a tile of so many members.
     pub fn elements(&self, members: usize) -> usize {
         self.all.iter().map(|shelf| shelf.elements(members)).sum()
     }

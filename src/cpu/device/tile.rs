@@ -95,7 +95,7 @@ impl<R: Real> Inputs<R> {
         limits_bytes + shared_bytes + self.blocks.iter().map(BufferElements::bytes).sum::<usize>()
     }
 
-    /// Returns where a spectrum's tile_elements lie in a buffer; those of the whole buffer where all spectra share it.
+    /// Returns where a spectrum's elements lie in a buffer; those of the whole buffer where all spectra share it.
     pub fn element_range(&self, id: BufferId, spectrum: usize) -> Range<usize> {
         let buffer = self.recording.block(id);
         let start = if buffer.scope == Scope::Spectrum {
@@ -163,15 +163,15 @@ impl<R: Real> Inputs<R> {
 const MAX_TILE_BYTES: usize = 1 << 20;
 /// Maximum number of members in a tile.
 const MAX_TILE_MEMBERS: usize = 64;
-/// Maximum number of bytes of a tile's rows where a user's function takes many members at once. Each call has a cost, so
-/// tiles should be large. But the numbers that the model makes for differences on both sides of each parameter, some ten
-/// times the rows, should stay in the cache. (With 16 MiB a function of numpy took 87 to 101 µs per curve on two cores
-/// instead of 64 to 86.)
+/// Maximum number of bytes of a tile's rows where a user's function takes many members at once. Each call has a cost,
+/// so tiles should be large. But the numbers that the model makes for differences on both sides of each parameter, some
+/// ten times the rows, should stay in the cache. (With 16 MiB a function of numpy took 87 to 101 µs per curve on two
+/// cores instead of 64 to 86.)
 const MAX_MANY_TILE_BYTES: usize = 1 << 19;
 /// Maximum number of members in such a tile.
 const MAX_MANY_TILE_MEMBERS: usize = 1024;
 
-/// Returns the number of tile_elements of a tile of `members` members in which buffers share memory where they can.
+/// Returns the number of elements of a tile of `members` members in which buffers share memory where they can.
 pub fn tile_elements(recording: &Recording, members: usize) -> usize {
     Shelves::new(recording).elements(members)
 }
@@ -279,7 +279,7 @@ pub fn run_member_by_member(first: &Stage, second: &Stage) -> bool {
     !takes_tile(first) && !takes_tile(second)
 }
 
-/// Returns how many tile_elements all buffers of a scope have together, for one member, spectrum or batch.
+/// Returns how many elements all buffers of a scope have together, for one member, spectrum or batch.
 pub fn count_elements(recording: &Recording, scope: Scope) -> usize {
     recording
         .buffers

@@ -106,8 +106,8 @@ pub struct FitBlock<R> {
     pub sums: Vec<Lanes<R>>,
     pub mu: Lanes<R>,
     pub nu: Lanes<R>,
-    /// Reduction that the step to the trial point predicts. Negative if that step was shortened, and therefore cannot be
-    /// compared with the next.
+    /// Reduction that the step to the trial point predicts. Negative if that step was shortened, and therefore cannot
+    /// be compared with the next.
     pub predicted_reduction: Lanes<R>,
     /// Minimum of a diagonal element in the damping, relative to the largest element; 0 once it is released.
     pub diagonal_floor: Lanes<R>,
@@ -335,7 +335,8 @@ impl<R: Real> FitBlock<R> {
                     .call_function(function, seated, &source.batch, &fits);
             }
         }
-        // 3. Go through the points in chunks whose rows stay in the cache: get the rows, weight them, add their products.
+        // 3. Go through the points in chunks whose rows stay in the cache: get the rows, weight them, add their
+        //    products.
         let chunk = self.points.div_ceil(self.points.div_ceil(POINTS_IN_CACHE));
         for first in (0..self.points).step_by(chunk) {
             let points = first..self.points.min(first + chunk);

@@ -33,7 +33,8 @@ impl<R: Real> FitBlock<R> {
         }
     }
 
-    /// Computes each lane's damped step, which continues along the bounds that it meets (`solver/round/step/damped.rs`).
+    /// Computes each lane's damped step, which continues along the bounds that it meets
+    /// (`solver/round/step/damped.rs`).
     #[inline(always)]
     fn solve_in_bounds<S: Simd>(&mut self, simd: S) {
         match (self.lower.is_empty(), self.parameters) {
@@ -146,9 +147,9 @@ impl<R: Real> FitBlock<R> {
         self.factors.solve(simd, &mut self.delta);
     }
 
-    /// Scales each lane's step so that no parameter moves by more than `largest_step` times its magnitude, and notes the
-    /// factor. Notes also which steps are trusted: they move no parameter by more than [`TRUSTED_STEP`], and change no
-    /// sign.
+    /// Scales each lane's step so that no parameter moves by more than `largest_step` times its magnitude, and notes
+    /// the factor. Notes also which steps are trusted: they move no parameter by more than [`TRUSTED_STEP`], and change
+    /// no sign.
     #[inline(always)]
     pub fn shorten_steps(&mut self, largest_step: f64) {
         let largest = R::of(largest_step.min(1e30));

@@ -103,7 +103,8 @@ impl<R: Real> FitBlock<R> {
         share_gone
     }
 
-    /// Returns the share (0 to 1) of the way from the reached step to `delta` that lies inside the bounds of parameter p.
+    /// Returns the share (0 to 1) of the way from the reached step to `delta` that lies inside the bounds of parameter
+    /// p.
     #[inline(always)]
     fn share_inside(&self, p: usize) -> Lanes<R> {
         let x = &self.accepted[p].0;

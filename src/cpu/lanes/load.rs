@@ -1,5 +1,5 @@
-//! Copies of fits into lanes and out of them, several at once. The lanes of a row are adjacent in memory; the numbers of
-//! a fit are not.
+//! Copies of fits into lanes and out of them, several at once. The lanes of a row are adjacent in memory; the numbers
+//! of a fit are not.
 
 use super::block::{FitBlock, RUNNING_LANE_STATUS};
 use crate::math::Real;

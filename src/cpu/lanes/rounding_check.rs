@@ -250,8 +250,8 @@ impl RoundingCheck {
     /// Computes the variances, and notes the fits for which the bound on the rounding shows that f32 is precise enough.
     #[inline(always)]
     fn judge_rounding<S: Simd>(&mut self, simd: S, problem: &SmallProblem) {
-        // 1. Invert the normal matrices: Σ_p A_pp (A⁻¹)_pp inflates the errors of the sums, and Σ_p x_p² / (A⁻¹)_pp is the
-        //    shift by rounding the parameters.
+        // 1. Invert the normal matrices: Σ_p A_pp (A⁻¹)_pp inflates the errors of the sums, and Σ_p x_p² / (A⁻¹)_pp is
+        //    the shift by rounding the parameters.
         let mut inflation = Lanes::splat(0.0);
         let mut squared_shift = Lanes::splat(0.0);
         for p in 0..self.parameters.len() {

@@ -277,7 +277,8 @@ impl<R: Real> LdlFactors<R> {
         }
     }
 
-    /// Returns element (p, p) of the inverse: Σ_i v_i² / D_i, v = L⁻¹ e_p; NaN where a pivot that it needs is not positive.
+    /// Returns element (p, p) of the inverse: Σ_i v_i² / D_i, v = L⁻¹ e_p; NaN where a pivot that it needs is not
+    /// positive.
     #[inline(always)]
     pub fn inverse_diagonal(&mut self, p: usize) -> Lanes<R> {
         let count = self.inverse.len();

@@ -359,8 +359,8 @@ impl<R: Real> StopLimits<R> {
         }
     }
 
-    /// Returns whether a solved step predicts too small a reduction, is too short, or converges slowly. The caller judges
-    /// its damping.
+    /// Returns whether a solved step predicts too small a reduction, is too short, or converges slowly. The caller
+    /// judges its damping.
     #[inline(always)]
     fn judge_nearness(self, outlook: Outlook<R>, cost: R, is_trusted: bool) -> Nearness {
         let reduction = outlook.reduction;

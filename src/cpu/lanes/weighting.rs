@@ -1,5 +1,5 @@
-//! Weighting of a block's rows by an estimator. Robust estimators turn values into residuals, and multiply derivatives by
-//! slopes. Least squares, whose models leave residuals, multiply both by the points' weights.
+//! Weighting of a block's rows by an estimator. Robust estimators turn values into residuals, and multiply derivatives
+//! by slopes. Least squares, whose models leave residuals, multiply both by the points' weights.
 
 use pulp::{Simd, WithSimd};
 

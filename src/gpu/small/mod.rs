@@ -83,8 +83,8 @@ impl GpuSmallFitter {
         result
     }
 
-    /// Begins the parts in `range`, at most as many as the buffers hold, sends their fits to the device, and submits the
-    /// kernel that makes them.
+    /// Begins the parts in `range`, at most as many as the buffers hold, sends their fits to the device, and submits
+    /// the kernel that makes them.
     fn launch(&self, parts: &dyn SmallParts, range: Range<usize>, index: usize) -> Result<Launch> {
         let Some(ReadyKernel { kernel, buffers }) = &self.ready else {
             return Ok(begin_parts(parts, range).map_or(Launch::Nothing, Launch::NeedsKernel));

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 
 use web_time::Instant;
 
-use crate::device::retry::{Attempts, half};
+use crate::device::retry::{Attempts, halve_capacity};
 use crate::error::{Error, Result};
 use crate::first_guess::Start;
 use crate::flag::Flags;
@@ -207,7 +207,7 @@ impl<'a> Run<'a> {
         } else {
             spectra
         };
-        let half = half(passes.capacity, spectra, self.fitter.most_starts());
+        let half = halve_capacity(passes.capacity, spectra, self.fitter.most_starts());
         drop(passes);
         // A device that has failed refuses all work until it is renewed.
         let half = half.filter(|_| matches!(self.device.renew(failure), Ok(true)));
@@ -233,8 +233,8 @@ impl<'a> Run<'a> {
             passes.iter().for_each(|passes| passes.fail(&failure));
         }
         let next = match passes.is_some_and(|passes| passes.have_failed_elsewhere()) {
-            true => attempts.next_after_other(&self.device, failure, may_use_cpu)?,
-            false => attempts.next(&self.device, failure, may_use_cpu)?,
+            true => attempts.next_device_after_other(&self.device, failure, may_use_cpu)?,
+            false => attempts.next_device(&self.device, failure, may_use_cpu)?,
         };
         if let Some(tally) = self.tally {
             tally.warn(format!("{message}; fitted again on {}", next.name()));

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::device::retry::lowering;
+use crate::device::retry::lower_until_it_fits;
 use crate::error::{Error, Result};
 use crate::model::{ArmLayout, SpectralModel, SpectralObjective};
 use crate::recording::Precision;
@@ -128,7 +128,7 @@ impl Passes {
                 let members = device.capacity(objective.recording(), memory)?;
                 capacity = capacity.min((members / method.lanes() / plans.len()).max(1));
             }
-            lowering(&mut capacity, |capacity| {
+            lower_until_it_fits(&mut capacity, |capacity| {
                 populations(device, &plans, capacity)
             })
         };
@@ -564,7 +564,7 @@ mod tests {
             .unwrap()
             .slice(0..9);
         let fit = |room: usize| {
-            let device = Chosen::one(Tight(room));
+            let device = Chosen::from_single(Tight(room));
             SpectralFitter::new(model.clone(), device)
                 .batch_size(192)
                 .fit(&spectra)

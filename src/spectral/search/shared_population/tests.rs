@@ -235,8 +235,16 @@ fn rounds(summary: &Summary, members: usize) -> (usize, usize, f64) {
 fn batches_fill_each_others_rounds() {
     let spectra = noisy_spectra(1024, 1.0);
     let (alone, _) = fit(Chosen::cpu(), 64, &mut spectra.reader());
-    let (apart, one_by_one) = fit(Chosen::one(Card::new(64, 1)), 64, &mut spectra.reader());
-    let (shared, together) = fit(Chosen::one(Card::new(64, 8)), 64, &mut spectra.reader());
+    let (apart, one_by_one) = fit(
+        Chosen::from_single(Card::new(64, 1)),
+        64,
+        &mut spectra.reader(),
+    );
+    let (shared, together) = fit(
+        Chosen::from_single(Card::new(64, 8)),
+        64,
+        &mut spectra.reader(),
+    );
     assert_same_rows(&alone, &apart);
     assert_same_rows(&alone, &shared);
     let (few_before, before, _) = rounds(&one_by_one, 64);
@@ -257,7 +265,7 @@ fn spectra_on_other_wavelengths_wait() {
         )
     };
     let (alone, _) = fit(Chosen::cpu(), 16, &mut source());
-    let (shared, _) = fit(Chosen::one(Card::new(40, 5)), 16, &mut source());
+    let (shared, _) = fit(Chosen::from_single(Card::new(40, 5)), 16, &mut source());
     assert_same_rows(&alone, &shared);
 }
 
@@ -267,7 +275,7 @@ fn a_failure_is_one_of_all_batches_in_flight() {
     let (alone, _) = fit(Chosen::cpu(), 16, &mut spectra.reader());
     let card = Card::new(64, 4);
     card.submissions_to_failure.store(5, Ordering::Relaxed);
-    let (shared, summary) = fit(Chosen::one(card), 16, &mut spectra.reader());
+    let (shared, summary) = fit(Chosen::from_single(card), 16, &mut spectra.reader());
     assert_same_rows(&alone, &shared);
     assert!(
         (1..=4).contains(&summary.failures.len()),
@@ -281,7 +289,7 @@ fn a_failure_is_one_of_all_batches_in_flight() {
 fn populations_that_have_failed_are_not_used_again() {
     let spectra = noisy_spectra(96, 1.0);
     let card = Card::new(64, 4);
-    let fitter = SpectralFitter::new(model(), Chosen::one(card.clone())).batch_size(16);
+    let fitter = SpectralFitter::new(model(), Chosen::from_single(card.clone())).batch_size(16);
     let before = fitter.fit(&spectra).unwrap();
     for submission in [1, 3] {
         card.submissions_to_failure
@@ -305,8 +313,8 @@ fn a_cancelled_run_cancels_no_other() {
     let spectra = noisy_spectra(96, 1.0);
     for device in [
         Chosen::cpu(),
-        Chosen::one(Card::new(64, 1)),
-        Chosen::one(Card::new(64, 4)),
+        Chosen::from_single(Card::new(64, 1)),
+        Chosen::from_single(Card::new(64, 4)),
     ] {
         let fitter = SpectralFitter::new(model(), device).batch_size(16);
         let whole = fitter.fit(&spectra).unwrap();
@@ -333,7 +341,7 @@ fn a_bad_spectrum_is_no_failure_of_others() {
     let mut spectra = noisy_spectra(96, 1.0);
     let arm = &mut spectra.arms[0];
     arm.flux.to_mut()[70 * arm.pixels] = f64::NAN;
-    let fitter = SpectralFitter::new(model(), Chosen::one(Card::new(64, 4)))
+    let fitter = SpectralFitter::new(model(), Chosen::from_single(Card::new(64, 4)))
         .batch_size(16)
         .strict(true);
     let mut table = fitter.table();
@@ -355,6 +363,7 @@ fn a_panic_ends_the_run() {
         ..Card::new(64, 4)
     };
     card.submissions_to_failure.store(5, Ordering::Relaxed);
-    let fitted = std::panic::catch_unwind(|| fit(Chosen::one(card), 16, &mut spectra.reader()));
+    let fitted =
+        std::panic::catch_unwind(|| fit(Chosen::from_single(card), 16, &mut spectra.reader()));
     assert!(fitted.is_err());
 }

@@ -20,7 +20,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::cpu::CpuDevice;
-use crate::device::verify::{FEW, compare_objectives, sample_successes, untrusted};
+use crate::device::verify::{
+    MAX_CHECKED_FITS, compare_objectives, sample_successes, untrusted_error,
+};
 use crate::error::Result;
 use crate::math::Real;
 use crate::model::{Prepared, SpectralObjective};
@@ -188,7 +190,7 @@ impl Verifier {
         // 1. Evaluate the ends of some fits, and continue from there.
         let marginalise = spectra.model.marginalise;
         let lowest = |k: usize| Some(&outcomes[k][winner(&outcomes[k], marginalise)?]);
-        let some = sample_successes(0..outcomes.len(), |k| lowest(k)?.status, FEW);
+        let some = sample_successes(0..outcomes.len(), |k| lowest(k)?.status, MAX_CHECKED_FITS);
         let samples: Vec<Sample> = some
             .into_iter()
             .filter_map(|spectrum| {
@@ -231,7 +233,7 @@ impl Verifier {
                      objectives fall by {fall} more than is allowed",
                     falls.len()
                 );
-                Err(untrusted(&self.gpu, message))
+                Err(untrusted_error(&self.gpu, message))
             }
             _ => Ok(()),
         }
