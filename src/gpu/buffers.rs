@@ -147,7 +147,7 @@ impl BufferPlan {
     }
 
     /// Returns the memory that the population takes in all, staging buffers of the upload included (bytes).
-    pub fn bytes(&self) -> u64 {
+    pub fn total_bytes(&self) -> u64 {
         4 * (self.device_sizes().sum::<usize>() + self.readback + self.tables + self.upload) as u64
     }
 
@@ -157,8 +157,8 @@ impl BufferPlan {
     }
 
     /// Returns whether each buffer is within the device's limits, and all together take at most `memory` bytes.
-    pub fn fits(&self, limits: &wgpu::Limits, memory: u64) -> bool {
-        self.bytes() <= memory
+    pub fn is_within_limits(&self, limits: &wgpu::Limits, memory: u64) -> bool {
+        self.total_bytes() <= memory
             && self.largest_bytes().max(4 * self.readback as u64) <= limits.max_buffer_size
             && self.largest_bytes() <= limits.max_storage_buffer_binding_size
     }
@@ -181,7 +181,7 @@ pub(super) struct Buffers {
 impl Buffers {
     /// Creates the buffers, and fills those whose contents are constant; in tests it poisons all of them first.
     pub fn new(context: &GpuContext, recording: &Recording, plan: &BufferPlan) -> Result<Buffers> {
-        if !plan.fits(&context.limits, u64::MAX) {
+        if !plan.is_within_limits(&context.limits, u64::MAX) {
             return Err(context.too_large(format!(
                 "a buffer of {} bytes is above the limits",
                 plan.largest_bytes()
@@ -212,7 +212,7 @@ impl Buffers {
                 readback: create_readback(context, plan.readback),
             };
             if context.options.poison || cfg!(test) {
-                buffers.poison(context, plan.largest_bytes() as usize / 4);
+                buffers.fill_with_nan(context, plan.largest_bytes() as usize / 4);
             }
             for (i, block) in recording.buffers.iter().enumerate() {
                 if let Some(values) = &block.values {
@@ -224,7 +224,7 @@ impl Buffers {
     }
 
     /// Fills all buffers, of `largest` elements at most, with NaN, so that a missing write of a kernel is detected.
-    fn poison(&self, context: &GpuContext, largest: usize) {
+    fn fill_with_nan(&self, context: &GpuContext, largest: usize) {
         let elements = POISON_CHUNK.min(largest);
         let chunk = create_buffer(
             context,
@@ -232,7 +232,7 @@ impl Buffers {
             elements,
             wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST,
         );
-        context.write(&chunk, 0, bytemuck::cast_slice(&vec![POISON; elements]));
+        context.write_buffer(&chunk, 0, bytemuck::cast_slice(&vec![POISON; elements]));
         let mut encoder = context
             .device
             .create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
@@ -248,7 +248,7 @@ impl Buffers {
         for buffer in solver_buffers.into_iter().chain(&self.blocks) {
             for start in (0..buffer.size()).step_by(4 * elements) {
                 let length = chunk.size().min(buffer.size() - start);
-                context.copy(&mut encoder, &chunk, buffer, start, length);
+                context.record_buffer_copy(&mut encoder, &chunk, buffer, start, length);
             }
         }
         context.submit(encoder);
@@ -340,7 +340,7 @@ fn write_arrays(
             .sum();
         let offset = 4 * (run[0] * stride) as u64;
         context.counts.uploads.add(bytes as u64);
-        // Without a view wgpu has reported an error, which the next `GpuContext::check` returns.
+        // Without a view wgpu has reported an error, which the next `GpuContext::check_health` returns.
         let view = wgpu::BufferSize::new(bytes as u64)
             .and_then(|size| context.queue.write_buffer_with(buffer, offset, size));
         if let Some(mut view) = view {
@@ -421,7 +421,7 @@ pub(super) fn write_blocks<T: bytemuck::Pod>(
     let mut remaining = values;
     for run in split_into_runs(places, length * size_of::<T>() == 4 * stride) {
         let (run_values, later) = remaining.split_at((run.len() * length).min(remaining.len()));
-        context.write(
+        context.write_buffer(
             buffer,
             4 * (run[0] * stride) as u64,
             bytemuck::cast_slice(run_values),

@@ -247,7 +247,7 @@ impl GpuContext {
     }
 
     /// Fails if the device was lost or a command has failed since it was opened.
-    pub fn check(&self) -> Result<()> {
+    pub fn check_health(&self) -> Result<()> {
         if let Some(DeviceFailure::Failed(_)) = self.first_failure() {
             self.await_loss_report();
         }
@@ -274,7 +274,7 @@ impl GpuContext {
     /// device commands fail first, and the loss is reported when no work is left, or a moment later.
     fn await_loss_report(&self) {
         for _ in 0..MAX_LOSS_POLLS {
-            self.poll(None, None);
+            self.poll_device(None, None);
             if matches!(self.first_failure(), Some(DeviceFailure::Lost(_))) {
                 return;
             }
@@ -282,7 +282,7 @@ impl GpuContext {
         }
     }
 
-    /// Records a failure of the device, so that the next [`GpuContext::check`] fails.
+    /// Records a failure of the device, so that the next [`GpuContext::check_health`] fails.
     fn record_failure(&self, failure: DeviceFailure) {
         record_first_failure(&self.failure, failure);
     }
@@ -314,7 +314,7 @@ impl GpuContext {
     }
 
     /// Writes bytes to a buffer from `offset` on, before whatever is submitted next.
-    pub fn write(&self, buffer: &wgpu::Buffer, offset: u64, bytes: &[u8]) {
+    pub fn write_buffer(&self, buffer: &wgpu::Buffer, offset: u64, bytes: &[u8]) {
         self.counts.uploads.add(bytes.len() as u64);
         self.queue.write_buffer(buffer, offset, bytes);
     }
@@ -332,7 +332,7 @@ impl GpuContext {
     }
 
     /// Records a copy of the first `bytes` bytes of a buffer to `offset` of another one.
-    pub fn copy(
+    pub fn record_buffer_copy(
         &self,
         commands: &mut wgpu::CommandEncoder,
         source: &wgpu::Buffer,
@@ -345,7 +345,7 @@ impl GpuContext {
     }
 
     /// Submits the commands to the queue, then applies the fault that a test has injected at this call, if any. Returns
-    /// the submission's index, with which [`wait`](Self::wait) waits for it.
+    /// the submission's index, with which [`wait_for`](Self::wait_for) waits for it.
     pub fn submit(&self, commands: wgpu::CommandEncoder) -> wgpu::SubmissionIndex {
         let injected_fault = self.fault_at_call(Call::Submission);
         self.counts.submissions.add(1);
@@ -361,7 +361,7 @@ impl GpuContext {
     }
 
     /// Submits what has been written to buffers, so that the device copies it while the host goes on.
-    pub fn flush(&self) {
+    pub fn submit_writes(&self) {
         self.counts.submissions.add(1);
         self.queue.submit([]);
     }
@@ -377,18 +377,22 @@ impl GpuContext {
 
     /// Waits until a submission is done, or all submissions if it is `None`. In a browser it returns at once.
     /// Fails with [`Error::DeviceLost`] when the device takes longer than the limit.
-    pub fn wait(
+    pub fn wait_for(
         &self,
         submission: Option<wgpu::SubmissionIndex>,
         injected_fault: Option<Fault>,
     ) -> Result<()> {
         self.counts.waits.add(1);
-        self.poll(submission, injected_fault);
-        self.check()
+        self.poll_device(submission, injected_fault);
+        self.check_health()
     }
 
     /// Waits for submitted work up to the time limit, and records a loss, a time-out or an error of the device.
-    fn poll(&self, submission_index: Option<wgpu::SubmissionIndex>, injected_fault: Option<Fault>) {
+    fn poll_device(
+        &self,
+        submission_index: Option<wgpu::SubmissionIndex>,
+        injected_fault: Option<Fault>,
+    ) {
         let poll_type = wgpu::PollType::Wait {
             submission_index,
             timeout: Some(self.time_limit()),
@@ -436,10 +440,10 @@ impl GpuContext {
         }
         if caught.is_some() {
             self.await_loss_report();
-            self.check()?;
+            self.check_health()?;
         }
         match caught {
-            None => self.check().and(result),
+            None => self.check_health().and(result),
             Some(wgpu::Error::OutOfMemory { source }) => Err(self.too_large(source.to_string())),
             Some(error) => result.and(Err(self.failure(error.to_string()))),
         }

@@ -165,7 +165,7 @@ impl TestProduct {
             &x,
             &places,
         );
-        context.write(&buffers.members, 0, bytemuck::cast_slice(&[members as u32]));
+        context.write_buffer(&buffers.members, 0, bytemuck::cast_slice(&[members as u32]));
         Ok(TestProduct {
             buffers,
             pipeline,

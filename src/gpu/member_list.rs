@@ -90,7 +90,11 @@ pub(super) fn check_batch(
         )?;
     }
     check_length("starts", batch.starts.len(), batch.members() * parameters)?;
-    if batch.group.iter().any(|s| *s as usize >= batch.spectra) {
+    if batch
+        .group
+        .iter()
+        .any(|spectrum| *spectrum as usize >= batch.spectra)
+    {
         return Err(Error::Usage(
             "a member of a spectrum that is not in the batch".into(),
         ));

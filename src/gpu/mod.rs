@@ -230,7 +230,7 @@ impl GpuDevice {
     #[doc(hidden)]
     pub fn revive(&self) -> Result<()> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        if current.wait(None, None).is_err() {
+        if current.wait_for(None, None).is_err() {
             *current = Arc::new(current.reopen()?);
         }
         Ok(())
@@ -263,7 +263,7 @@ impl GpuDevice {
     /// Opens and probes the device again if it has failed.
     fn reopen_if_failed(&self) -> Result<()> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        if current.check().is_err() {
+        if current.check_health().is_err() {
             let fresh = current.reopen()?;
             probe::probe_arithmetic(&fresh, true)?;
             *current = Arc::new(fresh);
@@ -325,7 +325,7 @@ impl Device for GpuDevice {
     fn renew(&self, failure: &Error) -> Result<bool> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         // A device that was only short of memory need not be opened again.
-        if current.check().is_err() || !matches!(failure, Error::OutOfMemory { .. }) {
+        if current.check_health().is_err() || !matches!(failure, Error::OutOfMemory { .. }) {
             let fresh = current.reopen()?;
             probe::probe_arithmetic(&fresh, true)?;
             *current = Arc::new(fresh);
@@ -381,10 +381,10 @@ impl Device for GpuDevice {
         let memory = memory.unwrap_or(context.memory / 2);
         let fits = |capacity| {
             self.plan_buffers(recording, capacity)
-                .fits(&context.limits, memory)
+                .is_within_limits(&context.limits, memory)
         };
         if !fits(1) {
-            let bytes = self.plan_buffers(recording, 1).bytes();
+            let bytes = self.plan_buffers(recording, 1).total_bytes();
             return Err(context.too_large(format!(
                 "one spectrum needs {bytes} bytes, there are {memory}"
             )));

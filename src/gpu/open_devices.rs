@@ -63,10 +63,10 @@ mod tests {
         ));
         assert!(Arc::ptr_eq(&context, &first.context()));
         context.device.destroy();
-        context.wait(None, None).unwrap_err();
+        context.wait_for(None, None).unwrap_err();
         let fresh = GpuDevice::best().unwrap().context();
         assert!(!Arc::ptr_eq(&context, &fresh));
-        fresh.check().unwrap();
+        fresh.check_health().unwrap();
         // Clones of the handle have the fresh device, too.
         assert!(Arc::ptr_eq(&first.context(), &fresh));
     }

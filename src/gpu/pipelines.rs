@@ -120,7 +120,7 @@ fn create_table(context: &GpuContext, shader: &Shader) -> wgpu::Buffer {
     let elements = shader.table.len().next_multiple_of(4).max(4);
     let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST;
     let buffer = buffers::create_buffer(context, "table", elements, usage);
-    context.write(&buffer, 0, bytemuck::cast_slice(&shader.table));
+    context.write_buffer(&buffer, 0, bytemuck::cast_slice(&shader.table));
     buffer
 }
 

@@ -143,7 +143,7 @@ impl GpuPopulation {
             list_has_changed: false,
             submitted: None,
             active: Active::default(),
-            bytes: plan.bytes(),
+            bytes: plan.total_bytes(),
             gauge: None,
         })
     }
@@ -295,10 +295,10 @@ impl GpuPopulation {
             .chain(0..count)
             .chain(0..count)
             .collect();
-        self.write(&self.buffers.state, state);
-        self.write(&self.buffers.control, control);
-        self.write(&self.buffers.members, &members);
-        self.write(&self.buffers.limits, limits);
+        self.write_to_start(&self.buffers.state, state);
+        self.write_to_start(&self.buffers.control, control);
+        self.write_to_start(&self.buffers.members, &members);
+        self.write_to_start(&self.buffers.limits, limits);
         let commands = self.round.record_step(&self.context, count);
         let state = self
             .submit_and_read(commands, &self.buffers.state, state.len())
@@ -319,8 +319,8 @@ impl GpuPopulation {
         if std::mem::take(&mut self.list_has_changed) {
             let begin = Instant::now();
             let arguments = self.round.workgroup_counts(self.active);
-            self.write(&self.buffers.members, &self.member_list.members);
-            self.write(&self.buffers.arguments, &arguments);
+            self.write_to_start(&self.buffers.members, &self.member_list.members);
+            self.write_to_start(&self.buffers.arguments, &arguments);
             self.record_copy(
                 Work::Upload,
                 4 * (self.member_list.members.len() + arguments.len()),
@@ -330,9 +330,10 @@ impl GpuPopulation {
     }
 
     /// Writes values to the start of a GPU buffer; does nothing if there are none.
-    fn write(&self, buffer: &wgpu::Buffer, values: &[impl bytemuck::Pod]) {
+    fn write_to_start(&self, buffer: &wgpu::Buffer, values: &[impl bytemuck::Pod]) {
         if !values.is_empty() {
-            self.context.write(buffer, 0, bytemuck::cast_slice(values));
+            self.context
+                .write_buffer(buffer, 0, bytemuck::cast_slice(values));
         }
     }
 
@@ -404,9 +405,9 @@ impl Population for GpuPopulation {
         check_batch(&self.recording, batch, spectra, self.spectra_capacity())?;
         let begin = Instant::now();
         self.write_spectra(batch, spectra);
-        self.context.flush();
+        self.context.submit_writes();
         self.record_copy(Work::Upload, self.count_uploaded_bytes(batch), begin);
-        self.context.check()
+        self.context.check_health()
     }
 
     fn enter_members(&mut self, batch: &Batch, places: &Places) -> Result<()> {
@@ -421,7 +422,7 @@ impl Population for GpuPopulation {
         }
         let transfer = Transfer::from_batch(self.layout.parameters, batch, places, self.method);
         let words = transfer.upload_words(lanes);
-        self.write(&self.buffers.transfer, &words);
+        self.write_to_start(&self.buffers.transfer, &words);
         self.context.submit(record_alone(
             &self.context,
             &self.enter_kernel,
@@ -432,7 +433,7 @@ impl Population for GpuPopulation {
             .add_members(batch, places, lanes, self.active);
         self.list_has_changed = true;
         self.record_copy(Work::Upload, 4 * words.len(), begin);
-        self.context.check()
+        self.context.check_health()
     }
 
     fn submit(&mut self, rounds: u32) -> Result<()> {
@@ -444,7 +445,7 @@ impl Population for GpuPopulation {
                 .round
                 .record_rounds(&self.context, &self.buffers, rounds);
             let bytes = 4 * (LIST_HEADER_WORDS + self.active.all) as u64;
-            self.context.copy(
+            self.context.record_buffer_copy(
                 &mut commands,
                 &self.buffers.members,
                 &self.buffers.readback,
@@ -515,7 +516,7 @@ impl Population for GpuPopulation {
             let mut transfer = Transfer::new(self.layout.parameters, slots);
             let header = transfer.header(lanes);
             let numbers = transfer.count_numbers(lanes);
-            self.write(&self.buffers.transfer, &header);
+            self.write_to_start(&self.buffers.transfer, &header);
             let commands = record_alone(&self.context, &self.leave_kernel, workgroups_for(numbers));
             let elements = header.len() + numbers;
             let words: Vec<u32> = self

@@ -80,7 +80,7 @@ pub(super) async fn copy_and_read<T: bytemuck::Pod>(
     target: &wgpu::Buffer,
     elements: usize,
 ) -> Result<Vec<T>> {
-    context.copy(&mut commands, source, target, 0, 4 * elements as u64);
+    context.record_buffer_copy(&mut commands, source, target, 0, 4 * elements as u64);
     let submission = context.submit(commands);
     read_mapped(context, target, elements, submission).await
 }
@@ -93,7 +93,7 @@ pub(super) async fn read_mapped<T: bytemuck::Pod>(
     submission: wgpu::SubmissionIndex,
 ) -> Result<Vec<T>> {
     if elements == 0 {
-        context.check()?;
+        context.check_health()?;
         return Ok(Vec::new());
     }
     // 1. Ask for the mapping, and wait for it.
@@ -104,13 +104,13 @@ pub(super) async fn read_mapped<T: bytemuck::Pod>(
     slice.map_async(wgpu::MapMode::Read, move |result| {
         callback.complete(result.is_ok())
     });
-    context.wait(Some(submission), injected_fault)?;
+    context.wait_for(Some(submission), injected_fault)?;
     if !mapping.wait_until_ready(context.time_limit()) {
         context.mark_unresponsive();
-        context.check()?;
+        context.check_health()?;
     }
     let is_mapped = mapping.await;
-    context.check()?;
+    context.check_health()?;
     if !is_mapped || injected_fault == Some(Fault::Mapping) {
         return Err(context.failure("a buffer could not be mapped"));
     }

@@ -51,8 +51,8 @@ impl GpuDevice {
                 // Load the members again, because they have moved.
                 pollster::block_on(population.load(batch))?;
                 population.write_list();
-                population.context.flush();
-                population.context.wait(None, None)?;
+                population.context.submit_writes();
+                population.context.wait_for(None, None)?;
                 let GpuPopulation {
                     context,
                     buffers,

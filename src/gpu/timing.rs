@@ -109,7 +109,7 @@ impl Timing {
                 self.record_timed_kernel(&mut encoder, buffers, r * self.kernels + k, k, pipeline);
             }
             let header_offset = timestamp_bytes + (4 * LIST_HEADER_WORDS * r) as u64;
-            context.copy(
+            context.record_buffer_copy(
                 &mut encoder,
                 &buffers.members,
                 &self.readback,
@@ -119,7 +119,7 @@ impl Timing {
         }
         if let Some(Queries { set, resolved, .. }) = &self.queries {
             encoder.resolve_query_set(set, 0..(2 * self.kernels * rounds) as u32, resolved, 0);
-            context.copy(&mut encoder, resolved, &self.readback, 0, timestamp_bytes);
+            context.record_buffer_copy(&mut encoder, resolved, &self.readback, 0, timestamp_bytes);
         }
         context.counts.add_pass(&round.count_pass(rounds as u32));
         let submission = context.submit(encoder);
@@ -164,7 +164,7 @@ impl Timing {
         drop(pass);
         if let Some(Queries { set, resolved, .. }) = &self.queries {
             encoder.resolve_query_set(set, 0..2, resolved, 0);
-            context.copy(
+            context.record_buffer_copy(
                 &mut encoder,
                 resolved,
                 &self.readback,

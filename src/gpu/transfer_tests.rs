@@ -64,7 +64,7 @@ fn enter_members(population: &GpuPopulation, entering: &Transfer, lanes: usize) 
         enter_kernel,
         ..
     } = population;
-    context.write(
+    context.write_buffer(
         &buffers.transfer,
         0,
         bytemuck::cast_slice(&entering.upload_words(lanes)),
@@ -91,7 +91,7 @@ fn collect_starts(population: &GpuPopulation, starts: &[usize], lanes: usize) ->
     let mut transfer = Transfer::new(PARAMETERS, slots);
     let header = transfer.header(lanes);
     let numbers = transfer.count_numbers(lanes);
-    context.write(&buffers.transfer, 0, bytemuck::cast_slice(&header));
+    context.write_buffer(&buffers.transfer, 0, bytemuck::cast_slice(&header));
     let commands = record_alone(context, leave_kernel, workgroups_for(numbers));
     let elements = header.len() + numbers;
     let words: Vec<u32> = pollster::block_on(readback::copy_and_read(

@@ -354,7 +354,12 @@ impl<R: Real> CpuPopulation<R> {
 
     /// Returns, for each slot, the index of its member in the list; `usize::MAX` where the slot is empty.
     fn indices_by_slot(&self) -> Vec<usize> {
-        let n_slots = self.members.iter().map(|m| m.slot + 1).max().unwrap_or(0);
+        let n_slots = self
+            .members
+            .iter()
+            .map(|member| member.slot + 1)
+            .max()
+            .unwrap_or(0);
         let mut indices = vec![usize::MAX; n_slots];
         for (index, member) in self.members.iter().enumerate() {
             indices[member.slot] = index;

@@ -3,7 +3,7 @@
 use pulp::Simd;
 
 use super::block::{FitBlock, RUNNING_LANE_STATUS, gradient, normal};
-use super::step::renew;
+use super::step::replace_if;
 use crate::math::Real;
 use crate::math::lanes::{LANES, Lanes, absolute, pick};
 use crate::math::triangle::packed_index;
@@ -22,7 +22,7 @@ impl<R: Real> FitBlock<R> {
                 let mu = self.mu.0[l];
                 let has_failed = (self.factors.positive.0[l] == R::ZERO)
                     & (self.status.0[l] == R::of(RUNNING_LANE_STATUS));
-                self.mu.0[l] = renew(has_failed, Damping { mu, nu: R::ZERO }.raise().mu, mu);
+                self.mu.0[l] = replace_if(has_failed, Damping { mu, nu: R::ZERO }.raise().mu, mu);
                 any_failed |= has_failed;
             }
             if !any_failed {
@@ -141,7 +141,7 @@ impl<R: Real> FitBlock<R> {
             for l in 0..LANES {
                 let held = reached[l];
                 let solved = right_side[l];
-                right_side[l] = renew(free[l] > R::ZERO, solved, held);
+                right_side[l] = replace_if(free[l] > R::ZERO, solved, held);
             }
         }
         self.factors.solve(simd, &mut self.delta);

@@ -3,7 +3,7 @@
 #![expect(clippy::needless_range_loop, reason = "one index for many arrays")]
 
 use super::block::{FitBlock, RUNNING_LANE_STATUS, gradient, normal};
-use super::step::renew;
+use super::step::replace_if;
 use crate::math::Real;
 use crate::math::lanes::{LANES, Lanes, absolute, pick};
 use crate::solver::Interval;
@@ -25,7 +25,7 @@ impl<R: Real> FitBlock<R> {
             for l in 0..LANES {
                 let is_free = free[l];
                 let largest_gain = largest_gain.0[l];
-                free[l] = renew(
+                free[l] = replace_if(
                     (largest_gain > R::ZERO) & (gain[l] == largest_gain),
                     R::ONE,
                     is_free,
@@ -92,12 +92,12 @@ impl<R: Real> FitBlock<R> {
                     upper: upper[l],
                 };
                 // The bits of a lane that has arrived do not change while it waits for others.
-                reached[l] = renew(
+                reached[l] = replace_if(
                     meets,
                     interval.step_to_face(x[l], to),
                     on_the_way(from, to, gone),
                 );
-                free[l] = renew(meets, R::ZERO, is_free);
+                free[l] = replace_if(meets, R::ZERO, is_free);
             }
         }
         share_gone

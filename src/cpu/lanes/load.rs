@@ -111,7 +111,7 @@ pub fn load_fits<R: Real>(
     copy_to_lanes(&mut block.x, seats, batch.x);
     copy_weights(&mut block.weight, seats, source);
     for &LaneSeat { lane: l, fit: k } in seats {
-        // Adding 0 removes the sign of −0, which `renew` may or may not keep.
+        // Adding 0 removes the sign of −0, which `replace_if` may or may not keep.
         write_lane(
             &mut block.trial,
             l,

@@ -29,7 +29,7 @@ use crate::solver::{Damping, Interval, Status};
 /// Returns `new` if the condition holds, else `old`. Adds 0, which turns −0 into 0. Without this sum compilers turn a
 /// store of the result into a masked store, which is slow on AMD's processors.
 #[inline(always)]
-pub fn renew<R: Real>(condition: bool, new: R, old: R) -> R {
+pub fn replace_if<R: Real>(condition: bool, new: R, old: R) -> R {
     pick(condition, new, old) + R::ZERO
 }
 
@@ -82,7 +82,7 @@ impl<R: Real> FitBlock<R> {
             self.rejections.0[l] = pick(accepted, R::ZERO, rejections + R::ONE);
             self.rounds.0[l] = rounds + R::ONE;
             let fails_at_start = (status == running) & trial.is_first & !trial.is_finite;
-            self.status.0[l] = renew(fails_at_start, status_code(Status::NotFinite), status);
+            self.status.0[l] = replace_if(fails_at_start, status_code(Status::NotFinite), status);
         }
         // 3. Copy the accepted trial points and their sums, or swap whole rows if all are accepted.
         if all_accepted {
@@ -98,7 +98,7 @@ impl<R: Real> FitBlock<R> {
             for l in 0..LANES {
                 let old = row[l];
                 let new = trial_row[l];
-                row[l] = renew(is_accepted.0[l] > R::ZERO, new, old);
+                row[l] = replace_if(is_accepted.0[l] > R::ZERO, new, old);
             }
         }
     }
@@ -150,7 +150,8 @@ impl<R: Real> FitBlock<R> {
             let is_late = rounds >= limits.patience;
             let releases_floor =
                 outlook.releases_floor(mu, limits.undamped, is_about_to_end, is_late);
-            self.diagonal_floor.0[l] = renew(releases_floor, R::ZERO, self.diagonal_floor.0[l]);
+            self.diagonal_floor.0[l] =
+                replace_if(releases_floor, R::ZERO, self.diagonal_floor.0[l]);
             // Each reason to end replaces those above it.
             let small_reduction = outlook.is_undamped & nearness.small_reduction;
             let small_step = outlook.is_undamped & nearness.small_step;
@@ -175,7 +176,7 @@ impl<R: Real> FitBlock<R> {
                 R::ONE,
                 R::ZERO,
             );
-            self.status.0[l] = renew(old_status == running, status, old_status);
+            self.status.0[l] = replace_if(old_status == running, status, old_status);
             let reduction_if_shortened = shortened_reduction(linear_term, quadratic_term, share);
             self.predicted_reduction.0[l] = pick(
                 outlook.is_rescaled,
@@ -203,7 +204,7 @@ impl<R: Real> FitBlock<R> {
             for l in 0..LANES {
                 let old = x[l];
                 let new = trial[l];
-                x[l] = renew(is_final.0[l] > R::ZERO, new, old);
+                x[l] = replace_if(is_final.0[l] > R::ZERO, new, old);
             }
         }
         let cost = &mut self.sums[0].0;
@@ -211,7 +212,7 @@ impl<R: Real> FitBlock<R> {
             let old = cost[l];
             let predicted_cost =
                 (cost[l] - absolute(self.predicted_reduction.0[l])).maximum(R::ZERO);
-            cost[l] = renew(is_final.0[l] > R::ZERO, predicted_cost, old);
+            cost[l] = replace_if(is_final.0[l] > R::ZERO, predicted_cost, old);
         }
     }
 

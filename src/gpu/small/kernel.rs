@@ -150,7 +150,7 @@ impl SmallKernel {
             });
             if !grid.is_empty() {
                 self.context
-                    .write(&self.grid, 0, bytemuck::cast_slice(&grid));
+                    .write_buffer(&self.grid, 0, bytemuck::cast_slice(&grid));
                 return;
             }
         }
@@ -247,7 +247,7 @@ impl SmallKernel {
         buffers: &FitBuffers,
         fits: usize,
     ) {
-        self.context.copy(
+        self.context.record_buffer_copy(
             encoder,
             &buffers.result,
             &buffers.readback,

@@ -96,7 +96,7 @@ impl GpuSmallFitter {
         match kernel.send_fits(buffers, parts, range.clone(), SentRows::All)? {
             None => {
                 // Only a submission releases the staging memory, from which nothing is to be copied.
-                context.flush();
+                context.submit_writes();
                 return Ok(Launch::Nothing);
             }
             Some(shape) if shape.union(compiled) != compiled => {

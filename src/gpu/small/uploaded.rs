@@ -43,14 +43,14 @@ impl GpuUploadedFits {
             let buffers = kernel.create_buffers()?;
             kernel.send_fits(&buffers, parts, range.clone(), SentRows::All)?;
             // Let the device copy these rows while the next ones are packed.
-            context.flush();
+            context.submit_writes();
             uploaded.push(UploadedParts {
                 buffers,
                 fits: count_fits(parts, &range),
                 parts: range,
             });
         }
-        context.check()?;
+        context.check_health()?;
         Ok(Some(GpuUploadedFits {
             context,
             kernel,
@@ -87,12 +87,12 @@ impl UploadedFits for GpuUploadedFits {
                 uploaded.parts.clone(),
                 SentRows::Given,
             )?;
-            self.context.flush();
+            self.context.submit_writes();
             if shape.is_some_and(|shape| shape.union(compiled) != compiled) {
                 return Ok(false);
             }
         }
-        self.context.check()?;
+        self.context.check_health()?;
         Ok(true)
     }
 
@@ -104,7 +104,7 @@ impl UploadedFits for GpuUploadedFits {
         });
         submissions
             .into_iter()
-            .try_for_each(|submission| self.context.wait(Some(submission), None))
+            .try_for_each(|submission| self.context.wait_for(Some(submission), None))
     }
 
     fn read(&mut self, parts: &dyn SmallParts) -> Result<()> {
