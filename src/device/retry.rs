@@ -74,19 +74,19 @@ impl Attempts {
         &mut self,
         device: &Arc<dyn Device>,
         failure: Error,
-        cpu: bool,
+        may_use_cpu: bool,
     ) -> Result<Arc<dyn Device>> {
         self.failures_of_others += 1;
         let was_renewed = self.renewed;
         if self.failures_of_others <= MAX_FAILURES_OF_OTHERS {
             self.renewed = false;
         }
-        let next_device = self.next_device(device, failure, cpu);
+        let next_device = self.next_device(device, failure, may_use_cpu);
         self.renewed = was_renewed;
         next_device
     }
 
-    /// Returns the device for the next attempt: `device`, renewed for once, or the CPU if `cpu` allows it; else the
+    /// Returns the device for the next attempt: `device`, renewed for once, or the CPU if `may_use_cpu`; else the
     /// `failure`.
     ///
     /// # Errors
@@ -95,7 +95,7 @@ impl Attempts {
         &mut self,
         device: &Arc<dyn Device>,
         failure: Error,
-        cpu: bool,
+        may_use_cpu: bool,
     ) -> Result<Arc<dyn Device>> {
         if !failure.is_of_device() {
             return Err(failure);
@@ -105,7 +105,7 @@ impl Attempts {
             return Ok(device.clone());
         }
         // A device that does not run WGSL is the CPU.
-        if cpu && device.runs_wgsl() {
+        if may_use_cpu && device.runs_wgsl() {
             Ok(Arc::new(CpuDevice))
         } else {
             Err(failure)

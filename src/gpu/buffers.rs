@@ -14,8 +14,8 @@ use crate::threads;
 
 /// Buffers are multiples of this many elements, because they are bound as vec4.
 const BUFFER_ALIGNMENT: usize = 4;
-/// Maximum number of elements of a buffer that one copy poisons.
-const POISON_CHUNK: usize = 1 << 22;
+/// Maximum number of elements of a buffer that one copy fills with NaN.
+const POISON_CHUNK_ELEMENTS: usize = 1 << 22;
 
 /// Number of bytes that a thread copies at once.
 const COPY_CHUNK_BYTES: usize = 4096;
@@ -225,7 +225,7 @@ impl Buffers {
 
     /// Fills all buffers, of `largest` elements at most, with NaN, so that a missing write of a kernel is detected.
     fn fill_with_nan(&self, context: &GpuContext, largest: usize) {
-        let elements = POISON_CHUNK.min(largest);
+        let elements = POISON_CHUNK_ELEMENTS.min(largest);
         let chunk = create_buffer(
             context,
             "poison",

@@ -55,6 +55,7 @@ fn probe_points() -> Vec<f32> {
         2 => 1.0 + 1e-5 * (fraction(i) - 0.51),
         _ => std::f32::consts::FRAC_1_SQRT_2 * (1.0 + 1e-6 * (i as f32 - 32.0)),
     });
+    // Four NaN, then numbers and infinities.
     let patterns = [
         0x7fc0_0000,
         0xffc0_0000,
@@ -66,6 +67,7 @@ fn probe_points() -> Vec<f32> {
         0x7f7f_ffff,
     ];
     let nans = (0..POINTS_PER_CHECK).map(|i| f32::from_bits(patterns[i % patterns.len()]));
+    // The terms of the sum partly cancel.
     let terms = (0..POINTS_PER_CHECK)
         .map(|i| if i % 3 == 0 { -1.0 } else { 1.0 } / (1.0 + i as f32).powi(2));
     exponents

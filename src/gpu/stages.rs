@@ -29,6 +29,7 @@ pub(super) fn round_shaders(
         layout: layout.shader_constants(),
         products,
     };
+    // 1. The stages.
     let mut shaders = Vec::with_capacity(stage_groups.len() + 3);
     for group in stage_groups {
         let stages = &recording.stages[group.clone()];
@@ -37,6 +38,7 @@ pub(super) fn round_shaders(
         };
         shaders.push(fused_stages.make_shader(context)?);
     }
+    // 2. The kernels that move members, and `compact`, which sets the sizes of all dispatches before it.
     match method {
         Method::LevenbergMarquardt(settings) => {
             shaders.extend([
@@ -50,6 +52,7 @@ pub(super) fn round_shaders(
     }
     let dispatches: Vec<Dispatch> = shaders.iter().map(|shader| shader.dispatch).collect();
     shaders.push(compact_shader(context, &dispatches));
+    // 3. Fail if a constant has no value in WGSL.
     for shader in &shaders {
         if let Some(message) = &shader.constants.bad {
             return Err(Error::model(format!("{}: {message}", shader.stem)));

@@ -104,6 +104,7 @@ impl Timing {
             .device
             .create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         let timestamp_bytes = 8 * (2 * self.kernels * rounds) as u64;
+        // 1. Record each kernel in a pass of its own, and after each round the copy of the list's header.
         for r in 0..rounds {
             for (k, pipeline) in round.all_kernels().enumerate() {
                 self.record_timed_kernel(&mut encoder, buffers, r * self.kernels + k, k, pipeline);
@@ -117,6 +118,7 @@ impl Timing {
                 4 * LIST_HEADER_WORDS as u64,
             );
         }
+        // 2. Copy the timestamps before the headers.
         if let Some(Queries { set, resolved, .. }) = &self.queries {
             encoder.resolve_query_set(set, 0..(2 * self.kernels * rounds) as u32, resolved, 0);
             context.record_buffer_copy(&mut encoder, resolved, &self.readback, 0, timestamp_bytes);

@@ -124,6 +124,7 @@ fn model_signature(
 impl PlacedSource {
     /// Assembles the complete shader around the user's WGSL, and records which bytes of it are the user's.
     fn new(user: &str, rest: &str, rows: usize, shape: ModelShape) -> PlacedSource {
+        // 1. Record a stage of the user's model, and make its shader.
         let parameter = |p: usize| Parameter {
             name: p.to_string(),
             origin: 0.0,
@@ -162,6 +163,7 @@ impl PlacedSource {
             products,
         };
         let source = stage.custom_shader(&context).source();
+        // 2. Find the user's bytes in it.
         let first_line = source.first_line("model of the user");
         let count_bytes =
             |lines: &mut dyn Iterator<Item = &str>| lines.map(|line| line.len() + 1).sum::<usize>();

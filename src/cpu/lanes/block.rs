@@ -427,11 +427,11 @@ impl<R: Real> FitBlock<R> {
         source: &FitSource<'_>,
     ) {
         let problem = source.problem;
-        let expected = !problem.estimator.is_least_squares();
+        let is_robust = !problem.estimator.is_least_squares();
         let mut scatter = problem
             .is_sandwich
             .then(|| [ResidualScatter::default(); LANES]);
-        if expected {
+        if is_robust {
             // The trial's sums are not needed any more, and their memory is free.
             self.compute_sums(model, seated, source, SumPoint::Accepted(scatter.as_mut()));
             std::mem::swap(&mut self.sums, &mut self.trial_sums);
@@ -440,7 +440,7 @@ impl<R: Real> FitBlock<R> {
             block: self,
             action: BlockAction::Invert,
         });
-        if expected {
+        if is_robust {
             std::mem::swap(&mut self.sums, &mut self.trial_sums);
         }
         if let Some(scatter) = scatter {

@@ -37,6 +37,7 @@ impl<R: Real> FitBlock<R> {
     /// (`solver/round/step/damped.rs`).
     #[inline(always)]
     fn solve_in_bounds<S: Simd>(&mut self, simd: S) {
+        // 1. Without bounds, steps of three to six parameters are solved in registers.
         match (self.lower.is_empty(), self.parameters) {
             (true, 3) => return self.solve_in_registers::<S, 3>(simd),
             (true, 4) => return self.solve_in_registers::<S, 4>(simd),
@@ -47,6 +48,7 @@ impl<R: Real> FitBlock<R> {
         if !self.lower.is_empty() {
             self.reached_step.fill(Lanes::splat(R::ZERO));
         }
+        // 2. Solve for the whole step, then again for the free parameters at each bound that the step meets.
         self.set_least_diagonal();
         self.factorise_damped(simd);
         self.solve_free(simd);
@@ -57,6 +59,7 @@ impl<R: Real> FitBlock<R> {
             self.factorise_damped(simd);
             self.solve_free(simd);
         }
+        // 3. If some lanes have not arrived after so many bounds, the step ends where it is.
         if !self.lower.is_empty() && self.turn_at_bounds() {
             self.delta.copy_from_slice(&self.reached_step);
         }
@@ -129,6 +132,7 @@ impl<R: Real> FitBlock<R> {
             if self.lower.is_empty() {
                 continue;
             }
+            // Subtract A δ of the held parameters. The rows of these keep their part of the step.
             let right_side = &mut self.delta[p].0;
             for q in 0..self.parameters {
                 let a = &self.sums[normal(p, q)].0;

@@ -342,6 +342,7 @@ fn bounds_from_sums(
     parameters: &[Lanes<f32>],
     sums: &[Lanes<f32>],
 ) -> [Lanes<f32>; 2] {
+    // The model is a v + c, with the first parameter a and the last one c. Columns of its Jacobian are v and 1.
     let last = parameters.len() - 1;
     let element = |p: usize, q: usize| &sums[normal(p, q)].0;
     let a = &parameters[0].0;

@@ -207,6 +207,7 @@ impl<R: Real> FitBlock<R> {
                 x[l] = replace_if(is_final.0[l] > R::ZERO, new, old);
             }
         }
+        // A point that is accepted without an evaluation gets the predicted cost.
         let cost = &mut self.sums[0].0;
         for l in 0..LANES {
             let old = cost[l];
