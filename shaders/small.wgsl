@@ -196,7 +196,7 @@ fn choose() {
 }
 
 // Sets variances, the diagonal of the inverse normal matrix, and tells whether f32 is precise enough for the fit to end
-// here: twin of src/cpu/lanes/doubt.rs, by the sums of the fit. The variances are in delta.
+// here: twin of src/cpu/lanes/rounding_check.rs, by the sums of the fit. The variances are in delta.
 fn is_sure() -> bool {
     free_all();
     mu = 0.0;

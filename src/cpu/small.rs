@@ -1,12 +1,13 @@
-//! Small fits, one per lane: rounds over a block of lanes, in which a fit that ends makes room for a
-//! waiting one. f32 or f64. Twin of `shaders/small.wgsl`, which gives each fit an invocation.
+//! Small fits, one per vector lane, in f32 or f64. Rounds run over a block of lanes, in which a waiting fit takes the
+//! lane of one that ends. Twin of `shaders/small.wgsl`, which gives each fit an invocation.
 
 use std::sync::{Mutex, PoisonError};
 
 use rayon::prelude::*;
 
 use super::lanes::{
-    Block, Doubts, Model, ModelRows, Seat, Seated, Source, load, units as measure, unload,
+    BlockModel, FitBlock, FitSource, LaneSeat, RoundingCheck, RowSource, SeatedLanes, choose_units,
+    load_fits, unload_fits,
 };
 use crate::error::Result;
 use crate::math::Real;
@@ -16,21 +17,21 @@ use crate::solver::small::{
 };
 use crate::threads;
 
-/// Small fits on all cores.
+/// Solver of small fits on all cores.
 pub struct CpuSmallFitter {
     problem: SmallProblem,
-    single: Pool<f32>,
-    double: Pool<f64>,
+    single_pool: ScratchPool<f32>,
+    double_pool: ScratchPool<f64>,
 }
 
-/// Memory of threads that have finished a task, kept for the next: to allocate and free it would cost as much as a
-/// round.
-type Pool<R> = Mutex<Vec<Scratch<R>>>;
+/// Memory of threads that have finished a task, kept for later tasks, because to allocate and free it costs as much as
+/// a round.
+type ScratchPool<R> = Mutex<Vec<ThreadScratch<R>>>;
 
 /// Memory that one thread works with.
-struct Scratch<R> {
-    block: Block<R>,
-    doubts: Option<Doubts>,
+struct ThreadScratch<R> {
+    block: FitBlock<R>,
+    rounding_check: Option<RoundingCheck>,
     units: Vec<f64>,
 }
 
@@ -40,13 +41,13 @@ impl CpuSmallFitter {
     pub fn new(problem: SmallProblem) -> CpuSmallFitter {
         CpuSmallFitter {
             problem,
-            single: Pool::default(),
-            double: Pool::default(),
+            single_pool: ScratchPool::default(),
+            double_pool: ScratchPool::default(),
         }
     }
 
-    /// Makes all waiting fits of a part on this thread. Once the run `is_stopped`, those of a user's function, which
-    /// may be slow, are left as they are.
+    /// Makes all waiting fits of a part on this thread. Once the run `is_stopped`, fits of a user's function, which may
+    /// be slow, are left unfinished.
     pub fn fit_part(
         &self,
         batch: &SmallBatch<'_>,
@@ -56,39 +57,32 @@ impl CpuSmallFitter {
         let problem = &self.problem;
         let (rows, sums) = match &problem.model {
             SmallModel::Single(rows, sums) => {
-                let functions = Functions {
-                    rows: ModelRows::Lanes(rows),
+                let functions = FitFunctions {
+                    rows: RowSource::Lanes(rows),
                     sums: sums.as_ref(),
                     is_stopped,
                 };
-                return fit_part(problem, functions, &self.single, batch, columns);
+                return fit_part(problem, functions, &self.single_pool, batch, columns);
             }
-            SmallModel::Double(rows, sums) => (ModelRows::Lanes(rows), sums.as_ref()),
-            SmallModel::Function { rows, .. } => (ModelRows::Function(rows), None),
+            SmallModel::Double(rows, sums) => (RowSource::Lanes(rows), sums.as_ref()),
+            SmallModel::Function { rows, .. } => (RowSource::Function(rows), None),
         };
-        let mut work = || {
-            fit_part(
-                problem,
-                Functions {
-                    rows,
-                    sums,
-                    is_stopped,
-                },
-                &self.double,
-                batch,
-                columns,
-            )
+        let functions = FitFunctions {
+            rows,
+            sums,
+            is_stopped,
         };
+        let mut fit = || fit_part(problem, functions, &self.double_pool, batch, columns);
         match rows {
-            ModelRows::Lanes(_) => work(),
-            ModelRows::Function(function) => (function.during)(&mut work),
+            RowSource::Lanes(_) => fit(),
+            RowSource::Function(function) => (function.during)(&mut fit),
         }
     }
 }
 
 impl SmallFitter for CpuSmallFitter {
     fn fit(&mut self, parts: &dyn SmallParts) -> Result<()> {
-        let fit = |part: usize| {
+        let fit_lent_part = |part: usize| {
             if parts.begin(part).is_none() {
                 return Ok(());
             }
@@ -98,28 +92,32 @@ impl SmallFitter for CpuSmallFitter {
             });
             parts.end(part)
         };
-        threads::in_pool(|| (0..parts.count()).into_par_iter().try_for_each(fit))
+        threads::in_pool(|| {
+            (0..parts.count())
+                .into_par_iter()
+                .try_for_each(fit_lent_part)
+        })
     }
 }
 
-/// Functions of a model in precision R, and whether its run is to end.
+/// Functions of a model in precision R, and one that reports whether the run is to stop.
 #[derive(Clone, Copy)]
-struct Functions<'a, R> {
-    rows: ModelRows<'a, R>,
+struct FitFunctions<'a, R> {
+    rows: RowSource<'a, R>,
     sums: Option<&'a AddUp<R>>,
     is_stopped: &'a (dyn Fn() -> bool + Sync),
 }
 
 /// Makes all waiting fits of a part in precision R.
-#[inline(never)] // one copy of each precision
+#[inline(never)] // one copy per precision
 fn fit_part<R: Real>(
     problem: &SmallProblem,
-    Functions {
+    FitFunctions {
         rows,
         sums,
         is_stopped,
-    }: Functions<'_, R>,
-    pool: &Pool<R>,
+    }: FitFunctions<'_, R>,
+    pool: &ScratchPool<R>,
     batch: &SmallBatch<'_>,
     columns: &mut SmallColumns<'_>,
 ) {
@@ -129,132 +127,149 @@ fn fit_part<R: Real>(
         batch.x.iter().map(|x| R::of(*x)).collect()
     };
     let is_plain = problem.estimator.is_least_squares() && !batch.is_weighted() && !batch.own_grid;
-    let model = Model {
+    let model = BlockModel {
         rows,
         sums: sums.filter(|_| is_plain),
         shared_x: &shared_x,
     };
-    let mut scratch = Scratch::take(pool, problem, batch);
-    let Scratch {
+    let mut scratch = ThreadScratch::take(pool, problem, batch);
+    let ThreadScratch {
         block,
-        doubts,
+        rounding_check,
         units,
     } = &mut scratch;
-    measure(batch, units);
-    let source = Source {
+    choose_units(batch, units);
+    let source = FitSource {
         batch: *batch,
         units,
         problem,
     };
-    fit_waiting(block, doubts, &model, &source, columns, is_stopped);
-    if let Some(doubts) = doubts {
-        doubts.settle(&source, columns);
+    fit_waiting(block, rounding_check, &model, &source, columns, is_stopped);
+    if let Some(rounding_check) = rounding_check {
+        rounding_check.judge_collected(&source, columns);
     }
     pool.lock()
         .unwrap_or_else(PoisonError::into_inner)
         .push(scratch);
 }
 
-impl<R: Real> Scratch<R> {
-    /// Takes working memory of the batch's shape from the pool of spare ones, or makes it.
-    fn take(pool: &Pool<R>, problem: &SmallProblem, batch: &SmallBatch<'_>) -> Scratch<R> {
-        let known = pool.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        known
+impl<R: Real> ThreadScratch<R> {
+    /// Takes working memory of the batch's shape from the pool, or makes it.
+    fn take(
+        pool: &ScratchPool<R>,
+        problem: &SmallProblem,
+        batch: &SmallBatch<'_>,
+    ) -> ThreadScratch<R> {
+        let pooled = pool.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        pooled
             .filter(|scratch| scratch.block.has_shape_of(batch))
-            .unwrap_or_else(|| {
-                let single = size_of::<R>() == 4;
-                // what f32's rounding does is known of these
-                let plain = problem.estimator.is_least_squares() && problem.priors.is_empty();
-                let doubts = (single && plain).then(|| Doubts::new(problem, batch));
-                let is_rough = matches!(
-                    problem.model,
-                    SmallModel::Function {
-                        is_precise: false,
-                        ..
-                    }
-                );
-                let ends = if single { plain } else { !is_rough };
-                Scratch {
-                    block: Block::new(problem, batch, ends),
-                    doubts,
-                    units: Vec::new(),
-                }
-            })
+            .unwrap_or_else(|| ThreadScratch::new(problem, batch))
+    }
+
+    /// Makes working memory for a batch's shape of data.
+    fn new(problem: &SmallProblem, batch: &SmallBatch<'_>) -> ThreadScratch<R> {
+        let is_single = size_of::<R>() == 4;
+        // The bound on f32's rounding errors holds for least squares without priors only.
+        let is_plain = problem.estimator.is_least_squares() && problem.priors.is_empty();
+        let rounding_check = (is_single && is_plain).then(|| RoundingCheck::new(problem, batch));
+        let is_rough = matches!(
+            problem.model,
+            SmallModel::Function {
+                is_precise: false,
+                ..
+            }
+        );
+        let may_end = if is_single { is_plain } else { !is_rough };
+        ThreadScratch {
+            block: FitBlock::new(problem, batch, may_end),
+            rounding_check,
+            units: Vec::new(),
+        }
     }
 }
 
 /// Fits all curves whose status in the columns is waiting, in the lanes of one block, and writes their results there.
 /// Those that have not ended once the run `is_stopped` keep that status, and get a χ² of NaN.
 fn fit_waiting<R: Real>(
-    block: &mut Block<R>,
-    doubts: &mut Option<Doubts>,
-    model: &Model<'_, R>,
-    source: &Source<'_>,
+    block: &mut FitBlock<R>,
+    rounding_check: &mut Option<RoundingCheck>,
+    model: &BlockModel<'_, R>,
+    source: &FitSource<'_>,
     columns: &mut SmallColumns<'_>,
     is_stopped: &(dyn Fn() -> bool + Sync),
 ) {
     let problem = source.problem;
-    // a bit a lane that has a fit, and which one
-    let (mut taken, mut fits, mut next) = (0u64, [0; LANES], 0);
-    let (mut fresh, mut ended): (Vec<Seat>, Vec<Seat>) = Default::default();
+    // A bit per lane that has a fit, and the index of that fit.
+    let mut occupied = 0u64;
+    let mut fits = [0; LANES];
+    let mut next = 0;
+    let mut entered: Vec<LaneSeat> = Vec::new();
+    let mut ended: Vec<LaneSeat> = Vec::new();
     loop {
-        fresh.clear();
-        while taken != u64::MAX
-            && let Some(k) = (next..columns.status.len()).find(|&k| columns.status[k] == WAITING)
+        // 1. Give each empty lane the next waiting fit.
+        entered.clear();
+        while occupied != u64::MAX
+            && let Some(fit) = (next..columns.status.len()).find(|&k| columns.status[k] == WAITING)
         {
-            let l = taken.trailing_ones() as usize;
-            taken |= 1 << l;
-            (fits[l % LANES], next) = (k, k + 1);
-            fresh.push(Seat { lane: l, fit: k });
+            let lane = occupied.trailing_ones() as usize;
+            occupied |= 1 << lane;
+            fits[lane % LANES] = fit;
+            next = fit + 1;
+            entered.push(LaneSeat { lane, fit });
         }
-        load(block, &fresh, source, columns);
-        if taken == 0 {
+        load_fits(block, &entered, source, columns);
+        if occupied == 0 {
             return;
         }
-        if matches!(model.rows, ModelRows::Function(_)) && is_stopped() {
-            let ends = columns.status.iter().zip(&mut *columns.chi2);
-            ends.filter(|(status, _)| **status == WAITING)
-                .for_each(|(_, chi2)| *chi2 = f64::NAN);
+        if matches!(model.rows, RowSource::Function(_)) && is_stopped() {
+            for (status, chi2) in columns.status.iter().zip(&mut *columns.chi2) {
+                if *status == WAITING {
+                    *chi2 = f64::NAN;
+                }
+            }
             return;
         }
+        // 2. Run a round.
         block.linearise(
             model,
-            Seated {
-                lanes: taken,
+            SeatedLanes {
+                lanes: occupied,
                 fits: &fits,
             },
             source,
         );
-        block.step(problem);
+        block.step_lanes(problem);
+        // 3. Find the lanes whose fits have ended. The loop visits only the bits that are set, because a processor
+        //    cannot predict which lane ends.
         ended.clear();
-        let finished = taken & !block.running();
-        let mut left = finished;
-        taken ^= left;
-        // only the bits that are set: which lane ends is nothing that a processor could guess
-        while left != 0 {
-            let l = left.trailing_zeros() as usize;
-            ended.push(Seat {
-                lane: l,
-                fit: fits[l % LANES],
+        let finished = occupied & !block.running_lanes();
+        occupied ^= finished;
+        let mut unvisited = finished;
+        while unvisited != 0 {
+            let lane = unvisited.trailing_zeros() as usize;
+            ended.push(LaneSeat {
+                lane,
+                fit: fits[lane % LANES],
             });
-            left &= left - 1;
+            unvisited &= unvisited - 1;
         }
-        if size_of::<R>() == 8 && block.ends && !ended.is_empty() {
-            block.variances(
+        // 4. Write their results.
+        if size_of::<R>() == 8 && block.may_end && !ended.is_empty() {
+            block.compute_variances(
                 model,
-                Seated {
+                SeatedLanes {
                     lanes: finished,
                     fits: &fits,
                 },
                 source,
             );
         }
-        unload(block, &ended, problem, columns);
-        if let Some(doubts) = doubts {
-            doubts.take(block, &ended, source, columns);
+        unload_fits(block, &ended, problem, columns);
+        if let Some(rounding_check) = rounding_check {
+            rounding_check.collect_ended(block, &ended, source, columns);
         }
     }
 }
 
-/// Each lane is a bit.
+/// Each lane has a bit in a mask.
 const _: () = assert!(LANES == u64::BITS as usize);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{CurveModel, Wgsl, check_names};
 use crate::error::{Error, Result};
-use crate::gpu::user::{Shape, inspect, validate};
+use crate::gpu::user::{ModelShape, inspect_model, validate_model};
 
 /// Source of differences, for models without derivatives.
 const DIFFERENCES: &str = include_str!("differences.wgsl");
@@ -58,11 +58,11 @@ impl CurveModel {
         };
         let (predictors, parameters) = (owned(predictors), owned(parameters));
         check_names(&predictors, &parameters)?;
-        let shape = Shape {
+        let shape = ModelShape {
             predictors: predictors.len(),
             parameters: parameters.len(),
         };
-        let offer = inspect(source, shape)?;
+        let offer = inspect_model(source, shape)?;
         let whole = |slopes| complete(source, shape, offer.scalar, slopes);
         let differences = whole(Some(Slopes::Differences))?;
         let linearisation = if offer.derivative {
@@ -124,21 +124,26 @@ enum Slopes {
 }
 
 /// Appends to the user's WGSL the function `fill` that the custom kernel calls; fails if the whole is invalid.
-fn complete(source: &str, shape: Shape, scalar: bool, slopes: Option<Slopes>) -> Result<String> {
+fn complete(
+    source: &str,
+    shape: ModelShape,
+    scalar: bool,
+    slopes: Option<Slopes>,
+) -> Result<String> {
     let rest = fill(shape, scalar, slopes);
     let rows = if slopes.is_some() {
         1 + shape.parameters
     } else {
         1
     };
-    validate(source, &rest, rows, shape)?;
+    validate_model(source, &rest, rows, shape)?;
     Ok(format!("{source}\n{rest}"))
 }
 
 /// Returns the WGSL function `fill` that the custom kernel calls, which calls the user's functions; without `slopes`
 /// for the value alone.
-fn fill(shape: Shape, scalar: bool, slopes: Option<Slopes>) -> String {
-    let Shape {
+fn fill(shape: ModelShape, scalar: bool, slopes: Option<Slopes>) -> String {
+    let ModelShape {
         predictors,
         parameters,
     } = shape;

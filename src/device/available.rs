@@ -1,4 +1,4 @@
-//! The devices of this machine as users see them, and which one `auto` takes.
+//! The devices of this machine as users see them, and the one that `auto` takes.
 
 use std::fmt;
 
@@ -79,18 +79,20 @@ pub struct AvailableDevices {
 
 impl AvailableDevices {
     /// Looks at all devices, and opens the GPU that `auto` takes.
-    pub(super) fn find() -> AvailableDevices {
-        let devices: Vec<DeviceDescription> = std::iter::once(DeviceDescription::of_cpu())
-            .chain(adapters())
+    pub(super) fn find_all() -> AvailableDevices {
+        // 1. Describe all devices, and open the one that `auto` takes.
+        let devices: Vec<DeviceDescription> = std::iter::once(DeviceDescription::describe_cpu())
+            .chain(describe_adapters())
             .collect();
-        let Auto {
+        let AutoDevice {
             device,
             selector,
             passed_over,
-        } = auto();
+        } = open_auto();
+        // 2. Say why `auto` takes it.
         let has_hardware = devices
             .iter()
-            .any(|d| matches!(d.kind, DeviceKind::Discrete | DeviceKind::Integrated));
+            .any(|device| matches!(device.kind, DeviceKind::Discrete | DeviceKind::Integrated));
         let (auto, auto_reason) = match (device, &passed_over) {
             (Err(error), _) => (None, error.to_string()),
             (Ok(_), Some(failure)) => (
@@ -110,10 +112,9 @@ impl AvailableDevices {
                 (Some(selector), reason.into())
             }
         };
-        let mut notes: Vec<String> = passed_over
-            .map(|failure| failure.to_string())
-            .into_iter()
-            .collect();
+        // 3. Say why a GPU is missing or is not used.
+        let mut notes = Vec::new();
+        notes.extend(passed_over.map(|failure| failure.to_string()));
         notes.extend(missing_hardware());
         AvailableDevices {
             devices,
@@ -126,7 +127,7 @@ impl AvailableDevices {
 
 impl DeviceDescription {
     /// Describes the CPU.
-    fn of_cpu() -> DeviceDescription {
+    fn describe_cpu() -> DeviceDescription {
         DeviceDescription {
             selector: "cpu".into(),
             name: Device::cpu().name(),
@@ -141,33 +142,34 @@ impl DeviceDescription {
         }
     }
 
-    /// Turns what is known of a GPU adapter into the description that users see.
+    /// Makes the description that users see from that of a GPU adapter.
     #[cfg(feature = "gpu")]
-    fn of_adapter(a: crate::gpu::AdapterDescription) -> DeviceDescription {
-        let [buffers, bindings] = [a.max_buffer_size, a.max_binding_size].map(|bytes| bytes >> 20);
+    fn from_adapter(adapter: crate::gpu::AdapterDescription) -> DeviceDescription {
+        let [buffers, bindings] =
+            [adapter.max_buffer_size, adapter.max_binding_size].map(|bytes| bytes >> 20);
         DeviceDescription {
-            selector: format!("gpu:{}", a.index),
-            kind: match a.device_type.as_str() {
+            selector: format!("gpu:{}", adapter.index),
+            kind: match adapter.device_type.as_str() {
                 "DiscreteGpu" => DeviceKind::Discrete,
                 "IntegratedGpu" => DeviceKind::Integrated,
                 "VirtualGpu" => DeviceKind::Virtual,
                 "Cpu" => DeviceKind::Software,
                 _ => DeviceKind::Other,
             },
-            backend: a.backend,
-            driver: a.driver,
-            pci: a.pci,
-            memory: a.memory,
-            software: a.software,
+            backend: adapter.backend,
+            driver: adapter.driver,
+            pci: adapter.pci,
+            memory: adapter.memory,
+            software: adapter.software,
             limits: format!("buffers {buffers} MiB, bindings {bindings} MiB"),
-            kernels: a.kernels,
-            name: a.name,
+            kernels: adapter.kernels,
+            name: adapter.name,
         }
     }
 }
 
 /// Result of the selector `auto`.
-pub(super) struct Auto {
+pub(super) struct AutoDevice {
     pub device: Result<Device>,
     selector: String,
     /// The error with which the GPU that comes first refuses to work.
@@ -176,18 +178,18 @@ pub(super) struct Auto {
 
 /// Opens the device that `auto` takes: a discrete GPU, else an integrated one, else the CPU.
 #[cfg(feature = "gpu")]
-pub(super) fn auto() -> Auto {
-    let cpu = |passed_over| Auto {
+pub(super) fn open_auto() -> AutoDevice {
+    let take_cpu = |passed_over| AutoDevice {
         device: Ok(Device::cpu()),
         selector: "cpu".into(),
         passed_over,
     };
     let index = match crate::gpu::hardware() {
         Ok(Some(index)) => index,
-        Ok(None) => return cpu(None),
+        Ok(None) => return take_cpu(None),
         // The environment names an adapter that is not there.
         Err(error) => {
-            return Auto {
+            return AutoDevice {
                 device: Err(error),
                 selector: String::new(),
                 passed_over: None,
@@ -198,28 +200,28 @@ pub(super) fn auto() -> Auto {
         Ok(device) => {
             let device = Ok(Device {
                 choice: Choice::Auto,
-                ..Device::one(device)
+                ..Device::from_single(device)
             });
-            Auto {
+            AutoDevice {
                 device,
                 selector: format!("gpu:{index}"),
                 passed_over: None,
             }
         }
         // An environment variable names no kernel. The CPU would hide this error.
-        Err(error @ Error::Usage(_)) => Auto {
+        Err(error @ Error::Usage(_)) => AutoDevice {
             device: Err(error),
             selector: String::new(),
             passed_over: None,
         },
-        Err(error) => cpu(Some(error)),
+        Err(error) => take_cpu(Some(error)),
     }
 }
 
 /// Returns the CPU, because this build has no GPU support.
 #[cfg(not(feature = "gpu"))]
-pub(super) fn auto() -> Auto {
-    Auto {
+pub(super) fn open_auto() -> AutoDevice {
+    AutoDevice {
         device: Ok(Device {
             choice: Choice::Named,
             ..Device::cpu()
@@ -231,16 +233,16 @@ pub(super) fn auto() -> Auto {
 
 /// Returns a description of every adapter.
 #[cfg(feature = "gpu")]
-fn adapters() -> Vec<DeviceDescription> {
-    // What is wrong with the environment is said by `auto`.
+fn describe_adapters() -> Vec<DeviceDescription> {
+    // An error here is one of the environment, which `open_auto` reports.
     crate::gpu::adapters()
         .unwrap_or_default()
         .into_iter()
-        .map(DeviceDescription::of_adapter)
+        .map(DeviceDescription::from_adapter)
         .collect()
 }
 
-/// Returns why no hardware GPU is shown, if there is none.
+/// Returns the reasons why there is no hardware GPU; none if there is one.
 #[cfg(feature = "gpu")]
 fn missing_hardware() -> Vec<String> {
     crate::gpu::missing_hardware()
@@ -248,11 +250,11 @@ fn missing_hardware() -> Vec<String> {
 
 /// Returns no adapter, because this build has no GPU support.
 #[cfg(not(feature = "gpu"))]
-fn adapters() -> Vec<DeviceDescription> {
+fn describe_adapters() -> Vec<DeviceDescription> {
     Vec::new()
 }
 
-/// Returns that this build has no GPU support.
+/// Returns the reason that this build has no GPU support.
 #[cfg(not(feature = "gpu"))]
 fn missing_hardware() -> Vec<String> {
     vec!["this build has no GPU support (feature `gpu`)".into()]

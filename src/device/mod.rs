@@ -1,4 +1,4 @@
-//! The device that a user names, and what is done when it fails or has too little memory.
+//! The device that a user names, and retries of its work when it fails or has too little memory.
 
 mod available;
 mod null;
@@ -13,7 +13,7 @@ use crate::cpu::CpuDevice;
 use crate::error::{Error, Result};
 use crate::solver;
 use crate::solver::profile::DeviceCalls;
-use available::auto;
+use available::open_auto;
 pub use available::{AvailableDevices, DeviceDescription, DeviceKind};
 pub use null::NullDevice;
 
@@ -26,7 +26,7 @@ pub struct Device {
     pub(crate) choice: Choice,
 }
 
-/// Who chose a device. What popfit chose it may replace by another one.
+/// Origin of the choice of a device. popfit may replace a device that it chose by another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Choice {
     /// The user named it.
@@ -60,8 +60,8 @@ impl FromStr for Device {
         match text {
             "auto" => Device::auto(),
             "cpu" => Ok(Device::cpu()),
-            "all" => Device::every_gpu(),
-            _ if text == "gpu" || text.starts_with("gpu:") => Device::gpu(text),
+            "all" => Device::open_every_gpu(),
+            _ if text == "gpu" || text.starts_with("gpu:") => Device::open_gpu(text),
             _ => {
                 let message = format!(
                     "no device \"{text}\": give auto, all, cpu, gpu, gpu:N, gpu:pci=PLACE or gpu:NAME"
@@ -75,18 +75,18 @@ impl FromStr for Device {
 #[cfg(feature = "gpu")]
 impl From<crate::gpu::GpuDevice> for Device {
     fn from(device: crate::gpu::GpuDevice) -> Device {
-        Device::one(device)
+        Device::from_single(device)
     }
 }
 
 impl Device {
     /// Returns the CPU as a device to fit on.
     pub fn cpu() -> Device {
-        Device::one(CpuDevice)
+        Device::from_single(CpuDevice)
     }
 
     /// Wraps a single one of the solver's devices, which shares its batches with no other.
-    pub(crate) fn one(device: impl solver::Device + 'static) -> Device {
+    pub(crate) fn from_single(device: impl solver::Device + 'static) -> Device {
         Device {
             inner: Arc::new(device),
             others: Vec::new(),
@@ -100,7 +100,7 @@ impl Device {
     }
 
     /// Returns the device and all others that share its batches.
-    pub(crate) fn all(&self) -> Vec<Arc<dyn solver::Device>> {
+    pub(crate) fn all_devices(&self) -> Vec<Arc<dyn solver::Device>> {
         std::iter::once(&self.inner)
             .chain(&self.others)
             .cloned()
@@ -114,14 +114,14 @@ impl Device {
     /// Returns [`Error::Usage`] if the environment variable `POPFIT_GPU_TILES`, `POPFIT_GPU_FUSION` or
     /// `POPFIT_GPU_FEW_SIMPLICES` has an invalid value.
     pub fn auto() -> Result<Device> {
-        auto().device
+        open_auto().device
     }
 
     /// Sets the time that a submission to a GPU may take before the GPU counts as lost: unless set 120 s, and 600 s on
     /// software adapters. It holds for every [`Device`] of the same GPU in this process.
     #[must_use]
     pub fn timeout(self, timeout: Duration) -> Device {
-        self.all()
+        self.all_devices()
             .iter()
             .for_each(|device| device.set_limit(timeout));
         self
@@ -140,11 +140,8 @@ impl Device {
 
     /// Joins a name of each device.
     fn join_names(&self, name: impl Fn(&dyn solver::Device) -> String) -> String {
-        let names: Vec<String> = self
-            .all()
-            .iter()
-            .map(|device| name(device.as_ref()))
-            .collect();
+        let devices = self.all_devices();
+        let names: Vec<String> = devices.iter().map(|device| name(device.as_ref())).collect();
         names.join(" + ")
     }
 
@@ -157,7 +154,7 @@ impl Device {
     /// Returns a description of the CPU and of every GPU adapter, which one `auto` takes and why, and reasons why a GPU
     /// is missing. The GPU that `auto` takes is opened.
     pub fn available() -> AvailableDevices {
-        AvailableDevices::find()
+        AvailableDevices::find_all()
     }
 
     /// Forgets the GPUs that this process has opened. As long as they are known, the same selector gives the same
@@ -170,35 +167,35 @@ impl Device {
 
     /// Opens the best GPU, or the one whose number or name is in `text`.
     #[cfg(feature = "gpu")]
-    fn gpu(text: &str) -> Result<Device> {
-        Ok(Device::one(crate::gpu::GpuDevice::parse(text)?))
+    fn open_gpu(text: &str) -> Result<Device> {
+        Ok(Device::from_single(crate::gpu::GpuDevice::parse(text)?))
     }
 
     /// Opens every GPU that the selector `all` stands for, as one device whose GPUs share the batches.
     #[cfg(feature = "gpu")]
-    fn every_gpu() -> Result<Device> {
-        let mut all = crate::gpu::GpuDevice::every()?
+    fn open_every_gpu() -> Result<Device> {
+        let mut gpus = crate::gpu::GpuDevice::every()?
             .into_iter()
             .map(|gpu| Arc::new(gpu) as Arc<dyn solver::Device>);
-        let inner = all.next().ok_or_else(|| {
-            let reasons = crate::gpu::missing_hardware()
+        let inner = gpus.next().ok_or_else(|| {
+            let reasons: String = crate::gpu::missing_hardware()
                 .into_iter()
-                .map(|reason| format!("\n  {reason}"));
-            let reasons: String = reasons.collect();
+                .map(|reason| format!("\n  {reason}"))
+                .collect();
             Error::NoAdapter(format!(
                 "there is no adapter at all. The device `cpu` needs none{reasons}"
             ))
         })?;
         Ok(Device {
             inner,
-            others: all.collect(),
+            others: gpus.collect(),
             choice: Choice::All,
         })
     }
 
     /// Returns an error, because this build has no GPU support.
     #[cfg(not(feature = "gpu"))]
-    fn gpu(_: &str) -> Result<Device> {
+    fn open_gpu(_: &str) -> Result<Device> {
         Err(Error::NoAdapter(
             "this build has no GPU support (feature `gpu`)".into(),
         ))
@@ -206,7 +203,7 @@ impl Device {
 
     /// Returns an error, because this build has no GPU support.
     #[cfg(not(feature = "gpu"))]
-    fn every_gpu() -> Result<Device> {
-        Device::gpu("gpu")
+    fn open_every_gpu() -> Result<Device> {
+        Device::open_gpu("gpu")
     }
 }

@@ -1,5 +1,5 @@
-//! A device that computes nothing: every fit ends in its first round, where it began, and what a card would be sent is
-//! copied once. A run on it takes as long as the host alone does, on any machine.
+//! A device that computes nothing. Every fit ends in its first round at its start, and the data that a card would get
+//! are copied once. A run on it takes as long as the work of the host alone, on any machine.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::solver::small::{PART, SmallFitter, SmallParts, SmallProblem};
 use crate::solver::{self, Batch, Method, Outcome, Pending, Places, Population, Status};
 use crate::threads;
 
-/// Most members of a population: those of a card with much memory.
-const MOST_MEMBERS: usize = 65_535;
-/// Most workers of a run, as of a card.
-const MOST_WORKERS: usize = 8;
+/// Maximum number of members of a population: that of a card with much memory.
+const MAX_NULL_MEMBERS: usize = 65_535;
+/// Maximum number of workers of a run: that of a card.
+const MAX_NULL_WORKERS: usize = 8;
 
 /// The device `null`, for tests and benchmarks of the host. It stands for a discrete GPU of infinite speed: so many
 /// workers share it, and its batches are as large. Nobody verifies its results, which are no fits.
@@ -28,7 +28,7 @@ pub struct NullDevice;
 
 impl From<NullDevice> for Device {
     fn from(device: NullDevice) -> Device {
-        Device::one(device)
+        Device::from_single(device)
     }
 }
 
@@ -47,13 +47,13 @@ impl solver::Device for NullDevice {
 
     fn workers(&self) -> usize {
         match threads::thread_count() {
-            1 => 1, // no stage waits for another's, so that its time is that of one core
-            count => (count / 2).clamp(2, MOST_WORKERS),
+            1 => 1, // stages do not overlap, so that their times are those of one core
+            count => (count / 2).clamp(2, MAX_NULL_WORKERS),
         }
     }
 
     fn capacity(&self, _: &Recording, _: Option<u64>) -> Result<usize> {
-        Ok(MOST_MEMBERS)
+        Ok(MAX_NULL_MEMBERS)
     }
 
     fn population(
@@ -62,14 +62,13 @@ impl solver::Device for NullDevice {
         method: &Method,
         capacity: usize,
     ) -> Result<Box<dyn Population>> {
-        let (staged, waiting, starts) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
         Ok(Box::new(NullPopulation {
             recording,
             lanes: method.lanes(),
             capacity,
-            staged,
-            waiting,
-            starts,
+            staged: Vec::new(),
+            waiting_starts: BTreeMap::new(),
+            ended_starts: BTreeMap::new(),
         }))
     }
 
@@ -81,25 +80,25 @@ impl solver::Device for NullDevice {
     }
 }
 
-/// Members that end where they began.
+/// Members that end at their starts.
 struct NullPopulation {
     recording: Arc<Recording>,
     lanes: usize,
     capacity: usize,
-    /// Copy of the last spectra that entered, in place of the memory from which a card copies.
+    /// Copy of the last spectra that were uploaded, in place of a card's staging memory.
     staged: Vec<f32>,
     /// By slot, the starts of the members that have entered since the last round.
-    waiting: BTreeMap<usize, Vec<f64>>,
-    /// The same of those that have ended.
-    starts: BTreeMap<usize, Vec<f64>>,
+    waiting_starts: BTreeMap<usize, Vec<f64>>,
+    /// By slot, the starts of the members that have ended.
+    ended_starts: BTreeMap<usize, Vec<f64>>,
 }
 
 impl NullPopulation {
     /// Returns the outcome of a member that converged in its first round at its start.
-    fn outcome(&self, slot: usize) -> Result<Outcome> {
+    fn outcome_at_start(&self, slot: usize) -> Result<Outcome> {
         let parameters = self.recording.parameters.len();
-        let Some(start) = self.starts.get(&slot) else {
-            return Err(nothing("in this slot"));
+        let Some(start) = self.ended_starts.get(&slot) else {
+            return Err(nothing_error("in this slot"));
         };
         let mut normal_matrix = vec![0.0; packed_length(parameters)];
         (0..parameters).for_each(|p| normal_matrix[packed_index(p, p)] = 1.0);
@@ -129,14 +128,14 @@ impl Population for NullPopulation {
     }
 
     fn clear(&mut self) {
-        self.waiting.clear();
-        self.starts.clear();
+        self.waiting_starts.clear();
+        self.ended_starts.clear();
     }
 
     fn upload(&mut self, batch: &Batch, _: &[usize]) -> Result<()> {
         self.staged.clear();
         for (_, values) in &batch.blocks {
-            stage(values, &mut self.staged);
+            stage_values(values, &mut self.staged);
         }
         Ok(())
     }
@@ -144,40 +143,45 @@ impl Population for NullPopulation {
     fn enter_members(&mut self, batch: &Batch, places: &Places) -> Result<()> {
         let parameters = self.recording.parameters.len();
         let starts = batch.starts.chunks_exact(parameters).map(<[f64]>::to_vec);
-        self.waiting
+        self.waiting_starts
             .extend(places.starts.iter().copied().zip(starts));
         Ok(())
     }
 
     fn advance(&mut self, _: u32) -> Pending<'_, usize> {
-        self.starts.append(&mut self.waiting);
+        self.ended_starts.append(&mut self.waiting_starts);
         Box::pin(async { Ok(0) })
     }
 
     fn active(&mut self) -> Pending<'_, Vec<usize>> {
-        Box::pin(async { Ok(self.waiting.keys().copied().collect()) })
+        Box::pin(async { Ok(self.waiting_starts.keys().copied().collect()) })
     }
 
     fn read<'a>(&'a mut self, starts: &'a [usize]) -> Pending<'a, Vec<Outcome>> {
-        Box::pin(async { starts.iter().map(|slot| self.outcome(*slot)).collect() })
+        Box::pin(async {
+            starts
+                .iter()
+                .map(|slot| self.outcome_at_start(*slot))
+                .collect()
+        })
     }
 
     fn inspect(&mut self, _: BufferId) -> Pending<'_, Vec<f64>> {
-        Box::pin(async { Err(nothing("to inspect")) })
+        Box::pin(async { Err(nothing_error("to inspect")) })
     }
 }
 
-/// Small fits that end where they began: packed as for a card, and unpacked from what one would send back.
+/// Small fits that end at their starts. They are packed as for a card, and unpacked from the results it would return.
 struct NullSmallFitter {
     problem: SmallProblem,
-    /// In place of the memory from which a card copies, and to which.
+    /// In place of the memory from which a card copies, and to which it copies.
     rows: Vec<NullRows>,
 }
 
 /// The rows of a part.
 #[derive(Default)]
 struct NullRows {
-    /// `None` of a part that is not to be made.
+    /// `None` if no fit of the part is to be made.
     packing: Option<Packing>,
     sent: Vec<f32>,
     results: Vec<u32>,
@@ -185,7 +189,7 @@ struct NullRows {
 
 impl NullRows {
     /// Begins a part, packs its fits, and ends them at once.
-    fn pack(&mut self, problem: &SmallProblem, parts: &dyn SmallParts, part: usize) {
+    fn pack_part(&mut self, problem: &SmallProblem, parts: &dyn SmallParts, part: usize) {
         let NullRows {
             packing,
             sent,
@@ -197,7 +201,8 @@ impl NullRows {
         parts.lend(part, &mut |batch, columns| {
             let fits = columns.status.len();
             results.resize(fits.next_multiple_of(BLOCK) * packing.result(), 0);
-            let (mut observed, mut given) = (Vec::new(), Vec::new());
+            let mut observed = Vec::new();
+            let mut given = Vec::new();
             for (first, results) in (0..fits)
                 .step_by(BLOCK)
                 .zip(results.chunks_mut(BLOCK * packing.result()))
@@ -213,7 +218,7 @@ impl NullRows {
     }
 
     /// Unpacks the results of a part, and ends it.
-    fn unpack(&self, parts: &dyn SmallParts, part: usize) -> Result<()> {
+    fn unpack_part(&self, parts: &dyn SmallParts, part: usize) -> Result<()> {
         let Some(packing) = self.packing else {
             return Ok(());
         };
@@ -221,7 +226,7 @@ impl NullRows {
         parts.lend(part, &mut |_, columns| {
             unpacked = packing.unpack(&self.results, columns)
         });
-        unpacked.map_err(|_| nothing("to unpack"))?;
+        unpacked.map_err(|_| nothing_error("to unpack"))?;
         parts.end(part)
     }
 }
@@ -229,24 +234,24 @@ impl NullRows {
 impl SmallFitter for NullSmallFitter {
     fn fit(&mut self, parts: &dyn SmallParts) -> Result<()> {
         let NullSmallFitter { problem, rows } = self;
-        let at_a_time = (problem.capacity / PART).max(1);
-        rows.resize_with(at_a_time, NullRows::default);
-        for first in (0..parts.count()).step_by(at_a_time) {
-            let some = first..(first + at_a_time).min(parts.count());
+        let parts_per_turn = (problem.capacity / PART).max(1);
+        rows.resize_with(parts_per_turn, NullRows::default);
+        for first in (0..parts.count()).step_by(parts_per_turn) {
+            let range = first..(first + parts_per_turn).min(parts.count());
             threads::in_pool(|| {
-                let places = rows.par_iter_mut().zip(some.clone());
-                places.for_each(|(rows, part)| rows.pack(problem, parts, part));
+                let rows_of_parts = rows.par_iter_mut().zip(range.clone());
+                rows_of_parts.for_each(|(rows, part)| rows.pack_part(problem, parts, part));
                 rows.par_iter()
-                    .zip(some)
-                    .try_for_each(|(rows, part)| rows.unpack(parts, part))
+                    .zip(range)
+                    .try_for_each(|(rows, part)| rows.unpack_part(parts, part))
             })?;
         }
         Ok(())
     }
 }
 
-/// Appends values to what a card would copy. Integers are left out: they are few.
-fn stage(values: &Values, staged: &mut Vec<f32>) {
+/// Appends values to the staged data. Integers are left out, because they are few.
+fn stage_values(values: &Values, staged: &mut Vec<f32>) {
     match values {
         Values::F32(values) => staged.extend_from_slice(values),
         Values::F64(values) => staged.extend(values.iter().map(|x| *x as f32)),
@@ -258,7 +263,7 @@ fn stage(values: &Values, staged: &mut Vec<f32>) {
 }
 
 /// Returns the error that the device has computed nothing.
-fn nothing(what: &str) -> Error {
+fn nothing_error(what: &str) -> Error {
     Error::Usage(format!(
         "the device `null` computes nothing, and has nothing {what}"
     ))

@@ -7,27 +7,30 @@ use crate::cpu::CpuDevice;
 use crate::error::{Error, Result};
 use crate::solver::Device;
 
-/// Returns half of the starts in flight that the capacity allows and these spectra need; `None` if one spectrum's would
-/// not fit.
-pub fn half(capacity: usize, spectra: usize, starts: usize) -> Option<usize> {
+/// Returns half of the starts in flight that the capacity allows and these spectra need; `None` if the starts of one
+/// spectrum would not fit.
+pub fn halve_capacity(capacity: usize, spectra: usize, starts: usize) -> Option<usize> {
     let half = capacity.min(spectra.saturating_mul(starts)) / 2;
     (half >= starts).then_some(half)
 }
 
-/// Calls `make` with a capacity, which is lowered in place by a quarter while memory is short, and returns what is
-/// made. A device may have less memory than it reports. Up to 6 no capacity is passed over, as a few starts must enter
+/// Calls `make` with a capacity, which is lowered in place by a quarter while memory is short, and returns the result.
+/// A device may have less memory than it reports. No capacity up to 6 is skipped, because a few starts must enter
 /// together.
-pub fn lowering<T>(capacity: &mut usize, mut make: impl FnMut(usize) -> Result<T>) -> Result<T> {
+pub fn lower_until_it_fits<T>(
+    capacity: &mut usize,
+    mut make: impl FnMut(usize) -> Result<T>,
+) -> Result<T> {
     loop {
         match make(*capacity) {
             Err(Error::OutOfMemory { .. }) if *capacity > 1 => *capacity -= (*capacity / 4).max(1),
-            made => return made,
+            result => return result,
         }
     }
 }
 
-/// Returns a copy of a failure for another worker, whose spectra were on the device, too.
-pub fn for_another_worker(failure: &Error) -> Error {
+/// Copies a failure for another worker, whose spectra were on the device, too.
+pub fn copy_failure(failure: &Error) -> Error {
     match failure {
         Error::Device { device, message } => Error::Device {
             device: device.clone(),
@@ -45,54 +48,54 @@ pub fn for_another_worker(failure: &Error) -> Error {
             device: device.clone(),
             message: message.clone(),
         },
-        other => Error::Usage(other.to_string()),
+        failure => Error::Usage(failure.to_string()),
     }
 }
 
 /// Attempts at one piece of work.
 #[derive(Debug, Default)]
 pub struct Attempts {
-    /// The device has been opened anew.
+    /// Whether the device has been opened anew.
     renewed: bool,
     /// Number of failures of other workers, whose spectra were on the device, too.
-    elsewhere: usize,
+    failures_of_others: usize,
 }
 
 /// Maximum number of failures of other workers that do not count as an attempt.
-const MOST_ELSEWHERE: usize = 8;
+const MAX_FAILURES_OF_OTHERS: usize = 8;
 
 impl Attempts {
-    /// Returns the device for another attempt after a failure of another worker, as [`next`](Self::next) does. It does
-    /// not count as an attempt, unless there are many.
+    /// Returns the device for another attempt after a failure of another worker, as [`next_device`](Self::next_device)
+    /// does. It does not count as an attempt, unless there are many.
     ///
     /// # Errors
-    /// Returns `failure` as [`next`](Self::next) does.
-    pub fn next_after_other(
+    /// Returns `failure` as [`next_device`](Self::next_device) does.
+    pub fn next_device_after_other(
         &mut self,
         device: &Arc<dyn Device>,
         failure: Error,
-        cpu: bool,
+        may_use_cpu: bool,
     ) -> Result<Arc<dyn Device>> {
-        self.elsewhere += 1;
-        let renewed = self.renewed;
-        if self.elsewhere <= MOST_ELSEWHERE {
+        self.failures_of_others += 1;
+        let was_renewed = self.renewed;
+        if self.failures_of_others <= MAX_FAILURES_OF_OTHERS {
             self.renewed = false;
         }
-        let next = self.next(device, failure, cpu);
-        self.renewed = renewed;
-        next
+        let next_device = self.next_device(device, failure, may_use_cpu);
+        self.renewed = was_renewed;
+        next_device
     }
 
-    /// Returns the device for the next attempt: `device`, renewed for once, or the CPU if `cpu` allows it; else the
+    /// Returns the device for the next attempt: `device`, renewed for once, or the CPU if `may_use_cpu`; else the
     /// `failure`.
     ///
     /// # Errors
     /// Returns `failure` if the device did not cause it, or if no other device is left.
-    pub fn next(
+    pub fn next_device(
         &mut self,
         device: &Arc<dyn Device>,
         failure: Error,
-        cpu: bool,
+        may_use_cpu: bool,
     ) -> Result<Arc<dyn Device>> {
         if !failure.is_of_device() {
             return Err(failure);
@@ -102,7 +105,7 @@ impl Attempts {
             return Ok(device.clone());
         }
         // A device that does not run WGSL is the CPU.
-        if cpu && device.runs_wgsl() {
+        if may_use_cpu && device.runs_wgsl() {
             Ok(Arc::new(CpuDevice))
         } else {
             Err(failure)

@@ -1,28 +1,30 @@
-//! Spot checks of GPUs: a few of the results that a readback brings are computed again.
+//! Spot checks of GPUs: a few results of each readback are computed again.
 //!
-//! The CPU computes them, at the parameters that the GPU itself reports, by the Rust twins of the kernels. So the check
-//! sees the user's own data, and two sound devices that end in different minima both pass it. A model of WGSL alone has
-//! no twin; there the GPU computes them again. `spectral/search/verify/mod.rs` and `curves/routes/verify.rs` say
-//! what is compared and how much rounding is allowed.
+//! The CPU computes them by the Rust twins of the kernels, at the parameters that the GPU itself reports. So the check
+//! uses the user's own data, and two sound devices that end in different minima both pass it. A model of WGSL alone has
+//! no twin; there the GPU computes the results again. `spectral/search/verify/mod.rs` and `curves/routes/verify.rs`
+//! define what is compared and how much rounding is allowed.
 
 use crate::error::{Error, Result};
 use crate::solver::Status;
 
-/// Number of fits that are checked, out of those that come from a device together. Of small fits they are all that a
-/// run has checked, or one of each part.
-pub(crate) const FEW: usize = 8;
+/// Maximum number of fits that are checked of those that a device returns together. Of small fits it is the number per
+/// run, or one per part.
+pub(crate) const MAX_CHECKED_FITS: usize = 8;
 
-/// Returns so many, at most, of the fits whose status is a success, at even distances.
+/// Returns at most `max_count` of the fits whose status is a success, at even distances.
 pub(crate) fn sample_successes(
     fits: impl Iterator<Item = usize>,
     status: impl Fn(usize) -> Option<Status>,
-    most: usize,
+    max_count: usize,
 ) -> Vec<usize> {
-    let ended: Vec<usize> = fits
+    let successes: Vec<usize> = fits
         .filter(|&k| status(k).is_some_and(Status::is_success))
         .collect();
-    let count = ended.len().min(most);
-    (0..count).map(|i| ended[i * ended.len() / count]).collect()
+    let count = successes.len().min(max_count);
+    (0..count)
+        .map(|i| successes[i * successes.len() / count])
+        .collect()
 }
 
 /// Returns an error if an objective that a device reported differs from the `computed` one by more than `allowed`, or
@@ -40,14 +42,14 @@ pub(crate) fn compare_objectives(
     if (reported - computed).abs() <= allowed || !allowed.is_finite() {
         return Ok(());
     }
-    Err(untrusted(
+    Err(untrusted_error(
         device,
         format!("reports an objective of {reported} where it is {computed}{remark}"),
     ))
 }
 
 /// Returns the error for a device whose results are wrong in the way that `message` says.
-pub(crate) fn untrusted(device: &str, message: String) -> Error {
+pub(crate) fn untrusted_error(device: &str, message: String) -> Error {
     Error::DeviceUntrusted {
         device: device.into(),
         message,
@@ -59,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_few_successes_are_sampled_at_even_distances() {
+    fn successes_are_sampled_at_even_distances() {
         let every_third = |k: usize| {
             Some(if k.is_multiple_of(3) {
                 Status::Ftol
@@ -68,18 +70,21 @@ mod tests {
             })
         };
         assert_eq!(
-            sample_successes(0..72, every_third, FEW),
+            sample_successes(0..72, every_third, MAX_CHECKED_FITS),
             [0, 9, 18, 27, 36, 45, 54, 63]
         );
-        assert_eq!(sample_successes(0..7, every_third, FEW), [0, 3, 6]);
+        assert_eq!(
+            sample_successes(0..7, every_third, MAX_CHECKED_FITS),
+            [0, 3, 6]
+        );
         assert!(
-            sample_successes(0..7, |_| None, FEW).is_empty()
+            sample_successes(0..7, |_| None, MAX_CHECKED_FITS).is_empty()
                 && sample_successes(0..7, every_third, 0).is_empty()
         );
     }
 
     #[test]
-    fn objectives_may_differ_by_what_is_allowed() {
+    fn objectives_may_differ_by_the_allowed_rounding() {
         let is_trusted = |reported, computed, allowed| {
             compare_objectives("gpu", reported, computed, allowed, "").is_ok()
         };

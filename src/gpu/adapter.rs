@@ -1,4 +1,4 @@
-//! Adapters: what there is, and which one to take.
+//! Adapters: finding them, and choosing one.
 
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -48,29 +48,30 @@ pub(super) const fn default_memory(kind: wgpu::DeviceType) -> u64 {
 }
 
 /// Features that a product of cooperative matrices needs.
-pub(super) const OF_MATRICES: wgpu::Features =
+pub(super) const MATRIX_FEATURES: wgpu::Features =
     wgpu::Features::SHADER_F16.union(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX);
 
 /// Returns the kernel for the largest matrices of 16-bit floats that an adapter multiplies with sums in f32; `None`
 /// without any.
-pub(super) fn matrices(adapter: &wgpu::Adapter) -> Option<Variant> {
+pub(super) fn matrix_kernel(adapter: &wgpu::Adapter) -> Option<Variant> {
     let info = adapter.get_info();
-    if !adapter.features().contains(OF_MATRICES) || info.subgroup_min_size != info.subgroup_max_size
+    if !adapter.features().contains(MATRIX_FEATURES)
+        || info.subgroup_min_size != info.subgroup_max_size
     {
         return None;
     }
-    let is_fit = |p: &&wgpu::CooperativeMatrixProperties| {
-        let (halves, floats) = (
-            wgpu::CooperativeScalarType::F16,
-            wgpu::CooperativeScalarType::F32,
-        );
-        p.m_size == p.n_size && p.m_size == p.k_size && p.ab_type == halves && p.cr_type == floats
+    // Square matrices of f16 with sums in f32.
+    let is_suitable = |matrix: &&wgpu::CooperativeMatrixProperties| {
+        matrix.m_size == matrix.n_size
+            && matrix.m_size == matrix.k_size
+            && matrix.ab_type == wgpu::CooperativeScalarType::F16
+            && matrix.cr_type == wgpu::CooperativeScalarType::F32
     };
-    let sizes = adapter.cooperative_matrix_properties();
-    let size = sizes
+    let size = adapter
+        .cooperative_matrix_properties()
         .iter()
-        .filter(is_fit)
-        .map(|p| p.m_size)
+        .filter(is_suitable)
+        .map(|matrix| matrix.m_size)
         .filter(|size| [8, 16].contains(size))
         .max()?;
     Some(Variant::Cooperative {
@@ -80,7 +81,7 @@ pub(super) fn matrices(adapter: &wgpu::Adapter) -> Option<Variant> {
 }
 
 /// Returns the rank of a type of adapter, from 0 for a discrete GPU to 4 for a CPU; lower is better.
-const fn rank(kind: wgpu::DeviceType) -> u8 {
+const fn adapter_rank(kind: wgpu::DeviceType) -> u8 {
     match kind {
         wgpu::DeviceType::DiscreteGpu => 0,
         wgpu::DeviceType::IntegratedGpu => 1,
@@ -102,43 +103,44 @@ const fn is_hardware(kind: wgpu::DeviceType) -> bool {
 /// instance ends.
 static INSTANCE: OnceLock<wgpu::Instance> = OnceLock::new();
 
-/// Held while wgpu is asked for adapters or opens a device: not every driver bears that from two threads at once.
-static OPENING: Mutex<()> = Mutex::new(());
+/// Lock that is held while wgpu enumerates adapters or opens a device, because not every driver bears that from two
+/// threads at once.
+static DRIVER_LOCK: Mutex<()> = Mutex::new(());
 
 /// Waits until no other thread asks wgpu for adapters or a device, and keeps others from it until the guard is dropped.
-pub(super) fn opening() -> MutexGuard<'static, ()> {
-    OPENING.lock().unwrap_or_else(PoisonError::into_inner)
+pub(super) fn lock_drivers() -> MutexGuard<'static, ()> {
+    DRIVER_LOCK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns the adapters of all backends that this process may see, with the validation of indirect calls switched off.
 ///
 /// # Errors
 /// Returns [`Error::Usage`] if `POPFIT_VISIBLE_DEVICES` names an adapter that is not there.
-pub(super) fn enumerate() -> Result<Vec<wgpu::Adapter>> {
+pub(super) fn enumerate_adapters() -> Result<Vec<wgpu::Adapter>> {
     let instance = INSTANCE.get_or_init(|| {
         let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
-        // compact clamps the indirect arguments itself
+        // `compact` clamps the indirect arguments itself.
         descriptor
             .flags
             .remove(wgpu::InstanceFlags::VALIDATION_INDIRECT_CALL);
         wgpu::Instance::new(descriptor)
     });
-    let all = {
-        let _opening = opening();
+    let adapters = {
+        let _lock = lock_drivers();
         pollster::block_on(instance.enumerate_adapters(wgpu::Backends::all()))
     };
-    let identities: Vec<Identity> = all
+    let identities: Vec<Identity> = adapters
         .iter()
-        .map(|adapter| identity(&adapter.get_info()))
+        .map(|adapter| identity_of(&adapter.get_info()))
         .collect();
-    Ok(visible::visible(&identities)?
+    Ok(visible::visible_indices(&identities)?
         .into_iter()
-        .map(|index| all[index].clone())
+        .map(|index| adapters[index].clone())
         .collect())
 }
 
 /// Returns the name and the place of an adapter.
-fn identity(info: &wgpu::AdapterInfo) -> Identity {
+fn identity_of(info: &wgpu::AdapterInfo) -> Identity {
     Identity {
         name: info.name.clone(),
         pci: info.device_pci_bus_id.clone(),
@@ -146,31 +148,32 @@ fn identity(info: &wgpu::AdapterInfo) -> Identity {
 }
 
 /// Returns the bytes of memory of the card at this place on the PCI bus, where the system tells them.
-fn memory_of(pci: &str) -> Option<u64> {
+fn read_memory_size(pci: &str) -> Option<u64> {
     let file = format!("/sys/bus/pci/devices/{pci}/mem_info_vram_total");
     std::fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
 /// Returns the adapter of `info`, found anew, since after a loss the driver's own state may be stale.
-pub(super) fn again(info: &wgpu::AdapterInfo) -> Result<wgpu::Adapter> {
-    let key = |i: &wgpu::AdapterInfo| {
+pub(super) fn find_again(info: &wgpu::AdapterInfo) -> Result<wgpu::Adapter> {
+    let key = |info: &wgpu::AdapterInfo| {
         (
-            i.name.clone(),
-            i.backend,
-            i.vendor,
-            i.device,
-            i.device_pci_bus_id.clone(),
+            info.name.clone(),
+            info.backend,
+            info.vendor,
+            info.device,
+            info.device_pci_bus_id.clone(),
         )
     };
-    let found = enumerate()?
+    enumerate_adapters()?
         .into_iter()
-        .find(|adapter| key(&adapter.get_info()) == key(info));
-    found.ok_or_else(|| Error::NoAdapter(format!("{} is no longer there", info.name)))
+        .find(|adapter| key(&adapter.get_info()) == key(info))
+        .ok_or_else(|| Error::NoAdapter(format!("{} is no longer there", info.name)))
 }
 
 /// Describes an adapter for the user: its name, backend, driver and limits, and the kernels that popfit would choose.
 fn describe(index: usize, adapter: &wgpu::Adapter) -> AdapterDescription {
-    let (info, limits) = (adapter.get_info(), adapter.limits());
+    let info = adapter.get_info();
+    let limits = adapter.limits();
     let pci = Some(info.device_pci_bus_id.clone()).filter(|place| !place.is_empty());
     AdapterDescription {
         index,
@@ -180,10 +183,10 @@ fn describe(index: usize, adapter: &wgpu::Adapter) -> AdapterDescription {
             .trim()
             .to_owned(),
         software: info.device_type == wgpu::DeviceType::Cpu,
-        kernels: Kernels::of(&info)
+        kernels: Kernels::for_adapter(&info)
             .map_or_else(|error| error.to_string(), |kernels| kernels.to_string()),
         name: info.name,
-        memory: pci.as_deref().and_then(memory_of),
+        memory: pci.as_deref().and_then(read_memory_size),
         pci,
         max_buffer_size: limits.max_buffer_size,
         max_binding_size: limits.max_storage_buffer_binding_size,
@@ -195,7 +198,7 @@ fn describe(index: usize, adapter: &wgpu::Adapter) -> AdapterDescription {
 /// # Errors
 /// Returns [`Error::Usage`] if `POPFIT_VISIBLE_DEVICES` names an adapter that is not there.
 pub fn adapters() -> Result<Vec<AdapterDescription>> {
-    Ok(enumerate()?
+    Ok(enumerate_adapters()?
         .iter()
         .enumerate()
         .map(|(index, adapter)| describe(index, adapter))
@@ -203,37 +206,51 @@ pub fn adapters() -> Result<Vec<AdapterDescription>> {
 }
 
 /// Returns the indices of all discrete and integrated GPUs or, if there is none, of all adapters, each card once.
-pub(super) fn every() -> Result<Vec<usize>> {
-    let all: Vec<wgpu::AdapterInfo> = enumerate()?.iter().map(wgpu::Adapter::get_info).collect();
-    // two cards of one kind differ in their bus; one card under two backends is the same card
-    let same =
-        |a: &wgpu::AdapterInfo, b: &wgpu::AdapterInfo| a.name == b.name && a.backend != b.backend;
-    let is_first = |i: &usize| !all[..*i].iter().any(|earlier| same(earlier, &all[*i]));
-    let first: Vec<usize> = (0..all.len()).filter(is_first).collect();
-    let hardware: Vec<usize> = first
+pub(super) fn every_gpu() -> Result<Vec<usize>> {
+    let infos: Vec<wgpu::AdapterInfo> = enumerate_adapters()?
+        .iter()
+        .map(wgpu::Adapter::get_info)
+        .collect();
+    // Two adapters of one name under two backends are the same card; under one backend they are two cards.
+    let is_shown_before = |index: usize| {
+        infos[..index].iter().any(|earlier| {
+            earlier.name == infos[index].name && earlier.backend != infos[index].backend
+        })
+    };
+    let distinct: Vec<usize> = (0..infos.len())
+        .filter(|&index| !is_shown_before(index))
+        .collect();
+    let hardware: Vec<usize> = distinct
         .iter()
         .copied()
-        .filter(|&i| is_hardware(all[i].device_type))
+        .filter(|&index| is_hardware(infos[index].device_type))
         .collect();
-    Ok(if hardware.is_empty() { first } else { hardware })
+    Ok(if hardware.is_empty() {
+        distinct
+    } else {
+        hardware
+    })
 }
 
 /// Returns why there is no hardware among these adapters, as far as that is known; nothing if there is some.
-fn reasons(all: &[wgpu::Adapter]) -> Vec<String> {
-    let has_hardware = all
+fn missing_reasons(adapters: &[wgpu::Adapter]) -> Vec<String> {
+    let has_hardware = adapters
         .iter()
         .any(|adapter| is_hardware(adapter.get_info().device_type));
     if has_hardware {
         Vec::new()
     } else {
-        missing::reasons(all.len())
+        missing::find_reasons(adapters.len())
     }
 }
 
 /// Returns why no hardware GPU is shown, as sentences that say what to do; nothing if there is one.
 #[must_use]
 pub fn missing_hardware() -> Vec<String> {
-    enumerate().map_or_else(|error| vec![error.to_string()], |all| reasons(&all))
+    enumerate_adapters().map_or_else(
+        |error| vec![error.to_string()],
+        |adapters| missing_reasons(&adapters),
+    )
 }
 
 /// Returns the index of the adapter that `auto` takes, if there is one. The process asks its drivers until it knows.
@@ -245,7 +262,7 @@ pub fn hardware() -> Result<Option<usize>> {
     if let Some(index) = FOUND.get() {
         return Ok(*index);
     }
-    let index = match choose(Choice::Hardware) {
+    let index = match choose_adapter(AdapterChoice::Hardware) {
         Err(error @ Error::Usage(_)) => return Err(error),
         chosen => chosen.ok().map(|(index, _)| index),
     };
@@ -254,7 +271,7 @@ pub fn hardware() -> Result<Option<usize>> {
 
 /// Choice of the adapter to open.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Choice<'a> {
+pub(super) enum AdapterChoice<'a> {
     /// The best one, software included.
     Best,
     /// A discrete, else an integrated GPU. Others may be a processor in disguise.
@@ -268,46 +285,51 @@ pub(super) enum Choice<'a> {
 
 /// Returns index and adapter that a choice names (the best, hardware, an index, or a part of its name); fails without
 /// one.
-pub(super) fn choose(choice: Choice) -> Result<(usize, wgpu::Adapter)> {
-    let mut all = enumerate()?;
-    let kind = |adapter: &wgpu::Adapter| adapter.get_info().device_type;
-    let order = |i: &usize| (rank(kind(&all[*i])), *i);
-    let found = match choice {
-        Choice::Best => (0..all.len()).min_by_key(order),
-        Choice::Hardware => (0..all.len())
-            .filter(|&i| is_hardware(kind(&all[i])))
-            .min_by_key(order),
-        Choice::Index(index) => (index < all.len()).then_some(index),
-        Choice::Pci(place) => {
-            (0..all.len()).find(|&i| visible::is_at(&all[i].get_info().device_pci_bus_id, place))
-        }
-        Choice::Name(part) => {
-            (0..all.len()).find(|&i| visible::is_named(&identity(&all[i].get_info()), part))
-        }
+pub(super) fn choose_adapter(choice: AdapterChoice) -> Result<(usize, wgpu::Adapter)> {
+    let mut adapters = enumerate_adapters()?;
+    let device_type = |index: usize| adapters[index].get_info().device_type;
+    let rank = |index: &usize| (adapter_rank(device_type(*index)), *index);
+    let mut indices = 0..adapters.len();
+    let chosen = match choice {
+        AdapterChoice::Best => indices.min_by_key(rank),
+        AdapterChoice::Hardware => indices
+            .filter(|&index| is_hardware(device_type(index)))
+            .min_by_key(rank),
+        AdapterChoice::Index(index) => indices.contains(&index).then_some(index),
+        AdapterChoice::Pci(place) => indices
+            .find(|&index| visible::is_at(&adapters[index].get_info().device_pci_bus_id, place)),
+        AdapterChoice::Name(part) => indices
+            .find(|&index| visible::is_named(&identity_of(&adapters[index].get_info()), part)),
     };
-    match found {
-        Some(i) => Ok((i, all.swap_remove(i))),
-        None => {
-            let names: Vec<String> = all.iter().map(|a| a.get_info().name).collect();
-            let there = if names.is_empty() {
-                "no adapter at all".to_owned()
-            } else {
-                names.join(", ")
-            };
-            let notes: String = reasons(&all)
-                .into_iter()
-                .map(|reason| format!("\n  {reason}"))
-                .collect();
-            let wanted = match choice {
-                Choice::Best => "no adapter".to_owned(),
-                Choice::Hardware => "no discrete or integrated GPU".to_owned(),
-                Choice::Index(index) => format!("no adapter {index}"),
-                Choice::Pci(place) => format!("no adapter at the place {place} on the PCI bus"),
-                Choice::Name(part) => format!("no adapter named {part}"),
-            };
-            Err(Error::NoAdapter(format!(
-                "{wanted}; there is {there}. The device `cpu` needs none{notes}"
-            )))
-        }
+    match chosen {
+        Some(index) => Ok((index, adapters.swap_remove(index))),
+        None => Err(no_adapter_error(choice, &adapters)),
     }
+}
+
+/// Makes the error of a choice that names none of the adapters: what was wanted, what there is, and why.
+fn no_adapter_error(choice: AdapterChoice, adapters: &[wgpu::Adapter]) -> Error {
+    let names: Vec<String> = adapters
+        .iter()
+        .map(|adapter| adapter.get_info().name)
+        .collect();
+    let present = if names.is_empty() {
+        "no adapter at all".to_owned()
+    } else {
+        names.join(", ")
+    };
+    let notes: String = missing_reasons(adapters)
+        .into_iter()
+        .map(|reason| format!("\n  {reason}"))
+        .collect();
+    let wanted = match choice {
+        AdapterChoice::Best => "no adapter".to_owned(),
+        AdapterChoice::Hardware => "no discrete or integrated GPU".to_owned(),
+        AdapterChoice::Index(index) => format!("no adapter {index}"),
+        AdapterChoice::Pci(place) => format!("no adapter at the place {place} on the PCI bus"),
+        AdapterChoice::Name(part) => format!("no adapter named {part}"),
+    };
+    Error::NoAdapter(format!(
+        "{wanted}; there is {present}. The device `cpu` needs none{notes}"
+    ))
 }

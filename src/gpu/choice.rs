@@ -20,14 +20,15 @@ const FUSION_VARIABLE: &str = "POPFIT_GPU_FUSION";
 /// Environment variable with the number of simplices up to which all points of each are evaluated at once.
 const SIMPLICES_VARIABLE: &str = "POPFIT_GPU_FEW_SIMPLICES";
 
-/// PCI vendor numbers.
-pub(super) const NVIDIA: u32 = 0x10de;
-const AMD: u32 = 0x1002;
+/// PCI vendor number of NVIDIA.
+pub(super) const NVIDIA_VENDOR: u32 = 0x10de;
+/// PCI vendor number of AMD.
+const AMD_VENDOR: u32 = 0x1002;
 
 /// The kernels of one adapter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Kernels {
-    /// The product of numbers.
+    /// The kernel of f32 products.
     pub product: Variant,
     /// Stages that share a kernel.
     pub fused: Fused,
@@ -37,22 +38,22 @@ pub(super) struct Kernels {
 
 impl Kernels {
     /// Returns an adapter's product kernel and fusions: those of its class, unless environment variables name others.
-    /// [`Error::Usage`] where a variable of the environment names none.
-    pub fn of(info: &wgpu::AdapterInfo) -> Result<Kernels> {
+    /// Fails with [`Error::Usage`] where a variable has an invalid value.
+    pub fn for_adapter(info: &wgpu::AdapterInfo) -> Result<Kernels> {
         let table = Kernels::of_class(info.device_type, info.vendor);
-        let value = |variable: &str| {
+        let non_empty_value = |variable: &str| {
             std::env::var(variable)
                 .ok()
                 .filter(|value| !value.is_empty())
         };
-        let values = [TILES_VARIABLE, FUSION_VARIABLE, SIMPLICES_VARIABLE].map(value);
+        let values = [TILES_VARIABLE, FUSION_VARIABLE, SIMPLICES_VARIABLE].map(non_empty_value);
         table.with_overrides(values.each_ref().map(Option::as_deref))
     }
 
-    /// Returns what suits a type of device and its vendor: the product kernel, the fusions, and up to how many
+    /// Returns the kernels for a type of device and its vendor: the product kernel, the fusions, and up to how many
     /// simplices count as few.
     ///
-    /// Software adapters have no workgroup memory worth the name, and sweep twice at the cost of a third. Large tiles
+    /// Software adapters have no real workgroup memory, and a second sweep costs them a third. Large tiles
     /// need the registers and the memory of a discrete card, whose kernels wait for memory: there fusion halves the
     /// bytes. On an H100 tiles of 16 x 8 took 20 % less time than those of 16 x 16. The kernel that resamples, too,
     /// spills registers on AMD cards. Other GPUs share the bandwidth and the caches of their processor. How many
@@ -60,8 +61,8 @@ impl Kernels {
     pub const fn of_class(kind: wgpu::DeviceType, vendor: u32) -> Kernels {
         let [small, middle, large] = TILES;
         let (product, fused, few_simplices) = match (kind, vendor) {
-            (wgpu::DeviceType::Cpu, _) => (Variant::Registers, Fused::NONE, 0),
-            (wgpu::DeviceType::DiscreteGpu, NVIDIA) => (
+            (wgpu::DeviceType::Cpu, _) => (Variant::Registers, Fused::UNFUSED, 0),
+            (wgpu::DeviceType::DiscreteGpu, NVIDIA_VENDOR) => (
                 middle,
                 Fused {
                     layers: true,
@@ -70,7 +71,7 @@ impl Kernels {
                 },
                 128,
             ),
-            (wgpu::DeviceType::DiscreteGpu, AMD) => (
+            (wgpu::DeviceType::DiscreteGpu, AMD_VENDOR) => (
                 large,
                 Fused {
                     layers: true,
@@ -114,12 +115,12 @@ impl Kernels {
             self.fused = parse_fusion(text)?;
         }
         if let Some(text) = simplices {
-            let wrong = |_| {
+            let out_of_range = |_| {
                 Error::Usage(format!(
                     "{SIMPLICES_VARIABLE} must be a whole number from 0 to 65535, not \"{text}\""
                 ))
             };
-            self.few_simplices = text.parse::<u16>().map_err(wrong)?.into();
+            self.few_simplices = text.parse::<u16>().map_err(out_of_range)?.into();
         }
         Ok(self)
     }
@@ -154,8 +155,8 @@ impl fmt::Display for Kernels {
 
 /// Parses the name of a product kernel: `registers`, or the size of a tile; any other name is a usage error.
 fn parse_tiles(text: &str) -> Result<Variant> {
-    let named = |variant: &Variant| matches!(variant, Variant::Tiles { x, y } if text == format!("{x}x{y}"));
-    match TILES.into_iter().find(named) {
+    let has_name = |variant: &Variant| matches!(variant, Variant::Tiles { x, y } if text == format!("{x}x{y}"));
+    match TILES.into_iter().find(has_name) {
         Some(variant) => Ok(variant),
         None if text == "registers" => Ok(Variant::Registers),
         None => Err(Error::Usage(format!(
@@ -166,7 +167,7 @@ fn parse_tiles(text: &str) -> Result<Variant> {
 
 /// Parses a list of fusions such as `layers,sums,rows`, or `none`; any other name is a usage error.
 fn parse_fusion(text: &str) -> Result<Fused> {
-    let mut fused = Fused::NONE;
+    let mut fused = Fused::UNFUSED;
     for name in text
         .split(',')
         .map(str::trim)
@@ -177,9 +178,9 @@ fn parse_fusion(text: &str) -> Result<Fused> {
             "sums" => fused.sums = true,
             "rows" => fused.rows = true,
             _ => {
-                let known = "none, or some of layers, sums and rows, separated by commas";
+                let valid = "none, or some of layers, sums and rows, separated by commas";
                 return Err(Error::Usage(format!(
-                    "{FUSION_VARIABLE} is {known}, not \"{text}\""
+                    "{FUSION_VARIABLE} is {valid}, not \"{text}\""
                 )));
             }
         }
@@ -192,53 +193,55 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_class_has_its_kernels() {
-        let of = |kind, vendor| Kernels::of_class(kind, vendor).to_string();
+    fn each_class_of_adapters_has_its_kernels() {
+        let kernels = |kind, vendor| Kernels::of_class(kind, vendor).to_string();
         assert_eq!(
-            of(wgpu::DeviceType::Cpu, 0x10005),
+            kernels(wgpu::DeviceType::Cpu, 0x10005),
             "registers; fused: none; few simplices: 0"
         );
         assert_eq!(
-            of(wgpu::DeviceType::DiscreteGpu, NVIDIA),
+            kernels(wgpu::DeviceType::DiscreteGpu, NVIDIA_VENDOR),
             "16x8 tiles; fused: layers, sums, rows; few simplices: 128"
         );
         assert_eq!(
-            of(wgpu::DeviceType::DiscreteGpu, AMD),
+            kernels(wgpu::DeviceType::DiscreteGpu, AMD_VENDOR),
             "16x16 tiles; fused: layers, sums; few simplices: 128"
         );
         assert_eq!(
-            of(wgpu::DeviceType::IntegratedGpu, AMD),
+            kernels(wgpu::DeviceType::IntegratedGpu, AMD_VENDOR),
             "8x8 tiles; fused: layers; few simplices: 32"
         );
     }
 
     #[test]
-    fn the_environment_replaces_each() {
+    fn environment_variables_override_each_kernel() {
         let table = Kernels::of_class(wgpu::DeviceType::Cpu, 0);
-        let with = |values| {
+        let overridden = |values| {
             table
                 .with_overrides(values)
                 .map(|kernels| kernels.to_string())
         };
-        let tiles = with([Some("16x8"), None, None]).unwrap();
+        let tiles = overridden([Some("16x8"), None, None]).unwrap();
         assert_eq!(tiles, "16x8 tiles; fused: none; few simplices: 0");
-        let fusion = with([None, Some("rows, layers"), None]).unwrap();
+        let fusion = overridden([None, Some("rows, layers"), None]).unwrap();
         assert_eq!(fusion, "registers; fused: layers, rows; few simplices: 0");
-        let all = with([Some("registers"), Some("none"), Some("7")]).unwrap();
+        let all = overridden([Some("registers"), Some("none"), Some("7")]).unwrap();
         assert_eq!(all, "registers; fused: none; few simplices: 7");
         for (wrong, name) in [
             ([Some("4x4"), None, None], "4x4"),
             ([None, Some("all"), None], "all"),
         ] {
             assert!(
-                with(wrong)
+                overridden(wrong)
                     .unwrap_err()
                     .to_string()
                     .contains(&format!("not \"{name}\""))
             );
         }
         for wrong in ["-1", "70000", "few"] {
-            let error = with([None, None, Some(wrong)]).unwrap_err().to_string();
+            let error = overridden([None, None, Some(wrong)])
+                .unwrap_err()
+                .to_string();
             assert!(
                 error.contains(&format!("from 0 to 65535, not \"{wrong}\"")),
                 "{error}"

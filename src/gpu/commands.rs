@@ -1,10 +1,9 @@
 //! Command buffers: rounds of dispatches sized by `compact`, in one pass.
 
 use super::buffers::Buffers;
-use super::context::Context;
-use super::counts::Pass;
+use super::context::GpuContext;
+use super::counts::PassCount;
 use super::pipelines::Pipeline;
-use crate::kernels::shader::Dispatch;
 use crate::solver::member::Active;
 
 /// The pipelines of a round, in order.
@@ -19,44 +18,46 @@ pub(super) struct Round {
 impl Round {
     /// Returns the kernels whose numbers of workgroups are read from a device buffer: stages, and those that move
     /// members.
-    pub fn sized(&self) -> impl Iterator<Item = &Pipeline> {
+    pub fn sized_kernels(&self) -> impl Iterator<Item = &Pipeline> {
         self.stages.iter().chain(&self.moves)
     }
 
     /// Returns all kernels of a round in their order, `compact` last.
-    pub fn all(&self) -> impl Iterator<Item = &Pipeline> {
-        self.sized().chain([&self.compact])
+    pub fn all_kernels(&self) -> impl Iterator<Item = &Pipeline> {
+        self.sized_kernels().chain([&self.compact])
     }
 
     /// Returns the numbers of workgroups (x, y, z) of all sized kernels of a round with so many active members.
-    pub fn arguments(&self, active: Active) -> Vec<u32> {
-        let x = |dispatch: Dispatch| {
-            dispatch.x(if dispatch.of_all {
-                active.all
-            } else {
-                active.taking_part
+    pub fn workgroup_counts(&self, active: Active) -> Vec<u32> {
+        self.sized_kernels()
+            .flat_map(|kernel| {
+                let dispatch = kernel.dispatch;
+                let members = if dispatch.of_all {
+                    active.all
+                } else {
+                    active.taking_part
+                };
+                [dispatch.x(members), dispatch.y, dispatch.z]
             })
-        };
-        self.sized()
-            .flat_map(|p| [x(p.dispatch), p.dispatch.y, p.dispatch.z])
             .collect()
     }
 
     /// Returns the dispatches of `rounds` rounds in one pass, to be counted.
-    pub fn pass(&self, rounds: u32) -> Pass {
-        let mut pass = Pass::default();
+    pub fn count_pass(&self, rounds: u32) -> PassCount {
+        let mut pass_count = PassCount::default();
         for _ in 0..rounds {
-            self.sized()
-                .for_each(|kernel| pass.dispatch(&kernel.uses, true));
-            pass.dispatch(&self.compact.uses, false);
+            for kernel in self.sized_kernels() {
+                pass_count.count_dispatch(&kernel.uses, true);
+            }
+            pass_count.count_dispatch(&self.compact.uses, false);
         }
-        pass
+        pass_count
     }
 
     /// Records all kernels of `rounds` rounds into a new command encoder, which it returns.
-    pub fn record(
+    pub fn record_rounds(
         &self,
-        context: &Context,
+        context: &GpuContext,
         buffers: &Buffers,
         rounds: u32,
     ) -> wgpu::CommandEncoder {
@@ -65,18 +66,18 @@ impl Round {
             .create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
         for _ in 0..rounds {
-            dispatch_sized(&mut pass, self.sized(), buffers);
+            dispatch_sized(&mut pass, self.sized_kernels(), buffers);
             pass.set_pipeline(&self.compact.pipeline);
             pass.set_bind_group(0, &self.compact.bind_group, &[]);
             pass.dispatch_workgroups(1, 1, 1);
         }
         drop(pass);
-        context.counts.add_pass(&self.pass(rounds));
+        context.counts.add_pass(&self.count_pass(rounds));
         encoder
     }
 
     /// Returns commands that run the stages once, without the kernels that move members.
-    pub fn record_stages(&self, context: &Context, buffers: &Buffers) -> wgpu::CommandEncoder {
+    pub fn record_stages(&self, context: &GpuContext, buffers: &Buffers) -> wgpu::CommandEncoder {
         let mut encoder = context
             .device
             .create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
@@ -88,7 +89,7 @@ impl Round {
 
     /// Returns commands that run the first kernel that moves members, for `members` of them.
     #[cfg(test)]
-    pub fn record_step(&self, context: &Context, members: u32) -> wgpu::CommandEncoder {
+    pub fn record_step(&self, context: &GpuContext, members: u32) -> wgpu::CommandEncoder {
         let step = &self.moves[0];
         record_alone(
             context,
@@ -100,7 +101,7 @@ impl Round {
 
 /// Returns commands that run one kernel with so many workgroups along x and y.
 pub(super) fn record_alone(
-    context: &Context,
+    context: &GpuContext,
     kernel: &Pipeline,
     [x, y]: [u32; 2],
 ) -> wgpu::CommandEncoder {
@@ -112,9 +113,9 @@ pub(super) fn record_alone(
     pass.set_bind_group(0, &kernel.bind_group, &[]);
     pass.dispatch_workgroups(x, y, 1);
     drop(pass);
-    let mut counted = Pass::default();
-    counted.dispatch(&kernel.uses, false);
-    context.counts.add_pass(&counted);
+    let mut pass_count = PassCount::default();
+    pass_count.count_dispatch(&kernel.uses, false);
+    context.counts.add_pass(&pass_count);
     encoder
 }
 

@@ -1,37 +1,37 @@
-//! What an open device was asked for, in exact numbers that depend on no clock and no driver.
+//! Counts of the calls to an open device, in exact numbers that depend on no clock and no driver.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::kernels::shader::Target;
 use crate::solver::profile::DeviceCalls;
 
-/// Counts since the device was opened, by all its populations.
+/// Counts of calls since the device was opened, by all its populations.
 #[derive(Debug, Default)]
-pub(super) struct Counts {
-    pub dispatches: Count,
-    pub barriers: Count,
-    pub submissions: Count,
-    pub waits: Count,
-    pub buffers: Transfers,
-    pub uploads: Transfers,
-    pub copies: Transfers,
+pub(super) struct CallCounts {
+    pub dispatches: Counter,
+    pub barriers: Counter,
+    pub submissions: Counter,
+    pub waits: Counter,
+    pub buffers: CallsAndBytes,
+    pub uploads: CallsAndBytes,
+    pub copies: CallsAndBytes,
 }
 
 /// A number that threads add to.
 #[derive(Debug, Default)]
-pub(super) struct Count(AtomicU64);
+pub(super) struct Counter(AtomicU64);
 
 /// A number of calls, and their bytes.
 #[derive(Debug, Default)]
-pub(super) struct Transfers {
-    calls: Count,
-    bytes: Count,
+pub(super) struct CallsAndBytes {
+    calls: Counter,
+    bytes: Counter,
 }
 
-impl Count {
-    /// Adds `more` to the number.
-    pub fn add(&self, more: u64) {
-        self.0.fetch_add(more, Ordering::Relaxed);
+impl Counter {
+    /// Adds `amount` to the number.
+    pub fn add(&self, amount: u64) {
+        self.0.fetch_add(amount, Ordering::Relaxed);
     }
 
     /// Returns the number.
@@ -40,7 +40,7 @@ impl Count {
     }
 }
 
-impl Transfers {
+impl CallsAndBytes {
     /// Adds a call of so many bytes.
     pub fn add(&self, bytes: u64) {
         self.calls.add(1);
@@ -48,15 +48,15 @@ impl Transfers {
     }
 }
 
-impl Counts {
+impl CallCounts {
     /// Counts the dispatches of a pass, and those of them that wait for earlier ones.
-    pub fn add_pass(&self, pass: &Pass) {
+    pub fn add_pass(&self, pass: &PassCount) {
         self.dispatches.add(pass.dispatches);
         self.barriers.add(pass.barriers);
     }
 
     /// Returns all numbers.
-    pub fn read(&self) -> DeviceCalls {
+    pub fn snapshot(&self) -> DeviceCalls {
         DeviceCalls {
             dispatches: self.dispatches.get(),
             barriers: self.barriers.get(),
@@ -72,7 +72,7 @@ impl Counts {
     }
 }
 
-/// How a dispatch uses a buffer.
+/// Use of a buffer by a dispatch.
 #[derive(Clone, Copy, PartialEq)]
 enum Use {
     Read,
@@ -85,30 +85,30 @@ enum Use {
 /// before, or that may write a buffer that was used before (wgpu-core, `track/buffer.rs`). A Vulkan layer that counts
 /// barriers found as many in every round after the first.
 #[derive(Default)]
-pub(super) struct Pass {
+pub(super) struct PassCount {
     dispatches: u64,
     barriers: u64,
     /// Last use of each buffer in this pass.
     uses: Vec<(Target, Use)>,
 }
 
-impl Pass {
-    /// Counts a dispatch with these buffers, each with whether the kernel may write it; the numbers of workgroups of an
-    /// indirect one are in [`Target::Arguments`]. A kernel's own table is never written.
-    pub fn dispatch(&mut self, buffers: &[(Target, bool)], is_indirect: bool) {
+impl PassCount {
+    /// Counts a dispatch with these buffers, each with whether the kernel may write it; the numbers of workgroups
+    /// of an indirect one are in [`Target::Arguments`]. A kernel's own table is never written.
+    pub fn count_dispatch(&mut self, buffers: &[(Target, bool)], is_indirect: bool) {
         let bound = buffers
             .iter()
+            .filter(|(target, _)| *target != Target::Table)
             .map(|(target, writes)| (*target, if *writes { Use::Write } else { Use::Read }));
-        let bound = bound.filter(|(target, _)| *target != Target::Table);
+        let arguments = is_indirect.then_some((Target::Arguments, Use::Indirect));
         let mut waits = false;
-        for (target, now) in bound.chain(is_indirect.then_some((Target::Arguments, Use::Indirect)))
-        {
-            match self.uses.iter_mut().find(|(other, _)| *other == target) {
-                Some((_, last)) => {
-                    waits |= *last != now || now == Use::Write;
-                    *last = now;
+        for (target, new_use) in bound.chain(arguments) {
+            match self.uses.iter_mut().find(|(used, _)| *used == target) {
+                Some((_, last_use)) => {
+                    waits |= *last_use != new_use || new_use == Use::Write;
+                    *last_use = new_use;
                 }
-                None => self.uses.push((target, now)),
+                None => self.uses.push((target, new_use)),
             }
         }
         self.dispatches += 1;
@@ -121,24 +121,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dispatch_waits_for_whom_it_shares_a_written_buffer_with() {
-        let mut pass = Pass::default();
-        let count = |pass: &Pass| (pass.dispatches, pass.barriers);
-        // the first use of a buffer waits for nothing
-        pass.dispatch(&[(Target::Members, false), (Target::State, true)], true);
-        pass.dispatch(&[(Target::Members, false), (Target::Control, true)], true);
+    fn a_dispatch_waits_for_earlier_ones_that_share_a_written_buffer() {
+        let mut pass = PassCount::default();
+        let count = |pass: &PassCount| (pass.dispatches, pass.barriers);
+        // The first use of a buffer waits for nothing.
+        pass.count_dispatch(&[(Target::Members, false), (Target::State, true)], true);
+        pass.count_dispatch(&[(Target::Members, false), (Target::Control, true)], true);
         assert_eq!(count(&pass), (2, 0));
-        // written twice, read after it was written, written after it was read
-        pass.dispatch(&[(Target::State, true)], true);
-        pass.dispatch(&[(Target::State, false)], true);
-        pass.dispatch(&[(Target::Members, true)], true);
+        // These wait: a buffer written twice, one read after a write, and one written after a read.
+        pass.count_dispatch(&[(Target::State, true)], true);
+        pass.count_dispatch(&[(Target::State, false)], true);
+        pass.count_dispatch(&[(Target::Members, true)], true);
         assert_eq!(count(&pass), (5, 3));
-        // arguments that a kernel has written are read as such
-        pass.dispatch(&[(Target::Arguments, true)], false);
-        pass.dispatch(&[(Target::Limits, false)], true);
+        // An indirect dispatch waits for the kernel that wrote its arguments.
+        pass.count_dispatch(&[(Target::Arguments, true)], false);
+        pass.count_dispatch(&[(Target::Limits, false)], true);
         assert_eq!(count(&pass), (7, 5));
-        // tables are of one kernel alone
-        pass.dispatch(&[(Target::Table, false)], true);
+        // A table belongs to one kernel alone, so nothing waits for it.
+        pass.count_dispatch(&[(Target::Table, false)], true);
         assert_eq!(count(&pass), (8, 5));
     }
 }

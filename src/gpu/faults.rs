@@ -1,5 +1,5 @@
-//! Faults on purpose: the calls by which memory, work and results pass between host and device count themselves here,
-//! and one of them, or all from one on, go wrong as a test asks. Without a test it costs a look at an empty `Option`.
+//! Faults that tests inject. The calls by which memory, work and results pass between host and device are counted here,
+//! and one of them, or all from one on, fail as a test asks. Without a test this costs a look at an empty `Option`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,13 +23,13 @@ pub enum Fault {
     Stall,
     /// `wgpu` panics while it waits, as it does when the driver loses the device then.
     Crash,
-    /// Levenberg–Marquardt's fits end with success where a step could still halve their cost: no call's fault, but the
-    /// device's.
+    /// Levenberg–Marquardt's fits end with success where a step could still halve their cost. This is a fault of the
+    /// device, not of a call.
     Early,
 }
 
 impl Fault {
-    /// All of them.
+    /// All faults.
     pub const ALL: [Fault; 9] = [
         Fault::Lost,
         Fault::OutOfMemory,
@@ -63,16 +63,16 @@ pub struct Faults {
 impl Faults {
     /// Makes a fault that the `first` suitable call meets, counted from 1, and if `lasting` all later ones.
     pub fn new(fault: Fault, first: u64, lasting: bool) -> Arc<Faults> {
-        let (first, lasting) = (first.into(), lasting.into());
         Arc::new(Faults {
             fault,
-            first,
-            lasting,
+            first: first.into(),
+            lasting: lasting.into(),
             calls: AtomicU64::new(0),
         })
     }
 
-    /// Counts calls from 0 again, so that the `first` one from now on meets the fault, and if `lasting` all later ones.
+    /// Counts calls from 0 again, so that the `first` one from now on meets the fault, and if `lasting` all later
+    /// ones.
     pub fn arm(&self, first: u64, lasting: bool) {
         self.first.store(first, Ordering::Relaxed);
         self.lasting.store(lasting, Ordering::Relaxed);
@@ -94,21 +94,19 @@ impl Faults {
     }
 
     /// Counts a call if the fault concerns its kind, and returns the fault if this call is to meet it.
-    pub(super) fn meet(&self, call: Call) -> Option<Fault> {
-        let concerned = match self.fault {
+    pub(super) fn fault_at_call(&self, call: Call) -> Option<Fault> {
+        let can_fail = match self.fault {
             Fault::Lost => true,
             Fault::OutOfMemory => call != Call::Readback,
             Fault::Early => false,
             _ => call == Call::Readback,
         };
-        if !concerned {
+        if !can_fail {
             return None;
         }
         let number = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
-        let (first, lasting) = (
-            self.first.load(Ordering::Relaxed),
-            self.lasting.load(Ordering::Relaxed),
-        );
+        let first = self.first.load(Ordering::Relaxed);
+        let lasting = self.lasting.load(Ordering::Relaxed);
         (number == first || lasting && number > first).then_some(self.fault)
     }
 }

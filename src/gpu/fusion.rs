@@ -15,25 +15,25 @@ use crate::recording::{
     Activate, BufferId, Continuum, Normal, Product, Recording, Resample, Stage,
 };
 
-/// Storage buffers of a kernel that WebGPU promises.
-pub(super) const PROMISED_BUFFERS: u32 = 8;
-/// Storage buffers of the kernel that resamples, solves for the continuum and sums.
-pub(super) const MOST_BUFFERS: u32 = PROMISED_BUFFERS + 1;
+/// Number of storage buffers per kernel that WebGPU guarantees.
+pub(super) const GUARANTEED_STORAGE_BUFFERS: u32 = 8;
+/// Number of storage buffers of the kernel that resamples, solves for the continuum and sums.
+pub(super) const MAX_STORAGE_BUFFERS: u32 = GUARANTEED_STORAGE_BUFFERS + 1;
 
 /// The kinds of stages that share a kernel on an adapter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fused {
-    /// A product activates what it makes.
+    /// A product activates its rows.
     pub layers: bool,
-    /// The continuum is solved for where the sums are made.
+    /// The kernel of the sums solves for the continuum.
     pub sums: bool,
-    /// The rows are resampled there, too.
+    /// The kernel of the sums resamples the rows, too.
     pub rows: bool,
 }
 
 impl Fused {
-    /// A kernel a stage.
-    pub const NONE: Fused = Fused {
+    /// One kernel per stage.
+    pub const UNFUSED: Fused = Fused {
         layers: false,
         sums: false,
         rows: false,
@@ -41,7 +41,7 @@ impl Fused {
 
     /// Returns every choice, for tests.
     #[cfg(test)]
-    pub fn all() -> [Fused; 8] {
+    pub fn all_choices() -> [Fused; 8] {
         std::array::from_fn(|k| Fused {
             layers: k & 1 > 0,
             sums: k & 2 > 0,
@@ -50,9 +50,9 @@ impl Fused {
     }
 }
 
-/// Fusion that a device allows.
+/// The fusions that a device allows.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Allowed {
+pub(super) struct AllowedFusions {
     pub fused: Fused,
     pub storage_buffers: u32,
     pub workgroup_bytes: u32,
@@ -60,43 +60,45 @@ pub(super) struct Allowed {
 
 /// The stages that one kernel executes, in their order.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Task<'a> {
-    One(&'a Stage),
-    /// The activation of what the product has in registers.
+pub(super) enum FusedStages<'a> {
+    Single(&'a Stage),
+    /// A product, and the activation of its rows while they are in registers.
     Layer(&'a Product, &'a Activate),
     /// Sums over pixels: of rows that are resampled where they are needed, with a continuum that is solved first.
     Sums(Option<&'a Resample>, Option<&'a Continuum>, &'a Normal),
 }
 
-impl<'a> Task<'a> {
+impl<'a> FusedStages<'a> {
     /// Returns the GPU kernel that runs these neighbouring stages, one or several fused; `None` if they cannot share
     /// one.
-    pub fn of(stages: &'a [Stage]) -> Option<Task<'a>> {
-        let task = match stages {
-            [one] => Task::One(one),
-            [Stage::Product(product), Stage::Activate(activate)] => Task::Layer(product, activate),
+    pub fn from_stages(stages: &'a [Stage]) -> Option<FusedStages<'a>> {
+        let fused_stages = match stages {
+            [stage] => FusedStages::Single(stage),
+            [Stage::Product(product), Stage::Activate(activate)] => {
+                FusedStages::Layer(product, activate)
+            }
             [Stage::Continuum(continuum), Stage::Normal(normal)] => {
-                Task::Sums(None, Some(continuum), normal)
+                FusedStages::Sums(None, Some(continuum), normal)
             }
             [Stage::Resample(resample), Stage::Normal(normal)] => {
-                Task::Sums(Some(resample), None, normal)
+                FusedStages::Sums(Some(resample), None, normal)
             }
             [
                 Stage::Resample(resample),
                 Stage::Continuum(continuum),
                 Stage::Normal(normal),
-            ] => Task::Sums(Some(resample), Some(continuum), normal),
+            ] => FusedStages::Sums(Some(resample), Some(continuum), normal),
             _ => return None,
         };
-        task.hands_on().then_some(task)
+        fused_stages.is_chained().then_some(fused_stages)
     }
 
     /// Returns whether each of the fused stages reads what the one before it writes.
-    fn hands_on(&self) -> bool {
+    fn is_chained(&self) -> bool {
         match self {
-            Task::One(_) => true,
-            Task::Layer(product, activate) => product.output == activate.buffer,
-            Task::Sums(resample, continuum, normal) => {
+            FusedStages::Single(_) => true,
+            FusedStages::Layer(product, activate) => product.output == activate.buffer,
+            FusedStages::Sums(resample, continuum, normal) => {
                 let rows = normal.model;
                 let solution = normal.continuum.map(|(_, solution)| solution);
                 resample.is_none_or(|stage| stage.output == rows)
@@ -107,9 +109,9 @@ impl<'a> Task<'a> {
     }
 
     /// Returns the buffers between fused stages, which their kernel does not write.
-    fn unwritten(&self) -> impl Iterator<Item = BufferId> + use<> {
+    fn unwritten_buffers(&self) -> impl Iterator<Item = BufferId> + use<> {
         let (rows, solution) = match self {
-            Task::Sums(resample, continuum, _) => (
+            FusedStages::Sums(resample, continuum, _) => (
                 resample.map(|stage| stage.output),
                 continuum.map(|stage| stage.solution),
             ),
@@ -119,71 +121,80 @@ impl<'a> Task<'a> {
     }
 }
 
-impl Allowed {
+impl AllowedFusions {
     /// Splits a recording's stages into those of each kernel; product and activation join only where `products` is
     /// given.
-    pub fn kernels(self, recording: &Recording, products: Option<Products>) -> Vec<Range<usize>> {
-        let mut kernels = Vec::new();
+    pub fn group_stages(
+        self,
+        recording: &Recording,
+        products: Option<Products>,
+    ) -> Vec<Range<usize>> {
+        let mut groups = Vec::new();
         let mut first = 0;
         while first < recording.stages.len() {
+            // Fuse as many stages as possible.
             let count = (2..=3)
                 .rev()
-                .find(|count| self.are_one(recording, first..first + count, products));
-            let count = count.unwrap_or(1);
-            kernels.push(first..first + count);
+                .find(|count| self.may_fuse(recording, first..first + count, products))
+                .unwrap_or(1);
+            groups.push(first..first + count);
             first += count;
         }
-        kernels
+        groups
     }
 
     /// Returns whether a range of stages may run as one kernel: it fits the limits, is chosen, and no other stage reads
     /// what it leaves unwritten.
-    fn are_one(
+    fn may_fuse(
         self,
         recording: &Recording,
         stages: Range<usize>,
         products: Option<Products>,
     ) -> bool {
-        let Some(task) = recording.stages.get(stages.clone()).and_then(Task::of) else {
+        let Some(fused_stages) = recording
+            .stages
+            .get(stages.clone())
+            .and_then(FusedStages::from_stages)
+        else {
             return false;
         };
-        let (before, after) = (
-            &recording.stages[..stages.start],
-            &recording.stages[stages.end..],
-        );
-        let is_wanted = |id: BufferId| {
+        // 1. The device's class must want this fusion, and its limits allow it.
+        let is_allowed = match fused_stages {
+            FusedStages::Single(_) => true,
+            FusedStages::Layer(product, _) => {
+                self.fused.layers
+                    && products
+                        .is_some_and(|products| products.activate(recording.declared(), product))
+            }
+            FusedStages::Sums(resample, continuum, normal) => {
+                let has_memory = normal.workgroup_bytes(continuum) <= self.workgroup_bytes;
+                let has_buffers = resample.is_none() || self.storage_buffers >= MAX_STORAGE_BUFFERS;
+                let is_chosen = if resample.is_some() {
+                    self.fused.rows
+                } else {
+                    self.fused.sums
+                };
+                is_chosen && has_memory && has_buffers
+            }
+        };
+        // 2. No stage outside may read a buffer that the fused kernel does not write.
+        let before = &recording.stages[..stages.start];
+        let after = &recording.stages[stages.end..];
+        let is_read_elsewhere = |id: BufferId| {
             before
                 .iter()
                 .chain(after)
                 .any(|stage| stage.member_buffers().contains(&id))
         };
-        let fits = match task {
-            Task::One(_) => true,
-            Task::Layer(product, _) => {
-                self.fused.layers
-                    && products
-                        .is_some_and(|products| products.activate(recording.declared(), product))
-            }
-            Task::Sums(resample, continuum, normal) => {
-                let has_room = normal.workgroup_bytes(continuum) <= self.workgroup_bytes;
-                let has_buffers = resample.is_none() || self.storage_buffers >= MOST_BUFFERS;
-                let is_better = if resample.is_some() {
-                    self.fused.rows
-                } else {
-                    self.fused.sums
-                };
-                is_better && has_room && has_buffers
-            }
-        };
-        fits && !task.unwritten().any(is_wanted)
+        is_allowed && !fused_stages.unwritten_buffers().any(is_read_elsewhere)
     }
 
     /// Returns the buffers that fused kernels neither write nor read, so that they need no memory.
-    pub fn unwritten(self, recording: &Recording) -> Vec<BufferId> {
-        let kernels = self.kernels(recording, None);
-        let tasks = kernels
-            .iter()
-            .filter_map(|stages| Task::of(&recording.stages[stages.clone()]));
-        tasks.flat_map(|task| task.unwritten()).collect()
+    pub fn unwritten_buffers(self, recording: &Recording) -> Vec<BufferId> {
+        self.group_stages(recording, None)
+            .into_iter()
+            .filter_map(|group| FusedStages::from_stages(&recording.stages[group]))
+            .flat_map(|fused_stages| fused_stages.unwritten_buffers())
+            .collect()
     }
 }

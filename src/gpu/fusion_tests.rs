@@ -1,9 +1,9 @@
-//! Stages that share a kernel leave the bits of a kernel per stage, seen with a spectrum's stages.
+//! Test that fused kernels leave the same bits as one kernel per stage, for the stages of a spectrum.
 
 use std::sync::Arc;
 
-use super::adapter::{self, Choice};
-use super::context::{Context, Options};
+use super::adapter::{self, AdapterChoice};
+use super::context::{GpuContext, Options};
 use super::fusion::Fused;
 use super::population::GpuPopulation;
 use crate::error::Result;
@@ -15,7 +15,7 @@ use crate::recording::{
 };
 use crate::solver::{Batch, LevenbergMarquardt, Method, Population};
 
-/// Rows of a member: a template and its derivatives.
+/// Number of rows of a member: a template and its derivatives.
 const ROWS: usize = 5;
 const TERMS: usize = 10;
 const LABELS: usize = ROWS - 1;
@@ -31,13 +31,13 @@ pub(super) struct Size {
 }
 
 /// Returns the bits that the example's stages leave.
-fn bits(context: &Arc<Context>, fused: Fused, size: Size) -> Result<Vec<u32>> {
-    let (recording, batch) = example(size);
-    let allowed = context.allowed_with(fused);
+fn run_stages(context: &Arc<GpuContext>, fused: Fused, size: Size) -> Result<Vec<u32>> {
+    let (recording, batch) = make_example(size);
+    let fusions = context.limit_fusions(fused);
     let method = Method::LevenbergMarquardt(LevenbergMarquardt::default());
-    let mut population = GpuPopulation::with(
+    let mut population = GpuPopulation::with_fusions(
         context.clone(),
-        allowed,
+        fusions,
         Arc::new(recording),
         &method,
         size.members,
@@ -46,17 +46,24 @@ fn bits(context: &Arc<Context>, fused: Fused, size: Size) -> Result<Vec<u32>> {
     pollster::block_on(population.run_stages())
 }
 
-/// −1 … 1, for no reason.
-fn number(k: usize) -> f32 {
+/// Returns a pseudorandom number from −1 to 1.
+fn pseudorandom(k: usize) -> f32 {
     ((k * 7919 + 13) % 1009) as f32 / 504.0 - 1.0
 }
 
-fn numbers(count: usize, of: impl Fn(f32) -> f32) -> Values {
-    Values::F32((0..count).map(|k| of(number(k))).collect::<Vec<_>>().into())
+/// Returns `count` pseudorandom numbers, each changed by `scale`.
+fn numbers(count: usize, scale: impl Fn(f32) -> f32) -> Values {
+    Values::F32(
+        (0..count)
+            .map(|k| scale(pseudorandom(k)))
+            .collect::<Vec<_>>()
+            .into(),
+    )
 }
 
-/// A network of two layers, resampled at the velocity of each member, with a continuum.
-pub(super) fn example(size: Size) -> (Recording, Batch) {
+/// Makes a recording and a batch of a network of two layers, resampled at the velocity of each member, with a
+/// continuum.
+pub(super) fn make_example(size: Size) -> (Recording, Batch) {
     let mut recording = Recording::default();
     for p in 0..=LABELS {
         let scale = if p == 0 { 100.0 } else { 1.0 };
@@ -67,30 +74,34 @@ pub(super) fn example(size: Size) -> (Recording, Batch) {
         });
     }
     recording.stages.push(Stage::Prior(Prior::NONE));
-    let rows = layers(&mut recording, size);
+    let rows = record_layers(&mut recording, size);
     let mut batch = Batch {
         spectra: size.members,
         ..Batch::default()
     };
-    sums(&mut recording, &mut batch, (rows, size));
+    record_sums(&mut recording, &mut batch, (rows, size));
     let parameters = size.members * (1 + LABELS);
-    (batch.lower, batch.upper) = (vec![-2.0; parameters], vec![2.0; parameters]);
-    (batch.prior_mean, batch.prior_weight) = (vec![0.0; parameters], vec![0.0; parameters]);
+    batch.lower = vec![-2.0; parameters];
+    batch.upper = vec![2.0; parameters];
+    batch.prior_mean = vec![0.0; parameters];
+    batch.prior_weight = vec![0.0; parameters];
     batch.group = (0..size.members as u32).collect();
-    batch.starts = (0..parameters).map(|k| f64::from(number(k))).collect();
+    batch.starts = (0..parameters)
+        .map(|k| f64::from(pseudorandom(k)))
+        .collect();
     (recording, batch)
 }
 
-/// Labels to a template.
-fn layers(recording: &mut Recording, size: Size) -> BufferId {
-    let label = |p| LabelInput {
+/// Records the stages from the labels to a template, and returns the buffer of its rows.
+fn record_layers(recording: &mut Recording, size: Size) -> BufferId {
+    let label_input = |p| LabelInput {
         source: Source::Parameter(p),
         transform: Transform::Identity,
         mean: 0.0,
         std: 1.0,
     };
     let mut input = recording.buffer("labels", Scope::Member, Kind::Float, ROWS * STRIDE);
-    let inputs = (1..=LABELS).map(label).collect();
+    let inputs = (1..=LABELS).map(label_input).collect();
     recording.stages.push(Stage::Labels(Labels {
         inputs,
         output: input,
@@ -124,13 +135,14 @@ fn layers(recording: &mut Recording, size: Size) -> BufferId {
             columns,
         };
         recording.stages.push(Stage::Activate(activate));
-        (input, inner) = (output, columns);
+        input = output;
+        inner = columns;
     }
     input
 }
 
-/// A template to a member's sums.
-fn sums(recording: &mut Recording, batch: &mut Batch, (input, size): (BufferId, Size)) {
+/// Records the stages from a template to a member's sums.
+fn record_sums(recording: &mut Recording, batch: &mut Batch, (input, size): (BufferId, Size)) {
     let Size {
         columns, pixels, ..
     } = size;
@@ -205,25 +217,24 @@ fn sums(recording: &mut Recording, batch: &mut Batch, (input, size): (BufferId, 
         solution,
         loss: None,
     }));
-    let (columns, continuum) = ((0..=LABELS).collect(), Some((basis, solution)));
     recording.stages.push(Stage::Normal(Normal {
         model,
         pixels,
-        columns,
+        columns: (0..=LABELS).collect(),
         data,
         weight,
-        continuum,
+        continuum: Some((basis, solution)),
         loss: None,
     }));
 }
 
 #[test]
-fn fusion_changes_no_bit() {
-    let Ok((_, adapter)) = adapter::choose(Choice::Best) else {
+fn fused_kernels_have_the_same_bits_as_single_ones() {
+    let Ok((_, adapter)) = adapter::choose_adapter(AdapterChoice::Best) else {
         return;
     };
-    let context = Arc::new(Context::open(adapter, Options::default()).unwrap());
-    // five rows a member leave rows of a tile empty, the members tiles
+    let context = Arc::new(GpuContext::open(adapter, Options::default()).unwrap());
+    // Five rows per member leave rows of a tile empty, and 30 members leave tiles empty.
     let size = Size {
         members: 30,
         hidden: 16,
@@ -231,9 +242,9 @@ fn fusion_changes_no_bit() {
         pixels: 80,
     };
     for tiles in TILES {
-        let context = Arc::new(context.again().unwrap());
+        let context = Arc::new(context.reopen().unwrap());
         let _ = context.product.set(tiles);
-        let expected = bits(&context, Fused::NONE, size).unwrap();
+        let expected = run_stages(&context, Fused::UNFUSED, size).unwrap();
         assert!(
             expected
                 .iter()
@@ -241,9 +252,9 @@ fn fusion_changes_no_bit() {
                 .count()
                 > 30 * 20
         );
-        for fused in Fused::all() {
+        for fused in Fused::all_choices() {
             assert_eq!(
-                bits(&context, fused, size).unwrap(),
+                run_stages(&context, fused, size).unwrap(),
                 expected,
                 "{tiles:?}, {fused:?}"
             );

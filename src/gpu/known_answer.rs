@@ -1,12 +1,12 @@
-//! Known-answer tests of the product's kernels on an adapter, against the host.
+//! Known-answer tests of the product's kernels: an adapter's results are compared with the host's.
 
 use std::sync::Arc;
 
 use half::f16;
 
-use super::buffers::{self, Buffers, Plan};
-use super::context::Context;
-use super::counts::Pass;
+use super::buffers::{self, BufferPlan, Buffers};
+use super::context::GpuContext;
+use super::counts::PassCount;
 use super::layout::Layout;
 use super::pipelines::Pipeline;
 use super::readback;
@@ -15,21 +15,22 @@ use crate::kernels::product::{Products, Variant};
 use crate::kernels::shader::ShaderContext;
 use crate::recording::{self as rec, BufferId, Kind, Recording, Scope, Values};
 
-/// Members, inner and outer columns of the product: neither rows nor columns fill the groups of any kernel, nor the
-/// inner columns of f32 a tile.
-const fn shape(kind: Kind) -> Shape {
-    Shape {
+/// Returns the numbers of members, inner and outer columns of the test product. Neither rows nor columns fill the
+/// groups of any kernel, nor do the inner columns of f32 fill a tile.
+const fn product_shape(kind: Kind) -> ProductShape {
+    ProductShape {
         members: 7,
         inner: if matches!(kind, Kind::Half) { 48 } else { 44 },
         columns: 208,
     }
 }
-const ROWS: usize = 5;
+/// Number of rows of the test product per member.
+const ROWS_PER_MEMBER: usize = 5;
 /// Largest error of a sum in f32, relative to that of the absolute terms: sums in f16 are ten times as far off.
-const TOLERANCE: f64 = 1e-4;
+const PRODUCT_TOLERANCE: f64 = 1e-4;
 
 #[derive(Clone, Copy)]
-struct Shape {
+struct ProductShape {
     members: usize,
     inner: usize,
     columns: usize,
@@ -37,31 +38,35 @@ struct Shape {
 
 /// Tests whether an adapter computes a matrix product with this kernel and kind of number as the host does. A kernel
 /// that it cannot compile does not count as right.
-pub(super) fn is_right(context: &Context, variant: Variant, kind: Kind) -> bool {
-    let Shape { inner, columns, .. } = shape(kind);
-    let Ok(Answer { sums, x, w }) = Answer::compute(context, variant, kind) else {
+pub(super) fn is_kernel_right(context: &GpuContext, variant: Variant, kind: Kind) -> bool {
+    let ProductShape { inner, columns, .. } = product_shape(kind);
+    let Ok(DeviceProduct { sums, x, w }) = DeviceProduct::compute(context, variant, kind) else {
         return false;
     };
-    let rounded = |x: f32| {
+    // The host rounds the factors as the adapter does, and sums in f64.
+    let round = |x: f32| {
         if kind == Kind::Half {
             f16::from_f32(x).to_f64()
         } else {
             f64::from(x)
         }
     };
-    sums.iter().enumerate().all(|(place, found)| {
-        let (row, column) = (place / columns, place % columns);
-        let terms =
-            (0..inner).map(|k| rounded(x[row * inner + k]) * rounded(w[k * columns + column]));
-        let (sum, size) = terms.fold((0.0, 0.0), |(sum, size), term| {
-            (sum + term, size + term.abs())
-        });
-        (f64::from(*found) - sum).abs() <= TOLERANCE * size
+    sums.iter().enumerate().all(|(index, device_sum)| {
+        let row = index / columns;
+        let column = index % columns;
+        let mut sum = 0.0;
+        let mut absolute_sum = 0.0;
+        for k in 0..inner {
+            let term = round(x[row * inner + k]) * round(w[k * columns + column]);
+            sum += term;
+            absolute_sum += term.abs();
+        }
+        (f64::from(*device_sum) - sum).abs() <= PRODUCT_TOLERANCE * absolute_sum
     })
 }
 
 /// A product as an adapter computes it, and its factors.
-struct Answer {
+struct DeviceProduct {
     /// (members · rows, columns)
     sums: Vec<f32>,
     /// (members · rows, inner)
@@ -70,24 +75,27 @@ struct Answer {
     w: Vec<f32>,
 }
 
-impl Answer {
+impl DeviceProduct {
     /// Computes the test product on the adapter with this kernel and kind of number, and returns it with its factors.
-    fn compute(context: &Context, variant: Variant, kind: Kind) -> Result<Answer> {
-        let Shape {
+    fn compute(context: &GpuContext, variant: Variant, kind: Kind) -> Result<DeviceProduct> {
+        let ProductShape {
             members,
             inner,
             columns,
-        } = shape(kind);
-        let number = |k: usize| ((k * 7919 + 13) % 1009) as f32 / 504.0 - 1.0;
-        let x: Vec<f32> = (0..members * ROWS * inner).map(number).collect();
-        let w: Vec<f32> = (0..inner * columns).map(|k| number(k + 5)).collect();
-        let sums = Trial::new(context, variant, kind, x.clone(), w.clone())?.run(context)?;
-        Ok(Answer { sums, x, w })
+        } = product_shape(kind);
+        let pseudorandom = |k: usize| ((k * 7919 + 13) % 1009) as f32 / 504.0 - 1.0;
+        let x: Vec<f32> = (0..members * ROWS_PER_MEMBER * inner)
+            .map(pseudorandom)
+            .collect();
+        let w: Vec<f32> = (0..inner * columns).map(|k| pseudorandom(k + 5)).collect();
+        let sums =
+            TestProduct::new(context, variant, kind, x.clone(), w.clone())?.multiply(context)?;
+        Ok(DeviceProduct { sums, x, w })
     }
 }
 
 /// A product that is ready to run.
-struct Trial {
+struct TestProduct {
     buffers: Buffers,
     pipeline: Pipeline,
     output: BufferId,
@@ -96,23 +104,23 @@ struct Trial {
     elements: usize,
 }
 
-impl Trial {
+impl TestProduct {
     /// Creates the buffers and the kernel for the product of `x` (members · rows, inner) and `w` (inner, columns).
     fn new(
-        context: &Context,
+        context: &GpuContext,
         variant: Variant,
         kind: Kind,
         x: Vec<f32>,
         w: Vec<f32>,
-    ) -> Result<Trial> {
-        let Shape {
+    ) -> Result<TestProduct> {
+        let ProductShape {
             members,
             inner,
             columns,
-        } = shape(kind);
+        } = product_shape(kind);
         let mut recording = Recording::default();
-        let input = recording.buffer("x", Scope::Member, kind, ROWS * inner);
-        let output = recording.buffer("y", Scope::Member, Kind::Float, ROWS * columns);
+        let input = recording.buffer("x", Scope::Member, kind, ROWS_PER_MEMBER * inner);
+        let output = recording.buffer("y", Scope::Member, Kind::Float, ROWS_PER_MEMBER * columns);
         let w = Values::F32(Arc::new(w));
         let weight = if kind == Kind::Half {
             recording.half_constant("w", w)
@@ -123,7 +131,7 @@ impl Trial {
             input,
             weight,
             output,
-            rows: ROWS,
+            rows: ROWS_PER_MEMBER,
             inner,
             columns,
         };
@@ -132,20 +140,24 @@ impl Trial {
             parameters: 1,
             capacity: members,
         };
-        let buffers = Buffers::new(context, &recording, &Plan::new(&recording, layout, 1, &[]))?;
+        let buffers = Buffers::new(
+            context,
+            &recording,
+            &BufferPlan::new(&recording, layout, 1, &[]),
+        )?;
         let products = Products {
             full: variant,
             halves: variant,
         };
         let shaders = ShaderContext {
             declared: recording.declared(),
-            layout: layout.constants(),
+            layout: layout.shader_constants(),
             products,
         };
         let pipeline = Pipeline::new(context, &stage.product_shader(&shaders, false)?, &buffers)?;
         let places: Vec<usize> = (0..members).collect();
         let x = Values::F32(Arc::new(x));
-        buffers::upload_to(
+        buffers::upload_blocks(
             context,
             &recording,
             input,
@@ -153,26 +165,26 @@ impl Trial {
             &x,
             &places,
         );
-        context.write(&buffers.members, 0, bytemuck::cast_slice(&[members as u32]));
-        Ok(Trial {
+        context.write_buffer(&buffers.members, 0, bytemuck::cast_slice(&[members as u32]));
+        Ok(TestProduct {
             buffers,
             pipeline,
             output,
             members,
-            elements: members * ROWS * columns,
+            elements: members * ROWS_PER_MEMBER * columns,
         })
     }
 
     /// Runs the product on the device, and returns its output: (members · rows, columns).
-    fn run(&self, context: &Context) -> Result<Vec<f32>> {
-        let Trial {
+    fn multiply(&self, context: &GpuContext) -> Result<Vec<f32>> {
+        let TestProduct {
             buffers,
             pipeline,
             elements,
             ..
         } = self;
         let elements = *elements;
-        let target = context.guarded(|| Ok(buffers::readback(context, elements)))?;
+        let target = context.catch_errors(|| Ok(buffers::create_readback(context, elements)))?;
         let mut encoder = context
             .device
             .create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
@@ -184,11 +196,11 @@ impl Trial {
             pipeline.dispatch.y,
             pipeline.dispatch.z,
         );
-        let mut counted = Pass::default();
-        counted.dispatch(&pipeline.uses, false);
-        context.counts.add_pass(&counted);
+        let mut pass_count = PassCount::default();
+        pass_count.count_dispatch(&pipeline.uses, false);
+        context.counts.add_pass(&pass_count);
         drop(pass);
-        pollster::block_on(readback::fetch(
+        pollster::block_on(readback::copy_and_read(
             context,
             encoder,
             &buffers.blocks[self.output.0],
@@ -200,15 +212,15 @@ impl Trial {
 
 #[cfg(test)]
 mod tests {
-    use super::super::adapter::{self, Choice};
-    use super::super::context::{Context, Options};
+    use super::super::adapter::{self, AdapterChoice};
+    use super::super::context::{GpuContext, Options};
     use super::*;
     use crate::kernels::product::TILES;
 
-    fn context(cooperative: bool) -> Option<Context> {
-        let (_, adapter) = adapter::choose(Choice::Best).ok()?;
+    fn open_context(cooperative: bool) -> Option<GpuContext> {
+        let (_, adapter) = adapter::choose_adapter(AdapterChoice::Best).ok()?;
         Some(
-            Context::open(
+            GpuContext::open(
                 adapter,
                 Options {
                     cooperative,
@@ -219,14 +231,13 @@ mod tests {
         )
     }
 
-    /// On software, too, which takes the plain kernel.
     #[test]
-    fn all_tiles_have_the_same_bits() {
-        let Some(context) = context(false) else {
+    fn all_tiled_kernels_have_the_same_bits() {
+        let Some(context) = open_context(false) else {
             return;
         };
         let bits = |variant| -> Vec<u32> {
-            let answer = Answer::compute(&context, variant, Kind::Float).unwrap();
+            let answer = DeviceProduct::compute(&context, variant, Kind::Float).unwrap();
             answer.sums.into_iter().map(f32::to_bits).collect()
         };
         let first = bits(TILES[0]);
@@ -237,18 +248,26 @@ mod tests {
     }
 
     #[test]
-    fn every_product_is_right() {
-        let Some(context) = context(true) else { return };
-        println!("{}: {:?}", context.name, context.matrices());
+    fn every_product_kernel_is_right() {
+        let Some(context) = open_context(true) else {
+            return;
+        };
+        println!("{}: {:?}", context.name, context.matrix_kernel());
         for variant in TILES.into_iter().chain([Variant::Registers]) {
-            assert!(is_right(&context, variant, Kind::Float), "{variant:?}");
             assert!(
-                is_right(&context, variant, Kind::Half),
+                is_kernel_right(&context, variant, Kind::Float),
+                "{variant:?}"
+            );
+            assert!(
+                is_kernel_right(&context, variant, Kind::Half),
                 "{variant:?} of halves"
             );
         }
-        if let Some(variant) = context.matrices() {
-            assert!(is_right(&context, variant, Kind::Half), "{variant:?}");
+        if let Some(variant) = context.matrix_kernel() {
+            assert!(
+                is_kernel_right(&context, variant, Kind::Half),
+                "{variant:?}"
+            );
         }
     }
 }

@@ -1,8 +1,8 @@
-//! The kernels of a recording as text, without a device: compilers tell what they make of them for cards that are not
-//! there.
+//! The kernels of a recording as text, without a device, so that compilers for cards that are not present can be tried
+//! on them.
 
-use super::choice::{Kernels, NVIDIA};
-use super::fusion::{Allowed, MOST_BUFFERS};
+use super::choice::{Kernels, NVIDIA_VENDOR};
+use super::fusion::{AllowedFusions, MAX_STORAGE_BUFFERS};
 use super::layout::Layout;
 use super::{small, stages};
 use crate::error::Result;
@@ -36,11 +36,11 @@ pub fn kernel_sources(
         product,
         fused,
         few_simplices,
-    } = Kernels::of_class(wgpu::DeviceType::DiscreteGpu, NVIDIA);
+    } = Kernels::of_class(wgpu::DeviceType::DiscreteGpu, NVIDIA_VENDOR);
     let workgroup_bytes = wgpu::Limits::default().max_compute_workgroup_storage_size;
-    let allowed = Allowed {
+    let fusions = AllowedFusions {
         fused,
-        storage_buffers: MOST_BUFFERS,
+        storage_buffers: MAX_STORAGE_BUFFERS,
         workgroup_bytes,
     };
     let products = Products {
@@ -51,9 +51,16 @@ pub fn kernel_sources(
         parameters: recording.parameters.len(),
         capacity: capacity * method.lanes(),
     };
-    let groups = allowed.kernels(recording, Some(products));
-    let mut shaders = stages::shaders(recording, &groups, layout, method, products, few_simplices)?;
-    shaders.extend(stages::transfers(recording, layout, products));
+    let stage_groups = fusions.group_stages(recording, Some(products));
+    let mut shaders = stages::round_shaders(
+        recording,
+        &stage_groups,
+        layout,
+        method,
+        products,
+        few_simplices,
+    )?;
+    shaders.extend(stages::transfer_shaders(recording, layout, products));
     Ok(shaders
         .iter()
         .map(|shader| KernelSource {
@@ -74,7 +81,7 @@ pub fn small_fit_source(problem: &SmallProblem) -> Result<KernelSource> {
         own_units: false,
         is_bounded: false,
     };
-    let source = small::source(
+    let source = small::small_source(
         problem,
         Packing::new(problem, shape),
         problem.tolerances.reduction,

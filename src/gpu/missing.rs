@@ -1,6 +1,6 @@
-//! Reasons why Vulkan shows no GPU on Linux, as sentences that say what to do. wgpu does not tell them.
+//! Reasons why Vulkan shows no GPU on Linux, as sentences that say what to do. wgpu does not report them.
 //!
-//! What is looked at is what the Vulkan loader looks at: the library itself, the manifests of drivers (in folders
+//! We look at what the Vulkan loader looks at: the library itself, the manifests of drivers (in folders
 //! `vulkan/icd.d`, or where environment variables say), the libraries that these name, and the card's device files.
 
 use std::fs::{File, read_dir};
@@ -9,18 +9,19 @@ use std::path::{Path, PathBuf};
 
 use super::cache;
 
-/// The loader, as wgpu opens it.
+/// Library of the Vulkan loader, as wgpu opens it.
 const LOADER: &str = "libvulkan.so.1";
 /// Variables that name the manifests of drivers in place of all folders. The first one that is set counts.
-const INSTEAD: [&str; 2] = ["VK_DRIVER_FILES", "VK_ICD_FILENAMES"];
-/// NVIDIA's Vulkan driver. The first needs a library of X, which not every server has; the second does without X.
-const NVIDIA: [&str; 2] = ["libGLX_nvidia.so.0", "libEGL_nvidia.so.0"];
-/// The library that the first needs.
-const OF_X: &str = "libXext.so.6";
-/// Folders of libraries that need no cache.
-const LIBRARIES: [&str; 5] = ["lib", "lib64", "usr/lib", "usr/lib64", "usr/local/lib"];
-/// Folders in which manifests lie, on most systems.
-const MANIFESTS: [&str; 4] = [
+const MANIFEST_VARIABLES: [&str; 2] = ["VK_DRIVER_FILES", "VK_ICD_FILENAMES"];
+/// Libraries of NVIDIA's Vulkan driver. The first needs a library of X, which not every server has; the second does
+/// not.
+const NVIDIA_DRIVERS: [&str; 2] = ["libGLX_nvidia.so.0", "libEGL_nvidia.so.0"];
+/// Library of X that the first driver needs.
+const X_LIBRARY: &str = "libXext.so.6";
+/// Folders of libraries that the linker's cache need not list.
+const LIBRARY_FOLDERS: [&str; 5] = ["lib", "lib64", "usr/lib", "usr/lib64", "usr/local/lib"];
+/// Folders of manifests on most systems.
+const MANIFEST_FOLDERS: [&str; 4] = [
     "etc/vulkan/icd.d",
     "etc/xdg/vulkan/icd.d",
     "usr/local/share/vulkan/icd.d",
@@ -28,16 +29,16 @@ const MANIFESTS: [&str; 4] = [
 ];
 
 /// The system in which the loader looks for drivers.
-pub(super) struct System<'a> {
-    /// Root of the file system; tests have one of their own.
+pub(super) struct VulkanSystem<'a> {
+    /// Root of the file system, which tests replace.
     pub root: &'a Path,
     /// Returns the value of an environment variable that is set and not empty.
     pub variable: &'a dyn Fn(&str) -> Option<String>,
 }
 
-/// Returns the reasons why this process sees no hardware GPU; none where they are not known. `adapters`: number of
-/// adapters that there are, all of them software.
-pub(super) fn reasons(adapters: usize) -> Vec<String> {
+/// Returns the reasons why this process sees no hardware GPU, as far as they are known. There are `adapters` adapters,
+/// all of them software.
+pub(super) fn find_reasons(adapters: usize) -> Vec<String> {
     if !cfg!(target_os = "linux") {
         let text = "no graphics driver shows an adapter: install or update the driver of the GPU (for Metal, DirectX \
                     12 or Vulkan)";
@@ -47,54 +48,61 @@ pub(super) fn reasons(adapters: usize) -> Vec<String> {
             Vec::new()
         };
     }
-    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    System {
+    VulkanSystem {
         root: Path::new("/"),
-        variable: &variable,
+        variable: &read_variable,
     }
-    .reasons(adapters)
+    .find_reasons(adapters)
+}
+
+/// Returns the value of an environment variable that is set and not empty.
+fn read_variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 /// Writes the manifest that NVIDIA's Vulkan driver lacks to the user's cache directory, and returns its path; `None` if
-/// none is missing, or it cannot be written. Who names the path in the environment variable `VK_ADD_DRIVER_FILES`,
-/// before any GPU is asked for, lets the Vulkan loader find the card.
+/// none is missing, or it cannot be written. The Vulkan loader finds the card if the environment variable
+/// `VK_ADD_DRIVER_FILES` names the path before any GPU is asked for.
 pub fn driver_to_add() -> Option<PathBuf> {
-    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let system = System {
+    let system = VulkanSystem {
         root: Path::new("/"),
-        variable: &variable,
+        variable: &read_variable,
     };
     let text = system
         .manifest_to_add()
         .filter(|_| cfg!(target_os = "linux"))?;
-    let path = cache::folder()?.join("nvidia_icd.json");
-    cache::replace(&path, text.as_bytes()).ok().map(|()| path)
+    let path = cache::cache_folder()?.join("nvidia_icd.json");
+    cache::replace_file(&path, text.as_bytes())
+        .ok()
+        .map(|()| path)
 }
 
-impl System<'_> {
+impl VulkanSystem<'_> {
     /// Returns the reasons why there is no hardware GPU.
-    pub(super) fn reasons(&self, adapters: usize) -> Vec<String> {
+    pub(super) fn find_reasons(&self, adapters: usize) -> Vec<String> {
         let mut reasons = Vec::new();
-        // on Linux every adapter comes through it
+        // 1. The loader. On Linux every adapter comes through it.
         if adapters == 0 && !self.has_library(LOADER) {
             reasons.push(format!(
                 "there is no Vulkan loader ({LOADER}): install it (Debian and Ubuntu: libvulkan1, Fedora: \
                  vulkan-loader), or add its folder to LD_LIBRARY_PATH"
             ));
         }
-        match INSTEAD
+        // 2. The variables or folders that name the drivers' manifests.
+        let manifest_variable = MANIFEST_VARIABLES
             .into_iter()
-            .find_map(|name| Some((name, (self.variable)(name)?)))
-        {
-            Some((name, value)) => reasons.extend(of_variable(name, &value)),
-            None => reasons.extend(self.without_drivers()),
+            .find_map(|name| Some((name, (self.variable)(name)?)));
+        match manifest_variable {
+            Some((name, value)) => reasons.extend(find_variable_faults(name, &value)),
+            None => reasons.extend(self.report_no_drivers()),
         }
-        let manifests = self.manifests();
-        let broken: Vec<String> = manifests
+        // 3. The manifests and the libraries that they name.
+        let manifests = self.list_manifests();
+        let broken_manifests: Vec<String> = manifests
             .iter()
-            .filter_map(|manifest| self.without_library(manifest))
+            .filter_map(|manifest| self.report_missing_library(manifest))
             .collect();
-        if adapters == 0 && reasons.is_empty() && broken.is_empty() {
+        if adapters == 0 && reasons.is_empty() && broken_manifests.is_empty() {
             let names: Vec<String> = manifests
                 .iter()
                 .map(|manifest| manifest.display().to_string())
@@ -105,77 +113,81 @@ impl System<'_> {
                 names.join(", ")
             ));
         }
-        reasons.extend(broken);
-        reasons.extend(self.nvidia(&manifests));
-        reasons.extend(self.closed_card());
+        reasons.extend(broken_manifests);
+        // 4. The card itself.
+        reasons.extend(self.report_nvidia(&manifests));
+        reasons.extend(self.report_closed_card());
         reasons
     }
 
-    /// Returns the place of a path of the system.
-    fn at(&self, path: &str) -> PathBuf {
+    /// Returns a path below the system's root.
+    fn path_below_root(&self, path: &str) -> PathBuf {
         self.root.join(path)
     }
 
     /// Returns whether the dynamic linker finds this library.
     fn has_library(&self, name: &str) -> bool {
-        let named = (self.variable)("LD_LIBRARY_PATH").unwrap_or_default();
-        let is_cached = || {
-            let cache = std::fs::read(self.at("etc/ld.so.cache")).unwrap_or_default();
+        let search_path = (self.variable)("LD_LIBRARY_PATH").unwrap_or_default();
+        let is_on_search_path = search_path
+            .split(':')
+            .any(|folder| !folder.is_empty() && Path::new(folder).join(name).exists());
+        let is_in_cache = || {
+            let cache = std::fs::read(self.path_below_root("etc/ld.so.cache")).unwrap_or_default();
             cache
                 .windows(name.len())
                 .any(|part| part == name.as_bytes())
         };
-        named
-            .split(':')
-            .any(|folder| !folder.is_empty() && Path::new(folder).join(name).exists())
-            || LIBRARIES
+        is_on_search_path
+            || LIBRARY_FOLDERS
                 .iter()
-                .any(|folder| self.at(folder).join(name).exists())
-            || is_cached()
+                .any(|folder| self.path_below_root(folder).join(name).exists())
+            || is_in_cache()
     }
 
     /// Returns the folders in which the loader looks for manifests.
-    fn folders(&self) -> Vec<PathBuf> {
-        let of = |base: String| Path::new(&base).join("vulkan/icd.d");
-        let home =
-            (self.variable)("HOME").map(|home| Path::new(&home).join(".local/share/vulkan/icd.d"));
-        let data = (self.variable)("XDG_DATA_HOME").map(of);
-        let more = ["XDG_CONFIG_DIRS", "XDG_DATA_DIRS"]
-            .into_iter()
-            .filter_map(|name| (self.variable)(name));
-        let more: Vec<PathBuf> = more
-            .flat_map(|list| {
-                list.split(':')
-                    .map(|base| of(base.into()))
-                    .collect::<Vec<_>>()
-            })
-            .collect();
-        MANIFESTS
+    fn manifest_folders(&self) -> Vec<PathBuf> {
+        let mut folders: Vec<PathBuf> = MANIFEST_FOLDERS
             .iter()
-            .map(|folder| self.at(folder))
-            .chain(data.or(home))
-            .chain(more)
-            .collect()
+            .map(|folder| self.path_below_root(folder))
+            .collect();
+        if let Some(data) = (self.variable)("XDG_DATA_HOME") {
+            folders.push(Path::new(&data).join("vulkan/icd.d"));
+        } else if let Some(home) = (self.variable)("HOME") {
+            folders.push(Path::new(&home).join(".local/share/vulkan/icd.d"));
+        }
+        for name in ["XDG_CONFIG_DIRS", "XDG_DATA_DIRS"] {
+            if let Some(list) = (self.variable)(name) {
+                folders.extend(
+                    list.split(':')
+                        .map(|base| Path::new(base).join("vulkan/icd.d")),
+                );
+            }
+        }
+        folders
+    }
+
+    /// Returns the paths in a variable that lists paths; `None` if it is not set.
+    fn listed_paths(&self, variable: &str) -> Option<Vec<PathBuf>> {
+        let list = (self.variable)(variable)?;
+        Some(
+            list.split(':')
+                .filter(|path| !path.is_empty())
+                .map(PathBuf::from)
+                .collect(),
+        )
     }
 
     /// Returns the manifests of all drivers that the loader looks at.
-    fn manifests(&self) -> Vec<PathBuf> {
-        let listed = |name: &str| {
-            let list = (self.variable)(name)?;
-            Some(
-                list.split(':')
-                    .filter(|path| !path.is_empty())
-                    .map(PathBuf::from)
-                    .collect::<Vec<_>>(),
-            )
-        };
-        let named = INSTEAD
+    fn list_manifests(&self) -> Vec<PathBuf> {
+        // 1. Files and folders: those that variables name, or the standard folders, and those to add.
+        let mut paths = MANIFEST_VARIABLES
             .into_iter()
-            .find_map(listed)
-            .unwrap_or_else(|| self.folders());
-        let mut all: Vec<PathBuf> = named
+            .find_map(|name| self.listed_paths(name))
+            .unwrap_or_else(|| self.manifest_folders());
+        paths.extend(self.listed_paths("VK_ADD_DRIVER_FILES").unwrap_or_default());
+        // 2. The manifests among them and in them, each once.
+        let mut manifests: Vec<PathBuf> = paths
             .into_iter()
-            .chain(listed("VK_ADD_DRIVER_FILES").unwrap_or_default())
             .flat_map(|path| match read_dir(&path) {
                 Ok(entries) => entries
                     .filter_map(Result::ok)
@@ -190,15 +202,19 @@ impl System<'_> {
                         .is_some_and(|extension| extension == "json")
             })
             .collect();
-        all.sort();
-        all.dedup();
-        all
+        manifests.sort();
+        manifests.dedup();
+        manifests
     }
 
-    /// Returns that no driver has a manifest, if so.
-    fn without_drivers(&self) -> Option<String> {
-        self.manifests().is_empty().then(|| {
-            let folders: Vec<String> = self.folders().iter().map(|folder| folder.display().to_string()).collect();
+    /// Reports that no driver has a manifest; `None` if one has.
+    fn report_no_drivers(&self) -> Option<String> {
+        self.list_manifests().is_empty().then(|| {
+            let folders: Vec<String> = self
+                .manifest_folders()
+                .iter()
+                .map(|folder| folder.display().to_string())
+                .collect();
             format!(
                 "there is no Vulkan driver: no manifest is in {}. Install the driver of the card (for AMD and Intel on \
                  Debian and Ubuntu mesa-vulkan-drivers), or name its manifest in VK_DRIVER_FILES",
@@ -207,18 +223,18 @@ impl System<'_> {
         })
     }
 
-    /// Returns that the library which a manifest names is missing, if so.
-    fn without_library(&self, manifest: &Path) -> Option<String> {
+    /// Reports that the library which a manifest names is missing; `None` if it is there.
+    fn report_missing_library(&self, manifest: &Path) -> Option<String> {
         let text = std::fs::read_to_string(manifest).ok()?;
-        let (_, rest) = text.split_once("\"library_path\"")?;
-        let library = rest.split('"').nth(1)?;
-        let beside = manifest.parent().unwrap_or(Path::new("")).join(library);
-        let is_there = if library.contains('/') {
-            beside.exists()
+        let (_, behind_key) = text.split_once("\"library_path\"")?;
+        let library = behind_key.split('"').nth(1)?;
+        let path = manifest.parent().unwrap_or(Path::new("")).join(library);
+        let exists = if library.contains('/') {
+            path.exists()
         } else {
             self.has_library(library)
         };
-        (!is_there).then(|| {
+        (!exists).then(|| {
             let manifest = manifest.display();
             format!("the Vulkan driver of {manifest} is not whole: its library {library} is missing; install it again")
         })
@@ -226,37 +242,37 @@ impl System<'_> {
 
     /// Returns whether there is an NVIDIA card, which the kernel knows, and no manifest of its driver.
     fn lacks_nvidia(&self, manifests: &[PathBuf]) -> bool {
-        let is_there =
-            self.at("proc/driver/nvidia/version").exists() || self.at("dev/nvidia0").exists();
-        let is_named =
+        let has_card = self.path_below_root("proc/driver/nvidia/version").exists()
+            || self.path_below_root("dev/nvidia0").exists();
+        let is_of_nvidia =
             |manifest: &PathBuf| manifest.to_string_lossy().to_lowercase().contains("nvidia");
-        is_there && !manifests.iter().any(is_named)
+        has_card && !manifests.iter().any(is_of_nvidia)
     }
 
-    /// Returns NVIDIA's driver that can be loaded here.
+    /// Returns the library of NVIDIA's driver that can be loaded; `None` if neither can.
     fn nvidia_driver(&self) -> Option<&'static str> {
-        let [with_x, without] = NVIDIA;
-        let is_whole = self.has_library(with_x) && self.has_library(OF_X);
-        if is_whole {
+        let [with_x, without_x] = NVIDIA_DRIVERS;
+        if self.has_library(with_x) && self.has_library(X_LIBRARY) {
             Some(with_x)
         } else {
-            Some(without).filter(|name| self.has_library(name))
+            Some(without_x).filter(|name| self.has_library(name))
         }
     }
 
     /// Returns the text of the manifest that NVIDIA's driver lacks. Where variables name the manifests of all drivers,
     /// the user has chosen.
     pub(super) fn manifest_to_add(&self) -> Option<String> {
-        let is_chosen = INSTEAD
+        let user_has_chosen = MANIFEST_VARIABLES
             .into_iter()
             .any(|name| (self.variable)(name).is_some());
-        let may_add =
-            !is_chosen && self.has_library(LOADER) && self.lacks_nvidia(&self.manifests());
-        self.nvidia_driver().filter(|_| may_add).map(manifest)
+        let may_add = !user_has_chosen
+            && self.has_library(LOADER)
+            && self.lacks_nvidia(&self.list_manifests());
+        self.nvidia_driver().filter(|_| may_add).map(manifest_text)
     }
 
-    /// Returns why an NVIDIA card that the kernel knows has no Vulkan driver here, if so.
-    fn nvidia(&self, manifests: &[PathBuf]) -> Option<String> {
+    /// Reports why an NVIDIA card that the kernel knows has no Vulkan driver; `None` if it has one.
+    fn report_nvidia(&self, manifests: &[PathBuf]) -> Option<String> {
         if !self.lacks_nvidia(manifests) {
             return None;
         }
@@ -264,24 +280,24 @@ impl System<'_> {
             return Some(format!(
                 "there is an NVIDIA card with its driver {driver}, but no manifest of it for the Vulkan loader: mkdir \
                  -p ~/.local/share/vulkan/icd.d && echo '{}' > ~/.local/share/vulkan/icd.d/nvidia_icd.json",
-                manifest(driver)
+                manifest_text(driver)
             ));
         }
-        if self.has_library(NVIDIA[0]) {
+        if self.has_library(NVIDIA_DRIVERS[0]) {
             return Some(format!(
-                "there is an NVIDIA card, but its driver {} needs {OF_X}, which is missing: install it (Debian and \
-                 Ubuntu: libxext6, Fedora: libXext)",
-                NVIDIA[0]
+                "there is an NVIDIA card, but its driver {} needs {X_LIBRARY}, which is missing: install it \
+                 (Debian and Ubuntu: libxext6, Fedora: libXext)",
+                NVIDIA_DRIVERS[0]
             ));
         }
         let is_container = (self.variable)("NVIDIA_VISIBLE_DEVICES").is_some()
-            || self.at(".dockerenv").exists()
-            || self.at("run/.containerenv").exists();
+            || self.path_below_root(".dockerenv").exists()
+            || self.path_below_root("run/.containerenv").exists();
         let capabilities = (self.variable)("NVIDIA_DRIVER_CAPABILITIES");
         let list = capabilities.clone().unwrap_or_default();
         let has_graphics = list
             .split(',')
-            .any(|one| ["graphics", "all"].contains(&one.trim()));
+            .any(|capability| ["graphics", "all"].contains(&capability.trim()));
         Some(match is_container && !has_graphics {
             true => format!(
                 "there is an NVIDIA card, but this container has no Vulkan driver of it, because \
@@ -297,9 +313,9 @@ impl System<'_> {
         })
     }
 
-    /// Returns that this user may not open a card, if so.
-    fn closed_card(&self) -> Option<String> {
-        let entries = read_dir(self.at("dev/dri"))
+    /// Reports a card that this user may not open; `None` if there is none.
+    fn report_closed_card(&self) -> Option<String> {
+        let entries = read_dir(self.path_below_root("dev/dri"))
             .ok()?
             .filter_map(Result::ok)
             .map(|entry| entry.path());
@@ -321,50 +337,55 @@ impl System<'_> {
 }
 
 /// Returns the text of a manifest for the loader that names a driver's library.
-fn manifest(library: &str) -> String {
+fn manifest_text(library: &str) -> String {
     format!(
         r#"{{"file_format_version": "1.0.0", "ICD": {{"library_path": "{library}", "api_version": "1.3.0"}}}}"#
     )
 }
 
-/// Returns what is wrong with a variable that names manifests.
-fn of_variable(name: &str, value: &str) -> Vec<String> {
-    let fault = |path: &&str| {
-        let place = Path::new(path);
-        if !place.exists() {
-            Some("does not exist")
-        } else if !place.is_dir()
-            && place
-                .extension()
-                .is_none_or(|extension| extension != "json")
-        {
-            Some("is no manifest of a driver, whose name ends in .json")
-        } else {
-            None
-        }
-    };
-    let named = value.split(':').filter(|path| !path.is_empty());
-    let faults = named.filter_map(|path| Some((path, fault(&path)?)));
-    faults
+/// Returns the faults of a variable that names manifests, as sentences.
+fn find_variable_faults(name: &str, value: &str) -> Vec<String> {
+    value
+        .split(':')
+        .filter(|path| !path.is_empty())
+        .filter_map(|path| Some((path, find_path_fault(Path::new(path))?)))
         .map(|(path, fault)| {
             format!("{name} names {path}, which {fault}: correct the variable or unset it")
         })
         .collect()
 }
 
+/// Returns the reason why a path is neither a manifest nor a folder; `None` if it is one.
+fn find_path_fault(path: &Path) -> Option<&'static str> {
+    let is_manifest = || {
+        path.extension()
+            .is_some_and(|extension| extension == "json")
+    };
+    if !path.exists() {
+        Some("does not exist")
+    } else if !path.is_dir() && !is_manifest() {
+        Some("is no manifest of a driver, whose name ends in .json")
+    } else {
+        None
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The text of the manifest that is to be added to such a system.
-    fn to_add(files: &[(&str, &str)], variables: &[(&str, &str)]) -> Option<String> {
+    /// Returns the text of the manifest to be added to a system of these files and variables.
+    fn manifest_to_add_in(files: &[(&str, &str)], variables: &[(&str, &str)]) -> Option<String> {
         in_system(files, variables, |system, _| system.manifest_to_add())
     }
 
-    /// What a system says.
-    fn said(files: &[(&str, &str)], variables: &[(&str, &str)], adapters: usize) -> String {
+    /// Returns the reasons that are found in a system of these files and variables.
+    fn reasons_in(files: &[(&str, &str)], variables: &[(&str, &str)], adapters: usize) -> String {
         in_system(files, variables, |system, root| {
-            system.reasons(adapters).join("\n").replace(root, "ROOT")
+            system
+                .find_reasons(adapters)
+                .join("\n")
+                .replace(root, "ROOT")
         })
     }
 
@@ -372,7 +393,7 @@ mod tests {
     fn in_system<R>(
         files: &[(&str, &str)],
         variables: &[(&str, &str)],
-        ask: impl FnOnce(System<'_>, &str) -> R,
+        ask: impl FnOnce(VulkanSystem<'_>, &str) -> R,
     ) -> R {
         let folder = tempfile::tempdir().unwrap();
         for (path, text) in files {
@@ -382,11 +403,11 @@ mod tests {
         }
         let root = folder.path().display().to_string();
         let variable = |name: &str| {
-            let found = variables.iter().find(|(known, _)| *known == name);
-            found.map(|(_, value)| value.replace("ROOT", &root))
+            let entry = variables.iter().find(|(set_name, _)| *set_name == name);
+            entry.map(|(_, value)| value.replace("ROOT", &root))
         };
         ask(
-            System {
+            VulkanSystem {
                 root: folder.path(),
                 variable: &variable,
             },
@@ -403,8 +424,8 @@ mod tests {
         ("etc/ld.so.cache", "…\0libvulkan_lvp.so\0libvulkan.so.1\0");
 
     #[test]
-    fn each_part_that_is_missing_is_named() {
-        let nothing = said(&[], &[], 0);
+    fn each_missing_part_is_named() {
+        let nothing = reasons_in(&[], &[], 0);
         assert!(
             nothing.contains("no Vulkan loader (libvulkan.so.1)"),
             "{nothing}"
@@ -413,14 +434,14 @@ mod tests {
             nothing.contains("LD_LIBRARY_PATH") && nothing.contains("no Vulkan driver"),
             "{nothing}"
         );
-        let named = said(
+        let named = reasons_in(
             &[("own/libvulkan.so.1", ""), DRIVER],
             &[("LD_LIBRARY_PATH", "ROOT/none:ROOT/own")],
             0,
         );
         assert!(!named.contains("no Vulkan loader"), "{named}");
-        assert!(!said(&[DRIVER], &[], 1).contains("no Vulkan loader"));
-        let no_driver = said(&[LIBRARY], &[], 0);
+        assert!(!reasons_in(&[DRIVER], &[], 1).contains("no Vulkan loader"));
+        let no_driver = reasons_in(&[LIBRARY], &[], 0);
         assert!(
             no_driver.starts_with("there is no Vulkan driver: no manifest is in ROOT/etc/vulkan"),
             "{no_driver}"
@@ -429,31 +450,31 @@ mod tests {
             no_driver.contains("VK_DRIVER_FILES") && !no_driver.contains("loader ("),
             "{no_driver}"
         );
-        let torn = said(&[LIBRARY, DRIVER], &[], 0);
+        let torn = reasons_in(&[LIBRARY, DRIVER], &[], 0);
         assert!(
             torn.contains("lvp.json is not whole: its library libvulkan_lvp.so is missing"),
             "{torn}"
         );
-        let fails = said(&[DRIVER_LIBRARY, DRIVER], &[], 0);
+        let fails = reasons_in(&[DRIVER_LIBRARY, DRIVER], &[], 0);
         assert!(
             fails.contains("lvp.json show no device") && fails.contains("VK_LOADER_DEBUG=error"),
             "{fails}"
         );
         // A software adapter is no failure of its driver.
-        assert_eq!(said(&[DRIVER_LIBRARY, DRIVER], &[], 1), "");
+        assert_eq!(reasons_in(&[DRIVER_LIBRARY, DRIVER], &[], 1), "");
     }
 
     #[test]
-    fn variables_that_name_nothing_are_named() {
-        for name in INSTEAD {
-            let wrong = said(&[DRIVER_LIBRARY, DRIVER], &[(name, "ROOT/none.json")], 0);
+    fn variables_that_name_no_manifest_are_reported() {
+        for name in MANIFEST_VARIABLES {
+            let wrong = reasons_in(&[DRIVER_LIBRARY, DRIVER], &[(name, "ROOT/none.json")], 0);
             assert_eq!(
                 wrong,
                 format!(
                     "{name} names ROOT/none.json, which does not exist: correct the variable or unset it"
                 )
             );
-            let right = said(
+            let right = reasons_in(
                 &[DRIVER_LIBRARY, DRIVER],
                 &[(name, "ROOT/usr/share/vulkan/icd.d/lvp.json")],
                 1,
@@ -465,14 +486,14 @@ mod tests {
             ("VK_ICD_FILENAMES", "ROOT/none.json"),
             ("VK_DRIVER_FILES", "ROOT/usr/share/vulkan/icd.d"),
         ];
-        assert_eq!(said(&[DRIVER_LIBRARY, DRIVER], &both, 1), "");
+        assert_eq!(reasons_in(&[DRIVER_LIBRARY, DRIVER], &both, 1), "");
     }
 
     #[test]
     fn a_container_without_graphics_is_told() {
         let card = [DRIVER_LIBRARY, DRIVER, ("proc/driver/nvidia/version", "")];
         let container = |value: &str| {
-            said(
+            reasons_in(
                 &card,
                 &[
                     ("NVIDIA_VISIBLE_DEVICES", "all"),
@@ -481,22 +502,23 @@ mod tests {
                 1,
             )
         };
-        let told = container("compute,utility");
+        let reason = container("compute,utility");
         assert!(
-            told.contains("NVIDIA_DRIVER_CAPABILITIES is \"compute,utility\""),
-            "{told}"
+            reason.contains("NVIDIA_DRIVER_CAPABILITIES is \"compute,utility\""),
+            "{reason}"
         );
         assert!(
-            told.contains("NVIDIA_DRIVER_CAPABILITIES=compute,utility,graphics"),
-            "{told}"
+            reason.contains("NVIDIA_DRIVER_CAPABILITIES=compute,utility,graphics"),
+            "{reason}"
         );
-        let unset = said(&card, &[("NVIDIA_VISIBLE_DEVICES", "all")], 1);
+        let unset = reasons_in(&card, &[("NVIDIA_VISIBLE_DEVICES", "all")], 1);
         assert!(
             unset.contains("NVIDIA_DRIVER_CAPABILITIES is not set"),
             "{unset}"
         );
-        // The driver alone is there, or not whole: what is missing is named, and added where it can be.
-        for library in NVIDIA {
+        // The driver has no manifest, or lacks a library: the missing part is named, and the manifest added if
+        // possible.
+        for library in NVIDIA_DRIVERS {
             let libraries =
                 format!("…\0libvulkan.so.1\0libvulkan_lvp.so\0libXext.so.6\0{library}\0");
             let files = [
@@ -504,24 +526,29 @@ mod tests {
                 DRIVER,
                 ("dev/nvidia0", ""),
             ];
-            let told = said(&files, &[], 1);
+            let reason = reasons_in(&files, &[], 1);
             assert!(
-                told.contains(library)
-                    && told.contains("> ~/.local/share/vulkan/icd.d/nvidia_icd.json"),
-                "{told}"
+                reason.contains(library)
+                    && reason.contains("> ~/.local/share/vulkan/icd.d/nvidia_icd.json"),
+                "{reason}"
             );
-            let added = to_add(&files, &[]).unwrap();
+            let added = manifest_to_add_in(&files, &[]).unwrap();
             assert!(
-                added.contains(&format!(r#""library_path": "{library}""#)) && told.contains(&added),
+                added.contains(&format!(r#""library_path": "{library}""#))
+                    && reason.contains(&added),
                 "{added}"
             );
             let chosen = [("VK_DRIVER_FILES", "ROOT/usr/share/vulkan/icd.d/lvp.json")];
-            assert_eq!(to_add(&files, &chosen), None);
-            // what was added is seen
+            assert_eq!(manifest_to_add_in(&files, &chosen), None);
+            // A manifest that was added is found.
             let named = [("VK_ADD_DRIVER_FILES", "ROOT/own/nvidia_icd.json")];
-            let again = [&files[..], &[("own/nvidia_icd.json", added.as_str())]].concat();
+            let files_with_manifest =
+                [&files[..], &[("own/nvidia_icd.json", added.as_str())]].concat();
             assert_eq!(
-                (said(&again, &named, 1), to_add(&again, &named)),
+                (
+                    reasons_in(&files_with_manifest, &named, 1),
+                    manifest_to_add_in(&files_with_manifest, &named)
+                ),
                 (String::new(), None)
             );
         }
@@ -533,15 +560,21 @@ mod tests {
             DRIVER,
             card[2],
         ];
-        assert!(said(&no_x, &[], 1).contains("libGLX_nvidia.so.0 needs libXext.so.6"));
-        assert_eq!((to_add(&no_x, &[]), to_add(&card, &[])), (None, None));
+        assert!(reasons_in(&no_x, &[], 1).contains("libGLX_nvidia.so.0 needs libXext.so.6"));
+        assert_eq!(
+            (
+                manifest_to_add_in(&no_x, &[]),
+                manifest_to_add_in(&card, &[])
+            ),
+            (None, None)
+        );
         // With graphics, or outside of a container, the driver itself is missing.
-        for told in [
+        for reason in [
             container("all"),
             container("compute,graphics"),
-            said(&card, &[], 1),
+            reasons_in(&card, &[], 1),
         ] {
-            assert!(told.contains("install the whole driver"), "{told}");
+            assert!(reason.contains("install the whole driver"), "{reason}");
         }
         let whole = [
             &card[..],
@@ -550,6 +583,6 @@ mod tests {
                 r#"{"library_path": "libvulkan.so.1"}"#,
             )],
         ];
-        assert_eq!(said(&whole.concat(), &[], 1), "");
+        assert_eq!(reasons_in(&whole.concat(), &[], 1), "");
     }
 }

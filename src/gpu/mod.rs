@@ -2,11 +2,11 @@
 //!
 //! The stages of a population become WGSL kernels (`shaders/`), into which constants, sizes and the layout of buffers
 //! are generated. Several rounds are recorded in one submission and one pass. Each dispatch has the size that `compact`
-//! wrote, and at the end the host reads back the list of the members that are left. Of members that leave or enter,
-//! a kernel collects or places the numbers, so that no others are copied (`transfer.rs`).
+//! wrote, and at the end the host reads back the list of the members that are still active. A kernel collects the
+//! numbers of members that leave, and places those of members that enter, so that no others are copied (`transfer.rs`).
 //!
-//! Software adapters have at most 512 starts in flight. Where a submission takes over half a second, the host looks
-//! after every round (`solver/rounds.rs`), so that a cancelled run need not wait.
+//! Software adapters have at most 512 starts in flight. Where a submission takes over half a second, the host reads the
+//! list after every round (`solver/rounds.rs`), so that a cancelled run need not wait.
 
 mod adapter;
 mod buffers;
@@ -15,16 +15,16 @@ mod choice;
 mod commands;
 mod context;
 mod counts;
-mod entry;
 mod faults;
 mod fusion;
 #[cfg(test)]
 mod fusion_tests;
-mod kept;
 mod known_answer;
 mod layout;
 mod listing;
+mod member_list;
 mod missing;
+mod open_devices;
 mod pipelines;
 mod plausible;
 mod population;
@@ -60,27 +60,29 @@ use crate::solver::profile::DeviceCalls;
 use crate::solver::small::{SmallFitter, SmallModel, SmallProblem};
 use crate::solver::{Device, Method, Population};
 use crate::threads;
-use adapter::Choice;
+use adapter::AdapterChoice;
 pub use adapter::{AdapterDescription, adapters, hardware, missing_hardware};
-use context::{Context, Options};
+use context::{GpuContext, Options};
 #[doc(hidden)]
 pub use faults::{Fault, Faults};
-pub use kept::close;
+
 pub use listing::{KernelSource, kernel_sources, small_fit_source};
 pub use missing::driver_to_add;
+pub use open_devices::close;
 pub use round_times::RoundTimes;
 
 /// Maximum number of workers that share a discrete GPU.
-const MOST_WORKERS: usize = 8;
-/// Number of starts in flight that keep an adapter busy: a processor, and a card.
-const ENOUGH_FOR_SOFTWARE: usize = 512;
-const ENOUGH_FOR_CARD: usize = 8192;
+const MAX_WORKERS: usize = 8;
+/// Number of starts in flight that keep a software adapter busy.
+const SOFTWARE_STARTS_IN_FLIGHT: usize = 512;
+/// Number of starts in flight that keep a card busy.
+const CARD_STARTS_IN_FLIGHT: usize = 8192;
 
 /// One GPU adapter, whose arithmetic has been probed.
 #[derive(Clone, Debug)]
 pub struct GpuDevice {
-    /// Clones share it: what is made anew is so for all of them.
-    current: Arc<Mutex<Arc<Context>>>,
+    /// Shared by all clones of the device, so that a device that is opened again replaces the old one for all of them.
+    current: Arc<Mutex<Arc<GpuContext>>>,
 }
 
 impl GpuDevice {
@@ -92,7 +94,7 @@ impl GpuDevice {
     /// [`Error::DeviceUntrusted`] if the adapter's arithmetic fails the probe, and otherwise the error with which the
     /// adapter refuses to work: [`Error::Device`], [`Error::DeviceLost`] or [`Error::OutOfMemory`].
     pub fn open(index: usize) -> Result<GpuDevice> {
-        GpuDevice::choose(Choice::Index(index))
+        GpuDevice::choose(AdapterChoice::Index(index))
     }
 
     /// Opens the best adapter: discrete, integrated, others, software last.
@@ -100,7 +102,7 @@ impl GpuDevice {
     /// # Errors
     /// The errors of [`open`](Self::open).
     pub fn best() -> Result<GpuDevice> {
-        GpuDevice::choose(Choice::Best)
+        GpuDevice::choose(AdapterChoice::Best)
     }
 
     /// Opens the best adapter that is not software: what `auto` takes.
@@ -108,7 +110,7 @@ impl GpuDevice {
     /// # Errors
     /// The errors of [`open`](Self::open).
     pub fn hardware() -> Result<GpuDevice> {
-        GpuDevice::choose(Choice::Hardware)
+        GpuDevice::choose(AdapterChoice::Hardware)
     }
 
     /// Opens every discrete and integrated GPU; without one, every other adapter. An adapter that several backends show
@@ -117,7 +119,10 @@ impl GpuDevice {
     /// # Errors
     /// The errors of [`open`](Self::open).
     pub fn every() -> Result<Vec<GpuDevice>> {
-        adapter::every()?.into_iter().map(GpuDevice::open).collect()
+        adapter::every_gpu()?
+            .into_iter()
+            .map(GpuDevice::open)
+            .collect()
     }
 
     /// Opens the first adapter whose name contains `part`, in any case.
@@ -125,7 +130,7 @@ impl GpuDevice {
     /// # Errors
     /// The errors of [`open`](Self::open).
     pub fn by_name(part: &str) -> Result<GpuDevice> {
-        GpuDevice::choose(Choice::Name(part))
+        GpuDevice::choose(AdapterChoice::Name(part))
     }
 
     /// Opens the adapter that a text names: `gpu` (the best), `gpu:N` (its index), `gpu:pci=PLACE` (its place on the
@@ -139,8 +144,8 @@ impl GpuDevice {
             Some(rest) if rest.starts_with(':') && rest.len() > 1 => match rest[1..].parse() {
                 Ok(index) => GpuDevice::open(index),
                 Err(_) => GpuDevice::choose(match rest[1..].strip_prefix("pci=") {
-                    Some(place) => Choice::Pci(place),
-                    None => Choice::Name(&rest[1..]),
+                    Some(place) => AdapterChoice::Pci(place),
+                    None => AdapterChoice::Name(&rest[1..]),
                 }),
             },
             _ => Err(Error::invalid(
@@ -161,7 +166,7 @@ impl GpuDevice {
     #[doc(hidden)]
     #[must_use]
     pub fn with_tiles(self, which: usize) -> GpuDevice {
-        self.opened_again(|fresh| fresh.product = OnceLock::from(TILES[which % TILES.len()]))
+        self.reopen_with(|fresh| fresh.product = OnceLock::from(TILES[which % TILES.len()]))
     }
 
     /// Returns the same device with its products of halves computed by cooperative matrices, which a software adapter
@@ -169,9 +174,9 @@ impl GpuDevice {
     #[doc(hidden)]
     #[must_use]
     pub fn with_cooperative_products(self) -> Option<GpuDevice> {
-        let device = self.opened_again(|fresh| fresh.halves = OnceLock::new());
+        let device = self.reopen_with(|fresh| fresh.halves = OnceLock::new());
         let context = device.with_matrices();
-        let _ = context.halves.set(context.matrices()?);
+        let _ = context.halves.set(context.matrix_kernel()?);
         Some(device)
     }
 
@@ -186,21 +191,24 @@ impl GpuDevice {
             sums,
             rows: sums,
         };
-        self.opened_again(|fresh| fresh.fused = OnceLock::from(fused))
+        self.reopen_with(|fresh| fresh.fused = OnceLock::from(fused))
     }
 
     /// Returns a device of the same adapter, opened once more, with faults that a test injects.
     #[doc(hidden)]
     pub fn with_faults(self, faults: Arc<Faults>) -> Result<GpuDevice> {
         let old = self.context();
-        // Its time limit is its own.
+        // The new device does not share the time limit of the old one.
         let limit = Arc::new(AtomicU64::new(old.options.limit.load(Ordering::Relaxed)));
         let options = Options {
             faults: Some(faults),
             limit,
             ..old.options.clone()
         };
-        Ok(GpuDevice::of(Context::open(old.adapter.clone(), options)?))
+        Ok(GpuDevice::from_context(GpuContext::open(
+            old.adapter.clone(),
+            options,
+        )?))
     }
 
     /// Returns a device of the same adapter, opened once more, whose populations begin with NaN in all buffers, so that
@@ -212,38 +220,41 @@ impl GpuDevice {
             poison: true,
             ..old.options.clone()
         };
-        Ok(GpuDevice::of(Context::open(old.adapter.clone(), options)?))
+        Ok(GpuDevice::from_context(GpuContext::open(
+            old.adapter.clone(),
+            options,
+        )?))
     }
 
     /// Opens the device once more where a fault has left it of no use (for tests).
     #[doc(hidden)]
     pub fn revive(&self) -> Result<()> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        if current.wait(None, None).is_err() {
-            *current = Arc::new(current.again()?);
+        if current.wait_for(None, None).is_err() {
+            *current = Arc::new(current.reopen()?);
         }
         Ok(())
     }
 
     /// Returns the open device of the chosen adapter, or opens and probes it; fails if there is none or a probe fails.
-    fn choose(choice: Choice) -> Result<GpuDevice> {
-        kept::open(choice)
+    fn choose(choice: AdapterChoice) -> Result<GpuDevice> {
+        open_devices::open_or_reuse(choice)
     }
 
     /// Makes a device of an open context.
-    fn of(context: Context) -> GpuDevice {
+    fn from_context(context: GpuContext) -> GpuDevice {
         GpuDevice {
             current: Arc::new(Mutex::new(Arc::new(context))),
         }
     }
 
-    /// Returns the device opened once more, with what `change` does to its context, or itself where that fails (for
-    /// tests): the open device is everybody's.
-    fn opened_again(self, change: impl FnOnce(&mut Context)) -> GpuDevice {
-        match self.context().again() {
+    /// Returns the device opened once more, with its context changed by `change`, or itself where that fails (for
+    /// tests). The open device itself is not changed, because all of the process shares it.
+    fn reopen_with(self, change: impl FnOnce(&mut GpuContext)) -> GpuDevice {
+        match self.context().reopen() {
             Ok(mut fresh) => {
                 change(&mut fresh);
-                GpuDevice::of(fresh)
+                GpuDevice::from_context(fresh)
             }
             Err(_) => self,
         }
@@ -252,22 +263,22 @@ impl GpuDevice {
     /// Opens and probes the device again if it has failed.
     fn reopen_if_failed(&self) -> Result<()> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        if current.check().is_err() {
-            let fresh = current.again()?;
-            probe::probe(&fresh, true)?;
+        if current.check_health().is_err() {
+            let fresh = current.reopen()?;
+            probe::probe_arithmetic(&fresh, true)?;
             *current = Arc::new(fresh);
         }
         Ok(())
     }
 
     /// Returns the open context, reopened with cooperative matrices first if the adapter has them and they are right.
-    fn with_matrices(&self) -> Arc<Context> {
+    fn with_matrices(&self) -> Arc<GpuContext> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        if !current.options.cooperative && adapter::matrices(&current.adapter).is_some() {
-            // what they do not suit goes on without them
+        if !current.options.cooperative && adapter::matrix_kernel(&current.adapter).is_some() {
+            // If cooperative matrices do not work, the device goes on without them.
             if let Ok(fresh) = current
                 .with_matrices()
-                .and_then(|fresh| probe::probe(&fresh, true).map(|()| fresh))
+                .and_then(|fresh| probe::probe_arithmetic(&fresh, true).map(|()| fresh))
             {
                 *current = Arc::new(fresh);
             }
@@ -276,7 +287,7 @@ impl GpuDevice {
     }
 
     /// Returns the context in which a recording runs: with cooperative matrices where it has halves.
-    fn context_of(&self, recording: &Recording) -> Arc<Context> {
+    fn context_of(&self, recording: &Recording) -> Arc<GpuContext> {
         if recording.has_halves() {
             self.with_matrices()
         } else {
@@ -285,7 +296,7 @@ impl GpuDevice {
     }
 
     /// Returns the context that is open at present; a device that is opened again gets another.
-    fn context(&self) -> Arc<Context> {
+    fn context(&self) -> Arc<GpuContext> {
         self.current
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -293,13 +304,16 @@ impl GpuDevice {
     }
 
     /// Plans the sizes of the GPU buffers of a population of `capacity` members.
-    fn plan(&self, recording: &Recording, capacity: usize) -> buffers::Plan {
+    fn plan_buffers(&self, recording: &Recording, capacity: usize) -> buffers::BufferPlan {
         let layout = layout::Layout {
             parameters: recording.parameters.len(),
             capacity,
         };
-        let unwritten = self.context().allowed().unwritten(recording);
-        buffers::Plan::new(recording, layout, recording.stages.len() + 2, &unwritten)
+        let unwritten = self
+            .context()
+            .allowed_fusions()
+            .unwritten_buffers(recording);
+        buffers::BufferPlan::new(recording, layout, recording.stages.len() + 2, &unwritten)
     }
 }
 
@@ -310,10 +324,10 @@ impl Device for GpuDevice {
 
     fn renew(&self, failure: &Error) -> Result<bool> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        // what is short of memory alone needs no other device
-        if current.check().is_err() || !matches!(failure, Error::OutOfMemory { .. }) {
-            let fresh = current.again()?;
-            probe::probe(&fresh, true)?;
+        // A device that was only short of memory need not be opened again.
+        if current.check_health().is_err() || !matches!(failure, Error::OutOfMemory { .. }) {
+            let fresh = current.reopen()?;
+            probe::probe_arithmetic(&fresh, true)?;
             *current = Arc::new(fresh);
         }
         Ok(true)
@@ -336,9 +350,9 @@ impl Device for GpuDevice {
     /// are, and 3 ms for 4,096 (of the demo's model).
     fn enough(&self) -> usize {
         if self.is_software() {
-            ENOUGH_FOR_SOFTWARE
+            SOFTWARE_STARTS_IN_FLIGHT
         } else {
-            ENOUGH_FOR_CARD
+            CARD_STARTS_IN_FLIGHT
         }
     }
 
@@ -348,7 +362,7 @@ impl Device for GpuDevice {
         let is_card =
             self.context().adapter.get_info().device_type == wgpu::DeviceType::DiscreteGpu;
         if is_card {
-            (threads::thread_count() / 2).clamp(2, MOST_WORKERS)
+            (threads::thread_count() / 2).clamp(2, MAX_WORKERS)
         } else {
             2
         }
@@ -359,29 +373,34 @@ impl Device for GpuDevice {
     }
 
     fn calls(&self) -> DeviceCalls {
-        self.context().counts.read()
+        self.context().counts.snapshot()
     }
 
     fn capacity(&self, recording: &Recording, memory: Option<u64>) -> Result<usize> {
         let context = self.context();
         let memory = memory.unwrap_or(context.memory / 2);
-        let fits = |capacity| self.plan(recording, capacity).fits(&context.limits, memory);
+        let fits = |capacity| {
+            self.plan_buffers(recording, capacity)
+                .is_within_limits(&context.limits, memory)
+        };
         if !fits(1) {
-            let bytes = self.plan(recording, 1).bytes();
+            let bytes = self.plan_buffers(recording, 1).total_bytes();
             return Err(context.too_large(format!(
                 "one spectrum needs {bytes} bytes, there are {memory}"
             )));
         }
-        let (mut least, mut most) = (1, MAX_MEMBERS + 1);
-        while most - least > 1 {
-            let middle = least.midpoint(most);
+        // Bisect for the largest population that fits.
+        let mut fitting = 1;
+        let mut too_large = MAX_MEMBERS + 1;
+        while too_large - fitting > 1 {
+            let middle = fitting.midpoint(too_large);
             if fits(middle) {
-                least = middle;
+                fitting = middle;
             } else {
-                most = middle;
+                too_large = middle;
             }
         }
-        Ok(least)
+        Ok(fitting)
     }
 
     fn population(
@@ -399,12 +418,12 @@ impl Device for GpuDevice {
     }
 
     fn small_fitter(&self, problem: SmallProblem) -> Result<Option<Box<dyn SmallFitter>>> {
-        // f64 has no functions in WGSL; what it does not take whole the CPU does
-        let plain = problem.estimator.is_least_squares() && problem.priors.is_empty();
-        let tiny =
-            problem.parameters <= small::MOST_PARAMETERS && problem.points <= small::MOST_POINTS;
-        let known = plain && tiny && matches!(problem.model, SmallModel::Single(..));
-        Ok(known.then(|| {
+        // WGSL has no functions of f64. The CPU makes the fits that the GPU does not support.
+        let is_plain = problem.estimator.is_least_squares() && problem.priors.is_empty();
+        let is_small = problem.parameters <= small::MAX_SMALL_PARAMETERS
+            && problem.points <= small::MAX_SMALL_POINTS;
+        let is_supported = is_plain && is_small && matches!(problem.model, SmallModel::Single(..));
+        Ok(is_supported.then(|| {
             Box::new(small::GpuSmallFitter::new(self.context(), problem)) as Box<dyn SmallFitter>
         }))
     }

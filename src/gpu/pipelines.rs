@@ -1,11 +1,11 @@
-//! From kernels to pipelines and bind groups. A device keeps its compiled kernels for its workers and its next
+//! Pipelines and bind groups of kernels. A device caches its compiled kernels for all its workers and later
 //! populations.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::buffers::{self, Buffers};
-use super::context::Context;
+use super::context::GpuContext;
 use crate::error::Result;
 use crate::kernels::shader::{Dispatch, Shader, Target};
 use crate::kernels::source::Source;
@@ -24,13 +24,13 @@ pub(super) struct Pipeline {
 
 impl Pipeline {
     /// Compiles a shader, unless the device has done so before, and binds a population's buffers to it.
-    pub fn new(context: &Context, shader: &Shader, buffers: &Buffers) -> Result<Pipeline> {
+    pub fn new(context: &GpuContext, shader: &Shader, buffers: &Buffers) -> Result<Pipeline> {
         let writes: Vec<bool> = shader.bindings.iter().map(|b| b.write).collect();
         let Unbound { pipeline, layout } =
-            compiled(context, shader.stem, &shader.source(), &writes)?;
-        context.guarded(|| {
-            let table = table(context, shader);
-            let bound = shader.bindings.iter().map(|binding| match binding.target {
+            compile_or_reuse(context, shader.stem, &shader.source(), &writes)?;
+        context.catch_errors(|| {
+            let table = create_table(context, shader);
+            let bound_buffers = shader.bindings.iter().map(|binding| match binding.target {
                 Target::Members => &buffers.members,
                 Target::State => &buffers.state,
                 Target::Control => &buffers.control,
@@ -41,7 +41,7 @@ impl Pipeline {
                 Target::Table => &table,
                 Target::Block(id) => &buffers.blocks[id.0],
             });
-            let bind_group = bind(context, &layout, bound);
+            let bind_group = bind_buffers(context, &layout, bound_buffers);
             let uses = shader
                 .bindings
                 .iter()
@@ -58,20 +58,20 @@ impl Pipeline {
     }
 }
 
-/// Kernels that an open device has compiled, by their text and which buffers they write: a device's workers, and
-/// populations one after the other, have the same.
+/// Kernels that an open device has compiled, by their text and the buffers that they write. A device's workers, and its
+/// successive populations, use the same ones.
 #[derive(Debug, Default)]
-pub(super) struct Compiled(Mutex<HashMap<Key, Arc<Place>>>);
+pub(super) struct CompiledKernels(Mutex<HashMap<KernelKey, Arc<KernelSlot>>>);
 
 /// A kernel's text, and by binding whether it writes the buffer.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Key {
+struct KernelKey {
     text: String,
     writes: Vec<bool>,
 }
 
-/// Empty until a kernel is compiled.
-type Place = Mutex<Option<Unbound>>;
+/// Place of a kernel in the cache, empty until the kernel is compiled.
+type KernelSlot = Mutex<Option<Unbound>>;
 
 /// A pipeline, and the layout of the buffers that are to be bound to it.
 #[derive(Clone, Debug)]
@@ -80,52 +80,53 @@ pub(super) struct Unbound {
     pub layout: wgpu::BindGroupLayout,
 }
 
-/// More are forgotten, all of them.
-const MOST: usize = 512;
+/// Maximum number of kernels in the cache, which is emptied when it is full.
+const MAX_COMPILED_KERNELS: usize = 512;
 
 /// Returns the compiled kernel of a source, from this device's earlier ones if it is there, else compiled now.
-pub(super) fn compiled(
-    context: &Context,
+pub(super) fn compile_or_reuse(
+    context: &GpuContext,
     stem: &str,
     source: &Source,
     writes: &[bool],
 ) -> Result<Unbound> {
-    let mut known = context
+    // 1. Find the kernel's slot in the cache, and release the cache at once.
+    let mut cached_kernels = context
         .compiled
         .0
         .lock()
         .unwrap_or_else(PoisonError::into_inner);
-    let key = Key {
+    let key = KernelKey {
         text: source.text.clone(),
         writes: writes.to_vec(),
     };
-    if known.len() >= MOST && !known.contains_key(&key) {
-        known.clear();
+    if cached_kernels.len() >= MAX_COMPILED_KERNELS && !cached_kernels.contains_key(&key) {
+        cached_kernels.clear();
     }
-    let own = known.entry(key).or_default().clone();
-    drop(known);
-    // who wants the same kernel waits for it, others do not
-    let mut made = own.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(made) = &*made {
-        return Ok(made.clone());
+    let slot = cached_kernels.entry(key).or_default().clone();
+    drop(cached_kernels);
+    // 2. Compile the kernel while its slot alone is locked: only threads that need the same kernel wait for it.
+    let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(compiled) = &*slot {
+        return Ok(compiled.clone());
     }
-    let module = shader_module(context, stem, source)?;
-    let new = context.guarded(|| Ok(compute_pipeline(context, stem, &module, writes)))?;
-    Ok(made.insert(new).clone())
+    let module = compile_module(context, stem, source)?;
+    let compiled = context.catch_errors(|| Ok(make_pipeline(context, stem, &module, writes)))?;
+    Ok(slot.insert(compiled).clone())
 }
 
 /// Creates a storage buffer that holds the shader's table, padded to a multiple of four elements.
-fn table(context: &Context, shader: &Shader) -> wgpu::Buffer {
+fn create_table(context: &GpuContext, shader: &Shader) -> wgpu::Buffer {
     let elements = shader.table.len().next_multiple_of(4).max(4);
     let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST;
-    let buffer = buffers::create(context, "table", elements, usage);
-    context.write(&buffer, 0, bytemuck::cast_slice(&shader.table));
+    let buffer = buffers::create_buffer(context, "table", elements, usage);
+    context.write_buffer(&buffer, 0, bytemuck::cast_slice(&shader.table));
     buffer
 }
 
 /// Compiles WGSL source to a module; an error names the file and line that it comes from.
-pub(super) fn shader_module(
-    context: &Context,
+pub(super) fn compile_module(
+    context: &GpuContext,
     stem: &str,
     source: &Source,
 ) -> Result<wgpu::ShaderModule> {
@@ -142,14 +143,14 @@ pub(super) fn shader_module(
         return Ok(module);
     };
     let report = pollster::block_on(module.get_compilation_info());
-    let place = report
+    let location = report
         .messages
         .iter()
-        .find_map(|m| m.location)
-        .map(|l| source.locate(l.line_number as usize));
+        .find_map(|message| message.location)
+        .map(|location| source.locate(location.line_number as usize));
     Err(context.failure(format!(
         "{}: {error}",
-        place.unwrap_or_else(|| stem.to_owned())
+        location.unwrap_or_else(|| stem.to_owned())
     )))
 }
 
@@ -168,8 +169,8 @@ fn storage_entry(binding: u32, write: bool) -> wgpu::BindGroupLayoutEntry {
 }
 
 /// Makes the pipeline of `main` with one storage buffer per element of `writes`, true where the shader writes it.
-pub(super) fn compute_pipeline(
-    context: &Context,
+pub(super) fn make_pipeline(
+    context: &GpuContext,
     stem: &str,
     module: &wgpu::ShaderModule,
     writes: &[bool],
@@ -200,13 +201,14 @@ pub(super) fn compute_pipeline(
 }
 
 /// Makes a bind group of whole buffers, at the bindings 0, 1, 2, … in order.
-pub(super) fn bind<'a>(
-    context: &Context,
+pub(super) fn bind_buffers<'a>(
+    context: &GpuContext,
     layout: &wgpu::BindGroupLayout,
     buffers: impl Iterator<Item = &'a wgpu::Buffer>,
 ) -> wgpu::BindGroup {
-    let resources = buffers.map(wgpu::Buffer::as_entire_binding).zip(0..);
-    let entries: Vec<_> = resources
+    let entries: Vec<_> = buffers
+        .map(wgpu::Buffer::as_entire_binding)
+        .zip(0..)
         .map(|(resource, binding)| wgpu::BindGroupEntry { binding, resource })
         .collect();
     context

@@ -1,9 +1,12 @@
-//! Plausibility of a readback, whatever was fitted: a broken driver's rows of zeros or noise fail.
+//! Plausibility checks of a readback, whatever was fitted: the zeros or noise of a broken driver fail them.
 
 use std::collections::BTreeSet;
 
-use super::context::Context;
-use super::layout::{EVALUATIONS, Field, GAVE_WAY, HEAD, PAUSE, ROUNDS, RUNNING, STATUS, verdict};
+use super::context::GpuContext;
+use super::layout::{
+    EVALUATIONS_CELL, GAVE_WAY_CELL, LIST_HEADER_WORDS, PAUSE_CELL, ROUNDS_CELL, RUNNING_STATUS,
+    STATUS_CELL, StateField, verdict_from_code,
+};
 use super::transfer::Transfer;
 use crate::error::Result;
 use crate::solver::member::Active;
@@ -12,7 +15,11 @@ use crate::solver::{Method, Status, basin};
 
 /// Checks the list's first numbers, of members that take part and of all active ones, of which there were `before` when
 /// the rounds began.
-pub(super) fn active(context: &Context, head: [u32; HEAD], before: Active) -> Result<Active> {
+pub(super) fn check_counts(
+    context: &GpuContext,
+    head: [u32; LIST_HEADER_WORDS],
+    before: Active,
+) -> Result<Active> {
     let [taking_part, all] = head.map(|count| count as usize);
     if all > before.all || taking_part > all {
         let message = format!(
@@ -26,7 +33,7 @@ pub(super) fn active(context: &Context, head: [u32; HEAD], before: Active) -> Re
 
 /// Checks the slots of active members after some rounds: each one, and no more than once, among those that were active
 /// `before`.
-pub(super) fn list(context: &Context, slots: &[u32], before: &[u32]) -> Result<()> {
+pub(super) fn check_slots(context: &GpuContext, slots: &[u32], before: &[u32]) -> Result<()> {
     let mut remaining: BTreeSet<u32> = before.iter().copied().collect();
     match slots.iter().find(|slot| !remaining.remove(slot)) {
         Some(slot) => Err(context.untrusted(format!("slot {slot} in the list of active members"))),
@@ -35,24 +42,25 @@ pub(super) fn list(context: &Context, slots: &[u32], before: &[u32]) -> Result<(
 }
 
 /// Checks the numbers of members that were read, of which those in the slots `active` have not ended. A round has run.
-pub(super) fn transfer(
-    context: &Context,
+pub(super) fn check_members(
+    context: &GpuContext,
     read: &Transfer,
     method: Method,
     active: &[u32],
 ) -> Result<()> {
     let active: BTreeSet<usize> = active.iter().map(|slot| *slot as usize).collect();
     for (k, slot) in read.slots.iter().enumerate() {
-        if !is_control(read, k, active.contains(slot)) || !is_state(read, method, k) {
+        let is_active = active.contains(slot);
+        if !is_plausible_control(read, k, is_active) || !is_plausible_state(read, method, k) {
             return Err(context.untrusted(format!("what it says of slot {slot} cannot be")));
         }
     }
-    let count = if method.lanes() > 1 {
-        read.layout.simplices()
+    let n_simplices = if method.lanes() > 1 {
+        read.layout.simplex_capacity()
     } else {
         0
     };
-    match (0..count).find(|simplex| !is_simplex(read, *simplex)) {
+    match (0..n_simplices).find(|simplex| !is_plausible_simplex(read, *simplex)) {
         Some(simplex) => {
             let slot = read.slots[simplex * LANES];
             Err(context.untrusted(format!(
@@ -63,47 +71,51 @@ pub(super) fn transfer(
     }
 }
 
-/// Returns whether a member's control cells can be: a round has run, and it is active exactly where `runs` says so.
-fn is_control(read: &Transfer, k: usize, runs: bool) -> bool {
+/// Returns whether a member's control cells are possible: a round has run, and the member has not ended if and only if
+/// `is_active`.
+fn is_plausible_control(read: &Transfer, k: usize, is_active: bool) -> bool {
     let cell = |field: usize| read.control[field * read.layout.capacity + k];
-    let (status, gave_way) = (cell(STATUS), cell(GAVE_WAY));
-    let ended = if gave_way == 0 {
+    let status = cell(STATUS_CELL);
+    let gave_way = cell(GAVE_WAY_CELL);
+    let has_ended = if gave_way == 0 {
         Status::from_code(status).is_some()
     } else {
-        verdict(gave_way).is_some()
+        verdict_from_code(gave_way).is_some()
     };
     let pauses = 0..=basin::PAUSE as i32 + 1;
-    cell(ROUNDS) >= 1
-        && pauses.contains(&cell(PAUSE))
-        && if runs {
-            status == RUNNING && gave_way == 0
+    cell(ROUNDS_CELL) >= 1
+        && pauses.contains(&cell(PAUSE_CELL))
+        && if is_active {
+            status == RUNNING_STATUS && gave_way == 0
         } else {
-            ended
+            has_ended
         }
 }
 
 /// Returns whether a member's trial point has no NaN, and its damping factor is one that the method can have. A damping
 /// factor must be at least 2, or, under a simplex, poison that nobody has overwritten.
-fn is_state(read: &Transfer, method: Method, k: usize) -> bool {
-    let number = |field, index| f32::from_bits(read.state[read.layout.at(field, index, k)]);
-    let factor = number(Field::DampingFactor, 0);
-    let damped = match method {
+fn is_plausible_state(read: &Transfer, method: Method, k: usize) -> bool {
+    let number =
+        |field, index| f32::from_bits(read.state[read.layout.element_index(field, index, k)]);
+    let factor = number(StateField::DampingFactor, 0);
+    let is_factor_possible = match method {
         Method::LevenbergMarquardt(_) => factor >= 2.0,
         Method::NelderMead(_) => factor.is_nan(),
     };
-    damped && (0..read.layout.parameters).all(|p| !number(Field::TrialParameters, p).is_nan())
+    is_factor_possible
+        && (0..read.layout.parameters).all(|p| !number(StateField::TrialParameters, p).is_nan())
 }
 
 /// Returns whether the numbers of a simplex are neither poison nor all zero, and no more points count than it could
 /// have evaluated.
-fn is_simplex(read: &Transfer, simplex: usize) -> bool {
+fn is_plausible_simplex(read: &Transfer, simplex: usize) -> bool {
     let layout = read.layout;
     let cell = |field: usize| i64::from(read.control[field * layout.capacity + simplex * LANES]);
-    if !(1..=LANES as i64 * cell(ROUNDS)).contains(&cell(EVALUATIONS)) {
+    if !(1..=LANES as i64 * cell(ROUNDS_CELL)).contains(&cell(EVALUATIONS_CELL)) {
         return false;
     }
     let number =
-        |field: usize| f32::from_bits(read.simplices[field * layout.simplices() + simplex]);
-    !number(layout.values()).is_nan()
+        |field: usize| f32::from_bits(read.simplices[field * layout.simplex_capacity() + simplex]);
+    !number(layout.values_offset()).is_nan()
         && (0..layout.simplex_length()).any(|field| number(field) != 0.0)
 }

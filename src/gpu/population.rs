@@ -7,21 +7,21 @@ use half::f16;
 use rayon::prelude::*;
 use web_time::Instant;
 
-use super::buffers::{self, Buffers, Plan};
+use super::buffers::{self, BufferPlan, Buffers};
 use super::cache::Cache;
 use super::commands::{Round, record_alone};
-use super::context::Context;
-use super::entry::{Entry, check, limits};
-use super::fusion::Allowed;
-use super::layout::{HEAD, Layout, SPARE_SPECTRA};
+use super::context::GpuContext;
+use super::fusion::AllowedFusions;
+use super::layout::{LIST_HEADER_WORDS, Layout, SPARE_SPECTRA};
+use super::member_list::{MemberList, check_batch, collect_limits};
 use super::pipelines::Pipeline;
 use super::timing::Timing;
-use super::transfer::{Transfer, workgroups};
+use super::transfer::{Transfer, workgroups_for};
 use super::{plausible, readback, stages};
 use crate::buffers::Work;
 use crate::error::{Error, Result};
 use crate::kernels::shader::{MAX_MEMBERS, Shader, stride};
-use crate::recording::{BufferId, Kind, Recording, Scope, Values};
+use crate::recording::{BufferId, Kind, Recording, Scope};
 use crate::solver::member::Active;
 use crate::solver::profile::{Clock, Gauge, Meter, Tally};
 use crate::solver::{Batch, LevenbergMarquardt, Method, Outcome, Pending, Places, Population};
@@ -30,26 +30,26 @@ use crate::threads;
 /// Buffers, pipelines and the number of members of a population.
 #[derive(Debug)]
 pub(super) struct GpuPopulation {
-    pub(super) context: Arc<Context>,
+    pub(super) context: Arc<GpuContext>,
     recording: Arc<Recording>,
     /// The stages of each kernel.
-    groups: Vec<Range<usize>>,
+    stage_groups: Vec<Range<usize>>,
     method: Method,
     layout: Layout,
     pub(super) buffers: Buffers,
     pub(super) round: Round,
-    /// Puts members that enter into their slots.
-    pub(super) enters: Pipeline,
-    /// Collects members that leave.
-    pub(super) leaves: Pipeline,
-    /// Members as the host knows them.
-    entry: Entry,
-    /// The host's members differ from the device's: starts have entered since the last round.
-    has_entered: bool,
-    /// Rounds for whose end nobody has waited yet.
+    /// Kernel that puts members that enter into their slots.
+    pub(super) enter_kernel: Pipeline,
+    /// Kernel that collects members that leave.
+    pub(super) leave_kernel: Pipeline,
+    /// The host's copy of the list of members.
+    member_list: MemberList,
+    /// Whether the host's list differs from the device's, because starts have entered since the last round.
+    list_has_changed: bool,
+    /// Submitted rounds whose end has not been awaited yet.
     submitted: Option<wgpu::SubmissionIndex>,
     active: Active,
-    /// Bytes of its buffers.
+    /// Size of the population's buffers.
     bytes: u64,
     gauge: Option<(Gauge, Timing)>,
 }
@@ -57,19 +57,19 @@ pub(super) struct GpuPopulation {
 impl GpuPopulation {
     /// Creates a population of `capacity` members with the kernels that the context allows to be fused.
     pub fn new(
-        context: Arc<Context>,
+        context: Arc<GpuContext>,
         recording: Arc<Recording>,
         method: &Method,
         capacity: usize,
     ) -> Result<GpuPopulation> {
-        let allowed = context.allowed();
-        GpuPopulation::with(context, allowed, recording, method, capacity)
+        let fusions = context.allowed_fusions();
+        GpuPopulation::with_fusions(context, fusions, recording, method, capacity)
     }
 
-    /// Makes a population whose kernels join stages as `allowed` says.
-    pub fn with(
-        context: Arc<Context>,
-        allowed: Allowed,
+    /// Creates a population of `capacity` members with the kernels that `fusions` allows to be fused.
+    pub fn with_fusions(
+        context: Arc<GpuContext>,
+        fusions: AllowedFusions,
         recording: Arc<Recording>,
         method: &Method,
         capacity: usize,
@@ -86,122 +86,140 @@ impl GpuPopulation {
             }),
             simplex => simplex,
         };
-        let products = context.products(recording.has_halves());
-        let groups = allowed.kernels(&recording, Some(products));
+        // 1. Write the shaders of a round.
+        let products = context.product_kernels(recording.has_halves());
+        let stage_groups = fusions.group_stages(&recording, Some(products));
         let few_simplices = context.kernels.few_simplices;
-        let shaders =
-            stages::shaders(&recording, &groups, layout, method, products, few_simplices)?;
-        let plan = Plan::new(
+        let round_shaders = stages::round_shaders(
+            &recording,
+            &stage_groups,
+            layout,
+            method,
+            products,
+            few_simplices,
+        )?;
+        // 2. Create the buffers.
+        let plan = BufferPlan::new(
             &recording,
             layout,
-            shaders.len() - 1,
-            &allowed.unwritten(&recording),
+            round_shaders.len() - 1,
+            &fusions.unwritten_buffers(&recording),
         );
         let buffers = Buffers::new(&context, &recording, &plan)?;
-        let shaders = shaders
+        // 3. Compile all kernels on all threads, and save them for later runs.
+        let shaders: Vec<Shader> = round_shaders
             .into_iter()
-            .chain(stages::transfers(&recording, layout, products));
-        let shaders: Vec<Shader> = shaders.collect();
-        let compile = |shader| Pipeline::new(&context, shader, &buffers);
-        let mut pipelines =
-            threads::in_pool(|| shaders.par_iter().map(compile).collect::<Result<Vec<_>>>())?;
+            .chain(stages::transfer_shaders(&recording, layout, products))
+            .collect();
+        let mut pipelines = threads::in_pool(|| {
+            shaders
+                .par_iter()
+                .map(|shader| Pipeline::new(&context, shader, &buffers))
+                .collect::<Result<Vec<_>>>()
+        })?;
         context.cache.iter().for_each(Cache::save);
-        let last = [pipelines.pop(), pipelines.pop(), pipelines.pop()];
-        let [Some(leaves), Some(enters), Some(compact)] = last else {
+        // 4. Take the kernels apart: the stages, those that move members, `compact`, and the two transfers.
+        let last_three = [pipelines.pop(), pipelines.pop(), pipelines.pop()];
+        let [Some(leave_kernel), Some(enter_kernel), Some(compact)] = last_three else {
             return Err(context.failure("a round has no kernels"));
         };
-        let moves = pipelines.split_off(groups.len());
+        let moves = pipelines.split_off(stage_groups.len());
         let round = Round {
             stages: pipelines,
             moves,
             compact,
         };
-        let entry = Entry::new(layout);
-        let (method, bytes) = (*method, plan.bytes());
         Ok(GpuPopulation {
             context,
             recording,
-            groups,
-            method,
+            stage_groups,
+            method: *method,
             layout,
             buffers,
             round,
-            enters,
-            leaves,
-            entry,
-            has_entered: false,
+            enter_kernel,
+            leave_kernel,
+            member_list: MemberList::new(layout),
+            list_has_changed: false,
             submitted: None,
             active: Active::default(),
-            bytes,
+            bytes: plan.total_bytes(),
             gauge: None,
         })
     }
 
-    /// Checks the list of active members that was read after some rounds, and keeps it.
-    fn take_list(&mut self, list: &[u32]) -> Result<()> {
-        let before = &self.entry.members[HEAD..list.len()];
-        let active = plausible::active(
+    /// Checks the list of active members that was read after some rounds, and stores it as the host's list.
+    fn store_list(&mut self, list: &[u32]) -> Result<()> {
+        let slots_before = &self.member_list.members[LIST_HEADER_WORDS..list.len()];
+        let active = plausible::check_counts(
             &self.context,
             [list[0], list[1]],
             Active {
-                all: before.len(),
+                all: slots_before.len(),
                 ..self.active
             },
         )?;
-        plausible::list(&self.context, &list[HEAD..HEAD + active.all], before)?;
+        plausible::check_slots(
+            &self.context,
+            &list[LIST_HEADER_WORDS..LIST_HEADER_WORDS + active.all],
+            slots_before,
+        )?;
         self.active = active;
-        self.entry.members[..list.len()].copy_from_slice(list);
+        self.member_list.members[..list.len()].copy_from_slice(list);
         Ok(())
     }
 
     /// Adds a copy of `bytes` bytes between host and device, since `begin`, to the profile, if one is kept.
-    fn copied(&self, work: Work, bytes: usize, begin: Instant) {
+    fn record_copy(&self, work: Work, bytes: usize, begin: Instant) {
         if let Some((gauge, _)) = &self.gauge {
             gauge.copied(work, bytes, begin);
         }
     }
 
     /// Runs `rounds` rounds as [`advance`](Population::advance) does, each kernel timed in a pass of its own.
-    async fn measured(&mut self, rounds: u32) -> Result<()> {
+    async fn run_timed_rounds(&mut self, rounds: u32) -> Result<()> {
         let Some((gauge, timing)) = &self.gauge else {
             return Ok(());
         };
-        let stages = self.round.stages.len();
-        let mut left = rounds as usize;
-        while left > 0 && self.active.all > 0 {
-            let (begin, now) = (Instant::now(), left.min(timing.rounds));
-            let measured = timing
-                .run(&self.context, &self.buffers, &self.round, now)
+        let n_stages = self.round.stages.len();
+        let mut remaining = rounds as usize;
+        while remaining > 0 && self.active.all > 0 {
+            // 1. Run as many rounds as one submission can time.
+            let begin = Instant::now();
+            let submitted = remaining.min(timing.rounds);
+            let round_timings = timing
+                .time_kernels(&self.context, &self.buffers, &self.round, submitted)
                 .await?;
-            let mut active = Vec::new();
-            for one in measured {
+            // 2. Add each round's times to the profile: those of the stages, of the moves, and of `compact`.
+            let mut members_per_round = Vec::new();
+            for round_timing in round_timings {
                 if self.active.all == 0 {
                     break;
                 }
                 let members = self.active.taking_part;
-                let (own, moves) = one.seconds.split_at(stages);
-                let (compact, moves) = moves
+                let (stage_seconds, move_seconds) = round_timing.seconds.split_at(n_stages);
+                let (compact_seconds, move_seconds) = move_seconds
                     .split_last()
-                    .map_or((0.0, moves), |(last, rest)| (*last, rest));
-                let (calls, by_stage) = (vec![1; stages], vec![members as u64; stages]);
+                    .map_or((0.0, move_seconds), |(compact, moves)| (*compact, moves));
                 gauge.add(&Tally {
-                    seconds: own.to_vec(),
-                    calls,
-                    members: by_stage,
+                    seconds: stage_seconds.to_vec(),
+                    calls: vec![1; n_stages],
+                    members: vec![members as u64; n_stages],
                 });
-                // `simplex` moves all simplices, whoever takes part
+                // `simplex` moves all active simplices, also those that do not take part.
                 let moved = if self.lanes() > 1 {
                     self.active.all / self.lanes()
                 } else {
                     members
                 };
-                gauge.step(moved, moves.iter().sum());
-                gauge.compact(self.active.all, compact);
-                active.push(members);
-                self.active = plausible::active(&self.context, one.head, self.active)?;
+                gauge.step(moved, move_seconds.iter().sum());
+                gauge.compact(self.active.all, compact_seconds);
+                members_per_round.push(members);
+                self.active =
+                    plausible::check_counts(&self.context, round_timing.header, self.active)?;
             }
-            gauge.look(begin, active);
-            left -= now;
+            gauge.look(begin, members_per_round);
+            remaining -= submitted;
         }
         Ok(())
     }
@@ -212,7 +230,7 @@ impl GpuPopulation {
             let buffer = &self.buffers.blocks[id.0];
             match self.recording.block(*id).scope {
                 Scope::Spectrum => {
-                    buffers::upload_to(
+                    buffers::upload_blocks(
                         &self.context,
                         &self.recording,
                         *id,
@@ -222,14 +240,14 @@ impl GpuPopulation {
                     );
                 }
                 _ if self.active.all == 0 => {
-                    buffers::upload(&self.context, &self.recording, *id, buffer, values)
+                    buffers::upload_first_block(&self.context, &self.recording, *id, buffer, values)
                 }
                 _ => {}
             }
         }
-        let limits = limits(batch, self.layout.parameters);
+        let limits = collect_limits(batch, self.layout.parameters);
         let length = 4 * self.layout.parameters;
-        buffers::write(
+        buffers::write_blocks(
             &self.context,
             &self.buffers.limits,
             &limits,
@@ -239,18 +257,17 @@ impl GpuPopulation {
         );
     }
 
-    /// Returns how many bytes a batch has copied to the device.
-    fn bytes_of(&self, batch: &Batch) -> usize {
-        let bytes = |(id, values): &(BufferId, Values)| {
+    /// Returns the number of bytes of a batch that were copied to the device.
+    fn count_uploaded_bytes(&self, batch: &Batch) -> usize {
+        let mut bytes = 16 * self.layout.parameters * batch.spectra;
+        for (id, values) in &batch.blocks {
             let block = self.recording.block(*id);
-            let each = if block.kind == Kind::Half { 2 } else { 4 };
+            let element_bytes = if block.kind == Kind::Half { 2 } else { 4 };
             if block.scope == Scope::Spectrum || self.active.all == 0 {
-                each * values.len()
-            } else {
-                0
+                bytes += element_bytes * values.len();
             }
-        };
-        16 * self.layout.parameters * batch.spectra + batch.blocks.iter().map(bytes).sum::<usize>()
+        }
+        bytes
     }
 
     /// Runs the stages once at the trial points, and returns the bits of the members' state.
@@ -278,44 +295,45 @@ impl GpuPopulation {
             .chain(0..count)
             .chain(0..count)
             .collect();
-        self.write(&self.buffers.state, state);
-        self.write(&self.buffers.control, control);
-        self.write(&self.buffers.members, &members);
-        self.write(&self.buffers.limits, limits);
+        self.write_to_start(&self.buffers.state, state);
+        self.write_to_start(&self.buffers.control, control);
+        self.write_to_start(&self.buffers.members, &members);
+        self.write_to_start(&self.buffers.limits, limits);
         let commands = self.round.record_step(&self.context, count);
         let state = self
             .submit_and_read(commands, &self.buffers.state, state.len())
             .await?;
-        let nothing = self
+        let no_commands = self
             .context
             .device
             .create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         Ok((
             state,
-            self.submit_and_read(nothing, &self.buffers.control, control.len())
+            self.submit_and_read(no_commands, &self.buffers.control, control.len())
                 .await?,
         ))
     }
 
     /// Writes the list of members to the device if starts have entered since the last round.
     pub(super) fn write_list(&mut self) {
-        if std::mem::take(&mut self.has_entered) {
+        if std::mem::take(&mut self.list_has_changed) {
             let begin = Instant::now();
-            let arguments = self.round.arguments(self.active);
-            self.write(&self.buffers.members, &self.entry.members);
-            self.write(&self.buffers.arguments, &arguments);
-            self.copied(
+            let arguments = self.round.workgroup_counts(self.active);
+            self.write_to_start(&self.buffers.members, &self.member_list.members);
+            self.write_to_start(&self.buffers.arguments, &arguments);
+            self.record_copy(
                 Work::Upload,
-                4 * (self.entry.members.len() + arguments.len()),
+                4 * (self.member_list.members.len() + arguments.len()),
                 begin,
             );
         }
     }
 
     /// Writes values to the start of a GPU buffer; does nothing if there are none.
-    fn write(&self, buffer: &wgpu::Buffer, values: &[impl bytemuck::Pod]) {
+    fn write_to_start(&self, buffer: &wgpu::Buffer, values: &[impl bytemuck::Pod]) {
         if !values.is_empty() {
-            self.context.write(buffer, 0, bytemuck::cast_slice(values));
+            self.context
+                .write_buffer(buffer, 0, bytemuck::cast_slice(values));
         }
     }
 
@@ -326,7 +344,7 @@ impl GpuPopulation {
         buffer: &wgpu::Buffer,
         elements: usize,
     ) -> Result<Vec<T>> {
-        readback::fetch(
+        readback::copy_and_read(
             &self.context,
             commands,
             buffer,
@@ -347,7 +365,7 @@ impl Population for GpuPopulation {
     }
 
     fn measure(&mut self, meter: Arc<Meter>) {
-        // without buffers for it nothing is measured, and nothing else is lost
+        // If the buffers for the timestamps cannot be created, the run goes on without a profile.
         let Ok(timing) = Timing::new(&self.context, &self.round) else {
             return;
         };
@@ -356,14 +374,14 @@ impl Population for GpuPopulation {
         } else {
             Clock::Submissions
         };
-        let works = self
-            .groups
+        let costs = self
+            .stage_groups
             .iter()
             .map(|stages| self.recording.cost_of_kernel(stages.clone()))
             .collect();
         let mut gauge = Gauge::new(
             meter,
-            works,
+            costs,
             self.layout.parameters,
             size_of::<f32>(),
             clock,
@@ -373,9 +391,10 @@ impl Population for GpuPopulation {
     }
 
     fn clear(&mut self) {
-        self.entry = Entry::new(self.layout);
+        self.member_list = MemberList::new(self.layout);
         self.active = Active::default();
-        (self.has_entered, self.submitted) = (false, None);
+        self.list_has_changed = false;
+        self.submitted = None;
     }
 
     fn spectra_capacity(&self) -> usize {
@@ -383,44 +402,50 @@ impl Population for GpuPopulation {
     }
 
     fn upload(&mut self, batch: &Batch, spectra: &[usize]) -> Result<()> {
-        check(&self.recording, batch, spectra, self.spectra_capacity())?;
+        check_batch(&self.recording, batch, spectra, self.spectra_capacity())?;
         let begin = Instant::now();
         self.write_spectra(batch, spectra);
-        self.context.flush();
-        self.copied(Work::Upload, self.bytes_of(batch), begin);
-        self.context.check()
+        self.context.submit_writes();
+        self.record_copy(Work::Upload, self.count_uploaded_bytes(batch), begin);
+        self.context.check_health()
     }
 
     fn enter_members(&mut self, batch: &Batch, places: &Places) -> Result<()> {
-        let (begin, lanes) = (Instant::now(), self.lanes());
+        let begin = Instant::now();
+        let lanes = self.lanes();
         if places.starts.iter().any(|start| *start >= self.capacity()) {
-            let (starts, capacity) = (batch.members(), self.capacity());
             return Err(Error::Usage(format!(
-                "{starts} starts in a population of {capacity}"
+                "{} starts in a population of {}",
+                batch.members(),
+                self.capacity()
             )));
         }
-        let transfer = Transfer::of_batch(self.layout.parameters, batch, places, self.method);
-        let words = transfer.words(lanes);
-        self.write(&self.buffers.transfer, &words);
+        let transfer = Transfer::from_batch(self.layout.parameters, batch, places, self.method);
+        let words = transfer.upload_words(lanes);
+        self.write_to_start(&self.buffers.transfer, &words);
         self.context.submit(record_alone(
             &self.context,
-            &self.enters,
-            workgroups(transfer.length(lanes)),
+            &self.enter_kernel,
+            workgroups_for(transfer.count_numbers(lanes)),
         ));
-        self.active = self.entry.enter(batch, places, lanes, self.active);
-        self.has_entered = true;
-        self.copied(Work::Upload, 4 * words.len(), begin);
-        self.context.check()
+        self.active = self
+            .member_list
+            .add_members(batch, places, lanes, self.active);
+        self.list_has_changed = true;
+        self.record_copy(Work::Upload, 4 * words.len(), begin);
+        self.context.check_health()
     }
 
     fn submit(&mut self, rounds: u32) -> Result<()> {
-        // measured rounds are submitted one by one
+        // Rounds that are timed are submitted by `run_timed_rounds`.
         let is_idle = self.submitted.is_none() && self.gauge.is_none();
         if is_idle && self.active.all > 0 && rounds > 0 {
             self.write_list();
-            let mut commands = self.round.record(&self.context, &self.buffers, rounds);
-            let bytes = 4 * (HEAD + self.active.all) as u64;
-            self.context.copy(
+            let mut commands = self
+                .round
+                .record_rounds(&self.context, &self.buffers, rounds);
+            let bytes = 4 * (LIST_HEADER_WORDS + self.active.all) as u64;
+            self.context.record_buffer_copy(
                 &mut commands,
                 &self.buffers.members,
                 &self.buffers.readback,
@@ -435,33 +460,42 @@ impl Population for GpuPopulation {
     fn advance(&mut self, rounds: u32) -> Pending<'_, usize> {
         Box::pin(async move {
             self.submit(rounds)?;
-            let elements = HEAD + self.active.all;
+            let elements = LIST_HEADER_WORDS + self.active.all;
             let list: Vec<u32> = match self.submitted.take() {
                 Some(submission) => {
-                    readback::read(&self.context, &self.buffers.readback, elements, submission)
-                        .await?
+                    readback::read_mapped(
+                        &self.context,
+                        &self.buffers.readback,
+                        elements,
+                        submission,
+                    )
+                    .await?
                 }
                 None if self.active.all == 0 || rounds == 0 => return Ok(self.active.all),
                 None => {
                     self.write_list();
-                    self.measured(rounds).await?;
-                    let nothing = self
+                    self.run_timed_rounds(rounds).await?;
+                    let no_commands = self
                         .context
                         .device
                         .create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-                    self.submit_and_read(nothing, &self.buffers.members, elements)
+                    self.submit_and_read(no_commands, &self.buffers.members, elements)
                         .await?
                 }
             };
-            self.take_list(&list)?;
+            self.store_list(&list)?;
             Ok(self.active.all)
         })
     }
 
     fn active(&mut self) -> Pending<'_, Vec<usize>> {
         let lanes = self.lanes();
-        let listed = &self.entry.members[HEAD..HEAD + self.active.all];
-        let mut starts: Vec<usize> = listed.iter().map(|slot| *slot as usize / lanes).collect();
+        let active_slots =
+            &self.member_list.members[LIST_HEADER_WORDS..LIST_HEADER_WORDS + self.active.all];
+        let mut starts: Vec<usize> = active_slots
+            .iter()
+            .map(|slot| *slot as usize / lanes)
+            .collect();
         starts.sort_unstable();
         starts.dedup();
         Box::pin(async { Ok(starts) })
@@ -472,28 +506,33 @@ impl Population for GpuPopulation {
             if starts.is_empty() {
                 return Ok(Vec::new());
             }
-            let (begin, lanes) = (Instant::now(), self.lanes());
+            // 1. Have the device collect the numbers of the members that leave.
+            let begin = Instant::now();
+            let lanes = self.lanes();
             let slots = starts
                 .iter()
                 .flat_map(|start| start * lanes..(start + 1) * lanes)
                 .collect();
             let mut transfer = Transfer::new(self.layout.parameters, slots);
-            let (head, numbers) = (transfer.head(lanes), transfer.length(lanes));
-            self.write(&self.buffers.transfer, &head);
-            let commands = record_alone(&self.context, &self.leaves, workgroups(numbers));
-            let elements = head.len() + numbers;
+            let header = transfer.header(lanes);
+            let numbers = transfer.count_numbers(lanes);
+            self.write_to_start(&self.buffers.transfer, &header);
+            let commands = record_alone(&self.context, &self.leave_kernel, workgroups_for(numbers));
+            let elements = header.len() + numbers;
             let words: Vec<u32> = self
                 .submit_and_read(commands, &self.buffers.transfer, elements)
                 .await?;
-            if words[..head.len()] != head {
+            // 2. The header must come back as it was written, and the numbers must be plausible.
+            if words[..header.len()] != header {
                 return Err(self
                     .context
                     .untrusted("other members than those that leave were read"));
             }
-            transfer.take(&words[head.len()..]);
-            let active = &self.entry.members[HEAD..HEAD + self.active.all];
-            plausible::transfer(&self.context, &transfer, self.method, active)?;
-            self.copied(Work::Readback, 4 * elements, begin);
+            transfer.store_collected(&words[header.len()..]);
+            let active_slots =
+                &self.member_list.members[LIST_HEADER_WORDS..LIST_HEADER_WORDS + self.active.all];
+            plausible::check_members(&self.context, &transfer, self.method, active_slots)?;
+            self.record_copy(Work::Readback, 4 * elements, begin);
             Ok(transfer.outcomes(self.method))
         })
     }
@@ -502,8 +541,8 @@ impl Population for GpuPopulation {
         Box::pin(async move {
             if self
                 .context
-                .allowed()
-                .unwritten(&self.recording)
+                .allowed_fusions()
+                .unwritten_buffers(&self.recording)
                 .contains(&buffer)
             {
                 let name = &self.recording.block(buffer).name;
@@ -511,27 +550,30 @@ impl Population for GpuPopulation {
                     "{name} is never written: its kernel also does what reads it"
                 )));
             }
+            // 1. Run the stages, and read the buffer's blocks of all members that take part.
             self.write_list();
             let block = self.recording.block(buffer);
-            let (length, stride) = (block.length, stride(block));
+            let length = block.length;
+            let stride = stride(block);
             let source = &self.buffers.blocks[buffer.0];
             let commands = self.round.record_stages(&self.context, &self.buffers);
             let elements = self.active.taking_part * stride;
             let target = self
                 .context
-                .guarded(|| Ok(buffers::readback(&self.context, elements.max(1))))?;
-            let seen: Vec<u32> =
-                readback::fetch(&self.context, commands, source, &target, elements).await?;
-            let blocks = seen.chunks(stride.max(1));
-            Ok(match self.recording.block(buffer).kind {
-                Kind::Half => {
-                    let halves = |pair: &u32| {
-                        [*pair as u16, (pair >> 16) as u16].map(|x| f16::from_bits(x).to_f64())
-                    };
-                    blocks
-                        .flat_map(|block| block.iter().flat_map(halves).take(length))
-                        .collect()
-                }
+                .catch_errors(|| Ok(buffers::create_readback(&self.context, elements.max(1))))?;
+            let words: Vec<u32> =
+                readback::copy_and_read(&self.context, commands, source, &target, elements).await?;
+            // 2. Convert them to f64, without the padding behind each block.
+            let blocks = words.chunks(stride.max(1));
+            Ok(match block.kind {
+                Kind::Half => blocks
+                    .flat_map(|block| {
+                        block
+                            .iter()
+                            .flat_map(|pair| unpack_halves(*pair))
+                            .take(length)
+                    })
+                    .collect(),
                 _ => blocks
                     .flat_map(|block| &block[..length])
                     .map(|x| f64::from(f32::from_bits(*x)))
@@ -539,4 +581,9 @@ impl Population for GpuPopulation {
             })
         })
     }
+}
+
+/// Converts the two halves of a word to f64, the lower one first.
+fn unpack_halves(pair: u32) -> [f64; 2] {
+    [pair as u16, (pair >> 16) as u16].map(|bits| f16::from_bits(bits).to_f64())
 }

@@ -1,4 +1,4 @@
-//! From the device to the host.
+//! Transfers of numbers from the device to the host.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,16 +8,19 @@ use std::time::Duration;
 
 use web_time::Instant;
 
-use super::context::Context;
+use super::context::GpuContext;
 use super::faults::{Call, Fault};
-use super::layout::{EVALUATIONS, Field, GAVE_WAY, Layout, NO_VALUE, ROUNDS, STATUS, verdict};
+use super::layout::{
+    EVALUATIONS_CELL, GAVE_WAY_CELL, Layout, NO_VALUE, ROUNDS_CELL, STATUS_CELL, StateField,
+    verdict_from_code,
+};
 use crate::buffers::LossSums;
 use crate::error::Result;
 use crate::math::triangle::packed_length;
 use crate::solver::simplex::LANES;
 use crate::solver::{Outcome, Status};
 
-/// A buffer that is being mapped: ready when the device says so, whoever polls it.
+/// A buffer that is being mapped. The future is ready when the device reports the mapping, whoever polls the device.
 #[derive(Clone, Default)]
 struct Mapping {
     shared: Arc<Mutex<(Option<bool>, Option<Waker>)>>,
@@ -25,7 +28,7 @@ struct Mapping {
 
 impl Mapping {
     /// Stores the outcome of the mapping, and wakes the task that waits for it.
-    fn finish(&self, success: bool) {
+    fn complete(&self, success: bool) {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         shared.0 = Some(success);
         if let Some(waker) = shared.1.take() {
@@ -52,17 +55,17 @@ impl Future for Mapping {
 impl Mapping {
     /// Waits until the mapping has ended or `limit` is over; returns whether it has ended, and `true` at once in a
     /// browser.
-    fn is_ready(&self, limit: Duration) -> bool {
+    fn wait_until_ready(&self, limit: Duration) -> bool {
         let begin = Instant::now();
         loop {
-            let ready = self
+            let has_ended = self
                 .shared
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .0
                 .is_some();
-            if ready || cfg!(target_arch = "wasm32") || begin.elapsed() > limit {
-                return ready || cfg!(target_arch = "wasm32");
+            if has_ended || cfg!(target_arch = "wasm32") || begin.elapsed() > limit {
+                return has_ended || cfg!(target_arch = "wasm32");
             }
             std::thread::sleep(Duration::from_micros(50));
         }
@@ -70,55 +73,58 @@ impl Mapping {
 }
 
 /// Submits the commands, then copies the first `elements` of `source` to the mappable buffer `target` and reads them.
-pub(super) async fn fetch<T: bytemuck::Pod>(
-    context: &Context,
+pub(super) async fn copy_and_read<T: bytemuck::Pod>(
+    context: &GpuContext,
     mut commands: wgpu::CommandEncoder,
     source: &wgpu::Buffer,
     target: &wgpu::Buffer,
     elements: usize,
 ) -> Result<Vec<T>> {
-    context.copy(&mut commands, source, target, 0, 4 * elements as u64);
+    context.record_buffer_copy(&mut commands, source, target, 0, 4 * elements as u64);
     let submission = context.submit(commands);
-    read(context, target, elements, submission).await
+    read_mapped(context, target, elements, submission).await
 }
 
-/// Reads the first `elements` of a mappable buffer, once a submission is done. It does not wait for later ones.
-pub(super) async fn read<T: bytemuck::Pod>(
-    context: &Context,
+/// Reads the first `elements` of a mappable buffer once a submission is done. It does not wait for later submissions.
+pub(super) async fn read_mapped<T: bytemuck::Pod>(
+    context: &GpuContext,
     buffer: &wgpu::Buffer,
     elements: usize,
     submission: wgpu::SubmissionIndex,
 ) -> Result<Vec<T>> {
     if elements == 0 {
-        context.check()?;
+        context.check_health()?;
         return Ok(Vec::new());
     }
+    // 1. Ask for the mapping, and wait for it.
     let slice = buffer.slice(..4 * elements as u64);
     let mapping = Mapping::default();
     let callback = mapping.clone();
-    let met = context.meet(Call::Readback);
+    let injected_fault = context.fault_at_call(Call::Readback);
     slice.map_async(wgpu::MapMode::Read, move |result| {
-        callback.finish(result.is_ok())
+        callback.complete(result.is_ok())
     });
-    context.wait(Some(submission), met)?;
-    if !mapping.is_ready(context.limit()) {
-        context.give_up();
-        context.check()?;
+    context.wait_for(Some(submission), injected_fault)?;
+    if !mapping.wait_until_ready(context.time_limit()) {
+        context.mark_unresponsive();
+        context.check_health()?;
     }
-    let mapped = mapping.await;
-    context.check()?;
-    if !mapped || met == Some(Fault::Mapping) {
+    let is_mapped = mapping.await;
+    context.check_health()?;
+    if !is_mapped || injected_fault == Some(Fault::Mapping) {
         return Err(context.failure("a buffer could not be mapped"));
     }
+    // 2. Copy the values, and release the buffer.
     let view = slice
         .get_mapped_range()
         .map_err(|e| context.failure(e.to_string()))?;
     let mut values = bytemuck::pod_collect_to_vec(&view);
     drop(view);
     buffer.unmap();
-    match met {
+    // 3. Spoil the values if a test asks for it.
+    match injected_fault {
         Some(Fault::Zeros) => values.fill(T::zeroed()),
-        // integers are no normal numbers, and stay
+        // Integers are no normal numbers when read as floats, and stay as they are.
         Some(Fault::Wrong) => {
             let numbers = bytemuck::cast_slice_mut::<T, f32>(&mut values).iter_mut();
             numbers.filter(|x| x.is_normal()).for_each(|x| *x *= 1.01);
@@ -132,7 +138,7 @@ pub(super) async fn read<T: bytemuck::Pod>(
 }
 
 /// Returns the outcomes of the members in some slots; `state` and `control` are as read from the device.
-pub(super) fn outcomes(
+pub(super) fn lm_outcomes(
     layout: Layout,
     slots: &[usize],
     state: &[f32],
@@ -140,32 +146,33 @@ pub(super) fn outcomes(
 ) -> Vec<Outcome> {
     slots
         .iter()
-        .map(|slot| outcome(layout, *slot, state, control))
+        .map(|slot| lm_outcome(layout, *slot, state, control))
         .collect()
 }
 
 /// Returns the outcome of the member in a slot, from the state and control that were read from the device.
-fn outcome(layout: Layout, slot: usize, state: &[f32], control: &[i32]) -> Outcome {
-    let number = |field, index| f64::from(state[layout.at(field, index, slot)]);
-    let list = |field, length| (0..length).map(|i| number(field, i)).collect();
-    let rounds = u32::try_from(control[ROUNDS * layout.capacity + slot]).unwrap_or(0);
+fn lm_outcome(layout: Layout, slot: usize, state: &[f32], control: &[i32]) -> Outcome {
+    let number = |field, index| f64::from(state[layout.element_index(field, index, slot)]);
+    let numbers = |field, length| (0..length).map(|i| number(field, i)).collect();
+    let cell = |cell: usize| control[cell * layout.capacity + slot];
+    let rounds = u32::try_from(cell(ROUNDS_CELL)).unwrap_or(0);
     Outcome {
-        status: Status::from_code(control[STATUS * layout.capacity + slot]),
-        gave_way: verdict(control[GAVE_WAY * layout.capacity + slot]),
+        status: Status::from_code(cell(STATUS_CELL)),
+        gave_way: verdict_from_code(cell(GAVE_WAY_CELL)),
         rounds,
         evaluations: rounds,
-        parameters: list(Field::Accepted, layout.parameters),
-        chi2: number(Field::Chi2, 0),
-        penalty: number(Field::Penalty, 0),
-        ln_det: number(Field::LnDet, 0),
+        parameters: numbers(StateField::Accepted, layout.parameters),
+        chi2: number(StateField::Chi2, 0),
+        penalty: number(StateField::Penalty, 0),
+        ln_det: number(StateField::LnDet, 0),
         loss: LossSums {
-            curvature: number(Field::Loss, 0),
-            matrix_curvature: number(Field::Loss, 1),
-            scatter: number(Field::Loss, 2),
-            downweighted: number(Field::Loss, 3),
+            curvature: number(StateField::Loss, 0),
+            matrix_curvature: number(StateField::Loss, 1),
+            scatter: number(StateField::Loss, 2),
+            downweighted: number(StateField::Loss, 3),
         },
-        gradient: list(Field::Gradient, layout.parameters),
-        normal_matrix: list(Field::Normal, packed_length(layout.parameters)),
+        gradient: numbers(StateField::Gradient, layout.parameters),
+        normal_matrix: numbers(StateField::Normal, packed_length(layout.parameters)),
     }
 }
 
@@ -184,22 +191,23 @@ pub(super) fn simplex_outcomes(
 
 /// Returns the status, best vertex and objective of one simplex, from what was read from the device.
 fn simplex_outcome(layout: Layout, simplex: usize, fields: &[f32], control: &[i32]) -> Outcome {
-    let (count, slots) = (layout.simplices(), layout.capacity);
-    let number = |field: usize| f64::from(fields[field * count + simplex]);
-    let value = |v: usize| number(layout.values() + v);
-    // vertices beyond those of the free parameters are poisoned
-    let known = (0..=layout.parameters).filter(|&v| value(v) < f64::from(NO_VALUE));
-    let best = known.min_by(|&a, &b| value(a).total_cmp(&value(b)));
-    let vertex = best.unwrap_or(0);
-    let count_in =
-        |cell: usize| u32::try_from(control[cell * slots + simplex * LANES]).unwrap_or(0);
+    let n_simplices = layout.simplex_capacity();
+    let number = |field: usize| f64::from(fields[field * n_simplices + simplex]);
+    let value = |vertex: usize| number(layout.values_offset() + vertex);
+    // Vertices beyond those of the free parameters are poisoned, and have no value.
+    let best = (0..=layout.parameters)
+        .filter(|&vertex| value(vertex) < f64::from(NO_VALUE))
+        .min_by(|&a, &b| value(a).total_cmp(&value(b)));
+    let best_vertex = best.unwrap_or(0);
+    let cell = |cell: usize| control[cell * layout.capacity + simplex * LANES];
+    let count = |count_cell: usize| u32::try_from(cell(count_cell)).unwrap_or(0);
     Outcome {
-        status: Status::from_code(control[STATUS * slots + simplex * LANES]),
+        status: Status::from_code(cell(STATUS_CELL)),
         gave_way: None,
-        rounds: count_in(ROUNDS),
-        evaluations: count_in(EVALUATIONS),
+        rounds: count(ROUNDS_CELL),
+        evaluations: count(EVALUATIONS_CELL),
         parameters: (0..layout.parameters)
-            .map(|p| number(vertex * layout.parameters + p))
+            .map(|p| number(best_vertex * layout.parameters + p))
             .collect(),
         chi2: best.map_or(f64::INFINITY, value),
         penalty: 0.0,

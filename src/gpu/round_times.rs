@@ -1,4 +1,4 @@
-//! Time of a round on a GPU, and of its kernels as they follow one another in a run: a kernel's is that which a round
+//! Times of a round on a GPU and of its kernels, as they follow one another in a run. A kernel's time is what a round
 //! without it saves.
 
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use crate::error::Result;
 use crate::recording::Recording;
 use crate::solver::{Batch, Method, Population as _};
 
-/// Measurements of a time, of which the shortest counts.
-const REPEATS: usize = 2;
+/// Number of measurements of a time, of which the shortest counts.
+const MEASUREMENTS_PER_TIME: usize = 2;
 
 /// Time of a round of members that all take part in it.
 #[derive(Clone, Debug)]
@@ -39,16 +39,20 @@ impl GpuDevice {
         let context = self.context_of(&recording);
         let mut population = GpuPopulation::new(context, recording, method, batch.members())?;
         pollster::block_on(population.load(batch))?;
-        let stems: Vec<&'static str> = population.round.sized().map(|kernel| kernel.stem).collect();
+        let stems: Vec<&'static str> = population
+            .round
+            .sized_kernels()
+            .map(|kernel| kernel.stem)
+            .collect();
         let timing = Timing::new(&population.context, &population.round)?;
-        let mut time = |left_out| -> Result<f64> {
+        let mut measure_round = |left_out| -> Result<f64> {
             let mut shortest = f64::INFINITY;
-            for _ in 0..REPEATS {
-                // members that have moved go back
+            for _ in 0..MEASUREMENTS_PER_TIME {
+                // Load the members again, because they have moved.
                 pollster::block_on(population.load(batch))?;
                 population.write_list();
-                population.context.flush();
-                population.context.wait(None, None)?;
+                population.context.submit_writes();
+                population.context.wait_for(None, None)?;
                 let GpuPopulation {
                     context,
                     buffers,
@@ -62,13 +66,11 @@ impl GpuDevice {
             }
             Ok(shortest)
         };
-        let seconds = time(None)?;
-        let saved = |(k, stem)| Ok((stem, seconds - time(Some(k))?));
-        let kernels = stems
-            .into_iter()
-            .enumerate()
-            .map(saved)
-            .collect::<Result<_>>()?;
+        let seconds = measure_round(None)?;
+        let mut kernels = Vec::with_capacity(stems.len());
+        for (k, stem) in stems.into_iter().enumerate() {
+            kernels.push((stem, seconds - measure_round(Some(k))?));
+        }
         Ok(RoundTimes { seconds, kernels })
     }
 }

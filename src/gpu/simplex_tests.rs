@@ -1,5 +1,5 @@
-//! Simplices whose points are evaluated at once, and those whose points are evaluated one after another, end alike,
-//! also where others enter in the middle of an iteration.
+//! Test that simplices end alike whether their points are evaluated at once or one after another, also where others
+//! enter in the middle of an iteration.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,9 +7,9 @@ use std::sync::atomic::AtomicBool;
 
 use web_time::Instant;
 
-use super::adapter::{self, Choice};
-use super::context::{Context, Options};
-use super::fusion_tests::{Size, example};
+use super::adapter::{self, AdapterChoice};
+use super::context::{GpuContext, Options};
+use super::fusion_tests::{Size, make_example};
 use super::population::GpuPopulation;
 use crate::recording::{Recording, Scope, Values};
 use crate::solver::profile::Meter;
@@ -24,59 +24,60 @@ const SIZE: Size = Size {
 };
 
 /// Starts that enter a few at a time.
-struct Few<'a> {
+struct SpectraQueue<'a> {
     recording: &'a Recording,
     batch: &'a Batch,
-    most: usize,
-    next: usize,
+    max_spectra: usize,
+    next_spectrum: usize,
     outcomes: Vec<Vec<Outcome>>,
 }
 
-impl Few<'_> {
-    /// Some of the batch's spectra, each with its one start.
-    fn some(&self, spectra: Range<usize>) -> Batch {
-        let rows = |all: &[f64]| {
-            let count = all.len() / self.batch.spectra;
-            all[spectra.start * count..spectra.end * count].to_vec()
+impl SpectraQueue<'_> {
+    /// Returns a batch of these spectra, each with its one start.
+    fn select_spectra(&self, spectra: Range<usize>) -> Batch {
+        let select_rows = |rows: &[f64]| {
+            let length = rows.len() / self.batch.spectra;
+            rows[spectra.start * length..spectra.end * length].to_vec()
         };
-        let part = |(id, values): &(_, Values)| match (self.recording.block(*id).scope, values) {
-            (Scope::Spectrum, Values::F32(all)) => {
-                let length = self.recording.block(*id).length;
-                (
-                    *id,
-                    Values::F32(
-                        all[spectra.start * length..spectra.end * length]
-                            .to_vec()
-                            .into(),
-                    ),
-                )
-            }
-            _ => (*id, values.clone()),
-        };
+        let select_block =
+            |(id, values): &(_, Values)| match (self.recording.block(*id).scope, values) {
+                (Scope::Spectrum, Values::F32(all)) => {
+                    let length = self.recording.block(*id).length;
+                    (
+                        *id,
+                        Values::F32(
+                            all[spectra.start * length..spectra.end * length]
+                                .to_vec()
+                                .into(),
+                        ),
+                    )
+                }
+                _ => (*id, values.clone()),
+            };
         Batch {
             spectra: spectra.len(),
-            blocks: self.batch.blocks.iter().map(part).collect(),
-            lower: rows(&self.batch.lower),
-            upper: rows(&self.batch.upper),
-            prior_mean: rows(&self.batch.prior_mean),
-            prior_weight: rows(&self.batch.prior_weight),
+            blocks: self.batch.blocks.iter().map(select_block).collect(),
+            lower: select_rows(&self.batch.lower),
+            upper: select_rows(&self.batch.upper),
+            prior_mean: select_rows(&self.batch.prior_mean),
+            prior_weight: select_rows(&self.batch.prior_weight),
             group: (0..spectra.len() as u32).collect(),
-            starts: rows(&self.batch.starts),
+            starts: select_rows(&self.batch.starts),
             simplices: Vec::new(),
             is_evaluation: false,
         }
     }
 }
 
-impl Queue for Few<'_> {
+impl Queue for SpectraQueue<'_> {
     fn next(&mut self, spectra: usize, _starts: usize) -> Option<Batch> {
-        let first = self.next;
-        self.next = (first + spectra.min(self.most)).min(self.batch.spectra);
-        (self.next > first).then(|| self.some(first..self.next))
+        let first = self.next_spectrum;
+        self.next_spectrum = (first + spectra.min(self.max_spectra)).min(self.batch.spectra);
+        (self.next_spectrum > first).then(|| self.select_spectra(first..self.next_spectrum))
     }
 
     fn is_empty(&self) -> bool {
-        self.next == self.batch.spectra
+        self.next_spectrum == self.batch.spectra
     }
 
     fn end(&mut self, number: usize, outcomes: Vec<Outcome>) {
@@ -85,20 +86,25 @@ impl Queue for Few<'_> {
 }
 
 /// Searches from all starts of the example, where so many simplices are few; returns the outcomes, and how many points
-/// the device has evaluated. At most `most` are in flight.
-fn search(context: &Arc<Context>, most: usize) -> (Vec<Outcome>, usize) {
-    let (recording, batch) = example(SIZE);
+/// the device has evaluated. At most `max_spectra` are in flight.
+fn search_all_starts(context: &Arc<GpuContext>, max_spectra: usize) -> (Vec<Outcome>, usize) {
+    let (recording, batch) = make_example(SIZE);
     let method = Method::NelderMead(NelderMead::default());
-    let mut population =
-        GpuPopulation::new(context.clone(), Arc::new(recording.clone()), &method, most).unwrap();
+    let mut population = GpuPopulation::new(
+        context.clone(),
+        Arc::new(recording.clone()),
+        &method,
+        max_spectra,
+    )
+    .unwrap();
     let meter = Arc::new(Meter::new(Instant::now()));
     population.measure(meter.clone());
     let outcomes = vec![Vec::new(); batch.spectra];
-    let mut queue = Few {
+    let mut queue = SpectraQueue {
         recording: &recording,
         batch: &batch,
-        most,
-        next: 0,
+        max_spectra,
+        next_spectrum: 0,
         outcomes,
     };
     pollster::block_on(stream(&mut population, &mut queue, &AtomicBool::new(false))).unwrap();
@@ -112,46 +118,46 @@ fn search(context: &Arc<Context>, most: usize) -> (Vec<Outcome>, usize) {
 }
 
 #[test]
-fn points_at_once_or_one_after_another_find_the_same() {
-    let adapter = match adapter::choose(Choice::Best) {
+fn simplices_end_alike_with_points_at_once_or_one_after_another() {
+    let adapter = match adapter::choose_adapter(AdapterChoice::Best) {
         Ok((_, adapter)) => adapter,
         Err(error) => return skip(Need::Gpu, error),
     };
     let context = |few_simplices: usize| {
-        let mut context = Context::open(adapter.clone(), Options::default()).unwrap();
+        let mut context = GpuContext::open(adapter.clone(), Options::default()).unwrap();
         context.kernels.few_simplices = few_simplices;
         Arc::new(context)
     };
     let [never, below_half, always] = [0, SIZE.members / 2, SIZE.members].map(context);
-    let (reference, all) = search(&always, SIZE.members);
-    let same = |found: &[Outcome], what: &str| {
-        let one = |o: &Outcome| {
-            let bits = o
+    let (reference, all) = search_all_starts(&always, SIZE.members);
+    let assert_same = |outcomes: &[Outcome], case: &str| {
+        let comparable = |outcome: &Outcome| {
+            let bits = outcome
                 .parameters
                 .iter()
-                .chain([&o.chi2])
+                .chain([&outcome.chi2])
                 .map(|x| x.to_bits())
                 .collect::<Vec<u64>>();
-            (o.status, o.rounds, o.evaluations, bits)
+            (outcome.status, outcome.rounds, outcome.evaluations, bits)
         };
-        assert_eq!(found.len(), reference.len());
-        found
+        assert_eq!(outcomes.len(), reference.len());
+        outcomes
             .iter()
             .zip(&reference)
-            .for_each(|(a, b)| assert_eq!(one(a), one(b), "{what}"));
+            .for_each(|(a, b)| assert_eq!(comparable(a), comparable(b), "{case}"));
     };
-    let (found, fewest) = search(&never, SIZE.members);
-    same(&found, "one after another");
-    let (found, fewer) = search(&below_half, SIZE.members);
-    same(&found, "at once as soon as half have ended");
+    let (outcomes, fewest) = search_all_starts(&never, SIZE.members);
+    assert_same(&outcomes, "one after another");
+    let (outcomes, fewer) = search_all_starts(&below_half, SIZE.members);
+    assert_same(&outcomes, "at once as soon as half have ended");
     println!("{fewest}, {fewer} and {all} points");
     assert!(
         2 * fewest < all && fewest < fewer && fewer < all,
         "{fewest} {fewer} {all}"
     );
-    // places are filled anew, whatever those in flight are about to do
-    for few in [never, context(2), always] {
-        let (found, _) = search(&few, 4);
-        same(&found, "four at a time");
+    // With four places, new simplices enter whatever those in flight are about to do.
+    for context in [never, context(2), always] {
+        let (outcomes, _) = search_all_starts(&context, 4);
+        assert_same(&outcomes, "four at a time");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::fusion::Task;
+use super::fusion::FusedStages;
 use super::layout::Layout;
 use super::step_constants::{declare_finishing, declare_simplex, declare_step};
 use super::transfer;
@@ -16,9 +16,9 @@ use crate::solver::{LevenbergMarquardt, Method, NelderMead, Tolerances};
 
 /// Returns the shaders of a round: one for each group of stages, `step` and `halve` or `simplex`, and `compact`. More
 /// than `few_simplices` fill the device.
-pub(super) fn shaders(
+pub(super) fn round_shaders(
     recording: &Recording,
-    groups: &[Range<usize>],
+    stage_groups: &[Range<usize>],
     layout: Layout,
     method: &Method,
     products: Products,
@@ -26,27 +26,33 @@ pub(super) fn shaders(
 ) -> Result<Vec<Shader>> {
     let context = &ShaderContext {
         declared: recording.declared(),
-        layout: layout.constants(),
+        layout: layout.shader_constants(),
         products,
     };
-    let mut shaders = Vec::with_capacity(groups.len() + 3);
-    for stages in groups {
-        let stages = &recording.stages[stages.clone()];
-        let Some(task) = Task::of(stages) else {
+    // 1. The stages.
+    let mut shaders = Vec::with_capacity(stage_groups.len() + 3);
+    for group in stage_groups {
+        let stages = &recording.stages[group.clone()];
+        let Some(fused_stages) = FusedStages::from_stages(stages) else {
             return Err(Error::model(format!("no kernel for {stages:?}")));
         };
-        shaders.push(task.shader(context)?);
+        shaders.push(fused_stages.make_shader(context)?);
     }
+    // 2. The kernels that move members, and `compact`, which sets the sizes of all dispatches before it.
     match method {
         Method::LevenbergMarquardt(settings) => {
-            shaders.extend([step(context, recording, settings), halve(context)]);
+            shaders.extend([
+                step_shader(context, recording, settings),
+                halve_shader(context),
+            ]);
         }
         Method::NelderMead(settings) => {
-            shaders.push(simplex(context, recording, settings, few_simplices))
+            shaders.push(simplex_shader(context, recording, settings, few_simplices))
         }
     }
     let dispatches: Vec<Dispatch> = shaders.iter().map(|shader| shader.dispatch).collect();
-    shaders.push(compact(context, &dispatches));
+    shaders.push(compact_shader(context, &dispatches));
+    // 3. Fail if a constant has no value in WGSL.
     for shader in &shaders {
         if let Some(message) = &shader.constants.bad {
             return Err(Error::model(format!("{}: {message}", shader.stem)));
@@ -55,17 +61,17 @@ pub(super) fn shaders(
     Ok(shaders)
 }
 
-impl Task<'_> {
+impl FusedStages<'_> {
     /// Returns the shader that runs one stage, or several fused into one kernel.
-    fn shader(self, context: &ShaderContext<'_>) -> Result<Shader> {
+    fn make_shader(self, context: &ShaderContext<'_>) -> Result<Shader> {
         match self {
-            Task::One(stage) => stage.shader(context),
-            Task::Layer(product, activate) => {
+            FusedStages::Single(stage) => stage.shader(context),
+            FusedStages::Layer(product, activate) => {
                 let mut shader = product.product_shader(context, true)?;
                 activate.declare_layer(&mut shader, context);
                 Ok(shader)
             }
-            Task::Sums(resample, continuum, normal) => {
+            FusedStages::Sums(resample, continuum, normal) => {
                 normal.fused_shader(context, resample, continuum)
             }
         }
@@ -73,7 +79,7 @@ impl Task<'_> {
 }
 
 /// Returns the shader that judges each member's trial point and takes its next Levenberg–Marquardt step.
-fn step(
+fn step_shader(
     context: &ShaderContext<'_>,
     recording: &Recording,
     settings: &LevenbergMarquardt,
@@ -107,7 +113,7 @@ fn step(
 
 /// Returns the shader that takes one Nelder–Mead iteration of each simplex, or half of one where more than
 /// `few_simplices` are active.
-fn simplex(
+fn simplex_shader(
     context: &ShaderContext<'_>,
     recording: &Recording,
     settings: &NelderMead,
@@ -138,7 +144,7 @@ fn simplex(
 }
 
 /// Returns the shader that stops or pauses starts whose spectrum has a better one.
-fn halve(context: &ShaderContext<'_>) -> Shader {
+fn halve_shader(context: &ShaderContext<'_>) -> Shader {
     let mut shader = context.start(
         "halve",
         include_str!("../../shaders/halve.wgsl"),
@@ -153,17 +159,21 @@ fn halve(context: &ShaderContext<'_>) -> Shader {
 }
 
 /// Returns the shaders that put members into their slots, and that collect them.
-pub(super) fn transfers(recording: &Recording, layout: Layout, products: Products) -> [Shader; 2] {
+pub(super) fn transfer_shaders(
+    recording: &Recording,
+    layout: Layout,
+    products: Products,
+) -> [Shader; 2] {
     let context = &ShaderContext {
         declared: recording.declared(),
-        layout: layout.constants(),
+        layout: layout.shader_constants(),
         products,
     };
-    [true, false].map(|enters| transfer::shader(context, layout, enters))
+    [true, false].map(|enters| transfer::transfer_shader(context, layout, enters))
 }
 
 /// Returns the shader that lists active members first and sets the numbers of workgroups of the next dispatches.
-fn compact(context: &ShaderContext<'_>, dispatches: &[Dispatch]) -> Shader {
+fn compact_shader(context: &ShaderContext<'_>, dispatches: &[Dispatch]) -> Shader {
     let mut shader = context.start(
         "compact",
         include_str!("../../shaders/compact.wgsl"),

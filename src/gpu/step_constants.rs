@@ -20,12 +20,12 @@ pub(super) fn declare_step(
     constants.float("GTOL", tolerances.cosine);
     constants.float("DIAGONAL_FLOOR", settings.diagonal_floor);
     constants.float("LARGEST_STEP", settings.largest_step);
-    constants.signed("MAX_ROUNDS", signed(settings.max_rounds));
-    constants.signed("MAX_REJECTIONS", signed(settings.max_rejections));
+    constants.signed("MAX_ROUNDS", to_signed(settings.max_rounds));
+    constants.signed("MAX_REJECTIONS", to_signed(settings.max_rejections));
     constants.float("NOISE", tolerances.cost_error);
     constants.float("UNDAMPED", UNDAMPED);
     constants.float("BEST_CONTRACTION", BEST_CONTRACTION);
-    constants.signed("PATIENCE", signed(PATIENCE));
+    constants.signed("PATIENCE", to_signed(PATIENCE));
     constants.float("SMALLEST_MAGNITUDE", SMALLEST_MAGNITUDE);
     constants.unsigned("SOLVE_ATTEMPTS", SOLVE_ATTEMPTS);
     constants.float("RAISE", RAISE);
@@ -37,13 +37,13 @@ pub(super) fn declare_step(
 /// Adds the WGSL thresholds of finishing steps and of the secant correction, which `step.wgsl` alone has.
 pub(super) fn declare_finishing(constants: &mut Constants) {
     constants.float("FINISHING_DAMPING", FINISHING_DAMPING);
-    constants.signed("FINISHING_STEPS", signed(FINISHING_STEPS));
-    constants.signed("FAR_FINISHING_STEPS", signed(FAR_FINISHING_STEPS));
+    constants.signed("FINISHING_STEPS", to_signed(FINISHING_STEPS));
+    constants.signed("FAR_FINISHING_STEPS", to_signed(FAR_FINISHING_STEPS));
     constants.float("FINISHING_RISE", FINISHING_RISE);
     constants.float("FAR_COSINE", FAR_COSINE);
     constants.float("SHRINKS", SHRINKS);
     constants.float("CREEPS", CREEPS);
-    constants.signed("TRUSTED_STEPS", signed(TRUSTED_STEPS));
+    constants.signed("TRUSTED_STEPS", to_signed(TRUSTED_STEPS));
     constants.float("AT_FACE", AT_FACE);
     constants.float("PARALLEL", PARALLEL);
     constants.float("LONGEST_STRIDE", LONGEST_STRIDE);
@@ -72,13 +72,13 @@ pub(super) fn declare_simplex(
     few_simplices: usize,
 ) {
     constants.unsigned("FEW_SIMPLICES", few_simplices);
-    // which lanes have been evaluated; 0 when a simplex enters
+    // Modes of the evaluated lanes. A simplex enters with the first, 0.
     for (mode, name) in (0..).zip(["ALL_LANES", "FIRST_LANES", "SECOND_LANE"]) {
         constants.signed(name, mode);
     }
     constants.float("SIZE", settings.size);
-    constants.signed("MAX_ROUNDS", signed(settings.max_rounds));
-    constants.signed("MAX_RESTARTS", signed(settings.max_restarts));
+    constants.signed("MAX_ROUNDS", to_signed(settings.max_rounds));
+    constants.signed("MAX_RESTARTS", to_signed(settings.max_restarts));
     constants.float("NOISE", f32::COST_NOISE);
     constants.float("COLLAPSED", COLLAPSED);
     constants.float("LEAST_EDGE", LEAST_EDGE);
@@ -87,6 +87,6 @@ pub(super) fn declare_simplex(
 }
 
 /// Converts a count to the `i32` of WGSL; one that is too large becomes `i32::MAX`.
-fn signed(count: u32) -> i32 {
+fn to_signed(count: u32) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }

@@ -1,9 +1,9 @@
-//! `shaders/shared/math.wgsl` against f64 on the adapter.
+//! Tests of the functions of `shaders/shared/` on the adapter, against f64.
 
 use half::f16;
 
-use super::adapter::{self, Choice};
-use super::context::{Context, Options};
+use super::adapter::{self, AdapterChoice};
+use super::context::{GpuContext, Options};
 use super::pipelines::Unbound;
 use super::{buffers, pipelines, readback};
 use crate::Result;
@@ -11,15 +11,15 @@ use crate::math::faddeeva::{CURVATURE_RE, FaddeevaPart, IM, RE, SLOPE_IM, SLOPE_
 use crate::math::gamma::digamma;
 use popfit_testing::required::{Need, skip};
 
-/// The adapter; `None`, with a line, where there is none and none is required.
-fn context() -> Option<Context> {
-    let context = adapter::choose(Choice::Best)
-        .and_then(|(_, adapter)| Context::open(adapter, Options::default()));
+/// Opens the best adapter; `None`, with a printed line, where there is none and none is required.
+fn open_context() -> Option<GpuContext> {
+    let context = adapter::choose_adapter(AdapterChoice::Best)
+        .and_then(|(_, adapter)| GpuContext::open(adapter, Options::default()));
     context.map_err(|error| skip(Need::Gpu, error)).ok()
 }
 
-/// `expression` of x at every point.
-fn evaluate(context: &Context, expression: &str, points: &[f32]) -> Result<Vec<f32>> {
+/// Returns the values of the WGSL `expression` of x at all points.
+fn evaluate_expression(context: &GpuContext, expression: &str, points: &[f32]) -> Result<Vec<f32>> {
     let mut constants = crate::kernels::source::Constants::default();
     constants.line("@group(0) @binding(0) var<storage, read> points: array<f32>;");
     constants.line("@group(0) @binding(1) var<storage, read_write> values: array<f32>;");
@@ -34,14 +34,14 @@ fn evaluate(context: &Context, expression: &str, points: &[f32]) -> Result<Vec<f
         &["functions", "gamma", "faddeeva", "activation", "halves"],
         None,
     );
-    let module = pipelines::shader_module(context, "test", &source)?;
+    let module = pipelines::compile_module(context, "test", &source)?;
     let Unbound { pipeline, layout } =
-        pipelines::compute_pipeline(context, "test", &module, &[false, true]);
+        pipelines::make_pipeline(context, "test", &module, &[false, true]);
     let usage =
         wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST | wgpu::BufferUsages::COPY_SRC;
     let buffers =
-        ["points", "values"].map(|name| buffers::create(context, name, points.len(), usage));
-    let group = pipelines::bind(context, &layout, buffers.iter());
+        ["points", "values"].map(|name| buffers::create_buffer(context, name, points.len(), usage));
+    let group = pipelines::bind_buffers(context, &layout, buffers.iter());
     context
         .queue
         .write_buffer(&buffers[0], 0, bytemuck::cast_slice(points));
@@ -53,8 +53,8 @@ fn evaluate(context: &Context, expression: &str, points: &[f32]) -> Result<Vec<f
     pass.set_bind_group(0, &group, &[]);
     pass.dispatch_workgroups(points.len().div_ceil(64) as u32, 1, 1);
     drop(pass);
-    let target = buffers::readback(context, points.len());
-    pollster::block_on(readback::fetch(
+    let target = buffers::create_readback(context, points.len());
+    pollster::block_on(readback::copy_and_read(
         context,
         encoder,
         &buffers[1],
@@ -63,9 +63,9 @@ fn evaluate(context: &Context, expression: &str, points: &[f32]) -> Result<Vec<f
     ))
 }
 
-/// Largest relative error (absolute below `floor`) over `first..last`.
-fn worst(
-    context: &Context,
+/// Returns the largest relative error (absolute below `floor`) over `range`.
+fn largest_error(
+    context: &GpuContext,
     expression: &str,
     exact: impl Fn(f64) -> f64,
     range: (f32, f32),
@@ -75,28 +75,34 @@ fn worst(
     let points: Vec<f32> = (0..20_001)
         .map(|i| first + (last - first) * i as f32 / 20_000.0)
         .collect();
-    let values = evaluate(context, expression, &points).expect("the shader runs");
-    let error = |(x, y): (&f32, &f32)| {
+    let values = evaluate_expression(context, expression, &points).expect("the shader runs");
+    let relative_error = |(x, y): (&f32, &f32)| {
         let exact = exact(f64::from(*x));
         let error = (f64::from(*y) - exact).abs() / exact.abs().max(floor);
         if error.is_nan() { f64::INFINITY } else { error }
     };
-    points.iter().zip(&values).map(error).fold(0.0, f64::max)
+    points
+        .iter()
+        .zip(&values)
+        .map(relative_error)
+        .fold(0.0, f64::max)
 }
 
 fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
 }
 
-fn cumulative(x: f64) -> f64 {
+fn normal_cumulative(x: f64) -> f64 {
     0.5 * libm::erfc(-x / 2f64.sqrt())
 }
 
 #[test]
-fn functions_are_accurate() {
-    let Some(context) = context() else { return };
+fn elementary_functions_are_accurate() {
+    let Some(context) = open_context() else {
+        return;
+    };
     type Case = (&'static str, fn(f64) -> f64, (f32, f32), f64, f64);
-    // half a unit in the last place is 6e-8: 2.5e-7 is two; a tail e^(-x^2) also carries the rounding of x^2
+    // Half a unit in the last place is 6e-8, so 2.5e-7 is two units. A tail e^(-x^2) also carries the rounding of x^2.
     let cases: [Case; 13] = [
         ("expf(x)", f64::exp, (-87.0, 88.0), 0.0, 2.5e-7),
         ("expf(x)", f64::exp, (-1.0, 1.0), 0.0, 2e-7),
@@ -107,9 +113,21 @@ fn functions_are_accurate() {
         ("tanhf(x)", f64::tanh, (-12.0, 12.0), 1e-9, 3e-7),
         ("tanhf(x)", f64::tanh, (-0.01, 0.01), 1e-9, 2e-7),
         ("erff(x)", libm::erf, (-6.0, 6.0), 1e-9, 3e-7),
-        ("normal_cumulative(x)", cumulative, (-4.0, 9.0), 0.0, 3e-6),
+        (
+            "normal_cumulative(x)",
+            normal_cumulative,
+            (-4.0, 9.0),
+            0.0,
+            3e-6,
+        ),
         ("silu(x).x", |x| x * sigmoid(x), (-20.0, 20.0), 1e-9, 4e-7),
-        ("gelu(x).x", |x| x * cumulative(x), (-9.0, 9.0), 1.0, 3e-7),
+        (
+            "gelu(x).x",
+            |x| x * normal_cumulative(x),
+            (-9.0, 9.0),
+            1.0,
+            3e-7,
+        ),
         (
             "exp_clipped(x, 80.0).x",
             |x| x.clamp(-80.0, 80.0).exp(),
@@ -119,7 +137,7 @@ fn functions_are_accurate() {
         ),
     ];
     for (expression, exact, range, floor, tolerance) in cases {
-        let error = worst(&context, expression, exact, range, floor);
+        let error = largest_error(&context, expression, exact, range, floor);
         println!("{expression} on {range:?}: {error:.2e}");
         assert!(
             error <= tolerance,
@@ -130,9 +148,11 @@ fn functions_are_accurate() {
 
 #[test]
 fn functions_of_formulas_are_accurate() {
-    let Some(context) = context() else { return };
+    let Some(context) = open_context() else {
+        return;
+    };
     type Case = (&'static str, fn(f64) -> f64, (f32, f32), f64, f64);
-    // sine and cosine: absolute near their zeros, where the argument's own rounding counts
+    // The errors of sine and cosine are absolute near their zeros, where the argument's own rounding counts.
     let cases: [Case; 45] = [
         ("sinf(x)", f64::sin, (-1.6, 1.6), 1e-9, 2.5e-7),
         ("sinf(x)", f64::sin, (-300.0, 300.0), 1.0, 2e-7),
@@ -199,7 +219,7 @@ fn functions_of_formulas_are_accurate() {
         ),
     ];
     for (expression, exact, range, floor, tolerance) in cases {
-        let error = worst(&context, expression, exact, range, floor);
+        let error = largest_error(&context, expression, exact, range, floor);
         println!("{expression} on {range:?}: {error:.2e}");
         assert!(
             error <= tolerance,
@@ -208,13 +228,15 @@ fn functions_of_formulas_are_accurate() {
     }
 }
 
-/// Both parts of w and of its derivative, on lines through the upper half-plane and one below it.
+/// Tests both parts of w and of its derivative on lines through the upper half-plane and one below it.
 #[test]
-fn the_faddeeva_function_is_accurate() {
-    let Some(context) = context() else { return };
+fn the_faddeeva_function_and_its_derivative_are_accurate() {
+    let Some(context) = open_context() else {
+        return;
+    };
     for (first, last) in [(-3.0, 3.0), (0.0, 14.0), (10.0, 1e6)] {
         for y in [0.0, 1e-6, 0.03, 0.4, 1.7, 4.6, 4.8, 30.0, -0.3] {
-            // below the real axis there are zeros
+            // Below the real axis the function has zeros, near which the error is absolute.
             let floor = if y < 0.0 { 1.0 } else { 1e-30 };
             let cases: [(FaddeevaPart, f64, f64); 5] = [
                 (RE, floor, 1e-6),
@@ -226,7 +248,7 @@ fn the_faddeeva_function_is_accurate() {
             for (part, floor, tolerance) in cases {
                 let axis = if part.is_imaginary { "y" } else { "x" };
                 let expression = format!("faddeeva(x, {y:?}, {}u).{axis}", part.order);
-                let error = worst(
+                let error = largest_error(
                     &context,
                     &expression,
                     |x| part.value(x, f64::from(y as f32)),
@@ -244,8 +266,10 @@ fn the_faddeeva_function_is_accurate() {
 }
 
 #[test]
-fn special_values_pass_through() {
-    let Some(context) = context() else { return };
+fn functions_of_infinities_and_nan_are_right() {
+    let Some(context) = open_context() else {
+        return;
+    };
     let points = [
         f32::NAN,
         -f32::NAN,
@@ -255,8 +279,9 @@ fn special_values_pass_through() {
         -1.0,
         1e38,
     ];
-    let run = |expression| evaluate(&context, expression, &points).expect("the shader runs");
-    let near = [
+    let evaluate =
+        |expression| evaluate_expression(&context, expression, &points).expect("the shader runs");
+    let of_formulas = [
         "expm1f(x)",
         "log1pf(x)",
         "asinhf(x)",
@@ -271,7 +296,7 @@ fn special_values_pass_through() {
         "faddeeva(x, -1.0, 1u).x",
         "faddeeva(1.0, x, 2u).y",
     ];
-    let others = [
+    let of_models = [
         "expf(x)",
         "logf(x)",
         "tanhf(x)",
@@ -280,30 +305,37 @@ fn special_values_pass_through() {
         "gelu(x).x",
         "relu(x).x",
     ];
-    for expression in near.into_iter().chain(others) {
-        let values = run(expression);
+    for expression in of_formulas.into_iter().chain(of_models) {
+        let values = evaluate(expression);
         assert!(
             values[0].is_nan() && values[1].is_nan(),
             "{expression} of NaN: {values:?}"
         );
     }
     assert_eq!(
-        run("select(0.0, 1.0, is_nan(x))"),
+        evaluate("select(0.0, 1.0, is_nan(x))"),
         [1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
     );
     assert_eq!(
-        run("select(0.0, 1.0, is_finite(x))"),
+        evaluate("select(0.0, 1.0, is_finite(x))"),
         [0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0]
     );
-    assert_eq!(run("less(x, 0.5)"), [0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0]);
     assert_eq!(
-        run("less_equal(0.0, x)"),
+        evaluate("less(x, 0.5)"),
+        [0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0]
+    );
+    assert_eq!(
+        evaluate("less_equal(0.0, x)"),
         [0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0]
     );
-    assert_eq!(run("equal(x, x)"), [0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0]);
-    assert_eq!(run("gate(x, 2.0)"), [2.0, 2.0, 2.0, 2.0, 0.0, 2.0, 2.0]);
-    assert_eq!(run("gate(equal(x, x), 2.0*x)")[..2], [0.0, 0.0]);
-    let (sign, hypot) = (run("signf(x)"), run("hypotf(x, 1.0)"));
+    assert_eq!(evaluate("equal(x, x)"), [0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0]);
+    assert_eq!(
+        evaluate("gate(x, 2.0)"),
+        [2.0, 2.0, 2.0, 2.0, 0.0, 2.0, 2.0]
+    );
+    assert_eq!(evaluate("gate(equal(x, x), 2.0*x)")[..2], [0.0, 0.0]);
+    let sign = evaluate("signf(x)");
+    let hypot = evaluate("hypotf(x, 1.0)");
     assert!(
         sign[0].is_nan() && sign[2..] == [1.0, -1.0, 0.0, -1.0, 1.0],
         "{sign:?}"
@@ -312,14 +344,18 @@ fn special_values_pass_through() {
         hypot[0].is_nan() && hypot[2..5] == [f32::INFINITY, f32::INFINITY, 1.0],
         "{hypot:?}"
     );
-    let (exp, log, tanh) = (run("expf(x)"), run("logf(x)"), run("tanhf(x)"));
+    let exp = evaluate("expf(x)");
+    let log = evaluate("logf(x)");
+    let tanh = evaluate("tanhf(x)");
     assert!(
         exp[2].is_infinite() && exp[3] == 0.0 && exp[4] == 1.0 && exp[6].is_infinite(),
         "{exp:?}"
     );
     assert!(log[5].is_nan(), "{log:?}");
     assert_eq!((tanh[2], tanh[3]), (1.0, -1.0));
-    let (erfc, acosh, atanh) = (run("erfcf(x)"), run("acoshf(x)"), run("atanhf(x)"));
+    let erfc = evaluate("erfcf(x)");
+    let acosh = evaluate("acoshf(x)");
+    let atanh = evaluate("atanhf(x)");
     assert_eq!((erfc[2], erfc[3], erfc[4]), (0.0, 2.0, 1.0));
     assert!(
         acosh[4].is_nan() && acosh[5].is_nan() && !atanh[5].is_finite() && atanh[6].is_nan(),
@@ -329,19 +365,24 @@ fn special_values_pass_through() {
 
 #[test]
 fn a_shader_error_names_its_file_and_line() {
-    let Some(context) = context() else { return };
-    let error = evaluate(&context, "no_such_function(x)", &[1.0]).expect_err("the shader is wrong");
+    let Some(context) = open_context() else {
+        return;
+    };
+    let error = evaluate_expression(&context, "no_such_function(x)", &[1.0])
+        .expect_err("the shader is wrong");
     assert!(error.to_string().contains("shaders/test.wgsl:3"), "{error}");
 }
 
 #[test]
 fn numbers_are_rounded_to_the_nearest_half() {
-    let Some(context) = context() else { return };
-    let known = (0..=u16::MAX)
+    let Some(context) = open_context() else {
+        return;
+    };
+    let exact_halves = (0..=u16::MAX)
         .map(|bits| f16::from_bits(bits).to_f32())
         .filter(|x| x.is_finite());
-    // every number, the ties above and below, and what is next to a tie
-    let near = |x: f32| {
+    // The points are every half, the tie above it, and the neighbours of the tie.
+    let points_near = |x: f32| {
         let tie = 0.5 * (x + f16::from_bits(f16::from_f32(x).to_bits() + 1).to_f32());
         [x, tie, tie.next_up(), tie.next_down()]
     };
@@ -356,20 +397,23 @@ fn numbers_are_rounded_to_the_nearest_half() {
         -1e-8,
         2.0f32.powi(-25),
     ];
-    let points: Vec<f32> = known.flat_map(near).chain(edges).collect();
-    let found = evaluate(&context, "f32(half_bits(x))", &points).expect("the shader runs");
-    for (x, found) in points.into_iter().zip(found) {
+    let points: Vec<f32> = exact_halves.flat_map(points_near).chain(edges).collect();
+    let rounded =
+        evaluate_expression(&context, "f32(half_bits(x))", &points).expect("the shader runs");
+    for (x, rounded) in points.into_iter().zip(rounded) {
         let bits = f16::from_f32(x).to_bits();
         assert!(
-            found == f32::from(bits) || x.is_nan(),
-            "{x:e}: {found} instead of {bits}"
+            rounded == f32::from(bits) || x.is_nan(),
+            "{x:e}: {rounded} instead of {bits}"
         );
     }
 }
 
 #[test]
-fn threads_compile_a_kernel_once() {
-    let Some(context) = context() else { return };
+fn concurrent_threads_compile_a_kernel_once() {
+    let Some(context) = open_context() else {
+        return;
+    };
     let constants = crate::kernels::source::Constants::default();
     let kernel = |value: &str| {
         let text = format!(
@@ -379,10 +423,10 @@ fn threads_compile_a_kernel_once() {
         );
         crate::kernels::source::Source::join(&constants, "test", &text, &[], None)
     };
-    let [one, other] = ["1.0", "2.0"].map(kernel);
-    let made: Vec<wgpu::ComputePipeline> = std::thread::scope(|scope| {
+    let [source, other_source] = ["1.0", "2.0"].map(kernel);
+    let compiled: Vec<wgpu::ComputePipeline> = std::thread::scope(|scope| {
         let compile = || {
-            pipelines::compiled(&context, "test", &one, &[true])
+            pipelines::compile_or_reuse(&context, "test", &source, &[true])
                 .expect("it compiles")
                 .pipeline
         };
@@ -393,11 +437,11 @@ fn threads_compile_a_kernel_once() {
             .collect()
     });
     assert!(
-        made.iter().all(|pipeline| *pipeline == made[0]),
+        compiled.iter().all(|pipeline| *pipeline == compiled[0]),
         "compiled more than once"
     );
-    let second = pipelines::compiled(&context, "test", &other, &[true])
+    let second = pipelines::compile_or_reuse(&context, "test", &other_source, &[true])
         .expect("it compiles")
         .pipeline;
-    assert!(second != made[0], "another kernel");
+    assert!(second != compiled[0], "another kernel");
 }

@@ -1,23 +1,23 @@
-//! The kernel that moves members that enter and leave, beside its twin.
+//! Test of the kernel that moves members into their slots and out of them.
 
 use std::sync::Arc;
 
 use popfit_testing::random::Random;
 use popfit_testing::required::{Need, skip};
 
-use super::adapter::{self, Choice};
+use super::adapter::{self, AdapterChoice};
 use super::commands::record_alone;
-use super::context::{Context, Options};
-use super::layout::{CONTROL, POISON};
+use super::context::{GpuContext, Options};
+use super::layout::{CONTROL_CELLS, POISON};
 use super::population::GpuPopulation;
 use super::readback;
-use super::transfer::{Transfer, workgroups};
+use super::transfer::{Transfer, workgroups_for};
 use crate::buffers::Parameter;
 use crate::recording::Recording;
 use crate::solver::{Batch, LevenbergMarquardt, Method, NelderMead, Places};
 
 const PARAMETERS: usize = 5;
-/// Number of starts that have room.
+/// Number of starts of the population.
 const CAPACITY: usize = 67;
 const SEED: u64 = 23;
 
@@ -39,16 +39,16 @@ fn draw_batch(count: usize, random: &mut Random) -> Batch {
 }
 
 /// Reads all words of a buffer of a population.
-fn read_all(population: &GpuPopulation, buffer: &wgpu::Buffer, elements: usize) -> Vec<u32> {
+fn read_buffer(population: &GpuPopulation, buffer: &wgpu::Buffer, elements: usize) -> Vec<u32> {
     let GpuPopulation {
         context, buffers, ..
     } = population;
-    let nothing = context
+    let no_commands = context
         .device
         .create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-    pollster::block_on(readback::fetch(
+    pollster::block_on(readback::copy_and_read(
         context,
-        nothing,
+        no_commands,
         buffer,
         &buffers.readback,
         elements,
@@ -57,31 +57,31 @@ fn read_all(population: &GpuPopulation, buffer: &wgpu::Buffer, elements: usize) 
 }
 
 /// Puts members into their slots.
-fn enter(population: &GpuPopulation, entering: &Transfer, lanes: usize) {
+fn enter_members(population: &GpuPopulation, entering: &Transfer, lanes: usize) {
     let GpuPopulation {
         context,
         buffers,
-        enters,
+        enter_kernel,
         ..
     } = population;
-    context.write(
+    context.write_buffer(
         &buffers.transfer,
         0,
-        bytemuck::cast_slice(&entering.words(lanes)),
+        bytemuck::cast_slice(&entering.upload_words(lanes)),
     );
     context.submit(record_alone(
         context,
-        enters,
-        workgroups(entering.length(lanes)),
+        enter_kernel,
+        workgroups_for(entering.count_numbers(lanes)),
     ));
 }
 
 /// Collects the numbers of the starts in these places.
-fn collect(population: &GpuPopulation, starts: &[usize], lanes: usize) -> Transfer {
+fn collect_starts(population: &GpuPopulation, starts: &[usize], lanes: usize) -> Transfer {
     let GpuPopulation {
         context,
         buffers,
-        leaves,
+        leave_kernel,
         ..
     } = population;
     let slots = starts
@@ -89,11 +89,12 @@ fn collect(population: &GpuPopulation, starts: &[usize], lanes: usize) -> Transf
         .flat_map(|start| start * lanes..(start + 1) * lanes)
         .collect();
     let mut transfer = Transfer::new(PARAMETERS, slots);
-    let (head, numbers) = (transfer.head(lanes), transfer.length(lanes));
-    context.write(&buffers.transfer, 0, bytemuck::cast_slice(&head));
-    let commands = record_alone(context, leaves, workgroups(numbers));
-    let elements = head.len() + numbers;
-    let words: Vec<u32> = pollster::block_on(readback::fetch(
+    let header = transfer.header(lanes);
+    let numbers = transfer.count_numbers(lanes);
+    context.write_buffer(&buffers.transfer, 0, bytemuck::cast_slice(&header));
+    let commands = record_alone(context, leave_kernel, workgroups_for(numbers));
+    let elements = header.len() + numbers;
+    let words: Vec<u32> = pollster::block_on(readback::copy_and_read(
         context,
         commands,
         &buffers.transfer,
@@ -101,17 +102,17 @@ fn collect(population: &GpuPopulation, starts: &[usize], lanes: usize) -> Transf
         elements,
     ))
     .unwrap();
-    transfer.take(&words[head.len()..]);
+    transfer.store_collected(&words[header.len()..]);
     transfer
 }
 
 #[test]
-fn members_enter_their_slots_and_leave_as_they_are() {
-    let adapter = match adapter::choose(Choice::Best) {
+fn members_enter_their_slots_and_are_collected_unchanged() {
+    let adapter = match adapter::choose_adapter(AdapterChoice::Best) {
         Ok((_, adapter)) => adapter,
         Err(error) => return skip(Need::Gpu, error),
     };
-    let context = Arc::new(Context::open(adapter, Options::default()).unwrap());
+    let context = Arc::new(GpuContext::open(adapter, Options::default()).unwrap());
     let parameter = |p: usize| Parameter {
         name: p.to_string(),
         origin: 0.0,
@@ -133,11 +134,12 @@ fn members_enter_their_slots_and_leave_as_they_are() {
     {
         let population =
             GpuPopulation::new(context.clone(), recording.clone(), &method, CAPACITY).unwrap();
-        let (lanes, slots) = (method.lanes(), CAPACITY * method.lanes());
+        let lanes = method.lanes();
+        let slots = CAPACITY * lanes;
         // 1. The second batch lies between the starts of the first.
         let mut free: Vec<usize> = (0..CAPACITY).collect();
         let mut state = Vec::new();
-        let mut control = vec![POISON; CONTROL.len() * slots];
+        let mut control = vec![POISON; CONTROL_CELLS.len() * slots];
         for count in counts {
             let batch = draw_batch(count, &mut random);
             let starts: Vec<usize> = (0..count)
@@ -148,8 +150,8 @@ fn members_enter_their_slots_and_leave_as_they_are() {
                 starts: starts.clone(),
                 ring: vec![0; CAPACITY],
             };
-            let mut entered = Transfer::of_batch(PARAMETERS, &batch, &places, method);
-            // new members have many equal numbers, which would hide an exchange
+            let mut entered = Transfer::from_batch(PARAMETERS, &batch, &places, method);
+            // New members have many equal numbers, which would hide an exchange, so we replace them by random ones.
             entered
                 .state
                 .iter_mut()
@@ -162,11 +164,11 @@ fn members_enter_their_slots_and_leave_as_they_are() {
                 .simplices
                 .iter_mut()
                 .for_each(|word| *word = random.below(1 << 30) as u32);
-            enter(&population, &entered, lanes);
+            enter_members(&population, &entered, lanes);
             state.resize(entered.layout.state_length() * slots, POISON);
             for (k, slot) in entered.slots.iter().enumerate() {
                 let members = entered.slots.len();
-                (0..CONTROL.len()).for_each(|cell| {
+                (0..CONTROL_CELLS.len()).for_each(|cell| {
                     control[cell * slots + slot] =
                         entered.control[cell * members + k].cast_unsigned();
                 });
@@ -174,10 +176,10 @@ fn members_enter_their_slots_and_leave_as_they_are() {
                     state[field * slots + slot] = entered.state[field * members + k]
                 });
             }
-            // 2. They leave in another order.
+            // 2. The members are collected in another order.
             let mut order: Vec<usize> = (0..count).collect();
             order.reverse();
-            let left = collect(
+            let collected = collect_starts(
                 &population,
                 &order.iter().map(|k| starts[*k]).collect::<Vec<_>>(),
                 lanes,
@@ -197,22 +199,22 @@ fn members_enter_their_slots_and_leave_as_they_are() {
                 .iter()
                 .map(|cell| cell.cast_unsigned())
                 .collect();
-            let cells_left: Vec<u32> = left
+            let collected_cells: Vec<u32> = collected
                 .control
                 .iter()
                 .map(|cell| cell.cast_unsigned())
                 .collect();
-            assert_eq!(left.state, reversed(&entered.state, lanes));
-            assert_eq!(cells_left, reversed(&cells, lanes));
-            assert_eq!(left.simplices, reversed(&entered.simplices, 1));
+            assert_eq!(collected.state, reversed(&entered.state, lanes));
+            assert_eq!(collected_cells, reversed(&cells, lanes));
+            assert_eq!(collected.simplices, reversed(&entered.simplices, 1));
         }
         // 3. No other slot is touched.
         assert_eq!(
-            read_all(&population, &population.buffers.state, state.len()),
+            read_buffer(&population, &population.buffers.state, state.len()),
             state
         );
         assert_eq!(
-            read_all(&population, &population.buffers.control, control.len()),
+            read_buffer(&population, &population.buffers.control, control.len()),
             control
         );
     }

@@ -7,7 +7,7 @@
     reason = "wgpu asks that the data be its own: they carry the checksum that `Cache::save` wrote"
 )]
 pub(super) fn pipeline_cache(device: &wgpu::Device, data: Option<&[u8]>) -> wgpu::PipelineCache {
-    // of another version of wgpu or the driver: an empty one
+    // Data of another version of wgpu or of the driver give an empty cache.
     let descriptor = wgpu::PipelineCacheDescriptor {
         label: Some("popfit"),
         data,

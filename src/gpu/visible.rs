@@ -1,22 +1,22 @@
-//! Which adapters there are for popfit, and which one a text names.
+//! The adapters that popfit may use, and the one that a text names.
 
 use std::fmt;
 
 use crate::error::{Error, Result};
 
 /// Environment variable with the adapters that a process sees, as in `0,0000:81:00.0`; all of them where it is not set.
-const VARIABLE: &str = "POPFIT_VISIBLE_DEVICES";
+const VISIBLE_DEVICES_VARIABLE: &str = "POPFIT_VISIBLE_DEVICES";
 
 /// Name and place of an adapter, as its driver reports them.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Identity {
     pub name: String,
-    /// Empty where the driver tells none.
+    /// Empty if the driver reports none.
     pub pci: String,
 }
 
 impl fmt::Display for Identity {
-    /// Writes the name and, where it is told, the place.
+    /// Writes the name and, where it is known, the place.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)?;
         if self.pci.is_empty() {
@@ -28,32 +28,34 @@ impl fmt::Display for Identity {
 }
 
 /// Returns the indices of the adapters that the environment lets this process see, in its order.
-pub(super) fn visible(all: &[Identity]) -> Result<Vec<usize>> {
-    match std::env::var(VARIABLE) {
-        Ok(list) if !list.trim().is_empty() => selected(&list, all),
-        _ => Ok((0..all.len()).collect()),
+pub(super) fn visible_indices(adapters: &[Identity]) -> Result<Vec<usize>> {
+    match std::env::var(VISIBLE_DEVICES_VARIABLE) {
+        Ok(list) if !list.trim().is_empty() => select_indices(&list, adapters),
+        _ => Ok((0..adapters.len()).collect()),
     }
 }
 
 /// Returns the indices of the adapters in a list of indices, places on the PCI bus and parts of names; each once.
-fn selected(list: &str, all: &[Identity]) -> Result<Vec<usize>> {
+fn select_indices(list: &str, adapters: &[Identity]) -> Result<Vec<usize>> {
     let mut chosen = Vec::new();
     for entry in list.split(',').map(str::trim) {
         let index = match entry.parse::<usize>() {
-            Ok(index) => (index < all.len()).then_some(index),
+            Ok(index) => (index < adapters.len()).then_some(index),
             Err(_) if entry.is_empty() => None,
-            Err(_) if is_pci(entry) => all.iter().position(|adapter| is_at(&adapter.pci, entry)),
-            Err(_) => all.iter().position(|adapter| is_named(adapter, entry)),
+            Err(_) if is_pci(entry) => adapters
+                .iter()
+                .position(|adapter| is_at(&adapter.pci, entry)),
+            Err(_) => adapters.iter().position(|adapter| is_named(adapter, entry)),
         };
         let index = index.ok_or_else(|| {
-            let there: Vec<String> = all.iter().map(Identity::to_string).collect();
-            let there = if there.is_empty() {
+            let names: Vec<String> = adapters.iter().map(Identity::to_string).collect();
+            let present = if names.is_empty() {
                 "no adapter at all".into()
             } else {
-                there.join(", ")
+                names.join(", ")
             };
             Error::Usage(format!(
-                "{VARIABLE} names \"{entry}\", which is no adapter: there is {there}"
+                "{VISIBLE_DEVICES_VARIABLE} names \"{entry}\", which is no adapter: there is {present}"
             ))
         })?;
         if !chosen.contains(&index) {
@@ -74,17 +76,17 @@ fn is_pci(text: &str) -> bool {
 /// Returns whether a place on the PCI bus, as a driver reports it, is the one that a user names. The domain may be left
 /// out, and have as many zeros as NVIDIA's tools print.
 pub(super) fn is_at(pci: &str, named: &str) -> bool {
-    let parts = |place: &str| -> Option<Vec<u32>> {
-        let mut parts: Vec<u32> = place
+    let parse_place = |place: &str| -> Option<Vec<u32>> {
+        let mut numbers: Vec<u32> = place
             .split([':', '.'])
             .map(|part| u32::from_str_radix(part, 16).ok())
             .collect::<Option<_>>()?;
-        if parts.len() == 3 {
-            parts.insert(0, 0);
+        if numbers.len() == 3 {
+            numbers.insert(0, 0);
         }
-        Some(parts)
+        Some(numbers)
     };
-    !pci.is_empty() && parts(pci).is_some_and(|place| parts(named) == Some(place))
+    !pci.is_empty() && parse_place(pci).is_some_and(|place| parse_place(named) == Some(place))
 }
 
 /// Returns whether a text is part of an adapter's name, in any case.
@@ -107,22 +109,22 @@ mod tests {
             adapter("NVIDIA H200", "0000:81:00.0"),
             adapter("llvmpipe", ""),
         ];
-        let of = |list: &str| selected(list, &all).unwrap();
-        assert_eq!(of("1"), [1]);
-        assert_eq!(of("2, 0,2"), [2, 0]);
-        assert_eq!(of("81:00.0"), [1]);
-        assert_eq!(of("00000000:41:00.0,LLVM"), [0, 2]);
-        assert_eq!(of("h200"), [0]);
+        let indices = |list: &str| select_indices(list, &all).unwrap();
+        assert_eq!(indices("1"), [1]);
+        assert_eq!(indices("2, 0,2"), [2, 0]);
+        assert_eq!(indices("81:00.0"), [1]);
+        assert_eq!(indices("00000000:41:00.0,LLVM"), [0, 2]);
+        assert_eq!(indices("h200"), [0]);
         for wrong in ["3", "0,", "0001:41:00.0", "41:00.1", "radeon", "-1"] {
-            let message = selected(wrong, &all).unwrap_err().to_string();
+            let message = select_indices(wrong, &all).unwrap_err().to_string();
             assert!(
                 message.ends_with("NVIDIA H200 (0000:81:00.0), llvmpipe")
-                    && message.contains(VARIABLE),
+                    && message.contains(VISIBLE_DEVICES_VARIABLE),
                 "{message}"
             );
         }
         assert!(
-            selected("0", &[])
+            select_indices("0", &[])
                 .unwrap_err()
                 .to_string()
                 .contains("no adapter at all")

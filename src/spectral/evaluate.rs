@@ -291,7 +291,9 @@ impl<'s> MatchedSpectra<'s> {
         let mut attempts = Attempts::default();
         loop {
             match self.evaluate_on(&*device, ready, derivatives) {
-                Err(failure) => device = attempts.next(&device, failure, fitter.may_use_cpu())?,
+                Err(failure) => {
+                    device = attempts.next_device(&device, failure, fitter.may_use_cpu())?
+                }
                 outcomes => return outcomes,
             }
         }

@@ -146,7 +146,7 @@ impl SpectralFitter {
     /// Returns the number of workers that fit batches side by side: on each device 2 or, on a discrete GPU, half of the
     /// processor's threads, from 2 to 8; fewer with little [`max_memory`](Self::max_memory).
     pub fn workers(&self) -> usize {
-        let devices = self.device.all();
+        let devices = self.device.all_devices();
         devices.len() * stream::workers::sharing(&devices, self.max_memory)
     }
 

@@ -1,6 +1,6 @@
-//! A GPU that is lost, short of memory, slow or wrong at the k-th call, for every k until a run passes untouched: no
-//! panic, no hang, and the rows that the device makes when nothing is wrong, or a clear error; with the CPU's help, the
-//! CPU's rows.
+//! Tests of a GPU that is lost, short of memory, slow or wrong at the k-th call, for every k until a run meets no
+//! fault. There is no panic and no hang. The rows are those that the device computes without faults, or the error is
+//! clear; with a fallback to the CPU, the rows are the CPU's.
 #![cfg(feature = "gpu")]
 
 mod work;
@@ -14,16 +14,18 @@ use popfit::{
 use popfit_testing::fits::{fitter, same_bits};
 use popfit_testing::tiny::{self, linear, spectra, wave};
 use work::{
-    Fit, Work, both, columns, curves, gpu, lm, refilled, refitted_scan, same, scan, setup, simplex,
-    simplices, unpolished, wgsl_curves,
+    FitFunction, FitRecord, are_identical, fit_columns_of_curves, fit_curves,
+    fit_curves_by_simplices, fit_curves_unpolished, fit_refilled_population, fit_spectra,
+    fit_spectra_by_both_solvers, fit_spectra_by_simplices, fit_wgsl_curves,
+    make_fitter_and_spectra, open_gpu, scan_velocities, scan_velocities_refitted,
 };
 
-/// Calls that a run of this size can make: a sweep ends before.
-const MANY: u64 = 200;
-/// The last ones bring results home: none of them is left out.
-const LAST: u64 = 4;
+/// Upper limit of the number of calls of a run of this size, before which a sweep ends.
+const MAX_CALLS: u64 = 200;
+/// Number of last calls, which read results back, and none of which a sweep leaves out.
+const LAST_CALLS: u64 = 4;
 
-/// The error that a lasting fault must end with.
+/// Returns whether an error is the one with which a lasting fault must end.
 fn is_clear(fault: Fault, error: &Error) -> bool {
     match fault {
         Fault::Lost | Fault::Stall | Fault::Crash => matches!(error, Error::DeviceLost { .. }),
@@ -35,61 +37,64 @@ fn is_clear(fault: Fault, error: &Error) -> bool {
     }
 }
 
-/// Kinds of runs: whether a fault lasts, and whether the CPU helps.
-const KINDS: [(bool, bool); 3] = [(false, false), (true, true), (true, false)];
+/// Kinds of runs: whether a fault lasts, and whether the run may fall back to the CPU.
+const RUN_KINDS: [(bool, bool); 3] = [(false, false), (true, true), (true, false)];
 
-/// The k-th call goes wrong, or all from the k-th on, for every k, or for every `step`-th and the last; the rows are
-/// the device's, or the CPU's where that helps, bit by bit.
-fn sweep(fault: Fault, what: (&str, Work), step: usize) {
-    sweep_with(fault, what, step, same);
+/// Injects the fault at the k-th call, or at all from the k-th on, for every k, or for every `step`-th and the last.
+/// The rows must be the device's, or the CPU's after a fallback, bit by bit.
+fn sweep_calls(fault: Fault, named_fit: (&str, FitFunction), step: usize) {
+    sweep_calls_with(fault, named_fit, step, are_identical);
 }
 
-/// The same for rows that are to be `alike`.
-fn sweep_with(
+/// Sweeps the calls as [`sweep_calls`] does, for rows that need only be `alike`.
+fn sweep_calls_with(
     fault: Fault,
-    (name, work): (&str, Work),
+    (name, fit): (&str, FitFunction),
     step: usize,
-    alike: fn(&[Fit], &[Fit]) -> bool,
+    alike: fn(&[FitRecord], &[FitRecord]) -> bool,
 ) {
-    let Some(gpu) = gpu() else { return };
-    let (reference, cpu) = (
-        work(&gpu.clone().into(), false).unwrap(),
-        work(&Device::cpu(), false).unwrap(),
-    );
-    // a device that is still good, or that was made anew on the way, has its kernels compiled
+    let Some(gpu) = open_gpu() else { return };
+    let reference = fit(&gpu.clone().into(), false).unwrap();
+    let cpu = fit(&Device::cpu(), false).unwrap();
+    // 1. A run without a fault counts the calls. It also compiles the kernels, as a device that works or was reopened
+    //    has them.
     let faults = Faults::new(fault, u64::MAX, false);
     let gpu = gpu.with_faults(faults.clone()).unwrap();
-    work(&gpu.clone().into(), false).unwrap();
-    let last = faults.calls();
-    for (lasting, fallback) in KINDS.into_iter().take(if step == 1 { 3 } else { 2 }) {
-        let (mut failed, mut helped) = (0, 0);
+    fit(&gpu.clone().into(), false).unwrap();
+    let n_calls = faults.calls();
+    // 2. Each run meets the fault at another call.
+    for (lasting, fallback) in RUN_KINDS.into_iter().take(if step == 1 { 3 } else { 2 }) {
+        let mut n_errors = 0;
+        let mut n_fallbacks = 0;
         for k in (1..).filter(|k| {
-            k % step as u64 == 1 % step as u64 || (last.saturating_sub(LAST)..=last + 1).contains(k)
+            k % step as u64 == 1 % step as u64
+                || (n_calls.saturating_sub(LAST_CALLS)..=n_calls + 1).contains(k)
         }) {
-            let what =
+            let case =
                 || format!("{name}: {fault:?}, call {k}, lasting: {lasting}, fallback: {fallback}");
-            assert!(k < MANY, "{}", what());
+            assert!(k < MAX_CALLS, "{}", case());
             faults.arm(u64::MAX, false);
             gpu.revive().unwrap();
             faults.arm(k, lasting);
-            match work(&gpu.clone().into(), fallback) {
-                Ok(rows) if fallback && same(&rows, &cpu) => helped += 1,
+            match fit(&gpu.clone().into(), fallback) {
+                Ok(rows) if fallback && are_identical(&rows, &cpu) => n_fallbacks += 1,
                 Ok(rows) if alike(&rows, &reference) => {}
-                Ok(rows) => panic!("{}: other rows: {rows:?}", what()),
-                // once made anew it is as good as new
-                Err(error) if lasting && !fallback && is_clear(fault, &error) => failed += 1,
-                Err(error) => panic!("{}: {error}", what()),
+                Ok(rows) => panic!("{}: other rows: {rows:?}", case()),
+                // A fault that does not last is cured by reopening the device.
+                Err(error) if lasting && !fallback && is_clear(fault, &error) => n_errors += 1,
+                Err(error) => panic!("{}: {error}", case()),
             }
             if faults.calls() < k {
                 println!(
-                    "{}: {failed} errors, {helped} runs ended by the CPU",
-                    what()
+                    "{}: {n_errors} errors, {n_fallbacks} runs ended by the CPU",
+                    case()
                 );
                 break;
             }
         }
+        // 3. A lasting fault ends with an error or a fallback; another leaves no trace.
         assert_eq!(
-            (failed > 0, helped > 0),
+            (n_errors > 0, n_fallbacks > 0),
             (lasting && !fallback, lasting && fallback),
             "{name}: {fault:?}"
         );
@@ -97,132 +102,138 @@ fn sweep_with(
 }
 
 #[test]
-fn a_lost_device() {
-    sweep(Fault::Lost, ("lm", lm), 1);
-    sweep(Fault::Lost, ("curves", curves), 4);
-    sweep(Fault::Lost, ("columns", columns), 4);
+fn a_lost_device_is_reopened_or_reported() {
+    sweep_calls(Fault::Lost, ("lm", fit_spectra), 1);
+    sweep_calls(Fault::Lost, ("curves", fit_curves), 4);
+    sweep_calls(Fault::Lost, ("columns", fit_columns_of_curves), 4);
 }
 
 #[test]
-fn too_little_memory() {
-    sweep(Fault::OutOfMemory, ("lm", lm), 1);
-    sweep(Fault::OutOfMemory, ("curves", curves), 4);
-    sweep(Fault::OutOfMemory, ("columns", columns), 4);
+fn a_device_short_of_memory_is_reopened_or_reported() {
+    sweep_calls(Fault::OutOfMemory, ("lm", fit_spectra), 1);
+    sweep_calls(Fault::OutOfMemory, ("curves", fit_curves), 4);
+    sweep_calls(Fault::OutOfMemory, ("columns", fit_columns_of_curves), 4);
 }
 
 #[test]
-fn work_without_memory_is_done_with_half_as_many_at_once() {
-    let Some(gpu) = gpu() else { return };
+fn a_run_short_of_memory_halves_its_starts_in_flight() {
+    let Some(gpu) = open_gpu() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let (reference, _) = stream(&gpu.clone().into(), &folder.path().join("whole"));
-    let mut halved = 0;
+    let (reference, _) = run_with_journal(&gpu.clone().into(), &folder.path().join("whole"));
+    let mut n_halved = 0;
     for k in (40..120).step_by(9) {
         let device = gpu
             .clone()
             .with_faults(Faults::new(Fault::OutOfMemory, k, false))
             .unwrap()
             .into();
-        let (table, summary) = stream(&device, &folder.path().join(k.to_string()));
+        let (table, summary) = run_with_journal(&device, &folder.path().join(k.to_string()));
         for (row, expected) in table.to_rows().into_iter().zip(reference.to_rows()) {
             same_bits(row, expected, &format!("call {k}"));
         }
-        halved += usize::from(
+        n_halved += usize::from(
             summary
                 .failures
                 .iter()
                 .any(|failure| failure.contains("starts at once")),
         );
     }
-    assert!(halved > 0, "no submission ran out of memory");
+    assert!(n_halved > 0, "no submission ran out of memory");
 }
 
 #[test]
-fn a_buffer_that_cannot_be_mapped() {
-    sweep(Fault::Mapping, ("lm", lm), 1);
+fn a_buffer_that_cannot_be_mapped_is_reported() {
+    sweep_calls(Fault::Mapping, ("lm", fit_spectra), 1);
 }
 
 #[test]
-fn zeros_in_place_of_results() {
-    sweep(Fault::Zeros, ("lm", lm), 1);
-    sweep(Fault::Zeros, ("refilled", refilled), 3);
-    sweep(Fault::Zeros, ("simplex", simplex), 6);
-    sweep(Fault::Zeros, ("curves", curves), 3);
-    sweep(Fault::Zeros, ("columns", columns), 1);
+fn results_of_zeros_are_not_trusted() {
+    sweep_calls(Fault::Zeros, ("lm", fit_spectra), 1);
+    sweep_calls(Fault::Zeros, ("refilled", fit_refilled_population), 3);
+    sweep_calls(Fault::Zeros, ("simplex", fit_spectra_by_simplices), 6);
+    sweep_calls(Fault::Zeros, ("curves", fit_curves), 3);
+    sweep_calls(Fault::Zeros, ("columns", fit_columns_of_curves), 1);
 }
 
 #[test]
-fn noise_in_place_of_results() {
-    sweep(Fault::Garbage, ("lm", lm), 1);
-    sweep(Fault::Garbage, ("curves", curves), 3);
-    sweep(Fault::Garbage, ("columns", columns), 1);
+fn results_of_nan_are_not_trusted() {
+    sweep_calls(Fault::Garbage, ("lm", fit_spectra), 1);
+    sweep_calls(Fault::Garbage, ("curves", fit_curves), 3);
+    sweep_calls(Fault::Garbage, ("columns", fit_columns_of_curves), 1);
 }
 
 #[test]
-fn results_that_are_a_little_off() {
-    sweep(Fault::Wrong, ("lm", lm), 1);
-    sweep(Fault::Wrong, ("refilled", refilled), 8);
-    sweep(Fault::Wrong, ("simplex", simplex), 6);
-    sweep(Fault::Wrong, ("scan", scan), 1);
-    sweep(Fault::Wrong, ("refitted scan", refitted_scan), 2);
+fn results_of_spectra_that_are_1_percent_off_are_not_trusted() {
+    sweep_calls(Fault::Wrong, ("lm", fit_spectra), 1);
+    sweep_calls(Fault::Wrong, ("refilled", fit_refilled_population), 8);
+    sweep_calls(Fault::Wrong, ("simplex", fit_spectra_by_simplices), 6);
+    sweep_calls(Fault::Wrong, ("scan", scan_velocities), 1);
+    sweep_calls(Fault::Wrong, ("refitted scan", scan_velocities_refitted), 2);
 }
 
 #[test]
-fn curves_that_are_a_little_off() {
-    sweep(Fault::Wrong, ("curves", curves), 1);
-    sweep(Fault::Wrong, ("simplices", simplices), 12);
-    sweep(Fault::Wrong, ("columns", columns), 1);
+fn results_of_curves_that_are_1_percent_off_are_not_trusted() {
+    sweep_calls(Fault::Wrong, ("curves", fit_curves), 1);
+    sweep_calls(Fault::Wrong, ("simplices", fit_curves_by_simplices), 12);
+    sweep_calls(Fault::Wrong, ("columns", fit_columns_of_curves), 1);
 }
 
-/// Nobody notices, and nothing is lost: what Levenberg–Marquardt has found of curves the host carries on, in f64, from
-/// where the device has left it.
+/// The fault is not detected, but changes nothing: the host continues the fits of curves by Levenberg–Marquardt in f64,
+/// from the points at which the device has ended them.
 #[test]
-fn curves_that_end_early_are_ended_by_the_host() {
-    let Some(gpu) = gpu() else { return };
+fn curves_that_end_early_are_polished_by_the_host() {
+    let Some(gpu) = open_gpu() else { return };
     let early = Device::from(gpu.with_faults(Faults::new(Fault::Early, 1, true)).unwrap());
-    // parameters, errors and χ² of each curve
-    let split = |fits: &[Fit], curves: usize| -> Vec<[Vec<f64>; 2]> {
-        let all = fits
-            .iter()
-            .map(|Fit(_, n)| [n[..2 * curves].to_vec(), n[2 * curves..4 * curves].to_vec()]);
-        all.collect()
-    };
-    let distance = |found: &[Fit], cpu: &[Fit], curves: usize| {
-        let one = |([x, _], [at, error]): (&[Vec<f64>; 2], &[Vec<f64>; 2])| {
-            let each = x
-                .iter()
-                .zip(at)
-                .zip(error)
-                .map(|((x, at), error)| (x - at).abs() / error);
-            each.fold(0.0, f64::max)
-        };
-        split(found, curves)
-            .iter()
-            .zip(&split(cpu, curves))
-            .map(one)
-            .fold(0.0, f64::max)
-    };
-    let cpu = |work: Work| work(&Device::cpu(), false).unwrap();
-    let left = distance(&unpolished(&early, false).unwrap(), &cpu(curves), 1);
-    assert!(left > 0.1, "the fault ends fits at their ends: {left}");
-    let found = curves(&early, false).unwrap();
-    let apart = [
-        distance(&found, &cpu(curves), 1),
-        distance(&columns(&early, false).unwrap(), &cpu(columns), 9),
+    let fit_on_cpu = |fit: FitFunction| fit(&Device::cpu(), false).unwrap();
+    let distance_unpolished = largest_distance(
+        &fit_curves_unpolished(&early, false).unwrap(),
+        &fit_on_cpu(fit_curves),
+        1,
+    );
+    assert!(
+        distance_unpolished > 0.1,
+        "the fault ends fits at their ends: {distance_unpolished}"
+    );
+    let distances = [
+        largest_distance(
+            &fit_curves(&early, false).unwrap(),
+            &fit_on_cpu(fit_curves),
+            1,
+        ),
+        largest_distance(
+            &fit_columns_of_curves(&early, false).unwrap(),
+            &fit_on_cpu(fit_columns_of_curves),
+            9,
+        ),
     ];
     println!(
-        "{left:.3} errors from the minimum as left, {:.1e} and {:.1e} as told",
-        apart[0], apart[1]
+        "{distance_unpolished:.3} errors from the minimum as left, {:.1e} and {:.1e} as told",
+        distances[0], distances[1]
     );
-    assert!(apart[0] < 1e-6 && apart[1] < 1e-3, "{apart:?}");
+    assert!(distances[0] < 1e-6 && distances[1] < 1e-3, "{distances:?}");
 }
 
-/// The CPU continues some fits, and finds the device out.
+/// Returns the largest difference of two parameters between fits, in units of the errors of the CPU's. Each record has
+/// so many curves of two parameters.
+fn largest_distance(fits: &[FitRecord], cpu: &[FitRecord], curves: usize) -> f64 {
+    let mut largest: f64 = 0.0;
+    for (FitRecord(_, numbers), FitRecord(_, cpu_numbers)) in fits.iter().zip(cpu) {
+        let parameters = &numbers[..2 * curves];
+        let (cpu_parameters, cpu_errors) = cpu_numbers[..4 * curves].split_at(2 * curves);
+        for ((x, cpu_x), error) in parameters.iter().zip(cpu_parameters).zip(cpu_errors) {
+            largest = largest.max((x - cpu_x).abs() / error);
+        }
+    }
+    largest
+}
+
+/// The CPU continues some of the fits, and detects that the device ended them early.
 #[test]
-fn spectra_that_end_early_are_noticed() {
-    let Some(gpu) = gpu() else { return };
+fn spectra_that_end_early_are_not_trusted() {
+    let Some(gpu) = open_gpu() else { return };
     let early = Device::from(gpu.with_faults(Faults::new(Fault::Early, 1, true)).unwrap());
-    for work in [lm, refilled] {
-        let spectra = work(&early, false);
+    for fit in [fit_spectra, fit_refilled_population] {
+        let spectra = fit(&early, false);
         assert!(
             matches!(&spectra, Err(Error::DeviceUntrusted { .. })),
             "{spectra:?}"
@@ -230,11 +241,12 @@ fn spectra_that_end_early_are_noticed() {
     }
 }
 
-/// Loose tolerances, few spectra, and noise of any size are no fault of a device.
+/// Loose tolerances, few spectra, and noise of any size are no faults of a device.
 #[test]
-fn what_a_user_asks_for_is_trusted() {
-    let Some(gpu) = gpu() else { return };
-    let (lm, simplex) = (LevenbergMarquardt::default(), NelderMead::default());
+fn loose_tolerances_and_any_noise_are_trusted() {
+    let Some(gpu) = open_gpu() else { return };
+    let lm = LevenbergMarquardt::default();
+    let simplex = NelderMead::default();
     let solvers: [Solver; 6] = [
         lm.into(),
         lm.ftol(1e-3).into(),
@@ -246,7 +258,7 @@ fn what_a_user_asks_for_is_trusted() {
     let emulator = linear(&["a", "b"], wave);
     let labels: Vec<f64> = (0..24).map(|k| 5.0 * (f64::from(k) * 0.7).sin()).collect();
     for noise in [1e-4, 0.01, 1.0] {
-        let all = spectra(&emulator, &labels, noise);
+        let spectra = spectra(&emulator, &labels, noise);
         for marginalise in [false, true] {
             let builder = tiny::builder(emulator.clone(), 0.5).continuum(Continuum::chebyshev(3));
             let model = builder.marginalise(marginalise).build().unwrap();
@@ -257,75 +269,84 @@ fn what_a_user_asks_for_is_trusted() {
                 let fitter = SpectralFitter::new(model.clone(), gpu.clone().into())
                     .solver(solver)
                     .cpu_fallback(false);
-                let found = fitter.fit(&all.slice(0..count));
+                let result = fitter.fit(&spectra.slice(0..count));
                 assert!(
-                    found.is_ok(),
-                    "{solver:?}, {count} spectra, noise {noise}, {marginalise}: {found:?}"
+                    result.is_ok(),
+                    "{solver:?}, {count} spectra, noise {noise}, {marginalise}: {result:?}"
                 );
             }
         }
     }
 }
 
-/// Results that no host can compute are checked by asking the device again.
+/// Results that the host cannot compute are checked by a second evaluation on the device.
 #[test]
-fn curves_of_wgsl_alone_that_are_a_little_off() {
-    let Some(gpu) = gpu() else { return };
+fn curves_of_wgsl_alone_that_are_1_percent_off_are_not_trusted() {
+    let Some(gpu) = open_gpu() else { return };
     for simplex in [false, true] {
-        let reference = wgsl_curves(&gpu.clone().into(), simplex).unwrap();
+        let reference = fit_wgsl_curves(&gpu.clone().into(), simplex).unwrap();
         let faults = Faults::new(Fault::Wrong, u64::MAX, false);
         let gpu = gpu.clone().with_faults(faults.clone()).unwrap();
-        wgsl_curves(&gpu.clone().into(), simplex).unwrap();
-        let (calls, mut renewed) = (faults.calls(), 0);
-        for k in (1..=calls).filter(|k| calls < 20 || k % 8 == 1 || k + 2 * LAST > calls) {
+        fit_wgsl_curves(&gpu.clone().into(), simplex).unwrap();
+        let calls = faults.calls();
+        let mut n_repeated = 0;
+        for k in (1..=calls).filter(|k| calls < 20 || k % 8 == 1 || k + 2 * LAST_CALLS > calls) {
             faults.arm(k, false);
-            let found = wgsl_curves(&gpu.clone().into(), simplex).unwrap();
-            assert!(same(&found, &reference), "call {k}: {found:?}");
-            renewed += u64::from(faults.calls() > calls);
+            let fits = fit_wgsl_curves(&gpu.clone().into(), simplex).unwrap();
+            assert!(are_identical(&fits, &reference), "call {k}: {fits:?}");
+            n_repeated += u64::from(faults.calls() > calls);
         }
-        assert!(renewed > 0, "no wrong readback of {calls} was seen");
+        assert!(n_repeated > 0, "no wrong readback of {calls} was seen");
     }
 }
 
-/// Simplices that begin a little off find the same minimum with other bits.
+/// Simplices that begin at slightly wrong starts find the same minimum, with other bits.
 #[test]
-fn starts_that_are_a_little_off() {
-    let close = |a: &[Fit], b: &[Fit]| {
-        let is = |(Fit(_, a), Fit(_, b)): (&Fit, &Fit)| {
-            // χ², objective, two parameters, their errors
-            let near = |p: usize| {
+fn simplices_from_starts_1_percent_off_end_at_the_same_minimum() {
+    let agree = |a: &[FitRecord], b: &[FitRecord]| {
+        let fits_agree = |(FitRecord(_, a), FitRecord(_, b)): (&FitRecord, &FitRecord)| {
+            // The numbers are χ², the objective, two parameters, and their errors.
+            let parameter_agrees = |p: usize| {
                 (a[p] - b[p]).abs() < 0.05 * b[p + 2] && (a[p + 2] / b[p + 2] - 1.0).abs() < 1e-3
             };
-            (0..2).all(|k| (a[k] / b[k] - 1.0).abs() < 1e-3) && near(2) && near(3)
+            (0..2).all(|k| (a[k] / b[k] - 1.0).abs() < 1e-3)
+                && parameter_agrees(2)
+                && parameter_agrees(3)
         };
-        a.iter().zip(b).all(is)
+        a.iter().zip(b).all(fits_agree)
     };
-    sweep_with(Fault::Wrong, ("lm, then simplices", both), 4, close);
+    sweep_calls_with(
+        Fault::Wrong,
+        ("lm, then simplices", fit_spectra_by_both_solvers),
+        4,
+        agree,
+    );
 }
 
-/// The CPU computes some of them again, each on its own grid.
+/// The spot checks on the CPU use the grid of each spectrum.
 #[test]
 fn spectra_with_grids_of_their_own_are_trusted() {
-    let Some(gpu) = gpu() else { return };
-    let (emulator, pixels) = (linear(&["a", "b"], wave), tiny::PIXELS);
+    let Some(gpu) = open_gpu() else { return };
+    let emulator = linear(&["a", "b"], wave);
     let labels: Vec<f64> = (0..2 * work::SPECTRA)
         .map(|k| 5.0 * (k as f64 * 0.7).sin())
         .collect();
-    let mut all = spectra(&emulator, &labels, 0.01);
-    let arm = &mut all.arms[0];
-    // a pixel more for each, of 63 that the template covers
+    let mut spectra = spectra(&emulator, &labels, 0.01);
+    let arm = &mut spectra.arms[0];
+    // The template covers 63 pixels, and each spectrum has one more.
     let grid = |k: usize| {
-        (0..pixels).map(move |j| 5000.0 * ((0.04 * k as f64 + 0.9 * j as f64) * 1e-4).exp())
+        (0..tiny::PIXELS).map(move |j| 5000.0 * ((0.04 * k as f64 + 0.9 * j as f64) * 1e-4).exp())
     };
     arm.wavelength = Wavelength::Own((0..work::SPECTRA).flat_map(grid).collect());
     let fit = |device: &Device| {
         fitter(tiny::model(emulator.clone(), 0.5), device)
             .cpu_fallback(false)
-            .fit(&all)
+            .fit(&spectra)
             .unwrap()
     };
-    let (found, cpu) = (fit(&gpu.into()), fit(&Device::cpu()));
-    for (row, cpu) in found.to_rows().into_iter().zip(cpu.to_rows()) {
+    let gpu_rows = fit(&gpu.into()).to_rows();
+    let cpu_rows = fit(&Device::cpu()).to_rows();
+    for (row, cpu) in gpu_rows.into_iter().zip(cpu_rows) {
         assert!(
             row.status.is_success() && (row.chi2 / cpu.chi2 - 1.0).abs() < 1e-3,
             "{row:?}\n{cpu:?}"
@@ -334,81 +355,80 @@ fn spectra_with_grids_of_their_own_are_trusted() {
 }
 
 #[test]
-fn a_device_that_does_not_answer() {
-    sweep(Fault::Stall, ("lm", lm), 1);
-    sweep(Fault::Stall, ("columns", columns), 1);
+fn a_device_that_does_not_answer_is_lost() {
+    sweep_calls(Fault::Stall, ("lm", fit_spectra), 1);
+    sweep_calls(Fault::Stall, ("columns", fit_columns_of_curves), 1);
 }
 
 #[test]
-fn a_device_that_is_lost_while_the_host_waits() {
-    sweep(Fault::Crash, ("lm", lm), 1);
+fn a_device_that_crashes_while_the_host_waits_is_lost() {
+    sweep_calls(Fault::Crash, ("lm", fit_spectra), 1);
 }
 
-/// Yields batches of four.
-struct Fours {
-    all: Spectra<'static>,
+/// Reader that yields batches of four spectra.
+struct BatchesOfFour {
+    spectra: Spectra<'static>,
     next: usize,
 }
 
-impl SpectraReader for Fours {
+impl SpectraReader for BatchesOfFour {
     fn len(&self) -> u64 {
-        self.all.len() as u64
+        self.spectra.len() as u64
     }
 
     fn next_batch(&mut self, _: usize) -> Result<Option<Spectra<'static>>> {
-        let rows = self.next..(self.next + 4).min(self.all.len());
+        let rows = self.next..(self.next + 4).min(self.spectra.len());
         self.next = rows.end;
-        Ok(Some(self.all.slice(rows)).filter(|batch| !batch.is_empty()))
+        Ok(Some(self.spectra.slice(rows)).filter(|batch| !batch.is_empty()))
     }
 
     fn empty(&self) -> Spectra<'static> {
-        self.all.slice(0..0)
+        self.spectra.slice(0..0)
     }
 }
 
-/// A run of six batches, kept in a journal, and what it says of itself.
-fn stream(device: &Device, journal: &std::path::Path) -> (FitTable, Summary) {
-    let (fitter, all) = setup(device, 24);
-    // two starts: half of what a batch of four needs is still enough for a spectrum
+/// Fits six batches with a journal, and returns the table and the summary of the run.
+fn run_with_journal(device: &Device, journal: &std::path::Path) -> (FitTable, Summary) {
+    let (fitter, spectra) = make_fitter_and_spectra(device, 24);
+    // With two starts, half of the capacity that a batch of four needs is still enough for a spectrum.
     let fitter = fitter.cpu_fallback(true).batch_size(4).starts(2);
     let mut table = fitter.table();
     let mut journal = Journal::open(journal, "key", true).unwrap();
-    let mut source = Fours { all, next: 0 };
+    let mut source = BatchesOfFour { spectra, next: 0 };
     let summary = fitter
         .fit_journaled(&mut source, &mut table, &Control::default(), &mut journal)
         .unwrap();
     (table, summary)
 }
 
-/// The device of every row.
-fn makers(summary: &Summary) -> Vec<String> {
+/// Returns the name of the device of each row.
+fn devices_of_rows(summary: &Summary) -> Vec<String> {
     summary
         .by_rows
         .iter()
-        .flat_map(|one| std::iter::repeat_n(one.device.clone(), one.rows as usize))
+        .flat_map(|run| std::iter::repeat_n(run.device.clone(), run.rows as usize))
         .collect()
 }
 
 #[test]
-fn a_run_says_which_rows_the_cpu_has_made_and_a_resumed_one_knows() {
-    let Some(gpu) = gpu() else { return };
+fn the_device_of_each_row_is_reported_and_kept_in_the_journal() {
+    let Some(gpu) = open_gpu() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let alone = |name: &str, device: &Device| stream(device, &folder.path().join(name)).0;
-    let (on_gpu, on_cpu) = (
-        alone("gpu", &gpu.clone().into()),
-        alone("cpu", &Device::cpu()),
-    );
-    let mut mixed = 0;
-    let lasting = [1, 50, 60, 65, 70, 75, 80, 85].map(|call| (call, true));
-    for (n, lasting) in lasting.into_iter().chain([(40, false), (70, false)]) {
+    let run_on =
+        |name: &str, device: &Device| run_with_journal(device, &folder.path().join(name)).0;
+    let on_gpu = run_on("gpu", &gpu.clone().into());
+    let on_cpu = run_on("cpu", &Device::cpu());
+    let mut n_mixed = 0;
+    let lasting_faults = [1, 50, 60, 65, 70, 75, 80, 85].map(|call| (call, true));
+    for (n, lasting) in lasting_faults.into_iter().chain([(40, false), (70, false)]) {
         let target = folder.path().join(format!("{n} {lasting}"));
         let faults = Faults::new(Fault::Lost, n, lasting);
         let device = Device::from(gpu.clone().with_faults(faults).unwrap());
-        let (table, summary) = stream(&device, &target);
-        let makers = makers(&summary);
-        assert_eq!((table.len(), makers.len(), summary.fits), (24, 24, 24));
-        for (k, (row, maker)) in table.to_rows().into_iter().zip(&makers).enumerate() {
-            let reference = if *maker == device.name() {
+        let (table, summary) = run_with_journal(&device, &target);
+        let devices = devices_of_rows(&summary);
+        assert_eq!((table.len(), devices.len(), summary.fits), (24, 24, 24));
+        for (k, (row, row_device)) in table.to_rows().into_iter().zip(&devices).enumerate() {
+            let reference = if *row_device == device.name() {
                 &on_gpu
             } else {
                 &on_cpu
@@ -416,56 +436,57 @@ fn a_run_says_which_rows_the_cpu_has_made_and_a_resumed_one_knows() {
             same_bits(
                 &row,
                 reference.row(k).to_row(),
-                &format!("row {k}, by {maker}, lost at call {n}"),
+                &format!("row {k}, by {row_device}, lost at call {n}"),
             );
         }
-        let by_cpu = makers
+        let n_by_cpu = devices
             .iter()
             .filter(|name| **name == Device::cpu().name())
             .count();
-        assert!(lasting || by_cpu == 0, "made anew: {:?}", summary.by_rows);
-        assert!(by_cpu == 0 || !summary.failures.is_empty());
-        mixed += usize::from(by_cpu > 0 && by_cpu < 24);
+        assert!(lasting || n_by_cpu == 0, "made anew: {:?}", summary.by_rows);
+        assert!(n_by_cpu == 0 || !summary.failures.is_empty());
+        n_mixed += usize::from(n_by_cpu > 0 && n_by_cpu < 24);
         println!(
             "lost at call {n}, lasting: {lasting}: {:?}, {:?}",
             summary.by_device, summary.by_rows
         );
-        // another run finds everything in the journal, on a device that works
-        let (again, resumed) = stream(&Device::from(gpu.clone()), &target);
-        assert_eq!(resumed.by_rows, summary.by_rows);
-        again
+        // A second run, on a device that works, reads all rows from the journal.
+        let (resumed_table, resumed_summary) =
+            run_with_journal(&Device::from(gpu.clone()), &target);
+        assert_eq!(resumed_summary.by_rows, summary.by_rows);
+        resumed_table
             .to_rows()
             .into_iter()
             .zip(table.to_rows())
             .for_each(|(a, b)| same_bits(a, b, "resumed"));
     }
-    assert!(mixed > 0, "no run was lost between two batches");
+    assert!(n_mixed > 0, "no run was lost between two batches");
 }
 
 #[test]
-fn tables_tell_who_made_their_rows() {
+fn tables_store_the_device_of_each_row() {
     let folder = tempfile::tempdir().unwrap();
-    let (fitter, all) = setup(&Device::cpu(), 3);
-    let table = fitter.fit(&all).unwrap();
+    let (fitter, spectra) = make_fitter_and_spectra(&Device::cpu(), 3);
+    let table = fitter.fit(&spectra).unwrap();
     for extension in ["parquet", "fits"] {
         let path = folder.path().join(format!("out.{extension}"));
         let schema = Schema::default().parameters(table.names().to_vec());
         let mut writer = TableWriter::create(&path, &schema, &Metadata::default()).unwrap();
         writer.append(&table.to_rows()).unwrap();
-        let made = |device: &str, rows: u64| DeviceRows {
+        let device_rows = |device: &str, rows: u64| DeviceRows {
             device: device.into(),
             rows,
         };
-        writer.made_by(&[made("gpu:X", 2), made("cpu", 1)]);
+        writer.made_by(&[device_rows("gpu:X", 2), device_rows("cpu", 1)]);
         writer.finish().unwrap();
         let bytes = std::fs::read(&path).unwrap();
-        let holds = |text: &str| {
+        let contains = |text: &str| {
             bytes
                 .windows(text.len())
                 .any(|part| part == text.as_bytes())
         };
         assert!(
-            holds("popfit.rows") && holds("0-1 gpu:X") && holds("2-2 cpu"),
+            contains("popfit.rows") && contains("0-1 gpu:X") && contains("2-2 cpu"),
             "{extension}"
         );
         assert_eq!(FitTable::read(&path).unwrap().0.len(), 3);

@@ -9,7 +9,7 @@ use crate::math::Real;
 use crate::recording::{Buffer, Kind, Scope, Values};
 
 /// A buffer's elements.
-pub enum Block<R> {
+pub enum BufferElements<R> {
     Float(Floats<R>),
     Index(Vec<i32>),
 }
@@ -17,127 +17,148 @@ pub enum Block<R> {
 /// Floating-point elements of a buffer: copies, one array of a batch that is shared as long as it lies where a copy
 /// would put it, or an array for each place, which hides what the other two have there.
 pub struct Floats<R> {
-    own: Vec<R>,
+    copies: Vec<R>,
     shared: Option<Arc<Vec<R>>>,
     /// By place, the array that is shared for it alone.
-    blocks: Vec<Option<Arc<Vec<R>>>>,
+    shared_blocks: Vec<Option<Arc<Vec<R>>>>,
 }
 
 impl<R: Real> Floats<R> {
     /// Wraps a vector as a block that owns its numbers and shares none.
-    fn new(own: Vec<R>) -> Floats<R> {
+    fn new(copies: Vec<R>) -> Floats<R> {
         Floats {
-            own,
+            copies,
             shared: None,
-            blocks: Vec::new(),
+            shared_blocks: Vec::new(),
         }
     }
 
     /// Returns the block of `length` numbers at a place, shared or not.
-    pub fn block(&self, place: usize, length: usize) -> &[R] {
-        match self.blocks.get(place) {
+    pub fn block_at(&self, place: usize, length: usize) -> &[R] {
+        match self.shared_blocks.get(place) {
             Some(Some(block)) => block,
-            _ => &self.all()[place * length..(place + 1) * length],
+            _ => &self.whole()[place * length..(place + 1) * length],
         }
     }
 
     /// Returns the copies, or the one shared array, without what is shared for single places.
-    pub fn all(&self) -> &[R] {
-        self.shared.as_ref().map_or(&self.own, |shared| shared)
+    pub fn whole(&self) -> &[R] {
+        self.shared.as_ref().map_or(&self.copies, |shared| shared)
     }
 
     /// Copies consecutive blocks of `length` elements of `values` to these block indices, or shares them; returns bytes
     /// copied.
-    fn put(&mut self, values: &Values, length: usize, places: &[usize]) -> usize {
+    fn store_blocks(&mut self, values: &Values, length: usize, places: &[usize]) -> usize {
+        // 1. Values that come as one array per place are shared there.
         if let Some(blocks) = R::blocks(values) {
             debug_assert!(
                 blocks.len() == places.len() && blocks.iter().all(|block| block.len() == length)
             );
             let end = places.iter().max().map_or(0, |last| last + 1);
-            self.blocks.resize(end.max(self.blocks.len()), None);
-            places
-                .iter()
-                .zip(blocks)
-                .for_each(|(place, block)| self.blocks[*place] = Some(block.clone()));
+            self.shared_blocks
+                .resize(end.max(self.shared_blocks.len()), None);
+            for (place, block) in places.iter().zip(blocks) {
+                self.shared_blocks[*place] = Some(block.clone());
+            }
             return 0;
         }
         for place in places {
-            if let Some(block) = self.blocks.get_mut(*place) {
+            if let Some(block) = self.shared_blocks.get_mut(*place) {
                 *block = None;
             }
         }
-        let shared = R::share(values);
-        if let Some(shared) = &shared
-            && self.all().is_empty()
+        // 2. The array of the first batch is shared if its blocks lie where copies would lie.
+        let shareable = R::share(values);
+        if let Some(array) = &shareable
+            && self.whole().is_empty()
             && are_first(places)
         {
-            self.shared = Some(shared.clone());
+            self.shared = Some(array.clone());
             return 0;
         }
-        let before = self.shared.take();
-        before
-            .iter()
-            .for_each(|before| self.own.extend_from_slice(before));
-        match &shared {
-            Some(values) => scatter(&mut self.own, values, length, places, R::NAN),
-            None => scatter(&mut self.own, &R::convert(values), length, places, R::NAN),
+        // 3. Else all are copies, also what was shared before.
+        let shared_before = self.shared.take();
+        if let Some(shared) = &shared_before {
+            self.copies.extend_from_slice(shared);
         }
-        before.map_or(0, |before| size_of_val(before.as_slice()))
+        match &shareable {
+            Some(array) => scatter_blocks(&mut self.copies, array, length, places, R::NAN),
+            None => scatter_blocks(
+                &mut self.copies,
+                &R::convert(values),
+                length,
+                places,
+                R::NAN,
+            ),
+        }
+        shared_before.map_or(0, |shared| size_of_val(shared.as_slice()))
             + size_of::<R>() * length * places.len()
     }
 }
 
-impl<R: Real> Block<R> {
+impl<R: Real> BufferElements<R> {
     /// Makes the host's storage of a recording's buffer: its constants, room for `capacity` spectra, or nothing if its
     /// values are packed elsewhere; `None` if out of memory.
-    pub fn of_buffer(buffer: &Buffer, is_packed: bool, capacity: usize) -> Option<Block<R>> {
+    pub fn from_buffer(
+        buffer: &Buffer,
+        is_packed: bool,
+        capacity: usize,
+    ) -> Option<BufferElements<R>> {
         match (&buffer.values, buffer.scope) {
-            (Some(values), _) if !is_packed => Some(Block::new(buffer.kind, values)),
+            (Some(values), _) if !is_packed => Some(BufferElements::new(buffer.kind, values)),
             (None, Scope::Spectrum) => {
-                Block::with_room(buffer.kind, buffer.length.checked_mul(capacity)?)
+                BufferElements::with_capacity(buffer.kind, buffer.length.checked_mul(capacity)?)
             }
-            _ => Some(Block::Float(Floats::new(Vec::new()))),
+            _ => Some(BufferElements::Float(Floats::new(Vec::new()))),
         }
     }
 
     /// Makes an empty block with room for `length` elements; `None` when there is no memory for it.
-    pub fn with_room(kind: Kind, length: usize) -> Option<Block<R>> {
+    pub fn with_capacity(kind: Kind, length: usize) -> Option<BufferElements<R>> {
         Some(match kind {
-            Kind::Index => Block::Index(room(length)?),
-            Kind::Float | Kind::Half => Block::Float(Floats::new(room(length)?)),
+            Kind::Index => BufferElements::Index(room(length)?),
+            Kind::Float | Kind::Half => BufferElements::Float(Floats::new(room(length)?)),
         })
     }
 
     /// Makes a block of all `values`: indices, halves rounded to f16, or floats, shared where they have precision R
     /// already.
-    pub fn new(kind: Kind, values: &Values) -> Block<R> {
+    pub fn new(kind: Kind, values: &Values) -> BufferElements<R> {
         match (kind, values) {
-            (Kind::Index, Values::I32(v)) => Block::Index(v.to_vec()),
+            (Kind::Index, Values::I32(indices)) => BufferElements::Index(indices.to_vec()),
             (Kind::Half, _) => {
-                let mut own = R::convert(values);
-                own.iter_mut().for_each(|x| *x = rounded(*x));
-                Block::Float(Floats::new(own))
+                let mut halves = R::convert(values);
+                halves.iter_mut().for_each(|x| *x = rounded(*x));
+                BufferElements::Float(Floats::new(halves))
             }
-            _ => Block::Float(Floats {
-                own: Vec::new(),
-                shared: Some(shared(values)),
-                blocks: Vec::new(),
+            _ => BufferElements::Float(Floats {
+                copies: Vec::new(),
+                shared: Some(share_or_convert(values)),
+                shared_blocks: Vec::new(),
             }),
         }
     }
 
     /// Copies consecutive blocks of `length` elements of `values` to these block indices, or shares them; returns bytes
     /// copied. The buffer grows as needed.
-    pub fn put(&mut self, kind: Kind, values: &Values, length: usize, places: &[usize]) -> usize {
+    pub fn store_blocks(
+        &mut self,
+        kind: Kind,
+        values: &Values,
+        length: usize,
+        places: &[usize],
+    ) -> usize {
         match (self, kind, values) {
-            (Block::Index(all), Kind::Index, Values::I32(own)) => {
-                scatter(all, own, length, places, 0);
-                size_of_val(own.as_slice())
+            (BufferElements::Index(indices), Kind::Index, Values::I32(added)) => {
+                scatter_blocks(indices, added, length, places, 0);
+                size_of_val(added.as_slice())
             }
-            (Block::Float(all), Kind::Float, own) => all.put(own, length, places),
-            (this, kind, own) => {
-                *this = Block::new(kind, own);
-                this.own_bytes()
+            (BufferElements::Float(floats), Kind::Float, values) => {
+                floats.store_blocks(values, length, places)
+            }
+            (elements, kind, values) => {
+                *elements = BufferElements::new(kind, values);
+                elements.own_bytes()
             }
         }
     }
@@ -145,43 +166,43 @@ impl<R: Real> Block<R> {
     /// Returns the number of bytes of the block's own copy, without shared values.
     pub fn own_bytes(&self) -> usize {
         match self {
-            Block::Float(all) => size_of_val(all.own.as_slice()),
-            Block::Index(all) => size_of_val(all.as_slice()),
+            BufferElements::Float(floats) => size_of_val(floats.copies.as_slice()),
+            BufferElements::Index(indices) => size_of_val(indices.as_slice()),
         }
     }
 
     /// Returns the size of all the block's elements, shared ones included (bytes).
     pub fn bytes(&self) -> usize {
         match self {
-            Block::Float(all) => {
-                // spectra may share one
-                let blocks: BTreeMap<_, _> = all
-                    .blocks
+            BufferElements::Float(floats) => {
+                // Several spectra may share one array, which counts once.
+                let shared_blocks: BTreeMap<_, _> = floats
+                    .shared_blocks
                     .iter()
                     .flatten()
                     .map(|block| (block.as_ptr(), size_of_val(block.as_slice())))
                     .collect();
-                size_of_val(all.all()) + blocks.values().sum::<usize>()
+                size_of_val(floats.whole()) + shared_blocks.values().sum::<usize>()
             }
-            Block::Index(all) => size_of_val(all.as_slice()),
+            BufferElements::Index(indices) => size_of_val(indices.as_slice()),
         }
     }
 
     /// Removes all elements; numbers that were shared are released.
     pub fn clear(&mut self) {
         match self {
-            Block::Float(all) => {
-                all.own.clear();
-                all.shared = None;
-                all.blocks.clear();
+            BufferElements::Float(floats) => {
+                floats.copies.clear();
+                floats.shared = None;
+                floats.shared_blocks.clear();
             }
-            Block::Index(all) => all.clear(),
+            BufferElements::Index(indices) => indices.clear(),
         }
     }
 }
 
 /// Returns the values in the precision R; they are copied only if theirs is another.
-fn shared<R: Real>(values: &Values) -> Arc<Vec<R>> {
+fn share_or_convert<R: Real>(values: &Values) -> Arc<Vec<R>> {
     R::share(values).unwrap_or_else(|| Arc::new(R::convert(values)))
 }
 
@@ -190,17 +211,23 @@ fn are_first(places: &[usize]) -> bool {
     places.iter().copied().eq(0..places.len())
 }
 
-/// Copies consecutive blocks of `length` elements of `own` to these block indices of `all`; new gaps between get
-/// `fill`.
-pub fn scatter<T: Copy>(all: &mut Vec<T>, own: &[T], length: usize, places: &[usize], fill: T) {
-    if all.is_empty() && are_first(places) {
-        all.extend_from_slice(own);
+/// Copies consecutive blocks of `length` elements of `added` to these block indices of `elements`; new gaps between
+/// them get `fill`.
+pub fn scatter_blocks<T: Copy>(
+    elements: &mut Vec<T>,
+    added: &[T],
+    length: usize,
+    places: &[usize],
+    fill: T,
+) {
+    if elements.is_empty() && are_first(places) {
+        elements.extend_from_slice(added);
         return;
     }
     let end = places.iter().max().map_or(0, |last| (last + 1) * length);
-    all.resize(end.max(all.len()), fill);
-    for (block, place) in own.chunks_exact(length.max(1)).zip(places) {
-        all[place * length..(place + 1) * length].copy_from_slice(block);
+    elements.resize(end.max(elements.len()), fill);
+    for (block, place) in added.chunks_exact(length.max(1)).zip(places) {
+        elements[place * length..(place + 1) * length].copy_from_slice(block);
     }
 }
 
@@ -209,68 +236,75 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_batch_is_copied_only_once_others_join_it() {
+    fn the_first_batch_is_shared_until_another_joins_it() {
         let values = |from: usize, count: usize| {
             Values::F32(Arc::new(
                 (2 * from..2 * (from + count)).map(|x| x as f32).collect(),
             ))
         };
         let first = values(0, 3);
-        let mut block = Block::<f32>::with_room(Kind::Float, 8).unwrap();
-        assert_eq!(block.put(Kind::Float, &first, 2, &[0, 1, 2]), 0);
-        let (Block::Float(floats), Values::F32(own)) = (&block, &first) else {
+        let mut block = BufferElements::<f32>::with_capacity(Kind::Float, 8).unwrap();
+        assert_eq!(block.store_blocks(Kind::Float, &first, 2, &[0, 1, 2]), 0);
+        let (BufferElements::Float(floats), Values::F32(array)) = (&block, &first) else {
             panic!()
         };
-        assert_eq!(floats.all().as_ptr(), own.as_ptr());
-        assert_eq!(block.put(Kind::Float, &values(10, 2), 2, &[1, 3]), 24 + 16);
-        let Block::Float(floats) = &block else {
+        assert_eq!(floats.whole().as_ptr(), array.as_ptr());
+        assert_eq!(
+            block.store_blocks(Kind::Float, &values(10, 2), 2, &[1, 3]),
+            24 + 16
+        );
+        let BufferElements::Float(floats) = &block else {
             panic!()
         };
-        assert_eq!(floats.all(), [0.0, 1.0, 20.0, 21.0, 4.0, 5.0, 22.0, 23.0]);
-        assert_eq!(floats.own.capacity(), 8);
+        assert_eq!(floats.whole(), [0.0, 1.0, 20.0, 21.0, 4.0, 5.0, 22.0, 23.0]);
+        assert_eq!(floats.copies.capacity(), 8);
         block.clear();
         assert_eq!(block.bytes(), 0);
-        let mut double = Block::<f64>::with_room(Kind::Float, 8).unwrap();
-        assert_eq!(double.put(Kind::Float, &first, 2, &[0, 1, 2]), 48);
+        let mut double = BufferElements::<f64>::with_capacity(Kind::Float, 8).unwrap();
+        assert_eq!(double.store_blocks(Kind::Float, &first, 2, &[0, 1, 2]), 48);
         assert_eq!(double.bytes(), 48);
     }
 
     #[test]
-    fn blocks_that_are_shared_alone_replace_others_at_their_places() {
-        let whole = |x: f32| Values::F32(Arc::new(vec![x; 4]));
-        let apart = |x: f32| Values::Blocks(vec![Arc::new(vec![x; 2]), Arc::new(vec![x + 1.0; 2])]);
-        let mut block = Block::<f32>::with_room(Kind::Float, 8).unwrap();
-        let values = apart(1.0);
-        assert_eq!(block.put(Kind::Float, &values, 2, &[0, 2]), 0);
-        let (Block::Float(floats), Values::Blocks(own)) = (&block, &values) else {
+    fn shared_blocks_replace_copies_at_their_places() {
+        let one_array = |x: f32| Values::F32(Arc::new(vec![x; 4]));
+        let separate_blocks =
+            |x: f32| Values::Blocks(vec![Arc::new(vec![x; 2]), Arc::new(vec![x + 1.0; 2])]);
+        let mut block = BufferElements::<f32>::with_capacity(Kind::Float, 8).unwrap();
+        let values = separate_blocks(1.0);
+        assert_eq!(block.store_blocks(Kind::Float, &values, 2, &[0, 2]), 0);
+        let (BufferElements::Float(floats), Values::Blocks(arrays)) = (&block, &values) else {
             panic!()
         };
-        assert_eq!(floats.block(2, 2).as_ptr(), own[1].as_ptr());
-        // copies between and over them, and blocks over copies
-        block.put(Kind::Float, &whole(5.0), 2, &[1, 2]);
-        block.put(Kind::Float, &apart(7.0), 2, &[3, 1]);
-        let Block::Float(floats) = &block else {
+        assert_eq!(floats.block_at(2, 2).as_ptr(), arrays[1].as_ptr());
+        // Copies go between and over the shared blocks, and then shared blocks over copies.
+        block.store_blocks(Kind::Float, &one_array(5.0), 2, &[1, 2]);
+        block.store_blocks(Kind::Float, &separate_blocks(7.0), 2, &[3, 1]);
+        let BufferElements::Float(floats) = &block else {
             panic!()
         };
-        let seen: Vec<f32> = (0..4)
-            .flat_map(|place| floats.block(place, 2).to_vec())
+        let stored: Vec<f32> = (0..4)
+            .flat_map(|place| floats.block_at(place, 2).to_vec())
             .collect();
-        assert_eq!(seen, [1.0, 1.0, 8.0, 8.0, 5.0, 5.0, 7.0, 7.0]);
+        assert_eq!(stored, [1.0, 1.0, 8.0, 8.0, 5.0, 5.0, 7.0, 7.0]);
         block.clear();
         assert_eq!(block.bytes(), 0);
-        // other precisions get copies, and a block of its own is shared whole
-        let mut double = Block::<f64>::with_room(Kind::Float, 8).unwrap();
-        assert_eq!(double.put(Kind::Float, &apart(1.0), 2, &[0, 1]), 32);
-        let Block::Float(floats) = &double else {
+        // Other precisions get copies, and a single block is shared whole.
+        let mut double = BufferElements::<f64>::with_capacity(Kind::Float, 8).unwrap();
+        assert_eq!(
+            double.store_blocks(Kind::Float, &separate_blocks(1.0), 2, &[0, 1]),
+            32
+        );
+        let BufferElements::Float(floats) = &double else {
             panic!()
         };
-        assert_eq!(floats.all(), [1.0, 1.0, 2.0, 2.0]);
-        let only = Arc::new(vec![1f32; 2]);
-        let Block::Float(floats) =
-            Block::<f32>::new(Kind::Float, &Values::Blocks(vec![only.clone()]))
+        assert_eq!(floats.whole(), [1.0, 1.0, 2.0, 2.0]);
+        let array = Arc::new(vec![1f32; 2]);
+        let BufferElements::Float(floats) =
+            BufferElements::<f32>::new(Kind::Float, &Values::Blocks(vec![array.clone()]))
         else {
             panic!()
         };
-        assert_eq!(floats.all().as_ptr(), only.as_ptr());
+        assert_eq!(floats.whole().as_ptr(), array.as_ptr());
     }
 }

@@ -1,12 +1,12 @@
-//! The CPU device: whole rounds, tile by tile, rayon over tiles. A tile's rows stay in the cache from the first stage
-//! to the step (`linearise.rs`). All populations of a recording share packed weights, kept rows and
-//! tiles (`made.rs`).
+//! The CPU device. It runs whole rounds tile by tile, with rayon over tiles. A tile's rows stay in the cache from the
+//! first stage to the step (`linearise.rs`). All populations of a recording share packed weights, cached rows and
+//! tiles (`shared.rs`).
 
 mod block;
-mod known;
 mod linearise;
-mod made;
 mod many;
+mod row_cache;
+mod shared;
 mod shelves;
 mod simplices;
 mod tile;
@@ -23,7 +23,7 @@ use crate::buffers::Work;
 use crate::error::{Error, Result};
 use crate::io::memory::{check, room};
 use crate::math::Real;
-use crate::recording::{Buffer, BufferId, Precision, Recording, Scope};
+use crate::recording::{BufferId, Precision, Recording, Scope};
 use crate::solver::device::{Batch, Device, Outcome, Pending, Population};
 use crate::solver::member::{Active, Member};
 use crate::solver::profile::{Clock, Gauge, Meter};
@@ -34,15 +34,15 @@ use crate::solver::simplex::{FirstSimplex, LANES, Simplex};
 use crate::solver::small::{SmallFitter, SmallProblem};
 use crate::solver::{LevenbergMarquardt, Method, Places, Tolerances};
 use crate::threads;
-use block::Block;
-use linearise::{linearise, rows_of};
-use made::Made;
-use tile::{Inputs, Tile};
+use block::BufferElements;
+use linearise::{evaluate_rows, linearise};
+use shared::SharedResources;
+use tile::{Inputs, MemberTile};
 
-/// Default memory for a population.
-const MEMORY: u64 = 1 << 30;
-/// Most members in a population; more would not make rounds any faster.
-const CAPACITY: usize = 4096;
+/// Default memory for a population, in bytes.
+const DEFAULT_MEMORY_BYTES: u64 = 1 << 30;
+/// Maximum number of members in a population; more would not make rounds any faster.
+const MAX_CPU_MEMBERS: usize = 4096;
 
 /// The processor's cores, through the run's pool of threads.
 #[derive(Clone, Copy, Debug, Default)]
@@ -60,39 +60,45 @@ impl Device for CpuDevice {
     }
 
     fn capacity(&self, recording: &Recording, memory: Option<u64>) -> Result<usize> {
-        let bytes = |scope| -> u64 { tile::length(recording, scope) as u64 * 8 };
+        // 1. Memory per member: its spectrum and its state. Each member may also have a start in the row cache.
+        let bytes_in = |scope| -> u64 { tile::count_elements(recording, scope) as u64 * 8 };
         let parameters = recording.parameters.len() as u64;
-        let member = bytes(Scope::Spectrum) + 16 * (parameters + 2) * (parameters + 4);
-        let heads = known::Heads::new(recording);
-        let (members, kept) = match recording.precision {
+        let member_bytes = bytes_in(Scope::Spectrum) + 16 * (parameters + 2) * (parameters + 4);
+        let cacheable = row_cache::CacheableStages::new(recording);
+        let (tile_members, cached_bytes) = match recording.precision {
             Precision::F32 | Precision::Mixed => (
-                Tile::<f32>::members(recording),
-                heads.map_or(0, |heads| heads.bytes::<f32>()),
+                MemberTile::<f32>::members_per_tile(recording),
+                cacheable.map_or(0, |cacheable| cacheable.bytes_per_start::<f32>()),
             ),
             Precision::F64 => (
-                Tile::<f64>::members(recording),
-                heads.map_or(0, |heads| heads.bytes::<f64>()),
+                MemberTile::<f64>::members_per_tile(recording),
+                cacheable.map_or(0, |cacheable| cacheable.bytes_per_start::<f64>()),
             ),
         };
-        let tile = 8 * tile::elements(recording, members) as u64;
-        let fixed = bytes(Scope::Constant) + bytes(Scope::Batch) + tile;
-        let left = memory
-            .unwrap_or(MEMORY.max(2 * fixed))
-            .saturating_sub(fixed);
-        let room = known::members(left, member.max(1), kept as u64);
-        if room == 0 {
-            let message = format!("one spectrum needs {} bytes", fixed + member);
+        // 2. Memory that does not depend on the number of members: the model's constants, what a batch shares, a tile.
+        let tile_bytes = 8 * tile::tile_elements(recording, tile_members) as u64;
+        let fixed_bytes = bytes_in(Scope::Constant) + bytes_in(Scope::Batch) + tile_bytes;
+        let available_bytes = memory
+            .unwrap_or(DEFAULT_MEMORY_BYTES.max(2 * fixed_bytes))
+            .saturating_sub(fixed_bytes);
+        let capacity =
+            row_cache::max_members(available_bytes, member_bytes.max(1), cached_bytes as u64);
+        if capacity == 0 {
+            let message = format!("one spectrum needs {} bytes", fixed_bytes + member_bytes);
             return Err(Error::OutOfMemory {
                 device: self.name(),
                 message,
             });
         }
-        let least = fixed + member + tile * (threads::thread_count() as u64 - 1);
-        // only a large model is worth the question
-        if memory.is_none() && 2 * fixed > MEMORY {
-            check(least, || "a single spectrum".into())?;
+        // 3. Only for a large model is it worth asking whether the machine has the memory for a single spectrum.
+        if memory.is_none() && 2 * fixed_bytes > DEFAULT_MEMORY_BYTES {
+            let other_tiles_bytes = tile_bytes * (threads::thread_count() as u64 - 1);
+            let least_bytes = fixed_bytes + member_bytes + other_tiles_bytes;
+            check(least_bytes, || "a single spectrum".into())?;
         }
-        Ok(usize::try_from(room).unwrap_or(CAPACITY).min(CAPACITY))
+        Ok(usize::try_from(capacity)
+            .unwrap_or(MAX_CPU_MEMBERS)
+            .min(MAX_CPU_MEMBERS))
     }
 
     fn population(
@@ -110,10 +116,9 @@ impl Device for CpuDevice {
                 CpuPopulation::<f64>::new(recording, *method, capacity).map(|p| Box::new(p) as _)
             }
         };
-        let message = || format!("no room for a population of {capacity}");
         population.ok_or_else(|| Error::OutOfMemory {
             device: self.name(),
-            message: message(),
+            message: format!("no room for a population of {capacity}"),
         })
     }
 
@@ -124,20 +129,21 @@ impl Device for CpuDevice {
 
 /// The slot of a start, and the place of its spectrum.
 #[derive(Clone, Copy)]
-struct Place {
+struct StartSlot {
     slot: usize,
     spectrum: usize,
 }
 
+/// The members in flight on the CPU, with their inputs and results.
 struct CpuPopulation<R> {
     method: Method,
     capacity: usize,
     inputs: Inputs<R>,
-    /// Members that take part in the next round, then those that sit it out, then those that have ended.
+    /// Members that take part in the next round, then those that pause, then those that have ended.
     members: Vec<Member>,
-    /// By slot, each of LANES members. Empty for Levenberg–Marquardt.
+    /// By the slot of the start; a simplex has LANES members. Empty for Levenberg–Marquardt.
     simplices: BTreeMap<usize, Mutex<Simplex>>,
-    /// By slot: the next start of the group.
+    /// By slot: the next start of the same group.
     ring: Vec<u32>,
     active: Active,
     tile_members: usize,
@@ -147,22 +153,22 @@ struct CpuPopulation<R> {
 impl<R: Real> CpuPopulation<R> {
     /// Makes an empty population; `None` when there is no memory for `capacity` spectra and one tile per thread.
     fn new(recording: Arc<Recording>, method: Method, capacity: usize) -> Option<CpuPopulation<R>> {
-        let made = Made::of(&recording, capacity);
-        let is_packed = |k: usize| made.packed(k).is_some();
-        let block =
-            |(k, buffer): (usize, &Buffer)| Block::of_buffer(buffer, is_packed(k), capacity);
+        let shared = SharedResources::for_recording(&recording, capacity);
         let blocks = recording
             .buffers
             .iter()
             .enumerate()
-            .map(block)
-            .collect::<Option<Vec<Block<R>>>>()?;
-        let tile_members = Tile::<R>::members(&recording);
-        let tiles = tile::elements(&recording, tile_members).checked_mul(threads::thread_count())?;
-        room::<R>(tiles).map(|_| CpuPopulation {
+            .map(|(k, buffer)| {
+                BufferElements::from_buffer(buffer, shared.packed_weights(k).is_some(), capacity)
+            })
+            .collect::<Option<Vec<BufferElements<R>>>>()?;
+        let tile_members = MemberTile::<R>::members_per_tile(&recording);
+        let elements_of_tiles =
+            tile::tile_elements(&recording, tile_members).checked_mul(threads::thread_count())?;
+        room::<R>(elements_of_tiles).map(|_| CpuPopulation {
             method,
             capacity,
-            inputs: Inputs::new(recording, blocks, made),
+            inputs: Inputs::new(recording, blocks, shared),
             members: Vec::new(),
             simplices: BTreeMap::new(),
             ring: Vec::new(),
@@ -173,34 +179,34 @@ impl<R: Real> CpuPopulation<R> {
     }
 
     /// Borrows a tile from the stock of all populations, with an empty tally if time is profiled.
-    fn borrow_tile(&self) -> Tile<R> {
-        let mut tile = self.inputs.made.borrow_tile(&self.inputs.recording);
+    fn borrow_tile(&self) -> MemberTile<R> {
+        let mut tile = self.inputs.shared.borrow_tile(&self.inputs.recording);
         tile.tally = self.gauge.as_ref().map(Gauge::tally);
         tile
     }
 
     /// Gives a borrowed tile back, and adds the times in its tally to the profile, if one is kept.
-    fn return_tile(&self, mut tile: Tile<R>) {
+    fn return_tile(&self, mut tile: MemberTile<R>) {
         if let (Some(gauge), Some(tally)) = (&self.gauge, tile.tally.take()) {
             gauge.add(&tally);
         }
-        self.inputs.made.return_tile(tile);
+        self.inputs.shared.return_tile(tile);
     }
 
     /// Returns the current time if the population is profiled, else `None`.
-    fn begin(&self) -> Option<Instant> {
+    fn start_clock(&self) -> Option<Instant> {
         self.gauge.as_ref().map(|_| Instant::now())
     }
 
     /// Adds the time since `begin` to the profile, as a step of so many members; does nothing without a profile.
-    fn moved(&self, members: usize, begin: Option<Instant>) {
+    fn record_step_time(&self, members: usize, begin: Option<Instant>) {
         if let (Some(gauge), Some(begin)) = (&self.gauge, begin) {
             gauge.step(members, begin.elapsed().as_secs_f64());
         }
     }
 
     /// Adds a copy of `bytes` bytes since `begin` to the profile, under `work`; does nothing without a profile.
-    fn copied(&self, work: Work, bytes: usize, begin: Option<Instant>) {
+    fn record_copy(&self, work: Work, bytes: usize, begin: Option<Instant>) {
         if let (Some(gauge), Some(begin)) = (&self.gauge, begin) {
             gauge.copied(work, bytes, begin);
         }
@@ -208,62 +214,69 @@ impl<R: Real> CpuPopulation<R> {
 
     /// Runs one round: evaluates the members that take part, sets their next trial points, and moves active ones to the
     /// front.
-    fn round(&mut self) {
+    fn run_round(&mut self) {
         let mut members = std::mem::take(&mut self.members);
-        let active = &mut members[..self.active.taking_part];
+        let taking_part = &mut members[..self.active.taking_part];
+        // 1. Step the members, a tile per task. Few members are shared among all threads, which changes no bits: a
+        //    fit has the same bits in any tile.
         match self.method {
             Method::LevenbergMarquardt(settings) => {
-                // few are shared out, too: a fit has the same bits in any tile
-                let fair = active.len().div_ceil(threads::thread_count()).max(1);
-                let tile = self.tile_members.min(fair);
-                let step = |members: &mut [Member]| self.step(members, &settings);
-                threads::in_pool(|| active.par_chunks_mut(tile).for_each(step));
-                let begin = self.begin();
+                let members_per_thread = taking_part.len().div_ceil(threads::thread_count()).max(1);
+                let members_per_task = self.tile_members.min(members_per_thread);
+                let step = |members: &mut [Member]| self.step_members(members, &settings);
+                threads::in_pool(|| taking_part.par_chunks_mut(members_per_task).for_each(step));
+                let begin = self.start_clock();
                 halve::halve(&mut members, self.active.all, &self.ring);
-                self.moved(0, begin);
+                self.record_step_time(0, begin);
             }
             Method::NelderMead(settings) => {
-                // of each simplex one member is evaluated at a time
-                let fair = (active.len() / LANES)
-                    .div_ceil(threads::thread_count())
-                    .max(1);
-                let some = LANES * self.tile_members.min(fair);
+                // Of each simplex one member is evaluated at a time.
+                let n_simplices = taking_part.len() / LANES;
+                let simplices_per_thread = n_simplices.div_ceil(threads::thread_count()).max(1);
+                let members_per_task = LANES * self.tile_members.min(simplices_per_thread);
                 let step = |members: &mut [Member]| self.move_simplices(members, &settings);
-                threads::in_pool(|| active.par_chunks_mut(some).for_each(step));
+                threads::in_pool(|| taking_part.par_chunks_mut(members_per_task).for_each(step));
             }
         }
-        let (begin, before) = (self.begin(), self.active.all);
-        self.active = compact(&mut members, before);
+        // 2. Move the members that are still active to the front.
+        let begin = self.start_clock();
+        let active_before = self.active.all;
+        self.active = compact(&mut members, active_before);
         if let (Some(gauge), Some(begin)) = (&self.gauge, begin) {
-            gauge.compact(before, begin.elapsed().as_secs_f64());
+            gauge.compact(active_before, begin.elapsed().as_secs_f64());
         }
         self.members = members;
     }
 
     /// Evaluates all active members, in the order of slots, and returns these buffers: each (active members, its
     /// length).
-    fn look(&mut self, buffers: &[BufferId]) -> Vec<Vec<f64>> {
+    fn evaluate_buffers(&mut self, buffers: &[BufferId]) -> Vec<Vec<f64>> {
         let mut members = std::mem::take(&mut self.members);
         let mut in_order: Vec<&mut Member> = members[..self.active.all].iter_mut().collect();
         in_order.sort_by_key(|member| member.slot);
         let inputs = &self.inputs;
-        let rows = |one: &mut [&mut Member]| rows_of(inputs, buffers, one);
-        let seen: Vec<Vec<Vec<f64>>> =
-            threads::in_pool(|| in_order.par_chunks_mut(1).map(rows).collect());
+        let rows_by_member: Vec<Vec<Vec<f64>>> = threads::in_pool(|| {
+            in_order
+                .par_chunks_mut(1)
+                .map(|member| evaluate_rows(inputs, buffers, member))
+                .collect()
+        });
         self.members = members;
         (0..buffers.len())
             .map(|b| {
-                seen.iter()
-                    .flat_map(|member| member[b].iter().copied())
+                rows_by_member
+                    .iter()
+                    .flat_map(|rows| rows[b].iter().copied())
                     .collect()
             })
             .collect()
     }
 
     /// Evaluates these members at their trial points and takes a Levenberg–Marquardt step of each.
-    fn step(&self, members: &mut [Member], settings: &LevenbergMarquardt) {
+    fn step_members(&self, members: &mut [Member], settings: &LevenbergMarquardt) {
         self.evaluate(members.iter_mut().collect());
-        let (begin, count) = (self.begin(), members.len());
+        let begin = self.start_clock();
+        let count = members.len();
         let recording = &self.inputs.recording;
         let tolerances = Tolerances::of_members(settings, recording.caps_cost, R::COST_NOISE);
         let trusts_last_step = recording.trusts_steps();
@@ -279,76 +292,85 @@ impl<R: Real> CpuPopulation<R> {
                 },
             );
         }
-        self.moved(count, begin);
+        self.record_step_time(count, begin);
     }
 
     /// Evaluates the model and its sums at these members' trial points, a tile of members at a time.
     fn evaluate(&self, mut members: Vec<&mut Member>) {
         let mut tile = self.borrow_tile();
-        // a simplex's members have no first round
-        let known = self
+        // A simplex's members evaluate other points than their starts, which do not recur.
+        let row_cache = self
             .inputs
-            .made
-            .known
+            .shared
+            .row_cache
             .as_ref()
             .filter(|_| self.method.lanes() == 1);
         for members in members.chunks_mut(self.tile_members) {
-            linearise(&self.inputs, known, &mut tile, members);
+            linearise(&self.inputs, row_cache, &mut tile, members);
         }
         self.return_tile(tile);
     }
 
     /// Returns the number of bytes of the members and the inputs, with a share of what several populations hold
     /// together.
-    fn bytes(&self) -> u64 {
+    fn count_bytes(&self) -> u64 {
         let parameters = self.inputs.recording.parameters.len();
-        let member = size_of::<Member>() + 16 * (parameters + 2) * (parameters + 4);
-        (self.inputs.bytes() + self.members.len() * member) as u64
+        let bytes_per_member = size_of::<Member>() + 16 * (parameters + 2) * (parameters + 4);
+        (self.inputs.bytes() + self.members.len() * bytes_per_member) as u64
     }
 
     /// Makes the member of a start for its slot and spectrum or, for Nelder–Mead, its simplex and that one's members.
     fn make_members(
         &self,
-        place: Place,
+        place: StartSlot,
         start: &[f64],
         first: Option<&FirstSimplex>,
     ) -> (Option<Simplex>, Vec<Member>) {
-        let Place { slot, spectrum } = place;
+        let StartSlot { slot, spectrum } = place;
         match self.method {
             Method::LevenbergMarquardt(settings) => (
                 None,
                 vec![Member::new(slot, spectrum, start, settings.initial_damping)],
             ),
             Method::NelderMead(settings) => {
-                let made = Simplex::new(slot, start, self.inputs.bounds(spectrum), settings.size)
-                    .shaped(first);
-                let trials = made.first_trials();
-                let trial = |lane: usize| &trials[lane * start.len()..(lane + 1) * start.len()];
-                let member = |lane| Member::new(slot * LANES + lane, spectrum, trial(lane), 0.0);
-                (Some(made), (0..LANES).map(member).collect())
+                let simplex =
+                    Simplex::new(slot, start, self.inputs.bounds(spectrum), settings.size)
+                        .shaped(first);
+                let trials = simplex.first_trials();
+                let members = (0..LANES)
+                    .map(|lane| {
+                        let trial = &trials[lane * start.len()..(lane + 1) * start.len()];
+                        Member::new(slot * LANES + lane, spectrum, trial, 0.0)
+                    })
+                    .collect();
+                (Some(simplex), members)
             }
         }
     }
 
     /// Returns the result of the start in a slot, given its first member; `None` where its simplex is missing.
-    fn outcome(&self, slot: usize, member: &Member) -> Option<Outcome> {
+    fn outcome_of(&self, slot: usize, member: &Member) -> Option<Outcome> {
         match self.method {
             Method::LevenbergMarquardt(_) => Some(member.outcome()),
             Method::NelderMead(_) => self
-                .simplex(slot)
+                .lock_simplex(slot)
                 .map(|simplex| simplex.outcome(member.status)),
         }
     }
 
     /// Returns, for each slot, the index of its member in the list; `usize::MAX` where the slot is empty.
-    fn places(&self) -> Vec<usize> {
-        let mut places =
-            vec![usize::MAX; self.members.iter().map(|m| m.slot + 1).max().unwrap_or(0)];
-        self.members
+    fn indices_by_slot(&self) -> Vec<usize> {
+        let n_slots = self
+            .members
             .iter()
-            .enumerate()
-            .for_each(|(place, member)| places[member.slot] = place);
-        places
+            .map(|member| member.slot + 1)
+            .max()
+            .unwrap_or(0);
+        let mut indices = vec![usize::MAX; n_slots];
+        for (index, member) in self.members.iter().enumerate() {
+            indices[member.slot] = index;
+        }
+        indices
     }
 }
 
@@ -384,26 +406,30 @@ impl<R: Real> Population for CpuPopulation<R> {
     }
 
     fn upload(&mut self, batch: &Batch, spectra: &[usize]) -> Result<()> {
-        let begin = self.begin();
-        let copied = self.inputs.enter(batch, spectra);
-        self.copied(Work::Upload, copied, begin);
+        let begin = self.start_clock();
+        let copied = self.inputs.copy_batch(batch, spectra);
+        self.record_copy(Work::Upload, copied, begin);
         Ok(())
     }
 
     fn enter_members(&mut self, batch: &Batch, places: &Places) -> Result<()> {
-        let begin = self.begin();
+        let begin = self.start_clock();
         self.ring.clone_from(&places.ring);
         let lanes = self.lanes();
-        let mut taken = vec![false; places.ring.len()];
-        places.starts.iter().for_each(|slot| taken[*slot] = true);
-        // who had these places before has left
+        // 1. Remove the ended members whose slots the new starts take.
+        let mut is_reused = vec![false; places.ring.len()];
+        places
+            .starts
+            .iter()
+            .for_each(|slot| is_reused[*slot] = true);
         let mut ended = self.members.split_off(self.active.all);
-        let sitting_out = self.members.split_off(self.active.taking_part);
-        ended.retain(|member| !taken.get(member.slot / lanes).copied().unwrap_or(false));
+        let pausing = self.members.split_off(self.active.taking_part);
+        ended.retain(|member| !is_reused.get(member.slot / lanes).copied().unwrap_or(false));
+        // 2. Append the new members to those that take part.
         let count = self.inputs.recording.parameters.len();
         for (k, (slot, spectrum)) in places.starts.iter().zip(&batch.group).enumerate() {
             let start = &batch.starts[k * count..(k + 1) * count];
-            let place = Place {
+            let place = StartSlot {
                 slot: *slot,
                 spectrum: places.spectra[*spectrum as usize],
             };
@@ -416,30 +442,32 @@ impl<R: Real> Population for CpuPopulation<R> {
             self.simplices
                 .extend(simplex.map(|simplex| (*slot, Mutex::new(simplex))));
         }
+        // 3. Behind them come those that pause, then those that have ended.
         let taking_part = self.members.len();
-        self.members.extend(sitting_out);
+        self.members.extend(pausing);
         self.active = Active {
             all: self.members.len(),
             taking_part,
         };
         self.members.extend(ended);
-        self.copied(Work::Upload, size_of_val(batch.starts.as_slice()), begin);
+        self.record_copy(Work::Upload, size_of_val(batch.starts.as_slice()), begin);
         Ok(())
     }
 
     fn advance(&mut self, rounds: u32) -> Pending<'_, usize> {
         Box::pin(async move {
-            let (begin, mut active) = (self.begin(), Vec::new());
+            let begin = self.start_clock();
+            let mut members_per_round = Vec::new();
             for _ in 0..rounds {
                 if self.active.all == 0 {
                     break;
                 }
-                active.push(self.active.taking_part);
-                self.round();
+                members_per_round.push(self.active.taking_part);
+                self.run_round();
             }
-            let bytes = begin.map(|_| self.bytes());
+            let bytes = begin.map(|_| self.count_bytes());
             if let (Some(gauge), Some(begin), Some(bytes)) = (&mut self.gauge, begin, bytes) {
-                gauge.look(begin, active);
+                gauge.look(begin, members_per_round);
                 gauge.hold(bytes);
             }
             Ok(self.active.all)
@@ -459,31 +487,32 @@ impl<R: Real> Population for CpuPopulation<R> {
 
     fn read<'a>(&'a mut self, starts: &'a [usize]) -> Pending<'a, Vec<Outcome>> {
         Box::pin(async move {
-            let begin = self.begin();
-            let (places, lanes) = (self.places(), self.lanes());
-            let member = |slot: usize| {
-                places
-                    .get(slot * lanes)
-                    .and_then(|place| self.members.get(*place))
-            };
-            let outcome = |slot: usize| self.outcome(slot, member(slot)?);
-            let required = |slot: &usize| {
-                outcome(*slot).ok_or_else(|| Error::Usage(format!("nobody is in slot {slot}")))
-            };
-            let outcomes: Result<Vec<Outcome>> = starts.iter().map(required).collect();
+            let begin = self.start_clock();
+            let indices = self.indices_by_slot();
+            let lanes = self.lanes();
+            let outcomes: Result<Vec<Outcome>> = starts
+                .iter()
+                .map(|&slot| {
+                    indices
+                        .get(slot * lanes)
+                        .and_then(|index| self.members.get(*index))
+                        .and_then(|member| self.outcome_of(slot, member))
+                        .ok_or_else(|| Error::Usage(format!("nobody is in slot {slot}")))
+                })
+                .collect();
             let bytes = outcomes
                 .as_ref()
-                .map_or(0, |all| all.iter().map(Outcome::bytes).sum());
-            self.copied(Work::Readback, bytes, begin);
+                .map_or(0, |outcomes| outcomes.iter().map(Outcome::bytes).sum());
+            self.record_copy(Work::Readback, bytes, begin);
             outcomes
         })
     }
 
     fn inspect(&mut self, buffer: BufferId) -> Pending<'_, Vec<f64>> {
-        Box::pin(async move { Ok(self.look(&[buffer]).swap_remove(0)) })
+        Box::pin(async move { Ok(self.evaluate_buffers(&[buffer]).swap_remove(0)) })
     }
 
     fn inspect_all<'a>(&'a mut self, buffers: &'a [BufferId]) -> Pending<'a, Vec<Vec<f64>>> {
-        Box::pin(async move { Ok(self.look(buffers)) })
+        Box::pin(async move { Ok(self.evaluate_buffers(buffers)) })
     }
 }

@@ -1,92 +1,97 @@
 //! Layout of a tile's rows: those that are not needed at the same time share one place in memory, so that more members
 //! fit into the cache (the arms of a spectrum come one after another).
 
-use super::tile::together;
+use super::tile::run_member_by_member;
 use crate::recording::{BufferId, Recording, Scope, Stage};
 
-/// Room for one buffer at a time.
+/// Memory that buffers share, one after another.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shelf {
-    /// Elements of a member.
+    /// Number of elements per member.
     length: usize,
-    /// One member's alone: nothing reads it after the member's run of stages.
-    local: bool,
-    /// The last run of stages that needs what lies there.
-    until: usize,
+    /// Whether the shelf holds one member's rows only, because no later section of stages reads them.
+    is_local: bool,
+    /// The last section of stages that needs the rows on the shelf.
+    last_section: usize,
 }
 
 impl Shelf {
     /// Returns how many elements the shelf (memory that buffers share) takes in a tile of so many members.
     pub fn elements(&self, members: usize) -> usize {
-        self.length * if self.local { 1 } else { members }
+        self.length * if self.is_local { 1 } else { members }
     }
 }
 
 /// The shelves of a recording's member buffers.
 pub struct Shelves {
     pub all: Vec<Shelf>,
-    /// By buffer; none for those of other scopes.
-    of: Vec<Option<usize>>,
+    /// By buffer; `None` for buffers of other scopes than a member's.
+    by_buffer: Vec<Option<usize>>,
 }
 
 impl Shelves {
     /// Lays out a tile's memory so that member buffers that are never needed at the same time share a shelf.
     pub fn new(recording: &Recording) -> Shelves {
-        Shelves::placed(recording, true)
+        Shelves::assign_shelves(recording, true)
     }
 
     /// Lays out a tile's memory so that no member buffer shares a shelf, and none is overwritten.
-    pub fn apart(recording: &Recording) -> Shelves {
-        Shelves::placed(recording, false)
+    pub fn without_sharing(recording: &Recording) -> Shelves {
+        Shelves::assign_shelves(recording, false)
     }
 
     /// Assigns each member buffer a shelf of the tile's memory; if `shared`, one whose earlier buffers are no longer
     /// needed.
-    fn placed(recording: &Recording, shared: bool) -> Shelves {
-        let lives = lives(recording);
-        let own = |b: &usize| recording.buffers[*b].scope == Scope::Member;
-        let mut order: Vec<usize> = (0..recording.buffers.len()).filter(own).collect();
-        order.sort_by_key(|&b| lives[b].map_or(0, |(first, _)| first));
+    fn assign_shelves(recording: &Recording, shared: bool) -> Shelves {
+        // 1. Take the member buffers in the order of their first use.
+        let lifetimes = find_lifetimes(recording);
+        let mut order: Vec<usize> = (0..recording.buffers.len())
+            .filter(|&b| recording.buffers[b].scope == Scope::Member)
+            .collect();
+        order.sort_by_key(|&b| lifetimes[b].map_or(0, |(first, _)| first));
         let mut shelves = Shelves {
             all: Vec::new(),
-            of: vec![None; recording.buffers.len()],
+            by_buffer: vec![None; recording.buffers.len()],
         };
         for b in order {
-            let (first, last) = lives[b].unwrap_or_default();
-            let shelf = Shelf {
+            let (first, last) = lifetimes[b].unwrap_or_default();
+            let needed = Shelf {
                 length: recording.buffers[b].length,
-                local: first == last,
-                until: last,
+                is_local: first == last,
+                last_section: last,
             };
-            let is_free =
-                |other: &Shelf| shared && other.local == shelf.local && other.until < first;
-            let free = (0..shelves.all.len()).filter(|&k| is_free(&shelves.all[k]));
-            // that of the most alike length
-            let place = free.min_by_key(|&k| shelves.all[k].length.abs_diff(shelf.length));
-            let place = place.unwrap_or(shelves.all.len());
-            match shelves.all.get_mut(place) {
-                Some(before) => {
-                    *before = Shelf {
-                        length: before.length.max(shelf.length),
-                        ..shelf
+            // 2. Among the free shelves choose that of the most similar length, else append a new one.
+            let is_free = |shelf: &Shelf| {
+                shared && shelf.is_local == needed.is_local && shelf.last_section < first
+            };
+            let chosen = (0..shelves.all.len())
+                .filter(|&k| is_free(&shelves.all[k]))
+                .min_by_key(|&k| shelves.all[k].length.abs_diff(needed.length))
+                .unwrap_or(shelves.all.len());
+            match shelves.all.get_mut(chosen) {
+                Some(shelf) => {
+                    *shelf = Shelf {
+                        length: shelf.length.max(needed.length),
+                        ..needed
                     }
                 }
-                None => shelves.all.push(shelf),
+                None => shelves.all.push(needed),
             }
-            shelves.of[b] = Some(place);
+            shelves.by_buffer[b] = Some(chosen);
         }
         shelves
     }
 
     /// Returns the index of the shelf (memory that several buffers share) of a member's buffer; `None` for other
     /// buffers.
-    pub fn of(&self, id: BufferId) -> Option<usize> {
-        self.of[id.0]
+    pub fn shelf_of(&self, id: BufferId) -> Option<usize> {
+        self.by_buffer[id.0]
     }
 
     /// Returns whether a buffer's shelf holds the rows of only one member at a time.
     pub fn is_local(&self, id: BufferId) -> bool {
-        self.of(id).is_some_and(|shelf| self.all[shelf].local)
+        self.shelf_of(id)
+            .is_some_and(|shelf| self.all[shelf].is_local)
     }
 
     /// Returns how many elements all shelves together take in a tile of so many members.
@@ -95,15 +100,17 @@ impl Shelves {
     }
 }
 
-/// Returns the first and last run of stages (runs end at products) that use each buffer; `None` for those unused.
-fn lives(recording: &Recording) -> Vec<Option<(usize, usize)>> {
-    let mut lives: Vec<Option<(usize, usize)>> = vec![None; recording.buffers.len()];
-    for (run, stages) in recording.stages.chunk_by(together).enumerate() {
+/// Returns the first and last section of stages (sections end at products) that use each buffer; `None` for those
+/// unused.
+fn find_lifetimes(recording: &Recording) -> Vec<Option<(usize, usize)>> {
+    let mut lifetimes: Vec<Option<(usize, usize)>> = vec![None; recording.buffers.len()];
+    for (section, stages) in recording.stages.chunk_by(run_member_by_member).enumerate() {
         for id in stages.iter().flat_map(Stage::member_buffers) {
-            lives[id.0] = Some((lives[id.0].map_or(run, |(first, _)| first), run));
+            let first = lifetimes[id.0].map_or(section, |(first, _)| first);
+            lifetimes[id.0] = Some((first, section));
         }
     }
-    lives
+    lifetimes
 }
 
 #[cfg(test)]
@@ -115,7 +122,7 @@ mod tests {
 
     /// Two arms, each x → hidden → template.
     #[test]
-    fn arms_share_shelves_and_neighbours_do_not() {
+    fn buffers_of_different_arms_share_shelves_and_neighbours_do_not() {
         let mut recording = Recording::default();
         let mut buffer =
             |name: &str, length| recording.buffer(name, Scope::Member, Kind::Float, length);
@@ -146,12 +153,15 @@ mod tests {
             recording.stages.push(Stage::Activate(stage));
         }
         let shelves = Shelves::new(&recording);
-        assert_eq!(shelves.of(template), shelves.of(y));
-        assert!(shelves.of(hidden) != shelves.of(template) && shelves.of(x) != shelves.of(hidden));
+        assert_eq!(shelves.shelf_of(template), shelves.shelf_of(y));
+        assert!(
+            shelves.shelf_of(hidden) != shelves.shelf_of(template)
+                && shelves.shelf_of(x) != shelves.shelf_of(hidden)
+        );
         assert_eq!(
-            (shelves.of(weight), shelves.elements(3)),
+            (shelves.shelf_of(weight), shelves.elements(3)),
             (None, 3 * (4 + 16 + 64))
         );
-        assert_eq!(Shelves::apart(&recording).all.len(), 4);
+        assert_eq!(Shelves::without_sharing(&recording).all.len(), 4);
     }
 }

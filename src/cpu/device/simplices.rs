@@ -10,8 +10,8 @@ use crate::solver::round::simplex::{self, TrialPoint, Worth};
 use crate::solver::simplex::{LANES, Simplex};
 
 impl<R: Real> CpuPopulation<R> {
-    /// Takes one Nelder–Mead iteration of each of these simplices: evaluates what it needs, then moves the vertices.
-    /// They evaluate only points that can be accepted.
+    /// Takes one Nelder–Mead iteration of each of these simplices: evaluates the trial points that the iteration needs,
+    /// then moves the vertices. Only points that can be accepted are evaluated.
     pub(super) fn move_simplices(&self, members: &mut [Member], settings: &NelderMead) {
         let recording = &*self.inputs.recording;
         let worth = Worth {
@@ -21,40 +21,45 @@ impl<R: Real> CpuPopulation<R> {
         };
         let mut simplices: Vec<_> = members
             .chunks_exact(LANES)
-            .map(|trials| self.simplex(trials[0].slot / LANES))
+            .map(|trials| self.lock_simplex(trials[0].slot / LANES))
             .collect();
-        let mut some = Vec::with_capacity(members.len());
+        // 1. Evaluate the first trial points of each simplex.
+        let mut first_trials = Vec::with_capacity(members.len());
         for (trials, simplex) in members.chunks_exact_mut(LANES).zip(&simplices) {
             let lanes = simplex
                 .as_ref()
                 .map_or(0, |simplex| simplex::first_lanes(simplex));
-            some.extend(trials.iter_mut().take(lanes));
+            first_trials.extend(trials.iter_mut().take(lanes));
         }
-        self.evaluate(some);
-        let mut some = Vec::with_capacity(simplices.len());
+        self.evaluate(first_trials);
+        // 2. The reflected point's objective decides whether a second trial point is needed, and which.
+        let mut second_trials = Vec::with_capacity(simplices.len());
         for (trials, simplex) in members.chunks_exact_mut(LANES).zip(&simplices) {
             let reflected = trials[0].objective(recording.marginalise);
             let lane = simplex
                 .as_ref()
                 .and_then(|simplex| simplex::second_lane(simplex, reflected));
-            some.extend(lane.map(|lane| &mut trials[lane]));
+            second_trials.extend(lane.map(|lane| &mut trials[lane]));
         }
-        self.evaluate(some);
-        let (begin, count) = (self.begin(), simplices.len());
+        self.evaluate(second_trials);
+        // 3. Move the vertices. All members of a simplex carry its number of iterations and its status.
+        let begin = self.start_clock();
+        let count = simplices.len();
         for (trials, simplex) in members.chunks_exact_mut(LANES).zip(&mut simplices) {
             let bounds = self.inputs.bounds(trials[0].spectrum);
             if let Some(simplex) = simplex {
                 let status = simplex::simplex(simplex, trials, bounds, settings, worth);
                 for member in trials {
-                    (member.rounds, member.status) = (simplex.rounds, status);
+                    member.rounds = simplex.rounds;
+                    member.status = status;
                 }
             }
         }
-        self.moved(count, begin);
+        self.record_step_time(count, begin);
     }
 
     /// Locks and returns the simplex of the start in a slot; `None` if there is none.
-    pub(super) fn simplex(&self, slot: usize) -> Option<MutexGuard<'_, Simplex>> {
+    pub(super) fn lock_simplex(&self, slot: usize) -> Option<MutexGuard<'_, Simplex>> {
         self.simplices
             .get(&slot)
             .map(|simplex| simplex.lock().unwrap_or_else(PoisonError::into_inner))

@@ -3,10 +3,10 @@
 use pulp::{Simd, WithSimd};
 
 use super::function::{CalledFits, FunctionRows};
-use super::gram::Gram;
-use super::load::{Seated, Source};
-use super::share::Shares;
-use super::solve::Factors;
+use super::gram::GramSum;
+use super::load::{FitSource, SeatedLanes};
+use super::solve::LdlFactors;
+use super::weighting::RowWeighting;
 use crate::buffers::ResidualScatter;
 use crate::math::Real;
 use crate::math::lanes::{LANES, Lanes};
@@ -18,14 +18,14 @@ use crate::solver::small::{
 };
 use crate::solver::thresholds::{LEAST_FTOL, LEAST_XTOL, UNDAMPED};
 
-/// Most points whose rows are in the cache at a time.
-pub const POINTS: usize = 9;
+/// Maximum number of points whose rows are in the cache at a time.
+pub const POINTS_IN_CACHE: usize = 9;
 
-/// The status of a lane that is being fitted; what stands there otherwise is a status' code.
-pub const RUNNING: f64 = 99.0;
+/// Status of a lane whose fit has not ended, beside the codes of statuses.
+pub const RUNNING_LANE_STATUS: f64 = 99.0;
 
-/// Largest relative error of a cost by rounding, and the smallest tolerances that make sense in a precision.
-pub struct Rounding {
+/// Largest relative rounding error of a cost, and the smallest tolerances that make sense in a precision.
+pub struct PrecisionLimits {
     pub cost: f64,
     pub reduction: f64,
     pub step: f64,
@@ -33,15 +33,16 @@ pub struct Rounding {
     pub undamped: f64,
 }
 
-/// Rounding of f32, then of f64. f64 finishes what f32 leaves, and must not stop while damping still holds it back.
-const ROUNDING: [Rounding; 2] = [
-    Rounding {
+/// Limits of f32, then of f64. f64 continues the fits that f32 cannot finish, and must not stop while damping still
+/// shortens their steps.
+const PRECISION_LIMITS: [PrecisionLimits; 2] = [
+    PrecisionLimits {
         cost: f32::COST_NOISE,
         reduction: LEAST_FTOL,
         step: LEAST_XTOL,
         undamped: UNDAMPED,
     },
-    Rounding {
+    PrecisionLimits {
         cost: f64::COST_NOISE,
         reduction: 1e-14,
         step: 1e-14,
@@ -49,20 +50,21 @@ const ROUNDING: [Rounding; 2] = [
     },
 ];
 
-/// Where the rows of values and derivatives come from.
+/// Source of the rows of values and derivatives.
 #[derive(Clone, Copy)]
-pub enum ModelRows<'a, R> {
+pub enum RowSource<'a, R> {
+    /// A model that is evaluated in lanes.
     Lanes(&'a LaneModel<R>),
     /// A user's function.
     Function(&'a ManyFunction),
 }
 
 /// The functions of the model that is fitted.
-pub struct Model<'a, R> {
-    pub rows: ModelRows<'a, R>,
-    /// Makes sums without rows, where it can.
+pub struct BlockModel<'a, R> {
+    pub rows: RowSource<'a, R>,
+    /// Computes the sums without rows, if the model allows it.
     pub sums: Option<&'a AddUp<R>>,
-    /// (predictors, points), where fits have none of their own.
+    /// (predictors, points): the grid that all fits share, empty if each has its own.
     pub shared_x: &'a [R],
 }
 
@@ -79,11 +81,11 @@ pub const fn normal(p: usize, q: usize) -> usize {
 
 /// The state of as many fits as there are lanes. P is the number of parameters, and T = (P + 1)(P + 2) / 2 that of the
 /// sums.
-pub struct Block<R> {
+pub struct FitBlock<R> {
     pub parameters: usize,
     pub points: usize,
-    /// True if fits may end here; otherwise they are continued in f64, or with better derivatives.
-    pub ends: bool,
+    /// Whether fits may end in this block; otherwise they are continued in f64, or with better derivatives.
+    pub may_end: bool,
     /// (points)
     pub y: Vec<Lanes<R>>,
     /// (points): 1/σ, 0 where masked; empty where all are 1.
@@ -95,7 +97,7 @@ pub struct Block<R> {
     pub accepted: Vec<Lanes<R>>,
     /// (P): powers of two that parameters are measured in, and their inverses.
     pub unit: Vec<Lanes<R>>,
-    pub per_unit: Vec<Lanes<R>>,
+    pub inverse_unit: Vec<Lanes<R>>,
     /// (P): empty where no fit has bounds.
     pub lower: Vec<Lanes<R>>,
     pub upper: Vec<Lanes<R>>,
@@ -104,99 +106,101 @@ pub struct Block<R> {
     pub sums: Vec<Lanes<R>>,
     pub mu: Lanes<R>,
     pub nu: Lanes<R>,
-    /// Reduction that the step to the trial point predicts. Negative if that step was shortened, and therefore tells
-    /// nothing about the next.
-    pub promise: Lanes<R>,
-    /// Share of the largest element of the damping's diagonal that others have at least; 0 once it is released.
-    pub floor: Lanes<R>,
-    /// The least that counts as a diagonal element in the damping, in the parameters' units.
-    pub lowest: Lanes<R>,
+    /// Reduction that the step to the trial point predicts. Negative if that step was shortened, and therefore cannot
+    /// be compared with the next.
+    pub predicted_reduction: Lanes<R>,
+    /// Minimum of a diagonal element in the damping, relative to the largest element; 0 once it is released.
+    pub diagonal_floor: Lanes<R>,
+    /// Minimum of a diagonal element in the damping, in the parameters' units.
+    pub least_diagonal: Lanes<R>,
     /// 1 where no free parameter is damped by more than a negligible share of its own diagonal.
-    pub settled: Lanes<R>,
-    /// The share of the step that is taken.
-    pub share: Lanes<R>,
+    pub is_undamped_step: Lanes<R>,
+    /// Factor by which the step was shortened.
+    pub step_share: Lanes<R>,
     /// 1 where the step is so short that it may be taken without an evaluation.
-    pub trusted: Lanes<R>,
-    /// 0 where what steps to come promise is as small as asked.
-    pub slow: Lanes<R>,
+    pub is_trusted_step: Lanes<R>,
+    /// 1 where the steps to come predict a larger reduction than the tolerance, else 0.
+    pub is_slow: Lanes<R>,
     pub rounds: Lanes<R>,
     /// Rounds after which a fit ends; fewer than the settings say where its budget is nearly spent.
-    pub most_rounds: Lanes<R>,
+    pub max_rounds: Lanes<R>,
     pub rejections: Lanes<R>,
     pub status: Lanes<R>,
-    pub factors: Factors<R>,
-    /// (P): the step (and what [`variances`](Self::variances) leaves), and 1 where a parameter may move, else 0.
+    pub factors: LdlFactors<R>,
+    /// (P): the step; later the variances, if [`compute_variances`](Self::compute_variances) has run.
     pub delta: Vec<Lanes<R>>,
-    pub free: Vec<Lanes<R>>,
-    /// (P (P − 1) / 2): correlations, beside what [`variances`](Self::variances) leaves; empty unless they are asked
+    /// (P): 1 where a parameter may move, else 0.
+    pub is_free: Vec<Lanes<R>>,
+    /// (P (P − 1) / 2): correlations from [`compute_variances`](Self::compute_variances); empty unless they are asked
     /// for.
     pub correlations: Vec<Lanes<R>>,
-    /// (P): how far the way to the step has come inside the box, and scratch: least pivots, shares of a way, what held
-    /// parameters would gain.
-    pub given: Vec<Lanes<R>>,
-    pub least: Vec<Lanes<R>>,
+    /// (P): the part of the step that has been taken inside the box, bound by bound.
+    pub reached_step: Vec<Lanes<R>>,
+    /// (P): scratch for least pivots, shares of a step inside the bounds, and gains of parameters to release.
+    pub scratch: Vec<Lanes<R>>,
     registers: Vec<Lanes<R>>,
     rows: Vec<Lanes<R>>,
     point_lanes: PointLanes<R>,
     function_rows: FunctionRows,
 }
 
-impl<R: Real> Block<R> {
-    /// Makes a block, one fit a vector lane, for a batch's shape of data. Fits may end here if `ends`, and are not
+impl<R: Real> FitBlock<R> {
+    /// Makes a block, one fit per vector lane, for a batch's shape of data. If `may_end`, fits end in it and are not
     /// continued.
-    pub fn new(problem: &SmallProblem, batch: &SmallBatch<'_>, ends: bool) -> Block<R> {
-        let (parameters, points) = (problem.parameters, problem.points);
+    pub fn new(problem: &SmallProblem, batch: &SmallBatch<'_>, may_end: bool) -> FitBlock<R> {
+        let parameters = problem.parameters;
+        let points = problem.points;
         let zero = Lanes::splat(R::ZERO);
-        let lanes = |n: usize| vec![zero; n];
+        let rows = |count: usize| vec![zero; count];
         let bounds = if batch.bounds.is_some() {
             parameters
         } else {
             0
         };
-        Block {
+        FitBlock {
             parameters,
             points,
-            ends,
-            y: lanes(points),
-            weight: lanes(if batch.is_weighted() { points } else { 0 }),
-            x: lanes(if batch.own_grid {
+            may_end,
+            y: rows(points),
+            weight: rows(if batch.is_weighted() { points } else { 0 }),
+            x: rows(if batch.own_grid {
                 problem.predictors * points
             } else {
                 0
             }),
-            trial: lanes(parameters),
-            accepted: lanes(parameters),
-            unit: lanes(parameters),
-            per_unit: lanes(parameters),
-            lower: lanes(bounds),
-            upper: lanes(bounds),
-            trial_sums: lanes(packed_length(1 + parameters)),
-            sums: lanes(packed_length(1 + parameters)),
+            trial: rows(parameters),
+            accepted: rows(parameters),
+            unit: rows(parameters),
+            inverse_unit: rows(parameters),
+            lower: rows(bounds),
+            upper: rows(bounds),
+            trial_sums: rows(packed_length(1 + parameters)),
+            sums: rows(packed_length(1 + parameters)),
             mu: zero,
             nu: zero,
-            promise: zero,
-            floor: zero,
-            lowest: zero,
-            settled: zero,
-            share: zero,
-            trusted: zero,
-            slow: zero,
+            predicted_reduction: zero,
+            diagonal_floor: zero,
+            least_diagonal: zero,
+            is_undamped_step: zero,
+            step_share: zero,
+            is_trusted_step: zero,
+            is_slow: zero,
             rounds: zero,
-            most_rounds: Lanes::splat(R::of(problem.settings.max_rounds.into())),
+            max_rounds: Lanes::splat(R::of(problem.settings.max_rounds.into())),
             rejections: zero,
             status: zero,
-            factors: Factors::new(parameters),
-            delta: lanes(parameters),
-            free: vec![Lanes::splat(R::ONE); parameters],
-            // those of fits that end in f32 come from `Doubts`
-            correlations: lanes(match problem.correlations && size_of::<R>() == 8 {
+            factors: LdlFactors::new(parameters),
+            delta: rows(parameters),
+            is_free: vec![Lanes::splat(R::ONE); parameters],
+            // The correlations of fits that end in f32 come from `RoundingCheck`.
+            correlations: rows(match problem.correlations && size_of::<R>() == 8 {
                 true => pair_index(parameters, 0),
                 false => 0,
             }),
-            given: lanes(parameters),
-            least: lanes(parameters),
+            reached_step: rows(parameters),
+            scratch: rows(parameters),
             registers: Vec::new(),
-            rows: lanes(POINTS * (1 + parameters)),
+            rows: rows(POINTS_IN_CACHE * (1 + parameters)),
             point_lanes: PointLanes::new(),
             function_rows: FunctionRows::default(),
         }
@@ -204,46 +208,52 @@ impl<R: Real> Block<R> {
 
     /// Returns whether the block has weights, own grids and bounds exactly where the fits of a batch have them.
     pub fn has_shape_of(&self, batch: &SmallBatch<'_>) -> bool {
-        let own = [
+        let block_has = [
             !self.weight.is_empty(),
             !self.x.is_empty(),
             !self.lower.is_empty(),
         ];
-        own == [batch.is_weighted(), batch.own_grid, batch.bounds.is_some()]
+        block_has == [batch.is_weighted(), batch.own_grid, batch.bounds.is_some()]
     }
 
     /// Returns whether the accepted point of a lane's fit lies strictly between all its bounds.
     pub fn is_inside(&self, lane: usize) -> bool {
         let bounds = self.lower.iter().zip(&self.upper);
-        let inside = |(x, (lower, upper)): (&Lanes<R>, (&Lanes<R>, &Lanes<R>))| {
-            x.0[lane] > lower.0[lane] && x.0[lane] < upper.0[lane]
-        };
-        self.accepted.iter().zip(bounds).all(inside)
+        self.accepted
+            .iter()
+            .zip(bounds)
+            .all(|(x, (lower, upper))| x.0[lane] > lower.0[lane] && x.0[lane] < upper.0[lane])
     }
 
     /// Returns a bit mask of the lanes whose fits have not ended.
-    pub fn running(&self) -> u64 {
-        let bit = |(l, status): (usize, &R)| u64::from(*status == R::of(RUNNING)) << l;
+    pub fn running_lanes(&self) -> u64 {
+        let running_bit =
+            |(l, status): (usize, &R)| u64::from(*status == R::of(RUNNING_LANE_STATUS)) << l;
         self.status
             .0
             .iter()
             .enumerate()
-            .map(bit)
-            .fold(0, |all, bit| all | bit)
+            .map(running_bit)
+            .fold(0, |mask, bit| mask | bit)
     }
 
-    /// Returns those thresholds of the solver that follow from the rounding of numbers of precision R. Fits by rough
-    /// derivatives, which do not end here, have those of f32.
-    pub fn rounding(&self) -> &'static Rounding {
-        &ROUNDING[usize::from(size_of::<R>() == 8 && self.ends)]
+    /// Returns the thresholds of the solver that follow from the rounding of numbers of precision R. Fits with rough
+    /// derivatives, which do not end in this block, have those of f32.
+    pub fn precision_limits(&self) -> &'static PrecisionLimits {
+        &PRECISION_LIMITS[usize::from(size_of::<R>() == 8 && self.may_end)]
     }
 
-    /// Computes cost, gradient and normal matrix of the seated fits at their trial points; what is computed for other
-    /// lanes means nothing.
-    pub fn linearise(&mut self, model: &Model<'_, R>, seated: Seated<'_>, source: &Source<'_>) {
+    /// Computes cost, gradient and normal matrix of the seated fits at their trial points; the numbers of other
+    /// lanes are meaningless.
+    pub fn linearise(
+        &mut self,
+        model: &BlockModel<'_, R>,
+        seated: SeatedLanes<'_>,
+        source: &FitSource<'_>,
+    ) {
         match model.sums {
             Some(add_up) => {
-                let Block {
+                let FitBlock {
                     trial: parameters,
                     registers,
                     y,
@@ -258,20 +268,21 @@ impl<R: Real> Block<R> {
                 });
                 self.add_priors(&source.problem.priors, false);
             }
-            None => self.sum(model, seated, source, Place::Trial),
+            None => self.compute_sums(model, seated, source, SumPoint::Trial),
         }
     }
 
     /// Computes the sums (cost, gradient, normal matrix) at trial points or, for the covariance, at accepted ones.
-    fn sum(
+    fn compute_sums(
         &mut self,
-        model: &Model<'_, R>,
-        seated: Seated<'_>,
-        source: &Source<'_>,
-        mut place: Place<'_>,
+        model: &BlockModel<'_, R>,
+        seated: SeatedLanes<'_>,
+        source: &FitSource<'_>,
+        mut sum_point: SumPoint<'_>,
     ) {
+        // 1. Choose the point, and the source of its values.
         let problem = source.problem;
-        let expected = matches!(place, Place::Accepted(_));
+        let expected = matches!(sum_point, SumPoint::Accepted(_));
         let mut cost = Lanes::splat(R::ZERO);
         let stride = 1 + self.parameters;
         let grid = if self.x.is_empty() {
@@ -284,29 +295,33 @@ impl<R: Real> Block<R> {
         } else {
             &self.trial
         };
-        let all_y = if problem.estimator.is_least_squares() {
+        let y_of_values = if problem.estimator.is_least_squares() {
             &self.y[..]
         } else {
             &[]
         };
-        let few = PointLanes::<R>::suit(seated.lanes.count_ones() as usize, self.points);
-        let by_points = problem.is_pointwise && few;
-        let (of_points, predictors) = (self.points, problem.predictors);
+        let has_few_fits = PointLanes::<R>::suit(seated.lanes.count_ones() as usize, self.points);
+        let by_points = problem.is_pointwise && has_few_fits;
+        let of_points = self.points;
+        let predictors = problem.predictors;
+        // 2. Few fits are evaluated point by point, and a user's function is called, for all points at once.
         match model.rows {
-            ModelRows::Lanes(rows) if by_points => {
+            RowSource::Lanes(rows) if by_points => {
                 let fits = SeatedFits {
                     points: of_points,
                     predictors,
                     grid,
                     parameters,
-                    y: all_y,
+                    y: y_of_values,
                     stride,
                 };
                 self.point_lanes.evaluate(rows, seated.lanes, &fits);
             }
-            ModelRows::Lanes(_) => {}
-            ModelRows::Function(function) => {
-                let (unit, lower, upper) = (&self.unit[..], &self.lower[..], &self.upper[..]);
+            RowSource::Lanes(_) => {}
+            RowSource::Function(function) => {
+                let unit = &self.unit[..];
+                let lower = &self.lower[..];
+                let upper = &self.upper[..];
                 let fits = CalledFits {
                     points: of_points,
                     predictors,
@@ -317,37 +332,40 @@ impl<R: Real> Block<R> {
                     upper,
                 };
                 self.function_rows
-                    .evaluate(function, seated, &source.batch, &fits);
+                    .call_function(function, seated, &source.batch, &fits);
             }
         }
-        let some = self.points.div_ceil(self.points.div_ceil(POINTS));
-        for first in (0..self.points).step_by(some) {
-            let points = first..self.points.min(first + some);
+        // 3. Go through the points in chunks whose rows stay in the cache: get the rows, weight them, add their
+        //    products.
+        let chunk = self.points.div_ceil(self.points.div_ceil(POINTS_IN_CACHE));
+        for first in (0..self.points).step_by(chunk) {
+            let points = first..self.points.min(first + chunk);
             let rows = &mut self.rows[..points.len() * stride];
             match model.rows {
-                ModelRows::Lanes(_) if by_points => self.point_lanes.put(points.clone(), rows),
-                ModelRows::Lanes(model) => model(LaneBlock {
+                RowSource::Lanes(_) if by_points => self.point_lanes.put(points.clone(), rows),
+                RowSource::Lanes(model) => model(LaneBlock {
                     points: points.clone(),
                     of_points,
                     grid,
                     parameters,
                     registers: &mut self.registers,
-                    y: all_y,
+                    y: y_of_values,
                     rows,
                     stride,
                 }),
-                ModelRows::Function(_) => self.function_rows.put(points.clone(), all_y, rows),
+                RowSource::Function(_) => {
+                    self.function_rows
+                        .write_rows(points.clone(), y_of_values, rows)
+                }
             }
-            let (y, weight) = (
-                &self.y[points.clone()],
-                self.weight.get(points.clone()).unwrap_or(&[]),
-            );
-            let scatter = if let Place::Accepted(Some(scatter)) = &mut place {
+            let y = &self.y[points.clone()];
+            let weight = self.weight.get(points.clone()).unwrap_or(&[]);
+            let scatter = if let SumPoint::Accepted(Some(scatter)) = &mut sum_point {
                 Some(&mut **scatter)
             } else {
                 None
             };
-            Shares {
+            RowWeighting {
                 estimator: problem.estimator,
                 expected,
                 scatter,
@@ -356,19 +374,20 @@ impl<R: Real> Block<R> {
                 rows,
                 cost: &mut cost,
             }
-            .run();
+            .weight_rows();
             let ones = problem.ends_in_ones
                 && self.weight.is_empty()
                 && problem.estimator.is_least_squares();
-            Gram {
+            GramSum {
                 rows,
                 stride,
                 sums: &mut self.trial_sums,
                 fresh: first == 0,
                 ones,
             }
-            .run();
+            .add_products();
         }
+        // 4. A robust cost is no sum of squared residuals.
         if !problem.estimator.is_least_squares() {
             self.trial_sums[0] = cost;
         }
@@ -383,7 +402,8 @@ impl<R: Real> Block<R> {
             weight,
         } in priors
         {
-            let (mean, weight) = (R::of(mean), R::of(weight));
+            let mean = R::of(mean);
+            let weight = R::of(weight);
             let x = if expected {
                 self.accepted[p]
             } else {
@@ -400,22 +420,27 @@ impl<R: Real> Block<R> {
 
     /// Writes the variances of parameters inside their bounds, the diagonal of the inverse normal matrix, into `delta`,
     /// and their correlations where they are asked for, for the seated fits.
-    pub fn variances(&mut self, model: &Model<'_, R>, seated: Seated<'_>, source: &Source<'_>) {
+    pub fn compute_variances(
+        &mut self,
+        model: &BlockModel<'_, R>,
+        seated: SeatedLanes<'_>,
+        source: &FitSource<'_>,
+    ) {
         let problem = source.problem;
-        let expected = !problem.estimator.is_least_squares();
+        let is_robust = !problem.estimator.is_least_squares();
         let mut scatter = problem
             .is_sandwich
             .then(|| [ResidualScatter::default(); LANES]);
-        if expected {
-            // nobody reads a trial's sums any more
-            self.sum(model, seated, source, Place::Accepted(scatter.as_mut()));
+        if is_robust {
+            // The trial's sums are not needed any more, and their memory is free.
+            self.compute_sums(model, seated, source, SumPoint::Accepted(scatter.as_mut()));
             std::mem::swap(&mut self.sums, &mut self.trial_sums);
         }
-        pulp::Arch::new().dispatch(Part {
+        pulp::Arch::new().dispatch(BlockDispatch {
             block: self,
-            action: Action::Invert,
+            action: BlockAction::Invert,
         });
-        if expected {
+        if is_robust {
             std::mem::swap(&mut self.sums, &mut self.trial_sums);
         }
         if let Some(scatter) = scatter {
@@ -427,8 +452,12 @@ impl<R: Real> Block<R> {
     /// multiply.
     fn scale_variances(&mut self, scatter: &[ResidualScatter; LANES], is_without_priors: bool) {
         for (l, scatter) in scatter.iter().enumerate() {
-            let free = self.free.iter().filter(|free| free.0[l] > R::ZERO).count();
-            let factor = scatter.factors(free).map_or(1.0, |(a, b)| b / (a * a));
+            let n_free = self
+                .is_free
+                .iter()
+                .filter(|is_free| is_free.0[l] > R::ZERO)
+                .count();
+            let factor = scatter.factors(n_free).map_or(1.0, |(a, b)| b / (a * a));
             let factor = R::of(if is_without_priors { factor } else { f64::NAN });
             self.delta
                 .iter_mut()
@@ -437,43 +466,44 @@ impl<R: Real> Block<R> {
     }
 
     /// Accepts or rejects each lane's trial point, then sets its next one, or its status where the fit ends.
-    pub fn step(&mut self, problem: &SmallProblem) {
-        pulp::Arch::new().dispatch(Part {
+    pub fn step_lanes(&mut self, problem: &SmallProblem) {
+        pulp::Arch::new().dispatch(BlockDispatch {
             block: self,
-            action: Action::Step(problem),
+            action: BlockAction::Step(problem),
         });
     }
 }
 
 /// Points at which a block's sums are computed.
-enum Place<'a> {
+enum SumPoint<'a> {
     Trial,
     /// For the covariance, with the scatter of the residuals for that of the sandwich formula.
     Accepted(Option<&'a mut [ResidualScatter; LANES]>),
 }
 
-/// Operation on a block in a `pulp` dispatch.
-enum Action<'a> {
+/// Operation on a block.
+enum BlockAction<'a> {
     Step(&'a SmallProblem),
     Invert,
 }
 
-struct Part<'a, R> {
-    block: &'a mut Block<R>,
-    action: Action<'a>,
+/// A block and an operation on it, for `pulp`.
+struct BlockDispatch<'a, R> {
+    block: &'a mut FitBlock<R>,
+    action: BlockAction<'a>,
 }
 
-impl<R: Real> WithSimd for Part<'_, R> {
+impl<R: Real> WithSimd for BlockDispatch<'_, R> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         match self.action {
-            Action::Step(problem) => {
-                self.block.judge();
-                self.block.choose(simd, problem);
+            BlockAction::Step(problem) => {
+                self.block.judge_trials();
+                self.block.choose_steps(simd, problem);
             }
-            Action::Invert => self.block.invert(simd),
+            BlockAction::Invert => self.block.invert_normal_matrices(simd),
         }
     }
 }

@@ -1,9 +1,9 @@
-//! The damped steps of a block's lanes inside their boxes, and the inverse of their normal matrices.
+//! Damped steps of a block's lanes inside their bounds, and inverses of their normal matrices.
 
 use pulp::Simd;
 
-use super::block::{Block, RUNNING, gradient, normal};
-use super::step::renew;
+use super::block::{FitBlock, RUNNING_LANE_STATUS, gradient, normal};
+use super::step::replace_if;
 use crate::math::Real;
 use crate::math::lanes::{LANES, Lanes, absolute, pick};
 use crate::math::triangle::packed_index;
@@ -11,114 +11,120 @@ use crate::solver::Damping;
 use crate::solver::round::step::equations::magnitude;
 use crate::solver::thresholds::{LEGS, RANK, SOLVE_ATTEMPTS, TRUSTED_STEP};
 
-impl<R: Real> Block<R> {
+impl<R: Real> FitBlock<R> {
     /// Computes each lane's damped step inside the bounds; raises the damping where the matrix does not factorise.
     #[inline(always)]
-    pub fn solve<S: Simd>(&mut self, simd: S) {
+    pub fn solve_steps<S: Simd>(&mut self, simd: S) {
         for _ in 0..SOLVE_ATTEMPTS {
-            self.solve_in_box(simd);
-            let mut lost = false;
+            self.solve_in_bounds(simd);
+            let mut any_failed = false;
             for l in 0..LANES {
                 let mu = self.mu.0[l];
-                let failed =
-                    (self.factors.positive.0[l] == R::ZERO) & (self.status.0[l] == R::of(RUNNING));
-                self.mu.0[l] = renew(failed, Damping { mu, nu: R::ZERO }.raise().mu, mu);
-                lost |= failed;
+                let has_failed = (self.factors.positive.0[l] == R::ZERO)
+                    & (self.status.0[l] == R::of(RUNNING_LANE_STATUS));
+                self.mu.0[l] = replace_if(has_failed, Damping { mu, nu: R::ZERO }.raise().mu, mu);
+                any_failed |= has_failed;
             }
-            if !lost {
+            if !any_failed {
                 break;
             }
-            // another attempt begins at the start again
-            self.set_free();
+            // The next attempt begins with all parameters free again.
+            self.set_free_parameters();
         }
     }
 
-    /// Computes each lane's damped step, going on along the bounds where it meets them (`solver/round/step/damped.rs`).
+    /// Computes each lane's damped step, which continues along the bounds that it meets
+    /// (`solver/round/step/damped.rs`).
     #[inline(always)]
-    fn solve_in_box<S: Simd>(&mut self, simd: S) {
+    fn solve_in_bounds<S: Simd>(&mut self, simd: S) {
+        // 1. Without bounds, steps of three to six parameters are solved in registers.
         match (self.lower.is_empty(), self.parameters) {
-            (true, 3) => return self.solve_few::<S, 3>(simd),
-            (true, 4) => return self.solve_few::<S, 4>(simd),
-            (true, 5) => return self.solve_few::<S, 5>(simd),
-            (true, 6) => return self.solve_few::<S, 6>(simd),
+            (true, 3) => return self.solve_in_registers::<S, 3>(simd),
+            (true, 4) => return self.solve_in_registers::<S, 4>(simd),
+            (true, 5) => return self.solve_in_registers::<S, 5>(simd),
+            (true, 6) => return self.solve_in_registers::<S, 6>(simd),
             _ => {}
         }
         if !self.lower.is_empty() {
-            self.given.fill(Lanes::splat(R::ZERO));
+            self.reached_step.fill(Lanes::splat(R::ZERO));
         }
-        self.set_lowest();
-        self.factorise(simd);
+        // 2. Solve for the whole step, then again for the free parameters at each bound that the step meets.
+        self.set_least_diagonal();
+        self.factorise_damped(simd);
         self.solve_free(simd);
         for _ in 0..LEGS * self.lower.len() {
-            if !self.turn() {
+            if !self.turn_at_bounds() {
                 return;
             }
-            self.factorise(simd);
+            self.factorise_damped(simd);
             self.solve_free(simd);
         }
-        if !self.lower.is_empty() && self.turn() {
-            self.delta.copy_from_slice(&self.given);
+        // 3. If some lanes have not arrived after so many bounds, the step ends where it is.
+        if !self.lower.is_empty() && self.turn_at_bounds() {
+            self.delta.copy_from_slice(&self.reached_step);
         }
     }
 
-    /// Sets `lowest`, the least diagonal element of A in the damping: a share of the largest, in the parameters' units.
+    /// Sets the least diagonal element of A in the damping: a share of the largest, in the parameters' units.
     #[inline(always)]
-    fn set_lowest(&mut self) {
-        let mut lowest = Lanes::splat(R::ZERO);
+    fn set_least_diagonal(&mut self) {
+        let mut largest = Lanes::splat(R::ZERO);
         for p in 0..self.parameters {
-            let (a, unit, free) = (&self.sums[normal(p, p)].0, &self.unit[p].0, &self.free[p].0);
+            let a = &self.sums[normal(p, p)].0;
+            let unit = &self.unit[p].0;
+            let free = &self.is_free[p].0;
             (0..LANES).for_each(|l| {
-                lowest.0[l] = lowest.0[l].maximum(a[l] * unit[l] * unit[l] * free[l])
+                largest.0[l] = largest.0[l].maximum(a[l] * unit[l] * unit[l] * free[l])
             });
         }
-        (0..LANES).for_each(|l| self.lowest.0[l] = lowest.0[l] * self.floor.0[l]);
+        (0..LANES).for_each(|l| self.least_diagonal.0[l] = largest.0[l] * self.diagonal_floor.0[l]);
     }
 
-    /// Factorises A + μ max(diag A, lowest) of the free parameters; sets `settled` to 1 where the damping hardly
-    /// counts.
+    /// Factorises A + μ max(diag A, least diagonal element) of the free parameters, and notes whether the damping is
+    /// negligible.
     #[inline(always)]
-    fn factorise<S: Simd>(&mut self, simd: S) {
-        self.settled = Lanes::splat(R::ONE);
-        let undamped = R::of(self.rounding().undamped);
+    fn factorise_damped<S: Simd>(&mut self, simd: S) {
+        self.is_undamped_step = Lanes::splat(R::ONE);
+        let undamped = R::of(self.precision_limits().undamped);
         for i in 0..self.parameters {
-            self.set_row(i);
-            let (a, per_unit, free) = (
-                &self.sums[normal(i, i)].0,
-                &self.per_unit[i].0,
-                &self.free[i].0,
-            );
-            let (out, settled) = (
-                &mut self.factors.lower[packed_index(i, i)].0,
-                &mut self.settled.0,
-            );
+            self.copy_row(i);
+            let a = &self.sums[normal(i, i)].0;
+            let per_unit = &self.inverse_unit[i].0;
+            let free = &self.is_free[i].0;
+            let diagonal = &mut self.factors.lower[packed_index(i, i)].0;
+            let is_undamped = &mut self.is_undamped_step.0;
             for l in 0..LANES {
-                let (a, least) = (a[l], self.lowest.0[l] * per_unit[l] * per_unit[l]);
-                let (mu, largest) = (self.mu.0[l], a.maximum(least));
-                // a parameter without influence stays where it is
+                let a = a[l];
+                let least_element = self.least_diagonal.0[l] * per_unit[l] * per_unit[l];
+                let mu = self.mu.0[l];
+                let largest = a.maximum(least_element);
+                // A parameter without influence on the model stays where it is.
                 let moves = (a > R::ZERO) & (free[l] > R::ZERO);
-                out[l] = pick(moves, mu.fused(largest, a), R::ONE);
-                settled[l] *= pick(moves & (mu * largest >= undamped * a), R::ZERO, R::ONE);
+                diagonal[l] = pick(moves, mu.fused(largest, a), R::ONE);
+                is_undamped[l] *= pick(moves & (mu * largest >= undamped * a), R::ZERO, R::ONE);
             }
-            self.least[i] = Lanes::splat(R::ZERO);
+            self.scratch[i] = Lanes::splat(R::ZERO);
         }
-        self.factors.factorise(simd, &self.least);
+        self.factors.factorise(simd, &self.scratch);
     }
 
     /// Copies row i of the normal matrix, without its diagonal, to the matrix to factorise; 0 for held parameters.
     #[inline(always)]
-    fn set_row(&mut self, i: usize) {
+    fn copy_row(&mut self, i: usize) {
         for j in 0..i {
-            let out = &mut self.factors.lower[packed_index(i, j)].0;
-            let (a, free, other) = (&self.sums[normal(i, j)].0, &self.free[i].0, &self.free[j].0);
+            let row = &mut self.factors.lower[packed_index(i, j)].0;
+            let a = &self.sums[normal(i, j)].0;
+            let free = &self.is_free[i].0;
+            let other_free = &self.is_free[j].0;
             if self.lower.is_empty() {
-                *out = *a;
+                *row = *a;
                 continue;
             }
-            (0..LANES).for_each(|l| out[l] = a[l] * free[l] * other[l]);
+            (0..LANES).for_each(|l| row[l] = a[l] * free[l] * other_free[l]);
         }
     }
 
-    /// Solves for the free parameters' part of the step `delta`, with the held ones' part fixed at `given`.
+    /// Solves for the free parameters' part of the step `delta`, with the held ones' part fixed at the reached step.
     #[inline(always)]
     fn solve_free<S: Simd>(&mut self, simd: S) {
         for p in 0..self.parameters {
@@ -126,87 +132,98 @@ impl<R: Real> Block<R> {
             if self.lower.is_empty() {
                 continue;
             }
-            let right = &mut self.delta[p].0;
+            // Subtract A δ of the held parameters. The rows of these keep their part of the step.
+            let right_side = &mut self.delta[p].0;
             for q in 0..self.parameters {
-                let (a, free, given) = (
-                    &self.sums[normal(p, q)].0,
-                    &self.free[q].0,
-                    &self.given[q].0,
-                );
-                (0..LANES).for_each(|l| right[l] += -(a[l] * (R::ONE - free[l]) * given[l]));
+                let a = &self.sums[normal(p, q)].0;
+                let free = &self.is_free[q].0;
+                let reached = &self.reached_step[q].0;
+                (0..LANES).for_each(|l| right_side[l] += -(a[l] * (R::ONE - free[l]) * reached[l]));
             }
-            let (free, given) = (&self.free[p].0, &self.given[p].0);
+            let free = &self.is_free[p].0;
+            let reached = &self.reached_step[p].0;
             for l in 0..LANES {
-                let (held, solved) = (given[l], right[l]);
-                right[l] = renew(free[l] > R::ZERO, solved, held);
+                let held = reached[l];
+                let solved = right_side[l];
+                right_side[l] = replace_if(free[l] > R::ZERO, solved, held);
             }
         }
         self.factors.solve(simd, &mut self.delta);
     }
 
-    /// Scales each lane's step so that no parameter moves by more than `most` times its magnitude; the factor is
-    /// `share`. Finds those that are `trusted`: they move none by more than [`TRUSTED_STEP`] and leave all their signs.
+    /// Scales each lane's step so that no parameter moves by more than `largest_step` times its magnitude, and notes
+    /// the factor. Notes also which steps are trusted: they move no parameter by more than [`TRUSTED_STEP`], and change
+    /// no sign.
     #[inline(always)]
-    pub fn shorten(&mut self, most: f64) {
-        let (most, short) = (R::of(most.min(1e30)), R::of(TRUSTED_STEP));
-        (self.share, self.trusted) = (Lanes::splat(R::ONE), Lanes::splat(R::ONE));
-        let mut longer = false;
+    pub fn shorten_steps(&mut self, largest_step: f64) {
+        let largest = R::of(largest_step.min(1e30));
+        let largest_trusted = R::of(TRUSTED_STEP);
+        (self.step_share, self.is_trusted_step) = (Lanes::splat(R::ONE), Lanes::splat(R::ONE));
+        let mut any_too_long = false;
         for p in 0..self.parameters {
-            let (x, unit, delta) = (&self.accepted[p].0, &self.unit[p].0, &self.delta[p].0);
+            let x = &self.accepted[p].0;
+            let unit = &self.unit[p].0;
+            let delta = &self.delta[p].0;
             for l in 0..LANES {
-                let (x, d) = (x[l], delta[l]);
-                let (magnitude, length) = (magnitude(x, unit[l]), absolute(d));
-                longer |= length > most * magnitude;
-                let is_trusted = (length <= short * magnitude) & (x * (x + d) >= R::ZERO);
-                self.trusted.0[l] = pick(is_trusted, self.trusted.0[l], R::ZERO);
+                let x = x[l];
+                let d = delta[l];
+                let magnitude = magnitude(x, unit[l]);
+                let length = absolute(d);
+                any_too_long |= length > largest * magnitude;
+                let is_trusted = (length <= largest_trusted * magnitude) & (x * (x + d) >= R::ZERO);
+                self.is_trusted_step.0[l] = pick(is_trusted, self.is_trusted_step.0[l], R::ZERO);
             }
         }
-        if !longer {
+        if !any_too_long {
             return;
         }
         for p in 0..self.parameters {
-            let (x, unit, delta) = (&self.accepted[p].0, &self.unit[p].0, &self.delta[p].0);
+            let x = &self.accepted[p].0;
+            let unit = &self.unit[p].0;
+            let delta = &self.delta[p].0;
             for l in 0..LANES {
-                let (longest, d) = (most * magnitude(x[l], unit[l]), absolute(delta[l]));
+                let longest = largest * magnitude(x[l], unit[l]);
+                let d = absolute(delta[l]);
                 let ratio = pick(d > longest, longest / d, R::ONE);
-                self.share.0[l] = self.share.0[l].minimum(ratio);
+                self.step_share.0[l] = self.step_share.0[l].minimum(ratio);
             }
         }
         for delta in &mut self.delta {
-            (0..LANES).for_each(|l| delta.0[l] *= self.share.0[l]);
+            (0..LANES).for_each(|l| delta.0[l] *= self.step_share.0[l]);
         }
     }
 
     /// Writes the diagonal of the inverse normal matrix, of parameters strictly inside their bounds, into `delta`, and
-    /// what is below it into `correlations`, where there is room for them.
+    /// the correlations below it into `correlations`, unless that is empty.
     #[inline(always)]
-    pub fn invert<S: Simd>(&mut self, simd: S) {
+    pub fn invert_normal_matrices<S: Simd>(&mut self, simd: S) {
         for p in 0..self.lower.len() {
-            let (x, lower, upper) = (&self.accepted[p].0, &self.lower[p].0, &self.upper[p].0);
-            let free = &mut self.free[p].0;
+            let x = &self.accepted[p].0;
+            let lower = &self.lower[p].0;
+            let upper = &self.upper[p].0;
+            let free = &mut self.is_free[p].0;
             (0..LANES).for_each(|l| {
                 free[l] = pick((x[l] > lower[l]) & (x[l] < upper[l]), R::ONE, R::ZERO)
             });
         }
         for i in 0..self.parameters {
-            self.set_row(i);
-            let (a, free) = (&self.sums[normal(i, i)].0, &self.free[i].0);
-            let (out, least) = (
-                &mut self.factors.lower[packed_index(i, i)].0,
-                &mut self.least[i].0,
-            );
+            self.copy_row(i);
+            let a = &self.sums[normal(i, i)].0;
+            let free = &self.is_free[i].0;
+            let diagonal = &mut self.factors.lower[packed_index(i, i)].0;
+            let least_pivot = &mut self.scratch[i].0;
             for l in 0..LANES {
-                out[l] = pick(free[l] > R::ZERO, a[l], R::ONE);
-                least[l] = R::of(RANK) * a[l] * free[l];
+                diagonal[l] = pick(free[l] > R::ZERO, a[l], R::ONE);
+                least_pivot[l] = R::of(RANK) * a[l] * free[l];
             }
         }
-        self.factors.factorise(simd, &self.least);
+        self.factors.factorise(simd, &self.scratch);
         for p in 0..self.parameters {
             self.delta[p] = self.factors.inverse_diagonal(p);
         }
         if !self.correlations.is_empty() {
             self.factors
-                .correlations(&self.delta, &mut self.correlations);
+                .write_correlations(&self.delta, &mut self.correlations);
         }
     }
 }

@@ -2,15 +2,15 @@
 
 use std::ops::Range;
 
-use super::load::Seated;
+use super::load::SeatedLanes;
 use crate::math::Real;
 use crate::math::lanes::{LANES, Lanes};
 use crate::recording::{CustomInput, Limits, ManyFunction};
 use crate::solver::small::{LaneGrid, SmallBatch};
 
-/// Bytes of the values that a call of the function makes if it takes differences, on both sides of each parameter: a
-/// call has its price, but its numbers should stay in the cache.
-const CALL_BYTES: usize = 1 << 19;
+/// Maximum number of bytes of the values that a call of the function computes if it takes differences, on both sides of
+/// each parameter. Each call has a cost, but its numbers should stay in the cache.
+const MAX_CALL_BYTES: usize = 1 << 19;
 
 /// Fits in lanes for which a function is called.
 pub struct CalledFits<'a, R> {
@@ -26,10 +26,10 @@ pub struct CalledFits<'a, R> {
     pub upper: &'a [Lanes<R>],
 }
 
-/// Rows of the fits in a block's lanes, and the memory in which they are made.
+/// Rows of the fits in a block's lanes, and the inputs of the function.
 #[derive(Debug, Default)]
 pub struct FunctionRows {
-    /// Lanes of the fits whose rows are here.
+    /// Lanes of the fits that have rows.
     lanes: Vec<usize>,
     /// (fits, predictors, points), or (predictors, points) of a grid that all share.
     x: Vec<f64>,
@@ -42,55 +42,57 @@ pub struct FunctionRows {
 
 impl FunctionRows {
     /// Calls the function for the seated fits.
-    pub fn evaluate<R: Real>(
+    pub fn call_function<R: Real>(
         &mut self,
         function: &ManyFunction,
-        seated: Seated<'_>,
+        seated: SeatedLanes<'_>,
         batch: &SmallBatch<'_>,
         fits: &CalledFits<'_, R>,
     ) {
-        let (count, points) = (fits.parameters.len(), fits.points);
+        let count = fits.parameters.len();
+        let points = fits.points;
         self.points = points;
         self.lanes.clear();
         self.lanes
             .extend((0..LANES).filter(|lane| seated.lanes >> lane & 1 == 1));
-        self.gather(fits);
+        self.gather_inputs(fits);
         self.rows
             .resize(self.lanes.len() * (1 + count) * points, f64::NAN);
-        let own_x = fits.predictors * points;
-        let inputs = self
+        // 1. Assemble the inputs of each fit.
+        let grid_length = fits.predictors * points;
+        let mut inputs: Vec<CustomInput<'_>> = Vec::with_capacity(self.lanes.len());
+        for (k, (&lane, numbers)) in self
             .lanes
             .iter()
             .zip(self.parameters.chunks_exact(4 * count))
-            .enumerate();
-        let inputs = inputs.map(|(k, (&lane, own))| {
-            let (parameters, limits) = own.split_at(count);
+            .enumerate()
+        {
+            let (parameters, limits) = numbers.split_at(count);
             let x = if batch.own_grid {
-                &self.x[k * own_x..][..own_x]
+                &self.x[k * grid_length..][..grid_length]
             } else {
                 &self.x
             };
-            let limits = Some(Limits::of(limits, count));
-            CustomInput {
+            inputs.push(CustomInput {
                 x,
                 parameters,
-                limits,
+                limits: Some(Limits::of(limits, count)),
                 member: batch.member(seated.fits[lane]),
-            }
-        });
-        let inputs: Vec<CustomInput<'_>> = inputs.collect();
-        let most = (CALL_BYTES / (size_of::<f64>() * (1 + 2 * count) * points)).max(1);
-        let rows = self.rows.chunks_mut(most * (1 + count) * points);
-        inputs
-            .chunks(most)
-            .zip(rows)
-            .for_each(|(inputs, rows)| (function.fill)(inputs, rows));
+            });
+        }
+        // 2. Call the function for as many fits at a time as stay in the cache.
+        let bytes_per_fit = size_of::<f64>() * (1 + 2 * count) * points;
+        let fits_per_call = (MAX_CALL_BYTES / bytes_per_fit).max(1);
+        let rows = self.rows.chunks_mut(fits_per_call * (1 + count) * points);
+        for (inputs, rows) in inputs.chunks(fits_per_call).zip(rows) {
+            (function.fill)(inputs, rows);
+        }
     }
 
-    /// Copies grids, parameters, units and bounds of the fits in `lanes` out of these.
-    fn gather<R: Real>(&mut self, fits: &CalledFits<'_, R>) {
-        let own = |rows: &[Lanes<R>], to: &mut Vec<f64>, lane: usize| {
-            to.extend(rows.iter().map(|x| x.0[lane].to_f64()))
+    /// Copies the grids, parameters, units and bounds of the fits out of their lanes.
+    fn gather_inputs<R: Real>(&mut self, fits: &CalledFits<'_, R>) {
+        let copy_lane = |rows: &[Lanes<R>], target: &mut Vec<f64>, lane: usize| {
+            target.extend(rows.iter().map(|x| x.0[lane].to_f64()))
         };
         let unbounded = |bound: f64| std::iter::repeat_n(bound, fits.parameters.len());
         self.x.clear();
@@ -100,33 +102,34 @@ impl FunctionRows {
         }
         for &lane in &self.lanes {
             if let LaneGrid::Own(x) = fits.grid {
-                own(x, &mut self.x, lane);
+                copy_lane(x, &mut self.x, lane);
             }
-            own(fits.parameters, &mut self.parameters, lane);
-            own(fits.unit, &mut self.parameters, lane);
+            copy_lane(fits.parameters, &mut self.parameters, lane);
+            copy_lane(fits.unit, &mut self.parameters, lane);
             if fits.lower.is_empty() {
                 self.parameters
                     .extend(unbounded(f64::NEG_INFINITY).chain(unbounded(f64::INFINITY)));
             } else {
-                own(fits.lower, &mut self.parameters, lane);
-                own(fits.upper, &mut self.parameters, lane);
+                copy_lane(fits.lower, &mut self.parameters, lane);
+                copy_lane(fits.upper, &mut self.parameters, lane);
             }
         }
     }
 
-    /// Writes the rows of some points into the fits' lanes of `rows` (these points, 1 + P): the value, or what y (all
-    /// points) is above it where there is y, and the derivatives.
-    pub fn put<R: Real>(&self, points: Range<usize>, y: &[Lanes<R>], rows: &mut [Lanes<R>]) {
+    /// Writes the rows of some points into the fits' lanes of `rows` (these points, 1 + P): the derivatives behind the
+    /// value, or behind the residual y − value unless y (all points) is empty.
+    pub fn write_rows<R: Real>(&self, points: Range<usize>, y: &[Lanes<R>], rows: &mut [Lanes<R>]) {
         let stride = rows.len() / points.len();
-        for (&lane, own) in self
+        for (&lane, fit_rows) in self
             .lanes
             .iter()
             .zip(self.rows.chunks_exact(stride * self.points))
         {
-            for (r, own) in own.chunks_exact(self.points).enumerate() {
-                let to = rows.iter_mut().skip(r).step_by(stride);
-                to.zip(&own[points.clone()])
-                    .for_each(|(to, x)| to.0[lane] = R::of(*x));
+            for (r, numbers) in fit_rows.chunks_exact(self.points).enumerate() {
+                let targets = rows.iter_mut().skip(r).step_by(stride);
+                targets
+                    .zip(&numbers[points.clone()])
+                    .for_each(|(target, x)| target.0[lane] = R::of(*x));
             }
         }
         if let Some(y) = y.get(points) {

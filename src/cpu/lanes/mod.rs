@@ -1,19 +1,19 @@
-//! Parts of `cpu/small.rs`: the state of a block of fits, one lane per fit, and the parts of a round.
+//! State of a block of small fits, one fit per lane, and the steps of a round. `cpu/small.rs` runs them.
 
 mod block;
 mod descent;
-mod doubt;
 mod faces;
-mod few;
 mod function;
 mod gram;
 mod load;
-mod share;
+mod registers;
+mod rounding_check;
 mod solve;
 mod step;
 #[cfg(test)]
 mod tests;
+mod weighting;
 
-pub use block::{Block, Model, ModelRows};
-pub use doubt::Doubts;
-pub use load::{Seat, Seated, Source, load, units, unload};
+pub use block::{BlockModel, FitBlock, RowSource};
+pub use load::{FitSource, LaneSeat, SeatedLanes, choose_units, load_fits, unload_fits};
+pub use rounding_check::RoundingCheck;

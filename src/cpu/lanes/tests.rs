@@ -1,10 +1,10 @@
-//! The steps of lanes and that of a member, driven with the same sums: how each solves for a step in its box. What both
-//! decide by is tested in `solver/round/step/decisions.rs`.
+//! Test that a lane and a member take the same steps inside their bounds if they get the same sums. The decisions that
+//! both share are tested in `solver/round/step/decisions.rs`.
 
 use std::sync::Arc;
 
-use super::Block;
-use super::block::{RUNNING, gradient, normal};
+use super::FitBlock;
+use super::block::{RUNNING_LANE_STATUS, gradient, normal};
 use crate::buffers::{LossSums, Sums};
 use crate::math::lanes::{LANES, Lanes};
 use crate::math::triangle::{packed_index, packed_length};
@@ -26,13 +26,13 @@ const SETTINGS: LevenbergMarquardt = LevenbergMarquardt {
     ..LevenbergMarquardt::OF_SPECTRA
 };
 
-/// Largest difference of two trial points, as a share of a parameter and of 1: rounding, which bent valleys enlarge.
-const DIFFERENCE: f64 = 1e-6;
-/// Damping below which its floor may be released, in another round in lanes than in a member.
-const LITTLE_DAMPING: f64 = 1e-5;
+/// Largest difference of two trial points, relative to a parameter and to 1. Rounding is enlarged by bent valleys.
+const MAX_STEP_DIFFERENCE: f64 = 1e-6;
+/// Damping below which the floor of its diagonal may be released, which lanes and members do in different rounds.
+const NEGLIGIBLE_DAMPING: f64 = 1e-5;
 
 /// Returns uniform numbers from −1 to 1, by Knuth's linear congruential sequence.
-fn uniform(seed: u64) -> impl FnMut() -> f64 {
+fn uniform_numbers(seed: u64) -> impl FnMut() -> f64 {
     let mut state = seed;
     move || {
         state = state
@@ -43,7 +43,7 @@ fn uniform(seed: u64) -> impl FnMut() -> f64 {
 }
 
 /// Residuals r_i = Σ_p a_ip (t_p − x_p) + c_ip (t_p² − x_p²), which are all 0 at t.
-struct Problem {
+struct QuadraticProblem {
     /// (residuals, P)
     slopes: Vec<Vec<f64>>,
     bends: Vec<Vec<f64>>,
@@ -51,20 +51,21 @@ struct Problem {
     truth: Vec<f64>,
 }
 
-impl Problem {
-    fn new(count: usize, smallest: f64, random: &mut impl FnMut() -> f64) -> Problem {
+impl QuadraticProblem {
+    fn new(count: usize, smallest: f64, random: &mut impl FnMut() -> f64) -> QuadraticProblem {
         let scale = |p: usize| if p % 3 == 1 { smallest } else { 1.0 };
         let mut row = |size: f64| (0..count).map(|p| scale(p) * size * random()).collect();
         let mut rows = |size: f64| (0..count + 3).map(|_| row(size)).collect();
-        let (slopes, bends) = (rows(1.0), rows(0.7));
-        Problem {
+        let slopes = rows(1.0);
+        let bends = rows(0.7);
+        QuadraticProblem {
             slopes,
             bends,
             truth: (0..count).map(|_| 2.0 * random()).collect(),
         }
     }
 
-    fn sums(&self, x: &[f64]) -> Sums {
+    fn evaluate_sums(&self, x: &[f64]) -> Sums {
         let count = x.len();
         let mut sums = Sums {
             chi2: 0.0,
@@ -94,30 +95,30 @@ impl Problem {
     }
 }
 
-/// What a run has compared.
+/// Numbers of compared steps of each kind.
 #[derive(Default, Debug)]
-struct Seen {
+struct ComparedSteps {
     steps: usize,
     rejections: usize,
     shortened: usize,
-    on_faces: usize,
+    at_bounds: usize,
 }
 
-/// Fits as many problems as there are lanes, each by a member, too, and compares their trial points and damping from
-/// round to round. A fit is followed as long as it searches: members and lanes end by rules of their own.
-fn compare(count: usize, boxed: bool, seen: &mut Seen) {
-    let mut random = uniform(7 + count as u64);
-    // some columns are so small that the floor of the damping's diagonal holds their parameters back
+/// Fits as many problems as there are lanes, each also by a member, and compares their trial points and damping from
+/// round to round. A fit is followed as long as it searches, because members and lanes end by different rules.
+fn compare_fits(count: usize, is_bounded: bool, compared: &mut ComparedSteps) {
+    let mut random = uniform_numbers(7 + count as u64);
+    // Some columns are so small that the floor of the damping's diagonal restrains their parameters.
     let smallest = |l: usize| if l.is_multiple_of(2) { 1.0 } else { 0.003 };
-    let problems: Vec<Problem> = (0..LANES)
-        .map(|l| Problem::new(count, smallest(l), &mut random))
+    let problems: Vec<QuadraticProblem> = (0..LANES)
+        .map(|l| QuadraticProblem::new(count, smallest(l), &mut random))
         .collect();
     let starts: Vec<f64> = (0..LANES * count).map(|_| 2.0 * random()).collect();
     let mut bound = |sign: f64| -> Vec<f64> {
         starts
             .iter()
             .map(|x| {
-                if boxed {
+                if is_bounded {
                     x + sign * (0.4 + 0.4 * random())
                 } else {
                     sign * f64::INFINITY
@@ -125,42 +126,41 @@ fn compare(count: usize, boxed: bool, seen: &mut Seen) {
             })
             .collect()
     };
-    let (lower, upper) = (bound(-1.0), bound(1.0));
-    let (small, batch) = (
-        small(count),
-        batch(&starts, boxed.then_some((&lower[..], &upper[..]))),
-    );
-    let mut block = block(&small, &batch);
+    let lower = bound(-1.0);
+    let upper = bound(1.0);
+    let small_problem = make_problem(count);
+    let batch = make_batch(&starts, is_bounded.then_some((&lower[..], &upper[..])));
+    let mut block = make_block(&small_problem, &batch);
     let mut members: Vec<Member> = starts
         .chunks(count)
         .map(|start| Member::new(0, 0, start, SETTINGS.initial_damping))
         .collect();
-    let mut followed = [true; LANES];
+    let mut is_followed = [true; LANES];
     for _ in 0..SETTINGS.max_rounds {
         for (l, problem) in problems.iter().enumerate() {
             let trial: Vec<f64> = block.trial.iter().map(|x| x.0[l]).collect();
-            put(&mut block, l, &problem.sums(&trial));
-            members[l].trial_sums = problem.sums(&members[l].trial);
+            write_sums(&mut block, l, &problem.evaluate_sums(&trial));
+            members[l].trial_sums = problem.evaluate_sums(&members[l].trial);
         }
-        block.step(&small);
-        for (l, (member, followed)) in members.iter_mut().zip(&mut followed).enumerate() {
-            let own = l * count..(l + 1) * count;
+        block.step_lanes(&small_problem);
+        for (l, (member, is_followed)) in members.iter_mut().zip(&mut is_followed).enumerate() {
+            let range = l * count..(l + 1) * count;
             let bounds = Bounds {
-                lower: &lower[own.clone()],
-                upper: &upper[own],
+                lower: &lower[range.clone()],
+                upper: &upper[range],
             };
-            *followed = *followed && compare_step(member, bounds, (&block, l), seen);
+            *is_followed = *is_followed && compare_step(member, bounds, (&block, l), compared);
         }
     }
 }
 
-/// Takes a member's step and compares it with that of a lane of the block; returns `false`, without a look at it, once
-/// the member no longer searches far from its end.
+/// Takes a member's step and compares it with that of a lane of the block; returns `false`, without a comparison,
+/// once the member no longer searches far from its end.
 fn compare_step(
     member: &mut Member,
     bounds: Bounds<'_>,
-    (block, l): (&Block<f64>, usize),
-    seen: &mut Seen,
+    (block, l): (&FitBlock<f64>, usize),
+    compared: &mut ComparedSteps,
 ) -> bool {
     let rules = Rules {
         bounds,
@@ -170,30 +170,30 @@ fn compare_step(
     };
     step(member, &rules);
     let searches = member.is_active() && member.phase == Phase::Searching;
-    if !(searches && is_far(member) && member.damping.mu > LITTLE_DAMPING) {
+    if !(searches && is_far(member) && member.damping.mu > NEGLIGIBLE_DAMPING) {
         return false;
     }
     let count = member.trial.len();
     assert_eq!(
-        block.status.0[l], RUNNING,
+        block.status.0[l], RUNNING_LANE_STATUS,
         "{count} {l}: the lane has ended"
     );
     let mu = (member.damping.mu, block.mu.0[l]);
     assert!(
-        (mu.0 - mu.1).abs() <= DIFFERENCE * mu.0,
+        (mu.0 - mu.1).abs() <= MAX_STEP_DIFFERENCE * mu.0,
         "{count} {l}: {mu:?}"
     );
     for (p, x) in member.trial.iter().enumerate() {
         let y = block.trial[p].0[l];
         assert!(
-            (x - y).abs() <= DIFFERENCE * (1.0 + x.abs()),
+            (x - y).abs() <= MAX_STEP_DIFFERENCE * (1.0 + x.abs()),
             "{count} {l} {p}: {x} {y}"
         );
-        seen.on_faces += usize::from(*x == bounds.lower[p] || *x == bounds.upper[p]);
+        compared.at_bounds += usize::from(*x == bounds.lower[p] || *x == bounds.upper[p]);
     }
-    seen.steps += 1;
-    seen.rejections += usize::from(member.rejections > 0);
-    seen.shortened += usize::from(block.share.0[l] < 1.0);
+    compared.steps += 1;
+    compared.rejections += usize::from(member.rejections > 0);
+    compared.shortened += usize::from(block.step_share.0[l] < 1.0);
     true
 }
 
@@ -216,7 +216,7 @@ fn is_far(member: &Member) -> bool {
 }
 
 /// Returns a description of fits without a model, whose sums this test makes.
-fn small(parameters: usize) -> SmallProblem {
+fn make_problem(parameters: usize) -> SmallProblem {
     SmallProblem {
         capacity: LANES,
         parameters,
@@ -237,7 +237,7 @@ fn small(parameters: usize) -> SmallProblem {
     }
 }
 
-fn batch<'a>(starts: &'a [f64], bounds: Option<(&'a [f64], &'a [f64])>) -> SmallBatch<'a> {
+fn make_batch<'a>(starts: &'a [f64], bounds: Option<(&'a [f64], &'a [f64])>) -> SmallBatch<'a> {
     SmallBatch {
         x: &[],
         own_grid: false,
@@ -253,31 +253,38 @@ fn batch<'a>(starts: &'a [f64], bounds: Option<(&'a [f64], &'a [f64])>) -> Small
 }
 
 /// Returns a block with a fit in each lane, at its start.
-fn block(small: &SmallProblem, batch: &SmallBatch<'_>) -> Block<f64> {
-    let mut block = Block::new(small, batch, true);
+fn make_block(problem: &SmallProblem, batch: &SmallBatch<'_>) -> FitBlock<f64> {
+    let mut block = FitBlock::new(problem, batch, true);
     let rows = |values: &[f64]| -> Vec<Lanes<f64>> {
-        let row = |p: usize| Lanes(std::array::from_fn(|l| values[l * small.parameters + p]));
-        (0..small.parameters).map(row).collect()
+        let row = |p: usize| Lanes(std::array::from_fn(|l| values[l * problem.parameters + p]));
+        (0..problem.parameters).map(row).collect()
     };
     block.trial = rows(batch.starts);
     block.accepted = block.trial.clone();
     if let Some((lower, upper)) = batch.bounds {
         (block.lower, block.upper) = (rows(lower), rows(upper));
     }
-    let all = Lanes::splat;
+    let splat = Lanes::splat;
     block
         .unit
         .iter_mut()
-        .chain(&mut block.per_unit)
-        .for_each(|unit| *unit = all(1.0));
-    (block.mu, block.nu) = (all(SETTINGS.initial_damping), all(2.0));
-    (block.floor, block.promise, block.status) =
-        (all(SETTINGS.diagonal_floor), all(f64::NAN), all(RUNNING));
+        .chain(&mut block.inverse_unit)
+        .for_each(|unit| *unit = splat(1.0));
+    (block.mu, block.nu) = (splat(SETTINGS.initial_damping), splat(2.0));
+    (
+        block.diagonal_floor,
+        block.predicted_reduction,
+        block.status,
+    ) = (
+        splat(SETTINGS.diagonal_floor),
+        splat(f64::NAN),
+        splat(RUNNING_LANE_STATUS),
+    );
     block
 }
 
 /// Writes the sums at a lane's trial point into the block.
-fn put(block: &mut Block<f64>, l: usize, sums: &Sums) {
+fn write_sums(block: &mut FitBlock<f64>, l: usize, sums: &Sums) {
     block.trial_sums[0].0[l] = sums.chi2;
     for p in 0..sums.gradient.len() {
         block.trial_sums[gradient(p)].0[l] = sums.gradient[p];
@@ -289,16 +296,19 @@ fn put(block: &mut Block<f64>, l: usize, sums: &Sums) {
 }
 
 #[test]
-fn lanes_take_the_steps_of_a_member() {
-    let mut seen = Seen::default();
+fn lanes_and_members_take_the_same_steps() {
+    let mut compared = ComparedSteps::default();
     for count in 1..=7 {
-        for boxed in [false, true] {
-            compare(count, boxed, &mut seen);
+        for is_bounded in [false, true] {
+            compare_fits(count, is_bounded, &mut compared);
         }
     }
-    println!("{seen:?}");
+    println!("{compared:?}");
     assert!(
-        seen.steps > 3000 && seen.rejections > 350 && seen.shortened > 700 && seen.on_faces > 2500,
-        "{seen:?}"
+        compared.steps > 3000
+            && compared.rejections > 350
+            && compared.shortened > 700
+            && compared.at_bounds > 2500,
+        "{compared:?}"
     );
 }

@@ -297,7 +297,7 @@ mod tests {
     fn a_chosen_gpu_gives_way_to_the_cpu() {
         let closure = || Closure::new(&["x"], &["a"], |_, p, y| y.fill(p[0])).unwrap();
         let [named, auto, all] = [Choice::Named, Choice::Auto, Choice::All].map(|choice| {
-            let mut device = Device::one(Gpu);
+            let mut device = Device::from_single(Gpu);
             device.choice = choice;
             device
         });

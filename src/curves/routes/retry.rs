@@ -27,7 +27,7 @@ impl CurveRun {
             let wanted = self.cpu_fallback.unwrap_or(self.device.is_chosen());
             let cpu = wanted && self.model.device_fault(false).is_none();
             let mut next = fitter.clone();
-            next.device.inner = attempts.next(&fitter.device.inner, failure, cpu)?;
+            next.device.inner = attempts.next_device(&fitter.device.inner, failure, cpu)?;
             other = Some(next);
         }
     }

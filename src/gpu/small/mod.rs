@@ -1,4 +1,4 @@
-//! Small fits on a GPU, one an invocation.
+//! Small fits on a GPU, each by one invocation.
 
 mod kernel;
 mod source;
@@ -7,52 +7,53 @@ mod uploaded;
 use std::ops::Range;
 use std::sync::Arc;
 
-use self::kernel::{Place, Sent, SmallKernel, fits_of, shape_of};
-pub(super) use self::source::source;
+use self::kernel::{FitBuffers, SentRows, SmallKernel, begin_parts, count_fits};
+pub(super) use self::source::small_source;
 use self::uploaded::GpuUploadedFits;
-use super::context::Context;
+use super::context::GpuContext;
 use crate::error::{Error, Result};
 use crate::solver::small::{PART, Shape, SmallFitter, SmallParts, SmallProblem, UploadedFits};
 
-/// The largest fits: their sums are variables of an invocation.
-pub(super) const MOST_PARAMETERS: usize = 8;
-pub(super) const MOST_POINTS: usize = 128;
+/// Maximum number of parameters of a fit, whose sums are variables of an invocation.
+pub(super) const MAX_SMALL_PARAMETERS: usize = 8;
+/// Maximum number of points of a fit.
+pub(super) const MAX_SMALL_POINTS: usize = 128;
 
-/// Small fits on one GPU. While some are fitted, the next ones are packed.
+/// Solver of small fits on one GPU. While the device makes some fits, the host packs the next ones.
 pub(super) struct GpuSmallFitter {
-    context: Arc<Context>,
+    context: Arc<GpuContext>,
     problem: SmallProblem,
     /// Number of fits whose rows the buffers hold, a multiple of [`PART`].
     capacity: usize,
-    ready: Option<Ready>,
+    ready: Option<ReadyKernel>,
 }
 
-/// A kernel, and the places of the fits that are made and of those that are next.
-struct Ready {
+/// A kernel, and two sets of buffers: for the fits that the device makes, and for those that are packed meanwhile.
+struct ReadyKernel {
     kernel: SmallKernel,
-    places: [Place; 2],
+    buffers: [FitBuffers; 2],
 }
 
-/// Parts whose fits a device is making.
-struct Flight {
-    /// Index of the place that has their rows.
-    place: usize,
+/// Parts whose fits the device is making.
+struct FitsInFlight {
+    /// Index of the buffers that hold their rows.
+    buffers: usize,
     parts: Range<usize>,
     submission: wgpu::SubmissionIndex,
 }
 
 /// Outcome of sending some parts to a device.
 enum Launch {
-    Submitted(Flight),
+    Submitted(FitsInFlight),
     /// None of their fits are to be made.
     Nothing,
-    /// The kernel must be one for fits of this shape first.
-    Needs(Shape),
+    /// The kernel must first be compiled for fits of this shape.
+    NeedsKernel(Shape),
 }
 
 impl GpuSmallFitter {
     /// Makes a solver that fits small curves whole on the GPU; buffers and pipeline are created when first needed.
-    pub fn new(context: Arc<Context>, problem: SmallProblem) -> GpuSmallFitter {
+    pub fn new(context: Arc<GpuContext>, problem: SmallProblem) -> GpuSmallFitter {
         let capacity = problem.capacity.next_multiple_of(PART).max(PART);
         GpuSmallFitter {
             context,
@@ -62,98 +63,106 @@ impl GpuSmallFitter {
         }
     }
 
-    /// Compiles the kernel of fits of some shape, and creates buffers for as many as the present capacity.
-    fn make_ready(&self, shape: Shape) -> Result<Ready> {
+    /// Compiles the kernel of fits of a shape, and creates buffers for as many fits as the present capacity.
+    fn make_ready(&self, shape: Shape) -> Result<ReadyKernel> {
         let kernel = SmallKernel::new(self.context.clone(), &self.problem, shape, self.capacity)?;
-        let places = [kernel.place()?, kernel.place()?];
-        Ok(Ready { kernel, places })
+        let buffers = [kernel.create_buffers()?, kernel.create_buffers()?];
+        Ok(ReadyKernel { kernel, buffers })
     }
 
-    /// Makes something for as many fits as the present capacity, and for half as many after each failure for want of
-    /// memory.
-    fn for_any_capacity<T>(&mut self, make: impl Fn(&GpuSmallFitter) -> Result<T>) -> Result<T> {
-        let mut made = make(self);
-        while self.capacity > PART && matches!(made, Err(Error::OutOfMemory { .. })) {
+    /// Calls `make` with the present capacity, and again with half of it after each failure for want of memory.
+    fn halve_capacity_until_it_fits<T>(
+        &mut self,
+        make: impl Fn(&GpuSmallFitter) -> Result<T>,
+    ) -> Result<T> {
+        let mut result = make(self);
+        while self.capacity > PART && matches!(result, Err(Error::OutOfMemory { .. })) {
             self.capacity = (self.capacity / 2).next_multiple_of(PART);
-            made = make(self);
+            result = make(self);
         }
-        made
+        result
     }
 
-    /// Begins some parts, as many as the buffers hold at most, sends their fits to the device, and lets it make them.
-    fn launch(&self, parts: &dyn SmallParts, some: Range<usize>, place: usize) -> Result<Launch> {
-        let Some(Ready { kernel, places }) = &self.ready else {
-            return Ok(shape_of(parts, some).map_or(Launch::Nothing, Launch::Needs));
+    /// Begins the parts in `range`, at most as many as the buffers hold, sends their fits to the device, and submits
+    /// the kernel that makes them.
+    fn launch(&self, parts: &dyn SmallParts, range: Range<usize>, index: usize) -> Result<Launch> {
+        let Some(ReadyKernel { kernel, buffers }) = &self.ready else {
+            return Ok(begin_parts(parts, range).map_or(Launch::Nothing, Launch::NeedsKernel));
         };
-        let (context, compiled, fits) =
-            (&self.context, kernel.packing.shape, fits_of(parts, &some));
-        match kernel.send(&places[place], parts, some.clone(), Sent::All)? {
+        let context = &self.context;
+        let buffers = &buffers[index];
+        let compiled = kernel.packing.shape;
+        let fits = count_fits(parts, &range);
+        match kernel.send_fits(buffers, parts, range.clone(), SentRows::All)? {
             None => {
-                // the memory from which nothing is to be copied goes with a submission
-                context.flush();
+                // Only a submission releases the staging memory, from which nothing is to be copied.
+                context.submit_writes();
                 return Ok(Launch::Nothing);
             }
             Some(shape) if shape.union(compiled) != compiled => {
-                return Ok(Launch::Needs(shape.union(compiled)));
+                return Ok(Launch::NeedsKernel(shape.union(compiled)));
             }
             Some(_) => {}
         }
         let mut encoder = context
             .device
             .create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-        kernel.fit(&mut encoder, &places[place], fits);
-        kernel.copy_back(&mut encoder, &places[place], fits);
-        Ok(Launch::Submitted(Flight {
-            place,
-            parts: some,
+        kernel.record_fits(&mut encoder, buffers, fits);
+        kernel.record_readback(&mut encoder, buffers, fits);
+        Ok(Launch::Submitted(FitsInFlight {
+            buffers: index,
+            parts: range,
             submission: context.submit(encoder),
         }))
     }
 
-    /// Waits for parts whose fits the device makes, copies their results to their columns, and ends them.
-    fn land(&self, parts: &dyn SmallParts, flight: Flight) -> Result<()> {
-        let Some(Ready { kernel, places }) = &self.ready else {
+    /// Waits for the fits in flight, copies their results to their columns, and ends their parts.
+    fn receive(&self, parts: &dyn SmallParts, in_flight: FitsInFlight) -> Result<()> {
+        let Some(ReadyKernel { kernel, buffers }) = &self.ready else {
             return Ok(());
         };
-        kernel.land(
-            &places[flight.place],
+        kernel.receive_results(
+            &buffers[in_flight.buffers],
             parts,
-            flight.parts,
-            flight.submission,
+            in_flight.parts,
+            in_flight.submission,
         )
     }
 }
 
 impl SmallFitter for GpuSmallFitter {
     fn fit(&mut self, parts: &dyn SmallParts) -> Result<()> {
-        // no more memory than these parts need
+        // Use no more memory than these parts need.
         self.capacity = self.capacity.min(parts.count().max(1) * PART);
-        let (mut first, mut flight) = (0, None::<Flight>);
+        let mut first = 0;
+        let mut in_flight = None::<FitsInFlight>;
         while first < parts.count() {
-            let some = first..(first + self.capacity / PART).min(parts.count());
-            let place = flight.as_ref().map_or(0, |last| 1 - last.place);
-            match self.launch(parts, some.clone(), place)? {
-                Launch::Submitted(next) => {
-                    if let Some(last) = flight.replace(next) {
-                        self.land(parts, last)?;
+            let range = first..(first + self.capacity / PART).min(parts.count());
+            // Pack into the buffers that the fits in flight do not use.
+            let index = in_flight.as_ref().map_or(0, |flight| 1 - flight.buffers);
+            match self.launch(parts, range.clone(), index)? {
+                Launch::Submitted(launched) => {
+                    if let Some(before) = in_flight.replace(launched) {
+                        self.receive(parts, before)?;
                     }
                 }
                 Launch::Nothing => {}
-                Launch::Needs(shape) => {
-                    if let Some(last) = flight.take() {
-                        self.land(parts, last)?;
+                Launch::NeedsKernel(shape) => {
+                    if let Some(before) = in_flight.take() {
+                        self.receive(parts, before)?;
                     }
-                    // frees its buffers before the next ones are created
+                    // Free the old buffers before the new ones are created, then launch the same parts again.
                     self.ready = None;
-                    let ready = self.for_any_capacity(|fitter| fitter.make_ready(shape))?;
-                    ready.kernel.send_grid(parts, some);
+                    let ready =
+                        self.halve_capacity_until_it_fits(|fitter| fitter.make_ready(shape))?;
+                    ready.kernel.send_grid(parts, range);
                     self.ready = Some(ready);
                     continue;
                 }
             }
-            first = some.end;
+            first = range.end;
         }
-        flight.map_or(Ok(()), |last| self.land(parts, last))
+        in_flight.map_or(Ok(()), |flight| self.receive(parts, flight))
     }
 
     fn upload(
@@ -161,7 +170,7 @@ impl SmallFitter for GpuSmallFitter {
         parts: &dyn SmallParts,
     ) -> Result<Option<Box<dyn UploadedFits>>> {
         self.capacity = self.capacity.min(parts.count().max(1) * PART);
-        let uploaded = self.for_any_capacity(|fitter| {
+        let uploaded = self.halve_capacity_until_it_fits(|fitter| {
             GpuUploadedFits::new(
                 fitter.context.clone(),
                 &fitter.problem,

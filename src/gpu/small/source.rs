@@ -9,36 +9,42 @@ use crate::solver::small::packing::{BLOCK, MOST_ROUNDS, Packing, ROUNDS_SHIFT, S
 use crate::solver::small::{Shape, SmallProblem};
 use crate::solver::thresholds::{LEAST_XTOL, LEGS};
 
-/// Bytes of workgroup memory that every device has, and the most fits of a workgroup.
+/// Number of bytes of workgroup memory that every device has.
 const WORKGROUP_BYTES: usize = 16_384;
-const MOST_FITS: usize = 64;
-/// Iterations that drivers let an invocation do, with a margin: software counts all its loops' together, to 65,535.
-const MOST_ITERATIONS: usize = 60_000;
-/// By how much more values may be rounded on a GPU than on the CPU: WGSL allows a division 2.5 units in the last place.
-const ROUNDINGS: f32 = 1.5;
-/// A `largest_step` of this much is no limit.
-const LONGEST_STEP: f64 = 1e30;
+/// Maximum number of fits per workgroup.
+const MAX_FITS_PER_WORKGROUP: usize = 64;
+/// Maximum number of loop iterations of an invocation, with a margin. Software adapters allow 65,535 in all its loops.
+const MAX_ITERATIONS: usize = 60_000;
+/// Ratio of the rounding errors of values on a GPU to those on the CPU. WGSL allows a division an error of 2.5 units in
+/// the last place.
+const GPU_ROUNDING_FACTOR: f32 = 1.5;
+/// Value of `largest_step` from which on steps are not limited.
+const UNLIMITED_STEP: f64 = 1e30;
 
-/// Returns how many fits a workgroup makes: as many as have room for what their rounds read.
+/// Returns how many fits a workgroup makes: as many as its memory has room for.
 pub(super) fn fits_per_workgroup(packing: Packing) -> usize {
-    let bytes = 4 * stride(packing);
-    let mut fits = MOST_FITS;
+    let bytes = 4 * fit_stride(packing);
+    let mut fits = MAX_FITS_PER_WORKGROUP;
     while fits * bytes > WORKGROUP_BYTES {
         fits /= 2;
     }
     fits
 }
 
-/// Returns how far apart the data of a workgroup's fits are.
-fn stride(packing: Packing) -> usize {
+/// Returns the distance between the data of a workgroup's neighbouring fits, in numbers.
+fn fit_stride(packing: Packing) -> usize {
     packing.counted() | 1
 }
 
-/// Returns the WGSL source of small fits of a packing, which end at this tolerance.
+/// Returns the WGSL source of small fits of a packing, which end at a relative reduction of `tolerance`.
 ///
 /// # Errors
 /// Returns [`Error::Model`] for a setting that f32 does not hold.
-pub(crate) fn source(problem: &SmallProblem, packing: Packing, tolerance: f64) -> Result<Source> {
+pub(crate) fn small_source(
+    problem: &SmallProblem,
+    packing: Packing,
+    tolerance: f64,
+) -> Result<Source> {
     let SmallProblem {
         points,
         parameters,
@@ -46,29 +52,28 @@ pub(crate) fn source(problem: &SmallProblem, packing: Packing, tolerance: f64) -
         ..
     } = problem;
     let Shape { is_bounded, .. } = packing.shape;
+    // 1. The bindings.
     let mut constants = Constants::default();
     let buffers = [
         ("observed", "f32", "read"),
         ("given", "f32", "read"),
         ("grid", "f32", "read"),
+        ("result", "u32", "read_write"),
     ];
-    for (k, (name, element, access)) in buffers
-        .into_iter()
-        .chain([("result", "u32", "read_write")])
-        .enumerate()
-    {
+    for (k, (name, element, access)) in buffers.into_iter().enumerate() {
         constants.line(&format!(
             "@group(0) @binding({k}) var<storage, {access}> {name}: array<{element}>;"
         ));
     }
-    let numbers = [
+    // 2. The sizes, and the offsets of the packing.
+    let sizes = [
         ("PARAMETERS", *parameters),
         ("LAST", parameters - 1),
         ("POINTS", *points),
         ("ROWS", 1 + parameters),
         ("FITS", fits_per_workgroup(packing)),
         ("COUNTED", packing.counted()),
-        ("STRIDE", stride(packing)),
+        ("STRIDE", fit_stride(packing)),
         ("OBSERVED", packing.observed()),
         ("GIVEN", packing.given()),
         ("LOWER", packing.lower()),
@@ -82,9 +87,10 @@ pub(crate) fn source(problem: &SmallProblem, packing: Packing, tolerance: f64) -
             if problem.correlations { *parameters } else { 0 },
         ),
     ];
-    numbers
-        .into_iter()
-        .for_each(|(name, value)| constants.unsigned(name, value));
+    for (name, value) in sizes {
+        constants.unsigned(name, value);
+    }
+    // 3. The tolerances and thresholds of a step.
     constants.float("TOLERANCE", tolerance);
     constants.float(
         "LARGEST_COST",
@@ -93,10 +99,10 @@ pub(crate) fn source(problem: &SmallProblem, packing: Packing, tolerance: f64) -
     constants.float("XTOL", problem.tolerances.step.max(LEAST_XTOL));
     constants.float("INITIAL_DAMPING", settings.initial_damping);
     declare_statuses(&mut constants);
-    // what has not ended by then is fitted by the host
+    // The host continues the fits that have not ended within the iterations that drivers allow.
     let legs = if is_bounded { LEGS * parameters + 1 } else { 0 };
-    let most_rounds = (MOST_ITERATIONS / (points + legs + 1)) as u32;
-    let max_rounds = settings.max_rounds.min(most_rounds).min(MOST_ROUNDS);
+    let allowed_rounds = (MAX_ITERATIONS / (points + legs + 1)) as u32;
+    let max_rounds = settings.max_rounds.min(allowed_rounds).min(MOST_ROUNDS);
     declare_step(
         &mut constants,
         &LevenbergMarquardt {
@@ -108,8 +114,9 @@ pub(crate) fn source(problem: &SmallProblem, packing: Packing, tolerance: f64) -
     declare_ends(&mut constants);
     constants.line(&format!(
         "const SHORTENS: bool = {};",
-        settings.largest_step < LONGEST_STEP
+        settings.largest_step < UNLIMITED_STEP
     ));
+    // 4. The functions that read the data, and the user's model.
     declare_access(&mut constants, problem, packing);
     declare_rounding(&mut constants, problem);
     if let Some(message) = constants.bad {
@@ -136,7 +143,7 @@ pub(crate) fn source(problem: &SmallProblem, packing: Packing, tolerance: f64) -
     ))
 }
 
-/// Adds the WGSL functions that read what fits of a shape have.
+/// Adds the WGSL functions that read the predictors, weights and units of fits of a shape.
 fn declare_access(constants: &mut Constants, problem: &SmallProblem, packing: Packing) {
     let SmallProblem { predictors, .. } = problem;
     let Shape {
@@ -145,16 +152,16 @@ fn declare_access(constants: &mut Constants, problem: &SmallProblem, packing: Pa
         own_units,
         ..
     } = packing.shape;
-    let place = |d: usize| match own_grid {
+    let predictor = |d: usize| match own_grid {
         true => format!("observed[fit * OBSERVED + COUNTED + {d}u * POINTS + point]"),
         false => format!("grid[{d}u * POINTS + point]"),
     };
-    let each: Vec<String> = (0..*predictors).map(place).collect();
+    let elements: Vec<String> = (0..*predictors).map(predictor).collect();
     let (kind, value) = match predictors {
-        1 => ("f32".to_owned(), each.concat()),
+        1 => ("f32".to_owned(), elements.concat()),
         count => (
             format!("array<f32, {count}>"),
-            format!("array<f32, {count}>({})", each.join(", ")),
+            format!("array<f32, {count}>({})", elements.join(", ")),
         ),
     };
     constants.line(&format!(
@@ -177,18 +184,22 @@ fn declare_access(constants: &mut Constants, problem: &SmallProblem, packing: Pa
     ));
 }
 
-/// Adds what is known of the rounding of the model's values by the sums of a fit.
+/// Adds the constants and the function that bound the rounding errors of the model's values by the sums of a fit.
 fn declare_rounding(constants: &mut Constants, problem: &SmallProblem) {
     let sums = problem.rounding.as_ref().and_then(|rounding| rounding.sums);
     constants.line(&format!("const SUMS_TELL: bool = {};", sums.is_some()));
     let [of_exponent, others] = sums.map_or([0.0; 2], |sums| [sums.of_exponent, sums.others]);
-    constants.float("ROUNDINGS_OF_EXPONENT", (ROUNDINGS * of_exponent).into());
-    constants.float("OTHER_ROUNDINGS", (ROUNDINGS * others).into());
-    let terms = sums.map_or(&[][..], |sums| sums.exponents).iter();
-    let terms = terms
-        .map(|(p, factor)| format!(" + {factor:?} * abs(accepted[{p}]) * sqrt(normal[{p}][{p}])"));
+    constants.float(
+        "ROUNDINGS_OF_EXPONENT",
+        (GPU_ROUNDING_FACTOR * of_exponent).into(),
+    );
+    constants.float("OTHER_ROUNDINGS", (GPU_ROUNDING_FACTOR * others).into());
+    let exponents = sums.map_or(&[][..], |sums| sums.exponents);
+    let terms: String = exponents
+        .iter()
+        .map(|(p, factor)| format!(" + {factor:?} * abs(accepted[{p}]) * sqrt(normal[{p}][{p}])"))
+        .collect();
     constants.line(&format!(
-        "fn exponent_rounding() -> f32 {{ return 0.0{}; }}",
-        terms.collect::<String>()
+        "fn exponent_rounding() -> f32 {{ return 0.0{terms}; }}"
     ));
 }

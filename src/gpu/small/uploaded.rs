@@ -3,114 +3,123 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::super::context::Context;
-use super::kernel::{Place, Sent, SmallKernel, fits_of, shape_of};
+use super::super::context::GpuContext;
+use super::kernel::{FitBuffers, SentRows, SmallKernel, begin_parts, count_fits};
 use crate::error::Result;
 use crate::solver::small::{SmallParts, SmallProblem, UploadedFits};
 
-/// Fits of which a GPU has all rows.
+/// Fits whose rows are all on a GPU.
 #[derive(Debug)]
 pub(super) struct GpuUploadedFits {
-    context: Arc<Context>,
+    context: Arc<GpuContext>,
     kernel: SmallKernel,
-    places: Vec<Held>,
+    uploaded: Vec<UploadedParts>,
 }
 
-/// Fits of some parts, and their place.
+/// The fits of consecutive parts, and their buffers.
 #[derive(Debug)]
-struct Held {
-    place: Place,
+struct UploadedParts {
+    buffers: FitBuffers,
     parts: Range<usize>,
     fits: usize,
 }
 
 impl GpuUploadedFits {
-    /// Sends all fits of all parts to the GPU, `capacity` to a place; `None` if there are none.
+    /// Sends all fits of all parts to the GPU, `capacity` per set of buffers; `None` if there are none.
     pub fn new(
-        context: Arc<Context>,
+        context: Arc<GpuContext>,
         problem: &SmallProblem,
         capacity: usize,
         parts: &dyn SmallParts,
     ) -> Result<Option<GpuUploadedFits>> {
-        let Some(shape) = shape_of(parts, 0..parts.count()) else {
+        let Some(shape) = begin_parts(parts, 0..parts.count()) else {
             return Ok(None);
         };
         let kernel = SmallKernel::new(context.clone(), problem, shape, capacity)?;
         kernel.send_grid(parts, 0..parts.count());
-        let mut places = Vec::new();
-        for first in (0..parts.count()).step_by(kernel.parts_per_place()) {
-            let some = first..(first + kernel.parts_per_place()).min(parts.count());
-            let place = kernel.place()?;
-            kernel.send(&place, parts, some.clone(), Sent::All)?;
-            // the device copies these rows while the next ones are packed
-            context.flush();
-            places.push(Held {
-                place,
-                fits: fits_of(parts, &some),
-                parts: some,
+        let mut uploaded = Vec::new();
+        for first in (0..parts.count()).step_by(kernel.parts_per_buffers()) {
+            let range = first..(first + kernel.parts_per_buffers()).min(parts.count());
+            let buffers = kernel.create_buffers()?;
+            kernel.send_fits(&buffers, parts, range.clone(), SentRows::All)?;
+            // Let the device copy these rows while the next ones are packed.
+            context.submit_writes();
+            uploaded.push(UploadedParts {
+                buffers,
+                fits: count_fits(parts, &range),
+                parts: range,
             });
         }
-        context.check()?;
+        context.check_health()?;
         Ok(Some(GpuUploadedFits {
             context,
             kernel,
-            places,
+            uploaded,
         }))
     }
 
-    /// Submits one command for each place, and returns by what to wait for them.
-    fn submit(
+    /// Submits the commands that `record` records for each set of buffers, and returns the submissions to wait for.
+    fn submit_each(
         &self,
-        command: impl Fn(&mut wgpu::CommandEncoder, &Held),
+        record: impl Fn(&mut wgpu::CommandEncoder, &UploadedParts),
     ) -> Vec<wgpu::SubmissionIndex> {
-        let submit = |held: &Held| {
-            let mut encoder = self
-                .context
-                .device
-                .create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-            command(&mut encoder, held);
-            self.context.submit(encoder)
-        };
-        self.places.iter().map(submit).collect()
+        self.uploaded
+            .iter()
+            .map(|uploaded| {
+                let mut encoder = self
+                    .context
+                    .device
+                    .create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+                record(&mut encoder, uploaded);
+                self.context.submit(encoder)
+            })
+            .collect()
     }
 }
 
 impl UploadedFits for GpuUploadedFits {
     fn restart(&mut self, parts: &dyn SmallParts) -> Result<bool> {
         let compiled = self.kernel.packing.shape;
-        for held in &self.places {
-            let shape = self
-                .kernel
-                .send(&held.place, parts, held.parts.clone(), Sent::Given)?;
-            self.context.flush();
+        for uploaded in &self.uploaded {
+            let shape = self.kernel.send_fits(
+                &uploaded.buffers,
+                parts,
+                uploaded.parts.clone(),
+                SentRows::Given,
+            )?;
+            self.context.submit_writes();
             if shape.is_some_and(|shape| shape.union(compiled) != compiled) {
                 return Ok(false);
             }
         }
-        self.context.check()?;
+        self.context.check_health()?;
         Ok(true)
     }
 
     fn fit(&mut self) -> Result<()> {
-        // each place by itself, so that the time limit of an answer is that of one
-        let submissions =
-            self.submit(|encoder, held| self.kernel.fit(encoder, &held.place, held.fits));
+        // Each set of buffers has a submission of its own, so that the time limit is that of one.
+        let submissions = self.submit_each(|encoder, uploaded| {
+            self.kernel
+                .record_fits(encoder, &uploaded.buffers, uploaded.fits)
+        });
         submissions
             .into_iter()
-            .try_for_each(|submission| self.context.wait(Some(submission), None))
+            .try_for_each(|submission| self.context.wait_for(Some(submission), None))
     }
 
     fn read(&mut self, parts: &dyn SmallParts) -> Result<()> {
-        let submissions =
-            self.submit(|encoder, held| self.kernel.copy_back(encoder, &held.place, held.fits));
-        let landing = self.places.iter().zip(submissions);
-        landing.into_iter().try_for_each(
-            |(
-                Held {
-                    place, parts: some, ..
-                },
+        let submissions = self.submit_each(|encoder, uploaded| {
+            self.kernel
+                .record_readback(encoder, &uploaded.buffers, uploaded.fits)
+        });
+        for (uploaded, submission) in self.uploaded.iter().zip(submissions) {
+            self.kernel.receive_results(
+                &uploaded.buffers,
+                parts,
+                uploaded.parts.clone(),
                 submission,
-            )| { self.kernel.land(place, parts, some.clone(), submission) },
-        )
+            )?;
+        }
+        Ok(())
     }
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 
 use web_time::Instant;
 
-use crate::device::retry::{Attempts, half};
+use crate::device::retry::{Attempts, halve_capacity};
 use crate::error::{Error, Result};
 use crate::first_guess::Start;
 use crate::flag::Flags;
@@ -204,7 +204,7 @@ impl<'a> Run<'a> {
         } else {
             spectra
         };
-        let half_capacity = half(passes.capacity, spectra, self.fitter.most_starts());
+        let half_capacity = halve_capacity(passes.capacity, spectra, self.fitter.most_starts());
         drop(passes);
         // 2. A device that has failed refuses all work until it is renewed.
         let is_renewed = half_capacity.is_some() && matches!(self.device.renew(failure), Ok(true));
@@ -240,9 +240,9 @@ impl<'a> Run<'a> {
         let may_use_cpu = self.fitter.may_use_cpu();
         let has_failed_elsewhere = passes.is_some_and(|passes| passes.have_failed_elsewhere());
         let next_device = if has_failed_elsewhere {
-            attempts.next_after_other(&self.device, failure, may_use_cpu)?
+            attempts.next_device_after_other(&self.device, failure, may_use_cpu)?
         } else {
-            attempts.next(&self.device, failure, may_use_cpu)?
+            attempts.next_device(&self.device, failure, may_use_cpu)?
         };
         if let Some(tally) = self.tally {
             tally.warn(format!("{message}; fitted again on {}", next_device.name()));

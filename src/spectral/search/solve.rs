@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::device::retry::lowering;
+use crate::device::retry::lower_until_it_fits;
 use crate::error::{Error, Result};
 use crate::model::{ArmLayout, SpectralModel, SpectralObjective};
 use crate::recording::Precision;
@@ -453,7 +453,7 @@ fn make_fitting_populations(
         let starts = members / plan.method.lanes() / plans.len();
         capacity = capacity.min(starts.max(1));
     }
-    lowering(&mut capacity, |capacity| {
+    lower_until_it_fits(&mut capacity, |capacity| {
         make_populations(device, plans, capacity)
     })
 }
@@ -550,7 +550,7 @@ mod tests {
             .unwrap()
             .slice(0..9);
         let fit_with_room = |starts: usize| {
-            let device = DeviceChoice::one(TightDevice(starts));
+            let device = DeviceChoice::from_single(TightDevice(starts));
             SpectralFitter::new(model.clone(), device)
                 .batch_size(192)
                 .fit(&spectra)

@@ -539,17 +539,20 @@ pub const LIST: [(u8, &str, &[Shown]); 37] = [
         30,
         "device lost",
         &[
-            Test("tests/gpu_faults", "a_lost_device"),
-            Test("tests/gpu_faults", "a_device_that_does_not_answer"),
+            Test("tests/gpu_faults", "a_lost_device_is_reopened_or_reported"),
+            Test("tests/gpu_faults", "a_device_that_does_not_answer_is_lost"),
         ],
     ),
     (
         31,
         "device returns garbage",
         &[
-            Test("tests/gpu_faults", "zeros_in_place_of_results"),
-            Test("tests/gpu_faults", "noise_in_place_of_results"),
-            Test("tests/gpu_faults", "results_that_are_a_little_off"),
+            Test("tests/gpu_faults", "results_of_zeros_are_not_trusted"),
+            Test("tests/gpu_faults", "results_of_nan_are_not_trusted"),
+            Test(
+                "tests/gpu_faults",
+                "results_of_spectra_that_are_1_percent_off_are_not_trusted",
+            ),
         ],
     ),
     (

@@ -1,5 +1,5 @@
 //! Curves on their way through small fits, in flat memory and in parts: f32 on the device, then f64 on the host, for
-//! columns; f64 alone for `fit`, whose polish begins where they end. `cpu/lanes/doubt.rs`, and on a GPU the end of
+//! columns; f64 alone for `fit`, whose polish begins where they end. `cpu/lanes/rounding_check.rs`, and on a GPU the end of
 //! `shaders/small.wgsl`, say which fits may end in f32, by a bound on the rounding of the formula
 //! (`formula/rounding.rs`).
 

@@ -15,7 +15,7 @@ use crate::curves::input::data::{Curves, Grid};
 use crate::curves::input::rows::{rows_of, stored_rows};
 use crate::curves::input::sizes::set_sizes;
 use crate::curves::watch::Watch;
-use crate::device::verify::{FEW, sample_successes};
+use crate::device::verify::{MAX_CHECKED_FITS, sample_successes};
 use crate::error::Result;
 use crate::flag::Flags;
 use crate::solver::Status;
@@ -129,7 +129,7 @@ impl<'p, 'a> Parts<'p, 'a> {
         );
         let parts: Vec<_> = parts.collect();
         let checks_per_part = if is_checked {
-            FEW.div_ceil(parts.len().max(1))
+            MAX_CHECKED_FITS.div_ceil(parts.len().max(1))
         } else {
             0
         };

@@ -11,8 +11,8 @@ use crate::curves::input::data::{Curve, Grid};
 use crate::curves::routes::objective::CurveObjective;
 use crate::curves::watch::Watch;
 use crate::curves::{CurveRun, CurveSolver};
-use crate::device::retry::lowering;
-use crate::device::verify::{FEW, sample_successes};
+use crate::device::retry::lower_until_it_fits;
+use crate::device::verify::{MAX_CHECKED_FITS, sample_successes};
 use crate::error::Result;
 use crate::recording::Recording;
 use crate::solver::search::SearchSettings;
@@ -102,7 +102,7 @@ impl<'a> Passes<'a> {
             let members = device.capacity(recording, fitter.max_memory)?;
             capacity = capacity.min((members / method.lanes() / share).max(1));
         }
-        let mut made = lowering(&mut capacity, |capacity| {
+        let mut made = lower_until_it_fits(&mut capacity, |capacity| {
             let population = |(recording, method): &(Arc<Recording>, Method)| {
                 device.population(recording.clone(), method, capacity)
             };
@@ -243,7 +243,7 @@ impl<'a> Passes<'a> {
         if !fitter.device.inner.runs_wgsl() {
             return Ok(());
         }
-        let some = sample_successes(0..outcomes.len(), |k| outcomes[k].status, FEW);
+        let some = sample_successes(0..outcomes.len(), |k| outcomes[k].status, MAX_CHECKED_FITS);
         if !fitter.model.needs_gpu() {
             return some.into_iter().try_for_each(|k| {
                 let Outcome {

@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use crate::device::retry::for_another_worker;
+use crate::device::retry::copy_failure;
 use crate::error::{Error, Result};
 use crate::model::Sampling;
 use crate::solver::profile::Meter;
@@ -157,7 +157,7 @@ impl SharedPopulation {
             }
             if let Some(failure) = &state.failure {
                 return Err(RequestFailure {
-                    error: for_another_worker(failure),
+                    error: copy_failure(failure),
                     is_own: false,
                 });
             }
@@ -202,9 +202,7 @@ impl SharedPopulation {
     /// Ends the population: all requests that are not finished fail alike.
     pub fn fail(&self, failure: &Error) {
         let mut state = self.lock_state();
-        state
-            .failure
-            .get_or_insert_with(|| for_another_worker(failure));
+        state.failure.get_or_insert_with(|| copy_failure(failure));
         let engine = state.engine.take();
         let arrived = mem::take(&mut state.arrived);
         drop(state);

@@ -243,12 +243,12 @@ fn batches_fill_each_others_rounds() {
     let spectra = noisy_spectra(1024, 1.0);
     let (alone, _) = fit(DeviceChoice::cpu(), 64, &mut spectra.reader());
     let (apart, one_by_one) = fit(
-        DeviceChoice::one(FakeGpu::new(64, 1)),
+        DeviceChoice::from_single(FakeGpu::new(64, 1)),
         64,
         &mut spectra.reader(),
     );
     let (shared, together) = fit(
-        DeviceChoice::one(FakeGpu::new(64, 8)),
+        DeviceChoice::from_single(FakeGpu::new(64, 8)),
         64,
         &mut spectra.reader(),
     );
@@ -273,7 +273,11 @@ fn spectra_on_other_wavelengths_wait_until_the_population_is_empty() {
         )
     };
     let (alone, _) = fit(DeviceChoice::cpu(), 16, &mut source());
-    let (shared, _) = fit(DeviceChoice::one(FakeGpu::new(40, 5)), 16, &mut source());
+    let (shared, _) = fit(
+        DeviceChoice::from_single(FakeGpu::new(40, 5)),
+        16,
+        &mut source(),
+    );
     assert_same_rows(&alone, &shared);
 }
 
@@ -283,7 +287,7 @@ fn a_failure_repeats_the_batches_in_flight_with_the_same_bits() {
     let (alone, _) = fit(DeviceChoice::cpu(), 16, &mut spectra.reader());
     let gpu = FakeGpu::new(64, 4);
     gpu.submissions_to_failure.store(5, Ordering::Relaxed);
-    let (shared, summary) = fit(DeviceChoice::one(gpu), 16, &mut spectra.reader());
+    let (shared, summary) = fit(DeviceChoice::from_single(gpu), 16, &mut spectra.reader());
     assert_same_rows(&alone, &shared);
     assert!(
         (1..=4).contains(&summary.failures.len()),
@@ -297,7 +301,8 @@ fn a_failure_repeats_the_batches_in_flight_with_the_same_bits() {
 fn populations_that_have_failed_are_not_used_again() {
     let spectra = noisy_spectra(96, 1.0);
     let gpu = FakeGpu::new(64, 4);
-    let fitter = SpectralFitter::new(model(), DeviceChoice::one(gpu.clone())).batch_size(16);
+    let fitter =
+        SpectralFitter::new(model(), DeviceChoice::from_single(gpu.clone())).batch_size(16);
     let before = fitter.fit(&spectra).unwrap();
     for submission in [1, 3] {
         gpu.submissions_to_failure
@@ -320,8 +325,8 @@ fn a_cancelled_run_does_not_cancel_the_next_one() {
     let spectra = noisy_spectra(96, 1.0);
     for device in [
         DeviceChoice::cpu(),
-        DeviceChoice::one(FakeGpu::new(64, 1)),
-        DeviceChoice::one(FakeGpu::new(64, 4)),
+        DeviceChoice::from_single(FakeGpu::new(64, 1)),
+        DeviceChoice::from_single(FakeGpu::new(64, 4)),
     ] {
         let fitter = SpectralFitter::new(model(), device).batch_size(16);
         let whole = fitter.fit(&spectra).unwrap();
@@ -348,7 +353,7 @@ fn a_bad_spectrum_does_not_fail_other_workers() {
     let mut spectra = noisy_spectra(96, 1.0);
     let arm = &mut spectra.arms[0];
     arm.flux.to_mut()[70 * arm.pixels] = f64::NAN;
-    let fitter = SpectralFitter::new(model(), DeviceChoice::one(FakeGpu::new(64, 4)))
+    let fitter = SpectralFitter::new(model(), DeviceChoice::from_single(FakeGpu::new(64, 4)))
         .batch_size(16)
         .strict(true);
     let mut table = fitter.table();
@@ -371,6 +376,6 @@ fn a_panic_ends_the_run() {
     };
     gpu.submissions_to_failure.store(5, Ordering::Relaxed);
     let fitted =
-        std::panic::catch_unwind(|| fit(DeviceChoice::one(gpu), 16, &mut spectra.reader()));
+        std::panic::catch_unwind(|| fit(DeviceChoice::from_single(gpu), 16, &mut spectra.reader()));
     assert!(fitted.is_err());
 }

@@ -20,7 +20,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::cpu::CpuDevice;
-use crate::device::verify::{FEW, compare_objectives, sample_successes, untrusted};
+use crate::device::verify::{
+    MAX_CHECKED_FITS, compare_objectives, sample_successes, untrusted_error,
+};
 use crate::error::Result;
 use crate::math::Real;
 use crate::model::{Prepared, SpectralObjective};
@@ -198,7 +200,7 @@ impl PassVerifier {
         // 1. Choose some of the fits that ended as successes.
         let marginalise = spectra.model.marginalise;
         let lowest = |k: usize| Some(&outcomes[k][find_winner(&outcomes[k], marginalise)?]);
-        let chosen = sample_successes(0..outcomes.len(), |k| lowest(k)?.status, FEW);
+        let chosen = sample_successes(0..outcomes.len(), |k| lowest(k)?.status, MAX_CHECKED_FITS);
         let mut results: Vec<GpuResult> = Vec::with_capacity(chosen.len());
         for spectrum in chosen {
             results.extend(lowest(spectrum).map(|outcome| GpuResult { spectrum, outcome }));
@@ -238,7 +240,7 @@ impl PassVerifier {
                      objectives fall by {fall} more than is allowed",
                     falls.len()
                 );
-                Err(untrusted(&self.gpu, message))
+                Err(untrusted_error(&self.gpu, message))
             }
             _ => Ok(()),
         }

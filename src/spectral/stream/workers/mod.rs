@@ -117,7 +117,7 @@ impl<'a> Workers<'a> {
     /// Sets up the workers of a run that begins now: devices, number of threads per device, and meters if a profile is
     /// wanted. A device has fewer of them where the user limits the memory.
     pub fn new(fitter: &'a SpectralFitter, control: &Control) -> Workers<'a> {
-        let devices = fitter.device.all();
+        let devices = fitter.device.all_devices();
         let begin = Instant::now();
         let measured = control.profile.then(|| Measured::new(&devices, begin));
         let sharing = sharing(&devices, fitter.max_memory);

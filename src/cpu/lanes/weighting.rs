@@ -1,5 +1,5 @@
-//! A block's rows as an estimator counts them: values become residuals, derivatives are multiplied by slopes; of least
-//! squares, whose models leave residuals, both by weights.
+//! Weighting of a block's rows by an estimator. Robust estimators turn values into residuals, and multiply derivatives
+//! by slopes. Least squares, whose models leave residuals, multiply both by the points' weights.
 
 use pulp::{Simd, WithSimd};
 
@@ -9,12 +9,12 @@ use crate::math::lanes::{LANES, Lanes, pick};
 use crate::solver::Estimator;
 
 /// Some points of a block whose rows are to be weighted, or reweighted by a robust estimator.
-pub struct Shares<'a, R> {
+pub struct RowWeighting<'a, R> {
     pub estimator: Estimator,
-    /// True if derivatives are those of the covariance.
+    /// Whether derivatives are weighted for the covariance, by the expected slopes.
     pub expected: bool,
-    /// Scatter of each lane's residuals, added to where the covariance is that of the sandwich formula: derivatives are
-    /// then those of least squares.
+    /// Scatter of each lane's residuals, to which points are added if the covariance is that of the sandwich formula.
+    /// Derivatives are then weighted as for least squares.
     pub scatter: Option<&'a mut [ResidualScatter; LANES]>,
     /// (points)
     pub y: &'a [Lanes<R>],
@@ -22,25 +22,26 @@ pub struct Shares<'a, R> {
     pub weight: &'a [Lanes<R>],
     /// (points, 1 + P)
     pub rows: &'a mut [Lanes<R>],
-    /// Added to, unless by least squares, where it is the residuals' square.
+    /// Cost to which the points are added; unused by least squares, whose cost is the sum of squared residuals.
     pub cost: &'a mut Lanes<R>,
 }
 
-impl<R: Real> Shares<'_, R> {
-    /// Turns rows of values and derivatives into the estimator's weighted ones, with the machine's widest vectors.
-    pub fn run(self) {
+impl<R: Real> RowWeighting<'_, R> {
+    /// Weights the rows of values and derivatives, with the machine's widest vectors.
+    pub fn weight_rows(self) {
         pulp::Arch::new().dispatch(self);
     }
 
     /// Multiplies the residual and the derivatives of each point by its weight, for least squares.
     #[inline(always)]
-    fn least_squares(self) {
+    fn weight_by_errors(self) {
         let stride = self.rows.len() / self.y.len();
         for (rows, weight) in self.rows.chunks_exact_mut(stride).zip(self.weight) {
             for row in rows {
                 for l in 0..LANES {
-                    let (w, x) = (weight.0[l], row.0[l]);
-                    // a masked row may be anything, NaN included
+                    let w = weight.0[l];
+                    let x = row.0[l];
+                    // The row of a masked point may be anything, NaN included.
                     row.0[l] = pick(w > R::ZERO, w * x, R::ZERO);
                 }
             }
@@ -49,7 +50,7 @@ impl<R: Real> Shares<'_, R> {
 
     /// Replaces model values by the estimator's residuals, scales derivatives by its slopes, and adds up the cost.
     #[inline(always)]
-    fn others(mut self) {
+    fn weight_by_estimator(mut self) {
         let stride = self.rows.len() / self.y.len();
         for (j, (rows, y)) in self.rows.chunks_exact_mut(stride).zip(self.y).enumerate() {
             let Some((value, tangents)) = rows.split_first_mut() else {
@@ -64,25 +65,26 @@ impl<R: Real> Shares<'_, R> {
                 let model = value.0[l].to_f64();
                 value.0[l] = R::ZERO;
                 if weight > 0.0 {
-                    let share = self
+                    let weighted = self
                         .estimator
                         .share(weight * y.0[l].to_f64(), weight, model);
-                    value.0[l] = R::of(share.residual);
+                    value.0[l] = R::of(weighted.residual);
                     slopes.0[l] = R::of(if self.expected {
-                        share.expected_slope
+                        weighted.expected_slope
                     } else {
-                        share.slope
+                        weighted.slope
                     });
                     if let Some(scatter) = &mut self.scatter {
-                        scatter[l].add(&share, weight);
+                        scatter[l].add(&weighted, weight);
                         slopes.0[l] = R::of(weight);
                     }
-                    self.cost.0[l] += R::of(share.cost);
+                    self.cost.0[l] += R::of(weighted.cost);
                 }
             }
             for tangent in tangents {
                 for l in 0..LANES {
-                    let (slope, x) = (slopes.0[l], tangent.0[l]);
+                    let slope = slopes.0[l];
+                    let x = tangent.0[l];
                     tangent.0[l] = pick(slope > R::ZERO, slope * x, R::ZERO);
                 }
             }
@@ -90,15 +92,15 @@ impl<R: Real> Shares<'_, R> {
     }
 }
 
-impl<R: Real> WithSimd for Shares<'_, R> {
+impl<R: Real> WithSimd for RowWeighting<'_, R> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
         if self.estimator.is_least_squares() {
-            self.least_squares()
+            self.weight_by_errors()
         } else {
-            self.others()
+            self.weight_by_estimator()
         }
     }
 }
