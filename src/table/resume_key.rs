@@ -38,12 +38,15 @@ impl SpectralFitter {
             let bytes: Vec<u8> = emulator
                 .wavelength()
                 .iter()
-                .flat_map(|x| x.to_le_bytes())
+                .flat_map(|wavelength| wavelength.to_le_bytes())
                 .collect();
-            lines.push(format!("wavelength of arm {arm:?} = {}", hash(&bytes)));
+            lines.push(format!(
+                "wavelength of arm {arm:?} = {}",
+                sha256_hex(&bytes)
+            ));
         }
         lines.extend(inputs.lines());
-        lines.extend(selected(selection));
+        lines.extend(describe_selection(selection));
         lines.push(format!(
             "batch = {}",
             self.batch_size
@@ -54,14 +57,14 @@ impl SpectralFitter {
         lines.push(model.into());
         lines.push(format!(
             "resolved model = {}",
-            hash(self.model.settings().as_bytes())
+            sha256_hex(self.model.settings().as_bytes())
         ));
         lines.join("\n")
     }
 }
 
 /// Returns the SHA-256 of some bytes, as hexadecimal text.
-fn hash(bytes: &[u8]) -> String {
+fn sha256_hex(bytes: &[u8]) -> String {
     Sha256::digest(bytes)
         .iter()
         .map(|byte| format!("{byte:02x}"))
@@ -69,7 +72,7 @@ fn hash(bytes: &[u8]) -> String {
 }
 
 /// Returns which spectra a run selects, as lines of text for its key.
-fn selected(selection: &Selection) -> [String; 4] {
+fn describe_selection(selection: &Selection) -> [String; 4] {
     // what widens errors is a setting of the model
     let Selection {
         target_ids,
@@ -78,7 +81,7 @@ fn selected(selection: &Selection) -> [String; 4] {
         arms,
         widen: _,
     } = selection;
-    let all = |list: Option<String>| list.unwrap_or_else(|| "all".into());
+    let or_all = |list: Option<String>| list.unwrap_or_else(|| "all".into());
     let ids = target_ids.as_ref().map(|ids| {
         ids.iter()
             .map(ToString::to_string)
@@ -86,12 +89,15 @@ fn selected(selection: &Selection) -> [String; 4] {
             .join(",")
     });
     [
-        format!("target ids = {}", all(ids)),
-        format!("objtype = {}", all(objtype.clone())),
+        format!("target ids = {}", or_all(ids)),
+        format!("objtype = {}", or_all(objtype.clone())),
         format!(
             "least signal-to-noise = {}",
-            min_signal_to_noise.map_or("none".into(), |least| least.to_string())
+            min_signal_to_noise.map_or("none".into(), |minimum| minimum.to_string())
         ),
-        format!("arms = {}", all(arms.as_ref().map(|arms| arms.join(",")))),
+        format!(
+            "arms = {}",
+            or_all(arms.as_ref().map(|arms| arms.join(",")))
+        ),
     ]
 }
