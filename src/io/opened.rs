@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::error::{Error, Result};
 use crate::io::files::{File, is_same_file};
 
-/// What the system knew of a file when it was checked.
+/// Metadata of a file when it was checked.
 #[derive(Clone, Debug)]
 pub struct Opened {
     metadata: Metadata,
@@ -46,8 +46,9 @@ impl Opened {
     /// The errors of [`open_again`](Opened::open_again); [`Error::InputChanged`] also if the file was written to.
     pub fn open_unwritten(&self, path: &Path) -> Result<File> {
         let (file, now) = self.open_same(path)?;
-        let stamp = |of: &Metadata| (of.len(), of.modified().ok());
-        if stamp(&self.metadata) == stamp(&now) {
+        let is_same_length = self.metadata.len() == now.len();
+        let is_same_time = self.metadata.modified().ok() == now.modified().ok();
+        if is_same_length && is_same_time {
             Ok(file)
         } else {
             Err(changed(path))

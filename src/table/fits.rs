@@ -57,7 +57,7 @@ impl FitsTable {
     /// Writes the FITS file: header, result table, then metadata table; returns the flushed file.
     pub fn finish(mut self, path: &Path) -> Result<File> {
         let mut out = BufWriter::new(self.file);
-        out.write_all(&Cards::primary().finish(OnesSum::default()))
+        out.write_all(&Cards::primary().into_header(OnesSum::default()))
             .map_err(refused(path))?;
         let mut hashing_writer = HashingWriter::new(&mut out);
         self.table

@@ -189,7 +189,7 @@ mod tests {
         let (_, notes) = write_table(|table, path| drop(table.finish(path).unwrap()));
         assert_eq!(notes, [""; 0]);
         let (_, notes) = write_table(|mut table, path| {
-            let mut bytes = Cards::primary().finish(OnesSum::default());
+            let mut bytes = Cards::primary().into_header(OnesSum::default());
             table.table.write(&mut bytes).unwrap();
             let card = find_word(&bytes, 0, CHECKSUM_KEYWORD.as_bytes());
             bytes[card..card + 80].copy_from_slice(format!("{:<80}", "COMMENT").as_bytes());

@@ -109,7 +109,7 @@ impl<'a> ModelWriter<'a> {
         let (staged, file) = self.staged;
         let path = staged.target().to_path_buf();
         let mut out = BufWriter::new(file);
-        out.write_all(&Cards::primary().finish(OnesSum::default()))
+        out.write_all(&Cards::primary().into_header(OnesSum::default()))
             .map_err(refused(&path))?;
         self.images.write(&path, &mut out)?;
         for mut unit in [self.spectra, build_metadata_table(&path, &self.metadata)?] {

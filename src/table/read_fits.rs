@@ -10,7 +10,7 @@ use super::fits::{parse_fits_unit, unescape};
 use super::fits_checksum::{self, RESULTS};
 use super::read::{TableSource, WantedColumn, convert_values};
 use crate::error::{Error, Result, changed};
-use crate::io::fits::hdu::Checksums;
+use crate::io::fits::hdu::ChecksumState;
 use crate::io::fits::tables::FitsTables;
 use crate::spectra::{self, Column};
 use crate::spectral::FitValues;
@@ -66,7 +66,9 @@ impl FitsSource {
         let format_error = |message| Error::format(path, message);
         let mut notes = check_checksums(&units, has_layout).map_err(format_error)?;
         // without its layout, it is popfit's if all its sums are, and the metadata are damaged
-        let is_whole = units.iter().all(|unit| unit.checksums == Checksums::Right);
+        let is_whole = units
+            .iter()
+            .all(|unit| unit.checksums == ChecksumState::Right);
         if has_layout || (is_whole && fits_checksum::has_checksum_keyword(&file)?) {
             notes.extend(
                 fits_checksum::verify_checksum(&mut file, &metadata)?.map_err(format_error)?,
@@ -88,7 +90,7 @@ impl FitsSource {
 /// A header and data unit, with the state of its checksums.
 struct CheckedUnit {
     name: String,
-    checksums: Checksums,
+    checksums: ChecksumState,
 }
 
 /// Fails if checksums of a table by popfit are wrong or missing; for other programs' tables, returns notes for the
@@ -100,9 +102,9 @@ fn check_checksums(units: &[CheckedUnit], has_layout: bool) -> Result<Vec<String
     let is_own = has_layout
         || units
             .first()
-            .is_some_and(|unit| unit.checksums == Checksums::Right);
+            .is_some_and(|unit| unit.checksums == ChecksumState::Right);
     let mut notes = Vec::new();
-    match join_names(units, Checksums::Wrong) {
+    match join_names(units, ChecksumState::Wrong) {
         Some(names) if is_own => {
             let hint =
                 "a program that changes the file has to write new ones, astropy with checksum=True";
@@ -116,7 +118,7 @@ fn check_checksums(units: &[CheckedUnit], has_layout: bool) -> Result<Vec<String
         )),
         None => {}
     }
-    match join_names(units, Checksums::Missing) {
+    match join_names(units, ChecksumState::Missing) {
         Some(names) if has_layout => {
             return Err(format!(
                 "damaged: DATASUM or CHECKSUM, which popfit writes, is missing in {names}"
@@ -132,7 +134,7 @@ fn check_checksums(units: &[CheckedUnit], has_layout: bool) -> Result<Vec<String
 
 /// Returns the names of all units (FITS extensions) whose checksums are in this state, joined by commas; `None` if
 /// none.
-fn join_names(units: &[CheckedUnit], checksums: Checksums) -> Option<String> {
+fn join_names(units: &[CheckedUnit], checksums: ChecksumState) -> Option<String> {
     let named = units.iter().filter(|unit| unit.checksums == checksums);
     let names: Vec<&str> = named.map(|unit| unit.name.as_str()).collect();
     (!names.is_empty()).then(|| names.join(", "))

@@ -241,7 +241,7 @@ fn primary_header() -> Vec<u8> {
     cards
         .text("DEPNAM00", "popfit")
         .text("DEPVER00", env!("CARGO_PKG_VERSION"));
-    cards.finish(OnesSum::default())
+    cards.into_header(OnesSum::default())
 }
 
 /// Returns the column in `columns` with the same table, name and type as `like`; `None` if there is none.

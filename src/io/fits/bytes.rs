@@ -13,7 +13,7 @@ use crate::io::opened::Opened;
 /// First bytes of a gzip file.
 pub const GZIP: &[u8] = &[0x1f, 0x8b];
 /// Inflated bytes are kept in pieces of this size, so that nothing is copied while they grow.
-const PIECE: usize = 1 << 20;
+const INFLATED_PIECE_BYTES: usize = 1 << 20;
 
 /// Bytes at known places: all that the reader of FITS asks for.
 pub trait Bytes: Send {
@@ -25,8 +25,8 @@ pub trait Bytes: Send {
         most_inflated_bytes(self.length())
     }
 
-    /// Fills `into` with the bytes from `at`.
-    fn read_at(&mut self, at: u64, into: &mut [u8]) -> io::Result<()>;
+    /// Fills `into` with the bytes from `offset` on.
+    fn read_at(&mut self, offset: u64, into: &mut [u8]) -> io::Result<()>;
 
     /// Closes the file, if there is one, until [`reopen`](Bytes::reopen).
     fn close(&mut self) {}
@@ -47,13 +47,13 @@ pub trait Bytes: Send {
 pub fn open(path: &Path) -> Result<Box<dyn Bytes>> {
     let mut file = File::open(path).map_err(Error::io(path))?;
     let opened = Opened::new(&file).map_err(Error::io(path))?;
-    let mut start = Vec::new();
+    let mut first_bytes = Vec::new();
     file.by_ref()
         .take(2)
-        .read_to_end(&mut start)
+        .read_to_end(&mut first_bytes)
         .map_err(Error::io(path))?;
     file.rewind().map_err(Error::io(path))?;
-    if start != GZIP {
+    if first_bytes != GZIP {
         return Ok(Box::new(OnDisk {
             path: path.to_path_buf(),
             opened,
@@ -79,12 +79,12 @@ impl Bytes for OnDisk {
         self.opened.length()
     }
 
-    fn read_at(&mut self, at: u64, into: &mut [u8]) -> io::Result<()> {
+    fn read_at(&mut self, offset: u64, into: &mut [u8]) -> io::Result<()> {
         let file = self
             .file
             .as_mut()
             .ok_or_else(|| io::Error::other("the file is closed"))?;
-        file.seek(SeekFrom::Start(at))?;
+        file.seek(SeekFrom::Start(offset))?;
         file.read_exact(into)
     }
 
@@ -117,33 +117,35 @@ impl Bytes for InMemory {
         self.spare
     }
 
-    fn read_at(&mut self, at: u64, mut into: &mut [u8]) -> io::Result<()> {
-        let mut at = usize::try_from(at).map_err(|_| ErrorKind::UnexpectedEof)?;
+    fn read_at(&mut self, offset: u64, mut into: &mut [u8]) -> io::Result<()> {
+        let mut offset = usize::try_from(offset).map_err(|_| ErrorKind::UnexpectedEof)?;
         while !into.is_empty() {
-            let rest = self
+            let rest_of_piece = self
                 .pieces
-                .get(at / PIECE)
-                .and_then(|piece| piece.get(at % PIECE..))
+                .get(offset / INFLATED_PIECE_BYTES)
+                .and_then(|piece| piece.get(offset % INFLATED_PIECE_BYTES..))
                 .unwrap_or(&[]);
-            let count = rest.len().min(into.len());
+            let count = rest_of_piece.len().min(into.len());
             if count == 0 {
                 return Err(ErrorKind::UnexpectedEof.into());
             }
-            let (now, later) = into.split_at_mut(count);
-            now.copy_from_slice(rest.split_at(count).0);
-            (into, at) = (later, at + count);
+            let (filled, unfilled) = into.split_at_mut(count);
+            filled.copy_from_slice(rest_of_piece.split_at(count).0);
+            into = unfilled;
+            offset += count;
         }
         Ok(())
     }
 }
 
-/// Inflates all members of a gzip file into memory, checking their CRCs; fails if they hold more than `most` bytes.
-fn inflate(path: &Path, file: File, most: u64) -> Result<InMemory> {
+/// Inflates all members of a gzip file into memory, checking their CRCs; fails if they hold more than `max_bytes` bytes.
+fn inflate(path: &Path, file: File, max_bytes: u64) -> Result<InMemory> {
     let mut decoder = MultiGzDecoder::new(io::BufReader::new(file));
-    let (mut pieces, mut length) = (Vec::new(), 0u64);
+    let mut pieces = Vec::new();
+    let mut length = 0u64;
     loop {
         let mut piece = Vec::new();
-        if piece.try_reserve_exact(PIECE).is_err() {
+        if piece.try_reserve_exact(INFLATED_PIECE_BYTES).is_err() {
             return Err(Error::TooLarge {
                 path: path.into(),
                 message: "inflated, it does not fit memory".into(),
@@ -151,20 +153,21 @@ fn inflate(path: &Path, file: File, most: u64) -> Result<InMemory> {
         }
         let count = decoder
             .by_ref()
-            .take(PIECE as u64)
+            .take(INFLATED_PIECE_BYTES as u64)
             .read_to_end(&mut piece)
             .map_err(gzip_fault(path))?;
         length += count as u64;
-        if length > most {
-            let message = format!("it inflates to more than {most} bytes (is it a gzip bomb?)");
+        if length > max_bytes {
+            let message =
+                format!("it inflates to more than {max_bytes} bytes (is it a gzip bomb?)");
             return Err(Error::TooLarge {
                 path: path.into(),
                 message,
             });
         }
         pieces.push(piece);
-        if count < PIECE {
-            let spare = most.saturating_sub(pieces.len() as u64 * PIECE as u64);
+        if count < INFLATED_PIECE_BYTES {
+            let spare = max_bytes.saturating_sub(pieces.len() as u64 * INFLATED_PIECE_BYTES as u64);
             return Ok(InMemory {
                 pieces,
                 length,
@@ -177,13 +180,13 @@ fn inflate(path: &Path, file: File, most: u64) -> Result<InMemory> {
 /// Returns a function that turns an error of gunzipping into a format error, and any other into an I/O error.
 fn gzip_fault(path: &Path) -> impl Fn(io::Error) -> Error + '_ {
     use ErrorKind::{InvalidData, InvalidInput, Other, UnexpectedEof};
-    move |e| match e.kind() {
+    move |error| match error.kind() {
         InvalidData | InvalidInput | Other | UnexpectedEof => {
-            Error::format(path, format!("gzip: {e}"))
+            Error::format(path, format!("gzip: {error}"))
         }
         _ => Error::Io {
             path: path.to_path_buf(),
-            source: e,
+            source: error,
         },
     }
 }

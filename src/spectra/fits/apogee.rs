@@ -285,7 +285,11 @@ pub(super) type Arrays = (Vec<f64>, Vec<f64>, Vec<PixelMask>);
 
 /// Reads some pixels of the images: flux, inverse variance from errors, and mask.
 fn arrays(fits: &mut Fits, rule: &MaskRule, pixels: Range<usize>) -> Result<Arrays> {
-    let (first, count, bytes) = (pixels.start, pixels.len(), fits.image(MASK)?.bytes());
+    let (first, count, bytes) = (
+        pixels.start,
+        pixels.len(),
+        fits.image(MASK)?.element_bytes(),
+    );
     let (mut flux, mut ivar, mut mask) = (Vec::new(), Vec::new(), Vec::new());
     fits.numbers(FLUX, first, count, &mut flux, |x| x)?;
     fits.numbers(ERROR, first, count, &mut ivar, |e| {

@@ -115,7 +115,7 @@ impl Arm {
         );
         let mask = match self.mask {
             Some(index) => {
-                let bytes = fits.image(index)?.bytes();
+                let bytes = fits.image(index)?.element_bytes();
                 self.image(fits, index, rows, |x| self.rule.judge_number(x, bytes))?
             }
             None => Vec::new(),
