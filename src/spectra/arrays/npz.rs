@@ -14,7 +14,7 @@ use super::source::{Head, Kind, Place, Rows, Source};
 use super::values::ArrayValues;
 use crate::error::{Error, Result};
 use crate::io::memory::most_inflated_bytes;
-use crate::io::npz::{Archive, DType, Header, Stream, too_large};
+use crate::io::npz::{Archive, ArrayHeader, DType, Stream, too_large};
 use crate::spectra::{Selection, SpectraReader};
 use crate::values::Values;
 
@@ -70,7 +70,7 @@ impl Source<'static> for NpzFile {
     }
 
     fn head(&mut self, key: &str) -> Result<Option<Head>> {
-        let head = |Header { dtype, shape, .. }: Header| Head {
+        let head = |ArrayHeader { dtype, shape, .. }: ArrayHeader| Head {
             shape,
             kind: Kind::of(&dtype),
         };
@@ -127,7 +127,7 @@ impl Source<'static> for NpzFile {
 
     /// An array in Fortran order is held whole.
     fn reserve(&mut self, key: &str) -> Result<()> {
-        let Some(header) = self.archive.header(key)?.filter(Header::is_transposed) else {
+        let Some(header) = self.archive.header(key)?.filter(ArrayHeader::is_transposed) else {
             return Ok(());
         };
         let bytes = (header.elements() as u64).saturating_mul(header.dtype.bytes() as u64);
