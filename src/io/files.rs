@@ -218,7 +218,8 @@ pub(crate) fn open(path: &Path) -> io::Result<fs::File> {
     fs::File::open(path)
 }
 
-/// Reads a text from a regular file of at most `max_bytes` bytes; `otherwise` is the message for a file that is not text.
+/// Reads a text from a regular file of at most `max_bytes` bytes; `otherwise` is the message for a file that is not
+/// text.
 ///
 /// # Errors
 /// `Io` for a device, a pipe or a folder, too; `TooLarge`; `Format` unless the file is UTF-8.

@@ -319,8 +319,8 @@ fn draw_line_name(label: &LineLabel) -> String {
     )
 }
 
-/// Returns the HTML of about `count` tick labels on the y axis, without those below the fraction `lowest` of its length.
-/// The upper picture leaves room at its foot for the highest tick of the lower one.
+/// Returns the HTML of about `count` tick labels on the y axis, without those below the fraction `lowest` of its
+/// length. The upper picture leaves room at its foot for the highest tick of the lower one.
 fn y_tick_labels(axis: &PlotAxis, count: usize, lowest: f64) -> String {
     axis.choose_ticks(count)
         .into_iter()
@@ -331,8 +331,8 @@ fn y_tick_labels(axis: &PlotAxis, count: usize, lowest: f64) -> String {
         .collect()
 }
 
-/// Returns the HTML of about nine tick labels on the x axis. Every second one has the class `more`, which narrow pictures
-/// hide.
+/// Returns the HTML of about nine tick labels on the x axis. Every second one has the class `more`, which narrow
+/// pictures hide.
 fn x_tick_labels(axis: &PlotAxis) -> String {
     let mut labels = String::new();
     for (k, Tick { fraction, text }) in axis.choose_ticks(9).into_iter().enumerate() {

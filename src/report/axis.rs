@@ -208,7 +208,8 @@ pub fn find_range(values: &[f64], margin: f64) -> (f64, f64) {
     find_range_within(values, margin, MAX_OUTLIER_DISTANCE)
 }
 
-/// Returns (lowest, highest) without values farther from the central 90 % than `max_distance` × its width, widened by `margin`.
+/// Returns (lowest, highest) without values farther from the central 90 % than `max_distance` × its width, widened by
+/// `margin`.
 pub fn find_range_within(values: &[f64], margin: f64, max_distance: f64) -> (f64, f64) {
     let mut sorted: Vec<f64> = values.iter().copied().filter(|x| x.is_finite()).collect();
     if sorted.is_empty() {

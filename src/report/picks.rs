@@ -107,7 +107,8 @@ impl Picks {
         }
     }
 
-    /// Keeps the spectra of chosen rows in a batch whose first row has the index `first_index`; drops those no longer chosen.
+    /// Keeps the spectra of chosen rows in a batch whose first row has the index `first_index`; drops those no longer
+    /// chosen.
     pub fn keep_spectra(&mut self, first_index: u64, spectra: &Spectra) {
         let picked: BTreeSet<u64> = self.picked_rows().map(|pick| pick.input_index).collect();
         self.spectra

@@ -69,7 +69,8 @@ fn column_head(name: &str, kind: &str) -> Value {
     json!({ "name": name, "html": html_with_subscript(name), "kind": kind })
 }
 
-/// Returns the texts of a row's cells, with a signal-to-noise ratio if `has_signal_to_noise` and the file if `has_file`.
+/// Returns the texts of a row's cells, with a signal-to-noise ratio if `has_signal_to_noise` and the file if
+/// `has_file`.
 fn format_cells(kept: &KeptRow, has_signal_to_noise: bool, has_file: bool) -> Vec<String> {
     let row = &kept.row;
     let id = shorten(&row.id.to_string()).into_owned();

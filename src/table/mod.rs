@@ -105,8 +105,8 @@ impl Metadata {
         (!lines.is_empty()).then(|| MetadataEntry::new("popfit.rows", lines.join("\n")))
     }
 
-    /// Parses what [`run_entries`](Metadata::run_entries) makes, and returns the metadata and popfit's version, if it is
-    /// there.
+    /// Parses what [`run_entries`](Metadata::run_entries) makes, and returns the metadata and popfit's version, if it
+    /// is there.
     fn from_entries(entries: Vec<MetadataEntry>) -> (Metadata, Option<String>) {
         let mut metadata = Metadata::default();
         let mut version = None;

@@ -138,7 +138,8 @@ impl Bytes for InMemory {
     }
 }
 
-/// Inflates all members of a gzip file into memory, checking their CRCs; fails if they hold more than `max_bytes` bytes.
+/// Inflates all members of a gzip file into memory, checking their CRCs; fails if they hold more than `max_bytes`
+/// bytes.
 fn inflate(path: &Path, file: File, max_bytes: u64) -> Result<InMemory> {
     let mut decoder = MultiGzDecoder::new(io::BufReader::new(file));
     let mut pieces = Vec::new();

@@ -63,8 +63,8 @@ pub fn check_end(file: &File, length: u64, zip: &ZipArchive<impl Read + Seek>) -
     Ok(())
 }
 
-/// Reads the zip64 end record of an archive whose end record begins at `end_offset`, and returns the size of the directory that
-/// it states, and the offset at which it begins; `None` if there is none.
+/// Reads the zip64 end record of an archive whose end record begins at `end_offset`, and returns the size of the
+/// directory that it states, and the offset at which it begins; `None` if there is none.
 fn read_zip64_end(
     file: &File,
     end_offset: u64,

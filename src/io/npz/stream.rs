@@ -1,8 +1,8 @@
 //! An array read progressively.
 //!
-//! An uncompressed array is read by the thread that needs it ([`Stored`]). zip's decompressing reader borrows the file it reads
-//! from, so the thread of a compressed array owns both and hands pieces over a short channel; dropping the stream ends
-//! the thread. Arrays of one file inflate in parallel this way.
+//! An uncompressed array is read by the thread that needs it ([`Stored`]). zip's decompressing reader borrows the file
+//! it reads from, so the thread of a compressed array owns both and hands pieces over a short channel; dropping the
+//! stream ends the thread. Arrays of one file inflate in parallel this way.
 
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -323,8 +323,8 @@ fn inflate_in_thread(
     }
 }
 
-/// Decompresses a zip entry and sends its header, then pieces of at most `max_piece_bytes` bytes, then an empty one. An empty
-/// piece at the end says that the CRC is right.
+/// Decompresses a zip entry and sends its header, then pieces of at most `max_piece_bytes` bytes, then an empty one. An
+/// empty piece at the end says that the CRC is right.
 fn send_inflated_pieces(
     file: File,
     zip: &ZipArchiveMetadata,

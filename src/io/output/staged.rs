@@ -203,8 +203,8 @@ impl FormerContent {
         }
     }
 
-    /// Puts back at `target` what was there when [`keep`](FormerContent::keep) was called, as far as the file system allows.
-    /// Failures are ignored, because an error is being returned already.
+    /// Puts back at `target` what was there when [`keep`](FormerContent::keep) was called, as far as the file system
+    /// allows. Failures are ignored, because an error is being returned already.
     fn restore(&self, target: &Path) {
         let _ = match self {
             FormerContent::Nothing => files::remove(target),
