@@ -1,6 +1,6 @@
 //! Faults on purpose: tests put a hook before every operation on files, and every reservation of a population's memory.
 //!
-//! Without a hook an operation costs one relaxed load more. There is one hook for the whole process.
+//! Without a hook an operation costs one more relaxed load. There is one hook for the whole process.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -62,7 +62,7 @@ impl Drop for Installed {
     }
 }
 
-/// Calls the hook of a test, if one is installed, before an operation; returns the error that the hook wants to happen.
+/// Calls the hook of a test, if one is installed, before an operation; returns the error that the hook injects.
 #[inline]
 pub(crate) fn inject_fault(operation: Operation) -> io::Result<()> {
     if HAS_HOOK.load(Ordering::Relaxed) {

@@ -80,7 +80,7 @@ impl File {
         }
     }
 
-    /// Returns what the system knows about the file.
+    /// Returns the metadata of the file.
     pub fn metadata(&self) -> io::Result<Metadata> {
         self.0.metadata()
     }
@@ -249,7 +249,7 @@ pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
 /// process may create one in between.
 pub(crate) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     match link(from, to) {
-        // whoever sweeps temporary files removes the first name if this process cannot
+        // if this process cannot remove the first name, a later sweep of temporary files does
         Ok(()) => remove(from).or(Ok(())),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(error),
         Err(_) if to.exists() => Err(ErrorKind::AlreadyExists.into()),

@@ -1,4 +1,4 @@
-//! Amount of memory that there is, and reservations that do not end the process when there is none.
+//! Amount of available memory, and reservations that fail without ending the process.
 
 use std::fs::read_to_string;
 

@@ -15,7 +15,7 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// Records what the system knows of an open file.
+    /// Records the metadata of an open file.
     pub fn new(file: &File) -> io::Result<Opened> {
         Ok(Opened {
             metadata: file.metadata()?,
@@ -55,7 +55,7 @@ impl Opened {
         }
     }
 
-    /// Opens what has the name now, and fails if it is another file.
+    /// Opens the file that has the name now, and fails if it is another one.
     fn open_same(&self, path: &Path) -> Result<(File, Metadata)> {
         let file = File::open(path).map_err(Error::io(path))?;
         let now = file.metadata().map_err(Error::io(path))?;

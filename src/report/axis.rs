@@ -37,7 +37,7 @@ pub struct PlotColumn<'a> {
     pub kind: AxisKind,
 }
 
-/// Largest distance to which an axis reaches beyond the central 90 % of the values, in widths of those.
+/// Largest distance of values on the axis from the central 90 % of the values, in widths of that range.
 const MAX_OUTLIER_DISTANCE: f64 = 2.0;
 /// Ratio of the largest to the smallest of positive values above which the axis is logarithmic.
 const MIN_LOG_AXIS_RATIO: f64 = 12.0;

@@ -49,7 +49,7 @@ pub fn fitter_of_table(
     Ok(fitter)
 }
 
-/// Parses the model file kept in a table's metadata, with emulators from the folders of then or one of `folders`.
+/// Parses the model file kept in a table's metadata, with emulators from the original folders or one of `folders`.
 fn parse_embedded_model(metadata: &Metadata, folders: &[PathBuf]) -> Result<ModelFile> {
     if metadata.model.is_empty() {
         return Err(Error::Usage(
@@ -98,7 +98,8 @@ fn remove_tail(path: &str, tail: &Path) -> Option<PathBuf> {
         .map(Path::to_path_buf)
 }
 
-/// Returns the arms of the model that the table was fitted with, by its columns or its emulators; all if neither tells.
+/// Returns the arms of the model that the table was fitted with, by its columns or its emulators; all arms if neither
+/// names any.
 fn find_fitted_arms(file: &ModelFile, schema: &Schema, metadata: &Metadata) -> Vec<String> {
     let has_unnamed_arm = schema.arms.iter().all(String::is_empty);
     let mut fitted_arms = Vec::new();

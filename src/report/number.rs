@@ -6,9 +6,9 @@ use twox_hash::XxHash3_128;
 
 /// Maximum number of characters of an id, a path or a status in the page.
 const MAX_SHOWN_CHARACTERS: usize = 80;
-/// Number of characters that a longer one keeps of its beginning.
+/// Number of characters that are kept of the beginning of a longer text.
 const BEGINNING_CHARACTERS: usize = 36;
-/// Number of characters that a longer one keeps of its end.
+/// Number of characters that are kept of the end of a longer text.
 const END_CHARACTERS: usize = 20;
 
 /// Returns an id, a path or a status as the page shows it. One of more than 80 characters is shortened to its

@@ -11,7 +11,7 @@ use super::words::{
 use crate::flag::Flags;
 use crate::math;
 
-/// Maximum number of statuses that the page counts. A table of popfit's has fewer.
+/// Maximum number of statuses that the page shows. A table that popfit wrote has fewer.
 const MAX_SHOWN_STATUSES: usize = 50;
 
 /// Returns the HTML of the key figures on top of the page: spectra, converged, flagged, medians of χ²/dof and S/N,

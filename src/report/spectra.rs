@@ -11,7 +11,7 @@ use crate::flag::Flags;
 use crate::spectra::{ArmSpectra, Spectra};
 use crate::spectral::{ArmFit, SpectralFitter};
 
-/// Number of spectra drawn of those nearest the median.
+/// Number of spectra nearest the median χ²/dof that are drawn.
 const TYPICAL_PANELS: usize = 4;
 /// Number of spectra drawn for each flag, beside those that another gallery shows.
 const PANELS_PER_FLAG: usize = 3;
@@ -23,7 +23,7 @@ pub struct Gallery {
     pub title: String,
     /// The heading's small print.
     pub note: String,
-    /// Folded until the reader opens it.
+    /// True if the gallery is folded until the reader opens it.
     pub folded: bool,
     pub panels: Vec<SpectrumPanel>,
     /// Places in the input of spectra that belong here, too, and that an earlier gallery shows.

@@ -53,7 +53,7 @@ impl FigureFrame {
         )
     }
 
-    /// Appends SVG elements, in SVG units, to what is drawn inside the axes.
+    /// Appends SVG elements, in SVG units, to the drawing inside the axes.
     pub fn draw(&mut self, elements: std::fmt::Arguments) {
         // writing to a String never fails
         let _ = self.body.write_fmt(elements);

@@ -66,7 +66,7 @@ pub fn html_with_subscript(text: &str) -> String {
     )
 }
 
-/// Escapes text for an SVG `escaped` element, with the subscript of [`TEMPERATURE_SYMBOL`].
+/// Escapes text for an SVG `text` element, with the subscript of [`TEMPERATURE_SYMBOL`].
 pub fn svg_with_subscript(text: &str) -> String {
     let escaped = escape_html(text);
     let mut pieces = escaped.split(TEMPERATURE_SYMBOL.0);

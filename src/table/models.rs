@@ -15,7 +15,7 @@ use crate::io::output::{OutputRecord, Staged, WriteOptions};
 use crate::spectra::Spectra;
 use crate::spectral::{Column, FitRow, Journal, Schema, Sink, SpectralFitter};
 
-/// Columns of the result table that tell whose spectrum a row of the images is.
+/// Columns of the result table that identify the spectrum of each row of the images.
 const IDENTITY_COLUMNS: [&str; 3] = ["id", "file", "row"];
 
 /// Writes the best-fit spectra of a run piece by piece as FITS: the images {ARM}_WAVELENGTH and {ARM}_MODEL with a row

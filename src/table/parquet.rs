@@ -1,6 +1,6 @@
-//! Parquet: snappy, row groups of 8192 rows wherever batches end, the run's description and checksums in the key-value
-//! metadata. Units and meanings are the fields' metadata, where pyarrow shows them, and the key `table_meta_yaml`,
-//! where astropy looks for them.
+//! Parquet, compressed by snappy, in row groups of 8192 rows whatever the batches, with the run's description and
+//! checksums in the key-value metadata. Units and meanings are the fields' metadata, where pyarrow shows them, and the
+//! key `table_meta_yaml`, where astropy looks for them.
 
 use std::collections::HashMap;
 use std::io;

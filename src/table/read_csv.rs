@@ -1,4 +1,4 @@
-//! Result tables from CSV. What a column holds is what is declared for its name; ids are integers if all of them are.
+//! Result tables from CSV. The name of a column decides its type; ids are integers if all of them are.
 
 #![deny(clippy::indexing_slicing)] // a file must not cause a panic
 

@@ -65,7 +65,7 @@ impl FitsSource {
             .collect();
         let format_error = |message| Error::format(path, message);
         let mut notes = check_checksums(&units, has_layout).map_err(format_error)?;
-        // without its layout, it is popfit's if all its sums are, and the metadata are damaged
+        // A table without a layout whose sums are all right was written by popfit, and its metadata are damaged.
         let is_whole = units
             .iter()
             .all(|unit| unit.checksums == ChecksumState::Right);

@@ -1,4 +1,4 @@
-//! Key that makes a run the same run: a run is resumed only by one with the same key.
+//! Key that identifies a run: a run is resumed only by one with the same key.
 
 use sha2::{Digest, Sha256};
 
@@ -18,7 +18,7 @@ impl SpectralFitter {
             settings,
             ..
         } = Metadata::of(self);
-        // no bit depends on the number of threads
+        // results do not depend on the number of threads
         let device = if device.starts_with("cpu") {
             "cpu"
         } else {
@@ -73,7 +73,7 @@ fn sha256_hex(bytes: &[u8]) -> String {
 
 /// Returns which spectra a run selects, as lines of text for its key.
 fn describe_selection(selection: &Selection) -> [String; 4] {
-    // what widens errors is a setting of the model
+    // `widen` is part of the model's settings
     let Selection {
         target_ids,
         objtype,

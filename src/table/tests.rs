@@ -63,7 +63,7 @@ fn read_parquet(path: &Path) -> (Vec<RecordBatch>, ParquetMetaData) {
 const HEADER: &str = "id,file,row,status,status_text,rounds,evaluations,chi2,dof,objective,\
 velocity,velocity_err,teff,teff_err,at_bound,flags,start,n_starts_agree,correlation_velocity_teff";
 
-/// Groups end after so many rows, and a file has the same bytes whatever comes at a time.
+/// Row groups have 8192 rows, and a file has the same bytes whatever the size of appends.
 #[test]
 fn row_groups_do_not_depend_on_the_size_of_appends() {
     let folder = tempfile::tempdir().unwrap();
@@ -406,7 +406,7 @@ fn record_batch_equals_the_parquet_file() {
     );
     assert_eq!(batch.schema().metadata(), &entries);
     for (in_memory, in_file) in batch.columns().iter().zip(batches[0].columns()) {
-        // NaN equals nothing, but has its text
+        // NaN does not equal itself, so we compare texts
         assert_eq!(format!("{in_memory:?}"), format!("{in_file:?}"));
     }
 }
@@ -447,7 +447,7 @@ fn files_are_replaced_only_with_overwrite() {
             .write_with(&path, WriteOptions::default().overwrite(true))
             .unwrap();
         assert_eq!(FitTable::read(&path).unwrap().0.len(), 1, "{name}");
-        // one that takes the name while the table is made
+        // a file that takes the name while the table is written
         let late = folder.path().join(format!("late_{name}"));
         let mut writer =
             TableWriter::create(&late, &schema(false), WriteOptions::default()).unwrap();
@@ -533,7 +533,7 @@ fn tables_are_read_back_as_written() {
                 .to_rows()
                 .into_iter()
                 .all(|row| row.errors[0].is_nan())
-        ); // which equals nothing
+        ); // NaN does not equal itself
         let without_nan = |table: &FitTable| -> FitTable {
             let replace_nan = |row: FitRow| FitRow {
                 errors: [&[0.0], &row.errors[1..]].concat(),

@@ -1,9 +1,9 @@
-//! Small files that ask for much: bombs, absurd counts, what grows faster than its length.
+//! Small files that claim or need much memory: bombs, absurd counts, formulas that grow faster than their length.
 
 use super::seeds::{Seed, primary, table};
 use popfit_testing::{f64s, npy, npz};
 
-/// All of them; none is read beyond its length and 64 MiB.
+/// Returns all of these files. None may take more memory than its length and 64 MiB.
 pub fn greedy_seeds() -> Vec<Seed> {
     let file_itself = |bytes: Vec<u8>| [vec![0], bytes].concat();
     let mut seeds: Vec<Seed> = vec![
@@ -175,7 +175,8 @@ fn wide_table() -> Vec<u8> {
     .concat()
 }
 
-/// Each parameter is tied to twice the one before it: the graph is short, what it stands for is not.
+/// Each parameter is tied to an expression that has the one before it several times: the graph is short, but its
+/// expansion is not.
 fn doubling(count: usize) -> String {
     let sum: String = (1..=count).map(|k| format!("+p{k}")).collect();
     let ties: String = (1..=count)
@@ -189,7 +190,7 @@ fn doubling(count: usize) -> String {
     format!("p0*x{sum}{ties}")
 }
 
-/// Each term occurs twice in the next one, as `next` says: the text is short, what it stands for is not.
+/// Each term occurs several times in the next one, as `next` writes it: the text is short, but its expansion is not.
 fn terms(count: usize, next: impl Fn(&str) -> String) -> String {
     let terms: String = (1..count)
         .map(|k| format!("t{k}={};", next(&format!("t{}", k - 1))))

@@ -19,7 +19,7 @@ use seeds::Seed;
 /// Number of damaged copies of each seed.
 const COPIES_PER_SEED: u64 = 150;
 
-/// Memory is counted for the whole process: one test at a time.
+/// Locks the counter of memory, which counts for the whole process: tests run one at a time.
 fn lock_memory_counter() -> MutexGuard<'static, ()> {
     static COUNTER: Mutex<()> = Mutex::new(());
     COUNTER
@@ -152,7 +152,7 @@ fn greedy_files_stay_below_the_memory_limit() {
     assert_eq!(panics, 0);
 }
 
-/// The counter sees what is taken.
+/// The counter of memory sees an allocation that is freed again.
 #[test]
 fn memory_counter_sees_large_allocations() {
     let _lock = lock_memory_counter();

@@ -22,7 +22,7 @@ const BOOL: u8 = 4;
 const TEXT: u8 = 9;
 const DEFLATED: u8 = 128;
 
-/// All of them.
+/// Returns the seeds of all loaders.
 pub fn sound_seeds() -> Vec<Seed> {
     let mut seeds = vec![("safetensors", "network".to_string(), recipes::network())];
     let mut add = |target, name: &str, bytes| seeds.push((target, name.to_string(), bytes));

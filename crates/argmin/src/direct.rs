@@ -1,5 +1,5 @@
-//! A formula at one point on this thread: what a population would compute, without its bookkeeping, which takes longer
-//! than 25 points.
+//! Evaluation of a formula at one point on this thread. It computes what a population would, without the bookkeeping,
+//! which takes longer than 25 points.
 
 use super::rows::buffer_values;
 use popfit::low_level::buffers::Sums;

@@ -1,4 +1,4 @@
-//! A device at the service of one spectrum: many points in one dispatch, or the rows of one point.
+//! Evaluation of one spectrum on a device: many points in one dispatch, or residuals and Jacobian at one point.
 
 use super::direct::DirectEvaluator;
 use super::rows::{ArmConstants, ResidualRows};

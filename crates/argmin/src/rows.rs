@@ -1,4 +1,4 @@
-//! Weighted residuals, model − data, and their Jacobian as an optimiser for least squares wants them.
+//! Weighted residuals, model − data, and their Jacobian, as least-squares solvers need them.
 //!
 //! Where there is a continuum the Jacobian is that of variable projection in Kaufman's form, J − S C⁻¹ SᵀJ (see
 //! `docs/src/equations.md`). Priors and training hulls are rows of their own, so that the squares sum to χ² and
@@ -125,7 +125,7 @@ impl ArmConstants {
         let model_row = |k: usize| &model[k * self.stride..(k + 1) * self.stride];
         let pixels = self.used.iter().zip(&scaled).zip(&self.data);
         residual.extend(pixels.map(|((&j, scale), data)| scale * model_row(0)[j] - data));
-        // 3. The columns of the Jacobian, without what the continuum takes of them.
+        // 3. The columns of the Jacobian, from which we project out what the continuum can fit.
         let mut columns = Vec::with_capacity(count * self.columns.len());
         for k in 0..self.columns.len() {
             let derivative = model_row(1 + k);

@@ -11,7 +11,7 @@ pub struct Problem {
     pub name: &'static str,
     pub rows: usize,
     pub start: Vec<f64>,
-    /// How many of the factors 1, 10 and 100 of the start are tried.
+    /// Number of the factors 1, 10 and 100 by which the start is multiplied.
     pub tries: usize,
     pub residuals: ResidualFunction,
     /// √Σr² at its minima, those at infinity included.

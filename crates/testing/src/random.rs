@@ -1,4 +1,4 @@
-//! Numbers that every run draws alike.
+//! Random numbers that are the same in every run.
 
 /// A fixed sequence: splitmix64 (Steele, Lea and Flood 2014).
 #[derive(Clone)]

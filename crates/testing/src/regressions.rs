@@ -63,7 +63,7 @@ pub enum Route {
     Closures,
 }
 
-/// Ends of some fits.
+/// Results of some fits.
 struct FitEnds {
     /// (curves)
     success: Vec<bool>,
@@ -77,13 +77,13 @@ struct FitEnds {
 #[derive(Debug, Default)]
 pub struct Chi2Comparison {
     pub successes: usize,
-    /// A line each.
+    /// Descriptions of successes whose χ² is wrong, one line each.
     pub wrong: Vec<String>,
     /// Largest relative difference of χ².
     pub worst: f64,
 }
 
-/// Noise of the curves, in root mean squares of the true curve about its mean.
+/// Noise levels of the curves, in root mean squares of the true curve about its mean.
 pub const NOISES: [f64; 3] = [0.01, 0.1, 0.3];
 
 const fn truth(parameter: &'static str, low: f64, high: f64) -> TrueParameter {

@@ -1,4 +1,4 @@
-//! Bytes of a FITS file: from the disk, or from memory when they had to be inflated.
+//! Bytes of a FITS file: from the disk, or from memory if the file is compressed.
 
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ pub const GZIP: &[u8] = &[0x1f, 0x8b];
 /// Inflated bytes are kept in pieces of this size, so that nothing is copied while they grow.
 const INFLATED_PIECE_BYTES: usize = 1 << 20;
 
-/// Bytes at known places: all that the reader of FITS asks for.
+/// Source of bytes at given offsets, from which the reader of FITS reads.
 pub trait Bytes: Send {
     /// Returns the number of bytes.
     fn length(&self) -> u64;
@@ -101,10 +101,10 @@ impl Bytes for OnDisk {
 }
 
 struct InMemory {
-    /// All but the last are full.
+    /// Inflated bytes. All pieces but the last are full.
     pieces: Vec<Vec<u8>>,
     length: u64,
-    /// Bytes that are left of those that the whole file may take.
+    /// Memory that a batch may take beside the inflated file (bytes).
     spare: u64,
 }
 

@@ -14,13 +14,13 @@ use super::tiles::TiledImage;
 use crate::error::{Error, Result};
 use crate::io::memory::most_inflated_bytes;
 
-/// FITS comes in blocks of this many bytes.
+/// Number of bytes of a FITS block.
 const BLOCK_BYTES: u64 = 2880;
 /// Maximum number of bytes of all headers together. Those of a survey take 100 kB.
 const MAX_HEADER_BYTES: u64 = 4 << 20;
 /// Maximum number of axes, by the standard.
 const MAX_AXES: i64 = 999;
-/// Bytes that are summed in one go.
+/// Number of bytes that are read and summed at once.
 const SUMMED_PIECE_BYTES: usize = 1 << 18;
 
 /// Content of a unit.
@@ -111,7 +111,7 @@ impl Fits {
         self.memory_per_batch = self.free_memory;
     }
 
-    /// Subtracts `count` values of `size` bytes from the memory that may still be taken; fails if there is not as much.
+    /// Subtracts `count` values of `size` bytes from the memory that may still be taken; fails if there is less.
     ///
     /// # Errors
     /// `TooLarge` when compressed data grow beyond what spectra do.

@@ -5,7 +5,7 @@ use super::hdu::Fits;
 use super::tiles::TiledImage;
 use crate::error::{Error, Result};
 
-/// Bytes decoded in one go; a multiple of every element's size.
+/// Number of bytes that are read and decoded at once; a multiple of every element's size.
 const DECODED_BYTES: usize = 1 << 16;
 
 /// An image's shape and type.
@@ -16,7 +16,7 @@ pub struct Image {
     bitpix: i64,
     scale: f64,
     zero: f64,
-    /// The integer that stands for not-a-number.
+    /// Integer that means not-a-number.
     blank: Option<i64>,
     /// Its compression; `None` if it is not compressed.
     tiles: Option<TiledImage>,

@@ -3,12 +3,12 @@
 //! DATASUM is the ones' complement sum of the data, taken as big-endian words of 32 bits, blocks padded. CHECKSUM is
 //! text that makes the sum of the whole unit, header included, all ones.
 
-#![deny(clippy::indexing_slicing)] // whatever a file holds is no index
+#![deny(clippy::indexing_slicing)] // a file must not cause a panic
 
 /// Characters of CHECKSUM's value.
 const CHECKSUM_CHARACTERS: usize = 16;
 
-/// A ones' complement sum of bytes at known places.
+/// A ones' complement sum of bytes at given positions.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OnesSum(u64);
 

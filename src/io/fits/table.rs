@@ -17,7 +17,7 @@ pub struct Table {
     pub columns: Vec<TableColumn>,
 }
 
-/// One column.
+/// Description of a column.
 #[derive(Clone, Debug)]
 pub struct TableColumn {
     pub name: String,
@@ -207,7 +207,7 @@ impl TableColumn {
             .chunks_exact(row_bytes)
             .map(|row| &row[self.offset..][..self.width]);
         let is_unscaled = self.scale == 1.0;
-        // integers with these zeros are FITS' way to write the other signedness
+        // with these values of TZERO, FITS stores unsigned integers, or signed bytes
         let values = match (self.code, self.zero) {
             (b'A', _) => ColumnValues::Text(cells.map(decode_text).collect()),
             (b'L', _) => ColumnValues::Bool(self.decode_logicals(cells)?),

@@ -102,7 +102,7 @@ impl TiledImage {
             ));
         }
         // 3. Find the heap behind the rows, in which the compressed tiles lie.
-        let table_bytes = table.rows as u64 * table.row_bytes as u64; // lie in the file
+        let table_bytes = table.rows as u64 * table.row_bytes as u64; // does not overflow: the rows lie in the file
         let heap_start = match header.integer("THEAP") {
             Some(offset) => u64::try_from(offset).ok(),
             None => Some(table_bytes),
@@ -227,7 +227,7 @@ impl Fits {
                 continue;
             }
             // 2. Check that it lies inside the heap and fits memory.
-            let decoded_bytes = tile.pixels.len() * size; // of an image that was found to be small enough
+            let decoded_bytes = tile.pixels.len() * size; // does not overflow: the size of the image was checked
             // the length of a verbatim tile is in bytes or in pixels
             let is_verbatim = matches!(codec, Codec::Plain)
                 && [decoded_bytes, tile.pixels.len()].contains(&(length as usize));
@@ -286,7 +286,7 @@ impl Codec {
         match self {
             Codec::Plain => bytes = packed,
             Codec::Gzip => {
-                // one more byte shows that there are too many
+                // one byte more than needed reveals a tile that is too long
                 MultiGzDecoder::new(packed.as_slice())
                     .take((count * size) as u64 + 1)
                     .read_to_end(&mut bytes)

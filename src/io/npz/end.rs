@@ -3,7 +3,7 @@
 //! The zip library accepts bytes behind the end, and a directory of another size than the end record states: other
 //! programs read other entries of such a file, or none.
 
-#![deny(clippy::indexing_slicing)] // whatever a file holds is no index
+#![deny(clippy::indexing_slicing)] // a file must not cause a panic
 
 use std::io::{self, Read, Seek, SeekFrom};
 

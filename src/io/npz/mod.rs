@@ -1,10 +1,10 @@
-//! NPZ files: a zip archive of `.npy` arrays, read with distrust.
+//! NPZ files: zip archives of `.npy` arrays, whose claims are all checked.
 //!
 //! Every claim of a header is checked against the file's real size before anything is allocated; entries are read
 //! through to their CRC; an array is whole or an error. `Archive` reads small arrays at once, `Stream` large ones
 //! progressively.
 
-#![deny(clippy::indexing_slicing)] // whatever a file holds is no index
+#![deny(clippy::indexing_slicing)] // a file must not cause a panic
 
 mod element;
 mod end;
@@ -34,7 +34,7 @@ pub(crate) const MAGIC: &[u8] = b"PK\x03\x04";
 const MAX_DEFLATE_RATIO: u64 = 1032;
 /// Maximum number of arrays of a file.
 const MAX_ENTRIES: u64 = 10_000;
-/// Bytes decoded in one go.
+/// Number of bytes that are decoded at once.
 const DECODED_BYTES: usize = 1 << 16;
 
 /// An open NPZ file whose zip structure has been validated.

@@ -23,7 +23,8 @@ use crate::io::opened::Opened;
 const MAX_PIECE_BYTES: usize = 1 << 18;
 /// Number of pieces that a thread inflates ahead.
 const PIECES_AHEAD: usize = 2;
-/// Bytes that all streams of a file hold: each a piece that is taken, those ahead, and one that is being made.
+/// Maximum number of bytes of the pieces of all streams of a file. Each stream has a piece that is read, those ahead,
+/// and one that is being inflated.
 const MAX_HELD_BYTES: usize = 8 << 20;
 
 /// The elements of one array, row by row. An array in Fortran order is held whole, others piece by piece. Before the
@@ -45,7 +46,7 @@ pub(crate) struct Stream {
 /// The bytes of an array that are not yet read.
 enum UnreadBytes {
     Stored(Stored),
-    /// Those that a thread inflates, in pieces.
+    /// Pieces that a thread inflates.
     Inflated(Receiver<io::Result<Vec<u8>>>),
 }
 
@@ -55,7 +56,7 @@ struct ArraySource {
     index: usize,
     /// The file as it was when its arrays were checked.
     opened: Opened,
-    /// Bytes of a piece, those of whole elements.
+    /// Number of bytes of a piece, a multiple of the size of an element.
     piece_bytes: usize,
 }
 
@@ -313,7 +314,7 @@ fn inflate_in_thread(
             send_inflated_pieces(file, &zip, index, max_piece_bytes, &header_sender, &sender)
         {
             drop(header_sender);
-            // where nobody listens any more, nobody needs the error
+            // if the stream has been dropped, nobody needs the error
             let _ = sender.send(Err(error));
         }
     })?;

@@ -41,7 +41,8 @@ impl OutputFile {
         self.write_and_publish(contents.as_ref(), None)
     }
 
-    /// Writes the file as [`write`](OutputFile::write) does, and tells `record` (a journal) of it before it is renamed.
+    /// Writes the file as [`write`](OutputFile::write) does, and records it in `record` (a journal) before it is
+    /// renamed.
     ///
     /// # Errors
     /// The errors of [`write`](OutputFile::write), and those of the record.
@@ -53,7 +54,7 @@ impl OutputFile {
         self.write_and_publish(contents.as_ref(), Some(record))
     }
 
-    /// Writes the contents and moves the file to its final path; tells `record`, if given, before.
+    /// Writes the contents and moves the file to its final path; with a `record`, it is recorded there before.
     fn write_and_publish(
         mut self,
         contents: &[u8],

@@ -26,7 +26,7 @@ pub(crate) trait OutputRecord {
 }
 
 /// A temporary file `.NAME.tmp-PROCESS-N` beside its target, which is removed on drop unless it is published. The file
-/// is locked, which tells it from the file that a killed process left.
+/// is locked, which distinguishes it from the file that a killed process left.
 #[derive(Debug)]
 pub(crate) struct Staged {
     /// The path of the caller, which may be a link to the target.
