@@ -180,12 +180,14 @@ impl Problem {
         let mut evaluator = self.lock_evaluator();
         let sums = evaluator.linearise(&self.task, u)?;
         self.check_model()?;
-        let mut gradient = vec![0.0; lower.len()];
-        for p in 0..lower.len() {
-            let is_free = lower[p] < upper[p];
-            if is_free {
-                gradient[p] = -2.0 * sums.gradient[p];
-            }
+        let mut gradient = Vec::with_capacity(lower.len());
+        for (p, (lower, upper)) in lower.iter().zip(&upper).enumerate() {
+            let is_free = lower < upper;
+            gradient.push(if is_free {
+                -2.0 * sums.gradient[p]
+            } else {
+                0.0
+            });
         }
         Ok((sums.chi2 + sums.penalty, gradient))
     }
