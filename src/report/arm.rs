@@ -290,6 +290,7 @@ fn draw_line_names(
         ("wide", WIDE_PICTURE_WIDTH),
         ("narrow", NARROW_PICTURE_WIDTH),
     ] {
+        // 1. Place the names for this width of the picture.
         let labels = place_labels(velocity, grid.from, grid.to, pixels);
         let rows = match picture_width {
             PictureWidth::Whole => labels
@@ -299,8 +300,10 @@ fn draw_line_names(
                 .unwrap_or(0),
             PictureWidth::Shared => LABEL_ROWS,
         };
+        // 2. Draw them in rows above it.
         let texts: String = labels.iter().map(draw_line_name).collect();
         let _ = write!(names, "<div class='names {class} l{rows}'>{texts}</div>");
+        // 3. Mark all their lines in the picture.
         let mut path = String::new();
         for line in labels.iter().flat_map(|label| &label.lines) {
             let _ = write!(path, "M{:.1} 0v{PATH_HEIGHT}", grid.column_of(*line));

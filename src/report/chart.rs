@@ -150,6 +150,7 @@ impl Chart {
 
     /// Draws a legend, one line of colour and text per entry, in a corner of the chart.
     pub fn draw_legend(&mut self, corner: Corner, entries: &[LegendEntry]) {
+        // 1. The size follows from the texts.
         let longest_text = entries
             .iter()
             .map(|entry| entry.text.chars().count())
@@ -157,6 +158,7 @@ impl Chart {
             .unwrap_or(0);
         let width = 54.0 + LEGEND_CHARACTER_WIDTH * longest_text as f64;
         let height = 12.0 + LEGEND_LINE_HEIGHT * entries.len() as f64;
+        // 2. Draw the background in the corner.
         let (left, top) = match corner {
             Corner::TopLeft => (12.0, 12.0),
             Corner::BottomRight => (
@@ -169,6 +171,7 @@ impl Chart {
             "<rect x='{left:.1}' y='{top:.1}' width='{width:.1}' height='{height:.1}' rx='4' fill='#fff' fill-opacity='.9' \
              stroke='#dde1e7'/>"
         );
+        // 3. Draw a line per entry.
         for (line, LegendEntry { colour, text }) in entries.iter().enumerate() {
             let middle = top + 6.0 + LEGEND_LINE_HEIGHT * (line as f64 + 0.5);
             let _ = write!(

@@ -109,6 +109,7 @@ impl PlottedFits<'_> {
     /// Returns figures of the labels: the Kiel diagram (logg over teff) if there, then the other labels two by two.
     fn draw_labels(&self) -> Vec<String> {
         let parameters = &self.collector.parameters;
+        // 1. The Kiel diagram, coloured by the metallicity or else another label.
         let mut other_labels: Vec<usize> = (0..parameters.len())
             .filter(|p| !["velocity", "vsini"].contains(&parameters[*p].as_str()))
             .collect();
@@ -128,6 +129,7 @@ impl PlottedFits<'_> {
                 AxisKind::Reversed,
             ));
         }
+        // 2. The other labels, two per figure.
         for labels in other_labels.chunks(2).take(MAX_LABEL_FIGURES) {
             let x_symbol = parameter_symbol(&parameters[labels[0]]);
             figures.push(match *labels {

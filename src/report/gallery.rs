@@ -31,6 +31,7 @@ pub fn draw_galleries(
     for gallery in galleries {
         let mut cards = String::new();
         let mut left_out = 0;
+        // 1. Draw the panels for which there is room.
         for panel in &gallery.panels {
             let card = draw_panel(panel, &collector.parameters, about);
             if drawn.html.len() + cards.len() + card.len() > max_bytes {
@@ -42,6 +43,7 @@ pub fn draw_galleries(
                 .ids
                 .insert(panel.input_index, panel.row.id.to_string());
         }
+        // 2. Link to those drawn in an earlier gallery.
         let links = draw_links(gallery, &drawn.ids);
         let note = left_out_note(left_out);
         drawn.html += &wrap_gallery(gallery, &format!("{note}{cards}{links}"));

@@ -19,6 +19,7 @@ pub fn table_as_json(
     collector: &Collector,
     drawn_ids: &BTreeMap<u64, String>,
 ) -> String {
+    // 1. The heads of the columns.
     let has_signal_to_noise = collector.point_values(1).iter().any(|x| x.is_finite());
     let mut head = vec![
         column_head("id", "text"),
@@ -39,6 +40,7 @@ pub fn table_as_json(
         head.push(column_head("file", "text"));
     }
     head.push(column_head("row", "number"));
+    // 2. The rows, with the link to the picture of the spectrum.
     let rows: Vec<Value> = collector
         .table_rows()
         .map(|(input_index, kept)| {
@@ -55,6 +57,7 @@ pub fn table_as_json(
             })
         })
         .collect();
+    // 3. As JSON, in which nothing ends the script element.
     let flag_names: Vec<&str> = Flags::DESCRIPTIONS.iter().map(|flag| flag.label).collect();
     let table = json!({ "head": head, "rows": rows, "flags": flag_names, "count": collector.count.to_string() });
     table

@@ -78,6 +78,7 @@ pub(super) fn verify_checksum(
     file: &mut FitsTables,
     entries: &[MetadataEntry],
 ) -> Result<std::result::Result<Option<String>, String>> {
+    // 1. Without a checksum, or with one of another state of the table, there is only a note.
     let checksums = entries.iter().find(|entry| entry.key == CHECKSUM_KEY);
     if checksums.is_none() && !has_checksum_keyword(file)? {
         let note = "it has no checksum of the order of its rows: rows that changed places would not be noticed";
@@ -88,6 +89,7 @@ pub(super) fn verify_checksum(
                     before: rows that changed places would not be noticed";
         return Ok(Ok(Some(note.into())));
     }
+    // 2. Compare the metadata, then the bytes of RESULTS.
     let Some(MetadataEntry { value, .. }) = checksums else {
         return Ok(Err(format!(
             "damaged: the metadata key {CHECKSUM_KEY} is missing, which popfit writes"

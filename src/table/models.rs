@@ -60,6 +60,7 @@ impl<'a> ModelWriter<'a> {
             overwrite,
             metadata,
         } = options.into();
+        // 1. Create the temporary file.
         if path
             .extension()
             .is_none_or(|extension| !extension.eq_ignore_ascii_case("fits"))
@@ -70,6 +71,7 @@ impl<'a> ModelWriter<'a> {
             )));
         }
         let staged = Staged::create(path, overwrite)?;
+        // 2. Begin the table that identifies the spectra, and the images.
         let all_columns = schema.distinct_columns()?;
         let columns: Vec<Column> = all_columns
             .into_iter()

@@ -99,6 +99,7 @@ struct CheckedUnit {
 /// popfit writes them for every unit. Other programs drop them or, as astropy does, keep old ones beside new rows: a
 /// table without popfit's metadata and primary unit is read with a note.
 fn check_checksums(units: &[CheckedUnit], has_layout: bool) -> Result<Vec<String>, String> {
+    // 1. Wrong sums are damage in a table by popfit, and a note in any other.
     let is_own = has_layout
         || units
             .first()
@@ -118,6 +119,7 @@ fn check_checksums(units: &[CheckedUnit], has_layout: bool) -> Result<Vec<String
         )),
         None => {}
     }
+    // 2. So are missing ones, if the table has a layout.
     match join_names(units, ChecksumState::Missing) {
         Some(names) if has_layout => {
             return Err(format!(

@@ -12,6 +12,7 @@ impl SpectralFitter {
     /// makes the key easier to read. `inputs` have been [read](InputFiles::read). They count by name and contents, not
     /// by folder, so that the same files in another folder are the same run.
     pub fn resume_key(&self, model: &str, selection: &Selection, inputs: &InputFiles) -> String {
+        // 1. Version, device and emulators.
         let Metadata {
             device,
             emulators,
@@ -33,6 +34,7 @@ impl SpectralFitter {
                 .iter()
                 .map(|(file, hash)| format!("emulator {file} = {hash}")),
         );
+        // 2. Wavelengths of the emulators.
         for (arm, emulator) in self.model.arms() {
             // a grid may come from a file of its own
             let bytes: Vec<u8> = emulator
@@ -45,8 +47,10 @@ impl SpectralFitter {
                 sha256_hex(&bytes)
             ));
         }
+        // 3. Input and selection.
         lines.extend(inputs.lines());
         lines.extend(describe_selection(selection));
+        // 4. Settings of the fitter and the model.
         lines.push(format!(
             "batch = {}",
             self.batch_size

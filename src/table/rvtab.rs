@@ -77,6 +77,7 @@ impl<'a> RvTabWriter<'a> {
             overwrite,
             metadata,
         } = options.into();
+        // 1. Check the arguments, and create both temporary files.
         if path
             .extension()
             .is_none_or(|extension| !extension.eq_ignore_ascii_case("fits"))
@@ -92,6 +93,7 @@ impl<'a> RvTabWriter<'a> {
         check_shared_grids(fitter, files)?;
         let table = Staged::create(path, overwrite)?;
         let models = Staged::create(&models_path(path), overwrite)?;
+        // 2. Begin RVTAB with the columns of an empty batch.
         let fibermap = find_common_columns("FIBERMAP", files);
         let described_columns = build_columns(&RvBatch {
             fitter,
@@ -108,6 +110,7 @@ impl<'a> RvTabWriter<'a> {
                 .map(|(column, _)| column)
                 .collect(),
         )?;
+        // 3. Begin the tables that are copied from the input.
         let mut copied = Vec::new();
         for name in COPIED_TABLES {
             let columns = find_common_columns(name, files);

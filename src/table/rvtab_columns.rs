@@ -141,6 +141,7 @@ pub(super) fn build_columns(batch: &RvBatch) -> Vec<(FitsColumn, ColumnValues)> 
 /// Adds rvspecfit's columns of velocity, rotation and its four labels, by calls of `add`; NaN where the model has no
 /// such parameter.
 fn add_parameter_columns(batch: &RvBatch, add: Add) {
+    // 1. Velocity and rotation.
     let unit = velocity_unit();
     add(
         "VRAD",
@@ -172,6 +173,7 @@ fn add_parameter_columns(batch: &RvBatch, add: Add) {
         "Stellar rotation velocity",
         batch.float_column(&|k| batch.parameter_value(k, "vsini").0),
     );
+    // 2. Labels, each with its error.
     let labels = [
         ("LOGG", "logg", "", "log of the surface gravity"),
         ("TEFF", "teff", "K", "Effective temperature"),

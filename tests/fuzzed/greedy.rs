@@ -82,6 +82,7 @@ fn many_arrays(arrays: usize, bytes: usize) -> Vec<u8> {
 
 /// DESI's layout, 60 MB of zeros once inflated.
 fn gzipped_images(bitpix: i64) -> Vec<u8> {
+    // 1. Functions that write units.
     let rows = 300usize;
     let element_bytes = (bitpix.unsigned_abs() / 8) as usize;
     let pixels = (20 << 20) / (rows * element_bytes);
@@ -111,6 +112,7 @@ fn gzipped_images(bitpix: i64) -> Vec<u8> {
         image_cards.push(format!("EXTNAME = '{name}'"));
         unit(&image_cards, data)
     };
+    // 2. Write a file of zeros.
     let ids = [
         "XTENSION= 'BINTABLE'",
         "BITPIX  = 8",
@@ -141,6 +143,7 @@ fn gzipped_images(bitpix: i64) -> Vec<u8> {
         image("B_MASK", bitpix, &[rows, pixels], &zeros),
     ]
     .concat();
+    // 3. Compress it.
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
     std::io::Write::write_all(&mut encoder, &file).unwrap();
     encoder.finish().unwrap()

@@ -137,12 +137,14 @@ fn make_array(recipe: &mut Recipe) -> (u8, Vec<u8>) {
 
 /// A FITS file: as it is, or units of cards (lines, up to an empty one) and data; gzipped or not.
 pub fn fits(bytes: &[u8]) -> Vec<u8> {
+    // 1. The mode says whether the bytes are the file itself.
     let mut recipe = Recipe(bytes);
     let mode = recipe.take_byte();
     let mut file = Vec::new();
     if mode & 1 == 0 {
         file = recipe.0.to_vec();
     }
+    // 2. Otherwise make units of cards and data.
     while mode & 1 == 1 && !recipe.0.is_empty() && file.len() < 4 * MAX_RECIPE_BYTES {
         let end = recipe
             .0
@@ -161,6 +163,7 @@ pub fn fits(bytes: &[u8]) -> Vec<u8> {
         file.extend(recipe.take_pattern(count));
         file.resize(file.len().next_multiple_of(2880), 0);
     }
+    // 3. Compress the file if the mode says so.
     if mode & 2 == 0 {
         return file;
     }

@@ -413,6 +413,7 @@ const FORMULAS: [&str; 8] = [
 
 /// A recipe of the journal of a small run.
 fn journal() -> Vec<u8> {
+    // 1. Fit two spectra with a small network, and write a journal.
     let folder = tempfile::tempdir().unwrap();
     let network = network_file(&["a"], "relu", &[linear_layer(1, wave)]);
     let emulator = Emulator::open(file(folder.path(), "net.safetensors", &network)).unwrap();
@@ -440,6 +441,7 @@ fn journal() -> Vec<u8> {
         .unwrap();
     drop(journal);
     let file = std::fs::read(target.with_file_name(".out.csv.journal")).unwrap();
+    // 2. Turn its records into a recipe.
     let mut recipe = vec![1];
     let mut records = &file[recipes::journal(&[1]).len()..];
     while let Some((length, rest)) = records.split_first_chunk::<8>() {

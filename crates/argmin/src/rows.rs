@@ -57,9 +57,11 @@ impl ArmConstants {
         let Stage::Normal(normal) = stage else {
             return None;
         };
+        // 1. Read data and weights, and keep the pixels with a weight.
         let data = buffer_values(job, normal.data);
         let weight = buffer_values(job, normal.weight);
         let used: Vec<usize> = (0..weight.len()).filter(|&j| weight[j] > 0.0).collect();
+        // 2. Read the continuum basis and make it orthonormal.
         let mut terms = 0;
         let mut orthonormal = Vec::new();
         if let Some((basis, _)) = &normal.continuum {

@@ -13,6 +13,7 @@ use crate::demo_emulator;
 /// # Panics
 /// Panics if the demo's file cannot be read, or if the new file cannot be written.
 pub fn cut_emulator(pieces: &[(f64, f64)]) -> Emulator {
+    // 1. Find the pixels inside the ranges.
     let bytes = std::fs::read(demo_emulator()).unwrap();
     let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
     let whole = SafeTensors::deserialize(&bytes).unwrap();
@@ -29,6 +30,7 @@ pub fn cut_emulator(pieces: &[(f64, f64)]) -> Emulator {
             ranges.any(|(low, high)| (*low..=*high).contains(&wavelength))
         })
         .collect();
+    // 2. Cut the arrays.
     // only `wavelength` and the arrays of the last layer have a row for each pixel
     let mut arrays: HashMap<String, (Dtype, Vec<usize>, Vec<u8>)> = HashMap::new();
     for (name, tensor) in whole.tensors() {
@@ -47,6 +49,7 @@ pub fn cut_emulator(pieces: &[(f64, f64)]) -> Emulator {
         }
         arrays.insert(name, (tensor.dtype(), shape, data));
     }
+    // 3. Write and open the new file.
     let views = arrays.iter().map(|(name, (dtype, shape, data))| {
         (
             name.clone(),

@@ -34,6 +34,7 @@ impl Regression {
     ///
     /// Those of the fitter.
     pub fn minima(&'static self, sample: Sample) -> Result<Minima> {
+        // 1. Fit from the starts of the sample.
         let formula = Formula::parse(self.formula)?;
         let names = formula.parameters().to_vec();
         let noisy = self.draw(&names, sample);
@@ -43,6 +44,7 @@ impl Regression {
             fitter.fit_columns(&Curves::on_common_grid(&noisy.x[..], &noisy.y[..], starts))
         };
         let fits = fit_from(&noisy.starts)?;
+        // 2. Find the lowest χ² of each curve from other starts.
         let mut lowest_chi2 = vec![f64::INFINITY; sample.curves];
         let mut random = Random(sample.seed);
         for k in 0..OTHER_STARTS {
@@ -59,6 +61,7 @@ impl Regression {
                 }
             }
         }
+        // 3. Compare.
         let mut minima = Minima::default();
         for (k, lowest) in lowest_chi2.into_iter().enumerate() {
             if !fits.status[k].is_success() {

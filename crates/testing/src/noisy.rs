@@ -18,6 +18,7 @@ pub fn noisy_templates(emulator: &Emulator, count: usize) -> Result<(Spectra<'st
             x
         }
     };
+    // 1. Draw the labels.
     let labels = emulator.labels();
     let truths: Vec<f64> = (0..count)
         .flat_map(|_| {
@@ -27,6 +28,7 @@ pub fn noisy_templates(emulator: &Emulator, count: usize) -> Result<(Spectra<'st
                 .collect::<Vec<_>>()
         })
         .collect();
+    // 2. Add noise to their templates.
     let mut flux = Vec::new();
     let mut ivar = Vec::new();
     for template in emulator.templates(&truths).chunks_exact(emulator.pixels()) {

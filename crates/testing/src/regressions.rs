@@ -362,6 +362,7 @@ impl Regression {
         let mut starts = vec![f64::NAN; curves * names.len()];
         let mut truths = vec![f64::NAN; curves * names.len()];
         for k in 0..curves {
+            // 1. Draw the true parameters, and noisy values of the curve.
             let truth: Vec<f64> = self
                 .truths
                 .iter()
@@ -383,6 +384,7 @@ impl Regression {
                     .iter()
                     .map(|value| value + noise * spread * random.normal()),
             );
+            // 2. Put starts away from them, in the order of the formula.
             for (index, truth) in indices.iter().zip(truth) {
                 let distance = 0.2 + 0.3 * random.uniform();
                 let sign = if random.uniform() < 0.5 { -1.0 } else { 1.0 };

@@ -36,6 +36,7 @@ pub fn network(labels: &[&str], activation: &str, layers: &[Layer]) -> Emulator 
 
 /// Returns the bytes of the file of such a network.
 pub fn network_file(labels: &[&str], activation: &str, layers: &[Layer]) -> Vec<u8> {
+    // 1. Describe the network in the metadata.
     let describe_label = |name: &&str| {
         format!(
             r#"{{"name":"{name}","transform":"identity","mean":0.0,"std":1.0,"min":-10.0,"max":10.0}}"#
@@ -46,6 +47,7 @@ pub fn network_file(labels: &[&str], activation: &str, layers: &[Layer]) -> Vec<
         r#"{{"version":1,"activation":"{activation}","output":"identity","labels":[{}],"medium":"vacuum","grid":"log"}}"#,
         label_descriptions.join(",")
     );
+    // 2. Collect its tensors.
     let mut tensors = vec![(
         "wavelength".to_string(),
         Dtype::F64,

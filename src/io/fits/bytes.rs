@@ -144,6 +144,7 @@ fn inflate(path: &Path, file: File, max_bytes: u64) -> Result<InMemory> {
     let mut decoder = MultiGzDecoder::new(io::BufReader::new(file));
     let mut pieces = Vec::new();
     let mut length = 0u64;
+    // 1. Inflate piece by piece, and stop a bomb at the limit.
     loop {
         let mut piece = Vec::new();
         if piece.try_reserve_exact(INFLATED_PIECE_BYTES).is_err() {
@@ -167,6 +168,7 @@ fn inflate(path: &Path, file: File, max_bytes: u64) -> Result<InMemory> {
             });
         }
         pieces.push(piece);
+        // 2. A piece that is not full is the last one.
         if count < INFLATED_PIECE_BYTES {
             let spare = max_bytes.saturating_sub(pieces.len() as u64 * INFLATED_PIECE_BYTES as u64);
             return Ok(InMemory {

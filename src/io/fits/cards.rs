@@ -36,6 +36,7 @@ impl Header {
         // key of the card before, if its text goes on in the next card
         let mut continued_key: Option<String> = None;
         for card in blocks.chunks_exact(CARD_BYTES) {
+            // 1. Split the card into keyword and value.
             if !card.iter().all(|byte| (b' '..=b'~').contains(byte)) {
                 return Err(format!(
                     "a header card is not ASCII text: {:?}",
@@ -48,6 +49,7 @@ impl Header {
             if key == "END" {
                 break;
             }
+            // 2. A CONTINUE card goes on with the text of the card before.
             if key == "CONTINUE" {
                 header.append_continued_text(continued_key.as_deref(), rest);
                 continue;
@@ -56,6 +58,7 @@ impl Header {
             let Some(value) = rest.strip_prefix('=').and_then(parse_value) else {
                 continue;
             };
+            // 3. Of a keyword given twice the first value counts.
             if header.values.contains_key(key) {
                 if STRUCTURAL_KEYWORDS.contains(&key.trim_end_matches(|c: char| c.is_ascii_digit()))
                 {

@@ -23,6 +23,7 @@ impl TableColumns {
             .get(index)
             .map(|hdu| hdu.name.clone())
             .unwrap_or_default();
+        // 1. Note the columns that have arrays or types that popfit does not read.
         let left_out: Vec<&str> = table
             .columns
             .iter()
@@ -36,6 +37,7 @@ impl TableColumns {
                 left_out.join(", ")
             ));
         }
+        // 2. Keep the structure of the others.
         let table_name: Arc<str> = name.into();
         let mut columns = Vec::new();
         for column in table.columns.iter().filter(|column| column.is_single()) {

@@ -215,6 +215,7 @@ impl Fits {
         let mut blocks = Vec::new();
         loop {
             let block_offset = offset + blocks.len() as u64;
+            // 1. The block must be within the limit and inside the file.
             if *header_bytes_left < BLOCK_BYTES {
                 let message = format!("the headers take more than {MAX_HEADER_BYTES} bytes");
                 return Err(Error::TooLarge {
@@ -233,6 +234,7 @@ impl Fits {
                     message,
                 });
             }
+            // 2. Read it, and count it towards the limit.
             *header_bytes_left -= BLOCK_BYTES;
             let mut block = [0; BLOCK_BYTES as usize];
             self.bytes
@@ -245,6 +247,7 @@ impl Fits {
                     "not a FITS file: it does not begin with SIMPLE",
                 ));
             }
+            // 3. The block with END is the last one.
             if block
                 .chunks_exact(CARD_BYTES)
                 .any(|card| card.trim_ascii_end() == b"END")
@@ -356,6 +359,7 @@ impl Fits {
         };
         let start = *start;
         let span = span.clone();
+        // 1. Find the sums that the header states.
         let expected = header
             .text("DATASUM")
             .map(|text| text.trim().parse::<u32>());
@@ -365,11 +369,13 @@ impl Fits {
         if expected.is_none() && !has_checksum {
             return Ok(ChecksumState::Missing);
         }
+        // 2. Sum the data, then the whole unit.
         let data = self.sum_bytes(start..span.end)?;
         let whole = self.sum_bytes(span.start..start)?.plus(data);
         // a sum of zero may be written as all ones, which are zero in this arithmetic
         let is_zero = |sum: u32| [0, u32::MAX].contains(&sum);
         let is_data_sum = |sum: u32| sum == data.value() || (is_zero(sum) && is_zero(data.value()));
+        // 3. Compare. A wrong sum counts more than a missing one.
         Ok(match expected {
             Some(Ok(sum)) if !is_data_sum(sum) => ChecksumState::Wrong,
             Some(Err(_)) => ChecksumState::Wrong,

@@ -55,8 +55,10 @@ pub fn decode_rice(
     let mut value = bits.read_bits(8 * width)?;
     let mut remaining = count;
     while remaining > 0 {
+        // 1. Read the code of a block.
         let code = bits.read_bits(code_bits)?;
         for _ in 0..remaining.min(block) {
+            // 2. Read a mapped difference: zero, coded or verbatim.
             let mapped = match code {
                 0 => 0,
                 code if code < verbatim_code => {
@@ -66,6 +68,7 @@ pub fn decode_rice(
                 code if code == verbatim_code => bits.read_bits(8 * width)?,
                 _ => return None,
             };
+            // 3. Undo the mapping, and add the difference to the value before.
             let difference = if mapped & 1 == 0 {
                 mapped >> 1
             } else {

@@ -42,6 +42,7 @@ impl Table {
         if header.integer("BITPIX") != Some(8) || header.integer("GCOUNT").unwrap_or(1) != 1 {
             return Err("a table whose BITPIX is not 8, or GCOUNT not 1".into());
         }
+        // 1. Read the columns one after another, each behind the one before.
         let fields = header
             .integer("TFIELDS")
             .filter(|n| (0..=MAX_COLUMNS).contains(n))
@@ -55,6 +56,7 @@ impl Table {
                 .ok_or("its row is too wide")?;
             columns.push(column);
         }
+        // 2. Together they fill a row.
         if offset as u64 != row_bytes || (rows > 0 && row_bytes == 0) {
             return Err(format!(
                 "its columns take {offset} bytes, its {rows} rows have {row_bytes}"
@@ -83,6 +85,7 @@ impl Table {
 impl TableColumn {
     /// Reads the description of column `k`, counted from 1, which begins at byte `offset` of a row.
     fn new(header: &Header, k: i64, offset: usize) -> Result<TableColumn, String> {
+        // 1. Split the form, such as 3E, into a count and the letter of a type.
         let form = header
             .text(&format!("TFORM{k}"))
             .ok_or_else(|| format!("no TFORM{k}"))?
@@ -98,6 +101,7 @@ impl TableColumn {
                 .map_err(|_| invalid())?,
         };
         let code = *form.as_bytes().get(digits).ok_or_else(invalid)?;
+        // 2. They give the width of a cell.
         let width = match code {
             b'X' => Some(repeat.div_ceil(8)),
             _ => element_bytes(code).ok_or_else(invalid)?.checked_mul(repeat),
@@ -334,6 +338,7 @@ impl Fits {
         let row_bytes = table.row_bytes;
         let row_count = table.rows;
         self.take(rows.len(), row_bytes)?;
+        // 1. Reserve the memory.
         let mut bytes = Vec::new();
         let length = rows
             .len()
@@ -350,11 +355,11 @@ impl Fits {
                 message,
             });
         };
+        // 2. Read the rows, runs of successive ones at once.
         if let Some(row) = rows.iter().find(|row| **row >= row_count) {
             return Err(self.fault(index, format!("has {row_count} rows, not row {row}")));
         }
         bytes.resize(length, 0);
-        // successive rows are read at once
         let mut unfilled = bytes.as_mut_slice();
         for run in rows.chunk_by(|a, b| a + 1 == *b) {
             let (run_bytes, rest) = unfilled.split_at_mut(run.len() * row_bytes);

@@ -70,6 +70,7 @@ fn read_zip64_end(
     end_offset: u64,
     archive_offset: u64,
 ) -> io::Result<Option<(u64, u64)>> {
+    // 1. Read the locator, if there is one.
     let Some(locator_offset) = end_offset.checked_sub(ZIP64_LOCATOR_BYTES as u64) else {
         return Ok(None);
     };
@@ -77,6 +78,7 @@ fn read_zip64_end(
     if !locator.starts_with(b"PK\x06\x07") {
         return Ok(None);
     }
+    // 2. It leads to the record, which ends where the locator begins.
     let record_offset = read_number(&locator, 8, 8).saturating_add(archive_offset);
     if record_offset
         .checked_add(ZIP64_END_BYTES as u64)

@@ -98,6 +98,7 @@ fn parse_dictionary(text: &str) -> Result<ArrayHeader, String> {
     let mut dtype = None;
     let mut fortran = None;
     let mut shape = None;
+    // 1. Read the entries, each key once.
     text.expect('{')?;
     while !text.skip_if('}') {
         let key = text.read_string()?;
@@ -121,6 +122,7 @@ fn parse_dictionary(text: &str) -> Result<ArrayHeader, String> {
             break;
         }
     }
+    // 2. All three are there, and nothing follows.
     match (dtype, shape, fortran, text.0.trim()) {
         (Some(dtype), Some(shape), Some(fortran), "") => Ok(ArrayHeader {
             dtype,

@@ -230,6 +230,7 @@ impl Archive {
         budget: &mut u64,
         convert: impl Fn(f64) -> T,
     ) -> Result<Array<T>> {
+        // 1. Charge the array to the budget: twice if it has to be transposed.
         let header = self.required_header(key)?;
         let copies = if header.is_transposed() { 2 } else { 1 };
         let bytes = header.elements() as u64 * size_of::<T>() as u64;
@@ -239,6 +240,7 @@ impl Archive {
                 format!("`{key}` holds {bytes} bytes, more than this file should (is it a zip bomb?)"),
             )
         })?;
+        // 2. Read and convert the values.
         let mut values = Vec::with_capacity(header.elements());
         let mut numbers = Vec::new();
         self.scan(key, |dtype, bytes| {
@@ -247,6 +249,7 @@ impl Archive {
             values.extend(numbers.iter().map(|&number| convert(number)));
             Ok(())
         })?;
+        // 3. Put an array in Fortran order into row-major order.
         if header.is_transposed() {
             let mut indices = header::RowMajorIndices::new(&header.shape);
             let mut row_major = vec![T::default(); values.len()];

@@ -334,6 +334,7 @@ fn send_inflated_pieces(
     header: &SyncSender<ArrayHeader>,
     pieces: &SyncSender<io::Result<Vec<u8>>>,
 ) -> io::Result<()> {
+    // 1. Send the header, with which the reader compares the one that it knows.
     let mut file = BufReader::new(file);
     let mut entry = zip
         .entry(index)?
@@ -344,6 +345,7 @@ fn send_inflated_pieces(
     if header.send(array_header).is_err() {
         return Ok(());
     }
+    // 2. Send the elements. A send fails once the stream has been dropped.
     while remaining > 0 {
         let mut piece = vec![0; remaining.min(max_piece_bytes)];
         entry.read_exact(&mut piece)?;
@@ -352,6 +354,7 @@ fn send_inflated_pieces(
             return Ok(());
         }
     }
+    // 3. The CRC is compared at the end of the entry.
     check_end_of_entry(&mut entry)?;
     let _ = pieces.send(Ok(Vec::new()));
     Ok(())
