@@ -10,14 +10,14 @@ use crate::io::files::{File, is_same_file};
 
 /// Metadata of a file when it was checked.
 #[derive(Clone, Debug)]
-pub struct Opened {
+pub struct CheckedFile {
     metadata: Metadata,
 }
 
-impl Opened {
+impl CheckedFile {
     /// Records the metadata of an open file.
-    pub fn new(file: &File) -> io::Result<Opened> {
-        Ok(Opened {
+    pub fn new(file: &File) -> io::Result<CheckedFile> {
+        Ok(CheckedFile {
             metadata: file.metadata()?,
         })
     }
@@ -40,10 +40,10 @@ impl Opened {
         }
     }
 
-    /// Opens the file once more, as [`open_again`](Opened::open_again) does, for a format that has no checksums.
+    /// Opens the file once more, as [`open_again`](CheckedFile::open_again) does, for a format that has no checksums.
     ///
     /// # Errors
-    /// The errors of [`open_again`](Opened::open_again); [`Error::InputChanged`] also if the file was written to.
+    /// The errors of [`open_again`](CheckedFile::open_again); [`Error::InputChanged`] also if the file was written to.
     pub fn open_unwritten(&self, path: &Path) -> Result<File> {
         let (file, now) = self.open_same(path)?;
         let is_same_length = self.metadata.len() == now.len();

@@ -8,7 +8,7 @@ use flate2::read::MultiGzDecoder;
 use crate::error::{Error, Result};
 use crate::io::files::File;
 use crate::io::memory::most_inflated_bytes;
-use crate::io::opened::Opened;
+use crate::io::opened::CheckedFile;
 
 /// First bytes of a gzip file.
 pub const GZIP: &[u8] = &[0x1f, 0x8b];
@@ -46,7 +46,7 @@ pub trait Bytes: Send {
 /// `TooLarge` for a gzip file that expands beyond what spectra do; `Format` when it is corrupt or truncated.
 pub fn open(path: &Path) -> Result<Box<dyn Bytes>> {
     let mut file = File::open(path).map_err(Error::io(path))?;
-    let opened = Opened::new(&file).map_err(Error::io(path))?;
+    let opened = CheckedFile::new(&file).map_err(Error::io(path))?;
     let mut first_bytes = Vec::new();
     file.by_ref()
         .take(2)
@@ -69,7 +69,7 @@ pub fn open(path: &Path) -> Result<Box<dyn Bytes>> {
 
 struct OnDisk {
     path: PathBuf,
-    opened: Opened,
+    opened: CheckedFile,
     /// `None` while it is closed.
     file: Option<File>,
 }

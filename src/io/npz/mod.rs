@@ -20,7 +20,7 @@ use zip::{CompressionMethod, ZipArchive};
 
 use crate::error::{Error, Result};
 use crate::io::files::File;
-use crate::io::opened::Opened;
+use crate::io::opened::CheckedFile;
 use crate::suggest::missing_name;
 pub(crate) use element::DType;
 pub(crate) use header::ArrayHeader;
@@ -40,7 +40,7 @@ const DECODED_BYTES: usize = 1 << 16;
 /// An open NPZ file whose zip structure has been validated.
 pub(crate) struct Archive {
     path: PathBuf,
-    opened: Opened,
+    opened: CheckedFile,
     zip: ZipArchive<BufReader<File>>,
 }
 
@@ -55,7 +55,7 @@ impl Archive {
     /// impossible compression.
     pub(crate) fn open(path: &Path) -> Result<Archive> {
         let mut file = File::open(path).map_err(Error::io(path))?;
-        let opened = Opened::new(&file).map_err(Error::io(path))?;
+        let opened = CheckedFile::new(&file).map_err(Error::io(path))?;
         let file_length = opened.length();
         let claimed = end::claimed_entries(&mut file, file_length).map_err(Error::io(path))?;
         if claimed > MAX_ENTRIES {

@@ -17,7 +17,7 @@ use super::stored::Stored;
 use super::{ArrayHeader, DType, array_fault, check_end_of_entry, too_large};
 use crate::error::{Error, Result};
 use crate::io::files::File;
-use crate::io::opened::Opened;
+use crate::io::opened::CheckedFile;
 
 /// Maximum number of bytes of a piece, unless one element has more.
 const MAX_PIECE_BYTES: usize = 1 << 18;
@@ -55,7 +55,7 @@ struct ArraySource {
     zip: Arc<ZipArchiveMetadata>,
     index: usize,
     /// The file as it was when its arrays were checked.
-    opened: Opened,
+    opened: CheckedFile,
     /// Number of bytes of a piece, a multiple of the size of an element.
     piece_bytes: usize,
 }
@@ -69,7 +69,7 @@ impl Stream {
         header: &ArrayHeader,
         zip: Arc<ZipArchiveMetadata>,
         index: usize,
-        opened: Opened,
+        opened: CheckedFile,
         streams: usize,
     ) -> Stream {
         let element_bytes = header.dtype.bytes();

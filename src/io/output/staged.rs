@@ -64,8 +64,8 @@ impl Staged {
         }
         // 3. Look for other writers only now that this file exists: of two processes at least one sees the other's.
         match sweep_temporary_files(target) {
-            Sweep::Clean => Ok((staged, file)),
-            Sweep::Held => Err(Error::OutputLocked {
+            SweepResult::Clean => Ok((staged, file)),
+            SweepResult::Held => Err(Error::OutputLocked {
                 path: target.to_path_buf(),
             }),
         }
@@ -270,20 +270,20 @@ fn process_name() -> &'static str {
 
 /// State of other processes' temporary files beside a target, after a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sweep {
+enum SweepResult {
     Clean,
     /// A file that one of them is writing.
     Held,
 }
 
 /// Deletes temporary files that killed processes left for `target`; returns whether a living process holds one.
-fn sweep_temporary_files(target: &Path) -> Sweep {
+fn sweep_temporary_files(target: &Path) -> SweepResult {
     let name = target
         .file_name()
         .map(|name| name.to_string_lossy().into_owned())
         .unwrap_or_default();
     let prefix = format!(".{name}.tmp-");
-    let mut sweep = Sweep::Clean;
+    let mut sweep = SweepResult::Clean;
     let entries = std::fs::read_dir(files::parent_folder(target));
     for entry in entries.into_iter().flatten().flatten() {
         // on some file systems a second handle would take away the lock of this process's own files
@@ -298,7 +298,7 @@ fn sweep_temporary_files(target: &Path) -> Sweep {
         match File::open_regular(&entry.path()).and_then(|file| file.lock()) {
             // a file that cannot be removed does no harm
             Ok(Lock::Held) => drop(files::remove(&entry.path())),
-            Ok(Lock::Taken) => sweep = Sweep::Held,
+            Ok(Lock::Taken) => sweep = SweepResult::Held,
             _ => {}
         }
     }
