@@ -3,14 +3,14 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-/// One column, one value a spectrum.
+/// A column of a table, with one value per spectrum.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Column {
-    /// The table it comes from (`FIBERMAP`, `SCORES`); empty when there is only one.
+    /// Name of its table (`FIBERMAP`, `SCORES`); empty if there is only one.
     pub table: Arc<str>,
     /// Name as in the file.
     pub name: Arc<str>,
-    /// Empty: none is said.
+    /// Unit; empty if the file gives none.
     pub unit: Arc<str>,
     /// (n)
     pub values: ColumnValues,
@@ -33,8 +33,8 @@ pub enum ColumnValues {
     Text(Vec<String>),
 }
 
-/// Does the same with the values of every type.
-macro_rules! each {
+/// Evaluates the same expression for the values of every type.
+macro_rules! for_each_type {
     ($column:expr, $values:ident => $result:expr) => {
         match $column {
             ColumnValues::Bool($values) => $result,
@@ -59,23 +59,23 @@ impl ColumnValues {
     /// If `row` is not below the number of spectra.
     pub fn number(&self, row: usize) -> Option<f64> {
         Some(match self {
-            ColumnValues::Bool(v) => f64::from(u8::from(v[row])),
-            ColumnValues::U8(v) => f64::from(v[row]),
-            ColumnValues::I16(v) => f64::from(v[row]),
-            ColumnValues::U16(v) => f64::from(v[row]),
-            ColumnValues::I32(v) => f64::from(v[row]),
-            ColumnValues::U32(v) => f64::from(v[row]),
-            ColumnValues::I64(v) => v[row] as f64,
-            ColumnValues::U64(v) => v[row] as f64,
-            ColumnValues::F32(v) => f64::from(v[row]),
-            ColumnValues::F64(v) => v[row],
+            ColumnValues::Bool(values) => f64::from(u8::from(values[row])),
+            ColumnValues::U8(values) => f64::from(values[row]),
+            ColumnValues::I16(values) => f64::from(values[row]),
+            ColumnValues::U16(values) => f64::from(values[row]),
+            ColumnValues::I32(values) => f64::from(values[row]),
+            ColumnValues::U32(values) => f64::from(values[row]),
+            ColumnValues::I64(values) => values[row] as f64,
+            ColumnValues::U64(values) => values[row] as f64,
+            ColumnValues::F32(values) => f64::from(values[row]),
+            ColumnValues::F64(values) => values[row],
             ColumnValues::Text(_) => return None,
         })
     }
 
     /// Returns the number of values, one per spectrum.
     pub fn len(&self) -> usize {
-        each!(self, v => v.len())
+        for_each_type!(self, v => v.len())
     }
 
     /// Returns whether the column has no values.
@@ -90,11 +90,11 @@ impl ColumnValues {
 
     /// Returns a copy of the values of a range of rows.
     pub(crate) fn slice(&self, rows: Range<usize>) -> ColumnValues {
-        each!(self, v => v[rows].to_vec().into())
+        for_each_type!(self, v => v[rows].to_vec().into())
     }
 }
 
-/// Each type's own variant.
+/// Converts a vector of each type to its variant.
 macro_rules! from_values {
     ($($variant:ident: $type:ty),*) => {
         $(impl From<Vec<$type>> for ColumnValues {

@@ -1,6 +1,6 @@
 //! Faults on purpose: tests put a hook before every operation on files, and every reservation of a population's memory.
 //!
-//! Without a hook an operation costs one relaxed load more. There is one hook for the whole process.
+//! Without a hook an operation costs one more relaxed load. There is one hook for the whole process.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,17 +9,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Operation that is about to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// A file that is there is opened.
+    /// An existing file is opened.
     Open,
-    /// A file is made, or opened to be written.
+    /// A file is created, or opened for writing.
     Create,
     /// Some bytes of a file are read.
     Read,
-    /// Some bytes are written; of those of a write that fails, half have been.
+    /// Some bytes are written. A write that fails has written half of them.
     Write,
-    /// A file is flushed to the disk, or cut.
+    /// A file is flushed to the disk, or truncated.
     Sync,
-    /// A folder is: what was renamed in it has been.
+    /// A folder is flushed to the disk, after files in it were renamed.
     SyncFolder,
     /// A file is locked.
     Lock,
@@ -33,12 +33,12 @@ pub enum Operation {
     Allocate,
 }
 
-/// Sees an operation; an error takes its place.
+/// A function that is called before each operation. If it returns an error, the operation fails with it.
 pub type Hook = Box<dyn FnMut(Operation) -> Option<io::Error> + Send>;
 
-static IS_ON: AtomicBool = AtomicBool::new(false);
+static HAS_HOOK: AtomicBool = AtomicBool::new(false);
 static HOOK: Mutex<Option<Hook>> = Mutex::new(None);
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+static INSTALLATION_TURN: Mutex<()> = Mutex::new(());
 
 /// A hook in place, until it is dropped.
 #[derive(Debug)]
@@ -49,24 +49,24 @@ pub struct Installed {
 /// Installs a test's hook, which may make file operations and allocations fail; waits until no other hook is installed.
 #[must_use]
 pub fn install(hook: Hook) -> Installed {
-    let turn = lock(&ONE_AT_A_TIME);
+    let turn = lock(&INSTALLATION_TURN);
     *lock(&HOOK) = Some(hook);
-    IS_ON.store(true, Ordering::SeqCst);
+    HAS_HOOK.store(true, Ordering::SeqCst);
     Installed { _turn: turn }
 }
 
 impl Drop for Installed {
     fn drop(&mut self) {
-        IS_ON.store(false, Ordering::SeqCst);
+        HAS_HOOK.store(false, Ordering::SeqCst);
         *lock(&HOOK) = None;
     }
 }
 
-/// Calls the hook of a test, if one is installed, before an operation; returns the error that the hook wants to happen.
+/// Calls the hook of a test, if one is installed, before an operation; returns the error that the hook injects.
 #[inline]
-pub(crate) fn at(operation: Operation) -> io::Result<()> {
-    if IS_ON.load(Ordering::Relaxed) {
-        ask(operation)
+pub(crate) fn inject_fault(operation: Operation) -> io::Result<()> {
+    if HAS_HOOK.load(Ordering::Relaxed) {
+        call_hook(operation)
     } else {
         Ok(())
     }
@@ -74,7 +74,7 @@ pub(crate) fn at(operation: Operation) -> io::Result<()> {
 
 /// Calls the installed hook with the operation, and returns the error that it injects; `Ok` without a hook or an error.
 #[cold]
-fn ask(operation: Operation) -> io::Result<()> {
+fn call_hook(operation: Operation) -> io::Result<()> {
     lock(&HOOK)
         .as_mut()
         .and_then(|hook| hook(operation))

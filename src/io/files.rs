@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 #[cfg(feature = "files")]
 use crate::error::{Error, Result};
-use crate::io::faults::{Operation, at};
+use crate::io::faults::{Operation, inject_fault};
 
 /// An open file.
 #[derive(Debug)]
@@ -21,20 +21,20 @@ pub(crate) enum Lock {
     Held,
     /// Another handle has it.
     Taken,
-    /// This file system has none.
+    /// This file system has no locks.
     Unknown,
 }
 
 impl File {
     /// Opens a file for reading.
     pub fn open(path: &Path) -> io::Result<File> {
-        at(Operation::Open)?;
+        inject_fault(Operation::Open)?;
         open(path).map(File)
     }
 
     /// Creates a file for writing and reading; fails if it exists.
     pub fn create_new(path: &Path) -> io::Result<File> {
-        at(Operation::Create)?;
+        inject_fault(Operation::Create)?;
         fs::File::options()
             .read(true)
             .write(true)
@@ -45,7 +45,7 @@ impl File {
 
     /// Opens a file for writing and reading with its contents kept, or creates an empty one if there is none.
     pub fn open_or_create(path: &Path) -> io::Result<File> {
-        at(Operation::Create)?;
+        inject_fault(Operation::Create)?;
         fs::File::options()
             .read(true)
             .write(true)
@@ -59,11 +59,11 @@ impl File {
     /// else.
     #[cfg(feature = "files")]
     pub fn open_regular(path: &Path) -> io::Result<File> {
-        at(Operation::Open)?;
-        let named = fs::symlink_metadata(path)?;
+        inject_fault(Operation::Open)?;
+        let named_metadata = fs::symlink_metadata(path)?;
         let file = fs::File::options().read(true).write(true).open(path)?;
         // a link may have taken its place meanwhile
-        match named.is_file() && is_same_file(&named, &file.metadata()?) {
+        match named_metadata.is_file() && is_same_file(&named_metadata, &file.metadata()?) {
             true => Ok(File(file)),
             false => Err(io::Error::new(
                 ErrorKind::InvalidInput,
@@ -74,13 +74,13 @@ impl File {
 
     /// Returns whether `path` leads to this file, and not to one that has replaced it.
     pub fn is_at(&self, path: &Path) -> bool {
-        let (Ok(named), Ok(opened)) = (fs::metadata(path), self.0.metadata()) else {
-            return false;
-        };
-        is_same_file(&named, &opened)
+        match (fs::metadata(path), self.0.metadata()) {
+            (Ok(at_path), Ok(opened)) => is_same_file(&at_path, &opened),
+            _ => false,
+        }
     }
 
-    /// Returns what the system knows about the file.
+    /// Returns the metadata of the file.
     pub fn metadata(&self) -> io::Result<Metadata> {
         self.0.metadata()
     }
@@ -99,13 +99,13 @@ impl File {
     /// Fills `into` with the bytes from `offset` on. Threads may do so at the same time.
     #[cfg(feature = "files")]
     pub fn read_exact_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
-        let mut done = 0;
-        while done < into.len() {
-            match at(Operation::Read)
-                .and_then(|()| read_at(&self.0, &mut into[done..], offset + done as u64))
-            {
+        let mut filled = 0;
+        while filled < into.len() {
+            let count = inject_fault(Operation::Read)
+                .and_then(|()| read_at(&self.0, &mut into[filled..], offset + filled as u64));
+            match count {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-                Ok(more) => done += more,
+                Ok(count) => filled += count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
@@ -115,7 +115,7 @@ impl File {
 
     /// Tries to get an exclusive lock on the file without waiting: held now, taken by another handle, or not supported.
     pub fn lock(&self) -> io::Result<Lock> {
-        at(Operation::Lock)?;
+        inject_fault(Operation::Lock)?;
         match self.0.try_lock() {
             Ok(()) => Ok(Lock::Held),
             Err(TryLockError::WouldBlock) => Ok(Lock::Taken),
@@ -128,13 +128,13 @@ impl File {
 
     /// Truncates the file to this length (bytes).
     pub fn set_len(&self, length: u64) -> io::Result<()> {
-        at(Operation::Sync)?;
+        inject_fault(Operation::Sync)?;
         self.0.set_len(length)
     }
 
     /// Waits until all written data of the file are on the disk (fsync).
     pub fn sync(&self) -> io::Result<()> {
-        at(Operation::Sync)?;
+        inject_fault(Operation::Sync)?;
         match self.0.sync_all() {
             // macOS asks the disk itself to empty its cache, which network file systems do not support
             Err(error)
@@ -142,23 +142,23 @@ impl File {
             {
                 Ok(())
             }
-            synced => synced,
+            result => result,
         }
     }
 }
 
 impl Read for File {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        at(Operation::Read)?;
+        inject_fault(Operation::Read)?;
         self.0.read(into)
     }
 }
 
 impl Write for File {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match at(Operation::Write) {
+        match inject_fault(Operation::Write) {
             Ok(()) => self.0.write(bytes),
-            // as when a disk is full: a part has been written. Who is told to try again has written nothing
+            // A test's fault is like a full disk: a part has been written. An interrupted write has written nothing.
             Err(error) if error.kind() != ErrorKind::Interrupted => {
                 self.0.write_all(&bytes[..bytes.len() / 2]).and(Err(error))
             }
@@ -203,32 +203,34 @@ fn read_at(mut file: &fs::File, into: &mut [u8], offset: u64) -> io::Result<usiz
 /// Opens a regular file for reading; fails for a device or a pipe, and on Windows for a folder. A pipe would be waited
 /// for, and no format here can be read without going back in it.
 pub(crate) fn open(path: &Path) -> io::Result<fs::File> {
-    if let Ok(found) = fs::metadata(path) {
-        if !found.is_file() && !found.is_dir() {
+    if let Ok(metadata) = fs::metadata(path) {
+        if !metadata.is_file() && !metadata.is_dir() {
             return Err(io::Error::new(
                 ErrorKind::InvalidInput,
                 "is a device or a pipe, not a file",
             ));
         }
         // other systems open a folder and say so when it is read; Windows says only "Access is denied"
-        if cfg!(windows) && found.is_dir() {
+        if cfg!(windows) && metadata.is_dir() {
             return Err(ErrorKind::IsADirectory.into());
         }
     }
     fs::File::open(path)
 }
 
-/// Reads a text from a regular file of at most `most` bytes; `otherwise` says what a file is not that is no text.
+/// Reads a text from a regular file of at most `max_bytes` bytes; `otherwise` is the message for a file that is not
+/// text.
 ///
 /// # Errors
 /// `Io` for a device, a pipe or a folder, too; `TooLarge`; `Format` unless the file is UTF-8.
 #[cfg(feature = "files")]
-pub fn read_text(path: &Path, most: u64, otherwise: &str) -> Result<String> {
+pub fn read_text(path: &Path, max_bytes: u64, otherwise: &str) -> Result<String> {
     let mut bytes = Vec::new();
-    let read = open(path).and_then(|file| file.take(most + 1).read_to_end(&mut bytes));
+    let read = open(path).and_then(|file| file.take(max_bytes + 1).read_to_end(&mut bytes));
     read.map_err(Error::io(path))?;
-    if bytes.len() as u64 > most {
-        let message = format!("it has more than the {most} bytes that popfit reads: {otherwise}");
+    if bytes.len() as u64 > max_bytes {
+        let message =
+            format!("it has more than the {max_bytes} bytes that popfit reads: {otherwise}");
         return Err(Error::TooLarge {
             path: path.into(),
             message,
@@ -239,7 +241,7 @@ pub fn read_text(path: &Path, most: u64, otherwise: &str) -> Result<String> {
 
 /// Renames a file, replacing one that has the new name.
 pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
-    at(Operation::Rename)?;
+    inject_fault(Operation::Rename)?;
     fs::rename(from, to)
 }
 
@@ -247,7 +249,7 @@ pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
 /// process may create one in between.
 pub fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     match link(from, to) {
-        // whoever sweeps temporary files removes the first name if this process cannot
+        // if this process cannot remove the first name, a later sweep of temporary files does
         Ok(()) => remove(from).or(Ok(())),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(error),
         Err(_) if to.exists() => Err(ErrorKind::AlreadyExists.into()),
@@ -270,7 +272,7 @@ pub(crate) fn take_over_access(file: &Path, replaced: &Metadata) -> io::Result<(
     }
     let has_group =
         created.gid() == replaced.gid() || chown(file, None, Some(replaced.gid())).is_ok();
-    // what the old group could read, another group cannot
+    // another group must not read what only the old group could
     let mode = replaced.mode() & if has_group { 0o777 } else { 0o707 };
     if created.mode() & 0o777 == mode {
         return Ok(());
@@ -299,21 +301,21 @@ pub(crate) fn is_same_file(a: &Metadata, b: &Metadata) -> bool {
 
 /// Creates the hard link `name` to a file; fails if that name exists.
 pub(crate) fn link(file: &Path, name: &Path) -> io::Result<()> {
-    at(Operation::Link)?;
+    inject_fault(Operation::Link)?;
     fs::hard_link(file, name)
 }
 
 /// Deletes the file at `path`.
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
-    at(Operation::Remove)?;
+    inject_fault(Operation::Remove)?;
     fs::remove_file(path)
 }
 
 /// Flushes the folder of `path` to the disk (fsync), where the system can: names made or changed in it survive a crash.
 /// Windows does not: there a folder cannot be opened as a file, and nothing is done.
 pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
-    at(Operation::SyncFolder)?;
-    let Ok(folder) = fs::File::open(folder(path)) else {
+    inject_fault(Operation::SyncFolder)?;
+    let Ok(folder) = fs::File::open(parent_folder(path)) else {
         return Ok(());
     };
     match folder.sync_all() {
@@ -332,19 +334,19 @@ pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
 /// Follows symbolic links from `path` to the path where they end, at which there need not be a file yet. Links without
 /// end give the system's error.
 pub(crate) fn behind_links(path: &Path) -> io::Result<PathBuf> {
-    let mut behind = path.to_path_buf();
+    let mut target = path.to_path_buf();
     // as many in a row as Linux follows
     for _ in 0..=40 {
-        let Ok(next) = fs::read_link(&behind) else {
-            return Ok(behind);
+        let Ok(next) = fs::read_link(&target) else {
+            return Ok(target);
         };
-        behind = folder(&behind).join(next);
+        target = parent_folder(&target).join(next);
     }
     fs::metadata(path).and(Err(io::Error::other("too many links")))
 }
 
 /// Returns the folder that the file at `path` is in: its parent, or `.` for a bare file name.
-pub(crate) fn folder(path: &Path) -> &Path {
+pub(crate) fn parent_folder(path: &Path) -> &Path {
     path.parent()
         .filter(|folder| !folder.as_os_str().is_empty())
         .unwrap_or(Path::new("."))

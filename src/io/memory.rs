@@ -1,14 +1,14 @@
-//! Amount of memory that there is, and reservations that do not end the process when there is none.
+//! Amount of available memory, and reservations that fail without ending the process.
 
 use std::fs::read_to_string;
 
 use crate::error::{Error, Result};
-use crate::io::faults::{Operation, at};
+use crate::io::faults::{Operation, inject_fault};
 
 /// Returns the bytes that this process can still allocate: the least of free RAM and swap, control group and `ulimit
 /// -v`. `None` where the system does not tell (only Linux does).
-fn available() -> Option<u64> {
-    [free(), control_group(), address_space()]
+fn available_bytes() -> Option<u64> {
+    [free_memory(), control_group_limit(), free_address_space()]
         .into_iter()
         .flatten()
         .min()
@@ -17,13 +17,13 @@ fn available() -> Option<u64> {
 /// Returns [`Error::OutOfMemory`], which names `what`, if this many more bytes are not available; `Ok` if that is
 /// unknown.
 pub(crate) fn check(bytes: u64, what: impl FnOnce() -> String) -> Result<()> {
-    match available() {
+    match available_bytes() {
         Some(free) if bytes > free => {
             let message = format!(
                 "{} takes {}, {} are free",
                 what(),
-                words(bytes),
-                words(free)
+                format_bytes(bytes),
+                format_bytes(free)
             );
             Err(Error::OutOfMemory {
                 device: "cpu".into(),
@@ -35,7 +35,7 @@ pub(crate) fn check(bytes: u64, what: impl FnOnce() -> String) -> Result<()> {
 }
 
 /// Formats a number of bytes for a message, in bytes, MiB or GiB.
-fn words(bytes: u64) -> String {
+fn format_bytes(bytes: u64) -> String {
     match bytes {
         0..0x10_0000 => format!("{bytes} bytes"),
         0x10_0000..0x4000_0000 => format!("{} MiB", bytes >> 20),
@@ -45,21 +45,21 @@ fn words(bytes: u64) -> String {
 
 /// Returns an empty vector with capacity for exactly `length` elements; `None` if the allocation fails.
 pub(crate) fn room<T>(length: usize) -> Option<Vec<T>> {
-    let mut all = Vec::new();
-    at(Operation::Allocate).ok()?;
-    all.try_reserve_exact(length).ok()?;
-    Some(all)
+    let mut empty = Vec::new();
+    inject_fault(Operation::Allocate).ok()?;
+    empty.try_reserve_exact(length).ok()?;
+    Some(empty)
 }
 
 /// Returns the available memory and the free swap space together (bytes); `None` where Linux does not report it.
-fn free() -> Option<u64> {
+fn free_memory() -> Option<u64> {
     let text = read_to_string("/proc/meminfo").ok()?;
-    Some(kibibytes(&text, "MemAvailable:")? + kibibytes(&text, "SwapFree:").unwrap_or(0))
+    Some(read_kibibytes(&text, "MemAvailable:")? + read_kibibytes(&text, "SwapFree:").unwrap_or(0))
 }
 
 /// Returns the smallest memory limit (bytes) of the process's control group (cgroup v2) and its parents; `None`
 /// without.
-fn control_group() -> Option<u64> {
+fn control_group_limit() -> Option<u64> {
     let text = read_to_string("/proc/self/cgroup").ok()?;
     let mut group = text.lines().find_map(|line| line.strip_prefix("0::/"))?;
     let mut limits = Vec::new();
@@ -70,24 +70,24 @@ fn control_group() -> Option<u64> {
         if group.is_empty() {
             return limits.into_iter().min();
         }
-        group = group.rsplit_once('/').map_or("", |(above, _)| above);
+        group = group.rsplit_once('/').map_or("", |(parent, _)| parent);
     }
 }
 
 /// Returns how many bytes of the address space limit (`ulimit -v`) are not in use yet; `None` where there is no limit.
-fn address_space() -> Option<u64> {
+fn free_address_space() -> Option<u64> {
     let limits = read_to_string("/proc/self/limits").ok()?;
     let line = limits
         .lines()
         .find_map(|line| line.strip_prefix("Max address space"))?;
     let limit: u64 = line.split_whitespace().next()?.parse().ok()?;
-    let taken = kibibytes(&read_to_string("/proc/self/status").ok()?, "VmSize:")?;
-    Some(limit.saturating_sub(taken))
+    let used = read_kibibytes(&read_to_string("/proc/self/status").ok()?, "VmSize:")?;
+    Some(limit.saturating_sub(used))
 }
 
 /// Finds the line that starts with `name` in a file like `/proc/meminfo`, and returns its KiB as bytes; `None` without
 /// one.
-fn kibibytes(text: &str, name: &str) -> Option<u64> {
+fn read_kibibytes(text: &str, name: &str) -> Option<u64> {
     let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
     rest.split_whitespace()
         .next()?
@@ -109,24 +109,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_the_system_are_read() {
+    fn available_memory_is_read_from_the_system() {
         assert_eq!(
-            kibibytes("A: 1 kB\nMemAvailable:   20 kB\n", "MemAvailable:"),
+            read_kibibytes("A: 1 kB\nMemAvailable:   20 kB\n", "MemAvailable:"),
             Some(20480)
         );
-        assert_eq!(kibibytes("A: 1 kB\n", "MemAvailable:"), None);
+        assert_eq!(read_kibibytes("A: 1 kB\n", "MemAvailable:"), None);
         if cfg!(target_os = "linux") {
-            assert!(available().is_some_and(|bytes| bytes > 1 << 20));
+            assert!(available_bytes().is_some_and(|bytes| bytes > 1 << 20));
         }
         assert_eq!(
-            [words(10), words(5 << 20), words(3 << 29)],
+            [
+                format_bytes(10),
+                format_bytes(5 << 20),
+                format_bytes(3 << 29)
+            ],
             ["10 bytes", "5 MiB", "1.5 GiB"]
         );
     }
 
     #[test]
-    fn too_much_is_none() {
+    fn reservation_of_too_much_memory_fails() {
         assert!(room::<f64>(usize::MAX / 16).is_none());
-        assert!(room::<f64>(100).is_some_and(|all| all.capacity() >= 100));
+        assert!(room::<f64>(100).is_some_and(|empty| empty.capacity() >= 100));
     }
 }

@@ -8,16 +8,16 @@ use std::path::Path;
 use crate::error::{Error, Result};
 use crate::io::files::{File, is_same_file};
 
-/// What the system knew of a file when it was checked.
+/// Metadata of a file when it was checked.
 #[derive(Clone, Debug)]
-pub struct Opened {
+pub struct CheckedFile {
     metadata: Metadata,
 }
 
-impl Opened {
-    /// Records what the system knows of an open file.
-    pub fn new(file: &File) -> io::Result<Opened> {
-        Ok(Opened {
+impl CheckedFile {
+    /// Records the metadata of an open file.
+    pub fn new(file: &File) -> io::Result<CheckedFile> {
+        Ok(CheckedFile {
             metadata: file.metadata()?,
         })
     }
@@ -40,21 +40,22 @@ impl Opened {
         }
     }
 
-    /// Opens the file once more, as [`open_again`](Opened::open_again) does, for a format that has no checksums.
+    /// Opens the file once more, as [`open_again`](CheckedFile::open_again) does, for a format that has no checksums.
     ///
     /// # Errors
-    /// The errors of [`open_again`](Opened::open_again); [`Error::InputChanged`] also if the file was written to.
+    /// The errors of [`open_again`](CheckedFile::open_again); [`Error::InputChanged`] also if the file was written to.
     pub fn open_unwritten(&self, path: &Path) -> Result<File> {
         let (file, now) = self.open_same(path)?;
-        let stamp = |of: &Metadata| (of.len(), of.modified().ok());
-        if stamp(&self.metadata) == stamp(&now) {
+        let is_same_length = self.metadata.len() == now.len();
+        let is_same_time = self.metadata.modified().ok() == now.modified().ok();
+        if is_same_length && is_same_time {
             Ok(file)
         } else {
             Err(changed(path))
         }
     }
 
-    /// Opens what has the name now, and fails if it is another file.
+    /// Opens the file that has the name now, and fails if it is another one.
     fn open_same(&self, path: &Path) -> Result<(File, Metadata)> {
         let file = File::open(path).map_err(Error::io(path))?;
         let now = file.metadata().map_err(Error::io(path))?;

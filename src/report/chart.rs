@@ -2,23 +2,23 @@
 
 use std::fmt::Write;
 
-use super::axis::{Axis, Tick};
-use super::number::escape;
+use super::axis::{PlotAxis, Tick};
+use super::number::escape_html;
 use super::words;
 
 /// Colours of series (Okabe & Ito). With more series they repeat.
-pub const COLOURS: [&str; 7] = [
+pub const SERIES_COLOURS: [&str; 7] = [
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#57606c",
 ];
 
 /// Height of a line of a legend.
-const LINE: f64 = 24.0;
+const LEGEND_LINE_HEIGHT: f64 = 24.0;
 /// Approximate width of a character of 16 user units.
-const CHARACTER: f64 = 9.0;
+const LEGEND_CHARACTER_WIDTH: f64 = 9.0;
 
 /// A point of a chart, in the units of its axes.
 #[derive(Clone, Copy)]
-pub struct Point {
+pub struct ChartPoint {
     pub x: f64,
     pub y: f64,
 }
@@ -48,8 +48,8 @@ pub enum Corner {
 /// Two axes and the SVG elements between them.
 pub struct Chart {
     area: Area,
-    x: Axis,
-    y: Axis,
+    x: PlotAxis,
+    y: PlotAxis,
     body: String,
     x_ticks: Vec<Tick>,
     y_ticks: Vec<Tick>,
@@ -57,8 +57,9 @@ pub struct Chart {
 
 impl Chart {
     /// Returns a chart with these axes but nothing drawn, placed in this area of an SVG picture.
-    pub fn new(area: Area, x: Axis, y: Axis) -> Chart {
-        let (x_ticks, y_ticks) = (x.ticks(9), y.ticks(if area.height > 250.0 { 9 } else { 5 }));
+    pub fn new(area: Area, x: PlotAxis, y: PlotAxis) -> Chart {
+        let x_ticks = x.choose_ticks(9);
+        let y_ticks = y.choose_ticks(if area.height > 250.0 { 9 } else { 5 });
         Chart {
             area,
             x,
@@ -70,23 +71,23 @@ impl Chart {
     }
 
     /// Replaces the x axis's automatic ticks by these.
-    pub fn x_ticks(self, x_ticks: Vec<Tick>) -> Chart {
+    pub fn with_x_ticks(self, x_ticks: Vec<Tick>) -> Chart {
         Chart { x_ticks, ..self }
     }
 
     /// Converts a point from values on both axes to (x, y) in SVG units, from the top left corner of the chart's area.
-    fn at(&self, point: Point) -> (f64, f64) {
+    fn to_svg(&self, point: ChartPoint) -> (f64, f64) {
         (
-            self.area.width * self.x.place(point.x),
-            self.area.height * (1.0 - self.y.place(point.y)),
+            self.area.width * self.x.fraction_of(point.x),
+            self.area.height * (1.0 - self.y.fraction_of(point.y)),
         )
     }
 
     /// Draws a line through points, given in values on the axes, in this colour.
-    pub fn line(&mut self, points: impl Iterator<Item = Point>, colour: &str) {
+    pub fn draw_line(&mut self, points: impl Iterator<Item = ChartPoint>, colour: &str) {
         let mut path = String::new();
         for point in points {
-            let (x, y) = self.at(point);
+            let (x, y) = self.to_svg(point);
             // writing to a String never fails
             let _ = write!(
                 path,
@@ -101,9 +102,9 @@ impl Chart {
     }
 
     /// Draws a disc of radius 4 at each point, given in values on the axes, in this colour.
-    pub fn discs(&mut self, points: impl Iterator<Item = Point>, colour: &str) {
+    pub fn draw_discs(&mut self, points: impl Iterator<Item = ChartPoint>, colour: &str) {
         for point in points {
-            let (x, y) = self.at(point);
+            let (x, y) = self.to_svg(point);
             let _ = write!(
                 self.body,
                 "<circle cx='{x:.1}' cy='{y:.1}' r='4' fill='{colour}'/>"
@@ -113,10 +114,10 @@ impl Chart {
 
     /// Draws a dot 2 units wide at each point, given in values on the axes, in this colour. All dots are one path, as
     /// there may be thousands.
-    pub fn dots(&mut self, points: impl Iterator<Item = Point>, colour: &str) {
+    pub fn draw_dots(&mut self, points: impl Iterator<Item = ChartPoint>, colour: &str) {
         let mut path = String::new();
         for point in points {
-            let (x, y) = self.at(point);
+            let (x, y) = self.to_svg(point);
             let _ = write!(path, "M{x:.1} {y:.1}h0");
         }
         let style = "stroke-width='2' stroke-linecap='round'";
@@ -127,7 +128,7 @@ impl Chart {
     }
 
     /// Draws an SVG path, scaled from its own `width` × `height` to the chart's whole area. `style` has its attributes.
-    pub fn stretched(&mut self, path: &str, width: f64, height: f64, style: &str) {
+    pub fn draw_path(&mut self, path: &str, width: f64, height: f64, style: &str) {
         let _ = write!(
             self.body,
             "<path transform='scale({:.6} {:.6})' vector-effect='non-scaling-stroke' d='{path}' {style}/>",
@@ -137,9 +138,10 @@ impl Chart {
     }
 
     /// Writes a text in the middle of the chart, where nothing is drawn.
-    pub fn note(&mut self, text: &str) {
-        let (x, y) = (self.area.width / 2.0, self.area.height / 2.0);
-        let text = escape(text);
+    pub fn write_note(&mut self, text: &str) {
+        let x = self.area.width / 2.0;
+        let y = self.area.height / 2.0;
+        let text = escape_html(text);
         let _ = write!(
             self.body,
             "<text x='{x:.1}' y='{y:.1}' text-anchor='middle' font-size='17'>{text}</text>"
@@ -147,17 +149,17 @@ impl Chart {
     }
 
     /// Draws a legend, one line of colour and text per entry, in a corner of the chart.
-    pub fn legend(&mut self, corner: Corner, entries: &[LegendEntry]) {
-        let longest = entries
+    pub fn draw_legend(&mut self, corner: Corner, entries: &[LegendEntry]) {
+        // 1. The size follows from the texts.
+        let longest_text = entries
             .iter()
             .map(|entry| entry.text.chars().count())
             .max()
             .unwrap_or(0);
-        let (width, height) = (
-            54.0 + CHARACTER * longest as f64,
-            12.0 + LINE * entries.len() as f64,
-        );
-        let (x, y) = match corner {
+        let width = 54.0 + LEGEND_CHARACTER_WIDTH * longest_text as f64;
+        let height = 12.0 + LEGEND_LINE_HEIGHT * entries.len() as f64;
+        // 2. Draw the background in the corner.
+        let (left, top) = match corner {
             Corner::TopLeft => (12.0, 12.0),
             Corner::BottomRight => (
                 self.area.width - width - 12.0,
@@ -166,87 +168,92 @@ impl Chart {
         };
         let _ = write!(
             self.body,
-            "<rect x='{x:.1}' y='{y:.1}' width='{width:.1}' height='{height:.1}' rx='4' fill='#fff' fill-opacity='.9' \
+            "<rect x='{left:.1}' y='{top:.1}' width='{width:.1}' height='{height:.1}' rx='4' fill='#fff' fill-opacity='.9' \
              stroke='#dde1e7'/>"
         );
-        for (k, LegendEntry { colour, text }) in entries.iter().enumerate() {
-            let middle = y + 6.0 + LINE * (k as f64 + 0.5);
+        // 3. Draw a line per entry.
+        for (line, LegendEntry { colour, text }) in entries.iter().enumerate() {
+            let middle = top + 6.0 + LEGEND_LINE_HEIGHT * (line as f64 + 0.5);
             let _ = write!(
                 self.body,
                 "<rect x='{:.1}' y='{:.1}' width='20' height='4' fill='{colour}'/>\
                  <text x='{:.1}' y='{:.1}' font-size='16'>{}</text>",
-                x + 10.0,
+                left + 10.0,
                 middle - 2.0,
-                x + 38.0,
+                left + 38.0,
                 middle + 5.5,
-                escape(text)
+                escape_html(text)
             );
         }
     }
 
     /// Returns the chart as SVG elements: title, axes with ticks and labels, and what was drawn.
-    pub fn finish(self, title: &str) -> String {
+    pub fn into_svg(self, title: &str) -> String {
         let Area {
             left,
             top,
             width,
             height,
         } = self.area;
-        let mut out = String::new();
-        for Tick { place, text } in &self.y_ticks {
-            let y = top + height * (1.0 - place);
-            let _ = write!(out, "<path d='M{left} {y:.1}h{width}' stroke='#dde1e7'/>");
+        let mut svg = String::new();
+        // 1. Grid lines and tick labels of both axes.
+        for Tick { fraction, text } in &self.y_ticks {
+            let y = top + height * (1.0 - fraction);
+            let _ = write!(svg, "<path d='M{left} {y:.1}h{width}' stroke='#dde1e7'/>");
             let _ = write!(
-                out,
+                svg,
                 "<text x='{:.1}' y='{:.1}' text-anchor='end' fill='#57606c'>{text}</text>",
                 left - 9.0,
                 y + 5.5
             );
         }
-        for Tick { place, text } in &self.x_ticks {
-            let x = left + width * place;
-            let _ = write!(out, "<path d='M{x:.1} {top}v{height}' stroke='#dde1e7'/>");
+        for Tick { fraction, text } in &self.x_ticks {
+            let x = left + width * fraction;
+            let _ = write!(svg, "<path d='M{x:.1} {top}v{height}' stroke='#dde1e7'/>");
             let _ = write!(
-                out,
+                svg,
                 "<path d='M{x:.1} {:.1}v5' stroke='#57606c'/>",
                 top + height
             );
             if !self.x.label.is_empty() {
                 let y = top + height + 23.0;
                 let _ = write!(
-                    out,
+                    svg,
                     "<text x='{x:.1}' y='{y:.1}' text-anchor='middle' fill='#57606c'>{text}</text>"
                 );
             }
         }
+        // 2. The drawing, cut at the edges of its area, and the axes over it.
         let _ = write!(
-            out,
+            svg,
             "<svg x='{left}' y='{top}' width='{width}' height='{height}'>{}</svg>",
             self.body
         );
         let _ = write!(
-            out,
+            svg,
             "<path d='M{left} {top}v{height}h{width}' fill='none' stroke='#57606c'/>"
         );
-        let (x, y) = (left + width / 2.0, top + height / 2.0);
+        // 3. The labels of the axes and the title.
+        let middle_x = left + width / 2.0;
+        let middle_y = top + height / 2.0;
         let _ = write!(
-            out,
-            "<text x='{x:.1}' y='{:.1}' text-anchor='middle' font-size='17'>{}</text>\
-             <text transform='translate({:.1} {y:.1}) rotate(-90)' text-anchor='middle' font-size='17'>{}</text>\
-             <text x='{x:.1}' y='{:.1}' text-anchor='middle' font-size='17'>{}</text>",
+            svg,
+            "<text x='{middle_x:.1}' y='{:.1}' text-anchor='middle' font-size='17'>{}</text>\
+             <text transform='translate({:.1} {middle_y:.1}) rotate(-90)' text-anchor='middle' font-size='17'>{}</text>\
+             <text x='{middle_x:.1}' y='{:.1}' text-anchor='middle' font-size='17'>{}</text>",
             top + height + 48.0,
-            escape(&self.x.label),
+            escape_html(&self.x.label),
             left - 62.0,
-            escape(&self.y.label),
+            escape_html(&self.y.label),
             top - 14.0,
-            words::svg(title),
+            words::svg_with_subscript(title),
         );
-        out
+        svg
     }
 }
 
 /// Wraps SVG elements as the text of an SVG file of `width` × `height` units with a white background.
-pub fn file(width: f64, height: f64, charts: &str) -> String {
+pub fn svg_file(width: f64, height: f64, charts: &str) -> String {
     format!(
         "<svg xmlns='http://www.w3.org/2000/svg' width='{width}' height='{height}' viewBox='0 0 {width} {height}' \
          style='max-width:100%;height:auto' font-family='system-ui, \"Segoe UI\", Roboto, \"Liberation Sans\", sans-serif' font-size='15' fill='#1a1e24'>\

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rayon::prelude::*;
 
-use super::best::Best;
+use super::best::TopEntries;
 pub use super::picks::MOST_REQUESTED;
 use super::picks::Picks;
 use crate::error::Result;
@@ -13,11 +13,11 @@ use crate::spectral::{FitRow, FlagCounts, Sink};
 use crate::threads;
 
 /// Maximum number of rows in the page's table, worst first.
-pub const TABLE_ROWS: usize = 2000;
+pub const MAX_TABLE_ROWS: usize = 2000;
 /// Number of failed fits among them, if there are more rows than that.
-const TABLE_FAILED: usize = 500;
+const MIN_FAILED_TABLE_ROWS: usize = 500;
 /// Approximate number of pixels for the median signal-to-noise ratio: enough for a histogram, and cheaper than a fit.
-const SN_PIXELS: usize = 512;
+const SIGNAL_TO_NOISE_PIXELS: usize = 512;
 
 /// A row, with the signal-to-noise ratio of its spectrum (NaN when unknown).
 #[derive(Clone, Debug)]
@@ -49,8 +49,8 @@ pub struct Collector {
     pub(super) flags: FlagCounts,
     /// Rows of fits with finite parameters: χ²/dof, S/N, then value and error of each parameter.
     pub(super) points: Vec<f32>,
-    failed_rows: Best<KeptRow>,
-    other_rows: Best<KeptRow>,
+    failed_rows: TopEntries<KeptRow>,
+    fitted_rows: TopEntries<KeptRow>,
     pub(super) several_files: bool,
     first_file: Option<std::sync::Arc<str>>,
     pub(super) picks: Picks,
@@ -67,8 +67,8 @@ impl Collector {
             outcomes: BTreeMap::new(),
             flags: FlagCounts::new(parameters),
             points: Vec::new(),
-            failed_rows: Best::new(TABLE_ROWS),
-            other_rows: Best::new(TABLE_ROWS),
+            failed_rows: TopEntries::new(MAX_TABLE_ROWS),
+            fitted_rows: TopEntries::new(MAX_TABLE_ROWS),
             several_files: false,
             first_file: None,
             picks: Picks::new(),
@@ -115,80 +115,88 @@ impl Collector {
 
     /// Adds rows to the report together with their spectra, number k of which belongs to row k.
     pub fn add_with_spectra(&mut self, spectra: &Spectra, rows: &[FitRow]) {
-        let ratio = |k| signal_to_noise(spectra, k);
-        let ratios: Vec<f64> =
-            threads::in_pool(|| (0..rows.len()).into_par_iter().map(ratio).collect());
-        let first = self.count;
-        for (row, sn) in rows.iter().zip(ratios) {
-            self.count_row(row, sn);
+        let ratios: Vec<f64> = threads::in_pool(|| {
+            (0..rows.len())
+                .into_par_iter()
+                .map(|k| median_signal_to_noise(spectra, k))
+                .collect()
+        });
+        let first_index = self.count;
+        for (row, ratio) in rows.iter().zip(ratios) {
+            self.count_row(row, ratio);
         }
-        self.picks.keep_spectra(first, spectra);
+        self.picks.keep_spectra(first_index, spectra);
     }
 
     /// Returns (index in the input, row) of the rows in the page's table: failed fits, then the largest χ²/dof.
-    pub(super) fn table(&self) -> impl Iterator<Item = (u64, &KeptRow)> {
-        let others = self.other_rows.iter().count();
-        let failed = TABLE_FAILED.max(TABLE_ROWS - others);
+    pub(super) fn table_rows(&self) -> impl Iterator<Item = (u64, &KeptRow)> {
+        let fitted_rows = self.fitted_rows.iter().count();
+        let max_failed_rows = MIN_FAILED_TABLE_ROWS.max(MAX_TABLE_ROWS - fitted_rows);
         self.failed_rows
             .iter()
-            .take(failed)
-            .chain(self.other_rows.iter())
-            .take(TABLE_ROWS)
+            .take(max_failed_rows)
+            .chain(self.fitted_rows.iter())
+            .take(MAX_TABLE_ROWS)
     }
 
     /// Returns whether the figures show this row: it converged or ran out of rounds, and all parameters are finite.
-    pub(super) fn is_point(row: &FitRow) -> bool {
+    pub(super) fn is_plotted(row: &FitRow) -> bool {
         row.status.code() >= 0 && row.parameters.iter().all(|x| x.is_finite())
     }
 
     /// Returns how many numbers are stored per plotted fit: χ²/dof, S/N, then value and error of each parameter.
-    pub(super) fn stride(&self) -> usize {
+    pub(super) fn numbers_per_point(&self) -> usize {
         2 + 2 * self.parameters.len()
     }
 
-    /// Returns one number of every plotted fit: that at index `place` in the order of [`stride`](Collector::stride).
-    pub(super) fn column(&self, place: usize) -> Vec<f64> {
+    /// Returns one number of every plotted fit: that at index `number` in the order of
+    /// [`numbers_per_point`](Collector::numbers_per_point).
+    pub(super) fn point_values(&self, number: usize) -> Vec<f64> {
         self.points
-            .chunks_exact(self.stride())
-            .map(|point| f64::from(point[place]))
+            .chunks_exact(self.numbers_per_point())
+            .map(|point| f64::from(point[number]))
             .collect()
     }
 
     /// Adds a row, with its signal-to-noise ratio `sn` (NaN if unknown), to all counts and lists of the report.
     fn count_row(&mut self, row: &FitRow, sn: f64) {
-        let order = self.count;
-        self.picks.offer(order, row);
+        let input_index = self.count;
+        self.picks.offer(input_index, row);
+        // 1. Count the row by status and flags.
         self.count += 1;
         self.converged += u64::from(row.status.is_success());
         self.flagged += u64::from(!row.flags.is_empty());
-        let text = if row.status_text.is_empty() {
+        let status = if row.status_text.is_empty() {
             row.status.name()
         } else {
             &row.status_text
         };
-        *self
-            .outcomes
-            .entry((row.status.code(), text.to_string()))
-            .or_default() += 1;
+        let outcome = (row.status.code(), status.to_string());
+        *self.outcomes.entry(outcome).or_default() += 1;
         self.flags.add(row);
-        if Collector::is_point(row) {
-            self.points.extend([reduced(row) as f32, sn as f32]);
-            self.points.extend(
-                row.parameters
-                    .iter()
-                    .zip(&row.errors)
-                    .flat_map(|(x, e)| [*x as f32, *e as f32]),
-            );
+        // 2. Keep its numbers for the figures.
+        if Collector::is_plotted(row) {
+            self.points.push(reduced_chi_square(row) as f32);
+            self.points.push(sn as f32);
+            for (value, error) in row.parameters.iter().zip(&row.errors) {
+                self.points.push(*value as f32);
+                self.points.push(*error as f32);
+            }
         }
-        let first = self.first_file.get_or_insert_with(|| row.file.clone());
-        self.several_files |= *first != row.file;
-        let keep = || KeptRow {
+        let first_file = self.first_file.get_or_insert_with(|| row.file.clone());
+        self.several_files |= *first_file != row.file;
+        // 3. Offer it to the table, whose failed and other fits are sorted apart.
+        let copy_row = || KeptRow {
             row: row.clone(),
             sn,
         };
         match row.status.code() {
-            0.. => self.other_rows.offer(badness(row), order, keep),
-            code => self.failed_rows.offer(f64::from(-code), order, keep),
+            0.. => self
+                .fitted_rows
+                .offer(rank_by_misfit(row), input_index, copy_row),
+            code => self
+                .failed_rows
+                .offer(f64::from(-code), input_index, copy_row),
         }
     }
 }
@@ -201,7 +209,7 @@ impl Sink for Collector {
 }
 
 /// Returns the row's reduced chi-square, χ²/dof; NaN without degrees of freedom.
-pub fn reduced(row: &FitRow) -> f64 {
+pub fn reduced_chi_square(row: &FitRow) -> f64 {
     if row.dof > 0 {
         row.chi2 / row.dof as f64
     } else {
@@ -210,8 +218,8 @@ pub fn reduced(row: &FitRow) -> f64 {
 }
 
 /// Returns the row's χ²/dof, by which the worst fits are found, or the largest f64 where it is not finite.
-fn badness(row: &FitRow) -> f64 {
-    let reduced = reduced(row);
+fn rank_by_misfit(row: &FitRow) -> f64 {
+    let reduced = reduced_chi_square(row);
     if reduced.is_finite() {
         reduced
     } else {
@@ -220,15 +228,16 @@ fn badness(row: &FitRow) -> f64 {
 }
 
 /// Returns spectrum `k`'s median |flux| / error over usable pixels (a sample, if there are many); NaN without any.
-fn signal_to_noise(spectra: &Spectra, k: usize) -> f64 {
+fn median_signal_to_noise(spectra: &Spectra, k: usize) -> f64 {
     let pixels: usize = spectra.arms.iter().map(|arm| arm.pixels).sum();
-    let step = (pixels / SN_PIXELS).max(1);
-    let mut ratios: Vec<f64> = Vec::with_capacity(2 * SN_PIXELS);
+    let step = (pixels / SIGNAL_TO_NOISE_PIXELS).max(1);
+    let mut ratios: Vec<f64> = Vec::with_capacity(2 * SIGNAL_TO_NOISE_PIXELS);
     for arm in &spectra.arms {
         for j in (k * arm.pixels..(k + 1) * arm.pixels).step_by(step) {
-            let counts = arm.ivar.at(j) > 0.0 && !arm.mask.get(j).is_some_and(|masked| *masked);
+            let is_masked = arm.mask.get(j).is_some_and(|masked| *masked);
+            let is_usable = arm.ivar.at(j) > 0.0 && !is_masked;
             let ratio = arm.flux.at(j).abs() * arm.ivar.at(j).sqrt();
-            if counts && ratio.is_finite() {
+            if is_usable && ratio.is_finite() {
                 ratios.push(ratio);
             }
         }

@@ -1,179 +1,200 @@
 //! Choice of the figures that the page has.
 
 use super::About;
-use super::axis::{Column, Kind};
-use super::collect::{Collector, TABLE_ROWS};
-use super::histogram::histogram;
-use super::scatter::scatter;
-use super::words::{symbol, with_unit};
+use super::axis::{AxisKind, PlotColumn};
+use super::collect::{Collector, MAX_TABLE_ROWS};
+use super::histogram::draw_histogram;
+use super::scatter::draw_scatter;
+use super::words::{parameter_symbol, symbol_with_unit};
 
 /// Name of the signal-to-noise ratio on axes.
-const SN: &str = "median S/N per pixel";
+const SIGNAL_TO_NOISE_LABEL: &str = "median S/N per pixel";
 
 /// Maximum number of figures of errors, the velocity's first.
-const MOST_ERROR_FIGURES: usize = 4;
+const MAX_ERROR_FIGURES: usize = 4;
 
 /// Maximum number of figures of labels beside the Kiel diagram; emulators may have dozens of labels.
-const MOST_LABEL_FIGURES: usize = 4;
+const MAX_LABEL_FIGURES: usize = 4;
 
 /// Returns the HTML of the report's histograms and scatter plots: χ²/dof, S/N, velocity, rotation, labels, errors.
-pub fn figures(about: &About, kept: &Collector) -> String {
-    let columns = Columns { about, kept };
-    let mut all = vec![histogram(
+pub fn draw_figures(about: &About, collector: &Collector) -> String {
+    let fits = PlottedFits { about, collector };
+    let mut figures = vec![draw_histogram(
         "Goodness of fit",
-        &column("χ²/dof", &kept.column(0), Kind::Ratio),
+        &plot_column("χ²/dof", &collector.point_values(0), AxisKind::Ratio),
     )];
-    let sn = kept.column(1);
-    let known = sn.iter().any(|x| x.is_finite());
-    if known {
-        all.push(histogram(
+    let signal_to_noise = collector.point_values(1);
+    let has_signal_to_noise = signal_to_noise.iter().any(|ratio| ratio.is_finite());
+    if has_signal_to_noise {
+        figures.push(draw_histogram(
             "Signal-to-noise ratio",
-            &column(SN, &sn, Kind::Ratio),
+            &plot_column(SIGNAL_TO_NOISE_LABEL, &signal_to_noise, AxisKind::Ratio),
         ));
     }
-    if columns.place("velocity").is_some() {
-        all.push(columns.histogram("velocity", "Velocity"));
+    if fits.parameter_index("velocity").is_some() {
+        figures.push(fits.parameter_histogram("velocity", "Velocity"));
     }
-    if columns.place("vsini").is_some() {
-        all.push(columns.histogram("vsini", "Rotation"));
+    if fits.parameter_index("vsini").is_some() {
+        figures.push(fits.parameter_histogram("vsini", "Rotation"));
     }
-    all.extend(columns.labels_figures());
-    let mut parameters: Vec<usize> = (0..kept.parameters.len()).collect();
-    parameters.sort_by_key(|p| kept.parameters[*p] != "velocity");
-    all.extend(
-        parameters
-            .into_iter()
-            .take(MOST_ERROR_FIGURES)
-            .map(|p| columns.precision(p, known.then_some(&sn))),
-    );
-    all.concat()
+    figures.extend(fits.draw_labels());
+    let mut parameters: Vec<usize> = (0..collector.parameters.len()).collect();
+    parameters.sort_by_key(|p| collector.parameters[*p] != "velocity");
+    for p in parameters.into_iter().take(MAX_ERROR_FIGURES) {
+        figures.push(fits.draw_errors(p, has_signal_to_noise.then_some(&signal_to_noise)));
+    }
+    figures.concat()
 }
 
-/// Columns of numbers of the points that figures show.
-struct Columns<'a> {
+/// Numbers of the fits that the figures show.
+struct PlottedFits<'a> {
     about: &'a About,
-    kept: &'a Collector,
+    collector: &'a Collector,
 }
 
-impl Columns<'_> {
+impl PlottedFits<'_> {
     /// Returns the index of the parameter with this name; `None` if the table has none.
-    fn place(&self, parameter: &str) -> Option<usize> {
-        self.kept
+    fn parameter_index(&self, parameter: &str) -> Option<usize> {
+        self.collector
             .parameters
             .iter()
             .position(|name| name == parameter)
     }
 
     /// Returns the name of parameter `p` with its unit, for an axis.
-    fn label(&self, p: usize) -> String {
-        with_unit(self.about, &self.kept.parameters[p])
+    fn axis_label(&self, p: usize) -> String {
+        symbol_with_unit(self.about, &self.collector.parameters[p])
     }
 
     /// Returns the fitted values of parameter `p`, one per plotted fit.
-    fn values(&self, p: usize) -> Vec<f64> {
-        self.kept.column(2 + 2 * p)
+    fn parameter_values(&self, p: usize) -> Vec<f64> {
+        self.collector.point_values(2 + 2 * p)
     }
 
     /// Returns the standard errors of parameter `p`, one per plotted fit.
-    fn errors(&self, p: usize) -> Vec<f64> {
-        self.kept.column(3 + 2 * p)
+    fn parameter_errors(&self, p: usize) -> Vec<f64> {
+        self.collector.point_values(3 + 2 * p)
     }
 
     /// Returns, for each plotted fit, its row in the page's table; `None` if the table does not show all rows.
-    fn rows(&self) -> Option<Vec<usize>> {
-        let all = self.kept.count <= TABLE_ROWS as u64;
-        all.then(|| {
-            let mut places: Vec<(u64, usize)> = Vec::new();
-            for (place, (order, kept)) in self.kept.table().enumerate() {
-                if Collector::is_point(&kept.row) {
-                    places.push((order, place));
-                }
+    fn table_rows_of_points(&self) -> Option<Vec<usize>> {
+        if self.collector.count > MAX_TABLE_ROWS as u64 {
+            return None;
+        }
+        let mut rows: Vec<(u64, usize)> = Vec::new();
+        for (table_row, (input_index, kept)) in self.collector.table_rows().enumerate() {
+            if Collector::is_plotted(&kept.row) {
+                rows.push((input_index, table_row));
             }
-            places.sort_unstable(); // points are in the order of the input
-            places.into_iter().map(|(_, place)| place).collect()
-        })
+        }
+        rows.sort_unstable(); // points are in the order of the input
+        Some(rows.into_iter().map(|(_, table_row)| table_row).collect())
     }
 
     /// Returns the HTML histogram of a parameter's values; empty if there is no such parameter.
-    fn histogram(&self, parameter: &str, title: &str) -> String {
-        let Some(p) = self.place(parameter) else {
+    fn parameter_histogram(&self, parameter: &str, title: &str) -> String {
+        let Some(p) = self.parameter_index(parameter) else {
             return String::new();
         };
-        histogram(
+        draw_histogram(
             title,
-            &column(&self.label(p), &self.values(p), Kind::Linear),
+            &plot_column(
+                &self.axis_label(p),
+                &self.parameter_values(p),
+                AxisKind::Linear,
+            ),
         )
     }
 
     /// Returns figures of the labels: the Kiel diagram (logg over teff) if there, then the other labels two by two.
-    fn labels_figures(&self) -> Vec<String> {
-        let mut rest: Vec<usize> = (0..self.kept.parameters.len())
-            .filter(|p| !["velocity", "vsini"].contains(&self.kept.parameters[*p].as_str()))
+    fn draw_labels(&self) -> Vec<String> {
+        let parameters = &self.collector.parameters;
+        // 1. The Kiel diagram, coloured by the metallicity or else another label.
+        let mut other_labels: Vec<usize> = (0..parameters.len())
+            .filter(|p| !["velocity", "vsini"].contains(&parameters[*p].as_str()))
             .collect();
-        let mut all = Vec::new();
-        if let (Some(teff), Some(logg)) = (self.place("teff"), self.place("logg")) {
-            rest.retain(|p| ![teff, logg].contains(p));
-            let colour = self.place("feh").or(rest.first().copied());
-            all.push(self.scatter("Kiel diagram", teff, logg, colour, Kind::Reversed));
+        let mut figures = Vec::new();
+        let teff = self.parameter_index("teff");
+        let logg = self.parameter_index("logg");
+        if let (Some(teff), Some(logg)) = (teff, logg) {
+            other_labels.retain(|p| ![teff, logg].contains(p));
+            let colour = self
+                .parameter_index("feh")
+                .or(other_labels.first().copied());
+            figures.push(self.parameter_scatter(
+                "Kiel diagram",
+                teff,
+                logg,
+                colour,
+                AxisKind::Reversed,
+            ));
         }
-        for labels in rest.chunks(2).take(MOST_LABEL_FIGURES) {
-            let name = |p: usize| symbol(&self.kept.parameters[p]);
-            all.push(match *labels {
-                [a, b] => self.scatter(
-                    &format!("{} and {}", name(a), name(b)),
-                    a,
-                    b,
-                    None,
-                    Kind::Linear,
-                ),
-                _ => self.histogram(name(labels[0]), name(labels[0])),
+        // 2. The other labels, two per figure.
+        for labels in other_labels.chunks(2).take(MAX_LABEL_FIGURES) {
+            let x_symbol = parameter_symbol(&parameters[labels[0]]);
+            figures.push(match *labels {
+                [x, y] => {
+                    let title = format!("{x_symbol} and {}", parameter_symbol(&parameters[y]));
+                    self.parameter_scatter(&title, x, y, None, AxisKind::Linear)
+                }
+                _ => self.parameter_histogram(x_symbol, x_symbol),
             });
         }
-        all
+        figures
     }
 
     /// Returns HTML that plots the errors of parameter `p` over the signal-to-noise ratio, or their histogram without
-    /// `sn`.
-    fn precision(&self, p: usize, sn: Option<&Vec<f64>>) -> String {
-        let errors = self.errors(p);
-        let label = format!("error of {}", self.label(p));
-        let title = format!("Errors of {}", symbol(&self.kept.parameters[p]));
-        let y = column(&label, &errors, Kind::Ratio);
-        let Some(sn) = sn else {
-            return histogram(&title, &y);
+    /// `signal_to_noise`.
+    fn draw_errors(&self, p: usize, signal_to_noise: Option<&Vec<f64>>) -> String {
+        let errors = self.parameter_errors(p);
+        let label = format!("error of {}", self.axis_label(p));
+        let title = format!(
+            "Errors of {}",
+            parameter_symbol(&self.collector.parameters[p])
+        );
+        let y = plot_column(&label, &errors, AxisKind::Ratio);
+        let Some(signal_to_noise) = signal_to_noise else {
+            return draw_histogram(&title, &y);
         };
-        scatter(
+        draw_scatter(
             &title,
-            &column(SN, sn, Kind::Ratio),
+            &plot_column(SIGNAL_TO_NOISE_LABEL, signal_to_noise, AxisKind::Ratio),
             &y,
             None,
-            self.rows().as_deref(),
+            self.table_rows_of_points().as_deref(),
         )
     }
 
-    /// Returns the HTML scatter plot of parameter `b` over `a` (indices), coloured by the parameter `colour` if given.
-    fn scatter(
+    /// Returns the HTML scatter plot of parameter `y` over `x` (indices), coloured by the parameter `colour` if given.
+    fn parameter_scatter(
         &self,
         title: &str,
-        a: usize,
-        b: usize,
+        x: usize,
+        y: usize,
         colour: Option<usize>,
-        kind: Kind,
+        kind: AxisKind,
     ) -> String {
-        let (x, y) = (self.values(a), self.values(b));
-        let (x_label, y_label) = (self.label(a), self.label(b));
-        let colour = colour.map(|c| (self.label(c), self.values(c)));
-        let colour = colour
+        let x_label = self.axis_label(x);
+        let y_label = self.axis_label(y);
+        let x_values = self.parameter_values(x);
+        let y_values = self.parameter_values(y);
+        let colour = colour.map(|p| (self.axis_label(p), self.parameter_values(p)));
+        let colour_column = colour
             .as_ref()
-            .map(|(label, values)| column(label, values, Kind::Linear));
-        let (x, y) = (column(&x_label, &x, kind), column(&y_label, &y, kind));
-        scatter(title, &x, &y, colour.as_ref(), self.rows().as_deref())
+            .map(|(label, values)| plot_column(label, values, AxisKind::Linear));
+        draw_scatter(
+            title,
+            &plot_column(&x_label, &x_values, kind),
+            &plot_column(&y_label, &y_values, kind),
+            colour_column.as_ref(),
+            self.table_rows_of_points().as_deref(),
+        )
     }
 }
 
 /// Puts a label, values and the kind of axis they need together, for a figure.
-fn column<'a>(label: &'a str, values: &'a [f64], kind: Kind) -> Column<'a> {
-    Column {
+fn plot_column<'a>(label: &'a str, values: &'a [f64], kind: AxisKind) -> PlotColumn<'a> {
+    PlotColumn {
         label,
         values,
         kind,

@@ -16,7 +16,7 @@ struct Feature {
 ///
 /// Rest wavelengths are those of the NIST Atomic Spectra Database; those that it gives in air are converted as in
 /// `spectra::air` (Morton 1991).
-const FEATURES: &[Feature] = &[
+const STELLAR_FEATURES: &[Feature] = &[
     Feature {
         name: "Hα",
         rest: &[6564.61],
@@ -100,15 +100,15 @@ const FEATURES: &[Feature] = &[
 ];
 
 /// Width of a character of a label, in CSS pixels.
-const CHARACTER: f64 = 7.0;
+const LABEL_CHARACTER_WIDTH: f64 = 7.0;
 /// Smallest gap between two labels, in CSS pixels.
-const GAP: f64 = 5.0;
+const MIN_LABEL_GAP: f64 = 5.0;
 /// Number of rows of labels above a picture.
-pub const LEVELS: usize = 2;
+pub const LABEL_ROWS: usize = 2;
 
 /// A feature of the spectrum that has a label.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Label {
+pub struct LineLabel {
     pub name: &'static str,
     /// Place of the label's middle, 0 at the left end of the picture and 1 at the right.
     pub middle: f64,
@@ -120,29 +120,34 @@ pub struct Label {
 
 /// Returns names of spectral lines of a star with this velocity (km/s) from `from` to `to` (Å) that fit into `width`
 /// pixels. No two of them overlap. None without a finite velocity.
-pub fn labels(velocity: f64, from: f64, to: f64, width: f64) -> Vec<Label> {
+pub fn place_labels(velocity: f64, from: f64, to: f64, width: f64) -> Vec<LineLabel> {
     // relativistic, as the model's own shift: ln(1 + z) = artanh(v / c)
     let shift = (velocity / LIGHT).atanh().exp();
-    let mut placed: Vec<Label> = Vec::new();
+    let mut placed: Vec<LineLabel> = Vec::new();
     if !shift.is_finite() {
         return placed;
     }
-    for feature in FEATURES {
+    for feature in STELLAR_FEATURES {
+        // 1. Choose the lines of the feature that lie in the picture.
         let observed = feature.rest.iter().map(|rest| rest * shift);
         let lines: Vec<f64> = observed.filter(|line| (from..=to).contains(line)).collect();
         if lines.is_empty() {
             continue;
         }
-        let middle = (lines.iter().sum::<f64>() / lines.len() as f64 - from) / (to - from);
-        let half = 0.5 * label_width(feature.name) / width;
-        let middle = middle.clamp(half.min(0.5), (1.0 - half).max(0.5));
-        let is_free = |level: &usize| {
+        // 2. The label stands over their middle, but does not reach beyond the picture.
+        let mean = lines.iter().sum::<f64>() / lines.len() as f64;
+        let half_width = 0.5 * label_width(feature.name) / width;
+        let middle =
+            ((mean - from) / (to - from)).clamp(half_width.min(0.5), (1.0 - half_width).max(0.5));
+        // 3. Take the lowest row in which it overlaps no other label. Without one it has no label.
+        let level = (0..LABEL_ROWS).find(|level| {
             placed
                 .iter()
-                .all(|other| other.level != *level || is_apart(other, feature.name, middle, width))
-        };
-        if let Some(level) = (0..LEVELS).find(is_free) {
-            placed.push(Label {
+                .filter(|label| label.level == *level)
+                .all(|label| is_far_enough(label, feature.name, middle, width))
+        });
+        if let Some(level) = level {
+            placed.push(LineLabel {
                 name: feature.name,
                 middle,
                 level,
@@ -154,15 +159,15 @@ pub fn labels(velocity: f64, from: f64, to: f64, width: f64) -> Vec<Label> {
 }
 
 /// Returns whether a label `name` at `middle` (0 to 1 of the picture's `width`, pixels) would not overlap the label
-/// `other`.
-fn is_apart(other: &Label, name: &str, middle: f64, width: f64) -> bool {
-    let least = 0.5 * (label_width(other.name) + label_width(name)) + GAP;
-    (other.middle - middle).abs() * width >= least
+/// `placed`.
+fn is_far_enough(placed: &LineLabel, name: &str, middle: f64, width: f64) -> bool {
+    let min_distance = 0.5 * (label_width(placed.name) + label_width(name)) + MIN_LABEL_GAP;
+    (placed.middle - middle).abs() * width >= min_distance
 }
 
 /// Estimates how wide a label's text is drawn (CSS pixels).
 fn label_width(name: &str) -> f64 {
-    CHARACTER * name.chars().count() as f64
+    LABEL_CHARACTER_WIDTH * name.chars().count() as f64
 }
 
 #[cfg(test)]
@@ -192,12 +197,10 @@ mod tests {
         ];
         for (name, air) in in_air {
             let vacuum: Vec<f64> = air.into_iter().map(to_vacuum).collect();
-            let near = |feature: &&Feature| {
-                feature.name == name && (feature.rest[0] - vacuum[0]).abs() < 100.0
-            };
-            let feature = FEATURES
+            let feature = STELLAR_FEATURES
                 .iter()
-                .find(near)
+                .filter(|feature| feature.name == name)
+                .find(|feature| (feature.rest[0] - vacuum[0]).abs() < 100.0)
                 .unwrap_or_else(|| panic!("{name} {vacuum:?}"));
             assert_eq!(feature.rest.len(), vacuum.len(), "{name}");
             for (rest, vacuum) in feature.rest.iter().zip(vacuum) {
@@ -205,7 +208,7 @@ mod tests {
             }
         }
         // Rydberg's formula, with the constant of hydrogen in 1/Å
-        let series =
+        let rydberg_wavelength =
             |lower: f64, upper: f64| 1.0 / (1.096_775_83e-3 * (lower.powi(-2) - upper.powi(-2)));
         for (name, lower, upper) in [
             ("Hα", 2.0, 3.0),
@@ -213,26 +216,26 @@ mod tests {
             ("Br 11", 4.0, 11.0),
             ("Br 13", 4.0, 13.0),
         ] {
-            let rest = FEATURES
+            let rest = STELLAR_FEATURES
                 .iter()
                 .find(|feature| feature.name == name)
                 .map(|feature| feature.rest[0]);
             assert!(
-                (rest.unwrap() - series(lower, upper)).abs() < 0.6,
+                (rest.unwrap() - rydberg_wavelength(lower, upper)).abs() < 0.6,
                 "{name}: {}",
-                series(lower, upper)
+                rydberg_wavelength(lower, upper)
             );
         }
     }
 
     #[test]
     fn lines_move_with_the_star() {
-        let still = &labels(0.0, 6500.0, 6600.0, 400.0)[0];
+        let still = &place_labels(0.0, 6500.0, 6600.0, 400.0)[0];
         assert_eq!((still.name, still.lines.as_slice()), ("Hα", &[6564.61][..]));
-        let moving = &labels(300.0, 6500.0, 6600.0, 400.0)[0];
+        let moving = &place_labels(300.0, 6500.0, 6600.0, 400.0)[0];
         assert!((moving.lines[0] / 6564.61 - 1.0 - 300.0 / LIGHT).abs() < 1e-6);
-        assert_eq!(labels(f64::NAN, 6500.0, 6600.0, 400.0), []);
-        assert_eq!(labels(0.0, 100.0, 200.0, 400.0), []);
+        assert_eq!(place_labels(f64::NAN, 6500.0, 6600.0, 400.0), []);
+        assert_eq!(place_labels(0.0, 100.0, 200.0, 400.0), []);
     }
 
     #[test]
@@ -242,21 +245,23 @@ mod tests {
             [3600.0, 5800.0, 330.0],
             [15000.0, 17000.0, 40.0],
         ] {
-            let all = labels(0.0, from, to, width);
-            assert!(all.len() > 1, "{all:?}");
-            for (k, label) in all.iter().enumerate() {
-                let half = 0.5 * label_width(label.name) / width;
+            let labels = place_labels(0.0, from, to, width);
+            assert!(labels.len() > 1, "{labels:?}");
+            for (k, label) in labels.iter().enumerate() {
+                let half_width = 0.5 * label_width(label.name) / width;
                 assert!(
-                    label.middle - half > -1e-9 && label.middle + half < 1.0 + 1e-9,
+                    label.middle - half_width > -1e-9 && label.middle + half_width < 1.0 + 1e-9,
                     "{label:?}"
                 );
-                let rivals = all[..k].iter().filter(|other| other.level == label.level);
-                rivals.for_each(|other| {
+                for other in labels[..k]
+                    .iter()
+                    .filter(|other| other.level == label.level)
+                {
                     assert!(
-                        is_apart(other, label.name, label.middle, width),
+                        is_far_enough(other, label.name, label.middle, width),
                         "{other:?} {label:?}"
-                    )
-                });
+                    );
+                }
             }
         }
     }

@@ -74,7 +74,7 @@ impl ReportFile {
         kept: &Collector,
         fitter: Option<&SpectralFitter>,
     ) -> Result<()> {
-        self.0.write(text(about, kept, fitter))
+        self.0.write(compose_page(about, kept, fitter))
     }
 
     /// Writes the HTML page as [`write`](ReportFile::write) does, recorded in the run's journal before it is renamed.
@@ -88,12 +88,13 @@ impl ReportFile {
         fitter: Option<&SpectralFitter>,
         journal: &mut Journal,
     ) -> Result<()> {
-        self.0.write_recorded(text(about, kept, fitter), journal)
+        self.0
+            .write_recorded(compose_page(about, kept, fitter), journal)
     }
 }
 
 /// Returns the HTML page of the collected rows, with pictures of spectra if there is a fitter.
-fn text(about: &About, kept: &Collector, fitter: Option<&SpectralFitter>) -> String {
-    let galleries = fitter.map_or_else(Vec::new, |fitter| spectra::galleries(kept, fitter));
-    page::page(about, kept, &galleries)
+fn compose_page(about: &About, kept: &Collector, fitter: Option<&SpectralFitter>) -> String {
+    let galleries = fitter.map_or_else(Vec::new, |fitter| spectra::build_galleries(kept, fitter));
+    page::fill_page(about, kept, &galleries)
 }

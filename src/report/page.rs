@@ -4,124 +4,132 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::collect::Collector;
-use super::number::{count, escape};
+use super::number::{escape_html, format_count};
 use super::spectra::Gallery;
 use super::{About, figures, gallery, outcome, table};
 
-const TEMPLATE: &str = include_str!("page.html");
-const STYLE: &str = include_str!("page.css");
-const SCRIPT: &str = include_str!("page.js");
+const PAGE_TEMPLATE: &str = include_str!("page.html");
+const PAGE_STYLE: &str = include_str!("page.css");
+const PAGE_SCRIPT: &str = include_str!("page.js");
 
 /// Maximum size of the page in bytes. Spectra that would need more are left out.
-const LIMIT: usize = 10_000_000;
+const MAX_PAGE_BYTES: usize = 10_000_000;
 /// Maximum number of characters of the model file that are shown.
-const MODEL: usize = 100_000;
+const MAX_MODEL_CHARACTERS: usize = 100_000;
 /// Bytes left free for the links from the table to the spectra.
-const LINKS: usize = 20_000;
+const RESERVED_LINK_BYTES: usize = 20_000;
 
 /// Returns the whole HTML page; drops spectra of the galleries that would make it larger than its limit.
-pub fn page(about: &About, kept: &Collector, galleries: &[Gallery]) -> String {
-    // 1. Everything but the spectra decides how much room these have.
-    let bare = fill(about, kept, "", &BTreeMap::new());
-    let room = LIMIT.saturating_sub(bare.len() + LINKS);
-    // 2. The table links to those that are drawn.
-    let drawn = gallery::draw(about, kept, galleries, room);
+pub fn fill_page(about: &About, collector: &Collector, galleries: &[Gallery]) -> String {
+    // 1. The size of the page without spectra decides how much room these have.
+    let page_without_spectra = fill_template(about, collector, "", &BTreeMap::new());
+    let max_gallery_bytes =
+        MAX_PAGE_BYTES.saturating_sub(page_without_spectra.len() + RESERVED_LINK_BYTES);
+    // 2. The table links to the spectra that are drawn.
+    let drawn = gallery::draw_galleries(about, collector, galleries, max_gallery_bytes);
     if drawn.html.is_empty() {
-        bare
+        page_without_spectra
     } else {
-        fill(about, kept, &drawn.html, &drawn.ids)
+        fill_template(about, collector, &drawn.html, &drawn.ids)
     }
 }
 
-/// Fills the page's HTML template; `spectra` is the galleries' HTML, `drawn` the ids of the spectra in it by their
+/// Fills the page's HTML template; `spectra` is the galleries' HTML, `drawn_ids` the ids of the spectra in it by their
 /// index in the input, to which the table links.
-fn fill(about: &About, kept: &Collector, spectra: &str, drawn: &BTreeMap<u64, String>) -> String {
-    let mut pieces = TEMPLATE.split("{{");
-    let mut out = pieces.next().unwrap_or_default().to_string();
+fn fill_template(
+    about: &About,
+    collector: &Collector,
+    spectra: &str,
+    drawn_ids: &BTreeMap<u64, String>,
+) -> String {
+    let mut pieces = PAGE_TEMPLATE.split("{{");
+    let mut page = pieces.next().unwrap_or_default().to_string();
     for piece in pieces {
-        let (name, rest) = piece.split_once("}}").unwrap_or((piece, ""));
-        out += &match name {
-            "title" => escape(&about.title),
-            "style" => STYLE.to_string(),
-            "script" => SCRIPT.to_string(),
-            "subtitle" => subtitle(about),
-            "tiles" => outcome::tiles(about, kept),
-            "statuses" => outcome::statuses(kept),
-            "flags" => outcome::flags(kept),
-            "figures" => figures::figures(about, kept),
+        let (name, text) = piece.split_once("}}").unwrap_or((piece, ""));
+        page += &match name {
+            "title" => escape_html(&about.title),
+            "style" => PAGE_STYLE.to_string(),
+            "script" => PAGE_SCRIPT.to_string(),
+            "subtitle" => compose_subtitle(about),
+            "tiles" => outcome::draw_tiles(about, collector),
+            "statuses" => outcome::draw_statuses(collector),
+            "flags" => outcome::draw_flags(collector),
+            "figures" => figures::draw_figures(about, collector),
             "spectra" => spectra.to_string(),
-            "table_note" => table_note(kept),
-            "rows" => table::json(about, kept, drawn),
-            "provenance" => provenance(about),
+            "table_note" => describe_table_rows(collector),
+            "rows" => table::table_as_json(about, collector, drawn_ids),
+            "provenance" => list_provenance(about),
             _ => String::new(),
         };
-        out += rest;
+        page += text;
     }
-    out
+    page
 }
 
 /// Returns the line below the title, HTML: popfit's version and the device, as far as they are known.
-fn subtitle(about: &About) -> String {
+fn compose_subtitle(about: &About) -> String {
     let mut parts = Vec::new();
-    parts.extend(
-        about
-            .version
-            .as_ref()
-            .map(|version| format!("popfit {}", escape(version))),
-    );
+    if let Some(version) = &about.version {
+        parts.push(format!("popfit {}", escape_html(version)));
+    }
     if !about.metadata.device.is_empty() {
-        parts.push(escape(&about.metadata.device));
+        parts.push(escape_html(&about.metadata.device));
     }
     parts.join(" · ")
 }
 
 /// Returns the text that says which of the rows the page's table shows.
-fn table_note(kept: &Collector) -> String {
-    let shown = kept.table().count() as u64;
-    if shown == kept.count {
-        return format!("all {} rows, worst first", count(shown));
+fn describe_table_rows(collector: &Collector) -> String {
+    let shown = collector.table_rows().count() as u64;
+    if shown == collector.count {
+        return format!("all {} rows, worst first", format_count(shown));
     }
     format!(
         "the worst {} of {} rows: failed fits, then the largest χ²/dof; figures and counts are of all",
-        count(shown),
-        count(kept.count)
+        format_count(shown),
+        format_count(collector.count)
     )
 }
 
 /// Returns HTML that lists how the table was made: version, device, settings, emulators and model file.
-fn provenance(about: &About) -> String {
+fn list_provenance(about: &About) -> String {
     let metadata = &about.metadata;
-    let mut out = String::from("<dl>");
-    let mut item = |name: &str, value: &str| {
-        if !value.is_empty() {
-            let _ = write!(out, "<dt>{name}</dt><dd>{}</dd>", escape(value));
-        }
-    };
-    item("popfit", about.version.as_deref().unwrap_or_default());
-    item("device", &metadata.device);
-    item("settings", &metadata.settings);
+    // 1. List what the metadata name.
+    let mut items = String::new();
+    items += &provenance_item("popfit", about.version.as_deref().unwrap_or_default());
+    items += &provenance_item("device", &metadata.device);
+    items += &provenance_item("settings", &metadata.settings);
     for (file, hash) in &metadata.emulators {
-        item("emulator", &format!("{file}, SHA-256 {hash}"));
+        items += &provenance_item("emulator", &format!("{file}, SHA-256 {hash}"));
     }
-    if out == "<dl>" {
+    if items.is_empty() {
         return "<p class=nothing>The table does not say how it was made: another program wrote it without popfit's \
             metadata.</p>"
             .into();
     }
-    out += "</dl>";
+    let mut html = format!("<dl>{items}</dl>");
+    // 2. Show the model file, or its beginning.
     if !metadata.model.is_empty() {
-        let shown: String = metadata.model.chars().take(MODEL).collect();
-        let cut = metadata.model.len() > shown.len();
-        let note = if cut {
+        let shown: String = metadata.model.chars().take(MAX_MODEL_CHARACTERS).collect();
+        let is_cut = metadata.model.len() > shown.len();
+        let note = if is_cut {
             " (its beginning; the table's metadata have all of it)"
         } else {
             ""
         };
         let _ = write!(
-            out,
+            html,
             "<details><summary>Model file{note}</summary><pre>{}</pre></details>",
-            escape(&shown)
+            escape_html(&shown)
         );
     }
-    out
+    html
+}
+
+/// Returns the HTML of a name and its value; empty for an empty value.
+fn provenance_item(name: &str, value: &str) -> String {
+    if value.is_empty() {
+        return String::new();
+    }
+    format!("<dt>{name}</dt><dd>{}</dd>", escape_html(value))
 }

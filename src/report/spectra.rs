@@ -3,81 +3,85 @@
 
 use std::collections::BTreeMap;
 
-use super::collect::{Collector, reduced};
-use super::number::count;
-use super::panel::Panel;
-use super::picks::Pick;
+use super::collect::{Collector, reduced_chi_square};
+use super::number::format_count;
+use super::panel::SpectrumPanel;
+use super::picks::PickedRow;
 use crate::flag::Flags;
 use crate::spectra::{ArmSpectra, Spectra};
-use crate::spectral::{ArmFit, FitRow, SpectralFitter};
+use crate::spectral::{ArmFit, SpectralFitter};
 
-/// Number of spectra drawn of those nearest the median.
-const TYPICAL: usize = 4;
+/// Number of spectra nearest the median χ²/dof that are drawn.
+const TYPICAL_PANELS: usize = 4;
 /// Number of spectra drawn for each flag, beside those that another gallery shows.
-const PER_FLAG: usize = 3;
+const PANELS_PER_FLAG: usize = 3;
 /// Number of links of a flag's gallery to spectra that another gallery shows.
-const LINKS: usize = 8;
+const MAX_LINKS_PER_FLAG: usize = 8;
 
 /// Spectra under one heading.
 pub struct Gallery {
     pub title: String,
     /// The heading's small print.
     pub note: String,
-    /// Folded until the reader opens it.
+    /// True if the gallery is folded until the reader opens it.
     pub folded: bool,
-    pub panels: Vec<Panel>,
+    pub panels: Vec<SpectrumPanel>,
     /// Places in the input of spectra that belong here, too, and that an earlier gallery shows.
     pub elsewhere: Vec<u64>,
 }
 
 /// Returns the galleries of drawn spectra: requested, without a fit, worst, typical (near the median χ²/dof), each
 /// flag's. No spectrum is drawn twice, and none whose pixels have not been seen.
-pub fn galleries(kept: &Collector, fitter: &SpectralFitter) -> Vec<Gallery> {
-    let picks = &kept.picks;
-    let mut drawing = Drawing {
-        kept,
+pub fn build_galleries(collector: &Collector, fitter: &SpectralFitter) -> Vec<Gallery> {
+    // A spectrum is drawn in the first gallery that takes it, so the most interesting ones come first.
+    let picks = &collector.picks;
+    let mut builder = GalleryBuilder {
+        collector,
         fitter,
         drawn: BTreeMap::new(),
     };
-    let mut all = vec![
-        drawing.gallery(
+    let mut galleries = vec![
+        builder.build_gallery(
             "Requested",
             "the spectra whose ids were asked for",
             picks.requested().collect(),
         ),
-        drawing.gallery(
+        builder.build_gallery(
             "Without a fit",
             "one for each cause",
             picks.failed().collect(),
         ),
-        drawing.gallery(
+        builder.build_gallery(
             "Largest χ²/dof",
             "about 1 is what noise alone gives",
             picks.worst().collect(),
         ),
-        drawing.gallery(
+        builder.build_gallery(
             "Typical fits",
             "nearest the median χ²/dof, from a sample",
-            nearest_median(kept),
+            nearest_median(collector),
         ),
     ];
-    all.extend((0..Flags::DESCRIPTIONS.len()).map(|place| drawing.flag_gallery(place)));
-    all.retain(|gallery| !gallery.panels.is_empty() || !gallery.elsewhere.is_empty());
-    all
+    galleries.extend((0..Flags::DESCRIPTIONS.len()).map(|flag| builder.build_flag_gallery(flag)));
+    galleries.retain(|gallery| !gallery.panels.is_empty() || !gallery.elsewhere.is_empty());
+    galleries
 }
 
 /// Galleries under construction.
-struct Drawing<'a> {
-    kept: &'a Collector,
+struct GalleryBuilder<'a> {
+    collector: &'a Collector,
     fitter: &'a SpectralFitter,
     /// Flags of the spectra that are drawn, by their places in the input.
     drawn: BTreeMap<u64, u32>,
 }
 
-impl Drawing<'_> {
+impl GalleryBuilder<'_> {
     /// Returns a gallery with this title and note, with a panel of each chosen row that is not drawn in an earlier one.
-    fn gallery(&mut self, title: &str, note: &str, chosen: Vec<Pick>) -> Gallery {
-        let panels = chosen.iter().filter_map(|pick| self.panel(pick)).collect();
+    fn build_gallery(&mut self, title: &str, note: &str, chosen: Vec<PickedRow>) -> Gallery {
+        let panels = chosen
+            .iter()
+            .filter_map(|pick| self.build_panel(pick))
+            .collect();
         Gallery {
             title: title.into(),
             note: note.into(),
@@ -88,32 +92,26 @@ impl Drawing<'_> {
     }
 
     /// Returns the gallery of the flag at index `place`: panels of examples, and links to those drawn already.
-    fn flag_gallery(&mut self, place: usize) -> Gallery {
+    fn build_flag_gallery(&mut self, place: usize) -> Gallery {
         let flag = &Flags::DESCRIPTIONS[place];
-        let carriers = self
+        let elsewhere = self
             .drawn
             .iter()
-            .filter(|(_, flags)| **flags & flag.bit != 0);
-        let elsewhere = carriers.map(|(order, _)| *order).take(LINKS).collect();
+            .filter(|(_, flags)| **flags & flag.bit != 0)
+            .map(|(input_index, _)| *input_index)
+            .take(MAX_LINKS_PER_FLAG)
+            .collect();
         let mut panels = Vec::new();
-        for pick in self.kept.picks.flagged(place) {
-            if panels.len() < PER_FLAG {
-                panels.extend(self.panel(&pick));
+        for pick in self.collector.picks.flagged(place) {
+            if panels.len() < PANELS_PER_FLAG {
+                panels.extend(self.build_panel(&pick));
             }
         }
-        let spectra = if self.kept.flags.by_flag()[place] == 1 {
-            "spectrum"
-        } else {
-            "spectra"
-        };
-        let note = format!(
-            "{} {spectra}: {}",
-            count(self.kept.flags.by_flag()[place]),
-            flag.meaning
-        );
+        let flagged = self.collector.flags.by_flag()[place];
+        let noun = if flagged == 1 { "spectrum" } else { "spectra" };
         Gallery {
             title: format!("Flag: {}", flag.label),
-            note,
+            note: format!("{} {noun}: {}", format_count(flagged), flag.meaning),
             folded: true,
             panels,
             elsewhere,
@@ -121,24 +119,18 @@ impl Drawing<'_> {
     }
 
     /// Returns a panel with data and model of a chosen row; `None` if one exists already or its spectrum was not read.
-    fn panel(&mut self, pick: &Pick) -> Option<Panel> {
-        let spectra = self.kept.picks.spectrum(pick)?;
-        if self
-            .drawn
-            .insert(pick.order, pick.row.flags.bits())
-            .is_some()
-        {
+    fn build_panel(&mut self, pick: &PickedRow) -> Option<SpectrumPanel> {
+        let spectra = self.collector.picks.spectrum(pick)?;
+        let flags = pick.row.flags.bits();
+        if self.drawn.insert(pick.input_index, flags).is_some() {
             return None;
         }
-        let fitted = self.fitter.model_spectrum(spectra, pick.row);
-        let velocity = if fitted.is_ok() {
-            self.fitter.velocity_of(pick.row)
-        } else {
-            f64::NAN
+        let (arms, velocity) = match self.fitter.model_spectrum(spectra, pick.row) {
+            Ok(arms) => (arms, self.fitter.velocity_of(pick.row)),
+            Err(_) => (arms_without_model(spectra), f64::NAN),
         };
-        let arms = fitted.unwrap_or_else(|_| data_alone(spectra));
-        Some(Panel {
-            order: pick.order,
+        Some(SpectrumPanel {
+            input_index: pick.input_index,
             row: pick.row.clone(),
             arms,
             velocity,
@@ -147,40 +139,45 @@ impl Drawing<'_> {
 }
 
 /// Returns sampled fits whose χ²/dof is nearest to the median of all, the nearest first, without the worst fits.
-fn nearest_median(kept: &Collector) -> Vec<Pick<'_>> {
-    let mut all = kept.column(0);
-    all.retain(|x| x.is_finite());
-    all.sort_by(f64::total_cmp);
-    let median = all.get(all.len() / 2).copied().unwrap_or(1.0);
-    let is_worst = |pick: &Pick| kept.picks.worst().any(|other| other.order == pick.order);
-    let mut sample: Vec<Pick> = kept.picks.sample().filter(|pick| !is_worst(pick)).collect();
-    let distance = |row: &FitRow| (reduced(row) - median).abs();
-    sample.sort_by(|a, b| {
-        distance(a.row)
-            .total_cmp(&distance(b.row))
-            .then(a.order.cmp(&b.order))
+fn nearest_median(collector: &Collector) -> Vec<PickedRow<'_>> {
+    let mut sorted = collector.point_values(0);
+    sorted.retain(|chi_square| chi_square.is_finite());
+    sorted.sort_by(f64::total_cmp);
+    let median = sorted.get(sorted.len() / 2).copied().unwrap_or(1.0);
+    let mut sample: Vec<PickedRow> = collector.picks.sample().collect();
+    sample.retain(|pick| {
+        let mut worst = collector.picks.worst();
+        !worst.any(|worst| worst.input_index == pick.input_index)
     });
-    sample.truncate(TYPICAL);
+    let distance = |pick: &PickedRow| (reduced_chi_square(pick.row) - median).abs();
+    sample.sort_by(|a, b| {
+        distance(a)
+            .total_cmp(&distance(b))
+            .then(a.input_index.cmp(&b.input_index))
+    });
+    sample.truncate(TYPICAL_PANELS);
     sample
 }
 
 /// Returns the arms of a spectrum to draw without a model.
-fn data_alone(spectra: &Spectra) -> Vec<ArmFit> {
-    spectra.arms.iter().map(arm_alone).collect()
+fn arms_without_model(spectra: &Spectra) -> Vec<ArmFit> {
+    spectra.arms.iter().map(arm_without_model).collect()
 }
 
 /// Returns an arm of a spectrum to draw without a model: flux, errors and mask, with NaN as the model.
-fn arm_alone(arm: &ArmSpectra) -> ArmFit {
-    let (flux, ivar) = (arm.flux.to_double(), arm.ivar.to_double());
-    let counts = |j: usize| {
-        ivar[j] > 0.0 && flux[j].is_finite() && !arm.mask.get(j).is_some_and(|masked| *masked)
+fn arm_without_model(arm: &ArmSpectra) -> ArmFit {
+    let flux = arm.flux.to_double();
+    let ivar = arm.ivar.to_double();
+    let is_usable = |pixel: usize| {
+        let is_masked = arm.mask.get(pixel).is_some_and(|masked| *masked);
+        ivar[pixel] > 0.0 && flux[pixel].is_finite() && !is_masked
     };
     ArmFit {
         name: arm.name.clone(),
         wavelength: arm.grid(0).into_owned(),
-        error: ivar.iter().map(|w| w.sqrt().recip()).collect(),
+        error: ivar.iter().map(|ivar| ivar.sqrt().recip()).collect(),
         model: vec![f64::NAN; arm.pixels],
-        mask: (0..arm.pixels).map(|j| !counts(j)).collect(),
+        mask: (0..arm.pixels).map(|pixel| !is_usable(pixel)).collect(),
         flux: flux.to_vec(),
         chi2: f64::NAN,
         chi2_continuum: f64::NAN,

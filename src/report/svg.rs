@@ -3,28 +3,28 @@
 
 use std::fmt::Write;
 
-use super::axis::{Axis, Tick};
-use super::number::escape;
+use super::axis::{PlotAxis, Tick};
+use super::number::escape_html;
 use super::words;
 
-pub const WIDTH: f64 = 400.0;
-pub const HEIGHT: f64 = 270.0;
-const LEFT: f64 = 48.0;
-const RIGHT: f64 = 12.0;
-const TOP: f64 = 10.0;
-const BOTTOM: f64 = 44.0;
+pub const FIGURE_WIDTH: f64 = 400.0;
+pub const FIGURE_HEIGHT: f64 = 270.0;
+const LEFT_MARGIN: f64 = 48.0;
+const RIGHT_MARGIN: f64 = 12.0;
+const TOP_MARGIN: f64 = 10.0;
+const BOTTOM_MARGIN: f64 = 44.0;
 
 /// Two axes and the SVG elements between them.
-pub struct Frame {
-    pub x: Axis,
-    pub y: Axis,
+pub struct FigureFrame {
+    pub x: PlotAxis,
+    pub y: PlotAxis,
     body: String,
 }
 
-impl Frame {
+impl FigureFrame {
     /// Returns an empty figure with these axes, to draw into.
-    pub fn new(x: Axis, y: Axis) -> Frame {
-        Frame {
+    pub fn new(x: PlotAxis, y: PlotAxis) -> FigureFrame {
+        FigureFrame {
             x,
             y,
             body: String::new(),
@@ -32,32 +32,40 @@ impl Frame {
     }
 
     /// Converts a value of the x axis to an SVG x coordinate in the figure.
-    pub fn at_x(&self, x: f64) -> f64 {
-        LEFT + self.x.place(x) * (WIDTH - LEFT - RIGHT)
+    pub fn svg_x(&self, x: f64) -> f64 {
+        LEFT_MARGIN + self.x.fraction_of(x) * (FIGURE_WIDTH - LEFT_MARGIN - RIGHT_MARGIN)
     }
 
     /// Converts a value of the y axis to an SVG y coordinate, which grows downwards.
-    pub fn at_y(&self, y: f64) -> f64 {
-        HEIGHT - BOTTOM - self.y.place(y) * (HEIGHT - TOP - BOTTOM)
+    pub fn svg_y(&self, y: f64) -> f64 {
+        FIGURE_HEIGHT
+            - BOTTOM_MARGIN
+            - self.y.fraction_of(y) * (FIGURE_HEIGHT - TOP_MARGIN - BOTTOM_MARGIN)
     }
 
     /// Returns (left, top, width, height) of the plot inside the axes, in SVG units.
-    pub fn inner() -> (f64, f64, f64, f64) {
-        (LEFT, TOP, WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM)
+    pub fn inner_area() -> (f64, f64, f64, f64) {
+        (
+            LEFT_MARGIN,
+            TOP_MARGIN,
+            FIGURE_WIDTH - LEFT_MARGIN - RIGHT_MARGIN,
+            FIGURE_HEIGHT - TOP_MARGIN - BOTTOM_MARGIN,
+        )
     }
 
-    /// Appends SVG elements, in SVG units, to what is drawn inside the axes.
+    /// Appends SVG elements, in SVG units, to the drawing inside the axes.
     pub fn draw(&mut self, elements: std::fmt::Arguments) {
         // writing to a String never fails
         let _ = self.body.write_fmt(elements);
     }
 
     /// Returns the HTML figure with title, axes, drawing and, below it, a note unless that is empty.
-    pub fn finish(self, title: &str, note: &str) -> String {
+    pub fn into_html(self, title: &str, note: &str) -> String {
         let mut axes = String::new();
-        let (left, top, width, height) = Frame::inner();
-        for Tick { place, text } in self.y.ticks(5) {
-            let y = top + height * (1.0 - place);
+        let (left, top, width, height) = FigureFrame::inner_area();
+        // 1. Grid lines and tick labels of the y axis.
+        for Tick { fraction, text } in self.y.choose_ticks(5) {
+            let y = top + height * (1.0 - fraction);
             let _ = write!(axes, "<path class=grid d='M{left} {y:.1}h{width}'/>");
             let _ = write!(
                 axes,
@@ -66,8 +74,9 @@ impl Frame {
                 y + 4.0
             );
         }
-        for Tick { place, text } in self.x.ticks(5) {
-            let x = left + width * place;
+        // 2. Ticks and tick labels of the x axis.
+        for Tick { fraction, text } in self.x.choose_ticks(5) {
+            let x = left + width * fraction;
             let _ = write!(axes, "<path class=axis d='M{x:.1} {:.1}v4'/>", top + height);
             let _ = write!(
                 axes,
@@ -75,7 +84,9 @@ impl Frame {
                 top + height + 17.0
             );
         }
-        let (x_label, y_label) = (words::svg(&self.x.label), words::svg(&self.y.label));
+        // 3. The labels of both axes, and the figure around all.
+        let x_label = words::svg_with_subscript(&self.x.label);
+        let y_label = words::svg_with_subscript(&self.y.label);
         let _ = write!(
             axes,
             "<path class=axis d='M{left} {:.1}h{width}'/>\
@@ -83,10 +94,12 @@ impl Frame {
              <text class=label transform='translate(12 {:.1}) rotate(-90)' text-anchor=middle>{y_label}</text>",
             top + height,
             left + width / 2.0,
-            HEIGHT - 8.0,
+            FIGURE_HEIGHT - 8.0,
             top + height / 2.0,
         );
-        let (body, caption, title) = (self.body, words::html(title), escape(title));
+        let body = self.body;
+        let caption = words::html_with_subscript(title);
+        let title = escape_html(title);
         let note = if note.is_empty() {
             String::new()
         } else {
@@ -94,16 +107,16 @@ impl Frame {
         };
         format!(
             "<figure class=card><figcaption>{caption}</figcaption>\
-             <svg viewBox='0 0 {WIDTH} {HEIGHT}' role=img aria-label='{title}'>{axes}{body}</svg>{note}</figure>"
+             <svg viewBox='0 0 {FIGURE_WIDTH} {FIGURE_HEIGHT}' role=img aria-label='{title}'>{axes}{body}</svg>{note}</figure>"
         )
     }
 }
 
-/// Returns an HTML figure that shows only its title and the reason `why` there is nothing to plot.
-pub fn nothing(title: &str, why: &str) -> String {
-    let title = words::html(title);
+/// Returns an HTML figure that shows only its title and the reason `reason` there is nothing to plot.
+pub fn draw_empty_figure(title: &str, reason: &str) -> String {
+    let title = words::html_with_subscript(title);
     format!(
         "<figure class=card><figcaption>{title}</figcaption><p class=nothing>{}</p></figure>",
-        escape(why)
+        escape_html(reason)
     )
 }

@@ -25,10 +25,10 @@ use arrow_array::{Array, RecordBatch};
 use arrow_schema::DataType;
 use twox_hash::XxHash3_128;
 
-use super::Entry;
-pub(super) use super::metadata_hash::KEY;
-use super::metadata_hash::{ALGORITHM, END, of_metadata};
-use super::parquet::{MEANING, UNIT};
+use super::MetadataEntry;
+pub(super) use super::metadata_hash::CHECKSUM_KEY;
+use super::metadata_hash::{HASH_NAME, TEXT_END, hash_metadata};
+use super::parquet::{MEANING_KEY, UNIT_KEY};
 use crate::error::damage_message;
 
 /// Hash of consecutive rows, which come in batches.
@@ -51,13 +51,16 @@ impl RowsHash {
     /// Those of the first batch decide the columns.
     fn add(&mut self, batch: &RecordBatch) -> Result<(), String> {
         if self.columns.is_empty() {
-            self.columns = batch.schema_ref().fields().iter().map(named_hash).collect();
+            self.columns = batch
+                .schema_ref()
+                .fields()
+                .iter()
+                .map(start_column_hash)
+                .collect();
         }
-        for (hash, (field, array)) in self
-            .columns
-            .iter_mut()
-            .zip(batch.schema_ref().fields().iter().zip(batch.columns()))
-        {
+        let schema = batch.schema_ref();
+        let columns = schema.fields().iter().zip(batch.columns());
+        for (hash, (field, array)) in self.columns.iter_mut().zip(columns) {
             hash_values(hash, array)
                 .map_err(|message| format!("column {}: {message}", field.name()))?;
         }
@@ -77,12 +80,13 @@ impl RowsHash {
 }
 
 /// Starts the hash of a column with its name, unit and meaning, before any value of the column is added.
-fn named_hash(field: &arrow_schema::FieldRef) -> XxHash3_128 {
-    let known = |key: &str| field.metadata().get(key).map_or("", |text| text.as_str());
+fn start_column_hash(field: &arrow_schema::FieldRef) -> XxHash3_128 {
+    let unit = field.metadata().get(UNIT_KEY);
+    let meaning = field.metadata().get(MEANING_KEY);
     let mut hash = XxHash3_128::new();
-    for text in [field.name().as_str(), known(UNIT), known(MEANING)] {
-        hash.write(text.as_bytes());
-        hash.write(&[END]);
+    for text in [Some(field.name()), unit, meaning] {
+        hash.write(text.map_or("", String::as_str).as_bytes());
+        hash.write(&[TEXT_END]);
     }
     hash
 }
@@ -101,11 +105,11 @@ fn hash_values(hash: &mut XxHash3_128, array: &dyn Array) -> Result<(), String> 
             let mut bytes = Vec::new();
             for text in array.as_string::<i32>().iter().flatten() {
                 bytes.extend_from_slice(text.as_bytes());
-                bytes.push(END);
+                bytes.push(TEXT_END);
             }
             hash.write(&bytes);
         }
-        other => return Err(format!("its type {other} is none that popfit writes")),
+        data_type => return Err(format!("its type {data_type} is none that popfit writes")),
     }
     Ok(())
 }
@@ -125,35 +129,36 @@ fn hash_numbers<T: ArrowPrimitiveType, const N: usize>(
 }
 
 /// Checksums of a table that is being written.
-pub(super) struct Checksums {
-    /// Number of rows of a row group.
-    group: u64,
+pub(super) struct RowGroupChecksums {
+    rows_per_group: u64,
     /// First row of the row group that is being written.
-    first: u64,
+    group_start: u64,
     /// Hash of the row group that is being written.
-    hash: RowsHash,
+    group_hash: RowsHash,
     lines: Vec<String>,
 }
 
-impl Checksums {
-    /// Returns the checksums of a table without rows, which will have one checksum for every `group` rows.
-    pub fn new(group: usize) -> Checksums {
-        Checksums {
-            group: group as u64,
-            first: 0,
-            hash: RowsHash::new(),
-            lines: vec![ALGORITHM.into()],
+impl RowGroupChecksums {
+    /// Returns the checksums of a table without rows, which will have one checksum for every `rows_per_group` rows.
+    pub fn new(rows_per_group: usize) -> RowGroupChecksums {
+        RowGroupChecksums {
+            rows_per_group: rows_per_group as u64,
+            group_start: 0,
+            group_hash: RowsHash::new(),
+            lines: vec![HASH_NAME.into()],
         }
     }
 
     /// Hashes the next rows of the table, and notes the checksum of every row group that they complete.
     pub fn add(&mut self, batch: &RecordBatch) -> Result<(), String> {
-        let (mut from, rows) = (0, batch.num_rows());
-        while from < rows {
-            let count = (rows - from).min((self.group - self.hash.rows) as usize);
-            self.hash.add(&batch.slice(from, count))?;
-            from += count;
-            if self.hash.rows == self.group {
+        let rows = batch.num_rows();
+        let mut hashed = 0;
+        while hashed < rows {
+            let missing = self.rows_per_group - self.group_hash.rows;
+            let count = (rows - hashed).min(missing as usize);
+            self.group_hash.add(&batch.slice(hashed, count))?;
+            hashed += count;
+            if self.group_hash.rows == self.rows_per_group {
                 self.end_group();
             }
         }
@@ -162,105 +167,121 @@ impl Checksums {
 
     /// Notes the row range and checksum of the present row group as a line of text, and begins the next group.
     fn end_group(&mut self) {
-        let next = self.first + self.hash.rows;
-        self.lines.push(format!(
-            "{}-{} {:032x}",
-            self.first,
-            next - 1,
-            self.hash.digest()
-        ));
-        (self.first, self.hash) = (next, RowsHash::new());
+        let first_row = self.group_start;
+        let group_end = first_row + self.group_hash.rows;
+        let last_row = group_end - 1;
+        let digest = self.group_hash.digest();
+        self.lines
+            .push(format!("{first_row}-{last_row} {digest:032x}"));
+        self.group_start = group_end;
+        self.group_hash = RowsHash::new();
     }
 
-    /// Returns the text with all checksums for the metadata key [`KEY`]: one line per row group, then that of
+    /// Returns the text with all checksums for the metadata key [`CHECKSUM_KEY`]: one line per row group, then that of
     /// `entries`.
-    pub fn finish(mut self, entries: &[Entry]) -> String {
-        if self.hash.rows > 0 {
+    pub fn finish(mut self, entries: &[MetadataEntry]) -> String {
+        if self.group_hash.rows > 0 {
             self.end_group();
         }
         self.lines
-            .push(format!("metadata {:032x}", of_metadata(entries)));
+            .push(format!("metadata {:032x}", hash_metadata(entries)));
         self.lines.join("\n")
     }
 }
 
 /// Comparison of the rows that are read with a table's checksums.
-pub(super) struct Verifier {
+pub(super) struct RowGroupVerifier {
     /// Last row and checksum of each row group that is still to be read, the next one last.
     expected: Vec<(u64, u128)>,
     /// First row of the row group that is being read.
-    first: u64,
+    group_start: u64,
     /// Hash of the row group that is being read.
-    hash: RowsHash,
+    group_hash: RowsHash,
 }
 
-impl Verifier {
+impl RowGroupVerifier {
     /// Parses a table's checksums from `text`; fails if they are not for `rows` rows, or do not match its metadata
     /// `entries`.
     ///
     /// # Errors
-    /// Returns a message if the text is not one of [`Checksums::finish`], or if the number of rows or the metadata
-    /// differ.
-    pub fn new(text: &str, rows: u64, entries: &[Entry]) -> Result<Verifier, String> {
-        let unreadable = || format!("damaged: its checksums, metadata key {KEY}, cannot be read");
+    /// Returns a message if the text is not one of [`RowGroupChecksums::finish`], or if the number of rows or the
+    /// metadata differ.
+    pub fn new(
+        text: &str,
+        rows: u64,
+        entries: &[MetadataEntry],
+    ) -> Result<RowGroupVerifier, String> {
+        // 1. Parse the lines: row groups that follow one another, then the metadata.
+        let unreadable =
+            || format!("damaged: its checksums, metadata key {CHECKSUM_KEY}, cannot be read");
         let mut lines = text.lines();
-        if lines.next() != Some(ALGORITHM) {
+        if lines.next() != Some(HASH_NAME) {
             return Err(unreadable());
         }
-        let (mut expected, mut next, mut metadata) = (Vec::new(), 0, None);
+        let mut expected = Vec::new();
+        let mut next_row = 0;
+        let mut metadata_hash = None;
         for line in lines {
-            let (what, hex) = line.split_once(' ').ok_or_else(unreadable)?;
-            let sum = u128::from_str_radix(hex, 16).map_err(|_| unreadable())?;
-            match what.split_once('-') {
-                Some((first, last)) if first.parse() == Ok(next) && metadata.is_none() => {
-                    let last: u64 = last
+            let (label, hex) = line.split_once(' ').ok_or_else(unreadable)?;
+            let hash = u128::from_str_radix(hex, 16).map_err(|_| unreadable())?;
+            match label.split_once('-') {
+                Some((first, last)) if first.parse() == Ok(next_row) && metadata_hash.is_none() => {
+                    let last_row: u64 = last
                         .parse()
                         .ok()
-                        .filter(|last| *last >= next)
+                        .filter(|last_row| *last_row >= next_row)
                         .ok_or_else(unreadable)?;
-                    expected.push((last, sum));
-                    next = last.checked_add(1).ok_or_else(unreadable)?;
+                    expected.push((last_row, hash));
+                    next_row = last_row.checked_add(1).ok_or_else(unreadable)?;
                 }
-                None if what == "metadata" && metadata.is_none() => metadata = Some(sum),
+                None if label == "metadata" && metadata_hash.is_none() => {
+                    metadata_hash = Some(hash)
+                }
                 _ => return Err(unreadable()),
             }
         }
-        if metadata != Some(of_metadata(entries)) {
+        // 2. Compare the metadata and the number of rows at once.
+        if metadata_hash != Some(hash_metadata(entries)) {
             return Err(damage_message("its metadata's texts"));
         }
-        if next != rows {
+        if next_row != rows {
             return Err(format!(
-                "damaged: it has {rows} rows, its checksums are those of {next}"
+                "damaged: it has {rows} rows, its checksums are those of {next_row}"
             ));
         }
         expected.reverse();
-        Ok(Verifier {
+        Ok(RowGroupVerifier {
             expected,
-            first: 0,
-            hash: RowsHash::new(),
+            group_start: 0,
+            group_hash: RowsHash::new(),
         })
     }
 
     /// Hashes the next rows, and fails if a row group that they complete does not match the checksum noted for it.
     pub fn add(&mut self, batch: &RecordBatch) -> Result<(), String> {
-        let (mut from, rows) = (0, batch.num_rows());
-        while from < rows {
-            let Some(&(last, expected)) = self.expected.last() else {
+        let rows = batch.num_rows();
+        let mut hashed = 0;
+        while hashed < rows {
+            // 1. Hash the rows of the batch that belong to the present row group.
+            let Some(&(last_row, expected)) = self.expected.last() else {
                 return Err("damaged: too many rows".into());
             };
-            let group = last - self.first + 1;
-            let count =
-                (rows - from).min(usize::try_from(group - self.hash.rows).unwrap_or(usize::MAX));
-            let what = || format!("rows {} to {last}", self.first);
-            let added = self.hash.add(&batch.slice(from, count));
-            added.map_err(|message| format!("{}: {message}", damage_message(&what())))?;
-            from += count;
-            if self.hash.rows == group {
-                if self.hash.digest() != expected {
-                    return Err(damage_message(&what()));
+            let group_rows = last_row - self.group_start + 1;
+            let missing = usize::try_from(group_rows - self.group_hash.rows).unwrap_or(usize::MAX);
+            let count = (rows - hashed).min(missing);
+            let group_changed = damage_message(&format!("rows {} to {last_row}", self.group_start));
+            self.group_hash
+                .add(&batch.slice(hashed, count))
+                .map_err(|message| format!("{group_changed}: {message}"))?;
+            hashed += count;
+            // 2. Compare the group once it is complete, and begin the next one.
+            if self.group_hash.rows == group_rows {
+                if self.group_hash.digest() != expected {
+                    return Err(group_changed);
                 }
                 self.expected.pop();
-                (self.first, self.hash) = (last + 1, RowsHash::new());
+                self.group_start = last_row + 1;
+                self.group_hash = RowsHash::new();
             }
         }
         Ok(())
@@ -271,7 +292,10 @@ impl Verifier {
         if self.expected.is_empty() {
             Ok(())
         } else {
-            Err(format!("damaged: rows from {} on are missing", self.first))
+            Err(format!(
+                "damaged: rows from {} on are missing",
+                self.group_start
+            ))
         }
     }
 }

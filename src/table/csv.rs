@@ -20,7 +20,7 @@ impl CsvTable {
         let mut writer = Writer::from_writer(file);
         writer
             .write_record(columns.iter().map(|column| &column.name))
-            .map_err(system)?;
+            .map_err(to_io_error)?;
         Ok(CsvTable { writer })
     }
 
@@ -31,12 +31,16 @@ impl CsvTable {
                 let field: Cow<str> = match column {
                     FitValues::Int32(values) => values[row].to_string().into(),
                     FitValues::Int64(values) => values[row].to_string().into(),
-                    FitValues::Float64(values) => float(values[row]).into(),
+                    FitValues::Float64(values) => format_float(values[row]).into(),
                     FitValues::Text(texts) => texts[row].as_str().into(),
                 };
-                self.writer.write_field(field.as_bytes()).map_err(system)?;
+                self.writer
+                    .write_field(field.as_bytes())
+                    .map_err(to_io_error)?;
             }
-            self.writer.write_record(None::<&[u8]>).map_err(system)?;
+            self.writer
+                .write_record(None::<&[u8]>)
+                .map_err(to_io_error)?;
         }
         Ok(())
     }
@@ -48,7 +52,7 @@ impl CsvTable {
 }
 
 /// Converts an error of the CSV writer to an I/O error: the system's own error if that was the cause.
-fn system(error: Error) -> io::Error {
+fn to_io_error(error: Error) -> io::Error {
     let text = error.to_string();
     match error.into_kind() {
         ErrorKind::Io(source) => source,
@@ -57,7 +61,7 @@ fn system(error: Error) -> io::Error {
 }
 
 /// Formats a number as the shortest text that parses to the same f64; NaN is `nan`.
-fn float(x: f64) -> String {
+fn format_float(x: f64) -> String {
     if x.is_nan() {
         "nan".into()
     } else {

@@ -7,9 +7,9 @@
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use super::Entry;
+use super::MetadataEntry;
 use super::fits_checksum::{self, HashingWriter, RESULTS};
-use super::metadata_hash::KEY;
+use super::metadata_hash::CHECKSUM_KEY;
 use crate::error::Result;
 use crate::io::files::File;
 use crate::io::fits::sum::OnesSum;
@@ -23,7 +23,7 @@ use crate::spectral::{Column, FitRow, FitValues, Kind, Store};
 pub(super) struct FitsTable {
     file: File,
     pub(super) table: TableUnit,
-    pub(super) metadata: Vec<Entry>,
+    pub(super) metadata: Vec<MetadataEntry>,
 }
 
 impl FitsTable {
@@ -34,7 +34,8 @@ impl FitsTable {
         columns: &[Column],
         metadata: &Metadata,
     ) -> Result<FitsTable> {
-        let table = columns_unit(path, RESULTS, columns)?.card(fits_checksum::CARD, KEY);
+        let table = begin_fits_table(path, RESULTS, columns)?
+            .card(fits_checksum::CHECKSUM_KEYWORD, CHECKSUM_KEY);
         Ok(FitsTable {
             file,
             table,
@@ -45,63 +46,73 @@ impl FitsTable {
     /// Appends rows, which are given by columns, to the table's temporary file.
     pub fn append(&mut self, columns: Vec<FitValues>) -> std::io::Result<()> {
         self.table
-            .append(&columns.into_iter().map(as_in_fits).collect::<Vec<_>>())
+            .append(&columns.into_iter().map(to_fits_values).collect::<Vec<_>>())
     }
 
     /// Adds a key and value to the metadata, which `finish` writes as a table of its own.
-    pub fn describe(&mut self, entry: Entry) {
+    pub fn add_metadata(&mut self, entry: MetadataEntry) {
         self.metadata.push(entry);
     }
 
     /// Writes the FITS file: header, result table, then metadata table; returns the flushed file.
     pub fn finish(mut self, path: &Path) -> Result<File> {
         let mut out = BufWriter::new(self.file);
-        out.write_all(&Cards::primary().finish(OnesSum::default()))
+        out.write_all(&Cards::primary().into_header(OnesSum::default()))
             .map_err(refused(path))?;
-        let mut results = HashingWriter::new(&mut out);
-        self.table.write(&mut results).map_err(refused(path))?;
-        let checksums = fits_checksum::entry(results.hash(), &self.metadata);
-        self.metadata.push(checksums);
-        metadata_unit(path, &self.metadata)?
+        let mut hashing_writer = HashingWriter::new(&mut out);
+        self.table
+            .write(&mut hashing_writer)
+            .map_err(refused(path))?;
+        let checksum_entry = fits_checksum::checksum_entry(hashing_writer.hash(), &self.metadata);
+        self.metadata.push(checksum_entry);
+        build_metadata_table(path, &self.metadata)?
             .write(&mut out)
             .map_err(refused(path))?;
-        out.into_inner().map_err(|e| refused(path)(e.into_error()))
+        out.into_inner()
+            .map_err(|error| refused(path)(error.into_error()))
     }
 }
 
 /// Begins a FITS table of columns of the result table, without rows.
-pub(super) fn columns_unit(path: &Path, name: &str, columns: &[Column]) -> Result<TableUnit> {
-    let column = |c: &Column| {
-        FitsColumn::new(&escape(&c.name), &escape(spelled(&c.unit)), &like(c.kind))
-            .comment(&c.meaning)
-    };
-    TableUnit::new(path, name, columns.iter().map(column).collect())
+pub(super) fn begin_fits_table(path: &Path, name: &str, columns: &[Column]) -> Result<TableUnit> {
+    let mut fits_columns = Vec::new();
+    for column in columns {
+        let name = escape(&column.name);
+        let unit = escape(fits_unit_name(&column.unit));
+        let values = empty_values(column.kind);
+        fits_columns.push(FitsColumn::new(&name, &unit, &values).comment(&column.meaning));
+    }
+    TableUnit::new(path, name, fits_columns)
 }
 
 /// Returns the values of columns of the result table in these rows, as a FITS table has them.
-pub(super) fn of_rows(rows: &[FitRow], columns: &[Column]) -> Vec<spectra::ColumnValues> {
+pub(super) fn fits_values_of_rows(
+    rows: &[FitRow],
+    columns: &[Column],
+) -> Vec<spectra::ColumnValues> {
     Store::of_rows(rows)
         .into_values(columns)
         .into_iter()
-        .map(as_in_fits)
+        .map(to_fits_values)
         .collect()
 }
 
 /// Returns a FITS table of metadata: text columns `key` and `value`, one row per line of a value, as the model file has
 /// many. The value is read back as the lines of a key, joined by line feeds.
-pub(super) fn metadata_unit(path: &Path, entries: &[Entry]) -> Result<TableUnit> {
-    let text = spectra::ColumnValues::Text(Vec::new());
-    let columns = ["key", "value"].map(|name| FitsColumn::new(name, "", &text));
+pub(super) fn build_metadata_table(path: &Path, entries: &[MetadataEntry]) -> Result<TableUnit> {
+    let no_texts = spectra::ColumnValues::Text(Vec::new());
+    let columns = ["key", "value"].map(|name| FitsColumn::new(name, "", &no_texts));
     let mut table = TableUnit::new(path, "METADATA", columns.to_vec())?;
-    let lines = || {
-        entries
-            .iter()
-            .flat_map(|Entry { key, value }| value.split('\n').map(move |line| (key, line)))
-    };
-    let keys = lines().map(|(key, _)| escape(key)).collect();
-    let values = lines().map(|(_, line)| escape(line)).collect();
+    let mut keys = Vec::new();
+    let mut lines = Vec::new();
+    for MetadataEntry { key, value } in entries {
+        for line in value.split('\n') {
+            keys.push(escape(key));
+            lines.push(escape(line));
+        }
+    }
     table
-        .append(&[keys, values].map(spectra::ColumnValues::Text))
+        .append(&[keys, lines].map(spectra::ColumnValues::Text))
         .map_err(refused(path))?;
     Ok(table)
 }
@@ -109,63 +120,62 @@ pub(super) fn metadata_unit(path: &Path, entries: &[Entry]) -> Result<TableUnit>
 /// Writes a text in printable ASCII. A backslash becomes `\\`, any other character that is not printable ASCII, and a
 /// space at the end, its Rust escape, such as `\t` or `\u{3b2}`.
 pub(super) fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let (body, last) = text
-        .strip_suffix(' ')
-        .map_or((text, ""), |body| (body, r"\u{20}"));
-    for c in body.chars() {
-        match c {
-            '\'' | '"' => out.push(c),
-            other => out.extend(other.escape_default()),
+    let (body, last_space) = match text.strip_suffix(' ') {
+        Some(body) => (body, r"\u{20}"),
+        None => (text, ""),
+    };
+    let mut escaped = String::with_capacity(text.len());
+    for character in body.chars() {
+        match character {
+            '\'' | '"' => escaped.push(character),
+            _ => escaped.extend(character.escape_default()),
         }
     }
-    out + last
+    escaped + last_space
 }
 
 /// Reads a text that [`escape`] wrote. A backslash that begins no escape is kept.
 pub(super) fn unescape(text: &str) -> String {
-    let (mut out, mut rest) = (String::with_capacity(text.len()), text);
+    let mut unescaped = String::with_capacity(text.len());
+    let mut rest = text;
     while let Some((before, after)) = rest.split_once('\\') {
-        out.push_str(before);
-        let (c, length) = unescape_one(after).unwrap_or(('\\', 0));
-        out.push(c);
+        unescaped.push_str(before);
+        let (character, length) = parse_escape(after).unwrap_or(('\\', 0));
+        unescaped.push(character);
         rest = after.get(length..).unwrap_or_default();
     }
-    out + rest
+    unescaped + rest
 }
 
 /// Reads an escape after its backslash. Returns the character and the number of bytes read; `None` if it is not an
 /// escape.
-fn unescape_one(text: &str) -> Option<(char, usize)> {
-    let hex = || {
-        let (digits, _) = text.strip_prefix("u{")?.split_once('}')?;
-        Some((
-            char::from_u32(u32::from_str_radix(digits, 16).ok()?)?,
-            digits.len() + 3,
-        ))
-    };
+fn parse_escape(text: &str) -> Option<(char, usize)> {
     match text.bytes().next()? {
         b'\\' => Some(('\\', 1)),
         b't' => Some(('\t', 1)),
         b'r' => Some(('\r', 1)),
         b'n' => Some(('\n', 1)),
-        _ => hex(),
+        _ => {
+            let (digits, _) = text.strip_prefix("u{")?.split_once('}')?;
+            let code = u32::from_str_radix(digits, 16).ok()?;
+            Some((char::from_u32(code)?, digits.len() + 3))
+        }
     }
 }
 
 /// Converts a unit's name from FITS to popfit's: `km s-1` to `km/s`, others as they are.
-pub(super) fn read_unit(unit: &str) -> &str {
+pub(super) fn parse_fits_unit(unit: &str) -> &str {
     if unit == "km s-1" { "km/s" } else { unit }
 }
 
 /// Converts a unit's name from popfit's to that in FITS: `km/s` to `km s-1`, others as they are.
-pub(super) fn spelled(unit: &str) -> &str {
+pub(super) fn fits_unit_name(unit: &str) -> &str {
     if unit == "km/s" { "km s-1" } else { unit }
 }
 
 /// Returns an empty array of the element type that a column of this kind has.
-fn like(kind: Kind) -> spectra::ColumnValues {
-    as_in_fits(match kind {
+fn empty_values(kind: Kind) -> spectra::ColumnValues {
+    to_fits_values(match kind {
         Kind::Int32 => FitValues::Int32(Vec::new()),
         Kind::Int64 => FitValues::Int64(Vec::new()),
         Kind::Float64 => FitValues::Float64(Vec::new()),
@@ -174,7 +184,7 @@ fn like(kind: Kind) -> spectra::ColumnValues {
 }
 
 /// Converts the values of a column to those of a FITS table, whose texts have escapes.
-fn as_in_fits(values: FitValues) -> spectra::ColumnValues {
+fn to_fits_values(values: FitValues) -> spectra::ColumnValues {
     match values {
         FitValues::Int32(values) => spectra::ColumnValues::I32(values),
         FitValues::Int64(values) => spectra::ColumnValues::I64(values),
@@ -190,8 +200,8 @@ mod tests {
     use super::{escape, unescape};
 
     #[test]
-    fn any_text_is_read_as_it_was() {
-        let all = [
+    fn escaped_texts_are_unescaped_to_the_same_text() {
+        let texts = [
             "",
             "β Cen",
             r"\u{3b2} Cen",
@@ -205,13 +215,14 @@ mod tests {
             "π'\"",
             "\\",
         ];
-        for text in all {
-            let written = escape(text);
+        for text in texts {
+            let escaped = escape(text);
             assert!(
-                written.bytes().all(|b| (b' '..=b'~').contains(&b)) && !written.ends_with(' '),
-                "{written}"
+                escaped.bytes().all(|byte| (b' '..=b'~').contains(&byte))
+                    && !escaped.ends_with(' '),
+                "{escaped}"
             );
-            assert_eq!(unescape(&written), text);
+            assert_eq!(unescape(&escaped), text);
         }
         assert_eq!(escape("β' \\ "), r"\u{3b2}' \\\u{20}");
         for foreign in [r"\q", r"\u{zz}", r"\u{110000}", r"\u", r"\u{"] {

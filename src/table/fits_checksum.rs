@@ -17,13 +17,13 @@ use std::io::{self, Write};
 
 use twox_hash::XxHash3_128;
 
-use super::Entry;
-use super::metadata_hash::{ALGORITHM, KEY, of_metadata};
+use super::MetadataEntry;
+use super::metadata_hash::{CHECKSUM_KEY, HASH_NAME, hash_metadata};
 use crate::error::{Result, damage_message};
 use crate::io::fits::tables::FitsTables;
 
 /// Keyword of the header of RESULTS that names the key in the metadata.
-pub(super) const CARD: &str = "ORDERSUM";
+pub(super) const CHECKSUM_KEYWORD: &str = "ORDERSUM";
 /// Name of the unit with the rows.
 pub(super) const RESULTS: &str = "RESULTS";
 
@@ -61,11 +61,11 @@ impl<W: Write> Write for HashingWriter<W> {
 }
 
 /// Returns the entry of the metadata with the checksums: the hash `results` of the unit RESULTS, and that of `entries`.
-pub(super) fn entry(results: u128, entries: &[Entry]) -> Entry {
-    let metadata = of_metadata(entries);
-    Entry::new(
-        KEY,
-        format!("{ALGORITHM}\n{RESULTS} {results:032x}\nmetadata {metadata:032x}"),
+pub(super) fn checksum_entry(results: u128, entries: &[MetadataEntry]) -> MetadataEntry {
+    let metadata = hash_metadata(entries);
+    MetadataEntry::new(
+        CHECKSUM_KEY,
+        format!("{HASH_NAME}\n{RESULTS} {results:032x}\nmetadata {metadata:032x}"),
     )
 }
 
@@ -74,12 +74,13 @@ pub(super) fn entry(results: u128, entries: &[Entry]) -> Entry {
 ///
 /// # Errors
 /// `Io`; and a message if bytes of the rows, or texts of the metadata, are not where they were written.
-pub(super) fn verify(
+pub(super) fn verify_checksum(
     file: &mut FitsTables,
-    entries: &[Entry],
+    entries: &[MetadataEntry],
 ) -> Result<std::result::Result<Option<String>, String>> {
-    let checksums = entries.iter().find(|entry| entry.key == KEY);
-    if checksums.is_none() && !is_promised(file)? {
+    // 1. Without a checksum, or with one of another state of the table, there is only a note.
+    let checksums = entries.iter().find(|entry| entry.key == CHECKSUM_KEY);
+    if checksums.is_none() && !has_checksum_keyword(file)? {
         let note = "it has no checksum of the order of its rows: rows that changed places would not be noticed";
         return Ok(Ok(Some(note.into())));
     }
@@ -88,17 +89,18 @@ pub(super) fn verify(
                     before: rows that changed places would not be noticed";
         return Ok(Ok(Some(note.into())));
     }
-    let Some(Entry { value, .. }) = checksums else {
+    // 2. Compare the metadata, then the bytes of RESULTS.
+    let Some(MetadataEntry { value, .. }) = checksums else {
         return Ok(Err(format!(
-            "damaged: the metadata key {KEY} is missing, which popfit writes"
+            "damaged: the metadata key {CHECKSUM_KEY} is missing, which popfit writes"
         )));
     };
-    let Some((results, metadata)) = parse(value) else {
+    let Some((results, metadata)) = parse_checksums(value) else {
         return Ok(Err(format!(
-            "damaged: its checksums, metadata key {KEY}, cannot be read"
+            "damaged: its checksums, metadata key {CHECKSUM_KEY}, cannot be read"
         )));
     };
-    if metadata != of_metadata(entries) {
+    if metadata != hash_metadata(entries) {
         return Ok(Err(damage_message("its metadata's texts")));
     }
     Ok(match file.digest(RESULTS)? == results {
@@ -110,26 +112,30 @@ pub(super) fn verify(
 }
 
 /// Returns whether the header of RESULTS says that the metadata have a checksum.
-pub(super) fn is_promised(file: &FitsTables) -> Result<bool> {
-    file.has_text(RESULTS, CARD)
+pub(super) fn has_checksum_keyword(file: &FitsTables) -> Result<bool> {
+    file.has_text(RESULTS, CHECKSUM_KEYWORD)
 }
 
-/// Reads the hashes of the unit RESULTS and of the metadata from the text of [`entry`]; `None` for any other text.
-fn parse(text: &str) -> Option<(u128, u128)> {
-    let mut lines = text.strip_prefix(ALGORITHM)?.strip_prefix('\n')?.lines();
-    let mut hash = |name: &str| {
-        let (found, hex) = lines.next()?.split_once(' ')?;
-        u128::from_str_radix(hex, 16).ok().filter(|_| found == name)
-    };
-    let hashes = (hash(RESULTS)?, hash("metadata")?);
-    lines.next().is_none().then_some(hashes)
+/// Reads the hashes of the unit RESULTS and of the metadata from the text of [`checksum_entry`]; `None` for any other
+/// text.
+fn parse_checksums(text: &str) -> Option<(u128, u128)> {
+    let mut lines = text.strip_prefix(HASH_NAME)?.strip_prefix('\n')?.lines();
+    let results = parse_checksum_line(lines.next()?, RESULTS)?;
+    let metadata = parse_checksum_line(lines.next()?, "metadata")?;
+    lines.next().is_none().then_some((results, metadata))
+}
+
+/// Reads the hash from a line `label hash`; `None` for a line with another label, or none at all.
+fn parse_checksum_line(line: &str, label: &str) -> Option<u128> {
+    let hex = line.strip_prefix(label)?.strip_prefix(' ')?;
+    u128::from_str_radix(hex, 16).ok()
 }
 
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
-    use super::super::fits::{FitsTable, metadata_unit};
+    use super::super::fits::{FitsTable, build_metadata_table};
     use super::*;
     use crate::io::files::File;
     use crate::io::fits::sum::OnesSum;
@@ -139,7 +145,7 @@ mod tests {
     use crate::{FitRow, Schema, TableReader};
 
     /// Writes a FITS table of three rows, with `finish` at its end, and returns its bytes and the notes of its reader.
-    fn written(finish: impl FnOnce(FitsTable, &Path)) -> (Vec<u8>, Vec<String>) {
+    fn write_table(finish: impl FnOnce(FitsTable, &Path)) -> (Vec<u8>, Vec<String>) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("table.fits");
         let schema = Schema {
@@ -165,17 +171,17 @@ mod tests {
     }
 
     /// Returns the first place of a word from `start` on.
-    fn find(bytes: &[u8], start: usize, word: &[u8]) -> usize {
+    fn find_word(bytes: &[u8], start: usize, word: &[u8]) -> usize {
         start
             + bytes[start..]
                 .windows(word.len())
-                .position(|found| found == word)
+                .position(|window| window == word)
                 .unwrap()
     }
 
     /// Writes the CHECKSUM of a unit.
-    fn sum_anew(bytes: &mut [u8], start: usize, end: usize) {
-        let value = find(bytes, start, b"CHECKSUM") + 11;
+    fn rewrite_checksum(bytes: &mut [u8], start: usize, end: usize) {
+        let value = find_word(bytes, start, b"CHECKSUM") + 11;
         bytes[value..value + 16].fill(b'0');
         let mut whole = OnesSum::default();
         whole.add(0, &bytes[start..end]);
@@ -184,16 +190,17 @@ mod tests {
 
     #[test]
     fn a_table_of_an_earlier_version_is_read_with_a_note() {
-        let (_, notes) = written(|table, path| drop(table.finish(path).unwrap()));
+        let (_, notes) = write_table(|table, path| drop(table.finish(path).unwrap()));
         assert_eq!(notes, [""; 0]);
-        let (_, notes) = written(|mut table, path| {
-            let mut bytes = Cards::primary().finish(OnesSum::default());
+        let (_, notes) = write_table(|mut table, path| {
+            let mut bytes = Cards::primary().into_header(OnesSum::default());
             table.table.write(&mut bytes).unwrap();
-            let card = find(&bytes, 0, CARD.as_bytes());
+            let card = find_word(&bytes, 0, CHECKSUM_KEYWORD.as_bytes());
             bytes[card..card + 80].copy_from_slice(format!("{:<80}", "COMMENT").as_bytes());
-            let (start, end) = (find(&bytes, 0, b"XTENSION"), bytes.len());
-            sum_anew(&mut bytes, start, end);
-            metadata_unit(path, &table.metadata)
+            let start = find_word(&bytes, 0, b"XTENSION");
+            let end = bytes.len();
+            rewrite_checksum(&mut bytes, start, end);
+            build_metadata_table(path, &table.metadata)
                 .unwrap()
                 .write(&mut bytes)
                 .unwrap();
@@ -208,23 +215,23 @@ mod tests {
     /// astropy and CFITSIO write a comment behind the sums of the units that they rewrite.
     #[test]
     fn a_table_that_another_program_rewrote_is_read_with_a_note() {
-        let (_, notes) = written(|table, path| {
+        let (_, notes) = write_table(|table, path| {
             drop(table.finish(path).unwrap());
             let mut bytes = std::fs::read(path).unwrap();
-            let start = find(&bytes, 0, b"XTENSION");
-            let end = find(&bytes, start + 8, b"XTENSION");
-            let card = find(&bytes, start, b"CHECKSUM");
+            let start = find_word(&bytes, 0, b"XTENSION");
+            let end = find_word(&bytes, start + 8, b"XTENSION");
+            let card = find_word(&bytes, start, b"CHECKSUM");
             bytes[card + 29..card + 51].copy_from_slice(b"/ HDU checksum updated");
             // the first id
-            let rows =
-                find(&bytes, start, &format!("{:<80}", "END").into_bytes()).next_multiple_of(2880);
+            let rows = find_word(&bytes, start, &format!("{:<80}", "END").into_bytes())
+                .next_multiple_of(2880);
             bytes[rows + 7] ^= 16;
             let mut data = OnesSum::default();
             data.add(0, &bytes[rows..end]);
-            let datasum = find(&bytes, start, b"DATASUM ");
+            let datasum = find_word(&bytes, start, b"DATASUM ");
             let text = format!("DATASUM = '{:<8}'", data.value());
             bytes[datasum..datasum + 80].copy_from_slice(format!("{text:<80}").as_bytes());
-            sum_anew(&mut bytes, start, end);
+            rewrite_checksum(&mut bytes, start, end);
             std::fs::write(path, bytes).unwrap();
         });
         assert!(
@@ -234,17 +241,17 @@ mod tests {
     }
 
     #[test]
-    fn only_its_own_text_is_a_checksum() {
-        let text = entry(3, &[]).value;
-        assert_eq!(parse(&text), Some((3, of_metadata(&[]))));
-        for (from, to) in [
+    fn only_the_text_of_a_checksum_is_parsed() {
+        let text = checksum_entry(3, &[]).value;
+        assert_eq!(parse_checksums(&text), Some((3, hash_metadata(&[]))));
+        for (original, replacement) in [
             ("xxh3", "xxh4"),
             ("RESULTS", "RESULT"),
             ("metadata ", "metadata"),
             ("3", "g"),
         ] {
-            assert_eq!(parse(&text.replace(from, to)), None);
+            assert_eq!(parse_checksums(&text.replace(original, replacement)), None);
         }
-        assert_eq!(parse(&format!("{text}\nmore 0")), None);
+        assert_eq!(parse_checksums(&format!("{text}\nmore 0")), None);
     }
 }

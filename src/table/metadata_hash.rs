@@ -2,26 +2,28 @@
 
 use twox_hash::XxHash3_128;
 
-use super::Entry;
+use super::MetadataEntry;
 
 /// Key of the checksums in the metadata.
-pub(super) const KEY: &str = "popfit.checksum";
+pub(super) const CHECKSUM_KEY: &str = "popfit.checksum";
 /// Name of the hash, the first line of the checksums.
-pub(super) const ALGORITHM: &str = "xxh3_128";
+pub(super) const HASH_NAME: &str = "xxh3_128";
 /// End of a text: a byte that UTF-8 does not have.
-pub(super) const END: u8 = 0xff;
+pub(super) const TEXT_END: u8 = 0xff;
 
 /// Returns the 128-bit hash of the metadata's keys and values, whatever their order, without the entry of the
 /// checksums.
-pub(super) fn of_metadata(entries: &[Entry]) -> u128 {
+pub(super) fn hash_metadata(entries: &[MetadataEntry]) -> u128 {
+    let mut hashed: Vec<&MetadataEntry> = entries
+        .iter()
+        .filter(|entry| ![CHECKSUM_KEY, "ARROW:schema"].contains(&&*entry.key))
+        .collect();
+    hashed.sort_unstable(); // not every reader keeps the order of the file
     let mut hash = XxHash3_128::new();
-    let is_other = |entry: &&Entry| ![KEY, "ARROW:schema"].contains(&&*entry.key);
-    let mut others: Vec<&Entry> = entries.iter().filter(is_other).collect();
-    others.sort_unstable(); // not every reader keeps the order of the file
-    for Entry { key, value } in others {
+    for MetadataEntry { key, value } in hashed {
         for text in [key, value] {
             hash.write(text.as_bytes());
-            hash.write(&[END]);
+            hash.write(&[TEXT_END]);
         }
     }
     hash.finish_128()

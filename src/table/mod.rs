@@ -45,91 +45,86 @@ pub use rvtab::RvTabWriter;
 impl Metadata {
     /// Returns the metadata of a fitter's runs: its device, the emulators of its model and its settings.
     pub fn of(fitter: &SpectralFitter) -> Metadata {
-        let emulators = fitter.model().emulators().into_iter();
-        let mut emulators: Vec<_> = emulators.map(|(_, source, hash)| (source, hash)).collect();
+        let mut emulators = Vec::new();
+        for (_, source, hash) in fitter.model().emulators() {
+            emulators.push((source, hash));
+        }
         emulators.sort();
         emulators.dedup();
-        let (device, settings) = (fitter.maker(), fitter.settings_text());
         Metadata {
-            device,
+            device: fitter.maker(),
             model: String::new(),
             emulators,
-            settings,
+            settings: fitter.settings_text(),
             part: None,
         }
     }
 
     /// Returns the metadata as keys and values: version, device, model file, emulators' hashes and settings.
-    fn entries(&self) -> Vec<Entry> {
-        let mut entries = vec![Entry::new("popfit.version", env!("CARGO_PKG_VERSION"))];
-        entries.push(Entry::new("popfit.device", &*self.device));
-        entries.push(Entry::new("popfit.model", &*self.model));
-        let emulators = self.emulators.iter();
-        entries.extend(
-            emulators.map(|(file, hash)| Entry::new(format!("popfit.emulator.{file}"), &**hash)),
-        );
-        entries.push(Entry::new("popfit.settings", &*self.settings));
-        entries.extend(
-            self.part
-                .as_deref()
-                .map(|part| Entry::new("popfit.part", part)),
-        );
+    fn run_entries(&self) -> Vec<MetadataEntry> {
+        let mut entries = vec![
+            MetadataEntry::new("popfit.version", env!("CARGO_PKG_VERSION")),
+            MetadataEntry::new("popfit.device", &*self.device),
+            MetadataEntry::new("popfit.model", &*self.model),
+        ];
+        for (file, hash) in &self.emulators {
+            let key = format!("popfit.emulator.{file}");
+            entries.push(MetadataEntry::new(key, &**hash));
+        }
+        entries.push(MetadataEntry::new("popfit.settings", &*self.settings));
+        if let Some(part) = &self.part {
+            entries.push(MetadataEntry::new("popfit.part", &**part));
+        }
         entries
     }
 
     /// Returns all metadata of a result table: those of the run, the layout's version, and what status and flag codes
     /// mean.
-    fn table_entries(&self) -> Vec<Entry> {
-        let statuses = Status::ALL
+    fn table_entries(&self) -> Vec<MetadataEntry> {
+        let statuses: Vec<String> = Status::ALL
             .iter()
-            .map(|s| format!("{} {}: {}", s.code(), s.name(), s.meaning()));
-        let flags = Flags::DESCRIPTIONS
+            .map(|status| format!("{} {}: {}", status.code(), status.name(), status.meaning()))
+            .collect();
+        let flags: Vec<String> = Flags::DESCRIPTIONS
             .iter()
-            .map(|f| format!("{} {}: {}", f.bit, f.name, f.meaning));
-        let mut entries = self.entries();
-        entries.push(Entry::new("popfit.layout", LAYOUT.to_string()));
-        entries.push(Entry::new(
-            "popfit.status",
-            statuses.collect::<Vec<_>>().join("\n"),
-        ));
-        entries.push(Entry::new(
-            "popfit.flags",
-            flags.collect::<Vec<_>>().join("\n"),
-        ));
+            .map(|flag| format!("{} {}: {}", flag.bit, flag.name, flag.meaning))
+            .collect();
+        let mut entries = self.run_entries();
+        entries.push(MetadataEntry::new("popfit.layout", LAYOUT.to_string()));
+        entries.push(MetadataEntry::new("popfit.status", statuses.join("\n")));
+        entries.push(MetadataEntry::new("popfit.flags", flags.join("\n")));
         entries
     }
 
     /// Returns the metadata entry that says which device made which rows, in lines as `0-2047 gpu:NAME`; `None` without
     /// rows.
-    fn rows(by_rows: &[DeviceRows]) -> Option<Entry> {
-        let mut next = 0;
-        let line = |DeviceRows { device, rows }: &DeviceRows| {
-            next += rows;
-            format!("{}-{} {device}", next - rows, next - 1)
-        };
-        let lines: Vec<String> = by_rows
-            .iter()
-            .filter(|one| one.rows > 0)
-            .map(line)
-            .collect();
-        (!lines.is_empty()).then(|| Entry::new("popfit.rows", lines.join("\n")))
+    fn device_rows_entry(by_rows: &[DeviceRows]) -> Option<MetadataEntry> {
+        let mut lines = Vec::new();
+        let mut first_row = 0;
+        for DeviceRows { device, rows } in by_rows.iter().filter(|part| part.rows > 0) {
+            let last_row = first_row + rows - 1;
+            lines.push(format!("{first_row}-{last_row} {device}"));
+            first_row += rows;
+        }
+        (!lines.is_empty()).then(|| MetadataEntry::new("popfit.rows", lines.join("\n")))
     }
 
-    /// Parses what [`entries`](Metadata::entries) makes, and returns the metadata and popfit's version, if it is there.
-    fn from_entries(entries: Vec<Entry>) -> (Metadata, Option<String>) {
-        let (mut metadata, mut version) = (Metadata::default(), None);
-        for Entry { key, value } in entries {
+    /// Parses what [`run_entries`](Metadata::run_entries) makes, and returns the metadata and popfit's version, if it
+    /// is there.
+    fn from_entries(entries: Vec<MetadataEntry>) -> (Metadata, Option<String>) {
+        let mut metadata = Metadata::default();
+        let mut version = None;
+        for MetadataEntry { key, value } in entries {
             match key.strip_prefix("popfit.") {
                 Some("version") => version = Some(value),
                 Some("device") => metadata.device = value,
                 Some("model") => metadata.model = value,
                 Some("settings") => metadata.settings = value,
                 Some("part") => metadata.part = Some(value),
-                Some(other) => {
-                    let emulator = other
-                        .strip_prefix("emulator.")
-                        .map(|file| (file.to_string(), value));
-                    metadata.emulators.extend(emulator);
+                Some(name) => {
+                    if let Some(file) = name.strip_prefix("emulator.") {
+                        metadata.emulators.push((file.to_string(), value));
+                    }
                 }
                 None => {}
             }
@@ -140,15 +135,15 @@ impl Metadata {
 
 /// An entry of a table's key-value metadata.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Entry {
+struct MetadataEntry {
     key: String,
     value: String,
 }
 
-impl Entry {
+impl MetadataEntry {
     /// Returns a metadata entry with this key and value.
-    fn new(key: impl Into<String>, value: impl Into<String>) -> Entry {
-        Entry {
+    fn new(key: impl Into<String>, value: impl Into<String>) -> MetadataEntry {
+        MetadataEntry {
             key: key.into(),
             value: value.into(),
         }
@@ -156,7 +151,7 @@ impl Entry {
 }
 
 /// A table that is being written, by format.
-enum Format {
+enum FormatWriter {
     #[cfg(feature = "parquet")]
     Parquet(Box<ParquetTable>),
     Csv(Box<CsvTable>),
@@ -168,7 +163,7 @@ enum Format {
 pub struct TableWriter {
     schema: Schema,
     columns: Vec<Column>,
-    format: Format,
+    writer: FormatWriter,
     staged: Staged,
 }
 
@@ -195,21 +190,19 @@ impl TableWriter {
         schema: &Schema,
         options: impl Into<WriteOptions>,
     ) -> Result<TableWriter> {
-        let (
-            path,
-            WriteOptions {
-                overwrite,
-                metadata,
-            },
-        ) = (path.as_ref(), options.into());
-        let extension = extension(path)?;
+        let path = path.as_ref();
+        let WriteOptions {
+            overwrite,
+            metadata,
+        } = options.into();
+        let extension = parse_extension(path)?;
         let columns = schema.distinct_columns()?;
         let (staged, file) = Staged::create(path, overwrite)?;
-        let format = open(extension, path, file, &columns, &metadata)?;
+        let writer = begin_table(extension, path, file, &columns, &metadata)?;
         Ok(TableWriter {
             schema: schema.clone(),
             columns,
-            format,
+            writer,
             staged,
         })
     }
@@ -223,18 +216,17 @@ impl TableWriter {
             return Ok(());
         }
         for row in rows {
-            let refused = |message| Error::Write {
+            self.schema.check_row(row).map_err(|message| Error::Write {
                 path: self.staged.target().to_path_buf(),
                 message,
-            };
-            self.schema.check_row(row).map_err(refused)?;
+            })?;
         }
         let values = Store::of_rows(rows).into_values(&self.columns);
-        let written = match &mut self.format {
+        let written = match &mut self.writer {
             #[cfg(feature = "parquet")]
-            Format::Parquet(table) => table.append(values),
-            Format::Csv(table) => table.append(&values),
-            Format::Fits(table) => table.append(values),
+            FormatWriter::Parquet(table) => table.append(values),
+            FormatWriter::Csv(table) => table.append(&values),
+            FormatWriter::Fits(table) => table.append(values),
         };
         written.map_err(Error::writing(self.staged.target()))
     }
@@ -242,14 +234,14 @@ impl TableWriter {
     /// Records how many rows in turn each device made ([`Summary::by_rows`](crate::Summary::by_rows)) as `popfit.rows`;
     /// not in CSV.
     pub fn made_by(&mut self, by_rows: &[DeviceRows]) {
-        let Some(entry) = Metadata::rows(by_rows) else {
+        let Some(entry) = Metadata::device_rows_entry(by_rows) else {
             return;
         };
-        match &mut self.format {
+        match &mut self.writer {
             #[cfg(feature = "parquet")]
-            Format::Parquet(table) => table.describe(entry),
-            Format::Fits(table) => table.describe(entry),
-            Format::Csv(_) => {}
+            FormatWriter::Parquet(table) => table.add_metadata(entry),
+            FormatWriter::Fits(table) => table.add_metadata(entry),
+            FormatWriter::Csv(_) => {}
         }
     }
 
@@ -260,7 +252,7 @@ impl TableWriter {
     /// overwritten took the name meanwhile, and [`Error::Unsettled`] if the file is whole but its folder could not be
     /// flushed.
     pub fn finish(self) -> Result<()> {
-        self.end(None)
+        self.publish(None)
     }
 
     /// Completes the file as [`finish`](TableWriter::finish) does, and records it in the journal of the run before it
@@ -271,17 +263,17 @@ impl TableWriter {
     /// # Errors
     /// The errors of [`finish`](TableWriter::finish); [`Error::Io`] if the journal cannot be written.
     pub fn finish_journaled(self, journal: &mut Journal) -> Result<()> {
-        self.end(Some(journal))
+        self.publish(Some(journal))
     }
 
     /// Completes the file and moves it to its name; with a journal, the file is recorded there before.
-    fn end(self, journal: Option<&mut Journal>) -> Result<()> {
+    fn publish(self, journal: Option<&mut Journal>) -> Result<()> {
         let path = self.staged.target();
-        let file = match self.format {
+        let file = match self.writer {
             #[cfg(feature = "parquet")]
-            Format::Parquet(table) => table.finish().map_err(Error::writing(path))?,
-            Format::Csv(table) => table.finish().map_err(Error::writing(path))?,
-            Format::Fits(table) => table.finish(path)?,
+            FormatWriter::Parquet(table) => table.finish().map_err(Error::writing(path))?,
+            FormatWriter::Csv(table) => table.finish().map_err(Error::writing(path))?,
+            FormatWriter::Fits(table) => table.finish(path)?,
         };
         self.staged.publish(
             file,
@@ -297,7 +289,7 @@ impl Sink for TableWriter {
 }
 
 /// Number of rows that are gathered from the columns at once.
-const ROWS_AT_ONCE: usize = 4096;
+const ROWS_PER_APPEND: usize = 4096;
 
 impl FitTable {
     /// Writes the table as Parquet, FITS or CSV, by `path`'s extension, with the default [`WriteOptions`]: they replace
@@ -322,13 +314,12 @@ impl FitTable {
         let mut writer = TableWriter::create(path, &self.schema(), options)?;
         let mut rows = self.rows();
         while rows.len() > 0 {
-            writer.append(
-                &rows
-                    .by_ref()
-                    .take(ROWS_AT_ONCE)
-                    .map(RowView::to_row)
-                    .collect::<Vec<_>>(),
-            )?;
+            let batch: Vec<FitRow> = rows
+                .by_ref()
+                .take(ROWS_PER_APPEND)
+                .map(RowView::to_row)
+                .collect();
+            writer.append(&batch)?;
         }
         writer.finish()
     }
@@ -344,7 +335,7 @@ enum Extension {
 }
 
 /// Returns the table format that the path's extension names; fails for others than `.parquet`, `.fits` and `.csv`.
-fn extension(path: &Path) -> Result<Extension> {
+fn parse_extension(path: &Path) -> Result<Extension> {
     let extension = path.extension().map(|e| e.to_string_lossy().to_lowercase());
     match extension.as_deref() {
         #[cfg(feature = "parquet")]
@@ -365,20 +356,24 @@ fn extension(path: &Path) -> Result<Extension> {
 }
 
 /// Begins a table of these columns in `file`, in the format of `extension`.
-fn open(
+fn begin_table(
     extension: Extension,
     path: &Path,
     file: File,
     columns: &[Column],
     metadata: &Metadata,
-) -> Result<Format> {
-    let refused = Error::writing(path);
+) -> Result<FormatWriter> {
+    let write_error = Error::writing(path);
     Ok(match extension {
         #[cfg(feature = "parquet")]
-        Extension::Parquet => Format::Parquet(Box::new(
-            ParquetTable::new(file, columns, metadata).map_err(refused)?,
+        Extension::Parquet => FormatWriter::Parquet(Box::new(
+            ParquetTable::new(file, columns, metadata).map_err(write_error)?,
         )),
-        Extension::Csv => Format::Csv(Box::new(CsvTable::new(file, columns).map_err(refused)?)),
-        Extension::Fits => Format::Fits(Box::new(FitsTable::new(path, file, columns, metadata)?)),
+        Extension::Csv => {
+            FormatWriter::Csv(Box::new(CsvTable::new(file, columns).map_err(write_error)?))
+        }
+        Extension::Fits => {
+            FormatWriter::Fits(Box::new(FitsTable::new(path, file, columns, metadata)?))
+        }
     })
 }

@@ -41,8 +41,10 @@ impl ModelImages {
     pub fn new(path: &Path, fitter: &SpectralFitter, files: &[Spectra]) -> Result<ModelImages> {
         let mut arms = Vec::new();
         for (index, (name, _)) in fitter.model().arms().enumerate() {
-            let inputs: Vec<&ArmSpectra> =
-                files.iter().filter_map(|file| find(file, name)).collect();
+            let inputs: Vec<&ArmSpectra> = files
+                .iter()
+                .filter_map(|file| find_arm(file, name))
+                .collect();
             let Some(pixels) = inputs.iter().map(|arm| arm.pixels).max() else {
                 continue;
             };
@@ -69,13 +71,15 @@ impl ModelImages {
     pub fn append(&mut self, fits: &[Option<Vec<ArmFit>>]) -> std::io::Result<()> {
         for fit in fits {
             for arm in &mut self.arms {
-                let fit = fit.as_ref().and_then(|arms| arms.get(arm.index));
-                let (wavelength, model) =
-                    fit.map_or((&[][..], &[][..]), |fit| (&fit.wavelength, &fit.model));
+                let arm_fit = fit.as_ref().and_then(|arms| arms.get(arm.index));
+                let (wavelength, model): (&[f64], &[f64]) = match arm_fit {
+                    Some(fit) => (&fit.wavelength, &fit.model),
+                    None => (&[], &[]),
+                };
                 if let WavelengthUnit::Own(rows) = &mut arm.wavelength {
                     rows.append(wavelength.iter().copied())?;
                 }
-                arm.models.append(model.iter().map(|x| *x as f32))?;
+                arm.models.append(model.iter().map(|flux| *flux as f32))?;
             }
         }
         Ok(())
@@ -102,10 +106,11 @@ impl ModelImages {
 pub(super) fn check_shared_grids(fitter: &SpectralFitter, files: &[Spectra]) -> Result<()> {
     for (name, _) in fitter.model().arms() {
         let mut first = None;
-        for (Spectra { file, .. }, arm) in files
-            .iter()
-            .filter_map(|file| Some((file, find(file, name)?)))
-        {
+        for spectra in files {
+            let Some(arm) = find_arm(spectra, name) else {
+                continue;
+            };
+            let file = &spectra.file;
             let Wavelength::Shared(grid) = &arm.wavelength else {
                 return Err(Error::Usage(format!(
                     "{file}: rvspecfit's table needs spectra on one wavelength grid; write popfit's own table instead"
@@ -126,33 +131,34 @@ pub(super) fn check_shared_grids(fitter: &SpectralFitter, files: &[Spectra]) -> 
 
 /// Returns a file's arm of this name, or its only arm if either that arm or `name` has no name; `None` if there is
 /// none.
-fn find<'a>(file: &'a Spectra<'a>, name: &str) -> Option<&'a ArmSpectra<'a>> {
-    let named = file.arms.iter().find(|arm| arm.name == name);
+fn find_arm<'a>(file: &'a Spectra<'a>, name: &str) -> Option<&'a ArmSpectra<'a>> {
+    if let Some(arm) = file.arms.iter().find(|arm| arm.name == name) {
+        return Some(arm);
+    }
     // as in the fit: a single arm needs no name
-    let only = file
-        .arms
-        .first()
-        .filter(|arm| file.arms.len() == 1 && (name.is_empty() || arm.name.is_empty()));
-    named.or(only)
+    match &file.arms[..] {
+        [arm] if name.is_empty() || arm.name.is_empty() => Some(arm),
+        _ => None,
+    }
 }
 
 /// Returns the wavelengths (Å) that the spectra of an arm share in all files; `None` if they differ.
 fn shared_grid(arms: &[&ArmSpectra]) -> Option<Arc<[f64]>> {
-    let grids = || {
-        arms.iter().map(|arm| match &arm.wavelength {
-            Wavelength::Shared(grid) => Some(grid),
-            Wavelength::Own(_) => None,
-        })
-    };
-    let first = grids().next()??;
-    grids()
-        .all(|grid| grid == Some(first))
-        .then(|| first.clone())
+    let mut shared = None;
+    for arm in arms {
+        let Wavelength::Shared(grid) = &arm.wavelength else {
+            return None;
+        };
+        if *shared.get_or_insert(grid) != grid {
+            return None;
+        }
+    }
+    shared.cloned()
 }
 
 /// Returns the path of a table's models: `rvtab_X.fits` has them in `rvmod_X.fits`, any other `X.fits` in
 /// `X_rvmod.fits`.
-pub(super) fn beside(table: &Path) -> PathBuf {
+pub(super) fn models_path(table: &Path) -> PathBuf {
     let name = table
         .file_name()
         .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
@@ -174,11 +180,11 @@ mod tests {
     #[test]
     fn models_lie_beside_their_table() {
         assert_eq!(
-            beside(Path::new("out/rvtab_505.fits")),
+            models_path(Path::new("out/rvtab_505.fits")),
             Path::new("out/rvmod_505.fits")
         );
         assert_eq!(
-            beside(Path::new("stars.fits")),
+            models_path(Path::new("stars.fits")),
             Path::new("stars_rvmod.fits")
         );
     }

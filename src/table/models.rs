@@ -3,8 +3,8 @@
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use super::Entry;
-use super::fits::{columns_unit, metadata_unit, of_rows};
+use super::MetadataEntry;
+use super::fits::{begin_fits_table, build_metadata_table, fits_values_of_rows};
 use super::model_images::ModelImages;
 use crate::error::{Error, Result};
 use crate::io::files::File;
@@ -15,8 +15,8 @@ use crate::io::output::{OutputRecord, Staged, WriteOptions};
 use crate::spectra::Spectra;
 use crate::spectral::{Column, FitRow, Journal, Schema, Sink, SpectralFitter};
 
-/// Columns of the result table that tell whose spectrum a row of the images is.
-const IDENTITY: [&str; 3] = ["id", "file", "row"];
+/// Columns of the result table that identify the spectrum of each row of the images.
+const IDENTITY_COLUMNS: [&str; 3] = ["id", "file", "row"];
 
 /// Writes the best-fit spectra of a run piece by piece as FITS: the images {ARM}_WAVELENGTH and {ARM}_MODEL with a row
 /// for each spectrum, the table SPECTRA, which says whose they are, and METADATA. The file appears under its name when
@@ -27,7 +27,7 @@ pub struct ModelWriter<'a> {
     columns: Vec<Column>,
     spectra: TableUnit,
     images: ModelImages,
-    metadata: Vec<Entry>,
+    metadata: Vec<MetadataEntry>,
 }
 
 impl std::fmt::Debug for ModelWriter<'_> {
@@ -55,13 +55,12 @@ impl<'a> ModelWriter<'a> {
         schema: &Schema,
         options: impl Into<WriteOptions>,
     ) -> Result<ModelWriter<'a>> {
-        let (
-            path,
-            WriteOptions {
-                overwrite,
-                metadata,
-            },
-        ) = (path.as_ref(), options.into());
+        let path = path.as_ref();
+        let WriteOptions {
+            overwrite,
+            metadata,
+        } = options.into();
+        // 1. Create the temporary file.
         if path
             .extension()
             .is_none_or(|extension| !extension.eq_ignore_ascii_case("fits"))
@@ -72,12 +71,13 @@ impl<'a> ModelWriter<'a> {
             )));
         }
         let staged = Staged::create(path, overwrite)?;
-        let all = schema.distinct_columns()?;
-        let columns: Vec<Column> = all
+        // 2. Begin the table that identifies the spectra, and the images.
+        let all_columns = schema.distinct_columns()?;
+        let columns: Vec<Column> = all_columns
             .into_iter()
-            .filter(|column| IDENTITY.contains(&&*column.name))
+            .filter(|column| IDENTITY_COLUMNS.contains(&&*column.name))
             .collect();
-        let spectra = columns_unit(path, "SPECTRA", &columns)?;
+        let spectra = begin_fits_table(path, "SPECTRA", &columns)?;
         let images = ModelImages::new(path, fitter, files)?;
         Ok(ModelWriter {
             fitter,
@@ -85,7 +85,7 @@ impl<'a> ModelWriter<'a> {
             columns,
             spectra,
             images,
-            metadata: metadata.entries(),
+            metadata: metadata.run_entries(),
         })
     }
 
@@ -94,7 +94,7 @@ impl<'a> ModelWriter<'a> {
     /// # Errors
     /// The errors of [`TableWriter::finish`](super::TableWriter::finish).
     pub fn finish(self) -> Result<()> {
-        self.end(None)
+        self.publish(None)
     }
 
     /// Completes the file as [`finish`](ModelWriter::finish) does, and records it in the journal of the run before it
@@ -103,23 +103,23 @@ impl<'a> ModelWriter<'a> {
     /// # Errors
     /// The errors of [`finish`](ModelWriter::finish); [`Error::Io`] if the journal cannot be written.
     pub fn finish_journaled(self, journal: &mut Journal) -> Result<()> {
-        self.end(Some(journal))
+        self.publish(Some(journal))
     }
 
     /// Completes the file and moves it to its name; with a journal, it is recorded there before.
-    fn end(mut self, journal: Option<&mut Journal>) -> Result<()> {
+    fn publish(mut self, journal: Option<&mut Journal>) -> Result<()> {
         let (staged, file) = self.staged;
         let path = staged.target().to_path_buf();
         let mut out = BufWriter::new(file);
-        out.write_all(&Cards::primary().finish(OnesSum::default()))
+        out.write_all(&Cards::primary().into_header(OnesSum::default()))
             .map_err(refused(&path))?;
         self.images.write(&path, &mut out)?;
-        for mut unit in [self.spectra, metadata_unit(&path, &self.metadata)?] {
+        for mut unit in [self.spectra, build_metadata_table(&path, &self.metadata)?] {
             unit.write(&mut out).map_err(refused(&path))?;
         }
         let file = out
             .into_inner()
-            .map_err(|e| refused(&path)(e.into_error()))?;
+            .map_err(|error| refused(&path)(error.into_error()))?;
         staged.publish(
             file,
             journal.map(|journal| journal as &mut dyn OutputRecord),
@@ -132,7 +132,7 @@ impl Sink for ModelWriter<'_> {
         let fits = self.fitter.model_spectra(spectra, rows)?;
         let path = self.staged.0.target();
         self.spectra
-            .append(&of_rows(rows, &self.columns))
+            .append(&fits_values_of_rows(rows, &self.columns))
             .map_err(refused(path))?;
         self.images.append(&fits).map_err(refused(path))
     }

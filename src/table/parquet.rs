@@ -1,6 +1,6 @@
-//! Parquet: snappy, row groups of 8192 rows wherever batches end, the run's description and checksums in the key-value
-//! metadata. Units and meanings are the fields' metadata, where pyarrow shows them, and the key `table_meta_yaml`,
-//! where astropy looks for them.
+//! Parquet, compressed by snappy, in row groups of 8192 rows whatever the batches, with the run's description and
+//! checksums in the key-value metadata. Units and meanings are the fields' metadata, where pyarrow shows them, and the
+//! key `table_meta_yaml`, where astropy looks for them.
 
 use std::collections::HashMap;
 use std::io;
@@ -15,29 +15,29 @@ use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 use serde_json::json;
 
-use super::Entry;
-use super::checksum::{self, Checksums};
+use super::MetadataEntry;
+use super::checksum::{self, RowGroupChecksums};
 use crate::error::{Error, Result};
 use crate::io::files::File;
 use crate::io::output::Metadata;
 use crate::spectral::{Column, FitTable, FitValues, Kind};
 
 /// Key of a unit in the metadata of a field.
-pub(super) const UNIT: &str = "unit";
+pub(super) const UNIT_KEY: &str = "unit";
 /// Key of a meaning in the metadata of a field.
-pub(super) const MEANING: &str = "description";
+pub(super) const MEANING_KEY: &str = "description";
 /// Key in the metadata of the Arrow schema under which astropy looks for units and descriptions.
-const ASTROPY: &str = "table_meta_yaml";
+const ASTROPY_KEY: &str = "table_meta_yaml";
 /// Number of rows of a row group. Its description of the columns is kept in memory until the end of the file.
-const GROUP: usize = 8192;
+const ROWS_PER_GROUP: usize = 8192;
 
 /// A result table that is being written as Parquet.
 pub(super) struct ParquetTable {
     writer: ArrowWriter<File>,
     file: File,
     schema: Arc<arrow_schema::Schema>,
-    checksums: Checksums,
-    metadata: Vec<Entry>,
+    checksums: RowGroupChecksums,
+    metadata: Vec<MetadataEntry>,
 }
 
 impl ParquetTable {
@@ -48,53 +48,54 @@ impl ParquetTable {
         let properties = WriterProperties::builder()
             .set_compression(Compression::SNAPPY)
             .set_created_by(concat!("popfit ", env!("CARGO_PKG_VERSION")).into())
-            .set_max_row_group_row_count(Some(GROUP))
+            .set_max_row_group_row_count(Some(ROWS_PER_GROUP))
             .build();
         let writer = ArrowWriter::try_new(file.again()?, schema.clone(), Some(properties))
-            .map_err(system)?;
+            .map_err(to_io_error)?;
         Ok(ParquetTable {
             writer,
             file,
             schema,
-            checksums: Checksums::new(GROUP),
+            checksums: RowGroupChecksums::new(ROWS_PER_GROUP),
             metadata,
         })
     }
 
     /// Writes rows, which are given by columns, to the Parquet file, and adds them to its checksums.
     pub fn append(&mut self, columns: Vec<FitValues>) -> io::Result<()> {
-        let arrays = columns.into_iter().map(array).collect();
+        let arrays = columns.into_iter().map(to_arrow_array).collect();
         let batch = RecordBatch::try_new(self.schema.clone(), arrays)
-            .map_err(|error| system(error.into()))?;
+            .map_err(|error| to_io_error(error.into()))?;
         self.checksums.add(&batch).map_err(io::Error::other)?;
-        self.writer.write(&batch).map_err(system)
+        self.writer.write(&batch).map_err(to_io_error)
     }
 
     /// Adds a key and value to the metadata that `finish` writes.
-    pub fn describe(&mut self, entry: Entry) {
+    pub fn add_metadata(&mut self, entry: MetadataEntry) {
         self.metadata.push(entry);
     }
 
     /// Writes metadata, checksums and the Parquet footer, and returns the file.
     pub fn finish(mut self) -> io::Result<File> {
         let checksums = self.checksums.finish(&self.metadata);
-        self.metadata.push(Entry::new(checksum::KEY, checksums));
-        for Entry { key, value } in self.metadata {
+        self.metadata
+            .push(MetadataEntry::new(checksum::CHECKSUM_KEY, checksums));
+        for MetadataEntry { key, value } in self.metadata {
             self.writer
                 .append_key_value_metadata(KeyValue::new(key, value));
         }
-        self.writer.finish().map_err(system)?;
+        self.writer.finish().map_err(to_io_error)?;
         Ok(self.file)
     }
 }
 
 /// Converts an error of the Parquet writer to an I/O error: the system's own error if that was the cause.
-fn system(error: ParquetError) -> io::Error {
+fn to_io_error(error: ParquetError) -> io::Error {
     match error {
         ParquetError::External(source) => source
             .downcast()
             .map_or_else(io::Error::other, |source| *source),
-        other => io::Error::other(other),
+        error => io::Error::other(error),
     }
 }
 
@@ -111,16 +112,16 @@ impl FitTable {
             .clone()
             .into_columns()
             .into_iter()
-            .map(|column| array(column.values))
+            .map(|column| to_arrow_array(column.values))
             .collect();
         RecordBatch::try_new(schema, arrays).map_err(|error| Error::Usage(error.to_string()))
     }
 }
 
 /// Returns the Arrow schema of a table: its fields, astropy's header and entries of metadata.
-fn arrow_schema(columns: &[Column], entries: &[Entry]) -> Arc<arrow_schema::Schema> {
-    let fields: Vec<Field> = columns.iter().map(field).collect();
-    let mut metadata = HashMap::from([(ASTROPY.to_string(), astropy_header(columns))]);
+fn arrow_schema(columns: &[Column], entries: &[MetadataEntry]) -> Arc<arrow_schema::Schema> {
+    let fields: Vec<Field> = columns.iter().map(arrow_field).collect();
+    let mut metadata = HashMap::from([(ASTROPY_KEY.to_string(), astropy_header(columns))]);
     metadata.extend(
         entries
             .iter()
@@ -130,12 +131,12 @@ fn arrow_schema(columns: &[Column], entries: &[Entry]) -> Arc<arrow_schema::Sche
 }
 
 /// Returns a column's Arrow field: name, type, no nulls, and its unit and meaning as metadata.
-fn field(column: &Column) -> Field {
-    let mut metadata = HashMap::from([(MEANING.to_string(), column.meaning.clone())]);
+fn arrow_field(column: &Column) -> Field {
+    let mut metadata = HashMap::from([(MEANING_KEY.to_string(), column.meaning.clone())]);
     if !column.unit.is_empty() {
-        metadata.insert(UNIT.to_string(), column.unit.clone());
+        metadata.insert(UNIT_KEY.to_string(), column.unit.clone());
     }
-    Field::new(&column.name, data_type(column.kind), false).with_metadata(metadata)
+    Field::new(&column.name, arrow_type(column.kind), false).with_metadata(metadata)
 }
 
 /// Returns the text by which astropy knows units and descriptions of a Parquet file's columns: an ECSV header, as JSON.
@@ -145,15 +146,15 @@ fn astropy_header(columns: &[Column]) -> String {
 
 /// Returns a column's entry for astropy's header, as JSON: name, type, description and unit.
 fn astropy_column(column: &Column) -> serde_json::Value {
-    let mut one = json!({ "name": column.name, "datatype": column.kind.name(), "description": column.meaning });
+    let mut entry = json!({ "name": column.name, "datatype": column.kind.name(), "description": column.meaning });
     if !column.unit.is_empty() {
-        one["unit"] = json!(column.unit);
+        entry["unit"] = json!(column.unit);
     }
-    one
+    entry
 }
 
 /// Returns the Arrow type in which cells of this kind are stored.
-fn data_type(kind: Kind) -> DataType {
+fn arrow_type(kind: Kind) -> DataType {
     match kind {
         Kind::Int32 => DataType::Int32,
         Kind::Int64 => DataType::Int64,
@@ -163,7 +164,7 @@ fn data_type(kind: Kind) -> DataType {
 }
 
 /// Converts the values of a column to an Arrow array. Numbers are moved.
-fn array(values: FitValues) -> ArrayRef {
+fn to_arrow_array(values: FitValues) -> ArrayRef {
     match values {
         FitValues::Int32(values) => Arc::new(Int32Array::from(values)),
         FitValues::Int64(values) => Arc::new(Int64Array::from(values)),

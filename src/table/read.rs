@@ -9,7 +9,7 @@ use super::read_csv::CsvSource;
 use super::read_fits::FitsSource;
 #[cfg(feature = "parquet")]
 use super::read_parquet::ParquetSource;
-use super::{Entry, Extension, extension};
+use super::{Extension, MetadataEntry, parse_extension};
 use crate::error::{Error, Result};
 use crate::io::output::Metadata;
 use crate::spectral::{
@@ -17,25 +17,25 @@ use crate::spectral::{
 };
 
 /// A column of a file that is to be read, by its index there, and the type of its values.
-pub(super) struct Wanted {
-    pub place: usize,
+pub(super) struct WantedColumn {
+    pub index: usize,
     pub kind: Kind,
 }
 
 /// A file of one format.
-pub(super) trait Source {
+pub(super) trait TableSource {
     /// Returns the names of the columns.
-    fn names(&self) -> &[String];
+    fn column_names(&self) -> &[String];
     /// Returns whether the ids, in column `id`, are text.
     fn text_ids(&self, id: usize) -> bool;
     /// Returns the entries of the metadata, if the table has any.
-    fn metadata(&self) -> Vec<Entry>;
+    fn metadata(&self) -> Vec<MetadataEntry>;
     /// Returns name and unit of each column that has a unit.
     fn units(&self) -> Vec<(String, String)>;
     /// Returns notes for the user.
     fn notes(&self) -> Vec<String>;
     /// Reads these columns of the next rows; `None` at the end. Empty cells are 0, NaN or an empty text.
-    fn next_batch(&mut self, wanted: &[Wanted]) -> Result<Option<Vec<FitValues>>, String>;
+    fn next_batch(&mut self, wanted: &[WantedColumn]) -> Result<Option<Vec<FitValues>>, String>;
 }
 
 /// Converts the values of column `name` to this type. Integers become any; `None` are values of a type that no table
@@ -43,32 +43,35 @@ pub(super) trait Source {
 ///
 /// # Errors
 /// Returns a message with the column if its values are of another type, or too large.
-pub(super) fn converted(
+pub(super) fn convert_values(
     name: &str,
     values: Option<FitValues>,
     kind: Kind,
 ) -> Result<FitValues, String> {
-    let wrong = || {
-        format!(
+    match (values, kind) {
+        (Some(FitValues::Int64(integers)), Kind::Int32) => {
+            let mut narrow = Vec::with_capacity(integers.len());
+            for n in integers {
+                let n =
+                    i32::try_from(n).map_err(|_| format!("column `{name}`: {n} is too large"))?;
+                narrow.push(n);
+            }
+            Ok(FitValues::Int32(narrow))
+        }
+        (Some(FitValues::Int64(integers)), Kind::Float64) => {
+            let floats = integers.into_iter().map(|n| n as f64).collect();
+            Ok(FitValues::Float64(floats))
+        }
+        (Some(FitValues::Int64(integers)), Kind::Text) => {
+            let texts = integers.iter().map(ToString::to_string).collect();
+            Ok(FitValues::Text(texts))
+        }
+        (Some(values), kind) if values.kind() == kind => Ok(values),
+        _ => Err(format!(
             "column `{name}`: its values are not of the type {}",
             kind.name()
-        )
-    };
-    Ok(match (values.ok_or_else(wrong)?, kind) {
-        (FitValues::Int64(values), Kind::Int32) => {
-            let narrow =
-                |n: i64| i32::try_from(n).map_err(|_| format!("column `{name}`: {n} is too large"));
-            FitValues::Int32(values.into_iter().map(narrow).collect::<Result<_, _>>()?)
-        }
-        (FitValues::Int64(values), Kind::Float64) => {
-            FitValues::Float64(values.into_iter().map(|n| n as f64).collect())
-        }
-        (FitValues::Int64(values), Kind::Text) => {
-            FitValues::Text(values.iter().map(ToString::to_string).collect())
-        }
-        (values, kind) if values.kind() == kind => values,
-        _ => return Err(wrong()),
-    })
+        )),
+    }
 }
 
 /// A result table that is read in batches. A CSV table has no metadata, units and checksums.
@@ -91,10 +94,10 @@ pub struct TableReader {
     /// Notes for the user, one line each, such as that the table has no checksums.
     pub notes: Vec<String>,
     path: Arc<Path>,
-    source: Box<dyn Source>,
+    source: Box<dyn TableSource>,
     columns: Vec<Column>,
     /// Index of each column in the file; `None` for a column that the file does not have.
-    places: Vec<Option<usize>>,
+    indices_in_file: Vec<Option<usize>>,
     /// Number of rows that were read.
     rows: usize,
 }
@@ -117,27 +120,33 @@ impl TableReader {
     /// than this popfit's, or whose bytes differ from their checksums.
     pub fn open(path: impl AsRef<Path>) -> Result<TableReader> {
         let path = path.as_ref();
-        let source: Box<dyn Source> = match extension(path)? {
+        let source: Box<dyn TableSource> = match parse_extension(path)? {
             #[cfg(feature = "parquet")]
             Extension::Parquet => Box::new(ParquetSource::open(path)?),
             Extension::Csv => Box::new(CsvSource::open(path)?),
             Extension::Fits => Box::new(FitsSource::open(path)?),
         };
-        let format = |message| Error::format(path, message);
-        let find = |name: &str| source.names().iter().position(|n| n == name);
-        let text_ids = find("id").is_some_and(|id| source.text_ids(id));
-        let schema = Schema::of_names(source.names(), text_ids, source.units()).map_err(format)?;
+        // 1. The names of the columns decide the schema.
+        let names = source.column_names();
+        let index_of = |column: &str| names.iter().position(|name| name == column);
+        let text_ids = index_of("id").is_some_and(|id| source.text_ids(id));
+        let schema = Schema::of_names(names, text_ids, source.units())
+            .map_err(|message| Error::format(path, message))?;
         let columns = schema.columns();
-        let places = columns.iter().map(|column| find(&column.name)).collect();
+        let indices_in_file = columns
+            .iter()
+            .map(|column| index_of(&column.name))
+            .collect();
+        // 2. Read the metadata.
         let entries = source.metadata();
-        let layout = layout(&entries).map_err(format)?;
+        let layout = parse_layout(&entries).map_err(|message| Error::format(path, message))?;
+        let by_rows = parse_by_rows(&entries).map_err(|message| Error::format(path, message))?;
+        let (metadata, version) = Metadata::from_entries(entries);
         let notes = source
             .notes()
             .iter()
             .map(|note| format!("{}: {note}", path.display()))
             .collect();
-        let by_rows = by_rows(&entries).map_err(format)?;
-        let (metadata, version) = Metadata::from_entries(entries);
         Ok(TableReader {
             schema,
             metadata,
@@ -148,7 +157,7 @@ impl TableReader {
             path: path.into(),
             source,
             columns,
-            places,
+            indices_in_file,
             rows: 0,
         })
     }
@@ -176,31 +185,27 @@ impl TableReader {
     /// # Errors
     /// Returns `Format` for an unknown status, for rows that differ from their checksum, and for a damaged file.
     pub fn next_batch(&mut self) -> Result<Option<Vec<FitRow>>> {
+        let format_error = |message: String| Error::format(&self.path, message);
         // 1. Read the columns that the file has.
-        let format = |message: String| Error::format(&self.path, message);
-        let wanted = |(column, place): (&Column, &Option<usize>)| {
-            Some(Wanted {
-                place: (*place)?,
+        let mut wanted = Vec::new();
+        for (column, index) in self.columns.iter().zip(&self.indices_in_file) {
+            wanted.extend(index.map(|index| WantedColumn {
+                index,
                 kind: column.kind,
-            })
-        };
-        let wanted: Vec<Wanted> = self
-            .columns
-            .iter()
-            .zip(&self.places)
-            .filter_map(wanted)
-            .collect();
-        let Some(values) = self.source.next_batch(&wanted).map_err(format)? else {
+            }));
+        }
+        let Some(values) = self.source.next_batch(&wanted).map_err(format_error)? else {
             return Ok(None);
         };
-        // 2. Make rows of them.
+        // 2. Make rows of them. Columns that the file does not have get their defaults.
         let mut values = values.into_iter();
-        let values = self
-            .places
+        let values_or_missing = self
+            .indices_in_file
             .iter()
-            .map(|place| place.and_then(|_| values.next()))
+            .map(|index| index.and_then(|_| values.next()))
             .collect();
-        let store = Store::of_values(&self.columns, values, self.rows).map_err(format)?;
+        let store =
+            Store::of_values(&self.columns, values_or_missing, self.rows).map_err(format_error)?;
         self.rows += store.len();
         Ok(Some((0..store.len()).map(|row| store.row(row)).collect()))
     }
@@ -218,10 +223,11 @@ impl FitTable {
     }
 }
 
-/// Parses the entry that says which device made which rows, as [`Metadata::rows`] writes it; returns nothing if it is
+/// Parses the entry that says which device made which rows, as the writer writes it; returns nothing if it is
 /// not there.
-fn by_rows(entries: &[Entry]) -> Result<Vec<DeviceRows>, String> {
-    let Some(Entry { value: text, .. }) = entries.iter().find(|entry| entry.key == "popfit.rows")
+fn parse_by_rows(entries: &[MetadataEntry]) -> Result<Vec<DeviceRows>, String> {
+    let Some(MetadataEntry { value: text, .. }) =
+        entries.iter().find(|entry| entry.key == "popfit.rows")
     else {
         return Ok(Vec::new());
     };
@@ -241,8 +247,9 @@ fn by_rows(entries: &[Entry]) -> Result<Vec<DeviceRows>, String> {
 }
 
 /// Returns the version of the table's column layout, `None` if it names none; fails if this popfit is too old for it.
-fn layout(entries: &[Entry]) -> Result<Option<u32>, String> {
-    let Some(Entry { value: text, .. }) = entries.iter().find(|entry| entry.key == "popfit.layout")
+fn parse_layout(entries: &[MetadataEntry]) -> Result<Option<u32>, String> {
+    let Some(MetadataEntry { value: text, .. }) =
+        entries.iter().find(|entry| entry.key == "popfit.layout")
     else {
         return Ok(None);
     };

@@ -1,4 +1,4 @@
-//! Result tables from CSV. What a column holds is what is declared for its name; ids are integers if all of them are.
+//! Result tables from CSV. The name of a column decides its type; ids are integers if all of them are.
 
 #![deny(clippy::indexing_slicing)] // a file must not cause a panic
 
@@ -6,14 +6,14 @@ use std::path::Path;
 
 use csv::{Reader, StringRecord};
 
-use super::Entry;
-use super::read::{Source, Wanted};
+use super::MetadataEntry;
+use super::read::{TableSource, WantedColumn};
 use crate::error::{Error, Result};
 use crate::io::files::File;
 use crate::spectral::{FitValues, Kind};
 
 /// Number of rows per batch.
-const BATCH: usize = 4096;
+const CSV_ROWS_PER_BATCH: usize = 4096;
 
 /// A result table in CSV.
 pub(super) struct CsvSource {
@@ -26,35 +26,34 @@ impl CsvSource {
     /// Opens a CSV result table, and reads it once to see that its lines have equally many fields, and of which type
     /// the ids are.
     pub fn open(path: &Path) -> Result<CsvSource> {
-        let open = || {
-            Ok(Reader::from_reader(
-                File::open(path).map_err(Error::io(path))?,
-            ))
-        };
-        let format = |error: csv::Error| Error::format(path, error.to_string());
-        let mut reader = open()?;
-        let names: Vec<String> = reader
-            .headers()
-            .map_err(format)?
-            .iter()
-            .map(Into::into)
-            .collect();
-        let id = names.iter().position(|name| name == "id").unwrap_or(0);
-        let (mut record, mut text_ids) = (StringRecord::new(), false);
-        while reader.read_record(&mut record).map_err(format)? {
-            let text = record.get(id).unwrap_or_default();
-            text_ids |= text.parse::<i64>().map_or(true, |n| n.to_string() != text);
+        let format_error = |error: csv::Error| Error::format(path, error.to_string());
+        let mut reader = open_reader(path)?;
+        let headers = reader.headers().map_err(format_error)?;
+        let names: Vec<String> = headers.iter().map(Into::into).collect();
+        let id_column = names.iter().position(|name| name == "id").unwrap_or(0);
+        let mut text_ids = false;
+        let mut record = StringRecord::new();
+        while reader.read_record(&mut record).map_err(format_error)? {
+            let id = record.get(id_column).unwrap_or_default();
+            // an id such as 007 is a text, too
+            text_ids |= id.parse::<i64>().map_or(true, |n| n.to_string() != id);
         }
         Ok(CsvSource {
-            reader: open()?,
+            reader: open_reader(path)?,
             names,
             text_ids,
         })
     }
 }
 
-impl Source for CsvSource {
-    fn names(&self) -> &[String] {
+/// Opens a CSV file at its beginning.
+fn open_reader(path: &Path) -> Result<Reader<File>> {
+    let file = File::open(path).map_err(Error::io(path))?;
+    Ok(Reader::from_reader(file))
+}
+
+impl TableSource for CsvSource {
+    fn column_names(&self) -> &[String] {
         &self.names
     }
 
@@ -62,7 +61,7 @@ impl Source for CsvSource {
         self.text_ids
     }
 
-    fn metadata(&self) -> Vec<Entry> {
+    fn metadata(&self) -> Vec<MetadataEntry> {
         Vec::new()
     }
 
@@ -76,73 +75,83 @@ impl Source for CsvSource {
         vec![note.into()]
     }
 
-    fn next_batch(&mut self, wanted: &[Wanted]) -> Result<Option<Vec<FitValues>>, String> {
+    fn next_batch(&mut self, wanted: &[WantedColumn]) -> Result<Option<Vec<FitValues>>, String> {
         let records: Vec<StringRecord> = self
             .reader
             .records()
-            .take(BATCH)
+            .take(CSV_ROWS_PER_BATCH)
             .collect::<Result<_, _>>()
             .map_err(|error| error.to_string())?;
         if records.is_empty() {
             return Ok(None);
         }
-        let of_column = |Wanted { place, kind }: &Wanted| {
-            values(&records, *place, *kind).map_err(|bad| {
-                let line = bad.position().map_or(0, csv::Position::line);
-                let name = self.names.get(*place).map_or("", String::as_str);
-                let expected = if *kind == Kind::Float64 {
-                    "number"
-                } else {
-                    "integer"
-                };
-                format!(
-                    "line {line}, column `{name}`: {:?} is no {expected}",
-                    bad.get(*place).unwrap_or_default()
-                )
-            })
+        let mut columns = Vec::new();
+        for WantedColumn { index, kind } in wanted {
+            let column = parse_column(&records, *index, *kind)
+                .map_err(|bad_record| self.describe_bad_field(bad_record, *index, *kind))?;
+            columns.push(column);
+        }
+        Ok(Some(columns))
+    }
+}
+
+impl CsvSource {
+    /// Returns the message for a record whose field in this column is not of this type.
+    fn describe_bad_field(&self, record: &StringRecord, index: usize, kind: Kind) -> String {
+        let line = record.position().map_or(0, csv::Position::line);
+        let name = self.names.get(index).map_or("", String::as_str);
+        let expected = if kind == Kind::Float64 {
+            "number"
+        } else {
+            "integer"
         };
-        wanted
-            .iter()
-            .map(of_column)
-            .collect::<Result<_, _>>()
-            .map(Some)
+        format!(
+            "line {line}, column `{name}`: {:?} is no {expected}",
+            record.get(index).unwrap_or_default()
+        )
     }
 }
 
 /// Parses the fields of a column as values of this type; the error is a record whose field has another.
-fn values(records: &[StringRecord], place: usize, kind: Kind) -> Result<FitValues, &StringRecord> {
-    /// Parses the field of each record with a function that returns `None` for a bad one.
-    fn parse<T>(
-        records: &[StringRecord],
-        place: usize,
-        parse: impl Fn(&str) -> Option<T>,
-    ) -> Result<Vec<T>, &StringRecord> {
-        records
-            .iter()
-            .map(|record| parse(record.get(place).unwrap_or_default()).ok_or(record))
-            .collect()
-    }
-    // Other programs write nothing where there is no number.
-    let integer = |text: &str| {
-        if text.is_empty() {
-            Some(0)
-        } else {
-            text.parse::<i64>().ok()
-        }
-    };
-    let float = |text: &str| {
-        if text.is_empty() {
-            Some(f64::NAN)
-        } else {
-            text.parse().ok()
-        }
-    };
+fn parse_column(
+    records: &[StringRecord],
+    index: usize,
+    kind: Kind,
+) -> Result<FitValues, &StringRecord> {
     Ok(match kind {
-        Kind::Int32 => FitValues::Int32(parse(records, place, |text| {
-            integer(text)?.try_into().ok()
+        Kind::Int32 => FitValues::Int32(parse_fields(records, index, |text| {
+            parse_integer(text)?.try_into().ok()
         })?),
-        Kind::Int64 => FitValues::Int64(parse(records, place, integer)?),
-        Kind::Float64 => FitValues::Float64(parse(records, place, float)?),
-        Kind::Text => FitValues::Text(parse(records, place, |text| Some(text.into()))?),
+        Kind::Int64 => FitValues::Int64(parse_fields(records, index, parse_integer)?),
+        Kind::Float64 => FitValues::Float64(parse_fields(records, index, parse_float)?),
+        Kind::Text => FitValues::Text(parse_fields(records, index, |text| Some(text.into()))?),
     })
+}
+
+/// Parses the field of each record with a function that returns `None` for a bad one.
+fn parse_fields<T>(
+    records: &[StringRecord],
+    index: usize,
+    parse: impl Fn(&str) -> Option<T>,
+) -> Result<Vec<T>, &StringRecord> {
+    records
+        .iter()
+        .map(|record| parse(record.get(index).unwrap_or_default()).ok_or(record))
+        .collect()
+}
+
+/// Parses an integer. Other programs leave a field empty where there is no number: it counts as 0.
+fn parse_integer(text: &str) -> Option<i64> {
+    if text.is_empty() {
+        return Some(0);
+    }
+    text.parse().ok()
+}
+
+/// Parses a float; an empty field is NaN.
+fn parse_float(text: &str) -> Option<f64> {
+    if text.is_empty() {
+        return Some(f64::NAN);
+    }
+    text.parse().ok()
 }

@@ -5,68 +5,74 @@
 
 use std::path::Path;
 
-use super::Entry;
-use super::fits::{read_unit, unescape};
+use super::MetadataEntry;
+use super::fits::{parse_fits_unit, unescape};
 use super::fits_checksum::{self, RESULTS};
-use super::read::{Source, Wanted, converted};
+use super::read::{TableSource, WantedColumn, convert_values};
 use crate::error::{Error, Result, damage_message};
-use crate::io::fits::hdu::Checksums;
+use crate::io::fits::hdu::ChecksumState;
 use crate::io::fits::tables::FitsTables;
 use crate::spectra::{self, Column};
 use crate::spectral::FitValues;
 
 /// Number of rows per batch.
-const BATCH: usize = 4096;
+const FITS_ROWS_PER_BATCH: usize = 4096;
 
 /// A result table in FITS.
 pub(super) struct FitsSource {
     file: FitsTables,
     names: Vec<String>,
     columns: Vec<Column>,
-    metadata: Vec<Entry>,
+    metadata: Vec<MetadataEntry>,
     notes: Vec<String>,
     /// popfit wrote the table, so its texts have escapes.
     is_own: bool,
     rows: usize,
-    next: usize,
+    next_row: usize,
 }
 
 impl FitsSource {
     /// Opens a FITS result table, reads its columns' names and metadata, and verifies its checksums.
     pub fn open(path: &Path) -> Result<FitsSource> {
+        // 1. Read the columns' names and the metadata, whose texts popfit wrote with escapes.
         let mut file = FitsTables::open(path)?;
         let rows = file.len(RESULTS)?;
         let mut columns = file.columns(RESULTS, 0..0)?;
         let mut metadata = match file.len("METADATA") {
-            Ok(lines) => joined(&file.columns("METADATA", 0..lines)?),
+            Ok(lines) => join_lines(&file.columns("METADATA", 0..lines)?),
             Err(_) => Vec::new(), // another program's table
         };
         let has_layout = metadata.iter().any(|entry| entry.key == "popfit.layout");
         if has_layout {
-            metadata
-                .iter_mut()
-                .flat_map(|entry| [&mut entry.key, &mut entry.value])
-                .for_each(|t| *t = unescape(t));
-            columns
-                .iter_mut()
-                .flat_map(|column| [&mut column.name, &mut column.unit])
-                .for_each(|t| *t = unescape(t).into());
+            for entry in &mut metadata {
+                entry.key = unescape(&entry.key);
+                entry.value = unescape(&entry.value);
+            }
+            for column in &mut columns {
+                column.name = unescape(&column.name).into();
+                column.unit = unescape(&column.unit).into();
+            }
         }
         let names = columns
             .iter()
             .map(|column| column.name.to_string())
             .collect();
-        let units: Vec<Unit> = file
+        // 2. Compare the sums of all units, then the checksum of the order.
+        let units: Vec<CheckedUnit> = file
             .checksums()?
             .into_iter()
-            .map(|(name, checksums)| Unit { name, checksums })
+            .map(|(name, checksums)| CheckedUnit { name, checksums })
             .collect();
-        let format = |message| Error::format(path, message);
-        let mut notes = verify(&units, has_layout).map_err(format)?;
-        // without its layout, it is popfit's if all its sums are, and the metadata are damaged
-        let is_whole = units.iter().all(|unit| unit.checksums == Checksums::Right);
-        if has_layout || (is_whole && fits_checksum::is_promised(&file)?) {
-            notes.extend(fits_checksum::verify(&mut file, &metadata)?.map_err(format)?);
+        let format_error = |message| Error::format(path, message);
+        let mut notes = check_checksums(&units, has_layout).map_err(format_error)?;
+        // A table without a layout whose sums are all right was written by popfit, and its metadata are damaged.
+        let is_whole = units
+            .iter()
+            .all(|unit| unit.checksums == ChecksumState::Right);
+        if has_layout || (is_whole && fits_checksum::has_checksum_keyword(&file)?) {
+            notes.extend(
+                fits_checksum::verify_checksum(&mut file, &metadata)?.map_err(format_error)?,
+            );
         }
         Ok(FitsSource {
             file,
@@ -76,15 +82,15 @@ impl FitsSource {
             notes,
             is_own: has_layout,
             rows,
-            next: 0,
+            next_row: 0,
         })
     }
 }
 
 /// A header and data unit, with the state of its checksums.
-struct Unit {
+struct CheckedUnit {
     name: String,
-    checksums: Checksums,
+    checksums: ChecksumState,
 }
 
 /// Fails if checksums of a table by popfit are wrong or missing; for other programs' tables, returns notes for the
@@ -92,13 +98,14 @@ struct Unit {
 ///
 /// popfit writes them for every unit. Other programs drop them or, as astropy does, keep old ones beside new rows: a
 /// table without popfit's metadata and primary unit is read with a note.
-fn verify(units: &[Unit], has_layout: bool) -> Result<Vec<String>, String> {
+fn check_checksums(units: &[CheckedUnit], has_layout: bool) -> Result<Vec<String>, String> {
+    // 1. Wrong sums are damage in a table by popfit, and a note in any other.
     let is_own = has_layout
         || units
             .first()
-            .is_some_and(|unit| unit.checksums == Checksums::Right);
+            .is_some_and(|unit| unit.checksums == ChecksumState::Right);
     let mut notes = Vec::new();
-    match names(units, Checksums::Wrong) {
+    match join_names(units, ChecksumState::Wrong) {
         Some(names) if is_own => {
             let hint =
                 "a program that changes the file has to write new ones, astropy with checksum=True";
@@ -112,7 +119,8 @@ fn verify(units: &[Unit], has_layout: bool) -> Result<Vec<String>, String> {
         )),
         None => {}
     }
-    match names(units, Checksums::Missing) {
+    // 2. So are missing ones, if the table has a layout.
+    match join_names(units, ChecksumState::Missing) {
         Some(names) if has_layout => {
             return Err(format!(
                 "damaged: DATASUM or CHECKSUM, which popfit writes, is missing in {names}"
@@ -128,36 +136,36 @@ fn verify(units: &[Unit], has_layout: bool) -> Result<Vec<String>, String> {
 
 /// Returns the names of all units (FITS extensions) whose checksums are in this state, joined by commas; `None` if
 /// none.
-fn names(units: &[Unit], checksums: Checksums) -> Option<String> {
+fn join_names(units: &[CheckedUnit], checksums: ChecksumState) -> Option<String> {
     let named = units.iter().filter(|unit| unit.checksums == checksums);
     let names: Vec<&str> = named.map(|unit| unit.name.as_str()).collect();
     (!names.is_empty()).then(|| names.join(", "))
 }
 
 /// Returns the metadata of a key and a value column, where following rows with the same key are lines of one value.
-fn joined(columns: &[Column]) -> Vec<Entry> {
+fn join_lines(columns: &[Column]) -> Vec<MetadataEntry> {
     let [
         spectra::ColumnValues::Text(keys),
         spectra::ColumnValues::Text(lines),
-    ] = [0, 1].map(|c| match columns.get(c) {
+    ] = [0, 1].map(|index| match columns.get(index) {
         Some(column) => column.values.clone(),
         None => spectra::ColumnValues::Text(Vec::new()),
     })
     else {
         return Vec::new();
     };
-    let mut entries: Vec<Entry> = Vec::new();
+    let mut entries: Vec<MetadataEntry> = Vec::new();
     for (key, line) in keys.into_iter().zip(lines) {
-        match entries.last_mut().filter(|last| last.key == key) {
-            Some(last) => last.value = format!("{}\n{line}", last.value),
-            None => entries.push(Entry { key, value: line }),
+        match entries.last_mut() {
+            Some(entry) if entry.key == key => entry.value = format!("{}\n{line}", entry.value),
+            _ => entries.push(MetadataEntry { key, value: line }),
         }
     }
     entries
 }
 
-impl Source for FitsSource {
-    fn names(&self) -> &[String] {
+impl TableSource for FitsSource {
+    fn column_names(&self) -> &[String] {
         &self.names
     }
 
@@ -167,14 +175,19 @@ impl Source for FitsSource {
             .is_some_and(|column| matches!(column.values, spectra::ColumnValues::Text(_)))
     }
 
-    fn metadata(&self) -> Vec<Entry> {
+    fn metadata(&self) -> Vec<MetadataEntry> {
         self.metadata.clone()
     }
 
     fn units(&self) -> Vec<(String, String)> {
         let with_unit = self.columns.iter().filter(|column| !column.unit.is_empty());
         with_unit
-            .map(|column| (column.name.to_string(), read_unit(&column.unit).to_string()))
+            .map(|column| {
+                (
+                    column.name.to_string(),
+                    parse_fits_unit(&column.unit).to_string(),
+                )
+            })
             .collect()
     }
 
@@ -182,34 +195,30 @@ impl Source for FitsSource {
         self.notes.clone()
     }
 
-    fn next_batch(&mut self, wanted: &[Wanted]) -> Result<Option<Vec<FitValues>>, String> {
-        let rows = self.next..(self.next + BATCH).min(self.rows);
+    fn next_batch(&mut self, wanted: &[WantedColumn]) -> Result<Option<Vec<FitValues>>, String> {
+        let rows = self.next_row..(self.next_row + FITS_ROWS_PER_BATCH).min(self.rows);
         if rows.is_empty() {
             return Ok(None);
         }
-        self.next = rows.end;
+        self.next_row = rows.end;
         let columns = self
             .file
             .columns(RESULTS, rows)
-            .map_err(|e| e.to_string())?;
-        let of_column = |wanted: &Wanted| {
-            let Column { name, values, .. } = columns
-                .get(wanted.place)
-                .ok_or("damaged: a column is missing")?;
-            converted(name, self.values(values), wanted.kind)
-        };
-        wanted
-            .iter()
-            .map(of_column)
-            .collect::<Result<_, _>>()
-            .map(Some)
+            .map_err(|error| error.to_string())?;
+        let mut batch = Vec::new();
+        for WantedColumn { index, kind } in wanted {
+            let Column { name, values, .. } =
+                columns.get(*index).ok_or("damaged: a column is missing")?;
+            batch.push(convert_values(name, self.to_fit_values(values), *kind)?);
+        }
+        Ok(Some(batch))
     }
 }
 
 impl FitsSource {
     /// Returns the values of a column, with integers of any size as int64 and texts without escapes; `None` for other
     /// types.
-    fn values(&self, values: &spectra::ColumnValues) -> Option<FitValues> {
+    fn to_fit_values(&self, values: &spectra::ColumnValues) -> Option<FitValues> {
         fn integers<T: Copy + TryInto<i64>>(values: &[T]) -> Option<FitValues> {
             values
                 .iter()

@@ -8,14 +8,14 @@ use std::path::Path;
 use arrow_array::Array;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Float64Type, Int32Type, Int64Type};
-use arrow_schema::{DataType, FieldRef};
+use arrow_schema::DataType;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 use parquet::file::metadata::{ColumnChunkMetaData, FileMetaData, KeyValue};
 
-use super::Entry;
-use super::checksum::{self, Verifier};
-use super::parquet::UNIT;
-use super::read::{Source, Wanted, converted};
+use super::MetadataEntry;
+use super::checksum::{self, RowGroupVerifier};
+use super::parquet::UNIT_KEY;
+use super::read::{TableSource, WantedColumn, convert_values};
 use crate::error::{Error, Result};
 use crate::io::files;
 use crate::spectral::FitValues;
@@ -25,14 +25,14 @@ pub(super) struct ParquetSource {
     reader: ParquetRecordBatchReader,
     names: Vec<String>,
     types: Vec<DataType>,
-    metadata: Vec<Entry>,
+    metadata: Vec<MetadataEntry>,
     units: Vec<(String, String)>,
     checks: Checks,
 }
 
 /// Checksums of a table, if it has any.
 enum Checks {
-    Verified(Box<Verifier>),
+    Verified(Box<RowGroupVerifier>),
     /// Reason why there is nothing to compare with.
     Absent(String),
 }
@@ -41,44 +41,46 @@ impl ParquetSource {
     /// Opens a Parquet result table, reads its columns' names and metadata, and checks the metadata against its
     /// checksum.
     pub fn open(path: &Path) -> Result<ParquetSource> {
+        let format_error = |message: String| Error::format(path, message);
         let file = files::open(path).map_err(Error::io(path))?;
-        let format = |e: parquet::errors::ParquetError| Error::format(path, e.to_string());
-        let builder = decoded(|| ParquetRecordBatchReaderBuilder::try_new(file))
-            .map_err(|message| Error::format(path, message))?;
+        let builder = catch_decoding_panic(|| ParquetRecordBatchReaderBuilder::try_new(file))
+            .map_err(format_error)?;
+        // 1. The crate asserts that offsets are not negative, so a damaged file must not get that far.
         let mut columns = builder
             .metadata()
             .row_groups()
             .iter()
             .flat_map(|group| group.columns());
-        // the crate asserts this
-        if !columns.all(has_places) {
-            return Err(Error::format(
-                path,
-                "damaged: a column of it begins before the file, or has no length",
+        if !columns.all(has_valid_offsets) {
+            return Err(format_error(
+                "damaged: a column of it begins before the file, or has no length".into(),
             ));
         }
-        let fields = builder.schema().fields();
-        let names = fields.iter().map(|field| field.name().clone()).collect();
-        let types = fields
-            .iter()
-            .map(|field| field.data_type().clone())
-            .collect();
-        let known = builder.metadata().file_metadata().key_value_metadata();
-        let entry = |known: &KeyValue| {
-            Some(Entry {
-                key: known.key.clone(),
-                value: known.value.clone()?,
-            })
-        };
-        let metadata: Vec<_> =
-            known.map_or_else(Vec::new, |all| all.iter().filter_map(entry).collect());
-        let unit =
-            |field: &FieldRef| Some((field.name().clone(), field.metadata().get(UNIT)?.clone()));
-        let units = fields.iter().filter_map(unit).collect();
-        let file = builder.metadata().file_metadata();
-        let checks = checks(file, &metadata).map_err(|message| Error::format(path, message))?;
+        // 2. Read the description of the columns.
+        let mut names = Vec::new();
+        let mut types = Vec::new();
+        let mut units = Vec::new();
+        for field in builder.schema().fields() {
+            names.push(field.name().clone());
+            types.push(field.data_type().clone());
+            if let Some(unit) = field.metadata().get(UNIT_KEY) {
+                units.push((field.name().clone(), unit.clone()));
+            }
+        }
+        // 3. Read the metadata, and prepare the comparison of the rows.
+        let file_metadata = builder.metadata().file_metadata();
+        let mut metadata = Vec::new();
+        for KeyValue { key, value } in file_metadata.key_value_metadata().into_iter().flatten() {
+            if let Some(value) = value {
+                metadata.push(MetadataEntry::new(key, value));
+            }
+        }
+        let checks = prepare_checks(file_metadata, &metadata).map_err(format_error)?;
+        let reader = builder
+            .build()
+            .map_err(|error| format_error(error.to_string()))?;
         Ok(ParquetSource {
-            reader: builder.build().map_err(format)?,
+            reader,
             names,
             types,
             metadata,
@@ -90,8 +92,8 @@ impl ParquetSource {
 
 /// Returns how the rows can be verified: by checksums, or a note why not; fails if popfit wrote the file and they are
 /// gone. A table that another program has rewritten may have those of the table before.
-fn checks(file: &FileMetaData, entries: &[Entry]) -> Result<Checks, String> {
-    let find = |key: &str| {
+fn prepare_checks(file: &FileMetaData, entries: &[MetadataEntry]) -> Result<Checks, String> {
+    let value_of = |key: &str| {
         entries
             .iter()
             .find(|entry| entry.key == key)
@@ -99,20 +101,23 @@ fn checks(file: &FileMetaData, entries: &[Entry]) -> Result<Checks, String> {
     };
     let writer = file.created_by().unwrap_or("an unknown program");
     let is_own = writer.starts_with("popfit ");
-    match find(checksum::KEY) {
+    match value_of(checksum::CHECKSUM_KEY) {
         Some(text) if is_own => {
             let rows = u64::try_from(file.num_rows()).unwrap_or(0);
-            Verifier::new(text, rows, entries).map(|verifier| Checks::Verified(Box::new(verifier)))
+            RowGroupVerifier::new(text, rows, entries)
+                .map(|verifier| Checks::Verified(Box::new(verifier)))
         }
         Some(_) => Ok(Checks::Absent(format!(
             "was rewritten by {writer}, and its checksums are those of the table before: \
              changed bytes would not be noticed"
         ))),
         // popfit has always written its version, and its checksums since its tables have a layout
-        None if is_own && (find("popfit.version").is_none() || find("popfit.layout").is_some()) => {
+        None if is_own
+            && (value_of("popfit.version").is_none() || value_of("popfit.layout").is_some()) =>
+        {
             Err(format!(
                 "damaged: the metadata key {} is missing, which popfit writes",
-                checksum::KEY
+                checksum::CHECKSUM_KEY
             ))
         }
         None => Ok(Checks::Absent(format!(
@@ -123,7 +128,9 @@ fn checks(file: &FileMetaData, entries: &[Entry]) -> Result<Checks, String> {
 
 /// Calls a function that decodes a Parquet file, and turns a panic into an error: the crate panics on some damaged
 /// files.
-fn decoded<T, E: std::fmt::Display>(decode: impl FnOnce() -> Result<T, E>) -> Result<T, String> {
+fn catch_decoding_panic<T, E: std::fmt::Display>(
+    decode: impl FnOnce() -> Result<T, E>,
+) -> Result<T, String> {
     match catch_unwind(AssertUnwindSafe(decode)) {
         Ok(result) => result.map_err(|e| e.to_string()),
         Err(_) => Err("damaged: its pages do not fit together".into()),
@@ -131,17 +138,17 @@ fn decoded<T, E: std::fmt::Display>(decode: impl FnOnce() -> Result<T, E>) -> Re
 }
 
 /// Returns whether a column's offsets and length in the Parquet file are all at least 0, as in a sound file.
-fn has_places(column: &ColumnChunkMetaData) -> bool {
+fn has_valid_offsets(column: &ColumnChunkMetaData) -> bool {
     let offsets = [
         Some(column.data_page_offset()),
         column.dictionary_page_offset(),
         Some(column.compressed_size()),
     ];
-    offsets.into_iter().flatten().all(|place| place >= 0)
+    offsets.into_iter().flatten().all(|offset| offset >= 0)
 }
 
-impl Source for ParquetSource {
-    fn names(&self) -> &[String] {
+impl TableSource for ParquetSource {
+    fn column_names(&self) -> &[String] {
         &self.names
     }
 
@@ -149,7 +156,7 @@ impl Source for ParquetSource {
         !self.types.get(id).is_some_and(DataType::is_integer)
     }
 
-    fn metadata(&self) -> Vec<Entry> {
+    fn metadata(&self) -> Vec<MetadataEntry> {
         self.metadata.clone()
     }
 
@@ -160,12 +167,12 @@ impl Source for ParquetSource {
     fn notes(&self) -> Vec<String> {
         match &self.checks {
             Checks::Verified(_) => Vec::new(),
-            Checks::Absent(why) => vec![why.clone()],
+            Checks::Absent(reason) => vec![reason.clone()],
         }
     }
 
-    fn next_batch(&mut self, wanted: &[Wanted]) -> Result<Option<Vec<FitValues>>, String> {
-        let batch = decoded(|| self.reader.next().transpose())?;
+    fn next_batch(&mut self, wanted: &[WantedColumn]) -> Result<Option<Vec<FitValues>>, String> {
+        let batch = catch_decoding_panic(|| self.reader.next().transpose())?;
         if let Checks::Verified(verifier) = &mut self.checks {
             match &batch {
                 Some(batch) => verifier.add(batch)?,
@@ -173,21 +180,19 @@ impl Source for ParquetSource {
             }
         }
         let Some(batch) = batch else { return Ok(None) };
-        let of_column = |wanted: &Wanted| {
-            let name = self.names.get(wanted.place).map_or("", String::as_str);
-            converted(name, values(batch.column(wanted.place)), wanted.kind)
-        };
-        wanted
-            .iter()
-            .map(of_column)
-            .collect::<Result<_, _>>()
-            .map(Some)
+        let mut columns = Vec::new();
+        for WantedColumn { index, kind } in wanted {
+            let name = self.names.get(*index).map_or("", String::as_str);
+            let values = read_array(batch.column(*index));
+            columns.push(convert_values(name, values, *kind)?);
+        }
+        Ok(Some(columns))
     }
 }
 
 /// Returns the values of an array, with 0, NaN or an empty text in empty cells; `None` for types that no table has.
-fn values(array: &dyn Array) -> Option<FitValues> {
-    let text = |text: Option<&str>| text.unwrap_or_default().to_string();
+fn read_array(array: &dyn Array) -> Option<FitValues> {
+    let or_empty = |text: Option<&str>| text.unwrap_or_default().to_string();
     Some(match array.data_type() {
         DataType::Int32 => {
             let integers = array.as_primitive::<Int32Type>().iter();
@@ -208,9 +213,13 @@ fn values(array: &dyn Array) -> Option<FitValues> {
             let floats = array.as_primitive::<Float64Type>().iter();
             FitValues::Float64(floats.map(|x| x.unwrap_or(f64::NAN)).collect())
         }
-        DataType::Utf8 => FitValues::Text(array.as_string::<i32>().iter().map(text).collect()),
-        DataType::LargeUtf8 => FitValues::Text(array.as_string::<i64>().iter().map(text).collect()),
-        DataType::Utf8View => FitValues::Text(array.as_string_view().iter().map(text).collect()),
+        DataType::Utf8 => FitValues::Text(array.as_string::<i32>().iter().map(or_empty).collect()),
+        DataType::LargeUtf8 => {
+            FitValues::Text(array.as_string::<i64>().iter().map(or_empty).collect())
+        }
+        DataType::Utf8View => {
+            FitValues::Text(array.as_string_view().iter().map(or_empty).collect())
+        }
         _ => return None,
     })
 }

@@ -1,4 +1,4 @@
-//! Key that makes a run the same run: a run is resumed only by one with the same key.
+//! Key that identifies a run: a run is resumed only by one with the same key.
 
 use sha2::{Digest, Sha256};
 
@@ -12,13 +12,14 @@ impl SpectralFitter {
     /// makes the key easier to read. `inputs` have been [read](InputFiles::read). They count by name and contents, not
     /// by folder, so that the same files in another folder are the same run.
     pub fn resume_key(&self, model: &str, selection: &Selection, inputs: &InputFiles) -> String {
+        // 1. Version, device and emulators.
         let Metadata {
             device,
             emulators,
             settings,
             ..
         } = Metadata::of(self);
-        // no bit depends on the number of threads
+        // results do not depend on the number of threads
         let device = if device.starts_with("cpu") {
             "cpu"
         } else {
@@ -33,17 +34,23 @@ impl SpectralFitter {
                 .iter()
                 .map(|(file, hash)| format!("emulator {file} = {hash}")),
         );
+        // 2. Wavelengths of the emulators.
         for (arm, emulator) in self.model.arms() {
             // a grid may come from a file of its own
             let bytes: Vec<u8> = emulator
                 .wavelength()
                 .iter()
-                .flat_map(|x| x.to_le_bytes())
+                .flat_map(|wavelength| wavelength.to_le_bytes())
                 .collect();
-            lines.push(format!("wavelength of arm {arm:?} = {}", hash(&bytes)));
+            lines.push(format!(
+                "wavelength of arm {arm:?} = {}",
+                sha256_hex(&bytes)
+            ));
         }
+        // 3. Input and selection.
         lines.extend(inputs.lines());
-        lines.extend(selected(selection));
+        lines.extend(describe_selection(selection));
+        // 4. Settings of the fitter and the model.
         lines.push(format!(
             "batch = {}",
             self.batch_size
@@ -54,14 +61,14 @@ impl SpectralFitter {
         lines.push(model.into());
         lines.push(format!(
             "resolved model = {}",
-            hash(self.model.settings().as_bytes())
+            sha256_hex(self.model.settings().as_bytes())
         ));
         lines.join("\n")
     }
 }
 
 /// Returns the SHA-256 of some bytes, as hexadecimal text.
-fn hash(bytes: &[u8]) -> String {
+fn sha256_hex(bytes: &[u8]) -> String {
     Sha256::digest(bytes)
         .iter()
         .map(|byte| format!("{byte:02x}"))
@@ -69,8 +76,8 @@ fn hash(bytes: &[u8]) -> String {
 }
 
 /// Returns which spectra a run selects, as lines of text for its key.
-fn selected(selection: &Selection) -> [String; 4] {
-    // what widens errors is a setting of the model
+fn describe_selection(selection: &Selection) -> [String; 4] {
+    // `widen` is part of the model's settings
     let Selection {
         target_ids,
         objtype,
@@ -78,7 +85,7 @@ fn selected(selection: &Selection) -> [String; 4] {
         arms,
         widen: _,
     } = selection;
-    let all = |list: Option<String>| list.unwrap_or_else(|| "all".into());
+    let or_all = |list: Option<String>| list.unwrap_or_else(|| "all".into());
     let ids = target_ids.as_ref().map(|ids| {
         ids.iter()
             .map(ToString::to_string)
@@ -86,12 +93,15 @@ fn selected(selection: &Selection) -> [String; 4] {
             .join(",")
     });
     [
-        format!("target ids = {}", all(ids)),
-        format!("objtype = {}", all(objtype.clone())),
+        format!("target ids = {}", or_all(ids)),
+        format!("objtype = {}", or_all(objtype.clone())),
         format!(
             "least signal-to-noise = {}",
-            min_signal_to_noise.map_or("none".into(), |least| least.to_string())
+            min_signal_to_noise.map_or("none".into(), |minimum| minimum.to_string())
         ),
-        format!("arms = {}", all(arms.as_ref().map(|arms| arms.join(",")))),
+        format!(
+            "arms = {}",
+            or_all(arms.as_ref().map(|arms| arms.join(",")))
+        ),
     ]
 }

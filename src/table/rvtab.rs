@@ -4,10 +4,10 @@
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use super::Entry;
-use super::fits::metadata_unit;
-use super::model_images::{ModelImages, beside, check_shared_grids};
-use super::rvtab_columns::{RvBatch, columns};
+use super::MetadataEntry;
+use super::fits::build_metadata_table;
+use super::model_images::{ModelImages, check_shared_grids, models_path};
+use super::rvtab_columns::{RvBatch, build_columns};
 use crate::error::{Error, Result};
 use crate::io::files::File;
 use crate::io::fits::sum::OnesSum;
@@ -18,7 +18,7 @@ use crate::spectra::{Column, ColumnValues, Spectra};
 use crate::spectral::{DeviceRows, FitRow, Journal, Sink, SpectralFitter};
 
 /// Tables of the input that are copied to the output.
-const PASSED: [&str; 2] = ["FIBERMAP", "SCORES"];
+const COPIED_TABLES: [&str; 2] = ["FIBERMAP", "SCORES"];
 
 /// Writes rvspecfit's table and models piece by piece; both appear under their names when
 /// [`finish`](RvTabWriter::finish)ed, and not at all otherwise.
@@ -27,13 +27,13 @@ pub struct RvTabWriter<'a> {
     table: (Staged, File),
     models: (Staged, File),
     rvtab: TableUnit,
-    passed: Vec<Passed>,
+    copied: Vec<CopiedTable>,
     images: ModelImages,
-    metadata: Vec<Entry>,
+    metadata: Vec<MetadataEntry>,
 }
 
 /// FIBERMAP or SCORES: the columns that all files have.
-struct Passed {
+struct CopiedTable {
     name: &'static str,
     columns: Vec<Column>,
     unit: TableUnit,
@@ -52,7 +52,7 @@ impl<'a> RvTabWriter<'a> {
     /// Returns the path of the models that belong to a table: `rvmod_X.fits` beside `rvtab_X.fits`, `X_rvmod.fits`
     /// beside any other `X.fits`.
     pub fn models_of(table: &Path) -> std::path::PathBuf {
-        beside(table)
+        models_path(table)
     }
 
     /// Begins a result table in rvspecfit's format and the file of model spectra beside it; fails if either exists,
@@ -72,13 +72,12 @@ impl<'a> RvTabWriter<'a> {
         files: &[Spectra],
         options: impl Into<WriteOptions>,
     ) -> Result<RvTabWriter<'a>> {
-        let (
-            path,
-            WriteOptions {
-                overwrite,
-                metadata,
-            },
-        ) = (path.as_ref(), options.into());
+        let path = path.as_ref();
+        let WriteOptions {
+            overwrite,
+            metadata,
+        } = options.into();
+        // 1. Check the arguments, and create both temporary files.
         if path
             .extension()
             .is_none_or(|extension| !extension.eq_ignore_ascii_case("fits"))
@@ -93,9 +92,10 @@ impl<'a> RvTabWriter<'a> {
         };
         check_shared_grids(fitter, files)?;
         let table = Staged::create(path, overwrite)?;
-        let models = Staged::create(&beside(path), overwrite)?;
-        let fibermap = common("FIBERMAP", files);
-        let structure = columns(&RvBatch {
+        let models = Staged::create(&models_path(path), overwrite)?;
+        // 2. Begin RVTAB with the columns of an empty batch.
+        let fibermap = find_common_columns("FIBERMAP", files);
+        let described_columns = build_columns(&RvBatch {
             fitter,
             spectra: first,
             rows: &[],
@@ -105,19 +105,23 @@ impl<'a> RvTabWriter<'a> {
         let rvtab = TableUnit::new(
             path,
             "RVTAB",
-            structure.into_iter().map(|(column, _)| column).collect(),
+            described_columns
+                .into_iter()
+                .map(|(column, _)| column)
+                .collect(),
         )?;
-        let mut passed = Vec::new();
-        for name in PASSED {
-            let columns = common(name, files);
-            let fits = columns
+        // 3. Begin the tables that are copied from the input.
+        let mut copied = Vec::new();
+        for name in COPIED_TABLES {
+            let columns = find_common_columns(name, files);
+            let fits_columns = columns
                 .iter()
-                .map(|c| FitsColumn::new(&c.name, &c.unit, &c.values))
+                .map(|column| FitsColumn::new(&column.name, &column.unit, &column.values))
                 .collect();
-            passed.push(Passed {
+            copied.push(CopiedTable {
                 name,
                 columns,
-                unit: TableUnit::new(path, name, fits)?,
+                unit: TableUnit::new(path, name, fits_columns)?,
             });
         }
         let images = ModelImages::new(path, fitter, files)?;
@@ -126,15 +130,15 @@ impl<'a> RvTabWriter<'a> {
             table,
             models,
             rvtab,
-            passed,
+            copied,
             images,
-            metadata: metadata.entries(),
+            metadata: metadata.run_entries(),
         })
     }
 
     /// Records how many rows in turn each device made, as [`TableWriter::made_by`](super::TableWriter::made_by) does.
     pub fn made_by(&mut self, by_rows: &[DeviceRows]) {
-        self.metadata.extend(Metadata::rows(by_rows));
+        self.metadata.extend(Metadata::device_rows_entry(by_rows));
     }
 
     /// Completes both files, flushes them to the disk and moves them to their names, the table last.
@@ -142,7 +146,7 @@ impl<'a> RvTabWriter<'a> {
     /// # Errors
     /// The errors of [`TableWriter::finish`](super::TableWriter::finish), for either file.
     pub fn finish(self) -> Result<()> {
-        self.end(None)
+        self.publish(None)
     }
 
     /// Completes both files as [`finish`](RvTabWriter::finish) does, and records them in the journal of the run before
@@ -153,59 +157,50 @@ impl<'a> RvTabWriter<'a> {
     /// # Errors
     /// The errors of [`finish`](RvTabWriter::finish); [`Error::Io`] if the journal cannot be written.
     pub fn finish_journaled(self, journal: &mut Journal) -> Result<()> {
-        self.end(Some(journal))
+        self.publish(Some(journal))
     }
 
     /// Completes both files and moves them to their names; with a journal, they are recorded there before.
-    fn end(mut self, journal: Option<&mut Journal>) -> Result<()> {
-        let (staged, file) = self.models;
-        let path = staged.target().to_path_buf();
-        let mut out = BufWriter::new(file);
-        out.write_all(&primary()).map_err(refused(&path))?;
+    fn publish(mut self, journal: Option<&mut Journal>) -> Result<()> {
+        // 1. Complete the file of models, with the fibre map behind the images.
+        let (models_staged, models_file) = self.models;
+        let path = models_staged.target().to_path_buf();
+        let mut out = BufWriter::new(models_file);
+        out.write_all(&primary_header()).map_err(refused(&path))?;
         self.images.write(&path, &mut out)?;
-        if let Some(fibermap) = self
-            .passed
-            .iter_mut()
-            .find(|p| p.name == "FIBERMAP" && !p.columns.is_empty())
-        {
+        self.copied.retain(|table| !table.columns.is_empty());
+        let mut tables = self.copied.iter_mut();
+        if let Some(fibermap) = tables.find(|table| table.name == "FIBERMAP") {
             fibermap.unit.write(&mut out).map_err(refused(&path))?;
         }
-        let models = out
+        let models_file = out
             .into_inner()
-            .map_err(|e| refused(&path)(e.into_error()))?;
-
-        let (table, file) = self.table;
-        let path = table.target().to_path_buf();
-        let mut metadata = metadata_unit(&path, &self.metadata)?;
-        let mut out = BufWriter::new(file);
-        out.write_all(&primary()).map_err(refused(&path))?;
-        let passed = self
-            .passed
-            .iter_mut()
-            .filter(|passed| !passed.columns.is_empty())
-            .map(|passed| &mut passed.unit);
-        for unit in [&mut self.rvtab]
-            .into_iter()
-            .chain(passed)
-            .chain([&mut metadata])
-        {
-            unit.write(&mut out).map_err(refused(&path))?;
+            .map_err(|error| refused(&path)(error.into_error()))?;
+        // 2. Complete the table: the fits, the copied tables, the metadata.
+        let (table_staged, table_file) = self.table;
+        let path = table_staged.target().to_path_buf();
+        let mut metadata = build_metadata_table(&path, &self.metadata)?;
+        let mut out = BufWriter::new(table_file);
+        out.write_all(&primary_header()).map_err(refused(&path))?;
+        self.rvtab.write(&mut out).map_err(refused(&path))?;
+        for table in &mut self.copied {
+            table.unit.write(&mut out).map_err(refused(&path))?;
         }
-        let file = out
+        metadata.write(&mut out).map_err(refused(&path))?;
+        let table_file = out
             .into_inner()
-            .map_err(|e| refused(&path)(e.into_error()))?;
+            .map_err(|error| refused(&path)(error.into_error()))?;
+        // 3. Move both to their names.
         let models = WholeFile {
-            staged,
-            file: models,
+            staged: models_staged,
+            file: models_file,
+        };
+        let table = WholeFile {
+            staged: table_staged,
+            file: table_file,
         };
         Staged::publish_all(
-            vec![
-                models,
-                WholeFile {
-                    staged: table,
-                    file,
-                },
-            ],
+            vec![models, table],
             journal.map(|journal| journal as &mut dyn OutputRecord),
         )
     }
@@ -215,45 +210,45 @@ impl Sink for RvTabWriter<'_> {
     fn append(&mut self, spectra: &Spectra, rows: &[FitRow]) -> Result<()> {
         let path = self.table.0.target().to_path_buf();
         let fits = self.fitter.model_spectra(spectra, rows)?;
-        let fibermap = self
-            .passed
-            .iter()
-            .find(|p| p.name == "FIBERMAP")
-            .map_or(&[][..], |p| &p.columns);
-        let all = columns(&RvBatch {
+        // 1. The fits.
+        let fibermap = self.copied.iter().find(|table| table.name == "FIBERMAP");
+        let columns = build_columns(&RvBatch {
             fitter: self.fitter,
             spectra,
             rows,
             fits: &fits,
-            fibermap,
+            fibermap: fibermap.map_or(&[][..], |table| &table.columns),
         });
-        let values: Vec<ColumnValues> = all.into_iter().map(|(_, values)| values).collect();
+        let values: Vec<ColumnValues> = columns.into_iter().map(|(_, values)| values).collect();
         self.rvtab.append(&values).map_err(refused(&path))?;
-        for passed in self
-            .passed
-            .iter_mut()
-            .filter(|passed| !passed.columns.is_empty())
-        {
-            let find =
-                |like: &Column| find(&spectra.columns, like).map(|column| column.values.clone());
-            let values: Vec<ColumnValues> = passed.columns.iter().filter_map(find).collect();
-            passed.unit.append(&values).map_err(refused(&path))?;
+        // 2. The rows of the input's tables that belong to these spectra.
+        for table in &mut self.copied {
+            if table.columns.is_empty() {
+                continue;
+            }
+            let mut values = Vec::new();
+            for column in &table.columns {
+                let input = find_matching_column(&spectra.columns, column);
+                values.extend(input.map(|column| column.values.clone()));
+            }
+            table.unit.append(&values).map_err(refused(&path))?;
         }
+        // 3. The models.
         self.images.append(&fits).map_err(refused(&path))
     }
 }
 
 /// Returns the bytes of the primary FITS header, with popfit's version under DESI's keywords.
-fn primary() -> Vec<u8> {
+fn primary_header() -> Vec<u8> {
     let mut cards = Cards::primary();
     cards
         .text("DEPNAM00", "popfit")
         .text("DEPVER00", env!("CARGO_PKG_VERSION"));
-    cards.finish(OnesSum::default())
+    cards.into_header(OnesSum::default())
 }
 
 /// Returns the column in `columns` with the same table, name and type as `like`; `None` if there is none.
-pub(super) fn find<'a>(columns: &'a [Column], like: &Column) -> Option<&'a Column> {
+pub(super) fn find_matching_column<'a>(columns: &'a [Column], like: &Column) -> Option<&'a Column> {
     columns.iter().find(|column| {
         column.table == like.table
             && column.name == like.name
@@ -262,17 +257,16 @@ pub(super) fn find<'a>(columns: &'a [Column], like: &Column) -> Option<&'a Colum
 }
 
 /// Returns the first file's columns of the extra table `table` (such as FIBERMAP) that every other file has, too.
-fn common(table: &str, files: &[Spectra]) -> Vec<Column> {
-    let first = files.first().map_or(&[][..], |file| &file.columns);
-    let everywhere = |column: &&Column| {
+fn find_common_columns(table: &str, files: &[Spectra]) -> Vec<Column> {
+    let first_columns = files.first().map_or(&[][..], |file| &file.columns);
+    let is_in_all_files = |column: &Column| {
         files
             .iter()
-            .all(|file| find(&file.columns, column).is_some())
+            .all(|file| find_matching_column(&file.columns, column).is_some())
     };
-    first
+    first_columns
         .iter()
-        .filter(|column| &*column.table == table)
-        .filter(everywhere)
+        .filter(|column| &*column.table == table && is_in_all_files(column))
         .cloned()
         .collect()
 }

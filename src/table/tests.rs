@@ -46,7 +46,7 @@ fn schema(text_ids: bool) -> Schema {
     }
 }
 
-fn read(path: &Path) -> (Vec<RecordBatch>, ParquetMetaData) {
+fn read_parquet(path: &Path) -> (Vec<RecordBatch>, ParquetMetaData) {
     let builder =
         ParquetRecordBatchReaderBuilder::try_new(std::fs::File::open(path).unwrap()).unwrap();
     let metadata = builder.metadata().as_ref().clone();
@@ -63,24 +63,25 @@ fn read(path: &Path) -> (Vec<RecordBatch>, ParquetMetaData) {
 const HEADER: &str = "id,file,row,status,status_text,rounds,evaluations,chi2,dof,objective,\
 velocity,velocity_err,teff,teff_err,at_bound,flags,start,n_starts_agree,correlation_velocity_teff";
 
-/// Groups end after so many rows, and a file has the same bytes whatever comes at a time.
+/// Row groups have 8192 rows, and a file has the same bytes whatever the size of appends.
 #[test]
-fn row_groups_do_not_follow_the_appends() {
+fn row_groups_do_not_depend_on_the_size_of_appends() {
     let folder = tempfile::tempdir().unwrap();
     let rows: Vec<_> = (0..20_000)
         .map(|k| row(Id::Integer(k), (k % 977) as f64))
         .collect();
-    let write = |name: &str, sizes: &[usize]| {
+    let write_in_appends = |name: &str, sizes: &[usize]| {
         let path = folder.path().join(name);
         let mut writer = TableWriter::create(&path, &schema(false), &Metadata::default()).unwrap();
-        let (mut rest, mut sizes) = (&rows[..], sizes.iter().cycle());
-        while let Some(size) = sizes.next().filter(|_| !rest.is_empty()) {
-            let (some, others) = rest.split_at(rest.len().min(*size));
-            writer.append(some).unwrap();
-            rest = others;
+        let mut remaining = &rows[..];
+        let mut sizes = sizes.iter().cycle();
+        while let Some(size) = sizes.next().filter(|_| !remaining.is_empty()) {
+            let (appended, later) = remaining.split_at(remaining.len().min(*size));
+            writer.append(appended).unwrap();
+            remaining = later;
         }
         writer.finish().unwrap();
-        let groups: Vec<i64> = read(&path)
+        let groups: Vec<i64> = read_parquet(&path)
             .1
             .row_groups()
             .iter()
@@ -89,12 +90,12 @@ fn row_groups_do_not_follow_the_appends() {
         assert_eq!(groups, [8192, 8192, 3616]);
         std::fs::read(path).unwrap()
     };
-    let all = write("all.parquet", &[20_000]);
-    assert!(all == write("some.parquet", &[256, 1, 511, 2048, 8192, 3]));
+    let at_once = write_in_appends("all.parquet", &[20_000]);
+    assert!(at_once == write_in_appends("some.parquet", &[256, 1, 511, 2048, 8192, 3]));
 }
 
 #[test]
-fn parquet_reads_back() {
+fn parquet_table_has_rows_columns_and_metadata() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("out.parquet");
     let metadata = Metadata {
@@ -118,18 +119,24 @@ fn parquet_reads_back() {
     );
     writer.finish().unwrap();
 
-    let (batches, file) = read(&path);
+    let (batches, file) = read_parquet(&path);
     assert_eq!(file.num_row_groups(), 1);
     let names: Vec<_> = batches[0]
         .schema()
         .fields()
         .iter()
-        .map(|f| f.name().clone())
+        .map(|field| field.name().clone())
         .collect();
     assert_eq!(names.join(","), HEADER);
     let ids: Vec<i64> = batches
         .iter()
-        .flat_map(|b| b.column(0).as_primitive::<Int64Type>().values().to_vec())
+        .flat_map(|batch| {
+            batch
+                .column(0)
+                .as_primitive::<Int64Type>()
+                .values()
+                .to_vec()
+        })
         .collect();
     assert_eq!(ids, [LARGE_ID, -1, 3]);
     let chi2 = batches[0]
@@ -147,23 +154,26 @@ fn parquet_reads_back() {
             .is_nan()
     );
     let pairs = file.file_metadata().key_value_metadata().unwrap();
-    let value = |key: &str| {
+    let metadata_value = |key: &str| {
         pairs
             .iter()
             .find(|pair| pair.key == key)
             .and_then(|pair| pair.value.clone())
     };
     assert_eq!(
-        value("popfit.version").as_deref(),
+        metadata_value("popfit.version").as_deref(),
         Some(env!("CARGO_PKG_VERSION"))
     );
-    assert_eq!(value("popfit.device").as_deref(), Some("cpu"));
-    assert_eq!(value("popfit.model").as_deref(), Some("[[arm]]"));
+    assert_eq!(metadata_value("popfit.device").as_deref(), Some("cpu"));
+    assert_eq!(metadata_value("popfit.model").as_deref(), Some("[[arm]]"));
     assert_eq!(
-        value("popfit.emulator.e.safetensors").as_deref(),
+        metadata_value("popfit.emulator.e.safetensors").as_deref(),
         Some("ab12")
     );
-    assert_eq!(value("popfit.settings").as_deref(), Some("starts = 2"));
+    assert_eq!(
+        metadata_value("popfit.settings").as_deref(),
+        Some("starts = 2")
+    );
 }
 
 #[test]
@@ -181,7 +191,7 @@ fn empty_table_has_every_column() {
             .schema()
             .fields()
             .iter()
-            .map(|f| f.data_type().to_string())
+            .map(|field| field.data_type().to_string())
             .collect();
         let expected = format!(
             "{id_type} Utf8 Int64 Int32 Utf8 Int64 Int64 Float64 Int64 Float64 \
@@ -201,7 +211,7 @@ fn empty_table_has_every_column() {
 }
 
 #[test]
-fn mixed_ids_become_text_only_when_the_schema_says_so() {
+fn mixed_ids_become_text_only_with_a_schema_of_text_ids() {
     let folder = tempfile::tempdir().unwrap();
     let rows = vec![
         row(Id::Integer(LARGE_ID), 1.0),
@@ -212,7 +222,7 @@ fn mixed_ids_become_text_only_when_the_schema_says_so() {
         .unwrap()
         .write(&path)
         .unwrap();
-    let (batches, _) = read(&path);
+    let (batches, _) = read_parquet(&path);
     let ids = batches[0].column(0).as_string::<i32>();
     assert_eq!(
         [ids.value(0), ids.value(1)],
@@ -225,7 +235,7 @@ fn mixed_ids_become_text_only_when_the_schema_says_so() {
 }
 
 #[test]
-fn csv_has_every_digit() {
+fn csv_floats_keep_every_digit() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("out.csv");
     let rows = vec![
@@ -260,7 +270,7 @@ fn csv_has_every_digit() {
 
 /// A CSV table of several batches, whose ids are integers unless one of them is not.
 #[test]
-fn csv_is_read_back_by_what_is_declared() {
+fn csv_is_read_with_the_declared_types() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("out.csv");
     let numbers: Vec<_> = (0..5000)
@@ -282,14 +292,14 @@ fn csv_is_read_back_by_what_is_declared() {
             reader.notes
         );
         assert_eq!(reader.schema.text_ids, matches!(rows[0].id, Id::Text(_)));
-        let (found, metadata) = FitTable::read(&path).unwrap();
-        assert_eq!(format!("{:?}", found.to_rows()), format!("{rows:?}"));
+        let (read_table, metadata) = FitTable::read(&path).unwrap();
+        assert_eq!(format!("{:?}", read_table.to_rows()), format!("{rows:?}"));
         assert_eq!(metadata, Metadata::default());
     }
 }
 
 #[test]
-fn a_bad_field_of_csv_is_named() {
+fn errors_name_the_bad_field_of_a_csv_table() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("out.csv");
     let rows = vec![
@@ -301,7 +311,7 @@ fn a_bad_field_of_csv_is_named() {
         .write(&path)
         .unwrap();
     let whole = std::fs::read_to_string(&path).unwrap();
-    let message = |text: &str| {
+    let read_error = |text: &str| {
         std::fs::write(&path, text).unwrap();
         FitTable::read(&path).unwrap_err().to_string()
     };
@@ -332,10 +342,10 @@ fn a_bad_field_of_csv_is_named() {
         ),
     ];
     for (text, expected) in cases {
-        let said = message(&text);
+        let message = read_error(&text);
         assert!(
-            said.contains(expected) && said.contains("out.csv"),
-            "{said}, not {expected}"
+            message.contains(expected) && message.contains("out.csv"),
+            "{message}, not {expected}"
         );
     }
     // Other programs leave a field empty where there is no number.
@@ -352,7 +362,7 @@ fn a_bad_field_of_csv_is_named() {
 }
 
 #[test]
-fn a_record_batch_is_what_the_parquet_file_holds() {
+fn record_batch_equals_the_parquet_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("out.parquet");
     let rows = vec![
@@ -377,9 +387,10 @@ fn a_record_batch_is_what_the_parquet_file_holds() {
         ..Metadata::default()
     };
     table.write_with(&path, &metadata).unwrap();
-    let batches = read(&path).0;
-    let (batch, written) = (table.record_batch(&metadata).unwrap(), batches[0].schema());
-    assert_eq!(batch.schema().fields(), written.fields());
+    let batches = read_parquet(&path).0;
+    let batch = table.record_batch(&metadata).unwrap();
+    let written_schema = batches[0].schema();
+    assert_eq!(batch.schema().fields(), written_schema.fields());
     assert_eq!(
         batch
             .schema()
@@ -391,22 +402,24 @@ fn a_record_batch_is_what_the_parquet_file_holds() {
     let file =
         ParquetRecordBatchReaderBuilder::try_new(std::fs::File::open(&path).unwrap()).unwrap();
     let mut entries = file.schema().metadata().clone();
-    assert!(entries.remove(checksum::KEY).is_some() && entries.contains_key("table_meta_yaml"));
+    assert!(
+        entries.remove(checksum::CHECKSUM_KEY).is_some() && entries.contains_key("table_meta_yaml")
+    );
     assert_eq!(batch.schema().metadata(), &entries);
-    for (ours, file) in batch.columns().iter().zip(batches[0].columns()) {
-        // NaN equals nothing, but has its text
-        assert_eq!(format!("{ours:?}"), format!("{file:?}"));
+    for (in_memory, in_file) in batch.columns().iter().zip(batches[0].columns()) {
+        // NaN does not equal itself, so we compare texts
+        assert_eq!(format!("{in_memory:?}"), format!("{in_file:?}"));
     }
 }
 
 #[test]
-fn an_unfinished_table_leaves_nothing_and_spares_the_old_one() {
+fn unfinished_table_leaves_no_file_and_keeps_the_old_one() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("out.csv");
     std::fs::write(&path, "old").unwrap();
-    let overwriting = || WriteOptions::default().overwrite(true);
-    let first = TableWriter::create(&path, &schema(false), overwriting()).unwrap();
-    let second = TableWriter::create(&path, &schema(false), overwriting()).unwrap();
+    let overwrite_options = || WriteOptions::default().overwrite(true);
+    let first = TableWriter::create(&path, &schema(false), overwrite_options()).unwrap();
+    let second = TableWriter::create(&path, &schema(false), overwrite_options()).unwrap();
     drop(first);
     drop(second);
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "old");
@@ -414,7 +427,7 @@ fn an_unfinished_table_leaves_nothing_and_spares_the_old_one() {
 }
 
 #[test]
-fn a_file_is_replaced_only_where_that_is_allowed() {
+fn files_are_replaced_only_with_overwrite() {
     let folder = tempfile::tempdir().unwrap();
     let table = FitTable::from_rows(schema(false).parameters, &[row(Id::Integer(1), 1.0)]).unwrap();
     for name in ["out.csv", "out.parquet", "out.fits"] {
@@ -435,7 +448,7 @@ fn a_file_is_replaced_only_where_that_is_allowed() {
             .write_with(&path, WriteOptions::default().overwrite(true))
             .unwrap();
         assert_eq!(FitTable::read(&path).unwrap().0.len(), 1, "{name}");
-        // one that takes the name while the table is made
+        // a file that takes the name while the table is written
         let late = folder.path().join(format!("late_{name}"));
         let mut writer =
             TableWriter::create(&late, &schema(false), WriteOptions::default()).unwrap();
@@ -483,7 +496,7 @@ fn bad_paths_and_names_are_refused_before_any_fit() {
 }
 
 #[test]
-fn what_was_written_is_read_back() {
+fn tables_are_read_back_as_written() {
     let folder = tempfile::tempdir().unwrap();
     let metadata = Metadata {
         device: "cpu".into(),
@@ -516,26 +529,26 @@ fn what_was_written_is_read_back() {
             .with_units(units);
         let path = folder.path().join(name);
         table.write_with(&path, &metadata).unwrap();
-        let (found, said) = FitTable::read(&path).unwrap();
+        let (read_table, read_metadata) = FitTable::read(&path).unwrap();
         assert!(
-            found
+            read_table
                 .to_rows()
                 .into_iter()
                 .all(|row| row.errors[0].is_nan())
-        ); // which equals nothing
-        let known = |table: &FitTable| -> FitTable {
-            let known = |row: FitRow| FitRow {
+        ); // NaN does not equal itself
+        let without_nan = |table: &FitTable| -> FitTable {
+            let replace_nan = |row: FitRow| FitRow {
                 errors: [&[0.0], &row.errors[1..]].concat(),
                 ..row
             };
-            let rows: Vec<FitRow> = table.to_rows().into_iter().map(known).collect();
+            let rows: Vec<FitRow> = table.to_rows().into_iter().map(replace_nan).collect();
             FitTable::from_rows(table.names().to_vec(), &rows)
                 .unwrap()
                 .with_units(table.units().to_vec())
         };
-        assert_eq!(known(&found), known(&table), "{name}");
-        assert_eq!(found.arms(), table.arms());
-        assert_eq!(said, metadata);
+        assert_eq!(without_nan(&read_table), without_nan(&table), "{name}");
+        assert_eq!(read_table.arms(), table.arms());
+        assert_eq!(read_metadata, metadata);
     }
     let reader = TableReader::open(folder.path().join("a.parquet")).unwrap();
     assert_eq!(reader.version.as_deref(), Some(env!("CARGO_PKG_VERSION")));
@@ -544,13 +557,13 @@ fn what_was_written_is_read_back() {
 #[test]
 fn released_errors_are_columns_where_a_row_has_them() {
     let folder = tempfile::tempdir().unwrap();
-    let with = FitRow {
+    let with_released_errors = FitRow {
         released_errors: vec![0.25, f64::INFINITY],
         ..row(Id::Integer(1), 1.0)
     };
     for name in ["out.parquet", "out.fits", "out.csv"] {
         let path = folder.path().join(name);
-        let rows = vec![with.clone(), row(Id::Integer(2), 1.0)];
+        let rows = vec![with_released_errors.clone(), row(Id::Integer(2), 1.0)];
         FitTable::from_rows(schema(false).parameters, &rows)
             .unwrap()
             .write(&path)
@@ -589,14 +602,14 @@ fn released_errors_are_columns_where_a_row_has_them() {
 }
 
 #[test]
-fn columns_of_others_do_not_disturb() {
+fn columns_of_other_programs_are_parameters_or_ignored() {
     let folder = tempfile::tempdir().unwrap();
-    let own = folder.path().join("own.parquet");
+    let own_table = folder.path().join("own.parquet");
     FitTable::from_rows(schema(false).parameters, &[row(Id::Integer(1), 6.0)])
         .unwrap()
-        .write(&own)
+        .write(&own_table)
         .unwrap();
-    let (batches, _) = read(&own);
+    let (batches, _) = read_parquet(&own_table);
     let mut columns: Vec<(String, ArrayRef)> = Vec::new();
     for (field, column) in batches[0]
         .schema()
@@ -604,12 +617,12 @@ fn columns_of_others_do_not_disturb() {
         .iter()
         .zip(batches[0].columns())
     {
-        let others: &[&str] = match field.name().as_str() {
+        let foreign: &[&str] = match field.name().as_str() {
             "teff" => &["skewness"],
             "at_bound" => &["RA", "RA_err"],
             _ => &[],
         };
-        columns.extend(others.iter().map(|name| {
+        columns.extend(foreign.iter().map(|name| {
             (
                 name.to_string(),
                 Arc::new(Float64Array::from(vec![11.0])) as _,
@@ -625,15 +638,16 @@ fn columns_of_others_do_not_disturb() {
     writer.write(&batch).unwrap();
     writer.close().unwrap();
     let (table, _) = FitTable::read(&path).unwrap();
-    let (found, expected) = (&table.row(0).to_row(), row(Id::Integer(1), 6.0));
+    let read_row = &table.row(0).to_row();
+    let expected = row(Id::Integer(1), 6.0);
     assert_eq!(table.names(), ["velocity", "teff", "RA"]);
-    assert_eq!(found.parameters, [6.0, 2.5, 11.0]);
+    assert_eq!(read_row.parameters, [6.0, 2.5, 11.0]);
     assert_eq!(
-        (found.at_bound, found.flags),
+        (read_row.at_bound, read_row.flags),
         (expected.at_bound, expected.flags)
     );
-    assert_eq!(found.correlations[0], expected.correlations[0]);
-    assert_eq!(found.status, expected.status);
+    assert_eq!(read_row.correlations[0], expected.correlations[0]);
+    assert_eq!(read_row.status, expected.status);
 }
 
 #[test]

@@ -1,26 +1,26 @@
-//! Small files that ask for much: bombs, absurd counts, what grows faster than its length.
+//! Small files that claim or need much memory: bombs, absurd counts, formulas that grow faster than their length.
 
 use super::seeds::{Seed, primary, table};
 use popfit_testing::{f64s, npy, npz};
 
-/// All of them; none is read beyond its length and 64 MiB.
-pub fn all() -> Vec<Seed> {
-    let raw = |bytes: Vec<u8>| [vec![0], bytes].concat();
-    let mut all: Vec<Seed> = vec![
+/// Returns all of these files. None may take more memory than its length and 64 MiB.
+pub fn greedy_seeds() -> Vec<Seed> {
+    let file_itself = |bytes: Vec<u8>| [vec![0], bytes].concat();
+    let mut seeds: Vec<Seed> = vec![
         (
             "spectra_npz",
             "as many arrays as are read".into(),
-            raw(many_arrays(250, 1 << 17)),
+            file_itself(many_arrays(250, 1 << 17)),
         ),
         (
             "spectra_npz",
             "large arrays, inflated ahead".into(),
-            raw(many_arrays(60, 1 << 20)),
+            file_itself(many_arrays(60, 1 << 20)),
         ),
         (
             "emulator_npz",
             "a network of zeros".into(),
-            raw(npz(&[("w_array_0", zeros(&[3, 7_000_000]))], true)),
+            file_itself(npz(&[("w_array_0", zeros(&[3, 7_000_000]))], true)),
         ),
         (
             "safetensors",
@@ -47,18 +47,18 @@ pub fn all() -> Vec<Seed> {
         ),
     ];
     for (name, bitpix) in [("bytes", 8), ("doubles", -64)] {
-        all.push((
+        seeds.push((
             "fits",
             format!("inflated {name}"),
             [vec![0], gzipped_images(bitpix)].concat(),
         ));
     }
-    all.extend(
+    seeds.extend(
         formulas()
             .into_iter()
             .map(|(name, text)| ("formula", name.to_string(), text.into_bytes())),
     );
-    all
+    seeds
 }
 
 fn zeros(shape: &[usize]) -> Vec<u8> {
@@ -67,30 +67,30 @@ fn zeros(shape: &[usize]) -> Vec<u8> {
 
 /// One spectrum's worth of `arrays` columns of texts of zeros, each of `bytes`, deflated.
 fn many_arrays(arrays: usize, bytes: usize) -> Vec<u8> {
-    let (text, names) = (
-        4096,
-        (0..arrays).map(|k| format!("c{k}")).collect::<Vec<_>>(),
-    );
-    let rows = bytes / text;
-    let mut all = vec![
+    let text_bytes = 4096;
+    let names = (0..arrays).map(|k| format!("c{k}")).collect::<Vec<_>>();
+    let rows = bytes / text_bytes;
+    let mut columns = vec![
         ("wavelength", f64s(&[1], &[5000.0])),
         ("flux", f64s(&[rows, 1], &vec![1.0; rows])),
         ("ivar", f64s(&[rows, 1], &vec![1.0; rows])),
     ];
-    let column = npy("|S4096", &[rows], &vec![0; rows * text]);
-    all.extend(names.iter().map(|name| (name.as_str(), column.clone())));
-    npz(&all, true)
+    let column = npy("|S4096", &[rows], &vec![0; rows * text_bytes]);
+    columns.extend(names.iter().map(|name| (name.as_str(), column.clone())));
+    npz(&columns, true)
 }
 
 /// DESI's layout, 60 MB of zeros once inflated.
 fn gzipped_images(bitpix: i64) -> Vec<u8> {
-    let (rows, item) = (300usize, (bitpix.unsigned_abs() / 8) as usize);
-    let pixels = (20 << 20) / (rows * item);
+    // 1. Functions that write units.
+    let rows = 300usize;
+    let element_bytes = (bitpix.unsigned_abs() / 8) as usize;
+    let pixels = (20 << 20) / (rows * element_bytes);
     let unit = |cards: &[String], data: &[u8]| -> Vec<u8> {
         let mut unit: Vec<u8> = cards
             .iter()
             .chain(&["END".to_string()])
-            .flat_map(|c| format!("{c:<80}").into_bytes())
+            .flat_map(|card| format!("{card:<80}").into_bytes())
             .collect();
         unit.resize(unit.len().next_multiple_of(2880), b' ');
         unit.extend(data);
@@ -99,19 +99,20 @@ fn gzipped_images(bitpix: i64) -> Vec<u8> {
     };
     let cards = |list: &[&str]| list.iter().map(|card| card.to_string()).collect::<Vec<_>>();
     let image = |name: &str, bitpix: i64, shape: &[usize], data: &[u8]| {
-        let mut all = cards(&["XTENSION= 'IMAGE'"]);
-        all.extend([
+        let mut image_cards = cards(&["XTENSION= 'IMAGE'"]);
+        image_cards.extend([
             format!("BITPIX  = {bitpix}"),
             format!("NAXIS   = {}", shape.len()),
         ]);
-        all.extend(
+        image_cards.extend(
             (1..)
                 .zip(shape.iter().rev())
                 .map(|(k, n)| format!("NAXIS{k}  = {n}")),
         );
-        all.push(format!("EXTNAME = '{name}'"));
-        unit(&all, data)
+        image_cards.push(format!("EXTNAME = '{name}'"));
+        unit(&image_cards, data)
     };
+    // 2. Write a file of zeros.
     let ids = [
         "XTENSION= 'BINTABLE'",
         "BITPIX  = 8",
@@ -132,16 +133,17 @@ fn gzipped_images(bitpix: i64) -> Vec<u8> {
     let grid: Vec<u8> = (0..pixels)
         .flat_map(|j| (4000.0 + j as f64).to_be_bytes())
         .collect();
-    let data = vec![0; rows * pixels * item];
+    let zeros = vec![0; rows * pixels * element_bytes];
     let file = [
         unit(&cards(&["SIMPLE  = T", "BITPIX  = 8", "NAXIS   = 0"]), &[]),
         unit(&cards(&ids), &[0; 2400]),
         image("B_WAVELENGTH", -64, &[pixels], &grid),
-        image("B_FLUX", bitpix, &[rows, pixels], &data),
-        image("B_IVAR", bitpix, &[rows, pixels], &data),
-        image("B_MASK", bitpix, &[rows, pixels], &data),
+        image("B_FLUX", bitpix, &[rows, pixels], &zeros),
+        image("B_IVAR", bitpix, &[rows, pixels], &zeros),
+        image("B_MASK", bitpix, &[rows, pixels], &zeros),
     ]
     .concat();
+    // 3. Compress it.
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
     std::io::Write::write_all(&mut encoder, &file).unwrap();
     encoder.finish().unwrap()
@@ -176,7 +178,8 @@ fn wide_table() -> Vec<u8> {
     .concat()
 }
 
-/// Each parameter is tied to twice the one before it: the graph is short, what it stands for is not.
+/// Each parameter is tied to an expression that has the one before it several times: the graph is short, but its
+/// expansion is not.
 fn doubling(count: usize) -> String {
     let sum: String = (1..=count).map(|k| format!("+p{k}")).collect();
     let ties: String = (1..=count)
@@ -190,7 +193,7 @@ fn doubling(count: usize) -> String {
     format!("p0*x{sum}{ties}")
 }
 
-/// Each term occurs twice in the next one, as `next` says: the text is short, what it stands for is not.
+/// Each term occurs several times in the next one, as `next` writes it: the text is short, but its expansion is not.
 fn terms(count: usize, next: impl Fn(&str) -> String) -> String {
     let terms: String = (1..count)
         .map(|k| format!("t{k}={};", next(&format!("t{}", k - 1))))

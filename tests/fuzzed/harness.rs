@@ -1,8 +1,8 @@
-//! Each loader fed with bytes that mean no good: shared by `fuzz/` (libFuzzer) and `tests/fuzzed` (corpus and
+//! Each loader fed with hostile bytes: shared by `fuzz/` (libFuzzer) and `tests/fuzzed` (corpus and
 //! findings).
 //!
-//! A loader may take or refuse what it is given. It may not panic, and what it takes at its peak stays below the file's
-//! length and 64 MiB.
+//! A loader may accept or refuse a file. It must not panic, and its peak memory must stay below the file's length plus
+//! 64 MiB.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::Path;
@@ -29,47 +29,47 @@ pub const LOADERS: [(&str, Load); 8] = [
 ];
 
 /// Bytes beyond the file's length that reading may take at its peak.
-const MOST: usize = 64 << 20;
+const MAX_MEMORY_BEYOND_FILE: usize = 64 << 20;
 /// Spectra in a batch.
-const BATCH: usize = 512;
+const SPECTRA_PER_BATCH: usize = 512;
 
-/// Counts what the process holds, and the most that it has held.
-pub struct Counting;
+/// Allocator that counts the process's memory, and its peak.
+pub struct CountingAllocator;
 
-static HELD: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
+static HELD_BYTES: AtomicUsize = AtomicUsize::new(0);
+static PEAK_BYTES: AtomicUsize = AtomicUsize::new(0);
 /// Memory that the last load took at its peak, in bytes.
-pub static LAST: AtomicUsize = AtomicUsize::new(0);
+pub static LAST_PEAK_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 // SAFETY: every call goes to the system's allocator as it came.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let held = HELD.fetch_add(layout.size(), Relaxed) + layout.size();
-        PEAK.fetch_max(held, Relaxed);
+        let held = HELD_BYTES.fetch_add(layout.size(), Relaxed) + layout.size();
+        PEAK_BYTES.fetch_max(held, Relaxed);
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
-        HELD.fetch_sub(layout.size(), Relaxed);
+        HELD_BYTES.fetch_sub(layout.size(), Relaxed);
         unsafe { System.dealloc(place, layout) }
     }
 }
 
 /// Runs a loader and returns the bytes that it took at its peak. Other threads' memory counts, too: one at a time.
-pub fn peak_of(load: impl FnOnce()) -> usize {
-    let before = HELD.load(Relaxed);
-    PEAK.store(before, Relaxed);
+pub fn measure_peak(load: impl FnOnce()) -> usize {
+    let before = HELD_BYTES.load(Relaxed);
+    PEAK_BYTES.store(before, Relaxed);
     load();
-    let peak = PEAK.load(Relaxed).saturating_sub(before);
-    LAST.store(peak, Relaxed);
+    let peak = PEAK_BYTES.load(Relaxed).saturating_sub(before);
+    LAST_PEAK_BYTES.store(peak, Relaxed);
     peak
 }
 
 /// Hands `bytes` to `load` as a file, in memory.
-fn with_file(name: &str, bytes: &[u8], load: impl FnOnce(&Path)) {
+fn load_file(name: &str, bytes: &[u8], load: impl FnOnce(&Path)) {
     let memory = Path::new("/dev/shm");
     let folder = if memory.is_dir() {
         tempfile::tempdir_in(memory)
@@ -79,53 +79,52 @@ fn with_file(name: &str, bytes: &[u8], load: impl FnOnce(&Path)) {
     .unwrap();
     let path = folder.path().join(name);
     std::fs::write(&path, bytes).unwrap();
-    let peak = peak_of(|| load(&path));
+    let peak = measure_peak(|| load(&path));
     assert!(
-        peak <= bytes.len() + MOST,
+        peak <= bytes.len() + MAX_MEMORY_BEYOND_FILE,
         "{name}: {peak} bytes for a file of {}",
         bytes.len()
     );
 }
 
-fn emulator(path: &Path) {
+fn load_emulator(path: &Path) {
     let Ok(emulator) = Emulator::open(path) else {
         return;
     };
-    let middle: Vec<f64> = emulator
+    let middle_labels: Vec<f64> = emulator
         .labels()
         .iter()
-        .map(|l| 0.5 * l.min + 0.5 * l.max)
+        .map(|label| 0.5 * label.min + 0.5 * label.max)
         .collect();
-    assert_eq!(emulator.templates(&middle).len(), emulator.pixels());
+    assert_eq!(emulator.templates(&middle_labels).len(), emulator.pixels());
     let _ = popfit::emulator::TemplateGrid::new(emulator.wavelength());
 }
 
 /// popfit's own emulators.
 pub fn safetensors(bytes: &[u8]) {
-    with_file("net.safetensors", bytes, emulator);
+    load_file("net.safetensors", bytes, load_emulator);
 }
 
 /// Emulators in NPZ, and their wavelength grids.
 pub fn emulator_npz(bytes: &[u8]) {
-    with_file("net.npz", &recipes::npz(bytes), |path| {
-        emulator(path);
+    load_file("net.npz", &recipes::npz(bytes), |path| {
+        load_emulator(path);
         let _ = popfit::emulator::read_wavelength(path);
-        let _ = (
-            popfit::low_level::npz::numbers(path, "x_min"),
-            popfit::low_level::npz::texts(path, "id"),
-        );
+        let _ = popfit::low_level::npz::numbers(path, "x_min");
+        let _ = popfit::low_level::npz::texts(path, "id");
     });
 }
 
-/// All batches of a file of spectra: what a reader promises it yields.
-fn spectra(path: &Path, selection: &Selection) {
+/// Reads all batches of a file of spectra, as many spectra as the reader promises.
+fn load_spectra(path: &Path, selection: &Selection) {
     let Ok(mut reader) = open_reader_with(path, selection) else {
         return;
     };
-    let (mut count, promised) = (0, reader.len());
+    let mut count = 0;
+    let promised = reader.len();
     assert!(reader.empty().is_empty());
-    while let Ok(Some(batch)) = reader.next_batch(BATCH) {
-        assert!(!batch.is_empty() && batch.len() <= BATCH);
+    while let Ok(Some(batch)) = reader.next_batch(SPECTRA_PER_BATCH) {
+        assert!(!batch.is_empty() && batch.len() <= SPECTRA_PER_BATCH);
         for arm in &batch.arms {
             assert_eq!(
                 (arm.flux.len(), arm.ivar.len()),
@@ -142,26 +141,26 @@ fn spectra(path: &Path, selection: &Selection) {
 
 /// Spectra in NPZ.
 pub fn spectra_npz(bytes: &[u8]) {
-    with_file("spectra.npz", &recipes::npz(bytes), |path| {
-        spectra(path, &Selection::default())
+    load_file("spectra.npz", &recipes::npz(bytes), |path| {
+        load_spectra(path, &Selection::default())
     });
 }
 
 /// Spectra in FITS, gzipped or not.
 pub fn fits(bytes: &[u8]) {
-    with_file("spectra.fits", &recipes::fits(bytes), |path| {
-        spectra(path, &Selection::default());
-        let some = Selection::default()
+    load_file("spectra.fits", &recipes::fits(bytes), |path| {
+        load_spectra(path, &Selection::default());
+        let selection = Selection::default()
             .objtype("TGT")
             .min_signal_to_noise(0.0)
             .arms(vec!["b".into()]);
-        spectra(path, &some);
+        load_spectra(path, &selection);
     });
 }
 
 /// Model files; those that name no other folder are built, with a small emulator.
 pub fn model(bytes: &[u8]) {
-    with_file("model.toml", bytes, |path| {
+    load_file("model.toml", bytes, |path| {
         let Ok(file) = ModelFile::open(path) else {
             return;
         };
@@ -177,7 +176,7 @@ pub fn formula(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;
     };
-    let peak = peak_of(|| {
+    let peak = measure_peak(|| {
         let mut lines = text.split('\n');
         let Ok(formula) = Formula::parse(lines.next().unwrap_or_default()) else {
             return;
@@ -193,7 +192,7 @@ pub fn formula(bytes: &[u8]) {
             .validate();
     });
     assert!(
-        peak <= bytes.len() + MOST,
+        peak <= bytes.len() + MAX_MEMORY_BEYOND_FILE,
         "formula: {peak} bytes for a text of {}",
         bytes.len()
     );
@@ -201,14 +200,14 @@ pub fn formula(bytes: &[u8]) {
 
 /// Journals, opened to be resumed and to be started anew.
 pub fn journal(bytes: &[u8]) {
-    with_file(".out.csv.journal", &recipes::journal(bytes), |path| {
+    load_file(".out.csv.journal", &recipes::journal(bytes), |path| {
         let target = path.with_file_name("out.csv");
-        let Ok(journal) = Journal::open(&target, recipes::KEY, true) else {
+        let Ok(journal) = Journal::open(&target, recipes::JOURNAL_KEY, true) else {
             return;
         };
         assert!(journal.has_rows() || journal.is_empty());
         drop(journal);
-        let _ = Journal::open(&target, recipes::KEY, false);
+        let _ = Journal::open(&target, recipes::JOURNAL_KEY, false);
     });
 }
 
@@ -224,7 +223,7 @@ pub fn table_file(bytes: &[u8]) -> (&'static str, Vec<u8>) {
 /// Result tables.
 pub fn table(bytes: &[u8]) {
     let (name, bytes) = table_file(bytes);
-    with_file(name, &bytes, |path| {
+    load_file(name, &bytes, |path| {
         let Ok(mut reader) = TableReader::open(path) else {
             return;
         };

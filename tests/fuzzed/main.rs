@@ -16,41 +16,43 @@ use harness::{LOADERS, Load};
 use popfit_testing::random::Random;
 use seeds::Seed;
 
-/// Damaged copies of each seed.
-const COPIES: u64 = 150;
+/// Number of damaged copies of each seed.
+const COPIES_PER_SEED: u64 = 150;
 
-/// Memory is counted for the whole process: one test at a time.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+/// Locks the counter of memory, which counts for the whole process: tests run one at a time.
+fn lock_memory_counter() -> MutexGuard<'static, ()> {
+    static COUNTER: Mutex<()> = Mutex::new(());
+    COUNTER
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-fn loader(target: &str) -> Load {
+fn loader_of(target: &str) -> Load {
     LOADERS.iter().find(|(name, _)| *name == target).unwrap().1
 }
 
-fn folder(of: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(of)
+fn repository_folder(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
 /// Returns the findings of libFuzzer: `findings/TARGET/NAME`.
-fn findings() -> Vec<Seed> {
-    let mut found = Vec::new();
+fn read_findings() -> Vec<Seed> {
+    let mut findings = Vec::new();
     for (target, _) in LOADERS {
-        let files = std::fs::read_dir(folder("tests/fuzzed/findings").join(target))
+        let files = std::fs::read_dir(repository_folder("tests/fuzzed/findings").join(target))
             .into_iter()
             .flatten();
         for entry in files.map(|entry| entry.unwrap()) {
             let name = entry.file_name().to_string_lossy().into_owned();
-            found.push((target, name, std::fs::read(entry.path()).unwrap()));
+            findings.push((target, name, std::fs::read(entry.path()).unwrap()));
         }
     }
-    found
+    findings
 }
 
 /// Returns whether a loader ended without a panic.
-fn is_loaded((target, name, bytes): &Seed, what: &str) -> bool {
-    let load = loader(target);
+fn ends_without_panic((target, name, bytes): &Seed, what: &str) -> bool {
+    let load = loader_of(target);
     let ended = catch_unwind(AssertUnwindSafe(|| load(bytes)));
     if ended.is_err() {
         println!(
@@ -62,26 +64,26 @@ fn is_loaded((target, name, bytes): &Seed, what: &str) -> bool {
 }
 
 #[test]
-fn sound_files_and_findings() {
-    let _alone = alone();
-    let bad = seeds::all()
+fn sound_files_and_findings_cause_no_panic() {
+    let _lock = lock_memory_counter();
+    let panics = seeds::sound_seeds()
         .iter()
-        .chain(&findings())
-        .filter(|seed| !is_loaded(seed, "as it is"))
+        .chain(&read_findings())
+        .filter(|seed| !ends_without_panic(seed, "as it is"))
         .count();
-    assert_eq!(bad, 0);
+    assert_eq!(panics, 0);
     assert!(
         LOADERS
             .iter()
-            .all(|(target, _)| seeds::all().iter().any(|seed| seed.0 == *target))
+            .all(|(target, _)| seeds::sound_seeds().iter().any(|seed| seed.0 == *target))
     );
 }
 
 #[test]
-fn seeds_are_read_not_refused() {
-    let _alone = alone();
+fn sound_seeds_are_accepted() {
+    let _lock = lock_memory_counter();
     let folder = tempfile::tempdir().unwrap();
-    for (target, name, bytes) in seeds::all() {
+    for (target, name, bytes) in seeds::sound_seeds() {
         let (file, bytes) = match target {
             "emulator_npz" | "spectra_npz" => ("seed.fits", recipes::npz(&bytes)),
             "fits" => ("seed.fits", recipes::fits(&bytes)),
@@ -105,43 +107,41 @@ fn seeds_are_read_not_refused() {
 }
 
 #[test]
-fn damaged_copies() {
-    let _alone = alone();
-    let mut bad = 0;
-    for seed in seeds::all().iter().chain(&findings()) {
-        for copy in 1..=COPIES {
+fn damaged_copies_cause_no_panic() {
+    let _lock = lock_memory_counter();
+    let mut panics = 0;
+    for seed in seeds::sound_seeds().iter().chain(&read_findings()) {
+        for copy in 1..=COPIES_PER_SEED {
             let mut random = Random(copy);
             let mut bytes = seed.2.clone();
             for _ in 0..=random.below(4) {
-                let at = random.below(bytes.len());
+                let place = random.below(bytes.len());
                 match random.below(4) {
-                    0 => bytes.truncate(at),
-                    1 => bytes.insert(at, random.below(256) as u8),
-                    2 if at < bytes.len() => bytes[at] ^= 1 << random.below(8),
-                    _ if at < bytes.len() => bytes[at] = random.below(256) as u8,
+                    0 => bytes.truncate(place),
+                    1 => bytes.insert(place, random.below(256) as u8),
+                    2 if place < bytes.len() => bytes[place] ^= 1 << random.below(8),
+                    _ if place < bytes.len() => bytes[place] = random.below(256) as u8,
                     _ => {}
                 }
             }
-            bad += u32::from(!is_loaded(
+            panics += u32::from(!ends_without_panic(
                 &(seed.0, seed.1.clone(), bytes),
                 &format!("copy {copy}"),
             ));
         }
     }
-    assert_eq!(bad, 0);
+    assert_eq!(panics, 0);
 }
 
 #[test]
-fn greedy_files_take_little() {
-    let _alone = alone();
-    let mut bad = 0;
-    for seed in greedy::all() {
+fn greedy_files_stay_below_the_memory_limit() {
+    let _lock = lock_memory_counter();
+    let mut panics = 0;
+    for seed in greedy::greedy_seeds() {
         let begin = Instant::now();
-        bad += u32::from(!is_loaded(&seed, "greedy"));
-        let (time, peak) = (
-            begin.elapsed().as_secs_f64(),
-            harness::LAST.load(Relaxed) as f64 / f64::from(1 << 20),
-        );
+        panics += u32::from(!ends_without_panic(&seed, "greedy"));
+        let time = begin.elapsed().as_secs_f64();
+        let peak = harness::LAST_PEAK_BYTES.load(Relaxed) as f64 / f64::from(1 << 20);
         println!(
             "{}: {}: {} bytes, {peak:.1} MiB at its peak, {time:.2} s",
             seed.0,
@@ -149,22 +149,22 @@ fn greedy_files_take_little() {
             seed.2.len()
         );
     }
-    assert_eq!(bad, 0);
+    assert_eq!(panics, 0);
 }
 
-/// The counter sees what is taken.
+/// The counter of memory sees an allocation that is freed again.
 #[test]
-fn taking_more_is_seen() {
-    let _alone = alone();
-    assert!(harness::peak_of(|| drop(std::hint::black_box(vec![1u8; 1 << 24]))) >= 1 << 24);
+fn memory_counter_sees_large_allocations() {
+    let _lock = lock_memory_counter();
+    assert!(harness::measure_peak(|| drop(std::hint::black_box(vec![1u8; 1 << 24]))) >= 1 << 24);
 }
 
 /// `cargo test --release --test fuzzed -- --ignored` writes the seeds to where libFuzzer looks for them.
 #[test]
 #[ignore = "writes fuzz/corpus"]
 fn write_the_corpus() {
-    for (target, name, bytes) in seeds::all().iter().chain(&findings()) {
-        let folder = folder("fuzz/corpus").join(target);
+    for (target, name, bytes) in seeds::sound_seeds().iter().chain(&read_findings()) {
+        let folder = repository_folder("fuzz/corpus").join(target);
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join(name), bytes).unwrap();
     }

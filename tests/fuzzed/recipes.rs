@@ -9,12 +9,12 @@ use zip::CompressionMethod;
 use zip::write::SimpleFileOptions;
 
 /// Key of the journals: the settings on which their rows depend.
-pub const KEY: &str = "key";
-/// Most bytes of an array or a unit that a recipe makes.
-const MOST: usize = 1 << 16;
+pub const JOURNAL_KEY: &str = "key";
+/// Maximum number of bytes of an array or a unit that a recipe makes.
+const MAX_RECIPE_BYTES: usize = 1 << 16;
 
 /// Names that arrays of NPZ files have.
-const NAMES: [&str; 23] = [
+const ARRAY_NAMES: [&str; 23] = [
     "flux",
     "ivar",
     "wavelength",
@@ -39,7 +39,7 @@ const NAMES: [&str; 23] = [
     "x_max",
     "r_wavelength",
 ];
-const TYPES: [&str; 14] = [
+const ELEMENT_TYPES: [&str; 14] = [
     "<f8", "<f4", "<i8", "<i4", "|b1", "|u1", ">f8", ">i2", "<u8", "<U3", "|S4", "|O", "<c8", "<i2",
 ];
 
@@ -47,28 +47,29 @@ const TYPES: [&str; 14] = [
 struct Recipe<'a>(&'a [u8]);
 
 impl<'a> Recipe<'a> {
-    fn byte(&mut self) -> u8 {
+    fn take_byte(&mut self) -> u8 {
         self.take(1).first().copied().unwrap_or(0)
     }
 
-    fn number(&mut self) -> usize {
-        usize::from(self.byte()) + 256 * usize::from(self.byte())
+    fn take_number(&mut self) -> usize {
+        usize::from(self.take_byte()) + 256 * usize::from(self.take_byte())
     }
 
     fn take(&mut self, count: usize) -> &'a [u8] {
-        let (now, later) = self.0.split_at(count.min(self.0.len()));
-        self.0 = later;
-        now
+        let (taken, rest) = self.0.split_at(count.min(self.0.len()));
+        self.0 = rest;
+        taken
     }
 
-    /// `count` bytes, a few that are given over and over.
-    fn filled(&mut self, count: usize) -> Vec<u8> {
-        let few = usize::from(self.byte());
-        let few = self.take(few);
-        few.iter()
+    /// Returns `count` bytes that repeat a pattern of the recipe.
+    fn take_pattern(&mut self, count: usize) -> Vec<u8> {
+        let length = usize::from(self.take_byte());
+        let pattern = self.take(length);
+        pattern
+            .iter()
             .copied()
             .cycle()
-            .take(if few.is_empty() { 0 } else { count })
+            .take(if pattern.is_empty() { 0 } else { count })
             .chain(std::iter::repeat(0))
             .take(count)
             .collect()
@@ -78,17 +79,17 @@ impl<'a> Recipe<'a> {
 /// An NPZ file: as it is; with arrays as they are; or with arrays of the right length.
 pub fn npz(bytes: &[u8]) -> Vec<u8> {
     let mut recipe = Recipe(bytes);
-    let mode = recipe.byte();
+    let mode = recipe.take_byte();
     if mode.is_multiple_of(3) {
         return recipe.0.to_vec();
     }
     let mut zip = zip::ZipWriter::new(Cursor::new(Vec::new()));
     while !recipe.0.is_empty() {
-        let name = NAMES[usize::from(recipe.byte()) % NAMES.len()];
+        let name = ARRAY_NAMES[usize::from(recipe.take_byte()) % ARRAY_NAMES.len()];
         let (kind, array) = if mode % 3 == 1 {
-            plain(&mut recipe)
+            take_array(&mut recipe)
         } else {
-            fitting(&mut recipe)
+            make_array(&mut recipe)
         };
         let method = if kind & 128 == 0 {
             CompressionMethod::Stored
@@ -104,41 +105,47 @@ pub fn npz(bytes: &[u8]) -> Vec<u8> {
     zip.finish().unwrap().into_inner()
 }
 
-fn plain(recipe: &mut Recipe) -> (u8, Vec<u8>) {
-    let (kind, count) = (recipe.byte(), recipe.number());
+fn take_array(recipe: &mut Recipe) -> (u8, Vec<u8>) {
+    let kind = recipe.take_byte();
+    let count = recipe.take_number();
     (kind, recipe.take(count).to_vec())
 }
 
 /// An array's header and as many elements as its shape says, as long as they are not too many.
-fn fitting(recipe: &mut Recipe) -> (u8, Vec<u8>) {
-    let kind = recipe.byte();
-    let descr = TYPES[usize::from(kind & 127) % TYPES.len()];
-    let order = recipe.byte();
-    let shape: Vec<usize> = (0..order & 3).map(|_| usize::from(recipe.byte())).collect();
-    let item = descr[2..].parse::<usize>().unwrap_or(8) * if descr.contains('U') { 4 } else { 1 };
-    let count = shape.iter().product::<usize>() * item;
-    let list: String = shape.iter().map(|n| format!("{n}, ")).collect();
+fn make_array(recipe: &mut Recipe) -> (u8, Vec<u8>) {
+    let kind = recipe.take_byte();
+    let descr = ELEMENT_TYPES[usize::from(kind & 127) % ELEMENT_TYPES.len()];
+    let order = recipe.take_byte();
+    let shape: Vec<usize> = (0..order & 3)
+        .map(|_| usize::from(recipe.take_byte()))
+        .collect();
+    let element_bytes =
+        descr[2..].parse::<usize>().unwrap_or(8) * if descr.contains('U') { 4 } else { 1 };
+    let count = shape.iter().product::<usize>() * element_bytes;
+    let dimensions: String = shape.iter().map(|n| format!("{n}, ")).collect();
     let fortran = if order & 4 == 0 { "False" } else { "True" };
     let text = format!(
         "{{'descr': '{descr}', 'fortran_order': {fortran}, 'shape': ({}), }}\n",
-        list.trim_end()
+        dimensions.trim_end()
     );
     let mut array = b"\x93NUMPY\x01\x00".to_vec();
     array.extend((text.len() as u16).to_le_bytes());
     array.extend(text.as_bytes());
-    array.extend(recipe.filled(count.min(MOST)));
+    array.extend(recipe.take_pattern(count.min(MAX_RECIPE_BYTES)));
     (kind, array)
 }
 
 /// A FITS file: as it is, or units of cards (lines, up to an empty one) and data; gzipped or not.
 pub fn fits(bytes: &[u8]) -> Vec<u8> {
+    // 1. The mode says whether the bytes are the file itself.
     let mut recipe = Recipe(bytes);
-    let mode = recipe.byte();
+    let mode = recipe.take_byte();
     let mut file = Vec::new();
     if mode & 1 == 0 {
         file = recipe.0.to_vec();
     }
-    while mode & 1 == 1 && !recipe.0.is_empty() && file.len() < 4 * MOST {
+    // 2. Otherwise make units of cards and data.
+    while mode & 1 == 1 && !recipe.0.is_empty() && file.len() < 4 * MAX_RECIPE_BYTES {
         let end = recipe
             .0
             .windows(2)
@@ -152,10 +159,11 @@ pub fn fits(bytes: &[u8]) -> Vec<u8> {
         recipe.take(2);
         file.extend(format!("{:<80}", "END").bytes());
         file.resize(file.len().next_multiple_of(2880), b' ');
-        let count = recipe.number();
-        file.extend(recipe.filled(count));
+        let count = recipe.take_number();
+        file.extend(recipe.take_pattern(count));
         file.resize(file.len().next_multiple_of(2880), 0);
     }
+    // 3. Compress the file if the mode says so.
     if mode & 2 == 0 {
         return file;
     }
@@ -167,13 +175,13 @@ pub fn fits(bytes: &[u8]) -> Vec<u8> {
 /// A journal: as it is, or with its head and the checksums of its records.
 pub fn journal(bytes: &[u8]) -> Vec<u8> {
     let mut recipe = Recipe(bytes);
-    if recipe.byte() & 1 == 0 {
+    if recipe.take_byte() & 1 == 0 {
         return recipe.0.to_vec();
     }
     static HEAD: LazyLock<Vec<u8>> = LazyLock::new(journal_head);
     let mut file = HEAD.clone();
     while !recipe.0.is_empty() {
-        let count = recipe.number();
+        let count = recipe.take_number();
         let payload = recipe.take(count);
         file.extend((payload.len() as u64).to_le_bytes());
         file.extend((!(payload.len() as u64)).to_le_bytes());
@@ -187,7 +195,7 @@ pub fn journal(bytes: &[u8]) -> Vec<u8> {
 fn journal_head() -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("out.csv");
-    let _journal = popfit::Journal::open(&target, KEY, false).unwrap();
+    let _journal = popfit::Journal::open(&target, JOURNAL_KEY, false).unwrap();
     std::fs::read(folder.path().join(".out.csv.journal")).unwrap()
 }
 

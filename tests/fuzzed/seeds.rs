@@ -12,7 +12,7 @@ use popfit_testing::{file, le32, le64, npy};
 pub type Seed = (&'static str, String, Vec<u8>);
 
 /// One array of a recipe: the number of its name and of its type, its shape, what it is filled with.
-type Array = (u8, u8, &'static [u8], Vec<u8>);
+type ArrayRecipe = (u8, u8, &'static [u8], Vec<u8>);
 
 /// Those of `recipes::TYPES`.
 const F64: u8 = 0;
@@ -22,8 +22,8 @@ const BOOL: u8 = 4;
 const TEXT: u8 = 9;
 const DEFLATED: u8 = 128;
 
-/// All of them.
-pub fn all() -> Vec<Seed> {
+/// Returns the seeds of all loaders.
+pub fn sound_seeds() -> Vec<Seed> {
     let mut seeds = vec![("safetensors", "network".to_string(), recipes::network())];
     let mut add = |target, name: &str, bytes| seeds.push((target, name.to_string(), bytes));
     for (name, arrays) in [("payne", payne()), ("per_pixel", per_pixel())] {
@@ -79,7 +79,7 @@ pub fn all() -> Vec<Seed> {
 }
 
 /// A recipe of arrays that fit their shapes.
-fn npz(arrays: &[Array]) -> Vec<u8> {
+fn npz(arrays: &[ArrayRecipe]) -> Vec<u8> {
     let mut recipe = vec![2];
     for (name, kind, shape, fill) in arrays {
         recipe.extend([*name, *kind, shape.len() as u8]);
@@ -90,7 +90,7 @@ fn npz(arrays: &[Array]) -> Vec<u8> {
     recipe
 }
 
-fn payne() -> Vec<Array> {
+fn payne() -> Vec<ArrayRecipe> {
     let weights = || le32(&[0.5, -0.25, 1.0]);
     vec![
         (14, F32, &[3, 2], weights()),
@@ -105,7 +105,7 @@ fn payne() -> Vec<Array> {
     ]
 }
 
-fn per_pixel() -> Vec<Array> {
+fn per_pixel() -> Vec<ArrayRecipe> {
     let weights = || le32(&[0.5, -0.25, 1.0]);
     vec![
         (14, F32, &[2, 3, 2], weights()),
@@ -117,7 +117,7 @@ fn per_pixel() -> Vec<Array> {
     ]
 }
 
-fn shared_grid() -> Vec<Array> {
+fn shared_grid() -> Vec<ArrayRecipe> {
     vec![
         (2, F64, &[3], le64(&[4000.0, 4001.0, 4002.0])),
         (0, F32 | DEFLATED, &[5, 3], le32(&[1.0, 0.5])),
@@ -129,7 +129,7 @@ fn shared_grid() -> Vec<Array> {
     ]
 }
 
-fn two_arms() -> Vec<Array> {
+fn two_arms() -> Vec<ArrayRecipe> {
     vec![
         (9, F64, &[2, 3], le64(&[4000.0, 4001.0, 4002.0])),
         (7, F64, &[2, 3], le64(&[1.0])),
@@ -155,13 +155,13 @@ pub fn primary() -> Vec<u8> {
 }
 
 /// An image of one to three axes, the slowest first, as FITS lists them backwards.
-fn image(name: &str, bitpix: i64, shape: &[usize], more: &str, fill: &[u8]) -> Vec<u8> {
+fn image(name: &str, bitpix: i64, shape: &[usize], extra_cards: &str, fill: &[u8]) -> Vec<u8> {
     let axes: String = (1..)
         .zip(shape.iter().rev())
         .map(|(k, n)| format!("NAXIS{k}  = {n}\n"))
         .collect();
     let axes = format!(
-        "XTENSION= 'IMAGE'\nBITPIX  = {bitpix}\nNAXIS   = {}\n{axes}{more}",
+        "XTENSION= 'IMAGE'\nBITPIX  = {bitpix}\nNAXIS   = {}\n{axes}{extra_cards}",
         shape.len()
     );
     let bytes = shape.iter().product::<usize>() * (bitpix.unsigned_abs() / 8) as usize;
@@ -169,8 +169,8 @@ fn image(name: &str, bitpix: i64, shape: &[usize], more: &str, fill: &[u8]) -> V
 }
 
 pub fn table(name: &str, rows: usize, columns: &[(&str, &str, usize)], fill: &[u8]) -> Vec<u8> {
-    let width: usize = columns.iter().map(|c| c.2).sum();
-    let list: String = (1..)
+    let width: usize = columns.iter().map(|column| column.2).sum();
+    let column_cards: String = (1..)
         .zip(columns)
         .map(|(k, (name, form, _))| {
             format!(
@@ -181,7 +181,7 @@ pub fn table(name: &str, rows: usize, columns: &[(&str, &str, usize)], fill: &[u
         })
         .collect();
     let cards = format!(
-        "XTENSION= 'BINTABLE'\nBITPIX  = 8\nNAXIS   = 2\nNAXIS1  = {width}\nNAXIS2  = {rows}\nPCOUNT  = 0\nGCOUNT  = 1\nTFIELDS = {}\n{list}EXTNAME = '{name}'",
+        "XTENSION= 'BINTABLE'\nBITPIX  = 8\nNAXIS   = 2\nNAXIS1  = {width}\nNAXIS2  = {rows}\nPCOUNT  = 0\nGCOUNT  = 1\nTFIELDS = {}\n{column_cards}EXTNAME = '{name}'",
         columns.len()
     );
     unit(&cards, (rows * width) as u16, fill)
@@ -276,11 +276,11 @@ fn desi_tiles() -> Vec<u8> {
         ZCMPTYPE= 'RICE_1'\nEXTNAME = 'B_MASK'";
     let descriptors = [5i32, 0, 5, 0].map(i32::to_be_bytes).concat();
     let mask = unit(cards, 21, &[descriptors.as_slice(), &[0; 5]].concat());
-    let whole = desi();
-    let at = (0..whole.len())
-        .find(|&i| whole[i..].starts_with(b"XTENSION= 'IMAGE'\nBITPIX  = 32"))
+    let uncompressed = desi();
+    let mask_start = (0..uncompressed.len())
+        .find(|&start| uncompressed[start..].starts_with(b"XTENSION= 'IMAGE'\nBITPIX  = 32"))
         .unwrap();
-    [&whole[..at], &mask].concat()
+    [&uncompressed[..mask_start], &mask].concat()
 }
 
 /// LAMOST's low resolution up to DR7: an image of five rows.
@@ -371,7 +371,7 @@ fn apogee(star: bool) -> Vec<u8> {
         ""
     };
     let shape: &[usize] = if star { &[2, 4] } else { &[3, 2] };
-    let mut all = vec![
+    let mut units = vec![
         unit(
             "SIMPLE  = T\nBITPIX  = 8\nNAXIS   = 0\nOBJID   = '2M0000'",
             0,
@@ -382,7 +382,7 @@ fn apogee(star: bool) -> Vec<u8> {
         image("MASK", 16, shape, "", &[0, 0, 16, 0]),
     ];
     if !star {
-        all.push(image(
+        units.push(image(
             "WAVELENGTH",
             -64,
             shape,
@@ -390,7 +390,7 @@ fn apogee(star: bool) -> Vec<u8> {
             &big_endian(&[16900.0, 16800.0, 16200.0, 16100.0, 15500.0, 15400.0]),
         ));
     }
-    all.concat()
+    units.concat()
 }
 
 /// Model files.
@@ -413,12 +413,14 @@ const FORMULAS: [&str; 8] = [
 
 /// A recipe of the journal of a small run.
 fn journal() -> Vec<u8> {
+    // 1. Fit two spectra with a small network, and write a journal.
     let folder = tempfile::tempdir().unwrap();
     let network = network_file(&["a"], "relu", &[linear_layer(1, wave)]);
     let emulator = Emulator::open(file(folder.path(), "net.safetensors", &network)).unwrap();
     let spectra = spectra(&emulator, &[0.5, -1.0], 0.01);
     let arm = &spectra.arms[0];
-    let (grid, shape) = (le64(&arm.grid(0)), [2, PIXELS]);
+    let grid = le64(&arm.grid(0));
+    let shape = [2, PIXELS];
     let arrays = [
         ("wavelength", npy("<f8", &[PIXELS], &grid)),
         ("flux", npy("<f8", &shape, &le64(&arm.flux.to_double()))),
@@ -431,13 +433,15 @@ fn journal() -> Vec<u8> {
     );
     let fitter = SpectralFitter::new(model(emulator, 0.0), Device::cpu());
     let target = folder.path().join("out.csv");
-    let mut journal = Journal::open(&target, recipes::KEY, false).unwrap();
-    let (mut source, mut table) = (open_reader(spectra).unwrap(), fitter.table());
+    let mut journal = Journal::open(&target, recipes::JOURNAL_KEY, false).unwrap();
+    let mut source = open_reader(spectra).unwrap();
+    let mut table = fitter.table();
     fitter
         .fit_journaled(&mut *source, &mut table, &Control::default(), &mut journal)
         .unwrap();
     drop(journal);
     let file = std::fs::read(target.with_file_name(".out.csv.journal")).unwrap();
+    // 2. Turn its records into a recipe.
     let mut recipe = vec![1];
     let mut records = &file[recipes::journal(&[1]).len()..];
     while let Some((length, rest)) = records.split_first_chunk::<8>() {

@@ -7,15 +7,15 @@ use argmin::core::{
     CostFunction, Error as Failure, Gradient, Jacobian, Operator, SendAlias, SyncAlias,
 };
 
-use super::engine::Engine;
+use super::engine::DeviceEvaluator;
 use popfit::low_level::Task;
 use popfit::low_level::recording::Stage;
 use popfit::low_level::solver::Outcome;
 use popfit::{CurveFitter, Curves, Spectra, SpectralFitter};
 use popfit::{Error, Result};
 
-/// Many curves or spectra, each a [`Problem`] for the asking. What it holds of each is its data; a device's memory is
-/// taken by problems.
+/// Many curves or spectra, of which [`problem`](Problems::problem) makes problems. It holds only their data; each
+/// problem takes memory of the device.
 #[derive(Clone)]
 pub struct Problems(Vec<Task>);
 
@@ -46,7 +46,7 @@ impl Problems {
     pub fn problem(&self, index: usize) -> Result<Problem> {
         let task = self.task(index)?.clone();
         Ok(Problem {
-            engine: Mutex::new(Engine::new(&task)?),
+            evaluator: Mutex::new(DeviceEvaluator::new(&task)?),
             task,
         })
     }
@@ -55,7 +55,7 @@ impl Problems {
     pub fn starts(&self) -> Vec<f64> {
         self.0
             .iter()
-            .flat_map(|task| physical(task, &task.linearise.batch.starts))
+            .flat_map(|task| to_physical(task, &task.linearise.batch.starts))
             .collect()
     }
 
@@ -74,23 +74,23 @@ impl Problems {
                 message,
             });
         }
-        let mut rest = starts;
+        let mut remaining = starts;
         for task in &mut self.0 {
-            let (own, others) = rest.split_at(task.parameters.len());
-            task.linearise.batch.starts = scaled(task, own);
+            let (own_starts, later) = remaining.split_at(task.parameters.len());
+            task.linearise.batch.starts = to_scaled(task, own_starts);
             task.evaluate
                 .batch
                 .starts
                 .clone_from(&task.linearise.batch.starts);
-            rest = others;
+            remaining = later;
         }
         Ok(self)
     }
 
     /// Returns the data of the problem with this index; fails beyond the last one.
     fn task(&self, index: usize) -> Result<&Task> {
-        let none = || Error::Usage(format!("no problem {index} among {}", self.len()));
-        self.0.get(index).ok_or_else(none)
+        let missing = || Error::Usage(format!("no problem {index} among {}", self.len()));
+        self.0.get(index).ok_or_else(missing)
     }
 }
 
@@ -100,7 +100,7 @@ impl Problems {
 /// [`scaled`](Self::scaled) convert). Calls take turns: the device has room for one.
 pub struct Problem {
     task: Task,
-    engine: Mutex<Engine>,
+    evaluator: Mutex<DeviceEvaluator>,
 }
 
 impl Problem {
@@ -112,7 +112,7 @@ impl Problem {
             return Err(Error::Usage("a problem of another fitter".into()));
         }
         self.task = task.clone();
-        self.engine().turn_to(task);
+        self.lock_evaluator().turn_to(task);
         Ok(())
     }
 
@@ -121,7 +121,7 @@ impl Problem {
         self.task
             .parameters
             .iter()
-            .map(|p| p.name.clone())
+            .map(|parameter| parameter.name.clone())
             .collect()
     }
 
@@ -140,54 +140,61 @@ impl Problem {
 
     /// Converts scaled parameters `u` to the parameters' own units.
     pub fn physical(&self, u: &[f64]) -> Vec<f64> {
-        physical(&self.task, u)
+        to_physical(&self.task, u)
     }
 
     /// Converts parameters from their own units to `u`, the inverse of [`physical`](Self::physical).
     pub fn scaled(&self, physical: &[f64]) -> Vec<f64> {
-        scaled(&self.task, physical)
+        to_scaled(&self.task, physical)
     }
 
     /// Returns the weighted residuals (model − data) / error at `u`, then a row per prior and training hull.
     /// [`Error::Usage`] when the estimator is not least squares. Their squares sum to χ² and what priors and hulls add.
     pub fn residuals(&self, u: &[f64]) -> Result<Vec<f64>> {
-        self.check(u)?;
-        let residual = self.engine().rows(&self.task, u)?.residual.clone();
+        self.check_length(u)?;
+        let residual = self
+            .lock_evaluator()
+            .residual_rows(&self.task, u)?
+            .residual
+            .clone();
         self.check_model().map(|()| residual)
     }
 
     /// Returns the derivatives of the residuals by `u`, (residuals, parameters), one column after another. With a
     /// continuum it is variable projection's Jacobian in Kaufman's form.
     pub fn jacobian_columns(&self, u: &[f64]) -> Result<Vec<f64>> {
-        self.check(u)?;
-        let jacobian = self.engine().rows(&self.task, u)?.jacobian.clone();
+        self.check_length(u)?;
+        let jacobian = self
+            .lock_evaluator()
+            .residual_rows(&self.task, u)?
+            .jacobian
+            .clone();
         self.check_model().map(|()| jacobian)
     }
 
     /// Returns χ² with priors and hulls, without ln det C, and its gradient by `u`, which is 0 for held parameters.
     /// Anywhere, bounds or not.
     pub fn cost_and_gradient(&self, u: &[f64]) -> Result<(f64, Vec<f64>)> {
-        self.check(u)?;
+        self.check_length(u)?;
         let (lower, upper) = self.bounds();
-        let mut engine = self.engine();
-        let sums = engine.linearise(&self.task, u)?;
+        let mut evaluator = self.lock_evaluator();
+        let sums = evaluator.linearise(&self.task, u)?;
         self.check_model()?;
-        let slope = |p: usize| {
-            if lower[p] < upper[p] {
+        let mut gradient = Vec::with_capacity(lower.len());
+        for (p, (lower, upper)) in lower.iter().zip(&upper).enumerate() {
+            let is_free = lower < upper;
+            gradient.push(if is_free {
                 -2.0 * sums.gradient[p]
             } else {
                 0.0
-            }
-        };
-        Ok((
-            sums.chi2 + sums.penalty,
-            (0..lower.len()).map(slope).collect(),
-        ))
+            });
+        }
+        Ok((sums.chi2 + sums.penalty, gradient))
     }
 
     /// Returns (points evaluated, points linearised) since the problem was made or turned to another one.
     pub fn evaluations(&self) -> (u64, u64) {
-        self.engine().counts
+        self.lock_evaluator().counts
     }
 
     /// Returns how many additions and multiplications an evaluation takes (a linearisation, if `derivatives`), roughly.
@@ -197,7 +204,7 @@ impl Problem {
         } else {
             &self.task.evaluate
         };
-        let sums = |stage: &&Stage| {
+        let is_counted = |stage: &&Stage| {
             matches!(
                 stage,
                 Stage::Product(_) | Stage::Continuum(_) | Stage::Normal(_)
@@ -206,30 +213,34 @@ impl Problem {
         job.recording
             .stages
             .iter()
-            .filter(sums)
+            .filter(is_counted)
             .map(|stage| stage.cost(job.recording.declared()).operations)
             .sum()
     }
 
     /// Returns the objective at each point in `u`, computed together; ∞ outside the bounds and where it is not finite.
     fn objectives(&self, points: &[&[f64]]) -> Result<Vec<f64>> {
-        points.iter().try_for_each(|u| self.check(u))?;
-        let inside: Vec<&[f64]> = points
-            .iter()
-            .copied()
-            .filter(|u| self.contains(u))
-            .collect();
-        let outcomes = self.engine().evaluate(&self.task, &inside)?;
-        self.check_model()?;
-        let mut found = outcomes.iter().map(|outcome| self.objective(outcome));
-        let value = |u: &&[f64]| {
+        // 1. Evaluate the points inside the bounds.
+        let mut inside = Vec::with_capacity(points.len());
+        for u in points {
+            self.check_length(u)?;
             if self.contains(u) {
-                found.next().unwrap_or(f64::INFINITY)
-            } else {
-                f64::INFINITY
+                inside.push(*u);
             }
-        };
-        Ok(points.iter().map(value).collect())
+        }
+        let outcomes = self.lock_evaluator().evaluate(&self.task, &inside)?;
+        self.check_model()?;
+        // 2. Put their objectives in the order of all points.
+        let mut outcomes = outcomes.iter();
+        let objectives = points.iter().map(|u| {
+            let outcome = if self.contains(u) {
+                outcomes.next()
+            } else {
+                None
+            };
+            outcome.map_or(f64::INFINITY, |outcome| self.objective(outcome))
+        });
+        Ok(objectives.collect())
     }
 
     /// Returns χ² + penalty, plus the marginalisation's terms if there is one; ∞ if that is not finite.
@@ -256,7 +267,7 @@ impl Problem {
     }
 
     /// Fails if `u` does not have as many numbers as the problem has parameters.
-    fn check(&self, u: &[f64]) -> Result<()> {
+    fn check_length(&self, u: &[f64]) -> Result<()> {
         let count = self.task.parameters.len();
         if u.len() == count {
             return Ok(());
@@ -271,36 +282,38 @@ impl Problem {
 
     /// Returns [`Error::Model`] if the user's model function has failed since the last call.
     fn check_model(&self) -> Result<()> {
-        let failure = self.task.take_failure();
-        failure.map_or(Ok(()), |message| {
-            Err(Error::Model {
+        match self.task.take_failure() {
+            None => Ok(()),
+            Some(message) => Err(Error::Model {
                 setting: None,
                 message,
-            })
-        })
+            }),
+        }
     }
 
     /// Locks what evaluates the problem, also after another thread has panicked while it held the lock.
-    fn engine(&self) -> MutexGuard<'_, Engine> {
-        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_evaluator(&self) -> MutexGuard<'_, DeviceEvaluator> {
+        self.evaluator
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Converts scaled parameters `u` to the parameters' own units: origin + scale × u.
-fn physical(task: &Task, u: &[f64]) -> Vec<f64> {
+fn to_physical(task: &Task, u: &[f64]) -> Vec<f64> {
     task.parameters
         .iter()
         .zip(u)
-        .map(|(p, u)| p.origin + p.scale * u)
+        .map(|(parameter, u)| parameter.origin + parameter.scale * u)
         .collect()
 }
 
 /// Converts parameters from their own units to scaled ones: u = (x − origin) / scale.
-fn scaled(task: &Task, physical: &[f64]) -> Vec<f64> {
+fn to_scaled(task: &Task, physical: &[f64]) -> Vec<f64> {
     task.parameters
         .iter()
         .zip(physical)
-        .map(|(p, x)| (x - p.origin) / p.scale)
+        .map(|(parameter, value)| (value - parameter.origin) / parameter.scale)
         .collect()
 }
 
@@ -353,9 +366,9 @@ impl Jacobian for Problem {
     /// Returns the Jacobian of the residuals, row by row (n, P).
     fn jacobian(&self, u: &Vec<f64>) -> Result<Vec<Vec<f64>>, Failure> {
         let columns = self.jacobian_columns(u)?;
-        let n = columns.len() / u.len().max(1);
-        Ok((0..n)
-            .map(|i| (0..u.len()).map(|p| columns[p * n + i]).collect())
+        let rows = columns.len() / u.len().max(1);
+        Ok((0..rows)
+            .map(|i| (0..u.len()).map(|p| columns[p * rows + i]).collect())
             .collect())
     }
 }

@@ -1,4 +1,4 @@
-//! Weighted residuals, model − data, and their Jacobian as an optimiser for least squares wants them.
+//! Weighted residuals, model − data, and their Jacobian, as least-squares solvers need them.
 //!
 //! Where there is a continuum the Jacobian is that of variable projection in Kaufman's form, J − S C⁻¹ SᵀJ (see
 //! `docs/src/equations.md`). Priors and training hulls are rows of their own, so that the squares sum to χ² and
@@ -13,67 +13,72 @@ use popfit::low_level::kernels::product::Packed;
 use popfit::low_level::recording::{BufferId, Prior, Stage, Values};
 
 /// Returns the data that one spectrum puts into a buffer, as f64; empty for a buffer of indices or without data.
-pub(super) fn values(job: &Job, id: BufferId) -> Vec<f64> {
-    let block = job.batch.blocks.iter().find(|(other, _)| *other == id);
+pub(super) fn buffer_values(job: &Job, id: BufferId) -> Vec<f64> {
+    let block = job.batch.blocks.iter().find(|(buffer, _)| *buffer == id);
     block.map_or_else(Vec::new, |(_, values)| match values {
         Values::I32(_) => Vec::new(),
         numbers => numbers.to_f64(),
     })
 }
 
-/// One arm's constants.
-pub(super) struct Arm {
+/// Constants of one arm.
+pub(super) struct ArmConstants {
     model: BufferId,
     solution: Option<BufferId>,
-    /// Pixels of a row of the model.
+    /// Number of pixels of a row of the model.
     stride: usize,
-    /// The parameter of each tangent row.
+    /// Index of the parameter by which each further row of the model is a derivative.
     columns: Vec<usize>,
-    /// Pixels that count.
+    /// Indices of the pixels with a weight.
     used: Vec<usize>,
     data: Vec<f64>,
     weight: Vec<f64>,
+    /// Number of terms of the continuum; 0 without one.
     terms: usize,
-    /// (terms, used), orthonormal.
+    /// Orthonormal continuum basis: (terms, used).
     basis: Vec<f64>,
     /// The basis and its transpose, as right factors.
     packed: Packed<f64>,
     packed_transpose: Packed<f64>,
 }
 
-impl Arm {
+impl ArmConstants {
     /// Returns the constants (data, weights, continuum basis) of every arm of the job.
-    pub fn all(job: &Job) -> Vec<Arm> {
+    pub fn of_all_arms(job: &Job) -> Vec<ArmConstants> {
         job.recording
             .stages
             .iter()
-            .filter_map(|stage| Arm::new(job, stage))
+            .filter_map(|stage| ArmConstants::new(job, stage))
             .collect()
     }
 
     /// Returns an arm's constants if this stage compares its model with data by least squares; `None` for other stages.
-    fn new(job: &Job, stage: &Stage) -> Option<Arm> {
+    fn new(job: &Job, stage: &Stage) -> Option<ArmConstants> {
         let Stage::Normal(normal) = stage else {
             return None;
         };
-        let values = |id| values(job, id);
-        let (data, weight) = (values(normal.data), values(normal.weight));
+        // 1. Read data and weights, and keep the pixels with a weight.
+        let data = buffer_values(job, normal.data);
+        let weight = buffer_values(job, normal.weight);
         let used: Vec<usize> = (0..weight.len()).filter(|&j| weight[j] > 0.0).collect();
-        let (mut terms, mut orthonormal) = (0, Vec::new());
+        // 2. Read the continuum basis and make it orthonormal.
+        let mut terms = 0;
+        let mut orthonormal = Vec::new();
         if let Some((basis, _)) = &normal.continuum {
-            let (raw, transform) = (values(basis.basis), values(basis.transform));
-            let at = |c: usize, j: usize| {
-                (0..=c)
-                    .map(|k| transform[c * basis.terms + k] * raw[k * normal.pixels + j])
-                    .sum::<f64>()
-            };
+            // q_c = Σ_k T_ck b_k with the lower triangular transform T of the basis b
+            let raw_basis = buffer_values(job, basis.basis);
+            let transform = buffer_values(job, basis.transform);
             terms = basis.terms;
-            orthonormal = (0..terms)
-                .flat_map(|c| used.iter().map(move |&j| (c, j)))
-                .map(|(c, j)| at(c, j))
-                .collect();
+            for c in 0..terms {
+                for &j in &used {
+                    let value = (0..=c)
+                        .map(|k| transform[c * terms + k] * raw_basis[k * normal.pixels + j])
+                        .sum::<f64>();
+                    orthonormal.push(value);
+                }
+            }
         }
-        Some(Arm {
+        Some(ArmConstants {
             model: normal.model,
             solution: normal.continuum.as_ref().map(|(_, solution)| *solution),
             stride: normal.pixels,
@@ -95,7 +100,7 @@ impl Arm {
 
     /// Appends the arm's residuals, and adds its rows to the Jacobian, whose columns have length `n`. `solution` is
     /// what [`Continuum`](popfit::low_level::recording::Continuum) writes.
-    fn fill(
+    fn append_rows(
         &self,
         model: &[f64],
         solution: &[f64],
@@ -103,151 +108,172 @@ impl Arm {
         residual: &mut Vec<f64>,
         jacobian: &mut [f64],
     ) {
-        let (first, count) = (residual.len(), self.used.len());
+        let first_row = residual.len();
+        let count = self.used.len();
+        // 1. The continuum multiplies the model; without one it is 1.
         let mut continuum = vec![if self.terms == 0 { 1.0 } else { 0.0 }; count];
-        for (row, a) in self.basis.chunks_exact(count.max(1)).zip(solution) {
+        for (row, coefficient) in self.basis.chunks_exact(count.max(1)).zip(solution) {
             continuum
                 .iter_mut()
                 .zip(row)
-                .for_each(|(sum, q)| *sum += a * q);
+                .for_each(|(sum, basis)| *sum += coefficient * basis);
         }
+        // 2. The residuals: weight × continuum × model − data.
         let scaled: Vec<f64> = continuum
             .iter()
             .zip(&self.weight)
-            .map(|(c, w)| c * w)
+            .map(|(continuum, weight)| continuum * weight)
             .collect();
-        let row = |k: usize| &model[k * self.stride..(k + 1) * self.stride];
+        let model_row = |k: usize| &model[k * self.stride..(k + 1) * self.stride];
         let pixels = self.used.iter().zip(&scaled).zip(&self.data);
-        residual.extend(pixels.map(|((&j, s), d)| s * row(0)[j] - d));
+        residual.extend(pixels.map(|((&j, scale), data)| scale * model_row(0)[j] - data));
+        // 3. The columns of the Jacobian, from which we project out what the continuum can fit.
         let mut columns = Vec::with_capacity(count * self.columns.len());
         for k in 0..self.columns.len() {
-            let row = row(1 + k);
-            columns.extend(self.used.iter().zip(&scaled).map(|(&j, s)| s * row[j]));
+            let derivative = model_row(1 + k);
+            columns.extend(
+                self.used
+                    .iter()
+                    .zip(&scaled)
+                    .map(|(&j, scale)| scale * derivative[j]),
+            );
         }
         if self.terms > 0 {
             let slope: Vec<f64> = self
                 .used
                 .iter()
                 .zip(&self.weight)
-                .map(|(&j, w)| w * row(0)[j])
+                .map(|(&j, weight)| weight * model_row(0)[j])
                 .collect();
-            self.project(&slope, &solution[self.terms..], &mut columns);
+            self.project_out_continuum(&slope, &solution[self.terms..], &mut columns);
         }
         for (column, &p) in columns.chunks_exact(count.max(1)).zip(&self.columns) {
-            let target = &mut jacobian[p * n + first..][..count];
-            target.iter_mut().zip(column).for_each(|(sum, x)| *sum += x);
+            let target = &mut jacobian[p * n + first_row..][..count];
+            target
+                .iter_mut()
+                .zip(column)
+                .for_each(|(sum, derivative)| *sum += derivative);
         }
     }
 
     /// Subtracts from the Jacobian's columns what the continuum can fit: J − S C⁻¹ SᵀJ with S = slope · basis, C = L
     /// Lᵀ.
-    fn project(&self, slope: &[f64], factor: &[f64], columns: &mut [f64]) {
-        let (n, terms) = (self.used.len(), self.terms);
-        let by_slope = |columns: &[f64]| -> Vec<f64> {
+    fn project_out_continuum(&self, slope: &[f64], factor: &[f64], columns: &mut [f64]) {
+        let n = self.used.len();
+        let terms = self.terms;
+        let multiply_by_slope = |columns: &[f64]| -> Vec<f64> {
             columns
                 .chunks_exact(n)
-                .flat_map(|column| column.iter().zip(slope).map(|(x, s)| x * s))
+                .flat_map(|column| column.iter().zip(slope).map(|(value, slope)| value * slope))
                 .collect()
         };
-        let mut inner = self.packed_transpose.product(&by_slope(columns));
-        let mut packed = vec![0.0; packed_length(terms)];
+        let mut inner = self.packed_transpose.product(&multiply_by_slope(columns));
+        let mut packed_factor = vec![0.0; packed_length(terms)];
         for i in 0..terms {
-            (0..=i).for_each(|j| packed[packed_index(i, j)] = factor[i * terms + j]);
+            for j in 0..=i {
+                packed_factor[packed_index(i, j)] = factor[i * terms + j];
+            }
         }
         for column in inner.chunks_exact_mut(terms) {
-            solve_lower(&packed, column);
-            solve_upper(&packed, column);
+            solve_lower(&packed_factor, column);
+            solve_upper(&packed_factor, column);
         }
-        let spanned = self.packed.product(&inner);
+        let continuum_part = self.packed.product(&inner);
         columns
             .iter_mut()
-            .zip(by_slope(&spanned))
-            .for_each(|(x, y)| *x -= y);
+            .zip(multiply_by_slope(&continuum_part))
+            .for_each(|(column, part)| *column -= part);
     }
 }
 
 /// Residuals (n) and Jacobian by `u`, its columns one after another (P, n).
-pub(super) struct Rows {
+pub(super) struct ResidualRows {
     pub residual: Vec<f64>,
     pub jacobian: Vec<f64>,
 }
 
-impl Rows {
-    /// Returns the residuals and the Jacobian at `point` from what was read back of the arms' buffers, `seen`.
-    pub fn new(job: &Job, arms: &[Arm], seen: &[Vec<f64>], point: &[f64]) -> Rows {
-        let extra = penalty_rows(job, point);
-        let n = arms.iter().map(|arm| arm.used.len()).sum::<usize>() + extra.len();
-        let (mut residual, mut jacobian) = (Vec::with_capacity(n), vec![0.0; n * point.len()]);
-        let mut seen = seen.iter();
+impl ResidualRows {
+    /// Returns the residuals and the Jacobian at `point` from what was read back of the arms' buffers, `read_back`.
+    pub fn new(
+        job: &Job,
+        arms: &[ArmConstants],
+        read_back: &[Vec<f64>],
+        point: &[f64],
+    ) -> ResidualRows {
+        let penalties = penalty_rows(job, point);
+        let n = arms.iter().map(|arm| arm.used.len()).sum::<usize>() + penalties.len();
+        let mut residual = Vec::with_capacity(n);
+        let mut jacobian = vec![0.0; n * point.len()];
+        let mut buffers = read_back.iter();
         for arm in arms {
-            let Some(model) = seen.next() else { break };
+            let Some(model) = buffers.next() else { break };
             let solution = arm
                 .solution
-                .and_then(|_| seen.next())
+                .and_then(|_| buffers.next())
                 .map_or(&[][..], Vec::as_slice);
-            arm.fill(model, solution, n, &mut residual, &mut jacobian);
+            arm.append_rows(model, solution, n, &mut residual, &mut jacobian);
         }
-        for (r, row) in extra {
-            row.iter()
-                .enumerate()
-                .for_each(|(p, x)| jacobian[p * n + residual.len()] = *x);
-            residual.push(r);
+        for (penalty_residual, derivatives) in penalties {
+            for (p, derivative) in derivatives.iter().enumerate() {
+                jacobian[p * n + residual.len()] = *derivative;
+            }
+            residual.push(penalty_residual);
         }
-        Rows { residual, jacobian }
+        ResidualRows { residual, jacobian }
     }
 }
 
 /// Returns (residual, its row of the Jacobian) of each prior, then of each training hull, 0 inside the hull.
 fn penalty_rows(job: &Job, point: &[f64]) -> Vec<(f64, Vec<f64>)> {
-    let (mean, weight) = (&job.batch.prior_mean, &job.batch.prior_weight);
+    let mean = &job.batch.prior_mean;
+    let weight = &job.batch.prior_weight;
     let count = point.len();
+    // 1. A prior's residual is (u − mean) × weight.
     let mut rows = Vec::new();
     for p in (0..count).filter(|&p| weight[p] > 0.0) {
         let mut row = vec![0.0; count];
         row[p] = weight[p];
         rows.push(((point[p] - mean[p]) * weight[p], row));
     }
+    // 2. A hull has a residual r whose square is its penalty. Its gradient Jᵀr then gives the row J.
     let Some(Stage::Prior(stage)) = job.recording.stages.first() else {
         return rows;
     };
-    let known = |id: &BufferId| job.batch.blocks.iter().find(|(other, _)| other == id);
-    let weights =
-        stage
-            .weights
-            .as_ref()
-            .and_then(known)
-            .map_or(&[][..], |(_, values)| match values {
-                Values::F64(weights) => weights.as_slice(),
-                _ => &[],
-            });
-    for (hull, hull_weight) in stage.hulls.iter().zip(weights) {
-        // one row alone: its square is the penalty, and Jᵀr gives J
-        let (alone, mut sums) = (
-            Prior {
-                hulls: vec![hull.clone()],
-                weights: None,
-            },
-            Sums::poisoned(count),
-        );
-        let none = Priors {
-            mean,
-            weight: &vec![0.0; count],
+    let no_priors = Priors {
+        mean,
+        weight: &vec![0.0; count],
+    };
+    for (hull, hull_weight) in stage.hulls.iter().zip(hull_weights(job, stage)) {
+        let hull_alone = Prior {
+            hulls: vec![hull.clone()],
+            weights: None,
         };
+        let mut sums = Sums::poisoned(count);
         prior(
-            &alone,
+            &hull_alone,
             &job.recording.parameters,
             point,
-            none,
+            no_priors,
             |_| *hull_weight,
             &mut sums,
         );
-        let r = sums.penalty.sqrt();
+        let residual = sums.penalty.sqrt();
         let row = sums
             .gradient
             .iter()
-            .map(|g| if r > 0.0 { -g / r } else { 0.0 })
+            .map(|g| if residual > 0.0 { -g / residual } else { 0.0 })
             .collect();
-        rows.push((r, row));
+        rows.push((residual, row));
     }
     rows
+}
+
+/// Returns the weight of each training hull; empty without hulls.
+fn hull_weights<'a>(job: &'a Job, stage: &Prior) -> &'a [f64] {
+    let buffer = stage.weights.as_ref();
+    let block = buffer.and_then(|id| job.batch.blocks.iter().find(|(block, _)| block == id));
+    match block {
+        Some((_, Values::F64(weights))) => weights,
+        _ => &[],
+    }
 }

@@ -7,9 +7,9 @@ use popfit_argmin::{Problem, Problems};
 use popfit_testing::demo_builder;
 use popfit_testing::fits::{demo_spectra, devices, fitter};
 
-const SPECTRA: usize = 3;
+const SPECTRUM_COUNT: usize = 3;
 
-fn curves() -> Curves<'static> {
+fn decay_curves() -> Curves<'static> {
     let x: Vec<f64> = (0..30).map(|j| 0.1 * f64::from(j)).collect();
     let y: Vec<f64> = x
         .iter()
@@ -19,17 +19,17 @@ fn curves() -> Curves<'static> {
     Curves::on_common_grid(x, y, vec![1.0, 1.0]).sigma(vec![0.02; 30])
 }
 
-fn decay(device: &Device) -> CurveFitter {
+fn decay_fitter(device: &Device) -> CurveFitter {
     let fitter = CurveFitter::new(Formula::parse("a*exp(-k*x)").unwrap(), device.clone());
     let fitter = fitter.bounds("a", 0.0, 10.0).bounds("k", 0.0, 4.0);
     fitter.prior("k", 0.8, 0.5)
 }
 
-fn spectra() -> Spectra<'static> {
-    demo_spectra().slice(0..SPECTRA)
+fn first_spectra() -> Spectra<'static> {
+    demo_spectra().slice(0..SPECTRUM_COUNT)
 }
 
-fn stars(device: &Device, marginalise: bool) -> SpectralFitter {
+fn spectral_fitter(device: &Device, marginalise: bool) -> SpectralFitter {
     fitter(
         demo_builder("").marginalise(marginalise).build().unwrap(),
         device,
@@ -38,42 +38,46 @@ fn stars(device: &Device, marginalise: bool) -> SpectralFitter {
 
 /// A curve, and a spectrum with velocity and continuum, on every device.
 fn problems() -> Vec<(String, Problem, f64)> {
-    let mut all = Vec::new();
+    let mut problems = Vec::new();
     for device in devices() {
         let noise = if device.name().starts_with("cpu") {
             1e-6
         } else {
             1e-3
         };
-        let curve = Problems::of_curves(&decay(&device), &curves())
+        let curve = Problems::of_curves(&decay_fitter(&device), &decay_curves())
             .unwrap()
             .problem(0)
             .unwrap();
-        all.push((format!("curve on {}", device.name()), curve, noise));
-        let star = Problems::of_spectra(&stars(&device, false), &spectra())
+        problems.push((format!("curve on {}", device.name()), curve, noise));
+        let spectrum = Problems::of_spectra(&spectral_fitter(&device, false), &first_spectra())
             .unwrap()
             .problem(1)
             .unwrap();
-        all.push((format!("spectrum on {}", device.name()), star, 1e-3));
+        problems.push((format!("spectrum on {}", device.name()), spectrum, 1e-3));
     }
-    all
+    problems
 }
 
-fn close(a: f64, b: f64, tolerance: f64) -> bool {
+fn agree_within(a: f64, b: f64, tolerance: f64) -> bool {
     (a - b).abs() <= tolerance * a.abs().max(b.abs())
 }
 
 #[test]
-fn residuals_costs_and_derivatives_belong_together() {
+fn residuals_cost_gradient_and_jacobian_agree() {
     for (name, problem, noise) in problems() {
         let u = problem.start();
-        let (n, count) = (problem.apply(&u).unwrap().len(), u.len());
+        let count = u.len();
         let residual = problem.apply(&u).unwrap();
-        let square: f64 = residual.iter().map(|r| r * r).sum();
+        let n = residual.len();
+        let sum_of_squares: f64 = residual.iter().map(|r| r * r).sum();
         let cost = problem.cost(&u).unwrap();
-        assert!(close(square, cost, noise), "{name}: {square} {cost}");
         assert!(
-            close(problem.cost_and_gradient(&u).unwrap().0, cost, noise),
+            agree_within(sum_of_squares, cost, noise),
+            "{name}: {sum_of_squares} {cost}"
+        );
+        assert!(
+            agree_within(problem.cost_and_gradient(&u).unwrap().0, cost, noise),
             "{name}"
         );
         let gradient = problem.gradient(&u).unwrap();
@@ -96,12 +100,12 @@ fn residuals_costs_and_derivatives_belong_together() {
                 gradient[p]
             );
             let step = 1e-3 * u[p].abs().max(1.0);
-            let at = |sign: f64| {
+            let cost_beside = |sign: f64| {
                 let mut moved = u.clone();
                 moved[p] += sign * step;
                 problem.cost(&moved).unwrap()
             };
-            let difference = (at(1.0) - at(-1.0)) / (2.0 * step);
+            let difference = (cost_beside(1.0) - cost_beside(-1.0)) / (2.0 * step);
             assert!(
                 (difference - gradient[p]).abs() <= 0.02 * largest,
                 "{name} {p}: {difference} {}",
@@ -112,18 +116,16 @@ fn residuals_costs_and_derivatives_belong_together() {
 }
 
 #[test]
-fn the_jacobian_is_the_normal_matrix() {
-    // Gauss–Newton's step by the rows ends where Levenberg–Marquardt does
-    let problem = Problems::of_spectra(&stars(&Device::cpu(), false), &spectra())
+fn gauss_newton_with_the_jacobian_reaches_the_fitted_minimum() {
+    // Gauss–Newton steps by the residuals and the Jacobian end where Levenberg–Marquardt does
+    let problem = Problems::of_spectra(&spectral_fitter(&Device::cpu(), false), &first_spectra())
         .unwrap()
         .problem(0)
         .unwrap();
     let mut u = problem.start();
     for _ in 0..8 {
-        let (residual, columns) = (
-            problem.residuals(&u).unwrap(),
-            problem.jacobian_columns(&u).unwrap(),
-        );
+        let residual = problem.residuals(&u).unwrap();
+        let columns = problem.jacobian_columns(&u).unwrap();
         let jacobian = nalgebra::DMatrix::from_vec(residual.len(), u.len(), columns);
         let right = jacobian.tr_mul(&nalgebra::DVector::from_vec(residual));
         let delta = (jacobian.tr_mul(&jacobian))
@@ -132,8 +134,8 @@ fn the_jacobian_is_the_normal_matrix() {
             .solve(&right);
         u.iter_mut().zip(delta.iter()).for_each(|(u, d)| *u -= d);
     }
-    let row = &stars(&Device::cpu(), false)
-        .fit(&spectra())
+    let row = &spectral_fitter(&Device::cpu(), false)
+        .fit(&first_spectra())
         .unwrap()
         .row(0)
         .to_row();
@@ -151,7 +153,7 @@ fn the_jacobian_is_the_normal_matrix() {
 }
 
 #[test]
-fn costs_in_bulk_are_costs_and_infinite_outside() {
+fn bulk_costs_equal_single_costs_and_are_infinite_outside_the_bounds() {
     for (name, problem, _) in problems() {
         let start = problem.start();
         let mut points: Vec<Vec<f64>> = (0..300)
@@ -174,29 +176,31 @@ fn costs_in_bulk_are_costs_and_infinite_outside() {
 }
 
 #[test]
-fn turning_to_another_spectrum_is_as_making_it() {
-    let all = Problems::of_spectra(&stars(&Device::cpu(), true), &spectra()).unwrap();
-    let mut turned = all.problem(0).unwrap();
+fn turned_problem_equals_a_new_one() {
+    let problems =
+        Problems::of_spectra(&spectral_fitter(&Device::cpu(), true), &first_spectra()).unwrap();
+    let mut turned = problems.problem(0).unwrap();
     for k in [2, 1, 0] {
-        turned.turn_to(&all, k).unwrap();
-        let made = all.problem(k).unwrap();
-        assert_eq!(turned.start(), made.start());
+        turned.turn_to(&problems, k).unwrap();
+        let new_problem = problems.problem(k).unwrap();
+        assert_eq!(turned.start(), new_problem.start());
         assert_eq!(
-            turned.cost(&made.start()).unwrap(),
-            made.cost(&made.start()).unwrap()
+            turned.cost(&new_problem.start()).unwrap(),
+            new_problem.cost(&new_problem.start()).unwrap()
         );
     }
-    assert!(turned.turn_to(&all, SPECTRA).is_err());
-    let others = Problems::of_spectra(&stars(&Device::cpu(), true), &spectra()).unwrap();
-    assert!(turned.turn_to(&others, 0).is_err());
+    assert!(turned.turn_to(&problems, SPECTRUM_COUNT).is_err());
+    let foreign_problems =
+        Problems::of_spectra(&spectral_fitter(&Device::cpu(), true), &first_spectra()).unwrap();
+    assert!(turned.turn_to(&foreign_problems, 0).is_err());
 }
 
 /// Rows are those of the file, not of the batch.
 #[test]
-fn a_spectrum_without_a_problem_is_named_by_its_row() {
-    let mut some = demo_spectra().slice(5..8);
-    some.arms[0].ivar.to_mut()[..100].fill(-1.0);
-    let refused = Problems::of_spectra(&stars(&Device::cpu(), false), &some);
+fn bad_spectrum_is_named_by_its_row_in_the_file() {
+    let mut spectra = demo_spectra().slice(5..8);
+    spectra.arms[0].ivar.to_mut()[..100].fill(-1.0);
+    let refused = Problems::of_spectra(&spectral_fitter(&Device::cpu(), false), &spectra);
     assert!(
         matches!(refused, Err(Error::BadSpectrum { row: 5, .. })),
         "{:?}",
@@ -205,13 +209,13 @@ fn a_spectrum_without_a_problem_is_named_by_its_row() {
 }
 
 #[test]
-fn a_swarm_finds_what_a_fit_finds() {
+fn particle_swarm_finds_the_minimum_of_the_fit() {
     for device in devices() {
-        let problem = Problems::of_curves(&decay(&device), &curves())
+        let problem = Problems::of_curves(&decay_fitter(&device), &decay_curves())
             .unwrap()
             .problem(0)
             .unwrap();
-        let fit = &decay(&Device::cpu()).fit(&curves()).unwrap()[0];
+        let fit = &decay_fitter(&Device::cpu()).fit(&decay_curves()).unwrap()[0];
         let swarm = ParticleSwarm::new(problem.bounds(), 40);
         let run = Executor::new(problem, swarm)
             .configure(|state| state.max_iters(150))
@@ -231,15 +235,15 @@ fn a_swarm_finds_what_a_fit_finds() {
 }
 
 #[test]
-fn what_has_no_residuals_says_so() {
+fn robust_estimators_have_no_residuals_and_ties_are_refused() {
     for device in devices() {
-        let robust = decay(&device).estimator(Estimator::Huber(1.0));
-        let problem = Problems::of_curves(&robust, &curves())
+        let robust = decay_fitter(&device).estimator(Estimator::Huber(1.0));
+        let problem = Problems::of_curves(&robust, &decay_curves())
             .unwrap()
             .problem(0)
             .unwrap();
         assert!(problem.residuals(&problem.start()).is_err());
-        let plain = Problems::of_curves(&decay(&device), &curves())
+        let plain = Problems::of_curves(&decay_fitter(&device), &decay_curves())
             .unwrap()
             .problem(0)
             .unwrap();
@@ -250,14 +254,14 @@ fn what_has_no_residuals_says_so() {
     }
     let tied =
         CurveFitter::new(Formula::parse("a*exp(-k*x)").unwrap(), Device::cpu()).tie("a", "2*k");
-    assert!(Problems::of_curves(&tied, &curves()).is_err());
+    assert!(Problems::of_curves(&tied, &decay_curves()).is_err());
 }
 
 #[test]
 fn counts_with_sigma_or_below_zero_are_refused() {
     let x: Vec<f64> = (0..30).map(|j| 0.1 * f64::from(j)).collect();
-    let counts = decay(&Device::cpu()).estimator(Estimator::Poisson);
-    let message = Problems::of_curves(&counts, &curves())
+    let counts = decay_fitter(&Device::cpu()).estimator(Estimator::Poisson);
+    let message = Problems::of_curves(&counts, &decay_curves())
         .err()
         .unwrap()
         .to_string();
@@ -275,7 +279,7 @@ fn counts_with_sigma_or_below_zero_are_refused() {
 }
 
 #[test]
-fn argmin_minimises_costs_and_hears_of_failures() {
+fn closure_costs_have_gradients_and_report_panics() {
     let model = popfit::Closure::cost(&["a", "b"], |p| {
         assert!(p[0] < 50.0, "far out");
         2.0 * p[0] * p[0] - 3.0 * p[1] - 20.0

@@ -1,6 +1,6 @@
 //! Cost by axis: four panels, with a line for each device, as SVG.
 
-use popfit::report::picture::{Costs, costs};
+use popfit::report::picture::{CostPanel, draw_costs};
 use popfit::{OutputFile, Result};
 
 use super::scaling::{Axis, Point};
@@ -10,13 +10,13 @@ use super::scaling::{Axis, Point};
 pub fn draw(file: OutputFile, points: &[Point]) -> Result<()> {
     let panel = |axis: Axis| {
         let own: Vec<&Point> = points.iter().filter(|point| point.axis == axis).collect();
-        Costs {
+        CostPanel {
             axis: axis.name(),
             by_powers: axis == Axis::Spectra,
             lines: lines(&own),
         }
     };
-    file.write(costs(&Axis::ALL.map(panel)))
+    file.write(draw_costs(&Axis::ALL.map(panel)))
 }
 
 /// Groups points by device: for each device's name, (value on the axis, ms per fit) of its points.

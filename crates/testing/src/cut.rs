@@ -1,4 +1,4 @@
-//! Pieces of the demo's network, which end inside the data.
+//! The demo's network, cut to wavelength ranges that end inside the data.
 
 use std::collections::HashMap;
 
@@ -13,6 +13,7 @@ use crate::demo_emulator;
 /// # Panics
 /// Panics if the demo's file cannot be read, or if the new file cannot be written.
 pub fn cut_emulator(pieces: &[(f64, f64)]) -> Emulator {
+    // 1. Find the pixels inside the ranges.
     let bytes = std::fs::read(demo_emulator()).unwrap();
     let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
     let whole = SafeTensors::deserialize(&bytes).unwrap();
@@ -22,27 +23,33 @@ pub fn cut_emulator(pieces: &[(f64, f64)]) -> Emulator {
         .as_chunks::<8>()
         .0
         .iter()
-        .map(|x| f64::from_le_bytes(*x));
-    let kept: Vec<bool> = values
-        .map(|w| pieces.iter().any(|(low, high)| (*low..=*high).contains(&w)))
+        .map(|bytes| f64::from_le_bytes(*bytes));
+    let is_pixel_kept: Vec<bool> = values
+        .map(|wavelength| {
+            let mut ranges = pieces.iter();
+            ranges.any(|(low, high)| (*low..=*high).contains(&wavelength))
+        })
         .collect();
+    // 2. Cut the arrays.
     // only `wavelength` and the arrays of the last layer have a row for each pixel
     let mut arrays: HashMap<String, (Dtype, Vec<usize>, Vec<u8>)> = HashMap::new();
     for (name, tensor) in whole.tensors() {
-        let (mut shape, mut data) = (tensor.shape().to_vec(), tensor.data().to_vec());
-        if shape[0] == kept.len() {
-            let row = data.len() / kept.len();
+        let mut shape = tensor.shape().to_vec();
+        let mut data = tensor.data().to_vec();
+        if shape[0] == is_pixel_kept.len() {
+            let row_bytes = data.len() / is_pixel_kept.len();
             data = data
-                .chunks(row)
-                .zip(&kept)
-                .filter(|(_, kept)| **kept)
+                .chunks(row_bytes)
+                .zip(&is_pixel_kept)
+                .filter(|(_, is_kept)| **is_kept)
                 .flat_map(|(row, _)| row)
                 .copied()
                 .collect();
-            shape[0] = data.len() / row;
+            shape[0] = data.len() / row_bytes;
         }
         arrays.insert(name, (tensor.dtype(), shape, data));
     }
+    // 3. Write and open the new file.
     let views = arrays.iter().map(|(name, (dtype, shape, data))| {
         (
             name.clone(),

@@ -24,9 +24,10 @@ pub fn fitter(model: SpectralModel, device: &Device) -> SpectralFitter {
     SpectralFitter::new(model, device.clone())
 }
 
-/// The smallest memory, to 1 %, with which the fitter runs.
+/// Returns the smallest memory, to 1 %, with which the fitter runs.
 pub fn least_memory(fitter: &SpectralFitter, one: &Spectra) -> u64 {
-    let (mut low, mut high) = (1u64, 1 << 34);
+    let mut low = 1u64;
+    let mut high = 1 << 34;
     while high - low > high / 100 {
         let middle = low.midpoint(high);
         match fitter.clone().max_memory(middle).fit(one) {
@@ -38,7 +39,7 @@ pub fn least_memory(fitter: &SpectralFitter, one: &Spectra) -> u64 {
     high
 }
 
-/// Linearises once at the start and goes no further.
+/// Returns a fitter that evaluates the model once, at the start.
 pub fn evaluator(model: SpectralModel, device: &Device) -> SpectralFitter {
     let settings = LevenbergMarquardt::default().max_rounds(1);
     SpectralFitter::new(model, device.clone()).solver(settings)
@@ -54,7 +55,7 @@ pub fn demo_spectra() -> Spectra<'static> {
     Spectra::open(super::demo_file("spectra.npz")).unwrap()
 }
 
-/// Opens bytes as a file of spectra with this name, which they forget.
+/// Opens bytes as a file of spectra with this name, which is then cleared.
 pub fn open_bytes(name: &str, bytes: &[u8]) -> popfit::Result<Spectra<'static>> {
     let folder = tempfile::tempdir().unwrap();
     let mut spectra = Spectra::open(super::file(folder.path(), name, bytes))?;
@@ -72,32 +73,32 @@ pub fn column(name: &str, values: Vec<f64>) -> Column {
     }
 }
 
-/// Some spectra, in this order; they keep their ids.
+/// Returns some of the spectra, in this order; they keep their ids.
 pub fn pick(spectra: &Spectra, order: &[usize]) -> Spectra<'static> {
-    let arm = |arm: &ArmSpectra| {
-        let rows = |all: &Values| {
-            let all = all.to_double();
+    let pick_arm = |arm: &ArmSpectra| {
+        let pick_rows = |values: &Values| {
+            let values = values.to_double();
             Values::from(
                 order
                     .iter()
-                    .flat_map(|&n| &all[n * arm.pixels..][..arm.pixels])
+                    .flat_map(|&n| &values[n * arm.pixels..][..arm.pixels])
                     .copied()
                     .collect::<Vec<_>>(),
             )
         };
         let wavelength = match &arm.wavelength {
             Wavelength::Shared(grid) => Wavelength::Shared(grid.clone()),
-            Wavelength::Own(all) => Wavelength::Own(rows(all)),
+            Wavelength::Own(grids) => Wavelength::Own(pick_rows(grids)),
         };
-        let of_row = |n: usize| &arm.mask[n * arm.pixels..][..arm.pixels];
+        let mask_row = |n: usize| &arm.mask[n * arm.pixels..][..arm.pixels];
         let mask = (!arm.mask.is_empty())
-            .then(|| order.iter().flat_map(|&n| of_row(n)).copied().collect());
+            .then(|| order.iter().flat_map(|&n| mask_row(n)).copied().collect());
         ArmSpectra::new(
             arm.name.clone(),
             arm.pixels,
             wavelength,
-            rows(&arm.flux),
-            rows(&arm.ivar),
+            pick_rows(&arm.flux),
+            pick_rows(&arm.ivar),
             mask,
         )
         .unwrap()
@@ -106,13 +107,12 @@ pub fn pick(spectra: &Spectra, order: &[usize]) -> Spectra<'static> {
         panic!("integer ids")
     };
     let ids = Ids::Integer(order.iter().map(|&n| ids[n]).collect());
-    Spectra::from_arms(spectra.arms.iter().map(arm).collect(), Some(ids)).unwrap()
+    Spectra::from_arms(spectra.arms.iter().map(pick_arm).collect(), Some(ids)).unwrap()
 }
 
-/// Everything a row says of the fit, bit by bit: all but who it is.
+/// Returns everything that a row has of the fit, bit by bit, without id, file and row.
 pub fn bits(row: &FitRow) -> (Status, String, Vec<u64>, Vec<i64>) {
-    let numbers = [row.chi2, row.objective].into_iter();
-    let numbers = numbers.chain(
+    let numbers = [row.chi2, row.objective].into_iter().chain(
         row.parameters
             .iter()
             .chain(&row.errors)
@@ -141,7 +141,8 @@ pub fn bits(row: &FitRow) -> (Status, String, Vec<u64>, Vec<i64>) {
 
 #[track_caller]
 pub fn same_bits(a: impl Borrow<FitRow>, b: impl Borrow<FitRow>, what: &str) {
-    let (a, b) = (a.borrow(), b.borrow());
+    let a = a.borrow();
+    let b = b.borrow();
     assert_eq!(bits(a), bits(b), "{what}:\n{a:?}\n{b:?}");
 }
 
@@ -156,7 +157,7 @@ pub fn share<T>(values: &[T], test: impl Fn(&T) -> bool) -> f64 {
     values.iter().filter(|x| test(x)).count() as f64 / values.len() as f64
 }
 
-/// No success carries a number that is not finite, and no failure an error.
+/// Fails if a successful fit has a number that is not finite, or a failed one an error.
 pub fn sound(table: &FitTable) {
     for row in table.to_rows() {
         if row.status.is_success() {

@@ -7,14 +7,14 @@ pub const BLOCK: usize = 2880;
 pub struct FitsBytes(pub Vec<u8>);
 
 impl FitsBytes {
-    /// An empty primary unit with some cards, as they stand in the file.
+    /// Begins a file with an empty primary unit and these cards.
     pub fn new(cards: &[&str]) -> FitsBytes {
-        let mut all = vec!["SIMPLE  = T", "BITPIX  = 8", "NAXIS   = 0"];
-        all.extend(cards);
-        FitsBytes::default().unit(&all, &[])
+        let mut all_cards = vec!["SIMPLE  = T", "BITPIX  = 8", "NAXIS   = 0"];
+        all_cards.extend(cards);
+        FitsBytes::default().unit(&all_cards, &[])
     }
 
-    /// Any header, any data.
+    /// Appends a unit with any header and any data.
     pub fn unit(mut self, cards: &[&str], data: &[u8]) -> FitsBytes {
         let header: String = cards
             .iter()
@@ -28,14 +28,14 @@ impl FitsBytes {
         self
     }
 
-    /// An image; `shape` has the slowest axis first.
+    /// Appends an image; `shape` has the slowest axis first.
     pub fn image(
         self,
         name: &str,
         bitpix: i64,
         shape: &[usize],
         data: &[u8],
-        more: &[&str],
+        extra_cards: &[&str],
     ) -> FitsBytes {
         let mut cards = vec![
             "XTENSION= 'IMAGE'".to_string(),
@@ -51,17 +51,17 @@ impl FitsBytes {
         let cards: Vec<&str> = cards
             .iter()
             .map(String::as_str)
-            .chain(more.iter().copied())
+            .chain(extra_cards.iter().copied())
             .collect();
         self.unit(&cards, data)
     }
 
-    /// A table of columns (name, TFORM, one cell a row).
+    /// Appends a table of columns (name, TFORM, one cell per row).
     pub fn table(
         self,
         name: &str,
         columns: &[(&str, &str, Vec<Vec<u8>>)],
-        more: &[&str],
+        extra_cards: &[&str],
     ) -> FitsBytes {
         let rows = columns.first().map_or(0, |(_, _, cells)| cells.len());
         let width: usize = columns
@@ -69,7 +69,7 @@ impl FitsBytes {
             .map(|(_, _, cells)| cells.first().map_or(0, Vec::len))
             .sum();
         let data: Vec<u8> = (0..rows)
-            .flat_map(|row| columns.iter().flat_map(move |c| c.2[row].clone()))
+            .flat_map(|row| columns.iter().flat_map(move |column| column.2[row].clone()))
             .collect();
         let mut cards = vec![
             "XTENSION= 'BINTABLE'".to_string(),
@@ -92,7 +92,7 @@ impl FitsBytes {
         let cards: Vec<&str> = cards
             .iter()
             .map(String::as_str)
-            .chain(more.iter().copied())
+            .chain(extra_cards.iter().copied())
             .collect();
         self.unit(&cards, &data)
     }
@@ -151,10 +151,12 @@ pub fn fibermap(file: FitsBytes) -> FitsBytes {
 /// One arm: the mask is an unsigned integer (zero is −2³¹ in the file), ivar = 100 / (row + 1).
 pub fn arm(file: FitsBytes, name: &str, pixels: usize) -> FitsBytes {
     let grid: Vec<f64> = (0..pixels).map(|j| 5000.0 + j as f64).collect();
-    let all = || (0..COUNT).flat_map(|row| (0..pixels).map(move |pixel| (row, pixel)));
-    let fluxes: Vec<f32> = all().map(|(row, pixel)| flux(row, pixel)).collect();
-    let ivar: Vec<f32> = all().map(|(row, _)| 100.0 / (row + 1) as f32).collect();
-    let mask: Vec<i32> = all()
+    let positions = || (0..COUNT).flat_map(|row| (0..pixels).map(move |pixel| (row, pixel)));
+    let fluxes: Vec<f32> = positions().map(|(row, pixel)| flux(row, pixel)).collect();
+    let ivar: Vec<f32> = positions()
+        .map(|(row, _)| 100.0 / (row + 1) as f32)
+        .collect();
+    let mask: Vec<i32> = positions()
         .map(|(row, pixel)| if row == pixel { 7 } else { i32::MIN })
         .collect();
     let resolution: Vec<f32> = (0..COUNT * 3 * pixels).map(|k| k as f32).collect();

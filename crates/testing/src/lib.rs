@@ -65,17 +65,17 @@ pub fn real_data() -> Option<PathBuf> {
 
 /// A `.npy` array of `bytes`.
 pub fn npy(descr: &str, shape: &[usize], bytes: &[u8]) -> Vec<u8> {
-    let shape: String = shape.iter().map(|n| format!("{n}, ")).collect();
+    let dimensions: String = shape.iter().map(|n| format!("{n}, ")).collect();
     raw_npy(
         &format!(
             "{{'descr': '{descr}', 'fortran_order': False, 'shape': ({}), }}",
-            shape.trim_end()
+            dimensions.trim_end()
         ),
         bytes,
     )
 }
 
-/// A `.npy` array with a header of one's own.
+/// Returns a `.npy` array with this header, right or wrong.
 pub fn raw_npy(header: &str, bytes: &[u8]) -> Vec<u8> {
     let text = format!("{header}\n");
     let mut out = b"\x93NUMPY\x01\x00".to_vec();
@@ -159,7 +159,7 @@ pub fn array(path: &Path, key: &str) -> (Vec<usize>, Vec<f64>) {
     let file = npyz::NpyFile::new(&bytes[..]).unwrap();
     let shape = file.shape().iter().map(|n| *n as usize).collect();
     let values = match file.dtype() {
-        npyz::DType::Plain(t) => match t.to_string().as_str() {
+        npyz::DType::Plain(element) => match element.to_string().as_str() {
             "<f4" => npyz::NpyFile::new(&bytes[..])
                 .unwrap()
                 .into_vec::<f32>()
@@ -183,7 +183,7 @@ pub fn array(path: &Path, key: &str) -> (Vec<usize>, Vec<f64>) {
                 .collect(),
             _ => file.into_vec::<f64>().unwrap(),
         },
-        other => panic!("{other:?}"),
+        dtype => panic!("{dtype:?}"),
     };
     (shape, values)
 }

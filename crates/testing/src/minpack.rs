@@ -4,16 +4,16 @@
 use popfit::{Closure, CurveFit, CurveFitter, Curves, Device, Result};
 
 /// Residuals of a parameter vector.
-type Residuals = fn(&[f64], &mut [f64]);
+type ResidualFunction = fn(&[f64], &mut [f64]);
 
 /// A problem of some parameters and residuals.
 pub struct Problem {
     pub name: &'static str,
     pub rows: usize,
     pub start: Vec<f64>,
-    /// How many of the factors 1, 10 and 100 of the start are tried.
+    /// Number of the factors 1, 10 and 100 by which the start is multiplied.
     pub tries: usize,
-    pub residuals: Residuals,
+    pub residuals: ResidualFunction,
     /// √Σr² at its minima, those at infinity included.
     pub norms: &'static [f64],
 }
@@ -23,7 +23,7 @@ const fn problem(
     rows: usize,
     start: Vec<f64>,
     tries: usize,
-    residuals: Residuals,
+    residuals: ResidualFunction,
     norms: &'static [f64],
 ) -> Problem {
     Problem {
@@ -207,12 +207,12 @@ impl Problem {
     pub fn fit(&self, factor: f64, polish: bool) -> Result<CurveFit> {
         let names: Vec<String> = (1..=self.start.len()).map(|p| format!("x{p}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let zeros = self.start.iter().all(|x| *x == 0.0);
+        let starts_at_zero = self.start.iter().all(|x| *x == 0.0);
         let start: Vec<f64> = self
             .start
             .iter()
             .map(|x| {
-                if zeros && factor != 1.0 {
+                if starts_at_zero && factor != 1.0 {
                     factor
                 } else {
                     factor * x
@@ -250,7 +250,8 @@ fn rank_1(x: &[f64], r: &mut [f64]) {
 }
 
 fn rank_1_zeros(x: &[f64], r: &mut [f64]) {
-    let (n, m) = (x.len(), r.len());
+    let n = x.len();
+    let m = r.len();
     let sum: f64 = (1..n - 1).map(|j| (j + 1) as f64 * x[j]).sum();
     for (i, r) in r.iter_mut().enumerate() {
         *r = if i == 0 || i == m - 1 {
@@ -262,7 +263,8 @@ fn rank_1_zeros(x: &[f64], r: &mut [f64]) {
 }
 
 fn rosenbrock(x: &[f64], r: &mut [f64]) {
-    (r[0], r[1]) = (10.0 * (x[1] - x[0] * x[0]), 1.0 - x[0]);
+    r[0] = 10.0 * (x[1] - x[0] * x[0]);
+    r[1] = 1.0 - x[0];
 }
 
 fn helical(x: &[f64], r: &mut [f64]) {
@@ -294,7 +296,8 @@ fn bard(x: &[f64], r: &mut [f64]) {
         0.14, 0.18, 0.22, 0.25, 0.29, 0.32, 0.35, 0.39, 0.37, 0.58, 0.73, 0.96, 1.34, 2.1, 4.39,
     ];
     for (i, r) in r.iter_mut().enumerate() {
-        let (u, v) = ((i + 1) as f64, (15 - i) as f64);
+        let u = (i + 1) as f64;
+        let v = (15 - i) as f64;
         *r = Y[i] - (x[0] + u / (x[1] * v + x[2] * u.min(v)));
     }
 }
@@ -337,7 +340,8 @@ fn watson(x: &[f64], r: &mut [f64]) {
             .sum();
         *r = slope - value * value - 1.0;
     }
-    (r[29], r[30]) = (x[0], x[1] - x[0] * x[0] - 1.0);
+    r[29] = x[0];
+    r[30] = x[1] - x[0] * x[0] - 1.0;
 }
 
 fn box_3(x: &[f64], r: &mut [f64]) {
@@ -364,11 +368,15 @@ fn brown_dennis(x: &[f64], r: &mut [f64]) {
 fn chebyquad(x: &[f64], r: &mut [f64]) {
     r.fill(0.0);
     for x in x {
-        let (mut last, mut this) = (1.0, 2.0 * x - 1.0);
-        let twice = 2.0 * this;
+        // Chebyshev polynomials of 2 x − 1, by their recursion
+        let mut previous = 1.0;
+        let mut polynomial = 2.0 * x - 1.0;
+        let factor = 2.0 * polynomial;
         for r in r.iter_mut() {
-            *r += this;
-            (last, this) = (this, twice * this - last);
+            *r += polynomial;
+            let next = factor * polynomial - previous;
+            previous = polynomial;
+            polynomial = next;
         }
     }
     for (i, r) in r.iter_mut().enumerate() {

@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 /// One problem as in `nist.json`.
 #[derive(Deserialize)]
-struct Entry {
+struct NistEntry {
     name: String,
     model: String,
     /// `y`, or a function of it.
@@ -19,8 +19,8 @@ struct Entry {
 }
 
 #[derive(Deserialize)]
-struct File {
-    problems: Vec<Entry>,
+struct NistFile {
+    problems: Vec<NistEntry>,
 }
 
 /// One problem; vectors of parameters are in the formula's order.
@@ -39,12 +39,13 @@ pub struct Problem {
 /// All 27 problems.
 pub fn problems() -> Result<Vec<Problem>> {
     let parsed = serde_json::from_str(include_str!("../nist.json"));
-    let file: File = parsed.map_err(|error| popfit::Error::Usage(format!("nist.json: {error}")))?;
+    let file: NistFile =
+        parsed.map_err(|error| popfit::Error::Usage(format!("nist.json: {error}")))?;
     file.problems.iter().map(Problem::new).collect()
 }
 
 impl Problem {
-    fn new(entry: &Entry) -> Result<Problem> {
+    fn new(entry: &NistEntry) -> Result<Problem> {
         let predictors: Vec<&str> = entry.predictors.keys().map(String::as_str).collect();
         let formula = Formula::parse_with(&entry.model, &predictors)?;
         let columns = entry
@@ -54,14 +55,14 @@ impl Problem {
         // a formula needs a parameter
         let response = Formula::parse_with(&format!("0*unused + {}", entry.response), &["y"])?;
         let y = response.values(&entry.y, &[0.0])?;
-        let of = |values: &[f64]| ordered(&formula, values);
+        let in_order = |values: &[f64]| order_parameters(&formula, values);
         Ok(Problem {
             name: entry.name.clone(),
             x: columns.filter_map(serde_json::Value::as_f64).collect(),
             y,
-            starts: [of(&entry.start1), of(&entry.start2)],
-            certified: of(&entry.certified),
-            certified_errors: of(&entry.certified_sd),
+            starts: [in_order(&entry.start1), in_order(&entry.start2)],
+            certified: in_order(&entry.certified),
+            certified_errors: in_order(&entry.certified_sd),
             formula,
         })
     }
@@ -81,28 +82,29 @@ impl Problem {
     }
 }
 
-/// The file's parameters are b1, b2, …; a formula's come as they appear.
-fn ordered(formula: &Formula, values: &[f64]) -> Vec<f64> {
-    let place = |name: &String| {
-        name[1..]
-            .parse()
-            .ok()
-            .and_then(|n: usize| values.get(n.wrapping_sub(1)).copied())
+/// Returns the file's parameters, which are b1, b2, …, in the order in which they appear in the formula.
+fn order_parameters(formula: &Formula, values: &[f64]) -> Vec<f64> {
+    let value_of = |name: &String| {
+        let number: usize = name[1..].parse().ok()?;
+        values.get(number.wrapping_sub(1)).copied()
     };
     formula
         .parameters()
         .iter()
-        .map(|name| place(name).unwrap_or(f64::NAN))
+        .map(|name| value_of(name).unwrap_or(f64::NAN))
         .collect()
 }
 
 /// Digits on which the worst number agrees with the certified ones (log relative error), 0 to 11.
 pub fn digits(found: &[f64], certified: &[f64]) -> f64 {
-    let one = |(f, c): (&f64, &f64)| -((f - c).abs() / c.abs()).log10();
-    let worst = found
-        .iter()
-        .zip(certified)
-        .map(one)
-        .fold(11.0, |a: f64, b| if b.is_nan() { 0.0 } else { a.min(b) });
-    worst.max(0.0)
+    let mut fewest = 11.0f64;
+    for (value, certified) in found.iter().zip(certified) {
+        let digits = -((value - certified).abs() / certified.abs()).log10();
+        fewest = if digits.is_nan() {
+            0.0
+        } else {
+            fewest.min(digits)
+        };
+    }
+    fewest.max(0.0)
 }

@@ -18,20 +18,23 @@ pub fn noisy_templates(emulator: &Emulator, count: usize) -> Result<(Spectra<'st
             x
         }
     };
+    // 1. Draw the labels.
     let labels = emulator.labels();
     let truths: Vec<f64> = (0..count)
         .flat_map(|_| {
             labels
                 .iter()
-                .map(|l| physical(l, 1.6 * random.uniform() - 0.8))
+                .map(|label| physical(label, 1.6 * random.uniform() - 0.8))
                 .collect::<Vec<_>>()
         })
         .collect();
-    let (mut flux, mut ivar) = (Vec::new(), Vec::new());
-    for clean in emulator.templates(&truths).chunks_exact(emulator.pixels()) {
-        let mean = clean.iter().map(|x| f64::from(*x)).sum::<f64>() / clean.len() as f64;
+    // 2. Add noise to their templates.
+    let mut flux = Vec::new();
+    let mut ivar = Vec::new();
+    for template in emulator.templates(&truths).chunks_exact(emulator.pixels()) {
+        let mean = template.iter().map(|x| f64::from(*x)).sum::<f64>() / template.len() as f64;
         let noise = mean / (20.0 + 80.0 * random.uniform());
-        for x in clean {
+        for x in template {
             let sigma = noise * (0.7 + 0.6 * random.uniform());
             flux.push(f64::from(*x) + sigma * random.normal());
             ivar.push(sigma.powi(-2));
@@ -39,6 +42,6 @@ pub fn noisy_templates(emulator: &Emulator, count: usize) -> Result<(Spectra<'st
     }
     let wavelength = Wavelength::from(emulator.wavelength().to_vec());
     let spectra = Spectra::from_arrays(wavelength, flux, ivar, None, None)?;
-    let start: Vec<f64> = labels.iter().map(|l| physical(l, 0.0)).collect();
+    let start: Vec<f64> = labels.iter().map(|label| physical(label, 0.0)).collect();
     Ok((spectra, start.repeat(count)))
 }

@@ -1,4 +1,4 @@
-//! Numbers that every run draws alike.
+//! Random numbers that are the same in every run.
 
 /// A fixed sequence: splitmix64 (Steele, Lea and Flood 2014).
 #[derive(Clone)]
@@ -19,9 +19,9 @@ impl Random {
         (-2.0 * self.uniform().ln()).sqrt() * (std::f64::consts::TAU * self.uniform()).cos()
     }
 
-    /// One of the numbers below `most`, or 0 if there is none.
-    pub fn below(&mut self, most: usize) -> usize {
-        ((self.uniform() * most as f64) as usize).min(most.saturating_sub(1))
+    /// One of the numbers below `limit`, or 0 if there is none.
+    pub fn below(&mut self, limit: usize) -> usize {
+        ((self.uniform() * limit as f64) as usize).min(limit.saturating_sub(1))
     }
 
     /// −size … size, as f32 so that both devices see the same number.

@@ -8,10 +8,10 @@ use popfit::{Closure, CurveFitter, CurveModel, Curves, Device, Formula, Result};
 use crate::random::Random;
 
 /// Points per curve.
-const POINTS: usize = 50;
+const POINTS_PER_CURVE: usize = 50;
 
 /// Values of a parameter vector at one x.
-type Values = fn(&[f64], f64) -> f64;
+type ModelFunction = fn(&[f64], f64) -> f64;
 
 /// A model and the truths that its curves are drawn from.
 pub struct Regression {
@@ -19,24 +19,24 @@ pub struct Regression {
     /// The model as popfit reads it.
     pub formula: &'static str,
     /// Ranges of the true parameters, in the order of `value`'s argument.
-    pub truths: &'static [Truth],
+    pub truths: &'static [TrueParameter],
     /// The model at one x.
-    pub value: Values,
+    pub value: ModelFunction,
     /// First and last x of the grid.
     pub x: [f64; 2],
 }
 
 /// Name and range of a true parameter.
-pub struct Truth {
+pub struct TrueParameter {
     pub parameter: &'static str,
     pub range: [f64; 2],
 }
 
 /// Noisy curves of one regression on a common grid.
-pub(crate) struct Noisy {
-    /// (POINTS)
+pub(crate) struct NoisyCurves {
+    /// (points)
     pub x: Vec<f64>,
-    /// (curves, POINTS)
+    /// (curves, points)
     pub y: Vec<f64>,
     /// (curves, P), in the order of the formula's own parameters.
     pub starts: Vec<f64>,
@@ -63,8 +63,8 @@ pub enum Route {
     Closures,
 }
 
-/// Ends of some fits.
-struct Ends {
+/// Results of some fits.
+struct FitEnds {
     /// (curves)
     success: Vec<bool>,
     /// (curves): as reported.
@@ -75,19 +75,19 @@ struct Ends {
 
 /// Successes, and those whose χ² is not that of their parameters.
 #[derive(Debug, Default)]
-pub struct Comparison {
+pub struct Chi2Comparison {
     pub successes: usize,
-    /// A line each.
+    /// Descriptions of successes whose χ² is wrong, one line each.
     pub wrong: Vec<String>,
     /// Largest relative difference of χ².
     pub worst: f64,
 }
 
-/// Noise of the curves, in root mean squares of the true curve about its mean.
+/// Noise levels of the curves, in root mean squares of the true curve about its mean.
 pub const NOISES: [f64; 3] = [0.01, 0.1, 0.3];
 
-const fn truth(parameter: &'static str, low: f64, high: f64) -> Truth {
-    Truth {
+const fn truth(parameter: &'static str, low: f64, high: f64) -> TrueParameter {
+    TrueParameter {
         parameter,
         range: [low, high],
     }
@@ -339,8 +339,8 @@ impl Regression {
     /// The grid that all curves share.
     fn grid(&self) -> Vec<f64> {
         let [first, last] = self.x;
-        (0..POINTS)
-            .map(|j| first + (last - first) * j as f64 / (POINTS - 1) as f64)
+        (0..POINTS_PER_CURVE)
+            .map(|j| first + (last - first) * j as f64 / (POINTS_PER_CURVE - 1) as f64)
             .collect()
     }
 
@@ -354,42 +354,46 @@ impl Regression {
             noise,
             seed,
         }: Sample,
-    ) -> Noisy {
+    ) -> NoisyCurves {
         let mut random = Random(seed);
-        let (x, places) = (self.grid(), self.places(names));
-        let mut y = Vec::with_capacity(curves * POINTS);
-        let (mut starts, mut truths) = (
-            vec![f64::NAN; curves * names.len()],
-            vec![f64::NAN; curves * names.len()],
-        );
+        let x = self.grid();
+        let indices = self.parameter_indices(names);
+        let mut y = Vec::with_capacity(curves * POINTS_PER_CURVE);
+        let mut starts = vec![f64::NAN; curves * names.len()];
+        let mut truths = vec![f64::NAN; curves * names.len()];
         for k in 0..curves {
+            // 1. Draw the true parameters, and noisy values of the curve.
             let truth: Vec<f64> = self
                 .truths
                 .iter()
-                .map(|t| t.range[0] + (t.range[1] - t.range[0]) * random.uniform())
-                .collect();
-            let values: Vec<f64> = x.iter().map(|&x| (self.value)(&truth, x)).collect();
-            let mean = values.iter().sum::<f64>() / POINTS as f64;
-            let spread =
-                (values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / POINTS as f64).sqrt();
-            y.extend(values.iter().map(|v| v + noise * spread * random.normal()));
-            let off: Vec<f64> = truth
-                .iter()
-                .map(|t| {
-                    t * (1.0
-                        + (0.2 + 0.3 * random.uniform())
-                            * if random.uniform() < 0.5 { -1.0 } else { 1.0 })
+                .map(|parameter| {
+                    let [low, high] = parameter.range;
+                    low + (high - low) * random.uniform()
                 })
                 .collect();
-            for (place, (off, truth)) in places
+            let values: Vec<f64> = x.iter().map(|&x| (self.value)(&truth, x)).collect();
+            let mean = values.iter().sum::<f64>() / POINTS_PER_CURVE as f64;
+            let spread = (values
                 .iter()
-                .map(|place| k * names.len() + place)
-                .zip(off.iter().zip(truth))
-            {
-                (starts[place], truths[place]) = (*off, truth);
+                .map(|value| (value - mean).powi(2))
+                .sum::<f64>()
+                / POINTS_PER_CURVE as f64)
+                .sqrt();
+            y.extend(
+                values
+                    .iter()
+                    .map(|value| value + noise * spread * random.normal()),
+            );
+            // 2. Put starts away from them, in the order of the formula.
+            for (index, truth) in indices.iter().zip(truth) {
+                let distance = 0.2 + 0.3 * random.uniform();
+                let sign = if random.uniform() < 0.5 { -1.0 } else { 1.0 };
+                let place = k * names.len() + index;
+                starts[place] = truth * (1.0 + distance * sign);
+                truths[place] = truth;
             }
         }
-        Noisy {
+        NoisyCurves {
             x,
             y,
             starts,
@@ -409,10 +413,10 @@ impl Regression {
         route: Route,
         device: &Device,
         sample: Sample,
-    ) -> Result<Comparison> {
+    ) -> Result<Chi2Comparison> {
         let tolerance = if route == Route::Columns { 1e-4 } else { 1e-6 };
         let (names, noisy, ends) = self.fit(route, device, sample)?;
-        Ok(self.judge(&names, &noisy, &ends, tolerance))
+        Ok(self.compare_chi2(&names, &noisy, &ends, tolerance))
     }
 
     /// Fits a sample of curves one by one and writes a line of JSON for each, for `benches/peers/regressions.py`.
@@ -424,21 +428,25 @@ impl Regression {
         &'static self,
         device: &Device,
         sample: Sample,
-        to: &mut impl Write,
+        out: &mut impl Write,
     ) -> std::io::Result<()> {
         let (names, noisy, ends) = self
             .fit(Route::Fits, device, sample)
             .map_err(std::io::Error::other)?;
-        let rows = noisy.y.chunks(POINTS).zip(noisy.starts.chunks(names.len()));
+        let rows = noisy
+            .y
+            .chunks(POINTS_PER_CURVE)
+            .zip(noisy.starts.chunks(names.len()));
         for (k, (y, start)) in rows.enumerate() {
             let head = format!(
                 r#""model": "{}", "text": "{}", "names": {names:?}"#,
                 self.name, self.formula
             );
             let data = format!(r#""x": {:?}, "y": {y:?}, "start": {start:?}"#, noisy.x);
-            let (success, chi2) = (ends.success[k], ends.chi2[k]);
+            let success = ends.success[k];
+            let chi2 = ends.chi2[k];
             writeln!(
-                to,
+                out,
                 r#"{{{head}, {data}, "noise": {}, "success": {success}, "chi2": {chi2:e}}}"#,
                 sample.noise
             )?;
@@ -453,7 +461,7 @@ impl Regression {
         route: Route,
         device: &Device,
         sample: Sample,
-    ) -> Result<(Vec<String>, Noisy, Ends)> {
+    ) -> Result<(Vec<String>, NoisyCurves, FitEnds)> {
         let formula = Formula::parse(self.formula)?;
         let names = formula.parameters().to_vec();
         let noisy = self.draw(&names, sample);
@@ -469,14 +477,14 @@ impl Regression {
                 .iter()
                 .map(|status| status.is_success())
                 .collect();
-            Ends {
+            FitEnds {
                 success,
                 chi2: columns.chi2,
                 parameters: columns.parameters,
             }
         } else {
             let fits = fitter.fit(&curves)?;
-            Ends {
+            FitEnds {
                 success: fits.iter().map(|fit| fit.status.is_success()).collect(),
                 chi2: fits.iter().map(|fit| fit.chi2).collect(),
                 parameters: fits.into_iter().flat_map(|fit| fit.parameters).collect(),
@@ -487,52 +495,61 @@ impl Regression {
 
     /// The model as a closure, its parameters in the order of `names`.
     fn closure(&'static self, names: &[String]) -> Result<CurveModel> {
-        let places = self.places(names);
+        let indices = self.parameter_indices(names);
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let values = move |x: &[f64], p: &[f64], y: &mut [f64]| {
-            let own: Vec<f64> = places.iter().map(|&place| p[place]).collect();
+            let parameters: Vec<f64> = indices.iter().map(|&index| p[index]).collect();
             y.iter_mut()
                 .zip(x)
-                .for_each(|(y, &x)| *y = (self.value)(&own, x));
+                .for_each(|(y, &x)| *y = (self.value)(&parameters, x));
         };
         Ok(Closure::new(&["x"], &names, values)?.into())
     }
 
-    fn judge(&self, names: &[String], noisy: &Noisy, ends: &Ends, tolerance: f64) -> Comparison {
-        let mut found = Comparison::default();
-        let places = self.places(names);
+    fn compare_chi2(
+        &self,
+        names: &[String],
+        noisy: &NoisyCurves,
+        ends: &FitEnds,
+        tolerance: f64,
+    ) -> Chi2Comparison {
+        let mut comparison = Chi2Comparison::default();
+        let indices = self.parameter_indices(names);
         let rows = ends
             .parameters
             .chunks(names.len())
-            .zip(noisy.y.chunks(POINTS));
+            .zip(noisy.y.chunks(POINTS_PER_CURVE));
         for (k, (parameters, y)) in rows.enumerate().filter(|(k, _)| ends.success[*k]) {
-            found.successes += 1;
-            let own: Vec<f64> = places.iter().map(|&place| parameters[place]).collect();
+            comparison.successes += 1;
+            let in_model_order: Vec<f64> = indices.iter().map(|&index| parameters[index]).collect();
             let chi2: f64 = noisy
                 .x
                 .iter()
                 .zip(y)
-                .map(|(&x, y)| (y - (self.value)(&own, x)).powi(2))
+                .map(|(&x, y)| (y - (self.value)(&in_model_order, x)).powi(2))
                 .sum();
-            let off = (chi2 - ends.chi2[k]).abs() / chi2;
-            found.worst = found.worst.max(off);
+            let difference = (chi2 - ends.chi2[k]).abs() / chi2;
+            comparison.worst = comparison.worst.max(difference);
             // a NaN is wrong, too
-            if off.is_nan() || off > tolerance {
-                found.wrong.push(format!(
-                    "curve {k}: {own:?} reports {}, has {chi2}",
+            if difference.is_nan() || difference > tolerance {
+                comparison.wrong.push(format!(
+                    "curve {k}: {in_model_order:?} reports {}, has {chi2}",
                     ends.chi2[k]
                 ));
             }
         }
-        found
+        comparison
     }
 
-    /// Places of the model's parameters among `names`.
-    fn places(&self, names: &[String]) -> Vec<usize> {
-        let place = |t: &Truth| names.iter().position(|name| *name == t.parameter);
+    /// Indices of the model's parameters among `names`.
+    fn parameter_indices(&self, names: &[String]) -> Vec<usize> {
+        let index_of = |truth: &TrueParameter| {
+            let mut names = names.iter();
+            names.position(|name| *name == truth.parameter)
+        };
         self.truths
             .iter()
-            .map(|t| place(t).expect("a parameter of the formula"))
+            .map(|truth| index_of(truth).expect("a parameter of the formula"))
             .collect()
     }
 }

@@ -27,7 +27,7 @@ pub fn masked_constant(spectra: &Spectra, n: usize) -> f64 {
         .sum()
 }
 
-/// A table next to its reference, by spectrum.
+/// Comparison of a table with its reference, by spectrum.
 pub struct Comparison {
     /// Objective above the reference.
     pub gaps: Vec<f64>,
@@ -43,21 +43,30 @@ impl Comparison {
         let count = table.names().len();
         let reference = folder.join("rvspecfit.npz");
         let (_, objectives) = array(&reference, "ref_m2logl");
-        let (_, x) = array(&reference, "ref_x");
+        let (_, parameters) = array(&reference, "ref_x");
         let (_, errors) = array(&reference, "ref_err");
         let gap =
             |(n, row): (usize, FitRow)| row.objective + masked_constant(spectra, n) - objectives[n];
-        let row_of = |values: &[f64], n: usize| values[n * count..][..count].to_vec();
-        let away = |(n, row): (usize, FitRow)| offset(&row, &row_of(&x, n), &row_of(&errors, n));
-        let pairs = table
+        let values_of = |values: &[f64], n: usize| values[n * count..][..count].to_vec();
+        let largest_offset = |(n, row): (usize, FitRow)| {
+            offset(&row, &values_of(&parameters, n), &values_of(&errors, n))
+        };
+        let error_pairs = table
             .to_rows()
             .into_iter()
             .flat_map(|row| row.errors)
             .zip(&errors);
         Comparison {
             gaps: table.to_rows().into_iter().enumerate().map(gap).collect(),
-            offsets: table.to_rows().into_iter().enumerate().map(away).collect(),
-            ratios: pairs.map(|(a, b)| a / b).collect(),
+            offsets: table
+                .to_rows()
+                .into_iter()
+                .enumerate()
+                .map(largest_offset)
+                .collect(),
+            ratios: error_pairs
+                .map(|(error, reference)| error / reference)
+                .collect(),
         }
     }
 

@@ -34,18 +34,20 @@ pub fn network(labels: &[&str], activation: &str, layers: &[Layer]) -> Emulator 
     .unwrap()
 }
 
-/// The bytes of its file.
+/// Returns the bytes of the file of such a network.
 pub fn network_file(labels: &[&str], activation: &str, layers: &[Layer]) -> Vec<u8> {
-    let label = |name: &&str| {
+    // 1. Describe the network in the metadata.
+    let describe_label = |name: &&str| {
         format!(
             r#"{{"name":"{name}","transform":"identity","mean":0.0,"std":1.0,"min":-10.0,"max":10.0}}"#
         )
     };
-    let described: Vec<String> = labels.iter().map(label).collect();
+    let label_descriptions: Vec<String> = labels.iter().map(describe_label).collect();
     let description = format!(
         r#"{{"version":1,"activation":"{activation}","output":"identity","labels":[{}],"medium":"vacuum","grid":"log"}}"#,
-        described.join(",")
+        label_descriptions.join(",")
     );
+    // 2. Collect its tensors.
     let mut tensors = vec![(
         "wavelength".to_string(),
         Dtype::F64,
@@ -100,7 +102,7 @@ pub fn linear_layer(labels: usize, coefficient: impl Fn(usize, usize) -> f32) ->
     }
 }
 
-/// Waves that are not orthogonal, to make it interesting.
+/// Coefficient of a label at a pixel: waves that are not orthogonal, so that the labels are correlated.
 pub fn wave(label: usize, pixel: usize) -> f32 {
     (0.3 * (label + 1) as f32 * pixel as f32).sin() * 0.1 + 0.02
 }

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 /// Bytes of a card.
-pub const CARD: usize = 80;
-/// Keywords that decide sizes and types: given twice, no reading is right.
-const STRUCTURAL: [&str; 10] = [
+pub const CARD_BYTES: usize = 80;
+/// Keywords that decide sizes and types. If one is given twice, the header is ambiguous.
+const STRUCTURAL_KEYWORDS: [&str; 10] = [
     "SIMPLE", "XTENSION", "BITPIX", "NAXIS", "PCOUNT", "GCOUNT", "TFIELDS", "TFORM", "BZERO",
     "BSCALE",
 ];
@@ -33,9 +33,11 @@ impl Header {
     /// A card that is not ASCII, or a structural keyword given twice.
     pub fn parse(blocks: &[u8]) -> Result<Header, String> {
         let mut header = Header::default();
-        let mut last: Option<String> = None;
-        for card in blocks.chunks_exact(CARD) {
-            if !card.iter().all(|b| (b' '..=b'~').contains(b)) {
+        // key of the card before, if its text goes on in the next card
+        let mut continued_key: Option<String> = None;
+        for card in blocks.chunks_exact(CARD_BYTES) {
+            // 1. Split the card into keyword and value.
+            if !card.iter().all(|byte| (b' '..=b'~').contains(byte)) {
                 return Err(format!(
                     "a header card is not ASCII text: {:?}",
                     String::from_utf8_lossy(card.split_at(8).0)
@@ -47,38 +49,42 @@ impl Header {
             if key == "END" {
                 break;
             }
+            // 2. A CONTINUE card goes on with the text of the card before.
             if key == "CONTINUE" {
-                header.extend(last.as_deref(), rest);
+                header.append_continued_text(continued_key.as_deref(), rest);
                 continue;
             }
-            last = None;
-            let Some(value) = rest.strip_prefix('=').and_then(value) else {
+            continued_key = None;
+            let Some(value) = rest.strip_prefix('=').and_then(parse_value) else {
                 continue;
             };
+            // 3. Of a keyword given twice the first value counts.
             if header.values.contains_key(key) {
-                if STRUCTURAL.contains(&key.trim_end_matches(|c: char| c.is_ascii_digit())) {
+                if STRUCTURAL_KEYWORDS.contains(&key.trim_end_matches(|c: char| c.is_ascii_digit()))
+                {
                     return Err(format!("{key} is given twice"));
                 }
                 continue; // as astropy does, the first one counts
             }
-            // behind the value, which has no quotes inside
+            // the comment follows the value, which has no quotes inside
             header.has_foreign_checksum |=
                 key == "CHECKSUM" && rest.split('\'').nth(2).is_some_and(is_comment);
-            last =
-                matches!(&value, Value::Text(text) if text.ends_with('&')).then(|| key.to_string());
+            let is_continued = matches!(&value, Value::Text(text) if text.ends_with('&'));
+            continued_key = is_continued.then(|| key.to_string());
             header.values.insert(key.to_string(), value);
         }
         Ok(header)
     }
 
     /// Appends the text of a CONTINUE card to a string that ends in `&`.
-    fn extend(&mut self, key: Option<&str>, rest: &str) {
-        if let (Some(Value::Text(text)), Some(Value::Text(more))) =
-            (key.and_then(|key| self.values.get_mut(key)), value(rest))
+    fn append_continued_text(&mut self, key: Option<&str>, card: &str) {
+        let value = key.and_then(|key| self.values.get_mut(key));
+        if let (Some(Value::Text(text)), Some(Value::Text(continuation))) =
+            (value, parse_value(card))
             && text.ends_with('&')
         {
             text.pop();
-            text.push_str(&more);
+            text.push_str(&continuation);
         }
     }
 
@@ -139,7 +145,7 @@ fn is_comment(rest: &str) -> bool {
 }
 
 /// Parses the value behind `=`; `None` if there is none or popfit does not read its type (complex numbers).
-fn value(field: &str) -> Option<Value> {
+fn parse_value(field: &str) -> Option<Value> {
     let field = field.trim_start();
     if let Some(quoted) = field.strip_prefix('\'') {
         return Some(Value::Text(unquote(quoted)));
@@ -159,12 +165,13 @@ fn value(field: &str) -> Option<Value> {
 /// Reads a FITS string from after its opening quote to the closing one: joins doubled quotes, and drops trailing
 /// spaces.
 fn unquote(quoted: &str) -> String {
-    let (mut text, mut chars) = (String::new(), quoted.chars().peekable());
-    while let Some(c) = chars.next() {
-        if c == '\'' && chars.next_if_eq(&'\'').is_none() {
+    let mut text = String::new();
+    let mut characters = quoted.chars().peekable();
+    while let Some(character) = characters.next() {
+        if character == '\'' && characters.next_if_eq(&'\'').is_none() {
             break;
         }
-        text.push(c);
+        text.push(character);
     }
     text.truncate(text.trim_end().len());
     text
@@ -185,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_every_type() {
+    fn values_of_every_type_are_parsed() {
         let header = parse(&[
             "A       = 'it''s / text  ' / comment",
             "B       =                    T",
@@ -209,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn structure_is_said_once() {
+    fn repeated_structural_keywords_are_refused() {
         assert!(
             parse(&["NAXIS1  = 3", "NAXIS1  = 4"])
                 .unwrap_err()

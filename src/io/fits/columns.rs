@@ -23,6 +23,7 @@ impl TableColumns {
             .get(index)
             .map(|hdu| hdu.name.clone())
             .unwrap_or_default();
+        // 1. Note the columns that have arrays or types that popfit does not read.
         let left_out: Vec<&str> = table
             .columns
             .iter()
@@ -36,15 +37,17 @@ impl TableColumns {
                 left_out.join(", ")
             ));
         }
-        let (table_name, mut columns): (Arc<str>, _) = (name.into(), Vec::new());
+        // 2. Keep the structure of the others.
+        let table_name: Arc<str> = name.into();
+        let mut columns = Vec::new();
         for column in table.columns.iter().filter(|column| column.is_single()) {
             columns.push(Column {
                 table: table_name.clone(),
                 name: column.name.as_str().into(),
                 unit: column.unit.as_str().into(),
                 values: column
-                    .values(&[], table.row_bytes.max(1))
-                    .map_err(|m| fits.fault(index, m))?,
+                    .decode_values(&[], table.row_bytes.max(1))
+                    .map_err(|message| fits.fault(index, message))?,
             });
         }
         Ok(TableColumns { index, columns })
@@ -53,23 +56,23 @@ impl TableColumns {
     /// Reads the prepared columns of these rows and appends them to `out`.
     pub fn read(&self, fits: &mut Fits, rows: &[usize], out: &mut Vec<Column>) -> Result<()> {
         let bytes = fits.rows(self.index, rows)?;
-        let memory = fits
+        let bytes_per_row = fits
             .table(self.index)?
             .columns
             .iter()
             .filter(|column| column.is_single())
-            .map(TableColumn::memory);
-        let memory = memory.fold(0, usize::saturating_add);
-        fits.take(rows.len(), memory)?;
+            .map(TableColumn::memory)
+            .fold(0, usize::saturating_add);
+        fits.take(rows.len(), bytes_per_row)?;
         let table = fits.table(self.index)?;
         let single = table.columns.iter().filter(|column| column.is_single());
-        for (column, like) in single.zip(&self.columns) {
+        for (column, prepared) in single.zip(&self.columns) {
             let values = column
-                .values(&bytes, table.row_bytes)
-                .map_err(|m| fits.fault(self.index, m))?;
+                .decode_values(&bytes, table.row_bytes)
+                .map_err(|message| fits.fault(self.index, message))?;
             out.push(Column {
                 values,
-                ..like.clone()
+                ..prepared.clone()
             });
         }
         Ok(())

@@ -2,11 +2,11 @@
 
 use super::cards::Header;
 use super::hdu::Fits;
-use super::tiles::Tiles;
+use super::tiles::TiledImage;
 use crate::error::{Error, Result};
 
-/// Bytes decoded in one go; a multiple of every element's size.
-const CHUNK: usize = 1 << 16;
+/// Number of bytes that are read and decoded at once; a multiple of every element's size.
+const DECODED_BYTES: usize = 1 << 16;
 
 /// An image's shape and type.
 #[derive(Clone, Debug)]
@@ -16,10 +16,10 @@ pub struct Image {
     bitpix: i64,
     scale: f64,
     zero: f64,
-    /// The integer that stands for not-a-number.
+    /// Integer that means not-a-number.
     blank: Option<i64>,
     /// Its compression; `None` if it is not compressed.
-    tiles: Option<Tiles>,
+    tiles: Option<TiledImage>,
 }
 
 impl Image {
@@ -28,7 +28,7 @@ impl Image {
     pub fn new(header: &Header, prefix: &str, shape: Vec<u64>) -> Result<Image, String> {
         let bitpix = header.integer(&format!("{prefix}BITPIX"));
         let bitpix = bitpix
-            .filter(|b| [8, 16, 32, 64, -32, -64].contains(b))
+            .filter(|bitpix| [8, 16, 32, 64, -32, -64].contains(bitpix))
             .ok_or("no valid BITPIX")?;
         let shape = shape
             .iter()
@@ -48,7 +48,7 @@ impl Image {
     }
 
     /// Adds the compression of the image.
-    pub fn with_tiles(self, tiles: Tiles) -> Image {
+    pub fn with_tiles(self, tiles: TiledImage) -> Image {
         Image {
             tiles: Some(tiles),
             ..self
@@ -56,7 +56,7 @@ impl Image {
     }
 
     /// Returns the compression of the image; `None` if it is not compressed.
-    pub fn tiles(&self) -> Option<&Tiles> {
+    pub fn tiles(&self) -> Option<&TiledImage> {
         self.tiles.as_ref()
     }
 
@@ -66,34 +66,34 @@ impl Image {
     }
 
     /// Returns the size of an element (bytes).
-    pub fn bytes(&self) -> usize {
+    pub fn element_bytes(&self) -> usize {
         (self.bitpix.unsigned_abs() / 8) as usize
     }
 
     /// Decodes the big-endian bytes of one element to its physical value; NaN if it is BLANK.
-    fn number(&self, bytes: &[u8]) -> f64 {
+    fn decode_element(&self, bytes: &[u8]) -> f64 {
         let stored = match (self.bitpix, bytes) {
             (8, &[a]) => i64::from(a),
             (16, &[a, b]) => i64::from(i16::from_be_bytes([a, b])),
             (32, &[a, b, c, d]) => i64::from(i32::from_be_bytes([a, b, c, d])),
             (64, &[a, b, c, d, e, f, g, h]) => i64::from_be_bytes([a, b, c, d, e, f, g, h]),
             (-32, &[a, b, c, d]) => {
-                return self.physical(f64::from(f32::from_be_bytes([a, b, c, d])));
+                return self.scale_value(f64::from(f32::from_be_bytes([a, b, c, d])));
             }
             (-64, &[a, b, c, d, e, f, g, h]) => {
-                return self.physical(f64::from_be_bytes([a, b, c, d, e, f, g, h]));
+                return self.scale_value(f64::from_be_bytes([a, b, c, d, e, f, g, h]));
             }
             _ => unreachable!("BITPIX was checked, and elements have its size"),
         };
         if self.blank == Some(stored) {
             f64::NAN
         } else {
-            self.physical(stored as f64)
+            self.scale_value(stored as f64)
         }
     }
 
     /// Converts a stored value to BSCALE × value + BZERO; without scaling the value keeps its bits.
-    fn physical(&self, stored: f64) -> f64 {
+    fn scale_value(&self, stored: f64) -> f64 {
         if self.scale == 1.0 && self.zero == 0.0 {
             stored
         } else {
@@ -113,6 +113,7 @@ impl Fits {
         out: &mut Vec<T>,
         convert: impl Fn(f64) -> T,
     ) -> Result<()> {
+        // 1. Check the range, and reserve the memory.
         let image = self.image(index)?.clone();
         let total = image.shape.iter().product::<usize>();
         if image.shape.is_empty() || first.checked_add(count).is_none_or(|end| end > total) {
@@ -129,34 +130,35 @@ impl Fits {
                 message,
             });
         }
+        let element_bytes = image.element_bytes();
+        // 2. A compressed image is decoded tile by tile.
         if let Some(tiles) = &image.tiles {
-            let mut at = first;
-            while at < first + count {
-                let tile = tiles.holding(at);
-                let bytes = self.tile(index, tiles, &tile, image.bytes())?;
-                let wanted = tile.pixels.end.min(first + count) - at;
-                let stored = bytes
-                    .chunks_exact(image.bytes())
-                    .skip(at - tile.pixels.start)
-                    .take(wanted);
-                out.extend(stored.map(|bytes| convert(image.number(bytes))));
-                at += wanted;
+            let mut pixel = first;
+            while pixel < first + count {
+                let tile = tiles.tile_of_pixel(pixel);
+                let bytes = self.read_tile(index, tiles, &tile, element_bytes)?;
+                let needed = tile.pixels.end.min(first + count) - pixel;
+                let elements = bytes
+                    .chunks_exact(element_bytes)
+                    .skip(pixel - tile.pixels.start)
+                    .take(needed);
+                out.extend(elements.map(|element| convert(image.decode_element(element))));
+                pixel += needed;
             }
             return Ok(());
         }
-        let mut buffer = vec![0; CHUNK.min(count * image.bytes())];
-        let mut at = first as u64 * image.bytes() as u64;
-        let mut left = count * image.bytes();
-        while left > 0 {
-            let length = left.min(buffer.len());
+        // 3. Any other one is read in pieces.
+        let mut buffer = vec![0; DECODED_BYTES.min(count * element_bytes)];
+        let mut offset = first as u64 * element_bytes as u64;
+        let mut remaining = count * element_bytes;
+        while remaining > 0 {
+            let length = remaining.min(buffer.len());
             buffer.truncate(length);
-            self.read(index, at, &mut buffer)?;
-            out.extend(
-                buffer
-                    .chunks_exact(image.bytes())
-                    .map(|bytes| convert(image.number(bytes))),
-            );
-            (at, left) = (at + length as u64, left - length);
+            self.read(index, offset, &mut buffer)?;
+            let elements = buffer.chunks_exact(element_bytes);
+            out.extend(elements.map(|element| convert(image.decode_element(element))));
+            offset += length as u64;
+            remaining -= length;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! FITS files: a reader that trusts no header, and a writer. What surveys write in them is known to `spectra/fits`.
+//! FITS files: a reader that trusts no header, and a writer. The layouts of surveys are read in `spectra/fits`.
 //!
 //! `Bytes` is a trait of two methods, length and bytes at an offset, which the disk and inflated gzip implement.
 //!

@@ -5,15 +5,15 @@
 //! a block gives f. Two codes are special: all differences are 0, or all are verbatim.
 
 /// Reader of bits, the highest bit of each byte first.
-struct Bits<'a> {
+struct BitReader<'a> {
     bytes: std::slice::Iter<'a, u8>,
     held: u64,
     count: u32,
 }
 
-impl Bits<'_> {
+impl BitReader<'_> {
     /// Reads `count` bits, at most 32, as a number; `None` at the end.
-    fn take(&mut self, count: u32) -> Option<u32> {
+    fn read_bits(&mut self, count: u32) -> Option<u32> {
         while self.count < count {
             self.held = self.held << 8 | u64::from(*self.bytes.next()?);
             self.count += 8;
@@ -23,9 +23,9 @@ impl Bits<'_> {
     }
 
     /// Counts the zeros before the next 1, and reads that 1, too; `None` at the end.
-    fn zeros(&mut self) -> Option<u32> {
+    fn count_zeros(&mut self) -> Option<u32> {
         let mut count = 0;
-        while self.take(1)? == 0 {
+        while self.read_bits(1)? == 0 {
             count += 1;
         }
         Some(count)
@@ -33,49 +33,52 @@ impl Bits<'_> {
 }
 
 /// Decodes `count` integers of `width` bytes (1, 2 or 4; one byte is unsigned), coded in blocks of `block`, and passes
-/// each to `put`; `None` if the bytes end early or contain an unknown code.
-pub fn decode(
+/// each to `push_value`; `None` if the bytes end early or contain an unknown code.
+pub fn decode_rice(
     packed: &[u8],
     count: usize,
     width: u32,
     block: usize,
-    mut put: impl FnMut(i32),
+    mut push_value: impl FnMut(i32),
 ) -> Option<()> {
-    let mut bits = Bits {
+    let mut bits = BitReader {
         bytes: packed.iter(),
         held: 0,
         count: 0,
     };
     // number of bits of a block's code, and the code of verbatim differences
-    let (code_bits, verbatim) = match width {
+    let (code_bits, verbatim_code) = match width {
         1 => (3, 7),
         2 => (4, 15),
         _ => (5, 26),
     };
-    let mut last = bits.take(8 * width)?;
+    let mut value = bits.read_bits(8 * width)?;
     let mut remaining = count;
     while remaining > 0 {
-        let code = bits.take(code_bits)?;
+        // 1. Read the code of a block.
+        let code = bits.read_bits(code_bits)?;
         for _ in 0..remaining.min(block) {
+            // 2. Read a mapped difference: zero, coded or verbatim.
             let mapped = match code {
                 0 => 0,
-                code if code < verbatim => {
-                    let upper = bits.zeros()?;
-                    upper.checked_mul(1 << (code - 1))? | bits.take(code - 1)?
+                code if code < verbatim_code => {
+                    let upper = bits.count_zeros()?;
+                    upper.checked_mul(1 << (code - 1))? | bits.read_bits(code - 1)?
                 }
-                code if code == verbatim => bits.take(8 * width)?,
+                code if code == verbatim_code => bits.read_bits(8 * width)?,
                 _ => return None,
             };
+            // 3. Undo the mapping, and add the difference to the value before.
             let difference = if mapped & 1 == 0 {
                 mapped >> 1
             } else {
                 !(mapped >> 1)
             };
-            last = last.wrapping_add(difference);
-            put(match width {
-                1 => i32::from(last as u8),
-                2 => i32::from(last as i16),
-                _ => last as i32,
+            value = value.wrapping_add(difference);
+            push_value(match width {
+                1 => i32::from(value as u8),
+                2 => i32::from(value as i16),
+                _ => value as i32,
             });
         }
         remaining -= remaining.min(block);
@@ -89,7 +92,7 @@ mod tests {
 
     /// Three blocks of two pixels, written by hand: 5, then differences 0, −2; 0, 0; 100, −100 verbatim.
     #[test]
-    fn blocks_of_each_kind() {
+    fn blocks_of_each_kind_are_decoded() {
         let code = "00000101 010 10 011 000 111 11001000 11000111";
         let bits: String = code
             .replace(' ', "")
@@ -100,11 +103,11 @@ mod tests {
             .map(|k| u8::from_str_radix(&bits[8 * k..8 * k + 8], 2).unwrap())
             .collect();
         let mut values = Vec::new();
-        decode(&bytes, 6, 1, 2, |x| values.push(x)).unwrap();
+        decode_rice(&bytes, 6, 1, 2, |x| values.push(x)).unwrap();
         assert_eq!(values, [5, 3, 3, 3, 103, 3]);
         assert!(
             (0..bytes.len())
-                .all(|end| decode(bytes.get(..end).unwrap(), 6, 1, 2, |_| ()).is_none()),
+                .all(|end| decode_rice(bytes.get(..end).unwrap(), 6, 1, 2, |_| ()).is_none()),
             "cut"
         );
     }

@@ -3,12 +3,12 @@
 //! DATASUM is the ones' complement sum of the data, taken as big-endian words of 32 bits, blocks padded. CHECKSUM is
 //! text that makes the sum of the whole unit, header included, all ones.
 
-#![deny(clippy::indexing_slicing)] // whatever a file holds is no index
+#![deny(clippy::indexing_slicing)] // a file must not cause a panic
 
 /// Characters of CHECKSUM's value.
-const LENGTH: usize = 16;
+const CHECKSUM_CHARACTERS: usize = 16;
 
-/// A ones' complement sum of bytes at known places.
+/// A ones' complement sum of bytes at given positions.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OnesSum(u64);
 
@@ -16,33 +16,36 @@ impl OnesSum {
     /// Adds bytes that begin at byte `position` of the data to the sum; the order in which pieces are added does not
     /// matter.
     pub fn add(&mut self, position: u64, bytes: &[u8]) {
+        // 1. Bytes before the first whole word.
         let lead = ((4 - position % 4) % 4) as usize;
-        let (first, rest) = bytes.split_at(lead.min(bytes.len()));
-        for (place, byte) in (position..).zip(first) {
-            self.add_byte(place, *byte);
+        let (first_bytes, aligned) = bytes.split_at(lead.min(bytes.len()));
+        for (position, byte) in (position..).zip(first_bytes) {
+            self.add_byte(position, *byte);
         }
-        let (words, last) = rest.as_chunks::<4>();
+        // 2. Whole words. So few at once that their sum does not overflow.
+        let (words, last_bytes) = aligned.as_chunks::<4>();
         for piece in words.chunks(1 << 16) {
             let sum: u64 = piece
                 .iter()
                 .map(|word| u64::from(u32::from_be_bytes(*word)))
                 .sum();
-            self.0 = fold(self.0 + sum);
+            self.0 = fold_carries(self.0 + sum);
         }
-        for (place, byte) in last.iter().enumerate() {
+        // 3. Bytes behind the last whole word.
+        for (place, byte) in last_bytes.iter().enumerate() {
             self.add_byte(place as u64, *byte);
         }
     }
 
     /// Adds one byte at its position, which decides its place in a big-endian word of four bytes.
     fn add_byte(&mut self, position: u64, byte: u8) {
-        self.0 = fold(self.0 + (u64::from(byte) << (8 * (3 - position % 4))));
+        self.0 = fold_carries(self.0 + (u64::from(byte) << (8 * (3 - position % 4))));
     }
 
     /// Returns the ones' complement sum of both.
     #[must_use]
     pub fn plus(self, other: OnesSum) -> OnesSum {
-        OnesSum(fold(self.0 + other.0))
+        OnesSum(fold_carries(self.0 + other.0))
     }
 
     /// Returns the sum as a number, as the header key DATASUM gives it.
@@ -58,12 +61,12 @@ impl OnesSum {
     /// Returns the text to write as CHECKSUM, if this is the sum of an HDU whose CHECKSUM is sixteen zeros.
     pub fn checksum(self) -> String {
         let complement = !self.value();
-        let mut text = ['0'; LENGTH];
+        let mut text = ['0'; CHECKSUM_CHARACTERS];
         for (k, byte) in complement.to_be_bytes().into_iter().enumerate() {
-            for (j, character) in encode(byte).into_iter().enumerate() {
+            for (j, character) in encode_byte(byte).into_iter().enumerate() {
                 // the value begins at the twelfth byte of its card, one before a word's end
-                if let Some(place) = text.get_mut((4 * j + k + 1) % LENGTH) {
-                    *place = char::from(character);
+                if let Some(slot) = text.get_mut((4 * j + k + 1) % CHECKSUM_CHARACTERS) {
+                    *slot = char::from(character);
                 }
             }
         }
@@ -72,27 +75,27 @@ impl OnesSum {
 }
 
 /// Adds the carries beyond 32 bits back to the low 32 bits until none is left.
-fn fold(mut sum: u64) -> u64 {
+fn fold_carries(mut sum: u64) -> u64 {
     while sum >> 32 != 0 {
         sum = (sum & 0xffff_ffff) + (sum >> 32);
     }
     sum
 }
 
-/// Four letters or digits whose sum is the byte and four times '0'.
-fn encode(byte: u8) -> [u8; 4] {
+/// Returns four letters or digits whose sum is the byte and four times '0'.
+fn encode_byte(byte: u8) -> [u8; 4] {
     let quarter = byte / 4 + b'0';
-    let mut all = [quarter + byte % 4, quarter, quarter, quarter];
-    while let Some(pair) = all
+    let mut characters = [quarter + byte % 4, quarter, quarter, quarter];
+    while let Some([first, second]) = characters
         .as_chunks_mut::<2>()
         .0
         .iter_mut()
         .find(|pair| !pair.iter().all(u8::is_ascii_alphanumeric))
     {
-        let [first, second] = pair;
-        (*first, *second) = (*first + 1, *second - 1);
+        *first += 1;
+        *second -= 1;
     }
-    all
+    characters
 }
 
 #[cfg(test)]
@@ -100,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_add_up_in_any_order() {
+    fn sum_of_pieces_does_not_depend_on_their_order() {
         let bytes: Vec<u8> = (0..1001u32).map(|k| (k * 37 + 11) as u8).collect();
         let mut whole = OnesSum::default();
         whole.add(0, &bytes);
@@ -126,12 +129,16 @@ mod tests {
             2_503_531_142,
         ] {
             let text = OnesSum(value).checksum();
-            assert!(text.bytes().all(|b| b.is_ascii_alphanumeric()), "{text}");
-            let (mut with, mut zeros) = (OnesSum(value), OnesSum::default());
-            with.add(11, text.as_bytes());
-            zeros.add(11, &[b'0'; LENGTH]);
+            assert!(
+                text.bytes().all(|byte| byte.is_ascii_alphanumeric()),
+                "{text}"
+            );
+            let mut with_text = OnesSum(value);
+            let mut zeros = OnesSum::default();
+            with_text.add(11, text.as_bytes());
+            zeros.add(11, &[b'0'; CHECKSUM_CHARACTERS]);
             assert_eq!(
-                fold(with.0 + u64::from(!zeros.value())) as u32,
+                fold_carries(with_text.0 + u64::from(!zeros.value())) as u32,
                 u32::MAX,
                 "{value}"
             );
@@ -140,7 +147,7 @@ mod tests {
 
     /// The example of the FITS standard, appendix J.
     #[test]
-    fn the_standards_example() {
+    fn checksum_of_the_standards_example() {
         assert_eq!(OnesSum(868_229_149).checksum(), "hcHjjc9ghcEghc9g");
     }
 }

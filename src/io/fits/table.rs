@@ -6,8 +6,8 @@ use super::hdu::Fits;
 use crate::error::{Error, Result};
 use crate::io::column::ColumnValues;
 
-/// The standard's limit.
-const MOST_COLUMNS: i64 = 999;
+/// Maximum number of columns, by the standard.
+const MAX_COLUMNS: i64 = 999;
 
 /// A table's shape and columns.
 #[derive(Clone, Debug)]
@@ -17,16 +17,17 @@ pub struct Table {
     pub columns: Vec<TableColumn>,
 }
 
-/// One column.
+/// Description of a column.
 #[derive(Clone, Debug)]
 pub struct TableColumn {
     pub name: String,
     pub unit: String,
-    /// FITS' letter.
+    /// Letter of the type in TFORM.
     code: u8,
     repeat: usize,
-    /// Place and bytes in a row.
+    /// Offset in a row (bytes).
     offset: usize,
+    /// Number of bytes of a cell.
     width: usize,
     scale: f64,
     zero: f64,
@@ -41,11 +42,13 @@ impl Table {
         if header.integer("BITPIX") != Some(8) || header.integer("GCOUNT").unwrap_or(1) != 1 {
             return Err("a table whose BITPIX is not 8, or GCOUNT not 1".into());
         }
+        // 1. Read the columns one after another, each behind the one before.
         let fields = header
             .integer("TFIELDS")
-            .filter(|n| (0..=MOST_COLUMNS).contains(n))
+            .filter(|n| (0..=MAX_COLUMNS).contains(n))
             .ok_or("no valid TFIELDS")?;
-        let (mut columns, mut offset) = (Vec::new(), 0usize);
+        let mut columns = Vec::new();
+        let mut offset = 0usize;
         for k in 1..=fields {
             let column = TableColumn::new(header, k, offset)?;
             offset = offset
@@ -53,6 +56,7 @@ impl Table {
                 .ok_or("its row is too wide")?;
             columns.push(column);
         }
+        // 2. Together they fill a row.
         if offset as u64 != row_bytes || (rows > 0 && row_bytes == 0) {
             return Err(format!(
                 "its columns take {offset} bytes, its {rows} rows have {row_bytes}"
@@ -81,22 +85,26 @@ impl Table {
 impl TableColumn {
     /// Reads the description of column `k`, counted from 1, which begins at byte `offset` of a row.
     fn new(header: &Header, k: i64, offset: usize) -> Result<TableColumn, String> {
+        // 1. Split the form, such as 3E, into a count and the letter of a type.
         let form = header
             .text(&format!("TFORM{k}"))
             .ok_or_else(|| format!("no TFORM{k}"))?
             .trim();
         let invalid = || format!("TFORM{k} is {form:?}");
         let digits = form.bytes().take_while(u8::is_ascii_digit).count();
-        let repeat = if digits == 0 {
-            Ok(1)
-        } else {
-            form.split_at(digits).0.parse::<usize>()
-        }
-        .map_err(|_| invalid())?;
+        let repeat = match digits {
+            0 => 1,
+            _ => form
+                .split_at(digits)
+                .0
+                .parse::<usize>()
+                .map_err(|_| invalid())?,
+        };
         let code = *form.as_bytes().get(digits).ok_or_else(invalid)?;
+        // 2. They give the width of a cell.
         let width = match code {
             b'X' => Some(repeat.div_ceil(8)),
-            _ => size(code).ok_or_else(invalid)?.checked_mul(repeat),
+            _ => element_bytes(code).ok_or_else(invalid)?.checked_mul(repeat),
         };
         Ok(TableColumn {
             name: header
@@ -168,18 +176,22 @@ impl TableColumn {
     }
 
     /// Decodes all numbers of a [numeric](Self::is_numeric) column from the bytes of whole rows, row by row.
-    fn numbers<'a>(&'a self, rows: &'a [u8], row_bytes: usize) -> impl Iterator<Item = f64> + 'a {
+    fn decode_numbers<'a>(
+        &'a self,
+        rows: &'a [u8],
+        row_bytes: usize,
+    ) -> impl Iterator<Item = f64> + 'a {
         let cells = rows
             .chunks_exact(row_bytes)
             .map(|row| &row[self.offset..][..self.width]);
         let stored = cells
             .flat_map(|cell| cell.chunks_exact(self.width / self.repeat))
-            .map(|x| self.stored(x));
-        stored.map(|x| {
+            .map(|element| self.decode_stored(element));
+        stored.map(|value| {
             if self.scale == 1.0 {
-                x + self.zero
+                value + self.zero
             } else {
-                self.scale * x + self.zero
+                self.scale * value + self.zero
             }
         })
     }
@@ -188,7 +200,7 @@ impl TableColumn {
     ///
     /// # Errors
     /// A column that is not [`is_single`](Self::is_single); a logical that is neither true, false nor undefined.
-    pub fn values(&self, rows: &[u8], row_bytes: usize) -> Result<ColumnValues, String> {
+    pub fn decode_values(&self, rows: &[u8], row_bytes: usize) -> Result<ColumnValues, String> {
         if !self.is_single() {
             return Err(format!(
                 "column {} has arrays or a type that popfit does not read",
@@ -198,48 +210,58 @@ impl TableColumn {
         let cells = rows
             .chunks_exact(row_bytes)
             .map(|row| &row[self.offset..][..self.width]);
-        let plain = self.scale == 1.0;
-        // integers with these zeros are FITS' way to write the other signedness
+        let is_unscaled = self.scale == 1.0;
+        // with these values of TZERO, FITS stores unsigned integers, or signed bytes
         let values = match (self.code, self.zero) {
-            (b'A', _) => ColumnValues::Text(cells.map(text).collect()),
-            (b'L', _) => ColumnValues::Bool(self.logicals(cells)?),
-            (b'B', 0.0) if plain => ColumnValues::U8(cells.map(|c| c[0]).collect()),
-            (b'B', -128.0) if plain => {
-                ColumnValues::I16(cells.map(|c| i16::from(c[0]) - 128).collect())
+            (b'A', _) => ColumnValues::Text(cells.map(decode_text).collect()),
+            (b'L', _) => ColumnValues::Bool(self.decode_logicals(cells)?),
+            (b'B', 0.0) if is_unscaled => ColumnValues::U8(cells.map(|cell| cell[0]).collect()),
+            (b'B', -128.0) if is_unscaled => {
+                ColumnValues::I16(cells.map(|cell| i16::from(cell[0]) - 128).collect())
             }
-            (b'I', 0.0) if plain => {
-                ColumnValues::I16(cells.map(|c| i16::from_be_bytes(array(c))).collect())
-            }
-            (b'I', 32_768.0) if plain => ColumnValues::U16(
+            (b'I', 0.0) if is_unscaled => ColumnValues::I16(
                 cells
-                    .map(|c| u16::from_be_bytes(array(c)) ^ (1 << 15))
+                    .map(|cell| i16::from_be_bytes(cell_bytes(cell)))
                     .collect(),
             ),
-            (b'J', 0.0) if plain => {
-                ColumnValues::I32(cells.map(|c| i32::from_be_bytes(array(c))).collect())
-            }
-            (b'J', 2_147_483_648.0) if plain => ColumnValues::U32(
+            (b'I', 32_768.0) if is_unscaled => ColumnValues::U16(
                 cells
-                    .map(|c| u32::from_be_bytes(array(c)) ^ (1 << 31))
+                    .map(|cell| u16::from_be_bytes(cell_bytes(cell)) ^ (1 << 15))
                     .collect(),
             ),
-            (b'K', 0.0) if plain => {
-                ColumnValues::I64(cells.map(|c| i64::from_be_bytes(array(c))).collect())
-            }
-            (b'K', 9_223_372_036_854_775_808.0) if plain => ColumnValues::U64(
+            (b'J', 0.0) if is_unscaled => ColumnValues::I32(
                 cells
-                    .map(|c| u64::from_be_bytes(array(c)) ^ (1 << 63))
+                    .map(|cell| i32::from_be_bytes(cell_bytes(cell)))
                     .collect(),
             ),
-            (b'E', 0.0) if plain => {
-                ColumnValues::F32(cells.map(|c| f32::from_be_bytes(array(c))).collect())
-            }
-            (b'D', 0.0) if plain => {
-                ColumnValues::F64(cells.map(|c| f64::from_be_bytes(array(c))).collect())
-            }
+            (b'J', 2_147_483_648.0) if is_unscaled => ColumnValues::U32(
+                cells
+                    .map(|cell| u32::from_be_bytes(cell_bytes(cell)) ^ (1 << 31))
+                    .collect(),
+            ),
+            (b'K', 0.0) if is_unscaled => ColumnValues::I64(
+                cells
+                    .map(|cell| i64::from_be_bytes(cell_bytes(cell)))
+                    .collect(),
+            ),
+            (b'K', 9_223_372_036_854_775_808.0) if is_unscaled => ColumnValues::U64(
+                cells
+                    .map(|cell| u64::from_be_bytes(cell_bytes(cell)) ^ (1 << 63))
+                    .collect(),
+            ),
+            (b'E', 0.0) if is_unscaled => ColumnValues::F32(
+                cells
+                    .map(|cell| f32::from_be_bytes(cell_bytes(cell)))
+                    .collect(),
+            ),
+            (b'D', 0.0) if is_unscaled => ColumnValues::F64(
+                cells
+                    .map(|cell| f64::from_be_bytes(cell_bytes(cell)))
+                    .collect(),
+            ),
             _ => ColumnValues::F64(
                 cells
-                    .map(|c| self.scale * self.stored(c) + self.zero)
+                    .map(|cell| self.scale * self.decode_stored(cell) + self.zero)
                     .collect(),
             ),
         };
@@ -247,33 +269,41 @@ impl TableColumn {
     }
 
     /// Decodes a cell's big-endian number as it is stored, before TSCAL and TZERO.
-    fn stored(&self, cell: &[u8]) -> f64 {
+    fn decode_stored(&self, cell: &[u8]) -> f64 {
         match self.code {
             b'B' => f64::from(cell[0]),
-            b'I' => f64::from(i16::from_be_bytes(array(cell))),
-            b'J' => f64::from(i32::from_be_bytes(array(cell))),
-            b'K' => i64::from_be_bytes(array(cell)) as f64,
-            b'E' => f64::from(f32::from_be_bytes(array(cell))),
-            _ => f64::from_be_bytes(array(cell)),
+            b'I' => f64::from(i16::from_be_bytes(cell_bytes(cell))),
+            b'J' => f64::from(i32::from_be_bytes(cell_bytes(cell))),
+            b'K' => i64::from_be_bytes(cell_bytes(cell)) as f64,
+            b'E' => f64::from(f32::from_be_bytes(cell_bytes(cell))),
+            _ => f64::from_be_bytes(cell_bytes(cell)),
         }
     }
 
     /// Reads the first logical of each cell; fails on bytes other than `T`, `F` and NUL.
-    fn logicals<'a>(&self, cells: impl Iterator<Item = &'a [u8]>) -> Result<Vec<bool>, String> {
-        let one = |(row, cell): (usize, &[u8])| match cell[0] {
-            b'T' => Ok(true),
-            b'F' | 0 => Ok(false),
-            other => Err(format!(
-                "column {}, row {row}: {other} is not a logical",
-                self.name
-            )),
-        };
-        cells.enumerate().map(one).collect()
+    fn decode_logicals<'a>(
+        &self,
+        cells: impl Iterator<Item = &'a [u8]>,
+    ) -> Result<Vec<bool>, String> {
+        let mut logicals = Vec::new();
+        for (row, cell) in cells.enumerate() {
+            logicals.push(match cell[0] {
+                b'T' => true,
+                b'F' | 0 => false,
+                byte => {
+                    return Err(format!(
+                        "column {}, row {row}: {byte} is not a logical",
+                        self.name
+                    ));
+                }
+            });
+        }
+        Ok(logicals)
     }
 }
 
 /// Returns the size of one element of a TFORM type code (bytes); `None` for an unknown code.
-fn size(code: u8) -> Option<usize> {
+fn element_bytes(code: u8) -> Option<usize> {
     match code {
         b'L' | b'B' | b'A' => Some(1),
         b'I' => Some(2),
@@ -284,19 +314,19 @@ fn size(code: u8) -> Option<usize> {
     }
 }
 
-/// A cell of exactly N bytes: widths follow from the type.
-fn array<const N: usize>(cell: &[u8]) -> [u8; N] {
+/// Copies the bytes of a cell, whose width N follows from its type.
+fn cell_bytes<const N: usize>(cell: &[u8]) -> [u8; N] {
     let mut bytes = [0; N];
     bytes.copy_from_slice(cell);
     bytes
 }
 
 /// Decodes a cell as text up to its first NUL, without spaces at the end.
-fn text(cell: &[u8]) -> String {
+fn decode_text(cell: &[u8]) -> String {
     let text: String = cell
         .iter()
-        .take_while(|b| **b != 0)
-        .map(|&b| char::from(b))
+        .take_while(|byte| **byte != 0)
+        .map(|&byte| char::from(byte))
         .collect();
     text.trim_end().to_string()
 }
@@ -305,8 +335,10 @@ impl Fits {
     /// Reads the bytes of these rows of a table HDU, in the order given.
     pub fn rows(&mut self, index: usize, rows: &[usize]) -> Result<Vec<u8>> {
         let table = self.table(index)?;
-        let (row_bytes, count) = (table.row_bytes, table.rows);
+        let row_bytes = table.row_bytes;
+        let row_count = table.rows;
         self.take(rows.len(), row_bytes)?;
+        // 1. Reserve the memory.
         let mut bytes = Vec::new();
         let length = rows
             .len()
@@ -323,16 +355,17 @@ impl Fits {
                 message,
             });
         };
-        if let Some(row) = rows.iter().find(|row| **row >= count) {
-            return Err(self.fault(index, format!("has {count} rows, not row {row}")));
+        // 2. Read the rows, runs of successive ones at once.
+        if let Some(row) = rows.iter().find(|row| **row >= row_count) {
+            return Err(self.fault(index, format!("has {row_count} rows, not row {row}")));
         }
         bytes.resize(length, 0);
-        let mut left = bytes.as_mut_slice();
+        let mut unfilled = bytes.as_mut_slice();
         for run in rows.chunk_by(|a, b| a + 1 == *b) {
-            let (piece, later) = left.split_at_mut(run.len() * row_bytes);
-            let first = run.first().map_or(0, |row| *row as u64);
-            self.read(index, first * row_bytes as u64, piece)?;
-            left = later;
+            let (run_bytes, rest) = unfilled.split_at_mut(run.len() * row_bytes);
+            let first_row = run.first().map_or(0, |row| *row as u64);
+            self.read(index, first_row * row_bytes as u64, run_bytes)?;
+            unfilled = rest;
         }
         Ok(bytes)
     }
@@ -351,7 +384,7 @@ impl Fits {
         self.take(rows.len(), column.memory())?;
         let bytes = self.rows(index, rows)?;
         column
-            .values(&bytes, row_bytes)
+            .decode_values(&bytes, row_bytes)
             .map(Some)
             .map_err(|message| self.fault(index, message))
     }
@@ -378,6 +411,9 @@ impl Fits {
             bytes.len() / row_bytes,
             column.repeat.saturating_mul(size_of::<T>()),
         )?;
-        Ok(column.numbers(bytes, row_bytes).map(convert).collect())
+        Ok(column
+            .decode_numbers(bytes, row_bytes)
+            .map(convert)
+            .collect())
     }
 }

@@ -9,7 +9,7 @@ use std::ops::Range;
 use flate2::read::MultiGzDecoder;
 
 use super::cards::Header;
-use super::hdu::{Fits, Kind, shape};
+use super::hdu::{Fits, Kind, read_shape};
 use super::image::Image;
 use super::rice;
 use super::table::{Table, TableColumn};
@@ -34,14 +34,13 @@ type Descriptors = (usize, bool);
 
 /// The compression of an image.
 #[derive(Clone, Debug)]
-pub struct Tiles {
+pub struct TiledImage {
     codec: Codec,
     /// Number of pixels of the image.
     pixels: usize,
-    /// Number of pixels of a tile.
-    tile: usize,
+    pixels_per_tile: usize,
     /// Number of pixels of a run that is divided into tiles; its last tile may be shorter.
-    run: usize,
+    pixels_per_run: usize,
     row_bytes: usize,
     /// Offsets in the unit's data at which the heap begins and ends.
     heap: Range<u64>,
@@ -51,77 +50,79 @@ pub struct Tiles {
 }
 
 /// One tile: its row of the table, and its pixels.
-pub struct Tile {
+pub struct ImageTile {
     row: usize,
     pub pixels: Range<usize>,
 }
 
-impl Tiles {
+impl TiledImage {
     /// Reads the description of a compressed image from its header and table. An image whose compression popfit does
     /// not read is of another kind, with its name. Fails if the description contradicts itself.
-    pub fn image(header: &Header, table: &Table) -> Result<Kind, String> {
-        let axes = shape(header, "Z")?;
+    pub fn read_image(header: &Header, table: &Table) -> Result<Kind, String> {
+        // 1. Find the code of the pixels.
+        let axes = read_shape(header, "Z")?;
         let image = Image::new(header, "Z", axes.clone())?;
-        let kind = header.text("ZCMPTYPE").unwrap_or("").trim();
-        let column = |name: &str| table.column(name);
-        let is_lossy = !image.is_integer()
-            && (kind.starts_with("RICE")
-                || column("ZSCALE").is_some()
-                || header.float("ZSCALE").is_some());
-        let codec = match kind {
+        let compression = header.text("ZCMPTYPE").unwrap_or("").trim();
+        let is_scaled = table.column("ZSCALE").is_some() || header.float("ZSCALE").is_some();
+        let is_lossy = !image.is_integer() && (compression.starts_with("RICE") || is_scaled);
+        let codec = match compression {
             "GZIP_1" => Some(Codec::Gzip),
             "GZIP_2" => Some(Codec::ShuffledGzip),
-            "RICE_1" | "RICE_ONE" => rice(header),
+            "RICE_1" | "RICE_ONE" => read_rice_parameters(header),
             "NOCOMPRESS" => Some(Codec::Plain),
             _ => None,
         };
         let Some(codec) = codec.filter(|_| !is_lossy) else {
-            let what = if is_lossy {
+            let image_kind = if is_lossy {
                 "an image of rounded floats that is"
             } else {
                 "an image"
             };
             return Ok(Kind::Other(format!(
-                "{what} compressed with {kind} (funpack it)"
+                "{image_kind} compressed with {compression} (funpack it)"
             )));
         };
+        // 2. Divide the image into tiles, of which each has a row of the table.
         let pixels = axes
             .iter()
-            .try_fold(1u64, |all, n| all.checked_mul(*n))
-            .and_then(|n| usize::try_from(n).ok());
-        let pixels = pixels
-            .filter(|n| *n > 0 && !axes.is_empty())
+            .try_fold(1u64, |product, length| product.checked_mul(*length))
+            .and_then(|pixels| usize::try_from(pixels).ok())
+            .filter(|pixels| *pixels > 0 && !axes.is_empty())
             .ok_or("a compressed image of no pixel, or of too many")?;
-        let Some((tile, run)) = tile_and_run(header, &axes)? else {
+        let Some((pixels_per_tile, pixels_per_run)) = read_tile_shape(header, &axes)? else {
             return Ok(Kind::Other(
                 "an image compressed in tiles that are not runs of pixels (funpack it)".into(),
             ));
         };
-        let count = pixels / run * run.div_ceil(tile);
-        if count != table.rows {
+        let tile_count = pixels / pixels_per_run * pixels_per_run.div_ceil(pixels_per_tile);
+        if tile_count != table.rows {
             return Err(format!(
-                "its image has {count} tiles, its table {} rows",
+                "its image has {tile_count} tiles, its table {} rows",
                 table.rows
             ));
         }
-        let descriptors = |name| column(name).and_then(TableColumn::descriptor);
-        let rows = table.rows as u64 * table.row_bytes as u64; // lie in the file
-        let heap = header
-            .integer("THEAP")
-            .map_or(Some(rows), |at| u64::try_from(at).ok());
-        let end = header
-            .integer("PCOUNT")
-            .and_then(|n| rows.checked_add(u64::try_from(n).ok()?));
-        let (Some(start), Some(end)) = (heap.filter(|at| *at >= rows), end) else {
-            return Err("no valid THEAP or PCOUNT".into());
+        // 3. Find the heap behind the rows, in which the compressed tiles lie.
+        let table_bytes = table.rows as u64 * table.row_bytes as u64; // does not overflow: the rows lie in the file
+        let heap_start = match header.integer("THEAP") {
+            Some(offset) => u64::try_from(offset).ok(),
+            None => Some(table_bytes),
         };
-        let tiles = Tiles {
+        let heap_start = heap_start.filter(|offset| *offset >= table_bytes);
+        let heap_end = header
+            .integer("PCOUNT")
+            .and_then(|heap_bytes| table_bytes.checked_add(u64::try_from(heap_bytes).ok()?));
+        let heap = match (heap_start, heap_end) {
+            (Some(start), Some(end)) => start..end,
+            _ => return Err("no valid THEAP or PCOUNT".into()),
+        };
+        let descriptors = |name| table.column(name).and_then(TableColumn::descriptor);
+        let tiles = TiledImage {
             codec,
             pixels,
-            tile,
-            run,
+            pixels_per_tile,
+            pixels_per_run,
             row_bytes: table.row_bytes,
-            heap: start..end,
+            heap,
             compressed: descriptors("COMPRESSED_DATA")
                 .ok_or("no column COMPRESSED_DATA of arrays")?,
             fallbacks: [
@@ -138,68 +139,71 @@ impl Tiles {
     }
 
     /// Returns the tile that holds a pixel of the image.
-    pub fn holding(&self, pixel: usize) -> Tile {
-        let (run, within) = (pixel / self.run, pixel % self.run / self.tile);
-        let start = run * self.run + within * self.tile;
-        let end = (start + self.tile).min((run + 1) * self.run);
-        Tile {
-            row: run * self.run.div_ceil(self.tile) + within,
+    pub fn tile_of_pixel(&self, pixel: usize) -> ImageTile {
+        let run = pixel / self.pixels_per_run;
+        let tile_in_run = pixel % self.pixels_per_run / self.pixels_per_tile;
+        let start = run * self.pixels_per_run + tile_in_run * self.pixels_per_tile;
+        let end = (start + self.pixels_per_tile).min((run + 1) * self.pixels_per_run);
+        ImageTile {
+            row: run * self.pixels_per_run.div_ceil(self.pixels_per_tile) + tile_in_run,
             pixels: start..end,
         }
     }
 }
 
 /// Reads the parameters of RICE_1 from ZNAMEn and ZVALn; `None` if popfit does not support them.
-fn rice(header: &Header) -> Option<Codec> {
-    let names = (1..10).map(|k| (header.text(&format!("ZNAME{k}")), format!("ZVAL{k}")));
-    let (mut width, mut block) = (4, 32);
-    for (name, value) in names {
-        match name.map(str::trim) {
-            Some("BYTEPIX") => width = header.integer(&value)?,
-            Some("BLOCKSIZE") => block = header.integer(&value)?,
+fn read_rice_parameters(header: &Header) -> Option<Codec> {
+    let mut width = 4;
+    let mut block = 32;
+    for k in 1..10 {
+        let value_key = format!("ZVAL{k}");
+        match header.text(&format!("ZNAME{k}")).map(str::trim) {
+            Some("BYTEPIX") => width = header.integer(&value_key)?,
+            Some("BLOCKSIZE") => block = header.integer(&value_key)?,
             _ => {}
         }
     }
     let width = u32::try_from(width)
         .ok()
         .filter(|width| [1, 2, 4].contains(width))?;
-    Some(Codec::Rice {
-        width,
-        block: usize::try_from(block).ok().filter(|block| *block > 0)?,
-    })
+    let block = usize::try_from(block).ok().filter(|block| *block > 0)?;
+    Some(Codec::Rice { width, block })
 }
 
 /// Reads the shape of the tiles (ZTILEn, rows by default). Returns the numbers of pixels of a tile and of the run that
 /// is divided into tiles; `None` if a tile is not a run of pixels. They fit a `usize`, because that of the image does.
-fn tile_and_run(header: &Header, axes: &[u64]) -> Result<Option<(usize, usize)>, String> {
-    let (mut tile, mut run, mut is_cut) = (1, 1, false);
-    for (k, length) in (1..).zip(axes) {
-        let default = if k == 1 { *length } else { 1 };
-        let part = header
+fn read_tile_shape(header: &Header, axes: &[u64]) -> Result<Option<(usize, usize)>, String> {
+    let mut pixels_per_tile = 1;
+    let mut pixels_per_run = 1;
+    // true behind the first axis that is divided: a tile has a length of one along all later axes
+    let mut is_divided = false;
+    for (k, axis_length) in (1..).zip(axes) {
+        let default = if k == 1 { *axis_length } else { 1 };
+        let tile_length = header
             .integer(&format!("ZTILE{k}"))
-            .map_or(Some(default), |n| u64::try_from(n).ok());
-        let part = part
+            .map_or(Some(default), |n| u64::try_from(n).ok())
             .filter(|n| *n > 0)
             .ok_or_else(|| format!("no valid ZTILE{k}"))?
-            .min(*length);
-        if is_cut && part > 1 {
+            .min(*axis_length);
+        if is_divided && tile_length > 1 {
             return Ok(None);
         }
-        if !is_cut {
-            (tile, run) = (run * part as usize, run * *length as usize);
+        if !is_divided {
+            pixels_per_tile = pixels_per_run * tile_length as usize;
+            pixels_per_run *= *axis_length as usize;
         }
-        is_cut |= part < *length;
+        is_divided |= tile_length < *axis_length;
     }
-    Ok(Some((tile, run)))
+    Ok(Some((pixels_per_tile, pixels_per_run)))
 }
 
 impl Fits {
     /// Reads a tile of an image HDU and returns its pixels as big-endian numbers of `size` bytes.
-    pub(super) fn tile(
+    pub(super) fn read_tile(
         &mut self,
         index: usize,
-        tiles: &Tiles,
-        tile: &Tile,
+        tiles: &TiledImage,
+        tile: &ImageTile,
         size: usize,
     ) -> Result<Vec<u8>> {
         let columns = [(Some(tiles.compressed), tiles.codec)]
@@ -211,27 +215,27 @@ impl Fits {
                 continue;
             };
             let mut cell = [0; 16];
-            let at = tile.row as u64 * tiles.row_bytes as u64 + offset as u64;
-            let half = if is_long { 8 } else { 4 };
-            let (length, start) = cell.split_at_mut(half);
-            self.read(index, at, length)?;
-            self.read(index, at + half as u64, start.split_at_mut(half).0)?;
-            let number = |bytes: &[u8]| {
-                bytes
-                    .iter()
-                    .take(half)
-                    .fold(0u64, |n, byte| n << 8 | u64::from(*byte))
-            };
-            let (length, start) = (number(length), number(start));
+            let cell_offset = tile.row as u64 * tiles.row_bytes as u64 + offset as u64;
+            let number_bytes = if is_long { 8 } else { 4 };
+            let (length_bytes, start_bytes) = cell.split_at_mut(number_bytes);
+            let start_bytes = start_bytes.split_at_mut(number_bytes).0;
+            self.read(index, cell_offset, length_bytes)?;
+            self.read(index, cell_offset + number_bytes as u64, start_bytes)?;
+            let length = from_big_endian(length_bytes);
+            let start = from_big_endian(start_bytes);
             if length == 0 {
                 continue;
             }
             // 2. Check that it lies inside the heap and fits memory.
-            let bytes = tile.pixels.len() * size; // of an image that was found to be small enough
+            let decoded_bytes = tile.pixels.len() * size; // does not overflow: the size of the image was checked
             // the length of a verbatim tile is in bytes or in pixels
             let is_verbatim = matches!(codec, Codec::Plain)
-                && [bytes, tile.pixels.len()].contains(&(length as usize));
-            let length = if is_verbatim { bytes as u64 } else { length };
+                && [decoded_bytes, tile.pixels.len()].contains(&(length as usize));
+            let length = if is_verbatim {
+                decoded_bytes as u64
+            } else {
+                length
+            };
             let start = tiles.heap.start.checked_add(start);
             let end = start
                 .and_then(|start| start.checked_add(length))
@@ -241,7 +245,7 @@ impl Fits {
                     self.fault(index, format!("tile {} lies outside of its heap", tile.row))
                 );
             };
-            self.refuse_little_memory(index, length, bytes)?;
+            self.check_tile_memory(index, length, decoded_bytes)?;
             // 3. Read and decode it.
             let mut packed = vec![0; length as usize];
             self.read(index, start, &mut packed)?;
@@ -254,18 +258,25 @@ impl Fits {
 
     /// Fails if decoding a tile of `packed` bytes into `unpacked` bytes takes more memory than is left for a batch. The
     /// memory is not charged, because it is released at once.
-    fn refuse_little_memory(&mut self, index: usize, packed: u64, unpacked: usize) -> Result<()> {
-        let taken = usize::try_from(packed)
+    fn check_tile_memory(&mut self, index: usize, packed: u64, unpacked: usize) -> Result<()> {
+        let needed = usize::try_from(packed)
             .ok()
             .and_then(|packed| packed.checked_add(2 * unpacked));
-        match taken {
-            Some(bytes) => self.borrow(bytes),
+        match needed {
+            Some(bytes) => self.check_memory(bytes),
             None => Err(Error::TooLarge {
                 path: self.path.clone(),
                 message: self.label(index),
             }),
         }
     }
+}
+
+/// Returns the number that these big-endian bytes are, at most eight of them.
+fn from_big_endian(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(0u64, |number, byte| number << 8 | u64::from(*byte))
 }
 
 impl Codec {
@@ -275,7 +286,7 @@ impl Codec {
         match self {
             Codec::Plain => bytes = packed,
             Codec::Gzip => {
-                // one more byte shows that there are too many
+                // one byte more than needed reveals a tile that is too long
                 MultiGzDecoder::new(packed.as_slice())
                     .take((count * size) as u64 + 1)
                     .read_to_end(&mut bytes)
@@ -287,10 +298,12 @@ impl Codec {
                     bytes.extend(planes.iter().skip(pixel).step_by(count));
                 }
             }
-            Codec::Rice { width, block } => rice::decode(&packed, count, width, block, |x| {
-                let wide = i64::from(x).to_be_bytes();
-                bytes.extend(wide.iter().skip(wide.len() - size));
-            })?,
+            Codec::Rice { width, block } => {
+                rice::decode_rice(&packed, count, width, block, |value| {
+                    let wide = i64::from(value).to_be_bytes();
+                    bytes.extend(wide.iter().skip(wide.len() - size));
+                })?
+            }
         }
         (bytes.len() == count * size).then_some(bytes)
     }

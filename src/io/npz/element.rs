@@ -1,38 +1,39 @@
 //! Types of array elements and their decoding.
 
-/// A type that popfit reads; `big` is big-endian.
+/// Type of an array's elements, among those that popfit reads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct DType {
-    kind: Kind,
-    big: bool,
+    kind: ElementKind,
+    is_big_endian: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Kind {
+enum ElementKind {
     Bool,
-    /// Bytes.
+    /// Signed integers of so many bytes.
     Int(usize),
-    /// Bytes.
+    /// Unsigned integers of so many bytes.
     Uint(usize),
     F16,
     F32,
     F64,
-    /// Bytes, zero padded.
+    /// Strings of so many bytes, padded with zeros.
     Bytes(usize),
-    /// Characters of four bytes, zero padded.
+    /// Strings of so many characters of four bytes, padded with zeros.
     Unicode(usize),
 }
 
-const MAX_STRING: usize = 4096;
+/// Maximum number of bytes or characters of a string.
+const MAX_STRING_LENGTH: usize = 4096;
 
-/// `$bytes` as `$type`, each converted by `$convert`, appended to `$out`.
+/// Decodes `$bytes` as elements of `$type`, converts each by `$convert`, and appends them to `$out`.
 macro_rules! decode {
-    ($type:ty, $big:expr, $bytes:expr, $out:expr, $convert:expr) => {{
+    ($type:ty, $is_big_endian:expr, $bytes:expr, $out:expr, $convert:expr) => {{
         let items = $bytes.chunks_exact(size_of::<$type>());
         let mut word = [0; size_of::<$type>()];
         $out.extend(items.map(|item| {
             word.copy_from_slice(item);
-            $convert(if $big {
+            $convert(if $is_big_endian {
                 <$type>::from_be_bytes(word)
             } else {
                 <$type>::from_le_bytes(word)
@@ -41,18 +42,34 @@ macro_rules! decode {
     }};
 }
 
-/// The integer kinds, each converted by `$convert`.
+/// Decodes integers of any kind, and converts each by `$convert`.
 macro_rules! decode_int {
     ($dtype:expr, $bytes:expr, $out:expr, $convert:ident, $otherwise:expr) => {
         match $dtype.kind {
-            Kind::Int(1) => decode!(i8, $dtype.big, $bytes, $out, |x| $convert!(x)),
-            Kind::Int(2) => decode!(i16, $dtype.big, $bytes, $out, |x| $convert!(x)),
-            Kind::Int(4) => decode!(i32, $dtype.big, $bytes, $out, |x| $convert!(x)),
-            Kind::Int(_) => decode!(i64, $dtype.big, $bytes, $out, |x| $convert!(x)),
-            Kind::Uint(1) => decode!(u8, $dtype.big, $bytes, $out, |x| $convert!(x)),
-            Kind::Uint(2) => decode!(u16, $dtype.big, $bytes, $out, |x| $convert!(x)),
-            Kind::Uint(4) => decode!(u32, $dtype.big, $bytes, $out, |x| $convert!(x)),
-            Kind::Uint(_) => decode!(u64, $dtype.big, $bytes, $out, |x| $convert!(x)),
+            ElementKind::Int(1) => {
+                decode!(i8, $dtype.is_big_endian, $bytes, $out, |x| $convert!(x))
+            }
+            ElementKind::Int(2) => {
+                decode!(i16, $dtype.is_big_endian, $bytes, $out, |x| $convert!(x))
+            }
+            ElementKind::Int(4) => {
+                decode!(i32, $dtype.is_big_endian, $bytes, $out, |x| $convert!(x))
+            }
+            ElementKind::Int(_) => {
+                decode!(i64, $dtype.is_big_endian, $bytes, $out, |x| $convert!(x))
+            }
+            ElementKind::Uint(1) => {
+                decode!(u8, $dtype.is_big_endian, $bytes, $out, |x| $convert!(x))
+            }
+            ElementKind::Uint(2) => {
+                decode!(u16, $dtype.is_big_endian, $bytes, $out, |x| $convert!(x))
+            }
+            ElementKind::Uint(4) => {
+                decode!(u32, $dtype.is_big_endian, $bytes, $out, |x| $convert!(x))
+            }
+            ElementKind::Uint(_) => {
+                decode!(u64, $dtype.is_big_endian, $bytes, $out, |x| $convert!(x))
+            }
             _ => $otherwise,
         }
     };
@@ -61,78 +78,82 @@ macro_rules! decode_int {
 impl DType {
     /// Parses numpy's description of an element type, such as `<f8`; fails on types that popfit does not read.
     pub(super) fn parse(descr: &str) -> Result<DType, String> {
-        let is_object = descr.contains('O');
-        let what = if is_object {
-            "arrays of Python objects".to_string()
-        } else {
-            format!("elements of type `{descr}`")
+        let unsupported = || {
+            if descr.contains('O') {
+                "arrays of Python objects are not supported".to_string()
+            } else {
+                format!("elements of type `{descr}` are not supported")
+            }
         };
-        let unknown = || format!("{what} are not supported");
+        // 1. Split it into byte order, kind and size.
         let mut characters = descr.chars();
-        let (order, kind) = (
-            characters.next().ok_or_else(unknown)?,
-            characters.next().ok_or_else(unknown)?,
-        );
-        let size: usize = characters.as_str().parse().map_err(|_| unknown())?;
-        let kind = match (kind, size) {
-            ('b', 1) => Kind::Bool,
-            ('i', 1 | 2 | 4 | 8) => Kind::Int(size),
-            ('u', 1 | 2 | 4 | 8) => Kind::Uint(size),
-            ('f', 2) => Kind::F16,
-            ('f', 4) => Kind::F32,
-            ('f', 8) => Kind::F64,
-            ('S', 1..=MAX_STRING) => Kind::Bytes(size),
-            ('U', 1..=MAX_STRING) => Kind::Unicode(size),
-            _ => return Err(unknown()),
+        let byte_order = characters.next().ok_or_else(unsupported)?;
+        let letter = characters.next().ok_or_else(unsupported)?;
+        let size: usize = characters.as_str().parse().map_err(|_| unsupported())?;
+        let kind = match (letter, size) {
+            ('b', 1) => ElementKind::Bool,
+            ('i', 1 | 2 | 4 | 8) => ElementKind::Int(size),
+            ('u', 1 | 2 | 4 | 8) => ElementKind::Uint(size),
+            ('f', 2) => ElementKind::F16,
+            ('f', 4) => ElementKind::F32,
+            ('f', 8) => ElementKind::F64,
+            ('S', 1..=MAX_STRING_LENGTH) => ElementKind::Bytes(size),
+            ('U', 1..=MAX_STRING_LENGTH) => ElementKind::Unicode(size),
+            _ => return Err(unsupported()),
         };
-        let single = matches!(
+        // 2. Only elements of single bytes may have no byte order.
+        let has_single_bytes = matches!(
             kind,
-            Kind::Bool | Kind::Int(1) | Kind::Uint(1) | Kind::Bytes(_)
+            ElementKind::Bool | ElementKind::Int(1) | ElementKind::Uint(1) | ElementKind::Bytes(_)
         );
-        match order {
-            '<' => Ok(DType { kind, big: false }),
-            '>' => Ok(DType { kind, big: true }),
-            '|' if single => Ok(DType { kind, big: false }),
-            _ => Err(unknown()),
-        }
+        let is_big_endian = match byte_order {
+            '<' => false,
+            '>' => true,
+            '|' if has_single_bytes => false,
+            _ => return Err(unsupported()),
+        };
+        Ok(DType {
+            kind,
+            is_big_endian,
+        })
     }
 
     /// Returns the size of one element (bytes), at least one.
     pub(crate) fn bytes(&self) -> usize {
         match self.kind {
-            Kind::Bool => 1,
-            Kind::Int(n) | Kind::Uint(n) | Kind::Bytes(n) => n,
-            Kind::F16 => 2,
-            Kind::F32 => 4,
-            Kind::F64 => 8,
-            Kind::Unicode(n) => 4 * n,
+            ElementKind::Bool => 1,
+            ElementKind::Int(n) | ElementKind::Uint(n) | ElementKind::Bytes(n) => n,
+            ElementKind::F16 => 2,
+            ElementKind::F32 => 4,
+            ElementKind::F64 => 8,
+            ElementKind::Unicode(n) => 4 * n,
         }
     }
 
     /// Returns whether elements are signed or unsigned integers.
     pub(crate) fn is_integer(&self) -> bool {
-        matches!(self.kind, Kind::Int(_) | Kind::Uint(_))
+        matches!(self.kind, ElementKind::Int(_) | ElementKind::Uint(_))
     }
 
     /// Returns whether elements are unsigned integers of 64 bits, which may exceed i64.
     pub(crate) fn is_natural(&self) -> bool {
-        self.kind == Kind::Uint(8)
+        self.kind == ElementKind::Uint(8)
     }
 
     /// Returns whether elements are floats with the bytes that a float of so many has in memory.
     pub(super) fn is_float_in_memory(&self, bytes: usize) -> bool {
-        let is_float = matches!(self.kind, Kind::F32 | Kind::F64);
-        is_float && self.bytes() == bytes && self.big == cfg!(target_endian = "big")
+        let is_float = matches!(self.kind, ElementKind::F32 | ElementKind::F64);
+        is_float && self.bytes() == bytes && self.is_big_endian == cfg!(target_endian = "big")
     }
 
     /// Returns whether elements are byte strings or Unicode text.
     pub(crate) fn is_text(&self) -> bool {
-        matches!(self.kind, Kind::Bytes(_) | Kind::Unicode(_))
+        matches!(self.kind, ElementKind::Bytes(_) | ElementKind::Unicode(_))
     }
 
     /// Returns whether elements are booleans or integers.
     pub(crate) fn is_flag(&self) -> bool {
-        self.kind == Kind::Bool || self.is_integer()
+        self.kind == ElementKind::Bool || self.is_integer()
     }
 
     /// Decodes float or integer elements from `bytes` and appends them to `out` as f64; fails for other types.
@@ -143,10 +164,11 @@ impl DType {
             };
         }
         match self.kind {
-            Kind::F16 => decode!(u16, self.big, bytes, out, |x| half::f16::from_bits(x)
-                .to_f64()),
-            Kind::F32 => decode!(f32, self.big, bytes, out, f64::from),
-            Kind::F64 => decode!(f64, self.big, bytes, out, |x| x),
+            ElementKind::F16 => decode!(u16, self.is_big_endian, bytes, out, |x| {
+                half::f16::from_bits(x).to_f64()
+            }),
+            ElementKind::F32 => decode!(f32, self.is_big_endian, bytes, out, f64::from),
+            ElementKind::F64 => decode!(f64, self.is_big_endian, bytes, out, |x| x),
             _ => decode_int!(
                 self,
                 bytes,
@@ -161,9 +183,10 @@ impl DType {
     /// Decodes f16 or f32 elements from `bytes` and appends them to `out` as f32; fails for other types.
     pub(crate) fn singles(&self, bytes: &[u8], out: &mut Vec<f32>) -> Result<(), String> {
         match self.kind {
-            Kind::F16 => decode!(u16, self.big, bytes, out, |x| half::f16::from_bits(x)
-                .to_f32()),
-            Kind::F32 => decode!(f32, self.big, bytes, out, |x| x),
+            ElementKind::F16 => decode!(u16, self.is_big_endian, bytes, out, |x| {
+                half::f16::from_bits(x).to_f32()
+            }),
+            ElementKind::F32 => decode!(f32, self.is_big_endian, bytes, out, |x| x),
             _ => return Err("not f32".to_string()),
         }
         Ok(())
@@ -172,13 +195,12 @@ impl DType {
     /// Decodes integer elements from `bytes` and appends them to `out` exactly; fails for other types and beyond i64.
     pub(crate) fn integers(&self, bytes: &[u8], out: &mut Vec<i64>) -> Result<(), String> {
         if self.is_natural() {
-            let mut wide = Vec::with_capacity(bytes.len() / 8);
-            self.naturals(bytes, &mut wide)?;
-            for x in wide {
-                out.push(
-                    i64::try_from(x)
-                        .map_err(|_| format!("{x} does not fit a signed 64-bit integer"))?,
-                );
+            let mut naturals = Vec::with_capacity(bytes.len() / 8);
+            self.naturals(bytes, &mut naturals)?;
+            for n in naturals {
+                let integer = i64::try_from(n)
+                    .map_err(|_| format!("{n} does not fit a signed 64-bit integer"))?;
+                out.push(integer);
             }
             return Ok(());
         }
@@ -200,10 +222,10 @@ impl DType {
     /// Decodes integer elements from `bytes` and appends their bits to `out`, zeros above those that an element has;
     /// fails for other types.
     pub(crate) fn bits(&self, bytes: &[u8], out: &mut Vec<u64>) -> Result<(), String> {
-        let own_bits = u64::MAX >> (64 - 8 * self.bytes().clamp(1, 8));
+        let element_bits = u64::MAX >> (64 - 8 * self.bytes().clamp(1, 8));
         macro_rules! bits {
             ($x:expr) => {
-                $x as u64 & own_bits
+                $x as u64 & element_bits
             };
         }
         decode_int!(
@@ -221,7 +243,7 @@ impl DType {
         if !self.is_natural() {
             return Err("not unsigned 64-bit integers".to_string());
         }
-        decode!(u64, self.big, bytes, out, |x| x);
+        decode!(u64, self.is_big_endian, bytes, out, |x| x);
         Ok(())
     }
 
@@ -234,7 +256,7 @@ impl DType {
         out.extend(
             bytes
                 .chunks_exact(self.bytes())
-                .map(|item| item.iter().any(|&b| b != 0)),
+                .map(|element| element.iter().any(|&byte| byte != 0)),
         );
         Ok(())
     }
@@ -242,18 +264,24 @@ impl DType {
     /// Decodes string elements from `bytes` and appends them to `out` without their zero padding; fails for other
     /// types.
     pub(crate) fn texts(&self, bytes: &[u8], out: &mut Vec<String>) -> Result<(), String> {
-        for item in bytes.chunks_exact(self.bytes()) {
+        for element in bytes.chunks_exact(self.bytes()) {
             let text = match self.kind {
-                Kind::Bytes(_) => {
-                    let end = item.iter().rposition(|&b| b != 0).map_or(0, |i| i + 1);
-                    String::from_utf8(item.iter().take(end).copied().collect())
+                ElementKind::Bytes(_) => {
+                    let end = element
+                        .iter()
+                        .rposition(|&byte| byte != 0)
+                        .map_or(0, |last| last + 1);
+                    String::from_utf8(element.iter().take(end).copied().collect())
                         .map_err(|_| "a string is not UTF-8")?
                 }
-                Kind::Unicode(_) => {
-                    let mut codes: Vec<u32> = Vec::with_capacity(item.len() / 4);
-                    decode!(u32, self.big, item, codes, |x| x);
-                    let end = codes.iter().rposition(|&c| c != 0).map_or(0, |i| i + 1);
-                    let characters = codes.iter().take(end).map(|&c| char::from_u32(c));
+                ElementKind::Unicode(_) => {
+                    let mut codes: Vec<u32> = Vec::with_capacity(element.len() / 4);
+                    decode!(u32, self.is_big_endian, element, codes, |x| x);
+                    let end = codes
+                        .iter()
+                        .rposition(|&code| code != 0)
+                        .map_or(0, |last| last + 1);
+                    let characters = codes.iter().take(end).map(|&code| char::from_u32(code));
                     characters
                         .collect::<Option<String>>()
                         .ok_or("a string is not Unicode")?

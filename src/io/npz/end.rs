@@ -3,7 +3,7 @@
 //! The zip library accepts bytes behind the end, and a directory of another size than the end record states: other
 //! programs read other entries of such a file, or none.
 
-#![deny(clippy::indexing_slicing)] // whatever a file holds is no index
+#![deny(clippy::indexing_slicing)] // a file must not cause a panic
 
 use std::io::{self, Read, Seek, SeekFrom};
 
@@ -11,76 +11,90 @@ use zip::ZipArchive;
 
 use crate::io::files::File;
 
-/// Sizes in bytes, without names and comments: an entry of the directory, the end record, and, of archives beyond 2 or
-/// 4 GB, the zip64 end record and the locator that leads to it.
-const ENTRY: u64 = 46;
-const END: usize = 22;
-const END_64: usize = 56;
-const LOCATOR_64: usize = 20;
+/// Size of an entry of the directory, without names and comments.
+const ENTRY_BYTES: u64 = 46;
+/// Size of the end record, without its comment.
+const END_BYTES: usize = 22;
+/// Size of the zip64 end record, which archives beyond 2 or 4 GB have.
+const ZIP64_END_BYTES: usize = 56;
+/// Size of the locator that leads to the zip64 end record.
+const ZIP64_LOCATOR_BYTES: usize = 20;
+/// Number of bytes at the end of a file that may hold an end record: its comment has at most 2¹⁶.
+const TAIL_BYTES: u64 = 0x1_0000 + 256;
 
 /// Fails unless the end record is the last of the file, and the directory fills the bytes from its start to the end
 /// records, as these state.
-pub fn check(file: &File, length: u64, zip: &ZipArchive<impl Read + Seek>) -> io::Result<()> {
+pub fn check_end(file: &File, length: u64, zip: &ZipArchive<impl Read + Seek>) -> io::Result<()> {
     // 1. Nothing follows the end record and its comment.
-    let comment = zip.comment().len() as u64;
-    let at = length.checked_sub(END as u64 + comment);
-    let found = at
-        .map(|at| Ok::<_, io::Error>((at, read::<END>(file, at)?)))
-        .transpose()?;
-    let ends_file =
-        |record: &[u8]| record.starts_with(b"PK\x05\x06") && number(record, 20, 2) == comment;
-    let Some((at, record)) = found.filter(|(_, record)| ends_file(record)) else {
-        return Err(invalid(
-            "bytes follow its end: it was damaged or changed after it was written",
-        ));
-    };
+    let comment_bytes = zip.comment().len() as u64;
+    let trailing_bytes =
+        || invalid_data("bytes follow its end: it was damaged or changed after it was written");
+    let end_offset = length
+        .checked_sub(END_BYTES as u64 + comment_bytes)
+        .ok_or_else(trailing_bytes)?;
+    let end_record = read_record::<END_BYTES>(file, end_offset)?;
+    let has_signature = end_record.starts_with(b"PK\x05\x06");
+    if !has_signature || read_number(&end_record, 20, 2) != comment_bytes {
+        return Err(trailing_bytes());
+    }
     // 2. The directory ends where the end records begin, and has the stated size.
-    let stated = number(&record, 12, 4);
-    let (size, end) = match zip64_end(file, at, zip.offset())? {
-        Some(zip64) if [u64::from(u32::MAX), zip64.0].contains(&stated) => zip64,
+    let stated_size = read_number(&end_record, 12, 4);
+    let (size, end) = match read_zip64_end(file, end_offset, zip.offset())? {
+        Some((zip64_size, zip64_offset))
+            if [u64::from(u32::MAX), zip64_size].contains(&stated_size) =>
+        {
+            (zip64_size, zip64_offset)
+        }
         Some(_) => {
-            return Err(invalid(
+            return Err(invalid_data(
                 "its two end records state different sizes of its directory",
             ));
         }
-        None => (stated, at),
+        None => (stated_size, end_offset),
     };
     let start = zip.central_directory_start();
-    let found = directory_bytes(file, start, zip.len())?;
-    if found != size || start.checked_add(size) != Some(end) {
+    let entry_bytes = directory_bytes(file, start, zip.len())?;
+    if entry_bytes != size || start.checked_add(size) != Some(end) {
         let between = end.saturating_sub(start);
-        return Err(invalid(&format!(
-            "its end record states a directory of {size} bytes; the entries take {found}, of {between} bytes before it"
+        return Err(invalid_data(&format!(
+            "its end record states a directory of {size} bytes; the entries take {entry_bytes}, of {between} bytes before it"
         )));
     }
     Ok(())
 }
 
-/// Reads the zip64 end record of an archive whose end record begins at `at`, and returns the size of the directory that
-/// it states, and the offset at which it begins; `None` if there is none.
-fn zip64_end(file: &File, at: u64, archive_offset: u64) -> io::Result<Option<(u64, u64)>> {
-    let Some(locator_at) = at.checked_sub(LOCATOR_64 as u64) else {
+/// Reads the zip64 end record of an archive whose end record begins at `end_offset`, and returns the size of the
+/// directory that it states, and the offset at which it begins; `None` if there is none.
+fn read_zip64_end(
+    file: &File,
+    end_offset: u64,
+    archive_offset: u64,
+) -> io::Result<Option<(u64, u64)>> {
+    // 1. Read the locator, if there is one.
+    let Some(locator_offset) = end_offset.checked_sub(ZIP64_LOCATOR_BYTES as u64) else {
         return Ok(None);
     };
-    let locator: [u8; LOCATOR_64] = read(file, locator_at)?;
+    let locator: [u8; ZIP64_LOCATOR_BYTES] = read_record(file, locator_offset)?;
     if !locator.starts_with(b"PK\x06\x07") {
         return Ok(None);
     }
-    let from = number(&locator, 8, 8).saturating_add(archive_offset);
-    if from
-        .checked_add(END_64 as u64)
-        .is_none_or(|end| end > locator_at)
+    // 2. It leads to the record, which ends where the locator begins.
+    let record_offset = read_number(&locator, 8, 8).saturating_add(archive_offset);
+    if record_offset
+        .checked_add(ZIP64_END_BYTES as u64)
+        .is_none_or(|end| end > locator_offset)
     {
-        return Err(invalid(
+        return Err(invalid_data(
             "its zip64 end record is not where its locator says",
         ));
     }
-    let record: [u8; END_64] = read(file, from)?;
+    let record: [u8; ZIP64_END_BYTES] = read_record(file, record_offset)?;
     // the size that the record states is without its first twelve bytes
-    let is_before_locator = number(&record, 4, 8).checked_add(12) == Some(locator_at - from);
+    let is_before_locator =
+        read_number(&record, 4, 8).checked_add(12) == Some(locator_offset - record_offset);
     match record.starts_with(b"PK\x06\x06") && is_before_locator {
-        true => Ok(Some((number(&record, 40, 8), from))),
-        false => Err(invalid(
+        true => Ok(Some((read_number(&record, 40, 8), record_offset))),
+        false => Err(invalid_data(
             "its zip64 end record is not where its locator says",
         )),
     }
@@ -88,36 +102,35 @@ fn zip64_end(file: &File, at: u64, archive_offset: u64) -> io::Result<Option<(u6
 
 /// Returns the number of bytes that `entries` entries of the directory take from `start` on.
 fn directory_bytes(file: &File, start: u64, entries: usize) -> io::Result<u64> {
-    let mut at = start;
+    let mut offset = start;
     for _ in 0..entries {
-        let entry: [u8; ENTRY as usize] = read(file, at)?;
-        let texts: u64 = [28, 30, 32]
-            .into_iter()
-            .map(|place| number(&entry, place, 2))
-            .sum();
-        at = at.saturating_add(ENTRY + texts);
+        let entry: [u8; ENTRY_BYTES as usize] = read_record(file, offset)?;
+        let name_bytes = read_number(&entry, 28, 2);
+        let extra_bytes = read_number(&entry, 30, 2);
+        let comment_bytes = read_number(&entry, 32, 2);
+        offset = offset.saturating_add(ENTRY_BYTES + name_bytes + extra_bytes + comment_bytes);
     }
-    Ok(at - start)
+    Ok(offset - start)
 }
 
 /// Reads the N bytes at an offset of the file.
-fn read<const N: usize>(file: &File, at: u64) -> io::Result<[u8; N]> {
+fn read_record<const N: usize>(file: &File, offset: u64) -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
-    file.read_exact_at(&mut bytes, at).map(|()| bytes)
+    file.read_exact_at(&mut bytes, offset).map(|()| bytes)
 }
 
-/// Returns the little-endian integer of `bytes` bytes at a place of a record.
-fn number(record: &[u8], place: usize, bytes: usize) -> u64 {
+/// Returns the little-endian integer of `bytes` bytes at an offset of a record.
+fn read_number(record: &[u8], offset: usize, bytes: usize) -> u64 {
     record
         .iter()
-        .skip(place)
+        .skip(offset)
         .take(bytes)
         .rev()
         .fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
 /// Makes an I/O error of kind `InvalidData` with this message.
-fn invalid(message: &str) -> io::Error {
+fn invalid_data(message: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, message)
 }
 
@@ -125,18 +138,18 @@ fn invalid(message: &str) -> io::Error {
 /// library would allocate for them all.
 pub fn claimed_entries(file: &mut File, length: u64) -> io::Result<u64> {
     let mut tail = Vec::new();
-    file.seek(SeekFrom::Start(length.saturating_sub(0x1_0000 + 256)))?;
-    file.take(0x1_0000 + 256).read_to_end(&mut tail)?;
+    file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES)))?;
+    file.take(TAIL_BYTES).read_to_end(&mut tail)?;
     file.rewind()?;
     Ok((0..tail.len())
-        .filter_map(|at| tail.get(at..))
-        .map(entries_of_record)
+        .filter_map(|start| tail.get(start..))
+        .map(entries_claimed_by)
         .max()
         .unwrap_or(0))
 }
 
 /// Returns the number of entries that an end record at the front of `bytes` claims; 0 without one.
-fn entries_of_record(bytes: &[u8]) -> u64 {
+fn entries_claimed_by(bytes: &[u8]) -> u64 {
     match (bytes.first_chunk::<40>(), bytes.first_chunk::<12>()) {
         (Some(&[b'P', b'K', 6, 6, .., a, b, c, d, e, f, g, h]), _) => {
             u64::from_le_bytes([a, b, c, d, e, f, g, h])

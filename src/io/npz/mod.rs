@@ -1,10 +1,10 @@
-//! NPZ files: a zip archive of `.npy` arrays, read with distrust.
+//! NPZ files: zip archives of `.npy` arrays, whose claims are all checked.
 //!
 //! Every claim of a header is checked against the file's real size before anything is allocated; entries are read
 //! through to their CRC; an array is whole or an error. `Archive` reads small arrays at once, `Stream` large ones
 //! progressively.
 
-#![deny(clippy::indexing_slicing)] // whatever a file holds is no index
+#![deny(clippy::indexing_slicing)] // a file must not cause a panic
 
 mod element;
 mod end;
@@ -20,26 +20,27 @@ use zip::{CompressionMethod, ZipArchive};
 
 use crate::error::{Error, Result};
 use crate::io::files::File;
-use crate::io::opened::Opened;
+use crate::io::opened::CheckedFile;
 use crate::suggest::missing_name_message;
 pub(crate) use element::DType;
-pub(crate) use header::Header;
+pub(crate) use header::ArrayHeader;
 use stored::Stored;
 pub(crate) use stream::Stream;
 pub use write::archive;
 
 /// First bytes of every non-empty zip archive.
 pub(crate) const MAGIC: &[u8] = b"PK\x03\x04";
-/// Deflate cannot expand by more than this.
-const MAX_RATIO: u64 = 1032;
+/// Maximum ratio by which deflate can expand.
+const MAX_DEFLATE_RATIO: u64 = 1032;
+/// Maximum number of arrays of a file.
 const MAX_ENTRIES: u64 = 10_000;
-/// Bytes decoded in one go.
-const CHUNK: usize = 1 << 16;
+/// Number of bytes that are decoded at once.
+const DECODED_BYTES: usize = 1 << 16;
 
 /// An open NPZ file whose zip structure has been validated.
 pub(crate) struct Archive {
     path: PathBuf,
-    opened: Opened,
+    opened: CheckedFile,
     zip: ZipArchive<BufReader<File>>,
 }
 
@@ -54,7 +55,7 @@ impl Archive {
     /// impossible compression.
     pub(crate) fn open(path: &Path) -> Result<Archive> {
         let mut file = File::open(path).map_err(Error::io(path))?;
-        let opened = Opened::new(&file).map_err(Error::io(path))?;
+        let opened = CheckedFile::new(&file).map_err(Error::io(path))?;
         let file_length = opened.length();
         let claimed = end::claimed_entries(&mut file, file_length).map_err(Error::io(path))?;
         if claimed > MAX_ENTRIES {
@@ -63,10 +64,10 @@ impl Archive {
                 format!("it has {claimed} entries, more than the {MAX_ENTRIES} that popfit reads"),
             ));
         }
-        let again = file.again().map_err(Error::io(path))?;
-        let mut zip = ZipArchive::new(BufReader::new(file)).map_err(fault(path))?;
-        end::check(&again, file_length, &zip).map_err(array_fault(path, "zip"))?;
-        zip.validate_header_consistency().map_err(fault(path))?;
+        let second_handle = file.again().map_err(Error::io(path))?;
+        let mut zip = ZipArchive::new(BufReader::new(file)).map_err(zip_fault(path))?;
+        end::check_end(&second_handle, file_length, &zip).map_err(array_fault(path, "zip"))?;
+        zip.validate_header_consistency().map_err(zip_fault(path))?;
         let archive = Archive {
             path: path.to_path_buf(),
             opened,
@@ -81,35 +82,35 @@ impl Archive {
     /// Fails if the zip entry of this index is encrypted, neither stored nor deflated, or of impossible sizes.
     fn check_entry(&self, index: usize) -> Result<()> {
         let path = &self.path;
-        let entry = self.zip.by_index_data(index).map_err(fault(path))?;
-        let (name, size, packed) = (
-            entry.name().map_err(fault(path))?,
-            entry.size(),
-            entry.compressed_size(),
-        );
+        let entry = self.zip.by_index_data(index).map_err(zip_fault(path))?;
+        let name = entry.name().map_err(zip_fault(path))?;
+        let size = entry.size();
+        let packed_size = entry.compressed_size();
         if entry.encrypted() {
             return Err(Error::format(path, format!("{name} is encrypted")));
         }
-        if packed > self.file_length() {
+        if packed_size > self.file_length() {
             return Err(Error::format(
                 path,
-                format!("{name} claims {packed} bytes, more than the file has"),
+                format!("{name} claims {packed_size} bytes, more than the file has"),
             ));
         }
         match entry.compression() {
-            CompressionMethod::Stored if size == packed => Ok(()),
+            CompressionMethod::Stored if size == packed_size => Ok(()),
             CompressionMethod::Stored => Err(Error::format(
                 path,
                 format!("{name} is stored, but its sizes differ"),
             )),
-            CompressionMethod::Deflated if size / MAX_RATIO > packed => Err(too_large(
-                path,
-                format!("{name} claims to expand from {packed} to {size} bytes"),
-            )),
+            CompressionMethod::Deflated if size / MAX_DEFLATE_RATIO > packed_size => {
+                Err(too_large(
+                    path,
+                    format!("{name} claims to expand from {packed_size} to {size} bytes"),
+                ))
+            }
             CompressionMethod::Deflated => Ok(()),
-            other => Err(Error::format(
+            method => Err(Error::format(
                 path,
-                format!("{name} is compressed by {other}, not deflate"),
+                format!("{name} is compressed by {method}, not deflate"),
             )),
         }
     }
@@ -133,25 +134,25 @@ impl Archive {
     }
 
     /// Returns the index of the zip entry that holds an array; `None` if there is none.
-    fn index(&self, key: &str) -> Option<usize> {
+    fn index_of(&self, key: &str) -> Option<usize> {
         self.zip.index_for_name(&format!("{key}.npy"))
     }
 
     /// Reads the type and shape of an array; `None` if the file has no array of this name. The shape agrees with the
     /// entry's declared size.
-    pub(crate) fn header(&mut self, key: &str) -> Result<Option<Header>> {
-        let Some(index) = self.index(key) else {
+    pub(crate) fn header(&mut self, key: &str) -> Result<Option<ArrayHeader>> {
+        let Some(index) = self.index_of(key) else {
             return Ok(None);
         };
-        let mut entry = self.zip.by_index(index).map_err(fault(&self.path))?;
+        let mut entry = self.zip.by_index(index).map_err(zip_fault(&self.path))?;
         let size = entry.size();
-        Header::read(&mut entry, size)
+        ArrayHeader::read(&mut entry, size)
             .map(Some)
             .map_err(array_fault(&self.path, key))
     }
 
     /// Reads the type and shape of an array; fails if the file has no array of this name.
-    fn required(&mut self, key: &str) -> Result<Header> {
+    fn required_header(&mut self, key: &str) -> Result<ArrayHeader> {
         match self.header(key)? {
             Some(header) => Ok(header),
             None => Err(self.missing(key)),
@@ -164,41 +165,41 @@ impl Archive {
         Error::format(&self.path, missing_name_message("array", key, &self.keys()))
     }
 
-    /// Reads an array to its end, checking its CRC, and hands its bytes to `piece`, whole elements at a time.
+    /// Reads an array to its end, checking its CRC, and hands its bytes to `decode`, whole elements at a time.
     pub(crate) fn scan(
         &mut self,
         key: &str,
-        mut piece: impl FnMut(&DType, &[u8]) -> Result<(), String>,
+        mut decode: impl FnMut(&DType, &[u8]) -> Result<(), String>,
     ) -> Result<()> {
-        let Some(index) = self.index(key) else {
+        let Some(index) = self.index_of(key) else {
             return Err(self.missing(key));
         };
-        let mut entry = self.zip.by_index(index).map_err(fault(&self.path))?;
+        let mut entry = self.zip.by_index(index).map_err(zip_fault(&self.path))?;
         let size = entry.size();
-        let header = Header::read(&mut entry, size).map_err(array_fault(&self.path, key))?;
-        let item = header.dtype.bytes();
-        let mut buffer = vec![0; item * (CHUNK / item).max(1)];
-        let mut left = header.elements() as u64 * item as u64;
-        while left > 0 {
-            let length = left.min(buffer.len() as u64) as usize;
+        let header = ArrayHeader::read(&mut entry, size).map_err(array_fault(&self.path, key))?;
+        let element_bytes = header.dtype.bytes();
+        let mut buffer = vec![0; element_bytes * (DECODED_BYTES / element_bytes).max(1)];
+        let mut remaining = header.elements() as u64 * element_bytes as u64;
+        while remaining > 0 {
+            let length = remaining.min(buffer.len() as u64) as usize;
             buffer.truncate(length);
             entry
                 .read_exact(&mut buffer)
                 .map_err(array_fault(&self.path, key))?;
-            piece(&header.dtype, &buffer)
-                .map_err(|m| Error::format(&self.path, format!("{key}: {m}")))?;
-            left -= length as u64;
+            decode(&header.dtype, &buffer)
+                .map_err(|message| Error::format(&self.path, format!("{key}: {message}")))?;
+            remaining -= length as u64;
         }
-        finish(&mut entry).map_err(array_fault(&self.path, key))
+        check_end_of_entry(&mut entry).map_err(array_fault(&self.path, key))
     }
 
     /// Reads an array to its end, and checks its CRC and that its texts, if it has such, are text.
     pub(crate) fn check(&mut self, key: &str) -> Result<()> {
-        let Some(index) = self.index(key) else {
+        let Some(index) = self.index_of(key) else {
             return Err(self.missing(key));
         };
         let mut texts = Vec::new();
-        let header = self.required(key)?;
+        let header = self.required_header(key)?;
         if !header.dtype.is_text() {
             let file = self.opened.open_again(&self.path)?;
             let fault = array_fault(&self.path, key);
@@ -229,33 +230,36 @@ impl Archive {
         budget: &mut u64,
         convert: impl Fn(f64) -> T,
     ) -> Result<Array<T>> {
-        let header = self.required(key)?;
+        // 1. Charge the array to the budget: twice if it has to be transposed.
+        let header = self.required_header(key)?;
         let copies = if header.is_transposed() { 2 } else { 1 };
         let bytes = header.elements() as u64 * size_of::<T>() as u64;
-        *budget = bytes.checked_mul(copies).and_then(|b| budget.checked_sub(b)).ok_or_else(|| {
+        *budget = bytes.checked_mul(copies).and_then(|bytes| budget.checked_sub(bytes)).ok_or_else(|| {
             too_large(
                 &self.path,
                 format!("`{key}` holds {bytes} bytes, more than this file should (is it a zip bomb?)"),
             )
         })?;
+        // 2. Read and convert the values.
         let mut values = Vec::with_capacity(header.elements());
         let mut numbers = Vec::new();
         self.scan(key, |dtype, bytes| {
             numbers.clear();
             dtype.numbers(bytes, &mut numbers)?;
-            values.extend(numbers.iter().map(|&x| convert(x)));
+            values.extend(numbers.iter().map(|&number| convert(number)));
             Ok(())
         })?;
+        // 3. Put an array in Fortran order into row-major order.
         if header.is_transposed() {
-            let mut places = header::RowMajor::new(&header.shape);
-            let mut rows = vec![T::default(); values.len()];
+            let mut indices = header::RowMajorIndices::new(&header.shape);
+            let mut row_major = vec![T::default(); values.len()];
             for value in values {
-                // the shape has as many places as elements
-                if let Some(place) = rows.get_mut(places.next_place()) {
-                    *place = value;
+                // the shape has as many indices as elements
+                if let Some(slot) = row_major.get_mut(indices.next_row_major_index()) {
+                    *slot = value;
                 }
             }
-            values = rows;
+            values = row_major;
         }
         Ok(Array {
             shape: header.shape,
@@ -277,22 +281,19 @@ impl Archive {
 
     /// Opens an array for reading a few elements at a time, with a file handle of its own.
     pub(crate) fn stream(&mut self, key: &str) -> Result<Stream> {
-        let header = self.required(key)?;
-        match self.index(key) {
-            Some(index) => {
-                let (zip, opened) = (self.zip.metadata(), self.opened.clone());
-                Ok(Stream::new(
-                    &self.path,
-                    key,
-                    &header,
-                    zip,
-                    index,
-                    opened,
-                    self.zip.len(),
-                ))
-            }
-            None => Err(self.missing(key)),
-        }
+        let header = self.required_header(key)?;
+        let Some(index) = self.index_of(key) else {
+            return Err(self.missing(key));
+        };
+        Ok(Stream::new(
+            &self.path,
+            key,
+            &header,
+            self.zip.metadata(),
+            index,
+            self.opened.clone(),
+            self.zip.len(),
+        ))
     }
 }
 
@@ -312,31 +313,31 @@ pub fn numbers(path: impl AsRef<Path>, key: &str) -> Result<Vec<f64>> {
 /// # Errors
 /// `Io`, `Format`, `TooLarge`.
 pub fn texts(path: impl AsRef<Path>, key: &str) -> Result<Vec<String>> {
-    let (path, mut texts) = (path.as_ref(), Vec::new());
+    let path = path.as_ref();
     let mut archive = Archive::open(path)?;
-    let Header { dtype, shape, .. } = archive.required(key)?;
-    // each text has a place of its own, and one in memory
-    let item = (dtype.bytes() + 2 * size_of::<String>()) as u64;
+    let ArrayHeader { dtype, shape, .. } = archive.required_header(key)?;
+    // each text takes the bytes of an element, and its place in the vector
+    let memory_per_text = (dtype.bytes() + 2 * size_of::<String>()) as u64;
     let bytes = shape
         .iter()
-        .fold(item, |bytes, n| bytes.saturating_mul(*n as u64));
-    if bytes
-        > archive
-            .file_length()
-            .saturating_mul(64)
-            .saturating_add(1 << 20)
-    {
+        .fold(memory_per_text, |bytes, n| bytes.saturating_mul(*n as u64));
+    let max_bytes = archive
+        .file_length()
+        .saturating_mul(64)
+        .saturating_add(1 << 20);
+    if bytes > max_bytes {
         return Err(too_large(
             path,
             format!("`{key}` takes {bytes} bytes (is it a zip bomb?)"),
         ));
     }
+    let mut texts = Vec::new();
     archive.scan(key, |dtype, bytes| dtype.texts(bytes, &mut texts))?;
     Ok(texts)
 }
 
 /// Reads the end of a zip entry, where its CRC is compared; fails if bytes are left.
-fn finish(entry: &mut impl Read) -> io::Result<()> {
+fn check_end_of_entry(entry: &mut impl Read) -> io::Result<()> {
     match entry.read(&mut [0])? {
         0 => Ok(()),
         _ => Err(io::Error::new(
@@ -355,10 +356,10 @@ pub(crate) fn too_large(path: &Path, message: String) -> Error {
 }
 
 /// Returns a function that turns an error of the zip reader into a format or I/O error of the file.
-fn fault(path: &Path) -> impl Fn(zip::result::ZipError) -> Error + '_ {
-    move |e| match e {
-        zip::result::ZipError::Io(e) => array_fault(path, "zip")(e),
-        e => Error::format(path, format!("zip: {e}")),
+fn zip_fault(path: &Path) -> impl Fn(zip::result::ZipError) -> Error + '_ {
+    move |error| match error {
+        zip::result::ZipError::Io(source) => array_fault(path, "zip")(source),
+        error => Error::format(path, format!("zip: {error}")),
     }
 }
 
@@ -366,13 +367,13 @@ fn fault(path: &Path) -> impl Fn(zip::result::ZipError) -> Error + '_ {
 /// else an I/O error.
 fn array_fault<'a>(path: &'a Path, key: &'a str) -> impl Fn(io::Error) -> Error + 'a {
     use std::io::ErrorKind::{InvalidData, InvalidInput, Other, UnexpectedEof};
-    move |e| match e.kind() {
+    move |error| match error.kind() {
         InvalidData | InvalidInput | Other | UnexpectedEof => {
-            Error::format(path, format!("{key}: {e}"))
+            Error::format(path, format!("{key}: {error}"))
         }
         _ => Error::Io {
             path: path.to_path_buf(),
-            source: e,
+            source: error,
         },
     }
 }

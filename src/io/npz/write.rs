@@ -6,7 +6,7 @@ use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
 /// Alignment of the values in a `.npy` file, in bytes.
-const ALIGNMENT: usize = 64;
+const VALUE_ALIGNMENT: usize = 64;
 
 /// Returns the bytes of an NPZ file of named arrays of one dimension, as float64.
 ///
@@ -22,14 +22,14 @@ pub fn archive(arrays: &[(String, &[f64])]) -> std::io::Result<Vec<u8>> {
             values.len()
         );
         // magic, version and length take ten bytes, and a line feed ends the header
-        let padding = ALIGNMENT - (10 + dictionary.len() + 1) % ALIGNMENT;
+        let padding = VALUE_ALIGNMENT - (10 + dictionary.len() + 1) % VALUE_ALIGNMENT;
         let header = format!("{dictionary}{}\n", " ".repeat(padding));
         zip.write_all(b"\x93NUMPY\x01\x00")?;
         zip.write_all(&(header.len() as u16).to_le_bytes())?;
         zip.write_all(header.as_bytes())?;
-        values
-            .iter()
-            .try_for_each(|value| zip.write_all(&value.to_le_bytes()))?;
+        for value in *values {
+            zip.write_all(&value.to_le_bytes())?;
+        }
     }
     Ok(zip.finish()?.into_inner())
 }

@@ -38,10 +38,11 @@ impl OutputFile {
     /// the old file, if there was one, is as it was. Returns [`Error::Unsettled`] if the file is whole but its folder
     /// could not be flushed.
     pub fn write(self, contents: impl AsRef<[u8]>) -> Result<()> {
-        self.end(contents.as_ref(), None)
+        self.write_and_publish(contents.as_ref(), None)
     }
 
-    /// Writes the file as [`write`](OutputFile::write) does, and tells `record` (a journal) of it before it is renamed.
+    /// Writes the file as [`write`](OutputFile::write) does, and records it in `record` (a journal) before it is
+    /// renamed.
     ///
     /// # Errors
     /// The errors of [`write`](OutputFile::write), and those of the record.
@@ -50,11 +51,15 @@ impl OutputFile {
         contents: impl AsRef<[u8]>,
         record: &mut dyn OutputRecord,
     ) -> Result<()> {
-        self.end(contents.as_ref(), Some(record))
+        self.write_and_publish(contents.as_ref(), Some(record))
     }
 
-    /// Writes the contents and moves the file to its final path; tells `record`, if given, before.
-    fn end(mut self, contents: &[u8], record: Option<&mut dyn OutputRecord>) -> Result<()> {
+    /// Writes the contents and moves the file to its final path; with a `record`, it is recorded there before.
+    fn write_and_publish(
+        mut self,
+        contents: &[u8],
+        record: Option<&mut dyn OutputRecord>,
+    ) -> Result<()> {
         self.file
             .write_all(contents)
             .map_err(Error::writing(self.staged.target()))?;

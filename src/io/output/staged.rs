@@ -26,11 +26,11 @@ pub(crate) trait OutputRecord {
 }
 
 /// A temporary file `.NAME.tmp-PROCESS-N` beside its target, which is removed on drop unless it is published. The file
-/// is locked, which tells it from the file that a killed process left.
+/// is locked, which distinguishes it from the file that a killed process left.
 #[derive(Debug)]
 pub(crate) struct Staged {
-    /// The path as it was given, which may be a link to the target.
-    given: PathBuf,
+    /// The path of the caller, which may be a link to the target.
+    requested: PathBuf,
     target: PathBuf,
     temporary: PathBuf,
     /// True if a file that has the name already may be replaced.
@@ -44,26 +44,28 @@ impl Staged {
     /// [`Error::OutputLocked`], an existing one without `overwrite` [`Error::OutputExists`]. A link stays, and its
     /// target is replaced; one that leads to itself is [`Error::Io`].
     pub fn create(target: &Path, overwrite: bool) -> Result<(Staged, File)> {
-        let given = target;
-        let target = &files::behind_links(given).map_err(Error::writing(given))?;
-        if let Some(what) = other_than_a_file(target) {
+        // 1. Refuse what must not be replaced.
+        let requested = target;
+        let target = &files::behind_links(requested).map_err(Error::writing(requested))?;
+        if let Some(kind) = describe_unless_file(target) {
             return Err(Error::Write {
                 path: target.to_path_buf(),
-                message: format!("is {what}, not a file"),
+                message: format!("is {kind}, not a file"),
             });
         }
         refuse_existing(target, overwrite)?;
-        let (mut staged, file) = Staged::beside(target)?;
-        (staged.overwrite, staged.given) = (overwrite, given.to_path_buf());
-        // before anything is in it
+        // 2. Create the file, and restrict the access to it before anything is in it.
+        let (mut staged, file) = Staged::create_beside(target)?;
+        staged.overwrite = overwrite;
+        staged.requested = requested.to_path_buf();
         if let Ok(replaced) = std::fs::metadata(target) {
             files::take_over_access(&staged.temporary, &replaced)
                 .map_err(Error::writing(target))?;
         }
-        // after the own file exists, so that of two processes at least one sees the file of the other
-        match sweep(target) {
-            Swept::Clean => Ok((staged, file)),
-            Swept::Held => Err(Error::OutputLocked {
+        // 3. Look for other writers only now that this file exists: of two processes at least one sees the other's.
+        match sweep_temporary_files(target) {
+            SweepResult::Clean => Ok((staged, file)),
+            SweepResult::Held => Err(Error::OutputLocked {
                 path: target.to_path_buf(),
             }),
         }
@@ -71,31 +73,30 @@ impl Staged {
 
     /// Creates a locked temporary file with a new name in the folder of `target`; it is not checked whether that
     /// exists.
-    pub fn beside(target: &Path) -> Result<(Staged, File)> {
-        let mut tries = 0;
+    pub fn create_beside(target: &Path) -> Result<(Staged, File)> {
+        let mut failed_tries = 0;
         loop {
-            let temporary = temporary(target);
+            let temporary = temporary_path(target);
             let file = match File::create_new(&temporary) {
-                Err(error) if error.kind() == ErrorKind::AlreadyExists && tries < 100 => {
-                    tries += 1;
+                Err(error) if error.kind() == ErrorKind::AlreadyExists && failed_tries < 100 => {
+                    failed_tries += 1;
                     continue;
                 }
                 file => file.map_err(Error::writing(target))?,
             };
-            let (given, target_path) = (target.to_path_buf(), target.to_path_buf());
             let staged = Staged {
-                given,
-                target: target_path,
+                requested: target.to_path_buf(),
+                target: target.to_path_buf(),
                 temporary,
                 overwrite: false,
                 is_published: false,
             };
             let lock = file.lock().map_err(Error::writing(target))?;
-            // before it was locked another process may have taken it for one that was left
-            if (lock != Lock::Taken && file.is_at(&staged.temporary)) || tries == 100 {
+            // before it was locked, another process may have swept it as the file of a killed process
+            if (lock != Lock::Taken && file.is_at(&staged.temporary)) || failed_tries == 100 {
                 return Ok((staged, file));
             }
-            tries += 1;
+            failed_tries += 1;
         }
     }
 
@@ -115,41 +116,43 @@ impl Staged {
     /// recorded in the journal before they get their names, so that a run that is killed in between finds its own files
     /// again.
     pub fn publish_all(
-        mut all: Vec<WholeFile>,
+        mut files_to_publish: Vec<WholeFile>,
         record: Option<&mut dyn OutputRecord>,
     ) -> Result<()> {
         // 1. Flush all files, and record them in the journal.
-        all.iter()
-            .try_for_each(|whole| refuse_existing(&whole.staged.target, whole.staged.overwrite))?;
-        for WholeFile { staged, file } in &all {
+        for WholeFile { staged, .. } in &files_to_publish {
+            refuse_existing(&staged.target, staged.overwrite)?;
+        }
+        for WholeFile { staged, file } in &files_to_publish {
             file.sync().map_err(Error::writing(&staged.target))?;
         }
         if let Some(record) = record {
-            all.iter().for_each(|whole| {
-                record.expect_output(&whole.staged.given, &whole.staged.temporary)
-            });
+            for WholeFile { staged, .. } in &files_to_publish {
+                record.expect_output(&staged.requested, &staged.temporary);
+            }
             record.record_states()?;
         }
         // 2. Give them their names. If one fails, the names before it get their former content back.
-        let mut before = Vec::new();
-        for k in 0..all.len() {
-            before.push(if k + 1 < all.len() {
-                Before::of(&all[k].staged.target)
+        let last = files_to_publish.len().saturating_sub(1);
+        let mut former_contents = Vec::new();
+        for k in 0..files_to_publish.len() {
+            let staged = &mut files_to_publish[k].staged;
+            // once the last file has its name nothing can fail any more
+            former_contents.push(if k < last {
+                FormerContent::keep(&staged.target)
             } else {
-                Before::Unknown
+                FormerContent::Unknown
             });
-            let staged = &mut all[k].staged;
             let rename = if staged.overwrite {
                 files::rename
             } else {
                 files::rename_new
             };
             if let Err(error) = rename(&staged.temporary, &staged.target) {
-                all[..k]
-                    .iter()
-                    .zip(&before)
-                    .for_each(|(whole, before)| before.restore(&whole.staged.target));
-                let path = all[k].staged.target.clone();
+                let path = staged.target.clone();
+                for (published, former) in files_to_publish[..k].iter().zip(&former_contents) {
+                    former.restore(&published.staged.target);
+                }
                 return Err(match error.kind() {
                     ErrorKind::AlreadyExists => Error::OutputExists { path },
                     _ => Error::writing(&path)(error),
@@ -158,10 +161,11 @@ impl Staged {
             staged.is_published = true;
         }
         // 3. A rename lasts once the folder is on the disk.
-        let mut paths = all.iter().map(|whole| whole.staged.target.clone());
-        paths.try_for_each(|path| {
-            files::sync_folder(&path).map_err(|source| Error::Unsettled { path, source })
-        })
+        for WholeFile { staged, .. } in &files_to_publish {
+            let path = staged.target.clone();
+            files::sync_folder(&path).map_err(|source| Error::Unsettled { path, source })?;
+        }
+        Ok(())
     }
 }
 
@@ -181,38 +185,38 @@ impl Drop for Staged {
 }
 
 /// Former content of a name, before a new file took it.
-enum Before {
+enum FormerContent {
     Nothing,
     /// A file, which has a second name.
     Aside(PathBuf),
     Unknown,
 }
 
-impl Before {
+impl FormerContent {
     /// Keeps what is now at `target` under a second name, or notes that nothing is there, for `restore`.
-    fn of(target: &Path) -> Before {
-        let aside = temporary(target);
+    fn keep(target: &Path) -> FormerContent {
+        let aside = temporary_path(target);
         match files::link(target, &aside) {
-            Ok(()) => Before::Aside(aside),
-            Err(error) if error.kind() == ErrorKind::NotFound => Before::Nothing,
-            Err(_) => Before::Unknown, // not every file system has second names
+            Ok(()) => FormerContent::Aside(aside),
+            Err(error) if error.kind() == ErrorKind::NotFound => FormerContent::Nothing,
+            Err(_) => FormerContent::Unknown, // not every file system has second names
         }
     }
 
-    /// Puts back at `target` what was there when [`of`](Before::of) was called, as far as the file system allows.
-    /// Failures are ignored, because an error is being returned already.
+    /// Puts back at `target` what was there when [`keep`](FormerContent::keep) was called, as far as the file system
+    /// allows. Failures are ignored, because an error is being returned already.
     fn restore(&self, target: &Path) {
         let _ = match self {
-            Before::Nothing => files::remove(target),
-            Before::Aside(aside) => files::rename(aside, target),
-            Before::Unknown => Ok(()),
+            FormerContent::Nothing => files::remove(target),
+            FormerContent::Aside(aside) => files::rename(aside, target),
+            FormerContent::Unknown => Ok(()),
         };
     }
 }
 
-impl Drop for Before {
+impl Drop for FormerContent {
     fn drop(&mut self) {
-        if let Before::Aside(aside) = self
+        if let FormerContent::Aside(aside) = self
             && aside.exists()
         {
             let _ = files::remove(aside);
@@ -231,16 +235,16 @@ fn refuse_existing(target: &Path, overwrite: bool) -> Result<()> {
 }
 
 /// Returns what `target` is (a folder, a device or a pipe) if it must not be replaced; `None` for a file or nothing.
-fn other_than_a_file(target: &Path) -> Option<&'static str> {
+fn describe_unless_file(target: &Path) -> Option<&'static str> {
     match std::fs::metadata(target) {
-        Ok(found) if found.is_dir() => Some("a folder"),
-        Ok(found) if !found.is_file() => Some("a device or a pipe"),
+        Ok(metadata) if metadata.is_dir() => Some("a folder"),
+        Ok(metadata) if !metadata.is_file() => Some("a device or a pipe"),
         _ => target.file_name().is_none().then_some("a folder"),
     }
 }
 
 /// Returns a new path beside `target`, `.NAME.tmp-…`, that no other process or call returns.
-fn temporary(target: &Path) -> PathBuf {
+fn temporary_path(target: &Path) -> PathBuf {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let name = target
         .file_name()
@@ -248,13 +252,13 @@ fn temporary(target: &Path) -> PathBuf {
         .unwrap_or_default();
     target.with_file_name(format!(
         ".{name}.tmp-{}{}",
-        process(),
+        process_name(),
         COUNT.fetch_add(1, Ordering::Relaxed)
     ))
 }
 
 /// Returns a text that is unique to this process: its number, and the moment (ns) at which it first asked.
-fn process() -> &'static str {
+fn process_name() -> &'static str {
     static NAME: OnceLock<String> = OnceLock::new();
     NAME.get_or_init(|| {
         let moment = SystemTime::now()
@@ -264,41 +268,39 @@ fn process() -> &'static str {
     })
 }
 
-/// State of other processes' files beside a target.
+/// State of other processes' temporary files beside a target, after a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Swept {
+enum SweepResult {
     Clean,
     /// A file that one of them is writing.
     Held,
 }
 
 /// Deletes temporary files that killed processes left for `target`; returns whether a living process holds one.
-fn sweep(target: &Path) -> Swept {
+fn sweep_temporary_files(target: &Path) -> SweepResult {
     let name = target
         .file_name()
         .map(|name| name.to_string_lossy().into_owned())
         .unwrap_or_default();
-    let (start, own) = (format!(".{name}.tmp-"), process());
-    // on some file systems a second handle would take away the lock of this process's own files
-    let is_anothers = |name: &str| {
-        name.strip_prefix(&start)
-            .is_some_and(|rest| !rest.starts_with(own))
-    };
-    let mut swept = Swept::Clean;
-    for entry in std::fs::read_dir(files::folder(target))
-        .into_iter()
-        .flatten()
-        .flatten()
-    {
-        if !is_anothers(&entry.file_name().to_string_lossy()) {
+    let prefix = format!(".{name}.tmp-");
+    let mut sweep = SweepResult::Clean;
+    let entries = std::fs::read_dir(files::parent_folder(target));
+    for entry in entries.into_iter().flatten().flatten() {
+        // on some file systems a second handle would take away the lock of this process's own files
+        let is_of_other_process = entry
+            .file_name()
+            .to_string_lossy()
+            .strip_prefix(&prefix)
+            .is_some_and(|suffix| !suffix.starts_with(process_name()));
+        if !is_of_other_process {
             continue;
         }
         match File::open_regular(&entry.path()).and_then(|file| file.lock()) {
             // a file that cannot be removed does no harm
             Ok(Lock::Held) => drop(files::remove(&entry.path())),
-            Ok(Lock::Taken) => swept = Swept::Held,
+            Ok(Lock::Taken) => sweep = SweepResult::Held,
             _ => {}
         }
     }
-    swept
+    sweep
 }

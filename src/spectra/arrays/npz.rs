@@ -14,7 +14,7 @@ use super::source::{ArrayHead, ArrayRows, ArraySource, ElementKind, SourcePlace}
 use super::values::ArrayValues;
 use crate::error::{Error, Result};
 use crate::io::memory::most_inflated_bytes;
-use crate::io::npz::{Archive, DType, Header, Stream, too_large};
+use crate::io::npz::{Archive, ArrayHeader, DType, Stream, too_large};
 use crate::spectra::{Selection, SpectraReader};
 use crate::values::Values;
 
@@ -71,7 +71,7 @@ impl ArraySource<'static> for NpzFile {
 
     fn read_head(&mut self, key: &str) -> Result<Option<ArrayHead>> {
         let header = self.archive.header(key)?;
-        Ok(header.map(|Header { dtype, shape, .. }| ArrayHead {
+        Ok(header.map(|ArrayHeader { dtype, shape, .. }| ArrayHead {
             shape,
             kind: ElementKind::from_dtype(&dtype),
         }))
@@ -133,7 +133,7 @@ impl ArraySource<'static> for NpzFile {
 
     /// An array in Fortran order is held whole.
     fn reserve_memory(&mut self, key: &str) -> Result<()> {
-        let Some(header) = self.archive.header(key)?.filter(Header::is_transposed) else {
+        let Some(header) = self.archive.header(key)?.filter(ArrayHeader::is_transposed) else {
             return Ok(());
         };
         let bytes = (header.elements() as u64).saturating_mul(header.dtype.bytes() as u64);

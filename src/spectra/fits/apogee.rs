@@ -309,7 +309,7 @@ pub(super) type PixelArrays = (Vec<f64>, Vec<f64>, Vec<PixelMask>);
 fn read_arrays(fits: &mut Fits, rule: &MaskRule, pixels: Range<usize>) -> Result<PixelArrays> {
     let first = pixels.start;
     let count = pixels.len();
-    let bytes = fits.image(MASK_HDU)?.bytes();
+    let bytes = fits.image(MASK_HDU)?.element_bytes();
     let mut flux = Vec::new();
     fits.numbers(FLUX_HDU, first, count, &mut flux, |x| x)?;
     let mut ivar = Vec::new();

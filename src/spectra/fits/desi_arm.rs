@@ -112,7 +112,7 @@ impl DesiArm {
         let ivar = self.read_image(fits, self.ivar, rows, |x| x)?;
         let mask = match self.mask {
             Some(index) => {
-                let bytes = fits.image(index)?.bytes();
+                let bytes = fits.image(index)?.element_bytes();
                 self.read_image(fits, index, rows, |x| self.rule.judge_number(x, bytes))?
             }
             None => Vec::new(),

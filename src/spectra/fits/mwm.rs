@@ -207,7 +207,7 @@ impl MwmReader {
         let is_visit = table.column("MJD").is_some() || table.rows > 1;
         let sdss_id = match table
             .column("SDSS_ID")
-            .map(|column| column.values(bytes, table.row_bytes))
+            .map(|column| column.decode_values(bytes, table.row_bytes))
         {
             Some(Ok(ColumnValues::I64(ids))) => ids.first().map(i64::to_string),
             _ => self.fits.header(0)?.name("SDSS_ID"),

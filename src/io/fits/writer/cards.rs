@@ -3,12 +3,12 @@
 use crate::io::fits::sum::OnesSum;
 
 /// Number of bytes of a block.
-pub const BLOCK: usize = 2880;
-const CARD: usize = 80;
+pub const BLOCK_BYTES: usize = 2880;
+const CARD_BYTES: usize = 80;
 /// Value of CHECKSUM with which the sum of a unit is computed.
-const ZEROS: &str = "0000000000000000";
+const UNSET_CHECKSUM: &str = "0000000000000000";
 /// Maximum number of characters of a string value in one card.
-const TEXT: usize = 66;
+const MAX_TEXT_CHARACTERS: usize = 66;
 
 /// A header under construction.
 #[derive(Default)]
@@ -45,8 +45,8 @@ impl Cards {
 
     /// Appends one card (80 characters), padded with blanks, to the header.
     fn card(&mut self, card: &str) -> &mut Cards {
-        debug_assert!(card.len() <= CARD && card.is_ascii(), "{card}");
-        self.text.push_str(&format!("{card:<CARD$}"));
+        debug_assert!(card.len() <= CARD_BYTES && card.is_ascii(), "{card}");
+        self.text.push_str(&format!("{card:<CARD_BYTES$}"));
         self
     }
 
@@ -67,32 +67,19 @@ impl Cards {
 
     /// Appends a keyword and a string to the header, in several cards (CONTINUE) if it is long.
     pub fn text(&mut self, key: &str, value: &str) -> &mut Cards {
-        let quoted = ascii(value).replace('\'', "''");
-        if quoted.len() <= TEXT + 1 {
+        let quoted = escape_non_ascii(value).replace('\'', "''");
+        if quoted.len() <= MAX_TEXT_CHARACTERS + 1 {
             return self.card(&format!("{key:<8}= '{quoted:<8}'"));
         }
+        // A long text goes on in CONTINUE cards; all texts but the last end in &.
         let mut rest = quoted.as_str();
-        let mut head = format!("{key:<8}= ");
+        let mut card_start = format!("{key:<8}= ");
         while !rest.is_empty() {
-            // a doubled quote stays on one card
-            let mut end = rest.len().min(TEXT);
-            while end < rest.len()
-                && rest[..end]
-                    .bytes()
-                    .rev()
-                    .take_while(|b| *b == b'\'')
-                    .count()
-                    % 2
-                    == 1
-            {
-                end -= 1;
-            }
-            let (now, later) = rest.split_at(end);
-            self.card(&format!(
-                "{head}'{now}{}'",
-                if later.is_empty() { "" } else { "&" }
-            ));
-            head = "CONTINUE  ".into();
+            let end = split_position(rest);
+            let (part, later) = rest.split_at(end);
+            let ampersand = if later.is_empty() { "" } else { "&" };
+            self.card(&format!("{card_start}'{part}{ampersand}'"));
+            card_start = "CONTINUE  ".into();
             rest = later;
         }
         self
@@ -100,32 +87,51 @@ impl Cards {
 
     /// Appends the checksums and END, and returns the header in whole FITS blocks; `data` is the sum of the data that
     /// follow.
-    pub fn finish(mut self, data: OnesSum) -> Vec<u8> {
+    pub fn into_header(mut self, data: OnesSum) -> Vec<u8> {
+        // 1. Complete the header, with zeros as its CHECKSUM.
         self.text("DATASUM", &data.value().to_string());
-        let place = self.text.len();
-        self.text("CHECKSUM", ZEROS).card("END");
-        let blocks = self.text.len().next_multiple_of(BLOCK);
-        self.text.push_str(&" ".repeat(blocks - self.text.len()));
+        let checksum_start = self.text.len();
+        self.text("CHECKSUM", UNSET_CHECKSUM).card("END");
+        let length = self.text.len().next_multiple_of(BLOCK_BYTES);
+        self.text.push_str(&" ".repeat(length - self.text.len()));
+        // 2. Sum it up, and write the checksum over the zeros.
         let mut header = OnesSum::default();
         header.add(0, self.text.as_bytes());
-        let mut known = Cards::default();
-        known.text("CHECKSUM", &header.plus(data).checksum());
-        self.text.replace_range(place..place + CARD, &known.text);
+        let mut checksum = Cards::default();
+        checksum.text("CHECKSUM", &header.plus(data).checksum());
+        let checksum_card = checksum_start..checksum_start + CARD_BYTES;
+        self.text.replace_range(checksum_card, &checksum.text);
         self.text.into_bytes()
     }
 }
 
+/// Returns the number of characters of a quoted text that fit one card. A doubled quote stays on one card.
+fn split_position(quoted: &str) -> usize {
+    let mut end = quoted.len().min(MAX_TEXT_CHARACTERS);
+    while end < quoted.len() {
+        let quotes = quoted[..end]
+            .bytes()
+            .rev()
+            .take_while(|byte| *byte == b'\'');
+        if quotes.count() % 2 == 0 {
+            break;
+        }
+        end -= 1;
+    }
+    end
+}
+
 /// Returns the text with every character that is not printable ASCII replaced by its Rust escape, such as `\n` or
 /// `\u{e9}`.
-pub fn ascii(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            ' '..='~' => out.push(c),
-            other => out.extend(other.escape_default()),
+pub fn escape_non_ascii(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            ' '..='~' => escaped.push(character),
+            _ => escaped.extend(character.escape_default()),
         }
     }
-    out
+    escaped
 }
 
 #[cfg(test)]
@@ -133,15 +139,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_strings_go_on() {
+    fn long_strings_continue_on_further_cards() {
         let mut cards = Cards::default();
-        let long = format!("{}''{}", "a".repeat(65), "b".repeat(100));
-        cards.text("KEY", &long);
-        let bytes = cards.finish(OnesSum::default());
-        assert_eq!(bytes.len(), BLOCK);
+        let long_text = format!("{}''{}", "a".repeat(65), "b".repeat(100));
+        cards.text("KEY", &long_text);
+        let bytes = cards.into_header(OnesSum::default());
+        assert_eq!(bytes.len(), BLOCK_BYTES);
         let text = String::from_utf8(bytes).unwrap();
         let mut joined = String::new();
-        for card in (0..4).map(|k| text[k * CARD..(k + 1) * CARD].trim_end()) {
+        for card in (0..4).map(|k| text[k * CARD_BYTES..(k + 1) * CARD_BYTES].trim_end()) {
             if card.starts_with("DATASUM") {
                 break;
             }
@@ -151,11 +157,11 @@ mod tests {
             );
             joined.push_str(card[11..].strip_suffix('\'').unwrap().trim_end_matches('&'));
         }
-        assert_eq!(joined.replace("''", "'"), long);
+        assert_eq!(joined.replace("''", "'"), long_text);
     }
 
     #[test]
-    fn text_is_ascii() {
-        assert_eq!(ascii("a\nμ"), "a\\n\\u{3bc}");
+    fn characters_beyond_ascii_are_escaped() {
+        assert_eq!(escape_non_ascii("a\nμ"), "a\\n\\u{3bc}");
     }
 }

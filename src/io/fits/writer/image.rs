@@ -4,34 +4,34 @@ use std::io::{self, Write};
 use std::marker::PhantomData;
 use std::path::Path;
 
-use super::cards::{BLOCK, Cards};
+use super::cards::{BLOCK_BYTES, Cards};
 use super::table::Spool;
 use crate::error::Result;
 use crate::io::fits::sum::OnesSum;
 
 /// A number of an image.
-pub trait Element: Copy {
+pub trait ImageElement: Copy {
     /// FITS code of the type (keyword BITPIX).
     const BITPIX: i64;
     const NAN: Self;
     /// Appends the bytes that FITS stores.
-    fn push(self, out: &mut Vec<u8>);
+    fn push_bytes(self, out: &mut Vec<u8>);
 }
 
-impl Element for f32 {
+impl ImageElement for f32 {
     const BITPIX: i64 = -32;
     const NAN: f32 = f32::NAN;
 
-    fn push(self, out: &mut Vec<u8>) {
+    fn push_bytes(self, out: &mut Vec<u8>) {
         out.extend(self.to_be_bytes());
     }
 }
 
-impl Element for f64 {
+impl ImageElement for f64 {
     const BITPIX: i64 = -64;
     const NAN: f64 = f64::NAN;
 
-    fn push(self, out: &mut Vec<u8>) {
+    fn push_bytes(self, out: &mut Vec<u8>) {
         out.extend(self.to_be_bytes());
     }
 }
@@ -46,7 +46,7 @@ pub struct ImageUnit<T> {
     element: PhantomData<T>,
 }
 
-impl<T: Element> ImageUnit<T> {
+impl<T: ImageElement> ImageUnit<T> {
     /// Begins a FITS image extension of rows of `pixels` values, kept in a temporary file beside `target`.
     pub fn new(target: &Path, name: &str, pixels: usize) -> Result<ImageUnit<T>> {
         let spool = Spool::new(target)?;
@@ -72,7 +72,7 @@ impl<T: Element> ImageUnit<T> {
         let mut bytes = Vec::with_capacity(self.pixels * size_of::<T>());
         row.chain(std::iter::repeat(T::NAN))
             .take(self.pixels)
-            .for_each(|value| value.push(&mut bytes));
+            .for_each(|value| value.push_bytes(&mut bytes));
         self.rows += 1;
         self.spool.append(&bytes)
     }
@@ -84,7 +84,7 @@ impl<T: Element> ImageUnit<T> {
         if !self.unit.is_empty() {
             cards.text("BUNIT", self.unit);
         }
-        self.spool.copy(cards, out)
+        self.spool.copy_to_unit(cards, out)
     }
 }
 
@@ -92,10 +92,13 @@ impl<T: Element> ImageUnit<T> {
 pub fn write_line(name: &str, unit: &str, values: &[f64], out: &mut impl Write) -> io::Result<()> {
     let mut cards = Cards::extension("IMAGE", -64, &[values.len() as u64]);
     cards.text("EXTNAME", name).text("BUNIT", unit);
-    let mut bytes: Vec<u8> = values.iter().flat_map(|x| x.to_be_bytes()).collect();
+    let mut bytes: Vec<u8> = values
+        .iter()
+        .flat_map(|value| value.to_be_bytes())
+        .collect();
     let mut sum = OnesSum::default();
     sum.add(0, &bytes);
-    out.write_all(&cards.finish(sum))?;
-    bytes.resize(bytes.len().next_multiple_of(BLOCK), 0);
+    out.write_all(&cards.into_header(sum))?;
+    bytes.resize(bytes.len().next_multiple_of(BLOCK_BYTES), 0);
     out.write_all(&bytes)
 }

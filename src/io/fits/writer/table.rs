@@ -7,7 +7,7 @@
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
-use super::cards::{BLOCK, Cards, ascii};
+use super::cards::{BLOCK_BYTES, Cards, escape_non_ascii};
 use crate::error::{Error, Result};
 use crate::io::column::ColumnValues;
 use crate::io::files::File;
@@ -15,9 +15,9 @@ use crate::io::fits::sum::OnesSum;
 use crate::io::output::Staged;
 
 /// Number of bytes of rows that are moved at once.
-const CHUNK: usize = 1 << 20;
+const MOVED_BYTES: usize = 1 << 20;
 /// Number of characters by which text columns grow.
-const WIDER: usize = 8;
+const TEXT_WIDTH_STEP: usize = 8;
 
 /// A temporary file beside the target, which is removed on drop.
 pub struct Spool {
@@ -30,7 +30,7 @@ pub struct Spool {
 impl Spool {
     /// Creates an empty temporary file beside `target`, which collects the data of a FITS extension.
     pub fn new(target: &Path) -> Result<Spool> {
-        let (staged, file) = Staged::beside(target)?;
+        let (staged, file) = Staged::create_beside(target)?;
         Ok(Spool {
             file: BufWriter::new(file),
             _staged: staged,
@@ -47,14 +47,14 @@ impl Spool {
     }
 
     /// Writes the header with its checksums, the collected data and zeros up to a whole FITS block to `out`.
-    pub fn copy(&mut self, header: Cards, out: &mut impl Write) -> io::Result<()> {
-        out.write_all(&header.finish(self.sum))?;
+    pub fn copy_to_unit(&mut self, header: Cards, out: &mut impl Write) -> io::Result<()> {
+        out.write_all(&header.into_header(self.sum))?;
         self.file.flush()?;
         let file = self.file.get_mut();
         file.rewind()?;
         io::copy(&mut file.take(self.length), out)?;
         file.seek(SeekFrom::Start(self.length))?;
-        let padding = (BLOCK as u64 - self.length % BLOCK as u64) % BLOCK as u64;
+        let padding = (BLOCK_BYTES as u64 - self.length % BLOCK_BYTES as u64) % BLOCK_BYTES as u64;
         out.write_all(&vec![0; padding as usize])
     }
 }
@@ -68,26 +68,25 @@ pub struct FitsColumn {
     /// Value of TCOMM, if there is such a card.
     pub comment: Option<String>,
     /// Type of the values, without values.
-    like: ColumnValues,
+    empty_values: ColumnValues,
     /// Number of bytes of a cell.
     width: usize,
 }
 
 impl FitsColumn {
-    /// Returns the description of a FITS table column, whose values have the type of those in `like`.
-    pub fn new(name: &str, unit: &str, like: &ColumnValues) -> FitsColumn {
-        let width = match like {
+    /// Returns the description of a FITS table column, whose values have the type of `values`.
+    pub fn new(name: &str, unit: &str, values: &ColumnValues) -> FitsColumn {
+        let width = match values {
             ColumnValues::Bool(_) | ColumnValues::U8(_) | ColumnValues::Text(_) => 1,
             ColumnValues::I16(_) | ColumnValues::U16(_) => 2,
             ColumnValues::I32(_) | ColumnValues::U32(_) | ColumnValues::F32(_) => 4,
             ColumnValues::I64(_) | ColumnValues::U64(_) | ColumnValues::F64(_) => 8,
         };
-        let like = like.empty();
         FitsColumn {
-            name: ascii(name),
-            unit: ascii(unit),
+            name: escape_non_ascii(name),
+            unit: escape_non_ascii(unit),
             comment: None,
-            like,
+            empty_values: values.empty(),
             width,
         }
     }
@@ -100,8 +99,8 @@ impl FitsColumn {
     }
 
     /// Returns the FITS code of the column's type (keyword TFORM), such as `D` for f64 or `8A` for text of 8 bytes.
-    fn form(&self) -> String {
-        match self.like {
+    fn type_code(&self) -> String {
+        match self.empty_values {
             ColumnValues::Text(_) => format!("{}A", self.width),
             ColumnValues::Bool(_) => "L".into(),
             ColumnValues::U8(_) => "B".into(),
@@ -114,8 +113,8 @@ impl FitsColumn {
     }
 
     /// Returns the offset (TZERO) with which FITS stores unsigned integers of 2 to 8 bytes; `None` for other types.
-    fn zero(&self) -> Option<&'static str> {
-        match self.like {
+    fn unsigned_offset(&self) -> Option<&'static str> {
+        match self.empty_values {
             ColumnValues::U16(_) => Some("32768"),
             ColumnValues::U32(_) => Some("2147483648"),
             ColumnValues::U64(_) => Some("9223372036854775808"),
@@ -124,7 +123,7 @@ impl FitsColumn {
     }
 
     /// Appends the cell in this row to `out`, as the bytes that FITS stores: big-endian, text padded with zeros.
-    fn push(&self, values: &ColumnValues, row: usize, out: &mut Vec<u8>) {
+    fn push_cell(&self, values: &ColumnValues, row: usize, out: &mut Vec<u8>) {
         match values {
             ColumnValues::Bool(v) => out.push(if v[row] { b'T' } else { b'F' }),
             ColumnValues::U8(v) => out.push(v[row]),
@@ -137,7 +136,7 @@ impl FitsColumn {
             ColumnValues::F32(v) => out.extend(v[row].to_be_bytes()),
             ColumnValues::F64(v) => out.extend(v[row].to_be_bytes()),
             ColumnValues::Text(v) => {
-                let text = ascii(&v[row]);
+                let text = escape_non_ascii(&v[row]);
                 out.extend(text.bytes().chain(std::iter::repeat(0)).take(self.width));
             }
         }
@@ -175,10 +174,11 @@ impl TableUnit {
 
     /// Appends rows, given as one array per column; fails if their number, lengths or types do not fit the table.
     pub fn append(&mut self, values: &[ColumnValues]) -> io::Result<()> {
-        let wrong = |message: String| io::Error::new(io::ErrorKind::InvalidInput, message);
+        let invalid_input = |message: String| io::Error::new(io::ErrorKind::InvalidInput, message);
+        // 1. Check the columns.
         let rows = values.first().map_or(0, ColumnValues::len);
         if values.len() != self.columns.len() {
-            return Err(wrong(format!(
+            return Err(invalid_input(format!(
                 "{}: {} columns, not {}",
                 self.name,
                 values.len(),
@@ -187,19 +187,20 @@ impl TableUnit {
         }
         for (column, values) in self.columns.iter().zip(values) {
             if values.len() != rows
-                || std::mem::discriminant(values) != std::mem::discriminant(&column.like)
+                || std::mem::discriminant(values) != std::mem::discriminant(&column.empty_values)
             {
-                return Err(wrong(format!(
+                return Err(invalid_input(format!(
                     "{}: column {} has changed its type",
                     self.name, column.name
                 )));
             }
         }
-        self.widen(values)?;
+        // 2. Append the cells, row by row.
+        self.widen_text_columns(values)?;
         let mut bytes = Vec::with_capacity(rows * self.row_bytes());
         for row in 0..rows {
             for (column, values) in self.columns.iter().zip(values) {
-                column.push(values, row, &mut bytes);
+                column.push_cell(values, row, &mut bytes);
             }
         }
         self.rows += rows as u64;
@@ -212,59 +213,68 @@ impl TableUnit {
     }
 
     /// Widens text columns to the longest text in `values`, and rewrites the rows that the table has already.
-    fn widen(&mut self, values: &[ColumnValues]) -> io::Result<()> {
-        let before: Vec<usize> = self.columns.iter().map(|column| column.width).collect();
+    fn widen_text_columns(&mut self, values: &[ColumnValues]) -> io::Result<()> {
+        let old_widths: Vec<usize> = self.columns.iter().map(|column| column.width).collect();
         for (column, values) in self.columns.iter_mut().zip(values) {
             if let ColumnValues::Text(texts) = values {
                 let longest = texts
                     .iter()
-                    .map(|text| ascii(text).len())
+                    .map(|text| escape_non_ascii(text).len())
                     .max()
                     .unwrap_or(0);
                 if longest > column.width {
-                    // exact at first, so that a column keeps the width of its source; later wider than needed
+                    // The first width is exact, so that a column keeps the width of its source. Later ones are wider
+                    // than needed, so that rows are moved rarely.
                     column.width = if self.rows == 0 {
                         longest
                     } else {
-                        longest.next_multiple_of(WIDER)
+                        longest.next_multiple_of(TEXT_WIDTH_STEP)
                     };
                 }
             }
         }
-        let after: Vec<usize> = self.columns.iter().map(|column| column.width).collect();
-        if before == after || self.rows == 0 {
+        let new_widths: Vec<usize> = self.columns.iter().map(|column| column.width).collect();
+        if old_widths == new_widths || self.rows == 0 {
             return Ok(());
         }
-        self.move_rows(&before, &after)
+        self.move_rows(&old_widths, &new_widths)
     }
 
-    /// Rewrites the stored rows from the column widths `before` to the wider `after` (bytes), last row first, in place.
-    fn move_rows(&mut self, before: &[usize], after: &[usize]) -> io::Result<()> {
-        let (old, new) = (before.iter().sum::<usize>(), after.iter().sum::<usize>());
+    /// Rewrites the stored rows from the old to the wider new column widths (bytes), last row first, in place.
+    fn move_rows(&mut self, old_widths: &[usize], new_widths: &[usize]) -> io::Result<()> {
+        let old_row_bytes = old_widths.iter().sum::<usize>();
+        let new_row_bytes = new_widths.iter().sum::<usize>();
         self.spool.file.flush()?;
         let file = self.spool.file.get_mut();
-        let step = (CHUNK / new.max(1)).max(1) as u64;
-        let mut end = self.rows;
+        let rows_at_once = (MOVED_BYTES / new_row_bytes.max(1)).max(1) as u64;
         let mut sum = OnesSum::default();
+        let mut end = self.rows;
         while end > 0 {
-            let start = end.saturating_sub(step);
-            let mut narrow = vec![0; (end - start) as usize * old];
-            file.seek(SeekFrom::Start(start * old as u64))?;
+            // 1. Read the last rows that have not been moved.
+            let start = end.saturating_sub(rows_at_once);
+            let count = (end - start) as usize;
+            let mut narrow = vec![0; count * old_row_bytes];
+            file.seek(SeekFrom::Start(start * old_row_bytes as u64))?;
             file.read_exact(&mut narrow)?;
-            let mut wide = Vec::with_capacity((end - start) as usize * new);
-            for mut row in narrow.chunks_exact(old) {
-                for (was, is) in before.iter().zip(after) {
-                    let (cell, rest) = row.split_at(*was);
-                    wide.extend(cell.iter().copied().chain(std::iter::repeat_n(0, is - was)));
+            // 2. Pad their cells with zeros.
+            let mut wide = Vec::with_capacity(count * new_row_bytes);
+            for mut row in narrow.chunks_exact(old_row_bytes) {
+                for (old_width, new_width) in old_widths.iter().zip(new_widths) {
+                    let (cell, rest) = row.split_at(*old_width);
+                    wide.extend_from_slice(cell);
+                    wide.extend(std::iter::repeat_n(0, new_width - old_width));
                     row = rest;
                 }
             }
-            file.seek(SeekFrom::Start(start * new as u64))?;
+            // 3. Write them at their new place, behind all rows that are still narrow.
+            let new_offset = start * new_row_bytes as u64;
+            file.seek(SeekFrom::Start(new_offset))?;
             file.write_all(&wide)?;
-            sum.add(start * new as u64, &wide);
+            sum.add(new_offset, &wide);
             end = start;
         }
-        (self.spool.length, self.spool.sum) = (self.rows * new as u64, sum);
+        self.spool.length = self.rows * new_row_bytes as u64;
+        self.spool.sum = sum;
         file.seek(SeekFrom::Start(self.spool.length))?;
         Ok(())
     }
@@ -276,11 +286,11 @@ impl TableUnit {
         for (k, column) in (1..).zip(&self.columns) {
             cards
                 .text(&format!("TTYPE{k}"), &column.name)
-                .text(&format!("TFORM{k}"), &column.form());
+                .text(&format!("TFORM{k}"), &column.type_code());
             if !column.unit.is_empty() {
                 cards.text(&format!("TUNIT{k}"), &column.unit);
             }
-            if let Some(zero) = column.zero() {
+            if let Some(zero) = column.unsigned_offset() {
                 cards
                     .integer(&format!("TSCAL{k}"), 1)
                     .digits(&format!("TZERO{k}"), zero);
@@ -295,7 +305,7 @@ impl TableUnit {
         if let Some((key, text)) = self.card {
             cards.text(key, text);
         }
-        self.spool.copy(cards, out)
+        self.spool.copy_to_unit(cards, out)
     }
 }
 
