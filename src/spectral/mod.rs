@@ -373,7 +373,7 @@ impl SpectralFitter {
 
     /// Returns the maximum number of starts per spectrum.
     fn most_starts(&self) -> usize {
-        self.starts.unwrap_or(first_guess::MOST_STARTS)
+        self.starts.unwrap_or(first_guess::MAX_GUESSED_STARTS)
     }
 
     /// Returns the number of starts per spectrum that was set, or else 2, by which memory is planned.
