@@ -19,7 +19,7 @@ use crate::spectral::input::layout::{layout, layout_for};
 use crate::spectral::input::limits::Tables;
 use crate::spectral::input::ready::{Grids, ReadySpectra, ReadySpectrum};
 use crate::spectral::inspect::ready_at;
-use crate::spectral::results::blank::{blank, strict};
+use crate::spectral::results::blank::{bad_spectrum_error, blank_row};
 use crate::spectral::run::Run;
 use crate::spectral::run::workspace::Evaluation;
 use crate::threads;
@@ -239,7 +239,10 @@ impl SpectralFitter {
             match one {
                 Ok(one) => ready.push(one),
                 Err(fault) if self.strict => {
-                    return Err(strict(&blank(&self.model, spectra, place), &fault));
+                    return Err(bad_spectrum_error(
+                        &blank_row(&self.model, spectra, place),
+                        &fault,
+                    ));
                 }
                 Err(fault) => messages[place] = format!("{}: {}", fault.cause.name(), fault.detail),
             }

@@ -33,7 +33,7 @@ pub use picture::ArmFit;
 pub use predict::ArmPrediction;
 #[cfg(feature = "files")]
 pub(crate) use results::columns::{LAYOUT, Store};
-use results::finish::Finish;
+use results::finish::RowBuilder;
 pub use results::flag_counts::FlagCounts;
 pub use results::moments::VelocityPosterior;
 #[cfg(feature = "files")]
@@ -388,9 +388,9 @@ impl SpectralFitter {
     }
 
     /// Returns what turns outcomes into rows: the model and the settings that do not depend on the spectrum.
-    fn finish(&self) -> Finish<'_> {
+    fn finish(&self) -> RowBuilder<'_> {
         let misfit = Misfit::new(self.model.loss());
-        Finish {
+        RowBuilder {
             model: &self.model,
             precision: self.precision,
             misfit,

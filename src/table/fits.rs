@@ -80,7 +80,7 @@ pub(super) fn columns_unit(path: &Path, name: &str, columns: &[Column]) -> Resul
 
 /// Returns the values of columns of the result table in these rows, as a FITS table has them.
 pub(super) fn of_rows(rows: &[FitRow], columns: &[Column]) -> Vec<spectra::ColumnValues> {
-    Store::of_rows(rows)
+    Store::from_rows(rows)
         .into_values(columns)
         .into_iter()
         .map(as_in_fits)

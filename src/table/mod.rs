@@ -222,7 +222,7 @@ impl TableWriter {
             };
             self.schema.check_row(row).map_err(refused)?;
         }
-        let values = Store::of_rows(rows).into_values(&self.columns);
+        let values = Store::from_rows(rows).into_values(&self.columns);
         let written = match &mut self.format {
             #[cfg(feature = "parquet")]
             Format::Parquet(table) => table.append(values),

@@ -121,7 +121,8 @@ impl TableReader {
         let format = |message| Error::format(path, message);
         let find = |name: &str| source.names().iter().position(|n| n == name);
         let text_ids = find("id").is_some_and(|id| source.text_ids(id));
-        let schema = Schema::of_names(source.names(), text_ids, source.units()).map_err(format)?;
+        let schema =
+            Schema::from_names(source.names(), text_ids, source.units()).map_err(format)?;
         let columns = schema.columns();
         let places = columns.iter().map(|column| find(&column.name)).collect();
         let entries = source.metadata();
@@ -193,7 +194,7 @@ impl TableReader {
             .iter()
             .map(|place| place.and_then(|_| values.next()))
             .collect();
-        let store = Store::of_values(&self.columns, values, self.rows).map_err(format)?;
+        let store = Store::from_values(&self.columns, values, self.rows).map_err(format)?;
         self.rows += store.len();
         Ok(Some((0..store.len()).map(|row| store.row(row)).collect()))
     }

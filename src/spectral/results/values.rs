@@ -1,4 +1,4 @@
-//! A column of results that is owned, or lent by its table.
+//! Columns of results, owned or lent by their table.
 
 use serde::{Deserialize, Serialize};
 

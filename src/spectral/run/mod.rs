@@ -23,7 +23,9 @@ use crate::solver::profile::Meter;
 use crate::spectra::{ArmSpectra, Spectra};
 use crate::spectral::input::given::physical;
 use crate::spectral::input::ready::{Grids, ReadySpectrum};
-use crate::spectral::results::blank::{blank, place_at_start, refuse, strict};
+use crate::spectral::results::blank::{
+    bad_spectrum_error, blank_row, mark_bad_input, mark_interrupted_before_fit,
+};
 use crate::spectral::results::row::FitRow;
 use crate::spectral::results::sound;
 use crate::spectral::search::poor::TOGETHER;
@@ -251,7 +253,7 @@ impl<'a> Run<'a> {
         let model = &self.fitter.model;
         let blanks = |spectra: &&Spectra| {
             (0..spectra.len())
-                .map(|k| blank(model, spectra, k))
+                .map(|k| blank_row(model, spectra, k))
                 .collect::<Vec<_>>()
         };
         let mut rows: Vec<FitRow> = files.iter().flat_map(blanks).collect();
@@ -260,7 +262,7 @@ impl<'a> Run<'a> {
         if self.is_cancelled() {
             rows.iter_mut()
                 .enumerate()
-                .for_each(|(place, row)| place_at_start(model, row, given(place)));
+                .for_each(|(place, row)| mark_interrupted_before_fit(model, row, given(place)));
             return Ok(rows);
         }
         let mut pieces = self.time(Stage::Prepare, |run| run.pieces(files))?;
@@ -286,8 +288,10 @@ impl<'a> Run<'a> {
                         may_add_starts,
                     });
                 }
-                Err(fault) if self.fitter.strict => return Err(strict(&rows[place], &fault)),
-                Err(fault) => refuse(&mut rows[place], fault),
+                Err(fault) if self.fitter.strict => {
+                    return Err(bad_spectrum_error(&rows[place], &fault));
+                }
+                Err(fault) => mark_bad_input(&mut rows[place], fault),
             }
         }
         let counts: Vec<usize> = files.iter().map(|spectra| spectra.len()).collect();
@@ -295,7 +299,8 @@ impl<'a> Run<'a> {
         let scanned = model
             .free_velocity()
             .filter(|_| self.fitter.scans_velocity());
-        rows.iter_mut().for_each(|row| sound::row(row, scanned));
+        rows.iter_mut()
+            .for_each(|row| sound::check_row(row, scanned));
         Ok(rows)
     }
 
@@ -338,8 +343,10 @@ impl<'a> Run<'a> {
                         prepared: Arc::new(prepared),
                         ..spectrum
                     }),
-                    Err(fault) if self.fitter.strict => return Err(strict(&rows[place], &fault)),
-                    Err(fault) => refuse(&mut rows[place], fault),
+                    Err(fault) if self.fitter.strict => {
+                        return Err(bad_spectrum_error(&rows[place], &fault));
+                    }
+                    Err(fault) => mark_bad_input(&mut rows[place], fault),
                 }
             }
         }
@@ -409,9 +416,9 @@ impl<'a> Run<'a> {
                         .starts
                         .first()
                         .map(|start| physical(&fitter.model, start));
-                    place_at_start(&fitter.model, row, start.as_deref());
+                    mark_interrupted_before_fit(&fitter.model, row, start.as_deref());
                 } else {
-                    finish.fill(row, outcomes, &spectrum);
+                    finish.fill_row(row, outcomes, &spectrum);
                 }
                 finished_here.push(spectrum);
             }

@@ -12,7 +12,7 @@ use crate::model::{Limits, SpectralModel, VelocityScan};
 use crate::solver::{Outcome, Status};
 use crate::spectral::SpectralFitter;
 use crate::spectral::input::ready::{Monitor, ReadySpectra, ReadySpectrum};
-use crate::spectral::results::moments::{VelocityPosterior, moments};
+use crate::spectral::results::moments::{VelocityPosterior, velocity_moments};
 use crate::spectral::results::row::FitRow;
 use crate::spectral::search::solve::Passes;
 
@@ -73,7 +73,7 @@ impl Grid {
     /// it does not suit. If they do not resolve it, sets another grid.
     fn judge(&mut self, velocities: &[f64], objectives: &[f64]) {
         self.ended = true;
-        self.found = moments(velocities, objectives);
+        self.found = velocity_moments(velocities, objectives);
         let Some(found) = self.found else { return };
         let lowest = objectives.iter().copied().fold(f64::INFINITY, f64::min);
         let edge = |i: usize, bound: f64| {
@@ -132,7 +132,7 @@ impl Scan<'_> {
             row.posterior = grid.found;
             if !grid.ended && self.is_cancelled() {
                 row.posterior = None;
-                row.fail(Status::Interrupted, Status::Interrupted.name());
+                row.mark_failed(Status::Interrupted, Status::Interrupted.name());
             }
         }
         Ok(())

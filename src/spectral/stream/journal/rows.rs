@@ -51,14 +51,14 @@ impl KeptRows {
             })
             .collect();
         let numbers = |count: usize| (0..count).map(|k| k.to_string()).collect();
-        let store = Store::of_rows(&finished);
+        let store = Store::from_rows(&finished);
         let columns = store
             .schema(
                 numbers(store.parameters.0.len()),
                 numbers(store.continuum_terms.0.len()),
             )
             .columns();
-        let messages = store.message.only().to_vec();
+        let messages = store.message.single().to_vec();
         let values = store.into_values(&columns);
         let columns = columns
             .into_iter()
@@ -96,7 +96,7 @@ impl KeptRows {
             .iter()
             .any(|(name, values)| name == "id" && values.kind() == Kind::Text);
         let names: Vec<String> = self.columns.iter().map(|(name, _)| name.clone()).collect();
-        let columns = Schema::of_names(&names, text_ids, Vec::new())?.columns();
+        let columns = Schema::from_names(&names, text_ids, Vec::new())?.columns();
         if let Some(unknown) = names
             .iter()
             .find(|name| columns.iter().all(|column| column.name != **name))
@@ -112,7 +112,7 @@ impl KeptRows {
             Some(std::mem::replace(values, FitValues::Text(Vec::new())))
         };
         let values = columns.iter().map(|column| find(&column.name)).collect();
-        let store = Store::of_values(&columns, values, 0)?;
+        let store = Store::from_values(&columns, values, 0)?;
         if [
             self.messages.len(),
             self.is_finished
