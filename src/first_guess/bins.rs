@@ -38,8 +38,8 @@ pub struct Bins {
 }
 
 impl Bins {
-    /// Returns `count` bins of `width` template pixels each, a power of two. [`place_shifts`](Bins::place_shifts) sets their
-    /// shifts later.
+    /// Returns `count` bins of `width` template pixels each, a power of two. [`place_shifts`](Bins::place_shifts) sets
+    /// their shifts later.
     pub fn new(width: usize, count: usize) -> Bins {
         debug_assert!(width.is_power_of_two());
         Bins {

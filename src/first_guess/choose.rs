@@ -78,8 +78,8 @@ impl Distances {
         }
     }
 
-    /// Returns the distance of two candidates: the largest weighted difference of labels without a given start, at least
-    /// 0.5 if velocities differ by more than 60 km/s.
+    /// Returns the distance of two candidates: the largest weighted difference of labels without a given start, at
+    /// least 0.5 if velocities differ by more than 60 km/s.
     fn measure(&self, a: &Candidate, b: &Candidate, limits: &[Limits]) -> f64 {
         let a_labels = &self.labels[a.template];
         let b_labels = &self.labels[b.template];

@@ -24,8 +24,8 @@ pub struct Components {
 impl Components {
     /// Computes the principal components of some templates' lines, and projects the lines of all on them.
     ///
-    /// `rows` are (templates, bins). The first [`MAX_COMPONENT_TEMPLATES`] are used, each scaled to unit length so that weak lines
-    /// count as much as strong ones, without subtracting a mean.
+    /// `rows` are (templates, bins). The first [`MAX_COMPONENT_TEMPLATES`] are used, each scaled to unit length so that
+    /// weak lines count as much as strong ones, without subtracting a mean.
     pub fn new(rows: &[f64], templates: usize) -> Components {
         let bins = rows.len() / templates;
         let used = MAX_COMPONENT_TEMPLATES.min(templates);

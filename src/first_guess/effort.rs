@@ -25,10 +25,10 @@ const LATE_SHARE: f64 = 0.6;
 /// Number of best templates that may be late.
 const LEADERS: usize = 3;
 /// Factor by which the refitted continuum raises the gain of hidden lines at least. Of whole spectra 6 % have a late
-/// leader and miss nothing. Their first guess is thorough only if their lines are hidden, as in all of those 159, and in
-/// 0.2 % of whole spectra.
+/// leader and miss nothing. Their first guess is thorough only if their lines are hidden, as in all of those 159, and
+/// in 0.2 % of whole spectra.
 const HIDDEN_GAIN_RATIO: f64 = 1.4;
-/// StartChoice of a scarce spectrum. With those that compete alone, 69 of 6,000 spectra of which the red 90 % were masked
+/// Starts of a scarce spectrum. With those that compete alone, 69 of 6,000 spectra of which the red 90 % were masked
 /// missed the minimum, and 2 with these.
 const STARTS_OF_SCARCE: usize = 32;
 /// Maximum number of competing starts after a thorough first guess, times the share of pixels in effect (at most a
@@ -230,8 +230,8 @@ mod tests {
         }
     }
 
-    /// Returns the shortlist of templates 0 to 9 by their lines, which gain 1,000 at most, and the shortlist by refitted
-    /// continua, which give `leader` this gain.
+    /// Returns the shortlist of templates 0 to 9 by their lines, which gain 1,000 at most, and the shortlist by
+    /// refitted continua, which give `leader` this gain.
     fn shortlist(leader: usize, gain: f32) -> [Vec<Candidate>; 2] {
         let by_lines: Vec<Candidate> = (0..10).map(|k| candidate(k, k as f32 - 1000.0)).collect();
         let mut refitted = by_lines.clone();

@@ -34,8 +34,8 @@ pub fn physical_labels(model: &SpectralModel, arm: &ModelArm, u: &[f64]) -> Vec<
         .collect()
 }
 
-/// Returns the vsini values (km/s) at which templates are computed: the fixed one, the start, or a few; empty if the model has no
-/// rotation.
+/// Returns the vsini values (km/s) at which templates are computed: the fixed one, the start, or a few; empty if the
+/// model has no rotation.
 pub fn choose_rotations(model: &SpectralModel) -> Vec<f64> {
     match model.vsini {
         None => Vec::new(),
@@ -232,8 +232,8 @@ fn move_to_edge(
     point_on_line(inside)
 }
 
-/// Returns the transform (identity or log₁₀) of the first network input that a parameter supplies, or the identity if it
-/// supplies none.
+/// Returns the transform (identity or log₁₀) of the first network input that a parameter supplies, or the identity if
+/// it supplies none.
 fn input_transform(model: &SpectralModel, parameter: usize) -> Transform {
     let inputs = model.arms.iter().flat_map(|arm| &arm.inputs);
     inputs

@@ -76,8 +76,8 @@ impl<'a> VelocitySearch<'a> {
             .collect()
     }
 
-    /// Returns a template with its χ² at a velocity's index, and the velocity at the vertex of the parabola through this
-    /// and the two neighbouring values.
+    /// Returns a template with its χ² at a velocity's index, and the velocity at the vertex of the parabola through
+    /// this and the two neighbouring values.
     fn candidate_at(&self, template: usize, row: &[f32], index: usize) -> Candidate {
         Candidate {
             template,

@@ -453,8 +453,8 @@ fn estimate_template_bytes(arm: &ModelArm, templates: usize) -> u64 {
     (templates as u64).saturating_mul(4 * arm.emulator.pixels() as u64 + 10 * longest as u64)
 }
 
-/// Returns the velocities, km/s, from `low` to `high` whose Doppler shifts are whole multiples of `step` in ln λ, or the
-/// middle if there is none.
+/// Returns the velocities, km/s, from `low` to `high` whose Doppler shifts are whole multiples of `step` in ln λ, or
+/// the middle if there is none.
 fn list_velocities(step: f64, low: f64, high: f64) -> Vec<f64> {
     let steps_of = |velocity: f64| (velocity / LIGHT).atanh() / step;
     let whole_steps = steps_of(low).ceil() as i64..=steps_of(high).floor() as i64;

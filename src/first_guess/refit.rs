@@ -5,8 +5,8 @@
 //! of the terms p reduce its χ² by bᵀA⁻¹b, with b = Σ weight · p T (D − s T) and A = Σ weight² · p pᵀ T². The terms are
 //! smooth, so each counts as constant in wide bins, in which everything else is summed first.
 //!
-//! The continuum that fits the spectrum without lines absorbs part of a hot star's wide lines, and so hides its gravity.
-//! A CPU whose vectors have another number of lanes may round these scores differently (`stretches.rs`).
+//! The continuum that fits the spectrum without lines absorbs part of a hot star's wide lines, and so hides its
+//! gravity. A CPU whose vectors have another number of lanes may round these scores differently (`stretches.rs`).
 
 use std::cell::RefCell;
 
@@ -186,8 +186,8 @@ struct WideBins {
 }
 
 impl WideBins {
-    /// Chooses the number of fine bins per wide bin, so that a segment has about 128 wide bins, or 12 per continuum term
-    /// if that is more.
+    /// Chooses the number of fine bins per wide bin, so that a segment has about 128 wide bins, or 12 per continuum
+    /// term if that is more.
     fn new(stretches: Stretches, terms: usize) -> WideBins {
         let Stretches { lanes, length } = stretches;
         let wide_bins = MIN_WIDE_BINS.max(WIDE_BINS_PER_TERM * terms);
@@ -242,8 +242,8 @@ impl WideBins {
     }
 }
 
-/// Computes the sums of A and b in wide bins, before the continuum terms multiply them, and adds χ² with the continuum as
-/// it is, up to a constant.
+/// Computes the sums of A and b in wide bins, before the continuum terms multiply them, and adds χ² with the continuum
+/// as it is, up to a constant.
 struct AddWideBinSums<'a> {
     segment_terms: &'a SegmentTerms<'a>,
     candidates: &'a mut [Candidate],
@@ -295,8 +295,8 @@ impl WithSimd for AddWideBinSums<'_> {
 }
 
 /// Sums slopes and squares in wide bins of `width` fine ones, from a template's lines and the signals, which are
-/// interpolated by `fraction` towards the next bin. Unless COVERS_ALL, bins with a `coverage` of 0 are left out. Returns
-/// χ² up to a constant.
+/// interpolated by `fraction` towards the next bin. Unless COVERS_ALL, bins with a `coverage` of 0 are left out.
+/// Returns χ² up to a constant.
 #[inline(always)]
 fn sum_wide_bins<S: Simd, const COVERS_ALL: bool>(
     simd: S,

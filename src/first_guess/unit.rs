@@ -157,9 +157,9 @@ impl TemplateSegment {
         &self.exact[0]
     }
 
-    /// Returns the indices in [`Signals`] of the bins whose pixels are used. The segment covers them at all velocities of
-    /// a range (km/s), so that velocities are compared by the same pixels. At most a quarter of the segment is left out
-    /// at either end: a wider range also uses pixels that the segment covers at some velocities only.
+    /// Returns the indices in [`Signals`] of the bins whose pixels are used. The segment covers them at all velocities
+    /// of a range (km/s), so that velocities are compared by the same pixels. At most a quarter of the segment is left
+    /// out at either end: a wider range also uses pixels that the segment covers at some velocities only.
     fn used_bins(&self, [lowest_velocity, highest_velocity]: [f64; 2]) -> Range<usize> {
         let lowest = self.shift_position(lowest_velocity).floor() as usize;
         let highest = self.shift_position(highest_velocity).ceil() as usize;
@@ -257,8 +257,8 @@ impl TemplateSegment {
             .clamp_position((velocity / LIGHT).atanh() / self.bin_step)
     }
 
-    /// Returns a template's flux less 1 in fine bins, moved by the whole shift of this index, 0 beyond the template: (length,
-    /// lanes).
+    /// Returns a template's flux less 1 in fine bins, moved by the whole shift of this index, 0 beyond the template:
+    /// (length, lanes).
     pub fn template_at_shift(&self, template: usize, shift: usize) -> &[f32] {
         let Stretches { lanes, length } = self.stretches;
         &self.template_rows[template][(self.fine.shifts - shift) * lanes..][..length * lanes]

@@ -37,8 +37,8 @@ pub fn mark_bad_input(row: &mut FitRow, fault: Fault) {
     row.message = fault.detail;
 }
 
-/// Writes the parameters of a spectrum's start into its row, with a message that the run was interrupted before its fit.
-/// `start` is the user's or that of the first guess; without it the model's start, or NaN, is written.
+/// Writes the parameters of a spectrum's start into its row, with a message that the run was interrupted before its
+/// fit. `start` is the user's or that of the first guess; without it the model's start, or NaN, is written.
 pub fn mark_interrupted_before_fit(model: &SpectralModel, row: &mut FitRow, start: Option<&[f64]>) {
     row.message = "interrupted before its fit began; the parameters are its start".into();
     for (p, parameter) in model.parameters.iter().enumerate() {

@@ -315,8 +315,8 @@ impl RowBuilder<'_> {
     }
 }
 
-/// Returns the number of the first guess's basins with a start that agrees with the winner. A start agrees if it ended at
-/// the winner's objective, or if it was stopped in the basin of a start that agrees, or on the way to it.
+/// Returns the number of the first guess's basins with a start that agrees with the winner. A start agrees if it ended
+/// at the winner's objective, or if it was stopped in the basin of a start that agrees, or on the way to it.
 fn count_agreeing_basins(
     outcomes: &[Outcome],
     objectives: &[f64],
@@ -344,8 +344,8 @@ fn count_agreeing_basins(
     }) {
         agrees[next] = true;
     }
-    // 3. Count basins. Later starts, beyond a fold or of a poor fit, follow those of the first guess. Together they count
-    //    once.
+    // 3. Count basins. Later starts, beyond a fold or of a poor fit, follow those of the first guess. Together they
+    //    count once.
     let mut basins = BTreeSet::new();
     for (k, agrees) in agrees.iter().enumerate() {
         if *agrees {

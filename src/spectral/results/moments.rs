@@ -13,7 +13,8 @@ pub struct VelocityPosterior {
     pub kurtosis: f64,
 }
 
-/// Returns the velocity at the minimum of the objective, by a parabola, and the moments of exp(−objective / 2) about it.
+/// Returns the velocity at the minimum of the objective, by a parabola, and the moments of exp(−objective / 2) about
+/// it.
 ///
 /// The grid ascends in equal steps, as in rvspecfit's `find_best`. `None` if no objective is finite.
 pub fn velocity_moments(velocities: &[f64], objectives: &[f64]) -> Option<VelocityPosterior> {

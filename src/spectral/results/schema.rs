@@ -221,8 +221,8 @@ impl Schema {
         }
     }
 
-    /// Infers the schema of a table from the names of its columns: parameters are pairs `X`, `X_err` between `objective`
-    /// and `at_bound`. Unknown columns are ignored. `units` has name and unit of columns that have one.
+    /// Infers the schema of a table from the names of its columns: parameters are pairs `X`, `X_err` between
+    /// `objective` and `at_bound`. Unknown columns are ignored. `units` has name and unit of columns that have one.
     ///
     /// # Errors
     /// Returns a message if a column that every table has is missing, or if there are too many parameters.
@@ -338,8 +338,8 @@ impl Store {
         }
     }
 
-    /// Stores columns of values; those that are `None` have missing cells. `first_row` is the number of the first row, for
-    /// messages.
+    /// Stores columns of values; those that are `None` have missing cells. `first_row` is the number of the first row,
+    /// for messages.
     ///
     /// # Errors
     /// Returns a message with the column if columns differ in length, and with the row, too, for a value that is not
@@ -395,8 +395,8 @@ impl Store {
         self.fields()[column.field].floats(column.index_in_field)
     }
 
-    /// Returns the schema of these rows, whose parameters and arms have these names. It has the optional columns of which
-    /// some row has a cell.
+    /// Returns the schema of these rows, whose parameters and arms have these names. It has the optional columns of
+    /// which some row has a cell.
     pub fn schema(&self, parameters: Vec<String>, arms: Vec<String>) -> Schema {
         let text_ids = self.id.single().iter().any(|id| matches!(id, Id::Text(_)));
         let mut schema = Schema {

@@ -16,7 +16,8 @@ const NON_FINITE_POSTERIOR: &str = "non_finite_posterior";
 /// no posterior.
 ///
 /// Parameters at a bound have no error. Parameters that the data do not determine have an infinite error, and there is
-/// at least one of them if the flag is set. `scanned` is the index of the velocity, if the user asked for its posterior.
+/// at least one of them if the flag is set. `scanned` is the index of the velocity, if the user asked for its
+/// posterior.
 pub fn check_row(row: &mut FitRow, scanned: Option<usize>) {
     if !row.status.is_success() {
         return;
@@ -145,8 +146,8 @@ mod tests {
         }
     }
 
-    /// Errors of parameters that the data do not determine are infinite, all others are finite, and the flag is set only
-    /// with them.
+    /// Errors of parameters that the data do not determine are infinite, all others are finite, and the flag is set
+    /// only with them.
     #[test]
     fn infinite_errors_and_the_undetermined_flag_go_together() {
         let spoils: [fn(&mut FitRow); 5] = [

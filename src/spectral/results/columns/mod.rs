@@ -1,7 +1,7 @@
 //! The columns of the result table: each is declared here, and nowhere else.
 //!
-//! [`declare!`] generates from this list the row ([`FitRow`]) and the accessors of its view ([`RowView`]), the columns that a
-//! [`FitTable`](super::table::FitTable) stores, and the names, types, units and meanings ([`FIELDS`]) by which
+//! [`declare!`] generates from this list the row ([`FitRow`]) and the accessors of its view ([`RowView`]), the columns
+//! that a [`FitTable`](super::table::FitTable) stores, and the names, types, units and meanings ([`FIELDS`]) by which
 //! `schema.rs` lists the columns of a table. Parquet, FITS, CSV, the journal and `FitTable::into_columns` write and
 //! read them by [`FIELDS`] alone. A test compares it with the table in `docs/src/results.md`.
 //!
@@ -15,8 +15,8 @@
 //!   and [`RowField`].
 //! - In a column's name NAME stands for each free parameter, ARM for each arm, and A_B for each pair of parameters. The
 //!   order is that of the file. Columns of parameters that stand together here are written parameter by parameter.
-//! - `later` columns are missing in tables of earlier versions: their cells are then 0, NaN or empty. Every new column is
-//!   `later` or `optional`.
+//! - `later` columns are missing in tables of earlier versions: their cells are then 0, NaN or empty. Every new column
+//!   is `later` or `optional`.
 //! - `optional` columns exist if the field of the same name in [`Schema`] is true, because the user asked for them.
 //! - A field without a column appears only in rows and journals.
 
