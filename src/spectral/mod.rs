@@ -147,7 +147,7 @@ impl SpectralFitter {
     /// processor's threads, from 2 to 8; fewer with little [`max_memory`](Self::max_memory).
     pub fn workers(&self) -> usize {
         let devices = self.device.all();
-        devices.len() * stream::workers::sharing(&devices, self.max_memory)
+        devices.len() * stream::workers::workers_per_device(&devices, self.max_memory)
     }
 
     /// Returns the number of spectra per batch on a device. A GPU needs many of them; on the CPU more take memory
@@ -282,7 +282,12 @@ impl SpectralFitter {
     /// model; [`Error::Model`] if the model has no point to start from; [`Error::BadSpectrum`] if the fitter is
     /// [strict](SpectralFitter::strict); [`Error::OutOfMemory`]; and the device's errors.
     pub fn fit(&self, spectra: &Spectra) -> Result<FitTable> {
-        self.tabulate(&in_memory::fit(self, spectra, None, &Control::default())?)
+        self.tabulate(&in_memory::fit_in_memory(
+            self,
+            spectra,
+            None,
+            &Control::default(),
+        )?)
     }
 
     /// Fits spectra from the user's own starts (spectra, parameters), in physical units and in the order of
@@ -314,7 +319,12 @@ impl SpectralFitter {
             );
             return Err(Error::mismatch("starts", message).naming("starts"));
         }
-        self.tabulate(&in_memory::fit(self, spectra, Some(starts), control)?)
+        self.tabulate(&in_memory::fit_in_memory(
+            self,
+            spectra,
+            Some(starts),
+            control,
+        )?)
     }
 
     /// Returns a table of these rows, with the fitter's parameters, units and arms.
@@ -347,7 +357,7 @@ impl SpectralFitter {
         sink: &mut dyn Sink,
         control: &Control,
     ) -> Result<Summary> {
-        stream::workers::stream(self, source, sink, control, None)
+        stream::workers::run_stream(self, source, sink, control, None)
     }
 
     /// Fits batches like [`fit_stream`](SpectralFitter::fit_stream), and keeps their rows in a journal as soon as they
@@ -363,7 +373,7 @@ impl SpectralFitter {
         control: &Control,
         journal: &mut Journal,
     ) -> Result<Summary> {
-        stream::workers::stream(self, source, sink, control, Some(journal))
+        stream::workers::run_stream(self, source, sink, control, Some(journal))
     }
 
     /// Returns the library of first-guess points, which the first call makes.

@@ -29,8 +29,8 @@ use crate::spectral::results::blank::{
 use crate::spectral::results::row::FitRow;
 use crate::spectral::results::sound;
 use crate::spectral::search::poor::TOGETHER;
-use crate::spectral::stream::stages::{Stage, Stages};
-use crate::spectral::stream::workers::Tally;
+use crate::spectral::stream::stages::{BatchStage, StageTimes};
+use crate::spectral::stream::workers::RunProgress;
 use crate::spectral::{Solver, SpectralFitter};
 use groups::{Group, groups};
 use pieces::Piece;
@@ -56,9 +56,9 @@ pub struct Run<'a> {
     seat: Seat<'a>,
     /// The device has failed, and the CPU has replaced it.
     pub is_replaced: bool,
-    pub stages: Stages,
+    pub stages: StageTimes,
     meter: Option<Arc<Meter>>,
-    tally: Option<&'a Tally<'a>>,
+    tally: Option<&'a RunProgress<'a>>,
     /// Number of workers that share the device and its memory.
     sharing: usize,
     /// Number of starts per spectrum by which the populations are planned.
@@ -98,7 +98,7 @@ impl<'a> Run<'a> {
             memory,
             seat: Seat::new(borrowed),
             is_replaced: false,
-            stages: Stages::default(),
+            stages: StageTimes::default(),
             meter: None,
             tally: None,
             sharing: 1,
@@ -128,7 +128,7 @@ impl<'a> Run<'a> {
     }
 
     /// Makes the run report its progress to a tally, and stop when the tally is cancelled.
-    pub fn watched_by(self, tally: &'a Tally<'a>) -> Run<'a> {
+    pub fn watched_by(self, tally: &'a RunProgress<'a>) -> Run<'a> {
         Run {
             tally: Some(tally),
             ..self
@@ -139,7 +139,7 @@ impl<'a> Run<'a> {
     pub fn measured_by(mut self, meter: Option<Arc<Meter>>, begin: Instant) -> Run<'a> {
         self.seat.keeps_passes &= meter.is_none();
         Run {
-            stages: Stages::since(meter.as_ref().map(|_| begin)),
+            stages: StageTimes::recording_since(meter.as_ref().map(|_| begin)),
             meter,
             ..self
         }
@@ -162,10 +162,10 @@ impl<'a> Run<'a> {
     }
 
     /// Runs `work`, adds the time that it took to a stage, and returns its result.
-    fn time<T>(&mut self, stage: Stage, work: impl FnOnce(&mut Self) -> T) -> T {
+    fn time<T>(&mut self, stage: BatchStage, work: impl FnOnce(&mut Self) -> T) -> T {
         let begin = Instant::now();
         let out = work(self);
-        self.stages.spent(stage, begin);
+        self.stages.add_time_since(stage, begin);
         out
     }
 
@@ -187,7 +187,7 @@ impl<'a> Run<'a> {
             }
         };
         if let Some(tally) = self.tally {
-            tally.add((rows.len() - self.reported) as u64);
+            tally.add_finished((rows.len() - self.reported) as u64);
         }
         Ok(rows)
     }
@@ -265,8 +265,8 @@ impl<'a> Run<'a> {
                 .for_each(|(place, row)| mark_interrupted_before_fit(model, row, given(place)));
             return Ok(rows);
         }
-        let mut pieces = self.time(Stage::Prepare, |run| run.pieces(files))?;
-        let started = self.time(Stage::FirstGuess, |run| {
+        let mut pieces = self.time(BatchStage::Prepare, |run| run.pieces(files))?;
+        let started = self.time(BatchStage::FirstGuess, |run| {
             run.all_starts(&mut pieces, user_starts)
         })?;
         let may_add_starts = user_starts.is_none() && self.fitter.adds_starts();
@@ -379,7 +379,7 @@ impl<'a> Run<'a> {
             return Ok(Vec::new());
         }
         let (fitter, grids) = (self.fitter, &*grids);
-        self.time(Stage::Fit, |run| run.make_passes(&layout))?;
+        self.time(BatchStage::Fit, |run| run.make_passes(&layout))?;
         let capacity = self
             .seat
             .passes
@@ -399,10 +399,10 @@ impl<'a> Run<'a> {
                 message,
             });
         }
-        let outcomes = self.time(Stage::Fit, |run| run.outcomes(grids, &ready, finished))?;
+        let outcomes = self.time(BatchStage::Fit, |run| run.outcomes(grids, &ready, finished))?;
         let may_repeat = !self.is_cancelled();
         let (mut repeats, mut finished_here) = (Vec::new(), Vec::with_capacity(ready.len()));
-        self.time(Stage::Finish, |_| {
+        self.time(BatchStage::Finish, |_| {
             let finish = fitter.finish();
             for (spectrum, outcomes) in ready.into_iter().zip(&outcomes) {
                 let repeat = || RepeatedFit::new(&fitter.model, grids, &spectrum, outcomes, fit);
@@ -424,7 +424,7 @@ impl<'a> Run<'a> {
             }
         });
         if fitter.scans_velocity() {
-            self.time(Stage::Posterior, |run| {
+            self.time(BatchStage::Posterior, |run| {
                 run.scan(grids, &finished_here, rows)
             })?;
         }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Grids, ReadySpectrum, Run, SpectralFitter, Tally};
+use super::{Grids, ReadySpectrum, Run, RunProgress, SpectralFitter};
 use crate::error::Result;
 use crate::model::{ArmLayout, VelocityScan};
 use crate::solver::Outcome;
@@ -108,7 +108,7 @@ impl Run<'_> {
         // The tally calls the progress function after every submission, even without a new spectrum.
         let mut report = |share: f64| {
             let now = finished + (count as f64 * share) as usize;
-            tally.add(now.saturating_sub(*reported) as u64);
+            tally.add_finished(now.saturating_sub(*reported) as u64);
             *reported = now.max(*reported);
         };
         passes.solve(
@@ -133,9 +133,9 @@ impl Run<'_> {
             return Ok(());
         };
         // The progress function is called without a new spectrum.
-        let mut report = |_| tally.into_iter().for_each(|tally| tally.add(0));
+        let mut report = |_| tally.into_iter().for_each(|tally| tally.add_finished(0));
         let monitor = Monitor {
-            cancel: tally.map_or(&NEVER, Tally::cancel),
+            cancel: tally.map_or(&NEVER, RunProgress::cancel),
             progress: &mut report,
         };
         let spectra = ReadySpectra {
