@@ -367,7 +367,7 @@ impl SpectralModelBuilder {
                 format!("arm \"{name}\": the emulator carries no wavelengths; give `wavelength`");
             return Err(Error::model_setting("arm.wavelength", message));
         }
-        let grid = TemplateGrid::of(wavelength, &format!("arm \"{name}\""))?;
+        let grid = TemplateGrid::from_wavelengths(wavelength, &format!("arm \"{name}\""))?;
         if let Some((low, high)) = arm.range {
             check_bounds(&format!("arm \"{name}\": range"), low, high)?;
         }
@@ -396,7 +396,7 @@ impl SpectralModelBuilder {
             .iter()
             .find(|other| Arc::ptr_eq(&other.given, &arm.emulator));
         let (emulator, unit) = alike.map_or_else(
-            || arm.emulator.in_own_unit(),
+            || arm.emulator.in_template_unit(),
             |other| (other.emulator.clone(), other.unit),
         );
         Ok(ModelArm {
