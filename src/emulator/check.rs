@@ -20,6 +20,7 @@ impl Emulator {
     /// Checks that layers fit each other, nothing is empty, weights are finite, and labels' scalings and training
     /// ranges are valid.
     fn check_network(&self) -> Result<(), String> {
+        // 1. Labels and activations.
         if self.labels.is_empty() {
             return Err("the network has no labels".to_string());
         }
@@ -29,6 +30,7 @@ impl Emulator {
         check_activations(self.activation, self.output)?;
         check_names(&self.labels)?;
         self.labels.iter().try_for_each(check_label)?;
+        // 2. Weights.
         match &self.network {
             Network::Dense(layers) => check_dense(layers, self.labels.len())?,
             Network::PerPixel {
@@ -41,6 +43,7 @@ impl Emulator {
                 check_per_pixel([*hidden, self.labels.len(), b1.len()], [w0, b0, w1, b1])?;
             }
         }
+        // 3. Wavelengths and hulls.
         if !self.wavelength.is_empty() && self.wavelength.len() != self.pixels() {
             return Err(format!(
                 "`wavelength` has {} values, but the network has {} pixels",
@@ -149,6 +152,7 @@ fn check_label(label: &Label) -> Result<(), String> {
 fn check_dense(layers: &[Layer], labels: usize) -> Result<(), String> {
     let mut inputs = labels;
     for (k, layer) in layers.iter().enumerate() {
+        // 1. The shape.
         let outputs = layer.outputs;
         if layer.inputs != inputs || outputs == 0 {
             let layer_inputs = layer.inputs;
@@ -166,6 +170,7 @@ fn check_dense(layers: &[Layer], labels: usize) -> Result<(), String> {
                 "layer {k} is {layer_inputs} → {outputs}, but {inputs} numbers enter it, the {source}{hint}"
             ));
         }
+        // 2. The vectors with one number per output.
         let affine = layer
             .affine
             .iter()
@@ -179,6 +184,7 @@ fn check_dense(layers: &[Layer], labels: usize) -> Result<(), String> {
             }
             check_finite(&format!("layer {k}: {name}"), vector)?;
         }
+        // 3. The weights.
         if inputs.checked_mul(outputs) != Some(layer.weight.len()) {
             let expected = inputs.saturating_mul(outputs);
             return Err(format!(

@@ -73,6 +73,7 @@ impl Description {
 /// Returns a network's labels, activations and hulls, and its hash if one is to be kept, as JSON for the metadata of
 /// its file.
 pub(super) fn serialise(emulator: &Emulator, hash: Option<&str>) -> String {
+    // 1. Describe the network.
     let mut labels = Vec::with_capacity(emulator.labels.len());
     for label in &emulator.labels {
         labels.push(json!({
@@ -93,6 +94,7 @@ pub(super) fn serialise(emulator: &Emulator, hash: Option<&str>) -> String {
         "labels": labels,
         "hull": emulator.hulls.iter().map(|hull| &hull.axes).collect::<Vec<_>>(),
     });
+    // 2. Add optional keys.
     let Some(fields) = object.as_object_mut() else {
         return String::new();
     };

@@ -74,14 +74,13 @@ pub struct FirstGuess {
 
 /// Returns the parameters of every template of a model's library, in the solver's units, without the templates; the
 /// velocity in them has no meaning.
-pub fn points(model: &SpectralModel, seed: u64) -> Result<Vec<Vec<f64>>> {
+pub fn library_points(model: &SpectralModel, seed: u64) -> Result<Vec<Vec<f64>>> {
     let points = sample_points(model, seed)?;
     Ok(rotate_points(model, points, &choose_rotations(model)))
 }
 
 impl FirstGuess {
-    /// Computes the templates of a quasi-random sample of labels, and all that depends on no spectrum, for guessing
-    /// starts.
+    /// Computes the templates of a quasi-random sample of labels, and everything else that does not depend on a spectrum.
     pub fn new(model: &SpectralModel, seed: u64) -> Result<FirstGuess> {
         // 1. Sample the labels, each at a few vsini if that is free.
         let points = sample_points(model, seed)?;
@@ -160,7 +159,7 @@ impl FirstGuess {
         })
     }
 
-    /// Returns what [`points`] returned for this library.
+    /// Returns the parameters that [`library_points`] returns for this library.
     #[cfg(test)]
     pub fn points(&self) -> &[Vec<f64>] {
         &self.template_parameters

@@ -274,10 +274,12 @@ impl WithSimd for AddWideBinSums<'_> {
             .chunks_exact_mut(wide_bins.count)
             .zip(squares.chunks_exact_mut(wide_bins.count));
         for (candidate, (slopes, squares)) in candidates.iter_mut().zip(rows) {
+            // 1. Find the template at the candidate's velocity: a whole shift, and a fraction of the next one.
             let position = segment.shift_position(candidate.velocity);
             let shift = segment.fine.whole_shift(position);
             let lines = S::as_simd_f32s(segment.template_at_shift(candidate.template, shift)).0;
             let fraction = simd.splat_f32s((position - shift as f64) as f32);
+            // 2. Sum the bins that the segment covers.
             let outputs = [slopes, squares].map(|row| S::as_mut_simd_f32s(row).0);
             if *covers_all {
                 let inputs = [lines, cross, power, lines];
@@ -344,6 +346,7 @@ fn sum_wide_bins<S: Simd, const COVERS_ALL: bool>(
             sum_p_line = simd.add_f32s(sum_p_line, p_line);
             sum_square = simd.mul_add_f32s(p_line, *line, sum_square);
         }
+        // Sums of s T (D − s T), of s² T², and of the change of χ².
         *slope = simd.sub_f32s(
             simd.add_f32s(sum_x, sum_x_line),
             simd.add_f32s(sum_p_line, sum_square),
@@ -390,10 +393,11 @@ impl WithSimd for CorrectContinua<'_> {
         let mut inverse_diagonal = vec![[0.0; CORRECTED_TOGETHER]; terms];
         let mut solution = vec![[0.0; CORRECTED_TOGETHER]; terms];
         for (k, group) in candidates.chunks_mut(CORRECTED_TOGETHER).enumerate() {
-            // Cholesky factorization A = L Lᵀ row by row, with the solution of L x = b. The reduction of χ² is xᵀx.
+            // Factorise A = L Lᵀ row by row (Cholesky), and solve L x = b. The reduction of χ² is xᵀx.
             let mut change = [0.0; CORRECTED_TOGETHER];
             let mut det = [1.0; CORRECTED_TOGETHER];
             for i in 0..terms {
+                // 1. Elements of the row before the diagonal.
                 let row = packed_length(i);
                 for j in 0..i {
                     let mut sum = read_lanes(normal, (row + j) * columns + k * CORRECTED_TOGETHER);
@@ -404,6 +408,7 @@ impl WithSimd for CorrectContinua<'_> {
                         factor[row + j][lane] = sum[lane] * inverse_diagonal[j][lane];
                     }
                 }
+                // 2. Its pivot, and its equation of L x = b.
                 let diagonal = read_lanes(normal, (row + i) * columns + k * CORRECTED_TOGETHER);
                 let mut pivot = diagonal;
                 let mut right_side = read_lanes(slopes, i * columns + k * CORRECTED_TOGETHER);
@@ -411,6 +416,7 @@ impl WithSimd for CorrectContinua<'_> {
                     subtract_product(&mut pivot, &factor[row + m], &factor[row + m]);
                     subtract_product(&mut right_side, &factor[row + m], &solution[m]);
                 }
+                // 3. A term that depends on those before is left out: its row of L⁻¹ is zero.
                 for lane in 0..CORRECTED_TOGETHER {
                     let is_determined = pivot[lane] > MIN_INDEPENDENT_SHARE * diagonal[lane];
                     inverse_diagonal[i][lane] = if is_determined {

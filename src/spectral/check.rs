@@ -47,7 +47,7 @@ impl SpectralFitter {
                 .collect::<Vec<_>>(),
             self,
         )?;
-        let points = first_guess::points(&model, self.seed)?;
+        let points = first_guess::library_points(&model, self.seed)?;
         let parameters = &self.model.parameters;
         // a parameter that nothing depends on has no error
         let named = |p: &ModelParameter| DerivativeCheck {

@@ -223,6 +223,7 @@ impl RowBuilder<'_> {
     /// Sets a row's flags by its fit and its prepared spectrum: for bounds, χ², signal-to-noise, masked pixels and
     /// hulls.
     fn set_flags(&self, row: &mut FitRow, chi2: ChiSquare, prepared: &Prepared, limits: &[Limits]) {
+        // 1. Find the facts that flags report.
         let is_improbable = |tail: Tail| {
             row.dof > 0 && chi2_tail_is_below(MIN_TAIL_PROBABILITY, tail, chi2.value, chi2.dof)
         };
@@ -238,6 +239,7 @@ impl RowBuilder<'_> {
                 .collect();
             arm.emulator.extrapolates(&labels)
         });
+        // 2. Set the flags.
         let flags = [
             (Flags::AT_BOUND, row.at_bound & !rotation_bit != 0),
             (Flags::NO_ROTATION, rotation_bit != 0),

@@ -18,6 +18,7 @@ pub struct VelocityPosterior {
 ///
 /// The grid ascends in equal steps, as in rvspecfit's `find_best`. `None` if no objective is finite.
 pub fn velocity_moments(velocities: &[f64], objectives: &[f64]) -> Option<VelocityPosterior> {
+    // 1. Find the minimum, and probabilities relative to it.
     let finite = (0..velocities.len()).filter(|&i| objectives[i].is_finite());
     let lowest = finite.min_by(|&a, &b| objectives[a].total_cmp(&objectives[b]))?;
     let probability = |i: usize| {
@@ -29,6 +30,7 @@ pub fn velocity_moments(velocities: &[f64], objectives: &[f64]) -> Option<Veloci
         }
     };
     let total: f64 = (0..velocities.len()).map(probability).sum();
+    // 2. Compute the moments about the vertex. A posterior without width has no shape.
     let velocity = parabola_vertex(velocities, objectives, lowest);
     let moment = |power: i32| -> f64 {
         let terms =

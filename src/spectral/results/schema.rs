@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use crate::error::{Error, Result};
 use crate::setters::setters;
 use crate::spectral::results::columns::{
-    DeclaredField, FIELDS, InvalidCell, Pattern, Presence, Store,
+    DeclaredField, ROW_FIELDS, InvalidCell, Pattern, Presence, Store,
 };
 use crate::spectral::results::quantity;
 use crate::spectral::results::row::{FitRow, Id};
@@ -49,7 +49,7 @@ pub struct Column {
     /// Unit, empty without one. `km/s` has another spelling in FITS.
     pub unit: String,
     pub meaning: String,
-    /// Index in [`FIELDS`].
+    /// Index in [`ROW_FIELDS`].
     field: usize,
     /// Index among the columns of the field.
     index_in_field: usize,
@@ -107,7 +107,7 @@ impl Schema {
     pub(crate) fn columns(&self) -> Vec<Column> {
         // 1. Find the fields that have columns in this table.
         let mut flags = self.clone();
-        let mut fields: Vec<(usize, &DeclaredField)> = FIELDS.iter().enumerate().collect();
+        let mut fields: Vec<(usize, &DeclaredField)> = ROW_FIELDS.iter().enumerate().collect();
         fields.retain(|(_, field)| match field.presence {
             Presence::Always | Presence::Later => true,
             Presence::Optional(flag) => *flag(&mut flags),
@@ -233,7 +233,7 @@ impl Schema {
     ) -> Result<Schema, String> {
         // 1. Check that the columns of every table are there.
         let find = |name: &str| names.iter().position(|other| other == name);
-        for field in FIELDS {
+        for field in ROW_FIELDS {
             let is_required = matches!(field.presence, Presence::Always);
             for Pattern { name, .. } in field.patterns.iter().filter(|_| is_required) {
                 if !name.contains(NAME) && find(name).is_none() {
@@ -273,7 +273,7 @@ impl Schema {
             ..Schema::default()
         };
         // 3. Find the optional columns: all of a field, or none.
-        for (index, field) in FIELDS.iter().enumerate() {
+        for (index, field) in ROW_FIELDS.iter().enumerate() {
             if let Presence::Optional(flag) = field.presence {
                 let columns = schema.columns_of_field(index, field);
                 *flag(&mut schema) = !columns.is_empty()
@@ -331,7 +331,7 @@ impl Store {
         for column in columns {
             fields[column.field].add_missing_columns(column.index_in_field + 1, rows);
         }
-        for (field, declared) in fields.into_iter().zip(FIELDS) {
+        for (field, declared) in fields.into_iter().zip(ROW_FIELDS) {
             if declared.patterns.is_empty() {
                 field.add_missing_columns(1, rows);
             }
@@ -405,7 +405,7 @@ impl Store {
             text_ids,
             ..Schema::default()
         };
-        for (field, declared) in self.fields().into_iter().zip(FIELDS) {
+        for (field, declared) in self.fields().into_iter().zip(ROW_FIELDS) {
             if let Presence::Optional(flag) = declared.presence {
                 *flag(&mut schema) = !field.is_empty();
             }

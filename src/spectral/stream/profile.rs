@@ -315,6 +315,7 @@ impl MeasuredDevice {
             most_held,
             ..
         } = self.meter.spending();
+        // 1. Times of the stages, and of those that belong to rounds.
         let total: f64 = works.iter().map(|spent| spent.seconds).sum();
         let stages = Work::ALL
             .into_iter()
@@ -325,22 +326,18 @@ impl MeasuredDevice {
             .filter(|work| !matches!(work, Work::Upload | Work::Readback))
             .map(|work| works[*work as usize].seconds)
             .sum();
+        // 2. Time in which the device worked, by its clock.
         let (clock, threads, busy) = match clock {
             Clock::Submissions => ("submissions", 1, busy_seconds(&looks)),
             Clock::Timestamps => ("timestamps", 1, seconds_in_rounds),
             Clock::Threads(count) => ("threads", count, seconds_in_rounds),
         };
-        let rounds = looks.into_iter().map(
-            |Look {
-                 begin,
-                 seconds,
-                 active,
-             }| Rounds {
-                begin,
-                seconds,
-                active,
-            },
-        );
+        // 3. Rounds of each submission.
+        let rounds = looks.into_iter().map(|look| Rounds {
+            begin: look.begin,
+            seconds: look.seconds,
+            active: look.active,
+        });
         DeviceProfile {
             name: self.name.clone(),
             clock,

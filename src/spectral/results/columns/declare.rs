@@ -34,7 +34,7 @@ pub struct Pattern {
     pub meaning: &'static str,
 }
 
-/// Generates these items from the list of fields in `columns/mod.rs`: `FitRow`, `Store`, `FIELDS` and the accessors of
+/// Generates these items from the list of fields in `columns/mod.rs`: `FitRow`, `Store`, `ROW_FIELDS` and the accessors of
 /// `RowView`.
 macro_rules! declare {
     ($(
@@ -78,19 +78,19 @@ macro_rules! declare {
                 FitRow { $($field: RowField::from_cells(self.$field.row(index)),)+ }
             }
 
-            /// Returns the fields in the order of [`FIELDS`].
-            pub fn fields(&self) -> [&dyn StoredField; FIELDS.len()] {
+            /// Returns the fields in the order of [`ROW_FIELDS`].
+            pub fn fields(&self) -> [&dyn StoredField; ROW_FIELDS.len()] {
                 [$(&self.$field),+]
             }
 
-            /// Returns the fields in the order of [`FIELDS`].
-            pub fn fields_mut(&mut self) -> [&mut dyn StoredField; FIELDS.len()] {
+            /// Returns the fields in the order of [`ROW_FIELDS`].
+            pub fn fields_mut(&mut self) -> [&mut dyn StoredField; ROW_FIELDS.len()] {
                 [$(&mut self.$field),+]
             }
         }
 
         /// The fields of a row, with their columns, in the order of the file.
-        pub const FIELDS: &[DeclaredField] = &[$(DeclaredField {
+        pub const ROW_FIELDS: &[DeclaredField] = &[$(DeclaredField {
             patterns: &[$($(Pattern { name: $name, unit: $unit, meaning: $meaning }),+)?],
             kind: <<$type $(<$inner>)? as RowField>::Cell as Cell>::KIND,
             presence: presence!($field $($presence)?),

@@ -142,6 +142,7 @@ impl RowWriter<'_> {
     fn recall_batch(&mut self, spectra: Spectra<'static>) -> Result<JobBatch> {
         let number = self.batches_read;
         self.batches_read += 1;
+        // 1. Recall the rows of this batch, unless its spectra have changed.
         let mut known = KnownRows::default();
         let mut known_makers = String::new();
         if let Some(journal) = &mut self.journal
@@ -162,6 +163,7 @@ impl RowWriter<'_> {
                 )),
             }
         }
+        // 2. Report them as finished.
         let known_count = known.iter().flatten().count() as u64;
         if known_count > 0 {
             self.progress.add_finished(known_count);
