@@ -40,11 +40,11 @@ pub use results::moments::VelocityPosterior;
 pub(crate) use results::quantity;
 pub use results::row::{FitRow, Id};
 #[cfg(feature = "files")]
-pub(crate) use results::schema::Column;
+pub(crate) use results::schema::ResultColumn;
 pub use results::schema::Schema;
 pub use results::table::{FitTable, RowView, Sink};
 #[cfg(feature = "files")]
-pub(crate) use results::values::Kind;
+pub(crate) use results::values::ColumnKind;
 pub use results::values::{ColumnView, FitColumn, FitValues};
 use run::Run;
 use search::shared::Shared;

@@ -17,7 +17,7 @@ use crate::io::fits::writer::cards::Cards;
 use crate::io::fits::writer::table::{FitsColumn, TableUnit, refused};
 use crate::io::output::Metadata;
 use crate::spectra;
-use crate::spectral::{Column, FitRow, FitValues, Kind, Store};
+use crate::spectral::{ColumnKind, FitRow, FitValues, ResultColumn, Store};
 
 /// A result table that is being written as FITS.
 pub(super) struct FitsTable {
@@ -31,7 +31,7 @@ impl FitsTable {
     pub fn new(
         path: &Path,
         file: File,
-        columns: &[Column],
+        columns: &[ResultColumn],
         metadata: &Metadata,
     ) -> Result<FitsTable> {
         let table = columns_unit(path, RESULTS, columns)?.card(fits_checksum::CARD, KEY);
@@ -70,8 +70,8 @@ impl FitsTable {
 }
 
 /// Begins a FITS table of columns of the result table, without rows.
-pub(super) fn columns_unit(path: &Path, name: &str, columns: &[Column]) -> Result<TableUnit> {
-    let column = |c: &Column| {
+pub(super) fn columns_unit(path: &Path, name: &str, columns: &[ResultColumn]) -> Result<TableUnit> {
+    let column = |c: &ResultColumn| {
         FitsColumn::new(&escape(&c.name), &escape(spelled(&c.unit)), &like(c.kind))
             .comment(&c.meaning)
     };
@@ -79,7 +79,7 @@ pub(super) fn columns_unit(path: &Path, name: &str, columns: &[Column]) -> Resul
 }
 
 /// Returns the values of columns of the result table in these rows, as a FITS table has them.
-pub(super) fn of_rows(rows: &[FitRow], columns: &[Column]) -> Vec<spectra::ColumnValues> {
+pub(super) fn of_rows(rows: &[FitRow], columns: &[ResultColumn]) -> Vec<spectra::ColumnValues> {
     Store::from_rows(rows)
         .into_values(columns)
         .into_iter()
@@ -164,12 +164,12 @@ pub(super) fn spelled(unit: &str) -> &str {
 }
 
 /// Returns an empty array of the element type that a column of this kind has.
-fn like(kind: Kind) -> spectra::ColumnValues {
+fn like(kind: ColumnKind) -> spectra::ColumnValues {
     as_in_fits(match kind {
-        Kind::Int32 => FitValues::Int32(Vec::new()),
-        Kind::Int64 => FitValues::Int64(Vec::new()),
-        Kind::Float64 => FitValues::Float64(Vec::new()),
-        Kind::Text => FitValues::Text(Vec::new()),
+        ColumnKind::Int32 => FitValues::Int32(Vec::new()),
+        ColumnKind::Int64 => FitValues::Int64(Vec::new()),
+        ColumnKind::Float64 => FitValues::Float64(Vec::new()),
+        ColumnKind::Text => FitValues::Text(Vec::new()),
     })
 }
 

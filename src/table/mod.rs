@@ -31,8 +31,8 @@ use crate::io::output::{Metadata, OutputRecord, Staged, WriteOptions};
 use crate::solver::Status;
 use crate::spectra::Spectra;
 use crate::spectral::{
-    Column, DeviceRows, FitRow, FitTable, Journal, LAYOUT, RowView, Schema, Sink, SpectralFitter,
-    Store,
+    DeviceRows, FitRow, FitTable, Journal, LAYOUT, ResultColumn, RowView, Schema, Sink,
+    SpectralFitter, Store,
 };
 use csv::CsvTable;
 use fits::FitsTable;
@@ -160,7 +160,7 @@ enum Format {
 /// otherwise.
 pub struct TableWriter {
     schema: Schema,
-    columns: Vec<Column>,
+    columns: Vec<ResultColumn>,
     format: Format,
     staged: Staged,
 }
@@ -362,7 +362,7 @@ fn open(
     extension: Extension,
     path: &Path,
     file: File,
-    columns: &[Column],
+    columns: &[ResultColumn],
     metadata: &Metadata,
 ) -> Result<Format> {
     let refused = Error::writing(path);

@@ -12,12 +12,14 @@ use super::read_parquet::ParquetSource;
 use super::{Entry, Extension, extension};
 use crate::error::{Error, Result};
 use crate::io::output::Metadata;
-use crate::spectral::{Column, FitRow, FitTable, FitValues, Kind, LAYOUT, Schema, Store};
+use crate::spectral::{
+    ColumnKind, FitRow, FitTable, FitValues, LAYOUT, ResultColumn, Schema, Store,
+};
 
 /// A column of a file that is to be read, by its index there, and the type of its values.
 pub(super) struct Wanted {
     pub place: usize,
-    pub kind: Kind,
+    pub kind: ColumnKind,
 }
 
 /// A file of one format.
@@ -44,7 +46,7 @@ pub(super) trait Source {
 pub(super) fn converted(
     name: &str,
     values: Option<FitValues>,
-    kind: Kind,
+    kind: ColumnKind,
 ) -> Result<FitValues, String> {
     let wrong = || {
         format!(
@@ -53,15 +55,15 @@ pub(super) fn converted(
         )
     };
     Ok(match (values.ok_or_else(wrong)?, kind) {
-        (FitValues::Int64(values), Kind::Int32) => {
+        (FitValues::Int64(values), ColumnKind::Int32) => {
             let narrow =
                 |n: i64| i32::try_from(n).map_err(|_| format!("column `{name}`: {n} is too large"));
             FitValues::Int32(values.into_iter().map(narrow).collect::<Result<_, _>>()?)
         }
-        (FitValues::Int64(values), Kind::Float64) => {
+        (FitValues::Int64(values), ColumnKind::Float64) => {
             FitValues::Float64(values.into_iter().map(|n| n as f64).collect())
         }
-        (FitValues::Int64(values), Kind::Text) => {
+        (FitValues::Int64(values), ColumnKind::Text) => {
             FitValues::Text(values.iter().map(ToString::to_string).collect())
         }
         (values, kind) if values.kind() == kind => values,
@@ -87,7 +89,7 @@ pub struct TableReader {
     pub notes: Vec<String>,
     path: Arc<Path>,
     source: Box<dyn Source>,
-    columns: Vec<Column>,
+    columns: Vec<ResultColumn>,
     /// Index of each column in the file; `None` for a column that the file does not have.
     places: Vec<Option<usize>>,
     /// Number of rows that were read.
@@ -172,7 +174,7 @@ impl TableReader {
     pub fn next_batch(&mut self) -> Result<Option<Vec<FitRow>>> {
         // 1. Read the columns that the file has.
         let format = |message: String| Error::format(&self.path, message);
-        let wanted = |(column, place): (&Column, &Option<usize>)| {
+        let wanted = |(column, place): (&ResultColumn, &Option<usize>)| {
             Some(Wanted {
                 place: (*place)?,
                 kind: column.kind,

@@ -10,7 +10,7 @@ use super::Entry;
 use super::read::{Source, Wanted};
 use crate::error::{Error, Result};
 use crate::io::files::File;
-use crate::spectral::{FitValues, Kind};
+use crate::spectral::{ColumnKind, FitValues};
 
 /// Number of rows per batch.
 const BATCH: usize = 4096;
@@ -90,7 +90,7 @@ impl Source for CsvSource {
             values(&records, *place, *kind).map_err(|bad| {
                 let line = bad.position().map_or(0, csv::Position::line);
                 let name = self.names.get(*place).map_or("", String::as_str);
-                let expected = if *kind == Kind::Float64 {
+                let expected = if *kind == ColumnKind::Float64 {
                     "number"
                 } else {
                     "integer"
@@ -110,7 +110,11 @@ impl Source for CsvSource {
 }
 
 /// Parses the fields of a column as values of this type; the error is a record whose field has another.
-fn values(records: &[StringRecord], place: usize, kind: Kind) -> Result<FitValues, &StringRecord> {
+fn values(
+    records: &[StringRecord],
+    place: usize,
+    kind: ColumnKind,
+) -> Result<FitValues, &StringRecord> {
     /// Parses the field of each record with a function that returns `None` for a bad one.
     fn parse<T>(
         records: &[StringRecord],
@@ -138,11 +142,11 @@ fn values(records: &[StringRecord], place: usize, kind: Kind) -> Result<FitValue
         }
     };
     Ok(match kind {
-        Kind::Int32 => FitValues::Int32(parse(records, place, |text| {
+        ColumnKind::Int32 => FitValues::Int32(parse(records, place, |text| {
             integer(text)?.try_into().ok()
         })?),
-        Kind::Int64 => FitValues::Int64(parse(records, place, integer)?),
-        Kind::Float64 => FitValues::Float64(parse(records, place, float)?),
-        Kind::Text => FitValues::Text(parse(records, place, |text| Some(text.into()))?),
+        ColumnKind::Int64 => FitValues::Int64(parse(records, place, integer)?),
+        ColumnKind::Float64 => FitValues::Float64(parse(records, place, float)?),
+        ColumnKind::Text => FitValues::Text(parse(records, place, |text| Some(text.into()))?),
     })
 }

@@ -5,11 +5,11 @@ use std::collections::HashSet;
 use crate::error::{Error, Result};
 use crate::setters::setters;
 use crate::spectral::results::columns::{
-    DeclaredField, ROW_FIELDS, InvalidCell, Pattern, Presence, Store,
+    DeclaredField, InvalidCell, Pattern, Presence, ROW_FIELDS, Store,
 };
 use crate::spectral::results::quantity;
 use crate::spectral::results::row::{FitRow, Id};
-use crate::spectral::results::values::{FitValues, Kind};
+use crate::spectral::results::values::{ColumnKind, FitValues};
 
 /// Facts that decide the columns, known before the first fit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,9 +43,9 @@ setters!(Schema {
 
 /// A column of a table.
 #[derive(Clone, Debug)]
-pub struct Column {
+pub struct ResultColumn {
     pub name: String,
-    pub kind: Kind,
+    pub kind: ColumnKind,
     /// Unit, empty without one. `km/s` has another spelling in FITS.
     pub unit: String,
     pub meaning: String,
@@ -60,12 +60,12 @@ const MAX_TABLE_PARAMETERS: usize = 32;
 /// Placeholder of a parameter in the name of a column.
 const NAME: &str = "NAME";
 
-impl Column {
+impl ResultColumn {
     /// Returns a column of floats, whose place among the fields is not set.
-    fn of_floats(name: String, unit: &str, meaning: String) -> Column {
-        Column {
+    fn of_floats(name: String, unit: &str, meaning: String) -> ResultColumn {
+        ResultColumn {
             name,
-            kind: Kind::Float64,
+            kind: ColumnKind::Float64,
             unit: unit.into(),
             meaning,
             field: 0,
@@ -91,7 +91,7 @@ impl Schema {
     ///
     /// # Errors
     /// [`Error::Model`] if a parameter's name is already that of a column.
-    pub(crate) fn distinct_columns(&self) -> Result<Vec<Column>> {
+    pub(crate) fn distinct_columns(&self) -> Result<Vec<ResultColumn>> {
         let columns = self.columns();
         let mut names = HashSet::new();
         match columns.iter().find(|column| !names.insert(&column.name)) {
@@ -104,7 +104,7 @@ impl Schema {
     }
 
     /// Returns all columns in the order of the file.
-    pub(crate) fn columns(&self) -> Vec<Column> {
+    pub(crate) fn columns(&self) -> Vec<ResultColumn> {
         // 1. Find the fields that have columns in this table.
         let mut flags = self.clone();
         let mut fields: Vec<(usize, &DeclaredField)> = ROW_FIELDS.iter().enumerate().collect();
@@ -118,7 +118,7 @@ impl Schema {
             a.has_column_per_parameter() && b.has_column_per_parameter()
         };
         for adjacent in fields.chunk_by(|(_, a), (_, b)| are_interleaved(a, b)) {
-            let by_field: Vec<Vec<Column>> = adjacent
+            let by_field: Vec<Vec<ResultColumn>> = adjacent
                 .iter()
                 .map(|(index, field)| self.columns_of_field(*index, field))
                 .collect();
@@ -135,8 +135,8 @@ impl Schema {
     }
 
     /// Returns the columns of one field.
-    fn columns_of_field(&self, field: usize, declared: &DeclaredField) -> Vec<Column> {
-        let mut columns: Vec<Column> = declared
+    fn columns_of_field(&self, field: usize, declared: &DeclaredField) -> Vec<ResultColumn> {
+        let mut columns: Vec<ResultColumn> = declared
             .patterns
             .iter()
             .flat_map(|pattern| self.expand_pattern(pattern))
@@ -145,13 +145,17 @@ impl Schema {
             let is_text = self.text_ids && column.name == "id";
             column.field = field;
             column.index_in_field = index;
-            column.kind = if is_text { Kind::Text } else { declared.kind };
+            column.kind = if is_text {
+                ColumnKind::Text
+            } else {
+                declared.kind
+            };
         }
         columns
     }
 
     /// Returns the columns that a pattern stands for, without their field and type.
-    fn expand_pattern(&self, pattern: &Pattern) -> Vec<Column> {
+    fn expand_pattern(&self, pattern: &Pattern) -> Vec<ResultColumn> {
         let Pattern {
             name,
             unit,
@@ -162,7 +166,7 @@ impl Schema {
             let mut columns = Vec::with_capacity(self.parameters.len());
             for parameter in &self.parameters {
                 let usual_meaning = quantity::meaning(parameter).filter(|_| name == NAME);
-                columns.push(Column::of_floats(
+                columns.push(ResultColumn::of_floats(
                     name.replace(NAME, parameter),
                     quantity::unit(&self.units, parameter),
                     usual_meaning.unwrap_or(meaning).replace(NAME, parameter),
@@ -179,7 +183,7 @@ impl Schema {
                 } else {
                     format!("{stem}_{arm}")
                 };
-                columns.push(Column::of_floats(name, unit, meaning.into()));
+                columns.push(ResultColumn::of_floats(name, unit, meaning.into()));
             }
             return columns;
         }
@@ -188,12 +192,16 @@ impl Schema {
             let mut columns = Vec::new();
             for (a, b) in pairs(&self.parameters) {
                 let meaning = meaning.replace("A and B", &format!("{a} and {b}"));
-                columns.push(Column::of_floats(format!("{stem}{a}_{b}"), unit, meaning));
+                columns.push(ResultColumn::of_floats(
+                    format!("{stem}{a}_{b}"),
+                    unit,
+                    meaning,
+                ));
             }
             return columns;
         }
         // 4. A single column.
-        vec![Column::of_floats(name.into(), unit, meaning.into())]
+        vec![ResultColumn::of_floats(name.into(), unit, meaning.into())]
     }
 
     /// Fails if a row has another number of parameters than the table, or a text id among integer ids. The error is a
@@ -325,7 +333,7 @@ impl Store {
     }
 
     /// Adds missing cells for those of these columns that are not stored yet, and for fields without a column.
-    pub fn complete(&mut self, columns: &[Column]) {
+    pub fn complete(&mut self, columns: &[ResultColumn]) {
         let rows = self.len();
         let fields = self.fields_mut();
         for column in columns {
@@ -345,7 +353,7 @@ impl Store {
     /// Returns a message with the column if columns differ in length, and with the row, too, for a value that is not
     /// valid in its column.
     pub fn from_values(
-        columns: &[Column],
+        columns: &[ResultColumn],
         values: Vec<Option<FitValues>>,
         first_row: usize,
     ) -> Result<Store, String> {
@@ -374,7 +382,7 @@ impl Store {
     }
 
     /// Returns the values of these columns. Columns of floats are moved, not copied.
-    pub fn into_values(mut self, columns: &[Column]) -> Vec<FitValues> {
+    pub fn into_values(mut self, columns: &[ResultColumn]) -> Vec<FitValues> {
         let rows = self.len();
         let mut fields = self.fields_mut();
         columns
@@ -386,12 +394,12 @@ impl Store {
     }
 
     /// Returns a copy of the values of a column; `None` if there is none.
-    pub fn values(&self, column: &Column) -> Option<FitValues> {
+    pub fn values(&self, column: &ResultColumn) -> Option<FitValues> {
         self.fields()[column.field].values(column.index_in_field, column.kind)
     }
 
     /// Returns the values of a column of floats; `None` for other types.
-    pub fn floats(&self, column: &Column) -> Option<&[f64]> {
+    pub fn floats(&self, column: &ResultColumn) -> Option<&[f64]> {
         self.fields()[column.field].floats(column.index_in_field)
     }
 

@@ -7,18 +7,18 @@ use crate::flag::Flags;
 use crate::solver::Status;
 use crate::spectral::results::moments::VelocityPosterior;
 use crate::spectral::results::row::Id;
-use crate::spectral::results::values::{FitValues, Kind};
+use crate::spectral::results::values::{ColumnKind, FitValues};
 
 /// A value that is one cell of the table.
 pub trait Cell: Clone + Debug + PartialEq {
     /// Type of the column. Ids may be text, too.
-    const KIND: Kind;
+    const KIND: ColumnKind;
 
     /// Returns the cell of a row that has no value.
     fn missing() -> Self;
 
     /// Converts cells to the values that are written, without a copy where both have the same type.
-    fn to_values(cells: Vec<Self>, kind: Kind) -> FitValues;
+    fn to_values(cells: Vec<Self>, kind: ColumnKind) -> FitValues;
 
     /// Converts written values to cells. Fails for a value that is not valid in this column.
     fn from_values(values: FitValues) -> Result<Vec<Self>, InvalidCell>;
@@ -50,13 +50,13 @@ impl InvalidCell {
 macro_rules! implement_plain_cell {
     ($type:ty, $kind:ident, $missing:expr $(, $floats:item)?) => {
         impl Cell for $type {
-            const KIND: Kind = Kind::$kind;
+            const KIND: ColumnKind = ColumnKind::$kind;
 
             fn missing() -> $type {
                 $missing
             }
 
-            fn to_values(cells: Vec<$type>, _: Kind) -> FitValues {
+            fn to_values(cells: Vec<$type>, _: ColumnKind) -> FitValues {
                 FitValues::$kind(cells)
             }
 
@@ -87,13 +87,13 @@ implement_plain_cell!(
 macro_rules! implement_integer_cell {
     ($type:ty, $kind:ident, $name:literal, $missing:expr, $write:expr, $read:expr) => {
         impl Cell for $type {
-            const KIND: Kind = Kind::$kind;
+            const KIND: ColumnKind = ColumnKind::$kind;
 
             fn missing() -> $type {
                 $missing
             }
 
-            fn to_values(cells: Vec<$type>, _: Kind) -> FitValues {
+            fn to_values(cells: Vec<$type>, _: ColumnKind) -> FitValues {
                 FitValues::$kind(cells.into_iter().map($write).collect())
             }
 
@@ -146,13 +146,13 @@ implement_integer_cell!(
 );
 
 impl Cell for Arc<str> {
-    const KIND: Kind = Kind::Text;
+    const KIND: ColumnKind = ColumnKind::Text;
 
     fn missing() -> Arc<str> {
         "".into()
     }
 
-    fn to_values(cells: Vec<Arc<str>>, _: Kind) -> FitValues {
+    fn to_values(cells: Vec<Arc<str>>, _: ColumnKind) -> FitValues {
         FitValues::Text(cells.iter().map(ToString::to_string).collect())
     }
 
@@ -174,14 +174,14 @@ impl Cell for Arc<str> {
 }
 
 impl Cell for Id {
-    const KIND: Kind = Kind::Int64;
+    const KIND: ColumnKind = ColumnKind::Int64;
 
     fn missing() -> Id {
         Id::Integer(0)
     }
 
     /// Ids are integers if the column is of integers and all ids are; otherwise they are texts.
-    fn to_values(cells: Vec<Id>, kind: Kind) -> FitValues {
+    fn to_values(cells: Vec<Id>, kind: ColumnKind) -> FitValues {
         let integers: Option<Vec<i64>> = cells
             .iter()
             .map(|id| match id {
@@ -190,7 +190,7 @@ impl Cell for Id {
             })
             .collect();
         match integers {
-            Some(integers) if kind == Kind::Int64 => FitValues::Int64(integers),
+            Some(integers) if kind == ColumnKind::Int64 => FitValues::Int64(integers),
             _ => FitValues::Text(cells.iter().map(ToString::to_string).collect()),
         }
     }
@@ -321,9 +321,9 @@ pub trait StoredField {
     /// Returns the cells of a column of floats.
     fn floats(&self, column: usize) -> Option<&[f64]>;
     /// Returns a copy of the values of a column.
-    fn values(&self, column: usize, kind: Kind) -> Option<FitValues>;
+    fn values(&self, column: usize, kind: ColumnKind) -> Option<FitValues>;
     /// Moves the values out of a column, which is empty then. Returns missing cells if there is no such column.
-    fn take_values(&mut self, column: usize, kind: Kind, rows: usize) -> FitValues;
+    fn take_values(&mut self, column: usize, kind: ColumnKind, rows: usize) -> FitValues;
     /// Sets the values of a column.
     fn set_values(&mut self, column: usize, values: FitValues) -> Result<(), InvalidCell>;
 }
@@ -343,11 +343,11 @@ impl<C: Cell> StoredField for FieldColumns<C> {
         C::floats(self.0.get(column)?)
     }
 
-    fn values(&self, column: usize, kind: Kind) -> Option<FitValues> {
+    fn values(&self, column: usize, kind: ColumnKind) -> Option<FitValues> {
         Some(C::to_values(self.0.get(column)?.clone(), kind))
     }
 
-    fn take_values(&mut self, column: usize, kind: Kind, rows: usize) -> FitValues {
+    fn take_values(&mut self, column: usize, kind: ColumnKind, rows: usize) -> FitValues {
         self.add_missing_columns(column + 1, rows);
         C::to_values(std::mem::take(&mut self.0[column]), kind)
     }

@@ -1,7 +1,7 @@
 //! The macro that generates the row, its view and its storage from the list of columns.
 
 use crate::spectral::results::schema::Schema;
-use crate::spectral::results::values::Kind;
+use crate::spectral::results::values::ColumnKind;
 
 /// A field of a row, with its columns.
 #[derive(Debug)]
@@ -9,7 +9,7 @@ pub struct DeclaredField {
     /// Names and meanings of the columns; empty for a field without a column.
     pub patterns: &'static [Pattern],
     /// Type of the columns' cells. Ids may be text, too.
-    pub kind: Kind,
+    pub kind: ColumnKind,
     pub presence: Presence,
 }
 

@@ -13,8 +13,8 @@ use crate::spectra::Spectra;
 use crate::spectral::results::columns::{FieldColumns, Store};
 use crate::spectral::results::moments::VelocityPosterior;
 use crate::spectral::results::row::{FitRow, Id};
-use crate::spectral::results::schema::{Column, Schema};
-use crate::spectral::results::values::{ColumnView, FitColumn, FitValues, Kind};
+use crate::spectral::results::schema::{ResultColumn, Schema};
+use crate::spectral::results::values::{ColumnKind, ColumnView, FitColumn, FitValues};
 
 pub use row_view::RowView;
 
@@ -145,7 +145,7 @@ impl FitTable {
         let names: Vec<String> = columns.iter().map(|column| column.name.clone()).collect();
         let has_text_ids = columns
             .iter()
-            .any(|column| column.name == "id" && column.values.kind() == Kind::Text);
+            .any(|column| column.name == "id" && column.values.kind() == ColumnKind::Text);
         let units = columns
             .iter()
             .filter(|column| !column.unit.is_empty())
@@ -292,7 +292,7 @@ impl FitTable {
     }
 
     /// Returns the column of this name.
-    fn find_column(&self, name: &str) -> Option<Column> {
+    fn find_column(&self, name: &str) -> Option<ResultColumn> {
         let mut columns = self.schema().columns().into_iter();
         columns.find(|column| column.name == name)
     }
@@ -392,7 +392,7 @@ fn check_column(
     name: &str,
     unit: &str,
     values: &FitValues,
-    expected: &[Column],
+    expected: &[ResultColumn],
 ) -> Result<(), String> {
     let Some(column) = expected.iter().find(|column| column.name == name) else {
         return Err("it is none of a table of results; a parameter X has X_err behind it".into());

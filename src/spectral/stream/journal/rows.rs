@@ -10,7 +10,7 @@ use crate::spectral::results::columns::Store;
 use crate::spectral::results::moments::VelocityPosterior;
 use crate::spectral::results::row::{FitRow, Id};
 use crate::spectral::results::schema::Schema;
-use crate::spectral::results::values::{FitValues, Kind};
+use crate::spectral::results::values::{ColumnKind, FitValues};
 
 /// The rows of one batch.
 #[derive(Debug, Serialize, Deserialize)]
@@ -91,7 +91,7 @@ impl KeptRows {
         let text_ids = self
             .columns
             .iter()
-            .any(|(name, values)| name == "id" && values.kind() == Kind::Text);
+            .any(|(name, values)| name == "id" && values.kind() == ColumnKind::Text);
         let names: Vec<String> = self.columns.iter().map(|(name, _)| name.clone()).collect();
         let columns = Schema::from_names(&names, text_ids, Vec::new())?.columns();
         for name in &names {
