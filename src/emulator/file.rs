@@ -16,8 +16,8 @@ use crate::math::air::{is_air, to_vacuum};
 const READ_BUFFER_BYTES: usize = 1 << 16;
 
 impl Emulator {
-    /// Reads and checks a network from a file: popfit's safetensors, or an NPZ of The Payne or binspec, told apart by
-    /// content.
+    /// Reads and checks a network from a file: popfit's safetensors, or an NPZ of The Payne or binspec, recognised by
+    /// its content.
     ///
     /// # Errors
     /// `Io`; `Format`, `TooLarge` or `BadWavelength` when the file is not a sound network.

@@ -137,7 +137,7 @@ mod tests {
         }
     }
 
-    /// Networks of every kind keep their templates, whatever their unit.
+    /// Networks of every kind keep their templates, in any unit.
     #[test]
     fn templates_times_their_unit_are_those_of_the_network() {
         for power in [-100, -73, -11, 11, 66, 100] {

@@ -63,7 +63,7 @@ impl Components {
         }
     }
 
-    /// Estimates the memory that `new` needs for so many templates and bins (bytes).
+    /// Estimates the memory that `new` needs for these numbers of templates and bins (bytes).
     pub fn estimate_bytes(templates: usize, bins: usize) -> u64 {
         let used = MAX_COMPONENT_TEMPLATES.min(templates) as u64;
         let count = MAX_COMPONENTS.min(templates).next_multiple_of(8) as u64;

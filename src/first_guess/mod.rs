@@ -80,7 +80,8 @@ pub fn library_points(model: &SpectralModel, seed: u64) -> Result<Vec<Vec<f64>>>
 }
 
 impl FirstGuess {
-    /// Computes the templates of a quasi-random sample of labels, and everything else that does not depend on a spectrum.
+    /// Computes the templates of a quasi-random sample of labels, and everything else that does not depend on a
+    /// spectrum.
     pub fn new(model: &SpectralModel, seed: u64) -> Result<FirstGuess> {
         // 1. Sample the labels, each at a few vsini if that is free.
         let points = sample_points(model, seed)?;

@@ -502,7 +502,7 @@ mod tests {
     use super::super::tests::{demo, prepare_all};
     use super::*;
 
-    /// Each wide bin has the pixel in its middle, whatever the number of lanes and of bins left over.
+    /// Each wide bin has the pixel in its middle, for any number of lanes and of bins left over.
     #[test]
     fn every_wide_bin_has_the_pixel_in_its_middle() {
         let (model, mut guess, spectra) = demo();

@@ -22,7 +22,7 @@ const MIN_COARSE_CORRELATION: f64 = 0.6;
 /// Reciprocal of the largest share of a segment's bins that is left out at either end because it is not covered at all
 /// velocities.
 const BINS_PER_LEFT_OUT: usize = 4;
-/// One in so many templates is used to measure the width of the lines.
+/// Number of templates per one that is used to measure the width of the lines.
 const TEMPLATES_PER_MEASURED: usize = 8;
 
 /// One log-uniform segment of one arm's template.
@@ -495,7 +495,7 @@ mod tests {
         }
     }
 
-    /// A pixel's fine bin lies in the coarse one that it stands in, wherever velocities begin.
+    /// A pixel's fine bin lies in its coarse bin, at any first velocity.
     #[test]
     fn bins_of_both_widths_begin_together() {
         let mut coarse = Bins::new(4, 16);

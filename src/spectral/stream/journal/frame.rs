@@ -48,7 +48,7 @@ pub fn record_length_of(payload_bytes: u64) -> u64 {
 }
 
 /// Reads a record, which is whole, damaged or torn (cut off by the file's end), from a file with `bytes_left` more
-/// bytes. It allocates no more than these, whatever length the record has.
+/// bytes. It allocates no more than these, even if the record states a greater length.
 pub fn read_record(file: &mut impl Read, bytes_left: u64) -> io::Result<ReadRecord> {
     // 1. Read the head.
     if bytes_left < RECORD_HEAD_BYTES as u64 {

@@ -133,7 +133,7 @@ impl KeptRows {
     }
 }
 
-/// Returns the names of so many parameters or arms: their indices.
+/// Returns names for `count` parameters or arms: their indices.
 fn index_names(count: usize) -> Vec<String> {
     (0..count).map(|index| index.to_string()).collect()
 }

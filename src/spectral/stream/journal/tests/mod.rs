@@ -229,13 +229,13 @@ fn a_run_recognises_its_table_before_and_after_the_rename() {
         Err(Error::OutputExists { .. }) => false,
         claimed => claimed.map(|()| true).unwrap(),
     };
-    // 1. A rename of which the journal knows nothing: the table counts as another's.
+    // 1. After a rename that the journal has not recorded, the table counts as another's.
     let mut journal = open(false);
     journal.claim_outputs(&outputs, false).unwrap();
     create(false).finish().unwrap();
     journal.leave();
     assert!(!is_own());
-    // 2. The journal knows the file before the rename, and the run is killed behind it.
+    // 2. The journal has recorded the file before the rename, and the run is killed after it.
     fs::remove_file(&outputs[0]).unwrap();
     let mut journal = open(true);
     journal.claim_outputs(&outputs, false).unwrap();
