@@ -1,4 +1,4 @@
-//! Requirements that every network must satisfy, wherever it came from.
+//! Requirements that every network must satisfy, from a file or from memory.
 
 #![deny(clippy::indexing_slicing)] // whatever a file holds is no index
 
@@ -14,23 +14,25 @@ impl Emulator {
     /// wavelengths into the error.
     pub(super) fn check(&self, fault: impl Fn(String) -> Error) -> Result<()> {
         self.check_network().map_err(fault)?;
-        wavelength(&self.wavelength, &self.source)
+        check_wavelength(&self.wavelength, &self.source)
     }
 
     /// Checks that layers fit each other, nothing is empty, weights are finite, and labels' scalings and training
     /// ranges are valid.
     fn check_network(&self) -> Result<(), String> {
+        // 1. Labels and activations.
         if self.labels.is_empty() {
             return Err("the network has no labels".to_string());
         }
         if self.pixels() == 0 {
             return Err("the network has no pixels".to_string());
         }
-        functions(self.activation, self.output)?;
-        names(&self.labels)?;
-        self.labels.iter().try_for_each(label)?;
+        check_activations(self.activation, self.output)?;
+        check_names(&self.labels)?;
+        self.labels.iter().try_for_each(check_label)?;
+        // 2. Weights.
         match &self.network {
-            Network::Dense(layers) => dense(layers, self.labels.len())?,
+            Network::Dense(layers) => check_dense(layers, self.labels.len())?,
             Network::PerPixel {
                 hidden,
                 w0,
@@ -38,25 +40,27 @@ impl Emulator {
                 w1,
                 b1,
             } => {
-                per_pixel([*hidden, self.labels.len(), b1.len()], [w0, b0, w1, b1])?;
+                check_per_pixel([*hidden, self.labels.len(), b1.len()], [w0, b0, w1, b1])?;
             }
         }
+        // 3. Wavelengths and hulls.
         if !self.wavelength.is_empty() && self.wavelength.len() != self.pixels() {
-            let (found, pixels) = (self.wavelength.len(), self.pixels());
             return Err(format!(
-                "`wavelength` has {found} values, but the network has {pixels} pixels"
+                "`wavelength` has {} values, but the network has {} pixels",
+                self.wavelength.len(),
+                self.pixels()
             ));
         }
         self.hulls
             .iter()
             .enumerate()
-            .try_for_each(|(k, h)| hull(k, h, self.labels.len()))
+            .try_for_each(|(k, hull)| check_hull(k, hull, self.labels.len()))
     }
 }
 
-/// Checks a grid in Å: finite, positive, strictly increasing, and uniform in ln λ in pieces. An empty one is given
-/// later.
-pub(super) fn wavelength(values: &[f64], what: &str) -> Result<()> {
+/// Checks a grid in Å: finite, positive, strictly increasing, and uniform in ln λ in pieces. An empty grid is
+/// valid, because it may be set later.
+pub(super) fn check_wavelength(values: &[f64], what: &str) -> Result<()> {
     if values.is_empty() {
         return Ok(());
     }
@@ -67,18 +71,18 @@ pub(super) fn wavelength(values: &[f64], what: &str) -> Result<()> {
             message,
         });
     }
-    TemplateGrid::of(values, what).map(|_| ())
+    TemplateGrid::from_wavelengths(values, what).map(|_| ())
 }
 
 /// Fails unless the hidden activation has a name in files and the output is the identity or an exponential with a
 /// positive clip.
-fn functions(activation: Activation, output: Activation) -> Result<(), String> {
+fn check_activations(activation: Activation, output: Activation) -> Result<(), String> {
     if Activation::of_name(activation.name()) != Some(activation) {
-        let known: Vec<&str> = Activation::NAMES.iter().map(|(name, _)| *name).collect();
-        let known = known.join(", ");
+        let names: Vec<&str> = Activation::NAMES.iter().map(|(name, _)| *name).collect();
         return Err(format!(
-            "{} is not an activation for hidden layers (known: {known})",
-            activation.name()
+            "{} is not an activation for hidden layers (known: {})",
+            activation.name(),
+            names.join(", ")
         ));
     }
     match output {
@@ -94,17 +98,16 @@ fn functions(activation: Activation, output: Activation) -> Result<(), String> {
     }
 }
 
-/// Fails if a label's name is empty or the same as another's, or if a name or a unit is none that files and terminals
-/// can show.
-pub(super) fn names(labels: &[Label]) -> Result<(), String> {
+/// Fails if a label's name is empty or the same as another's, or if files and terminals cannot show a name or a unit.
+pub(super) fn check_names(labels: &[Label]) -> Result<(), String> {
     for label in labels {
         check_name("name of a label", &label.name)?;
         check_name("unit of a label", &label.unit)?;
     }
-    let mut seen = HashSet::new();
+    let mut distinct_names = HashSet::new();
     match labels
         .iter()
-        .find(|l| l.name.is_empty() || !seen.insert(&l.name))
+        .find(|label| label.name.is_empty() || !distinct_names.insert(&label.name))
     {
         Some(label) => Err(format!(
             "label name `{}` is empty or repeated: each label needs a name of its own",
@@ -116,7 +119,7 @@ pub(super) fn names(labels: &[Label]) -> Result<(), String> {
 
 /// Fails unless a label's std is positive, min is below max and all four numbers are finite; with log₁₀, min must be
 /// positive.
-fn label(label: &Label) -> Result<(), String> {
+fn check_label(label: &Label) -> Result<(), String> {
     let Label {
         name,
         transform,
@@ -146,13 +149,14 @@ fn label(label: &Label) -> Result<(), String> {
 
 /// Fails unless each layer takes as many inputs as the one before has outputs, its arrays have matching lengths, and
 /// all are finite.
-fn dense(layers: &[Layer], labels: usize) -> Result<(), String> {
+fn check_dense(layers: &[Layer], labels: usize) -> Result<(), String> {
     let mut inputs = labels;
     for (k, layer) in layers.iter().enumerate() {
+        // 1. The shape.
         let outputs = layer.outputs;
         if layer.inputs != inputs || outputs == 0 {
-            let found = layer.inputs;
-            let who = if k == 0 {
+            let layer_inputs = layer.inputs;
+            let source = if k == 0 {
                 "labels"
             } else {
                 "outputs of the layer before"
@@ -163,36 +167,39 @@ fn dense(layers: &[Layer], labels: usize) -> Result<(), String> {
                 ""
             };
             return Err(format!(
-                "layer {k} is {found} → {outputs}, but {inputs} numbers enter it, the {who}{hint}"
+                "layer {k} is {layer_inputs} → {outputs}, but {inputs} numbers enter it, the {source}{hint}"
             ));
         }
+        // 2. The vectors with one number per output.
         let affine = layer
             .affine
             .iter()
             .flat_map(|(scale, offset)| [("scale", scale), ("offset", offset)]);
         for (name, vector) in affine.chain([("bias", &layer.bias)]) {
             if vector.len() != outputs {
-                let found = vector.len();
                 return Err(format!(
-                    "layer {k} has {outputs} outputs, but its {name} has {found} numbers: expected {outputs}"
+                    "layer {k} has {outputs} outputs, but its {name} has {} numbers: expected {outputs}",
+                    vector.len()
                 ));
             }
-            finite(&format!("layer {k}: {name}"), vector)?;
+            check_finite(&format!("layer {k}: {name}"), vector)?;
         }
+        // 3. The weights.
         if inputs.checked_mul(outputs) != Some(layer.weight.len()) {
-            let (found, expected) = (layer.weight.len(), inputs.saturating_mul(outputs));
+            let expected = inputs.saturating_mul(outputs);
             return Err(format!(
-                "layer {k} has {found} weights: expected {expected}, for {outputs} outputs of {inputs} inputs"
+                "layer {k} has {} weights: expected {expected}, for {outputs} outputs of {inputs} inputs",
+                layer.weight.len()
             ));
         }
-        finite(&format!("layer {k}: weight"), &layer.weight)?;
+        check_finite(&format!("layer {k}: weight"), &layer.weight)?;
         inputs = outputs;
     }
     Ok(())
 }
 
 /// Fails unless the weights of a network per pixel have the lengths that their shapes need and are finite.
-fn per_pixel(
+fn check_per_pixel(
     [hidden, labels, pixels]: [usize; 3],
     [w0, b0, w1, b1]: [&Vec<f32>; 4],
 ) -> Result<(), String> {
@@ -213,13 +220,13 @@ fn per_pixel(
                 array.len()
             ));
         }
-        finite(name, array)?;
+        check_finite(name, array)?;
     }
-    finite("b_array_1", b1)
+    check_finite("b_array_1", b1)
 }
 
 /// Fails with the array's name and the first index whose value is not finite.
-fn finite(name: &str, values: &[f32]) -> Result<(), String> {
+fn check_finite(name: &str, values: &[f32]) -> Result<(), String> {
     match values.iter().position(|x| !x.is_finite()) {
         Some(index) => Err(format!("{name}: value {index} is not finite in f32")),
         None => Ok(()),
@@ -227,10 +234,13 @@ fn finite(name: &str, values: &[f32]) -> Result<(), String> {
 }
 
 /// Fails unless hull `k` has different axes among the labels and whole, finite rows of facet coefficients.
-fn hull(k: usize, hull: &Hull, labels: usize) -> Result<(), String> {
+fn check_hull(k: usize, hull: &Hull, labels: usize) -> Result<(), String> {
     let Hull { axes, facets } = hull;
-    let distinct: HashSet<_> = axes.iter().collect();
-    if axes.is_empty() || distinct.len() != axes.len() || axes.iter().any(|&axis| axis >= labels) {
+    let distinct_axes: HashSet<_> = axes.iter().collect();
+    if axes.is_empty()
+        || distinct_axes.len() != axes.len()
+        || axes.iter().any(|&axis| axis >= labels)
+    {
         return Err(format!(
             "hull {k} acts on the labels {axes:?}: expected different indices from 0 to {}",
             labels - 1

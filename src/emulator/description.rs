@@ -1,4 +1,4 @@
-//! The metadata `popfit` of an emulator file: a JSON object that says what the tensors do not.
+//! The metadata `popfit` of an emulator file: a JSON object that describes the network of the tensors.
 
 #![deny(clippy::indexing_slicing)] // whatever a file holds is no index
 
@@ -8,12 +8,12 @@ use super::{Activation, Emulator, Label, Transform, unique};
 use crate::suggest::{find_nearest, hint};
 
 /// Version of the format.
-const VERSION: u64 = 1;
+const FORMAT_VERSION: u64 = 1;
 
 /// The parsed metadata.
 pub(super) struct Description {
     pub activation: Activation,
-    /// Nobody has said the activation.
+    /// The activation is an assumption.
     pub activation_is_assumed: bool,
     pub output: Activation,
     pub labels: Vec<Label>,
@@ -25,22 +25,24 @@ pub(super) struct Description {
 
 impl Description {
     /// Parses the JSON description of a network in popfit's file: activation, output, labels and hull axes; fails on
-    /// another version. Unknown keys are notes.
+    /// another version. Unknown keys are ignored, as notes.
     pub fn parse(text: &str) -> Result<Description, String> {
-        unique::check_keys(text.as_bytes()).map_err(|e| format!("is no valid JSON: {e}"))?;
+        unique::check_unique_keys(text.as_bytes())
+            .map_err(|error| format!("is no valid JSON: {error}"))?;
         let value: Value =
-            serde_json::from_str(text).map_err(|e| format!("is no valid JSON: {e}"))?;
+            serde_json::from_str(text).map_err(|error| format!("is no valid JSON: {error}"))?;
         let object = value
             .as_object()
-            .ok_or_else(|| format!("must be a JSON object, not {}", shown(&value)))?;
-        let top = Fields {
+            .ok_or_else(|| format!("must be a JSON object, not {}", show_value(&value)))?;
+        let top = JsonFields {
             path: String::new(),
             object,
         };
+        // 1. Check the version and the medium.
         let version = top.read("version", "an integer", Value::as_u64)?;
-        if version != VERSION {
+        if version != FORMAT_VERSION {
             return Err(format!(
-                "`version` is {version}, but this popfit reads version {VERSION} of the emulator format; \
+                "`version` is {version}, but this popfit reads version {FORMAT_VERSION} of the emulator format; \
                  write the file again, or use a newer popfit"
             ));
         }
@@ -53,44 +55,46 @@ impl Description {
                     .to_string(),
             );
         }
+        // 2. Read the network's description.
         Ok(Description {
-            activation: top.choice("activation", Activation::NAMES)?,
+            activation: top.read_choice("activation", Activation::NAMES)?,
             activation_is_assumed: match top.get("activation_assumed") {
                 Some(_) => top.read("activation_assumed", "true or false", Value::as_bool)?,
                 None => false,
             },
-            output: output(&top)?,
-            labels: labels(&top)?,
-            hulls: hulls(&top)?,
-            hash: hash(&top)?,
+            output: read_output(&top)?,
+            labels: read_labels(&top)?,
+            hulls: read_hulls(&top)?,
+            hash: read_hash(&top)?,
         })
     }
 }
 
-/// Returns a network's labels, activations and hulls as JSON, for the metadata of its file, and the hash if it is to
-/// keep one. The weights are apart.
-pub(super) fn text(emulator: &Emulator, hash: Option<&str>) -> String {
-    let label = |label: &Label| {
-        let Label {
-            name,
-            unit,
-            transform,
-            mean,
-            std,
-            min,
-            max,
-        } = label;
-        let transform = transform.name();
-        json!({"name": name, "unit": unit, "transform": transform, "mean": mean, "std": std, "min": min, "max": max})
-    };
+/// Returns a network's labels, activations and hulls, and its hash if one is to be kept, as JSON for the metadata of
+/// its file.
+pub(super) fn serialise(emulator: &Emulator, hash: Option<&str>) -> String {
+    // 1. Describe the network.
+    let mut labels = Vec::with_capacity(emulator.labels.len());
+    for label in &emulator.labels {
+        labels.push(json!({
+            "name": label.name,
+            "unit": label.unit,
+            "transform": label.transform.name(),
+            "mean": label.mean,
+            "std": label.std,
+            "min": label.min,
+            "max": label.max,
+        }));
+    }
     let mut object = json!({
-        "version": VERSION,
+        "version": FORMAT_VERSION,
         "activation": emulator.activation.name(),
         "output": emulator.output.name(),
         "medium": "vacuum",
-        "labels": emulator.labels.iter().map(label).collect::<Vec<_>>(),
+        "labels": labels,
         "hull": emulator.hulls.iter().map(|hull| &hull.axes).collect::<Vec<_>>(),
     });
+    // 2. Add optional keys.
     let Some(fields) = object.as_object_mut() else {
         return String::new();
     };
@@ -107,14 +111,14 @@ pub(super) fn text(emulator: &Emulator, hash: Option<&str>) -> String {
 }
 
 /// Reads `output`, the activation of the last layer: the identity, or the exponential with `clip` or its default.
-fn output(top: &Fields<'_>) -> Result<Activation, String> {
+fn read_output(top: &JsonFields<'_>) -> Result<Activation, String> {
     let clip = match top.get("clip") {
         Some(_) => top.read("clip", "a positive number", |value| {
             value.as_f64().filter(|clip| *clip > 0.0)
         })?,
         None => Activation::DEFAULT_CLIP,
     };
-    top.choice(
+    top.read_choice(
         "output",
         &[
             ("identity", Activation::Identity),
@@ -124,27 +128,26 @@ fn output(top: &Fields<'_>) -> Result<Activation, String> {
 }
 
 /// Reads the list `labels`: name, unit, scaling and training range of each network input.
-fn labels(top: &Fields<'_>) -> Result<Vec<Label>, String> {
+fn read_labels(top: &JsonFields<'_>) -> Result<Vec<Label>, String> {
     let expected = "a list with one object per input of the network";
     let items = top.read("labels", expected, Value::as_array)?;
     items
         .iter()
         .enumerate()
-        .map(|(k, item)| label(format!("labels[{k}]"), item))
+        .map(|(k, item)| read_label(format!("labels[{k}]"), item))
         .collect()
 }
 
 /// Reads one label's name, unit, transform, mean, std, min and max from a JSON object at `path`, which messages name.
-fn label(path: String, item: &Value) -> Result<Label, String> {
+fn read_label(path: String, item: &Value) -> Result<Label, String> {
     let keys = "name, transform, mean, std, min and max";
-    let wrong = || {
+    let object = item.as_object().ok_or_else(|| {
         format!(
             "`{path}` must be an object with the keys {keys}, not {}",
-            shown(item)
+            show_value(item)
         )
-    };
-    let object = item.as_object().ok_or_else(wrong)?;
-    let fields = &Fields { path, object };
+    })?;
+    let fields = &JsonFields { path, object };
     let unit = match fields.get("unit") {
         Some(_) => fields.read("unit", "a string", Value::as_str)?,
         None => "",
@@ -152,65 +155,62 @@ fn label(path: String, item: &Value) -> Result<Label, String> {
     Ok(Label {
         name: fields.read("name", "a string", Value::as_str)?.to_string(),
         unit: unit.to_string(),
-        transform: fields.choice("transform", Transform::NAMES)?,
-        mean: fields.number("mean")?,
-        std: fields.number("std")?,
-        min: fields.number("min")?,
-        max: fields.number("max")?,
+        transform: fields.read_choice("transform", Transform::NAMES)?,
+        mean: fields.read_number("mean")?,
+        std: fields.read_number("std")?,
+        min: fields.read_number("min")?,
+        max: fields.read_number("max")?,
     })
 }
 
 /// Reads the label indices of each hull, counted from 0; without the key there are none.
-fn hulls(top: &Fields<'_>) -> Result<Vec<Vec<usize>>, String> {
-    let index = |value: &Value| value.as_u64().and_then(|index| usize::try_from(index).ok());
-    let axes = |value: &Value| {
-        value
-            .as_array()?
-            .iter()
-            .map(index)
-            .collect::<Option<Vec<usize>>>()
-    };
-    let all = |value: &Value| {
-        value
-            .as_array()?
-            .iter()
-            .map(axes)
-            .collect::<Option<Vec<Vec<usize>>>>()
-    };
-    match top.get("hull") {
-        Some(_) => top.read("hull", "a list of lists of label indices, from 0", all),
-        None => Ok(Vec::new()),
+fn read_hulls(top: &JsonFields<'_>) -> Result<Vec<Vec<usize>>, String> {
+    if top.get("hull").is_none() {
+        return Ok(Vec::new());
     }
+    top.read(
+        "hull",
+        "a list of lists of label indices, from 0",
+        |hulls| hulls.as_array()?.iter().map(parse_axes).collect(),
+    )
+}
+
+/// Returns the label indices in a JSON list; `None` if it is another value.
+fn parse_axes(axes: &Value) -> Option<Vec<usize>> {
+    axes.as_array()?
+        .iter()
+        .map(|axis| axis.as_u64().and_then(|axis| usize::try_from(axis).ok()))
+        .collect()
 }
 
 /// Reads `source_sha256`, the hash of the file from which the network came; `None` without the key.
-fn hash(top: &Fields<'_>) -> Result<Option<String>, String> {
+fn read_hash(top: &JsonFields<'_>) -> Result<Option<String>, String> {
+    if top.get("source_sha256").is_none() {
+        return Ok(None);
+    }
     let is_hash =
         |text: &&str| text.len() == 64 && text.chars().all(|c| matches!(c, '0'..='9' | 'a'..='f'));
-    match top.get("source_sha256") {
-        Some(_) => top.read("source_sha256", "64 hexadecimal digits", |value| {
-            value.as_str().filter(is_hash)
-        }),
-        None => return Ok(None),
-    }
-    .map(|text| Some(text.to_string()))
+    let hash = top.read("source_sha256", "64 hexadecimal digits", |value| {
+        value.as_str().filter(is_hash)
+    })?;
+    Ok(Some(hash.to_string()))
 }
 
-/// An object of the metadata, read key by key; every message names the key and what it must be.
-struct Fields<'a> {
+/// An object of the metadata, read key by key. Every message names the key and the expected value.
+struct JsonFields<'a> {
     /// Full name of the object, empty at the top.
     path: String,
     object: &'a Map<String, Value>,
 }
 
-impl<'a> Fields<'a> {
+impl<'a> JsonFields<'a> {
     /// Returns the value of a key; `None` if it is absent.
     fn get(&self, key: &str) -> Option<&'a Value> {
         self.object.get(key)
     }
 
     /// Returns the full name of a key, for messages: `path.key`, or the key alone at the top.
-    fn full(&self, key: &str) -> String {
+    fn full_name(&self, key: &str) -> String {
         if self.path.is_empty() {
             key.to_string()
         } else {
@@ -225,25 +225,32 @@ impl<'a> Fields<'a> {
         expected: &str,
         convert: impl Fn(&'a Value) -> Option<T>,
     ) -> Result<T, String> {
-        let full = self.full(key);
+        let full_name = self.full_name(key);
         let Some(value) = self.get(key) else {
-            let near = find_nearest(key, self.object.keys().map(String::as_str));
-            let near = near
-                .map(|near| format!("; there is `{near}`"))
+            let similar_key = find_nearest(key, self.object.keys().map(String::as_str));
+            let hint = similar_key
+                .map(|similar| format!("; there is `{similar}`"))
                 .unwrap_or_default();
-            return Err(format!("`{full}` is missing: expected {expected}{near}"));
+            return Err(format!(
+                "`{full_name}` is missing: expected {expected}{hint}"
+            ));
         };
-        convert(value).ok_or_else(|| format!("`{full}` must be {expected}, not {}", shown(value)))
+        convert(value).ok_or_else(|| {
+            format!(
+                "`{full_name}` must be {expected}, not {}",
+                show_value(value)
+            )
+        })
     }
 
     /// Reads a required number, as f64; the error names the key.
-    fn number(&self, key: &str) -> Result<f64, String> {
+    fn read_number(&self, key: &str) -> Result<f64, String> {
         self.read(key, "a number", Value::as_f64)
     }
 
     /// Reads a required string and returns the value paired with it in `choices`; the error for another word suggests a
     /// near one.
-    fn choice<T: Copy>(&self, key: &str, choices: &[(&'static str, T)]) -> Result<T, String> {
+    fn read_choice<T: Copy>(&self, key: &str, choices: &[(&'static str, T)]) -> Result<T, String> {
         let names = choices.iter().map(|(name, _)| *name);
         let expected = names
             .clone()
@@ -256,14 +263,14 @@ impl<'a> Fields<'a> {
             let hint = hint(word, names);
             format!(
                 "`{}` is \"{word}\", which popfit does not know{hint}",
-                self.full(key)
+                self.full_name(key)
             )
         })
     }
 }
 
-/// Returns a JSON value as text for a message: itself up to 40 characters, else only its kind, such as "a list".
-fn shown(value: &Value) -> String {
+/// Returns a JSON value as text for a message: itself up to 40 characters, otherwise only its kind, such as "a list".
+fn show_value(value: &Value) -> String {
     let text = value.to_string();
     match value {
         _ if text.chars().count() <= 40 => text,
@@ -280,9 +287,9 @@ mod tests {
     const GOOD: &str = r#"{"version": 1, "activation": "silu", "output": "exp", "labels":
         [{"name": "teff", "transform": "log10", "mean": 3.7, "std": 0.1, "min": 4000, "max": 7000}]}"#;
 
-    /// Every message names the key and says what is expected.
+    /// Every message names the key and the expected value.
     #[test]
-    fn faults_name_the_key_and_what_it_must_be() {
+    fn messages_name_the_key_and_the_expected_value() {
         assert!(Description::parse(GOOD).is_ok());
         let cases = [
             (

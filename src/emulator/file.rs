@@ -5,29 +5,32 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use super::{Emulator, check, hex, native, payne, write};
+use super::{Emulator, check, native, payne, to_hexadecimal, write};
 use crate::error::{Error, Result};
 use crate::io::files;
 use crate::io::npz;
 use crate::io::output::{OutputFile, WriteOptions};
 use crate::math::air::{is_air, to_vacuum};
 
+/// Bytes that are read and hashed at once.
+const READ_BUFFER_BYTES: usize = 1 << 16;
+
 impl Emulator {
-    /// Reads and checks a network from a file: popfit's safetensors, or an NPZ of The Payne or binspec, told apart by
-    /// content.
+    /// Reads and checks a network from a file: popfit's safetensors, or an NPZ of The Payne or binspec, recognised by
+    /// its content.
     ///
     /// # Errors
     /// `Io`; `Format`, `TooLarge` or `BadWavelength` when the file is not a sound network.
     pub fn open(path: impl AsRef<Path>) -> Result<Emulator> {
         let path = path.as_ref();
-        let (start, hash) = fingerprint(path)?;
-        let mut emulator = if start == npz::MAGIC {
-            payne::open(path)?
+        let (first_bytes, hash) = read_start_and_hash(path)?;
+        let mut emulator = if first_bytes == npz::MAGIC {
+            payne::read_network(path)?
         } else {
             open_native(path)?
         };
         emulator.check(|message| Error::format(path, message))?;
-        // a file cannot say what its own hash is; a copy in memory may
+        // A description may hold the hash of another file. That of this file replaces it.
         emulator.hash = hash;
         Ok(emulator)
     }
@@ -35,7 +38,7 @@ impl Emulator {
     /// Writes the network to `path` in popfit's own format (safetensors). [`open`](Emulator::open) reads an equal one,
     /// whose activation is [assumed](Emulator::assumes_activation) if this one's is.
     ///
-    /// The file appears under its name only when it is whole. The format has no room for the options' metadata.
+    /// The file appears under its name only when it is complete. The format has no room for the options' metadata.
     ///
     /// # Errors
     /// `OutputExists` when there is such a file and the options do not allow replacing it; `Write` for the name of a
@@ -43,7 +46,7 @@ impl Emulator {
     /// whole but its folder could not be flushed.
     pub fn write(&self, path: impl AsRef<Path>, options: WriteOptions) -> Result<()> {
         let path = path.as_ref();
-        let unwritable = |message| {
+        let write_error = |message| {
             let message = format!(
                 "the network of {} cannot be written: {message}",
                 self.source
@@ -53,7 +56,7 @@ impl Emulator {
                 message,
             }
         };
-        let bytes = write::bytes(self, None).map_err(unwritable)?;
+        let bytes = write::serialise(self, None).map_err(write_error)?;
         OutputFile::create(path, options.overwrite)?.write(bytes)
     }
 }
@@ -62,7 +65,7 @@ impl Emulator {
 fn open_native(path: &Path) -> Result<Emulator> {
     let file = files::open(path).map_err(Error::io(path))?;
     let size = file.metadata().map_err(Error::io(path))?.len();
-    native::read(path, BufReader::new(file), size)
+    native::read_network(path, BufReader::new(file), size)
 }
 
 /// Reads a template grid, key `wavelength` of an NPZ file: Å, strictly increasing and uniform in ln λ, in one or
@@ -73,7 +76,8 @@ fn open_native(path: &Path) -> Result<Emulator> {
 pub fn read_wavelength(path: impl AsRef<Path>) -> Result<Vec<f64>> {
     let path = path.as_ref();
     let mut archive = npz::Archive::open(path)?;
-    let mut budget = payne::budget(&archive);
+    let mut budget = payne::byte_budget(&archive);
+    // 1. Find out whether the wavelengths are in air.
     if let Some(key) = archive
         .keys()
         .into_iter()
@@ -84,13 +88,14 @@ pub fn read_wavelength(path: impl AsRef<Path>) -> Result<Vec<f64>> {
             format!("`{key}` is no array that popfit reads; did you mean `medium`?"),
         ));
     }
-    let in_air = match archive.header("medium")? {
+    let is_in_air = match archive.header("medium")? {
         Some(_) => is_air("medium", archive.text("medium")?.as_deref())
-            .map_err(|m| Error::format(path, m))?,
+            .map_err(|message| Error::format(path, message))?,
         None => false,
     };
+    // 2. Read and check them.
     let array = archive.read("wavelength", &mut budget, |x| {
-        if in_air { to_vacuum(x) } else { x }
+        if is_in_air { to_vacuum(x) } else { x }
     })?;
     if array.shape.len() != 1 || array.values.is_empty() {
         return Err(Error::format(
@@ -101,28 +106,29 @@ pub fn read_wavelength(path: impl AsRef<Path>) -> Result<Vec<f64>> {
             ),
         ));
     }
-    let converted = if in_air {
+    let conversion = if is_in_air {
         " (in air, converted to vacuum)"
     } else {
         ""
     };
-    check::wavelength(&array.values, &format!("{}{converted}", path.display()))?;
+    check::check_wavelength(&array.values, &format!("{}{conversion}", path.display()))?;
     Ok(array.values)
 }
 
 /// Returns the first four bytes of a file and the SHA-256 of all its bytes in hexadecimal.
-fn fingerprint(path: &Path) -> Result<(Vec<u8>, String)> {
+fn read_start_and_hash(path: &Path) -> Result<(Vec<u8>, String)> {
     let mut file = files::open(path).map_err(Error::io(path))?;
     let mut hasher = Sha256::new();
-    let (mut start, mut buffer) = (Vec::new(), vec![0; 1 << 16]);
+    let mut first_bytes = Vec::new();
+    let mut buffer = vec![0; READ_BUFFER_BYTES];
     loop {
         let length = file.read(&mut buffer).map_err(Error::io(path))?;
         if length == 0 {
             break;
         }
-        let read = buffer.get(..length).unwrap_or_default();
-        start.extend(read.iter().take(4 - start.len()));
-        hasher.update(read);
+        let bytes = buffer.get(..length).unwrap_or_default();
+        first_bytes.extend(bytes.iter().take(4 - first_bytes.len()));
+        hasher.update(bytes);
     }
-    Ok((start, hex(&hasher.finalize())))
+    Ok((first_bytes, to_hexadecimal(&hasher.finalize())))
 }

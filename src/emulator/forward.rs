@@ -1,5 +1,5 @@
-//! The network on the host: scaled labels, hull distances, and templates, which the CPU device's kernels compute. For
-//! first guesses, plots and checks; the fit's own passes run on a device.
+//! The network on the host: scaled labels, hull distances, and templates, which the CPU device's kernels compute. First
+//! guesses, plots and checks use it; fits evaluate the network on a device.
 
 use super::{Emulator, Label, Layer, Network, Transform};
 use crate::kernels::{activate, per_pixel};
@@ -10,12 +10,12 @@ const RANGE_ROUNDING: f64 = 1e-9;
 
 impl Label {
     /// Scales a physical label value to the network's input, z = (transform(x) − mean) / std.
-    fn to_network_units(&self, x: f64) -> f64 {
-        let x = match self.transform {
+    fn scale_value(&self, x: f64) -> f64 {
+        let transformed = match self.transform {
             Transform::Identity => x,
             Transform::Log10 => x.log10(),
         };
-        (x - self.mean) / self.std
+        (transformed - self.mean) / self.std
     }
 }
 
@@ -26,14 +26,14 @@ impl Emulator {
         labels
             .iter()
             .zip(self.labels.iter().cycle())
-            .map(|(x, label)| label.to_network_units(*x))
+            .map(|(x, label)| label.scale_value(*x))
             .collect()
     }
 
     /// Returns the largest facet distance of one scaled label vector over all hulls: positive outside, −∞ without
     /// hulls.
     pub fn outside(&self, z: &[f64]) -> f64 {
-        let mut largest = f64::NEG_INFINITY;
+        let mut largest_distance = f64::NEG_INFINITY;
         for hull in &self.hulls {
             for facet in hull.facets.chunks_exact(hull.axes.len() + 1) {
                 let (normal, offset) = facet.split_at(hull.axes.len());
@@ -44,27 +44,25 @@ impl Emulator {
                     .sum::<f64>()
                     + offset[0];
                 // A NaN label is outside.
-                largest = if distance.is_nan() {
+                largest_distance = if distance.is_nan() {
                     f64::INFINITY
                 } else {
-                    largest.max(distance)
+                    largest_distance.max(distance)
                 };
             }
         }
-        largest
+        largest_distance
     }
 
     /// Returns whether a label vector, in physical units, lies outside the training set: outside a hull, or, by a label
     /// that no hull covers, outside that label's training range. A NaN label is outside.
     pub fn extrapolates(&self, labels: &[f64]) -> bool {
-        let leaves_range = |(x, label): (&f64, &Label)| {
+        let leaves_range = self.uncovered_labels().any(|k| {
+            let label = &self.labels[k];
             let rounding = RANGE_ROUNDING * (label.max - label.min);
-            !(label.min - rounding..=label.max + rounding).contains(x)
-        };
-        let mut uncovered = self
-            .uncovered_labels()
-            .map(|k| (&labels[k], &self.labels[k]));
-        uncovered.any(leaves_range) || self.outside(&self.scaled(labels)) > 0.0
+            !(label.min - rounding..=label.max + rounding).contains(&labels[k])
+        });
+        leaves_range || self.outside(&self.scaled(labels)) > 0.0
     }
 
     /// Returns the indices of the labels that are no axis of a hull, so that only their training ranges bound them.
@@ -83,9 +81,10 @@ impl Emulator {
     pub(crate) fn evaluator(&self) -> Evaluator<'_> {
         let weights = match &self.network {
             Network::Dense(layers) => {
-                let packed =
-                    |layer: &Layer| Packed::transposed(&layer.weight, layer.outputs, layer.inputs);
-                Weights::Dense(layers.iter().map(packed).collect())
+                let packed = layers
+                    .iter()
+                    .map(|layer| Packed::transposed(&layer.weight, layer.outputs, layer.inputs));
+                PackedWeights::Dense(packed.collect())
             }
             Network::PerPixel {
                 hidden,
@@ -95,7 +94,7 @@ impl Emulator {
                 b1,
             } => {
                 let columns = b1.len();
-                Weights::PerPixel {
+                PackedWeights::PerPixel {
                     w0: transpose_padded(w0, hidden * self.labels.len(), columns),
                     b0: transpose_padded(b0, *hidden, columns),
                     w1: transpose_padded(w1, *hidden, columns),
@@ -112,10 +111,11 @@ impl Emulator {
 /// A network with its weights in the layouts of the CPU device's kernels.
 pub(crate) struct Evaluator<'a> {
     emulator: &'a Emulator,
-    weights: Weights,
+    weights: PackedWeights,
 }
 
-enum Weights {
+/// Weights in the layouts of the CPU device's kernels.
+enum PackedWeights {
     /// By layer.
     Dense(Vec<Packed<f32>>),
     /// (hidden, labels, pixels), (hidden, pixels), (hidden, pixels)
@@ -137,20 +137,21 @@ impl Evaluator<'_> {
             .map(|&z| z as f32)
             .collect();
         match (&self.emulator.network, &self.weights) {
-            (Network::Dense(layers), Weights::Dense(packed)) => self.dense(layers, packed, z),
-            (Network::PerPixel { hidden, b1, .. }, Weights::PerPixel { w0, b0, w1 }) => {
-                let (columns, labels) = (b1.len(), self.emulator.labels.len());
+            (Network::Dense(layers), PackedWeights::Dense(packed)) => {
+                self.evaluate_dense(layers, packed, z)
+            }
+            (Network::PerPixel { hidden, b1, .. }, PackedWeights::PerPixel { w0, b0, w1 }) => {
+                let columns = b1.len();
+                let labels = self.emulator.labels.len();
                 let mut flux = vec![0.0; z.len() / labels * columns];
                 for (input, output) in z.chunks_exact(labels).zip(flux.chunks_exact_mut(columns)) {
-                    let activation = self.emulator.activation;
-                    let (rows, input_stride, hidden) = (1, labels, *hidden);
                     per_pixel::MemberRows {
-                        rows,
+                        rows: 1,
                         columns,
-                        hidden,
+                        hidden: *hidden,
                         labels,
-                        input_stride,
-                        activation,
+                        input_stride: labels,
+                        activation: self.emulator.activation,
                         input,
                         w0,
                         b0,
@@ -168,7 +169,7 @@ impl Evaluator<'_> {
 
     /// Computes h ← scale · σ(W h + b) + offset for each layer, with the output function as σ of the last, as on
     /// devices.
-    fn dense(&self, layers: &[Layer], packed: &[Packed<f32>], z: Vec<f32>) -> Vec<f32> {
+    fn evaluate_dense(&self, layers: &[Layer], packed: &[Packed<f32>], z: Vec<f32>) -> Vec<f32> {
         let mut values = z;
         for (k, (layer, packed)) in layers.iter().zip(packed).enumerate() {
             values = packed.product(&values);
@@ -198,13 +199,13 @@ impl Evaluator<'_> {
 
 /// Transposes `values` (n, width) to (width, columns), with zeros in the columns beyond n.
 pub(crate) fn transpose_padded(values: &[f32], width: usize, columns: usize) -> Vec<f32> {
-    let mut out = vec![0.0; width * columns];
+    let mut transposed = vec![0.0; width * columns];
     for (j, row) in values.chunks_exact(width).enumerate() {
         for (k, value) in row.iter().enumerate() {
-            out[k * columns + j] = *value;
+            transposed[k * columns + j] = *value;
         }
     }
-    out
+    transposed
 }
 
 #[cfg(test)]
@@ -215,19 +216,20 @@ mod tests {
     #[test]
     fn extrapolation_is_by_hull_or_by_range() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/data/emulator.safetensors");
-        let mut whole = Emulator::open(path).unwrap();
-        // the hull of teff and logg reaches from 4000 K to 9000 K, that of feh and alpha from −2.5 to 0.5
-        (whole.labels[0].max, whole.labels[2].max) = (7000.0, 0.25);
-        let none = Emulator {
+        let mut with_both_hulls = Emulator::open(path).unwrap();
+        // The hull of teff and logg reaches from 4000 K to 9000 K, that of feh and alpha from −2.5 to 0.5.
+        with_both_hulls.labels[0].max = 7000.0;
+        with_both_hulls.labels[2].max = 0.25;
+        let without_hulls = Emulator {
             hulls: Vec::new(),
-            ..whole.clone()
+            ..with_both_hulls.clone()
         };
-        let some = Emulator {
+        let with_one_hull = Emulator {
             hulls: vec![Hull {
                 axes: vec![0, 1],
-                ..whole.hulls[0].clone()
+                ..with_both_hulls.hulls[0].clone()
             }],
-            ..whole.clone()
+            ..with_both_hulls.clone()
         };
         let cases = [
             ([6000.0, 4.0, -1.0, 0.2], [false; 3]),
@@ -235,18 +237,23 @@ mod tests {
             ([6000.0, 4.0, 0.4, 0.2], [false, true, true]),
             ([20_000.0, 4.0, -1.0, 0.2], [true; 3]),
             ([6000.0, 4.0, -1.0, f64::NAN], [true; 3]),
-            // the end of a range, and what a sum may round beyond it
+            // The end of a range, and values beyond it by rounding and by more.
             ([7000.0, 4.0, 0.25, 0.2], [false; 3]),
             ([6000.0, 4.0, 0.25 + 1e-12, 0.2], [false; 3]),
             ([6000.0, 4.0, 0.25 + 1e-6, 0.2], [false, true, true]),
         ];
         for (labels, expected) in cases {
-            let found = [&whole, &none, &some].map(|emulator| emulator.extrapolates(&labels));
-            assert_eq!(found, expected, "{labels:?}");
+            let extrapolates = [&with_both_hulls, &without_hulls, &with_one_hull]
+                .map(|emulator| emulator.extrapolates(&labels));
+            assert_eq!(extrapolates, expected, "{labels:?}");
         }
         let uncovered = |emulator: &Emulator| emulator.uncovered_labels().collect::<Vec<_>>();
         assert_eq!(
-            [uncovered(&whole), uncovered(&none), uncovered(&some)],
+            [
+                uncovered(&with_both_hulls),
+                uncovered(&without_hulls),
+                uncovered(&with_one_hull)
+            ],
             [vec![], vec![0, 1, 2, 3], vec![2, 3]]
         );
     }

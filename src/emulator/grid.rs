@@ -2,11 +2,12 @@
 
 use crate::error::{Error, Result};
 
-/// Pixels that deviate by less than this part of a pixel lie on the grid.
-const TOLERANCE: f64 = 1e-3;
-/// A step that differs by this part begins another segment.
-const JUMP: f64 = 0.1;
-const SHORTEST: usize = 8;
+/// Largest deviation from the grid, in pixels, of a pixel that lies on it.
+const MAX_PIXEL_DEVIATION: f64 = 1e-3;
+/// Relative change of the step in ln λ that begins another segment.
+const MIN_STEP_CHANGE: f64 = 0.1;
+/// Smallest number of pixels of a segment.
+const MIN_SEGMENT_PIXELS: usize = 8;
 
 /// A log-uniform run of pixels: pixel `i` of `start..end` lies at ln λ = origin + (i − start) step.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,7 +22,7 @@ pub struct GridSegment {
     pub step: f64,
 }
 
-/// A template grid made of log-uniform segments; APOGEE's has three, one a chip.
+/// A template grid made of log-uniform segments; APOGEE's has three, one per chip.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TemplateGrid {
     /// The segments in ascending order.
@@ -34,39 +35,36 @@ impl TemplateGrid {
     /// # Errors
     /// [`Error::BadWavelength`] when a piece is not log-uniform to 1e-3 of a pixel, or shorter than eight pixels.
     pub fn new(wavelength: &[f64]) -> Result<TemplateGrid> {
-        TemplateGrid::of(wavelength, "template grid")
+        TemplateGrid::from_wavelengths(wavelength, "template grid")
     }
 
     /// Splits wavelengths (Å) into segments uniform in ln λ, as [`new`](Self::new) does; errors name the grid `what`.
-    pub(crate) fn of(wavelength: &[f64], what: &str) -> Result<TemplateGrid> {
-        let log: Vec<f64> = wavelength.iter().map(|x| x.ln()).collect();
-        let fault = |index, message| Error::BadWavelength {
+    pub(crate) fn from_wavelengths(wavelength: &[f64], what: &str) -> Result<TemplateGrid> {
+        let fault = |(index, message)| Error::BadWavelength {
             what: what.to_string(),
             index,
             message,
         };
+        let log: Vec<f64> = wavelength.iter().map(|x| x.ln()).collect();
         let mut segments = Vec::new();
         let mut start = 0;
         while start < log.len() {
-            let step = log
-                .get(start + 1)
-                .map_or(f64::NAN, |next| next - log[start]);
-            // A NaN is a jump.
-            let goes_on = |pair: &[f64]| (pair[1] - pair[0] - step).abs() < JUMP * step;
-            let end = log[start..]
-                .windows(2)
-                .position(|pair| !goes_on(pair))
-                .map_or(log.len(), |i| start + i + 1);
-            segments.push(
-                GridSegment::fit(&log[start..end], start)
-                    .map_err(|(index, message)| fault(index, message))?,
-            );
+            let next = log.get(start + 1);
+            let first_step = next.map_or(f64::NAN, |next| next - log[start]);
+            // The segment ends before the first step that differs. A NaN differs, too.
+            let mut end = start + 1;
+            while end < log.len()
+                && (log[end] - log[end - 1] - first_step).abs() < MIN_STEP_CHANGE * first_step
+            {
+                end += 1;
+            }
+            segments.push(GridSegment::fit(&log[start..end], start).map_err(fault)?);
             start = end;
         }
-        match segments.is_empty() {
-            true => Err(fault(0, "the grid is empty".to_string())),
-            false => Ok(TemplateGrid { segments }),
+        if segments.is_empty() {
+            return Err(fault((0, "the grid is empty".to_string())));
         }
+        Ok(TemplateGrid { segments })
     }
 
     /// Returns the segment that holds a wavelength (Å) and its fractional pixel index in the whole grid; `None` outside
@@ -76,8 +74,8 @@ impl TemplateGrid {
         self.segments.iter().enumerate().find_map(|(k, segment)| {
             let last = (segment.end - segment.start - 1) as f64;
             let index = (log - segment.origin) / segment.step;
-            let inside = index >= -TOLERANCE && index <= last + TOLERANCE;
-            inside.then(|| (k, segment.start as f64 + index.clamp(0.0, last)))
+            let is_inside = index >= -MAX_PIXEL_DEVIATION && index <= last + MAX_PIXEL_DEVIATION;
+            is_inside.then(|| (k, segment.start as f64 + index.clamp(0.0, last)))
         })
     }
 }
@@ -87,17 +85,20 @@ impl GridSegment {
     /// not uniform. An error has the index of the first pixel that is off the grid.
     fn fit(log: &[f64], start: usize) -> Result<GridSegment, (usize, String)> {
         let pixels = log.len();
-        if pixels < SHORTEST {
+        if pixels < MIN_SEGMENT_PIXELS {
             let message = format!(
                 "a piece of {pixels} pixels begins here, by its steps in ln λ; a template grid must be uniform in ln \
-                 λ, in one or several pieces of at least {SHORTEST} pixels"
+                 λ, in one or several pieces of at least {MIN_SEGMENT_PIXELS} pixels"
             );
             return Err((start, message));
         }
-        let (origin, step) = (log[0], (log[pixels - 1] - log[0]) / (pixels - 1) as f64);
+        let origin = log[0];
+        let step = (log[pixels - 1] - origin) / (pixels - 1) as f64;
         let deviation = |i: usize| ((log[i] - origin) / step - i as f64).abs();
-        // a NaN is off the grid
-        match (0..pixels).find(|&i| deviation(i).is_nan() || deviation(i) > TOLERANCE) {
+        // A NaN is off the grid.
+        let first_off_grid =
+            (0..pixels).find(|&i| deviation(i).is_nan() || deviation(i) > MAX_PIXEL_DEVIATION);
+        match first_off_grid {
             None => Ok(GridSegment {
                 start,
                 end: start + pixels,
@@ -106,7 +107,7 @@ impl GridSegment {
             }),
             Some(i) => {
                 let message = format!(
-                    "the pixel is {:.1e} pixels off a grid that is uniform in ln λ, and at most {TOLERANCE} are \
+                    "the pixel is {:.1e} pixels off a grid that is uniform in ln λ, and at most {MAX_PIXEL_DEVIATION} are \
                      allowed; store all digits of the wavelengths in 64-bit floats, or train on a grid that is uniform \
                      in ln λ",
                     deviation(i)
@@ -140,19 +141,19 @@ mod tests {
     }
 
     #[test]
-    fn ends_are_inside_and_all_beyond_is_outside() {
+    fn ends_are_inside_the_grid_and_pixels_beyond_outside() {
         let grid = TemplateGrid::new(&log_grid(5000.0, 1e-4, 10)).unwrap();
-        let at = |pixels: f64| grid.locate(5000.0 * (pixels * 1e-4).exp());
-        assert_eq!(at(-4e-4), Some((0, 0.0)));
-        assert_eq!(at(9.0004), Some((0, 9.0)));
+        let locate = |pixels: f64| grid.locate(5000.0 * (pixels * 1e-4).exp());
+        assert_eq!(locate(-4e-4), Some((0, 0.0)));
+        assert_eq!(locate(9.0004), Some((0, 9.0)));
         assert_eq!(
-            (at(-0.4), at(9.4), grid.locate(f64::NAN)),
+            (locate(-0.4), locate(9.4), grid.locate(f64::NAN)),
             (None, None, None)
         );
     }
 
     #[test]
-    fn other_grids_are_errors_that_name_the_pixel() {
+    fn grids_that_are_not_log_uniform_are_errors_with_the_pixel() {
         let fault = |grid: &[f64]| match TemplateGrid::new(grid).unwrap_err() {
             Error::BadWavelength { index, message, .. } => (index, message),
             other => panic!("{other}"),

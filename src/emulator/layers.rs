@@ -1,4 +1,4 @@
-//! A network in memory: what every dense network consists of, whether it comes from a file or from arrays.
+//! A dense network in memory: the parts of which it is made.
 
 use std::ops::RangeInclusive;
 
@@ -6,7 +6,7 @@ use super::{Activation, Emulator, Hull, Label, Layer, Network, Transform};
 
 /// The parts of a dense network, for [`Emulator::from_layers`].
 ///
-/// [`new`](EmulatorLayers::new) takes what every network has; the setters add the rest.
+/// [`new`](EmulatorLayers::new) takes the parts that every network has; the setters add the others.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct EmulatorLayers {
@@ -70,27 +70,18 @@ impl EmulatorLayers {
         self
     }
 
-    /// Makes an emulator of these parts, without checking them and with an empty hash.
-    pub(super) fn unchecked(self) -> Emulator {
-        let EmulatorLayers {
-            name,
-            labels,
-            layers,
-            activation,
-            output,
-            wavelength,
-            hulls,
-        } = self;
+    /// Returns the emulator of these parts, without checking them and with an empty hash.
+    pub(super) fn into_unchecked(self) -> Emulator {
         Emulator {
-            source: name,
+            source: self.name,
             hash: String::new(),
-            labels,
-            wavelength,
-            activation,
+            labels: self.labels,
+            wavelength: self.wavelength,
+            activation: self.activation,
             activation_is_assumed: false,
-            output,
-            network: Network::Dense(layers),
-            hulls,
+            output: self.output,
+            network: Network::Dense(self.layers),
+            hulls: self.hulls,
         }
     }
 }
@@ -140,7 +131,8 @@ impl Label {
 impl Layer {
     /// Makes the layer W x + b from a weight (outputs, inputs), row by row, and a bias (outputs).
     pub fn new(weight: impl Into<Vec<f32>>, bias: impl Into<Vec<f32>>) -> Layer {
-        let (weight, bias) = (weight.into(), bias.into());
+        let weight = weight.into();
+        let bias = bias.into();
         let outputs = bias.len();
         Layer {
             inputs: weight.len() / outputs.max(1),
@@ -175,8 +167,8 @@ impl std::str::FromStr for Activation {
     /// Reads the name of a hidden layer's activation.
     fn from_str(name: &str) -> crate::Result<Activation> {
         Activation::of_name(name).ok_or_else(|| {
-            let hint =
-                crate::suggest::hint(name, Activation::NAMES.iter().map(|(known, _)| *known));
+            let names = Activation::NAMES.iter().map(|(name, _)| *name);
+            let hint = crate::suggest::hint(name, names);
             crate::Error::invalid(
                 "activation",
                 format!("`{name}` is not an activation for hidden layers{hint}"),

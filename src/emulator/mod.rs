@@ -66,7 +66,7 @@ pub struct Layer {
 pub enum Network {
     /// Layers for all pixels, in their order.
     Dense(Vec<Layer>),
-    /// A tiny network a pixel.
+    /// One tiny network per pixel.
     #[allow(missing_docs, reason = "their shapes stand above")]
     PerPixel {
         hidden: usize,
@@ -98,7 +98,7 @@ pub struct Emulator {
     /// Å, vacuum; empty when the file carries none.
     pub(crate) wavelength: Vec<f64>,
     pub(crate) activation: Activation,
-    /// The file does not say it.
+    /// The file does not name the activation.
     pub(crate) activation_is_assumed: bool,
     /// `Identity` or `Exp`.
     pub(crate) output: Activation,
@@ -130,7 +130,7 @@ impl PartialEq for Emulator {
 }
 
 impl Emulator {
-    /// Makes an emulator from arrays in memory, checked as those of a file are, and hashed as its file would be.
+    /// Makes an emulator from arrays in memory. They are checked like those of a file.
     ///
     /// The [hash](Emulator::hash) is that of the file that `Emulator::write` makes.
     ///
@@ -155,13 +155,12 @@ impl Emulator {
     /// # Errors
     /// `Model` when shapes or values make no sense, `BadWavelength` when the grid cannot be used.
     pub fn from_layers(layers: EmulatorLayers) -> Result<Emulator> {
-        let mut emulator = layers.unchecked();
+        let mut emulator = layers.into_unchecked();
         let name = emulator.source.clone();
         let fault = |message| Error::model(format!("{name}: {message}"));
         emulator.check(fault)?;
-        emulator.hash = hex(&Sha256::digest(
-            write::bytes(&emulator, None).map_err(fault)?,
-        ));
+        let bytes = write::serialise(&emulator, None).map_err(fault)?;
+        emulator.hash = to_hexadecimal(&Sha256::digest(bytes));
         Ok(emulator)
     }
 
@@ -182,11 +181,11 @@ impl Emulator {
     /// [`from_layers`](Emulator::from_layers) can make.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         let fault = |message| Error::model(format!("{}: {message}", self.source));
-        let bytes = write::bytes(self, None).map_err(fault)?;
-        if hex(&Sha256::digest(&bytes)) == self.hash {
+        let bytes = write::serialise(self, None).map_err(fault)?;
+        if to_hexadecimal(&Sha256::digest(&bytes)) == self.hash {
             return Ok(bytes);
         }
-        write::bytes(self, Some(&self.hash)).map_err(fault)
+        write::serialise(self, Some(&self.hash)).map_err(fault)
     }
 
     /// Reads and checks a network from the bytes of a popfit safetensors file. `name` becomes its
@@ -196,10 +195,10 @@ impl Emulator {
     /// `Format`, `TooLarge` or `BadWavelength` when the bytes are not a sound network.
     pub fn from_bytes(name: impl Into<String>, bytes: &[u8]) -> Result<Emulator> {
         let name = PathBuf::from(name.into());
-        let mut emulator = native::read(&name, Cursor::new(bytes), bytes.len() as u64)?;
+        let mut emulator = native::read_network(&name, Cursor::new(bytes), bytes.len() as u64)?;
         emulator.check(|message| Error::format(&name, message))?;
         if emulator.hash.is_empty() {
-            emulator.hash = hex(&Sha256::digest(bytes));
+            emulator.hash = to_hexadecimal(&Sha256::digest(bytes));
         }
         Ok(emulator)
     }
@@ -218,7 +217,7 @@ impl Emulator {
             );
             return Err(Error::mismatch(self.source, message).naming("wavelength"));
         }
-        check::wavelength(&wavelength, &self.source)?;
+        check::check_wavelength(&wavelength, &self.source)?;
         self.wavelength = wavelength;
         Ok(self)
     }
@@ -240,36 +239,32 @@ impl Emulator {
         for (label, name) in self.labels.iter_mut().zip(names) {
             label.name.clone_from(name);
         }
-        check::names(&self.labels).map_err(|message| {
+        check::check_names(&self.labels).map_err(|message| {
             Error::model_setting("names", format!("{}: {message}", self.source))
         })?;
         Ok(self)
     }
 
-    /// Sets the hidden activation of a network whose file does not say it; fails if the file says another.
+    /// Sets the hidden activation of a network whose file does not name it; fails if the file names another.
     ///
     /// # Errors
-    /// `Model` when it is not an activation for hidden layers, or the file says another one.
+    /// `Model` when it is not an activation for hidden layers, or the file names another one.
     pub fn with_activation(mut self, activation: Activation) -> Result<Emulator> {
-        let is_known = Activation::of_name(activation.name()) == Some(activation);
-        let wrong = match is_known {
-            true if self.activation_is_assumed || self.activation == activation => {
-                (self.activation, self.activation_is_assumed) = (activation, false);
-                return Ok(self);
-            }
-            true => format!(
-                "its activation is {}, not {}",
-                self.activation.name(),
-                activation.name()
-            ),
-            false => format!(
-                "{} is not an activation for hidden layers",
-                activation.name()
-            ),
+        let name = activation.name();
+        let is_for_hidden_layers = Activation::of_name(name) == Some(activation);
+        let is_allowed = self.activation_is_assumed || self.activation == activation;
+        let message = if !is_for_hidden_layers {
+            format!("{name} is not an activation for hidden layers")
+        } else if !is_allowed {
+            format!("its activation is {}, not {name}", self.activation.name())
+        } else {
+            self.activation = activation;
+            self.activation_is_assumed = false;
+            return Ok(self);
         };
         Err(Error::model_setting(
             "activation",
-            format!("{}: {wrong}", self.source),
+            format!("{}: {message}", self.source),
         ))
     }
 
@@ -278,8 +273,8 @@ impl Emulator {
         self.activation
     }
 
-    /// Returns whether the hidden activation is an assumption, because the file does not say it and nobody
-    /// [named](Emulator::with_activation) it.
+    /// Returns whether the hidden activation is an assumption, because the file does not name it and it was not
+    /// [set](Emulator::with_activation).
     pub fn assumes_activation(&self) -> bool {
         self.activation_is_assumed
     }
@@ -320,6 +315,6 @@ impl Emulator {
 }
 
 /// Returns the bytes as lower-case hexadecimal text.
-fn hex(bytes: &[u8]) -> String {
+fn to_hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

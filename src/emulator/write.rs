@@ -13,8 +13,8 @@ struct Tensor {
 }
 
 impl Tensor {
-    /// Makes a tensor of this name and shape from `values`, stored as little-endian f32.
-    fn f32(name: String, shape: Vec<usize>, values: &[f32]) -> Tensor {
+    /// Returns a tensor of this name and shape from `values`, stored as little-endian f32.
+    fn from_f32(name: String, shape: Vec<usize>, values: &[f32]) -> Tensor {
         Tensor {
             name,
             dtype: Dtype::F32,
@@ -23,8 +23,8 @@ impl Tensor {
         }
     }
 
-    /// Makes a tensor of this name and shape from `values`, stored as little-endian f64.
-    fn f64(name: String, shape: Vec<usize>, values: &[f64]) -> Tensor {
+    /// Returns a tensor of this name and shape from `values`, stored as little-endian f64.
+    fn from_f64(name: String, shape: Vec<usize>, values: &[f64]) -> Tensor {
         Tensor {
             name,
             dtype: Dtype::F64,
@@ -34,14 +34,15 @@ impl Tensor {
     }
 }
 
-/// Serialises a network as the bytes of a popfit safetensors file, always the same ones for the same network. `hash` is
-/// that of the file which the network came from, if it is to keep it.
-pub(super) fn bytes(emulator: &Emulator, hash: Option<&str>) -> Result<Vec<u8>, String> {
+/// Serialises a network as the bytes of a popfit safetensors file, which are always the same for the same network.
+/// `hash` is the hash of the file from which the network was read, if it is to be kept.
+pub(super) fn serialise(emulator: &Emulator, hash: Option<&str>) -> Result<Vec<u8>, String> {
+    // 1. Convert the network, the grid and the hulls to tensors.
     let mut tensors: Vec<Tensor> = match &emulator.network {
         Network::Dense(layers) => layers
             .iter()
             .enumerate()
-            .flat_map(|(k, layer)| of_layer(k, layer))
+            .flat_map(|(k, layer)| layer_tensors(k, layer))
             .collect(),
         Network::PerPixel {
             hidden,
@@ -50,9 +51,10 @@ pub(super) fn bytes(emulator: &Emulator, hash: Option<&str>) -> Result<Vec<u8>, 
             w1,
             b1,
         } => {
-            let [pixels, labels] = [b1.len(), emulator.labels.len()];
+            let pixels = b1.len();
+            let labels = emulator.labels.len();
             let tensor = |name: &str, shape: &[usize], values| {
-                Tensor::f32(name.into(), shape.into(), values)
+                Tensor::from_f32(name.into(), shape.into(), values)
             };
             vec![
                 tensor("pixels.w0", &[pixels, *hidden, labels], w0),
@@ -63,7 +65,7 @@ pub(super) fn bytes(emulator: &Emulator, hash: Option<&str>) -> Result<Vec<u8>, 
         }
     };
     if !emulator.wavelength.is_empty() {
-        tensors.push(Tensor::f64(
+        tensors.push(Tensor::from_f64(
             "wavelength".to_string(),
             vec![emulator.wavelength.len()],
             &emulator.wavelength,
@@ -71,50 +73,42 @@ pub(super) fn bytes(emulator: &Emulator, hash: Option<&str>) -> Result<Vec<u8>, 
     }
     for (k, hull) in emulator.hulls.iter().enumerate() {
         let columns = hull.axes.len() + 1;
-        tensors.push(Tensor::f64(
+        tensors.push(Tensor::from_f64(
             format!("hull.{k}"),
             vec![hull.facets.len() / columns, columns],
             &hull.facets,
         ));
     }
+    // 2. Serialise them with the description.
     let mut views = Vec::new();
-    for Tensor {
-        name,
-        dtype,
-        shape,
-        bytes,
-    } in &tensors
-    {
-        let view =
-            TensorView::new(*dtype, shape.clone(), bytes).map_err(|e| format!("{name}: {e}"))?;
-        views.push((name.as_str(), view));
+    for tensor in &tensors {
+        let name = tensor.name.as_str();
+        let view = TensorView::new(tensor.dtype, tensor.shape.clone(), &tensor.bytes)
+            .map_err(|error| format!("{name}: {error}"))?;
+        views.push((name, view));
     }
-    let metadata = [("popfit".to_string(), description::text(emulator, hash))];
-    serialize(views, Some(metadata.into_iter().collect())).map_err(|e| e.to_string())
+    let description = description::serialise(emulator, hash);
+    let metadata = [("popfit".to_string(), description)];
+    serialize(views, Some(metadata.into_iter().collect())).map_err(|error| error.to_string())
 }
 
 /// Returns the tensors of layer `k`: weight (outputs, inputs), bias, and scale and offset if it has them.
-fn of_layer(k: usize, layer: &Layer) -> Vec<Tensor> {
-    let Layer {
-        inputs,
-        outputs,
-        weight,
-        bias,
-        affine,
-    } = layer;
+fn layer_tensors(k: usize, layer: &Layer) -> Vec<Tensor> {
+    let outputs = layer.outputs;
+    let weight_shape = vec![outputs, layer.inputs];
     let mut tensors = vec![
-        Tensor::f32(format!("layer.{k}.weight"), vec![*outputs, *inputs], weight),
-        Tensor::f32(format!("layer.{k}.bias"), vec![*outputs], bias),
+        Tensor::from_f32(format!("layer.{k}.weight"), weight_shape, &layer.weight),
+        Tensor::from_f32(format!("layer.{k}.bias"), vec![outputs], &layer.bias),
     ];
-    if let Some((scale, offset)) = affine {
-        tensors.push(Tensor::f32(
+    if let Some((scale, offset)) = &layer.affine {
+        tensors.push(Tensor::from_f32(
             format!("layer.{k}.scale"),
-            vec![*outputs],
+            vec![outputs],
             scale,
         ));
-        tensors.push(Tensor::f32(
+        tensors.push(Tensor::from_f32(
             format!("layer.{k}.offset"),
-            vec![*outputs],
+            vec![outputs],
             offset,
         ));
     }

@@ -13,25 +13,24 @@ pub struct Lines<'a> {
     flux: &'a [f32],
     stride: usize,
     pixels: Range<usize>,
-    /// The continuum's orthonormal basis (terms, pixels); none where the model has no continuum.
+    /// The continuum's orthonormal basis (terms, pixels); empty if the model has no continuum.
     basis: Vec<f64>,
 }
 
 impl Lines<'_> {
-    /// Prepares line extraction for a range of template pixels of an arm: an orthonormal continuum basis that `of`
-    /// fits.
+    /// Prepares the extraction of lines from a range of an arm's template pixels: the orthonormal continuum basis.
     pub fn new<'a>(arm: &ModelArm, flux: &'a [f32], pixels: Range<usize>) -> Lines<'a> {
         let wavelength = &arm.emulator.wavelength()[pixels.clone()];
         let count = wavelength.len();
-        let mut rows = evaluate_basis(
+        let mut basis_rows = evaluate_basis(
             arm.continuum,
             wavelength,
             wavelength[0],
             wavelength[count - 1],
         );
-        let usable = arm.continuum.kind != ContinuumKind::None
-            && orthonormalise(&mut rows, count, &vec![true; count]).is_some();
-        let basis = if usable { rows } else { Vec::new() };
+        let is_usable = arm.continuum.kind != ContinuumKind::None
+            && orthonormalise(&mut basis_rows, count, &vec![true; count]).is_some();
+        let basis = if is_usable { basis_rows } else { Vec::new() };
         Lines {
             flux,
             stride: arm.emulator.pixels(),
@@ -42,7 +41,7 @@ impl Lines<'_> {
 
     /// Returns a template's flux divided by its fitted continuum, less 1; flux − 1 where the model has no continuum
     /// (pixels).
-    pub fn of(&self, template: usize) -> Vec<f64> {
+    pub fn divide_by_continuum(&self, template: usize) -> Vec<f64> {
         let flux = self.flux[template * self.stride..][self.pixels.clone()]
             .iter()
             .map(|f| f64::from(*f));
@@ -50,83 +49,83 @@ impl Lines<'_> {
             return flux.map(|f| f - 1.0).collect();
         }
         let flux: Vec<f64> = flux.collect();
-        let mut smooth = vec![0.0; flux.len()];
-        for row in self.basis.chunks_exact(flux.len()) {
-            let a = inner_product(row, &flux);
-            smooth.iter_mut().zip(row).for_each(|(s, p)| *s += a * p);
+        let mut continuum = vec![0.0; flux.len()];
+        for term in self.basis.chunks_exact(flux.len()) {
+            let coefficient = inner_product(term, &flux);
+            for (continuum, term) in continuum.iter_mut().zip(term) {
+                *continuum += coefficient * term;
+            }
         }
         flux.iter()
-            .zip(&smooth)
-            .map(|(f, s)| if *s > 0.0 { f / s - 1.0 } else { 0.0 })
+            .zip(&continuum)
+            .map(|(f, c)| if *c > 0.0 { f / c - 1.0 } else { 0.0 })
             .collect()
     }
 
     /// Returns the lines and their squares of all templates, averaged in bins: (templates, coarse bins), and
     /// (templates, fine bins) in f32. A coarse bin has `ratio` fine ones.
-    pub fn binned(
+    pub fn bin_lines(
         &self,
         templates: usize,
-        bin: usize,
+        width: usize,
         ratio: usize,
     ) -> ([Vec<f64>; 2], [Vec<f32>; 2]) {
-        let fine = self.pixels.len().div_ceil(bin);
-        let coarse = fine.div_ceil(ratio);
-        let (mut rows, mut exact) = (
-            [(); 2].map(|()| vec![0.0; templates * coarse]),
-            [(); 2].map(|()| vec![0.0; templates * fine]),
-        );
-        let ([lines, squares], [exact_lines, exact_squares]) = (&mut rows, &mut exact);
-        let places = (lines
-            .par_chunks_mut(coarse)
-            .zip(squares.par_chunks_mut(coarse)))
-        .zip(
-            exact_lines
-                .par_chunks_mut(fine)
-                .zip(exact_squares.par_chunks_mut(fine)),
-        );
-        places.enumerate().for_each(|(k, (rows, exact))| {
-            let own = self.of(k);
-            let both = [average(&own, bin, |l| l), average(&own, bin, |l| l * l)];
-            for ((row, exact), values) in
-                [(rows.0, exact.0), (rows.1, exact.1)].into_iter().zip(both)
-            {
-                exact
-                    .iter_mut()
-                    .zip(&values)
-                    .for_each(|(exact, value)| *exact = *value as f32);
-                row.copy_from_slice(&if ratio > 1 {
-                    average(&values, ratio, |x| x)
-                } else {
-                    values
-                });
-            }
-        });
-        (rows, exact)
+        let fine_bins = self.pixels.len().div_ceil(width);
+        let coarse_bins = fine_bins.div_ceil(ratio);
+        let mut coarse = [(); 2].map(|()| vec![0.0; templates * coarse_bins]);
+        let mut fine = [(); 2].map(|()| vec![0.0; templates * fine_bins]);
+        let [coarse_lines, coarse_squares] = coarse
+            .each_mut()
+            .map(|rows| rows.par_chunks_mut(coarse_bins));
+        let [fine_lines, fine_squares] = fine.each_mut().map(|rows| rows.par_chunks_mut(fine_bins));
+        let line_rows = coarse_lines.zip(fine_lines);
+        let square_rows = coarse_squares.zip(fine_squares);
+        line_rows
+            .zip(square_rows)
+            .enumerate()
+            .for_each(|(template, (line_rows, square_rows))| {
+                let lines = self.divide_by_continuum(template);
+                store_binned(average(&lines, width, |l| l), ratio, line_rows);
+                store_binned(average(&lines, width, |l| l * l), ratio, square_rows);
+            });
+        (coarse, fine)
     }
 
-    /// Averages a template's flux over bins of `bin` pixels, divided by its mean level if a continuum is fitted, less
-    /// 1. Where a continuum has its own level, the template is divided by its mean over its arm first.
-    pub fn whole(&self, template: usize, bin: usize) -> Vec<f32> {
-        let all = &self.flux[template * self.stride..][..self.stride];
-        let mean = all.iter().map(|f| f64::from(*f)).sum::<f64>() / all.len() as f64;
+    /// Returns a template's flux less 1, averaged over bins of `width` pixels. A continuum has a level of its own: if
+    /// one is fitted, the flux is first divided by its mean over the arm.
+    pub fn bin_template(&self, template: usize, width: usize) -> Vec<f32> {
+        let arm_flux = &self.flux[template * self.stride..][..self.stride];
+        let mean = arm_flux.iter().map(|f| f64::from(*f)).sum::<f64>() / arm_flux.len() as f64;
         let level = if self.basis.is_empty() || mean == 0.0 {
             1.0
         } else {
             mean
         };
-        let own: Vec<f64> = all[self.pixels.clone()]
+        let flux: Vec<f64> = arm_flux[self.pixels.clone()]
             .iter()
             .map(|f| f64::from(*f) / level - 1.0)
             .collect();
-        average(&own, bin, |t| t)
+        average(&flux, width, |f| f)
             .into_iter()
-            .map(|t| t as f32)
+            .map(|f| f as f32)
             .collect()
     }
 }
 
+/// Stores a template's fine bins, and their averages over `ratio` bins, in its coarse and its fine row.
+fn store_binned(values: Vec<f64>, ratio: usize, (coarse, fine): (&mut [f64], &mut [f32])) {
+    for (fine, value) in fine.iter_mut().zip(&values) {
+        *fine = *value as f32;
+    }
+    if ratio > 1 {
+        coarse.copy_from_slice(&average(&values, ratio, |x| x));
+    } else {
+        coarse.copy_from_slice(&values);
+    }
+}
+
 /// Subtracts the mean of a row from its values.
-pub fn centred(mut row: Vec<f64>) -> Vec<f64> {
+pub fn subtract_mean(mut row: Vec<f64>) -> Vec<f64> {
     let mean = row.iter().sum::<f64>() / row.len() as f64;
     row.iter_mut().for_each(|x| *x -= mean);
     row
@@ -137,24 +136,27 @@ pub fn centred(mut row: Vec<f64>) -> Vec<f64> {
 ///
 /// The correlation of the lines, which have the mean 0, with themselves shifted by the bin is at least `least`. A row
 /// has `count` pixels, and the range of velocities is `shifts` pixels wide.
-pub fn bin_width(lines: &[Vec<f64>], count: usize, shifts: f64, least: f64) -> usize {
-    let at = |lag: usize| {
+pub fn choose_bin_width(lines: &[Vec<f64>], count: usize, shifts: f64, least: f64) -> usize {
+    let correlation = |lag: usize| {
         lines
             .iter()
             .map(|row| inner_product(&row[lag..], &row[..count - lag]))
             .sum::<f64>()
     };
-    let same = at(0).max(f64::MIN_POSITIVE);
-    let mut bin = 1;
-    while 2 * bin < count / 64 && shifts / (2 * bin) as f64 >= 8.0 && at(2 * bin) >= least * same {
-        bin *= 2;
+    let autocorrelation = correlation(0).max(f64::MIN_POSITIVE);
+    let mut width = 1;
+    while 2 * width < count / 64
+        && shifts / (2 * width) as f64 >= 8.0
+        && correlation(2 * width) >= least * autocorrelation
+    {
+        width *= 2;
     }
-    bin
+    width
 }
 
-/// Applies `f` to each value and averages the results over consecutive bins of `bin` values.
-pub fn average(row: &[f64], bin: usize, f: impl Fn(f64) -> f64) -> Vec<f64> {
-    row.chunks(bin)
-        .map(|c| c.iter().map(|l| f(*l)).sum::<f64>() / c.len() as f64)
+/// Applies `f` to each value and averages the results over consecutive bins of `width` values.
+pub fn average(row: &[f64], width: usize, f: impl Fn(f64) -> f64) -> Vec<f64> {
+    row.chunks(width)
+        .map(|bin| bin.iter().map(|value| f(*value)).sum::<f64>() / bin.len() as f64)
         .collect()
 }

@@ -4,9 +4,9 @@
 //! A template's χ² at a shift is const + Σ s² l² − 2 Σ s (D − s) l, with s = weight · continuum and l = template / its
 //! continuum − 1: two cross-correlations. The library's l and l² are replaced by sixteen principal components in bins
 //! twice as wide as the lines allow, which makes them cheap. The best eighth is then judged as a fit would judge it, in
-//! bins that suit the lines and with a continuum of its own (`refit.rs`). Where little of a spectrum counts, or its
+//! bins that suit the lines and with a continuum of its own (`refit.rs`). If few pixels of a spectrum count, or its
 //! lines say little (`effort.rs`), all templates are judged so, and the best at all velocities. Those that compete
-//! become starts (`choose.rs`), after a closer look at five velocities and the parabola between them.
+//! become starts (`choose.rs`), after their velocity is refined on five exact scores and the parabola between them.
 
 mod bins;
 mod choose;
@@ -29,16 +29,25 @@ use crate::recording::{LIGHT, Source};
 use bins::Signals;
 use choose::Distances;
 pub use choose::MOST_COMPETING;
-pub use effort::MOST_STARTS;
-use effort::{Effort, Starts};
-use library::{library, observed, physical_labels, rotated, rotations};
-use look::{Candidate, Look};
-use refit::{Arm, Refit};
-use unit::Unit;
+pub use effort::MAX_GUESSED_STARTS;
+use effort::{Effort, StartChoice};
+use library::{choose_rotations, observe_templates, physical_labels, rotate_points, sample_points};
+use look::{Candidate, VelocitySearch};
+use refit::{ContinuumRefit, SpectrumArm};
+use unit::TemplateSegment;
 
 /// Templates that are evaluated in one product.
-const PIECE: usize = 64;
-/// Start of a fit, in the solver's u.
+const TEMPLATES_PER_PRODUCT: usize = 64;
+/// Number of templates per one that is shortlisted, and judged with a continuum of its own.
+const TEMPLATES_PER_SHORTLISTED: usize = 8;
+/// Uncertainty of a guessed velocity in steps of the coarse velocities. Of 9,000 stars seen through pieces of a network
+/// (`tests/reference/check_ends.py`), whose coarse velocities are 50 or 100 km/s apart, 7 ended more than five errors
+/// off with 150 km/s, 9 with 100 and 20 with 60.
+const VELOCITY_UNCERTAINTY_STEPS: f64 = 1.5;
+/// Smallest uncertainty of a guessed velocity, in km/s.
+const MIN_VELOCITY_UNCERTAINTY: f64 = 60.0;
+
+/// Start of a fit, in the solver's units.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Start {
     pub u: Vec<f64>,
@@ -50,122 +59,124 @@ pub struct Start {
 #[derive(Debug)]
 pub struct FirstGuess {
     /// (templates, parameters) in u, the velocity zero.
-    parameters: Vec<Vec<f64>>,
+    template_parameters: Vec<Vec<f64>>,
     /// Number of successive templates that have the same labels and differ in vsini.
-    rotations: usize,
+    rotations_per_point: usize,
     distances: Distances,
-    units: Vec<Unit>,
+    segments: Vec<TemplateSegment>,
     /// km/s: those of coarse bins, and those of fine ones.
-    coarse: Vec<f64>,
-    fine: Vec<f64>,
+    coarse_velocities: Vec<f64>,
+    fine_velocities: Vec<f64>,
     free_velocity: Option<usize>,
-    model: Vec<ModelParameter>,
+    model_parameters: Vec<ModelParameter>,
     marginalise: bool,
 }
 
-/// One template of so many is judged with a continuum of its own.
-const SHORT: usize = 8;
-/// Uncertainty of a guessed velocity in steps of the coarse velocities. Of 9,000 stars seen through pieces of a network
-/// (`tests/reference/check_ends.py`), whose coarse velocities are 50 or 100 km/s apart, 7 ended more than five errors
-/// off with 150 km/s, 9 with 100 and 20 with 60.
-const UNCERTAIN_STEPS: f64 = 1.5;
-/// Smallest uncertainty of a guessed velocity, in km/s.
-const LEAST_UNCERTAINTY: f64 = 60.0;
-
 /// Returns the parameters of every template of a model's library, in the solver's units, without the templates; the
 /// velocity in them has no meaning.
-pub fn points(model: &SpectralModel, seed: u64) -> Result<Vec<Vec<f64>>> {
-    Ok(rotated(model, library(model, seed)?, &rotations(model)))
+pub fn library_points(model: &SpectralModel, seed: u64) -> Result<Vec<Vec<f64>>> {
+    let points = sample_points(model, seed)?;
+    Ok(rotate_points(model, points, &choose_rotations(model)))
 }
 
 impl FirstGuess {
-    /// Computes the templates of a quasi-random sample of labels, and all that depends on no spectrum, for guessing
-    /// starts.
+    /// Computes the templates of a quasi-random sample of labels, and everything else that does not depend on a
+    /// spectrum.
     pub fn new(model: &SpectralModel, seed: u64) -> Result<FirstGuess> {
-        let points = library(model, seed)?;
-        let rotations = rotations(model);
+        // 1. Sample the labels, each at a few vsini if that is free.
+        let points = sample_points(model, seed)?;
+        let rotations = choose_rotations(model);
         let rotations_per_point = if model.free_vsini().is_some() {
             rotations.len()
         } else {
             1
         };
         let templates = points.len() * rotations_per_point;
-        let mut units = Vec::new();
-        let range = model.velocity_range();
-        for (a, arm) in model.arms.iter().enumerate() {
+        // 2. Evaluate the templates of each arm, and bin their lines in each segment.
+        let mut segments = Vec::new();
+        let velocity_range = model.velocity_range();
+        for (arm_index, arm) in model.arms.iter().enumerate() {
             let pixels = arm.emulator.pixels();
-            check(bytes(arm, templates), || {
+            check(estimate_template_bytes(arm, templates), || {
                 format!("a first guess from {templates} templates of {pixels} pixels")
             })?;
-            let labels: Vec<f64> = points
-                .iter()
-                .flat_map(|u| physical_labels(model, arm, u))
-                .collect();
-            let pieces = labels.par_chunks(PIECE * arm.inputs.len());
-            let evaluator = arm.emulator.evaluator();
-            let flux = pieces
-                .map(|labels| evaluator.templates(labels))
-                .collect::<Vec<Vec<f32>>>()
-                .concat();
-            let flux = observed(arm, flux, &rotations);
+            let flux = observe_templates(arm, evaluate_templates(model, arm, &points), &rotations);
             for segment in 0..arm.grid.segments.len() {
-                units.push(Unit::new(arm, a, segment, &flux, templates, range.clone())?);
+                segments.push(TemplateSegment::new(
+                    arm,
+                    arm_index,
+                    segment,
+                    &flux,
+                    templates,
+                    velocity_range.clone(),
+                )?);
             }
         }
-        let step = model.arms[0].grid.segments[units[0].segment].step;
-        let [coarse, fine] = [&units[0].coarse, &units[0].fine]
-            .map(|bins| velocities(step * bins.bin as f64, *range.start(), *range.end()));
-        for unit in &mut units {
-            unit.place_velocities(&model.arms[unit.arm], &coarse, &fine);
+        // 3. Templates are compared at velocities that are whole bins of the first segment.
+        let first_arm = &model.arms[0];
+        let pixel_step = first_arm.grid.segments[segments[0].segment].step;
+        let [coarse_velocities, fine_velocities] =
+            [&segments[0].coarse, &segments[0].fine].map(|bins| {
+                list_velocities(
+                    pixel_step * bins.width as f64,
+                    *velocity_range.start(),
+                    *velocity_range.end(),
+                )
+            });
+        for segment in &mut segments {
+            let arm = &model.arms[segment.arm];
+            segment.place_velocities(arm, &coarse_velocities, &fine_velocities);
         }
-        let parameters = rotated(model, points, &rotations);
-        let first = &model.arms[0];
-        let scaled = parameters
+        // 4. Measure distances between templates by the labels of the first arm.
+        let template_parameters = rotate_points(model, points, &rotations);
+        let scaled_labels = template_parameters
             .iter()
-            .map(|u| first.emulator.scaled(&physical_labels(model, first, u)))
+            .map(|u| {
+                first_arm
+                    .emulator
+                    .scaled(&physical_labels(model, first_arm, u))
+            })
             .collect();
-        let of = |source: &Source| {
-            if let Source::Parameter(p) = source {
-                Some(*p)
-            } else {
-                None
-            }
-        };
-        let label_parameters = first.inputs.iter().map(|input| of(&input.source)).collect();
-        let lines: Vec<&[f32]> = units.iter().map(Unit::own_lines).collect();
-        let distances = Distances::new(scaled, label_parameters, &lines);
-        let (free_velocity, marginalise) = (model.free_velocity(), model.marginalise);
-        let model = model.parameters.clone();
+        let label_parameters = first_arm
+            .inputs
+            .iter()
+            .map(|input| match input.source {
+                Source::Parameter(p) => Some(p),
+                _ => None,
+            })
+            .collect();
+        let lines: Vec<&[f32]> = segments.iter().map(TemplateSegment::exact_lines).collect();
+        let distances = Distances::new(scaled_labels, label_parameters, &lines);
         Ok(FirstGuess {
-            parameters,
-            rotations: rotations_per_point,
+            template_parameters,
+            rotations_per_point,
             distances,
-            units,
-            coarse,
-            fine,
-            free_velocity,
-            model,
-            marginalise,
+            segments,
+            coarse_velocities,
+            fine_velocities,
+            free_velocity: model.free_velocity(),
+            model_parameters: model.parameters.clone(),
+            marginalise: model.marginalise,
         })
     }
 
-    /// Returns what [`points`] returned for this library.
+    /// Returns the parameters that [`library_points`] returns for this library.
     #[cfg(test)]
     pub fn points(&self) -> &[Vec<f64>] {
-        &self.parameters
+        &self.template_parameters
     }
 
     /// Returns the uncertainty of a guessed velocity (km/s): the right one usually lies within it.
     pub fn velocity_uncertainty(&self) -> f64 {
         let step = self
-            .coarse
+            .coarse_velocities
             .get(1)
-            .map_or(0.0, |second| second - self.coarse[0]);
-        LEAST_UNCERTAINTY.max(UNCERTAIN_STEPS * step)
+            .map_or(0.0, |second| second - self.coarse_velocities[0]);
+        MIN_VELOCITY_UNCERTAINTY.max(VELOCITY_UNCERTAINTY_STEPS * step)
     }
 
     /// Guesses starting points of a spectrum's fit by correlating it with the templates: 1 to `count` of them, or those
-    /// with competitive χ². What `limits` say of a start replaces the library's.
+    /// with competitive χ². A start in `limits` replaces the library's value.
     pub fn starts(
         &self,
         prepared: &Prepared,
@@ -173,164 +184,168 @@ impl FirstGuess {
         limits: &[Limits],
         count: Option<usize>,
     ) -> Vec<Start> {
-        let smooth = smooths(prepared, samplings);
-        let signals = self.signals(prepared, &smooth, samplings, limits);
-        let range = self.free_velocity.map(|p| &limits[p]);
-        let (coarse, fine) = (Look::new(&self.coarse, range), Look::new(&self.fine, range));
-        // 1. Judge the templates that fit best by their lines alone with continua of their own.
-        let scores = self.scores(&signals);
-        let (mut near, mut far) = self.shortlist(&scores, &coarse);
-        let arms =
-            prepared
-                .arms
-                .iter()
-                .zip(&smooth)
-                .enumerate()
-                .map(|(place, (prepared, smooth))| {
-                    let (sampling, units, signals) =
-                        (samplings[place], &self.units[..], &signals[..]);
-                    Refit::new(
-                        Arm {
-                            place,
-                            prepared,
-                            smooth,
-                            sampling,
-                            units,
-                            signals,
-                        },
-                        self.marginalise,
-                    )
-                });
-        let arms: Vec<Refit> = arms.collect();
-        let by_lines = near.clone();
-        judge(&arms, &mut near);
-        near.sort_unstable_by(Candidate::order);
-        // 2. Where lines tell little, judge all templates so, and the best of them at all velocities. Where a network
+        // 1. Compare all templates by their lines alone, at all coarse velocities.
+        let smooth = fit_smooth_continua(prepared, samplings);
+        let signals = self.sum_signals(prepared, &smooth, samplings, limits);
+        let velocity_limits = self.free_velocity.map(|p| &limits[p]);
+        let coarse_search = VelocitySearch::new(&self.coarse_velocities, velocity_limits);
+        let fine_search = VelocitySearch::new(&self.fine_velocities, velocity_limits);
+        let scores = self.score_templates(&signals);
+        let (by_lines, mut unlisted) = self.shortlist(&scores, &coarse_search);
+        // 2. Judge the shortlisted templates with continua of their own.
+        let mut arms = Vec::with_capacity(prepared.arms.len());
+        for (index, (prepared_arm, smooth)) in prepared.arms.iter().zip(&smooth).enumerate() {
+            let arm = SpectrumArm {
+                index,
+                prepared: prepared_arm,
+                smooth,
+                sampling: samplings[index],
+                segments: &self.segments,
+                signals: &signals,
+            };
+            arms.push(ContinuumRefit::new(arm, self.marginalise));
+        }
+        let mut judged = by_lines.clone();
+        judge_candidates(&arms, &mut judged);
+        judged.sort_unstable_by(Candidate::order);
+        // 3. If the lines say little, judge all templates so, and the best of them at all velocities. If a network
         //    ends inside the data, judge the best ones at all velocities, too.
         let is_cut = signals.iter().any(|signals| signals.is_cut)
             || prepared.arms.iter().any(|arm| arm.unreached > 0);
-        let effort = Effort::new(prepared, is_cut, &by_lines, &near);
+        let effort = Effort::new(prepared, is_cut, &by_lines, &judged);
         if effort.judges_all {
-            judge(&arms, &mut far);
-            near.append(&mut far);
-            near.sort_unstable_by(Candidate::order);
+            judge_candidates(&arms, &mut unlisted);
+            judged.append(&mut unlisted);
+            judged.sort_unstable_by(Candidate::order);
         }
         if effort.rescanned > 0 {
-            near.append(&mut self.at_all_velocities(&near, effort.rescanned, &coarse, &arms));
-            near.sort_unstable_by(Candidate::order);
+            judged.append(&mut self.scan_velocities(
+                &judged,
+                effort.rescanned,
+                &coarse_search,
+                &arms,
+            ));
+            judged.sort_unstable_by(Candidate::order);
         }
-        // 3. Choose starts among them.
+        // 4. Choose starts among them.
         let mut chosen = Vec::new();
         match (count, effort.starts) {
-            (None, Starts::Competing(rule)) => {
-                chosen = self.distances.competing(&near, rule, limits)
+            (None, StartChoice::Competing(rule)) => {
+                chosen = self.distances.choose_competing(&judged, rule, limits)
             }
-            (Some(count), _) | (None, Starts::Distinct(count)) => {
-                self.distances.choose(&near, &mut chosen, count, limits);
+            (Some(count), _) | (None, StartChoice::Distinct(count)) => {
+                self.distances
+                    .choose_distinct(&judged, &mut chosen, count, limits);
                 if chosen.len() < count {
-                    far.sort_unstable_by(Candidate::order);
-                    self.distances.choose(&far, &mut chosen, count, limits);
-                    near.append(&mut far);
+                    unlisted.sort_unstable_by(Candidate::order);
+                    self.distances
+                        .choose_distinct(&unlisted, &mut chosen, count, limits);
+                    judged.append(&mut unlisted);
                 }
             }
         }
-        let basins = self.distances.basins(&near, &chosen, limits);
-        // a bin or so further at most: neither their order nor whether they are distinct is judged anew
-        chosen
-            .iter_mut()
-            .for_each(|candidate| fine.look_closer(candidate, &self.units, &signals));
-        chosen
-            .iter()
-            .zip(basins)
-            .map(|(one, basin)| self.start(one, basin, limits))
-            .collect()
+        let basins = self.distances.find_basins(&judged, &chosen, limits);
+        // 5. Refine the velocities of the starts. They move by a bin or so at most, so that we check neither their
+        //    order nor their distances again.
+        let mut starts = Vec::with_capacity(chosen.len());
+        for (mut candidate, basin) in chosen.into_iter().zip(basins) {
+            fine_search.refine_by_exact_scores(&mut candidate, &self.segments, &signals);
+            starts.push(self.start_at(&candidate, basin, limits));
+        }
+        starts
     }
 
-    /// Divides the templates, each at the velocity where it fits best by its lines alone, into those that are judged
-    /// further and the rest. `scores` are χ² at all coarse velocities.
-    fn shortlist(&self, scores: &[f32], look: &Look) -> (Vec<Candidate>, Vec<Candidate>) {
-        let rows = scores.chunks_exact(self.coarse.len()).enumerate();
-        let mut near: Vec<Candidate> = rows
-            .map(|(template, row)| look.lowest(template, row))
+    /// Divides the templates, each at the velocity where it fits best by its lines alone, into the shortlist, in the
+    /// order of χ², and the rest. `scores` are χ² at all coarse velocities.
+    fn shortlist(
+        &self,
+        scores: &[f32],
+        search: &VelocitySearch,
+    ) -> (Vec<Candidate>, Vec<Candidate>) {
+        let rows = scores.chunks_exact(self.coarse_velocities.len());
+        let mut shortlisted: Vec<Candidate> = rows
+            .enumerate()
+            .map(|(template, row)| search.find_lowest(template, row))
             .collect();
-        let short = near.len().div_ceil(SHORT);
-        near.select_nth_unstable_by(short - 1, Candidate::order);
-        let far = near.split_off(short);
-        near.sort_unstable_by(Candidate::order);
-        (near, far)
+        let length = shortlisted.len().div_ceil(TEMPLATES_PER_SHORTLISTED);
+        shortlisted.select_nth_unstable_by(length - 1, Candidate::order);
+        let unlisted = shortlisted.split_off(length);
+        shortlisted.sort_unstable_by(Candidate::order);
+        (shortlisted, unlisted)
     }
 
     /// Judges the best templates of `count` labels among sorted candidates at all coarse velocities inside the bounds,
     /// and returns each at the local minima. The continuum that was fitted without lines hides wide lines, so that a
     /// template may fit best at another velocity than with that continuum.
-    fn at_all_velocities(
+    fn scan_velocities(
         &self,
         sorted: &[Candidate],
         count: usize,
-        look: &Look,
-        arms: &[Refit],
+        search: &VelocitySearch,
+        arms: &[ContinuumRefit],
     ) -> Vec<Candidate> {
-        let reach = look.reach();
-        if reach.is_empty() {
+        let scanned = search.scanned_range();
+        if scanned.is_empty() {
             return Vec::new();
         }
+        // 1. Judge every template at every velocity.
         let templates = self.best_of_labels(sorted, count);
-        let velocities = &self.coarse[reach.clone()];
-        let at = |&template: &usize| {
-            velocities.iter().map(move |&velocity| Candidate {
-                template,
-                velocity,
-                score: 0.0,
-            })
-        };
-        let mut all: Vec<Candidate> = templates.iter().flat_map(at).collect();
-        judge(arms, &mut all);
-        let mut minima = Vec::new();
-        let mut row = vec![f32::NAN; self.coarse.len()];
-        for (template, candidates) in templates.iter().zip(all.chunks_exact(reach.len())) {
-            row[reach.clone()]
-                .iter_mut()
-                .zip(candidates)
-                .for_each(|(score, one)| *score = one.score);
-            minima.append(&mut look.minima(*template, &row));
+        let mut candidates = Vec::with_capacity(templates.len() * scanned.len());
+        for &template in &templates {
+            for &velocity in &self.coarse_velocities[scanned.clone()] {
+                candidates.push(Candidate {
+                    template,
+                    velocity,
+                    score: 0.0,
+                });
+            }
         }
-        // between the coarse velocities
-        judge(arms, &mut minima);
+        judge_candidates(arms, &mut candidates);
+        // 2. Find the minima of each template.
+        let mut minima = Vec::new();
+        let mut row = vec![f32::NAN; self.coarse_velocities.len()];
+        for (template, candidates) in templates.iter().zip(candidates.chunks_exact(scanned.len())) {
+            for (score, candidate) in row[scanned.clone()].iter_mut().zip(candidates) {
+                *score = candidate.score;
+            }
+            minima.append(&mut search.find_minima(*template, &row));
+        }
+        // 3. The minima lie between the coarse velocities, so they are judged once more.
+        judge_candidates(arms, &mut minima);
         minima
     }
 
     /// Returns the templates of the first `count` sorted candidates whose labels differ. The best velocity of a
     /// template depends less on vsini than on the labels.
     fn best_of_labels(&self, sorted: &[Candidate], count: usize) -> Vec<usize> {
+        let point_of = |template: usize| template / self.rotations_per_point;
         let mut templates: Vec<usize> = Vec::with_capacity(count);
-        for Candidate { template, .. } in sorted {
-            let has_same_labels =
-                |other: &usize| other / self.rotations == template / self.rotations;
-            if templates.len() < count && !templates.iter().any(has_same_labels) {
-                templates.push(*template);
+        for candidate in sorted {
+            let point = point_of(candidate.template);
+            if templates.len() < count && !templates.iter().any(|&chosen| point_of(chosen) == point)
+            {
+                templates.push(candidate.template);
             }
         }
         templates
     }
 
-    /// Makes a fit's starting parameters of a candidate's template and velocity; given starts replace them, bounds clip
-    /// them.
-    fn start(&self, candidate: &Candidate, basin: usize, limits: &[Limits]) -> Start {
-        let mut u = self.parameters[candidate.template].clone();
-        for (p, (limits, parameter)) in limits.iter().zip(&self.model).enumerate() {
-            let guess = if self.free_velocity == Some(p) {
+    /// Returns a fit's starting parameters at a candidate's template and velocity. Starts in `limits` replace them, and
+    /// bounds clip them.
+    fn start_at(&self, candidate: &Candidate, basin: usize, limits: &[Limits]) -> Start {
+        let mut u = self.template_parameters[candidate.template].clone();
+        for (p, (limits, parameter)) in limits.iter().zip(&self.model_parameters).enumerate() {
+            let is_velocity = self.free_velocity == Some(p);
+            let guess = if is_velocity {
                 candidate.velocity
             } else {
                 parameter.to_physical(u[p])
             };
-            // a value that is inside keeps its bits
-            let said = limits.start.unwrap_or(guess);
-            if self.free_velocity == Some(p)
-                || limits.start.is_some()
-                || said < limits.lower
-                || said > limits.upper
-            {
-                u[p] = parameter.to_u(said.clamp(limits.lower, limits.upper));
+            let value = limits.start.unwrap_or(guess);
+            // The library's value inside the bounds keeps its bits.
+            let is_outside = value < limits.lower || value > limits.upper;
+            if is_velocity || limits.start.is_some() || is_outside {
+                u[p] = parameter.to_u(value.clamp(limits.lower, limits.upper));
             }
         }
         Start { u, basin }
@@ -338,61 +353,85 @@ impl FirstGuess {
 
     /// Sums a spectrum's products with its continuum in the fine bins of each segment; `smooth` is each arm's weight ·
     /// continuum.
-    fn signals(
+    fn sum_signals(
         &self,
         prepared: &Prepared,
         smooth: &[Vec<f32>],
         samplings: &[&Sampling],
         limits: &[Limits],
     ) -> Vec<Signals> {
-        let middle = 0.5 * (self.fine[0] + self.fine[self.fine.len() - 1]);
-        let velocities = self
+        let middle =
+            0.5 * (self.fine_velocities[0] + self.fine_velocities[self.fine_velocities.len() - 1]);
+        let velocity_range = self
             .free_velocity
             .map_or([middle; 2], |p| [limits[p].lower, limits[p].upper]);
-        let signals_of = |unit: &Unit| {
-            let data = &prepared.arms[unit.arm].cleaned;
-            unit.signals(data, &smooth[unit.arm], samplings[unit.arm], velocities)
-        };
-        self.units.iter().map(signals_of).collect()
+        self.segments
+            .iter()
+            .map(|segment| {
+                segment.sum_signals(
+                    &prepared.arms[segment.arm].cleaned,
+                    &smooth[segment.arm],
+                    samplings[segment.arm],
+                    velocity_range,
+                )
+            })
+            .collect()
     }
 
     /// Computes χ², up to a constant and approximated by principal components, of each template at each velocity:
     /// (templates, coarse velocities).
-    fn scores(&self, signals: &[Signals]) -> Vec<f32> {
-        let mut total = vec![0f32; self.parameters.len() * self.coarse.len()];
-        for (unit, fine) in self.units.iter().zip(signals) {
-            unit.add_scores(&unit.coarse_sums(fine), &mut total);
+    fn score_templates(&self, signals: &[Signals]) -> Vec<f32> {
+        let mut scores = vec![0f32; self.template_parameters.len() * self.coarse_velocities.len()];
+        for (segment, fine_signals) in self.segments.iter().zip(signals) {
+            let coarse_sums = segment.rebin_to_coarse(fine_signals);
+            segment.add_component_scores(&coarse_sums, &mut scores);
         }
-        let unreached = |velocity: &f64| {
-            self.units
+        let mut uncovered = Vec::with_capacity(self.coarse_velocities.len());
+        for &velocity in &self.coarse_velocities {
+            let misfits = self
+                .segments
                 .iter()
                 .zip(signals)
-                .map(|(unit, signals)| unit.unreached(signals, *velocity))
-                .sum()
-        };
-        let unreached: Vec<f32> = self.coarse.iter().map(unreached).collect();
-        if unreached.iter().any(|misfit| *misfit != 0.0) {
-            let rows = total.chunks_exact_mut(unreached.len());
-            rows.for_each(|row| {
-                row.iter_mut()
-                    .zip(&unreached)
-                    .for_each(|(score, misfit)| *score -= misfit)
-            });
+                .map(|(segment, signals)| segment.uncovered_misfit(signals, velocity));
+            uncovered.push(misfits.sum::<f32>());
         }
-        total
+        if uncovered.iter().any(|misfit| *misfit != 0.0) {
+            for row in scores.chunks_exact_mut(uncovered.len()) {
+                for (score, misfit) in row.iter_mut().zip(&uncovered) {
+                    *score -= misfit;
+                }
+            }
+        }
+        scores
     }
 }
 
 /// Sets the candidates' scores to χ² with the continua of all arms refitted.
-fn judge(arms: &[Refit], candidates: &mut [Candidate]) {
-    candidates
-        .iter_mut()
-        .for_each(|candidate| candidate.score = 0.0);
-    arms.iter().for_each(|arm| arm.add_scores(candidates));
+fn judge_candidates(arms: &[ContinuumRefit], candidates: &mut [Candidate]) {
+    for candidate in candidates.iter_mut() {
+        candidate.score = 0.0;
+    }
+    for arm in arms {
+        arm.add_scores(candidates);
+    }
+}
+
+/// Evaluates an arm's network at every point, without rotation or line spread: (points, pixels).
+fn evaluate_templates(model: &SpectralModel, arm: &ModelArm, points: &[Vec<f64>]) -> Vec<f32> {
+    let labels: Vec<f64> = points
+        .iter()
+        .flat_map(|u| physical_labels(model, arm, u))
+        .collect();
+    let evaluator = arm.emulator.evaluator();
+    labels
+        .par_chunks(TEMPLATES_PER_PRODUCT * arm.inputs.len())
+        .map(|labels| evaluator.templates(labels))
+        .collect::<Vec<Vec<f32>>>()
+        .concat()
 }
 
 /// Fits each arm's continuum without spectral lines, and returns weight · continuum at its pixels.
-fn smooths(prepared: &Prepared, samplings: &[&Sampling]) -> Vec<Vec<f32>> {
+fn fit_smooth_continua(prepared: &Prepared, samplings: &[&Sampling]) -> Vec<Vec<f32>> {
     prepared
         .arms
         .iter()
@@ -402,8 +441,8 @@ fn smooths(prepared: &Prepared, samplings: &[&Sampling]) -> Vec<Vec<f32>> {
 }
 
 /// Estimates the memory of an arm's templates and of the lines in one of its segments, in bins of a usual width
-/// (bytes). Without room for these the work need not be begun.
-fn bytes(arm: &ModelArm, templates: usize) -> u64 {
+/// (bytes). Without room for these the work need not begin.
+fn estimate_template_bytes(arm: &ModelArm, templates: usize) -> u64 {
     let longest = arm
         .grid
         .segments
@@ -414,16 +453,18 @@ fn bytes(arm: &ModelArm, templates: usize) -> u64 {
     (templates as u64).saturating_mul(4 * arm.emulator.pixels() as u64 + 10 * longest as u64)
 }
 
-/// Returns the velocities, km/s, from `low` to `high` whose Doppler shifts are whole multiples of `step` in ln λ; else
-/// their middle.
-fn velocities(step: f64, low: f64, high: f64) -> Vec<f64> {
-    let index = |v: f64| (v / LIGHT).atanh() / step;
-    let whole = index(low).ceil() as i64..=index(high).floor() as i64;
-    let mut all: Vec<f64> = whole.map(|k| LIGHT * (k as f64 * step).tanh()).collect();
-    if all.is_empty() {
-        all.push(0.5 * (low + high));
+/// Returns the velocities, km/s, from `low` to `high` whose Doppler shifts are whole multiples of `step` in ln λ, or
+/// the middle if there is none.
+fn list_velocities(step: f64, low: f64, high: f64) -> Vec<f64> {
+    let steps_of = |velocity: f64| (velocity / LIGHT).atanh() / step;
+    let whole_steps = steps_of(low).ceil() as i64..=steps_of(high).floor() as i64;
+    let mut velocities: Vec<f64> = whole_steps
+        .map(|k| LIGHT * (k as f64 * step).tanh())
+        .collect();
+    if velocities.is_empty() {
+        velocities.push(0.5 * (low + high));
     }
-    all
+    velocities
 }
 
 #[cfg(test)]

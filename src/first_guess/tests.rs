@@ -1,4 +1,4 @@
-//! Tests of first guesses on the demo's spectra, and what other tests of this room need of them.
+//! Tests of first guesses on the demo's spectra, and helpers that other tests of this folder use.
 
 use super::*;
 use crate::math::triangle::{cholesky, packed_index, solve_lower};
@@ -7,11 +7,16 @@ use crate::model::{PreparedArm, RawArm, prepare_spectrum};
 use crate::spectra::Wavelength;
 use crate::{Continuum, Emulator, Spectra};
 
-/// χ² of a template with its own lines at all fine velocities.
-fn own_scores(guess: &FirstGuess, template: usize, signals: &[Signals]) -> Vec<f32> {
-    let mut scores = vec![0.0; guess.fine.len()];
-    for (unit, signals) in guess.units.iter().zip(signals) {
-        unit.add_exact_scores(template, signals, 0..guess.fine.len(), &mut scores);
+/// Returns the exact χ² of a template at all fine velocities.
+fn score_at_fine_velocities(guess: &FirstGuess, template: usize, signals: &[Signals]) -> Vec<f32> {
+    let mut scores = vec![0.0; guess.fine_velocities.len()];
+    for (segment, signals) in guess.segments.iter().zip(signals) {
+        segment.add_exact_scores(
+            template,
+            signals,
+            0..guess.fine_velocities.len(),
+            &mut scores,
+        );
     }
     scores
 }
@@ -33,89 +38,95 @@ pub fn demo() -> (SpectralModel, FirstGuess, Spectra<'static>) {
     )
 }
 
-pub fn all_prepared(model: &SpectralModel, spectra: &Spectra) -> (Sampling, Vec<Prepared>) {
+pub fn prepare_all(model: &SpectralModel, spectra: &Spectra) -> (Sampling, Vec<Prepared>) {
     let arm = &spectra.arms[0];
     let Wavelength::Shared(grid) = &arm.wavelength else {
         panic!("one grid")
     };
     let sampling = Sampling::new(&model.arms[0], grid, &[], 0).unwrap();
-    let pixels = |k: usize| k * arm.pixels..(k + 1) * arm.pixels;
-    let raw = (0..arm.len()).map(|k| {
-        let (flux, ivar) = (arm.flux.double(pixels(k)), arm.ivar.double(pixels(k)));
-        RawArm {
-            wavelength: arm.grid(k),
-            flux,
-            ivar,
-            mask: &[],
-            resolution: None,
-        }
-    });
-    let prepared = raw
-        .map(|raw| prepare_spectrum(model, &[raw], &[&sampling], None).unwrap())
+    let prepared = (0..arm.len())
+        .map(|k| {
+            let pixels = k * arm.pixels..(k + 1) * arm.pixels;
+            let raw = RawArm {
+                wavelength: arm.grid(k),
+                flux: arm.flux.double(pixels.clone()),
+                ivar: arm.ivar.double(pixels),
+                mask: &[],
+                resolution: None,
+            };
+            prepare_spectrum(model, &[raw], &[&sampling], None).unwrap()
+        })
         .collect();
     (sampling, prepared)
 }
 
-/// However few the velocities at which a template is looked at: a start lies where its own lines fit best of all
-/// velocities, and between these.
+/// A start lies next to the fine velocity with the lowest exact χ² of all, although few velocities are scored exactly.
 #[test]
-fn starts_lie_where_their_own_lines_say() {
+fn starts_lie_at_the_minimum_of_their_exact_scores() {
     let (model, guess, spectra) = demo();
-    let (sampling, all) = all_prepared(&model, &spectra);
-    let limits: Vec<Limits> = model.parameters.iter().map(limits).collect();
+    let (sampling, all_prepared) = prepare_all(&model, &spectra);
+    let limits: Vec<Limits> = model.parameters.iter().map(limits_of).collect();
     let velocity = model.free_velocity().unwrap();
-    for prepared in all {
-        let signals = guess.signals(
+    for prepared in all_prepared {
+        let signals = guess.sum_signals(
             &prepared,
-            &smooths(&prepared, &[&sampling]),
+            &fit_smooth_continua(&prepared, &[&sampling]),
             &[&sampling],
             &limits,
         );
         let starts = guess.starts(&prepared, &[&sampling], &limits, Some(2));
         assert_eq!(starts.len(), 2);
         for start in &starts {
-            let is_its = |u: &Vec<f64>| (0..u.len()).all(|p| p == velocity || u[p] == start.u[p]);
-            let template = guess.parameters.iter().position(is_its).unwrap();
-            let scores = own_scores(&guess, template, &signals);
+            let is_start_template =
+                |u: &Vec<f64>| (0..u.len()).all(|p| p == velocity || u[p] == start.u[p]);
+            let template = guess
+                .template_parameters
+                .iter()
+                .position(is_start_template)
+                .unwrap();
+            let scores = score_at_fine_velocities(&guess, template, &signals);
             let lowest = (0..scores.len())
                 .min_by(|a, b| scores[*a].total_cmp(&scores[*b]))
                 .unwrap();
-            let found = model.parameters[velocity].to_physical(start.u[velocity]);
-            let half = 0.5 * (guess.fine[1] - guess.fine[0]) + 1e-2;
+            let start_velocity = model.parameters[velocity].to_physical(start.u[velocity]);
+            let half_step = 0.5 * (guess.fine_velocities[1] - guess.fine_velocities[0]) + 1e-2;
             assert!(
-                (found - guess.fine[lowest]).abs() <= half,
-                "{found} {}",
-                guess.fine[lowest]
+                (start_velocity - guess.fine_velocities[lowest]).abs() <= half_step,
+                "{start_velocity} {}",
+                guess.fine_velocities[lowest]
             );
-            assert_ne!(found, guess.fine[lowest], "not between velocities");
+            assert_ne!(
+                start_velocity, guess.fine_velocities[lowest],
+                "not between velocities"
+            );
         }
     }
 }
 
-/// χ² + ln det A of a template shifted by so many of its pixels, its continuum fitted to the spectrum's pixels
-/// themselves.
-fn refitted(arm: &PreparedArm, sampling: &Sampling, flux: &[f32], shift: f64) -> f64 {
+/// Returns χ² + ln det A of a template shifted by so many of its pixels, with its continuum fitted to the spectrum's
+/// pixels themselves.
+fn refit_pixel_by_pixel(arm: &PreparedArm, sampling: &Sampling, flux: &[f32], shift: f64) -> f64 {
     let pixels = sampling.pixels;
     let template = |j: usize| {
-        let place =
-            f64::from(sampling.index[j] & 0xff_ffff) + f64::from(sampling.fraction[j]) - shift;
-        let place = place.clamp(0.0, flux.len() as f64 - 1.001);
-        let (at, f) = (place as usize, place.fract());
-        f64::from(flux[at]) * (1.0 - f) + f64::from(flux[at + 1]) * f
+        let unshifted = f64::from(sampling.index[j] & 0xff_ffff) + f64::from(sampling.fraction[j]);
+        let position = (unshifted - shift).clamp(0.0, flux.len() as f64 - 1.001);
+        let index = position as usize;
+        let fraction = position.fract();
+        f64::from(flux[index]) * (1.0 - fraction) + f64::from(flux[index + 1]) * fraction
     };
-    let (stride, data) = (arm.weight.len(), &arm.data[..pixels]);
-    let row = |k: usize| -> Vec<f64> {
+    let stride = arm.weight.len();
+    let weighted_term = |k: usize| -> Vec<f64> {
         let basis = &arm.basis(sampling)[k * stride..][..pixels];
         (0..pixels)
             .map(|j| f64::from(basis[j] * arm.weight[j]) * template(j))
             .collect()
     };
-    let rows: Vec<Vec<f64>> = (0..arm.rank).map(row).collect();
+    let rows: Vec<Vec<f64>> = (0..arm.rank).map(weighted_term).collect();
     let mut normal: Vec<f64> = (0..arm.rank)
         .flat_map(|i| (0..=i).map(move |j| (i, j)))
         .map(|(i, j)| inner_product(&rows[i], &rows[j]))
         .collect();
-    let data: Vec<f64> = data.iter().map(|d| f64::from(*d)).collect();
+    let data: Vec<f64> = arm.data[..pixels].iter().map(|d| f64::from(*d)).collect();
     let mut slopes: Vec<f64> = rows.iter().map(|row| inner_product(row, &data)).collect();
     assert!(cholesky(&mut normal, arm.rank));
     solve_lower(&normal, &mut slopes);
@@ -125,45 +136,46 @@ fn refitted(arm: &PreparedArm, sampling: &Sampling, flux: &[f32], shift: f64) ->
     inner_product(&data, &data) - inner_product(&slopes, &slopes) + ln_det
 }
 
-/// Sums in bins rank templates as a fit of the continuum to the pixels does.
+/// The refit in bins ranks templates as a fit of the continuum to the pixels does.
 #[test]
-fn templates_are_judged_with_a_continuum_of_their_own() {
+fn refit_in_bins_ranks_templates_as_pixels_do() {
     let (model, guess, spectra) = demo();
-    let (sampling, all) = all_prepared(&model, &spectra);
-    let limits: Vec<Limits> = model.parameters.iter().map(limits).collect();
-    let (arm, free) = (&model.arms[0], model.free_velocity().unwrap());
+    let (sampling, all_prepared) = prepare_all(&model, &spectra);
+    let limits: Vec<Limits> = model.parameters.iter().map(limits_of).collect();
+    let arm = &model.arms[0];
+    let free_velocity = model.free_velocity().unwrap();
     let labels: Vec<f64> = guess
-        .parameters
+        .template_parameters
         .iter()
         .flat_map(|u| physical_labels(&model, arm, u))
         .collect();
     let flux = arm.emulator.templates(&labels);
-    for prepared in all.iter().take(6) {
+    for prepared in all_prepared.iter().take(6) {
         let start = &guess.starts(prepared, &[&sampling], &limits, Some(1))[0];
-        let velocity = model.parameters[free].to_physical(start.u[free]);
-        let smooth = smooths(prepared, &[&sampling]);
-        let signals = guess.signals(prepared, &smooth, &[&sampling], &limits);
-        let mut candidates: Vec<Candidate> = (0..guess.parameters.len())
+        let velocity = model.parameters[free_velocity].to_physical(start.u[free_velocity]);
+        let smooth = fit_smooth_continua(prepared, &[&sampling]);
+        let signals = guess.sum_signals(prepared, &smooth, &[&sampling], &limits);
+        let mut candidates: Vec<Candidate> = (0..guess.template_parameters.len())
             .map(|template| Candidate {
                 template,
                 velocity,
                 score: 0.0,
             })
             .collect();
-        let (prepared, smooth) = (&prepared.arms[0], &smooth[0]);
-        let one = Arm {
-            place: 0,
-            prepared,
-            smooth,
+        let prepared_arm = &prepared.arms[0];
+        let spectrum_arm = SpectrumArm {
+            index: 0,
+            prepared: prepared_arm,
+            smooth: &smooth[0],
             sampling: &sampling,
-            units: &guess.units,
+            segments: &guess.segments,
             signals: &signals,
         };
-        Refit::new(one, true).add_scores(&mut candidates);
+        ContinuumRefit::new(spectrum_arm, true).add_scores(&mut candidates);
         let shift = (velocity / LIGHT).atanh() / arm.grid.segments[0].step;
         let exact = flux
             .chunks(arm.emulator.pixels())
-            .map(|flux| refitted(prepared, &sampling, flux, shift));
+            .map(|flux| refit_pixel_by_pixel(prepared_arm, &sampling, flux, shift));
         let best = exact
             .enumerate()
             .min_by(|a, b| a.1.total_cmp(&b.1))
@@ -171,88 +183,92 @@ fn templates_are_judged_with_a_continuum_of_their_own() {
             .0;
         let rank = candidates
             .iter()
-            .filter(|one| one.score < candidates[best].score)
+            .filter(|candidate| candidate.score < candidates[best].score)
             .count();
         assert!(rank < 4, "{rank} templates are better");
     }
 }
 
-/// Templates that were not looked at again serve when more starts are wanted than those give.
+/// Templates outside of the shortlist become starts, too, if the shortlist gives fewer than wanted.
 #[test]
 fn many_starts_are_distinct() {
     let (model, guess, spectra) = demo();
-    let (sampling, all) = all_prepared(&model, &spectra);
-    let limits: Vec<Limits> = model.parameters.iter().map(limits).collect();
-    let of = |count| guess.starts(&all[0], &[&sampling], &limits, Some(count));
-    let (few, many) = (of(2), of(64));
-    assert!(many.len() == 64 && many[..2] == few);
-    let short = guess.parameters.len().div_ceil(SHORT);
-    // those that are near are not all distinct
-    assert!(many.len() >= short);
-    let is_again = |k: &usize| many[..*k].contains(&many[*k]);
-    assert_eq!((0..64).find(is_again), None);
+    let (sampling, all_prepared) = prepare_all(&model, &spectra);
+    let limits: Vec<Limits> = model.parameters.iter().map(limits_of).collect();
+    let starts = |count| guess.starts(&all_prepared[0], &[&sampling], &limits, Some(count));
+    let two = starts(2);
+    let many = starts(64);
+    assert!(many.len() == 64 && many[..2] == two);
+    let shortlist_length = guess
+        .template_parameters
+        .len()
+        .div_ceil(TEMPLATES_PER_SHORTLISTED);
+    // The starts cannot all come from the shortlist.
+    assert!(many.len() >= shortlist_length);
+    let is_repeated = |k: &usize| many[..*k].contains(&many[*k]);
+    assert_eq!((0..64).find(is_repeated), None);
 }
 
-/// The less of a spectrum counts, the more starts it has; an explicit number still holds.
+/// A spectrum has more starts if fewer of its pixels count; an explicit number still holds.
 #[test]
 fn scarce_data_have_many_starts() {
-    for (share, starts) in [(0.5, 1..=8), (0.1, MOST_STARTS..=MOST_STARTS)] {
+    for (share, expected_counts) in [(0.5, 1..=8), (0.1, MAX_GUESSED_STARTS..=MAX_GUESSED_STARTS)] {
         let (model, guess, mut spectra) = demo();
-        let limits: Vec<Limits> = model.parameters.iter().map(limits).collect();
+        let limits: Vec<Limits> = model.parameters.iter().map(limits_of).collect();
         let arm = &mut spectra.arms[0];
         let masked = (arm.pixels as f64 * (1.0 - share)) as usize;
         arm.ivar
             .to_mut()
             .chunks_mut(arm.pixels)
             .for_each(|ivar| ivar[..masked].fill(0.0));
-        let (sampling, all) = all_prepared(&model, &spectra);
-        for prepared in &all {
+        let (sampling, all_prepared) = prepare_all(&model, &spectra);
+        for prepared in &all_prepared {
             assert!(!prepared.arms[0].has_grid_basis());
-            let of = |count| guess.starts(prepared, &[&sampling], &limits, count).len();
-            assert_eq!(of(Some(3)), 3);
-            assert!(starts.contains(&of(None)), "{}", of(None));
+            let count_starts = |count| guess.starts(prepared, &[&sampling], &limits, count).len();
+            assert_eq!(count_starts(Some(3)), 3);
+            let guessed = count_starts(None);
+            assert!(expected_counts.contains(&guessed), "{guessed}");
         }
     }
 }
 
-/// Templates are judged at the one velocity that bounds or a start leave, wherever the parabola of the first look
-/// has led.
+/// Exact scores refine a velocity inside the bounds, or at the start, even if a parabola led beyond them.
 #[test]
-fn templates_are_looked_at_inside_the_bounds() {
+fn exact_scores_refine_velocities_inside_the_bounds() {
     let (model, guess, spectra) = demo();
-    let (sampling, all) = all_prepared(&model, &spectra);
-    let all_limits: Vec<Limits> = model.parameters.iter().map(limits).collect();
-    let signals = guess.signals(
-        &all[0],
-        &smooths(&all[0], &[&sampling]),
+    let (sampling, all_prepared) = prepare_all(&model, &spectra);
+    let all_limits: Vec<Limits> = model.parameters.iter().map(limits_of).collect();
+    let signals = guess.sum_signals(
+        &all_prepared[0],
+        &fit_smooth_continua(&all_prepared[0], &[&sampling]),
         &[&sampling],
         &all_limits,
     );
-    let own = own_scores(&guess, 5, &signals);
+    let exact = score_at_fine_velocities(&guess, 5, &signals);
     let velocity = &model.parameters[model.free_velocity().unwrap()];
-    for (k, &at) in guess.fine.iter().enumerate() {
-        let only = Limits {
-            start: Some(at),
-            ..limits(velocity)
+    for (k, &velocity_start) in guess.fine_velocities.iter().enumerate() {
+        let limits_at_start = Limits {
+            start: Some(velocity_start),
+            ..limits_of(velocity)
         };
-        let look = Look::new(&guess.fine, Some(&only));
+        let search = VelocitySearch::new(&guess.fine_velocities, Some(&limits_at_start));
         for beyond in [-200.0, -110.0, 0.0, 110.0, 200.0] {
             let mut candidate = Candidate {
                 template: 5,
-                velocity: at + beyond,
+                velocity: velocity_start + beyond,
                 score: f32::NAN,
             };
-            look.look_closer(&mut candidate, &guess.units, &signals);
+            search.refine_by_exact_scores(&mut candidate, &guess.segments, &signals);
             assert!(
-                (candidate.score - own[k]).abs() <= 1e-4 * own[k].abs(),
-                "{at} {beyond}: {}",
+                (candidate.score - exact[k]).abs() <= 1e-4 * exact[k].abs(),
+                "{velocity_start} {beyond}: {}",
                 candidate.score
             );
         }
     }
 }
 
-fn limits(parameter: &ModelParameter) -> Limits {
+fn limits_of(parameter: &ModelParameter) -> Limits {
     let ModelParameter {
         lower,
         upper,

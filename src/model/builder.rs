@@ -385,7 +385,7 @@ impl SpectralModelBuilder {
                 format!("arm \"{name}\": the emulator carries no wavelengths; give `wavelength`");
             return Err(Error::model_setting("arm.wavelength", message));
         }
-        let grid = TemplateGrid::of(wavelength, &format!("arm \"{name}\""))?;
+        let grid = TemplateGrid::from_wavelengths(wavelength, &format!("arm \"{name}\""))?;
         if let Some((low, high)) = arm.range {
             check_bounds(&format!("arm \"{name}\": range"), low, high)?;
         }
@@ -416,7 +416,7 @@ impl SpectralModelBuilder {
             .find(|earlier_arm| Arc::ptr_eq(&earlier_arm.given, &arm.emulator));
         let (emulator, unit) = match same_network {
             Some(earlier_arm) => (earlier_arm.emulator.clone(), earlier_arm.unit),
-            None => arm.emulator.in_own_unit(),
+            None => arm.emulator.in_template_unit(),
         };
         Ok(ModelArm {
             name: name.clone(),

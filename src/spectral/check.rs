@@ -45,7 +45,7 @@ impl SpectralFitter {
             .map(|arm| arm.emulator.wavelength())
             .collect();
         let spectra = make_unit_spectrum(&wavelengths, self)?;
-        let points = first_guess::points(&model, self.seed)?;
+        let points = first_guess::library_points(&model, self.seed)?;
         // 2. A parameter that nothing depends on has no error.
         let parameters = &self.model.parameters;
         let mut worst_checks: Vec<DerivativeCheck> = parameters

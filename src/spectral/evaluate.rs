@@ -21,7 +21,7 @@ use crate::spectral::input::layout::{lay_out_arms, mark_own_bases};
 use crate::spectral::input::limits::LimitColumns;
 use crate::spectral::input::ready::{Grids, ReadySpectra, ReadySpectrum};
 use crate::spectral::inspect::make_ready_spectrum;
-use crate::spectral::results::blank::{blank, strict};
+use crate::spectral::results::blank::{bad_spectrum_error, blank_row};
 use crate::spectral::run::Run;
 use crate::spectral::run::workspace::EvaluationPopulation;
 use crate::threads;
@@ -201,7 +201,10 @@ impl SpectralFitter {
             match result {
                 Ok(spectrum) => ready.push(spectrum),
                 Err(fault) if self.strict => {
-                    return Err(strict(&blank(&self.model, spectra, place), &fault));
+                    return Err(bad_spectrum_error(
+                        &blank_row(&self.model, spectra, place),
+                        &fault,
+                    ));
                 }
                 Err(fault) => messages[place] = format!("{}: {}", fault.cause.name(), fault.detail),
             }

@@ -33,18 +33,18 @@ pub use picture::ArmFit;
 pub use predict::ArmPrediction;
 #[cfg(feature = "files")]
 pub(crate) use results::columns::{LAYOUT, Store};
-use results::finish::Finish;
+use results::finish::RowBuilder;
 pub use results::flag_counts::FlagCounts;
 pub use results::moments::VelocityPosterior;
 #[cfg(feature = "files")]
 pub(crate) use results::quantity;
 pub use results::row::{FitRow, Id};
 #[cfg(feature = "files")]
-pub(crate) use results::schema::Column;
+pub(crate) use results::schema::ResultColumn;
 pub use results::schema::Schema;
 pub use results::table::{FitTable, RowView, Sink};
 #[cfg(feature = "files")]
-pub(crate) use results::values::Kind;
+pub(crate) use results::values::ColumnKind;
 pub use results::values::{ColumnView, FitColumn, FitValues};
 use run::Run;
 use search::shared::SharedResources;
@@ -147,7 +147,7 @@ impl SpectralFitter {
     /// processor's threads, from 2 to 8; fewer with little [`max_memory`](Self::max_memory).
     pub fn workers(&self) -> usize {
         let devices = self.device.all_devices();
-        devices.len() * stream::workers::sharing(&devices, self.max_memory)
+        devices.len() * stream::workers::workers_per_device(&devices, self.max_memory)
     }
 
     /// Returns the number of spectra per batch on a device. A GPU needs many of them; on the CPU more take memory
@@ -287,7 +287,12 @@ impl SpectralFitter {
     /// model; [`Error::Model`] if the model has no point to start from; [`Error::BadSpectrum`] if the fitter is
     /// [strict](SpectralFitter::strict); [`Error::OutOfMemory`]; and the device's errors.
     pub fn fit(&self, spectra: &Spectra) -> Result<FitTable> {
-        self.tabulate(&in_memory::fit(self, spectra, None, &Control::default())?)
+        self.tabulate(&in_memory::fit_in_memory(
+            self,
+            spectra,
+            None,
+            &Control::default(),
+        )?)
     }
 
     /// Fits spectra from the user's own starts (spectra, parameters), in physical units and in the order of
@@ -320,7 +325,12 @@ impl SpectralFitter {
             );
             return Err(Error::mismatch("starts", message).naming("starts"));
         }
-        self.tabulate(&in_memory::fit(self, spectra, Some(starts), control)?)
+        self.tabulate(&in_memory::fit_in_memory(
+            self,
+            spectra,
+            Some(starts),
+            control,
+        )?)
     }
 
     /// Returns a table of these rows, with the fitter's parameters, units and arms.
@@ -353,7 +363,7 @@ impl SpectralFitter {
         sink: &mut dyn Sink,
         control: &Control,
     ) -> Result<Summary> {
-        stream::workers::stream(self, source, sink, control, None)
+        stream::workers::run_stream(self, source, sink, control, None)
     }
 
     /// Fits batches like [`fit_stream`](SpectralFitter::fit_stream), and keeps their rows in a journal as soon as they
@@ -369,7 +379,7 @@ impl SpectralFitter {
         control: &Control,
         journal: &mut Journal,
     ) -> Result<Summary> {
-        stream::workers::stream(self, source, sink, control, Some(journal))
+        stream::workers::run_stream(self, source, sink, control, Some(journal))
     }
 
     /// Returns the library of first-guess points, which the first call makes.
@@ -379,7 +389,7 @@ impl SpectralFitter {
 
     /// Returns the maximum number of starts per spectrum.
     fn most_starts(&self) -> usize {
-        self.starts.unwrap_or(first_guess::MOST_STARTS)
+        self.starts.unwrap_or(first_guess::MAX_GUESSED_STARTS)
     }
 
     /// Returns the number of starts per spectrum that was set, or else 2, by which memory is planned.
@@ -394,9 +404,9 @@ impl SpectralFitter {
     }
 
     /// Returns the conversion of outcomes into rows: the model and the settings that do not depend on the spectrum.
-    fn finish(&self) -> Finish<'_> {
+    fn finish(&self) -> RowBuilder<'_> {
         let misfit = Misfit::new(self.model.loss());
-        Finish {
+        RowBuilder {
             model: &self.model,
             precision: self.precision,
             misfit,

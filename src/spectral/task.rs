@@ -13,7 +13,7 @@ use crate::spectral::input::guess::GuessedSpectrum;
 use crate::spectral::input::layout::{lay_out_arms, mark_own_bases};
 use crate::spectral::input::limits::LimitColumns;
 use crate::spectral::input::ready::{Grids, ReadySpectra, ReadySpectrum};
-use crate::spectral::results::blank::{blank, strict};
+use crate::spectral::results::blank::{bad_spectrum_error, blank_row};
 use crate::task::{Job, Task};
 
 impl Task {
@@ -71,7 +71,11 @@ impl SpectralFitter {
                     may_add_starts: false,
                 })
             });
-            ready.push(started.map_err(|fault| strict(&blank(model, spectra, place), &fault))?);
+            ready.push(
+                started.map_err(|fault| {
+                    bad_spectrum_error(&blank_row(model, spectra, place), &fault)
+                })?,
+            );
         }
         // 2. Make the tasks.
         let layout = mark_own_bases(

@@ -7,7 +7,7 @@ use std::io;
 use csv::{Error, ErrorKind, IntoInnerError, Writer};
 
 use crate::io::files::File;
-use crate::spectral::{Column, FitValues};
+use crate::spectral::{FitValues, ResultColumn};
 
 /// A result table that is being written as CSV.
 pub(super) struct CsvTable {
@@ -16,7 +16,7 @@ pub(super) struct CsvTable {
 
 impl CsvTable {
     /// Begins a CSV table in an empty file, and writes the line of column names.
-    pub fn new(file: File, columns: &[Column]) -> io::Result<CsvTable> {
+    pub fn new(file: File, columns: &[ResultColumn]) -> io::Result<CsvTable> {
         let mut writer = Writer::from_writer(file);
         writer
             .write_record(columns.iter().map(|column| &column.name))

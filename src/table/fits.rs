@@ -17,7 +17,7 @@ use crate::io::fits::writer::cards::Cards;
 use crate::io::fits::writer::table::{FitsColumn, TableUnit, refused};
 use crate::io::output::Metadata;
 use crate::spectra;
-use crate::spectral::{Column, FitRow, FitValues, Kind, Store};
+use crate::spectral::{ColumnKind, FitRow, FitValues, ResultColumn, Store};
 
 /// A result table that is being written as FITS.
 pub(super) struct FitsTable {
@@ -31,7 +31,7 @@ impl FitsTable {
     pub fn new(
         path: &Path,
         file: File,
-        columns: &[Column],
+        columns: &[ResultColumn],
         metadata: &Metadata,
     ) -> Result<FitsTable> {
         let table = begin_fits_table(path, RESULTS, columns)?
@@ -74,7 +74,11 @@ impl FitsTable {
 }
 
 /// Begins a FITS table of columns of the result table, without rows.
-pub(super) fn begin_fits_table(path: &Path, name: &str, columns: &[Column]) -> Result<TableUnit> {
+pub(super) fn begin_fits_table(
+    path: &Path,
+    name: &str,
+    columns: &[ResultColumn],
+) -> Result<TableUnit> {
     let mut fits_columns = Vec::new();
     for column in columns {
         let name = escape(&column.name);
@@ -88,9 +92,9 @@ pub(super) fn begin_fits_table(path: &Path, name: &str, columns: &[Column]) -> R
 /// Returns the values of columns of the result table in these rows, as a FITS table has them.
 pub(super) fn fits_values_of_rows(
     rows: &[FitRow],
-    columns: &[Column],
+    columns: &[ResultColumn],
 ) -> Vec<spectra::ColumnValues> {
-    Store::of_rows(rows)
+    Store::from_rows(rows)
         .into_values(columns)
         .into_iter()
         .map(to_fits_values)
@@ -174,12 +178,12 @@ pub(super) fn fits_unit_name(unit: &str) -> &str {
 }
 
 /// Returns an empty array of the element type that a column of this kind has.
-fn empty_values(kind: Kind) -> spectra::ColumnValues {
+fn empty_values(kind: ColumnKind) -> spectra::ColumnValues {
     to_fits_values(match kind {
-        Kind::Int32 => FitValues::Int32(Vec::new()),
-        Kind::Int64 => FitValues::Int64(Vec::new()),
-        Kind::Float64 => FitValues::Float64(Vec::new()),
-        Kind::Text => FitValues::Text(Vec::new()),
+        ColumnKind::Int32 => FitValues::Int32(Vec::new()),
+        ColumnKind::Int64 => FitValues::Int64(Vec::new()),
+        ColumnKind::Float64 => FitValues::Float64(Vec::new()),
+        ColumnKind::Text => FitValues::Text(Vec::new()),
     })
 }
 

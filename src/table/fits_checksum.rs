@@ -162,7 +162,7 @@ mod tests {
             })
             .collect();
         table
-            .append(Store::of_rows(&rows).into_values(&columns))
+            .append(Store::from_rows(&rows).into_values(&columns))
             .unwrap();
         finish(table, &path);
         let mut reader = TableReader::open(&path).unwrap();

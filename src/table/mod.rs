@@ -31,8 +31,8 @@ use crate::io::output::{Metadata, OutputRecord, Staged, WriteOptions};
 use crate::solver::Status;
 use crate::spectra::Spectra;
 use crate::spectral::{
-    Column, DeviceRows, FitRow, FitTable, Journal, LAYOUT, RowView, Schema, Sink, SpectralFitter,
-    Store,
+    DeviceRows, FitRow, FitTable, Journal, LAYOUT, ResultColumn, RowView, Schema, Sink,
+    SpectralFitter, Store,
 };
 use csv::CsvTable;
 use fits::FitsTable;
@@ -162,7 +162,7 @@ enum FormatWriter {
 /// otherwise.
 pub struct TableWriter {
     schema: Schema,
-    columns: Vec<Column>,
+    columns: Vec<ResultColumn>,
     writer: FormatWriter,
     staged: Staged,
 }
@@ -221,7 +221,7 @@ impl TableWriter {
                 message,
             })?;
         }
-        let values = Store::of_rows(rows).into_values(&self.columns);
+        let values = Store::from_rows(rows).into_values(&self.columns);
         let written = match &mut self.writer {
             #[cfg(feature = "parquet")]
             FormatWriter::Parquet(table) => table.append(values),
@@ -360,7 +360,7 @@ fn begin_table(
     extension: Extension,
     path: &Path,
     file: File,
-    columns: &[Column],
+    columns: &[ResultColumn],
     metadata: &Metadata,
 ) -> Result<FormatWriter> {
     let write_error = Error::writing(path);

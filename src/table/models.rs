@@ -13,7 +13,7 @@ use crate::io::fits::writer::cards::Cards;
 use crate::io::fits::writer::table::{TableUnit, refused};
 use crate::io::output::{OutputRecord, Staged, WriteOptions};
 use crate::spectra::Spectra;
-use crate::spectral::{Column, FitRow, Journal, Schema, Sink, SpectralFitter};
+use crate::spectral::{FitRow, Journal, ResultColumn, Schema, Sink, SpectralFitter};
 
 /// Columns of the result table that identify the spectrum of each row of the images.
 const IDENTITY_COLUMNS: [&str; 3] = ["id", "file", "row"];
@@ -24,7 +24,7 @@ const IDENTITY_COLUMNS: [&str; 3] = ["id", "file", "row"];
 pub struct ModelWriter<'a> {
     fitter: &'a SpectralFitter,
     staged: (Staged, File),
-    columns: Vec<Column>,
+    columns: Vec<ResultColumn>,
     spectra: TableUnit,
     images: ModelImages,
     metadata: Vec<MetadataEntry>,
@@ -73,7 +73,7 @@ impl<'a> ModelWriter<'a> {
         let staged = Staged::create(path, overwrite)?;
         // 2. Begin the table that identifies the spectra, and the images.
         let all_columns = schema.distinct_columns()?;
-        let columns: Vec<Column> = all_columns
+        let columns: Vec<ResultColumn> = all_columns
             .into_iter()
             .filter(|column| IDENTITY_COLUMNS.contains(&&*column.name))
             .collect();

@@ -20,7 +20,7 @@ use super::checksum::{self, RowGroupChecksums};
 use crate::error::{Error, Result};
 use crate::io::files::File;
 use crate::io::output::Metadata;
-use crate::spectral::{Column, FitTable, FitValues, Kind};
+use crate::spectral::{ColumnKind, FitTable, FitValues, ResultColumn};
 
 /// Key of a unit in the metadata of a field.
 pub(super) const UNIT_KEY: &str = "unit";
@@ -42,7 +42,11 @@ pub(super) struct ParquetTable {
 
 impl ParquetTable {
     /// Begins a Parquet result table with these columns in an empty file.
-    pub fn new(file: File, columns: &[Column], metadata: &Metadata) -> io::Result<ParquetTable> {
+    pub fn new(
+        file: File,
+        columns: &[ResultColumn],
+        metadata: &Metadata,
+    ) -> io::Result<ParquetTable> {
         let schema = arrow_schema(columns, &[]);
         let metadata = metadata.table_entries();
         let properties = WriterProperties::builder()
@@ -119,7 +123,7 @@ impl FitTable {
 }
 
 /// Returns the Arrow schema of a table: its fields, astropy's header and entries of metadata.
-fn arrow_schema(columns: &[Column], entries: &[MetadataEntry]) -> Arc<arrow_schema::Schema> {
+fn arrow_schema(columns: &[ResultColumn], entries: &[MetadataEntry]) -> Arc<arrow_schema::Schema> {
     let fields: Vec<Field> = columns.iter().map(arrow_field).collect();
     let mut metadata = HashMap::from([(ASTROPY_KEY.to_string(), astropy_header(columns))]);
     metadata.extend(
@@ -131,7 +135,7 @@ fn arrow_schema(columns: &[Column], entries: &[MetadataEntry]) -> Arc<arrow_sche
 }
 
 /// Returns a column's Arrow field: name, type, no nulls, and its unit and meaning as metadata.
-fn arrow_field(column: &Column) -> Field {
+fn arrow_field(column: &ResultColumn) -> Field {
     let mut metadata = HashMap::from([(MEANING_KEY.to_string(), column.meaning.clone())]);
     if !column.unit.is_empty() {
         metadata.insert(UNIT_KEY.to_string(), column.unit.clone());
@@ -140,12 +144,12 @@ fn arrow_field(column: &Column) -> Field {
 }
 
 /// Returns the text by which astropy knows units and descriptions of a Parquet file's columns: an ECSV header, as JSON.
-fn astropy_header(columns: &[Column]) -> String {
+fn astropy_header(columns: &[ResultColumn]) -> String {
     json!({ "datatype": columns.iter().map(astropy_column).collect::<Vec<_>>() }).to_string()
 }
 
 /// Returns a column's entry for astropy's header, as JSON: name, type, description and unit.
-fn astropy_column(column: &Column) -> serde_json::Value {
+fn astropy_column(column: &ResultColumn) -> serde_json::Value {
     let mut entry = json!({ "name": column.name, "datatype": column.kind.name(), "description": column.meaning });
     if !column.unit.is_empty() {
         entry["unit"] = json!(column.unit);
@@ -154,12 +158,12 @@ fn astropy_column(column: &Column) -> serde_json::Value {
 }
 
 /// Returns the Arrow type in which cells of this kind are stored.
-fn arrow_type(kind: Kind) -> DataType {
+fn arrow_type(kind: ColumnKind) -> DataType {
     match kind {
-        Kind::Int32 => DataType::Int32,
-        Kind::Int64 => DataType::Int64,
-        Kind::Float64 => DataType::Float64,
-        Kind::Text => DataType::Utf8,
+        ColumnKind::Int32 => DataType::Int32,
+        ColumnKind::Int64 => DataType::Int64,
+        ColumnKind::Float64 => DataType::Float64,
+        ColumnKind::Text => DataType::Utf8,
     }
 }
 

@@ -13,13 +13,13 @@ use super::{Extension, MetadataEntry, parse_extension};
 use crate::error::{Error, Result};
 use crate::io::output::Metadata;
 use crate::spectral::{
-    Column, DeviceRows, FitRow, FitTable, FitValues, Kind, LAYOUT, Schema, Store,
+    ColumnKind, DeviceRows, FitRow, FitTable, FitValues, LAYOUT, ResultColumn, Schema, Store,
 };
 
 /// A column of a file that is to be read, by its index there, and the type of its values.
 pub(super) struct WantedColumn {
     pub index: usize,
-    pub kind: Kind,
+    pub kind: ColumnKind,
 }
 
 /// A file of one format.
@@ -46,10 +46,10 @@ pub(super) trait TableSource {
 pub(super) fn convert_values(
     name: &str,
     values: Option<FitValues>,
-    kind: Kind,
+    kind: ColumnKind,
 ) -> Result<FitValues, String> {
     match (values, kind) {
-        (Some(FitValues::Int64(integers)), Kind::Int32) => {
+        (Some(FitValues::Int64(integers)), ColumnKind::Int32) => {
             let mut narrow = Vec::with_capacity(integers.len());
             for n in integers {
                 let n =
@@ -58,11 +58,11 @@ pub(super) fn convert_values(
             }
             Ok(FitValues::Int32(narrow))
         }
-        (Some(FitValues::Int64(integers)), Kind::Float64) => {
+        (Some(FitValues::Int64(integers)), ColumnKind::Float64) => {
             let floats = integers.into_iter().map(|n| n as f64).collect();
             Ok(FitValues::Float64(floats))
         }
-        (Some(FitValues::Int64(integers)), Kind::Text) => {
+        (Some(FitValues::Int64(integers)), ColumnKind::Text) => {
             let texts = integers.iter().map(ToString::to_string).collect();
             Ok(FitValues::Text(texts))
         }
@@ -95,7 +95,7 @@ pub struct TableReader {
     pub notes: Vec<String>,
     path: Arc<Path>,
     source: Box<dyn TableSource>,
-    columns: Vec<Column>,
+    columns: Vec<ResultColumn>,
     /// Index of each column in the file; `None` for a column that the file does not have.
     indices_in_file: Vec<Option<usize>>,
     /// Number of rows that were read.
@@ -130,7 +130,7 @@ impl TableReader {
         let names = source.column_names();
         let index_of = |column: &str| names.iter().position(|name| name == column);
         let text_ids = index_of("id").is_some_and(|id| source.text_ids(id));
-        let schema = Schema::of_names(names, text_ids, source.units())
+        let schema = Schema::from_names(names, text_ids, source.units())
             .map_err(|message| Error::format(path, message))?;
         let columns = schema.columns();
         let indices_in_file = columns
@@ -204,8 +204,8 @@ impl TableReader {
             .iter()
             .map(|index| index.and_then(|_| values.next()))
             .collect();
-        let store =
-            Store::of_values(&self.columns, values_or_missing, self.rows).map_err(format_error)?;
+        let store = Store::from_values(&self.columns, values_or_missing, self.rows)
+            .map_err(format_error)?;
         self.rows += store.len();
         Ok(Some((0..store.len()).map(|row| store.row(row)).collect()))
     }

@@ -10,7 +10,7 @@ use super::MetadataEntry;
 use super::read::{TableSource, WantedColumn};
 use crate::error::{Error, Result};
 use crate::io::files::File;
-use crate::spectral::{FitValues, Kind};
+use crate::spectral::{ColumnKind, FitValues};
 
 /// Number of rows per batch.
 const CSV_ROWS_PER_BATCH: usize = 4096;
@@ -97,10 +97,10 @@ impl TableSource for CsvSource {
 
 impl CsvSource {
     /// Returns the message for a record whose field in this column is not of this type.
-    fn describe_bad_field(&self, record: &StringRecord, index: usize, kind: Kind) -> String {
+    fn describe_bad_field(&self, record: &StringRecord, index: usize, kind: ColumnKind) -> String {
         let line = record.position().map_or(0, csv::Position::line);
         let name = self.names.get(index).map_or("", String::as_str);
-        let expected = if kind == Kind::Float64 {
+        let expected = if kind == ColumnKind::Float64 {
             "number"
         } else {
             "integer"
@@ -116,15 +116,17 @@ impl CsvSource {
 fn parse_column(
     records: &[StringRecord],
     index: usize,
-    kind: Kind,
+    kind: ColumnKind,
 ) -> Result<FitValues, &StringRecord> {
     Ok(match kind {
-        Kind::Int32 => FitValues::Int32(parse_fields(records, index, |text| {
+        ColumnKind::Int32 => FitValues::Int32(parse_fields(records, index, |text| {
             parse_integer(text)?.try_into().ok()
         })?),
-        Kind::Int64 => FitValues::Int64(parse_fields(records, index, parse_integer)?),
-        Kind::Float64 => FitValues::Float64(parse_fields(records, index, parse_float)?),
-        Kind::Text => FitValues::Text(parse_fields(records, index, |text| Some(text.into()))?),
+        ColumnKind::Int64 => FitValues::Int64(parse_fields(records, index, parse_integer)?),
+        ColumnKind::Float64 => FitValues::Float64(parse_fields(records, index, parse_float)?),
+        ColumnKind::Text => {
+            FitValues::Text(parse_fields(records, index, |text| Some(text.into()))?)
+        }
     })
 }
 

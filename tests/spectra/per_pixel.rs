@@ -19,7 +19,7 @@ const STARTS: [[f64; 6]; 3] = [
     [-10.0, 6000.0, 4.8, -0.6, -0.1, 3.0],
 ];
 
-/// A network, a star, and what scipy found.
+/// A network, a star, and scipy's answer.
 struct Case {
     network: PathBuf,
     wavelength: PathBuf,
@@ -28,13 +28,13 @@ struct Case {
     /// velocity, teff, logg, feh, mgfe, vmacro
     answer: [f64; 6],
     errors: [f64; 6],
-    /// χ² and how near it must be.
+    /// χ² and its tolerance.
     chi2: [f64; 2],
     pixels: i64,
 }
 
 /// The small network, made by `tests/data/make_per_pixel.py`.
-fn small() -> Case {
+fn small_case() -> Case {
     let folder = data_folder().join("per_pixel");
     let answer = |key: &str| array(&folder.join("answer.npz"), key).1;
     Case {
@@ -56,9 +56,9 @@ fn small() -> Case {
 }
 
 /// The real star 2M13012770+5754582. Cubic interpolation has another minimum than the linear one that the network was
-/// trained with. Of its 6948 good pixels those count that a chip of the network covers at ±20 km/s, with cubic
-/// interpolation three fewer at each end. The answers are scipy's for these pixels.
-fn real(interpolation: Interpolation) -> Option<Case> {
+/// trained with. Of its 6948 good pixels those count that a chip of the network covers at ±20 km/s; with cubic
+/// interpolation three fewer count at each end. The answers are scipy's for these pixels.
+fn real_case(interpolation: Interpolation) -> Option<Case> {
     let folder = real_data()?.join("apogee");
     let (answer, chi2, pixels) = match interpolation {
         Interpolation::Linear => (
@@ -109,9 +109,9 @@ impl Case {
         builder.build().unwrap()
     }
 
-    /// Fits from the first guess and from three starts: the same answer each time, within `tolerance` σ of scipy's and
-    /// half of that of each other (with linear interpolation χ² has a kink wherever a pixel crosses a knot).
-    fn meets(&self, fitter: &SpectralFitter, tolerance: f64, what: &str) {
+    /// Fits from the first guess and from three starts. Each answer is within `tolerance` σ of scipy's and within half
+    /// of that of the first (with linear interpolation χ² has a kink wherever a pixel crosses a knot).
+    fn assert_fits_meet_the_answer(&self, fitter: &SpectralFitter, tolerance: f64, case: &str) {
         let star = &Spectra::open(&self.star).unwrap();
         let mut rows: Vec<FitRow> = vec![fitter.fit(star).unwrap().row(0).to_row()];
         rows.extend(
@@ -120,14 +120,17 @@ impl Case {
                 .map(|start| fitter.fit_from(star, start).unwrap().row(0).to_row()),
         );
         for row in &rows {
-            let away = offset(row, &self.answer, &self.errors);
-            let apart = offset(row, &rows[0].parameters, &self.errors);
+            let from_answer = offset(row, &self.answer, &self.errors);
+            let from_first = offset(row, &rows[0].parameters, &self.errors);
             println!(
-                "{what}: {} after {} rounds, {away:.4} sigma off, {apart:.5} from the first, chi2 {:.3}",
+                "{case}: {} after {} rounds, {from_answer:.4} sigma off, {from_first:.5} from the first, chi2 {:.3}",
                 row.status_text, row.rounds, row.chi2
             );
             assert!(row.status.is_success(), "{row:?}");
-            assert!(away < tolerance && apart < 0.5 * tolerance, "{row:?}");
+            assert!(
+                from_answer < tolerance && from_first < 0.5 * tolerance,
+                "{row:?}"
+            );
             assert!((row.chi2 - self.chi2[0]).abs() < self.chi2[1], "{row:?}");
             assert_eq!(row.dof, self.pixels - 6);
             assert_eq!(row.at_bound, 0);
@@ -135,32 +138,32 @@ impl Case {
     }
 
     /// Checks fits on the CPU in f64, whose errors must agree too, and in f32.
-    fn meets_on_the_cpu(&self) {
+    fn assert_cpu_fits_meet_the_answer(&self) {
         let model = self.model(Interpolation::Linear);
         let in_f64 = fitter(model.clone(), &Device::cpu()).precision(Precision::F64);
-        self.meets(&in_f64, 0.02, "f64, linear");
+        self.assert_fits_meet_the_answer(&in_f64, 0.02, "f64, linear");
         let row = in_f64
             .fit(&Spectra::open(&self.star).unwrap())
             .unwrap()
             .row(0)
             .to_row();
-        for (found, expected) in row.errors.iter().zip(self.errors) {
-            assert!((found / expected - 1.0).abs() < 0.02, "{:?}", row.errors); // given to two digits
+        for (error, expected) in row.errors.iter().zip(self.errors) {
+            assert!((error / expected - 1.0).abs() < 0.02, "{:?}", row.errors); // The answer has two digits.
         }
-        self.meets(&fitter(model, &Device::cpu()), 0.05, "f32, linear");
+        self.assert_fits_meet_the_answer(&fitter(model, &Device::cpu()), 0.05, "f32, linear");
     }
 }
 
 #[test]
-fn a_small_network_on_the_cpu_in_both_precisions() {
-    small().meets_on_the_cpu();
+fn a_small_network_meets_scipy_on_the_cpu_in_both_precisions() {
+    small_case().assert_cpu_fits_meet_the_answer();
 }
 
 #[test]
-fn a_small_network_on_the_gpu() {
+fn a_small_network_meets_scipy_on_the_gpu() {
     let Some(device) = gpu() else { return };
-    let case = small();
-    case.meets(
+    let case = small_case();
+    case.assert_fits_meet_the_answer(
         &fitter(case.model(Interpolation::Linear), &device),
         0.05,
         "GPU, linear",
@@ -168,13 +171,13 @@ fn a_small_network_on_the_gpu() {
 }
 
 #[test]
-fn the_real_star_on_the_cpu() {
-    let Some(linear) = real(Interpolation::Linear) else {
+fn a_real_star_meets_scipy_on_the_cpu() {
+    let Some(linear) = real_case(Interpolation::Linear) else {
         return;
     };
-    linear.meets_on_the_cpu();
-    let cubic = real(Interpolation::Cubic).unwrap();
-    cubic.meets(
+    linear.assert_cpu_fits_meet_the_answer();
+    let cubic = real_case(Interpolation::Cubic).unwrap();
+    cubic.assert_fits_meet_the_answer(
         &fitter(cubic.model(Interpolation::Cubic), &Device::cpu()),
         0.15,
         "f32, cubic",
@@ -182,17 +185,17 @@ fn the_real_star_on_the_cpu() {
 }
 
 #[test]
-fn the_real_star_on_the_gpu() {
-    let (Some(linear), Some(device)) = (real(Interpolation::Linear), gpu()) else {
+fn a_real_star_meets_scipy_on_the_gpu() {
+    let (Some(linear), Some(device)) = (real_case(Interpolation::Linear), gpu()) else {
         return;
     };
-    linear.meets(
+    linear.assert_fits_meet_the_answer(
         &fitter(linear.model(Interpolation::Linear), &device),
         0.05,
         "GPU, linear",
     );
-    let cubic = real(Interpolation::Cubic).unwrap();
-    cubic.meets(
+    let cubic = real_case(Interpolation::Cubic).unwrap();
+    cubic.assert_fits_meet_the_answer(
         &fitter(cubic.model(Interpolation::Cubic), &device),
         0.15,
         "GPU, cubic",

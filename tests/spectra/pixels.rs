@@ -39,34 +39,40 @@ fn values(model: SpectralModel, wavelength: &[f64]) -> Vec<f64> {
         .model
 }
 
-/// Returns the edges of each pixel: half way to its neighbours; at the ends and beside a gap as far as on the other
-/// side.
+/// Returns the edges of each pixel: half way to its neighbours; at the ends and beside a gap as far away as on the
+/// other side.
 fn edges(wavelength: &[f64]) -> Vec<(f64, f64)> {
-    let half = |j: usize, k: Option<usize>| {
-        k.and_then(|k| wavelength.get(k))
+    let half_distance = |j: usize, neighbour: Option<usize>| {
+        neighbour
+            .and_then(|k| wavelength.get(k))
             .map(|w| 0.5 * (w - wavelength[j]).abs())
     };
-    let edge = |j: usize| {
-        let (below, above) = (half(j, j.checked_sub(1)), half(j, Some(j + 1)));
+    let mut edges = Vec::with_capacity(wavelength.len());
+    for (j, centre) in wavelength.iter().enumerate() {
+        let below = half_distance(j, j.checked_sub(1));
+        let above = half_distance(j, Some(j + 1));
         let nearer = below.unwrap_or(f64::MAX).min(above.unwrap_or(f64::MAX));
-        let side = |half: Option<f64>| half.filter(|half| *half < 1.5 * nearer).unwrap_or(nearer);
-        (wavelength[j] - side(below), wavelength[j] + side(above))
-    };
-    (0..wavelength.len()).map(edge).collect()
+        let half_width =
+            |half: Option<f64>| half.filter(|half| *half < 1.5 * nearer).unwrap_or(nearer);
+        edges.push((centre - half_width(below), centre + half_width(above)));
+    }
+    edges
 }
 
 #[test]
 fn models_are_means_over_pixels() {
     const PARTS: usize = 200;
     let emulator = tiny::linear(&["a", "b"], tiny::wave);
-    // the network has pixels of 0.5 Å, from 5000 to 5032 Å
+    // The network has pixels of 0.5 Å, from 5000 to 5032 Å
     let mut grid: Vec<f64> = (0..18).map(|j| 5003.3 + 0.7 * f64::from(j)).collect();
     grid.extend((0..6).map(|j| 5020.1 + 1.9 * f64::from(j)));
     for interpolation in [Interpolation::Cubic, Interpolation::Linear] {
-        let part = |(a, b): (f64, f64), k: usize| a * (b / a).powf((k as f64 + 0.5) / PARTS as f64);
+        let centre_of_part = |(low, high): (f64, f64), k: usize| {
+            low * (high / low).powf((k as f64 + 0.5) / PARTS as f64)
+        };
         let fine: Vec<f64> = edges(&grid)
             .into_iter()
-            .flat_map(|ends| (0..PARTS).map(move |k| part(ends, k)))
+            .flat_map(|ends| (0..PARTS).map(move |k| centre_of_part(ends, k)))
             .collect();
         let samples = values(model(&emulator, Pixels::Sample, interpolation), &fine);
         let means = values(model(&emulator, Pixels::Integrate, interpolation), &grid);
@@ -104,34 +110,36 @@ fn derivatives_are_those_of_the_means() {
 
 /// Draws stars of the demo's network at 1 Å per pixel and S/N 60, each pixel the mean of 20 values. Returns the
 /// spectra, and the true velocity and labels of each.
-fn stars(count: usize, own_grids: bool) -> (Spectra<'static>, Vec<[f64; 5]>) {
+fn draw_stars(count: usize, own_grids: bool) -> (Spectra<'static>, Vec<[f64; 5]>) {
     const PARTS: usize = 20;
     let emulator = Emulator::open(demo_emulator()).unwrap();
     let mut random = Random(3);
-    let (mut grids, mut flux, mut ivar, mut truths) =
-        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut grids = Vec::new();
+    let mut flux = Vec::new();
+    let mut ivar = Vec::new();
+    let mut truths = Vec::new();
     for k in 0..count {
         let offset = if own_grids { 0.01 * k as f64 } else { 0.0 };
         let grid: Vec<f64> = (0..1400).map(|j| 4050.0 + offset + f64::from(j)).collect();
-        let mut between = |low: f64, high: f64| low + (high - low) * random.uniform();
+        let mut draw = |low: f64, high: f64| low + (high - low) * random.uniform();
         let truth = [
-            between(-90.0, 90.0),
-            between(5000.0, 6500.0),
-            between(2.0, 4.5),
-            between(-1.5, 0.2),
-            between(0.0, 0.3),
+            draw(-90.0, 90.0),
+            draw(5000.0, 6500.0),
+            draw(2.0, 4.5),
+            draw(-1.5, 0.2),
+            draw(0.0, 0.3),
         ];
         let fine: Vec<f64> = grid
             .iter()
             .flat_map(|w| (0..PARTS).map(move |p| w - 0.5 + (p as f64 + 0.5) / PARTS as f64))
             .collect();
         let ones = vec![1.0; fine.len()];
-        let one = Spectra::from_arrays(fine, ones.clone(), ones, None, None).unwrap();
+        let fine_spectrum = Spectra::from_arrays(fine, ones.clone(), ones, None, None).unwrap();
         let mut row = FitRow::new(0, 5);
         row.parameters = truth.to_vec();
         let sampled = model(&emulator, Pixels::Sample, Interpolation::Cubic);
         let values = fitter(sampled, &Device::cpu())
-            .model_spectrum(&one, &row)
+            .model_spectrum(&fine_spectrum, &row)
             .unwrap()
             .swap_remove(0)
             .model;
@@ -161,45 +169,45 @@ fn stars(count: usize, own_grids: bool) -> (Spectra<'static>, Vec<[f64; 5]>) {
 /// Returns mean and standard deviation of the pulls of each parameter.
 fn pulls(fitter: &SpectralFitter, spectra: &Spectra, truths: &[[f64; 5]]) -> Vec<(f64, f64)> {
     let rows = fitter.fit(spectra).unwrap().to_rows();
-    let good = || {
+    let good_rows = || {
         rows.iter()
             .zip(truths)
             .filter(|(row, _)| row.status.is_success() && row.at_bound == 0)
     };
-    assert!(good().count() * 10 > rows.len() * 8);
-    let of_parameter = |p: usize| {
-        let pulls: Vec<f64> = good()
+    assert!(good_rows().count() * 10 > rows.len() * 8);
+    let mut moments = Vec::with_capacity(5);
+    for p in 0..5 {
+        let pulls: Vec<f64> = good_rows()
             .map(|(row, truth)| (row.parameters[p] - truth[p]) / row.errors[p])
             .collect();
-        let mean = pulls.iter().sum::<f64>() / pulls.len() as f64;
-        (
-            mean,
-            (pulls.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / pulls.len() as f64).sqrt(),
-        )
-    };
-    (0..5).map(of_parameter).collect()
+        let count = pulls.len() as f64;
+        let mean = pulls.iter().sum::<f64>() / count;
+        let variance = pulls.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / count;
+        moments.push((mean, variance.sqrt()));
+    }
+    moments
 }
 
 /// With 60 stars a mean pull is known to 0.13, and a standard deviation to 0.09.
 #[test]
 fn labels_of_wide_pixels_are_not_biased() {
     let emulator = Emulator::open(demo_emulator()).unwrap();
-    let of = |pixels| {
+    let fitter_with = |pixels| {
         fitter(
             model(&emulator, pixels, Interpolation::Cubic),
             &Device::cpu(),
         )
     };
     for own_grids in [false, true] {
-        let (spectra, truths) = stars(60, own_grids);
-        let integrated = pulls(&of(Pixels::Integrate), &spectra, &truths);
+        let (spectra, truths) = draw_stars(60, own_grids);
+        let integrated = pulls(&fitter_with(Pixels::Integrate), &spectra, &truths);
         assert!(
             integrated
                 .iter()
-                .all(|(mean, sd)| mean.abs() < 0.5 && (0.7..1.3).contains(sd)),
+                .all(|(mean, deviation)| mean.abs() < 0.5 && (0.7..1.3).contains(deviation)),
             "{integrated:?}"
         );
-        let sampled = pulls(&of(Pixels::Sample), &spectra, &truths);
+        let sampled = pulls(&fitter_with(Pixels::Sample), &spectra, &truths);
         assert!(
             sampled[3].0.abs() > 1.0,
             "the metallicity is biased by pixels that sample: {sampled:?}"
@@ -208,10 +216,10 @@ fn labels_of_wide_pixels_are_not_biased() {
 }
 
 #[test]
-fn devices_agree() {
+fn devices_agree_on_integrated_pixels() {
     let Some(gpu) = gpu() else { return };
-    let (spectra, _) = stars(4, true);
-    let of = |device| {
+    let (spectra, _) = draw_stars(4, true);
+    let fit_on = |device| {
         let model = model(
             &Emulator::open(demo_emulator()).unwrap(),
             Pixels::Integrate,
@@ -219,7 +227,7 @@ fn devices_agree() {
         );
         fitter(model, device).fit(&spectra).unwrap().to_rows()
     };
-    for (cpu, gpu) in of(&Device::cpu()).iter().zip(of(&gpu)) {
+    for (cpu, gpu) in fit_on(&Device::cpu()).iter().zip(fit_on(&gpu)) {
         assert!(
             popfit_testing::fits::offset(&gpu, &cpu.parameters, &cpu.errors) < 0.02,
             "{cpu:?} {gpu:?}"
@@ -259,10 +267,10 @@ fn a_note_warns_of_wide_pixels() {
         let spectra = Spectra::from_arrays(grid, ones.clone(), ones, None, None).unwrap();
         fitter(model, &Device::cpu()).pixel_notes([&spectra])
     };
-    let wide = notes(None, 1.0);
+    let wide_pixel_notes = notes(None, 1.0);
     assert!(
-        wide.len() == 1 && wide[0].contains("`pixels = \"integrate\"`"),
-        "{wide:?}"
+        wide_pixel_notes.len() == 1 && wide_pixel_notes[0].contains("`pixels = \"integrate\"`"),
+        "{wide_pixel_notes:?}"
     );
     for (pixels, step) in [
         (None, 0.4),

@@ -1,13 +1,13 @@
-//! The velocity's posterior.
+//! Posteriors of the velocity.
 
 use popfit::{Device, FitTable, VelocityPosterior, VelocityScan};
 use popfit_testing::fits::{fitter, gpu, pick, synb_spectra};
 use popfit_testing::{synb_model, tiny};
 
-/// Every 16th of the synb spectra.
+/// Fits every 16th of the synb spectra.
 fn fit(scan: VelocityScan, device: &Device) -> FitTable {
-    let some: Vec<usize> = (0..128).step_by(16).collect();
-    let spectra = pick(&synb_spectra(), &some);
+    let indices: Vec<usize> = (0..128).step_by(16).collect();
+    let spectra = pick(&synb_spectra(), &indices);
     fitter(synb_model(), device)
         .velocity_scan(scan)
         .fit(&spectra)
@@ -22,10 +22,10 @@ fn posteriors(table: &FitTable) -> Vec<VelocityPosterior> {
         .collect()
 }
 
-/// A scan with everything else refitted profiles the joint likelihood: its error is that of the covariance. With the
-/// labels fixed it is smaller. Both are nearly Gaussian here, and centred on the fit.
+/// A scan with everything else refitted profiles the joint likelihood, so its error is that of the covariance. With the
+/// labels fixed, the error is smaller. Both posteriors are nearly Gaussian here, and centred on the fit.
 #[test]
-fn refitted_scans_have_the_joint_error_and_fixed_ones_less() {
+fn refitted_scans_have_the_joint_error_and_fixed_ones_a_smaller_one() {
     let refitted = fit(VelocityScan::Refitted, &Device::cpu());
     let fixed = fit(VelocityScan::Fixed, &Device::cpu());
     for ((row, joint), conditional) in refitted
@@ -34,13 +34,14 @@ fn refitted_scans_have_the_joint_error_and_fixed_ones_less() {
         .zip(posteriors(&refitted))
         .zip(posteriors(&fixed))
     {
-        let (velocity, error) = (row.parameters[0], row.errors[0]);
+        let velocity = row.parameters[0];
+        let error = row.errors[0];
         println!("{velocity:.3} ± {error:.4}: {joint:?} {conditional:?}");
         assert!((joint.error / error - 1.0).abs() < 0.05);
         assert!(conditional.error < 1.02 * joint.error);
-        for found in [joint, conditional] {
-            assert!((found.velocity - velocity).abs() < 0.1 * error);
-            assert!(found.skewness.abs() < 0.3 && (found.kurtosis - 3.0).abs() < 0.6);
+        for posterior in [joint, conditional] {
+            assert!((posterior.velocity - velocity).abs() < 0.1 * error);
+            assert!(posterior.skewness.abs() < 0.3 && (posterior.kurtosis - 3.0).abs() < 0.6);
         }
     }
 }
@@ -57,18 +58,18 @@ fn without_a_scan_there_is_no_posterior() {
 }
 
 #[test]
-fn devices_agree() {
+fn devices_agree_on_posteriors() {
     let Some(device) = gpu() else { return };
-    let (cpu, gpu) = (
-        fit(VelocityScan::Fixed, &Device::cpu()),
-        fit(VelocityScan::Fixed, &device),
-    );
-    for (c, g) in posteriors(&cpu).into_iter().zip(posteriors(&gpu)) {
+    let cpu = fit(VelocityScan::Fixed, &Device::cpu());
+    let gpu = fit(VelocityScan::Fixed, &device);
+    for (cpu, gpu) in posteriors(&cpu).into_iter().zip(posteriors(&gpu)) {
         assert!(
-            (c.error / g.error - 1.0).abs() < 0.02
-                && (c.velocity - g.velocity).abs() < 0.05 * c.error
+            (cpu.error / gpu.error - 1.0).abs() < 0.02
+                && (cpu.velocity - gpu.velocity).abs() < 0.05 * cpu.error
         );
-        assert!((c.skewness - g.skewness).abs() < 0.05 && (c.kurtosis - g.kurtosis).abs() < 0.1);
+        assert!(
+            (cpu.skewness - gpu.skewness).abs() < 0.05 && (cpu.kurtosis - gpu.kurtosis).abs() < 0.1
+        );
     }
 }
 
@@ -86,18 +87,18 @@ fn a_small_population_scans_as_a_large_one() {
             .velocity_scan(VelocityScan::Fixed)
             .starts(1);
         let large = fitter.fit(&spectra).unwrap();
-        let mut least = 1 << 12;
+        let mut memory = 1 << 12;
         let small = loop {
-            match fitter.clone().max_memory(least).fit(&spectra) {
+            match fitter.clone().max_memory(memory).fit(&spectra) {
                 Ok(table) => break table,
-                Err(popfit::Error::OutOfMemory { .. }) => least += least / 8,
+                Err(popfit::Error::OutOfMemory { .. }) => memory += memory / 8,
                 Err(error) => panic!("{error}"),
             }
         };
         assert_eq!(
             posteriors(&small),
             posteriors(&large),
-            "{} with {least} bytes",
+            "{} with {memory} bytes",
             device.name()
         );
     }

@@ -9,28 +9,29 @@ fn fitter(model: SpectralModel) -> SpectralFitter {
     SpectralFitter::new(model, Device::cpu())
 }
 
-/// Parameters of the demo's model: a velocity and [`LABELS`].
-fn at(velocity: f64) -> Vec<f64> {
+/// Returns parameters of the demo's model: a velocity and [`LABELS`].
+fn parameters_at(velocity: f64) -> Vec<f64> {
     [&[velocity][..], &LABELS].concat()
 }
 
 #[test]
-fn a_star_at_rest_has_the_networks_own_spectrum() {
+fn a_star_at_rest_has_the_spectrum_of_the_network() {
     let emulator = Emulator::open(demo_emulator()).unwrap();
     let expected = emulator.templates(&LABELS);
     for continuum in [Continuum::rbf(10), Continuum::none()] {
         let fitter = fitter(demo_builder("b").continuum(continuum).build().unwrap());
-        let found = fitter.predict(&at(0.0), None).unwrap();
-        assert_eq!((found.len(), found[0].name.as_str()), (1, "b"));
-        assert_eq!(found[0].wavelength, emulator.wavelength());
-        let finite = found[0]
+        let arms = fitter.predict(&parameters_at(0.0), None).unwrap();
+        assert_eq!((arms.len(), arms[0].name.as_str()), (1, "b"));
+        assert_eq!(arms[0].wavelength, emulator.wavelength());
+        let finite_pixels = arms[0]
             .flux
             .iter()
             .zip(&expected)
             .enumerate()
             .filter(|(_, (flux, _))| flux.is_finite());
-        assert!(finite.clone().count() > 3600, "{}", finite.count());
-        for (j, (flux, expected)) in finite {
+        let count = finite_pixels.clone().count();
+        assert!(count > 3600, "{count}");
+        for (j, (flux, expected)) in finite_pixels {
             assert!(
                 (flux - f64::from(*expected)).abs() < 1e-5,
                 "pixel {j}: {flux}, {expected}"
@@ -42,16 +43,13 @@ fn a_star_at_rest_has_the_networks_own_spectrum() {
 #[test]
 fn a_moving_star_is_shifted_and_ends_where_the_network_ends() {
     let fitter = fitter(demo_builder("").build().unwrap());
-    let (rest, moved) = (
-        fitter.predict(&at(0.0), None).unwrap(),
-        fitter.predict(&at(300.0), None).unwrap(),
-    );
-    let (rest, moved) = (&rest[0], &moved[0]);
+    let rest = &fitter.predict(&parameters_at(0.0), None).unwrap()[0];
+    let moved = &fitter.predict(&parameters_at(300.0), None).unwrap()[0];
     assert!(
         moved.flux[0].is_nan() && moved.flux[1000].is_finite(),
         "its light comes from further blue"
     );
-    // the deepest line has moved by the Doppler factor
+    // The deepest line has moved by the Doppler factor
     let deepest = |flux: &[f64]| {
         (0..flux.len())
             .min_by(|&a, &b| flux[a].total_cmp(&flux[b]))
@@ -59,19 +57,21 @@ fn a_moving_star_is_shifted_and_ends_where_the_network_ends() {
     };
     let beta: f64 = 300.0 / 299_792.458;
     let factor = ((1.0 + beta) / (1.0 - beta)).sqrt();
-    let found = moved.wavelength[deepest(&moved.flux)] / rest.wavelength[deepest(&rest.flux)];
-    assert!((found - factor).abs() < 1e-4, "{found}, {factor}");
+    let ratio = moved.wavelength[deepest(&moved.flux)] / rest.wavelength[deepest(&rest.flux)];
+    assert!((ratio - factor).abs() < 1e-4, "{ratio}, {factor}");
 }
 
-/// Whatever these spectra hold, only their pixels count.
+/// Only the pixels of the given spectra count, and not their fluxes and masks.
 #[test]
-fn the_pixels_may_be_those_of_spectra() {
+fn models_are_predicted_at_the_pixels_of_spectra() {
     let fitter = fitter(demo_builder("b").build().unwrap());
     let spectra = Spectra::open(demo_file("spectra.npz")).unwrap();
-    let found = fitter.predict(&at(20.0), Some(&spectra)).unwrap();
-    assert_eq!(found[0].wavelength, &*spectra.arms[0].grid(0));
+    let arms = fitter
+        .predict(&parameters_at(20.0), Some(&spectra))
+        .unwrap();
+    assert_eq!(arms[0].wavelength, &*spectra.arms[0].grid(0));
     assert!(
-        found[0].flux.iter().all(|flux| flux.is_finite()),
+        arms[0].flux.iter().all(|flux| flux.is_finite()),
         "the network reaches all pixels"
     );
     let mut masked = spectra.slice(0..1);
@@ -81,13 +81,13 @@ fn the_pixels_may_be_those_of_spectra() {
         .with_mask(vec![true; pixels])
         .unwrap();
     assert_eq!(
-        fitter.predict(&at(20.0), Some(&masked)).unwrap()[0].flux,
-        found[0].flux
+        fitter.predict(&parameters_at(20.0), Some(&masked)).unwrap()[0].flux,
+        arms[0].flux
     );
 }
 
 #[test]
-fn values_that_no_fit_could_have_are_refused() {
+fn invalid_parameters_are_refused() {
     let fitter = fitter(demo_builder("").build().unwrap());
     for (values, expected) in [
         (
@@ -106,6 +106,10 @@ fn values_that_no_fit_could_have_are_refused() {
         let message = fitter.predict(&values, None).unwrap_err().to_string();
         assert!(message.contains(expected), "{message}");
     }
-    let none = Spectra::open(demo_file("spectra.npz")).unwrap().slice(0..0);
-    assert!(fitter.predict(&at(0.0), Some(&none)).is_err());
+    let no_spectra = Spectra::open(demo_file("spectra.npz")).unwrap().slice(0..0);
+    assert!(
+        fitter
+            .predict(&parameters_at(0.0), Some(&no_spectra))
+            .is_err()
+    );
 }

@@ -13,7 +13,7 @@ use popfit_testing::profile::{DEVICE, HOST};
 use popfit_testing::tiny::{self, Layer, network, spectra};
 use serde_json::Value;
 
-/// Yields batches of eight spectra.
+/// Yields batches of eight spectra. The number is that of the spectra read so far.
 struct Slices(Spectra<'static>, usize);
 
 impl SpectraReader for Slices {
@@ -34,8 +34,8 @@ impl SpectraReader for Slices {
 
 const SPECTRA: usize = 40;
 
-/// Two labels, a hidden layer of 16, 64 pixels, and a velocity.
-fn setup(device: &Device) -> (SpectralFitter, Spectra<'static>) {
+/// Returns a fitter of a network with two labels, a hidden layer of 16 and 64 pixels, with a velocity, and its spectra.
+fn fitter_and_spectra(device: &Device) -> (SpectralFitter, Spectra<'static>) {
     let weights = |count: usize, pace: f32| {
         (0..count)
             .map(|k| 0.3 * (pace * k as f32).sin())
@@ -46,25 +46,28 @@ fn setup(device: &Device) -> (SpectralFitter, Spectra<'static>) {
         weight: weights(32, 1.7),
         bias: weights(16, 0.9),
     };
-    let (outputs, weight) = (tiny::PIXELS, weights(16 * tiny::PIXELS, 2.3));
     let output = Layer {
-        outputs,
-        weight,
+        outputs: tiny::PIXELS,
+        weight: weights(16 * tiny::PIXELS, 2.3),
         bias: vec![2.0; tiny::PIXELS],
     };
     let emulator = network(&["a", "b"], "silu", &[hidden, output]);
     let labels: Vec<f64> = (0..2 * SPECTRA)
         .map(|k| 2.0 * (k as f64 * 0.7).sin())
         .collect();
-    let all = spectra(&emulator, &labels, 0.01);
+    let all_spectra = spectra(&emulator, &labels, 0.01);
     let model = tiny::builder(emulator, 0.5)
         .velocity(-50.0..=50.0)
         .build()
         .unwrap();
-    (fitter(model, device).batch_size(8), all)
+    (fitter(model, device).batch_size(8), all_spectra)
 }
 
-fn run(fitter: &SpectralFitter, spectra: &Spectra, profile: bool) -> (FitTable, Option<Profile>) {
+fn fit_stream(
+    fitter: &SpectralFitter,
+    spectra: &Spectra,
+    profile: bool,
+) -> (FitTable, Option<Profile>) {
     let mut table = fitter.table();
     let control = Control::default().profile(profile);
     let summary = fitter
@@ -77,7 +80,7 @@ fn run(fitter: &SpectralFitter, spectra: &Spectra, profile: bool) -> (FitTable, 
     (table, summary.profile)
 }
 
-fn stage(device: &DeviceProfile, name: &str) -> (f64, f64) {
+fn operations_and_bytes(device: &DeviceProfile, name: &str) -> (f64, f64) {
     let stage = device
         .stages
         .iter()
@@ -87,30 +90,30 @@ fn stage(device: &DeviceProfile, name: &str) -> (f64, f64) {
 }
 
 #[test]
-fn looking_changes_no_bit() {
+fn profiling_changes_no_bit() {
     for device in devices() {
-        let (fitter, spectra) = setup(&device);
+        let (fitter, spectra) = fitter_and_spectra(&device);
         let polished =
             Solver::LevenbergMarquardtThenNelderMead(Default::default(), NelderMead::default());
         let simplices =
             SpectralFitter::new(fitter.model().clone(), device.clone()).solver(polished);
         for fitter in [fitter, simplices] {
-            let ((plain, none), (measured, profile)) =
-                (run(&fitter, &spectra, false), run(&fitter, &spectra, true));
-            assert!(none.is_none() && profile.is_some());
+            let (plain, no_profile) = fit_stream(&fitter, &spectra, false);
+            let (measured, profile) = fit_stream(&fitter, &spectra, true);
+            assert!(no_profile.is_none() && profile.is_some());
             assert_eq!((plain.len(), measured.len()), (SPECTRA, SPECTRA));
-            for (a, b) in plain.to_rows().into_iter().zip(measured.to_rows()) {
-                same_bits(a, b, &device.name());
+            for (plain_row, measured_row) in plain.to_rows().into_iter().zip(measured.to_rows()) {
+                same_bits(plain_row, measured_row, &device.name());
             }
         }
     }
 }
 
 #[test]
-fn stages_add_up() {
+fn shares_of_stages_add_up_and_counts_are_right() {
     for device in devices() {
-        let (fitter, spectra) = setup(&device);
-        let profile = run(&fitter, &spectra, true).1.unwrap();
+        let (fitter, spectra) = fitter_and_spectra(&device);
+        let profile = fit_stream(&fitter, &spectra, true).1.unwrap();
         assert_eq!((profile.fits, profile.devices.len()), (SPECTRA as u64, 1));
         assert!(profile.memory_peak.is_none_or(|bytes| bytes > 1 << 20));
         let names: Vec<&str> = profile.host.iter().map(|stage| stage.name).collect();
@@ -146,107 +149,129 @@ fn stages_add_up() {
                 .unwrap()
                 .bytes
         };
-        // flux and ivar
+        // Bytes of flux and ivar.
         assert_eq!(bytes("read"), (2 * 8 * SPECTRA * tiny::PIXELS) as f64);
         assert_eq!((bytes("write"), bytes("fit")), (0.0, 0.0));
 
-        let own = &profile.devices[0];
-        assert_eq!(own.name, device.name());
-        let names: Vec<&str> = own.stages.iter().map(|stage| stage.name).collect();
+        let device_profile = &profile.devices[0];
+        assert_eq!(device_profile.name, device.name());
+        let names: Vec<&str> = device_profile
+            .stages
+            .iter()
+            .map(|stage| stage.name)
+            .collect();
         assert_eq!(names, DEVICE);
-        let total: f64 = own.stages.iter().map(|stage| stage.share).sum();
+        let total: f64 = device_profile.stages.iter().map(|stage| stage.share).sum();
         assert!((total - 1.0).abs() < 1e-9, "{total}");
-        assert!(own.busy > 0.0 && own.busy < 1.05, "{}", own.busy);
-        assert!(own.bytes_held > (SPECTRA / 5 * tiny::PIXELS * 4) as u64);
-        for stage in &own.stages {
+        assert!(
+            device_profile.busy > 0.0 && device_profile.busy < 1.05,
+            "{}",
+            device_profile.busy
+        );
+        assert!(device_profile.bytes_held > (SPECTRA / 5 * tiny::PIXELS * 4) as u64);
+        for stage in &device_profile.stages {
             let has_operations = !matches!(stage.name, "upload" | "compact" | "readback");
             assert!(stage.calls > 0 && stage.bytes > 0.0, "{stage:?}");
             assert_eq!(stage.operations > 0.0, has_operations, "{stage:?}");
             assert!(
-                own.clock == "submissions" || stage.seconds > 0.0,
+                device_profile.clock == "submissions" || stage.seconds > 0.0,
                 "{}: {stage:?}",
-                own.clock
+                device_profile.clock
             );
         }
     }
 }
 
-/// By hand: a member has a row of values and two of tangents, to which the velocity adds one; two labels are padded to
-/// four.
+/// Operations meet counts by hand: a member has a row of values and two of tangents, to which the velocity adds one;
+/// two labels are padded to four.
 #[test]
-fn operations_are_those_of_the_products() {
+fn operations_are_those_of_the_matrix_products() {
     for device in devices() {
-        let (fitter, spectra) = setup(&device);
-        // with room for so few starts none is kept for others
-        let (table, profile) = run(&fitter.batch_size(1).starts(1), &spectra, true);
-        let own = &profile.unwrap().devices[0];
-        let active: usize = own.rounds.iter().flat_map(|rounds| &rounds.active).sum();
-        // the table has the rounds of each spectrum's best start
+        let (fitter, spectra) = fitter_and_spectra(&device);
+        // With room for so few starts, no rows are kept for other members.
+        let (table, profile) = fit_stream(&fitter.batch_size(1).starts(1), &spectra, true);
+        let device_profile = &profile.unwrap().devices[0];
+        let active: usize = device_profile
+            .rounds
+            .iter()
+            .flat_map(|rounds| &rounds.active)
+            .sum();
+        // The table has the rounds of each spectrum's best start.
         let best: u32 = table.to_rows().into_iter().map(|row| row.rounds).sum();
         assert!(active >= best as usize, "{active}, {best}");
         let members = active as f64;
-        let (rows, hidden, pixels) = (3.0, 16.0, 64.0);
+        let rows = 3.0;
+        let hidden = 16.0;
+        let pixels = 64.0;
         let labels = rows * 2.0;
         assert_eq!(
-            stage(own, "hidden").0,
+            operations_and_bytes(device_profile, "hidden").0,
             members * (labels + 2.0 * rows * 4.0 * hidden + (rows + 1.0) * hidden)
         );
         assert_eq!(
-            stage(own, "template").0,
+            operations_and_bytes(device_profile, "template").0,
             members * (2.0 * rows * hidden * pixels + (rows + 1.0) * pixels)
         );
-        // χ², Jᵀr and JᵀJ
-        assert_eq!(stage(own, "normal matrix").0, members * 4.0 * 5.0 * pixels);
-        let looks = own.rounds.windows(2);
-        assert!(
-            looks
-                .into_iter()
-                .all(|two| two[0].begin + two[0].seconds <= two[1].begin + two[1].seconds + 0.01)
+        // The sums are χ², Jᵀr and JᵀJ.
+        assert_eq!(
+            operations_and_bytes(device_profile, "normal matrix").0,
+            members * 4.0 * 5.0 * pixels
         );
+        let mut pairs = device_profile.rounds.windows(2);
+        assert!(pairs.all(|pair| {
+            pair[0].begin + pair[0].seconds <= pair[1].begin + pair[1].seconds + 0.01
+        }));
     }
 }
 
-/// Rows that starts share are made once on the CPU, and counted so; sums are every member's own.
+/// Rows that several starts share are computed and counted once on the CPU; the sums of every member are counted.
 #[test]
-fn what_is_not_made_is_not_counted() {
-    let (fitter, spectra) = setup(&Device::cpu());
+fn shared_rows_are_counted_once() {
+    let (fitter, spectra) = fitter_and_spectra(&Device::cpu());
     let copies = pick(&spectra, &[7; SPECTRA]);
-    let own = run(&fitter, &copies, true)
+    let device_profile = fit_stream(&fitter, &copies, true)
         .1
         .unwrap()
         .devices
         .swap_remove(0);
-    let active: usize = own.rounds.iter().flat_map(|rounds| &rounds.active).sum();
-    let (rows, pixels) = (3.0, 64.0);
-    let made = stage(&own, "template").0 / (2.0 * rows * 16.0 * pixels + (rows + 1.0) * pixels);
-    let firsts = 2 * SPECTRA;
-    // those that begin together with the first know nothing of it
+    let active: usize = device_profile
+        .rounds
+        .iter()
+        .flat_map(|rounds| &rounds.active)
+        .sum();
+    let rows = 3.0;
+    let pixels = 64.0;
+    let computed_members = operations_and_bytes(&device_profile, "template").0
+        / (2.0 * rows * 16.0 * pixels + (rows + 1.0) * pixels);
+    let first_members = 2 * SPECTRA;
+    // Members that begin together with the first do not share its rows.
     assert!(
-        made >= (active - firsts) as f64 && made <= (active - firsts / 4) as f64,
-        "{made} of {active}"
+        computed_members >= (active - first_members) as f64
+            && computed_members <= (active - first_members / 4) as f64,
+        "{computed_members} of {active}"
     );
     assert_eq!(
-        stage(&own, "normal matrix").0,
+        operations_and_bytes(&device_profile, "normal matrix").0,
         active as f64 * 4.0 * 5.0 * pixels
     );
 }
 
 #[test]
 fn the_trace_has_a_row_for_every_thread() {
-    let (fitter, spectra) = setup(&Device::cpu());
-    let profile = run(&fitter, &spectra, true).1.unwrap();
+    let (fitter, spectra) = fitter_and_spectra(&Device::cpu());
+    let profile = fit_stream(&fitter, &spectra, true).1.unwrap();
     let events: Vec<Value> = serde_json::from_str(&profile.trace()).unwrap();
-    let named: Vec<&str> = events
+    let row_names: Vec<&str> = events
         .iter()
-        .filter(|e| e["ph"] == "M")
-        .map(|e| e["args"]["name"].as_str().unwrap())
+        .filter(|event| event["ph"] == "M")
+        .map(|event| event["args"]["name"].as_str().unwrap())
         .collect();
-    // two workers' rounds overlap, or do not
-    assert!((5..=6).contains(&named.len()), "{named:?}");
-    assert_eq!(named[..2], ["reader", "writer"]);
+    // Rounds of two workers overlap, or do not.
+    assert!((5..=6).contains(&row_names.len()), "{row_names:?}");
+    assert_eq!(row_names[..2], ["reader", "writer"]);
     assert!(
-        named[2].contains("worker 1") && named[4].starts_with("cpu"),
-        "{named:?}"
+        row_names[2].contains("worker 1") && row_names[4].starts_with("cpu"),
+        "{row_names:?}"
     );
     let spans: Vec<&Value> = events.iter().filter(|event| event["ph"] == "X").collect();
     for name in HOST
@@ -259,7 +284,7 @@ fn the_trace_has_a_row_for_every_thread() {
     for span in &spans {
         let number = |key: &str| span[key].as_f64().unwrap();
         assert!(
-            number("ts") >= 0.0 && number("dur") >= 0.0 && number("tid") < named.len() as f64,
+            number("ts") >= 0.0 && number("dur") >= 0.0 && number("tid") < row_names.len() as f64,
             "{span}"
         );
         assert!(
@@ -271,26 +296,26 @@ fn the_trace_has_a_row_for_every_thread() {
             "{span}"
         );
     }
-    let of_row = |row: u64| {
+    let times_of_row = |row: u64| {
         spans
             .iter()
             .filter(move |span| span["tid"] == row)
             .map(|span| (&span["ts"], &span["dur"]))
     };
-    // what one thread does, it does one after the other, and so do a worker's rounds
-    for row in 0..named.len() as u64 {
-        let mut times: Vec<(f64, f64)> = of_row(row)
+    // Spans of one thread do not overlap, nor do the rounds in a row.
+    for row in 0..row_names.len() as u64 {
+        let mut times: Vec<(f64, f64)> = times_of_row(row)
             .map(|(ts, dur)| (ts.as_f64().unwrap(), dur.as_f64().unwrap()))
             .collect();
         times.sort_by(|a, b| a.0.total_cmp(&b.0));
         assert!(
             times
                 .windows(2)
-                .all(|two| two[0].0 + two[0].1 <= two[1].0 + 1e-3),
+                .all(|pair| pair[0].0 + pair[0].1 <= pair[1].0 + 1e-3),
             "{times:?}"
         );
     }
-    // a curve goes up where rounds begin and down where they end
+    // The curve has a point at the begin and at the end of rounds.
     let curve: Vec<&Value> = events.iter().filter(|event| event["ph"] == "C").collect();
     assert_eq!(
         curve.len(),
@@ -304,14 +329,15 @@ fn the_trace_has_a_row_for_every_thread() {
     );
 }
 
-/// A run that is cancelled, and one that goes on with it.
+/// A run is cancelled, and another one resumes it.
 #[test]
-fn rows_are_counted_by_what_became_of_them() {
-    let (fitter, spectra) = setup(&Device::cpu());
+fn fitted_recalled_and_interrupted_rows_are_counted() {
+    let (fitter, spectra) = fitter_and_spectra(&Device::cpu());
     let folder = tempfile::tempdir().unwrap();
-    let run = |control: &Control| {
+    let fit_with_journal = |control: &Control| {
         let mut journal = Journal::open(&folder.path().join("out.csv"), "", true).unwrap();
-        let (mut source, mut table) = (Slices(spectra.clone().into_owned(), 0), fitter.table());
+        let mut source = Slices(spectra.clone().into_owned(), 0);
+        let mut table = fitter.table();
         let summary = fitter
             .fit_journaled(&mut source, &mut table, control, &mut journal)
             .unwrap();
@@ -334,20 +360,26 @@ fn rows_are_counted_by_what_became_of_them() {
     let cancel = Arc::new(AtomicBool::new(false));
     let stop = cancel.clone();
     let progress = move |done, _| stop.store(done > 0, Ordering::Relaxed);
-    let ([fits, recalled, interrupted], _) = run(&Control::default()
-        .progress(progress)
-        .cancel(cancel)
-        .profile(true));
+    let ([fits, recalled, interrupted], _) = fit_with_journal(
+        &Control::default()
+            .progress(progress)
+            .cancel(cancel)
+            .profile(true),
+    );
     assert!(
         recalled == 0 && fits + interrupted == SPECTRA as u64 && interrupted > 0,
         "{fits} {interrupted}"
     );
-    let ([rest, recalled, interrupted], hash) = run(&Control::default().profile(true));
+    let ([fits_of_second_run, recalled, interrupted], hash) =
+        fit_with_journal(&Control::default().profile(true));
     assert_eq!(
-        (rest, recalled, interrupted),
+        (fits_of_second_run, recalled, interrupted),
         (SPECTRA as u64 - fits, fits, 0)
     );
-    // every batch's spectra are hashed by who keeps its rows, those that are known by who recalls them, too
-    let each = (2 * 8 * SPECTRA * tiny::PIXELS) as f64;
-    assert!(hash.bytes >= each && hash.bytes <= 2.0 * each, "{hash:?}");
+    // The spectra of every batch are hashed when its rows are kept, and again when rows are recalled.
+    let bytes_of_spectra = (2 * 8 * SPECTRA * tiny::PIXELS) as f64;
+    assert!(
+        hash.bytes >= bytes_of_spectra && hash.bytes <= 2.0 * bytes_of_spectra,
+        "{hash:?}"
+    );
 }

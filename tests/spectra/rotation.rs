@@ -1,5 +1,5 @@
-//! Rotational broadening against rvspecfit (`tests/data/synb/forward_ref.npz`), stage by stage on both devices: a
-//! custom stage hands a row over to be broadened, a delta function shows the kernel.
+//! Rotational broadening against rvspecfit (`tests/data/synb/forward_ref.npz`) on both devices. A custom stage provides
+//! the row to be broadened; a delta function shows the kernel.
 
 use std::sync::Arc;
 
@@ -12,15 +12,16 @@ use popfit::low_level::solver::{Batch, Device, LevenbergMarquardt, Method};
 use popfit_testing::required::{Need, found};
 use popfit_testing::{array, data_folder};
 
-/// Rows of the broadened template: value, derivative by vsini / (10 km/s).
-fn broadened(
+/// Returns the rows of a broadened template: value, derivative by vsini / (10 km/s).
+fn broaden_row(
     device: &dyn Device,
     precision: Precision,
     row: &[f64],
     vsini: f64,
     inverse_step: f64,
 ) -> Vec<f64> {
-    let (pixels, used) = (row.len().next_multiple_of(16), row.len());
+    let used = row.len();
+    let pixels = used.next_multiple_of(16);
     let parameters = vec![Parameter {
         name: "vsini".into(),
         origin: 0.0,
@@ -105,18 +106,18 @@ fn broadened(
         )
         .unwrap();
     pollster::block_on(population.load(&batch)).unwrap();
-    let seen = pollster::block_on(population.inspect(output)).unwrap();
-    [&seen[..used], &seen[pixels..pixels + used]].concat()
+    let rows = pollster::block_on(population.inspect(output)).unwrap();
+    [&rows[..used], &rows[pixels..pixels + used]].concat()
 }
 
-/// Every device with the precision of its rows, and the tolerance of a weight.
+/// Returns every device with the precision of its rows, and the tolerance of a weight.
 fn devices() -> Vec<(&'static str, Box<dyn Device>, Precision, f64)> {
-    let mut all: Vec<(&'static str, Box<dyn Device>, Precision, f64)> = vec![
+    let mut devices: Vec<(&'static str, Box<dyn Device>, Precision, f64)> = vec![
         ("cpu, f64", Box::new(CpuDevice), Precision::F64, 1e-6),
         ("cpu, f32", Box::new(CpuDevice), Precision::F32, 5e-6),
     ];
     #[cfg(feature = "gpu")]
-    all.extend(found(Need::Gpu, GpuDevice::best()).map(|device| {
+    devices.extend(found(Need::Gpu, GpuDevice::best()).map(|device| {
         (
             "gpu",
             Box::new(device) as Box<dyn Device>,
@@ -124,22 +125,22 @@ fn devices() -> Vec<(&'static str, Box<dyn Device>, Precision, f64)> {
             5e-6,
         )
     }));
-    all
+    devices
 }
 
-/// 1 / Δlnλ of the synb templates.
+/// Returns 1 / Δlnλ of the synb templates.
 fn inverse_step() -> f64 {
     let (_, wavelength) = array(&data_folder().join("synb/forward_ref.npz"), "lam_templ");
     (wavelength.len() - 1) as f64 / (wavelength[wavelength.len() - 1] / wavelength[0]).ln()
 }
 
-/// A delta function in the middle of 201 pixels.
-fn delta() -> Vec<f64> {
+/// Returns a delta function in the middle of 201 pixels.
+fn delta_function() -> Vec<f64> {
     (0..201).map(|j| if j == 100 { 1.0 } else { 0.0 }).collect()
 }
 
 #[test]
-fn kernels_of_a_delta_function() {
+fn a_broadened_delta_function_is_the_reference_kernel() {
     let step = inverse_step();
     for (name, device, precision, tolerance) in devices() {
         for vsini in ["0.5", "1", "2", "5", "10", "30", "100", "300"] {
@@ -147,7 +148,13 @@ fn kernels_of_a_delta_function() {
                 &data_folder().join("synb/forward_ref.npz"),
                 &format!("kernel_vsini_{vsini}"),
             );
-            let rows = broadened(&*device, precision, &delta(), vsini.parse().unwrap(), step);
+            let rows = broaden_row(
+                &*device,
+                precision,
+                &delta_function(),
+                vsini.parse().unwrap(),
+                step,
+            );
             let first = 100 - expected.len() / 2;
             let gap = expected
                 .iter()
@@ -165,16 +172,16 @@ fn kernels_of_a_delta_function() {
 }
 
 #[test]
-fn segments_narrower_than_the_kernel() {
+fn devices_agree_on_segments_narrower_than_the_kernel() {
     for pixels in [1usize, 8, 63, 64, 65, 130] {
         let row: Vec<f64> = (0..pixels)
             .map(|j| f64::from((1.0 + 0.5 * (j as f64).sin()) as f32))
             .collect();
         for vsini in [0.0, 3.0, 480.0] {
-            let expected = broadened(&CpuDevice, Precision::F64, &row, vsini, 9000.0);
+            let expected = broaden_row(&CpuDevice, Precision::F64, &row, vsini, 9000.0);
             for (name, device, precision, _) in devices() {
-                let found = broadened(&*device, precision, &row, vsini, 9000.0);
-                let gap = found
+                let rows = broaden_row(&*device, precision, &row, vsini, 9000.0);
+                let gap = rows
                     .iter()
                     .zip(&expected)
                     .map(|(a, b)| (a - b).abs())
@@ -186,17 +193,19 @@ fn segments_narrower_than_the_kernel() {
 }
 
 #[test]
-fn slopes_meet_differences_and_nothing_happens_without_rotation() {
+fn derivatives_meet_differences_and_rows_without_rotation_are_unchanged() {
     let step = inverse_step();
     for (name, device, precision, tolerance) in devices() {
         for vsini in [0.5, 7.0, 33.0, 101.0, 299.0, 499.0] {
-            let rows = broadened(&*device, precision, &delta(), vsini, step);
-            let at = |v: f64| broadened(&CpuDevice, Precision::F64, &delta(), v, step);
-            let (low, high) = (at(vsini - 1e-3), at(vsini + 1e-3));
+            let rows = broaden_row(&*device, precision, &delta_function(), vsini, step);
+            let exact =
+                |v: f64| broaden_row(&CpuDevice, Precision::F64, &delta_function(), v, step);
+            let low = exact(vsini - 1e-3);
+            let high = exact(vsini + 1e-3);
             for j in 0..201 {
                 let difference = (high[j] - low[j]) / 2e-4;
                 let gap = (rows[201 + j] - difference).abs();
-                // a kink of the kernel is anywhere within 1e-3 km/s of a whole radius
+                // The kernel has a kink within 1e-3 km/s of every whole radius.
                 assert!(
                     gap < tolerance.max(2e-6),
                     "{name}, {vsini} km/s, pixel {j}: {} {difference}",
@@ -204,13 +213,14 @@ fn slopes_meet_differences_and_nothing_happens_without_rotation() {
                 );
             }
         }
-        let still = broadened(&*device, precision, &delta(), 0.0, step);
-        assert_eq!(still[..201], delta()[..], "{name}");
-        // from 0 a member can only speed up: its slope is that from above
-        let faster = broadened(&CpuDevice, Precision::F64, &delta(), 1e-3, step);
+        let without_rotation = broaden_row(&*device, precision, &delta_function(), 0.0, step);
+        assert_eq!(without_rotation[..201], delta_function()[..], "{name}");
+        // At 0 the derivative is that towards larger vsini.
+        let faster = broaden_row(&CpuDevice, Precision::F64, &delta_function(), 1e-3, step);
         for j in 0..201 {
             assert!(
-                (still[201 + j] - (faster[j] - delta()[j]) / 1e-4).abs() < tolerance,
+                (without_rotation[201 + j] - (faster[j] - delta_function()[j]) / 1e-4).abs()
+                    < tolerance,
                 "{name}, pixel {j}"
             );
         }
@@ -218,19 +228,20 @@ fn slopes_meet_differences_and_nothing_happens_without_rotation() {
 }
 
 #[test]
-fn broadened_templates() {
+fn broadened_templates_meet_the_reference() {
     let path = data_folder().join("synb/forward_ref.npz");
-    let ((shape, flux), (_, expected)) = (array(&path, "flux"), array(&path, "templ_rot"));
+    let (shape, flux) = array(&path, "flux");
+    let (_, expected) = array(&path, "templ_rot");
     let (_, vsini) = array(&path, "vsini");
     let step = inverse_step();
     let pixels = shape[1];
     for (name, device, precision, _) in devices() {
-        let mut worst = 0f64;
+        let mut largest_gap = 0f64;
         let rotating = (0..shape[0]).filter(|&n| vsini[n].is_finite());
         for n in rotating {
             let range = n * pixels..(n + 1) * pixels;
-            let rows = broadened(&*device, precision, &flux[range.clone()], vsini[n], step);
-            // rvspecfit's template is zero beyond its ends
+            let rows = broaden_row(&*device, precision, &flux[range.clone()], vsini[n], step);
+            // rvspecfit's template is zero beyond its ends.
             let half = (vsini[n] / LIGHT * step).ceil() as usize + 1;
             let pairs = rows
                 .iter()
@@ -239,8 +250,8 @@ fn broadened_templates() {
                 .skip(half);
             let gap = pairs.map(|(a, b)| (a / b - 1.0).abs()).fold(0.0, f64::max);
             assert!(gap < 1e-5, "{name}, case {n}, {} km/s: {gap}", vsini[n]);
-            worst = worst.max(gap);
+            largest_gap = largest_gap.max(gap);
         }
-        println!("{name}: broadened templates differ by at most {worst:.1e}");
+        println!("{name}: broadened templates differ by at most {largest_gap:.1e}");
     }
 }

@@ -1,5 +1,5 @@
 //! Nelder–Mead, alone and as a polish, on the synb spectra: from the same first guess it reaches the minima of
-//! Levenberg–Marquardt, and below, as it minimises the objective with its ln det.
+//! Levenberg–Marquardt, or lower ones, because it minimises the objective with its ln det.
 
 use popfit::{
     Continuum, Device, LabelColumns, LabelSettings, LevenbergMarquardt, NelderMead, Solver,
@@ -9,32 +9,33 @@ use popfit_testing::fits::{column, devices, gpu, pick, sound, synb_spectra};
 use popfit_testing::synb::{self, masked_constant};
 use popfit_testing::{array, rotating_model, synb_model, tiny};
 
-/// Objectives of every `step`-th spectrum above the reference.
-fn gaps(folder: &str, solver: Solver, device: &Device, step: usize) -> Vec<f64> {
+/// Returns the objectives of every `step`-th spectrum less those of the reference.
+fn objective_gaps(folder: &str, solver: Solver, device: &Device, step: usize) -> Vec<f64> {
     let model = match folder {
         "fixed_vsini" => synb_model(),
         _ => rotating_model(),
     };
-    let all = synb::spectra(folder);
-    let some: Vec<usize> = (0..all.len()).step_by(step).collect();
+    let spectra = synb::spectra(folder);
+    let indices: Vec<usize> = (0..spectra.len()).step_by(step).collect();
     let table = SpectralFitter::new(model, device.clone())
         .solver(solver)
-        .fit(&pick(&all, &some))
+        .fit(&pick(&spectra, &indices))
         .unwrap();
     sound(&table);
     let (_, reference) = array(&synb::folder(folder).join("rvspecfit.npz"), "ref_m2logl");
-    let gap = |(row, n): (popfit::FitRow, &usize)| {
-        row.objective + masked_constant(&all, *n) - reference[*n]
-    };
-    let gaps: Vec<f64> = table.to_rows().into_iter().zip(&some).map(gap).collect();
+    let gaps: Vec<f64> = table
+        .rows()
+        .zip(&indices)
+        .map(|(row, &n)| row.objective() + masked_constant(&spectra, n) - reference[n])
+        .collect();
     let evaluations = table
         .to_rows()
         .into_iter()
-        .map(|r| r.evaluations)
+        .map(|row| row.evaluations)
         .sum::<u32>()
         / table.len() as u32;
     println!(
-        "{}: {evaluations} evaluations a spectrum, gaps {gaps:.4?}",
+        "{}: {evaluations} evaluations per spectrum, gaps {gaps:.4?}",
         device.name()
     );
     assert!(
@@ -47,15 +48,15 @@ fn gaps(folder: &str, solver: Solver, device: &Device, step: usize) -> Vec<f64> 
 }
 
 #[test]
-fn alone_it_reaches_the_minima() {
-    let fixed = gaps(
+fn nelder_mead_alone_reaches_the_minima() {
+    let fixed = objective_gaps(
         "fixed_vsini",
         NelderMead::default().into(),
         &Device::cpu(),
         1,
     );
     assert!(fixed.iter().all(|gap| *gap <= 0.1));
-    let free = gaps(
+    let free = objective_gaps(
         "free_vsini",
         NelderMead::default().into(),
         &Device::cpu(),
@@ -64,9 +65,9 @@ fn alone_it_reaches_the_minima() {
     assert!(free.iter().all(|gap| *gap <= 0.1));
 }
 
-/// Without a linearisation restarts take the place of the surface, and many more evaluations.
+/// Without a linearisation, restarts replace the quadratic surface and need many more evaluations.
 #[test]
-fn without_derivatives_it_comes_near_the_minima() {
+fn nelder_mead_without_derivatives_comes_near_the_minima() {
     let spectra = synb_spectra().slice(0..12);
     let fit = |simplex: NelderMead| {
         SpectralFitter::new(synb_model(), Device::cpu())
@@ -75,32 +76,30 @@ fn without_derivatives_it_comes_near_the_minima() {
             .fit(&spectra)
             .unwrap()
     };
-    let (with, without) = (
-        fit(NelderMead::default()),
-        fit(NelderMead::default().linearise(false)),
-    );
-    sound(&without);
-    for (a, b) in with.rows().zip(without.rows()) {
+    let linearised = fit(NelderMead::default());
+    let derivative_free = fit(NelderMead::default().linearise(false));
+    sound(&derivative_free);
+    for (linearised, derivative_free) in linearised.rows().zip(derivative_free.rows()) {
         assert!(
-            b.objective() - a.objective() < 0.1,
+            derivative_free.objective() - linearised.objective() < 0.1,
             "{} {}",
-            a.objective(),
-            b.objective()
+            linearised.objective(),
+            derivative_free.objective()
         );
         assert!(
-            b.evaluations() > 3 * a.evaluations(),
+            derivative_free.evaluations() > 3 * linearised.evaluations(),
             "{} {}",
-            a.evaluations(),
-            b.evaluations()
+            linearised.evaluations(),
+            derivative_free.evaluations()
         );
     }
 }
 
 #[test]
-fn as_a_polish_it_ends_no_higher() {
+fn a_polish_by_nelder_mead_ends_no_higher() {
     let lm = LevenbergMarquardt::default();
-    let before = gaps("free_vsini", lm.into(), &Device::cpu(), 4);
-    let after = gaps(
+    let before = objective_gaps("free_vsini", lm.into(), &Device::cpu(), 4);
+    let after = objective_gaps(
         "free_vsini",
         Solver::LevenbergMarquardtThenNelderMead(lm, NelderMead::default()),
         &Device::cpu(),
@@ -113,20 +112,20 @@ fn as_a_polish_it_ends_no_higher() {
             .all(|(before, after)| after <= before),
         "{before:?} {after:?}"
     );
-    // the ln det moves the optimum: something is gained
+    // The ln det moves the optimum, so the polish lowers the objective.
     assert!(after.iter().sum::<f64>() < before.iter().sum::<f64>());
 }
 
 #[test]
-fn on_the_gpu_too() {
+fn nelder_mead_reaches_the_minima_on_the_gpu() {
     let Some(device) = gpu() else { return };
-    let gaps = gaps("fixed_vsini", NelderMead::default().into(), &device, 43);
+    let gaps = objective_gaps("fixed_vsini", NelderMead::default().into(), &device, 43);
     assert!(gaps.iter().all(|gap| *gap <= 0.1));
 }
 
-/// Bounds from columns that hold everything of one spectrum: its row is the start, the others fit on.
+/// Bounds from columns hold all parameters of one spectrum. Its row has the held values, and the others are fitted.
 #[test]
-fn a_spectrum_with_nothing_free_is_a_row() {
+fn a_spectrum_without_free_parameters_has_a_row() {
     let emulator = tiny::linear(&["a"], tiny::wave);
     let labels = [1.0, 2.0, 3.0];
     let mut spectra = tiny::spectra(&emulator, &labels, 0.01);

@@ -1,4 +1,4 @@
-//! Files of few spectra are fitted together, and each row is what its file alone would give.
+//! Files of few spectra are fitted together, and each row has the bits of a fit of its file alone.
 
 use std::borrow::Cow;
 
@@ -8,25 +8,29 @@ use popfit_testing::files::Files;
 use popfit_testing::fits::{devices, fitter, pick, same_bits, synb_spectra};
 use popfit_testing::synb_model;
 
-/// Takes the last `fewer` pixels from an arm.
-fn shorten(arm: &mut ArmSpectra, fewer: usize) {
-    let kept = arm.pixels - fewer;
+/// Removes the last `removed` pixels of an arm.
+fn shorten_arm(arm: &mut ArmSpectra, removed: usize) {
+    let kept = arm.pixels - removed;
     let Wavelength::Shared(grid) = &arm.wavelength else {
         panic!("a shared grid")
     };
     arm.wavelength = Wavelength::Shared(grid[..kept].into());
-    let rows = |all: &Values| -> Values {
-        all.to_double()
+    let shorten_rows = |values: &Values| -> Values {
+        values
+            .to_double()
             .chunks(arm.pixels)
             .flat_map(|row| row[..kept].to_vec())
             .collect()
     };
-    (arm.flux, arm.ivar) = (rows(&arm.flux), rows(&arm.ivar));
-    (arm.pixels, arm.mask) = (kept, Cow::default());
+    arm.flux = shorten_rows(&arm.flux);
+    arm.ivar = shorten_rows(&arm.ivar);
+    arm.pixels = kept;
+    arm.mask = Cow::default();
 }
 
-/// One to three spectra each: on one grid, on grids of their own, with fewer pixels, some of them bad.
-fn files(spectra: &Spectra) -> Vec<Spectra<'static>> {
+/// Returns files of one to three spectra: on one grid, on grids of their own, with fewer pixels, some without good
+/// pixels.
+fn mixed_files(spectra: &Spectra) -> Vec<Spectra<'static>> {
     let mut files = Vec::new();
     let mut first = 0;
     while first + 3 <= 40 {
@@ -43,7 +47,7 @@ fn files(spectra: &Spectra) -> Vec<Spectra<'static>> {
                     Wavelength::Shared(grid.iter().map(|w| w * (1.0 + 1e-7 * k as f64)).collect())
             }
             2 => arm.wavelength = Wavelength::Own(grid.repeat(count).into()),
-            3 => shorten(arm, 40 + k),
+            3 => shorten_arm(arm, 40 + k),
             _ => {}
         }
         if k % 7 == 6 {
@@ -56,7 +60,7 @@ fn files(spectra: &Spectra) -> Vec<Spectra<'static>> {
     files
 }
 
-fn meets_its_file(device: &Device, files: &[Spectra<'static>]) {
+fn assert_rows_meet_their_files(device: &Device, files: &[Spectra<'static>]) {
     let fitter = fitter(synb_model(), device);
     let mut table = fitter.table();
     let control = Control::default().profile(true);
@@ -76,35 +80,41 @@ fn meets_its_file(device: &Device, files: &[Spectra<'static>]) {
     }
     assert!(rows.next().is_none());
     let rounds = &summary.profile.unwrap().devices[0].rounds;
-    let together = rounds.iter().flat_map(|rounds| &rounds.active).max();
-    println!("{}: at most {together:?} members in a round", device.name());
-    assert!(together.is_some_and(|most| *most >= 12), "{together:?}");
+    let max_members = rounds.iter().flat_map(|rounds| &rounds.active).max();
+    println!(
+        "{}: at most {max_members:?} members in a round",
+        device.name()
+    );
+    assert!(
+        max_members.is_some_and(|members| *members >= 12),
+        "{max_members:?}"
+    );
 }
 
 /// Files have different numbers of pixels, as SDSS's do.
 #[test]
-fn files_of_other_lengths_share_a_population() {
+fn files_with_different_numbers_of_pixels_share_a_population() {
     let spectra = synb_spectra();
     let shorter = |k: usize| {
         let mut file = pick(&spectra, &[k]);
-        shorten(&mut file.arms[0], 3 * k);
+        shorten_arm(&mut file.arms[0], 3 * k);
         file.file = format!("file {k}").into();
         file
     };
     let files: Vec<Spectra<'static>> = (0..14).map(shorter).collect();
     devices()
         .iter()
-        .for_each(|device| meets_its_file(device, &files));
+        .for_each(|device| assert_rows_meet_their_files(device, &files));
 }
 
-/// Spectra that lack the same end share a continuum basis, in each file one of its own.
+/// Spectra of a file that lack the same end share a continuum basis, which differs between the files.
 #[test]
-fn files_with_windows_of_their_own_share_a_population() {
+fn files_with_different_continuum_bases_share_a_population() {
     let spectra = synb_spectra();
     let blue_end_masked = |k: usize| {
         let mut file = pick(&spectra, &(12 * k..12 * k + 12).collect::<Vec<_>>());
         let arm = &mut file.arms[0];
-        shorten(arm, 100 * k);
+        shorten_arm(arm, 100 * k);
         let masked = arm.pixels / 3;
         arm.ivar
             .to_mut()
@@ -117,14 +127,14 @@ fn files_with_windows_of_their_own_share_a_population() {
     let files: Vec<Spectra<'static>> = (0..3).map(blue_end_masked).collect();
     devices()
         .iter()
-        .for_each(|device| meets_its_file(device, &files));
+        .for_each(|device| assert_rows_meet_their_files(device, &files));
 }
 
 #[test]
-fn a_row_is_that_of_its_file_alone() {
-    let files = files(&synb_spectra());
+fn rows_have_the_bits_of_their_file_alone() {
+    let files = mixed_files(&synb_spectra());
     assert!(files.len() >= 18);
     devices()
         .iter()
-        .for_each(|device| meets_its_file(device, &files));
+        .for_each(|device| assert_rows_meet_their_files(device, &files));
 }

@@ -10,28 +10,28 @@ use popfit_testing::fits::{evaluator, fitter, gpu, synb_spectra};
 use popfit_testing::synb::masked_constant;
 use popfit_testing::{array, data_folder, largest, synb_model};
 
-fn reference() -> PathBuf {
+fn reference_path() -> PathBuf {
     data_folder().join("synb/forward_ref.npz")
 }
 
-/// Cases of the reference without rotation.
-fn unrotated() -> Vec<usize> {
-    let (_, vsini) = array(&reference(), "vsini");
+/// Returns the cases of the reference without rotation.
+fn cases_without_rotation() -> Vec<usize> {
+    let (_, vsini) = array(&reference_path(), "vsini");
     (0..vsini.len()).filter(|&n| vsini[n].is_nan()).collect()
 }
 
-/// Velocity and labels of a case.
-fn point(n: usize) -> Vec<f64> {
-    let (_, labels) = array(&reference(), "par");
-    let (_, velocity) = array(&reference(), "vel");
+/// Returns the velocity and the labels of a case.
+fn parameters_of_case(n: usize) -> Vec<f64> {
+    let (_, labels) = array(&reference_path(), "par");
+    let (_, velocity) = array(&reference_path(), "vel");
     std::iter::once(velocity[n])
         .chain(labels[4 * n..4 * n + 4].iter().copied())
         .collect()
 }
 
-fn relative(found: impl IntoIterator<Item = f64>, expected: &[f64]) -> f64 {
+fn largest_relative_gap(values: impl IntoIterator<Item = f64>, expected: &[f64]) -> f64 {
     largest(
-        found
+        values
             .into_iter()
             .zip(expected)
             .map(|(a, b)| (a / b - 1.0).abs()),
@@ -39,11 +39,12 @@ fn relative(found: impl IntoIterator<Item = f64>, expected: &[f64]) -> f64 {
 }
 
 #[test]
-fn scaled_labels_and_templates() {
+fn scaled_labels_and_templates_meet_the_reference() {
     let emulator = Emulator::open(popfit_testing::demo_emulator()).unwrap();
-    let path = reference();
-    let ((_, labels), (_, z), (_, flux)) =
-        (array(&path, "par"), array(&path, "z"), array(&path, "flux"));
+    let path = reference_path();
+    let (_, labels) = array(&path, "par");
+    let (_, z) = array(&path, "z");
+    let (_, flux) = array(&path, "flux");
     let gap = emulator
         .scaled(&labels)
         .iter()
@@ -53,12 +54,12 @@ fn scaled_labels_and_templates() {
     assert!(gap < 1e-5, "scaled labels differ by {gap}");
     let templates = emulator.templates(&labels);
     assert_eq!(templates.len(), flux.len());
-    let gap = relative(templates.iter().map(|t| f64::from(*t)), &flux);
+    let gap = largest_relative_gap(templates.iter().map(|t| f64::from(*t)), &flux);
     println!("templates differ by at most {gap:.1e}");
     assert!(gap < 1e-5);
 }
 
-/// A row that only says where the model is wanted.
+/// Returns a row with these parameters, for the model at them.
 fn row_at(parameters: Vec<f64>) -> FitRow {
     let mut row = FitRow::new(Id::Integer(0), parameters.len());
     row.status = Status::MaxRounds;
@@ -68,8 +69,8 @@ fn row_at(parameters: Vec<f64>) -> FitRow {
 }
 
 #[test]
-fn resampled_models() {
-    let path = reference();
+fn resampled_models_meet_the_reference() {
+    let path = reference_path();
     let model = SpectralModel::builder()
         .arm("", Emulator::open(popfit_testing::demo_emulator()).unwrap())
         .velocity(-1000.0..=1000.0)
@@ -83,12 +84,15 @@ fn resampled_models() {
     let flat =
         Spectra::from_arrays(wavelength, vec![1.0; pixels], vec![1.0; pixels], None, None).unwrap();
     let mut cases = 0;
-    for n in unrotated().into_iter().filter(|&n| n < shape[0]) {
+    for n in cases_without_rotation()
+        .into_iter()
+        .filter(|&n| n < shape[0])
+    {
         let fit = fitter
-            .model_spectrum(&flat, &row_at(point(n)))
+            .model_spectrum(&flat, &row_at(parameters_of_case(n)))
             .unwrap()
             .remove(0);
-        let gap = relative(fit.model, &models[n * pixels..(n + 1) * pixels]);
+        let gap = largest_relative_gap(fit.model, &models[n * pixels..(n + 1) * pixels]);
         println!("case {n}: the resampled model differs by at most {gap:.1e}");
         assert!(gap < 5e-6, "case {n}: {gap}");
         cases += 1;
@@ -96,8 +100,8 @@ fn resampled_models() {
     assert!(cases >= 4);
 }
 
-/// −2 ln L of one spectrum at one point.
-fn objective(fitter: &SpectralFitter, spectra: &Spectra, point: &[f64]) -> f64 {
+/// Returns −2 ln L of one spectrum at one point.
+fn objective_at(fitter: &SpectralFitter, spectra: &Spectra, point: &[f64]) -> f64 {
     let table = fitter.fit_from(spectra, point).unwrap();
     let row = &table.row(0).to_row();
     assert_eq!(row.evaluations, 1, "{row:?}");
@@ -112,52 +116,55 @@ fn objective(fitter: &SpectralFitter, spectra: &Spectra, point: &[f64]) -> f64 {
 }
 
 #[test]
-fn objectives_of_the_forward_cases() {
-    let path = reference();
+fn objectives_of_the_forward_cases_meet_the_reference() {
+    let path = reference_path();
     let (_, wavelength) = array(&path, "lam_obs");
-    let (flux, sigma) = (array(&path, "spec").1, array(&path, "espec").1);
+    let (_, flux) = array(&path, "spec");
+    let (_, sigma) = array(&path, "espec");
     let (_, f32_network) = array(&path, "m2logl");
     let (_, f64_network) = array(&path, "m2logl_f64nn");
     let pixels = wavelength.len();
     let f32_fitter = evaluator(synb_model(), &Device::cpu());
     let f64_fitter = evaluator(synb_model(), &Device::cpu()).precision(Precision::F64);
     let gpu_fitter = gpu().map(|device| evaluator(synb_model(), &device));
-    for n in unrotated() {
+    for n in cases_without_rotation() {
         let range = n * pixels..(n + 1) * pixels;
-        // rvspecfit keeps masked pixels, with large errors
+        // rvspecfit keeps masked pixels, with large errors.
         let ivar: Vec<f64> = sigma[range.clone()].iter().map(|e| 1.0 / (e * e)).collect();
-        let one = Spectra::from_arrays(wavelength.clone(), flux[range].to_vec(), ivar, None, None)
-            .unwrap();
-        let point = point(n);
+        let spectrum =
+            Spectra::from_arrays(wavelength.clone(), flux[range].to_vec(), ivar, None, None)
+                .unwrap();
+        let point = parameters_of_case(n);
         let gap = |fitter: &SpectralFitter, expected: f64| {
-            (objective(fitter, &one, &point) / expected - 1.0).abs()
+            (objective_at(fitter, &spectrum, &point) / expected - 1.0).abs()
         };
-        let found = [
+        let cpu_gaps = [
             gap(&f64_fitter, f64_network[n]),
             gap(&f32_fitter, f32_network[n]),
         ];
-        let on_gpu = gpu_fitter
+        let gpu_gap = gpu_fitter
             .as_ref()
             .map_or(0.0, |fitter| gap(fitter, f32_network[n]));
         println!(
-            "case {n}: -2 ln L {:.1}, relative gaps: f64 {:.1e}, f32 {:.1e}, GPU {on_gpu:.1e}",
-            f32_network[n], found[0], found[1]
+            "case {n}: -2 ln L {:.1}, relative gaps: f64 {:.1e}, f32 {:.1e}, GPU {gpu_gap:.1e}",
+            f32_network[n], cpu_gaps[0], cpu_gaps[1]
         );
         assert!(
-            found.into_iter().chain([on_gpu]).all(|gap| gap < 5e-6),
+            cpu_gaps.into_iter().chain([gpu_gap]).all(|gap| gap < 5e-6),
             "case {n}"
         );
     }
 }
 
 #[test]
-fn objectives_at_the_reference_minima() {
+fn objectives_at_the_minima_meet_the_reference() {
     let path = data_folder().join("synb/fixed_vsini/rvspecfit.npz");
-    let ((_, x), (_, expected)) = (array(&path, "ref_x"), array(&path, "ref_m2logl"));
+    let (_, x) = array(&path, "ref_x");
+    let (_, expected) = array(&path, "ref_m2logl");
     let spectra = synb_spectra();
     for device in popfit_testing::fits::devices() {
         let fitter = evaluator(synb_model(), &device);
-        // the reference's own minimisation reached 4e-6 beyond a bound
+        // The minimisation of the reference reached 4e-6 beyond a bound.
         let bounds = fitter.model().bounds();
         let inside: Vec<f64> = x
             .iter()
@@ -166,7 +173,7 @@ fn objectives_at_the_reference_minima() {
             .collect();
         assert!(x.iter().zip(&inside).all(|(a, b)| (a - b).abs() < 1e-5));
         let table = fitter.fit_from(&spectra, &inside).unwrap();
-        let mut worst = 0f64;
+        let mut largest_gap = 0f64;
         for (n, row) in table.to_rows().into_iter().enumerate() {
             let gap = (row.objective + masked_constant(&spectra, n) - expected[n]).abs();
             assert!(
@@ -174,10 +181,10 @@ fn objectives_at_the_reference_minima() {
                 "{}: spectrum {n}: {gap}, {row:?}",
                 device.name()
             );
-            worst = worst.max(gap);
+            largest_gap = largest_gap.max(gap);
         }
         println!(
-            "{}: -2 ln L at the 128 minima differs by at most {worst:.4}",
+            "{}: -2 ln L at the 128 minima differs by at most {largest_gap:.4}",
             device.name()
         );
     }

@@ -1,4 +1,5 @@
-//! The 128 synb spectra, no starts given, against the f64 reference minima and the truth (`tests/data/README.md`).
+//! The 128 synb spectra, fitted from first guesses, against the f64 reference minima and the truth
+//! (`tests/data/README.md`).
 
 use std::path::{Path, PathBuf};
 
@@ -25,14 +26,14 @@ fn fit(device: &Device) -> (FitTable, Spectra<'static>) {
 }
 
 /// Checks a device's table against the reference.
-fn meets_the_reference(table: &FitTable, spectra: &Spectra, folder: &Path) {
-    let found = Comparison::new(table, spectra, folder);
-    found.print("fixed vsini", table);
+fn assert_meets_the_reference(table: &FitTable, spectra: &Spectra, folder: &Path) {
+    let comparison = Comparison::new(table, spectra, folder);
+    comparison.print("fixed vsini", table);
     let Comparison {
         gaps,
         offsets,
         ratios,
-    } = &found;
+    } = &comparison;
     assert!(share(gaps, |g| *g <= 0.02) >= 0.99);
     assert!(
         gaps.iter().all(|g| *g <= 0.1),
@@ -40,9 +41,9 @@ fn meets_the_reference(table: &FitTable, spectra: &Spectra, folder: &Path) {
         gaps.iter().position(|g| *g > 0.1)
     );
     assert!(share(offsets, |s| *s <= 0.1) >= 0.99);
-    assert!(found.errors_within(0.05) >= 0.95);
+    assert!(comparison.errors_within(0.05) >= 0.95);
     assert!((median(ratios.clone()) - 1.0).abs() <= 0.01);
-    // rvspecfit ends 41 too high here
+    // rvspecfit ends 41 too high here.
     assert!(
         gaps[10].abs() < 0.02 && offsets[10] < 0.1,
         "spectrum 10: {} {}",
@@ -51,20 +52,20 @@ fn meets_the_reference(table: &FitTable, spectra: &Spectra, folder: &Path) {
     );
 }
 
-/// (found − true) / error has mean 0 and width 1.
-fn pulls_are_normal(table: &FitTable, folder: &Path) {
+/// Checks that (fitted − true) / error has mean 0 and standard deviation 1.
+fn assert_pulls_are_normal(table: &FitTable, folder: &Path) {
     let (_, truth) = array(&folder.join("truth.npz"), "parameters");
     for (p, name) in table.names().iter().enumerate() {
         let pull = |(n, row): (usize, FitRow)| {
             (row.parameters[p] - truth[n * PARAMETERS + p]) / row.errors[p]
         };
-        // at a bound there is no error
-        let free = table
+        // A parameter at a bound has no error.
+        let free_rows = table
             .to_rows()
             .into_iter()
             .enumerate()
             .filter(|(_, row)| row.at_bound >> p & 1 == 0);
-        let pulls: Vec<f64> = free.map(pull).collect();
+        let pulls: Vec<f64> = free_rows.map(pull).collect();
         assert!(pulls.len() > 120, "{name}: {}", pulls.len());
         let count = pulls.len() as f64;
         let mean = pulls.iter().sum::<f64>() / count;
@@ -79,17 +80,17 @@ fn pulls_are_normal(table: &FitTable, folder: &Path) {
 }
 
 #[test]
-fn the_128_spectra_on_the_cpu() {
+fn the_128_spectra_meet_the_reference_on_the_cpu() {
     let (table, spectra) = fit(&Device::cpu());
-    meets_the_reference(&table, &spectra, &folder());
-    pulls_are_normal(&table, &folder());
+    assert_meets_the_reference(&table, &spectra, &folder());
+    assert_pulls_are_normal(&table, &folder());
 }
 
 #[test]
-fn the_128_spectra_on_the_gpu() {
+fn the_128_spectra_meet_the_reference_on_the_gpu() {
     let Some(device) = gpu() else { return };
     let (table, spectra) = fit(&device);
-    meets_the_reference(&table, &spectra, &folder());
+    assert_meets_the_reference(&table, &spectra, &folder());
     let (cpu, _) = fit(&Device::cpu());
     let (_, errors) = array(&folder().join("rvspecfit.npz"), "ref_err");
     let pairs = table

@@ -1,4 +1,5 @@
-//! The 48 synb spectra with rotation, no starts given, against the f64 reference minima (`tests/data/README.md`).
+//! The 48 synb spectra with rotation, fitted from first guesses, against the f64 reference minima
+//! (`tests/data/README.md`).
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -35,11 +36,11 @@ fn fit(device: &Device) -> (FitTable, Spectra<'static>) {
 }
 
 /// Checks a device against the reference: no objective more than 0.1 above it, nine errors of ten within 5 %.
-fn meets_the_reference(device: &Device) {
+fn assert_meets_the_reference(device: &Device) {
     let (table, spectra) = fit(device);
-    let found = Comparison::new(&table, &spectra, &folder());
-    found.print(&device.name(), &table);
-    for (n, gap) in found
+    let comparison = Comparison::new(&table, &spectra, &folder());
+    comparison.print(&device.name(), &table);
+    for (n, gap) in comparison
         .gaps
         .iter()
         .enumerate()
@@ -47,34 +48,34 @@ fn meets_the_reference(device: &Device) {
     {
         println!("spectrum {n}: {gap:.4} above, {:?}", table.row(n).to_row());
     }
-    assert!(found.gaps.iter().all(|gap| *gap <= 0.1));
+    assert!(comparison.gaps.iter().all(|gap| *gap <= 0.1));
     assert!(
-        found.errors_within(0.05) >= 0.9,
+        comparison.errors_within(0.05) >= 0.9,
         "{}",
-        found.errors_within(0.05)
+        comparison.errors_within(0.05)
     );
-    // where vsini is well measured the whole solution is the reference's
+    // Where vsini is well measured_offsets, the whole solution is the reference's.
     let (_, errors) = array(&folder().join("rvspecfit.npz"), "ref_err");
     let (_, x) = array(&folder().join("rvspecfit.npz"), "ref_x");
-    let measured: Vec<f64> = (0..table.len())
+    let measured_offsets: Vec<f64> = (0..table.len())
         .filter(|n| x[6 * n + 1] > 3.0 * errors[6 * n + 1])
-        .map(|n| found.offsets[n])
+        .map(|n| comparison.offsets[n])
         .collect();
     println!(
         "{} with vsini above three errors, {:.3} of them within 0.1 sigma",
-        measured.len(),
-        share(&measured, |s| *s < 0.1)
+        measured_offsets.len(),
+        share(&measured_offsets, |s| *s < 0.1)
     );
-    assert!(share(&measured, |s| *s < 0.1) >= 0.9);
+    assert!(share(&measured_offsets, |s| *s < 0.1) >= 0.9);
 }
 
 #[test]
-fn the_48_rotating_spectra_on_the_cpu() {
-    meets_the_reference(&Device::cpu());
+fn the_48_rotating_spectra_meet_the_reference_on_the_cpu() {
+    assert_meets_the_reference(&Device::cpu());
 }
 
 #[test]
-fn the_48_rotating_spectra_on_the_gpu() {
+fn the_48_rotating_spectra_meet_the_reference_on_the_gpu() {
     let Some(device) = gpu() else { return };
-    meets_the_reference(&device);
+    assert_meets_the_reference(&device);
 }

@@ -8,26 +8,29 @@ use popfit_testing::random::Random;
 use popfit_testing::tiny::{PIXELS, wavelength};
 
 const HIDDEN: usize = 8;
-/// S/N per pixel.
-const RATIO: f64 = 60.0;
+/// Signal-to-noise ratio per pixel.
+const SIGNAL_TO_NOISE: f64 = 60.0;
 
 /// Returns a network of two labels whose templates are about `unit`, a power of two.
 fn network(unit: f64, output: Activation) -> Emulator {
     let mut random = Random(5);
-    let mut list = |count, size: f64, factor: f64| -> Vec<f32> {
+    let mut random_list = |count, size: f64, factor: f64| -> Vec<f32> {
         (0..count)
             .map(|_| (random.around(size) * factor) as f32)
             .collect()
     };
-    let hidden = Layer::new(list(2 * HIDDEN, 2.0, 1.0), list(HIDDEN, 0.5, 1.0));
-    let (factor, summand) = if output == Activation::Identity {
+    let hidden = Layer::new(
+        random_list(2 * HIDDEN, 2.0, 1.0),
+        random_list(HIDDEN, 0.5, 1.0),
+    );
+    let (factor, bias) = if output == Activation::Identity {
         (unit, unit)
     } else {
         (1.0, unit.ln())
     };
     let pixels = Layer::new(
-        list(HIDDEN * PIXELS, 0.2, factor),
-        vec![summand as f32; PIXELS],
+        random_list(HIDDEN * PIXELS, 0.2, factor),
+        vec![bias as f32; PIXELS],
     );
     let labels = vec![
         Label::new("a", "", 0.0..=1.0),
@@ -44,9 +47,9 @@ fn spectra(unit: f64) -> Spectra<'static> {
     let clean = network(1.0, Activation::Identity).templates(&labels);
     let flux = clean
         .iter()
-        .map(|x| unit * (f64::from(*x) + random.around(1.7 / RATIO)))
+        .map(|x| unit * (f64::from(*x) + random.around(1.7 / SIGNAL_TO_NOISE)))
         .collect::<Vec<f64>>();
-    let ivar = vec![(RATIO / unit).powi(2); flux.len()];
+    let ivar = vec![(SIGNAL_TO_NOISE / unit).powi(2); flux.len()];
     Spectra::from_arrays(wavelength(), flux, ivar, None, None).unwrap()
 }
 
@@ -68,39 +71,43 @@ fn fit(fitter: &SpectralFitter, spectra: &Spectra) -> Vec<FitRow> {
 fn fits_in_another_unit_have_the_same_bits() {
     for device in devices() {
         for continuum in [Continuum::chebyshev(3), Continuum::none()] {
-            let of = |power: i32| {
+            let fit_in_unit = |power: i32| {
                 let unit = f64::from(power).exp2();
                 let fitter = fitter(model(unit, Activation::Identity, continuum), &device);
                 (fit(&fitter, &spectra(unit)), fitter)
             };
-            let (one, _) = of(0);
+            let (rows, _) = fit_in_unit(0);
             assert!(
-                one.iter()
+                rows.iter()
                     .all(|row| row.status.is_success() && row.chi2 < 2.0 * PIXELS as f64),
-                "{one:?}"
+                "{rows:?}"
             );
             for power in [-100, -73, 66, 100] {
-                let (other, fitter) = of(power);
+                let (rows_in_unit, fitter) = fit_in_unit(power);
                 let unit = f64::from(power).exp2();
-                for (a, b) in one.iter().zip(&other) {
-                    let what = format!("2^{power}, {continuum:?}, {}", fitter.device_name());
+                for (a, b) in rows.iter().zip(&rows_in_unit) {
+                    let case = format!("2^{power}, {continuum:?}, {}", fitter.device_name());
                     assert_eq!(
                         (&a.parameters, &a.errors, a.chi2, a.flags),
                         (&b.parameters, &b.errors, b.chi2, b.flags),
-                        "{what}"
+                        "{case}"
                     );
-                    // − Σ ln ivar depends on the unit of the data; in ln det C the units of template and ivar cancel
+                    // − Σ ln ivar depends on the unit of the data. In ln det C the units of template and ivar cancel.
                     let pixels = PIXELS as f64 - f64::from(a.unreached[0]);
                     let expected = a.objective + 2.0 * pixels * unit.ln();
                     assert!(
                         (b.objective - expected).abs() < 1e-9 * expected.abs(),
-                        "{what}: {b:?} {expected}"
+                        "{case}: {b:?} {expected}"
                     );
                 }
-                let shown = fitter.model_spectrum(&spectra(unit), &other[1]).unwrap();
-                let far = |j: usize| (shown[0].model[j] - shown[0].flux[j]).abs() * RATIO / unit;
-                assert!((0..PIXELS).all(|j| far(j) < 5.0), "{shown:?}");
-                assert!((shown[0].chi2 / other[1].chi2 - 1.0).abs() < 1e-4);
+                let pictures = fitter
+                    .model_spectrum(&spectra(unit), &rows_in_unit[1])
+                    .unwrap();
+                let pull = |j: usize| {
+                    (pictures[0].model[j] - pictures[0].flux[j]).abs() * SIGNAL_TO_NOISE / unit
+                };
+                assert!((0..PIXELS).all(|j| pull(j) < 5.0), "{pictures:?}");
+                assert!((pictures[0].chi2 / rows_in_unit[1].chi2 - 1.0).abs() < 1e-4);
             }
         }
     }
@@ -108,15 +115,15 @@ fn fits_in_another_unit_have_the_same_bits() {
 
 /// A network of ln flux loses only the digits of ln(unit).
 #[test]
-fn networks_of_logarithms_have_any_unit() {
-    let of = |power: i32| {
+fn networks_of_ln_flux_agree_in_any_unit() {
+    let fit_in_unit = |power: i32| {
         let unit = f64::from(power).exp2();
         let model = model(unit, Activation::Exp { clip: 300.0 }, Continuum::none());
         fit(&fitter(model, &popfit::Device::cpu()), &spectra(unit))
     };
-    let one = of(0);
+    let rows = fit_in_unit(0);
     for power in [-100, -60, 60, 100] {
-        for (a, b) in one.iter().zip(&of(power)) {
+        for (a, b) in rows.iter().zip(&fit_in_unit(power)) {
             assert!(
                 popfit_testing::fits::offset(a, &b.parameters, &b.errors) < 0.01,
                 "2^{power}: {a:?} {b:?}"
@@ -127,13 +134,16 @@ fn networks_of_logarithms_have_any_unit() {
 
 /// A model returns the network that it was given.
 #[test]
-fn a_model_shows_the_given_network() {
-    let given = network(1e-22, Activation::Identity);
+fn a_model_returns_the_given_network() {
+    let emulator = network(1e-22, Activation::Identity);
     let model = SpectralModel::builder()
-        .arm("", given.clone())
+        .arm("", emulator.clone())
         .build()
         .unwrap();
-    let (_, shown) = model.arms().next().unwrap();
-    assert_eq!(*shown, given);
-    assert_eq!(shown.templates(&[0.5, 0.0]), given.templates(&[0.5, 0.0]));
+    let (_, returned) = model.arms().next().unwrap();
+    assert_eq!(*returned, emulator);
+    assert_eq!(
+        returned.templates(&[0.5, 0.0]),
+        emulator.templates(&[0.5, 0.0])
+    );
 }

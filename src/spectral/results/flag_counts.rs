@@ -5,17 +5,17 @@ use crate::flag::{FlagDescription, Flags};
 use crate::solver::Status;
 
 /// Number of flags.
-const FLAGS: usize = Flags::DESCRIPTIONS.len();
-/// A flag is frequent if at least one in so many fits carries it …
-const ONE_OF: u64 = 5;
-/// … and if at least so many fits do, or all.
-const FEWEST: u64 = 5;
-/// Share of pixels that the networks do not cover, above which a line reports it.
-const LEAST_LEFT_OUT: f64 = 0.002;
-/// χ²/dof above which `ivar` may be another quantity …
-const FAR_TOO_HIGH: f64 = 100.0;
-/// … and below which it certainly is.
-const FAR_TOO_LOW: f64 = 0.1;
+const FLAG_COUNT: usize = Flags::DESCRIPTIONS.len();
+/// A flag is frequent if at least one in this many fits carries it,
+const FITS_PER_FREQUENT_FLAG: u64 = 5;
+/// and if at least this many fits do, or all.
+const MIN_FREQUENT_FITS: u64 = 5;
+/// Share of pixels that the networks do not cover above which a line reports it.
+const MIN_REPORTED_LEFT_OUT: f64 = 0.002;
+/// χ²/dof above which `ivar` may be another quantity.
+const SUSPECT_HIGH_CHI2: f64 = 100.0;
+/// χ²/dof below which `ivar` certainly is another quantity.
+const SUSPECT_LOW_CHI2: f64 = 0.1;
 
 /// Counts of the flags of a run's fits. [`lines`](FlagCounts::lines) reports what is wrong with many of them.
 ///
@@ -31,10 +31,10 @@ pub struct FlagCounts {
     parameters: Vec<String>,
     /// Number of rows with a fit.
     fits: u64,
-    by_flag: [u64; FLAGS],
+    by_flag: [u64; FLAG_COUNT],
     by_bound: Vec<u64>,
     /// Σ ln(χ²/dof) of the rows that carry each flag.
-    ln_chi2: [f64; FLAGS],
+    ln_chi2: [f64; FLAG_COUNT],
     /// Number of good pixels that the networks do not cover.
     unreached: u64,
     /// Sum of the degrees of freedom, about the number of pixels that were fitted.
@@ -48,9 +48,9 @@ impl FlagCounts {
         FlagCounts {
             parameters: parameters.to_vec(),
             fits: 0,
-            by_flag: [0; FLAGS],
+            by_flag: [0; FLAG_COUNT],
             by_bound,
-            ln_chi2: [0.0; FLAGS],
+            ln_chi2: [0.0; FLAG_COUNT],
             unreached: 0,
             fitted: 0,
         }
@@ -68,16 +68,16 @@ impl FlagCounts {
             .map(|count| u64::from(*count))
             .sum::<u64>();
         self.fitted += u64::try_from(row.dof).unwrap_or(0);
-        let reduced = row.chi2 / row.dof.max(1) as f64;
-        let reduced = if reduced.is_nan() {
-            1.0
+        let reduced_chi2 = row.chi2 / row.dof.max(1) as f64;
+        let ln_chi2 = if reduced_chi2.is_nan() {
+            0.0
         } else {
-            reduced.clamp(f64::MIN_POSITIVE, f64::MAX)
+            reduced_chi2.clamp(f64::MIN_POSITIVE, f64::MAX).ln()
         };
-        for (k, (count, sum)) in self.by_flag.iter_mut().zip(&mut self.ln_chi2).enumerate() {
-            if row.flags.bits() >> k & 1 == 1 {
+        for (bit, (count, sum)) in self.by_flag.iter_mut().zip(&mut self.ln_chi2).enumerate() {
+            if row.flags.bits() >> bit & 1 == 1 {
                 *count += 1;
-                *sum += reduced.ln();
+                *sum += ln_chi2;
             }
         }
         for (p, count) in self.by_bound.iter_mut().enumerate() {
@@ -100,10 +100,13 @@ impl FlagCounts {
     /// There is no line for flags that many good fits carry, nor for a flag of fewer than five fits unless all carry
     /// it.
     pub fn lines(&self) -> Vec<String> {
+        // 1. Report the frequent flags, the most frequent first.
         let mut frequent = Vec::new();
         for (k, (flag, &count)) in Flags::DESCRIPTIONS.iter().zip(&self.by_flag).enumerate() {
-            let is_frequent = count * ONE_OF >= self.fits && count >= FEWEST.min(self.fits.max(1));
-            let advice = self.advice(flag, (self.ln_chi2[k] / count.max(1) as f64).exp());
+            let is_frequent = count * FITS_PER_FREQUENT_FLAG >= self.fits
+                && count >= MIN_FREQUENT_FITS.min(self.fits.max(1));
+            let typical_chi2 = (self.ln_chi2[k] / count.max(1) as f64).exp();
+            let advice = self.advise(flag, typical_chi2);
             if is_frequent && !advice.is_empty() {
                 let line = format!(
                     "{count} of {} fits have flag {} ({}): {advice}",
@@ -113,35 +116,35 @@ impl FlagCounts {
             }
         }
         frequent.sort_by_key(|(count, ..)| std::cmp::Reverse(*count));
+        // 2. Refer to the book.
         let bits: Vec<String> = frequent.iter().map(|(_, bit, _)| bit.to_string()).collect();
-        let reference = format!(
-            "The page on flags in the book says what to do with {}.",
-            bits.join(", ")
-        );
-        let reference = (!bits.is_empty()).then_some(reference);
-        frequent
-            .into_iter()
-            .map(|(.., line)| line)
-            .chain(reference)
-            .chain(self.left_out())
-            .collect()
+        let mut lines: Vec<String> = frequent.into_iter().map(|(.., line)| line).collect();
+        if !bits.is_empty() {
+            lines.push(format!(
+                "The page on flags in the book says what to do with {}.",
+                bits.join(", ")
+            ));
+        }
+        // 3. Report pixels that are left out.
+        lines.extend(self.report_left_out());
+        lines
     }
 
     /// Returns the line about pixels that the networks do not cover; `None` if there are few.
-    fn left_out(&self) -> Option<String> {
+    fn report_left_out(&self) -> Option<String> {
         let share = self.unreached as f64 / (self.unreached + self.fitted).max(1) as f64;
-        (share > LEAST_LEFT_OUT).then(|| {
+        (share > MIN_REPORTED_LEFT_OUT).then(|| {
             format!(
                 "{} % of the good pixels are left out, because the networks do not cover them (column unreached)",
-                two_digits(100.0 * share)
+                format_two_digits(100.0 * share)
             )
         })
     }
 
     /// Returns the usual causes of a frequent flag; empty if it needs no attention. `chi2` is the typical χ²/dof of the
     /// fits that carry it.
-    fn advice(&self, flag: &FlagDescription, chi2: f64) -> String {
-        let typical = format!("χ²/dof is typically {}", two_digits(chi2));
+    fn advise(&self, flag: &FlagDescription, chi2: f64) -> String {
+        let typical = format!("χ²/dof is typically {}", format_two_digits(chi2));
         match Flags::from_bits_truncate(flag.bit) {
             Flags::AT_BOUND => {
                 let most_frequent = self
@@ -154,13 +157,13 @@ impl FlagCounts {
                     format!("most often {name} ({count}). {}", flag.advice)
                 })
             }
-            Flags::HIGH_CHI2 if chi2 > FAR_TOO_HIGH => {
+            Flags::HIGH_CHI2 if chi2 > SUSPECT_HIGH_CHI2 => {
                 format!(
                     "{typical}. Is `ivar` really 1/σ², in the unit of the flux? If it is: {}",
                     flag.advice
                 )
             }
-            Flags::LOW_CHI2 if chi2 < FAR_TOO_LOW => {
+            Flags::LOW_CHI2 if chi2 < SUSPECT_LOW_CHI2 => {
                 format!("{typical}. Is `ivar` really 1/σ², and not σ or σ²?")
             }
             Flags::HIGH_CHI2 | Flags::LOW_CHI2 => format!("{typical}. {}", flag.advice),
@@ -170,7 +173,7 @@ impl FlagCounts {
 }
 
 /// Formats a positive number to two significant digits, without an exponent from 0.0001 to a million.
-fn two_digits(x: f64) -> String {
+fn format_two_digits(x: f64) -> String {
     if !(1e-4..1e6).contains(&x) {
         return format!("{x:.1e}");
     }
@@ -230,32 +233,32 @@ mod tests {
             );
         }
         assert_eq!(FlagCounts::new(&[]).lines(), [""; 0]);
-        let many = lines(64, 64, Flags::LOW_SN | Flags::MANY_MASKED, 1.0);
+        let two_flags = lines(64, 64, Flags::LOW_SN | Flags::MANY_MASKED, 1.0);
         assert!(
-            many.len() == 3 && many[2].ends_with("says what to do with 128, 256."),
-            "{many:?}"
+            two_flags.len() == 3 && two_flags[2].ends_with("says what to do with 128, 256."),
+            "{two_flags:?}"
         );
     }
 
     /// The advice on high and low χ² depends on how far χ²/dof is from 1.
     #[test]
     fn advice_depends_on_chi2() {
-        let first = |flag, chi2| lines(64, 64, flag, chi2)[0].clone();
-        let far = first(Flags::LOW_CHI2, 0.00131);
+        let first_line = |flag, chi2| lines(64, 64, flag, chi2)[0].clone();
+        let low = first_line(Flags::LOW_CHI2, 0.00131);
         let expected = "64 of 64 fits have flag 2048 (low χ²): χ²/dof is typically 0.0013. Is `ivar` really 1/σ²";
-        assert!(far.starts_with(expected), "{far}");
+        assert!(low.starts_with(expected), "{low}");
         for (flag, chi2, is_asked) in [
             (Flags::LOW_CHI2, 0.7, false),
             (Flags::HIGH_CHI2, 3.0, false),
         ] {
-            assert_eq!(first(flag, chi2).contains("`ivar` really"), is_asked);
+            assert_eq!(first_line(flag, chi2).contains("`ivar` really"), is_asked);
         }
-        let high = first(Flags::HIGH_CHI2, 1.4e9);
+        let high = first_line(Flags::HIGH_CHI2, 1.4e9);
         assert!(
             high.contains("typically 1.4e9. Is `ivar` really") && high.contains("cosmic rays"),
             "{high}"
         );
-        assert!(first(Flags::AT_BOUND, 1.0).contains("most often teff (64)"));
+        assert!(first_line(Flags::AT_BOUND, 1.0).contains("most often teff (64)"));
     }
 
     /// Flags that good fits carry have no line.

@@ -1,4 +1,4 @@
-//! What a fit gives: the row of each spectrum, and the table of all.
+//! Results of fits: the row of each spectrum, and the table of all rows.
 
 pub mod blank;
 pub mod columns;

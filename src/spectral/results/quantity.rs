@@ -1,64 +1,65 @@
 //! Units and meanings of the parameters that spectral models usually have.
 
 /// A parameter that popfit knows by its name.
-struct Known {
+struct KnownParameter {
     name: &'static str,
     unit: &'static str,
     meaning: &'static str,
 }
 
 /// The parameters that popfit knows.
-const KNOWN: [Known; 6] = [
-    Known {
+const KNOWN_PARAMETERS: [KnownParameter; 6] = [
+    KnownParameter {
         name: "velocity",
         unit: "km/s",
         meaning: "Radial velocity, positive when receding",
     },
-    Known {
+    KnownParameter {
         name: "vsini",
         unit: "km/s",
         meaning: "Projected rotation velocity",
     },
-    Known {
+    KnownParameter {
         name: "teff",
         unit: "K",
         meaning: "Effective temperature",
     },
-    Known {
+    KnownParameter {
         name: "logg",
         unit: "dex",
         meaning: "Logarithm of the surface gravity in cm/s2",
     },
-    Known {
+    KnownParameter {
         name: "feh",
         unit: "dex",
         meaning: "Metallicity [Fe/H]",
     },
-    Known {
+    KnownParameter {
         name: "alpha",
         unit: "dex",
         meaning: "[alpha/Fe]",
     },
 ];
 
-/// Finds what popfit knows of a parameter of this name (unit and meaning); `None` if nothing.
-fn known(parameter: &str) -> Option<&'static Known> {
-    KNOWN.iter().find(|known| known.name == parameter)
+/// Returns the parameter that popfit knows by this name.
+fn find_known(name: &str) -> Option<&'static KnownParameter> {
+    KNOWN_PARAMETERS
+        .iter()
+        .find(|parameter| parameter.name == name)
 }
 
-/// Returns the unit of a parameter: the one that `units` (name and unit) gives, or else the usual one; empty without
-/// either.
+/// Returns the unit of a parameter in `units` (name and unit), or else the usual one; empty without either.
 pub(crate) fn unit<'a>(units: &'a [(String, String)], parameter: &str) -> &'a str {
     match units
         .iter()
         .find(|(name, unit)| name == parameter && !unit.is_empty())
     {
         Some((_, unit)) => unit,
-        None => known(parameter).map_or("", |known| known.unit),
+        None => find_known(parameter).map_or("", |usual| usual.unit),
     }
 }
 
 /// Returns the meaning of a parameter that popfit knows.
 pub(crate) fn meaning(parameter: &str) -> Option<&'static str> {
-    known(parameter).map(|known| known.meaning)
+    find_known(parameter).map(|usual| usual.meaning)
 }

@@ -35,15 +35,15 @@ impl From<String> for Id {
 impl std::fmt::Display for Id {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Id::Integer(n) => n.fmt(f),
-            Id::Text(s) => s.fmt(f),
+            Id::Integer(integer) => integer.fmt(f),
+            Id::Text(text) => text.fmt(f),
         }
     }
 }
 
 impl FitRow {
-    /// Returns a row without a fit: its status is interrupted, and its numbers, for so many parameters, are NaN.
-    /// `parameters` is the number of free parameters.
+    /// Returns a row without a fit: its status is interrupted, and its numbers are NaN. `parameters` is the number of
+    /// free parameters.
     pub fn new(id: impl Into<Id>, parameters: usize) -> FitRow {
         FitRow {
             id: id.into(),
@@ -57,8 +57,9 @@ impl FitRow {
     }
 
     /// Sets the status, and its text, of a row whose fit has failed, and its errors and correlations to NaN.
-    pub(crate) fn fail(&mut self, status: Status, text: &str) {
-        (self.status, self.status_text) = (status, text.into());
+    pub(crate) fn mark_failed(&mut self, status: Status, text: &str) {
+        self.status = status;
+        self.status_text = text.into();
         self.clear_errors();
     }
 

@@ -1,13 +1,15 @@
-//! The columns of one table: what is declared in `columns.rs`, for its parameters, arms and options.
+//! The columns of one table: those that `columns/mod.rs` declares, for the table's parameters, arms and options.
 
 use std::collections::HashSet;
 
 use crate::error::{Error, Result};
 use crate::setters::setters;
-use crate::spectral::results::columns::{BadCell, Declared, FIELDS, Pattern, Presence, Store};
+use crate::spectral::results::columns::{
+    DeclaredField, InvalidCell, Pattern, Presence, ROW_FIELDS, Store,
+};
 use crate::spectral::results::quantity;
 use crate::spectral::results::row::{FitRow, Id};
-use crate::spectral::results::values::{FitValues, Kind};
+use crate::spectral::results::values::{ColumnKind, FitValues};
 
 /// Facts that decide the columns, known before the first fit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,20 +43,36 @@ setters!(Schema {
 
 /// A column of a table.
 #[derive(Clone, Debug)]
-pub struct Column {
+pub struct ResultColumn {
     pub name: String,
-    pub kind: Kind,
+    pub kind: ColumnKind,
     /// Unit, empty without one. `km/s` has another spelling in FITS.
     pub unit: String,
     pub meaning: String,
-    /// Index in [`FIELDS`].
+    /// Index in [`ROW_FIELDS`].
     field: usize,
     /// Index among the columns of the field.
-    place: usize,
+    index_in_field: usize,
 }
 
-/// Maximum number of free parameters of a model.
-const MOST_PARAMETERS: usize = 32;
+/// Maximum number of free parameters of a table that is read.
+const MAX_TABLE_PARAMETERS: usize = 32;
+/// Placeholder of a parameter in the name of a column.
+const NAME: &str = "NAME";
+
+impl ResultColumn {
+    /// Returns a column of floats, whose place among the fields is not set.
+    fn of_floats(name: String, unit: &str, meaning: String) -> ResultColumn {
+        ResultColumn {
+            name,
+            kind: ColumnKind::Float64,
+            unit: unit.into(),
+            meaning,
+            field: 0,
+            index_in_field: 0,
+        }
+    }
+}
 
 impl Schema {
     /// Returns the names of the table's columns, in the order in which they are written.
@@ -73,131 +91,132 @@ impl Schema {
     ///
     /// # Errors
     /// [`Error::Model`] if a parameter's name is already that of a column.
-    pub(crate) fn distinct_columns(&self) -> Result<Vec<Column>> {
-        let all = self.columns();
-        let mut seen = HashSet::new();
-        match all.iter().find(|column| !seen.insert(&column.name)) {
-            Some(twice) => Err(Error::model(format!(
+    pub(crate) fn distinct_columns(&self) -> Result<Vec<ResultColumn>> {
+        let columns = self.columns();
+        let mut names = HashSet::new();
+        match columns.iter().find(|column| !names.insert(&column.name)) {
+            Some(duplicate) => Err(Error::model(format!(
                 "two columns of the result table would be called {:?}",
-                twice.name
+                duplicate.name
             ))),
-            None => Ok(all),
+            None => Ok(columns),
         }
     }
 
     /// Returns all columns in the order of the file.
-    pub(crate) fn columns(&self) -> Vec<Column> {
+    pub(crate) fn columns(&self) -> Vec<ResultColumn> {
         // 1. Find the fields that have columns in this table.
         let mut flags = self.clone();
-        let mut fields: Vec<(usize, &Declared)> = FIELDS.iter().enumerate().collect();
-        fields.retain(|(_, declared)| match declared.presence {
+        let mut fields: Vec<(usize, &DeclaredField)> = ROW_FIELDS.iter().enumerate().collect();
+        fields.retain(|(_, field)| match field.presence {
             Presence::Always | Presence::Later => true,
             Presence::Optional(flag) => *flag(&mut flags),
         });
-        // 2. List their columns. Fields of parameters that stand together take turns.
-        let mut all = Vec::new();
-        for together in
-            fields.chunk_by(|(_, a), (_, b)| a.is_of_parameters() && b.is_of_parameters())
-        {
-            let columns: Vec<Vec<Column>> = together
+        // 2. List their columns. Adjacent fields of parameters are interleaved, parameter by parameter.
+        let mut columns = Vec::new();
+        let are_interleaved = |a: &DeclaredField, b: &DeclaredField| {
+            a.has_column_per_parameter() && b.has_column_per_parameter()
+        };
+        for adjacent in fields.chunk_by(|(_, a), (_, b)| are_interleaved(a, b)) {
+            let by_field: Vec<Vec<ResultColumn>> = adjacent
                 .iter()
-                .map(|(f, declared)| self.expand(*f, declared))
+                .map(|(index, field)| self.columns_of_field(*index, field))
                 .collect();
-            let count = columns.iter().map(Vec::len).max().unwrap_or(0);
-            all.extend((0..count).flat_map(|k| {
-                columns
-                    .iter()
-                    .filter_map(move |of_field| of_field.get(k).cloned())
-            }));
+            let count = by_field.iter().map(Vec::len).max().unwrap_or(0);
+            for k in 0..count {
+                columns.extend(
+                    by_field
+                        .iter()
+                        .filter_map(|columns| columns.get(k).cloned()),
+                );
+            }
         }
-        all
+        columns
     }
 
     /// Returns the columns of one field.
-    fn expand(&self, field: usize, declared: &Declared) -> Vec<Column> {
-        let mut all: Vec<Column> = declared
+    fn columns_of_field(&self, field: usize, declared: &DeclaredField) -> Vec<ResultColumn> {
+        let mut columns: Vec<ResultColumn> = declared
             .patterns
             .iter()
-            .flat_map(|pattern| self.substitute(pattern))
+            .flat_map(|pattern| self.expand_pattern(pattern))
             .collect();
-        for (place, column) in all.iter_mut().enumerate() {
+        for (index, column) in columns.iter_mut().enumerate() {
             let is_text = self.text_ids && column.name == "id";
-            (column.field, column.place, column.kind) = (
-                field,
-                place,
-                if is_text { Kind::Text } else { declared.kind },
-            );
+            column.field = field;
+            column.index_in_field = index;
+            column.kind = if is_text {
+                ColumnKind::Text
+            } else {
+                declared.kind
+            };
         }
-        all
+        columns
     }
 
     /// Returns the columns that a pattern stands for, without their field and type.
-    fn substitute(&self, pattern: &Pattern) -> Vec<Column> {
+    fn expand_pattern(&self, pattern: &Pattern) -> Vec<ResultColumn> {
         let Pattern {
             name,
             unit,
             meaning,
         } = *pattern;
-        let column = |name: String, unit: &str, meaning: String| Column {
-            name,
-            unit: unit.into(),
-            meaning,
-            kind: Kind::Float64,
-            field: 0,
-            place: 0,
-        };
+        // 1. One column per parameter.
         if name.contains(NAME) {
-            let of_parameter = |parameter: &String| {
-                let known = quantity::meaning(parameter).filter(|_| name == NAME);
-                let meaning = known.unwrap_or(meaning).replace(NAME, parameter);
-                column(
+            let mut columns = Vec::with_capacity(self.parameters.len());
+            for parameter in &self.parameters {
+                let usual_meaning = quantity::meaning(parameter).filter(|_| name == NAME);
+                columns.push(ResultColumn::of_floats(
                     name.replace(NAME, parameter),
                     quantity::unit(&self.units, parameter),
-                    meaning,
-                )
-            };
-            return self.parameters.iter().map(of_parameter).collect();
+                    usual_meaning.unwrap_or(meaning).replace(NAME, parameter),
+                ));
+            }
+            return columns;
         }
+        // 2. One column per arm. A single arm may have no name.
         if let Some(stem) = name.strip_suffix("_ARM") {
-            let of_arm = |arm: &String| {
-                if arm.is_empty() {
+            let mut columns = Vec::with_capacity(self.arms.len());
+            for arm in &self.arms {
+                let name = if arm.is_empty() {
                     stem.into()
                 } else {
                     format!("{stem}_{arm}")
-                }
-            };
-            return self
-                .arms
-                .iter()
-                .map(|arm| column(of_arm(arm), unit, meaning.into()))
-                .collect();
+                };
+                columns.push(ResultColumn::of_floats(name, unit, meaning.into()));
+            }
+            return columns;
         }
+        // 3. One column per pair of parameters.
         if let Some(stem) = name.strip_suffix("A_B") {
-            let of_pair = |(a, b)| {
-                column(
+            let mut columns = Vec::new();
+            for (a, b) in pairs(&self.parameters) {
+                let meaning = meaning.replace("A and B", &format!("{a} and {b}"));
+                columns.push(ResultColumn::of_floats(
                     format!("{stem}{a}_{b}"),
                     unit,
-                    meaning.replace("A and B", &format!("{a} and {b}")),
-                )
-            };
-            return pairs(&self.parameters).map(of_pair).collect();
+                    meaning,
+                ));
+            }
+            return columns;
         }
-        vec![column(name.into(), unit, meaning.into())]
+        // 4. A single column.
+        vec![ResultColumn::of_floats(name.into(), unit, meaning.into())]
     }
 
     /// Fails if a row has another number of parameters than the table, or a text id among integer ids. The error is a
     /// message.
     #[cfg(feature = "files")]
     pub(crate) fn check_row(&self, row: &FitRow) -> Result<(), String> {
-        let n = self.parameters.len();
+        let count = self.parameters.len();
         let lengths = [
             row.parameters.len(),
             row.errors.len(),
             row.correlations.len(),
         ];
-        if lengths != [n, n, n * n.saturating_sub(1) / 2] {
+        if lengths != [count, count, count * count.saturating_sub(1) / 2] {
             return Err(format!(
-                "id {}: a row of {} parameters in a table of {n}",
+                "id {}: a row of {} parameters in a table of {count}",
                 row.id,
                 row.parameters.len()
             ));
@@ -210,54 +229,50 @@ impl Schema {
         }
     }
 
-    /// Finds out which table has columns of these names: parameters are pairs `X`, `X_err` between `objective` and
-    /// `at_bound`. Other columns do not disturb. `units` has name and unit of columns that have one.
+    /// Infers the schema of a table from the names of its columns: parameters are pairs `X`, `X_err` between
+    /// `objective` and `at_bound`. Unknown columns are ignored. `units` has name and unit of columns that have one.
     ///
     /// # Errors
     /// Returns a message if a column that every table has is missing, or if there are too many parameters.
-    pub(crate) fn of_names(
+    pub(crate) fn from_names(
         names: &[String],
         text_ids: bool,
         units: Vec<(String, String)>,
     ) -> Result<Schema, String> {
-        // 1. Find the columns that every table has.
-        let find = |name: &str| names.iter().position(|n| n == name);
-        let of_every = FIELDS
-            .iter()
-            .filter(|declared| matches!(declared.presence, Presence::Always));
-        let mut required = of_every
-            .flat_map(|declared| declared.patterns)
-            .filter(|pattern| !pattern.name.contains(NAME));
-        if let Some(Pattern { name, .. }) = required.find(|pattern| find(pattern.name).is_none()) {
-            return Err(format!("not a result table of popfit: no column `{name}`"));
+        // 1. Check that the columns of every table are there.
+        let find = |name: &str| names.iter().position(|other| other == name);
+        for field in ROW_FIELDS {
+            let is_required = matches!(field.presence, Presence::Always);
+            for Pattern { name, .. } in field.patterns.iter().filter(|_| is_required) {
+                if !name.contains(NAME) && find(name).is_none() {
+                    return Err(format!("not a result table of popfit: no column `{name}`"));
+                }
+            }
         }
         // 2. Find the parameters and the arms.
-        let (from, to) = (
-            find("objective").map_or(0, |c| c + 1),
-            find("at_bound").unwrap_or(0),
-        );
-        if to > from + 2 * MOST_PARAMETERS {
+        let begin = find("objective").map_or(0, |index| index + 1);
+        let end = find("at_bound").unwrap_or(0);
+        if end > begin + 2 * MAX_TABLE_PARAMETERS {
             return Err(format!(
                 "{} columns of parameters, more than {}",
-                to - from,
-                2 * MOST_PARAMETERS
+                end - begin,
+                2 * MAX_TABLE_PARAMETERS
             ));
         }
-        let between = names.get(from..to).unwrap_or_default();
-        let parameter = |pair: &[String]| match pair {
-            [name, error] if error.strip_suffix("_err") == Some(name) => Some(name.clone()),
-            _ => None,
-        };
-        let parameters: Vec<String> = between.windows(2).filter_map(parameter).collect();
-        let arm = |name: &String| match name.strip_prefix("continuum_terms")? {
-            "" => Some(String::new()),
-            rest => rest.strip_prefix('_').map(Into::into),
-        };
+        let mut parameters = Vec::new();
+        for pair in names.get(begin..end).unwrap_or_default().windows(2) {
+            if pair[1].strip_suffix("_err") == Some(&pair[0]) {
+                parameters.push(pair[0].clone());
+            }
+        }
+        let arms = names
+            .iter()
+            .filter_map(|name| arm_of_column(name))
+            .collect();
         let units = units
             .into_iter()
             .filter(|(column, _)| parameters.contains(column))
             .collect();
-        let arms = names.iter().filter_map(arm).collect();
         let mut schema = Schema {
             parameters,
             text_ids,
@@ -266,9 +281,9 @@ impl Schema {
             ..Schema::default()
         };
         // 3. Find the optional columns: all of a field, or none.
-        for (field, declared) in FIELDS.iter().enumerate() {
-            if let Presence::Optional(flag) = declared.presence {
-                let columns = schema.expand(field, declared);
+        for (index, field) in ROW_FIELDS.iter().enumerate() {
+            if let Presence::Optional(flag) = field.presence {
+                let columns = schema.columns_of_field(index, field);
                 *flag(&mut schema) = !columns.is_empty()
                     && columns.iter().all(|column| find(&column.name).is_some());
             }
@@ -277,16 +292,21 @@ impl Schema {
     }
 }
 
-/// Stands for a parameter in the name of a column.
-const NAME: &str = "NAME";
-
-impl Declared {
-    /// Returns whether there is a column for each parameter.
-    fn is_of_parameters(&self) -> bool {
+impl DeclaredField {
+    /// Returns whether the field has a column for each parameter.
+    fn has_column_per_parameter(&self) -> bool {
         self.patterns
             .iter()
             .all(|pattern| pattern.name.contains(NAME))
             && !self.patterns.is_empty()
+    }
+}
+
+/// Returns the arm to which a column of continuum terms belongs; its name may be empty.
+fn arm_of_column(name: &str) -> Option<String> {
+    match name.strip_prefix("continuum_terms")? {
+        "" => Some(String::new()),
+        suffix => suffix.strip_prefix('_').map(Into::into),
     }
 }
 
@@ -301,7 +321,7 @@ fn pairs(names: &[String]) -> impl Iterator<Item = (&String, &String)> {
 
 impl Store {
     /// Stores rows.
-    pub fn of_rows<'r>(rows: impl IntoIterator<Item = &'r FitRow>) -> Store {
+    pub fn from_rows<'r>(rows: impl IntoIterator<Item = &'r FitRow>) -> Store {
         let mut store = Store::default();
         rows.into_iter().for_each(|row| store.push(row));
         store
@@ -309,90 +329,91 @@ impl Store {
 
     /// Returns the number of rows.
     pub fn len(&self) -> usize {
-        self.status.only().len()
+        self.status.single().len()
     }
 
-    /// Adds what these columns and fields without a column lack, with missing cells.
-    pub fn complete(&mut self, columns: &[Column]) {
-        let (rows, mut fields) = (self.len(), self.fields_mut());
-        columns
-            .iter()
-            .for_each(|column| fields[column.field].widen(column.place + 1, rows));
-        let without_column = fields
-            .into_iter()
-            .zip(FIELDS)
-            .filter(|(_, declared)| declared.patterns.is_empty());
-        without_column.for_each(|(field, _)| field.widen(1, rows));
+    /// Adds missing cells for those of these columns that are not stored yet, and for fields without a column.
+    pub fn complete(&mut self, columns: &[ResultColumn]) {
+        let rows = self.len();
+        let fields = self.fields_mut();
+        for column in columns {
+            fields[column.field].add_missing_columns(column.index_in_field + 1, rows);
+        }
+        for (field, declared) in fields.into_iter().zip(ROW_FIELDS) {
+            if declared.patterns.is_empty() {
+                field.add_missing_columns(1, rows);
+            }
+        }
     }
 
-    /// Stores columns of values; those that are `None` have missing cells. `first` is the number of the first row, for
-    /// messages.
+    /// Stores columns of values; those that are `None` have missing cells. `first_row` is the number of the first row,
+    /// for messages.
     ///
     /// # Errors
-    /// Returns a message with the column if columns differ in length, and with the row, too, for a value that
-    /// is no cell of its column.
-    pub fn of_values(
-        columns: &[Column],
+    /// Returns a message with the column if columns differ in length, and with the row, too, for a value that is not
+    /// valid in its column.
+    pub fn from_values(
+        columns: &[ResultColumn],
         values: Vec<Option<FitValues>>,
-        first: usize,
+        first_row: usize,
     ) -> Result<Store, String> {
         let rows = values.iter().flatten().next().map_or(0, FitValues::len);
         let mut store = Store::default();
         let fields = store.fields_mut();
-        for (
-            Column {
-                name, field, place, ..
-            },
-            values,
-        ) in columns.iter().zip(values)
-        {
-            if let Some(values) = values {
-                if values.len() != rows {
-                    return Err(format!(
-                        "column `{name}`: it has {} rows, and others have {rows}",
-                        values.len()
-                    ));
-                }
-                let bad = |bad: BadCell| {
-                    format!("column `{name}`, row {}: {}", first + bad.row, bad.message)
-                };
-                fields[*field].put(*place, values).map_err(bad)?;
+        for (column, values) in columns.iter().zip(values) {
+            let Some(values) = values else {
+                continue;
+            };
+            let name = &column.name;
+            if values.len() != rows {
+                return Err(format!(
+                    "column `{name}`: it has {} rows, and others have {rows}",
+                    values.len()
+                ));
             }
+            fields[column.field]
+                .set_values(column.index_in_field, values)
+                .map_err(|InvalidCell { row, message }| {
+                    format!("column `{name}`, row {}: {message}", first_row + row)
+                })?;
         }
         store.complete(columns);
         Ok(store)
     }
 
-    /// Returns the values of these columns. Those of floats are moved.
-    pub fn into_values(mut self, columns: &[Column]) -> Vec<FitValues> {
-        let (rows, mut fields) = (self.len(), self.fields_mut());
+    /// Returns the values of these columns. Columns of floats are moved, not copied.
+    pub fn into_values(mut self, columns: &[ResultColumn]) -> Vec<FitValues> {
+        let rows = self.len();
+        let mut fields = self.fields_mut();
         columns
             .iter()
-            .map(|column| fields[column.field].take(column.place, column.kind, rows))
+            .map(|column| {
+                fields[column.field].take_values(column.index_in_field, column.kind, rows)
+            })
             .collect()
     }
 
     /// Returns a copy of the values of a column; `None` if there is none.
-    pub fn values(&self, column: &Column) -> Option<FitValues> {
-        self.fields()[column.field].values(column.place, column.kind)
+    pub fn values(&self, column: &ResultColumn) -> Option<FitValues> {
+        self.fields()[column.field].values(column.index_in_field, column.kind)
     }
 
-    /// Returns the values of a column of floats; `None` if it has others.
-    pub fn floats(&self, column: &Column) -> Option<&[f64]> {
-        self.fields()[column.field].floats(column.place)
+    /// Returns the values of a column of floats; `None` for other types.
+    pub fn floats(&self, column: &ResultColumn) -> Option<&[f64]> {
+        self.fields()[column.field].floats(column.index_in_field)
     }
 
-    /// Returns the schema of these rows, whose parameters and arms have these names. It has the optional columns that
-    /// some row has.
+    /// Returns the schema of these rows, whose parameters and arms have these names. It has the optional columns of
+    /// which some row has a cell.
     pub fn schema(&self, parameters: Vec<String>, arms: Vec<String>) -> Schema {
-        let text_ids = self.id.only().iter().any(|id| matches!(id, Id::Text(_)));
+        let text_ids = self.id.single().iter().any(|id| matches!(id, Id::Text(_)));
         let mut schema = Schema {
             parameters,
             arms,
             text_ids,
             ..Schema::default()
         };
-        for (field, declared) in self.fields().into_iter().zip(FIELDS) {
+        for (field, declared) in self.fields().into_iter().zip(ROW_FIELDS) {
             if let Presence::Optional(flag) = declared.presence {
                 *flag(&mut schema) = !field.is_empty();
             }

@@ -1,5 +1,5 @@
-//! The last check of every row: a success has no number that is not finite, whatever went wrong before. That of curves
-//! is in `curves/results/sound.rs`.
+//! The last check of every row: a success has no number that is not finite, whatever went wrong before. The same check
+//! for curves is in `curves/results/sound.rs`.
 
 use crate::flag::Flags;
 use crate::math::all_finite;
@@ -8,25 +8,26 @@ use crate::solver::Status;
 use crate::spectral::results::row::FitRow;
 
 /// Text of the status of a row with a number that is not finite.
-const CAUSE: &str = "non_finite_result";
+const NON_FINITE_RESULT: &str = "non_finite_result";
 /// Text of the status of a row whose scan found no finite posterior.
-const NO_POSTERIOR: &str = "non_finite_posterior";
+const NON_FINITE_POSTERIOR: &str = "non_finite_posterior";
 
 /// Changes the status of a successful row to [`Status::NotFinite`] if a number is not finite, or a scanned velocity has
 /// no posterior.
 ///
-/// Parameters at a bound have no error. Those that the data do not determine have an infinite one, and there is at
-/// least one of them if the flag is set. `scanned` is the index of the velocity, if the user asked for its posterior.
-pub fn row(row: &mut FitRow, scanned: Option<usize>) {
+/// Parameters at a bound have no error. Parameters that the data do not determine have an infinite error, and there is
+/// at least one of them if the flag is set. `scanned` is the index of the velocity, if the user asked for its
+/// posterior.
+pub fn check_row(row: &mut FitRow, scanned: Option<usize>) {
     if !row.status.is_success() {
         return;
     }
     // A held velocity has no posterior.
     if scanned.is_some_and(|p| row.errors[p] != 0.0) && !has_posterior(row) {
         row.posterior = None;
-        row.fail(Status::NotFinite, NO_POSTERIOR);
+        row.mark_failed(Status::NotFinite, NON_FINITE_POSTERIOR);
     } else if !row_is_sound(row) {
-        row.fail(Status::NotFinite, CAUSE);
+        row.mark_failed(Status::NotFinite, NON_FINITE_RESULT);
     }
 }
 
@@ -42,24 +43,24 @@ fn row_is_sound(row: &FitRow) -> bool {
     if !(all_finite(&[row.chi2, row.objective]) && all_finite(&row.parameters)) {
         return false;
     }
-    let inside = |p: &usize| row.at_bound >> p & 1 == 0;
+    // 1. Errors of parameters inside the bounds exist, and are infinite only if the flag says so.
+    let is_inside = |p: &usize| row.at_bound >> p & 1 == 0;
     let count = row.errors.len();
-    let undetermined = (0..count)
-        .filter(inside)
-        .any(|p| row.errors[p] == f64::INFINITY);
-    let unknown = (0..count).filter(inside).any(|p| row.errors[p].is_nan());
-    if unknown || undetermined != row.flags.contains(Flags::UNDETERMINED) {
+    let mut errors_inside = (0..count).filter(is_inside).map(|p| row.errors[p]);
+    let has_undetermined = errors_inside.clone().any(|error| error == f64::INFINITY);
+    let lacks_error = errors_inside.any(f64::is_nan);
+    if lacks_error || has_undetermined != row.flags.contains(Flags::UNDETERMINED) {
         return false;
     }
-    // Held parameters have the error 0, and no correlation.
-    let known = |p: &usize| inside(p) && row.errors[*p].is_finite() && row.errors[*p] != 0.0;
+    // 2. Pairs of parameters with errors have a correlation. Held parameters have the error 0, and no correlation.
+    let has_error = |p: &usize| is_inside(p) && row.errors[*p].is_finite() && row.errors[*p] != 0.0;
     let mut pairs = (0..count)
-        .filter(known)
-        .flat_map(|q| (0..q).filter(known).map(move |p| (p, q)));
+        .filter(has_error)
+        .flat_map(|q| (0..q).filter(has_error).map(move |p| (p, q)));
     pairs.all(|(p, q)| {
         row.correlations
             .get(pair_index(p, q, count))
-            .is_some_and(|c| c.is_finite())
+            .is_some_and(|correlation| correlation.is_finite())
     })
 }
 
@@ -68,7 +69,7 @@ mod tests {
     use super::*;
     use crate::spectral::VelocityPosterior;
 
-    fn good() -> FitRow {
+    fn sound_row() -> FitRow {
         FitRow {
             status: Status::Ftol,
             status_text: "ftol".into(),
@@ -93,17 +94,17 @@ mod tests {
             |row, x| row.errors[2] = x,
             |row, x| row.correlations[1] = x,
         ];
-        let mut same = good();
-        row(&mut same, None);
-        assert_eq!(same, good());
+        let mut unchanged = sound_row();
+        check_row(&mut unchanged, None);
+        assert_eq!(unchanged, sound_row());
         for (k, spoil) in spoils.into_iter().enumerate() {
             for x in [f64::NAN, f64::INFINITY] {
-                let mut bad = good();
+                let mut bad = sound_row();
                 spoil(&mut bad, x);
-                row(&mut bad, None);
+                check_row(&mut bad, None);
                 assert_eq!(
                     (bad.status, bad.status_text.as_str()),
-                    (Status::NotFinite, CAUSE),
+                    (Status::NotFinite, NON_FINITE_RESULT),
                     "field {k}: {x}"
                 );
                 assert!(
@@ -117,75 +118,72 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_error_by_nature_stays_a_success() {
-        let spoils: [fn(&mut FitRow); 3] = [
+    fn bounded_held_and_undetermined_parameters_stay_a_success() {
+        let changes: [fn(&mut FitRow); 3] = [
             |row| {
-                (
-                    row.at_bound,
-                    row.errors[1],
-                    row.correlations[0],
-                    row.correlations[2],
-                ) = (2, f64::NAN, f64::NAN, f64::NAN)
+                row.at_bound = 2;
+                row.errors[1] = f64::NAN;
+                row.correlations[0] = f64::NAN;
+                row.correlations[2] = f64::NAN;
             },
             |row| {
-                (row.errors[0], row.correlations[0], row.correlations[1]) =
-                    (0.0, f64::NAN, f64::NAN)
+                row.errors[0] = 0.0;
+                row.correlations[0] = f64::NAN;
+                row.correlations[1] = f64::NAN;
             },
             |row| {
-                (
-                    row.flags,
-                    row.errors[2],
-                    row.correlations[1],
-                    row.correlations[2],
-                ) = (Flags::UNDETERMINED, f64::INFINITY, f64::NAN, f64::NAN)
+                row.flags = Flags::UNDETERMINED;
+                row.errors[2] = f64::INFINITY;
+                row.correlations[1] = f64::NAN;
+                row.correlations[2] = f64::NAN;
             },
         ];
-        for (k, spoil) in spoils.into_iter().enumerate() {
-            let mut odd = good();
-            spoil(&mut odd);
-            row(&mut odd, None);
-            assert_eq!(odd.status, Status::Ftol, "case {k}");
+        for (k, change) in changes.into_iter().enumerate() {
+            let mut changed = sound_row();
+            change(&mut changed);
+            check_row(&mut changed, None);
+            assert_eq!(changed.status, Status::Ftol, "case {k}");
         }
     }
 
-    /// Errors of parameters that the data do not determine are infinite, all others are finite, and the flag is set for
-    /// no other reason.
+    /// Errors of parameters that the data do not determine are infinite, all others are finite, and the flag is set
+    /// only with them.
     #[test]
-    fn a_covariance_that_lacks_rank_says_whose_errors() {
+    fn infinite_errors_and_the_undetermined_flag_go_together() {
         let spoils: [fn(&mut FitRow); 5] = [
             |row| row.errors[2] = f64::NAN,
-            // a pair of determined ones
+            // A pair of determined parameters has no correlation.
             |row| row.correlations[0] = f64::NAN,
-            // nobody is undetermined
+            // The flag is set, but every error is finite.
             |row| row.errors[2] = 0.1,
-            // but for one at its bound
+            // The undetermined parameter is at a bound.
             |row| row.at_bound = 4,
-            // without the flag
+            // The flag is missing.
             |row| row.flags = Flags::empty(),
         ];
         let deficient = FitRow {
             flags: Flags::UNDETERMINED,
             errors: vec![0.1, 0.1, f64::INFINITY],
-            ..good()
+            ..sound_row()
         };
-        let mut same = deficient.clone();
-        row(&mut same, None);
-        assert_eq!(same.status, Status::Ftol);
+        let mut unchanged = deficient.clone();
+        check_row(&mut unchanged, None);
+        assert_eq!(unchanged.status, Status::Ftol);
         for (k, spoil) in spoils.into_iter().enumerate() {
             let mut bad = deficient.clone();
             spoil(&mut bad);
-            row(&mut bad, None);
+            check_row(&mut bad, None);
             assert_eq!(
                 (bad.status, bad.status_text.as_str()),
-                (Status::NotFinite, CAUSE),
+                (Status::NotFinite, NON_FINITE_RESULT),
                 "case {k}"
             );
         }
     }
 
     #[test]
-    fn a_scan_that_found_nothing_is_no_success() {
-        let whole = VelocityPosterior {
+    fn a_scan_without_a_finite_posterior_is_no_success() {
+        let finite = VelocityPosterior {
             velocity: 1.0,
             error: 0.1,
             skewness: 0.0,
@@ -199,7 +197,7 @@ mod tests {
         ];
         let spoilt = spoils.iter().flat_map(|spoil| {
             [f64::NAN, f64::INFINITY].map(|x| {
-                let mut posterior = whole;
+                let mut posterior = finite;
                 spoil(&mut posterior, x);
                 Some(posterior)
             })
@@ -207,34 +205,34 @@ mod tests {
         for posterior in spoilt.chain([None]) {
             let mut bad = FitRow {
                 posterior,
-                ..good()
+                ..sound_row()
             };
-            row(&mut bad, Some(1));
+            check_row(&mut bad, Some(1));
             assert_eq!(
                 (bad.status, bad.status_text.as_str()),
-                (Status::NotFinite, NO_POSTERIOR)
+                (Status::NotFinite, NON_FINITE_POSTERIOR)
             );
             assert!(bad.posterior.is_none() && bad.errors.iter().all(|x| x.is_nan()));
         }
-        // a good one, one that nobody asked for, and a velocity that is held
+        // A finite posterior, none that was asked for, and none of a held velocity stay successes.
         let held = FitRow {
             errors: vec![0.1, 0.0, 0.1],
-            ..good()
+            ..sound_row()
         };
-        let fine = [
+        let sound_cases = [
             (
                 FitRow {
-                    posterior: Some(whole),
-                    ..good()
+                    posterior: Some(finite),
+                    ..sound_row()
                 },
                 Some(1),
             ),
-            (good(), None),
+            (sound_row(), None),
             (held, Some(1)),
         ];
-        for (mut one, scanned) in fine {
-            row(&mut one, scanned);
-            assert_eq!(one.status, Status::Ftol);
+        for (mut unchanged, scanned) in sound_cases {
+            check_row(&mut unchanged, scanned);
+            assert_eq!(unchanged.status, Status::Ftol);
         }
     }
 }

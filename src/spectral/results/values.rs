@@ -1,24 +1,24 @@
-//! A column of results that is owned, or lent by its table.
+//! Columns of results, owned or lent by their table.
 
 use serde::{Deserialize, Serialize};
 
 /// Type of a column's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ColumnKind {
     Int32,
     Int64,
     Float64,
     Text,
 }
 
-impl Kind {
+impl ColumnKind {
     /// Returns the name that numpy and ECSV give this type of column, such as `float64`.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Int32 => "int32",
-            Kind::Int64 => "int64",
-            Kind::Float64 => "float64",
-            Kind::Text => "string",
+            ColumnKind::Int32 => "int32",
+            ColumnKind::Int64 => "int64",
+            ColumnKind::Float64 => "float64",
+            ColumnKind::Text => "string",
         }
     }
 }
@@ -54,12 +54,12 @@ impl FitValues {
     }
 
     /// Returns the type of the values.
-    pub(crate) fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> ColumnKind {
         match self {
-            FitValues::Int32(_) => Kind::Int32,
-            FitValues::Int64(_) => Kind::Int64,
-            FitValues::Float64(_) => Kind::Float64,
-            FitValues::Text(_) => Kind::Text,
+            FitValues::Int32(_) => ColumnKind::Int32,
+            FitValues::Int64(_) => ColumnKind::Int64,
+            FitValues::Float64(_) => ColumnKind::Float64,
+            FitValues::Text(_) => ColumnKind::Text,
         }
     }
 }

@@ -23,12 +23,14 @@ use crate::solver::profile::Meter;
 use crate::spectra::{ArmSpectra, Spectra};
 use crate::spectral::input::given::to_physical;
 use crate::spectral::input::ready::{Grids, ReadySpectrum};
-use crate::spectral::results::blank::{blank, place_at_start, refuse, strict};
+use crate::spectral::results::blank::{
+    bad_spectrum_error, blank_row, mark_bad_input, mark_interrupted_before_fit,
+};
 use crate::spectral::results::row::FitRow;
 use crate::spectral::results::sound;
 use crate::spectral::search::poor::STARTS_TOGETHER;
-use crate::spectral::stream::stages::{Stage, Stages};
-use crate::spectral::stream::workers::Tally;
+use crate::spectral::stream::stages::{BatchStage, StageTimes};
+use crate::spectral::stream::workers::RunProgress;
 use crate::spectral::{Solver, SpectralFitter};
 use groups::{SpectrumGroup, group_spectra};
 use pieces::FilePiece;
@@ -54,9 +56,9 @@ pub struct Run<'a> {
     worker: WorkerWorkspace<'a>,
     /// The device has failed, and the CPU has replaced it.
     pub is_replaced: bool,
-    pub stages: Stages,
+    pub stages: StageTimes,
     meter: Option<Arc<Meter>>,
-    tally: Option<&'a Tally<'a>>,
+    tally: Option<&'a RunProgress<'a>>,
     /// Number of workers that share the device and its memory.
     sharing: usize,
     /// Number of starts per spectrum by which the populations are planned.
@@ -96,7 +98,7 @@ impl<'a> Run<'a> {
             memory,
             worker: WorkerWorkspace::new(borrowed),
             is_replaced: false,
-            stages: Stages::default(),
+            stages: StageTimes::default(),
             meter: None,
             tally: None,
             sharing: 1,
@@ -126,7 +128,7 @@ impl<'a> Run<'a> {
     }
 
     /// Makes the run report its progress to a tally, and stop when the tally is cancelled.
-    pub fn watched_by(self, tally: &'a Tally<'a>) -> Run<'a> {
+    pub fn watched_by(self, tally: &'a RunProgress<'a>) -> Run<'a> {
         Run {
             tally: Some(tally),
             ..self
@@ -137,7 +139,7 @@ impl<'a> Run<'a> {
     pub fn measured_by(mut self, meter: Option<Arc<Meter>>, begin: Instant) -> Run<'a> {
         self.worker.keeps_passes &= meter.is_none();
         Run {
-            stages: Stages::since(meter.as_ref().map(|_| begin)),
+            stages: StageTimes::recording_since(meter.as_ref().map(|_| begin)),
             meter,
             ..self
         }
@@ -160,10 +162,10 @@ impl<'a> Run<'a> {
     }
 
     /// Runs `work`, adds the time that it took to a stage, and returns its result.
-    fn measure_stage<T>(&mut self, stage: Stage, work: impl FnOnce(&mut Self) -> T) -> T {
+    fn measure_stage<T>(&mut self, stage: BatchStage, work: impl FnOnce(&mut Self) -> T) -> T {
         let begin = Instant::now();
         let result = work(self);
-        self.stages.spent(stage, begin);
+        self.stages.add_time_since(stage, begin);
         result
     }
 
@@ -185,7 +187,7 @@ impl<'a> Run<'a> {
             }
         };
         if let Some(tally) = self.tally {
-            tally.add((rows.len() - self.reported) as u64);
+            tally.add_finished((rows.len() - self.reported) as u64);
         }
         Ok(rows)
     }
@@ -262,20 +264,21 @@ impl<'a> Run<'a> {
         // 1. Make rows without numbers. If the run is cancelled, they are the result.
         let mut rows: Vec<FitRow> = Vec::new();
         for spectra in files {
-            rows.extend((0..spectra.len()).map(|k| blank(model, spectra, k)));
+            rows.extend((0..spectra.len()).map(|k| blank_row(model, spectra, k)));
         }
         if self.is_cancelled() {
             let width = model.parameters.len();
             for (place, row) in rows.iter_mut().enumerate() {
                 let user_start =
                     user_starts.map(|starts| &starts[place * width..(place + 1) * width]);
-                place_at_start(model, row, user_start);
+                mark_interrupted_before_fit(model, row, user_start);
             }
             return Ok(rows);
         }
         // 2. Prepare the spectra, and find their starts.
-        let mut pieces = self.measure_stage(Stage::Prepare, |run| run.prepare_pieces(files))?;
-        let started_spectra = self.measure_stage(Stage::FirstGuess, |run| {
+        let mut pieces =
+            self.measure_stage(BatchStage::Prepare, |run| run.prepare_pieces(files))?;
+        let started_spectra = self.measure_stage(BatchStage::FirstGuess, |run| {
             run.find_starts(&mut pieces, user_starts)
         })?;
         // 3. Separate the spectra that can be fitted from those that cannot.
@@ -293,8 +296,10 @@ impl<'a> Run<'a> {
                         may_add_starts,
                     });
                 }
-                Err(fault) if self.fitter.strict => return Err(strict(&rows[place], &fault)),
-                Err(fault) => refuse(&mut rows[place], fault),
+                Err(fault) if self.fitter.strict => {
+                    return Err(bad_spectrum_error(&rows[place], &fault));
+                }
+                Err(fault) => mark_bad_input(&mut rows[place], fault),
             }
         }
         // 4. Fit, and check the numbers in the rows.
@@ -304,7 +309,7 @@ impl<'a> Run<'a> {
             .free_velocity()
             .filter(|_| self.fitter.scans_velocity());
         for row in &mut rows {
-            sound::row(row, scanned_velocity);
+            sound::check_row(row, scanned_velocity);
         }
         Ok(rows)
     }
@@ -343,8 +348,10 @@ impl<'a> Run<'a> {
                         prepared: Arc::new(prepared),
                         ..repeat.spectrum
                     }),
-                    Err(fault) if self.fitter.strict => return Err(strict(&rows[place], &fault)),
-                    Err(fault) => refuse(&mut rows[place], fault),
+                    Err(fault) if self.fitter.strict => {
+                        return Err(bad_spectrum_error(&rows[place], &fault));
+                    }
+                    Err(fault) => mark_bad_input(&mut rows[place], fault),
                 }
             }
         }
@@ -383,19 +390,19 @@ impl<'a> Run<'a> {
             return Ok(Vec::new());
         }
         // 1. Make the populations. The starts of a spectrum enter together, so there must be room for all of them.
-        self.measure_stage(Stage::Fit, |run| run.make_passes(&layout))?;
+        self.measure_stage(BatchStage::Fit, |run| run.make_passes(&layout))?;
         self.check_room(&ready)?;
         // 2. Fit.
         let fitter = self.fitter;
         let grids = &*grids;
-        let outcomes = self.measure_stage(Stage::Fit, |run| {
+        let outcomes = self.measure_stage(BatchStage::Fit, |run| {
             run.compute_outcomes(grids, &ready, finished)
         })?;
         // 3. Fill the rows, except those of fits that are repeated with other pixels.
         let may_repeat = !self.is_cancelled();
         let mut repeats = Vec::new();
         let mut finished_spectra = Vec::with_capacity(ready.len());
-        self.measure_stage(Stage::Finish, |_| {
+        self.measure_stage(BatchStage::Finish, |_| {
             let finish = fitter.finish();
             for (spectrum, outcomes) in ready.into_iter().zip(&outcomes) {
                 let repeat = if may_repeat {
@@ -411,16 +418,16 @@ impl<'a> Run<'a> {
                 if outcomes.is_empty() {
                     let start = spectrum.starts.first();
                     let start = start.map(|start| to_physical(&fitter.model, start));
-                    place_at_start(&fitter.model, row, start.as_deref());
+                    mark_interrupted_before_fit(&fitter.model, row, start.as_deref());
                 } else {
-                    finish.fill(row, outcomes, &spectrum);
+                    finish.fill_row(row, outcomes, &spectrum);
                 }
                 finished_spectra.push(spectrum);
             }
         });
         // 4. Scan the velocities.
         if fitter.scans_velocity() {
-            self.measure_stage(Stage::Posterior, |run| {
+            self.measure_stage(BatchStage::Posterior, |run| {
                 run.scan_velocities(grids, &finished_spectra, rows)
             })?;
         }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Grids, ReadySpectrum, Run, Tally};
+use super::{Grids, ReadySpectrum, Run, RunProgress};
 use crate::error::Result;
 use crate::model::{ArmLayout, VelocityScan};
 use crate::solver::Outcome;
@@ -109,7 +109,7 @@ impl Run<'_> {
         let reported = &mut self.reported;
         let mut report = |share: f64| {
             let ended = finished + (ready.len() as f64 * share) as usize;
-            tally.add(ended.saturating_sub(*reported) as u64);
+            tally.add_finished(ended.saturating_sub(*reported) as u64);
             *reported = ended.max(*reported);
         };
         let monitor = Monitor {
@@ -135,11 +135,11 @@ impl Run<'_> {
         // The tally calls the user's progress function, although no other spectrum has ended.
         let mut report = |_| {
             if let Some(tally) = tally {
-                tally.add(0);
+                tally.add_finished(0);
             }
         };
         let monitor = Monitor {
-            cancel: tally.map_or(&NEVER_CANCELLED, Tally::cancel),
+            cancel: tally.map_or(&NEVER_CANCELLED, RunProgress::cancel),
             progress: &mut report,
         };
         let spectra = ReadySpectra {

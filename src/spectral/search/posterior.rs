@@ -12,7 +12,7 @@ use crate::model::{Limits, SpectralModel, VelocityScan};
 use crate::solver::{Outcome, Status};
 use crate::spectral::SpectralFitter;
 use crate::spectral::input::ready::{Monitor, ReadySpectra, ReadySpectrum};
-use crate::spectral::results::moments::{VelocityPosterior, moments};
+use crate::spectral::results::moments::{VelocityPosterior, velocity_moments};
 use crate::spectral::results::row::FitRow;
 use crate::spectral::search::solve::SpectralPasses;
 
@@ -81,7 +81,7 @@ impl VelocityGrid {
     /// sets another grid.
     fn update(&mut self, velocities: &[f64], objectives: &[f64]) {
         self.is_final = true;
-        self.posterior = moments(velocities, objectives);
+        self.posterior = velocity_moments(velocities, objectives);
         let Some(posterior) = self.posterior else {
             return;
         };
@@ -157,7 +157,7 @@ impl PosteriorScan<'_> {
             row.posterior = grid.posterior;
             if !grid.is_final && self.is_cancelled() {
                 row.posterior = None;
-                row.fail(Status::Interrupted, Status::Interrupted.name());
+                row.mark_failed(Status::Interrupted, Status::Interrupted.name());
             }
         }
         Ok(())

@@ -10,14 +10,14 @@ use web_time::Instant;
 use crate::buffers::Work;
 use crate::solver::profile::{Clock, DeviceCalls, Look, Meter, Spending, Spent};
 use crate::solver::{self};
-use crate::spectral::stream::stages::{NAMES, Span, Stages};
+use crate::spectral::stream::stages::{STAGE_NAMES, Span, StageTimes};
 
 /// Profile of the time of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Profile {
     /// Number of rows that this run has fitted to their ends.
     pub fits: u64,
-    /// Number of rows that the journal knew.
+    /// Number of rows that came from the journal.
     pub recalled: u64,
     /// Number of rows whose fits did not begin or end because the run was cancelled.
     pub interrupted: u64,
@@ -29,8 +29,8 @@ pub struct Profile {
     /// Maximum number of bytes that the process had in memory, if the system reports it (Linux).
     pub memory_peak: Option<u64>,
     /// Stages of the host (read, prepare, first guess, fit, finish, posterior, hash, write), summed over all threads,
-    /// which overlap. `fit` contains the work of the devices, and waiting for them. `hash` is that of spectra for the
-    /// journal. `write` includes writing to the journal.
+    /// which overlap. `fit` contains the work of the devices, and waiting for them. `hash` is the hashing of spectra
+    /// for the journal. `write` includes writing to the journal.
     pub host: Vec<HostStage>,
     /// Profile of each device.
     pub devices: Vec<DeviceProfile>,
@@ -73,7 +73,7 @@ pub struct DeviceProfile {
     pub busy: f64,
     /// Maximum number of bytes that the populations held at once.
     pub bytes_held: u64,
-    /// What the device was asked for during the run, by any run of the process. A measured run submits at most 16
+    /// Calls of the device during the run, by any run of the process. A measured run submits at most 16
     /// rounds at once and reads their times back, so it has more submissions, waits and copies than others; barriers
     /// are those of an unmeasured run.
     pub calls: DeviceCalls,
@@ -121,39 +121,39 @@ pub struct Rounds {
 }
 
 /// Numbers of rows of a run.
-pub struct Counted {
+pub struct RowCounts {
     /// Rows that this run has fitted to their ends.
     pub fits: u64,
-    /// Rows that the journal knew.
+    /// Rows that came from the journal.
     pub recalled: u64,
     /// Rows whose fits were interrupted.
     pub interrupted: u64,
 }
 
 /// The meters of a run.
-pub struct Measured {
+pub struct RunMeters {
     begin: Instant,
     devices: Vec<MeasuredDevice>,
 }
 
-/// A device of a run, its meter, and what it had been asked for when the run began.
+/// A device of a run, its meter, and its calls before the run began.
 struct MeasuredDevice {
     name: String,
     device: Arc<dyn solver::Device>,
     meter: Arc<Meter>,
-    earlier: DeviceCalls,
+    calls_before: DeviceCalls,
 }
 
-impl Measured {
+impl RunMeters {
     /// Makes a meter of times for each device of a run that began at `begin`.
-    pub fn new(devices: &[Arc<dyn solver::Device>], begin: Instant) -> Measured {
+    pub fn new(devices: &[Arc<dyn solver::Device>], begin: Instant) -> RunMeters {
         let devices = devices.iter().map(|device| MeasuredDevice {
             name: device.name(),
             device: device.clone(),
             meter: Arc::new(Meter::new(begin)),
-            earlier: device.calls(),
+            calls_before: device.calls(),
         });
-        Measured {
+        RunMeters {
             begin,
             devices: devices.collect(),
         }
@@ -165,39 +165,34 @@ impl Measured {
     }
 
     /// Returns the run's profile: its seconds and counts, the stages of host and devices, and the spans of each thread.
-    /// `threads` are the reader, the writer, and `sharing` workers per device.
-    pub fn profile(self, counts: Counted, sharing: usize, threads: &[Stages]) -> Profile {
+    /// `threads` are the reader, the writer, and the workers, device by device.
+    pub fn profile(
+        self,
+        counts: RowCounts,
+        workers_per_device: usize,
+        threads: &[StageTimes],
+    ) -> Profile {
         let seconds = self.begin.elapsed().as_secs_f64();
         let mut names = vec!["reader".to_string(), "writer".to_string()];
         for k in 0..threads.len().saturating_sub(names.len()) {
-            names.push(format!(
-                "worker {}, {}",
-                k + 1,
-                self.devices[k / sharing].name
-            ));
+            let device = &self.devices[k / workers_per_device].name;
+            names.push(format!("worker {}, {device}", k + 1));
         }
-        let Counted {
-            fits,
-            recalled,
-            interrupted,
-        } = counts;
+        let spans = threads.iter().map(|thread| thread.spans().to_vec());
         Profile {
-            fits,
-            recalled,
-            interrupted,
+            fits: counts.fits,
+            recalled: counts.recalled,
+            interrupted: counts.interrupted,
             seconds,
             opening: None,
-            memory_peak: memory_peak(),
-            host: host_stages(threads),
+            memory_peak: read_memory_peak(),
+            host: summarise_host_stages(threads),
             devices: self
                 .devices
                 .iter()
                 .map(|device| device.profile(seconds))
                 .collect(),
-            threads: names
-                .into_iter()
-                .zip(threads.iter().map(|stages| stages.spans().to_vec()))
-                .collect(),
+            threads: names.into_iter().zip(spans).collect(),
         }
     }
 }
@@ -207,44 +202,31 @@ impl Profile {
     /// row per thread with a span for every stage of a batch. For each device there are its rounds, in as many rows as
     /// needed because workers overlap, and a curve of the number of members at their beginnings.
     pub fn trace(&self) -> String {
+        // 1. One row per thread.
         let mut events = Vec::new();
         for (thread, (name, spans)) in self.threads.iter().enumerate() {
-            events.push(row_name(thread, name));
+            events.push(row_name_event(thread, name));
             for span in spans {
-                let (begin, time) = (span.begin.as_secs_f64(), span.time.as_secs_f64());
-                events.push(event(
-                    thread,
-                    span.stage,
-                    begin,
-                    time,
-                    json!({ "batch": span.batch }),
-                ));
+                let begin = span.begin.as_secs_f64();
+                let seconds = span.time.as_secs_f64();
+                let arguments = json!({ "batch": span.batch });
+                events.push(span_event(thread, span.stage, begin, seconds, arguments));
             }
         }
+        // 2. As many rows per device as its rounds need.
         let mut row = self.threads.len();
         for device in &self.devices {
-            for (number, rounds) in lanes(&device.rounds).into_iter().enumerate() {
+            for (number, row_rounds) in divide_into_rows(&device.rounds).into_iter().enumerate() {
                 let name = format!("{}, rounds {}", device.name, number + 1);
-                events.push(row_name(row, &name));
-                for Rounds {
-                    begin,
-                    seconds,
-                    active,
-                } in rounds
-                {
-                    events.push(event(
-                        row,
-                        "rounds",
-                        *begin,
-                        *seconds,
-                        json!({ "active": active }),
-                    ));
-                    events.push(member_count(
-                        &name,
-                        *begin,
-                        active.first().copied().unwrap_or(0),
-                    ));
-                    events.push(member_count(&name, begin + seconds, 0));
+                events.push(row_name_event(row, &name));
+                for rounds in row_rounds {
+                    let begin = rounds.begin;
+                    let seconds = rounds.seconds;
+                    let members = rounds.active.first().copied().unwrap_or(0);
+                    let arguments = json!({ "active": rounds.active });
+                    events.push(span_event(row, "rounds", begin, seconds, arguments));
+                    events.push(member_count_event(&name, begin, members));
+                    events.push(member_count_event(&name, begin + seconds, 0));
                 }
                 row += 1;
             }
@@ -253,82 +235,78 @@ impl Profile {
     }
 }
 
-/// Divides a device's rounds, which are spans of time, into rows in which they do not overlap. Those of one worker
+/// Divides a device's rounds, which are spans of time, into rows in which they do not overlap. Rounds of one worker
 /// never overlap.
-fn lanes(rounds: &[Rounds]) -> Vec<Vec<&Rounds>> {
+fn divide_into_rows(rounds: &[Rounds]) -> Vec<Vec<&Rounds>> {
     let mut sorted: Vec<&Rounds> = rounds.iter().collect();
     sorted.sort_by(|a, b| a.begin.total_cmp(&b.begin));
-    let mut lanes: Vec<Vec<&Rounds>> = Vec::new();
-    for one in sorted {
-        let ended = |lane: &&mut Vec<&Rounds>| {
-            lane.last()
-                .is_none_or(|last| last.begin + last.seconds <= one.begin)
-        };
-        match lanes.iter_mut().find(ended) {
-            Some(lane) => lane.push(one),
-            None => lanes.push(vec![one]),
+    let mut rows: Vec<Vec<&Rounds>> = Vec::new();
+    for rounds in sorted {
+        let free_row = rows.iter_mut().find(|row| {
+            row.last()
+                .is_none_or(|last| last.begin + last.seconds <= rounds.begin)
+        });
+        match free_row {
+            Some(row) => row.push(rounds),
+            None => rows.push(vec![rounds]),
         }
     }
-    lanes
+    rows
 }
 
 /// Returns the trace event that gives a row its name.
-fn row_name(row: usize, name: &str) -> Value {
+fn row_name_event(row: usize, name: &str) -> Value {
     json!({ "name": "thread_name", "ph": "M", "pid": 1, "tid": row, "args": { "name": name } })
 }
 
-/// Returns the trace event of a span in a row, from `begin` and for so many `seconds`. Times are in seconds; the file
-/// has microseconds.
-fn event(row: usize, name: &str, begin: f64, seconds: f64, arguments: Value) -> Value {
+/// Returns the trace event of a span in a row, from `begin` on. Times are in seconds; the file has microseconds.
+fn span_event(row: usize, name: &str, begin: f64, seconds: f64, arguments: Value) -> Value {
     json!({ "name": name, "ph": "X", "ts": 1e6 * begin, "dur": 1e6 * seconds, "pid": 1, "tid": row, "args": arguments })
 }
 
 /// Returns the trace event that sets the number of members, which viewers draw as a curve, at a time in seconds.
-fn member_count(name: &str, at: f64, members: usize) -> Value {
-    json!({ "name": name, "ph": "C", "ts": 1e6 * at, "pid": 1, "args": { "members": members } })
+fn member_count_event(name: &str, time: f64, members: usize) -> Value {
+    json!({ "name": name, "ph": "C", "ts": 1e6 * time, "pid": 1, "args": { "members": members } })
 }
 
 /// Returns the calls, seconds and bytes of each stage of the host, summed over all threads.
-fn host_stages(threads: &[Stages]) -> Vec<HostStage> {
-    let spans: Vec<&Span> = threads.iter().flat_map(Stages::spans).collect();
+fn summarise_host_stages(threads: &[StageTimes]) -> Vec<HostStage> {
+    let spans: Vec<&Span> = threads.iter().flat_map(StageTimes::spans).collect();
     let total: Duration = spans.iter().map(|span| span.time).sum();
-    let mut stages = Vec::with_capacity(NAMES.len());
-    for name in NAMES {
-        let own = || spans.iter().filter(|span| span.stage == name);
-        let seconds = own().map(|span| span.time).sum::<Duration>().as_secs_f64();
-        let bytes = own().map(|span| span.bytes).sum::<u64>() as f64;
-        let (share, gbytes) = (
-            ratio(seconds, total.as_secs_f64()),
-            ratio(1e-9 * bytes, seconds),
-        );
+    let mut stages = Vec::with_capacity(STAGE_NAMES.len());
+    for name in STAGE_NAMES {
+        let spans_of_stage = || spans.iter().filter(|span| span.stage == name);
+        let time: Duration = spans_of_stage().map(|span| span.time).sum();
+        let seconds = time.as_secs_f64();
+        let bytes = spans_of_stage().map(|span| span.bytes).sum::<u64>() as f64;
         stages.push(HostStage {
             name,
-            calls: own().count() as u64,
+            calls: spans_of_stage().count() as u64,
             seconds,
-            share,
+            share: ratio_or_zero(seconds, total.as_secs_f64()),
             bytes,
-            gbytes,
+            gbytes: ratio_or_zero(1e-9 * bytes, seconds),
         });
     }
     stages
 }
 
 /// Returns calls, seconds and rates of one kind of a device's work, with its share of the `total` seconds.
-fn device_stage(work: Work, spent: Spent, total: f64) -> DeviceStage {
+fn summarise_work(work: Work, spent: Spent, total: f64) -> DeviceStage {
     DeviceStage {
         name: work.name(),
         calls: spent.calls,
         seconds: spent.seconds,
-        share: ratio(spent.seconds, total),
+        share: ratio_or_zero(spent.seconds, total),
         operations: spent.operations,
         bytes: spent.bytes,
-        gflops: ratio(spent.operations * 1e-9, spent.seconds),
-        gbytes: ratio(spent.bytes * 1e-9, spent.seconds),
+        gflops: ratio_or_zero(spent.operations * 1e-9, spent.seconds),
+        gbytes: ratio_or_zero(spent.bytes * 1e-9, spent.seconds),
     }
 }
 
 impl MeasuredDevice {
-    /// Returns the device's profile in a run of so many seconds: its stages, rounds, memory and how busy it was.
+    /// Returns the device's profile in a run of this many seconds: its stages, rounds, memory and load.
     fn profile(&self, seconds: f64) -> DeviceProfile {
         let Spending {
             clock,
@@ -337,40 +315,36 @@ impl MeasuredDevice {
             most_held,
             ..
         } = self.meter.spending();
+        // 1. Times of the stages, and of those that belong to rounds.
         let total: f64 = works.iter().map(|spent| spent.seconds).sum();
         let stages = Work::ALL
             .into_iter()
-            .map(|work| device_stage(work, works[work as usize], total))
+            .map(|work| summarise_work(work, works[work as usize], total))
             .collect();
-        let is_round = |work: &Work| !matches!(work, Work::Upload | Work::Readback);
-        let in_rounds: f64 = Work::ALL
+        let seconds_in_rounds: f64 = Work::ALL
             .iter()
-            .filter(|work| is_round(work))
-            .map(|w| works[*w as usize].seconds)
+            .filter(|work| !matches!(work, Work::Upload | Work::Readback))
+            .map(|work| works[*work as usize].seconds)
             .sum();
+        // 2. Time in which the device worked, by its clock.
         let (clock, threads, busy) = match clock {
-            Clock::Submissions => ("submissions", 1, union(&looks)),
-            Clock::Timestamps => ("timestamps", 1, in_rounds),
-            Clock::Threads(count) => ("threads", count, in_rounds),
+            Clock::Submissions => ("submissions", 1, busy_seconds(&looks)),
+            Clock::Timestamps => ("timestamps", 1, seconds_in_rounds),
+            Clock::Threads(count) => ("threads", count, seconds_in_rounds),
         };
-        let rounds = looks.into_iter().map(
-            |Look {
-                 begin,
-                 seconds,
-                 active,
-             }| Rounds {
-                begin,
-                seconds,
-                active,
-            },
-        );
+        // 3. Rounds of each submission.
+        let rounds = looks.into_iter().map(|look| Rounds {
+            begin: look.begin,
+            seconds: look.seconds,
+            active: look.active,
+        });
         DeviceProfile {
             name: self.name.clone(),
             clock,
             threads,
-            busy: ratio(busy, seconds * threads as f64),
+            busy: ratio_or_zero(busy, seconds * threads as f64),
             bytes_held: most_held,
-            calls: self.device.calls() - self.earlier,
+            calls: self.device.calls() - self.calls_before,
             stages,
             rounds: rounds.collect(),
         }
@@ -378,27 +352,28 @@ impl MeasuredDevice {
 }
 
 /// Returns the seconds in which at least one worker had rounds on the device.
-fn union(looks: &[Look]) -> f64 {
-    let mut stretches: Vec<(f64, f64)> = looks
+fn busy_seconds(looks: &[Look]) -> f64 {
+    let mut intervals: Vec<(f64, f64)> = looks
         .iter()
         .map(|look| (look.begin, look.begin + look.seconds))
         .collect();
-    stretches.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let (mut busy, mut until) = (0.0, 0.0);
-    for (begin, end) in stretches {
-        busy += (end - f64::max(begin, until)).max(0.0);
-        until = f64::max(until, end);
+    intervals.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut busy = 0.0;
+    let mut busy_until = 0.0;
+    for (begin, end) in intervals {
+        busy += (end - f64::max(begin, busy_until)).max(0.0);
+        busy_until = f64::max(busy_until, end);
     }
     busy
 }
 
-/// Returns a ratio; 0 if the denominator is not positive.
-fn ratio(part: f64, whole: f64) -> f64 {
+/// Returns a ratio_or_zero; 0 if the denominator is not positive.
+fn ratio_or_zero(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }
 
-/// Returns the largest size of this process's resident set in bytes; `None` where /proc does not say it.
-fn memory_peak() -> Option<u64> {
+/// Returns the largest size of this process's resident set in bytes; `None` if /proc does not report it.
+fn read_memory_peak() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status
         .lines()
@@ -412,26 +387,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rounds_of_a_row_follow_each_other() {
+    fn rounds_in_a_row_do_not_overlap() {
         let rounds = |begin, seconds| Rounds {
             begin,
             seconds,
             active: Vec::new(),
         };
-        let all = [
+        let all_rounds = [
             rounds(1.0, 1.0),
             rounds(0.0, 1.5),
             rounds(1.6, 2.0),
             rounds(2.0, 0.1),
             rounds(2.05, 0.1),
         ];
-        let begins = |lane: &Vec<&Rounds>| lane.iter().map(|one| one.begin).collect::<Vec<_>>();
-        let lanes: Vec<Vec<f64>> = lanes(&all).iter().map(begins).collect();
-        assert_eq!(lanes, [vec![0.0, 1.6], vec![1.0, 2.0], vec![2.05]]);
+        let begins: Vec<Vec<f64>> = divide_into_rows(&all_rounds)
+            .iter()
+            .map(|row| row.iter().map(|rounds| rounds.begin).collect())
+            .collect();
+        assert_eq!(begins, [vec![0.0, 1.6], vec![1.0, 2.0], vec![2.05]]);
     }
 
     #[test]
-    fn stretches_that_overlap_count_once() {
+    fn overlapping_intervals_count_once() {
         let look = |begin, seconds| Look {
             begin,
             seconds,
@@ -443,7 +420,7 @@ mod tests {
             look(0.5, 1.0),
             look(0.6, 0.1),
         ];
-        assert_eq!(union(&looks), 2.5);
-        assert_eq!(union(&[]), 0.0);
+        assert_eq!(busy_seconds(&looks), 2.5);
+        assert_eq!(busy_seconds(&[]), 0.0);
     }
 }

@@ -6,7 +6,7 @@ use web_time::Instant;
 
 /// A stage of the work on a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
+pub enum BatchStage {
     Read,
     Prepare,
     FirstGuess,
@@ -18,7 +18,7 @@ pub enum Stage {
 }
 
 /// Names of the stages in their order.
-pub const NAMES: [&str; 8] = [
+pub const STAGE_NAMES: [&str; 8] = [
     "read",
     "prepare",
     "first guess",
@@ -51,41 +51,41 @@ struct Trace {
 
 /// The time that one thread spent in each stage.
 #[derive(Clone, Debug, Default)]
-pub struct Stages {
-    times: [Duration; NAMES.len()],
+pub struct StageTimes {
+    times: [Duration; STAGE_NAMES.len()],
     /// Index of the current batch.
     pub batch: usize,
     trace: Option<Trace>,
 }
 
-impl Stages {
-    /// Returns stages without times, which also record each span if there is a `begin` to count from.
-    pub fn since(begin: Option<Instant>) -> Stages {
-        Stages {
+impl StageTimes {
+    /// Returns times of zero. With a `begin`, each span is recorded, too, with its time since then.
+    pub fn recording_since(begin: Option<Instant>) -> StageTimes {
+        StageTimes {
             trace: begin.map(|begin| Trace {
                 begin,
                 spans: Vec::new(),
             }),
-            ..Stages::default()
+            ..StageTimes::default()
         }
     }
 
     /// Runs `work`, adds the time that it took to a stage, and returns its result.
-    pub fn time<T>(&mut self, stage: Stage, work: impl FnOnce() -> T) -> T {
+    pub fn time<T>(&mut self, stage: BatchStage, work: impl FnOnce() -> T) -> T {
         let begin = Instant::now();
-        let out = work();
-        self.spent(stage, begin);
-        out
+        let result = work();
+        self.add_time_since(stage, begin);
+        result
     }
 
     /// Adds the time since `begin` to a stage, and records its span if spans are recorded.
-    pub fn spent(&mut self, stage: Stage, begin: Instant) {
+    pub fn add_time_since(&mut self, stage: BatchStage, begin: Instant) {
         let time = begin.elapsed();
         self.times[stage as usize] += time;
         if let Some(trace) = &mut self.trace {
             let begin = begin.duration_since(trace.begin);
             trace.spans.push(Span {
-                stage: NAMES[stage as usize],
+                stage: STAGE_NAMES[stage as usize],
                 batch: self.batch,
                 begin,
                 time,
@@ -95,22 +95,23 @@ impl Stages {
     }
 
     /// Adds a number of bytes to the span that was recorded last, if any.
-    pub fn moved(&mut self, bytes: usize) {
-        let last = self.trace.as_mut().and_then(|trace| trace.spans.last_mut());
-        last.into_iter().for_each(|span| span.bytes += bytes as u64);
+    pub fn add_bytes(&mut self, bytes: usize) {
+        let trace = self.trace.as_mut();
+        if let Some(span) = trace.and_then(|trace| trace.spans.last_mut()) {
+            span.bytes += bytes as u64;
+        }
     }
 
     /// Adds the times that another thread spent in each stage to these.
-    pub fn add(&mut self, other: &Stages) {
-        self.times
-            .iter_mut()
-            .zip(other.times)
-            .for_each(|(time, more)| *time += more);
+    pub fn add_times_of(&mut self, other: &StageTimes) {
+        for (time, other_time) in self.times.iter_mut().zip(other.times) {
+            *time += other_time;
+        }
     }
 
     /// Returns the name of each stage and the time spent in it.
     pub fn list(&self) -> Vec<(String, Duration)> {
-        NAMES
+        STAGE_NAMES
             .iter()
             .zip(self.times)
             .map(|(name, time)| (name.to_string(), time))

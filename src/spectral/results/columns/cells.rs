@@ -1,4 +1,4 @@
-//! Storage of the fields of rows in columns, whose cells are written and read back.
+//! Storage of the fields of rows in columns: conversion of their cells to written values, and back.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -7,63 +7,63 @@ use crate::flag::Flags;
 use crate::solver::Status;
 use crate::spectral::results::moments::VelocityPosterior;
 use crate::spectral::results::row::Id;
-use crate::spectral::results::values::{FitValues, Kind};
+use crate::spectral::results::values::{ColumnKind, FitValues};
 
 /// A value that is one cell of the table.
 pub trait Cell: Clone + Debug + PartialEq {
     /// Type of the column. Ids may be text, too.
-    const KIND: Kind;
+    const KIND: ColumnKind;
 
     /// Returns the cell of a row that has no value.
     fn missing() -> Self;
 
     /// Converts cells to the values that are written, without a copy where both have the same type.
-    fn to_values(cells: Vec<Self>, kind: Kind) -> FitValues;
+    fn to_values(cells: Vec<Self>, kind: ColumnKind) -> FitValues;
 
-    /// Converts written values to cells; an error for a value that is no cell of this column.
-    fn from_values(values: FitValues) -> Result<Vec<Self>, BadCell>;
+    /// Converts written values to cells. Fails for a value that is not valid in this column.
+    fn from_values(values: FitValues) -> Result<Vec<Self>, InvalidCell>;
 
-    /// Returns the cells of a column of floats.
+    /// Returns the cells of a column of floats; `None` for other types.
     fn floats(_: &[Self]) -> Option<&[f64]> {
         None
     }
 }
 
-/// A value that is no cell of its column.
+/// The error for a value that is not valid in its column.
 #[derive(Debug)]
-pub struct BadCell {
+pub struct InvalidCell {
     pub row: usize,
     pub message: String,
 }
 
-impl BadCell {
-    /// Returns the error for values of the wrong type, of which every cell is bad.
-    fn of_type(values: &FitValues) -> BadCell {
-        BadCell {
+impl InvalidCell {
+    /// Returns the error for values of the wrong type, which makes the first cell invalid.
+    fn wrong_type(values: &FitValues) -> InvalidCell {
+        InvalidCell {
             row: 0,
             message: format!("{} is not its type", values.kind().name()),
         }
     }
 }
 
-/// Implements [`Cell`] for a type that is written as it is.
-macro_rules! written_as_it_is {
+/// Implements [`Cell`] for a type that is written unchanged.
+macro_rules! implement_plain_cell {
     ($type:ty, $kind:ident, $missing:expr $(, $floats:item)?) => {
         impl Cell for $type {
-            const KIND: Kind = Kind::$kind;
+            const KIND: ColumnKind = ColumnKind::$kind;
 
             fn missing() -> $type {
                 $missing
             }
 
-            fn to_values(cells: Vec<$type>, _: Kind) -> FitValues {
+            fn to_values(cells: Vec<$type>, _: ColumnKind) -> FitValues {
                 FitValues::$kind(cells)
             }
 
-            fn from_values(values: FitValues) -> Result<Vec<$type>, BadCell> {
+            fn from_values(values: FitValues) -> Result<Vec<$type>, InvalidCell> {
                 match values {
                     FitValues::$kind(cells) => Ok(cells),
-                    other => Err(BadCell::of_type(&other)),
+                    other => Err(InvalidCell::wrong_type(&other)),
                 }
             }
 
@@ -72,9 +72,9 @@ macro_rules! written_as_it_is {
     };
 }
 
-written_as_it_is!(i64, Int64, 0);
-written_as_it_is!(String, Text, String::new());
-written_as_it_is!(
+implement_plain_cell!(i64, Int64, 0);
+implement_plain_cell!(String, Text, String::new());
+implement_plain_cell!(
     f64,
     Float64,
     f64::NAN,
@@ -84,40 +84,41 @@ written_as_it_is!(
 );
 
 /// Implements [`Cell`] for a type that is written as an integer. `$read` returns `None` for a value that is no `$name`.
-macro_rules! written_as_integer {
+macro_rules! implement_integer_cell {
     ($type:ty, $kind:ident, $name:literal, $missing:expr, $write:expr, $read:expr) => {
         impl Cell for $type {
-            const KIND: Kind = Kind::$kind;
+            const KIND: ColumnKind = ColumnKind::$kind;
 
             fn missing() -> $type {
                 $missing
             }
 
-            fn to_values(cells: Vec<$type>, _: Kind) -> FitValues {
+            fn to_values(cells: Vec<$type>, _: ColumnKind) -> FitValues {
                 FitValues::$kind(cells.into_iter().map($write).collect())
             }
 
-            fn from_values(values: FitValues) -> Result<Vec<$type>, BadCell> {
+            fn from_values(values: FitValues) -> Result<Vec<$type>, InvalidCell> {
                 let FitValues::$kind(values) = values else {
-                    return Err(BadCell::of_type(&values));
+                    return Err(InvalidCell::wrong_type(&values));
                 };
-                let bad = |row, value| BadCell {
-                    row,
-                    message: format!("`{value}` is no {}", $name),
+                let read_cell = |(row, value)| {
+                    ($read)(value).ok_or_else(|| InvalidCell {
+                        row,
+                        message: format!("`{value}` is no {}", $name),
+                    })
                 };
-                let cell = |(row, value)| ($read)(value).ok_or_else(|| bad(row, value));
-                values.into_iter().enumerate().map(cell).collect()
+                values.into_iter().enumerate().map(read_cell).collect()
             }
         }
     };
 }
 
-written_as_integer!(u32, Int64, "count", 0, i64::from, |n: i64| u32::try_from(n)
+implement_integer_cell!(u32, Int64, "count", 0, i64::from, |n: i64| u32::try_from(n)
     .ok());
-written_as_integer!(u64, Int64, "count", 0, |n: u64| n as i64, |n: i64| {
+implement_integer_cell!(u64, Int64, "count", 0, |n: u64| n as i64, |n: i64| {
     u64::try_from(n).ok()
 });
-written_as_integer!(
+implement_integer_cell!(
     Status,
     Int32,
     "status",
@@ -125,7 +126,7 @@ written_as_integer!(
     Status::code,
     Status::from_code
 );
-written_as_integer!(
+implement_integer_cell!(
     Flags,
     Int64,
     "sum of flags",
@@ -133,7 +134,7 @@ written_as_integer!(
     |flags: Flags| i64::from(flags.bits()),
     |bits: i64| u32::try_from(bits).ok().map(Flags::from_bits_retain)
 );
-written_as_integer!(
+implement_integer_cell!(
     Option<u32>,
     Int32,
     "index",
@@ -145,77 +146,76 @@ written_as_integer!(
 );
 
 impl Cell for Arc<str> {
-    const KIND: Kind = Kind::Text;
+    const KIND: ColumnKind = ColumnKind::Text;
 
     fn missing() -> Arc<str> {
         "".into()
     }
 
-    fn to_values(cells: Vec<Arc<str>>, _: Kind) -> FitValues {
+    fn to_values(cells: Vec<Arc<str>>, _: ColumnKind) -> FitValues {
         FitValues::Text(cells.iter().map(ToString::to_string).collect())
     }
 
     /// Equal texts that follow one another become one text, which the cells share.
-    fn from_values(values: FitValues) -> Result<Vec<Arc<str>>, BadCell> {
+    fn from_values(values: FitValues) -> Result<Vec<Arc<str>>, InvalidCell> {
         let FitValues::Text(texts) = values else {
-            return Err(BadCell::of_type(&values));
+            return Err(InvalidCell::wrong_type(&values));
         };
-        let mut last: Arc<str> = "".into();
-        let mut shared = |text: String| {
-            if *last != *text {
-                last = text.into();
+        let mut previous: Arc<str> = "".into();
+        let mut cells = Vec::with_capacity(texts.len());
+        for text in texts {
+            if *previous != *text {
+                previous = text.into();
             }
-            last.clone()
-        };
-        Ok(texts.into_iter().map(&mut shared).collect())
+            cells.push(previous.clone());
+        }
+        Ok(cells)
     }
 }
 
 impl Cell for Id {
-    const KIND: Kind = Kind::Int64;
+    const KIND: ColumnKind = ColumnKind::Int64;
 
     fn missing() -> Id {
         Id::Integer(0)
     }
 
-    /// Ids are integers if all of them are, and text where the column is.
-    fn to_values(cells: Vec<Id>, kind: Kind) -> FitValues {
-        let integer = |id: &Id| {
-            if let Id::Integer(n) = id {
-                Some(*n)
-            } else {
-                None
-            }
-        };
-        let integers =
-            (kind == Kind::Int64).then(|| cells.iter().map(integer).collect::<Option<Vec<i64>>>());
-        match integers.flatten() {
-            Some(integers) => FitValues::Int64(integers),
-            None => FitValues::Text(cells.iter().map(ToString::to_string).collect()),
+    /// Ids are integers if the column is of integers and all ids are; otherwise they are texts.
+    fn to_values(cells: Vec<Id>, kind: ColumnKind) -> FitValues {
+        let integers: Option<Vec<i64>> = cells
+            .iter()
+            .map(|id| match id {
+                Id::Integer(integer) => Some(*integer),
+                Id::Text(_) => None,
+            })
+            .collect();
+        match integers {
+            Some(integers) if kind == ColumnKind::Int64 => FitValues::Int64(integers),
+            _ => FitValues::Text(cells.iter().map(ToString::to_string).collect()),
         }
     }
 
-    fn from_values(values: FitValues) -> Result<Vec<Id>, BadCell> {
+    fn from_values(values: FitValues) -> Result<Vec<Id>, InvalidCell> {
         match values {
             FitValues::Int64(integers) => Ok(integers.into_iter().map(Id::Integer).collect()),
             FitValues::Text(texts) => Ok(texts.into_iter().map(Id::Text).collect()),
-            other => Err(BadCell::of_type(&other)),
+            other => Err(InvalidCell::wrong_type(&other)),
         }
     }
 }
 
-/// A field of a row: some cells of one type.
-pub trait Field {
+/// A field of a row, which consists of any number of cells of one type.
+pub trait RowField {
     type Cell: Cell;
 
-    /// Returns its cells: none if the row does not have the field.
+    /// Returns the cells; none if the row does not have the field.
     fn cells(&self) -> impl Iterator<Item = Self::Cell>;
 
     /// Returns the field with these cells.
     fn from_cells(cells: impl Iterator<Item = Self::Cell>) -> Self;
 }
 
-impl<C: Cell> Field for C {
+impl<C: Cell> RowField for C {
     type Cell = C;
 
     fn cells(&self) -> impl Iterator<Item = C> {
@@ -227,7 +227,7 @@ impl<C: Cell> Field for C {
     }
 }
 
-impl<C: Cell> Field for Vec<C> {
+impl<C: Cell> RowField for Vec<C> {
     type Cell = C;
 
     fn cells(&self) -> impl Iterator<Item = C> {
@@ -239,7 +239,7 @@ impl<C: Cell> Field for Vec<C> {
     }
 }
 
-impl Field for Option<f64> {
+impl RowField for Option<f64> {
     type Cell = f64;
 
     fn cells(&self) -> impl Iterator<Item = f64> {
@@ -251,53 +251,59 @@ impl Field for Option<f64> {
     }
 }
 
-impl Field for Option<VelocityPosterior> {
+impl RowField for Option<VelocityPosterior> {
     type Cell = f64;
 
     fn cells(&self) -> impl Iterator<Item = f64> {
-        self.iter()
-            .flat_map(|p| [p.velocity, p.error, p.skewness, p.kurtosis])
+        self.iter().flat_map(|posterior| {
+            [
+                posterior.velocity,
+                posterior.error,
+                posterior.skewness,
+                posterior.kurtosis,
+            ]
+        })
     }
 
     fn from_cells(mut cells: impl Iterator<Item = f64>) -> Option<VelocityPosterior> {
         let velocity = cells.next().filter(|x| !x.is_nan())?;
-        let mut next = || cells.next().unwrap_or(f64::NAN);
+        let mut next_cell = || cells.next().unwrap_or(f64::NAN);
         Some(VelocityPosterior {
             velocity,
-            error: next(),
-            skewness: next(),
-            kurtosis: next(),
+            error: next_cell(),
+            skewness: next_cell(),
+            kurtosis: next_cell(),
         })
     }
 }
 
 /// The cells of one field of all rows, column by column. There is no column if no row has the field.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Columns<C>(pub Vec<Vec<C>>);
+pub struct FieldColumns<C>(pub Vec<Vec<C>>);
 
-impl<C> Default for Columns<C> {
-    fn default() -> Columns<C> {
-        Columns(Vec::new())
+impl<C> Default for FieldColumns<C> {
+    fn default() -> FieldColumns<C> {
+        FieldColumns(Vec::new())
     }
 }
 
-impl<C: Cell> Columns<C> {
+impl<C: Cell> FieldColumns<C> {
     /// Returns the column of a field that has a single one.
-    pub fn only(&self) -> &[C] {
+    pub fn single(&self) -> &[C] {
         self.0.first().map_or(&[], Vec::as_slice)
     }
 
-    /// Appends the cells of a row after `rows` others. Cells that the row does not have are missing ones.
+    /// Appends the cells of a row to columns of `rows` cells. Columns for which the row has no cell get a missing one.
     pub fn push(&mut self, cells: impl Iterator<Item = C>, rows: usize) {
-        let mut count = 0;
-        for (place, cell) in cells.enumerate() {
-            self.widen(place + 1, rows);
-            self.0[place].push(cell);
-            count += 1;
+        let mut cell_count = 0;
+        for (index, cell) in cells.enumerate() {
+            self.add_missing_columns(index + 1, rows);
+            self.0[index].push(cell);
+            cell_count += 1;
         }
-        self.0[count..]
-            .iter_mut()
-            .for_each(|column| column.push(C::missing()));
+        for column in &mut self.0[cell_count..] {
+            column.push(C::missing());
+        }
     }
 
     /// Returns the cells of a row.
@@ -306,50 +312,50 @@ impl<C: Cell> Columns<C> {
     }
 }
 
-/// A field as it is stored, whatever the type of its cells. `place` is the index of one of its columns.
+/// A stored field, with cells of any type. `column` is the index of one of its columns.
 pub trait StoredField {
     /// Returns whether there is no column, because no row has the field.
     fn is_empty(&self) -> bool;
     /// Appends columns of missing cells until there are `count`.
-    fn widen(&mut self, count: usize, rows: usize);
+    fn add_missing_columns(&mut self, count: usize, rows: usize);
     /// Returns the cells of a column of floats.
-    fn floats(&self, place: usize) -> Option<&[f64]>;
+    fn floats(&self, column: usize) -> Option<&[f64]>;
     /// Returns a copy of the values of a column.
-    fn values(&self, place: usize, kind: Kind) -> Option<FitValues>;
-    /// Moves the values of a column out, which is empty then; missing cells if there is no such column.
-    fn take(&mut self, place: usize, kind: Kind, rows: usize) -> FitValues;
+    fn values(&self, column: usize, kind: ColumnKind) -> Option<FitValues>;
+    /// Moves the values out of a column, which is empty then. Returns missing cells if there is no such column.
+    fn take_values(&mut self, column: usize, kind: ColumnKind, rows: usize) -> FitValues;
     /// Sets the values of a column.
-    fn put(&mut self, place: usize, values: FitValues) -> Result<(), BadCell>;
+    fn set_values(&mut self, column: usize, values: FitValues) -> Result<(), InvalidCell>;
 }
 
-impl<C: Cell> StoredField for Columns<C> {
+impl<C: Cell> StoredField for FieldColumns<C> {
     fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    fn widen(&mut self, count: usize, rows: usize) {
+    fn add_missing_columns(&mut self, count: usize, rows: usize) {
         while self.0.len() < count {
             self.0.push(vec![C::missing(); rows]);
         }
     }
 
-    fn floats(&self, place: usize) -> Option<&[f64]> {
-        C::floats(self.0.get(place)?)
+    fn floats(&self, column: usize) -> Option<&[f64]> {
+        C::floats(self.0.get(column)?)
     }
 
-    fn values(&self, place: usize, kind: Kind) -> Option<FitValues> {
-        Some(C::to_values(self.0.get(place)?.clone(), kind))
+    fn values(&self, column: usize, kind: ColumnKind) -> Option<FitValues> {
+        Some(C::to_values(self.0.get(column)?.clone(), kind))
     }
 
-    fn take(&mut self, place: usize, kind: Kind, rows: usize) -> FitValues {
-        self.widen(place + 1, rows);
-        C::to_values(std::mem::take(&mut self.0[place]), kind)
+    fn take_values(&mut self, column: usize, kind: ColumnKind, rows: usize) -> FitValues {
+        self.add_missing_columns(column + 1, rows);
+        C::to_values(std::mem::take(&mut self.0[column]), kind)
     }
 
-    fn put(&mut self, place: usize, values: FitValues) -> Result<(), BadCell> {
+    fn set_values(&mut self, column: usize, values: FitValues) -> Result<(), InvalidCell> {
         let cells = C::from_values(values)?;
-        self.widen(place + 1, cells.len());
-        self.0[place] = cells;
+        self.add_missing_columns(column + 1, cells.len());
+        self.0[column] = cells;
         Ok(())
     }
 }

@@ -1,15 +1,15 @@
-//! The macro that makes the row, its view and its storage of the list of columns.
+//! The macro that generates the row, its view and its storage from the list of columns.
 
 use crate::spectral::results::schema::Schema;
-use crate::spectral::results::values::Kind;
+use crate::spectral::results::values::ColumnKind;
 
 /// A field of a row, with its columns.
 #[derive(Debug)]
-pub struct Declared {
-    /// Names and meanings of its columns; empty if it is none.
+pub struct DeclaredField {
+    /// Names and meanings of the columns; empty for a field without a column.
     pub patterns: &'static [Pattern],
     /// Type of the columns' cells. Ids may be text, too.
-    pub kind: Kind,
+    pub kind: ColumnKind,
     pub presence: Presence,
 }
 
@@ -18,9 +18,9 @@ pub struct Declared {
 pub enum Presence {
     /// Every table.
     Always,
-    /// Every table that this version writes, but not those of some earlier version.
+    /// Every table that this version writes. Earlier versions may have written tables without it.
     Later,
-    /// Tables of runs that were asked for it: those for which this is true.
+    /// Tables whose schema has this flag set, because the user asked for the column.
     Optional(fn(&mut Schema) -> &mut bool),
 }
 
@@ -28,13 +28,14 @@ pub enum Presence {
 #[derive(Clone, Copy, Debug)]
 pub struct Pattern {
     pub name: &'static str,
-    /// Empty without one; `its own` for that of the parameter.
+    /// Empty without a unit; `its own` for the unit of the parameter.
     pub unit: &'static str,
     /// ASCII, short enough for one card of a FITS header.
     pub meaning: &'static str,
 }
 
-/// Makes these items of the list of fields in `columns.rs`: `FitRow`, `Store`, `FIELDS` and the accessors of `RowView`.
+/// Generates these items from the list of fields in `columns/mod.rs`: `FitRow`, `Store`, `ROW_FIELDS` and the accessors of
+/// `RowView`.
 macro_rules! declare {
     ($(
         $(#[doc = $doc:literal])+
@@ -51,7 +52,7 @@ macro_rules! declare {
         impl FitRow {
             /// Returns a row in which every number is missing, and every list is empty.
             pub(super) fn empty() -> FitRow {
-                FitRow { $($field: Field::from_cells(std::iter::empty()),)+ }
+                FitRow { $($field: RowField::from_cells(std::iter::empty()),)+ }
             }
         }
 
@@ -62,7 +63,7 @@ macro_rules! declare {
         /// The fields of all rows of a table, each in columns.
         #[derive(Clone, Debug, Default, PartialEq)]
         pub struct Store {
-            $(pub $field: Columns<<$type $(<$inner>)? as Field>::Cell>,)+
+            $(pub $field: FieldColumns<<$type $(<$inner>)? as RowField>::Cell>,)+
         }
 
         impl Store {
@@ -74,30 +75,30 @@ macro_rules! declare {
 
             /// Returns a copy of a row.
             pub fn row(&self, index: usize) -> FitRow {
-                FitRow { $($field: Field::from_cells(self.$field.row(index)),)+ }
+                FitRow { $($field: RowField::from_cells(self.$field.row(index)),)+ }
             }
 
-            /// Returns the fields in the order of [`FIELDS`].
-            pub fn fields(&self) -> [&dyn StoredField; FIELDS.len()] {
+            /// Returns the fields in the order of [`ROW_FIELDS`].
+            pub fn fields(&self) -> [&dyn StoredField; ROW_FIELDS.len()] {
                 [$(&self.$field),+]
             }
 
-            /// Returns the fields in the order of [`FIELDS`].
-            pub fn fields_mut(&mut self) -> [&mut dyn StoredField; FIELDS.len()] {
+            /// Returns the fields in the order of [`ROW_FIELDS`].
+            pub fn fields_mut(&mut self) -> [&mut dyn StoredField; ROW_FIELDS.len()] {
                 [$(&mut self.$field),+]
             }
         }
 
         /// The fields of a row, with their columns, in the order of the file.
-        pub const FIELDS: &[Declared] = &[$(Declared {
+        pub const ROW_FIELDS: &[DeclaredField] = &[$(DeclaredField {
             patterns: &[$($(Pattern { name: $name, unit: $unit, meaning: $meaning }),+)?],
-            kind: <<$type $(<$inner>)? as Field>::Cell as Cell>::KIND,
+            kind: <<$type $(<$inner>)? as RowField>::Cell as Cell>::KIND,
             presence: presence!($field $($presence)?),
         }),+];
     };
 }
 
-/// Makes the accessor of a field of a row's view: texts and lists are lent, other values are copied.
+/// Generates the accessor of a field of a row's view. It lends texts, iterates over lists, and copies other values.
 macro_rules! accessor {
     ($(#[doc = $doc:literal])+ $field:ident: Vec<$cell:ident>) => {
         $(#[doc = $doc])+
@@ -111,18 +112,18 @@ macro_rules! accessor {
     ($(#[doc = $doc:literal])+ $field:ident: $copied:ty) => {
         $(#[doc = $doc])+
         pub fn $field(&self) -> $copied {
-            Field::from_cells(self.table.store.$field.row(self.index))
+            RowField::from_cells(self.table.store.$field.row(self.index))
         }
     };
     (@lent $(#[doc = $doc:literal])+ $field:ident: $lent:ty) => {
         $(#[doc = $doc])+
         pub fn $field(&self) -> &'a $lent {
-            &self.table.store.$field.only()[self.index]
+            &self.table.store.$field.single()[self.index]
         }
     };
 }
 
-/// Makes the [`Presence`] of a field of the word after its type.
+/// Converts the word after the type of a field to its [`Presence`].
 macro_rules! presence {
     ($field:ident) => {
         Presence::Always

@@ -1,9 +1,9 @@
 //! The columns of the result table: each is declared here, and nowhere else.
 //!
-//! [`declare!`] makes of this list the row ([`FitRow`]) and the accessors of its view ([`RowView`]), the columns that a
-//! [`FitTable`](super::table::FitTable) stores, and the names, types, units and meanings ([`FIELDS`]) by which
+//! [`declare!`] generates from this list the row ([`FitRow`]) and the accessors of its view ([`RowView`]), the columns
+//! that a [`FitTable`](super::table::FitTable) stores, and the names, types, units and meanings ([`ROW_FIELDS`]) by which
 //! `schema.rs` lists the columns of a table. Parquet, FITS, CSV, the journal and `FitTable::into_columns` write and
-//! read them by that list alone. A test compares it with the table in `docs/src/results.md`.
+//! read them by [`ROW_FIELDS`] alone. A test compares it with the table in `docs/src/results.md`.
 //!
 //! To add a column, declare it here and fill its field where the row is made (`finish.rs`). Its line reads
 //!
@@ -12,13 +12,13 @@
 //! ```
 //!
 //! - The type decides how many columns the field has, how they are stored, and the type of their cells: see [`Cell`]
-//!   and [`Field`].
+//!   and [`RowField`].
 //! - In a column's name NAME stands for each free parameter, ARM for each arm, and A_B for each pair of parameters. The
 //!   order is that of the file. Columns of parameters that stand together here are written parameter by parameter.
-//! - `later` columns are missing in tables of earlier versions: their cells are then 0, NaN or empty. New columns are
-//!   such.
-//! - `optional` columns exist where the field of the same name in [`Schema`] is true: the run was asked for them.
-//! - A field without a column is known to rows and journals alone.
+//! - `later` columns are missing in tables of earlier versions: their cells are then 0, NaN or empty. Every new column
+//!   is `later` or `optional`.
+//! - `optional` columns exist if the field of the same name in [`Schema`] is true, because the user asked for them.
+//! - A field without a column appears only in rows and journals.
 
 mod cells;
 mod declare;
@@ -33,9 +33,9 @@ use crate::spectral::results::moments::VelocityPosterior;
 use crate::spectral::results::row::Id;
 use crate::spectral::results::schema::Schema;
 use crate::spectral::results::table::RowView;
-pub use cells::{BadCell, Columns, StoredField};
-use cells::{Cell, Field};
-pub use declare::{Declared, Pattern, Presence};
+use cells::{Cell, RowField};
+pub use cells::{FieldColumns, InvalidCell, StoredField};
+pub use declare::{DeclaredField, Pattern, Presence};
 use declare::{accessor, declare, presence};
 
 /// Version of the table's layout, the key `popfit.layout`. It grows when a column is removed, or changes its name,
@@ -126,13 +126,14 @@ mod tests {
 
     #[test]
     fn the_page_on_results_lists_columns_statuses_and_flags_as_they_are() {
-        let line = |kind: &str, p: &Pattern| {
-            format!("| `{}` | {kind} | {} | {} |", p.name, p.unit, p.meaning)
-        };
-        assert_listed(FIELDS.iter().flat_map(|of| {
-            of.patterns
-                .iter()
-                .map(|pattern| line(of.kind.name(), pattern))
+        assert_listed(ROW_FIELDS.iter().flat_map(|field| {
+            let kind = field.kind.name();
+            field.patterns.iter().map(move |pattern| {
+                format!(
+                    "| `{}` | {kind} | {} | {} |",
+                    pattern.name, pattern.unit, pattern.meaning
+                )
+            })
         }));
         assert_listed(
             Status::ALL

@@ -10,11 +10,11 @@ use crate::error::{Error, Result};
 use crate::flag::Flags;
 use crate::solver::Status;
 use crate::spectra::Spectra;
-use crate::spectral::results::columns::{Columns, Store};
+use crate::spectral::results::columns::{FieldColumns, Store};
 use crate::spectral::results::moments::VelocityPosterior;
 use crate::spectral::results::row::{FitRow, Id};
-use crate::spectral::results::schema::{Column, Schema};
-use crate::spectral::results::values::{ColumnView, FitColumn, FitValues, Kind};
+use crate::spectral::results::schema::{ResultColumn, Schema};
+use crate::spectral::results::values::{ColumnKind, ColumnView, FitColumn, FitValues};
 
 pub use row_view::RowView;
 
@@ -54,7 +54,7 @@ impl FitTable {
             parameters,
             ..FitTable::default()
         }
-        .completed()
+        .complete_columns()
     }
 
     /// Returns a table of these rows.
@@ -78,7 +78,7 @@ impl FitTable {
     #[must_use]
     pub fn with_arms(mut self, arms: Vec<String>) -> FitTable {
         self.arms = arms;
-        self.completed()
+        self.complete_columns()
     }
 
     /// Adds the columns of a schema that the table lacks.
@@ -93,17 +93,18 @@ impl FitTable {
     /// Returns [`Error::Usage`] unless there is one per row.
     pub fn with_messages(mut self, messages: Vec<String>) -> Result<FitTable> {
         if messages.len() != self.len() {
-            let (found, rows) = (messages.len(), self.len());
             return Err(Error::Usage(format!(
-                "{found} messages for {rows} rows: give one per row"
+                "{} messages for {} rows: give one per row",
+                messages.len(),
+                self.len()
             )));
         }
-        self.store.message = Columns(vec![messages]);
+        self.store.message = FieldColumns(vec![messages]);
         Ok(self)
     }
 
     /// Adds the columns that every table has to one that lacks some of them.
-    fn completed(mut self) -> FitTable {
+    fn complete_columns(mut self) -> FitTable {
         self.store.complete(&self.schema().columns());
         self
     }
@@ -123,15 +124,18 @@ impl FitTable {
     pub fn into_columns(self) -> Vec<FitColumn> {
         let columns = self.schema().columns();
         let values = self.store.into_values(&columns);
-        let column = |(column, values): (Column, _)| {
-            FitColumn::new(column.name, column.unit, column.meaning, values)
-        };
-        columns.into_iter().zip(values).map(column).collect()
+        columns
+            .into_iter()
+            .zip(values)
+            .map(|(column, values)| {
+                FitColumn::new(column.name, column.unit, column.meaning, values)
+            })
+            .collect()
     }
 
-    /// Returns the table with these columns: the inverse of [`into_columns`](FitTable::into_columns). Their names tell
-    /// parameters, which stand between `objective` and `at_bound`, and arms, in their order. Units and meanings may be
-    /// empty.
+    /// Returns the table with these columns: the inverse of [`into_columns`](FitTable::into_columns). Their names give
+    /// the parameters, which stand between `objective` and `at_bound`, and the arms, in their order. Units and meanings
+    /// may be empty.
     ///
     /// # Errors
     /// Returns [`Error::Usage`] with the name of a column that is missing, unknown or given twice, that has
@@ -139,70 +143,44 @@ impl FitTable {
     pub fn from_columns(columns: Vec<FitColumn>) -> Result<FitTable> {
         // 1. Find out which columns the table should have.
         let names: Vec<String> = columns.iter().map(|column| column.name.clone()).collect();
-        let text_ids = columns
+        let has_text_ids = columns
             .iter()
-            .any(|column| column.name == "id" && column.values.kind() == Kind::Text);
-        let with_unit = columns.iter().filter(|column| !column.unit.is_empty());
-        let units = with_unit
+            .any(|column| column.name == "id" && column.values.kind() == ColumnKind::Text);
+        let units = columns
+            .iter()
+            .filter(|column| !column.unit.is_empty())
             .map(|column| (column.name.clone(), column.unit.clone()))
             .collect();
-        let schema = Schema::of_names(&names, text_ids, units).map_err(Error::Usage)?;
+        let schema = Schema::from_names(&names, has_text_ids, units).map_err(Error::Usage)?;
         let expected = schema.distinct_columns()?;
-        // 2. Check those that are given.
-        let mut given = HashMap::new();
-        for FitColumn {
-            name, unit, values, ..
-        } in columns
-        {
-            let refused =
-                |message: String| Err(Error::Usage(format!("column `{name}`: {message}")));
-            let Some(like) = expected.iter().find(|column| column.name == name) else {
-                return refused(
-                    "it is none of a table of results; a parameter X has X_err behind it".into(),
-                );
+        // 2. Check the given columns.
+        let mut values_by_name = HashMap::new();
+        for column in columns {
+            let name = column.name;
+            check_column(&name, &column.unit, &column.values, &expected)
+                .map_err(|message| Error::Usage(format!("column `{name}`: {message}")))?;
+            if values_by_name.insert(name.clone(), column.values).is_some() {
+                return Err(Error::Usage(format!("column `{name}`: it is given twice")));
+            }
+        }
+        // 3. Put them in the order of the table.
+        let mut values = Vec::with_capacity(expected.len());
+        for column in &expected {
+            let Some(given) = values_by_name.remove(&column.name) else {
+                return Err(Error::Usage(format!(
+                    "column `{}`: it is missing",
+                    column.name
+                )));
             };
-            let (kind, found) = (like.kind.name(), values.kind().name());
-            if found != kind {
-                return refused(format!("it is {found}, and has to be {kind}"));
-            }
-            if !unit.is_empty() && unit != like.unit {
-                return refused(format!(
-                    "its unit is {unit:?}, and has to be {:?}",
-                    like.unit
-                ));
-            }
-            if given.insert(name.clone(), values).is_some() {
-                return refused("it is given twice".into());
-            }
+            values.push(Some(given));
         }
-        let values: Vec<_> = expected
-            .iter()
-            .map(|column| given.remove(&column.name))
-            .collect();
-        if let Some((missing, _)) = expected
-            .iter()
-            .zip(&values)
-            .find(|(_, values)| values.is_none())
-        {
-            return Err(Error::Usage(format!(
-                "column `{}`: it is missing",
-                missing.name
-            )));
-        }
-        // 3. Store them.
-        let store = Store::of_values(&expected, values, 0).map_err(Error::Usage)?;
-        let Schema {
-            parameters,
-            units,
-            arms,
-            ..
-        } = schema;
-        let has_text_ids = text_ids && store.len() == 0;
+        // 4. Store them.
+        let store = Store::from_values(&expected, values, 0).map_err(Error::Usage)?;
         Ok(FitTable {
-            parameters,
-            units,
-            arms,
-            has_text_ids,
+            parameters: schema.parameters,
+            units: schema.units,
+            arms: schema.arms,
+            has_text_ids: has_text_ids && store.len() == 0,
             store,
         })
     }
@@ -217,12 +195,13 @@ impl FitTable {
 
     /// Appends one row of results, or returns an error if it has another number of parameters than the table.
     fn push(&mut self, row: &FitRow) -> Result<()> {
-        let (count, found) = (self.parameters.len(), row.parameters.len());
-        if [found, row.errors.len(), row.correlations.len()]
+        let count = self.parameters.len();
+        let row_count = row.parameters.len();
+        if [row_count, row.errors.len(), row.correlations.len()]
             != [count, count, count * count.saturating_sub(1) / 2]
         {
             let message = format!(
-                "a row of {found} parameters in a table of {count}: SpectralFitter::table makes one that fits"
+                "a row of {row_count} parameters in a table of {count}: SpectralFitter::table makes one that fits"
             );
             return Err(Error::Usage(message));
         }
@@ -261,12 +240,7 @@ impl FitTable {
         if let Some(floats) = self.floats(name) {
             return Some(ColumnView::Float64(floats));
         }
-        match self.store.values(
-            self.schema()
-                .columns()
-                .iter()
-                .find(|column| column.name == name)?,
-        )? {
+        match self.store.values(&self.find_column(name)?)? {
             FitValues::Int32(values) => Some(ColumnView::Int32(values)),
             FitValues::Int64(values) => Some(ColumnView::Int64(values)),
             FitValues::Text(values) => Some(ColumnView::Text(values)),
@@ -277,14 +251,9 @@ impl FitTable {
     /// Returns the values of a free parameter in its physical unit, or of any other column of floats, such as `chi2`,
     /// `objective` or `teff_err`; `None` if there is none of this name.
     pub fn floats(&self, column: &str) -> Option<&[f64]> {
-        match self.place(column) {
-            Some(place) => self.store.parameters.0.get(place).map(Vec::as_slice),
-            None => self.store.floats(
-                self.schema()
-                    .columns()
-                    .iter()
-                    .find(|one| one.name == column)?,
-            ),
+        match self.parameter_index(column) {
+            Some(index) => self.store.parameters.0.get(index).map(Vec::as_slice),
+            None => self.store.floats(&self.find_column(column)?),
         }
     }
 
@@ -294,7 +263,7 @@ impl FitTable {
         self.store
             .errors
             .0
-            .get(self.place(parameter)?)
+            .get(self.parameter_index(parameter)?)
             .map(Vec::as_slice)
     }
 
@@ -303,31 +272,44 @@ impl FitTable {
         self.store
             .released_errors
             .0
-            .get(self.place(parameter)?)
+            .get(self.parameter_index(parameter)?)
             .map(Vec::as_slice)
     }
 
     /// Returns the correlations of two free parameters, one per row; `None` if a name is unknown or both are the same.
     pub fn correlations(&self, first: &str, second: &str) -> Option<&[f64]> {
-        let (a, b) = (self.place(first)?, self.place(second)?);
-        let (a, b, count) = (a.min(b), a.max(b), self.parameters.len());
-        let pair = (a < b).then(|| a * count - a * (a + 1) / 2 + b - a - 1)?;
+        let first = self.parameter_index(first)?;
+        let second = self.parameter_index(second)?;
+        if first == second {
+            return None;
+        }
+        let low = first.min(second);
+        let high = first.max(second);
+        // Pairs are ordered (0,1), (0,2), … (1,2), ….
+        let pairs_before = low * self.parameters.len() - low * (low + 1) / 2;
+        let pair = pairs_before + high - low - 1;
         self.store.correlations.0.get(pair).map(Vec::as_slice)
     }
 
+    /// Returns the column of this name.
+    fn find_column(&self, name: &str) -> Option<ResultColumn> {
+        let mut columns = self.schema().columns().into_iter();
+        columns.find(|column| column.name == name)
+    }
+
     /// Returns the index of the free parameter of this name.
-    fn place(&self, parameter: &str) -> Option<usize> {
+    fn parameter_index(&self, parameter: &str) -> Option<usize> {
         self.parameters.iter().position(|name| name == parameter)
     }
 
     /// Returns the identifiers of the spectra.
     pub fn ids(&self) -> &[Id] {
-        self.store.id.only()
+        self.store.id.single()
     }
 
     /// Returns the status with which each fit ended.
     pub fn status(&self) -> &[Status] {
-        self.store.status.only()
+        self.store.status.single()
     }
 
     /// Returns the codes of [`status`](FitTable::status), as tables write them.
@@ -337,22 +319,22 @@ impl FitTable {
 
     /// Returns the name of each status, or the cause of a bad input.
     pub fn status_texts(&self) -> &[String] {
-        self.store.status_text.only()
+        self.store.status_text.single()
     }
 
     /// Returns the messages about bad inputs and interrupted fits, as [`FitRow::message`] has them.
     pub fn messages(&self) -> &[String] {
-        self.store.message.only()
+        self.store.message.single()
     }
 
     /// Returns the bits of the parameters that ended at a bound, as [`FitRow::at_bound`] has them.
     pub fn at_bound(&self) -> &[u32] {
-        self.store.at_bound.only()
+        self.store.at_bound.single()
     }
 
     /// Returns the number of basins from which each minimum was found, as [`FitRow::n_starts_agree`] has it.
     pub fn n_starts_agree(&self) -> &[u32] {
-        self.store.n_starts_agree.only()
+        self.store.n_starts_agree.single()
     }
 
     /// Returns each row's posterior of the velocity; `None` without a scan, or where it gave none (a bad input, a
@@ -363,22 +345,22 @@ impl FitTable {
 
     /// Returns the flags of each fit.
     pub fn flags(&self) -> &[Flags] {
-        self.store.flags.only()
+        self.store.flags.single()
     }
 
     /// Returns the degrees of freedom, as [`FitRow::dof`] has them.
     pub fn dof(&self) -> &[i64] {
-        self.store.dof.only()
+        self.store.dof.single()
     }
 
     /// Returns the number of rounds of each winning start.
     pub fn rounds(&self) -> &[u32] {
-        self.store.rounds.only()
+        self.store.rounds.single()
     }
 
     /// Returns the number of linearisations of all starts of each fit.
     pub fn evaluations(&self) -> &[u32] {
-        self.store.evaluations.only()
+        self.store.evaluations.single()
     }
 
     /// Returns the row of results of the spectrum with this index, as a view.
@@ -403,6 +385,30 @@ impl FitTable {
     pub fn to_rows(&self) -> Vec<FitRow> {
         self.rows().map(RowView::to_row).collect()
     }
+}
+
+/// Checks that a column belongs to the expected ones, and has their type and unit. The error is a message.
+fn check_column(
+    name: &str,
+    unit: &str,
+    values: &FitValues,
+    expected: &[ResultColumn],
+) -> Result<(), String> {
+    let Some(column) = expected.iter().find(|column| column.name == name) else {
+        return Err("it is none of a table of results; a parameter X has X_err behind it".into());
+    };
+    let kind = values.kind().name();
+    let expected_kind = column.kind.name();
+    if kind != expected_kind {
+        return Err(format!("it is {kind}, and has to be {expected_kind}"));
+    }
+    if !unit.is_empty() && unit != column.unit {
+        return Err(format!(
+            "its unit is {unit:?}, and has to be {:?}",
+            column.unit
+        ));
+    }
+    Ok(())
 }
 
 impl Sink for FitTable {

@@ -8,8 +8,8 @@ use super::FitTable;
 use crate::spectral::results::row::FitRow;
 
 /// One row of a [`FitTable`]. It borrows the table and copies nothing; [`to_row`](RowView::to_row) makes a copy that
-/// stands alone, and is what is compared, serialised and shown by `Debug`. Its accessors have the names of the fields
-/// of [`FitRow`].
+/// stands alone. Comparison, serialisation and `Debug` use that copy. The accessors have the names of the fields of
+/// [`FitRow`].
 ///
 /// ```no_run
 /// # let table = popfit::FitTable::default();
@@ -26,8 +26,8 @@ pub struct RowView<'a> {
 impl RowView<'_> {
     /// Returns the value of a free parameter in its physical unit; `None` if there is none of this name.
     pub fn value(&self, parameter: &str) -> Option<f64> {
-        let place = self.table.place(parameter)?;
-        Some(self.table.store.parameters.0[place][self.index])
+        let index = self.table.parameter_index(parameter)?;
+        Some(self.table.store.parameters.0[index][self.index])
     }
 
     /// Returns the standard error of a free parameter; `None` if there is none of this name.
@@ -82,8 +82,8 @@ mod tests {
     use crate::flag::Flags;
     use crate::solver::Status;
 
-    /// A row whose every field has another value than those of the other rows.
-    fn row(k: u32) -> FitRow {
+    /// Returns a row each field of which differs from those of the other rows.
+    fn distinct_row(k: u32) -> FitRow {
         let x = f64::from(k);
         FitRow {
             file: format!("{k}.npz").into(),
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_view_shows_its_row_and_copies_nothing() {
-        let rows: Vec<FitRow> = (0..3).map(row).collect();
+        let rows: Vec<FitRow> = (0..3).map(distinct_row).collect();
         let table = FitTable::from_rows(vec!["velocity".into(), "teff".into()], &rows).unwrap();
         assert_eq!(table.to_rows(), rows);
         let view = table.row(2);
@@ -131,7 +131,7 @@ mod tests {
             std::ptr::eq(view.message(), table.messages()[2].as_str())
                 && std::ptr::eq(view.id(), &table.ids()[2])
         );
-        // its strings live as long as the table, not only as long as the view
+        // The strings live as long as the table, not only as long as the view.
         let texts: Vec<&str> = table.rows().map(|row| row.status_text()).collect();
         assert_eq!(texts, ["text 0", "text 1", "text 2"]);
     }
@@ -141,9 +141,9 @@ mod tests {
         let rows = [
             FitRow {
                 released_errors: Vec::new(),
-                ..row(0)
+                ..distinct_row(0)
             },
-            row(1),
+            distinct_row(1),
         ];
         let table = FitTable::from_rows(vec!["velocity".into(), "teff".into()], &rows).unwrap();
         assert!(table.row(0).released_error("teff").unwrap().is_nan());
@@ -159,7 +159,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "row 3 of a table of 3 rows")]
     fn a_row_beyond_the_table_panics() {
-        let rows: Vec<FitRow> = (0..3).map(row).collect();
+        let rows: Vec<FitRow> = (0..3).map(distinct_row).collect();
         FitTable::from_rows(vec!["velocity".into(), "teff".into()], &rows)
             .unwrap()
             .row(3);

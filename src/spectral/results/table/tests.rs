@@ -1,9 +1,9 @@
-//! Tests of columns that are taken out of a table and put together again.
+//! Tests of columns that are moved out of a table and joined to a table again.
 
 use super::*;
 use crate::flag::Flags;
 
-/// Rows with every field, of which the second lacks what a row may lack.
+/// Returns a row with every field, and one without the fields that a row may lack.
 fn rows() -> Vec<FitRow> {
     let posterior = VelocityPosterior {
         velocity: 1.5,
@@ -55,10 +55,8 @@ fn table() -> FitTable {
 fn columns_are_those_of_a_written_table_and_floats_are_moved() {
     let table = table();
     let teff = table.floats("teff").unwrap().as_ptr();
-    let (posterior, names) = (
-        table.floats("velocity_skewness").unwrap().as_ptr(),
-        table.schema().column_names(),
-    );
+    let skewness = table.floats("velocity_skewness").unwrap().as_ptr();
+    let names = table.schema().column_names();
     let columns = table.into_columns();
     let find = |name: &str| columns.iter().find(|column| column.name == name).unwrap();
     assert_eq!(
@@ -75,7 +73,7 @@ fn columns_are_those_of_a_written_table_and_floats_are_moved() {
     let FitValues::Float64(moved) = &find("velocity_skewness").values else {
         panic!()
     };
-    assert!(moved.as_ptr() == posterior && moved[0] == -0.5 && moved[1].is_nan());
+    assert!(moved.as_ptr() == skewness && moved[0] == -0.5 && moved[1].is_nan());
     assert_eq!(find("id").values, FitValues::Int64(vec![1, -2]));
     assert_eq!(find("status").values, FitValues::Int32(vec![2, -2]));
     assert_eq!(find("start").values, FitValues::Int32(vec![3, -1]));
@@ -113,39 +111,42 @@ fn a_table_without_rows_keeps_the_type_of_its_ids() {
                 FitValues::Text(_) => FitValues::Text(Vec::new()),
             };
         }
-        let again = FitTable::from_columns(columns).unwrap();
+        let table = FitTable::from_columns(columns).unwrap();
         assert_eq!(
-            (again.len(), again.into_columns()[0].values.kind()),
+            (table.len(), table.into_columns()[0].values.kind()),
             (0, kind)
         );
     }
 }
 
 #[test]
-fn columns_make_the_table_again() {
+fn a_table_is_rebuilt_from_its_columns() {
     let table = table();
     let mut columns = table.clone().into_columns();
     columns.rotate_left(3);
-    let again = FitTable::from_columns(columns).unwrap();
-    assert_eq!((again.names(), again.arms()), (table.names(), table.arms()));
+    let rebuilt = FitTable::from_columns(columns).unwrap();
     assert_eq!(
-        again.schema().column_names().unwrap(),
+        (rebuilt.names(), rebuilt.arms()),
+        (table.names(), table.arms())
+    );
+    assert_eq!(
+        rebuilt.schema().column_names().unwrap(),
         table.schema().column_names().unwrap()
     );
-    assert!(again.messages().iter().all(String::is_empty) && again.row(1).message().is_empty());
-    let again = again.with_messages(table.messages().to_vec()).unwrap();
+    assert!(rebuilt.messages().iter().all(String::is_empty) && rebuilt.row(1).message().is_empty());
+    let rebuilt = rebuilt.with_messages(table.messages().to_vec()).unwrap();
     assert_eq!(
-        format!("{:?}", again.to_rows()),
+        format!("{:?}", rebuilt.to_rows()),
         format!("{:?}", table.to_rows())
     );
     assert!(matches!(
-        again.with_messages(Vec::new()),
+        rebuilt.with_messages(Vec::new()),
         Err(Error::Usage(_))
     ));
 }
 
 #[test]
-fn a_column_that_does_not_belong_there_is_named() {
+fn the_error_names_an_invalid_column() {
     type Change = fn(&mut Vec<FitColumn>);
     fn find<'a>(columns: &'a mut [FitColumn], name: &str) -> &'a mut FitColumn {
         columns
@@ -155,20 +156,20 @@ fn a_column_that_does_not_belong_there_is_named() {
     }
     let cases: [(Change, &str); 9] = [
         (
-            |all| all.retain(|column| column.name != "dof"),
+            |columns| columns.retain(|column| column.name != "dof"),
             "no column `dof`",
         ),
         (
-            |all| all.retain(|column| column.name != "unreached_r"),
+            |columns| columns.retain(|column| column.name != "unreached_r"),
             "column `unreached_r`: it is missing",
         ),
         (
-            |all| all.retain(|column| column.name != "teff_err"),
+            |columns| columns.retain(|column| column.name != "teff_err"),
             "column `teff`: it is none of",
         ),
         (
-            |all| {
-                all.push(FitColumn::new(
+            |columns| {
+                columns.push(FitColumn::new(
                     "RA",
                     "",
                     "",
@@ -178,49 +179,49 @@ fn a_column_that_does_not_belong_there_is_named() {
             "column `RA`: it is none",
         ),
         (
-            |all| all.push(all[3].clone()),
+            |columns| columns.push(columns[3].clone()),
             "column `status`: it is given twice",
         ),
         (
-            |all| find(all, "chi2").values = FitValues::Int64(vec![1, 2]),
+            |columns| find(columns, "chi2").values = FitValues::Int64(vec![1, 2]),
             "`chi2`: it is int64, and has to be float64",
         ),
         (
-            |all| find(all, "chi2").values = FitValues::Float64(vec![1.0]),
+            |columns| find(columns, "chi2").values = FitValues::Float64(vec![1.0]),
             "`chi2`: it has 1 rows, and others have 2",
         ),
         (
-            |all| find(all, "velocity_err").unit = "m/s".into(),
+            |columns| find(columns, "velocity_err").unit = "m/s".into(),
             "`velocity_err`: its unit is \"m/s\", and has to be \"km/s\"",
         ),
         (
-            |all| find(all, "status").values = FitValues::Int32(vec![1, 99]),
+            |columns| find(columns, "status").values = FitValues::Int32(vec![1, 99]),
             "column `status`, row 1: `99` is no status",
         ),
     ];
     for (change, expected) in cases {
         let mut columns = table().into_columns();
         change(&mut columns);
-        let said = FitTable::from_columns(columns).unwrap_err().to_string();
-        assert!(said.contains(expected), "{said}, not {expected}");
+        let message = FitTable::from_columns(columns).unwrap_err().to_string();
+        assert!(message.contains(expected), "{message}, not {expected}");
     }
 }
 
 #[test]
-fn a_table_knows_all_of_its_columns_by_name_and_lends_floats() {
+fn a_table_finds_all_columns_by_name_and_lends_floats() {
     let table = table();
     for column in table.clone().into_columns() {
-        let same = match (table.column(&column.name).unwrap(), column.values) {
-            (ColumnView::Int32(found), FitValues::Int32(values)) => found == values,
-            (ColumnView::Int64(found), FitValues::Int64(values)) => found == values,
-            (ColumnView::Text(found), FitValues::Text(values)) => found == values,
-            (ColumnView::Float64(found), FitValues::Float64(values)) => {
-                let lent = table.floats(&column.name).unwrap();
-                std::ptr::eq(lent, found) && format!("{found:?}") == format!("{values:?}")
+        let is_same = match (table.column(&column.name).unwrap(), column.values) {
+            (ColumnView::Int32(lent), FitValues::Int32(values)) => lent == values,
+            (ColumnView::Int64(lent), FitValues::Int64(values)) => lent == values,
+            (ColumnView::Text(lent), FitValues::Text(values)) => lent == values,
+            (ColumnView::Float64(lent), FitValues::Float64(values)) => {
+                let floats = table.floats(&column.name).unwrap();
+                std::ptr::eq(floats, lent) && format!("{lent:?}") == format!("{values:?}")
             }
             _ => false,
         };
-        assert!(same, "{}", column.name);
+        assert!(is_same, "{}", column.name);
     }
     assert!(table.column("message").is_none() && table.floats("status").is_none());
     assert!(

@@ -336,8 +336,10 @@ fn a_cancelled_run_does_not_cancel_the_next_one() {
             let control = Control::default()
                 .cancel(cancel)
                 .progress(move |_, _| flag.store(true, Ordering::Relaxed));
-            let rows =
-                crate::spectral::stream::in_memory::fit(&fitter, &spectra, None, &control).unwrap();
+            let rows = crate::spectral::stream::in_memory::fit_in_memory(
+                &fitter, &spectra, None, &control,
+            )
+            .unwrap();
             assert!(
                 rows.iter()
                     .any(|row| row.status == crate::Status::Interrupted)

@@ -1,4 +1,4 @@
-//! The content of a journal's file, as a run finds it.
+//! The content of a journal's file when a run opens it.
 
 #![deny(clippy::indexing_slicing)] // numbers in a file may be anything
 
@@ -6,15 +6,15 @@ use std::collections::BTreeMap;
 use std::io::{BufReader, Seek, SeekFrom};
 use std::path::Path;
 
-use super::frame::{self, Frame};
-use super::head::{self, Head};
+use super::frame::{self, ReadRecord};
+use super::head;
 use super::outputs::OutputState;
 use super::{KnownBatch, Record};
 use crate::io::files::File;
 
 /// The content of a journal.
 #[derive(Default)]
-pub struct Found {
+pub struct JournalContent {
     /// Inputs of the rows; `None` for a file without a whole head.
     pub key: Option<String>,
     /// One of the two copies of the head is damaged.
@@ -24,28 +24,26 @@ pub struct Found {
     pub end: u64,
     pub outputs: Vec<OutputState>,
     /// Number of damaged bytes of records.
-    damaged: u64,
+    damaged_bytes: u64,
     /// Number of known rows.
-    rows: usize,
+    known_rows: usize,
 }
 
-impl Found {
-    /// Returns a message that says how many bytes are damaged and how many rows are kept; `None` without damage.
-    pub fn damage(&self, path: &Path) -> Option<String> {
+impl JournalContent {
+    /// Returns a message with the numbers of damaged bytes and of kept rows; `None` without damage.
+    pub fn describe_damage(&self, path: &Path) -> Option<String> {
         let path = path.display();
-        let kept = match (self.rows, self.known.len()) {
+        let kept = match (self.known_rows, self.known.len()) {
             (0, _) => "nothing is kept, and all spectra are fitted again".to_string(),
-            (rows, batches) => {
-                let batches = if batches == 1 {
-                    "1 batch".into()
-                } else {
-                    format!("{batches} batches")
-                };
-                format!("{rows} rows of {batches} are kept, and all other spectra are fitted again")
+            (rows, 1) => {
+                format!("{rows} rows of 1 batch are kept, and all other spectra are fitted again")
             }
+            (rows, batches) => format!(
+                "{rows} rows of {batches} batches are kept, and all other spectra are fitted again"
+            ),
         };
-        let records =
-            (self.damaged > 0).then(|| format!("{} bytes are damaged: {kept}", self.damaged));
+        let records = (self.damaged_bytes > 0)
+            .then(|| format!("{} bytes are damaged: {kept}", self.damaged_bytes));
         let head = self
             .head_is_damaged
             .then_some("one copy of its head is damaged, and is written again");
@@ -58,56 +56,53 @@ impl Found {
     }
 }
 
-/// Reads a journal's key, outputs and places of batches, record by record, or says why it is no usable journal. Returns
-/// a message if the file is no journal of this version, or if its head is damaged. Such a file is not changed.
-pub fn read(file: &mut File) -> std::io::Result<Result<Found, &'static str>> {
+/// Reads a journal's key, outputs and offsets of batches, record by record. Returns a message if the file is no journal
+/// of this version, or if its head is damaged. Such a file is not changed.
+pub fn read_journal(file: &mut File) -> std::io::Result<Result<JournalContent, &'static str>> {
     // 1. Read the head.
     let length = file.length()?;
     let mut file = BufReader::new(file);
-    let mut found = match head::read(&mut file, length)? {
+    let head = match head::read_head(&mut file, length)? {
         Err(message) => return Ok(Err(message)),
-        Ok(None) => return Ok(Ok(Found::default())),
-        Ok(Some(Head {
-            key,
-            end,
-            is_damaged,
-        })) => Found {
-            key: Some(key),
-            head_is_damaged: is_damaged,
-            end,
-            ..Found::default()
-        },
+        Ok(None) => return Ok(Ok(JournalContent::default())),
+        Ok(Some(head)) => head,
+    };
+    let mut content = JournalContent {
+        key: Some(head.key),
+        head_is_damaged: head.is_damaged,
+        end: head.end,
+        ..JournalContent::default()
     };
     // 2. Read the records. A later record of a batch replaces an earlier one.
-    let (mut at, mut rows) = (found.end, BTreeMap::new());
-    file.seek(SeekFrom::Start(at))?;
+    let mut offset = content.end;
+    let mut rows_by_batch = BTreeMap::new();
+    file.seek(SeekFrom::Start(offset))?;
     loop {
-        let (bytes, record) = match frame::read(&mut file, length.saturating_sub(at))? {
-            Frame::Torn => break,
-            Frame::Damaged(bytes) => (bytes, None),
-            Frame::Whole(payload) => (frame::length(&payload), Record::read(&payload)),
+        let bytes_left = length.saturating_sub(offset);
+        let (bytes, record) = match frame::read_record(&mut file, bytes_left)? {
+            ReadRecord::Torn => break,
+            ReadRecord::Damaged(bytes) => (bytes, None),
+            ReadRecord::Whole(payload) => (frame::record_length(&payload), Record::read(&payload)),
         };
         match record {
             Some(Record::Batch(batch)) => {
-                let is_complete = batch.rows.finished() == batch.rows.len();
-                found.known.insert(
-                    batch.number,
-                    KnownBatch {
-                        offset: at,
-                        is_complete,
-                    },
-                );
-                rows.insert(batch.number, batch.rows.finished());
-                found.end = at + bytes;
+                let rows = batch.rows.count_finished();
+                let known_batch = KnownBatch {
+                    offset,
+                    is_complete: rows == batch.rows.len(),
+                };
+                content.known.insert(batch.number, known_batch);
+                rows_by_batch.insert(batch.number, rows);
+                content.end = offset + bytes;
             }
             Some(Record::Outputs(outputs)) => {
-                found.outputs = outputs;
-                found.end = at + bytes;
+                content.outputs = outputs;
+                content.end = offset + bytes;
             }
-            Some(Record::OldBatch(_)) | None => found.damaged += bytes,
+            Some(Record::OldBatch(_)) | None => content.damaged_bytes += bytes,
         }
-        at += bytes;
+        offset += bytes;
     }
-    found.rows = rows.values().sum();
-    Ok(Ok(found))
+    content.known_rows = rows_by_batch.values().sum();
+    Ok(Ok(content))
 }

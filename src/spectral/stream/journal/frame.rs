@@ -11,11 +11,11 @@ use std::io::{self, Read};
 use sha2::{Digest, Sha256};
 
 /// Number of bytes before the payload.
-const HEAD: usize = 8 + 8 + 32;
+const RECORD_HEAD_BYTES: usize = 8 + 8 + 32;
 
-/// The next record of a journal as it was read.
+/// The result of reading the next record.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Frame {
+pub enum ReadRecord {
     Whole(Vec<u8>),
     /// The file ends before the record does.
     Torn,
@@ -26,7 +26,7 @@ pub enum Frame {
 
 /// Returns a record: a head (the payload's length, the bitwise complement of that, the payload's SHA-256), and the
 /// payload.
-pub fn frame(payload: &[u8]) -> Vec<u8> {
+pub fn frame_payload(payload: &[u8]) -> Vec<u8> {
     let length = payload.len() as u64;
     [
         &length.to_le_bytes()[..],
@@ -38,41 +38,45 @@ pub fn frame(payload: &[u8]) -> Vec<u8> {
 }
 
 /// Returns the number of bytes of a payload's record, head included.
-pub fn length(payload: &[u8]) -> u64 {
-    length_of(payload.len() as u64)
+pub fn record_length(payload: &[u8]) -> u64 {
+    record_length_of(payload.len() as u64)
 }
 
 /// Returns the number of bytes of the record of a payload of this many bytes, head included.
-pub fn length_of(payload: u64) -> u64 {
-    payload.saturating_add(HEAD as u64)
+pub fn record_length_of(payload_bytes: u64) -> u64 {
+    payload_bytes.saturating_add(RECORD_HEAD_BYTES as u64)
 }
 
-/// Reads a record from a file with `left` more bytes, which is whole, damaged or torn (cut off by the file's end). It
-/// allocates no more than these, whatever length the record has.
-pub fn read(file: &mut impl Read, left: u64) -> io::Result<Frame> {
-    if left < HEAD as u64 {
-        return Ok(Frame::Torn);
+/// Reads a record, which is whole, damaged or torn (cut off by the file's end), from a file with `bytes_left` more
+/// bytes. It allocates no more than these, even if the record states a greater length.
+pub fn read_record(file: &mut impl Read, bytes_left: u64) -> io::Result<ReadRecord> {
+    // 1. Read the head.
+    if bytes_left < RECORD_HEAD_BYTES as u64 {
+        return Ok(ReadRecord::Torn);
     }
-    let (mut length, mut complement, mut hash) = ([0; 8], [0; 8], [0; 32]);
+    let mut length = [0; 8];
+    let mut complement = [0; 8];
+    let mut hash = [0; 32];
     file.read_exact(&mut length)?;
     file.read_exact(&mut complement)?;
     file.read_exact(&mut hash)?;
     let length = u64::from_le_bytes(length);
     if length != !u64::from_le_bytes(complement) {
-        return Ok(Frame::Damaged(left));
+        return Ok(ReadRecord::Damaged(bytes_left));
     }
+    // 2. Read the payload if the file has all of it.
     let Some(size) = usize::try_from(length)
         .ok()
-        .filter(|_| length <= left - HEAD as u64)
+        .filter(|_| length <= bytes_left - RECORD_HEAD_BYTES as u64)
     else {
-        return Ok(Frame::Torn);
+        return Ok(ReadRecord::Torn);
     };
     let mut payload = vec![0; size];
     file.read_exact(&mut payload)?;
     let is_whole = Sha256::digest(&payload).as_slice() == hash;
     Ok(if is_whole {
-        Frame::Whole(payload)
+        ReadRecord::Whole(payload)
     } else {
-        Frame::Damaged(HEAD as u64 + length)
+        ReadRecord::Damaged(RECORD_HEAD_BYTES as u64 + length)
     })
 }

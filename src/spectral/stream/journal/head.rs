@@ -1,23 +1,23 @@
-//! The head of a journal: a line that names the format and its version, and a record with the key. It is there twice,
-//! one copy after the other, and either is enough: damage of the first bytes must not cost the rows behind them.
+//! The head of a journal: a line that names the format and its version, and a record with the key. The file begins with
+//! two copies of it, of which either is enough, so that damage of the first bytes does not cost the rows after them.
 
 #![deny(clippy::indexing_slicing)] // numbers in a file may be anything
 
 use std::io::{self, Read, Seek, SeekFrom};
 
-use super::frame::{self, Frame, frame};
+use super::frame::{self, ReadRecord, frame_payload};
 
 /// First line of a journal.
-pub const MAGIC: &[u8] = b"popfit journal 13\n";
+pub const JOURNAL_MAGIC: &[u8] = b"popfit journal 13\n";
 /// First lines of the journals of versions 11 and 12, which are read and continued. They have one head, whose key does
 /// not name the instruction set.
-pub const OLD_MAGIC: [&[u8]; 2] = [b"popfit journal 11\n", b"popfit journal 12\n"];
-/// Maximum number of bytes in which the second copy is looked for.
-const MOST: u64 = 64 << 20;
+pub const OLD_JOURNAL_MAGIC: [&[u8]; 2] = [b"popfit journal 11\n", b"popfit journal 12\n"];
+/// Maximum number of bytes in which the second copy is searched.
+const MAX_SEARCHED_BYTES: u64 = 64 << 20;
 
 /// The head of a journal that was read.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Head {
+pub struct JournalHead {
     pub key: String,
     /// Offset at which the records begin.
     pub end: u64,
@@ -25,8 +25,19 @@ pub struct Head {
     pub is_damaged: bool,
 }
 
-/// What begins at a place of the file.
-enum Copy {
+impl JournalHead {
+    /// Returns the head with this key.
+    fn new(key: &[u8], end: u64, is_damaged: bool) -> JournalHead {
+        JournalHead {
+            key: String::from_utf8_lossy(key).into_owned(),
+            end,
+            is_damaged,
+        }
+    }
+}
+
+/// A copy of the head as it was read.
+enum HeadCopy {
     /// A head with this key.
     Whole {
         key: Vec<u8>,
@@ -40,93 +51,103 @@ enum Copy {
 }
 
 /// Returns both copies of the head of a journal with this key.
-pub fn twice(key: &str) -> Vec<u8> {
-    [MAGIC, &frame(key.as_bytes())].concat().repeat(2)
+pub fn two_copies(key: &str) -> Vec<u8> {
+    [JOURNAL_MAGIC, &frame_payload(key.as_bytes())]
+        .concat()
+        .repeat(2)
 }
 
 /// Reads the head of a journal of `length` bytes; `None` if a killed run has written only a part of it. Returns a
 /// message if the file is no journal, or if both copies are damaged.
-pub fn read(
+pub fn read_head(
     file: &mut (impl Read + Seek),
     length: u64,
-) -> io::Result<Result<Option<Head>, &'static str>> {
-    let first = read_copy(file, 0, length)?;
+) -> io::Result<Result<Option<JournalHead>, &'static str>> {
+    let first_copy = read_copy(file, 0, length)?;
     // 1. The first copy is whole, and the file is long enough for the second one.
-    if let Copy::Whole { key, is_old: false } = &first {
-        let both = twice(&String::from_utf8_lossy(key));
-        if length < both.len() as u64 {
+    if let HeadCopy::Whole { key, is_old: false } = &first_copy {
+        let expected = two_copies(&String::from_utf8_lossy(key));
+        if length < expected.len() as u64 {
             return Ok(Ok(None));
         }
-        let mut found = vec![0; both.len()];
+        let mut bytes = vec![0; expected.len()];
         file.seek(SeekFrom::Start(0))?;
-        file.read_exact(&mut found)?;
-        return Ok(Ok(Some(head(key, both.len() as u64, found != both))));
+        file.read_exact(&mut bytes)?;
+        let is_damaged = bytes != expected;
+        return Ok(Ok(Some(JournalHead::new(
+            key,
+            expected.len() as u64,
+            is_damaged,
+        ))));
     }
-    // 2. Otherwise the second copy decides, whatever a damaged first line says.
-    if let Some(head) = second(file, length)? {
+    // 2. Otherwise the second copy decides, even if the first line is damaged.
+    if let Some(head) = read_second_copy(file, length)? {
         return Ok(Ok(Some(head)));
     }
-    Ok(match first {
-        Copy::Whole { key, .. } => Ok(Some(head(&key, copy_bytes(&key), false))),
-        Copy::Torn => Ok(None),
-        Copy::Damaged => Err("its head is damaged: remove it to begin anew"),
-        Copy::Unknown => {
+    // 3. Without a second copy this may be a journal of an old version, or no journal.
+    Ok(match first_copy {
+        HeadCopy::Whole { key, .. } => {
+            let end = JOURNAL_MAGIC.len() as u64 + frame::record_length(&key);
+            Ok(Some(JournalHead::new(&key, end, false)))
+        }
+        HeadCopy::Torn => Ok(None),
+        HeadCopy::Damaged => Err("its head is damaged: remove it to begin anew"),
+        HeadCopy::Unknown => {
             Err("it is no journal of this version of popfit: remove it if nobody needs it")
         }
     })
 }
 
-/// Reads what begins at offset `at` of a file of `length` bytes.
-fn read_copy(file: &mut (impl Read + Seek), at: u64, length: u64) -> io::Result<Copy> {
-    file.seek(SeekFrom::Start(at))?;
-    let left = length.saturating_sub(at);
-    let mut line = vec![0; MAGIC.len().min(usize::try_from(left).unwrap_or(usize::MAX))];
+/// Reads the copy of the head that begins at an offset of a file of `length` bytes.
+fn read_copy(file: &mut (impl Read + Seek), offset: u64, length: u64) -> io::Result<HeadCopy> {
+    file.seek(SeekFrom::Start(offset))?;
+    let bytes_left = length.saturating_sub(offset);
+    let line_length = JOURNAL_MAGIC
+        .len()
+        .min(usize::try_from(bytes_left).unwrap_or(usize::MAX));
+    let mut line = vec![0; line_length];
     file.read_exact(&mut line)?;
-    let is_old = OLD_MAGIC.iter().any(|old| old.starts_with(&line));
-    if !is_old && !MAGIC.starts_with(&line) {
-        return Ok(Copy::Unknown);
+    let is_old = OLD_JOURNAL_MAGIC
+        .iter()
+        .any(|magic| magic.starts_with(&line));
+    if !is_old && !JOURNAL_MAGIC.starts_with(&line) {
+        return Ok(HeadCopy::Unknown);
     }
-    Ok(match frame::read(file, left - line.len() as u64)? {
-        Frame::Whole(key) => Copy::Whole { key, is_old },
-        Frame::Torn => Copy::Torn,
-        Frame::Damaged(_) => Copy::Damaged,
-    })
+    Ok(
+        match frame::read_record(file, bytes_left - line.len() as u64)? {
+            ReadRecord::Whole(key) => HeadCopy::Whole { key, is_old },
+            ReadRecord::Torn => HeadCopy::Torn,
+            ReadRecord::Damaged(_) => HeadCopy::Damaged,
+        },
+    )
 }
 
 /// Finds the second copy of the head, which begins as many bytes from the file's start as it is long.
-fn second(file: &mut (impl Read + Seek), length: u64) -> io::Result<Option<Head>> {
+fn read_second_copy(file: &mut (impl Read + Seek), length: u64) -> io::Result<Option<JournalHead>> {
     let mut bytes = Vec::new();
     file.seek(SeekFrom::Start(0))?;
-    file.by_ref().take(MOST).read_to_end(&mut bytes)?;
-    let is_second = |place: usize| {
-        let stated = bytes.get(place + MAGIC.len()..)?.first_chunk::<8>()?;
-        let copy = frame::length_of(u64::from_le_bytes(*stated)).checked_add(MAGIC.len() as u64)?;
-        (copy == place as u64).then_some(copy)
-    };
-    let mut places = bytes
-        .windows(MAGIC.len())
-        .enumerate()
-        .skip(1)
-        .filter(|(_, line)| *line == MAGIC);
-    let Some(place) = places.find_map(|(place, _)| is_second(place)) else {
+    file.by_ref()
+        .take(MAX_SEARCHED_BYTES)
+        .read_to_end(&mut bytes)?;
+    let Some(offset) = find_second_copy(&bytes) else {
         return Ok(None);
     };
-    Ok(match read_copy(file, place, length)? {
-        Copy::Whole { key, is_old: false } => Some(head(&key, 2 * place, true)),
+    Ok(match read_copy(file, offset, length)? {
+        HeadCopy::Whole { key, is_old: false } => Some(JournalHead::new(&key, 2 * offset, true)),
         _ => None,
     })
 }
 
-/// Returns the head with this key.
-fn head(key: &[u8], end: u64, is_damaged: bool) -> Head {
-    Head {
-        key: String::from_utf8_lossy(key).into_owned(),
-        end,
-        is_damaged,
-    }
-}
-
-/// Returns the number of bytes of one copy of the head with this key.
-fn copy_bytes(key: &[u8]) -> u64 {
-    MAGIC.len() as u64 + frame::length(key)
+/// Returns the offset of the second copy of the head in the first bytes of a file.
+fn find_second_copy(bytes: &[u8]) -> Option<u64> {
+    let magic_length = JOURNAL_MAGIC.len();
+    let windows = bytes.windows(magic_length).enumerate().skip(1);
+    windows
+        .filter(|(_, line)| *line == JOURNAL_MAGIC)
+        .find_map(|(offset, _)| {
+            let payload_length = bytes.get(offset + magic_length..)?.first_chunk::<8>()?;
+            let copy_length = frame::record_length_of(u64::from_le_bytes(*payload_length))
+                .checked_add(magic_length as u64)?;
+            (copy_length == offset as u64).then_some(copy_length)
+        })
 }

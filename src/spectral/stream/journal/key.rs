@@ -1,33 +1,33 @@
-//! Comparison of what the rows of two runs depend on, which a journal holds as text: the instruction set of the
-//! processor, and the inputs.
+//! Comparison of the keys of two runs. A key has everything on which the rows depend, as text: the instruction set of
+//! the processor, and the inputs.
 //!
-//! Sums go over as many lanes as the processor's vectors have, and only some processors have fused multiply-adds. Rows
-//! of two instruction sets therefore differ in their last bits, and a table must not mix them.
+//! Sums have as many partial sums as the processor's vectors have lanes, and only some processors have fused
+//! multiply-adds. Rows of two instruction sets therefore differ in their last bits, and a table must not mix them.
 
 /// Beginning of the line that names the instruction set.
 const INSTRUCTION_SET: &str = "instruction set = ";
 
-/// All on which rows depend, except the spectra.
+/// Everything on which rows depend, except the spectra.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Key<'a> {
+pub struct JournalKey<'a> {
     /// Instruction set of the processor; `None` in journals of versions that did not name it.
     pub instruction_set: Option<&'a str>,
     /// Inputs of the rows, one per line.
     pub inputs: &'a str,
 }
 
-impl Key<'_> {
+impl JournalKey<'_> {
     /// Reads the text of a key.
-    pub fn parse(text: &str) -> Key<'_> {
+    pub fn parse(text: &str) -> JournalKey<'_> {
         match text
             .strip_prefix(INSTRUCTION_SET)
-            .and_then(|rest| rest.split_once('\n'))
+            .and_then(|line_and_inputs| line_and_inputs.split_once('\n'))
         {
-            Some((set, inputs)) => Key {
-                instruction_set: Some(set),
+            Some((instruction_set, inputs)) => JournalKey {
+                instruction_set: Some(instruction_set),
                 inputs,
             },
-            None => Key {
+            None => JournalKey {
                 instruction_set: None,
                 inputs: text,
             },
@@ -36,24 +36,25 @@ impl Key<'_> {
 
     /// Returns the text of the key.
     pub fn text(&self) -> String {
-        let set = self
-            .instruction_set
-            .map(|set| format!("{INSTRUCTION_SET}{set}\n"));
-        set.unwrap_or_default() + self.inputs
+        match self.instruction_set {
+            Some(name) => format!("{INSTRUCTION_SET}{name}\n{}", self.inputs),
+            None => self.inputs.to_string(),
+        }
     }
 
-    /// Returns why a run with the key `now` cannot go on with the rows of this one; `None` if it can.
-    pub fn refusal(&self, now: &Key) -> Option<String> {
+    /// Returns the reason why a run with the key `now` cannot continue with the rows of this one; `None` if it can.
+    pub fn explain_mismatch(&self, now: &JournalKey) -> Option<String> {
         if self.inputs != now.inputs {
             return Some(format!(
                 "it is of another run: {}",
-                difference(self.inputs, now.inputs)
+                describe_difference(self.inputs, now.inputs)
             ));
         }
-        let (before, now) = self
-            .instruction_set
-            .zip(now.instruction_set)
-            .filter(|(before, now)| before != now)?;
+        let before = self.instruction_set?;
+        let now = now.instruction_set?;
+        if before == now {
+            return None;
+        }
         Some(format!(
             "its rows were computed with the instruction set {before}, and this processor has {now}, which rounds \
              sums in another way: resume the run on a processor with {before}, or remove this file to begin anew"
@@ -62,25 +63,35 @@ impl Key<'_> {
 }
 
 /// Returns a description of the first line in which two keys differ.
-fn difference(before: &str, now: &str) -> String {
-    let [mut before, mut now] =
+fn describe_difference(before: &str, now: &str) -> String {
+    let [mut lines_before, mut lines_now] =
         [before, now].map(|key| key.lines().filter(|line| !line.trim().is_empty()));
     loop {
-        match (before.next(), now.next()) {
-            (Some(a), Some(b)) if a == b => {}
-            (None, None) => return "empty lines of the model file differ".into(),
-            (a, b) => return format!("it has {} where this one has {}", quoted(a), quoted(b)),
+        let before = lines_before.next();
+        let now = lines_now.next();
+        if before.is_none() && now.is_none() {
+            return "empty lines of the model file differ".into();
+        }
+        if before != now {
+            return format!(
+                "it has {} where this one has {}",
+                quote_line(before),
+                quote_line(now)
+            );
         }
     }
 }
 
 /// Returns a line in backquotes, shortened to 120 characters, for a message; without a line, `nothing`.
-fn quoted(line: Option<&str>) -> String {
+fn quote_line(line: Option<&str>) -> String {
     /// Maximum number of characters of a line that are quoted.
-    const MAX_LENGTH: usize = 120;
+    const MAX_QUOTED_CHARACTERS: usize = 120;
     match line {
-        Some(line) if line.chars().count() > MAX_LENGTH => {
-            format!("`{}…`", line.chars().take(MAX_LENGTH).collect::<String>())
+        Some(line) if line.chars().count() > MAX_QUOTED_CHARACTERS => {
+            format!(
+                "`{}…`",
+                line.chars().take(MAX_QUOTED_CHARACTERS).collect::<String>()
+            )
         }
         Some(line) => format!("`{line}`"),
         None => "nothing".into(),
@@ -99,11 +110,11 @@ mod tests {
             (Some("aarch64-neon"), ""),
             (None, "a"),
         ] {
-            let key = Key {
+            let key = JournalKey {
                 instruction_set,
                 inputs,
             };
-            assert_eq!(Key::parse(&key.text()), key);
+            assert_eq!(JournalKey::parse(&key.text()), key);
         }
         let name = instruction_set();
         assert!(

@@ -26,21 +26,22 @@ pub struct OutputState {
 }
 
 /// Returns the name, size and modification time of each output.
-pub fn states(outputs: &[PathBuf]) -> Vec<OutputState> {
+pub fn read_states(outputs: &[PathBuf]) -> Vec<OutputState> {
     outputs
         .iter()
         .map(|path| OutputState {
-            name: name(path),
-            stamp: stamp(path),
+            name: file_name(path),
+            stamp: read_stamp(path),
             next: None,
         })
         .collect()
 }
 
-/// Notes in `states` the size and time of the file `temporary`, which will be renamed to an output.
+/// Records in `states` the size and time of the file `temporary`, which will be renamed to an output.
 #[cfg(feature = "files")]
-pub fn expect(states: &mut Vec<OutputState>, output: &Path, temporary: &Path) {
-    let (name, next) = (name(output), stamp(temporary));
+pub fn expect_rename(states: &mut Vec<OutputState>, output: &Path, temporary: &Path) {
+    let name = file_name(output);
+    let next = read_stamp(temporary);
     match states.iter_mut().find(|state| state.name == name) {
         Some(state) => state.next = next,
         None => states.push(OutputState {
@@ -52,34 +53,37 @@ pub fn expect(states: &mut Vec<OutputState>, output: &Path, temporary: &Path) {
 }
 
 /// Returns the first output that exists and whose size and time are not as recorded.
-pub fn first_changed<'a>(outputs: &'a [PathBuf], recorded: &[OutputState]) -> Option<&'a PathBuf> {
+pub fn find_changed<'a>(outputs: &'a [PathBuf], recorded: &[OutputState]) -> Option<&'a PathBuf> {
     outputs.iter().find(|path| is_changed(path, recorded))
 }
 
 /// Returns whether an output exists and its size and time are not as recorded.
 fn is_changed(path: &Path, recorded: &[OutputState]) -> bool {
-    let name = name(path);
-    let known = recorded.iter().find(|state| state.name == name);
-    let is_known = |now| known.is_some_and(|state| [state.stamp, state.next].contains(&Some(now)));
-    stamp(path).is_some_and(|now| !is_known(now))
+    let Some(stamp) = read_stamp(path) else {
+        return false;
+    };
+    let name = file_name(path);
+    let state = recorded.iter().find(|state| state.name == name);
+    let is_recorded = state.is_some_and(|state| [state.stamp, state.next].contains(&Some(stamp)));
+    !is_recorded
 }
 
 /// Returns the name of a file without its folders, so that a run can be resumed after its folder was moved.
-fn name(path: &Path) -> String {
+fn file_name(path: &Path) -> String {
     path.file_name()
         .map(|name| name.to_string_lossy().into_owned())
         .unwrap_or_default()
 }
 
 /// Returns the size and modification time of a file; `None` if there is no such file.
-fn stamp(path: &Path) -> Option<Stamp> {
-    let found = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
-    let modified = found
+fn read_stamp(path: &Path) -> Option<Stamp> {
+    let metadata = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
+    let modified = metadata
         .modified()
         .ok()
         .and_then(|time| time.duration_since(UNIX_EPOCH).ok());
     Some(Stamp {
-        bytes: found.len(),
+        bytes: metadata.len(),
         modified: modified.map_or(0, |time| time.as_nanos() as u64),
     })
 }

@@ -1,5 +1,5 @@
-//! The rows of a batch as a record of the journal holds them: by columns with their names, so that a journal can be
-//! read whose version of popfit had fewer columns.
+//! The rows of a batch as a record of the journal holds them: as columns with their names, so that a journal of a
+//! version with fewer columns can be read.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,16 +10,16 @@ use crate::spectral::results::columns::Store;
 use crate::spectral::results::moments::VelocityPosterior;
 use crate::spectral::results::row::{FitRow, Id};
 use crate::spectral::results::schema::Schema;
-use crate::spectral::results::values::{FitValues, Kind};
+use crate::spectral::results::values::{ColumnKind, FitValues};
 
 /// The rows of one batch.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Batch<Rows> {
+pub struct BatchRecord<Rows> {
     /// Index of the batch in the input.
     pub number: usize,
     /// Hash of the spectra.
     pub spectra: Hash,
-    /// Rows of its spectra.
+    /// Rows of the spectra.
     pub rows: Rows,
     /// Name of the device that made the rows.
     pub device: String,
@@ -30,9 +30,9 @@ pub struct Batch<Rows> {
 pub struct KeptRows {
     /// True for each spectrum that has a row, because its fit was not interrupted.
     is_finished: Vec<bool>,
-    /// Messages of the finished rows; so are the columns.
+    /// Messages of the finished rows. The columns have values of the finished rows, too.
     messages: Vec<String>,
-    /// Names and values of the columns. The numbers of parameters and arms take the place of their names.
+    /// Names and values of the columns. The index of a parameter or an arm takes the place of its name.
     columns: Vec<(String, FitValues)>,
 }
 
@@ -43,22 +43,19 @@ impl KeptRows {
             .iter()
             .map(|row| row.status != Status::Interrupted)
             .collect();
-        let finished = rows.iter().filter(|row| row.status != Status::Interrupted);
-        let finished: Vec<FitRow> = finished
+        let finished: Vec<FitRow> = rows
+            .iter()
+            .filter(|row| row.status != Status::Interrupted)
             .map(|row| FitRow {
                 file: "".into(),
                 ..row.clone()
             })
             .collect();
-        let numbers = |count: usize| (0..count).map(|k| k.to_string()).collect();
-        let store = Store::of_rows(&finished);
-        let columns = store
-            .schema(
-                numbers(store.parameters.0.len()),
-                numbers(store.continuum_terms.0.len()),
-            )
-            .columns();
-        let messages = store.message.only().to_vec();
+        let store = Store::from_rows(&finished);
+        let parameters = index_names(store.parameters.0.len());
+        let arms = index_names(store.continuum_terms.0.len());
+        let columns = store.schema(parameters, arms).columns();
+        let messages = store.message.single().to_vec();
         let values = store.into_values(&columns);
         let columns = columns
             .into_iter()
@@ -78,7 +75,7 @@ impl KeptRows {
     }
 
     /// Returns the number of spectra that have a row.
-    pub fn finished(&self) -> usize {
+    pub fn count_finished(&self) -> usize {
         self.is_finished
             .iter()
             .filter(|finished| **finished)
@@ -94,49 +91,51 @@ impl KeptRows {
         let text_ids = self
             .columns
             .iter()
-            .any(|(name, values)| name == "id" && values.kind() == Kind::Text);
+            .any(|(name, values)| name == "id" && values.kind() == ColumnKind::Text);
         let names: Vec<String> = self.columns.iter().map(|(name, _)| name.clone()).collect();
-        let columns = Schema::of_names(&names, text_ids, Vec::new())?.columns();
-        if let Some(unknown) = names
-            .iter()
-            .find(|name| columns.iter().all(|column| column.name != **name))
-        {
-            return Err(format!(
-                "this version of popfit does not know its column `{unknown}`"
-            ));
+        let columns = Schema::from_names(&names, text_ids, Vec::new())?.columns();
+        for name in &names {
+            if columns.iter().all(|column| column.name != *name) {
+                return Err(format!(
+                    "this version of popfit does not know its column `{name}`"
+                ));
+            }
         }
-        // 2. Make rows of them.
-        let mut kept = self.columns;
-        let mut find = |name: &str| {
-            let (_, values) = kept.iter_mut().find(|(kept, _)| kept == name)?;
-            Some(std::mem::replace(values, FitValues::Text(Vec::new())))
-        };
-        let values = columns.iter().map(|column| find(&column.name)).collect();
-        let store = Store::of_values(&columns, values, 0)?;
-        if [
-            self.messages.len(),
-            self.is_finished
-                .iter()
-                .filter(|finished| **finished)
-                .count(),
-        ] != [store.len(); 2]
-        {
+        // 2. Store their values.
+        let finished = self.count_finished();
+        let mut kept_columns = self.columns;
+        let mut values = Vec::with_capacity(columns.len());
+        for column in &columns {
+            let kept = kept_columns
+                .iter_mut()
+                .find(|(name, _)| *name == column.name);
+            values.push(
+                kept.map(|(_, values)| std::mem::replace(values, FitValues::Text(Vec::new()))),
+            );
+        }
+        let store = Store::from_values(&columns, values, 0)?;
+        if self.messages.len() != store.len() || finished != store.len() {
             return Err("a batch is damaged: its columns differ in length".into());
         }
-        let mut rows = self
-            .messages
-            .into_iter()
-            .enumerate()
-            .map(|(k, message)| FitRow {
-                message,
-                ..store.row(k)
-            });
+        // 3. Return the rows of the finished spectra at their places.
+        let mut rows = self.messages.into_iter().enumerate();
         Ok(self
             .is_finished
             .into_iter()
-            .map(|finished| if finished { rows.next() } else { None })
+            .map(|is_finished| {
+                let (index, message) = is_finished.then(|| rows.next()).flatten()?;
+                Some(FitRow {
+                    message,
+                    ..store.row(index)
+                })
+            })
             .collect())
     }
+}
+
+/// Returns names for `count` parameters or arms: their indices.
+fn index_names(count: usize) -> Vec<String> {
+    (0..count).map(|index| index.to_string()).collect()
 }
 
 /// A row as version 11 of the journal wrote it, field by field.
@@ -166,25 +165,20 @@ pub struct OldRow {
     correlations: Vec<f64>,
 }
 
-impl Batch<Vec<Option<OldRow>>> {
+impl BatchRecord<Vec<Option<OldRow>>> {
     /// Returns the batch as this version writes it.
-    pub fn renew(self) -> Batch<KeptRows> {
-        let Batch {
-            number,
-            spectra,
-            rows,
-            device,
-        } = self;
-        // A new row is an interrupted one.
-        let rows: Vec<FitRow> = rows
+    pub fn into_current(self) -> BatchRecord<KeptRows> {
+        // A row that is missing because its fit was interrupted becomes a new row, which counts as interrupted, too.
+        let rows: Vec<FitRow> = self
+            .rows
             .into_iter()
             .map(|row| row.map_or(FitRow::new(0, 0), Into::into))
             .collect();
-        Batch {
-            number,
-            spectra,
+        BatchRecord {
+            number: self.number,
+            spectra: self.spectra,
             rows: KeptRows::new(&rows),
-            device,
+            device: self.device,
         }
     }
 }
@@ -223,7 +217,7 @@ impl From<OldRow> for FitRow {
 mod tests {
     use super::*;
 
-    /// A row of two parameters and an arm.
+    /// Returns a row of two parameters and one arm.
     fn row() -> FitRow {
         FitRow {
             status: Status::Ftol,
@@ -234,13 +228,13 @@ mod tests {
     }
 
     #[test]
-    fn columns_of_other_versions_are_missing_or_named() {
-        let kept = |change: fn(&mut KeptRows)| {
+    fn missing_columns_are_filled_and_unknown_ones_named() {
+        let rows_after = |change: fn(&mut KeptRows)| {
             let mut kept = KeptRows::new(&[FitRow::new("b", 2), row(), row()]);
             change(&mut kept);
             kept.into_rows()
         };
-        let rows = kept(|_| ()).unwrap();
+        let rows = rows_after(|_| ()).unwrap();
         let [None, Some(first), Some(second)] = rows.as_slice() else {
             panic!("{rows:?}")
         };
@@ -248,23 +242,24 @@ mod tests {
             (&first.id, &first.continuum_terms, &second.unreached),
             (&row().id, &vec![3], &vec![4])
         );
-        let rows = kept(|kept| kept.columns.retain(|(name, _)| name != "unreached_0")).unwrap();
+        let rows =
+            rows_after(|kept| kept.columns.retain(|(name, _)| name != "unreached_0")).unwrap();
         assert_eq!(rows[1].as_ref().unwrap().unreached, [0]);
-        let unknown = kept(|kept| {
+        let message = rows_after(|kept| {
             kept.columns
                 .push(("color".into(), FitValues::Float64(vec![0.0; 2])))
         })
         .unwrap_err();
         assert!(
-            unknown.contains("does not know its column `color`"),
-            "{unknown}"
+            message.contains("does not know its column `color`"),
+            "{message}"
         );
         for damage in [
             |kept: &mut KeptRows| kept.messages.truncate(1),
             |kept: &mut KeptRows| kept.is_finished.truncate(1),
             |kept: &mut KeptRows| kept.columns[3].1 = FitValues::Int32(vec![1]),
         ] {
-            assert!(kept(damage).is_err());
+            assert!(rows_after(damage).is_err());
         }
     }
 }

@@ -7,65 +7,74 @@
 
 use std::sync::mpsc::{Receiver, Sender};
 
-use super::ends::Job;
+use super::ends::FitJob;
 use crate::error::{Error, Result};
 use crate::spectra::{Spectra, SpectraReader};
-use crate::spectral::stream::stages::{Stage, Stages};
+use crate::spectral::stream::stages::{BatchStage, StageTimes};
 
 /// An event that the writer receives.
-pub enum Event {
-    /// Batches that are fitted together, and whether more may follow.
+pub enum StreamEvent {
+    /// Batches that are fitted together, and true if more may follow.
     Read(Result<(Vec<Spectra<'static>>, bool)>),
     /// A job with its rows.
-    Fitted(Job),
+    Fitted(FitJob),
 }
 
 /// The reader of a stream.
-pub struct Intake<'a> {
+pub struct BatchReader<'a> {
     pub source: &'a mut dyn SpectraReader,
-    /// Maximum number of spectra of a batch.
-    pub batch: usize,
-    /// Number of spectra of small files that are fitted together: half a batch, or the share of every worker.
-    pub enough: usize,
-    pub stages: Stages,
+    /// Maximum number of spectra per batch.
+    pub batch_size: usize,
+    /// Smallest number of spectra of small files that are fitted together: half a batch, or the share of every worker.
+    pub min_job_size: usize,
+    pub stages: StageTimes,
     /// Error that ended the reading. It is sent after the batches that were read before it.
     pub failure: Option<Error>,
 }
 
-impl Intake<'_> {
+impl BatchReader<'_> {
     /// Reads the batches of one job for each permit and sends them to the writer, until there are no more or reading
     /// fails. A permit returns spectra that were written.
-    pub fn run(&mut self, permits: &Receiver<Vec<Spectra<'static>>>, events: &Sender<Event>) {
+    pub fn read_jobs(
+        &mut self,
+        permits: &Receiver<Vec<Spectra<'static>>>,
+        events: &Sender<StreamEvent>,
+    ) {
         for number in 0.. {
-            let Ok(used) = permits.recv() else { return };
-            used.into_iter()
-                .for_each(|spectra| self.source.recycle(spectra));
+            let Ok(written_spectra) = permits.recv() else {
+                return;
+            };
+            for spectra in written_spectra {
+                self.source.recycle(spectra);
+            }
             self.stages.batch = number;
-            let batches = self.read();
+            let batches = self.read_job();
             let is_last = !matches!(batches, Ok((_, true)));
-            if events.send(Event::Read(batches)).is_err() || is_last {
+            if events.send(StreamEvent::Read(batches)).is_err() || is_last {
                 return;
             }
         }
     }
 
-    /// Returns the next batch, or several small ones, and whether more may follow.
-    fn read(&mut self) -> Result<(Vec<Spectra<'static>>, bool)> {
-        let (mut batches, mut spectra) = (Vec::new(), 0);
-        while spectra < self.enough && self.failure.is_none() {
+    /// Returns the next batch, or several small ones, and true if more may follow.
+    fn read_job(&mut self) -> Result<(Vec<Spectra<'static>>, bool)> {
+        let mut batches = Vec::new();
+        let mut job_size = 0;
+        while job_size < self.min_job_size && self.failure.is_none() {
             match self
                 .stages
-                .time(Stage::Read, || self.source.next_batch(self.batch))
+                .time(BatchStage::Read, || self.source.next_batch(self.batch_size))
             {
                 Ok(None) => return Ok((batches, false)),
-                Ok(Some(next)) => {
-                    self.stages.moved(next.bytes());
-                    spectra += next.len();
-                    batches.push(next);
+                Ok(Some(batch)) => {
+                    self.stages.add_bytes(batch.bytes());
+                    job_size += batch.len();
+                    batches.push(batch);
                 }
                 Err(error) => self.failure = Some(error),
             }
         }
+        // An error is returned after the batches that were read before it.
         match self.failure.take_if(|_| batches.is_empty()) {
             Some(error) => Err(error),
             None => Ok((batches, true)),

@@ -29,20 +29,20 @@ use crate::spectra::{Spectra, SpectraReader};
 use crate::spectral::input::rest::{PartialBatch, fit_unknown_rows};
 use crate::spectral::results::row::FitRow;
 use crate::spectral::run::Run;
-use crate::spectral::stream::profile::{Counted, Measured};
-use crate::spectral::stream::stages::{Stage, Stages};
+use crate::spectral::stream::profile::{RowCounts, RunMeters};
+use crate::spectral::stream::stages::{BatchStage, StageTimes};
 use crate::spectral::{DeviceRows, Journal, Sink, SpectralFitter, Summary};
 use crate::threads;
-use ends::{Ends, Job, Maker, Piece};
-use intake::{Event, Intake};
+use ends::{FitJob, JobBatch, Maker, RowWriter};
+use intake::{BatchReader, StreamEvent};
 
-/// Interval at which a timeout is checked.
-const WATCH: Duration = Duration::from_millis(10);
-/// Smallest limit of a worker's memory in bytes with which several share a device.
-const WORKERS_MEMORY: u64 = 1 << 27;
+/// Interval at which the watching thread checks the timeout.
+const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(10);
+/// Memory per worker, in bytes, that is needed for several workers to share a device.
+const MIN_SHARING_MEMORY: u64 = 1 << 27;
 
 /// Counts the finished spectra of all workers, and calls the user's progress function.
-pub struct Tally<'a> {
+pub struct RunProgress<'a> {
     control: &'a Control,
     /// Replaces the control's flag if there is a timeout.
     stop: Option<AtomicBool>,
@@ -50,38 +50,39 @@ pub struct Tally<'a> {
     total: u64,
     finished: Mutex<u64>,
     /// Warnings: batches that are fitted again, because a device failed or their spectra have changed.
-    failures: Mutex<Vec<String>>,
+    warnings: Mutex<Vec<String>>,
 }
 
-impl<'a> Tally<'a> {
-    /// Makes a counter of the finished spectra of a run of `total`, with progress, cancel and timeout by `control`.
-    pub fn new(control: &'a Control, total: u64) -> Tally<'a> {
+impl<'a> RunProgress<'a> {
+    /// Returns a counter for a run of `total` spectra. `control` has the progress function, the cancel flag and the
+    /// timeout.
+    pub fn new(control: &'a Control, total: u64) -> RunProgress<'a> {
         let stop = control.timeout.map(|_| AtomicBool::new(false));
-        Tally {
+        RunProgress {
             control,
             stop,
             total,
             finished: Mutex::new(0),
-            failures: Mutex::default(),
+            warnings: Mutex::default(),
         }
     }
 
     /// Records the warning that a batch is fitted again.
     pub fn warn(&self, message: String) {
-        self.failures
+        self.warnings
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .push(message);
     }
 
-    /// Adds `more` to the number of finished spectra, and reports it to the user's function unless the run is stopped.
-    pub fn add(&self, more: u64) {
+    /// Adds newly finished spectra to their number, and reports it to the user's function unless the run is stopped.
+    pub fn add_finished(&self, count: u64) {
         let mut finished = self.finished.lock().unwrap_or_else(PoisonError::into_inner);
-        *finished += more;
-        if let Some(progress) = &self.control.progress
+        *finished += count;
+        if let Some(report) = &self.control.progress
             && !self.cancel().load(Ordering::Relaxed)
         {
-            progress(*finished, self.total);
+            report(*finished, self.total);
         }
     }
 
@@ -92,9 +93,9 @@ impl<'a> Tally<'a> {
 
     /// Waits until the run has ended; sets the flag that stops it if it is cancelled, or has taken too long since
     /// `begin`.
-    pub fn watch(&self, begin: Instant, ended: &Receiver<()>) {
+    pub fn watch_for_stop(&self, begin: Instant, ended: &Receiver<()>) {
         while !self.control.is_stopped(begin) {
-            if ended.recv_timeout(WATCH) != Err(RecvTimeoutError::Timeout) {
+            if ended.recv_timeout(STOP_CHECK_INTERVAL) != Err(RecvTimeoutError::Timeout) {
                 return;
             }
         }
@@ -102,71 +103,68 @@ impl<'a> Tally<'a> {
     }
 }
 
-/// The workers of a stream: their devices, and how their times are measured.
+/// The workers of a stream: their devices, and the meters of their times.
 pub struct Workers<'a> {
     fitter: &'a SpectralFitter,
     devices: Vec<Arc<dyn Device>>,
     /// Number of workers per device.
-    pub sharing: usize,
+    pub per_device: usize,
     pub begin: Instant,
     /// Present if the user asks for a profile.
-    measured: Option<Measured>,
+    meters: Option<RunMeters>,
 }
 
 impl<'a> Workers<'a> {
-    /// Sets up the workers of a run that begins now: devices, number of threads per device, and meters if a profile is
-    /// wanted. A device has fewer of them where the user limits the memory.
+    /// Sets up the workers of a run that begins now: devices, workers per device, and meters if a profile is wanted. A
+    /// device has fewer workers if the user limits the memory.
     pub fn new(fitter: &'a SpectralFitter, control: &Control) -> Workers<'a> {
         let devices = fitter.device.all_devices();
         let begin = Instant::now();
-        let measured = control.profile.then(|| Measured::new(&devices, begin));
-        let sharing = sharing(&devices, fitter.max_memory);
+        let meters = control.profile.then(|| RunMeters::new(&devices, begin));
+        let per_device = workers_per_device(&devices, fitter.max_memory);
         Workers {
             fitter,
             devices,
-            sharing,
+            per_device,
             begin,
-            measured,
+            meters,
         }
     }
 
     /// Returns the number of spectra per batch, at least 1.
-    pub fn batch(&self) -> usize {
+    pub fn batch_size(&self) -> usize {
         self.fitter.batch_on(&*self.devices[0]).max(1)
     }
 
     /// Returns these workers, but no more per device than there are batches to fit.
-    pub fn at_most(self, batches: usize) -> Workers<'a> {
+    pub fn limit_to_batches(self, batches: usize) -> Workers<'a> {
         Workers {
-            sharing: self.sharing.min(batches.max(1)),
+            per_device: self.per_device.min(batches.max(1)),
             ..self
         }
     }
 
-    /// Makes a thread's record of times, with spans if the user asks for a profile.
-    fn stages(&self) -> Stages {
-        Stages::since(self.measured.as_ref().map(|_| self.begin))
+    /// Returns empty stage times for a thread, which record spans if the user asks for a profile.
+    fn start_stage_times(&self) -> StageTimes {
+        StageTimes::recording_since(self.meters.as_ref().map(|_| self.begin))
     }
 
-    /// Makes the run of each worker thread, device by device.
-    pub fn runs(&self, tally: &'a Tally<'a>) -> Result<Vec<Run<'a>>> {
+    /// Creates the run of each worker thread, device by device.
+    pub fn create_runs(&self, progress: &'a RunProgress<'a>) -> Result<Vec<Run<'a>>> {
         let mut runs = Vec::new();
         for (number, device) in self.devices.iter().enumerate() {
             let borrowed = self.fitter.shared.idle.borrow(device);
-            for _ in 0..self.sharing {
+            for _ in 0..self.per_device {
                 let run = Run::new(
                     self.fitter,
                     device.clone(),
                     borrowed.clone(),
                     self.fitter.max_memory,
                 )?;
-                let meter = self
-                    .measured
-                    .as_ref()
-                    .map(|measured| measured.meter(number));
+                let meter = self.meters.as_ref().map(|meters| meters.meter(number));
                 runs.push(
-                    run.sharing_with(self.sharing)
-                        .watched_by(tally)
+                    run.sharing_with(self.per_device)
+                        .watched_by(progress)
                         .measured_by(meter, self.begin),
                 );
             }
@@ -175,7 +173,7 @@ impl<'a> Workers<'a> {
     }
 
     /// Returns a counter of rows for each device, and for the CPU that replaces a failed one.
-    fn counters(&self) -> Vec<DeviceRows> {
+    fn row_counters(&self) -> Vec<DeviceRows> {
         let names = self
             .devices
             .iter()
@@ -192,44 +190,38 @@ impl<'a> Workers<'a> {
 
     /// Returns the summary of a stream that has ended: counts by device, failures, times and profile. `threads` are the
     /// stages of the reader, followed by those of the workers.
-    fn summary(self, writer: Ends, mut threads: Vec<Stages>) -> Summary {
-        let Ends {
-            tally,
-            stages,
-            fits,
-            interrupted,
-            mut by_device,
-            by_rows,
-            ..
-        } = writer;
-        // The CPU is listed only if it replaced a device.
+    fn summarise(self, writer: RowWriter, mut threads: Vec<StageTimes>) -> Summary {
+        // 1. Rows by device. The CPU is listed only if it replaced a device.
+        let mut by_device = writer.by_device;
         if by_device.last().is_some_and(|last| last.rows == 0) {
             by_device.pop();
         }
-        threads.insert(1, stages);
-        let mut stages = Stages::default();
-        threads.iter().for_each(|thread| stages.add(thread));
-        let done: u64 = by_device.iter().map(|one| one.rows).sum();
-        let counts = Counted {
-            fits: done.saturating_sub(interrupted),
-            recalled: fits.saturating_sub(done),
-            interrupted,
+        let fitted: u64 = by_device.iter().map(|device| device.rows).sum();
+        let counts = RowCounts {
+            fits: fitted.saturating_sub(writer.interrupted),
+            recalled: writer.fits.saturating_sub(fitted),
+            interrupted: writer.interrupted,
         };
+        // 2. Times of all threads: the reader, the writer and the workers.
+        threads.insert(1, writer.stages);
+        let mut stages = StageTimes::default();
+        for thread in &threads {
+            stages.add_times_of(thread);
+        }
         let profile = self
-            .measured
-            .map(|measured| measured.profile(counts, self.sharing, &threads));
-        let failures = std::mem::take(
-            &mut *tally
-                .failures
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner),
-        );
+            .meters
+            .map(|meters| meters.profile(counts, self.per_device, &threads));
+        let mut warnings = writer
+            .progress
+            .warnings
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         Summary {
-            fits,
-            interrupted,
+            fits: writer.fits,
+            interrupted: writer.interrupted,
             by_device,
-            by_rows,
-            failures,
+            by_rows: writer.by_rows,
+            failures: std::mem::take(&mut *warnings),
             stages: stages.list(),
             profile,
         }
@@ -237,21 +229,23 @@ impl<'a> Workers<'a> {
 }
 
 /// Returns the number of workers per device whose populations together take at most `memory` bytes.
-pub fn sharing(devices: &[Arc<dyn Device>], memory: Option<u64>) -> usize {
-    let most = devices
+pub fn workers_per_device(devices: &[Arc<dyn Device>], memory: Option<u64>) -> usize {
+    let wanted = devices
         .iter()
         .map(|device| device.workers())
         .max()
         .unwrap_or(1);
-    let room = memory.map_or(u64::MAX, |bytes| bytes / WORKERS_MEMORY);
-    most.min(usize::try_from(room).unwrap_or(most)).max(1)
+    let affordable = memory.map_or(u64::MAX, |bytes| bytes / MIN_SHARING_MEMORY);
+    wanted
+        .min(usize::try_from(affordable).unwrap_or(wanted))
+        .max(1)
 }
 
 /// Reads batches from `source`, fits those whose rows the journal lacks, and appends all rows to `sink`.
 ///
 /// # Errors
 /// Returns the errors of a fit, of `source`, of `sink` and of the journal.
-pub fn stream(
+pub fn run_stream(
     fitter: &SpectralFitter,
     source: &mut dyn SpectraReader,
     sink: &mut dyn Sink,
@@ -260,12 +254,14 @@ pub fn stream(
 ) -> Result<Summary> {
     control.scope(|| {
         let pool = threads::pool_to_wait_for()?;
-        threads::with_pool(pool, || stream_here(fitter, source, sink, control, journal))
+        threads::with_pool(pool, || {
+            run_stream_in_current_pool(fitter, source, sink, control, journal)
+        })
     })?
 }
 
 /// Runs a stream whose workers compute in the current pool of this thread.
-fn stream_here(
+fn run_stream_in_current_pool(
     fitter: &SpectralFitter,
     source: &mut dyn SpectraReader,
     sink: &mut dyn Sink,
@@ -273,71 +269,75 @@ fn stream_here(
     journal: Option<&mut Journal>,
 ) -> Result<Summary> {
     // 1. Set up the workers, the reader and the writer. They read one job more than the workers can fit at once.
-    let tally = &Tally::new(control, source.len());
+    let progress = &RunProgress::new(control, source.len());
     let workers = Workers::new(fitter, control);
-    let (runs, begin) = (workers.runs(tally)?, workers.begin);
+    let run_begin = workers.begin;
+    let runs = workers.create_runs(progress)?;
     let runs: Vec<Run> = runs.into_iter().map(Run::freed_at_its_end).collect();
-    let most = runs.len() + 1;
-    let batch = workers.batch();
-    let share = usize::try_from(source.len())
+    let max_jobs = runs.len() + 1;
+    let batch_size = workers.batch_size();
+    let spectra_per_worker = usize::try_from(source.len())
         .unwrap_or(usize::MAX)
         .div_ceil(runs.len());
-    let enough = share.min(batch / 2).max(1);
-    let intake = Intake {
+    let reader = BatchReader {
         source,
-        batch,
-        enough,
-        stages: workers.stages(),
+        batch_size,
+        min_job_size: spectra_per_worker.min(batch_size / 2).max(1),
+        stages: workers.start_stage_times(),
         failure: None,
     };
-    let keeps_rows = journal.is_some();
-    let (stages, by_device) = (workers.stages(), workers.counters());
-    let mut writer = Ends {
+    let has_journal = journal.is_some();
+    let mut writer = RowWriter {
         sink,
         journal,
-        tally,
-        stages,
-        pieces: 0,
+        progress,
+        stages: workers.start_stage_times(),
+        batches_read: 0,
         fits: 0,
         interrupted: 0,
-        by_device,
+        by_device: workers.row_counters(),
         makers: workers.makers(),
         by_rows: Vec::new(),
     };
-    let (jobs, waiting) = mpsc::channel();
-    let waiting = Mutex::new(waiting);
-    let (events, written) = mpsc::channel();
-    let (permits, permitted) = mpsc::channel();
+    let (jobs, waiting_jobs) = mpsc::channel();
+    let waiting_jobs = Mutex::new(waiting_jobs);
+    let (event_sender, events) = mpsc::channel();
+    let (permits, received_permits) = mpsc::channel();
     let (end, ended) = mpsc::channel();
     let (result, stages) = thread::scope(|scope| {
         // 2. Start the threads.
         if control.timeout.is_some() {
-            scope.spawn(move || tally.watch(begin, &ended));
+            scope.spawn(move || progress.watch_for_stop(run_begin, &ended));
         }
-        let mut spawned = Vec::new();
+        let mut threads = Vec::new();
         for (number, run) in runs.into_iter().enumerate() {
-            let makers = [number / workers.sharing, workers.devices.len()];
-            let (waiting, events) = (&waiting, events.clone());
+            let makers = [number / workers.per_device, workers.devices.len()];
+            let waiting_jobs = &waiting_jobs;
+            let event_sender = event_sender.clone();
             let pool = threads::current_pool();
-            let work = move || work(run, makers, waiting, &events, keeps_rows);
             let name = format!("popfit worker {}", number + 1);
-            spawned.push(threads::spawn(scope, &name, move || {
-                threads::with_pool(pool, work)
+            threads.push(threads::spawn(scope, &name, move || {
+                threads::with_pool(pool, move || {
+                    fit_jobs(run, makers, waiting_jobs, &event_sender, has_journal)
+                })
             }));
         }
         let pool = threads::current_pool();
-        let read = move || read(intake, &permitted, &events);
-        let read = move || threads::with_pool(pool, read);
-        spawned.insert(0, threads::spawn(scope, "popfit reader", read));
+        let reader_thread = threads::spawn(scope, "popfit reader", move || {
+            threads::with_pool(pool, move || {
+                read_jobs(reader, &received_permits, &event_sender)
+            })
+        });
+        threads.insert(0, reader_thread);
         // 3. Write the rows. After an error the jobs that still wait are dropped.
-        let result = writer.run(jobs, &written, permits, most);
+        let result = writer.write_all(jobs, &events, permits, max_jobs);
         if result.is_err() {
-            let waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
-            while waiting.try_recv().is_ok() {}
+            let waiting_jobs = waiting_jobs.lock().unwrap_or_else(PoisonError::into_inner);
+            while waiting_jobs.try_recv().is_ok() {}
         }
         // 4. Wait for the threads.
-        let mut stages = Vec::with_capacity(spawned.len());
-        for thread in spawned {
+        let mut stages = Vec::with_capacity(threads.len());
+        for thread in threads {
             stages.push(
                 thread
                     .join()
@@ -347,73 +347,79 @@ fn stream_here(
         drop(end);
         (result, stages)
     });
-    result.map(|()| workers.summary(writer, stages))
+    result.map(|()| workers.summarise(writer, stages))
 }
 
-/// Reads all batches on the reader's thread and returns its times; a panic is sent to the writer first. The writer
-/// would wait for ever without.
-fn read(
-    mut intake: Intake,
+/// Reads all batches on the reader's thread, and returns its times. A panic is first sent to the writer as an error,
+/// because the writer would otherwise wait for ever.
+fn read_jobs(
+    mut reader: BatchReader,
     permits: &Receiver<Vec<Spectra<'static>>>,
-    events: &Sender<Event>,
-) -> Stages {
-    if let Err(panic) = panic::catch_unwind(AssertUnwindSafe(|| intake.run(permits, events))) {
-        let _ = events.send(Event::Read(Err(Error::Usage("the reader panicked".into()))));
+    events: &Sender<StreamEvent>,
+) -> StageTimes {
+    let result = panic::catch_unwind(AssertUnwindSafe(|| reader.read_jobs(permits, events)));
+    if let Err(panic) = result {
+        let _ = events.send(StreamEvent::Read(Err(Error::Usage(
+            "the reader panicked".into(),
+        ))));
         panic::resume_unwind(panic);
     }
-    intake.stages
+    reader.stages
 }
 
-/// Fits jobs until none waits, or until one fails. `makers` are the indices of the run's device and of the CPU that may
-/// replace it. If a journal keeps the rows, the worker also hashes the spectra.
-fn work(
+/// Fits jobs until there are no more, or until one fails. `makers` are the indices of the run's device and of the CPU
+/// that may replace it. If there is a journal, the worker also hashes the spectra.
+fn fit_jobs(
     mut run: Run,
     makers: [usize; 2],
-    waiting: &Mutex<Receiver<Job>>,
-    events: &Sender<Event>,
-    keeps_rows: bool,
-) -> Stages {
+    waiting_jobs: &Mutex<Receiver<FitJob>>,
+    events: &Sender<StreamEvent>,
+    has_journal: bool,
+) -> StageTimes {
     loop {
-        let job = waiting
+        let job = waiting_jobs
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .recv();
         let Ok(mut job) = job else { return run.stages };
         run.stages.batch = job.number;
-        let fitted = panic::catch_unwind(AssertUnwindSafe(|| fit(&mut run, &mut job, keeps_rows)));
-        let (rows, panic) = match fitted {
+        let result = panic::catch_unwind(AssertUnwindSafe(|| {
+            fit_job(&mut run, &mut job, has_journal)
+        }));
+        let (rows, panic) = match result {
             Ok(rows) => (rows, None),
             // The writer would wait for these rows for ever.
             Err(panic) => (Err(Error::Usage("a worker panicked".into())), Some(panic)),
         };
-        let failed = rows.is_err();
-        (job.rows, job.maker) = (rows, Maker::Device(makers[usize::from(run.is_replaced)]));
-        let is_received = events.send(Event::Fitted(job)).is_ok();
+        let has_failed = rows.is_err();
+        job.rows = rows;
+        job.maker = Maker::Device(makers[usize::from(run.is_replaced)]);
+        let is_received = events.send(StreamEvent::Fitted(job)).is_ok();
         if let Some(panic) = panic {
             panic::resume_unwind(panic);
         }
-        if failed || !is_received {
+        if has_failed || !is_received {
             return run.stages;
         }
     }
 }
 
-/// Fits the spectra of a job whose rows the journal lacks, and returns the rows of all of its batches. Where there is a
-/// journal, rows and hashes of the spectra are kept for it.
-fn fit(run: &mut Run, job: &mut Job, keeps_rows: bool) -> Result<Vec<Vec<FitRow>>> {
-    let mut batches = Vec::with_capacity(job.pieces.len());
-    for piece in &mut job.pieces {
+/// Fits the spectra of a job whose rows the journal lacks, and returns the rows of all of its batches. If there is a
+/// journal, the spectra are hashed for it.
+fn fit_job(run: &mut Run, job: &mut FitJob, has_journal: bool) -> Result<Vec<Vec<FitRow>>> {
+    let mut batches = Vec::with_capacity(job.batches.len());
+    for batch in &mut job.batches {
         batches.push(PartialBatch {
-            known: std::mem::take(&mut piece.known),
-            spectra: &piece.spectra,
+            known: std::mem::take(&mut batch.known),
+            spectra: &batch.spectra,
         });
     }
     let rows = fit_unknown_rows(batches, |spectra| run.fit_batch(spectra, None))?;
-    if keeps_rows {
-        let bytes = run
-            .stages
-            .time(Stage::Hash, || job.pieces.iter_mut().map(Piece::hash).sum());
-        run.stages.moved(bytes);
+    if has_journal {
+        let bytes = run.stages.time(BatchStage::Hash, || {
+            job.batches.iter_mut().map(JobBatch::hash_spectra).sum()
+        });
+        run.stages.add_bytes(bytes);
     }
     Ok(rows)
 }
@@ -423,12 +429,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn little_memory_has_fewer_workers() {
+    fn a_memory_limit_reduces_the_workers_per_device() {
         let devices: [Arc<dyn Device>; 1] = [Arc::new(CpuDevice)];
-        let of = |memory| sharing(&devices, memory);
-        assert_eq!([None, Some(1 << 30), Some(1 << 28)].map(of), [2; 3]);
+        let workers = |memory| workers_per_device(&devices, memory);
+        assert_eq!([None, Some(1 << 30), Some(1 << 28)].map(workers), [2; 3]);
         assert_eq!(
-            [Some((1 << 28) - 1), Some(1 << 27), Some(0)].map(of),
+            [Some((1 << 28) - 1), Some(1 << 27), Some(0)].map(workers),
             [1; 3]
         );
     }

@@ -4,7 +4,7 @@ use crate::io::faults;
 
 mod heads;
 
-use super::head::{MAGIC, OLD_MAGIC, twice};
+use super::head::{JOURNAL_MAGIC, OLD_JOURNAL_MAGIC, two_copies};
 use super::*;
 use crate::io::output::OutputRecord as _;
 use crate::solver::Status;
@@ -37,7 +37,7 @@ fn rows(status: [Status; 2]) -> Vec<FitRow> {
 const WHOLE: [Status; 2] = [Status::Ftol; 2];
 const KEY: &str = "version = 1\nstarts = 2";
 
-fn refused(journal: Result<Journal>) -> String {
+fn refusal_of(journal: Result<Journal>) -> String {
     match journal {
         Err(Error::Journal { message, .. }) => message,
         other => panic!("{other:?}"),
@@ -45,7 +45,7 @@ fn refused(journal: Result<Journal>) -> String {
 }
 
 #[test]
-fn a_journal_gives_back_whole_batches_and_drops_a_torn_one() {
+fn whole_batches_are_recalled_and_a_torn_one_is_dropped() {
     let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("out.parquet");
     let mut journal = Journal::open(&target, KEY, false).unwrap();
@@ -53,11 +53,11 @@ fn a_journal_gives_back_whole_batches_and_drops_a_torn_one() {
         Journal::open(&target, KEY, true),
         Err(Error::OutputLocked { .. })
     ));
-    let path = beside(&target);
+    let path = journal_path(&target);
     let mut ends = vec![fs::metadata(&path).unwrap().len()];
     for (number, status) in [(0, WHOLE), (1, [Status::Interrupted; 2]), (2, WHOLE)] {
         journal
-            .keep(
+            .keep_rows(
                 number,
                 fingerprint(&spectra(number as f64)),
                 &rows(status),
@@ -85,29 +85,29 @@ fn a_journal_gives_back_whole_batches_and_drops_a_torn_one() {
     }
     fs::write(&path, &whole).unwrap();
     let mut journal = Journal::open(&target, KEY, true).unwrap();
-    let (back, device) = journal.recall(0, &spectra(0.0)).unwrap().unwrap();
+    let (recalled, device) = journal.recall_rows(0, &spectra(0.0)).unwrap().unwrap();
     assert_eq!(device, "cpu");
     assert_eq!(
-        format!("{back:?}"),
+        format!("{recalled:?}"),
         format!(
             "{:?}",
             rows(WHOLE).into_iter().map(Some).collect::<Vec<_>>()
         )
     );
-    assert!(journal.recall(1, &spectra(1.0)).unwrap().is_none());
-    // of other spectra: these have to be fitted
-    assert!(journal.recall(2, &spectra(0.0)).unwrap().is_none());
+    assert!(journal.recall_rows(1, &spectra(1.0)).unwrap().is_none());
+    // Rows of other spectra are not recalled.
+    assert!(journal.recall_rows(2, &spectra(0.0)).unwrap().is_none());
     journal.remove().unwrap();
     assert!(!path.exists());
 }
 
 #[test]
-fn of_an_interrupted_batch_the_finished_rows_are_kept() {
+fn finished_rows_of_an_interrupted_batch_are_kept() {
     let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("out.csv");
     let mut journal = Journal::open(&target, KEY, false).unwrap();
     journal
-        .keep(
+        .keep_rows(
             0,
             fingerprint(&spectra(1.0)),
             &rows([Status::Interrupted, Status::Ftol]),
@@ -118,19 +118,21 @@ fn of_an_interrupted_batch_the_finished_rows_are_kept() {
     drop(journal);
     let mut journal = Journal::open(&target, KEY, true).unwrap();
     assert_eq!((journal.len(), journal.has_rows()), (0, true));
-    let (back, _) = journal.recall(0, &spectra(1.0)).unwrap().unwrap();
+    let (recalled, _) = journal.recall_rows(0, &spectra(1.0)).unwrap().unwrap();
     assert!(
-        back.len() == 2 && back[0].is_none() && back[1].as_ref().is_some_and(|row| row.row == 1)
+        recalled.len() == 2
+            && recalled[0].is_none()
+            && recalled[1].as_ref().is_some_and(|row| row.row == 1)
     );
-    // the whole batch takes its place
+    // A record of the whole batch replaces it.
     journal
-        .keep(0, fingerprint(&spectra(1.0)), &rows(WHOLE), "cpu")
+        .keep_rows(0, fingerprint(&spectra(1.0)), &rows(WHOLE), "cpu")
         .unwrap();
     drop(journal);
     let mut journal = Journal::open(&target, KEY, true).unwrap();
     assert!(
         journal
-            .recall(0, &spectra(1.0))
+            .recall_rows(0, &spectra(1.0))
             .unwrap()
             .unwrap()
             .0
@@ -141,7 +143,7 @@ fn of_an_interrupted_batch_the_finished_rows_are_kept() {
 }
 
 #[test]
-fn a_run_goes_on_only_with_its_own_journal() {
+fn a_run_resumes_only_with_its_own_journal() {
     let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("out.csv");
     let open = |key: &str, resume: bool| Journal::open(&target, key, resume).unwrap();
@@ -156,29 +158,29 @@ fn a_run_goes_on_only_with_its_own_journal() {
         Journal::is_beside(&target),
         "whatever stops the run, it can go on"
     );
-    assert!(refused(Journal::open(&target, "version = 2", true)).contains("another run"));
+    assert!(refusal_of(Journal::open(&target, "version = 2", true)).contains("another run"));
     drop(open("version = 2", false));
     assert!(!Journal::is_beside(&target), "one without rows goes");
 }
 
-/// A resumed run replaces what its journal has recorded, and nothing that has come or changed since.
+/// A resumed run replaces outputs in the state that its journal has recorded, and no others.
 #[test]
-fn outputs_that_somebody_else_wrote_are_not_replaced() {
+fn outputs_of_others_are_not_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let outputs = ["out.csv", "page.html"].map(|name| folder.path().join(name));
     let open = |resume: bool| Journal::open(&outputs[0], KEY, resume).unwrap();
-    let refused = |journal: Result<()>| match journal {
+    let refused_path = |claim: Result<()>| match claim {
         Err(Error::OutputExists { path }) => path,
         other => panic!("{other:?}"),
     };
-    // 1. Nothing is there when the run begins, and it is stopped before it has written anything.
+    // 1. No output exists when the run begins, and it is stopped before it has written anything.
     let mut journal = open(false);
     journal.claim_outputs(&outputs, false).unwrap();
     journal.leave();
-    // 2. Whatever is there now is another's.
+    // 2. An output that exists now is another's.
     fs::write(&outputs[1], "foreign").unwrap();
     assert_eq!(
-        refused(open(true).claim_outputs(&outputs, false)),
+        refused_path(open(true).claim_outputs(&outputs, false)),
         outputs[1]
     );
     // 3. The run writes its table itself, and is stopped again.
@@ -190,24 +192,23 @@ fn outputs_that_somebody_else_wrote_are_not_replaced() {
     journal.leave();
     open(true).claim_outputs(&outputs, false).unwrap();
     // 4. Its table is replaced by another file, which only the user can give up.
-    let other = fs::File::create(&outputs[0]).unwrap();
-    (&other).write_all(b"foreign").unwrap();
-    other
+    let foreign_file = fs::File::create(&outputs[0]).unwrap();
+    (&foreign_file).write_all(b"foreign").unwrap();
+    foreign_file
         .set_modified(std::time::SystemTime::now() + std::time::Duration::from_secs(5))
         .unwrap();
     assert_eq!(
-        refused(open(true).claim_outputs(&outputs, false)),
+        refused_path(open(true).claim_outputs(&outputs, false)),
         outputs[0]
     );
     open(true).claim_outputs(&outputs, true).unwrap();
     open(true).claim_outputs(&outputs, false).unwrap();
 }
 
-/// A run that is killed while its table takes its name resumes: on either side of the rename it knows the table for its
-/// own.
+/// A run that is killed while its table is renamed resumes: before and after the rename it recognises its own table.
 #[cfg(feature = "files")]
 #[test]
-fn a_table_is_known_before_it_has_its_name() {
+fn a_run_recognises_its_table_before_and_after_the_rename() {
     use crate::{Schema, TableWriter, WriteOptions};
     let folder = tempfile::tempdir().unwrap();
     let outputs = [folder.path().join("out.csv")];
@@ -228,13 +229,13 @@ fn a_table_is_known_before_it_has_its_name() {
         Err(Error::OutputExists { .. }) => false,
         claimed => claimed.map(|()| true).unwrap(),
     };
-    // 1. A rename of which the journal knows nothing: the table counts as another's.
+    // 1. After a rename that the journal has not recorded, the table counts as another's.
     let mut journal = open(false);
     journal.claim_outputs(&outputs, false).unwrap();
     create(false).finish().unwrap();
     journal.leave();
     assert!(!is_own());
-    // 2. The journal knows the file before the rename, and the run is killed behind it.
+    // 2. The journal has recorded the file before the rename, and the run is killed after it.
     fs::remove_file(&outputs[0]).unwrap();
     let mut journal = open(true);
     journal.claim_outputs(&outputs, false).unwrap();
@@ -273,29 +274,29 @@ fn a_table_is_known_before_it_has_its_name() {
 }
 
 #[test]
-fn what_is_of_another_run_is_told_and_not_touched() {
+fn journals_of_other_runs_are_reported_and_not_changed() {
     let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("out.csv");
-    let path = beside(&target);
+    let path = journal_path(&target);
     let mut journal = Journal::open(&target, KEY, false).unwrap();
     journal
-        .keep(0, fingerprint(&spectra(1.0)), &rows(WHOLE), "cpu")
+        .keep_rows(0, fingerprint(&spectra(1.0)), &rows(WHOLE), "cpu")
         .unwrap();
     drop(journal);
     let whole = fs::read(&path).unwrap();
-    let said = refused(Journal::open(&target, "version = 1\nstarts = 3", true));
+    let message = refusal_of(Journal::open(&target, "version = 1\nstarts = 3", true));
     assert!(
-        said.contains("`starts = 2`") && said.contains("`starts = 3`"),
-        "{said}"
+        message.contains("`starts = 2`") && message.contains("`starts = 3`"),
+        "{message}"
     );
-    assert!(refused(Journal::open(&target, "version = 1", true)).contains("nothing"));
+    assert!(refusal_of(Journal::open(&target, "version = 1", true)).contains("nothing"));
     assert!(
-        refused(Journal::open(&target, KEY, false))
+        refusal_of(Journal::open(&target, KEY, false))
             .contains("resume that run, or remove this file")
     );
     assert_eq!(fs::read(&path).unwrap(), whole);
-    let copy = twice(
-        &Key {
+    let copy = two_copies(
+        &JournalKey {
             instruction_set: Some(&instruction_set()),
             inputs: KEY,
         }
@@ -303,16 +304,16 @@ fn what_is_of_another_run_is_told_and_not_touched() {
     )
     .len()
         / 2;
-    let both = |place: usize, bit: u8| {
+    let change_both_copies = |place: usize, bit: u8| {
         let mut bytes = whole.clone();
         [place, copy + place]
             .into_iter()
-            .for_each(|at| bytes[at] ^= bit);
+            .for_each(|index| bytes[index] ^= bit);
         bytes
     };
-    let damaged = both(MAGIC.len() + 53, 1);
-    // a length that goes beyond the file, as a torn head's does
-    let longer = both(MAGIC.len() + 3, 4);
+    let damaged = change_both_copies(JOURNAL_MAGIC.len() + 53, 1);
+    // A length beyond the end of the file is that of a torn head.
+    let longer = change_both_copies(JOURNAL_MAGIC.len() + 3, 4);
     let cases = [
         (&damaged[..], "damaged"),
         (&longer, "damaged"),
@@ -321,23 +322,24 @@ fn what_is_of_another_run_is_told_and_not_touched() {
     for (bytes, word) in cases {
         fs::write(&path, bytes).unwrap();
         for resume in [false, true] {
-            assert!(refused(Journal::open(&target, KEY, resume)).contains(word));
+            assert!(refusal_of(Journal::open(&target, KEY, resume)).contains(word));
         }
         assert_eq!(fs::read(&path).unwrap(), bytes);
     }
 }
 
-/// A bit of any place is wrong: what is whole is kept, what is not is told, and what is written then is found again.
+/// With one wrong bit anywhere, whole records are kept, damage is reported, and rows that are written then are
+/// recalled.
 #[test]
-fn damage_costs_its_record_and_is_told() {
+fn a_wrong_bit_costs_its_record_and_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("out.csv");
-    let path = beside(&target);
+    let path = journal_path(&target);
     let mut journal = Journal::open(&target, KEY, false).unwrap();
     let mut ends = vec![journal.file.length().unwrap() as usize];
     for number in 0..3 {
         journal
-            .keep(
+            .keep_rows(
                 number,
                 fingerprint(&spectra(number as f64)),
                 &rows(WHOLE),
@@ -348,21 +350,21 @@ fn damage_costs_its_record_and_is_told() {
     }
     drop(journal);
     let whole = fs::read(&path).unwrap();
-    for at in (ends[0]..whole.len()).filter(|at| at % 3 == 0) {
-        let hit = ends.iter().filter(|end| **end <= at).count() - 1;
-        // behind a damaged length nothing is found
-        let lost = if at - ends[hit] < 16 {
-            hit..3
+    for byte in (ends[0]..whole.len()).filter(|byte| byte % 3 == 0) {
+        let damaged_record = ends.iter().filter(|end| **end <= byte).count() - 1;
+        // No record is found after a damaged length.
+        let lost = if byte - ends[damaged_record] < 16 {
+            damaged_record..3
         } else {
-            hit..hit + 1
+            damaged_record..damaged_record + 1
         };
         let mut bytes = whole.clone();
-        bytes[at] ^= 1 << (at % 8);
+        bytes[byte] ^= 1 << (byte % 8);
         fs::write(&path, &bytes).unwrap();
         let mut journal = Journal::open(&target, KEY, true).unwrap();
         let kept = 3 - lost.len();
-        assert_eq!(journal.len(), kept, "byte {at}");
-        let size = ends[lost.end] - ends[hit];
+        assert_eq!(journal.len(), kept, "byte {byte}");
+        let size = ends[lost.end] - ends[damaged_record];
         let text = match kept {
             0 => format!(
                 "{size} bytes are damaged: nothing is kept, and all spectra are fitted again"
@@ -373,19 +375,21 @@ fn damage_costs_its_record_and_is_told() {
             ),
         };
         assert!(
-            journal.damage().is_some_and(|said| said.contains(&text)),
+            journal
+                .damage()
+                .is_some_and(|message| message.contains(&text)),
             "{:?}, not {text}",
             journal.damage()
         );
         for number in lost {
             assert!(
                 journal
-                    .recall(number, &spectra(number as f64))
+                    .recall_rows(number, &spectra(number as f64))
                     .unwrap()
                     .is_none()
             );
             journal
-                .keep(
+                .keep_rows(
                     number,
                     fingerprint(&spectra(number as f64)),
                     &rows(WHOLE),
@@ -395,14 +399,14 @@ fn damage_costs_its_record_and_is_told() {
         }
         drop(journal);
         let mut journal = Journal::open(&target, KEY, true).unwrap();
-        assert_eq!(journal.len(), 3, "byte {at}");
+        assert_eq!(journal.len(), 3, "byte {byte}");
         for number in 0..3 {
-            let (back, _) = journal
-                .recall(number, &spectra(number as f64))
+            let (recalled, _) = journal
+                .recall_rows(number, &spectra(number as f64))
                 .unwrap()
                 .unwrap();
             assert_eq!(
-                format!("{back:?}"),
+                format!("{recalled:?}"),
                 format!(
                     "{:?}",
                     rows(WHOLE).into_iter().map(Some).collect::<Vec<_>>()
@@ -421,13 +425,15 @@ fn a_journal_of_an_older_version_is_read_and_continued() {
     ))
     .unwrap();
     // 1. Every byte of the record is read.
-    let old: Record = postcard::from_bytes(&payload).unwrap();
-    assert!(matches!(old, Record::OldBatch(_)) && postcard::to_stdvec(&old).unwrap() == payload);
+    let record: Record = postcard::from_bytes(&payload).unwrap();
+    assert!(
+        matches!(record, Record::OldBatch(_)) && postcard::to_stdvec(&record).unwrap() == payload
+    );
     let Some(Record::Batch(batch)) = Record::read(&payload) else {
         panic!()
     };
-    let old = batch.rows.into_rows().unwrap();
-    let [Some(first), Some(second)] = old.as_slice() else {
+    let rows_of_record = batch.rows.into_rows().unwrap();
+    let [Some(first), Some(second)] = rows_of_record.as_slice() else {
         panic!()
     };
     let facts = (
@@ -473,25 +479,30 @@ fn a_journal_of_an_older_version_is_read_and_continued() {
         (Some(0), 10, "")
     );
     // 2. A journal with an old first line, whose key names no instruction set, is continued.
-    for line in OLD_MAGIC {
+    for line in OLD_JOURNAL_MAGIC {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("out.csv");
         fs::write(
-            beside(&target),
-            [line, &frame(KEY.as_bytes()), &frame(&payload)].concat(),
+            journal_path(&target),
+            [
+                line,
+                &frame_payload(KEY.as_bytes()),
+                &frame_payload(&payload),
+            ]
+            .concat(),
         )
         .unwrap();
         let mut journal = Journal::open(&target, KEY, true).unwrap();
         assert_eq!((journal.len(), journal.damage()), (1, None));
         journal
-            .keep(1, fingerprint(&spectra(1.0)), &rows(WHOLE), "cpu")
+            .keep_rows(1, fingerprint(&spectra(1.0)), &rows(WHOLE), "cpu")
             .unwrap();
         drop(journal);
         let mut journal = Journal::open(&target, KEY, true).unwrap();
-        assert_eq!((journal.len(), journal.knows(0)), (2, true));
+        assert_eq!((journal.len(), journal.has_rows_of(0)), (2, true));
         assert!(
             journal
-                .recall(1, &spectra(1.0))
+                .recall_rows(1, &spectra(1.0))
                 .unwrap()
                 .unwrap()
                 .0
@@ -502,8 +513,8 @@ fn a_journal_of_an_older_version_is_read_and_continued() {
     }
 }
 
-/// Another run may remove the journal that it has locked, and a third one make its own, while this one waits for the
-/// lock: the lock of a file without a name is worth nothing.
+/// While this run waits for the lock, another run may remove the journal that it has locked, and a third one create its
+/// own. The lock of the removed file is worth nothing.
 #[test]
 fn a_journal_that_is_replaced_before_it_is_locked_is_opened_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -511,16 +522,18 @@ fn a_journal_that_is_replaced_before_it_is_locked_is_opened_again() {
     let other = folder.path().join("other.csv");
     let mut journal = Journal::open(&other, KEY, false).unwrap();
     journal
-        .keep(0, fingerprint(&spectra(0.0)), &rows(WHOLE), "cpu")
+        .keep_rows(0, fingerprint(&spectra(0.0)), &rows(WHOLE), "cpu")
         .unwrap();
     drop(journal);
-    let [path, from] = [&target, &other].map(|target| beside(target));
+    let [path, from] = [&target, &other].map(|target| journal_path(target));
     fs::write(&path, "").unwrap();
-    let (mut is_first, to) = (true, path.clone());
-    // other tests lock files at the same time
-    let here = std::thread::current().id();
+    let mut is_first = true;
+    let to = path.clone();
+    // Other tests lock files at the same time.
+    let this_thread = std::thread::current().id();
     let hook = faults::install(Box::new(move |operation| {
-        let is_mine = operation == faults::Operation::Lock && std::thread::current().id() == here;
+        let is_mine =
+            operation == faults::Operation::Lock && std::thread::current().id() == this_thread;
         if is_mine && std::mem::take(&mut is_first) {
             fs::rename(&from, &to).unwrap();
         }
