@@ -24,7 +24,13 @@ from popfit.table import FitTable
 _logger = logging.getLogger("popfit")
 
 #: Keys of `select`, with what the command calls them.
-SELECTION_KEYS = {"arms": "--arms", "target_ids": "--target-id", "objtype": "--objtype", "min_sn": "--min-sn"}
+SELECTION_KEYS = {
+    "arms": "--arms",
+    "target_ids": "--target-id",
+    "objtype": "--objtype",
+    "min_sn": "--min-sn",
+    "any_fiberstatus": "--any-fiberstatus",
+}
 
 
 def fit(
@@ -79,7 +85,8 @@ def fit(
         True to raise an exception at a spectrum that cannot be fitted. By default it is a row with a status.
     select : mapping, optional
         Selection of the spectra of files: "arms" (names), "target_ids" (an integer or several), "objtype" (a text),
-        "min_sn" (a number), as the options of the command. Arrays take "arms" alone.
+        "min_sn" (a number), "any_fiberstatus" (True for DESI's fibres with a bad FIBERSTATUS, too), as the options of
+        the command. Arrays take "arms" alone.
     max_memory : int, optional
         Bytes that all populations on a device may take.
     batch_size : int, optional
@@ -433,7 +440,7 @@ def _selection(select: object) -> dict[str, Any]:
             raise InputError(
                 f"select: unknown key {key!r}{meant} (known: {', '.join(SELECTION_KEYS)})", argument="select"
             )
-    arms, target_ids, objtype, min_sn = (select.get(key) for key in SELECTION_KEYS)
+    arms, target_ids, objtype, min_sn, any_fiberstatus = (select.get(key) for key in SELECTION_KEYS)
 
     def wrong(key: str, wanted: str) -> InputError:
         return InputError(f"select: {key}: {select[key]!r}; give {wanted}", argument="select")
@@ -452,7 +459,12 @@ def _selection(select: object) -> dict[str, Any]:
         raise wrong("objtype", 'a text such as "TGT"')
     if min_sn is not None and not is_number(min_sn):
         raise wrong("min_sn", "a number")
+    try:
+        any_fiberstatus = any_fiberstatus is not None and check_switch("any_fiberstatus", any_fiberstatus)
+    except InputError:
+        raise wrong("any_fiberstatus", "True or False") from None
     return {
+        "any_fiberstatus": any_fiberstatus,
         "arms": None if arms is None else [str(arm) for arm in arms],
         "target_ids": target_ids,
         "objtype": objtype,

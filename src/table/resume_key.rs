@@ -76,11 +76,12 @@ fn sha256_hex(bytes: &[u8]) -> String {
 }
 
 /// Returns which spectra a run selects, as lines of text for its key.
-fn describe_selection(selection: &Selection) -> [String; 4] {
+fn describe_selection(selection: &Selection) -> [String; 5] {
     // `widen` is part of the model's settings
     let Selection {
         target_ids,
         objtype,
+        good_fibres,
         min_signal_to_noise,
         arms,
         widen: _,
@@ -95,6 +96,7 @@ fn describe_selection(selection: &Selection) -> [String; 4] {
     [
         format!("target ids = {}", or_all(ids)),
         format!("objtype = {}", or_all(objtype.clone())),
+        format!("good fibres = {good_fibres}"),
         format!(
             "least signal-to-noise = {}",
             min_signal_to_noise.map_or("none".into(), |minimum| minimum.to_string())

@@ -30,6 +30,9 @@ pub struct SelectionOptions {
         requires = "spectra"
     )]
     objtype: Option<String>,
+    /// Also fibres with a bad FIBERSTATUS (DESI): bits other than 3, a restricted range, and 20, many bad columns
+    #[arg(long, help_heading = "Selection", requires = "spectra")]
+    any_fiberstatus: bool,
     /// Only spectra whose best arm has at least this median signal-to-noise ratio a pixel (DESI)
     #[arg(
         long,
@@ -71,6 +74,7 @@ impl SelectionOptions {
         let mut selection = Selection::default();
         selection.target_ids = self.target_id.as_deref().map(target_ids).transpose()?;
         selection.objtype.clone_from(&self.objtype);
+        selection.good_fibres = !self.any_fiberstatus;
         selection.min_signal_to_noise = self.min_sn;
         selection.arms.clone_from(&self.arms);
         Ok(selection)

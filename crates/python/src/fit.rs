@@ -36,6 +36,7 @@ pub struct Settings {
     arms: Option<Vec<String>>,
     target_ids: Option<Vec<i64>>,
     objtype: Option<String>,
+    any_fiberstatus: bool,
     min_sn: Option<f64>,
 }
 
@@ -76,6 +77,7 @@ impl Settings {
         selection.arms = self.arms.clone();
         selection.target_ids = self.target_ids.clone();
         selection.objtype = self.objtype.clone();
+        selection.good_fibres = !self.any_fiberstatus;
         selection.min_signal_to_noise = self.min_sn;
         selection.widen = model.model.widening().cloned();
         selection

@@ -12,6 +12,11 @@ use crate::io::fits::hdu::{Fits, Hdu, Kind};
 use crate::spectra::widening::{ALL_BITS, MaskRule};
 use crate::spectra::{Column, ColumnValues, Ids, Spectra, SpectraReader};
 
+/// Columns of a FIBERMAP with the status of fibres: of a single exposure, and of a coadd.
+const FIBER_STATUS_COLUMNS: [&str; 2] = ["FIBERSTATUS", "COADD_FIBERSTATUS"];
+/// Bits of a fibre's status with which its spectrum is good: a positioner with a restricted range, many bad columns.
+const GOOD_STATUS_BITS: i64 = 1 << 3 | 1 << 20;
+
 /// Number of rows that are checked against the selection at once.
 const ROWS_PER_SCAN: usize = 256;
 
@@ -155,10 +160,15 @@ impl DesiReader {
         self.fits.take(length, 2 * size_of::<usize>())?;
         self.fits.keep();
         let all_rows: Vec<usize> = (0..length).collect();
+        let mut bad_fibres = 0;
         // 2. Check the rows in chunks, by target, object type and signal-to-noise ratio, the most expensive test.
         for rows in all_rows.chunks(ROWS_PER_SCAN) {
             self.fits.begin_batch()?;
             let mut keep = vec![true; rows.len()];
+            if selection.good_fibres {
+                keep = self.find_good_fibres(rows)?;
+                bad_fibres += keep.iter().filter(|is_good| !**is_good).count();
+            }
             let ids = self.read_target_ids(rows)?;
             if let Some(target_ids) = &target_ids {
                 keep.iter_mut()
@@ -186,7 +196,34 @@ impl DesiReader {
                 }
             }
         }
+        if bad_fibres > 0 {
+            self.notes.push(format!(
+                "{}: {bad_fibres} of {length} fibres have a bad FIBERSTATUS (bits other than 3 and 20) and are left \
+                 out; --any-fiberstatus, or any_fiberstatus in Python's select, fits them, too",
+                self.file
+            ));
+        }
         Ok(selected)
+    }
+
+    /// Returns for each of these rows whether the status of its fibre is good; all are where the file has no statuses.
+    fn find_good_fibres(&mut self, rows: &[usize]) -> Result<Vec<bool>> {
+        let is_good = |status: i64| status & !GOOD_STATUS_BITS == 0;
+        for name in FIBER_STATUS_COLUMNS {
+            return match self.fits.column(self.fibermap, name, rows)? {
+                None => continue,
+                Some(ColumnValues::I32(status)) => Ok(status
+                    .into_iter()
+                    .map(|status| is_good(status.into()))
+                    .collect()),
+                Some(ColumnValues::I64(status)) => Ok(status.into_iter().map(is_good).collect()),
+                Some(_) => {
+                    let message = format!("column {name} is not of integers");
+                    Err(self.fits.fault(self.fibermap, message))
+                }
+            };
+        }
+        Ok(vec![true; rows.len()])
     }
 
     /// Returns the largest of the arms' median signal-to-noise ratios per pixel for the spectrum in this row.

@@ -15,6 +15,9 @@ pub struct Selection {
     pub target_ids: Option<Vec<i64>>,
     /// OBJTYPE in the fibre map: `TGT`, `SKY`, ….
     pub objtype: Option<String>,
+    /// True to leave out fibres of DESI files whose FIBERSTATUS, or COADD_FIBERSTATUS, has a bit other than 3 (a
+    /// positioner with a restricted range) and 20 (many bad columns), as rvspecfit does. Other files have no such fibres.
+    pub good_fibres: bool,
     /// Minimum signal-to-noise ratio, the median of flux √ivar of the best arm.
     pub min_signal_to_noise: Option<f64>,
     /// Names of the selected arms.
@@ -27,6 +30,7 @@ pub struct Selection {
 setters!(Selection {
     target_ids: Vec<i64>, Some;
     objtype: impl Into<String>, into;
+    good_fibres: bool;
     min_signal_to_noise: f64, Some;
     arms: Vec<String>, Some;
     widen: Widening, Some;

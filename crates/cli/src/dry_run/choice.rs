@@ -13,15 +13,22 @@ pub fn describe(
     selection: &Selection,
     selected: u64,
 ) -> Result<String, Failure> {
-    if !selection.selects_rows() {
+    let mut everything = selection.clone();
+    everything.good_fibres = false;
+    let has_bad_fibres = || -> Result<bool, Failure> {
+        Ok(selection.good_fibres && FilesReader::open(paths, &everything)?.len() > selected)
+    };
+    if !selection.selects_rows() && !has_bad_fibres()? {
         return Ok(format!(
             "spectra: {selected}, and all of them would be fitted"
         ));
     }
     // options are applied one after another, in the reader's order
-    let mut none = selection.clone();
+    let mut none = everything;
     (none.target_ids, none.objtype, none.min_signal_to_noise) = (None, None, None);
-    let mut with_ids = none.clone();
+    let mut with_good_fibres = none.clone();
+    with_good_fibres.good_fibres = selection.good_fibres;
+    let mut with_ids = with_good_fibres.clone();
     with_ids.target_ids.clone_from(&selection.target_ids);
     let mut with_type = with_ids.clone();
     with_type.objtype.clone_from(&selection.objtype);
@@ -29,6 +36,7 @@ pub fn describe(
     let mut left = all;
     let mut causes = Vec::new();
     let steps = [
+        ("a bad FIBERSTATUS", selection.good_fibres, with_good_fibres),
         ("--target-id", selection.target_ids.is_some(), with_ids),
         ("--objtype", selection.objtype.is_some(), with_type),
         (

@@ -104,6 +104,7 @@ pub struct PlannedSettings {
 pub struct PlannedSelection {
     target_ids: Option<Vec<i64>>,
     objtype: Option<String>,
+    good_fibres: bool,
     min_signal_to_noise: Option<f64>,
     arms: Option<Vec<String>>,
 }
@@ -162,6 +163,7 @@ impl From<&Selection> for PlannedSelection {
         PlannedSelection {
             target_ids: selection.target_ids.clone(),
             objtype: selection.objtype.clone(),
+            good_fibres: selection.good_fibres,
             min_signal_to_noise: selection.min_signal_to_noise,
             arms: selection.arms.clone(),
         }
@@ -174,6 +176,7 @@ impl PlannedSelection {
         let mut selection = Selection::default();
         selection.target_ids.clone_from(&self.target_ids);
         selection.objtype.clone_from(&self.objtype);
+        selection.good_fibres = self.good_fibres;
         selection.min_signal_to_noise = self.min_signal_to_noise;
         selection.arms.clone_from(&self.arms);
         selection
