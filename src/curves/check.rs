@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use crate::curve_model::{CurveModel, DerivativeCheck, compare};
-use crate::curves::input::data::{Curve, Grid};
-use crate::curves::routes::objective::{CurveObjective, Design, FAR, MODEL};
+use crate::curves::input::data::{Curve, GridKind};
+use crate::curves::routes::objective::{
+    CurveObjective, Design, INFINITE_BOUND_IN_F32, MODEL_BUFFER,
+};
 use crate::curves::{CurveFitter, CurveRun};
 use crate::error::Result;
 use crate::solver::{Estimator, Method, Objective};
@@ -54,16 +56,16 @@ impl CurveRun {
             is_tagged: false,
             ..self.design()
         };
-        let objective = CurveObjective::new(design, points, Grid::Shared, false);
+        let objective = CurveObjective::new(design, points, GridKind::Shared, false);
         let method = Method::LevenbergMarquardt(CurveFitter::LEVENBERG_MARQUARDT);
         let mut population =
             self.device
                 .inner
                 .population(Arc::new(objective.record()), &method, curves.len())?;
-        let batch = objective.batch(curves, &self.priors, FAR);
+        let batch = objective.batch(curves, &self.priors, INFINITE_BOUND_IN_F32);
         let mut rows = pollster::block_on(async {
             population.load(&batch).await?;
-            population.inspect(MODEL).await
+            population.inspect(MODEL_BUFFER).await
         })?;
         let of_curve = (1 + self.held.len()) * points;
         for (rows, curve) in rows.chunks_exact_mut(of_curve.max(1)).zip(curves) {

@@ -2,7 +2,7 @@
 
 use crate::control::Control;
 use crate::curve_model::{CurveModel, DerivativeCheck};
-use crate::curves::input::data::{Bounds, Curves, Prior};
+use crate::curves::input::data::{Curves, ParameterBounds, ParameterPrior};
 use crate::curves::results::columns::CurveColumns;
 use crate::curves::watch::Watch;
 use crate::curves::{CurveFit, Interval};
@@ -39,9 +39,9 @@ pub struct CurveFitter {
     pub(crate) model: CurveModel,
     pub(crate) device: Device,
     pub(crate) solver: Solver,
-    pub(crate) bounds: Vec<Named<Bounds>>,
+    pub(crate) bounds: Vec<Named<ParameterBounds>>,
     pub(crate) fixed: Vec<String>,
-    pub(crate) priors: Vec<Named<Prior>>,
+    pub(crate) priors: Vec<Named<ParameterPrior>>,
     /// Expressions.
     pub(crate) ties: Vec<Named<String>>,
     pub(crate) starts: usize,
@@ -111,7 +111,11 @@ impl CurveFitter {
     /// Sets the bounds of a parameter in all curves that bring none. Infinite bounds are none.
     #[must_use]
     pub fn bounds(mut self, parameter: &str, lower: f64, upper: f64) -> CurveFitter {
-        set(&mut self.bounds, parameter, Bounds { lower, upper });
+        set(
+            &mut self.bounds,
+            parameter,
+            ParameterBounds { lower, upper },
+        );
         self
     }
 
@@ -127,7 +131,7 @@ impl CurveFitter {
     /// [`absolute_sigma`](Self::absolute_sigma) the errors are multiplied by the root of (χ² + Σ rows²)/dof.
     #[must_use]
     pub fn prior(mut self, parameter: &str, mean: f64, sigma: f64) -> CurveFitter {
-        set(&mut self.priors, parameter, Prior { mean, sigma });
+        set(&mut self.priors, parameter, ParameterPrior { mean, sigma });
         self
     }
 

@@ -128,7 +128,7 @@ impl ColumnsOnDevice<'_, '_> {
         if fitted.is_none() {
             return run.fit_columns(curves, columns, &watch);
         }
-        run.with_attempts(&watch, |run| match fitted.take() {
+        run.retry_on_devices(&watch, |run| match fitted.take() {
             Some(mut fitted) => {
                 run.read_columns(curves, &mut *fitted, columns, &watch)?;
                 *uploaded = Some(fitted);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::curves::input::data::Curves;
-use crate::curves::routes::objective::{CurveObjective, FAR};
+use crate::curves::routes::objective::{CurveObjective, INFINITE_BOUND_IN_F32};
 use crate::curves::{CurveFitter, CurveRun};
 use crate::error::{Error, Result};
 use crate::recording::Parameter;
@@ -64,11 +64,11 @@ impl CurveRun {
             let curve = [curve];
             let first = Job {
                 recording: recordings.0.clone(),
-                batch: linearise.batch(&curve, &self.priors, FAR),
+                batch: linearise.batch(&curve, &self.priors, INFINITE_BOUND_IN_F32),
             };
             let second = Job {
                 recording: recordings.1.clone(),
-                batch: evaluate.batch(&curve, &self.priors, FAR),
+                batch: evaluate.batch(&curve, &self.priors, INFINITE_BOUND_IN_F32),
             };
             tasks.push(
                 Task::new(&self.device, first, second, parameters)

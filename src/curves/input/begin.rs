@@ -3,7 +3,7 @@
 //! A start of zero is measured by the data and the column of the Jacobian. Where model and data differ by a factor of
 //! 10⁴, the parameters in which the model is linear begin at their least squares.
 
-use crate::curves::ends::polish::Problem;
+use crate::curves::ends::polish::CurveProblem;
 use crate::curves::input::data::Curve;
 
 /// Ratio of model to data at the start above which the model is out of scale.
@@ -26,7 +26,10 @@ const ATTEMPTS: usize = 4;
 ///
 /// Where model and data are out of scale, the parameters in which the model is linear begin at their least squares,
 /// with the others at their starts. Parameters at 0 are measured by the data. `round` makes a unit from a value.
-pub(crate) fn prepare(problem: &Problem, round: fn(f64) -> f64) -> Option<(Vec<f64>, Vec<f64>)> {
+pub(crate) fn prepare(
+    problem: &CurveProblem,
+    round: fn(f64) -> f64,
+) -> Option<(Vec<f64>, Vec<f64>)> {
     let Curve { start, scale, .. } = problem.curve;
     let begin = linear_start(problem).unwrap_or_else(|| start.clone());
     let scale = begin
@@ -44,7 +47,7 @@ pub(crate) fn prepare(problem: &Problem, round: fn(f64) -> f64) -> Option<(Vec<f
 /// Returns a point beside a curve's first one where all derivatives are finite, if only derivatives are not finite
 /// there: those by the offset of a square root that begins at 0. `None` elsewhere, or if there is no such point within
 /// the bounds at which those parameters have an effect.
-pub(crate) fn beside_singularity(problem: &Problem) -> Option<Vec<f64>> {
+pub(crate) fn beside_singularity(problem: &CurveProblem) -> Option<Vec<f64>> {
     let curve = problem.curve;
     let begin = &curve.begin;
     let points = curve.y.len();
@@ -53,7 +56,7 @@ pub(crate) fn beside_singularity(problem: &Problem) -> Option<Vec<f64>> {
             .zip(&curve.weight)
             .all(|(x, weight)| x.is_finite() || *weight == 0.0)
     };
-    let rows = problem.model_rows(true, begin, &curve.scale)?;
+    let rows = problem.evaluate_model(true, begin, &curve.scale)?;
     let (model, slopes) = rows.split_at(points);
     let free = curve.free();
     let singular: Vec<usize> = free
@@ -72,7 +75,7 @@ pub(crate) fn beside_singularity(problem: &Problem) -> Option<Vec<f64>> {
         trial
     };
     let is_regular = |trial: &Vec<f64>| {
-        let rows = problem.model_rows(true, trial, &curve.scale);
+        let rows = problem.evaluate_model(true, trial, &curve.scale);
         let acts = |rows: &[f64], p: usize| {
             norms(curve, &rows[(1 + p) * points..(2 + p) * points]).0 > 0.0
         };
@@ -96,8 +99,8 @@ fn norms(Curve { y, weight, .. }: &Curve, row: &[f64]) -> (f64, f64) {
 
 /// Returns the start with its linear parameters at their least-squares values, if model and data differ widely in size;
 /// else `None`.
-fn linear_start(problem: &Problem) -> Option<Vec<f64>> {
-    let Problem {
+fn linear_start(problem: &CurveProblem) -> Option<Vec<f64>> {
+    let CurveProblem {
         model,
         curve,
         estimator,
@@ -116,7 +119,7 @@ fn linear_start(problem: &Problem) -> Option<Vec<f64>> {
     }
     let (length, data) = norms(
         curve,
-        &problem.model_rows(false, &curve.start, &curve.scale)?,
+        &problem.evaluate_model(false, &curve.start, &curve.scale)?,
     );
     if !(data > 0.0 && length.is_finite()) || (length < FAR * data && data < FAR * length) {
         return None;
@@ -124,7 +127,9 @@ fn linear_start(problem: &Problem) -> Option<Vec<f64>> {
     // from 0: beside their starts they might be lost
     let mut begin = curve.start.clone();
     linear.iter().for_each(|&p| begin[p] = 0.0);
-    let delta = problem.rows(&begin)?.step(&linear, &begin)?;
+    let delta = problem
+        .linearise(&begin)?
+        .gauss_newton_step(&linear, &begin)?;
     linear.iter().zip(delta).for_each(|(&p, d)| begin[p] = d);
     let inside = |p: &usize| {
         begin[*p].is_finite() && curve.lower[*p] < begin[*p] && begin[*p] < curve.upper[*p]
@@ -134,16 +139,21 @@ fn linear_start(problem: &Problem) -> Option<Vec<f64>> {
 
 /// Returns units in which parameters at 0, or as good as 0, are measured by the shift that changes the model by as much
 /// as the data, √(Σ (w y)² / Σ (w ∂model)²). Where that shift is not finite, the units stay.
-fn units(problem: &Problem, begin: &[f64], mut scale: Vec<f64>, round: fn(f64) -> f64) -> Vec<f64> {
+fn units(
+    problem: &CurveProblem,
+    begin: &[f64],
+    mut scale: Vec<f64>,
+    round: fn(f64) -> f64,
+) -> Vec<f64> {
     let curve = problem.curve;
     let unknown: Vec<usize> = curve
         .free()
         .into_iter()
-        .filter(|&p| is_nothing(begin[p], 1.0))
+        .filter(|&p| is_negligible(begin[p], 1.0))
         .collect();
     let points = curve.y.len();
     for _ in 0..if unknown.is_empty() { 0 } else { ATTEMPTS } {
-        let Some(rows) = problem.model_rows(true, begin, &scale) else {
+        let Some(rows) = problem.evaluate_model(true, begin, &scale) else {
             break;
         };
         let before = scale.clone();
@@ -155,7 +165,7 @@ fn units(problem: &Problem, begin: &[f64], mut scale: Vec<f64>, round: fn(f64) -
             } else {
                 norms(curve, &rows[..points]).0
             } / slope;
-            let known = shift.is_finite() && is_nothing(begin[p], shift);
+            let known = shift.is_finite() && is_negligible(begin[p], shift);
             scale[p] = if known && shift > 0.0 {
                 round(shift)
             } else {
@@ -170,16 +180,16 @@ fn units(problem: &Problem, begin: &[f64], mut scale: Vec<f64>, round: fn(f64) -
 }
 
 /// Returns whether a parameter's start is 0, or negligible beside `shift`, a change of the parameter.
-pub(crate) fn is_nothing(start: f64, shift: f64) -> bool {
+pub(crate) fn is_negligible(start: f64, shift: f64) -> bool {
     start == 0.0 || start.abs() < NOTHING * shift
 }
 
 /// Returns the power of two by which a curve's weighted residuals are multiplied so that their squares stay in the
 /// solver's range. Where the data are far from 1 their size becomes about 1, or less where the model at the first point
 /// would otherwise be too large.
-pub(crate) fn gain(problem: &Problem, in_f32: bool) -> f64 {
+pub(crate) fn row_factor(problem: &CurveProblem, in_f32: bool) -> f64 {
     let curve = problem.curve;
-    let model = || problem.model_rows(false, &curve.begin, &curve.scale);
+    let model = || problem.evaluate_model(false, &curve.begin, &curve.scale);
     let root = (curve.used as f64).sqrt();
     let data = norms(curve, &[]).1 / root;
     // a problem of residuals has no data

@@ -14,9 +14,9 @@ use crate::values::Values;
 const BELOW_ROUNDING: &str = "bad_weight: sigma of a point that outweighs all others is below the rounding of its y: take a \
                         larger one, or a formula that goes through that point";
 
-/// Grid on which the points lie.
+/// Kind of grid on which the points lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Grid {
+pub(crate) enum GridKind {
     /// x is (predictors, points), of all curves.
     Shared,
     /// x is (curves, predictors, points).
@@ -30,7 +30,7 @@ pub(crate) enum Grid {
 /// padded, their padding masked. One row of starts, of sigmas or of a mask holds for all curves.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curves<'a> {
-    pub(crate) grid: Grid,
+    pub(crate) grid: GridKind,
     pub(crate) x: Values<'a>,
     pub(crate) y: Values<'a>,
     pub(crate) starts: Values<'a>,
@@ -53,7 +53,7 @@ impl<'a> Curves<'a> {
         y: impl Into<Values<'a>>,
         starts: impl Into<Values<'a>>,
     ) -> Curves<'a> {
-        Curves::new(Grid::Shared, x.into(), y.into(), starts.into())
+        Curves::new(GridKind::Shared, x.into(), y.into(), starts.into())
     }
 
     /// Makes curves with points of their own: `x` (curves, predictors, points), `y` (curves, points), `starts` (curves,
@@ -63,11 +63,11 @@ impl<'a> Curves<'a> {
         y: impl Into<Values<'a>>,
         starts: impl Into<Values<'a>>,
     ) -> Curves<'a> {
-        Curves::new(Grid::Own, x.into(), y.into(), starts.into())
+        Curves::new(GridKind::Own, x.into(), y.into(), starts.into())
     }
 
     /// Makes curves without masks, sigmas and bounds.
-    fn new(grid: Grid, x: Values<'a>, y: Values<'a>, starts: Values<'a>) -> Curves<'a> {
+    fn new(grid: GridKind, x: Values<'a>, y: Values<'a>, starts: Values<'a>) -> Curves<'a> {
         let (sigma, covariance, mask, lower, upper, points, numbers) =
             (None, None, None, None, None, None, None);
         Curves {
@@ -92,7 +92,7 @@ impl<'a> Curves<'a> {
         let problems = starts.len() / parameters.max(1);
         let x: Vec<f64> = (0..rows).map(|row| row as f64).collect();
         Curves::new(
-            Grid::Shared,
+            GridKind::Shared,
             x.into(),
             vec![0.0; problems * rows].into(),
             starts,
@@ -171,26 +171,26 @@ impl<'a> Curves<'a> {
 
 /// Lower and upper bound of a parameter.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
+pub(crate) struct ParameterBounds {
     pub lower: f64,
     pub upper: f64,
 }
 
 /// A Gaussian prior.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Prior {
+pub(crate) struct ParameterPrior {
     pub mean: f64,
     pub sigma: f64,
 }
 
 /// A fitter's settings of its parameters, one entry each.
 #[derive(Clone, Copy)]
-pub(crate) struct Settings<'a> {
+pub(crate) struct ParameterSettings<'a> {
     pub names: &'a [String],
     pub lower: &'a [f64],
     pub upper: &'a [f64],
     pub held: &'a [bool],
-    pub priors: &'a [Option<Prior>],
+    pub priors: &'a [Option<ParameterPrior>],
     pub predictors: &'a [String],
     pub estimator: Estimator,
     /// Linearisations of a fit.
@@ -233,9 +233,9 @@ impl Curves<'_> {
         &self,
         index: usize,
         points: usize,
-        settings: &Settings,
+        settings: &ParameterSettings,
     ) -> Result<Curve, String> {
-        let Settings {
+        let ParameterSettings {
             lower,
             upper,
             held,
@@ -252,8 +252,8 @@ impl Curves<'_> {
             .sigmas_of(index..index + 1, points, &mut Vec::new())
             .map(<[f64]>::to_vec);
         let x = match self.grid {
-            Grid::Shared => self.x.to_vec(0..self.x.len()),
-            Grid::Own => row(&self.x, predictors.len() * points),
+            GridKind::Shared => self.x.to_vec(0..self.x.len()),
+            GridKind::Own => row(&self.x, predictors.len() * points),
         };
         let own = |values: &Option<Values>, otherwise: &[f64]| {
             values
@@ -331,7 +331,7 @@ impl Curve {
 
     /// Turns the curve's σ into weights 1/σ, and masked points into zeros; returns the cause if the data cannot be
     /// fitted.
-    fn weigh(&mut self, mask: Option<&[bool]>, settings: &Settings) -> Result<(), String> {
+    fn weigh(&mut self, mask: Option<&[bool]>, settings: &ParameterSettings) -> Result<(), String> {
         let points = self.y.len();
         for j in 0..points {
             if mask.is_some_and(|mask| mask[j]) {

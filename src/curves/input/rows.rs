@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::data::{Curves, Grid};
+use super::data::{Curves, GridKind};
 use crate::values::{Values, rows};
 
 /// Numbers of curves and points, as their arrays have them.
@@ -25,19 +25,23 @@ impl<'a> Curves<'a> {
                 .then_some(self.y.len() / points)
         };
         let points = match self.grid {
-            Grid::Shared => self.x.len().checked_div(predictors),
-            Grid::Own => self.points,
+            GridKind::Shared => self.x.len().checked_div(predictors),
+            GridKind::Own => self.points,
         };
         if self.starts.len() == parameters
             && let Some(points) = points.filter(|points| *points > 0)
             && let Some(curves) = of_points(points).filter(|curves| *curves > 0)
         {
-            let each = if self.grid == Grid::Own { curves } else { 1 };
+            let each = if self.grid == GridKind::Own {
+                curves
+            } else {
+                1
+            };
             return (self.x.len() == each * predictors * points)
                 .then_some(Counts { curves, points });
         }
         let curves = self.starts.len() / parameters;
-        let each = if self.grid == Grid::Own {
+        let each = if self.grid == GridKind::Own {
             curves * predictors
         } else {
             predictors
@@ -66,7 +70,7 @@ impl<'a> Curves<'a> {
         };
         Curves {
             grid: self.grid,
-            x: if self.grid == Grid::Shared {
+            x: if self.grid == GridKind::Shared {
                 self.x.view()
             } else {
                 of(&self.x)

@@ -1,6 +1,6 @@
 //! Lengths of the arrays of curves, which must fit together.
 
-use super::data::{Curves, Grid};
+use super::data::{Curves, GridKind};
 use super::rows::Counts;
 use crate::error::{Error, Result};
 use crate::solver::Estimator;
@@ -34,7 +34,7 @@ impl Curves<'_> {
         let Some(Counts { curves, points }) = self.counts(predictors.len(), parameters.len())
         else {
             let (x, curves) = (self.x.len(), starts / parameters.len());
-            let times = if self.grid == Grid::Own {
+            let times = if self.grid == GridKind::Own {
                 format!("{curves} curves × ")
             } else {
                 String::new()

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use crate::curve_model::CurveModel;
 use crate::curves::CurveFit;
 use crate::curves::results::sound;
-use crate::curves::routes::tie::{Expansion, Kept};
+use crate::curves::routes::tie::{Expansion, UntiedResults};
 use crate::flag::Flags;
 use crate::formula::Ties;
 use crate::solver::{Outcome, Status};
@@ -229,9 +229,9 @@ impl CurveColumns {
                 let places = k * kept..(k + 1) * kept;
                 let (parameters, errors) = (&free.parameters[places.clone()], &free.errors[places]);
                 let covariance = &free_covariances[k * kept * kept..][..kept * kept];
-                row.fill(
+                row.fill_in(
                     ties,
-                    Kept {
+                    UntiedResults {
                         parameters,
                         errors,
                         covariance,

@@ -2,7 +2,7 @@
 //! and the rise of χ² says how probable it is that the truth lies nearer.
 
 use crate::control::Control;
-use crate::curves::input::data::{Bounds, Curves};
+use crate::curves::input::data::{Curves, ParameterBounds};
 use crate::curves::results::search::Search;
 use crate::curves::watch::Watch;
 use crate::curves::{CurveFit, CurveRun};
@@ -122,11 +122,11 @@ impl CurveRun {
         }
         let chosen: Vec<usize> = match parameters {
             [] => (0..names.len())
-                .filter(|&p| !self.held[p] && self.untied(&names[p]).is_ok())
+                .filter(|&p| !self.held[p] && self.untied_index(&names[p]).is_ok())
                 .collect(),
             some => some
                 .iter()
-                .map(|name| self.untied(name))
+                .map(|name| self.untied_index(name))
                 .collect::<Result<_>>()?,
         };
         let of_parameter = |parameter| {
@@ -183,7 +183,7 @@ impl CurveRun {
                     // as lmfit where it knows none
                     _ => (0.2 * fit.parameters[p].abs()).max(1e-3) / level.sqrt(),
                 };
-                let bounds = Bounds {
+                let bounds = ParameterBounds {
                     lower: lower[p],
                     upper: upper[p],
                 };

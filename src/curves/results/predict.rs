@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use crate::curves::input::data::Grid;
+use crate::curves::input::data::GridKind;
 use crate::curves::{CurveFitter, Curves};
 use crate::error::{Error, Result};
 
@@ -93,7 +93,7 @@ impl CurveFitter {
         if points == 0 {
             return Ok(values);
         }
-        let common = (curves.grid == Grid::Shared).then(|| curves.x.to_double());
+        let common = (curves.grid == GridKind::Shared).then(|| curves.x.to_double());
         let length = predictors.len() * points;
         let rows = values
             .par_chunks_mut(points)

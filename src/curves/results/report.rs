@@ -3,7 +3,7 @@
 use std::fmt::{self, Write};
 
 use crate::curves::fitter::Named;
-use crate::curves::input::data::Prior;
+use crate::curves::input::data::ParameterPrior;
 use crate::curves::{CurveFit, CurveFitter};
 use crate::solver::Solver;
 
@@ -41,7 +41,7 @@ impl CurveFitter {
     /// correlations above 0.1.
     pub fn report(&self, fit: &CurveFit) -> String {
         let mut text = "[[Fit Statistics]]\n".to_owned();
-        let is_free = |prior: &&Named<Prior>| !self.fixed.contains(&prior.parameter);
+        let is_free = |prior: &&Named<ParameterPrior>| !self.fixed.contains(&prior.parameter);
         let free = (fit.points + self.priors.iter().filter(is_free).count()) as i64 - fit.dof;
         let lines = [
             ("# fitting method", self.method()),

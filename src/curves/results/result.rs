@@ -1,6 +1,6 @@
 //! Result of one curve's fit, in the terms of scipy's users.
 
-use crate::curves::ends::polish::Problem;
+use crate::curves::ends::polish::CurveProblem;
 use crate::curves::input::data::Curve;
 use crate::curves::results::sound;
 use crate::curves::{CurveRun, CurveSolver};
@@ -224,7 +224,12 @@ impl CurveRun {
             fit.status = Status::NotFinite;
             fit.message = message(fit.status).into();
         }
-        if self.problem(curve).inside(&fit.parameters).len() < curve.free().len() {
+        if self
+            .problem(curve)
+            .interior_parameters(&fit.parameters)
+            .len()
+            < curve.free().len()
+        {
             fit.flags |= Flags::AT_BOUND;
         }
         for (p, error) in fit
@@ -274,7 +279,9 @@ impl CurveRun {
         let count = curve.start.len();
         let mut fit = self.fit_of(curve, outcome);
         let problem = self.problem(curve);
-        problem.left.set(curve.budget.saturating_sub(fit.rounds));
+        problem
+            .linearisations_left
+            .set(curve.budget.saturating_sub(fit.rounds));
         if fit.status == Status::NotFinite {
             fit.message = self.not_finite(&problem, &fit.parameters);
         }
@@ -282,7 +289,7 @@ impl CurveRun {
             self.finish_by_sums(curve, outcome, &problem, &mut fit);
             return fit;
         }
-        let Some(mut rows) = problem.rows(&fit.parameters) else {
+        let Some(mut rows) = problem.linearise(&fit.parameters) else {
             // at the edge of where the model has a value: no success without errors
             if fit.status.is_success() {
                 (fit.status, fit.chi2) = (Status::Stalled, outcome.chi2);
@@ -293,11 +300,11 @@ impl CurveRun {
         let evaluations = self.refine_end(&problem, &mut fit, &mut rows);
         let mut undetermined = self.judge_end(&problem, &mut fit, &mut rows);
         // the first linearisation is that of the result
-        fit.evaluations += 1 + evaluations + problem.costs.get();
+        fit.evaluations += 1 + evaluations + problem.cost_evaluations.get();
         fit.rounds += evaluations;
         fit.chi2 = rows.chi2;
         fit.set_criteria(curve.free().len(), self.estimator);
-        let inside = problem.inside(&fit.parameters);
+        let inside = problem.interior_parameters(&fit.parameters);
         fit.optimality = inside
             .iter()
             .map(|&p| rows.gradient[p].abs())
@@ -313,7 +320,7 @@ impl CurveRun {
         fit.errors = (0..count)
             .map(|p| fit.covariance[p * count + p].sqrt())
             .collect();
-        undetermined.extend(problem.undetermined(
+        undetermined.extend(problem.undetermined_parameters(
             &rows,
             &fit.parameters,
             &inside,
@@ -328,7 +335,7 @@ impl CurveRun {
     /// Returns the covariance at an end, as [`refined`](Self::refined) computes it; `None` where rows are not finite.
     pub(crate) fn covariance_at(&self, curve: &Curve, parameters: &[f64]) -> Option<Vec<f64>> {
         let problem = self.problem(curve);
-        let rows = problem.rows(parameters)?;
+        let rows = problem.linearise(parameters)?;
         let mut fit = CurveFit::blank(parameters.len());
         fit.parameters.copy_from_slice(parameters);
         (fit.chi2, fit.dof) = (rows.chi2, self.dof(curve.used, curve.free().len()));
@@ -381,11 +388,11 @@ impl CurveRun {
     }
 
     /// Returns a message that says which value is not finite at a start, and at which point.
-    fn not_finite(&self, problem: &Problem, parameters: &[f64]) -> String {
+    fn not_finite(&self, problem: &CurveProblem, parameters: &[f64]) -> String {
         let Curve {
             y, weight, scale, ..
         } = problem.curve;
-        let Some(rows) = problem.model_rows(true, parameters, scale) else {
+        let Some(rows) = problem.evaluate_model(true, parameters, scale) else {
             return "the model, or a derivative, is not finite at the start".into();
         };
         let points = y.len();

@@ -2,7 +2,7 @@
 //! false position (Illinois), on √Δ, which is a straight line for a quadratic profile. Each round of all searches is
 //! one population.
 
-use crate::curves::input::data::Bounds;
+use crate::curves::input::data::ParameterBounds;
 
 /// Relative accuracy of √Δ at the limit, and of the distance from the best value.
 const ACCURACY: f64 = 1e-7;
@@ -30,7 +30,7 @@ pub(crate) struct Search {
     pub next: f64,
     pub limit: Option<f64>,
     best: f64,
-    bounds: Bounds,
+    bounds: ParameterBounds,
     /// √ of the rise that is looked for.
     level: f64,
     /// Distance from `best` of one error, with the sign of the side.
@@ -51,7 +51,7 @@ impl Search {
         parameters: &[f64],
         error: f64,
         level: f64,
-        bounds: Bounds,
+        bounds: ParameterBounds,
     ) -> Search {
         let (best, level) = (parameters[parameter], level.sqrt());
         let inside = Probe {
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     fn run(bounds: (f64, f64), error: f64, rise: impl Fn(f64) -> f64) -> (f64, u32) {
-        let bounds = Bounds {
+        let bounds = ParameterBounds {
             lower: bounds.0,
             upper: bounds.1,
         };

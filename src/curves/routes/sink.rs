@@ -1,4 +1,4 @@
-//! Places for the results of curves that are finished part by part.
+//! Sinks for the results of curves that are finished part by part.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use crate::curves::results::columns::CurveColumns;
 use crate::curves::results::result::CurveFit;
 use crate::solver::Status;
 
-/// Takes the results of curves: fits of their own, or columns.
+/// Sink for the results of curves: single fits, or columns.
 pub(crate) trait FitSink {
     /// Takes the fit of curve `k`, in place of an earlier one. The first fits come in order.
     fn put(&mut self, k: usize, fit: CurveFit);
@@ -17,8 +17,8 @@ pub(crate) trait FitSink {
     /// Sets the linearisations and the evaluations of the fit of curve `k`.
     fn set_counts(&mut self, k: usize, rounds: u32, evaluations: u32);
 
-    /// Takes some rows of `ends` as those of fits that a run had no time for; returns `false` if it takes fits alone.
-    fn put_interrupted(&mut self, some: Range<usize>, ends: &CurveColumns) -> bool;
+    /// Takes a range of rows of `ends` as those of interrupted fits; returns `false` if it takes fits alone.
+    fn put_interrupted(&mut self, range: Range<usize>, ends: &CurveColumns) -> bool;
 }
 
 impl FitSink for Vec<CurveFit> {
@@ -35,7 +35,8 @@ impl FitSink for Vec<CurveFit> {
     }
 
     fn set_counts(&mut self, k: usize, rounds: u32, evaluations: u32) {
-        (self[k].rounds, self[k].evaluations) = (rounds, evaluations);
+        self[k].rounds = rounds;
+        self[k].evaluations = evaluations;
     }
 
     fn put_interrupted(&mut self, _: Range<usize>, _: &CurveColumns) -> bool {
@@ -53,11 +54,12 @@ impl FitSink for CurveColumns {
     }
 
     fn set_counts(&mut self, k: usize, rounds: u32, evaluations: u32) {
-        (self.rounds[k], self.evaluations[k]) = (rounds, evaluations);
+        self.rounds[k] = rounds;
+        self.evaluations[k] = evaluations;
     }
 
-    fn put_interrupted(&mut self, some: Range<usize>, ends: &CurveColumns) -> bool {
-        for k in some {
+    fn put_interrupted(&mut self, range: Range<usize>, ends: &CurveColumns) -> bool {
+        for k in range {
             self.copy_row(k, ends);
             if self.status[k] != Status::BadInput {
                 self.interrupt(k);
