@@ -1,4 +1,4 @@
-//! Data of many curves, and what is wrong with them.
+//! Data of many curves, and their checks.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use crate::recording::Limits;
 use crate::solver::Estimator;
 use crate::values::Values;
 
-/// Cause of a bad input in which a point that outweighs all others has a sigma that no float can hold beside its y.
+/// Cause of a bad input in which a point that outweighs all others has a sigma below the rounding of its y.
 const BELOW_ROUNDING: &str = "bad_weight: sigma of a point that outweighs all others is below the rounding of its y: take a \
                         larger one, or a formula that goes through that point";
 
@@ -68,20 +68,18 @@ impl<'a> Curves<'a> {
 
     /// Makes curves without masks, sigmas and bounds.
     fn new(grid: GridKind, x: Values<'a>, y: Values<'a>, starts: Values<'a>) -> Curves<'a> {
-        let (sigma, covariance, mask, lower, upper, points, numbers) =
-            (None, None, None, None, None, None, None);
         Curves {
             grid,
             x,
             y,
             starts,
-            sigma,
-            covariance,
-            mask,
-            lower,
-            upper,
-            points,
-            numbers,
+            sigma: None,
+            covariance: None,
+            mask: None,
+            lower: None,
+            upper: None,
+            points: None,
+            numbers: None,
         }
     }
 
@@ -227,24 +225,18 @@ pub(crate) struct Curve {
 }
 
 impl Curves<'_> {
-    /// Returns curve `index` with checked data, weights, start and bounds, or the cause why it cannot be fitted. It
-    /// lies within the fitter's bounds where it has none of its own, with the held parameters at their starts.
+    /// Returns curve `index` with checked data, weights, start and bounds, or the cause why it cannot be fitted. Without
+    /// bounds of its own it has the fitter's, and held parameters have their starts as bounds.
     pub(crate) fn curve(
         &self,
         index: usize,
         points: usize,
         settings: &ParameterSettings,
     ) -> Result<Curve, String> {
-        let ParameterSettings {
-            lower,
-            upper,
-            held,
-            predictors,
-            ..
-        } = *settings;
-        let row =
+        let parameters = settings.held.len();
+        // 1. Copy the curve's rows of all arrays.
+        let row_of =
             |values: &Values, length: usize| values.to_vec(index * length..(index + 1) * length);
-        let parameters = held.len();
         let start = self
             .starts_of(index..index + 1, parameters, &mut Vec::new())
             .to_vec();
@@ -253,12 +245,11 @@ impl Curves<'_> {
             .map(<[f64]>::to_vec);
         let x = match self.grid {
             GridKind::Shared => self.x.to_vec(0..self.x.len()),
-            GridKind::Own => row(&self.x, predictors.len() * points),
+            GridKind::Own => row_of(&self.x, settings.predictors.len() * points),
         };
-        let own = |values: &Option<Values>, otherwise: &[f64]| {
-            values
-                .as_ref()
-                .map_or_else(|| otherwise.to_vec(), |values| row(values, parameters))
+        let bounds_or = |of_curves: &Option<Values>, of_fitter: &[f64]| match of_curves {
+            Some(bounds) => row_of(bounds, parameters),
+            None => of_fitter.to_vec(),
         };
         let mut curve = Curve {
             index,
@@ -267,36 +258,40 @@ impl Curves<'_> {
                 .as_ref()
                 .map_or(index, |numbers| numbers[index]),
             x,
-            y: row(&self.y, points),
+            y: row_of(&self.y, points),
             weight: sigma.unwrap_or_else(|| vec![1.0; points]),
             used: 0,
             begin: start.clone(),
             scale: start.iter().copied().map(settings.round).collect(),
             start,
             gain: 1.0,
-            lower: own(&self.lower, lower),
-            upper: own(&self.upper, upper),
+            lower: bounds_or(&self.lower, settings.lower),
+            upper: bounds_or(&self.upper, settings.upper),
             budget: settings.budget,
         };
-        curve.weigh(self.masked(index..index + 1, points).as_deref(), settings)?;
+        // 2. Check data and start, and hold the fixed parameters at their starts.
+        curve.set_weights(self.masked(index..index + 1, points).as_deref(), settings)?;
         curve.check_start(settings.names)?;
-        for p in (0..parameters).filter(|&p| held[p]) {
-            (curve.lower[p], curve.upper[p]) = (curve.start[p], curve.start[p]);
+        for p in (0..parameters).filter(|&p| settings.held[p]) {
+            curve.lower[p] = curve.start[p];
+            curve.upper[p] = curve.start[p];
         }
+        // 3. Check that points and priors can determine the free parameters.
         let free = curve.free();
         let priors = free
             .iter()
             .filter(|&&p| settings.priors[p].is_some())
             .count();
         if free.len() > curve.used + priors && !settings.estimator.is_cost() {
-            let (used, free) = (curve.used, free.len());
-            let priors = if priors > 0 {
+            let and_priors = if priors > 0 {
                 format!(" and {priors} priors")
             } else {
                 String::new()
             };
             return Err(format!(
-                "underdetermined: {used} points{priors} for {free} free parameters"
+                "underdetermined: {} points{and_priors} for {} free parameters",
+                curve.used,
+                free.len()
             ));
         }
         if is_beyond_floats(
@@ -331,11 +326,17 @@ impl Curve {
 
     /// Turns the curve's σ into weights 1/σ, and masked points into zeros; returns the cause if the data cannot be
     /// fitted.
-    fn weigh(&mut self, mask: Option<&[bool]>, settings: &ParameterSettings) -> Result<(), String> {
+    fn set_weights(
+        &mut self,
+        mask: Option<&[bool]>,
+        settings: &ParameterSettings,
+    ) -> Result<(), String> {
+        // 1. Check and weigh each point by itself.
         let points = self.y.len();
         for j in 0..points {
             if mask.is_some_and(|mask| mask[j]) {
-                (self.weight[j], self.y[j]) = (0.0, 0.0);
+                self.weight[j] = 0.0;
+                self.y[j] = 0.0;
                 continue;
             }
             let sigma = self.weight[j];
@@ -360,10 +361,9 @@ impl Curve {
         if self.used == 0 {
             return Err("no_data: no point is left".into());
         }
-        let size = self
-            .y
-            .iter()
-            .zip(&self.weight)
+        // 2. Check that f64 holds the squares of the weighted data.
+        let weighted_points = || self.y.iter().zip(&self.weight);
+        let size = weighted_points()
             .map(|(y, weight)| (y * weight).abs())
             .fold(0.0, f64::max);
         if !has_squares(size) {
@@ -371,15 +371,16 @@ impl Curve {
                 "bad_scale: y is up to {size:e} sigma, the square of which leaves f64's range"
             ));
         }
-        let counted = self
-            .y
-            .iter()
-            .zip(&self.weight)
-            .any(|(y, weight)| *weight > 0.0 && *y > 0.0);
-        let needs_counts =
-            || !may_all_be_zero(&self.lower, &self.upper, settings.held, settings.priors);
-        if settings.estimator.takes_counts() && !counted && needs_counts() {
-            return Err("no_counts: every count is 0: bound a parameter, or give a prior".into());
+        // 3. Counts that are all 0 need a bound or a prior.
+        if settings.estimator.takes_counts() {
+            let has_counts = weighted_points().any(|(y, weight)| *weight > 0.0 && *y > 0.0);
+            if !has_counts
+                && !may_all_be_zero(&self.lower, &self.upper, settings.held, settings.priors)
+            {
+                return Err(
+                    "no_counts: every count is 0: bound a parameter, or give a prior".into(),
+                );
+            }
         }
         Ok(())
     }
@@ -387,7 +388,8 @@ impl Curve {
     /// Checks that the start is finite and inside bounds that are in order.
     fn check_start(&self, names: &[String]) -> Result<(), String> {
         for (p, (start, name)) in self.start.iter().zip(names).enumerate() {
-            let (lower, upper) = (self.lower[p], self.upper[p]);
+            let lower = self.lower[p];
+            let upper = self.upper[p];
             if !start.is_finite() {
                 return Err(format!("bad_start: `{name}` starts at {start}"));
             }

@@ -2,19 +2,19 @@
 
 /// Returns the power of two nearest |start|, by its logarithm, that stays in f32's range; 1 of 0.
 pub(crate) fn scale(start: f64) -> f64 {
-    power(start, 100.0)
+    power_of_two_near(start, 100.0)
 }
 
 /// Returns the power of two nearest |start| that stays in f64's range; 1 of 0.
 pub(crate) fn wide_scale(start: f64) -> f64 {
-    power(start, 480.0)
+    power_of_two_near(start, 480.0)
 }
 
-/// Returns the power of two nearest |x|, with an exponent of at most ±`most`; 1 of 0.
-fn power(x: f64, most: f64) -> f64 {
+/// Returns the power of two nearest |x|, with an exponent of at most ±`max_exponent`; 1 of 0.
+fn power_of_two_near(x: f64, max_exponent: f64) -> f64 {
     let exponent = x.abs().log2().round();
     if exponent.is_finite() {
-        exponent.clamp(-most, most).exp2()
+        exponent.clamp(-max_exponent, max_exponent).exp2()
     } else {
         1.0
     }
@@ -23,7 +23,7 @@ fn power(x: f64, most: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn scales_are_powers_of_two() {
+    fn units_are_powers_of_two() {
         for (start, scale) in [
             (1.0, 1.0),
             (-3.0, 4.0),

@@ -1,7 +1,7 @@
 //! Tied parameters: the fit runs without them, and they are added to its result.
 
 use crate::curves::input::data::Curves;
-use crate::curves::results::result::open_undetermined;
+use crate::curves::results::result::mark_undetermined_covariances;
 use crate::curves::results::sound;
 use crate::curves::watch::Watch;
 use crate::curves::{CurveColumns, CurveFit, CurveRun};
@@ -35,7 +35,7 @@ impl CurveRun {
         let mut fits: Vec<CurveFit> = run
             .fit_here(&untied_curves, watch)?
             .into_iter()
-            .map(|fit| sound::curve(add_tied_parameters(fit, &ties, count)))
+            .map(|fit| sound::require_finite(add_tied_parameters(fit, &ties, count)))
             .collect();
         for (k, fit) in fits.iter_mut().enumerate() {
             if let Some(refused) = self.refuse_tied_bounds(curves, &ties, k) {
@@ -211,7 +211,7 @@ impl Expansion<'_> {
                 undetermined.push(p);
             }
         }
-        open_undetermined(self.covariance, undetermined.iter().copied());
+        mark_undetermined_covariances(self.covariance, &undetermined);
         for p in undetermined {
             self.errors[p] = f64::INFINITY;
         }

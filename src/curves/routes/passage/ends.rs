@@ -5,7 +5,7 @@ use super::bounds::{bounds_of, count_free};
 use super::covariances::write_correlations;
 use super::parts::ResultRows;
 use crate::curves::ends::polish::MIN_UNDETERMINED_ERROR;
-use crate::curves::input::sizes::{roots, rounding};
+use crate::curves::input::sizes::{rounding, scale_and_take_roots};
 use crate::curves::results::sound;
 use crate::flag::Flags;
 use crate::solver::Status;
@@ -86,7 +86,7 @@ impl Passage<'_> {
         }
         // 2. Turn variances into errors.
         let factors = self.variance_factors(batch, sizes, chi2, parameters, variances);
-        roots(variances, &factors);
+        scale_and_take_roots(variances, &factors);
         let errors = variances;
         // 3. As a rule χ² is far above rounding and no error is large, so that all parameters are determined.
         let max_rounding = |size: f64| {
@@ -106,7 +106,7 @@ impl Passage<'_> {
                 all & (*error <= MIN_UNDETERMINED_ERROR * x.abs())
             })
         {
-            return sound::columns(status, parameters, errors, chi2);
+            return sound::require_finite_columns(status, parameters, errors, chi2);
         }
         // 4. Otherwise the Jacobian in f64 decides which of them are.
         let is_rounding = |k: usize, chi2: f64| {
@@ -114,7 +114,7 @@ impl Passage<'_> {
             chi2 <= MIN_CHI2_PER_ROUNDING * rounding
         };
         self.mark_undetermined(first, is_rounding, chi2, &factors, parameters, errors);
-        sound::columns(status, parameters, errors, chi2);
+        sound::require_finite_columns(status, parameters, errors, chi2);
     }
 
     /// Returns the factors (fits) by which variances are multiplied: χ² over the degrees of freedom, or 1, or NaN where

@@ -12,7 +12,7 @@ use super::ends::{prepare_second_fits, write_ends};
 use crate::cpu::small::CpuSmallFitter;
 use crate::curves::CurveColumns;
 use crate::curves::input::data::{Curves, GridKind};
-use crate::curves::input::rows::{rows_of, stored_rows};
+use crate::curves::input::rows::{borrow_stored_rows, rows_in_f64};
 use crate::curves::input::sizes::set_sizes;
 use crate::curves::watch::Watch;
 use crate::device::verify::{FEW, sample_successes};
@@ -306,7 +306,7 @@ impl<'a> Gathered<'a> {
         self.bounds = collect_bounds(passage.fitter, curves, range.clone(), starts);
         curves.sigmas_of(range.clone(), points, &mut self.sigma);
         if curves.grid == GridKind::Own {
-            rows_of(&curves.x, range, predictors * points, &mut self.x);
+            rows_in_f64(&curves.x, range, predictors * points, &mut self.x);
         }
     }
 
@@ -326,7 +326,7 @@ impl<'a> Gathered<'a> {
             ..
         } = *passage;
         let stored_or = |values: &'s Values<'a>, length, gathered: &'s Vec<f64>| {
-            stored_rows(values, range.clone(), length).unwrap_or(gathered)
+            borrow_stored_rows(values, range.clone(), length).unwrap_or(gathered)
         };
         let own_grid = curves.grid == GridKind::Own;
         let (starts, units) = match &self.prepared {
