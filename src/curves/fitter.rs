@@ -56,8 +56,8 @@ pub struct CurveFitter {
 }
 
 /// Sets a parameter's value in a list of named values, in place of any earlier one.
-fn set<T>(values: &mut Vec<Named<T>>, parameter: &str, value: T) {
-    values.retain(|known| known.parameter != parameter);
+fn set_value<T>(values: &mut Vec<Named<T>>, parameter: &str, value: T) {
+    values.retain(|named| named.parameter != parameter);
     values.push(Named {
         parameter: parameter.to_owned(),
         value,
@@ -111,7 +111,7 @@ impl CurveFitter {
     /// Sets the bounds of a parameter in all curves that bring none. Infinite bounds are none.
     #[must_use]
     pub fn bounds(mut self, parameter: &str, lower: f64, upper: f64) -> CurveFitter {
-        set(
+        set_value(
             &mut self.bounds,
             parameter,
             ParameterBounds { lower, upper },
@@ -131,7 +131,7 @@ impl CurveFitter {
     /// [`absolute_sigma`](Self::absolute_sigma) the errors are multiplied by the root of (χ² + Σ rows²)/dof.
     #[must_use]
     pub fn prior(mut self, parameter: &str, mean: f64, sigma: f64) -> CurveFitter {
-        set(&mut self.priors, parameter, ParameterPrior { mean, sigma });
+        set_value(&mut self.priors, parameter, ParameterPrior { mean, sigma });
         self
     }
 

@@ -10,11 +10,11 @@ use crate::curves::CurveFit;
 use crate::solver::Status;
 
 /// Maximum number of calls of the progress function, without the last.
-const MOST_CALLS: u64 = 1000;
+const MAX_PROGRESS_CALLS: u64 = 1000;
 
-/// Counts of fits that have ended.
+/// FitCounts of fits that have ended.
 #[derive(Debug, Default)]
-struct Counts {
+struct FitCounts {
     ended: u64,
     /// Number with which the progress function was called last.
     shown: u64,
@@ -25,10 +25,10 @@ pub(crate) struct Watch<'a> {
     control: Option<&'a Control>,
     begin: Instant,
     total: u64,
-    /// The run is a part of another one, which reports the progress.
+    /// True if the run is a part of another one, which reports the progress.
     is_part: bool,
-    counts: Mutex<Counts>,
-    /// Set once the user's wish to stop has been seen.
+    counts: Mutex<FitCounts>,
+    /// Set once the user's request to stop has been seen.
     stopped: AtomicBool,
 }
 
@@ -70,7 +70,7 @@ impl<'a> Watch<'a> {
         &self.stopped
     }
 
-    /// Counts a fit as ended, unless it was interrupted.
+    /// FitCounts a fit as ended, unless it was interrupted.
     pub fn end(&self, fit: &CurveFit) {
         if fit.status != Status::Interrupted {
             self.add(1);
@@ -107,17 +107,18 @@ impl<'a> Watch<'a> {
     /// function. After a cancel there is none.
     fn show(&self, more: u64, arrived: u64) {
         let control = self.control.filter(|_| !self.is_part);
-        let Some(progress) = control.and_then(|control| control.progress.as_ref()) else {
+        let Some(report_progress) = control.and_then(|control| control.progress.as_ref()) else {
             return;
         };
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         counts.ended += more;
-        let now = (counts.ended + arrived).min(self.total);
-        let is_news = now >= counts.shown + (self.total / MOST_CALLS).max(1)
-            || (now == self.total && now > counts.shown);
-        if is_news && !self.is_stopped() {
-            counts.shown = now;
-            progress(now, self.total);
+        let finished = (counts.ended + arrived).min(self.total);
+        let min_growth = (self.total / MAX_PROGRESS_CALLS).max(1);
+        let has_grown_enough = finished >= counts.shown + min_growth
+            || (finished == self.total && finished > counts.shown);
+        if has_grown_enough && !self.is_stopped() {
+            counts.shown = finished;
+            report_progress(finished, self.total);
         }
     }
 }
