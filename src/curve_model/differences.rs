@@ -23,8 +23,8 @@ const TARGET_CHANGE_PER_RANGE: f64 = 1e-4;
 const MIN_RANGE_PER_VALUE: f64 = 1e-5;
 /// Maximum number of times that other steps are taken.
 pub(super) const MAX_STEP_CORRECTIONS: usize = 3;
-/// DifferenceStep of a model that computes in f32, in units of the usual one: about ε^⅓ of f32, so that rounding leaves 3e-5 of a
-/// difference.
+/// Step of a model that computes in f32, in units of the usual one: about ε^⅓ of f32, so that rounding leaves
+/// 3e-5 of a difference.
 const SINGLE_PRECISION_STEP_SHARE: f64 = 400.0;
 /// Smallest number of values that distinguish f32 from numbers that happen to be short.
 const MIN_LONG_VALUES: usize = 4;
@@ -154,7 +154,7 @@ impl FiniteDifferences<'_> {
         let mut values = self.evaluate_points(&parameters, points)?;
         rows[..points].copy_from_slice(&values[..points]);
         values.drain(..points);
-        // 2. FiniteDifferences, and those of other steps where some are too long or too short.
+        // 2. Differences, and those of other steps where some are too long or too short.
         for _ in 0..=MAX_STEP_CORRECTIONS {
             steps = self.combine(Sides::Both, &steps, &values, rows);
             if steps.is_empty() {
@@ -198,8 +198,8 @@ impl FiniteDifferences<'_> {
             .collect()
     }
 
-    /// Appends to `rows` the points beside the parameters (P) at which [`combine`](Self::combine) needs values for these
-    /// steps; returns the number of appended rows.
+    /// Appends to `rows` the points beside the parameters (P) at which [`combine`](Self::combine) needs values for
+    /// these steps; returns the number of appended rows.
     pub fn append_points(
         &self,
         sides: Sides,
@@ -385,7 +385,8 @@ fn is_single(values: &[f64]) -> bool {
 /// Number of values that are compared side by side, so that the loops below are vectorised.
 const VALUES_PER_CHUNK: usize = 8;
 
-/// Returns the difference between the largest and the smallest of the finite values, at smallest [`MIN_RANGE_PER_VALUE`].
+/// Returns the difference between the largest and the smallest of the finite values, at least
+/// [`MIN_RANGE_PER_VALUE`].
 fn range(values: &[f64]) -> f64 {
     let mut smallest = [f64::INFINITY; VALUES_PER_CHUNK];
     let mut largest = [f64::NEG_INFINITY; VALUES_PER_CHUNK];

@@ -299,7 +299,7 @@ impl CurveFitter {
     /// Returns the counter of a run over `curves`, which reports progress and watches for cancel and timeout by
     /// `control`.
     fn watch<'a>(&self, curves: &Curves, control: &'a Control) -> Watch<'a> {
-        // what has no shape is refused
+        // Curves without a consistent shape are refused later.
         let shape = curves.shape(self.model.predictors(), self.model.parameters());
         Watch::new(
             Some(control),
@@ -399,7 +399,7 @@ impl CurveFitter {
         sigmas: &[f64],
         control: &Control,
     ) -> Result<Vec<Vec<Interval>>> {
-        // the fits are at their minima
+        // One start is enough, because the fits are at their minima.
         let from_one_start = self.clone().starts(1);
         control.scope(|| {
             from_one_start

@@ -137,7 +137,7 @@ impl ColumnsOnDevice<'_, '_> {
                 *uploaded = Some(fitted);
                 Ok(())
             }
-            None => run.fit_columns_here(curves, columns, &watch),
+            None => run.fit_columns_once(curves, columns, &watch),
         })
     }
 }

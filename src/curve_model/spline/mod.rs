@@ -71,7 +71,8 @@ impl CurveModel {
             differences: String::new(),
             table: spline.coefficients.iter().map(|c| *c as f32).collect(),
         };
-        let (predictors, parameters) = (spline.predictors(), spline.parameters());
+        let predictors = spline.predictors();
+        let parameters = spline.parameters();
         let model = CurveModel::of_rust("spline", predictors, parameters, Arc::new(spline));
         Ok(CurveModel {
             wgsl: Some(Arc::new(wgsl)),

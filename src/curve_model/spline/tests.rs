@@ -72,7 +72,8 @@ fn spline_has_the_second_derivatives_of_the_natural_spline() {
     let y = [0.0, 1.0, 0.5, -2.0, 3.0];
     for x in [0.25, 1.5, 2.125, 3.75] {
         let k = x as usize;
-        let (a, b) = (k as f64 + 1.0 - x, x - k as f64);
+        let a = k as f64 + 1.0 - x;
+        let b = x - k as f64;
         let cubic = |t: f64| (t * t * t - t) / 6.0;
         let exact = a * y[k] + b * y[k + 1] + cubic(a) * second[k] + cubic(b) * second[k + 1];
         assert!(

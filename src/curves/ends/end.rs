@@ -3,7 +3,7 @@
 
 use crate::curves::ends::plateau::{MIN_RELATIVE_REDUCTION, Neighbourhood};
 use crate::curves::ends::polish::{CurveProblem, Linearisation};
-use crate::curves::results::result::{CurveFit, message};
+use crate::curves::results::result::{CurveFit, status_message};
 use crate::curves::{CurveRun, CurveSolver};
 use crate::solver::{LevenbergMarquardt, Status};
 
@@ -50,7 +50,7 @@ impl CurveRun {
         let ended_elsewhere = !is_near_minimum && in_f32 && self.estimator.is_least_squares();
         if ended_elsewhere || !problem.is_stationary(linearisation, &fit.parameters, !self.polish) {
             fit.status = Status::Stalled;
-            fit.message = message(fit.status).into();
+            fit.message = status_message(fit.status).into();
         }
         evaluations
     }
@@ -103,7 +103,7 @@ impl CurveRun {
             match neighbourhood {
                 Neighbourhood::Minimum(undetermined) => {
                     fit.status = Status::Ftol;
-                    fit.message = message(fit.status).into();
+                    fit.message = status_message(fit.status).into();
                     return undetermined;
                 }
                 // Without polish a fit stays where the device has left it.
@@ -129,7 +129,7 @@ impl CurveRun {
         }
         if problem.linearisations_left.get() == 0 {
             fit.status = Status::MaxRounds;
-            fit.message = message(fit.status).into();
+            fit.message = status_message(fit.status).into();
         }
         Vec::new()
     }

@@ -15,7 +15,7 @@ const MAX_LOST_SHARE: f64 = 1e-3;
 /// Dampings of steps where columns are nearly dependent.
 const RELATIVE_DAMPINGS: [f64; 6] = [1e-12, 1e-10, 1e-8, 1e-6, 1e-4, 1e-2];
 
-/// JacobianFactors of J over the free parameters.
+/// Factors of J over the free parameters.
 pub(crate) struct JacobianFactors {
     free: Vec<usize>,
     /// Lengths of the columns.

@@ -39,8 +39,8 @@ impl CurveProblem<'_> {
     /// parameters or without those that run away; the gradient over the squared columns of the Jacobian, like the first
     /// at 15 lengths; a damped step, where columns are nearly dependent; a step along an axis; a step that separates
     /// parameters of the same effect. Where parameters run to infinity the Gauss–Newton step stays as long as they are,
-    /// and gains nothing: with residuals r₀ + a e^(−θ) both Jᵀr and JᵀJ vanish, and the predicted reduction, (Jᵀr)²/JᵀJ,
-    /// does not.
+    /// and gains nothing: with residuals r₀ + a e^(−θ) both Jᵀr and JᵀJ vanish, and the predicted reduction,
+    /// (Jᵀr)²/JᵀJ, does not.
     pub fn search_neighbourhood(
         &self,
         linearisation: &Linearisation,
@@ -199,7 +199,7 @@ impl CurveProblem<'_> {
         parameters: &[f64],
         step: ParameterStep,
     ) -> Vec<usize> {
-        let noise = (linearisation.cost() / self.curve.used as f64).sqrt();
+        let noise = (linearisation.cost() / self.curve.unmasked_points as f64).sqrt();
         let squares: Vec<f64> = linearisation.squares().collect();
         // 1. Choose the parameters that move far.
         let moved_far: Vec<usize> = step
@@ -280,8 +280,8 @@ impl CurveProblem<'_> {
             .map(|lower| lower.parameters)
     }
 
-    /// Returns the first point of lower cost at steps along the axes of the parameters `moved`, one at a time; `None` if
-    /// there is none.
+    /// Returns the first point of lower cost at steps along the axes of the parameters `moved`, one at a time; `None`
+    /// if there is none.
     fn find_lower_along_axes(
         &self,
         cost: f64,
@@ -310,7 +310,7 @@ impl CurveProblem<'_> {
     /// Returns the indices of the free parameters inside their bounds, or at a bound from which the cost falls inwards.
     fn movable_parameters(&self, linearisation: &Linearisation, parameters: &[f64]) -> Vec<usize> {
         let Curve { lower, upper, .. } = self.curve;
-        let mut movable = self.curve.free();
+        let mut movable = self.curve.free_parameters();
         movable.retain(|&p| {
             // Jᵀr is minus the gradient of half the cost: where it is positive, the cost falls towards larger values.
             let slope = linearisation.gradient[p];

@@ -123,7 +123,8 @@ impl Linearisation {
         [first.dot(&first), first.dot(&second), second.dot(&second)]
     }
 
-    /// Returns the Gauss–Newton step of the parameters `moved`, one change each; `None` when a direction is undetermined.
+    /// Returns the Gauss–Newton step of the parameters `moved`, one change each; `None` when a direction is
+    /// undetermined.
     pub fn gauss_newton_step(&self, moved: &[usize], parameters: &[f64]) -> Option<Vec<f64>> {
         let (step, ..) = JacobianFactors::new(&self.jacobian, moved)?.gauss_newton_step(
             &self.residual,
@@ -298,7 +299,7 @@ impl CurveProblem<'_> {
     pub fn interior_parameters(&self, parameters: &[f64]) -> Vec<usize> {
         let Curve { lower, upper, .. } = self.curve;
         self.curve
-            .free()
+            .free_parameters()
             .into_iter()
             .filter(|&p| parameters[p] > lower[p] && parameters[p] < upper[p])
             .collect()
@@ -321,7 +322,7 @@ impl CurveProblem<'_> {
                 ),
         };
         // 2. Those at a bound have none, since the cost has a slope there.
-        for p in self.curve.free() {
+        for p in self.curve.free_parameters() {
             if interior.contains(&p) {
                 continue;
             }
@@ -445,9 +446,9 @@ impl CurveProblem<'_> {
         Some(linearisation.predicted_reduction_by(&interior, &step))
     }
 
-    /// Returns whether the predicted reduction of the Gauss–Newton step is negligible, as at a minimum, or undetermined.
-    /// Also true where the residuals are at rounding level, of f32 where the fit ended `in_f32`: there the test means
-    /// nothing.
+    /// Returns whether the predicted reduction of the Gauss–Newton step is negligible, as at a minimum, or
+    /// undetermined. Also true where the residuals are at rounding level, of f32 where the fit ended `in_f32`: there
+    /// the test means nothing.
     pub fn is_stationary(
         &self,
         linearisation: &Linearisation,

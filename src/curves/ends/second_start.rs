@@ -23,8 +23,8 @@ const MAX_SECOND_STARTS: usize = 3;
 /// Initial damping of a fit that damping would keep from its minimum.
 const NEGLIGIBLE_DAMPING: f64 = 1e-15;
 
-/// Largest step, in a parameter's sizes, of a fit that shorter steps have led away from the data: of 49 sines that ended
-/// as a straight line, from frequencies that are 40 % off, 32 find their minimum with it.
+/// Largest step, in a parameter's sizes, of a fit that shorter steps have led away from the data: of 49 sines that
+/// ended as a straight line, from frequencies that are 40 % off, 32 find their minimum with it.
 const LONG_STEP: f64 = 10.0;
 
 /// Ratio of a parameter to its size at the start beyond which it has run away.
@@ -102,7 +102,7 @@ impl CurveRun {
                 restarted_curves
                     .par_iter()
                     .zip(&outcomes)
-                    .map(|(curve, outcome)| self.finish(curve, outcome))
+                    .map(|(curve, outcome)| self.finish_fit(curve, outcome))
                     .collect()
             });
             for (k, later) in indices.into_iter().zip(later_fits) {
@@ -158,7 +158,8 @@ impl CurveRun {
                 fit.status,
                 Status::Stalled | Status::MaxRounds | Status::Singular
             );
-            let is_repeated = has_failed && is_dominated(&curve.weight, curve.free().len());
+            let is_repeated =
+                has_failed && is_dominated(&curve.weight, curve.free_parameters().len());
             is_repeated.then(|| curve.clone())
         };
         let undamped = LevenbergMarquardt {
@@ -239,7 +240,7 @@ impl CurveRun {
         {
             let outcomes = passes.solve(curves, watch)?;
             for ((k, curve), outcome) in indices.iter().zip(curves).zip(&outcomes) {
-                self.replace_if_better(curve, &mut fits[*k], run.finish(curve, outcome));
+                self.replace_if_better(curve, &mut fits[*k], run.finish_fit(curve, outcome));
             }
         }
         Ok(())

@@ -24,7 +24,7 @@ impl CurveRun {
         let count = curve.start.len();
         // 1. χ², information criteria and optimality.
         fit.chi2 = outcome.chi2;
-        fit.set_criteria(curve.free().len(), self.estimator);
+        fit.set_criteria(curve.free_parameters().len(), self.estimator);
         let interior = problem.interior_parameters(&fit.parameters);
         fit.optimality = interior
             .iter()

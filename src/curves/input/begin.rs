@@ -26,7 +26,7 @@ const MAX_UNIT_ATTEMPTS: usize = 4;
 ///
 /// Where model and data are out of scale, the parameters in which the model is linear begin at their least squares,
 /// with the others at their starts. Parameters at 0 are measured by the data. `round` makes a unit from a value.
-pub(crate) fn prepare(
+pub(crate) fn choose_first_point(
     problem: &CurveProblem,
     round: fn(f64) -> f64,
 ) -> Option<(Vec<f64>, Vec<f64>)> {
@@ -60,7 +60,7 @@ pub(crate) fn beside_singularity(problem: &CurveProblem) -> Option<Vec<f64>> {
     // 1. Find the parameters by which derivatives are not finite.
     let rows = problem.evaluate_model(true, begin, &curve.scale)?;
     let (model, derivatives) = rows.split_at(points);
-    let mut singular = curve.free();
+    let mut singular = curve.free_parameters();
     singular.retain(|&p| !is_finite(&derivatives[p * points..(p + 1) * points]));
     if !is_finite(model) || singular.is_empty() {
         return None;
@@ -106,7 +106,7 @@ fn linear_start(problem: &CurveProblem) -> Option<Vec<f64>> {
         ..
     } = problem;
     // 1. Only free linear parameters of a formula under least squares can be moved.
-    let free = curve.free();
+    let free = curve.free_parameters();
     let linear: Vec<usize> = model
         .formula()?
         .linear()
@@ -143,8 +143,8 @@ fn linear_start(problem: &CurveProblem) -> Option<Vec<f64>> {
     linear.iter().all(is_inside).then_some(begin)
 }
 
-/// Returns the units with new ones for parameters at 0 or negligibly far from it: the shift that changes the model by as
-/// much as the data, √(Σ (w y)² / Σ (w ∂model)²). Where that shift is not finite, the units stay.
+/// Returns the units with new ones for parameters at 0 or negligibly far from it: the shift that changes the model by
+/// as much as the data, √(Σ (w y)² / Σ (w ∂model)²). Where that shift is not finite, the units stay.
 fn measure_units(
     problem: &CurveProblem,
     begin: &[f64],
@@ -152,7 +152,7 @@ fn measure_units(
     round: fn(f64) -> f64,
 ) -> Vec<f64> {
     let curve = problem.curve;
-    let mut unmeasured = curve.free();
+    let mut unmeasured = curve.free_parameters();
     unmeasured.retain(|&p| is_negligible(begin[p], 1.0));
     if unmeasured.is_empty() {
         return units;
@@ -195,7 +195,7 @@ pub(crate) fn is_negligible(start: f64, shift: f64) -> bool {
 /// would otherwise be too large.
 pub(crate) fn row_factor(problem: &CurveProblem, in_f32: bool) -> f64 {
     let curve = problem.curve;
-    let root_of_points = (curve.used as f64).sqrt();
+    let root_of_points = (curve.unmasked_points as f64).sqrt();
     let model_size = || {
         problem
             .evaluate_model(false, &curve.begin, &curve.scale)

@@ -159,7 +159,10 @@ impl CurveRun {
     /// # Errors
     /// Returns [`Error::ShapeMismatch`] if the lengths of the arrays do not fit together, and
     /// [`Error::InvalidArgument`] if the model or the device takes no covariances.
-    pub(crate) fn whiten<'a>(&self, curves: &'a Curves) -> Result<Option<WhitenedCurves<'a>>> {
+    pub(crate) fn whiten_curves<'a>(
+        &self,
+        curves: &'a Curves,
+    ) -> Result<Option<WhitenedCurves<'a>>> {
         let (count, points) = curves.shape(self.model.predictors(), self.model.parameters())?;
         let Some(factors) = curves.factors(count, points) else {
             return Ok(None);

@@ -210,7 +210,7 @@ pub(crate) struct Curve {
     /// 1/σ, 0 where masked.
     pub weight: Vec<f64>,
     /// Number of points that are not masked.
-    pub used: usize,
+    pub unmasked_points: usize,
     pub start: Vec<f64>,
     /// First point of the solver: the start, or a point nearer to the data where the start lacks their scale.
     pub begin: Vec<f64>,
@@ -225,8 +225,8 @@ pub(crate) struct Curve {
 }
 
 impl Curves<'_> {
-    /// Returns curve `index` with checked data, weights, start and bounds, or the cause why it cannot be fitted. Without
-    /// bounds of its own it has the fitter's, and held parameters have their starts as bounds.
+    /// Returns curve `index` with checked data, weights, start and bounds, or the cause why it cannot be fitted.
+    /// Without bounds of its own it has the fitter's, and held parameters have their starts as bounds.
     pub(crate) fn curve(
         &self,
         index: usize,
@@ -260,7 +260,7 @@ impl Curves<'_> {
             x,
             y: row_of(&self.y, points),
             weight: sigma.unwrap_or_else(|| vec![1.0; points]),
-            used: 0,
+            unmasked_points: 0,
             begin: start.clone(),
             scale: start.iter().copied().map(settings.round).collect(),
             start,
@@ -277,12 +277,12 @@ impl Curves<'_> {
             curve.upper[p] = curve.start[p];
         }
         // 3. Check that points and priors can determine the free parameters.
-        let free = curve.free();
+        let free = curve.free_parameters();
         let priors = free
             .iter()
             .filter(|&&p| settings.priors[p].is_some())
             .count();
-        if free.len() > curve.used + priors && !settings.estimator.is_cost() {
+        if free.len() > curve.unmasked_points + priors && !settings.estimator.is_cost() {
             let and_priors = if priors > 0 {
                 format!(" and {priors} priors")
             } else {
@@ -290,7 +290,7 @@ impl Curves<'_> {
             };
             return Err(format!(
                 "underdetermined: {} points{and_priors} for {} free parameters",
-                curve.used,
+                curve.unmasked_points,
                 free.len()
             ));
         }
@@ -313,10 +313,10 @@ impl Curve {
             x: x.to_vec(),
             y: vec![0.0; points],
             weight: vec![1.0; points],
-            used: points,
+            unmasked_points: points,
             start: start.to_vec(),
             begin: start.to_vec(),
-            scale: start.iter().copied().map(units::scale).collect(),
+            scale: start.iter().copied().map(units::unit_in_f32).collect(),
             gain: 1.0,
             lower: vec![f64::NEG_INFINITY; start.len()],
             upper: vec![f64::INFINITY; start.len()],
@@ -356,9 +356,9 @@ impl Curve {
                 return Err(format!("bad_count: y is {} at point {j}", self.y[j]));
             }
             self.weight[j] = 1.0 / sigma;
-            self.used += 1;
+            self.unmasked_points += 1;
         }
-        if self.used == 0 {
+        if self.unmasked_points == 0 {
             return Err("no_data: no point is left".into());
         }
         // 2. Check that f64 holds the squares of the weighted data.
@@ -409,7 +409,7 @@ impl Curve {
 
     /// Resets the point where the fit begins to the start, the units to those of the start, by `round`, and the factor
     /// of residuals to 1.
-    pub fn restart(&mut self, round: fn(f64) -> f64) {
+    pub fn reset_to_start(&mut self, round: fn(f64) -> f64) {
         self.begin.clone_from(&self.start);
         self.scale = self.start.iter().copied().map(round).collect();
         self.gain = 1.0;
@@ -436,7 +436,7 @@ impl Curve {
     }
 
     /// Returns the indices of the parameters that may move: those whose lower bound is below the upper one.
-    pub fn free(&self) -> Vec<usize> {
+    pub fn free_parameters(&self) -> Vec<usize> {
         (0..self.start.len())
             .filter(|&p| self.lower[p] < self.upper[p])
             .collect()

@@ -10,8 +10,8 @@ const MAX_SIGNAL_TO_NOISE: f64 = 1e14;
 /// Ratio of weights above which damping may keep a fit from its minimum.
 const MIN_DOMINANT_WEIGHT_RATIO: f64 = 1e4;
 
-/// Returns the ratio of the largest weight (those of masked points are 0) to the `free`-th largest; 1 if there are fewer
-/// weights.
+/// Returns the ratio of the largest weight (those of masked points are 0) to the `free`-th largest; 1 if there are
+/// fewer weights.
 fn dominant_weight_ratio(weights: impl Iterator<Item = f64>, free: usize) -> f64 {
     let mut weights: Vec<f64> = weights.filter(|weight| *weight > 0.0).collect();
     if free < 2 || weights.len() < free {

@@ -50,7 +50,12 @@ impl<'a> Curves<'a> {
 
     /// Returns the curves of these indices among `total`, in this order and as often as they are named, with other
     /// starts.
-    pub(crate) fn pick(&self, indices: &[usize], total: usize, starts: Vec<f64>) -> Curves<'_> {
+    pub(crate) fn pick_curves(
+        &self,
+        indices: &[usize],
+        total: usize,
+        starts: Vec<f64>,
+    ) -> Curves<'_> {
         let points = self.y.len() / total.max(1);
         let pick_rows = |values: &Values<'a>| values.rows(total, indices);
         let pick_rows_unless_common =

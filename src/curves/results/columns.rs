@@ -76,8 +76,8 @@ impl CurveColumns {
         self.strided(&self.errors, parameter)
     }
 
-    /// Returns the message of a curve's fit: the cause of a bad input, how a fit failed, or which parameters the data do
-    /// not determine. `None` of a plain success, and of many fits that an interrupted run did not begin.
+    /// Returns the message of a curve's fit: the cause of a bad input, how a fit failed, or which parameters the data
+    /// do not determine. `None` of a plain success, and of many fits that an interrupted run did not begin.
     pub fn message(&self, k: usize) -> Option<&str> {
         self.messages.get(&k).map(String::as_str)
     }
@@ -128,7 +128,7 @@ impl CurveColumns {
     }
 
     /// Returns the indices of the curves that are no plain success, in order: they have failed, or have flags.
-    pub(crate) fn unusual(&self) -> Vec<usize> {
+    pub(crate) fn unusual_fits(&self) -> Vec<usize> {
         let is_plain = |(status, flags): (&Status, &Flags)| status.is_success() & flags.is_empty();
         self.status
             .par_chunks(FITS_PER_SEARCH_TASK)
@@ -149,7 +149,7 @@ impl CurveColumns {
     }
 
     /// Marks curve `k` as interrupted, without errors and flags, because the run was stopped before its fit had ended.
-    pub(crate) fn interrupt(&mut self, k: usize) {
+    pub(crate) fn mark_interrupted(&mut self, k: usize) {
         let count = self.parameters.len() / self.status.len();
         self.status[k] = Status::Interrupted;
         self.flags[k] = Flags::empty();
@@ -158,7 +158,7 @@ impl CurveColumns {
 
     /// Copies a curve's fit into row `k` of all columns, with its message only where it has failed or has flags. The
     /// row of an earlier attempt is replaced.
-    pub(crate) fn put(&mut self, k: usize, fit: &CurveFit) {
+    pub(crate) fn write_fit(&mut self, k: usize, fit: &CurveFit) {
         let row = k * fit.parameters.len()..(k + 1) * fit.parameters.len();
         self.parameters[row.clone()].copy_from_slice(&fit.parameters);
         self.errors[row].copy_from_slice(&fit.errors);
@@ -346,7 +346,7 @@ mod tests {
             flags: vec![Flags::empty(); count],
             ..Default::default()
         };
-        assert!(columns.unusual().is_empty());
+        assert!(columns.unusual_fits().is_empty());
         let expected = [
             0,
             FITS_PER_SEARCH_TASK - 1,
@@ -363,6 +363,6 @@ mod tests {
         }
         columns.status[FITS_PER_SEARCH_TASK] = Status::Gtol;
         columns.flags[FITS_PER_SEARCH_TASK] = Flags::UNDETERMINED;
-        assert_eq!(columns.unusual(), expected);
+        assert_eq!(columns.unusual_fits(), expected);
     }
 }

@@ -210,8 +210,8 @@ impl CurveRun {
         searches
     }
 
-    /// Returns the errors of a fit by the curvature of its cost, which predict the rise of χ²: not those of the sandwich
-    /// formula.
+    /// Returns the errors of a fit by the curvature of its cost, which predict the rise of χ²: not those of the
+    /// sandwich formula.
     fn errors_by_curvature(&self, curves: &Curves, curve: usize, fit: &CurveFit) -> Vec<f64> {
         // Without the covariance matrices of the data, which this curve does not have, the errors would be wrong.
         if !self.is_sandwich() || curves.covariance.is_some() {
@@ -277,7 +277,7 @@ impl CurveRun {
             // 2. Fit all of them together.
             let indices: Vec<usize> = open.iter().map(|search| search.curve).collect();
             let held_curves = curves
-                .pick(&indices, fits.len(), starts)
+                .pick_curves(&indices, fits.len(), starts)
                 .bounds(lower_bounds, upper_bounds);
             let probes = self.fit(&held_curves, &watch.of_part())?;
             if watch.is_stopped() {
@@ -289,7 +289,7 @@ impl CurveRun {
                 let rise = self.cost(&probe) - self.cost(&fits[search.curve]);
                 search.record_probe(rise, &probe.parameters);
             }
-            watch.add(open.iter().filter(|search| search.limit.is_some()).count());
+            watch.add_ended(open.iter().filter(|search| search.limit.is_some()).count());
         }
     }
 

@@ -71,8 +71,8 @@ impl CurveFitter {
         })
     }
 
-    /// Evaluates a row of numbers for each curve, (curves, points): `evaluate_row` receives its index, x and parameters.
-    /// Rows of parameters that are not finite stay NaN.
+    /// Evaluates a row of numbers for each curve, (curves, points): `evaluate_row` receives its index, x and
+    /// parameters. Rows of parameters that are not finite stay NaN.
     fn evaluate_rows(
         &self,
         curves: &Curves,

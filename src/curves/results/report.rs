@@ -111,7 +111,8 @@ impl CurveFitter {
     /// Returns the text for parameter `p`: its value, error and start, or that it is fixed, or the expression that it
     /// is tied to.
     fn describe_parameter(&self, fit: &CurveFit, p: usize) -> String {
-        let (value, error) = (fit.parameters[p], fit.errors[p]);
+        let value = fit.parameters[p];
+        let error = fit.errors[p];
         let tie = self
             .ties
             .iter()

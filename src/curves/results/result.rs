@@ -170,7 +170,7 @@ fn scale_covariance(covariance: &mut [f64], factor: f64) {
 }
 
 /// Returns a message for users that explains a status.
-pub(crate) fn message(status: Status) -> &'static str {
+pub(crate) fn status_message(status: Status) -> &'static str {
     match status {
         Status::MaxRounds => "the budget of rounds is spent",
         Status::Gtol => "converged: the gradient is small (gtol)",
@@ -187,9 +187,9 @@ pub(crate) fn message(status: Status) -> &'static str {
 
 impl CurveRun {
     /// Turns a solver's outcome into a curve's result, refined and with errors from the rows in f64.
-    pub(crate) fn finish(&self, curve: &Curve, outcome: &Outcome) -> CurveFit {
+    pub(crate) fn finish_fit(&self, curve: &Curve, outcome: &Outcome) -> CurveFit {
         let fit = match outcome.status {
-            None | Some(Status::Interrupted) => self.interrupted(curve, outcome),
+            None | Some(Status::Interrupted) => self.interrupted_fit(curve, outcome),
             Some(_) if self.estimator.is_cost() => self.finish_cost(curve, outcome),
             Some(_) => sound::require_finite(self.refine(curve, outcome)),
         };
@@ -197,7 +197,7 @@ impl CurveRun {
     }
 
     /// Makes the result, at its start, of a curve whose fit had not begun when the run was stopped.
-    pub(crate) fn not_begun(&self, curve: &Curve) -> CurveFit {
+    pub(crate) fn unbegun_fit(&self, curve: &Curve) -> CurveFit {
         let at_start = Outcome {
             parameters: curve.start.clone(),
             ..Outcome::default()
@@ -210,9 +210,9 @@ impl CurveRun {
 
     /// Makes the result, at the best point found, of a curve whose fit was stopped with the run. There are no errors:
     /// they would take an evaluation.
-    pub(crate) fn interrupted(&self, curve: &Curve, outcome: &Outcome) -> CurveFit {
+    pub(crate) fn interrupted_fit(&self, curve: &Curve, outcome: &Outcome) -> CurveFit {
         if outcome.rounds == 0 {
-            return self.not_begun(curve);
+            return self.unbegun_fit(curve);
         }
         let mut fit = self.copy_outcome(curve, outcome);
         fit.status = Status::Interrupted;
@@ -237,10 +237,10 @@ impl CurveRun {
         fit.chi2 = outcome.chi2;
         if fit.status.is_success() && !fit.chi2.is_finite() {
             fit.status = Status::NotFinite;
-            fit.message = message(fit.status).into();
+            fit.message = status_message(fit.status).into();
         }
         let interior = self.problem(curve).interior_parameters(&fit.parameters);
-        if interior.len() < curve.free().len() {
+        if interior.len() < curve.free_parameters().len() {
             fit.flags |= Flags::AT_BOUND;
         }
         // Held parameters have errors and covariances of 0, all others none.
@@ -270,7 +270,7 @@ impl CurveRun {
     fn copy_outcome(&self, curve: &Curve, outcome: &Outcome) -> CurveFit {
         let mut fit = CurveFit::blank(curve.start.len());
         fit.status = outcome.status.unwrap_or(Status::Interrupted);
-        fit.message = message(fit.status).into();
+        fit.message = status_message(fit.status).into();
         fit.evaluations = outcome.evaluations;
         fit.rounds = if matches!(self.solver, CurveSolver::NelderMead(_)) {
             0
@@ -279,8 +279,8 @@ impl CurveRun {
         };
         fit.parameters.clone_from(&outcome.parameters);
         fit.start.clone_from(&curve.start);
-        fit.points = curve.used;
-        fit.dof = self.dof(curve.used, curve.free().len());
+        fit.points = curve.unmasked_points;
+        fit.dof = self.dof(curve.unmasked_points, curve.free_parameters().len());
         fit
     }
 
@@ -305,7 +305,7 @@ impl CurveRun {
             if fit.status.is_success() {
                 fit.status = Status::Stalled;
                 fit.chi2 = outcome.chi2;
-                fit.message = message(fit.status).into();
+                fit.message = status_message(fit.status).into();
             }
             return fit;
         };
@@ -316,7 +316,7 @@ impl CurveRun {
         fit.evaluations += 1 + evaluations + problem.cost_evaluations.get();
         fit.rounds += evaluations;
         fit.chi2 = linearisation.chi2;
-        fit.set_criteria(curve.free().len(), self.estimator);
+        fit.set_criteria(curve.free_parameters().len(), self.estimator);
         let interior = problem.interior_parameters(&fit.parameters);
         fit.optimality = interior
             .iter()
@@ -351,7 +351,7 @@ impl CurveRun {
         let mut fit = CurveFit::blank(parameters.len());
         fit.parameters.copy_from_slice(parameters);
         fit.chi2 = linearisation.chi2;
-        fit.dof = self.dof(curve.used, curve.free().len());
+        fit.dof = self.dof(curve.unmasked_points, curve.free_parameters().len());
         let factor = self.variance_factor(&fit, curve.rounding(f64::EPSILON));
         let mut covariance = problem.covariance(&linearisation, parameters);
         scale_covariance(&mut covariance, factor);
@@ -367,7 +367,7 @@ impl CurveRun {
         interior: &[usize],
         mut undetermined: Vec<usize>,
     ) {
-        if interior.len() < curve.free().len() {
+        if interior.len() < curve.free_parameters().len() {
             fit.flags |= Flags::AT_BOUND;
         }
         undetermined.extend(
@@ -392,7 +392,7 @@ impl CurveRun {
             .collect();
         format!(
             "{}; the data do not determine {}",
-            message(status),
+            status_message(status),
             names.join(", ")
         )
     }

@@ -153,7 +153,8 @@ mod tests {
         for (parameter, chi2, expected) in
             [(1.0, 1.0, 2), (f64::NAN, 1.0, -4), (1.0, f64::INFINITY, -4)]
         {
-            let (mut status, mut errors) = ([2, 2, -1], [0.1; 6]);
+            let mut status = [2, 2, -1];
+            let mut errors = [0.1; 6];
             let parameters = [1.0, 1.0, parameter, 1.0, f64::NAN, f64::NAN];
             require_finite_columns(
                 &mut status,

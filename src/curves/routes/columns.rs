@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 use crate::curves::input::data::{Curve, Curves};
 use crate::curves::results::columns::CurveColumns;
-use crate::curves::results::result::message;
+use crate::curves::results::result::status_message;
 use crate::curves::routes::engine::replaces;
 use crate::curves::routes::passage::Passage;
 use crate::curves::routes::route::CurveRoute;
@@ -20,7 +20,7 @@ const REPEATS_PER_BATCH: usize = 4096;
 
 impl CurveRun {
     /// Fits curves on this device, in a single attempt, and writes the results into columns.
-    pub(crate) fn fit_columns_here(
+    pub(crate) fn fit_columns_once(
         &self,
         curves: &Curves,
         columns: &mut CurveColumns,
@@ -33,13 +33,13 @@ impl CurveRun {
         }
         curves.check_estimator(self.estimator)?;
         columns.reset(count, &self.model, self.covariance);
-        if let Some(whitened) = self.whiten(curves)? {
+        if let Some(whitened) = self.whiten_curves(curves)? {
             whitened
                 .run
-                .fit_columns_here(&whitened.curves, columns, watch)?;
+                .fit_columns_once(&whitened.curves, columns, watch)?;
             whitened
                 .refusals()
-                .for_each(|(k, refusal)| columns.put(k, &refusal));
+                .for_each(|(k, refusal)| columns.write_fit(k, &refusal));
             return Ok(());
         }
         match self.route(points) {
@@ -79,7 +79,8 @@ impl CurveRun {
         }
     }
 
-    /// Uploads other starts of curves that lie on this device, or the whole curves where other inputs have changed, too.
+    /// Uploads other starts of curves that lie on this device, or the whole curves where other inputs have changed,
+    /// too.
     pub(crate) fn restart(
         &self,
         curves: &Curves,
@@ -123,23 +124,23 @@ impl CurveRun {
         watch: &Watch,
     ) -> Result<()> {
         let unusual = threads::in_pool(|| {
-            let unusual = columns.unusual();
+            let unusual = columns.unusual_fits();
             self.add_messages(curves, points, columns, &unusual);
             unusual
         });
         self.repeat_failed(curves, points, columns, unusual, watch)
     }
 
-    /// Fits curves as [`fit_here`](Self::fit_here) does, and copies the results into columns.
+    /// Fits curves as [`fit_once`](Self::fit_once) does, and copies the results into columns.
     fn fit_columns_singly(
         &self,
         curves: &Curves,
         columns: &mut CurveColumns,
         watch: &Watch,
     ) -> Result<()> {
-        let fits = self.fit_here(curves, watch)?;
+        let fits = self.fit_once(curves, watch)?;
         for (k, fit) in fits.iter().enumerate() {
-            columns.put(k, fit);
+            columns.write_fit(k, fit);
         }
         Ok(())
     }
@@ -195,13 +196,13 @@ impl CurveRun {
                 .filter(|&&k| columns.status[k].is_success())
                 .count()
         };
-        watch.add(count_successes(&unusual) - count_successes(&repeated));
+        watch.add_ended(count_successes(&unusual) - count_successes(&repeated));
         for batch in repeated.chunks(REPEATS_PER_BATCH) {
             // 2. After an interruption the failed fits stay at their starts, where they are already.
             if watch.is_stopped() {
                 for &k in batch {
                     if !columns.status[k].is_success() {
-                        columns.interrupt(k);
+                        columns.mark_interrupted(k);
                     }
                 }
                 continue;
@@ -217,25 +218,25 @@ impl CurveRun {
                     curves_to_repeat.push(Curve { budget, ..curve });
                     continue;
                 }
-                watch.add(1);
+                watch.add_ended(1);
                 if !columns.status[k].is_success() {
                     columns.status[k] = Status::MaxRounds;
                     columns
                         .messages
-                        .insert(k, message(Status::MaxRounds).into());
+                        .insert(k, status_message(Status::MaxRounds).into());
                 }
             }
             // 4. Repeat the others, and keep the better result of each.
             let mut put_if_better = |k: usize, fit: CurveFit| {
                 if replaces((columns.status[k], columns.chi2[k]), &fit) {
-                    columns.put(k, &fit);
+                    columns.write_fit(k, &fit);
                 } else {
                     columns.rounds[k] = fit.rounds;
                     columns.evaluations[k] = fit.evaluations;
                     columns
                         .messages
                         .entry(k)
-                        .or_insert_with(|| message(columns.status[k]).into());
+                        .or_insert_with(|| status_message(columns.status[k]).into());
                 }
             };
             self.fall_back(

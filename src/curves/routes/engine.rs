@@ -27,15 +27,15 @@ const CURVES_PER_FINISH: usize = 8192;
 
 impl CurveRun {
     /// Fits all curves on this device, in a single attempt, and returns one result per curve.
-    pub(crate) fn fit_here(&self, curves: &Curves, watch: &Watch) -> Result<Vec<CurveFit>> {
+    pub(crate) fn fit_once(&self, curves: &Curves, watch: &Watch) -> Result<Vec<CurveFit>> {
         if !self.ties.is_empty() {
             return self.fit_tied(curves, watch);
         }
         let settings = self.settings();
         let (total, points) = curves.shape(settings.predictors, settings.names)?;
         curves.check_estimator(self.estimator)?;
-        if let Some(whitened) = self.whiten(curves)? {
-            let mut fits = whitened.run.fit_here(&whitened.curves, watch)?;
+        if let Some(whitened) = self.whiten_curves(curves)? {
+            let mut fits = whitened.run.fit_once(&whitened.curves, watch)?;
             whitened
                 .refusals()
                 .for_each(|(k, refusal)| fits[k] = refusal);
@@ -84,13 +84,13 @@ impl CurveRun {
                     .collect()
             });
             for (k, (fit, failed_curve)) in range.zip(finished) {
-                sink.put(k, fit);
+                sink.put_fit(k, fit);
                 failed.extend(failed_curve);
             }
         }
         // 3. Repeat these in populations, and keep the better fit of each.
         let mut put_if_better = |k: usize, later: CurveFit| match replaces(sink.end(k), &later) {
-            true => sink.put(k, later),
+            true => sink.put_fit(k, later),
             false => sink.set_counts(k, later.rounds, later.evaluations),
         };
         self.fall_back(curves.grid, points, failed, watch, &mut put_if_better)
@@ -107,7 +107,7 @@ impl CurveRun {
         let mut curve = match curve {
             Ok(curve) => curve,
             Err(cause) => {
-                watch.add(1);
+                watch.add_ended(1);
                 let bad_input = CurveFit {
                     message: cause,
                     ..CurveFit::blank(self.held.len())
@@ -117,21 +117,21 @@ impl CurveRun {
         };
         let has_converged = outcome.status.is_some_and(Status::is_success);
         if has_converged && watch.is_stopped() {
-            return (self.interrupted(&curve, outcome), None);
+            return (self.interrupted_fit(&curve, outcome), None);
         }
         // Populations begin at the same starts as lanes, with the rest of the budget.
         if !has_converged && outcome.rounds < curve.budget {
             curve.budget -= outcome.rounds;
             return (CurveFit::blank(self.held.len()), Some(curve));
         }
-        let fit = self.finish(&curve, outcome);
+        let fit = self.finish_fit(&curve, outcome);
         let is_repeated =
             !fit.status.is_success() || self.is_runaway(fit.flags, &fit.parameters, &curve.start);
         if is_repeated && fit.rounds < curve.budget {
             curve.budget -= fit.rounds;
             return (fit, Some(curve));
         }
-        watch.end(&fit);
+        watch.count_fit(&fit);
         (fit, None)
     }
 
@@ -159,7 +159,7 @@ impl CurveRun {
                 Ok(curve) => ready.push(curve),
                 Err(cause) => {
                     fit.message = cause;
-                    watch.add(1);
+                    watch.add_ended(1);
                 }
             }
         }
@@ -181,7 +181,7 @@ impl CurveRun {
         put: &mut dyn FnMut(usize, CurveFit),
     ) -> Result<()> {
         for curve in &mut failed {
-            curve.restart(units::wide_scale);
+            curve.reset_to_start(units::unit_in_f64);
         }
         let rounds_before: HashMap<usize, u32> = failed
             .iter()
@@ -215,12 +215,12 @@ impl CurveRun {
             return Ok(ready);
         }
         let put_and_count = &mut |index: usize, fit: CurveFit| {
-            watch.end(&fit);
+            watch.count_fit(&fit);
             put(index, fit);
         };
         if watch.is_stopped() {
             for curve in &ready {
-                put_and_count(curve.index, self.not_begun(curve));
+                put_and_count(curve.index, self.unbegun_fit(curve));
             }
             return Ok(Vec::new());
         }
@@ -283,7 +283,7 @@ impl CurveRun {
         {
             if watch.is_stopped() {
                 for curve in batch {
-                    put(curve.index, self.not_begun(curve));
+                    put(curve.index, self.unbegun_fit(curve));
                 }
                 continue;
             }
@@ -293,7 +293,7 @@ impl CurveRun {
                 batch
                     .par_iter()
                     .zip(&outcomes)
-                    .map(|(curve, outcome)| self.finish(curve, outcome))
+                    .map(|(curve, outcome)| self.finish_fit(curve, outcome))
                     .collect()
             });
             self.begin_again(&mut passes, batch, &mut fits, watch)?;
@@ -328,7 +328,9 @@ impl CurveRun {
         if self.estimator.is_cost() {
             return;
         }
-        if let Some((begin, scale)) = begin::prepare(&self.problem(curve), self.unit_rounding()) {
+        if let Some((begin, scale)) =
+            begin::choose_first_point(&self.problem(curve), self.unit_rounding())
+        {
             curve.begin = begin;
             curve.scale = scale;
         }

@@ -21,10 +21,10 @@ const MIN_RELATIVE_FALL: f64 = 1e-9;
 impl CurveRun {
     /// Fits all curves from each of their starts and returns the best result of each.
     pub(crate) fn fit(&self, curves: &Curves, watch: &Watch) -> Result<Vec<CurveFit>> {
-        let mut best_fits = self.retry_on_devices(watch, |run| run.fit_here(curves, watch))?;
+        let mut best_fits = self.retry_on_devices(watch, |run| run.fit_once(curves, watch))?;
         for number in 1..self.starts {
             let drawn = self.with_drawn_starts(curves, number)?;
-            let later_fits = self.retry_on_devices(watch, |run| run.fit_here(&drawn, watch))?;
+            let later_fits = self.retry_on_devices(watch, |run| run.fit_once(&drawn, watch))?;
             for (best, mut later) in best_fits.iter_mut().zip(later_fits) {
                 let rounds = best.rounds + later.rounds;
                 let evaluations = best.evaluations + later.evaluations;
@@ -50,7 +50,7 @@ impl CurveRun {
         columns: &mut CurveColumns,
         watch: &Watch,
     ) -> Result<()> {
-        self.retry_on_devices(watch, |run| run.fit_columns_here(curves, columns, watch))?;
+        self.retry_on_devices(watch, |run| run.fit_columns_once(curves, columns, watch))?;
         let count = self.held.len();
         let status_and_cost = |columns: &CurveColumns, k: usize| {
             let parameters = &columns.parameters[k * count..(k + 1) * count];
@@ -60,12 +60,12 @@ impl CurveRun {
         let mut later = CurveColumns::default();
         for number in 1..self.starts {
             let drawn = self.with_drawn_starts(curves, number)?;
-            self.retry_on_devices(watch, |run| run.fit_columns_here(&drawn, &mut later, watch))?;
+            self.retry_on_devices(watch, |run| run.fit_columns_once(&drawn, &mut later, watch))?;
             for k in 0..columns.len() {
                 let rounds = columns.rounds[k] + later.rounds[k];
                 let evaluations = columns.evaluations[k] + later.evaluations[k];
                 if later.status[k] == Status::Interrupted && columns.status[k] != Status::BadInput {
-                    columns.interrupt(k);
+                    columns.mark_interrupted(k);
                 } else if is_better(status_and_cost(&later, k), status_and_cost(columns, k)) {
                     columns.copy_row(k, &later);
                 }

@@ -18,7 +18,7 @@ impl CurveRun {
         let fits_ended_before = watch.ended();
         loop {
             let run = replacement.as_ref().unwrap_or(self);
-            watch.restart(fits_ended_before);
+            watch.reset_ended(fits_ended_before);
             self.failures.clear();
             let failure = match work(run) {
                 Ok(result) => return Ok(result),

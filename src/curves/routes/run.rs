@@ -140,9 +140,9 @@ impl CurveRun {
     /// Returns the function that makes a parameter's unit, a power of two, from its start.
     pub(crate) fn unit_rounding(&self) -> fn(f64) -> f64 {
         if self.device.inner.runs_wgsl() {
-            units::scale
+            units::unit_in_f32
         } else {
-            units::wide_scale
+            units::unit_in_f64
         }
     }
 
@@ -171,7 +171,7 @@ impl CurveRun {
     }
 
     /// Returns the index of the parameter of this name, or a usage error if there is none.
-    pub(crate) fn index(&self, parameter: &str) -> Result<usize> {
+    pub(crate) fn parameter_index(&self, parameter: &str) -> Result<usize> {
         let names = self.model.parameters();
         names
             .iter()

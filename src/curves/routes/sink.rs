@@ -9,7 +9,7 @@ use crate::solver::Status;
 /// Sink for the results of curves: single fits, or columns.
 pub(crate) trait FitSink {
     /// Takes the fit of curve `k`, in place of an earlier one. The first fits come in order.
-    fn put(&mut self, k: usize, fit: CurveFit);
+    fn put_fit(&mut self, k: usize, fit: CurveFit);
 
     /// Returns status and χ² of the fit of curve `k`.
     fn end(&self, k: usize) -> (Status, f64);
@@ -22,7 +22,7 @@ pub(crate) trait FitSink {
 }
 
 impl FitSink for Vec<CurveFit> {
-    fn put(&mut self, k: usize, fit: CurveFit) {
+    fn put_fit(&mut self, k: usize, fit: CurveFit) {
         if k == self.len() {
             self.push(fit)
         } else {
@@ -45,8 +45,8 @@ impl FitSink for Vec<CurveFit> {
 }
 
 impl FitSink for CurveColumns {
-    fn put(&mut self, k: usize, fit: CurveFit) {
-        CurveColumns::put(self, k, &fit);
+    fn put_fit(&mut self, k: usize, fit: CurveFit) {
+        CurveColumns::write_fit(self, k, &fit);
     }
 
     fn end(&self, k: usize) -> (Status, f64) {
@@ -62,7 +62,7 @@ impl FitSink for CurveColumns {
         for k in range {
             self.copy_row(k, ends);
             if self.status[k] != Status::BadInput {
-                self.interrupt(k);
+                self.mark_interrupted(k);
             }
         }
         true

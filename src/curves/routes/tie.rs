@@ -14,7 +14,7 @@ use crate::values::Values;
 impl CurveRun {
     /// Returns the index of the parameter of this name, or a usage error if there is none or it is tied.
     pub(crate) fn untied_index(&self, parameter: &str) -> Result<usize> {
-        let p = self.index(parameter)?;
+        let p = self.parameter_index(parameter)?;
         match self.ties.iter().any(|tie| tie.parameter == p) {
             true => Err(Error::Usage(format!(
                 "`{parameter}` is tied: it follows other parameters"
@@ -33,7 +33,7 @@ impl CurveRun {
         } = self.untie(curves)?;
         let count = self.model.parameters().len();
         let mut fits: Vec<CurveFit> = run
-            .fit_here(&untied_curves, watch)?
+            .fit_once(&untied_curves, watch)?
             .into_iter()
             .map(|fit| sound::require_finite(add_tied_parameters(fit, &ties, count)))
             .collect();
@@ -60,12 +60,12 @@ impl CurveRun {
         // The errors of tied parameters need the covariance of the others.
         run.covariance = true;
         let mut untied_columns = CurveColumns::default();
-        run.fit_columns_here(&untied_curves, &mut untied_columns, watch)?;
+        run.fit_columns_once(&untied_curves, &mut untied_columns, watch)?;
         threads::in_pool(|| columns.put_tied(untied_columns, &ties));
         if curves.lower.is_some() || curves.upper.is_some() {
             for k in 0..columns.len() {
                 if let Some(refused) = self.refuse_tied_bounds(curves, &ties, k) {
-                    columns.put(k, &refused);
+                    columns.write_fit(k, &refused);
                 }
             }
         }

@@ -6,8 +6,8 @@
 //!
 //! The check does not find devices that end fits too early. After Levenberg–Marquardt the host continues in f64 from
 //! there (`polish`, `prepare_second_fits`), which costs time but no accuracy, and the ends of simplices are judged by a
-//! Gauss–Newton step in f64 (`ends/end.rs`). Models of WGSL alone have no such test, and there is no reliable bound: the
-//! distance between f32's end and the minimum grows with the square of the Jacobian's condition, which in NIST's
+//! Gauss–Newton step in f64 (`ends/end.rs`). Models of WGSL alone have no such test, and there is no reliable bound:
+//! the distance between f32's end and the minimum grows with the square of the Jacobian's condition, which in NIST's
 //! problems exceeds the precision of f32.
 
 use crate::curves::input::data::Curve;

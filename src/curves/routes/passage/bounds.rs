@@ -60,7 +60,8 @@ pub(super) fn bounds_of<'a>(
     }
 }
 
-/// Returns how many of `count` parameters may move: those whose lower bound is below the upper one, or all without bounds.
+/// Returns how many of `count` parameters may move: those whose lower bound is below the upper one, or all without
+/// bounds.
 pub(super) fn count_free(lower: &[f64], upper: &[f64], count: usize) -> usize {
     if lower.is_empty() {
         count

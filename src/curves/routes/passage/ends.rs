@@ -56,8 +56,8 @@ impl Passage<'_> {
             status,
             ..
         } = columns;
-        // 1. Compute the variances again where a pivot was lost. As a rule none was, and a loop without an early exit is
-        //    vectorised.
+        // 1. Compute the variances again where a pivot was lost. As a rule none was, and a loop without an early exit
+        //    is vectorised.
         if variances
             .iter()
             .fold(false, |lost, variance| lost | variance.is_nan())
@@ -337,7 +337,10 @@ impl Passage<'_> {
             }
         }
         // 2. At a minimum no step gains more than a small share of the noise, or what the user's `ftol` allows.
-        let dof = self.fitter.dof(curve.used, curve.free().len()).max(1) as f64;
+        let dof = self
+            .fitter
+            .dof(curve.unmasked_points, curve.free_parameters().len())
+            .max(1) as f64;
         let noise = if self.fitter.is_scaled() {
             linearisation.cost() / dof
         } else {

@@ -57,8 +57,8 @@ pub(crate) struct Passage<'a> {
 }
 
 impl<'a> Passage<'a> {
-    /// Makes the fitter of small curves, which makes many fits at once: of a formula in f32 (unless `exact`) and then in
-    /// f64, of a function in f64.
+    /// Makes the fitter of small curves, which makes many fits at once: of a formula in f32 (unless `exact`) and then
+    /// in f64, of a function in f64.
     pub fn new(
         fitter: &'a CurveRun,
         curves: &'a Curves<'a>,

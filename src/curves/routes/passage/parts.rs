@@ -237,7 +237,7 @@ impl SmallParts for Parts<'_, '_> {
                     **status == Status::BadInput || status.is_success() && flags.is_empty()
                 })
                 .count();
-            self.watch.add(final_fits);
+            self.watch.add_ended(final_fits);
         }
         // 4. Leave the memory to the next part.
         self.spare

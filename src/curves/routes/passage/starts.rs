@@ -13,8 +13,8 @@ use crate::solver::small::unit;
 const MAX_START_PER_DATA: f64 = 100.0;
 
 impl Passage<'_> {
-    /// Returns the points where the fits of a range of curves begin, and their units; `None` if all are the `starts` and
-    /// their own units. `sizes`: the largest |y| of each fit.
+    /// Returns the points where the fits of a range of curves begin, and their units; `None` if all are the `starts`
+    /// and their own units. `sizes`: the largest |y| of each fit.
     pub(super) fn prepare_starts(
         &self,
         range: Range<usize>,
@@ -45,7 +45,7 @@ impl Passage<'_> {
             .into_par_iter()
             .filter_map(|k| {
                 let curve = self.curve(k)?;
-                let (begin, units) = begin::prepare(&self.fitter.problem(&curve), unit)?;
+                let (begin, units) = begin::choose_first_point(&self.fitter.problem(&curve), unit)?;
                 Some((k, begin, units))
             })
             .collect();
@@ -64,7 +64,8 @@ impl Passage<'_> {
     }
 }
 
-/// Returns whether [`begin::prepare`] leaves a start as it is: no parameter is 0, and the linear ones suit the data.
+/// Returns whether [`begin::choose_first_point`] leaves a start as it is: no parameter is 0, and the linear ones suit
+/// the data.
 fn is_usual_start(start: &[f64], linear: &[usize], data: f64) -> bool {
     !start.iter().any(|x| begin::is_negligible(*x, 1.0)) && has_size_of_data(start, linear, data)
 }

@@ -320,13 +320,13 @@ fn optimise_population(
     let lanes = population.lanes();
     let mut show_progress = |active: usize| {
         if !watch.is_stopped() {
-            watch.show_in_flight(batch.spectra - active.div_ceil(lanes).min(batch.spectra));
+            watch.report_in_flight(batch.spectra - active.div_ceil(lanes).min(batch.spectra));
         }
     };
     let mut outcomes = pollster::block_on(optimise(
         population,
         batch,
-        watch.flag(),
+        watch.stop_flag(),
         &mut show_progress,
     ))?;
     for fit in outcomes.len()..batch.spectra {

@@ -35,7 +35,7 @@ impl CurveSearch<'_> {
     /// Searches by Nelder–Mead through the device's populations and returns one outcome per curve.
     pub fn search_all(mut self) -> Result<Vec<Outcome>> {
         let batch = self.batch;
-        let stop_flag = self.watch.flag();
+        let stop_flag = self.watch.stop_flag();
         let settings = self.passes.settings;
         let fits = describe_fits(self.fitter, self.curves, batch);
         let outcomes = search(&mut self, &fits, &settings, stop_flag)?;
@@ -83,13 +83,13 @@ impl Machine for CurveSearch<'_> {
         let total = self.curves.len();
         let mut show_progress = |active: usize| {
             if !watch.is_stopped() {
-                watch.show_in_flight(total - active.div_ceil(lanes).min(total));
+                watch.report_in_flight(total - active.div_ceil(lanes).min(total));
             }
         };
         let outcomes = pollster::block_on(optimise(
             population,
             &batch,
-            watch.flag(),
+            watch.stop_flag(),
             &mut show_progress,
         ))?;
         // 3. Fits that have not begun have no outcome.
@@ -157,7 +157,7 @@ pub(super) fn describe_fits(fitter: &CurveRun, curves: &[Curve], batch: &Batch) 
             lower: row(&batch.lower, k),
             upper: row(&batch.upper, k),
             rounding: curve.gain * curve.gain * curve.rounding(epsilon),
-            points: curve.used,
+            points: curve.unmasked_points,
         })
         .collect()
 }

@@ -101,7 +101,7 @@ impl LaneSearches {
             fits: &fits,
             watch,
         };
-        let outcomes = search(&mut machine, &fits, &self.settings, watch.flag())?;
+        let outcomes = search(&mut machine, &fits, &self.settings, watch.stop_flag())?;
         Ok(outcomes
             .into_iter()
             .enumerate()
