@@ -45,7 +45,7 @@ pub struct CurveModel {
     differences: bool,
     /// Result of comparing a user's two versions of the model, in WGSL and in Rust: true once a GPU has found both
     /// alike. `None` unless both were given.
-    alike: Option<Arc<AtomicBool>>,
+    twin_agreement: Option<Arc<AtomicBool>>,
     /// True if the model's one value is a cost, which is minimised as it is.
     is_cost: bool,
 }
@@ -105,7 +105,7 @@ impl CurveModel {
             wgsl: None,
             formula: None,
             differences: false,
-            alike: None,
+            twin_agreement: None,
             is_cost: false,
         }
     }
@@ -236,9 +236,9 @@ impl CurveModel {
 
     /// Returns the model's Rust and WGSL for a [`Custom`](crate::recording::Custom) stage; failures of the Rust are
     /// added to `failures`.
-    pub(crate) fn code(&self, derivatives: bool, failures: Arc<Failures>) -> Code {
+    pub(crate) fn stage_code(&self, derivatives: bool, failures: Arc<Failures>) -> Code {
         // 1. Rust, of one curve and of many.
-        let many = self.many(derivatives, Sides::Both, failures.clone());
+        let many = self.many_function(derivatives, Sides::Both, failures.clone());
         let rust: CustomFunction = match self.rust.clone() {
             Some(model) => {
                 let differences = self.differences;
@@ -286,7 +286,7 @@ impl CurveModel {
 
     /// Returns the function that evaluates many curves at once, with differences on so many sides; `None` unless the
     /// model is a user's that is quicker so. Its failures are added to `failures`.
-    pub(crate) fn many(
+    pub(crate) fn many_function(
         &self,
         derivatives: bool,
         sides: Sides,
@@ -330,8 +330,8 @@ impl CurveModel {
 
     /// Returns the flag that a GPU has found the model's WGSL and its twin in Rust to agree; `None` unless both were
     /// given. Clones share the flag.
-    pub(crate) fn alike(&self) -> Option<&AtomicBool> {
-        self.alike.as_deref()
+    pub(crate) fn twin_agreement(&self) -> Option<&AtomicBool> {
+        self.twin_agreement.as_deref()
     }
 
     /// Returns whether the model's WGSL has derivatives of its own, instead of differences.

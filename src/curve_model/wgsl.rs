@@ -79,7 +79,7 @@ impl CurveModel {
             wgsl: Some(Arc::new(wgsl)),
             formula: None,
             differences: false,
-            alike: None,
+            twin_agreement: None,
             is_cost: false,
         })
     }
@@ -106,7 +106,7 @@ impl CurveModel {
         Ok(CurveModel {
             rust: twin.rust,
             differences: twin.differences,
-            alike: Some(Arc::default()),
+            twin_agreement: Some(Arc::default()),
             ..self
         })
     }

@@ -38,28 +38,28 @@ struct Data {
 
 fn data() -> Data {
     let x = |j: usize| 0.2 * j as f64;
-    let each = || (0..FITS).flat_map(|k| (0..POINTS).map(move |j| (k, j)));
+    let curve_points = || (0..FITS).flat_map(|k| (0..POINTS).map(move |j| (k, j)));
     let noise = |k: usize, j: usize| 0.05 * ((k * 31 + j * 7) as f64 * 12.9898).sin();
     let y = move |(k, j): (usize, usize)| {
         (3.0 + (k % 7) as f64) * (-(0.4 + 0.05 * (k % 13) as f64) * x(j)).exp() + noise(k, j)
     };
     Data {
         x: Arrays::new((0..POINTS).map(x)),
-        own_x: Arrays::new(each().map(|(k, j)| x(j) + 0.001 * (k % 5) as f64)),
+        own_x: Arrays::new(curve_points().map(|(k, j)| x(j) + 0.001 * (k % 5) as f64)),
         // One curve is bad, one starts far off.
-        y: Arrays::new(each().map(|at| {
-            if at == (17, 3) {
+        y: Arrays::new(curve_points().map(|point| {
+            if point == (17, 3) {
                 f64::NAN
             } else {
-                y(at) * if at.0 == 40 { 1e12 } else { 1.0 }
+                y(point) * if point.0 == 40 { 1e12 } else { 1.0 }
             }
         })),
-        sigma: Arrays::new(each().map(|(k, j)| 0.05 + 0.01 * ((k + j) % 5) as f64)),
+        sigma: Arrays::new(curve_points().map(|(k, j)| 0.05 + 0.01 * ((k + j) % 5) as f64)),
         // Some starts are 0.
         starts: Arrays::new((0..FITS).flat_map(|k| [if k % 50 == 0 { 0.0 } else { 2.5 }, 0.7])),
         lower: Arrays::new((0..FITS).flat_map(|_| [-1e3, 0.0])),
         upper: Arrays::new((0..FITS).flat_map(|k| [1e14, if k % 3 == 0 { 0.8 } else { 5.0 }])),
-        mask: each().map(|(k, j)| (k + 2 * j) % 11 == 0).collect(),
+        mask: curve_points().map(|(k, j)| (k + 2 * j) % 11 == 0).collect(),
     }
 }
 
@@ -84,17 +84,17 @@ impl Data {
                 _ => Curves::on_common_grid(single(&self.x), single(&self.y), single(&self.starts)),
             },
         ];
-        let [given, lent] = both;
+        let [owned, borrowed] = both;
         match kind {
             1 => [
-                given.sigma(double(&self.sigma)).mask(self.mask.clone()),
-                lent.sigma(single(&self.sigma)).mask(&self.mask),
+                owned.sigma(double(&self.sigma)).mask(self.mask.clone()),
+                borrowed.sigma(single(&self.sigma)).mask(&self.mask),
             ],
             2 => [
-                given.bounds(double(&self.lower), double(&self.upper)),
-                lent.bounds(single(&self.lower), single(&self.upper)),
+                owned.bounds(double(&self.lower), double(&self.upper)),
+                borrowed.bounds(single(&self.lower), single(&self.upper)),
             ],
-            _ => [given, lent],
+            _ => [owned, borrowed],
         }
     }
 }

@@ -109,11 +109,11 @@ fn bounded_fits_end_alone_as_among_others() {
             .filter(|j| ![7, 11, 16].contains(j))
             .for_each(|j| sigma[j] = 1e13);
     }
-    let fit = |some| {
+    let fit = |range| {
         let settings = LevenbergMarquardt::default()
             .initial_damping(1e-20)
             .diagonal_floor(0.0);
-        all.fit(&Device::cpu(), settings, some)
+        all.fit(&Device::cpu(), settings, range)
     };
     for (n, fit_of_all) in fit(0..FITS).iter().enumerate() {
         let alone = &fit(n..n + 1)[0];

@@ -130,10 +130,10 @@ fn a_simplex_flags_what_the_data_do_not_determine() {
     let x: Vec<f64> = (0..20).map(f64::from).collect();
     let noise = |j: usize| 0.05 * ((j * 7919 % 101) as f64 / 50.0 - 1.0);
     let level: Vec<f64> = vec![4.0; 20];
-    let noisy = |of: &dyn Fn(f64) -> f64| {
+    let noisy = |curve: &dyn Fn(f64) -> f64| {
         x.iter()
             .enumerate()
-            .map(|(j, x)| of(*x) + noise(j))
+            .map(|(j, x)| curve(*x) + noise(j))
             .collect::<Vec<f64>>()
     };
     let decay = noisy(&|x| 3.0 * (-0.4 * x).exp());

@@ -56,10 +56,10 @@ fn errors_of_predictions_follow_from_the_covariance() {
         .unwrap();
     for (k, error) in errors.iter().enumerate() {
         let curve = k / 11;
-        let at = x[k];
-        let decay = (-parameters[2 * curve + 1] * at).exp();
+        let position = x[k];
+        let decay = (-parameters[2 * curve + 1] * position).exp();
         let by_a = decay;
-        let by_k = -parameters[2 * curve] * at * decay;
+        let by_k = -parameters[2 * curve] * position * decay;
         let c = &covariance[4 * curve..4 * curve + 4];
         let expected = (by_a * by_a * c[0] + 2.0 * by_a * by_k * c[1] + by_k * by_k * c[3]).sqrt();
         assert!(

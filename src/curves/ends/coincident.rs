@@ -40,7 +40,7 @@ impl ParallelPair {
 impl CurveProblem<'_> {
     /// Returns the lowest point that is found beside one where pairs of parameters have the same effect; `None` if none
     /// lowers the cost by more than `gain`.
-    pub fn find_lowest_where_alike(
+    pub fn find_lowest_beside_parallel(
         &self,
         gain: f64,
         linearisation: &Linearisation,

@@ -230,7 +230,7 @@ impl CurveProblem<'_> {
 
     /// Returns a point of lower cost beside one where some parameters have no effect or the same effect: along the axes
     /// of the former and the diagonals of two of these axes, or, if that gains more than `gain`, as
-    /// [`find_lowest_where_alike`](Self::find_lowest_where_alike) does.
+    /// [`find_lowest_beside_parallel`](Self::find_lowest_beside_parallel) does.
     pub fn find_lower_beside(
         &self,
         gain: f64,
@@ -256,7 +256,7 @@ impl CurveProblem<'_> {
             }
         }
         // 3. Separate parameters that have the same effect.
-        self.find_lowest_where_alike(gain, linearisation, parameters)
+        self.find_lowest_beside_parallel(gain, linearisation, parameters)
     }
 
     /// Returns a lower point along one of the two diagonals of a pair of axes, at a `share` of the parameters' sizes.

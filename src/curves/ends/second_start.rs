@@ -87,10 +87,10 @@ impl CurveRun {
             for (k, search) in open.drain(..).zip(searches) {
                 fits[k].evaluations += search.evaluations;
                 fits[k].rounds += 1;
-                if let Some(begin) = search.lower_point {
+                if let Some(first_point) = search.lower_point {
                     indices.push(k);
                     restarted_curves.push(Curve {
-                        begin,
+                        first_point,
                         budget: curves[k].budget - fits[k].rounds,
                         ..curves[k].clone()
                     });
@@ -145,9 +145,9 @@ impl CurveRun {
             if fit.status != Status::NotFinite || self.failures.text(curve.index).is_some() {
                 return None;
             }
-            let begin = begin::beside_singularity(&self.problem(curve))?;
+            let first_point = begin::beside_singularity(&self.problem(curve))?;
             Some(Curve {
-                begin,
+                first_point,
                 ..curve.clone()
             })
         };

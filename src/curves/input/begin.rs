@@ -31,18 +31,18 @@ pub(crate) fn choose_first_point(
     round: fn(f64) -> f64,
 ) -> Option<(Vec<f64>, Vec<f64>)> {
     let Curve { start, scale, .. } = problem.curve;
-    let begin = linear_start(problem).unwrap_or_else(|| start.clone());
-    let units_of_begin = (0..begin.len())
+    let first_point = linear_start(problem).unwrap_or_else(|| start.clone());
+    let units_of_first_point = (0..first_point.len())
         .map(|p| {
-            if begin[p] == start[p] {
+            if first_point[p] == start[p] {
                 scale[p]
             } else {
-                round(begin[p])
+                round(first_point[p])
             }
         })
         .collect();
-    let units = measure_units(problem, &begin, units_of_begin, round);
-    (begin != *start || units != *scale).then_some((begin, units))
+    let units = measure_units(problem, &first_point, units_of_first_point, round);
+    (first_point != *start || units != *scale).then_some((first_point, units))
 }
 
 /// Returns a point beside a curve's first one where all derivatives are finite, if only derivatives are not finite
@@ -50,7 +50,7 @@ pub(crate) fn choose_first_point(
 /// within the bounds at which those parameters have an effect.
 pub(crate) fn beside_singularity(problem: &CurveProblem) -> Option<Vec<f64>> {
     let curve = problem.curve;
-    let begin = &curve.begin;
+    let first_point = &curve.first_point;
     let points = curve.y.len();
     let is_finite = |row: &[f64]| {
         row.iter()
@@ -58,7 +58,7 @@ pub(crate) fn beside_singularity(problem: &CurveProblem) -> Option<Vec<f64>> {
             .all(|(x, weight)| x.is_finite() || *weight == 0.0)
     };
     // 1. Find the parameters by which derivatives are not finite.
-    let rows = problem.evaluate_model(true, begin, &curve.scale)?;
+    let rows = problem.evaluate_model(true, first_point, &curve.scale)?;
     let (model, derivatives) = rows.split_at(points);
     let mut singular = curve.free_parameters();
     singular.retain(|&p| !is_finite(&derivatives[p * points..(p + 1) * points]));
@@ -67,10 +67,10 @@ pub(crate) fn beside_singularity(problem: &CurveProblem) -> Option<Vec<f64>> {
     }
     // 2. Move them a little upwards, or else downwards.
     for share in [SHIFT_OFF_SINGULARITY, -SHIFT_OFF_SINGULARITY] {
-        let mut trial_point = begin.clone();
+        let mut trial_point = first_point.clone();
         for &p in &singular {
-            let shift = share * begin[p].abs().max(curve.scale[p]);
-            trial_point[p] = (begin[p] + shift).clamp(curve.lower[p], curve.upper[p]);
+            let shift = share * first_point[p].abs().max(curve.scale[p]);
+            trial_point[p] = (first_point[p] + shift).clamp(curve.lower[p], curve.upper[p]);
         }
         // 3. Take the first point where all derivatives are finite and those parameters have an effect.
         let Some(rows) = problem.evaluate_model(true, &trial_point, &curve.scale) else {
@@ -127,33 +127,35 @@ fn linear_start(problem: &CurveProblem) -> Option<Vec<f64>> {
         return None;
     }
     // 3. Solve from 0: added to their starts the solution might be lost to rounding.
-    let mut begin = curve.start.clone();
+    let mut first_point = curve.start.clone();
     for &p in &linear {
-        begin[p] = 0.0;
+        first_point[p] = 0.0;
     }
     let solution = problem
-        .linearise(&begin)?
-        .gauss_newton_step(&linear, &begin)?;
+        .linearise(&first_point)?
+        .gauss_newton_step(&linear, &first_point)?;
     for (&p, value) in linear.iter().zip(solution) {
-        begin[p] = value;
+        first_point[p] = value;
     }
     let is_inside = |p: &usize| {
-        begin[*p].is_finite() && curve.lower[*p] < begin[*p] && begin[*p] < curve.upper[*p]
+        first_point[*p].is_finite()
+            && curve.lower[*p] < first_point[*p]
+            && first_point[*p] < curve.upper[*p]
     };
-    linear.iter().all(is_inside).then_some(begin)
+    linear.iter().all(is_inside).then_some(first_point)
 }
 
 /// Returns the units with new ones for parameters at 0 or negligibly far from it: the shift that changes the model by
 /// as much as the data, √(Σ (w y)² / Σ (w ∂model)²). Where that shift is not finite, the units stay.
 fn measure_units(
     problem: &CurveProblem,
-    begin: &[f64],
+    first_point: &[f64],
     mut units: Vec<f64>,
     round: fn(f64) -> f64,
 ) -> Vec<f64> {
     let curve = problem.curve;
     let mut unmeasured = curve.free_parameters();
-    unmeasured.retain(|&p| is_negligible(begin[p], 1.0));
+    unmeasured.retain(|&p| is_negligible(first_point[p], 1.0));
     if unmeasured.is_empty() {
         return units;
     }
@@ -161,7 +163,7 @@ fn measure_units(
     let data_size = weighted_norm(curve, &curve.y);
     // Derivatives by differences depend on the units, so that a new unit changes the measure.
     for _ in 0..MAX_UNIT_ATTEMPTS {
-        let Some(rows) = problem.evaluate_model(true, begin, &units) else {
+        let Some(rows) = problem.evaluate_model(true, first_point, &units) else {
             break;
         };
         let previous_units = units.clone();
@@ -174,7 +176,7 @@ fn measure_units(
                 weighted_norm(curve, &rows[..points])
             };
             let shift = size / derivative_size;
-            if shift.is_finite() && is_negligible(begin[p], shift) && shift > 0.0 {
+            if shift.is_finite() && is_negligible(first_point[p], shift) && shift > 0.0 {
                 units[p] = round(shift);
             }
         }
@@ -198,7 +200,7 @@ pub(crate) fn row_factor(problem: &CurveProblem, in_f32: bool) -> f64 {
     let root_of_points = (curve.unmasked_points as f64).sqrt();
     let model_size = || {
         problem
-            .evaluate_model(false, &curve.begin, &curve.scale)
+            .evaluate_model(false, &curve.first_point, &curve.scale)
             .map(|model| weighted_norm(curve, &model) / root_of_points)
     };
     // 1. Measure the data, or the model, if a problem of residuals has no data.
@@ -248,7 +250,7 @@ pub(crate) fn suits_f32(curve: &Curve) -> bool {
         .chunks_exact(curve.y.len().max(1))
         .chain([&curve.y[..]]);
     is_in_range(max_y, MAX_ROW_SIZE_IN_F32 * MAX_ROW_SIZE_IN_F32)
-        && is_in_range(curve.gain * max_weighted_y, MAX_ROW_SIZE_IN_F32)
+        && is_in_range(curve.row_factor * max_weighted_y, MAX_ROW_SIZE_IN_F32)
         && columns.all(|column| f32_resolves(column, &curve.weight))
 }
 

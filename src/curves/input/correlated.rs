@@ -122,7 +122,11 @@ impl WhitenedCurves<'_> {
 impl Curves<'_> {
     /// Returns the Cholesky factor of each curve's covariance matrix; `None` without covariances. Curves that share
     /// matrix and mask share the factor.
-    pub(crate) fn factors(&self, curves: usize, points: usize) -> Option<Vec<Arc<FactorOrCause>>> {
+    pub(crate) fn covariance_factors(
+        &self,
+        curves: usize,
+        points: usize,
+    ) -> Option<Vec<Arc<FactorOrCause>>> {
         let covariance = self.covariance.as_ref()?;
         let size = points * points;
         // 1. Matrices of single curves are factorised side by side.
@@ -164,7 +168,7 @@ impl CurveRun {
         curves: &'a Curves,
     ) -> Result<Option<WhitenedCurves<'a>>> {
         let (count, points) = curves.shape(self.model.predictors(), self.model.parameters())?;
-        let Some(factors) = curves.factors(count, points) else {
+        let Some(factors) = curves.covariance_factors(count, points) else {
             return Ok(None);
         };
         // 1. Whiten the data. Curves without a factor become NaN, so that they are not fitted.

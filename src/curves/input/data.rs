@@ -213,11 +213,11 @@ pub(crate) struct Curve {
     pub unmasked_points: usize,
     pub start: Vec<f64>,
     /// First point of the solver: the start, or a point nearer to the data where the start lacks their scale.
-    pub begin: Vec<f64>,
+    pub first_point: Vec<f64>,
     /// Units of the solver's parameters.
     pub scale: Vec<f64>,
     /// Factor of the solver's rows, a power of two, where their squares would otherwise leave its range.
-    pub gain: f64,
+    pub row_factor: f64,
     pub lower: Vec<f64>,
     pub upper: Vec<f64>,
     /// Linearisations that the fit has left.
@@ -261,10 +261,10 @@ impl Curves<'_> {
             y: row_of(&self.y, points),
             weight: sigma.unwrap_or_else(|| vec![1.0; points]),
             unmasked_points: 0,
-            begin: start.clone(),
+            first_point: start.clone(),
             scale: start.iter().copied().map(settings.round).collect(),
             start,
-            gain: 1.0,
+            row_factor: 1.0,
             lower: bounds_or(&self.lower, settings.lower),
             upper: bounds_or(&self.upper, settings.upper),
             budget: settings.budget,
@@ -315,9 +315,9 @@ impl Curve {
             weight: vec![1.0; points],
             unmasked_points: points,
             start: start.to_vec(),
-            begin: start.to_vec(),
+            first_point: start.to_vec(),
             scale: start.iter().copied().map(units::unit_in_f32).collect(),
-            gain: 1.0,
+            row_factor: 1.0,
             lower: vec![f64::NEG_INFINITY; start.len()],
             upper: vec![f64::INFINITY; start.len()],
             budget: u32::MAX,
@@ -410,9 +410,9 @@ impl Curve {
     /// Resets the point where the fit begins to the start, the units to those of the start, by `round`, and the factor
     /// of residuals to 1.
     pub fn reset_to_start(&mut self, round: fn(f64) -> f64) {
-        self.begin.clone_from(&self.start);
+        self.first_point.clone_from(&self.start);
         self.scale = self.start.iter().copied().map(round).collect();
-        self.gain = 1.0;
+        self.row_factor = 1.0;
     }
 
     /// Returns the [`rounding`] of the weighted data: the χ² that numbers of spacing `epsilon` may leave.

@@ -43,7 +43,7 @@ impl CurveFitter {
     pub fn residuals(&self, curves: &Curves, parameters: &[f64]) -> Result<Vec<f64>> {
         let mut residuals = self.deviations(curves, parameters)?;
         let (count, points) = curves.shape(self.model.predictors(), self.model.parameters())?;
-        let factors = curves.factors(count, points);
+        let factors = curves.covariance_factors(count, points);
         let weigh_row = |k: usize, row: &mut [f64]| {
             // 1. Divide by the Cholesky factor of the covariance, or by sigma.
             if let Some(factors) = &factors {

@@ -165,7 +165,7 @@ impl CurveRun {
         }
         // 2. Fit them on this device, and on the host those that have failed.
         let mut put = |index: usize, fit: CurveFit| fits[index] = fit;
-        let failed = self.fit_ready(curves.grid, points, ready, watch, &mut put)?;
+        let failed = self.fit_checked(curves.grid, points, ready, watch, &mut put)?;
         self.fall_back(curves.grid, points, failed, watch, &mut put)?;
         Ok(fits)
     }
@@ -197,13 +197,13 @@ impl CurveRun {
             device: Device::cpu(),
             ..self.clone()
         };
-        host.fit_ready(grid, points, failed, watch, put_with_all_rounds)
+        host.fit_checked(grid, points, failed, watch, put_with_all_rounds)
             .map(|_| ())
     }
 
     /// Fits curves in populations on this device, gives the index and the fit of each to `put` and counts them, and
     /// returns the curves that remain for the host: none on the CPU.
-    fn fit_ready(
+    fn fit_checked(
         &self,
         grid: GridKind,
         points: usize,
@@ -328,14 +328,15 @@ impl CurveRun {
         if self.estimator.is_cost() {
             return;
         }
-        if let Some((begin, scale)) =
+        if let Some((first_point, scale)) =
             begin::choose_first_point(&self.problem(curve), self.unit_rounding())
         {
-            curve.begin = begin;
+            curve.first_point = first_point;
             curve.scale = scale;
         }
         if self.may_scale_rows() {
-            curve.gain = begin::row_factor(&self.problem(curve), self.device.inner.runs_wgsl());
+            curve.row_factor =
+                begin::row_factor(&self.problem(curve), self.device.inner.runs_wgsl());
         }
     }
 

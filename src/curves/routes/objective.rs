@@ -87,9 +87,15 @@ impl CurveObjective {
         let mut x = Vec::new();
         for curve in curves.iter().map(Borrow::borrow) {
             // 1. Data and weights, times the curve's factor, and the grid, once if all share it.
-            let gain = curve.gain;
-            data.extend(curve.y.iter().zip(&curve.weight).map(|(y, w)| gain * w * y));
-            weights.extend(curve.weight.iter().map(|w| gain * w));
+            let row_factor = curve.row_factor;
+            data.extend(
+                curve
+                    .y
+                    .iter()
+                    .zip(&curve.weight)
+                    .map(|(y, w)| row_factor * w * y),
+            );
+            weights.extend(curve.weight.iter().map(|w| row_factor * w));
             if self.own_grid || x.is_empty() {
                 x.extend(&curve.x);
             }
@@ -114,10 +120,10 @@ impl CurveObjective {
             for (p, prior) in priors.iter().enumerate() {
                 let scale = curve.scale[p];
                 let (mean, weight) = match prior {
-                    Some(prior) => (prior.mean / scale, gain * scale / prior.sigma),
+                    Some(prior) => (prior.mean / scale, row_factor * scale / prior.sigma),
                     None => (0.0, 0.0),
                 };
-                batch.starts.push(curve.begin[p] / scale);
+                batch.starts.push(curve.first_point[p] / scale);
                 batch
                     .lower
                     .push((curve.lower[p] / scale).max(-infinite_bound));
@@ -193,7 +199,7 @@ impl Objective for CurveObjective {
             table,
             rust,
             many,
-        } = model.code(!self.values_only, failures.clone());
+        } = model.stage_code(!self.values_only, failures.clone());
         let columns = (0..rows - 1).collect();
         let sums = if estimator.is_least_squares() {
             Stage::Normal(Normal {

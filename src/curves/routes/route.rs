@@ -86,8 +86,12 @@ impl CurveRun {
             };
         }
         // 3. Functions of many curves run on the CPU alone.
-        let one_sided = self.model.many(true, Sides::One, self.failures.clone());
-        let two_sided = self.model.many(true, Sides::Both, self.failures.clone());
+        let one_sided = self
+            .model
+            .many_function(true, Sides::One, self.failures.clone());
+        let two_sided = self
+            .model
+            .many_function(true, Sides::Both, self.failures.clone());
         match (one_sided, two_sided) {
             (Some(one_sided), Some(two_sided)) if !runs_wgsl => {
                 let model = FittedModel::Function {

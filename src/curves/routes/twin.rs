@@ -17,22 +17,26 @@ impl CurveRun {
     /// Returns [`Error::Model`] if the model's WGSL on the GPU and its Rust differ where a curve's fit begins, or a
     /// little beside it. Each model is checked once.
     pub(crate) fn check_twin(&self, curve: &Curve) -> Result<()> {
-        let Some(alike) = self.model.alike().filter(|_| self.device.inner.runs_wgsl()) else {
+        let Some(twin_agreement) = self
+            .model
+            .twin_agreement()
+            .filter(|_| self.device.inner.runs_wgsl())
+        else {
             return Ok(());
         };
-        if alike.load(Ordering::Relaxed) {
+        if twin_agreement.load(Ordering::Relaxed) {
             return Ok(());
         }
         // 1. Evaluate the WGSL at two points, without bounds.
         let points = [0.0, SECOND_POINT_SHIFT].map(|shift| Curve {
-            begin: curve
-                .begin
+            first_point: curve
+                .first_point
                 .iter()
                 .zip(&curve.scale)
                 .map(|(x, scale)| x + shift * scale)
                 .collect(),
-            lower: vec![f64::NEG_INFINITY; curve.begin.len()],
-            upper: vec![f64::INFINITY; curve.begin.len()],
+            lower: vec![f64::NEG_INFINITY; curve.first_point.len()],
+            upper: vec![f64::INFINITY; curve.first_point.len()],
             ..curve.clone()
         });
         let rows = self.device_rows(&self.model, &points)?;
@@ -41,7 +45,7 @@ impl CurveRun {
         for (point, rows) in points.iter().zip(rows.chunks_exact(rows_per_point.max(1))) {
             self.compare_twin(point, &rows[..curve.y.len()])?;
         }
-        alike.store(true, Ordering::Relaxed);
+        twin_agreement.store(true, Ordering::Relaxed);
         Ok(())
     }
 
@@ -49,13 +53,16 @@ impl CurveRun {
     /// rounding of f32 and of a driver's functions. Values that are not finite do not count.
     fn compare_twin(&self, curve: &Curve, wgsl: &[f64]) -> Result<()> {
         let Curve {
-            x, begin, weight, ..
+            x,
+            first_point,
+            weight,
+            ..
         } = curve;
         // 1. Evaluate the Rust, also where all predictors are changed by their rounding.
         let evaluate_rust = |derivatives, x: &[f64]| {
             let input = CustomInput {
                 x,
-                parameters: begin,
+                parameters: first_point,
                 limits: None,
                 member: Member::default(),
             };
@@ -71,7 +78,7 @@ impl CurveRun {
         let compared = || (0..points).filter(|&j| weight[j] > 0.0 && wgsl[j].is_finite());
         let size = compared().map(|j| rust[j].abs()).fold(0.0, f64::max);
         for j in compared() {
-            let terms = begin
+            let terms = first_point
                 .iter()
                 .enumerate()
                 .map(|(p, x)| (x * rust[(1 + p) * points + j]).abs());
@@ -93,7 +100,7 @@ impl CurveRun {
             .predictors()
             .iter()
             .zip(curve.x.iter().skip(j).step_by(points));
-        let parameters = self.model.parameters().iter().zip(&curve.begin);
+        let parameters = self.model.parameters().iter().zip(&curve.first_point);
         let values: Vec<String> = predictors
             .chain(parameters)
             .map(|(name, value)| format!("{name} = {value}"))

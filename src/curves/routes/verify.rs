@@ -52,7 +52,7 @@ impl CurveRun {
         };
         let cost = linearisation.cost();
         // 1. As a rule the costs agree, and the rest takes as long again. The device's rows are in other units.
-        let unit = curve.gain * curve.gain;
+        let unit = curve.row_factor * curve.row_factor;
         if (reported - unit * cost).abs() <= MAX_RELATIVE_COST_DIFFERENCE * unit * cost {
             return Ok(());
         }
@@ -108,7 +108,7 @@ impl CurveRun {
 
     /// Returns the squared change of a fit's residuals that rounding may make between two kernels of one device.
     fn squared_rounding_between_kernels(&self, curve: &Curve, sums: &Outcome) -> f64 {
-        let unit = curve.gain * curve.gain;
+        let unit = curve.row_factor * curve.row_factor;
         let squared_terms = sums
             .parameters
             .iter()
@@ -186,7 +186,7 @@ impl CurveRun {
             + squared_rounding
             + MIN_MEASURABLE_COST;
         // Nothing else shows which of the two is wrong.
-        let has_twin = self.model.alike().is_some();
+        let has_twin = self.model.twin_agreement().is_some();
         let remark = if has_twin {
             ", or its twin in Rust is another model (`check_jacobian`)"
         } else {

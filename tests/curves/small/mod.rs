@@ -233,8 +233,8 @@ fn slow_fits_converge_to_a_thousandth_of_their_errors() {
             let refined = CurveFitter::new(formula.clone(), Device::cpu())
                 .fit(&ends)
                 .unwrap();
-            let mut good = 0;
-            let mut far = 0;
+            let mut successes = 0;
+            let mut far_fits = 0;
             for (k, fit) in refined.iter().enumerate() {
                 if columns.status[k].is_success() && fit.status.is_success() {
                     let pairs = fit
@@ -242,8 +242,8 @@ fn slow_fits_converge_to_a_thousandth_of_their_errors() {
                         .iter()
                         .zip(&columns.parameters[count * k..])
                         .zip(&fit.errors);
-                    good += 1;
-                    far += usize::from(
+                    successes += 1;
+                    far_fits += usize::from(
                         !pairs
                             .into_iter()
                             .all(|((a, b), error)| (a - b).abs() <= 1e-3 * error),
@@ -251,10 +251,14 @@ fn slow_fits_converge_to_a_thousandth_of_their_errors() {
                 }
             }
             // f64 begins with the convergence rate that f32 has measured; on GPUs all fits do.
-            let few = if label.contains("gpu") { good / 100 } else { 3 };
+            let max_far_fits = if label.contains("gpu") {
+                successes / 100
+            } else {
+                3
+            };
             assert!(
-                good > 1500 && far <= few,
-                "{label}: {far} of {good} have not arrived"
+                successes > 1500 && far_fits <= max_far_fits,
+                "{label}: {far_fits} of {successes} have not arrived"
             );
         }
     }
@@ -269,15 +273,15 @@ fn small_fits_with_large_offsets_end_in_f64() {
         mut y,
         mut starts,
     } = images(0.5, 130);
-    let far = problem(
+    let with_offsets = problem(
         formula.clone(),
         x.clone(),
         &[1.0, 2.0, 2.0, 1.0, 1e4],
         0.05,
         130,
     );
-    y.extend(far.y);
-    starts.extend(far.starts);
+    y.extend(with_offsets.y);
+    starts.extend(with_offsets.starts);
     for device in devices() {
         let fitter = |device| CurveFitter::new(formula.clone(), device);
         compare(
@@ -728,12 +732,12 @@ fn plain_successes_have_no_message() {
             let noise: f64 = (0..12).map(|_| uniform()).sum::<f64>() - 6.0;
             y.push(a * (-(x - m).powi(2) / (2.0 * w * w)).exp() + 2.0 + 0.3 * noise);
         }
-        let far = [
+        let start = [
             a * (0.2 + 4.8 * uniform()),
             m + (8.0 * uniform() - 4.0) * w,
             w * (0.1 + 7.9 * uniform()),
         ];
-        starts.extend(far.into_iter().chain([4.0 * uniform()]));
+        starts.extend(start.into_iter().chain([4.0 * uniform()]));
     }
     let formula = Formula::parse("a*exp(-(x-m)^2/(2*s^2))+c").unwrap();
     let columns = CurveFitter::new(formula, Device::cpu())

@@ -16,7 +16,7 @@ fn a_fit_has_the_same_bits_in_any_order_and_batch() {
             starts,
         } = images(0.5, 3000);
         let fitter = CurveFitter::new(formula, device);
-        let of = |fits: &[usize]| -> CurveColumns {
+        let fit_subset = |fits: &[usize]| -> CurveColumns {
             let y: Vec<f64> = fits
                 .iter()
                 .flat_map(|k| &y[k * 25..(k + 1) * 25])
@@ -31,11 +31,11 @@ fn a_fit_has_the_same_bits_in_any_order_and_batch() {
                 .fit_columns(&Curves::on_common_grid(x.clone(), y, starts))
                 .unwrap()
         };
-        let all = of(&(0..3000).collect::<Vec<_>>());
+        let all = fit_subset(&(0..3000).collect::<Vec<_>>());
         let backwards: Vec<usize> = (0..3000).rev().collect();
-        for some in [&backwards[..], &[7], &[2999, 0, 64]] {
-            let columns = of(some);
-            for (i, &k) in some.iter().enumerate() {
+        for subset in [&backwards[..], &[7], &[2999, 0, 64]] {
+            let columns = fit_subset(subset);
+            for (i, &k) in subset.iter().enumerate() {
                 assert_eq!(
                     columns.parameters[i * 5..(i + 1) * 5],
                     all.parameters[k * 5..(k + 1) * 5]
@@ -135,11 +135,11 @@ fn bad_curves_in_columns_do_not_make_the_others_fail() {
 #[test]
 fn a_fit_has_the_same_bits_alone_and_among_many() {
     const POINTS: usize = 67;
-    let most = 131;
+    let max_fits = 131;
     let random = &mut Random(8);
     let x: Vec<f64> = (0..POINTS).map(|j| 0.07 * j as f64).collect();
     let mut y = Vec::new();
-    for _ in 0..most {
+    for _ in 0..max_fits {
         let [a, k, c] = [
             2.0 + random.uniform(),
             1.0 + 0.4 * random.uniform(),
@@ -150,13 +150,15 @@ fn a_fit_has_the_same_bits_alone_and_among_many() {
                 .map(|x| a * (k * x + c).cos() + 0.05 * random.normal()),
         );
     }
-    let own_x: Vec<f64> = (0..most * POINTS)
+    let own_x: Vec<f64> = (0..max_fits * POINTS)
         .map(|i| x[i % POINTS] * (1.0 + 1e-3 * (i / POINTS) as f64))
         .collect();
-    let sigma: Vec<f64> = (0..most * POINTS)
+    let sigma: Vec<f64> = (0..max_fits * POINTS)
         .map(|_| 0.05 * (0.5 + random.uniform()))
         .collect();
-    let mask: Vec<bool> = (0..most * POINTS).map(|_| random.uniform() < 0.1).collect();
+    let mask: Vec<bool> = (0..max_fits * POINTS)
+        .map(|_| random.uniform() < 0.1)
+        .collect();
     let curves = |first: usize, count: usize, is_plain: bool| {
         let rows = first * POINTS..(first + count) * POINTS;
         let y = y[rows.clone()].to_vec();
@@ -176,8 +178,8 @@ fn a_fit_has_the_same_bits_alone_and_among_many() {
         fitter().solver(CurveFitter::NELDER_MEAD),
     ] {
         for is_plain in [true, false] {
-            let all = fitter.fit(&curves(0, most, is_plain)).unwrap();
-            let all_columns = fitter.fit_columns(&curves(0, most, is_plain)).unwrap();
+            let all = fitter.fit(&curves(0, max_fits, is_plain)).unwrap();
+            let all_columns = fitter.fit_columns(&curves(0, max_fits, is_plain)).unwrap();
             assert!(all.iter().all(|fit| fit.status.is_success()));
             for (first, count) in [
                 (0, 1),

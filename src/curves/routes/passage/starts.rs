@@ -45,8 +45,9 @@ impl Passage<'_> {
             .into_par_iter()
             .filter_map(|k| {
                 let curve = self.curve(k)?;
-                let (begin, units) = begin::choose_first_point(&self.fitter.problem(&curve), unit)?;
-                Some((k, begin, units))
+                let (first_point, units) =
+                    begin::choose_first_point(&self.fitter.problem(&curve), unit)?;
+                Some((k, first_point, units))
             })
             .collect();
         if prepared.is_empty() {
@@ -55,9 +56,9 @@ impl Passage<'_> {
         // 3. Put them among the others.
         let mut prepared_starts = starts.to_vec();
         let mut prepared_units: Vec<f64> = starts.iter().copied().map(unit).collect();
-        for (k, begin, units) in &prepared {
+        for (k, first_point, units) in &prepared {
             let of_fit = (k - range.start) * count..(k + 1 - range.start) * count;
-            prepared_starts[of_fit.clone()].copy_from_slice(begin);
+            prepared_starts[of_fit.clone()].copy_from_slice(first_point);
             prepared_units[of_fit].copy_from_slice(units);
         }
         Some((prepared_starts, prepared_units))

@@ -185,7 +185,7 @@ impl<'a> CurvePasses<'a> {
                 .chain(&mut outcome.gradient)
                 .chain(&mut outcome.normal_matrix);
             for sum in sums {
-                *sum /= curve.gain * curve.gain;
+                *sum /= curve.row_factor * curve.row_factor;
             }
         }
         Ok(outcomes)

@@ -156,7 +156,7 @@ pub(super) fn describe_fits(fitter: &CurveRun, curves: &[Curve], batch: &Batch) 
             start: row(&batch.starts, k),
             lower: row(&batch.lower, k),
             upper: row(&batch.upper, k),
-            rounding: curve.gain * curve.gain * curve.rounding(epsilon),
+            rounding: curve.row_factor * curve.row_factor * curve.rounding(epsilon),
             points: curve.unmasked_points,
         })
         .collect()

@@ -74,7 +74,7 @@ impl<'a> Seats<'a> {
                 row.0[lane] = *x;
             }
             for (row, weight) in self.weight.iter_mut().zip(&curve.weight) {
-                row.0[lane] = curve.gain * weight;
+                row.0[lane] = curve.row_factor * weight;
             }
         }
         for (p, parameter) in self.parameters.iter_mut().enumerate() {
