@@ -6,7 +6,7 @@
 //! lowers the cost, and the other pair, a and b, may be moved along its own null direction until that sign is right.
 
 use crate::curves::ends::plateau::LowerPoint;
-use crate::curves::ends::polish::{CurveProblem, Linearisation, ParameterStep};
+use crate::curves::ends::polish::{CurveLinearisation, CurveProblem, ParameterStep};
 
 /// Largest squared sine between columns that count as parallel.
 const MAX_PARALLEL_SQUARED_SINE: f64 = 1e-8;
@@ -43,7 +43,7 @@ impl CurveProblem<'_> {
     pub fn find_lowest_beside_parallel(
         &self,
         gain: f64,
-        linearisation: &Linearisation,
+        linearisation: &CurveLinearisation,
         parameters: &[f64],
     ) -> Option<Vec<f64>> {
         let pairs = self.find_parallel_pairs(linearisation, parameters);
@@ -91,7 +91,7 @@ impl CurveProblem<'_> {
     /// Returns the pairs of parameters inside their bounds whose columns are parallel, at most [`MAX_PARALLEL_PAIRS`].
     fn find_parallel_pairs(
         &self,
-        linearisation: &Linearisation,
+        linearisation: &CurveLinearisation,
         parameters: &[f64],
     ) -> Vec<ParallelPair> {
         let mut pairs = Vec::new();

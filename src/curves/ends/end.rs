@@ -2,7 +2,7 @@
 //! minimum.
 
 use crate::curves::ends::plateau::{MIN_RELATIVE_REDUCTION, Neighbourhood};
-use crate::curves::ends::polish::{CurveProblem, Linearisation};
+use crate::curves::ends::polish::{CurveLinearisation, CurveProblem};
 use crate::curves::results::result::{CurveFit, status_message};
 use crate::curves::{CurveRun, CurveSolver};
 use crate::solver::{LevenbergMarquardt, Status};
@@ -34,7 +34,7 @@ impl CurveRun {
         &self,
         problem: &CurveProblem,
         fit: &mut CurveFit,
-        linearisation: &mut Linearisation,
+        linearisation: &mut CurveLinearisation,
     ) -> u32 {
         let in_f32 = self.device.inner.runs_wgsl();
         let is_simplex = matches!(self.solver, CurveSolver::NelderMead(_));
@@ -61,7 +61,7 @@ impl CurveRun {
         &self,
         problem: &CurveProblem,
         fit: &mut CurveFit,
-        linearisation: &mut Linearisation,
+        linearisation: &mut CurveLinearisation,
     ) -> Vec<usize> {
         // 1. With polish the host repeats the fits that a GPU has not brought to an end.
         if self.polish && self.device.inner.runs_wgsl() {
@@ -140,7 +140,7 @@ impl CurveRun {
         &self,
         problem: &CurveProblem,
         fit: &mut CurveFit,
-        linearisation: &Linearisation,
+        linearisation: &CurveLinearisation,
         undetermined: &[usize],
     ) {
         let CurveSolver::Lm(settings) = self.solver else {
@@ -176,7 +176,7 @@ impl CurveRun {
         &self,
         problem: &CurveProblem,
         fit: &CurveFit,
-        linearisation: &Linearisation,
+        linearisation: &CurveLinearisation,
     ) -> Option<&'static str> {
         if !fit.status.is_success() {
             return None;
@@ -202,7 +202,7 @@ impl CurveRun {
         &self,
         problem: &CurveProblem,
         fit: &CurveFit,
-        linearisation: &Linearisation,
+        linearisation: &CurveLinearisation,
     ) -> f64 {
         let simplex = match self.solver {
             CurveSolver::Lm(settings) => {

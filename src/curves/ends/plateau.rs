@@ -1,7 +1,7 @@
 //! Minima at infinity, and minima where parameters have no effect: the cost has stopped falling although the solver did
 //! not converge.
 
-use crate::curves::ends::polish::{CurveProblem, Linearisation, ParameterStep};
+use crate::curves::ends::polish::{CurveLinearisation, CurveProblem, ParameterStep};
 use crate::curves::input::data::Curve;
 
 /// Smallest relative reduction of the cost that counts as a descent: scipy's default `ftol`.
@@ -43,7 +43,7 @@ impl CurveProblem<'_> {
     /// (Jᵀr)²/JᵀJ, does not.
     pub fn search_neighbourhood(
         &self,
-        linearisation: &Linearisation,
+        linearisation: &CurveLinearisation,
         parameters: &[f64],
     ) -> Neighbourhood {
         let cost = linearisation.cost();
@@ -110,7 +110,7 @@ impl CurveProblem<'_> {
     pub fn can_descend_by(
         &self,
         gain: f64,
-        linearisation: &Linearisation,
+        linearisation: &CurveLinearisation,
         parameters: &[f64],
     ) -> bool {
         let mut effective = self.movable_parameters(linearisation, parameters);
@@ -137,7 +137,7 @@ impl CurveProblem<'_> {
     fn find_lower_by_steps(
         &self,
         cost: f64,
-        linearisation: &Linearisation,
+        linearisation: &CurveLinearisation,
         parameters: &[f64],
         effective: &[usize],
         shortest_step: &[f64],
@@ -168,9 +168,9 @@ impl CurveProblem<'_> {
     pub fn linearise_lower_point(
         &self,
         point: &[f64],
-        linearisation: &Linearisation,
+        linearisation: &CurveLinearisation,
         parameters: &[f64],
-    ) -> (Option<(Vec<f64>, Linearisation)>, u32) {
+    ) -> (Option<(Vec<f64>, CurveLinearisation)>, u32) {
         let mut evaluations = 0;
         for k in 0..STEP_FRACTIONS {
             let share = 0.25_f64.powi(k);
@@ -195,7 +195,7 @@ impl CurveProblem<'_> {
     /// determine them, or, where there are none, a group whose columns are alike.
     fn find_runaways(
         &self,
-        linearisation: &Linearisation,
+        linearisation: &CurveLinearisation,
         parameters: &[f64],
         step: ParameterStep,
     ) -> Vec<usize> {
@@ -234,7 +234,7 @@ impl CurveProblem<'_> {
     pub fn find_lower_beside(
         &self,
         gain: f64,
-        linearisation: &Linearisation,
+        linearisation: &CurveLinearisation,
         parameters: &[f64],
     ) -> Option<Vec<f64>> {
         let cost = linearisation.cost();
@@ -308,7 +308,11 @@ impl CurveProblem<'_> {
     }
 
     /// Returns the indices of the free parameters inside their bounds, or at a bound from which the cost falls inwards.
-    fn movable_parameters(&self, linearisation: &Linearisation, parameters: &[f64]) -> Vec<usize> {
+    fn movable_parameters(
+        &self,
+        linearisation: &CurveLinearisation,
+        parameters: &[f64],
+    ) -> Vec<usize> {
         let Curve { lower, upper, .. } = self.curve;
         let mut movable = self.curve.free_parameters();
         movable.retain(|&p| {

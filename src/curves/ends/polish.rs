@@ -66,7 +66,7 @@ pub(crate) struct ParameterStep<'a> {
 }
 
 /// Residuals and their Jacobian at one point.
-pub(crate) struct Linearisation {
+pub(crate) struct CurveLinearisation {
     pub chi2: f64,
     pub penalty: f64,
     /// Jᵀr, by every parameter.
@@ -84,7 +84,7 @@ pub(crate) struct Linearisation {
     pub is_independent: Cell<bool>,
 }
 
-impl Linearisation {
+impl CurveLinearisation {
     /// Returns χ² plus the penalty of the priors.
     pub fn cost(&self) -> f64 {
         self.chi2 + self.penalty
@@ -212,7 +212,7 @@ impl CurveProblem<'_> {
 
     /// Returns residuals, Jacobian, gradient and cost at some parameters; `None` where model or derivatives are not
     /// finite at an unmasked point.
-    pub fn linearise(&self, parameters: &[f64]) -> Option<Linearisation> {
+    pub fn linearise(&self, parameters: &[f64]) -> Option<CurveLinearisation> {
         let Curve {
             y, weight, scale, ..
         } = self.curve;
@@ -272,7 +272,7 @@ impl CurveProblem<'_> {
         let penalty = residual.rows(unmasked.len(), priors.len()).norm_squared();
         let gradient: Vec<f64> = jacobian.tr_mul(&residual).iter().copied().collect();
         let is_finite = gradient.iter().all(|g| g.is_finite()) && (chi2 + penalty).is_finite();
-        is_finite.then_some(Linearisation {
+        is_finite.then_some(CurveLinearisation {
             chi2,
             penalty,
             gradient,
@@ -289,7 +289,7 @@ impl CurveProblem<'_> {
 
     /// Linearises at some parameters and counts it against the fit's budget; `None` if the budget is used up, or as
     /// [`linearise`](Self::linearise) does.
-    pub fn linearise_within_budget(&self, parameters: &[f64]) -> Option<Linearisation> {
+    pub fn linearise_within_budget(&self, parameters: &[f64]) -> Option<CurveLinearisation> {
         self.linearisations_left
             .set(self.linearisations_left.get().checked_sub(1)?);
         self.linearise(parameters)
@@ -306,7 +306,7 @@ impl CurveProblem<'_> {
     }
 
     /// Returns (JᵀJ)⁻¹ of all parameters, row by row: 0 for held ones, NaN for undetermined ones and those at a bound.
-    pub fn covariance(&self, linearisation: &Linearisation, parameters: &[f64]) -> Vec<f64> {
+    pub fn covariance(&self, linearisation: &CurveLinearisation, parameters: &[f64]) -> Vec<f64> {
         let count = parameters.len();
         let interior = self.interior_parameters(parameters);
         // 1. The parameters between their bounds have a covariance.
@@ -339,7 +339,7 @@ impl CurveProblem<'_> {
     /// priors. That is b/a C + (1 − b/a) C D C.
     fn sandwich_covariance(
         &self,
-        linearisation: &Linearisation,
+        linearisation: &CurveLinearisation,
         interior: &[usize],
         (a, b): (f64, f64),
     ) -> Vec<f64> {
@@ -385,7 +385,7 @@ impl CurveProblem<'_> {
     /// Returns those of the parameters `interior` on which no row depends here: their columns of the Jacobian are 0.
     pub fn parameters_without_effect(
         &self,
-        linearisation: &Linearisation,
+        linearisation: &CurveLinearisation,
         interior: &[usize],
     ) -> Vec<usize> {
         let jacobian = linearisation.covariance_jacobian();
@@ -404,7 +404,7 @@ impl CurveProblem<'_> {
     /// [`covariance`](Self::covariance), and `factor` makes squared errors of them.
     pub fn undetermined_parameters(
         &self,
-        linearisation: &Linearisation,
+        linearisation: &CurveLinearisation,
         parameters: &[f64],
         interior: &[usize],
         variances: &[f64],
@@ -438,7 +438,7 @@ impl CurveProblem<'_> {
     /// Returns the predicted reduction of the cost by a Gauss–Newton step; `None` when a direction is undetermined.
     pub fn predicted_reduction(
         &self,
-        linearisation: &Linearisation,
+        linearisation: &CurveLinearisation,
         parameters: &[f64],
     ) -> Option<f64> {
         let interior = self.interior_parameters(parameters);
@@ -451,7 +451,7 @@ impl CurveProblem<'_> {
     /// the test means nothing.
     pub fn is_stationary(
         &self,
-        linearisation: &Linearisation,
+        linearisation: &CurveLinearisation,
         parameters: &[f64],
         in_f32: bool,
     ) -> bool {
@@ -462,7 +462,7 @@ impl CurveProblem<'_> {
     }
 
     /// Returns whether the cost is so small that rounding of the data, in f32 or f64, explains the residuals.
-    pub fn is_rounding(&self, linearisation: &Linearisation, in_f32: bool) -> bool {
+    pub fn is_rounding(&self, linearisation: &CurveLinearisation, in_f32: bool) -> bool {
         let data_rounding = match in_f32 {
             true => {
                 MODEL_ROUNDING_PER_DATA_ROUNDING_IN_F32 * self.curve.rounding(f32::EPSILON.into())
@@ -484,7 +484,7 @@ impl CurveProblem<'_> {
     /// parameters times derivatives, may be far larger than their sum.
     pub fn is_rounding_of_terms(
         &self,
-        linearisation: &Linearisation,
+        linearisation: &CurveLinearisation,
         parameters: &[f64],
         in_f32: bool,
     ) -> bool {
@@ -509,7 +509,7 @@ impl CurveProblem<'_> {
     pub fn refine_by_gauss_newton(
         &self,
         parameters: &mut Vec<f64>,
-        linearisation: &mut Linearisation,
+        linearisation: &mut CurveLinearisation,
     ) -> (u32, bool) {
         let mut previous_length = f64::INFINITY;
         let mut cost_has_fallen = false;
@@ -566,9 +566,9 @@ impl CurveProblem<'_> {
     fn search_along_step(
         &self,
         parameters: &[f64],
-        linearisation: &Linearisation,
+        linearisation: &CurveLinearisation,
         step: ParameterStep,
-    ) -> (Option<(Vec<f64>, Linearisation)>, u32) {
+    ) -> (Option<(Vec<f64>, CurveLinearisation)>, u32) {
         let mut evaluations = 0;
         for halvings in 0..=MAX_HALVINGS as i32 {
             let mut trial_point = parameters.to_vec();

@@ -76,7 +76,7 @@ impl<'a> CurvePasses<'a> {
                 grid,
                 points,
                 max_rounds,
-                capacity: max_curves.min(LaneSearches::CAPACITY),
+                capacity: max_curves.min(LaneSearches::MAX_CURVES),
                 objective: objective(false),
                 linearise: None,
                 simplex: None,

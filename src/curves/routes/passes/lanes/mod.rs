@@ -39,7 +39,7 @@ pub(super) struct LaneSearches {
 
 impl LaneSearches {
     /// Maximum number of curves that enter together.
-    pub const CAPACITY: usize = 1 << 13;
+    pub const MAX_CURVES: usize = 1 << 13;
 
     /// Sets up Nelder–Mead searches with one curve per vector lane; `None` on a GPU, for large curves, or if the fit is
     /// not plain least squares.
