@@ -35,33 +35,34 @@ pub(crate) fn compare(names: &[String], own: &[f64], differences: &[f64]) -> Vec
 /// Returns the point at which derivatives by one parameter and differences are furthest apart, relative to the largest
 /// difference.
 pub(crate) fn compare_row(name: &str, derivatives: &[f64], differences: &[f64]) -> DerivativeCheck {
-    let scale = differences.iter().fold(0.0, |m: f64, d| m.max(d.abs()));
-    let mut check = DerivativeCheck {
+    let scale = differences.iter().fold(0.0, |largest: f64, difference| {
+        largest.max(difference.abs())
+    });
+    let mut worst = DerivativeCheck {
         parameter: name.to_owned(),
         ..DerivativeCheck::default()
     };
-    for (point, (derivative, difference)) in derivatives
-        .iter()
-        .copied()
-        .zip(differences.iter().copied())
-        .enumerate()
-    {
-        let apart = (derivative - difference).abs();
-        let error = if apart == 0.0 { 0.0 } else { apart / scale };
-        if point == 0 || is_worse(error, check.error) {
-            check = DerivativeCheck {
+    for (point, (&derivative, &difference)) in derivatives.iter().zip(differences).enumerate() {
+        let deviation = (derivative - difference).abs();
+        let error = if deviation == 0.0 {
+            0.0
+        } else {
+            deviation / scale
+        };
+        if point == 0 || is_worse(error, worst.error) {
+            worst = DerivativeCheck {
                 error,
                 point,
                 derivative,
                 difference,
-                ..check
+                ..worst
             };
         }
     }
-    check
+    worst
 }
 
 /// Returns whether an error is larger than another one; NaN is the worst.
-pub(crate) fn is_worse(error: f64, than: f64) -> bool {
-    error > than || (error.is_nan() && !than.is_nan())
+pub(crate) fn is_worse(error: f64, other: f64) -> bool {
+    error > other || (error.is_nan() && !other.is_nan())
 }

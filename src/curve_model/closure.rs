@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::model::{Context, Failure, Model};
-use super::{CurveModel, check_names};
+use super::{CurveModel, check_names, own_names};
 use crate::error::Result;
 
 /// Function of context, x (predictors, n), parameters (P), and the output, which it fills.
-type Function =
+type ClosureFunction =
     Arc<dyn Fn(&Context, &[f64], &[f64], &mut [f64]) -> Result<(), Failure> + Send + Sync>;
 
 /// A model given by closures, for the CPU.
@@ -33,8 +33,8 @@ type Function =
 pub struct Closure {
     predictors: Vec<String>,
     parameters: Vec<String>,
-    values: Function,
-    derivatives: Option<Function>,
+    values: ClosureFunction,
+    derivatives: Option<ClosureFunction>,
     is_cost: bool,
 }
 
@@ -70,16 +70,16 @@ impl Closure {
         parameters: &[&str],
         values: impl Fn(&[f64], &[f64], &mut [f64]) + Send + Sync + 'static,
     ) -> Result<Closure> {
-        Closure::made(
+        Closure::from_function(
             predictors,
             parameters,
-            infallible(move |_, x, p, y| values(x, p, y)),
+            wrap_infallible(move |_, x, p, y| values(x, p, y)),
         )
     }
 
     /// Makes a model of a closure, as [`new`](Self::new) takes it, that may return an error, which ends that curve's
     /// fit alone. Its first error ends the fit that asked for the values. Where a model is only not defined it writes
-    /// NaN instead, and the fit goes on from where it was.
+    /// NaN instead, and the fit continues from its last point.
     ///
     /// ```
     /// use popfit::{Closure, CurveFitter, Curves, Device, Status};
@@ -104,14 +104,14 @@ impl Closure {
         parameters: &[&str],
         values: impl Fn(&[f64], &[f64], &mut [f64]) -> Result<(), E> + Send + Sync + 'static,
     ) -> Result<Closure> {
-        Closure::made(
+        Closure::from_function(
             predictors,
             parameters,
             Arc::new(move |_, x, p, y| values(x, p, y).map_err(Into::into)),
         )
     }
 
-    /// Makes a model of a closure that is also told the index of the curve ([`Context`]), for models with data per
+    /// Makes a model of a closure that also receives the index of the curve ([`Context`]), for models with data per
     /// curve.
     ///
     /// # Errors
@@ -121,10 +121,10 @@ impl Closure {
         parameters: &[&str],
         values: impl Fn(&Context, &[f64], &[f64], &mut [f64]) + Send + Sync + 'static,
     ) -> Result<Closure> {
-        Closure::made(predictors, parameters, infallible(values))
+        Closure::from_function(predictors, parameters, wrap_infallible(values))
     }
 
-    /// Makes a model of a closure that is told the index of the curve and may return an error.
+    /// Makes a model of a closure that receives the index of the curve and may return an error.
     ///
     /// # Errors
     /// The errors of [`new`](Self::new).
@@ -133,7 +133,7 @@ impl Closure {
         parameters: &[&str],
         values: impl Fn(&Context, &[f64], &[f64], &mut [f64]) -> Result<(), E> + Send + Sync + 'static,
     ) -> Result<Closure> {
-        Closure::made(predictors, parameters, fallible(values))
+        Closure::from_function(predictors, parameters, wrap_fallible(values))
     }
 
     /// Makes a model whose sum of squared residuals Σ r(θ)² is minimised, as by scipy's `least_squares`: parameters,
@@ -176,7 +176,7 @@ impl Closure {
         Closure::indexed_cost(parameters, move |_, p| cost(p))
     }
 
-    /// Makes a [`cost`](Self::cost) of a closure that is also told the index of the problem it is evaluated for.
+    /// Makes a [`cost`](Self::cost) of a closure that also receives the index of the problem it is evaluated for.
     ///
     /// # Errors
     /// The errors of [`residuals`](Self::residuals).
@@ -184,7 +184,7 @@ impl Closure {
         parameters: &[&str],
         cost: impl Fn(&Context, &[f64]) -> f64 + Send + Sync + 'static,
     ) -> Result<Closure> {
-        let values = infallible(move |context, _, p, y: &mut [f64]| {
+        let values = wrap_infallible(move |context, _, p, y: &mut [f64]| {
             y.fill(0.0);
             if let Some(first) = y.first_mut() {
                 *first = cost(context, p);
@@ -192,7 +192,7 @@ impl Closure {
         });
         Ok(Closure {
             is_cost: true,
-            ..Closure::made(&["row"], parameters, values)?
+            ..Closure::from_function(&["row"], parameters, values)?
         })
     }
 
@@ -215,19 +215,19 @@ impl Closure {
         self.try_indexed_derivatives(move |_, x, p, rows| derivatives(x, p, rows))
     }
 
-    /// Sets a closure for the derivatives that is also told the index of the curve ([`Context`]).
+    /// Sets a closure for the derivatives that also receives the index of the curve ([`Context`]).
     #[must_use]
     pub fn indexed_derivatives(
         self,
         derivatives: impl Fn(&Context, &[f64], &[f64], &mut [f64]) + Send + Sync + 'static,
     ) -> Closure {
         Closure {
-            derivatives: Some(infallible(derivatives)),
+            derivatives: Some(wrap_infallible(derivatives)),
             ..self
         }
     }
 
-    /// Sets a closure for the derivatives that is told the index of the curve and may return an error.
+    /// Sets a closure for the derivatives that receives the index of the curve and may return an error.
     #[must_use]
     pub fn try_indexed_derivatives<E: Into<Failure>>(
         self,
@@ -237,20 +237,19 @@ impl Closure {
         + 'static,
     ) -> Closure {
         Closure {
-            derivatives: Some(fallible(derivatives)),
+            derivatives: Some(wrap_fallible(derivatives)),
             ..self
         }
     }
 
     /// Makes a model without derivatives of a wrapped closure; fails unless the names are distinct and not empty.
-    fn made(predictors: &[&str], parameters: &[&str], values: Function) -> Result<Closure> {
-        let owned = |names: &[&str]| {
-            names
-                .iter()
-                .map(|name| (*name).to_owned())
-                .collect::<Vec<_>>()
-        };
-        let (predictors, parameters) = (owned(predictors), owned(parameters));
+    fn from_function(
+        predictors: &[&str],
+        parameters: &[&str],
+        values: ClosureFunction,
+    ) -> Result<Closure> {
+        let predictors = own_names(predictors);
+        let parameters = own_names(parameters);
         check_names(&predictors, &parameters)?;
         Ok(Closure {
             predictors,
@@ -263,9 +262,9 @@ impl Closure {
 }
 
 /// Wraps a closure that cannot fail in a function that always returns `Ok`.
-fn infallible(
+fn wrap_infallible(
     function: impl Fn(&Context, &[f64], &[f64], &mut [f64]) + Send + Sync + 'static,
-) -> Function {
+) -> ClosureFunction {
     Arc::new(move |context, x, parameters, output| {
         function(context, x, parameters, output);
         Ok(())
@@ -273,9 +272,9 @@ fn infallible(
 }
 
 /// Wraps a closure so that its error, of any type, is boxed.
-fn fallible<E: Into<Failure>>(
+fn wrap_fallible<E: Into<Failure>>(
     function: impl Fn(&Context, &[f64], &[f64], &mut [f64]) -> Result<(), E> + Send + Sync + 'static,
-) -> Function {
+) -> ClosureFunction {
     Arc::new(move |context, x, parameters, output| {
         function(context, x, parameters, output).map_err(Into::into)
     })
@@ -333,7 +332,8 @@ impl Model for Closure {
 
 impl From<Closure> for CurveModel {
     fn from(closure: Closure) -> CurveModel {
-        let (predictors, parameters) = (closure.predictors.clone(), closure.parameters.clone());
+        let predictors = closure.predictors.clone();
+        let parameters = closure.parameters.clone();
         let is_cost = closure.is_cost;
         CurveModel {
             is_cost,

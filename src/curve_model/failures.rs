@@ -1,4 +1,4 @@
-//! Failures of users' models: errors and panics, each of which ends only the fit that it happens in.
+//! Failures of users' models: errors and panics, each of which ends only its own fit.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::model::Failure;
 
-/// The first failure of each fit of a run, in words.
+/// Messages of the first failure of each fit of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
     any: AtomicBool,
@@ -17,7 +17,7 @@ pub(crate) struct Failures {
 
 impl Failures {
     /// Locks the map from fits to the messages of their failures.
-    fn texts(&self) -> MutexGuard<'_, HashMap<usize, String>> {
+    fn lock_texts(&self) -> MutexGuard<'_, HashMap<usize, String>> {
         self.texts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -26,39 +26,43 @@ impl Failures {
         if !self.any.load(Ordering::Relaxed) {
             return None;
         }
-        self.texts().get(&index).cloned()
+        self.lock_texts().get(&index).cloned()
     }
 
     /// Removes and returns the message of fit `index`; `None` if there is none.
     pub fn take(&self, index: usize) -> Option<String> {
-        self.texts().remove(&index)
+        self.lock_texts().remove(&index)
     }
 
     /// Stores the message with which the model failed in fit `index`, unless there is one already.
     pub fn add(&self, index: usize, text: String) {
-        self.texts().entry(index).or_insert(text);
+        self.lock_texts().entry(index).or_insert(text);
         self.any.store(true, Ordering::Relaxed);
     }
 
     /// Removes all failures.
     pub fn clear(&self) {
-        self.texts().clear();
+        self.lock_texts().clear();
         self.any.store(false, Ordering::Relaxed);
     }
 }
 
 /// Calls a user's code, and turns its error or panic into a message.
-pub(super) fn guarded<T>(call: impl FnOnce() -> Result<T, Failure>) -> Result<T, String> {
+pub(super) fn catch_failure<T>(call: impl FnOnce() -> Result<T, Failure>) -> Result<T, String> {
     match panic::catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(failure)) => Err(format!("the model failed: {failure}")),
-        Err(payload) => Err(format!("the model panicked: {}", words(&*payload))),
+        Err(payload) => Err(format!("the model panicked: {}", panic_message(&*payload))),
     }
 }
 
 /// Returns the message of a panic, or "without a message".
-fn words(payload: &(dyn Any + Send)) -> &str {
-    let text = payload.downcast_ref::<&str>().copied();
-    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("without a message")
+fn panic_message(payload: &(dyn Any + Send)) -> &str {
+    if let Some(text) = payload.downcast_ref::<&str>() {
+        text
+    } else if let Some(text) = payload.downcast_ref::<String>() {
+        text
+    } else {
+        "without a message"
+    }
 }

@@ -1,18 +1,19 @@
 //! Evaluation of many curves by one call of a user's model.
 
-use super::differences::{Differences, MOST_OTHERS, Sides, Step};
+use super::differences::{DifferenceStep, FiniteDifferences, MAX_STEP_CORRECTIONS, Sides};
 use super::model::{Context, Failure, Model};
-use super::{Evaluation, guarded};
+use super::{ModelEvaluation, catch_failure};
 use crate::recording::CustomInput;
 
-impl Evaluation<'_> {
-    /// Computes what [`fill`](Self::fill) does of many curves into `output` (curves, rows, n), by one call of the model
-    /// for each grid; NaN of fits in which the model has failed.
-    pub(super) fn fill_many(&self, sides: Sides, inputs: &[CustomInput], output: &mut [f64]) {
+impl ModelEvaluation<'_> {
+    /// Evaluates many curves as [`evaluate_curve`](Self::evaluate_curve) does, into `output` (curves, rows, n), by one
+    /// call of the model for each grid; NaN of fits in which the model has failed.
+    pub(super) fn evaluate_many(&self, sides: Sides, inputs: &[CustomInput], output: &mut [f64]) {
         let size = output.len() / inputs.len().max(1);
         let mut outputs = output.chunks_exact_mut(size.max(1));
-        // curves of a common grid lend one and the same
+        // Curves of a common grid borrow the same x.
         for curves in inputs.chunk_by(|a, b| std::ptr::eq(a.x, b.x)) {
+            // 1. Leave out the fits in which the model has failed before.
             let mut live: Vec<(&CustomInput, &mut [f64])> = Vec::with_capacity(curves.len());
             for (input, output) in curves.iter().zip(&mut outputs) {
                 match self.failures.text(input.member.index) {
@@ -20,14 +21,16 @@ impl Evaluation<'_> {
                     None => live.push((input, output)),
                 }
             }
-            if guarded(|| self.rows_many(sides, &mut live)).is_ok() {
+            // 2. Evaluate the others together.
+            if catch_failure(|| self.try_curves(sides, &mut live)).is_ok() {
                 continue;
             }
-            // whose failure it was
+            // 3. After a failure evaluate them one by one, to find out whose it was.
             for (input, output) in live {
-                if let Err(text) = guarded(|| self.rows_many(sides, &mut [(input, &mut *output)])) {
+                let single = &mut [(input, &mut *output)];
+                if let Err(failure) = catch_failure(|| self.try_curves(sides, single)) {
                     output.fill(f64::NAN);
-                    self.failures.add(input.member.index, text);
+                    self.failures.add(input.member.index, failure);
                 }
             }
         }
@@ -35,7 +38,7 @@ impl Evaluation<'_> {
 
     /// Computes values, with `derivatives` also the model's own or differences, of curves of the same grid into their
     /// outputs, or returns the model's error.
-    fn rows_many(
+    fn try_curves(
         &self,
         sides: Sides,
         curves: &mut [(&CustomInput, &mut [f64])],
@@ -43,47 +46,47 @@ impl Evaluation<'_> {
         let Some((first, output)) = curves.first_mut() else {
             return Ok(());
         };
-        let (x, context) = (
-            first.x,
-            Context {
-                index: first.member.number,
-            },
-        );
+        // 1. A model with derivatives of its own evaluates each curve by itself.
+        let x = first.x;
+        let first_context = Context {
+            index: first.member.number,
+        };
         let takes_differences = self.derivatives
             && (self.differences
                 || !self
                     .model
-                    .try_linearise(&context, x, first.parameters, output)?);
+                    .try_linearise(&first_context, x, first.parameters, output)?);
         if self.derivatives && !takes_differences {
             return curves
                 .iter_mut()
-                .try_for_each(|(input, output)| self.rows(input, output));
+                .try_for_each(|(input, output)| self.try_curve(input, output));
         }
+        // 2. Collect the parameters and, for differences, the points at the usual steps from them.
         let contexts: Vec<Context> = curves
             .iter()
             .map(|(input, _)| Context {
                 index: input.member.number,
             })
             .collect();
-        let mut points = Points::default();
-        // 1. The values at the parameters, and at the usual steps from them.
-        let mut steps: Vec<Vec<Step>> = Vec::new();
+        let mut points = BatchedPoints::default();
+        let mut steps_of_curves: Vec<Vec<DifferenceStep>> = Vec::new();
         for ((input, _), context) in curves.iter().zip(&contexts) {
-            let differences = Differences {
+            let differences = FiniteDifferences {
                 model: self.model,
                 context,
                 input,
             };
-            let own = if takes_differences {
+            let steps = if takes_differences {
                 differences.usual_steps()
             } else {
                 Vec::new()
             };
             points.parameters.extend_from_slice(input.parameters);
-            let beside = differences.append_points(sides, &own, &mut points.parameters);
-            points.add(*context, 1 + beside);
-            steps.push(own);
+            let rows_beside = differences.append_points(sides, &steps, &mut points.parameters);
+            points.add_curve(*context, 1 + rows_beside);
+            steps_of_curves.push(steps);
         }
+        // 3. Evaluate all of them by one call.
         let length = curves
             .first()
             .map_or(0, |(input, output)| match self.derivatives {
@@ -91,40 +94,39 @@ impl Evaluation<'_> {
                 false => output.len(),
             });
         let values = points.evaluate(self.model, x, length)?;
-        let mut of_curves = points.split(&values, length);
-        let mut beside: Vec<&[f64]> = Vec::with_capacity(curves.len());
-        for ((_, output), of_curve) in curves.iter_mut().zip(&mut of_curves) {
-            let (own, others) = of_curve.split_at(length);
-            output[..length].copy_from_slice(own);
-            beside.push(others);
+        let mut values_beside: Vec<&[f64]> = Vec::with_capacity(curves.len());
+        for ((_, output), of_curve) in curves.iter_mut().zip(points.split(&values, length)) {
+            let (at_parameters, beside) = of_curve.split_at(length);
+            output[..length].copy_from_slice(at_parameters);
+            values_beside.push(beside);
         }
         if !takes_differences {
             return Ok(());
         }
-        // 2. Differences, and those of other steps where some are too long or too short.
-        let mut others;
-        for _ in 0..=MOST_OTHERS {
-            let mut points = Points::default();
-            let all = curves
+        // 4. Take differences, and those of other steps where some are too long or too short.
+        let mut corrected_values;
+        for _ in 0..=MAX_STEP_CORRECTIONS {
+            let mut points = BatchedPoints::default();
+            let each_curve = curves
                 .iter_mut()
                 .zip(&contexts)
-                .zip(&beside)
-                .zip(&mut steps);
-            for ((((input, output), context), beside), steps) in all {
-                let differences = Differences {
+                .zip(&values_beside)
+                .zip(&mut steps_of_curves);
+            for ((((input, output), context), beside), steps) in each_curve {
+                let differences = FiniteDifferences {
                     model: self.model,
                     context,
                     input,
                 };
                 *steps = differences.combine(sides, steps, beside, output);
                 let rows = differences.append_points(sides, steps, &mut points.parameters);
-                points.add(*context, rows);
+                points.add_curve(*context, rows);
             }
             if points.contexts.is_empty() {
                 break;
             }
-            others = points.evaluate(self.model, x, length)?;
-            beside = points.split(&others, length).collect();
+            corrected_values = points.evaluate(self.model, x, length)?;
+            values_beside = points.split(&corrected_values, length).collect();
         }
         Ok(())
     }
@@ -132,7 +134,7 @@ impl Evaluation<'_> {
 
 /// Points of several curves at which a model is evaluated by one call.
 #[derive(Default)]
-struct Points {
+struct BatchedPoints {
     /// (rows)
     contexts: Vec<Context>,
     /// (rows, P)
@@ -141,9 +143,9 @@ struct Points {
     rows: Vec<usize>,
 }
 
-impl Points {
+impl BatchedPoints {
     /// Adds the next curve, whose parameters in so many rows have been added.
-    fn add(&mut self, context: Context, rows: usize) {
+    fn add_curve(&mut self, context: Context, rows: usize) {
         self.contexts.extend(std::iter::repeat_n(context, rows));
         self.rows.push(rows);
     }

@@ -23,10 +23,10 @@ use crate::recording::{CustomFunction, CustomInput, ManyFunction, Member};
 pub use check::DerivativeCheck;
 pub(crate) use check::{compare, compare_row, is_worse};
 pub use closure::Closure;
-use differences::Differences;
+use differences::FiniteDifferences;
 pub(crate) use differences::Sides;
 pub(crate) use failures::Failures;
-use failures::guarded;
+use failures::catch_failure;
 pub use model::{Context, Failure, Model};
 pub use spline::SplineAxis;
 
@@ -45,7 +45,7 @@ pub struct CurveModel {
     differences: bool,
     /// Result of comparing a user's two versions of the model, in WGSL and in Rust: true once a GPU has found both
     /// alike. `None` unless both were given.
-    alike: Option<Arc<AtomicBool>>,
+    twin_agreement: Option<Arc<AtomicBool>>,
     /// True if the model's one value is a cost, which is minimised as it is.
     is_cost: bool,
 }
@@ -79,7 +79,8 @@ impl CurveModel {
     /// # Errors
     /// Returns [`Error::Usage`] if it has no predictor or no parameter, or if a name is empty or given twice.
     pub fn new(model: impl Model + 'static) -> Result<CurveModel> {
-        let (predictors, parameters) = (model.predictors(), model.parameters());
+        let predictors = model.predictors();
+        let parameters = model.parameters();
         check_names(&predictors, &parameters)?;
         Ok(CurveModel::of_rust(
             "function",
@@ -104,7 +105,7 @@ impl CurveModel {
             wgsl: None,
             formula: None,
             differences: false,
-            alike: None,
+            twin_agreement: None,
             is_cost: false,
         }
     }
@@ -158,7 +159,7 @@ impl CurveModel {
 
     /// Checks the lengths and computes values at n points, with `derivatives` also those by each parameter: (1 + P, n).
     fn evaluate(&self, derivatives: bool, x: &[f64], parameters: &[f64]) -> Result<Vec<f64>> {
-        self.points(x, parameters)?;
+        self.count_points(x, parameters)?;
         let failures = Failures::default();
         let input = CustomInput {
             x,
@@ -166,40 +167,43 @@ impl CurveModel {
             limits: None,
             member: Member::default(),
         };
-        let rows = self
-            .rows(derivatives, &input, &failures)
-            .ok_or_else(|| Error::model(self.no_rust()))?;
-        failures
-            .text(0)
-            .map_or(Ok(rows), |text| Err(Error::model(text)))
+        let Some(rows) = self.rows(derivatives, &input, &failures) else {
+            return Err(Error::model(self.missing_rust_message()));
+        };
+        match failures.text(0) {
+            Some(failure) => Err(Error::model(failure)),
+            None => Ok(rows),
+        }
     }
 
     /// Computes values and derivatives by the model's own code, (1 + parameters, n); fails if it has none.
     pub(crate) fn own_rows(&self, x: &[f64], parameters: &[f64]) -> Result<Vec<f64>> {
-        let points = self.points(x, parameters)?;
+        let points = self.count_points(x, parameters)?;
         let Some(rust) = &self.rust else {
-            return self.no_slopes();
+            return self.missing_derivatives_error();
         };
-        let mut own = vec![f64::NAN; (1 + parameters.len()) * points];
-        let found = guarded(|| rust.try_linearise(&Context::default(), x, parameters, &mut own));
-        if found.map_err(Error::model)? {
-            Ok(own)
+        let mut rows = vec![f64::NAN; (1 + parameters.len()) * points];
+        let has_derivatives =
+            catch_failure(|| rust.try_linearise(&Context::default(), x, parameters, &mut rows))
+                .map_err(Error::model)?;
+        if has_derivatives {
+            Ok(rows)
         } else {
-            self.no_slopes()
+            self.missing_derivatives_error()
         }
     }
 
     /// Returns the number of points of `x`, or [`Error::ShapeMismatch`] if `x` or `parameters` has the wrong length.
-    pub(crate) fn points(&self, x: &[f64], parameters: &[f64]) -> Result<usize> {
-        let wrong = |what: &str, found: usize, names: &[String]| {
-            let message = format!("{found} numbers for {}", names.join(", "));
-            Err(Error::mismatch(what, message).naming(what))
+    pub(crate) fn count_points(&self, x: &[f64], parameters: &[f64]) -> Result<usize> {
+        let mismatch = |array: &str, length: usize, names: &[String]| {
+            let message = format!("{length} numbers for {}", names.join(", "));
+            Err(Error::mismatch(array, message).naming(array))
         };
         if !x.len().is_multiple_of(self.predictors.len()) {
-            return wrong("x", x.len(), &self.predictors);
+            return mismatch("x", x.len(), &self.predictors);
         }
         if parameters.len() != self.parameters.len() {
-            return wrong("parameters", parameters.len(), &self.parameters);
+            return mismatch("parameters", parameters.len(), &self.parameters);
         }
         Ok(x.len() / self.predictors.len())
     }
@@ -219,46 +223,51 @@ impl CurveModel {
             1
         };
         let mut output = vec![f64::NAN; rows * (input.x.len() / self.predictors.len())];
-        let (differences, is_formula) = (self.differences, self.formula.is_some());
-        Evaluation {
+        let evaluation = ModelEvaluation {
             model,
-            differences,
-            is_formula,
+            differences: self.differences,
+            is_formula: self.formula.is_some(),
             derivatives,
             failures,
-        }
-        .fill(input, &mut output);
+        };
+        evaluation.evaluate_curve(input, &mut output);
         Some(output)
     }
 
     /// Returns the model's Rust and WGSL for a [`Custom`](crate::recording::Custom) stage; failures of the Rust are
     /// added to `failures`.
-    pub(crate) fn code(&self, derivatives: bool, failures: Arc<Failures>) -> Code {
-        let many = self.many(derivatives, Sides::Both, failures.clone());
+    pub(crate) fn stage_code(&self, derivatives: bool, failures: Arc<Failures>) -> Code {
+        // 1. Rust, of one curve and of many.
+        let many = self.many_function(derivatives, Sides::Both, failures.clone());
         let rust: CustomFunction = match self.rust.clone() {
             Some(model) => {
-                let (differences, is_formula) = (self.differences, self.formula.is_some());
+                let differences = self.differences;
+                let is_formula = self.formula.is_some();
                 Arc::new(move |input, output| {
-                    let (model, failures) = (&*model, &*failures);
-                    Evaluation {
-                        model,
+                    let evaluation = ModelEvaluation {
+                        model: &*model,
                         differences,
                         is_formula,
                         derivatives,
-                        failures,
-                    }
-                    .fill(input, output);
+                        failures: &failures,
+                    };
+                    evaluation.evaluate_curve(input, output);
                 })
             }
-            // never called, because `device_fault` has refused the CPU
+            // This function is never called, because `device_fault` has refused the CPU.
             None => Arc::new(|_, output| output.fill(f64::NAN)),
         };
+        // 2. WGSL, with the derivatives that were asked for.
         let (wgsl, table) = match self.wgsl.as_deref() {
-            Some(wgsl) if derivatives && self.differences && !wgsl.differences.is_empty() => {
-                (wgsl.differences.clone(), wgsl.table.clone())
+            Some(wgsl) => {
+                let takes_differences = self.differences && !wgsl.differences.is_empty();
+                let source = match derivatives {
+                    true if takes_differences => &wgsl.differences,
+                    true => &wgsl.linearisation,
+                    false => &wgsl.value,
+                };
+                (source.clone(), wgsl.table.clone())
             }
-            Some(wgsl) if derivatives => (wgsl.linearisation.clone(), wgsl.table.clone()),
-            Some(wgsl) => (wgsl.value.clone(), wgsl.table.clone()),
             None => Default::default(),
         };
         Code {
@@ -277,28 +286,28 @@ impl CurveModel {
 
     /// Returns the function that evaluates many curves at once, with differences on so many sides; `None` unless the
     /// model is a user's that is quicker so. Its failures are added to `failures`.
-    pub(crate) fn many(
+    pub(crate) fn many_function(
         &self,
         derivatives: bool,
         sides: Sides,
         failures: Arc<Failures>,
     ) -> Option<ManyFunction> {
-        let (model, differences) = (
-            self.rust.clone().filter(|_| self.takes_many())?,
-            self.differences,
-        );
+        if !self.takes_many() {
+            return None;
+        }
+        let model = self.rust.clone()?;
         let caller = model.clone();
+        let differences = self.differences;
         Some(ManyFunction {
             fill: Arc::new(move |inputs, output| {
-                let (model, is_formula, failures) = (&*model, false, &*failures);
-                Evaluation {
-                    model,
+                let evaluation = ModelEvaluation {
+                    model: &*model,
                     differences,
-                    is_formula,
+                    is_formula: false,
                     derivatives,
-                    failures,
-                }
-                .fill_many(sides, inputs, output);
+                    failures: &failures,
+                };
+                evaluation.evaluate_many(sides, inputs, output);
             }),
             during: Arc::new(move |work| caller.during_calls(work)),
         })
@@ -321,8 +330,8 @@ impl CurveModel {
 
     /// Returns the flag that a GPU has found the model's WGSL and its twin in Rust to agree; `None` unless both were
     /// given. Clones share the flag.
-    pub(crate) fn alike(&self) -> Option<&AtomicBool> {
-        self.alike.as_deref()
+    pub(crate) fn twin_agreement(&self) -> Option<&AtomicBool> {
+        self.twin_agreement.as_deref()
     }
 
     /// Returns whether the model's WGSL has derivatives of its own, instead of differences.
@@ -333,7 +342,7 @@ impl CurveModel {
     }
 
     /// Returns the error that the model has no derivatives of its own to compare with differences.
-    pub(crate) fn no_slopes<T>(&self) -> Result<T> {
+    pub(crate) fn missing_derivatives_error<T>(&self) -> Result<T> {
         Err(Error::model(format!(
             "the {} has no derivatives of its own to check",
             self.name
@@ -348,13 +357,13 @@ impl CurveModel {
                 "a {} in Rust runs on the CPU alone: take Device::cpu(), or give the model as a formula or as WGSL",
                 self.name
             )),
-            (false, _, None) => Some(self.no_rust()),
+            (false, _, None) => Some(self.missing_rust_message()),
             _ => None,
         }
     }
 
     /// Returns the message that the model has no Rust code and so cannot run on the CPU.
-    fn no_rust(&self) -> String {
+    fn missing_rust_message(&self) -> String {
         format!(
             "a {} runs on a GPU alone: take one, or give its twin in Rust (with_rust)",
             self.name
@@ -363,7 +372,7 @@ impl CurveModel {
 }
 
 /// An evaluation of a model in Rust.
-struct Evaluation<'a> {
+struct ModelEvaluation<'a> {
     model: &'a dyn Model,
     differences: bool,
     is_formula: bool,
@@ -371,22 +380,22 @@ struct Evaluation<'a> {
     failures: &'a Failures,
 }
 
-impl Evaluation<'_> {
+impl ModelEvaluation<'_> {
     /// Computes values, with `derivatives` also those by each parameter, of one curve into `output`; NaN if the model
     /// has failed.
-    fn fill(&self, input: &CustomInput, output: &mut [f64]) {
+    fn evaluate_curve(&self, input: &CustomInput, output: &mut [f64]) {
         let fit = input.member.index;
         if self.failures.text(fit).is_some() {
             output.fill(f64::NAN);
-        } else if let Err(text) = guarded(|| self.rows(input, output)) {
+        } else if let Err(failure) = catch_failure(|| self.try_curve(input, output)) {
             output.fill(f64::NAN);
-            self.failures.add(fit, text);
+            self.failures.add(fit, failure);
         }
     }
 
     /// Computes values, with `derivatives` also the model's own or differences, of one curve into `output`, or returns
     /// the model's error.
-    fn rows(&self, input: &CustomInput, output: &mut [f64]) -> Result<(), Failure> {
+    fn try_curve(&self, input: &CustomInput, output: &mut [f64]) -> Result<(), Failure> {
         let CustomInput {
             x,
             parameters,
@@ -396,13 +405,15 @@ impl Evaluation<'_> {
         let context = Context {
             index: member.number,
         };
+        // 1. Values alone.
         if !self.derivatives && self.model.takes_many() {
             return self.model.values_many(&[context], x, parameters, output);
         }
         if !self.derivatives {
             return self.model.try_values(&context, x, parameters, output);
         }
-        let differences = Differences {
+        // 2. Derivatives, by differences if the model has none.
+        let differences = FiniteDifferences {
             model: self.model,
             context: &context,
             input,
@@ -410,7 +421,7 @@ impl Evaluation<'_> {
         if self.differences || !self.model.try_linearise(&context, x, parameters, output)? {
             return differences.linearise(output);
         }
-        // a factor of a derivative may be beyond f64's range where the value is not
+        // 3. A factor of a derivative may be beyond f64's range where the value is not.
         if self.is_formula && !output.iter().all(|x| x.is_finite()) {
             differences.replace_overflows(output)?;
         }
@@ -420,12 +431,11 @@ impl Evaluation<'_> {
 
 impl From<Formula> for CurveModel {
     fn from(formula: Formula) -> CurveModel {
-        let (predictors, parameters) =
-            (formula.predictors().to_vec(), formula.parameters().to_vec());
-        let (value, linearisation) = (formula.wgsl(false).into(), formula.wgsl(true).into());
+        let predictors = formula.predictors().to_vec();
+        let parameters = formula.parameters().to_vec();
         let wgsl = Wgsl {
-            value,
-            linearisation,
+            value: formula.wgsl(false).into(),
+            linearisation: formula.wgsl(true).into(),
             ..Wgsl::default()
         };
         let formula = Arc::new(formula);
@@ -450,34 +460,37 @@ impl fmt::Debug for CurveModel {
 
 /// Fails if there is no predictor or no parameter, or if a name is empty or used twice.
 fn check_names(predictors: &[String], parameters: &[String]) -> Result<()> {
-    let all: Vec<&String> = predictors.iter().chain(parameters).collect();
-    let bad = (0..all.len()).find(|&k| all[k].trim().is_empty() || all[..k].contains(&all[k]));
-    let holder = |k: usize| {
-        if k < predictors.len() {
+    if predictors.is_empty() {
+        return Err(Error::invalid("predictors", "a model needs a predictor"));
+    }
+    if parameters.is_empty() {
+        return Err(Error::invalid(
+            "parameters",
+            "a model needs a parameter to fit",
+        ));
+    }
+    let names: Vec<&String> = predictors.iter().chain(parameters).collect();
+    for (k, name) in names.iter().enumerate() {
+        let argument = if k < predictors.len() {
             "predictors"
         } else {
             "parameters"
+        };
+        if name.trim().is_empty() {
+            return Err(Error::invalid(
+                argument,
+                "a predictor or parameter has no name",
+            ));
         }
-    };
-    match bad {
-        _ if predictors.is_empty() => {
-            Err(Error::invalid("predictors", "a model needs a predictor"))
+        if names[..k].contains(name) {
+            let message = format!("two of the predictors and parameters are called `{name}`");
+            return Err(Error::invalid(argument, message));
         }
-        _ if parameters.is_empty() => Err(Error::invalid(
-            "parameters",
-            "a model needs a parameter to fit",
-        )),
-        Some(k) if all[k].trim().is_empty() => Err(Error::invalid(
-            holder(k),
-            "a predictor or parameter has no name",
-        )),
-        Some(k) => {
-            let message = format!(
-                "two of the predictors and parameters are called `{}`",
-                all[k]
-            );
-            Err(Error::invalid(holder(k), message))
-        }
-        None => Ok(()),
     }
+    Ok(())
+}
+
+/// Copies names into strings of their own.
+fn own_names(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
 }

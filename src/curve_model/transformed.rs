@@ -8,7 +8,7 @@ use super::model::{Context, Failure, Model};
 /// Transforms the values at the points of the curve of this index, in place.
 pub(crate) type Transformation = dyn Fn(usize, &mut [f64]) + Send + Sync;
 
-/// T f(x; p): a model f, and a linear transformation T of the values of each curve.
+/// The model T f(x; p) of a model f and a linear transformation T of the values of each curve.
 struct Transformed {
     model: Arc<dyn Model>,
     /// True if it is a formula, whose derivatives may overflow where its values do not.
@@ -19,13 +19,13 @@ struct Transformed {
 impl CurveModel {
     /// Returns the model with the values of each curve transformed; `None` if it has no Rust. It runs on the CPU alone.
     pub(crate) fn transformed(&self, transformation: Arc<Transformation>) -> Option<CurveModel> {
-        let (predictors, parameters) = (self.predictors.to_vec(), self.parameters.to_vec());
-        let (model, is_formula) = (self.rust.clone()?, self.formula.is_some());
         let transformed = Transformed {
-            model,
-            is_formula,
+            model: self.rust.clone()?,
+            is_formula: self.formula.is_some(),
             transformation,
         };
+        let predictors = self.predictors.to_vec();
+        let parameters = self.parameters.to_vec();
         let model = CurveModel::of_rust(&self.name, predictors, parameters, Arc::new(transformed));
         Some(CurveModel {
             differences: self.differences,
@@ -71,10 +71,11 @@ impl Model for Transformed {
             return Ok(false);
         }
         let points = rows.len() / (1 + parameters.len());
-        // differences take the place of derivatives that overflow
         let is_finite = !self.is_formula || rows.iter().all(|value| value.is_finite());
-        rows.chunks_exact_mut(points.max(1))
-            .for_each(|row| (self.transformation)(context.index, row));
+        for row in rows.chunks_exact_mut(points.max(1)) {
+            (self.transformation)(context.index, row);
+        }
+        // Where derivatives overflow, differences replace them.
         Ok(is_finite)
     }
 
@@ -96,10 +97,9 @@ impl Model for Transformed {
         self.model.values_many(contexts, x, parameters, values)?;
         let points = values.len() / contexts.len().max(1);
         let rows = values.chunks_exact_mut(points.max(1));
-        contexts
-            .iter()
-            .zip(rows)
-            .for_each(|(context, row)| (self.transformation)(context.index, row));
+        for (context, row) in contexts.iter().zip(rows) {
+            (self.transformation)(context.index, row);
+        }
         Ok(())
     }
 }

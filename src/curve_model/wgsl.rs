@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::{CurveModel, Wgsl, check_names};
+use super::{CurveModel, Wgsl, check_names, own_names};
 use crate::error::{Error, Result};
 use crate::gpu::user::{ModelShape, inspect_model, validate_model};
 
 /// Source of differences, for models without derivatives.
-const DIFFERENCES: &str = include_str!("differences.wgsl");
+const DIFFERENCES_WGSL: &str = include_str!("differences.wgsl");
 
 impl CurveModel {
     /// Makes a curve model of a user's WGSL source, for GPUs; fails unless it has a valid function `model`. `source`
@@ -50,28 +50,23 @@ impl CurveModel {
     /// signature, one of popfit's names, a buffer, or an entry point. Returns [`Error::Model`] if the source is too
     /// long, and [`Error::Usage`] if there is no predictor or no parameter, or if a name is empty or given twice.
     pub fn wgsl(predictors: &[&str], parameters: &[&str], source: &str) -> Result<CurveModel> {
-        let owned = |names: &[&str]| {
-            names
-                .iter()
-                .map(|name| (*name).to_owned())
-                .collect::<Vec<_>>()
-        };
-        let (predictors, parameters) = (owned(predictors), owned(parameters));
+        let predictors = own_names(predictors);
+        let parameters = own_names(parameters);
         check_names(&predictors, &parameters)?;
         let shape = ModelShape {
             predictors: predictors.len(),
             parameters: parameters.len(),
         };
         let offer = inspect_model(source, shape)?;
-        let whole = |slopes| complete(source, shape, offer.scalar, slopes);
-        let differences = whole(Some(Slopes::Differences))?;
+        let complete_with = |slopes| complete_source(source, shape, offer.scalar, slopes);
+        let differences = complete_with(Some(Slopes::Differences))?;
         let linearisation = if offer.derivative {
-            whole(Some(Slopes::Own))?
+            complete_with(Some(Slopes::Own))?
         } else {
             differences.clone()
         };
         let wgsl = Wgsl {
-            value: whole(None)?,
+            value: complete_with(None)?,
             linearisation,
             differences,
             table: Arc::default(),
@@ -84,7 +79,7 @@ impl CurveModel {
             wgsl: Some(Arc::new(wgsl)),
             formula: None,
             differences: false,
-            alike: None,
+            twin_agreement: None,
             is_cost: false,
         })
     }
@@ -99,17 +94,19 @@ impl CurveModel {
     pub fn with_rust(self, twin: impl Into<CurveModel>) -> Result<CurveModel> {
         let twin = twin.into();
         if twin.parameters != self.parameters || twin.predictors != self.predictors {
-            let names =
+            let describe_names =
                 |model: &CurveModel| format!("{:?} of {:?}", model.parameters, model.predictors);
-            return Err(Error::model_setting(
-                "twin",
-                format!("the twin has {}, not {}", names(&twin), names(&self)),
-            ));
+            let message = format!(
+                "the twin has {}, not {}",
+                describe_names(&twin),
+                describe_names(&self)
+            );
+            return Err(Error::model_setting("twin", message));
         }
         Ok(CurveModel {
             rust: twin.rust,
             differences: twin.differences,
-            alike: Some(Arc::default()),
+            twin_agreement: Some(Arc::default()),
             ..self
         })
     }
@@ -123,41 +120,43 @@ enum Slopes {
     Differences,
 }
 
-/// Appends to the user's WGSL the function `fill` that the custom kernel calls; fails if the whole is invalid.
-fn complete(
+/// Appends to the user's WGSL the function `fill` that the custom kernel calls; fails if the result is invalid.
+fn complete_source(
     source: &str,
     shape: ModelShape,
     scalar: bool,
     slopes: Option<Slopes>,
 ) -> Result<String> {
-    let rest = fill(shape, scalar, slopes);
+    let fill_function = write_fill(shape, scalar, slopes);
     let rows = if slopes.is_some() {
         1 + shape.parameters
     } else {
         1
     };
-    validate_model(source, &rest, rows, shape)?;
-    Ok(format!("{source}\n{rest}"))
+    validate_model(source, &fill_function, rows, shape)?;
+    Ok(format!("{source}\n{fill_function}"))
 }
 
 /// Returns the WGSL function `fill` that the custom kernel calls, which calls the user's functions; without `slopes`
 /// for the value alone.
-fn fill(shape: ModelShape, scalar: bool, slopes: Option<Slopes>) -> String {
+fn write_fill(shape: ModelShape, scalar: bool, slopes: Option<Slopes>) -> String {
     let ModelShape {
         predictors,
         parameters,
     } = shape;
-    let given = if predictors == 1 {
+    // 1. The kernel passes a number of one predictor, which the user's function may take as an array.
+    let kernel_type = if predictors == 1 {
         "f32".to_owned()
     } else {
         format!("array<f32, {predictors}>")
     };
-    let (taken, point) = match (predictors, scalar) {
+    let (user_type, point) = match (predictors, scalar) {
         (1, false) => ("array<f32, 1>".to_owned(), "array<f32, 1>(x)"),
-        _ => (given.clone(), "x"),
+        _ => (kernel_type.clone(), "x"),
     };
+    // 2. Derivatives are the user's or differences.
     let rows = if slopes.is_some() { 1 + parameters } else { 1 };
-    let body = match slopes {
+    let derivatives = match slopes {
         None => String::new(),
         Some(Slopes::Own) => format!(
             "    var slopes = derivative(*u, {point});
@@ -171,15 +170,15 @@ fn fill(shape: ModelShape, scalar: bool, slopes: Option<Slopes>) -> String {
     }}\n"
         ),
     };
-    let differences = if slopes == Some(Slopes::Differences) {
-        DIFFERENCES
+    let difference_functions = if slopes == Some(Slopes::Differences) {
+        DIFFERENCES_WGSL
     } else {
         ""
     };
     format!(
-        "alias PopfitPoint = {taken};\n{differences}
-fn fill(x: {given}, u: ptr<function, array<f32, {parameters}>>, out: ptr<function, array<f32, {rows}>>) {{
+        "alias PopfitPoint = {user_type};\n{difference_functions}
+fn fill(x: {kernel_type}, u: ptr<function, array<f32, {parameters}>>, out: ptr<function, array<f32, {rows}>>) {{
     (*out)[0] = model(*u, {point});
-{body}}}\n"
+{derivatives}}}\n"
     )
 }

@@ -2,7 +2,7 @@
 
 use crate::control::Control;
 use crate::curve_model::{CurveModel, DerivativeCheck};
-use crate::curves::input::data::{Bounds, Curves, Prior};
+use crate::curves::input::data::{Curves, ParameterBounds, ParameterPrior};
 use crate::curves::results::columns::CurveColumns;
 use crate::curves::watch::Watch;
 use crate::curves::{CurveFit, Interval};
@@ -39,9 +39,9 @@ pub struct CurveFitter {
     pub(crate) model: CurveModel,
     pub(crate) device: Device,
     pub(crate) solver: Solver,
-    pub(crate) bounds: Vec<Named<Bounds>>,
+    pub(crate) bounds: Vec<Named<ParameterBounds>>,
     pub(crate) fixed: Vec<String>,
-    pub(crate) priors: Vec<Named<Prior>>,
+    pub(crate) priors: Vec<Named<ParameterPrior>>,
     /// Expressions.
     pub(crate) ties: Vec<Named<String>>,
     pub(crate) starts: usize,
@@ -56,8 +56,8 @@ pub struct CurveFitter {
 }
 
 /// Sets a parameter's value in a list of named values, in place of any earlier one.
-fn set<T>(values: &mut Vec<Named<T>>, parameter: &str, value: T) {
-    values.retain(|known| known.parameter != parameter);
+fn set_value<T>(values: &mut Vec<Named<T>>, parameter: &str, value: T) {
+    values.retain(|named| named.parameter != parameter);
     values.push(Named {
         parameter: parameter.to_owned(),
         value,
@@ -111,7 +111,11 @@ impl CurveFitter {
     /// Sets the bounds of a parameter in all curves that bring none. Infinite bounds are none.
     #[must_use]
     pub fn bounds(mut self, parameter: &str, lower: f64, upper: f64) -> CurveFitter {
-        set(&mut self.bounds, parameter, Bounds { lower, upper });
+        set_value(
+            &mut self.bounds,
+            parameter,
+            ParameterBounds { lower, upper },
+        );
         self
     }
 
@@ -127,7 +131,7 @@ impl CurveFitter {
     /// [`absolute_sigma`](Self::absolute_sigma) the errors are multiplied by the root of (χ² + Σ rows²)/dof.
     #[must_use]
     pub fn prior(mut self, parameter: &str, mean: f64, sigma: f64) -> CurveFitter {
-        set(&mut self.priors, parameter, Prior { mean, sigma });
+        set_value(&mut self.priors, parameter, ParameterPrior { mean, sigma });
         self
     }
 
@@ -295,7 +299,7 @@ impl CurveFitter {
     /// Returns the counter of a run over `curves`, which reports progress and watches for cancel and timeout by
     /// `control`.
     fn watch<'a>(&self, curves: &Curves, control: &'a Control) -> Watch<'a> {
-        // what has no shape is refused
+        // Curves without a consistent shape are refused later.
         let shape = curves.shape(self.model.predictors(), self.model.parameters());
         Watch::new(
             Some(control),
@@ -395,7 +399,7 @@ impl CurveFitter {
         sigmas: &[f64],
         control: &Control,
     ) -> Result<Vec<Vec<Interval>>> {
-        // the fits are at their minima
+        // One start is enough, because the fits are at their minima.
         let from_one_start = self.clone().starts(1);
         control.scope(|| {
             from_one_start

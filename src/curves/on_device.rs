@@ -51,7 +51,7 @@ impl CurveFitter {
     /// The errors of [`fit`](Self::fit) for settings and arrays.
     pub fn upload<'a>(&self, curves: Curves<'a>) -> Result<CurvesOnDevice<'a>> {
         let run = self.checked()?;
-        let uploaded = none_of_failed_device(run.upload(&curves))?;
+        let uploaded = ignore_device_failure(run.upload(&curves))?;
         Ok(CurvesOnDevice {
             run,
             curves,
@@ -77,15 +77,16 @@ impl<'a> CurvesOnDevice<'a> {
             curves,
             uploaded,
         } = self;
-        let shape = |curves: &Curves| curves.shape(run.model.predictors(), run.model.parameters());
-        // one row of starts does not say how many curves there are
-        curves.points = Some(shape(curves)?.1);
-        let earlier = std::mem::replace(&mut curves.starts, starts.into());
-        if let Err(mismatch) = shape(curves) {
-            curves.starts = earlier;
+        let shape_of =
+            |curves: &Curves| curves.shape(run.model.predictors(), run.model.parameters());
+        // One row of starts does not say how many curves there are, so that the number of points must.
+        curves.points = Some(shape_of(curves)?.1);
+        let previous_starts = std::mem::replace(&mut curves.starts, starts.into());
+        if let Err(mismatch) = shape_of(curves) {
+            curves.starts = previous_starts;
             return Err(mismatch);
         }
-        *uploaded = none_of_failed_device(run.restart(curves, uploaded.take()))?;
+        *uploaded = ignore_device_failure(run.restart(curves, uploaded.take()))?;
         Ok(())
     }
 
@@ -96,7 +97,7 @@ impl<'a> CurvesOnDevice<'a> {
     /// None at present: what a device cannot do is said when its results are read.
     pub fn fit(&mut self) -> Result<ColumnsOnDevice<'_, 'a>> {
         if let Some(mut uploaded) = self.uploaded.take() {
-            self.uploaded = none_of_failed_device(uploaded.fit().map(|()| Some(uploaded)))?;
+            self.uploaded = ignore_device_failure(uploaded.fit().map(|()| Some(uploaded)))?;
         }
         Ok(ColumnsOnDevice { fitted: self })
     }
@@ -124,27 +125,30 @@ impl ColumnsOnDevice<'_, '_> {
             curves,
             uploaded,
         } = &mut *self.fitted;
-        let (watch, mut fitted) = (Watch::new(None, 0), uploaded.take());
+        let watch = Watch::new(None, 0);
+        let mut fitted = uploaded.take();
         if fitted.is_none() {
             return run.fit_columns(curves, columns, &watch);
         }
-        run.with_attempts(&watch, |run| match fitted.take() {
+        // The first attempt reads the results, and after a failure of the device others fit again.
+        run.retry_on_devices(&watch, |run| match fitted.take() {
             Some(mut fitted) => {
                 run.read_columns(curves, &mut *fitted, columns, &watch)?;
                 *uploaded = Some(fitted);
                 Ok(())
             }
-            None => run.fit_columns_here(curves, columns, &watch),
+            None => run.fit_columns_once(curves, columns, &watch),
         })
     }
 }
 
-/// Returns what lies on a device, or `None` if that has failed: the host has the curves, too, and no result is lost.
-fn none_of_failed_device(
-    sent: Result<Option<Box<dyn UploadedFits>>>,
+/// Returns the fits on a device, or `None` if the device has failed: the host has the curves, too, and no result is
+/// lost.
+fn ignore_device_failure(
+    uploaded: Result<Option<Box<dyn UploadedFits>>>,
 ) -> Result<Option<Box<dyn UploadedFits>>> {
-    match sent {
+    match uploaded {
         Err(failure) if failure.is_of_device() => Ok(None),
-        sent => sent,
+        other => other,
     }
 }

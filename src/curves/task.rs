@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::curves::input::data::Curves;
-use crate::curves::routes::objective::{CurveObjective, FAR};
+use crate::curves::routes::objective::{CurveObjective, INFINITE_BOUND_IN_F32};
 use crate::curves::{CurveFitter, CurveRun};
 use crate::error::{Error, Result};
 use crate::recording::Parameter;
@@ -47,14 +47,19 @@ impl CurveRun {
         }
         let objective =
             |values_only| CurveObjective::new(self.design(), points, curves.grid, values_only);
-        let (linearise, evaluate) = (objective(false), objective(true));
-        let recordings = (Arc::new(linearise.record()), Arc::new(evaluate.record()));
+        let linearisation = objective(false);
+        let evaluation = objective(true);
+        let linearisation_recording = Arc::new(linearisation.record());
+        let evaluation_recording = Arc::new(evaluation.record());
         let mut tasks = Vec::with_capacity(total);
         for index in 0..total {
-            let curve = curves.curve(index, points, &settings);
-            let curve = curve.map_err(|cause| Error::Usage(format!("curve {index}: {cause}")))?;
-            let parameters = settings.names.iter().zip(&curve.scale);
-            let parameters = parameters
+            let curve = curves
+                .curve(index, points, &settings)
+                .map_err(|cause| Error::Usage(format!("curve {index}: {cause}")))?;
+            let parameters = settings
+                .names
+                .iter()
+                .zip(&curve.scale)
                 .map(|(name, scale)| Parameter {
                     name: name.clone(),
                     origin: 0.0,
@@ -62,16 +67,16 @@ impl CurveRun {
                 })
                 .collect();
             let curve = [curve];
-            let first = Job {
-                recording: recordings.0.clone(),
-                batch: linearise.batch(&curve, &self.priors, FAR),
+            let linearise = Job {
+                recording: linearisation_recording.clone(),
+                batch: linearisation.batch(&curve, &self.priors, INFINITE_BOUND_IN_F32),
             };
-            let second = Job {
-                recording: recordings.1.clone(),
-                batch: evaluate.batch(&curve, &self.priors, FAR),
+            let evaluate = Job {
+                recording: evaluation_recording.clone(),
+                batch: evaluation.batch(&curve, &self.priors, INFINITE_BOUND_IN_F32),
             };
             tasks.push(
-                Task::new(&self.device, first, second, parameters)
+                Task::new(&self.device, linearise, evaluate, parameters)
                     .with_failures(self.failures.clone(), index),
             );
         }

@@ -10,11 +10,11 @@ use crate::curves::CurveFit;
 use crate::solver::Status;
 
 /// Maximum number of calls of the progress function, without the last.
-const MOST_CALLS: u64 = 1000;
+const MAX_PROGRESS_CALLS: u64 = 1000;
 
 /// Counts of fits that have ended.
 #[derive(Debug, Default)]
-struct Counts {
+struct FitCounts {
     ended: u64,
     /// Number with which the progress function was called last.
     shown: u64,
@@ -25,10 +25,10 @@ pub(crate) struct Watch<'a> {
     control: Option<&'a Control>,
     begin: Instant,
     total: u64,
-    /// The run is a part of another one, which reports the progress.
+    /// True if the run is a part of another one, which reports the progress.
     is_part: bool,
-    counts: Mutex<Counts>,
-    /// Set once the user's wish to stop has been seen.
+    counts: Mutex<FitCounts>,
+    /// Set once the user's request to stop has been seen.
     stopped: AtomicBool,
 }
 
@@ -66,25 +66,26 @@ impl<'a> Watch<'a> {
     }
 
     /// Returns the flag that is set once [`is_stopped`](Self::is_stopped) has been true.
-    pub fn flag(&self) -> &AtomicBool {
+    pub fn stop_flag(&self) -> &AtomicBool {
         &self.stopped
     }
 
     /// Counts a fit as ended, unless it was interrupted.
-    pub fn end(&self, fit: &CurveFit) {
+    pub fn count_fit(&self, fit: &CurveFit) {
         if fit.status != Status::Interrupted {
-            self.add(1);
+            self.add_ended(1);
         }
     }
 
     /// Adds `more` to the number of ended fits, and reports the progress.
-    pub fn add(&self, more: usize) {
-        self.show(more as u64, 0);
+    pub fn add_ended(&self, more: usize) {
+        self.report_progress(more as u64, 0);
     }
 
-    /// Reports progress with `arrived` fits of the current population, which [`add`](Self::add) counts later.
-    pub fn show_in_flight(&self, arrived: usize) {
-        self.show(0, arrived as u64);
+    /// Reports progress with `arrived` fits of the current population, which [`add_ended`](Self::add_ended) counts
+    /// later.
+    pub fn report_in_flight(&self, arrived: usize) {
+        self.report_progress(0, arrived as u64);
     }
 
     /// Returns the number of ended fits.
@@ -96,7 +97,7 @@ impl<'a> Watch<'a> {
     }
 
     /// Sets the number of ended fits back to what it was before an attempt. The progress that was shown stays.
-    pub fn restart(&self, ended: u64) {
+    pub fn reset_ended(&self, ended: u64) {
         self.counts
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -105,19 +106,20 @@ impl<'a> Watch<'a> {
 
     /// Adds `more` to the ended fits and, if these and the `arrived` ones have grown enough, calls the progress
     /// function. After a cancel there is none.
-    fn show(&self, more: u64, arrived: u64) {
+    fn report_progress(&self, more: u64, arrived: u64) {
         let control = self.control.filter(|_| !self.is_part);
-        let Some(progress) = control.and_then(|control| control.progress.as_ref()) else {
+        let Some(report_progress) = control.and_then(|control| control.progress.as_ref()) else {
             return;
         };
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         counts.ended += more;
-        let now = (counts.ended + arrived).min(self.total);
-        let is_news = now >= counts.shown + (self.total / MOST_CALLS).max(1)
-            || (now == self.total && now > counts.shown);
-        if is_news && !self.is_stopped() {
-            counts.shown = now;
-            progress(now, self.total);
+        let finished = (counts.ended + arrived).min(self.total);
+        let min_growth = (self.total / MAX_PROGRESS_CALLS).max(1);
+        let has_grown_enough = finished >= counts.shown + min_growth
+            || (finished == self.total && finished > counts.shown);
+        if has_grown_enough && !self.is_stopped() {
+            counts.shown = finished;
+            report_progress(finished, self.total);
         }
     }
 }

@@ -21,7 +21,7 @@ fn root() -> Closure {
 }
 
 #[test]
-fn models_run_where_they_can() {
+fn models_are_refused_on_devices_that_cannot_run_them() {
     let message = |model: CurveModel, device: Device| {
         CurveFitter::new(model, device)
             .validate()
@@ -103,11 +103,11 @@ fn names_and_lengths_are_checked() {
 }
 
 #[test]
-fn mistakes_in_wgsl_are_shown_where_they_are() {
+fn errors_in_wgsl_have_line_and_column() {
     let head = "fn model(p: array<f32, 2>, x: f32) -> f32 ";
     let body = "{ return p[0] * x; }";
     let mut wrong = Vec::new();
-    // ¦ stands where the mistake is
+    // The sign ¦ marks the place of the mistake.
     for (marked, part) in [
         (
             "¦".to_owned(),
@@ -233,7 +233,7 @@ fn mistakes_in_wgsl_are_shown_where_they_are() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
-    // directives in comments are comments
+    // Directives in comments have no effect.
     let source = format!("//@for i 0 1000000000\n//@end\n{head}{body}");
     assert!(CurveModel::wgsl(&["x"], &["a", "b"], &source).is_ok());
     let shown = CurveModel::wgsl(&["x"], &["a", "b"], &format!("{head}{{ return q; }}"))
@@ -248,9 +248,9 @@ fn mistakes_in_wgsl_are_shown_where_they_are() {
 
 /// √(x − b) has values only where b < x.
 #[test]
-fn what_is_not_defined_is_a_status_or_a_rejected_step() {
+fn undefined_values_are_a_status_or_a_rejected_step() {
     let x: Vec<f64> = (0..9).map(|j| 1.0 + 0.5 * f64::from(j)).collect();
-    // the first point is on the edge of what is defined
+    // The first point is on the edge of the model's domain.
     let y: Vec<f64> = x.iter().map(|x| 2.0 * (x - 1.0).sqrt()).collect();
     let wgsl = "fn model(p: array<f32, 2>, x: f32) -> f32 {
         if x < p[1] { return nan_like(0.0); }
@@ -265,8 +265,8 @@ fn what_is_not_defined_is_a_status_or_a_rejected_step() {
     ];
     for (model, device) in runs {
         let Some(device) = device else { continue };
-        // from within: the optimum is the edge, from which every other step falls off; and from where there are no
-        // values
+        // From within, the minimum is the edge, beyond which every other step falls; or from where there are no
+        // values.
         let curves = Curves::on_common_grid(x.clone(), y.repeat(2), vec![1.0, 0.0, 1.0, 3.0]);
         let fitter = CurveFitter::new(model, device);
         let fits = fitter.fit(&curves).unwrap();
@@ -286,8 +286,8 @@ fn what_is_not_defined_is_a_status_or_a_rejected_step() {
     }
 }
 
-/// The derivatives of a logistic function multiply numbers beyond f64's range where its values are 0. There differences
-/// take their place, as long as the model is smooth and the parameter is not 0.
+/// The derivatives of a logistic function multiply numbers beyond f64's range where its values are 0. Differences
+/// replace them there, as long as the model is smooth and the parameter is not 0.
 #[test]
 fn derivatives_that_overflow_are_differences() {
     let slopes = |text: &str, x: f64, parameters: &[f64]| {
@@ -296,25 +296,26 @@ fn derivatives_that_overflow_are_differences() {
             .unwrap()
     };
     // y = exp(705)^(-0.002) = exp(-1.41), and dy/dw = -g y (x - m) / w^2
-    let found = slopes("a/(1 + exp(-(x - m)/w))^g", 0.0, &[1.0, 7.05, 0.01, 0.002]);
+    let actual = slopes("a/(1 + exp(-(x - m)/w))^g", 0.0, &[1.0, 7.05, 0.01, 0.002]);
     let y = (-0.002 * 705.0_f64).exp();
     let expected = [y, y, -0.2 * y, 141.0 * y, -705.0 * y];
     let is_close = |(a, b): (&f64, &f64)| (a - b).abs() <= 1e-6 * b.abs();
     assert!(
-        found.iter().zip(&expected).all(is_close),
-        "{found:?} {expected:?}"
+        actual.iter().zip(&expected).all(is_close),
+        "{actual:?} {expected:?}"
     );
-    // far below everything is 0
+    // Far below the centre all values are 0.
     assert_eq!(
         slopes("1/(1 + exp(-(x - m)/w))", 0.0, &[50.0, 0.01]),
         [0.0; 3]
     );
-    // steep at the parameter, not too large
+    // The model is steep at the parameter; its derivative is not too large.
     assert!(!slopes("sqrt(abs(a - 1))*x", 1.0, &[1.0])[1].is_finite());
     assert!(!slopes("exp(-(x/s)^2)", 1.0, &[0.0])[1].is_finite());
 }
 
-/// A held parameter has no derivative, and its value of 0 says nothing: a steep step with a held shape and offset fits.
+/// A held parameter needs no derivative, and its value of 0 is no obstacle: a steep step with held shape and offset is
+/// fitted.
 #[test]
 fn derivatives_that_overflow_beside_held_parameters_are_differences() {
     let x: Vec<f64> = (0..40).map(|j| 0.25 * f64::from(j)).collect();
@@ -343,7 +344,7 @@ fn derivatives_that_overflow_beside_held_parameters_are_differences() {
 }
 
 #[test]
-fn what_is_not_finite_at_the_start_is_named() {
+fn messages_name_the_value_that_is_not_finite_at_the_start() {
     let x: Vec<f64> = (1..=9).map(f64::from).collect();
     let y: Vec<f64> = x.iter().map(|x| 2.0 * x + 1.0).collect();
     let poisson = Estimator::Poisson;
@@ -375,7 +376,7 @@ fn what_is_not_finite_at_the_start_is_named() {
             ),
         ] {
             let fitter = CurveFitter::new(Formula::parse(text).unwrap(), device.clone());
-            // a root that may not leave 0
+            // A root whose argument is held at 0.
             let most = if start[0] == 0.0 { 0.0 } else { f64::INFINITY };
             let fitter = fitter
                 .estimator(estimator)
@@ -394,7 +395,7 @@ fn what_is_not_finite_at_the_start_is_named() {
 }
 
 #[test]
-fn unknown_names_are_answered_with_what_is_like_them() {
+fn unknown_names_are_answered_with_similar_ones() {
     let fitter = || {
         CurveFitter::new(
             Formula::parse("amplitude*exp(-rate*x) + c").unwrap(),
@@ -432,9 +433,9 @@ fn unknown_names_are_answered_with_what_is_like_them() {
     }
 }
 
-/// A closure may panic, or do worse, outside the bounds: it is never asked there.
+/// A closure may panic, or do worse, outside the bounds: it is never evaluated there.
 #[test]
-fn closures_are_not_asked_outside_the_bounds() {
+fn closures_are_not_evaluated_outside_the_bounds() {
     let strayed = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&strayed);
     let model = Closure::new(&["x"], &["a", "k"], move |x, p, y| {
@@ -447,7 +448,7 @@ fn closures_are_not_asked_outside_the_bounds() {
     })
     .unwrap();
     let x: Vec<f64> = (0..20).map(|j| 0.2 * f64::from(j)).collect();
-    // the best rate, 0.9, is out of bounds; the best height within them is at its bound, too
+    // The best rate, 0.9, is out of bounds; the best height within them is at its bound, too.
     let y: Vec<f64> = x.iter().map(|x| 3.0 * (-0.9 * x).exp()).collect();
     let fitter = CurveFitter::new(model, Device::cpu());
     let fitter = fitter.bounds("a", 0.0, 2.0).bounds("k", 0.5, 0.7);
@@ -472,7 +473,7 @@ fn on_cpu(model: CurveModel) -> CurveFitter {
 }
 
 #[test]
-fn wrong_derivatives_are_found_where_they_are() {
+fn check_jacobian_finds_the_point_of_a_wrong_derivative() {
     let x: Vec<f64> = (0..5).map(f64::from).collect();
     let slopes = |x: &[f64], p: &[f64], rows: &mut [f64]| {
         for (j, x) in x.iter().enumerate() {
@@ -493,7 +494,7 @@ fn wrong_derivatives_are_found_where_they_are() {
         checks[1].point == 3 && (ratio - 1.1).abs() < 1e-8 && checks[1].error > 0.01,
         "{checks:?}"
     );
-    // NaN is the worst error there is
+    // NaN is the worst error.
     let checks = on_cpu(Formula::parse("a*sqrt(x - b)").unwrap().into())
         .check_jacobian(&x, &[2.0, 1.5])
         .unwrap();
@@ -551,7 +552,8 @@ fn wgsl_alone_has_information_criteria() {
             let fitter = CurveFitter::new(model.clone(), gpu.clone()).estimator(estimator);
             fitter.fit(&curves).unwrap().swap_remove(0)
         };
-        let (one, two) = (fit(&alone), fit(&both));
+        let one = fit(&alone);
+        let two = fit(&both);
         assert!(
             one.status.is_success() && (one.aic - two.aic).abs() < 1e-2,
             "{one:?} {two:?}"
@@ -563,10 +565,10 @@ fn wgsl_alone_has_information_criteria() {
     }
 }
 
-/// Fits that begin with one model and end with another are nobody's. A loop that a software adapter ends early is
+/// Fits that begin with one model and end with another have no meaning. A loop that a software adapter ends early is
 /// another model, too.
 #[test]
-fn twins_must_be_one_model() {
+fn twins_that_are_two_models_are_refused() {
     let Some(gpu) = gpu() else { return };
     let decay = |factor: &str| {
         let source = format!(
@@ -588,7 +590,7 @@ fn twins_must_be_one_model() {
     }";
     let loops = CurveModel::wgsl(&["x"], &["a", "k"], loops).unwrap();
     let mut wrong = vec![decay("1.02")];
-    // cards do all turns
+    // Hardware adapters do all iterations.
     wrong.extend(gpu.name().contains("llvmpipe").then_some(loops));
     for wgsl in wrong {
         for solver in [
@@ -614,12 +616,12 @@ fn twins_must_be_one_model() {
         let fitter = CurveFitter::new(decay(factor).with_rust(twin()).unwrap(), gpu.clone());
         assert!(fitter.fit(&curves).unwrap()[0].status.is_success());
     }
-    // on the CPU there is one alone
+    // On the CPU only one of the two is used.
     let fitter = CurveFitter::new(decay("1.02").with_rust(twin()).unwrap(), Device::cpu());
     assert!(fitter.fit(&curves).unwrap()[0].status.is_success());
 }
 
-/// A parameter that has no effect in WGSL alone is undetermined, as it is elsewhere.
+/// A parameter without effect in a model of WGSL alone is undetermined, as in all others.
 #[test]
 fn a_parameter_without_effect_in_wgsl_alone_is_undetermined() {
     let Some(gpu) = gpu() else { return };

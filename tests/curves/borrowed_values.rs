@@ -38,28 +38,28 @@ struct Data {
 
 fn data() -> Data {
     let x = |j: usize| 0.2 * j as f64;
-    let each = || (0..FITS).flat_map(|k| (0..POINTS).map(move |j| (k, j)));
+    let curve_points = || (0..FITS).flat_map(|k| (0..POINTS).map(move |j| (k, j)));
     let noise = |k: usize, j: usize| 0.05 * ((k * 31 + j * 7) as f64 * 12.9898).sin();
     let y = move |(k, j): (usize, usize)| {
         (3.0 + (k % 7) as f64) * (-(0.4 + 0.05 * (k % 13) as f64) * x(j)).exp() + noise(k, j)
     };
     Data {
         x: Arrays::new((0..POINTS).map(x)),
-        own_x: Arrays::new(each().map(|(k, j)| x(j) + 0.001 * (k % 5) as f64)),
-        // one curve is bad, one is far off
-        y: Arrays::new(each().map(|at| {
-            if at == (17, 3) {
+        own_x: Arrays::new(curve_points().map(|(k, j)| x(j) + 0.001 * (k % 5) as f64)),
+        // One curve is bad, one starts far off.
+        y: Arrays::new(curve_points().map(|point| {
+            if point == (17, 3) {
                 f64::NAN
             } else {
-                y(at) * if at.0 == 40 { 1e12 } else { 1.0 }
+                y(point) * if point.0 == 40 { 1e12 } else { 1.0 }
             }
         })),
-        sigma: Arrays::new(each().map(|(k, j)| 0.05 + 0.01 * ((k + j) % 5) as f64)),
-        // some begin at 0
+        sigma: Arrays::new(curve_points().map(|(k, j)| 0.05 + 0.01 * ((k + j) % 5) as f64)),
+        // Some starts are 0.
         starts: Arrays::new((0..FITS).flat_map(|k| [if k % 50 == 0 { 0.0 } else { 2.5 }, 0.7])),
         lower: Arrays::new((0..FITS).flat_map(|_| [-1e3, 0.0])),
         upper: Arrays::new((0..FITS).flat_map(|k| [1e14, if k % 3 == 0 { 0.8 } else { 5.0 }])),
-        mask: each().map(|(k, j)| (k + 2 * j) % 11 == 0).collect(),
+        mask: curve_points().map(|(k, j)| (k + 2 * j) % 11 == 0).collect(),
     }
 }
 
@@ -84,17 +84,17 @@ impl Data {
                 _ => Curves::on_common_grid(single(&self.x), single(&self.y), single(&self.starts)),
             },
         ];
-        let [given, lent] = both;
+        let [owned, borrowed] = both;
         match kind {
             1 => [
-                given.sigma(double(&self.sigma)).mask(self.mask.clone()),
-                lent.sigma(single(&self.sigma)).mask(&self.mask),
+                owned.sigma(double(&self.sigma)).mask(self.mask.clone()),
+                borrowed.sigma(single(&self.sigma)).mask(&self.mask),
             ],
             2 => [
-                given.bounds(double(&self.lower), double(&self.upper)),
-                lent.bounds(single(&self.lower), single(&self.upper)),
+                owned.bounds(double(&self.lower), double(&self.upper)),
+                borrowed.bounds(single(&self.lower), single(&self.upper)),
             ],
-            _ => [given, lent],
+            _ => [owned, borrowed],
         }
     }
 }
@@ -120,7 +120,7 @@ fn fit_bits(fits: &[CurveFit]) -> Vec<Vec<u64>> {
 }
 
 #[test]
-fn f32_that_is_lent_gives_the_bits_of_f64() {
+fn borrowed_f32_gives_the_bits_of_f64() {
     let data = data();
     for device in devices() {
         let plain = CurveFitter::new(Formula::parse("a*exp(-k*x)").unwrap(), device);
@@ -137,10 +137,8 @@ fn f32_that_is_lent_gives_the_bits_of_f64() {
             .flat_map(|fitter| (0..4).map(move |kind| (fitter, kind)))
         {
             let [given, lent] = data.curves(kind);
-            let (one, other) = (
-                fitter.fit_columns(&given).unwrap(),
-                fitter.fit_columns(&lent).unwrap(),
-            );
+            let one = fitter.fit_columns(&given).unwrap();
+            let other = fitter.fit_columns(&lent).unwrap();
             assert_eq!((&one.status, &one.rounds), (&other.status, &other.rounds));
             assert_eq!(
                 [bits(&one.parameters), bits(&one.errors), bits(&one.chi2)],
@@ -172,7 +170,8 @@ fn f32_that_is_lent_gives_the_bits_of_f64() {
         (fitter.clone().tie("k", "a/5"), 1),
     ] {
         let [given, lent] = data.curves(kind);
-        let (one, other) = (fitter.fit(&given).unwrap(), fitter.fit(&lent).unwrap());
+        let one = fitter.fit(&given).unwrap();
+        let other = fitter.fit(&lent).unwrap();
         assert_eq!(fit_bits(&one), fit_bits(&other));
     }
     let few = |kind| {
@@ -196,9 +195,12 @@ fn one_row_holds_for_all_curves() {
     let mut sigma = data.sigma.single[..POINTS].to_vec();
     sigma[7] = f32::INFINITY;
     let start = [2.5, 0.7];
-    let (starts, sigmas, masks) = (start.repeat(FITS), sigma.repeat(FITS), mask.repeat(FITS));
-    // one sigma holds for all points
-    let (alike, all_alike) = ([0.07f32], vec![0.07f32; FITS * POINTS]);
+    let starts = start.repeat(FITS);
+    let sigmas = sigma.repeat(FITS);
+    let masks = mask.repeat(FITS);
+    // One sigma holds for all points.
+    let alike = [0.07f32];
+    let all_alike = vec![0.07f32; FITS * POINTS];
     let common = |starts| Curves::on_common_grid(&data.x.double, &data.y.double, starts);
     let own = |starts| Curves::on_own_grids(&data.own_x.single, &data.y.single, starts);
     let pairs = || {
@@ -234,10 +236,8 @@ fn one_row_holds_for_all_curves() {
         let plain = CurveFitter::new(Formula::parse("a*exp(-k*x)").unwrap(), device);
         for fitter in [plain.clone(), plain.fix("k")] {
             for [row, rows] in pairs() {
-                let (one, other) = (
-                    fitter.fit_columns(&row).unwrap(),
-                    fitter.fit_columns(&rows).unwrap(),
-                );
+                let one = fitter.fit_columns(&row).unwrap();
+                let other = fitter.fit_columns(&rows).unwrap();
                 assert_eq!(one.status.len(), FITS);
                 assert_eq!((&one.status, &one.rounds), (&other.status, &other.rounds));
                 assert_eq!(
@@ -258,11 +258,12 @@ fn one_row_holds_for_all_curves() {
         fitter.clone().solver(NelderMead::default()),
     ] {
         for [row, rows] in pairs() {
-            let (one, other) = (fitter.fit(&row).unwrap(), fitter.fit(&rows).unwrap());
+            let one = fitter.fit(&row).unwrap();
+            let other = fitter.fit(&rows).unwrap();
             assert_eq!(fit_bits(&one), fit_bits(&other));
         }
     }
-    // intervals pick curves
+    // Intervals pick curves.
     let few = 3 * POINTS;
     let [row, rows] = [&start[..], &starts[..6]].map(|starts| {
         let curves = Curves::on_common_grid(&data.x.double, &data.y.double[..few], starts);
@@ -281,7 +282,7 @@ fn one_row_holds_for_all_curves() {
             .collect::<Vec<_>>()
     };
     assert!(ends(&one).len() == 3 && bits(&ends(&one).concat()) == bits(&ends(&other).concat()));
-    // curves that are stopped stay at their starts
+    // Interrupted curves stay at their starts.
     let control = popfit::Control::default().timeout(std::time::Duration::ZERO);
     assert_eq!(
         fitter
@@ -295,10 +296,12 @@ fn one_row_holds_for_all_curves() {
 #[test]
 fn rows_of_another_length_are_refused() {
     let fitter = CurveFitter::new(Formula::parse("a*exp(-k*x)").unwrap(), Device::cpu());
-    let (x, y) = ([0.0, 1.0, 2.0], [1.0; 6]);
+    let x = [0.0, 1.0, 2.0];
+    let y = [1.0; 6];
     let common = |starts| Curves::on_common_grid(x, y, starts);
     let own = |starts| Curves::on_own_grids([0.0, 1.0, 2.0, 0.0, 1.0, 2.0], y, starts);
-    let (start, both) = (&[1.0, 1.0][..], &[1.0; 4][..]);
+    let start = &[1.0, 1.0][..];
+    let both = &[1.0; 4][..];
     for (curves, said) in [
         (
             common(&[1.0; 3][..]),
@@ -324,20 +327,18 @@ fn rows_of_another_length_are_refused() {
     ] {
         assert_eq!(fitter.fit(&curves).unwrap_err().to_string(), said);
     }
-    // without a number of points they are one curve
+    // Without a number of points they are one curve.
     assert_eq!(fitter.fit(&own(start)).unwrap().len(), 1);
     assert_eq!(fitter.fit(&own(start).points(3)).unwrap().len(), 2);
 }
 
 #[test]
-fn columns_give_parameters_by_name_and_covariances() {
+fn columns_return_parameters_by_name_and_covariances() {
     let data = data();
     let [given, _] = data.curves(1);
     let fitter = CurveFitter::new(Formula::parse("a*exp(-k*x)").unwrap(), Device::cpu());
-    let (columns, fits) = (
-        fitter.clone().covariance(true).fit_columns(&given).unwrap(),
-        fitter.fit(&given).unwrap(),
-    );
+    let columns = fitter.clone().covariance(true).fit_columns(&given).unwrap();
+    let fits = fitter.fit(&given).unwrap();
     assert_eq!(columns.names(), ["a", "k"]);
     let k: Vec<f64> = columns.column("k").unwrap().collect();
     assert!(k.len() == FITS && k[5] == columns.parameters[11] && columns.column("b").is_none());

@@ -64,9 +64,9 @@ impl Polynomials {
     }
 }
 
-/// The answer is unique: downhill leads out of the box at most.
+/// The solution is unique: the cost falls in no direction, except out of the bounds.
 #[test]
-fn polynomials_end_where_downhill_leads_out() {
+fn bounded_polynomials_end_where_the_cost_falls_only_outwards() {
     let all = Polynomials::new();
     let basis = |p: usize| all.x.iter().map(move |x| x.powi(p as i32));
     for device in devices() {
@@ -88,10 +88,8 @@ fn polynomials_end_where_downhill_leads_out() {
             for (p, &value) in fit.parameters.iter().enumerate() {
                 let downhill: f64 = residual.iter().zip(basis(p)).map(|(r, b)| r * b).sum();
                 let cosine = downhill / (cost * basis(p).fold(0.0, size)).sqrt();
-                let (low, high) = (
-                    value == all.lower[n * TERMS + p],
-                    value == all.upper[n * TERMS + p],
-                );
+                let low = value == all.lower[n * TERMS + p];
+                let high = value == all.upper[n * TERMS + p];
                 assert!(
                     (cosine < 1e-3 || high) && (cosine > -1e-3 || low),
                     "{device:?} {n} {p} {cosine} {fit:?}"
@@ -101,21 +99,21 @@ fn polynomials_end_where_downhill_leads_out() {
     }
 }
 
-/// Every seventh fit rests on three points with next to all the weight: the matrices of its damped steps factorise
-/// late, those of its neighbours at once.
+/// In every seventh fit three points have nearly all the weight: the matrices of its damped steps factorise after
+/// several attempts, those of the others at once.
 #[test]
-fn faces_are_met_as_they_are_alone() {
+fn bounded_fits_end_alone_as_among_others() {
     let mut all = Polynomials::new();
     for sigma in all.sigma.chunks_mut(7 * POINTS) {
         (0..POINTS)
             .filter(|j| ![7, 11, 16].contains(j))
             .for_each(|j| sigma[j] = 1e13);
     }
-    let fit = |some| {
+    let fit = |range| {
         let settings = LevenbergMarquardt::default()
             .initial_damping(1e-20)
             .diagonal_floor(0.0);
-        all.fit(&Device::cpu(), settings, some)
+        all.fit(&Device::cpu(), settings, range)
     };
     for (n, fit_of_all) in fit(0..FITS).iter().enumerate() {
         let alone = &fit(n..n + 1)[0];
@@ -127,7 +125,7 @@ fn faces_are_met_as_they_are_alone() {
     }
 }
 
-/// A simplex knows nothing of slopes and faces, and finds nothing better.
+/// A simplex uses neither slopes nor bounds, and finds nothing lower.
 #[test]
 fn spectra_in_narrow_boxes_end_as_low_as_a_simplex() {
     let bounds = |low, high| LabelSettings::default().bounds(low..=high);
@@ -167,9 +165,9 @@ fn spectra_in_narrow_boxes_end_as_low_as_a_simplex() {
     }
 }
 
-/// Bounds that f32 does not hold are met in f64, by `fit` and by columns.
+/// Bounds beyond the precision of f32 are reached in f64, by `fit` and by columns.
 #[test]
-fn bounds_that_f32_does_not_hold_are_met() {
+fn bounds_beyond_f32_precision_are_reached_exactly() {
     let x: Vec<f64> = (0..20).map(|j| 0.2 * f64::from(j)).collect();
     let scatter = |x: f64| 0.01 * (9.0 * x).sin();
     let y: Vec<f64> = x

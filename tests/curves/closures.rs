@@ -40,11 +40,11 @@ fn others_arrived(fits: &[CurveFit]) {
 }
 
 #[test]
-fn an_error_is_its_fits_end_and_message() {
+fn errors_of_closures_end_their_fit_with_a_message() {
     let asked = Arc::new(AtomicUsize::new(0));
     let seen = asked.clone();
     let model = Closure::try_indexed(&["x"], &["a", "k"], move |context, x, p, y| {
-        // not at the start, but on the way
+        // The failure does not happen at the start, but in a later round.
         if context.index == 1 && p[1] != 1.0 {
             seen.fetch_add(1, Ordering::Relaxed);
             return Err(format!("no light at k = {:.1}", p[1]));
@@ -72,7 +72,7 @@ fn an_error_is_its_fits_end_and_message() {
             fits[1].message
         );
         assert!(fits[1].errors.iter().all(|e| e.is_nan()), "{:?}", fits[1]);
-        // after its first failure the model is not asked again; a simplex asks for four points at once
+        // After its first failure the model is not evaluated again; a simplex evaluates four points at once.
         assert!((1..=4).contains(&asked.load(Ordering::Relaxed)));
         assert_eq!(
             fitter.fit_columns(&curves()).unwrap().status[1],
@@ -81,12 +81,12 @@ fn an_error_is_its_fits_end_and_message() {
     }
 }
 
-/// The parameters of a fit that fails on its way are the best that it had.
+/// A fit that fails after some rounds returns its best parameters.
 #[test]
 fn a_failed_fit_keeps_its_best_point() {
     let model = Closure::try_new(&["x"], &["a", "k"], |x, p, y| {
         decay(x, p, y);
-        // close to the minimum
+        // Close to the minimum.
         if (p[1] - 0.9).abs() < 1e-6 {
             Err("too near")
         } else {
@@ -110,7 +110,7 @@ fn a_failed_fit_keeps_its_best_point() {
 }
 
 #[test]
-fn a_panic_is_its_fits_end_and_message() {
+fn panics_of_closures_end_their_fit_with_a_message() {
     struct Decay;
     impl Model for Decay {
         fn predictors(&self) -> Vec<String> {
@@ -143,7 +143,7 @@ fn a_panic_is_its_fits_end_and_message() {
         others_arrived(&fits);
         assert_eq!(fits[1].status, Status::NotFinite);
         assert_eq!(fits[1].message, "the model panicked: seven is out of range");
-        // and by itself it is an error
+        // Outside a fit the failure is an error.
         let error = model.values(&[1.0], &[7.0, 1.0]).unwrap_err();
         assert!(
             matches!(&error, Error::Model { message, .. } if message.contains("seven")),
@@ -153,9 +153,9 @@ fn a_panic_is_its_fits_end_and_message() {
     }
 }
 
-/// A model with data of its own: the curve's number is that of the input, in populations, intervals and refits.
+/// A model with data per curve: the curve's number is that of the input, in populations, intervals and repeated fits.
 #[test]
-fn closures_see_their_curve() {
+fn indexed_closures_receive_the_index_of_their_curve() {
     let data: Vec<f64> = curves_data();
     let model = Closure::indexed(&["row"], &["a", "k"], move |context, _, p, r| {
         let own = &data[20 * context.index..][..20];
@@ -178,13 +178,13 @@ fn closures_see_their_curve() {
     let expected = plain
         .confidence_intervals(&same, &plain.fit(&same).unwrap(), &["k"], &[1.0])
         .unwrap();
-    let found = fitter
+    let actual = fitter
         .confidence_intervals(&problems, &fits, &["k"], &[1.0])
         .unwrap();
-    for (found, expected) in found.iter().flatten().zip(expected.iter().flatten()) {
+    for (actual, expected) in actual.iter().flatten().zip(expected.iter().flatten()) {
         assert!(
-            (found.lower - expected.lower).abs() < 1e-6,
-            "{found:?} {expected:?}"
+            (actual.lower - expected.lower).abs() < 1e-6,
+            "{actual:?} {expected:?}"
         );
     }
 }
@@ -199,7 +199,7 @@ fn curves_data() -> Vec<f64> {
 }
 
 #[test]
-fn a_cost_is_minimised_as_it_is() {
+fn costs_are_minimised_without_squares() {
     let centres = [1.0, -2.0];
     let valley =
         move |p: &[f64]| (p[0] - centres[0]).powi(2) + 3.0 * (p[1] - centres[1]).powi(2) - 10.0;
@@ -234,7 +234,7 @@ fn a_cost_is_minimised_as_it_is() {
         fit.parameters == [3.0, 4.0] && (fit.chi2 - 102.0).abs() < 1e-9 && fit.errors[1] == 0.0,
         "{fit:?}"
     );
-    // a rise of 1 is one sigma
+    // A rise of 1 is one sigma.
     let fits = fitter.fit(&problems).unwrap();
     let interval = &fitter
         .confidence_intervals(&problems, &fits, &["a"], &[1.0])
@@ -258,9 +258,9 @@ fn a_cost_is_minimised_as_it_is() {
     );
 }
 
-/// A cost may have data of its own, be undefined, and panic.
+/// A cost may have data per problem, be undefined, and panic.
 #[test]
-fn costs_see_their_problem_and_fail_alone() {
+fn indexed_costs_receive_their_index_and_fail_alone() {
     let model = Closure::indexed_cost(&["a"], |context, p| match context.index {
         1 => panic!("not this one"),
         k => {
@@ -288,7 +288,7 @@ fn costs_see_their_problem_and_fail_alone() {
 }
 
 #[test]
-fn a_fit_prints_itself() {
+fn fits_print_message_parameters_and_errors() {
     let formula: popfit::Formula = "a*exp(-k*x)".parse().unwrap();
     let fits = CurveFitter::new(formula, Device::cpu())
         .fit(&curves())

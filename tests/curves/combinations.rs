@@ -50,21 +50,21 @@ fn images(count: usize) -> (Formula, Curves<'static>, Vec<[f64; 6]>) {
     )
 }
 
-fn check(fits: &[CurveFit], truths: &[[f64; 6]], tolerance: f64, what: &str) {
+fn check(fits: &[CurveFit], truths: &[[f64; 6]], tolerance: f64, label: &str) {
     for (fit, truth) in fits.iter().zip(truths) {
-        assert!(fit.status.is_success(), "{what}: {fit:?}");
+        assert!(fit.status.is_success(), "{label}: {fit:?}");
         for p in 0..6 {
             let error = (fit.parameters[p] - truth[p]).abs() / fit.errors[p];
             assert!(
                 error <= tolerance,
-                "{what}: {error} of its error\n{fit:?}\n{truth:?}"
+                "{label}: {error} of its error\n{fit:?}\n{truth:?}"
             );
         }
     }
 }
 
 #[test]
-fn every_solver_on_every_device() {
+fn every_solver_converges_on_every_device() {
     let lm = CurveFitter::LEVENBERG_MARQUARDT;
     for device in devices() {
         let is_cpu = device.name().starts_with("cpu");
@@ -129,21 +129,21 @@ fn a_curve_has_the_same_bits_alone_and_in_any_population() {
 
 /// y = a + b x has closed answers: points at −1, 0, 1, 2 with sigma 0.5.
 #[test]
-fn covariances_of_a_line() {
+fn covariances_of_a_line_agree_with_the_closed_form() {
     let x = vec![-1.0, 0.0, 1.0, 2.0];
     let y = vec![1.0, 3.5, 4.0, 7.5];
     let curves = Curves::on_common_grid(x, y, vec![0.0, 0.0]).sigma(vec![0.5; 4]);
     let fitter = CurveFitter::new(Formula::builtin("linear1d").unwrap(), Device::cpu());
     let absolute = &fitter.clone().absolute_sigma(true).fit(&curves).unwrap()[0];
-    // normal matrix 4 [[4, 2], [2, 6]], inverse [[6, −2], [−2, 4]] / 80
-    for (found, exact) in absolute
+    // The normal matrix is 4 [[4, 2], [2, 6]], inverse [[6, −2], [−2, 4]] / 80
+    for (actual, exact) in absolute
         .covariance
         .iter()
         .zip([0.075, -0.025, -0.025, 0.05])
     {
-        assert!((found - exact).abs() < 1e-14, "{absolute:?}");
+        assert!((actual - exact).abs() < 1e-14, "{absolute:?}");
     }
-    // slope 2, offset 3; residuals 0, 0.5, −1, 0.5
+    // Slope 2, offset 3, and residuals 0, 0.5, −1, 0.5.
     assert!(
         (absolute.parameters[0] - 3.0).abs() < 1e-12
             && (absolute.parameters[1] - 2.0).abs() < 1e-12
@@ -171,7 +171,7 @@ fn covariances_of_a_line() {
         bounded.parameters[1] == 1.5 && bounded.errors[1].is_nan() && bounded.errors[0] > 0.0,
         "{bounded:?}"
     );
-    // weights: 4 points of 4, a prior of 16: the mean of 4 and 0
+    // Weights: 4 points of 4, and a prior of 16; the result is the mean of 4 and 0.
     let prior = fitter
         .clone()
         .absolute_sigma(true)
@@ -186,14 +186,14 @@ fn covariances_of_a_line() {
 }
 
 #[test]
-fn own_grids_and_masks() {
+fn curves_on_own_grids_with_masks_find_the_true_parameters() {
     let formula = Formula::parse("a*exp(-k*x)").unwrap();
     for device in devices() {
         let grid = |s: f64| (0..10).map(move |j| s * f64::from(j)).collect::<Vec<f64>>();
         let x = [grid(0.2), grid(0.3)].concat();
         let mut y: Vec<f64> = x.iter().map(|x| 3.0 * (-0.7 * x).exp()).collect();
         let mut mask = vec![false; 20];
-        // what is masked may be anything
+        // Masked points may have any value.
         (y[3], mask[3], y[19], mask[19]) = (f64::NAN, true, 1e30, true);
         let mut sigma = vec![0.1; 20];
         sigma[3] = -1.0;
@@ -214,7 +214,7 @@ fn own_grids_and_masks() {
 }
 
 #[test]
-fn one_bad_curve_does_not_spoil_the_others() {
+fn one_bad_curve_does_not_make_the_others_fail() {
     let formula = Formula::parse("a*sqrt(x - b)").unwrap();
     let x: Vec<f64> = (1..7).map(f64::from).collect();
     let good: Vec<f64> = x.iter().map(|x| 2.0 * (x - 0.5).sqrt()).collect();
@@ -247,12 +247,12 @@ fn one_bad_curve_does_not_spoil_the_others() {
             fits[k]
         );
     }
-    // √ of a negative number at the start
+    // At the start the model is the root of a negative number.
     assert_eq!(fits[3].status, Status::NotFinite);
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn contradictory_inputs_are_refused() {
     let fitter = CurveFitter::new(Formula::parse("width*x").unwrap(), Device::cpu());
     let message = fitter
         .clone()
@@ -287,7 +287,7 @@ fn what_makes_no_sense_is_refused() {
 
 /// Messages name arrays, parameters and predictors.
 #[test]
-fn messages_name_what_is_wrong() {
+fn messages_of_bad_inputs_name_the_cause() {
     let fitter = CurveFitter::new(Formula::parse("a*exp(-k*x)").unwrap(), Device::cpu());
     let x = || (0..20).map(f64::from).collect::<Vec<f64>>();
     let shared =
@@ -386,9 +386,9 @@ fn messages_name_what_is_wrong() {
     );
 }
 
-/// Another order of the parameters is the same fit, tied or not.
+/// Another order of the parameters gives the same fit, tied or not.
 #[test]
-fn parameters_come_in_the_order_that_is_asked_for() {
+fn parameters_have_the_order_that_the_user_chooses() {
     let x: Vec<f64> = (0..20).map(|j| 0.2 * f64::from(j)).collect();
     let y: Vec<f64> = x
         .iter()
@@ -425,10 +425,8 @@ fn parameters_come_in_the_order_that_is_asked_for() {
             .swap_remove(0)
     };
     for tie in [false, true] {
-        let (one, two) = (
-            fit(&given, [1.0, 1.0, 0.0], tie),
-            fit(&other, [0.0, 1.0, 1.0], tie),
-        );
+        let one = fit(&given, [1.0, 1.0, 0.0], tie);
+        let two = fit(&other, [0.0, 1.0, 1.0], tie);
         assert!(
             one.status.is_success() && two.status.is_success(),
             "{one:?} {two:?}"
@@ -494,18 +492,18 @@ fn a_parameter_without_effect_is_undetermined() {
             ] {
                 let fitter = CurveFitter::new(formula.clone(), device.clone()).polish(polish);
                 let fitter = fitter.solver(solver);
-                let what = format!("{} {text} {solver:?}", device.name());
+                let label = format!("{} {text} {solver:?}", device.name());
                 for (status, errors, chi2) in both(&fitter, &curves) {
                     assert!(
                         status.is_success() && chi2 < 0.01,
-                        "{what}: {status:?} {chi2}"
+                        "{label}: {status:?} {chi2}"
                     );
-                    assert!(errors[2] == f64::INFINITY, "{what}: {errors:?}");
-                    // a parameter more leaves 17 degrees of freedom of 18
+                    assert!(errors[2] == f64::INFINITY, "{label}: {errors:?}");
+                    // One more parameter leaves 17 degrees of freedom of 18.
                     let ratio = |p: usize| errors[p] / (alone.1[p] * (18.0 / 17.0f64).sqrt());
                     assert!(
                         (0..2).all(|p| (ratio(p) - 1.0).abs() < 2e-3),
-                        "{what}: {errors:?} {alone:?}"
+                        "{label}: {errors:?} {alone:?}"
                     );
                 }
                 let message = fitter.fit(&curves).unwrap().swap_remove(0).message;
@@ -519,7 +517,7 @@ fn a_parameter_without_effect_is_undetermined() {
                         .message(0)
                         .is_some_and(|text| text.ends_with("; the data do not determine d"))
                 );
-                // held it is known
+                // If one of them is held, the other is determined.
                 let held = both(&fitter.clone().fix("d"), &curves);
                 assert!(
                     held.iter()
@@ -531,9 +529,10 @@ fn a_parameter_without_effect_is_undetermined() {
     }
 }
 
-/// Row 15: the minimum is reached, of those that act alike the errors are infinite, and all others have theirs.
+/// Row 15: the fit reaches the minimum, the errors of parameters with the same effect are infinite, and all others have
+/// finite errors.
 #[test]
-fn parameters_that_act_alike_are_named() {
+fn parameters_with_the_same_effect_are_undetermined() {
     let (x, y) = twenty(|x| 3.0 * (-0.5 * x).exp());
     let fitter = |text: &str, device: &Device| {
         CurveFitter::new(Formula::parse(text).unwrap(), device.clone())
@@ -553,7 +552,7 @@ fn parameters_that_act_alike_are_named() {
                     "{text}: {status:?} {chi2}"
                 );
                 assert!(errors[..2] == [f64::INFINITY; 2], "{text}: {errors:?}");
-                // a parameter more leaves 17 degrees of freedom of 18
+                // One more parameter leaves 17 degrees of freedom of 18.
                 let expected = alone.1[1] * (18.0 / 17.0f64).sqrt();
                 assert!(
                     (errors[2] / expected - 1.0).abs() < 1e-3,
@@ -565,7 +564,7 @@ fn parameters_that_act_alike_are_named() {
                 message.ends_with("; the data do not determine a, b"),
                 "{message}"
             );
-            // within the solver's tolerance of the minimum a step of both may lower the cost, and that is no fault
+            // Within the solver's tolerance of the minimum a step of both may lower the cost, which is allowed.
             for (solver, polish) in [
                 (CurveFitter::LEVENBERG_MARQUARDT.into(), false),
                 (CurveFitter::LEVENBERG_MARQUARDT.ftol(1e-4).into(), false),
@@ -574,10 +573,10 @@ fn parameters_that_act_alike_are_named() {
             ] {
                 let fitter = fitter.clone().solver(solver).polish(polish);
                 for (status, _, chi2) in both(&fitter, &curves) {
-                    let what = format!("{} {text} {solver:?} {polish}", device.name());
+                    let label = format!("{} {text} {solver:?} {polish}", device.name());
                     assert!(
                         status.is_success() && chi2 < 1.1 * alone.2,
-                        "{what}: {status:?} {chi2}"
+                        "{label}: {status:?} {chi2}"
                     );
                 }
             }
@@ -585,14 +584,12 @@ fn parameters_that_act_alike_are_named() {
     }
 }
 
-/// A model that meets all data has a χ² of 0, but its noise is that of rounding: no parameter is known better than
-/// that, and a rate with which nothing decays is not known at all.
+/// A model that passes through all data has a χ² of 0, but its noise is that of rounding: no error is smaller, and the
+/// rate of a decay without amplitude is undetermined.
 #[test]
 fn a_perfect_fit_has_the_errors_of_rounding() {
-    let (x, formula) = (
-        twenty(|_| 0.0).0,
-        Formula::parse("a*exp(-k*x) + c").unwrap(),
-    );
+    let x = twenty(|_| 0.0).0;
+    let formula = Formula::parse("a*exp(-k*x) + c").unwrap();
     for device in devices() {
         for level in [5.0, 0.1, 12345.678] {
             let plain = Curves::on_common_grid(x.clone(), vec![level; 20], vec![1.0, 1.0, 1.0]);
@@ -625,10 +622,10 @@ fn a_perfect_fit_has_the_errors_of_rounding() {
     }
 }
 
-/// From starts so far off that a parameter's unit comes to nothing, or a column to less than f32 holds: what is called
-/// a success is a place where no step promises anything.
+/// Starts are so far off that a parameter's unit is negligible, or a column is below the range of f32: at each success
+/// the predicted reduction of every step is negligible.
 #[test]
-fn a_success_is_a_minimum_from_wild_starts() {
+fn successes_from_random_starts_are_minima() {
     let x: Vec<f64> = (0..40).map(|j| 0.1 + 4.9 / 39.0 * f64::from(j)).collect();
     let decay = |j: usize, x: f64| 3.0 * (-0.8 * x).exp() + 0.5 + 0.05 * (2.3 * j as f64).sin();
     let power = |j: usize, x: f64| 2.0 * x.powf(1.5) + 0.3 + 0.05 * (2.3 * j as f64).sin();

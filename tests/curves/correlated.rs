@@ -53,7 +53,7 @@ fn straight_line(y: &[f64], matrix: &[f64], mask: &[bool]) -> (DVector<f64>, DMa
 /// Fits of straight lines, as formulas and as closures with and without derivatives, with one matrix and with one per
 /// curve, with and without masks, are those of generalised least squares.
 #[test]
-fn straight_lines_are_those_of_generalised_least_squares() {
+fn correlated_lines_agree_with_generalised_least_squares() {
     let random = &mut Random(1);
     let closure = || {
         Closure::new(&["x"], &["a", "b"], |x, p, y| {
@@ -93,7 +93,7 @@ fn straight_lines_are_those_of_generalised_least_squares() {
                 let residuals = fitter.residuals(&curves, &columns.parameters).unwrap();
                 for (k, fit) in fitter.fit(&curves).unwrap().iter().enumerate() {
                     let row = k * POINTS..(k + 1) * POINTS;
-                    let (best, wanted, chi2) =
+                    let (best, expected, chi2) =
                         straight_line(&y[row.clone()], of_curve(k), &mask[row.clone()]);
                     assert!(
                         fit.status.is_success() && columns.status[k].is_success(),
@@ -113,7 +113,7 @@ fn straight_lines_are_those_of_generalised_least_squares() {
                         "{squares}, not {chi2}"
                     );
                     for p in 0..2 {
-                        let error = wanted[(p, p)].sqrt();
+                        let error = expected[(p, p)].sqrt();
                         assert!(
                             (fit.parameters[p] - best[p]).abs() <= tolerance * error,
                             "{fit:?}"
@@ -125,7 +125,7 @@ fn straight_lines_are_those_of_generalised_least_squares() {
                         );
                         let of_columns = columns.covariance.as_ref().unwrap()[4 * k + p];
                         assert!(
-                            (of_columns - wanted[(0, p)]).abs() <= 1e-5 * wanted[(p, p)],
+                            (of_columns - expected[(0, p)]).abs() <= 1e-5 * expected[(p, p)],
                             "{of_columns}"
                         );
                     }
@@ -135,9 +135,9 @@ fn straight_lines_are_those_of_generalised_least_squares() {
     }
 }
 
-/// A diagonal matrix is as good as sigmas, whatever the model, the settings and the grid.
+/// A diagonal matrix gives the results of sigmas, whatever the model, the settings and the grid.
 #[test]
-fn diagonal_matrices_are_squares_of_sigmas() {
+fn diagonal_covariances_give_the_fits_of_sigmas() {
     let random = &mut Random(2);
     let sigma: Vec<f64> = (0..POINTS)
         .map(|_| 0.02 + 0.05 * random.uniform())
@@ -175,10 +175,8 @@ fn diagonal_matrices_are_squares_of_sigmas() {
         for curves in &grids[usize::from(f == 1 || f == 2)..] {
             let correlated = curves.clone().covariance(&matrix);
             let plain = curves.clone().sigma(&sigma);
-            let (one, other) = (
-                fitter.fit(&correlated).unwrap(),
-                fitter.fit(&plain).unwrap(),
-            );
+            let one = fitter.fit(&correlated).unwrap();
+            let other = fitter.fit(&plain).unwrap();
             for (one, other) in one.iter().zip(&other) {
                 assert!(
                     one.status.is_success() && one.flags == other.flags,
@@ -189,7 +187,8 @@ fn diagonal_matrices_are_squares_of_sigmas() {
                     "{f}: {one:?} {other:?}"
                 );
                 for p in 0..3 {
-                    let (near, error) = (one.parameters[p] - other.parameters[p], other.errors[p]);
+                    let near = one.parameters[p] - other.parameters[p];
+                    let error = other.errors[p];
                     assert!(
                         near.abs() <= 1e-4 * error || error.is_nan() || near == 0.0,
                         "{f}: {one:?} {other:?}"
@@ -205,7 +204,8 @@ fn diagonal_matrices_are_squares_of_sigmas() {
                     .confidence_intervals(curves, fits, &["a"], &[1.0, 2.0])
                     .unwrap()
             };
-            let (one, other) = (intervals(&correlated, &one), intervals(&plain, &other));
+            let one = intervals(&correlated, &one);
+            let other = intervals(&plain, &other);
             for (one, other) in one.iter().flatten().zip(other.iter().flatten()) {
                 let width = other.upper - other.lower;
                 assert!(
@@ -221,9 +221,9 @@ fn diagonal_matrices_are_squares_of_sigmas() {
     }
 }
 
-/// A model is told the number of its own curve, and its failures are those of its own fit.
+/// A model receives the number of its own curve, and its failures end its own fit.
 #[test]
-fn models_of_correlated_curves_know_their_index() {
+fn closures_of_correlated_curves_receive_their_index() {
     let random = &mut Random(3);
     let matrices: Vec<Vec<f64>> = (0..3).map(|_| covariance(random)).collect();
     let y: Vec<f64> = (0..3)
@@ -293,7 +293,7 @@ fn bad_covariances_are_refused() {
             .zip(causes)
             .all(|(row, cause)| row.iter().all(|r| r.is_nan() == cause.is_some()))
     );
-    // masked points do not count
+    // Masked points do not count.
     let mask: Vec<bool> = (0..POINTS).map(|j| j == 1 || j == 2 || j == 3).collect();
     assert!(
         fitter

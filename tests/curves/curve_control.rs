@@ -43,7 +43,7 @@ fn noting(calls: &Arc<Mutex<Vec<(u64, u64)>>>) -> Control {
 }
 
 #[test]
-fn progress_rises_to_the_end_and_changes_nothing() {
+fn progress_rises_to_the_total_and_does_not_change_results() {
     let curves = curves(5000);
     for fitter in [
         formula(),
@@ -95,7 +95,7 @@ fn bad_curves_count_as_ended() {
 }
 
 #[test]
-fn a_cancelled_fit_has_its_start_and_says_so() {
+fn a_cancelled_fit_is_interrupted_at_its_start() {
     let curves = curves(3000);
     for fitter in [
         formula(),
@@ -136,14 +136,15 @@ fn a_cancelled_fit_has_its_start_and_says_so() {
     }
 }
 
-/// Fits that had begun are better than their starts, and say where they stood.
+/// Interrupted fits are better than their starts, and their messages report the χ² reached.
 #[test]
-fn a_fit_that_had_begun_has_its_best_point() {
+fn an_interrupted_fit_has_its_best_point() {
     for is_simplex in [false, true] {
         let control = Control::default();
-        let (cancel, asked) = (control.cancel.clone(), AtomicU64::new(0));
+        let cancel = control.cancel.clone();
+        let asked = AtomicU64::new(0);
         let model = Closure::new(&["x"], &["a", "k"], move |x, p, y| {
-            // in the first round of all
+            // The cancel comes in the first round of all fits.
             if asked.fetch_add(1, Ordering::Relaxed) == 100 {
                 cancel.store(true, Ordering::Relaxed);
             }
@@ -176,15 +177,18 @@ fn a_fit_that_had_begun_has_its_best_point() {
     }
 }
 
-/// From when a cancel is set on no progress is shown, and the run ends soon.
+/// After a cancel no progress is reported, and the run ends soon.
 #[test]
-fn progress_stands_still_after_a_cancel() {
+fn progress_stops_after_a_cancel() {
     let fitter = formula();
     let curves = curves(400_000);
     for columns in [false, true] {
         let cancel = Arc::new(AtomicBool::new(false));
-        let (shown, late) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-        let (flag, seen, after) = (cancel.clone(), shown.clone(), late.clone());
+        let shown = Arc::new(AtomicU64::new(0));
+        let late = Arc::new(AtomicU64::new(0));
+        let flag = cancel.clone();
+        let seen = shown.clone();
+        let after = late.clone();
         let progress = move |done, _| {
             if flag.swap(true, Ordering::Relaxed) {
                 after.fetch_add(1, Ordering::Relaxed);
@@ -229,7 +233,7 @@ fn a_timeout_ends_a_run() {
         "{:?}",
         begin.elapsed()
     );
-    // one that is long enough changes nothing
+    // A timeout that is long enough does not change the results.
     let long = Control::default().timeout(Duration::from_secs(3600));
     assert!(
         formula()
@@ -240,10 +244,10 @@ fn a_timeout_ends_a_run() {
     );
 }
 
-/// Columns that are to be exact are the rows of single fits, to the bit, with bad inputs and failures among them; where
-/// the run is stopped they are at their starts.
+/// Exact columns have the rows of single fits, to the bit, with bad inputs and failures among them; in a stopped run
+/// they are at their starts.
 #[test]
-fn exact_columns_are_single_fits() {
+fn exact_columns_have_the_bits_of_single_fits() {
     let x: Vec<f64> = (0..30).map(|j| 0.2 * f64::from(j)).collect();
     let random = &mut Random(11);
     let count = 200;
@@ -265,10 +269,8 @@ fn exact_columns_are_single_fits() {
             fitter.clone().tie("c", "0.1*a"),
             fitter.starts(2),
         ] {
-            let (fits, columns) = (
-                fitter.fit(&curves).unwrap(),
-                fitter.fit_columns(&curves).unwrap(),
-            );
+            let fits = fitter.fit(&curves).unwrap();
+            let columns = fitter.fit_columns(&curves).unwrap();
             let flat = |of: fn(&CurveFit) -> &[f64]| fits.iter().flat_map(of).map(|x| x.to_bits());
             assert!(flat(|fit| &fit.parameters).eq(columns.parameters.iter().map(|x| x.to_bits())));
             assert!(flat(|fit| &fit.errors).eq(columns.errors.iter().map(|x| x.to_bits())));
@@ -303,7 +305,7 @@ fn exact_columns_are_single_fits() {
                 .fit_columns_with(&curves, &Control::default().timeout(Duration::ZERO))
                 .unwrap();
             for (k, fit) in fits.iter().enumerate() {
-                // what had not begun has not been looked at
+                // Curves that had not begun have not been checked.
                 assert!(
                     stopped.status[k] == Status::Interrupted || fit.status == Status::BadInput,
                     "{k}"

@@ -74,7 +74,8 @@ fn every_fault_is_listed_with_its_name_and_remedy() {
             "there is no parameter `width`; known: amplitude, rate",
         ),
     ];
-    let (curves, mut columns) = (curves(), Default::default());
+    let curves = curves();
+    let mut columns = Default::default();
     for error in [
         fitter.validate().unwrap_err(),
         fitter.fit(&curves).unwrap_err(),
@@ -86,9 +87,9 @@ fn every_fault_is_listed_with_its_name_and_remedy() {
         fitter.check_jacobian(&[1.0], &[1.0, 1.0]).unwrap_err(),
     ] {
         let text = error.to_string();
-        let found = faults(error);
-        assert_eq!(found.len(), expected.len(), "{text}");
-        for ((name, message), (expected_name, part)) in found.iter().zip(expected) {
+        let actual = faults(error);
+        assert_eq!(actual.len(), expected.len(), "{text}");
+        for ((name, message), (expected_name, part)) in actual.iter().zip(expected) {
             assert!(
                 name == expected_name && message.contains(part),
                 "{name}: {message}"
@@ -102,11 +103,11 @@ fn every_fault_is_listed_with_its_name_and_remedy() {
 }
 
 #[test]
-fn solvers_and_models_are_checked_with_the_rest() {
+fn solvers_and_models_are_checked_with_the_other_settings() {
     let simplex = CurveFitter::NELDER_MEAD.size(f64::NAN).fatol(-1.0);
-    let found = faults(decay().solver(simplex).fix("k").validate().unwrap_err());
+    let actual = faults(decay().solver(simplex).fix("k").validate().unwrap_err());
     assert_eq!(
-        found
+        actual
             .iter()
             .map(|fault| fault.0.as_str())
             .collect::<Vec<_>>(),
@@ -116,27 +117,27 @@ fn solvers_and_models_are_checked_with_the_rest() {
         CurveFitter::LEVENBERG_MARQUARDT,
         CurveFitter::NELDER_MEAD,
     );
-    let found = faults(decay().solver(both).validate().unwrap_err());
+    let actual = faults(decay().solver(both).validate().unwrap_err());
     assert!(
-        found.len() == 1 && found[0].0 == "solver" && found[0].1.contains("spectra only"),
-        "{found:?}"
+        actual.len() == 1 && actual[0].0 == "solver" && actual[0].1.contains("spectra only"),
+        "{actual:?}"
     );
     let names: Vec<String> = (0..33).map(|k| format!("p{k}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let many: CurveModel = Closure::new(&["x"], &names, |_, _, _| ()).unwrap().into();
-    let found = faults(
+    let actual = faults(
         CurveFitter::new(many, Device::cpu())
             .tie("p0", "2*p1")
             .validate()
             .unwrap_err(),
     );
     assert!(
-        found[0].0 == "model" && found[0].1.contains("33 parameters, more than 32"),
-        "{found:?}"
+        actual[0].0 == "model" && actual[0].1.contains("33 parameters, more than 32"),
+        "{actual:?}"
     );
     assert!(
-        found[1].0 == "tie" && found[1].1.contains("this model is none"),
-        "{found:?}"
+        actual[1].0 == "tie" && actual[1].1.contains("this model is none"),
+        "{actual:?}"
     );
 }
 
@@ -158,22 +159,21 @@ fn the_last_value_of_a_setting_counts() {
         "{:?}",
         fits[0]
     );
-    // a tie in the order in which its limits come does not matter
+    // A tie of a fixed parameter is a fault in either order.
     assert!(decay().tie("rate", "2").fix("rate").validate().is_err());
     assert!(decay().fix("rate").tie("rate", "2").validate().is_err());
 }
 
 #[test]
-fn columns_have_statuses_and_a_bad_curve_has_no_numbers() {
-    let (x, good) = (vec![0.0, 1.0, 2.0], [3.0, 1.5, 0.7]);
+fn columns_have_statuses_and_nan_for_bad_curves() {
+    let x = vec![0.0, 1.0, 2.0];
+    let good = [3.0, 1.5, 0.7];
     let y = [good, [3.0, f64::NAN, 0.7], good].concat();
     let starts = vec![1.0, 1.0, 1.0, 1.0, 1.0, f64::INFINITY];
     let curves = Curves::on_common_grid(x, y, starts);
     for fitter in [decay(), decay().solver(CurveFitter::NELDER_MEAD)] {
-        let (columns, fits) = (
-            fitter.fit_columns(&curves).unwrap(),
-            fitter.fit(&curves).unwrap(),
-        );
+        let columns = fitter.fit_columns(&curves).unwrap();
+        let fits = fitter.fit(&curves).unwrap();
         assert!(columns.len() == 3 && !columns.is_empty());
         assert!(
             columns.status[0].is_success() && fits[0].status.is_success(),
@@ -228,7 +228,7 @@ fn columns_have_statuses_and_a_bad_curve_has_no_numbers() {
     );
 }
 
-/// σ = ∞ is a weight of 0: the point counts no more than a masked one, whatever it is.
+/// σ = ∞ is a weight of 0: the point counts no more than a masked one, whatever its value.
 #[test]
 fn an_infinite_sigma_masks_its_point() {
     let x: Vec<f64> = (0..9).map(|j| 0.5 * f64::from(j)).collect();
@@ -236,13 +236,12 @@ fn an_infinite_sigma_masks_its_point() {
         .iter()
         .map(|x| 3.0 * (-x).exp() + 0.1 * (7.0 * x).sin())
         .collect();
-    let (mut sigma, mut mask) = (vec![0.1; 9], vec![false; 9]);
+    let mut sigma = vec![0.1; 9];
+    let mut mask = vec![false; 9];
     (y[2], sigma[2], mask[2]) = (f64::NAN, f64::INFINITY, true);
     let curves = || Curves::on_common_grid(x.clone(), y.clone(), vec![2.0, 1.5]);
-    let (open, masked) = (
-        curves().sigma(sigma),
-        curves().sigma(vec![0.1; 9]).mask(mask),
-    );
+    let open = curves().sigma(sigma);
+    let masked = curves().sigma(vec![0.1; 9]).mask(mask);
     for fitter in [decay(), decay().solver(CurveFitter::NELDER_MEAD)] {
         let [a, b] = [&open, &masked].map(|curves| fitter.fit(curves).unwrap().swap_remove(0));
         assert!(
@@ -263,10 +262,10 @@ fn an_infinite_sigma_masks_its_point() {
 
 /// A prior is a row of the fit: with two of them two points determine three parameters.
 #[test]
-fn priors_count_as_points() {
+fn priors_count_as_points_in_the_degrees_of_freedom() {
     let model = || CurveFitter::new(Formula::parse("a + b*x + c*x^2").unwrap(), Device::cpu());
     let curves = Curves::on_common_grid(vec![0.0, 1.0], vec![1.0, 3.0], vec![0.5; 3]);
-    // that of a fixed parameter is none
+    // The prior of a fixed parameter does not count.
     let fixed = model()
         .prior("c", 7.0, 0.1)
         .fix("c")
@@ -288,7 +287,7 @@ fn priors_count_as_points() {
             "{fit:?}"
         );
     }
-    // the rows, each weighed by 1/σ: a − 1, b + c − 2 + (a − 1), 10 (b − 1), 5 c
+    // The rows, each weighted by 1/σ: a − 1, b + c − 2 + (a − 1), 10 (b − 1), 5 c.
     let fit = &fitter.fit(&curves).unwrap()[0];
     let cost = |p: &[f64]| {
         let rows = [
@@ -323,7 +322,8 @@ fn priors_count_as_points() {
 fn noisy_decays(count: usize) -> Curves<'static> {
     let random = &mut Random(59);
     let x: Vec<f64> = (0..25).map(|j| 0.2 * f64::from(j)).collect();
-    let (mut y, mut starts) = (Vec::new(), Vec::new());
+    let mut y = Vec::new();
+    let mut starts = Vec::new();
     for _ in 0..count {
         let [amplitude, rate] = [2.0 + random.uniform(), 0.5 + random.uniform()];
         y.extend(
@@ -339,9 +339,9 @@ fn bits(values: &[f64]) -> Vec<u64> {
     values.iter().map(|x| x.to_bits()).collect()
 }
 
-/// What a user does not set is the fitter's own, whichever way the settings begin.
+/// Settings that the user leaves out are the fitter's defaults, whichever constructor the user takes.
 #[test]
-fn settings_of_curves_begin_from_those_of_curves() {
+fn unset_solver_settings_are_the_defaults_of_curves() {
     let curves = noisy_decays(200);
     let natural: [(Solver, Solver); 4] = [
         (
@@ -375,7 +375,7 @@ fn settings_of_curves_begin_from_those_of_curves() {
         .fit_columns(&curves)
         .unwrap();
     assert_eq!(bits(&own.parameters), bits(&natural.parameters));
-    // a value that happens to be that of spectra is the user's all the same
+    // A value that happens to be the default of spectra is still the user's.
     let set = decay()
         .solver(LevenbergMarquardt::default().largest_step(1e30))
         .fit(&curves)
@@ -384,9 +384,9 @@ fn settings_of_curves_begin_from_those_of_curves() {
     assert!(set.iter().zip(&unset).any(|(a, b)| a.rounds != b.rounds));
 }
 
-/// Columns end as `ftol` says where it is set: earlier than by default, or at the digits that f64 holds.
+/// Columns end by `ftol` if it is set: earlier than by default, or at the precision of f64.
 #[test]
-fn columns_follow_ftol() {
+fn columns_converge_to_the_users_ftol() {
     let curves = noisy_decays(500);
     let minima = decay().fit(&curves).unwrap();
     let fit = |ftol: f64| {
@@ -423,12 +423,13 @@ fn columns_follow_ftol() {
     assert!(rounds(&rough) < rounds(&coarse) && rounds(&coarse) < rounds(&usual));
 }
 
-/// No fit uses more linearisations than it is given, by any route, and one that has used them up says so.
+/// No fit uses more linearisations than its budget, by any route, and a fit that has used them up has that status.
 #[test]
-fn all_attempts_at_a_fit_draw_from_one_budget() {
+fn all_attempts_at_a_fit_share_one_budget_of_rounds() {
     let random = &mut Random(60);
     let x: Vec<f64> = (0..40).map(|j| f64::from(j) / 40.0).collect();
-    let (mut y, mut starts) = (Vec::new(), Vec::new());
+    let mut y = Vec::new();
+    let mut starts = Vec::new();
     for _ in 0..100 {
         let rate = 0.8 + 0.8 * random.uniform();
         y.extend(

@@ -4,10 +4,10 @@
 use popfit::{CurveFitter, Curves, Device, Flags, Formula, Status};
 use popfit_testing::fits::devices;
 
-/// A curve that is forced through one point (MIES issue 2599). At any sigma of that point that floats can weigh, χ² is
-/// that of scipy's `lm`.
+/// A curve is forced through one point (MIES issue 2599). At any sigma of that point that floats resolve, χ² agrees
+/// with scipy's `lm`.
 #[test]
-fn one_point_of_tiny_sigma_holds_one_direction() {
+fn fits_with_one_dominant_point_converge() {
     let x: Vec<f64> = (0..20).map(|j| 4.0 * f64::from(j) / 19.0).collect();
     let noise = |j: usize| 0.05 * ((j * 7919 % 101) as f64 / 50.0 - 1.0);
     let y: Vec<f64> = x
@@ -24,10 +24,8 @@ fn one_point_of_tiny_sigma_holds_one_direction() {
             let mut sigma = vec![0.05; 20];
             sigma[3] = tiny;
             let curves = Curves::on_common_grid(&x, &y, vec![1.0, 1.0]).sigma(sigma);
-            let (fit, columns) = (
-                &fitter.fit(&curves).unwrap()[0],
-                fitter.fit_columns(&curves).unwrap(),
-            );
+            let fit = &fitter.fit(&curves).unwrap()[0];
+            let columns = fitter.fit_columns(&curves).unwrap();
             for (status, chi2) in [(fit.status, fit.chi2), (columns.status[0], columns.chi2[0])] {
                 if tiny >= 1e-8 {
                     assert!(
@@ -35,7 +33,7 @@ fn one_point_of_tiny_sigma_holds_one_direction() {
                         "{tiny:e}: {status} {chi2}"
                     );
                 } else if status.is_success() {
-                    // what cannot be fitted may fail, and must not end elsewhere
+                    // Curves that cannot be fitted may fail, but must not end elsewhere.
                     assert!((chi2 - 7.5108).abs() < 0.01, "{tiny:e}: {status} {chi2}");
                 }
                 assert_eq!(
@@ -50,16 +48,14 @@ fn one_point_of_tiny_sigma_holds_one_direction() {
 
 /// Constant data, of a dead or saturated pixel: a peak of height 0 has no position and no width.
 #[test]
-fn a_peak_without_height_has_no_position() {
+fn the_position_of_a_peak_without_height_is_undetermined() {
     let x: Vec<f64> = (0..20).map(f64::from).collect();
     for text in ["a/(((x-m)/g)^2+1)+c", "a*exp(-(x-m)^2/(2*g^2))+c"] {
         let fitter = CurveFitter::new(Formula::parse(text).unwrap(), Device::cpu());
         for level in [1.0, 4.0, 5.0, 7.3, 1e-3, 65535.0] {
             let curves = Curves::on_common_grid(&x, vec![level; 20], vec![1.0, 9.0, 2.0, 4.0]);
-            let (fit, columns) = (
-                &fitter.fit(&curves).unwrap()[0],
-                fitter.fit_columns(&curves).unwrap(),
-            );
+            let fit = &fitter.fit(&curves).unwrap()[0];
+            let columns = fitter.fit_columns(&curves).unwrap();
             for (flags, errors) in [
                 (fit.flags, &fit.errors),
                 (columns.flags[0], &columns.errors),
@@ -78,7 +74,7 @@ fn a_peak_without_height_has_no_position() {
     }
 }
 
-/// Exact data determine everything: their χ² is rounding, and no parameter is taken for one without effect.
+/// Exact data determine all parameters: their χ² is rounding, and no parameter is flagged as undetermined.
 #[test]
 fn exact_data_determine_their_parameters() {
     let x: Vec<f64> = (0..20).map(f64::from).collect();
@@ -87,10 +83,8 @@ fn exact_data_determine_their_parameters() {
         let y = formula.values(&x, &[3.0, 8.7, 2.2, 5.0]).unwrap();
         let curves = Curves::on_common_grid(&x, y, vec![2.0, 9.0, 2.0, 4.0]);
         let fitter = CurveFitter::new(formula, Device::cpu());
-        let (fit, columns) = (
-            &fitter.fit(&curves).unwrap()[0],
-            fitter.fit_columns(&curves).unwrap(),
-        );
+        let fit = &fitter.fit(&curves).unwrap()[0];
+        let columns = fitter.fit_columns(&curves).unwrap();
         assert!(
             fit.status.is_success() && fit.flags.is_empty(),
             "{text}: {fit:?}"
@@ -118,10 +112,8 @@ fn a_peak_between_two_points_is_undetermined() {
         Device::cpu(),
     );
     let curves = Curves::on_common_grid(&x, &y, vec![1.0, 1.0, 1.0]);
-    let (fit, columns) = (
-        &fitter.fit(&curves).unwrap()[0],
-        fitter.fit_columns(&curves).unwrap(),
-    );
+    let fit = &fitter.fit(&curves).unwrap()[0];
+    let columns = fitter.fit_columns(&curves).unwrap();
     assert!(
         !fit.status.is_success() || fit.flags.contains(Flags::UNDETERMINED),
         "{fit:?}"
@@ -132,16 +124,16 @@ fn a_peak_between_two_points_is_undetermined() {
     );
 }
 
-/// Nelder–Mead flags what Levenberg–Marquardt flags: it ends at the same minima, and what they determine is the same.
+/// Nelder–Mead sets the same flags as Levenberg–Marquardt, because it ends at the same minima.
 #[test]
 fn a_simplex_flags_what_the_data_do_not_determine() {
     let x: Vec<f64> = (0..20).map(f64::from).collect();
     let noise = |j: usize| 0.05 * ((j * 7919 % 101) as f64 / 50.0 - 1.0);
     let level: Vec<f64> = vec![4.0; 20];
-    let noisy = |of: &dyn Fn(f64) -> f64| {
+    let noisy = |curve: &dyn Fn(f64) -> f64| {
         x.iter()
             .enumerate()
-            .map(|(j, x)| of(*x) + noise(j))
+            .map(|(j, x)| curve(*x) + noise(j))
             .collect::<Vec<f64>>()
     };
     let decay = noisy(&|x| 3.0 * (-0.4 * x).exp());
@@ -168,10 +160,8 @@ fn a_simplex_flags_what_the_data_do_not_determine() {
         let curves = Curves::on_common_grid(&x, y, starts);
         let lm = fitter.fit(&curves).unwrap().swap_remove(0);
         let simplex = fitter.solver(CurveFitter::NELDER_MEAD);
-        let (fit, columns) = (
-            simplex.fit(&curves).unwrap().swap_remove(0),
-            simplex.fit_columns(&curves).unwrap(),
-        );
+        let fit = simplex.fit(&curves).unwrap().swap_remove(0);
+        let columns = simplex.fit_columns(&curves).unwrap();
         println!(
             "{text}: {} {} {:?}, {} {} {:?}",
             lm.status, lm.flags, lm.errors, fit.status, fit.flags, fit.errors

@@ -21,7 +21,8 @@ const LEAST: [(Far, f64); 4] = [
 #[test]
 fn most_fits_find_the_best_minimum() {
     for (far, least) in LEAST {
-        let (mut all, mut found) = (0, 0);
+        let mut all = 0;
+        let mut actual = 0;
         for problems in problems(far, 40).unwrap() {
             let (fits, lowest) = problems.fit().unwrap();
             assert_eq!(fits.len() * POINTS, problems.y.len());
@@ -33,11 +34,11 @@ fn most_fits_find_the_best_minimum() {
                 fits.len(),
                 problems.text
             );
-            (all, found) = (all + fits.len(), found + best);
+            (all, actual) = (all + fits.len(), actual + best);
         }
         assert!(
-            found as f64 >= least * all as f64,
-            "{far:?}: {found} of {all}"
+            actual as f64 >= least * all as f64,
+            "{far:?}: {actual} of {all}"
         );
     }
 }
@@ -45,11 +46,12 @@ fn most_fits_find_the_best_minimum() {
 /// A sine whose start is 40 % off in frequency is not left as the straight line that it becomes at infinite amplitude:
 /// scipy's `curve_fit` finds 187, 154 and 131 of these 200, over 0.7, 1 and 1.5 units of x. Columns find as many.
 #[test]
-fn a_parameter_that_ran_away_is_tried_again_with_longer_steps() {
+fn runaway_parameters_are_repeated_with_longer_steps() {
     for (length, least) in [(0.7, 175), (1.0, 157), (1.5, 135)] {
         let random = &mut Random(7);
         let x: Vec<f64> = (0..40).map(|j| f64::from(j) / 40.0 * length).collect();
-        let (mut y, mut starts) = (Vec::new(), Vec::new());
+        let mut y = Vec::new();
+        let mut starts = Vec::new();
         for i in 0..200 {
             let [rate, phase, amplitude] = [
                 0.8 + 0.8 * random.uniform(),
@@ -68,7 +70,7 @@ fn a_parameter_that_ran_away_is_tried_again_with_longer_steps() {
             Device::cpu(),
         );
         let fits = fitter.fit(&curves).unwrap();
-        let found = fits
+        let actual = fits
             .iter()
             .filter(|fit| fit.status.is_success() && fit.chi2 < 1.0)
             .count();
@@ -81,10 +83,10 @@ fn a_parameter_that_ran_away_is_tried_again_with_longer_steps() {
         let in_columns = ends
             .filter(|(status, chi2)| status.is_success() && **chi2 < 1.0)
             .count();
-        println!("{length}: {found} found, {in_columns} in columns, {lines} at infinity");
+        println!("{length}: {actual} found, {in_columns} in columns, {lines} at infinity");
         assert!(
-            found >= least && in_columns >= least && lines <= 12,
-            "{length}: {found}, {in_columns}, {lines}"
+            actual >= least && in_columns >= least && lines <= 12,
+            "{length}: {actual}, {in_columns}, {lines}"
         );
     }
 }

@@ -72,7 +72,8 @@ impl Draw<'_> {
 /// values of 5 to 1000 standard deviations of the noise.
 fn problem(name: &str, formula: &Formula, random: &mut Random) -> Problem {
     let mut draw = Draw(random);
-    let (length, height) = (draw.magnitude(1e-3, 1e3), draw.magnitude(1e-3, 1e3));
+    let length = draw.magnitude(1e-3, 1e3);
+    let height = draw.magnitude(1e-3, 1e3);
     let n = draw.within(30.0, 200.0).floor();
     let is_positive = matches!(
         name,
@@ -84,7 +85,8 @@ fn problem(name: &str, formula: &Formula, random: &mut Random) -> Problem {
         "exponential" | "damped_sine" => length * draw.within(0.0, 2.0),
         _ => length * draw.within(-5.0, 5.0),
     };
-    let (a, c) = (height * draw.sign(), height * draw.within(-5.0, 5.0));
+    let a = height * draw.sign();
+    let c = height * draw.within(-5.0, 5.0);
     let m = first + length * draw.within(0.02, 0.98);
     let narrow = length * draw.magnitude(2.5 / n, 0.25);
     let truth = match name {
@@ -157,10 +159,8 @@ fn problem(name: &str, formula: &Formula, random: &mut Random) -> Problem {
             c,
         ],
         "damped_sine" => {
-            let (rate, frequency) = (
-                draw.within(-1.0, 8.0) / length,
-                draw.magnitude(2.0, n / 5.0) / length,
-            );
+            let rate = draw.within(-1.0, 8.0) / length;
+            let frequency = draw.magnitude(2.0, n / 5.0) / length;
             vec![height, rate, frequency, draw.within(0.0, TAU), c]
         }
         "sersic" => vec![
@@ -185,7 +185,7 @@ fn problem(name: &str, formula: &Formula, random: &mut Random) -> Problem {
         }
     };
     let x: Vec<f64> = if formula.predictors().len() == 2 {
-        // an image, or as many points anywhere
+        // An image, or as many scattered points.
         let side = draw.within(10.0, 20.0).floor();
         let is_image = draw.sign() > 0.0;
         let places: Vec<[f64; 2]> = (0..(side * side) as usize)
@@ -236,12 +236,12 @@ fn good_share(name: &str, report: bool) -> f64 {
         let problem = problem(name, &formula, random);
         let start = formula.guess(&problem.x, &problem.y).unwrap();
         let best = fitted_chi2(&formula, &problem, problem.truth.clone());
-        let found = fitted_chi2(&formula, &problem, start.clone());
-        let is_good = found <= 1.001 * best || !best.is_finite();
+        let actual = fitted_chi2(&formula, &problem, start.clone());
+        let is_good = actual <= 1.001 * best || !best.is_finite();
         good += usize::from(is_good);
         if report && !is_good {
             println!(
-                "{name} {k}: {found:e} above {best:e}, {start:?} for {:?}",
+                "{name} {k}: {actual:e} above {best:e}, {start:?} for {:?}",
                 problem.truth
             );
         }

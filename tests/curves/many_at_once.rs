@@ -121,7 +121,7 @@ fn model(counting: &Counting) -> CurveModel {
 }
 
 #[test]
-fn many_curves_in_a_call_have_the_bits_of_one() {
+fn many_curves_in_a_call_have_the_bits_of_single_curves() {
     let closure = || Closure::new(&["x"], &["a", "k", "c"], decay).unwrap();
     let set: [fn(CurveFitter) -> CurveFitter; 4] = [
         |fitter| fitter,
@@ -149,7 +149,8 @@ fn many_curves_in_a_call_have_the_bits_of_one() {
                 differs.map(|k| (&fits[k], &alone[k]))
             );
             let rows = counting.rows.lock().unwrap();
-            let (most, all) = (rows.iter().max().unwrap(), rows.iter().sum::<usize>());
+            let most = rows.iter().max().unwrap();
+            let all = rows.iter().sum::<usize>();
             assert!(
                 own_grid || *most >= 500,
                 "case {case}: {most} rows of {all} in {} calls",
@@ -161,7 +162,7 @@ fn many_curves_in_a_call_have_the_bits_of_one() {
 
 /// A curve whose model fails or panics ends alone; the others have the bits that they have without it.
 #[test]
-fn who_fails_in_a_call_ends_alone() {
+fn a_failure_in_a_call_of_many_ends_one_fit() {
     let expected = CurveFitter::new(model(&Counting::default()), Device::cpu())
         .fit(&curves(false))
         .unwrap();
@@ -188,9 +189,9 @@ fn who_fails_in_a_call_ends_alone() {
     }
 }
 
-/// Columns of the function are those of the formula: both end within 0.001 of their errors from the minimum.
+/// Columns of the function agree with those of the formula: both end within 0.001 of their errors from the minimum.
 #[test]
-fn columns_are_those_of_a_formula() {
+fn columns_of_a_function_agree_with_those_of_a_formula() {
     let formula =
         || Formula::parse_exactly("a * exp(-k * x) + c", &["x"], &["a", "k", "c"]).unwrap();
     let set: [fn(CurveFitter) -> CurveFitter; 6] = [
@@ -216,12 +217,10 @@ fn columns_are_those_of_a_formula() {
             let fit =
                 |fitter: CurveFitter| set(fitter).covariance(true).fit_columns(&curves).unwrap();
             let counting = Counting::default();
-            let (found, expected) = (
-                fit(CurveFitter::new(model(&counting), Device::cpu())),
-                fit(CurveFitter::new(formula(), Device::cpu())),
-            );
-            compare(&found, &expected, case);
-            // robust losses take more steps, and three starts are three fits
+            let actual = fit(CurveFitter::new(model(&counting), Device::cpu()));
+            let expected = fit(CurveFitter::new(formula(), Device::cpu()));
+            compare(&actual, &expected, case);
+            // Robust losses take more steps, and three starts are three fits.
             if case == 3 || case == 5 {
                 continue;
             }
@@ -238,31 +237,30 @@ fn columns_are_those_of_a_formula() {
 }
 
 /// Compares statuses, results in units of the errors, errors and covariances.
-fn compare(found: &CurveColumns, expected: &CurveColumns, case: usize) {
-    let (covariance, wanted) = (
-        found.covariance.as_ref().unwrap(),
-        expected.covariance.as_ref().unwrap(),
-    );
+fn compare(actual: &CurveColumns, expected: &CurveColumns, case: usize) {
+    let covariance = actual.covariance.as_ref().unwrap();
+    let wanted = expected.covariance.as_ref().unwrap();
     for k in 0..CURVES {
         assert!(
-            found.status[k].is_success() && expected.status[k].is_success(),
+            actual.status[k].is_success() && expected.status[k].is_success(),
             "{case} {k}: {:?}",
-            found.message(k)
+            actual.message(k)
         );
-        assert_eq!(found.flags[k], expected.flags[k], "{case} {k}");
+        assert_eq!(actual.flags[k], expected.flags[k], "{case} {k}");
         for p in 3 * k..3 * k + 3 {
-            let (error, wanted_error) = (found.errors[p], expected.errors[p]);
+            let error = actual.errors[p];
+            let wanted_error = expected.errors[p];
             assert_eq!(
                 error.is_nan(),
                 wanted_error.is_nan(),
                 "{case} {k}: {error} {wanted_error}"
             );
-            // at a bound there is none
+            // A parameter at a bound has no error.
             if wanted_error.is_nan() {
-                assert_eq!(found.parameters[p], expected.parameters[p], "{case} {k}");
+                assert_eq!(actual.parameters[p], expected.parameters[p], "{case} {k}");
                 continue;
             }
-            let distance = (found.parameters[p] - expected.parameters[p]).abs();
+            let distance = (actual.parameters[p] - expected.parameters[p]).abs();
             assert!(
                 distance <= 0.002 * wanted_error,
                 "{case} {k}: {distance} of {wanted_error}"
@@ -272,11 +270,12 @@ fn compare(found: &CurveColumns, expected: &CurveColumns, case: usize) {
                 "{case} {k}: {error} {wanted_error}"
             );
             for q in (3 * k..3 * k + 3).filter(|q| !expected.errors[*q].is_nan()) {
-                let (found, wanted) = (covariance[3 * p + q - 3 * k], wanted[3 * p + q - 3 * k]);
+                let actual = covariance[3 * p + q - 3 * k];
+                let wanted = wanted[3 * p + q - 3 * k];
                 let scale = wanted_error * expected.errors[q];
                 assert!(
-                    (found - wanted).abs() <= 6e-3 * scale,
-                    "{case} {k}: {found} {wanted}"
+                    (actual - wanted).abs() <= 6e-3 * scale,
+                    "{case} {k}: {actual} {wanted}"
                 );
             }
         }
@@ -285,7 +284,7 @@ fn compare(found: &CurveColumns, expected: &CurveColumns, case: usize) {
 
 /// A curve whose model fails or panics ends alone in columns, too.
 #[test]
-fn who_fails_in_columns_ends_alone() {
+fn a_failure_in_columns_ends_one_fit() {
     let expected = CurveFitter::new(model(&Counting::default()), Device::cpu())
         .fit_columns(&curves(false))
         .unwrap();
@@ -294,28 +293,28 @@ fn who_fails_in_columns_ends_alone() {
         panics: Some(1500),
         ..Counting::default()
     };
-    let found = CurveFitter::new(model(&failing), Device::cpu())
+    let actual = CurveFitter::new(model(&failing), Device::cpu())
         .fit_columns(&curves(false))
         .unwrap();
     for k in 0..CURVES {
         match k {
-            70 => assert_eq!(found.message(k), Some("the model failed: no curve 70")),
-            1500 => assert_eq!(found.message(k), Some("the model panicked: curve 1500")),
+            70 => assert_eq!(actual.message(k), Some("the model failed: no curve 70")),
+            1500 => assert_eq!(actual.message(k), Some("the model panicked: curve 1500")),
             _ => assert_eq!(
-                found.parameters[3 * k..3 * k + 3],
+                actual.parameters[3 * k..3 * k + 3],
                 expected.parameters[3 * k..3 * k + 3],
                 "{k}"
             ),
         }
         assert_eq!(
-            found.status[k] == Status::NotFinite,
+            actual.status[k] == Status::NotFinite,
             k == 70 || k == 1500,
             "{k}"
         );
     }
 }
 
-/// A cancelled run calls the function no more, however many curves are left in its parts.
+/// A cancelled run no longer calls the function, however many curves remain in its parts.
 #[test]
 fn a_cancelled_run_ends_between_two_calls() {
     let control = Control::default();
@@ -324,26 +323,26 @@ fn a_cancelled_run_ends_between_two_calls() {
         ..Counting::default()
     };
     let fitter = CurveFitter::new(model(&counting), Device::cpu());
-    let found = fitter.fit_columns_with(&curves(false), &control).unwrap();
-    let interrupted = found
+    let actual = fitter.fit_columns_with(&curves(false), &control).unwrap();
+    let interrupted = actual
         .status
         .iter()
         .filter(|status| **status == Status::Interrupted)
         .count();
     assert!(
         interrupted > CURVES / 2
-            && found
+            && actual
                 .status
                 .iter()
                 .all(|status| status.is_success() || *status == Status::Interrupted)
     );
-    // each thread makes the call that it has begun
+    // Each thread completes the call that it has begun.
     assert!(counting.rows.lock().unwrap().len() < 20 + 64);
-    let ends = found
+    let ends = actual
         .status
         .iter()
-        .zip(&found.chi2)
-        .zip(found.errors.chunks_exact(3));
+        .zip(&actual.chi2)
+        .zip(actual.errors.chunks_exact(3));
     for ((status, chi2), errors) in ends.filter(|((status, _), _)| **status == Status::Interrupted)
     {
         assert!(
@@ -357,8 +356,10 @@ fn a_cancelled_run_ends_between_two_calls() {
 #[test]
 fn by_default_curves_are_evaluated_one_by_one() {
     let closure = Closure::new(&["x"], &["a", "k", "c"], decay).unwrap();
-    let (x, p) = ([0.0, 1.0, 2.0], [3.0, 0.5, 1.0, 4.0, 0.7, 2.0]);
-    let (mut both, mut one) = ([0.0; 6], [0.0; 3]);
+    let x = [0.0, 1.0, 2.0];
+    let p = [3.0, 0.5, 1.0, 4.0, 0.7, 2.0];
+    let mut both = [0.0; 6];
+    let mut one = [0.0; 3];
     closure
         .values_many(&[Context::default(); 2], &x, &p, &mut both)
         .unwrap();

@@ -134,7 +134,7 @@ fn starts(problem: &Problem, count: usize) -> Vec<Vec<f64>> {
 /// As often as scipy's `minimize(method="Nelder-Mead", options={"adaptive": True})` from the same starts: the simplex
 /// alone, and with polish also as scipy with `"maxiter": 10**6, "maxfev": 10**5`.
 #[test]
-fn minima_are_met_as_often_as_by_scipy() {
+fn minima_are_reached_as_often_as_by_scipy() {
     for problem in PROBLEMS {
         for (k, count) in [8, 12, 20].into_iter().enumerate() {
             let names: Vec<String> = (1..=count).map(|p| format!("x{p}")).collect();
@@ -144,7 +144,8 @@ fn minima_are_met_as_often_as_by_scipy() {
                 let fitter = CurveFitter::new(model, Device::cpu())
                     .solver(simplex())
                     .polish(polish);
-                let (mut at_minimum, mut successes) = (0, 0);
+                let mut at_minimum = 0;
+                let mut successes = 0;
                 for start in starts(&problem, count) {
                     let rows = problem.rows * count / 4;
                     let fit = fitter
@@ -154,9 +155,9 @@ fn minima_are_met_as_often_as_by_scipy() {
                     at_minimum += usize::from(fit.chi2 < AT_MINIMUM);
                     successes += usize::from(fit.status.is_success());
                 }
-                let what = format!("{}, {count} parameters, polish {polish}", problem.name);
-                println!("{what}: {at_minimum} of {STARTS}, {successes} successes");
-                assert!(at_minimum >= scipy[k], "{what}: {at_minimum} of {STARTS}");
+                let label = format!("{}, {count} parameters, polish {polish}", problem.name);
+                println!("{label}: {at_minimum} of {STARTS}, {successes} successes");
+                assert!(at_minimum >= scipy[k], "{label}: {at_minimum} of {STARTS}");
             }
         }
     }
@@ -176,8 +177,8 @@ fn gain_of_a_step(fits: impl Fn(Solver, &[f64]) -> CurveFit, start: &[f64]) -> O
         .then(|| (simplex.chi2 - NOTHING - on.chi2) / simplex.chi2)
 }
 
-/// Wood's valley has a saddle, near which restarts of a simplex gain nothing; Biggs' sum of three exponentials is
-/// hardly determined, and its bounds cut the valley.
+/// Wood's function has a saddle, near which restarts of a simplex gain nothing; Biggs' sum of three exponentials is
+/// poorly determined, and its bounds cut the valley.
 #[test]
 fn no_success_is_above_a_minimum() {
     let names = ["x1", "x2", "x3", "x4", "x5", "x6", "x7", "x8"];
@@ -192,7 +193,8 @@ fn no_success_is_above_a_minimum() {
             .unwrap()
             .swap_remove(0)
     };
-    let (fatol, mut random) = (FATOL, Random(1));
+    let fatol = FATOL;
+    let mut random = Random(1);
     let mut around = |x: f64| x + (random.uniform() - 0.5) * x.abs();
     let mut start = || [-3.0, -1.0, -3.0, -1.0, -3.0, -1.0, -3.0, -1.0].map(&mut around);
     let gains: Vec<f64> = (0..150)

@@ -7,39 +7,40 @@ use popfit_testing::fits::devices;
 use popfit_testing::minpack::{Problem, problems};
 use popfit_testing::random::Random;
 
-/// No success is anything but a minimum, with and without polish, and polish turns no success into a failure. Meyer's
-/// problem from 10 times its start spends its rounds in a curved valley.
+/// Every success is a minimum, with and without polish, and polish turns no success into a failure. Meyer's problem
+/// from 10 times its start uses up its rounds in a curved valley.
 #[test]
 fn successes_are_minima() {
-    let (mut successes, mut all) = (0, 0);
+    let mut successes = 0;
+    let mut all = 0;
     for problem in problems() {
         for factor in [1.0, 10.0, 100.0].into_iter().take(problem.tries) {
             let [plain, polished] =
                 [false, true].map(|polish| problem.fit(factor, polish).unwrap());
-            let what = format!(
+            let label = format!(
                 "{}, {} parameters, start x {factor}",
                 problem.name,
                 problem.start.len()
             );
             for fit in [&plain, &polished] {
                 println!(
-                    "{what}: {} after {} rounds, {:e}",
+                    "{label}: {} after {} rounds, {:e}",
                     fit.status.name(),
                     fit.rounds,
                     fit.chi2
                 );
                 assert!(
                     !fit.status.is_success() || problem.is_minimum(fit.chi2),
-                    "{what}: {fit:?}"
+                    "{label}: {fit:?}"
                 );
             }
             assert!(
                 polished.status.is_success() || !plain.status.is_success(),
-                "{what}: {plain:?} {polished:?}"
+                "{label}: {plain:?} {polished:?}"
             );
             assert!(
                 polished.chi2 <= plain.chi2 * (1.0 + 1e-9) + 1e-20,
-                "{what}: {plain:?} {polished:?}"
+                "{label}: {plain:?} {polished:?}"
             );
             (all, successes) = (
                 all + 1,
@@ -50,11 +51,12 @@ fn successes_are_minima() {
     assert!(all == 52 && successes >= 51, "{successes} of {all}");
 }
 
-/// No success ends on a slope: where a parameter is determined, the residual and its column of the Jacobian are at
-/// right angles. The starts are harder than MINPACK's.
+/// No success ends on a slope: the residual is orthogonal to the Jacobian's column of each determined parameter. The
+/// starts are harder than MINPACK's.
 #[test]
 fn no_success_ends_on_a_slope() {
-    let (mut judged, mut all) = (0, 0);
+    let mut judged = 0;
+    let mut all = 0;
     for problem in problems() {
         for factor in [1.0, 10.0, 100.0, 0.1, -1.0, -10.0] {
             let fit = problem.fit(factor, true).unwrap();
@@ -149,13 +151,14 @@ fn noisy_decay(random: &mut Random, x: &[f64]) -> (Vec<f64>, [f64; 4]) {
     )
 }
 
-/// Two exponentials whose rates become equal in a fit leave each other, however small the data: neither the Jacobian
-/// nor a solver that follows it knows of the lower cost beside.
+/// Two exponentials whose rates become equal in a fit separate again, however small the data: neither the Jacobian nor
+/// a solver that follows it shows the lower cost beside that point.
 #[test]
 fn equal_rates_are_no_minimum() {
     let x: Vec<f64> = (0..50).map(|j| f64::from(j) / 4.9).collect();
     let mut random = Random(1);
-    let (mut all, mut starts) = (Vec::new(), Vec::new());
+    let mut all = Vec::new();
+    let mut starts = Vec::new();
     for _ in 0..500 {
         let (y, start) = noisy_decay(&mut random, &x);
         all.extend(y);
@@ -210,7 +213,7 @@ fn equal_rates_are_no_minimum() {
     }
 }
 
-/// Wrong derivatives are named where a fit does not leave its start.
+/// The message of a fit that does not leave its start suggests wrong derivatives.
 #[test]
 fn a_start_that_wrong_derivatives_do_not_leave_is_no_success() {
     let wrong = Closure::new(&["x"], &["a", "k"], |x, p, y| {
@@ -235,7 +238,7 @@ fn a_start_that_wrong_derivatives_do_not_leave_is_no_success() {
     );
 }
 
-/// Terms that all but cancel leave residuals of their rounding, and these have a slope at any minimum.
+/// Terms that almost cancel leave residuals of their rounding, which have a slope at any minimum.
 #[test]
 fn rounding_of_terms_that_cancel_is_no_slope() {
     let noise = |j: usize| 1e-3 * ((j * 7919 % 101) as f64 / 50.0 - 1.0);

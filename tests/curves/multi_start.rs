@@ -15,11 +15,9 @@ fn sines(curves: usize) -> (Vec<f64>, Vec<f64>) {
     let x: Vec<f64> = (0..POINTS).map(|j| 0.15 * j as f64).collect();
     let mut y = Vec::with_capacity(curves * POINTS);
     for _ in 0..curves {
-        let (a, w, phase) = (
-            1.0 + random.uniform(),
-            0.5 + 5.0 * random.uniform(),
-            6.0 * random.uniform(),
-        );
+        let a = 1.0 + random.uniform();
+        let w = 0.5 + 5.0 * random.uniform();
+        let phase = 6.0 * random.uniform();
         y.extend(
             x.iter()
                 .map(|x| a * (w * x + phase).sin() + 0.1 * random.normal()),
@@ -46,10 +44,8 @@ fn more_starts_find_lower_minima() {
     let mut last: Option<Vec<f64>> = None;
     for (starts, least) in [(1, 0), (8, 60), (24, 95)] {
         let fitter = fitter().starts(starts);
-        let (fits, columns) = (
-            fitter.fit(&curves).unwrap(),
-            fitter.fit_columns(&curves).unwrap(),
-        );
+        let fits = fitter.fit(&curves).unwrap();
+        let columns = fitter.fit_columns(&curves).unwrap();
         let chi2: Vec<f64> = fits.iter().map(|fit| fit.chi2).collect();
         assert!(
             good(&chi2) >= least && good(&columns.chi2) >= least,
@@ -74,9 +70,9 @@ fn more_starts_find_lower_minima() {
     }
 }
 
-/// Where no start is better the result is that of the curve's own start, to the bit.
+/// If no other start ends lower, the result is that of the curve's own start, to the bit.
 #[test]
-fn a_minimum_that_is_found_at_once_stays() {
+fn more_starts_keep_a_minimum_of_the_first_start() {
     let x: Vec<f64> = (0..20).map(|j| 0.2 * f64::from(j)).collect();
     let random = &mut Random(6);
     let y: Vec<f64> = (0..50)
@@ -86,10 +82,8 @@ fn a_minimum_that_is_found_at_once_stays() {
     let curves = Curves::on_common_grid(x, y, vec![1.0, 0.5, 0.0]);
     let fitter = CurveFitter::new(Formula::parse("a*exp(-k*x) + c").unwrap(), Device::cpu());
     let fitter = fitter.fix("c").covariance(true);
-    let (one, many) = (
-        fitter.fit_columns(&curves).unwrap(),
-        fitter.clone().starts(4).fit_columns(&curves).unwrap(),
-    );
+    let one = fitter.fit_columns(&curves).unwrap();
+    let many = fitter.clone().starts(4).fit_columns(&curves).unwrap();
     assert_eq!(
         (&one.parameters, &one.errors, &one.chi2),
         (&many.parameters, &many.errors, &many.chi2)
@@ -113,7 +107,8 @@ fn a_minimum_that_is_found_at_once_stays() {
 fn starts_lie_within_the_bounds_of_their_curve() {
     let (x, y) = sines(10);
     let curves = Curves::on_own_grids(x.repeat(10), y, vec![1.0, 2.0, 0.0]).points(POINTS);
-    let (mut lower, mut upper) = ([0.0, 1.0, -4.0].repeat(10), [9.0, 3.0, 7.0].repeat(10));
+    let mut lower = [0.0, 1.0, -4.0].repeat(10);
+    let mut upper = [9.0, 3.0, 7.0].repeat(10);
     (lower[4], upper[4]) = (1.9, 2.1);
     let fits = fitter()
         .starts(16)
@@ -126,7 +121,7 @@ fn starts_lie_within_the_bounds_of_their_curve() {
 }
 
 #[test]
-fn progress_and_timeouts_of_many_starts() {
+fn progress_and_timeouts_count_all_starts() {
     let (x, y) = sines(30);
     let curves = Curves::on_common_grid(x, y, vec![1.0, 1.0, 0.0]);
     let last = Arc::new(AtomicU64::new(0));

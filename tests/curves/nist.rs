@@ -62,7 +62,7 @@ fn solved(table: &[Row]) -> usize {
 }
 
 #[test]
-fn certified_answers_on_the_cpu() {
+fn nist_values_are_reached_on_the_cpu() {
     let table = run(("lm", false), |fitter| fitter, &Device::cpu());
     let solved: Vec<_> = table.iter().filter(|row| row.parameters >= 4.0).collect();
     assert!(solved.len() == 54);
@@ -76,8 +76,8 @@ fn certified_answers_on_the_cpu() {
     assert!(mean >= 9.0, "{mean}");
     for row in solved {
         assert!(row.fit.status.is_success(), "{}", row.name);
-        // residuals of 1e-13 of the data (Lanczos1): rounding these to f64 leaves 3.4 digits of their scatter, whatever
-        // the arithmetic (`tests/python/check_lanczos1.py`)
+        // Residuals of 1e-13 of the data (Lanczos1): rounding these to f64 leaves 3.4 digits of their scatter, whatever
+        // the arithmetic (`tests/python/check_lanczos1.py`).
         assert!(
             row.errors >= 6.0 || row.residual < 1e-12,
             "{}: {}",
@@ -88,10 +88,10 @@ fn certified_answers_on_the_cpu() {
 }
 
 #[test]
-fn certified_answers_by_finite_differences() {
+fn nist_values_are_reached_by_finite_differences() {
     let table = run(("lm, differences", true), |fitter| fitter, &Device::cpu());
     assert!(solved(&table) >= 51);
-    // differences err: were the option without effect, the fits would be those of the symbolic derivatives
+    // Differences are not exact: if the option had no effect, the fits would be those of the symbolic derivatives.
     let symbolic = run(("lm", false), |fitter| fitter, &Device::cpu());
     let pairs = table.iter().zip(&symbolic);
     assert!(
@@ -103,13 +103,13 @@ fn certified_answers_by_finite_differences() {
 }
 
 #[test]
-fn certified_answers_by_simplices() {
+fn nist_values_are_reached_by_simplices() {
     let simplex = |fitter: CurveFitter| fitter.solver(CurveFitter::NELDER_MEAD);
     assert!(solved(&run(("nelder-mead", false), simplex, &Device::cpu())) >= 50);
 }
 
 #[test]
-fn certified_answers_in_f32() {
+fn nist_values_are_reached_in_f32() {
     let Some(device) = gpu() else { return };
     assert!(
         solved(&run(

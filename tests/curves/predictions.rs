@@ -10,7 +10,7 @@ fn own_points() -> Vec<f64> {
 }
 
 #[test]
-fn predictions_on_common_and_own_grids() {
+fn predictions_agree_on_common_and_own_grids() {
     let fitter = CurveFitter::new(Formula::parse("a*exp(-k*x)").unwrap(), Device::cpu());
     let parameters = [3.0, 0.5, 2.0, f64::NAN, 1.0, 2.0];
     let x = own_points();
@@ -19,19 +19,20 @@ fn predictions_on_common_and_own_grids() {
     for (curves, is_own) in [(own, true), (common, false)] {
         let values = fitter.predict(&curves, &parameters).unwrap();
         for (k, value) in values.iter().enumerate() {
-            let (curve, at) = (k / 11, if is_own { x[k] } else { x[k % 11] });
-            let wanted = parameters[2 * curve] * (-parameters[2 * curve + 1] * at).exp();
+            let curve = k / 11;
+            let at = if is_own { x[k] } else { x[k % 11] };
+            let expected = parameters[2 * curve] * (-parameters[2 * curve + 1] * at).exp();
             assert!(value.is_nan() == (curve == 1), "{value} of curve {curve}");
             assert!(
-                value.is_nan() || (value - wanted).abs() <= 1e-14 * wanted,
-                "{value}, not {wanted}"
+                value.is_nan() || (value - expected).abs() <= 1e-14 * expected,
+                "{value}, not {expected}"
             );
         }
     }
 }
 
 #[test]
-fn errors_of_predictions() {
+fn errors_of_predictions_follow_from_the_covariance() {
     let fitter = CurveFitter::new(Formula::parse("a*exp(-k*x)").unwrap(), Device::cpu());
     let x = own_points();
     let curves = Curves::on_own_grids(&x, vec![0.0; 33], vec![1.0; 6]);
@@ -54,18 +55,20 @@ fn errors_of_predictions() {
         .prediction_errors(&curves, &parameters, &covariance)
         .unwrap();
     for (k, error) in errors.iter().enumerate() {
-        let (curve, at) = (k / 11, x[k]);
-        let decay = (-parameters[2 * curve + 1] * at).exp();
-        let (by_a, by_k) = (decay, -parameters[2 * curve] * at * decay);
+        let curve = k / 11;
+        let position = x[k];
+        let decay = (-parameters[2 * curve + 1] * position).exp();
+        let by_a = decay;
+        let by_k = -parameters[2 * curve] * position * decay;
         let c = &covariance[4 * curve..4 * curve + 4];
-        let wanted = (by_a * by_a * c[0] + 2.0 * by_a * by_k * c[1] + by_k * by_k * c[3]).sqrt();
+        let expected = (by_a * by_a * c[0] + 2.0 * by_a * by_k * c[1] + by_k * by_k * c[3]).sqrt();
         assert!(
             if curve == 2 {
                 error.is_nan()
             } else {
-                (error - wanted).abs() <= 1e-14
+                (error - expected).abs() <= 1e-14
             },
-            "{error}, not {wanted}"
+            "{error}, not {expected}"
         );
     }
     let error = fitter
@@ -75,7 +78,7 @@ fn errors_of_predictions() {
 }
 
 #[test]
-fn predictions_that_cannot_be_made() {
+fn bad_inputs_of_predictions_are_refused() {
     let curves = Curves::on_common_grid(vec![0.0, 1.0], vec![0.0; 6], vec![1.0]);
     let fitter = CurveFitter::new(Formula::parse("a*x").unwrap(), Device::cpu());
     let error = fitter.predict(&curves, &[1.0, 2.0]).unwrap_err();

@@ -21,7 +21,7 @@ struct Case {
 }
 
 fn case(text: &str, truth: &[f64]) -> Case {
-    // of the range −1 to 1
+    // Points of the range −1 to 1.
     let noise = |j: usize| {
         let t = (j as f64 * 12.9898 + 4.1).sin() * 43758.5453;
         2.0 * (t - t.floor()) - 1.0
@@ -98,7 +98,8 @@ fn check_scales(
     scales: &[f64],
     settings: &dyn Fn(CurveModel) -> CurveFitter,
 ) -> (usize, usize) {
-    let (mut successes, mut total) = (0, 0);
+    let mut successes = 0;
+    let mut total = 0;
     for (case, truth) in cases() {
         let best = case.fit(&truth);
         for &scale in scales {
@@ -111,15 +112,15 @@ fn check_scales(
             .zip(["fit", "columns"])
             {
                 let ratio = end.chi2 / scale / scale / best.chi2;
-                let what = format!(
+                let label = format!(
                     "{} {way}, {} × {scale:e}: {:?} {ratio} {:?}",
                     device.name(),
                     case.text,
                     end.status,
                     end.parameters
                 );
-                println!("{what}");
-                assert!(!end.status.is_success() || ratio < 1.0 + 1e-5, "{what}");
+                println!("{label}");
+                assert!(!end.status.is_success() || ratio < 1.0 + 1e-5, "{label}");
                 successes += usize::from(end.status.is_success());
                 total += 1;
             }
@@ -162,10 +163,11 @@ fn unpolished_data_of_any_scale_end_at_the_minimum() {
     }
 }
 
-/// A square that leaves the range is said to.
+/// A message reports squares that leave the range.
 #[test]
-fn what_is_out_of_range_is_no_success() {
-    let (case, truth) = (case("a*x + b", &[2.0, 3.0]), [2.0, 3.0]);
+fn data_beyond_the_range_of_floats_are_no_success() {
+    let case = case("a*x + b", &[2.0, 3.0]);
+    let truth = [2.0, 3.0];
     for device in devices() {
         let on_cpu = device.name().starts_with("cpu");
         for (polish, scale, fits) in [
@@ -182,10 +184,10 @@ fn what_is_out_of_range_is_no_success() {
                 .polish(polish);
             let curves = case.curves(scale, &truth.map(|p| p * scale));
             let fit = fitter.fit(&curves).unwrap().remove(0);
-            let what = format!("{}, {polish}, {scale:e}: {}", device.name(), fit.message);
-            assert_eq!(fit.status.is_success(), fits, "{what}");
-            assert!(fits || fit.message.contains("bad_scale"), "{what}");
-            // columns end in f64 on every device, polished or not
+            let label = format!("{}, {polish}, {scale:e}: {}", device.name(), fit.message);
+            assert_eq!(fit.status.is_success(), fits, "{label}");
+            assert!(fits || fit.message.contains("bad_scale"), "{label}");
+            // Columns end in f64 on every device, polished or not.
             let status = fitter.fit_columns(&curves).unwrap().status[0];
             let in_f64 = (1e-50..1e50).contains(&scale);
             assert!(
@@ -194,15 +196,15 @@ fn what_is_out_of_range_is_no_success() {
                 } else {
                     status == Status::BadInput
                 },
-                "{what}: {status:?}"
+                "{label}: {status:?}"
             );
         }
     }
 }
 
-/// A start that is nothing beside the answer has the unit of the data, as 0 has.
+/// A start that is negligible beside the solution has the unit of the data, as 0 has.
 #[test]
-fn starts_next_to_0_arrive() {
+fn fits_from_starts_near_0_reach_the_minimum() {
     for device in devices() {
         for text in ["a*x + b", "exp(a*x) + b", "b*exp(a*x)", "b/(1 + a*x)"] {
             let formula = Formula::parse(text)
@@ -226,7 +228,7 @@ fn starts_next_to_0_arrive() {
             let [best, _] = fit(0.9);
             for a in [0.0, 1e-20, 1e-30, -1e-30, 1e-300] {
                 for (end, way) in fit(a).iter().zip(["fit", "columns"]) {
-                    let what = format!(
+                    let label = format!(
                         "{} {way}, {text} from {a:e}: {:?} {:?}",
                         device.name(),
                         end.status,
@@ -234,7 +236,7 @@ fn starts_next_to_0_arrive() {
                     );
                     assert!(
                         end.status.is_success() && end.chi2 < best.chi2 * (1.0 + 1e-5),
-                        "{what}"
+                        "{label}"
                     );
                 }
             }
@@ -269,28 +271,28 @@ impl Model for Line {
 }
 
 #[test]
-fn models_without_a_formula_at_any_scale() {
+fn closures_at_any_scale_reach_the_minimum() {
     let case = case("a*x + b", &[2.0, 3.0]);
     let best = case.fit(&[2.0, 3.0]);
     for scale in SCALES {
         let curves = case.curves(scale, &[1.0; 2]);
         let fitter = CurveFitter::new(CurveModel::new(Line).unwrap(), Device::cpu());
         let simplex = fitter.clone().solver(CurveFitter::NELDER_MEAD);
-        for (what, fitter, arrives) in [("lm", fitter, true), ("simplex", simplex, scale == 1.0)] {
+        for (label, fitter, arrives) in [("lm", fitter, true), ("simplex", simplex, scale == 1.0)] {
             let fit = fitter.fit(&curves).unwrap().remove(0);
             let ratio = fit.chi2 / scale / scale / best.chi2;
             println!(
-                "{what} {scale:e}: {:?} {ratio} {:?}",
+                "{label} {scale:e}: {:?} {ratio} {:?}",
                 fit.status, fit.parameters
             );
             assert!(
                 !arrives || fit.status.is_success(),
-                "{what} {scale:e}: {:?}",
+                "{label} {scale:e}: {:?}",
                 fit.status
             );
             assert!(
                 !fit.status.is_success() || ratio < 1.0 + 1e-5,
-                "{what} {scale:e}: {ratio} {:?}",
+                "{label} {scale:e}: {ratio} {:?}",
                 fit.parameters
             );
         }
@@ -298,14 +300,15 @@ fn models_without_a_formula_at_any_scale() {
 }
 
 #[test]
-fn default_simplices_know_the_noise_from_the_data() {
+fn default_simplices_estimate_the_noise_from_the_data() {
     let simplex = || {
         CurveFitter::new(
             Formula::parse("a*exp(-(x-m)^2/(2*s^2)) + c").unwrap(),
             Device::cpu(),
         )
     };
-    let (text, truth) = ("a*exp(-(x-m)^2/(2*s^2)) + c", [5.0, 1.6, 1.3, 2.0]);
+    let text = "a*exp(-(x-m)^2/(2*s^2)) + c";
+    let truth = [5.0, 1.6, 1.3, 2.0];
     let case = case(text, &truth);
     let best = case.fit(&truth);
     for solver in [
@@ -338,8 +341,8 @@ fn default_simplices_know_the_noise_from_the_data() {
 }
 
 #[test]
-fn parameters_in_any_units_arrive() {
-    // K is the unit; and what start a parameter has, in that unit
+fn fits_in_any_units_of_parameters_reach_the_minimum() {
+    // K is the unit, in which each parameter has this start.
     let cases: [(&str, &[f64], &[f64], usize); 5] = [
         ("(K*a)*x + b", &[2.0, 3.0], &[1.0, 1.0], 0),
         ("(K*a)*x + b", &[2.0, 3.0], &[0.0, 0.0], 0),
@@ -384,10 +387,10 @@ fn parameters_in_any_units_arrive() {
                 .iter()
                 .zip(["fit", "columns"])
                 {
-                    let mut found = end.parameters.clone();
-                    found[scaled] *= unit;
-                    let apart = (0..found.len())
-                        .map(|p| (found[p] - best.parameters[p]).abs() / best.errors[p]);
+                    let mut actual = end.parameters.clone();
+                    actual[scaled] *= unit;
+                    let apart = (0..actual.len())
+                        .map(|p| (actual[p] - best.parameters[p]).abs() / best.errors[p]);
                     let worst = apart.fold(0.0, f64::max);
                     println!(
                         "{} {way}, {text}: {:?} {worst:.1e}",
@@ -396,7 +399,7 @@ fn parameters_in_any_units_arrive() {
                     );
                     assert!(
                         end.status.is_success() && worst < 1e-3,
-                        "{} {way}, {text}: {:?} {worst:.1e} {found:?}",
+                        "{} {way}, {text}: {:?} {worst:.1e} {actual:?}",
                         device.name(),
                         end.status
                     );
@@ -460,10 +463,10 @@ fn data_beyond_f32_are_refined_by_the_host() {
     }
 }
 
-/// Offsets that f32 does not hold are left to the host, or refused: a GPU alone would call its start a success. Columns
-/// end on the host anyway.
+/// Offsets beyond the precision of f32 are left to the host, or refused: a GPU alone would report its start as a
+/// success. Columns end on the host in any case.
 #[test]
-fn offsets_that_f32_does_not_hold() {
+fn offsets_beyond_f32_precision_are_left_to_the_host_or_refused() {
     let Some(gpu) = gpu() else { return };
     let formula = |text: &str| Formula::parse(text).unwrap();
     let points = |offset: f64| {
@@ -508,10 +511,10 @@ fn offsets_that_f32_does_not_hold() {
             Solver::from(CurveFitter::LEVENBERG_MARQUARDT),
             CurveFitter::NELDER_MEAD.into(),
         ] {
-            let found = fit(fitter(&gpu).solver(solver));
+            let actual = fit(fitter(&gpu).solver(solver));
             assert!(
-                found.status.is_success() && (found.chi2 / best.chi2 - 1.0).abs() < 1e-5,
-                "{text}: {found:?}"
+                actual.status.is_success() && (actual.chi2 / best.chi2 - 1.0).abs() < 1e-5,
+                "{text}: {actual:?}"
             );
             let alone = fit(fitter(&gpu).solver(solver).polish(false));
             assert!(
@@ -535,7 +538,7 @@ fn offsets_that_f32_does_not_hold() {
     }
 }
 
-/// However it got there, a parameter at its bound has no error.
+/// A parameter at its bound has no error, whichever solver moved it there.
 #[test]
 fn a_simplex_at_a_bound_has_the_errors_of_the_others() {
     let x: Vec<f64> = (0..40).map(|j| f64::from(j) / 8.0).collect();

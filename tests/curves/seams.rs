@@ -149,9 +149,9 @@ fn check(outcomes: &[Outcome], truths: &[[f64; 3]], tolerance: f64) {
             outcome.status.is_some_and(Status::is_success),
             "{outcome:?}"
         );
-        for (found, true_value) in outcome.parameters.iter().zip(truth) {
+        for (actual, true_value) in outcome.parameters.iter().zip(truth) {
             assert!(
-                (found - true_value).abs() < tolerance,
+                (actual - true_value).abs() < tolerance,
                 "{outcome:?}\n{truth:?}"
             );
         }
@@ -159,7 +159,7 @@ fn check(outcomes: &[Outcome], truths: &[[f64; 3]], tolerance: f64) {
 }
 
 #[test]
-fn a_decay_on_the_cpu_in_both_precisions() {
+fn decays_find_the_true_parameters_on_the_cpu_in_both_precisions() {
     let (outcomes, truths) = fit(&CpuDevice, Precision::F64);
     check(&outcomes, &truths, 1e-8);
     let (outcomes, truths) = fit(&CpuDevice, Precision::F32);
@@ -168,7 +168,7 @@ fn a_decay_on_the_cpu_in_both_precisions() {
 
 #[test]
 #[cfg(feature = "gpu")]
-fn a_decay_on_the_gpu() {
+fn decays_find_the_true_parameters_on_the_gpu() {
     let Some(gpu) = found(Need::Gpu, GpuDevice::best()) else {
         return;
     };

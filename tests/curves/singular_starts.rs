@@ -6,7 +6,7 @@ use popfit_testing::fits::devices;
 /// A control at dose 0 in the four usual spellings, with a lower level that starts at 0 (julia 49199): derivatives by
 /// the dose and the slope are products of 0 and infinity there, and their limits are 0.
 #[test]
-fn a_control_at_dose_zero_is_fitted() {
+fn dose_responses_with_a_control_at_dose_zero_are_fitted() {
     let doses = [0.0, 0.001, 0.01, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0]
         .map(|dose| [dose; 3])
         .concat();
@@ -34,10 +34,8 @@ fn a_control_at_dose_zero_is_fitted() {
                 y.repeat(2),
                 [0.0, 1.0].map(|lo| [lo, 100.0, 0.9, 1.0]).concat(),
             );
-            let (fits, columns) = (
-                fitter.fit(&curves).unwrap(),
-                fitter.fit_columns(&curves).unwrap(),
-            );
+            let fits = fitter.fit(&curves).unwrap();
+            let columns = fitter.fit_columns(&curves).unwrap();
             for k in 0..2 {
                 assert!(fits[k].status.is_success(), "{text}: {:?}", fits[k]);
                 assert!(
@@ -57,7 +55,7 @@ fn a_control_at_dose_zero_is_fitted() {
 
 /// The derivative of a square root by its offset is infinite where the root begins: the fit begins beside that point.
 #[test]
-fn a_square_root_that_begins_at_zero_is_fitted() {
+fn square_roots_whose_offset_starts_at_zero_are_fitted() {
     let x: Vec<f64> = (0..25).map(|j| 0.2 * f64::from(j)).collect();
     let noise = |j: usize| 0.02 * ((j * 37 % 11) as f64 / 5.0 - 1.0);
     let y: Vec<f64> = x
@@ -76,10 +74,8 @@ fn a_square_root_that_begins_at_zero_is_fitted() {
             let good = &fitter
                 .fit(&curves(&[1.0, if text.contains('-') { -0.3 } else { 0.3 }]))
                 .unwrap()[0];
-            let (fit, columns) = (
-                &fitter.fit(&curves(&start)).unwrap()[0],
-                fitter.fit_columns(&curves(&start)).unwrap(),
-            );
+            let fit = &fitter.fit(&curves(&start)).unwrap()[0];
+            let columns = fitter.fit_columns(&curves(&start)).unwrap();
             assert!(
                 fit.status.is_success() && fit.start == start,
                 "{text}: {fit:?}"

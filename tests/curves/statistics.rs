@@ -19,7 +19,8 @@ fn statistics_are_those_of_single_fits() {
     let curves = Curves::on_common_grid(x, &y, vec![1.0, 0.5, 0.0])
         .sigma(&sigma)
         .mask(&mask[..]);
-    let (mut lower, mut upper) = (vec![-9.0; 12], vec![9.0; 12]);
+    let mut lower = vec![-9.0; 12];
+    let mut upper = vec![9.0; 12];
     (lower[11], upper[11]) = (0.0, 0.0);
     let curves = curves.bounds(lower, upper);
     let fitter = CurveFitter::new(Formula::parse("a*exp(-k*x) + c").unwrap(), Device::cpu())

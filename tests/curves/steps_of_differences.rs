@@ -32,23 +32,23 @@ fn lines(centre: f64, width: f64) -> Curves<'static> {
 }
 
 /// Compares fits with those of the formula.
-fn compare(name: &str, found: &[CurveFit], expected: &[CurveFit], tolerance: f64) {
-    for (k, (found, expected)) in found.iter().zip(expected).enumerate() {
+fn compare(name: &str, actual: &[CurveFit], expected: &[CurveFit], tolerance: f64) {
+    for (k, (actual, expected)) in actual.iter().zip(expected).enumerate() {
         assert!(
-            found.status.is_success() && expected.status.is_success(),
-            "{name} {k}: {found:?}"
+            actual.status.is_success() && expected.status.is_success(),
+            "{name} {k}: {actual:?}"
         );
         for p in 0..NAMES.len() {
             let error = expected.errors[p];
-            let distance = (found.parameters[p] - expected.parameters[p]).abs();
+            let distance = (actual.parameters[p] - expected.parameters[p]).abs();
             assert!(
                 distance <= tolerance * error,
                 "{name} {k} {p}: {distance} of {error}"
             );
             assert!(
-                (found.errors[p] - error).abs() <= tolerance * error,
+                (actual.errors[p] - error).abs() <= tolerance * error,
                 "{name} {k} {p}: {} {error}",
-                found.errors[p]
+                actual.errors[p]
             );
         }
     }
@@ -56,7 +56,7 @@ fn compare(name: &str, found: &[CurveFit], expected: &[CurveFit], tolerance: f64
 
 /// A line of 0.05 Å at 6563 Å is as wide as the usual step; one of an hour at a Julian date is a hundredth of it.
 #[test]
-fn narrow_lines_far_from_zero_have_the_formulas_results() {
+fn differences_of_narrow_lines_far_from_zero_agree_with_the_formula() {
     let formula =
         Formula::parse_exactly("c - a * exp(-((x - m) / s)^2 / 2)", &["x"], &NAMES).unwrap();
     for (centre, width) in [
@@ -73,14 +73,14 @@ fn narrow_lines_far_from_zero_have_the_formulas_results() {
         let expected = CurveFitter::new(formula.clone(), Device::cpu())
             .fit(&curves)
             .unwrap();
-        let found = CurveFitter::new(closure, Device::cpu())
+        let actual = CurveFitter::new(closure, Device::cpu())
             .fit(&curves)
             .unwrap();
-        compare(&format!("{centre} {width}"), &found, &expected, 1e-3);
+        compare(&format!("{centre} {width}"), &actual, &expected, 1e-3);
     }
 }
 
-/// A function that computes in f32 has no digits left for the steps of f64.
+/// A function that computes in f32 does not resolve the steps of f64.
 #[test]
 fn functions_in_single_precision_converge() {
     let formula =
@@ -96,8 +96,8 @@ fn functions_in_single_precision_converge() {
     let expected = CurveFitter::new(formula, Device::cpu())
         .fit(&curves)
         .unwrap();
-    let found = CurveFitter::new(Closure::new(&["x"], &NAMES, single).unwrap(), Device::cpu())
+    let actual = CurveFitter::new(Closure::new(&["x"], &NAMES, single).unwrap(), Device::cpu())
         .fit(&curves)
         .unwrap();
-    compare("f32", &found, &expected, 0.02);
+    compare("f32", &actual, &expected, 0.02);
 }

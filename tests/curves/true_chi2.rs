@@ -1,10 +1,10 @@
-//! No success whose χ² is not that of its parameters: noisy curves of twenty models from starts that are far off.
+//! The χ² of every success is that of its parameters: noisy curves of twenty models from distant starts.
 
 use popfit::Device;
 use popfit_testing::fits::gpu;
 use popfit_testing::regressions::{NOISES, REGRESSIONS, Regression, Route, Sample};
 
-/// Least share of successes of any model.
+/// Smallest share of successes of any model.
 const LEAST: f64 = 0.9;
 
 /// Fits `curves` curves of every model and noise; every success has its own χ².
@@ -16,7 +16,7 @@ fn check(
 ) {
     for regression in regressions {
         for noise in NOISES {
-            let found = regression
+            let actual = regression
                 .compare(
                     route,
                     device,
@@ -28,12 +28,12 @@ fn check(
                 )
                 .unwrap();
             assert!(
-                found.wrong.is_empty(),
+                actual.wrong.is_empty(),
                 "{}, noise {noise}: {:#?}",
                 regression.name,
-                found.wrong
+                actual.wrong
             );
-            let share = found.successes as f64 / curves as f64;
+            let share = actual.successes as f64 / curves as f64;
             assert!(
                 share >= LEAST,
                 "{}, noise {noise}: {share} succeed",
@@ -44,14 +44,14 @@ fn check(
 }
 
 #[test]
-fn columns_have_their_own_chi_square() {
+fn chi_square_of_columns_is_that_of_their_parameters() {
     check(&REGRESSIONS, Route::Columns, &Device::cpu(), 1000);
 }
 
 /// Models whose columns of the Jacobian may vanish: steps and peaks between two points. Others cost their compilation
 /// alone.
 #[test]
-fn columns_of_gpus_have_their_own_chi_square() {
+fn chi_square_of_gpu_columns_is_that_of_their_parameters() {
     let Some(gpu) = gpu() else { return };
     let narrow = ["logistic of 5 parameters", "tanh step", "Gaussian"];
     check(
@@ -63,21 +63,22 @@ fn columns_of_gpus_have_their_own_chi_square() {
 }
 
 #[test]
-fn fits_have_their_own_chi_square() {
+fn chi_square_of_fits_is_that_of_their_parameters() {
     check(&REGRESSIONS, Route::Fits, &Device::cpu(), 500);
     check(&REGRESSIONS, Route::Closures, &Device::cpu(), 100);
 }
 
-/// Fits that stall far from the minimum go on by Gauss–Newton steps, and not parameter by parameter along a valley.
+/// Fits that stall far from the minimum continue by Gauss–Newton steps, and not parameter by parameter along a valley.
 /// With the axes first, 0.95 and 0.84 of these fits succeeded.
 #[test]
-fn peaks_that_start_aside_are_found() {
+fn peaks_are_found_from_starts_beside_them() {
     for (name, least) in [("Gaussian", 0.98), ("two Gaussians on a line", 0.92)] {
         let regression = REGRESSIONS
             .iter()
             .find(|regression| regression.name == name)
             .unwrap();
-        let (curves, mut successes) = (200, 0);
+        let curves = 200;
+        let mut successes = 0;
         for noise in NOISES {
             let sample = Sample {
                 curves,

@@ -5,17 +5,17 @@ mod wgsl;
 
 use std::sync::Arc;
 
-use self::table::{Knots, coefficients};
+use self::table::{Knots, spline_coefficients};
 use super::model::Model;
 use super::{CurveModel, Wgsl};
 use crate::error::{Error, Result};
 
 /// Maximum number of predictors.
-const MOST_AXES: usize = 3;
+const MAX_SPLINE_AXES: usize = 3;
 /// Maximum number of coefficients: every adapter allows bindings of 128 MiB.
-const MOST_COEFFICIENTS: usize = 1 << 24;
-const PREDICTORS: [&str; MOST_AXES] = ["x", "y", "z"];
-const SHIFTS: [&str; MOST_AXES] = ["x0", "y0", "z0"];
+const MAX_SPLINE_COEFFICIENTS: usize = 1 << 24;
+const PREDICTORS: [&str; MAX_SPLINE_AXES] = ["x", "y", "z"];
+const SHIFTS: [&str; MAX_SPLINE_AXES] = ["x0", "y0", "z0"];
 
 /// A template's grid along one predictor: `first`, `first + step`, …
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -60,18 +60,19 @@ impl CurveModel {
     /// [`Error::Model`] if there are not 1 to 3 axes, if an axis has fewer than two points or a step that is not
     /// positive, if the grid has too many points, or if a value is not finite.
     pub fn spline(axes: &[SplineAxis], values: &[f64]) -> Result<CurveModel> {
-        check(axes, values)?;
+        check_table(axes, values)?;
         let spline = Spline {
             axes: axes.to_vec(),
-            coefficients: coefficients(axes, values),
+            coefficients: spline_coefficients(axes, values),
         };
         let wgsl = Wgsl {
-            value: wgsl::fill(axes, false),
-            linearisation: wgsl::fill(axes, true),
+            value: wgsl::write_fill(axes, false),
+            linearisation: wgsl::write_fill(axes, true),
             differences: String::new(),
             table: spline.coefficients.iter().map(|c| *c as f32).collect(),
         };
-        let (predictors, parameters) = (spline.predictors(), spline.parameters());
+        let predictors = spline.predictors();
+        let parameters = spline.parameters();
         let model = CurveModel::of_rust("spline", predictors, parameters, Arc::new(spline));
         Ok(CurveModel {
             wgsl: Some(Arc::new(wgsl)),
@@ -81,18 +82,21 @@ impl CurveModel {
 }
 
 /// Fails unless there are 1 to 3 axes of at least two points, positive steps, and one finite value per grid point.
-fn check(axes: &[SplineAxis], values: &[f64]) -> Result<()> {
-    let wrong = |argument, message: String| {
+fn check_table(axes: &[SplineAxis], values: &[f64]) -> Result<()> {
+    let fault = |argument, message: String| {
         Err(Error::model_setting(argument, format!("spline: {message}")))
     };
-    if axes.is_empty() || axes.len() > MOST_AXES {
-        return wrong("axes", format!("{} axes, not 1 to {MOST_AXES}", axes.len()));
+    // 1. Each axis has at least two points at finite, positive steps.
+    if axes.is_empty() || axes.len() > MAX_SPLINE_AXES {
+        return fault(
+            "axes",
+            format!("{} axes, not 1 to {MAX_SPLINE_AXES}", axes.len()),
+        );
     }
     for (d, axis) in axes.iter().enumerate() {
-        if !(axis.first.is_finite() && axis.step.is_finite() && axis.step > 0.0 && axis.count >= 2)
-        {
-            let SplineAxis { first, step, count } = axis;
-            return wrong(
+        let SplineAxis { first, step, count } = *axis;
+        if !(first.is_finite() && step.is_finite() && step > 0.0 && count >= 2) {
+            return fault(
                 "axes",
                 format!(
                     "axis {} of {count} points from {first} by {step}",
@@ -101,48 +105,58 @@ fn check(axes: &[SplineAxis], values: &[f64]) -> Result<()> {
             );
         }
     }
-    let all = |extra: usize| {
-        axes.iter().try_fold(1usize, |n, axis| {
-            n.checked_mul(axis.count.checked_add(extra)?)
+    // 2. The table of coefficients, with two more along each axis, is not too large.
+    let count_with = |extra: usize| {
+        axes.iter().try_fold(1usize, |product, axis| {
+            product.checked_mul(axis.count.checked_add(extra)?)
         })
     };
-    match all(2) {
-        Some(count) if count <= MOST_COEFFICIENTS => {}
-        _ => return wrong("axes", format!("more than {MOST_COEFFICIENTS} points")),
+    match count_with(2) {
+        Some(count) if count <= MAX_SPLINE_COEFFICIENTS => {}
+        _ => {
+            return fault(
+                "axes",
+                format!("more than {MAX_SPLINE_COEFFICIENTS} points"),
+            );
+        }
     }
-    let wanted = all(0).unwrap_or(0);
-    if values.len() != wanted {
+    // 3. There is a finite value for each point.
+    let expected = count_with(0).unwrap_or(0);
+    if values.len() != expected {
         let counts: Vec<String> = axes.iter().map(|axis| axis.count.to_string()).collect();
         let message = format!(
-            "{} numbers, not the {} = {wanted} of the axes",
+            "{} numbers, not the {} = {expected} of the axes",
             values.len(),
             counts.join(" × ")
         );
         return Err(Error::mismatch("values", message).naming("values"));
     }
     match values.iter().position(|value| !value.is_finite()) {
-        Some(k) => wrong("values", format!("value {k} is {}", values[k])),
+        Some(k) => fault("values", format!("value {k} is {}", values[k])),
         None => Ok(()),
     }
 }
 
 impl Spline {
     /// Returns S and its derivatives by the predictors at one point.
-    fn at(&self, x: [f64; MOST_AXES]) -> (f64, [f64; MOST_AXES]) {
+    fn evaluate(&self, x: [f64; MAX_SPLINE_AXES]) -> (f64, [f64; MAX_SPLINE_AXES]) {
+        // 1. Four B-splines are not 0 along each axis.
         let axes = self.axes.len();
-        let mut knots = [Knots::default(); MOST_AXES];
+        let mut knots = [Knots::default(); MAX_SPLINE_AXES];
         for (d, axis) in self.axes.iter().enumerate() {
             knots[d] = Knots::at((x[d] - axis.first) / axis.step, axis.count);
         }
-        let (mut value, mut slopes) = (0.0, [0.0; MOST_AXES]);
+        // 2. Sum over all products of one B-spline per axis. Its index along each axis is a digit of k to the base 4.
+        let mut value = 0.0;
+        let mut slopes = [0.0; MAX_SPLINE_AXES];
         for k in 0..1usize << (2 * axes) {
             let digit = |d: usize| (k >> (2 * (axes - 1 - d))) & 3;
-            let place = (0..axes).fold(0, |place, d| {
-                place * (self.axes[d].count + 2) + knots[d].cell + digit(d)
+            let index = (0..axes).fold(0, |index, d| {
+                index * (self.axes[d].count + 2) + knots[d].cell + digit(d)
             });
-            let c = self.coefficients[place];
+            let coefficient = self.coefficients[index];
             let weight = |d: usize| knots[d].value[digit(d)];
-            value += (0..axes).fold(c, |product, d| product * weight(d));
+            value += (0..axes).fold(coefficient, |product, d| product * weight(d));
             for (e, slope) in slopes[..axes].iter_mut().enumerate() {
                 let factor = |d: usize| {
                     if d == e {
@@ -151,30 +165,31 @@ impl Spline {
                         weight(d)
                     }
                 };
-                *slope += (0..axes).fold(c, |product, d| product * factor(d));
+                *slope += (0..axes).fold(coefficient, |product, d| product * factor(d));
             }
         }
-        self.axes
-            .iter()
-            .zip(&mut slopes)
-            .for_each(|(axis, slope)| *slope /= axis.step);
+        for (axis, slope) in self.axes.iter().zip(&mut slopes) {
+            *slope /= axis.step;
+        }
         (value, slopes)
     }
 
-    /// Calls `each` with the index of every point, S, and its derivatives.
-    fn points(
+    /// Calls `visit` with the index of every point, S, and its derivatives.
+    fn visit_points(
         &self,
         x: &[f64],
         parameters: &[f64],
-        mut each: impl FnMut(usize, f64, [f64; MOST_AXES]),
+        mut visit: impl FnMut(usize, f64, [f64; MAX_SPLINE_AXES]),
     ) {
         let axes = self.axes.len();
         let points = x.len() / axes;
         for j in 0..points {
-            let mut place = [0.0; MOST_AXES];
-            (0..axes).for_each(|d| place[d] = x[d * points + j] - parameters[1 + d]);
-            let (value, slopes) = self.at(place);
-            each(j, value, slopes);
+            let mut shifted = [0.0; MAX_SPLINE_AXES];
+            for d in 0..axes {
+                shifted[d] = x[d * points + j] - parameters[1 + d];
+            }
+            let (value, slopes) = self.evaluate(shifted);
+            visit(j, value, slopes);
         }
     }
 }
@@ -198,18 +213,23 @@ impl Model for Spline {
     }
 
     fn values(&self, x: &[f64], parameters: &[f64], values: &mut [f64]) {
-        let (a, c) = (parameters[0], parameters[parameters.len() - 1]);
-        self.points(x, parameters, |j, value, _| values[j] = a * value + c);
+        let amplitude = parameters[0];
+        let offset = parameters[parameters.len() - 1];
+        self.visit_points(x, parameters, |j, value, _| {
+            values[j] = amplitude * value + offset
+        });
     }
 
     fn linearise(&self, x: &[f64], parameters: &[f64], rows: &mut [f64]) -> bool {
         let axes = self.axes.len();
-        let (a, c, points) = (parameters[0], parameters[1 + axes], x.len() / axes);
-        self.points(x, parameters, |j, value, slopes| {
-            rows[j] = a * value + c;
+        let points = x.len() / axes;
+        let amplitude = parameters[0];
+        let offset = parameters[1 + axes];
+        self.visit_points(x, parameters, |j, value, slopes| {
+            rows[j] = amplitude * value + offset;
             rows[points + j] = value;
             for (d, slope) in slopes[..axes].iter().enumerate() {
-                rows[(2 + d) * points + j] = -a * slope;
+                rows[(2 + d) * points + j] = -amplitude * slope;
             }
             rows[(2 + axes) * points + j] = 1.0;
         });

@@ -32,7 +32,7 @@ const AXES: [SplineAxis; 3] = [
 ];
 
 #[test]
-fn goes_through_the_table() {
+fn spline_goes_through_the_table() {
     for count in 1..=3 {
         let axes = &AXES[..count];
         let values = table(axes, |x| {
@@ -43,12 +43,12 @@ fn goes_through_the_table() {
         });
         let spline = Spline {
             axes: axes.to_vec(),
-            coefficients: coefficients(axes, &values),
+            coefficients: spline_coefficients(axes, &values),
         };
         for (k, value) in table(axes, |x| {
-            let mut at = [0.0; MOST_AXES];
-            at[..count].copy_from_slice(x);
-            spline.at(at).0
+            let mut point = [0.0; MAX_SPLINE_AXES];
+            point[..count].copy_from_slice(x);
+            spline.evaluate(point).0
         })
         .iter()
         .enumerate()
@@ -62,26 +62,35 @@ fn goes_through_the_table() {
     }
 }
 
-/// Against second derivatives, another way to the same curve.
+/// Compares the spline with one from second derivatives, another way to the same curve.
 #[test]
-fn is_the_natural_spline() {
+fn spline_has_the_second_derivatives_of_the_natural_spline() {
     let axis = SplineAxis::unit(5);
     let model = CurveModel::spline(&[axis], &[0.0, 1.0, 0.5, -2.0, 3.0]).unwrap();
-    let at = |x: f64| model.values(&[x], &[1.0, 0.0, 0.0]).unwrap()[0];
+    let value_at = |x: f64| model.values(&[x], &[1.0, 0.0, 0.0]).unwrap()[0];
     let second = second_derivatives(&[0.0, 1.0, 0.5, -2.0, 3.0]);
     let y = [0.0, 1.0, 0.5, -2.0, 3.0];
     for x in [0.25, 1.5, 2.125, 3.75] {
         let k = x as usize;
-        let (a, b) = (k as f64 + 1.0 - x, x - k as f64);
+        let a = k as f64 + 1.0 - x;
+        let b = x - k as f64;
         let cubic = |t: f64| (t * t * t - t) / 6.0;
         let exact = a * y[k] + b * y[k + 1] + cubic(a) * second[k] + cubic(b) * second[k + 1];
-        assert!((at(x) - exact).abs() < 1e-14, "{x}: {} {exact}", at(x));
+        assert!(
+            (value_at(x) - exact).abs() < 1e-14,
+            "{x}: {} {exact}",
+            value_at(x)
+        );
     }
     let slope = 1.0 - second[1] / 6.0;
-    assert!((at(-2.0) + 2.0 * slope).abs() < 1e-13, "{}", at(-2.0));
+    assert!(
+        (value_at(-2.0) + 2.0 * slope).abs() < 1e-13,
+        "{}",
+        value_at(-2.0)
+    );
 }
 
-/// By dense elimination, as a textbook has it (Press et al. 2007, eq. 3.3.7).
+/// Computes second derivatives by dense elimination, as in a textbook (Press et al. 2007, eq. 3.3.7).
 fn second_derivatives(y: &[f64]) -> Vec<f64> {
     let n = y.len();
     let mut matrix = nalgebra::DMatrix::<f64>::identity(n, n);
@@ -94,26 +103,26 @@ fn second_derivatives(y: &[f64]) -> Vec<f64> {
 }
 
 #[test]
-fn derivatives_meet_differences() {
+fn derivatives_of_splines_agree_with_differences() {
     let values = table(&AXES, |x| (x[0] * 1.7).sin() + x[1] * x[2] + x[2].cos());
     let model = CurveModel::spline(&AXES, &values).unwrap();
     assert_eq!(model.parameters(), ["a", "x0", "y0", "z0", "c"]);
-    // inside, in the last cell, and beyond the edge
+    // Points inside, in the last cell, and beyond the edge.
     let x = [-0.3, 0.9, 1.4, 2.1, 2.2, 2.6, 0.4, 1.9, -1.0];
     let parameters = [1.5, 0.01, -0.02, 0.03, 0.2];
-    let own = model.own_rows(&x, &parameters).unwrap();
+    let derivatives = model.own_rows(&x, &parameters).unwrap();
     let differences = model
         .clone()
         .differences(true)
         .linearise(&x, &parameters)
         .unwrap();
-    for check in super::super::compare(model.parameters(), &own, &differences) {
+    for check in super::super::compare(model.parameters(), &derivatives, &differences) {
         assert!(check.error < 1e-8, "{check:?}");
     }
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn tables_that_are_no_grid_are_refused() {
     let axis = SplineAxis::unit(3);
     for (axes, values) in [
         (vec![], vec![]),

@@ -7,23 +7,23 @@ use nalgebra::{DMatrix, DVector};
 use crate::math::triangle::{cholesky, packed_index, packed_length, solve_lower, solve_upper};
 
 /// Smallest squared sine between a column and those before it with which JᵀJ is used: its rounding is then below 1e-12.
-const INDEPENDENT: f64 = 1e-3;
+const MIN_INDEPENDENT_SQUARED_SINE: f64 = 1e-3;
 /// Singular values below this share of the largest are rounding.
-const RANK: f64 = 1e-14;
+const MIN_RELATIVE_SINGULAR_VALUE: f64 = 1e-14;
 /// A parameter with more than this share of a lost direction is undetermined.
-const SHARE: f64 = 1e-3;
+const MAX_LOST_SHARE: f64 = 1e-3;
 /// Dampings of steps where columns are nearly dependent.
-const DAMPINGS: [f64; 6] = [1e-12, 1e-10, 1e-8, 1e-6, 1e-4, 1e-2];
+const RELATIVE_DAMPINGS: [f64; 6] = [1e-12, 1e-10, 1e-8, 1e-6, 1e-4, 1e-2];
 
 /// Factors of J over the free parameters.
-pub(crate) struct Factors {
+pub(crate) struct JacobianFactors {
     free: Vec<usize>,
     /// Lengths of the columns.
     scale: Vec<f64>,
-    kind: Kind,
+    factorisation: Factorisation,
 }
 
-enum Kind {
+enum Factorisation {
     /// L Lᵀ = JᵀJ, packed.
     Normal(Vec<f64>),
     Orthogonal(Orthogonal),
@@ -40,49 +40,51 @@ struct Orthogonal {
 impl Orthogonal {
     /// Returns whether the data determine singular direction `k`: its singular value is large enough beside the largest
     /// one.
-    fn is_kept(&self, k: usize) -> bool {
-        self.singular[k] > RANK * self.singular.max()
+    fn is_determined(&self, k: usize) -> bool {
+        self.singular[k] > MIN_RELATIVE_SINGULAR_VALUE * self.singular.max()
     }
 }
 
-impl Factors {
+impl JacobianFactors {
     /// Factorises the Jacobian's columns of `free` parameters; `None` without any, with fewer rows than columns, or if
     /// the SVD fails.
-    pub fn new(jacobian: &DMatrix<f64>, free: &[usize]) -> Option<Factors> {
+    pub fn new(jacobian: &DMatrix<f64>, free: &[usize]) -> Option<JacobianFactors> {
         if free.is_empty() || jacobian.nrows() < free.len() {
             return None;
         }
         let scale: Vec<f64> = free.iter().map(|&p| jacobian.column(p).norm()).collect();
-        let kind = match normal(jacobian, free, &scale) {
-            Some(lower) => Kind::Normal(lower),
-            None => Kind::Orthogonal(orthogonal(jacobian, free, &scale)?),
+        let factorisation = match factorise_normal_matrix(jacobian, free, &scale) {
+            Some(lower) => Factorisation::Normal(lower),
+            None => Factorisation::Orthogonal(factorise_orthogonally(jacobian, free, &scale)?),
         };
-        Some(Factors {
+        Some(JacobianFactors {
             free: free.to_vec(),
             scale,
-            kind,
+            factorisation,
         })
     }
 
     /// Returns whether the columns are far from dependent on each other.
     pub fn are_independent(&self) -> bool {
-        matches!(self.kind, Kind::Normal(_))
+        matches!(self.factorisation, Factorisation::Normal(_))
     }
 
     /// Returns the Gauss–Newton step, its scaled length and that of the parameters; `None` when a direction is
     /// undetermined. `gradient`: Jᵀr by every parameter.
-    pub fn step(
+    pub fn gauss_newton_step(
         &self,
         residual: &DVector<f64>,
         gradient: &[f64],
         parameters: &[f64],
     ) -> Option<(DVector<f64>, f64, f64)> {
-        let is_whole = match &self.kind {
-            Kind::Normal(_) => true,
-            Kind::Orthogonal(o) => (0..self.free.len()).all(|k| o.is_kept(k)),
+        let all_directions_determined = match &self.factorisation {
+            Factorisation::Normal(_) => true,
+            Factorisation::Orthogonal(orthogonal) => {
+                (0..self.free.len()).all(|k| orthogonal.is_determined(k))
+            }
         };
-        if is_whole {
-            self.least_step(residual, gradient, parameters)
+        if all_directions_determined {
+            self.shortest_step(residual, gradient, parameters)
         } else {
             None
         }
@@ -90,76 +92,89 @@ impl Factors {
 
     /// Returns the shortest Gauss–Newton step, along determined directions, its scaled length and that of the
     /// parameters; `None` if not finite.
-    pub fn least_step(
+    pub fn shortest_step(
         &self,
         residual: &DVector<f64>,
         gradient: &[f64],
         parameters: &[f64],
     ) -> Option<(DVector<f64>, f64, f64)> {
-        let pairs = self.free.iter().zip(&self.scale);
-        let mut delta = match &self.kind {
-            Kind::Normal(lower) => {
-                let mut x: Vec<f64> = pairs.clone().map(|(&p, s)| gradient[p] / s).collect();
-                solve_lower(lower, &mut x);
-                solve_upper(lower, &mut x);
-                DVector::from_vec(x)
+        let scaled_parameters = self.free.iter().zip(&self.scale);
+        // 1. Solve for the step of the parameters times the lengths of their columns.
+        let mut step = match &self.factorisation {
+            Factorisation::Normal(lower) => {
+                let mut solution: Vec<f64> = scaled_parameters
+                    .clone()
+                    .map(|(&p, scale)| gradient[p] / scale)
+                    .collect();
+                solve_lower(lower, &mut solution);
+                solve_upper(lower, &mut solution);
+                DVector::from_vec(solution)
             }
-            Kind::Orthogonal(o) => {
-                let mut along = o.u.tr_mul(&o.q.tr_mul(residual));
-                for (k, part) in along.iter_mut().enumerate() {
-                    *part = if o.is_kept(k) {
-                        *part / o.singular[k]
+            Factorisation::Orthogonal(orthogonal) => {
+                let mut components = orthogonal.u.tr_mul(&orthogonal.q.tr_mul(residual));
+                for (k, component) in components.iter_mut().enumerate() {
+                    *component = if orthogonal.is_determined(k) {
+                        *component / orthogonal.singular[k]
                     } else {
                         0.0
                     };
                 }
-                o.v_t.tr_mul(&along)
+                orthogonal.v_t.tr_mul(&components)
             }
         };
-        let length = delta.norm();
-        let size = pairs
-            .map(|(&p, s)| (s * parameters[p]).powi(2))
+        // 2. Compare its length with that of the parameters, both in these units.
+        let length = step.norm();
+        let parameter_length = scaled_parameters
+            .map(|(&p, scale)| (scale * parameters[p]).powi(2))
             .sum::<f64>()
             .sqrt();
-        delta.iter_mut().zip(&self.scale).for_each(|(d, s)| *d /= s);
-        delta
-            .iter()
-            .all(|d| d.is_finite())
-            .then_some((delta, length, size))
+        // 3. Return the step in the parameters' own units.
+        for (change, scale) in step.iter_mut().zip(&self.scale) {
+            *change /= scale;
+        }
+        step.iter()
+            .all(|change| change.is_finite())
+            .then_some((step, length, parameter_length))
     }
 
     /// Returns damped steps, (JᵀJ + μ s² D)⁻¹ Jᵀr with D = diag JᵀJ and s the largest singular value, for a few μ, if
     /// columns are nearly dependent; none otherwise.
     pub fn damped_steps(&self, residual: &DVector<f64>) -> Vec<Vec<f64>> {
-        let Kind::Orthogonal(o) = &self.kind else {
+        let Factorisation::Orthogonal(orthogonal) = &self.factorisation else {
             return Vec::new();
         };
-        let largest = o.singular.max();
-        let along = o.u.tr_mul(&o.q.tr_mul(residual));
-        let step = |damping: f64| {
-            let share = |(part, s): (&f64, &f64)| part * s / (s * s + damping * largest * largest);
-            let delta = o.v_t.tr_mul(&DVector::from_iterator(
-                along.len(),
-                along.iter().zip(&o.singular).map(share),
-            ));
-            delta
+        let largest = orthogonal.singular.max();
+        let components = orthogonal.u.tr_mul(&orthogonal.q.tr_mul(residual));
+        let mut steps = Vec::new();
+        for damping in RELATIVE_DAMPINGS {
+            let damped =
+                components
+                    .iter()
+                    .zip(&orthogonal.singular)
+                    .map(|(component, singular)| {
+                        component * singular / (singular * singular + damping * largest * largest)
+                    });
+            let scaled_step = orthogonal
+                .v_t
+                .tr_mul(&DVector::from_iterator(components.len(), damped));
+            let step: Vec<f64> = scaled_step
                 .iter()
                 .zip(&self.scale)
-                .map(|(d, scale)| d / scale)
-                .collect::<Vec<f64>>()
-        };
-        let steps = DAMPINGS.into_iter().map(step);
+                .map(|(change, scale)| change / scale)
+                .collect();
+            if step.iter().all(|change| change.is_finite()) {
+                steps.push(step);
+            }
+        }
         steps
-            .filter(|step| step.iter().all(|d| d.is_finite()))
-            .collect()
     }
 
     /// Returns (JᵀJ)⁻¹ of all `count` parameters, row by row: 0 for those that are not free, NaN for undetermined ones.
     pub fn covariance(&self, count: usize) -> Vec<f64> {
         let n = self.free.len();
-        let scaled = match &self.kind {
-            Kind::Normal(lower) => inverse(lower, n),
-            Kind::Orthogonal(orthogonal) => orthogonal.covariance(&self.scale),
+        let scaled = match &self.factorisation {
+            Factorisation::Normal(lower) => invert_from_cholesky(lower, n),
+            Factorisation::Orthogonal(orthogonal) => orthogonal.covariance(&self.scale),
         };
         let mut covariance = vec![0.0; count * count];
         for (i, &p) in self.free.iter().enumerate() {
@@ -176,26 +191,35 @@ impl Orthogonal {
     /// parameters.
     fn covariance(&self, scale: &[f64]) -> Vec<f64> {
         let n = scale.len();
-        let lost: Vec<bool> = (0..n)
+        let is_undetermined: Vec<bool> = (0..n)
             .map(|i| {
                 scale[i] == 0.0
-                    || (0..n).any(|k| !self.is_kept(k) && self.v_t[(k, i)].abs() > SHARE)
+                    || (0..n)
+                        .any(|k| !self.is_determined(k) && self.v_t[(k, i)].abs() > MAX_LOST_SHARE)
             })
             .collect();
         let element = |i: usize, j: usize| {
-            let kept = (0..n).filter(|&k| self.is_kept(k));
-            let sum: f64 = kept
+            let determined = (0..n).filter(|&k| self.is_determined(k));
+            let sum: f64 = determined
                 .map(|k| self.v_t[(k, i)] * self.v_t[(k, j)] / self.singular[k].powi(2))
                 .sum();
-            if lost[i] || lost[j] { f64::NAN } else { sum }
+            if is_undetermined[i] || is_undetermined[j] {
+                f64::NAN
+            } else {
+                sum
+            }
         };
-        (0..n * n).map(|at| element(at / n, at % n)).collect()
+        (0..n * n).map(|k| element(k / n, k % n)).collect()
     }
 }
 
 /// Returns the packed Cholesky factor L of JᵀJ for the free columns scaled to unit length; `None` where they are too
 /// nearly dependent.
-fn normal(jacobian: &DMatrix<f64>, free: &[usize], scale: &[f64]) -> Option<Vec<f64>> {
+fn factorise_normal_matrix(
+    jacobian: &DMatrix<f64>,
+    free: &[usize],
+    scale: &[f64],
+) -> Option<Vec<f64>> {
     let n = free.len();
     let mut lower = vec![0.0; packed_length(n)];
     for i in 0..n {
@@ -204,28 +228,32 @@ fn normal(jacobian: &DMatrix<f64>, free: &[usize], scale: &[f64]) -> Option<Vec<
             lower[packed_index(i, j)] = product / (scale[i] * scale[j]);
         }
     }
-    let good =
-        cholesky(&mut lower, n) && (0..n).all(|i| lower[packed_index(i, i)].powi(2) > INDEPENDENT);
-    good.then_some(lower)
+    let is_factorised = cholesky(&mut lower, n)
+        && (0..n).all(|i| lower[packed_index(i, i)].powi(2) > MIN_INDEPENDENT_SQUARED_SINE);
+    is_factorised.then_some(lower)
 }
 
 /// Returns the n × n matrix (L Lᵀ)⁻¹, row by row, for a packed lower triangle L.
-fn inverse(lower: &[f64], n: usize) -> Vec<f64> {
-    let mut all = vec![0.0; n * n];
-    for (i, row) in all.chunks_exact_mut(n).enumerate() {
+fn invert_from_cholesky(lower: &[f64], n: usize) -> Vec<f64> {
+    let mut inverse = vec![0.0; n * n];
+    for (i, row) in inverse.chunks_exact_mut(n).enumerate() {
         row[i] = 1.0;
         solve_lower(lower, row);
         solve_upper(lower, row);
     }
-    all
+    inverse
 }
 
 /// Returns the QR decomposition of the free columns scaled to unit length, and R's SVD; `None` where that does not
 /// converge.
-fn orthogonal(jacobian: &DMatrix<f64>, free: &[usize], scale: &[f64]) -> Option<Orthogonal> {
+fn factorise_orthogonally(
+    jacobian: &DMatrix<f64>,
+    free: &[usize],
+    scale: &[f64],
+) -> Option<Orthogonal> {
     let mut scaled = jacobian.select_columns(free);
     for (mut column, scale) in scaled.column_iter_mut().zip(scale) {
-        // a column of zeros stays one
+        // A column of zeros stays one.
         column /= if *scale > 0.0 { *scale } else { 1.0 };
     }
     let qr = scaled.qr();
@@ -242,25 +270,31 @@ fn orthogonal(jacobian: &DMatrix<f64>, free: &[usize], scale: &[f64]) -> Option<
 mod tests {
     use super::*;
 
-    /// Both ways give the same step and covariance; columns that depend on each other take the second.
+    /// Both factorisations give the same step and covariance; columns that depend on each other take the second.
     #[test]
-    fn both_ways_agree() {
+    fn normal_and_orthogonal_factors_give_the_same_step_and_covariance() {
         let jacobian = DMatrix::from_fn(7, 3, |i, p| {
             (i as f64 - 2.5).powi(p as i32) + 0.01 * (i * p) as f64
         });
         let residual = DVector::from_fn(7, |i, _| (1.3 * i as f64).sin());
         let gradient: Vec<f64> = jacobian.tr_mul(&residual).iter().copied().collect();
         let free = [0, 2];
-        let one = Factors::new(&jacobian, &free).unwrap();
-        assert!(matches!(one.kind, Kind::Normal(_)));
-        let kind = Kind::Orthogonal(orthogonal(&jacobian, &free, &one.scale).unwrap());
-        let other = Factors {
-            free: one.free.clone(),
-            scale: one.scale.clone(),
-            kind,
+        let normal = JacobianFactors::new(&jacobian, &free).unwrap();
+        assert!(matches!(normal.factorisation, Factorisation::Normal(_)));
+        let factorisation = Factorisation::Orthogonal(
+            factorise_orthogonally(&jacobian, &free, &normal.scale).unwrap(),
+        );
+        let orthogonal = JacobianFactors {
+            free: normal.free.clone(),
+            scale: normal.scale.clone(),
+            factorisation,
         };
         let close = |a: &f64, b: &f64| (a - b).abs() <= 1e-13 * a.abs().max(1e-3);
-        let steps = [&one, &other].map(|f| f.step(&residual, &gradient, &[1.0, 2.0, 3.0]).unwrap());
+        let steps = [&normal, &orthogonal].map(|factors| {
+            factors
+                .gauss_newton_step(&residual, &gradient, &[1.0, 2.0, 3.0])
+                .unwrap()
+        });
         assert!(
             steps[0]
                 .0
@@ -271,15 +305,16 @@ mod tests {
         );
         assert!(close(&steps[0].1, &steps[1].1) && close(&steps[0].2, &steps[1].2));
         assert!(
-            one.covariance(3)
+            normal
+                .covariance(3)
                 .iter()
-                .zip(&other.covariance(3))
+                .zip(&orthogonal.covariance(3))
                 .all(|(a, b)| close(a, b))
         );
         let twins = DMatrix::from_fn(7, 2, |i, p| i as f64 + 1.0 + 1e-3 * (p * i * i) as f64);
         assert!(matches!(
-            Factors::new(&twins, &[0, 1]).unwrap().kind,
-            Kind::Orthogonal(_)
+            JacobianFactors::new(&twins, &[0, 1]).unwrap().factorisation,
+            Factorisation::Orthogonal(_)
         ));
     }
 }

@@ -1,4 +1,5 @@
-//! The end of a fit: what is done in f64 where a search stopped, and what is looked at before it counts as a minimum.
+//! The end of a fit: its refinement in f64 where a search stopped, and the tests that it must pass to count as a
+//! minimum.
 
 pub mod coincident;
 pub mod end;

@@ -1,15 +1,15 @@
 //! The end of a fit whose model is WGSL alone: χ² and errors are those of the device's sums.
 
 use crate::curves::CurveRun;
-use crate::curves::ends::polish::Problem;
+use crate::curves::ends::polish::CurveProblem;
 use crate::curves::input::data::Curve;
 use crate::curves::results::result::CurveFit;
 use crate::math::covariance::{covariance, pair_index};
 use crate::math::triangle::packed_index;
 use crate::solver::Outcome;
 
-/// Eigenvalues below this share of the largest are rounding of f32 sums.
-const TOLERANCE: f64 = 1e-6;
+/// Ratio of an eigenvalue to the largest below which it is the rounding of f32 sums.
+const MIN_RELATIVE_EIGENVALUE: f64 = 1e-6;
 
 impl CurveRun {
     /// Sets a fit's χ², information criteria, optimality, covariance, errors and flags from the sums in the device's
@@ -18,31 +18,36 @@ impl CurveRun {
         &self,
         curve: &Curve,
         outcome: &Outcome,
-        problem: &Problem,
+        problem: &CurveProblem,
         fit: &mut CurveFit,
     ) {
         let count = curve.start.len();
+        // 1. χ², information criteria and optimality.
         fit.chi2 = outcome.chi2;
-        fit.set_criteria(curve.free().len(), self.estimator);
-        let inside = problem.inside(&fit.parameters);
-        let slopes = inside
+        fit.set_criteria(curve.free_parameters().len(), self.estimator);
+        let interior = problem.interior_parameters(&fit.parameters);
+        fit.optimality = interior
             .iter()
-            .map(|&p| (outcome.gradient[p] / curve.scale[p]).abs());
-        fit.optimality = slopes.fold(0.0, f64::max);
-        let free: Vec<bool> = (0..count).map(|p| inside.contains(&p)).collect();
-        let found = covariance(&outcome.normal_matrix, &free, TOLERANCE);
+            .map(|&p| (outcome.gradient[p] / curve.scale[p]).abs())
+            .fold(0.0, f64::max);
+        // 2. Errors and covariances, in the model's own units. Held parameters have none.
+        let is_interior: Vec<bool> = (0..count).map(|p| interior.contains(&p)).collect();
+        let solver_covariance = covariance(
+            &outcome.normal_matrix,
+            &is_interior,
+            MIN_RELATIVE_EIGENVALUE,
+        );
         let factor = self.variance_factor(fit, curve.rounding(f32::EPSILON.into()));
-        let error = |p: usize| found.errors[p] * curve.scale[p] * factor.sqrt();
+        let error = |p: usize| solver_covariance.errors[p] * curve.scale[p] * factor.sqrt();
+        let is_held = |p: usize| curve.lower[p] == curve.upper[p];
         for p in 0..count {
             for q in 0..count {
                 let correlation = if p == q {
                     1.0
                 } else {
-                    found.correlations[pair_index(p.min(q), p.max(q), count)]
+                    solver_covariance.correlations[pair_index(p.min(q), p.max(q), count)]
                 };
-                // held ones have none
-                let held = curve.lower[p] == curve.upper[p] || curve.lower[q] == curve.upper[q];
-                fit.covariance[p * count + q] = if held {
+                fit.covariance[p * count + q] = if is_held(p) || is_held(q) {
                     0.0
                 } else {
                     error(p) * error(q) * correlation
@@ -50,8 +55,15 @@ impl CurveRun {
             }
             fit.errors[p] = fit.covariance[p * count + p].sqrt();
         }
-        let acts = |p: &usize| outcome.normal_matrix[packed_index(*p, *p)] > 0.0;
-        let idle: Vec<usize> = inside.iter().copied().filter(|p| !acts(p)).collect();
-        self.set_flags(fit, curve, &inside, idle);
+        // 3. Flags. A parameter without a diagonal element has no effect.
+        let without_effect: Vec<usize> = interior
+            .iter()
+            .copied()
+            .filter(|&p| {
+                let has_effect = outcome.normal_matrix[packed_index(p, p)] > 0.0;
+                !has_effect
+            })
+            .collect();
+        self.set_flags(fit, curve, &interior, without_effect);
     }
 }

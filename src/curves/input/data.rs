@@ -1,4 +1,4 @@
-//! Data of many curves, and what is wrong with them.
+//! Data of many curves, and their checks.
 
 use std::borrow::Cow;
 
@@ -10,13 +10,13 @@ use crate::recording::Limits;
 use crate::solver::Estimator;
 use crate::values::Values;
 
-/// Cause of a bad input in which a point that outweighs all others has a sigma that no float can hold beside its y.
+/// Cause of a bad input in which a point that outweighs all others has a sigma below the rounding of its y.
 const BELOW_ROUNDING: &str = "bad_weight: sigma of a point that outweighs all others is below the rounding of its y: take a \
                         larger one, or a formula that goes through that point";
 
-/// Grid on which the points lie.
+/// Kind of grid on which the points lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Grid {
+pub(crate) enum GridKind {
     /// x is (predictors, points), of all curves.
     Shared,
     /// x is (curves, predictors, points).
@@ -30,7 +30,7 @@ pub(crate) enum Grid {
 /// padded, their padding masked. One row of starts, of sigmas or of a mask holds for all curves.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curves<'a> {
-    pub(crate) grid: Grid,
+    pub(crate) grid: GridKind,
     pub(crate) x: Values<'a>,
     pub(crate) y: Values<'a>,
     pub(crate) starts: Values<'a>,
@@ -53,7 +53,7 @@ impl<'a> Curves<'a> {
         y: impl Into<Values<'a>>,
         starts: impl Into<Values<'a>>,
     ) -> Curves<'a> {
-        Curves::new(Grid::Shared, x.into(), y.into(), starts.into())
+        Curves::new(GridKind::Shared, x.into(), y.into(), starts.into())
     }
 
     /// Makes curves with points of their own: `x` (curves, predictors, points), `y` (curves, points), `starts` (curves,
@@ -63,25 +63,23 @@ impl<'a> Curves<'a> {
         y: impl Into<Values<'a>>,
         starts: impl Into<Values<'a>>,
     ) -> Curves<'a> {
-        Curves::new(Grid::Own, x.into(), y.into(), starts.into())
+        Curves::new(GridKind::Own, x.into(), y.into(), starts.into())
     }
 
     /// Makes curves without masks, sigmas and bounds.
-    fn new(grid: Grid, x: Values<'a>, y: Values<'a>, starts: Values<'a>) -> Curves<'a> {
-        let (sigma, covariance, mask, lower, upper, points, numbers) =
-            (None, None, None, None, None, None, None);
+    fn new(grid: GridKind, x: Values<'a>, y: Values<'a>, starts: Values<'a>) -> Curves<'a> {
         Curves {
             grid,
             x,
             y,
             starts,
-            sigma,
-            covariance,
-            mask,
-            lower,
-            upper,
-            points,
-            numbers,
+            sigma: None,
+            covariance: None,
+            mask: None,
+            lower: None,
+            upper: None,
+            points: None,
+            numbers: None,
         }
     }
 
@@ -92,7 +90,7 @@ impl<'a> Curves<'a> {
         let problems = starts.len() / parameters.max(1);
         let x: Vec<f64> = (0..rows).map(|row| row as f64).collect();
         Curves::new(
-            Grid::Shared,
+            GridKind::Shared,
             x.into(),
             vec![0.0; problems * rows].into(),
             starts,
@@ -171,26 +169,26 @@ impl<'a> Curves<'a> {
 
 /// Lower and upper bound of a parameter.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
+pub(crate) struct ParameterBounds {
     pub lower: f64,
     pub upper: f64,
 }
 
 /// A Gaussian prior.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Prior {
+pub(crate) struct ParameterPrior {
     pub mean: f64,
     pub sigma: f64,
 }
 
 /// A fitter's settings of its parameters, one entry each.
 #[derive(Clone, Copy)]
-pub(crate) struct Settings<'a> {
+pub(crate) struct ParameterSettings<'a> {
     pub names: &'a [String],
     pub lower: &'a [f64],
     pub upper: &'a [f64],
     pub held: &'a [bool],
-    pub priors: &'a [Option<Prior>],
+    pub priors: &'a [Option<ParameterPrior>],
     pub predictors: &'a [String],
     pub estimator: Estimator,
     /// Linearisations of a fit.
@@ -212,14 +210,14 @@ pub(crate) struct Curve {
     /// 1/σ, 0 where masked.
     pub weight: Vec<f64>,
     /// Number of points that are not masked.
-    pub used: usize,
+    pub unmasked_points: usize,
     pub start: Vec<f64>,
     /// First point of the solver: the start, or a point nearer to the data where the start lacks their scale.
-    pub begin: Vec<f64>,
+    pub first_point: Vec<f64>,
     /// Units of the solver's parameters.
     pub scale: Vec<f64>,
     /// Factor of the solver's rows, a power of two, where their squares would otherwise leave its range.
-    pub gain: f64,
+    pub row_factor: f64,
     pub lower: Vec<f64>,
     pub upper: Vec<f64>,
     /// Linearisations that the fit has left.
@@ -227,24 +225,18 @@ pub(crate) struct Curve {
 }
 
 impl Curves<'_> {
-    /// Returns curve `index` with checked data, weights, start and bounds, or the cause why it cannot be fitted. It
-    /// lies within the fitter's bounds where it has none of its own, with the held parameters at their starts.
+    /// Returns curve `index` with checked data, weights, start and bounds, or the cause why it cannot be fitted.
+    /// Without bounds of its own it has the fitter's, and held parameters have their starts as bounds.
     pub(crate) fn curve(
         &self,
         index: usize,
         points: usize,
-        settings: &Settings,
+        settings: &ParameterSettings,
     ) -> Result<Curve, String> {
-        let Settings {
-            lower,
-            upper,
-            held,
-            predictors,
-            ..
-        } = *settings;
-        let row =
+        let parameters = settings.held.len();
+        // 1. Copy the curve's rows of all arrays.
+        let row_of =
             |values: &Values, length: usize| values.to_vec(index * length..(index + 1) * length);
-        let parameters = held.len();
         let start = self
             .starts_of(index..index + 1, parameters, &mut Vec::new())
             .to_vec();
@@ -252,13 +244,12 @@ impl Curves<'_> {
             .sigmas_of(index..index + 1, points, &mut Vec::new())
             .map(<[f64]>::to_vec);
         let x = match self.grid {
-            Grid::Shared => self.x.to_vec(0..self.x.len()),
-            Grid::Own => row(&self.x, predictors.len() * points),
+            GridKind::Shared => self.x.to_vec(0..self.x.len()),
+            GridKind::Own => row_of(&self.x, settings.predictors.len() * points),
         };
-        let own = |values: &Option<Values>, otherwise: &[f64]| {
-            values
-                .as_ref()
-                .map_or_else(|| otherwise.to_vec(), |values| row(values, parameters))
+        let bounds_or = |of_curves: &Option<Values>, of_fitter: &[f64]| match of_curves {
+            Some(bounds) => row_of(bounds, parameters),
+            None => of_fitter.to_vec(),
         };
         let mut curve = Curve {
             index,
@@ -267,36 +258,40 @@ impl Curves<'_> {
                 .as_ref()
                 .map_or(index, |numbers| numbers[index]),
             x,
-            y: row(&self.y, points),
+            y: row_of(&self.y, points),
             weight: sigma.unwrap_or_else(|| vec![1.0; points]),
-            used: 0,
-            begin: start.clone(),
+            unmasked_points: 0,
+            first_point: start.clone(),
             scale: start.iter().copied().map(settings.round).collect(),
             start,
-            gain: 1.0,
-            lower: own(&self.lower, lower),
-            upper: own(&self.upper, upper),
+            row_factor: 1.0,
+            lower: bounds_or(&self.lower, settings.lower),
+            upper: bounds_or(&self.upper, settings.upper),
             budget: settings.budget,
         };
-        curve.weigh(self.masked(index..index + 1, points).as_deref(), settings)?;
+        // 2. Check data and start, and hold the fixed parameters at their starts.
+        curve.set_weights(self.masked(index..index + 1, points).as_deref(), settings)?;
         curve.check_start(settings.names)?;
-        for p in (0..parameters).filter(|&p| held[p]) {
-            (curve.lower[p], curve.upper[p]) = (curve.start[p], curve.start[p]);
+        for p in (0..parameters).filter(|&p| settings.held[p]) {
+            curve.lower[p] = curve.start[p];
+            curve.upper[p] = curve.start[p];
         }
-        let free = curve.free();
+        // 3. Check that points and priors can determine the free parameters.
+        let free = curve.free_parameters();
         let priors = free
             .iter()
             .filter(|&&p| settings.priors[p].is_some())
             .count();
-        if free.len() > curve.used + priors && !settings.estimator.is_cost() {
-            let (used, free) = (curve.used, free.len());
-            let priors = if priors > 0 {
+        if free.len() > curve.unmasked_points + priors && !settings.estimator.is_cost() {
+            let and_priors = if priors > 0 {
                 format!(" and {priors} priors")
             } else {
                 String::new()
             };
             return Err(format!(
-                "underdetermined: {used} points{priors} for {free} free parameters"
+                "underdetermined: {} points{and_priors} for {} free parameters",
+                curve.unmasked_points,
+                free.len()
             ));
         }
         if is_beyond_floats(
@@ -318,11 +313,11 @@ impl Curve {
             x: x.to_vec(),
             y: vec![0.0; points],
             weight: vec![1.0; points],
-            used: points,
+            unmasked_points: points,
             start: start.to_vec(),
-            begin: start.to_vec(),
-            scale: start.iter().copied().map(units::scale).collect(),
-            gain: 1.0,
+            first_point: start.to_vec(),
+            scale: start.iter().copied().map(units::unit_in_f32).collect(),
+            row_factor: 1.0,
             lower: vec![f64::NEG_INFINITY; start.len()],
             upper: vec![f64::INFINITY; start.len()],
             budget: u32::MAX,
@@ -331,11 +326,17 @@ impl Curve {
 
     /// Turns the curve's σ into weights 1/σ, and masked points into zeros; returns the cause if the data cannot be
     /// fitted.
-    fn weigh(&mut self, mask: Option<&[bool]>, settings: &Settings) -> Result<(), String> {
+    fn set_weights(
+        &mut self,
+        mask: Option<&[bool]>,
+        settings: &ParameterSettings,
+    ) -> Result<(), String> {
+        // 1. Check and weigh each point by itself.
         let points = self.y.len();
         for j in 0..points {
             if mask.is_some_and(|mask| mask[j]) {
-                (self.weight[j], self.y[j]) = (0.0, 0.0);
+                self.weight[j] = 0.0;
+                self.y[j] = 0.0;
                 continue;
             }
             let sigma = self.weight[j];
@@ -355,15 +356,14 @@ impl Curve {
                 return Err(format!("bad_count: y is {} at point {j}", self.y[j]));
             }
             self.weight[j] = 1.0 / sigma;
-            self.used += 1;
+            self.unmasked_points += 1;
         }
-        if self.used == 0 {
+        if self.unmasked_points == 0 {
             return Err("no_data: no point is left".into());
         }
-        let size = self
-            .y
-            .iter()
-            .zip(&self.weight)
+        // 2. Check that f64 holds the squares of the weighted data.
+        let weighted_points = || self.y.iter().zip(&self.weight);
+        let size = weighted_points()
             .map(|(y, weight)| (y * weight).abs())
             .fold(0.0, f64::max);
         if !has_squares(size) {
@@ -371,15 +371,16 @@ impl Curve {
                 "bad_scale: y is up to {size:e} sigma, the square of which leaves f64's range"
             ));
         }
-        let counted = self
-            .y
-            .iter()
-            .zip(&self.weight)
-            .any(|(y, weight)| *weight > 0.0 && *y > 0.0);
-        let needs_counts =
-            || !may_all_be_zero(&self.lower, &self.upper, settings.held, settings.priors);
-        if settings.estimator.takes_counts() && !counted && needs_counts() {
-            return Err("no_counts: every count is 0: bound a parameter, or give a prior".into());
+        // 3. Counts that are all 0 need a bound or a prior.
+        if settings.estimator.takes_counts() {
+            let has_counts = weighted_points().any(|(y, weight)| *weight > 0.0 && *y > 0.0);
+            if !has_counts
+                && !may_all_be_zero(&self.lower, &self.upper, settings.held, settings.priors)
+            {
+                return Err(
+                    "no_counts: every count is 0: bound a parameter, or give a prior".into(),
+                );
+            }
         }
         Ok(())
     }
@@ -387,7 +388,8 @@ impl Curve {
     /// Checks that the start is finite and inside bounds that are in order.
     fn check_start(&self, names: &[String]) -> Result<(), String> {
         for (p, (start, name)) in self.start.iter().zip(names).enumerate() {
-            let (lower, upper) = (self.lower[p], self.upper[p]);
+            let lower = self.lower[p];
+            let upper = self.upper[p];
             if !start.is_finite() {
                 return Err(format!("bad_start: `{name}` starts at {start}"));
             }
@@ -407,10 +409,10 @@ impl Curve {
 
     /// Resets the point where the fit begins to the start, the units to those of the start, by `round`, and the factor
     /// of residuals to 1.
-    pub fn restart(&mut self, round: fn(f64) -> f64) {
-        self.begin.clone_from(&self.start);
+    pub fn reset_to_start(&mut self, round: fn(f64) -> f64) {
+        self.first_point.clone_from(&self.start);
         self.scale = self.start.iter().copied().map(round).collect();
-        self.gain = 1.0;
+        self.row_factor = 1.0;
     }
 
     /// Returns the [`rounding`] of the weighted data: the χ² that numbers of spacing `epsilon` may leave.
@@ -434,7 +436,7 @@ impl Curve {
     }
 
     /// Returns the indices of the parameters that may move: those whose lower bound is below the upper one.
-    pub fn free(&self) -> Vec<usize> {
+    pub fn free_parameters(&self) -> Vec<usize> {
         (0..self.start.len())
             .filter(|&p| self.lower[p] < self.upper[p])
             .collect()

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::curves::fitter::{CurveFitter, Named};
+use crate::curves::input::data::{ParameterBounds, ParameterPrior};
 use crate::curves::{CurveRun, CurveSolver};
 use crate::device::{Choice, Device};
 use crate::error::{Error, InvalidSetting, Result};
@@ -10,16 +11,16 @@ use crate::formula::{ParameterTie, Ties};
 use crate::solver::{Estimator, LevenbergMarquardt, MOST_STARTS, NelderMead, Solver};
 use crate::suggest::hint;
 
-/// Maximum number of parameters of a fit.
-const MOST_PARAMETERS: usize = 32;
+/// Maximum number of parameters of a curve's fit.
+const MAX_CURVE_PARAMETERS: usize = 32;
 
-/// Faults found so far.
-struct Faults<'a> {
+/// Faults of settings that have been found.
+struct SettingFaults<'a> {
     names: &'a [String],
     found: Vec<InvalidSetting>,
 }
 
-impl Faults<'_> {
+impl SettingFaults<'_> {
     /// Adds a fault of this setting, with a message, to the faults found.
     fn add(&mut self, setting: &str, message: impl Into<String>) {
         self.found.push(InvalidSetting::new(setting, message));
@@ -27,12 +28,15 @@ impl Faults<'_> {
 
     /// Returns the index of a parameter, or adds the fault that there is none of this name.
     fn parameter(&mut self, setting: &str, name: &str) -> Option<usize> {
-        let number = self.names.iter().position(|known| known == name);
-        if number.is_none() {
+        let index = self
+            .names
+            .iter()
+            .position(|parameter_name| parameter_name == name);
+        if index.is_none() {
             let hint = hint(name, self.names.iter().map(String::as_str));
             self.add(setting, format!("there is no parameter `{name}`{hint}"));
         }
-        number
+        index
     }
 }
 
@@ -51,13 +55,13 @@ impl CurveFitter {
     /// the model.
     fn checked_for(&self, own_solver: bool) -> Result<CurveRun> {
         let count = self.model.parameters().len();
-        let mut faults = Faults {
+        let mut faults = SettingFaults {
             names: self.model.parameters(),
             found: Vec::new(),
         };
-        if count > MOST_PARAMETERS {
+        if count > MAX_CURVE_PARAMETERS {
             let message = format!(
-                "it has {count} parameters, more than {MOST_PARAMETERS}: make constants of some"
+                "it has {count} parameters, more than {MAX_CURVE_PARAMETERS}: make constants of some"
             );
             faults.add("model", message);
         }
@@ -92,7 +96,7 @@ impl CurveFitter {
 
     /// Returns the user's device; the CPU, if the model runs there, where popfit chose a GPU that cannot run the model,
     /// or chose between the two: for curves the CPU is faster.
-    fn usable_device(&self, faults: &mut Faults) -> Device {
+    fn usable_device(&self, faults: &mut SettingFaults) -> Device {
         let fault = self.model.device_fault(self.device.inner.runs_wgsl());
         let may_use_cpu =
             self.device.choice == Choice::Auto || self.device.is_chosen() && fault.is_some();
@@ -106,7 +110,7 @@ impl CurveFitter {
     }
 
     /// Returns the number of starts of each curve; one that is out of range becomes a fault.
-    fn checked_starts(&self, faults: &mut Faults) -> u32 {
+    fn checked_starts(&self, faults: &mut SettingFaults) -> u32 {
         if !(1..=MOST_STARTS).contains(&self.starts) {
             faults.add(
                 "starts",
@@ -117,7 +121,7 @@ impl CurveFitter {
     }
 
     /// Returns the solver as curves use it, and adds the faults of its settings to `faults`.
-    fn checked_solver(&self, faults: &mut Faults) -> CurveSolver {
+    fn checked_solver(&self, faults: &mut SettingFaults) -> CurveSolver {
         match self.solver {
             Solver::LevenbergMarquardt(lm) => {
                 faults.found.extend(lm.faults());
@@ -138,7 +142,7 @@ impl CurveFitter {
     }
 
     /// Sets the run's estimator if the model is a cost, and adds faults where model, estimator and solver do not agree.
-    fn set_cost(&self, run: &mut CurveRun, faults: &mut Faults, own_solver: bool) {
+    fn set_cost(&self, run: &mut CurveRun, faults: &mut SettingFaults, own_solver: bool) {
         if !self.model.is_cost() {
             if self.estimator.is_cost() {
                 faults.add(
@@ -162,9 +166,9 @@ impl CurveFitter {
     }
 
     /// Copies the fitter's bounds and fixed parameters into the run, and adds faults for bad bounds and unknown names.
-    fn set_limits(&self, run: &mut CurveRun, faults: &mut Faults) {
+    fn set_limits(&self, run: &mut CurveRun, faults: &mut SettingFaults) {
         for Named { parameter, value } in &self.bounds {
-            let (lower, upper) = (value.lower, value.upper);
+            let ParameterBounds { lower, upper } = *value;
             let Some(p) = faults.parameter("bounds", parameter) else {
                 continue;
             };
@@ -180,7 +184,8 @@ impl CurveFitter {
                     format!("`{parameter}` from {lower} to {upper}: exchange them"),
                 );
             }
-            (run.lower[p], run.upper[p]) = (lower, upper);
+            run.lower[p] = lower;
+            run.upper[p] = upper;
         }
         for parameter in &self.fixed {
             if let Some(p) = faults.parameter("fix", parameter) {
@@ -190,12 +195,12 @@ impl CurveFitter {
     }
 
     /// Checks the fitter's priors and puts them into the run; bad ones become faults.
-    fn set_priors(&self, run: &mut CurveRun, faults: &mut Faults) {
+    fn set_priors(&self, run: &mut CurveRun, faults: &mut SettingFaults) {
         for Named { parameter, value } in &self.priors {
             let Some(p) = faults.parameter("prior", parameter) else {
                 continue;
             };
-            let (mean, sigma) = (value.mean, value.sigma);
+            let ParameterPrior { mean, sigma } = *value;
             if !(mean.is_finite() && sigma.is_finite() && sigma > 0.0) {
                 let remedy = "both must be finite, and sigma positive";
                 faults.add(
@@ -209,8 +214,9 @@ impl CurveFitter {
 
     /// Copies the fitter's ties into the run, and adds faults for bad expressions and for parameters that cannot be
     /// tied. Each is checked by itself, then all together.
-    fn set_ties(&self, run: &mut CurveRun, faults: &mut Faults) {
-        let before = faults.found.len();
+    fn set_ties(&self, run: &mut CurveRun, faults: &mut SettingFaults) {
+        let faults_before = faults.found.len();
+        // 1. Check each tie by itself.
         for Named { parameter, value } in &self.ties {
             let Some(p) = faults.parameter("tie", parameter) else {
                 continue;
@@ -225,8 +231,8 @@ impl CurveFitter {
                 );
                 continue;
             }
-            let bounded = run.lower[p] > f64::NEG_INFINITY || run.upper[p] < f64::INFINITY;
-            if bounded || run.held[p] || run.priors[p].is_some() {
+            let is_bounded = run.lower[p] > f64::NEG_INFINITY || run.upper[p] < f64::INFINITY;
+            if is_bounded || run.held[p] || run.priors[p].is_some() {
                 faults.add(
                     "tie",
                     format!("`{parameter}` has bounds, a prior or is fixed: it cannot be tied"),
@@ -241,7 +247,8 @@ impl CurveFitter {
             }
             run.ties.push(tie);
         }
-        if faults.found.len() == before
+        // 2. Check all of them together.
+        if faults.found.len() == faults_before
             && !run.ties.is_empty()
             && let Err(error) = run.substitute(&run.ties)
         {
@@ -253,8 +260,12 @@ impl CurveFitter {
 impl CurveRun {
     /// Returns the model's formula with some tied parameters replaced by their expressions.
     pub(crate) fn substitute(&self, ties: &[ParameterTie]) -> Result<Ties> {
-        let missing = || Error::Usage("a tie is put into a formula: this model is none".into());
-        Ties::new(self.model.formula().ok_or_else(missing)?, ties)
+        let Some(formula) = self.model.formula() else {
+            return Err(Error::Usage(
+                "a tie is put into a formula: this model is none".into(),
+            ));
+        };
+        Ties::new(formula, ties)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Lengths of the arrays of curves, which must fit together.
 
-use super::data::{Curves, Grid};
-use super::rows::Counts;
+use super::data::{Curves, GridKind};
+use super::rows::CurveCounts;
 use crate::error::{Error, Result};
 use crate::solver::Estimator;
 use crate::values::Values;
@@ -14,14 +14,16 @@ impl Curves<'_> {
         predictors: &[String],
         parameters: &[String],
     ) -> Result<(usize, usize)> {
-        let wrong = |what: &str, message: String| Err(Error::mismatch(what, message).naming(what));
+        let mismatch =
+            |array: &str, message: String| Err(Error::mismatch(array, message).naming(array));
+        // 1. Starts and x imply the numbers of curves and points.
         let starts = self.starts.len();
         if !starts.is_multiple_of(parameters.len()) {
-            return wrong(
+            return mismatch(
                 "starts",
                 format!(
                     "{starts} numbers, no multiple of {}",
-                    named(parameters, "parameter")
+                    count_and_name(parameters, "parameter")
                 ),
             );
         }
@@ -29,107 +31,108 @@ impl Curves<'_> {
             return Ok((0, 0));
         }
         if starts == 0 {
-            return wrong("starts", format!("none, for {} numbers of y", self.y.len()));
+            return mismatch("starts", format!("none, for {} numbers of y", self.y.len()));
         }
-        let Some(Counts { curves, points }) = self.counts(predictors.len(), parameters.len())
+        let Some(CurveCounts { curves, points }) = self.counts(predictors.len(), parameters.len())
         else {
-            let (x, curves) = (self.x.len(), starts / parameters.len());
-            let times = if self.grid == Grid::Own {
+            let curves = starts / parameters.len();
+            let times = if self.grid == GridKind::Own {
                 format!("{curves} curves × ")
             } else {
                 String::new()
             };
-            return wrong(
+            return mismatch(
                 "x",
                 format!(
-                    "{x} numbers, no multiple of {times}{}",
-                    named(predictors, "predictor")
+                    "{} numbers, no multiple of {times}{}",
+                    self.x.len(),
+                    count_and_name(predictors, "predictor")
                 ),
             );
         };
-        if let Some(said) = self.points.filter(|said| *said != points) {
-            return wrong(
+        if let Some(users_points) = self.points.filter(|users_points| *users_points != points) {
+            return mismatch(
                 "points",
-                format!("{said}, but x has {points} for each curve"),
+                format!("{users_points}, but x has {points} for each curve"),
             );
         }
-        let length = |values: &Option<Values>| values.as_ref().map(Values::len);
+        // 2. The other arrays have one of the lengths that follow.
+        let length_of = |values: &Option<Values>| values.as_ref().map(Values::len);
         let of_points = format!("curves × points = {curves} × {points}, by starts and x");
         let of_bounds = format!(
             "curves × parameters = {curves} × {}, as starts",
             parameters.len()
         );
-        let each = [curves * points, points];
         let of_matrices = format!(
             "points × points = {points} × {points}, or as many for each of {curves} curves"
         );
-        let matrices = [points * points, curves * points * points];
-        let of_curves = [curves * parameters.len(); 2];
-        let all = [
+        let point_lengths = [curves * points, points];
+        let matrix_lengths = [points * points, curves * points * points];
+        let bound_lengths = [curves * parameters.len(); 2];
+        // (name, length, allowed lengths, their description)
+        let arrays = [
             ("y", Some(self.y.len()), [curves * points; 2], &of_points),
             (
                 "sigma",
-                length(&self.sigma).filter(|found| *found != 1),
-                each,
+                length_of(&self.sigma).filter(|length| *length != 1),
+                point_lengths,
                 &of_points,
             ),
             (
                 "covariance",
-                length(&self.covariance),
-                matrices,
+                length_of(&self.covariance),
+                matrix_lengths,
                 &of_matrices,
             ),
             (
                 "mask",
                 self.mask.as_ref().map(|mask| mask.len()),
-                each,
+                point_lengths,
                 &of_points,
             ),
-            ("lower", length(&self.lower), of_curves, &of_bounds),
-            ("upper", length(&self.upper), of_curves, &of_bounds),
+            ("lower", length_of(&self.lower), bound_lengths, &of_bounds),
+            ("upper", length_of(&self.upper), bound_lengths, &of_bounds),
         ];
-        match all
-            .into_iter()
-            .find(|(_, found, wanted, _)| found.is_some_and(|found| !wanted.contains(&found)))
-        {
-            Some((what, found, _, why)) => {
-                wrong(what, format!("{} numbers, not {why}", found.unwrap_or(0)))
+        for (array, length, allowed, description) in arrays {
+            if let Some(length) = length
+                && !allowed.contains(&length)
+            {
+                return mismatch(array, format!("{length} numbers, not {description}"));
             }
-            None => Ok((curves, points)),
         }
+        Ok((curves, points))
     }
 
     /// Returns [`Error::InvalidArgument`] if there are sigmas or covariances and the estimator is Poisson's, for which
     /// they have no meaning, or if there are both.
     pub(crate) fn check_estimator(&self, estimator: Estimator) -> Result<()> {
-        let given = [
-            ("sigma", self.sigma.is_some()),
-            ("covariance", self.covariance.is_some()),
-        ];
-        match given
-            .into_iter()
-            .find(|(_, is_given)| estimator.takes_counts() && *is_given)
-        {
-            Some((name, _)) => {
+        if estimator.takes_counts() {
+            let meaningless = [
+                ("sigma", self.sigma.is_some()),
+                ("covariance", self.covariance.is_some()),
+            ];
+            if let Some((name, _)) = meaningless.into_iter().find(|(_, is_given)| *is_given) {
                 let remedy = "leave it out, and mask what must not count";
-                Err(Error::invalid(
+                return Err(Error::invalid(
                     name,
                     format!("{name}: it has no meaning for counts (Poisson): {remedy}"),
-                ))
+                ));
             }
-            None if self.sigma.is_some() && self.covariance.is_some() => Err(Error::invalid(
+        }
+        if self.sigma.is_some() && self.covariance.is_some() {
+            return Err(Error::invalid(
                 "covariance",
                 "covariance: there are sigmas, too: give one of them",
-            )),
-            None => Ok(()),
+            ));
         }
+        Ok(())
     }
 }
 
 /// Returns a number of things with their names, such as `2 parameters (a, k)`.
-fn named(names: &[String], what: &str) -> String {
+fn count_and_name(names: &[String], kind: &str) -> String {
     format!(
-        "{} {what}{} ({})",
+        "{} {kind}{} ({})",
         names.len(),
         if names.len() == 1 { "" } else { "s" },
         names.join(", ")

@@ -1,4 +1,4 @@
-//! Sizes of data, what rounding leaves of them, and roots of variances; of many fits in vector code.
+//! Sizes of data, the χ² of their rounding, and roots of variances; of many fits in vector code.
 
 use pulp::{Arch, Simd, WithSimd};
 
@@ -6,7 +6,7 @@ use crate::math::Real;
 use crate::values::Numbers;
 
 /// Returns Σ (w y ε/2)² of weighted data w y: the χ² that rounding to numbers of spacing ε may leave of any residuals.
-/// A smaller χ² says nothing about the noise.
+/// A smaller χ² does not measure the noise.
 pub(crate) fn rounding(weighted: impl Iterator<Item = f64>, epsilon: f64) -> f64 {
     weighted.map(|y| (0.5 * epsilon * y).powi(2)).sum()
 }
@@ -20,20 +20,20 @@ pub(crate) fn has_squares(size: f64) -> bool {
 /// Sets the largest |y| of each fit, (fits); NaN where one is not finite. `y`: (fits, points).
 pub(crate) fn set_sizes(y: Numbers<'_>, points: usize, sizes: &mut Vec<f64>) {
     match y {
-        Numbers::Double(y) => sizes_of(y, points, sizes),
-        Numbers::Single(y) => sizes_of(y, points, sizes),
+        Numbers::Double(y) => set_sizes_of(y, points, sizes),
+        Numbers::Single(y) => set_sizes_of(y, points, sizes),
     }
 }
 
 /// Sets the same of numbers in one precision.
-fn sizes_of<R: Real>(y: &[R], points: usize, sizes: &mut Vec<f64>) {
+fn set_sizes_of<R: Real>(y: &[R], points: usize, sizes: &mut Vec<f64>) {
     sizes.resize(y.len() / points, 0.0);
     Arch::new().dispatch(Sizes { y, points, sizes });
 }
 
 /// Replaces each variance, (fits, P), by the square root of its product with the factor of its fit. Those that are 0
 /// stay.
-pub(crate) fn roots(variances: &mut [f64], factors: &[f64]) {
+pub(crate) fn scale_and_take_roots(variances: &mut [f64], factors: &[f64]) {
     Arch::new().dispatch(Roots { variances, factors });
 }
 
@@ -48,15 +48,15 @@ impl<R: Real> WithSimd for Sizes<'_, R> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        // positive numbers are ordered as their bits are; infinities and NaN come last
+        // Positive numbers are ordered as their bits are; infinities and NaN come last.
         const MAGNITUDE: u64 = u64::MAX >> 1;
         for (y, size) in self.y.chunks_exact(self.points).zip(self.sizes) {
-            let mut most = 0;
+            let mut largest = 0;
             for y in y {
-                most = u64::max(most, y.to_f64().to_bits() & MAGNITUDE);
+                largest = u64::max(largest, y.to_f64().to_bits() & MAGNITUDE);
             }
-            *size = if most < f64::INFINITY.to_bits() {
-                f64::from_bits(most)
+            *size = if largest < f64::INFINITY.to_bits() {
+                f64::from_bits(largest)
             } else {
                 f64::NAN
             };
@@ -74,14 +74,15 @@ impl WithSimd for Roots<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        let width = self.variances.len() / self.factors.len().max(1);
-        for (own, factor) in self
+        let count = self.variances.len() / self.factors.len().max(1);
+        for (variances, factor) in self
             .variances
-            .chunks_exact_mut(width.max(1))
+            .chunks_exact_mut(count.max(1))
             .zip(self.factors)
         {
-            // held parameters have none, whatever the factor
-            own.iter_mut()
+            // Held parameters have no variance, whatever the factor.
+            variances
+                .iter_mut()
                 .for_each(|x| *x *= if *x == 0.0 { 1.0 } else { *factor });
         }
         self.variances.iter_mut().for_each(|x| *x = x.sqrt());
@@ -102,32 +103,38 @@ mod tests {
     fn sizes_are_the_largest_or_nan() {
         let y: Vec<f64> = (0..33).map(|j| -f64::from(j)).collect();
         assert_eq!(sizes(Numbers::Double(&y), 11), [10.0, 21.0, 32.0]);
-        for (at, x) in [
+        for (index, x) in [
             (0, f64::NAN),
             (10, f64::INFINITY),
             (12, f64::NEG_INFINITY),
             (32, f64::NAN),
         ] {
             let mut bad = y.clone();
-            bad[at] = x;
-            let found = sizes(Numbers::Double(&bad), 11);
-            (0..3).for_each(|k| assert_eq!(found[k].is_nan(), k == at / 11, "{at}: {found:?}"));
+            bad[index] = x;
+            let sizes_of_fits = sizes(Numbers::Double(&bad), 11);
+            (0..3).for_each(|k| {
+                assert_eq!(
+                    sizes_of_fits[k].is_nan(),
+                    k == index / 11,
+                    "{index}: {sizes_of_fits:?}"
+                )
+            });
             let single: Vec<f32> = bad.iter().map(|y| *y as f32).collect();
             let of_single = sizes(Numbers::Single(&single), 11);
             assert!(
-                found
+                sizes_of_fits
                     .iter()
                     .zip(&of_single)
                     .all(|(a, b)| a.to_bits() == b.to_bits()),
-                "{at}: {of_single:?}"
+                "{index}: {of_single:?}"
             );
         }
     }
 
     #[test]
-    fn held_parameters_keep_their_0() {
+    fn variances_of_held_parameters_stay_0() {
         let mut variances = [4.0, 0.0, 9.0, 0.0];
-        roots(&mut variances, &[4.0, f64::NAN]);
+        scale_and_take_roots(&mut variances, &[4.0, f64::NAN]);
         assert_eq!(variances[..2], [4.0, 0.0]);
         assert!(variances[2].is_nan() && variances[3] == 0.0);
     }

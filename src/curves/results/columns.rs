@@ -8,15 +8,15 @@ use rayon::prelude::*;
 use crate::curve_model::CurveModel;
 use crate::curves::CurveFit;
 use crate::curves::results::sound;
-use crate::curves::routes::tie::{Expansion, Kept};
+use crate::curves::routes::tie::{Expansion, UntiedResults};
 use crate::flag::Flags;
 use crate::formula::Ties;
 use crate::solver::{Outcome, Status};
 
-/// Number of fits whose ends one thread looks at together.
-const PART: usize = 16_384;
+/// Number of fits whose ends one thread examines together.
+const FITS_PER_SEARCH_TASK: usize = 16_384;
 /// Number of fits to which one thread adds tied parameters together.
-const TIED: usize = 1024;
+const FITS_PER_TIE_TASK: usize = 1024;
 
 /// Results of many curves, row by row. P is the number of parameters.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -76,8 +76,8 @@ impl CurveColumns {
         self.strided(&self.errors, parameter)
     }
 
-    /// Returns what there is to say about a curve's fit: the cause of a bad input, how a fit failed, or which
-    /// parameters the data do not determine. `None` of a plain success, and of many fits that a run had no time for.
+    /// Returns the message of a curve's fit: the cause of a bad input, how a fit failed, or which parameters the data
+    /// do not determine. `None` of a plain success, and of many fits that an interrupted run did not begin.
     pub fn message(&self, k: usize) -> Option<&str> {
         self.messages.get(&k).map(String::as_str)
     }
@@ -88,7 +88,7 @@ impl CurveColumns {
         rows: &'s [f64],
         name: &str,
     ) -> Option<impl ExactSizeIterator<Item = f64> + 's> {
-        let p = self.names.iter().position(|known| known == name)?;
+        let p = self.names.iter().position(|parameter| parameter == name)?;
         Some(rows.chunks_exact(self.names.len()).map(move |row| row[p]))
     }
 
@@ -120,52 +120,51 @@ impl CurveColumns {
     /// [`Flags::UNDETERMINED`]; else `None`.
     pub(crate) fn undetermined(&self, k: usize) -> Option<Vec<usize>> {
         let count = self.names.len();
-        let is_open = |p: &usize| self.errors[k * count + p].is_infinite();
-        self.flags[k]
-            .contains(Flags::UNDETERMINED)
-            .then(|| (0..count).filter(is_open).collect())
+        self.flags[k].contains(Flags::UNDETERMINED).then(|| {
+            (0..count)
+                .filter(|p| self.errors[k * count + p].is_infinite())
+                .collect()
+        })
     }
 
     /// Returns the indices of the curves that are no plain success, in order: they have failed, or have flags.
-    pub(crate) fn unusual(&self) -> Vec<usize> {
+    pub(crate) fn unusual_fits(&self) -> Vec<usize> {
         let is_plain = |(status, flags): (&Status, &Flags)| status.is_success() & flags.is_empty();
-        let parts = self
-            .status
-            .par_chunks(PART)
-            .zip(self.flags.par_chunks(PART))
-            .enumerate();
-        parts
-            .flat_map_iter(|(part, (status, flags))| {
-                // as a rule all are plain, and a loop without an early exit is vector code
+        self.status
+            .par_chunks(FITS_PER_SEARCH_TASK)
+            .zip(self.flags.par_chunks(FITS_PER_SEARCH_TASK))
+            .enumerate()
+            .flat_map_iter(|(task, (status, flags))| {
+                // As a rule all are plain, and a loop without an early exit is vectorised.
                 let all_plain = status
                     .iter()
                     .zip(flags)
                     .fold(true, |all, end| all & is_plain(end));
-                let some = if all_plain { 0 } else { status.len() };
-                let ends = status.iter().zip(flags).take(some).enumerate();
+                let searched = if all_plain { 0 } else { status.len() };
+                let ends = status.iter().zip(flags).take(searched).enumerate();
                 ends.filter(|(_, end)| !is_plain(*end))
-                    .map(move |(k, _)| part * PART + k)
+                    .map(move |(k, _)| task * FITS_PER_SEARCH_TASK + k)
             })
             .collect()
     }
 
     /// Marks curve `k` as interrupted, without errors and flags, because the run was stopped before its fit had ended.
-    pub(crate) fn interrupt(&mut self, k: usize) {
+    pub(crate) fn mark_interrupted(&mut self, k: usize) {
         let count = self.parameters.len() / self.status.len();
         self.status[k] = Status::Interrupted;
         self.flags[k] = Flags::empty();
         self.errors[k * count..(k + 1) * count].fill(f64::NAN);
     }
 
-    /// Copies a curve's fit into row `k` of all columns, with its message only where it has failed or has flags. What
-    /// an earlier attempt has left is replaced.
-    pub(crate) fn put(&mut self, k: usize, fit: &CurveFit) {
+    /// Copies a curve's fit into row `k` of all columns, with its message only where it has failed or has flags. The
+    /// row of an earlier attempt is replaced.
+    pub(crate) fn write_fit(&mut self, k: usize, fit: &CurveFit) {
         let row = k * fit.parameters.len()..(k + 1) * fit.parameters.len();
         self.parameters[row.clone()].copy_from_slice(&fit.parameters);
         self.errors[row].copy_from_slice(&fit.errors);
-        if let Some(all) = &mut self.covariance {
+        if let Some(matrices) = &mut self.covariance {
             let size = fit.covariance.len();
-            all[k * size..(k + 1) * size].copy_from_slice(&fit.covariance);
+            matrices[k * size..(k + 1) * size].copy_from_slice(&fit.covariance);
         }
         self.chi2[k] = fit.chi2;
         self.status[k] = fit.status;
@@ -180,19 +179,22 @@ impl CurveColumns {
     }
 
     /// Copies row `k` of all columns, with its message, from those of other fits of the same curves.
-    pub(crate) fn copy_row(&mut self, k: usize, other: &CurveColumns) {
+    pub(crate) fn copy_row(&mut self, k: usize, source: &CurveColumns) {
         let count = self.names.len();
         let row = k * count..(k + 1) * count;
-        self.parameters[row.clone()].copy_from_slice(&other.parameters[row.clone()]);
-        self.errors[row.clone()].copy_from_slice(&other.errors[row]);
-        if let (Some(all), Some(others)) = (&mut self.covariance, &other.covariance) {
+        self.parameters[row.clone()].copy_from_slice(&source.parameters[row.clone()]);
+        self.errors[row.clone()].copy_from_slice(&source.errors[row]);
+        if let (Some(matrices), Some(source_matrices)) = (&mut self.covariance, &source.covariance)
+        {
             let matrix = k * count * count..(k + 1) * count * count;
-            all[matrix.clone()].copy_from_slice(&others[matrix]);
+            matrices[matrix.clone()].copy_from_slice(&source_matrices[matrix]);
         }
-        (self.chi2[k], self.status[k], self.flags[k]) =
-            (other.chi2[k], other.status[k], other.flags[k]);
-        (self.rounds[k], self.evaluations[k]) = (other.rounds[k], other.evaluations[k]);
-        match other.messages.get(&k) {
+        self.chi2[k] = source.chi2[k];
+        self.status[k] = source.status[k];
+        self.flags[k] = source.flags[k];
+        self.rounds[k] = source.rounds[k];
+        self.evaluations[k] = source.evaluations[k];
+        match source.messages.get(&k) {
             Some(message) => self.messages.insert(k, message.clone()),
             None => self.messages.remove(&k),
         };
@@ -200,73 +202,71 @@ impl CurveColumns {
 
     /// Takes over the columns of fits without tied parameters, which have covariances, and adds the tied ones. A
     /// success with a number that is not finite becomes a failure, as in single fits.
-    pub(crate) fn put_tied(&mut self, mut free: CurveColumns, ties: &Ties) {
-        let (count, kept) = (self.names.len(), ties.kept.len());
-        self.covariance
-            .iter_mut()
-            .for_each(|all| all.resize(free.len() * count * count, f64::NAN));
-        let free_covariances = free.covariance.take().unwrap_or_default();
+    pub(crate) fn put_tied(&mut self, mut untied: CurveColumns, ties: &Ties) {
+        let count = self.names.len();
+        let untied_count = ties.kept.len();
+        // 1. Divide the columns of all parameters into tasks.
+        if let Some(matrices) = &mut self.covariance {
+            matrices.resize(untied.len() * count * count, f64::NAN);
+        }
         let mut matrices = self
             .covariance
             .iter_mut()
-            .flat_map(|all| all.chunks_mut(TIED * count * count));
-        let rows = self
+            .flat_map(|all| all.chunks_mut(FITS_PER_TIE_TASK * count * count));
+        let tasks: Vec<TiedRows> = self
             .parameters
-            .chunks_mut(TIED * count)
-            .zip(self.errors.chunks_mut(TIED * count))
-            .enumerate();
-        let parts: Vec<TiedRows> = rows
-            .map(|(part, (parameters, errors))| TiedRows {
-                first: part * TIED,
+            .chunks_mut(FITS_PER_TIE_TASK * count)
+            .zip(self.errors.chunks_mut(FITS_PER_TIE_TASK * count))
+            .enumerate()
+            .map(|(task, (parameters, errors))| TiedRows {
+                first: task * FITS_PER_TIE_TASK,
                 count,
                 parameters,
                 errors,
                 covariance: matrices.next(),
             })
             .collect();
-        let fill = |rows: TiedRows| {
-            rows.fill(|k, row| {
-                let places = k * kept..(k + 1) * kept;
-                let (parameters, errors) = (&free.parameters[places.clone()], &free.errors[places]);
-                let covariance = &free_covariances[k * kept * kept..][..kept * kept];
-                row.fill(
-                    ties,
-                    Kept {
-                        parameters,
-                        errors,
-                        covariance,
-                    },
-                );
-                let is_sound =
-                    sound::is_sound(row.parameters, row.errors, row.covariance, free.flags[k]);
-                !free.status[k].is_success() || free.chi2[k].is_finite() && is_sound
-            })
+        // 2. Fill in all parameters, and collect the fits of which a number is not finite.
+        let untied_covariances = untied.covariance.take().unwrap_or_default();
+        let fill_row = |k: usize, row: &mut Expansion| {
+            let untied_row = k * untied_count..(k + 1) * untied_count;
+            let untied_matrix = &untied_covariances[k * untied_count * untied_count..];
+            row.fill_in(
+                ties,
+                UntiedResults {
+                    parameters: &untied.parameters[untied_row.clone()],
+                    errors: &untied.errors[untied_row],
+                    covariance: &untied_matrix[..untied_count * untied_count],
+                },
+            );
+            let is_sound = untied.chi2[k].is_finite()
+                && sound::is_sound(row.parameters, row.errors, row.covariance, untied.flags[k]);
+            !untied.status[k].is_success() || is_sound
         };
-        let unsound: Vec<usize> = parts.into_par_iter().flat_map_iter(fill).collect();
+        let unsound: Vec<usize> = tasks
+            .into_par_iter()
+            .flat_map_iter(|rows| rows.fill_rows(fill_row))
+            .collect();
         for k in unsound {
-            free.status[k] = Status::NotFinite;
-            free.messages.insert(k, sound::NOT_FINITE.into());
+            untied.status[k] = Status::NotFinite;
+            untied.messages.insert(k, sound::NOT_FINITE.into());
         }
-        let CurveColumns {
-            chi2,
-            status,
-            rounds,
-            evaluations,
-            flags,
-            messages,
-            ..
-        } = free;
-        (self.chi2, self.status, self.messages) = (chi2, status, messages);
-        (self.rounds, self.evaluations, self.flags) = (rounds, evaluations, flags);
+        // 3. Take over the other columns.
+        self.chi2 = untied.chi2;
+        self.status = untied.status;
+        self.messages = untied.messages;
+        self.rounds = untied.rounds;
+        self.evaluations = untied.evaluations;
+        self.flags = untied.flags;
     }
 
     /// Resizes all columns for so many curves of the model, and clears messages; a fit overwrites the rest.
     pub(crate) fn reset(&mut self, curves: usize, model: &CurveModel, covariance: bool) {
         self.names = model.names();
         let parameters = self.names.len();
-        let former = self.covariance.take();
+        let previous_matrices = self.covariance.take();
         self.covariance = covariance.then(|| {
-            let mut matrices = former.unwrap_or_default();
+            let mut matrices = previous_matrices.unwrap_or_default();
             matrices.resize(curves * parameters * parameters, f64::NAN);
             matrices
         });
@@ -296,32 +296,35 @@ struct TiedRows<'a> {
 }
 
 impl TiedRows<'_> {
-    /// Calls `fill` with the index and the row of each curve; where it returns `false`, errors and covariances become
-    /// NaN. Returns the indices of these curves.
-    fn fill(self, fill: impl Fn(usize, &mut Expansion) -> bool) -> Vec<usize> {
+    /// Calls `fill_row` with the index and the row of each curve; where it returns `false`, errors and covariances
+    /// become NaN. Returns the indices of these curves.
+    fn fill_rows(self, fill_row: impl Fn(usize, &mut Expansion) -> bool) -> Vec<usize> {
         let TiedRows {
             first,
             count,
             parameters,
             errors,
-            mut covariance,
+            covariance: mut matrices,
         } = self;
-        let (size, mut unsound) = (count * count, Vec::new());
-        let mut spare = vec![f64::NAN; size];
+        let size = count * count;
+        let mut unsound = Vec::new();
+        let mut spare_matrix = vec![f64::NAN; size];
         let rows = parameters
             .chunks_exact_mut(count)
             .zip(errors.chunks_exact_mut(count))
             .enumerate();
         for (k, (parameters, errors)) in rows {
-            let covariance = covariance
+            let covariance = matrices
                 .as_deref_mut()
-                .map_or(&mut spare[..], |all| &mut all[k * size..][..size]);
+                .map_or(&mut spare_matrix[..], |matrices| {
+                    &mut matrices[k * size..][..size]
+                });
             let mut row = Expansion {
                 parameters,
                 errors,
                 covariance,
             };
-            if !fill(first + k, &mut row) {
+            if !fill_row(first + k, &mut row) {
                 row.errors.fill(f64::NAN);
                 row.covariance.fill(f64::NAN);
                 unsound.push(first + k);
@@ -336,23 +339,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unusual_curves_are_found_in_every_part() {
-        let count = 2 * PART + 5;
+    fn unusual_curves_are_found_in_every_task() {
+        let count = 2 * FITS_PER_SEARCH_TASK + 5;
         let mut columns = CurveColumns {
             status: vec![Status::Ftol; count],
             flags: vec![Flags::empty(); count],
             ..Default::default()
         };
-        assert!(columns.unusual().is_empty());
-        let expected = [0, PART - 1, PART, PART + 7, 2 * PART, count - 1];
+        assert!(columns.unusual_fits().is_empty());
+        let expected = [
+            0,
+            FITS_PER_SEARCH_TASK - 1,
+            FITS_PER_SEARCH_TASK,
+            FITS_PER_SEARCH_TASK + 7,
+            2 * FITS_PER_SEARCH_TASK,
+            count - 1,
+        ];
         for (k, status) in expected
             .into_iter()
             .zip([Status::BadInput, Status::Stalled, Status::MaxRounds].repeat(2))
         {
             columns.status[k] = status;
         }
-        columns.status[PART] = Status::Gtol;
-        columns.flags[PART] = Flags::UNDETERMINED;
-        assert_eq!(columns.unusual(), expected);
+        columns.status[FITS_PER_SEARCH_TASK] = Status::Gtol;
+        columns.flags[FITS_PER_SEARCH_TASK] = Flags::UNDETERMINED;
+        assert_eq!(columns.unusual_fits(), expected);
     }
 }

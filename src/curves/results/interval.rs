@@ -1,9 +1,9 @@
 //! Confidence intervals from the profile likelihood: a parameter is held at trial values, the others are fitted again,
-//! and the rise of χ² says how probable it is that the truth lies nearer.
+//! and the rise of χ² gives the probability that the true value lies nearer.
 
 use crate::control::Control;
-use crate::curves::input::data::{Bounds, Curves};
-use crate::curves::results::search::Search;
+use crate::curves::input::data::{Curves, ParameterBounds};
+use crate::curves::results::search::ProfileSearch;
 use crate::curves::watch::Watch;
 use crate::curves::{CurveFit, CurveRun};
 use crate::error::{Error, Result};
@@ -11,10 +11,10 @@ use crate::math::probability::{tail_of, threshold};
 use crate::values::Values;
 
 /// Number of searches whose fits run together: more would only take memory.
-const TOGETHER: usize = 8192;
+const SEARCHES_PER_BATCH: usize = 8192;
 
-/// An interval that is asked for, of every curve.
-struct Request {
+/// A requested interval, of every curve.
+struct IntervalRequest {
     parameter: usize,
     sigma: f64,
 }
@@ -24,7 +24,7 @@ struct EndSearch {
     /// Index of the request.
     request: usize,
     is_upper: bool,
-    search: Search,
+    search: ProfileSearch,
 }
 
 /// Confidence interval of one parameter of one curve: its ends are where the parameter's profile reaches a probability.
@@ -55,7 +55,7 @@ impl CurveRun {
         sigmas: &[f64],
         control: &Control,
     ) -> Result<Vec<Vec<Interval>>> {
-        // 1. Check what is asked for.
+        // 1. Check the arguments.
         let names = self.model.parameters();
         let (total, _) = curves.shape(self.model.predictors(), names)?;
         if fits.len() != total || fits.iter().any(|fit| fit.parameters.len() != names.len()) {
@@ -67,29 +67,34 @@ impl CurveRun {
             return Err(Error::mismatch("fits", message).naming("fits"));
         }
         let requests = self.interval_requests(parameters, sigmas)?;
-        // 2. Fill in the intervals of parameters that are held. The others wait for their ends.
-        let blank = |request: &Request| self.blank_interval(request);
-        let mut intervals = vec![requests.iter().map(blank).collect::<Vec<_>>(); total];
+        // 2. Fill in the intervals of parameters that are held. The ends of the others stay NaN for the moment.
+        let blank_intervals: Vec<Interval> = requests
+            .iter()
+            .map(|request| self.blank_interval(request))
+            .collect();
+        let mut intervals = vec![blank_intervals; total];
         for (curve, (fit, intervals)) in fits.iter().zip(&mut intervals).enumerate() {
+            if !fit.status.is_success() {
+                continue;
+            }
             let (lower, upper) = self.bounds_of(curves, curve);
-            for (interval, request) in intervals
-                .iter_mut()
-                .zip(&requests)
-                .filter(|_| fit.status.is_success())
-            {
+            for (interval, request) in intervals.iter_mut().zip(&requests) {
                 let p = request.parameter;
                 if self.held[p] || lower[p] == upper[p] {
-                    (interval.lower, interval.upper) = (fit.parameters[p], fit.parameters[p]);
+                    interval.lower = fit.parameters[p];
+                    interval.upper = fit.parameters[p];
                 }
             }
         }
         // 3. Search for the ends.
-        let mut searches = self.searches(curves, fits, &requests);
+        let mut searches = self.begin_searches(curves, fits, &requests);
         let watch = Watch::new(Some(control), searches.len());
-        for some in searches.chunks_mut(TOGETHER) {
-            let mut some: Vec<&mut Search> = some.iter_mut().map(|end| &mut end.search).collect();
-            self.close_brackets(curves, fits, &mut some, &watch)?;
+        for batch in searches.chunks_mut(SEARCHES_PER_BATCH) {
+            let mut batch: Vec<&mut ProfileSearch> =
+                batch.iter_mut().map(|end| &mut end.search).collect();
+            self.close_brackets(curves, fits, &mut batch, &watch)?;
         }
+        // 4. Write them into the intervals.
         for EndSearch {
             request,
             is_upper,
@@ -97,18 +102,23 @@ impl CurveRun {
         } in searches
         {
             let interval = &mut intervals[search.curve][request];
-            *(if is_upper {
-                &mut interval.upper
+            let limit = search.limit.unwrap_or(f64::NAN);
+            if is_upper {
+                interval.upper = limit;
             } else {
-                &mut interval.lower
-            }) = search.limit.unwrap_or(f64::NAN);
+                interval.lower = limit;
+            }
         }
         Ok(intervals)
     }
 
-    /// Returns all pairs of the named parameters (none: all that may move) and the sigmas (none: 1, 2, 3), whose
-    /// intervals are wanted.
-    fn interval_requests(&self, parameters: &[&str], sigmas: &[f64]) -> Result<Vec<Request>> {
+    /// Returns a request for each pair of the named parameters (none: all that may move) and the sigmas (none: 1, 2,
+    /// 3).
+    fn interval_requests(
+        &self,
+        parameters: &[&str],
+        sigmas: &[f64],
+    ) -> Result<Vec<IntervalRequest>> {
         let names = self.model.parameters();
         let sigmas = if sigmas.is_empty() {
             &[1.0, 2.0, 3.0]
@@ -120,25 +130,26 @@ impl CurveRun {
                 format!("a confidence interval of sigma {sigma}: it must lie between 0 and 30");
             return Err(Error::invalid("sigmas", message));
         }
-        let chosen: Vec<usize> = match parameters {
+        let indices: Vec<usize> = match parameters {
             [] => (0..names.len())
-                .filter(|&p| !self.held[p] && self.untied(&names[p]).is_ok())
+                .filter(|&p| !self.held[p] && self.untied_index(&names[p]).is_ok())
                 .collect(),
-            some => some
+            named => named
                 .iter()
-                .map(|name| self.untied(name))
+                .map(|name| self.untied_index(name))
                 .collect::<Result<_>>()?,
         };
-        let of_parameter = |parameter| {
-            sigmas
-                .iter()
-                .map(move |&sigma| Request { parameter, sigma })
-        };
-        Ok(chosen.into_iter().flat_map(of_parameter).collect())
+        let mut requests = Vec::new();
+        for parameter in indices {
+            for &sigma in sigmas {
+                requests.push(IntervalRequest { parameter, sigma });
+            }
+        }
+        Ok(requests)
     }
 
     /// Returns the interval for a request with its name, sigma and probability, but NaN as both ends.
-    fn blank_interval(&self, request: &Request) -> Interval {
+    fn blank_interval(&self, request: &IntervalRequest) -> Interval {
         Interval {
             parameter: self.model.parameters()[request.parameter].clone(),
             sigma: request.sigma,
@@ -149,46 +160,45 @@ impl CurveRun {
     }
 
     /// Sets up the searches for both ends of each requested interval of each successful fit whose parameter may move.
-    fn searches(&self, curves: &Curves, fits: &[CurveFit], requests: &[Request]) -> Vec<EndSearch> {
-        let known = !self.is_scaled();
+    fn begin_searches(
+        &self,
+        curves: &Curves,
+        fits: &[CurveFit],
+        requests: &[IntervalRequest],
+    ) -> Vec<EndSearch> {
+        let sigmas_are_known = !self.is_scaled();
         let mut searches = Vec::new();
-        for (curve, fit) in fits
-            .iter()
-            .enumerate()
-            .filter(|(_, fit)| fit.status.is_success())
-        {
-            // root of the rise of χ² that is one error
-            let unit = if known {
+        for (curve, fit) in fits.iter().enumerate() {
+            if !fit.status.is_success() {
+                continue;
+            }
+            // The root of the rise of χ² at a distance of one error.
+            let unit = if sigmas_are_known {
                 1.0
             } else {
                 (self.cost(fit) / fit.dof as f64).sqrt()
             };
             let (lower, upper) = self.bounds_of(curves, curve);
             let errors = self.errors_by_curvature(curves, curve, fit);
-            for (
-                request,
-                &Request {
-                    parameter: p,
-                    sigma,
-                },
-            ) in requests.iter().enumerate()
-            {
-                if self.held[p] || lower[p] == upper[p] || (!known && fit.dof <= 0) {
+            for (request, wanted) in requests.iter().enumerate() {
+                let p = wanted.parameter;
+                if self.held[p] || lower[p] == upper[p] || (!sigmas_are_known && fit.dof <= 0) {
                     continue;
                 }
-                let level =
-                    threshold(tail_of(sigma), (!known).then_some(fit.dof as f64)) * unit * unit;
+                let dof = (!sigmas_are_known).then_some(fit.dof as f64);
+                let level = threshold(tail_of(wanted.sigma), dof) * unit * unit;
                 let error = match errors[p] / unit {
                     error if error > 0.0 && error.is_finite() => error,
-                    // as lmfit where it knows none
+                    // The first step of lmfit where there is no error.
                     _ => (0.2 * fit.parameters[p].abs()).max(1e-3) / level.sqrt(),
                 };
-                let bounds = Bounds {
+                let bounds = ParameterBounds {
                     lower: lower[p],
                     upper: upper[p],
                 };
                 for (is_upper, error) in [(false, -error), (true, error)] {
-                    let search = Search::new(curve, p, &fit.parameters, error, level, bounds);
+                    let search =
+                        ProfileSearch::new(curve, p, &fit.parameters, error, level, bounds);
                     searches.push(EndSearch {
                         request,
                         is_upper,
@@ -200,27 +210,25 @@ impl CurveRun {
         searches
     }
 
-    /// Returns the errors of a fit by the curvature of its cost, by which a rise is looked for: not those of the
+    /// Returns the errors of a fit by the curvature of its cost, which predict the rise of χ²: not those of the
     /// sandwich formula.
     fn errors_by_curvature(&self, curves: &Curves, curve: usize, fit: &CurveFit) -> Vec<f64> {
-        let count = fit.errors.len();
-        let settings = self.settings();
-        let plain = CurveRun {
+        // Without the covariance matrices of the data, which this curve does not have, the errors would be wrong.
+        if !self.is_sandwich() || curves.covariance.is_some() {
+            return fit.errors.clone();
+        }
+        let run = CurveRun {
             sandwich_errors: false,
             ..self.clone()
         };
-        let of_curve = || {
-            let (_, points) = curves.shape(settings.predictors, settings.names).ok()?;
-            plain.covariance_at(
-                &curves.curve(curve, points, &settings).ok()?,
-                &fit.parameters,
-            )
-        };
-        // without the covariance matrices of the data they would be wrong
-        match (self.is_sandwich() && curves.covariance.is_none())
-            .then(of_curve)
-            .flatten()
-        {
+        let settings = self.settings();
+        let covariance = curves
+            .shape(settings.predictors, settings.names)
+            .ok()
+            .and_then(|(_, points)| curves.curve(curve, points, &settings).ok())
+            .and_then(|curve| run.covariance_at(&curve, &fit.parameters));
+        let count = fit.errors.len();
+        match covariance {
             Some(covariance) => (0..count)
                 .map(|p| covariance[p * count + p].sqrt())
                 .collect(),
@@ -234,46 +242,54 @@ impl CurveRun {
         &self,
         curves: &Curves,
         fits: &[CurveFit],
-        searches: &mut [&mut Search],
+        searches: &mut [&mut ProfileSearch],
         watch: &Watch,
     ) -> Result<()> {
         loop {
-            let mut open: Vec<&mut &mut Search> =
-                searches.iter_mut().filter(|s| s.limit.is_none()).collect();
+            let mut open: Vec<&mut &mut ProfileSearch> = searches
+                .iter_mut()
+                .filter(|search| search.limit.is_none())
+                .collect();
             if open.is_empty() || watch.is_stopped() {
                 return Ok(());
             }
-            let (mut starts, mut lowest, mut highest) = (Vec::new(), Vec::new(), Vec::new());
+            // 1. Hold each searched parameter at its next value, by bounds of its own.
+            let mut starts = Vec::new();
+            let mut lower_bounds = Vec::new();
+            let mut upper_bounds = Vec::new();
             for search in &open {
                 let (mut lower, mut upper) = self.bounds_of(curves, search.curve);
-                let (p, fit) = (search.parameter, &fits[search.curve]);
-                let mut start = search.start(&slope(fit, p));
+                let p = search.parameter;
+                let fit = &fits[search.curve];
+                let mut start = search.next_start(&slopes_along(fit, p));
                 for q in 0..start.len() {
                     start[q] = start[q].clamp(lower[q], upper[q]);
-                    // a held parameter stays where it is
                     if self.held[q] {
                         start[q] = fit.parameters[q];
                     }
                 }
-                (lower[p], upper[p]) = (start[p], start[p]);
+                lower[p] = start[p];
+                upper[p] = start[p];
                 starts.extend(start);
-                lowest.extend(lower);
-                highest.extend(upper);
+                lower_bounds.extend(lower);
+                upper_bounds.extend(upper);
             }
-            let members: Vec<usize> = open.iter().map(|search| search.curve).collect();
-            let picked = curves
-                .pick(&members, fits.len(), starts)
-                .bounds(lowest, highest);
-            let probed = self.fit(&picked, &watch.of_part())?;
+            // 2. Fit all of them together.
+            let indices: Vec<usize> = open.iter().map(|search| search.curve).collect();
+            let held_curves = curves
+                .pick_curves(&indices, fits.len(), starts)
+                .bounds(lower_bounds, upper_bounds);
+            let probes = self.fit(&held_curves, &watch.of_part())?;
             if watch.is_stopped() {
-                // Probes that were interrupted say nothing.
+                // Probes that were interrupted mean nothing.
                 return Ok(());
             }
-            for (search, fit) in open.iter_mut().zip(probed) {
-                let rise = self.cost(&fit) - self.cost(&fits[search.curve]);
-                search.take_probe(rise, &fit.parameters);
+            // 3. Move the brackets.
+            for (search, probe) in open.iter_mut().zip(probes) {
+                let rise = self.cost(&probe) - self.cost(&fits[search.curve]);
+                search.record_probe(rise, &probe.parameters);
             }
-            watch.add(open.iter().filter(|search| search.limit.is_some()).count());
+            watch.add_ended(open.iter().filter(|search| search.limit.is_some()).count());
         }
     }
 
@@ -284,23 +300,23 @@ impl CurveRun {
 
     /// Returns the lower and upper bounds of a curve's parameters: the curve's own or, without them, the fitter's.
     pub(crate) fn bounds_of(&self, curves: &Curves, curve: usize) -> (Vec<f64>, Vec<f64>) {
-        let of = |own: &Option<Values>, otherwise: &[f64]| {
-            let count = otherwise.len();
-            own.as_ref().map_or_else(
-                || otherwise.to_vec(),
-                |own| own.to_vec(curve * count..(curve + 1) * count),
-            )
+        let own_or = |of_curves: &Option<Values>, of_fitter: &[f64]| {
+            let count = of_fitter.len();
+            match of_curves {
+                Some(bounds) => bounds.to_vec(curve * count..(curve + 1) * count),
+                None => of_fitter.to_vec(),
+            }
         };
         (
-            of(&curves.lower, &self.lower),
-            of(&curves.upper, &self.upper),
+            own_or(&curves.lower, &self.lower),
+            own_or(&curves.upper, &self.upper),
         )
     }
 }
 
-/// Returns, by the covariance, by how much each parameter changes per unit of parameter `p` if it follows it: cov(q, p)
-/// / cov(p, p).
-fn slope(fit: &CurveFit, p: usize) -> Vec<f64> {
+/// Returns, by the covariance, the change of each parameter per unit of parameter `p` if it follows it: cov(q, p) /
+/// cov(p, p).
+fn slopes_along(fit: &CurveFit, p: usize) -> Vec<f64> {
     let count = fit.parameters.len();
     (0..count)
         .map(|q| fit.covariance[q * count + p] / fit.covariance[p * count + p])

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use crate::curves::input::data::Grid;
+use crate::curves::input::data::GridKind;
 use crate::curves::{CurveFitter, Curves};
 use crate::error::{Error, Result};
 
@@ -24,8 +24,8 @@ impl CurveFitter {
     /// Returns [`Error::ShapeMismatch`] if the lengths of the arrays do not fit together, and [`Error::Model`] if the
     /// model runs on GPUs alone, returns an error or panics.
     pub fn predict(&self, curves: &Curves, parameters: &[f64]) -> Result<Vec<f64>> {
-        self.at_parameters(curves, parameters, |_, x, at, row| {
-            row.copy_from_slice(&self.model.values(x, at)?);
+        self.evaluate_rows(curves, parameters, |_, x, parameters, row| {
+            row.copy_from_slice(&self.model.values(x, parameters)?);
             Ok(())
         })
     }
@@ -44,26 +44,26 @@ impl CurveFitter {
     ) -> Result<Vec<f64>> {
         let count = self.model.parameters().len();
         if covariance.len() != parameters.len() * count {
-            let wanted = format!("{} × {count} × {count}", parameters.len() / count);
+            let expected = format!("{} × {count} × {count}", parameters.len() / count);
             let message = format!(
-                "{} numbers, not curves × parameters² = {wanted}",
+                "{} numbers, not curves × parameters² = {expected}",
                 covariance.len()
             );
             return Err(Error::mismatch("covariance", message).naming("covariance"));
         }
-        self.at_parameters(curves, parameters, |k, x, at, row| {
-            let rows = self.model.linearise(x, at)?;
+        self.evaluate_rows(curves, parameters, |k, x, parameters, errors| {
+            let rows = self.model.linearise(x, parameters)?;
             let matrix = &covariance[k * count * count..(k + 1) * count * count];
-            let points = row.len();
-            for (j, error) in row.iter_mut().enumerate() {
+            let points = errors.len();
+            for (j, error) in errors.iter_mut().enumerate() {
                 let slope = |p: usize| rows[(1 + p) * points + j];
-                let product = |p: usize| {
+                let covariance_with_model = |p: usize| {
                     (0..count)
                         .map(|q| matrix[p * count + q] * slope(q))
                         .sum::<f64>()
                 };
                 *error = (0..count)
-                    .map(|p| slope(p) * product(p))
+                    .map(|p| slope(p) * covariance_with_model(p))
                     .sum::<f64>()
                     .sqrt();
             }
@@ -71,15 +71,16 @@ impl CurveFitter {
         })
     }
 
-    /// Fills a row of numbers for each curve, (curves, points), by its index, x and parameters. Rows of parameters that
-    /// are not finite stay NaN.
-    fn at_parameters(
+    /// Evaluates a row of numbers for each curve, (curves, points): `evaluate_row` receives its index, x and
+    /// parameters. Rows of parameters that are not finite stay NaN.
+    fn evaluate_rows(
         &self,
         curves: &Curves,
         parameters: &[f64],
-        fill: impl Fn(usize, &[f64], &[f64], &mut [f64]) -> Result<()> + Sync,
+        evaluate_row: impl Fn(usize, &[f64], &[f64], &mut [f64]) -> Result<()> + Sync,
     ) -> Result<Vec<f64>> {
-        let (predictors, names) = (self.model.predictors(), self.model.parameters());
+        let predictors = self.model.predictors();
+        let names = self.model.parameters();
         let (count, points) = curves.shape(predictors, names)?;
         if parameters.len() != count * names.len() {
             let message = format!(
@@ -93,16 +94,19 @@ impl CurveFitter {
         if points == 0 {
             return Ok(values);
         }
-        let common = (curves.grid == Grid::Shared).then(|| curves.x.to_double());
+        let shared_x = (curves.grid == GridKind::Shared).then(|| curves.x.to_double());
         let length = predictors.len() * points;
-        let rows = values
+        values
             .par_chunks_mut(points)
             .zip(parameters.par_chunks(names.len()))
-            .enumerate();
-        rows.filter(|(_, (_, at))| at.iter().all(|value| value.is_finite()))
-            .try_for_each(|(k, (row, at))| match &common {
-                Some(x) => fill(k, x, at, row),
-                None => fill(k, &curves.x.to_vec(k * length..(k + 1) * length), at, row),
+            .enumerate()
+            .filter(|(_, (_, parameters))| parameters.iter().all(|value| value.is_finite()))
+            .try_for_each(|(k, (row, parameters))| match &shared_x {
+                Some(x) => evaluate_row(k, x, parameters, row),
+                None => {
+                    let own_x = curves.x.to_vec(k * length..(k + 1) * length);
+                    evaluate_row(k, &own_x, parameters, row)
+                }
             })?;
         Ok(values)
     }

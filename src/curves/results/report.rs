@@ -3,14 +3,14 @@
 use std::fmt::{self, Write};
 
 use crate::curves::fitter::Named;
-use crate::curves::input::data::Prior;
+use crate::curves::input::data::ParameterPrior;
 use crate::curves::{CurveFit, CurveFitter};
 use crate::solver::Solver;
 
 /// Maximum width of the names in a column, in characters.
-const MAX_WIDTH: usize = 200;
-/// Correlations below this are not reported.
-const LEAST_CORRELATION: f64 = 0.1;
+const MAX_NAME_WIDTH: usize = 200;
+/// Smallest absolute correlation that is reported.
+const MIN_REPORTED_CORRELATION: f64 = 0.1;
 
 impl fmt::Display for CurveFit {
     /// Writes the message, χ², and a line per parameter with its value and error. [`CurveFitter::report`] knows the
@@ -20,16 +20,17 @@ impl fmt::Display for CurveFit {
             f,
             "{}: chi-square = {}",
             self.message,
-            fixed(self.chi2).trim()
+            format_fixed(self.chi2).trim()
         )?;
         write!(f, " (dof = {}, {} evaluations)", self.dof, self.evaluations)?;
         for (value, error) in self.parameters.iter().zip(&self.errors) {
-            match !error.is_finite() {
-                true if error.is_infinite() => {
-                    write!(f, "\n    {} +/- (undetermined)", fixed(*value))?
-                }
-                true => write!(f, "\n    {} +/- (n/a)", fixed(*value))?,
-                false => write!(f, "\n    {} +/-{}", fixed(*value), fixed(*error))?,
+            let value = format_fixed(*value);
+            if error.is_infinite() {
+                write!(f, "\n    {value} +/- (undetermined)")?;
+            } else if error.is_nan() {
+                write!(f, "\n    {value} +/- (n/a)")?;
+            } else {
+                write!(f, "\n    {value} +/-{}", format_fixed(*error))?;
             }
         }
         Ok(())
@@ -40,23 +41,28 @@ impl CurveFitter {
     /// Describes a fit as lmfit's `fit_report` does: statistics, parameters with errors and starts, and the
     /// correlations above 0.1.
     pub fn report(&self, fit: &CurveFit) -> String {
+        // 1. Statistics. Writing into a String cannot fail.
         let mut text = "[[Fit Statistics]]\n".to_owned();
-        let is_free = |prior: &&Named<Prior>| !self.fixed.contains(&prior.parameter);
-        let free = (fit.points + self.priors.iter().filter(is_free).count()) as i64 - fit.dof;
+        let free_priors = self
+            .priors
+            .iter()
+            .filter(|prior: &&Named<ParameterPrior>| !self.fixed.contains(&prior.parameter))
+            .count();
+        let free = (fit.points + free_priors) as i64 - fit.dof;
         let lines = [
             ("# fitting method", self.method()),
             ("# function evals", fit.evaluations.to_string()),
             ("# data points", fit.points.to_string()),
             ("# variables", free.to_string()),
-            ("chi-square", fixed(fit.chi2)),
-            ("reduced chi-square", fixed(fit.reduced_chi2())),
-            ("Akaike info crit", fixed(fit.aic)),
-            ("Bayesian info crit", fixed(fit.bic)),
+            ("chi-square", format_fixed(fit.chi2)),
+            ("reduced chi-square", format_fixed(fit.reduced_chi2())),
+            ("Akaike info crit", format_fixed(fit.aic)),
+            ("Bayesian info crit", format_fixed(fit.bic)),
         ];
-        // writing into a String cannot fail
         for (name, value) in lines {
             let _ = writeln!(text, "    {name:18} = {}", value.trim());
         }
+        // 2. Warnings.
         if !fit.status.is_success() {
             let _ = writeln!(text, "##  Warning: {}", fit.message);
         }
@@ -71,24 +77,19 @@ impl CurveFitter {
         if fit.errors.iter().any(|error| !error.is_finite()) {
             text += "##  Warning: uncertainties could not be estimated:\n";
         }
+        // 3. Parameters and correlations.
         text += "[[Variables]]\n";
         let names = self.model.parameters();
-        let width = names
-            .iter()
-            .map(|name| name.chars().count())
-            .max()
-            .unwrap_or(0)
-            .min(MAX_WIDTH)
-            + 1;
+        let width = column_width(names.iter()) + 1;
         for (p, name) in names.iter().enumerate() {
             let _ = writeln!(
                 text,
                 "    {:width$} {}",
                 format!("{name}:"),
-                self.variable(fit, p)
+                self.describe_parameter(fit, p)
             );
         }
-        self.correlations(fit, &mut text);
+        self.append_correlations(fit, &mut text);
         text
     }
 
@@ -109,17 +110,18 @@ impl CurveFitter {
 
     /// Returns the text for parameter `p`: its value, error and start, or that it is fixed, or the expression that it
     /// is tied to.
-    fn variable(&self, fit: &CurveFit, p: usize) -> String {
-        let (value, error) = (fit.parameters[p], fit.errors[p]);
+    fn describe_parameter(&self, fit: &CurveFit, p: usize) -> String {
+        let value = fit.parameters[p];
+        let error = fit.errors[p];
         let tie = self
             .ties
             .iter()
             .find(|tie| tie.parameter == self.model.parameters()[p]);
         if tie.is_none() && error == 0.0 {
             let sign = if value < 0.0 { "" } else { " " };
-            return format!("{sign}{} (fixed)", general(value));
+            return format!("{sign}{} (fixed)", format_general(value));
         }
-        let mut text = fixed(value);
+        let mut text = format_fixed(value);
         if !error.is_finite() {
             text += if error.is_infinite() {
                 " +/- (undetermined)"
@@ -127,91 +129,93 @@ impl CurveFitter {
                 " +/- (n/a)"
             };
         } else {
-            let _ = write!(text, " +/-{}", fixed(error));
+            let _ = write!(text, " +/-{}", format_fixed(error));
             if value != 0.0 {
                 let _ = write!(text, " ({:.2}%)", 100.0 * (error / value).abs());
             }
         }
         match tie {
             Some(tie) => format!("{text} == '{}'", tie.value),
-            None => format!("{text} (init = {})", general(fit.start[p])),
+            None => format!("{text} (init = {})", format_general(fit.start[p])),
         }
     }
 
     /// Appends to `text` the correlations between parameters of a magnitude above 0.1, the largest first.
-    fn correlations(&self, fit: &CurveFit, text: &mut String) {
+    fn append_correlations(&self, fit: &CurveFit, text: &mut String) {
+        // 1. Collect the large correlations between parameters that are not tied.
         let names = self.model.parameters();
         let count = names.len();
-        let tied = |p: usize| self.ties.iter().any(|tie| tie.parameter == names[p]);
-        let correlation = fit.correlation();
-        let pairs = (0..count).flat_map(|p| (p + 1..count).map(move |q| (p, q)));
-        let mut found: Vec<(String, f64)> = pairs
-            .filter(|&(p, q)| {
-                !tied(p) && !tied(q) && correlation[p * count + q].abs() > LEAST_CORRELATION
-            })
-            .map(|(p, q)| {
-                (
-                    format!("C({}, {})", names[p], names[q]),
-                    correlation[p * count + q],
-                )
-            })
-            .collect();
-        if found.is_empty() {
+        let is_tied = |p: usize| self.ties.iter().any(|tie| tie.parameter == names[p]);
+        let matrix = fit.correlation();
+        let mut correlations: Vec<(String, f64)> = Vec::new();
+        for p in 0..count {
+            for q in p + 1..count {
+                let correlation = matrix[p * count + q];
+                if !is_tied(p) && !is_tied(q) && correlation.abs() > MIN_REPORTED_CORRELATION {
+                    correlations.push((format!("C({}, {})", names[p], names[q]), correlation));
+                }
+            }
+        }
+        if correlations.is_empty() {
             return;
         }
-        found.sort_by(|a, b| b.1.abs().total_cmp(&a.1.abs()));
-        let width = found
-            .iter()
-            .map(|(name, _)| name.chars().count())
-            .max()
-            .unwrap_or(0)
-            .min(MAX_WIDTH);
+        // 2. Write them, the largest first.
+        correlations.sort_by(|a, b| b.1.abs().total_cmp(&a.1.abs()));
+        let width = column_width(correlations.iter().map(|(name, _)| name));
         let _ = writeln!(
             text,
-            "[[Correlations]] (unreported correlations are < {LEAST_CORRELATION:.3})"
+            "[[Correlations]] (unreported correlations are < {MIN_REPORTED_CORRELATION:.3})"
         );
-        for (name, value) in found {
+        for (name, value) in correlations {
             let _ = writeln!(text, "    {name:width$} = {value:+.4}");
         }
     }
 }
 
+/// Returns the width of a column of names in characters.
+fn column_width<'a>(names: impl Iterator<Item = &'a String>) -> usize {
+    names
+        .map(|name| name.chars().count())
+        .max()
+        .unwrap_or(0)
+        .min(MAX_NAME_WIDTH)
+}
+
 /// Returns a number in at least 11 characters, with as many digits as they hold, as lmfit's `gformat` does.
-fn fixed(value: f64) -> String {
+fn format_fixed(value: f64) -> String {
     let exponent = value.abs().log10();
     let exponent = if exponent.is_finite() {
         exponent as i32
     } else {
         0
     };
+    // An exponent of three digits takes the place of a digit of the number.
     let digits = if exponent.abs() > 99 { 3 } else { 4 };
-    let plain =
+    let fits_without_exponent =
         (exponent > 0 && exponent < digits + 4) || (exponent <= 0 && -exponent < digits - 1);
-    let text = match plain || !value.is_finite() {
+    let text = match fits_without_exponent || !value.is_finite() {
         true => format!("{value:.*}", (digits + 4 - exponent.max(0)) as usize),
-        false => scientific(&format!("{value:.*e}", digits as usize)),
+        false => format_exponent_as_c(&format!("{value:.*e}", digits as usize)),
     };
     format!("{text:>11}")
 }
 
 /// Returns a number as C's `%.7g` does.
-fn general(value: f64) -> String {
+fn format_general(value: f64) -> String {
     let text = format!("{value:.6e}");
-    let exponent: i32 = text
-        .split_once('e')
-        .and_then(|(_, e)| e.parse().ok())
-        .unwrap_or(0);
-    match text.split_once('e') {
-        Some((digits, _)) if !(-4..7).contains(&exponent) => {
-            scientific(&format!("{}e{exponent}", without_zeros(digits)))
-        }
-        Some(_) => without_zeros(&format!("{value:.*}", (6 - exponent) as usize)).to_owned(),
-        None => text,
+    let Some((digits, exponent)) = text.split_once('e') else {
+        return text;
+    };
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    if (-4..7).contains(&exponent) {
+        trim_fraction(&format!("{value:.*}", (6 - exponent) as usize)).to_owned()
+    } else {
+        format_exponent_as_c(&format!("{}e{exponent}", trim_fraction(digits)))
     }
 }
 
 /// Returns a decimal number without zeros at the end of its fraction.
-fn without_zeros(digits: &str) -> &str {
+fn trim_fraction(digits: &str) -> &str {
     if digits.contains('.') {
         digits.trim_end_matches('0').trim_end_matches('.')
     } else {
@@ -220,7 +224,7 @@ fn without_zeros(digits: &str) -> &str {
 }
 
 /// Returns a number in Rust's scientific notation with the exponent as C prints it: a sign and two digits.
-fn scientific(text: &str) -> String {
+fn format_exponent_as_c(text: &str) -> String {
     let (digits, exponent) = text.split_once('e').unwrap_or((text, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
     format!(
@@ -236,11 +240,11 @@ mod tests {
 
     /// Expected values are those of lmfit 1.3.4's `gformat` and Python's `.7g`: tests/python/make_estimators.py.
     #[test]
-    fn numbers_are_lmfits() {
-        for (value, gformat, g) in NUMBERS {
+    fn numbers_are_formatted_as_by_lmfit() {
+        for (value, gformat, general) in NUMBERS {
             assert_eq!(
-                (fixed(value).as_str(), general(value).as_str()),
-                (gformat, g),
+                (format_fixed(value).as_str(), format_general(value).as_str()),
+                (gformat, general),
                 "{value}"
             );
         }

@@ -1,14 +1,14 @@
 //! Result of one curve's fit, in the terms of scipy's users.
 
-use crate::curves::ends::polish::Problem;
+use crate::curves::ends::polish::CurveProblem;
 use crate::curves::input::data::Curve;
 use crate::curves::results::sound;
 use crate::curves::{CurveRun, CurveSolver};
 use crate::flag::Flags;
 use crate::solver::{Estimator, Outcome, Status};
 
-/// An error of so many times a parameter's size says that it may be anything.
-const VAGUE: f64 = 1e6;
+/// Ratio of an error to the parameter's size above which the parameter may have any value.
+const MIN_POOR_ERROR: f64 = 1e6;
 
 /// One curve's result. P is the number of parameters.
 #[derive(Clone, Debug)]
@@ -89,8 +89,9 @@ impl CurveFit {
     /// is 0 or unknown.
     pub fn correlation(&self) -> Vec<f64> {
         let count = self.errors.len();
-        let one = |i: usize| self.covariance[i] / (self.errors[i / count] * self.errors[i % count]);
-        (0..count * count).map(one).collect()
+        (0..count * count)
+            .map(|k| self.covariance[k] / (self.errors[k / count] * self.errors[k % count]))
+            .collect()
     }
 
     /// Sets AIC and BIC from χ², the number of points and the number of `free` parameters.
@@ -106,35 +107,39 @@ pub(crate) fn information_criteria(
     free: usize,
     estimator: Estimator,
 ) -> (f64, f64) {
-    let (n, k) = (points as f64, free as f64);
-    // of 0 as lmfit has it; a NaN stays
-    let each = if chi2 / n < 1e-250 { 1e-250 } else { chi2 / n };
-    let likelihood = if estimator.takes_counts() {
+    let n = points as f64;
+    let k = free as f64;
+    // A χ² of 0 counts as in lmfit; a NaN stays.
+    let chi2_per_point = if chi2 / n < 1e-250 { 1e-250 } else { chi2 / n };
+    let minus_two_log_likelihood = if estimator.takes_counts() {
         chi2
     } else {
-        n * each.ln()
+        n * chi2_per_point.ln()
     };
-    (likelihood + 2.0 * k, likelihood + k * n.ln())
+    let aic = minus_two_log_likelihood + 2.0 * k;
+    let bic = minus_two_log_likelihood + k * n.ln();
+    (aic, bic)
 }
 
-/// Returns those of `inside` whose error is NaN or far larger than the parameter, its start and its unit.
-pub(crate) fn poorly_determined(fit: &CurveFit, curve: &Curve, inside: &[usize]) -> Vec<usize> {
-    let size = |p: usize| {
-        fit.parameters[p]
-            .abs()
-            .max(fit.start[p].abs())
-            .max(curve.scale[p])
-    };
-    inside
+/// Returns those of the parameters `interior` whose error is NaN or far larger than the parameter, its start and its
+/// unit.
+pub(crate) fn poorly_determined(fit: &CurveFit, curve: &Curve, interior: &[usize]) -> Vec<usize> {
+    interior
         .iter()
         .copied()
-        .filter(|&p| fit.errors[p].is_nan() || fit.errors[p] > VAGUE * size(p))
+        .filter(|&p| {
+            let size = fit.parameters[p]
+                .abs()
+                .max(fit.start[p].abs())
+                .max(curve.scale[p]);
+            fit.errors[p].is_nan() || fit.errors[p] > MIN_POOR_ERROR * size
+        })
         .collect()
 }
 
 /// Makes the errors of `undetermined` parameters infinite, and sets the flag if there are any.
 fn flag_undetermined(fit: &mut CurveFit, undetermined: &[usize]) {
-    open_undetermined(&mut fit.covariance, undetermined.iter().copied());
+    mark_undetermined_covariances(&mut fit.covariance, undetermined);
     for &p in undetermined {
         fit.errors[p] = f64::INFINITY;
         fit.flags |= Flags::UNDETERMINED;
@@ -142,21 +147,30 @@ fn flag_undetermined(fit: &mut CurveFit, undetermined: &[usize]) {
 }
 
 /// Makes the variances of undetermined parameters infinite and their covariances NaN in a matrix (P, P).
-pub(crate) fn open_undetermined(
-    covariance: &mut [f64],
-    undetermined: impl Iterator<Item = usize> + Clone,
-) {
+pub(crate) fn mark_undetermined_covariances(covariance: &mut [f64], undetermined: &[usize]) {
     let count = covariance.len().isqrt();
-    for p in undetermined.clone() {
+    for &p in undetermined {
         for q in 0..count {
-            (covariance[p * count + q], covariance[q * count + p]) = (f64::NAN, f64::NAN);
+            covariance[p * count + q] = f64::NAN;
+            covariance[q * count + p] = f64::NAN;
         }
     }
-    undetermined.for_each(|p| covariance[p * count + p] = f64::INFINITY);
+    for &p in undetermined {
+        covariance[p * count + p] = f64::INFINITY;
+    }
+}
+
+/// Multiplies a covariance matrix by a factor, except its zeros: held parameters have no variance, whatever the factor.
+fn scale_covariance(covariance: &mut [f64], factor: f64) {
+    for element in covariance {
+        if *element != 0.0 {
+            *element *= factor;
+        }
+    }
 }
 
 /// Returns a message for users that explains a status.
-pub(crate) fn message(status: Status) -> &'static str {
+pub(crate) fn status_message(status: Status) -> &'static str {
     match status {
         Status::MaxRounds => "the budget of rounds is spent",
         Status::Gtol => "converged: the gradient is small (gtol)",
@@ -173,35 +187,34 @@ pub(crate) fn message(status: Status) -> &'static str {
 
 impl CurveRun {
     /// Turns a solver's outcome into a curve's result, refined and with errors from the rows in f64.
-    pub(crate) fn finish(&self, curve: &Curve, outcome: &Outcome) -> CurveFit {
+    pub(crate) fn finish_fit(&self, curve: &Curve, outcome: &Outcome) -> CurveFit {
         let fit = match outcome.status {
-            None | Some(Status::Interrupted) => self.interrupted(curve, outcome),
+            None | Some(Status::Interrupted) => self.interrupted_fit(curve, outcome),
             Some(_) if self.estimator.is_cost() => self.finish_cost(curve, outcome),
-            Some(_) => sound::curve(self.refined(curve, outcome)),
+            Some(_) => sound::require_finite(self.refine(curve, outcome)),
         };
-        self.with_failure(curve, fit)
+        self.add_model_failure(curve, fit)
     }
 
     /// Makes the result, at its start, of a curve whose fit had not begun when the run was stopped.
-    pub(crate) fn not_begun(&self, curve: &Curve) -> CurveFit {
-        let mut fit = self.fit_of(
-            curve,
-            &Outcome {
-                parameters: curve.start.clone(),
-                ..Outcome::default()
-            },
-        );
-        (fit.status, fit.message) = (Status::Interrupted, "interrupted before it began".into());
+    pub(crate) fn unbegun_fit(&self, curve: &Curve) -> CurveFit {
+        let at_start = Outcome {
+            parameters: curve.start.clone(),
+            ..Outcome::default()
+        };
+        let mut fit = self.copy_outcome(curve, &at_start);
+        fit.status = Status::Interrupted;
+        fit.message = "interrupted before it began".into();
         fit
     }
 
     /// Makes the result, at the best point found, of a curve whose fit was stopped with the run. There are no errors:
     /// they would take an evaluation.
-    pub(crate) fn interrupted(&self, curve: &Curve, outcome: &Outcome) -> CurveFit {
+    pub(crate) fn interrupted_fit(&self, curve: &Curve, outcome: &Outcome) -> CurveFit {
         if outcome.rounds == 0 {
-            return self.not_begun(curve);
+            return self.unbegun_fit(curve);
         }
-        let mut fit = self.fit_of(curve, outcome);
+        let mut fit = self.copy_outcome(curve, outcome);
         fit.status = Status::Interrupted;
         fit.chi2 = outcome.chi2;
         let rounds = if outcome.rounds == 1 {
@@ -218,34 +231,35 @@ impl CurveRun {
 
     /// Makes the result of a fit that minimised a cost, which has no points and no known curvature.
     fn finish_cost(&self, curve: &Curve, outcome: &Outcome) -> CurveFit {
-        let mut fit = self.fit_of(curve, outcome);
-        (fit.points, fit.dof, fit.chi2) = (0, 0, outcome.chi2);
+        let mut fit = self.copy_outcome(curve, outcome);
+        fit.points = 0;
+        fit.dof = 0;
+        fit.chi2 = outcome.chi2;
         if fit.status.is_success() && !fit.chi2.is_finite() {
             fit.status = Status::NotFinite;
-            fit.message = message(fit.status).into();
+            fit.message = status_message(fit.status).into();
         }
-        if self.problem(curve).inside(&fit.parameters).len() < curve.free().len() {
+        let interior = self.problem(curve).interior_parameters(&fit.parameters);
+        if interior.len() < curve.free_parameters().len() {
             fit.flags |= Flags::AT_BOUND;
         }
-        for (p, error) in fit
-            .errors
-            .iter_mut()
-            .enumerate()
-            .filter(|(p, _)| curve.lower[*p] == curve.upper[*p])
-        {
-            *error = 0.0;
-            let count = curve.start.len();
-            (0..count).for_each(|q| {
-                (fit.covariance[p * count + q], fit.covariance[q * count + p]) = (0.0, 0.0)
-            });
+        // Held parameters have errors and covariances of 0, all others none.
+        let count = curve.start.len();
+        for p in (0..fit.errors.len()).filter(|&p| curve.lower[p] == curve.upper[p]) {
+            fit.errors[p] = 0.0;
+            for q in 0..count {
+                fit.covariance[p * count + q] = 0.0;
+                fit.covariance[q * count + p] = 0.0;
+            }
         }
         fit
     }
 
     /// Returns a fit as not finite, with the failure as its message, if the curve's model has failed.
-    fn with_failure(&self, curve: &Curve, mut fit: CurveFit) -> CurveFit {
+    fn add_model_failure(&self, curve: &Curve, mut fit: CurveFit) -> CurveFit {
         if let Some(failure) = self.failures.text(curve.index) {
-            (fit.status, fit.message) = (Status::NotFinite, failure);
+            fit.status = Status::NotFinite;
+            fit.message = failure;
             fit.errors.fill(f64::NAN);
             fit.covariance.fill(f64::NAN);
         }
@@ -253,10 +267,10 @@ impl CurveRun {
     }
 
     /// Copies an outcome's status, counts and parameters into a result without χ² and errors.
-    fn fit_of(&self, curve: &Curve, outcome: &Outcome) -> CurveFit {
+    fn copy_outcome(&self, curve: &Curve, outcome: &Outcome) -> CurveFit {
         let mut fit = CurveFit::blank(curve.start.len());
         fit.status = outcome.status.unwrap_or(Status::Interrupted);
-        fit.message = message(fit.status).into();
+        fit.message = status_message(fit.status).into();
         fit.evaluations = outcome.evaluations;
         fit.rounds = if matches!(self.solver, CurveSolver::NelderMead(_)) {
             0
@@ -265,100 +279,103 @@ impl CurveRun {
         };
         fit.parameters.clone_from(&outcome.parameters);
         fit.start.clone_from(&curve.start);
-        (fit.points, fit.dof) = (curve.used, self.dof(curve.used, curve.free().len()));
+        fit.points = curve.unmasked_points;
+        fit.dof = self.dof(curve.unmasked_points, curve.free_parameters().len());
         fit
     }
 
     /// Refines an outcome in f64, and computes χ², covariance, errors and flags.
-    fn refined(&self, curve: &Curve, outcome: &Outcome) -> CurveFit {
+    fn refine(&self, curve: &Curve, outcome: &Outcome) -> CurveFit {
         let count = curve.start.len();
-        let mut fit = self.fit_of(curve, outcome);
+        let mut fit = self.copy_outcome(curve, outcome);
         let problem = self.problem(curve);
-        problem.left.set(curve.budget.saturating_sub(fit.rounds));
+        problem
+            .linearisations_left
+            .set(curve.budget.saturating_sub(fit.rounds));
+        // 1. Without a linearisation on the host there is no more than the device's sums.
         if fit.status == Status::NotFinite {
-            fit.message = self.not_finite(&problem, &fit.parameters);
+            fit.message = self.explain_not_finite(&problem, &fit.parameters);
         }
         if self.model.needs_gpu() {
             self.finish_by_sums(curve, outcome, &problem, &mut fit);
             return fit;
         }
-        let Some(mut rows) = problem.rows(&fit.parameters) else {
-            // at the edge of where the model has a value: no success without errors
+        let Some(mut linearisation) = problem.linearise(&fit.parameters) else {
+            // A fit that ended at the edge of the model's range is no success without errors.
             if fit.status.is_success() {
-                (fit.status, fit.chi2) = (Status::Stalled, outcome.chi2);
-                fit.message = message(fit.status).into();
+                fit.status = Status::Stalled;
+                fit.chi2 = outcome.chi2;
+                fit.message = status_message(fit.status).into();
             }
             return fit;
         };
-        let evaluations = self.refine_end(&problem, &mut fit, &mut rows);
-        let mut undetermined = self.judge_end(&problem, &mut fit, &mut rows);
-        // the first linearisation is that of the result
-        fit.evaluations += 1 + evaluations + problem.costs.get();
+        // 2. Refine the end, and find out whether it is a minimum.
+        let evaluations = self.refine_end(&problem, &mut fit, &mut linearisation);
+        let mut undetermined = self.judge_end(&problem, &mut fit, &mut linearisation);
+        // The first linearisation is that of the result, which is an evaluation but no round.
+        fit.evaluations += 1 + evaluations + problem.cost_evaluations.get();
         fit.rounds += evaluations;
-        fit.chi2 = rows.chi2;
-        fit.set_criteria(curve.free().len(), self.estimator);
-        let inside = problem.inside(&fit.parameters);
-        fit.optimality = inside
+        fit.chi2 = linearisation.chi2;
+        fit.set_criteria(curve.free_parameters().len(), self.estimator);
+        let interior = problem.interior_parameters(&fit.parameters);
+        fit.optimality = interior
             .iter()
-            .map(|&p| rows.gradient[p].abs())
+            .map(|&p| linearisation.gradient[p].abs())
             .fold(0.0, f64::max);
-        fit.covariance = problem.covariance(&rows, &fit.parameters);
+        // 3. Compute covariance and errors.
+        fit.covariance = problem.covariance(&linearisation, &fit.parameters);
         let variances: Vec<f64> = fit.covariance.iter().copied().step_by(count + 1).collect();
         let factor = self.variance_factor(&fit, curve.rounding(f64::EPSILON));
-        // held parameters have none, whatever the factor
-        fit.covariance
-            .iter_mut()
-            .filter(|c| **c != 0.0)
-            .for_each(|c| *c *= factor);
+        scale_covariance(&mut fit.covariance, factor);
         fit.errors = (0..count)
             .map(|p| fit.covariance[p * count + p].sqrt())
             .collect();
-        undetermined.extend(problem.undetermined(
-            &rows,
+        // 4. Flag what the data do not determine, and refuse an end with a slope.
+        undetermined.extend(problem.undetermined_parameters(
+            &linearisation,
             &fit.parameters,
-            &inside,
+            &interior,
             &variances,
             factor,
         ));
-        self.refuse_slope(&problem, &mut fit, &rows, &undetermined);
-        self.set_flags(&mut fit, curve, &inside, undetermined);
+        self.refuse_slope(&problem, &mut fit, &linearisation, &undetermined);
+        self.set_flags(&mut fit, curve, &interior, undetermined);
         fit
     }
 
-    /// Returns the covariance at an end, as [`refined`](Self::refined) computes it; `None` where rows are not finite.
+    /// Returns the covariance at an end, as [`refine`](Self::refine) computes it; `None` where the linearisation is not
+    /// finite.
     pub(crate) fn covariance_at(&self, curve: &Curve, parameters: &[f64]) -> Option<Vec<f64>> {
         let problem = self.problem(curve);
-        let rows = problem.rows(parameters)?;
+        let linearisation = problem.linearise(parameters)?;
         let mut fit = CurveFit::blank(parameters.len());
         fit.parameters.copy_from_slice(parameters);
-        (fit.chi2, fit.dof) = (rows.chi2, self.dof(curve.used, curve.free().len()));
+        fit.chi2 = linearisation.chi2;
+        fit.dof = self.dof(curve.unmasked_points, curve.free_parameters().len());
         let factor = self.variance_factor(&fit, curve.rounding(f64::EPSILON));
-        let mut covariance = problem.covariance(&rows, parameters);
-        covariance
-            .iter_mut()
-            .filter(|c| **c != 0.0)
-            .for_each(|c| *c *= factor);
+        let mut covariance = problem.covariance(&linearisation, parameters);
+        scale_covariance(&mut covariance, factor);
         Some(covariance)
     }
 
-    /// Flags a fit that has parameters at a bound, or undetermined ones: those that are `known` to be, and those
-    /// `inside` their bounds whose error is beyond f64's range.
+    /// Flags a fit that has parameters at a bound, or undetermined ones: the given ones, and those of `interior` whose
+    /// error is beyond f64's range.
     pub(crate) fn set_flags(
         &self,
         fit: &mut CurveFit,
         curve: &Curve,
-        inside: &[usize],
-        known: Vec<usize>,
+        interior: &[usize],
+        mut undetermined: Vec<usize>,
     ) {
-        if inside.len() < curve.free().len() {
+        if interior.len() < curve.free_parameters().len() {
             fit.flags |= Flags::AT_BOUND;
         }
-        let mut undetermined: Vec<usize> = inside
-            .iter()
-            .copied()
-            .filter(|&p| fit.errors[p].is_infinite())
-            .collect();
-        undetermined.extend(known);
+        undetermined.extend(
+            interior
+                .iter()
+                .copied()
+                .filter(|&p| fit.errors[p].is_infinite()),
+        );
         undetermined.sort_unstable();
         undetermined.dedup();
         flag_undetermined(fit, &undetermined);
@@ -375,41 +392,43 @@ impl CurveRun {
             .collect();
         format!(
             "{}; the data do not determine {}",
-            message(status),
+            status_message(status),
             names.join(", ")
         )
     }
 
     /// Returns a message that says which value is not finite at a start, and at which point.
-    fn not_finite(&self, problem: &Problem, parameters: &[f64]) -> String {
+    fn explain_not_finite(&self, problem: &CurveProblem, parameters: &[f64]) -> String {
         let Curve {
             y, weight, scale, ..
         } = problem.curve;
-        let Some(rows) = problem.model_rows(true, parameters, scale) else {
+        let Some(rows) = problem.evaluate_model(true, parameters, scale) else {
             return "the model, or a derivative, is not finite at the start".into();
         };
         let points = y.len();
-        let found = |bad: &dyn Fn(usize) -> bool| {
-            (0..rows.len()).find(|&i| weight[i % points] > 0.0 && bad(i))
-        };
-        if let Some(i) = found(&|i| !rows[i].is_finite()) {
-            let what = match i / points {
+        let unmasked = || (0..rows.len()).filter(|&i| weight[i % points] > 0.0);
+        // 1. A value or a derivative is not finite.
+        if let Some(i) = unmasked().find(|&i| !rows[i].is_finite()) {
+            let quantity = match i / points {
                 0 => "the model".into(),
                 row => format!("the derivative by `{}`", self.model.parameters()[row - 1]),
             };
             return format!(
-                "{what} is not finite at the start: {} at point {}",
+                "{quantity} is not finite at the start: {} at point {}",
                 rows[i],
                 i % points
             );
         }
-        let counted = self.estimator.takes_counts();
-        if let Some(j) = found(&|i| counted && i < points && rows[i] <= 0.0) {
+        // 2. An expected count is not positive.
+        if self.estimator.takes_counts()
+            && let Some(j) = unmasked().find(|&i| i < points && rows[i] <= 0.0)
+        {
             return format!(
                 "the model is not positive at the start: {} at point {j}",
                 rows[j]
             );
         }
+        // 3. Otherwise a square overflows.
         let range = if self.device.inner.runs_wgsl() {
             "f32"
         } else {
@@ -421,13 +440,13 @@ impl CurveRun {
     }
 
     /// Returns the factor on covariances: 1, or (χ² + priors)/dof where sigma is relative (NaN without dof). That sum
-    /// is taken to be at least the data's `rounding`. The sandwich formula has the scatter in it.
+    /// is taken to be at least the data's `rounding`. The sandwich formula contains the scatter already.
     pub(crate) fn variance_factor(&self, fit: &CurveFit, rounding: f64) -> f64 {
         match (self.is_scaled(), fit.dof) {
             (false, _) if !self.is_sandwich() => 1.0,
-            // nothing is left to tell the noise from
+            // Nothing is left to measure the noise by.
             (_, ..=0) => f64::NAN,
-            // priors do not tell the scatter of the data
+            // Priors do not measure the scatter of the data.
             (_, dof) if self.is_sandwich() && dof <= self.free_priors().count() as i64 => f64::NAN,
             _ if self.is_sandwich() => 1.0,
             (_, dof) => f64::max(fit.chi2 + self.penalty(&fit.parameters), rounding) / dof as f64,

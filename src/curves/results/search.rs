@@ -1,15 +1,15 @@
-//! Search for the point where a profile reaches a level on one side of the best value: a bracket that closes by the
-//! false position (Illinois), on √Δ, which is a straight line for a quadratic profile. Each round of all searches is
+//! Search for the point where a profile reaches a level on one side of the best value: a bracket shrinks by the method
+//! of false position (Illinois), on √Δ, which is a straight line for a quadratic profile. Each round of all searches is
 //! one population.
 
-use crate::curves::input::data::Bounds;
+use crate::curves::input::data::ParameterBounds;
 
 /// Relative accuracy of √Δ at the limit, and of the distance from the best value.
-const ACCURACY: f64 = 1e-7;
-/// A profile that has not risen to the level within this many errors never does (lmfit's `maxiter`).
-const FARTHEST: f64 = 200.0;
+const PROFILE_ACCURACY: f64 = 1e-7;
+/// Number of errors within which a profile must rise to the level; otherwise it never does (lmfit's `maxiter`).
+const MAX_DISTANCE_IN_ERRORS: f64 = 200.0;
 /// Maximum number of fits for one limit.
-const MOST_PROBES: u32 = 60;
+const MAX_PROBES: u32 = 60;
 
 /// A fit with the parameter held at `value`.
 #[derive(Clone, Debug)]
@@ -23,26 +23,26 @@ struct Probe {
 
 /// The search for one limit.
 #[derive(Clone, Debug)]
-pub(crate) struct Search {
+pub(crate) struct ProfileSearch {
     pub curve: usize,
     pub parameter: usize,
     /// Value at which to fit next, as long as `limit` is not known.
     pub next: f64,
     pub limit: Option<f64>,
     best: f64,
-    bounds: Bounds,
-    /// √ of the rise that is looked for.
+    bounds: ParameterBounds,
+    /// √ of the rise of χ² at the limit.
     level: f64,
     /// Distance from `best` of one error, with the sign of the side.
     error: f64,
     inside: Probe,
     outside: Option<Probe>,
     /// True if the last probe was inside.
-    last: Option<bool>,
+    last_was_inside: Option<bool>,
     probes: u32,
 }
 
-impl Search {
+impl ProfileSearch {
     /// Begins the search, from the best `parameters` in the direction of `error`, for the value of `parameter` at which
     /// χ² has risen by `level`. `error` is about the distance of Δ = 1, negative for the lower limit.
     pub fn new(
@@ -51,15 +51,16 @@ impl Search {
         parameters: &[f64],
         error: f64,
         level: f64,
-        bounds: Bounds,
-    ) -> Search {
-        let (best, level) = (parameters[parameter], level.sqrt());
+        bounds: ParameterBounds,
+    ) -> ProfileSearch {
+        let best = parameters[parameter];
+        let level = level.sqrt();
         let inside = Probe {
             value: best,
             height: -level,
             parameters: parameters.to_vec(),
         };
-        let mut search = Search {
+        let mut search = ProfileSearch {
             curve,
             parameter,
             next: best,
@@ -70,7 +71,7 @@ impl Search {
             error,
             inside,
             outside: None,
-            last: None,
+            last_was_inside: None,
             probes: 0,
         };
         search.move_to(best + error * level);
@@ -79,7 +80,7 @@ impl Search {
 
     /// Returns the parameters from which the next fit starts: on the line through the ends of the bracket, or, where
     /// there is only one, along `slope` (the derivatives of all parameters by this one).
-    pub fn start(&self, slope: &[f64]) -> Vec<f64> {
+    pub fn next_start(&self, slope: &[f64]) -> Vec<f64> {
         let step = self.next - self.inside.value;
         let outside = self
             .outside
@@ -94,9 +95,9 @@ impl Search {
                 }
                 None => slope[p],
             };
-            let moved = *value + rate * step;
-            if moved.is_finite() {
-                *value = moved;
+            let extrapolated = *value + rate * step;
+            if extrapolated.is_finite() {
+                *value = extrapolated;
             }
         }
         start[self.parameter] = self.next;
@@ -105,24 +106,24 @@ impl Search {
 
     /// Records the rise of χ² in a fit at `next` (NaN: no fit) and the parameters there, and chooses the next value or
     /// ends the search.
-    pub fn take_probe(&mut self, rise: f64, parameters: &[f64]) {
+    pub fn record_probe(&mut self, rise: f64, parameters: &[f64]) {
         self.probes += 1;
-        let height = if rise.is_finite() {
-            rise.max(0.0).sqrt() - self.level
+        let probe = if rise.is_finite() {
+            Probe {
+                value: self.next,
+                height: rise.max(0.0).sqrt() - self.level,
+                parameters: parameters.to_vec(),
+            }
         } else {
-            f64::INFINITY
+            Probe {
+                value: self.next,
+                height: f64::INFINITY,
+                parameters: Vec::new(),
+            }
         };
-        let known = if rise.is_finite() {
-            parameters.to_vec()
-        } else {
-            Vec::new()
-        };
-        let probe = Probe {
-            value: self.next,
-            height,
-            parameters: known,
-        };
-        if height.abs() <= ACCURACY * self.level || self.probes == MOST_PROBES {
+        // 1. End at the level, or after too many probes.
+        let height = probe.height;
+        if height.abs() <= PROFILE_ACCURACY * self.level || self.probes == MAX_PROBES {
             self.limit = Some(if height.is_finite() {
                 self.next
             } else {
@@ -130,17 +131,19 @@ impl Search {
             });
             return;
         }
-        // twice on the same side: the other end counts half, so that it will move, too
-        let again = self.last == Some(height < 0.0);
-        self.last = Some(height < 0.0);
-        if height < 0.0 {
-            if let Some(outside) = self.outside.as_mut().filter(|_| again) {
+        // 2. Replace one end of the bracket. If it is the same end as before, halve the height of the other, so that
+        //    the next probe comes to lie on its side (Illinois).
+        let is_inside = height < 0.0;
+        let is_same_end = self.last_was_inside == Some(is_inside);
+        self.last_was_inside = Some(is_inside);
+        if is_inside {
+            if let Some(outside) = self.outside.as_mut().filter(|_| is_same_end) {
                 outside.height *= 0.5;
             }
             self.inside = probe;
         } else {
-            // half of an infinite height is no less
-            if again
+            // Against an infinite height there is no false position.
+            if is_same_end
                 && self
                     .outside
                     .as_ref()
@@ -157,35 +160,37 @@ impl Search {
     /// with a limit.
     fn choose_next(&mut self) {
         let inside = &self.inside;
+        // 1. Without an outer end move farther out, unless the bound or the maximum distance has been reached.
         let Some(outside) = &self.outside else {
             let distance = inside.value - self.best;
-            let end = if self.error > 0.0 {
+            let bound = if self.error > 0.0 {
                 self.bounds.upper
             } else {
                 self.bounds.lower
             };
-            if inside.value == end
-                || distance.abs() > FARTHEST * self.error.abs() * self.level.max(1.0)
-            {
+            let max_distance = MAX_DISTANCE_IN_ERRORS * self.error.abs() * self.level.max(1.0);
+            if inside.value == bound || distance.abs() > max_distance {
                 self.limit = Some(f64::INFINITY.copysign(self.error));
                 return;
             }
-            // √Δ / distance goes on as it did, and a little farther
-            let risen = (inside.height + self.level).max(1e-3 * self.level);
-            self.move_to(self.best + distance * (1.1 * self.level / risen).clamp(1.5, 4.0));
+            // Extrapolate √Δ as a straight line, and go a little farther.
+            let rise = (inside.height + self.level).max(1e-3 * self.level);
+            self.move_to(self.best + distance * (1.1 * self.level / rise).clamp(1.5, 4.0));
             return;
         };
-        let gap = outside.value - inside.value;
-        if gap.abs() <= ACCURACY * (outside.value - self.best).abs() {
+        // 2. End if the bracket is narrow enough.
+        let width = outside.value - inside.value;
+        if width.abs() <= PROFILE_ACCURACY * (outside.value - self.best).abs() {
             self.limit = Some(inside.value);
             return;
         }
+        // 3. Otherwise take the false position.
         let share = if outside.height.is_finite() {
             inside.height / (inside.height - outside.height)
         } else {
             0.5
         };
-        self.next = inside.value + share.clamp(0.01, 0.99) * gap;
+        self.next = inside.value + share.clamp(0.01, 0.99) * width;
     }
 
     /// Sets the next value to fit at, clamped to the bounds; if that is no move, ends the search with an infinite
@@ -202,28 +207,28 @@ impl Search {
 mod tests {
     use super::*;
 
-    fn run(bounds: (f64, f64), error: f64, rise: impl Fn(f64) -> f64) -> (f64, u32) {
-        let bounds = Bounds {
+    fn find_limit(bounds: (f64, f64), error: f64, rise: impl Fn(f64) -> f64) -> (f64, u32) {
+        let bounds = ParameterBounds {
             lower: bounds.0,
             upper: bounds.1,
         };
-        let mut search = Search::new(0, 0, &[1.0], error, 4.0, bounds);
+        let mut search = ProfileSearch::new(0, 0, &[1.0], error, 4.0, bounds);
         while search.limit.is_none() {
             let next = search.next;
-            search.take_probe(rise(next), &[next]);
+            search.record_probe(rise(next), &[next]);
         }
         (search.limit.unwrap(), search.probes)
     }
 
     #[test]
-    fn finds_the_level_or_says_that_there_is_none() {
-        let open = (f64::NEG_INFINITY, f64::INFINITY);
-        let (limit, probes) = run(open, 0.5, |v| ((v - 1.0) / 0.5).powi(2));
+    fn profile_search_finds_the_limit_or_infinity() {
+        let unbounded = (f64::NEG_INFINITY, f64::INFINITY);
+        let (limit, probes) = find_limit(unbounded, 0.5, |v| ((v - 1.0) / 0.5).powi(2));
         assert!(
             (limit - 2.0).abs() < 1e-6 && probes == 1,
             "{limit} {probes}"
         );
-        // a skew profile, and an error that is a hundred times too small
+        // A skew profile, and an error that is a hundred times too small.
         let skew = |v: f64| (4.0 * (v.ln() - v + 1.0)).abs();
         for (error, side) in [
             (0.5, 1.0),
@@ -232,7 +237,7 @@ mod tests {
             (-0.01, -1.0),
             (50.0, 1.0),
         ] {
-            let (limit, probes) = run((0.0, f64::INFINITY), error, |v| {
+            let (limit, probes) = find_limit((0.0, f64::INFINITY), error, |v| {
                 if v > 0.0 { skew(v) } else { f64::NAN }
             });
             assert!(
@@ -241,17 +246,20 @@ mod tests {
             );
             assert!(probes < 15, "{error}: {probes}");
         }
-        // a bound, a plateau, and a wall
-        assert_eq!(run((0.0, 1.5), 0.5, |v| (v - 1.0).powi(2)).0, f64::INFINITY);
+        // A bound, a plateau, and a wall.
         assert_eq!(
-            run((1.0, 9.0), -0.5, |v| (v - 1.0).powi(2)).0,
+            find_limit((0.0, 1.5), 0.5, |v| (v - 1.0).powi(2)).0,
+            f64::INFINITY
+        );
+        assert_eq!(
+            find_limit((1.0, 9.0), -0.5, |v| (v - 1.0).powi(2)).0,
             f64::NEG_INFINITY
         );
         assert_eq!(
-            run(open, -0.5, |v| (v - 1.0).powi(2).min(3.0)).0,
+            find_limit(unbounded, -0.5, |v| (v - 1.0).powi(2).min(3.0)).0,
             f64::NEG_INFINITY
         );
-        let (limit, _) = run(open, 0.5, |v| {
+        let (limit, _) = find_limit(unbounded, 0.5, |v| {
             if v < 1.25 {
                 (v - 1.0).powi(2)
             } else {

@@ -1,5 +1,4 @@
-//! The last check of every curve: a success has no number that is not finite, whatever went wrong before, and a fit
-//! that is none has no errors.
+//! The last check of every curve: all numbers of a success are finite, and a failed fit has no errors.
 
 use crate::curves::results::result::CurveFit;
 use crate::flag::Flags;
@@ -10,18 +9,20 @@ use crate::solver::Status;
 pub const NOT_FINITE: &str = "the result is not finite";
 
 /// Changes the status of a successful curve to [`Status::NotFinite`], and its errors to NaN, if one of its numbers is
-/// not finite. Its covariance is NaN if a parameter is undetermined or at a bound, or if the noise is unknown. Where a
-/// fit is no success, its point is no minimum: errors of free parameters are NaN, and nothing is said of what the data
-/// determine.
-pub fn curve(mut fit: CurveFit) -> CurveFit {
+/// not finite. Its covariance may be NaN if a parameter is undetermined or at a bound, or if the noise is unknown. The
+/// point of a failed fit is no minimum: errors of free parameters become NaN, and no parameter is flagged as
+/// undetermined.
+pub fn require_finite(mut fit: CurveFit) -> CurveFit {
     if !fit.status.is_success() {
-        // those of held parameters are 0
-        let all = fit.errors.iter_mut().chain(&mut fit.covariance);
-        all.filter(|error| **error != 0.0)
-            .for_each(|error| *error = f64::NAN);
+        // The errors and covariances of held parameters are 0 and stay so.
+        for error in fit.errors.iter_mut().chain(&mut fit.covariance) {
+            if *error != 0.0 {
+                *error = f64::NAN;
+            }
+        }
         fit.flags -= Flags::UNDETERMINED;
     }
-    if fit.status.is_success() && !curve_is_sound(&fit) {
+    if fit.status.is_success() && !is_sound_fit(&fit) {
         fit.status = Status::NotFinite;
         fit.message = NOT_FINITE.into();
         fit.errors.fill(f64::NAN);
@@ -32,7 +33,7 @@ pub fn curve(mut fit: CurveFit) -> CurveFit {
 
 /// Returns whether parameters, χ² and covariances are finite, and errors infinite only, and always, with the flag for
 /// undetermined ones.
-fn curve_is_sound(fit: &CurveFit) -> bool {
+fn is_sound_fit(fit: &CurveFit) -> bool {
     all_finite(&[fit.chi2, fit.aic, fit.bic, fit.optimality])
         && is_sound(&fit.parameters, &fit.errors, &fit.covariance, fit.flags)
 }
@@ -41,23 +42,30 @@ fn curve_is_sound(fit: &CurveFit) -> bool {
 /// flag for undetermined ones.
 pub fn is_sound(parameters: &[f64], errors: &[f64], covariance: &[f64], flags: Flags) -> bool {
     let count = errors.len();
-    let known = |p: &usize| errors[*p].is_finite();
-    let mut pairs = (0..count)
-        .filter(known)
-        .flat_map(|q| (0..count).filter(known).map(move |p| (p, q)));
+    let has_error = |p: &usize| errors[*p].is_finite();
+    let mut pairs_with_errors = (0..count)
+        .filter(has_error)
+        .flat_map(|q| (0..count).filter(has_error).map(move |p| (p, q)));
     all_finite(parameters)
         && errors.iter().any(|error| error.is_infinite()) == flags.contains(Flags::UNDETERMINED)
-        && pairs.all(|(p, q)| covariance[p * count + q].is_finite())
+        && pairs_with_errors.all(|(p, q)| covariance[p * count + q].is_finite())
 }
 
 /// Changes the status codes (n) of successful curves whose χ² or parameters are not finite to [`Status::NotFinite`],
 /// and the errors of fits that are no successes to NaN. `parameters` and `errors` are (n, P), and `chi2` is (n).
-pub fn columns(status: &mut [i8], parameters: &[f64], errors: &mut [f64], chi2: &[f64]) {
+pub fn require_finite_columns(
+    status: &mut [i8],
+    parameters: &[f64],
+    errors: &mut [f64],
+    chi2: &[f64],
+) {
     // Usually all values are finite. A loop without an early exit compiles to vector code.
-    let all = |values: &[f64]| values.iter().fold(true, |all, x| all & x.is_finite());
+    let are_finite = |values: &[f64]| values.iter().fold(true, |all, x| all & x.is_finite());
     let count = parameters.len() / status.len().max(1);
     if count == 0
-        || (all(parameters) && all(chi2) && status.iter().fold(true, |all, code| all & (*code > 0)))
+        || (are_finite(parameters)
+            && are_finite(chi2)
+            && status.iter().fold(true, |all, code| all & (*code > 0)))
     {
         return;
     }
@@ -70,10 +78,11 @@ pub fn columns(status: &mut [i8], parameters: &[f64], errors: &mut [f64], chi2: 
             *status = Status::NotFinite.code() as i8;
         }
         if *status <= 0 {
-            errors
-                .iter_mut()
-                .filter(|error| **error != 0.0)
-                .for_each(|error| *error = f64::NAN);
+            for error in errors {
+                if *error != 0.0 {
+                    *error = f64::NAN;
+                }
+            }
         }
     }
 }
@@ -102,7 +111,7 @@ mod tests {
             ..good()
         };
         for fit in [good(), undetermined()] {
-            assert_eq!(curve(fit).status, Status::Ftol);
+            assert_eq!(require_finite(fit).status, Status::Ftol);
         }
         let spoils: [fn(&mut CurveFit, f64); 6] = [
             |fit, x| fit.parameters[1] = x,
@@ -116,7 +125,7 @@ mod tests {
             for x in [f64::NAN, f64::INFINITY] {
                 let mut bad = good();
                 spoil(&mut bad, x);
-                let bad = curve(bad);
+                let bad = require_finite(bad);
                 assert_eq!(bad.status, Status::NotFinite, "field {k}: {x}");
                 assert!(bad.errors.iter().chain(&bad.covariance).all(|x| x.is_nan()));
             }
@@ -125,14 +134,14 @@ mod tests {
 
     #[test]
     fn a_fit_that_is_no_success_has_no_errors() {
-        let stalled = curve(CurveFit {
+        let stalled = require_finite(CurveFit {
             status: Status::Stalled,
             errors: vec![0.1, 0.0],
             covariance: vec![0.01, 0.0, 0.0, 0.0],
             ..CurveFit::blank(2)
         });
         assert!(stalled.errors[0].is_nan() && stalled.covariance[0].is_nan());
-        // the second parameter is held
+        // The second parameter is held.
         assert_eq!(
             (stalled.errors[1], &stalled.covariance[1..]),
             (0.0, &[0.0; 3][..])
@@ -144,9 +153,10 @@ mod tests {
         for (parameter, chi2, expected) in
             [(1.0, 1.0, 2), (f64::NAN, 1.0, -4), (1.0, f64::INFINITY, -4)]
         {
-            let (mut status, mut errors) = ([2, 2, -1], [0.1; 6]);
+            let mut status = [2, 2, -1];
+            let mut errors = [0.1; 6];
             let parameters = [1.0, 1.0, parameter, 1.0, f64::NAN, f64::NAN];
-            columns(
+            require_finite_columns(
                 &mut status,
                 &parameters,
                 &mut errors,

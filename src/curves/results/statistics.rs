@@ -1,4 +1,4 @@
-//! How well curves are fitted: residuals, information criteria and coefficients of determination.
+//! Goodness of fit: residuals, information criteria and coefficients of determination.
 
 use rayon::prelude::*;
 
@@ -24,7 +24,7 @@ pub struct FitStatistics {
     pub r_squared: Vec<f64>,
 }
 
-/// One row of them.
+/// Statistics of one fit.
 struct CurveStatistics {
     points: usize,
     dof: i64,
@@ -43,30 +43,34 @@ impl CurveFitter {
     pub fn residuals(&self, curves: &Curves, parameters: &[f64]) -> Result<Vec<f64>> {
         let mut residuals = self.deviations(curves, parameters)?;
         let (count, points) = curves.shape(self.model.predictors(), self.model.parameters())?;
-        let factors = curves.factors(count, points);
+        let factors = curves.covariance_factors(count, points);
+        let weigh_row = |k: usize, row: &mut [f64]| {
+            // 1. Divide by the Cholesky factor of the covariance, or by sigma.
+            if let Some(factors) = &factors {
+                match &*factors[k] {
+                    Ok(factor) => factor.whiten(row),
+                    Err(_) => row.fill(f64::NAN),
+                }
+            }
+            if let Some(sigmas) = curves.sigmas_of(k..k + 1, points, &mut Vec::new()) {
+                for (residual, sigma) in row.iter_mut().zip(sigmas) {
+                    *residual /= sigma;
+                }
+            }
+            // 2. Leave out masked points.
+            if let Some(masked) = curves.masked(k..k + 1, points) {
+                for (residual, is_masked) in row.iter_mut().zip(&*masked) {
+                    if *is_masked {
+                        *residual = f64::NAN;
+                    }
+                }
+            }
+        };
         threads::in_pool(|| {
             residuals
                 .par_chunks_mut(points.max(1))
                 .enumerate()
-                .for_each(|(k, row)| {
-                    if let Some(factors) = &factors {
-                        match &*factors[k] {
-                            Ok(factor) => factor.whiten(row),
-                            Err(_) => row.fill(f64::NAN),
-                        }
-                    }
-                    if let Some(sigmas) = curves.sigmas_of(k..k + 1, points, &mut Vec::new()) {
-                        row.iter_mut()
-                            .zip(sigmas)
-                            .for_each(|(value, sigma)| *value /= sigma);
-                    }
-                    if let Some(masked) = curves.masked(k..k + 1, points) {
-                        row.iter_mut()
-                            .zip(&*masked)
-                            .filter(|(_, masked)| **masked)
-                            .for_each(|(value, _)| *value = f64::NAN);
-                    }
-                });
+                .for_each(|(k, row)| weigh_row(k, row));
         });
         Ok(residuals)
     }
@@ -104,37 +108,40 @@ impl CurveFitter {
             .naming("chi2"));
         }
         let deviations = self.deviations(curves, parameters)?;
-        let is_free = |p: &usize| !run.held[*p] && run.ties.iter().all(|tie| tie.parameter != *p);
-        let of_curve = |k: usize| -> CurveStatistics {
+        let statistics_of = |k: usize| -> CurveStatistics {
+            // 1. Count the points and the free parameters.
             let masked = curves.masked(k..k + 1, points);
-            let used = |j: &usize| masked.as_ref().is_none_or(|masked| !masked[*j]);
-            let all = || (0..points).filter(used);
-            let count = all().count();
+            let unmasked =
+                || (0..points).filter(|j| masked.as_ref().is_none_or(|masked| !masked[*j]));
+            let point_count = unmasked().count();
             let (lower, upper) = run.bounds_of(curves, k);
             let free = (0..lower.len())
-                .filter(|p| is_free(p) && lower[*p] < upper[*p])
+                .filter(|&p| !run.held[p] && run.ties.iter().all(|tie| tie.parameter != p))
+                .filter(|&p| lower[p] < upper[p])
                 .count();
+            // 2. Compare the squares around the model with those around the mean. lmfit, too, divides by the smallest
+            //    number where the data are constant.
             let y = |j: usize| curves.y.at(k * points + j);
-            let mean = all().map(y).sum::<f64>() / count as f64;
-            let scatter: f64 = all().map(|j| (y(j) - mean).powi(2)).sum();
-            let left: f64 = all().map(|j| deviations[k * points + j].powi(2)).sum();
-            let (aic, bic) = information_criteria(chi2[k], count, free, self.estimator);
-            // of constant data as lmfit has it
-            let r_squared = if count > 0 {
-                1.0 - left / scatter.max(f64::MIN_POSITIVE)
+            let mean = unmasked().map(y).sum::<f64>() / point_count as f64;
+            let squares_about_mean: f64 = unmasked().map(|j| (y(j) - mean).powi(2)).sum();
+            let squares_about_model: f64 =
+                unmasked().map(|j| deviations[k * points + j].powi(2)).sum();
+            let r_squared = if point_count > 0 {
+                1.0 - squares_about_model / squares_about_mean.max(f64::MIN_POSITIVE)
             } else {
                 f64::NAN
             };
+            let (aic, bic) = information_criteria(chi2[k], point_count, free, self.estimator);
             CurveStatistics {
-                points: count,
-                dof: run.dof(count, free),
+                points: point_count,
+                dof: run.dof(point_count, free),
                 aic,
                 bic,
                 r_squared,
             }
         };
         let rows: Vec<CurveStatistics> =
-            threads::in_pool(|| (0..count).into_par_iter().map(of_curve).collect());
+            threads::in_pool(|| (0..count).into_par_iter().map(statistics_of).collect());
         Ok(FitStatistics {
             points: rows.iter().map(|row| row.points).collect(),
             dof: rows.iter().map(|row| row.dof).collect(),
@@ -146,11 +153,10 @@ impl CurveFitter {
 
     /// Returns y − f of all curves, (curves, points).
     fn deviations(&self, curves: &Curves, parameters: &[f64]) -> Result<Vec<f64>> {
-        let mut values = self.predict(curves, parameters)?;
-        values
-            .iter_mut()
-            .enumerate()
-            .for_each(|(i, value)| *value = curves.y.at(i) - *value);
-        Ok(values)
+        let mut deviations = self.predict(curves, parameters)?;
+        for (i, value) in deviations.iter_mut().enumerate() {
+            *value = curves.y.at(i) - *value;
+        }
+        Ok(deviations)
     }
 }

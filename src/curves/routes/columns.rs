@@ -1,10 +1,10 @@
-//! The way of curves through a run whose results are columns.
+//! The fits of a run's curves whose results are columns.
 
 use rayon::prelude::*;
 
 use crate::curves::input::data::{Curve, Curves};
 use crate::curves::results::columns::CurveColumns;
-use crate::curves::results::result::message;
+use crate::curves::results::result::status_message;
 use crate::curves::routes::engine::replaces;
 use crate::curves::routes::passage::Passage;
 use crate::curves::routes::route::CurveRoute;
@@ -15,12 +15,12 @@ use crate::solver::Status;
 use crate::solver::small::UploadedFits;
 use crate::threads;
 
-/// Number of fits that are fitted again together.
-const REST: usize = 4096;
+/// Number of failed fits that are repeated together.
+const REPEATS_PER_BATCH: usize = 4096;
 
 impl CurveRun {
     /// Fits curves on this device, in a single attempt, and writes the results into columns.
-    pub(crate) fn fit_columns_here(
+    pub(crate) fn fit_columns_once(
         &self,
         curves: &Curves,
         columns: &mut CurveColumns,
@@ -33,13 +33,13 @@ impl CurveRun {
         }
         curves.check_estimator(self.estimator)?;
         columns.reset(count, &self.model, self.covariance);
-        if let Some(whitened) = self.whiten(curves)? {
+        if let Some(whitened) = self.whiten_curves(curves)? {
             whitened
                 .run
-                .fit_columns_here(&whitened.curves, columns, watch)?;
+                .fit_columns_once(&whitened.curves, columns, watch)?;
             whitened
                 .refusals()
-                .for_each(|(k, refusal)| columns.put(k, &refusal));
+                .for_each(|(k, refusal)| columns.write_fit(k, &refusal));
             return Ok(());
         }
         match self.route(points) {
@@ -52,10 +52,10 @@ impl CurveRun {
             CurveRoute::Lanes(small)
             | CurveRoute::SmallOnGpu(small)
             | CurveRoute::FunctionInLanes(small) => {
-                Passage::new(self, curves, points, small, false).run(columns, watch)?;
+                Passage::new(self, curves, points, small, false).fit_columns(columns, watch)?;
                 self.finish_columns(curves, points, columns, watch)
             }
-            // polish would call the model for each curve by itself, and add digits that are not asked for
+            // Polish would call the model for each curve by itself, and add digits that the caller does not want.
             CurveRoute::Population if self.model.takes_many() && !self.exact => CurveRun {
                 polish: false,
                 ..self.clone()
@@ -65,7 +65,7 @@ impl CurveRun {
         }
     }
 
-    /// Sends curves to this device, where they stay; `None` unless it makes their fits whole, and each from one start.
+    /// Uploads curves to this device, where they stay; `None` unless it makes whole fits of them, each from one start.
     pub(crate) fn upload(&self, curves: &Curves) -> Result<Option<Box<dyn UploadedFits>>> {
         let (count, points) = curves.shape(self.model.predictors(), self.model.parameters())?;
         curves.check_estimator(self.estimator)?;
@@ -79,7 +79,8 @@ impl CurveRun {
         }
     }
 
-    /// Sends other starts of curves that lie on this device, or all of them where their fits have something new.
+    /// Uploads other starts of curves that lie on this device, or the whole curves where other inputs have changed,
+    /// too.
     pub(crate) fn restart(
         &self,
         curves: &Curves,
@@ -93,7 +94,8 @@ impl CurveRun {
         if Passage::new(self, curves, points, small, false).restart(count, &mut *uploaded)? {
             return Ok(Some(uploaded));
         }
-        drop(uploaded); // its memory is needed
+        // The new upload needs the memory of the old one.
+        drop(uploaded);
         self.upload(curves)
     }
 
@@ -122,28 +124,29 @@ impl CurveRun {
         watch: &Watch,
     ) -> Result<()> {
         let unusual = threads::in_pool(|| {
-            let unusual = columns.unusual();
+            let unusual = columns.unusual_fits();
             self.add_messages(curves, points, columns, &unusual);
             unusual
         });
-        self.fit_rest(curves, points, columns, unusual, watch)
+        self.repeat_failed(curves, points, columns, unusual, watch)
     }
 
-    /// Fits curves as [`fit_here`](Self::fit_here) does, and copies the results into columns.
+    /// Fits curves as [`fit_once`](Self::fit_once) does, and copies the results into columns.
     fn fit_columns_singly(
         &self,
         curves: &Curves,
         columns: &mut CurveColumns,
         watch: &Watch,
     ) -> Result<()> {
-        self.fit_here(curves, watch)?
-            .iter()
-            .enumerate()
-            .for_each(|(k, fit)| columns.put(k, fit));
+        let fits = self.fit_once(curves, watch)?;
+        for (k, fit) in fits.iter().enumerate() {
+            columns.write_fit(k, fit);
+        }
         Ok(())
     }
 
-    /// Adds to the columns' messages why curves could not be fitted, and which parameters the data do not determine.
+    /// Adds messages to the columns that say why curves could not be fitted, and which parameters the data do not
+    /// determine.
     fn add_messages(
         &self,
         curves: &Curves,
@@ -152,20 +155,22 @@ impl CurveRun {
         unusual: &[usize],
     ) {
         let settings = self.settings();
-        let messages = unusual.par_iter().filter_map(|&k| {
-            let message = match columns.status[k] {
-                Status::BadInput => curves.curve(k, points, &settings).err()?,
-                status => self.undetermined_message(status, &columns.undetermined(k)?),
-            };
-            Some((k, message))
-        });
-        let messages: Vec<(usize, String)> = messages.collect();
+        let messages: Vec<(usize, String)> = unusual
+            .par_iter()
+            .filter_map(|&k| {
+                let message = match columns.status[k] {
+                    Status::BadInput => curves.curve(k, points, &settings).err()?,
+                    status => self.undetermined_message(status, &columns.undetermined(k)?),
+                };
+                Some((k, message))
+            })
+            .collect();
         columns.messages.extend(messages);
     }
 
-    /// Fits again, from their starts, those of the `unusual` curves whose fits have failed or ended far from the data,
-    /// bad inputs excepted.
-    fn fit_rest(
+    /// Repeats, from their starts, those fits of the `unusual` curves that have failed or ended far from the data, bad
+    /// inputs excepted.
+    fn repeat_failed(
         &self,
         curves: &Curves,
         points: usize,
@@ -175,72 +180,72 @@ impl CurveRun {
     ) -> Result<()> {
         let settings = self.settings();
         let count = self.held.len();
+        // 1. Choose the fits. Successes that are not repeated are final, and count as such.
         let has_run_away = |k: usize| {
             let start = curves.starts_of(k..k + 1, count, &mut Vec::new()).to_vec();
-            self.is_runaway(
-                columns.flags[k],
-                &columns.parameters[k * count..(k + 1) * count],
-                &start,
-            )
+            let parameters = &columns.parameters[k * count..(k + 1) * count];
+            self.is_runaway(columns.flags[k], parameters, &start)
         };
-        let flagged = unusual
-            .iter()
-            .filter(|&&k| columns.status[k].is_success())
-            .count();
-        let mut rest = unusual;
-        rest.retain(|&k| match columns.status[k] {
+        let mut repeated = unusual.clone();
+        repeated.retain(|&k| match columns.status[k] {
             Status::BadInput => false,
             status => !status.is_success() || has_run_away(k),
         });
-        watch.add(
-            flagged
-                - rest
-                    .iter()
-                    .filter(|&&k| columns.status[k].is_success())
-                    .count(),
-        );
-        for some in rest.chunks(REST) {
-            // what is left has its start already
+        let count_successes = |fits: &[usize]| {
+            fits.iter()
+                .filter(|&&k| columns.status[k].is_success())
+                .count()
+        };
+        watch.add_ended(count_successes(&unusual) - count_successes(&repeated));
+        for batch in repeated.chunks(REPEATS_PER_BATCH) {
+            // 2. After an interruption the failed fits stay at their starts, where they are already.
             if watch.is_stopped() {
-                for &k in some.iter() {
+                for &k in batch {
                     if !columns.status[k].is_success() {
-                        columns.interrupt(k);
+                        columns.mark_interrupted(k);
                     }
                 }
                 continue;
             }
-            let begun = |&k: &usize| {
-                let curve = curves.curve(k, points, &settings).ok()?;
-                Some(Curve {
-                    budget: curve.budget.saturating_sub(columns.rounds[k]),
-                    ..curve
-                })
-            };
-            let (left, spent): (Vec<_>, Vec<_>) = some
-                .iter()
-                .filter_map(begun)
-                .partition(|curve| curve.budget > 0);
-            watch.add(spent.len());
-            for Curve { index: k, .. } in spent {
+            // 3. Fits that have used up their rounds are not repeated.
+            let mut curves_to_repeat = Vec::new();
+            for &k in batch {
+                let Ok(curve) = curves.curve(k, points, &settings) else {
+                    continue;
+                };
+                let budget = curve.budget.saturating_sub(columns.rounds[k]);
+                if budget > 0 {
+                    curves_to_repeat.push(Curve { budget, ..curve });
+                    continue;
+                }
+                watch.add_ended(1);
                 if !columns.status[k].is_success() {
                     columns.status[k] = Status::MaxRounds;
                     columns
                         .messages
-                        .insert(k, message(Status::MaxRounds).into());
+                        .insert(k, status_message(Status::MaxRounds).into());
                 }
             }
-            let put = &mut |k: usize, fit: CurveFit| {
+            // 4. Repeat the others, and keep the better result of each.
+            let mut put_if_better = |k: usize, fit: CurveFit| {
                 if replaces((columns.status[k], columns.chi2[k]), &fit) {
-                    columns.put(k, &fit);
+                    columns.write_fit(k, &fit);
                 } else {
-                    (columns.rounds[k], columns.evaluations[k]) = (fit.rounds, fit.evaluations);
+                    columns.rounds[k] = fit.rounds;
+                    columns.evaluations[k] = fit.evaluations;
                     columns
                         .messages
                         .entry(k)
-                        .or_insert_with(|| message(columns.status[k]).into());
+                        .or_insert_with(|| status_message(columns.status[k]).into());
                 }
             };
-            self.fall_back(curves.grid, points, left, watch, put)?;
+            self.fall_back(
+                curves.grid,
+                points,
+                curves_to_repeat,
+                watch,
+                &mut put_if_better,
+            )?;
         }
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! The ways of curves through a run, as small fits or in populations: recordings, searches, checks of a GPU's results,
-//! and what follows a failure of the device.
+//! The routes of curves through a run, as small fits or in populations: recordings, searches, checks of a GPU's
+//! results, and repetition after a failure of the device.
 
 pub mod columns;
 pub mod engine;

@@ -11,9 +11,9 @@ use crate::recording::ManyFunction;
 use crate::solver::LevenbergMarquardt;
 use crate::solver::small::{MOST_PARAMETERS, MOST_POINTS};
 
-/// Maximum number of rounds of a small fit. What needs more is better off in a population: lanes wait for their slowest
-/// fit.
-const MOST_ROUNDS: u32 = 100;
+/// Maximum number of rounds of a small fit. Fits that need more are quicker in a population, because lanes wait for
+/// their slowest fit.
+const MAX_SMALL_FIT_ROUNDS: u32 = 100;
 
 /// Route of the curves of a call. It follows from the model, the number of points, the solver and the device.
 pub(crate) enum CurveRoute<'a> {
@@ -62,6 +62,7 @@ impl FittedModel<'_> {
 impl CurveRun {
     /// Returns the route of curves with so many points, where no parameter is tied.
     pub(crate) fn route(&self, points: usize) -> CurveRoute<'_> {
+        // 1. Only few parameters and points by Levenberg–Marquardt make a small fit.
         let is_small = self.held.len() <= MOST_PARAMETERS && (1..=MOST_POINTS).contains(&points);
         let CurveSolver::Lm(settings) = self.solver else {
             return CurveRoute::Population;
@@ -69,10 +70,9 @@ impl CurveRun {
         if !is_small {
             return CurveRoute::Population;
         }
-        let (max_rounds, runs_wgsl) = (
-            settings.max_rounds.min(MOST_ROUNDS),
-            self.device.inner.runs_wgsl(),
-        );
+        let max_rounds = settings.max_rounds.min(MAX_SMALL_FIT_ROUNDS);
+        let runs_wgsl = self.device.inner.runs_wgsl();
+        // 2. Formulas run on every device.
         if let Some(formula) = self.model.formula() {
             let small = SmallFits {
                 model: FittedModel::Formula(formula),
@@ -85,8 +85,14 @@ impl CurveRun {
                 CurveRoute::Lanes(small)
             };
         }
-        let function = |sides| self.model.many(true, sides, self.failures.clone());
-        match (function(Sides::One), function(Sides::Both)) {
+        // 3. Functions of many curves run on the CPU alone.
+        let one_sided = self
+            .model
+            .many_function(true, Sides::One, self.failures.clone());
+        let two_sided = self
+            .model
+            .many_function(true, Sides::Both, self.failures.clone());
+        match (one_sided, two_sided) {
             (Some(one_sided), Some(two_sided)) if !runs_wgsl => {
                 let model = FittedModel::Function {
                     one_sided,

@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use crate::curve_model::{CurveModel, Failures};
-use crate::curves::ends::polish::Problem;
-use crate::curves::input::data::{Curve, Prior, Settings};
+use crate::curves::ends::polish::CurveProblem;
+use crate::curves::input::data::{Curve, ParameterPrior, ParameterSettings};
 use crate::curves::input::units;
 use crate::curves::routes::objective::{self, Design};
 use crate::device::Device;
@@ -14,7 +14,7 @@ use crate::formula::ParameterTie;
 use crate::solver::{Estimator, LevenbergMarquardt, NelderMead};
 use crate::suggest::hint;
 
-/// Linearisations of an attempt at a fit, unless the user has set how many the fit has.
+/// Maximum number of linearisations of an attempt at a fit, unless the user has set that of the fit.
 const ROUNDS_PER_ATTEMPT: u32 = 500;
 
 /// Solver of curves: a [`Solver`](crate::Solver) without the simplex after Levenberg–Marquardt, which is for spectra.
@@ -33,7 +33,7 @@ pub(crate) struct CurveRun {
     pub(crate) lower: Vec<f64>,
     pub(crate) upper: Vec<f64>,
     pub(crate) held: Vec<bool>,
-    pub(crate) priors: Vec<Option<Prior>>,
+    pub(crate) priors: Vec<Option<ParameterPrior>>,
     pub(crate) ties: Vec<ParameterTie>,
     /// Number of starts of each curve.
     pub(crate) starts: u32,
@@ -52,16 +52,16 @@ pub(crate) struct CurveRun {
 
 impl CurveRun {
     /// Returns the finite number, in the solver's units, that stands for an infinite bound on this device.
-    pub(crate) fn far(&self) -> f64 {
+    pub(crate) fn infinite_bound(&self) -> f64 {
         if self.device.inner.runs_wgsl() {
-            objective::FAR
+            objective::INFINITE_BOUND_IN_F32
         } else {
-            objective::FARTHEST
+            objective::INFINITE_BOUND_IN_F64
         }
     }
 
-    /// Returns the number of linearisations from which all attempts at a curve's fit draw together. Simplices have
-    /// limits of their own.
+    /// Returns the maximum number of linearisations of all attempts at a curve's fit together. Simplices have limits of
+    /// their own.
     pub(crate) fn budget(&self) -> u32 {
         match self.solver {
             CurveSolver::Lm(settings) => settings.max_rounds,
@@ -69,7 +69,7 @@ impl CurveRun {
         }
     }
 
-    /// Returns how many of these linearisations one attempt may use: all, if the user has said how many there are.
+    /// Returns the maximum number of linearisations of one attempt: all of them, if the user has set the maximum.
     pub(crate) fn rounds_per_attempt(&self) -> u32 {
         match self.solver {
             CurveSolver::Lm(settings) if !settings.has_max_rounds() => {
@@ -80,16 +80,16 @@ impl CurveRun {
     }
 
     /// Joins a curve with the run's model, priors and estimator, to compute its cost and derivatives on the host.
-    pub(crate) fn problem<'a>(&'a self, curve: &'a Curve) -> Problem<'a> {
-        Problem {
+    pub(crate) fn problem<'a>(&'a self, curve: &'a Curve) -> CurveProblem<'a> {
+        CurveProblem {
             model: &self.model,
             curve,
             priors: &self.priors,
             estimator: self.estimator,
             failures: &self.failures,
             is_sandwich: self.is_sandwich(),
-            costs: Cell::new(0),
-            left: Cell::new(curve.budget),
+            cost_evaluations: Cell::new(0),
+            linearisations_left: Cell::new(curve.budget),
         }
     }
 
@@ -116,13 +116,12 @@ impl CurveRun {
     }
 
     /// Returns index and prior of each parameter that has a prior and is not fixed.
-    pub(crate) fn free_priors(&self) -> impl Iterator<Item = (usize, Prior)> + '_ {
-        let all = self
-            .priors
+    pub(crate) fn free_priors(&self) -> impl Iterator<Item = (usize, ParameterPrior)> + '_ {
+        self.priors
             .iter()
             .enumerate()
-            .filter(|(p, _)| !self.held[*p]);
-        all.filter_map(|(p, prior)| prior.map(|prior| (p, prior)))
+            .filter(|(p, _)| !self.held[*p])
+            .filter_map(|(p, prior)| prior.map(|prior| (p, prior)))
     }
 
     /// Returns Σ ((mean − parameter) / sigma)² over the priors of parameters that are not fixed.
@@ -139,24 +138,26 @@ impl CurveRun {
     }
 
     /// Returns the function that makes a parameter's unit, a power of two, from its start.
-    pub(crate) fn round(&self) -> fn(f64) -> f64 {
+    pub(crate) fn unit_rounding(&self) -> fn(f64) -> f64 {
         if self.device.inner.runs_wgsl() {
-            units::scale
+            units::unit_in_f32
         } else {
-            units::wide_scale
+            units::unit_in_f64
         }
     }
 
-    /// Returns whether all weighted residuals may be multiplied by one factor: costs only count beside each other, and
-    /// nothing is added to them.
-    pub(crate) fn may_gain(&self) -> bool {
-        let relative = matches!(self.solver, CurveSolver::Lm(_)) || self.is_scaled();
-        relative && self.estimator.is_least_squares() && self.priors.iter().all(Option::is_none)
+    /// Returns whether all weighted residuals may be multiplied by one factor: costs are only compared with each other,
+    /// and nothing is added to them.
+    pub(crate) fn may_scale_rows(&self) -> bool {
+        let tolerances_are_relative = matches!(self.solver, CurveSolver::Lm(_)) || self.is_scaled();
+        tolerances_are_relative
+            && self.estimator.is_least_squares()
+            && self.priors.iter().all(Option::is_none)
     }
 
     /// Returns the settings with which each curve's data are checked and prepared: names, bounds, priors, estimator.
-    pub(crate) fn settings(&self) -> Settings<'_> {
-        Settings {
+    pub(crate) fn settings(&self) -> ParameterSettings<'_> {
+        ParameterSettings {
             names: self.model.parameters(),
             lower: &self.lower,
             upper: &self.upper,
@@ -165,12 +166,12 @@ impl CurveRun {
             predictors: self.model.predictors(),
             estimator: self.estimator,
             budget: self.budget(),
-            round: self.round(),
+            round: self.unit_rounding(),
         }
     }
 
     /// Returns the index of the parameter of this name, or a usage error if there is none.
-    pub(crate) fn index(&self, parameter: &str) -> Result<usize> {
+    pub(crate) fn parameter_index(&self, parameter: &str) -> Result<usize> {
         let names = self.model.parameters();
         names
             .iter()

@@ -1,4 +1,4 @@
-//! Places for the results of curves that are finished part by part.
+//! Sinks for the results of curves that are finished part by part.
 
 use std::ops::Range;
 
@@ -6,10 +6,10 @@ use crate::curves::results::columns::CurveColumns;
 use crate::curves::results::result::CurveFit;
 use crate::solver::Status;
 
-/// Takes the results of curves: fits of their own, or columns.
+/// Sink for the results of curves: single fits, or columns.
 pub(crate) trait FitSink {
     /// Takes the fit of curve `k`, in place of an earlier one. The first fits come in order.
-    fn put(&mut self, k: usize, fit: CurveFit);
+    fn put_fit(&mut self, k: usize, fit: CurveFit);
 
     /// Returns status and χ² of the fit of curve `k`.
     fn end(&self, k: usize) -> (Status, f64);
@@ -17,12 +17,12 @@ pub(crate) trait FitSink {
     /// Sets the linearisations and the evaluations of the fit of curve `k`.
     fn set_counts(&mut self, k: usize, rounds: u32, evaluations: u32);
 
-    /// Takes some rows of `ends` as those of fits that a run had no time for; returns `false` if it takes fits alone.
-    fn put_interrupted(&mut self, some: Range<usize>, ends: &CurveColumns) -> bool;
+    /// Takes a range of rows of `ends` as those of interrupted fits; returns `false` if it takes fits alone.
+    fn put_interrupted(&mut self, range: Range<usize>, ends: &CurveColumns) -> bool;
 }
 
 impl FitSink for Vec<CurveFit> {
-    fn put(&mut self, k: usize, fit: CurveFit) {
+    fn put_fit(&mut self, k: usize, fit: CurveFit) {
         if k == self.len() {
             self.push(fit)
         } else {
@@ -35,7 +35,8 @@ impl FitSink for Vec<CurveFit> {
     }
 
     fn set_counts(&mut self, k: usize, rounds: u32, evaluations: u32) {
-        (self[k].rounds, self[k].evaluations) = (rounds, evaluations);
+        self[k].rounds = rounds;
+        self[k].evaluations = evaluations;
     }
 
     fn put_interrupted(&mut self, _: Range<usize>, _: &CurveColumns) -> bool {
@@ -44,8 +45,8 @@ impl FitSink for Vec<CurveFit> {
 }
 
 impl FitSink for CurveColumns {
-    fn put(&mut self, k: usize, fit: CurveFit) {
-        CurveColumns::put(self, k, &fit);
+    fn put_fit(&mut self, k: usize, fit: CurveFit) {
+        CurveColumns::write_fit(self, k, &fit);
     }
 
     fn end(&self, k: usize) -> (Status, f64) {
@@ -53,14 +54,15 @@ impl FitSink for CurveColumns {
     }
 
     fn set_counts(&mut self, k: usize, rounds: u32, evaluations: u32) {
-        (self.rounds[k], self.evaluations[k]) = (rounds, evaluations);
+        self.rounds[k] = rounds;
+        self.evaluations[k] = evaluations;
     }
 
-    fn put_interrupted(&mut self, some: Range<usize>, ends: &CurveColumns) -> bool {
-        for k in some {
+    fn put_interrupted(&mut self, range: Range<usize>, ends: &CurveColumns) -> bool {
+        for k in range {
             self.copy_row(k, ends);
             if self.status[k] != Status::BadInput {
-                self.interrupt(k);
+                self.mark_interrupted(k);
             }
         }
         true

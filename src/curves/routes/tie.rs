@@ -1,7 +1,7 @@
-//! Tied parameters: the fit runs without them, and they are put back into its result.
+//! Tied parameters: the fit runs without them, and they are added to its result.
 
 use crate::curves::input::data::Curves;
-use crate::curves::results::result::open_undetermined;
+use crate::curves::results::result::mark_undetermined_covariances;
 use crate::curves::results::sound;
 use crate::curves::watch::Watch;
 use crate::curves::{CurveColumns, CurveFit, CurveRun};
@@ -13,8 +13,8 @@ use crate::values::Values;
 
 impl CurveRun {
     /// Returns the index of the parameter of this name, or a usage error if there is none or it is tied.
-    pub(crate) fn untied(&self, parameter: &str) -> Result<usize> {
-        let p = self.index(parameter)?;
+    pub(crate) fn untied_index(&self, parameter: &str) -> Result<usize> {
+        let p = self.parameter_index(parameter)?;
         match self.ties.iter().any(|tie| tie.parameter == p) {
             true => Err(Error::Usage(format!(
                 "`{parameter}` is tied: it follows other parameters"
@@ -29,15 +29,16 @@ impl CurveRun {
         let Untied {
             ties,
             run,
-            curves: kept,
+            curves: untied_curves,
         } = self.untie(curves)?;
         let count = self.model.parameters().len();
-        let fits = run.fit_here(&kept, watch)?.into_iter();
-        let mut fits: Vec<CurveFit> = fits
-            .map(|fit| sound::curve(expand(fit, &ties, count)))
+        let mut fits: Vec<CurveFit> = run
+            .fit_once(&untied_curves, watch)?
+            .into_iter()
+            .map(|fit| sound::require_finite(add_tied_parameters(fit, &ties, count)))
             .collect();
         for (k, fit) in fits.iter_mut().enumerate() {
-            if let Some(refused) = self.refuse_bounds(curves, &ties, k) {
+            if let Some(refused) = self.refuse_tied_bounds(curves, &ties, k) {
                 *fit = refused;
             }
         }
@@ -54,17 +55,18 @@ impl CurveRun {
         let Untied {
             ties,
             mut run,
-            curves: kept,
+            curves: untied_curves,
         } = self.untie(curves)?;
-        // the errors of tied parameters come from it
+        // The errors of tied parameters need the covariance of the others.
         run.covariance = true;
-        let mut free = CurveColumns::default();
-        run.fit_columns_here(&kept, &mut free, watch)?;
-        threads::in_pool(|| columns.put_tied(free, &ties));
-        let tied_bounds = curves.lower.is_some() || curves.upper.is_some();
-        for k in 0..if tied_bounds { columns.len() } else { 0 } {
-            if let Some(refused) = self.refuse_bounds(curves, &ties, k) {
-                columns.put(k, &refused);
+        let mut untied_columns = CurveColumns::default();
+        run.fit_columns_once(&untied_curves, &mut untied_columns, watch)?;
+        threads::in_pool(|| columns.put_tied(untied_columns, &ties));
+        if curves.lower.is_some() || curves.upper.is_some() {
+            for k in 0..columns.len() {
+                if let Some(refused) = self.refuse_tied_bounds(curves, &ties, k) {
+                    columns.write_fit(k, &refused);
+                }
             }
         }
         Ok(())
@@ -75,45 +77,51 @@ impl CurveRun {
         let ties = self.substitute(&self.ties)?;
         let count = self.model.parameters().len();
         curves.shape(self.model.predictors(), self.model.parameters())?;
-        let pick = |values: &[f64]| ties.kept.iter().map(|&p| values[p]).collect::<Vec<f64>>();
+        let select_untied =
+            |values: &[f64]| ties.kept.iter().map(|&p| values[p]).collect::<Vec<f64>>();
         let run = CurveRun {
-            lower: pick(&self.lower),
-            upper: pick(&self.upper),
+            lower: select_untied(&self.lower),
+            upper: select_untied(&self.upper),
             held: ties.kept.iter().map(|&p| self.held[p]).collect(),
             priors: ties.kept.iter().map(|&p| self.priors[p]).collect(),
             ties: Vec::new(),
             model: ties.formula.clone().into(),
             ..self.clone()
         };
-        let rows = |values: &Values| {
-            values
-                .to_double()
+        let select_untied_of_rows = |rows: &Values| {
+            rows.to_double()
                 .chunks_exact(count)
-                .flat_map(pick)
+                .flat_map(select_untied)
                 .collect::<Vec<f64>>()
         };
         let curves = Curves {
-            starts: rows(&curves.starts).into(),
-            lower: curves.lower.as_ref().map(|lower| rows(lower).into()),
-            upper: curves.upper.as_ref().map(|upper| rows(upper).into()),
+            starts: select_untied_of_rows(&curves.starts).into(),
+            lower: curves
+                .lower
+                .as_ref()
+                .map(|lower| select_untied_of_rows(lower).into()),
+            upper: curves
+                .upper
+                .as_ref()
+                .map(|upper| select_untied_of_rows(upper).into()),
             ..curves.view()
         };
         Ok(Untied { ties, run, curves })
     }
 
     /// Returns the result of curve `k` as a bad input if its own bounds limit a tied parameter.
-    fn refuse_bounds(&self, curves: &Curves, ties: &Ties, k: usize) -> Option<CurveFit> {
+    fn refuse_tied_bounds(&self, curves: &Curves, ties: &Ties, k: usize) -> Option<CurveFit> {
         let names = self.model.parameters();
-        let finite = |values: &Option<Values>, p: usize| {
-            values
+        let is_finite = |bounds: &Option<Values>, p: usize| {
+            bounds
                 .as_ref()
-                .is_some_and(|values| values.at(k * names.len() + p).is_finite())
+                .is_some_and(|bounds| bounds.at(k * names.len() + p).is_finite())
         };
-        let p = ties
+        let bounded = ties
             .tied
             .iter()
-            .find(|&&p| finite(&curves.lower, p) || finite(&curves.upper, p))?;
-        let message = format!("bad_bounds: `{}` is tied", names[*p]);
+            .find(|&&p| is_finite(&curves.lower, p) || is_finite(&curves.upper, p))?;
+        let message = format!("bad_bounds: `{}` is tied", names[*bounded]);
         Some(CurveFit {
             status: Status::BadInput,
             message,
@@ -129,7 +137,7 @@ struct Untied<'a> {
     curves: Curves<'a>,
 }
 
-/// One fit's results of all P parameters, without the tied ones, which are added in place.
+/// One fit's results of all P parameters, to be filled in.
 pub(crate) struct Expansion<'a> {
     /// (P)
     pub parameters: &'a mut [f64],
@@ -140,7 +148,7 @@ pub(crate) struct Expansion<'a> {
 }
 
 /// One fit's results of the K parameters that are not tied.
-pub(crate) struct Kept<'a> {
+pub(crate) struct UntiedResults<'a> {
     /// (K)
     pub parameters: &'a [f64],
     /// (K)
@@ -151,80 +159,86 @@ pub(crate) struct Kept<'a> {
 
 impl Expansion<'_> {
     /// Fills in all parameters: the tied ones by their expressions, their errors by the covariance J C Jᵀ.
-    pub fn fill(&mut self, ties: &Ties, fit: Kept<'_>) {
-        let (count, kept) = (self.parameters.len(), ties.kept.len());
-        // (tied, 1 + kept): values and slopes
-        let tied = ties.evaluate(fit.parameters);
-        let slopes = |t: usize| &tied[t * (1 + kept) + 1..(t + 1) * (1 + kept)];
+    pub fn fill_in(&mut self, ties: &Ties, untied: UntiedResults<'_>) {
+        let count = self.parameters.len();
+        let untied_count = ties.kept.len();
+        // (tied, 1 + untied): values and slopes.
+        let tied_rows = ties.evaluate(untied.parameters);
+        let value = |t: usize| tied_rows[t * (1 + untied_count)];
+        let slopes =
+            |t: usize| &tied_rows[t * (1 + untied_count) + 1..(t + 1) * (1 + untied_count)];
+        // 1. Copy the results of the parameters that are not tied.
         for (k, &p) in ties.kept.iter().enumerate() {
-            (self.parameters[p], self.errors[p]) = (fit.parameters[k], fit.errors[k]);
+            self.parameters[p] = untied.parameters[k];
+            self.errors[p] = untied.errors[k];
             for (l, &q) in ties.kept.iter().enumerate() {
-                self.covariance[p * count + q] = fit.covariance[k * kept + l];
+                self.covariance[p * count + q] = untied.covariance[k * untied_count + l];
             }
         }
-        let mut unit = vec![0.0; kept];
+        // 2. Compute the tied ones, and their covariances with all others.
+        let mut unit_vector = vec![0.0; untied_count];
         for (t, &p) in ties.tied.iter().enumerate() {
-            self.parameters[p] = tied[t * (1 + kept)];
+            self.parameters[p] = value(t);
             for (k, &q) in ties.kept.iter().enumerate() {
-                unit[k] = 1.0;
-                self.covariance[p * count + q] = propagated(slopes(t), &unit, fit.covariance);
-                self.covariance[q * count + p] = self.covariance[p * count + q];
-                unit[k] = 0.0;
+                unit_vector[k] = 1.0;
+                let covariance = propagate_covariance(slopes(t), &unit_vector, untied.covariance);
+                self.covariance[p * count + q] = covariance;
+                self.covariance[q * count + p] = covariance;
+                unit_vector[k] = 0.0;
             }
             for (u, &q) in ties.tied.iter().enumerate() {
-                self.covariance[p * count + q] = propagated(slopes(t), slopes(u), fit.covariance);
+                self.covariance[p * count + q] =
+                    propagate_covariance(slopes(t), slopes(u), untied.covariance);
             }
             self.errors[p] = self.covariance[p * count + p].sqrt();
         }
-        // a tie that depends on an undetermined parameter counts as undetermined
-        if !fit.errors.iter().any(|error| error.is_infinite()) {
+        // 3. A tie that depends on an undetermined parameter is undetermined, too.
+        if !untied.errors.iter().any(|error| error.is_infinite()) {
             return;
         }
-        let is_open = |t: usize| {
-            slopes(t)
+        let mut undetermined: Vec<usize> = Vec::new();
+        for (k, &p) in ties.kept.iter().enumerate() {
+            if untied.errors[k].is_infinite() {
+                undetermined.push(p);
+            }
+        }
+        for (t, &p) in ties.tied.iter().enumerate() {
+            let depends_on_undetermined = slopes(t)
                 .iter()
-                .zip(fit.errors)
-                .any(|(s, error)| *s != 0.0 && error.is_infinite())
-        };
-        let tied = ties
-            .tied
-            .iter()
-            .enumerate()
-            .filter(|(t, _)| is_open(*t))
-            .map(|(_, &p)| p);
-        let kept = ties
-            .kept
-            .iter()
-            .zip(fit.errors)
-            .filter(|(_, error)| error.is_infinite())
-            .map(|(&p, _)| p);
-        let open: Vec<usize> = kept.chain(tied).collect();
-        open_undetermined(self.covariance, open.iter().copied());
-        open.iter().for_each(|&p| self.errors[p] = f64::INFINITY);
+                .zip(untied.errors)
+                .any(|(slope, error)| *slope != 0.0 && error.is_infinite());
+            if depends_on_undetermined {
+                undetermined.push(p);
+            }
+        }
+        mark_undetermined_covariances(self.covariance, &undetermined);
+        for p in undetermined {
+            self.errors[p] = f64::INFINITY;
+        }
     }
 }
 
 /// Adds the tied parameters to a fit of the others.
-fn expand(fit: CurveFit, ties: &Ties, count: usize) -> CurveFit {
+fn add_tied_parameters(fit: CurveFit, ties: &Ties, count: usize) -> CurveFit {
     let CurveFit {
         mut parameters,
         mut errors,
         mut covariance,
         ..
     } = CurveFit::blank(count);
-    let kept = Kept {
+    let untied = UntiedResults {
         parameters: &fit.parameters,
         errors: &fit.errors,
         covariance: &fit.covariance,
     };
-    let mut all = Expansion {
+    let mut expansion = Expansion {
         parameters: &mut parameters,
         errors: &mut errors,
         covariance: &mut covariance,
     };
-    all.fill(ties, kept);
+    expansion.fill_in(ties, untied);
     CurveFit {
-        start: with_tied(ties, &fit.start, count),
+        start: evaluate_all_parameters(ties, &fit.start, count),
         parameters,
         errors,
         covariance,
@@ -234,33 +248,31 @@ fn expand(fit: CurveFit, ties: &Ties, count: usize) -> CurveFit {
 
 /// Returns the values of all `count` parameters from those of the ones that are not tied, the tied ones by their
 /// expressions.
-fn with_tied(ties: &Ties, values: &[f64], count: usize) -> Vec<f64> {
-    let tied = ties.evaluate(values);
-    let mut all = vec![f64::NAN; count];
-    ties.kept
-        .iter()
-        .zip(values)
-        .for_each(|(&p, value)| all[p] = *value);
-    ties.tied
-        .iter()
-        .enumerate()
-        .for_each(|(t, &p)| all[p] = tied[t * (1 + ties.kept.len())]);
-    all
+fn evaluate_all_parameters(ties: &Ties, untied: &[f64], count: usize) -> Vec<f64> {
+    let tied_rows = ties.evaluate(untied);
+    let mut parameters = vec![f64::NAN; count];
+    for (&p, value) in ties.kept.iter().zip(untied) {
+        parameters[p] = *value;
+    }
+    for (t, &p) in ties.tied.iter().enumerate() {
+        parameters[p] = tied_rows[t * (1 + ties.kept.len())];
+    }
+    parameters
 }
 
 /// Returns left · C · rightᵀ for two rows of a Jacobian and a covariance C, where a slope of 0 cancels NaN. Parameters
 /// with the slope 0 do not count: their covariance may be NaN.
-fn propagated(left: &[f64], right: &[f64], covariance: &[f64]) -> f64 {
-    let times = |slope: f64, value: f64| if slope == 0.0 { 0.0 } else { slope * value };
-    let kept = left.len();
-    let row = |k: usize| {
-        (0..kept)
-            .map(|l| times(right[l], covariance[k * kept + l]))
+fn propagate_covariance(left: &[f64], right: &[f64], covariance: &[f64]) -> f64 {
+    let product = |slope: f64, value: f64| if slope == 0.0 { 0.0 } else { slope * value };
+    let count = left.len();
+    let times_right = |k: usize| {
+        (0..count)
+            .map(|l| product(right[l], covariance[k * count + l]))
             .sum::<f64>()
     };
-    // a sum of nothing is -0
-    0.0 + (0..kept)
+    // A sum of nothing is -0.
+    0.0 + (0..count)
         .filter(|&k| left[k] != 0.0)
-        .map(|k| times(left[k], row(k)))
+        .map(|k| product(left[k], times_right(k)))
         .sum::<f64>()
 }

@@ -6,12 +6,12 @@ use popfit_testing::random::Random;
 
 use super::fitter;
 
-/// Counts around a narrow star over next to no background: many optima lie where the model comes to 0 under a count
-/// of 0.
+/// Counts around a narrow star over almost no background: many minima lie where the model reaches 0 at a count of 0.
 #[test]
-fn counts_of_nothing_do_not_stop_a_fit() {
+fn counts_of_zero_do_not_stop_a_fit() {
     const TRUTH: [f64; 5] = [100.0, 3.0, 3.0, 1.0, 0.05];
-    let (stars, pixels) = (200, 49);
+    let stars = 200;
+    let pixels = 49;
     let mut random = Random(12345);
     let place = |k: usize| [(k % 7) as f64, (k / 7) as f64];
     let mean = |k: usize| {
@@ -19,7 +19,9 @@ fn counts_of_nothing_do_not_stop_a_fit() {
         TRUTH[0] * (-(dx * dx + dy * dy) / (2.0 * TRUTH[3] * TRUTH[3])).exp() + TRUTH[4]
     };
     let mut poisson = |mean: f64| {
-        let (limit, mut count, mut product) = ((-mean).exp(), 0.0, random.uniform());
+        let limit = (-mean).exp();
+        let mut count = 0.0;
+        let mut product = random.uniform();
         while product > limit {
             (count, product) = (count + 1.0, product * random.uniform());
         }
@@ -34,17 +36,15 @@ fn counts_of_nothing_do_not_stop_a_fit() {
     let curves = Curves::on_common_grid(x, data, TRUTH.repeat(stars));
     let stars = CurveFitter::new(Formula::builtin("gauss2d").unwrap(), Device::cpu());
     let stars = stars.estimator(Estimator::Poisson);
-    let (fits, columns) = (
-        stars.fit(&curves).unwrap(),
-        stars.fit_columns(&curves).unwrap(),
-    );
+    let fits = stars.fit(&curves).unwrap();
+    let columns = stars.fit_columns(&curves).unwrap();
     for (k, fit) in fits.iter().enumerate() {
         assert!(
             fit.status.is_success() && columns.status[k].is_success(),
             "{k}: {fit:?}, {:?}",
             columns.status[k]
         );
-        // to the edge, where the likelihood ends, there is no telling how near
+        // The distance from the edge, where the likelihood ends, is not determined.
         assert!(
             (fit.chi2 - columns.chi2[k]).abs() < 0.01,
             "{k}: {} {}",
@@ -54,10 +54,10 @@ fn counts_of_nothing_do_not_stop_a_fit() {
     }
 }
 
-/// Counts that are all 0 bound a source on a known background from above: a bound of its own, or a prior, gives the
-/// likelihood an optimum.
+/// Counts that are all 0 bound a source on a known background from above: with a bound or a prior the likelihood has a
+/// maximum.
 #[test]
-fn counts_of_nothing_are_an_upper_limit() {
+fn counts_of_zero_give_an_upper_limit() {
     let x: Vec<f64> = (0..20).map(f64::from).collect();
     let y = vec![0.0; 60];
     let formula = Formula::parse("a*exp(-(x-m)^2/(2*s^2)) + 0.5").unwrap();
@@ -70,10 +70,8 @@ fn counts_of_nothing_are_an_upper_limit() {
                 .fix("s")
         };
         let bounded = source().bounds("a", 0.0, f64::INFINITY);
-        let (fits, columns) = (
-            bounded.fit(&curves).unwrap(),
-            bounded.fit_columns(&curves).unwrap(),
-        );
+        let fits = bounded.fit(&curves).unwrap();
+        let columns = bounded.fit_columns(&curves).unwrap();
         for (k, fit) in fits.iter().enumerate() {
             assert!(
                 fit.status.is_success() && fit.parameters[0] == 0.0 && fit.flags == Flags::AT_BOUND,
@@ -97,18 +95,16 @@ fn counts_of_nothing_are_an_upper_limit() {
             "{fit:?}"
         );
         assert!((prior.fit_columns(&curves).unwrap().parameters[0] - expected).abs() < 1e-3);
-        // nothing holds the source
+        // Nothing bounds the source.
         let open = &source().fit(&curves).unwrap()[0];
         assert!(
             open.status == Status::BadInput && open.message.contains("bound a parameter"),
             "{open:?}"
         );
-        // nor does a bound or a prior of a parameter that is fixed
+        // A bound or a prior of a fixed parameter does not help.
         let fixed = source().bounds("s", 0.1, 9.0).prior("m", 9.0, 1.0);
-        let (fits, columns) = (
-            fixed.fit(&curves).unwrap(),
-            fixed.fit_columns(&curves).unwrap(),
-        );
+        let fits = fixed.fit(&curves).unwrap();
+        let columns = fixed.fit_columns(&curves).unwrap();
         assert_eq!(
             (fits[0].status, columns.status[0]),
             (Status::BadInput, Status::BadInput)
@@ -117,19 +113,17 @@ fn counts_of_nothing_are_an_upper_limit() {
     }
 }
 
-/// The likelihood has no optimum if every count is 0.
+/// The likelihood has no maximum if every count is 0.
 #[test]
-fn counts_of_nothing_at_all_are_refused() {
+fn counts_that_are_all_zero_are_refused_without_bounds() {
     let x: Vec<f64> = (0..20).map(|k| 0.2 * f64::from(k)).collect();
     let mut y = vec![0.0; 40];
     y[25] = 3.0; // the second curve has some
     let curves = Curves::on_common_grid(x, y, [1.0, 1.0, 1.0].repeat(2));
     for device in devices() {
         let fitter = fitter(device).estimator(Estimator::Poisson);
-        let (fits, columns) = (
-            fitter.fit(&curves).unwrap(),
-            fitter.fit_columns(&curves).unwrap(),
-        );
+        let fits = fitter.fit(&curves).unwrap();
+        let columns = fitter.fit_columns(&curves).unwrap();
         assert_eq!(
             (fits[0].status, columns.status[0]),
             (Status::BadInput, Status::BadInput)
@@ -141,7 +135,9 @@ fn counts_of_nothing_at_all_are_refused() {
 
 /// Returns a count of Poisson's distribution with this mean (Knuth).
 fn poisson_count(mean: f64, random: &mut Random) -> f64 {
-    let (limit, mut count, mut product) = ((-mean).exp(), 0.0, random.uniform());
+    let limit = (-mean).exp();
+    let mut count = 0.0;
+    let mut product = random.uniform();
     while product > limit {
         count += 1.0;
         product *= random.uniform();
@@ -149,8 +145,8 @@ fn poisson_count(mean: f64, random: &mut Random) -> f64 {
     count
 }
 
-/// Where the bins far out are all empty, the best model touches 0 there: nobody wrote that bound, and it determines no
-/// parameter. The background's error is what the other bins tell.
+/// Where the outer bins are all empty, the best model touches 0 there: no user has set that bound, and it determines no
+/// parameter. The background's error follows from the other bins.
 #[test]
 fn empty_bins_where_the_model_touches_zero_determine_nothing() {
     const CURVES: usize = 600;
@@ -169,8 +165,9 @@ fn empty_bins_where_the_model_touches_zero_determine_nothing() {
     for device in devices() {
         let fitter = CurveFitter::new(formula.clone(), device).estimator(Estimator::Poisson);
         let columns = fitter.fit_columns(&curves).unwrap();
-        let (found, errors) = (columns.column("b").unwrap(), columns.errors("b").unwrap());
-        let of_columns = found
+        let actual = columns.column("b").unwrap();
+        let errors = columns.errors("b").unwrap();
+        let of_columns = actual
             .zip(errors)
             .zip(&columns.status)
             .map(|((b, e), status)| (b, e, *status));

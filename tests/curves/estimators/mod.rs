@@ -39,14 +39,14 @@ fn meets(fit: &CurveFit, parameters: &[f64], errors: &[f64], (share, relative): 
 }
 
 #[test]
-fn robust_losses_are_scipys() {
+fn robust_losses_agree_with_scipy() {
     for device in devices() {
         for (estimator, parameters, errors, chi2) in ROBUST {
             let fitter = fitter(device.clone())
                 .estimator(estimator)
                 .sandwich_errors(false);
             let fit = &fitter.fit(&curves(&Y)).unwrap()[0];
-            // scipy stops when its cost no longer changes: 1e-8 of it in the parameters
+            // scipy stops when its cost no longer changes: the parameters are then good to 1e-8.
             meets(fit, &parameters, &errors, (1e-6, 1e-5));
             assert!((fit.chi2 / chi2 - 1.0).abs() < 1e-10, "{fit:?} {chi2}");
             let rough = &fitter.polish(false).fit(&curves(&Y)).unwrap()[0];
@@ -76,13 +76,13 @@ fn counts_are_fitted_by_their_likelihood() {
             .max_rounds(4000)
             .fatol(1e-9)
             .max_restarts(10);
-        let found = &fitter.clone().solver(simplex).fit(&counts()).unwrap()[0];
-        meets(found, &POISSON, &POISSON_ERRORS, (0.01, 0.01));
+        let actual = &fitter.clone().solver(simplex).fit(&counts()).unwrap()[0];
+        meets(actual, &POISSON, &POISSON_ERRORS, (0.01, 0.01));
     }
 }
 
 #[test]
-fn what_cannot_be_counts_is_refused() {
+fn data_that_are_no_counts_are_refused() {
     let fitter = fitter(Device::cpu()).estimator(Estimator::Poisson);
     assert!(
         fitter
@@ -115,7 +115,7 @@ fn what_cannot_be_counts_is_refused() {
 }
 
 #[test]
-fn ties_are_the_formula_with_them_put_in() {
+fn ties_agree_with_the_substituted_formula() {
     for device in devices() {
         let whole = CurveFitter::new(
             Formula::parse("t = a*exp(-k*x); t + c").unwrap(),
@@ -128,7 +128,7 @@ fn ties_are_the_formula_with_them_put_in() {
             .err()
             .map(|e| e.to_string());
         assert!(tied.unwrap().contains("`b2`"));
-        // c through k, and k through a
+        // c depends on k, and k on a.
         let chain = whole
             .clone()
             .tie("c", "k^2 - 0.4")
@@ -146,7 +146,8 @@ fn ties_are_the_formula_with_them_put_in() {
             )
             .unwrap()[0];
         for fit in chain.fit(&two).unwrap() {
-            let (a, e) = (one.parameters[0], one.errors[0]);
+            let a = one.parameters[0];
+            let e = one.errors[0];
             let values = [a, a.sqrt() / 2.5, a / 6.25 - 0.4];
             let errors = [e, e / (5.0 * a.sqrt()), e / 6.25];
             meets(&fit, &values, &errors, (1e-6, 1e-8));
@@ -164,7 +165,7 @@ fn ties_are_the_formula_with_them_put_in() {
 }
 
 #[test]
-fn ties_that_make_no_sense_are_refused() {
+fn contradictory_ties_are_refused() {
     let plain = fitter(Device::cpu());
     for (parameter, expression, part) in [
         ("c", "c + 1", "leads back"),
@@ -218,22 +219,22 @@ fn ties_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn intervals_are_lmfits() {
+fn confidence_intervals_agree_with_lmfit() {
     for device in devices() {
         let fitter = fitter(device);
-        // a second curve whose input is bad, a third like the first
+        // The second curve is a bad input, the third equals the first.
         let mut y = CLEAN.repeat(3);
         y[30] = f64::NAN;
         let three =
             Curves::on_common_grid(X.to_vec(), y, [3.0, 1.0, 0.0].repeat(3)).sigma(SIGMA.repeat(3));
         let fits = fitter.fit(&three).unwrap();
-        let found = fitter
+        let actual = fitter
             .confidence_intervals(&three, &fits, &[], &[1.0, 3.0])
             .unwrap();
         for p in 0..3 {
             for (sigma, limits) in [LIMITS_1, LIMITS_3].iter().enumerate() {
                 for curve in [0, 2] {
-                    let interval = &found[curve][2 * p + sigma];
+                    let interval = &actual[curve][2 * p + sigma];
                     let error = fits[0].errors[p];
                     assert_eq!(interval.parameter, ["a", "k", "c"][p]);
                     assert!(
@@ -245,23 +246,23 @@ fn intervals_are_lmfits() {
                         "{interval:?} {limits:?}"
                     );
                 }
-                assert!(found[1][2 * p + sigma].lower.is_nan());
+                assert!(actual[1][2 * p + sigma].lower.is_nan());
             }
         }
         let absolute = fitter.absolute_sigma(true);
         let fits = absolute.fit(&three).unwrap();
-        let found = absolute
+        let actual = absolute
             .confidence_intervals(&three, &fits, &["k"], &[2.0])
             .unwrap();
         assert!(
-            (found[2][0].lower - LIMITS_ABSOLUTE[2]).abs() < 1e-6 * fits[0].errors[1],
-            "{found:?}"
+            (actual[2][0].lower - LIMITS_ABSOLUTE[2]).abs() < 1e-6 * fits[0].errors[1],
+            "{actual:?}"
         );
         assert!(
-            (found[2][0].upper - LIMITS_ABSOLUTE[3]).abs() < 1e-6 * fits[0].errors[1],
-            "{found:?}"
+            (actual[2][0].upper - LIMITS_ABSOLUTE[3]).abs() < 1e-6 * fits[0].errors[1],
+            "{actual:?}"
         );
-        assert!((found[0][0].probability - 0.954_499_736_103_642).abs() < 1e-12);
+        assert!((actual[0][0].probability - 0.954_499_736_103_642).abs() < 1e-12);
         assert!(
             absolute
                 .confidence_intervals(&three, &fits[..2], &[], &[])
@@ -281,8 +282,8 @@ fn intervals_are_lmfits() {
 }
 
 #[test]
-fn a_bound_is_met_exactly_on_every_device() {
-    // neither 0.7 nor 0.3 is a number of f32
+fn a_bound_is_reached_exactly_on_every_device() {
+    // Neither 0.7 nor 0.3 is a number of f32.
     for device in devices() {
         let start = Curves::on_common_grid(X.to_vec(), CLEAN.to_vec(), vec![3.0, 0.5, 0.0]);
         let fit = &fitter(device.clone())
@@ -303,34 +304,35 @@ fn a_bound_is_met_exactly_on_every_device() {
 }
 
 #[test]
-fn intervals_end_at_bounds_and_respect_ties_and_priors() {
+fn confidence_intervals_end_at_bounds_and_respect_ties_and_priors() {
     let plain = fitter(Device::cpu()).absolute_sigma(true);
     let bounded = plain.clone().bounds("k", 0.75, 2.0);
     let fits = bounded.fit(&curves(&CLEAN)).unwrap();
-    let found = bounded
+    let actual = bounded
         .confidence_intervals(&curves(&CLEAN), &fits, &["k"], &[0.1, 2.0])
         .unwrap();
     assert!(
-        found[0][0].lower > 0.75 && found[0][1].lower == f64::NEG_INFINITY,
-        "{found:?}"
+        actual[0][0].lower > 0.75 && actual[0][1].lower == f64::NEG_INFINITY,
+        "{actual:?}"
     );
     assert!(
-        (found[0][1].upper - LIMITS_ABSOLUTE[3]).abs() < 1e-6,
-        "{found:?}"
+        (actual[0][1].upper - LIMITS_ABSOLUTE[3]).abs() < 1e-6,
+        "{actual:?}"
     );
-    // what is linear has intervals of whole errors
+    // Linear parameters have intervals of whole errors.
     let line = plain
         .clone()
         .fix("k")
         .tie("c", "2*a - 8")
         .prior("a", 4.0, 0.05);
     let fits = line.fit(&curves(&CLEAN)).unwrap();
-    let found = line
+    let actual = line
         .confidence_intervals(&curves(&CLEAN), &fits, &[], &[1.0, 2.0])
         .unwrap();
-    assert_eq!(found[0].len(), 2);
-    for (interval, sigma) in found[0].iter().zip([1.0, 2.0]) {
-        let (best, error) = (fits[0].parameters[0], fits[0].errors[0]);
+    assert_eq!(actual[0].len(), 2);
+    for (interval, sigma) in actual[0].iter().zip([1.0, 2.0]) {
+        let best = fits[0].parameters[0];
+        let error = fits[0].errors[0];
         assert!(
             ((interval.upper - best) / error - sigma).abs() < 1e-6,
             "{interval:?} {best} {error}"
@@ -344,7 +346,7 @@ fn intervals_end_at_bounds_and_respect_ties_and_priors() {
         line.confidence_intervals(&curves(&CLEAN), &fits, &["c"], &[])
             .is_err()
     );
-    // what is held, or has no room, is where it is
+    // The interval of a held parameter, or one with equal bounds, is its value.
     let held = line
         .confidence_intervals(&curves(&CLEAN), &fits, &["k"], &[1.0, 3.0])
         .unwrap();
@@ -356,12 +358,12 @@ fn intervals_end_at_bounds_and_respect_ties_and_priors() {
     let pinned = plain.clone().bounds("k", 0.7, 0.7);
     let start = Curves::on_common_grid(X.to_vec(), CLEAN.to_vec(), vec![3.0, 0.7, 0.0]);
     let fits = pinned.fit(&start).unwrap();
-    let found = pinned
+    let actual = pinned
         .confidence_intervals(&start, &fits, &["k"], &[1.0])
         .unwrap();
     assert!(
-        found[0][0].lower == 0.7 && found[0][0].upper == 0.7,
-        "{found:?}"
+        actual[0][0].lower == 0.7 && actual[0][0].upper == 0.7,
+        "{actual:?}"
     );
 }
 
@@ -376,7 +378,7 @@ fn comparable(report: &str) -> String {
 }
 
 #[test]
-fn reports_are_lmfits() {
+fn reports_agree_with_lmfit() {
     let plain = fitter(Device::cpu());
     let fit = &plain.fit(&curves(&CLEAN)).unwrap()[0];
     assert_eq!(comparable(&plain.report(fit)), REPORT);
@@ -385,8 +387,11 @@ fn reports_are_lmfits() {
         "{fit:?}"
     );
     let correlation = fit.correlation();
-    for (found, exact) in [1, 2, 5].into_iter().zip(CORRELATION) {
-        assert!((correlation[found] - exact).abs() < 1e-6, "{correlation:?}");
+    for (actual, exact) in [1, 2, 5].into_iter().zip(CORRELATION) {
+        assert!(
+            (correlation[actual] - exact).abs() < 1e-6,
+            "{correlation:?}"
+        );
     }
     let tied = plain.clone().fix("k").tie("c", "0.1*a + k/20");
     let fit = &tied.fit(&curves(&CLEAN)).unwrap()[0];
@@ -417,8 +422,7 @@ fn reports_are_lmfits() {
     );
 }
 
-/// From starts far away, where most points are outliers of the loss, fits reach the best minimum that any of them
-/// finds.
+/// From distant starts, where most points are outliers of the loss, fits reach the best minimum that any of them finds.
 #[test]
 fn robust_losses_reach_their_minimum_from_far_starts() {
     let x: Vec<f64> = (0..20).map(|j| 0.2 * f64::from(j)).collect();

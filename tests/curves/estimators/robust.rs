@@ -34,23 +34,21 @@ fn decays_with_outliers(count: usize, share: f64) -> Curves<'static> {
     Curves::on_common_grid(x, y, vec![2.0, 1.5, 0.5]).sigma(vec![SIGMA; 40])
 }
 
-/// The errors of robust losses hold beside outliers, absolute sigma or not, alike in columns and fits, and are those of
-/// least squares without.
+/// The errors of robust losses are right with outliers, whether sigma is absolute or not, in columns and in fits, and
+/// agree with those of least squares without outliers.
 #[test]
-fn robust_errors_are_the_scatter_of_robust_fits() {
+fn robust_errors_agree_with_the_scatter_of_repeated_fits() {
     const CURVES: usize = 3000;
     let truth = [3.0, 1.0, 1.0];
-    let (dirty, clean) = (
-        decays_with_outliers(CURVES, 0.07),
-        decays_with_outliers(CURVES, 0.0),
-    );
+    let dirty = decays_with_outliers(CURVES, 0.07);
+    let clean = decays_with_outliers(CURVES, 0.0);
     for fitter in robust_fitters() {
         for fitter in [fitter.clone(), fitter.absolute_sigma(true)] {
             for curves in [&dirty, &clean] {
                 let fits = fitter.fit(curves).unwrap();
                 let columns = fitter.fit_columns(curves).unwrap();
                 for (p, truth) in truth.iter().enumerate() {
-                    // one-sided outliers shift what they may: the scatter is about the mean
+                    // One-sided outliers shift the parameters: the scatter is about the mean.
                     let pulls = |pull: &dyn Fn(usize) -> f64| {
                         let all: Vec<f64> = (0..CURVES)
                             .map(pull)
@@ -85,12 +83,12 @@ fn robust_errors_are_the_scatter_of_robust_fits() {
     }
 }
 
-/// A prior, a bound and too few points: errors of robust losses where the sandwich formula has less to go by.
+/// With a prior, a bound or too few points, the sandwich formula has fewer data for the errors of robust losses.
 #[test]
-fn robust_errors_beside_priors_bounds_and_few_points() {
+fn robust_errors_with_priors_bounds_and_few_points() {
     let curves = decays_with_outliers(200, 0.07);
     for fitter in robust_fitters() {
-        // a prior that is far tighter than the data gives its own width
+        // A prior that is far tighter than the data determines the error.
         let tight = fitter.clone().prior("c", 1.0, 1e-4);
         let loose = fitter.clone().prior("c", 1.0, 1e4);
         let [tight, loose, free] =
@@ -115,10 +113,8 @@ fn robust_errors_beside_priors_bounds_and_few_points() {
             );
         }
         let bounded = fitter.clone().bounds("c", 1.5, 2.0);
-        let (fits, columns) = (
-            bounded.fit(&curves).unwrap(),
-            bounded.fit_columns(&curves).unwrap(),
-        );
+        let fits = bounded.fit(&curves).unwrap();
+        let columns = bounded.fit_columns(&curves).unwrap();
         for (k, fit) in fits
             .iter()
             .enumerate()
@@ -130,17 +126,15 @@ fn robust_errors_beside_priors_bounds_and_few_points() {
                 "{fit:?}"
             );
         }
-        // as many points as parameters say nothing of the scatter
+        // As many points as parameters do not measure the scatter.
         let few = Curves::on_common_grid(
             vec![0.0, 1.0, 2.0],
             vec![4.0, 2.1, 1.4],
             vec![2.0, 1.5, 0.5],
         );
         for fitter in [fitter.clone(), fitter.absolute_sigma(true)] {
-            let (fit, columns) = (
-                fitter.fit(&few).unwrap().swap_remove(0),
-                fitter.fit_columns(&few).unwrap(),
-            );
+            let fit = fitter.fit(&few).unwrap().swap_remove(0);
+            let columns = fitter.fit_columns(&few).unwrap();
             assert!(
                 fit.status.is_success()
                     && fit.errors.iter().chain(&columns.errors).all(|e| e.is_nan()),
@@ -150,8 +144,8 @@ fn robust_errors_beside_priors_bounds_and_few_points() {
     }
 }
 
-/// What the data do not determine does not depend on the unit of the noise, and limits are found where the given sigma
-/// is far from the scatter.
+/// Whether a parameter is undetermined does not depend on the unit of the noise, and the ends of intervals are found
+/// where the given sigma is far from the scatter.
 #[test]
 fn robust_fits_do_not_depend_on_the_unit_of_the_noise() {
     let x: Vec<f64> = (0..20).map(f64::from).collect();
@@ -181,7 +175,7 @@ fn robust_fits_do_not_depend_on_the_unit_of_the_noise() {
             .all(|(fit, columns)| *fit == expected && *columns == expected),
         "{flags:?} {expected:?}"
     );
-    // sigma is a thousand times too large
+    // Sigma is a thousand times too large.
     let y: Vec<f64> = x
         .iter()
         .enumerate()
@@ -211,16 +205,14 @@ fn robust_fits_do_not_depend_on_the_unit_of_the_noise() {
     );
 }
 
-/// Priors make up for points that are missing, and say nothing of the scatter.
+/// Priors replace missing points, but do not measure the scatter.
 #[test]
 fn robust_errors_without_spare_points_are_unknown() {
     let curves = Curves::on_common_grid(vec![0.0, 1.0], vec![4.0, 2.1], vec![2.0, 1.5, 0.5]);
     for fitter in robust_fitters() {
         let fitter = fitter.prior("k", 1.0, 0.1).prior("c", 1.0, 0.2);
-        let (fit, columns) = (
-            fitter.fit(&curves).unwrap().swap_remove(0),
-            fitter.fit_columns(&curves).unwrap(),
-        );
+        let fit = fitter.fit(&curves).unwrap().swap_remove(0);
+        let columns = fitter.fit_columns(&curves).unwrap();
         assert!(
             fit.status.is_success() && fit.errors.iter().all(|error| error.is_nan()),
             "{fit:?}"

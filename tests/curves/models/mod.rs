@@ -17,7 +17,7 @@ fn simplex_settings() -> NelderMead {
 
 /// Largest difference from the truth, relative to its size (at least 0.1).
 fn distance(fit: &CurveFit, truth: &[f64]) -> f64 {
-    let one = |(found, truth): (&f64, &f64)| (found - truth).abs() / truth.abs().max(0.1);
+    let one = |(actual, truth): (&f64, &f64)| (actual - truth).abs() / truth.abs().max(0.1);
     largest(fit.parameters.iter().zip(truth).map(one))
 }
 
@@ -35,7 +35,7 @@ fn fit(problem: &Problem, device: &Device, solver: Solver, polish: bool) -> Vec<
 }
 
 #[test]
-fn every_solver_meets_every_model_on_every_device() {
+fn every_solver_fits_every_model_on_every_device() {
     let lm = CurveFitter::LEVENBERG_MARQUARDT;
     let mut wrong = Vec::new();
     for device in devices() {
@@ -55,7 +55,7 @@ fn every_solver_meets_every_model_on_every_device() {
                 );
                 continue;
             }
-            // the host refines what has Rust, in f64
+            // The host refines fits of models with Rust, in f64.
             let refined = if problem.on_cpu { 1e-10 } else { problem.f32 };
             let device_alone = if is_cpu { 1e-9 } else { problem.f32 };
             let simplex = if is_cpu { 5e-5 } else { problem.f32_simplex };
@@ -91,7 +91,7 @@ fn every_solver_meets_every_model_on_every_device() {
 }
 
 #[test]
-fn every_derivative_meets_differences() {
+fn every_derivative_agrees_with_differences() {
     let mut checked = 0;
     for problem in problems()
         .iter()
@@ -110,7 +110,7 @@ fn every_derivative_meets_differences() {
 }
 
 #[test]
-fn every_derivative_on_every_device_meets_differences() {
+fn every_derivative_on_every_device_agrees_with_differences() {
     for device in devices() {
         let is_cpu = device.name().starts_with("cpu");
         for problem in problems()
@@ -120,7 +120,7 @@ fn every_derivative_on_every_device_meets_differences() {
             let fitter = CurveFitter::new(problem.model.clone(), device.clone());
             let tolerance = match (is_cpu, problem.on_cpu) {
                 (true, _) => 1e-7,
-                // f32 against f64, and against differences in f32
+                // f32 is compared with f64, and with differences in f32.
                 (false, true) => 1e-5,
                 (false, false) => 1e-3,
             };
@@ -152,7 +152,7 @@ fn brown_dennis_ends_at_the_published_minimum() {
     let x: Vec<f64> = (1..=20).map(f64::from).collect();
     let model = popfit::Formula::builtin("brown_dennis").unwrap();
     for device in devices() {
-        // Gauss–Newton steps lead away from it, so that what f32 sums leave is not refined
+        // Gauss–Newton steps lead away from it, so that the error of sums in f32 is not refined.
         let (cost, share) = if device.name().starts_with("cpu") {
             (0.02, 1e-3)
         } else {
@@ -176,7 +176,7 @@ fn brown_dennis_ends_at_the_published_minimum() {
 }
 
 #[test]
-fn residual_problems_need_no_data() {
+fn residual_problems_are_solved_without_data() {
     let rosenbrock = popfit::Closure::residuals(&["x", "y"], |p, r| {
         (r[0], r[1]) = (10.0 * (p[1] - p[0] * p[0]), 1.0 - p[0]);
     });

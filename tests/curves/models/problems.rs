@@ -23,7 +23,7 @@ impl Problem {
     /// A model that can do everything, its data its own values.
     fn new(name: &str, model: CurveModel, x: Vec<f64>, truth: &[f64], start: &[f64]) -> Problem {
         let y = model.values(&x, truth).unwrap();
-        // the other start is on the truth's other side, nearer
+        // The other start is nearer, on the other side of the true value.
         let other = truth
             .iter()
             .zip(start)
@@ -295,7 +295,7 @@ fn splines() -> Vec<Problem> {
     let model = |axes: usize| {
         let points = grid(axes, 11, 0.0, 1.0);
         let total = points.len() / axes;
-        // the first predictor is the slowest in a table
+        // The first predictor varies slowest in a table.
         let values: Vec<f64> = (0..total)
             .map(|j| {
                 bump(
@@ -381,7 +381,7 @@ fn functions() -> Vec<Problem> {
         (r[0], r[1]) = (10.0 * (p[1] - p[0] * p[0]), 1.0 - p[0]);
     });
     let ringing = CurveModel::new(Ringing).unwrap();
-    // the best damping is none at all, on the edge of where the model is defined
+    // The best damping is 0, on the edge of the model's domain.
     let edge = [2.0, 1.5, 0.3, 0.0];
     let plane = Closure::new(&["x", "y"], &["a", "b"], |x, p, z| {
         let n = z.len();
@@ -456,7 +456,7 @@ fn decay_formula() -> CurveModel {
 }
 
 const DECAY: &str = "
-// an exponential decay
+// An exponential decay.
 const UNIT: f32 = 1.0;
 
 fn envelope(k: f32, x: f32) -> f32 {
@@ -493,7 +493,8 @@ fn model(p: array<f32, 4>, x: array<f32, 2>) -> f32 {
 fn wgsl() -> Vec<Problem> {
     let names = ["a", "k", "c"];
     let with_slopes = format!("{DECAY}{DECAY_SLOPES}");
-    let (truth, start) = ([3.0, 0.7, 0.4], [2.0, 1.0, 0.1]);
+    let truth = [3.0, 0.7, 0.4];
+    let start = [2.0, 1.0, 0.1];
     let gpu = |name: &str,
                model: CurveModel,
                twin: CurveModel,

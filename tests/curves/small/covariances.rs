@@ -9,12 +9,12 @@ use super::problems::{Problem, problem};
 const CLOSE: f64 = 3e-3;
 
 /// Compares covariances with the errors beside them and with those of `fit`; returns the number of fits compared.
-fn compare(what: &str, fitter: &CurveFitter, curves: &Curves) -> usize {
+fn compare(label: &str, fitter: &CurveFitter, curves: &Curves) -> usize {
     let plain = fitter.fit_columns(curves).unwrap();
     let columns = fitter.clone().covariance(true).fit_columns(curves).unwrap();
     let fits = fitter.fit(curves).unwrap();
     assert!(plain.covariance.is_none());
-    // what is asked for besides changes nothing
+    // The request for covariances does not change the other columns.
     for (with, without) in [
         (&columns.parameters, &plain.parameters),
         (&columns.errors, &plain.errors),
@@ -23,32 +23,34 @@ fn compare(what: &str, fitter: &CurveFitter, curves: &Curves) -> usize {
             with.iter()
                 .zip(without)
                 .all(|(a, b)| a.to_bits() == b.to_bits()),
-            "{what}"
+            "{label}"
         );
     }
-    let (p, all) = (columns.names().len(), columns.covariance.as_ref().unwrap());
+    let p = columns.names().len();
+    let all = columns.covariance.as_ref().unwrap();
     assert_eq!(all.len(), columns.len() * p * p);
     let mut compared = 0;
     for (k, fit) in fits.iter().enumerate() {
-        let (own, errors) = (&all[k * p * p..][..p * p], &columns.errors[k * p..][..p]);
+        let own = &all[k * p * p..][..p * p];
+        let errors = &columns.errors[k * p..][..p];
         if !columns.status[k].is_success() {
             assert!(
                 (0..p * p).all(|i| own[i].is_nan() || own[i] == 0.0),
-                "{what} {k}: {own:?}"
+                "{label} {k}: {own:?}"
             );
             continue;
         }
-        meets_errors(&format!("{what} {k}"), own, errors);
+        meets_errors(&format!("{label} {k}"), own, errors);
         if !fit.status.is_success() || fit.flags != columns.flags[k] {
             continue;
         }
         compared += 1;
-        for (i, (found, expected)) in own.iter().zip(&fit.covariance).enumerate() {
+        for (i, (actual, expected)) in own.iter().zip(&fit.covariance).enumerate() {
             let scale = fit.errors[i / p] * fit.errors[i % p];
-            let same = found == expected || found.is_nan() && expected.is_nan();
+            let same = actual == expected || actual.is_nan() && expected.is_nan();
             assert!(
-                same || (found - expected).abs() <= CLOSE * scale,
-                "{what} {k} {i}: {found} {expected}\n{own:?}\n{fit:?}"
+                same || (actual - expected).abs() <= CLOSE * scale,
+                "{label} {k} {i}: {actual} {expected}\n{own:?}\n{fit:?}"
             );
         }
     }
@@ -56,16 +58,17 @@ fn compare(what: &str, fitter: &CurveFitter, curves: &Curves) -> usize {
 }
 
 /// The diagonal has the squared errors, to rounding, and the matrix is symmetric.
-fn meets_errors(what: &str, covariance: &[f64], errors: &[f64]) {
+fn meets_errors(label: &str, covariance: &[f64], errors: &[f64]) {
     let p = errors.len();
     for i in 0..p {
-        let (root, error) = (covariance[i * p + i].sqrt(), errors[i]);
+        let root = covariance[i * p + i].sqrt();
+        let error = errors[i];
         let same =
             root == error || root.is_nan() && error.is_nan() || (root / error - 1.0).abs() < 1e-15;
-        assert!(same, "{what}: {root} {error}");
+        assert!(same, "{label}: {root} {error}");
         assert!(
             (0..i).all(|j| covariance[i * p + j].to_bits() == covariance[j * p + i].to_bits()),
-            "{what}"
+            "{label}"
         );
     }
 }
@@ -77,7 +80,7 @@ fn gaussians(count: usize) -> Problem {
 }
 
 #[test]
-fn covariances_are_those_of_the_errors() {
+fn covariances_of_columns_have_the_squared_errors_as_diagonal() {
     let Problem {
         formula,
         x,
@@ -89,7 +92,7 @@ fn covariances_are_those_of_the_errors() {
     let curves = || Curves::on_common_grid(x.clone(), y.clone(), starts.clone());
     for device in devices() {
         let fitter = CurveFitter::new(formula.clone(), device.clone());
-        // Huber's would count how many points are beyond its scale, which jumps
+        // Huber's loss would count the points beyond its scale, and that number jumps.
         let robust = fitter.clone().estimator(Estimator::Cauchy(1.5));
         let cases: [(&str, CurveFitter, Curves); 10] = [
             ("plain", fitter.clone(), curves()),
@@ -123,9 +126,9 @@ fn covariances_are_those_of_the_errors() {
                 curves().sigma(sigma.clone()),
             ),
         ];
-        for (what, fitter, curves) in cases {
-            let compared = compare(&format!("{what} on {}", device.name()), &fitter, &curves);
-            assert!(compared > 280, "{what}: {compared}");
+        for (label, fitter, curves) in cases {
+            let compared = compare(&format!("{label} on {}", device.name()), &fitter, &curves);
+            assert!(compared > 280, "{label}: {compared}");
         }
     }
 }
@@ -133,7 +136,7 @@ fn covariances_are_those_of_the_errors() {
 /// A parameter at a bound has no error, one that the data do not determine an infinite one; without degrees of freedom
 /// there are none.
 #[test]
-fn covariances_of_what_is_not_determined() {
+fn covariances_of_undetermined_parameters_are_nan() {
     let Problem { x, y, starts, .. } = gaussians(100);
     let starts = |more: f64| {
         starts
@@ -160,7 +163,7 @@ fn covariances_of_what_is_not_determined() {
             "{:?}",
             &all[..25]
         );
-        // d and c act alike
+        // Parameters d and c have the same effect.
         let alike = CurveFitter::new(
             Formula::parse("a*exp(-(x-m)^2/(2*s^2))+c+d").unwrap(),
             device.clone(),
@@ -178,9 +181,9 @@ fn covariances_of_what_is_not_determined() {
     }
 }
 
-/// Columns whose memory is used again have nothing of what was there before.
+/// Columns whose memory is reused keep nothing of the previous results.
 #[test]
-fn reused_covariances_are_new() {
+fn reused_columns_have_new_covariances() {
     let Problem {
         formula,
         x,

@@ -13,7 +13,7 @@ use problems::{Problem, Sequence, images, problem};
 /// Steps that stay in registers are those of fits with bounds, which take the general path: of 3, 4, 5 and 6
 /// parameters.
 #[test]
-fn bounds_far_away_change_nothing() {
+fn distant_bounds_do_not_change_small_fits() {
     let line: Vec<f64> = (0..21).map(|j| 0.5 * f64::from(j)).collect();
     let plane = |width: usize| -> Vec<f64> {
         let at = |k: usize| {
@@ -62,13 +62,13 @@ fn bounds_far_away_change_nothing() {
 
 /// All fits that `fit` brings to an end have the same one in columns: within 0.001 of the errors, and errors to 0.003.
 fn compare(
-    what: &str,
+    label: &str,
     device: &Device,
     fitter: &dyn Fn(Device) -> CurveFitter,
     curves: &Curves,
     least: f64,
 ) {
-    let what = &format!("{what} on {}", device.name());
+    let label = &format!("{label} on {}", device.name());
     let columns = fitter(device.clone()).fit_columns(curves).unwrap();
     let fits = fitter(Device::cpu()).fit(curves).unwrap();
     let count = fits.first().map_or(1, |fit| fit.parameters.len());
@@ -82,15 +82,13 @@ fn compare(
         assert_eq!(
             status == Status::BadInput,
             fit.status == Status::BadInput,
-            "{what}: {fit:?}"
+            "{label}: {fit:?}"
         );
-        let (p, e) = (
-            &columns.parameters[k * count..][..count],
-            &columns.errors[k * count..][..count],
-        );
+        let p = &columns.parameters[k * count..][..count];
+        let e = &columns.errors[k * count..][..count];
         let same = |i: usize| {
             let error = fit.errors[i];
-            // at a bound, held or undetermined
+            // The parameter is at a bound, held or undetermined.
             let held = error.is_nan() && e[i].is_nan()
                 || error == e[i] && !(error > 0.0 && error.is_finite());
             let apart = (p[i] - fit.parameters[i]).abs();
@@ -104,13 +102,13 @@ fn compare(
     }
     assert!(
         close as f64 >= least * fits.len() as f64,
-        "{what}: {close} of {} agree",
+        "{label}: {close} of {} agree",
         fits.len()
     );
 }
 
 #[test]
-fn images_meet_the_refined_fits() {
+fn small_fits_of_images_agree_with_polished_fits() {
     for device in devices() {
         for (sigma, count) in [(0.5, 1500), (0.01, 300), (1e-6, 65)] {
             let Problem {
@@ -131,9 +129,9 @@ fn images_meet_the_refined_fits() {
     }
 }
 
-/// On a lattice that all share sums are made by columns and lines, on grids of their own point by point.
+/// On a shared lattice the sums are computed by columns and lines, on own grids point by point.
 #[test]
-fn lattices_are_fitted_like_grids_of_their_own() {
+fn lattices_give_the_results_of_own_grids() {
     for (name, widths) in [("gauss2d", &[1.3][..]), ("gauss2d_elliptic", &[1.3, 0.9])] {
         for (columns, lines, count) in [(5, 5, 1), (3, 8, 65), (9, 4, 130)] {
             let points = columns * lines;
@@ -190,7 +188,7 @@ fn lattices_are_fitted_like_grids_of_their_own() {
 /// Steps shrink at a constant rate, by as little as a tenth each, if the noise is a fifth of the amplitude or more: a
 /// small step is then not the last that matters.
 #[test]
-fn slow_fits_go_on_to_their_ends() {
+fn slow_fits_converge_to_a_thousandth_of_their_errors() {
     let line: Vec<f64> = (0..21).map(|j| 0.5 * f64::from(j)).collect();
     let plane: Vec<f64> = (0..98)
         .map(|j| if j < 49 { j % 7 } else { (j - 49) / 7 })
@@ -221,7 +219,7 @@ fn slow_fits_go_on_to_their_ends() {
     {
         let count = formula.parameters().len();
         for device in devices() {
-            let what = format!("{:?} on {}", formula.parameters(), device.name());
+            let label = format!("{:?} on {}", formula.parameters(), device.name());
             let fitter = CurveFitter::new(formula.clone(), device);
             let columns = fitter
                 .fit_columns(&Curves::on_common_grid(
@@ -230,12 +228,13 @@ fn slow_fits_go_on_to_their_ends() {
                     starts.clone(),
                 ))
                 .unwrap();
-            // from there, so that both are in the same minimum
+            // The polished fits start at these ends, so that both are in the same minimum.
             let ends = Curves::on_common_grid(x.clone(), y.clone(), columns.parameters.clone());
             let refined = CurveFitter::new(formula.clone(), Device::cpu())
                 .fit(&ends)
                 .unwrap();
-            let (mut good, mut far) = (0, 0);
+            let mut successes = 0;
+            let mut far_fits = 0;
             for (k, fit) in refined.iter().enumerate() {
                 if columns.status[k].is_success() && fit.status.is_success() {
                     let pairs = fit
@@ -243,42 +242,46 @@ fn slow_fits_go_on_to_their_ends() {
                         .iter()
                         .zip(&columns.parameters[count * k..])
                         .zip(&fit.errors);
-                    good += 1;
-                    far += usize::from(
+                    successes += 1;
+                    far_fits += usize::from(
                         !pairs
                             .into_iter()
                             .all(|((a, b), error)| (a - b).abs() <= 1e-3 * error),
                     );
                 }
             }
-            // f64 begins with what f32 says of the rate; on GPUs all fits come so
-            let few = if what.contains("gpu") { good / 100 } else { 3 };
+            // f64 begins with the convergence rate that f32 has measured; on GPUs all fits do.
+            let max_far_fits = if label.contains("gpu") {
+                successes / 100
+            } else {
+                3
+            };
             assert!(
-                good > 1500 && far <= few,
-                "{what}: {far} of {good} have not arrived"
+                successes > 1500 && far_fits <= max_far_fits,
+                "{label}: {far_fits} of {successes} have not arrived"
             );
         }
     }
 }
 
-/// f32 holds no more than a thousandth of the offset's unit: f64 is to finish, whatever the fits beside.
+/// f32 resolves no more than a thousandth of the offset's unit, so that f64 must finish, whatever the other fits.
 #[test]
-fn large_offsets_are_finished_in_f64() {
+fn small_fits_with_large_offsets_end_in_f64() {
     let Problem {
         formula,
         x,
         mut y,
         mut starts,
     } = images(0.5, 130);
-    let far = problem(
+    let with_offsets = problem(
         formula.clone(),
         x.clone(),
         &[1.0, 2.0, 2.0, 1.0, 1e4],
         0.05,
         130,
     );
-    y.extend(far.y);
-    starts.extend(far.starts);
+    y.extend(with_offsets.y);
+    starts.extend(with_offsets.starts);
     for device in devices() {
         let fitter = |device| CurveFitter::new(formula.clone(), device);
         compare(
@@ -292,13 +295,13 @@ fn large_offsets_are_finished_in_f64() {
 }
 
 #[test]
-fn other_formulas() {
+fn small_fits_of_other_formulas_agree_with_polished_fits() {
     let line = |first: f64, last: f64, n: usize| -> Vec<f64> {
         (0..n)
             .map(|j| first + (last - first) * j as f64 / (n - 1) as f64)
             .collect()
     };
-    // the offset of the first is 4 digits larger than its noise, its points lie at 5000: f32 alone would not do
+    // The offset of the first is 4 digits larger than its noise, and its points lie at 5000: f32 alone is not enough.
     let cases: [(&str, Vec<f64>, &[f64], f64); 11] = [
         (
             "a*exp(-(x-5000-m)^2/(2*s^2)) + c",
@@ -380,7 +383,7 @@ fn other_formulas() {
 
 /// 7 · 0.1 is more than 0.7 in f64, and equal to it in f32; 49 · (1/49) is less than 1 in f64, and 49/49 is not.
 #[test]
-fn conditions_are_decided_as_in_f64() {
+fn conditions_of_formulas_are_evaluated_in_f64() {
     let tenths: Vec<f64> = (0..20).map(|j| f64::from(j) * 0.1).collect();
     let whole: Vec<f64> = (40..60).map(f64::from).collect();
     for (text, x, first) in [
@@ -430,7 +433,8 @@ fn voigt_profiles_end_at_their_minima() {
     let x: Vec<f64> = (0..50).map(|j| 0.25 * f64::from(j)).collect();
     let formula = Formula::builtin("voigt").unwrap();
     let mut random = Sequence(7);
-    let (mut y, mut starts) = (Vec::new(), Vec::new());
+    let mut y = Vec::new();
+    let mut starts = Vec::new();
     for k in 0..300 {
         let widths = [1.2 * random.uniform(), 1.2 * random.uniform()];
         let [s, g] = [
@@ -459,29 +463,25 @@ fn voigt_profiles_end_at_their_minima() {
         let fitter = CurveFitter::new(formula.clone(), device)
             .bounds("s", 0.0, 9.0)
             .bounds("g", 0.0, 9.0);
-        let (columns, fits) = (
-            fitter.fit_columns(&curves).unwrap(),
-            fitter.fit(&curves).unwrap(),
-        );
+        let columns = fitter.fit_columns(&curves).unwrap();
+        let fits = fitter.fit(&curves).unwrap();
         let mut at_zero = 0;
         for (k, fit) in fits.iter().enumerate() {
-            let (fast, exact, found) = (
-                columns.chi2[k],
-                fit.chi2,
-                &columns.parameters[5 * k..5 * k + 5],
-            );
+            let fast = columns.chi2[k];
+            let exact = fit.chi2;
+            let actual = &columns.parameters[5 * k..5 * k + 5];
             assert!(
                 (fast - exact).abs() <= 1e-4 * 0.0025 * 45.0,
-                "{k}: {fast} {exact} {found:?}"
+                "{k}: {fast} {exact} {actual:?}"
             );
-            at_zero += usize::from(found[2..4].contains(&0.0));
+            at_zero += usize::from(actual[2..4].contains(&0.0));
         }
         assert!(at_zero > 60, "{at_zero} fits end at a width of 0");
     }
 }
 
 #[test]
-fn weights_masks_grids_and_bounds() {
+fn small_fits_use_weights_masks_grids_and_bounds() {
     for device in devices() {
         let Problem {
             formula,
@@ -519,9 +519,9 @@ fn weights_masks_grids_and_bounds() {
     }
 }
 
-/// Squares of such weights are more than f64 adds up: what has lost a direction goes another way.
+/// Sums of the squares of such weights exceed the precision of f64: fits that lose a direction take the populations.
 #[test]
-fn weights_that_span_nine_decades() {
+fn small_fits_with_weights_over_nine_decades_converge() {
     let count = 300;
     for device in devices() {
         for (text, centre) in [
@@ -549,10 +549,8 @@ fn weights_that_span_nine_decades() {
             for absolute in [false, true] {
                 let fitter =
                     CurveFitter::new(formula.clone(), device.clone()).absolute_sigma(absolute);
-                let (fits, columns) = (
-                    fitter.fit(&curves).unwrap(),
-                    fitter.fit_columns(&curves).unwrap(),
-                );
+                let fits = fitter.fit(&curves).unwrap();
+                let columns = fitter.fit_columns(&curves).unwrap();
                 let p = centre.len();
                 let ended = (0..count)
                     .filter(|&k| columns.status[k].is_success() && fits[k].status.is_success())
@@ -576,7 +574,7 @@ fn weights_that_span_nine_decades() {
 }
 
 #[test]
-fn estimators_and_priors_meet_the_refined_fits() {
+fn small_fits_with_estimators_and_priors_agree_with_polished_fits() {
     for device in devices() {
         let Problem {
             formula,
@@ -585,7 +583,7 @@ fn estimators_and_priors_meet_the_refined_fits() {
             starts,
         } = images(0.5, 300);
         let plain = |device| CurveFitter::new(formula.clone(), device);
-        // one point in 40 far off
+        // One point in 40 is an outlier.
         let mut far = y.clone();
         (0..y.len())
             .filter(|j| j % 40 == 17)
@@ -636,9 +634,9 @@ fn estimators_and_priors_meet_the_refined_fits() {
     }
 }
 
-/// Absolute errors are those of sigma, however bad the fit: the end is as near in their units.
+/// Absolute errors follow from sigma, however poor the fit: the end is as near to the minimum in their units.
 #[test]
-fn bad_fits_with_absolute_errors_end_as_near() {
+fn poor_fits_with_absolute_sigma_end_as_near_to_the_minimum() {
     for device in devices() {
         let Problem {
             formula,
@@ -658,7 +656,7 @@ fn bad_fits_with_absolute_errors_end_as_near() {
 }
 
 #[test]
-fn many_parameters_and_points() {
+fn small_fits_of_many_parameters_and_points_converge() {
     let x: Vec<f64> = (0..300).map(|j| f64::from(j) * 0.1).collect();
     let text = "a*exp(-(x-5)^2/(2*s^2)) + b*exp(-(x-12)^2/(2*t^2)) + c*exp(-(x-20)^2/(2*u^2)) + \
         d*exp(-(x-25)^2/(2*v^2)) + h + f*x + g*x^2";
@@ -684,7 +682,7 @@ fn many_parameters_and_points() {
 }
 
 #[test]
-fn what_is_not_tiny_takes_the_other_way() {
+fn tied_columns_agree_with_polished_fits() {
     let Problem {
         formula,
         x,
@@ -718,29 +716,28 @@ fn what_is_not_tiny_takes_the_other_way() {
     );
 }
 
-/// Fits that fail in the lanes are fitted again, and what is said of the first attempt is not said of the second.
+/// Fits that fail in the lanes are repeated, and a success does not keep the message of its first attempt.
 #[test]
 fn plain_successes_have_no_message() {
     let x: Vec<f64> = (0..40).map(f64::from).collect();
     let mut sequence = Sequence(8);
     let mut uniform = || sequence.uniform();
-    let (mut y, mut starts) = (Vec::new(), Vec::new());
+    let mut y = Vec::new();
+    let mut starts = Vec::new();
     for _ in 0..4000 {
-        let (m, w, a) = (
-            12.0 + 16.0 * uniform(),
-            1.0 + 3.0 * uniform(),
-            5.0 + 15.0 * uniform(),
-        );
+        let m = 12.0 + 16.0 * uniform();
+        let w = 1.0 + 3.0 * uniform();
+        let a = 5.0 + 15.0 * uniform();
         for x in &x {
             let noise: f64 = (0..12).map(|_| uniform()).sum::<f64>() - 6.0;
             y.push(a * (-(x - m).powi(2) / (2.0 * w * w)).exp() + 2.0 + 0.3 * noise);
         }
-        let far = [
+        let start = [
             a * (0.2 + 4.8 * uniform()),
             m + (8.0 * uniform() - 4.0) * w,
             w * (0.1 + 7.9 * uniform()),
         ];
-        starts.extend(far.into_iter().chain([4.0 * uniform()]));
+        starts.extend(start.into_iter().chain([4.0 * uniform()]));
     }
     let formula = Formula::parse("a*exp(-(x-m)^2/(2*s^2))+c").unwrap();
     let columns = CurveFitter::new(formula, Device::cpu())
@@ -757,7 +754,7 @@ fn plain_successes_have_no_message() {
         with_message,
         columns.message(with_message[0])
     );
-    // a fit that failed has no errors
+    // A failed fit has no errors.
     for k in (0..4000).filter(|k| !columns.status[*k].is_success()) {
         assert!(
             columns.errors("a").unwrap().nth(k).unwrap().is_nan(),

@@ -1,4 +1,4 @@
-//! A fit does not know what is fitted beside it, before it, or how badly.
+//! The results of a fit do not depend on other fits before it or in its batch, nor on how these end.
 
 use popfit::{CurveColumns, CurveFitter, Curves, Device, Estimator, Formula, Status};
 
@@ -16,7 +16,7 @@ fn a_fit_has_the_same_bits_in_any_order_and_batch() {
             starts,
         } = images(0.5, 3000);
         let fitter = CurveFitter::new(formula, device);
-        let of = |fits: &[usize]| -> CurveColumns {
+        let fit_subset = |fits: &[usize]| -> CurveColumns {
             let y: Vec<f64> = fits
                 .iter()
                 .flat_map(|k| &y[k * 25..(k + 1) * 25])
@@ -31,11 +31,11 @@ fn a_fit_has_the_same_bits_in_any_order_and_batch() {
                 .fit_columns(&Curves::on_common_grid(x.clone(), y, starts))
                 .unwrap()
         };
-        let all = of(&(0..3000).collect::<Vec<_>>());
+        let all = fit_subset(&(0..3000).collect::<Vec<_>>());
         let backwards: Vec<usize> = (0..3000).rev().collect();
-        for some in [&backwards[..], &[7], &[2999, 0, 64]] {
-            let columns = of(some);
-            for (i, &k) in some.iter().enumerate() {
+        for subset in [&backwards[..], &[7], &[2999, 0, 64]] {
+            let columns = fit_subset(subset);
+            for (i, &k) in subset.iter().enumerate() {
                 assert_eq!(
                     columns.parameters[i * 5..(i + 1) * 5],
                     all.parameters[k * 5..(k + 1) * 5]
@@ -53,9 +53,9 @@ fn a_fit_has_the_same_bits_in_any_order_and_batch() {
     }
 }
 
-/// Columns that other fits were put into before.
+/// Fits write into columns that held the results of other fits.
 #[test]
-fn used_columns_leave_no_trace() {
+fn reused_columns_give_the_bits_of_new_ones() {
     for device in devices() {
         let Problem {
             formula,
@@ -64,7 +64,8 @@ fn used_columns_leave_no_trace() {
             starts,
         } = images(0.5, 300);
         let counts: Vec<f64> = y.iter().map(|y| y.round().max(0.0)).collect();
-        let (y, starts) = ([y, counts].concat(), starts.repeat(2));
+        let y = [y, counts].concat();
+        let starts = starts.repeat(2);
         let plain = || CurveFitter::new(formula.clone(), device.clone());
         let fitters = [
             ("plain", plain()),
@@ -75,22 +76,20 @@ fn used_columns_leave_no_trace() {
             ("loss", plain().estimator(Estimator::SoftL1(1.0))),
             ("counts", plain().estimator(Estimator::Poisson)),
         ];
-        for (what, fitter) in &fitters {
+        for (label, fitter) in &fitters {
             let part = |fits: std::ops::Range<usize>| {
-                let (y, starts) = (
-                    &y[25 * fits.start..25 * fits.end],
-                    &starts[5 * fits.start..5 * fits.end],
-                );
+                let y = &y[25 * fits.start..25 * fits.end];
+                let starts = &starts[5 * fits.start..5 * fits.end];
                 Curves::on_common_grid(x.clone(), y.to_vec(), starts.to_vec())
             };
             let mut used = fitter.fit_columns(&part(0..300)).unwrap();
             fitter.fit_columns_into(&part(300..600), &mut used).unwrap();
             let fresh = fitter.fit_columns(&part(300..600)).unwrap();
-            // NaN for NaN
+            // The texts also agree where both are NaN.
             assert_eq!(
                 format!("{used:?}"),
                 format!("{fresh:?}"),
-                "{what} on {}",
+                "{label} on {}",
                 device.name()
             );
         }
@@ -98,7 +97,7 @@ fn used_columns_leave_no_trace() {
 }
 
 #[test]
-fn bad_fits_do_not_spoil_the_others() {
+fn bad_curves_in_columns_do_not_make_the_others_fail() {
     let Problem {
         formula,
         x,
@@ -107,7 +106,7 @@ fn bad_fits_do_not_spoil_the_others() {
     } = images(0.5, 8);
     y[30] = f64::INFINITY;
     starts[10] = f64::NAN;
-    // the model is not finite where s = 0
+    // The model is not finite where s = 0.
     starts[18] = 0.0;
     let fitter = CurveFitter::new(formula, Device::cpu());
     let mut mask = vec![false; 200];
@@ -136,11 +135,11 @@ fn bad_fits_do_not_spoil_the_others() {
 #[test]
 fn a_fit_has_the_same_bits_alone_and_among_many() {
     const POINTS: usize = 67;
-    let most = 131;
+    let max_fits = 131;
     let random = &mut Random(8);
     let x: Vec<f64> = (0..POINTS).map(|j| 0.07 * j as f64).collect();
     let mut y = Vec::new();
-    for _ in 0..most {
+    for _ in 0..max_fits {
         let [a, k, c] = [
             2.0 + random.uniform(),
             1.0 + 0.4 * random.uniform(),
@@ -151,16 +150,19 @@ fn a_fit_has_the_same_bits_alone_and_among_many() {
                 .map(|x| a * (k * x + c).cos() + 0.05 * random.normal()),
         );
     }
-    let own_x: Vec<f64> = (0..most * POINTS)
+    let own_x: Vec<f64> = (0..max_fits * POINTS)
         .map(|i| x[i % POINTS] * (1.0 + 1e-3 * (i / POINTS) as f64))
         .collect();
-    let sigma: Vec<f64> = (0..most * POINTS)
+    let sigma: Vec<f64> = (0..max_fits * POINTS)
         .map(|_| 0.05 * (0.5 + random.uniform()))
         .collect();
-    let mask: Vec<bool> = (0..most * POINTS).map(|_| random.uniform() < 0.1).collect();
+    let mask: Vec<bool> = (0..max_fits * POINTS)
+        .map(|_| random.uniform() < 0.1)
+        .collect();
     let curves = |first: usize, count: usize, is_plain: bool| {
         let rows = first * POINTS..(first + count) * POINTS;
-        let (y, starts) = (y[rows.clone()].to_vec(), [2.0, 1.1, 0.4].repeat(count));
+        let y = y[rows.clone()].to_vec();
+        let starts = [2.0, 1.1, 0.4].repeat(count);
         match is_plain {
             true => Curves::on_common_grid(x.clone(), y, starts),
             false => Curves::on_own_grids(own_x[rows.clone()].to_vec(), y, starts)
@@ -176,10 +178,8 @@ fn a_fit_has_the_same_bits_alone_and_among_many() {
         fitter().solver(CurveFitter::NELDER_MEAD),
     ] {
         for is_plain in [true, false] {
-            let (all, all_columns) = (
-                fitter.fit(&curves(0, most, is_plain)).unwrap(),
-                fitter.fit_columns(&curves(0, most, is_plain)).unwrap(),
-            );
+            let all = fitter.fit(&curves(0, max_fits, is_plain)).unwrap();
+            let all_columns = fitter.fit_columns(&curves(0, max_fits, is_plain)).unwrap();
             assert!(all.iter().all(|fit| fit.status.is_success()));
             for (first, count) in [
                 (0, 1),

@@ -19,7 +19,8 @@ pub fn problem(formula: Formula, x: Vec<f64>, centre: &[f64], sigma: f64, count:
             .map(|c| c * (1.0 + 0.2 * (random.uniform() - 0.5)))
             .collect()
     };
-    let (mut y, mut starts) = (Vec::new(), Vec::new());
+    let mut y = Vec::new();
+    let mut starts = Vec::new();
     for _ in 0..count {
         let truth = near(&mut random);
         y.extend(

@@ -15,13 +15,14 @@ fn gaussians(count: usize) -> Problem {
 }
 
 /// Compares all columns with the rows of `fit`, to 1e-6 of an error; returns the number of successes.
-fn compare(what: &str, fitter: &CurveFitter, curves: &Curves) -> usize {
+fn compare(label: &str, fitter: &CurveFitter, curves: &Curves) -> usize {
     let fine = fitter
         .clone()
         .solver(LevenbergMarquardt::default().ftol(FINEST));
     let columns = fine.clone().covariance(true).fit_columns(curves).unwrap();
     let plain = fine.fit_columns(curves).unwrap();
-    let (fits, p) = (fine.fit(curves).unwrap(), columns.names().len());
+    let fits = fine.fit(curves).unwrap();
+    let p = columns.names().len();
     assert_eq!(
         (
             columns.len(),
@@ -40,7 +41,7 @@ fn compare(what: &str, fitter: &CurveFitter, curves: &Curves) -> usize {
         let row = |i: usize| (columns.parameters[k * p + i], columns.errors[k * p + i]);
         let alike = columns.status[k].is_success() == fit.status.is_success()
             && columns.flags[k] == fit.flags;
-        assert!(alike, "{what} {k}: {:?} {fit:?}", columns.status[k]);
+        assert!(alike, "{label} {k}: {:?} {fit:?}", columns.status[k]);
         if !fit.status.is_success() {
             continue;
         }
@@ -55,32 +56,32 @@ fn compare(what: &str, fitter: &CurveFitter, curves: &Curves) -> usize {
             };
             assert!(
                 same(value, x) || (value - x).abs() <= 1e-6 * unit,
-                "{what} {k} {i}: {value} {x} {e}"
+                "{label} {k} {i}: {value} {x} {e}"
             );
             assert!(
                 same(error, e) || (error / e - 1.0).abs() <= 1e-6,
-                "{what} {k} {i}: {error} {e}"
+                "{label} {k} {i}: {error} {e}"
             );
         }
-        for (i, (found, expected)) in columns.covariance.as_ref().unwrap()[k * p * p..]
+        for (i, (actual, expected)) in columns.covariance.as_ref().unwrap()[k * p * p..]
             .iter()
             .zip(&fit.covariance)
             .enumerate()
         {
             let scale = fit.errors[i / p] * fit.errors[i % p];
-            let close = same(*found, *expected) || (found - expected).abs() <= 1e-6 * scale;
-            assert!(close, "{what} {k} {i}: {found} {expected}");
+            let close = same(*actual, *expected) || (actual - expected).abs() <= 1e-6 * scale;
+            assert!(close, "{label} {k} {i}: {actual} {expected}");
         }
         assert!(
             (columns.chi2[k] / fit.chi2 - 1.0).abs() < 1e-7,
-            "{what} {k}"
+            "{label} {k}"
         );
     }
     successes
 }
 
 #[test]
-fn columns_of_tied_curves_are_the_rows_of_fit() {
+fn columns_of_tied_curves_agree_with_single_fits() {
     let Problem {
         formula,
         x,
@@ -114,16 +115,16 @@ fn columns_of_tied_curves_are_the_rows_of_fit() {
                     .tie("c", "a/5"),
             ),
         ];
-        for (what, fitter) in cases {
-            let successes = compare(&format!("{what} on {}", device.name()), &fitter, &curves());
-            assert!(successes > 100, "{what}: {successes}");
+        for (label, fitter) in cases {
+            let successes = compare(&format!("{label} on {}", device.name()), &fitter, &curves());
+            assert!(successes > 100, "{label}: {successes}");
         }
     }
 }
 
-/// What depends on an undetermined parameter is undetermined, with an infinite variance and no covariances.
+/// A parameter that depends on an undetermined one is undetermined, with an infinite variance and no covariances.
 #[test]
-fn ties_to_undetermined_parameters() {
+fn ties_to_undetermined_parameters_are_undetermined() {
     let Problem { x, y, starts, .. } = gaussians(60);
     let starts: Vec<f64> = starts
         .chunks_exact(4)
@@ -153,7 +154,7 @@ fn ties_to_undetermined_parameters() {
 
 /// Tied values that are not finite are no success; bounds of its own on a tied parameter make a curve a bad input.
 #[test]
-fn ties_that_fail_and_bad_inputs() {
+fn failed_ties_and_bad_inputs_have_statuses() {
     let Problem {
         formula,
         x,

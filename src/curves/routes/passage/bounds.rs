@@ -7,38 +7,40 @@ use crate::curves::input::data::Curves;
 use crate::values::Values;
 
 /// Returns lower and upper bounds of a range of curves, (P) or (curves, P), with held parameters at their `starts`;
-/// `None` without bounds. That is where all are infinite.
-pub(super) fn bounds(
+/// `None` where all bounds are infinite.
+pub(super) fn collect_bounds(
     fitter: &CurveRun,
     curves: &Curves,
-    some: Range<usize>,
+    range: Range<usize>,
     starts: &[f64],
 ) -> Option<(Vec<f64>, Vec<f64>)> {
-    let held = fitter.held.iter().any(|held| *held);
-    let own = curves.lower.is_some() || curves.upper.is_some();
-    if !held && !own {
-        let infinite = fitter
+    // 1. Without held parameters and bounds of single curves the fitter's bounds hold for all.
+    let any_held = fitter.held.iter().any(|held| *held);
+    let curves_have_bounds = curves.lower.is_some() || curves.upper.is_some();
+    if !any_held && !curves_have_bounds {
+        let all_infinite = fitter
             .lower
             .iter()
             .chain(&fitter.upper)
             .all(|x| x.is_infinite());
-        return (!infinite).then(|| (fitter.lower.clone(), fitter.upper.clone()));
+        return (!all_infinite).then(|| (fitter.lower.clone(), fitter.upper.clone()));
     }
-    let p = fitter.held.len();
-    let each = |own: &Option<Values>, otherwise: &[f64]| -> Vec<f64> {
-        let bound = |i: usize| {
-            own.as_ref()
-                .map_or(otherwise[i % p], |own| own.at(some.start * p + i))
-        };
+    // 2. Otherwise each curve has bounds of its own, which are its start where a parameter is held.
+    let count = fitter.held.len();
+    let bounds_of_curves = |of_curves: &Option<Values>, of_fitter: &[f64]| -> Vec<f64> {
         starts
             .iter()
             .enumerate()
-            .map(|(i, start)| if fitter.held[i % p] { *start } else { bound(i) })
+            .map(|(i, start)| match of_curves {
+                _ if fitter.held[i % count] => *start,
+                Some(bounds) => bounds.at(range.start * count + i),
+                None => of_fitter[i % count],
+            })
             .collect()
     };
     Some((
-        each(&curves.lower, &fitter.lower),
-        each(&curves.upper, &fitter.upper),
+        bounds_of_curves(&curves.lower, &fitter.lower),
+        bounds_of_curves(&curves.upper, &fitter.upper),
     ))
 }
 
@@ -46,20 +48,24 @@ pub(super) fn bounds(
 pub(super) fn bounds_of<'a>(
     bounds: Option<(&'a [f64], &'a [f64])>,
     k: usize,
-    p: usize,
+    count: usize,
 ) -> (&'a [f64], &'a [f64]) {
     match bounds {
-        Some((lower, upper)) if lower.len() == p => (lower, upper),
-        Some((lower, upper)) => (&lower[k * p..(k + 1) * p], &upper[k * p..(k + 1) * p]),
+        Some((lower, upper)) if lower.len() == count => (lower, upper),
+        Some((lower, upper)) => (
+            &lower[k * count..(k + 1) * count],
+            &upper[k * count..(k + 1) * count],
+        ),
         None => (&[], &[]),
     }
 }
 
-/// Returns how many of `p` parameters may move: those whose lower bound is below the upper one, or all without bounds.
-pub(super) fn free(lower: &[f64], upper: &[f64], p: usize) -> usize {
+/// Returns how many of `count` parameters may move: those whose lower bound is below the upper one, or all without
+/// bounds.
+pub(super) fn count_free(lower: &[f64], upper: &[f64], count: usize) -> usize {
     if lower.is_empty() {
-        p
+        count
     } else {
-        (0..p).filter(|&q| lower[q] < upper[q]).count()
+        (0..count).filter(|&p| lower[p] < upper[p]).count()
     }
 }

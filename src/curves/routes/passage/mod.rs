@@ -1,7 +1,6 @@
-//! Curves on their way through small fits, in flat memory and in parts: f32 on the device, then f64 on the host, for
-//! columns; f64 alone for `fit`, whose polish begins where they end. `cpu/lanes/rounding_check.rs`, and on a GPU the end of
-//! `shaders/small.wgsl`, say which fits may end in f32, by a bound on the rounding of the formula
-//! (`formula/rounding.rs`).
+//! Small fits of curves, in flat memory and in parts: for columns f32 on the device and then f64 on the host, for `fit`
+//! f64 alone, whose ends are polished. `cpu/lanes/rounding_check.rs`, and on a GPU the end of `shaders/small.wgsl`, decide which
+//! fits may end in f32, by a bound on the rounding of the formula (`formula/rounding.rs`).
 
 mod bounds;
 mod covariances;
@@ -11,10 +10,10 @@ mod starts;
 
 use std::borrow::Cow;
 
-use self::bounds::{bounds_of, free};
+use self::bounds::{bounds_of, count_free};
 use self::parts::Parts;
 use crate::cpu::small::CpuSmallFitter;
-use crate::curves::input::data::{Curve, Curves, Grid, Prior};
+use crate::curves::input::data::{Curve, Curves, GridKind};
 use crate::curves::input::dominance::is_beyond_floats;
 use crate::curves::input::no_counts::may_all_be_zero;
 use crate::curves::input::sizes::has_squares;
@@ -30,17 +29,17 @@ use crate::solver::small::{
 };
 use crate::solver::{LevenbergMarquardt, Status, Tolerances};
 
-/// Number of fits that a GPU makes at a time. Meanwhile the next ones are sent.
-const AT_A_TIME: usize = 1 << 15;
+/// Number of fits that a GPU makes at a time. Meanwhile the next ones are uploaded.
+const FITS_PER_GPU_BATCH: usize = 1 << 15;
 /// Length of the next step, as a share of the errors, at which a fit ends.
-const ACCURACY: f64 = 3e-4;
-/// The same where differences on one side are followed by those on both.
-const ONE_SIDED_ACCURACY: f64 = 0.01;
-/// Share of the solver's `ftol` to which fits are brought that are to be polished. Where f64 does not hold such steps,
-/// rounding ends the fits.
-const FINEST: f64 = 1e-10;
+const MAX_FINAL_STEP_PER_ERROR: f64 = 3e-4;
+/// The same for one-sided differences, which are followed by two-sided ones.
+const MAX_ONE_SIDED_FINAL_STEP_PER_ERROR: f64 = 0.01;
+/// Factor on the solver's `ftol` of fits that are to be polished. Where f64 cannot represent such steps, rounding ends
+/// the fits.
+const FTOL_FACTOR_BEFORE_POLISH: f64 = 1e-10;
 
-/// Curves on their way through small fits in f32 and f64.
+/// The passage of curves through small fits in f32 and f64.
 pub(crate) struct Passage<'a> {
     fitter: &'a CurveRun,
     curves: &'a Curves<'a>,
@@ -58,8 +57,8 @@ pub(crate) struct Passage<'a> {
 }
 
 impl<'a> Passage<'a> {
-    /// Makes the fitter of small curves, which fits them many at once: those of a formula in f32 (unless `exact`) and
-    /// then in f64, those of a function in f64.
+    /// Makes the fitter of small curves, which makes many fits at once: of a formula in f32 (unless `exact`) and then
+    /// in f64, of a function in f64.
     pub fn new(
         fitter: &'a CurveRun,
         curves: &'a Curves<'a>,
@@ -67,16 +66,7 @@ impl<'a> Passage<'a> {
         small: SmallFits<'a>,
         exact: bool,
     ) -> Passage<'a> {
-        let SmallFits {
-            model,
-            settings,
-            max_rounds,
-        } = small;
-        let (parameters, predictors) = (
-            fitter.model.parameters().len(),
-            fitter.model.predictors().len(),
-        );
-        let x = if curves.grid == Grid::Shared {
+        let x = if curves.grid == GridKind::Shared {
             curves.x.to_double()
         } else {
             Cow::default()
@@ -86,17 +76,17 @@ impl<'a> Passage<'a> {
             curves,
             points,
             x,
-            parameters,
-            predictors,
-            model,
-            settings,
-            max_rounds,
+            parameters: fitter.model.parameters().len(),
+            predictors: fitter.model.predictors().len(),
+            model: small.model,
+            settings: small.settings,
+            max_rounds: small.max_rounds,
             exact,
         }
     }
 
     /// Describes fits of a model to the device that makes them: sizes, settings, tolerances and priors.
-    fn problem(&self, model: SmallModel, correlations: bool) -> SmallProblem {
+    fn describe_fits(&self, model: SmallModel, correlations: bool) -> SmallProblem {
         let is_precise = !matches!(
             model,
             SmallModel::Function {
@@ -104,18 +94,29 @@ impl<'a> Passage<'a> {
                 ..
             }
         );
-        let gaussian = |(parameter, prior): (usize, &Option<Prior>)| {
-            prior.map(|prior| GaussianPrior {
-                parameter,
-                mean: prior.mean,
-                weight: 1.0 / prior.sigma,
-            })
+        let max_final_step = if is_precise {
+            MAX_FINAL_STEP_PER_ERROR
+        } else {
+            MAX_ONE_SIDED_FINAL_STEP_PER_ERROR
         };
-        let is_shared = self.curves.grid == Grid::Shared;
-        let is_held_by_f32 = is_shared && self.x.iter().all(|x| f64::from(*x as f32) == *x);
+        let priors = self
+            .fitter
+            .priors
+            .iter()
+            .enumerate()
+            .filter_map(|(parameter, prior)| {
+                prior.map(|prior| GaussianPrior {
+                    parameter,
+                    mean: prior.mean,
+                    weight: 1.0 / prior.sigma,
+                })
+            })
+            .collect();
+        let is_shared = self.curves.grid == GridKind::Shared;
+        let f32_holds_x = is_shared && self.x.iter().all(|x| f64::from(*x as f32) == *x);
         let formula = self.model.formula();
         SmallProblem {
-            capacity: AT_A_TIME,
+            capacity: FITS_PER_GPU_BATCH,
             parameters: self.parameters,
             predictors: self.predictors,
             points: self.points,
@@ -128,83 +129,78 @@ impl<'a> Passage<'a> {
                 ..self.settings
             },
             budget: self.settings.max_rounds,
-            tolerances: self.tolerances(if is_precise {
-                ACCURACY
-            } else {
-                ONE_SIDED_ACCURACY
-            }),
+            tolerances: self.tolerances(max_final_step),
             estimator: self.fitter.estimator,
             is_sandwich: self.fitter.is_sandwich(),
-            priors: self
-                .fitter
-                .priors
-                .iter()
-                .enumerate()
-                .filter_map(gaussian)
-                .collect(),
-            rounding: formula.map(|formula| formula.rounding(is_held_by_f32)),
+            priors,
+            rounding: formula.map(|formula| formula.rounding(f32_holds_x)),
             correlations,
         }
     }
 
     /// Returns the tolerances at which fits end: by the user's `ftol`, by the default one, or by the errors, of which
-    /// the next step is no more than the share `accuracy`.
-    fn tolerances(&self, accuracy: f64) -> Tolerances {
-        let share_of_errors = self.share_of_errors(accuracy);
+    /// the next step is no more than the share `max_final_step`.
+    fn tolerances(&self, max_final_step: f64) -> Tolerances {
+        let negligible_reduction = self.reduction_of_step(max_final_step);
         let (reduction, largest_cost) = match self.settings.given_ftol() {
-            Some(ftol) if accuracy > ACCURACY => (ftol.max(share_of_errors), f64::INFINITY),
+            Some(ftol) if max_final_step > MAX_FINAL_STEP_PER_ERROR => {
+                (ftol.max(negligible_reduction), f64::INFINITY)
+            }
             Some(ftol) => (ftol, f64::INFINITY),
-            None if self.exact => (self.settings.ftol * self.finest(), f64::INFINITY),
-            None if self.fitter.is_scaled() => (share_of_errors, f64::INFINITY),
-            None => (share_of_errors, self.points as f64),
+            None if self.exact => (self.settings.ftol * self.ftol_factor(), f64::INFINITY),
+            None if self.fitter.is_scaled() => (negligible_reduction, f64::INFINITY),
+            None => (negligible_reduction, self.points as f64),
         };
         Tolerances::with_reduction(&self.settings, reduction, largest_cost, f32::COST_NOISE)
     }
 
-    /// Returns the predicted reduction of a step of `accuracy` errors: a squared step in units of the errors is its
-    /// predicted reduction over χ² / dof, or over 1.
-    fn share_of_errors(&self, accuracy: f64) -> f64 {
-        accuracy * accuracy / self.points as f64
+    /// Returns the predicted relative reduction of the cost by a step of so many errors: a squared step in units of the
+    /// errors is its predicted reduction over χ² / dof, or over 1.
+    fn reduction_of_step(&self, step_per_error: f64) -> f64 {
+        step_per_error * step_per_error / self.points as f64
     }
 
-    /// Returns whether fits run in f64 alone: those that are to be polished, and those for which the user's `ftol` asks
-    /// more than f32 is known to hold.
+    /// Returns whether fits run in f64 alone: those that are to be polished, and those for which the user's `ftol` is
+    /// finer than f32 is known to reach.
     fn is_double(&self) -> bool {
         self.exact
             || self
                 .settings
                 .given_ftol()
-                .is_some_and(|ftol| ftol < self.share_of_errors(ACCURACY))
+                .is_some_and(|ftol| ftol < self.reduction_of_step(MAX_FINAL_STEP_PER_ERROR))
     }
 
     /// Returns the function that adds up the normal equations without storing residuals and derivatives; `None` where
     /// the formula has none for a shared grid.
     fn lane_sums<R: Elementary>(&self, formula: &Formula) -> Option<AddUp<R>> {
-        if self.curves.grid == Grid::Own {
+        if self.curves.grid == GridKind::Own {
             return None;
         }
         formula.lane_sums(&self.x.iter().map(|x| R::of(*x)).collect::<Vec<R>>())
     }
 
-    /// Returns the factor, at most 1, on `ftol` in exact fits: a few rounds more cost less here than in the polish.
-    fn finest(&self) -> f64 {
-        let quick = self.fitter.estimator.is_least_squares();
-        if self.fitter.polish && quick {
-            FINEST
+    /// Returns the factor, at most 1, on `ftol` in exact fits: a few more rounds cost less here than in the polish.
+    fn ftol_factor(&self) -> f64 {
+        let converges_fast = self.fitter.estimator.is_least_squares();
+        if self.fitter.polish && converges_fast {
+            FTOL_FACTOR_BEFORE_POLISH
         } else {
             1.0
         }
     }
 
     /// Fits all curves, and writes their results into the columns.
-    pub fn run(&self, columns: &mut CurveColumns, watch: &Watch) -> Result<()> {
+    pub fn fit_columns(&self, columns: &mut CurveColumns, watch: &Watch) -> Result<()> {
         let device = &*self.fitter.device.inner;
         let correlations = columns.covariance.is_some();
-        let (first, second) = self.models();
-        let mut second = CpuSmallFitter::new(self.problem(second, correlations));
-        let Some(first) = first.map(|model| self.problem(model, correlations)) else {
+        // 1. Fits with one model run on the CPU.
+        let (first_model, second_model) = self.models();
+        let mut second = CpuSmallFitter::new(self.describe_fits(second_model, correlations));
+        let Some(first_model) = first_model else {
             return second.fit(&Parts::new(self, columns, None, false, watch));
         };
+        // 2. The others begin on the device, if it makes small fits, and end on the CPU.
+        let first = self.describe_fits(first_model, correlations);
         let parts = |is_checked| Parts::new(self, columns, Some(second), is_checked, watch);
         match device.small_fitter(first.clone())? {
             Some(mut fitter) => fitter.fit(&parts(device.is_verified())),
@@ -212,26 +208,27 @@ impl<'a> Passage<'a> {
         }
     }
 
-    /// Sends all curves to the device, where they stay; `None` if it does not make their fits.
+    /// Uploads all curves to the device, where they stay; `None` if it does not make small fits.
     pub fn upload(&self, count: usize) -> Result<Option<Box<dyn UploadedFits>>> {
-        let (Some(model), _) = self.models() else {
+        let (Some(first_model), _) = self.models() else {
             return Ok(None);
         };
-        let problem = self.problem(model, self.fitter.covariance);
+        let problem = self.describe_fits(first_model, self.fitter.covariance);
         let Some(fitter) = self.fitter.device.inner.small_fitter(problem)? else {
             return Ok(None);
         };
         self.with_blank_parts(count, |parts| fitter.upload(parts))
     }
 
-    /// Sends the starts of curves that lie on the device; false if they must be uploaded anew.
+    /// Uploads the starts of curves that lie on the device; false if the curves must be uploaded again.
     pub fn restart(&self, count: usize, uploaded: &mut dyn UploadedFits) -> Result<bool> {
         self.with_blank_parts(count, |parts| uploaded.restart(parts))
     }
 
     /// Calls `work` with all curves and columns for their results that nobody reads.
     fn with_blank_parts<T>(&self, count: usize, work: impl FnOnce(&Parts) -> T) -> T {
-        let (mut columns, watch) = (CurveColumns::default(), Watch::new(None, 0));
+        let mut columns = CurveColumns::default();
+        let watch = Watch::new(None, 0);
         columns.reset(count, &self.fitter.model, false);
         work(&Parts::new(self, &mut columns, None, false, &watch))
     }
@@ -244,36 +241,36 @@ impl<'a> Passage<'a> {
         columns: &mut CurveColumns,
         watch: &Watch,
     ) -> Result<()> {
-        let (_, second) = self.models();
-        let second = CpuSmallFitter::new(self.problem(second, columns.covariance.is_some()));
+        let (_, second_model) = self.models();
+        let problem = self.describe_fits(second_model, columns.covariance.is_some());
+        let second = CpuSmallFitter::new(problem);
         let is_checked = self.fitter.device.inner.is_verified();
         fitted.read(&Parts::new(self, columns, Some(second), is_checked, watch))
     }
 
-    /// Returns the model with which fits begin, if it is another one than that with which they end, and the latter: of
-    /// a formula f32 and f64, of a function differences on one side of each parameter and on both.
+    /// Returns the model with which fits begin, if it differs from that with which they end, and the latter: of a
+    /// formula f32 and f64, of a function one-sided and two-sided differences.
     fn models(&self) -> (Option<SmallModel>, SmallModel) {
         match &self.model {
             FittedModel::Formula(formula) => {
-                let single = || SmallModel::Single(formula.lanes(), self.lane_sums(formula));
+                let single = (!self.is_double())
+                    .then(|| SmallModel::Single(formula.lanes(), self.lane_sums(formula)));
                 let double = SmallModel::Double(formula.lanes(), self.lane_sums(formula));
-                ((!self.is_double()).then(single), double)
+                (single, double)
             }
             FittedModel::Function {
                 one_sided,
                 two_sided,
             } => {
-                let one_sided = SmallModel::Function {
+                let first = SmallModel::Function {
                     rows: one_sided.clone(),
                     is_precise: false,
                 };
-                (
-                    Some(one_sided),
-                    SmallModel::Function {
-                        rows: two_sided.clone(),
-                        is_precise: true,
-                    },
-                )
+                let second = SmallModel::Function {
+                    rows: two_sided.clone(),
+                    is_precise: true,
+                };
+                (Some(first), second)
             }
         }
     }
@@ -288,8 +285,18 @@ impl<'a> Passage<'a> {
 
     /// Sets all fits of a batch to their starts, without variances, and marks those that cannot be fitted as bad
     /// inputs. Bad inputs get NaN.
-    fn begin(&self, batch: &SmallBatch<'_>, sizes: &[f64], columns: &mut SmallColumns<'_>) {
-        let (p, points) = (self.parameters, self.points);
+    fn begin_fits(&self, batch: &SmallBatch<'_>, sizes: &[f64], columns: &mut SmallColumns<'_>) {
+        let count = self.parameters;
+        let points = self.points;
+        // 1. Clear the columns. Their memory may hold another fit's results, and a number would mean that f32 has left
+        //    it.
+        columns.rounds.fill(0);
+        columns.parameters.copy_from_slice(batch.starts);
+        columns.variances.fill(f64::NAN);
+        columns.promises.fill(f64::NAN);
+        columns.status.fill(WAITING);
+        // 2. Where fits differ in data and starts alone, and as a rule all are good, one look at these is enough. Loops
+        //    without an early exit are vectorised.
         let bad_x: Vec<usize> = match batch.own_grid {
             true => Vec::new(),
             false => (0..batch.x.len())
@@ -297,20 +304,15 @@ impl<'a> Passage<'a> {
                 .map(|i| i % points)
                 .collect(),
         };
-        let own = batch.mask.is_some()
+        let have_own_inputs = batch.mask.is_some()
             || batch.sigma.is_some()
             || batch.own_grid
             || batch.bounds.is_some();
-        let alike =
-            !own && !self.fitter.estimator.takes_counts() && bad_x.is_empty() && p <= points;
-        columns.rounds.fill(0);
-        columns.parameters.copy_from_slice(batch.starts);
-        // what was here before may be another fit's; a number would say that f32 has left it
-        columns.variances.fill(f64::NAN);
-        columns.promises.fill(f64::NAN);
-        columns.status.fill(WAITING);
-        // loops without an early exit are vector code: as a rule all are good
-        if alike
+        let differ_in_data_alone = !have_own_inputs
+            && !self.fitter.estimator.takes_counts()
+            && bad_x.is_empty()
+            && count <= points;
+        if differ_in_data_alone
             && sizes
                 .iter()
                 .fold(true, |all, size| all & has_squares(*size))
@@ -318,16 +320,17 @@ impl<'a> Passage<'a> {
         {
             return;
         }
+        // 3. Check the fits one by one.
         let fits = columns
             .status
             .iter_mut()
             .zip(&mut *columns.chi2)
-            .zip(columns.parameters.chunks_mut(p));
+            .zip(columns.parameters.chunks_mut(count));
         for (k, ((status, chi2), parameters)) in fits.enumerate() {
-            // where nothing else is a fit's own, most need no longer look
-            let finite = has_squares(sizes[k]) && parameters.iter().all(|x| x.is_finite());
-            let is_good = alike && finite || self.is_good(batch, k, sizes[k].is_finite(), &bad_x);
-            if !is_good {
+            let is_finite = has_squares(sizes[k]) && parameters.iter().all(|x| x.is_finite());
+            let is_valid = differ_in_data_alone && is_finite
+                || self.is_valid_input(batch, k, sizes[k].is_finite(), &bad_x);
+            if !is_valid {
                 *status = Status::BadInput.code() as i8;
                 *chi2 = f64::NAN;
                 parameters.fill(f64::NAN);
@@ -338,66 +341,78 @@ impl<'a> Passage<'a> {
     /// Returns whether curve `k` of the batch can be fitted; false for the bad inputs of
     /// [`fit`](crate::CurveFitter::fit). `all_finite`: all of its y are finite. `bad_x`: points of the shared grid that
     /// are not finite.
-    fn is_good(&self, batch: &SmallBatch<'_>, k: usize, all_finite: bool, bad_x: &[usize]) -> bool {
-        let (p, points) = (self.parameters, self.points);
-        let counts = |j: usize| batch.mask.is_none_or(|mask| !mask[k * points + j]);
+    fn is_valid_input(
+        &self,
+        batch: &SmallBatch<'_>,
+        k: usize,
+        all_finite: bool,
+        bad_x: &[usize],
+    ) -> bool {
+        let count = self.parameters;
+        let points = self.points;
+        let is_masked = |j: usize| batch.mask.is_some_and(|mask| mask[k * points + j]);
         let y = |j: usize| batch.y.get(k * points + j);
-        let starts = &batch.starts[k * p..(k + 1) * p];
-        let counted = self.fitter.estimator.takes_counts();
-        let mut good = all_finite || (0..points).all(|j| y(j).is_finite() || !counts(j));
-        good &= !counted || (0..points).all(|j| y(j) >= 0.0 || !counts(j));
-        let (lower, upper) = bounds_of(batch.bounds, k, p);
+        let sigma = |j: usize| batch.sigma.map_or(1.0, |sigma| sigma[k * points + j]);
+        let (lower, upper) = bounds_of(batch.bounds, k, count);
+        // 1. Data are finite, and counts are not negative, nor all 0 where the model cannot be.
+        let mut is_valid = all_finite || (0..points).all(|j| y(j).is_finite() || is_masked(j));
+        let takes_counts = self.fitter.estimator.takes_counts();
+        is_valid &= !takes_counts || (0..points).all(|j| y(j) >= 0.0 || is_masked(j));
         let needs_counts =
-            counted && !may_all_be_zero(lower, upper, &self.fitter.held, &self.fitter.priors);
-        good &= !needs_counts || (0..points).any(|j| y(j) > 0.0 && counts(j));
-        good &= bad_x.iter().all(|j| !counts(*j));
+            takes_counts && !may_all_be_zero(lower, upper, &self.fitter.held, &self.fitter.priors);
+        is_valid &= !needs_counts || (0..points).any(|j| y(j) > 0.0 && !is_masked(j));
+        // 2. Predictors and sigmas are finite.
+        is_valid &= bad_x.iter().all(|j| is_masked(*j));
         if let Some(sigma) = batch.sigma {
-            let of_fit = &sigma[k * points..(k + 1) * points];
-            good &= of_fit
+            let own_sigma = &sigma[k * points..(k + 1) * points];
+            is_valid &= own_sigma
                 .iter()
                 .enumerate()
-                .all(|(j, s)| (*s > 0.0 && s.is_finite()) || !counts(j));
+                .all(|(j, s)| (*s > 0.0 && s.is_finite()) || is_masked(j));
         }
         if batch.own_grid {
             let length = self.predictors * points;
-            let x = &batch.x[k * length..(k + 1) * length];
-            good &= x
+            let own_x = &batch.x[k * length..(k + 1) * length];
+            is_valid &= own_x
                 .iter()
                 .enumerate()
-                .all(|(i, x)| x.is_finite() || !counts(i % points));
+                .all(|(i, x)| x.is_finite() || is_masked(i % points));
         }
-        let inside =
-            |q: usize| lower.is_empty() || (lower[q] <= starts[q] && starts[q] <= upper[q]);
-        good &= (0..p).all(|q| starts[q].is_finite() && inside(q));
-        let sigma = |j: usize| batch.sigma.map_or(1.0, |sigma| sigma[k * points + j]);
-        let sizes = (0..points)
-            .filter(|j| counts(*j))
+        // 3. The start is finite and within its bounds.
+        let start = &batch.starts[k * count..(k + 1) * count];
+        is_valid &= (0..count).all(|p| {
+            let is_inside = lower.is_empty() || (lower[p] <= start[p] && start[p] <= upper[p]);
+            start[p].is_finite() && is_inside
+        });
+        // 4. f64 holds the squares of the weighted data.
+        let weighted_sizes = (0..points)
+            .filter(|j| !is_masked(*j))
             .map(|j| (y(j) / sigma(j)).abs());
-        good &= has_squares(sizes.fold(0.0, f64::max));
-        let used = self.used(batch, k);
-        let is_free = |q: &usize| lower.is_empty() || lower[*q] < upper[*q];
-        let priors = (0..p)
-            .filter(is_free)
-            .filter(|q| self.fitter.priors[*q].is_some())
+        is_valid &= has_squares(weighted_sizes.fold(0.0, f64::max));
+        // 5. There are points, and with the priors no fewer than free parameters.
+        let unmasked = self.count_unmasked(batch, k);
+        let priors = (0..count)
+            .filter(|&p| lower.is_empty() || lower[p] < upper[p])
+            .filter(|&p| self.fitter.priors[p].is_some())
             .count();
-        let free = free(lower, upper, p);
+        let free = count_free(lower, upper, count);
         if batch.sigma.is_some() {
-            let used = (0..points)
-                .filter(|j| counts(*j))
+            let weights_and_data = (0..points)
+                .filter(|j| !is_masked(*j))
                 .map(|j| (sigma(j).recip(), y(j)));
-            good &= !is_beyond_floats(used, free.saturating_sub(priors));
+            is_valid &= !is_beyond_floats(weights_and_data, free.saturating_sub(priors));
         }
-        good && used > 0 && free <= used + priors
+        is_valid && unmasked > 0 && free <= unmasked + priors
     }
 
     /// Returns the number of points of fit `k` that are not masked.
-    fn used(&self, batch: &SmallBatch<'_>, k: usize) -> usize {
-        let masked = |mask: &[bool]| {
+    fn count_unmasked(&self, batch: &SmallBatch<'_>, k: usize) -> usize {
+        let masked = batch.mask.map_or(0, |mask| {
             mask[k * self.points..(k + 1) * self.points]
                 .iter()
-                .filter(|m| **m)
+                .filter(|is_masked| **is_masked)
                 .count()
-        };
-        self.points - batch.mask.map_or(0, masked)
+        });
+        self.points - masked
     }
 }

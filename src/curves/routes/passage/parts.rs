@@ -1,18 +1,18 @@
-//! The parts in which curves are gathered, fitted and judged. A part stays in a core's cache from its data to its
-//! results.
+//! The parts in which curves are gathered, fitted and judged. From its data to its results a part stays in the cache of
+//! one core.
 
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::Passage;
-use super::bounds::bounds;
+use super::bounds::collect_bounds;
 use super::covariances::scale_correlations;
-use super::ends::{put_ends, resume};
+use super::ends::{prepare_second_fits, write_ends};
 use crate::cpu::small::CpuSmallFitter;
 use crate::curves::CurveColumns;
-use crate::curves::input::data::{Curves, Grid};
-use crate::curves::input::rows::{rows_of, stored_rows};
+use crate::curves::input::data::{Curves, GridKind};
+use crate::curves::input::rows::{borrow_stored_rows, rows_in_f64};
 use crate::curves::input::sizes::set_sizes;
 use crate::curves::watch::Watch;
 use crate::device::verify::{MAX_CHECKED_FITS, sample_successes};
@@ -25,26 +25,26 @@ use crate::values::Values;
 /// All parts of a passage.
 pub(super) struct Parts<'p, 'a> {
     passage: &'p Passage<'a>,
-    /// Brings fits to their ends after f32, or after differences on one side; `None` where they need no other end.
+    /// Fitter that continues after f32, or after one-sided differences; `None` if one fitter is enough.
     second: Option<CpuSmallFitter>,
-    /// Number of fits of each part that the host computes again.
+    /// Number of fits of each part whose costs the host computes again.
     checks_per_part: usize,
     watch: &'p Watch<'p>,
     fits: usize,
-    parts: Vec<Mutex<Part<'p, 'a>>>,
-    /// Memory of parts that have ended, for the next: to allocate it would take as long as a round.
+    parts: Vec<Mutex<CurvePart<'p, 'a>>>,
+    /// Memory of parts that have ended, for the next ones: to allocate it would take as long as a round.
     spare: Mutex<Vec<Gathered<'a>>>,
 }
 
 /// Some curves and their results.
-struct Part<'p, 'a> {
+struct CurvePart<'p, 'a> {
     curves: Range<usize>,
-    rows: Rows<'p>,
+    rows: ResultRows<'p>,
     gathered: Option<Gathered<'a>>,
 }
 
 /// Some rows of the results.
-pub(super) struct Rows<'p> {
+pub(super) struct ResultRows<'p> {
     /// (rows, P)
     pub parameters: &'p mut [f64],
     /// (rows, P): variances until the end.
@@ -58,7 +58,7 @@ pub(super) struct Rows<'p> {
     pub flags: &'p mut [Flags],
 }
 
-/// Data of a part's fits beside those that their curves lend, and memory for their ends.
+/// Data of a part's fits that are not borrowed from their curves, and memory for their ends.
 #[derive(Default)]
 struct Gathered<'a> {
     /// (fits): the largest |y|, NaN where one is not finite.
@@ -68,7 +68,7 @@ struct Gathered<'a> {
     x: Vec<f64>,
     sigma: Vec<f64>,
     starts: Vec<f64>,
-    /// Starts and units of the fits, where some are not those of the curves.
+    /// Starts and units of the fits, where some differ from those of the curves.
     prepared: Option<(Vec<f64>, Vec<f64>)>,
     bounds: Option<(Vec<f64>, Vec<f64>)>,
     /// (fits), as in [`SmallColumns`].
@@ -78,8 +78,8 @@ struct Gathered<'a> {
 }
 
 impl<'p, 'a> Parts<'p, 'a> {
-    /// Divides curves and the columns of their results into parts. `second` ends what another fitter has begun.
-    /// `is_checked`: the host computes some results again.
+    /// Divides curves and the columns of their results into parts. `second` continues what another fitter has begun.
+    /// `is_checked`: the host computes some costs again.
     pub fn new(
         passage: &'p Passage<'a>,
         columns: &'p mut CurveColumns,
@@ -87,47 +87,40 @@ impl<'p, 'a> Parts<'p, 'a> {
         is_checked: bool,
         watch: &'p Watch<'p>,
     ) -> Parts<'p, 'a> {
-        let (p, fits) = (passage.parameters, columns.chi2.len());
-        let wide = columns
-            .parameters
-            .chunks_mut(PART * p)
-            .zip(columns.errors.chunks_mut(PART * p));
-        let narrow = columns
-            .chi2
-            .chunks_mut(PART)
-            .zip(columns.status.chunks_mut(PART));
-        let ends = columns
-            .rounds
-            .chunks_mut(PART)
-            .zip(columns.evaluations.chunks_mut(PART));
-        let ends = ends.zip(columns.flags.chunks_mut(PART));
+        let count = passage.parameters;
+        let fits = columns.chi2.len();
+        // 1. Split every column into the rows of the parts.
+        let mut parameters = columns.parameters.chunks_mut(PART * count);
+        let mut errors = columns.errors.chunks_mut(PART * count);
+        let mut status = columns.status.chunks_mut(PART);
+        let mut rounds = columns.rounds.chunks_mut(PART);
+        let mut evaluations = columns.evaluations.chunks_mut(PART);
+        let mut flags = columns.flags.chunks_mut(PART);
         let mut covariances = columns
             .covariance
             .iter_mut()
-            .flat_map(|all| all.chunks_mut(PART * p * p));
-        let parts = wide.zip(narrow).zip(ends).enumerate();
-        let parts = parts.map(
-            |(k, (((parameters, errors), (chi2, status)), ((rounds, evaluations), flags)))| {
-                let curves = k * PART..k * PART + chi2.len();
-                let covariance = covariances.next();
-                let rows = Rows {
-                    parameters,
-                    errors,
-                    covariance,
-                    chi2,
-                    status,
-                    rounds,
-                    evaluations,
-                    flags,
-                };
-                Mutex::new(Part {
-                    curves,
-                    rows,
-                    gathered: None,
-                })
-            },
-        );
-        let parts: Vec<_> = parts.collect();
+            .flat_map(|all| all.chunks_mut(PART * count * count));
+        // 2. Collect the rows of each part.
+        let mut parts = Vec::new();
+        for (k, chi2) in columns.chi2.chunks_mut(PART).enumerate() {
+            let curves = k * PART..k * PART + chi2.len();
+            let rows = ResultRows {
+                parameters: parameters.next().unwrap_or_default(),
+                errors: errors.next().unwrap_or_default(),
+                covariance: covariances.next(),
+                chi2,
+                status: status.next().unwrap_or_default(),
+                rounds: rounds.next().unwrap_or_default(),
+                evaluations: evaluations.next().unwrap_or_default(),
+                flags: flags.next().unwrap_or_default(),
+            };
+            parts.push(Mutex::new(CurvePart {
+                curves,
+                rows,
+                gathered: None,
+            }));
+        }
+        // 3. Share the checks among them.
         let checks_per_part = if is_checked {
             MAX_CHECKED_FITS.div_ceil(parts.len().max(1))
         } else {
@@ -145,14 +138,14 @@ impl<'p, 'a> Parts<'p, 'a> {
     }
 
     /// Locks a part.
-    fn part(&self, part: usize) -> MutexGuard<'_, Part<'p, 'a>> {
+    fn lock_part(&self, part: usize) -> MutexGuard<'_, CurvePart<'p, 'a>> {
         self.parts[part]
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the memory of a part that has ended.
-    fn spare(&self) -> Option<Gathered<'a>> {
+    /// Takes the memory of a part that has ended, if there is any.
+    fn take_spare(&self) -> Option<Gathered<'a>> {
         self.spare
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -170,8 +163,8 @@ impl SmallParts for Parts<'_, '_> {
     }
 
     fn begin(&self, part: usize) -> Option<Shape> {
-        let mut part = self.part(part);
-        let Part {
+        let mut part = self.lock_part(part);
+        let CurvePart {
             curves,
             rows,
             gathered,
@@ -181,20 +174,20 @@ impl SmallParts for Parts<'_, '_> {
             return None;
         }
         let is_new = gathered.is_none();
-        let data = gathered.get_or_insert_with(|| self.spare().unwrap_or_default());
+        let data = gathered.get_or_insert_with(|| self.take_spare().unwrap_or_default());
         if is_new {
             data.gather(self.passage, curves.clone());
         }
         let (batch, sizes, mut columns) = data.split(self.passage, curves.clone(), rows);
         if is_new {
-            self.passage.begin(&batch, sizes, &mut columns);
+            self.passage.begin_fits(&batch, sizes, &mut columns);
         }
         Some(Shape::of(&batch))
     }
 
     fn lend(&self, part: usize, work: &mut dyn FnMut(&SmallBatch<'_>, &mut SmallColumns<'_>)) {
-        let mut part = self.part(part);
-        let Part {
+        let mut part = self.lock_part(part);
+        let CurvePart {
             curves,
             rows,
             gathered,
@@ -206,21 +199,22 @@ impl SmallParts for Parts<'_, '_> {
     }
 
     fn end(&self, part: usize) -> Result<()> {
-        let mut part = self.part(part);
-        let Part {
+        let mut part = self.lock_part(part);
+        let CurvePart {
             curves,
             rows,
             gathered,
         } = &mut *part;
-        let (passage, first) = (self.passage, curves.start);
+        let passage = self.passage;
+        let first = curves.start;
         let Some(mut data) = gathered.take() else {
             return Ok(());
         };
-        // 1. Go on where the first fitter has not come to an end.
+        // 1. Continue the fits that the first fitter has not brought to an end.
         let (batch, sizes, mut columns) = data.split(passage, curves.clone(), rows);
         if let Some(second) = &self.second {
-            self.check(first, &columns)?;
-            resume(
+            self.spot_check(first, &columns)?;
+            prepare_second_fits(
                 &batch,
                 passage.parameters,
                 passage.fitter.budget(),
@@ -229,23 +223,23 @@ impl SmallParts for Parts<'_, '_> {
             second.fit_part(&batch, &mut columns, &|| self.watch.is_stopped());
         }
         // 2. Compute errors, statuses, covariances and flags.
-        passage.finish(&batch, sizes, &mut columns);
-        put_ends(rows, &data.status, &data.rounds);
+        passage.finish_fits(&batch, sizes, &mut columns);
+        write_ends(rows, &data.status, &data.rounds);
         scale_correlations(rows);
-        passage.set_flags(slices(&data.bounds), rows);
-        // the others may be fitted again, one by one
+        passage.set_flags(as_slices(&data.bounds), rows);
+        // 3. Count the fits that are not repeated one by one.
         if !passage.exact {
-            let is_plain = |(status, flags): &(&Status, &Flags)| {
-                **status == Status::BadInput || status.is_success() && flags.is_empty()
-            };
-            self.watch.add(
-                rows.status
-                    .iter()
-                    .zip(&*rows.flags)
-                    .filter(is_plain)
-                    .count(),
-            );
+            let final_fits = rows
+                .status
+                .iter()
+                .zip(&*rows.flags)
+                .filter(|(status, flags)| {
+                    **status == Status::BadInput || status.is_success() && flags.is_empty()
+                })
+                .count();
+            self.watch.add_ended(final_fits);
         }
+        // 4. Leave the memory to the next part.
         self.spare
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -257,32 +251,32 @@ impl SmallParts for Parts<'_, '_> {
 impl Parts<'_, '_> {
     /// Compares χ² of a few successes with the host's; returns an error if one differs. `first` is the index of the
     /// part's first curve.
-    fn check(&self, first: usize, columns: &SmallColumns<'_>) -> Result<()> {
-        let (passage, p) = (self.passage, self.passage.parameters);
+    fn spot_check(&self, first: usize, columns: &SmallColumns<'_>) -> Result<()> {
+        let passage = self.passage;
+        let count = passage.parameters;
         let status = |k: usize| Status::from_code(columns.status[k].into());
         for k in sample_successes(0..columns.status.len(), status, self.checks_per_part) {
             if let Some(curve) = passage.curve(first + k) {
-                passage.fitter.check_cost(
-                    &curve,
-                    &columns.parameters[k * p..(k + 1) * p],
-                    columns.chi2[k],
-                )?;
+                let parameters = &columns.parameters[k * count..(k + 1) * count];
+                passage
+                    .fitter
+                    .check_cost(&curve, parameters, columns.chi2[k])?;
             }
         }
         Ok(())
     }
 }
 
-impl Rows<'_> {
+impl ResultRows<'_> {
     /// Writes the rows of curves that stay at their starts because the run has been stopped.
-    fn leave_at_starts(&mut self, of: &Curves<'_>, curves: Range<usize>) {
-        let p = self.parameters.len() / curves.len();
+    fn leave_at_starts(&mut self, all_curves: &Curves<'_>, range: Range<usize>) {
+        let count = self.parameters.len() / range.len();
         self.parameters
-            .copy_from_slice(of.starts_of(curves, p, &mut Vec::new()));
+            .copy_from_slice(all_curves.starts_of(range, count, &mut Vec::new()));
         self.errors.fill(f64::NAN);
-        self.covariance
-            .iter_mut()
-            .for_each(|all| all.fill(f64::NAN));
+        if let Some(covariance) = &mut self.covariance {
+            covariance.fill(f64::NAN);
+        }
         self.chi2.fill(f64::NAN);
         self.status.fill(Status::Interrupted);
         self.rounds.fill(0);
@@ -292,8 +286,8 @@ impl Rows<'_> {
 }
 
 impl<'a> Gathered<'a> {
-    /// Gathers what the fits of some curves need.
-    fn gather(&mut self, passage: &Passage<'a>, some: Range<usize>) {
+    /// Gathers the inputs of the fits of a range of curves.
+    fn gather(&mut self, passage: &Passage<'a>, range: Range<usize>) {
         let Passage {
             curves,
             points,
@@ -301,31 +295,28 @@ impl<'a> Gathered<'a> {
             predictors,
             ..
         } = *passage;
-        set_sizes(
-            curves.y.slice(some.start * points..some.end * points),
-            points,
-            &mut self.sizes,
-        );
-        self.masked = curves.masked(some.clone(), points);
-        self.promises.resize(some.len(), f64::NAN);
-        self.status.resize(some.len(), 0);
-        self.rounds.resize(some.len(), 0);
-        let starts = curves.starts_of(some.clone(), parameters, &mut self.starts);
-        self.prepared = passage.prepare(some.clone(), &self.sizes, starts);
-        self.bounds = bounds(passage.fitter, curves, some.clone(), starts);
-        curves.sigmas_of(some.clone(), points, &mut self.sigma);
-        if curves.grid == Grid::Own {
-            rows_of(&curves.x, some, predictors * points, &mut self.x);
+        let data = curves.y.slice(range.start * points..range.end * points);
+        set_sizes(data, points, &mut self.sizes);
+        self.masked = curves.masked(range.clone(), points);
+        self.promises.resize(range.len(), f64::NAN);
+        self.status.resize(range.len(), 0);
+        self.rounds.resize(range.len(), 0);
+        let starts = curves.starts_of(range.clone(), parameters, &mut self.starts);
+        self.prepared = passage.prepare_starts(range.clone(), &self.sizes, starts);
+        self.bounds = collect_bounds(passage.fitter, curves, range.clone(), starts);
+        curves.sigmas_of(range.clone(), points, &mut self.sigma);
+        if curves.grid == GridKind::Own {
+            rows_in_f64(&curves.x, range, predictors * points, &mut self.x);
         }
     }
 
-    /// Returns the data of the fits of `some` curves, which have been gathered, their sizes, and their columns, which
-    /// lie in `rows` and here.
+    /// Returns the inputs of the fits of a range of curves, which have been gathered, their sizes, and their columns,
+    /// which lie in `rows` and here.
     fn split<'s>(
         &'s mut self,
         passage: &'s Passage<'a>,
-        some: Range<usize>,
-        rows: &'s mut Rows<'_>,
+        range: Range<usize>,
+        rows: &'s mut ResultRows<'_>,
     ) -> (SmallBatch<'s>, &'s [f64], SmallColumns<'s>) {
         let Passage {
             curves,
@@ -334,35 +325,35 @@ impl<'a> Gathered<'a> {
             predictors,
             ..
         } = *passage;
-        let row = |values: &'s Values<'a>, length, copied: &'s Vec<f64>| {
-            stored_rows(values, some.clone(), length).unwrap_or(copied)
+        let stored_or = |values: &'s Values<'a>, length, gathered: &'s Vec<f64>| {
+            borrow_stored_rows(values, range.clone(), length).unwrap_or(gathered)
         };
-        let own_grid = curves.grid == Grid::Own;
-        let prepared = self.prepared.as_ref();
+        let own_grid = curves.grid == GridKind::Own;
+        let (starts, units) = match &self.prepared {
+            Some((starts, units)) => (&starts[..], Some(&units[..])),
+            None => (stored_or(&curves.starts, parameters, &self.starts), None),
+        };
         let batch = SmallBatch {
             x: if own_grid {
-                row(&curves.x, predictors * points, &self.x)
+                stored_or(&curves.x, predictors * points, &self.x)
             } else {
                 &passage.x
             },
             own_grid,
-            y: curves.y.slice(some.start * points..some.end * points),
+            y: curves.y.slice(range.start * points..range.end * points),
             sigma: curves
                 .sigma
                 .as_ref()
-                .map(|sigma| row(sigma, points, &self.sigma)),
+                .map(|sigma| stored_or(sigma, points, &self.sigma)),
             mask: self.masked.as_deref(),
-            starts: prepared.map_or_else(
-                || row(&curves.starts, parameters, &self.starts),
-                |(starts, _)| starts,
-            ),
-            units: prepared.map(|(_, units)| &units[..]),
-            bounds: slices(&self.bounds),
-            first: some.start,
+            starts,
+            units,
+            bounds: as_slices(&self.bounds),
+            first: range.start,
             numbers: curves
                 .numbers
                 .as_ref()
-                .map(|numbers| &numbers[some.clone()]),
+                .map(|numbers| &numbers[range.clone()]),
         };
         let columns = SmallColumns {
             parameters: rows.parameters,
@@ -377,8 +368,8 @@ impl<'a> Gathered<'a> {
     }
 }
 
-/// Lends lower and upper bounds.
-fn slices(bounds: &Option<(Vec<f64>, Vec<f64>)>) -> Option<(&[f64], &[f64])> {
+/// Borrows lower and upper bounds.
+fn as_slices(bounds: &Option<(Vec<f64>, Vec<f64>)>) -> Option<(&[f64], &[f64])> {
     bounds
         .as_ref()
         .map(|(lower, upper)| (&lower[..], &upper[..]))

@@ -1,4 +1,4 @@
-//! Starts of small fits: those that lack the scale of the data begin elsewhere, or in other units.
+//! Starts of small fits: those that do not have the scale of the data are replaced, or measured in other units.
 
 use std::ops::Range;
 
@@ -10,73 +10,77 @@ use crate::formula::Formula;
 use crate::solver::small::unit;
 
 /// Ratio of the sizes of linear parameters and data above which the start is examined.
-const FAR: f64 = 100.0;
+const MAX_START_PER_DATA: f64 = 100.0;
 
 impl Passage<'_> {
-    /// Returns the points where some curves' fits begin, and the units; `None` if all are the `given` starts and their
-    /// own units. `sizes`: the largest |y| of each fit.
-    pub(super) fn prepare(
+    /// Returns the points where the fits of a range of curves begin, and their units; `None` if all are the `starts`
+    /// and their own units. `sizes`: the largest |y| of each fit.
+    pub(super) fn prepare_starts(
         &self,
-        some: Range<usize>,
+        range: Range<usize>,
         sizes: &[f64],
-        given: &[f64],
+        starts: &[f64],
     ) -> Option<(Vec<f64>, Vec<f64>)> {
-        let (p, linear) = (
-            self.parameters,
-            self.model.formula().map_or(&[][..], Formula::linear),
-        );
-        let fits = || given.chunks_exact(p).zip(sizes);
-        // as a rule all are usual, and loops without an early exit are quicker
-        if !given
+        let count = self.parameters;
+        let linear = self.model.formula().map_or(&[][..], Formula::linear);
+        let fits = || starts.chunks_exact(count).zip(sizes);
+        // 1. As a rule all starts are usual, and loops without an early exit are quicker.
+        if !starts
             .iter()
-            .fold(false, |any, x| any | begin::is_nothing(*x, 1.0))
+            .fold(false, |any, x| any | begin::is_negligible(*x, 1.0))
             && fits().fold(true, |all, (start, size)| {
-                all & has_size(start, linear, *size)
+                all & has_size_of_data(start, linear, *size)
             })
         {
             return None;
         }
-        let unusual = some
+        // 2. Prepare those that are not.
+        let unusual: Vec<usize> = range
             .clone()
             .zip(fits())
-            .filter(|(_, (start, size))| !is_usual(start, linear, **size));
-        let unusual: Vec<usize> = unusual.map(|(k, _)| k).collect();
-        let prepare = |k: usize| {
-            let (begin, units) = begin::prepare(&self.fitter.problem(&self.curve(k)?), unit)?;
-            Some((k, begin, units))
-        };
-        let prepared: Vec<_> = unusual.into_par_iter().filter_map(prepare).collect();
+            .filter(|(_, (start, size))| !is_usual_start(start, linear, **size))
+            .map(|(k, _)| k)
+            .collect();
+        let prepared: Vec<_> = unusual
+            .into_par_iter()
+            .filter_map(|k| {
+                let curve = self.curve(k)?;
+                let (first_point, units) =
+                    begin::choose_first_point(&self.fitter.problem(&curve), unit)?;
+                Some((k, first_point, units))
+            })
+            .collect();
         if prepared.is_empty() {
             return None;
         }
-        let (mut starts, mut units) = (
-            given.to_vec(),
-            given.iter().copied().map(unit).collect::<Vec<f64>>(),
-        );
-        for (k, begin, scale) in &prepared {
-            let own = (k - some.start) * p..(k + 1 - some.start) * p;
-            starts[own.clone()].copy_from_slice(begin);
-            units[own].copy_from_slice(scale);
+        // 3. Put them among the others.
+        let mut prepared_starts = starts.to_vec();
+        let mut prepared_units: Vec<f64> = starts.iter().copied().map(unit).collect();
+        for (k, first_point, units) in &prepared {
+            let of_fit = (k - range.start) * count..(k + 1 - range.start) * count;
+            prepared_starts[of_fit.clone()].copy_from_slice(first_point);
+            prepared_units[of_fit].copy_from_slice(units);
         }
-        Some((starts, units))
+        Some((prepared_starts, prepared_units))
     }
 }
 
-/// Returns whether [`begin::prepare`] leaves a start as it is: no parameter is 0, and the linear ones suit the data.
-fn is_usual(start: &[f64], linear: &[usize], data: f64) -> bool {
-    !start.iter().any(|x| begin::is_nothing(*x, 1.0)) && has_size(start, linear, data)
+/// Returns whether [`begin::choose_first_point`] leaves a start as it is: no parameter is 0, and the linear ones suit
+/// the data.
+fn is_usual_start(start: &[f64], linear: &[usize], data: f64) -> bool {
+    !start.iter().any(|x| begin::is_negligible(*x, 1.0)) && has_size_of_data(start, linear, data)
 }
 
 /// Returns whether the largest of a start's `linear` parameters, if there is any, is about as large as the `data`.
 #[inline(always)]
-fn has_size(start: &[f64], linear: &[usize], data: f64) -> bool {
-    let larger = |most: f64, &q: &usize| {
-        if start[q].abs() > most {
-            start[q].abs()
+fn has_size_of_data(start: &[f64], linear: &[usize], data: f64) -> bool {
+    let larger = |largest: f64, &p: &usize| {
+        if start[p].abs() > largest {
+            start[p].abs()
         } else {
-            most
+            largest
         }
     };
     let size = linear.iter().fold(0.0, larger);
-    linear.is_empty() | ((size < FAR * data) & (data < FAR * size))
+    linear.is_empty() | ((size < MAX_START_PER_DATA * data) & (data < MAX_START_PER_DATA * size))
 }

@@ -1,4 +1,4 @@
-//! The populations of a fitter and the passes of its solver through them.
+//! The populations of a run, and the passes of its curves through them.
 
 mod lanes;
 mod simplices;
@@ -7,109 +7,112 @@ use std::sync::Arc;
 
 use self::lanes::LaneSearches;
 use self::simplices::{CurveSearch, SimplexPasses, not_begun};
-use crate::curves::input::data::{Curve, Grid};
+use crate::curves::input::data::{Curve, GridKind};
 use crate::curves::routes::objective::CurveObjective;
 use crate::curves::watch::Watch;
 use crate::curves::{CurveRun, CurveSolver};
 use crate::device::retry::lower_until_it_fits;
 use crate::device::verify::{MAX_CHECKED_FITS, sample_successes};
 use crate::error::Result;
-use crate::recording::Recording;
 use crate::solver::search::SearchSettings;
 use crate::solver::{
     Batch, LevenbergMarquardt, Method, Objective, Outcome, Population, Status, linearise, optimise,
 };
 
-/// Populations of a fitter, or the lanes of its formula, which curves go through.
-pub(crate) struct Passes<'a> {
+/// Populations of a run, or the lanes of its formula, in which curves are fitted batch by batch.
+pub(crate) struct CurvePasses<'a> {
     fitter: &'a CurveRun,
-    grid: Grid,
+    grid: GridKind,
     points: usize,
     /// Maximum number of rounds of a fit.
-    rounds: u32,
+    max_rounds: u32,
     /// Maximum number of curves that enter together.
     pub capacity: usize,
     objective: CurveObjective,
     linearise: Option<Box<dyn Population>>,
     simplex: Option<SimplexPasses>,
-    /// Searches in lanes, which take the place of the populations where the model is a formula.
+    /// Searches in lanes, which replace the populations where the model is a formula.
     lanes: Option<LaneSearches>,
 }
 
-impl<'a> Passes<'a> {
-    /// Makes what fits curves of so many points on the device, at most `most` of them at once, by one attempt each.
-    pub fn new(fitter: &'a CurveRun, grid: Grid, points: usize, most: usize) -> Result<Passes<'a>> {
-        Passes::with_rounds(fitter, grid, points, most, fitter.rounds_per_attempt())
+impl<'a> CurvePasses<'a> {
+    /// Makes what fits curves of so many points on the device, at most `max_curves` of them at once, by one attempt
+    /// each.
+    pub fn new(
+        fitter: &'a CurveRun,
+        grid: GridKind,
+        points: usize,
+        max_curves: usize,
+    ) -> Result<CurvePasses<'a>> {
+        let max_rounds = fitter.rounds_per_attempt();
+        CurvePasses::with_max_rounds(fitter, grid, points, max_curves, max_rounds)
     }
 
-    /// Makes the same for attempts of at most so many rounds.
-    fn with_rounds(
+    /// Makes the same for attempts of at most `max_rounds` rounds.
+    fn with_max_rounds(
         fitter: &'a CurveRun,
-        grid: Grid,
+        grid: GridKind,
         points: usize,
-        most: usize,
-        rounds: u32,
-    ) -> Result<Passes<'a>> {
-        let (lm, simplex) = match fitter.solver {
-            CurveSolver::Lm(lm) => (
-                Some(LevenbergMarquardt {
-                    max_rounds: rounds,
-                    ..lm
-                }),
-                None,
-            ),
-            CurveSolver::NelderMead(simplex) => (None, Some(simplex)),
+        max_curves: usize,
+        max_rounds: u32,
+    ) -> Result<CurvePasses<'a>> {
+        let (lm, nelder_mead) = match fitter.solver {
+            CurveSolver::Lm(lm) => (Some(LevenbergMarquardt { max_rounds, ..lm }), None),
+            CurveSolver::NelderMead(nelder_mead) => (None, Some(nelder_mead)),
         };
         let objective =
             |values_only| CurveObjective::new(fitter.design(), points, grid, values_only);
-        let linearisation = |lm| {
-            (
-                Arc::new(objective(false).record()),
-                Method::LevenbergMarquardt(lm),
-            )
-        };
-        let evaluation = |method| (Arc::new(objective(true).record()), method);
-        let settings = |settings| SearchSettings {
+        // 1. Simplices of small formulas search in lanes.
+        let search_settings = |settings| SearchSettings {
             settings,
             dof: objective(true).record().dof,
             noise: fitter.objective_noise(),
         };
-        if let Some(lanes) =
-            simplex.and_then(|nm| LaneSearches::new(fitter, grid, points, settings(nm)))
+        if let Some(lanes) = nelder_mead
+            .and_then(|settings| LaneSearches::new(fitter, grid, points, search_settings(settings)))
         {
-            let capacity = most.min(LaneSearches::CAPACITY);
-            let (objective, lanes) = (objective(false), Some(lanes));
-            return Ok(Passes {
+            return Ok(CurvePasses {
                 fitter,
                 grid,
                 points,
-                rounds,
-                capacity,
-                objective,
+                max_rounds,
+                capacity: max_curves.min(LaneSearches::MAX_CURVES),
+                objective: objective(false),
                 linearise: None,
                 simplex: None,
-                lanes,
+                lanes: Some(lanes),
             });
         }
-        let once = LevenbergMarquardt::OF_CURVES;
-        let mut wanted = vec![linearisation(lm.unwrap_or(once))];
-        wanted.extend(simplex.map(|nm| evaluation(Method::NelderMead(nm))));
-        wanted.extend(simplex.map(|_| evaluation(Method::LevenbergMarquardt(once))));
-        let device = &*fitter.device.inner;
-        let mut capacity = most;
-        let share = wanted.len();
-        for (recording, method) in &wanted {
-            let members = device.capacity(recording, fitter.max_memory)?;
-            capacity = capacity.min((members / method.lanes() / share).max(1));
+        // 2. All other fits need populations: simplices three, for linearisations, trial points and objectives.
+        let single_linearisation = LevenbergMarquardt::OF_CURVES;
+        let with_derivatives = Arc::new(objective(false).record());
+        let mut designs = vec![(
+            with_derivatives,
+            Method::LevenbergMarquardt(lm.unwrap_or(single_linearisation)),
+        )];
+        if let Some(settings) = nelder_mead {
+            let method = Method::NelderMead(settings);
+            designs.push((Arc::new(objective(true).record()), method));
+            let method = Method::LevenbergMarquardt(single_linearisation);
+            designs.push((Arc::new(objective(true).record()), method));
         }
-        let mut made = lower_until_it_fits(&mut capacity, |capacity| {
-            let population = |(recording, method): &(Arc<Recording>, Method)| {
-                device.population(recording.clone(), method, capacity)
-            };
-            wanted.iter().map(population).collect::<Result<Vec<_>>>()
+        // 3. They share the device's memory.
+        let device = &*fitter.device.inner;
+        let mut capacity = max_curves;
+        for (recording, method) in &designs {
+            let members = device.capacity(recording, fitter.max_memory)?;
+            capacity = capacity.min((members / method.lanes() / designs.len()).max(1));
+        }
+        let mut populations = lower_until_it_fits(&mut capacity, |capacity| {
+            designs
+                .iter()
+                .map(|(recording, method)| device.population(recording.clone(), method, capacity))
+                .collect::<Result<Vec<_>>>()
         })?;
-        let first = made.remove(0);
-        let (linearise, simplex) = match (simplex.map(settings), made.pop(), made.pop()) {
+        let first = populations.remove(0);
+        let evaluate = populations.pop();
+        let trials = populations.pop();
+        let (linearise, simplex) = match (nelder_mead.map(search_settings), evaluate, trials) {
             (Some(settings), Some(evaluate), Some(simplex)) => (
                 None,
                 Some(SimplexPasses {
@@ -121,116 +124,115 @@ impl<'a> Passes<'a> {
             ),
             _ => (Some(first), None),
         };
-        let objective = objective(false);
-        Ok(Passes {
+        Ok(CurvePasses {
             fitter,
             grid,
             points,
-            rounds,
+            max_rounds,
             capacity,
-            objective,
+            objective: objective(false),
             linearise,
             simplex,
             lanes: None,
         })
     }
 
-    /// Fits some curves and returns one outcome per curve, with physical parameters. Its parameters are in the model's
-    /// own units, and χ² and the other sums are free of the rows' factor. Curves that have fewer linearisations left
-    /// than an attempt may use enter passes of their own.
+    /// Fits a batch of curves and returns one outcome per curve, with physical parameters. Its parameters are in the
+    /// model's own units, and χ² and the other sums are free of the rows' factor. Curves that have fewer linearisations
+    /// left than an attempt may use enter passes of their own.
     pub fn solve(&mut self, curves: &[Curve], watch: &Watch) -> Result<Vec<Outcome>> {
-        if curves.iter().all(|curve| curve.budget >= self.rounds) {
-            return self.solve_alike(curves, watch);
+        if curves.iter().all(|curve| curve.budget >= self.max_rounds) {
+            return self.solve_attempts(curves, watch);
         }
-        let rounds = |k: &usize| curves[*k].budget.clamp(1, self.rounds);
+        // 1. Group the curves by the number of rounds that they may use.
+        let rounds_of = |k: &usize| curves[*k].budget.clamp(1, self.max_rounds);
         let mut order: Vec<usize> = (0..curves.len()).collect();
-        order.sort_by_key(rounds);
+        order.sort_by_key(rounds_of);
         let mut outcomes = vec![Outcome::default(); curves.len()];
-        for alike in order.chunk_by(|a, b| rounds(a) == rounds(b)) {
-            let some: Vec<Curve> = alike.iter().map(|&k| curves[k].clone()).collect();
-            let mut passes = Passes::with_rounds(
+        for group in order.chunk_by(|a, b| rounds_of(a) == rounds_of(b)) {
+            // 2. Fit each group with this number of rounds.
+            let group_curves: Vec<Curve> = group.iter().map(|&k| curves[k].clone()).collect();
+            let mut passes = CurvePasses::with_max_rounds(
                 self.fitter,
                 self.grid,
                 self.points,
-                some.len(),
-                rounds(&alike[0]),
+                group_curves.len(),
+                rounds_of(&group[0]),
             )?;
-            for (places, some) in alike
+            for (indices, batch) in group
                 .chunks(passes.capacity)
-                .zip(some.chunks(passes.capacity))
+                .zip(group_curves.chunks(passes.capacity))
             {
-                let found = passes.solve_alike(some, watch)?;
-                places
-                    .iter()
-                    .zip(found)
-                    .for_each(|(&k, outcome)| outcomes[k] = outcome);
+                let batch_outcomes = passes.solve_attempts(batch, watch)?;
+                for (&k, outcome) in indices.iter().zip(batch_outcomes) {
+                    outcomes[k] = outcome;
+                }
             }
         }
         Ok(outcomes)
     }
 
     /// Fits curves by attempts of the same length, as [`solve`](Self::solve) does.
-    fn solve_alike(&mut self, curves: &[Curve], watch: &Watch) -> Result<Vec<Outcome>> {
+    fn solve_attempts(&mut self, curves: &[Curve], watch: &Watch) -> Result<Vec<Outcome>> {
         let mut outcomes = match &self.lanes {
-            Some(lanes) => lanes.run(self.fitter, &self.objective, curves, watch)?,
+            Some(lanes) => lanes.search_all(self.fitter, &self.objective, curves, watch)?,
             None => self.solve_by_populations(curves, watch)?,
         };
         for (outcome, curve) in outcomes.iter_mut().zip(curves) {
-            outcome.parameters = physical(&outcome.parameters, curve);
-            let sums = [&mut outcome.chi2, &mut outcome.penalty].into_iter();
-            let sums = sums
+            outcome.parameters = to_physical(&outcome.parameters, curve);
+            let sums = [&mut outcome.chi2, &mut outcome.penalty]
+                .into_iter()
                 .chain(&mut outcome.gradient)
                 .chain(&mut outcome.normal_matrix);
-            sums.for_each(|sum| *sum /= curve.gain * curve.gain);
+            for sum in sums {
+                *sum /= curve.row_factor * curve.row_factor;
+            }
         }
         Ok(outcomes)
     }
 
-    /// Fits some curves by populations and returns one outcome per curve, in the solver's parameters `u`.
+    /// Fits a batch of curves by populations and returns one outcome per curve, in the solver's parameters `u`.
     fn solve_by_populations(&mut self, curves: &[Curve], watch: &Watch) -> Result<Vec<Outcome>> {
+        let fitter = self.fitter;
         let mut batch = self
             .objective
-            .batch(curves, &self.fitter.priors, self.fitter.far());
+            .batch(curves, &fitter.priors, fitter.infinite_bound());
+        // 1. Fit by Levenberg–Marquardt or search by simplices, and check a sample.
         let mut outcomes = Vec::new();
         if let Some(population) = &mut self.linearise {
-            outcomes = run(population.as_mut(), &batch, watch)?;
+            outcomes = optimise_population(population.as_mut(), &batch, watch)?;
             self.spot_check(curves, &outcomes)?;
         }
         if let Some(passes) = &mut self.simplex {
-            let (fitter, objective) = (self.fitter, &self.objective);
-            outcomes = CurveSearch {
+            let search = CurveSearch {
                 passes,
                 fitter,
-                objective,
+                objective: &self.objective,
                 curves,
                 batch: &batch,
                 watch,
-            }
-            .run()?;
-            // without a model on the host the sums below are compared
-            if !self.fitter.model.needs_gpu() {
+            };
+            outcomes = search.search_all()?;
+            // Without a model on the host the sums below are compared instead.
+            if !fitter.model.needs_gpu() {
                 self.spot_check(curves, &outcomes)?;
             }
         }
-        let sums = self
-            .simplex
-            .as_mut()
-            .filter(|_| self.fitter.model.needs_gpu());
-        if let Some(SimplexPasses {
-            linearise: population,
-            ..
-        }) = sums
+        // 2. Where the host has no model, the device linearises at the ends of simplices.
+        if let Some(passes) = &mut self.simplex
+            && fitter.model.needs_gpu()
         {
             batch.starts = outcomes
                 .iter()
                 .flat_map(|outcome| outcome.parameters.clone())
                 .collect();
-            let sums = pollster::block_on(linearise(population.as_mut(), &batch))?;
+            let sums = pollster::block_on(linearise(passes.linearise.as_mut(), &batch))?;
             for ((outcome, sums), curve) in outcomes.iter_mut().zip(sums).zip(curves) {
                 if outcome.status.is_some_and(Status::is_success) {
-                    self.fitter.compare_readbacks(curve, outcome, &sums)?;
+                    fitter.compare_readbacks(curve, outcome, &sums)?;
                 }
-                (outcome.gradient, outcome.normal_matrix) = (sums.gradient, sums.normal_matrix);
+                outcome.gradient = sums.gradient;
+                outcome.normal_matrix = sums.normal_matrix;
             }
         }
         Ok(outcomes)
@@ -243,75 +245,92 @@ impl<'a> Passes<'a> {
         if !fitter.device.inner.runs_wgsl() {
             return Ok(());
         }
-        let some = sample_successes(0..outcomes.len(), |k| outcomes[k].status, MAX_CHECKED_FITS);
+        let sample = sample_successes(0..outcomes.len(), |k| outcomes[k].status, MAX_CHECKED_FITS);
+        // 1. Compare with the host's costs.
         if !fitter.model.needs_gpu() {
-            return some.into_iter().try_for_each(|k| {
+            for k in sample {
                 let Outcome {
                     parameters,
                     chi2,
                     penalty,
                     ..
                 } = &outcomes[k];
-                fitter.check_cost(
-                    &curves[k],
-                    &physical(parameters, &curves[k]),
-                    chi2 + penalty,
-                )
-            });
+                let parameters = to_physical(parameters, &curves[k]);
+                fitter.check_cost(&curves[k], &parameters, chi2 + penalty)?;
+            }
+            return Ok(());
         }
-        let Some(population) = self.linearise.as_mut().filter(|_| !some.is_empty()) else {
+        // 2. Or compare with the device's costs in another readback.
+        let Some(population) = self.linearise.as_mut().filter(|_| !sample.is_empty()) else {
             return Ok(());
         };
-        let picked: Vec<&Curve> = some.iter().map(|&k| &curves[k]).collect();
-        let mut batch = self.objective.batch(&picked, &fitter.priors, fitter.far());
-        batch.starts = some
+        let sample_curves: Vec<&Curve> = sample.iter().map(|&k| &curves[k]).collect();
+        let mut batch =
+            self.objective
+                .batch(&sample_curves, &fitter.priors, fitter.infinite_bound());
+        batch.starts = sample
             .iter()
             .flat_map(|&k| outcomes[k].parameters.clone())
             .collect();
-        let again = pollster::block_on(linearise(population.as_mut(), &batch))?;
-        some.into_iter()
-            .zip(&again)
-            .try_for_each(|(k, now)| fitter.compare_readbacks(&curves[k], &outcomes[k], now))
+        let second_readback = pollster::block_on(linearise(population.as_mut(), &batch))?;
+        for (k, now) in sample.into_iter().zip(&second_readback) {
+            fitter.compare_readbacks(&curves[k], &outcomes[k], now)?;
+        }
+        Ok(())
     }
 }
 
 /// Relative distance within which a parameter is at a bound: the rounding of scaling there and back.
-const AT_BOUND: f64 = 1e-14;
+const MAX_RELATIVE_DISTANCE_AT_BOUND: f64 = 1e-14;
 
-/// Converts a curve's parameters from the solver's units to physical ones, clamped to the bounds. At a bound, which a
-/// device may have rounded to f32, they are the bound itself.
-fn physical(u: &[f64], curve: &Curve) -> Vec<f64> {
-    let bounds = curve.lower.iter().zip(&curve.upper);
-    let each = u.iter().zip(&curve.scale).zip(bounds);
-    each.map(|((&u, &scale), (&lower, &upper))| physical_parameter(u, scale, lower, upper))
+/// Converts a curve's parameters from the solver's units to physical ones, clamped to the bounds. A parameter at a
+/// bound, which a device may have rounded to f32, becomes the bound itself.
+fn to_physical(u: &[f64], curve: &Curve) -> Vec<f64> {
+    (0..u.len().min(curve.scale.len()))
+        .map(|p| to_physical_parameter(u[p], curve.scale[p], curve.lower[p], curve.upper[p]))
         .collect()
 }
 
-/// Converts one parameter from the solver's units to physical ones; what is at a bound but for rounding becomes the
-/// bound.
-fn physical_parameter(u: f64, scale: f64, lower: f64, upper: f64) -> f64 {
-    let is_at = |bound: &f64| {
-        let place = bound / scale;
-        u == f64::from(place as f32)
-            || place.is_finite() && (u - place).abs() <= AT_BOUND * place.abs()
-    };
-    match [lower, upper].into_iter().find(is_at) {
-        Some(bound) => bound,
-        None if u.is_nan() => u,
-        None => (u * scale).clamp(lower, upper),
+/// Converts one parameter from the solver's units to physical ones; a parameter that is at a bound but for rounding
+/// becomes the bound.
+fn to_physical_parameter(u: f64, scale: f64, lower: f64, upper: f64) -> f64 {
+    for bound in [lower, upper] {
+        let u_of_bound = bound / scale;
+        let is_at_bound = u == f64::from(u_of_bound as f32)
+            || u_of_bound.is_finite()
+                && (u - u_of_bound).abs() <= MAX_RELATIVE_DISTANCE_AT_BOUND * u_of_bound.abs();
+        if is_at_bound {
+            return bound;
+        }
+    }
+    if u.is_nan() {
+        u
+    } else {
+        (u * scale).clamp(lower, upper)
     }
 }
 
-/// Runs a population's solver on a batch and returns one outcome per curve, interrupted where the run stopped before it
-/// entered.
-fn run(population: &mut dyn Population, batch: &Batch, watch: &Watch) -> Result<Vec<Outcome>> {
+/// Runs a population's solver on a batch and returns one outcome per curve, interrupted where the run stopped before
+/// the curve entered the population.
+fn optimise_population(
+    population: &mut dyn Population,
+    batch: &Batch,
+    watch: &Watch,
+) -> Result<Vec<Outcome>> {
     let lanes = population.lanes();
-    let mut look = |active: usize| {
+    let mut show_progress = |active: usize| {
         if !watch.is_stopped() {
-            watch.show_in_flight(batch.spectra - active.div_ceil(lanes).min(batch.spectra));
+            watch.report_in_flight(batch.spectra - active.div_ceil(lanes).min(batch.spectra));
         }
     };
-    let mut outcomes = pollster::block_on(optimise(population, batch, watch.flag(), &mut look))?;
-    (outcomes.len()..batch.spectra).for_each(|fit| outcomes.push(not_begun(batch, fit)));
+    let mut outcomes = pollster::block_on(optimise(
+        population,
+        batch,
+        watch.stop_flag(),
+        &mut show_progress,
+    ))?;
+    for fit in outcomes.len()..batch.spectra {
+        outcomes.push(not_begun(batch, fit));
+    }
     Ok(outcomes)
 }

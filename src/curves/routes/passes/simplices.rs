@@ -33,52 +33,66 @@ pub(super) struct CurveSearch<'a> {
 
 impl CurveSearch<'_> {
     /// Searches by Nelder–Mead through the device's populations and returns one outcome per curve.
-    pub fn run(mut self) -> Result<Vec<Outcome>> {
-        let (batch, flag, settings) = (self.batch, self.watch.flag(), self.passes.settings);
-        let fits = fits(self.fitter, self.curves, batch);
-        let found = search(&mut self, &fits, &settings, flag)?
+    pub fn search_all(mut self) -> Result<Vec<Outcome>> {
+        let batch = self.batch;
+        let stop_flag = self.watch.stop_flag();
+        let settings = self.passes.settings;
+        let fits = describe_fits(self.fitter, self.curves, batch);
+        let outcomes = search(&mut self, &fits, &settings, stop_flag)?;
+        Ok(outcomes
             .into_iter()
-            .enumerate();
-        Ok(found
+            .enumerate()
             .map(|(fit, outcome)| outcome.unwrap_or_else(|| not_begun(batch, fit)))
             .collect())
     }
 
     /// Returns the solver's input for the curves with these indices.
-    fn some(&self, fits: impl Iterator<Item = usize>) -> Batch {
+    fn batch_of(&self, fits: impl Iterator<Item = usize>) -> Batch {
         let curves: Vec<&Curve> = fits.map(|fit| &self.curves[fit]).collect();
         self.objective
-            .batch(&curves, &self.fitter.priors, self.fitter.far())
+            .batch(&curves, &self.fitter.priors, self.fitter.infinite_bound())
     }
 }
 
 impl Machine for CurveSearch<'_> {
     fn linearise(&mut self) -> Result<Vec<Outcome>> {
-        // a cost has no normal matrix
+        // A user's cost has no normal matrix.
         if self.fitter.estimator.is_cost() {
             return Ok(vec![Outcome::default(); self.curves.len()]);
         }
-        let mut all = pollster::block_on(linearise(self.passes.linearise.as_mut(), self.batch))?;
-        all.iter_mut().for_each(|outcome| outcome.ln_det = 0.0);
-        Ok(all)
+        let population = self.passes.linearise.as_mut();
+        let mut outcomes = pollster::block_on(linearise(population, self.batch))?;
+        for outcome in &mut outcomes {
+            outcome.ln_det = 0.0;
+        }
+        Ok(outcomes)
     }
 
     fn search(&mut self, begins: Vec<Begin>) -> Result<Vec<Option<Outcome>>> {
-        let mut batch = self.some(begins.iter().map(|begin| begin.fit));
+        // 1. Gather the fits, their starts and the shapes of their simplices.
+        let mut batch = self.batch_of(begins.iter().map(|begin| begin.fit));
         batch.starts = begins
             .iter()
             .flat_map(|begin| begin.start.iter().copied())
             .collect();
         batch.simplices = begins.into_iter().map(|begin| begin.simplex).collect();
+        // 2. Let the population search.
         let population = self.passes.simplex.as_mut();
         let lanes = population.lanes();
-        let (watch, total) = (self.watch, self.curves.len());
-        let mut look = |active: usize| {
+        let watch = self.watch;
+        let total = self.curves.len();
+        let mut show_progress = |active: usize| {
             if !watch.is_stopped() {
-                watch.show_in_flight(total - active.div_ceil(lanes).min(total));
+                watch.report_in_flight(total - active.div_ceil(lanes).min(total));
             }
         };
-        let outcomes = pollster::block_on(optimise(population, &batch, watch.flag(), &mut look))?;
+        let outcomes = pollster::block_on(optimise(
+            population,
+            &batch,
+            watch.stop_flag(),
+            &mut show_progress,
+        ))?;
+        // 3. Fits that have not begun have no outcome.
         let mut outcomes: Vec<_> = outcomes.into_iter().map(Some).collect();
         outcomes.resize(batch.spectra, None);
         Ok(outcomes)
@@ -96,52 +110,56 @@ impl Machine for CurveSearch<'_> {
     fn evaluate(&mut self, points: Vec<Points>) -> Result<Vec<Vec<f64>>> {
         let width = self.fitter.priors.len().max(1);
         let mut values: Vec<Vec<f64>> = vec![Vec::new(); points.len()];
-        // (index among `points`, point), as many at a time as there is room for
-        let each = points.iter().enumerate();
-        let all: Vec<(usize, &[f64])> = each
-            .flat_map(|(k, asked)| {
+        // 1. List all points with the index of their request, and take as many at a time as there is room for.
+        let all_points: Vec<(usize, &[f64])> = points
+            .iter()
+            .enumerate()
+            .flat_map(|(request, asked)| {
                 asked
                     .points
                     .chunks_exact(width)
-                    .map(move |point| (k, point))
+                    .map(move |point| (request, point))
             })
             .collect();
-        for some in all.chunks(self.passes.evaluate.capacity()) {
-            let groups: Vec<usize> = some
-                .chunk_by(|a, b| a.0 == b.0)
-                .map(|group| group[0].0)
-                .collect();
-            let mut batch = self.some(groups.iter().map(|&k| points[k].fit));
-            let group = some.chunk_by(|a, b| a.0 == b.0).zip(0u32..);
-            batch.group = group
+        for chunk in all_points.chunks(self.passes.evaluate.capacity()) {
+            // 2. The points of a request form a group, which shares the data of its fit.
+            let groups = || chunk.chunk_by(|a, b| a.0 == b.0);
+            let mut batch = self.batch_of(groups().map(|group| points[group[0].0].fit));
+            batch.group = groups()
+                .zip(0u32..)
                 .flat_map(|(group, number)| vec![number; group.len()])
                 .collect();
-            batch.starts = some
+            batch.starts = chunk
                 .iter()
                 .flat_map(|(_, point)| point.iter().copied())
                 .collect();
+            // 3. Evaluate them, and sort the objectives by request.
             let outcomes = pollster::block_on(linearise(self.passes.evaluate.as_mut(), &batch))?;
-            for ((k, _), outcome) in some.iter().zip(outcomes) {
-                values[*k].push(outcome.objective(false));
+            for ((request, _), outcome) in chunk.iter().zip(outcomes) {
+                values[*request].push(outcome.objective(false));
             }
         }
         Ok(values)
     }
 }
 
-/// Returns what a search needs of each curve: start and bounds in the solver's units, rounding of χ² and number of
+/// Returns the input of a search for each curve: start and bounds in the solver's units, rounding of χ² and number of
 /// points.
-pub(super) fn fits(fitter: &CurveRun, curves: &[Curve], batch: &Batch) -> Vec<SearchFit> {
-    let (count, epsilon) = (fitter.priors.len(), fitter.epsilon());
-    let own = |values: &[f64], k: usize| values[k * count..(k + 1) * count].to_vec();
-    let fits = curves.iter().enumerate().map(|(k, curve)| SearchFit {
-        start: own(&batch.starts, k),
-        lower: own(&batch.lower, k),
-        upper: own(&batch.upper, k),
-        rounding: curve.gain * curve.gain * curve.rounding(epsilon),
-        points: curve.used,
-    });
-    fits.collect()
+pub(super) fn describe_fits(fitter: &CurveRun, curves: &[Curve], batch: &Batch) -> Vec<SearchFit> {
+    let count = fitter.priors.len();
+    let epsilon = fitter.epsilon();
+    let row = |values: &[f64], k: usize| values[k * count..(k + 1) * count].to_vec();
+    curves
+        .iter()
+        .enumerate()
+        .map(|(k, curve)| SearchFit {
+            start: row(&batch.starts, k),
+            lower: row(&batch.lower, k),
+            upper: row(&batch.upper, k),
+            rounding: curve.row_factor * curve.row_factor * curve.rounding(epsilon),
+            points: curve.unmasked_points,
+        })
+        .collect()
 }
 
 impl CurveRun {

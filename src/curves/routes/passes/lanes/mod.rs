@@ -7,9 +7,9 @@ mod seats;
 use rayon::prelude::*;
 
 use self::seats::Seats;
-use super::simplices::{fits, not_begun};
+use super::simplices::{describe_fits, not_begun};
 use crate::curves::CurveRun;
-use crate::curves::input::data::{Curve, Grid};
+use crate::curves::input::data::{Curve, GridKind};
 use crate::curves::routes::objective::CurveObjective;
 use crate::curves::watch::Watch;
 use crate::error::Result;
@@ -22,7 +22,7 @@ use crate::solver::{Outcome, Status};
 use crate::threads;
 
 /// Number of fits that one thread takes at a time.
-const TASK: usize = 256;
+const FITS_PER_TASK: usize = 256;
 
 /// Settings and model that all threads share.
 pub(super) struct LaneSearches {
@@ -32,20 +32,20 @@ pub(super) struct LaneSearches {
     /// True if the model's values at a point do not depend on the points that are evaluated with it.
     is_pointwise: bool,
     predictors: usize,
-    grid: Grid,
+    grid: GridKind,
     points: usize,
     settings: SearchSettings,
 }
 
 impl LaneSearches {
     /// Maximum number of curves that enter together.
-    pub const CAPACITY: usize = 1 << 13;
+    pub const MAX_CURVES: usize = 1 << 13;
 
     /// Sets up Nelder–Mead searches with one curve per vector lane; `None` on a GPU, for large curves, or if the fit is
     /// not plain least squares.
     pub fn new(
         fitter: &CurveRun,
-        grid: Grid,
+        grid: GridKind,
         points: usize,
         settings: SearchSettings,
     ) -> Option<LaneSearches> {
@@ -56,8 +56,8 @@ impl LaneSearches {
         let is_tiny = fitter.held.len() <= MOST_PARAMETERS && points <= MOST_POINTS;
         let is_plain =
             fitter.estimator.is_least_squares() && fitter.priors.iter().all(Option::is_none);
-        let suits = is_tiny && is_plain;
-        suits.then(|| LaneSearches {
+        let is_supported = is_tiny && is_plain;
+        is_supported.then(|| LaneSearches {
             model: formula.lanes(),
             values: formula.lane_values(),
             is_pointwise: formula.is_pointwise(),
@@ -69,39 +69,42 @@ impl LaneSearches {
     }
 
     /// Searches by Nelder–Mead on all threads and returns one outcome per curve.
-    pub fn run(
+    pub fn search_all(
         &self,
         fitter: &CurveRun,
         objective: &CurveObjective,
         curves: &[Curve],
         watch: &Watch,
     ) -> Result<Vec<Outcome>> {
-        let search = |curves| self.run_task(fitter, objective, curves, watch);
-        let all: Result<Vec<Vec<Outcome>>> =
-            threads::in_pool(|| curves.par_chunks(TASK).map(search).collect());
-        Ok(all?.concat())
+        let outcomes: Result<Vec<Vec<Outcome>>> = threads::in_pool(|| {
+            curves
+                .par_chunks(FITS_PER_TASK)
+                .map(|curves| self.search_on_thread(fitter, objective, curves, watch))
+                .collect()
+        });
+        Ok(outcomes?.concat())
     }
 
     /// Searches by Nelder–Mead on one thread and returns one outcome per curve.
-    fn run_task(
+    fn search_on_thread(
         &self,
         fitter: &CurveRun,
         objective: &CurveObjective,
         curves: &[Curve],
         watch: &Watch,
     ) -> Result<Vec<Outcome>> {
-        let batch = objective.batch(curves, &fitter.priors, fitter.far());
-        let fits = fits(fitter, curves, &batch);
+        let batch = objective.batch(curves, &fitter.priors, fitter.infinite_bound());
+        let fits = describe_fits(fitter, curves, &batch);
         let mut machine = LaneSearch {
             shared: self,
             seats: Seats::new(self, fitter, curves),
             fits: &fits,
             watch,
         };
-        let found = search(&mut machine, &fits, &self.settings, watch.flag())?
+        let outcomes = search(&mut machine, &fits, &self.settings, watch.stop_flag())?;
+        Ok(outcomes
             .into_iter()
-            .enumerate();
-        Ok(found
+            .enumerate()
             .map(|(fit, outcome)| outcome.unwrap_or_else(|| not_begun(&batch, fit)))
             .collect())
     }
@@ -117,90 +120,81 @@ struct LaneSearch<'a> {
 
 impl Machine for LaneSearch<'_> {
     fn linearise(&mut self) -> Result<Vec<Outcome>> {
-        let all: Vec<usize> = (0..self.fits.len()).collect();
-        let mut outcomes = Vec::with_capacity(all.len());
-        for some in all.chunks(LANES) {
-            for (lane, &fit) in some.iter().enumerate() {
-                self.seats.put(lane, fit, &self.fits[fit].start);
+        let all_fits: Vec<usize> = (0..self.fits.len()).collect();
+        let mut outcomes = Vec::with_capacity(all_fits.len());
+        for fits in all_fits.chunks(LANES) {
+            for (lane, &fit) in fits.iter().enumerate() {
+                self.seats.seat(lane, fit, &self.fits[fit].start);
             }
-            self.seats.evaluate(seats(some.len()), true);
-            outcomes.extend(
-                some.iter()
-                    .enumerate()
-                    .map(|(lane, &fit)| self.seats.outcome(lane, fit)),
-            );
+            self.seats.evaluate(first_lane_bits(fits.len()), true);
+            for (lane, &fit) in fits.iter().enumerate() {
+                outcomes.push(self.seats.outcome(lane, fit));
+            }
         }
         Ok(outcomes)
     }
 
     fn search(&mut self, begins: Vec<Begin>) -> Result<Vec<Option<Outcome>>> {
-        let mut found: Vec<Option<Outcome>> = vec![None; begins.len()];
+        let mut outcomes: Vec<Option<Outcome>> = vec![None; begins.len()];
         let mut waiting = begins.iter().enumerate();
-        let mut lanes: Vec<Option<Lane>> = (0..LANES).map(|_| None).collect();
+        let mut lanes: Vec<Option<SimplexLane>> = (0..LANES).map(|_| None).collect();
         loop {
+            // 1. Fill empty lanes with simplices that wait, and write each lane's trial point.
             let is_stopped = self.watch.is_stopped();
-            for (lane, seat) in lanes.iter_mut().enumerate() {
-                if seat.is_none() && !is_stopped {
-                    *seat = waiting
+            for (lane, occupant) in lanes.iter_mut().enumerate() {
+                if occupant.is_none() && !is_stopped {
+                    *occupant = waiting
                         .next()
-                        .map(|(index, begin)| self.begin(index, begin));
+                        .map(|(index, begin)| self.begin_simplex(index, begin));
                 }
-                if let Some(seat) = seat {
-                    self.seats
-                        .put(lane, seat.fit, &seat.trials[seat.asked].point);
+                if let Some(simplex) = occupant {
+                    let trial_point = &simplex.trials[simplex.asked].point;
+                    self.seats.seat(lane, simplex.fit, trial_point);
                 }
             }
             if lanes.iter().all(Option::is_none) {
-                return Ok(found);
+                return Ok(outcomes);
             }
-            let taken = lanes
-                .iter()
-                .enumerate()
-                .fold(0, |all, (lane, own)| all | u64::from(own.is_some()) << lane);
-            self.seats.evaluate(taken, false);
-            for (lane, seat) in lanes.iter_mut().enumerate() {
-                let Some(own) = seat else { continue };
-                let value = self.seats.cost.0[lane];
-                let status = self.advance(
-                    own,
-                    if value.is_finite() {
-                        value
-                    } else {
-                        f64::INFINITY
-                    },
-                );
+            // 2. Evaluate all of them side by side.
+            let mut lane_bits = 0;
+            for (lane, occupant) in lanes.iter().enumerate() {
+                lane_bits |= u64::from(occupant.is_some()) << lane;
+            }
+            self.seats.evaluate(lane_bits, false);
+            // 3. Move each simplex, and empty the lanes of those that have ended.
+            for (lane, occupant) in lanes.iter_mut().enumerate() {
+                let Some(simplex) = occupant else { continue };
+                let status = self.advance_simplex(simplex, self.seats.finite_cost(lane));
                 if let Some(status) = status.or(is_stopped.then_some(Status::Interrupted)) {
-                    found[own.index] = Some(own.simplex.outcome(Some(status)));
-                    *seat = None;
+                    outcomes[simplex.index] = Some(simplex.simplex.outcome(Some(status)));
+                    *occupant = None;
                 }
             }
         }
     }
 
     fn evaluate(&mut self, points: Vec<Points>) -> Result<Vec<Vec<f64>>> {
-        let each = points.iter().enumerate();
-        let all: Vec<(usize, &[f64])> = each
-            .flat_map(|(k, asked)| {
+        // 1. List all points with the index of their request.
+        let all_points: Vec<(usize, &[f64])> = points
+            .iter()
+            .enumerate()
+            .flat_map(|(request, asked)| {
                 let width = self.fits[asked.fit].start.len().max(1);
                 asked
                     .points
                     .chunks_exact(width)
-                    .map(move |point| (k, point))
+                    .map(move |point| (request, point))
             })
             .collect();
+        // 2. Evaluate as many at a time as there are lanes, and sort the costs by request.
         let mut values: Vec<Vec<f64>> = vec![Vec::new(); points.len()];
-        for some in all.chunks(LANES) {
-            for (lane, (k, point)) in some.iter().enumerate() {
-                self.seats.put(lane, points[*k].fit, point);
+        for chunk in all_points.chunks(LANES) {
+            for (lane, (request, point)) in chunk.iter().enumerate() {
+                self.seats.seat(lane, points[*request].fit, point);
             }
-            self.seats.evaluate(seats(some.len()), false);
-            for (lane, (k, _)) in some.iter().enumerate() {
-                let value = self.seats.cost.0[lane];
-                values[*k].push(if value.is_finite() {
-                    value
-                } else {
-                    f64::INFINITY
-                });
+            self.seats.evaluate(first_lane_bits(chunk.len()), false);
+            for (lane, (request, _)) in chunk.iter().enumerate() {
+                values[*request].push(self.seats.finite_cost(lane));
             }
         }
         Ok(values)
@@ -209,12 +203,12 @@ impl Machine for LaneSearch<'_> {
 
 /// A trial point and the value of the objective there.
 #[derive(Clone, Debug, Default)]
-struct Trial {
+struct LaneTrial {
     point: Vec<f64>,
     value: f64,
 }
 
-impl TrialPoint for Trial {
+impl TrialPoint for LaneTrial {
     fn point(&self) -> &[f64] {
         &self.point
     }
@@ -229,12 +223,12 @@ impl TrialPoint for Trial {
 }
 
 /// A simplex in a lane.
-struct Lane {
+struct SimplexLane {
     /// Index among the simplices that begin.
     index: usize,
     fit: usize,
     simplex: Simplex,
-    trials: [Trial; TRIALS],
+    trials: [LaneTrial; TRIALS],
     /// Index of the trial point that is evaluated next.
     asked: usize,
     /// Number of trial points that are evaluated before the simplex can choose.
@@ -243,12 +237,12 @@ struct Lane {
 
 impl LaneSearch<'_> {
     /// Makes a lane with a new simplex around a fit's start and with the points to evaluate first.
-    fn begin(&self, index: usize, begin: &Begin) -> Lane {
+    fn begin_simplex(&self, index: usize, begin: &Begin) -> SimplexLane {
         let fit = &self.fits[begin.fit];
         let size = self.shared.settings.settings.size;
         let simplex =
             Simplex::new(index, &begin.start, fit.bounds(), size).shaped(begin.simplex.as_ref());
-        let mut trials: [Trial; TRIALS] = Default::default();
+        let mut trials: [LaneTrial; TRIALS] = Default::default();
         let points = simplex.first_trials();
         for (trial, point) in trials
             .iter_mut()
@@ -257,7 +251,7 @@ impl LaneSearch<'_> {
             trial.point = point.to_vec();
         }
         let first = first_lanes(&simplex);
-        Lane {
+        SimplexLane {
             index,
             fit: begin.fit,
             simplex,
@@ -269,19 +263,21 @@ impl LaneSearch<'_> {
 
     /// Stores the objective at the point that a lane asked for and chooses its next point; returns a status if the
     /// search has ended.
-    fn advance(&self, lane: &mut Lane, value: f64) -> Option<Status> {
+    fn advance_simplex(&self, lane: &mut SimplexLane, value: f64) -> Option<Status> {
+        // 1. Evaluate all first trial points before the simplex chooses.
         lane.trials[lane.asked].value = value;
         if lane.asked + 1 < lane.first {
             lane.asked += 1;
             return None;
         }
-        // the reflection asks for one more, which then is behind the first
+        // 2. The reflection may ask for one more point, whose index lies behind the first ones.
         if lane.asked + 1 == lane.first
             && let Some(second) = second_lane(&lane.simplex, lane.trials[0].value)
         {
             lane.asked = second;
             return None;
         }
+        // 3. Move the simplex.
         let fit = &self.fits[lane.fit];
         let SearchSettings {
             settings,
@@ -300,13 +296,14 @@ impl LaneSearch<'_> {
             settings,
             worth,
         );
-        (lane.asked, lane.first) = (0, first_lanes(&lane.simplex));
+        lane.asked = 0;
+        lane.first = first_lanes(&lane.simplex);
         status
     }
 }
 
 /// Returns the bits of the first lanes, one per fit.
-fn seats(fits: usize) -> u64 {
+fn first_lane_bits(fits: usize) -> u64 {
     if fits < LANES {
         (1 << fits) - 1
     } else {

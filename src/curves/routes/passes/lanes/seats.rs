@@ -1,15 +1,15 @@
-//! Evaluation of the points of searches by simplices: one fit per vector lane, or, of few fits, one after the other.
+//! Evaluation of the trial points of searches by simplices: one fit per vector lane, or few fits one after the other.
 
 use super::LaneSearches;
 use crate::curves::CurveRun;
-use crate::curves::input::data::{Curve, Grid};
+use crate::curves::input::data::{Curve, GridKind};
 use crate::math::lanes::{LANES, Lanes};
 use crate::math::triangle::{packed_index, packed_length};
 use crate::solver::Outcome;
 use crate::solver::small::{LaneBlock, LaneGrid, PointLanes, SeatedFits};
 
 /// Maximum number of points whose rows are in the cache at a time.
-const POINTS: usize = 9;
+const POINTS_PER_BLOCK: usize = 9;
 
 /// Points of fits, one lane each. P is the number of parameters.
 pub(super) struct Seats<'a> {
@@ -29,7 +29,7 @@ pub(super) struct Seats<'a> {
     rows: Vec<Lanes<f64>>,
     point_lanes: PointLanes<f64>,
     /// Σ r², Jᵀr (P) and JᵀJ (P (P + 1) / 2).
-    pub cost: Lanes<f64>,
+    cost: Lanes<f64>,
     gradient: Vec<Lanes<f64>>,
     normal_matrix: Vec<Lanes<f64>>,
 }
@@ -39,7 +39,7 @@ impl<'a> Seats<'a> {
     pub fn new(shared: &'a LaneSearches, fitter: &'a CurveRun, curves: &'a [Curve]) -> Seats<'a> {
         let zeros = |count: usize| vec![Lanes::splat(0.0); count];
         let count = fitter.held.len();
-        let predictors = if shared.grid == Grid::Own {
+        let predictors = if shared.grid == GridKind::Own {
             curves.first().map_or(0, |curve| curve.x.len())
         } else {
             0
@@ -53,7 +53,7 @@ impl<'a> Seats<'a> {
             weight: zeros(shared.points),
             x: zeros(predictors),
             registers: Vec::new(),
-            rows: zeros(POINTS * (1 + count)),
+            rows: zeros(POINTS_PER_BLOCK * (1 + count)),
             point_lanes: PointLanes::new(),
             cost: Lanes::splat(0.0),
             gradient: zeros(count),
@@ -63,33 +63,41 @@ impl<'a> Seats<'a> {
 
     /// Writes a fit's data, unless they are there already, and its point, converted from the solver's units `u`, into a
     /// lane.
-    pub fn put(&mut self, lane: usize, fit: usize, u: &[f64]) {
+    pub fn seat(&mut self, lane: usize, fit: usize, u: &[f64]) {
         let curve = &self.curves[fit];
         if self.fits[lane] != fit {
             self.fits[lane] = fit;
-            let fill = |rows: &mut [Lanes<f64>], values: &[f64]| {
-                rows.iter_mut()
-                    .zip(values)
-                    .for_each(|(row, x)| row.0[lane] = *x);
-            };
-            fill(&mut self.y, &curve.y);
-            fill(&mut self.x, &curve.x);
-            self.weight
-                .iter_mut()
-                .zip(&curve.weight)
-                .for_each(|(row, w)| row.0[lane] = curve.gain * w);
+            for (row, y) in self.y.iter_mut().zip(&curve.y) {
+                row.0[lane] = *y;
+            }
+            for (row, x) in self.x.iter_mut().zip(&curve.x) {
+                row.0[lane] = *x;
+            }
+            for (row, weight) in self.weight.iter_mut().zip(&curve.weight) {
+                row.0[lane] = curve.row_factor * weight;
+            }
         }
         for (p, parameter) in self.parameters.iter_mut().enumerate() {
             parameter.0[lane] = (u[p] * curve.scale[p]).clamp(curve.lower[p], curve.upper[p]);
         }
     }
 
-    /// Evaluates the model in the lanes of which `seats` has the bits, and sums up each one's cost and, with
-    /// `linearise`, gradient and normal matrix.
-    pub fn evaluate(&mut self, seats: u64, linearise: bool) {
+    /// Returns the cost of a lane's fit, infinity where it is not finite.
+    pub fn finite_cost(&self, lane: usize) -> f64 {
+        let cost = self.cost.0[lane];
+        if cost.is_finite() {
+            cost
+        } else {
+            f64::INFINITY
+        }
+    }
+
+    /// Evaluates the model in the lanes of `lane_bits`, and sums up each one's cost and, with `linearise`, its gradient
+    /// and normal matrix.
+    pub fn evaluate(&mut self, lane_bits: u64, linearise: bool) {
         self.cost = Lanes::splat(0.0);
         let LaneSearches {
-            points: all,
+            points: of_points,
             predictors,
             is_pointwise,
             ..
@@ -98,37 +106,39 @@ impl<'a> Seats<'a> {
             (Some(values), false) => (values, 1),
             _ => (&self.shared.model, 1 + self.parameters.len()),
         };
-        let by_points = is_pointwise && PointLanes::<f64>::suit(seats.count_ones() as usize, all);
+        // 1. Few fits are evaluated one after the other, with a point in each lane.
+        let fits = lane_bits.count_ones() as usize;
+        let by_points = is_pointwise && PointLanes::<f64>::suit(fits, of_points);
         if by_points {
-            let (grid, y) = (grid(&self.x, self.curves), &self.y[..]);
             let fits = SeatedFits {
-                points: all,
+                points: of_points,
                 predictors,
-                grid,
+                grid: lane_grid(&self.x, self.curves),
                 parameters: &self.parameters,
-                y,
+                y: &self.y[..],
                 stride,
             };
-            self.point_lanes.evaluate(model, seats, &fits);
+            self.point_lanes.evaluate(model, lane_bits, &fits);
             if !linearise {
                 return self.add_by_points();
             }
         }
-        self.gradient
-            .iter_mut()
-            .chain(&mut self.normal_matrix)
-            .for_each(|sum| *sum = Lanes::splat(0.0));
-        let some = all.div_ceil(all.div_ceil(POINTS).max(1)).max(1);
-        for first in (0..all).step_by(some) {
-            let points = first..all.min(first + some);
+        // 2. Otherwise blocks of points of about the same length are evaluated, with a fit in each lane, and added up.
+        for sum in self.gradient.iter_mut().chain(&mut self.normal_matrix) {
+            *sum = Lanes::splat(0.0);
+        }
+        let blocks = of_points.div_ceil(POINTS_PER_BLOCK).max(1);
+        let block_length = of_points.div_ceil(blocks).max(1);
+        for first in (0..of_points).step_by(block_length) {
+            let points = first..of_points.min(first + block_length);
             let rows = &mut self.rows[..points.len() * stride];
             if by_points {
                 self.point_lanes.put(points.clone(), rows);
             } else {
                 model(LaneBlock {
                     points: points.clone(),
-                    of_points: all,
-                    grid: grid(&self.x, self.curves),
+                    of_points,
+                    grid: lane_grid(&self.x, self.curves),
                     parameters: &self.parameters,
                     registers: &mut self.registers,
                     y: &self.y,
@@ -136,7 +146,7 @@ impl<'a> Seats<'a> {
                     stride,
                 });
             }
-            pulp::Arch::new().dispatch(|| self.add(points.clone(), stride, linearise));
+            pulp::Arch::new().dispatch(|| self.add_points(points.clone(), stride, linearise));
         }
     }
 
@@ -145,7 +155,7 @@ impl<'a> Seats<'a> {
         for (lane, residuals) in self.point_lanes.first_numbers(self.shared.points) {
             let cost = &mut self.cost.0[lane];
             for (residual, weight) in residuals.zip(&self.weight) {
-                // a masked point's value may be anything
+                // A masked point may have any value.
                 let r = if weight.0[lane] > 0.0 {
                     weight.0[lane] * residual
                 } else {
@@ -159,12 +169,12 @@ impl<'a> Seats<'a> {
     /// Adds the weighted residuals of some points to each lane's cost and, with `linearise`, to its gradient and normal
     /// matrix.
     #[inline(always)]
-    fn add(&mut self, points: std::ops::Range<usize>, stride: usize, linearise: bool) {
+    fn add_points(&mut self, points: std::ops::Range<usize>, stride: usize, linearise: bool) {
         for (rows, weight) in self.rows.chunks_exact_mut(stride).zip(&self.weight[points]) {
             let (residual, tangents) = rows.split_at_mut(1);
             let residual = &mut residual[0];
             for l in 0..LANES {
-                // a masked point's value may be anything
+                // A masked point may have any value.
                 let r = if weight.0[l] > 0.0 {
                     weight.0[l] * residual.0[l]
                 } else {
@@ -198,7 +208,8 @@ impl<'a> Seats<'a> {
 
     /// Returns the χ², gradient and normal matrix of the fit in a lane, by the solver's parameters `u`.
     pub fn outcome(&self, lane: usize, fit: usize) -> Outcome {
-        let (curve, count) = (&self.curves[fit], self.parameters.len());
+        let curve = &self.curves[fit];
+        let count = self.parameters.len();
         let mut outcome = Outcome {
             chi2: self.cost.0[lane],
             gradient: (0..count)
@@ -219,7 +230,7 @@ impl<'a> Seats<'a> {
 }
 
 /// Returns the grid of all lanes: `x` (predictors, points), or where that is empty, that of all `curves`.
-fn grid<'s>(x: &'s [Lanes<f64>], curves: &'s [Curve]) -> LaneGrid<'s, f64> {
+fn lane_grid<'s>(x: &'s [Lanes<f64>], curves: &'s [Curve]) -> LaneGrid<'s, f64> {
     if x.is_empty() {
         LaneGrid::Shared(&curves[0].x)
     } else {
