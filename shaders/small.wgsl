@@ -167,16 +167,16 @@ fn choose() {
     let remaining = select(reduction, reduction * contraction, comparable);
     let shrinkage = 1.0 - sqrt(contraction);
     let limit = TOLERANCE * min(cost, LARGEST_COST);
-    let together = select(1.0, min(1.0, TOGETHER * shrinkage * shrinkage), comparable);
+    let together = select(1.0, min(1.0, TOTAL_REDUCTION_FACTOR * shrinkage * shrinkage), comparable);
     is_near = remaining <= limit * together;
     // 2. A step that is not to be trusted is evaluated, unless what it promises is too little to take it at all; what
     // no longer shrinks is rounding.
-    let stagnates = !comparable | (reduction > STAGNATES * promise);
+    let stagnates = !comparable | (reduction > STAGNATION_RATIO * promise);
     let ends = is_near & (trusted | (reduction <= limit));
     var small_reduction = ends | (stagnates & (remaining <= LEAST_FTOL * cost));
     var small_step = all.length <= XTOL * XTOL * all.size;
     // 3. What the floor of the damping held back is to move, too.
-    if !undamped & (mu < UNDAMPED) & (small_reduction | small_step | (rounds >= PATIENCE)) {
+    if !undamped & (mu < UNDAMPED) & (small_reduction | small_step | (rounds >= MAX_FLOOR_ROUNDS)) {
         floor_share = 0.0;
     }
     small_reduction = small_reduction & undamped;
@@ -232,9 +232,9 @@ fn is_sure() -> bool {
     // data are rounded, too, and derivatives about as well as the value
     let points = f32(POINTS);
     let of_columns = (2.0 * bound / value + sqrt(points)) * sqrt(f32(PARAMETERS) * inflation * cost);
-    let shift = ROUNDING * (2.0 * bound + of_columns + sqrt(moved));
+    let shift = HALF_ULP_OF_F32 * (2.0 * bound + of_columns + sqrt(moved));
     let allowed = ROUNDING_SHARE * sqrt(TOLERANCE * min(cost, LARGEST_COST));
-    let has_variances = ROUNDING * points * inflation <= VARIANCE_ERROR;
+    let has_variances = HALF_ULP_OF_F32 * points * inflation <= MAX_VARIANCE_ERROR;
     return sure & has_variances & (value > 0.0) & (shift <= allowed) & (cost > LEAST_COST);
 }
 
@@ -291,7 +291,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                 attempts = 0u;
                 choose();
             } else {
-                mu = max(RAISE * mu, LEAST_RAISED);
+                mu = max(DAMPING_RAISE * mu, LEAST_RAISED_DAMPING);
                 attempts += 1u;
                 status = select(RUNNING, SINGULAR, attempts == SOLVE_ATTEMPTS);
             }

@@ -75,7 +75,7 @@ fn gain_inwards(p: u32, slope: f32, size: f32) -> f32 {
     let value = accepted[p] + way[p];
     let inwards = select(-slope, slope, value - lower[p] <= upper[p] - value);
     let diagonal = normal[p][p];
-    let gains = (lower[p] < upper[p]) & (diagonal > 0.0) & (inwards > SLIGHT * size);
+    let gains = (lower[p] < upper[p]) & (diagonal > 0.0) & (inwards > UNCERTAIN_SLOPE_SHARE * size);
     return select(0.0, inwards * (inwards / diagonal), gains);
 }
 
@@ -132,7 +132,7 @@ fn solve() -> bool {
     //@for p 0 PARAMETERS
     way[$p] = 0.0;
     //@end
-    for (var leg = 0u; leg <= LEGS * PARAMETERS; leg++) {
+    for (var leg = 0u; leg <= LEGS_PER_PARAMETER * PARAMETERS; leg++) {
         if !solve_free() {
             return false;
         }

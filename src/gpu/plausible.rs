@@ -7,7 +7,7 @@ use super::layout::{EVALUATIONS, Field, GAVE_WAY, HEAD, PAUSE, ROUNDS, RUNNING, 
 use super::transfer::Transfer;
 use crate::error::Result;
 use crate::solver::member::Active;
-use crate::solver::simplex::LANES;
+use crate::solver::simplex::TRIALS_PER_SIMPLEX as LANES;
 use crate::solver::{Method, Status, basin};
 
 /// Checks the list's first numbers, of members that take part and of all active ones, of which there were `before` when
@@ -72,7 +72,7 @@ fn is_control(read: &Transfer, k: usize, runs: bool) -> bool {
     } else {
         verdict(gave_way).is_some()
     };
-    let pauses = 0..=basin::PAUSE as i32 + 1;
+    let pauses = 0..=basin::PAUSE_ROUNDS as i32 + 1;
     cell(ROUNDS) >= 1
         && pauses.contains(&cell(PAUSE))
         && if runs {

@@ -14,7 +14,7 @@ use super::layout::{EVALUATIONS, Field, GAVE_WAY, Layout, NO_VALUE, ROUNDS, STAT
 use crate::buffers::LossSums;
 use crate::error::Result;
 use crate::math::triangle::packed_length;
-use crate::solver::simplex::LANES;
+use crate::solver::simplex::TRIALS_PER_SIMPLEX as LANES;
 use crate::solver::{Outcome, Status};
 
 /// A buffer that is being mapped: ready when the device says so, whoever polls it.

@@ -12,8 +12,8 @@ use crate::buffers::{LossSums, Parameter, Sums};
 use crate::math::Real;
 use crate::math::triangle::{packed_index, packed_length};
 use crate::recording::Recording;
-use crate::solver::member::{Member, Phase, Promise};
-use crate::solver::round::step::{Rules, step};
+use crate::solver::member::{Member, Phase, PredictedReduction};
+use crate::solver::round::step::{Rules, step_member};
 use crate::solver::{Bounds, Damping, LevenbergMarquardt, Method, Tolerances};
 use popfit_testing::random::Random;
 use popfit_testing::required::{Need, skip};
@@ -159,7 +159,8 @@ fn one_of_mut<'a>(random: &mut Random, sums: &'a mut Sums) -> &'a mut f64 {
 fn creep(member: &mut Member, delta: &[f64], random: &mut Random) {
     let q = one_of(random, &[0.3, 0.6, 0.97, 1.1]);
     let told = times(&member.sums.normal_matrix, delta);
-    member.promise = Promise::Whole(single(told.iter().zip(delta).map(|(a, b)| a * b).sum()));
+    member.predicted_reduction =
+        PredictedReduction::Whole(single(told.iter().zip(delta).map(|(a, b)| a * b).sum()));
     member.trial_sums.gradient = told.iter().map(|g| single(q * g)).collect();
 }
 
@@ -190,10 +191,10 @@ fn case(slot: usize, random: &mut Random) -> Case {
         let shares = [0.3, 1e-3, 1e-5, 3e-7, 1e-9];
         let promised =
             single(member.sums.cost() * one_of(random, &shares) * (1.0 + random.uniform()));
-        member.promise = if random.below(2) == 0 {
-            Promise::Whole(promised)
+        member.predicted_reduction = if random.below(2) == 0 {
+            PredictedReduction::Whole(promised)
         } else {
-            Promise::Rescaled(promised)
+            PredictedReduction::Rescaled(promised)
         };
         if random.below(4) == 0 {
             creep(&mut member, &delta, random);
@@ -251,10 +252,10 @@ impl Device {
     }
 
     fn put(&mut self, member: &Member) {
-        let promise = match member.promise {
-            Promise::None => f64::NAN,
-            Promise::Whole(reduction) => reduction,
-            Promise::Rescaled(reduction) => -reduction,
+        let promise = match member.predicted_reduction {
+            PredictedReduction::None => f64::NAN,
+            PredictedReduction::Whole(reduction) => reduction,
+            PredictedReduction::Rescaled(reduction) => -reduction,
         };
         let trial = [
             Field::TrialChi2,
@@ -376,8 +377,8 @@ impl Device {
             return Some(format!("counts {counts:?} {cells:?}"));
         }
         let Damping { mu, nu } = member.damping;
-        let promised = member.promise.reduction();
-        let signed = if matches!(member.promise, Promise::Rescaled(_)) {
+        let promised = member.predicted_reduction.value();
+        let signed = if matches!(member.predicted_reduction, PredictedReduction::Rescaled(_)) {
             -promised
         } else {
             promised
@@ -414,7 +415,7 @@ impl Case {
             trusts_last_step: recording.trusts_steps(),
         };
         let before = self.member.phase;
-        step(&mut self.member, &rules);
+        step_member(&mut self.member, &rules);
         format!(
             "{before:?} to {:?} {:?}",
             self.member.phase, self.member.status
@@ -435,7 +436,8 @@ impl Case {
                 .for_each(|x| change(x, 8.0));
         }
         change(&mut other.member.damping.mu, 8.0);
-        if let Promise::Whole(reduction) | Promise::Rescaled(reduction) = &mut other.member.promise
+        if let PredictedReduction::Whole(reduction) | PredictedReduction::Rescaled(reduction) =
+            &mut other.member.predicted_reduction
         {
             change(reduction, 8.0);
         }

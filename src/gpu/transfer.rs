@@ -6,7 +6,7 @@ use super::layout::{
     CONTROL, EVALUATING, Field, Layout, MODE, NO_VALUE, PENDING, POISON, RUNNING, STATUS,
 };
 use crate::kernels::shader::{Dispatch, Shader, ShaderContext, Target};
-use crate::solver::simplex::{LANES, Simplex};
+use crate::solver::simplex::{Simplex, TRIALS_PER_SIMPLEX as LANES};
 use crate::solver::{Batch, Bounds, Method, Outcome, Places};
 
 use super::readback;

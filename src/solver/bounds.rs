@@ -1,6 +1,6 @@
 //! Box constraints.
 
-use super::thresholds::SLIGHT;
+use super::thresholds::UNCERTAIN_SLOPE_SHARE;
 use crate::math::Real;
 use crate::math::lanes::pick;
 
@@ -75,7 +75,9 @@ impl<R: Real> Interval<R> {
     #[inline(always)]
     pub fn gain_inwards(self, x: R, slope: R, size: R, diagonal: R) -> R {
         let inwards = pick(x - self.lower <= self.upper - x, slope, -slope);
-        let gains = self.has_room() & (diagonal > R::ZERO) & (inwards > R::of(SLIGHT) * size);
+        let gains = self.has_room()
+            & (diagonal > R::ZERO)
+            & (inwards > R::of(UNCERTAIN_SLOPE_SHARE) * size);
         pick(gains, inwards * (inwards / diagonal), R::ZERO)
     }
 }

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::basin::Point;
+use super::basin::AcceptedPoint;
 use super::member::{GaveWay, Phase};
 use super::profile::{DeviceCalls, Meter};
 use super::settings::Method;
@@ -68,7 +68,7 @@ pub trait Device: Send + Sync {
     fn capacity(&self, recording: &Recording, memory: Option<u64>) -> Result<usize>;
 
     /// Makes room for `capacity` starts and at most as many spectra, and everything else that the rounds need. A
-    /// simplex takes the room of [`LANES`](super::simplex::LANES) members.
+    /// simplex takes the room of [`TRIALS_PER_SIMPLEX`](super::simplex::TRIALS_PER_SIMPLEX) members.
     fn population(
         &self,
         recording: Arc<Recording>,
@@ -258,8 +258,8 @@ impl Outcome {
     }
 
     /// Returns the best point with its cost, gradient and normal matrix.
-    pub fn point(&self) -> Point<'_> {
-        Point {
+    pub fn point(&self) -> AcceptedPoint<'_> {
+        AcceptedPoint {
             parameters: &self.parameters,
             cost: self.chi2 + self.penalty,
             gradient: &self.gradient,

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::simplex::LANES;
+use super::simplex::TRIALS_PER_SIMPLEX;
 use crate::error::{Error, InvalidSetting, Result};
 
 /// Most starts a spectrum can have.
@@ -304,7 +304,7 @@ impl Method {
     pub const fn lanes(&self) -> usize {
         match self {
             Method::LevenbergMarquardt(_) => 1,
-            Method::NelderMead(_) => LANES,
+            Method::NelderMead(_) => TRIALS_PER_SIMPLEX,
         }
     }
 }

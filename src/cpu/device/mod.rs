@@ -26,10 +26,10 @@ use crate::recording::{Buffer, BufferId, Precision, Recording, Scope};
 use crate::solver::device::{Batch, Device, Outcome, Pending, Population};
 use crate::solver::member::{Active, Member};
 use crate::solver::profile::{Clock, Gauge, Meter};
-use crate::solver::round::compact::compact;
+use crate::solver::round::compact::compact_members;
 use crate::solver::round::step::Rules;
 use crate::solver::round::{halve, step};
-use crate::solver::simplex::{FirstSimplex, LANES, Simplex};
+use crate::solver::simplex::{FirstSimplex, Simplex, TRIALS_PER_SIMPLEX as LANES};
 use crate::solver::small::{SmallFitter, SmallProblem};
 use crate::solver::{LevenbergMarquardt, Method, Places, Tolerances};
 use crate::threads;
@@ -213,7 +213,7 @@ impl<R: Real> CpuPopulation<R> {
                 let step = |members: &mut [Member]| self.step(members, &settings);
                 threads::in_pool(|| active.par_chunks_mut(tile).for_each(step));
                 let begin = self.begin();
-                halve::halve(&mut members, self.active.all, &self.ring);
+                halve::halve_starts(&mut members, self.active.all, &self.ring);
                 self.moved(0, begin);
             }
             Method::NelderMead(settings) => {
@@ -225,7 +225,7 @@ impl<R: Real> CpuPopulation<R> {
             }
         }
         let (begin, before) = (self.begin(), self.active.all);
-        self.active = compact(&mut members, before);
+        self.active = compact_members(&mut members, before);
         if let (Some(gauge), Some(begin)) = (&self.gauge, begin) {
             gauge.compact(before, begin.elapsed().as_secs_f64());
         }
@@ -261,7 +261,7 @@ impl<R: Real> CpuPopulation<R> {
         let trusts_last_step = recording.trusts_steps();
         for member in members {
             let bounds = self.inputs.bounds(member.spectrum);
-            step::step(
+            step::step_member(
                 member,
                 &Rules {
                     bounds,

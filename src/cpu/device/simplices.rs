@@ -6,15 +6,15 @@ use super::CpuPopulation;
 use crate::math::Real;
 use crate::solver::NelderMead;
 use crate::solver::member::Member;
-use crate::solver::round::simplex::{self, TrialPoint, Worth};
-use crate::solver::simplex::{LANES, Simplex};
+use crate::solver::round::simplex::{self, ObjectiveSettings, TrialPoint};
+use crate::solver::simplex::{Simplex, TRIALS_PER_SIMPLEX as LANES};
 
 impl<R: Real> CpuPopulation<R> {
     /// Takes one Nelder–Mead iteration of each of these simplices: evaluates what it needs, then moves the vertices.
     /// They evaluate only points that can be accepted.
     pub(super) fn move_simplices(&self, members: &mut [Member], settings: &NelderMead) {
         let recording = &*self.inputs.recording;
-        let worth = Worth {
+        let worth = ObjectiveSettings {
             marginalise: recording.marginalise,
             dof: recording.dof,
             noise: R::SIMPLEX_NOISE,
@@ -27,7 +27,7 @@ impl<R: Real> CpuPopulation<R> {
         for (trials, simplex) in members.chunks_exact_mut(LANES).zip(&simplices) {
             let lanes = simplex
                 .as_ref()
-                .map_or(0, |simplex| simplex::first_lanes(simplex));
+                .map_or(0, |simplex| simplex::count_first_lanes(simplex));
             some.extend(trials.iter_mut().take(lanes));
         }
         self.evaluate(some);
@@ -36,7 +36,7 @@ impl<R: Real> CpuPopulation<R> {
             let reflected = trials[0].objective(recording.marginalise);
             let lane = simplex
                 .as_ref()
-                .and_then(|simplex| simplex::second_lane(simplex, reflected));
+                .and_then(|simplex| simplex::choose_second_lane(simplex, reflected));
             some.extend(lane.map(|lane| &mut trials[lane]));
         }
         self.evaluate(some);
@@ -44,7 +44,7 @@ impl<R: Real> CpuPopulation<R> {
         for (trials, simplex) in members.chunks_exact_mut(LANES).zip(&mut simplices) {
             let bounds = self.inputs.bounds(trials[0].spectrum);
             if let Some(simplex) = simplex {
-                let status = simplex::simplex(simplex, trials, bounds, settings, worth);
+                let status = simplex::move_simplex(simplex, trials, bounds, settings, worth);
                 for member in trials {
                     (member.rounds, member.status) = (simplex.rounds, status);
                 }

@@ -9,7 +9,9 @@ use crate::math::lanes::{LANES, Lanes, absolute, pick};
 use crate::math::triangle::packed_index;
 use crate::solver::Damping;
 use crate::solver::round::step::equations::magnitude;
-use crate::solver::thresholds::{LEGS, RANK, SOLVE_ATTEMPTS, TRUSTED_STEP};
+use crate::solver::thresholds::{
+    LEAST_PIVOT_SHARE, LEGS_PER_PARAMETER, SOLVE_ATTEMPTS, TRUSTED_STEP,
+};
 
 impl<R: Real> Block<R> {
     /// Computes each lane's damped step inside the bounds; raises the damping where the matrix does not factorise.
@@ -49,7 +51,7 @@ impl<R: Real> Block<R> {
         self.set_lowest();
         self.factorise(simd);
         self.solve_free(simd);
-        for _ in 0..LEGS * self.lower.len() {
+        for _ in 0..LEGS_PER_PARAMETER * self.lower.len() {
             if !self.turn() {
                 return;
             }
@@ -197,7 +199,7 @@ impl<R: Real> Block<R> {
             );
             for l in 0..LANES {
                 out[l] = pick(free[l] > R::ZERO, a[l], R::ONE);
-                least[l] = R::of(RANK) * a[l] * free[l];
+                least[l] = R::of(LEAST_PIVOT_SHARE) * a[l] * free[l];
             }
         }
         self.factors.factorise(simd, &self.least);

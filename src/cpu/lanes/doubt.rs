@@ -18,7 +18,7 @@ use crate::solver::round::step::decisions::least_reduction;
 use crate::solver::small::{
     LaneBlock, LaneGrid, Rounding, SmallBatch, SmallColumns, SmallProblem, SumRounding,
 };
-use crate::solver::thresholds::{LEAST_COST, ROUNDING, ROUNDING_SHARE, VARIANCE_ERROR};
+use crate::solver::thresholds::{HALF_ULP_OF_F32, LEAST_COST, MAX_VARIANCE_ERROR, ROUNDING_SHARE};
 use crate::solver::{Status, Tolerances};
 
 /// f32 fits that have ended, for which a bound on the rounding is computed. P is the number of parameters.
@@ -265,14 +265,17 @@ impl Doubts {
         } = problem.tolerances;
         let (tolerance, largest_cost) = (reduction as f32, largest_cost as f32);
         let (count, points) = (self.parameters.len() as f32, problem.points as f32);
-        let (of_sums, largest) = (points.sqrt(), VARIANCE_ERROR / (ROUNDING * points));
+        let (of_sums, largest) = (
+            points.sqrt(),
+            MAX_VARIANCE_ERROR / (HALF_ULP_OF_F32 * points),
+        );
         let [values, bounds] = &self.sums;
         for l in 0..LANES {
             let (cost, inflation) = (self.cost.0[l], inflation.0[l]);
             let (value, bound) = (values.0[l].sqrt(), bounds.0[l].sqrt());
             // data are rounded, too, and derivatives about as well as the value
             let of_columns = (2.0 * bound / value + of_sums) * (count * inflation * cost).sqrt();
-            let sum = ROUNDING * (2.0 * bound + of_columns + moved.0[l].sqrt());
+            let sum = HALF_ULP_OF_F32 * (2.0 * bound + of_columns + moved.0[l].sqrt());
             let allowed = ROUNDING_SHARE * least_reduction(tolerance, cost, largest_cost).sqrt();
             let sure = (sum <= allowed) & (inflation <= largest) & (cost > LEAST_COST);
             self.sure.0[l] = pick(sure, 1.0, 0.0);

@@ -7,7 +7,7 @@ use super::step::renew;
 use crate::math::Real;
 use crate::math::lanes::{LANES, Lanes, absolute, pick};
 use crate::solver::Interval;
-use crate::solver::round::step::equations::on_the_way;
+use crate::solver::round::step::equations::interpolate;
 
 impl<R: Real> Block<R> {
     /// Moves the step `given` towards `delta` up to the first bound, or frees a wrongly held parameter; `false` when no
@@ -79,7 +79,7 @@ impl<R: Real> Block<R> {
                 given[l] = renew(
                     meets,
                     interval.step_to_face(x[l], to),
-                    on_the_way(from, to, first),
+                    interpolate(from, to, first),
                 );
                 free[l] = renew(meets, R::ZERO, is_free);
             }

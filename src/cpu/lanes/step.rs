@@ -18,11 +18,13 @@ use super::block::{Block, RUNNING, Rounding, gradient, normal};
 use super::few::Promises;
 use crate::math::Real;
 use crate::math::lanes::{LANES, Lanes, absolute, pick};
-use crate::solver::round::step::decisions::{Outlook, Trial, converged, least_reduction};
+use crate::solver::round::step::decisions::{
+    EvaluatedTrial, Outlook, convergence_status, least_reduction,
+};
 use crate::solver::round::step::equations::shortened_reduction;
 use crate::solver::small::SmallProblem;
 use crate::solver::thresholds::{
-    BEST_CONTRACTION, LAST_CONTRACTION, PATIENCE, STAGNATES, TOGETHER,
+    BEST_CONTRACTION, LAST_CONTRACTION, MAX_FLOOR_ROUNDS, STAGNATION_RATIO, TOTAL_REDUCTION_FACTOR,
 };
 use crate::solver::{Damping, Interval, Status};
 
@@ -62,17 +64,17 @@ impl<R: Real> Block<R> {
                 },
                 self.status.0[l],
             );
-            let trial = Trial {
+            let trial = EvaluatedTrial {
                 cost: cost[l],
                 trial_cost: trial[l],
-                promised: absolute(promise),
+                predicted_reduction: absolute(promise),
                 is_rescaled: promise < R::ZERO,
                 // false of NaN and of infinities
                 is_finite: finite.0[l] * R::ZERO == R::ZERO,
                 is_first: rounds == R::ZERO,
             };
             // there are no finishing steps
-            let (accepted, damping) = trial.judge(damping, rounding, rounding);
+            let (accepted, damping) = trial.judge_cost(damping, rounding, rounding);
             accept.0[l] = pick(accepted, R::ONE, R::ZERO);
             all &= accepted;
             (self.mu.0[l], self.nu.0[l]) = (damping.mu, damping.nu);
@@ -150,7 +152,7 @@ impl<R: Real> Block<R> {
                 running,
             );
             status = pick(rejections > most_rejections, code(Status::Stalled), status);
-            status = converged(small_reduction, small_step, status, code);
+            status = convergence_status(small_reduction, small_step, status, code);
             let (is_singular, is_flat) =
                 (self.factors.positive.0[l] == R::ZERO, flat.0[l] > R::ZERO);
             status = pick(is_singular, code(Status::Singular), status);
@@ -311,7 +313,7 @@ impl<R: Real> Limits<R> {
         // steps to come count, not the next one alone
         let together = match (problem.estimator.is_least_squares(), ends) {
             (true, false) => 1e30,
-            (true, true) => TOGETHER,
+            (true, true) => TOTAL_REDUCTION_FACTOR,
             (false, _) => 1.0,
         };
         Limits {
@@ -320,7 +322,7 @@ impl<R: Real> Limits<R> {
             rounding: R::of(rounding.reduction),
             xtol: R::of(problem.tolerances.step.max(rounding.step)),
             undamped: R::of(rounding.undamped),
-            patience: R::of(PATIENCE.into()),
+            patience: R::of(MAX_FLOOR_ROUNDS.into()),
             best_contraction: R::of(if ends && size_of::<R>() == 4 {
                 LAST_CONTRACTION
             } else {
@@ -356,7 +358,7 @@ impl<R: Real> Limits<R> {
         let ends = is_near & (is_trusted | (new <= limit));
         // what no longer shrinks is rounding
         let stagnates =
-            self.is_continued | !is_comparable | (new > R::of(STAGNATES) * outlook.previous);
+            self.is_continued | !is_comparable | (new > R::of(STAGNATION_RATIO) * outlook.previous);
         Nearness {
             small_reduction: ends | (stagnates & (remaining <= self.rounding * cost)),
             small_step: outlook.is_short(self.xtol),

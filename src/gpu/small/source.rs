@@ -7,7 +7,7 @@ use crate::kernels::source::{Constants, Source, UserCode};
 use crate::solver::LevenbergMarquardt;
 use crate::solver::small::packing::{BLOCK, MOST_ROUNDS, Packing, ROUNDS_SHIFT, SURE};
 use crate::solver::small::{Shape, SmallProblem};
-use crate::solver::thresholds::{LEAST_XTOL, LEGS};
+use crate::solver::thresholds::{LEAST_XTOL, LEGS_PER_PARAMETER};
 
 /// Bytes of workgroup memory that every device has, and the most fits of a workgroup.
 const WORKGROUP_BYTES: usize = 16_384;
@@ -94,7 +94,11 @@ pub(crate) fn source(problem: &SmallProblem, packing: Packing, tolerance: f64) -
     constants.float("INITIAL_DAMPING", settings.initial_damping);
     declare_statuses(&mut constants);
     // what has not ended by then is fitted by the host
-    let legs = if is_bounded { LEGS * parameters + 1 } else { 0 };
+    let legs = if is_bounded {
+        LEGS_PER_PARAMETER * parameters + 1
+    } else {
+        0
+    };
     let most_rounds = (MOST_ITERATIONS / (points + legs + 1)) as u32;
     let max_rounds = settings.max_rounds.min(most_rounds).min(MOST_ROUNDS);
     declare_step(

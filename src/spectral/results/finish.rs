@@ -9,7 +9,7 @@ use crate::math::probability::{Tail, chi2_tail_is_below};
 use crate::math::triangle::packed_index;
 use crate::model::{Limits, Prepared, SpectralModel};
 use crate::recording::Precision;
-use crate::solver::basin::{points_at, same_basin};
+use crate::solver::basin::{is_same_basin, points_at};
 use crate::solver::{GaveWay, Outcome, Status};
 use crate::spectral::input::ready::ReadySpectrum;
 use crate::spectral::misfit::{ChiSquare, Misfit};
@@ -324,7 +324,7 @@ fn agreeing(outcomes: &[Outcome], objectives: &[f64], best: usize, starts: &[Sta
     loop {
         let is_one = |j: usize, k: usize| {
             let (better, other) = (outcomes[j].point(), outcomes[k].point());
-            same_basin(better, other) || points_at(better, other)
+            is_same_basin(better, other) || points_at(better, other)
         };
         let joins = |k: usize| {
             outcomes[k].gave_way == Some(GaveWay::SameBasin)

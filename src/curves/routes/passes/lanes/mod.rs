@@ -14,9 +14,11 @@ use crate::curves::routes::objective::CurveObjective;
 use crate::curves::watch::Watch;
 use crate::error::Result;
 use crate::math::lanes::LANES;
-use crate::solver::round::simplex::{TrialPoint, Worth, first_lanes, second_lane, simplex};
+use crate::solver::round::simplex::{
+    ObjectiveSettings, TrialPoint, choose_second_lane, count_first_lanes, move_simplex,
+};
 use crate::solver::search::{Begin, Machine, Points, SearchFit, SearchSettings, search};
-use crate::solver::simplex::{LANES as TRIALS, Simplex};
+use crate::solver::simplex::{Simplex, TRIALS_PER_SIMPLEX as TRIALS};
 use crate::solver::small::{LaneModel, MOST_PARAMETERS, MOST_POINTS};
 use crate::solver::{Outcome, Status};
 use crate::threads;
@@ -256,7 +258,7 @@ impl LaneSearch<'_> {
         {
             trial.point = point.to_vec();
         }
-        let first = first_lanes(&simplex);
+        let first = count_first_lanes(&simplex);
         Lane {
             index,
             fit: begin.fit,
@@ -277,7 +279,7 @@ impl LaneSearch<'_> {
         }
         // the reflection asks for one more, which then is behind the first
         if lane.asked + 1 == lane.first
-            && let Some(second) = second_lane(&lane.simplex, lane.trials[0].value)
+            && let Some(second) = choose_second_lane(&lane.simplex, lane.trials[0].value)
         {
             lane.asked = second;
             return None;
@@ -288,19 +290,19 @@ impl LaneSearch<'_> {
             dof,
             noise,
         } = &self.shared.settings;
-        let worth = Worth {
+        let worth = ObjectiveSettings {
             marginalise: false,
             dof: *dof,
             noise: *noise,
         };
-        let status = simplex(
+        let status = move_simplex(
             &mut lane.simplex,
             &mut lane.trials,
             fit.bounds(),
             settings,
             worth,
         );
-        (lane.asked, lane.first) = (0, first_lanes(&lane.simplex));
+        (lane.asked, lane.first) = (0, count_first_lanes(&lane.simplex));
         status
     }
 }
