@@ -23,7 +23,7 @@ use crate::error::{Error, Result};
 use crate::kernels::shader::{MAX_MEMBERS, Shader, stride};
 use crate::recording::{BufferId, Kind, Recording, Scope, Values};
 use crate::solver::member::Active;
-use crate::solver::profile::{Clock, Gauge, Meter, Tally};
+use crate::solver::profile::{Clock, Gauge, KernelTally, Meter};
 use crate::solver::{Batch, LevenbergMarquardt, Method, Outcome, Pending, Places, Population};
 use crate::threads;
 
@@ -157,7 +157,7 @@ impl GpuPopulation {
     /// Adds a copy of `bytes` bytes between host and device, since `begin`, to the profile, if one is kept.
     fn copied(&self, work: Work, bytes: usize, begin: Instant) {
         if let Some((gauge, _)) = &self.gauge {
-            gauge.copied(work, bytes, begin);
+            gauge.add_copy(work, bytes, begin);
         }
     }
 
@@ -184,7 +184,7 @@ impl GpuPopulation {
                     .split_last()
                     .map_or((0.0, moves), |(last, rest)| (*last, rest));
                 let (calls, by_stage) = (vec![1; stages], vec![members as u64; stages]);
-                gauge.add(&Tally {
+                gauge.add_kernels(&KernelTally {
                     seconds: own.to_vec(),
                     calls,
                     members: by_stage,
@@ -195,12 +195,12 @@ impl GpuPopulation {
                 } else {
                     members
                 };
-                gauge.step(moved, moves.iter().sum());
-                gauge.compact(self.active.all, compact);
+                gauge.add_step(moved, moves.iter().sum());
+                gauge.add_compaction(self.active.all, compact);
                 active.push(members);
                 self.active = plausible::active(&self.context, one.head, self.active)?;
             }
-            gauge.look(begin, active);
+            gauge.add_submission(begin, active);
             left -= now;
         }
         Ok(())

@@ -104,7 +104,7 @@ fn search(context: &Arc<Context>, most: usize) -> (Vec<Outcome>, usize) {
     pollster::block_on(stream(&mut population, &mut queue, &AtomicBool::new(false))).unwrap();
     let evaluated = meter
         .spending()
-        .looks
+        .submissions
         .iter()
         .flat_map(|look| &look.active)
         .sum();

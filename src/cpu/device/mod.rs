@@ -176,7 +176,7 @@ impl<R: Real> CpuPopulation<R> {
     /// Gives a borrowed tile back, and adds the times in its tally to the profile, if one is kept.
     fn return_tile(&self, mut tile: Tile<R>) {
         if let (Some(gauge), Some(tally)) = (&self.gauge, tile.tally.take()) {
-            gauge.add(&tally);
+            gauge.add_kernels(&tally);
         }
         self.inputs.made.return_tile(tile);
     }
@@ -189,14 +189,14 @@ impl<R: Real> CpuPopulation<R> {
     /// Adds the time since `begin` to the profile, as a step of so many members; does nothing without a profile.
     fn moved(&self, members: usize, begin: Option<Instant>) {
         if let (Some(gauge), Some(begin)) = (&self.gauge, begin) {
-            gauge.step(members, begin.elapsed().as_secs_f64());
+            gauge.add_step(members, begin.elapsed().as_secs_f64());
         }
     }
 
     /// Adds a copy of `bytes` bytes since `begin` to the profile, under `work`; does nothing without a profile.
     fn copied(&self, work: Work, bytes: usize, begin: Option<Instant>) {
         if let (Some(gauge), Some(begin)) = (&self.gauge, begin) {
-            gauge.copied(work, bytes, begin);
+            gauge.add_copy(work, bytes, begin);
         }
     }
 
@@ -227,7 +227,7 @@ impl<R: Real> CpuPopulation<R> {
         let (begin, before) = (self.begin(), self.active.all);
         self.active = compact_members(&mut members, before);
         if let (Some(gauge), Some(begin)) = (&self.gauge, begin) {
-            gauge.compact(before, begin.elapsed().as_secs_f64());
+            gauge.add_compaction(before, begin.elapsed().as_secs_f64());
         }
         self.members = members;
     }
@@ -431,7 +431,7 @@ impl<R: Real> Population for CpuPopulation<R> {
             }
             let bytes = begin.map(|_| self.bytes());
             if let (Some(gauge), Some(begin), Some(bytes)) = (&mut self.gauge, begin, bytes) {
-                gauge.look(begin, active);
+                gauge.add_submission(begin, active);
                 gauge.hold(bytes);
             }
             Ok(self.active.all)

@@ -16,7 +16,7 @@ use crate::device::verify;
 use crate::error::Result;
 use crate::math::triangle::packed_index;
 use crate::solver::Outcome;
-use crate::solver::search::Told;
+use crate::solver::search::Readbacks;
 
 /// Allowed relative difference of a cost: the rounding of the sums.
 const SHARE: f64 = 1e-3;
@@ -96,7 +96,7 @@ impl CurveRun {
     pub(crate) fn compare_objectives(
         &self,
         curve: &Curve,
-        told: Told,
+        told: Readbacks,
         start: &Outcome,
     ) -> Result<()> {
         let point = self.point_again(curve, start);

@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::solver::Outcome;
-use crate::solver::search::{Begin, Machine, Points, SearchFit};
+use crate::solver::search::{Begin, FitPoints, Machine, SearchFit};
 use crate::solver::simplex::FirstSimplex;
 use crate::spectral::input::ready::{Monitor, ReadySpectra, Starts};
 use crate::spectral::search::pass::Pass;
@@ -122,7 +122,7 @@ impl Machine for SpectralSearch<'_, '_> {
             .collect())
     }
 
-    fn evaluate(&mut self, points: Vec<Points>) -> Result<Vec<Vec<f64>>> {
+    fn evaluate(&mut self, points: Vec<FitPoints>) -> Result<Vec<Vec<f64>>> {
         let width = self.spectra.model.parameters.len().max(1);
         let mut points_of: Vec<Starts> = vec![Vec::new(); self.starts.len()];
         for asked in &points {
@@ -136,7 +136,7 @@ impl Machine for SpectralSearch<'_, '_> {
                 .map(|outcome| outcome.objective(marginalise))
         };
         let mut values: Vec<_> = outcomes.into_iter().map(objectives).collect();
-        let own = |asked: &Points| {
+        let own = |asked: &FitPoints| {
             values[self.of_fit[asked.fit]]
                 .by_ref()
                 .take(asked.points.len() / width)

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use web_time::Instant;
 
 use crate::buffers::Work;
-use crate::solver::profile::{Clock, DeviceCalls, Look, Meter, Spending, Spent};
+use crate::solver::profile::{Clock, DeviceCalls, Meter, Spending, Spent, SubmittedRounds};
 use crate::solver::{self};
 use crate::spectral::stream::stages::{NAMES, Span, Stages};
 
@@ -333,7 +333,7 @@ impl MeasuredDevice {
         let Spending {
             clock,
             works,
-            looks,
+            submissions,
             most_held,
             ..
         } = self.meter.spending();
@@ -349,12 +349,12 @@ impl MeasuredDevice {
             .map(|w| works[*w as usize].seconds)
             .sum();
         let (clock, threads, busy) = match clock {
-            Clock::Submissions => ("submissions", 1, union(&looks)),
+            Clock::Submissions => ("submissions", 1, union(&submissions)),
             Clock::Timestamps => ("timestamps", 1, in_rounds),
             Clock::Threads(count) => ("threads", count, in_rounds),
         };
-        let rounds = looks.into_iter().map(
-            |Look {
+        let rounds = submissions.into_iter().map(
+            |SubmittedRounds {
                  begin,
                  seconds,
                  active,
@@ -378,8 +378,8 @@ impl MeasuredDevice {
 }
 
 /// Returns the seconds in which at least one worker had rounds on the device.
-fn union(looks: &[Look]) -> f64 {
-    let mut stretches: Vec<(f64, f64)> = looks
+fn union(submissions: &[SubmittedRounds]) -> f64 {
+    let mut stretches: Vec<(f64, f64)> = submissions
         .iter()
         .map(|look| (look.begin, look.begin + look.seconds))
         .collect();
@@ -432,18 +432,18 @@ mod tests {
 
     #[test]
     fn stretches_that_overlap_count_once() {
-        let look = |begin, seconds| Look {
+        let submission = |begin, seconds| SubmittedRounds {
             begin,
             seconds,
             active: Vec::new(),
         };
-        let looks = [
-            look(3.0, 1.0),
-            look(0.0, 1.0),
-            look(0.5, 1.0),
-            look(0.6, 0.1),
+        let submissions = [
+            submission(3.0, 1.0),
+            submission(0.0, 1.0),
+            submission(0.5, 1.0),
+            submission(0.6, 0.1),
         ];
-        assert_eq!(union(&looks), 2.5);
+        assert_eq!(union(&submissions), 2.5);
         assert_eq!(union(&[]), 0.0);
     }
 }

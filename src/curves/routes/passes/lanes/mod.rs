@@ -17,7 +17,7 @@ use crate::math::lanes::LANES;
 use crate::solver::round::simplex::{
     ObjectiveSettings, TrialPoint, choose_second_lane, count_first_lanes, move_simplex,
 };
-use crate::solver::search::{Begin, Machine, Points, SearchFit, SearchSettings, search};
+use crate::solver::search::{Begin, FitPoints, Machine, SearchFit, SearchSettings, search};
 use crate::solver::simplex::{Simplex, TRIALS_PER_SIMPLEX as TRIALS};
 use crate::solver::small::{LaneModel, MOST_PARAMETERS, MOST_POINTS};
 use crate::solver::{Outcome, Status};
@@ -179,7 +179,7 @@ impl Machine for LaneSearch<'_> {
         }
     }
 
-    fn evaluate(&mut self, points: Vec<Points>) -> Result<Vec<Vec<f64>>> {
+    fn evaluate(&mut self, points: Vec<FitPoints>) -> Result<Vec<Vec<f64>>> {
         let each = points.iter().enumerate();
         let all: Vec<(usize, &[f64])> = each
             .flat_map(|(k, asked)| {
