@@ -144,7 +144,7 @@ impl Evaluator<'_> {
                 for (input, output) in z.chunks_exact(labels).zip(flux.chunks_exact_mut(columns)) {
                     let activation = self.emulator.activation;
                     let (rows, input_stride, hidden) = (1, labels, *hidden);
-                    per_pixel::MemberRows {
+                    per_pixel::PerPixelRows {
                         rows,
                         columns,
                         hidden,
@@ -158,7 +158,7 @@ impl Evaluator<'_> {
                         b1,
                         output,
                     }
-                    .run();
+                    .run_vectorised();
                 }
                 flux
             }
@@ -182,14 +182,14 @@ impl Evaluator<'_> {
                 .as_ref()
                 .map(|(scale, offset)| (&scale[..], &offset[..]));
             for block in values.chunks_exact_mut(layer.outputs) {
-                activate::MemberRows {
+                activate::ActivationRows {
                     block,
                     columns: layer.outputs,
                     bias: &layer.bias,
                     affine,
                     activation,
                 }
-                .run();
+                .run_vectorised();
             }
         }
         values

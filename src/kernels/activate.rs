@@ -107,14 +107,14 @@ impl Kernel for Activate {
                 .affine
                 .map(|(scale, offset)| (memory.floats(scale), memory.floats(offset)));
             let bias = memory.floats(self.bias);
-            MemberRows {
+            ActivationRows {
                 block,
                 columns: self.columns,
                 bias,
                 affine,
                 activation: self.activation,
             }
-            .run();
+            .run_vectorised();
         });
     }
 
@@ -176,7 +176,7 @@ pub(super) fn declare_activation(constants: &mut Constants, activation: Activati
 }
 
 /// One member's block and the layer's constants.
-pub(crate) struct MemberRows<'a, R> {
+pub(crate) struct ActivationRows<'a, R> {
     pub block: &'a mut [R],
     pub columns: usize,
     pub bias: &'a [R],
@@ -184,15 +184,15 @@ pub(crate) struct MemberRows<'a, R> {
     pub activation: Activation,
 }
 
-impl<R: Real> MemberRows<'_, R> {
+impl<R: Real> ActivationRows<'_, R> {
     /// Adds the bias to one member's values and applies the activation to them and their tangents, with the widest
     /// vectors.
-    pub fn run(self) {
+    pub fn run_vectorised(self) {
         pulp::Arch::new().dispatch(self);
     }
 }
 
-impl<R: Real> NullaryFnOnce for MemberRows<'_, R> {
+impl<R: Real> NullaryFnOnce for ActivationRows<'_, R> {
     type Output = ();
 
     #[inline(always)]
@@ -257,7 +257,7 @@ impl<R: Real> NullaryFnOnce for MemberRows<'_, R> {
 /// Columns that are worked on together: a few vectors.
 const CHUNK: usize = 64;
 
-impl<R: Real> MemberRows<'_, R> {
+impl<R: Real> ActivationRows<'_, R> {
     /// Replaces values by `function` of value + bias, rescaled, and multiplies tangents by its derivative. `function`
     /// returns both.
     #[inline(always)]

@@ -96,14 +96,14 @@ impl Kernel for Broaden {
     fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
         memory.write(self.output, |memory, output| {
             let (parameters, u) = (memory.parameters(), memory.trial());
-            MemberRows {
+            BroadenedRows {
                 stage: self,
                 parameters,
                 u,
                 input: memory.floats(self.input),
                 output,
             }
-            .run();
+            .run_vectorised();
         });
     }
 
@@ -180,7 +180,7 @@ impl Kernel for Broaden {
 }
 
 /// One member's rows.
-struct MemberRows<'a, R> {
+struct BroadenedRows<'a, R> {
     pub stage: &'a Broaden,
     pub parameters: &'a [Parameter],
     pub u: &'a [f64],
@@ -190,9 +190,9 @@ struct MemberRows<'a, R> {
     pub output: &'a mut [R],
 }
 
-impl<R: Real> MemberRows<'_, R> {
+impl<R: Real> BroadenedRows<'_, R> {
     /// Broadens one member's rows by rotation, with the widest vectors that the machine has.
-    pub fn run(self) {
+    pub fn run_vectorised(self) {
         pulp::Arch::new().dispatch(self);
     }
 
@@ -209,7 +209,7 @@ impl<R: Real> MemberRows<'_, R> {
     }
 }
 
-impl<R: Real> WithSimd for MemberRows<'_, R> {
+impl<R: Real> WithSimd for BroadenedRows<'_, R> {
     type Output = ();
 
     #[inline(always)]

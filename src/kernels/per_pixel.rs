@@ -65,7 +65,7 @@ impl Kernel for PerPixel {
                 ..
             } = *self;
             let input = memory.floats(self.input);
-            MemberRows {
+            PerPixelRows {
                 rows,
                 columns,
                 hidden,
@@ -79,7 +79,7 @@ impl Kernel for PerPixel {
                 b1,
                 output,
             }
-            .run();
+            .run_vectorised();
         });
     }
 
@@ -110,7 +110,7 @@ impl Kernel for PerPixel {
 const CHUNK: usize = 64;
 
 /// One member's rows.
-pub(crate) struct MemberRows<'a, R> {
+pub(crate) struct PerPixelRows<'a, R> {
     /// Values, and the tangents that are wanted.
     pub rows: usize,
     pub columns: usize,
@@ -132,19 +132,19 @@ pub(crate) struct MemberRows<'a, R> {
     pub output: &'a mut [R],
 }
 
-impl<R: Real> MemberRows<'_, R> {
+impl<R: Real> PerPixelRows<'_, R> {
     /// Evaluates a small network for every pixel of one member, with the widest vectors that the machine has.
-    pub fn run(self) {
+    pub fn run_vectorised(self) {
         pulp::Arch::new().dispatch(self);
     }
 }
 
-impl<R: Real> NullaryFnOnce for MemberRows<'_, R> {
+impl<R: Real> NullaryFnOnce for PerPixelRows<'_, R> {
     type Output = ();
 
     #[inline(always)]
     fn call(self) {
-        let MemberRows {
+        let PerPixelRows {
             input_stride,
             labels,
             hidden,
@@ -182,7 +182,7 @@ impl<R: Real> NullaryFnOnce for MemberRows<'_, R> {
                         }
                     }
                 }
-                activate::MemberRows {
+                activate::ActivationRows {
                     block: &mut block,
                     columns: CHUNK,
                     bias: &zero,
