@@ -75,11 +75,11 @@ fn main(@builtin(local_invocation_index) lane: u32) {
         members[2u + taking_part + k] = members[SPARE_START + k];
     }
     if lane == 0u {
-        let active = taking_part + pausing;
+        let active_members = taking_part + pausing;
         members[0] = taking_part;
-        members[1] = active;
+        members[1] = active_members;
         //@for i 0 STAGES
-        let count_$i = select(taking_part, active, OF_ALL_$i);
+        let count_$i = select(taking_part, active_members, OF_ALL_$i);
         arguments[3 * $i] = min((count_$i * NUMERATOR_$i + DENOMINATOR_$i - 1u) / DENOMINATOR_$i, 65535u);
         //@end
     }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::kernels::shader::Target;
+use crate::kernels::shader::BindingTarget;
 use crate::solver::profile::DeviceCalls;
 
 /// Counts since the device was opened, by all its populations.
@@ -89,19 +89,20 @@ pub(super) struct Pass {
     dispatches: u64,
     barriers: u64,
     /// Last use of each buffer in this pass.
-    uses: Vec<(Target, Use)>,
+    uses: Vec<(BindingTarget, Use)>,
 }
 
 impl Pass {
     /// Counts a dispatch with these buffers, each with whether the kernel may write it; the numbers of workgroups of an
-    /// indirect one are in [`Target::Arguments`]. A kernel's own table is never written.
-    pub fn dispatch(&mut self, buffers: &[(Target, bool)], is_indirect: bool) {
+    /// indirect one are in [`BindingTarget::Arguments`]. A kernel's own table is never written.
+    pub fn dispatch(&mut self, buffers: &[(BindingTarget, bool)], is_indirect: bool) {
         let bound = buffers
             .iter()
             .map(|(target, writes)| (*target, if *writes { Use::Write } else { Use::Read }));
-        let bound = bound.filter(|(target, _)| *target != Target::Table);
+        let bound = bound.filter(|(target, _)| *target != BindingTarget::Table);
         let mut waits = false;
-        for (target, now) in bound.chain(is_indirect.then_some((Target::Arguments, Use::Indirect)))
+        for (target, now) in
+            bound.chain(is_indirect.then_some((BindingTarget::Arguments, Use::Indirect)))
         {
             match self.uses.iter_mut().find(|(other, _)| *other == target) {
                 Some((_, last)) => {
@@ -125,20 +126,32 @@ mod tests {
         let mut pass = Pass::default();
         let count = |pass: &Pass| (pass.dispatches, pass.barriers);
         // the first use of a buffer waits for nothing
-        pass.dispatch(&[(Target::Members, false), (Target::State, true)], true);
-        pass.dispatch(&[(Target::Members, false), (Target::Control, true)], true);
+        pass.dispatch(
+            &[
+                (BindingTarget::Members, false),
+                (BindingTarget::State, true),
+            ],
+            true,
+        );
+        pass.dispatch(
+            &[
+                (BindingTarget::Members, false),
+                (BindingTarget::Control, true),
+            ],
+            true,
+        );
         assert_eq!(count(&pass), (2, 0));
         // written twice, read after it was written, written after it was read
-        pass.dispatch(&[(Target::State, true)], true);
-        pass.dispatch(&[(Target::State, false)], true);
-        pass.dispatch(&[(Target::Members, true)], true);
+        pass.dispatch(&[(BindingTarget::State, true)], true);
+        pass.dispatch(&[(BindingTarget::State, false)], true);
+        pass.dispatch(&[(BindingTarget::Members, true)], true);
         assert_eq!(count(&pass), (5, 3));
         // arguments that a kernel has written are read as such
-        pass.dispatch(&[(Target::Arguments, true)], false);
-        pass.dispatch(&[(Target::Limits, false)], true);
+        pass.dispatch(&[(BindingTarget::Arguments, true)], false);
+        pass.dispatch(&[(BindingTarget::Limits, false)], true);
         assert_eq!(count(&pass), (7, 5));
         // tables are of one kernel alone
-        pass.dispatch(&[(Target::Table, false)], true);
+        pass.dispatch(&[(BindingTarget::Table, false)], true);
         assert_eq!(count(&pass), (8, 5));
     }
 }

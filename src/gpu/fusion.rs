@@ -161,8 +161,9 @@ impl Allowed {
             Task::One(_) => true,
             Task::Layer(product, _) => {
                 self.fused.layers
-                    && products
-                        .is_some_and(|products| products.activate(recording.declared(), product))
+                    && products.is_some_and(|products| {
+                        products.may_activate(recording.declared(), product)
+                    })
             }
             Task::Sums(resample, continuum, normal) => {
                 let has_room = normal.workgroup_bytes(continuum) <= self.workgroup_bytes;

@@ -66,7 +66,7 @@ pub(super) fn example(size: Size) -> (Recording, Batch) {
             scale,
         });
     }
-    recording.stages.push(Stage::Prior(Prior::NONE));
+    recording.stages.push(Stage::Prior(Prior::WITHOUT_HULLS));
     let rows = layers(&mut recording, size);
     let mut batch = Batch {
         spectra: size.members,

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::buffers::{self, Buffers};
 use super::context::Context;
 use crate::error::Result;
-use crate::kernels::shader::{Dispatch, Shader, Target};
-use crate::kernels::source::Source;
+use crate::kernels::shader::{BindingTarget, Dispatch, Shader};
+use crate::kernels::source::WgslSource;
 
 /// A kernel that is ready to run.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(super) struct Pipeline {
     pub bind_group: wgpu::BindGroup,
     pub dispatch: Dispatch,
     /// Buffers that are bound, and whether the kernel writes them.
-    pub uses: Vec<(Target, bool)>,
+    pub uses: Vec<(BindingTarget, bool)>,
 }
 
 impl Pipeline {
@@ -31,15 +31,15 @@ impl Pipeline {
         context.guarded(|| {
             let table = table(context, shader);
             let bound = shader.bindings.iter().map(|binding| match binding.target {
-                Target::Members => &buffers.members,
-                Target::State => &buffers.state,
-                Target::Control => &buffers.control,
-                Target::Limits => &buffers.limits,
-                Target::Simplices => &buffers.simplices,
-                Target::Arguments => &buffers.arguments,
-                Target::Transfer => &buffers.transfer,
-                Target::Table => &table,
-                Target::Block(id) => &buffers.blocks[id.0],
+                BindingTarget::Members => &buffers.members,
+                BindingTarget::State => &buffers.state,
+                BindingTarget::Control => &buffers.control,
+                BindingTarget::Limits => &buffers.limits,
+                BindingTarget::Simplices => &buffers.simplices,
+                BindingTarget::Arguments => &buffers.arguments,
+                BindingTarget::Transfer => &buffers.transfer,
+                BindingTarget::Table => &table,
+                BindingTarget::Block(id) => &buffers.blocks[id.0],
             });
             let bind_group = bind(context, &layout, bound);
             let uses = shader
@@ -87,7 +87,7 @@ const MOST: usize = 512;
 pub(super) fn compiled(
     context: &Context,
     stem: &str,
-    source: &Source,
+    source: &WgslSource,
     writes: &[bool],
 ) -> Result<Unbound> {
     let mut known = context
@@ -127,7 +127,7 @@ fn table(context: &Context, shader: &Shader) -> wgpu::Buffer {
 pub(super) fn shader_module(
     context: &Context,
     stem: &str,
-    source: &Source,
+    source: &WgslSource,
 ) -> Result<wgpu::ShaderModule> {
     let scope = context
         .device

@@ -8,7 +8,7 @@ use super::step_constants::{declare_finishing, declare_simplex, declare_step};
 use super::transfer;
 use crate::error::{Error, Result};
 use crate::kernels::product::Products;
-use crate::kernels::shader::{Dispatch, Shader, ShaderContext, Target};
+use crate::kernels::shader::{BindingTarget, Dispatch, Shader, ShaderContext};
 use crate::math::Real;
 use crate::math::triangle::packed_length;
 use crate::recording::Recording;
@@ -84,8 +84,8 @@ fn step(
         Dispatch::MEMBERS,
     );
     shader.state(true);
-    shader.bind("control", "i32", Target::Control, true);
-    shader.bind("limits", "f32", Target::Limits, false);
+    shader.bind("control", "i32", BindingTarget::Control, true);
+    shader.bind("limits", "f32", BindingTarget::Limits, false);
     let constants = &mut shader.constants;
     constants.unsigned("TRIANGLE", packed_length(recording.parameters.len()));
     constants.line(&format!(
@@ -122,9 +122,9 @@ fn simplex(
         },
     );
     shader.state(true);
-    shader.bind("control", "i32", Target::Control, true);
-    shader.bind("limits", "f32", Target::Limits, false);
-    shader.bind("simplices", "f32", Target::Simplices, true);
+    shader.bind("control", "i32", BindingTarget::Control, true);
+    shader.bind("limits", "f32", BindingTarget::Limits, false);
+    shader.bind("simplices", "f32", BindingTarget::Simplices, true);
     let constants = &mut shader.constants;
     let (fatol, relative) = settings.tolerances(recording.dof, f32::SIMPLEX_NOISE);
     constants.float("FATOL", fatol);
@@ -148,7 +148,7 @@ fn halve(context: &ShaderContext<'_>) -> Shader {
         },
     );
     shader.state(false);
-    shader.bind("control", "i32", Target::Control, true);
+    shader.bind("control", "i32", BindingTarget::Control, true);
     shader
 }
 
@@ -169,8 +169,8 @@ fn compact(context: &ShaderContext<'_>, dispatches: &[Dispatch]) -> Shader {
         include_str!("../../shaders/compact.wgsl"),
         Dispatch::WORKGROUPS,
     );
-    shader.bind("control", "i32", Target::Control, true);
-    shader.bind("arguments", "u32", Target::Arguments, true);
+    shader.bind("control", "i32", BindingTarget::Control, true);
+    shader.bind("arguments", "u32", BindingTarget::Arguments, true);
     shader.constants.unsigned("STAGES", dispatches.len());
     for (i, dispatch) in dispatches.iter().enumerate() {
         shader

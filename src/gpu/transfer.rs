@@ -5,7 +5,7 @@
 use super::layout::{
     CONTROL, EVALUATING, Field, Layout, MODE, NO_VALUE, PENDING, POISON, RUNNING, STATUS,
 };
-use crate::kernels::shader::{Dispatch, Shader, ShaderContext, Target};
+use crate::kernels::shader::{BindingTarget, Dispatch, Shader, ShaderContext};
 use crate::solver::simplex::{Simplex, TRIALS_PER_SIMPLEX as LANES};
 use crate::solver::{Batch, Bounds, Method, Outcome, Places};
 
@@ -212,10 +212,10 @@ pub(super) fn shader(context: &ShaderContext<'_>, layout: Layout, enters: bool) 
         include_str!("../../shaders/transfer.wgsl"),
         Dispatch::WORKGROUPS,
     );
-    shader.bind("transfer", "u32", Target::Transfer, true);
-    shader.bind("state", "u32", Target::State, true);
-    shader.bind("control", "u32", Target::Control, true);
-    shader.bind("simplices", "u32", Target::Simplices, true);
+    shader.bind("transfer", "u32", BindingTarget::Transfer, true);
+    shader.bind("state", "u32", BindingTarget::State, true);
+    shader.bind("control", "u32", BindingTarget::Control, true);
+    shader.bind("simplices", "u32", BindingTarget::Simplices, true);
     let constants = &mut shader.constants;
     constants.line(&format!("const ENTERS: bool = {enters};"));
     constants.unsigned("STATE_LENGTH", layout.state_length());

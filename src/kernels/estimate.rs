@@ -83,7 +83,7 @@ impl Kernel for Estimate {
         constants.float("LOSS_SCALE", self.estimator.scale().unwrap_or(1.0));
         constants.line(&format!(
             "fn share_of(d: f32, w: f32, m: f32) -> vec3<f32> {{ return {}; }}",
-            self.estimator.wgsl()
+            self.estimator.wgsl_share()
         ));
         constants.unsigned("PIXELS", self.pixels);
         let count = pixel_sums::declare_tangents(constants, &self.columns)?;

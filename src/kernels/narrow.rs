@@ -38,7 +38,7 @@ impl Kernel for Narrow {
 
     fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
         memory.write(self.output, |memory, output| {
-            narrow(memory.floats(self.input), output)
+            round_to_halves(memory.floats(self.input), output)
         });
     }
 
@@ -56,15 +56,15 @@ impl Kernel for Narrow {
     }
 }
 
-/// Rounds a number to the nearest that f16 has.
-pub fn rounded<R: Real>(x: R) -> R {
+/// Rounds a number to the nearest f16.
+pub fn round_to_half<R: Real>(x: R) -> R {
     R::of(f16::from_f64(x.to_f64()).to_f64())
 }
 
-/// Copies one member's numbers to `output`, rounded to the nearest that f16 has.
-fn narrow<R: Real>(input: &[R], output: &mut [R]) {
+/// Copies one member's numbers to `output`, rounded to the nearest f16.
+fn round_to_halves<R: Real>(input: &[R], output: &mut [R]) {
     input
         .iter()
         .zip(output)
-        .for_each(|(x, out)| *out = rounded(*x));
+        .for_each(|(x, out)| *out = round_to_half(*x));
 }

@@ -106,12 +106,12 @@ impl Kernel for PerPixel {
     }
 }
 
-/// Pixels that are worked on together.
-const CHUNK: usize = 64;
+/// Number of pixels that are computed together.
+const PIXELS_AT_A_TIME: usize = 64;
 
 /// One member's rows.
 pub(crate) struct PerPixelRows<'a, R> {
-    /// Values, and the tangents that are wanted.
+    /// Number of rows: values and tangents.
     pub rows: usize,
     pub columns: usize,
     pub hidden: usize,
@@ -153,10 +153,10 @@ impl<R: Real> NullaryFnOnce for PerPixelRows<'_, R> {
             activation,
             ..
         } = self;
-        let mut block = vec![R::ZERO; rows * CHUNK];
-        let zero = [R::ZERO; CHUNK];
-        for start in (0..columns).step_by(CHUNK) {
-            let count = CHUNK.min(columns - start);
+        let mut block = vec![R::ZERO; rows * PIXELS_AT_A_TIME];
+        let zero = [R::ZERO; PIXELS_AT_A_TIME];
+        for start in (0..columns).step_by(PIXELS_AT_A_TIME) {
+            let count = PIXELS_AT_A_TIME.min(columns - start);
             let pixels = start..start + count;
             for (row, out) in self.output.chunks_exact_mut(columns).enumerate() {
                 let out = &mut out[pixels.clone()];
@@ -168,7 +168,7 @@ impl<R: Real> NullaryFnOnce for PerPixelRows<'_, R> {
             }
             for h in 0..hidden {
                 for row in 0..rows {
-                    let sum = &mut block[row * CHUNK..][..count];
+                    let sum = &mut block[row * PIXELS_AT_A_TIME..][..count];
                     if row == 0 {
                         sum.copy_from_slice(&self.b0[h * columns + start..][..count]);
                     } else {
@@ -184,7 +184,7 @@ impl<R: Real> NullaryFnOnce for PerPixelRows<'_, R> {
                 }
                 activate::ActivationRows {
                     block: &mut block,
-                    columns: CHUNK,
+                    columns: PIXELS_AT_A_TIME,
                     bias: &zero,
                     affine: None,
                     activation,
@@ -192,7 +192,7 @@ impl<R: Real> NullaryFnOnce for PerPixelRows<'_, R> {
                 .call();
                 let weight = &self.w1[h * columns + start..][..count];
                 for (row, out) in self.output.chunks_exact_mut(columns).enumerate() {
-                    let hidden = &block[row * CHUNK..][..count];
+                    let hidden = &block[row * PIXELS_AT_A_TIME..][..count];
                     for ((o, h), w) in out[pixels.clone()].iter_mut().zip(hidden).zip(weight) {
                         *o = w.fused(*h, *o);
                     }

@@ -1,8 +1,8 @@
-//! Runs of template pixels, interpolation between them, and the velocity at which they are seen.
+//! Segments of template pixels, interpolation between them, and the radial velocity.
 
 use crate::buffers::Parameter;
 
-/// A log-uniform run of template pixels `start..end`, `inverse_step` = 1/Δlnλ.
+/// A log-uniform segment of template pixels `start..end`, `inverse_step` = 1/Δlnλ.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Segment {
     pub start: usize,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::io::memory::room;
-use crate::kernels::narrow::rounded;
+use crate::kernels::narrow::round_to_half;
 use crate::math::Real;
 use crate::recording::{Buffer, Kind, Scope, Values};
 
@@ -115,7 +115,7 @@ impl<R: Real> Block<R> {
             (Kind::Index, Values::I32(v)) => Block::Index(v.to_vec()),
             (Kind::Half, _) => {
                 let mut own = R::convert(values);
-                own.iter_mut().for_each(|x| *x = rounded(*x));
+                own.iter_mut().for_each(|x| *x = round_to_half(*x));
                 Block::Float(Floats::new(own))
             }
             _ => Block::Float(Floats {

@@ -428,7 +428,9 @@ impl<R: Real> Block<R> {
     fn scale_variances(&mut self, scatter: &[ResidualScatter; LANES], is_without_priors: bool) {
         for (l, scatter) in scatter.iter().enumerate() {
             let free = self.free.iter().filter(|free| free.0[l] > R::ZERO).count();
-            let factor = scatter.factors(free).map_or(1.0, |(a, b)| b / (a * a));
+            let factor = scatter
+                .covariance_factors(free)
+                .map_or(1.0, |(a, b)| b / (a * a));
             let factor = R::of(if is_without_priors { factor } else { f64::NAN });
             self.delta
                 .iter_mut()

@@ -70,7 +70,7 @@ impl FunctionRows {
             } else {
                 &self.x
             };
-            let limits = Some(Limits::of(limits, count));
+            let limits = Some(Limits::read(limits, count));
             CustomInput {
                 x,
                 parameters,

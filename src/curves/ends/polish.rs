@@ -299,7 +299,7 @@ impl Problem<'_> {
         let (count, inside) = (parameters.len(), self.inside(parameters));
         let mut covariance = match rows
             .scatter
-            .and_then(|scatter| scatter.factors(inside.len()))
+            .and_then(|scatter| scatter.covariance_factors(inside.len()))
         {
             Some(factors) => self.sandwich(rows, &inside, factors),
             None => {
@@ -385,7 +385,7 @@ impl Problem<'_> {
         // that of the sandwich formula is no geometry
         let scatter = rows
             .scatter
-            .and_then(|scatter| scatter.factors(inside.len()))
+            .and_then(|scatter| scatter.covariance_factors(inside.len()))
             .map_or(1.0, |(a, b)| b / (a * a));
         let is_floor = rows.cost().sqrt() <= EFFECT * rounding;
         let is_open = |p: &usize| {

@@ -193,7 +193,7 @@ impl Objective for CurveObjective {
             })
         };
         record.stages = vec![
-            Stage::Prior(recording::Prior::NONE),
+            Stage::Prior(recording::Prior::WITHOUT_HULLS),
             Stage::Custom(Custom {
                 name,
                 output: values,

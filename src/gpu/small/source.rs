@@ -3,7 +3,7 @@
 use super::super::layout::declare_statuses;
 use super::super::step_constants::{declare_ends, declare_step};
 use crate::error::{Error, Result};
-use crate::kernels::source::{Constants, Source, UserCode};
+use crate::kernels::source::{Constants, UserCode, WgslSource};
 use crate::solver::LevenbergMarquardt;
 use crate::solver::small::packing::{BLOCK, MOST_ROUNDS, Packing, ROUNDS_SHIFT, SURE};
 use crate::solver::small::{Shape, SmallProblem};
@@ -38,7 +38,11 @@ fn stride(packing: Packing) -> usize {
 ///
 /// # Errors
 /// Returns [`Error::Model`] for a setting that f32 does not hold.
-pub(crate) fn source(problem: &SmallProblem, packing: Packing, tolerance: f64) -> Result<Source> {
+pub(crate) fn source(
+    problem: &SmallProblem,
+    packing: Packing,
+    tolerance: f64,
+) -> Result<WgslSource> {
     let SmallProblem {
         points,
         parameters,
@@ -131,7 +135,7 @@ pub(crate) fn source(problem: &SmallProblem, packing: Packing, tolerance: f64) -
             "small_unbounded"
         },
     ];
-    Ok(Source::join(
+    Ok(WgslSource::join(
         &constants,
         "small",
         include_str!("../../../shaders/small.wgsl"),
