@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::simplex::TRIALS_PER_SIMPLEX;
 use crate::error::{Error, InvalidSetting, Result};
 
-/// Most starts a spectrum can have.
+/// Maximum number of starts of a spectrum.
 pub const MOST_STARTS: usize = 64;
 
 /// Writes the struct of a solver's settings, their setters, and `or`, which replaces those that no setter has set.
@@ -34,7 +34,8 @@ macro_rules! solver_settings {
                 $(#[$doc])*
                 #[must_use]
                 pub fn $name(mut self, $name: $kind) -> $type {
-                    (self.$name, self.given.$name) = ($name, true);
+                    self.$name = $name;
+                    self.given.$name = true;
                     self
                 }
             )+
@@ -123,7 +124,7 @@ impl LevenbergMarquardt {
     /// Fails for settings that make no sense: tolerances must be finite and not negative, the damping positive, and
     /// there must be a round.
     pub fn validate(&self) -> Result<()> {
-        first_of(self.faults())
+        report_first_fault(self.faults())
     }
 
     /// Lists the settings that make no sense, with what is wrong with each; empty if all are valid.
@@ -136,14 +137,14 @@ impl LevenbergMarquardt {
         ];
         let mut faults: Vec<_> = tolerances
             .into_iter()
-            .filter_map(|(name, value)| not_negative(name, value))
+            .filter_map(|(name, value)| check_not_negative(name, value))
             .collect();
-        faults.extend(positive("initial_damping", self.initial_damping));
+        faults.extend(check_positive("initial_damping", self.initial_damping));
         if !(self.largest_step > 0.0 && self.largest_step <= 1e30) {
             let message = format!("must lie between 0 and 1e30, not {}", self.largest_step);
             faults.push(InvalidSetting::new("largest_step", message));
         }
-        faults.extend(some_rounds(self.max_rounds));
+        faults.extend(check_rounds(self.max_rounds));
         faults
     }
 }
@@ -215,41 +216,44 @@ impl NelderMead {
     /// Fails for settings that make no sense: the tolerance must be finite and not negative, the size positive, and
     /// there must be a round.
     pub fn validate(&self) -> Result<()> {
-        first_of(self.faults())
+        report_first_fault(self.faults())
     }
 
     /// Lists the settings that make no sense, with what is wrong with each; empty if all are valid.
     pub(crate) fn faults(&self) -> Vec<InvalidSetting> {
         let faults = [
-            not_negative("fatol", self.fatol),
-            positive("size", self.size),
-            some_rounds(self.max_rounds),
+            check_not_negative("fatol", self.fatol),
+            check_positive("size", self.size),
+            check_rounds(self.max_rounds),
         ];
         faults.into_iter().flatten().collect()
     }
 }
 
 /// Turns the first of some faults into [`Error::Usage`]; `Ok` if there are none.
-fn first_of(faults: Vec<InvalidSetting>) -> Result<()> {
+fn report_first_fault(faults: Vec<InvalidSetting>) -> Result<()> {
     faults.first().map_or(Ok(()), |fault| {
         Err(Error::Usage(format!("{} {}", fault.name, fault.message)))
     })
 }
 
 /// Returns what is wrong with a setting that must be finite and ≥ 0; `None` if it is right.
-fn not_negative(name: &str, value: f64) -> Option<InvalidSetting> {
-    let message = || format!("must be finite and not negative, not {value}");
-    (!(value.is_finite() && value >= 0.0)).then(|| InvalidSetting::new(name, message()))
+fn check_not_negative(name: &str, value: f64) -> Option<InvalidSetting> {
+    let is_valid = value.is_finite() && value >= 0.0;
+    (!is_valid).then(|| {
+        let message = format!("must be finite and not negative, not {value}");
+        InvalidSetting::new(name, message)
+    })
 }
 
 /// Returns what is wrong with a setting that must be finite and > 0; `None` if it is right.
-fn positive(name: &str, value: f64) -> Option<InvalidSetting> {
-    (!(value.is_finite() && value > 0.0))
-        .then(|| InvalidSetting::new(name, format!("must be positive, not {value}")))
+fn check_positive(name: &str, value: f64) -> Option<InvalidSetting> {
+    let is_valid = value.is_finite() && value > 0.0;
+    (!is_valid).then(|| InvalidSetting::new(name, format!("must be positive, not {value}")))
 }
 
 /// Returns what is wrong with a maximum of 0 rounds; `None` for any other.
-fn some_rounds(max_rounds: u32) -> Option<InvalidSetting> {
+fn check_rounds(max_rounds: u32) -> Option<InvalidSetting> {
     (max_rounds == 0).then(|| InvalidSetting::new("max_rounds", "must be at least 1"))
 }
 

@@ -5,7 +5,7 @@ use popfit::low_level::gpu::GpuDevice;
 
 use super::cases::{self, Case, Model};
 use super::compare::compare;
-use super::{SIZES, apart, gpu, inspect};
+use super::{SIZES, gpu, inspect, unfused_gpu};
 
 /// Kernels whose output a buffer shows, with the buffer's name and the tolerance. A label carries two roundings; a
 /// product of 16 terms and an activation about ten more; a spline is a sum of 25 + 4 terms, its argument a difference
@@ -123,7 +123,7 @@ const HALVES: Model = Model {
 
 #[test]
 fn rows_agree() {
-    let Some(gpu) = apart() else { return };
+    let Some(gpu) = unfused_gpu() else { return };
     compare_rows(&gpu, |_| true);
 }
 
@@ -134,7 +134,7 @@ pub const VARIANTS: [&str; 2] = ["product", "product_cooperative"];
 #[test]
 fn tiled_products_agree() {
     for which in 0..3 {
-        let Some(gpu) = apart() else { return };
+        let Some(gpu) = unfused_gpu() else { return };
         compare_rows(&gpu.with_tiles(which), |kernel| VARIANTS.contains(&kernel));
     }
 }
@@ -155,7 +155,7 @@ fn tiled_layers_agree() {
 /// Small matrices at once, which a software adapter would not take by itself, and most do not have.
 #[test]
 fn cooperative_products_agree() {
-    match apart().map(GpuDevice::with_cooperative_products) {
+    match unfused_gpu().map(GpuDevice::with_cooperative_products) {
         Some(Some(gpu)) => compare_rows(&gpu, |kernel| VARIANTS.contains(&kernel)),
         Some(None) => {
             popfit_testing::required::report_skip("the adapter has no cooperative matrices")
@@ -193,7 +193,7 @@ fn compare_rows(gpu: &GpuDevice, wanted: impl Fn(&str) -> bool) {
 
 #[test]
 fn activations_agree() {
-    let Some(gpu) = apart() else { return };
+    let Some(gpu) = unfused_gpu() else { return };
     compare_activations(&gpu);
 }
 

@@ -325,7 +325,9 @@ impl<R: Real> Block<R> {
             let points = first..self.points.min(first + some);
             let rows = &mut self.rows[..points.len() * stride];
             match model.rows {
-                ModelRows::Lanes(_) if by_points => self.point_lanes.put(points.clone(), rows),
+                ModelRows::Lanes(_) if by_points => {
+                    self.point_lanes.write_rows(points.clone(), rows)
+                }
                 ModelRows::Lanes(model) => model(LaneBlock {
                     points: points.clone(),
                     of_points,

@@ -5,7 +5,9 @@ use super::super::step_constants::{declare_ends, declare_step};
 use crate::error::{Error, Result};
 use crate::kernels::source::{Constants, UserCode, WgslSource};
 use crate::solver::LevenbergMarquardt;
-use crate::solver::small::packing::{BLOCK, MOST_ROUNDS, Packing, ROUNDS_SHIFT, SURE};
+use crate::solver::small::packing::{
+    FITS_PER_BLOCK as BLOCK, MAX_PACKED_ROUNDS, Packing, ROUNDS_SHIFT, SURE,
+};
 use crate::solver::small::{Shape, SmallProblem};
 use crate::solver::thresholds::{LEAST_XTOL, LEGS_PER_PARAMETER};
 
@@ -104,7 +106,7 @@ pub(crate) fn source(
         0
     };
     let most_rounds = (MOST_ITERATIONS / (points + legs + 1)) as u32;
-    let max_rounds = settings.max_rounds.min(most_rounds).min(MOST_ROUNDS);
+    let max_rounds = settings.max_rounds.min(most_rounds).min(MAX_PACKED_ROUNDS);
     declare_step(
         &mut constants,
         &LevenbergMarquardt {

@@ -123,7 +123,7 @@ impl<'a> Seats<'a> {
             let points = first..all.min(first + some);
             let rows = &mut self.rows[..points.len() * stride];
             if by_points {
-                self.point_lanes.put(points.clone(), rows);
+                self.point_lanes.write_rows(points.clone(), rows);
             } else {
                 model(LaneBlock {
                     points: points.clone(),
