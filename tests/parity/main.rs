@@ -376,7 +376,7 @@ fn halving_agrees() {
         ),
         (Case::new(narrow, 65, 31), narrow),
         // More members than `compact` sorts at a time.
-        (Case::new(narrow, 130, 31).of_more_starts(), narrow),
+        (Case::new(narrow, 130, 31).with_tripled_starts(), narrow),
         (
             Case::new(
                 Model {

@@ -37,14 +37,12 @@ macro_rules! decay {
     };
 }
 
-/// A rounding that nobody can vouch for: no fit ends in f32 by it.
-fn boundless() -> LaneModel<f32> {
+/// Returns a rounding bound that is infinite, so that no fit ends in f32.
+fn infinite_rounding() -> LaneModel<f32> {
     Arc::new(|block: LaneBlock<'_, f32>| {
         for place in 0..block.points.len() {
-            (
-                block.rows[place * block.stride].0,
-                block.rows[place * block.stride + 1].0,
-            ) = ([0.0; _], [f32::INFINITY; _]);
+            block.rows[place * block.stride].0 = [0.0; _];
+            block.rows[place * block.stride + 1].0 = [f32::INFINITY; _];
         }
     })
 }
@@ -58,8 +56,9 @@ struct Part<'a> {
     fits: Fits,
     promises: Vec<f64>,
     rounds: Vec<u16>,
-    /// How often it has begun and ended.
+    /// Number of times that it has begun.
     begun: usize,
+    /// Number of times that it has ended.
     ended: usize,
 }
 
@@ -172,7 +171,7 @@ fn fit_parts(
         estimator: Estimator::LeastSquares,
         priors: Vec::new(),
         rounding: Some(Rounding {
-            points: boundless(),
+            points: infinite_rounding(),
             times: 1.0,
             sums,
         }),
