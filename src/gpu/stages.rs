@@ -78,12 +78,12 @@ fn step(
     recording: &Recording,
     settings: &LevenbergMarquardt,
 ) -> Shader {
-    let mut shader = context.start(
+    let mut shader = context.start_shader(
         "step",
         include_str!("../../shaders/step.wgsl"),
         Dispatch::MEMBERS,
     );
-    shader.state(true);
+    shader.bind_state(true);
     shader.bind("control", "i32", BindingTarget::Control, true);
     shader.bind("limits", "f32", BindingTarget::Limits, false);
     let constants = &mut shader.constants;
@@ -113,7 +113,7 @@ fn simplex(
     settings: &NelderMead,
     few_simplices: usize,
 ) -> Shader {
-    let mut shader = context.start(
+    let mut shader = context.start_shader(
         "simplex",
         include_str!("../../shaders/simplex.wgsl"),
         Dispatch {
@@ -121,7 +121,7 @@ fn simplex(
             ..Dispatch::MEMBERS
         },
     );
-    shader.state(true);
+    shader.bind_state(true);
     shader.bind("control", "i32", BindingTarget::Control, true);
     shader.bind("limits", "f32", BindingTarget::Limits, false);
     shader.bind("simplices", "f32", BindingTarget::Simplices, true);
@@ -139,7 +139,7 @@ fn simplex(
 
 /// Returns the shader that stops or pauses starts whose spectrum has a better one.
 fn halve(context: &ShaderContext<'_>) -> Shader {
-    let mut shader = context.start(
+    let mut shader = context.start_shader(
         "halve",
         include_str!("../../shaders/halve.wgsl"),
         Dispatch {
@@ -147,7 +147,7 @@ fn halve(context: &ShaderContext<'_>) -> Shader {
             ..Dispatch::MEMBERS
         },
     );
-    shader.state(false);
+    shader.bind_state(false);
     shader.bind("control", "i32", BindingTarget::Control, true);
     shader
 }
@@ -164,7 +164,7 @@ pub(super) fn transfers(recording: &Recording, layout: Layout, products: Product
 
 /// Returns the shader that lists active members first and sets the numbers of workgroups of the next dispatches.
 fn compact(context: &ShaderContext<'_>, dispatches: &[Dispatch]) -> Shader {
-    let mut shader = context.start(
+    let mut shader = context.start_shader(
         "compact",
         include_str!("../../shaders/compact.wgsl"),
         Dispatch::WORKGROUPS,

@@ -207,7 +207,7 @@ pub(super) fn workgroups(numbers: usize) -> [u32; 2] {
 
 /// Returns the shader that puts members into their slots, or collects them.
 pub(super) fn shader(context: &ShaderContext<'_>, layout: Layout, enters: bool) -> Shader {
-    let mut shader = context.start(
+    let mut shader = context.start_shader(
         "transfer",
         include_str!("../../shaders/transfer.wgsl"),
         Dispatch::WORKGROUPS,

@@ -117,12 +117,12 @@ impl Kernel for Activate {
 
     #[cfg(feature = "gpu")]
     fn shader(&self, context: &ShaderContext<'_>) -> Result<Shader> {
-        let mut shader = context.start(
+        let mut shader = context.start_shader(
             "activate",
             include_str!("../../shaders/activate.wgsl"),
             Dispatch::pixels(self.columns),
         );
-        shader.block(context, "rows", "f32", self.buffer, true);
+        shader.bind_block(context, "rows", "f32", self.buffer, true);
         self.declare_layer(&mut shader, context);
         shader.constants.unsigned("ROWS", self.rows);
         shader.constants.unsigned("COLUMNS", self.columns);
@@ -135,12 +135,12 @@ impl Activate {
     #[cfg(feature = "gpu")]
     pub(crate) fn declare_layer(&self, shader: &mut Shader, context: &ShaderContext<'_>) {
         shader.uses.push("layer");
-        shader.block(context, "bias", "f32", self.bias, false);
+        shader.bind_block(context, "bias", "f32", self.bias, false);
         let mut scale_text = "1.0";
         let mut offset_text = "0.0";
         if let Some((scale, offset)) = self.affine {
-            shader.block(context, "scale", "f32", scale, false);
-            shader.block(context, "offset", "f32", offset, false);
+            shader.bind_block(context, "scale", "f32", scale, false);
+            shader.bind_block(context, "offset", "f32", offset, false);
             scale_text = "scale[column]";
             offset_text = "offset[column]";
         }

@@ -109,10 +109,10 @@ impl Kernel for Broaden {
     #[cfg(feature = "gpu")]
     fn shader(&self, context: &ShaderContext<'_>) -> Result<Shader> {
         let text = include_str!("../../shaders/broaden.wgsl");
-        let mut shader = context.start("broaden", text, Dispatch::pixels(self.columns));
-        shader.state(false);
-        shader.block(context, "input", "f32", self.input, false);
-        shader.block(context, "output", "f32", self.output, true);
+        let mut shader = context.start_shader("broaden", text, Dispatch::pixels(self.columns));
+        shader.bind_state(false);
+        shader.bind_block(context, "input", "f32", self.input, false);
+        shader.bind_block(context, "output", "f32", self.output, true);
         let constants = &mut shader.constants;
         // 1. vsini at the trial point, and the width of the profile at the largest one.
         let (largest_vsini, vsini, scale) = match self.rotation {

@@ -39,8 +39,8 @@ impl Basis {
     /// Declares the basis and its transform as a shader's next buffers.
     #[cfg(feature = "gpu")]
     pub(super) fn bind(&self, shader: &mut Shader, context: &ShaderContext<'_>) {
-        shader.block(context, "basis", "f32", self.basis, false);
-        shader.block(context, "transform", "f32", self.transform, false);
+        shader.bind_block(context, "basis", "f32", self.basis, false);
+        shader.bind_block(context, "transform", "f32", self.transform, false);
     }
 }
 
@@ -133,18 +133,18 @@ impl Kernel for Continuum {
         let text = include_str!("../../shaders/continuum.wgsl");
         let terms = self.basis.terms;
         pixel_sums::check_size("continuum terms", terms)?;
-        let mut shader = context.start("continuum", text, Dispatch::WORKGROUPS);
-        shader.state(true);
+        let mut shader = context.start_shader("continuum", text, Dispatch::WORKGROUPS);
+        shader.bind_state(true);
         let rows = StoredRows {
             buffer: self.model,
             rows: 1,
             pixels: self.pixels,
         };
         shader_rows::declare_stored_rows(&mut shader, context, rows);
-        shader.block(context, "pixel_data", "f32", self.data, false);
-        shader.block(context, "weight", "f32", self.weight, false);
+        shader.bind_block(context, "pixel_data", "f32", self.data, false);
+        shader.bind_block(context, "weight", "f32", self.weight, false);
         self.basis.bind(&mut shader, context);
-        shader.block(context, "solution", "f32", self.solution, true);
+        shader.bind_block(context, "solution", "f32", self.solution, true);
         shader.constants.unsigned("PIXELS", self.pixels);
         shader.constants.unsigned("TERMS", terms);
         shader.constants.unsigned("TRIANGLE", packed_length(terms));

@@ -183,17 +183,17 @@ impl Kernel for Custom {
 impl Custom {
     /// Returns the shader that evaluates the user's WGSL model at every pixel of every member.
     pub(crate) fn custom_shader(&self, context: &ShaderContext<'_>) -> Shader {
-        let mut shader = context.start(
+        let mut shader = context.start_shader(
             "custom",
             include_str!("../../shaders/custom.wgsl"),
             Dispatch::pixels(self.pixels),
         );
-        shader.state(false);
-        shader.block(context, "predictor", "f32", self.predictor, false);
-        shader.block(context, "output", "f32", self.output, true);
+        shader.bind_state(false);
+        shader.bind_block(context, "predictor", "f32", self.predictor, false);
+        shader.bind_block(context, "output", "f32", self.output, true);
         let mut scale = "1.0";
         if let Some(id) = self.scale {
-            shader.block(context, "scale", "f32", id, false);
+            shader.bind_block(context, "scale", "f32", id, false);
             scale = "scale[scale_base(position, spectrum) + p]";
         }
         if !self.table.is_empty() {

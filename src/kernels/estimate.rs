@@ -69,16 +69,16 @@ impl Kernel for Estimate {
     #[cfg(feature = "gpu")]
     fn shader(&self, context: &ShaderContext<'_>) -> Result<Shader> {
         let text = include_str!("../../shaders/estimate.wgsl");
-        let mut shader = context.start("estimate", text, Dispatch::WORKGROUPS);
-        shader.state(true);
+        let mut shader = context.start_shader("estimate", text, Dispatch::WORKGROUPS);
+        shader.bind_state(true);
         let rows = StoredRows {
             buffer: self.model,
             rows: 1 + self.columns.len(),
             pixels: self.pixels,
         };
         shader_rows::declare_stored_rows(&mut shader, context, rows);
-        shader.block(context, "pixel_data", "f32", self.data, false);
-        shader.block(context, "weight", "f32", self.weight, false);
+        shader.bind_block(context, "pixel_data", "f32", self.data, false);
+        shader.bind_block(context, "weight", "f32", self.weight, false);
         let constants = &mut shader.constants;
         constants.float("LOSS_SCALE", self.estimator.scale().unwrap_or(1.0));
         constants.line(&format!(

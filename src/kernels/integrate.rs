@@ -71,11 +71,12 @@ impl Kernel for Integrate {
     #[cfg(feature = "gpu")]
     fn shader(&self, context: &ShaderContext<'_>) -> Result<Shader> {
         let text = include_str!("../../shaders/integrate.wgsl");
-        let mut shader = context.start("integrate", text, Dispatch::pixels(self.centres.pixels));
-        shader.state(false);
+        let mut shader =
+            context.start_shader("integrate", text, Dispatch::pixels(self.centres.pixels));
+        shader.bind_state(false);
         shader_rows::declare_resampled_rows(&mut shader, context, &self.centres);
-        shader.block(context, "edges", "f32", self.edges, false);
-        shader.block(context, "output", "f32", self.centres.output, true);
+        shader.bind_block(context, "edges", "f32", self.edges, false);
+        shader.bind_block(context, "output", "f32", self.centres.output, true);
         shader
             .constants
             .unsigned("OUTPUT_ROWS", self.centres.output_rows());
@@ -156,7 +157,7 @@ impl<R: Real> IntegratedRows<'_, R> {
             edges,
             output,
         } = self;
-        let (velocity, velocity_by_u) = stage.velocity.at(parameters, u);
+        let (velocity, velocity_by_u) = stage.velocity.evaluate(parameters, u);
         let (shift, shift_by_v) = doppler_shift(velocity);
         let shifts: Vec<Shift<f64>> = stage
             .segments

@@ -57,13 +57,13 @@ impl Kernel for Labels {
 
     #[cfg(feature = "gpu")]
     fn shader(&self, context: &ShaderContext<'_>) -> Result<Shader> {
-        let mut shader = context.start(
+        let mut shader = context.start_shader(
             "labels",
             include_str!("../../shaders/labels.wgsl"),
             Dispatch::MEMBERS,
         );
-        shader.state(false);
-        shader.block(context, "output", "f32", self.output, true);
+        shader.bind_state(false);
+        shader.bind_block(context, "output", "f32", self.output, true);
         let tangent_parameters = tangents(&self.inputs);
         let mut body = String::new();
         for (i, label) in self.inputs.iter().enumerate() {

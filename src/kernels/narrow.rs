@@ -44,13 +44,13 @@ impl Kernel for Narrow {
 
     #[cfg(feature = "gpu")]
     fn shader(&self, context: &ShaderContext<'_>) -> Result<Shader> {
-        let mut shader = context.start(
+        let mut shader = context.start_shader(
             "narrow",
             include_str!("../../shaders/narrow.wgsl"),
             Dispatch::pixels(self.length / 2),
         );
-        shader.block(context, "input", "f32", self.input, false);
-        shader.block(context, "output", "u32", self.output, true);
+        shader.bind_block(context, "input", "f32", self.input, false);
+        shader.bind_block(context, "output", "u32", self.output, true);
         shader.constants.unsigned("PAIRS", self.length / 2);
         Ok(shader)
     }

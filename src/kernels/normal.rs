@@ -105,8 +105,8 @@ impl Normal {
         let text = include_str!("../../shaders/normal.wgsl");
         let terms = self.continuum.map_or(0, |(basis, _)| basis.terms);
         pixel_sums::check_size("continuum terms", terms)?;
-        let mut shader = context.start("normal", text, Dispatch::WORKGROUPS);
-        shader.state(true);
+        let mut shader = context.start_shader("normal", text, Dispatch::WORKGROUPS);
+        shader.bind_state(true);
         let rows = 1 + self.columns.len();
         match resample {
             Some(resample) => {
@@ -122,13 +122,13 @@ impl Normal {
                 shader_rows::declare_stored_rows(&mut shader, context, stored);
             }
         }
-        shader.block(context, "pixel_data", "f32", self.data, false);
-        shader.block(context, "weight", "f32", self.weight, false);
+        shader.bind_block(context, "pixel_data", "f32", self.data, false);
+        shader.bind_block(context, "weight", "f32", self.weight, false);
         shader.uses.extend(["members", "state", "math"]);
         if let Some((basis, solution)) = self.continuum {
             basis.bind(&mut shader, context);
             if continuum.is_none() {
-                shader.block(context, "solution", "f32", solution, false);
+                shader.bind_block(context, "solution", "f32", solution, false);
             }
         }
         shader.uses.push(match (self.continuum, continuum) {

@@ -85,17 +85,17 @@ impl Kernel for PerPixel {
 
     #[cfg(feature = "gpu")]
     fn shader(&self, context: &ShaderContext<'_>) -> Result<Shader> {
-        let mut shader = context.start(
+        let mut shader = context.start_shader(
             "per_pixel",
             include_str!("../../shaders/per_pixel.wgsl"),
             Dispatch::pixels(self.columns),
         );
-        shader.block(context, "input", "f32", self.input, false);
-        shader.block(context, "w0", "f32", self.w0, false);
-        shader.block(context, "b0", "f32", self.b0, false);
-        shader.block(context, "w1", "f32", self.w1, false);
-        shader.block(context, "b1", "f32", self.b1, false);
-        shader.block(context, "output", "f32", self.output, true);
+        shader.bind_block(context, "input", "f32", self.input, false);
+        shader.bind_block(context, "w0", "f32", self.w0, false);
+        shader.bind_block(context, "b0", "f32", self.b0, false);
+        shader.bind_block(context, "w1", "f32", self.w1, false);
+        shader.bind_block(context, "b1", "f32", self.b1, false);
+        shader.bind_block(context, "output", "f32", self.output, true);
         activate::declare_activation(&mut shader.constants, self.activation);
         shader.constants.unsigned("ROWS", self.rows);
         shader.constants.unsigned("COLUMNS", self.columns);

@@ -62,13 +62,13 @@ impl Kernel for Prefilter {
             z: self.rows as u32,
             ..Dispatch::pixels(self.columns / 4)
         };
-        let mut shader = context.start(
+        let mut shader = context.start_shader(
             "prefilter",
             include_str!("../../shaders/prefilter.wgsl"),
             dispatch,
         );
-        shader.block(context, "input", "vec4<f32>", self.input, false);
-        shader.block(context, "output", "vec4<f32>", self.output, true);
+        shader.bind_block(context, "input", "vec4<f32>", self.input, false);
+        shader.bind_block(context, "output", "vec4<f32>", self.output, true);
         shader.constants.unsigned("COLUMNS", self.columns);
         for i in 0..=12 {
             let root = 3f64.sqrt();

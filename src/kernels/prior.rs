@@ -69,16 +69,16 @@ impl Kernel for Prior {
 
     #[cfg(feature = "gpu")]
     fn shader(&self, context: &ShaderContext<'_>) -> Result<Shader> {
-        let mut shader = context.start(
+        let mut shader = context.start_shader(
             "prior",
             include_str!("../../shaders/prior.wgsl"),
             Dispatch::MEMBERS,
         );
-        shader.state(true);
+        shader.bind_state(true);
         shader.bind("limits", "f32", BindingTarget::Limits, false);
         shader.bind("facets", "f32", BindingTarget::Table, false);
         if let Some(weights) = self.weights {
-            shader.block(context, "hull_weights", "f32", weights, false);
+            shader.bind_block(context, "hull_weights", "f32", weights, false);
         }
         let constants = &mut shader.constants;
         constants.unsigned("HULLS", self.hulls.len());

@@ -146,9 +146,9 @@ impl Product {
             (_, true) => ("vec2<u32>", "vec4<f32>"),
             (_, false) => ("vec4<f32>", "vec4<f32>"),
         };
-        shader.block(context, "x", input_element, self.input, false);
-        shader.block(context, "w", input_element, self.weight, false);
-        shader.block(context, "y", output_element, self.output, true);
+        shader.bind_block(context, "x", input_element, self.input, false);
+        shader.bind_block(context, "w", input_element, self.weight, false);
+        shader.bind_block(context, "y", output_element, self.output, true);
         for name in ["x", "w"].into_iter().filter(|_| output_element != "f32") {
             let value = if halves {
                 format!("vec4<f32>(unpack2x16float({name}[at].x), unpack2x16float({name}[at].y))")
@@ -187,7 +187,7 @@ impl Product {
         match variant {
             Variant::Registers => {
                 // 8 x 8 invocations of 4 rows x 16 columns
-                context.start(
+                context.start_shader(
                     "product",
                     include_str!("../../shaders/product.wgsl"),
                     self.dispatch_tiles(32, 128),
@@ -207,7 +207,7 @@ impl Product {
                 } else {
                     tiles
                 };
-                let mut shader = context.start("product_tiled", text, dispatch);
+                let mut shader = context.start_shader("product_tiled", text, dispatch);
                 shader.constants.unsigned("TX", x as usize);
                 shader.constants.unsigned("TY", y as usize);
                 shader.constants.unsigned("X_LOADS", 16 / x as usize);
@@ -225,7 +225,7 @@ impl Product {
             Variant::Cooperative { size, lanes } => {
                 let text = include_str!("../../shaders/variants/product_cooperative.wgsl");
                 let dispatch = self.dispatch_tiles(4 * size, 4 * size);
-                let mut shader = context.start("product_cooperative", text, dispatch);
+                let mut shader = context.start_shader("product_cooperative", text, dispatch);
                 shader.constants.unsigned("SIZE", size as usize);
                 shader.constants.unsigned("SUBGROUP", lanes as usize);
                 for (name, element) in [("A", "f16"), ("B", "f16"), ("C", "f32")] {

@@ -84,10 +84,10 @@ impl Kernel for Resample {
     #[cfg(feature = "gpu")]
     fn shader(&self, context: &ShaderContext<'_>) -> Result<Shader> {
         let text = include_str!("../../shaders/resample.wgsl");
-        let mut shader = context.start("resample", text, Dispatch::pixels(self.pixels));
-        shader.state(false);
+        let mut shader = context.start_shader("resample", text, Dispatch::pixels(self.pixels));
+        shader.bind_state(false);
         shader_rows::declare_resampled_rows(&mut shader, context, self);
-        shader.block(context, "output", "f32", self.output, true);
+        shader.bind_block(context, "output", "f32", self.output, true);
         shader.constants.unsigned("OUTPUT_ROWS", self.output_rows());
         shader.constants.unsigned("PIXEL_MASKS", self.pixels);
         Ok(shader)
@@ -157,7 +157,7 @@ impl<R: Real> NullaryFnOnce for ResampledRows<'_, R> {
 
     #[inline(always)]
     fn call(self) {
-        let (velocity, velocity_by_u) = self.stage.velocity.at(self.parameters, self.u);
+        let (velocity, velocity_by_u) = self.stage.velocity.evaluate(self.parameters, self.u);
         let (shift, shift_by_v) = doppler_shift(velocity);
         let shifts: Vec<Shift<R>> = self
             .stage

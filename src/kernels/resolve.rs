@@ -73,10 +73,10 @@ impl Kernel for Resolve {
             z: self.rows as u32,
             ..Dispatch::pixels(self.pixels)
         };
-        let mut shader = context.start("resolve", text, dispatch);
-        shader.block(context, "input", "f32", self.input, false);
-        shader.block(context, "output", "f32", self.output, true);
-        shader.block(context, "matrix", "f32", self.matrix, false);
+        let mut shader = context.start_shader("resolve", text, dispatch);
+        shader.bind_block(context, "input", "f32", self.input, false);
+        shader.bind_block(context, "output", "f32", self.output, true);
+        shader.bind_block(context, "matrix", "f32", self.matrix, false);
         shader.constants.unsigned("ROWS", self.rows);
         shader.constants.unsigned("PIXELS", self.pixels);
         shader.constants.unsigned("DIAGONALS", self.diagonals);

@@ -32,7 +32,7 @@ pub enum Velocity {
 
 impl Velocity {
     /// Returns the velocity in km/s and its derivative by u, at the solver's `u`.
-    pub(super) fn at(self, parameters: &[Parameter], u: &[f64]) -> (f64, f64) {
+    pub(super) fn evaluate(self, parameters: &[Parameter], u: &[f64]) -> (f64, f64) {
         match self {
             Velocity::Fixed(v) => (v, 0.0),
             Velocity::Parameter(p) => (

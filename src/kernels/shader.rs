@@ -31,7 +31,12 @@ impl<'a> ShaderContext<'a> {
     }
 
     /// Starts a shader of the WGSL `text`, with this population's constants; other bindings are to be added.
-    pub fn start(&self, stem: &'static str, text: &'static str, dispatch: Dispatch) -> Shader {
+    pub fn start_shader(
+        &self,
+        stem: &'static str,
+        text: &'static str,
+        dispatch: Dispatch,
+    ) -> Shader {
         Shader::new(stem, text, self.layout.clone(), dispatch)
     }
 }
@@ -161,12 +166,12 @@ impl Shader {
     }
 
     /// Declares the population's state buffer as the next binding.
-    pub fn state(&mut self, write: bool) {
+    pub fn bind_state(&mut self, write: bool) {
         self.bind("state", "f32", BindingTarget::State, write);
     }
 
     /// Declares a buffer of the recording and NAME_base(position, spectrum), where the member's block starts.
-    pub fn block(
+    pub fn bind_block(
         &mut self,
         context: &ShaderContext<'_>,
         name: &str,

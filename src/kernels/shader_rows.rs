@@ -20,7 +20,7 @@ pub(super) fn declare_stored_rows(
     stored: StoredRows,
 ) {
     shader.uses.push("stored_rows");
-    shader.block(context, "model", "f32", stored.buffer, false);
+    shader.bind_block(context, "model", "f32", stored.buffer, false);
     for row in 0..stored.rows {
         let value = format!("model[place + {}u]", row * stored.pixels);
         shader.constants.line(&format!(
@@ -41,9 +41,9 @@ pub(super) fn declare_resampled_rows(
         Interpolation::Linear => ("linear", 2),
     };
     shader.uses.push(interpolation);
-    shader.block(context, "source", "f32", resample.input, false);
-    shader.block(context, "index", "i32", resample.index, false);
-    shader.block(context, "fraction", "f32", resample.fraction, false);
+    shader.bind_block(context, "source", "f32", resample.input, false);
+    shader.bind_block(context, "index", "i32", resample.index, false);
+    shader.bind_block(context, "fraction", "f32", resample.fraction, false);
     let constants = &mut shader.constants;
     constants.unsigned("TAPS", taps);
     constants.unsigned("INPUT_COLUMNS", resample.input_columns);

@@ -289,7 +289,7 @@ impl<R: Real> Block<R> {
         } else {
             &[]
         };
-        let few = PointLanes::<R>::suit(seated.lanes.count_ones() as usize, self.points);
+        let few = PointLanes::<R>::are_faster(seated.lanes.count_ones() as usize, self.points);
         let by_points = problem.is_pointwise && few;
         let (of_points, predictors) = (self.points, problem.predictors);
         match model.rows {

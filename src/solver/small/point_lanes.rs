@@ -73,7 +73,7 @@ impl<R: Real> PointLanes<R> {
     }
 
     /// Returns whether so many fits of so many points are evaluated faster by points than side by side.
-    pub fn suit(fits: usize, points: usize) -> bool {
+    pub fn are_faster(fits: usize, points: usize) -> bool {
         points > 0 && LEAST_SAVING * fits * points.div_ceil(LANES) <= points
     }
 

@@ -98,7 +98,8 @@ impl<'a> Seats<'a> {
             (Some(values), false) => (values, 1),
             _ => (&self.shared.model, 1 + self.parameters.len()),
         };
-        let by_points = is_pointwise && PointLanes::<f64>::suit(seats.count_ones() as usize, all);
+        let by_points =
+            is_pointwise && PointLanes::<f64>::are_faster(seats.count_ones() as usize, all);
         if by_points {
             let (grid, y) = (grid(&self.x, self.curves), &self.y[..]);
             let fits = SeatedFits {
