@@ -65,8 +65,8 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// Returns the cost of so many operations, and so many numbers read or written, per member, without numbers that all
-    /// members share.
+    /// Returns the cost of so many operations, and so many numbers read or written, per member, without numbers that
+    /// all members share.
     pub const fn new(operations: usize, numbers: usize) -> Cost {
         Cost {
             operations: operations as f64,

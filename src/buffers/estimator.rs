@@ -62,7 +62,7 @@ impl Estimator {
         })
     }
 
-    /// Returns what is wrong with the number of a robust loss; `None` if nothing is, or it has none.
+    /// Returns the fault of a robust loss's number; `None` if it is valid, or if there is none.
     pub(crate) fn fault(self) -> Option<InvalidSetting> {
         let (quantity, number) = match self {
             Estimator::LeastSquares | Estimator::Poisson | Estimator::Cost => return None,
@@ -184,8 +184,8 @@ impl Estimator {
         }
     }
 
-    /// Returns what a point with data y/σ, weight 1/σ and model m adds: its cost, residual and slope. With Poisson the
-    /// data are counts of the mean weight · m.
+    /// Returns the share of a point with data y/σ, weight 1/σ and model m: its cost, residual and slope. With Poisson
+    /// the data are counts of the mean weight · m.
     pub fn share(self, data: f64, weight: f64, model: f64) -> Share {
         let residual = data - weight * model;
         match self {
@@ -245,8 +245,9 @@ fn poisson_share(count: f64, weight: f64, mean: f64) -> Share {
             curvature: 1.0,
         };
     }
-    // Where the model is nearly 0, the expected curvature 1/m says that an empty bin determines the model to √m. It does
-    // not: its cost 2 m is linear, and only the bound m > 0 holds the fit. There the curvature is that of the data.
+    // Where the model is nearly 0, the expected curvature 1/m says that an empty bin determines the model to √m. It
+    // does not: its cost 2 m is linear, and only the bound m > 0 holds the fit. There the curvature is that of the
+    // data.
     let expected = if mean < NEARLY_ZERO_COUNT {
         count.sqrt() / mean
     } else {

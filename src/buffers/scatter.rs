@@ -28,8 +28,8 @@ impl ResidualScatter {
     }
 
     /// Returns a and b of the covariance b/a² (JᵀJ)⁻¹ of so many `free` parameters, J being that of least squares: a is
-    /// the mean of ψ′, reduced for few points, and b = Σ ψ² / dof. `None` without degrees of freedom; a is NaN where the
-    /// cost is concave.
+    /// the mean of ψ′, reduced for few points, and b = Σ ψ² / dof. `None` without degrees of freedom; a is NaN where
+    /// the cost is concave.
     pub fn covariance_factors(&self, free: usize) -> Option<(f64, f64)> {
         let dof = self.points - free as f64;
         if dof <= 0.0 {

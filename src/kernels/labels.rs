@@ -107,7 +107,8 @@ impl Kernel for Labels {
     }
 }
 
-/// Writes one member's scaled labels z into its block and, if asked for, their derivatives by u into the rows below.
+/// Writes one member's scaled labels z into its block and, with `derivatives`, their derivatives by u into the rows
+/// below.
 fn write_labels<R: Real>(stage: &Labels, parameters: &[Parameter], u: &[f64], out: &mut [R]) {
     out.fill(R::ZERO);
     let tangent_parameters = tangents(&stage.inputs);

@@ -339,8 +339,8 @@ impl<R: Real> NormalRows<'_, R> {
         );
     }
 
-    /// Adds the same sums under a robust loss, with the continuum in the stored basis: the sums without the continuum do
-    /// not depend on its basis.
+    /// Adds the same sums under a robust loss, with the continuum in the stored basis: the sums without the continuum
+    /// do not depend on its basis.
     fn accumulate_robust(&mut self, gram: &Gram<R>, tally: &LossTally<R>, ratio: f64) {
         let terms = self.continuum.map_or(0, |c| c.terms);
         let residual = terms + self.columns.len();

@@ -164,10 +164,10 @@ const PIXELS_PER_BLOCK: usize = 1024;
 /// Number of pixels that a block reads.
 const INPUT_PIXELS_PER_BLOCK: usize = PIXELS_PER_BLOCK + 2 * TAPS_PER_SIDE;
 
-/// Computes the spline coefficients of the pixels with `TAPS_PER_SIDE` others on both sides. `output[0]` is pixel `TAPS_PER_SIDE` of
-/// `input`. With z = √3 − 2 and S a shift by one pixel, Σ z^k S^k over k = 0…11 is (1 + z S) (1 + z² S²) (1 + z⁴ S⁴ +
-/// z⁸ S⁸): a few sums to each side instead of twelve. The arrays are memory for the sums over 2 and 4 pixels, from each
-/// pixel to the left and to the right.
+/// Computes the spline coefficients of the pixels with `TAPS_PER_SIDE` others on both sides. `output[0]` is pixel
+/// `TAPS_PER_SIDE` of `input`. With z = √3 − 2 and S a shift by one pixel, Σ z^k S^k over k = 0…11 is (1 + z S) (1 + z²
+/// S²) (1 + z⁴ S⁴ + z⁸ S⁸): a few sums to each side instead of twelve. The arrays are memory for the sums over 2 and 4
+/// pixels, from each pixel to the left and to the right.
 #[inline(always)]
 fn filter_interior<R: Real>(
     input: &[R],

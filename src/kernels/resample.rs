@@ -270,8 +270,8 @@ impl<R: Real> PixelChunk<R> {
         true
     }
 
-    /// Sets the input pixels that each pixel of at most a chunk reads (its taps), and their weights. `index` is packed as
-    /// in the model, segment and pixel, or −1.
+    /// Sets the input pixels that each pixel of at most a chunk reads (its taps), and their weights. `index` is packed
+    /// as in the model, segment and pixel, or −1.
     #[inline(always)]
     fn set_taps(
         &mut self,

@@ -313,7 +313,8 @@ fn unroll_loops(lines: &[NumberedLine], constants: &HashMap<String, usize>) -> V
     unrolled
 }
 
-/// Returns the index of the `//@end` line of the loop that begins at line `start`; the number of lines if there is none.
+/// Returns the index of the `//@end` line of the loop that begins at line `start`; the number of lines if there is
+/// none.
 fn matching_end(lines: &[NumberedLine], start: usize) -> usize {
     let mut depth = 0;
     for (i, line) in lines.iter().enumerate().skip(start) {

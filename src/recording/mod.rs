@@ -2,7 +2,7 @@
 //!
 //! A recording describes one *linearisation* of a round's members: starting from the trial parameters it fills, arm by
 //! arm, each member's χ², penalty, ln det C, gradient and normal matrix (see `docs/src/equations.md`). A device
-//! executes it together with `step` and `compact` as one round; it knows nothing of what is fitted.
+//! executes it together with `step` and `compact` as one round; it does not know the model.
 
 mod cost;
 mod kin;

@@ -47,7 +47,7 @@ impl Solver {
         }
     }
 
-    /// Returns the solver with the defaults of spectra in place of what is not set.
+    /// Returns the solver with the defaults of spectra in place of settings that are not set.
     pub(crate) fn for_spectra(self) -> Solver {
         let lm_defaults = LevenbergMarquardt::OF_SPECTRA;
         let simplex_defaults = NelderMead::OF_SPECTRA;
@@ -63,7 +63,7 @@ impl Solver {
         }
     }
 
-    /// Lists the settings that make no sense, with what is wrong with each; empty if all are valid.
+    /// Returns the faults of invalid settings; empty if all are valid.
     pub(crate) fn faults(&self) -> Vec<InvalidSetting> {
         match self {
             Solver::LevenbergMarquardt(lm) => lm.faults(),

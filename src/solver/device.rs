@@ -46,7 +46,8 @@ pub trait Device: Send + Sync {
         DeviceCalls::default()
     }
 
-    /// Returns the number of workers of a run that share the device: while one waits for it, the others prepare spectra.
+    /// Returns the number of workers of a run that share the device: while one waits for it, the others prepare
+    /// spectra.
     fn workers(&self) -> usize {
         2
     }
@@ -76,8 +77,8 @@ pub trait Device: Send + Sync {
         capacity: usize,
     ) -> Result<Box<dyn Population>>;
 
-    /// Opens the device again after it failed, if that may help; `false` if it cannot be opened again. Populations that it
-    /// has made before stay as they are.
+    /// Opens the device again after it failed, if that may help; `false` if it cannot be opened again. Populations that
+    /// it has made before stay as they are.
     fn renew(&self, _failure: &Error) -> Result<bool> {
         Ok(false)
     }

@@ -25,8 +25,8 @@ const REFILL_DIVISOR: usize = 8;
 
 /// A queue of spectra that wait for places, which also takes their outcomes.
 pub trait Queue {
-    /// Returns the next spectra, at most as many and with at most as many starts as asked for; `None` when none waits,
-    /// or the next has more starts.
+    /// Returns the next spectra, at most `spectra` with at most `starts` starts; `None` when none waits, or the next
+    /// one has more starts.
     fn next(&mut self, spectra: usize, starts: usize) -> Option<Batch>;
 
     /// Returns whether no spectrum waits.
@@ -244,8 +244,8 @@ pub async fn linearise(population: &mut dyn Population, batch: &Batch) -> Result
         .await
 }
 
-/// Fits a batch that the population has room for, an outcome for each start; none if `cancel` is set before. `watch` is
-/// told how many members are active, after every submission.
+/// Fits a batch that the population has room for, and returns an outcome for each start; none if `cancel` is set
+/// before. `watch` receives the number of active members after every submission.
 pub async fn optimise(
     population: &mut dyn Population,
     batch: &Batch,

@@ -318,7 +318,7 @@ impl FitSearch<'_> {
         search
     }
 
-    /// Returns the objective at the start: χ², penalty and the log-determinant of what is marginalised over.
+    /// Returns the objective at the start: χ², penalty and ln det C if the fit marginalises over the continuum.
     fn start_value(&self) -> f64 {
         self.linearised.chi2 + self.linearised.penalty + self.linearised.ln_det
     }

@@ -1,7 +1,7 @@
 //! A population's simplices on the host (Nelder & Mead 1965, adaptive coefficients of Gao & Han 2012).
 //!
-//! A simplex owns [`TRIALS_PER_SIMPLEX`] consecutive members. Their points are its reflection, expansion and both contractions, or
-//! vertices that have no value yet; `round/simplex.rs` says which of them are evaluated.
+//! A simplex owns [`TRIALS_PER_SIMPLEX`] consecutive members. Their points are its reflection, expansion and both
+//! contractions, or vertices that have no value yet; `round/simplex.rs` says which of them are evaluated.
 
 use super::thresholds::LEAST_EDGE;
 use super::{Bounds, Outcome, Status};
@@ -34,7 +34,7 @@ pub struct Simplex {
     /// (n + 1) objectives: NaN until it is evaluated, infinite where the model is not finite.
     pub values: Vec<f64>,
     pub rounds: u32,
-    /// Number of points whose objectives were asked for.
+    /// Number of points whose objectives were needed.
     pub evaluations: u32,
     /// Number of times that a converged simplex was spread again around its best vertex.
     pub restarts: u32,

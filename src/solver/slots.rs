@@ -35,8 +35,8 @@ struct StartGroup {
     outcomes: Vec<Option<Outcome>>,
 }
 
-/// Places of starts and of spectra. A start that gave way leaves at once; the other starts of a spectrum leave together,
-/// because those that go on are compared with those that have ended.
+/// Places of starts and of spectra. A start that gave way leaves at once; the other starts of a spectrum leave
+/// together, because those that go on are compared with those that have ended.
 #[derive(Debug)]
 pub struct Slots {
     free_starts: BTreeSet<usize>,

@@ -30,8 +30,8 @@ pub struct Tolerances {
 }
 
 impl Tolerances {
-    /// Returns the tolerances of a population's members. With `caps_cost` the unit of the cost is the noise, and a large
-    /// cost says nothing about how well a minimum is to be met.
+    /// Returns the tolerances of a population's members. With `caps_cost` the unit of the cost is the noise, and a
+    /// large cost says nothing about how well a minimum is to be met.
     pub fn of_members(
         settings: &LevenbergMarquardt,
         caps_cost: bool,

@@ -14,8 +14,8 @@ const MEMBERS: usize = 130;
 const KERNELS_BESIDES_STAGES: u64 = 3;
 const ROUNDS: u32 = 5;
 
-/// Makes a device that counts only its own calls: on a shared device those of other tests would count, too. Its injected
-/// fault never occurs.
+/// Makes a device that counts only its own calls: on a shared device those of other tests would count, too. Its
+/// injected fault never occurs.
 fn count_calls_apart(shared: GpuDevice) -> GpuDevice {
     shared
         .with_faults(Faults::new(Fault::Zeros, u64::MAX, false))

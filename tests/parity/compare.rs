@@ -2,7 +2,8 @@
 
 use popfit::low_level::solver::Outcome;
 
-/// Fails unless rows of `row` numbers agree to `tolerance` of the row's largest number (at least `floor`), NaN with NaN.
+/// Fails unless rows of `row` numbers agree to `tolerance` of the row's largest number (at least `floor`), NaN with
+/// NaN.
 pub fn compare(
     label: &str,
     expected: &[f64],

@@ -1,7 +1,7 @@
 //! Every kernel on the GPU against its twin on the CPU, on random recordings of awkward sizes.
 //!
-//! The CPU computes rows and sums in f64 here, the GPU in f32, so that only rounding in f32 differs. The tolerances are a
-//! few units of it (6e-8), relative to the largest value of a row, times the length of the chain of operations.
+//! The CPU computes rows and sums in f64 here, the GPU in f32, so that only rounding in f32 differs. The tolerances are
+//! a few units of it (6e-8), relative to the largest value of a row, times the length of the chain of operations.
 #![cfg(feature = "gpu")]
 
 mod build;
@@ -90,8 +90,8 @@ fn unfused_gpu() -> Option<GpuDevice> {
     gpu().map(|gpu| gpu.with_fusion(false, false))
 }
 
-/// Models whose sums are compared, with their kernel and tolerance: `prior`, `continuum` and `normal`. A sum over pixels carries the rows' errors (2e-5
-/// of a row) and those of the continuum's solve, whose condition is below 100.
+/// Models whose sums are compared, with their kernel and tolerance: `prior`, `continuum` and `normal`. A sum over
+/// pixels carries the rows' errors (2e-5 of a row) and those of the continuum's solve, whose condition is below 100.
 const SUMS: [(&str, Model, f64); 23] = [
     (
         "prior",
@@ -360,8 +360,8 @@ fn find_winners<'a>(case: &Case, outcomes: &'a [Outcome]) -> Vec<&'a Outcome> {
     winners.into_iter().flatten().collect()
 }
 
-/// `halve` and `compact`: the same members give way, and as many of them after their first round. Single ones may lie at
-/// a threshold.
+/// `halve` and `compact`: the same members give way, and as many of them after their first round. Single ones may lie
+/// at a threshold.
 #[test]
 fn halving_agrees() {
     let Some(gpu) = gpu() else { return };
@@ -580,8 +580,8 @@ fn shaped_simplices_agree() {
     assert!(2 * coarse_rounds < rounds(&case));
 }
 
-/// `step` and `compact`: small fits end at the same minimum, within 0.02 σ; where the secant term matters, after as many
-/// rounds.
+/// `step` and `compact`: small fits end at the same minimum, within 0.02 σ; where the secant term matters, after as
+/// many rounds.
 #[test]
 fn fits_agree() {
     let Some(gpu) = gpu() else { return };

@@ -73,8 +73,8 @@ fn first_steps_agree() {
         },
         Model { terms: 4, ..narrow },
     ] {
-        // Tolerances are shares of the largest displacement of a member. Measured: 7e-5 and 6e-4, because the second step
-        // starts from the rounded end of the first.
+        // Tolerances are shares of the largest displacement of a member. Measured: 7e-5 and 6e-4, because the second
+        // step starts from the rounded end of the first.
         for (rounds, tolerance) in [(2, 5e-4), (3, 5e-3)] {
             let mut at_bounds = 0;
             let mut parameters = 0;

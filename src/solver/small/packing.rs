@@ -1,5 +1,5 @@
-//! Packing of small fits for a device that makes them whole: inputs and results are rows of 32-bit numbers, in the order
-//! of the fits.
+//! Packing of small fits for a device that makes them whole: inputs and results are rows of 32-bit numbers, in the
+//! order of the fits.
 
 use std::ops::Range;
 

@@ -7,8 +7,8 @@ use super::{LaneBlock, LaneGrid, LaneModel};
 use crate::math::Real;
 use crate::math::lanes::{LANES, Lanes};
 
-/// Minimum ratio of the number of evaluations side by side to those by points at which these are used: they copy all that
-/// they read and write.
+/// Minimum ratio of the number of evaluations side by side to those by points at which these are used: they copy all
+/// that they read and write.
 const LEAST_SAVING: usize = 2;
 
 /// Fits that lie in lanes, side by side.

@@ -86,8 +86,8 @@ mod tests {
 
     const COUNT: usize = 4;
 
-    /// Makes a member with similar columns of the Jacobian, a random gradient, and a point in the unit box, often on its
-    /// faces.
+    /// Makes a member with similar columns of the Jacobian, a random gradient, and a point in the unit box, often on
+    /// its faces.
     fn random_member(random: &mut impl FnMut() -> f64) -> Member {
         let start: Vec<f64> = (0..COUNT)
             .map(|_| (1.5 * random()).clamp(-1.0, 1.0))

@@ -230,8 +230,8 @@ fn choose_trial_point(member: &mut Member, rules: &Rules<'_>) -> Option<Status> 
 /// the remaining distance is within the limit.
 ///
 /// The last step is undone if it raised the cost; if it lowered the cost by more than rounding, the search goes on.
-/// Where steps creep, the next one is lengthened instead. The step after a lengthened one may well be longer than the
-/// one that was lengthened; that ends nothing.
+/// Where steps creep, the next one is lengthened instead. The step after a lengthened one may be longer than the one
+/// that was lengthened, which does not end the fit.
 fn end_finishing(
     member: &mut Member,
     next_step: &mut DampedStep,

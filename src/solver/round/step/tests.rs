@@ -35,8 +35,8 @@ fn sums(chi2: f64, gradient: [f64; 2]) -> Sums {
     }
 }
 
-/// Judges a step of parameter 1 from `before` to its bound, 1, and returns the status. The step predicted a reduction of
-/// 800 and gained that, and the next one predicts 0.36 of a cost of 6.5e5.
+/// Judges a step of parameter 1 from `before` to its bound, 1, and returns the status. The step predicted a reduction
+/// of 800 and gained that, and the next one predicts 0.36 of a cost of 6.5e5.
 fn status_after_step_from(before: f64) -> Option<Status> {
     let mut member = Member::new(0, 0, &[0.0, before], 1e-12);
     member.rounds = 2;
@@ -131,8 +131,8 @@ fn creeping_steps_are_lengthened() {
     );
 }
 
-/// At the minimum, x = 2.5, each Gauss–Newton step is 0.6 times as long as the one before. The cost is 14,400, capped at
-/// 2: 10⁻⁹ of the whole cost would be a hundredth of x's error.
+/// At the minimum, x = 2.5, each Gauss–Newton step is 0.6 times as long as the one before. The cost is 14,400, capped
+/// at 2: 10⁻⁹ of the whole cost would be a hundredth of x's error.
 #[test]
 fn a_fit_with_a_cost_far_above_the_noise_does_not_stop_early() {
     let member = fit_between_two_residuals(120.015625, 2.0);
