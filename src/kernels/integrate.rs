@@ -80,9 +80,7 @@ impl Kernel for Integrate {
         shader
             .constants
             .unsigned("OUTPUT_ROWS", self.centres.output_rows());
-        shader
-            .constants
-            .unsigned("PIXEL_MASKS", self.centres.pixels);
+        shader.constants.unsigned("PIXELS", self.centres.pixels);
         Ok(shader)
     }
 }

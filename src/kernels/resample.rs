@@ -89,7 +89,7 @@ impl Kernel for Resample {
         shader_rows::declare_resampled_rows(&mut shader, context, self);
         shader.bind_block(context, "output", "f32", self.output, true);
         shader.constants.unsigned("OUTPUT_ROWS", self.output_rows());
-        shader.constants.unsigned("PIXEL_MASKS", self.pixels);
+        shader.constants.unsigned("PIXELS", self.pixels);
         Ok(shader)
     }
 }
@@ -305,25 +305,23 @@ impl<R: Real> PixelChunk<R> {
             let highest_base = (last - 3).max(start);
             for i in 0..CHUNK {
                 let in_segment = packed[i] >> 24 == segment;
-                let old = (
-                    position[i],
-                    slope[i],
-                    used_pixels[i],
-                    unclamped_base[i],
-                    base[i],
-                );
+                let old_position = position[i];
+                let old_slope = slope[i];
+                let old_used = used_pixels[i];
+                let old_unclamped_base = unclamped_base[i];
+                let old_base = base[i];
                 let k = (packed[i] & PIXEL_MASK) - whole;
-                let x = old.0 - fraction;
+                let x = old_position - fraction;
                 let borrows = x < R::ZERO;
                 let k = k - i32::from(borrows);
                 let x = pick(borrows, x + R::ONE, x);
                 let is_clamped = (k < start) | (k >= last);
                 let k = k.max(start).min(last) - 1;
-                position[i] = pick(in_segment, pick(is_clamped, R::ZERO, x), old.0);
-                slope[i] = pick(in_segment, pick(is_clamped, R::ZERO, index_by_u), old.1);
-                used_pixels[i] = pick(in_segment, R::ONE, old.2);
-                unclamped_base[i] = pick(in_segment, k, old.3);
-                base[i] = pick(in_segment, k.max(start).min(highest_base), old.4);
+                position[i] = pick(in_segment, pick(is_clamped, R::ZERO, x), old_position);
+                slope[i] = pick(in_segment, pick(is_clamped, R::ZERO, index_by_u), old_slope);
+                used_pixels[i] = pick(in_segment, R::ONE, old_used);
+                unclamped_base[i] = pick(in_segment, k, old_unclamped_base);
+                base[i] = pick(in_segment, k.max(start).min(highest_base), old_base);
             }
         }
         // 2. The weights of the taps; 0 for masked pixels.
