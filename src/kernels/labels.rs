@@ -64,6 +64,7 @@ impl Kernel for Labels {
         );
         shader.bind_state(false);
         shader.bind_block(context, "output", "f32", self.output, true);
+        // One statement per label, and one per derivative.
         let tangent_parameters = tangents(&self.inputs);
         let mut body = String::new();
         for (i, label) in self.inputs.iter().enumerate() {

@@ -107,6 +107,7 @@ impl Normal {
         pixel_sums::check_size("continuum terms", terms)?;
         let mut shader = context.start_shader("normal", text, Dispatch::WORKGROUPS);
         shader.bind_state(true);
+        // 1. The model's rows, stored in a buffer or resampled by this kernel.
         let rows = 1 + self.columns.len();
         match resample {
             Some(resample) => {
@@ -125,6 +126,7 @@ impl Normal {
         shader.bind_block(context, "pixel_data", "f32", self.data, false);
         shader.bind_block(context, "weight", "f32", self.weight, false);
         shader.uses.extend(["members", "state", "math"]);
+        // 2. The continuum: none, solved by an earlier kernel, or by this one.
         if let Some((basis, solution)) = self.continuum {
             basis.bind(&mut shader, context);
             if continuum.is_none() {
@@ -136,6 +138,7 @@ impl Normal {
             (_, None) => "projection",
             (_, Some(_)) => "elimination_first",
         });
+        // 3. The tangents of each parameter, and the sums over pixels, after those of the continuum.
         let constants = &mut shader.constants;
         constants.unsigned("PIXELS", self.pixels);
         constants.unsigned("TERMS", terms);

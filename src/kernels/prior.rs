@@ -83,6 +83,7 @@ impl Kernel for Prior {
         let constants = &mut shader.constants;
         constants.unsigned("HULLS", self.hulls.len());
         for (h, hull) in self.hulls.iter().enumerate() {
+            // 1. The hull's size, its place in the table of facets, and its weight.
             let axes = hull.labels.len();
             constants.unsigned(&format!("HULL_AXES_{h}"), axes);
             constants.unsigned(&format!("HULL_FACETS_{h}"), hull.facets.len() / (axes + 1));
@@ -92,6 +93,7 @@ impl Kernel for Prior {
                  return hull_weights[hull_weights_base(0u, spectrum_of(slot)) + {h}u]; }}"
             ));
             shader.table.extend(hull.facets.iter().map(|x| *x as f32));
+            // 2. Functions for the scaled labels and for the row of the Jacobian.
             let mut values = String::new();
             let mut slopes = String::new();
             for (a, label) in hull.labels.iter().enumerate() {
