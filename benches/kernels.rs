@@ -326,7 +326,7 @@ fn recording(kernel: &str) -> (Recording, Arm, f64) {
         Some(stage) => REPEATS as f64 * stage.cost(recording.declared()).operations,
         None => Cost::of_step(recording.parameters.len()).operations,
     };
-    recording.stages = std::iter::once(Stage::Prior(Prior::NONE))
+    recording.stages = std::iter::once(Stage::Prior(Prior::WITHOUT_HULLS))
         .chain(before)
         .collect();
     recording.stages.extend(

@@ -1,7 +1,7 @@
 // In place for each column: row 0 <- affine(sigma(row 0 + bias)), tangents <- scale sigma' tangent (see
 // docs/src/equations.md).
 //
-// One column of a member an invocation. members, rows (read-write; ROWS x COLUMNS a member), and the arrays of
+// One column of a member per invocation. members, rows (read-write; ROWS x COLUMNS per member), and the arrays of
 // layer.wgsl.
 //@use layer, members
 

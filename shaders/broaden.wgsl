@@ -2,7 +2,7 @@
 // the profile K of radius R = (vsini/c) / (d ln lambda) pixels, continued by its end values. The weight of pixel k is
 // w_k = int tri(k - R x) K(x) dx, its derivative dw_k/dR = -int x tri'(k - R x) K(x) dx.
 //
-// A workgroup takes 64 pixels of a member, all rows. members, state, input (ROWS x COLUMNS a member), output
+// A workgroup takes 64 pixels of a member, all rows. members, state, input (ROWS x COLUMNS per member), output
 // (OUTPUT_ROWS x COLUMNS: value, d/du of vsini if it is a parameter, then the tangents); pixels outside every segment
 // become 0. f32, weights to 5e-7: the second differences that src/kernels/broaden.rs takes would cancel here, sums of
 // positive terms do not. The host emits vsini(slot) in km/s, segment_of(pixel) -> (start, end, number),
@@ -42,9 +42,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         return;
     }
     let kernel = segment.z * (HALF + 1u);
-    // the member's own width
+    // the width at the member's vsini
     let reach = min(HALF, max(1u, u32(ceil(max(v, 0.0) * by_vsini(segment.z)))));
-    // the rows side by side, which share places and weights
+    // all rows together, because they share places and weights
     //@for r 0 ROWS
     let middle_$r = input[source + $ru * COLUMNS + pixel];
     var sum_$r = weights[kernel] * middle_$r;

@@ -1,8 +1,8 @@
 // Variable projection: the continuum's coefficients and the Cholesky factor of C, see elimination.wgsl (see
 // docs/src/equations.md).
 //
-// One workgroup a member. members, state (read-write: ln det C is added), model (row 0 the value, PIXELS wide),
-// pixel_data, weight (PIXELS a spectrum), basis (TERMS x PIXELS), transform (TERMS x TERMS), solution (a, then L,
+// One workgroup per member. members, state (read-write: ln det C is added), model (row 0 the value, PIXELS wide),
+// pixel_data, weight (PIXELS per spectrum), basis (TERMS x PIXELS), transform (TERMS x TERMS), solution (a, then L,
 // row-major, and under a robust loss L^-1 S^T psi). f32, sums over 64 lanes in a fixed order.
 //@use elimination
 

@@ -1,11 +1,11 @@
-// A model of the user's own: fill(x, &u, &out) gives the value and its derivatives by u, one pixel at a time.
+// A user's model: fill(x, &u, &out) gives the value and its derivatives by u, one pixel at a time.
 //
 // One pixel of a member an invocation. members, state, predictor (PREDICTORS x PIXELS a spectrum), perhaps scale (3 x
-// PARAMETERS a spectrum: units, lower and upper bounds), perhaps table, output (ROWS x PIXELS a member). f32.
+// PARAMETERS per spectrum: units, lower and upper bounds), perhaps table, output (ROWS x PIXELS per member). f32.
 // predictors_at and scale_of are generated.
 //@use functions, gamma, faddeeva, members, state
 
-// Position and spectrum of the member at hand: for differences, which ask for units and bounds.
+// Position and spectrum of the current member, for differences, which need units and bounds.
 var<private> here: vec2<u32>;
 
 @compute @workgroup_size(64)

@@ -4,7 +4,7 @@
 // and plus the distances in `edges`.
 //
 // One invocation per pixel of a member. members, state, source (ROWS x INPUT_COLUMNS a member), index, fraction, edges
-// (2 x PIXELS), output (OUTPUT_ROWS x PIXELS a member). f32. The host emits the functions that resampled_rows.wgsl
+// (2 x PIXELS), output (OUTPUT_ROWS x PIXELS per member). f32. The host emits the functions that resampled_rows.wgsl
 // names.
 //@use members, state
 

@@ -1,7 +1,7 @@
 // Scaled labels z = (transform(x) - mean) / std at the trial point, x = origin + scale u, and their derivatives by u
 // (see docs/src/equations.md).
 //
-// One member an invocation. members, state, output (ROWS x STRIDE a member, zero padded): row 0 z, row t the
+// One member per invocation. members, state, output (ROWS x STRIDE per member, zero padded): row 0 z, row t the
 // derivatives by the t-th parameter that a label depends on, a label a column. f32, 1e-6 in z. The host emits
 // fill(slot, base), which writes what is not zero.
 //@use math, members, state, label

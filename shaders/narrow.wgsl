@@ -1,7 +1,7 @@
 // output <- input, rounded to the nearest f16, ties to even, two in a u32: what a product of halves reads.
 //
-// One pair of a member an invocation. members, input (f32; 2 PAIRS
-// a member), output (u32; PAIRS a member).
+// One pair of a member per invocation. members, input (f32; 2 PAIRS
+// a member), output (u32; PAIRS per member).
 //@use halves, members
 
 @compute @workgroup_size(64)

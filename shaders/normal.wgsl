@@ -7,7 +7,7 @@
 // (stored_rows.wgsl) or resampled here (resampled_rows.wgsl), the continuum is continuum.wgsl's (projection.wgsl), is
 // solved here in a first sweep over the pixels (elimination_first.wgsl), or is none. The host emits tangent_I(place),
 // the derivative by the I-th of the UNIQUE parameters, numbered PARAMETER_OF[I], and FIRST, the number of totals before
-// this kernel's; the continuum's parts vanish at TERMS = 0. How a residual counts is in least_squares.wgsl or
+// this kernel's; the continuum's parts vanish at TERMS = 0. The sums of a residual are in least_squares.wgsl or
 // robust.wgsl. f32, sums over 64 lanes in a fixed order.
 //@use math, members, state, packed, tree
 
@@ -17,8 +17,7 @@ fn add_pixel(place: Place, j: u32, w: f32, d: f32) {
     let value = row_0(place);
     load_basis(j);
     let scaled = w * level();
-    let r = d - scaled * value;
-    let row = add_residual(r);
+    let row = add_residual(d - scaled * value); // sqrt of the weight, and the weighted residual
     //@for i 0 UNIQUE
     let j_$i = scaled * row.x * tangent_$i(place);
     sums[1 + $i] += j_$i * row.y;
@@ -26,21 +25,21 @@ fn add_pixel(place: Place, j: u32, w: f32, d: f32) {
     sums[1 + UNIQUE + $i * ($i + 1) / 2 + $k] += j_$i * j_$k;
     //@end
     //@end
-    let wv = w * row.x * value;
+    let scaled_value = w * row.x * value;
     //@for c 0 TERMS
-    let s_$c = wv * p[$c];
+    let s_$c = scaled_value * p[$c];
     //@for i 0 UNIQUE
     sums[CROSS + $cu * UNIQUE + $iu] += s_$c * j_$i;
     //@end
     //@end
 }
 
-// Where a total is.
+// Index of element (c, i) of B in the totals.
 fn cross_at(c: u32, i: u32) -> u32 {
     return FIRST + CROSS + c * UNIQUE + i;
 }
 
-// Column i of B <- L^-1 T B: from the stored basis to the orthonormal one, by the transform T, and on.
+// Replaces column i of B by that of L^-1 T B: the transform T leads from the stored basis to the orthonormal one.
 fn forward_substitute(i: u32) {
     orthonormalise_vector(cross_at(0u, i), UNIQUE);
     for (var c = 0u; c < TERMS; c++) {

@@ -1,7 +1,7 @@
 // One tiny network a pixel (El-Badry et al. 2018): y = b1 + sum_h w1_h sigma(b0_h + sum_l w0_hl z_l), and its tangents.
 //
 // One pixel of a member an invocation. members, input (ROWS x INPUT_STRIDE a member), w0 (HIDDEN, LABELS, COLUMNS), b0
-// and w1 (HIDDEN, COLUMNS), b1 (COLUMNS), output (ROWS x COLUMNS a member). f32, activations to 1e-7.
+// and w1 (HIDDEN, COLUMNS), b1 (COLUMNS), output (ROWS x COLUMNS per member). f32, activations to 1e-7.
 //@use math, activation, members
 
 @compute @workgroup_size(64)

@@ -12,7 +12,7 @@ fn at_pixel(row: u32, pixel: u32) -> f32 {
     return input[row + pixel / 4u][pixel % 4u];
 }
 
-// Near an edge, or outside.
+// The coefficient of a pixel near an edge; 0 outside of segments.
 fn at_edge(row: u32, pixel: u32) -> f32 {
     let segment = segment_of(pixel);
     if segment.y <= segment.x {
@@ -53,9 +53,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
     let pixel = 4u * place;
     let segment = segment_of(pixel);
     let is_inside = pixel >= segment.x + 12u && pixel + 15u < segment.y;
-    // near an edge what the others read is read, too, and not used
+    // near an edge the same values are read as elsewhere, and not used
     var value = inside(row + clamp(place, 3u, max(COLUMNS4, 7u) - 4u));
-    // a loop, which software adapters leave where a branch is computed
+    // a loop instead of a branch, because software adapters compute both sides of a branch
     for (var i = select(0u, 4u, is_inside); i < 4u; i++) {
         value[i] = at_edge(row, pixel + i);
     }

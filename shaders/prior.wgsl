@@ -6,7 +6,7 @@
 //   penalty += r^2,  g += J r,  A += J J^T
 //
 // One member an invocation. members, state (read-write), limits (spectra x 4 x PARAMETERS: lower, upper, mean, weight),
-// facets (all hulls, each facet its normal and its offset), hull_weights (HULLS a spectrum). f32. The host emits
+// facets (all hulls, each facet its normal and its offset), hull_weights (HULLS per spectrum). f32. The host emits
 // `hull_rows`, one call a hull.
 //@use math, members, state, packed, label
 

@@ -3,7 +3,7 @@
 //
 // One invocation computes 4 rows x 16 columns in 16 vec4 registers, k in ascending order, no barriers: the best variant
 // on software adapters (gpu_notes). members, x (vec4; ROWS x INNER a member), w (vec4; INNER x COLUMNS), y (vec4; ROWS
-// x COLUMNS a member). Sums in f32. The host emits x_at and w_at: four numbers, of f32 or of halves.
+// x COLUMNS per member). Sums in f32. The host emits x_at and w_at: four numbers, of f32 or of halves.
 //@use members
 
 const INNER4: u32 = INNER / 4u;

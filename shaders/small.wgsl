@@ -4,14 +4,14 @@
 //
 // observed (fits, OBSERVED: y, weights and a grid, where fits have them), given (fits, GIVEN: start, units, lower and
 // upper bounds, where fits have them), grid (predictors x POINTS, where they share one): f32. result, by blocks of
-// fits: (BLOCK, PARAMETERS) parameters, as many variances, (BLOCK) chi2, (BLOCK) ends and (BLOCK, PAIRS) correlations,
-// none unless they are asked for: bits.
+// fits: (BLOCK, PARAMETERS) parameters, as many variances, (BLOCK) chi2, (BLOCK) ends and (BLOCK, PAIRS) correlations
+// if they are requested: bits.
 // src/solver/small/packing.rs has the rows. fill(), predictors_at(), weight_at(), unit_at() and exponent_rounding() are
 // generated. Twin of src/cpu/small.rs and src/cpu/lanes.
 //@use functions, gamma, faddeeva, small_fit
 
-// What the rounds read of the observations of a workgroup's fits. The stride is odd, so that no two invocations meet in
-// a bank.
+// The observations of a workgroup's fits that all rounds read. The stride is odd, so that no two invocations meet in a
+// bank.
 var<workgroup> tile: array<f32, FITS * STRIDE>;
 
 // Sets the sums at the trial point: cost, gradient and normal matrix.
@@ -27,7 +27,7 @@ fn linearise(fit: u32, lane: u32) {
     //@end
     for (var point = 0u; point < POINTS; point++) {
         let weight = weight_at(point, lane);
-        // a masked row may be anything, NaN included
+        // a masked row may be anything, even NaN
         if weight > 0.0 {
             fill(predictors_at(point, fit), &parameters, &row);
             let residual = weight * (tile[lane * STRIDE + point] - row[0]);
@@ -60,14 +60,15 @@ fn judge() {
     //@end
     let first = rounds == 0;
     let finite = is_finite(sum);
-    let promised = abs(promise);
-    let hidden = (promise < 0.0) & (promised <= NOISE * cost);
-    let lower = (trial_cost < cost * (1.0 + NOISE)) | (hidden & (trial_cost <= cost * (1.0 + NOISE)));
-    let gain_ratio = select(max((cost - trial_cost) / promised, 0.0), 0.5, first | hidden | (promised == 0.0));
+    let predicted_reduction = abs(promise);
+    let gain_is_hidden = (promise < 0.0) & (predicted_reduction <= NOISE * cost);
+    let lower = (trial_cost < cost * (1.0 + NOISE)) | (gain_is_hidden & (trial_cost <= cost * (1.0 + NOISE)));
+    let is_meaningless = first | gain_is_hidden | (predicted_reduction == 0.0);
+    let gain_ratio = select(max((cost - trial_cost) / predicted_reduction, 0.0), 0.5, is_meaningless);
     rounds += 1;
     if first | (finite & lower) {
-        let t = 2.0 * gain_ratio - 1.0;
-        mu *= max(1.0 / 3.0, 1.0 - t * t * t);
+        let centred = 2.0 * gain_ratio - 1.0;
+        mu *= max(1.0 / 3.0, 1.0 - centred * centred * centred);
         nu = 2.0;
         rejections = 0;
         accepted = trial;
@@ -94,7 +95,7 @@ fn is_flat() -> bool {
     return flat;
 }
 
-// What a step predicts, 2 g d and d A d, and the squared lengths by which convergence is judged.
+// The predictions of a step, 2 g d and d A d, and the squared lengths by which convergence is judged.
 struct Promises {
     gain: f32,
     loss: f32,
@@ -121,7 +122,7 @@ fn promises() -> Promises {
     return all;
 }
 
-// The size of a parameter by which its steps are limited: |x|, but at least a share of its unit.
+// The magnitude of a parameter, by which its steps are limited: |x|, but at least a share of its unit.
 fn magnitude(value: f32, unit: f32) -> f32 {
     return max(abs(value), SMALLEST_MAGNITUDE * unit);
 }
@@ -136,7 +137,7 @@ fn is_trusted() -> bool {
     return trusted;
 }
 
-// Shortens a step that moves a parameter by more than LARGEST_STEP times its magnitude: to what share of it.
+// Shortens a step that moves a parameter by more than LARGEST_STEP times its magnitude; returns the share that is left.
 fn shorten() -> f32 {
     var share = 1.0;
     if !SHORTENS {
@@ -154,34 +155,34 @@ fn shorten() -> f32 {
     return share;
 }
 
-// Decides whether the fit ends, and puts the next trial point at the end of the step. The last step is taken without an
-// evaluation where it is to be trusted.
+// Decides whether the fit ends, and sets the next trial point to the end of the step. A trusted last step is taken
+// without an evaluation.
 fn choose() {
     let all = promises();
-    let trusted = is_trusted(); // of the whole step: a shortened one never is short
+    let trusted = is_trusted(); // by the whole step: convergence is not judged by a shortened one
     let share = shorten();
     let reduction = all.gain - all.loss;
-    // 1. Is what all steps to come promise as small as asked?
+    // 1. Compare the reduction that all remaining steps predict together with the tolerance.
     let comparable = (promise > 0.0) & (rejections == 0) & (share == 1.0);
     let contraction = clamp(reduction / promise, LAST_CONTRACTION, 1.0);
     let remaining = select(reduction, reduction * contraction, comparable);
     let shrinkage = 1.0 - sqrt(contraction);
     let limit = TOLERANCE * min(cost, LARGEST_COST);
-    let together = select(1.0, min(1.0, TOGETHER * shrinkage * shrinkage), comparable);
-    is_near = remaining <= limit * together;
-    // 2. A step that is not to be trusted is evaluated, unless what it promises is too little to take it at all; what
-    // no longer shrinks is rounding.
-    let stagnates = !comparable | (reduction > STAGNATES * promise);
+    let total_factor = select(1.0, min(1.0, TOTAL_REDUCTION_FACTOR * shrinkage * shrinkage), comparable);
+    is_near = remaining <= limit * total_factor;
+    // 2. A step that is not trusted is evaluated, unless it predicts too small a reduction to be taken at all. A
+    // reduction that no longer shrinks is rounding.
+    let stagnates = !comparable | (reduction > STAGNATION_RATIO * promise);
     let ends = is_near & (trusted | (reduction <= limit));
     var small_reduction = ends | (stagnates & (remaining <= LEAST_FTOL * cost));
     var small_step = all.length <= XTOL * XTOL * all.size;
-    // 3. What the floor of the damping held back is to move, too.
-    if !undamped & (mu < UNDAMPED) & (small_reduction | small_step | (rounds >= PATIENCE)) {
+    // 3. Release the floor of the damping's diagonal, so that parameters that it held back move, too.
+    if !undamped & (mu < UNDAMPED) & (small_reduction | small_step | (rounds >= MAX_FLOOR_ROUNDS)) {
         floor_share = 0.0;
     }
     small_reduction = small_reduction & undamped;
     small_step = small_step & undamped;
-    // 4. The status, the last reason first.
+    // 4. The status; later reasons take precedence.
     status = select(RUNNING, MAX_ROUNDS_STATUS, rounds >= MAX_ROUNDS);
     status = select(status, STALLED, rejections > MAX_REJECTIONS);
     status = select(status, XTOL_STATUS, small_step);
@@ -229,18 +230,18 @@ fn is_sure() -> bool {
         + offset * offset * normal[LAST][LAST];
     let value = sqrt(max(value_squared, 0.0));
     let bound = ROUNDINGS_OF_EXPONENT * exponent_rounding() + OTHER_ROUNDINGS * scale * sqrt(squares) + value;
-    // data are rounded, too, and derivatives about as well as the value
+    // data are rounded, too, and derivatives are about as accurate as the value
     let points = f32(POINTS);
     let of_columns = (2.0 * bound / value + sqrt(points)) * sqrt(f32(PARAMETERS) * inflation * cost);
-    let shift = ROUNDING * (2.0 * bound + of_columns + sqrt(moved));
+    let shift = HALF_ULP_OF_F32 * (2.0 * bound + of_columns + sqrt(moved));
     let allowed = ROUNDING_SHARE * sqrt(TOLERANCE * min(cost, LARGEST_COST));
-    let has_variances = ROUNDING * points * inflation <= VARIANCE_ERROR;
+    let has_variances = HALF_ULP_OF_F32 * points * inflation <= MAX_VARIANCE_ERROR;
     return sure & has_variances & (value > 0.0) & (shift <= allowed) & (cost > LEAST_COST);
 }
 
 // Writes the correlations C_pq / sqrt(C_pp C_qq), q < p, of C = A^-1, whose diagonal is_sure() has left in delta, from
 // `first` on: C_pq = sum over i >= p of W_ip W_iq / D_i with W = L^-1, which takes the place of L. CORRELATED is
-// PARAMETERS, or 0 where nobody asks for them.
+// PARAMETERS, or 0 if they are not requested.
 fn put_correlations(first: u32) {
     //@for q 0 CORRELATED
     //@for i $q+1 CORRELATED
@@ -276,7 +277,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     workgroupBarrier();
     let fit = first + lane;
     begin(fit);
-    var attempts = 0u; // to factorise a matrix, each with the damping raised
+    var attempts = 0u; // number of matrices that did not factorise, each with the damping raised
     while status == RUNNING {
         if attempts == 0u {
             linearise(fit, lane);
@@ -291,13 +292,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                 attempts = 0u;
                 choose();
             } else {
-                mu = max(RAISE * mu, LEAST_RAISED);
+                mu = max(DAMPING_RAISE * mu, LEAST_RAISED_DAMPING);
                 attempts += 1u;
                 status = select(RUNNING, SINGULAR, attempts == SOLVE_ATTEMPTS);
             }
         }
     }
-    // not GTOL: what is known of being near belongs to the point before
+    // not GTOL: is_near belongs to the point before
     let converged = (status == FTOL_STATUS) | (status == XTOL_STATUS) | (status == FTOL_XTOL_STATUS);
     var sure = false;
     if SUMS_TELL && converged && is_near {
@@ -310,7 +311,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     result[block + (BLOCK + place) * PARAMETERS + $pu] = bitcast<u32>(delta[$p]);
     //@end
     if !sure {
-        result[block + (BLOCK + place) * PARAMETERS] = bitcast<u32>(promise); // from where f64 goes on
+        result[block + (BLOCK + place) * PARAMETERS] = bitcast<u32>(promise); // f64 continues from it
     }
     let ends = block + 2u * BLOCK * PARAMETERS;
     result[ends + place] = bitcast<u32>(cost);

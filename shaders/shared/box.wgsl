@@ -8,12 +8,12 @@ var<private> parameter_count: u32;
 var<private> delta: array<f32, PARAMETERS>;
 var<private> secant: array<f32, PARAMETERS>; // s, zeros unless secant.wgsl sets it
 var<private> free: array<bool, PARAMETERS>;
-var<private> rescaled: bool;
-var<private> reduction: f32; // 2 g delta - delta (A + S) delta, and
-var<private> step_length: f32; // |sqrt(diag A) delta|, both before the step was shortened
-var<private> taken_reduction: f32; // of the shortened step; negative if it was shortened: it says nothing of the next
-var<private> damping_floor: f32;
-var<private> lowest: f32; // counts as a diagonal element of A in the damping, at least
+var<private> rescaled: bool; // the step is shorter or longer than it was solved for
+var<private> reduction: f32; // 2 g delta - delta (A + S) delta before the step was shortened
+var<private> step_length: f32; // |sqrt(diag A) delta| before the step was shortened
+var<private> taken_reduction: f32; // that of the shortened step, negative if it was rescaled: see was_rescaled
+var<private> damping_floor: f32; // share of the largest diagonal element of A
+var<private> diagonal_floor: f32; // least diagonal element of A in the damping
 var<private> step_damping: f32; // the largest share of its own diagonal by which a free parameter is damped
 var<private> step_scale: f32; // |sqrt(diag A) theta| over the parameters that moved
 
@@ -21,23 +21,23 @@ fn normal_entry(slot: u32, p: u32, q: u32) -> f32 {
     return state[at(NORMAL + packed_symmetric(p, q), slot)];
 }
 
-// The same with what bends the cost.
+// Element (p, q) of A + s s^T, the normal matrix and the secant correction.
 fn curvature(slot: u32, p: u32, q: u32) -> f32 {
     return normal_entry(slot, p, q) + secant[p] * secant[q];
 }
 
-// Its bounds leave room, it is not pushed against one, and the model depends on it.
+// True if a parameter may move: its bounds leave room, it is not pushed against one, and the model depends on it.
 fn is_free(slot: u32, p: u32) -> bool {
     let value = state[at(ACCEPTED + p, slot)];
-    let g = state[at(GRADIENT + p, slot)];
+    let slope = state[at(GRADIENT + p, slot)];
     let lower = lower_bound(slot, p);
     let upper = upper_bound(slot, p);
-    let pushed = (value <= lower && g <= 0.0) || (value >= upper && g >= 0.0);
+    let pushed = (value <= lower && slope <= 0.0) || (value >= upper && slope >= 0.0);
     return upper > lower && !pushed && normal_entry(slot, p, p) > 0.0;
 }
 
 // The largest diagonal element of a free parameter.
-fn largest_free(slot: u32) -> f32 {
+fn largest_diagonal(slot: u32) -> f32 {
     var largest = 0.0;
     for (var p = 0u; p < parameter_count; p++) {
         largest = max(largest, select(0.0, normal_entry(slot, p, p), free[p]));
@@ -45,9 +45,9 @@ fn largest_free(slot: u32) -> f32 {
     return largest;
 }
 
-// mu D, D = diag A, but at least `lowest`.
-fn damping_of(slot: u32, p: u32, mu: f32) -> f32 {
-    return mu * max(normal_entry(slot, p, p), lowest);
+// The damping term of a diagonal element: mu D, D = diag A, but at least `diagonal_floor`.
+fn damping_term(slot: u32, p: u32, mu: f32) -> f32 {
+    return mu * max(normal_entry(slot, p, p), diagonal_floor);
 }
 
 // Solves (A_FF + mu D) x = g_F - A_FC delta_C, A with S, for the free F, the others C held.
@@ -57,51 +57,52 @@ fn solve_free(slot: u32, mu: f32) -> bool {
     for (var p = 0u; p < parameter_count; p++) {
         if free[p] {
             var column = 0u;
-            var right = state[at(GRADIENT + p, slot)];
+            var right_side = state[at(GRADIENT + p, slot)];
             for (var q = 0u; q < parameter_count; q++) {
                 let entry = curvature(slot, p, q);
                 if !free[q] {
-                    right -= entry * delta[q];
+                    right_side -= entry * delta[q];
                 } else if q < p {
                     matrix[packed(order, column)] = entry;
                     column += 1u;
                 }
             }
-            let damping = damping_of(slot, p, mu);
+            let damping = damping_term(slot, p, mu);
             step_damping = max(step_damping, damping / normal_entry(slot, p, p));
             matrix[packed(order, order)] = curvature(slot, p, p) + damping;
-            x[order] = right;
+            x[order] = right_side;
             order += 1u;
         }
     }
     return cholesky(order) && cholesky_solve(order);
 }
 
-// The size of a parameter by which its steps are limited: |x|, but at least a share of its unit.
+// The magnitude of a parameter, by which its steps are limited: |x|, but at least a share of its unit.
 fn magnitude(value: f32) -> f32 {
     return max(abs(value), SMALLEST_MAGNITUDE);
 }
 
-// Shortens a step that moves a parameter by more than LARGEST_STEP times its magnitude: to what share of it.
+// Shortens a step that moves a parameter by more than LARGEST_STEP times its magnitude; returns the share that is left.
 fn shorten(slot: u32) -> f32 {
-    var largest = 0.0;
+    var largest_ratio = 0.0;
     for (var p = 0u; p < parameter_count; p++) {
-        largest = max(largest, abs(delta[p]) / magnitude(state[at(ACCEPTED + p, slot)]));
+        largest_ratio = max(largest_ratio, abs(delta[p]) / magnitude(state[at(ACCEPTED + p, slot)]));
     }
-    if largest <= LARGEST_STEP {
+    if largest_ratio <= LARGEST_STEP {
         return 1.0;
     }
     for (var p = 0u; p < parameter_count; p++) {
-        delta[p] *= LARGEST_STEP / largest;
+        delta[p] *= LARGEST_STEP / largest_ratio;
     }
-    return LARGEST_STEP / largest;
+    return LARGEST_STEP / largest_ratio;
 }
 
-fn promise(slot: u32) {
+// Predicts the reduction of the step, shortens it where it is too long, and measures it.
+fn finish_step(slot: u32) {
     var linear = 0.0;
     var quadratic = 0.0;
-    var length_square = 0.0;
-    var scale_square = 0.0;
+    var length_squared = 0.0;
+    var scale_squared = 0.0;
     for (var p = 0u; p < parameter_count; p++) {
         linear += state[at(GRADIENT + p, slot)] * delta[p];
         for (var q = 0u; q < parameter_count; q++) {
@@ -110,46 +111,45 @@ fn promise(slot: u32) {
         if delta[p] != 0.0 {
             let value = state[at(ACCEPTED + p, slot)];
             let diagonal = normal_entry(slot, p, p);
-            length_square += diagonal * delta[p] * delta[p];
-            scale_square += diagonal * value * value;
+            length_squared += diagonal * delta[p] * delta[p];
+            scale_squared += diagonal * value * value;
         }
     }
     reduction = 2.0 * linear - quadratic;
-    step_length = sqrt(length_square);
-    step_scale = sqrt(scale_square);
+    step_length = sqrt(length_squared);
+    step_scale = sqrt(scale_squared);
     let share = shorten(slot);
     rescaled = share < 1.0;
     taken_reduction = select(reduction, -share * (2.0 * linear - share * quadratic), rescaled);
 }
 
-// Goes towards the solution for the free parameters from face to face, until no face is met and none holds a parameter
-// in vain.
+// Walks towards the solution for the free parameters until no bound is met and no parameter is released.
 fn solve_in_box(slot: u32, mu: f32) -> bool {
     for (var p = 0u; p < parameter_count; p++) {
         delta[p] = 0.0;
         free[p] = is_free(slot, p);
     }
-    lowest = damping_floor * largest_free(slot);
-    for (var leg = 0u; leg <= LEGS * parameter_count; leg++) {
+    diagonal_floor = damping_floor * largest_diagonal(slot);
+    for (var leg = 0u; leg <= LEGS_PER_PARAMETER * parameter_count; leg++) {
         if !solve_free(slot, mu) {
             return false;
         }
-        if !meet_faces(slot) && !release(slot, mu) {
+        if !advance_to_face(slot) && !release_best_parameter(slot, mu) {
             break;
         }
     }
-    promise(slot);
+    finish_step(slot);
     return true;
 }
 
 // Raises the damping until the matrix factorises; false if it never does.
-fn solve_damped(slot: u32) -> bool {
+fn solve_damped_step(slot: u32) -> bool {
     for (var attempt = 0u; attempt < SOLVE_ATTEMPTS; attempt++) {
         let mu = state[at(DAMPING, slot)];
         if solve_in_box(slot, mu) {
             return true;
         }
-        state[at(DAMPING, slot)] = max(RAISE * mu, LEAST_RAISED);
+        state[at(DAMPING, slot)] = max(DAMPING_RAISE * mu, LEAST_RAISED_DAMPING);
     }
     return false;
 }

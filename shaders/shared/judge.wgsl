@@ -1,6 +1,7 @@
-// What becomes of a trial point, and what a solved step says about the end of its fit: acceptance, Nielsen's damping
-// (1999), MINPACK's gtol. For kernels that have box.wgsl's bindings. Twin of src/solver/round/step/decisions.rs; with
-// box.wgsl and faces.wgsl it has the equations of src/solver/round/step/equations.rs.
+// Decisions of a damped step: acceptance of a trial point, Nielsen's damping (1999), MINPACK's gtol, and the
+// predictions of a solved step about the end of its fit. For kernels that have box.wgsl's bindings. Twin of
+// src/solver/round/step/decisions.rs; with box.wgsl and faces.wgsl it has the equations of
+// src/solver/round/step/equations.rs.
 //@use math, state, box
 
 fn cell(field: u32, slot: u32) -> u32 {
@@ -30,13 +31,13 @@ fn trial_is_finite(slot: u32) -> bool {
     return finite;
 }
 
-fn exchange(one: u32, other: u32) {
-    let value = state[one];
-    state[one] = state[other];
-    state[other] = value;
+fn exchange(i: u32, j: u32) {
+    let value = state[i];
+    state[i] = state[j];
+    state[j] = value;
 }
 
-// Accepted and trial point change places, and so do their sums.
+// Accepts the trial point: it changes places with the accepted point, and so do their sums.
 fn accept(slot: u32) {
     for (var p = 0u; p < parameter_count; p++) {
         exchange(at(ACCEPTED + p, slot), at(TRIAL_PARAMETERS + p, slot));
@@ -47,7 +48,7 @@ fn accept(slot: u32) {
 }
 
 // Makes the trial point the accepted one, or counts it as rejected.
-fn settle(slot: u32, accepted: bool) {
+fn accept_or_reject(slot: u32, accepted: bool) {
     if accepted {
         control[cell(REJECTIONS, slot)] = 0;
         accept(slot);
@@ -57,7 +58,7 @@ fn settle(slot: u32, accepted: bool) {
 }
 
 // Accepts the first point, which has no predecessor to be compared with: the status, or RUNNING.
-fn accept_first(slot: u32) -> i32 {
+fn accept_first_point(slot: u32) -> i32 {
     let finite = trial_is_finite(slot);
     accept(slot);
     return select(NOT_FINITE, RUNNING, finite);
@@ -66,23 +67,24 @@ fn accept_first(slot: u32) -> i32 {
 // Accepts or rejects the trial point by its cost, and updates the damping (Nielsen 1999, eqs. 2.20-2.21). A shortened
 // step may gain less than the rounding of the cost: it is accepted as if its gain ratio were a half, at which the
 // damping stays.
-fn judge_by_cost(slot: u32) {
+fn judge_cost(slot: u32) {
     let cost = accepted_cost(slot);
-    let next = trial_cost(slot);
-    let promised = abs(state[at(PREDICTED_REDUCTION, slot)]);
-    let hidden = state[at(PREDICTED_REDUCTION, slot)] < 0.0 && promised <= NOISE * cost;
-    let lower = next < cost || (hidden && next <= cost * (1.0 + NOISE));
+    let new_cost = trial_cost(slot);
+    let predicted_reduction = abs(state[at(PREDICTED_REDUCTION, slot)]);
+    let gain_is_hidden = was_rescaled(slot) && predicted_reduction <= NOISE * cost;
+    let lower = new_cost < cost || (gain_is_hidden && new_cost <= cost * (1.0 + NOISE));
     let accepted = trial_is_finite(slot) && lower;
     let nu = state[at(DAMPING_FACTOR, slot)];
     if accepted {
-        let t = 2.0 * select(max((cost - next) / promised, 0.0), 0.5, hidden) - 1.0;
-        state[at(DAMPING, slot)] *= max(1.0 / 3.0, 1.0 - t * t * t);
+        let gain_ratio = select(max((cost - new_cost) / predicted_reduction, 0.0), 0.5, gain_is_hidden);
+        let centred = 2.0 * gain_ratio - 1.0;
+        state[at(DAMPING, slot)] *= max(1.0 / 3.0, 1.0 - centred * centred * centred);
         state[at(DAMPING_FACTOR, slot)] = 2.0;
     } else {
         state[at(DAMPING, slot)] *= nu;
         state[at(DAMPING_FACTOR, slot)] = 2.0 * nu;
     }
-    settle(slot, accepted);
+    accept_or_reject(slot, accepted);
 }
 
 // The ratio of the reductions that two successive steps predict, between BEST_CONTRACTION and 1. The step after the
@@ -99,8 +101,14 @@ fn squared_remaining_distance(next: f32, previous: f32) -> f32 {
     return select(previous, next / (shrinkage * shrinkage), shrinkage > 0.0);
 }
 
-// True if the last two reductions tell how fast a fit converges. The first one (NaN), one after a rejection, and that
-// of a rescaled step (negative) do not.
+// True if the last step was shortened or lengthened. PREDICTED_REDUCTION is the reduction predicted for the last step;
+// its sign is negative if that was rescaled, and it is NaN before the first step.
+fn was_rescaled(slot: u32) -> bool {
+    return state[at(PREDICTED_REDUCTION, slot)] < 0.0;
+}
+
+// True if the last two predicted reductions show how fast the fit converges. The first one (NaN), one after a
+// rejection, and that of a rescaled step (negative) do not.
 fn is_comparable(slot: u32) -> bool {
     return state[at(PREDICTED_REDUCTION, slot)] > 0.0 && control[cell(REJECTIONS, slot)] == 0 && !rescaled;
 }
@@ -115,32 +123,33 @@ fn is_short() -> bool {
     return step_length <= XTOL * step_scale;
 }
 
-// True if the floor of the damping's diagonal is to be released: the damping itself hardly counts, but the floor does,
-// and the fit is about to end or creeps.
-fn releases_floor(slot: u32, about_to_end: bool) -> bool {
-    let creeps = control[cell(ROUNDS, slot)] >= PATIENCE;
-    return step_damping >= UNDAMPED && state[at(DAMPING, slot)] < UNDAMPED && (about_to_end || creeps);
+// True if the floor of the damping's diagonal is to be released: the damping itself is below UNDAMPED, so that only the
+// floor damps the step, and the fit is about to end or creeps.
+fn releases_floor(slot: u32, is_about_to_end: bool) -> bool {
+    let creeps = control[cell(ROUNDS, slot)] >= MAX_FLOOR_ROUNDS;
+    return step_damping >= UNDAMPED && state[at(DAMPING, slot)] < UNDAMPED && (is_about_to_end || creeps);
 }
 
-// The predicted reduction at which a cost has converged: a share of it, or of LARGEST_COST where it is higher.
+// The predicted reduction at which a fit has converged: a share of its cost, or of LARGEST_COST where the cost is
+// higher.
 fn least_reduction(tolerance: f32, cost: f32) -> f32 {
     return tolerance * min(cost, LARGEST_COST);
 }
 
 // The status of a fit that has converged by its reduction, by its step, or by both; RUNNING where it has not.
-fn converged(small_reduction: bool, small_step: bool) -> i32 {
-    let one = select(select(RUNNING, XTOL_STATUS, small_step), FTOL_STATUS, small_reduction);
-    return select(one, FTOL_XTOL_STATUS, small_reduction && small_step);
+fn convergence_status(small_reduction: bool, small_step: bool) -> i32 {
+    let by_one_criterion = select(select(RUNNING, XTOL_STATUS, small_step), FTOL_STATUS, small_reduction);
+    return select(by_one_criterion, FTOL_XTOL_STATUS, small_reduction && small_step);
 }
 
-// Puts the trial point at delta from the accepted one: whether it is another.
-fn moves(slot: u32) -> bool {
+// Sets the trial point to the step's end, clamped to the bounds: true if it differs from the accepted point.
+fn set_trial_point(slot: u32) -> bool {
     var moved = false;
     for (var p = 0u; p < parameter_count; p++) {
         let value = state[at(ACCEPTED + p, slot)];
-        let next = clamp(value + delta[p], lower_bound(slot, p), upper_bound(slot, p));
-        state[at(TRIAL_PARAMETERS + p, slot)] = next;
-        moved = moved || next != value;
+        let new_value = clamp(value + delta[p], lower_bound(slot, p), upper_bound(slot, p));
+        state[at(TRIAL_PARAMETERS + p, slot)] = new_value;
+        moved = moved || new_value != value;
     }
     return moved;
 }
@@ -150,8 +159,8 @@ fn largest_cosine(slot: u32, cost: f32) -> f32 {
     var largest = 0.0;
     for (var p = 0u; p < parameter_count; p++) {
         if cost > 0.0 && is_free(slot, p) {
-            let g = abs(state[at(GRADIENT + p, slot)]);
-            largest = max(largest, g / sqrt(normal_entry(slot, p, p)) / sqrt(cost));
+            let slope = abs(state[at(GRADIENT + p, slot)]);
+            largest = max(largest, slope / sqrt(normal_entry(slot, p, p)) / sqrt(cost));
         }
     }
     return largest;

@@ -1,6 +1,6 @@
-// The list of members: `members[0]` how many take part in the round, `members[1]` how many are active, then the slots
-// of those that take part and, behind them, of those that sit it out (CAPACITY), then the spectrum of every slot
-// (CAPACITY), then the slot of the next start of its group (CAPACITY), then room for `compact` (CAPACITY).
+// The list of members: `members[0]` is how many take part in the round, `members[1]` how many are active. Then come the
+// slots of those that take part and, behind them, of those that pause (CAPACITY), the spectrum of every slot
+// (CAPACITY), the slot of the next start of its spectrum (CAPACITY), and memory for `compact` (CAPACITY).
 
 fn member_count() -> u32 {
     return members[0];

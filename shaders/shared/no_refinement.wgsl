@@ -1,4 +1,4 @@
-// The continuum's coefficients by least squares, for elimination.wgsl: they are what they are.
+// The continuum's coefficients by least squares, for elimination.wgsl, which need no refinement.
 
 fn refine(rows: Rows, position: u32, slot: u32, lane: u32) {
 }

@@ -12,7 +12,7 @@ fn solved(c: u32) -> f32 {
     return refined[c];
 }
 
-// What is left of the gradient, L^-1 S^T psi.
+// The gradient that the last step leaves, L^-1 S^T psi.
 fn unsolved(c: u32) -> f32 {
     return totals[coefficient(c)];
 }
@@ -23,9 +23,9 @@ fn residual_of(value: f32, w: f32, d: f32) -> f32 {
 }
 
 fn add_to_slopes(value: f32, w: f32, d: f32) {
-    let r = residual_of(value, w, d);
-    let loss = loss_at(r);
-    let slope = w * value * loss.y * r;
+    let residual = residual_of(value, w, d);
+    let loss = loss_at(residual);
+    let slope = w * value * loss.y * residual;
     //@for c 0 TERMS
     sums[$c] += slope * p[$c];
     //@end
@@ -34,12 +34,12 @@ fn add_to_slopes(value: f32, w: f32, d: f32) {
 }
 
 fn add_weighted(value: f32, w: f32, d: f32) {
-    let r = residual_of(value, w, d);
-    let root = sqrt(loss_at(r).y);
-    add_to_continuum(value, w * root, r * root);
+    let residual = residual_of(value, w, d);
+    let root = sqrt(loss_at(residual).y);
+    add_to_continuum(value, w * root, residual * root);
 }
 
-// A Newton step; NaN where the first fit has failed.
+// Takes a Newton step; NaN where the first fit has failed.
 fn take_step() {
     orthonormalise_vector(REFINED, 1u);
     forward(REFINED);
@@ -88,10 +88,10 @@ fn refine(rows: Rows, position: u32, slot: u32, lane: u32) {
     reduce_continuum_sums(lane);
     orthonormalise(lane);
     if lane == 0u {
-        let is_sound = factorise();
+        let is_positive_definite = factorise();
         forward(TRIANGLE);
         for (var c = 0u; c < term_count(); c++) {
-            refined[c] = select(nan_like(1.0), refined[c], is_sound);
+            refined[c] = select(nan_like(1.0), refined[c], is_positive_definite);
         }
     }
     workgroupBarrier();

@@ -2,7 +2,7 @@
 // atanh(v/c) / (d ln lambda), clamped to its segment, by a cubic B-spline (coefficients from prefilter) or linearly;
 // the slope gives the derivative by the velocity (see docs/src/equations.md).
 //
-// source (ROWS x INPUT_COLUMNS a member), index (i32: segment << 24 | pixel, -1 padding, which is not asked for),
+// source (ROWS x INPUT_COLUMNS per member), index (i32: segment << 24 | pixel, -1 padding, which is not read),
 // fraction. f32 with the position split in integer and fraction. The host emits beta_of(slot) -> v/c, segment_start,
 // segment_end, inverse_step (1/pixel), BETA_SCALE = d(v/c)/du, and row_R(place): the value, d/dv if the velocity is a
 // parameter, then the source's tangents.

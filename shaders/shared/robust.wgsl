@@ -1,4 +1,4 @@
-// How a pixel counts under a robust loss, for normal.wgsl: with weights w = psi(r) / r the rows of S, J and r are
+// Sums of a pixel under a robust loss, for normal.wgsl: with weights w = psi(r) / r the rows of S, J and r are
 // multiplied by sqrt(w). The cost is the sum of rho, the gradient J^T psi - B^T C^-1 S^T psi, and the normal matrix is
 // multiplied by sum psi' / sum w. The sums of w, psi', psi^2 and of downweighted pixels are at OF_LOSS. Twin of
 // src/kernels/robust.rs.
@@ -25,7 +25,7 @@ fn gradient_of(i: u32) -> f32 {
     return sum;
 }
 
-// The loss's own curvature on average, which must not vanish far from the minimum.
+// The factor of the normal matrix, which gives it the loss's mean curvature; it must not vanish far from the minimum.
 fn curvature_ratio() -> f32 {
     let weight = totals[FIRST + OF_LOSS];
     return select(1.0, max(totals[FIRST + OF_LOSS + 1u] / weight, LEAST_RATIO), weight > 0.0);

@@ -1,11 +1,11 @@
-// Small fits inside a box: the step goes on along the faces that it meets, by an active set (Nocedal & Wright 2006,
+// Small fits inside a box: the step continues along the bounds that it meets, by an active set (Nocedal & Wright 2006,
 // algorithm 16.3). Twin of src/cpu/lanes/faces.rs.
 //@use small_fit
 
 var<private> free: array<bool, PARAMETERS>;
 var<private> lower: array<f32, PARAMETERS>;
 var<private> upper: array<f32, PARAMETERS>;
-// How far the way to the step has come inside the box
+// Part of the step that lies inside the box so far
 var<private> way: array<f32, PARAMETERS>;
 
 fn begin_bounds(fit: u32) {
@@ -37,18 +37,18 @@ fn is_inside(p: u32) -> bool {
     return (accepted[p] > lower[p]) & (accepted[p] < upper[p]);
 }
 
-// Solves for the free parameters' part of the step, the held ones' part as it is on the way.
+// Solves for the free parameters' part of the step, given the held ones' part.
 fn solve_free() -> bool {
     //@for p 0 PARAMETERS
     {
-        var right = gradient[$p];
+        var right_side = gradient[$p];
         //@for q 0 $p
-        right -= select(normal[$p][$q] * way[$q], 0.0, free[$q]);
+        right_side -= select(normal[$p][$q] * way[$q], 0.0, free[$q]);
         //@end
         //@for q $p+1 PARAMETERS
-        right -= select(normal[$q][$p] * way[$q], 0.0, free[$q]);
+        right_side -= select(normal[$q][$p] * way[$q], 0.0, free[$q]);
         //@end
-        delta[$p] = select(way[$p], right, free[$p]);
+        delta[$p] = select(way[$p], right_side, free[$p]);
     }
     //@end
     let positive = factorise();
@@ -64,41 +64,42 @@ fn step_to_face(p: u32, goal: f32) -> f32 {
 // The share of the way to the solution that lies inside the bounds of a parameter.
 fn share_inside(p: u32) -> f32 {
     let end = accepted[p] + delta[p];
-    let left = delta[p] - way[p];
-    let share = clamp((step_to_face(p, delta[p]) - way[p]) / left, 0.0, 1.0);
-    return select(share, 1.0, !free[p] | (left == 0.0) | ((end >= lower[p]) & (end <= upper[p])));
+    let distance = delta[p] - way[p];
+    let share = clamp((step_to_face(p, delta[p]) - way[p]) / distance, 0.0, 1.0);
+    return select(share, 1.0, !free[p] | (distance == 0.0) | ((end >= lower[p]) & (end <= upper[p])));
 }
 
-// What a held parameter would gain if it alone were free, from what is left of its gradient and the sum of the
-// magnitudes of its terms; 0 unless the cost falls inwards.
+// The cost reduction predicted if a held parameter alone were freed, from the gradient of the damped model and the sum
+// of the magnitudes of its terms; 0 unless the cost falls inwards.
 fn gain_inwards(p: u32, slope: f32, size: f32) -> f32 {
     let value = accepted[p] + way[p];
-    let inwards = select(-slope, slope, value - lower[p] <= upper[p] - value);
+    let slope_inwards = select(-slope, slope, value - lower[p] <= upper[p] - value);
     let diagonal = normal[p][p];
-    let gains = (lower[p] < upper[p]) & (diagonal > 0.0) & (inwards > SLIGHT * size);
-    return select(0.0, inwards * (inwards / diagonal), gains);
+    let gains = (lower[p] < upper[p]) & (diagonal > 0.0) & (slope_inwards > UNCERTAIN_SLOPE_SHARE * size);
+    return select(0.0, slope_inwards * (slope_inwards / diagonal), gains);
 }
 
-// Goes towards the solution as far as the first face, and holds what meets it; or, if it meets none, frees the held
-// parameter that gains most. False where nothing has changed.
+// Moves the step towards the solution up to the first bound, and holds the parameters that meet it; or, if none does,
+// frees the held parameter with the largest predicted gain. False where nothing has changed.
 fn turn() -> bool {
-    var first = 1.0;
+    var smallest_share = 1.0;
     //@for p 0 PARAMETERS
     let share$p = share_inside($pu);
-    first = min(first, share$p);
+    smallest_share = min(smallest_share, share$p);
     //@end
     //@for p 0 PARAMETERS
     {
-        let meets = free[$p] & (first < 1.0) & (share$p == first);
-        let there = select(delta[$p], way[$p] + first * (delta[$p] - way[$p]), first < 1.0);
-        way[$p] = select(there, step_to_face($pu, delta[$p]), meets);
+        let meets = free[$p] & (smallest_share < 1.0) & (share$p == smallest_share);
+        let partial_step = way[$p] + smallest_share * (delta[$p] - way[$p]);
+        let end = select(delta[$p], partial_step, smallest_share < 1.0);
+        way[$p] = select(end, step_to_face($pu, delta[$p]), meets);
         free[$p] = free[$p] & !meets;
     }
     //@end
-    if first < 1.0 {
+    if smallest_share < 1.0 {
         return true;
     }
-    var most = 0.0;
+    var largest_gain = 0.0;
     //@for p 0 PARAMETERS
     var gain$p = 0.0;
     if !free[$p] {
@@ -117,22 +118,22 @@ fn turn() -> bool {
         //@end
         gain$p = gain_inwards($pu, slope, size);
     }
-    most = max(most, gain$p);
+    largest_gain = max(largest_gain, gain$p);
     //@end
     //@for p 0 PARAMETERS
-    free[$p] = free[$p] | ((most > 0.0) & (gain$p == most));
+    free[$p] = free[$p] | ((largest_gain > 0.0) & (gain$p == largest_gain));
     //@end
-    return most > 0.0;
+    return largest_gain > 0.0;
 }
 
-// Solves for the damped step, from face to face; false where a matrix does not factorise.
+// Solves for the damped step, from bound to bound; false where a matrix does not factorise.
 fn solve() -> bool {
     set_free();
     set_lowest();
     //@for p 0 PARAMETERS
     way[$p] = 0.0;
     //@end
-    for (var leg = 0u; leg <= LEGS * PARAMETERS; leg++) {
+    for (var leg = 0u; leg <= LEGS_PER_PARAMETER * PARAMETERS; leg++) {
         if !solve_free() {
             return false;
         }
@@ -144,7 +145,7 @@ fn solve() -> bool {
     return true;
 }
 
-// Puts the trial point at the end of the step, inside the box.
+// Sets the trial point to the end of the step, clamped to the bounds.
 fn advance() {
     //@for p 0 PARAMETERS
     trial[$p] = min(max(accepted[$p] + delta[$p], lower[$p]), upper[$p]);

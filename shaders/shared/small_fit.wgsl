@@ -3,7 +3,7 @@
 
 var<private> accepted: array<f32, PARAMETERS>;
 var<private> trial: array<f32, PARAMETERS>;
-// powers of two that parameters are measured in
+// units of the parameters, powers of two
 var<private> unit: array<f32, PARAMETERS>;
 var<private> cost: f32;
 var<private> trial_cost: f32;
@@ -18,26 +18,26 @@ var<private> inverse: array<f32, PARAMETERS>;
 var<private> delta: array<f32, PARAMETERS>;
 var<private> mu: f32;
 var<private> nu: f32;
-// The share of the largest element that elements of the damping's diagonal have at least, 0 once it is released, and
-// that least element, in the parameters' units
+// Least element of the damping's diagonal, as a share of the largest, 0 once it is released; and that element, in the
+// parameters' units
 var<private> floor_share: f32;
 var<private> lowest: f32;
 var<private> undamped: bool; // no free parameter is damped by more than a negligible share of its own diagonal
-// The reduction that the step to the trial point predicts: negative if that step was shortened, and therefore tells
+// The reduction that the step to the trial point predicts: negative if that step was shortened, and therefore says
 // nothing about the next; 0 before the first one
 var<private> promise: f32;
-var<private> is_near: bool; // what steps to come promise is as small as asked
+var<private> is_near: bool; // the reduction that all remaining steps predict is within the tolerance
 var<private> rounds: i32;
 var<private> rejections: i32;
 var<private> status: i32;
 
-// The power of two nearest to |x| in logarithm; 1 of 0. Those beyond 2^60 either way would leave the range.
+// The power of two nearest to |x| in logarithm, between 2^-60 and 2^60, so that f32 suffices; 1 for 0.
 fn unit_of(x: f32) -> f32 {
     let exponent = bitcast<f32>(bitcast<u32>(abs(x) * 1.41421356) & 0x7f800000u);
     return select(clamp(exponent, power_of_two(-60), power_of_two(60)), 1.0, x == 0.0);
 }
 
-// Puts a fit at its start.
+// Begins a fit at its start.
 fn begin(fit: u32) {
     //@for p 0 PARAMETERS
     trial[$p] = given[fit * GIVEN + $pu];
@@ -55,7 +55,7 @@ fn begin(fit: u32) {
 }
 
 // Factorises A + mu max(diag A, lowest) of the free parameters as L D L^T; false where it is not positive definite. A
-// parameter that is held or has no influence stays where it is.
+// parameter that is held or has no effect does not move.
 fn factorise() -> bool {
     var positive = true;
     undamped = true;

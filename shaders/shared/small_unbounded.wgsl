@@ -24,7 +24,7 @@ fn solve() -> bool {
     return positive;
 }
 
-// Puts the trial point at the end of the step.
+// Sets the trial point to the end of the step.
 fn advance() {
     //@for p 0 PARAMETERS
     trial[$p] = accepted[$p] + delta[$p];

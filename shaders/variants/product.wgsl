@@ -24,8 +24,8 @@ const W_DEPTH: u32 = TY / 2u;
 const LAST: u32 = (INNER - 1u) / DEPTH * DEPTH;
 const IS_WHOLE: bool = INNER % DEPTH == 0u;
 
-// Tiles have a dimension for each part of a place that somebody knows as a constant, which needs no check of bounds: an
-// invocation reads and writes them at few places and constant distances from these.
+// Tiles have a dimension for each part of an index that is a constant somewhere, because such a part needs no check of
+// bounds: an invocation reads and writes them at a few places and constant distances from these.
 //
 // (two tiles, k / 4, row / 8, load, row of the load): a whole vec4 has one writer, since writing a component may write
 // the others, too
@@ -44,7 +44,7 @@ fn fetch_x(start: u32, k4: u32, ahead: u32) -> vec4<f32> {
 }
 
 // The weights of four columns, `ahead` of the k-th ones at `start`. Beyond the last k, where x is zero, any finite
-// weights do: those of the last one.
+// weights suffice: those of the last one.
 fn fetch_w(start: u32, k: u32, ahead: u32) -> vec4<f32> {
     return w_at(start + select(min(k + ahead, INNER - 1u) - k, ahead, IS_WHOLE) * COLUMNS4);
 }
@@ -92,7 +92,7 @@ fn main(
     let last = max(rows, 1u) - 1u;
     let first_row = group.x * TILE_USED;
     let first_column = group.y * TILE_COLUMNS4;
-    // what this invocation fetches: rows and columns beyond the last are clamped to it, and their results not written
+    // rows and columns that this invocation fetches: those beyond the last are clamped, and their results not written
     let x_k4 = lane.x % 2u;
     let x_row = lane.x / 2u;
     let w_k = lane.y / 2u;
@@ -117,7 +117,7 @@ fn main(
     //@end
     workgroupBarrier();
     for (var k = 0u; k <= LAST; k += DEPTH) {
-        // behind the last tile it is fetched once more, and not used
+        // after the last tile it is fetched once more, and not used
         let next = min(k + DEPTH, LAST);
         //@for l 0 X_LOADS
         x_next_$l = fetch_x(x_start_$l, x_k4, next / 4u);

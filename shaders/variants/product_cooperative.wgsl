@@ -3,7 +3,7 @@
 //
 // A workgroup is one subgroup of SUBGROUP invocations and makes 4 x 4 matrices of SIZE x SIZE (8 or 16, as the adapter
 // has them); k ascends by matrices, inside one the order is the card's own. A member's rows lie behind those of the one
-// before it, without a gap, so that a matrix may hold rows of two. members, x (f16; ROWS x INNER a member), w (f16;
+// before it, without a gap, so that a matrix may hold rows of two. members, x (f16; ROWS x INNER per member), w (f16;
 // INNER x COLUMNS), y (f32; ROWS x COLUMNS a member); INNER and COLUMNS are multiples of 16. Both x and y have room for
 // 16 rows behind the last member. The host emits MatrixA, MatrixB and MatrixC.
 enable f16;
@@ -14,7 +14,7 @@ const LAST_COLUMN: u32 = COLUMNS - SIZE;
 
 @compute @workgroup_size(SUBGROUP)
 fn main(@builtin(workgroup_id) group: vec3<u32>) {
-    // the first row of the last matrix that has a row of its own
+    // the first row of the last matrix that has a row of the product
     let last_row = (max(member_count() * ROWS, 1u) - 1u) / SIZE * SIZE;
     let row = group.x * 4u * SIZE;
     let column = group.y * 4u * SIZE;

@@ -1,7 +1,7 @@
 //! The cost of a kernel on paper: additions and multiplications, numbers read and written.
 //!
-//! A kernel counts the sums that its definition asks for, an addition and a multiplication apart. Functions, indices
-//! and what a device does besides (padding, both sides of a symmetric matrix) are not counted.
+//! A kernel counts the sums of its definition, additions and multiplications separately. Functions, indices and
+//! additional work of a device (padding, both sides of a symmetric matrix) are not counted.
 
 use crate::math::triangle::packed_length;
 
@@ -12,7 +12,7 @@ pub enum Work {
     Upload,
     /// Labels, and layers before the last.
     Hidden,
-    /// The last layer, or what takes a network's place.
+    /// The last layer, or a model without a network.
     Template,
     /// Rotation, line spread, Doppler shift.
     Observe,
@@ -56,17 +56,17 @@ impl Work {
 /// Operations and numbers of one stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
-    /// Additions and multiplications, a member.
+    /// Additions and multiplications per member.
     pub operations: f64,
-    /// Numbers read and written, a member.
+    /// Numbers read and written per member.
     pub numbers: f64,
-    /// Numbers that all members of a call share: weights.
+    /// Numbers that all members of a call share, such as weights.
     pub shared: f64,
 }
 
 impl Cost {
-    /// Returns the cost of so many operations, and so many numbers read or written, per member. Numbers that all
-    /// members share, such as weights, are none yet.
+    /// Returns the cost of so many operations, and so many numbers read or written, per member, without numbers that
+    /// all members share.
     pub const fn new(operations: usize, numbers: usize) -> Cost {
         Cost {
             operations: operations as f64,
@@ -84,8 +84,8 @@ impl Cost {
         }
     }
 
-    /// Returns the cost of a step in P parameters: P³/3 + 2 P² operations, and the member's state, read and written.
-    /// They are of the Cholesky factor and two triangular solves.
+    /// Returns the cost of a step in P parameters: P³/3 + 2 P² operations for the Cholesky factor and two triangular
+    /// solves, and the member's state, read and written.
     pub fn of_step(parameters: usize) -> Cost {
         let p = parameters as f64;
         let state = packed_length(parameters) as f64 + 4.0 * p;
@@ -96,7 +96,7 @@ impl Cost {
         }
     }
 
-    /// A status and a place.
+    /// Cost of compaction: a status and a place.
     pub const COMPACT: Cost = Cost {
         operations: 0.0,
         numbers: 2.0,

@@ -2,13 +2,13 @@
 
 use crate::error::{Error, InvalidSetting, Result};
 
-/// Curvatures that a loss has lost in the covariance, as scipy's `scale_for_robust_loss_function` raises them: f64's ε.
-const LEAST_CURVATURE: f64 = f64::EPSILON;
-/// Expected count below which a bin holds a fit rather than tells its curvature.
-const TOUCHING: f64 = 1e-2;
-/// A count below this share of its mean weighs in the normal matrix as if it were so large: 0 would leave its gradient
-/// alone, and ask for a step far beyond m = 0.
-const LEAST_COUNT: f64 = 0.1;
+/// Smallest curvature of a robust loss in the covariance, f64's ε, as in scipy's `scale_for_robust_loss_function`.
+const LEAST_LOSS_CURVATURE: f64 = f64::EPSILON;
+/// Expected count below which an empty bin bounds the model and says nothing about the curvature of its cost.
+const NEARLY_ZERO_COUNT: f64 = 1e-2;
+/// Smallest count in the normal matrix, as a share of its mean: with 0 the gradient would have no curvature, and steps
+/// would lead far beyond m = 0.
+const LEAST_COUNT_SHARE: f64 = 0.1;
 
 /// Estimator: the cost that a fit minimises over its data, χ² = Σ cost. Robust losses are scipy `least_squares`': cost
 /// = C² ρ(z), z = ((y − m) / (σ C))², with C scipy's `f_scale`, in units of sigma.
@@ -62,9 +62,9 @@ impl Estimator {
         })
     }
 
-    /// Returns what is wrong with the number of a robust loss; `None` if nothing is, or it has none.
+    /// Returns the fault of a robust loss's number; `None` if it is valid, or if there is none.
     pub(crate) fn fault(self) -> Option<InvalidSetting> {
-        let (what, number) = match self {
+        let (quantity, number) = match self {
             Estimator::LeastSquares | Estimator::Poisson | Estimator::Cost => return None,
             Estimator::Huber(c)
             | Estimator::SoftL1(c)
@@ -76,7 +76,7 @@ impl Estimator {
         is_bad.then(|| {
             InvalidSetting::new(
                 "estimator",
-                format!("a loss with the {what} {number}: it must be positive"),
+                format!("a loss with the {quantity} {number}: it must be positive"),
             )
         })
     }
@@ -120,7 +120,7 @@ impl Estimator {
         self.scale().is_some()
     }
 
-    /// Returns whether the cost is the plain sum of squared residuals, for which there are shorter ways.
+    /// Returns whether the cost is the plain sum of squared residuals, which allows for shorter computations.
     pub(crate) const fn is_least_squares(self) -> bool {
         matches!(self, Estimator::LeastSquares)
     }
@@ -141,9 +141,9 @@ impl Estimator {
         !self.takes_counts()
     }
 
-    /// Returns whether a count is expected to be so near 0 that only the end of the likelihood holds the model there.
+    /// Returns whether the expected count is so near 0 that only the end of the likelihood at 0 bounds the model.
     pub(crate) fn touches_zero(self, mean: f64) -> bool {
-        self.takes_counts() && mean < TOUCHING
+        self.takes_counts() && mean < NEARLY_ZERO_COUNT
     }
 
     /// Returns whether the data must be counts, as Poisson's likelihood asks.
@@ -153,7 +153,7 @@ impl Estimator {
 
     /// Returns the WGSL expression of a point's cost, residual and slope, of data `d`, weight `w` and model `m`.
     #[cfg(feature = "gpu")]
-    pub(crate) fn wgsl(self) -> String {
+    pub(crate) fn wgsl_share(self) -> String {
         match self {
             Estimator::LeastSquares => {
                 "vec3<f32>((d - w * m) * (d - w * m), d - w * m, w)".to_owned()
@@ -184,20 +184,20 @@ impl Estimator {
         }
     }
 
-    /// Returns what a point with data y/σ, weight 1/σ and model m adds: its cost, residual and slope. With Poisson the
-    /// data are counts of the mean weight · m.
+    /// Returns the share of a point with data y/σ, weight 1/σ and model m: its cost, residual and slope. With Poisson
+    /// the data are counts of the mean weight · m.
     pub fn share(self, data: f64, weight: f64, model: f64) -> Share {
-        let f = data - weight * model;
+        let residual = data - weight * model;
         match self {
             Estimator::LeastSquares => Share {
-                cost: f * f,
-                residual: f,
+                cost: residual * residual,
+                residual,
                 slope: weight,
                 expected_slope: weight,
                 curvature: 1.0,
             },
-            Estimator::Poisson => poisson(data, weight, weight * model),
-            // a gradient of the cost as it is: −2 Jᵀr is its derivative
+            Estimator::Poisson => poisson_share(data, weight, weight * model),
+            // The gradient is that of the value itself: −2 Jᵀr is its derivative.
             Estimator::Cost => Share {
                 cost: model,
                 residual: -0.5,
@@ -205,28 +205,28 @@ impl Estimator {
                 expected_slope: 1.0,
                 curvature: 1.0,
             },
-            Estimator::Huber(c) => robust(f, weight, c, huber),
-            Estimator::SoftL1(c) => robust(f, weight, c, soft_l1),
-            Estimator::Cauchy(c) => robust(f, weight, c, cauchy),
-            Estimator::Arctan(c) => robust(f, weight, c, arctan),
-            Estimator::Student(dof) => robust(f, weight, dof.sqrt(), |z| {
+            Estimator::Huber(c) => robust_share(residual, weight, c, huber),
+            Estimator::SoftL1(c) => robust_share(residual, weight, c, soft_l1),
+            Estimator::Cauchy(c) => robust_share(residual, weight, c, cauchy),
+            Estimator::Arctan(c) => robust_share(residual, weight, c, arctan),
+            Estimator::Student(dof) => robust_share(residual, weight, dof.sqrt(), |z| {
                 cauchy(z).map(|x| self.central_weight() * x)
             }),
         }
     }
 }
 
-/// Returns the share of a point with the residual `f` under a robust loss of scale `c`.
+/// Returns the share of a point with this residual under a robust loss of scale `c`.
 #[inline]
-fn robust(f: f64, weight: f64, c: f64, loss: impl Fn(f64) -> [f64; 3]) -> Share {
-    let [rho, first, curvature] = loss((f / c).powi(2));
-    // steps of iteratively reweighted least squares fall from anywhere: the loss's own curvature, which may be
-    // negative, would leave outliers their gradient and take their weight
-    let root = first.sqrt();
-    let expected_slope = curvature.max(LEAST_CURVATURE).sqrt() * weight;
+fn robust_share(residual: f64, weight: f64, c: f64, loss: impl Fn(f64) -> [f64; 3]) -> Share {
+    let [rho, slope, curvature] = loss((residual / c).powi(2));
+    // Steps of iteratively reweighted least squares lower the cost from anywhere. With the loss's own curvature, which
+    // may be negative, outliers would keep their gradient without any weight.
+    let root = slope.sqrt();
+    let expected_slope = curvature.max(LEAST_LOSS_CURVATURE).sqrt() * weight;
     Share {
         cost: c * c * rho,
-        residual: root * f,
+        residual: root * residual,
         slope: root * weight,
         expected_slope,
         curvature,
@@ -235,7 +235,7 @@ fn robust(f: f64, weight: f64, c: f64, loss: impl Fn(f64) -> [f64; 3]) -> Share 
 
 /// Returns the cost, residual and slope that make Poisson's likelihood look like least squares: g = (y/m − 1) ∂m, A =
 /// y/m² ∂m ∂mᵀ.
-fn poisson(count: f64, weight: f64, mean: f64) -> Share {
+fn poisson_share(count: f64, weight: f64, mean: f64) -> Share {
     if mean.is_nan() || mean <= 0.0 {
         return Share {
             cost: f64::INFINITY,
@@ -245,43 +245,41 @@ fn poisson(count: f64, weight: f64, mean: f64) -> Share {
             curvature: 1.0,
         };
     }
-    // Where the model all but touches 0, the expected curvature 1/m says that an empty bin determines the model to √m.
-    // It does not: its cost 2 m is straight, and only m > 0 holds the fit. There the curvature is that of the data.
-    let expected = if mean < TOUCHING {
+    // Where the model is nearly 0, the expected curvature 1/m says that an empty bin determines the model to √m. It
+    // does not: its cost 2 m is linear, and only the bound m > 0 holds the fit. There the curvature is that of the
+    // data.
+    let expected = if mean < NEARLY_ZERO_COUNT {
         count.sqrt() / mean
     } else {
         mean.sqrt().recip()
     };
-    let root = count.max(LEAST_COUNT * mean).sqrt();
+    let root = count.max(LEAST_COUNT_SHARE * mean).sqrt();
     let cost = if count > 0.0 {
-        2.0 * count * excess((mean - count) / count, mean / count)
+        2.0 * count * excess_over_logarithm((mean - count) / count, mean / count)
     } else {
         2.0 * mean
     };
-    let (residual, slope) = ((count - mean) / root, root / mean * weight);
     Share {
         cost,
-        residual,
-        slope,
+        residual: (count - mean) / root,
+        slope: root / mean * weight,
         expected_slope: weight * expected,
         curvature: 1.0,
     }
 }
 
-/// Returns t − ln(1 + t), given 1 + t, too: near 0 by ln(1 + t) = 2 atanh s, s = t / (2 + t), so that nothing cancels.
-fn excess(t: f64, above: f64) -> f64 {
+/// Returns t − ln(1 + t), from t and 1 + t; near 0 by ln(1 + t) = 2 atanh s, s = t / (2 + t), so that nothing cancels.
+fn excess_over_logarithm(t: f64, one_plus_t: f64) -> f64 {
     let s = t / (2.0 + t);
     if s.abs() > 0.1 {
-        return t - above.ln();
+        return t - one_plus_t.ln();
     }
-    let q = s * s;
+    let s_squared = s * s;
     let series = (0..8)
         .rev()
-        .fold(0.0, |sum, k| sum * q + 1.0 / f64::from(2 * k + 3));
-    2.0 * q * (1.0 / (1.0 - s) - s * series)
+        .fold(0.0, |sum, k| sum * s_squared + 1.0 / f64::from(2 * k + 3));
+    2.0 * s_squared * (1.0 / (1.0 - s) - s * series)
 }
-
-// ρ, ρ′ and ρ′ + 2 z ρ″ of each loss.
 
 /// Returns ρ, ρ′ and ρ′ + 2 z ρ″ of Huber's loss.
 pub(super) fn huber(z: f64) -> [f64; 3] {
@@ -316,7 +314,7 @@ mod tests {
 
     /// slope · residual is −½ dcost/dm.
     #[test]
-    fn gradients_meet_differences() {
+    fn gradients_equal_differences_of_the_cost() {
         let losses = [
             Estimator::LeastSquares,
             Estimator::Poisson,
@@ -348,26 +346,30 @@ mod tests {
     }
 
     #[test]
-    fn poisson_costs_neither_cancel_nor_jump() {
-        // y = 4, m = 5 by hand: 2 (1 + 4 ln 0.8)
+    fn poisson_costs_are_accurate_and_invalid_losses_are_rejected() {
+        // y = 4, m = 5 by hand: 2 (1 + 4 ln 0.8).
         let cost = |y, m| Estimator::Poisson.share(y, 1.0, m).cost;
         assert!((cost(4.0, 5.0) - 2.0 * (1.0 + 4.0 * 0.8f64.ln())).abs() < 1e-14);
         assert_eq!(
             (cost(0.0, 3.0), cost(2.0, 0.0), cost(2.0, -1.0)),
             (6.0, f64::INFINITY, f64::INFINITY)
         );
-        // (m − y)² / y to first order
+        // (m − y)² / y to first order.
         assert!((cost(1e6, 1e6 + 1e-3) / 1e-12 - 1.0).abs() < 1e-6);
         for t in [0.2, 0.25, -0.15, -0.2, 0.222_222, -0.181_818] {
-            let (near, far) = (excess(t, 1.0 + t), t - t.ln_1p());
-            assert!((near / far - 1.0).abs() < 1e-13, "{t}: {near} {far}");
+            let excess = excess_over_logarithm(t, 1.0 + t);
+            let direct = t - t.ln_1p();
+            assert!(
+                (excess / direct - 1.0).abs() < 1e-13,
+                "{t}: {excess} {direct}"
+            );
         }
-        for bad in [
+        for invalid in [
             Estimator::Huber(0.0),
             Estimator::Cauchy(f64::NAN),
             Estimator::Student(-1.0),
         ] {
-            assert!(bad.validate().is_err(), "{bad:?}");
+            assert!(invalid.validate().is_err(), "{invalid:?}");
         }
     }
 }

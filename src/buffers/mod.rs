@@ -19,7 +19,7 @@ pub use sums::{LossSums, Sums};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BufferId(pub usize);
 
-/// Number of blocks of `length` elements in a buffer, and who fills it.
+/// Number of blocks of `length` elements in a buffer, and their origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// One block, filled when the population is made (network weights).

@@ -6,9 +6,9 @@ use crate::math::Real;
 use crate::math::gram::BLOCK;
 use crate::math::logarithms::sum_of_logarithms;
 
-/// Values that are multiplied before their logarithm is taken. The product of so many is finite for residuals up to
+/// Number of values that are multiplied before their logarithm is taken. Such a product is finite for residuals up to
 /// 10¹⁹ times the loss's scale.
-const FACTORS: usize = 8;
+const FACTORS_PER_PRODUCT: usize = 8;
 
 /// Means over residuals of a standard normal distribution under a robust loss.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,12 +35,13 @@ impl Estimator {
     #[inline(always)]
     pub(crate) fn weigh<R: Real>(self, residuals: &[R], weights: &mut [R], curvatures: &mut [R]) {
         let Some(scale) = self.scale() else { return };
-        let (inverse, factor) = (R::of(1.0 / scale), R::of(self.central_weight()));
+        let inverse_scale = R::of(1.0 / scale);
+        let factor = R::of(self.central_weight());
         let rows = residuals.iter().zip(weights).zip(curvatures);
         match self {
             Estimator::Huber(_) => {
                 for ((r, weight), curvature) in rows {
-                    let z = *r * inverse * (*r * inverse);
+                    let z = *r * inverse_scale * (*r * inverse_scale);
                     *weight = if z <= R::ONE {
                         R::ONE
                     } else {
@@ -51,20 +52,18 @@ impl Estimator {
             }
             Estimator::Cauchy(_) | Estimator::Student(_) => {
                 for ((r, weight), curvature) in rows {
-                    let z = *r * inverse * (*r * inverse);
+                    let z = *r * inverse_scale * (*r * inverse_scale);
                     let t = R::ONE / (R::ONE + z);
                     *weight = factor * t;
-                    // (1 − z) / (1 + z)², which overflows nowhere
+                    // (1 − z) / (1 + z)², without overflow
                     *curvature = factor * t * (t + t - R::ONE);
                 }
             }
             _ => {
                 for ((r, weight), curvature) in rows {
                     let share = self.share(r.to_f64(), 1.0, 0.0);
-                    (*weight, *curvature) = (
-                        R::of(share.slope * share.slope),
-                        R::of(self.curvature(r.to_f64())),
-                    );
+                    *weight = R::of(share.slope * share.slope);
+                    *curvature = R::of(self.curvature(r.to_f64()));
                 }
             }
         }
@@ -75,24 +74,23 @@ impl Estimator {
     pub(crate) fn normal_means(self) -> NormalMeans {
         let residuals: [f64; BLOCK] =
             std::array::from_fn(|k| 16.0 * (k as f64 + 0.5) / BLOCK as f64 - 8.0);
-        let (mut weights, mut curvatures) = ([0.0; BLOCK], [0.0; BLOCK]);
+        let mut weights = [0.0; BLOCK];
+        let mut curvatures = [0.0; BLOCK];
         self.weigh(&residuals, &mut weights, &mut curvatures);
         let density = residuals.map(|r| (-0.5 * r * r).exp());
-        let all = density.iter().sum::<f64>();
-        let mean = |of: &dyn Fn(usize) -> f64| {
+        let total_density = density.iter().sum::<f64>();
+        let mean = |value: &dyn Fn(usize) -> f64| {
             density
                 .iter()
                 .enumerate()
-                .map(|(k, p)| p * of(k))
+                .map(|(k, p)| p * value(k))
                 .sum::<f64>()
-                / all
+                / total_density
         };
         let square = |k: usize| (weights[k] * residuals[k]).powi(2);
-        let (weight, curvature, scatter) = (
-            mean(&|k| weights[k]),
-            mean(&|k| curvatures[k]),
-            mean(&square),
-        );
+        let weight = mean(&|k| weights[k]);
+        let curvature = mean(&|k| curvatures[k]);
+        let scatter = mean(&square);
         let variance = mean(&|k| (square(k) / scatter - curvatures[k] / curvature).powi(2));
         NormalMeans {
             weight,
@@ -102,9 +100,9 @@ impl Estimator {
         }
     }
 
-    /// Returns Σ cost of a block whose products overflow, one by one: the logarithm of what is not finite is none.
+    /// Returns Σ cost of a block of residuals one by one, for blocks whose products overflow.
     #[cold]
-    fn far_cost<R: Real>(self, residuals: &[R; BLOCK]) -> f64 {
+    fn cost_one_by_one<R: Real>(self, residuals: &[R; BLOCK]) -> f64 {
         residuals
             .iter()
             .map(|r| self.share(r.to_f64(), 1.0, 0.0).cost)
@@ -124,38 +122,38 @@ impl Estimator {
     }
 
     /// Returns Σ cost of a block of residuals under a robust loss, in f64. The logarithms of Cauchy's and Student's are
-    /// those of products, first of [`FACTORS`] values each.
+    /// those of products, first of [`FACTORS_PER_PRODUCT`] values each.
     #[inline(always)]
     pub(crate) fn cost<R: Real>(self, residuals: &[R; BLOCK]) -> f64 {
         let Some(scale) = self.scale() else {
             return f64::NAN;
         };
-        let (inverse, height) = (1.0 / scale, self.central_weight() * scale * scale);
+        let inverse_scale = 1.0 / scale;
+        let factor = self.central_weight() * scale * scale;
         match self {
             Estimator::Huber(_) => {
                 let mut values = [0.0; BLOCK];
                 for (value, r) in values.iter_mut().zip(residuals) {
-                    let u = (r.to_f64() * inverse).abs();
+                    let u = (r.to_f64() * inverse_scale).abs();
                     *value = if u <= 1.0 { u * u } else { 2.0 * u - 1.0 };
                 }
-                height * total(&values)
+                factor * sum_in_lanes(&values)
             }
             Estimator::Cauchy(_) | Estimator::Student(_) => {
-                let mut products = [1.0; BLOCK / FACTORS];
-                for part in residuals.chunks_exact(BLOCK / FACTORS) {
+                let mut products = [1.0; BLOCK / FACTORS_PER_PRODUCT];
+                for part in residuals.chunks_exact(BLOCK / FACTORS_PER_PRODUCT) {
                     for (product, r) in products.iter_mut().zip(part) {
-                        let u = r.to_f64() * inverse;
+                        let u = r.to_f64() * inverse_scale;
                         *product *= 1.0 + u * u;
                     }
                 }
-                let total = total(&products);
-                if total.is_finite() {
-                    height * sum_of_logarithms(&products)
+                if sum_in_lanes(&products).is_finite() {
+                    factor * sum_of_logarithms(&products)
                 } else {
-                    self.far_cost(residuals)
+                    self.cost_one_by_one(residuals)
                 }
             }
-            // the arctangent of what is not finite is finite
+            // The arctangent of infinity is finite, but the cost must not be.
             _ => {
                 let cost = |r: f64| {
                     if r.is_finite() {
@@ -170,9 +168,9 @@ impl Estimator {
     }
 }
 
-/// Returns the sum of values, in lanes.
+/// Returns the sum of values, in eight partial sums.
 #[inline(always)]
-fn total(values: &[f64]) -> f64 {
+fn sum_in_lanes(values: &[f64]) -> f64 {
     let mut lanes = [0.0; 8];
     for part in values.chunks_exact(8) {
         lanes.iter_mut().zip(part).for_each(|(sum, x)| *sum += x);
@@ -186,7 +184,7 @@ mod tests {
 
     /// Weights and curvatures are ψ/r and ψ′, and the cost of many residuals is the sum of theirs.
     #[test]
-    fn rows_of_residuals_meet_single_ones() {
+    fn blocks_of_residuals_agree_with_single_residuals() {
         let residuals: [f64; BLOCK] =
             std::array::from_fn(|k| 0.006 * k as f64 * (-1.1f64).powi(k as i32 % 90));
         let losses = [
@@ -199,7 +197,8 @@ mod tests {
             .into_iter()
             .chain([Estimator::Student(4.0), Estimator::Student(1.0)])
         {
-            let (mut weights, mut curvatures) = (vec![f64::NAN; BLOCK], vec![f64::NAN; BLOCK]);
+            let mut weights = vec![f64::NAN; BLOCK];
+            let mut curvatures = vec![f64::NAN; BLOCK];
             estimator.weigh(&residuals, &mut weights, &mut curvatures);
             let psi = |r: f64| {
                 let share = estimator.share(r, 1.0, 0.0);
@@ -210,18 +209,24 @@ mod tests {
                     (weight * r - psi(*r)).abs() <= 1e-12 * r.abs(),
                     "{estimator:?} at {r}"
                 );
-                let (far, step) = ((r.abs() / 1.3 - 1.0).abs() < 1e-3, 1e-5);
+                let is_at_kink = (r.abs() / 1.3 - 1.0).abs() < 1e-3;
+                let step = 1e-5;
                 let difference = (psi(r + step) - psi(r - step)) / (2.0 * step);
                 assert!(
-                    far || (curvature - difference).abs() < 1e-6,
+                    is_at_kink || (curvature - difference).abs() < 1e-6,
                     "{estimator:?} at {r}: {curvature} {difference}"
                 );
             }
-            let mut far = residuals;
-            (0..FACTORS).for_each(|k| far[20 + k * (BLOCK / FACTORS)] = 1e25);
-            let single: f64 = far.iter().map(|r| estimator.share(*r, 1.0, 0.0).cost).sum();
+            let mut with_outliers = residuals;
+            for k in 0..FACTORS_PER_PRODUCT {
+                with_outliers[20 + k * (BLOCK / FACTORS_PER_PRODUCT)] = 1e25;
+            }
+            let sum: f64 = with_outliers
+                .iter()
+                .map(|r| estimator.share(*r, 1.0, 0.0).cost)
+                .sum();
             assert!(
-                (estimator.cost(&far) / single - 1.0).abs() < 1e-12,
+                (estimator.cost(&with_outliers) / sum - 1.0).abs() < 1e-12,
                 "{estimator:?}"
             );
             let sum: f64 = residuals

@@ -11,8 +11,9 @@ pub struct ResidualScatter {
     points: f64,
     /// Σ ψ²
     squares: f64,
-    /// Σ ψ′ and Σ ψ′²
+    /// Σ ψ′
     curvature: f64,
+    /// Σ ψ′²
     squared_curvature: f64,
 }
 
@@ -26,25 +27,23 @@ impl ResidualScatter {
         self.squared_curvature += share.curvature * share.curvature;
     }
 
-    /// Returns a and b of the covariance b/a² (JᵀJ)⁻¹ of so many `free` parameters, J being that of least squares: the
-    /// mean of ψ′, less what few points make of it, and Σ ψ² / dof. `None` without degrees of freedom; NaN where the
-    /// cost is curved the other way.
-    pub fn factors(&self, free: usize) -> Option<(f64, f64)> {
+    /// Returns a and b of the covariance b/a² (JᵀJ)⁻¹ of so many `free` parameters, J being that of least squares: a is
+    /// the mean of ψ′, reduced for few points, and b = Σ ψ² / dof. `None` without degrees of freedom; a is NaN where
+    /// the cost is concave.
+    pub fn covariance_factors(&self, free: usize) -> Option<(f64, f64)> {
         let dof = self.points - free as f64;
         if dof <= 0.0 {
             return None;
         }
-        let mean = self.curvature / self.points;
-        let variance = self.squared_curvature / self.points - mean * mean;
-        let excess = free as f64 / self.points * variance / (mean * mean);
-        Some((
-            if mean > 0.0 {
-                mean / (1.0 + excess)
-            } else {
-                f64::NAN
-            },
-            self.squares / dof,
-        ))
+        let mean_curvature = self.curvature / self.points;
+        let variance = self.squared_curvature / self.points - mean_curvature * mean_curvature;
+        let excess = free as f64 / self.points * variance / (mean_curvature * mean_curvature);
+        let corrected_curvature = if mean_curvature > 0.0 {
+            mean_curvature / (1.0 + excess)
+        } else {
+            f64::NAN
+        };
+        Some((corrected_curvature, self.squares / dof))
     }
 }
 
@@ -55,22 +54,24 @@ mod tests {
 
     /// Two residuals inside Huber's scale, 0.5 and −1, and one beyond it, 4: ψ = 0.5, −1, 2 and ψ′ = 1, 1, 0.
     #[test]
-    fn factors_are_as_by_hand() {
+    fn covariance_factors_are_as_computed_by_hand() {
         let mut scatter = ResidualScatter::default();
         for (data, weight) in [(0.5, 1.0), (-1.0, 2.0), (4.0, 0.5)] {
             scatter.add(&Estimator::Huber(2.0).share(data, weight, 0.0), weight);
         }
-        let (a, b) = scatter.factors(1).unwrap();
+        let (a, b) = scatter.covariance_factors(1).unwrap();
         let excess = 1.0 / 3.0 * (2.0 / 3.0 - 4.0 / 9.0) / (4.0 / 9.0);
         assert!(
             (a - 2.0 / 3.0 / (1.0 + excess)).abs() < 1e-15 && (b - 5.25 / 2.0).abs() < 1e-15,
             "{a} {b}"
         );
-        assert_eq!(scatter.factors(3), None);
-        let far = Estimator::Cauchy(1.0).share(9.0, 1.0, 0.0);
-        (0..3).for_each(|_| scatter.add(&far, 1.0));
-        let mut inverted = ResidualScatter::default();
-        (0..3).for_each(|_| inverted.add(&far, 1.0));
-        assert!(scatter.factors(1).unwrap().0 > 0.0 && inverted.factors(1).unwrap().0.is_nan());
+        assert_eq!(scatter.covariance_factors(3), None);
+        // Outliers have negative curvatures.
+        let outlier = Estimator::Cauchy(1.0).share(9.0, 1.0, 0.0);
+        (0..3).for_each(|_| scatter.add(&outlier, 1.0));
+        let mut concave = ResidualScatter::default();
+        (0..3).for_each(|_| concave.add(&outlier, 1.0));
+        assert!(scatter.covariance_factors(1).unwrap().0 > 0.0);
+        assert!(concave.covariance_factors(1).unwrap().0.is_nan());
     }
 }

@@ -7,7 +7,7 @@ use crate::math::triangle::packed_length;
 pub struct LossSums {
     /// Σ ψ′, which outliers may make negative.
     pub curvature: f64,
-    /// Σ ψ′ as the normal matrix has it: not below Σ ψ/r times what normal residuals give.
+    /// Σ ψ′ as used in the normal matrix: at least a share of Σ ψ/r, so that it is positive.
     pub matrix_curvature: f64,
     /// Σ ψ².
     pub scatter: f64,
@@ -41,7 +41,7 @@ pub struct Sums {
 }
 
 impl Sums {
-    /// Returns sums that are all NaN, so that those that nobody writes are seen.
+    /// Returns sums that are all NaN, so that sums that were never written are noticed.
     pub fn poisoned(parameters: usize) -> Sums {
         Sums {
             chi2: f64::NAN,

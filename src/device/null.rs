@@ -11,7 +11,7 @@ use crate::buffers::LossSums;
 use crate::error::{Error, Result};
 use crate::math::triangle::{packed_index, packed_length};
 use crate::recording::{BufferId, Recording, Values};
-use crate::solver::small::packing::{BLOCK, Packing};
+use crate::solver::small::packing::{FITS_PER_BLOCK as BLOCK, Packing};
 use crate::solver::small::{PART, SmallFitter, SmallParts, SmallProblem};
 use crate::solver::{self, Batch, Method, Outcome, Pending, Places, Population, Status};
 use crate::threads;

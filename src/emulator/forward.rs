@@ -145,7 +145,7 @@ impl Evaluator<'_> {
                 let labels = self.emulator.labels.len();
                 let mut flux = vec![0.0; z.len() / labels * columns];
                 for (input, output) in z.chunks_exact(labels).zip(flux.chunks_exact_mut(columns)) {
-                    per_pixel::MemberRows {
+                    per_pixel::PerPixelRows {
                         rows: 1,
                         columns,
                         hidden: *hidden,
@@ -159,7 +159,7 @@ impl Evaluator<'_> {
                         b1,
                         output,
                     }
-                    .run();
+                    .run_vectorised();
                 }
                 flux
             }
@@ -183,14 +183,14 @@ impl Evaluator<'_> {
                 .as_ref()
                 .map(|(scale, offset)| (&scale[..], &offset[..]));
             for block in values.chunks_exact_mut(layer.outputs) {
-                activate::MemberRows {
+                activate::ActivationRows {
                     block,
                     columns: layer.outputs,
                     bias: &layer.bias,
                     affine,
                     activation,
                 }
-                .run();
+                .run_vectorised();
             }
         }
         values

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::kernels::shader::Target;
+use crate::kernels::shader::BindingTarget;
 use crate::solver::profile::DeviceCalls;
 
 /// Counts of calls since the device was opened, by all its populations.
@@ -89,18 +89,18 @@ pub(super) struct PassCount {
     dispatches: u64,
     barriers: u64,
     /// Last use of each buffer in this pass.
-    uses: Vec<(Target, Use)>,
+    uses: Vec<(BindingTarget, Use)>,
 }
 
 impl PassCount {
     /// Counts a dispatch with these buffers, each with whether the kernel may write it; the numbers of workgroups
-    /// of an indirect one are in [`Target::Arguments`]. A kernel's own table is never written.
-    pub fn count_dispatch(&mut self, buffers: &[(Target, bool)], is_indirect: bool) {
+    /// of an indirect one are in [`BindingTarget::Arguments`]. A kernel's own table is never written.
+    pub fn count_dispatch(&mut self, buffers: &[(BindingTarget, bool)], is_indirect: bool) {
         let bound = buffers
             .iter()
-            .filter(|(target, _)| *target != Target::Table)
+            .filter(|(target, _)| *target != BindingTarget::Table)
             .map(|(target, writes)| (*target, if *writes { Use::Write } else { Use::Read }));
-        let arguments = is_indirect.then_some((Target::Arguments, Use::Indirect));
+        let arguments = is_indirect.then_some((BindingTarget::Arguments, Use::Indirect));
         let mut waits = false;
         for (target, new_use) in bound.chain(arguments) {
             match self.uses.iter_mut().find(|(used, _)| *used == target) {
@@ -125,20 +125,32 @@ mod tests {
         let mut pass = PassCount::default();
         let count = |pass: &PassCount| (pass.dispatches, pass.barriers);
         // The first use of a buffer waits for nothing.
-        pass.count_dispatch(&[(Target::Members, false), (Target::State, true)], true);
-        pass.count_dispatch(&[(Target::Members, false), (Target::Control, true)], true);
+        pass.count_dispatch(
+            &[
+                (BindingTarget::Members, false),
+                (BindingTarget::State, true),
+            ],
+            true,
+        );
+        pass.count_dispatch(
+            &[
+                (BindingTarget::Members, false),
+                (BindingTarget::Control, true),
+            ],
+            true,
+        );
         assert_eq!(count(&pass), (2, 0));
         // These wait: a buffer written twice, one read after a write, and one written after a read.
-        pass.count_dispatch(&[(Target::State, true)], true);
-        pass.count_dispatch(&[(Target::State, false)], true);
-        pass.count_dispatch(&[(Target::Members, true)], true);
+        pass.count_dispatch(&[(BindingTarget::State, true)], true);
+        pass.count_dispatch(&[(BindingTarget::State, false)], true);
+        pass.count_dispatch(&[(BindingTarget::Members, true)], true);
         assert_eq!(count(&pass), (5, 3));
         // An indirect dispatch waits for the kernel that wrote its arguments.
-        pass.count_dispatch(&[(Target::Arguments, true)], false);
-        pass.count_dispatch(&[(Target::Limits, false)], true);
+        pass.count_dispatch(&[(BindingTarget::Arguments, true)], false);
+        pass.count_dispatch(&[(BindingTarget::Limits, false)], true);
         assert_eq!(count(&pass), (7, 5));
         // A table belongs to one kernel alone, so nothing waits for it.
-        pass.count_dispatch(&[(Target::Table, false)], true);
+        pass.count_dispatch(&[(BindingTarget::Table, false)], true);
         assert_eq!(count(&pass), (8, 5));
     }
 }

@@ -163,8 +163,9 @@ impl AllowedFusions {
             FusedStages::Single(_) => true,
             FusedStages::Layer(product, _) => {
                 self.fused.layers
-                    && products
-                        .is_some_and(|products| products.activate(recording.declared(), product))
+                    && products.is_some_and(|products| {
+                        products.may_activate(recording.declared(), product)
+                    })
             }
             FusedStages::Sums(resample, continuum, normal) => {
                 let has_memory = normal.workgroup_bytes(continuum) <= self.workgroup_bytes;

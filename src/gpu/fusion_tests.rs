@@ -73,7 +73,7 @@ pub(super) fn make_example(size: Size) -> (Recording, Batch) {
             scale,
         });
     }
-    recording.stages.push(Stage::Prior(Prior::NONE));
+    recording.stages.push(Stage::Prior(Prior::WITHOUT_HULLS));
     let rows = record_layers(&mut recording, size);
     let mut batch = Batch {
         spectra: size.members,

@@ -3,7 +3,7 @@
 
 use crate::kernels::source::Constants;
 use crate::math::triangle::packed_length;
-use crate::solver::simplex::LANES;
+use crate::solver::simplex::TRIALS_PER_SIMPLEX as LANES;
 use crate::solver::{GaveWay, Status, basin};
 
 /// Status of a member that is still active: no status of the result table.
@@ -239,14 +239,14 @@ impl Layout {
         out.float("NO_VALUE", NO_VALUE.into());
         out.signed("FIRST_ROUND", basin::FIRST_ROUND as i32);
         out.signed("HOPELESS_ROUND", basin::HOPELESS_ROUND as i32);
-        out.signed("PAUSE_ROUNDS", basin::PAUSE as i32);
-        out.float("SETTLED", basin::SETTLED);
-        out.float("NEARER", basin::NEARER);
-        out.float("LEAST_PROMISE", basin::LEAST_PROMISE);
-        out.float("SAME_BASIN", basin::SAME_BASIN);
-        out.float("HOPELESS", basin::HOPELESS);
+        out.signed("PAUSE_ROUNDS", basin::PAUSE_ROUNDS as i32);
+        out.float("SETTLED_SHARE", basin::SETTLED_SHARE);
+        out.float("NEARER_SHARE", basin::NEARER_SHARE);
+        out.float("LEAST_REDUCTION_SHARE", basin::LEAST_REDUCTION_SHARE);
+        out.float("SAME_BASIN_ERROR", basin::SAME_BASIN_ERROR);
+        out.float("GAIN_FACTOR", basin::GAIN_FACTOR);
         out.float("LEAST_RISE", basin::LEAST_RISE);
-        out.float("EQUAL", basin::EQUAL);
+        out.float("EQUAL_COSTS", basin::EQUAL_COSTS);
         declare_statuses(&mut out);
         out.signed("SEARCHING", 0);
         out.signed("FINISHING_MODE", 1);

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::buffers::{self, Buffers};
 use super::context::GpuContext;
 use crate::error::Result;
-use crate::kernels::shader::{Dispatch, Shader, Target};
-use crate::kernels::source::Source;
+use crate::kernels::shader::{BindingTarget, Dispatch, Shader};
+use crate::kernels::source::WgslSource;
 
 /// A kernel that is ready to run.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(super) struct Pipeline {
     pub bind_group: wgpu::BindGroup,
     pub dispatch: Dispatch,
     /// Buffers that are bound, and whether the kernel writes them.
-    pub uses: Vec<(Target, bool)>,
+    pub uses: Vec<(BindingTarget, bool)>,
 }
 
 impl Pipeline {
@@ -31,15 +31,15 @@ impl Pipeline {
         context.catch_errors(|| {
             let table = create_table(context, shader);
             let bound_buffers = shader.bindings.iter().map(|binding| match binding.target {
-                Target::Members => &buffers.members,
-                Target::State => &buffers.state,
-                Target::Control => &buffers.control,
-                Target::Limits => &buffers.limits,
-                Target::Simplices => &buffers.simplices,
-                Target::Arguments => &buffers.arguments,
-                Target::Transfer => &buffers.transfer,
-                Target::Table => &table,
-                Target::Block(id) => &buffers.blocks[id.0],
+                BindingTarget::Members => &buffers.members,
+                BindingTarget::State => &buffers.state,
+                BindingTarget::Control => &buffers.control,
+                BindingTarget::Limits => &buffers.limits,
+                BindingTarget::Simplices => &buffers.simplices,
+                BindingTarget::Arguments => &buffers.arguments,
+                BindingTarget::Transfer => &buffers.transfer,
+                BindingTarget::Table => &table,
+                BindingTarget::Block(id) => &buffers.blocks[id.0],
             });
             let bind_group = bind_buffers(context, &layout, bound_buffers);
             let uses = shader
@@ -87,7 +87,7 @@ const MAX_COMPILED_KERNELS: usize = 512;
 pub(super) fn compile_or_reuse(
     context: &GpuContext,
     stem: &str,
-    source: &Source,
+    source: &WgslSource,
     writes: &[bool],
 ) -> Result<Unbound> {
     // 1. Find the kernel's slot in the cache, and release the cache at once.
@@ -128,7 +128,7 @@ fn create_table(context: &GpuContext, shader: &Shader) -> wgpu::Buffer {
 pub(super) fn compile_module(
     context: &GpuContext,
     stem: &str,
-    source: &Source,
+    source: &WgslSource,
 ) -> Result<wgpu::ShaderModule> {
     let scope = context
         .device

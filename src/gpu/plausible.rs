@@ -10,7 +10,7 @@ use super::layout::{
 use super::transfer::Transfer;
 use crate::error::Result;
 use crate::solver::member::Active;
-use crate::solver::simplex::LANES;
+use crate::solver::simplex::TRIALS_PER_SIMPLEX as LANES;
 use crate::solver::{Method, Status, basin};
 
 /// Checks the list's first numbers, of members that take part and of all active ones, of which there were `before` when
@@ -82,7 +82,7 @@ fn is_plausible_control(read: &Transfer, k: usize, is_active: bool) -> bool {
     } else {
         verdict_from_code(gave_way).is_some()
     };
-    let pauses = 0..=basin::PAUSE as i32 + 1;
+    let pauses = 0..=basin::PAUSE_ROUNDS as i32 + 1;
     cell(ROUNDS_CELL) >= 1
         && pauses.contains(&cell(PAUSE_CELL))
         && if is_active {

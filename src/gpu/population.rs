@@ -23,7 +23,7 @@ use crate::error::{Error, Result};
 use crate::kernels::shader::{MAX_MEMBERS, Shader, stride};
 use crate::recording::{BufferId, Kind, Recording, Scope};
 use crate::solver::member::Active;
-use crate::solver::profile::{Clock, Gauge, Meter, Tally};
+use crate::solver::profile::{Clock, Gauge, KernelTally, Meter};
 use crate::solver::{Batch, LevenbergMarquardt, Method, Outcome, Pending, Places, Population};
 use crate::threads;
 
@@ -172,7 +172,7 @@ impl GpuPopulation {
     /// Adds a copy of `bytes` bytes between host and device, since `begin`, to the profile, if one is kept.
     fn record_copy(&self, work: Work, bytes: usize, begin: Instant) {
         if let Some((gauge, _)) = &self.gauge {
-            gauge.copied(work, bytes, begin);
+            gauge.add_copy(work, bytes, begin);
         }
     }
 
@@ -201,7 +201,7 @@ impl GpuPopulation {
                 let (compact_seconds, move_seconds) = move_seconds
                     .split_last()
                     .map_or((0.0, move_seconds), |(compact, moves)| (*compact, moves));
-                gauge.add(&Tally {
+                gauge.add_kernels(&KernelTally {
                     seconds: stage_seconds.to_vec(),
                     calls: vec![1; n_stages],
                     members: vec![members as u64; n_stages],
@@ -212,13 +212,13 @@ impl GpuPopulation {
                 } else {
                     members
                 };
-                gauge.step(moved, move_seconds.iter().sum());
-                gauge.compact(self.active.all, compact_seconds);
+                gauge.add_step(moved, move_seconds.iter().sum());
+                gauge.add_compaction(self.active.all, compact_seconds);
                 members_per_round.push(members);
                 self.active =
                     plausible::check_counts(&self.context, round_timing.header, self.active)?;
             }
-            gauge.look(begin, members_per_round);
+            gauge.add_submission(begin, members_per_round);
             remaining -= submitted;
         }
         Ok(())

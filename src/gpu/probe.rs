@@ -9,7 +9,7 @@ use super::pipelines::Unbound;
 use super::readback;
 use super::{buffers, pipelines};
 use crate::error::Result;
-use crate::kernels::source::{Constants, Source};
+use crate::kernels::source::{Constants, WgslSource};
 
 /// Number of points per check: exp, log, NaN and a sum.
 const POINTS_PER_CHECK: usize = 64;
@@ -82,7 +82,7 @@ fn evaluate_on_device(context: &GpuContext, points: &[f32]) -> Result<Vec<f32>> 
     let mut constants = Constants::default();
     constants.line("@group(0) @binding(0) var<storage, read> points: array<f32>;");
     constants.line("@group(0) @binding(1) var<storage, read_write> values: array<f32>;");
-    let source = Source::join(
+    let source = WgslSource::join(
         &constants,
         "probe",
         include_str!("probe.wgsl"),

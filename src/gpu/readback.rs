@@ -17,7 +17,7 @@ use super::layout::{
 use crate::buffers::LossSums;
 use crate::error::Result;
 use crate::math::triangle::packed_length;
-use crate::solver::simplex::LANES;
+use crate::solver::simplex::TRIALS_PER_SIMPLEX as LANES;
 use crate::solver::{Outcome, Status};
 
 /// A buffer that is being mapped. The future is ready when the device reports the mapping, whoever polls the device.

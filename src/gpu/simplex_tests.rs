@@ -110,7 +110,7 @@ fn search_all_starts(context: &Arc<GpuContext>, max_spectra: usize) -> (Vec<Outc
     pollster::block_on(stream(&mut population, &mut queue, &AtomicBool::new(false))).unwrap();
     let evaluated = meter
         .spending()
-        .looks
+        .submissions
         .iter()
         .flat_map(|look| &look.active)
         .sum();

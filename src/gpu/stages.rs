@@ -8,7 +8,7 @@ use super::step_constants::{declare_finishing, declare_simplex, declare_step};
 use super::transfer;
 use crate::error::{Error, Result};
 use crate::kernels::product::Products;
-use crate::kernels::shader::{Dispatch, Shader, ShaderContext, Target};
+use crate::kernels::shader::{BindingTarget, Dispatch, Shader, ShaderContext};
 use crate::math::Real;
 use crate::math::triangle::packed_length;
 use crate::recording::Recording;
@@ -84,14 +84,14 @@ fn step_shader(
     recording: &Recording,
     settings: &LevenbergMarquardt,
 ) -> Shader {
-    let mut shader = context.start(
+    let mut shader = context.start_shader(
         "step",
         include_str!("../../shaders/step.wgsl"),
         Dispatch::MEMBERS,
     );
-    shader.state(true);
-    shader.bind("control", "i32", Target::Control, true);
-    shader.bind("limits", "f32", Target::Limits, false);
+    shader.bind_state(true);
+    shader.bind("control", "i32", BindingTarget::Control, true);
+    shader.bind("limits", "f32", BindingTarget::Limits, false);
     let constants = &mut shader.constants;
     constants.unsigned("TRIANGLE", packed_length(recording.parameters.len()));
     constants.line(&format!(
@@ -119,7 +119,7 @@ fn simplex_shader(
     settings: &NelderMead,
     few_simplices: usize,
 ) -> Shader {
-    let mut shader = context.start(
+    let mut shader = context.start_shader(
         "simplex",
         include_str!("../../shaders/simplex.wgsl"),
         Dispatch {
@@ -127,10 +127,10 @@ fn simplex_shader(
             ..Dispatch::MEMBERS
         },
     );
-    shader.state(true);
-    shader.bind("control", "i32", Target::Control, true);
-    shader.bind("limits", "f32", Target::Limits, false);
-    shader.bind("simplices", "f32", Target::Simplices, true);
+    shader.bind_state(true);
+    shader.bind("control", "i32", BindingTarget::Control, true);
+    shader.bind("limits", "f32", BindingTarget::Limits, false);
+    shader.bind("simplices", "f32", BindingTarget::Simplices, true);
     let constants = &mut shader.constants;
     let (fatol, relative) = settings.tolerances(recording.dof, f32::SIMPLEX_NOISE);
     constants.float("FATOL", fatol);
@@ -145,7 +145,7 @@ fn simplex_shader(
 
 /// Returns the shader that stops or pauses starts whose spectrum has a better one.
 fn halve_shader(context: &ShaderContext<'_>) -> Shader {
-    let mut shader = context.start(
+    let mut shader = context.start_shader(
         "halve",
         include_str!("../../shaders/halve.wgsl"),
         Dispatch {
@@ -153,8 +153,8 @@ fn halve_shader(context: &ShaderContext<'_>) -> Shader {
             ..Dispatch::MEMBERS
         },
     );
-    shader.state(false);
-    shader.bind("control", "i32", Target::Control, true);
+    shader.bind_state(false);
+    shader.bind("control", "i32", BindingTarget::Control, true);
     shader
 }
 
@@ -174,13 +174,13 @@ pub(super) fn transfer_shaders(
 
 /// Returns the shader that lists active members first and sets the numbers of workgroups of the next dispatches.
 fn compact_shader(context: &ShaderContext<'_>, dispatches: &[Dispatch]) -> Shader {
-    let mut shader = context.start(
+    let mut shader = context.start_shader(
         "compact",
         include_str!("../../shaders/compact.wgsl"),
         Dispatch::WORKGROUPS,
     );
-    shader.bind("control", "i32", Target::Control, true);
-    shader.bind("arguments", "u32", Target::Arguments, true);
+    shader.bind("control", "i32", BindingTarget::Control, true);
+    shader.bind("arguments", "u32", BindingTarget::Arguments, true);
     shader.constants.unsigned("STAGES", dispatches.len());
     for (i, dispatch) in dispatches.iter().enumerate() {
         shader

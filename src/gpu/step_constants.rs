@@ -3,11 +3,14 @@
 use crate::kernels::source::Constants;
 use crate::math::Real;
 use crate::solver::thresholds::{
-    AT_FACE, BENT, BEST_CONTRACTION, CLASSICAL, CLOSE, COLLAPSED, CREEPS, FAR_COSINE,
-    FAR_FINISHING_STEPS, FINISHING_DAMPING, FINISHING_RISE, FINISHING_STEPS, LAST_CONTRACTION,
-    LEAST_COST, LEAST_EDGE, LEAST_FTOL, LEAST_RAISED, LEGS, LONGEST_STRIDE, PARALLEL, PATIENCE,
-    RAISE, RESPREAD, ROUNDING, ROUNDING_SHARE, SHRINKS, SLIGHT, SMALLEST_MAGNITUDE, SOLVE_ATTEMPTS,
-    STAGNATES, TOGETHER, TRUSTED_STEP, TRUSTED_STEPS, UNDAMPED, VARIANCE_ERROR,
+    AT_FACE_SHARE, BEST_CONTRACTION, CLOSE_POINTS_SHARE, COLLAPSED_SIZE, CREEPING_RATIO,
+    DAMPING_RAISE, FAR_COSINE, FAR_FINISHING_STEPS, FINISHING_DAMPING, FINISHING_RISE,
+    FINISHING_STEPS, HALF_ULP_OF_F32, LAST_CONTRACTION, LEAST_COST, LEAST_EDGE, LEAST_FTOL,
+    LEAST_RAISED_DAMPING, LEAST_SECANT_SHARE, LEGS_PER_PARAMETER, LONGEST_STRIDE,
+    MAX_CLASSICAL_PARAMETERS, MAX_FLOOR_ROUNDS, MAX_VARIANCE_ERROR, PARALLEL_COSINE,
+    RESPREAD_FACTOR, ROUNDING_SHARE, SHRINKING_RATIO, SMALLEST_MAGNITUDE, SOLVE_ATTEMPTS,
+    STAGNATION_RATIO, TOTAL_REDUCTION_FACTOR, TRUSTED_STEP, TRUSTED_STEPS, UNCERTAIN_SLOPE_SHARE,
+    UNDAMPED,
 };
 use crate::solver::{LevenbergMarquardt, NelderMead, Tolerances};
 
@@ -25,13 +28,13 @@ pub(super) fn declare_step(
     constants.float("NOISE", tolerances.cost_error);
     constants.float("UNDAMPED", UNDAMPED);
     constants.float("BEST_CONTRACTION", BEST_CONTRACTION);
-    constants.signed("PATIENCE", to_signed(PATIENCE));
+    constants.signed("MAX_FLOOR_ROUNDS", to_signed(MAX_FLOOR_ROUNDS));
     constants.float("SMALLEST_MAGNITUDE", SMALLEST_MAGNITUDE);
     constants.unsigned("SOLVE_ATTEMPTS", SOLVE_ATTEMPTS);
-    constants.float("RAISE", RAISE);
-    constants.float("LEAST_RAISED", LEAST_RAISED);
-    constants.unsigned("LEGS", LEGS);
-    constants.float("SLIGHT", SLIGHT);
+    constants.float("DAMPING_RAISE", DAMPING_RAISE);
+    constants.float("LEAST_RAISED_DAMPING", LEAST_RAISED_DAMPING);
+    constants.unsigned("LEGS_PER_PARAMETER", LEGS_PER_PARAMETER);
+    constants.float("UNCERTAIN_SLOPE_SHARE", UNCERTAIN_SLOPE_SHARE);
 }
 
 /// Adds the WGSL thresholds of finishing steps and of the secant correction, which `step.wgsl` alone has.
@@ -41,26 +44,26 @@ pub(super) fn declare_finishing(constants: &mut Constants) {
     constants.signed("FAR_FINISHING_STEPS", to_signed(FAR_FINISHING_STEPS));
     constants.float("FINISHING_RISE", FINISHING_RISE);
     constants.float("FAR_COSINE", FAR_COSINE);
-    constants.float("SHRINKS", SHRINKS);
-    constants.float("CREEPS", CREEPS);
+    constants.float("SHRINKING_RATIO", SHRINKING_RATIO);
+    constants.float("CREEPING_RATIO", CREEPING_RATIO);
     constants.signed("TRUSTED_STEPS", to_signed(TRUSTED_STEPS));
-    constants.float("AT_FACE", AT_FACE);
-    constants.float("PARALLEL", PARALLEL);
+    constants.float("AT_FACE_SHARE", AT_FACE_SHARE);
+    constants.float("PARALLEL_COSINE", PARALLEL_COSINE);
     constants.float("LONGEST_STRIDE", LONGEST_STRIDE);
-    constants.float("CLOSE", CLOSE);
-    constants.float("BENT", BENT);
+    constants.float("CLOSE_POINTS_SHARE", CLOSE_POINTS_SHARE);
+    constants.float("LEAST_SECANT_SHARE", LEAST_SECANT_SHARE);
 }
 
 /// Adds the WGSL thresholds of the ends of small fits, which `small.wgsl` alone has.
 pub(super) fn declare_ends(constants: &mut Constants) {
     constants.float("TRUSTED_STEP", TRUSTED_STEP);
     constants.float("LAST_CONTRACTION", LAST_CONTRACTION);
-    constants.float("TOGETHER", TOGETHER);
-    constants.float("STAGNATES", STAGNATES);
+    constants.float("TOTAL_REDUCTION_FACTOR", TOTAL_REDUCTION_FACTOR);
+    constants.float("STAGNATION_RATIO", STAGNATION_RATIO);
     constants.float("LEAST_FTOL", LEAST_FTOL);
-    constants.float("ROUNDING", ROUNDING.into());
+    constants.float("HALF_ULP_OF_F32", HALF_ULP_OF_F32.into());
     constants.float("ROUNDING_SHARE", ROUNDING_SHARE.into());
-    constants.float("VARIANCE_ERROR", VARIANCE_ERROR.into());
+    constants.float("MAX_VARIANCE_ERROR", MAX_VARIANCE_ERROR.into());
     constants.float("LEAST_COST", LEAST_COST.into());
 }
 
@@ -80,10 +83,10 @@ pub(super) fn declare_simplex(
     constants.signed("MAX_ROUNDS", to_signed(settings.max_rounds));
     constants.signed("MAX_RESTARTS", to_signed(settings.max_restarts));
     constants.float("NOISE", f32::COST_NOISE);
-    constants.float("COLLAPSED", COLLAPSED);
+    constants.float("COLLAPSED_SIZE", COLLAPSED_SIZE);
     constants.float("LEAST_EDGE", LEAST_EDGE);
-    constants.unsigned("CLASSICAL", CLASSICAL);
-    constants.float("RESPREAD", RESPREAD);
+    constants.unsigned("MAX_CLASSICAL_PARAMETERS", MAX_CLASSICAL_PARAMETERS);
+    constants.float("RESPREAD_FACTOR", RESPREAD_FACTOR);
 }
 
 /// Converts a count to the `i32` of WGSL; one that is too large becomes `i32::MAX`.

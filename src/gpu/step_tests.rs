@@ -12,8 +12,8 @@ use crate::buffers::{LossSums, Parameter, Sums};
 use crate::math::Real;
 use crate::math::triangle::{packed_index, packed_length};
 use crate::recording::Recording;
-use crate::solver::member::{Member, Phase, Promise};
-use crate::solver::round::step::{Rules, step};
+use crate::solver::member::{Member, Phase, PredictedReduction};
+use crate::solver::round::step::{Rules, step_member};
 use crate::solver::{Bounds, Damping, LevenbergMarquardt, Method, Tolerances};
 use popfit_testing::random::Random;
 use popfit_testing::required::{Need, skip};
@@ -159,7 +159,7 @@ fn draw_number_of<'a>(random: &mut Random, sums: &'a mut Sums) -> &'a mut f64 {
 fn make_creep(member: &mut Member, delta: &[f64], random: &mut Random) {
     let q = draw(random, &[0.3, 0.6, 0.97, 1.1]);
     let predicted_change = multiply_packed(&member.sums.normal_matrix, delta);
-    member.promise = Promise::Whole(round_to_f32(
+    member.predicted_reduction = PredictedReduction::Whole(round_to_f32(
         predicted_change.iter().zip(delta).map(|(a, b)| a * b).sum(),
     ));
     member.trial_sums.gradient = predicted_change
@@ -199,10 +199,10 @@ fn draw_member(slot: usize, random: &mut Random) -> BoundedMember {
         let shares = [0.3, 1e-3, 1e-5, 3e-7, 1e-9];
         let predicted_reduction =
             round_to_f32(member.sums.cost() * draw(random, &shares) * (1.0 + random.uniform()));
-        member.promise = if random.below(2) == 0 {
-            Promise::Whole(predicted_reduction)
+        member.predicted_reduction = if random.below(2) == 0 {
+            PredictedReduction::Whole(predicted_reduction)
         } else {
-            Promise::Rescaled(predicted_reduction)
+            PredictedReduction::Rescaled(predicted_reduction)
         };
         if random.below(4) == 0 {
             make_creep(&mut member, &delta, random);
@@ -266,10 +266,10 @@ impl KernelBuffers {
     }
 
     fn set_member(&mut self, member: &Member) {
-        let promise = match member.promise {
-            Promise::None => f64::NAN,
-            Promise::Whole(reduction) => reduction,
-            Promise::Rescaled(reduction) => -reduction,
+        let promise = match member.predicted_reduction {
+            PredictedReduction::None => f64::NAN,
+            PredictedReduction::Whole(reduction) => reduction,
+            PredictedReduction::Rescaled(reduction) => -reduction,
         };
         let trial = [
             StateField::TrialChi2,
@@ -397,12 +397,13 @@ impl KernelBuffers {
             return Some(format!("counts {counts:?} {cells:?}"));
         }
         let Damping { mu, nu } = member.damping;
-        let predicted_reduction = member.promise.reduction();
-        let signed_reduction = if matches!(member.promise, Promise::Rescaled(_)) {
-            -predicted_reduction
-        } else {
-            predicted_reduction
-        };
+        let predicted_reduction = member.predicted_reduction.value();
+        let signed_reduction =
+            if matches!(member.predicted_reduction, PredictedReduction::Rescaled(_)) {
+                -predicted_reduction
+            } else {
+                predicted_reduction
+            };
         let step = member
             .trial
             .iter()
@@ -435,7 +436,7 @@ impl BoundedMember {
             trusts_last_step: recording.trusts_steps(),
         };
         let before = self.member.phase;
-        step(&mut self.member, &rules);
+        step_member(&mut self.member, &rules);
         format!(
             "{before:?} to {:?} {:?}",
             self.member.phase, self.member.status
@@ -456,8 +457,8 @@ impl BoundedMember {
                 .for_each(|x| change(x, 8.0));
         }
         change(&mut perturbed.member.damping.mu, 8.0);
-        if let Promise::Whole(reduction) | Promise::Rescaled(reduction) =
-            &mut perturbed.member.promise
+        if let PredictedReduction::Whole(reduction) | PredictedReduction::Rescaled(reduction) =
+            &mut perturbed.member.predicted_reduction
         {
             change(reduction, 8.0);
         }

@@ -27,7 +27,7 @@ fn evaluate_expression(context: &GpuContext, expression: &str, points: &[f32]) -
         "@compute @workgroup_size(64)\nfn main(@builtin(global_invocation_id) id: vec3<u32>) {{\n\
          if id.x < arrayLength(&points) {{ let x = points[id.x]; values[id.x] = {expression}; }}\n}}"
     );
-    let source = crate::kernels::source::Source::join(
+    let source = crate::kernels::source::WgslSource::join(
         &constants,
         "test",
         &text,
@@ -421,7 +421,7 @@ fn concurrent_threads_compile_a_kernel_once() {
              @compute @workgroup_size(64)\n\
              fn main(@builtin(global_invocation_id) id: vec3<u32>) {{ values[id.x] = {value}; }}"
         );
-        crate::kernels::source::Source::join(&constants, "test", &text, &[], None)
+        crate::kernels::source::WgslSource::join(&constants, "test", &text, &[], None)
     };
     let [source, other_source] = ["1.0", "2.0"].map(kernel);
     let compiled: Vec<wgpu::ComputePipeline> = std::thread::scope(|scope| {

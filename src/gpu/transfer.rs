@@ -6,8 +6,8 @@ use super::layout::{
     CONTROL_CELLS, EVALUATING_MODE, Layout, MODE_CELL, NO_VALUE, PENDING, POISON, RUNNING_STATUS,
     STATUS_CELL, StateField,
 };
-use crate::kernels::shader::{Dispatch, Shader, ShaderContext, Target};
-use crate::solver::simplex::{LANES, Simplex};
+use crate::kernels::shader::{BindingTarget, Dispatch, Shader, ShaderContext};
+use crate::solver::simplex::{Simplex, TRIALS_PER_SIMPLEX as LANES};
 use crate::solver::{Batch, Bounds, Method, Outcome, Places};
 
 use super::readback;
@@ -213,15 +213,15 @@ pub(super) fn workgroups_for(numbers: usize) -> [u32; 2] {
 
 /// Returns the shader that puts members into their slots, or collects them.
 pub(super) fn transfer_shader(context: &ShaderContext<'_>, layout: Layout, enters: bool) -> Shader {
-    let mut shader = context.start(
+    let mut shader = context.start_shader(
         "transfer",
         include_str!("../../shaders/transfer.wgsl"),
         Dispatch::WORKGROUPS,
     );
-    shader.bind("transfer", "u32", Target::Transfer, true);
-    shader.bind("state", "u32", Target::State, true);
-    shader.bind("control", "u32", Target::Control, true);
-    shader.bind("simplices", "u32", Target::Simplices, true);
+    shader.bind("transfer", "u32", BindingTarget::Transfer, true);
+    shader.bind("state", "u32", BindingTarget::State, true);
+    shader.bind("control", "u32", BindingTarget::Control, true);
+    shader.bind("simplices", "u32", BindingTarget::Simplices, true);
     let constants = &mut shader.constants;
     constants.line(&format!("const ENTERS: bool = {enters};"));
     constants.unsigned("STATE_LENGTH", layout.state_length());

@@ -50,23 +50,20 @@ impl Activation {
     pub fn of_name(name: &str) -> Option<Activation> {
         Activation::NAMES
             .iter()
-            .find(|(known, _)| *known == name)
+            .find(|(named, _)| *named == name)
             .map(|(_, activation)| *activation)
     }
 
     /// Returns the activation function's name, `identity` and `exp` of output layers included.
     pub fn name(self) -> &'static str {
-        let known = Activation::NAMES
+        let hidden_layer = Activation::NAMES
             .iter()
             .find(|(_, activation)| *activation == self);
-        known.map_or(
-            if self == Activation::Identity {
-                "identity"
-            } else {
-                "exp"
-            },
-            |(name, _)| name,
-        )
+        match hidden_layer {
+            Some((name, _)) => name,
+            None if self == Activation::Identity => "identity",
+            None => "exp",
+        }
     }
 }
 
@@ -107,25 +104,25 @@ impl Kernel for Activate {
                 .affine
                 .map(|(scale, offset)| (memory.floats(scale), memory.floats(offset)));
             let bias = memory.floats(self.bias);
-            MemberRows {
+            ActivationRows {
                 block,
                 columns: self.columns,
                 bias,
                 affine,
                 activation: self.activation,
             }
-            .run();
+            .run_vectorised();
         });
     }
 
     #[cfg(feature = "gpu")]
     fn shader(&self, context: &ShaderContext<'_>) -> Result<Shader> {
-        let mut shader = context.start(
+        let mut shader = context.start_shader(
             "activate",
             include_str!("../../shaders/activate.wgsl"),
             Dispatch::pixels(self.columns),
         );
-        shader.block(context, "rows", "f32", self.buffer, true);
+        shader.bind_block(context, "rows", "f32", self.buffer, true);
         self.declare_layer(&mut shader, context);
         shader.constants.unsigned("ROWS", self.rows);
         shader.constants.unsigned("COLUMNS", self.columns);
@@ -138,12 +135,14 @@ impl Activate {
     #[cfg(feature = "gpu")]
     pub(crate) fn declare_layer(&self, shader: &mut Shader, context: &ShaderContext<'_>) {
         shader.uses.push("layer");
-        shader.block(context, "bias", "f32", self.bias, false);
-        let (mut scale_text, mut offset_text) = ("1.0", "0.0");
+        shader.bind_block(context, "bias", "f32", self.bias, false);
+        let mut scale_text = "1.0";
+        let mut offset_text = "0.0";
         if let Some((scale, offset)) = self.affine {
-            shader.block(context, "scale", "f32", scale, false);
-            shader.block(context, "offset", "f32", offset, false);
-            (scale_text, offset_text) = ("scale[column]", "offset[column]");
+            shader.bind_block(context, "scale", "f32", scale, false);
+            shader.bind_block(context, "offset", "f32", offset, false);
+            scale_text = "scale[column]";
+            offset_text = "offset[column]";
         }
         shader.constants.line(&format!(
             "fn affine_scale(column: u32) -> f32 {{ return {scale_text}; }}"
@@ -176,7 +175,7 @@ pub(super) fn declare_activation(constants: &mut Constants, activation: Activati
 }
 
 /// One member's block and the layer's constants.
-pub(crate) struct MemberRows<'a, R> {
+pub(crate) struct ActivationRows<'a, R> {
     pub block: &'a mut [R],
     pub columns: usize,
     pub bias: &'a [R],
@@ -184,15 +183,15 @@ pub(crate) struct MemberRows<'a, R> {
     pub activation: Activation,
 }
 
-impl<R: Real> MemberRows<'_, R> {
+impl<R: Real> ActivationRows<'_, R> {
     /// Adds the bias to one member's values and applies the activation to them and their tangents, with the widest
     /// vectors.
-    pub fn run(self) {
+    pub fn run_vectorised(self) {
         pulp::Arch::new().dispatch(self);
     }
 }
 
-impl<R: Real> NullaryFnOnce for MemberRows<'_, R> {
+impl<R: Real> NullaryFnOnce for ActivationRows<'_, R> {
     type Output = ();
 
     #[inline(always)]
@@ -230,7 +229,8 @@ impl<R: Real> NullaryFnOnce for MemberRows<'_, R> {
                 (z * s, s * (one + z * (one - s)))
             }),
             Activation::Gelu => {
-                let (half, root) = (R::of(0.5), R::of(std::f64::consts::FRAC_1_SQRT_2));
+                let half = R::of(0.5);
+                let root = R::of(std::f64::consts::FRAC_1_SQRT_2);
                 let density = R::of(0.398_942_280_401_432_7);
                 self.apply(|z| {
                     let phi = half * (one + (z * root).erf());
@@ -254,18 +254,18 @@ impl<R: Real> NullaryFnOnce for MemberRows<'_, R> {
     }
 }
 
-/// Columns that are worked on together: a few vectors.
-const CHUNK: usize = 64;
+/// Number of columns that are computed together: a few vectors.
+const COLUMNS_AT_A_TIME: usize = 64;
 
-impl<R: Real> MemberRows<'_, R> {
+impl<R: Real> ActivationRows<'_, R> {
     /// Replaces values by `function` of value + bias, rescaled, and multiplies tangents by its derivative. `function`
     /// returns both.
     #[inline(always)]
     fn apply(self, function: impl Fn(R) -> (R, R)) {
         let (values, tangents) = self.block.split_at_mut(self.columns);
-        let mut slope = [R::ZERO; CHUNK];
-        for start in (0..self.columns).step_by(CHUNK) {
-            let range = start..self.columns.min(start + CHUNK);
+        let mut slope = [R::ZERO; COLUMNS_AT_A_TIME];
+        for start in (0..self.columns).step_by(COLUMNS_AT_A_TIME) {
+            let range = start..self.columns.min(start + COLUMNS_AT_A_TIME);
             for ((v, b), s) in values[range.clone()]
                 .iter_mut()
                 .zip(&self.bias[range.clone()])

@@ -95,50 +95,52 @@ impl Kernel for Broaden {
 
     fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
         memory.write(self.output, |memory, output| {
-            let (parameters, u) = (memory.parameters(), memory.trial());
-            MemberRows {
+            BroadenedRows {
                 stage: self,
-                parameters,
-                u,
+                parameters: memory.parameters(),
+                u: memory.trial(),
                 input: memory.floats(self.input),
                 output,
             }
-            .run();
+            .run_vectorised();
         });
     }
 
     #[cfg(feature = "gpu")]
     fn shader(&self, context: &ShaderContext<'_>) -> Result<Shader> {
         let text = include_str!("../../shaders/broaden.wgsl");
-        let mut shader = context.start("broaden", text, Dispatch::pixels(self.columns));
-        shader.state(false);
-        shader.block(context, "input", "f32", self.input, false);
-        shader.block(context, "output", "f32", self.output, true);
+        let mut shader = context.start_shader("broaden", text, Dispatch::pixels(self.columns));
+        shader.bind_state(false);
+        shader.bind_block(context, "input", "f32", self.input, false);
+        shader.bind_block(context, "output", "f32", self.output, true);
         let constants = &mut shader.constants;
-        let (most, vsini, scale) = match self.rotation {
+        // 1. vsini at the trial point, and the width of the profile at the largest one.
+        let (largest_vsini, vsini, scale) = match self.rotation {
             Rotation::Fixed(v) => (v, constants.literal(v), 0.0),
             Rotation::Parameter { parameter: p, most } => {
                 let Parameter { origin, scale, .. } = &context.parameters()[p];
-                let (first, slope) = (constants.literal(*origin), constants.literal(*scale));
+                let vsini_origin = constants.literal(*origin);
+                let vsini_scale = constants.literal(*scale);
                 (
                     most,
-                    format!("{first} + {slope} * trial({p}u, slot)"),
+                    format!("{vsini_origin} + {vsini_scale} * trial({p}u, slot)"),
                     *scale,
                 )
             }
         };
         constants.line(&format!("fn vsini(slot: u32) -> f32 {{ return {vsini}; }}"));
-        // f32 may round a bound up, and with it the radius beyond a whole number
-        let radius = |segment: &Segment| most * segment.inverse_step / LIGHT * (1.0 + 1e-6);
         let half = self
             .segments
             .iter()
-            .map(|s| rotation::reach(radius(s)))
+            .map(|segment| {
+                // f32 may round a bound up, and with it the radius beyond a whole number.
+                rotation::reach(largest_vsini * segment.inverse_step / LIGHT * (1.0 + 1e-6))
+            })
             .max()
             .unwrap_or(1);
         if self.segments.len() * (half + 1) > MAX_WEIGHTS {
             let message = format!(
-                "vsini of {most} km/s reaches {half} pixels, more than a GPU's workgroup has room for"
+                "vsini of {largest_vsini} km/s reaches {half} pixels, more than a GPU's workgroup has room for"
             );
             return Err(Error::model(message));
         }
@@ -151,7 +153,9 @@ impl Kernel for Broaden {
         let (c1, c2) = rotation::profile();
         constants.float("ROTATION_1", c1);
         constants.float("ROTATION_2", c2);
-        let (mut places, mut steps) = (String::new(), String::new());
+        // 2. The segment of a pixel, and the radius per vsini in a segment.
+        let mut segment_cases = String::new();
+        let mut radius_cases = String::new();
         for (
             i,
             Segment {
@@ -161,26 +165,26 @@ impl Kernel for Broaden {
             },
         ) in self.segments.iter().enumerate()
         {
-            places += &format!(
+            segment_cases += &format!(
                 "if pixel >= {start}u && pixel < {end}u {{ return vec3<u32>({start}u, {end}u, {i}u); }}\n"
             );
-            steps += &format!(
+            radius_cases += &format!(
                 "if segment == {i}u {{ return {}; }}\n",
                 constants.literal(inverse_step / LIGHT)
             );
         }
         constants.line(&format!(
-            "fn segment_of(pixel: u32) -> vec3<u32> {{\n{places}return vec3<u32>();\n}}"
+            "fn segment_of(pixel: u32) -> vec3<u32> {{\n{segment_cases}return vec3<u32>();\n}}"
         ));
         constants.line(&format!(
-            "fn by_vsini(segment: u32) -> f32 {{\n{steps}return 0.0;\n}}"
+            "fn by_vsini(segment: u32) -> f32 {{\n{radius_cases}return 0.0;\n}}"
         ));
         Ok(shader)
     }
 }
 
 /// One member's rows.
-struct MemberRows<'a, R> {
+struct BroadenedRows<'a, R> {
     pub stage: &'a Broaden,
     pub parameters: &'a [Parameter],
     pub u: &'a [f64],
@@ -190,14 +194,14 @@ struct MemberRows<'a, R> {
     pub output: &'a mut [R],
 }
 
-impl<R: Real> MemberRows<'_, R> {
+impl<R: Real> BroadenedRows<'_, R> {
     /// Broadens one member's rows by rotation, with the widest vectors that the machine has.
-    pub fn run(self) {
+    pub fn run_vectorised(self) {
         pulp::Arch::new().dispatch(self);
     }
 
     /// Returns the weights of the rotation profile in a segment, from the centre outwards, and their derivatives by u.
-    fn kernel(&self, segment: &Segment) -> (Vec<R>, Vec<R>) {
+    fn profile_weights(&self, segment: &Segment) -> (Vec<R>, Vec<R>) {
         let (vsini, by_u) = self.stage.vsini(self.parameters, self.u);
         let by_vsini = segment.inverse_step / LIGHT;
         let kernel = RotationKernel::new(vsini * by_vsini);
@@ -209,26 +213,31 @@ impl<R: Real> MemberRows<'_, R> {
     }
 }
 
-impl<R: Real> WithSimd for MemberRows<'_, R> {
+impl<R: Real> WithSimd for BroadenedRows<'_, R> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         let columns = self.stage.columns;
         let is_free = self.stage.output_rows() > self.stage.rows;
-        let kernels: Vec<(Vec<R>, Vec<R>)> =
-            self.stage.segments.iter().map(|s| self.kernel(s)).collect();
+        let profiles: Vec<(Vec<R>, Vec<R>)> = self
+            .stage
+            .segments
+            .iter()
+            .map(|segment| self.profile_weights(segment))
+            .collect();
         self.output.fill(R::ZERO);
-        for (segment, (weights, slopes)) in self.stage.segments.iter().zip(&kernels) {
+        for (segment, (weights, slopes)) in self.stage.segments.iter().zip(&profiles) {
             let range = segment.start..segment.end;
             let mut padded = Padded::new(range.len(), weights.len() - 1);
             for (row, input) in self.input.chunks_exact(columns).enumerate() {
                 padded.set(&input[range.clone()]);
-                let target = if row == 0 || !is_free { row } else { row + 1 };
+                // The derivative by vsini is row 1 of the output.
+                let output_row = if row == 0 || !is_free { row } else { row + 1 };
                 padded.convolve(
                     simd,
                     weights,
-                    &mut self.output[target * columns..][range.clone()],
+                    &mut self.output[output_row * columns..][range.clone()],
                 );
                 if row == 0 && is_free {
                     padded.convolve(simd, slopes, &mut self.output[columns..][range.clone()]);

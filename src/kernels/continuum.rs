@@ -12,7 +12,7 @@ use pulp::{Simd, WithSimd};
 use super::pixel_sums::{self, Sweep};
 #[cfg(feature = "gpu")]
 use super::robust;
-use super::robust::{Refinement, STEPS};
+use super::robust::{NEWTON_STEPS, Refinement};
 #[cfg(feature = "gpu")]
 use super::shader::{Dispatch, Shader, ShaderContext};
 #[cfg(feature = "gpu")]
@@ -39,8 +39,8 @@ impl Basis {
     /// Declares the basis and its transform as a shader's next buffers.
     #[cfg(feature = "gpu")]
     pub(super) fn bind(&self, shader: &mut Shader, context: &ShaderContext<'_>) {
-        shader.block(context, "basis", "f32", self.basis, false);
-        shader.block(context, "transform", "f32", self.transform, false);
+        shader.bind_block(context, "basis", "f32", self.basis, false);
+        shader.bind_block(context, "transform", "f32", self.transform, false);
     }
 }
 
@@ -71,7 +71,7 @@ impl Kernel for Continuum {
     /// Returns (T (T + 1) + 2 T) N operations for T terms and N pixels; under a loss 4 T N more for each Newton step.
     fn cost(&self, _: Declared<'_>) -> Cost {
         let terms = self.basis.terms;
-        let steps = if self.loss.is_some() { STEPS } else { 0 };
+        let steps = if self.loss.is_some() { NEWTON_STEPS } else { 0 };
         Cost::new(
             (terms * (terms + 3) + 4 * steps * terms) * self.pixels,
             (3 + terms) * self.pixels,
@@ -88,26 +88,27 @@ impl Kernel for Continuum {
         let mut scratch = memory.take_scratch();
         memory.write(self.solution, |memory, solution| {
             let pixels = self.pixels;
-            let (value, weight) = (
-                &memory.floats(self.model)[..pixels],
-                memory.floats(self.weight),
-            );
-            let (basis, transform) = (memory.floats(basis), memory.floats(transform));
-            let (data, cleaned) = memory.floats(self.data).split_at(pixels);
-            let data_of_rows = if self.loss.is_some() { cleaned } else { data };
-            let block = &mut scratch.products;
-            let rows = MemberRows {
+            let value = &memory.floats(self.model)[..pixels];
+            let weight = memory.floats(self.weight);
+            let basis = memory.floats(basis);
+            let transform = memory.floats(transform);
+            let (data, cleaned_data) = memory.floats(self.data).split_at(pixels);
+            let rows = ContinuumRows {
                 terms,
                 pixels,
                 value,
-                data: data_of_rows,
+                data: if self.loss.is_some() {
+                    cleaned_data
+                } else {
+                    data
+                },
                 weight,
                 basis,
                 transform,
                 solution,
-                block,
+                block: &mut scratch.products,
             };
-            ln_det = rows.run();
+            ln_det = rows.run_vectorised();
             if let Some(loss) = self.loss {
                 Refinement {
                     loss,
@@ -120,7 +121,7 @@ impl Kernel for Continuum {
                     transform,
                     solution,
                 }
-                .run();
+                .run_vectorised();
             }
         });
         memory.give_scratch_back(scratch);
@@ -132,18 +133,18 @@ impl Kernel for Continuum {
         let text = include_str!("../../shaders/continuum.wgsl");
         let terms = self.basis.terms;
         pixel_sums::check_size("continuum terms", terms)?;
-        let mut shader = context.start("continuum", text, Dispatch::WORKGROUPS);
-        shader.state(true);
+        let mut shader = context.start_shader("continuum", text, Dispatch::WORKGROUPS);
+        shader.bind_state(true);
         let rows = StoredRows {
             buffer: self.model,
             rows: 1,
             pixels: self.pixels,
         };
         shader_rows::declare_stored_rows(&mut shader, context, rows);
-        shader.block(context, "pixel_data", "f32", self.data, false);
-        shader.block(context, "weight", "f32", self.weight, false);
+        shader.bind_block(context, "pixel_data", "f32", self.data, false);
+        shader.bind_block(context, "weight", "f32", self.weight, false);
         self.basis.bind(&mut shader, context);
-        shader.block(context, "solution", "f32", self.solution, true);
+        shader.bind_block(context, "solution", "f32", self.solution, true);
         shader.constants.unsigned("PIXELS", self.pixels);
         shader.constants.unsigned("TERMS", terms);
         shader.constants.unsigned("TRIANGLE", packed_length(terms));
@@ -159,7 +160,7 @@ impl Continuum {
     /// over pixels that the continuum needs.
     pub(super) fn declare_sweeps(&self, shader: &mut Shader) -> Vec<Sweep> {
         let terms = self.basis.terms;
-        let sums = pixel_sums::of_continuum(terms);
+        let sums = pixel_sums::count_continuum_sums(terms);
         let mut sweeps = vec![Sweep {
             function: "reduce_continuum_sums",
             sums,
@@ -176,9 +177,9 @@ impl Continuum {
         });
         if let Some(loss) = self.loss {
             robust::declare_loss(shader, loss);
-            shader.constants.unsigned("STEPS", STEPS);
+            shader.constants.unsigned("STEPS", NEWTON_STEPS);
             shader.constants.unsigned("REFINED", sums);
-            let sums = pixel_sums::of_refinement(terms);
+            let sums = pixel_sums::count_refinement_sums(terms);
             sweeps.push(Sweep {
                 function: "reduce_refinement_sums",
                 sums,
@@ -190,7 +191,7 @@ impl Continuum {
 }
 
 /// One member's rows and its spectrum's arrays.
-struct MemberRows<'a, R> {
+struct ContinuumRows<'a, R> {
     pub terms: usize,
     pub pixels: usize,
     /// (pixels) the model's value.
@@ -207,14 +208,14 @@ struct MemberRows<'a, R> {
     pub block: &'a mut Aligned<R>,
 }
 
-impl<R: Real> MemberRows<'_, R> {
+impl<R: Real> ContinuumRows<'_, R> {
     /// Solves for one member's continuum coefficients; returns ln det of their matrix C, NaN if not positive definite.
-    pub fn run(self) -> f64 {
+    pub fn run_vectorised(self) -> f64 {
         pulp::Arch::new().dispatch(self)
     }
 
     /// Returns row i of the lower triangular transform, as pairs of column and element.
-    fn row(&self, i: usize) -> impl Iterator<Item = (usize, f64)> {
+    fn transform_row(&self, i: usize) -> impl Iterator<Item = (usize, f64)> {
         self.transform[i * self.terms..][..=i]
             .iter()
             .map(|t| t.to_f64())
@@ -223,30 +224,35 @@ impl<R: Real> MemberRows<'_, R> {
 
     /// Returns the products of the transformed basis, packed, from those of the stored one: transform · products ·
     /// transformᵀ.
-    fn orthonormal(&self, gram: &Gram<R>) -> Vec<f64> {
+    fn transform_products(&self, gram: &Gram<R>) -> Vec<f64> {
         let terms = self.terms;
-        let mut all = vec![0.0; packed_length(terms)];
-        let mut half = vec![0.0; terms];
+        let mut transformed = vec![0.0; packed_length(terms)];
+        let mut column = vec![0.0; terms];
         for j in 0..terms {
-            for (k, half) in half.iter_mut().enumerate() {
-                *half = self.row(j).map(|(l, u)| u * gram.sum(k, l)).sum();
+            // column j of products · transformᵀ
+            for (k, element) in column.iter_mut().enumerate() {
+                *element = self.transform_row(j).map(|(l, t)| t * gram.sum(k, l)).sum();
             }
             for i in j..terms {
-                all[packed_index(i, j)] = self.row(i).map(|(k, t)| t * half[k]).sum();
+                transformed[packed_index(i, j)] =
+                    self.transform_row(i).map(|(k, t)| t * column[k]).sum();
             }
         }
-        all
+        transformed
     }
 
     /// Solves C a = SᵀD by Cholesky, writes a and the factor, and returns ln det C; all NaN if C is not positive
     /// definite.
     fn solve(&mut self, gram: &Gram<R>) -> f64 {
         let terms = self.terms;
-        let mut factor = self.orthonormal(gram);
+        let mut factor = self.transform_products(gram);
         let mut a = vec![0.0; terms];
         for i in 0..terms {
-            a[i] = self.row(i).map(|(k, t)| t * gram.sum(terms, k)).sum();
-            // a term that no pixel sees (an arm that drops out) leaves the solve: its row is zero, its coefficient too
+            a[i] = self
+                .transform_row(i)
+                .map(|(k, t)| t * gram.sum(terms, k))
+                .sum();
+            // A term that no pixel sees (an arm that drops out) leaves the solve: its row is zero, its coefficient too.
             if factor[packed_index(i, i)] == 0.0 {
                 factor[packed_index(i, i)] = 1.0;
             }
@@ -271,7 +277,7 @@ impl<R: Real> MemberRows<'_, R> {
     }
 }
 
-impl<R: Real> WithSimd for MemberRows<'_, R> {
+impl<R: Real> WithSimd for ContinuumRows<'_, R> {
     type Output = f64;
 
     #[inline(always)]
@@ -284,7 +290,7 @@ impl<R: Real> WithSimd for MemberRows<'_, R> {
             let weight = &self.weight[start..start + count];
             let value = &self.value[start..start + count];
             for ((s, w), v) in scaled.iter_mut().zip(weight).zip(value) {
-                // masked pixels by selection: 0 · NaN must not leak
+                // Masked pixels are set to 0 by selection, because 0 · NaN is NaN.
                 *s = if *w > R::ZERO { *w * *v } else { R::ZERO };
             }
             for c in 0..terms {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 #[cfg(feature = "gpu")]
-use super::shader::{Dispatch, Shader, ShaderContext, Target};
+use super::shader::{BindingTarget, Dispatch, Shader, ShaderContext};
 #[cfg(feature = "gpu")]
 use super::source::UserCode;
 use super::{Kernel, Memory};
@@ -66,7 +66,7 @@ pub struct Member {
 impl Member {
     /// Reads a fit's index and number from behind the limits of `count` parameters in a block; 0 and 0 if they are not
     /// there.
-    pub fn of(block: &[f64], count: usize) -> Member {
+    pub fn read(block: &[f64], count: usize) -> Member {
         match block.get(3 * count..) {
             Some(&[index, number]) => Member {
                 index: index as usize,
@@ -87,7 +87,7 @@ pub struct Limits<'a> {
 
 impl<'a> Limits<'a> {
     /// Reads the scales, lower and upper bounds of `count` parameters from the first three rows of a block.
-    pub fn of(block: &'a [f64], count: usize) -> Limits<'a> {
+    pub fn read(block: &'a [f64], count: usize) -> Limits<'a> {
         let (scale, bounds) = block.split_at(count);
         let (lower, rest) = bounds.split_at(count);
         Limits {
@@ -104,10 +104,10 @@ pub type CustomFunction = Arc<dyn Fn(&CustomInput, &mut [f64]) + Send + Sync>;
 /// A custom model's Rust twin for many members: fills (members, rows, pixels).
 pub type FillMany = Arc<dyn Fn(&[CustomInput<'_>], &mut [f64]) + Send + Sync>;
 
-/// Function that does some work of a thread, and perhaps something before and after it.
+/// Function that calls a thread's work, and may do something before and after it.
 pub type During = Arc<dyn Fn(&mut (dyn FnMut() + Send)) + Send + Sync>;
 
-/// A custom model's Rust twin for many members, and what is done around its calls.
+/// A custom model's Rust twin for many members, and a function around its calls.
 #[derive(Clone)]
 pub struct ManyFunction {
     pub fill: FillMany,
@@ -161,7 +161,7 @@ impl Kernel for Custom {
         let mut scratch = memory.take_scratch();
         memory.write(self.output, |memory, output| {
             let scale = self.scale.map(|id| memory.floats(id));
-            fill(
+            evaluate(
                 self,
                 memory.trial(),
                 memory.floats(self.predictor),
@@ -183,21 +183,21 @@ impl Kernel for Custom {
 impl Custom {
     /// Returns the shader that evaluates the user's WGSL model at every pixel of every member.
     pub(crate) fn custom_shader(&self, context: &ShaderContext<'_>) -> Shader {
-        let mut shader = context.start(
+        let mut shader = context.start_shader(
             "custom",
             include_str!("../../shaders/custom.wgsl"),
             Dispatch::pixels(self.pixels),
         );
-        shader.state(false);
-        shader.block(context, "predictor", "f32", self.predictor, false);
-        shader.block(context, "output", "f32", self.output, true);
+        shader.bind_state(false);
+        shader.bind_block(context, "predictor", "f32", self.predictor, false);
+        shader.bind_block(context, "output", "f32", self.output, true);
         let mut scale = "1.0";
         if let Some(id) = self.scale {
-            shader.block(context, "scale", "f32", id, false);
+            shader.bind_block(context, "scale", "f32", id, false);
             scale = "scale[scale_base(position, spectrum) + p]";
         }
         if !self.table.is_empty() {
-            shader.bind("table", "f32", Target::Table, false);
+            shader.bind("table", "f32", BindingTarget::Table, false);
             shader.table.extend_from_slice(&self.table);
         }
         let constants = &mut shader.constants;
@@ -206,14 +206,14 @@ impl Custom {
         constants.line(&format!(
             "fn scale_of(p: u32, position: u32, spectrum: u32) -> f32 {{ return {scale}; }}"
         ));
-        let each: Vec<String> = (0..self.predictors)
+        let predictors: Vec<String> = (0..self.predictors)
             .map(|d| format!("predictor[at + {d}u * PIXELS]"))
             .collect();
         let (kind, value) = match self.predictors {
-            1 => ("f32".to_owned(), each.concat()),
+            1 => ("f32".to_owned(), predictors.concat()),
             count => (
                 format!("array<f32, {count}>"),
-                format!("array<f32, {count}>({})", each.join(", ")),
+                format!("array<f32, {count}>({})", predictors.join(", ")),
             ),
         };
         constants.line(&format!(
@@ -238,7 +238,7 @@ pub struct ModelScratch {
 
 /// Evaluates the custom model in Rust for one member, and writes its rows, model and derivatives by u: (rows, pixels).
 /// `scale` has the units of `u` and its bounds, as [`Limits`] reads them.
-fn fill<R: Real>(
+fn evaluate<R: Real>(
     stage: &Custom,
     u: &[f64],
     predictor: &[R],
@@ -266,10 +266,11 @@ impl ModelScratch {
     ) {
         widen(&mut self.x, predictor.unwrap_or(&[]));
         widen(&mut self.limits, scale.unwrap_or(&[]));
-        let unit = |p: usize| self.limits.get(p).copied().unwrap_or(1.0);
         self.parameters.clear();
-        self.parameters
-            .extend(u.iter().enumerate().map(|(p, u)| u * unit(p)));
+        for (p, u) in u.iter().enumerate() {
+            let unit = self.limits.get(p).copied().unwrap_or(1.0);
+            self.parameters.push(u * unit);
+        }
     }
 
     /// Returns what has been read as the model's input, with the predictors of all members if there are such.
@@ -280,8 +281,8 @@ impl ModelScratch {
             parameters,
             ..
         } = self;
-        let member = Member::of(limits, parameters.len());
-        let limits = (!limits.is_empty()).then(|| Limits::of(limits, parameters.len()));
+        let member = Member::read(limits, parameters.len());
+        let limits = (!limits.is_empty()).then(|| Limits::read(limits, parameters.len()));
         CustomInput {
             x: shared_x.unwrap_or(x),
             parameters,
@@ -298,16 +299,19 @@ pub(crate) fn put_rows<R: Real>(
     pixels: usize,
     output: &mut [R],
 ) {
-    let unit = |p: usize| input.limits.map_or(1.0, |limits| limits.scale[p]);
     for (r, (out, row)) in output
         .chunks_exact_mut(pixels)
         .zip(rows.chunks_exact(pixels))
         .enumerate()
     {
-        let factor = if r > 0 { unit(r - 1) } else { 1.0 };
+        // Row 0 is the value; the others are derivatives, which the units bring to u.
+        let unit = match input.limits {
+            Some(limits) if r > 0 => limits.scale[r - 1],
+            _ => 1.0,
+        };
         out.iter_mut()
             .zip(row)
-            .for_each(|(o, v)| *o = R::of(factor * *v));
+            .for_each(|(out, value)| *out = R::of(unit * *value));
     }
 }
 

@@ -19,8 +19,8 @@ use crate::math::Real;
 use crate::math::aligned::Aligned;
 use crate::math::gram::{BLOCK, Gram};
 
-/// Adds a curve's points to the member's sums as an estimator has it, with the fields of [`Normal`](super::Normal) and
-/// no continuum.
+/// Adds a curve's points to the member's sums under an estimator, with the fields of [`Normal`](super::Normal) and no
+/// continuum.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Estimate {
     pub estimator: Estimator,
@@ -51,7 +51,7 @@ impl Kernel for Estimate {
     fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
         let mut scratch = memory.take_scratch();
         memory.add(|memory, sums| {
-            let rows = MemberRows {
+            let rows = EstimatedRows {
                 estimator: self.estimator,
                 pixels: self.pixels,
                 columns: &self.columns,
@@ -61,7 +61,7 @@ impl Kernel for Estimate {
                 sums,
                 block: &mut scratch.products,
             };
-            rows.run();
+            rows.run_vectorised();
         });
         memory.give_scratch_back(scratch);
     }
@@ -69,28 +69,27 @@ impl Kernel for Estimate {
     #[cfg(feature = "gpu")]
     fn shader(&self, context: &ShaderContext<'_>) -> Result<Shader> {
         let text = include_str!("../../shaders/estimate.wgsl");
-        let mut shader = context.start("estimate", text, Dispatch::WORKGROUPS);
-        shader.state(true);
-        let rows = 1 + self.columns.len();
+        let mut shader = context.start_shader("estimate", text, Dispatch::WORKGROUPS);
+        shader.bind_state(true);
         let rows = StoredRows {
             buffer: self.model,
-            rows,
+            rows: 1 + self.columns.len(),
             pixels: self.pixels,
         };
         shader_rows::declare_stored_rows(&mut shader, context, rows);
-        shader.block(context, "pixel_data", "f32", self.data, false);
-        shader.block(context, "weight", "f32", self.weight, false);
+        shader.bind_block(context, "pixel_data", "f32", self.data, false);
+        shader.bind_block(context, "weight", "f32", self.weight, false);
         let constants = &mut shader.constants;
         constants.float("LOSS_SCALE", self.estimator.scale().unwrap_or(1.0));
         constants.line(&format!(
             "fn share_of(d: f32, w: f32, m: f32) -> vec3<f32> {{ return {}; }}",
-            self.estimator.wgsl()
+            self.estimator.wgsl_share()
         ));
         constants.unsigned("PIXELS", self.pixels);
         let count = pixel_sums::declare_tangents(constants, &self.columns)?;
         let sweep = Sweep {
             function: "reduce_sums",
-            sums: pixel_sums::of_normal(count, 0),
+            sums: pixel_sums::count_normal_sums(count, 0),
             kept: 0,
         };
         pixel_sums::declare_sums(constants, &[sweep])?;
@@ -99,7 +98,7 @@ impl Kernel for Estimate {
 }
 
 /// One member's rows and its curve's arrays.
-struct MemberRows<'a, R> {
+struct EstimatedRows<'a, R> {
     pub estimator: Estimator,
     pub pixels: usize,
     /// The parameter of each tangent row.
@@ -113,14 +112,14 @@ struct MemberRows<'a, R> {
     pub block: &'a mut Aligned<R>,
 }
 
-impl<R: Real> MemberRows<'_, R> {
+impl<R: Real> EstimatedRows<'_, R> {
     /// Adds what one member's points contribute to cost, gradient and normal matrix, with the machine's widest vectors.
-    pub fn run(self) {
+    pub fn run_vectorised(self) {
         pulp::Arch::new().dispatch(self);
     }
 }
 
-impl<R: Real> WithSimd for MemberRows<'_, R> {
+impl<R: Real> WithSimd for EstimatedRows<'_, R> {
     type Output = ();
 
     #[inline(always)]
@@ -134,17 +133,19 @@ impl<R: Real> WithSimd for MemberRows<'_, R> {
             for j in 0..count {
                 let [data, weight, model] =
                     [self.data, self.weight, self.model].map(|values| values[start + j].to_f64());
-                (residuals[j], slopes[j]) = (R::ZERO, R::ZERO);
+                residuals[j] = R::ZERO;
+                slopes[j] = R::ZERO;
                 if weight > 0.0 {
                     let share = self.estimator.share(data, weight, model);
                     self.sums.chi2 += share.cost;
-                    (residuals[j], slopes[j]) = (R::of(share.residual), R::of(share.slope));
+                    residuals[j] = R::of(share.residual);
+                    slopes[j] = R::of(share.slope);
                 }
             }
             for i in 0..rows {
                 let tangent = &self.model[(1 + i) * self.pixels + start..][..count];
                 for ((j, slope), t) in gram.row(i).iter_mut().zip(&slopes).zip(tangent) {
-                    // what a masked point's tangent is does not matter
+                    // The tangent at a masked point may be anything.
                     *j = if *slope > R::ZERO {
                         *slope * *t
                     } else {
@@ -154,7 +155,7 @@ impl<R: Real> WithSimd for MemberRows<'_, R> {
             }
             gram.add(simd, count);
         }
-        normal::gather(&gram, 0, self.columns, &Projected::default(), self.sums);
+        normal::add_projected(&gram, 0, self.columns, &Projected::default(), self.sums);
         *self.block = gram.into_memory();
     }
 }

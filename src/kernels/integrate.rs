@@ -7,7 +7,7 @@
 //! 1, so taps between the edges are summed, and four taps are weighted at each edge. Output rows are those of
 //! `resample.rs`. Beyond a segment's ends its end coefficients are used.
 
-use super::resample::{Cubic, PIXEL, Shift, doppler, split};
+use super::resample::{Cubic, PIXEL_MASK, Shift, doppler_shift, split_shift};
 #[cfg(feature = "gpu")]
 use super::shader::{Dispatch, Shader, ShaderContext};
 #[cfg(feature = "gpu")]
@@ -19,8 +19,8 @@ use crate::error::Result;
 use crate::math::Real;
 use crate::math::taps::TAPS;
 
-/// Number of taps between a pixel's edges, for estimates of cost.
-const USUAL_WIDTH: usize = 4;
+/// Typical number of taps between a pixel's edges, for estimates of cost.
+const TYPICAL_WIDTH: usize = 4;
 
 /// Doppler shift and means over pixels. Output rows are those of [`Resample`].
 #[derive(Clone, Debug, PartialEq)]
@@ -49,14 +49,14 @@ impl Kernel for Integrate {
         } = self.centres;
         let output = self.centres.output_rows() * pixels;
         Cost::new(
-            (4 * TAPS + USUAL_WIDTH) * output,
+            (4 * TAPS + TYPICAL_WIDTH) * output,
             rows * input_columns + output + 4 * pixels,
         )
     }
 
     fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
         memory.write(self.centres.output, |memory, output| {
-            let rows = MemberRows {
+            let rows = IntegratedRows {
                 stage: &self.centres,
                 input: memory.floats(self.centres.input),
                 index: memory.indices(self.centres.index),
@@ -64,18 +64,19 @@ impl Kernel for Integrate {
                 edges: memory.floats(self.edges),
                 output,
             };
-            rows.run(memory.parameters(), memory.trial());
+            rows.integrate(memory.parameters(), memory.trial());
         });
     }
 
     #[cfg(feature = "gpu")]
     fn shader(&self, context: &ShaderContext<'_>) -> Result<Shader> {
         let text = include_str!("../../shaders/integrate.wgsl");
-        let mut shader = context.start("integrate", text, Dispatch::pixels(self.centres.pixels));
-        shader.state(false);
+        let mut shader =
+            context.start_shader("integrate", text, Dispatch::pixels(self.centres.pixels));
+        shader.bind_state(false);
         shader_rows::declare_resampled_rows(&mut shader, context, &self.centres);
-        shader.block(context, "edges", "f32", self.edges, false);
-        shader.block(context, "output", "f32", self.centres.output, true);
+        shader.bind_block(context, "edges", "f32", self.edges, false);
+        shader.bind_block(context, "output", "f32", self.centres.output, true);
         shader
             .constants
             .unsigned("OUTPUT_ROWS", self.centres.output_rows());
@@ -85,7 +86,7 @@ impl Kernel for Integrate {
 }
 
 /// One member's rows.
-struct MemberRows<'a, R> {
+struct IntegratedRows<'a, R> {
     stage: &'a Resample,
     /// (rows, input_columns)
     input: &'a [R],
@@ -110,7 +111,7 @@ impl<R: Real> Edge<R> {
         let whole = index.floor();
         let x = R::of(index - whole);
         let (integrals, values) = match interpolation {
-            Interpolation::Cubic => (cubic_integrals(x), Cubic::new().at(x).0),
+            Interpolation::Cubic => (cubic_integrals(x), Cubic::new().weights_at(x).0),
             Interpolation::Linear => (linear_integrals(x), [R::ZERO, R::ONE - x, x, R::ZERO]),
         };
         Edge {
@@ -138,14 +139,15 @@ fn cubic_integrals<R: Real>(x: R) -> [R; TAPS] {
 
 /// Returns the integrals of triangles at k − 1 … k + 2 up to k + x.
 fn linear_integrals<R: Real>(x: R) -> [R; TAPS] {
-    let (half, y) = (R::of(0.5), R::ONE - x);
+    let half = R::of(0.5);
+    let y = R::ONE - x;
     [R::ONE, R::ONE - y * y * half, x * x * half, R::ZERO]
 }
 
-impl<R: Real> MemberRows<'_, R> {
+impl<R: Real> IntegratedRows<'_, R> {
     /// Computes one member's means over the observed pixels; pixels that are not used are 0.
-    fn run(self, parameters: &[Parameter], u: &[f64]) {
-        let MemberRows {
+    fn integrate(self, parameters: &[Parameter], u: &[f64]) {
+        let IntegratedRows {
             stage,
             input,
             index,
@@ -153,19 +155,20 @@ impl<R: Real> MemberRows<'_, R> {
             edges,
             output,
         } = self;
-        let (v, by_u) = stage.velocity.at(parameters, u);
-        let (shift, slope) = doppler(v);
+        let (velocity, velocity_by_u) = stage.velocity.evaluate(parameters, u);
+        let (shift, shift_by_v) = doppler_shift(velocity);
         let shifts: Vec<Shift<f64>> = stage
             .segments
             .iter()
-            .map(|s| split(s, shift, slope * by_u))
+            .map(|segment| split_shift(segment, shift, shift_by_v * velocity_by_u))
             .collect();
-        let (pixels, columns) = (stage.pixels, stage.input_columns);
+        let pixels = stage.pixels;
+        let columns = stage.input_columns;
         let has_velocity = stage.output_rows() > stage.rows;
         for (j, &packed) in index.iter().enumerate().take(pixels) {
             let Some(&Shift {
                 whole,
-                fraction: part,
+                fraction: shift_fraction,
                 start,
                 last,
                 slope,
@@ -174,29 +177,28 @@ impl<R: Real> MemberRows<'_, R> {
                 (0..stage.output_rows()).for_each(|row| output[row * pixels + j] = R::ZERO);
                 continue;
             };
-            let centre = f64::from((packed & PIXEL) - whole) + (fraction[j].to_f64() - part);
-            let (below, above) = (edges[j].to_f64(), edges[pixels + j].to_f64());
-            let ends = [centre - below, centre + above]
+            let centre =
+                f64::from((packed & PIXEL_MASK) - whole) + (fraction[j].to_f64() - shift_fraction);
+            let below = edges[j].to_f64();
+            let above = edges[pixels + j].to_f64();
+            let [low, high] = [centre - below, centre + above]
                 .map(|index| Edge::<R>::at(index, stage.interpolation));
             let per_width = R::of(1.0 / (below + above));
             // 1. The mean of each row.
-            let [low, high] = &ends;
             for (row, values) in input.chunks_exact(columns).enumerate().take(stage.rows) {
                 let coefficient = |k: i32| values[k.clamp(start, last) as usize];
                 let between = (low.first..high.first).fold(R::ZERO, |sum, k| sum + coefficient(k));
                 let weighted = |sum: R, t: usize| {
-                    let (high_tap, low_tap) = (
-                        coefficient(high.first + t as i32),
-                        coefficient(low.first + t as i32),
-                    );
+                    let high_tap = coefficient(high.first + t as i32);
+                    let low_tap = coefficient(low.first + t as i32);
                     sum + (high.integrals[t] * high_tap - low.integrals[t] * low_tap)
                 };
-                let target = if row == 0 || !has_velocity {
+                let output_row = if row == 0 || !has_velocity {
                     row
                 } else {
                     row + 1
                 };
-                output[target * pixels + j] = (0..TAPS).fold(between, weighted) * per_width;
+                output[output_row * pixels + j] = (0..TAPS).fold(between, weighted) * per_width;
             }
             // 2. The derivative of the first row by the velocity.
             if has_velocity {
@@ -205,7 +207,7 @@ impl<R: Real> MemberRows<'_, R> {
                         |t: usize| input[(edge.first + t as i32).clamp(start, last) as usize];
                     (0..TAPS).fold(R::ZERO, |sum, t| sum + edge.values[t] * coefficient(t))
                 };
-                output[pixels + j] = (value(high) - value(low)) * per_width * R::of(slope);
+                output[pixels + j] = (value(&high) - value(&low)) * per_width * R::of(slope);
             }
         }
     }
@@ -219,22 +221,24 @@ mod tests {
     #[test]
     fn integrals_are_those_of_the_values() {
         for interpolation in [Interpolation::Cubic, Interpolation::Linear] {
-            let at = |x: f64| Edge::<f64>::at(5.0 + x, interpolation);
-            let (from, middle, to) = (at(0.25), at(0.375), at(0.5));
+            let edge_at = |x: f64| Edge::<f64>::at(5.0 + x, interpolation);
+            let [start, middle, end] = [0.25, 0.375, 0.5].map(edge_at);
             for t in 0..TAPS {
-                let simpson = (from.values[t] + 4.0 * middle.values[t] + to.values[t]) * 0.25 / 6.0;
+                let simpson =
+                    (start.values[t] + 4.0 * middle.values[t] + end.values[t]) * 0.25 / 6.0;
                 assert!(
-                    (to.integrals[t] - from.integrals[t] - simpson).abs() < 1e-12,
+                    (end.integrals[t] - start.integrals[t] - simpson).abs() < 1e-12,
                     "{interpolation:?}, tap {t}"
                 );
             }
-            // integrals are continuous where an edge moves to the next template pixel
-            let (end, next) = (at(1.0 - 1e-12), at(1.0));
-            assert_eq!((end.first, next.first), (4, 5));
-            assert!((end.integrals[0] - 1.0).abs() < 1e-9);
+            // Integrals are continuous where an edge moves to the next template pixel.
+            let before = edge_at(1.0 - 1e-12);
+            let after = edge_at(1.0);
+            assert_eq!((before.first, after.first), (4, 5));
+            assert!((before.integrals[0] - 1.0).abs() < 1e-9);
             (1..TAPS).for_each(|t| {
                 assert!(
-                    (end.integrals[t] - next.integrals[t - 1]).abs() < 1e-9,
+                    (before.integrals[t] - after.integrals[t - 1]).abs() < 1e-9,
                     "tap {t}"
                 )
             });

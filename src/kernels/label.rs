@@ -79,13 +79,13 @@ impl Source {
 /// Returns the parameter of each tangent row of some labels: those that they depend on, in the order in which they
 /// appear.
 pub fn tangents(inputs: &[LabelInput]) -> Vec<usize> {
-    let mut all = Vec::new();
+    let mut parameters = Vec::new();
     for (p, _) in inputs.iter().flat_map(|input| input.source.slopes()) {
-        if !all.contains(&p) {
-            all.push(p);
+        if !parameters.contains(&p) {
+            parameters.push(p);
         }
     }
-    all
+    parameters
 }
 
 /// Function of a label before its scaling.
@@ -99,7 +99,7 @@ pub enum Transform {
 crate::words::named!(Transform, "transform", ["identity" => Identity, "log10" => Log10]);
 
 /// Returns z, the network's scaled input, of one label at `u`, and its derivative by the label's physical value.
-pub fn scaled(input: &LabelInput, parameters: &[Parameter], u: &[f64]) -> (f64, f64) {
+pub fn scale_label(input: &LabelInput, parameters: &[Parameter], u: &[f64]) -> (f64, f64) {
     let x = input
         .source
         .value(|p| parameters[p].origin + parameters[p].scale * u[p]);
@@ -134,14 +134,14 @@ pub(super) fn declare_label(
             )
         }
         (_, transform) => {
-            // x / unit − offset = first + Σ ratio u
+            // (x − offset) / unit as a sum of its value at u = 0 and Σ ratio u
             let offset = if transform == Transform::Log10 {
                 0.0
             } else {
                 label.mean
             };
-            let first = label.source.value(|p| parameters[p].origin) - offset;
-            let mut sum = constants.literal(first / unit(label));
+            let at_origin = label.source.value(|p| parameters[p].origin) - offset;
+            let mut sum = constants.literal(at_origin / shader_unit(label));
             for (p, ratio) in slope_ratios(parameters, label) {
                 sum += &format!(" + {} * trial({p}u, slot)", constants.literal(ratio));
             }
@@ -163,7 +163,7 @@ pub(super) fn declare_label(
 
 /// Returns the unit in which shaders count the label: 10^mean if it is transformed by log10, else its `std`.
 #[cfg(feature = "gpu")]
-fn unit(label: &LabelInput) -> f64 {
+fn shader_unit(label: &LabelInput) -> f64 {
     if label.transform == Transform::Log10 {
         10f64.powf(label.mean)
     } else {
@@ -175,8 +175,10 @@ fn unit(label: &LabelInput) -> f64 {
 /// derivative.
 #[cfg(feature = "gpu")]
 pub(super) fn slope_ratios(parameters: &[Parameter], label: &LabelInput) -> Vec<(usize, f64)> {
-    let slopes = label.source.slopes().into_iter();
-    slopes
-        .map(|(p, factor)| (p, factor * parameters[p].scale / unit(label)))
+    label
+        .source
+        .slopes()
+        .into_iter()
+        .map(|(p, slope)| (p, slope * parameters[p].scale / shader_unit(label)))
         .collect()
 }

@@ -1,7 +1,7 @@
 //! Scaled labels z = (transform(x) − mean) / std, x = origin + scale u, and their derivatives by u: a row of z, then a
 //! row for each parameter that a label depends on. f64 inside. Twin of `shaders/labels.wgsl`.
 
-use super::label::{LabelInput, scaled, tangents};
+use super::label::{LabelInput, scale_label, tangents};
 #[cfg(feature = "gpu")]
 use super::label::{declare_label, slope_ratios};
 #[cfg(feature = "gpu")]
@@ -20,7 +20,7 @@ pub struct Labels {
     pub inputs: Vec<LabelInput>,
     pub output: BufferId,
     pub stride: usize,
-    /// Without: the row of values alone.
+    /// False for the row of values alone.
     pub derivatives: bool,
 }
 
@@ -51,20 +51,21 @@ impl Kernel for Labels {
 
     fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
         memory.write(self.output, |memory, output| {
-            fill(self, memory.parameters(), memory.trial(), output)
+            write_labels(self, memory.parameters(), memory.trial(), output)
         });
     }
 
     #[cfg(feature = "gpu")]
     fn shader(&self, context: &ShaderContext<'_>) -> Result<Shader> {
-        let mut shader = context.start(
+        let mut shader = context.start_shader(
             "labels",
             include_str!("../../shaders/labels.wgsl"),
             Dispatch::MEMBERS,
         );
-        shader.state(false);
-        shader.block(context, "output", "f32", self.output, true);
-        let rows = tangents(&self.inputs);
+        shader.bind_state(false);
+        shader.bind_block(context, "output", "f32", self.output, true);
+        // One statement per label, and one per derivative.
+        let tangent_parameters = tangents(&self.inputs);
         let mut body = String::new();
         for (i, label) in self.inputs.iter().enumerate() {
             declare_label(
@@ -80,7 +81,10 @@ impl Kernel for Labels {
                 .into_iter()
                 .filter(|_| self.derivatives)
             {
-                let row = 1 + rows.iter().position(|q| *q == p).unwrap_or_default();
+                let row = 1 + tangent_parameters
+                    .iter()
+                    .position(|q| *q == p)
+                    .unwrap_or_default();
                 let ratio = shader.constants.literal(ratio);
                 body += &format!(
                     "output[base + {}u] = label_{i}.y * {ratio};\n",
@@ -91,20 +95,26 @@ impl Kernel for Labels {
         shader
             .constants
             .line(&format!("fn fill(slot: u32, base: u32) {{\n{body}}}"));
-        shader
-            .constants
-            .unsigned("ROWS", if self.derivatives { 1 + rows.len() } else { 1 });
+        shader.constants.unsigned(
+            "ROWS",
+            if self.derivatives {
+                1 + tangent_parameters.len()
+            } else {
+                1
+            },
+        );
         shader.constants.unsigned("STRIDE", self.stride);
         Ok(shader)
     }
 }
 
-/// Writes one member's scaled labels z into its block and, if asked for, their derivatives by u into the rows below.
-fn fill<R: Real>(stage: &Labels, parameters: &[Parameter], u: &[f64], out: &mut [R]) {
+/// Writes one member's scaled labels z into its block and, with `derivatives`, their derivatives by u into the rows
+/// below.
+fn write_labels<R: Real>(stage: &Labels, parameters: &[Parameter], u: &[f64], out: &mut [R]) {
     out.fill(R::ZERO);
-    let rows = tangents(&stage.inputs);
+    let tangent_parameters = tangents(&stage.inputs);
     for (l, input) in stage.inputs.iter().enumerate() {
-        let (z, slope) = scaled(input, parameters, u);
+        let (z, slope) = scale_label(input, parameters, u);
         out[l] = R::of(z);
         for (p, factor) in input
             .source
@@ -112,7 +122,10 @@ fn fill<R: Real>(stage: &Labels, parameters: &[Parameter], u: &[f64], out: &mut 
             .into_iter()
             .filter(|_| stage.derivatives)
         {
-            let row = 1 + rows.iter().position(|q| *q == p).unwrap_or_default();
+            let row = 1 + tangent_parameters
+                .iter()
+                .position(|q| *q == p)
+                .unwrap_or_default();
             out[row * stage.stride + l] = R::of(slope * factor * parameters[p].scale);
         }
     }

@@ -1,4 +1,4 @@
-//! The view of memory that a kernel's Rust twin has.
+//! The memory that a kernel's Rust twin sees.
 
 use super::custom::ModelScratch;
 use super::robust::Weighing;
@@ -21,9 +21,9 @@ pub struct Priors<'a> {
 pub struct Scratch<R> {
     /// Working space of a user's own model.
     pub(super) model: ModelScratch,
-    /// Block of rows whose products are summed.
+    /// Memory for a block of rows whose products are summed.
     pub(super) products: Aligned<R>,
-    /// The loss that residuals were last weighed under.
+    /// Cached weighing of residuals, under the last loss.
     pub(super) weighing: Option<Weighing>,
 }
 
@@ -47,15 +47,15 @@ pub trait Memory<R: Real> {
     /// Returns a product's weights, packed.
     fn packed(&self, id: BufferId) -> Option<&Packed<R>>;
 
-    /// Lets `fill` write the members' rows in a buffer, while it reads others.
+    /// Calls `fill` with the members' rows in a buffer, to be written while it reads other buffers.
     fn write(&mut self, id: BufferId, fill: impl FnOnce(&Self, &mut [R]));
 
-    /// Lets `add` change the member's sums, while it reads rows.
+    /// Calls `add` with the member's sums, to be changed while it reads rows.
     fn add(&mut self, add: impl FnOnce(&Self, &mut Sums));
 
-    /// Returns the working space, without leaving it here.
+    /// Takes the working space out of the memory.
     fn take_scratch(&mut self) -> Scratch<R>;
 
-    /// Gives the working space back.
+    /// Puts the working space back.
     fn give_scratch_back(&mut self, scratch: Scratch<R>);
 }

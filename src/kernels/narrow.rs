@@ -38,33 +38,33 @@ impl Kernel for Narrow {
 
     fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
         memory.write(self.output, |memory, output| {
-            narrow(memory.floats(self.input), output)
+            round_to_halves(memory.floats(self.input), output)
         });
     }
 
     #[cfg(feature = "gpu")]
     fn shader(&self, context: &ShaderContext<'_>) -> Result<Shader> {
-        let mut shader = context.start(
+        let mut shader = context.start_shader(
             "narrow",
             include_str!("../../shaders/narrow.wgsl"),
             Dispatch::pixels(self.length / 2),
         );
-        shader.block(context, "input", "f32", self.input, false);
-        shader.block(context, "output", "u32", self.output, true);
+        shader.bind_block(context, "input", "f32", self.input, false);
+        shader.bind_block(context, "output", "u32", self.output, true);
         shader.constants.unsigned("PAIRS", self.length / 2);
         Ok(shader)
     }
 }
 
-/// Rounds a number to the nearest that f16 has.
-pub fn rounded<R: Real>(x: R) -> R {
+/// Rounds a number to the nearest f16.
+pub fn round_to_half<R: Real>(x: R) -> R {
     R::of(f16::from_f64(x.to_f64()).to_f64())
 }
 
-/// Copies one member's numbers to `output`, rounded to the nearest that f16 has.
-fn narrow<R: Real>(input: &[R], output: &mut [R]) {
+/// Copies one member's numbers to `output`, rounded to the nearest f16.
+fn round_to_halves<R: Real>(input: &[R], output: &mut [R]) {
     input
         .iter()
         .zip(output)
-        .for_each(|(x, out)| *out = rounded(*x));
+        .for_each(|(x, out)| *out = round_to_half(*x));
 }

@@ -11,7 +11,7 @@ use pulp::{Simd, WithSimd};
 use super::pixel_sums::{self, Sweep};
 #[cfg(feature = "gpu")]
 use super::robust;
-use super::robust::{Tally, Weighing, add_terms};
+use super::robust::{LossTally, Weighing, add_terms};
 #[cfg(feature = "gpu")]
 use super::shader::{Dispatch, Shader, ShaderContext};
 #[cfg(feature = "gpu")]
@@ -71,7 +71,7 @@ impl Kernel for Normal {
                 transform: memory.floats(basis.transform),
                 solution: memory.floats(solution),
             });
-            let rows = MemberRows {
+            let rows = NormalRows {
                 pixels: self.pixels,
                 columns: &self.columns,
                 model: memory.floats(self.model),
@@ -82,7 +82,7 @@ impl Kernel for Normal {
                 sums,
                 block: &mut scratch.products,
             };
-            rows.run();
+            rows.run_vectorised();
         });
         memory.give_scratch_back(scratch);
     }
@@ -105,8 +105,9 @@ impl Normal {
         let text = include_str!("../../shaders/normal.wgsl");
         let terms = self.continuum.map_or(0, |(basis, _)| basis.terms);
         pixel_sums::check_size("continuum terms", terms)?;
-        let mut shader = context.start("normal", text, Dispatch::WORKGROUPS);
-        shader.state(true);
+        let mut shader = context.start_shader("normal", text, Dispatch::WORKGROUPS);
+        shader.bind_state(true);
+        // 1. The model's rows, stored in a buffer or resampled by this kernel.
         let rows = 1 + self.columns.len();
         match resample {
             Some(resample) => {
@@ -122,13 +123,14 @@ impl Normal {
                 shader_rows::declare_stored_rows(&mut shader, context, stored);
             }
         }
-        shader.block(context, "pixel_data", "f32", self.data, false);
-        shader.block(context, "weight", "f32", self.weight, false);
+        shader.bind_block(context, "pixel_data", "f32", self.data, false);
+        shader.bind_block(context, "weight", "f32", self.weight, false);
         shader.uses.extend(["members", "state", "math"]);
+        // 2. The continuum: none, solved by an earlier kernel, or by this one.
         if let Some((basis, solution)) = self.continuum {
             basis.bind(&mut shader, context);
             if continuum.is_none() {
-                shader.block(context, "solution", "f32", solution, false);
+                shader.bind_block(context, "solution", "f32", solution, false);
             }
         }
         shader.uses.push(match (self.continuum, continuum) {
@@ -136,14 +138,13 @@ impl Normal {
             (_, None) => "projection",
             (_, Some(_)) => "elimination_first",
         });
+        // 3. The tangents of each parameter, and the sums over pixels, after those of the continuum.
         let constants = &mut shader.constants;
         constants.unsigned("PIXELS", self.pixels);
         constants.unsigned("TERMS", terms);
         constants.unsigned("TRIANGLE", packed_length(terms));
-        let own = pixel_sums::of_normal(
-            pixel_sums::declare_tangents(constants, &self.columns)?,
-            terms,
-        );
+        let parameters = pixel_sums::declare_tangents(constants, &self.columns)?;
+        let least_squares_sums = pixel_sums::count_normal_sums(parameters, terms);
         let mut sweeps = continuum.map_or(Vec::new(), |continuum| {
             continuum.declare_sweeps(&mut shader)
         });
@@ -155,16 +156,17 @@ impl Normal {
         } else {
             "least_squares"
         });
-        let of_loss = self.loss.map_or(0, |loss| {
+        let mut sums = least_squares_sums;
+        if let Some(loss) = self.loss {
             robust::declare_loss(&mut shader, loss);
-            shader.constants.unsigned("OF_LOSS", own);
-            pixel_sums::OF_LOSS
-        });
-        let kept = if continuum.is_some() { 0 } else { terms }; // coefficients in the stored basis
+            shader.constants.unsigned("OF_LOSS", least_squares_sums);
+            sums += pixel_sums::LOSS_SUM_COUNT;
+        }
         sweeps.push(Sweep {
             function: "reduce_sums",
-            sums: own + of_loss,
-            kept,
+            sums,
+            // the coefficients in the stored basis
+            kept: if continuum.is_some() { 0 } else { terms },
         });
         pixel_sums::declare_sums(&mut shader.constants, &sweeps)?;
         Ok(shader)
@@ -180,11 +182,11 @@ impl Normal {
     }
 }
 
-/// Partial sums of χ²: a vector's worth of f64, so that the loop over pixels becomes vector code.
+/// Number of partial sums of χ²: a vector's worth of f64, so that the loop over pixels becomes vector code.
 const COST_LANES: usize = 16;
 
 /// One member's rows and its spectrum's arrays.
-struct MemberRows<'a, R> {
+struct NormalRows<'a, R> {
     pub pixels: usize,
     /// The parameter of each tangent row.
     pub columns: &'a [usize],
@@ -214,56 +216,57 @@ struct Projection<'a, R> {
 impl<R: Real> Projection<'_, R> {
     /// Returns the coefficients of the stored basis, transformᵀ a, from those of the orthonormal one, a.
     fn coefficients<T: Real>(&self) -> Vec<T> {
-        let one = |k: usize| {
-            let rows = self.transform.chunks_exact(self.terms).zip(self.solution);
-            T::of(rows.map(|(row, a)| row[k].to_f64() * a.to_f64()).sum())
-        };
-        (0..self.terms).map(one).collect()
+        (0..self.terms)
+            .map(|k| {
+                let rows = self.transform.chunks_exact(self.terms).zip(self.solution);
+                T::of(rows.map(|(row, a)| row[k].to_f64() * a.to_f64()).sum())
+            })
+            .collect()
     }
 }
 
-impl<R: Real> MemberRows<'_, R> {
+impl<R: Real> NormalRows<'_, R> {
     /// Adds one member's χ², gradient and normal matrix of an arm to its sums, with the machine's widest vectors.
-    pub fn run(self) {
+    pub fn run_vectorised(self) {
         pulp::Arch::new().dispatch(self);
     }
 
-    /// Adds an arm's χ² to the member's sums, and nothing else, where no derivatives are asked for. Residuals are made
-    /// in f64: rounded to f32, those of a spectrum of S/N 100 leave an error of some 1e-3 in χ², more than a simplex
-    /// may end with.
+    /// Adds an arm's χ² to the member's sums, and nothing else, where no derivatives are needed. Residuals are computed
+    /// in f64: in f32, those of a spectrum of S/N 100 leave an error of some 1e-3 in χ², more than the tolerance of a
+    /// simplex.
     #[inline(always)]
     fn add_cost(self) {
         let coefficients = self
             .continuum
             .map(|c| c.coefficients::<f64>())
             .unwrap_or_default();
-        let mut smooth = [1.0; BLOCK];
+        let mut continuum = [1.0; BLOCK];
         let mut lanes = [0.0; COST_LANES];
         for start in (0..self.pixels).step_by(BLOCK) {
             let count = BLOCK.min(self.pixels - start);
             if let Some(c) = self.continuum {
-                smooth.fill(0.0);
-                for (k, &factor) in coefficients.iter().enumerate() {
+                continuum.fill(0.0);
+                for (k, &coefficient) in coefficients.iter().enumerate() {
                     let basis = &c.basis[k * self.pixels + start..][..count];
-                    smooth
+                    continuum
                         .iter_mut()
                         .zip(basis)
-                        .for_each(|(s, b)| *s += factor * b.to_f64());
+                        .for_each(|(sum, b)| *sum += coefficient * b.to_f64());
                 }
             }
             if let Some(Weighing { loss, .. }) = self.weighing {
                 let mut residuals = [0.0; BLOCK];
                 let [data, weight, value] =
                     [self.data, self.weight, self.model].map(|row| &row[start..start + count]);
-                for ((((r, d), w), v), s) in residuals
+                for ((((r, d), w), v), c) in residuals
                     .iter_mut()
                     .zip(data)
                     .zip(weight)
                     .zip(value)
-                    .zip(&smooth)
+                    .zip(&continuum)
                 {
                     *r = if *w > R::ZERO {
-                        d.to_f64() - w.to_f64() * v.to_f64() * s
+                        d.to_f64() - w.to_f64() * v.to_f64() * c
                     } else {
                         0.0
                     };
@@ -273,18 +276,20 @@ impl<R: Real> MemberRows<'_, R> {
             }
             let [data, weight, value] = [self.data, self.weight, self.model]
                 .map(|row| row[start..start + count].chunks(COST_LANES));
-            for (((data, weight), value), smooth) in
-                data.zip(weight).zip(value).zip(smooth.chunks(COST_LANES))
+            for (((data, weight), value), continuum) in data
+                .zip(weight)
+                .zip(value)
+                .zip(continuum.chunks(COST_LANES))
             {
-                for ((((sum, d), w), v), s) in lanes
+                for ((((sum, d), w), v), c) in lanes
                     .iter_mut()
                     .zip(data)
                     .zip(weight)
                     .zip(value)
-                    .zip(smooth)
+                    .zip(continuum)
                 {
-                    let residual = d.to_f64() - w.to_f64() * v.to_f64() * s;
-                    // a masked pixel's value may be anything
+                    let residual = d.to_f64() - w.to_f64() * v.to_f64() * c;
+                    // The value at a masked pixel may be anything.
                     *sum += if *w > R::ZERO {
                         residual * residual
                     } else {
@@ -297,14 +302,14 @@ impl<R: Real> MemberRows<'_, R> {
     }
 
     /// Adds an arm's χ², gradient and normal matrix to the sums, from `gram`, with rows S (terms), J (columns), r.
-    fn accumulate(&mut self, gram: &Gram<R>, tally: Option<Tally<R>>) {
+    fn accumulate(&mut self, gram: &Gram<R>, tally: Option<LossTally<R>>) {
         let terms = self.continuum.map_or(0, |c| c.terms);
         let count = self.columns.len();
         if let Some(tally) = tally {
-            return self.accumulate_robust(gram, &tally, tally.ratio());
+            return self.accumulate_robust(gram, &tally, tally.matrix_factor());
         }
+        // 1. L⁻¹ B, one column per tangent.
         let residual = terms + count;
-        // L⁻¹ B, one column a tangent
         let mut projected = vec![0.0; terms * count];
         if let Some(continuum) = self.continuum {
             let factor = &continuum.solution[terms..];
@@ -323,8 +328,9 @@ impl<R: Real> MemberRows<'_, R> {
                 }
             }
         }
+        // 2. The sums without the continuum.
         self.sums.chi2 += gram.sum(residual, residual);
-        gather(
+        add_projected(
             gram,
             terms,
             self.columns,
@@ -336,42 +342,50 @@ impl<R: Real> MemberRows<'_, R> {
         );
     }
 
-    /// Does so under a robust loss, with the continuum in the stored basis, which makes no difference to what is left
-    /// without it.
-    fn accumulate_robust(&mut self, gram: &Gram<R>, tally: &Tally<R>, ratio: f64) {
+    /// Adds the same sums under a robust loss, with the continuum in the stored basis: the sums without the continuum
+    /// do not depend on its basis.
+    fn accumulate_robust(&mut self, gram: &Gram<R>, tally: &LossTally<R>, ratio: f64) {
         let terms = self.continuum.map_or(0, |c| c.terms);
         let residual = terms + self.columns.len();
+        // 1. The Cholesky factor of C under the weights.
         let mut factor: Vec<f64> = (0..terms)
             .flat_map(|i| (0..=i).map(move |j| gram.sum(i, j)))
             .collect();
-        for i in (0..terms).map(|i| packed_index(i, i)) {
-            // a term that no pixel sees leaves the solve
-            factor[i] = if factor[i] == 0.0 { 1.0 } else { factor[i] };
+        for i in 0..terms {
+            // A term that no pixel sees leaves the solve.
+            let diagonal = &mut factor[packed_index(i, i)];
+            *diagonal = if *diagonal == 0.0 { 1.0 } else { *diagonal };
         }
-        let is_sound = cholesky(&mut factor, terms);
-        let row = |i: usize| {
+        let is_positive_definite = cholesky(&mut factor, terms);
+        // 2. L⁻¹ times the products of the terms with each tangent and with the residual.
+        let solved_row = |i: usize| {
             let mut row: Vec<f64> = (0..terms).map(|k| gram.sum(i, k)).collect();
             solve_lower(&factor, &mut row);
             row
         };
-        let projected: Vec<f64> = (terms..residual).flat_map(row).collect();
-        self.sums.chi2 += if is_sound { tally.cost } else { f64::NAN };
+        let columns: Vec<f64> = (terms..residual).flat_map(solved_row).collect();
+        // 3. The sums without the continuum.
+        self.sums.chi2 += if is_positive_definite {
+            tally.cost
+        } else {
+            f64::NAN
+        };
         tally.add_to(ratio, &mut self.sums.loss);
         let projected = Projected {
-            columns: &projected,
-            rest: &row(residual),
+            columns: &columns,
+            residual: &solved_row(residual),
             ratio,
         };
-        gather(gram, terms, self.columns, &projected, self.sums);
+        add_projected(gram, terms, self.columns, &projected, self.sums);
     }
 }
 
-/// What is left of an arm's gradient and normal matrix where the continuum is eliminated.
+/// Projections onto the continuum's terms, which are subtracted from an arm's gradient and normal matrix.
 pub(super) struct Projected<'a> {
     /// (columns, terms) L⁻¹ B.
     pub columns: &'a [f64],
     /// (terms) L⁻¹ Sᵀψ; empty where the coefficients solve their equation.
-    pub rest: &'a [f64],
+    pub residual: &'a [f64],
     /// Factor of the normal matrix.
     pub ratio: f64,
 }
@@ -380,15 +394,15 @@ impl Default for Projected<'_> {
     fn default() -> Self {
         Projected {
             columns: &[],
-            rest: &[],
+            residual: &[],
             ratio: 1.0,
         }
     }
 }
 
-/// Adds an arm's gradient and normal matrix, without its continuum terms, to the sums. They are of a Gram matrix with
+/// Adds an arm's gradient and normal matrix, without its continuum terms, to the sums. `gram` has the products of the
 /// rows S (terms), J (columns), r.
-pub(super) fn gather<R: Real>(
+pub(super) fn add_projected<R: Real>(
     gram: &Gram<R>,
     terms: usize,
     columns: &[usize],
@@ -397,27 +411,25 @@ pub(super) fn gather<R: Real>(
 ) {
     let residual = terms + columns.len();
     for (i, &p) in columns.iter().enumerate() {
-        let of_rest: f64 = projected.columns[i * terms..]
+        let projected_residual: f64 = projected.columns[i * terms..]
             .iter()
-            .zip(projected.rest)
+            .zip(projected.residual)
             .map(|(b, r)| b * r)
             .sum();
-        sums.gradient[p] += gram.sum(residual, terms + i) - of_rest;
+        sums.gradient[p] += gram.sum(residual, terms + i) - projected_residual;
         for (j, &q) in columns.iter().enumerate().take(i + 1) {
-            let (x, y) = (
-                &projected.columns[i * terms..][..terms],
-                &projected.columns[j * terms..][..terms],
-            );
-            let schur: f64 = x.iter().zip(y).map(|(a, b)| a * b).sum();
-            // two rows of one parameter (a tied label) meet twice
+            let column_i = &projected.columns[i * terms..][..terms];
+            let column_j = &projected.columns[j * terms..][..terms];
+            let projected_product: f64 = column_i.iter().zip(column_j).map(|(a, b)| a * b).sum();
+            // Two rows of one parameter (a tied label) add their product twice.
             let times = projected.ratio * if i != j && p == q { 2.0 } else { 1.0 };
             sums.normal_matrix[packed_index(p, q)] +=
-                times * (gram.sum(terms + i, terms + j) - schur);
+                times * (gram.sum(terms + i, terms + j) - projected_product);
         }
     }
 }
 
-impl<R: Real> WithSimd for MemberRows<'_, R> {
+impl<R: Real> WithSimd for NormalRows<'_, R> {
     type Output = ();
 
     #[inline(always)]
@@ -427,52 +439,51 @@ impl<R: Real> WithSimd for MemberRows<'_, R> {
         if rows == 0 {
             return self.add_cost();
         }
-        let skip = if self.weighing.is_some() { 0 } else { terms };
-        let mut gram = Gram::in_memory(std::mem::take(self.block), terms + rows + 1, skip);
+        let skipped_rows = if self.weighing.is_some() { 0 } else { terms };
+        let mut gram = Gram::in_memory(std::mem::take(self.block), terms + rows + 1, skipped_rows);
         let coefficients = self
             .continuum
             .map(|c| c.coefficients::<R>())
             .unwrap_or_default();
-        let (mut smooth, mut scaled, mut heights) =
-            ([R::ONE; BLOCK], [R::ZERO; BLOCK], [R::ZERO; BLOCK]);
-        let mut tally = self.weighing.map(Tally::new);
+        let mut continuum = [R::ONE; BLOCK];
+        let mut scaled = [R::ZERO; BLOCK];
+        let mut weights = [R::ZERO; BLOCK];
+        let mut tally = self.weighing.map(LossTally::new);
         for start in (0..self.pixels).step_by(BLOCK) {
             let count = BLOCK.min(self.pixels - start);
-            let (weight, value) = (
-                &self.weight[start..start + count],
-                &self.model[start..start + count],
-            );
-            // 1. residuals
+            let weight = &self.weight[start..start + count];
+            let value = &self.model[start..start + count];
+            // 1. The residuals.
             for ((s, w), v) in scaled.iter_mut().zip(weight).zip(value) {
                 *s = if *w > R::ZERO { *w * *v } else { R::ZERO };
             }
             if let Some(c) = self.continuum {
-                smooth.fill(R::ZERO);
+                continuum.fill(R::ZERO);
                 add_terms(
                     &coefficients,
                     &c.basis[start..],
                     self.pixels,
-                    &mut smooth[..count],
+                    &mut continuum[..count],
                 );
             }
             let data = &self.data[start..start + count];
-            for (((r, d), v), s) in gram
+            for (((r, d), v), c) in gram
                 .row(terms + rows)
                 .iter_mut()
                 .zip(data)
                 .zip(&scaled)
-                .zip(&smooth)
+                .zip(&continuum)
             {
-                *r = *d - *v * *s;
+                *r = *d - *v * *c;
             }
-            // 2. their weights under the loss, by whose roots the rows are multiplied
-            let heights = match &mut tally {
+            // 2. Their weights under the loss, by whose roots the rows are multiplied.
+            let weights = match &mut tally {
                 None => weight,
                 Some(tally) => {
                     let residuals = &mut gram.row(terms + rows)[..count];
                     let roots = tally.add(simd, residuals, weight);
                     for (((h, w), s), root) in
-                        heights.iter_mut().zip(weight).zip(&mut scaled).zip(roots)
+                        weights.iter_mut().zip(weight).zip(&mut scaled).zip(roots)
                     {
                         (*h, *s) = (*w * *root, *s * *root);
                     }
@@ -480,10 +491,10 @@ impl<R: Real> WithSimd for MemberRows<'_, R> {
                         .iter_mut()
                         .zip(roots)
                         .for_each(|(r, root)| *r *= *root);
-                    &heights[..count]
+                    &weights[..count]
                 }
             };
-            // 3. the continuum's terms and the tangents
+            // 3. The continuum's terms and the tangents.
             if let Some(c) = self.continuum {
                 for k in 0..terms {
                     let basis = &c.basis[k * self.pixels + start..][..count];
@@ -496,14 +507,14 @@ impl<R: Real> WithSimd for MemberRows<'_, R> {
             }
             for i in 0..rows {
                 let tangent = &self.model[(1 + i) * self.pixels + start..][..count];
-                for (((j, w), t), s) in gram
+                for (((j, w), t), c) in gram
                     .row(terms + i)
                     .iter_mut()
-                    .zip(heights)
+                    .zip(weights)
                     .zip(tangent)
-                    .zip(&smooth)
+                    .zip(&continuum)
                 {
-                    *j = if *w > R::ZERO { *w * *s * *t } else { R::ZERO };
+                    *j = if *w > R::ZERO { *w * *c * *t } else { R::ZERO };
                 }
             }
             gram.add(simd, count);

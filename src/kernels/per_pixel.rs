@@ -65,7 +65,7 @@ impl Kernel for PerPixel {
                 ..
             } = *self;
             let input = memory.floats(self.input);
-            MemberRows {
+            PerPixelRows {
                 rows,
                 columns,
                 hidden,
@@ -79,23 +79,23 @@ impl Kernel for PerPixel {
                 b1,
                 output,
             }
-            .run();
+            .run_vectorised();
         });
     }
 
     #[cfg(feature = "gpu")]
     fn shader(&self, context: &ShaderContext<'_>) -> Result<Shader> {
-        let mut shader = context.start(
+        let mut shader = context.start_shader(
             "per_pixel",
             include_str!("../../shaders/per_pixel.wgsl"),
             Dispatch::pixels(self.columns),
         );
-        shader.block(context, "input", "f32", self.input, false);
-        shader.block(context, "w0", "f32", self.w0, false);
-        shader.block(context, "b0", "f32", self.b0, false);
-        shader.block(context, "w1", "f32", self.w1, false);
-        shader.block(context, "b1", "f32", self.b1, false);
-        shader.block(context, "output", "f32", self.output, true);
+        shader.bind_block(context, "input", "f32", self.input, false);
+        shader.bind_block(context, "w0", "f32", self.w0, false);
+        shader.bind_block(context, "b0", "f32", self.b0, false);
+        shader.bind_block(context, "w1", "f32", self.w1, false);
+        shader.bind_block(context, "b1", "f32", self.b1, false);
+        shader.bind_block(context, "output", "f32", self.output, true);
         activate::declare_activation(&mut shader.constants, self.activation);
         shader.constants.unsigned("ROWS", self.rows);
         shader.constants.unsigned("COLUMNS", self.columns);
@@ -106,12 +106,12 @@ impl Kernel for PerPixel {
     }
 }
 
-/// Pixels that are worked on together.
-const CHUNK: usize = 64;
+/// Number of pixels that are computed together.
+const PIXELS_AT_A_TIME: usize = 64;
 
 /// One member's rows.
-pub(crate) struct MemberRows<'a, R> {
-    /// Values, and the tangents that are wanted.
+pub(crate) struct PerPixelRows<'a, R> {
+    /// Number of rows: values and tangents.
     pub rows: usize,
     pub columns: usize,
     pub hidden: usize,
@@ -132,19 +132,19 @@ pub(crate) struct MemberRows<'a, R> {
     pub output: &'a mut [R],
 }
 
-impl<R: Real> MemberRows<'_, R> {
+impl<R: Real> PerPixelRows<'_, R> {
     /// Evaluates a small network for every pixel of one member, with the widest vectors that the machine has.
-    pub fn run(self) {
+    pub fn run_vectorised(self) {
         pulp::Arch::new().dispatch(self);
     }
 }
 
-impl<R: Real> NullaryFnOnce for MemberRows<'_, R> {
+impl<R: Real> NullaryFnOnce for PerPixelRows<'_, R> {
     type Output = ();
 
     #[inline(always)]
     fn call(self) {
-        let MemberRows {
+        let PerPixelRows {
             input_stride,
             labels,
             hidden,
@@ -153,10 +153,10 @@ impl<R: Real> NullaryFnOnce for MemberRows<'_, R> {
             activation,
             ..
         } = self;
-        let mut block = vec![R::ZERO; rows * CHUNK];
-        let zero = [R::ZERO; CHUNK];
-        for start in (0..columns).step_by(CHUNK) {
-            let count = CHUNK.min(columns - start);
+        let mut block = vec![R::ZERO; rows * PIXELS_AT_A_TIME];
+        let zero = [R::ZERO; PIXELS_AT_A_TIME];
+        for start in (0..columns).step_by(PIXELS_AT_A_TIME) {
+            let count = PIXELS_AT_A_TIME.min(columns - start);
             let pixels = start..start + count;
             for (row, out) in self.output.chunks_exact_mut(columns).enumerate() {
                 let out = &mut out[pixels.clone()];
@@ -168,7 +168,7 @@ impl<R: Real> NullaryFnOnce for MemberRows<'_, R> {
             }
             for h in 0..hidden {
                 for row in 0..rows {
-                    let sum = &mut block[row * CHUNK..][..count];
+                    let sum = &mut block[row * PIXELS_AT_A_TIME..][..count];
                     if row == 0 {
                         sum.copy_from_slice(&self.b0[h * columns + start..][..count]);
                     } else {
@@ -182,9 +182,9 @@ impl<R: Real> NullaryFnOnce for MemberRows<'_, R> {
                         }
                     }
                 }
-                activate::MemberRows {
+                activate::ActivationRows {
                     block: &mut block,
-                    columns: CHUNK,
+                    columns: PIXELS_AT_A_TIME,
                     bias: &zero,
                     affine: None,
                     activation,
@@ -192,7 +192,7 @@ impl<R: Real> NullaryFnOnce for MemberRows<'_, R> {
                 .call();
                 let weight = &self.w1[h * columns + start..][..count];
                 for (row, out) in self.output.chunks_exact_mut(columns).enumerate() {
-                    let hidden = &block[row * CHUNK..][..count];
+                    let hidden = &block[row * PIXELS_AT_A_TIME..][..count];
                     for ((o, h), w) in out[pixels.clone()].iter_mut().zip(hidden).zip(weight) {
                         *o = w.fused(*h, *o);
                     }

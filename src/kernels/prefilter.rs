@@ -40,13 +40,13 @@ impl Kernel for Prefilter {
     fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
         memory.write(self.output, |memory, output| {
             let input = memory.floats(self.input);
-            MemberRows {
+            PrefilteredRows {
                 input,
                 output,
                 columns: self.columns,
                 segments: &self.segments,
             }
-            .run();
+            .run_vectorised();
         });
     }
 
@@ -62,13 +62,13 @@ impl Kernel for Prefilter {
             z: self.rows as u32,
             ..Dispatch::pixels(self.columns / 4)
         };
-        let mut shader = context.start(
+        let mut shader = context.start_shader(
             "prefilter",
             include_str!("../../shaders/prefilter.wgsl"),
             dispatch,
         );
-        shader.block(context, "input", "vec4<f32>", self.input, false);
-        shader.block(context, "output", "vec4<f32>", self.output, true);
+        shader.bind_block(context, "input", "vec4<f32>", self.input, false);
+        shader.bind_block(context, "output", "vec4<f32>", self.output, true);
         shader.constants.unsigned("COLUMNS", self.columns);
         for i in 0..=12 {
             let root = 3f64.sqrt();
@@ -78,7 +78,7 @@ impl Kernel for Prefilter {
         }
         let mut body = String::new();
         for segment in &self.segments {
-            let (start, end) = (segment.start, segment.end);
+            let Segment { start, end, .. } = *segment;
             body += &format!(
                 "if pixel >= {start}u && pixel < {end}u {{ return vec2<u32>({start}u, {end}u); }}\n"
             );
@@ -90,17 +90,17 @@ impl Kernel for Prefilter {
     }
 }
 
-/// Taps on either side.
-pub const REACH: usize = 12;
+/// Number of taps on either side of a pixel.
+pub const TAPS_PER_SIDE: usize = 12;
 
-/// √3 (√3−2)^k, k = 0…12.
-pub fn taps() -> [f64; REACH + 1] {
+/// Returns the weights of the taps, √3 (√3−2)^k, k = 0…12.
+pub fn tap_weights() -> [f64; TAPS_PER_SIDE + 1] {
     let root = 3f64.sqrt();
     std::array::from_fn(|k| root * (root - 2.0).powi(k as i32))
 }
 
 /// The rows of one member.
-struct MemberRows<'a, R> {
+struct PrefilteredRows<'a, R> {
     /// (rows, columns)
     pub input: &'a [R],
     pub output: &'a mut [R],
@@ -109,20 +109,20 @@ struct MemberRows<'a, R> {
     pub segments: &'a [Segment],
 }
 
-impl<R: Real> MemberRows<'_, R> {
+impl<R: Real> PrefilteredRows<'_, R> {
     /// Computes the spline coefficients of one member's rows, with the widest vectors that the machine has.
-    pub fn run(self) {
+    pub fn run_vectorised(self) {
         pulp::Arch::new().dispatch(self);
     }
 }
 
-impl<R: Real> NullaryFnOnce for MemberRows<'_, R> {
+impl<R: Real> NullaryFnOnce for PrefilteredRows<'_, R> {
     type Output = ();
 
     #[inline(always)]
     fn call(self) {
-        let taps = taps().map(R::of);
-        let mut sums = [[R::ZERO; BLOCK_INPUT]; 4];
+        let taps = tap_weights().map(R::of);
+        let mut sums = [[R::ZERO; INPUT_PIXELS_PER_BLOCK]; 4];
         let rows = self
             .input
             .chunks_exact(self.columns)
@@ -132,14 +132,15 @@ impl<R: Real> NullaryFnOnce for MemberRows<'_, R> {
             for segment in self.segments {
                 output[end..segment.start].fill(R::ZERO);
                 end = segment.end;
-                let (input, output) = (&input[segment.start..end], &mut output[segment.start..end]);
+                let input = &input[segment.start..end];
+                let output = &mut output[segment.start..end];
                 let count = input.len();
-                let first = REACH.min(count);
-                let last = count.saturating_sub(REACH).max(first);
+                let first = TAPS_PER_SIDE.min(count);
+                let last = count.saturating_sub(TAPS_PER_SIDE).max(first);
                 for j in (0..first).chain(last..count) {
-                    output[j] = edge(input, j, &taps);
+                    output[j] = filter_near_end(input, j, &taps);
                 }
-                interior(input, &mut output[first..last], &mut sums);
+                filter_interior(input, &mut output[first..last], &mut sums);
             }
             output[end..].fill(R::ZERO);
         }
@@ -148,63 +149,74 @@ impl<R: Real> NullaryFnOnce for MemberRows<'_, R> {
 
 /// Returns the coefficient of pixel `j` near an end of a segment, whose edge pixels are replicated.
 #[inline(always)]
-fn edge<R: Real>(input: &[R], j: usize, taps: &[R; REACH + 1]) -> R {
+fn filter_near_end<R: Real>(input: &[R], j: usize, taps: &[R; TAPS_PER_SIDE + 1]) -> R {
     let mut sum = taps[0] * input[j];
     for (k, tap) in taps.iter().enumerate().skip(1) {
-        let (left, right) = (j.saturating_sub(k), (j + k).min(input.len() - 1));
-        sum = tap.fused(input[left] + input[right], sum);
+        let left = input[j.saturating_sub(k)];
+        let right = input[(j + k).min(input.len() - 1)];
+        sum = tap.fused(left + right, sum);
     }
     sum
 }
 
-/// Pixels that are worked on together, so that what is between stays in the cache.
-const BLOCK: usize = 1024;
-/// Pixels that a block reads.
-const BLOCK_INPUT: usize = BLOCK + 2 * REACH;
+/// Number of pixels that are filtered together, so that intermediate sums stay in the cache.
+const PIXELS_PER_BLOCK: usize = 1024;
+/// Number of pixels that a block reads.
+const INPUT_PIXELS_PER_BLOCK: usize = PIXELS_PER_BLOCK + 2 * TAPS_PER_SIDE;
 
-/// Computes the spline coefficients of the pixels with `REACH` others on both sides. `output[0]` is pixel `REACH` of
-/// `input`. With z = √3 − 2 and S a shift by one pixel, Σ z^k S^k over k = 0…11 is (1 + z S) (1 + z² S²) (1 + z⁴ S⁴ +
-/// z⁸ S⁸): a few sums to each side instead of twelve. `sums` is memory for them.
+/// Computes the spline coefficients of the pixels with `TAPS_PER_SIDE` others on both sides. `output[0]` is pixel
+/// `TAPS_PER_SIDE` of `input`. With z = √3 − 2 and S a shift by one pixel, Σ z^k S^k over k = 0…11 is (1 + z S) (1 + z²
+/// S²) (1 + z⁴ S⁴ + z⁸ S⁸): a few sums to each side instead of twelve. The arrays are memory for the sums over 2 and 4
+/// pixels, from each pixel to the left and to the right.
 #[inline(always)]
-fn interior<R: Real>(
+fn filter_interior<R: Real>(
     input: &[R],
     output: &mut [R],
-    [one, two, from, to]: &mut [[R; BLOCK_INPUT]; 4],
+    [left_2, left_4, right_2, right_4]: &mut [[R; INPUT_PIXELS_PER_BLOCK]; 4],
 ) {
     let root = 3f64.sqrt();
     let power = |k: i32| R::of((root - 2.0).powi(k));
-    let (z1, z2, z4, z8, z12, root) = (
-        power(1),
-        power(2),
-        power(4),
-        power(8),
-        power(12),
-        R::of(root),
-    );
-    for (block, out) in output.chunks_mut(BLOCK).enumerate() {
-        let count = out.len() + 2 * REACH;
-        let t = &input[block * BLOCK..][..count];
-        chain(&t[1..], &t[..count - 1], z1, &mut one[1..count]);
-        chain(&one[3..count], &one[1..count - 2], z2, &mut two[3..count]);
-        chain(&t[..count - 1], &t[1..], z1, &mut from[..count - 1]);
-        chain(
-            &from[..count - 3],
-            &from[2..count - 1],
-            z2,
-            &mut to[..count - 3],
+    let [z1, z2, z4, z8, z12] = [1, 2, 4, 8, 12].map(power);
+    let root = R::of(root);
+    for (block, out) in output.chunks_mut(PIXELS_PER_BLOCK).enumerate() {
+        let count = out.len() + 2 * TAPS_PER_SIDE;
+        let template = &input[block * PIXELS_PER_BLOCK..][..count];
+        add_scaled(
+            &template[1..],
+            &template[..count - 1],
+            z1,
+            &mut left_2[1..count],
         );
-        for (out, j) in out.iter_mut().zip(REACH..) {
-            let near = two[j] + to[j] - t[j];
-            let sum = z4.fused(two[j - 4] + to[j + 4], near);
-            let sum = z8.fused(two[j - 8] + to[j + 8], sum);
-            *out = root * z12.fused(t[j - 12] + t[j + 12], sum);
+        add_scaled(
+            &left_2[3..count],
+            &left_2[1..count - 2],
+            z2,
+            &mut left_4[3..count],
+        );
+        add_scaled(
+            &template[..count - 1],
+            &template[1..],
+            z1,
+            &mut right_2[..count - 1],
+        );
+        add_scaled(
+            &right_2[..count - 3],
+            &right_2[2..count - 1],
+            z2,
+            &mut right_4[..count - 3],
+        );
+        for (out, j) in out.iter_mut().zip(TAPS_PER_SIDE..) {
+            let nearest = left_4[j] + right_4[j] - template[j];
+            let sum = z4.fused(left_4[j - 4] + right_4[j + 4], nearest);
+            let sum = z8.fused(left_4[j - 8] + right_4[j + 8], sum);
+            *out = root * z12.fused(template[j - 12] + template[j + 12], sum);
         }
     }
 }
 
 /// Sets each element of `out` to a + z b.
 #[inline(always)]
-fn chain<R: Real>(a: &[R], b: &[R], z: R, out: &mut [R]) {
+fn add_scaled<R: Real>(a: &[R], b: &[R], z: R, out: &mut [R]) {
     for ((out, a), b) in out.iter_mut().zip(a).zip(b) {
         *out = z.fused(*b, *a);
     }
@@ -215,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_and_edges_are_the_sums_of_their_taps() {
+    fn filtered_pixels_are_sums_over_their_taps_in_blocks_and_near_ends() {
         for count in [1, 5, 24, 25, 1047, 1048, 1049, 2500] {
             let input: Vec<f64> = (0..count)
                 .map(|k| ((k * 7919) % 101) as f64 / 101.0)
@@ -226,16 +238,19 @@ mod tests {
                 end: count,
                 inverse_step: 1.0,
             }];
-            MemberRows {
+            PrefilteredRows {
                 input: &input,
                 output: &mut output,
                 columns: count,
                 segments: &segments,
             }
-            .run();
-            let taps = taps();
+            .run_vectorised();
+            let taps = tap_weights();
             for (j, out) in output.iter().enumerate() {
-                assert!((out - edge(&input, j, &taps)).abs() < 1e-13, "{count}: {j}");
+                assert!(
+                    (out - filter_near_end(&input, j, &taps)).abs() < 1e-13,
+                    "{count}: {j}"
+                );
             }
         }
     }

@@ -2,11 +2,11 @@
 //! training hulls with data 0 and model √(10 n) d, d the largest facet distance, where d > 0 (see
 //! `docs/src/equations.md`). f64. Twin of `shaders/prior.wgsl`.
 
-use super::label::scaled;
+use super::label::scale_label;
 #[cfg(feature = "gpu")]
 use super::label::{declare_label, slope_ratios};
 #[cfg(feature = "gpu")]
-use super::shader::{Dispatch, Shader, ShaderContext, Target};
+use super::shader::{BindingTarget, Dispatch, Shader, ShaderContext};
 use super::{Kernel, LabelInput, Memory, Priors};
 use crate::buffers::{BufferId, Cost, Declared, LossSums, Parameter, Sums, Work};
 #[cfg(feature = "gpu")]
@@ -33,8 +33,8 @@ pub struct Prior {
 }
 
 impl Prior {
-    /// Without hulls.
-    pub const NONE: Prior = Prior {
+    /// Priors without hulls.
+    pub const WITHOUT_HULLS: Prior = Prior {
         hulls: Vec::new(),
         weights: None,
     };
@@ -56,13 +56,12 @@ impl Kernel for Prior {
     fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
         memory.add(|memory, sums| {
             let weights = self.weights.map_or(&[][..], |id| memory.floats(id));
-            let hull_weight = |h: usize| weights[h].to_f64();
-            prior(
+            add_penalties(
                 self,
                 memory.parameters(),
                 memory.trial(),
                 memory.priors(),
-                hull_weight,
+                |hull| weights[hull].to_f64(),
                 sums,
             );
         });
@@ -70,20 +69,21 @@ impl Kernel for Prior {
 
     #[cfg(feature = "gpu")]
     fn shader(&self, context: &ShaderContext<'_>) -> Result<Shader> {
-        let mut shader = context.start(
+        let mut shader = context.start_shader(
             "prior",
             include_str!("../../shaders/prior.wgsl"),
             Dispatch::MEMBERS,
         );
-        shader.state(true);
-        shader.bind("limits", "f32", Target::Limits, false);
-        shader.bind("facets", "f32", Target::Table, false);
+        shader.bind_state(true);
+        shader.bind("limits", "f32", BindingTarget::Limits, false);
+        shader.bind("facets", "f32", BindingTarget::Table, false);
         if let Some(weights) = self.weights {
-            shader.block(context, "hull_weights", "f32", weights, false);
+            shader.bind_block(context, "hull_weights", "f32", weights, false);
         }
         let constants = &mut shader.constants;
         constants.unsigned("HULLS", self.hulls.len());
         for (h, hull) in self.hulls.iter().enumerate() {
+            // 1. The hull's size, its place in the table of facets, and its weight.
             let axes = hull.labels.len();
             constants.unsigned(&format!("HULL_AXES_{h}"), axes);
             constants.unsigned(&format!("HULL_FACETS_{h}"), hull.facets.len() / (axes + 1));
@@ -93,7 +93,9 @@ impl Kernel for Prior {
                  return hull_weights[hull_weights_base(0u, spectrum_of(slot)) + {h}u]; }}"
             ));
             shader.table.extend(hull.facets.iter().map(|x| *x as f32));
-            let (mut values, mut slopes) = (String::new(), String::new());
+            // 2. Functions for the scaled labels and for the row of the Jacobian.
+            let mut values = String::new();
+            let mut slopes = String::new();
             for (a, label) in hull.labels.iter().enumerate() {
                 declare_label(
                     constants,
@@ -119,7 +121,7 @@ impl Kernel for Prior {
                 "fn hull_jacobian_{h}(facet: u32, weight: f32, slope: {array}) {{\n{slopes}}}"
             ));
         }
-        // llvmpipe ends all loops of an invocation after 65,535 iterations
+        // llvmpipe ends all loops of an invocation after 65,535 iterations.
         if shader.table.len() > 50_000 {
             return Err(Error::model(format!(
                 "training hulls of {} numbers are too large",
@@ -131,7 +133,7 @@ impl Kernel for Prior {
 }
 
 /// Resets `sums`, then adds the penalties of a spectrum's priors and of hulls around labels at the point `u`.
-pub fn prior(
+pub fn add_penalties(
     stage: &Prior,
     parameters: &[Parameter],
     u: &[f64],
@@ -163,24 +165,30 @@ fn add_hull(hull: &HullRow, weight: f64, parameters: &[Parameter], u: &[f64], su
     let z: Vec<(f64, f64)> = hull
         .labels
         .iter()
-        .map(|label| scaled(label, parameters, u))
+        .map(|label| scale_label(label, parameters, u))
         .collect();
-    let (mut distance, mut normal) = (f64::NEG_INFINITY, &hull.facets[..0]);
+    // 1. The largest distance outside a facet.
+    let mut distance = f64::NEG_INFINITY;
+    let mut normal = &hull.facets[..0];
     for facet in hull.facets.chunks_exact(z.len() + 1) {
-        let d = facet.iter().zip(&z).map(|(n, (z, _))| n * z).sum::<f64>() + facet[z.len()];
-        if d > distance {
-            (distance, normal) = (d, &facet[..z.len()]);
+        let offset = facet[z.len()];
+        let facet_distance = facet.iter().zip(&z).map(|(n, (z, _))| n * z).sum::<f64>() + offset;
+        if facet_distance > distance {
+            distance = facet_distance;
+            normal = &facet[..z.len()];
         }
     }
     if distance.is_nan() || distance <= 0.0 {
         return;
     }
+    // 2. Its derivatives by u.
     let mut row = vec![0.0; u.len()];
     for ((label, (_, slope)), n) in hull.labels.iter().zip(&z).zip(normal) {
         for (p, factor) in label.source.slopes() {
             row[p] += weight * n * slope * factor * parameters[p].scale;
         }
     }
+    // 3. The sums of this least-squares row.
     let residual = -weight * distance;
     sums.penalty += residual * residual;
     for p in 0..u.len() {

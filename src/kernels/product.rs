@@ -35,11 +35,11 @@ impl Kernel for Product {
 
     /// Returns 2 R I C operations for R rows, I inner numbers and C columns.
     fn cost(&self, declared: Declared<'_>) -> Cost {
-        // two halves are a number
-        let own = if self.is_of_halves(declared) { 2 } else { 1 };
-        let numbers = self.rows * (self.inner / own + self.columns);
+        // Two halves count as one number.
+        let elements_per_number = if self.is_of_halves(declared) { 2 } else { 1 };
+        let numbers = self.rows * (self.inner / elements_per_number + self.columns);
         Cost::new(2 * self.rows * self.inner * self.columns, numbers)
-            .with_shared(self.inner * self.columns / own)
+            .with_shared(self.inner * self.columns / elements_per_number)
     }
 
     fn cacheable_output(&self, _: Declared<'_>) -> Option<BufferId> {
@@ -104,7 +104,7 @@ pub struct Products {
 #[cfg(feature = "gpu")]
 impl Products {
     /// Returns which kernel computes a product: that of f16 numbers or that of f32 ones.
-    pub(crate) fn of(self, declared: Declared<'_>, product: &Product) -> Variant {
+    pub(crate) fn variant_for(self, declared: Declared<'_>, product: &Product) -> Variant {
         if product.is_of_halves(declared) {
             self.halves
         } else {
@@ -114,8 +114,8 @@ impl Products {
 
     /// Returns whether a product's kernel may activate its results. It sees all rows of whole members, which nearly
     /// fill its tile.
-    pub(crate) fn activate(self, declared: Declared<'_>, product: &Product) -> bool {
-        let Variant::Tiles { y, .. } = self.of(declared, product) else {
+    pub(crate) fn may_activate(self, declared: Declared<'_>, product: &Product) -> bool {
+        let Variant::Tiles { y, .. } = self.variant_for(declared, product) else {
             return false;
         };
         let tile = 8 * y as usize;
@@ -139,17 +139,17 @@ impl Product {
                 self.inner, self.columns
             )));
         }
-        let variant = context.products.of(context.declared, self);
+        let variant = context.products.variant_for(context.declared, self);
         let mut shader = self.start_variant(context, variant, activates);
-        let (four, sum) = match (variant, halves) {
+        let (input_element, output_element) = match (variant, halves) {
             (Variant::Cooperative { .. }, _) => ("f16", "f32"),
             (_, true) => ("vec2<u32>", "vec4<f32>"),
             (_, false) => ("vec4<f32>", "vec4<f32>"),
         };
-        shader.block(context, "x", four, self.input, false);
-        shader.block(context, "w", four, self.weight, false);
-        shader.block(context, "y", sum, self.output, true);
-        for name in ["x", "w"].into_iter().filter(|_| sum != "f32") {
+        shader.bind_block(context, "x", input_element, self.input, false);
+        shader.bind_block(context, "w", input_element, self.weight, false);
+        shader.bind_block(context, "y", output_element, self.output, true);
+        for name in ["x", "w"].into_iter().filter(|_| output_element != "f32") {
             let value = if halves {
                 format!("vec4<f32>(unpack2x16float({name}[at].x), unpack2x16float({name}[at].y))")
             } else {
@@ -184,31 +184,30 @@ impl Product {
         activates: bool,
     ) -> Shader {
         let rows = self.rows as u32;
-        let sized = |height, width| self.dispatch_tiles(height, width);
         match variant {
             Variant::Registers => {
                 // 8 x 8 invocations of 4 rows x 16 columns
-                context.start(
+                context.start_shader(
                     "product",
                     include_str!("../../shaders/product.wgsl"),
-                    sized(32, 128),
+                    self.dispatch_tiles(32, 128),
                 )
             }
             Variant::Tiles { x, y } => {
                 let text = include_str!("../../shaders/variants/product.wgsl");
-                // whole members where their rows must meet
+                let tiles = self.dispatch_tiles(8 * y, 8 * x);
+                // A tile has whole members if it activates them, because that needs all rows of a member.
                 let members = if activates { 8 * y / rows } else { 0 };
-                let whole = Dispatch {
-                    numerator: 1,
-                    denominator: members,
-                    ..sized(8 * y, 8 * x)
-                };
                 let dispatch = if activates {
-                    whole
+                    Dispatch {
+                        numerator: 1,
+                        denominator: members,
+                        ..tiles
+                    }
                 } else {
-                    sized(8 * y, 8 * x)
+                    tiles
                 };
-                let mut shader = context.start("product_tiled", text, dispatch);
+                let mut shader = context.start_shader("product_tiled", text, dispatch);
                 shader.constants.unsigned("TX", x as usize);
                 shader.constants.unsigned("TY", y as usize);
                 shader.constants.unsigned("X_LOADS", 16 / x as usize);
@@ -225,8 +224,8 @@ impl Product {
             }
             Variant::Cooperative { size, lanes } => {
                 let text = include_str!("../../shaders/variants/product_cooperative.wgsl");
-                let mut shader =
-                    context.start("product_cooperative", text, sized(4 * size, 4 * size));
+                let dispatch = self.dispatch_tiles(4 * size, 4 * size);
+                let mut shader = context.start_shader("product_cooperative", text, dispatch);
                 shader.constants.unsigned("SIZE", size as usize);
                 shader.constants.unsigned("SUBGROUP", lanes as usize);
                 for (name, element) in [("A", "f16"), ("B", "f16"), ("C", "f32")] {
@@ -247,7 +246,7 @@ mod tests {
     use crate::recording::Recording;
 
     #[test]
-    fn tiles_that_members_do_not_fill_do_not_activate() {
+    fn only_tiles_that_members_nearly_fill_activate() {
         let products = Products {
             full: Variant::Tiles { x: 8, y: 8 },
             halves: Variant::Registers,
@@ -255,7 +254,7 @@ mod tests {
         let mut recording = Recording::default();
         let [x, w, y] =
             ["x", "w", "y"].map(|name| recording.buffer(name, Scope::Member, Kind::Float, 1));
-        let filled = [
+        let cases = [
             (1, true),
             (5, true),
             (22, false),
@@ -265,7 +264,7 @@ mod tests {
             (64, true),
             (65, false),
         ];
-        for (rows, expected) in filled {
+        for (rows, expected) in cases {
             let product = Product {
                 input: x,
                 weight: w,
@@ -275,7 +274,7 @@ mod tests {
                 columns: 16,
             };
             assert_eq!(
-                products.activate(recording.declared(), &product),
+                products.may_activate(recording.declared(), &product),
                 expected,
                 "{rows}"
             );

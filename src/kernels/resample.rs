@@ -68,7 +68,7 @@ impl Kernel for Resample {
 
     fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
         memory.write(self.output, |memory, output| {
-            let rows = MemberRows {
+            let rows = ResampledRows {
                 stage: self,
                 parameters: memory.parameters(),
                 u: memory.trial(),
@@ -77,17 +77,17 @@ impl Kernel for Resample {
                 fraction: memory.floats(self.fraction),
                 output,
             };
-            rows.run();
+            rows.run_vectorised();
         });
     }
 
     #[cfg(feature = "gpu")]
     fn shader(&self, context: &ShaderContext<'_>) -> Result<Shader> {
         let text = include_str!("../../shaders/resample.wgsl");
-        let mut shader = context.start("resample", text, Dispatch::pixels(self.pixels));
-        shader.state(false);
+        let mut shader = context.start_shader("resample", text, Dispatch::pixels(self.pixels));
+        shader.bind_state(false);
         shader_rows::declare_resampled_rows(&mut shader, context, self);
-        shader.block(context, "output", "f32", self.output, true);
+        shader.bind_block(context, "output", "f32", self.output, true);
         shader.constants.unsigned("OUTPUT_ROWS", self.output_rows());
         shader.constants.unsigned("PIXELS", self.pixels);
         Ok(shader)
@@ -95,12 +95,12 @@ impl Kernel for Resample {
 }
 
 /// Mask that extracts the pixel from an index as the model packs it, without its segment.
-pub(super) const PIXEL: i32 = 0xff_ffff;
-/// Template pixels that no shift exceeds.
-const FARTHEST: f64 = (1 << 25) as f64;
+pub(super) const PIXEL_MASK: i32 = 0xff_ffff;
+/// Number of template pixels that no shift exceeds.
+const LARGEST_SHIFT: f64 = (1 << 25) as f64;
 
 /// One member's rows.
-struct MemberRows<'a, R> {
+struct ResampledRows<'a, R> {
     pub stage: &'a Resample,
     pub parameters: &'a [Parameter],
     pub u: &'a [f64],
@@ -112,27 +112,31 @@ struct MemberRows<'a, R> {
     pub output: &'a mut [R],
 }
 
-/// The shift of one segment in pixels, split; what its pixels are held to.
+/// The Doppler shift of one segment in pixels, and the segment's ends, to which pixels are clamped.
 #[derive(Clone, Copy)]
 pub(super) struct Shift<R> {
+    /// Whole pixels of the shift.
     pub whole: i32,
+    /// The rest of the shift.
     pub fraction: R,
+    /// First pixel of the segment.
     pub start: i32,
-    /// Last pixel.
+    /// Last pixel of the segment.
     pub last: i32,
     /// d(fractional index)/du of the velocity.
     pub slope: R,
 }
 
-/// A chunk's places, its taps' weights (4, chunk) and their derivatives by the velocity.
-struct Chunk<R> {
+/// The input pixels that a chunk of pixels reads (its taps), their weights (4, chunk), and the weights' derivatives by
+/// the velocity.
+struct PixelChunk<R> {
     places: Places,
     value: Weights<R>,
     slope: Weights<R>,
 }
 
 /// Returns atanh(v/c), the shift in ln λ at the velocity v in km/s, and its derivative by v.
-pub(super) fn doppler(v: f64) -> (f64, f64) {
+pub(super) fn doppler_shift(v: f64) -> (f64, f64) {
     let beta = v / LIGHT;
     let square = beta * beta;
     (
@@ -141,44 +145,49 @@ pub(super) fn doppler(v: f64) -> (f64, f64) {
     )
 }
 
-impl<R: Real> MemberRows<'_, R> {
+impl<R: Real> ResampledRows<'_, R> {
     /// Resamples one member's rows to the observed pixels, with the widest vectors that the machine has.
-    pub fn run(self) {
+    pub fn run_vectorised(self) {
         pulp::Arch::new().dispatch(self);
     }
 }
 
-impl<R: Real> NullaryFnOnce for MemberRows<'_, R> {
+impl<R: Real> NullaryFnOnce for ResampledRows<'_, R> {
     type Output = ();
 
     #[inline(always)]
     fn call(self) {
-        let (v, dv) = self.stage.velocity.at(self.parameters, self.u);
-        let (shift, slope) = doppler(v);
-        let split = |segment: &Segment| split(segment, shift, slope * dv);
-        let shifts: Vec<Shift<R>> = self.stage.segments.iter().map(split).collect();
-        let (pixels, columns) = (self.stage.pixels, self.stage.input_columns);
+        let (velocity, velocity_by_u) = self.stage.velocity.evaluate(self.parameters, self.u);
+        let (shift, shift_by_v) = doppler_shift(velocity);
+        let shifts: Vec<Shift<R>> = self
+            .stage
+            .segments
+            .iter()
+            .map(|segment| split_shift(segment, shift, shift_by_v * velocity_by_u))
+            .collect();
+        let pixels = self.stage.pixels;
+        let columns = self.stage.input_columns;
         let has_velocity = self.stage.output_rows() > self.stage.rows;
         let zeros = [[R::ZERO; CHUNK]; TAPS];
-        let mut chunk = Chunk {
+        let mut chunk = PixelChunk {
             places: Places::new(),
             value: zeros,
             slope: zeros,
         };
         for start in (0..pixels).step_by(CHUNK) {
             let count = CHUNK.min(pixels - start);
-            let (index, fraction) = (
-                &self.index[start..start + count],
-                &self.fraction[start..start + count],
-            );
-            let cubic = self.stage.interpolation == Interpolation::Cubic;
-            if !(cubic && chunk.fill_inside(index, fraction, &shifts)) {
-                chunk.fill(index, fraction, &shifts, self.stage.interpolation);
+            let index = &self.index[start..start + count];
+            let fraction = &self.fraction[start..start + count];
+            // Nearly all chunks lie inside one segment, which takes fewer steps.
+            let is_cubic = self.stage.interpolation == Interpolation::Cubic;
+            if !(is_cubic && chunk.set_taps_inside_segment(index, fraction, &shifts)) {
+                chunk.set_taps(index, fraction, &shifts, self.stage.interpolation);
             }
             chunk.places.settle(columns);
             for row in 0..self.stage.rows {
                 let input = &self.input[row * columns..][..columns];
-                let target = if row == 0 || !has_velocity {
+                // The derivative by the velocity is row 1 of the output.
+                let output_row = if row == 0 || !has_velocity {
                     row
                 } else {
                     row + 1
@@ -187,7 +196,7 @@ impl<R: Real> NullaryFnOnce for MemberRows<'_, R> {
                     &chunk.places,
                     &chunk.value,
                     input,
-                    &mut self.output[target * pixels + start..][..count],
+                    &mut self.output[output_row * pixels + start..][..count],
                 );
             }
             if has_velocity {
@@ -198,25 +207,30 @@ impl<R: Real> NullaryFnOnce for MemberRows<'_, R> {
     }
 }
 
-/// Splits a segment's Doppler shift into whole and fractional pixels, where `by_u` is d(atanh(v/c))/du.
-pub(super) fn split<R: Real>(segment: &Segment, shift: f64, by_u: f64) -> Shift<R> {
-    let s = shift * segment.inverse_step;
-    let whole = s.floor();
+/// Splits a segment's Doppler shift into whole and fractional pixels, where `shift_by_u` is d(atanh(v/c))/du.
+pub(super) fn split_shift<R: Real>(segment: &Segment, shift: f64, shift_by_u: f64) -> Shift<R> {
+    let shift_in_pixels = shift * segment.inverse_step;
+    let whole = shift_in_pixels.floor();
     Shift {
-        // pixels that are shifted further than any template reaches end at its edge all the same
-        whole: whole.clamp(-FARTHEST, FARTHEST) as i32,
-        fraction: R::of(s - whole),
+        // Pixels that are shifted beyond the template end at its edge in any case.
+        whole: whole.clamp(-LARGEST_SHIFT, LARGEST_SHIFT) as i32,
+        fraction: R::of(shift_in_pixels - whole),
         start: segment.start as i32,
         last: segment.end as i32 - 1,
-        slope: R::of(-segment.inverse_step * by_u),
+        slope: R::of(-segment.inverse_step * shift_by_u),
     }
 }
 
-impl<R: Real> Chunk<R> {
-    /// Fills the taps of a chunk of cubic splines that is whole and inside one segment; else returns `false`, undone.
-    /// The same bits as [`fill`](Self::fill).
+impl<R: Real> PixelChunk<R> {
+    /// Sets the taps of cubic splines for a whole chunk inside one segment; returns false, and sets none, for other
+    /// chunks. The same bits as [`set_taps`](Self::set_taps).
     #[inline(always)]
-    fn fill_inside(&mut self, index: &[i32], fraction: &[R], shifts: &[Shift<R>]) -> bool {
+    fn set_taps_inside_segment(
+        &mut self,
+        index: &[i32],
+        fraction: &[R],
+        shifts: &[Shift<R>],
+    ) -> bool {
         let (Ok(index), Ok(position)) = (
             <&[i32; CHUNK]>::try_from(index),
             <&[R; CHUNK]>::try_from(fraction),
@@ -225,7 +239,9 @@ impl<R: Real> Chunk<R> {
         };
         let (lowest, highest) = index
             .iter()
-            .fold((i32::MAX, i32::MIN), |(a, b), i| (a.min(*i), b.max(*i)));
+            .fold((i32::MAX, i32::MIN), |(lowest, highest), i| {
+                (lowest.min(*i), highest.max(*i))
+            });
         if lowest < 0 || lowest >> 24 != highest >> 24 {
             return false;
         }
@@ -234,30 +250,30 @@ impl<R: Real> Chunk<R> {
             fraction,
             start,
             last,
-            slope: by_u,
+            slope: index_by_u,
         } = shifts[(lowest >> 24) as usize];
-        if (lowest & PIXEL) - whole - 2 < start || (highest & PIXEL) - whole + 2 > last {
+        if (lowest & PIXEL_MASK) - whole - 2 < start || (highest & PIXEL_MASK) - whole + 2 > last {
             return false;
         }
-        let weights = Cubic::new();
+        let cubic = Cubic::new();
         for i in 0..CHUNK {
             let x = position[i] - fraction;
             let borrows = x < R::ZERO;
             let x = pick(borrows, x + R::ONE, x);
-            self.places.base[i] = (index[i] & PIXEL) - whole - i32::from(borrows) - 1;
-            let (value, slope) = weights.at(x);
+            self.places.base[i] = (index[i] & PIXEL_MASK) - whole - i32::from(borrows) - 1;
+            let (value, slope) = cubic.weights_at(x);
             for t in 0..TAPS {
                 self.value[t][i] = value[t];
-                self.slope[t][i] = slope[t] * by_u;
+                self.slope[t][i] = slope[t] * index_by_u;
             }
         }
         true
     }
 
-    /// Computes which input pixels each pixel of at most a chunk reads (its taps), and with which weights. `index` as
-    /// the model packs it, segment and pixel, or −1.
+    /// Sets the input pixels that each pixel of at most a chunk reads (its taps), and their weights. `index` is packed
+    /// as in the model, segment and pixel, or −1.
     #[inline(always)]
-    fn fill(
+    fn set_taps(
         &mut self,
         index: &[i32],
         fraction: &[R],
@@ -266,95 +282,116 @@ impl<R: Real> Chunk<R> {
     ) {
         let mut packed = [-1i32; CHUNK];
         packed[..index.len()].copy_from_slice(index);
-        let (mut position, mut on, mut slope) =
-            ([R::ZERO; CHUNK], [R::ZERO; CHUNK], [R::ZERO; CHUNK]);
+        let mut position = [R::ZERO; CHUNK];
+        let mut used_pixels = [R::ZERO; CHUNK];
+        let mut slope = [R::ZERO; CHUNK];
         position[..index.len()].copy_from_slice(fraction);
-        // the first tap that is read, and that were it not for edges
-        let (mut base, mut before) = ([0i32; CHUNK], [0i32; CHUNK]);
-        // segments follow one another
-        let mut counted = packed.iter().filter(|p| **p >= 0);
-        let lowest = counted.next().map_or(0, |p| p >> 24);
-        let highest = counted.next_back().map_or(lowest, |p| p >> 24);
-        // nearly always one segment, and nothing where all is masked
+        // 1. The first tap that is read, and that which would be read if the segment had no edges.
+        let mut base = [0i32; CHUNK];
+        let mut unclamped_base = [0i32; CHUNK];
+        // Segments are in ascending order. Nearly always there is one, and none where all pixels are masked.
+        let mut used = packed.iter().filter(|p| **p >= 0);
+        let lowest = used.next().map_or(0, |p| p >> 24);
+        let highest = used.next_back().map_or(lowest, |p| p >> 24);
         for (segment, shift) in (0..=highest).zip(shifts).skip(lowest as usize) {
-            // copied, and every array read before it is written: else the compiler makes no vectors of this
+            // Copied, and every array read before it is written: otherwise the compiler does not vectorise this loop.
             let Shift {
                 whole,
                 fraction,
                 start,
                 last,
-                slope: by_u,
+                slope: index_by_u,
             } = *shift;
             let highest_base = (last - 3).max(start);
             for i in 0..CHUNK {
-                let own = packed[i] >> 24 == segment;
-                let old = (position[i], slope[i], on[i], before[i], base[i]);
-                let (k, x) = ((packed[i] & PIXEL) - whole, old.0 - fraction);
+                let in_segment = packed[i] >> 24 == segment;
+                let old_position = position[i];
+                let old_slope = slope[i];
+                let old_used = used_pixels[i];
+                let old_unclamped_base = unclamped_base[i];
+                let old_base = base[i];
+                let k = (packed[i] & PIXEL_MASK) - whole;
+                let x = old_position - fraction;
                 let borrows = x < R::ZERO;
-                let (k, x) = (k - i32::from(borrows), pick(borrows, x + R::ONE, x));
-                let held = (k < start) | (k >= last);
+                let k = k - i32::from(borrows);
+                let x = pick(borrows, x + R::ONE, x);
+                let is_clamped = (k < start) | (k >= last);
                 let k = k.max(start).min(last) - 1;
-                position[i] = pick(own, pick(held, R::ZERO, x), old.0);
-                slope[i] = pick(own, pick(held, R::ZERO, by_u), old.1);
-                on[i] = pick(own, R::ONE, old.2);
-                before[i] = pick(own, k, old.3);
-                base[i] = pick(own, k.max(start).min(highest_base), old.4);
+                position[i] = pick(in_segment, pick(is_clamped, R::ZERO, x), old_position);
+                slope[i] = pick(in_segment, pick(is_clamped, R::ZERO, index_by_u), old_slope);
+                used_pixels[i] = pick(in_segment, R::ONE, old_used);
+                unclamped_base[i] = pick(in_segment, k, old_unclamped_base);
+                base[i] = pick(in_segment, k.max(start).min(highest_base), old_base);
             }
         }
+        // 2. The weights of the taps; 0 for masked pixels.
         self.places.base = base;
-        self.weigh(&position, interpolation);
+        self.set_weights(&position, interpolation);
         for (value, by_u) in self.value.iter_mut().zip(&mut self.slope) {
-            (0..CHUNK).for_each(|i| value[i] *= on[i]);
+            (0..CHUNK).for_each(|i| value[i] *= used_pixels[i]);
             (0..CHUNK).for_each(|i| by_u[i] *= slope[i]);
         }
-        self.mend(&packed, &before, shifts);
+        self.fold_edges(&packed, &unclamped_base, shifts);
     }
 
     /// Folds taps beyond a segment's edges onto the edge; puts masked pixels beside their neighbours, so that they
     /// share a window.
     #[inline(always)]
-    fn mend(&mut self, packed: &[i32; CHUNK], before: &[i32; CHUNK], shifts: &[Shift<R>]) {
+    fn fold_edges(
+        &mut self,
+        packed: &[i32; CHUNK],
+        unclamped_base: &[i32; CHUNK],
+        shifts: &[Shift<R>],
+    ) {
         let base = &mut self.places.base;
-        let mut odd = false;
-        (0..CHUNK).for_each(|i| odd |= (packed[i] < 0) | (base[i] != before[i]));
-        if !odd {
+        let mut has_exceptions = false;
+        (0..CHUNK).for_each(|i| has_exceptions |= (packed[i] < 0) | (base[i] != unclamped_base[i]));
+        if !has_exceptions {
             return;
         }
         let mut neighbour = packed.iter().position(|p| *p >= 0).map_or(0, |i| base[i]);
         for i in 0..CHUNK {
             if packed[i] < 0 {
                 base[i] = neighbour;
-            } else if base[i] != before[i] {
+            } else if base[i] != unclamped_base[i] {
                 let shift = &shifts[(packed[i] >> 24) as usize];
-                fold(&mut self.value, i, before[i], base[i], shift);
-                fold(&mut self.slope, i, before[i], base[i], shift);
+                fold_weights(&mut self.value, i, unclamped_base[i], base[i], shift);
+                fold_weights(&mut self.slope, i, unclamped_base[i], base[i], shift);
             }
             neighbour = base[i];
         }
     }
 }
 
-/// Moves the weights of pixel `i` from taps at `before`… to taps at `base`…, none beyond the segment's edges.
-fn fold<R: Real>(weight: &mut Weights<R>, i: usize, before: i32, base: i32, shift: &Shift<R>) {
-    let old: [R; TAPS] = std::array::from_fn(|t| weight[t][i]);
-    (0..TAPS).for_each(|t| weight[t][i] = R::ZERO);
-    for (t, w) in (0..).zip(old) {
-        let at = ((before + t).clamp(shift.start, shift.last) - base) as usize;
-        weight[at][i] += w;
+/// Moves the weights of pixel `i` from taps at `unclamped_base`… to taps at `base`…, none beyond the segment's edges.
+fn fold_weights<R: Real>(
+    weights: &mut Weights<R>,
+    i: usize,
+    unclamped_base: i32,
+    base: i32,
+    shift: &Shift<R>,
+) {
+    let unclamped: [R; TAPS] = std::array::from_fn(|t| weights[t][i]);
+    (0..TAPS).for_each(|t| weights[t][i] = R::ZERO);
+    for (t, weight) in (0..).zip(unclamped) {
+        let clamped = ((unclamped_base + t).clamp(shift.start, shift.last) - base) as usize;
+        weights[clamped][i] += weight;
     }
 }
 
-impl<R: Real> Chunk<R> {
-    /// Returns the weights of taps k − 1 … k + 2 at fraction x, and their derivatives by x.
+impl<R: Real> PixelChunk<R> {
+    /// Sets the weights of taps k − 1 … k + 2 at the fractions x in `position`, and their derivatives by x.
     #[inline(always)]
-    fn weigh(&mut self, position: &[R; CHUNK], interpolation: Interpolation) {
-        let (cubic, one, zero) = (Cubic::new(), R::ONE, R::ZERO);
+    fn set_weights(&mut self, position: &[R; CHUNK], interpolation: Interpolation) {
+        let cubic = Cubic::new();
+        let one = R::ONE;
+        let zero = R::ZERO;
         let linear = |x: R| ([zero, one - x, x, zero], [zero, -one, one, zero]);
         for (i, &x) in position.iter().enumerate() {
             let (value, slope) = if interpolation == Interpolation::Linear {
                 linear(x)
             } else {
-                cubic.at(x)
+                cubic.weights_at(x)
             };
             for t in 0..TAPS {
                 (self.value[t][i], self.slope[t][i]) = (value[t], slope[t]);
@@ -363,7 +400,7 @@ impl<R: Real> Chunk<R> {
     }
 }
 
-/// The numbers of a cubic B-spline's pieces.
+/// Coefficients of a cubic B-spline's pieces.
 pub(super) struct Cubic<R> {
     sixth: R,
     two: R,
@@ -393,7 +430,7 @@ impl<R: Real> Cubic<R> {
 
     /// Returns the weights of four taps at fraction x, and their derivatives.
     #[inline(always)]
-    pub fn at(&self, x: R) -> ([R; TAPS], [R; TAPS]) {
+    pub fn weights_at(&self, x: R) -> ([R; TAPS], [R; TAPS]) {
         let Cubic {
             sixth,
             two,
@@ -403,7 +440,8 @@ impl<R: Real> Cubic<R> {
             nine,
             twelve,
         } = *self;
-        let (one, y) = (R::ONE, R::ONE - x);
+        let one = R::ONE;
+        let y = one - x;
         let value = [
             y * y * y * sixth,
             ((three * x - six) * x * x + four) * sixth,
@@ -425,12 +463,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chunks_inside_a_segment_have_the_bits_of_others() {
-        let of = |segment: i32, first: i32| -> Vec<i32> {
-            (0..CHUNK as i32)
-                .map(|i| (segment << 24) | (first + i))
-                .collect()
-        };
+    fn both_ways_to_set_taps_have_the_same_bits_inside_a_segment() {
         let fraction: Vec<f32> = (0..CHUNK).map(|i| (i * 37 % 64) as f32 / 64.0).collect();
         let shift = |whole, start, last| Shift {
             whole,
@@ -440,34 +473,46 @@ mod tests {
             slope: -7.5,
         };
         let shifts = [shift(-3, 0, 200), shift(5, 201, 400)];
-        let mut inside = 0;
-        for first in (0..140).map(|k| (0, k)).chain((200..345).map(|k| (1, k))) {
-            let index = of(first.0, first.1);
-            let empty = || Chunk {
-                places: Places::new(),
-                value: [[9.0; CHUNK]; TAPS],
-                slope: [[9.0; CHUNK]; TAPS],
-            };
-            let (mut quick, mut whole) = (empty(), empty());
-            whole.fill(&index, &fraction, &shifts, Interpolation::Cubic);
-            if quick.fill_inside(&index, &fraction, &shifts) {
-                inside += 1;
+        let mut chunks_inside = 0;
+        for (segment, first) in (0..140).map(|k| (0, k)).chain((200..345).map(|k| (1, k))) {
+            let index = packed_indices(segment, first);
+            let mut inside = filled_chunk(9.0);
+            let mut general = filled_chunk(9.0);
+            general.set_taps(&index, &fraction, &shifts, Interpolation::Cubic);
+            if inside.set_taps_inside_segment(&index, &fraction, &shifts) {
+                chunks_inside += 1;
                 let bits = |weights: Weights<f32>| weights.map(|tap| tap.map(f32::to_bits));
-                assert_eq!(quick.places.base, whole.places.base, "{first:?}");
-                assert_eq!(bits(quick.value), bits(whole.value), "{first:?}");
-                assert_eq!(bits(quick.slope), bits(whole.slope), "{first:?}");
+                assert_eq!(inside.places.base, general.places.base, "{segment} {first}");
+                assert_eq!(bits(inside.value), bits(general.value), "{segment} {first}");
+                assert_eq!(bits(inside.slope), bits(general.slope), "{segment} {first}");
             }
         }
-        // each that reads no pixel beyond its segment's edges: 134 − 0 and 343 − 208 places
-        assert!(inside > 250 && inside < 285, "{inside}");
-        let mut masked = of(0, 50);
+        // Those that read no pixel beyond their segment's edges: 134 − 0 and 343 − 208 places.
+        assert!(
+            chunks_inside > 250 && chunks_inside < 285,
+            "{chunks_inside}"
+        );
+        let mut masked = packed_indices(0, 50);
         masked[9] = -1;
-        let mut chunk = Chunk {
+        let mut chunk = filled_chunk(0.0);
+        assert!(!chunk.set_taps_inside_segment(&masked, &fraction, &shifts));
+        let incomplete = &packed_indices(0, 50)[1..];
+        assert!(!chunk.set_taps_inside_segment(incomplete, &fraction[1..], &shifts));
+    }
+
+    /// Returns the packed indices of a chunk of pixels of a segment, from `first` on.
+    fn packed_indices(segment: i32, first: i32) -> Vec<i32> {
+        (0..CHUNK as i32)
+            .map(|i| (segment << 24) | (first + i))
+            .collect()
+    }
+
+    /// Makes a chunk whose weights all have this value.
+    fn filled_chunk(value: f32) -> PixelChunk<f32> {
+        PixelChunk {
             places: Places::new(),
-            value: [[0.0; CHUNK]; TAPS],
-            slope: [[0.0; CHUNK]; TAPS],
-        };
-        assert!(!chunk.fill_inside(&masked, &fraction, &shifts));
-        assert!(!chunk.fill_inside(&of(0, 50)[1..], &fraction[1..], &shifts));
+            value: [[value; CHUNK]; TAPS],
+            slope: [[value; CHUNK]; TAPS],
+        }
     }
 }

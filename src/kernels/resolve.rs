@@ -39,10 +39,14 @@ impl Kernel for Resolve {
 
     /// Returns 2 D R N operations for D diagonals and R rows of N pixels.
     fn cost(&self, declared: Declared<'_>) -> Cost {
-        let (rows, matrix) = (2 * self.rows * self.pixels, self.diagonals * self.pixels);
-        let is_shared = declared.block(self.matrix).scope == Scope::Constant;
-        let own = if is_shared { rows } else { rows + matrix };
-        Cost::new(self.diagonals * rows, own).with_shared(if is_shared { matrix } else { 0 })
+        let rows = 2 * self.rows * self.pixels;
+        let matrix = self.diagonals * self.pixels;
+        let operations = self.diagonals * rows;
+        if declared.block(self.matrix).scope == Scope::Constant {
+            Cost::new(operations, rows).with_shared(matrix)
+        } else {
+            Cost::new(operations, rows + matrix)
+        }
     }
 
     fn cacheable_output(&self, declared: Declared<'_>) -> Option<BufferId> {
@@ -51,15 +55,14 @@ impl Kernel for Resolve {
 
     fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
         memory.write(self.output, |memory, output| {
-            let (matrix, input) = (memory.floats(self.matrix), memory.floats(self.input));
-            MemberRows {
+            ResolvedRows {
                 pixels: self.pixels,
                 diagonals: self.diagonals,
-                matrix,
-                input,
+                matrix: memory.floats(self.matrix),
+                input: memory.floats(self.input),
                 output,
             }
-            .run();
+            .run_vectorised();
         });
     }
 
@@ -70,10 +73,10 @@ impl Kernel for Resolve {
             z: self.rows as u32,
             ..Dispatch::pixels(self.pixels)
         };
-        let mut shader = context.start("resolve", text, dispatch);
-        shader.block(context, "input", "f32", self.input, false);
-        shader.block(context, "output", "f32", self.output, true);
-        shader.block(context, "matrix", "f32", self.matrix, false);
+        let mut shader = context.start_shader("resolve", text, dispatch);
+        shader.bind_block(context, "input", "f32", self.input, false);
+        shader.bind_block(context, "output", "f32", self.output, true);
+        shader.bind_block(context, "matrix", "f32", self.matrix, false);
         shader.constants.unsigned("ROWS", self.rows);
         shader.constants.unsigned("PIXELS", self.pixels);
         shader.constants.unsigned("DIAGONALS", self.diagonals);
@@ -81,11 +84,11 @@ impl Kernel for Resolve {
     }
 }
 
-/// Registers that are worked on together: enough to hide the latency of a chain of multiply-adds.
+/// Number of vectors that are summed together: enough to hide the latency of a chain of multiply-adds.
 const VECTORS: usize = 4;
 
 /// One member's rows.
-struct MemberRows<'a, R> {
+struct ResolvedRows<'a, R> {
     pub pixels: usize,
     pub diagonals: usize,
     /// (diagonals, pixels)
@@ -95,15 +98,15 @@ struct MemberRows<'a, R> {
     pub output: &'a mut [R],
 }
 
-impl<R: Real> MemberRows<'_, R> {
+impl<R: Real> ResolvedRows<'_, R> {
     /// Multiplies one member's rows by the banded resolution matrix, with the widest vectors that the machine has.
-    pub fn run(self) {
+    pub fn run_vectorised(self) {
         pulp::Arch::new().dispatch(self);
     }
 
     /// Returns pixel j of the banded matrix times `input`, near an end, where the band is cut off.
     #[inline(always)]
-    fn edge(&self, input: &[R], j: usize) -> R {
+    fn sum_near_end(&self, input: &[R], j: usize) -> R {
         let half = self.diagonals / 2;
         let mut sum = R::ZERO;
         for (d, row) in self.matrix.chunks_exact(self.pixels).enumerate() {
@@ -118,12 +121,14 @@ impl<R: Real> MemberRows<'_, R> {
     }
 }
 
-impl<R: Real> WithSimd for MemberRows<'_, R> {
+impl<R: Real> WithSimd for ResolvedRows<'_, R> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(mut self, simd: S) {
-        let (pixels, half, lanes) = (self.pixels, self.diagonals / 2, VECTORS * R::lanes::<S>());
+        let pixels = self.pixels;
+        let half = self.diagonals / 2;
+        let lanes = VECTORS * R::lanes::<S>();
         let output = std::mem::take(&mut self.output);
         for (input, output) in self
             .input
@@ -133,9 +138,9 @@ impl<R: Real> WithSimd for MemberRows<'_, R> {
             let first = half.min(pixels);
             let last = first + pixels.saturating_sub(2 * half) / lanes * lanes;
             for j in (0..first).chain(last..pixels) {
-                output[j] = self.edge(input, j);
+                output[j] = self.sum_near_end(input, j);
             }
-            // plain loops: a closure would leave the vector instructions' scope
+            // Plain loops, because a closure would leave the scope of the vector instructions.
             for start in (first..last).step_by(lanes) {
                 let mut sum = [R::splat(simd, R::ZERO); VECTORS];
                 for d in 0..self.diagonals {
@@ -158,26 +163,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn meets_plain_sums_on_awkward_sizes() {
+    fn products_equal_plain_sums_for_all_sizes_of_rows_and_bands() {
         for pixels in [1usize, 2, 31, 32, 33, 63, 64, 65, 200] {
             for diagonals in [1usize, 3, 11, 75] {
                 let wave = |i: usize| (i as f64 * 0.7).sin() + 0.3;
                 let matrix: Vec<f64> = (0..diagonals * pixels).map(wave).collect();
                 let input: Vec<f64> = (0..2 * pixels).map(|i| wave(3 * i)).collect();
                 let mut output = vec![f64::NAN; 2 * pixels];
-                MemberRows {
+                ResolvedRows {
                     pixels,
                     diagonals,
                     matrix: &matrix,
                     input: &input,
                     output: &mut output,
                 }
-                .run();
+                .run_vectorised();
                 let mut expected = vec![0.0; 2 * pixels];
                 for (i, x) in input.iter().enumerate() {
-                    let (row, column) = (i / pixels, i % pixels);
+                    let row = i / pixels;
+                    let column = i % pixels;
                     for d in 0..diagonals {
-                        // the definition: R[column − offset][column], offset from diagonals / 2 downwards
+                        // By definition R[column − offset][column], with offsets from diagonals / 2 downwards.
                         let Some(j) = (column + d)
                             .checked_sub(diagonals / 2)
                             .filter(|j| *j < pixels)
@@ -187,12 +193,15 @@ mod tests {
                         expected[row * pixels + j] += matrix[d * pixels + column] * x;
                     }
                 }
-                let gap = output
+                let difference = output
                     .iter()
                     .zip(&expected)
                     .map(|(a, b)| (a - b).abs())
                     .fold(0.0, f64::max);
-                assert!(gap < 1e-12, "{pixels} pixels, {diagonals} diagonals: {gap}");
+                assert!(
+                    difference < 1e-12,
+                    "{pixels} pixels, {diagonals} diagonals: {difference}"
+                );
             }
         }
     }

@@ -20,19 +20,19 @@ use crate::math::Real;
 use crate::math::gram::BLOCK;
 use crate::math::triangle::{packed_index, packed_length, solve_lower, solve_upper};
 
-/// Newton steps of the continuum's coefficients. Each leaves some tenth of their error, and the sums of `normal` take
-/// account of what is left.
-pub(super) const STEPS: usize = 1;
-/// Least mean of ψ′ that shortens a Newton step of the continuum, as a share of ω₀.
-const LEAST_MEAN: f64 = 0.5;
-/// Least ratio of Σ ψ′ to Σ ω in the normal matrix, as a share of that of normal residuals. Of the ratios from 0.5 to 1
-/// it takes the fewest rounds (`docs/trials.md`).
-const LEAST_RATIO: f64 = 0.98;
-/// A pixel counts as downweighted if its weight is below this share of that of a small residual.
+/// Number of Newton steps of the continuum's coefficients. Each leaves some tenth of their error, and the sums of
+/// `normal` correct for the rest.
+pub(super) const NEWTON_STEPS: usize = 1;
+/// Smallest mean of ψ′ that shortens a Newton step of the continuum, as a share of ω₀.
+const LEAST_MEAN_CURVATURE: f64 = 0.5;
+/// Smallest ratio of Σ ψ′ to Σ ω in the normal matrix, as a share of that of normal residuals. Of the shares from 0.5
+/// to 1 it takes the fewest rounds (`docs/trials.md`).
+const LEAST_MATRIX_FACTOR: f64 = 0.98;
+/// Weight of a pixel, as a share of that of a small residual, below which it counts as downweighted.
 const DOWNWEIGHTED: f64 = 0.5;
 
-/// A number for each pixel of a block; 0 beyond the end of a row.
-pub(super) type Block<R> = [R; BLOCK];
+/// Numbers of a block's pixels; 0 beyond the end of a row.
+pub(super) type PixelBlock<R> = [R; BLOCK];
 
 /// Adds Σ a_k p_k to `sums` at the first pixels of a block, given the rows p_k from there on, `stride` apart, four
 /// terms at a time.
@@ -57,10 +57,10 @@ pub(super) fn add_terms<R: Real>(factors: &[R], rows: &[R], stride: usize, sums:
 
 /// Returns the sums of blocks.
 #[inline(always)]
-fn totals<R: Real, S: Simd, const N: usize>(simd: S, blocks: [&Block<R>; N]) -> [f64; N] {
+fn sum_blocks<R: Real, S: Simd, const N: usize>(simd: S, blocks: [&PixelBlock<R>; N]) -> [f64; N] {
     let blocks = blocks.map(|block| R::vectors::<S>(block));
     let mut lanes = [R::splat(simd, R::ZERO); N];
-    // plain loops here and below: a closure would leave the vector instructions' scope
+    // Plain loops here and below, because a closure would leave the scope of the vector instructions.
     for k in 0..BLOCK / R::lanes::<S>() {
         for (sum, block) in lanes.iter_mut().zip(&blocks) {
             *sum = R::plus(simd, *sum, block[k]);
@@ -75,8 +75,13 @@ fn totals<R: Real, S: Simd, const N: usize>(simd: S, blocks: [&Block<R>; N]) -> 
 
 /// Returns Σ a b over the pixels of some rows a: several at a time, because each sum waits for its last addition.
 #[inline(always)]
-fn dots<R: Real, S: Simd, const N: usize>(simd: S, rows: [&[R]; N], b: &Block<R>) -> [f64; N] {
-    let (vectors, factors) = (rows.map(|row| R::vectors::<S>(row)), R::vectors::<S>(b));
+fn dot_products<R: Real, S: Simd, const N: usize>(
+    simd: S,
+    rows: [&[R]; N],
+    b: &PixelBlock<R>,
+) -> [f64; N] {
+    let vectors = rows.map(|row| R::vectors::<S>(row));
+    let factors = R::vectors::<S>(b);
     let count = vectors.first().map_or(0, |row| row.len());
     let mut lanes = [R::splat(simd, R::ZERO); N];
     for k in 0..count {
@@ -107,23 +112,23 @@ impl Weighing {
     fn new(loss: Estimator) -> Weighing {
         Weighing {
             loss,
-            least_ratio: LEAST_RATIO * loss.normal_means().ratio(),
+            least_ratio: LEAST_MATRIX_FACTOR * loss.normal_means().ratio(),
         }
     }
 }
 
 impl<R> Scratch<R> {
-    /// Returns the weighing of residuals under a loss, which is kept until another one is asked for.
+    /// Returns the weighing of residuals under a loss, which is cached until another loss is needed.
     pub(super) fn weighing(&mut self, loss: Estimator) -> Weighing {
         match self.weighing {
-            Some(known) if known.loss == loss => known,
+            Some(cached) if cached.loss == loss => cached,
             _ => *self.weighing.insert(Weighing::new(loss)),
         }
     }
 }
 
 /// Sums over the residuals of an arm, and memory for a block of them.
-pub(super) struct Tally<R> {
+pub(super) struct LossTally<R> {
     weighing: Weighing,
     /// Σ ρ.
     pub cost: f64,
@@ -131,29 +136,29 @@ pub(super) struct Tally<R> {
     weight: f64,
     /// Σ ψ′, Σ ψ², and the number of downweighted pixels.
     loss: LossSums,
-    residuals: Block<R>,
-    /// 1 where a pixel counts, else 0.
-    on: Block<R>,
-    weights: Block<R>,
-    curvatures: Block<R>,
-    squares: Block<R>,
-    downweighted: Block<R>,
-    /// The roots of the weights.
-    roots: Block<R>,
+    residuals: PixelBlock<R>,
+    /// 1 for pixels that count, else 0.
+    used: PixelBlock<R>,
+    weights: PixelBlock<R>,
+    curvatures: PixelBlock<R>,
+    squares: PixelBlock<R>,
+    downweighted: PixelBlock<R>,
+    /// Square roots of the weights.
+    roots: PixelBlock<R>,
 }
 
-impl<R: Real> Tally<R> {
+impl<R: Real> LossTally<R> {
     /// Makes sums that are all zero.
     #[inline(always)]
-    pub fn new(weighing: Weighing) -> Tally<R> {
-        let (loss, zeros) = (LossSums::default(), [R::ZERO; BLOCK]);
-        Tally {
+    pub fn new(weighing: Weighing) -> LossTally<R> {
+        let zeros = [R::ZERO; BLOCK];
+        LossTally {
             weighing,
             cost: 0.0,
             weight: 0.0,
-            loss,
+            loss: LossSums::default(),
             residuals: zeros,
-            on: zeros,
+            used: zeros,
             weights: zeros,
             curvatures: zeros,
             squares: zeros,
@@ -167,9 +172,9 @@ impl<R: Real> Tally<R> {
     #[inline(always)]
     pub fn add<S: Simd>(&mut self, simd: S, values: &[R], mask: &[R]) -> &[R] {
         let Weighing { loss, .. } = self.weighing;
-        let Tally {
+        let LossTally {
             residuals,
-            on,
+            used,
             weights,
             curvatures,
             squares,
@@ -178,33 +183,39 @@ impl<R: Real> Tally<R> {
             ..
         } = self;
         residuals[values.len()..].fill(R::ZERO);
-        on[values.len()..].fill(R::ZERO);
+        used[values.len()..].fill(R::ZERO);
         residuals[..values.len()].copy_from_slice(values);
-        on.iter_mut()
+        used.iter_mut()
             .zip(mask)
-            .for_each(|(on, mask)| *on = if *mask > R::ZERO { R::ONE } else { R::ZERO });
+            .for_each(|(used, mask)| *used = if *mask > R::ZERO { R::ONE } else { R::ZERO });
         loss.weigh(&*residuals, weights, curvatures);
         self.cost += loss.cost(residuals);
-        let least = R::of(DOWNWEIGHTED * loss.central_weight());
+        let least_weight = R::of(DOWNWEIGHTED * loss.central_weight());
         for j in 0..BLOCK {
-            let weight = weights[j] * on[j];
+            let weight = weights[j] * used[j];
             let psi = weight * residuals[j];
-            downweighted[j] = if weight < least { on[j] } else { R::ZERO };
-            (weights[j], curvatures[j], squares[j]) = (weight, curvatures[j] * on[j], psi * psi);
+            downweighted[j] = if weight < least_weight {
+                used[j]
+            } else {
+                R::ZERO
+            };
+            weights[j] = weight;
+            curvatures[j] *= used[j];
+            squares[j] = psi * psi;
             roots[j] = weight.root();
         }
-        let [weight, curvature, scatter, few] =
-            totals(simd, [&*weights, &*curvatures, &*squares, &*downweighted]);
+        let [weight, curvature, scatter, downweighted_pixels] =
+            sum_blocks(simd, [&*weights, &*curvatures, &*squares, &*downweighted]);
         self.weight += weight;
         self.loss.curvature += curvature;
         self.loss.scatter += scatter;
-        self.loss.downweighted += few;
+        self.loss.downweighted += downweighted_pixels;
         &self.roots[..values.len()]
     }
 
     /// Returns the factor of the normal matrix, which gives it the loss's own curvature on average, and not less than
     /// for normal residuals: far from the minimum Σ ψ′ may vanish.
-    pub fn ratio(&self) -> f64 {
+    pub fn matrix_factor(&self) -> f64 {
         if self.weight > 0.0 {
             (self.loss.curvature / self.weight).max(self.weighing.least_ratio)
         } else {
@@ -240,73 +251,85 @@ pub(super) struct Refinement<'a, R> {
 
 impl<R: Real> Refinement<'_, R> {
     /// Replaces the coefficients by those under the loss, with the machine's widest vectors.
-    pub fn run(self) {
+    pub fn run_vectorised(self) {
         pulp::Arch::new().dispatch(self);
     }
 
     /// Returns the coefficients of the stored basis, transformᵀ a.
-    fn stored(&self, a: &[f64]) -> Vec<R> {
-        let rows = || self.transform.chunks_exact(self.terms).zip(a);
+    fn coefficients_of_stored_basis(&self, a: &[f64]) -> Vec<R> {
         (0..self.terms)
-            .map(|k| R::of(rows().map(|(row, a)| row[k].to_f64() * a).sum()))
+            .map(|k| {
+                let rows = self.transform.chunks_exact(self.terms).zip(a);
+                R::of(rows.map(|(row, a)| row[k].to_f64() * a).sum())
+            })
             .collect()
     }
 
     /// Returns Sᵀψ in the stored basis, and κ.
     #[inline(always)]
-    fn slopes<S: Simd>(&self, simd: S, coefficients: &[R]) -> (Vec<f64>, f64) {
+    fn gradient_and_curvature<S: Simd>(&self, simd: S, coefficients: &[R]) -> (Vec<f64>, f64) {
         let mut slopes = vec![0.0; self.terms];
-        let (mut curvature, mut number) = (0.0, 0.0);
+        let mut curvature = 0.0;
+        let mut pixel_count = 0.0;
         let zeros = [R::ZERO; BLOCK];
-        let (mut scaled, mut residual, mut weights, mut curvatures, mut on) =
-            (zeros, zeros, zeros, zeros, zeros);
+        let mut scaled = zeros;
+        let mut residual = zeros;
+        let mut weights = zeros;
+        let mut curvatures = zeros;
+        let mut used = zeros;
         for start in (0..self.pixels).step_by(BLOCK) {
             let count = BLOCK.min(self.pixels - start);
-            let mut smooth = zeros;
+            // 1. Residuals, weights and curvatures of a block of pixels.
+            let mut continuum = zeros;
             let basis = &self.basis[start..];
-            add_terms(coefficients, basis, self.pixels, &mut smooth[..count]);
+            add_terms(coefficients, basis, self.pixels, &mut continuum[..count]);
             if count < BLOCK {
-                (scaled, residual, on) = (zeros, zeros, zeros);
+                scaled = zeros;
+                residual = zeros;
+                used = zeros;
             }
             let [data, mask, value] =
                 [self.data, self.weight, self.value].map(|row| &row[start..start + count]);
-            for (((s, on), w), v) in scaled.iter_mut().zip(&mut on).zip(mask).zip(value) {
-                (*s, *on) = if *w > R::ZERO {
+            for (((s, used), w), v) in scaled.iter_mut().zip(&mut used).zip(mask).zip(value) {
+                (*s, *used) = if *w > R::ZERO {
                     (*w * *v, R::ONE)
                 } else {
                     (R::ZERO, R::ZERO)
                 };
             }
-            for (((r, d), v), s) in residual.iter_mut().zip(data).zip(&scaled).zip(&smooth) {
-                *r = *d - *v * *s;
+            for (((r, d), v), c) in residual.iter_mut().zip(data).zip(&scaled).zip(&continuum) {
+                *r = *d - *v * *c;
             }
             self.loss.weigh(&residual, &mut weights, &mut curvatures);
             for j in 0..BLOCK {
                 scaled[j] *= weights[j] * residual[j];
-                curvatures[j] *= on[j];
+                curvatures[j] *= used[j];
             }
-            let [of_curvature, of_number] = totals(simd, [&curvatures, &on]);
-            curvature += of_curvature;
-            number += of_number;
+            let [block_curvature, block_pixels] = sum_blocks(simd, [&curvatures, &used]);
+            curvature += block_curvature;
+            pixel_count += block_pixels;
+            // 2. Their part of Sᵀψ, four terms at a time.
             let row = |k: usize| &basis[k * self.pixels..][..count];
             let mut fours = slopes.chunks_exact_mut(4);
             let mut k = 0;
             for four in &mut fours {
-                let sums = dots(simd, [row(k), row(k + 1), row(k + 2), row(k + 3)], &scaled);
+                let sums =
+                    dot_products(simd, [row(k), row(k + 1), row(k + 2), row(k + 3)], &scaled);
                 four.iter_mut()
                     .zip(sums)
                     .for_each(|(slope, sum)| *slope += sum);
                 k += 4;
             }
             for slope in fours.into_remainder() {
-                let [sum] = dots(simd, [row(k)], &scaled);
+                let [sum] = dot_products(simd, [row(k)], &scaled);
                 *slope += sum;
                 k += 1;
             }
         }
         (
             slopes,
-            (curvature / f64::max(number, 1.0)).max(LEAST_MEAN * self.loss.central_weight()),
+            (curvature / f64::max(pixel_count, 1.0))
+                .max(LEAST_MEAN_CURVATURE * self.loss.central_weight()),
         )
     }
 }
@@ -324,17 +347,21 @@ impl<R: Real> WithSimd for Refinement<'_, R> {
                 factor[packed_index(i, j)] = self.solution[terms + i * terms + j].to_f64()
             });
         }
-        for _ in 0..STEPS {
-            let (slopes, curvature) = self.slopes(simd, &self.stored(&a));
-            let rows = self.transform.chunks_exact(terms).enumerate();
-            let one = |(i, row): (usize, &[R])| {
-                row[..=i]
-                    .iter()
-                    .zip(&slopes)
-                    .map(|(t, s)| t.to_f64() * s)
-                    .sum()
-            };
-            let mut step: Vec<f64> = rows.map(one).collect();
+        for _ in 0..NEWTON_STEPS {
+            let coefficients = self.coefficients_of_stored_basis(&a);
+            let (slopes, curvature) = self.gradient_and_curvature(simd, &coefficients);
+            let mut step: Vec<f64> = self
+                .transform
+                .chunks_exact(terms)
+                .enumerate()
+                .map(|(i, row)| {
+                    row[..=i]
+                        .iter()
+                        .zip(&slopes)
+                        .map(|(t, s)| t.to_f64() * s)
+                        .sum()
+                })
+                .collect();
             solve_lower(&factor, &mut step);
             solve_upper(&factor, &mut step);
             a.iter_mut()
@@ -357,7 +384,10 @@ pub(super) fn declare_loss(shader: &mut Shader, loss: Estimator) {
     shader.uses.push("estimator");
     let constants = &mut shader.constants;
     constants.float("LOSS_SCALE", loss.scale().unwrap_or(1.0));
-    constants.float("LEAST_CURVATURE", LEAST_MEAN * loss.central_weight());
+    constants.float(
+        "LEAST_CURVATURE",
+        LEAST_MEAN_CURVATURE * loss.central_weight(),
+    );
     constants.float("LEAST_WEIGHT", DOWNWEIGHTED * loss.central_weight());
     constants.float("LEAST_RATIO", Weighing::new(loss).least_ratio);
     let value = loss.wgsl_loss("loss_argument(r)");

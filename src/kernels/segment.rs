@@ -1,8 +1,8 @@
-//! Runs of template pixels, interpolation between them, and the velocity at which they are seen.
+//! Segments of template pixels, interpolation between them, and the radial velocity.
 
 use crate::buffers::Parameter;
 
-/// A log-uniform run of template pixels `start..end`, `inverse_step` = 1/Δlnλ.
+/// A log-uniform segment of template pixels `start..end`, `inverse_step` = 1/Δlnλ.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Segment {
     pub start: usize,
@@ -32,7 +32,7 @@ pub enum Velocity {
 
 impl Velocity {
     /// Returns the velocity in km/s and its derivative by u, at the solver's `u`.
-    pub(super) fn at(self, parameters: &[Parameter], u: &[f64]) -> (f64, f64) {
+    pub(super) fn evaluate(self, parameters: &[Parameter], u: &[f64]) -> (f64, f64) {
         match self {
             Velocity::Fixed(v) => (v, 0.0),
             Velocity::Parameter(p) => (

@@ -1,13 +1,13 @@
 //! A shader before it meets a device: its text, generated declarations, bindings and dispatch, as plain data.
 
 use super::product::Products;
-use super::source::{Constants, Source, UserCode};
+use super::source::{Constants, UserCode, WgslSource};
 use crate::buffers::{Buffer, BufferId, Declared, Kind, Parameter, Scope};
 
-/// Members of a population, at most: the workgroups of a dispatch along x.
+/// Maximum number of members of a population: that of workgroups of a dispatch along x.
 pub const MAX_MEMBERS: usize = 65_535;
-/// Blocks begin at multiples of so many 32-bit elements, as buffers are bound as vec4.
-const ALIGNMENT: usize = 4;
+/// Number of 32-bit elements of whose multiples blocks begin, because buffers are bound as vec4.
+const BLOCK_ALIGNMENT: usize = 4;
 
 /// Information that a kernel needs to describe its shader.
 #[derive(Clone, Debug)]
@@ -31,7 +31,12 @@ impl<'a> ShaderContext<'a> {
     }
 
     /// Starts a shader of the WGSL `text`, with this population's constants; other bindings are to be added.
-    pub fn start(&self, stem: &'static str, text: &'static str, dispatch: Dispatch) -> Shader {
+    pub fn start_shader(
+        &self,
+        stem: &'static str,
+        text: &'static str,
+        dispatch: Dispatch,
+    ) -> Shader {
         Shader::new(stem, text, self.layout.clone(), dispatch)
     }
 }
@@ -43,29 +48,29 @@ pub fn stride(block: &Buffer) -> usize {
     } else {
         block.length
     };
-    length.next_multiple_of(ALIGNMENT)
+    length.next_multiple_of(BLOCK_ALIGNMENT)
 }
 
 /// A buffer of a population.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Target {
+pub enum BindingTarget {
     Members,
     State,
     Control,
     Limits,
     Arguments,
     Simplices,
-    /// Members that enter or leave.
+    /// Numbers of members that enter or leave.
     Transfer,
-    /// The kernel's own table.
+    /// Constant table of the kernel.
     Table,
     Block(BufferId),
 }
 
-/// A storage buffer of a kernel; its number is its place in the list.
+/// A storage buffer of a kernel. Bindings are numbered in the order of the list.
 #[derive(Clone, Copy, Debug)]
 pub struct Binding {
-    pub target: Target,
+    pub target: BindingTarget,
     pub write: bool,
 }
 
@@ -81,7 +86,7 @@ pub struct Dispatch {
 }
 
 impl Dispatch {
-    /// 64 members a workgroup.
+    /// One workgroup per 64 members.
     pub const MEMBERS: Dispatch = Dispatch {
         numerator: 1,
         denominator: 64,
@@ -89,7 +94,7 @@ impl Dispatch {
         z: 1,
         of_all: false,
     };
-    /// A workgroup a member.
+    /// One workgroup per member.
     pub const WORKGROUPS: Dispatch = Dispatch {
         numerator: 1,
         denominator: 1,
@@ -146,12 +151,12 @@ impl Shader {
             user: None,
             table: Vec::new(),
         };
-        shader.bind("members", "u32", Target::Members, stem == "compact");
+        shader.bind("members", "u32", BindingTarget::Members, stem == "compact");
         shader
     }
 
     /// Declares the next binding, a WGSL storage array called `name`, writable if `write`.
-    pub fn bind(&mut self, name: &str, element: &str, target: Target, write: bool) {
+    pub fn bind(&mut self, name: &str, element: &str, target: BindingTarget, write: bool) {
         let access = if write { "read_write" } else { "read" };
         let number = self.bindings.len();
         self.constants.line(&format!(
@@ -161,12 +166,12 @@ impl Shader {
     }
 
     /// Declares the population's state buffer as the next binding.
-    pub fn state(&mut self, write: bool) {
-        self.bind("state", "f32", Target::State, write);
+    pub fn bind_state(&mut self, write: bool) {
+        self.bind("state", "f32", BindingTarget::State, write);
     }
 
     /// Declares a buffer of the recording and NAME_base(position, spectrum), where the member's block starts.
-    pub fn block(
+    pub fn bind_block(
         &mut self,
         context: &ShaderContext<'_>,
         name: &str,
@@ -174,7 +179,7 @@ impl Shader {
         id: BufferId,
         write: bool,
     ) {
-        self.bind(name, element, Target::Block(id), write);
+        self.bind(name, element, BindingTarget::Block(id), write);
         let block = context.block(id);
         let stride = match element {
             "f16" => 2 * stride(block),
@@ -193,8 +198,8 @@ impl Shader {
     }
 
     /// Returns the complete WGSL source, which knows the file and line that each of its lines comes from.
-    pub fn source(&self) -> Source {
-        Source::join(
+    pub fn source(&self) -> WgslSource {
+        WgslSource::join(
             &self.constants,
             self.stem,
             self.text,

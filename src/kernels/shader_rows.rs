@@ -20,7 +20,7 @@ pub(super) fn declare_stored_rows(
     stored: StoredRows,
 ) {
     shader.uses.push("stored_rows");
-    shader.block(context, "model", "f32", stored.buffer, false);
+    shader.bind_block(context, "model", "f32", stored.buffer, false);
     for row in 0..stored.rows {
         let value = format!("model[place + {}u]", row * stored.pixels);
         shader.constants.line(&format!(
@@ -41,18 +41,18 @@ pub(super) fn declare_resampled_rows(
         Interpolation::Linear => ("linear", 2),
     };
     shader.uses.push(interpolation);
-    shader.block(context, "source", "f32", resample.input, false);
-    shader.block(context, "index", "i32", resample.index, false);
-    shader.block(context, "fraction", "f32", resample.fraction, false);
+    shader.bind_block(context, "source", "f32", resample.input, false);
+    shader.bind_block(context, "index", "i32", resample.index, false);
+    shader.bind_block(context, "fraction", "f32", resample.fraction, false);
     let constants = &mut shader.constants;
     constants.unsigned("TAPS", taps);
     constants.unsigned("INPUT_COLUMNS", resample.input_columns);
-    let of_velocity = resample.output_rows() - resample.rows;
+    let velocity_rows = resample.output_rows() - resample.rows;
     for row in 0..resample.output_rows() {
         let value = match row {
             0 => "value_of(place, 0u)".to_owned(),
-            _ if row <= of_velocity => "slope_of_value(place)".to_owned(),
-            _ => format!("value_of(place, {}u)", row - of_velocity),
+            _ if row <= velocity_rows => "slope_of_value(place)".to_owned(),
+            _ => format!("value_of(place, {}u)", row - velocity_rows),
         };
         constants.line(&format!(
             "fn row_{row}(place: Place) -> f32 {{ return {value}; }}"
@@ -62,12 +62,10 @@ pub(super) fn declare_resampled_rows(
         Velocity::Fixed(v) => (constants.literal(v / LIGHT), 0.0),
         Velocity::Parameter(p) => {
             let Parameter { origin, scale, .. } = &context.parameters()[p];
-            let (first, slope) = (
-                constants.literal(origin / LIGHT),
-                constants.literal(scale / LIGHT),
-            );
+            let beta_origin = constants.literal(origin / LIGHT);
+            let beta_scale = constants.literal(scale / LIGHT);
             (
-                format!("{first} + {slope} * trial({p}u, slot)"),
+                format!("{beta_origin} + {beta_scale} * trial({p}u, slot)"),
                 scale / LIGHT,
             )
         }
@@ -77,18 +75,18 @@ pub(super) fn declare_resampled_rows(
         "fn beta_of(slot: u32) -> f32 {{ return {beta}; }}"
     ));
     let segments = &resample.segments;
-    declare_by_segment(constants, segments, "segment_start", "i32", |_, s| {
-        s.start.to_string()
+    declare_by_segment(constants, segments, "segment_start", "i32", |_, segment| {
+        segment.start.to_string()
     });
-    declare_by_segment(constants, segments, "segment_end", "i32", |_, s| {
-        s.end.to_string()
+    declare_by_segment(constants, segments, "segment_end", "i32", |_, segment| {
+        segment.end.to_string()
     });
     declare_by_segment(
         constants,
         segments,
         "inverse_step",
         "f32",
-        |constants, s| constants.literal(s.inverse_step),
+        |constants, segment| constants.literal(segment.inverse_step),
     );
 }
 

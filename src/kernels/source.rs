@@ -101,7 +101,7 @@ const SHARED: [(&str, &str); 36] = [
     ("tree", include_str!("../../shaders/shared/tree.wgsl")),
 ];
 
-/// Beginning of a line that asks for a feature of the language.
+/// Beginning of a line that enables an extension of WGSL.
 const ENABLE: &str = "enable ";
 
 /// Generated declarations of a kernel.
@@ -109,7 +109,7 @@ const ENABLE: &str = "enable ";
 pub struct Constants {
     text: String,
     unsigned: HashMap<String, usize>,
-    /// A number that f32 cannot hold.
+    /// Message about the first number that f32 cannot hold.
     pub bad: Option<String>,
 }
 
@@ -148,7 +148,7 @@ impl Constants {
     }
 }
 
-/// WGSL of the user's.
+/// A user's WGSL.
 #[derive(Clone, Debug)]
 pub struct UserCode {
     /// Name in messages.
@@ -156,14 +156,15 @@ pub struct UserCode {
     pub text: String,
 }
 
-/// A complete shader and where its lines come from.
+/// Complete WGSL of a shader, and the file and line that each of its lines comes from.
 #[derive(Clone, Debug, Default)]
-pub struct Source {
+pub struct WgslSource {
     pub text: String,
+    /// By line of the text: its file, and its number there, from 1.
     lines: Vec<(String, usize)>,
 }
 
-impl Source {
+impl WgslSource {
     /// Joins the constants, the shared files in use, the `user` code and the kernel's text to one WGSL source.
     pub fn join(
         constants: &Constants,
@@ -171,73 +172,74 @@ impl Source {
         text: &str,
         uses: &[&str],
         user: Option<&UserCode>,
-    ) -> Source {
-        let mut source = Source::default();
-        let mut seen = HashSet::new();
-        // these come before everything else
-        for (line, enable) in (1..)
-            .zip(text.lines())
-            .filter(|(_, line)| line.starts_with(ENABLE))
-        {
-            source.lines.push((format!("shaders/{kernel}.wgsl"), line));
-            source.text.extend([enable, "\n"]);
+    ) -> WgslSource {
+        let mut source = WgslSource::default();
+        let file = format!("shaders/{kernel}.wgsl");
+        // 1. WGSL wants its `enable` directives before everything else.
+        for (number, line) in (1..).zip(text.lines()) {
+            if line.starts_with(ENABLE) {
+                source.push_line(line, &file, number);
+            }
         }
-        source.append("generated constants", &constants.text, constants);
+        // 2. The constants, and the shared files, each after those that it uses.
+        source.append_file("generated constants", &constants.text, constants);
+        let mut appended = HashSet::new();
         for name in uses {
-            source.append_shared(name, constants, &mut seen);
+            source.append_shared(name, constants, &mut appended);
         }
-        source.append_uses(text, constants, &mut seen);
+        source.append_uses(text, constants, &mut appended);
+        // 3. The user's code, as it is: directives in its comments mean nothing.
         if let Some(UserCode { name, text }) = user {
-            // as it is: directives in the user's comments mean nothing
-            source.lines.extend(
-                (1..)
-                    .zip(text.lines())
-                    .map(|(line, _)| (name.clone(), line)),
-            );
-            text.lines()
-                .for_each(|line| source.text.extend([line, "\n"]));
+            for (number, line) in (1..).zip(text.lines()) {
+                source.push_line(line, name, number);
+            }
         }
-        source.append(&format!("shaders/{kernel}.wgsl"), text, constants);
+        // 4. The kernel.
+        source.append_file(&file, text, constants);
         source
     }
 
+    /// Appends a line, which comes from line `number` of `file`.
+    fn push_line(&mut self, line: &str, file: &str, number: usize) {
+        self.text.push_str(line);
+        self.text.push('\n');
+        self.lines.push((file.to_owned(), number));
+    }
+
     /// Appends the shared files that the `//@use` lines of a text name, each one once.
-    fn append_uses(&mut self, text: &str, constants: &Constants, seen: &mut HashSet<String>) {
+    fn append_uses(&mut self, text: &str, constants: &Constants, appended: &mut HashSet<String>) {
         for names in text.lines().filter_map(|line| line.strip_prefix("//@use ")) {
             for name in names.split(',') {
-                self.append_shared(name.trim(), constants, seen);
+                self.append_shared(name.trim(), constants, appended);
             }
         }
     }
 
-    /// Appends a shared file after those that it uses itself, unless it is there already.
-    fn append_shared(&mut self, name: &str, constants: &Constants, seen: &mut HashSet<String>) {
-        if !seen.insert(name.to_owned()) {
+    /// Appends a shared file after those that it uses itself, unless it is appended already.
+    fn append_shared(&mut self, name: &str, constants: &Constants, appended: &mut HashSet<String>) {
+        if !appended.insert(name.to_owned()) {
             return;
         }
         let text = SHARED
             .iter()
-            .find(|(other, _)| *other == name)
+            .find(|(stem, _)| *stem == name)
             .map_or("", |(_, text)| text);
-        self.append_uses(text, constants, seen);
-        self.append(&format!("shaders/shared/{name}.wgsl"), text, constants);
+        self.append_uses(text, constants, appended);
+        self.append_file(&format!("shaders/shared/{name}.wgsl"), text, constants);
     }
 
     /// Appends the lines of a file without `enable` directives, with its marked loops unrolled.
-    fn append(&mut self, file: &str, text: &str, constants: &Constants) {
-        let own = (1..)
+    fn append_file(&mut self, file: &str, text: &str, constants: &Constants) {
+        let lines: Vec<NumberedLine> = (1..)
             .zip(text.lines())
-            .filter(|(_, line)| !line.starts_with(ENABLE));
-        let numbered: Vec<Line> = own
-            .map(|(number, text)| Line {
+            .filter(|(_, line)| !line.starts_with(ENABLE))
+            .map(|(number, text)| NumberedLine {
                 number,
                 text: text.to_owned(),
             })
             .collect();
-        for Line { number, text } in unroll(&numbered, &constants.unsigned) {
-            self.text.push_str(&text);
-            self.text.push('\n');
-            self.lines.push((file.to_owned(), number));
+        for NumberedLine { number, text } in unroll_loops(&lines, &constants.unsigned) {
+            self.push_line(&text, file, number);
         }
     }
 
@@ -245,11 +247,11 @@ impl Source {
     pub fn first_line(&self, file: &str) -> usize {
         self.lines
             .iter()
-            .take_while(|(other, _)| other != file)
+            .take_while(|(origin, _)| origin != file)
             .count()
     }
 
-    /// Returns, as `FILE:LINE`, where line number `line` (from 1) of the joined text comes from.
+    /// Returns the origin, as `FILE:LINE`, of line number `line` (from 1) of the joined text.
     pub fn locate(&self, line: usize) -> String {
         match self.lines.get(line.wrapping_sub(1)) {
             Some((file, line)) => format!("{file}:{line}"),
@@ -260,58 +262,63 @@ impl Source {
 
 /// A line and its number in its file, from 1.
 #[derive(Clone)]
-struct Line {
+struct NumberedLine {
     number: usize,
     text: String,
 }
 
 /// Returns the words of a line that opens a block, and whether it counts downwards: `//@for` and `//@back`.
-fn opening(line: &str) -> Option<(&str, bool)> {
+fn parse_opening(line: &str) -> Option<(&str, bool)> {
     let line = line.trim_start();
-    let upwards = line.strip_prefix("//@for ").map(|words| (words, false));
-    upwards.or_else(|| line.strip_prefix("//@back ").map(|words| (words, true)))
+    if let Some(words) = line.strip_prefix("//@for ") {
+        return Some((words, false));
+    }
+    line.strip_prefix("//@back ").map(|words| (words, true))
 }
 
 /// Repeats each block `//@for NAME FIRST LAST`, with `$NAME` replaced by every number from FIRST to before LAST, and
 /// each `//@back` in the other order. Only these lines open blocks, so that `//@end` without one is left alone.
-fn unroll(lines: &[Line], constants: &HashMap<String, usize>) -> Vec<Line> {
-    let mut out = Vec::new();
+fn unroll_loops(lines: &[NumberedLine], constants: &HashMap<String, usize>) -> Vec<NumberedLine> {
+    let mut unrolled = Vec::new();
     let mut i = 0;
     while i < lines.len() {
-        let Some((words, downwards)) = opening(&lines[i].text) else {
-            out.push(lines[i].clone());
+        let Some((words, is_downwards)) = parse_opening(&lines[i].text) else {
+            unrolled.push(lines[i].clone());
             i += 1;
             continue;
         };
         let end = matching_end(lines, i);
         let words: Vec<&str> = words.split_whitespace().collect();
         if let [variable, first, last] = words[..] {
-            let name = format!("${variable}");
-            let mut values: Vec<usize> =
-                (bound(first, constants)..bound(last, constants)).collect();
-            if downwards {
+            let placeholder = format!("${variable}");
+            let first = evaluate_bound(first, constants);
+            let last = evaluate_bound(last, constants);
+            let mut values: Vec<usize> = (first..last).collect();
+            if is_downwards {
                 values.reverse();
             }
             for value in values {
-                let text = |line: &Line| line.text.replace(&name, &value.to_string());
-                let body = lines[i + 1..end].iter().map(|line| Line {
-                    number: line.number,
-                    text: text(line),
-                });
-                let body: Vec<Line> = body.collect();
-                out.extend(unroll(&body, constants));
+                let body: Vec<NumberedLine> = lines[i + 1..end]
+                    .iter()
+                    .map(|line| NumberedLine {
+                        number: line.number,
+                        text: line.text.replace(&placeholder, &value.to_string()),
+                    })
+                    .collect();
+                unrolled.extend(unroll_loops(&body, constants));
             }
         }
         i = end + 1;
     }
-    out
+    unrolled
 }
 
-/// Returns the index of the `//@end` line of the loop that begins at line `start`; all lines' number if there is none.
-fn matching_end(lines: &[Line], start: usize) -> usize {
+/// Returns the index of the `//@end` line of the loop that begins at line `start`; the number of lines if there is
+/// none.
+fn matching_end(lines: &[NumberedLine], start: usize) -> usize {
     let mut depth = 0;
     for (i, line) in lines.iter().enumerate().skip(start) {
-        if opening(&line.text).is_some() {
+        if parse_opening(&line.text).is_some() {
             depth += 1;
         } else if line.text.trim() == "//@end" {
             depth -= 1;
@@ -324,7 +331,7 @@ fn matching_end(lines: &[Line], start: usize) -> usize {
 }
 
 /// Evaluates a loop's bound, a sum of numbers and names of constants; unknown names count as 0.
-fn bound(text: &str, constants: &HashMap<String, usize>) -> usize {
+fn evaluate_bound(text: &str, constants: &HashMap<String, usize>) -> usize {
     text.split('+')
         .map(|term| {
             term.parse()
@@ -338,22 +345,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unrolls_nested_blocks_and_keeps_the_lines() {
+    fn nested_loops_are_unrolled_and_lines_keep_their_origin() {
         let mut constants = Constants::default();
         constants.unsigned("N", 2);
         let text = "a\n//@for i 0 N\n//@for j 0 $i+1\nb$i$ju\n//@end\n//@end\nc\n";
-        let source = Source::join(&constants, "k", text, &[], None);
+        let source = WgslSource::join(&constants, "k", text, &[], None);
         assert_eq!(source.text, "const N: u32 = 2u;\na\nb00u\nb10u\nb11u\nc\n");
         assert_eq!(source.locate(4), "shaders/k.wgsl:4");
         assert_eq!(source.locate(6), "shaders/k.wgsl:7");
     }
 
     #[test]
-    fn counts_downwards_inside_and_outside_of_other_blocks() {
+    fn loops_count_downwards_inside_and_outside_of_other_loops() {
         let mut constants = Constants::default();
         constants.unsigned("N", 3);
         let text = "//@back i 0 N\na$i\n//@for k $i+1 N\nb$i$k\n//@end\n//@end\nc\n";
-        let source = Source::join(&constants, "k", text, &[], None);
+        let source = WgslSource::join(&constants, "k", text, &[], None);
         assert_eq!(
             source.text,
             "const N: u32 = 3u;\na2\na1\nb12\na0\nb01\nb02\nc\n"
@@ -361,10 +368,10 @@ mod tests {
     }
 
     #[test]
-    fn features_are_enabled_before_anything_else() {
+    fn enable_directives_come_first() {
         let mut constants = Constants::default();
         constants.unsigned("N", 2);
-        let source = Source::join(
+        let source = WgslSource::join(
             &constants,
             "k",
             "// a comment\nenable f16;\nlet x = N;\n",
@@ -382,13 +389,13 @@ mod tests {
     }
 
     #[test]
-    fn every_shared_file_is_known() -> std::io::Result<()> {
+    fn every_shared_file_is_in_the_list() -> std::io::Result<()> {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("shaders/shared");
         for entry in std::fs::read_dir(folder)? {
             let path = entry?.path();
             let stem = path
                 .file_stem()
-                .and_then(|s| s.to_str())
+                .and_then(|stem| stem.to_str())
                 .unwrap_or_default();
             assert!(
                 SHARED.iter().any(|(name, _)| *name == stem),

@@ -8,50 +8,58 @@ use crate::buffers::{Cost, KernelCost, Work};
 impl Recording {
     /// Returns the kind of work that profiles count stage `number` as: `Hidden` in a network before its last product.
     pub fn work_of(&self, number: usize) -> Work {
-        let is_network = |stage: &&Stage| {
-            matches!(
-                stage,
-                Stage::Product(_) | Stage::Narrow(_) | Stage::Activate(_)
-            )
-        };
-        let mut network = self.stages[number..].iter().take_while(is_network).skip(1);
-        if network.any(|stage| matches!(stage, Stage::Product(_))) {
+        let is_before_last_product = self.stages[number..]
+            .iter()
+            .take_while(|stage| is_of_network(stage))
+            .skip(1)
+            .any(|stage| matches!(stage, Stage::Product(_)));
+        if is_before_last_product {
             Work::Hidden
         } else {
             self.stages[number].work()
         }
     }
 
-    /// Returns the cost of one kernel that runs these stages, less what passes between them, and its kind of work. What
-    /// passes between the stages is neither written nor read, and nothing is read twice.
+    /// Returns the kind of work and the cost of one kernel that runs these stages. Numbers that pass between the stages
+    /// are neither written nor read, and no number is read twice.
     pub fn cost_of_kernel(&self, stages: Range<usize>) -> KernelCost {
         let work = self.work_of(stages.end - 1);
         let stages = &self.stages[stages];
-        let mut sum = Cost::default();
+        // 1. The cost of the stages by themselves.
+        let mut cost = Cost::default();
         for stage in stages {
-            let Cost {
-                operations,
-                numbers,
-                shared,
-            } = stage.cost(self.declared());
-            sum.operations += operations;
-            sum.numbers += numbers;
-            sum.shared += shared;
+            let stage_cost = stage.cost(self.declared());
+            cost.operations += stage_cost.operations;
+            cost.numbers += stage_cost.numbers;
+            cost.shared += stage_cost.shared;
         }
+        // 2. The numbers that fusion saves between successive stages.
         for pair in stages.windows(2) {
-            let saved = match (&pair[0], &pair[1]) {
-                (Stage::Product(_), Stage::Activate(s)) => 2 * s.rows * s.columns,
-                // a continuum reads one row of what normal reads
-                (Stage::Resample(s), Stage::Continuum(_)) => s.output_rows() * s.pixels,
-                (Stage::Resample(s), _) => 2 * s.output_rows() * s.pixels,
-                (Stage::Continuum(s), Stage::Normal(n)) if stages.len() == 3 => {
-                    (3 + s.basis.terms + 1 + n.columns.len()) * s.pixels
+            let saved_numbers = match (&pair[0], &pair[1]) {
+                (Stage::Product(_), Stage::Activate(activate)) => {
+                    2 * activate.rows * activate.columns
                 }
-                (Stage::Continuum(s), _) => (3 + s.basis.terms) * s.pixels,
+                // A continuum reads one row of those that `normal` reads.
+                (Stage::Resample(resample), Stage::Continuum(_)) => {
+                    resample.output_rows() * resample.pixels
+                }
+                (Stage::Resample(resample), _) => 2 * resample.output_rows() * resample.pixels,
+                (Stage::Continuum(continuum), Stage::Normal(normal)) if stages.len() == 3 => {
+                    (3 + continuum.basis.terms + 1 + normal.columns.len()) * continuum.pixels
+                }
+                (Stage::Continuum(continuum), _) => (3 + continuum.basis.terms) * continuum.pixels,
                 _ => 0,
             };
-            sum.numbers -= saved as f64;
+            cost.numbers -= saved_numbers as f64;
         }
-        KernelCost { work, cost: sum }
+        KernelCost { work, cost }
     }
+}
+
+/// Returns whether a stage is part of a network.
+fn is_of_network(stage: &Stage) -> bool {
+    matches!(
+        stage,
+        Stage::Product(_) | Stage::Narrow(_) | Stage::Activate(_)
+    )
 }

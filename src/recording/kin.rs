@@ -6,50 +6,54 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::{Buffer, BufferId, Recording};
 
-/// What the populations of a recording hold at present; `None` before the first, a dead reference after the last.
-type Shared = Mutex<Option<Weak<dyn Any + Send + Sync>>>;
+/// Data that the populations of a recording hold at present; `None` before the first, a dead reference after the last.
+type SharedData = Mutex<Option<Weak<dyn Any + Send + Sync>>>;
 
-/// Data that a device makes of a recording once for all its populations of it, as long as one of them has it. A copy of
-/// the recording, which may be changed, begins anew.
+/// Data that a device makes of a recording once for all its populations, and keeps as long as one of them holds it. A
+/// copy of the recording, which may be changed, shares nothing.
 #[derive(Default)]
 pub struct Kin {
-    shared: Arc<Shared>,
+    shared: Arc<SharedData>,
     relative: Option<Relative>,
 }
 
 /// Another recording that has some of the same constants.
 struct Relative {
-    shared: Arc<Shared>,
+    shared: Arc<SharedData>,
     /// By buffer, the other recording's buffer with the same constant.
-    same: Vec<Option<BufferId>>,
+    same_constants: Vec<Option<BufferId>>,
 }
 
 impl Kin {
-    /// Returns what populations of this recording share, or, where none holds it any more, what `make` makes.
+    /// Returns the data that populations of this recording share, or the result of `make` where none holds any.
     pub fn share<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Arc<T> {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        let other = shared
+        let held = shared
             .as_ref()
             .and_then(Weak::upgrade)
-            .and_then(|other| other.downcast().ok());
-        other.unwrap_or_else(|| {
-            let made = Arc::new(make());
-            let any: Arc<dyn Any + Send + Sync> = made.clone();
+            .and_then(|data| data.downcast().ok());
+        held.unwrap_or_else(|| {
+            let data = Arc::new(make());
+            let any: Arc<dyn Any + Send + Sync> = data.clone();
             *shared = Some(Arc::downgrade(&any));
-            made
+            data
         })
     }
 
-    /// Returns what the populations of the related recording share, and that recording's buffer with the same constant
-    /// as `buffer`; `None` if there is no such recording, constant or population.
+    /// Returns the data that the populations of the related recording share, and that recording's buffer with the same
+    /// constant as `buffer`; `None` if there is no such recording, constant or population.
     pub(crate) fn of_relative<T: Any + Send + Sync>(
         &self,
         buffer: usize,
     ) -> Option<(Arc<T>, BufferId)> {
-        let Relative { shared, same } = self.relative.as_ref()?;
-        let place = same.get(buffer).copied()??;
+        let Relative {
+            shared,
+            same_constants,
+        } = self.relative.as_ref()?;
+        let related_buffer = same_constants.get(buffer).copied()??;
         let shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
-        Some((shared.as_ref()?.upgrade()?.downcast().ok()?, place))
+        let data = shared.as_ref()?.upgrade()?.downcast().ok()?;
+        Some((data, related_buffer))
     }
 
     /// Returns how many hold the shared data at present.
@@ -65,31 +69,32 @@ impl Kin {
 
 impl Recording {
     /// Shares the memory of equal constants of the same name and kind with another recording of the same model, and
-    /// what devices make of them.
+    /// the data that devices make of them.
     pub(crate) fn share_constants(&mut self, other: &Recording) {
-        let is_same =
-            |a: &Buffer, b: &Buffer| a.name == b.name && a.kind == b.kind && a.values == b.values;
-        let mut same = vec![None; self.buffers.len()];
-        for (buffer, same) in self
-            .buffers
-            .iter_mut()
-            .zip(&mut same)
-            .filter(|(buffer, _)| buffer.values.is_some())
-        {
-            if let Some(place) = other
+        let mut same_constants = vec![None; self.buffers.len()];
+        for (buffer, same) in self.buffers.iter_mut().zip(&mut same_constants) {
+            if buffer.values.is_none() {
+                continue;
+            }
+            let equal = other
                 .buffers
                 .iter()
-                .position(|there| is_same(buffer, there))
-            {
-                buffer.values.clone_from(&other.buffers[place].values);
-                *same = Some(BufferId(place));
+                .position(|candidate| is_same_constant(buffer, candidate));
+            if let Some(id) = equal {
+                buffer.values.clone_from(&other.buffers[id].values);
+                *same = Some(BufferId(id));
             }
         }
         self.kin.relative = Some(Relative {
             shared: other.kin.shared.clone(),
-            same,
+            same_constants,
         });
     }
+}
+
+/// Returns whether two buffers have the same name, kind and values.
+fn is_same_constant(a: &Buffer, b: &Buffer) -> bool {
+    a.name == b.name && a.kind == b.kind && a.values == b.values
 }
 
 impl Clone for Kin {
@@ -110,7 +115,7 @@ mod tests {
     use crate::recording::Values;
 
     #[test]
-    fn is_shared_as_long_as_somebody_has_it() {
+    fn data_are_shared_as_long_as_they_are_held() {
         let kin = Kin::default();
         let first = kin.share(|| 1u32);
         let second = kin.share(|| 2u32);
@@ -122,34 +127,44 @@ mod tests {
 
     #[test]
     fn equal_constants_of_the_same_name_are_shared() {
-        let recording = |constants: &[(&str, f32)]| {
-            let mut recording = Recording::default();
-            for (name, value) in constants {
-                recording.constant(*name, Values::F32(vec![*value; 3].into()));
-            }
-            recording
-        };
-        let first = recording(&[("a", 1.0), ("b", 2.0), ("c", 3.0)]);
-        let mut second = recording(&[("c", 3.0), ("b", 2.5), ("d", 1.0)]);
+        let first = recording_with(&[("a", 1.0), ("b", 2.0), ("c", 3.0)]);
+        let mut second = recording_with(&[("c", 3.0), ("b", 2.5), ("d", 1.0)]);
         second.share_constants(&first);
-        let array = |recording: &Recording, id: usize| match &recording.buffers[id].values {
-            Some(Values::F32(array)) => array.clone(),
-            _ => panic!("an array of f32"),
-        };
-        assert!(Arc::ptr_eq(&array(&second, 0), &array(&first, 2)));
-        assert_eq!([array(&second, 1)[0], array(&second, 2)[0]], [2.5, 1.0]);
-        // what a device made of the first one's constants, as long as a population has it
+        assert!(Arc::ptr_eq(
+            &constant_of(&second, 0),
+            &constant_of(&first, 2)
+        ));
+        assert_eq!(
+            [constant_of(&second, 1)[0], constant_of(&second, 2)[0]],
+            [2.5, 1.0]
+        );
+        // The data that a device made of the first one's constants, as long as a population holds them.
         assert!(second.kin.of_relative::<u32>(0).is_none());
-        let made = first.kin.share(|| 7u32);
+        let data = first.kin.share(|| 7u32);
         assert_eq!(
             second.kin.of_relative::<u32>(0),
-            Some((made.clone(), BufferId(2)))
+            Some((data.clone(), BufferId(2)))
         );
         assert!(
             second.kin.of_relative::<u32>(1).is_none()
                 && second.kin.of_relative::<i32>(0).is_none()
         );
-        drop(made);
+        drop(data);
         assert!(second.kin.of_relative::<u32>(0).is_none());
+    }
+
+    fn recording_with(constants: &[(&str, f32)]) -> Recording {
+        let mut recording = Recording::default();
+        for (name, value) in constants {
+            recording.constant(*name, Values::F32(vec![*value; 3].into()));
+        }
+        recording
+    }
+
+    fn constant_of(recording: &Recording, id: usize) -> Arc<Vec<f32>> {
+        match &recording.buffers[id].values {
+            Some(Values::F32(array)) => array.clone(),
+            _ => panic!("an array of f32"),
+        }
     }
 }

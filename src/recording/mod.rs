@@ -2,7 +2,7 @@
 //!
 //! A recording describes one *linearisation* of a round's members: starting from the trial parameters it fills, arm by
 //! arm, each member's χ², penalty, ln det C, gradient and normal matrix (see `docs/src/equations.md`). A device
-//! executes it together with `step` and `compact` as one round; it knows nothing of what is fitted.
+//! executes it together with `step` and `compact` as one round; it does not know the model.
 
 mod cost;
 mod kin;
@@ -42,9 +42,9 @@ impl Precision {
 pub struct Recording {
     pub parameters: Vec<Parameter>,
     pub precision: Precision,
-    /// Rows have no tangents: χ², penalty and ln det C are all that comes of it (`evaluate`).
+    /// Rows have no tangents, and only χ², penalty and ln det C are filled (`evaluate`).
     pub values_only: bool,
-    /// The objective has ln det C in it, besides χ² and penalty.
+    /// The objective includes ln det C, besides χ² and penalty.
     pub marginalise: bool,
     /// Degrees of freedom, points − parameters, if the rows' noise is not known. A simplex's `fatol` is then in units
     /// of χ² over this.
@@ -54,7 +54,7 @@ pub struct Recording {
     pub caps_cost: bool,
     pub buffers: Vec<Buffer>,
     pub stages: Vec<Stage>,
-    /// Data that its populations share.
+    /// Data that the recording's populations share.
     pub kin: Kin,
 }
 
@@ -62,15 +62,19 @@ impl Recording {
     /// Returns whether every stage's estimator allows a last step whose end is not evaluated; all but Poisson's do.
     /// Poisson's likelihood may have no value there.
     pub fn trusts_steps(&self) -> bool {
-        let trusts = |stage: &Stage| !matches!(stage, Stage::Estimate(stage) if !stage.estimator.trusts_last_step());
-        self.stages.iter().all(trusts)
+        self.stages.iter().all(|stage| match stage {
+            Stage::Estimate(stage) => stage.estimator.trusts_last_step(),
+            _ => true,
+        })
     }
 
     /// Returns whether any of the matrix products is of f16 numbers.
     #[cfg(feature = "gpu")]
     pub(crate) fn has_halves(&self) -> bool {
-        let is_of_halves = |stage: &Stage| matches!(stage, Stage::Product(product) if product.is_of_halves(self.declared()));
-        self.stages.iter().any(is_of_halves)
+        self.stages.iter().any(|stage| match stage {
+            Stage::Product(product) => product.is_of_halves(self.declared()),
+            _ => false,
+        })
     }
 
     /// Declares a buffer without values, of `length` elements for each one of its scope, and returns its id.

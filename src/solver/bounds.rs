@@ -1,6 +1,6 @@
 //! Box constraints.
 
-use super::thresholds::SLIGHT;
+use super::thresholds::UNCERTAIN_SLOPE_SHARE;
 use crate::math::Real;
 use crate::math::lanes::pick;
 
@@ -56,26 +56,31 @@ impl<R: Real> Interval<R> {
         pick(x + goal < self.lower, self.lower, self.upper) - x
     }
 
-    /// Returns how far (0 to 1) the way between the steps `from` and `goal` stays inside the bounds of a parameter at
-    /// `x`.
+    /// Returns the share (0 to 1) of the way between the steps `from` and `goal` that stays inside the bounds of a
+    /// parameter at `x`.
     #[inline(always)]
     pub fn share_inside(self, x: R, from: R, goal: R) -> R {
-        let left = goal - from;
-        let share = ((self.step_to_face(x, goal) - from) / left)
+        let distance = goal - from;
+        let share = ((self.step_to_face(x, goal) - from) / distance)
             .maximum(R::ZERO)
             .minimum(R::ONE);
-        pick(self.contains(x + goal) | (left == R::ZERO), R::ONE, share)
+        pick(
+            self.contains(x + goal) | (distance == R::ZERO),
+            R::ONE,
+            share,
+        )
     }
 
     /// Returns the cost reduction predicted if this parameter, which is held at `x`, is the only one that is freed; 0
     /// unless the cost falls inwards.
     ///
-    /// `slope` is what is left of the gradient there, `size` the sum of the magnitudes of its terms, and `diagonal` the
-    /// parameter's element of the normal matrix.
+    /// `slope` is the gradient of the damped model there, `size_of_terms` the sum of the magnitudes of its terms, and
+    /// `diagonal` the parameter's element of the normal matrix.
     #[inline(always)]
-    pub fn gain_inwards(self, x: R, slope: R, size: R, diagonal: R) -> R {
-        let inwards = pick(x - self.lower <= self.upper - x, slope, -slope);
-        let gains = self.has_room() & (diagonal > R::ZERO) & (inwards > R::of(SLIGHT) * size);
-        pick(gains, inwards * (inwards / diagonal), R::ZERO)
+    pub fn gain_inwards(self, x: R, slope: R, size_of_terms: R, diagonal: R) -> R {
+        let slope_inwards = pick(x - self.lower <= self.upper - x, slope, -slope);
+        let is_certain = slope_inwards > R::of(UNCERTAIN_SLOPE_SHARE) * size_of_terms;
+        let gains = self.has_room() & (diagonal > R::ZERO) & is_certain;
+        pick(gains, slope_inwards * (slope_inwards / diagonal), R::ZERO)
     }
 }

@@ -39,26 +39,31 @@ impl Solver {
             Solver::LevenbergMarquardt(lm) => lm.max_rounds(max_rounds).into(),
             Solver::NelderMead(simplex) => simplex.max_rounds(max_rounds).into(),
             Solver::LevenbergMarquardtThenNelderMead(lm, simplex) => {
-                let (lm, simplex) = (lm.max_rounds(max_rounds), simplex.max_rounds(max_rounds));
-                Solver::LevenbergMarquardtThenNelderMead(lm, simplex)
+                Solver::LevenbergMarquardtThenNelderMead(
+                    lm.max_rounds(max_rounds),
+                    simplex.max_rounds(max_rounds),
+                )
             }
         }
     }
 
-    /// Returns the solver with the defaults of spectra in place of what is not set.
+    /// Returns the solver with the defaults of spectra in place of settings that are not set.
     pub(crate) fn for_spectra(self) -> Solver {
-        let of_lm = |lm: LevenbergMarquardt| lm.or(LevenbergMarquardt::OF_SPECTRA);
-        let of_simplex = |simplex: NelderMead| simplex.or(NelderMead::OF_SPECTRA);
+        let lm_defaults = LevenbergMarquardt::OF_SPECTRA;
+        let simplex_defaults = NelderMead::OF_SPECTRA;
         match self {
-            Solver::LevenbergMarquardt(lm) => of_lm(lm).into(),
-            Solver::NelderMead(simplex) => of_simplex(simplex).into(),
+            Solver::LevenbergMarquardt(lm) => lm.or(lm_defaults).into(),
+            Solver::NelderMead(simplex) => simplex.or(simplex_defaults).into(),
             Solver::LevenbergMarquardtThenNelderMead(lm, simplex) => {
-                Solver::LevenbergMarquardtThenNelderMead(of_lm(lm), of_simplex(simplex))
+                Solver::LevenbergMarquardtThenNelderMead(
+                    lm.or(lm_defaults),
+                    simplex.or(simplex_defaults),
+                )
             }
         }
     }
 
-    /// Lists the settings that make no sense, with what is wrong with each; empty if all are valid.
+    /// Returns the faults of invalid settings; empty if all are valid.
     pub(crate) fn faults(&self) -> Vec<InvalidSetting> {
         match self {
             Solver::LevenbergMarquardt(lm) => lm.faults(),
@@ -81,7 +86,8 @@ impl FromStr for Solver {
 
     /// Returns the solver of this name with its default settings. [`Error::Usage`] for any other name.
     fn from_str(name: &str) -> Result<Solver, Error> {
-        let (lm, simplex) = (LevenbergMarquardt::default(), NelderMead::default());
+        let lm = LevenbergMarquardt::default();
+        let simplex = NelderMead::default();
         match name {
             "lm" => Ok(lm.into()),
             "nelder-mead" => Ok(simplex.into()),

@@ -1,7 +1,7 @@
 //! Nielsen's damping (Nielsen 1999, IMM-REP-1999-05, eq. 2.21; Madsen, Nielsen & Tingleff 2004, §3.2).
 
 use super::round::step::equations::relaxation;
-use super::thresholds::{LEAST_RAISED, RAISE};
+use super::thresholds::{DAMPING_RAISE, LEAST_RAISED_DAMPING};
 use crate::math::Real;
 use crate::math::lanes::pick;
 
@@ -22,7 +22,8 @@ impl<R: Real> Damping<R> {
     /// ratio; else μ ← μν and ν ← 2ν.
     #[inline(always)]
     pub fn update(self, is_accepted: bool, gain_ratio: R) -> Damping<R> {
-        let (Damping { mu, nu }, two) = (self, R::of(2.0));
+        let Damping { mu, nu } = self;
+        let two = R::of(2.0);
         Damping {
             mu: pick(is_accepted, mu * relaxation(gain_ratio), mu * nu),
             nu: pick(is_accepted, two, two * nu),
@@ -33,7 +34,7 @@ impl<R: Real> Damping<R> {
     #[inline(always)]
     pub fn raise(self) -> Damping<R> {
         Damping {
-            mu: (R::of(RAISE) * self.mu).maximum(R::of(LEAST_RAISED)),
+            mu: (R::of(DAMPING_RAISE) * self.mu).maximum(R::of(LEAST_RAISED_DAMPING)),
             nu: self.nu,
         }
     }
@@ -44,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn follows_the_sequence_computed_by_hand() {
+    fn updates_follow_the_sequence_computed_by_hand() {
         // start 0.9; reject, reject: 0.9·2 = 1.8, 1.8·4 = 7.2, ν = 8; accept ρ = 1 (factor ⅓): 2.4, ν = 2;
         // accept ρ = ½ (factor 1): 2.4; accept ρ = ¼ (1 + ⅛): 2.7; reject: 5.4.
         let steps = [
@@ -56,7 +57,7 @@ mod tests {
             (false, 0.0),
         ];
         let mut damping = Damping::new(0.9_f64);
-        let seen = steps.map(|(is_accepted, gain_ratio)| {
+        let updated = steps.map(|(is_accepted, gain_ratio)| {
             damping = damping.update(is_accepted, gain_ratio);
             (damping.mu, damping.nu)
         });
@@ -68,8 +69,11 @@ mod tests {
             (2.7, 2.0),
             (5.4, 4.0),
         ];
-        for (s, e) in seen.iter().zip(expected) {
-            assert!((s.0 - e.0).abs() < 1e-12 && s.1 == e.1, "{seen:?}");
+        for ((mu, nu), (expected_mu, expected_nu)) in updated.iter().zip(expected) {
+            assert!(
+                (mu - expected_mu).abs() < 1e-12 && *nu == expected_nu,
+                "{updated:?}"
+            );
         }
     }
 }

@@ -1,4 +1,4 @@
-//! *Where* the rounds run: the seam between the solver and a machine. Slow calls and readbacks are futures; `pollster`
+//! The seam between the solver and the device on which the rounds run. Slow calls and readbacks are futures; `pollster`
 //! blocks on them in `curves` and `spectral`.
 
 use std::future::Future;
@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::basin::Point;
+use super::basin::AcceptedPoint;
 use super::member::{GaveWay, Phase};
 use super::profile::{DeviceCalls, Meter};
 use super::settings::Method;
@@ -37,7 +37,7 @@ pub trait Device: Send + Sync {
         false
     }
 
-    /// Returns whether some of what its populations report is computed again on the CPU.
+    /// Returns whether some of the results of its populations are computed again on the CPU.
     fn is_verified(&self) -> bool {
         self.runs_wgsl()
     }
@@ -47,12 +47,13 @@ pub trait Device: Send + Sync {
         usize::MAX
     }
 
-    /// Returns what it was asked for since it was opened; nothing where it does not count.
+    /// Returns the calls since the device was opened; all 0 if it does not count them.
     fn calls(&self) -> DeviceCalls {
         DeviceCalls::default()
     }
 
-    /// Returns how many workers of a run share the device: while one waits for it, the others prepare their spectra.
+    /// Returns the number of workers of a run that share the device: while one waits for it, the others prepare
+    /// spectra.
     fn workers(&self) -> usize {
         2
     }
@@ -74,7 +75,7 @@ pub trait Device: Send + Sync {
     fn capacity(&self, recording: &Recording, memory: Option<u64>) -> Result<usize>;
 
     /// Makes room for `capacity` starts and at most as many spectra, and everything else that the rounds need. A
-    /// simplex takes the room of [`LANES`](super::simplex::LANES) members.
+    /// simplex takes the room of [`TRIALS_PER_SIMPLEX`](super::simplex::TRIALS_PER_SIMPLEX) members.
     fn population(
         &self,
         recording: Arc<Recording>,
@@ -82,8 +83,8 @@ pub trait Device: Send + Sync {
         capacity: usize,
     ) -> Result<Box<dyn Population>>;
 
-    /// Opens the device again after a failure of its own, if that may help; `false` where there is nothing to open.
-    /// What it has made before stays as it is.
+    /// Opens the device again after it failed, if that may help; `false` if it cannot be opened again. Populations that
+    /// it has made before stay as they are.
     fn renew(&self, _failure: &Error) -> Result<bool> {
         Ok(false)
     }
@@ -100,13 +101,14 @@ pub trait Device: Send + Sync {
 /// Members in flight on a device. Each start has a slot; a simplex's members lie in [`lanes`](Self::lanes) consecutive
 /// ones.
 pub trait Population: Send {
-    /// Starts that have room, and spectra.
+    /// Returns the maximum number of starts, and of spectra unless [`spectra_capacity`](Self::spectra_capacity) says
+    /// otherwise.
     fn capacity(&self) -> usize;
 
     /// Returns the number of members per start.
     fn lanes(&self) -> usize;
 
-    /// Forgets all members.
+    /// Removes all members.
     fn clear(&mut self);
 
     /// Returns the number of spectra that have room: more than starts where some may wait on the device for a start's
@@ -115,8 +117,8 @@ pub trait Population: Send {
         self.capacity()
     }
 
-    /// Puts the data, bounds and priors of a batch's spectra at free places. What is of
-    /// [`Scope::Batch`](crate::recording::Scope) is the same for all spectra until the population is cleared: it is
+    /// Uploads the data, bounds and priors of a batch's spectra to free places. Buffers of
+    /// [`Scope::Batch`](crate::recording::Scope) are the same for all spectra until the population is cleared: they are
     /// taken from the first batch.
     fn upload(&mut self, batch: &Batch, spectra: &[usize]) -> Result<()>;
 
@@ -158,18 +160,18 @@ pub trait Population: Send {
 
     /// Runs the stages once at the trial points, without a step, and returns a
     /// [`Scope::Member`](crate::recording::Scope) buffer of the active members, in the order of the batch: for pictures
-    /// and parity tests, before any of them sits out a round.
+    /// and parity tests, before any of them pauses.
     fn inspect(&mut self, buffer: BufferId) -> Pending<'_, Vec<f64>>;
 
     /// Returns the contents of several buffers, as [`inspect`](Self::inspect) does; a device may run the stages once
     /// for all.
     fn inspect_all<'a>(&'a mut self, buffers: &'a [BufferId]) -> Pending<'a, Vec<Vec<f64>>> {
         Box::pin(async move {
-            let mut all = Vec::with_capacity(buffers.len());
+            let mut contents = Vec::with_capacity(buffers.len());
             for buffer in buffers {
-                all.push(self.inspect(*buffer).await?);
+                contents.push(self.inspect(*buffer).await?);
             }
-            Ok(all)
+            Ok(contents)
         })
     }
 }
@@ -190,7 +192,7 @@ pub struct Batch {
     pub prior_weight: Vec<f64>,
     /// The spectrum of each member. A spectrum's members are its group; they follow each other.
     pub group: Vec<u32>,
-    /// (members, P): where each member starts, in `u`, inside the bounds.
+    /// (members, P): start of each member, in `u`, inside the bounds.
     pub starts: Vec<f64>,
     /// (members): first simplices of Nelder–Mead; empty where all are made of its size.
     pub simplices: Vec<Option<FirstSimplex>>,
@@ -224,11 +226,11 @@ impl Batch {
 pub struct Outcome {
     /// `None` while active, and when it gave way.
     pub status: Option<Status>,
-    /// It stopped in favour of another start of its spectrum; its numbers are those of where it was.
+    /// Why it gave way to another start of its spectrum, if it did; its numbers are then those of its last point.
     pub gave_way: Option<GaveWay>,
-    /// Rounds that it took part in.
+    /// Number of rounds that it took part in.
     pub rounds: u32,
-    /// Points at which the model was evaluated.
+    /// Number of points at which the model was evaluated.
     pub evaluations: u32,
     /// (P) in `u`.
     pub parameters: Vec<f64>,
@@ -264,8 +266,8 @@ impl Outcome {
     }
 
     /// Returns the best point with its cost, gradient and normal matrix.
-    pub fn point(&self) -> Point<'_> {
-        Point {
+    pub fn point(&self) -> AcceptedPoint<'_> {
+        AcceptedPoint {
             parameters: &self.parameters,
             cost: self.chi2 + self.penalty,
             gradient: &self.gradient,

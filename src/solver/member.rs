@@ -1,27 +1,28 @@
 //! A member's state on the host.
 
-use super::basin::{PAUSE, Point};
+use super::basin::{AcceptedPoint, PAUSE_ROUNDS};
 use super::{Damping, Outcome, Status};
 use crate::buffers::Sums;
 
-/// Phase of a fit: the criterion by which its trial points are judged.
+/// Phase of a fit, which decides how its trial points are judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// By their cost.
+    /// Trial points are judged by their cost.
     Searching,
-    /// By their cost, without a floor of the damping's diagonal: parameters that the floor held back are to move, too.
+    /// Trial points are judged by their cost, and the damping's diagonal has no floor any more: parameters that the
+    /// floor held back are to move, too.
     Released,
-    /// By the length of the Gauss–Newton step that follows: the cost is down to rounding.
+    /// Differences of the cost drown in rounding: trial points are judged by the length of the next Gauss–Newton step.
     Finishing,
-    /// By their cost, which a lengthened finishing step must not raise.
+    /// The last finishing step was lengthened: it must not raise the cost.
     Striding,
-    /// The first point ends the fit: it is an evaluation.
+    /// The fit is an evaluation: its first point ends it.
     Evaluating,
 }
 
-/// Reduction of the cost that the step to the trial point promises: 2 gᵀδ − δᵀAδ.
+/// Reduction of the cost that the quadratic model predicts for the step to the trial point: 2 gᵀδ − δᵀAδ.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Promise {
+pub enum PredictedReduction {
     /// There has been no step.
     None,
     /// Reduction of a whole step.
@@ -30,19 +31,21 @@ pub enum Promise {
     Rescaled(f64),
 }
 
-impl Promise {
+impl PredictedReduction {
     /// Returns the cost reduction predicted for the last step; NaN where there has been none.
-    pub fn reduction(self) -> f64 {
+    pub fn value(self) -> f64 {
         match self {
-            Promise::None => f64::NAN,
-            Promise::Whole(reduction) | Promise::Rescaled(reduction) => reduction,
+            PredictedReduction::None => f64::NAN,
+            PredictedReduction::Whole(reduction) | PredictedReduction::Rescaled(reduction) => {
+                reduction
+            }
         }
     }
 
     /// Returns the cost reduction predicted for the last step if the step was whole and it is above 0.
     pub fn of_whole_step(self) -> Option<f64> {
         match self {
-            Promise::Whole(reduction) if reduction > 0.0 => Some(reduction),
+            PredictedReduction::Whole(reduction) if reduction > 0.0 => Some(reduction),
             _ => None,
         }
     }
@@ -51,16 +54,18 @@ impl Promise {
 /// Reason why a member left its spectrum to another start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GaveWay {
-    /// It sits in the basin of a better member.
+    /// It lies in the basin of a better member.
     SameBasin,
-    /// Its possible further gain does not reach a better member.
+    /// Its possible further gain cannot reach the cost of a better member.
     Hopeless,
 }
 
-/// Numbers of members of a population that have not ended, and that take part in the next round.
+/// Numbers of active members of a population.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Active {
+    /// Members that have not ended.
     pub all: usize,
+    /// Of these, those that do not pause in the next round.
     pub taking_part: usize,
 }
 
@@ -74,13 +79,13 @@ pub struct Member {
     pub status: Option<Status>,
     pub gave_way: Option<GaveWay>,
     pub rounds: u32,
-    /// 0 unless it is to sit out some rounds: then 1 + those that it has sat out.
+    /// 0, or 1 + the number of rounds for which it has paused, if it is to pause.
     pub pause: u32,
     pub rejections: u32,
     pub finishing_steps: u32,
     pub phase: Phase,
     pub damping: Damping,
-    pub promise: Promise,
+    pub predicted_reduction: PredictedReduction,
     /// Trial point, at which the next linearisation takes place, and its sums.
     pub trial: Vec<f64>,
     pub trial_sums: Sums,
@@ -104,7 +109,7 @@ impl Member {
             finishing_steps: 0,
             phase: Phase::Searching,
             damping: Damping::new(damping),
-            promise: Promise::None,
+            predicted_reduction: PredictedReduction::None,
             trial: start.to_vec(),
             trial_sums: sums.clone(),
             parameters: start.to_vec(),
@@ -118,18 +123,18 @@ impl Member {
     }
 
     /// Returns whether the member still runs but pauses in the next round.
-    pub fn sits_out(&self) -> bool {
-        self.is_active() && (1..=PAUSE).contains(&self.pause)
+    pub fn pauses(&self) -> bool {
+        self.is_active() && (1..=PAUSE_ROUNDS).contains(&self.pause)
     }
 
-    /// Returns the number of rounds since the member entered, those that it sat out among them.
+    /// Returns the number of rounds since the member entered, including those in which it paused.
     pub fn age(&self) -> u32 {
         self.rounds + self.pause.saturating_sub(1)
     }
 
     /// Returns the accepted point with its cost, gradient and normal matrix.
-    pub fn point(&self) -> Point<'_> {
-        Point {
+    pub fn point(&self) -> AcceptedPoint<'_> {
+        AcceptedPoint {
             parameters: &self.parameters,
             cost: self.sums.cost(),
             gradient: &self.sums.gradient,

@@ -6,7 +6,8 @@
 
 use crate::math::triangle::{packed_index, packed_length, solve_lower, solve_upper};
 
-/// Smallest pivot of the normal matrix scaled to a unit diagonal: directions that hardly matter are limited to this.
+/// Smallest pivot of the normal matrix scaled to a unit diagonal. It limits the length of directions along which the
+/// cost hardly changes.
 const LEAST_PIVOT: f64 = 1e-6;
 
 /// A point and its linearisation, in `u`. P is the number of parameters.
@@ -26,9 +27,9 @@ pub struct Linearisation<'a> {
 pub struct Metric {
     /// Parameters that move.
     pub moving: Vec<usize>,
-    /// Packed Cholesky factor of the scaled normal matrix of those.
+    /// Packed Cholesky factor of the scaled normal matrix of these parameters.
     factor: Vec<f64>,
-    /// √A_pp of those.
+    /// √A_pp of these parameters.
     scale: Vec<f64>,
 }
 
@@ -90,12 +91,13 @@ impl Metric {
 
     /// Returns a vector in u for each coordinate, a step by which, from a minimum, raises the cost by 1: (moving, P).
     pub fn directions(&self, parameters: usize) -> Vec<f64> {
-        let one = |k: usize| {
+        let mut directions = Vec::with_capacity(self.moving.len() * parameters);
+        for k in 0..self.moving.len() {
             let mut coordinates = vec![0.0; self.moving.len()];
             coordinates[k] = 1.0;
-            self.vector(&coordinates, parameters)
-        };
-        (0..self.moving.len()).flat_map(one).collect()
+            directions.extend(self.vector(&coordinates, parameters));
+        }
+        directions
     }
 }
 
@@ -105,19 +107,20 @@ mod tests {
 
     #[test]
     fn directions_are_conjugate_and_steps_reach_the_minimum() {
-        // parameter 1 is held
-        let a = [4.0, 0.0, 7.0, 2.0, 0.0, 3.0];
-        let metric = Metric::new(&a, vec![0, 2]).unwrap();
+        // Parameter 1 is held.
+        let normal_matrix = [4.0, 0.0, 7.0, 2.0, 0.0, 3.0];
+        let metric = Metric::new(&normal_matrix, vec![0, 2]).unwrap();
         let directions = metric.directions(3);
         let product = |i: usize, j: usize| {
-            let (x, y) = (&directions[3 * i..3 * i + 3], &directions[3 * j..3 * j + 3]);
+            let x = &directions[3 * i..3 * i + 3];
+            let y = &directions[3 * j..3 * j + 3];
             (0..3)
-                .flat_map(|p| (0..3).map(move |q| x[p] * a[packed_index(p, q)] * y[q]))
+                .flat_map(|p| (0..3).map(move |q| x[p] * normal_matrix[packed_index(p, q)] * y[q]))
                 .sum::<f64>()
         };
         assert!((product(0, 0) - 1.0).abs() < 1e-14 && (product(1, 1) - 1.0).abs() < 1e-14);
         assert!(product(0, 1).abs() < 1e-14);
-        // A x = g on the others: x = [-0.5, 2]
+        // A x = g for the other parameters: x = [-0.5, 2].
         let step = metric.vector(&metric.whitened(&[2.0, 9.0, 5.0]), 3);
         assert!((step[0] + 0.5).abs() < 1e-14 && step[1] == 0.0 && (step[2] - 2.0).abs() < 1e-14);
         assert!(Metric::new(&[0.0], vec![0]).is_none());

@@ -15,10 +15,10 @@ use crate::buffers::{Cost, KernelCost, Work};
 /// Clock by which a device's seconds are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Clock {
-    /// The wall clock around submissions: the device tells no times of its kernels.
+    /// The wall clock around submissions, because the device does not report times of its kernels.
     #[default]
     Submissions,
-    /// The device's own, around every kernel.
+    /// The device's timestamps around every kernel.
     Timestamps,
     /// The sum over this many threads.
     Threads(usize),
@@ -27,7 +27,7 @@ pub enum Clock {
 /// Number of calls, seconds, operations and bytes of one kind of work.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Spent {
-    /// Kernels: of a tile of members on the CPU, of all members of a round on a GPU.
+    /// Calls of kernels, for a tile of members on the CPU, for all members of a round on a GPU.
     pub calls: u64,
     pub seconds: f64,
     pub operations: f64,
@@ -36,7 +36,7 @@ pub struct Spent {
 
 /// Rounds that a device ran without interruption by the host.
 #[derive(Clone, Debug)]
-pub struct Look {
+pub struct SubmittedRounds {
     /// Seconds since the meter was made.
     pub begin: f64,
     pub seconds: f64,
@@ -50,13 +50,14 @@ pub struct Spending {
     pub clock: Clock,
     /// By [`Work`].
     pub works: [Spent; Work::ALL.len()],
-    pub looks: Vec<Look>,
-    /// Bytes of the populations that there are, and the most that were held at once.
+    pub submissions: Vec<SubmittedRounds>,
+    /// Number of bytes that populations hold now.
     pub held: u64,
+    /// Maximum number of bytes that they held at once.
     pub most_held: u64,
 }
 
-/// What a device was asked for: exact numbers, which depend on no clock.
+/// Numbers of calls and bytes of a device: exact, and independent of any clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct DeviceCalls {
@@ -82,7 +83,7 @@ pub struct DeviceCalls {
 impl std::ops::Sub for DeviceCalls {
     type Output = DeviceCalls;
 
-    /// Returns what the device was asked for since `earlier`.
+    /// Returns the calls since `earlier`.
     fn sub(self, earlier: DeviceCalls) -> DeviceCalls {
         DeviceCalls {
             dispatches: self.dispatches - earlier.dispatches,
@@ -128,13 +129,13 @@ impl Meter {
 
 /// Seconds, calls, and the members of all calls, by kernel of a round.
 #[derive(Clone, Debug)]
-pub struct Tally {
+pub struct KernelTally {
     pub seconds: Vec<f64>,
     pub calls: Vec<u64>,
     pub members: Vec<u64>,
 }
 
-impl Tally {
+impl KernelTally {
     /// Adds a call of the kernel of this index for `members` members to the tally; no call for none.
     pub fn count(&mut self, kernel: usize, members: usize) {
         self.calls[kernel] += u64::from(members > 0);
@@ -148,19 +149,17 @@ pub struct Gauge {
     meter: Arc<Meter>,
     kernels: Vec<KernelCost>,
     step: Cost,
-    /// Bytes per number in rows.
-    bytes: f64,
+    bytes_per_number: f64,
     held: u64,
 }
 
 impl Gauge {
-    /// Makes a gauge that adds a population's work to `meter`, by the cost of its kernels; `bytes` is the size of a
-    /// number.
+    /// Makes a gauge that adds a population's work to `meter`, by the cost of its kernels.
     pub fn new(
         meter: Arc<Meter>,
         kernels: Vec<KernelCost>,
         parameters: usize,
-        bytes: usize,
+        bytes_per_number: usize,
         clock: Clock,
     ) -> Gauge {
         meter.lock().clock = clock;
@@ -168,15 +167,15 @@ impl Gauge {
             meter,
             kernels,
             step: Cost::of_step(parameters),
-            bytes: bytes as f64,
+            bytes_per_number: bytes_per_number as f64,
             held: 0,
         }
     }
 
     /// Returns a tally with no calls, members or seconds of any kernel yet.
-    pub fn tally(&self) -> Tally {
+    pub fn tally(&self) -> KernelTally {
         let count = self.kernels.len();
-        Tally {
+        KernelTally {
             seconds: vec![0.0; count],
             calls: vec![0; count],
             members: vec![0; count],
@@ -184,7 +183,7 @@ impl Gauge {
     }
 
     /// Adds the calls, members and seconds of each kernel in the tally to the account, under its kind of work.
-    pub fn add(&self, tally: &Tally) {
+    pub fn add_kernels(&self, tally: &KernelTally) {
         let mut spending = self.meter.lock();
         for (k, KernelCost { work, cost }) in self.kernels.iter().enumerate() {
             let spent = &mut spending.works[*work as usize];
@@ -199,28 +198,28 @@ impl Gauge {
     }
 
     /// Adds one step of `members` members, which took `seconds`, to the account.
-    pub fn step(&self, members: usize, seconds: f64) {
+    pub fn add_step(&self, members: usize, seconds: f64) {
         let spent = &mut self.meter.lock().works[Work::Step as usize];
         self.charge(spent, self.step, 1, members as u64, seconds);
     }
 
     /// Adds one compaction of the list of `members` active members, which took `seconds`, to the account.
-    pub fn compact(&self, members: usize, seconds: f64) {
+    pub fn add_compaction(&self, members: usize, seconds: f64) {
         let spent = &mut self.meter.lock().works[Work::Compact as usize];
         self.charge(spent, Cost::COMPACT, 1, members as u64, seconds);
     }
 
     /// Adds calls of a kernel for `members` members, at `cost` for each, to what its kind of work has spent.
     fn charge(&self, spent: &mut Spent, cost: Cost, calls: u64, members: u64, seconds: f64) {
-        let (times, count) = (calls as f64, members as f64);
         spent.calls += calls;
         spent.seconds += seconds;
-        spent.operations += count * cost.operations;
-        spent.bytes += self.bytes * (count * cost.numbers + times * cost.shared);
+        spent.operations += members as f64 * cost.operations;
+        let numbers = members as f64 * cost.numbers + calls as f64 * cost.shared;
+        spent.bytes += self.bytes_per_number * numbers;
     }
 
     /// Adds a copy of `bytes` bytes between host and device, from `begin` to now, to the account.
-    pub fn copied(&self, work: Work, bytes: usize, begin: Instant) {
+    pub fn add_copy(&self, work: Work, bytes: usize, begin: Instant) {
         let spent = &mut self.meter.lock().works[work as usize];
         spent.calls += 1;
         spent.seconds += begin.elapsed().as_secs_f64();
@@ -228,10 +227,10 @@ impl Gauge {
     }
 
     /// Records a submission of rounds from `begin` to now, with the number of members in each of them.
-    pub fn look(&self, begin: Instant, active: Vec<usize>) {
+    pub fn add_submission(&self, begin: Instant, active: Vec<usize>) {
         let seconds = begin.elapsed().as_secs_f64();
         let begin = begin.duration_since(self.meter.begin).as_secs_f64();
-        self.meter.lock().looks.push(Look {
+        self.meter.lock().submissions.push(SubmittedRounds {
             begin,
             seconds,
             active,
@@ -258,10 +257,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn populations_that_follow_each_other_are_not_held_at_once() {
+    fn the_maximum_counts_only_populations_that_exist_at_once() {
         let meter = Arc::new(Meter::new(Instant::now()));
-        let gauge = || Gauge::new(meter.clone(), Vec::new(), 1, 4, Clock::Submissions);
-        let (mut first, mut second) = (gauge(), gauge());
+        let new_gauge = || Gauge::new(meter.clone(), Vec::new(), 1, 4, Clock::Submissions);
+        let mut first = new_gauge();
+        let mut second = new_gauge();
         first.hold(100);
         second.hold(30);
         second.hold(50);
@@ -270,7 +270,7 @@ mod tests {
             (meter.spending().held, meter.spending().most_held),
             (50, 150)
         );
-        gauge().hold(70);
+        new_gauge().hold(70);
         assert_eq!(
             (meter.spending().held, meter.spending().most_held),
             (50, 150)

@@ -1,4 +1,4 @@
-//! The loop of rounds, on any device: waiting spectra enter, rounds run, and what has ended leaves.
+//! The loop of rounds, on any device: waiting spectra enter, rounds run, and spectra that have ended leave.
 //!
 //! A population has as many members as the device's memory (or `--memory`) allows, and no more than the batches of its
 //! workers have starts. Where it has fewer, waiting spectra take the places that become free, after every submission
@@ -15,17 +15,18 @@ use super::slots::Slots;
 use super::status::Status;
 use crate::error::{Error, Result};
 
-/// Rounds between two looks at the number of active members: the host waits only then.
-const ROUNDS_A_SUBMISSION: u32 = 4;
-/// A slow device is looked at after every round: who cancels a run waits for a submission of each worker.
-const SLOW: Duration = Duration::from_millis(500);
-/// Places are filled anew when this share of a population has ended.
-const REFILL: usize = 8;
+/// Number of rounds per submission. The host waits for the number of active members only at its end.
+const ROUNDS_PER_SUBMISSION: u32 = 4;
+/// Duration above which submissions have only one round: a user who cancels a run waits for a submission of each
+/// worker.
+const SLOW_SUBMISSION: Duration = Duration::from_millis(500);
+/// Places are filled again when 1 / `REFILL_DIVISOR` of a population has ended.
+const REFILL_DIVISOR: usize = 8;
 
 /// A queue of spectra that wait for places, which also takes their outcomes.
 pub trait Queue {
-    /// Returns the next spectra, at most as many and with at most as many starts as asked for; `None` when none waits,
-    /// or the next has more starts.
+    /// Returns the next spectra, at most `spectra` with at most `starts` starts; `None` when none waits, or the next
+    /// one has more starts.
     fn next(&mut self, spectra: usize, starts: usize) -> Option<Batch>;
 
     /// Returns whether no spectrum waits.
@@ -37,7 +38,7 @@ pub trait Queue {
     /// Receives the number of active members, and of those whose spectra are uploaded, after every submission.
     fn watch(&mut self, _active: usize) {}
 
-    /// Returns whether the outcomes of all spectra in flight are needed together, so that nobody waits for a part.
+    /// Returns whether the outcomes of all spectra in flight are needed together, so that none is waited for alone.
     fn is_one_piece(&self) -> bool {
         true
     }
@@ -47,7 +48,7 @@ pub trait Queue {
 pub struct Flight {
     slots: Slots,
     /// Spectra whose data are on the device, and whose starts wait for places.
-    uploaded: VecDeque<Uploaded>,
+    uploaded: VecDeque<UploadedBatch>,
     /// Number of spectra that the queue has supplied.
     supplied: usize,
     /// Number of rounds of the next submission.
@@ -55,8 +56,9 @@ pub struct Flight {
 }
 
 /// Spectra on a device, without members.
-struct Uploaded {
+struct UploadedBatch {
     batch: Batch,
+    /// Places of the spectra.
     spectra: Vec<usize>,
     /// Number of spectra that the queue supplied before.
     first: usize,
@@ -70,7 +72,7 @@ impl Flight {
             slots,
             uploaded: VecDeque::new(),
             supplied: 0,
-            rounds: ROUNDS_A_SUBMISSION,
+            rounds: ROUNDS_PER_SUBMISSION,
         }
     }
 
@@ -79,17 +81,19 @@ impl Flight {
         self.uploaded.is_empty() && self.slots.open().len() == 0
     }
 
-    /// Lets waiting spectra enter, submits rounds once, and hands to the queue what has ended, if that is enough.
-    /// Returns false if nothing was in flight.
+    /// Lets waiting spectra enter, submits rounds once, and hands spectra that have ended to the queue, if they are
+    /// enough. Returns false if nothing was in flight.
     pub async fn advance(
         &mut self,
         population: &mut dyn Population,
         queue: &mut dyn Queue,
     ) -> Result<bool> {
         // 1. Waiting spectra take the free places, first those whose data are on the device.
-        self.enter(population)?;
-        while self.uploaded.is_empty() && self.upload(population, queue, self.slots.room())? {
-            self.enter(population)?;
+        self.enter_uploaded(population)?;
+        while self.uploaded.is_empty()
+            && self.upload_next(population, queue, self.slots.free_places())?
+        {
+            self.enter_uploaded(population)?;
         }
         let open = self.slots.open().len();
         if open == 0 {
@@ -98,44 +102,49 @@ impl Flight {
         // 2. One submission. Meanwhile the data of spectra that will enter are copied, some at a time.
         let begin = Instant::now();
         population.submit(self.rounds)?;
-        let at_a_time = population.capacity().div_ceil(REFILL);
-        while self.upload(
-            population,
-            queue,
-            (self.slots.room().0.min(at_a_time), at_a_time),
-        )? {}
+        let upload_limit = population.capacity().div_ceil(REFILL_DIVISOR);
+        loop {
+            let (free_spectra, _) = self.slots.free_places();
+            let limits = (free_spectra.min(upload_limit), upload_limit);
+            if !self.upload_next(population, queue, limits)? {
+                break;
+            }
+        }
         let active = population.advance(self.rounds).await?;
-        self.rounds = if begin.elapsed() > SLOW {
+        self.rounds = if begin.elapsed() > SLOW_SUBMISSION {
             1
         } else {
-            ROUNDS_A_SUBMISSION
+            ROUNDS_PER_SUBMISSION
         };
-        let to_enter: usize = self.uploaded.iter().map(|next| next.batch.members()).sum();
-        queue.watch(active + to_enter * population.lanes());
-        // 3. What has ended leaves, unless it is too little to be worth a readback.
-        let enough = match (
-            queue.is_empty() && self.uploaded.is_empty(),
-            queue.is_one_piece(),
-        ) {
+        let waiting: usize = self
+            .uploaded
+            .iter()
+            .map(|uploaded| uploaded.batch.members())
+            .sum();
+        queue.watch(active + waiting * population.lanes());
+        // 3. Starts that have ended leave, unless they are too few to be worth a readback.
+        let nothing_waits = queue.is_empty() && self.uploaded.is_empty();
+        let enough = match (nothing_waits, queue.is_one_piece()) {
             (true, true) => open,
-            (true, false) => open.div_ceil(REFILL),
-            (false, _) => population.capacity().div_ceil(REFILL).min(open),
+            (true, false) => open.div_ceil(REFILL_DIVISOR),
+            (false, _) => population.capacity().div_ceil(REFILL_DIVISOR).min(open),
         };
-        if open - active.div_ceil(population.lanes()) >= enough {
-            let active = population.active().await?;
-            let ended = self
+        let ended_count = open - active.div_ceil(population.lanes());
+        if ended_count >= enough {
+            let active_slots = population.active().await?;
+            let ended_slots = self
                 .slots
                 .open()
-                .filter(|slot| active.binary_search(slot).is_err())
+                .filter(|slot| active_slots.binary_search(slot).is_err())
                 .collect();
-            self.leave(population, queue, ended).await?;
+            self.remove_starts(population, queue, ended_slots).await?;
         }
         Ok(true)
     }
 
     /// Uploads the next spectra of the queue, at most so many and with at most so many starts; returns whether there
     /// were any.
-    fn upload(
+    fn upload_next(
         &mut self,
         population: &mut dyn Population,
         queue: &mut dyn Queue,
@@ -149,7 +158,7 @@ impl Flight {
         batch.blocks.clear();
         let first = self.supplied;
         self.supplied += batch.spectra;
-        self.uploaded.push_back(Uploaded {
+        self.uploaded.push_back(UploadedBatch {
             batch,
             spectra,
             first,
@@ -157,13 +166,19 @@ impl Flight {
         Ok(true)
     }
 
-    /// Makes members of the uploaded spectra for whose starts there are places.
-    fn enter(&mut self, population: &mut dyn Population) -> Result<()> {
-        let fits = |flight: &Flight, next: &Uploaded| next.batch.members() <= flight.slots.room().1;
-        while self.uploaded.front().is_some_and(|next| fits(self, next))
-            && let Some(next) = self.uploaded.pop_front()
-        {
-            let places = self.slots.enter(&next.batch, next.spectra, next.first);
+    /// Makes members of the uploaded batches, as far as there are free places for their starts.
+    fn enter_uploaded(&mut self, population: &mut dyn Population) -> Result<()> {
+        while let Some(next) = self.uploaded.front() {
+            let (_, free_starts) = self.slots.free_places();
+            if next.batch.members() > free_starts {
+                break;
+            }
+            let Some(next) = self.uploaded.pop_front() else {
+                break;
+            };
+            let places = self
+                .slots
+                .assign_starts(&next.batch, next.spectra, next.first);
             population.enter_members(&next.batch, &places)?;
         }
         Ok(())
@@ -178,17 +193,17 @@ impl Flight {
     ) -> Result<()> {
         let open: Vec<usize> = self.slots.open().collect();
         if !open.is_empty() {
-            self.leave(population, queue, open).await?;
+            self.remove_starts(population, queue, open).await?;
         }
-        self.uploaded
-            .drain(..)
-            .for_each(|waiting| self.slots.give_back(waiting.spectra));
+        for waiting in self.uploaded.drain(..) {
+            self.slots.free_spectra(waiting.spectra);
+        }
         population.clear();
         Ok(())
     }
 
     /// Reads the outcomes of the starts in these slots and hands those of whole spectra to the queue.
-    async fn leave(
+    async fn remove_starts(
         &mut self,
         population: &mut dyn Population,
         queue: &mut dyn Queue,
@@ -199,7 +214,7 @@ impl Flight {
             if outcome.gave_way.is_none() {
                 outcome.status.get_or_insert(Status::Interrupted);
             }
-            if let Some((number, outcomes)) = self.slots.end(slot, outcome) {
+            if let Some((number, outcomes)) = self.slots.record_outcome(slot, outcome) {
                 queue.end(number, outcomes);
             }
         }
@@ -229,8 +244,8 @@ pub async fn linearise(population: &mut dyn Population, batch: &Batch) -> Result
         .await
 }
 
-/// Fits a batch that the population has room for, an outcome for each start; none if `cancel` is set before. `watch` is
-/// told how many members are active, after every submission.
+/// Fits a batch that the population has room for, and returns an outcome for each start; none if `cancel` is set
+/// before. `watch` receives the number of active members after every submission.
 pub async fn optimise(
     population: &mut dyn Population,
     batch: &Batch,
@@ -246,7 +261,7 @@ pub async fn optimise(
         );
         return Err(Error::Usage(message));
     }
-    let mut queue = Whole {
+    let mut queue = SingleBatch {
         batch: Some(batch),
         outcomes: vec![Vec::new(); batch.spectra],
         watch,
@@ -255,14 +270,14 @@ pub async fn optimise(
     Ok(queue.outcomes.into_iter().flatten().collect())
 }
 
-/// A batch that enters as a whole.
-struct Whole<'a> {
+/// A queue of one batch, which enters as a whole.
+struct SingleBatch<'a> {
     batch: Option<&'a Batch>,
     outcomes: Vec<Vec<Outcome>>,
     watch: &'a mut dyn FnMut(usize),
 }
 
-impl Queue for Whole<'_> {
+impl Queue for SingleBatch<'_> {
     fn next(&mut self, _spectra: usize, _starts: usize) -> Option<Batch> {
         self.batch.take().cloned()
     }

@@ -3,45 +3,46 @@
 //! fits are evaluated in one dispatch.
 //!
 //! 1. The first simplex lies around the Gauss–Newton point of the linearisation at the start ([`first_vertices`]).
-//! 2. Simplices search until their objectives differ by about what the noise of the data changes a minimum by
-//!    (`COARSE`).
-//! 3. A [`Surface`] around each best vertex refines it. Where it sees a minimum the fit has ended.
-//! 4. Others are spread again along the surface's directions, and search closer.
-//! 5. What is then left, has no linearisation, or falls short of what its Gauss–Newton point promised, is searched from
-//!    its start again, by a simplex of the settings' size. Restarts are ever smaller, from either side in turn, until
-//!    two in a row gain nothing. The lower end counts.
+//! 2. Simplices search until their objectives differ by about as much as the noise of the data changes a minimum
+//!    (`COARSE_FATOLS`).
+//! 3. A [`Surface`] around each best vertex refines it. Where it finds a minimum the fit has ended.
+//! 4. The other simplices are spread again along the linearisation's directions, and search closer.
+//! 5. A fit that has not ended then is searched from its start again, by a simplex of the settings' size; and so is one
+//!    without a linearisation, or whose Gauss–Newton point gains less than predicted. Restarts are ever smaller, from
+//!    either side in turn, until two in a row gain nothing. The lower end counts.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::bounds::Bounds;
 use super::device::Outcome;
-use super::first_simplex::{FirstVertices, Room, first_vertices};
+use super::first_simplex::{FirstVertices, SearchBox, first_vertices};
 use super::metric::{Linearisation, Metric};
 use super::settings::NelderMead;
 use super::simplex::FirstSimplex;
 use super::status::Status;
-use super::surface::{Surface, Tolerance, Verdict};
+use super::surface::{Surface, SurfaceVerdict, Tolerance};
 use crate::error::Result;
 
 /// Differences of the objectives at which a search hands over to a surface, in units of [`NelderMead::fatol`]'s, one
 /// per search.
-const COARSE: [f64; 2] = [1.0, 0.1];
-/// The same in units of `fatol` itself, at least.
-const LEAST_COARSE: f64 = 10.0;
-/// Objectives of one minimum may differ by this many times their noise.
-const UNSURE: f64 = 10.0;
-/// And its points by this, relatively.
-const ONE_POINT: f64 = 1e-5;
+const COARSE_FATOLS: [f64; 2] = [1.0, 0.1];
+/// Smallest such difference, in units of `fatol` itself.
+const LEAST_COARSE_FATOL: f64 = 10.0;
+/// Multiple of the noise by which two objectives of one minimum may differ.
+const SAME_MINIMUM_NOISE: f64 = 10.0;
+/// Maximum relative difference of the parameters of one minimum.
+const SAME_POINT: f64 = 1e-5;
 
 /// The start, the bounds and the data of one fit. P is the number of parameters.
 #[derive(Clone, Debug)]
 pub struct SearchFit {
-    /// (P) in `u`: where it starts, and its bounds.
+    /// (P) in `u`: the start and the bounds.
     pub start: Vec<f64>,
     pub lower: Vec<f64>,
     pub upper: Vec<f64>,
-    /// Σ (w y ε/2)², what rounding may leave of χ², and the number of points. 0 where the settings' noise says all.
+    /// Σ (w y ε/2)², the part of χ² that rounding may contribute; 0 where the settings' noise includes it.
     pub rounding: f64,
+    /// Number of points.
     pub points: usize,
 }
 
@@ -55,18 +56,18 @@ impl SearchFit {
     }
 }
 
-/// A point at which a fit's simplex is to begin.
+/// Point at which a fit's simplex is to begin.
 #[derive(Clone, Debug)]
 pub struct Begin {
     pub fit: usize,
     pub start: Vec<f64>,
-    /// Without, it is made of the settings' size.
+    /// First simplex; `None` for one of the settings' size.
     pub simplex: Option<FirstSimplex>,
 }
 
-/// Points of a fit.
+/// Points of a fit whose objectives are to be evaluated.
 #[derive(Clone, Debug)]
-pub struct Points {
+pub struct FitPoints {
     pub fit: usize,
     /// (k, P) in `u`.
     pub points: Vec<f64>,
@@ -81,70 +82,65 @@ pub trait Machine {
     fn search(&mut self, begins: Vec<Begin>) -> Result<Vec<Option<Outcome>>>;
 
     /// Evaluates points: their objectives, fit by fit, infinite where they are not finite.
-    fn evaluate(&mut self, points: Vec<Points>) -> Result<Vec<Vec<f64>>>;
+    fn evaluate(&mut self, points: Vec<FitPoints>) -> Result<Vec<Vec<f64>>>;
 
-    /// Returns whether what the device reports is checked: each fit's best known point is then evaluated again with
-    /// every question.
+    /// Returns whether the objectives that the device reports are checked: with every evaluation, each fit's best known
+    /// point is then evaluated again.
     fn is_checked(&self) -> bool {
         false
     }
 
     /// Fails with [`Error::DeviceUntrusted`](crate::Error::DeviceUntrusted) where two readbacks contradict each other
     /// about one point. `scale` is the fit's linearisation at its start.
-    fn agree(&self, _fit: usize, _told: Told, _scale: &Outcome) -> Result<()> {
+    fn agree(&self, _fit: usize, _readbacks: Readbacks, _scale: &Outcome) -> Result<()> {
         Ok(())
     }
 }
 
 /// Objectives of one point in two readbacks.
 #[derive(Clone, Copy, Debug)]
-pub struct Told {
+pub struct Readbacks {
     pub before: f64,
     pub now: f64,
 }
 
 /// Points of one fit that are to be evaluated, and a point whose objective is known, for comparison.
-struct Question {
-    points: Points,
-    known: Vec<f64>,
-    value: f64,
+struct CheckedPoints {
+    points: FitPoints,
+    known_point: Vec<f64>,
+    known_value: f64,
 }
 
-/// Returns the objectives at the points asked for; a checked device must also repeat each fit's known value.
-fn ask(
+/// Returns the objectives at the requested points; a checked device must also repeat each fit's known value.
+fn evaluate_checked(
     machine: &mut dyn Machine,
-    searches: &[Search],
-    questions: Vec<Question>,
+    searches: &[FitSearch],
+    requests: Vec<CheckedPoints>,
 ) -> Result<Vec<Vec<f64>>> {
+    // 1. Append the known points where they are to be repeated.
     let is_checked = machine.is_checked();
-    let (mut points, mut known) = (
-        Vec::with_capacity(questions.len()),
-        Vec::with_capacity(questions.len()),
-    );
-    for Question {
-        points: mut own,
-        known: point,
-        value,
-    } in questions
-    {
+    let mut points = Vec::with_capacity(requests.len());
+    let mut known_values = Vec::with_capacity(requests.len());
+    for mut request in requests {
         if is_checked {
-            own.points.extend(point);
+            request.points.points.extend(request.known_point);
         }
-        known.push((own.fit, value));
-        points.push(own);
+        known_values.push((request.points.fit, request.known_value));
+        points.push(request.points);
     }
+    // 2. Evaluate, and compare the last value of each fit with the known one.
     let mut values = machine.evaluate(points)?;
     if is_checked {
-        for (values, (fit, before)) in values.iter_mut().zip(known) {
+        for (values, (fit, before)) in values.iter_mut().zip(known_values) {
             if let Some(now) = values.pop() {
-                machine.agree(fit, Told { before, now }, &searches[fit].linearised)?;
+                machine.agree(fit, Readbacks { before, now }, &searches[fit].linearised)?;
             }
         }
     }
     Ok(values)
 }
 
-/// The settings, and what the device's rows are worth.
+/// The settings, and the precision of the device's rows.
 #[derive(Clone, Copy, Debug)]
 pub struct SearchSettings {
     pub settings: NelderMead,
@@ -154,12 +150,14 @@ pub struct SearchSettings {
     pub noise: f64,
 }
 
-/// The state of the search for one fit.
-struct Search<'a> {
+/// State of the search for one fit.
+struct FitSearch<'a> {
     fit: &'a SearchFit,
+    /// Linearisation at the start.
     linearised: Outcome,
+    /// First simplex that the linearisation shapes.
     first: Option<FirstVertices>,
-    /// Objective at the first of those.
+    /// Objective at the first of its vertices.
     centre_value: f64,
     /// Evaluations of the linearisation and the first vertex.
     evaluations: u32,
@@ -178,33 +176,38 @@ pub fn search(
     if cancel.load(Ordering::Relaxed) {
         return Ok(vec![None; fits.len()]);
     }
-    let may = settings.settings.linearise;
-    let linearised = if may {
+    // 1. Linearise at the starts, which shapes the first simplices.
+    let linearised = if settings.settings.linearise {
         machine.linearise()?
     } else {
         vec![Outcome::default(); fits.len()]
     };
-    let mut searches: Vec<Search> = fits
+    let mut searches: Vec<FitSearch> = fits
         .iter()
         .zip(linearised)
-        .map(|(fit, l)| Search::new(fit, l, settings))
+        .map(|(fit, linearised)| FitSearch::new(fit, linearised, settings))
         .collect();
-    trust_first_vertices(machine, &mut searches)?;
-    for turn in 0..=COARSE.len() {
-        let coarse = COARSE
+    drop_untrusted_first_simplices(machine, &mut searches)?;
+    // 2. Search ever closer, each time with simplices and then with surfaces; the last search, without a coarse
+    //    tolerance, begins at the start again.
+    for turn in 0..=COARSE_FATOLS.len() {
+        let coarse_fatol = COARSE_FATOLS
             .get(turn)
-            .map(|coarse| coarse.max(LEAST_COARSE * settings.settings.fatol));
-        let begin = |(k, search): (usize, &Search)| search.begin(k, settings, coarse);
-        let begins: Vec<Begin> = searches.iter().enumerate().filter_map(begin).collect();
+            .map(|fatol| fatol.max(LEAST_COARSE_FATOL * settings.settings.fatol));
+        let begins: Vec<Begin> = searches
+            .iter()
+            .enumerate()
+            .filter_map(|(fit, search)| search.next_simplex(fit, settings, coarse_fatol))
+            .collect();
         if begins.is_empty() {
             continue;
         }
-        let shaped: Vec<(usize, bool)> = begins
+        let begun: Vec<(usize, bool)> = begins
             .iter()
             .map(|begin| (begin.fit, begin.simplex.is_some()))
             .collect();
-        for ((k, is_shaped), outcome) in shaped.into_iter().zip(machine.search(begins)?) {
-            searches[k].take(outcome, is_shaped, settings);
+        for ((fit, is_shaped), outcome) in begun.into_iter().zip(machine.search(begins)?) {
+            searches[fit].record_simplex(outcome, is_shaped, settings);
         }
         follow_surfaces(machine, &mut searches, cancel)?;
     }
@@ -212,31 +215,32 @@ pub fn search(
 }
 
 /// Evaluates the centre of each first simplex, and drops those where the objective falls less than predicted.
-fn trust_first_vertices(machine: &mut dyn Machine, searches: &mut [Search]) -> Result<()> {
-    let guided = searches
-        .iter()
-        .enumerate()
-        .filter_map(|(fit, search)| Some((fit, search, search.first.as_ref()?)));
-    let question = |(fit, search, first): (usize, &Search, &FirstVertices)| {
-        let points = Points {
-            fit,
-            points: first.vertices[..search.fit.start.len()].to_vec(),
+fn drop_untrusted_first_simplices(
+    machine: &mut dyn Machine,
+    searches: &mut [FitSearch],
+) -> Result<()> {
+    let mut requests = Vec::new();
+    for (fit, search) in searches.iter().enumerate() {
+        let Some(first) = &search.first else {
+            continue;
         };
-        Question {
-            points,
-            known: search.fit.start.clone(),
-            value: search.start_value(),
-        }
-    };
-    let questions: Vec<Question> = guided.map(question).collect();
-    if questions.is_empty() {
+        requests.push(CheckedPoints {
+            points: FitPoints {
+                fit,
+                points: first.vertices[..search.fit.start.len()].to_vec(),
+            },
+            known_point: search.fit.start.clone(),
+            known_value: search.start_value(),
+        });
+    }
+    if requests.is_empty() {
         return Ok(());
     }
-    let fits: Vec<usize> = questions
-        .iter()
-        .map(|question| question.points.fit)
-        .collect();
-    for (fit, values) in fits.into_iter().zip(ask(machine, searches, questions)?) {
+    let fits: Vec<usize> = requests.iter().map(|request| request.points.fit).collect();
+    for (fit, values) in fits
+        .into_iter()
+        .zip(evaluate_checked(machine, searches, requests)?)
+    {
         let search = &mut searches[fit];
         search.evaluations += 1;
         let reduction = search.start_value() - values[0];
@@ -249,53 +253,55 @@ fn trust_first_vertices(machine: &mut dyn Machine, searches: &mut [Search]) -> R
     Ok(())
 }
 
-/// Evaluates the points that quadratic surfaces ask for until all surfaces have ended.
+/// Evaluates the points that quadratic surfaces request until all surfaces have ended.
 fn follow_surfaces(
     machine: &mut dyn Machine,
-    searches: &mut [Search],
+    searches: &mut [FitSearch],
     cancel: &AtomicBool,
 ) -> Result<()> {
     loop {
-        let asking = searches
-            .iter()
-            .enumerate()
-            .filter_map(|(fit, search)| Some((fit, search.surface.as_ref()?)));
-        let question = |(fit, surface): (usize, &Surface)| {
-            let points = Points {
-                fit,
-                points: surface.points().to_vec(),
+        let mut requests = Vec::new();
+        for (fit, search) in searches.iter().enumerate() {
+            let Some(surface) = &search.surface else {
+                continue;
             };
-            Question {
-                points,
-                known: surface.lowest().to_vec(),
-                value: surface.lowest_value(),
-            }
-        };
-        let questions: Vec<Question> = asking.map(question).collect();
-        if questions.is_empty() {
+            requests.push(CheckedPoints {
+                points: FitPoints {
+                    fit,
+                    points: surface.points().to_vec(),
+                },
+                known_point: surface.lowest().to_vec(),
+                known_value: surface.lowest_value(),
+            });
+        }
+        if requests.is_empty() {
             return Ok(());
         }
         if cancel.load(Ordering::Relaxed) {
             searches
                 .iter_mut()
                 .filter(|search| search.surface.is_some())
-                .for_each(Search::interrupt);
+                .for_each(FitSearch::interrupt);
             return Ok(());
         }
-        let fits: Vec<usize> = questions
-            .iter()
-            .map(|question| question.points.fit)
-            .collect();
-        for (fit, values) in fits.into_iter().zip(ask(machine, searches, questions)?) {
-            searches[fit].hear(&values);
+        let fits: Vec<usize> = requests.iter().map(|request| request.points.fit).collect();
+        for (fit, values) in fits
+            .into_iter()
+            .zip(evaluate_checked(machine, searches, requests)?)
+        {
+            searches[fit].advance_surface(&values);
         }
     }
 }
 
-impl Search<'_> {
+impl FitSearch<'_> {
     /// Makes the search of a fit from cost, gradient and normal matrix at its start (`linearised`).
-    fn new<'a>(fit: &'a SearchFit, linearised: Outcome, settings: &SearchSettings) -> Search<'a> {
-        let mut search = Search {
+    fn new<'a>(
+        fit: &'a SearchFit,
+        linearised: Outcome,
+        settings: &SearchSettings,
+    ) -> FitSearch<'a> {
+        let mut search = FitSearch {
             fit,
             linearised,
             first: None,
@@ -307,54 +313,62 @@ impl Search<'_> {
         };
         search.first = search.first_vertices(settings);
         if !search.linearised.gradient.is_empty() {
-            search.evaluations = 1 + search.room(settings).free().len() as u32;
+            search.evaluations = 1 + search.search_box(settings).free_parameters().len() as u32;
         }
         search
     }
 
-    /// Returns the objective at the start: χ², penalty and the log-determinant of what is marginalised over.
+    /// Returns the objective at the start: χ², penalty and ln det C if the fit marginalises over the continuum.
     fn start_value(&self) -> f64 {
         self.linearised.chi2 + self.linearised.penalty + self.linearised.ln_det
     }
 
     /// Returns the better of the start and the first simplex's centre, for a fit that no simplex has moved yet.
-    fn known(&self) -> Outcome {
-        let (start, centre) = (self.start_value(), self.centre_value);
-        let is_lower = centre < start;
-        let first = self.first.as_ref().filter(|_| is_lower);
+    fn best_evaluated_point(&self) -> Outcome {
+        let start_value = self.start_value();
+        let centre = self
+            .first
+            .as_ref()
+            .filter(|_| self.centre_value < start_value);
+        let (parameters, chi2) = match centre {
+            Some(first) => (&first.vertices[..self.fit.start.len()], self.centre_value),
+            None => (&self.fit.start[..], start_value),
+        };
         Outcome {
             rounds: 1,
             evaluations: self.evaluations,
-            parameters: first
-                .map_or(&self.fit.start[..], |first| {
-                    &first.vertices[..self.fit.start.len()]
-                })
-                .to_vec(),
-            chi2: if first.is_some() { centre } else { start },
+            parameters: parameters.to_vec(),
+            chi2,
             ..Outcome::default()
         }
     }
 
     /// Returns the bounds of the fit's parameters, and the size of its first simplex.
-    fn room(&self, settings: &SearchSettings) -> Room<'_> {
-        Room {
+    fn search_box(&self, settings: &SearchSettings) -> SearchBox<'_> {
+        SearchBox {
             lower: &self.fit.lower,
             upper: &self.fit.upper,
             size: settings.settings.size,
         }
     }
 
-    /// Returns where, and with which vertices, the fit's next simplex begins; `None` where there is no next one.
-    /// `coarse`: unless it is the last.
-    fn begin(&self, fit: usize, settings: &SearchSettings, coarse: Option<f64>) -> Option<Begin> {
+    /// Returns where, and with which vertices, the fit's next simplex begins; `None` if it needs none. `coarse_fatol`:
+    /// tolerance of the next search, `None` for the last one.
+    fn next_simplex(
+        &self,
+        fit: usize,
+        settings: &SearchSettings,
+        coarse_fatol: Option<f64>,
+    ) -> Option<Begin> {
         if self.is_done {
             return None;
         }
+        // 1. The first simplex is that of the linearisation.
         let Some(outcome) = &self.outcome else {
             let simplex = self
                 .first
                 .as_ref()
-                .zip(coarse)
+                .zip(coarse_fatol)
                 .map(|(first, coarse_fatol)| FirstSimplex {
                     vertices: first.vertices.clone(),
                     value: self.centre_value,
@@ -366,27 +380,25 @@ impl Search<'_> {
                 simplex,
             });
         };
-        let simplex = match coarse {
-            None => None,
-            Some(coarse_fatol) => {
-                let vertices = self.spread_again(outcome, settings)?;
-                Some(FirstSimplex {
-                    vertices,
-                    value: outcome.chi2,
-                    coarse_fatol,
-                })
-            }
+        // 2. The last one begins at the fit's start, without a shape: where the linearisation misled the search, the
+        //    end of that may mislead, too.
+        let Some(coarse_fatol) = coarse_fatol else {
+            return Some(Begin {
+                fit,
+                start: self.fit.start.clone(),
+                simplex: None,
+            });
         };
-        // where the linearisation was no guide, its end may be none, too
-        let start = if coarse.is_some() {
-            &outcome.parameters
-        } else {
-            &self.fit.start
-        };
+        // 3. Those between are spread around the best point.
+        let vertices = self.spread_again(outcome, settings)?;
         Some(Begin {
             fit,
-            start: start.clone(),
-            simplex,
+            start: outcome.parameters.clone(),
+            simplex: Some(FirstSimplex {
+                vertices,
+                value: outcome.chi2,
+                coarse_fatol,
+            }),
         })
     }
 
@@ -400,80 +412,93 @@ impl Search<'_> {
             normal_matrix,
             ..
         } = &self.linearised;
-        let at = Linearisation {
+        let linearisation = Linearisation {
             point: &self.fit.start,
             cost: chi2 + penalty,
             gradient,
             normal_matrix,
         };
-        let has_sums = !gradient.is_empty() && at.cost.is_finite();
-        if has_sums {
-            first_vertices(&at, &self.room(settings), settings.dof)
-        } else {
-            None
+        if gradient.is_empty() || !linearisation.cost.is_finite() {
+            return None;
         }
+        first_vertices(&linearisation, &self.search_box(settings), settings.dof)
     }
 
     /// Returns vertices around the best point, one error away along each direction of the linearisation.
     fn spread_again(&self, outcome: &Outcome, settings: &SearchSettings) -> Option<Vec<f64>> {
-        let (room, count) = (self.room(settings), outcome.parameters.len());
-        let metric = Metric::new(&self.linearised.normal_matrix, room.free())?;
+        let search_box = self.search_box(settings);
+        let count = outcome.parameters.len();
+        let metric = Metric::new(&self.linearised.normal_matrix, search_box.free_parameters())?;
         let radius = settings.unit(outcome.chi2).sqrt();
         let directions = metric.directions(count);
         let edges = directions
             .chunks_exact(count.max(1))
-            .map(|e| e.iter().map(|e| radius * e).collect());
-        Some(room.vertices(&outcome.parameters, edges))
+            .map(|direction| direction.iter().map(|e| radius * e).collect());
+        Some(search_box.vertices(&outcome.parameters, edges))
     }
 
-    /// Records how a simplex ended (`None`: cancelled), and may fit a quadratic surface there next.
-    fn take(&mut self, outcome: Option<Outcome>, is_shaped: bool, settings: &SearchSettings) {
+    /// Records how a simplex ended (`None`: cancelled), and may fit a quadratic surface there next. `is_shaped`: the
+    /// simplex had a coarse tolerance and vertices from the linearisation.
+    fn record_simplex(
+        &mut self,
+        outcome: Option<Outcome>,
+        is_shaped: bool,
+        settings: &SearchSettings,
+    ) {
         let Some(mut outcome) = outcome else {
             if self.outcome.is_none() {
-                self.outcome = Some(self.known());
+                self.outcome = Some(self.best_evaluated_point());
             }
             self.interrupt();
             return;
         };
-        let before = self.outcome.take();
-        outcome.evaluations += before
+        // 1. Add up the work of all searches of the fit.
+        let previous = self.outcome.take();
+        outcome.evaluations += previous
             .as_ref()
-            .map_or(self.evaluations, |before| before.evaluations);
-        outcome.rounds += before.as_ref().map_or(0, |before| before.rounds);
-        let arrived = outcome.status.is_some_and(Status::is_success);
+            .map_or(self.evaluations, |previous| previous.evaluations);
+        outcome.rounds += previous.as_ref().map_or(0, |previous| previous.rounds);
         self.is_done = !is_shaped || outcome.status == Some(Status::Interrupted);
-        let Outcome {
-            parameters, chi2, ..
-        } = &outcome;
-        let tolerance = settings.tolerance(*chi2, self.fit);
-        let room = self.room(settings);
+        // 2. A surface refines the end of a search that converged.
+        let tolerance = settings.tolerance(outcome.chi2, self.fit);
+        let has_converged = outcome.status.is_some_and(Status::is_success);
         let normal_matrix = &self.linearised.normal_matrix;
-        if arrived && chi2.is_finite() && !normal_matrix.is_empty() {
-            self.surface = Surface::new(parameters, *chi2, normal_matrix, &room, tolerance);
+        if has_converged && outcome.chi2.is_finite() && !normal_matrix.is_empty() {
+            self.surface = Surface::new(
+                &outcome.parameters,
+                outcome.chi2,
+                normal_matrix,
+                &self.search_box(settings),
+                tolerance,
+            );
         }
-        let start = self.start_value();
-        if let Some(before) = before.filter(|before| before.chi2 < outcome.chi2) {
-            // what no search has confirmed is no success
-            let is_lower = before.chi2 < outcome.chi2 - tolerance.fatol - UNSURE * tolerance.noise;
-            if is_lower && !is_one_point(&before.parameters, &outcome.parameters) {
+        // 3. The lowest end counts.
+        let start_value = self.start_value();
+        if let Some(previous) = previous.filter(|previous| previous.chi2 < outcome.chi2) {
+            // If no second search has confirmed the lower end, the fit is no success.
+            let least_difference = tolerance.fatol + SAME_MINIMUM_NOISE * tolerance.noise;
+            let is_lower = previous.chi2 < outcome.chi2 - least_difference;
+            if is_lower && !is_same_point(&previous.parameters, &outcome.parameters) {
                 outcome.status = Some(Status::Stalled);
             }
-            (outcome.parameters, outcome.chi2, self.surface) =
-                (before.parameters, before.chi2, None);
-        } else if is_shaped && (outcome.chi2 > start || !outcome.chi2.is_finite()) {
-            // the Gauss–Newton point was none
-            (outcome.parameters, outcome.chi2, self.surface) =
-                (self.fit.start.clone(), start, None);
+            outcome.parameters = previous.parameters;
+            outcome.chi2 = previous.chi2;
+            self.surface = None;
+        } else if is_shaped && (outcome.chi2 > start_value || !outcome.chi2.is_finite()) {
+            // The Gauss–Newton point has misled the search.
+            outcome.parameters = self.fit.start.clone();
+            outcome.chi2 = start_value;
+            self.surface = None;
         }
         self.outcome = Some(outcome);
     }
 
-    /// Passes the objectives asked for to the surface; when that ends, its lowest point is the outcome.
-    fn hear(&mut self, values: &[f64]) {
+    /// Passes the requested objectives to the surface; when that ends, its lowest point is the outcome.
+    fn advance_surface(&mut self, values: &[f64]) {
         let Some(surface) = &mut self.surface else {
             return;
         };
-        let Some(verdict) = surface.take(values) else {
+        let Some(verdict) = surface.take_objectives(values) else {
             return;
         };
         if let Some(outcome) = &mut self.outcome {
@@ -481,7 +506,7 @@ impl Search<'_> {
             outcome.chi2 = surface.lowest_value();
             outcome.evaluations += surface.evaluations;
         }
-        self.is_done |= verdict == Verdict::Minimum;
+        self.is_done |= verdict == SurfaceVerdict::Minimum;
         self.surface = None;
     }
 
@@ -495,12 +520,12 @@ impl Search<'_> {
     }
 }
 
-/// Returns whether two points differ by no more than a simplex can shrink. Objectives would not tell: without noise in
-/// the data they differ by any factor.
-fn is_one_point(a: &[f64], b: &[f64]) -> bool {
+/// Returns whether two points differ by no more than a simplex can shrink. Objectives cannot decide this: without noise
+/// in the data they differ by any factor.
+fn is_same_point(a: &[f64], b: &[f64]) -> bool {
     a.iter()
         .zip(b)
-        .all(|(a, b)| (a - b).abs() <= ONE_POINT * b.abs().max(1.0))
+        .all(|(a, b)| (a - b).abs() <= SAME_POINT * b.abs().max(1.0))
 }
 
 impl SearchSettings {
@@ -513,9 +538,11 @@ impl SearchSettings {
     /// Returns the tolerance of a fit's objective, and its rounding noise, at this value. Residuals r with errors δ
     /// change χ² by 2 Σ r δ, about 2 √(χ² Σ δ² / points), and by Σ δ².
     fn tolerance(&self, value: f64, fit: &SearchFit) -> Tolerance {
-        let (rounding, points) = (fit.rounding, fit.points.max(1) as f64);
-        let of_residuals = 2.0 * (rounding * value.abs() / points).sqrt();
-        let noise = (self.noise * value.abs()).max(of_residuals).max(rounding);
+        let points = fit.points.max(1) as f64;
+        let noise_of_residuals = 2.0 * (fit.rounding * value.abs() / points).sqrt();
+        let noise = (self.noise * value.abs())
+            .max(noise_of_residuals)
+            .max(fit.rounding);
         Tolerance {
             fatol: self.settings.fatol * self.unit(value),
             noise,

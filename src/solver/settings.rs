@@ -4,13 +4,13 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::simplex::LANES;
+use super::simplex::TRIALS_PER_SIMPLEX;
 use crate::error::{Error, InvalidSetting, Result};
 
-/// Most starts a spectrum can have.
+/// Maximum number of starts of a spectrum.
 pub const MOST_STARTS: usize = 64;
 
-/// Writes the struct of a solver's settings, their setters, and `or`, which replaces those that no setter has set.
+/// Writes the struct of a solver's settings, their setters, and `or`, which replaces settings that no setter has set.
 macro_rules! solver_settings {
     ($(#[$about:meta])* $type:ident, $given:ident { $($(#[$doc:meta])* $name:ident: $kind:ty = $default:expr;)+ }) => {
         $(#[$about])*
@@ -34,7 +34,8 @@ macro_rules! solver_settings {
                 $(#[$doc])*
                 #[must_use]
                 pub fn $name(mut self, $name: $kind) -> $type {
-                    (self.$name, self.given.$name) = ($name, true);
+                    self.$name = $name;
+                    self.given.$name = true;
                     self
                 }
             )+
@@ -82,9 +83,9 @@ solver_settings! {
         initial_damping: f64 = 1e-3;
         /// Sets the number of rejected steps in a row after which a member has stalled (defaults 16 and 30).
         max_rejections: u32 = 16;
-        /// Sets the share of its largest element that the damping's diagonal is at least (defaults 0 and 0.3): without,
-        /// a parameter on which the model hardly depends where it is moves undamped, however far. Depends on how the
-        /// parameters are scaled, unlike the rest: when all else has arrived, it is let go.
+        /// Sets the smallest element of the damping's diagonal, as a share of its largest (defaults 0 and 0.3). Without
+        /// such a floor, a parameter on which the model hardly depends at the current point moves undamped, however
+        /// far. Unlike all else, the floor depends on the scaling of the parameters: it is released before a fit ends.
         diagonal_floor: f64 = 0.0;
         /// Sets the largest ratio of a parameter's step to its magnitude, which counts as at least a tenth of its unit
         /// (defaults 1e30 and 0.7): longer steps are shortened. Convergence is that of the step before.
@@ -120,13 +121,13 @@ impl LevenbergMarquardt {
         self.given.ftol.then_some(self.ftol)
     }
 
-    /// Fails for settings that make no sense: tolerances must be finite and not negative, the damping positive, and
-    /// there must be a round.
+    /// Fails for invalid settings: tolerances must be finite and not negative, the damping positive, and there must be
+    /// a round.
     pub fn validate(&self) -> Result<()> {
-        first_of(self.faults())
+        report_first_fault(self.faults())
     }
 
-    /// Lists the settings that make no sense, with what is wrong with each; empty if all are valid.
+    /// Returns the faults of invalid settings; empty if all are valid.
     pub(crate) fn faults(&self) -> Vec<InvalidSetting> {
         let tolerances = [
             ("ftol", self.ftol),
@@ -136,14 +137,14 @@ impl LevenbergMarquardt {
         ];
         let mut faults: Vec<_> = tolerances
             .into_iter()
-            .filter_map(|(name, value)| not_negative(name, value))
+            .filter_map(|(name, value)| check_not_negative(name, value))
             .collect();
-        faults.extend(positive("initial_damping", self.initial_damping));
+        faults.extend(check_positive("initial_damping", self.initial_damping));
         if !(self.largest_step > 0.0 && self.largest_step <= 1e30) {
             let message = format!("must lie between 0 and 1e30, not {}", self.largest_step);
             faults.push(InvalidSetting::new("largest_step", message));
         }
-        faults.extend(some_rounds(self.max_rounds));
+        faults.extend(check_rounds(self.max_rounds));
         faults
     }
 }
@@ -212,49 +213,52 @@ impl NelderMead {
         ..NelderMead::OF_SPECTRA
     };
 
-    /// Fails for settings that make no sense: the tolerance must be finite and not negative, the size positive, and
-    /// there must be a round.
+    /// Fails for invalid settings: the tolerance must be finite and not negative, the size positive, and there must be
+    /// a round.
     pub fn validate(&self) -> Result<()> {
-        first_of(self.faults())
+        report_first_fault(self.faults())
     }
 
-    /// Lists the settings that make no sense, with what is wrong with each; empty if all are valid.
+    /// Returns the faults of invalid settings; empty if all are valid.
     pub(crate) fn faults(&self) -> Vec<InvalidSetting> {
         let faults = [
-            not_negative("fatol", self.fatol),
-            positive("size", self.size),
-            some_rounds(self.max_rounds),
+            check_not_negative("fatol", self.fatol),
+            check_positive("size", self.size),
+            check_rounds(self.max_rounds),
         ];
         faults.into_iter().flatten().collect()
     }
 }
 
-/// Turns the first of some faults into [`Error::Usage`]; `Ok` if there are none.
-fn first_of(faults: Vec<InvalidSetting>) -> Result<()> {
+/// Turns the first of the faults into [`Error::Usage`]; `Ok` if there are none.
+fn report_first_fault(faults: Vec<InvalidSetting>) -> Result<()> {
     faults.first().map_or(Ok(()), |fault| {
         Err(Error::Usage(format!("{} {}", fault.name, fault.message)))
     })
 }
 
-/// Returns what is wrong with a setting that must be finite and ≥ 0; `None` if it is right.
-fn not_negative(name: &str, value: f64) -> Option<InvalidSetting> {
-    let message = || format!("must be finite and not negative, not {value}");
-    (!(value.is_finite() && value >= 0.0)).then(|| InvalidSetting::new(name, message()))
+/// Returns the fault of a setting that must be finite and ≥ 0; `None` if it is valid.
+fn check_not_negative(name: &str, value: f64) -> Option<InvalidSetting> {
+    let is_valid = value.is_finite() && value >= 0.0;
+    (!is_valid).then(|| {
+        let message = format!("must be finite and not negative, not {value}");
+        InvalidSetting::new(name, message)
+    })
 }
 
-/// Returns what is wrong with a setting that must be finite and > 0; `None` if it is right.
-fn positive(name: &str, value: f64) -> Option<InvalidSetting> {
-    (!(value.is_finite() && value > 0.0))
-        .then(|| InvalidSetting::new(name, format!("must be positive, not {value}")))
+/// Returns the fault of a setting that must be finite and > 0; `None` if it is valid.
+fn check_positive(name: &str, value: f64) -> Option<InvalidSetting> {
+    let is_valid = value.is_finite() && value > 0.0;
+    (!is_valid).then(|| InvalidSetting::new(name, format!("must be positive, not {value}")))
 }
 
-/// Returns what is wrong with a maximum of 0 rounds; `None` for any other.
-fn some_rounds(max_rounds: u32) -> Option<InvalidSetting> {
+/// Returns the fault of a maximum of 0 rounds; `None` for any other.
+fn check_rounds(max_rounds: u32) -> Option<InvalidSetting> {
     (max_rounds == 0).then(|| InvalidSetting::new("max_rounds", "must be at least 1"))
 }
 
 impl NelderMead {
-    /// Returns by how much objectives of vertices may differ at convergence: absolutely, and relative to the lowest.
+    /// Returns the maximum difference of the vertices' objectives at convergence: absolute, and relative to the lowest.
     /// `noise` is that of the rows, and `dof` is `None` where it is not known.
     pub(crate) fn tolerances(&self, dof: Option<f64>, noise: f64) -> (f64, f64) {
         dof.map_or((self.fatol, noise), |dof| {
@@ -264,8 +268,8 @@ impl NelderMead {
 }
 
 impl NelderMead {
-    /// Returns by how much noise changes a minimum: absolutely, or as a share of the lowest objective if `dof` is
-    /// given. The other one is 0; `fatol` counts in it.
+    /// Returns the change of a minimum by noise, the unit of `fatol`: absolute, or as a share of the lowest objective
+    /// if `dof` is given. The other one is 0.
     pub(crate) fn unit(dof: Option<f64>) -> (f64, f64) {
         dof.map_or((1.0, 0.0), |dof| (0.0, 1.0 / dof))
     }
@@ -304,7 +308,7 @@ impl Method {
     pub const fn lanes(&self) -> usize {
         match self {
             Method::LevenbergMarquardt(_) => 1,
-            Method::NelderMead(_) => LANES,
+            Method::NelderMead(_) => TRIALS_PER_SIMPLEX,
         }
     }
 }

@@ -1,14 +1,14 @@
 //! A population's simplices on the host (Nelder & Mead 1965, adaptive coefficients of Gao & Han 2012).
 //!
-//! A simplex owns [`LANES`] consecutive members. Their points are its reflection, expansion and both contractions, or
-//! vertices that have no value yet; `round/simplex.rs` says which of them are evaluated.
+//! A simplex owns [`TRIALS_PER_SIMPLEX`] consecutive members. Their points are its reflection, expansion and both
+//! contractions, or vertices that have no value yet; `round/simplex.rs` says which of them are evaluated.
 
 use super::thresholds::LEAST_EDGE;
 use super::{Bounds, Outcome, Status};
 use crate::buffers::LossSums;
 
-/// Members of a simplex.
-pub const LANES: usize = 4;
+/// Number of members of a simplex, one per trial point.
+pub const TRIALS_PER_SIMPLEX: usize = 4;
 
 /// A first simplex of given shape, in place of one that is made of a size alone.
 #[derive(Clone, Debug)]
@@ -31,17 +31,18 @@ pub struct Simplex {
     pub free: Vec<usize>,
     /// (n + 1, P) in `u`.
     pub vertices: Vec<f64>,
-    /// (n + 1) objectives: NaN where none is known yet, infinite where the model is not finite.
+    /// (n + 1) objectives: NaN until it is evaluated, infinite where the model is not finite.
     pub values: Vec<f64>,
     pub rounds: u32,
-    /// Points whose objectives were asked for.
+    /// Number of points whose objectives were needed.
     pub evaluations: u32,
-    /// Times that a converged simplex was spread again around its best vertex.
+    /// Number of times that a converged simplex was spread again around its best vertex.
     pub restarts: u32,
-    /// The best objective when the simplex was last spread; the time before.
+    /// Best objective when the simplex was last spread.
     pub spread_at: f64,
+    /// Best objective when it was spread the time before.
     pub spread_before: f64,
-    /// [`FirstSimplex::coarse_fatol`]; 0 where the settings say when to end.
+    /// [`FirstSimplex::coarse_fatol`]; 0 where the settings' tolerance holds.
     pub coarse_fatol: f64,
 }
 
@@ -79,17 +80,17 @@ impl Simplex {
         self
     }
 
-    /// Returns the points that the simplex's members evaluate first, one after another: (LANES, P).
+    /// Returns the points that the simplex's members evaluate first, one after another: (4, P).
     pub fn first_trials(&self) -> Vec<f64> {
         let pending: Vec<usize> = (0..self.values.len())
             .filter(|&v| self.values[v].is_nan())
             .collect();
-        (0..LANES)
-            .flat_map(|lane| {
-                self.vertex(pending.get(lane).copied().unwrap_or(0))
-                    .to_vec()
-            })
-            .collect()
+        let mut trials = Vec::new();
+        for lane in 0..TRIALS_PER_SIMPLEX {
+            let vertex = pending.get(lane).copied().unwrap_or(0);
+            trials.extend_from_slice(self.vertex(vertex));
+        }
+        trials
     }
 
     /// Returns the best vertex as the outcome, with its objective as χ²; gradient and normal matrix are empty.
@@ -128,17 +129,19 @@ impl Simplex {
     /// Edges point along the sign of `size`, or the other way if they would leave the bounds. The objectives of the new
     /// vertices are unknown.
     pub fn spread(&mut self, best: usize, bounds: Bounds<'_>, size: f64) {
-        let (centre, value) = (self.vertex(best).to_vec(), self.values[best]);
+        let centre = self.vertex(best).to_vec();
+        let value = self.values[best];
         self.set_vertex(0, &centre, value);
         for (k, p) in self.free.clone().into_iter().enumerate() {
             let mut point = centre.clone();
-            let size = size * (LEAST_EDGE * centre[p].abs()).max(1.0);
-            let (there, back) = (centre[p] + size, centre[p] - size);
-            let inside = there >= bounds.lower[p] && there <= bounds.upper[p];
-            point[p] = if inside {
-                there
+            let edge = size * (LEAST_EDGE * centre[p].abs()).max(1.0);
+            let forward = centre[p] + edge;
+            let backward = centre[p] - edge;
+            let is_inside = forward >= bounds.lower[p] && forward <= bounds.upper[p];
+            point[p] = if is_inside {
+                forward
             } else {
-                back.clamp(bounds.lower[p], bounds.upper[p])
+                backward.clamp(bounds.lower[p], bounds.upper[p])
             };
             self.set_vertex(k + 1, &point, f64::NAN);
         }

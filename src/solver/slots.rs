@@ -1,4 +1,4 @@
-//! Allocation of a population's places: those that leave make room for those that wait.
+//! Allocation of a population's places: members that leave make room for those that wait.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ pub struct Places {
     pub spectra: Vec<usize>,
     /// The slot of each start, ascending within a group.
     pub starts: Vec<usize>,
-    /// By slot, of all starts in flight: the next one of its group, the first one after the last.
+    /// By slot, for all starts in flight: the slot of the next start of its spectrum; after the last comes the first.
     pub ring: Vec<u32>,
 }
 
@@ -20,29 +20,31 @@ impl Places {
     pub fn in_order(batch: &Batch) -> Places {
         let mut slots = Slots::new(batch.members(), batch.spectra);
         let spectra = slots.take_spectra(batch.spectra);
-        slots.enter(batch, spectra, 0)
+        slots.assign_starts(batch, spectra, 0)
     }
 }
 
-/// A spectrum that is being fitted.
+/// The starts of a spectrum that is being fitted.
 #[derive(Debug)]
-struct Group {
+struct StartGroup {
+    /// Place of the spectrum.
     spectrum: usize,
+    /// Slots of the starts that have not given way.
     slots: Vec<usize>,
+    /// By start; `None` until it ends.
     outcomes: Vec<Option<Outcome>>,
 }
 
-/// Places of starts and of spectra. A start that gave way leaves at once; the others of a group leave together, as
-/// those that go on are judged by those that have ended.
+/// Places of starts and of spectra. A start that gave way leaves at once; the other starts of a spectrum leave
+/// together, because those that go on are compared with those that have ended.
 #[derive(Debug)]
 pub struct Slots {
-    /// Free places.
-    starts: BTreeSet<usize>,
-    spectra: BTreeSet<usize>,
+    free_starts: BTreeSet<usize>,
+    free_spectra: BTreeSet<usize>,
     ring: Vec<u32>,
     /// By the number of spectra that entered before.
-    groups: BTreeMap<usize, Group>,
-    /// The group of each start that has not ended, and its index there.
+    groups: BTreeMap<usize, StartGroup>,
+    /// By the slot of each start that has not ended: the number of its group, and its index there.
     open: BTreeMap<usize, (usize, usize)>,
 }
 
@@ -50,8 +52,8 @@ impl Slots {
     /// Makes a table of so many free places for starts and for spectra.
     pub fn new(starts: usize, spectra: usize) -> Slots {
         Slots {
-            starts: (0..starts).collect(),
-            spectra: (0..spectra).collect(),
+            free_starts: (0..starts).collect(),
+            free_spectra: (0..spectra).collect(),
             ring: (0..starts as u32).collect(),
             groups: BTreeMap::new(),
             open: BTreeMap::new(),
@@ -59,20 +61,20 @@ impl Slots {
     }
 
     /// Returns how many more spectra and how many more starts can enter.
-    pub fn room(&self) -> (usize, usize) {
-        (self.spectra.len(), self.starts.len())
+    pub fn free_places(&self) -> (usize, usize) {
+        (self.free_spectra.len(), self.free_starts.len())
     }
 
-    /// Takes free places for spectra, which must be there.
+    /// Takes free places for spectra, of which there must be enough.
     pub fn take_spectra(&mut self, count: usize) -> Vec<usize> {
         (0..count)
-            .filter_map(|_| self.spectra.pop_first())
+            .filter_map(|_| self.free_spectra.pop_first())
             .collect()
     }
 
     /// Frees the places of spectra none of whose starts has entered.
-    pub fn give_back(&mut self, spectra: Vec<usize>) {
-        self.spectra.extend(spectra);
+    pub fn free_spectra(&mut self, spectra: Vec<usize>) {
+        self.free_spectra.extend(spectra);
     }
 
     /// Returns the slots of the starts that have not ended.
@@ -80,9 +82,9 @@ impl Slots {
         self.open.keys().copied()
     }
 
-    /// Assigns free places to the starts of a batch, for which there must be room, and returns all of its places. Its
+    /// Assigns free places to the starts of a batch, of which there must be enough, and returns all of its places. Its
     /// spectra have taken theirs, and are counted from `first`.
-    pub fn enter(&mut self, batch: &Batch, spectra: Vec<usize>, first: usize) -> Places {
+    pub fn assign_starts(&mut self, batch: &Batch, spectra: Vec<usize>, first: usize) -> Places {
         let mut places = Places {
             spectra,
             ..Places::default()
@@ -90,25 +92,19 @@ impl Slots {
         for (number, group) in (first..).zip(batch.group.chunk_by(|a, b| a == b)) {
             let slots: Vec<usize> = group
                 .iter()
-                .filter_map(|_| self.starts.pop_first())
+                .filter_map(|_| self.free_starts.pop_first())
                 .collect();
-            self.link(&slots);
-            self.open.extend(
-                slots
-                    .iter()
-                    .enumerate()
-                    .map(|(k, slot)| (*slot, (number, k))),
-            );
+            self.link_ring(&slots);
+            for (index, slot) in slots.iter().enumerate() {
+                self.open.insert(*slot, (number, index));
+            }
             places.starts.extend_from_slice(&slots);
-            let spectrum = places.spectra[group[0] as usize];
-            self.groups.insert(
-                number,
-                Group {
-                    spectrum,
-                    outcomes: vec![None; slots.len()],
-                    slots,
-                },
-            );
+            let group = StartGroup {
+                spectrum: places.spectra[group[0] as usize],
+                outcomes: vec![None; slots.len()],
+                slots,
+            };
+            self.groups.insert(number, group);
         }
         places.ring.clone_from(&self.ring);
         places
@@ -116,33 +112,37 @@ impl Slots {
 
     /// Stores a start's outcome; if it is the last of its group, frees the places and returns the group's number and
     /// outcomes.
-    pub fn end(&mut self, slot: usize, outcome: Outcome) -> Option<(usize, Vec<Outcome>)> {
+    pub fn record_outcome(
+        &mut self,
+        slot: usize,
+        outcome: Outcome,
+    ) -> Option<(usize, Vec<Outcome>)> {
         let (number, index) = self.open.remove(&slot)?;
         let group = self.groups.get_mut(&number)?;
+        // 1. A start that gave way leaves the ring, and its place is free at once.
         if outcome.gave_way.is_some() {
             group.slots.retain(|other| *other != slot);
-            self.starts.insert(slot);
-            let rest = group.slots.clone();
-            self.link(&rest);
+            self.free_starts.insert(slot);
+            let remaining_slots = group.slots.clone();
+            self.link_ring(&remaining_slots);
         }
         let group = self.groups.get_mut(&number)?;
         group.outcomes[index] = Some(outcome);
         if group.outcomes.iter().any(Option::is_none) {
             return None;
         }
+        // 2. All starts have ended, so the whole group leaves.
         let group = self.groups.remove(&number)?;
-        self.starts.extend(group.slots);
-        self.spectra.insert(group.spectrum);
+        self.free_starts.extend(group.slots);
+        self.free_spectra.insert(group.spectrum);
         Some((number, group.outcomes.into_iter().flatten().collect()))
     }
 
     /// Links slots to a ring: each one's successor in `ring` is the next slot, and the last one's is the first.
-    fn link(&mut self, slots: &[usize]) {
-        let after = slots.iter().cycle().skip(1);
-        slots
-            .iter()
-            .zip(after)
-            .for_each(|(slot, next)| self.ring[*slot] = *next as u32);
+    fn link_ring(&mut self, slots: &[usize]) {
+        for (slot, successor) in slots.iter().zip(slots.iter().cycle().skip(1)) {
+            self.ring[*slot] = *successor as u32;
+        }
     }
 }
 
@@ -153,7 +153,7 @@ mod tests {
     use crate::solver::{GaveWay, Status};
 
     fn batch(groups: &[u32]) -> Batch {
-        let spectra = groups.last().map_or(0, |s| *s as usize + 1);
+        let spectra = groups.last().map_or(0, |last| *last as usize + 1);
         Batch {
             spectra,
             group: groups.to_vec(),
@@ -161,7 +161,7 @@ mod tests {
         }
     }
 
-    fn ended(gave_way: Option<GaveWay>) -> Outcome {
+    fn ended_outcome(gave_way: Option<GaveWay>) -> Outcome {
         Outcome {
             gave_way,
             status: gave_way.is_none().then_some(Status::Ftol),
@@ -173,27 +173,31 @@ mod tests {
     fn places_are_free_when_a_start_gives_way_or_a_group_has_ended() {
         let mut slots = Slots::new(4, 4);
         let spectra = slots.take_spectra(2);
-        let places = slots.enter(&batch(&[0, 0, 1, 1]), spectra, 0);
+        let places = slots.assign_starts(&batch(&[0, 0, 1, 1]), spectra, 0);
         assert_eq!(
             (places.starts, places.ring),
             (vec![0, 1, 2, 3], vec![1, 0, 3, 2])
         );
-        assert_eq!(slots.room(), (2, 0));
-        // one ended: the other of its group may still be judged by it
-        assert!(slots.end(0, ended(None)).is_none());
-        assert_eq!(slots.room(), (2, 0));
-        // one gave way: its place is free at once
-        assert!(slots.end(3, ended(Some(GaveWay::SameBasin))).is_none());
-        assert_eq!(slots.room(), (2, 1));
+        assert_eq!(slots.free_places(), (2, 0));
+        // One start ended; the other of its spectrum may still be compared with it.
+        assert!(slots.record_outcome(0, ended_outcome(None)).is_none());
+        assert_eq!(slots.free_places(), (2, 0));
+        // One start gave way; its place is free at once.
+        assert!(
+            slots
+                .record_outcome(3, ended_outcome(Some(GaveWay::SameBasin)))
+                .is_none()
+        );
+        assert_eq!(slots.free_places(), (2, 1));
         let spectra = slots.take_spectra(1);
-        let places = slots.enter(&batch(&[0]), spectra, 2);
+        let places = slots.assign_starts(&batch(&[0]), spectra, 2);
         assert_eq!(
             (places.spectra, places.starts, places.ring),
             (vec![2], vec![3], vec![1, 0, 2, 3])
         );
-        let (number, outcomes) = slots.end(1, ended(None)).unwrap();
+        let (number, outcomes) = slots.record_outcome(1, ended_outcome(None)).unwrap();
         assert_eq!((number, outcomes.len()), (0, 2));
-        assert_eq!(slots.room(), (2, 2));
+        assert_eq!(slots.free_places(), (2, 2));
         assert_eq!(slots.open().collect::<Vec<_>>(), [2, 3]);
     }
 }

@@ -6,28 +6,29 @@
 //!
 //!   g_k = (f₊ − f₋) / 2r,  H_kk = (f₊ + f₋ − 2 f₀) / r²,  H_ij = (f_ij − f_i − f_j + f₀) / r².
 //!
-//! The minimum is at y = − H⁻¹ g, and ½ gᵀH⁻¹ g below f₀. A search has ended where that is at most its tolerance.
-//! Otherwise the centre moves there, the directions become those of H, and 2 n more points give the next g.
+//! The minimum is at y = − H⁻¹ g, and ½ gᵀH⁻¹ g below f₀. A search has ended where that reduction is at most its
+//! tolerance. Otherwise the centre moves there, the directions become those of H, and 2 n more points give the next g.
 
-use super::first_simplex::Room;
+use super::first_simplex::SearchBox;
 use super::metric::Metric;
 use crate::math::triangle::{cholesky, packed_index, packed_length, solve_lower, solve_upper};
 
-/// Squares of the radius in units of the tolerance, and of the objective's noise: curvature must stand out of either.
-const OF_TOLERANCE: f64 = 100.0;
-const OF_NOISE: f64 = 100.0;
-/// A radius that the box leaves less than this share of tells too little.
-const LEAST_ROOM: f64 = 0.1;
-/// Curvature along a direction, in units of what the metric says, below which there is no minimum to be trusted; a
-/// pivot.
-const LEAST_CURVATURE: f64 = 0.1;
-/// Share of the predicted reduction that a step must bring.
-const SUFFICIENT: f64 = 0.5;
-/// Times that the noise may hide what a step brought; a step that promises less than a share of it is the last.
-const SLACK: f64 = 10.0;
-const LAST: f64 = 0.3;
-/// Most steps.
-const STEPS: u32 = 6;
+/// Minimum ratio of the squared radius to the tolerance, so that curvature stands out of it.
+const SQUARED_RADIUS_OF_TOLERANCE: f64 = 100.0;
+/// Minimum ratio of the squared radius to the objective's noise, so that curvature stands out of it.
+const SQUARED_RADIUS_OF_NOISE: f64 = 100.0;
+/// Smallest share of the radius for which the bounds must leave room.
+const LEAST_SHARE_OF_RADIUS: f64 = 0.1;
+/// Smallest pivot of the Hessian, in units of the metric's curvature, at which a minimum is trusted.
+const LEAST_PIVOT_OF_HESSIAN: f64 = 0.1;
+/// Smallest share of the predicted reduction that a step must gain.
+const LEAST_GAIN_SHARE: f64 = 0.5;
+/// Multiple of the noise up to which two objectives may differ by noise alone.
+const NOISE_MARGIN: f64 = 10.0;
+/// Predicted reduction, in units of the noise, up to which a step is the last.
+const LAST_STEP_NOISE: f64 = 0.3;
+/// Maximum number of steps.
+const MAX_SURFACE_STEPS: u32 = 6;
 
 /// Tolerances at which a search ends.
 #[derive(Clone, Copy, Debug)]
@@ -40,21 +41,22 @@ pub struct Tolerance {
 
 /// Decision whether the surface's centre is a minimum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum SurfaceVerdict {
     /// No point of the surface is lower by more than the tolerance.
     Minimum,
     /// Not near a minimum that a quadratic describes.
     Elsewhere,
 }
 
+/// Points whose objectives the surface expects next.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Stage {
+enum RequestedPoints {
     /// All points of the quadratic.
-    Whole,
-    /// The centre's slopes alone.
+    Quadratic,
+    /// The points on both sides of the centre, for the slopes alone.
     Slopes,
     /// The point at which the surface has its minimum.
-    Step { promise: f64 },
+    Minimum { predicted_reduction: f64 },
 }
 
 /// The surface around the best point of one search. P is the number of parameters, n that of those that move.
@@ -63,18 +65,20 @@ pub struct Surface {
     lower: Vec<f64>,
     upper: Vec<f64>,
     tolerance: Tolerance,
+    /// n
     moving: usize,
     /// (n, P)
     directions: Vec<f64>,
     /// (P): how far a parameter at a bound moves into the box; 0 for others.
     inward: Vec<f64>,
     radius: f64,
-    /// (P) and its objective.
+    /// (P)
     centre: Vec<f64>,
-    value: f64,
+    centre_value: f64,
+    /// (P)
     lowest: Vec<f64>,
     lowest_value: f64,
-    stage: Stage,
+    requested: RequestedPoints,
     steps: u32,
     /// (k, P)
     points: Vec<f64>,
@@ -88,45 +92,49 @@ impl Surface {
         point: &[f64],
         value: f64,
         normal_matrix: &[f64],
-        room: &Room<'_>,
+        search_box: &SearchBox<'_>,
         tolerance: Tolerance,
     ) -> Option<Surface> {
-        let moving = room.inside(point);
-        let metric = Metric::new(normal_matrix, moving)?;
-        let squared = (OF_TOLERANCE * tolerance.fatol).max(OF_NOISE * tolerance.noise);
-        let radius = squared.sqrt();
+        let metric = Metric::new(normal_matrix, search_box.interior_parameters(point))?;
+        // 1. Curvature over the radius must stand out of the tolerance and the noise.
+        let squared_radius = (SQUARED_RADIUS_OF_TOLERANCE * tolerance.fatol)
+            .max(SQUARED_RADIUS_OF_NOISE * tolerance.noise);
+        let radius = squared_radius.sqrt();
+        // 2. Parameters at a bound do not move along the directions. One point each tests whether they should.
         let mut inward = vec![0.0; point.len()];
-        for p in room.free() {
+        for p in search_box.free_parameters() {
             let distance = radius / normal_matrix[packed_index(p, p)].sqrt();
-            let width = room.upper[p] - room.lower[p];
-            if point[p] == room.lower[p] {
+            let width = search_box.upper[p] - search_box.lower[p];
+            if point[p] == search_box.lower[p] {
                 inward[p] = distance.min(width);
-            } else if point[p] == room.upper[p] {
+            } else if point[p] == search_box.upper[p] {
                 inward[p] = -distance.min(width);
             }
         }
         let mut surface = Surface {
-            lower: room.lower.to_vec(),
-            upper: room.upper.to_vec(),
+            lower: search_box.lower.to_vec(),
+            upper: search_box.upper.to_vec(),
             tolerance,
             moving: metric.moving.len(),
             directions: metric.directions(point.len()),
             inward,
             radius,
             centre: point.to_vec(),
-            value,
+            centre_value: value,
             lowest: point.to_vec(),
             lowest_value: value,
-            stage: Stage::Whole,
+            requested: RequestedPoints::Quadratic,
             steps: 0,
             points: Vec::new(),
             evaluations: 0,
         };
-        (value.is_finite() && radius > 0.0 && surface.ask(Stage::Whole).is_none())
-            .then_some(surface)
+        let is_possible = value.is_finite()
+            && radius > 0.0
+            && surface.request_points(RequestedPoints::Quadratic).is_none();
+        is_possible.then_some(surface)
     }
 
-    /// Returns the points whose objectives [`take`](Self::take) expects next, (k, P).
+    /// Returns the points whose objectives [`take_objectives`](Self::take_objectives) expects next, (k, P).
     pub fn points(&self) -> &[f64] {
         &self.points
     }
@@ -143,106 +151,136 @@ impl Surface {
 
     /// Takes the objectives at [`points`](Self::points); returns the verdict whether the surface's centre is a minimum,
     /// or `None` if more points must be evaluated first.
-    pub fn take(&mut self, values: &[f64]) -> Option<Verdict> {
+    pub fn take_objectives(&mut self, values: &[f64]) -> Option<SurfaceVerdict> {
         self.evaluations += values.len() as u32;
         if !values.iter().all(|value| value.is_finite()) {
-            return Some(Verdict::Elsewhere);
+            return Some(SurfaceVerdict::Elsewhere);
         }
-        match self.stage {
-            Stage::Step { promise } => self.judge_step(values[0], promise),
-            Stage::Whole | Stage::Slopes => {
+        match self.requested {
+            RequestedPoints::Minimum {
+                predicted_reduction,
+            } => self.judge_step(values[0], predicted_reduction),
+            RequestedPoints::Quadratic | RequestedPoints::Slopes => {
                 self.keep_lowest(values);
-                self.descend(values)
+                self.step_to_minimum(values)
             }
         }
     }
 
-    /// Fits the surface to the objectives and asks for the one at its minimum; returns a verdict where it ends instead.
-    fn descend(&mut self, values: &[f64]) -> Option<Verdict> {
+    /// Fits the surface to the objectives and requests that at its minimum; returns a verdict where the search ends
+    /// instead.
+    fn step_to_minimum(&mut self, values: &[f64]) -> Option<SurfaceVerdict> {
         let n = self.moving;
-        let is_whole = self.stage == Stage::Whole;
-        let released = &values[values.len() - if is_whole { self.at_bounds() } else { 0 }..];
-        // a parameter that lies at a bound wants to be there
-        if released
+        let is_quadratic = self.requested == RequestedPoints::Quadratic;
+        // 1. There is no minimum where a parameter at a bound would gain by leaving it.
+        let released_count = if is_quadratic {
+            self.count_parameters_at_bounds()
+        } else {
+            0
+        };
+        let values_off_bounds = &values[values.len() - released_count..];
+        let significant = self.tolerance.fatol.max(self.tolerance.noise);
+        if values_off_bounds
             .iter()
-            .any(|value| *value < self.value - self.tolerance.fatol.max(self.tolerance.noise))
+            .any(|value| *value < self.centre_value - significant)
         {
-            return Some(Verdict::Elsewhere);
+            return Some(SurfaceVerdict::Elsewhere);
         }
-        let mut step = self.slopes(&values[..2 * n]);
-        if is_whole {
+        // 2. The gradient g, in directions in which the Hessian is twice the unit matrix: g' = √2 L⁻¹ g.
+        let mut gradient = self.slopes(&values[..2 * n]);
+        if is_quadratic {
             let mut factor = self.hessian(values);
             let is_convex = cholesky(&mut factor, n)
-                && (0..n).all(|k| factor[packed_index(k, k)] > LEAST_CURVATURE);
+                && (0..n).all(|k| factor[packed_index(k, k)] > LEAST_PIVOT_OF_HESSIAN);
             if !is_convex {
-                return Some(Verdict::Elsewhere);
+                return Some(SurfaceVerdict::Elsewhere);
             }
-            // in directions e_k' of H, in which it is twice the unit matrix
-            self.turn(&factor);
-            solve_lower(&factor, &mut step);
-            step.iter_mut().for_each(|y| *y *= std::f64::consts::SQRT_2);
+            self.whiten_directions(&factor);
+            solve_lower(&factor, &mut gradient);
+            gradient
+                .iter_mut()
+                .for_each(|g| *g *= std::f64::consts::SQRT_2);
         }
-        // g' = √2 L⁻¹ g: the step is − g' / 2, and the promise |g'|² / 4
-        let promise = 0.25 * step.iter().map(|g| g * g).sum::<f64>();
-        if promise <= self.tolerance.fatol {
-            return Some(Verdict::Minimum);
+        // 3. The minimum is at − g' / 2, and |g'|² / 4 lower.
+        let predicted_reduction = 0.25 * gradient.iter().map(|g| g * g).sum::<f64>();
+        if predicted_reduction <= self.tolerance.fatol {
+            return Some(SurfaceVerdict::Minimum);
         }
-        if self.steps == STEPS {
-            return Some(Verdict::Elsewhere);
+        if self.steps == MAX_SURFACE_STEPS {
+            return Some(SurfaceVerdict::Elsewhere);
         }
         self.steps += 1;
-        let mut point = self.centre.clone();
-        for (direction, g) in self.directions.chunks_exact(point.len()).zip(&step) {
-            point
+        let mut minimum = self.centre.clone();
+        for (direction, g) in self.directions.chunks_exact(minimum.len()).zip(&gradient) {
+            minimum
                 .iter_mut()
                 .zip(direction)
                 .for_each(|(x, e)| *x -= 0.5 * g * e);
         }
-        self.room().clamp(&mut point);
-        self.points = point;
-        self.stage = Stage::Step { promise };
+        self.search_box().clamp(&mut minimum);
+        self.points = minimum;
+        self.requested = RequestedPoints::Minimum {
+            predicted_reduction,
+        };
         None
     }
 
     /// Moves the centre to the surface's minimum if its objective is as low as predicted; returns a verdict where it
     /// ends.
-    fn judge_step(&mut self, value: f64, promise: f64) -> Option<Verdict> {
+    fn judge_step(&mut self, value: f64, predicted_reduction: f64) -> Option<SurfaceVerdict> {
         let noise = self.tolerance.noise;
-        if value > self.value - SUFFICIENT * promise + SLACK * noise {
-            return Some(Verdict::Elsewhere);
+        let margin = NOISE_MARGIN * noise;
+        // 1. A step that gains too little has left the quadratic.
+        if value > self.centre_value - LEAST_GAIN_SHARE * predicted_reduction + margin {
+            return Some(SurfaceVerdict::Elsewhere);
         }
+        // 2. Move the centre. Where noise hides which of two points is lower, the surface's minimum counts.
         let point = self.points.clone();
         self.centre.copy_from_slice(&point);
-        self.value = value;
-        // where noise hides which is lower the surface tells
-        if value < self.lowest_value + SLACK * noise {
-            (self.lowest, self.lowest_value) = (point, value);
+        self.centre_value = value;
+        if value < self.lowest_value + margin {
+            self.lowest = point;
+            self.lowest_value = value;
         }
-        if promise <= LAST * noise {
-            return Some(Verdict::Minimum);
+        if predicted_reduction <= LAST_STEP_NOISE * noise {
+            return Some(SurfaceVerdict::Minimum);
         }
-        // a step that was longer than the surface is wide leaves it
-        let is_far = self.steps > 1 && promise > self.radius * self.radius;
-        self.ask(if is_far { Stage::Whole } else { Stage::Slopes })
+        // 3. A step that was longer than the radius has left the region in which the Hessian is known.
+        let is_far = self.steps > 1 && predicted_reduction > self.radius * self.radius;
+        self.request_points(if is_far {
+            RequestedPoints::Quadratic
+        } else {
+            RequestedPoints::Slopes
+        })
     }
 
-    /// Sets the points around the centre that a stage needs; returns a verdict instead where the bounds leave no room.
-    fn ask(&mut self, stage: Stage) -> Option<Verdict> {
-        let (count, n) = (self.centre.len(), self.moving);
-        let radius = self.radius * self.share_of_room();
-        if radius < LEAST_ROOM * self.radius {
-            return Some(Verdict::Elsewhere);
+    /// Sets the points around the centre to be evaluated next; returns a verdict instead where the bounds leave no
+    /// room.
+    fn request_points(&mut self, requested: RequestedPoints) -> Option<SurfaceVerdict> {
+        // 1. The radius shrinks to what the bounds allow.
+        let n = self.moving;
+        let radius = self.radius * self.share_inside_bounds();
+        if radius < LEAST_SHARE_OF_RADIUS * self.radius {
+            return Some(SurfaceVerdict::Elsewhere);
         }
         self.radius = radius;
-        self.stage = stage;
+        self.requested = requested;
+        // 2. The points on both sides of the centre, along each direction.
         self.points.clear();
-        (0..n).for_each(|k| self.push(&[k], 1.0));
-        (0..n).for_each(|k| self.push(&[k], -1.0));
-        if stage == Stage::Whole {
+        for k in 0..n {
+            self.push_point(&[k], 1.0);
+        }
+        for k in 0..n {
+            self.push_point(&[k], -1.0);
+        }
+        // 3. For the whole quadratic also points along pairs of directions, and off the bounds.
+        if requested == RequestedPoints::Quadratic {
             for i in 0..n {
-                (0..i).for_each(|j| self.push(&[i, j], 1.0));
+                for j in 0..i {
+                    self.push_point(&[i, j], 1.0);
+                }
             }
-            for p in (0..count).filter(|&p| self.inward[p] != 0.0) {
+            for p in (0..self.centre.len()).filter(|&p| self.inward[p] != 0.0) {
                 let mut point = self.centre.clone();
                 point[p] += self.inward[p];
                 self.points.extend(point);
@@ -252,7 +290,7 @@ impl Surface {
     }
 
     /// Adds to the points the one that lies `sign` times the radius from the centre along each of these directions.
-    fn push(&mut self, directions: &[usize], sign: f64) {
+    fn push_point(&mut self, directions: &[usize], sign: f64) {
         let count = self.centre.len();
         let mut point = self.centre.clone();
         for &k in directions {
@@ -266,41 +304,51 @@ impl Surface {
     }
 
     /// Returns the largest factor of the radius, at most 1, with which all points lie inside the bounds.
-    fn share_of_room(&self) -> f64 {
+    fn share_inside_bounds(&self) -> f64 {
         (0..self.centre.len())
-            .map(|p| self.share_inside(p))
+            .map(|p| self.share_inside_bounds_of(p))
             .fold(1.0, f64::min)
     }
 
     /// Returns the largest factor of the radius, at most 1, with which no point leaves the bounds of parameter p.
-    fn share_inside(&self, p: usize) -> f64 {
-        // a point moves along two directions at most
-        let (mut first, mut second) = (0.0f64, 0.0f64);
+    fn share_inside_bounds_of(&self, p: usize) -> f64 {
+        // A point moves along at most two directions, so the two largest components limit it.
+        let mut largest = 0.0f64;
+        let mut second_largest = 0.0f64;
         for direction in self.directions.chunks_exact(self.centre.len()) {
-            let e = direction[p].abs();
-            (first, second) = if e > first {
-                (e, first)
+            let component = direction[p].abs();
+            if component > largest {
+                second_largest = largest;
+                largest = component;
             } else {
-                (first, second.max(e))
-            };
+                second_largest = second_largest.max(component);
+            }
         }
-        let reach = self.radius * (first + second);
-        let room = (self.centre[p] - self.lower[p]).min(self.upper[p] - self.centre[p]);
-        if reach > room { room / reach } else { 1.0 }
+        let reach = self.radius * (largest + second_largest);
+        let distance_to_bound =
+            (self.centre[p] - self.lower[p]).min(self.upper[p] - self.centre[p]);
+        if reach > distance_to_bound {
+            distance_to_bound / reach
+        } else {
+            1.0
+        }
     }
 
     /// Returns the second derivatives of the objective along the directions, packed, from its values at the points.
     fn hessian(&self, values: &[f64]) -> Vec<f64> {
-        let (n, r) = (self.moving, self.radius);
+        let n = self.moving;
+        let radius = self.radius;
         let (plus, rest) = values.split_at(n);
-        let (minus, cross) = rest.split_at(n);
+        let (minus, mixed) = rest.split_at(n);
         let mut hessian = vec![0.0; packed_length(n)];
-        let mut cross = cross.iter();
+        let mut mixed = mixed.iter();
         for i in 0..n {
-            for (j, f) in (0..i).zip(&mut cross) {
-                hessian[packed_index(i, j)] = (f - plus[i] - plus[j] + self.value) / (r * r);
+            for (j, f) in (0..i).zip(&mut mixed) {
+                hessian[packed_index(i, j)] =
+                    (f - plus[i] - plus[j] + self.centre_value) / (radius * radius);
             }
-            hessian[packed_index(i, i)] = (plus[i] + minus[i] - 2.0 * self.value) / (r * r);
+            hessian[packed_index(i, i)] =
+                (plus[i] + minus[i] - 2.0 * self.centre_value) / (radius * radius);
         }
         hessian
     }
@@ -315,34 +363,37 @@ impl Surface {
     }
 
     /// Replaces the directions E by √2 E L⁻ᵀ, with L Lᵀ the Hessian along E, so that it becomes twice the unit matrix.
-    fn turn(&mut self, factor: &[f64]) {
-        let (count, n) = (self.centre.len(), self.moving);
-        let mut turned = vec![0.0; n * count];
-        for (k, turned) in turned.chunks_exact_mut(count).enumerate() {
+    fn whiten_directions(&mut self, factor: &[f64]) {
+        let count = self.centre.len();
+        let n = self.moving;
+        let mut whitened = vec![0.0; n * count];
+        for (k, new_direction) in whitened.chunks_exact_mut(count).enumerate() {
             let mut coordinates = vec![0.0; n];
             coordinates[k] = std::f64::consts::SQRT_2;
             solve_upper(factor, &mut coordinates);
-            for (direction, c) in self.directions.chunks_exact(count).zip(coordinates) {
-                turned
+            for (direction, coordinate) in self.directions.chunks_exact(count).zip(coordinates) {
+                new_direction
                     .iter_mut()
                     .zip(direction)
-                    .for_each(|(t, e)| *t += c * e);
+                    .for_each(|(new, old)| *new += coordinate * old);
             }
         }
-        self.directions = turned;
+        self.directions = whitened;
     }
 
     /// Keeps the point of these objectives that is lower than the lowest so far by more than rounding noise.
     fn keep_lowest(&mut self, values: &[f64]) {
+        let margin = NOISE_MARGIN * self.tolerance.noise;
         for (point, value) in self.points.chunks_exact(self.centre.len()).zip(values) {
-            if *value < self.lowest_value - SLACK * self.tolerance.noise {
-                (self.lowest, self.lowest_value) = (point.to_vec(), *value);
+            if *value < self.lowest_value - margin {
+                self.lowest = point.to_vec();
+                self.lowest_value = *value;
             }
         }
     }
 
     /// Returns the number of parameters that lie at a bound and have room to move away from it.
-    fn at_bounds(&self) -> usize {
+    fn count_parameters_at_bounds(&self) -> usize {
         self.inward
             .iter()
             .filter(|distance| **distance != 0.0)
@@ -350,8 +401,8 @@ impl Surface {
     }
 
     /// Returns the bounds of the parameters, with a size of 0 for simplices.
-    fn room(&self) -> Room<'_> {
-        Room {
+    fn search_box(&self) -> SearchBox<'_> {
+        SearchBox {
             lower: &self.lower,
             upper: &self.upper,
             size: 0.0,
@@ -363,28 +414,31 @@ impl Surface {
 mod tests {
     use super::*;
 
-    /// A bowl with a slanted axis, f = 3 at its minimum.
-    fn bowl(u: &[f64]) -> f64 {
-        let (x, y) = (u[0] - 1.0, u[1] + 0.5);
+    /// A quadratic with correlated parameters, f = 3 at its minimum.
+    fn quadratic(u: &[f64]) -> f64 {
+        let x = u[0] - 1.0;
+        let y = u[1] + 0.5;
         3.0 + 4.0 * x * x + 4.0 * x * y + 3.0 * y * y
     }
 
-    fn run(
+    /// Follows the surface around `start` to its end; returns its verdict, the lowest point and the evaluations.
+    fn follow_surface(
         start: &[f64],
-        room: &Room<'_>,
+        search_box: &SearchBox<'_>,
         f: impl Fn(&[f64]) -> f64,
-    ) -> (Option<Verdict>, Vec<f64>, u32) {
+    ) -> (Option<SurfaceVerdict>, Vec<f64>, u32) {
         let tolerance = Tolerance {
             fatol: 1e-4,
             noise: 1e-12,
         };
-        let Some(mut surface) = Surface::new(start, f(start), &[2.0, 0.0, 5.0], room, tolerance)
+        let Some(mut surface) =
+            Surface::new(start, f(start), &[2.0, 0.0, 5.0], search_box, tolerance)
         else {
             return (None, start.to_vec(), 0);
         };
         loop {
             let values: Vec<f64> = surface.points().chunks_exact(2).map(&f).collect();
-            if let Some(verdict) = surface.take(&values) {
+            if let Some(verdict) = surface.take_objectives(&values) {
                 return (
                     Some(verdict),
                     surface.lowest().to_vec(),
@@ -395,15 +449,15 @@ mod tests {
     }
 
     #[test]
-    fn finds_the_minimum_of_a_bowl_in_one_step() {
-        let room = Room {
+    fn the_minimum_of_a_quadratic_takes_one_step() {
+        let search_box = SearchBox {
             lower: &[-9.0; 2],
             upper: &[9.0; 2],
             size: 0.5,
         };
-        let (verdict, lowest, evaluations) = run(&[0.7, 0.1], &room, bowl);
-        // five points, the step, the slopes in two directions
-        assert_eq!((verdict, evaluations), (Some(Verdict::Minimum), 10));
+        let (verdict, lowest, evaluations) = follow_surface(&[0.7, 0.1], &search_box, quadratic);
+        // Five points, the step, the slopes in two directions.
+        assert_eq!((verdict, evaluations), (Some(SurfaceVerdict::Minimum), 10));
         assert!(
             (lowest[0] - 1.0).abs() < 1e-6 && (lowest[1] + 0.5).abs() < 1e-6,
             "{lowest:?}"
@@ -411,31 +465,34 @@ mod tests {
     }
 
     #[test]
-    fn a_saddle_is_elsewhere_and_so_is_a_bound_that_holds_nothing() {
-        let room = Room {
+    fn a_saddle_and_a_bound_that_need_not_be_active_are_no_minima() {
+        let search_box = SearchBox {
             lower: &[-9.0; 2],
             upper: &[9.0; 2],
             size: 0.5,
         };
         assert_eq!(
-            run(&[0.0, 0.0], &room, |u| u[0] * u[0] - u[1] * u[1]).0,
-            Some(Verdict::Elsewhere)
+            follow_surface(&[0.0, 0.0], &search_box, |u| u[0] * u[0] - u[1] * u[1]).0,
+            Some(SurfaceVerdict::Elsewhere)
         );
-        // it would leave the bound at once
-        let room = Room {
+        // The lower bound need not be active: the cost falls off it.
+        let search_box = SearchBox {
             lower: &[0.5, -9.0],
             upper: &[9.0; 2],
             size: 0.5,
         };
-        assert_eq!(run(&[0.5, -0.1], &room, bowl).0, Some(Verdict::Elsewhere));
-        // and here it would go on if it could
-        let room = Room {
+        assert_eq!(
+            follow_surface(&[0.5, -0.1], &search_box, quadratic).0,
+            Some(SurfaceVerdict::Elsewhere)
+        );
+        // The upper bound is active: the cost falls beyond it.
+        let search_box = SearchBox {
             lower: &[-9.0; 2],
             upper: &[0.5, 9.0],
             size: 0.5,
         };
-        let (verdict, lowest, _) = run(&[0.5, -0.1], &room, bowl);
-        assert_eq!(verdict, Some(Verdict::Minimum));
+        let (verdict, lowest, _) = follow_surface(&[0.5, -0.1], &search_box, quadratic);
+        assert_eq!(verdict, Some(SurfaceVerdict::Minimum));
         assert!(
             lowest[0] == 0.5 && (lowest[1] + 1.0 / 6.0).abs() < 1e-5,
             "{lowest:?}"

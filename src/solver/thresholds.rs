@@ -1,96 +1,101 @@
 //! Constants of the damped step and of the simplex. The CPU's step, its lanes and the shaders all have them from here.
 
-/// Below this damping a step is as good as undamped, and its prediction says how far the optimum is.
+/// Damping below which a step is as good as undamped, so that its predicted reduction says how far the minimum is.
 pub const UNDAMPED: f64 = 0.1;
-/// Damping of the finishing steps: nothing but a guard of the Cholesky factorisation.
+/// Damping of the finishing steps, which only guards the Cholesky factorisation.
 pub const FINISHING_DAMPING: f64 = 1e-6;
 /// Maximum number of finishing steps.
 pub const FINISHING_STEPS: u32 = 20;
 /// Maximum number of finishing steps of a fit that is still too far from its minimum.
 pub const FAR_FINISHING_STEPS: u32 = 40;
-/// Rise of the cost that a finishing step may end with: guards against nonsense, not against rounding.
+/// Maximum ratio of the cost after a finishing step to that before it: guards against nonsense, not against rounding.
 pub const FINISHING_RISE: f64 = 1.1;
-/// Cosine of the gradient above which a finishing step that led nowhere or was too long counts as far from the minimum.
+/// Cosine of the gradient above which a finishing step that raised the cost or was too long counts as far from the
+/// minimum.
 pub const FAR_COSINE: f64 = 0.01;
-/// A finishing step must promise less than this share of the one before it, unless that was lengthened or the fit is
-/// not yet near its minimum.
-pub const SHRINKS: f64 = 0.8;
-/// Cost that a cost above it counts as where its unit is the noise. A model far from the data has a high cost, which
+/// Maximum ratio of the predicted reductions of successive finishing steps that still shrink. A step above it ends the
+/// fit, unless the one before it was lengthened or the fit is not yet near its minimum.
+pub const SHRINKING_RATIO: f64 = 0.8;
+/// Cost at which a higher cost is capped where its unit is the noise. A model far from the data has a high cost, which
 /// says nothing about how well a minimum is to be met: 10⁻⁹ of 10⁴ moves parameters by 0.003 of their errors. Above it
 /// no last step is taken on trust: where residuals are large, the slowest parameter hides behind the others. (Good fits
 /// of more than 10⁴ pixels are above it, too, and take one linearisation more.)
 pub const LARGE_COST: f64 = 1e4;
 
-/// Ratio of the predicted reductions of successive finishing steps above which they creep, if they are parallel: each
-/// is more than half as long as the one before it.
-pub const CREEPS: f64 = 0.25;
-/// After more finishing steps than this no last step is taken on trust: one of them may have been lengthened, and the
-/// ratio of two reductions is then that of the parameters that do not creep.
+/// Ratio of the predicted reductions of successive parallel finishing steps above which they creep: each is more than
+/// half as long as the one before it.
+pub const CREEPING_RATIO: f64 = 0.25;
+/// Maximum number of finishing steps after which a last step may be taken on trust. After more, one of them may have
+/// been lengthened, and the ratio of two reductions is then that of the parameters that do not creep.
 pub const TRUSTED_STEPS: u32 = 2;
-/// A step has met a bound if its end lies within this share of its length from it. Rounding leaves it not exactly
-/// there.
-pub const AT_FACE: f64 = 1e-5;
+/// Maximum distance from a bound, as a share of a step's length, at which the step has met the bound. Rounding leaves
+/// its end not exactly there.
+pub const AT_FACE_SHARE: f64 = 1e-5;
 /// Smallest cosine between two successive finishing steps that creep. Steps made of rounding have random directions.
-pub const PARALLEL: f64 = 0.9;
+pub const PARALLEL_COSINE: f64 = 0.9;
 /// Largest factor by which a finishing step is lengthened where steps creep.
 pub const LONGEST_STRIDE: f64 = 32.0;
-/// Smallest ratio of two predicted reductions that is believed of the step to come.
+/// Smallest credible ratio of the next two predicted reductions.
 pub const BEST_CONTRACTION: f64 = 1e-3;
-/// Smallest such ratio that is believed in small fits that end in f32: nothing is to follow that would make good what
-/// luck promised.
+/// Smallest credible ratio in small fits that end in f32, where no later step corrects a reduction that was small by
+/// chance.
 pub const LAST_CONTRACTION: f64 = 0.02;
-/// Small fits: by how many times what all steps to come promise together may exceed what the next one may.
-pub const TOGETHER: f64 = 2.5;
-/// Small fits: a predicted reduction above this share of the one before it is made of rounding.
-pub const STAGNATES: f64 = 0.5;
-/// Small fits: a pivot below this share of its diagonal may be wrong by a thousandth of itself, and so may all that is
-/// solved with it.
-pub const RANK: f64 = 1e-12;
-/// Small fits in f32: the smallest tolerances that make sense, of a reduction as a share of the cost, and of a step.
+/// Small fits: maximum ratio of the reduction that all remaining steps predict together to the tolerance of a single
+/// one.
+pub const TOTAL_REDUCTION_FACTOR: f64 = 2.5;
+/// Small fits: ratio of successive predicted reductions above which the later one is made of rounding.
+pub const STAGNATION_RATIO: f64 = 0.5;
+/// Small fits: smallest reliable pivot, as a share of its diagonal. A smaller one may be wrong by a thousandth of
+/// itself, and so may everything that is solved with it.
+pub const LEAST_PIVOT_SHARE: f64 = 1e-12;
+/// Small fits in f32: smallest tolerance that makes sense for a reduction, as a share of the cost.
 pub const LEAST_FTOL: f64 = 1e-7;
+/// Small fits in f32: smallest tolerance that makes sense for a step.
 pub const LEAST_XTOL: f64 = 1e-6;
-/// Small fits that end in f32: half the distance of two numbers in f32, at 1.
-pub const ROUNDING: f32 = 1.0 / 16_777_216.0;
-/// By how many times the accuracy at which fits end a bound of rounding may exceed it: together they stay below 0.001
+/// Small fits that end in f32: half the distance between two numbers in f32, at 1.
+pub const HALF_ULP_OF_F32: f32 = 1.0 / 16_777_216.0;
+/// Maximum ratio of a bound on rounding errors to the accuracy at which fits end: together they stay below 0.001
 /// errors.
 pub const ROUNDING_SHARE: f32 = 1.5;
-/// The most by which variances may be wrong, of their size.
-pub const VARIANCE_ERROR: f32 = 1e-3;
-/// Costs below this are near the end of f32's range.
+/// Maximum relative error of variances.
+pub const MAX_VARIANCE_ERROR: f32 = 1e-3;
+/// Cost below which sums are near the end of f32's range.
 pub const LEAST_COST: f32 = 1e-30;
-/// Rounds after which the floor of the damping's diagonal is let go in any case: where parameters creep it is in the
-/// way.
-pub const PATIENCE: u32 = 200;
+/// Number of rounds after which the floor of the damping's diagonal is released in any case: where parameters creep it
+/// is in the way.
+pub const MAX_FLOOR_ROUNDS: u32 = 200;
 /// Longest last step of a small fit, as a share of its parameter's magnitude, that may be taken without an evaluation.
-/// Where a column of the Jacobian is nearly 0, a step that promises next to nothing may have any length, and the model
-/// at its end any value: a location moves by many of the widths of a step function that falls between two points.
+/// Where a column of the Jacobian is nearly 0, a step that predicts next to no reduction may have any length, and the
+/// model at its end any value: a location moves by many of the widths of a step function that falls between two points.
 pub const TRUSTED_STEP: f64 = 1e-4;
 
-/// Share of a parameter's unit below which its magnitude does not bound a step.
+/// Smallest magnitude of a parameter that limits its steps, as a share of its unit.
 pub const SMALLEST_MAGNITUDE: f64 = 0.1;
-/// Attempts to factorise a matrix, each with the damping raised.
+/// Maximum number of attempts to factorise a matrix, each with the damping raised.
 pub const SOLVE_ATTEMPTS: usize = 10;
-/// Factor by which the damping rises where a matrix does not factorise, and the least that it rises to.
-pub const RAISE: f64 = 10.0;
-pub const LEAST_RAISED: f64 = 1e-6;
-/// Legs of a way through the box, per parameter: it may meet a face, be let go, and meet another.
-pub const LEGS: usize = 3;
-/// Share of a slope's terms below which its sign may be rounding in f32.
-pub const SLIGHT: f64 = 1e-4;
+/// Factor by which the damping rises where a matrix does not factorise.
+pub const DAMPING_RAISE: f64 = 10.0;
+/// Least damping to which it then rises.
+pub const LEAST_RAISED_DAMPING: f64 = 1e-6;
+/// Maximum number of legs of a path through the box, per parameter: a parameter may meet a bound, be released, and meet
+/// the other bound.
+pub const LEGS_PER_PARAMETER: usize = 3;
+/// Ratio of a slope to the sum of its terms' magnitudes below which rounding in f32 may decide its sign.
+pub const UNCERTAIN_SLOPE_SHARE: f64 = 1e-4;
 
-/// Share of the cost within which two points lie so close that the residuals, and so what they add, are the same at
-/// both.
-pub const CLOSE: f64 = 1e-4;
-/// Least share of the slope before a step that it has, upwards, after it, and least share of A's curvature along it
-/// that is added: less does no harm.
-pub const BENT: f64 = 0.25;
+/// Maximum δᵀAδ, as a share of the cost, of two points that lie so close that their residuals, and so the curvature
+/// that A lacks, are the same.
+pub const CLOSE_POINTS_SHARE: f64 = 1e-4;
+/// Smallest share of A's curvature along a step at which the secant term is added: less does no harm. Also the smallest
+/// ratio of the slope after that step, upwards, to the slope before it.
+pub const LEAST_SECANT_SHARE: f64 = 0.25;
 
-/// A simplex is spread again with its size shrunk by this. 0.1 or 0.05 save 15 or 25 % of the evaluations, and lose a
-/// NIST problem and some of the spectra, as do the coefficients of Nelder & Mead.
-pub const RESPREAD: f64 = 0.25;
-/// Vertices this close, relatively, are one point in f32.
-pub const COLLAPSED: f64 = 1e-6;
+/// Factor on the size of a simplex each time that it is spread again. 0.1 or 0.05 save 15 or 25 % of the evaluations,
+/// and lose a NIST problem and some of the spectra, as do the coefficients of Nelder & Mead.
+pub const RESPREAD_FACTOR: f64 = 0.25;
+/// Maximum relative distance of vertices that are one point in f32.
+pub const COLLAPSED_SIZE: f64 = 1e-6;
 /// Smallest edge of a simplex, as a share of a parameter, which may have come far from its start.
 pub const LEAST_EDGE: f64 = 1e-3;
-/// Most free parameters for which the coefficients of a coarse search are those of Nelder & Mead.
-pub const CLASSICAL: usize = 6;
+/// Maximum number of free parameters for which the coefficients of a coarse search are those of Nelder & Mead.
+pub const MAX_CLASSICAL_PARAMETERS: usize = 6;

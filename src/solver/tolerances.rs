@@ -1,5 +1,5 @@
 //! Tolerances at which the fits of a pass end, on either device. They are made once per pass, from the settings and
-//! from what the precision of a device leaves of a cost.
+//! from the rounding error of a cost in the precision of the device.
 
 use super::LevenbergMarquardt;
 use super::thresholds::LARGE_COST;
@@ -8,16 +8,16 @@ use super::thresholds::LARGE_COST;
 /// (0.01)² with 10⁻⁹ and 10⁴. Where that cost is infinite, its unit need not be the noise, and there is no such limit.
 /// The ratio of two reductions mostly overestimates the convergence, so half of the 0.02 errors that we aim for keeps
 /// fits within them.
-const NEAR: f64 = 10.0;
-/// Smallest `ftol` that this limit allows for. With a smaller one, the steps that rounding leaves would exceed it.
-const LEAST_NEAR: f64 = 1e-9;
+const SQUARED_DISTANCE_OF_FTOL: f64 = 10.0;
+/// Smallest `ftol` that this limit allows for. With a smaller one, steps made of rounding would exceed it.
+const LEAST_FTOL_OF_DISTANCE: f64 = 1e-9;
 
-/// What a fit that has converged may still gain.
+/// Tolerances at which a fit has converged.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tolerances {
-    /// Share of its cost that a predicted reduction may be: `ftol`, or what takes its place.
+    /// Maximum predicted reduction, as a share of the cost: `ftol`, or the value used in its place.
     pub reduction: f64,
-    /// Cost that a higher one counts as where a reduction is a share of it.
+    /// Cost at which a higher one is capped where a reduction is a share of it.
     pub largest_cost: f64,
     /// Ratio of the scaled step to the scaled parameters that it moves: `xtol`.
     pub step: f64,
@@ -30,8 +30,8 @@ pub struct Tolerances {
 }
 
 impl Tolerances {
-    /// Returns the tolerances of a population's members. With `caps_cost` the unit of a cost is the noise, and a large
-    /// one says nothing about how well a minimum is to be met.
+    /// Returns the tolerances of a population's members. With `caps_cost` the unit of the cost is the noise, and a
+    /// large cost says nothing about how well a minimum is to be met.
     pub fn of_members(
         settings: &LevenbergMarquardt,
         caps_cost: bool,
@@ -41,7 +41,7 @@ impl Tolerances {
         Tolerances::with_reduction(settings, settings.ftol, largest_cost, cost_error)
     }
 
-    /// Returns tolerances with another share of a cost than `ftol`, and the cost that a higher one counts as.
+    /// Returns tolerances with `reduction` in the place of `ftol`, and the cost capped at `largest_cost`.
     pub fn with_reduction(
         settings: &LevenbergMarquardt,
         reduction: f64,
@@ -54,11 +54,13 @@ impl Tolerances {
             step: settings.xtol,
             cosine: settings.gtol,
             cost_error,
-            squared_distance: NEAR * reduction.max(LEAST_NEAR) * largest_cost,
+            squared_distance: SQUARED_DISTANCE_OF_FTOL
+                * reduction.max(LEAST_FTOL_OF_DISTANCE)
+                * largest_cost,
         }
     }
 
-    /// Returns the reduction that a step at the end of a fit of this cost may promise.
+    /// Returns the predicted reduction at which a fit of this cost has converged.
     pub fn least_reduction(&self, cost: f64) -> f64 {
         self.reduction * cost.min(self.largest_cost)
     }

@@ -46,7 +46,7 @@ impl Objective for Decay {
         assert_eq!((data, weight, predictor), (DATA, WEIGHT, PREDICTOR));
         let model = recording.buffer("model", Scope::Member, Kind::Float, 4 * pixels);
         recording.stages = vec![
-            Stage::Prior(Prior::NONE),
+            Stage::Prior(Prior::WITHOUT_HULLS),
             Stage::Custom(Custom {
                 name: "decay".into(),
                 output: model,

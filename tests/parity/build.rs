@@ -58,7 +58,7 @@ impl Builder {
         }
         let inputs = label_inputs(self.model.tied);
         let hulls = if self.model.hulls {
-            self.hulls(&inputs)
+            self.make_hulls(&inputs)
         } else {
             Vec::new()
         };
@@ -76,30 +76,30 @@ impl Builder {
             weights: ids.hull_weights,
         }));
         let rows = if self.model.custom {
-            self.custom(&mut ids)
+            self.add_custom_model(&mut ids)
         } else {
-            self.observe(inputs, &mut ids)
+            self.add_observed_template(inputs, &mut ids)
         };
-        self.sums(rows, &mut ids);
+        self.add_sums(rows, &mut ids);
         ids
     }
 
-    fn member(&mut self, name: &str, length: usize) -> BufferId {
+    fn declare_member_buffer(&mut self, name: &str, length: usize) -> BufferId {
         self.recording
             .buffer(name, Scope::Member, Kind::Float, length)
     }
 
-    fn constant(&mut self, name: &str, count: usize, size: f64) -> BufferId {
+    fn declare_constant(&mut self, name: &str, count: usize, size: f64) -> BufferId {
         let values = self.random.list(count, size);
         self.recording.constant(name, Values::F32(values.into()))
     }
 
-    /// A box in two of the labels, and one in the third that always holds.
-    fn hulls(&mut self, inputs: &[LabelInput]) -> Vec<HullRow> {
+    /// Makes a box in two of the labels, and one in the third that contains all points.
+    fn make_hulls(&mut self, inputs: &[LabelInput]) -> Vec<HullRow> {
         let facets = vec![
             1.0, 0.0, -0.1, -1.0, 0.0, -0.1, 0.25, 1.0, -0.125, 0.0, -1.0, -0.1,
         ];
-        let wide = vec![1.0, -50.0, -1.0, -50.0];
+        let wide_box = vec![1.0, -50.0, -1.0, -50.0];
         vec![
             HullRow {
                 labels: inputs[..2].to_vec(),
@@ -107,14 +107,14 @@ impl Builder {
             },
             HullRow {
                 labels: inputs[2..].to_vec(),
-                facets: wide,
+                facets: wide_box,
             },
         ]
     }
 
-    fn observe(&mut self, inputs: Vec<LabelInput>, ids: &mut Ids) -> BufferId {
+    fn add_observed_template(&mut self, inputs: Vec<LabelInput>, ids: &mut Ids) -> BufferId {
         let rows = 1 + LABELS;
-        let labels = self.member("labels", rows * 4);
+        let labels = self.declare_member_buffer("labels", rows * 4);
         self.recording.stages.push(Stage::Labels(Labels {
             inputs,
             output: labels,
@@ -122,9 +122,9 @@ impl Builder {
             derivatives: true,
         }));
         let template = if self.model.per_pixel {
-            self.per_pixel(labels)
+            self.add_per_pixel_networks(labels)
         } else {
-            self.network(labels)
+            self.add_network(labels)
         };
         let segments: Vec<Segment> = SEGMENTS
             .iter()
@@ -134,7 +134,7 @@ impl Builder {
                 inverse_step,
             })
             .collect();
-        let (source, rows) = self.template(template, rows, &segments);
+        let (source, rows) = self.add_template_stages(template, rows, &segments);
         let velocity = if self.model.velocity_fixed {
             Velocity::Fixed(33.0)
         } else {
@@ -151,14 +151,15 @@ impl Builder {
         let fraction = self
             .recording
             .buffer("fraction", Scope::Batch, Kind::Float, PIXELS);
-        (ids.index, ids.fraction) = (Some(index), Some(fraction));
-        let observed = rows + usize::from(!self.model.velocity_fixed);
+        ids.index = Some(index);
+        ids.fraction = Some(fraction);
+        let output_rows = rows + usize::from(!self.model.velocity_fixed);
         let name = if self.model.resolution {
             "unresolved"
         } else {
             "rows"
         };
-        let output = self.member(name, observed * PIXELS);
+        let output = self.declare_member_buffer(name, output_rows * PIXELS);
         let centres = Resample {
             input: source,
             input_columns: COLUMNS,
@@ -189,11 +190,11 @@ impl Builder {
             self.recording
                 .buffer("matrix", Scope::Spectrum, Kind::Float, DIAGONALS * PIXELS);
         ids.matrix = Some(matrix);
-        self.resolve(output, ("rows", observed, PIXELS), (DIAGONALS, matrix))
+        self.add_resolve(output, ("rows", output_rows, PIXELS), (DIAGONALS, matrix))
     }
 
-    /// Rotation, line spread, the spline's coefficients: the last buffer, and its rows.
-    fn template(
+    /// Adds rotation, line spread and the spline's coefficients; returns the last buffer, and its number of rows.
+    fn add_template_stages(
         &mut self,
         mut input: BufferId,
         mut rows: usize,
@@ -204,7 +205,7 @@ impl Builder {
                 parameter: self.recording.parameters.len() - 1,
                 most: 270.0,
             };
-            let output = self.member("broadened", (rows + 1) * COLUMNS);
+            let output = self.declare_member_buffer("broadened", (rows + 1) * COLUMNS);
             let segments = segments.to_vec();
             let stage = Broaden {
                 input,
@@ -216,15 +217,16 @@ impl Builder {
                 derivatives: true,
             };
             self.recording.stages.push(Stage::Broaden(stage));
-            (input, rows) = (output, rows + 1);
+            input = output;
+            rows += 1;
         }
         if self.model.spread {
-            // 75 diagonals: wider than half a row
-            let matrix = self.constant("spread", 75 * COLUMNS, 0.05);
-            input = self.resolve(input, ("spread rows", rows, COLUMNS), (75, matrix));
+            // 75 diagonals are wider than half a row.
+            let matrix = self.declare_constant("spread", 75 * COLUMNS, 0.05);
+            input = self.add_resolve(input, ("spread rows", rows, COLUMNS), (75, matrix));
         }
         if !self.model.linear {
-            let output = self.member("coefficients", rows * COLUMNS);
+            let output = self.declare_member_buffer("coefficients", rows * COLUMNS);
             let stage = Prefilter {
                 input,
                 output,
@@ -238,13 +240,13 @@ impl Builder {
         (input, rows)
     }
 
-    fn resolve(
+    fn add_resolve(
         &mut self,
         input: BufferId,
         (name, rows, pixels): (&str, usize, usize),
         (diagonals, matrix): (usize, BufferId),
     ) -> BufferId {
-        let output = self.member(name, rows * pixels);
+        let output = self.declare_member_buffer(name, rows * pixels);
         self.recording.stages.push(Stage::Resolve(Resolve {
             input,
             output,
@@ -256,11 +258,11 @@ impl Builder {
         output
     }
 
-    fn network(&mut self, labels: BufferId) -> BufferId {
+    fn add_network(&mut self, labels: BufferId) -> BufferId {
         let rows = 1 + LABELS;
-        let hidden = self.member("layer 0", rows * HIDDEN);
-        let weight = self.constant("weight 0", 4 * HIDDEN, 0.8);
-        let bias = self.constant("bias 0", HIDDEN, 0.5);
+        let hidden = self.declare_member_buffer("layer 0", rows * HIDDEN);
+        let weight = self.declare_constant("weight 0", 4 * HIDDEN, 0.8);
+        let bias = self.declare_constant("bias 0", HIDDEN, 0.5);
         let product = Product {
             input: labels,
             weight,
@@ -272,8 +274,8 @@ impl Builder {
         self.recording.stages.push(Stage::Product(product));
         if let Some(activation) = self.model.activation {
             let affine = Some((
-                self.constant("scale 0", HIDDEN, 1.5),
-                self.constant("offset 0", HIDDEN, 0.2),
+                self.declare_constant("scale 0", HIDDEN, 1.5),
+                self.declare_constant("offset 0", HIDDEN, 0.2),
             ));
             let stage = Activate {
                 buffer: hidden,
@@ -308,8 +310,8 @@ impl Builder {
                     .constant("weight 1", Values::F32(values.into())),
             )
         };
-        let template = self.member("template", rows * COLUMNS);
-        let bias = self.constant("bias 1", COLUMNS, 0.3);
+        let template = self.declare_member_buffer("template", rows * COLUMNS);
+        let bias = self.declare_constant("bias 1", COLUMNS, 0.3);
         let product = Product {
             input,
             weight,
@@ -332,18 +334,19 @@ impl Builder {
         template
     }
 
-    fn per_pixel(&mut self, input: BufferId) -> BufferId {
-        let (rows, hidden) = (1 + LABELS, 5);
-        let output = self.member("template", rows * COLUMNS);
+    fn add_per_pixel_networks(&mut self, input: BufferId) -> BufferId {
+        let rows = 1 + LABELS;
+        let hidden = 5;
+        let output = self.declare_member_buffer("template", rows * COLUMNS);
         let stage = PerPixel {
             input,
             input_stride: 4,
             labels: LABELS,
             hidden,
-            w0: self.constant("w0", hidden * LABELS * COLUMNS, 0.8),
-            b0: self.constant("b0", hidden * COLUMNS, 0.5),
-            w1: self.constant("w1", hidden * COLUMNS, 0.5),
-            b1: self.constant("b1", COLUMNS, 0.5),
+            w0: self.declare_constant("w0", hidden * LABELS * COLUMNS, 0.8),
+            b0: self.declare_constant("b0", hidden * COLUMNS, 0.5),
+            w1: self.declare_constant("w1", hidden * COLUMNS, 0.5),
+            b1: self.declare_constant("b1", COLUMNS, 0.5),
             activation: Activation::Sigmoid,
             output,
             rows,
@@ -354,13 +357,14 @@ impl Builder {
     }
 
     /// (1 + u0 (x − 0.25)) / (1 + (2 + u1) x) + u2 x², or u0 cos 7x + 1.5 u0² sin 23x + u1 sin 11x + u2 x².
-    fn custom(&mut self, ids: &mut Ids) -> BufferId {
-        let (parameters, rows) = (self.recording.parameters.len(), 4);
+    fn add_custom_model(&mut self, ids: &mut Ids) -> BufferId {
+        let parameters = self.recording.parameters.len();
+        let rows = 4;
         let predictor = self
             .recording
             .buffer("predictor", Scope::Batch, Kind::Float, PIXELS);
         ids.predictor = Some(predictor);
-        let output = self.member("rows", rows * PIXELS);
+        let output = self.declare_member_buffer("rows", rows * PIXELS);
         let body = if self.model.bent { BENT } else { RATIONAL };
         let wgsl = format!(
             "fn fill(x: f32, u: ptr<function, array<f32, {parameters}>>, out: ptr<function, array<f32, {rows}>>) {{
@@ -371,50 +375,55 @@ impl Builder {
         let bent = self.model.bent;
         let rust = move |x: f64, u: &[f64], out: &mut [f64]| {
             if bent {
-                let (c, s) = ((7.0 * x).cos(), 1.5 * (23.0 * x).sin());
+                let c = (7.0 * x).cos();
+                let s = 1.5 * (23.0 * x).sin();
                 out[2] = (11.0 * x).sin();
                 out[0] = u[0] * c + u[0] * u[0] * s + u[1] * out[2] + u[2] * x * x;
                 out[1] = c + 2.0 * u[0] * s;
             } else {
-                let (d, n) = (1.0 + (2.0 + u[1]) * x, 1.0 + u[0] * (x - 0.25));
-                out[0] = n / d + u[2] * x * x;
-                out[1] = (x - 0.25) / d;
-                out[2] = -n * x / (d * d);
+                let denominator = 1.0 + (2.0 + u[1]) * x;
+                let numerator = 1.0 + u[0] * (x - 0.25);
+                out[0] = numerator / denominator + u[2] * x * x;
+                out[1] = (x - 0.25) / denominator;
+                out[2] = -numerator * x / (denominator * denominator);
             }
             out[3] = x * x;
         };
-        let (name, rust, table) = (format!("custom {bent}"), pointwise(rust), Arc::default());
         let stage = Custom {
-            name,
+            name: format!("custom {bent}"),
             output,
             rows,
             pixels: PIXELS,
             predictors: 1,
             predictor,
             scale: None,
-            table,
+            table: Arc::default(),
             wgsl,
-            rust,
+            rust: pointwise(rust),
             many: None,
         };
         self.recording.stages.push(Stage::Custom(stage));
         output
     }
 
-    fn sums(&mut self, model: BufferId, ids: &mut Ids) {
+    fn add_sums(&mut self, model: BufferId, ids: &mut Ids) {
         let Model { terms, loss, .. } = self.model;
-        let (cleaned, rest) = if loss.is_some() && terms > 0 {
+        let (cleaned_pixels, refinement_terms) = if loss.is_some() && terms > 0 {
             (PIXELS, terms)
         } else {
             (0, 0)
         };
-        let data = self
-            .recording
-            .buffer("data", Scope::Spectrum, Kind::Float, PIXELS + cleaned);
+        let data = self.recording.buffer(
+            "data",
+            Scope::Spectrum,
+            Kind::Float,
+            PIXELS + cleaned_pixels,
+        );
         let weight = self
             .recording
             .buffer("weight", Scope::Spectrum, Kind::Float, PIXELS);
-        (ids.data, ids.weight) = (Some(data), Some(weight));
+        ids.data = Some(data);
+        ids.weight = Some(weight);
         let mut continuum = None;
         if terms > 0 {
             let basis = self
@@ -423,13 +432,15 @@ impl Builder {
             let transform =
                 self.recording
                     .buffer("transform", Scope::Spectrum, Kind::Float, terms * terms);
-            (ids.basis, ids.transform) = (Some(basis), Some(transform));
+            ids.basis = Some(basis);
+            ids.transform = Some(transform);
             let basis = Basis {
                 terms,
                 basis,
                 transform,
             };
-            let solution = self.member("solution", terms + terms * terms + rest);
+            let solution =
+                self.declare_member_buffer("solution", terms + terms * terms + refinement_terms);
             let stage = Continuum {
                 model,
                 pixels: PIXELS,
@@ -442,12 +453,12 @@ impl Builder {
             self.recording.stages.push(Stage::Continuum(stage));
             continuum = Some((basis, solution));
         }
-        // velocity and vsini come after the labels in the parameters, and before them in the rows
-        let last = self.recording.parameters.len();
+        // Velocity and vsini come after the labels in the parameters, and before them in the rows.
+        let parameters = self.recording.parameters.len();
         let columns = if self.model.custom {
             vec![0, 1, 2]
         } else {
-            (LABELS..last).chain(0..LABELS).collect()
+            (LABELS..parameters).chain(0..LABELS).collect()
         };
         let pixels = PIXELS;
         self.recording.stages.push(match self.model.estimator {

@@ -1,4 +1,4 @@
-//! What a GPU is asked for is counted, and follows from sizes alone.
+//! A GPU counts its calls, and these follow from sizes alone.
 
 use std::sync::Arc;
 
@@ -10,23 +10,23 @@ use super::cases::{Case, Model};
 use super::gpu;
 
 const MEMBERS: usize = 130;
-/// Kernels of a round beside those of the stages: `step`, `halve` and `compact`.
-const OF_MEMBERS: u64 = 3;
+/// Number of kernels of a round besides those of the stages: `step`, `halve` and `compact`.
+const KERNELS_BESIDES_STAGES: u64 = 3;
 const ROUNDS: u32 = 5;
 
-/// A device that counts its calls alone: those of other tests on a shared device would count, too. It meets a fault at
-/// no call.
-fn counting(shared: GpuDevice) -> GpuDevice {
+/// Makes a device that counts only its own calls: on a shared device those of other tests would count, too. Its
+/// injected fault never occurs.
+fn count_calls_apart(shared: GpuDevice) -> GpuDevice {
     shared
         .with_faults(Faults::new(Fault::Zeros, u64::MAX, false))
         .unwrap()
 }
 
 #[test]
-fn small_fits_send_their_data_and_starts_and_get_parameters_and_errors() {
+fn small_fits_upload_data_and_starts_and_read_back_parameters_and_errors() {
     let Some(shared) = gpu() else { return };
-    let gpu = counting(shared);
-    // Gauss functions on 5 × 5 pixels, as many as whole blocks
+    let gpu = count_calls_apart(shared);
+    // Gaussians on 5 × 5 pixels, in whole blocks of fits.
     const FITS: usize = 128;
     let pixel = |j: usize| [(j % 5) as f64, (j / 5) as f64];
     let x: Vec<f64> = (0..2)
@@ -45,52 +45,57 @@ fn small_fits_send_their_data_and_starts_and_get_parameters_and_errors() {
     let columns = fitter
         .fit_columns(&Curves::on_common_grid(x, y, starts))
         .unwrap();
-    let seen = gpu.calls() - start;
+    let calls = gpu.calls() - start;
     assert!(columns.status.iter().all(|status| status.is_success()));
     assert_eq!(
-        (seen.dispatches, seen.barriers, seen.submissions, seen.waits),
+        (
+            calls.dispatches,
+            calls.barriers,
+            calls.submissions,
+            calls.waits
+        ),
         (1, 0, 1, 1),
-        "{seen:?}"
+        "{calls:?}"
     );
     let grid = 4 * 2 * 25;
     assert_eq!(
-        (seen.uploads, seen.uploaded_bytes),
+        (calls.uploads, calls.uploaded_bytes),
         (3, grid + 120 * FITS as u64),
-        "{seen:?}"
+        "{calls:?}"
     );
     assert_eq!(
-        (seen.copies, seen.copied_bytes),
+        (calls.copies, calls.copied_bytes),
         (1, 48 * FITS as u64),
-        "{seen:?}"
+        "{calls:?}"
     );
 }
 
 #[test]
-fn a_population_asks_for_what_its_sizes_say() {
+fn calls_of_a_population_follow_from_its_sizes() {
     let Some(shared) = gpu() else { return };
-    let gpu = counting(shared);
+    let gpu = count_calls_apart(shared);
     let case = Case::new(Model::PLAIN, MEMBERS, 31);
-    let kernels = case.recording.stages.len() as u64 + OF_MEMBERS;
+    let kernels = case.recording.stages.len() as u64 + KERNELS_BESIDES_STAGES;
     let method = Method::LevenbergMarquardt(LevenbergMarquardt::default());
     let since = |earlier: DeviceCalls| gpu.calls() - earlier;
 
-    let make = || {
+    let new_population = || {
         gpu.population(Arc::new(case.recording.clone()), &method, MEMBERS)
             .unwrap()
     };
-    // the first one tests the products
-    drop(make());
+    // The first population on a device tests the products.
+    drop(new_population());
 
     let start = gpu.calls();
-    let mut population = make();
-    let made = since(start);
-    assert_eq!((made.dispatches, made.waits), (0, 0), "{made:?}");
-    assert!(made.buffers > 0 && made.buffer_bytes > 0);
+    let mut population = new_population();
+    let created = since(start);
+    assert_eq!((created.dispatches, created.waits), (0, 0), "{created:?}");
+    assert!(created.buffers > 0 && created.buffer_bytes > 0);
 
     let start = gpu.calls();
     pollster::block_on(population.load(&case.batch)).unwrap();
     let loaded = since(start);
-    // copies of the data, and the kernel that puts members into their slots
+    // Copies of the data, and the kernel that writes members to their slots.
     assert_eq!(
         (
             loaded.dispatches,
@@ -107,8 +112,8 @@ fn a_population_asks_for_what_its_sizes_say() {
     pollster::block_on(population.advance(ROUNDS)).unwrap();
     let advanced = since(start);
     assert_eq!(advanced.dispatches, u64::from(ROUNDS) * kernels);
-    // whatever has ended, the host waits once, for the list of members and two words
-    let list = 4 * (2 + MEMBERS as u64);
+    // The host waits once, for the list of members and two words, however many have ended.
+    let list_bytes = 4 * (2 + MEMBERS as u64);
     assert_eq!(
         (
             advanced.submissions,
@@ -116,11 +121,11 @@ fn a_population_asks_for_what_its_sizes_say() {
             advanced.copies,
             advanced.copied_bytes
         ),
-        (1, 1, 1, list)
+        (1, 1, 1, list_bytes)
     );
-    // the list of members that have entered, and the sizes of the dispatches
+    // The list of members that have entered, and the sizes of the dispatches.
     assert_eq!((advanced.uploads, advanced.buffers), (2, 0));
-    // each kernel of this model reads or writes what the one before has written
+    // Each kernel of this model reads or writes a buffer that the one before it has written.
     assert_eq!(advanced.barriers, advanced.dispatches - 1);
 
     let start = gpu.calls();
@@ -131,7 +136,7 @@ fn a_population_asks_for_what_its_sizes_say() {
         (1, 1, 1, 1),
         "{read:?}"
     );
-    // two counts and two slots; points, sums and steps of these members alone, and their nine cells
+    // Two counts and two slots; points, sums and steps of these members alone, and their nine control cells.
     let parameters = case.recording.parameters.len() as u64;
     let state = 2 * (2 * parameters + 7 + parameters * (parameters + 1) / 2) + 3;
     assert_eq!(

@@ -43,9 +43,9 @@ pub struct Model {
     pub integrate: bool,
     pub velocity_fixed: bool,
     pub custom: bool,
-    /// With `custom`: what it lacks of the data bends the cost.
+    /// With `custom`: the data have a part that the model lacks, so that the secant term matters.
     pub bent: bool,
-    /// With `custom`: not least squares.
+    /// With `custom`: estimator other than least squares.
     pub estimator: Option<Estimator>,
     /// vsini is free.
     pub rotation: bool,
@@ -65,13 +65,14 @@ pub struct Model {
     pub masked: bool,
     /// Some pixels of every spectrum are masked.
     pub marked: bool,
-    /// Bounds that fits run into.
+    /// Bounds are so tight that fits meet them.
     pub tight: bool,
     /// Rows in f32 on the CPU, too: both devices take the same decisions.
     pub narrow: bool,
 }
 
 impl Model {
+    /// A network, splines and a free velocity, without continuum.
     pub const PLAIN: Model = Model {
         activation: Some(Activation::Silu),
         per_pixel: false,
@@ -119,7 +120,7 @@ impl Case {
             spectra,
             ..Batch::default()
         };
-        batch.blocks = blocks(&ids, model, spectra, &mut random);
+        batch.blocks = make_blocks(&ids, model, spectra, &mut random);
         let bound = if model.tight { 0.45 } else { 1.5 };
         for _ in 0..spectra * parameters {
             batch.lower.push(f64::from(-bound as f32));
@@ -138,35 +139,41 @@ impl Case {
             recording: builder.recording,
             batch,
         };
-        case.observe(&ids, model, &truth, &mut random);
+        case.make_data(&ids, model, &truth, &mut random);
         case.batch.group = (0..members).map(|m| (m / 2) as u32).collect();
-        let start = |i: usize| {
-            truth[i / parameters / 2 * parameters + i % parameters] + random.around(0.06)
-        };
-        let bounded = |u: f64| f64::from(u.clamp(-bound, bound) as f32);
-        case.batch.starts = (0..members * parameters).map(start).map(bounded).collect();
+        case.batch.starts = (0..members * parameters)
+            .map(|i| {
+                let true_value = truth[i / parameters / 2 * parameters + i % parameters];
+                let start = true_value + random.around(0.06);
+                f64::from(start.clamp(-bound, bound) as f32)
+            })
+            .collect();
         case
     }
 
-    /// With each start of a spectrum three times, a little apart.
-    pub fn of_more_starts(mut self) -> Case {
+    /// Returns the case with each start three times, a little shifted.
+    pub fn with_tripled_starts(mut self) -> Case {
         let parameters = self.recording.parameters.len();
-        let (old, mut starts, mut group) = (&self.batch, Vec::new(), Vec::new());
-        for own in 0..old.spectra as u32 {
+        let original = &self.batch;
+        let mut starts = Vec::new();
+        let mut group = Vec::new();
+        for spectrum in 0..original.spectra as u32 {
             for shift in [0.0, 0.03, -0.05] {
-                let members = (0..old.members()).filter(|m| old.group[*m] == own);
-                for start in members.map(|m| &old.starts[m * parameters..(m + 1) * parameters]) {
+                let members = (0..original.members()).filter(|m| original.group[*m] == spectrum);
+                for m in members {
+                    let start = &original.starts[m * parameters..(m + 1) * parameters];
                     starts.extend(start.iter().map(|u| f64::from((u + shift) as f32)));
-                    group.push(own);
+                    group.push(spectrum);
                 }
             }
         }
-        (self.batch.starts, self.batch.group) = (starts, group);
+        self.batch.starts = starts;
+        self.batch.group = group;
         self
     }
 
-    /// Data: the model at the truth, times a continuum where there is one, with noise.
-    fn observe(&mut self, ids: &Ids, model: Model, truth: &[f64], random: &mut Random) {
+    /// Makes the data: the model at the truth, times a continuum if there is one, with noise.
+    fn make_data(&mut self, ids: &Ids, model: Model, truth: &[f64], random: &mut Random) {
         self.batch.group = (0..self.batch.spectra as u32).collect();
         self.batch.starts = truth.to_vec();
         let recording = Arc::new(self.recording.clone());
@@ -191,13 +198,14 @@ impl Case {
         };
         let flux = |i: usize| {
             let x = (i % PIXELS) as f64 / PIXELS as f64;
-            let smooth = if model.terms > 0 { 3.0 + x } else { 1.0 };
-            let lacks = if model.bent {
+            let continuum = if model.terms > 0 { 3.0 + x } else { 1.0 };
+            let missing_in_model = if model.bent {
                 0.5 * (23.0 * x).sin()
             } else {
                 0.0
             };
-            f64::from(weight[i]) * (rows[i / PIXELS * length + i % PIXELS] * smooth - lacks)
+            f64::from(weight[i])
+                * (rows[i / PIXELS * length + i % PIXELS] * continuum - missing_in_model)
         };
         let cleaned: Vec<f32> = (0..weight.len())
             .map(|i| {
@@ -210,7 +218,7 @@ impl Case {
             .collect();
         let data: Vec<f32> = (0..)
             .zip(cleaned.iter().copied())
-            // some counts are 0, some residuals far out
+            // Some counts are 0, some residuals are outliers.
             .map(|(i, d)| match (model.estimator.or(model.loss), i % 11) {
                 (Some(Estimator::Poisson), 5) => 0.0,
                 (Some(Estimator::Poisson), _) => d.round().max(0.0),
@@ -233,6 +241,7 @@ impl Case {
         }
     }
 
+    /// Returns the buffer of this name.
     pub fn buffer(&self, name: &str) -> BufferId {
         BufferId(
             self.recording
@@ -243,7 +252,7 @@ impl Case {
         )
     }
 
-    /// Rows of a member's block.
+    /// Returns the number of rows of a member's block.
     pub fn rows(&self, id: BufferId) -> usize {
         let stride = match self.recording.block(id).name.as_str() {
             "labels" => 4,
@@ -254,7 +263,7 @@ impl Case {
         self.recording.block(id).length / stride
     }
 
-    /// The same spectra with some of the members, in another order.
+    /// Returns a case of these members, in this order, with the spectra that they need.
     pub fn select(&self, members: &[usize]) -> Case {
         let parameters = self.recording.parameters.len();
         let mut batch = self.batch.clone();
@@ -271,22 +280,23 @@ impl Case {
             .iter()
             .map(|g| used.binary_search(g).expect("used") as u32)
             .collect();
-        let pick = |v: &[f64]| {
+        let of_used_spectra = |values: &[f64]| {
             used.iter()
-                .flat_map(|s| v[*s as usize * parameters..][..parameters].to_vec())
+                .flat_map(|s| values[*s as usize * parameters..][..parameters].to_vec())
                 .collect()
         };
-        batch.lower = pick(&self.batch.lower);
-        batch.upper = pick(&self.batch.upper);
-        batch.prior_mean = pick(&self.batch.prior_mean);
-        batch.prior_weight = pick(&self.batch.prior_weight);
+        batch.lower = of_used_spectra(&self.batch.lower);
+        batch.upper = of_used_spectra(&self.batch.upper);
+        batch.prior_mean = of_used_spectra(&self.batch.prior_mean);
+        batch.prior_weight = of_used_spectra(&self.batch.prior_weight);
         batch.spectra = used.len();
         for (id, values) in &mut batch.blocks {
             let length = self.recording.block(*id).length;
-            if let (Scope::Spectrum, Values::F32(v)) = (self.recording.block(*id).scope, &*values) {
+            let is_of_spectra = self.recording.block(*id).scope == Scope::Spectrum;
+            if is_of_spectra && let Values::F32(numbers) = &*values {
                 *values = Values::F32(
                     used.iter()
-                        .flat_map(|s| v[*s as usize * length..][..length].to_vec())
+                        .flat_map(|s| numbers[*s as usize * length..][..length].to_vec())
                         .collect::<Vec<_>>()
                         .into(),
                 );
@@ -299,10 +309,16 @@ impl Case {
     }
 }
 
-fn blocks(ids: &Ids, model: Model, spectra: usize, random: &mut Random) -> Vec<(BufferId, Values)> {
+/// Makes the contents of the buffers of a batch, with data of 0.
+fn make_blocks(
+    ids: &Ids,
+    model: Model,
+    spectra: usize,
+    random: &mut Random,
+) -> Vec<(BufferId, Values)> {
     let mut blocks = Vec::new();
     if let (Some(index), Some(fraction)) = (ids.index, ids.fraction) {
-        // pixels of both segments, some beyond their edges when shifted; padding at the end
+        // Pixels of both segments, some beyond their edges when shifted; padding at the end.
         let position = |j: usize| {
             if j < 40 {
                 (0, 1.2 * j as f64)
@@ -326,7 +342,7 @@ fn blocks(ids: &Ids, model: Model, spectra: usize, random: &mut Random) -> Vec<(
         ));
     }
     if let Some(edges) = ids.edges {
-        // from far narrower than a template pixel to half a segment
+        // From much narrower than a template pixel to half a segment.
         let widths = (0..2 * PIXELS)
             .map(|j| (0.01 + random.uniform() * [0.4, 1.0, 3.0, 20.0][j % 4]) as f32);
         blocks.push((edges, Values::F32(widths.collect::<Vec<_>>().into())));
@@ -355,7 +371,8 @@ fn blocks(ids: &Ids, model: Model, spectra: usize, random: &mut Random) -> Vec<(
             ),
         ));
         let mut entry = |i: usize| {
-            let (row, column) = (i / model.terms % model.terms, i % model.terms);
+            let row = i / model.terms % model.terms;
+            let column = i % model.terms;
             (if row == column {
                 1.0
             } else if column < row {
@@ -385,9 +402,11 @@ fn blocks(ids: &Ids, model: Model, spectra: usize, random: &mut Random) -> Vec<(
     }
     let mut weight = Vec::new();
     for i in 0..spectra * PIXELS {
-        let (spectrum, j) = (i / PIXELS, i % PIXELS);
-        let bad = j >= USED || (model.masked && spectrum == 0) || (model.marked && j % 7 == 3);
-        weight.push(if bad {
+        let spectrum = i / PIXELS;
+        let j = i % PIXELS;
+        let is_masked =
+            j >= USED || (model.masked && spectrum == 0) || (model.marked && j % 7 == 3);
+        weight.push(if is_masked {
             0.0
         } else {
             20.0 + 5.0 * random.uniform()

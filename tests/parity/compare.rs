@@ -2,31 +2,32 @@
 
 use popfit::low_level::solver::Outcome;
 
-/// Rows of `row` numbers agree to `tolerance` of the largest number of the row (at least `floor`), NaN with NaN.
+/// Fails unless rows of `row` numbers agree to `tolerance` of the row's largest number (at least `floor`), NaN with
+/// NaN.
 pub fn compare(
-    what: &str,
+    label: &str,
     expected: &[f64],
-    found: &[f64],
+    actual: &[f64],
     (row, floor): (usize, f64),
     tolerance: f64,
 ) -> Result<(), String> {
-    if expected.len() != found.len() {
+    if expected.len() != actual.len() {
         return Err(format!(
-            "{what}: {} numbers, not {}",
-            found.len(),
+            "{label}: {} numbers, not {}",
+            actual.len(),
             expected.len()
         ));
     }
-    for (r, (expected, found)) in expected.chunks(row).zip(found.chunks(row)).enumerate() {
+    for (r, (expected, actual)) in expected.chunks(row).zip(actual.chunks(row)).enumerate() {
         let scale = expected
             .iter()
             .filter(|x| x.is_finite())
             .fold(floor, |m, x| f64::max(m, x.abs()));
-        for (i, (e, f)) in expected.iter().zip(found).enumerate() {
-            let agree = (e.is_nan() && f.is_nan()) || e == f || (e - f).abs() <= tolerance * scale;
+        for (i, (e, a)) in expected.iter().zip(actual).enumerate() {
+            let agree = (e.is_nan() && a.is_nan()) || e == a || (e - a).abs() <= tolerance * scale;
             if !agree {
                 return Err(format!(
-                    "{what}: row {r}, column {i}: {f} instead of {e}, scale {scale}"
+                    "{label}: row {r}, column {i}: {a} instead of {e}, scale {scale}"
                 ));
             }
         }
@@ -34,57 +35,56 @@ pub fn compare(
     Ok(())
 }
 
-/// χ², penalty, ln det, cosines of the gradient and correlations of the normal matrix agree.
+/// Fails unless χ², penalty, ln det, cosines of the gradient and correlations of the normal matrix agree.
 pub fn compare_sums(
-    what: &str,
+    label: &str,
     cpu: &[Outcome],
     gpu: &[Outcome],
     tolerance: f64,
 ) -> Result<(), String> {
     compare(
-        what,
+        label,
         &[cpu.len() as f64],
         &[gpu.len() as f64],
         (1, 0.0),
         0.0,
     )?;
     for (c, g) in cpu.iter().zip(gpu) {
-        let (terms, found) = ([c.chi2, c.penalty], [g.chi2, g.penalty]);
         compare(
-            &format!("{what}: chi2, penalty"),
-            &terms,
-            &found,
+            &format!("{label}: chi2, penalty"),
+            &[c.chi2, c.penalty],
+            &[g.chi2, g.penalty],
             (2, 0.0),
             tolerance,
         )?;
         compare(
-            &format!("{what}: ln det"),
+            &format!("{label}: ln det"),
             &[c.ln_det, 10.0],
             &[g.ln_det, 10.0],
             (2, 0.0),
             tolerance,
         )?;
-        let of_loss = |o: &Outcome| [o.loss.curvature, o.loss.matrix_curvature, o.loss.scatter];
+        let loss_sums = |o: &Outcome| [o.loss.curvature, o.loss.matrix_curvature, o.loss.scatter];
         compare(
-            &format!("{what}: loss"),
-            &of_loss(c),
-            &of_loss(g),
+            &format!("{label}: loss"),
+            &loss_sums(c),
+            &loss_sums(g),
             (3, 0.0),
             tolerance,
         )?;
-        // a pixel may lie at the limit of downweighting
-        let [expected, found] = [c, g].map(|outcome| outcome.loss.downweighted);
-        if (expected - found).abs() > 1.0 + 0.01 * expected {
+        // A pixel may lie at the limit of downweighting.
+        let [expected, actual] = [c, g].map(|outcome| outcome.loss.downweighted);
+        if (expected - actual).abs() > 1.0 + 0.01 * expected {
             return Err(format!(
-                "{what}: {found} downweighted pixels instead of {expected}"
+                "{label}: {actual} downweighted pixels instead of {expected}"
             ));
         }
-        // g_p is a sum of residual x J: its rounding scales with their norms
+        // g_p is a sum of products of residuals and J, so its rounding scales with their norms.
         let diagonal: Vec<f64> = (0..c.gradient.len())
             .map(|p| c.normal_matrix[p * (p + 3) / 2].sqrt())
             .collect();
         let cost = (c.chi2 + c.penalty).sqrt();
-        let scaled = |o: &Outcome| -> Vec<f64> {
+        let cosines = |o: &Outcome| -> Vec<f64> {
             o.gradient
                 .iter()
                 .zip(&diagonal)
@@ -94,28 +94,28 @@ pub fn compare_sums(
                 .collect()
         };
         compare(
-            &format!("{what}: gradient"),
-            &scaled(c),
-            &scaled(g),
+            &format!("{label}: gradient"),
+            &cosines(c),
+            &cosines(g),
             (99, 0.0),
             tolerance,
         )?;
         let correlations = |o: &Outcome| -> Vec<f64> {
-            let mut list = vec![1.0];
+            let mut correlations = vec![1.0];
             for p in 0..diagonal.len() {
                 for q in 0..=p {
-                    let size = diagonal[p] * diagonal[q];
-                    list.push(if size > 0.0 {
-                        o.normal_matrix[p * (p + 1) / 2 + q] / size
+                    let scale = diagonal[p] * diagonal[q];
+                    correlations.push(if scale > 0.0 {
+                        o.normal_matrix[p * (p + 1) / 2 + q] / scale
                     } else {
                         0.0
                     });
                 }
             }
-            list
+            correlations
         };
         compare(
-            &format!("{what}: normal matrix"),
+            &format!("{label}: normal matrix"),
             &correlations(c),
             &correlations(g),
             (9999, 0.0),

@@ -1,8 +1,7 @@
 //! Every kernel on the GPU against its twin on the CPU, on random recordings of awkward sizes.
 //!
-//! The CPU computes rows and sums in f64 here, the GPU in f32: what is compared is f32 rounding alone, and the
-//! tolerances are a few units of it (6e-8), relative to the largest value of a row, times the length of the chain that
-//! leads to it.
+//! The CPU computes rows and sums in f64 here, the GPU in f32, so that only rounding in f32 differs. The tolerances are
+//! a few units of it (6e-8), relative to the largest value of a row, times the length of the chain of operations.
 #![cfg(feature = "gpu")]
 
 mod build;
@@ -30,8 +29,10 @@ use popfit::low_level::solver::{
     Device, LevenbergMarquardt, Method, NelderMead, Outcome, optimise,
 };
 
+/// Numbers of members: none, one, and about a workgroup.
 const SIZES: [usize; 6] = [0, 1, 63, 64, 65, 130];
 
+/// Opens the GPU, with its buffers poisoned; `None` if there is none and none is required.
 fn gpu() -> Option<GpuDevice> {
     let poisoned = GpuDevice::best().and_then(GpuDevice::with_poison);
     popfit_testing::required::found(popfit_testing::required::Need::Gpu, poisoned)
@@ -50,7 +51,7 @@ fn inspect(device: &dyn Device, case: &Case, buffer: BufferId) -> Vec<f64> {
     pollster::block_on(population.inspect(buffer)).unwrap()
 }
 
-/// Outcomes after one round: the sums at the starts.
+/// Returns the outcomes after one round: the sums at the starts.
 fn linearise(device: &dyn Device, case: &Case) -> Vec<Outcome> {
     let recording = Arc::new(case.recording.clone());
     let mut population = device
@@ -65,6 +66,7 @@ fn linearise(device: &dyn Device, case: &Case) -> Vec<Outcome> {
     pollster::block_on(population.read(&(0..case.batch.members()).collect::<Vec<_>>())).unwrap()
 }
 
+/// Fits a case in a population of this capacity.
 fn fit(device: &dyn Device, case: &Case, capacity: usize) -> Vec<Outcome> {
     let recording = Arc::new(case.recording.clone());
     let mut population = device
@@ -83,13 +85,13 @@ fn fit(device: &dyn Device, case: &Case, capacity: usize) -> Vec<Outcome> {
     .unwrap()
 }
 
-/// With a kernel for each stage, so that all its buffers are written.
-fn apart() -> Option<GpuDevice> {
+/// Opens the GPU with one kernel per stage, so that all buffers are written.
+fn unfused_gpu() -> Option<GpuDevice> {
     gpu().map(|gpu| gpu.with_fusion(false, false))
 }
 
-/// Models whose sums are compared: `prior`, `continuum` and `normal`. A sum over pixels carries the rows' errors (2e-5
-/// of a row) and those of the continuum's solve, whose condition is below 100.
+/// Models whose sums are compared, with their kernel and tolerance: `prior`, `continuum` and `normal`. A sum over
+/// pixels carries the rows' errors (2e-5 of a row) and those of the continuum's solve, whose condition is below 100.
 const SUMS: [(&str, Model, f64); 23] = [
     (
         "prior",
@@ -175,14 +177,14 @@ const SUMS: [(&str, Model, f64); 23] = [
         },
         5e-6,
     ),
-    ("estimate", estimated(Estimator::LeastSquares), 5e-6),
-    // y/m² weighs most where the mean is nearly 0: a difference of larger numbers
-    ("estimate", estimated(Estimator::Poisson), 3e-5),
-    ("estimate", estimated(Estimator::Huber(1.0)), 5e-6),
-    ("estimate", estimated(Estimator::SoftL1(0.5)), 5e-6),
-    ("estimate", estimated(Estimator::Cauchy(1.0)), 5e-6),
-    ("estimate", estimated(Estimator::Arctan(2.0)), 5e-6),
-    ("estimate", estimated(Estimator::Student(3.0)), 5e-6),
+    ("estimate", model_under(Estimator::LeastSquares), 5e-6),
+    // y/m² is largest where the mean is nearly 0, which is a difference of larger numbers.
+    ("estimate", model_under(Estimator::Poisson), 3e-5),
+    ("estimate", model_under(Estimator::Huber(1.0)), 5e-6),
+    ("estimate", model_under(Estimator::SoftL1(0.5)), 5e-6),
+    ("estimate", model_under(Estimator::Cauchy(1.0)), 5e-6),
+    ("estimate", model_under(Estimator::Arctan(2.0)), 5e-6),
+    ("estimate", model_under(Estimator::Student(3.0)), 5e-6),
     (
         "normal",
         Model {
@@ -242,7 +244,8 @@ const SUMS: [(&str, Model, f64); 23] = [
     ),
 ];
 
-const fn estimated(estimator: Estimator) -> Model {
+/// Returns a user's model under an estimator.
+const fn model_under(estimator: Estimator) -> Model {
     Model {
         custom: true,
         estimator: Some(estimator),
@@ -252,17 +255,17 @@ const fn estimated(estimator: Estimator) -> Model {
 
 #[test]
 fn sums_agree() {
-    let Some(gpu) = apart() else { return };
+    let Some(gpu) = unfused_gpu() else { return };
     compare_all_sums(&gpu, &SIZES);
 }
 
-/// Resampled and solved for the continuum by the kernel that sums, which no software adapter does.
+/// The kernel that sums also resamples and solves for the continuum, which it does on no software adapter.
 #[test]
 fn fused_sums_agree() {
     let Some(gpu) = gpu() else { return };
     let gpu = gpu.with_fusion(false, true);
     compare_all_sums(&gpu, &[0, 1, 65]);
-    // values alone
+    // Simplices need values alone.
     let mut case = Case::new(
         Model {
             narrow: true,
@@ -273,16 +276,16 @@ fn fused_sums_agree() {
         41,
     );
     case.recording.marginalise = true;
-    let few = NelderMead::default().max_rounds(3);
-    for (c, g) in search(&CpuDevice, &case, few)
+    let three_rounds = NelderMead::default().max_rounds(3);
+    for (cpu, gpu) in search_simplices(&CpuDevice, &case, three_rounds)
         .iter()
-        .zip(search(&gpu, &case, few))
+        .zip(search_simplices(&gpu, &case, three_rounds))
     {
         assert!(
-            (c.chi2 - g.chi2).abs() <= 1e-3 + 1e-5 * c.chi2.abs(),
+            (cpu.chi2 - gpu.chi2).abs() <= 1e-3 + 1e-5 * cpu.chi2.abs(),
             "{} {}",
-            c.chi2,
-            g.chi2
+            cpu.chi2,
+            gpu.chi2
         );
     }
 }
@@ -291,20 +294,19 @@ fn compare_all_sums(gpu: &GpuDevice, sizes: &[usize]) {
     for (kernel, model, tolerance) in SUMS {
         for &members in sizes {
             let case = Case::new(model, members, 7 + members as u64);
-            let (cpu, gpu) = (linearise(&CpuDevice, &case), linearise(gpu, &case));
-            let checked = compare_sums(
+            let comparison = compare_sums(
                 &format!("{kernel}, {members} members"),
-                &cpu,
-                &gpu,
+                &linearise(&CpuDevice, &case),
+                &linearise(gpu, &case),
                 tolerance,
             );
-            checked.unwrap_or_else(|e| panic!("{e}"));
+            comparison.unwrap_or_else(|e| panic!("{e}"));
         }
     }
 }
 
 #[test]
-fn masked_spectra_end_alike() {
+fn masked_spectra_end_with_the_same_status() {
     let Some(gpu) = gpu() else { return };
     for model in [
         Model {
@@ -318,24 +320,29 @@ fn masked_spectra_end_alike() {
         },
     ] {
         let case = Case::new(model, 5, 11);
-        let (cpu, gpu) = (fit(&CpuDevice, &case, 5), fit(&gpu, &case, 5));
-        for (c, g) in cpu.iter().zip(&gpu) {
-            let success = |o: &Outcome| o.status.is_some_and(popfit::Status::is_success);
+        let cpu = fit(&CpuDevice, &case, 5);
+        let gpu = fit(&gpu, &case, 5);
+        for (cpu, gpu) in cpu.iter().zip(&gpu) {
             assert!(
-                c.status == g.status || (success(c) && success(g)),
+                cpu.status == gpu.status || (is_success(cpu) && is_success(gpu)),
                 "{:?} {:?}",
-                c.status,
-                g.status
+                cpu.status,
+                gpu.status
             );
         }
-        // a continuum that no pixel sees leaves the solve: nothing is left to fit, with one or without
+        // A continuum that no pixel sees leaves the solve. Without pixels there is nothing to fit, with a continuum or
+        // without.
         assert_eq!(gpu[0].status, Some(popfit::Status::Gtol));
         assert!(gpu[4].status.is_some_and(popfit::Status::is_success));
     }
 }
 
-/// The lowest of each group, who gave way left out.
-fn winners<'a>(case: &Case, outcomes: &'a [Outcome]) -> Vec<&'a Outcome> {
+fn is_success(outcome: &Outcome) -> bool {
+    outcome.status.is_some_and(popfit::Status::is_success)
+}
+
+/// Returns the outcome of lowest cost of each spectrum; starts that gave way do not count.
+fn find_winners<'a>(case: &Case, outcomes: &'a [Outcome]) -> Vec<&'a Outcome> {
     let cost = |o: &Outcome| {
         if o.gave_way.is_none() {
             o.chi2 + o.penalty
@@ -343,18 +350,18 @@ fn winners<'a>(case: &Case, outcomes: &'a [Outcome]) -> Vec<&'a Outcome> {
             f64::INFINITY
         }
     };
-    let mut best: Vec<Option<&Outcome>> = vec![None; case.batch.spectra];
-    for (group, outcome) in case.batch.group.iter().zip(outcomes) {
-        let known = &mut best[*group as usize];
-        if known.is_none_or(|other| cost(outcome) < cost(other)) {
-            *known = Some(outcome);
+    let mut winners: Vec<Option<&Outcome>> = vec![None; case.batch.spectra];
+    for (spectrum, outcome) in case.batch.group.iter().zip(outcomes) {
+        let winner = &mut winners[*spectrum as usize];
+        if winner.is_none_or(|best| cost(outcome) < cost(best)) {
+            *winner = Some(outcome);
         }
     }
-    best.into_iter().flatten().collect()
+    winners.into_iter().flatten().collect()
 }
 
-/// `halve` and `compact`: the same members give way, as many of them after their first round; single ones may sit on a
-/// threshold.
+/// `halve` and `compact`: the same members give way, and as many of them after their first round. Single ones may lie
+/// at a threshold.
 #[test]
 fn halving_agrees() {
     let Some(gpu) = gpu() else { return };
@@ -368,8 +375,8 @@ fn halving_agrees() {
             Model { terms: 4, ..narrow },
         ),
         (Case::new(narrow, 65, 31), narrow),
-        // more than `compact` looks at together
-        (Case::new(narrow, 130, 31).of_more_starts(), narrow),
+        // More members than `compact` sorts at a time.
+        (Case::new(narrow, 130, 31).with_tripled_starts(), narrow),
         (
             Case::new(
                 Model {
@@ -388,10 +395,8 @@ fn halving_agrees() {
         (Case::new(Model::PLAIN, 0, 31), Model::PLAIN),
     ] {
         let members = case.batch.members();
-        let (cpu, gpu) = (
-            fit(&CpuDevice, &case, members.max(1)),
-            fit(&gpu, &case, members.max(1)),
-        );
+        let cpu = fit(&CpuDevice, &case, members.max(1));
+        let gpu = fit(&gpu, &case, members.max(1));
         let gave_way = cpu.iter().filter(|o| o.gave_way.is_some()).count();
         let differ = cpu
             .iter()
@@ -402,17 +407,13 @@ fn halving_agrees() {
             differ <= members / 40,
             "{differ} of {members} verdicts differ"
         );
-        // starts that gave way are counted where they stood: after the first round, or after those that follow the
-        // pause
-        let early = |all: &[Outcome]| {
-            all.iter()
-                .filter(|o| o.gave_way.is_some() && o.rounds == 1)
-                .count()
-        };
-        let (c, g) = (early(&cpu), early(&gpu));
+        // Starts give way after the first round, or after those that follow the pause.
+        let early_on_cpu = count_early_halvings(&cpu);
+        let early_on_gpu = count_early_halvings(&gpu);
         assert!(
-            c.abs_diff(g) <= members / 40 && (members < 2 || model.masked || c > 0),
-            "{c} and {g} of {members}"
+            early_on_cpu.abs_diff(early_on_gpu) <= members / 40
+                && (members < 2 || model.masked || early_on_cpu > 0),
+            "{early_on_cpu} and {early_on_gpu} of {members}"
         );
         assert!(
             members < 2 || model.masked || gave_way > members / 8,
@@ -431,7 +432,16 @@ fn halving_agrees() {
     }
 }
 
-fn search(device: &dyn Device, case: &Case, settings: NelderMead) -> Vec<Outcome> {
+/// Returns the number of starts that gave way after their first round.
+fn count_early_halvings(outcomes: &[Outcome]) -> usize {
+    outcomes
+        .iter()
+        .filter(|outcome| outcome.gave_way.is_some() && outcome.rounds == 1)
+        .count()
+}
+
+/// Fits a case by simplices.
+fn search_simplices(device: &dyn Device, case: &Case, settings: NelderMead) -> Vec<Outcome> {
     let recording = Arc::new(case.recording.clone());
     let starts = case.batch.members().max(1);
     let mut population = device
@@ -476,38 +486,36 @@ fn simplices_agree() {
     ] {
         let mut case = Case::new(model, members, 41);
         case.recording.marginalise = model.terms > 0;
-        // a held parameter has no vertex
+        // A held parameter has no vertex.
         for p in (0..case.batch.lower.len()).step_by(case.recording.parameters.len().max(1) * 3) {
             case.batch.upper[p] = case.batch.lower[p];
         }
-        let few = NelderMead::default().max_rounds(3);
-        // where several parameters end at bounds a simplex may stop short, on either device
-        let whole = (!model.tight).then_some((NelderMead::default(), 0.02));
-        for (settings, tolerance) in [Some((few, 1e-3)), whole].into_iter().flatten() {
-            let (cpu, gpu) = (
-                search(&CpuDevice, &case, settings),
-                search(&gpu, &case, settings),
-            );
+        let three_rounds = (NelderMead::default().max_rounds(3), 1e-3);
+        // Where several parameters end at bounds a simplex may stop too early, on either device.
+        let to_the_end = (!model.tight).then_some((NelderMead::default(), 0.02));
+        for (settings, tolerance) in std::iter::once(three_rounds).chain(to_the_end) {
+            let cpu = search_simplices(&CpuDevice, &case, settings);
+            let gpu = search_simplices(&gpu, &case, settings);
             assert_eq!((cpu.len(), gpu.len()), (members, members));
-            for (c, g) in cpu.iter().zip(&gpu) {
+            for (cpu, gpu) in cpu.iter().zip(&gpu) {
                 assert_eq!(
-                    c.status, g.status,
-                    "{model:?}, {members} members: {c:?} {g:?}"
+                    cpu.status, gpu.status,
+                    "{model:?}, {members} members: {cpu:?} {gpu:?}"
                 );
-                let apart = (c.chi2 - g.chi2).abs();
+                let difference = (cpu.chi2 - gpu.chi2).abs();
                 assert!(
-                    apart <= tolerance + 1e-5 * c.chi2.abs(),
+                    difference <= tolerance + 1e-5 * cpu.chi2.abs(),
                     "{} {} after {} rounds",
-                    c.chi2,
-                    g.chi2,
-                    c.rounds
+                    cpu.chi2,
+                    gpu.chi2,
+                    cpu.rounds
                 );
             }
         }
     }
 }
 
-/// `simplex`, from first simplices of any shape, whose search is coarse.
+/// `simplex`, from given first simplices, whose searches end at a coarse tolerance.
 #[test]
 fn shaped_simplices_agree() {
     let Some(gpu) = gpu() else { return };
@@ -544,38 +552,36 @@ fn shaped_simplices_agree() {
         (NelderMead::default().max_rounds(3), 1e-3),
         (NelderMead::default(), 1.0),
     ] {
-        let (cpu, gpu) = (
-            search(&CpuDevice, &case, settings),
-            search(&gpu, &case, settings),
-        );
-        for (c, g) in cpu.iter().zip(&gpu) {
-            assert_eq!(c.status, g.status, "{c:?} {g:?}");
+        let cpu = search_simplices(&CpuDevice, &case, settings);
+        let gpu = search_simplices(&gpu, &case, settings);
+        for (cpu, gpu) in cpu.iter().zip(&gpu) {
+            assert_eq!(cpu.status, gpu.status, "{cpu:?} {gpu:?}");
             assert!(
-                (c.chi2 - g.chi2).abs() <= tolerance + 1e-5 * c.chi2.abs(),
+                (cpu.chi2 - gpu.chi2).abs() <= tolerance + 1e-5 * cpu.chi2.abs(),
                 "{} {}",
-                c.chi2,
-                g.chi2
+                cpu.chi2,
+                gpu.chi2
             );
         }
     }
-    // it ends long before one that is not coarse
+    // A coarse search takes less than half the rounds of one that is not.
     let rounds = |case: &Case| {
-        search(&CpuDevice, case, NelderMead::default())
+        search_simplices(&CpuDevice, case, NelderMead::default())
             .iter()
             .map(|o| o.rounds)
             .sum::<u32>()
     };
-    let coarse = rounds(&case);
+    let coarse_rounds = rounds(&case);
     case.batch
         .simplices
         .iter_mut()
         .flatten()
         .for_each(|first| first.coarse_fatol = 0.0);
-    assert!(2 * coarse < rounds(&case));
+    assert!(2 * coarse_rounds < rounds(&case));
 }
 
-/// `step` and `compact`: small fits end at the same optimum, within 0.02 σ; where the cost is bent, after
-/// as many rounds.
+/// `step` and `compact`: small fits end at the same minimum, within 0.02 σ; where the secant term matters, after as
+/// many rounds.
 #[test]
 fn fits_agree() {
     let Some(gpu) = gpu() else { return };
@@ -599,11 +605,11 @@ fn fits_agree() {
         },
         Model {
             narrow: true,
-            ..estimated(Estimator::Poisson)
+            ..model_under(Estimator::Poisson)
         },
         Model {
             narrow: true,
-            ..estimated(Estimator::Cauchy(1.0))
+            ..model_under(Estimator::Cauchy(1.0))
         },
         Model {
             loss: Some(Estimator::Huber(1.345)),
@@ -619,42 +625,45 @@ fn fits_agree() {
     ] {
         for members in SIZES {
             let case = Case::new(model, members, 23);
-            let (cpu, gpu) = (
-                fit(&CpuDevice, &case, members.max(1)),
-                fit(&gpu, &case, members + 3),
-            );
+            let cpu = fit(&CpuDevice, &case, members.max(1));
+            let gpu = fit(&gpu, &case, members + 3);
             assert_eq!(cpu.len(), gpu.len());
-            let mut apart = Vec::new();
-            let rounds = |all: &[Outcome]| all.iter().map(|o| f64::from(o.rounds)).sum::<f64>();
-            let (ours, theirs) = (rounds(&cpu), rounds(&gpu));
-            println!("{members} members: {ours} rounds on the CPU, {theirs} on the GPU");
-            let differ = (ours - theirs).abs();
+            let count_rounds =
+                |outcomes: &[Outcome]| outcomes.iter().map(|o| f64::from(o.rounds)).sum::<f64>();
+            let cpu_rounds = count_rounds(&cpu);
+            let gpu_rounds = count_rounds(&gpu);
+            println!("{members} members: {cpu_rounds} rounds on the CPU, {gpu_rounds} on the GPU");
+            let difference = (cpu_rounds - gpu_rounds).abs();
             assert!(
-                !model.bent || differ <= 3.0 + 0.02 * ours,
-                "{members} members: {ours} and {theirs} rounds"
+                !model.bent || difference <= 3.0 + 0.02 * cpu_rounds,
+                "{members} members: {cpu_rounds} and {gpu_rounds} rounds"
             );
-            for (c, g) in winners(&case, &cpu).into_iter().zip(winners(&case, &gpu)) {
-                assert!(g.status.is_some(), "a member is still running");
-                let close = (0..c.parameters.len()).all(|p| {
-                    let sigma = 1.0 / c.normal_matrix[p * (p + 3) / 2].max(1e-30).sqrt();
-                    (c.parameters[p] - g.parameters[p]).abs() <= 0.02 * sigma
+            let mut different_fits = Vec::new();
+            for (cpu, gpu) in find_winners(&case, &cpu)
+                .into_iter()
+                .zip(find_winners(&case, &gpu))
+            {
+                assert!(gpu.status.is_some(), "a member is still running");
+                let is_close = (0..cpu.parameters.len()).all(|p| {
+                    let sigma = 1.0 / cpu.normal_matrix[p * (p + 3) / 2].max(1e-30).sqrt();
+                    (cpu.parameters[p] - gpu.parameters[p]).abs() <= 0.02 * sigma
                 });
-                let success = |o: &Outcome| o.status.is_some_and(popfit::Status::is_success);
-                if !close || success(c) != success(g) {
-                    apart.push((c, g));
+                if !is_close || is_success(cpu) != is_success(gpu) {
+                    different_fits.push((cpu, gpu));
                 }
             }
             assert!(
-                apart.is_empty(),
+                different_fits.is_empty(),
                 "{} of {members} fits: {:#?}",
-                apart.len(),
-                apart[0]
+                different_fits.len(),
+                different_fits[0]
             );
         }
     }
 }
 
-fn bits(outcome: &Outcome) -> Vec<u64> {
+/// Returns the bits of all numbers of an outcome.
+fn outcome_bits(outcome: &Outcome) -> Vec<u64> {
     let head = [
         outcome.status.map_or(99, popfit::Status::code) as u64,
         u64::from(outcome.rounds),
@@ -683,22 +692,22 @@ fn a_fit_has_the_same_bits_alone_in_any_batch_and_order() {
         130,
         5,
     );
-    let all = fit(&gpu, &case, 200);
-    let reversed: Vec<usize> = (0..130).rev().collect();
-    let backwards = fit(&gpu, &case.select(&reversed), 130);
-    for (i, outcome) in backwards.iter().enumerate() {
-        assert_eq!(bits(outcome), bits(&all[129 - i]));
+    let in_order = fit(&gpu, &case, 200);
+    let reversed_order: Vec<usize> = (0..130).rev().collect();
+    let reversed = fit(&gpu, &case.select(&reversed_order), 130);
+    for (i, outcome) in reversed.iter().enumerate() {
+        assert_eq!(outcome_bits(outcome), outcome_bits(&in_order[129 - i]));
     }
-    // a spectrum's starts enter as one group
+    // The two starts of a spectrum enter as one group.
     for slot in [0, 64, 128] {
         let alone = fit(&gpu, &case.select(&[slot, slot + 1]), 2);
-        assert_eq!(bits(&alone[0]), bits(&all[slot]));
-        assert_eq!(bits(&alone[1]), bits(&all[slot + 1]));
+        assert_eq!(outcome_bits(&alone[0]), outcome_bits(&in_order[slot]));
+        assert_eq!(outcome_bits(&alone[1]), outcome_bits(&in_order[slot + 1]));
     }
 }
 
 #[test]
-fn what_is_not_written_is_not_shown() {
+fn buffers_that_fused_kernels_skip_cannot_be_inspected() {
     let Some(gpu) = gpu() else { return };
     let case = Case::new(
         Model {
@@ -718,13 +727,13 @@ fn what_is_not_written_is_not_shown() {
         .to_string();
     assert!(message.contains("rows is never written"), "{message}");
     assert!(pollster::block_on(population.inspect(case.buffer("coefficients"))).is_ok());
-    // a member needs less memory
+    // With fused kernels a member needs less memory.
     let capacity = |gpu: &GpuDevice| gpu.capacity(&case.recording, Some(1 << 20)).unwrap();
-    assert!(capacity(&gpu) > capacity(&apart().unwrap()));
+    assert!(capacity(&gpu) > capacity(&unfused_gpu().unwrap()));
 }
 
 #[test]
-fn comparisons_can_fail() {
+fn comparisons_find_perturbed_and_poisoned_numbers() {
     let case = Case::new(
         Model {
             terms: 4,
@@ -769,19 +778,20 @@ fn capacity_follows_memory_and_too_little_is_an_error() {
         1,
         1,
     );
-    let of = |memory| gpu.capacity(&case.recording, memory);
-    let (small, large) = (of(Some(1 << 20)).unwrap(), of(Some(1 << 24)).unwrap());
+    let capacity = |memory| gpu.capacity(&case.recording, memory);
+    let small = capacity(Some(1 << 20)).unwrap();
+    let large = capacity(Some(1 << 24)).unwrap();
     assert!(
         small >= 1 && large > 10 * small && large < 20 * small,
         "{small} {large}"
     );
-    assert!(of(None).unwrap() <= 65_535);
-    assert!(of(Some(1000)).is_err());
-    let members = case
+    assert!(capacity(None).unwrap() <= 65_535);
+    assert!(capacity(Some(1000)).is_err());
+    let member_buffers = case
         .recording
         .buffers
         .iter()
-        .filter(|b| b.scope == Scope::Member)
+        .filter(|buffer| buffer.scope == Scope::Member)
         .count();
-    assert!(members > 3);
+    assert!(member_buffers > 3);
 }

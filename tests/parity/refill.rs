@@ -9,24 +9,24 @@ use popfit::low_level::solver::{
 };
 
 use super::cases::{Case, Model};
-use super::{bits, fit, gpu};
+use super::{fit, gpu, outcome_bits};
 
-/// Groups of a case, as they find room.
-struct Groups<'a> {
+/// A queue that supplies the spectra of a case, two starts each, as places become free.
+struct WaitingSpectra<'a> {
     case: &'a Case,
     next: usize,
     outcomes: Vec<Vec<Outcome>>,
     ended: usize,
-    /// Most spectra in flight at once.
-    most: usize,
+    /// Maximum number of spectra in flight at once.
+    most_in_flight: usize,
 }
 
-impl Queue for Groups<'_> {
+impl Queue for WaitingSpectra<'_> {
     fn next(&mut self, spectra: usize, starts: usize) -> Option<Batch> {
         let end = (self.next + spectra.min(starts / 2)).min(self.outcomes.len());
         let members: Vec<usize> = (2 * self.next..2 * end).collect();
         self.next = end;
-        self.most = self.most.max(end - self.ended);
+        self.most_in_flight = self.most_in_flight.max(end - self.ended);
         (!members.is_empty()).then(|| self.case.select(&members).batch)
     }
 
@@ -60,35 +60,35 @@ fn waiting_spectra_take_the_places_of_ended_starts_and_of_those_that_gave_way() 
             let mut population = device
                 .population(recording.clone(), &method, capacity)
                 .unwrap();
-            let mut groups = Groups {
+            let mut queue = WaitingSpectra {
                 case: &case,
                 next: 0,
                 outcomes: vec![Vec::new(); 65],
                 ended: 0,
-                most: 0,
+                most_in_flight: 0,
             };
             pollster::block_on(stream(
                 &mut *population,
-                &mut groups,
+                &mut queue,
                 &AtomicBool::new(false),
             ))
             .unwrap();
-            assert_eq!(groups.ended, 65);
-            for (a, b) in groups.outcomes.iter().flatten().zip(&whole) {
+            assert_eq!(queue.ended, 65);
+            for (a, b) in queue.outcomes.iter().flatten().zip(&whole) {
                 assert_eq!(
-                    (bits(a), a.gave_way),
-                    (bits(b), b.gave_way),
+                    (outcome_bits(a), a.gave_way),
+                    (outcome_bits(b), b.gave_way),
                     "{}, {capacity} starts",
                     device.name()
                 );
             }
-            // without the places of those that gave way, groups of two would fill it
-            let reused = groups.most > capacity / 2;
+            // Without the places of starts that gave way, spectra of two starts each would fill the population.
+            let reused = queue.most_in_flight > capacity / 2;
             assert!(
                 reused || capacity < 12,
                 "{}: {} spectra in {capacity} places",
                 device.name(),
-                groups.most
+                queue.most_in_flight
             );
         }
     }

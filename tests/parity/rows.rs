@@ -1,17 +1,16 @@
-//! Rows: what each kernel writes, with a kernel a stage; products and layers in every variant.
+//! Rows that each kernel writes, with one kernel per stage; products and layers in every variant.
 
 use popfit::low_level::cpu::CpuDevice;
 use popfit::low_level::gpu::GpuDevice;
 
 use super::cases::{self, Case, Model};
 use super::compare::compare;
-use super::{SIZES, apart, gpu, inspect};
+use super::{SIZES, gpu, inspect, unfused_gpu};
 
-/// Kernels whose output a buffer shows, with the buffer's name and the tolerance. A label carries two roundings; a
-/// product of 16 terms and an activation about ten more; a spline is a sum of 25 + 4 terms, its argument a difference
-/// of pixel positions of order 100 (6e-6 pixels: 100 x 6e-8); a network behind another adds its own; the custom model
-/// has a quotient, for which WGSL allows 2.5 units. Two numbers that differ by rounding may have neighbours among the
-/// f16 numbers, 1e-3 apart.
+/// Kernels, with the buffer that they write and the tolerance. A label has two roundings; a product of 16 terms and an
+/// activation about ten more; a spline is a sum of 25 + 4 terms, its argument a difference of pixel positions of order
+/// 100 (6e-6 pixels: 100 x 6e-8); a second network adds its own; the custom model has a quotient, for which WGSL allows
+/// 2.5 units. Two numbers that differ by rounding may be rounded to different f16 numbers, 1e-3 apart.
 pub const ROWS: [(&str, &str, Model, f64); 17] = [
     ("labels", "labels", Model::PLAIN, 5e-7),
     (
@@ -114,7 +113,7 @@ pub const ROWS: [(&str, &str, Model, f64); 17] = [
     ),
 ];
 
-/// On the CPU in f32 too, so that most numbers are rounded alike.
+/// A model with products of halves. Its rows are f32 on the CPU, too, so that most numbers are rounded alike.
 const HALVES: Model = Model {
     halves: true,
     narrow: true,
@@ -123,28 +122,28 @@ const HALVES: Model = Model {
 
 #[test]
 fn rows_agree() {
-    let Some(gpu) = apart() else { return };
+    let Some(gpu) = unfused_gpu() else { return };
     compare_rows(&gpu, |_| true);
 }
 
 /// Kernels of `shaders/variants`.
 pub const VARIANTS: [&str; 2] = ["product", "product_cooperative"];
 
-/// Tiles, which a software adapter would not take by itself.
+/// Products in tiles, which are not the default of a software adapter.
 #[test]
 fn tiled_products_agree() {
-    for which in 0..3 {
-        let Some(gpu) = apart() else { return };
-        compare_rows(&gpu.with_tiles(which), |kernel| VARIANTS.contains(&kernel));
+    for tiles in 0..3 {
+        let Some(gpu) = unfused_gpu() else { return };
+        compare_rows(&gpu.with_tiles(tiles), |kernel| VARIANTS.contains(&kernel));
     }
 }
 
-/// Activated before they are written, which no software adapter does.
+/// Products that are activated before they are written, as on no software adapter.
 #[test]
 fn tiled_layers_agree() {
-    for which in 0..3 {
+    for tiles in 0..3 {
         let Some(gpu) = gpu() else { return };
-        let gpu = gpu.with_tiles(which).with_fusion(true, false);
+        let gpu = gpu.with_tiles(tiles).with_fusion(true, false);
         compare_rows(&gpu, |kernel| {
             VARIANTS.contains(&kernel) || kernel == "activate"
         });
@@ -152,10 +151,10 @@ fn tiled_layers_agree() {
     }
 }
 
-/// Small matrices at once, which a software adapter would not take by itself, and most do not have.
+/// Products of cooperative matrices, which are not the default of a software adapter, and which most lack.
 #[test]
 fn cooperative_products_agree() {
-    match apart().map(GpuDevice::with_cooperative_products) {
+    match unfused_gpu().map(GpuDevice::with_cooperative_products) {
         Some(Some(gpu)) => compare_rows(&gpu, |kernel| VARIANTS.contains(&kernel)),
         Some(None) => {
             popfit_testing::required::report_skip("the adapter has no cooperative matrices")
@@ -164,36 +163,37 @@ fn cooperative_products_agree() {
     }
 }
 
-fn compare_rows(gpu: &GpuDevice, wanted: impl Fn(&str) -> bool) {
-    for (kernel, buffer, model, tolerance) in ROWS.into_iter().filter(|(kernel, ..)| wanted(kernel))
+fn compare_rows(gpu: &GpuDevice, is_compared: impl Fn(&str) -> bool) {
+    for (kernel, buffer, model, tolerance) in
+        ROWS.into_iter().filter(|(kernel, ..)| is_compared(kernel))
     {
         for members in SIZES {
             let case = Case::new(model, members, members as u64 + 1);
             let id = case.buffer(buffer);
             let expected = inspect(&CpuDevice, &case, id);
-            let found = inspect(gpu, &case, id);
-            // a label near zero is a difference of numbers of order one
+            let actual = inspect(gpu, &case, id);
+            // A label near zero is a difference of numbers of order one.
             let floor = if matches!(kernel, "labels" | "product") {
                 1.0
             } else {
                 0.0
             };
             let row = case.recording.block(id).length / case.rows(id);
-            let checked = compare(
+            let comparison = compare(
                 &format!("{kernel}, {members} members"),
                 &expected,
-                &found,
+                &actual,
                 (row, floor),
                 tolerance,
             );
-            checked.unwrap_or_else(|e| panic!("{e}"));
+            comparison.unwrap_or_else(|e| panic!("{e}"));
         }
     }
 }
 
 #[test]
 fn activations_agree() {
-    let Some(gpu) = apart() else { return };
+    let Some(gpu) = unfused_gpu() else { return };
     compare_activations(&gpu);
 }
 
@@ -208,11 +208,12 @@ fn compare_activations(gpu: &GpuDevice) {
             3,
         );
         let id = case.buffer("layer 0");
-        let (expected, found) = (inspect(&CpuDevice, &case, id), inspect(gpu, &case, id));
+        let expected = inspect(&CpuDevice, &case, id);
+        let actual = inspect(gpu, &case, id);
         compare(
             &format!("{activation:?}"),
             &expected,
-            &found,
+            &actual,
             (16, 0.0),
             3e-6,
         )

@@ -37,20 +37,24 @@ macro_rules! decay {
     };
 }
 
-/// A rounding that nobody can vouch for: no fit ends in f32 by it.
-fn boundless() -> LaneModel<f32> {
+/// Returns a rounding bound that is infinite, so that no fit ends in f32.
+fn infinite_rounding() -> LaneModel<f32> {
     Arc::new(|block: LaneBlock<'_, f32>| {
         for place in 0..block.points.len() {
-            (
-                block.rows[place * block.stride].0,
-                block.rows[place * block.stride + 1].0,
-            ) = ([0.0; _], [f32::INFINITY; _]);
+            block.rows[place * block.stride].0 = [0.0; _];
+            block.rows[place * block.stride + 1].0 = [f32::INFINITY; _];
         }
     })
 }
 
-/// Parameters, variances, chi2, statuses, correlations.
-type Fits = (Vec<f64>, Vec<f64>, Vec<f64>, Vec<i8>, Vec<f64>);
+/// Results of the fits of a part.
+struct Fits {
+    parameters: Vec<f64>,
+    variances: Vec<f64>,
+    chi2: Vec<f64>,
+    status: Vec<i8>,
+    correlations: Vec<f64>,
+}
 
 /// A part's data, and its columns.
 struct Part<'a> {
@@ -58,8 +62,9 @@ struct Part<'a> {
     fits: Fits,
     promises: Vec<f64>,
     rounds: Vec<u16>,
-    /// How often it has begun and ended.
+    /// Number of times that it has begun.
     begun: usize,
+    /// Number of times that it has ended.
     ended: usize,
 }
 
@@ -68,26 +73,25 @@ struct Parts<'a>(Vec<Mutex<Part<'a>>>);
 
 impl<'a> Parts<'a> {
     fn new(batches: &[SmallBatch<'a>]) -> Parts<'a> {
-        let part = |batch: &SmallBatch<'a>| {
+        let mut parts = Vec::new();
+        for batch in batches {
             let count = batch.starts.len() / 3;
-            let nan = |count| vec![f64::NAN; count];
-            let fits = (
-                batch.starts.to_vec(),
-                nan(3 * count),
-                nan(count),
-                vec![WAITING; count],
-                nan(9 * count),
-            );
-            Mutex::new(Part {
+            parts.push(Mutex::new(Part {
                 batch: *batch,
-                fits,
-                promises: nan(count),
+                fits: Fits {
+                    parameters: batch.starts.to_vec(),
+                    variances: vec![f64::NAN; 3 * count],
+                    chi2: vec![f64::NAN; count],
+                    status: vec![WAITING; count],
+                    correlations: vec![f64::NAN; 9 * count],
+                },
+                promises: vec![f64::NAN; count],
                 rounds: vec![0; count],
                 begun: 0,
                 ended: 0,
-            })
-        };
-        Parts(batches.iter().map(part).collect())
+            }));
+        }
+        Parts(parts)
     }
 }
 
@@ -115,7 +119,13 @@ impl SmallParts for Parts<'_> {
             begun,
             ended,
         } = &mut *part;
-        let (parameters, variances, chi2, status, correlations) = fits;
+        let Fits {
+            parameters,
+            variances,
+            chi2,
+            status,
+            correlations,
+        } = fits;
         let correlations = Some(&mut correlations[..]);
         assert!(*begun > 0 && *ended == 0);
         work(
@@ -172,7 +182,7 @@ fn fit_parts(
         estimator: Estimator::LeastSquares,
         priors: Vec::new(),
         rounding: Some(Rounding {
-            points: boundless(),
+            points: infinite_rounding(),
             times: 1.0,
             sums,
         }),
@@ -185,12 +195,15 @@ fn fit_parts(
         .unwrap()
         .fit(&parts)
         .unwrap();
-    let ended = |part: Mutex<Part<'_>>| {
-        let part = part.into_inner().unwrap();
-        assert_eq!(part.ended, part.rounds.len().min(1));
-        part.fits
-    };
-    parts.0.into_iter().map(ended).collect()
+    parts
+        .0
+        .into_iter()
+        .map(|part| {
+            let part = part.into_inner().unwrap();
+            assert_eq!(part.ended, part.rounds.len().min(1));
+            part.fits
+        })
+        .collect()
 }
 
 /// Fits decays in one part.
@@ -203,7 +216,8 @@ fn fit(
     fit_parts(device, model, sums, &[*batch], PART).remove(0)
 }
 
-fn random(k: usize) -> f64 {
+/// Returns the k-th of some arbitrary numbers between −0.5 and 0.5.
+fn arbitrary_number(k: usize) -> f64 {
     ((k * 7919 + 13) % 1009) as f64 / 1009.0 - 0.5
 }
 
@@ -227,28 +241,30 @@ impl Data {
         let x: Vec<f64> = (0..if own_grid { count * POINTS } else { POINTS })
             .map(|i| 0.2 * (i % POINTS) as f64 + 0.01 * (i / POINTS) as f64)
             .collect();
-        let at = |k: usize, j: usize| x[if own_grid { k * POINTS + j } else { j }];
-        let noiseless = |k: usize, j: usize| {
-            (3.0 + random(k)) * (-(1.0 + random(k + 7)) * at(k, j)).exp() + 1.0
-        };
-        let each = || (0..count).flat_map(|k| (0..POINTS).map(move |j| (k, j)));
-        let masked = |k: usize, j: usize| shape.is_weighted && (k + 2 * j).is_multiple_of(9);
-        let datum = |(k, j)| {
-            if masked(k, j) {
+        let mut y = Vec::new();
+        let mut sigma = Vec::new();
+        let mut mask = Vec::new();
+        for (k, j) in (0..count).flat_map(|k| (0..POINTS).map(move |j| (k, j))) {
+            let x = x[if own_grid { k * POINTS + j } else { j }];
+            let height = 3.0 + arbitrary_number(k);
+            let rate = 1.0 + arbitrary_number(k + 7);
+            let noise = 0.1 * arbitrary_number(31 * k + j);
+            let is_masked = shape.is_weighted && (k + 2 * j).is_multiple_of(9);
+            y.push(if is_masked {
                 f64::NAN
             } else {
-                noiseless(k, j) + 0.1 * random(31 * k + j)
-            }
-        };
+                height * (-rate * x).exp() + 1.0 + noise
+            });
+            sigma.push(0.05 + 0.01 * ((k + j) % 5) as f64);
+            mask.push(is_masked);
+        }
         Data {
             shape,
-            y: each().map(datum).collect(),
-            sigma: each()
-                .map(|(k, j)| 0.05 + 0.01 * ((k + j) % 5) as f64)
-                .collect(),
-            mask: each().map(|(k, j)| masked(k, j)).collect(),
+            y,
+            sigma,
+            mask,
             starts: (0..count)
-                .flat_map(|k| [2.5, 1.2, 0.5 + 0.1 * random(k)])
+                .flat_map(|k| [2.5, 1.2, 0.5 + 0.1 * arbitrary_number(k)])
                 .collect(),
             units: (0..count)
                 .flat_map(|k| [4.0, 0.5, if k % 2 == 0 { 1.0 } else { 2.0 }])
@@ -280,23 +296,22 @@ impl Data {
 }
 
 fn is_success(fits: &Fits, k: usize) -> bool {
-    Status::from_code(fits.3[k].into()).is_some_and(Status::is_success)
+    Status::from_code(fits.status[k].into()).is_some_and(Status::is_success)
 }
 
 #[test]
-fn whole_fits_agree() {
+fn small_fits_agree() {
     let Some(gpu) = gpu() else { return };
-    let mut creeping = [0; 2];
+    let mut out_of_rounds_count = [0; 2];
     for (count, bits) in SIZES
         .into_iter()
         .flat_map(|count| (0..16).map(move |bits| (count, bits)))
     {
-        let has = |bit: u32| bits >> bit & 1 == 1;
         let shape = Shape {
-            own_grid: has(0),
-            is_weighted: has(1),
-            is_bounded: has(2),
-            own_units: has(3),
+            own_grid: bits & 1 != 0,
+            is_weighted: bits & 2 != 0,
+            is_bounded: bits & 4 != 0,
+            own_units: bits & 8 != 0,
         };
         let data = Data::new(count, shape);
         let batch = data.batch();
@@ -314,37 +329,40 @@ fn whole_fits_agree() {
         );
         let on_gpu = fit(&gpu, SmallModel::Single(decay!(f32), None), None, &batch);
         for k in 0..count {
-            // f32 may find steps made of rounding until its rounds are over: f64 begins such fits again
+            // In f32 steps made of rounding may go on until the last round: f64 begins such fits again.
             let out_of_rounds =
-                [&cpu, &on_gpu].map(|fits| fits.3[k] == Status::MaxRounds.code() as i8);
-            creeping
-                .iter_mut()
-                .zip(out_of_rounds)
-                .for_each(|(count, is_out)| *count += usize::from(is_out));
+                [&cpu, &on_gpu].map(|fits| fits.status[k] == Status::MaxRounds.code() as i8);
+            for (count, is_out) in out_of_rounds_count.iter_mut().zip(out_of_rounds) {
+                *count += usize::from(is_out);
+            }
             if out_of_rounds.contains(&true) {
                 continue;
             }
-            let good = [&cpu, &on_gpu, &exact]
+            let all_succeeded = [&cpu, &on_gpu, &exact]
                 .iter()
                 .all(|fits| is_success(fits, k));
-            assert!(good, "{shape:?} {k}: {} {}", cpu.3[k], on_gpu.3[k]);
             assert!(
-                (cpu.2[k] / on_gpu.2[k] - 1.0).abs() < 1e-4,
+                all_succeeded,
+                "{shape:?} {k}: {} {}",
+                cpu.status[k], on_gpu.status[k]
+            );
+            assert!(
+                (cpu.chi2[k] / on_gpu.chi2[k] - 1.0).abs() < 1e-4,
                 "{shape:?} {k}: chi2 {} {}",
-                cpu.2[k],
-                on_gpu.2[k]
+                cpu.chi2[k],
+                on_gpu.chi2[k]
             );
             for i in 3 * k..3 * k + 3 {
-                // nobody vouches for the rounding
-                assert!(on_gpu.1[i].is_nan());
-                // at a bound there is no error: the parameter itself must agree
-                let sigma = (exact.1[i] * exact.2[k] / POINTS as f64).sqrt();
+                // The rounding bound is infinite, so that no fit ends in f32.
+                assert!(on_gpu.variances[i].is_nan());
+                // At a bound there is no error, and the parameter itself must agree.
+                let sigma = (exact.variances[i] * exact.chi2[k] / POINTS as f64).sqrt();
                 let tolerance = if sigma.is_nan() {
-                    1e-6 * cpu.0[i].abs()
+                    1e-6 * cpu.parameters[i].abs()
                 } else {
                     0.02 * sigma
                 };
-                let [cpu, on_gpu, exact] = [&cpu, &on_gpu, &exact].map(|fits| fits.0[i]);
+                let [cpu, on_gpu, exact] = [&cpu, &on_gpu, &exact].map(|fits| fits.parameters[i]);
                 assert!(
                     (cpu - on_gpu).abs() <= tolerance,
                     "{shape:?} {k}: {cpu} {on_gpu} {sigma}"
@@ -356,26 +374,21 @@ fn whole_fits_agree() {
             }
         }
     }
-    let all = 16 * SIZES.iter().sum::<usize>();
+    let fit_count = 16 * SIZES.iter().sum::<usize>();
     assert!(
-        creeping.iter().all(|count| 50 * count <= all),
-        "{creeping:?} of {all}"
+        out_of_rounds_count
+            .iter()
+            .all(|count| 50 * count <= fit_count),
+        "{out_of_rounds_count:?} of {fit_count}"
     );
 }
 
-/// A GPU ends no fit by its sums that the CPU does not end, and some; their variances and correlations are those of
-/// f64.
+/// A GPU ends some fits in f32, and only such as the CPU ends, too; their variances and correlations are those of f64.
 #[test]
-fn fits_end_in_f32_where_their_sums_tell() {
+fn fits_end_in_f32_where_sums_bound_their_rounding() {
     let Some(gpu) = gpu() else { return };
-    let sums = |others| {
-        Some(SumRounding {
-            of_exponent: 2.0,
-            others,
-            exponents: &[(1, 1.0)],
-        })
-    };
-    for (is_bounded, others, least) in [(false, 3.0, 40), (true, 3.0, 10), (false, 3000.0, 0)] {
+    for (is_bounded, others, least_ended) in [(false, 3.0, 40), (true, 3.0, 10), (false, 3000.0, 0)]
+    {
         let data = Data::new(
             130,
             Shape {
@@ -386,6 +399,11 @@ fn fits_end_in_f32_where_their_sums_tell() {
             },
         );
         let batch = data.batch();
+        let rounding = Some(SumRounding {
+            of_exponent: 2.0,
+            others,
+            exponents: &[(1, 1.0)],
+        });
         let exact = fit(
             &CpuDevice,
             SmallModel::Double(decay!(f64), None),
@@ -395,40 +413,45 @@ fn fits_end_in_f32_where_their_sums_tell() {
         let cpu = fit(
             &CpuDevice,
             SmallModel::Single(decay!(f32), None),
-            sums(others),
+            rounding,
             &batch,
         );
         let on_gpu = fit(
             &gpu,
             SmallModel::Single(decay!(f32), None),
-            sums(others),
+            rounding,
             &batch,
         );
-        let ended: Vec<usize> = (0..130).filter(|k| on_gpu.1[3 * k].is_finite()).collect();
+        let ended: Vec<usize> = (0..130)
+            .filter(|k| on_gpu.variances[3 * k].is_finite())
+            .collect();
         assert!(
-            ended.len() >= least && (least > 0 || ended.is_empty()),
+            ended.len() >= least_ended && (least_ended > 0 || ended.is_empty()),
             "{is_bounded} {others}: {}",
             ended.len()
         );
         for k in ended {
-            assert!(is_success(&on_gpu, k) && cpu.1[3 * k].is_finite(), "{k}");
+            assert!(
+                is_success(&on_gpu, k) && cpu.variances[3 * k].is_finite(),
+                "{k}"
+            );
             for i in 3 * k..3 * k + 3 {
                 assert!(
-                    (on_gpu.1[i] / exact.1[i] - 1.0).abs() < 1e-3,
+                    (on_gpu.variances[i] / exact.variances[i] - 1.0).abs() < 1e-3,
                     "{k}: {} {}",
-                    on_gpu.1[i],
-                    exact.1[i]
+                    on_gpu.variances[i],
+                    exact.variances[i]
                 );
-                let sigma = (exact.1[i] * exact.2[k] / POINTS as f64).sqrt();
+                let sigma = (exact.variances[i] * exact.chi2[k] / POINTS as f64).sqrt();
                 assert!(
-                    (on_gpu.0[i] - exact.0[i]).abs() < 1e-3 * sigma,
+                    (on_gpu.parameters[i] - exact.parameters[i]).abs() < 1e-3 * sigma,
                     "{k}: {} {}",
-                    on_gpu.0[i],
-                    exact.0[i]
+                    on_gpu.parameters[i],
+                    exact.parameters[i]
                 );
             }
             for i in [3, 6, 7].map(|below| 9 * k + below) {
-                let [cpu, on_gpu, exact] = [&cpu, &on_gpu, &exact].map(|fits| fits.4[i]);
+                let [cpu, on_gpu, exact] = [&cpu, &on_gpu, &exact].map(|fits| fits.correlations[i]);
                 assert!(
                     (on_gpu - exact).abs() < 1e-3 && (cpu - exact).abs() < 1e-3,
                     "{k}: {cpu} {on_gpu} {exact}"
@@ -438,9 +461,10 @@ fn fits_end_in_f32_where_their_sums_tell() {
     }
 }
 
-/// Parts that have more than those before them do not change what these, which have gone to the device, get.
+/// Parts with other inputs than the parts before them do not change the results of these, which are on the device by
+/// then.
 #[test]
-fn parts_go_to_a_gpu_one_after_another() {
+fn results_do_not_depend_on_how_many_parts_a_gpu_holds() {
     let Some(gpu) = gpu() else { return };
     let plain = Shape {
         own_grid: false,
@@ -468,26 +492,29 @@ fn parts_go_to_a_gpu_one_after_another() {
     let batches: Vec<SmallBatch<'_>> = data.iter().map(Data::batch).collect();
     let model = || SmallModel::Single(decay!(f32), None);
     let one_at_a_time = fit_parts(&gpu, model(), None, &batches, PART);
-    let two = fit_parts(&gpu, model(), None, &batches, 2 * PART);
-    for ((fits, two), batch) in one_at_a_time.iter().zip(&two).zip(&batches) {
+    let two_at_a_time = fit_parts(&gpu, model(), None, &batches, 2 * PART);
+    for ((fits, together), batch) in one_at_a_time.iter().zip(&two_at_a_time).zip(&batches) {
         let alone = fit(&gpu, model(), None, batch);
-        for other in [two, &alone] {
-            assert_eq!(fits.3, other.3);
+        for other in [together, &alone] {
+            assert_eq!(fits.status, other.status);
             assert!(
-                fits.0
+                fits.parameters
                     .iter()
-                    .zip(&other.0)
+                    .zip(&other.parameters)
                     .all(|(a, b)| a.to_bits() == b.to_bits())
             );
             assert!(
-                fits.2
+                fits.chi2
                     .iter()
-                    .zip(&other.2)
+                    .zip(&other.chi2)
                     .all(|(a, b)| a.to_bits() == b.to_bits())
             );
         }
         assert!(
-            (0..fits.3.len()).filter(|&k| is_success(fits, k)).count() > fits.3.len() * 49 / 50
+            (0..fits.status.len())
+                .filter(|&k| is_success(fits, k))
+                .count()
+                > fits.status.len() * 49 / 50
         );
     }
 }

@@ -1,4 +1,4 @@
-//! `step`: the same points after the first steps, most of which meet the box on their way.
+//! `step`: the same points after the first steps, most of which meet bounds.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -10,8 +10,8 @@ use super::cases::{Case, Model};
 use super::compare::compare;
 use super::{SIZES, gpu};
 
-/// Returns the way of each member when the population stops after some rounds, shape (members, parameters).
-fn ways(device: &dyn Device, case: &Case, max_rounds: u32) -> Vec<f64> {
+/// Returns the displacement of each member after some rounds, shape (members, parameters).
+fn displacements(device: &dyn Device, case: &Case, max_rounds: u32) -> Vec<f64> {
     let method = Method::LevenbergMarquardt(LevenbergMarquardt::default().max_rounds(max_rounds));
     let recording = Arc::new(case.recording.clone());
     let mut population = device
@@ -29,8 +29,8 @@ fn ways(device: &dyn Device, case: &Case, max_rounds: u32) -> Vec<f64> {
         .collect()
 }
 
-/// Bounds so near to the two starts of each spectrum that first steps meet them.
-fn boxed(model: Model, members: usize) -> Case {
+/// Makes a case whose bounds are so near to the two starts of each spectrum that first steps meet them.
+fn case_with_near_bounds(model: Model, members: usize) -> Case {
     let mut case = Case::new(model, members, 53);
     let parameters = case.recording.parameters.len();
     let batch = &mut case.batch;
@@ -46,17 +46,17 @@ fn boxed(model: Model, members: usize) -> Case {
     case
 }
 
-/// Numbers of `ways` that end on a face of the box.
-fn at_faces(case: &Case, ways: &[f64]) -> usize {
+/// Returns the number of parameters that end at a bound.
+fn count_at_bounds(case: &Case, displacements: &[f64]) -> usize {
     let parameters = case.recording.parameters.len();
-    let at_one = |i: usize| {
+    let is_at_bound = |i: usize| {
         let bound = case.batch.group[i / parameters] as usize * parameters + i % parameters;
-        let end = case.batch.starts[i] + ways[i];
+        let end = case.batch.starts[i] + displacements[i];
         [case.batch.lower[bound], case.batch.upper[bound]]
             .iter()
-            .any(|face| (end - face).abs() < 1e-6)
+            .any(|bound| (end - bound).abs() < 1e-6)
     };
-    (0..ways.len()).filter(|&i| at_one(i)).count()
+    (0..displacements.len()).filter(|&i| is_at_bound(i)).count()
 }
 
 #[test]
@@ -73,27 +73,31 @@ fn first_steps_agree() {
         },
         Model { terms: 4, ..narrow },
     ] {
-        // of the way's longest part; measured: 7e-5 and 6e-4, as the second step starts from where the first one's
-        // rounding leads
+        // Tolerances are shares of the largest displacement of a member. Measured: 7e-5 and 6e-4, because the second
+        // step starts from the rounded end of the first.
         for (rounds, tolerance) in [(2, 5e-4), (3, 5e-3)] {
-            let (mut faces, mut numbers) = (0, 0);
+            let mut at_bounds = 0;
+            let mut parameters = 0;
             for members in SIZES {
-                let case = boxed(model, members);
-                let (cpu, gpu) = (ways(&CpuDevice, &case, rounds), ways(&gpu, &case, rounds));
-                let what = format!("{members} members, {rounds} rounds");
+                let case = case_with_near_bounds(model, members);
+                let cpu = displacements(&CpuDevice, &case, rounds);
+                let gpu = displacements(&gpu, &case, rounds);
                 compare(
-                    &what,
+                    &format!("{members} members, {rounds} rounds"),
                     &cpu,
                     &gpu,
                     (case.recording.parameters.len(), 0.0),
                     tolerance,
                 )
                 .unwrap_or_else(|e| panic!("{e}"));
-                faces += at_faces(&case, &cpu);
-                numbers += cpu.len();
+                at_bounds += count_at_bounds(&case, &cpu);
+                parameters += cpu.len();
             }
-            println!("{rounds} rounds: {faces} of {numbers} at a face");
-            assert!(8 * faces > numbers, "{faces} of {numbers} at a face");
+            println!("{rounds} rounds: {at_bounds} of {parameters} at a bound");
+            assert!(
+                8 * at_bounds > parameters,
+                "{at_bounds} of {parameters} at a bound"
+            );
         }
     }
 }

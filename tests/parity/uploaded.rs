@@ -1,4 +1,4 @@
-//! Curves that stay on a GPU have the results of curves that are sent for each fit, to the bit.
+//! Curves that stay on a GPU have the results of curves that are uploaded for each fit, to the bit.
 
 use popfit::low_level::gpu::{Fault, Faults, GpuDevice};
 use popfit::low_level::solver::Device as _;
@@ -8,8 +8,8 @@ use popfit_testing::sequence::Sequence;
 use super::gpu;
 
 const POINTS: usize = 25;
-/// More than one place has room for.
-const MANY: usize = (1 << 15) + 1030;
+/// Number of fits for which one buffer on the device is too small.
+const FITS_OF_TWO_BUFFERS: usize = (1 << 15) + 1030;
 
 /// Noisy decays, and a start for each.
 struct Decays {
@@ -24,8 +24,10 @@ impl Decays {
     fn new(count: usize) -> Decays {
         let mut random = Sequence(count as u64);
         let x: Vec<f64> = (0..POINTS).map(|j| 0.2 * j as f64).collect();
-        let (mut y, mut sigma, mut mask, mut starts) =
-            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut y = Vec::new();
+        let mut sigma = Vec::new();
+        let mut mask = Vec::new();
+        let mut starts = Vec::new();
         for _ in 0..count {
             let [a, k, c] = [
                 3.0 + random.uniform(),
@@ -53,11 +55,12 @@ impl Decays {
         }
     }
 
-    fn plain(&self) -> Curves<'_> {
+    /// Returns the curves without weights.
+    fn curves(&self) -> Curves<'_> {
         Curves::on_common_grid(&self.x, &self.y, &self.starts)
     }
 
-    /// Starts elsewhere.
+    /// Returns starts that differ from the first ones.
     fn other_starts(&self) -> Vec<f64> {
         self.starts.iter().map(|start| 1.2 * start + 0.01).collect()
     }
@@ -67,8 +70,8 @@ fn fitter(device: impl Into<Device>) -> CurveFitter {
     CurveFitter::new(Formula::parse("a*exp(-k*x) + c").unwrap(), device.into())
 }
 
-/// All that columns have, in bits.
-fn bits(columns: &CurveColumns) -> (Vec<u64>, Vec<i8>, Vec<u32>, Vec<Option<String>>) {
+/// Returns the bits of all numbers of the columns, and their messages.
+fn result_bits(columns: &CurveColumns) -> (Vec<u64>, Vec<i8>, Vec<u32>, Vec<Option<String>>) {
     let covariance = columns.covariance.as_deref().unwrap_or(&[]);
     let numbers = [
         &columns.parameters[..],
@@ -90,19 +93,22 @@ fn bits(columns: &CurveColumns) -> (Vec<u64>, Vec<i8>, Vec<u32>, Vec<Option<Stri
 
 /// Asserts that curves of `fitter`, made from starts, have the same results when they stay on its device, from their
 /// first starts and from others.
-fn assert_same<'d>(
+fn assert_same_results<'d>(
     fitter: &CurveFitter,
     curves: impl Fn(&'d [f64]) -> Curves<'d>,
     starts: [&'d [f64]; 2],
 ) {
-    let expected = starts.map(|starts| bits(&fitter.fit_columns(&curves(starts)).unwrap()));
+    let expected = starts.map(|starts| result_bits(&fitter.fit_columns(&curves(starts)).unwrap()));
     let mut uploaded = fitter.upload(curves(starts[0])).unwrap();
     assert!(uploaded.is_on_device());
     let mut columns = uploaded.fit().unwrap().read().unwrap();
-    assert!(bits(&columns) == expected[0], "from their first starts");
+    assert!(
+        result_bits(&columns) == expected[0],
+        "from their first starts"
+    );
     uploaded.set_starts(starts[1]).unwrap();
     uploaded.fit().unwrap().read_into(&mut columns).unwrap();
-    assert!(bits(&columns) == expected[1], "from others");
+    assert!(result_bits(&columns) == expected[1], "from others");
 }
 
 #[test]
@@ -117,95 +123,95 @@ fn curves_that_stay_on_the_gpu_have_the_same_results() {
             mask,
             starts,
         } = &decays;
-        let (others, grids) = (decays.other_starts(), x.repeat(count));
-        let plain = fitter(gpu.clone());
-        let starts = [&starts[..], &others];
-        assert_same(
-            &plain,
+        let other_starts = decays.other_starts();
+        let grids = x.repeat(count);
+        let fitter = fitter(gpu.clone());
+        let starts = [&starts[..], &other_starts];
+        assert_same_results(
+            &fitter,
             |starts| Curves::on_common_grid(x, y, starts),
             starts,
         );
         let weighted = |starts| Curves::on_common_grid(x, y, starts).sigma(sigma);
-        assert_same(&plain.clone().covariance(true), weighted, starts);
+        assert_same_results(&fitter.clone().covariance(true), weighted, starts);
         let masked = |starts| Curves::on_own_grids(&grids, y, starts).mask(&mask[..]);
-        assert_same(&plain.bounds("k", 0.0, 50.0), masked, starts);
+        assert_same_results(&fitter.bounds("k", 0.0, 50.0), masked, starts);
     }
 }
 
 #[test]
-fn bad_curves_between_good_ones_stay_bad() {
+fn invalid_curves_between_valid_ones_keep_their_messages() {
     let Some(gpu) = gpu() else { return };
     let mut decays = Decays::new(1500);
     decays.y[30 * POINTS + 3] = f64::NAN;
     decays.starts[3 * 1100] = f64::INFINITY;
-    // so far from the data that the fit has units of its own
+    // So far from the data that the fit has units of its own.
     decays.starts[3 * 700] = 1e9;
     let fitter = fitter(gpu);
-    let expected = fitter.fit_columns(&decays.plain()).unwrap();
-    let mut uploaded = fitter.upload(decays.plain()).unwrap();
+    let expected = fitter.fit_columns(&decays.curves()).unwrap();
+    let mut uploaded = fitter.upload(decays.curves()).unwrap();
     let columns = uploaded.fit().unwrap().read().unwrap();
-    assert!(bits(&columns) == bits(&expected));
+    assert!(result_bits(&columns) == result_bits(&expected));
     assert!(columns.message(30).is_some() && columns.message(1100).is_some());
 }
 
 #[test]
-fn starts_may_come_to_need_units_of_their_own_and_cease_to() {
+fn starts_may_begin_and_cease_to_need_units_of_their_own() {
     let Some(gpu) = gpu() else { return };
-    for (count, far) in [(200, 70), (MANY, MANY - 3)] {
+    for (count, distant_fit) in [(200, 70), (FITS_OF_TWO_BUFFERS, FITS_OF_TWO_BUFFERS - 3)] {
         let decays = Decays::new(count);
-        let mut others = decays.starts.clone();
-        others[3 * far] = 1e9;
-        // on either side of the square root of 2 in f64 and in f32, where units change
-        others[4] = 1.414_213_59;
+        let mut with_distant_start = decays.starts.clone();
+        with_distant_start[3 * distant_fit] = 1e9;
+        // On one side of the square root of 2 in f64 and on the other in f32; units change there.
+        with_distant_start[4] = 1.414_213_59;
         let fitter = fitter(gpu.clone());
         let curves = |starts| Curves::on_common_grid(&decays.x, &decays.y, starts);
-        assert_same(&fitter, curves, [&decays.starts, &others]);
-        let mut near = others.clone();
-        near[3 * far] = decays.starts[3 * far];
-        assert_same(&fitter, curves, [&others, &near]);
+        assert_same_results(&fitter, curves, [&decays.starts, &with_distant_start]);
+        let mut without_it = with_distant_start.clone();
+        without_it[3 * distant_fit] = decays.starts[3 * distant_fit];
+        assert_same_results(&fitter, curves, [&with_distant_start, &without_it]);
     }
 }
 
 #[test]
-fn one_row_of_starts_holds_for_all_and_a_wrong_number_changes_nothing() {
+fn one_row_of_starts_is_used_for_all_fits_and_a_wrong_number_is_rejected() {
     let Some(gpu) = gpu() else { return };
     let decays = Decays::new(100);
     let fitter = fitter(gpu);
-    let expected = bits(&fitter.fit_columns(&decays.plain()).unwrap());
-    let mut uploaded = fitter.upload(decays.plain()).unwrap();
+    let expected = result_bits(&fitter.fit_columns(&decays.curves()).unwrap());
+    let mut uploaded = fitter.upload(decays.curves()).unwrap();
     assert!(matches!(
         uploaded.set_starts(vec![1.0; 9]),
         Err(Error::ShapeMismatch { .. })
     ));
     assert!(uploaded.is_on_device());
-    assert!(bits(&uploaded.fit().unwrap().read().unwrap()) == expected);
+    assert!(result_bits(&uploaded.fit().unwrap().read().unwrap()) == expected);
     uploaded.set_starts(vec![3.0, 1.0, 0.1]).unwrap();
     let repeated = Curves::on_common_grid(&decays.x, &decays.y, [3.0, 1.0, 0.1].repeat(100));
     assert!(
-        bits(&uploaded.fit().unwrap().read().unwrap())
-            == bits(&fitter.fit_columns(&repeated).unwrap())
+        result_bits(&uploaded.fit().unwrap().read().unwrap())
+            == result_bits(&fitter.fit_columns(&repeated).unwrap())
     );
 }
 
 #[test]
-fn curves_of_several_places_are_sent_once() {
+fn curves_are_uploaded_once() {
     let Some(shared) = gpu() else { return };
     let gpu = shared
         .with_faults(Faults::new(Fault::Zeros, u64::MAX, false))
         .unwrap();
-    let decays = Decays::new(MANY);
+    let decays = Decays::new(FITS_OF_TWO_BUFFERS);
     let fitter = fitter(gpu.clone());
-    let mut since = gpu.calls();
-    let mut calls = || {
-        let (now, earlier) = (gpu.calls(), since);
-        since = now;
-        now - earlier
+    let mut last_calls = gpu.calls();
+    let mut new_calls = || {
+        let earlier = std::mem::replace(&mut last_calls, gpu.calls());
+        last_calls - earlier
     };
-    let blocks = MANY.next_multiple_of(64) as u64;
-    let mut uploaded = fitter.upload(decays.plain()).unwrap();
+    let packed_fits = FITS_OF_TWO_BUFFERS.next_multiple_of(64) as u64;
+    let mut uploaded = fitter.upload(decays.curves()).unwrap();
     assert_eq!(
-        calls().uploaded_bytes,
-        4 * POINTS as u64 + (100 + 12) * blocks
+        new_calls().uploaded_bytes,
+        4 * POINTS as u64 + (100 + 12) * packed_fits
     );
     uploaded.fit().unwrap();
     let DeviceCalls {
@@ -214,7 +220,7 @@ fn curves_of_several_places_are_sent_once() {
         dispatches,
         waits,
         ..
-    } = calls();
+    } = new_calls();
     assert_eq!(
         (uploaded_bytes, copied_bytes, dispatches, waits),
         (0, 0, 2, 2)
@@ -225,67 +231,67 @@ fn curves_of_several_places_are_sent_once() {
         copied_bytes,
         dispatches,
         ..
-    } = calls();
+    } = new_calls();
     assert_eq!(
         (uploaded_bytes, copied_bytes, dispatches),
-        (0, 4 * 8 * blocks, 2)
+        (0, 4 * 8 * packed_fits, 2)
     );
     uploaded.set_starts(decays.other_starts()).unwrap();
     let DeviceCalls {
         uploaded_bytes,
         buffers,
         ..
-    } = calls();
-    assert_eq!((uploaded_bytes, buffers), (12 * blocks, 0));
-    assert!(bits(&columns) == bits(&fitter.fit_columns(&decays.plain()).unwrap()));
+    } = new_calls();
+    assert_eq!((uploaded_bytes, buffers), (12 * packed_fits, 0));
+    assert!(result_bits(&columns) == result_bits(&fitter.fit_columns(&decays.curves()).unwrap()));
 }
 
 #[test]
-fn what_has_no_place_on_a_device_is_fitted_when_it_is_read() {
+fn curves_that_cannot_stay_on_a_device_are_fitted_when_read() {
     let Some(gpu) = gpu() else { return };
     let decays = Decays::new(70);
     let other_starts = decays.other_starts();
-    let elsewhere = Curves::on_common_grid(&decays.x, &decays.y, &other_starts);
+    let from_other_starts = Curves::on_common_grid(&decays.x, &decays.y, &other_starts);
     let on_gpu = fitter(gpu);
-    let others = [
+    let fitters = [
         fitter(Device::cpu()),
         on_gpu.clone().starts(2),
         on_gpu.clone().exact(true),
         on_gpu.clone().tie("c", "0.1*a"),
         on_gpu.clone().prior("k", 1.0, 0.5),
     ];
-    for fitter in others {
-        let mut uploaded = fitter.upload(decays.plain()).unwrap();
+    for fitter in fitters {
+        let mut uploaded = fitter.upload(decays.curves()).unwrap();
         assert!(!uploaded.is_on_device());
         assert!(
-            bits(&uploaded.fit().unwrap().read().unwrap())
-                == bits(&fitter.fit_columns(&decays.plain()).unwrap())
+            result_bits(&uploaded.fit().unwrap().read().unwrap())
+                == result_bits(&fitter.fit_columns(&decays.curves()).unwrap())
         );
         uploaded.set_starts(&other_starts).unwrap();
         assert!(!uploaded.is_on_device());
         assert!(
-            bits(&uploaded.fit().unwrap().read().unwrap())
-                == bits(&fitter.fit_columns(&elsewhere).unwrap())
+            result_bits(&uploaded.fit().unwrap().read().unwrap())
+                == result_bits(&fitter.fit_columns(&from_other_starts).unwrap())
         );
     }
-    let nothing = Curves::on_common_grid(&decays.x, Vec::<f64>::new(), Vec::<f64>::new());
-    let mut uploaded = on_gpu.upload(nothing).unwrap();
+    let no_curves = Curves::on_common_grid(&decays.x, Vec::<f64>::new(), Vec::<f64>::new());
+    let mut uploaded = on_gpu.upload(no_curves).unwrap();
     assert!(!uploaded.is_on_device() && uploaded.fit().unwrap().read().unwrap().is_empty());
 }
 
-/// Uploads, fits, reads, gives other starts, fits and reads again on a GPU that meets a fault at each of its calls in
-/// turn: nothing fails, and after a failure the curves are the host's.
-fn sweep(shared: &GpuDevice, fault: Fault) {
+/// Uploads, fits, reads, sets other starts, fits and reads again on a GPU that meets a fault at each of its calls in
+/// turn. No fit may fail, and after a fault the curves must be on the host.
+fn inject_fault_at_each_call(shared: &GpuDevice, fault: Fault) {
     let decays = Decays::new(300);
     let starts = decays.other_starts();
-    let mut met = 0;
+    let mut injected_faults = 0;
     for call in 1.. {
         let gpu = shared
             .clone()
             .with_faults(Faults::new(fault, call, false))
             .unwrap();
         let fitter = fitter(gpu.clone()).cpu_fallback(true);
-        let mut uploaded = fitter.upload(decays.plain()).unwrap();
+        let mut uploaded = fitter.upload(decays.curves()).unwrap();
         let first = uploaded.fit().unwrap().read().unwrap();
         uploaded.set_starts(&starts).unwrap();
         let second = uploaded.fit().unwrap().read().unwrap();
@@ -298,17 +304,17 @@ fn sweep(shared: &GpuDevice, fault: Fault) {
         if uploaded.is_on_device() {
             break;
         }
-        met += 1;
+        injected_faults += 1;
     }
     assert!(
-        met >= 4,
-        "{fault:?}: the calls of upload, fit, read and set_starts are more than {met}"
+        injected_faults >= 4,
+        "{fault:?}: the calls of upload, fit, read and set_starts are more than {injected_faults}"
     );
 }
 
 #[test]
 fn a_device_that_fails_at_any_call_leaves_the_curves_to_the_host() {
     let Some(gpu) = gpu() else { return };
-    sweep(&gpu, Fault::Lost);
-    sweep(&gpu, Fault::OutOfMemory);
+    inject_fault_at_each_call(&gpu, Fault::Lost);
+    inject_fault_at_each_call(&gpu, Fault::OutOfMemory);
 }

@@ -39,7 +39,7 @@ fn broaden_row(
     let weight = recording.buffer("weight", Scope::Spectrum, Kind::Float, pixels);
     let text = "fn fill(x: f32, u: ptr<function, array<f32, 1>>, out: ptr<function, array<f32, 1>>) { out[0] = x; }";
     recording.stages = vec![
-        Stage::Prior(Prior::NONE),
+        Stage::Prior(Prior::WITHOUT_HULLS),
         Stage::Custom(Custom {
             name: "copy".into(),
             output: input,

@@ -5,7 +5,7 @@ use super::rows::buffer_values;
 use popfit::low_level::buffers::Sums;
 use popfit::low_level::buffers::packed_index;
 use popfit::low_level::kernels::Priors;
-use popfit::low_level::kernels::prior::prior;
+use popfit::low_level::kernels::prior::add_penalties;
 use popfit::low_level::recording::{
     Custom, CustomFunction, CustomInput, Limits, Member, Normal, Precision, Stage,
 };
@@ -66,8 +66,8 @@ impl DirectEvaluator {
 
     /// Calls the formula's code at `u`, converted to the parameters' units, which writes its values into `rows`.
     fn call_function(&self, function: &CustomFunction, u: &[f64], rows: &mut [f64]) {
-        let limits = Limits::of(&self.scale, u.len());
-        let member = Member::of(&self.scale, u.len());
+        let limits = Limits::read(&self.scale, u.len());
+        let member = Member::read(&self.scale, u.len());
         let parameters: Vec<f64> = u
             .iter()
             .zip(limits.scale)
@@ -148,7 +148,7 @@ fn sum_penalties(job: &Job, u: &[f64]) -> Sums {
             weight: &job.batch.prior_weight,
         };
         // formulas have no hulls
-        prior(
+        add_penalties(
             stage,
             &job.recording.parameters,
             u,

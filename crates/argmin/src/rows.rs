@@ -8,7 +8,7 @@ use popfit::low_level::Job;
 use popfit::low_level::buffers::Sums;
 use popfit::low_level::buffers::{packed_index, packed_length, solve_lower, solve_upper};
 use popfit::low_level::kernels::Priors;
-use popfit::low_level::kernels::prior::prior;
+use popfit::low_level::kernels::prior::add_penalties;
 use popfit::low_level::kernels::product::Packed;
 use popfit::low_level::recording::{BufferId, Prior, Stage, Values};
 
@@ -249,7 +249,7 @@ fn penalty_rows(job: &Job, point: &[f64]) -> Vec<(f64, Vec<f64>)> {
             weights: None,
         };
         let mut sums = Sums::poisoned(count);
-        prior(
+        add_penalties(
             &hull_alone,
             &job.recording.parameters,
             point,

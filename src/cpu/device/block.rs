@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::io::memory::room;
-use crate::kernels::narrow::rounded;
+use crate::kernels::narrow::round_to_half;
 use crate::math::Real;
 use crate::recording::{Buffer, Kind, Scope, Values};
 
@@ -128,7 +128,7 @@ impl<R: Real> BufferElements<R> {
             (Kind::Index, Values::I32(indices)) => BufferElements::Index(indices.to_vec()),
             (Kind::Half, _) => {
                 let mut halves = R::convert(values);
-                halves.iter_mut().for_each(|x| *x = rounded(*x));
+                halves.iter_mut().for_each(|x| *x = round_to_half(*x));
                 BufferElements::Float(Floats::new(halves))
             }
             _ => BufferElements::Float(Floats {

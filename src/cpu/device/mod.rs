@@ -27,10 +27,10 @@ use crate::recording::{BufferId, Precision, Recording, Scope};
 use crate::solver::device::{Batch, Device, Outcome, Pending, Population};
 use crate::solver::member::{Active, Member};
 use crate::solver::profile::{Clock, Gauge, Meter};
-use crate::solver::round::compact::compact;
+use crate::solver::round::compact::compact_members;
 use crate::solver::round::step::Rules;
 use crate::solver::round::{halve, step};
-use crate::solver::simplex::{FirstSimplex, LANES, Simplex};
+use crate::solver::simplex::{FirstSimplex, Simplex, TRIALS_PER_SIMPLEX as LANES};
 use crate::solver::small::{SmallFitter, SmallProblem};
 use crate::solver::{LevenbergMarquardt, Method, Places, Tolerances};
 use crate::threads;
@@ -188,7 +188,7 @@ impl<R: Real> CpuPopulation<R> {
     /// Gives a borrowed tile back, and adds the times in its tally to the profile, if one is kept.
     fn return_tile(&self, mut tile: MemberTile<R>) {
         if let (Some(gauge), Some(tally)) = (&self.gauge, tile.tally.take()) {
-            gauge.add(&tally);
+            gauge.add_kernels(&tally);
         }
         self.inputs.shared.return_tile(tile);
     }
@@ -201,14 +201,14 @@ impl<R: Real> CpuPopulation<R> {
     /// Adds the time since `begin` to the profile, as a step of so many members; does nothing without a profile.
     fn record_step_time(&self, members: usize, begin: Option<Instant>) {
         if let (Some(gauge), Some(begin)) = (&self.gauge, begin) {
-            gauge.step(members, begin.elapsed().as_secs_f64());
+            gauge.add_step(members, begin.elapsed().as_secs_f64());
         }
     }
 
     /// Adds a copy of `bytes` bytes since `begin` to the profile, under `work`; does nothing without a profile.
     fn record_copy(&self, work: Work, bytes: usize, begin: Option<Instant>) {
         if let (Some(gauge), Some(begin)) = (&self.gauge, begin) {
-            gauge.copied(work, bytes, begin);
+            gauge.add_copy(work, bytes, begin);
         }
     }
 
@@ -226,7 +226,7 @@ impl<R: Real> CpuPopulation<R> {
                 let step = |members: &mut [Member]| self.step_members(members, &settings);
                 threads::in_pool(|| taking_part.par_chunks_mut(members_per_task).for_each(step));
                 let begin = self.start_clock();
-                halve::halve(&mut members, self.active.all, &self.ring);
+                halve::halve_starts(&mut members, self.active.all, &self.ring);
                 self.record_step_time(0, begin);
             }
             Method::NelderMead(settings) => {
@@ -241,9 +241,9 @@ impl<R: Real> CpuPopulation<R> {
         // 2. Move the members that are still active to the front.
         let begin = self.start_clock();
         let active_before = self.active.all;
-        self.active = compact(&mut members, active_before);
+        self.active = compact_members(&mut members, active_before);
         if let (Some(gauge), Some(begin)) = (&self.gauge, begin) {
-            gauge.compact(active_before, begin.elapsed().as_secs_f64());
+            gauge.add_compaction(active_before, begin.elapsed().as_secs_f64());
         }
         self.members = members;
     }
@@ -282,7 +282,7 @@ impl<R: Real> CpuPopulation<R> {
         let trusts_last_step = recording.trusts_steps();
         for member in members {
             let bounds = self.inputs.bounds(member.spectrum);
-            step::step(
+            step::step_member(
                 member,
                 &Rules {
                     bounds,
@@ -467,7 +467,7 @@ impl<R: Real> Population for CpuPopulation<R> {
             }
             let bytes = begin.map(|_| self.count_bytes());
             if let (Some(gauge), Some(begin), Some(bytes)) = (&mut self.gauge, begin, bytes) {
-                gauge.look(begin, members_per_round);
+                gauge.add_submission(begin, members_per_round);
                 gauge.hold(bytes);
             }
             Ok(self.active.all)

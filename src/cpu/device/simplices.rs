@@ -6,15 +6,15 @@ use super::CpuPopulation;
 use crate::math::Real;
 use crate::solver::NelderMead;
 use crate::solver::member::Member;
-use crate::solver::round::simplex::{self, TrialPoint, Worth};
-use crate::solver::simplex::{LANES, Simplex};
+use crate::solver::round::simplex::{self, ObjectiveSettings, TrialPoint};
+use crate::solver::simplex::{Simplex, TRIALS_PER_SIMPLEX as LANES};
 
 impl<R: Real> CpuPopulation<R> {
     /// Takes one Nelder–Mead iteration of each of these simplices: evaluates the trial points that the iteration needs,
     /// then moves the vertices. Only points that can be accepted are evaluated.
     pub(super) fn move_simplices(&self, members: &mut [Member], settings: &NelderMead) {
         let recording = &*self.inputs.recording;
-        let worth = Worth {
+        let worth = ObjectiveSettings {
             marginalise: recording.marginalise,
             dof: recording.dof,
             noise: R::SIMPLEX_NOISE,
@@ -28,7 +28,7 @@ impl<R: Real> CpuPopulation<R> {
         for (trials, simplex) in members.chunks_exact_mut(LANES).zip(&simplices) {
             let lanes = simplex
                 .as_ref()
-                .map_or(0, |simplex| simplex::first_lanes(simplex));
+                .map_or(0, |simplex| simplex::count_first_lanes(simplex));
             first_trials.extend(trials.iter_mut().take(lanes));
         }
         self.evaluate(first_trials);
@@ -38,7 +38,7 @@ impl<R: Real> CpuPopulation<R> {
             let reflected = trials[0].objective(recording.marginalise);
             let lane = simplex
                 .as_ref()
-                .and_then(|simplex| simplex::second_lane(simplex, reflected));
+                .and_then(|simplex| simplex::choose_second_lane(simplex, reflected));
             second_trials.extend(lane.map(|lane| &mut trials[lane]));
         }
         self.evaluate(second_trials);
@@ -48,7 +48,7 @@ impl<R: Real> CpuPopulation<R> {
         for (trials, simplex) in members.chunks_exact_mut(LANES).zip(&mut simplices) {
             let bounds = self.inputs.bounds(trials[0].spectrum);
             if let Some(simplex) = simplex {
-                let status = simplex::simplex(simplex, trials, bounds, settings, worth);
+                let status = simplex::move_simplex(simplex, trials, bounds, settings, worth);
                 for member in trials {
                     member.rounds = simplex.rounds;
                     member.status = status;

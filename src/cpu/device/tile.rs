@@ -14,7 +14,7 @@ use crate::math::Real;
 use crate::math::aligned::Aligned;
 use crate::math::product::Packed;
 use crate::recording::{BufferId, Recording, Scope, Stage};
-use crate::solver::profile::Tally;
+use crate::solver::profile::KernelTally;
 use crate::solver::{Batch, Bounds};
 
 /// Everything that the kernels read.
@@ -183,7 +183,7 @@ pub struct MemberTile<R> {
     shelves: Shelves,
     pub scratch: Scratch<R>,
     /// Record of the time spent in each stage, if it is measured.
-    pub tally: Option<Tally>,
+    pub tally: Option<KernelTally>,
 }
 
 impl<R: Real> MemberTile<R> {

@@ -300,7 +300,8 @@ impl<R: Real> FitBlock<R> {
         } else {
             &[]
         };
-        let has_few_fits = PointLanes::<R>::suit(seated.lanes.count_ones() as usize, self.points);
+        let has_few_fits =
+            PointLanes::<R>::are_faster(seated.lanes.count_ones() as usize, self.points);
         let by_points = problem.is_pointwise && has_few_fits;
         let of_points = self.points;
         let predictors = problem.predictors;
@@ -342,7 +343,9 @@ impl<R: Real> FitBlock<R> {
             let points = first..self.points.min(first + chunk);
             let rows = &mut self.rows[..points.len() * stride];
             match model.rows {
-                RowSource::Lanes(_) if by_points => self.point_lanes.put(points.clone(), rows),
+                RowSource::Lanes(_) if by_points => {
+                    self.point_lanes.write_rows(points.clone(), rows)
+                }
                 RowSource::Lanes(model) => model(LaneBlock {
                     points: points.clone(),
                     of_points,
@@ -457,7 +460,9 @@ impl<R: Real> FitBlock<R> {
                 .iter()
                 .filter(|is_free| is_free.0[l] > R::ZERO)
                 .count();
-            let factor = scatter.factors(n_free).map_or(1.0, |(a, b)| b / (a * a));
+            let factor = scatter
+                .covariance_factors(n_free)
+                .map_or(1.0, |(a, b)| b / (a * a));
             let factor = R::of(if is_without_priors { factor } else { f64::NAN });
             self.delta
                 .iter_mut()

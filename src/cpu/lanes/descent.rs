@@ -9,7 +9,9 @@ use crate::math::lanes::{LANES, Lanes, absolute, pick};
 use crate::math::triangle::packed_index;
 use crate::solver::Damping;
 use crate::solver::round::step::equations::magnitude;
-use crate::solver::thresholds::{LEGS, RANK, SOLVE_ATTEMPTS, TRUSTED_STEP};
+use crate::solver::thresholds::{
+    LEAST_PIVOT_SHARE, LEGS_PER_PARAMETER, SOLVE_ATTEMPTS, TRUSTED_STEP,
+};
 
 impl<R: Real> FitBlock<R> {
     /// Computes each lane's damped step inside the bounds; raises the damping where the matrix does not factorise.
@@ -52,7 +54,7 @@ impl<R: Real> FitBlock<R> {
         self.set_least_diagonal();
         self.factorise_damped(simd);
         self.solve_free(simd);
-        for _ in 0..LEGS * self.lower.len() {
+        for _ in 0..LEGS_PER_PARAMETER * self.lower.len() {
             if !self.turn_at_bounds() {
                 return;
             }
@@ -214,7 +216,7 @@ impl<R: Real> FitBlock<R> {
             let least_pivot = &mut self.scratch[i].0;
             for l in 0..LANES {
                 diagonal[l] = pick(free[l] > R::ZERO, a[l], R::ONE);
-                least_pivot[l] = R::of(RANK) * a[l] * free[l];
+                least_pivot[l] = R::of(LEAST_PIVOT_SHARE) * a[l] * free[l];
             }
         }
         self.factors.factorise(simd, &self.scratch);

@@ -7,7 +7,7 @@ use super::step::replace_if;
 use crate::math::Real;
 use crate::math::lanes::{LANES, Lanes, absolute, pick};
 use crate::solver::Interval;
-use crate::solver::round::step::equations::on_the_way;
+use crate::solver::round::step::equations::interpolate;
 
 impl<R: Real> FitBlock<R> {
     /// Moves the reached step towards `delta` up to the first bound, or releases a wrongly held parameter. Returns
@@ -95,7 +95,7 @@ impl<R: Real> FitBlock<R> {
                 reached[l] = replace_if(
                     meets,
                     interval.step_to_face(x[l], to),
-                    on_the_way(from, to, gone),
+                    interpolate(from, to, gone),
                 );
                 free[l] = replace_if(meets, R::ZERO, is_free);
             }

@@ -76,7 +76,7 @@ impl FunctionRows {
             inputs.push(CustomInput {
                 x,
                 parameters,
-                limits: Some(Limits::of(limits, count)),
+                limits: Some(Limits::read(limits, count)),
                 member: batch.member(seated.fits[lane]),
             });
         }

@@ -18,7 +18,7 @@ use crate::solver::round::step::decisions::least_reduction;
 use crate::solver::small::{
     LaneBlock, LaneGrid, Rounding, SmallBatch, SmallColumns, SmallProblem, SumRounding,
 };
-use crate::solver::thresholds::{LEAST_COST, ROUNDING, ROUNDING_SHARE, VARIANCE_ERROR};
+use crate::solver::thresholds::{HALF_ULP_OF_F32, LEAST_COST, MAX_VARIANCE_ERROR, ROUNDING_SHARE};
 use crate::solver::{Status, Tolerances};
 
 /// f32 fits that have ended, for which a bound on the rounding is computed. P is the number of parameters.
@@ -286,7 +286,7 @@ impl RoundingCheck {
         let count = self.parameters.len() as f32;
         let points = problem.points as f32;
         let roundings_of_sums = points.sqrt();
-        let max_inflation = VARIANCE_ERROR / (ROUNDING * points);
+        let max_inflation = MAX_VARIANCE_ERROR / (HALF_ULP_OF_F32 * points);
         let [values, bounds] = &self.sums_of_squares;
         for l in 0..LANES {
             let cost = self.cost.0[l];
@@ -296,7 +296,7 @@ impl RoundingCheck {
             // The data are rounded, too, which doubles the bound. Derivatives are about as precise as the value.
             let column_errors =
                 (2.0 * bound / value + roundings_of_sums) * (count * inflation * cost).sqrt();
-            let shift = ROUNDING * (2.0 * bound + column_errors + squared_shift.0[l].sqrt());
+            let shift = HALF_ULP_OF_F32 * (2.0 * bound + column_errors + squared_shift.0[l].sqrt());
             let allowed = ROUNDING_SHARE * least_reduction(tolerance, cost, largest_cost).sqrt();
             let is_precise =
                 (shift <= allowed) & (inflation <= max_inflation) & (cost > LEAST_COST);

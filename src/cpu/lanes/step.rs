@@ -18,11 +18,13 @@ use super::block::{FitBlock, PrecisionLimits, RUNNING_LANE_STATUS, gradient, nor
 use super::registers::PredictedReductions;
 use crate::math::Real;
 use crate::math::lanes::{LANES, Lanes, absolute, pick};
-use crate::solver::round::step::decisions::{Outlook, Trial, converged, least_reduction};
+use crate::solver::round::step::decisions::{
+    EvaluatedTrial, Outlook, convergence_status, least_reduction,
+};
 use crate::solver::round::step::equations::shortened_reduction;
 use crate::solver::small::SmallProblem;
 use crate::solver::thresholds::{
-    BEST_CONTRACTION, LAST_CONTRACTION, PATIENCE, STAGNATES, TOGETHER,
+    BEST_CONTRACTION, LAST_CONTRACTION, MAX_FLOOR_ROUNDS, STAGNATION_RATIO, TOTAL_REDUCTION_FACTOR,
 };
 use crate::solver::{Damping, Interval, Status};
 
@@ -65,17 +67,17 @@ impl<R: Real> FitBlock<R> {
                 nu: self.nu.0[l],
             };
             let status = self.status.0[l];
-            let trial = Trial {
+            let trial = EvaluatedTrial {
                 cost: cost[l],
                 trial_cost: trial_cost[l],
-                promised: absolute(predicted_reduction),
+                predicted_reduction: absolute(predicted_reduction),
                 is_rescaled: predicted_reduction < R::ZERO,
                 // A NaN or an infinity times 0 is not 0.
                 is_finite: sum_of_diagonal.0[l] * R::ZERO == R::ZERO,
                 is_first: rounds == R::ZERO,
             };
             // Small fits have no finishing steps, so both tolerances are the rounding.
-            let (accepted, damping) = trial.judge(damping, rounding, rounding);
+            let (accepted, damping) = trial.judge_cost(damping, rounding, rounding);
             is_accepted.0[l] = pick(accepted, R::ONE, R::ZERO);
             all_accepted &= accepted;
             (self.mu.0[l], self.nu.0[l]) = (damping.mu, damping.nu);
@@ -165,7 +167,7 @@ impl<R: Real> FitBlock<R> {
                 status_code(Status::Stalled),
                 status,
             );
-            status = converged(small_reduction, small_step, status, status_code);
+            status = convergence_status(small_reduction, small_step, status, status_code);
             let is_singular = self.factors.positive.0[l] == R::ZERO;
             let is_flat = flat.0[l] > R::ZERO;
             status = pick(is_singular, status_code(Status::Singular), status);
@@ -340,7 +342,7 @@ impl<R: Real> StopLimits<R> {
         // model. Then all steps to come count, not the next one alone.
         let all_steps_factor = match (problem.estimator.is_least_squares(), may_end) {
             (true, false) => 1e30,
-            (true, true) => TOGETHER,
+            (true, true) => TOTAL_REDUCTION_FACTOR,
             (false, _) => 1.0,
         };
         StopLimits {
@@ -349,7 +351,7 @@ impl<R: Real> StopLimits<R> {
             rounding: R::of(rounding.reduction),
             xtol: R::of(problem.tolerances.step.max(rounding.step)),
             undamped: R::of(rounding.undamped),
-            patience: R::of(PATIENCE.into()),
+            patience: R::of(MAX_FLOOR_ROUNDS.into()),
             best_contraction: R::of(if may_end && size_of::<R>() == 4 {
                 LAST_CONTRACTION
             } else {
@@ -385,8 +387,9 @@ impl<R: Real> StopLimits<R> {
         // A step that is not trusted is evaluated, unless it predicts too small a reduction to be taken at all.
         let is_at_end = is_near & (is_trusted | (reduction <= limit));
         // A predicted reduction that no longer shrinks is rounding.
-        let stagnates =
-            self.is_continued | !is_comparable | (reduction > R::of(STAGNATES) * outlook.previous);
+        let stagnates = self.is_continued
+            | !is_comparable
+            | (reduction > R::of(STAGNATION_RATIO) * outlook.previous);
         Nearness {
             small_reduction: is_at_end | (stagnates & (remaining <= self.rounding * cost)),
             small_step: outlook.is_short(self.xtol),

@@ -9,9 +9,9 @@ use crate::buffers::{LossSums, Sums};
 use crate::math::lanes::{LANES, Lanes};
 use crate::math::triangle::{packed_index, packed_length};
 use crate::solver::member::{Member, Phase};
-use crate::solver::round::step::{Rules, step};
+use crate::solver::round::step::{Rules, step_member};
 use crate::solver::small::{Numbers, SmallBatch, SmallModel, SmallProblem};
-use crate::solver::thresholds::CLOSE;
+use crate::solver::thresholds::CLOSE_POINTS_SHARE;
 use crate::solver::{Bounds, Estimator, LevenbergMarquardt, Tolerances};
 
 const SETTINGS: LevenbergMarquardt = LevenbergMarquardt {
@@ -168,7 +168,7 @@ fn compare_step(
         tolerances: Tolerances::of_members(&SETTINGS, false, 1e-13),
         trusts_last_step: true,
     };
-    step(member, &rules);
+    step_member(member, &rules);
     let searches = member.is_active() && member.phase == Phase::Searching;
     if !(searches && is_far(member) && member.damping.mu > NEGLIGIBLE_DAMPING) {
         return false;
@@ -212,7 +212,7 @@ fn is_far(member: &Member) -> bool {
             .sum::<f64>()
     };
     let curvature: f64 = (0..delta.len()).map(|p| delta[p] * slope(p)).sum();
-    curvature > 10.0 * CLOSE * member.sums.cost()
+    curvature > 10.0 * CLOSE_POINTS_SHARE * member.sums.cost()
 }
 
 /// Returns a description of fits without a model, whose sums this test makes.

@@ -312,7 +312,7 @@ impl CurveProblem<'_> {
         // 1. The parameters between their bounds have a covariance.
         let scatter_factors = linearisation
             .scatter
-            .and_then(|scatter| scatter.factors(interior.len()));
+            .and_then(|scatter| scatter.covariance_factors(interior.len()));
         let mut covariance = match scatter_factors {
             Some(factors) => self.sandwich_covariance(linearisation, &interior, factors),
             None => JacobianFactors::new(linearisation.covariance_jacobian(), &interior)
@@ -415,7 +415,7 @@ impl CurveProblem<'_> {
         // The variances of the sandwich formula contain the scatter of the residuals, which inflation must not.
         let scatter = linearisation
             .scatter
-            .and_then(|scatter| scatter.factors(interior.len()))
+            .and_then(|scatter| scatter.covariance_factors(interior.len()))
             .map_or(1.0, |(a, b)| b / (a * a));
         let cost_is_rounding = linearisation.cost().sqrt() <= MIN_EFFECT_PER_ROUNDING * rounding;
         let is_undetermined = |p: usize| {

@@ -222,7 +222,7 @@ impl Objective for CurveObjective {
             })
         };
         recording.stages = vec![
-            Stage::Prior(recording::Prior::NONE),
+            Stage::Prior(recording::Prior::WITHOUT_HULLS),
             Stage::Custom(Custom {
                 name,
                 output: values,

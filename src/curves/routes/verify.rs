@@ -16,7 +16,7 @@ use crate::device::verify;
 use crate::error::Result;
 use crate::math::triangle::packed_index;
 use crate::solver::Outcome;
-use crate::solver::search::Told;
+use crate::solver::search::Readbacks;
 
 /// Allowed relative difference of a cost: the rounding of the sums.
 const MAX_RELATIVE_COST_DIFFERENCE: f64 = 1e-3;
@@ -96,7 +96,7 @@ impl CurveRun {
     pub(crate) fn compare_objectives(
         &self,
         curve: &Curve,
-        reported: Told,
+        reported: Readbacks,
         start: &Outcome,
     ) -> Result<()> {
         let squared_rounding = self.squared_rounding_between_kernels(curve, start);

@@ -11,7 +11,7 @@ use super::super::pipelines::{self, Unbound};
 use super::super::{buffers, readback};
 use super::source::{fits_per_workgroup, small_source};
 use crate::error::Result;
-use crate::solver::small::packing::{BLOCK, Packing};
+use crate::solver::small::packing::{FITS_PER_BLOCK as BLOCK, Packing};
 use crate::solver::small::{PART, Shape, SmallParts, SmallProblem};
 use crate::threads;
 

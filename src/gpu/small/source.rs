@@ -3,11 +3,13 @@
 use super::super::layout::declare_statuses;
 use super::super::step_constants::{declare_ends, declare_step};
 use crate::error::{Error, Result};
-use crate::kernels::source::{Constants, Source, UserCode};
+use crate::kernels::source::{Constants, UserCode, WgslSource};
 use crate::solver::LevenbergMarquardt;
-use crate::solver::small::packing::{BLOCK, MOST_ROUNDS, Packing, ROUNDS_SHIFT, SURE};
+use crate::solver::small::packing::{
+    FITS_PER_BLOCK as BLOCK, MAX_PACKED_ROUNDS, Packing, ROUNDS_SHIFT, SURE,
+};
 use crate::solver::small::{Shape, SmallProblem};
-use crate::solver::thresholds::{LEAST_XTOL, LEGS};
+use crate::solver::thresholds::{LEAST_XTOL, LEGS_PER_PARAMETER};
 
 /// Number of bytes of workgroup memory that every device has.
 const WORKGROUP_BYTES: usize = 16_384;
@@ -44,7 +46,7 @@ pub(crate) fn small_source(
     problem: &SmallProblem,
     packing: Packing,
     tolerance: f64,
-) -> Result<Source> {
+) -> Result<WgslSource> {
     let SmallProblem {
         points,
         parameters,
@@ -100,9 +102,16 @@ pub(crate) fn small_source(
     constants.float("INITIAL_DAMPING", settings.initial_damping);
     declare_statuses(&mut constants);
     // The host continues the fits that have not ended within the iterations that drivers allow.
-    let legs = if is_bounded { LEGS * parameters + 1 } else { 0 };
+    let legs = if is_bounded {
+        LEGS_PER_PARAMETER * parameters + 1
+    } else {
+        0
+    };
     let allowed_rounds = (MAX_ITERATIONS / (points + legs + 1)) as u32;
-    let max_rounds = settings.max_rounds.min(allowed_rounds).min(MOST_ROUNDS);
+    let max_rounds = settings
+        .max_rounds
+        .min(allowed_rounds)
+        .min(MAX_PACKED_ROUNDS);
     declare_step(
         &mut constants,
         &LevenbergMarquardt {
@@ -134,7 +143,7 @@ pub(crate) fn small_source(
             "small_unbounded"
         },
     ];
-    Ok(Source::join(
+    Ok(WgslSource::join(
         &constants,
         "small",
         include_str!("../../../shaders/small.wgsl"),

@@ -1,56 +1,60 @@
-//! Moves active members to the front, in order, and behind them those that sit out the next round. Twin of
+//! Moves active members to the front, in order, and behind them those that pause in the next round. Twin of
 //! `shaders/compact.wgsl`.
 
 use crate::solver::member::{Active, Member};
 
-/// Sorts the first `active` members (in the next round, sitting it out, ended); returns how many run and take part.
-pub fn compact(members: &mut [Member], active: usize) -> Active {
+/// Sorts the first `active` members: those that take part in the next round, those that pause, those that have ended.
+/// Returns how many are active and how many take part.
+pub fn compact_members(members: &mut [Member], active: usize) -> Active {
     let members = &mut members[..active];
-    members.sort_by_key(|member| (!member.is_active(), member.sits_out()));
-    let all = members.partition_point(Member::is_active);
-    let taking_part = members[..all].partition_point(|member| !member.sits_out());
-    members[taking_part..all]
-        .iter_mut()
-        .for_each(|member| member.pause += 1);
-    Active { all, taking_part }
+    members.sort_by_key(|member| (!member.is_active(), member.pauses()));
+    let still_active = members.partition_point(Member::is_active);
+    let taking_part = members[..still_active].partition_point(|member| !member.pauses());
+    for member in &mut members[taking_part..still_active] {
+        member.pause += 1;
+    }
+    Active {
+        all: still_active,
+        taking_part,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::solver::Status;
-    use crate::solver::basin::PAUSE;
+    use crate::solver::basin::PAUSE_ROUNDS;
 
     #[test]
-    fn who_sits_out_stays_behind_for_a_while() {
+    fn compaction_keeps_pausing_members_behind_the_others_for_their_pause() {
         let mut members: Vec<Member> = (0..5)
             .map(|slot| Member::new(slot, 0, &[0.0], 0.1))
             .collect();
         members[0].pause = 1;
         members[1].status = Some(Status::Ftol);
         members[3].pause = 1;
-        let slots =
-            |members: &[Member]| members.iter().map(|member| member.slot).collect::<Vec<_>>();
-        for _ in 0..PAUSE {
+        for _ in 0..PAUSE_ROUNDS {
             assert_eq!(
-                compact(&mut members, 5),
+                compact_members(&mut members, 5),
                 Active {
                     all: 4,
                     taking_part: 2
                 }
             );
-            assert_eq!(slots(&members), [2, 4, 0, 3, 1]);
+            assert_eq!(slots_of(&members), [2, 4, 0, 3, 1]);
         }
         assert_eq!(
-            compact(&mut members, 4),
+            compact_members(&mut members, 4),
             Active {
                 all: 4,
                 taking_part: 4
             }
         );
-        assert_eq!(
-            (slots(&members), members[2].age()),
-            (vec![2, 4, 0, 3, 1], PAUSE)
-        );
+        assert_eq!(slots_of(&members), [2, 4, 0, 3, 1]);
+        assert_eq!(members[2].age(), PAUSE_ROUNDS);
+    }
+
+    fn slots_of(members: &[Member]) -> Vec<usize> {
+        members.iter().map(|member| member.slot).collect()
     }
 }

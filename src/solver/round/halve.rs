@@ -6,199 +6,245 @@
 //! 1. The quadratic model of a better start predicts its cost and its slope along the line between them: both are in
 //!    one basin.
 //! 2. Its own step leads to a better start that has settled: the step ends within a tenth of the squared distance in
-//!    errors, and promises 0.8 to 1 of the difference in cost, of which the next step of the better one promises at
-//!    most 0.03.
-//! 3. From the fourth round on, it lies more than 9 above the better one, and its next step promises less than a
-//!    thirtieth of that.
+//!    errors, and predicts a reduction of 0.8 to 1 times the difference in cost. The better start has settled if its
+//!    next step predicts at most 0.03 of that difference.
+//! 3. From the fourth round on, its cost is more than 9 above that of the better one, and its next step predicts less
+//!    than a thirtieth of that.
 //!
-//! Most second starts would lead to the same minimum. So all but the best start of a spectrum sit out two rounds after
-//! their first one: by then the best has mostly settled, and a step that was computed long ago tells where it leads.
-//! While they are behind, they are judged by that step alone. Comparing a cost far from the minimum with a model near
-//! it stopped starts that would have won. A step that was shortened or follows a rejection is not believed.
+//! Most second starts would lead to the same minimum. So all but the best start of a spectrum pause for two rounds
+//! after their first one: by then the best has mostly settled, and a step that was computed long ago shows where it
+//! leads. A start that is behind is judged by that step alone: comparing a cost far from the minimum with a model near
+//! it stopped starts that would have won. A step that was shortened or follows a rejection does not count.
 //!
 //! The starts of a spectrum are loaded together and step in lockstep, and a decision uses the members of one group
 //! after the same round and nothing else. So it does not depend on what else is in flight, nor on timing.
 
 use crate::solver::basin::{
-    EQUAL, FIRST_ROUND, HOPELESS, HOPELESS_ROUND, LEAST_RISE, SETTLED, leads_to, same_basin,
+    EQUAL_COSTS, FIRST_ROUND, GAIN_FACTOR, HOPELESS_ROUND, LEAST_RISE, SETTLED_SHARE,
+    is_same_basin, leads_to,
 };
 use crate::solver::member::{GaveWay, Member};
 
 /// Decision about a member.
-enum Verdict {
+enum HalvingDecision {
     GoesOn,
-    SitsOut,
+    Pauses,
     GivesWay(GaveWay),
 }
 
-/// Marks which of the first `active` members give way to a better start of the same spectrum, or sit out the next
+/// Marks which of the first `active` members give way to a better start of the same spectrum, or pause in the next
 /// round. By one thread: it takes 0.2 ms for a thousand members, and rayon's pool may be busy with another worker's
-/// tiles for longer.
-pub fn halve(members: &mut [Member], active: usize, ring: &[u32]) {
-    let mut place = vec![usize::MAX; ring.len()];
-    members
-        .iter()
-        .enumerate()
-        .for_each(|(at, member)| place[member.slot] = at);
-    let group = |member: &Member| {
-        let (first, next) = (member.slot, |slot: usize| {
-            ring.get(slot).map(|next| *next as usize)
-        });
-        let slots = std::iter::successors(next(first), move |slot| next(*slot))
-            .take_while(move |slot| *slot != first);
-        slots.filter_map(|slot| members.get(place[slot]))
-    };
-    let verdicts: Vec<_> = members[..active]
-        .iter()
-        .map(|member| judge(member, group(member)))
-        .collect();
-    for (member, verdict) in members.iter_mut().zip(verdicts) {
-        match verdict {
-            Verdict::GoesOn => {}
-            Verdict::SitsOut => member.pause = 1,
-            Verdict::GivesWay(why) => member.gave_way = Some(why),
+/// tiles for longer. `ring`: the slot of the next start of the same spectrum, per slot.
+pub fn halve_starts(members: &mut [Member], active: usize, ring: &[u32]) {
+    // 1. Members are sorted by activity, so find them by their slots.
+    let mut index_of_slot = vec![usize::MAX; ring.len()];
+    for (index, member) in members.iter().enumerate() {
+        index_of_slot[member.slot] = index;
+    }
+    // 2. Decide about all members before any changes.
+    let mut decisions = Vec::with_capacity(active);
+    for member in &members[..active] {
+        let others =
+            other_slots(ring, member.slot).filter_map(|slot| members.get(index_of_slot[slot]));
+        decisions.push(decide(member, others));
+    }
+    // 3. Mark them.
+    for (member, decision) in members.iter_mut().zip(decisions) {
+        match decision {
+            HalvingDecision::GoesOn => {}
+            HalvingDecision::Pauses => member.pause = 1,
+            HalvingDecision::GivesWay(reason) => member.gave_way = Some(reason),
         }
     }
 }
 
-/// Decides whether a member goes on, sits out a round, or gives way to one of `others`, the other starts of its group.
-fn judge<'a>(member: &Member, others: impl Iterator<Item = &'a Member> + Clone) -> Verdict {
+/// Returns the slots of the other starts of a slot's spectrum, in the order of the ring.
+fn other_slots(ring: &[u32], first: usize) -> impl Iterator<Item = usize> + Clone + '_ {
+    let next_slot = move |slot: usize| ring.get(slot).map(|next| *next as usize);
+    std::iter::successors(next_slot(first), move |slot| next_slot(*slot))
+        .take_while(move |slot| *slot != first)
+}
+
+/// Decides whether a member goes on, pauses for a round, or gives way to one of `others`, the other starts of its
+/// spectrum.
+fn decide<'a>(
+    member: &Member,
+    others: impl Iterator<Item = &'a Member> + Clone,
+) -> HalvingDecision {
     if member.status.is_some() || member.rounds < FIRST_ROUND {
-        return Verdict::GoesOn;
+        return HalvingDecision::GoesOn;
     }
-    let is_first = member.rounds == FIRST_ROUND && member.pause == 0;
     let mut better = others.filter(|other| is_better(other, member));
-    match better.clone().find_map(|other| gives_way(member, other)) {
-        Some(why) => Verdict::GivesWay(why),
-        None if is_first && better.any(|other| other.status.is_none()) => Verdict::SitsOut,
-        None => Verdict::GoesOn,
+    let reason = better
+        .clone()
+        .find_map(|better| reason_to_give_way(member, better));
+    if let Some(reason) = reason {
+        return HalvingDecision::GivesWay(reason);
+    }
+    let is_after_first_round = member.rounds == FIRST_ROUND && member.pause == 0;
+    if is_after_first_round && better.any(|better| better.status.is_none()) {
+        HalvingDecision::Pauses
+    } else {
+        HalvingDecision::GoesOn
     }
 }
 
 /// Returns whether `member` may give way to `other`, which has a lower cost (or slot, if equal) and has not failed or
-/// left.
+/// given way.
 fn is_better(other: &Member, member: &Member) -> bool {
-    let (cost, best) = (member.sums.cost(), other.sums.cost());
-    let failed = other.status.is_some_and(|status| status.code() < 0);
-    // it may have left already, and must not count if it has not
-    let gone = other.gave_way.is_some() && other.age() < member.age();
-    !failed && !gone && (best < cost || (best == cost && other.slot < member.slot))
+    let cost = member.sums.cost();
+    let other_cost = other.sums.cost();
+    let has_failed = other.status.is_some_and(|status| status.code() < 0);
+    // A start that gave way in an earlier round may have been removed already. It must not count if it has not, either.
+    let gave_way_before = other.gave_way.is_some() && other.age() < member.age();
+    let is_lower = other_cost < cost || (other_cost == cost && other.slot < member.slot);
+    !has_failed && !gave_way_before && is_lower
 }
 
-/// Returns why `member` should stop in favour of the better `other` (same minimum, or hopeless); `None` if not.
-fn gives_way(member: &Member, other: &Member) -> Option<GaveWay> {
-    let best = other.sums.cost();
-    let rise = member.sums.cost() - best;
-    // next to what has gone on while it sat out, its step tells more than its cost
-    let is_behind = member.rounds == FIRST_ROUND && other.rounds > FIRST_ROUND;
-    if leads(member, other) || (!is_behind && same_basin(other.point(), member.point())) {
+/// Returns why `member` should give way to the `better` start; `None` if it should not.
+fn reason_to_give_way(member: &Member, better: &Member) -> Option<GaveWay> {
+    let best_cost = better.sums.cost();
+    let rise = member.sums.cost() - best_cost;
+    // A member that paused while the better start went on is judged by its step: its cost is still that of a point far
+    // from the minimum.
+    let is_behind = member.rounds == FIRST_ROUND && better.rounds > FIRST_ROUND;
+    if next_step_leads_to(member, better)
+        || (!is_behind && is_same_basin(better.point(), member.point()))
+    {
         return Some(GaveWay::SameBasin);
     }
-    let allowed = LEAST_RISE.max(HOPELESS * member.promise.reduction()) + EQUAL * best;
-    let hopeless = member.rounds >= HOPELESS_ROUND && rise > allowed;
-    hopeless.then_some(GaveWay::Hopeless)
+    let possible_gain =
+        LEAST_RISE.max(GAIN_FACTOR * member.predicted_reduction.value()) + EQUAL_COSTS * best_cost;
+    let is_hopeless = member.rounds >= HOPELESS_ROUND && rise > possible_gain;
+    is_hopeless.then_some(GaveWay::Hopeless)
 }
 
-/// Returns whether `member`'s next step leads to the point of the better `other`, which will not fall much further. Of
-/// a step that was shortened or follows a rejection nothing is believed.
-fn leads(member: &Member, other: &Member) -> bool {
-    let rise = member.sums.cost() - other.sums.cost();
-    let promise = |one: &Member| one.promise.of_whole_step().filter(|_| one.rejections == 0);
-    let settled = other.status.is_some()
-        || (other.rounds > FIRST_ROUND
-            && promise(other).is_some_and(|promise| promise <= SETTLED * rise));
-    let step = promise(member).filter(|_| settled);
-    step.is_some_and(|promise| leads_to(other.point(), member.point(), &member.trial, promise))
+/// Returns whether `member`'s next step leads to the point of the `better` start, which will not fall much further.
+fn next_step_leads_to(member: &Member, better: &Member) -> bool {
+    let rise = member.sums.cost() - better.sums.cost();
+    let has_settled = better.status.is_some()
+        || (better.rounds > FIRST_ROUND
+            && credible_reduction(better)
+                .is_some_and(|reduction| reduction <= SETTLED_SHARE * rise));
+    match credible_reduction(member) {
+        Some(reduction) if has_settled => {
+            leads_to(better.point(), member.point(), &member.trial, reduction)
+        }
+        _ => false,
+    }
+}
+
+/// Returns the reduction that a member's next step predicts; `None` where the step was rescaled or follows a rejection.
+fn credible_reduction(member: &Member) -> Option<f64> {
+    member
+        .predicted_reduction
+        .of_whole_step()
+        .filter(|_| member.rejections == 0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::solver::Status;
-    use crate::solver::basin::PAUSE;
-    use crate::solver::member::Promise;
+    use crate::solver::basin::PAUSE_ROUNDS;
+    use crate::solver::member::PredictedReduction;
 
-    /// At x in a bowl around `centre`, its next step going `share` of the way there.
-    fn member(slot: usize, x: f64, centre: f64, share: f64) -> Member {
+    /// Makes a member at x with the cost 100 + (x − minimum)². Its next step goes `share` of the way to the minimum.
+    fn member(slot: usize, x: f64, minimum: f64, share: f64) -> Member {
         let mut member = Member::new(slot, 0, &[x], 0.1);
-        let left = centre - x;
-        let (sums, trial) = (&mut member.sums, x + share * left);
-        (
-            sums.chi2,
-            sums.penalty,
-            sums.gradient[0],
-            sums.normal_matrix[0],
-        ) = (100.0 + left * left, 0.0, left, 1.0);
-        (member.trial[0], member.rounds) = (trial, 1);
-        member.promise = Promise::Whole(left * left - (centre - trial).powi(2));
+        let distance = minimum - x;
+        let trial = x + share * distance;
+        member.sums.chi2 = 100.0 + distance * distance;
+        member.sums.penalty = 0.0;
+        member.sums.gradient[0] = distance;
+        member.sums.normal_matrix[0] = 1.0;
+        member.trial[0] = trial;
+        member.rounds = 1;
+        member.predicted_reduction =
+            PredictedReduction::Whole(distance * distance - (minimum - trial).powi(2));
         member
     }
 
-    /// Returns the decision about the second member, which is always the higher one.
-    fn second(first: &Member, second: &Member) -> (Option<GaveWay>, u32) {
+    /// Returns why the second member gave way, if it did, and its pause. Its cost is always the higher one.
+    fn halve_second(first: &Member, second: &Member) -> (Option<GaveWay>, u32) {
         let mut members = [first.clone(), second.clone()];
-        halve(&mut members, 2, &[1, 0]);
+        halve_starts(&mut members, 2, &[1, 0]);
         assert!(members[0].gave_way.is_none() && members[0].pause == 0);
         (members[1].gave_way, members[1].pause)
     }
 
-    #[test]
-    fn who_is_not_the_best_sits_out_and_gives_way_where_its_step_leads_to_it() {
-        let [mut best, mut other] = [member(0, 1.0, 0.0, 1.0), member(1, 4.0, 0.0, 0.8)];
-        assert_eq!(
-            second(&best, &other).0,
-            Some(GaveWay::SameBasin),
-            "a parabola tells at once"
-        );
-        // a bowl that is none: the cost is not what the better one's model tells
-        other.sums.chi2 += 2.0;
-        assert_eq!(second(&best, &other), (None, 1));
-        (best.rounds, other.pause) = (2, 1 + PAUSE);
-        assert_eq!(
-            second(&best, &other),
-            (None, other.pause),
-            "the better one has far to go itself"
-        );
-        best.promise = Promise::Whole(0.3);
-        assert_eq!(second(&best, &other).0, Some(GaveWay::SameBasin));
-        let goes_on =
-            |best: &Member, other: &Member| assert_eq!(second(best, other), (None, other.pause));
-        // neither's step is believed where it was shortened, or follows a rejection
-        for spoil in [
-            |m: &mut Member| m.promise = Promise::Rescaled(m.promise.reduction()),
-            |m: &mut Member| m.rejections = 1,
-        ] {
-            let [mut short, mut cut] = [best.clone(), other.clone()];
-            spoil(&mut short);
-            goes_on(&short, &other);
-            spoil(&mut cut);
-            goes_on(&best, &cut);
-            short.status = Some(Status::Ftol);
-            assert_eq!(
-                second(&short, &other).0,
-                Some(GaveWay::SameBasin),
-                "whoever has ended has settled"
-            );
-        }
-        // not far enough; into another bowl; to an end that is lower, or higher
-        for (trial, promise) in [(2.5, 15.0), (8.0, 15.0), (0.8, 18.0), (0.8, 10.0)] {
-            (other.trial, other.promise) = (vec![trial], Promise::Whole(promise));
-            goes_on(&best, &other);
-        }
-        // no better one goes on
-        best.status = Some(Status::NotFinite);
-        other.pause = 0;
-        goes_on(&best, &other);
+    /// Fails unless the second member goes on without another pause.
+    fn assert_second_goes_on(first: &Member, second: &Member) {
+        assert_eq!(halve_second(first, second), (None, second.pause));
     }
 
     #[test]
-    fn hopeless_is_who_promises_next_to_nothing_of_what_it_lacks() {
-        let [mut best, mut other] = [member(0, 0.1, 0.0, 1.0), member(1, 5.0, 4.0, 1.0)];
-        other.sums.chi2 += 40.0;
-        assert_eq!(second(&best, &other), (None, 1), "who knows where it leads");
-        (best.rounds, other.rounds) = (HOPELESS_ROUND, HOPELESS_ROUND);
-        assert_eq!(second(&best, &other).0, Some(GaveWay::Hopeless));
-        other.promise = Promise::Whole(2.0);
-        assert_eq!(second(&best, &other), (None, 0));
+    fn halving_pauses_worse_starts_and_stops_those_in_the_same_basin() {
+        let mut best = member(0, 1.0, 0.0, 1.0);
+        let mut second = member(1, 4.0, 0.0, 0.8);
+        assert_eq!(
+            halve_second(&best, &second).0,
+            Some(GaveWay::SameBasin),
+            "one parabola is recognised at once"
+        );
+        // The better start's model no longer predicts this cost.
+        second.sums.chi2 += 2.0;
+        assert_eq!(halve_second(&best, &second), (None, 1));
+        best.rounds = 2;
+        second.pause = 1 + PAUSE_ROUNDS;
+        assert_eq!(
+            halve_second(&best, &second),
+            (None, second.pause),
+            "the better start has not settled"
+        );
+        best.predicted_reduction = PredictedReduction::Whole(0.3);
+        assert_eq!(halve_second(&best, &second).0, Some(GaveWay::SameBasin));
+        // No step counts that was shortened, or follows a rejection.
+        for make_incredible in [
+            |m: &mut Member| {
+                m.predicted_reduction = PredictedReduction::Rescaled(m.predicted_reduction.value())
+            },
+            |m: &mut Member| m.rejections = 1,
+        ] {
+            let mut incredible_best = best.clone();
+            make_incredible(&mut incredible_best);
+            assert_second_goes_on(&incredible_best, &second);
+            let mut incredible_second = second.clone();
+            make_incredible(&mut incredible_second);
+            assert_second_goes_on(&best, &incredible_second);
+            incredible_best.status = Some(Status::Ftol);
+            assert_eq!(
+                halve_second(&incredible_best, &second).0,
+                Some(GaveWay::SameBasin),
+                "a start that has ended has settled"
+            );
+        }
+        // Steps that end too far away, in another basin, at a lower cost, or at a higher one.
+        for (trial, reduction) in [(2.5, 15.0), (8.0, 15.0), (0.8, 18.0), (0.8, 10.0)] {
+            second.trial = vec![trial];
+            second.predicted_reduction = PredictedReduction::Whole(reduction);
+            assert_second_goes_on(&best, &second);
+        }
+        // A start that failed is not better.
+        best.status = Some(Status::NotFinite);
+        second.pause = 0;
+        assert_second_goes_on(&best, &second);
+    }
+
+    #[test]
+    fn halving_stops_starts_whose_predicted_reduction_is_small_against_their_rise() {
+        let mut best = member(0, 0.1, 0.0, 1.0);
+        let mut second = member(1, 5.0, 4.0, 1.0);
+        second.sums.chi2 += 40.0;
+        assert_eq!(
+            halve_second(&best, &second),
+            (None, 1),
+            "too early to be hopeless"
+        );
+        best.rounds = HOPELESS_ROUND;
+        second.rounds = HOPELESS_ROUND;
+        assert_eq!(halve_second(&best, &second).0, Some(GaveWay::Hopeless));
+        second.predicted_reduction = PredictedReduction::Whole(2.0);
+        assert_eq!(halve_second(&best, &second), (None, 0));
     }
 }

@@ -1,9 +1,11 @@
 //! Small fits: many curves of a few dozen points and a few parameters, each fitted from start to end in one call.
-//! A device may offer them besides rounds of a [`Recording`](crate::recording::Recording), of which they are no stage.
+//! A device may offer them in addition to rounds of a [`Recording`](crate::recording::Recording); they are no stage of
+//! a recording.
 //! The CPU gives each fit a lane, f32 or f64 (`cpu/small.rs`), a GPU an invocation, f32 (`gpu/small/mod.rs`).
 //!
 //! Levenberg–Marquardt as in `step`: Marquardt scaling, Nielsen's damping, box bounds by an active set. A fit ends when
-//! what its next step would gain is at most `tolerance` × its cost; the step before is taken on trust.
+//! the predicted reduction of the step after the next is at most `tolerance` × its cost; the last step is taken on
+//! trust.
 
 pub(crate) mod packing;
 mod point_lanes;
@@ -20,25 +22,26 @@ use crate::recording::{ManyFunction, Member};
 pub use crate::values::Numbers;
 pub(crate) use point_lanes::{PointLanes, SeatedFits};
 
-/// Most parameters of a small fit.
+/// Maximum number of parameters of a small fit.
 pub const MOST_PARAMETERS: usize = 16;
-/// Most points of a small fit.
+/// Maximum number of points of a small fit.
 pub const MOST_POINTS: usize = 512;
 
 /// Grid of the points of a block.
 #[derive(Clone, Copy, Debug)]
 pub enum LaneGrid<'a, R> {
-    /// (predictors, points), of all fits.
+    /// (predictors, points), the same for all fits.
     Shared(&'a [R]),
-    /// (predictors, points), of every fit.
+    /// (predictors, points), one grid per fit.
     Own(&'a [Lanes<R>]),
 }
 
 /// Fits for which a model is evaluated, one per lane.
 #[derive(Debug)]
 pub struct LaneBlock<'a, R> {
-    /// Some of the points, in ascending order from call to call.
+    /// Points to evaluate, in ascending order from call to call.
     pub points: Range<usize>,
+    /// Number of all points.
     pub of_points: usize,
     pub grid: LaneGrid<'a, R>,
     /// (P)
@@ -47,7 +50,7 @@ pub struct LaneBlock<'a, R> {
     pub registers: &'a mut Vec<Lanes<R>>,
     /// (all points): data, or empty.
     pub y: &'a [Lanes<R>],
-    /// (these points, 1 + P): value, or what y is above it where there is one, and derivatives, filled by the model.
+    /// (these points, 1 + P): value, or y − value where there is y, and derivatives, filled by the model.
     pub rows: &'a mut [Lanes<R>],
     /// 1 + P.
     pub stride: usize,
@@ -77,8 +80,8 @@ pub type AddUp<R> = Arc<dyn Fn(LaneSum<'_, R>) + Send + Sync>;
 pub enum SmallModel {
     Single(LaneModel<f32>, Option<AddUp<f32>>),
     Double(LaneModel<f64>, Option<AddUp<f64>>),
-    /// A user's function, in f64, for many fits in a call. Those of one whose derivatives are rough do not end by them:
-    /// another one, `is_precise`, continues them.
+    /// A user's function, in f64, for many fits in a call. Fits by a function with inaccurate derivatives do not end by
+    /// them: a more accurate one, `is_precise`, continues them.
     Function {
         rows: ManyFunction,
         is_precise: bool,
@@ -88,10 +91,11 @@ pub enum SmallModel {
 /// Bound on the error of a model's value by rounding in f32, in units of 2⁻²⁴.
 #[derive(Clone)]
 pub struct Rounding {
-    /// Point by point: rows of the value and of the bound, which is to be taken so many times.
+    /// Point by point: rows of the value and of the bound.
     pub points: LaneModel<f32>,
+    /// Factor on that bound.
     pub times: f32,
-    /// From a fit's sums, where these tell: quicker, and somewhat more.
+    /// From a fit's sums, if these give a bound: faster, and somewhat larger.
     pub sums: Option<SumRounding>,
 }
 
@@ -99,10 +103,11 @@ pub struct Rounding {
 /// ≤ Σ_p f_p |p ∂u/∂p|, both norms follow from the diagonal of the normal matrix.
 #[derive(Clone, Copy, Debug)]
 pub struct SumRounding {
-    /// Number of roundings of q, each by a share of itself; `others` is the number of all other roundings in u.
+    /// Number of relative roundings of q.
     pub of_exponent: f32,
+    /// Number of all other roundings in u.
     pub others: f32,
-    /// Places of the parameters of which q is made, and f_p.
+    /// Indices of the parameters on which q depends, and f_p.
     pub exponents: &'static [(usize, f32)],
 }
 
@@ -118,7 +123,7 @@ pub struct GaussianPrior {
 /// Model of small fits, and the settings with which it is fitted.
 #[derive(Clone)]
 pub struct SmallProblem {
-    /// Most fits at a time, on a device with memory of its own.
+    /// Maximum number of fits at a time, on a device with memory of its own.
     pub capacity: usize,
     pub parameters: usize,
     pub predictors: usize,
@@ -134,14 +139,14 @@ pub struct SmallProblem {
     pub settings: LevenbergMarquardt,
     /// Maximum number of rounds in all precisions together.
     pub budget: u32,
-    /// Tolerances of f32, of which f64 takes all but the error of a cost: a fit ends when its next step would gain at
-    /// most that share of its cost.
+    /// Tolerances in f32; in f64 only the error of a cost differs.
     pub tolerances: Tolerances,
     pub estimator: Estimator,
-    /// True if variances are those of the sandwich formula: with the scatter of the residuals, and NaN beside priors.
+    /// True if variances are those of the sandwich formula: with the scatter of the residuals, and NaN if there are
+    /// priors.
     pub is_sandwich: bool,
     pub priors: Vec<GaussianPrior>,
-    /// `None` of a function, which is fitted in f64 alone.
+    /// `None` for a function, which is fitted in f64 alone.
     pub rounding: Option<Rounding>,
     /// True if fits also have [`SmallColumns::correlations`].
     pub correlations: bool,
@@ -155,23 +160,23 @@ pub struct SmallBatch<'a> {
     pub own_grid: bool,
     /// (fits, points)
     pub y: Numbers<'a>,
-    /// (fits, points): standard deviations, without all 1.
+    /// (fits, points): standard deviations; `None` if all are 1.
     pub sigma: Option<&'a [f64]>,
-    /// (fits, points): true points do not count.
+    /// (fits, points): points for which it is true do not count.
     pub mask: Option<&'a [bool]>,
     /// (fits, P)
     pub starts: &'a [f64],
-    /// (fits, P): powers of two that parameters are measured in; without, [`unit()`]s of the starts.
+    /// (fits, P): units of the parameters, powers of two; `None` for [`unit()`]s of the starts.
     pub units: Option<&'a [f64]>,
-    /// Lower and upper bounds, (P) or (fits, P); without, there are none. Equal ones hold a parameter.
+    /// Lower and upper bounds, (P) or (fits, P), if there are any. Equal ones hold a parameter.
     pub bounds: Option<(&'a [f64], &'a [f64])>,
     /// Place of the first fit among those of a run.
     pub first: usize,
-    /// (fits): numbers of their data in the user's input; without, their places.
+    /// (fits): numbers of their data in the user's input; `None` for their places in the run.
     pub numbers: Option<&'a [usize]>,
 }
 
-/// What the fits of a batch have beside data on a grid that all share.
+/// Optional inputs of the fits of a batch, besides data on a shared grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     pub own_grid: bool,
@@ -194,18 +199,18 @@ pub struct SmallColumns<'a> {
     pub correlations: Option<&'a mut [f64]>,
     /// (fits): Σ ((y − model) / sigma)², or the estimator's cost, at the solution, without priors.
     pub chi2: &'a mut [f64],
-    /// (fits): what the last step promised, NaN where none was made; before, that of a fit that is to be continued.
+    /// (fits): reduction that the last step predicted, NaN without a step; on input, that of a fit to be continued.
     pub promises: &'a mut [f64],
     /// (fits): [`Status`](super::Status) codes; fits that are not [`WAITING`] are left alone.
     pub status: &'a mut [i8],
-    /// (fits): linearisations, added to.
+    /// (fits): number of linearisations, to which those of this call are added.
     pub rounds: &'a mut [u16],
 }
 
-/// The status of a fit that is to be made.
+/// Status of a fit that is still to be made.
 pub const WAITING: i8 = i8::MIN;
 
-/// Number of fits of a part, but for the last: as many as stay in a core's cache while a thread works on them.
+/// Number of fits of a part, except for the last: as many as stay in a core's cache while a thread works on them.
 pub const PART: usize = 1024;
 
 /// Fits in parts. A fitter takes every part through [`begin`](Self::begin), [`lend`](Self::lend) and
@@ -224,17 +229,17 @@ pub trait SmallParts: Sync {
         false
     }
 
-    /// Gathers the data of a part, unless that has been done; returns what its fits have, or `None` if they are not to
-    /// be made.
+    /// Gathers the data of a part, unless that has been done; returns its shape, or `None` if its fits are not to be
+    /// made.
     fn begin(&self, part: usize) -> Option<Shape>;
 
     /// Calls `work` with the data of a part that has begun, and with the columns of its fits.
     fn lend(&self, part: usize, work: &mut dyn FnMut(&SmallBatch<'_>, &mut SmallColumns<'_>));
 
-    /// Does what is left to do of a part whose fits have been made.
+    /// Completes a part whose fits have been made.
     ///
     /// # Errors
-    /// Returns what is wrong with results.
+    /// Returns an error if results are wrong.
     fn end(&self, part: usize) -> Result<()>;
 }
 
@@ -252,8 +257,8 @@ pub trait SmallFitter: Send {
 
 /// Small fits whose data lie in a device's memory. Parts are those of the same curves as at the upload.
 pub trait UploadedFits: fmt::Debug + Send {
-    /// Begins all parts, and sends what is given of the fits' parameters once more: starts, units and bounds. Returns
-    /// false if fits have something that none had before: then they must be uploaded anew.
+    /// Begins all parts, and sends the inputs of the fits' parameters again: starts, units and bounds. Returns false if
+    /// fits have inputs that none had before: then they must be uploaded again.
     fn restart(&mut self, parts: &dyn SmallParts) -> Result<bool>;
 
     /// Makes all fits. Their results stay on the device.
@@ -269,7 +274,7 @@ impl SmallBatch<'_> {
         self.sigma.is_some() || self.mask.is_some()
     }
 
-    /// Returns what a user's function is told of fit `k`.
+    /// Returns the index and number of fit `k`, for a user's function.
     pub fn member(&self, k: usize) -> Member {
         let index = self.first + k;
         Member {
@@ -278,7 +283,7 @@ impl SmallBatch<'_> {
         }
     }
 
-    /// Returns the scale of parameter number `index`, counted through all fits: as given, or near its start.
+    /// Returns the unit of parameter number `index`, counted through all fits: as given, or from its start.
     pub fn unit(&self, index: usize) -> f64 {
         self.units
             .map_or_else(|| unit(self.starts[index]), |units| units[index])
@@ -286,7 +291,7 @@ impl SmallBatch<'_> {
 }
 
 impl Shape {
-    /// Returns what the fits of this batch have.
+    /// Returns the shape of this batch's fits.
     pub fn of(batch: &SmallBatch<'_>) -> Shape {
         Shape {
             own_grid: batch.own_grid,
@@ -296,7 +301,7 @@ impl Shape {
         }
     }
 
-    /// Returns the shape of fits that have what those of either have.
+    /// Returns the shape of fits with the inputs of both shapes.
     pub fn union(self, other: Shape) -> Shape {
         Shape {
             own_grid: self.own_grid || other.own_grid,
@@ -307,13 +312,13 @@ impl Shape {
     }
 }
 
-/// Returns the power of two nearest to |x| in logarithm; 1 of 0. Those beyond 2^±60 would leave f32's range.
+/// Returns the power of two nearest to |x| in logarithm; 1 for 0. Limited to 2^±60, so that f32's range suffices.
 #[inline(always)]
 pub fn unit(x: f64) -> f64 {
     const MANTISSA: u64 = (1 << 52) - 1;
     let exponent = ((x.to_bits() >> 52) & 0x7ff) as i64 - 1023;
-    let up = x.to_bits() & MANTISSA > std::f64::consts::SQRT_2.to_bits() & MANTISSA;
-    let exponent = (exponent + i64::from(up)).clamp(-60, 60);
+    let rounds_up = x.to_bits() & MANTISSA > std::f64::consts::SQRT_2.to_bits() & MANTISSA;
+    let exponent = (exponent + i64::from(rounds_up)).clamp(-60, 60);
     let exponent = if x == 0.0 { 0 } else { exponent };
     f64::from_bits(((exponent + 1023) as u64) << 52)
 }
@@ -321,7 +326,7 @@ pub fn unit(x: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn units_are_powers_of_two() {
+    fn units_are_the_nearest_powers_of_two() {
         for (x, unit) in [
             (1.0, 1.0),
             (-3.0, 4.0),

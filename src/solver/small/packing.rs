@@ -1,5 +1,5 @@
-//! What a device that makes small fits whole is sent of each fit, and what it sends back: rows of 32-bit numbers, in
-//! the order of the fits.
+//! Packing of small fits for a device that makes them whole: inputs and results are rows of 32-bit numbers, in the
+//! order of the fits.
 
 use std::ops::Range;
 
@@ -7,18 +7,19 @@ use super::{Numbers, Shape, SmallBatch, SmallColumns, SmallProblem, WAITING, uni
 use crate::math::triangle::pair_index;
 use crate::solver::Status;
 
-/// Number of fits that are packed together. The last ones are filled up with fits of zeros.
-pub const BLOCK: usize = 64;
-/// What stands for infinite bounds: infinities in comparisons are not safe on every GPU.
-const FAR: f64 = 1e30;
+/// Number of fits that are packed together. The last block is filled up with fits of zeros.
+pub const FITS_PER_BLOCK: usize = 64;
+/// Bound in place of an infinite one, because comparisons with infinities are not safe on every GPU.
+const INFINITE_BOUND: f64 = 1e30;
 
-/// Bits of the last number of a result: the status, the rounds, and whether f32 is precise enough for the fit to end.
+/// First bit of the number of rounds in a result's last number, whose first bits are the status.
 pub const ROUNDS_SHIFT: u32 = 8;
+/// Bit of a result's last number that is set if f32 is precise enough for the fit to end.
 pub const SURE: u32 = 1 << 22;
-/// Largest number of rounds that has room between them.
-pub const MOST_ROUNDS: u32 = (1 << 14) - 1;
+/// Maximum number of rounds that the bits between them can hold.
+pub const MAX_PACKED_ROUNDS: u32 = (1 << 14) - 1;
 
-/// How fits of such a device may end beside success.
+/// Statuses of failure with which fits of such a device may end.
 const ENDS_WITHOUT_SUCCESS: [Status; 4] = [
     Status::MaxRounds,
     Status::Singular,
@@ -26,7 +27,7 @@ const ENDS_WITHOUT_SUCCESS: [Status; 4] = [
     Status::Stalled,
 ];
 
-/// Numbers of each fit. P is the number of parameters.
+/// Layout of the numbers of each fit. P is the number of parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct Packing {
     pub shape: Shape,
@@ -55,12 +56,12 @@ impl Packing {
         }
     }
 
-    /// Returns how many numbers of a fit its kernel reads in every round: y, and weights where there are any.
+    /// Returns the number of a fit's data that its kernel reads in every round: y, and weights if there are any.
     pub fn counted(self) -> usize {
         self.points * if self.shape.is_weighted { 2 } else { 1 }
     }
 
-    /// Returns how many numbers there are of a fit's points.
+    /// Returns the number of all data of a fit's points.
     pub fn observed(self) -> usize {
         self.counted()
             + if self.shape.own_grid {
@@ -70,12 +71,12 @@ impl Packing {
             }
     }
 
-    /// Returns where the lower bounds begin in what is given of a fit's parameters.
+    /// Returns the offset of the lower bounds in the inputs of a fit's parameters.
     pub fn lower(self) -> usize {
         self.parameters * if self.shape.own_units { 2 } else { 1 }
     }
 
-    /// Returns how many numbers are given of a fit's parameters.
+    /// Returns the number of inputs of a fit's parameters: starts, units and bounds.
     pub fn given(self) -> usize {
         self.lower()
             + if self.shape.is_bounded {
@@ -85,14 +86,14 @@ impl Packing {
             }
     }
 
-    /// Returns how many numbers come back of a fit: parameters, variances, cost, its end, and correlations by
-    /// [`pair_index`] where they are asked for. Those of one kind lie together in a block. Where f32 is not precise
-    /// enough for the fit to end, the first variance is what its last step promised.
+    /// Returns the number of results of a fit: parameters, variances, cost, end, and correlations by [`pair_index`] if
+    /// they are requested. Results of one kind lie together in a block. Where f32 is not precise enough for the fit to
+    /// end, the first variance is the reduction that its last step predicted.
     pub fn result(self) -> usize {
         2 * self.parameters + 2 + self.pairs()
     }
 
-    /// Returns how many correlations come back of a fit.
+    /// Returns the number of correlations in the results of a fit.
     pub fn pairs(self) -> usize {
         if self.correlations {
             pair_index(self.parameters, 0)
@@ -101,51 +102,53 @@ impl Packing {
         }
     }
 
-    /// Packs what there is of the points of a block of `fits` into rows ([`BLOCK`], [`observed`](Self::observed)): y,
-    /// weights where there are any, the grid where each fit has its own. The batch may have less than this shape has,
-    /// but the same kind of grid.
+    /// Packs the data of a block of `fits` into rows ([`FITS_PER_BLOCK`], [`observed`](Self::observed)): y, weights if
+    /// there are any, the grid if each fit has its own. The batch may lack data that this shape has, but must have the
+    /// same kind of grid.
     pub fn pack_observed(self, fits: Range<usize>, batch: &SmallBatch<'_>, rows: &mut Vec<f32>) {
-        let (points, length) = (self.points, self.predictors * self.points);
-        let of = |width: usize| fits.start * width..fits.end * width;
-        let mut rows = Columns::of(rows, self.observed());
+        let points = self.points;
+        let data = fits.start * points..fits.end * points;
+        let mut columns = BlockColumns::begin(rows, self.observed());
         match batch.y {
-            Numbers::Double(y) => rows.put(points, &y[of(points)], |y| y as f32),
-            Numbers::Single(y) => rows.put(points, &y[of(points)], |y| y),
+            Numbers::Double(y) => columns.push_columns(points, &y[data.clone()], |y| y as f32),
+            Numbers::Single(y) => columns.push_columns(points, &y[data.clone()], |y| y),
         }
         if self.shape.is_weighted {
-            let weights: Vec<f64> = of(points).map(|j| weight(batch, j)).collect();
-            rows.put(points, &weights, |weight| weight as f32);
+            let weights: Vec<f64> = data.map(|j| weight(batch, j)).collect();
+            columns.push_columns(points, &weights, |weight| weight as f32);
         }
         if self.shape.own_grid {
-            rows.put(length, &batch.x[of(length)], |x| x as f32);
+            let length = self.predictors * points;
+            let grids = &batch.x[fits.start * length..fits.end * length];
+            columns.push_columns(length, grids, |x| x as f32);
         }
     }
 
-    /// Packs what is given of the parameters of a block of `fits` into rows ([`BLOCK`], [`given`](Self::given)): start,
-    /// units where they are not the starts' own, lower and upper bounds where there are any. The batch may have less
-    /// than this shape has.
+    /// Packs the inputs of the parameters of a block of `fits` into rows ([`FITS_PER_BLOCK`], [`given`](Self::given)):
+    /// starts, units unless they follow from the starts, lower and upper bounds if there are any. The batch may lack
+    /// inputs that this shape has.
     pub fn pack_given(self, fits: Range<usize>, batch: &SmallBatch<'_>, rows: &mut Vec<f32>) {
         let p = self.parameters;
-        let of = |width: usize| fits.start * width..fits.end * width;
-        let mut rows = Columns::of(rows, self.given());
-        rows.put(p, &batch.starts[of(p)], |x| x as f32);
+        let numbers = fits.start * p..fits.end * p;
+        let starts = &batch.starts[numbers.clone()];
+        let mut columns = BlockColumns::begin(rows, self.given());
+        columns.push_columns(p, starts, |x| x as f32);
         if self.shape.own_units {
-            // units of the starts are those that the kernel makes of them in f32
-            let starts = || {
-                batch.starts[of(p)]
+            let units: Vec<f64> = match batch.units {
+                Some(units) => units[numbers.clone()].to_vec(),
+                // The units that the kernel derives from the starts in f32.
+                None => starts
                     .iter()
                     .map(|start| unit(f64::from(*start as f32)))
-                    .collect()
+                    .collect(),
             };
-            let units: Vec<f64> = batch
-                .units
-                .map_or_else(starts, |units| units[of(p)].to_vec());
-            rows.put(p, &units, |unit| unit as f32);
+            columns.push_columns(p, &units, |unit| unit as f32);
         }
         if self.shape.is_bounded {
-            let none = (&vec![-FAR; p][..], &vec![FAR; p][..]);
-            let (lower, upper) = batch.bounds.unwrap_or(none);
+            let unbounded = (&vec![-INFINITE_BOUND; p][..], &vec![INFINITE_BOUND; p][..]);
+            let (lower, upper) = batch.bounds.unwrap_or(unbounded);
             for bounds in [lower, upper] {
+                // Bounds are the same for all fits, (P), or those of each fit.
                 let repeated = if bounds.len() == p {
                     bounds.repeat(fits.len())
                 } else {
@@ -154,9 +157,11 @@ impl Packing {
                 let bounds = if bounds.len() == p {
                     &repeated
                 } else {
-                    &bounds[of(p)]
+                    &bounds[numbers.clone()]
                 };
-                rows.put(p, bounds, |x| x.clamp(-FAR, FAR) as f32);
+                columns.push_columns(p, bounds, |x| {
+                    x.clamp(-INFINITE_BOUND, INFINITE_BOUND) as f32
+                });
             }
         }
     }
@@ -164,35 +169,36 @@ impl Packing {
     /// Returns the offsets of the parameters, the variances, the costs, the ends and the correlations in a block of
     /// results, and its length.
     fn offsets(self) -> [usize; 6] {
-        let wide = BLOCK * self.parameters;
+        let parameters = FITS_PER_BLOCK * self.parameters;
         [
             0,
-            wide,
-            2 * wide,
-            2 * wide + BLOCK,
-            2 * wide + 2 * BLOCK,
-            BLOCK * self.result(),
+            parameters,
+            2 * parameters,
+            2 * parameters + FITS_PER_BLOCK,
+            2 * parameters + 2 * FITS_PER_BLOCK,
+            FITS_PER_BLOCK * self.result(),
         ]
     }
 
-    /// Writes results of a block of fits that end in their first round where they began.
+    /// Writes the results of a block of fits that end in their first round, at their starts.
     pub fn end_at_starts(self, given: &[f32], results: &mut [u32]) {
-        let (p, [_, variances, _, ends, pairs, _]) = (self.parameters, self.offsets());
-        for (to, given) in results
+        let p = self.parameters;
+        let [_, variances, _, ends, pairs, _] = self.offsets();
+        for (parameters, given) in results
             .chunks_exact_mut(p)
             .zip(given.chunks_exact(self.given()))
         {
-            to.iter_mut()
-                .zip(given)
-                .for_each(|(to, start)| *to = start.to_bits());
+            for (parameter, start) in parameters.iter_mut().zip(given) {
+                *parameter = start.to_bits();
+            }
         }
         results[variances..ends].fill(1.0f32.to_bits());
         results[ends..pairs].fill(Status::Ftol.code() as u32 | 1 << ROUNDS_SHIFT | SURE);
         results[pairs..].fill(0.0f32.to_bits());
     }
 
-    /// Copies the results of a part's waiting fits to their columns. Returns the first fit that cannot have ended as it
-    /// says, if there is one.
+    /// Copies the results of a part's waiting fits to their columns. Returns the first fit whose reported end is
+    /// impossible, if there is one.
     pub fn unpack(self, results: &[u32], columns: &mut SmallColumns<'_>) -> Result<(), usize> {
         let SmallColumns {
             parameters,
@@ -203,54 +209,62 @@ impl Packing {
             status,
             rounds,
         } = columns;
-        let (p, [_, squares, costs, ends, pairs, end]) = (self.parameters, self.offsets());
+        let p = self.parameters;
+        let [_, variances_at, costs_at, ends_at, pairs_at, length] = self.offsets();
         for (first, block) in (0..status.len())
-            .step_by(BLOCK)
-            .zip(results.chunks_exact(end))
+            .step_by(FITS_PER_BLOCK)
+            .zip(results.chunks_exact(length))
         {
-            let last = status.len().min(first + BLOCK);
-            copy(
-                &block[..squares],
+            // 1. Copy the numbers of the fits that were waiting.
+            let last = status.len().min(first + FITS_PER_BLOCK);
+            let block_status = &status[first..last];
+            copy_waiting(
+                &block[..variances_at],
                 &mut parameters[first * p..last * p],
-                &status[first..last],
+                block_status,
             );
-            copy(
-                &block[squares..costs],
+            copy_waiting(
+                &block[variances_at..costs_at],
                 &mut variances[first * p..last * p],
-                &status[first..last],
+                block_status,
             );
-            copy(
-                &block[costs..ends],
+            copy_waiting(
+                &block[costs_at..ends_at],
                 &mut chi2[first..last],
-                &status[first..last],
+                block_status,
             );
-            if let Some(all) = correlations.as_deref_mut().filter(|_| self.pairs() > 0) {
-                let matrices = all[first * p * p..last * p * p].chunks_exact_mut(p * p);
-                let fits = matrices
-                    .zip(block[pairs..].chunks_exact(self.pairs()))
-                    .zip(&status[first..last]);
-                fits.filter(|(_, status)| **status == WAITING)
-                    .for_each(|((to, words), _)| put_below(words, p, to));
+            if let Some(correlations) = correlations.as_deref_mut().filter(|_| self.pairs() > 0) {
+                let matrices = correlations[first * p * p..last * p * p].chunks_exact_mut(p * p);
+                let packed = block[pairs_at..].chunks_exact(self.pairs());
+                for ((matrix, words), status) in matrices.zip(packed).zip(block_status) {
+                    if *status == WAITING {
+                        unpack_below_diagonal(words, p, matrix);
+                    }
+                }
             }
-            for (k, &code) in (first..last).zip(&block[ends..pairs]) {
+            // 2. Check how they ended.
+            for (k, &code) in (first..last).zip(&block[ends_at..pairs_at]) {
                 if status[k] != WAITING {
                     continue;
                 }
-                let made = (code >> ROUNDS_SHIFT) & MOST_ROUNDS;
-                let is_end = Status::from_code((code as u8 as i8).into()).is_some_and(|status| {
+                let new_rounds = (code >> ROUNDS_SHIFT) & MAX_PACKED_ROUNDS;
+                let status_code = code as u8 as i8;
+                let is_possible = Status::from_code(status_code.into()).is_some_and(|status| {
                     status.is_success() && chi2[k].is_finite()
                         || ENDS_WITHOUT_SUCCESS.contains(&status)
                 });
-                if !is_end || made == 0 || code >= SURE << 1 {
+                if !is_possible || new_rounds == 0 || code >= SURE << 1 {
                     return Err(k);
                 }
+                // Where f32 was not precise enough, the first variance is the last predicted reduction.
                 promises[k] = f64::NAN;
                 if code & SURE == 0 {
-                    let own = &mut variances[k * p..(k + 1) * p];
-                    promises[k] = own[0];
-                    own.fill(f64::NAN);
+                    let variances = &mut variances[k * p..(k + 1) * p];
+                    promises[k] = variances[0];
+                    variances.fill(f64::NAN);
                 }
-                (status[k], rounds[k]) = (code as u8 as i8, rounds[k].saturating_add(made as u16));
+                status[k] = status_code;
+                rounds[k] = rounds[k].saturating_add(new_rounds as u16);
             }
         }
         Ok(())
@@ -258,53 +272,56 @@ impl Packing {
 }
 
 /// Copies numbers (fits, …) of the fits that are waiting.
-fn copy(words: &[u32], to: &mut [f64], status: &[i8]) {
+fn copy_waiting(words: &[u32], numbers: &mut [f64], status: &[i8]) {
     let number = |word: &u32| f64::from(f32::from_bits(*word));
-    // as a rule all are, and a long loop without a branch is vector code
-    if status
+    // As a rule all fits are waiting, and a long loop without a branch is vector code.
+    let are_all_waiting = status
         .iter()
-        .fold(true, |all, status| all & (*status == WAITING))
-    {
-        to.iter_mut()
+        .fold(true, |all, status| all & (*status == WAITING));
+    if are_all_waiting {
+        numbers
+            .iter_mut()
             .zip(words)
             .for_each(|(to, word)| *to = number(word));
         return;
     }
-    let width = to.len() / status.len();
-    let fits = to
+    let width = numbers.len() / status.len();
+    let fits = numbers
         .chunks_exact_mut(width)
         .zip(words.chunks_exact(width))
         .zip(status);
-    for ((to, words), _) in fits.filter(|(_, status)| **status == WAITING) {
-        to.iter_mut()
+    for ((numbers, words), _) in fits.filter(|(_, status)| **status == WAITING) {
+        numbers
+            .iter_mut()
             .zip(words)
             .for_each(|(to, word)| *to = number(word));
     }
 }
 
 /// Copies numbers below the diagonal of a matrix (p, p).
-fn put_below(words: &[u32], p: usize, matrix: &mut [f64]) {
+fn unpack_below_diagonal(words: &[u32], p: usize, matrix: &mut [f64]) {
     for i in 1..p {
-        let row = &words[pair_index(i, 0)..][..i];
+        let packed_row = &words[pair_index(i, 0)..][..i];
         matrix[i * p..][..i]
             .iter_mut()
-            .zip(row)
-            .for_each(|(to, word)| *to = f32::from_bits(*word).into());
+            .zip(packed_row)
+            .for_each(|(element, word)| *element = f32::from_bits(*word).into());
     }
 }
 
 /// Rows of a block, which are filled from the first column to the last.
-struct Columns<'a> {
+struct BlockColumns<'a> {
     rows: &'a mut [f32],
     stride: usize,
+    /// First column that has not been filled.
     next: usize,
 }
 
-impl Columns<'_> {
+impl BlockColumns<'_> {
     /// Begins to fill rows of `stride` numbers.
-    fn of(rows: &mut Vec<f32>, stride: usize) -> Columns<'_> {
-        rows.resize(BLOCK * stride, 0.0);
-        Columns {
+    fn begin(rows: &mut Vec<f32>, stride: usize) -> BlockColumns<'_> {
+        rows.resize(FITS_PER_BLOCK * stride, 0.0);
+        BlockColumns {
             rows,
             stride,
             next: 0,
@@ -312,14 +329,15 @@ impl Columns<'_> {
     }
 
     /// Fills the next `width` columns with `values` (fits, width), and with zeros where there are no more fits.
-    fn put<T: Copy>(&mut self, width: usize, values: &[T], single: impl Fn(T) -> f32) {
+    fn push_columns<T: Copy>(&mut self, width: usize, values: &[T], to_f32: impl Fn(T) -> f32) {
         if width == self.stride {
-            // one long loop instead of many short ones
-            let (own, rest) = self.rows.split_at_mut(values.len());
-            own.iter_mut()
+            // One long loop instead of many short ones.
+            let (used_rows, unused_rows) = self.rows.split_at_mut(values.len());
+            used_rows
+                .iter_mut()
                 .zip(values)
-                .for_each(|(to, value)| *to = single(*value));
-            rest.fill(0.0);
+                .for_each(|(element, value)| *element = to_f32(*value));
+            unused_rows.fill(0.0);
             return;
         }
         let columns = self.next..self.next + width;
@@ -330,7 +348,7 @@ impl Columns<'_> {
         for (values, row) in values.chunks_exact(width).zip(rows.by_ref()) {
             row.iter_mut()
                 .zip(values)
-                .for_each(|(to, value)| *to = single(*value));
+                .for_each(|(element, value)| *element = to_f32(*value));
         }
         rows.for_each(|row| row.fill(0.0));
         self.next += width;
@@ -339,8 +357,8 @@ impl Columns<'_> {
 
 /// Returns the weight of a point, counted through all fits: 1 / σ, 0 where it is masked.
 fn weight(batch: &SmallBatch<'_>, index: usize) -> f64 {
-    let masked = batch.mask.is_some_and(|mask| mask[index]);
-    if masked {
+    let is_masked = batch.mask.is_some_and(|mask| mask[index]);
+    if is_masked {
         0.0
     } else {
         1.0 / batch.sigma.map_or(1.0, |sigma| sigma[index])

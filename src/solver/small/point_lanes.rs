@@ -7,8 +7,9 @@ use super::{LaneBlock, LaneGrid, LaneModel};
 use crate::math::Real;
 use crate::math::lanes::{LANES, Lanes};
 
-/// Factor by which evaluations side by side must exceed those by points: these copy what they read and write.
-const WORTHWHILE: usize = 2;
+/// Minimum ratio of the number of evaluations side by side to those by points at which these are used: they copy all
+/// that they read and write.
+const LEAST_SAVING: usize = 2;
 
 /// Fits that lie in lanes, side by side.
 #[derive(Clone, Copy)]
@@ -24,7 +25,7 @@ pub struct SeatedFits<'a, R> {
     pub stride: usize,
 }
 
-/// Rows of few fits, and the memory in which they are made.
+/// Rows of a few fits, and the memory to compute them.
 #[derive(Debug, Default)]
 pub struct PointLanes<R> {
     /// Lanes of the fits whose rows are here.
@@ -43,14 +44,13 @@ pub struct PointLanes<R> {
 impl<R: Real> PointLanes<R> {
     /// Makes rows of no fit.
     pub fn new() -> PointLanes<R> {
-        let lanes = Vec::new;
         PointLanes {
             lanes: Vec::new(),
-            x: lanes(),
-            parameters: lanes(),
-            y: lanes(),
-            registers: lanes(),
-            rows: lanes(),
+            x: Vec::new(),
+            parameters: Vec::new(),
+            y: Vec::new(),
+            registers: Vec::new(),
+            rows: Vec::new(),
             stride: 0,
         }
     }
@@ -60,16 +60,21 @@ impl<R: Real> PointLanes<R> {
         &self,
         points: usize,
     ) -> impl Iterator<Item = (usize, impl Iterator<Item = R> + '_)> + '_ {
-        let own = points.div_ceil(LANES) * self.stride;
-        let number =
-            move |rows: &'_ [Lanes<R>], j: usize| rows[j / LANES * self.stride].0[j % LANES];
-        let fits = self.lanes.iter().zip(self.rows.chunks_exact(own.max(1)));
-        fits.map(move |(lane, rows)| (*lane, (0..points).map(move |j| number(rows, j))))
+        let stride = self.stride;
+        let rows_per_fit = points.div_ceil(LANES) * stride;
+        let fits = self
+            .lanes
+            .iter()
+            .zip(self.rows.chunks_exact(rows_per_fit.max(1)));
+        fits.map(move |(lane, rows)| {
+            let numbers = (0..points).map(move |j| rows[j / LANES * stride].0[j % LANES]);
+            (*lane, numbers)
+        })
     }
 
-    /// Returns whether so many fits of so many points are evaluated sooner by points than side by side.
-    pub fn suit(fits: usize, points: usize) -> bool {
-        points > 0 && WORTHWHILE * fits * points.div_ceil(LANES) <= points
+    /// Returns whether so many fits of so many points are evaluated faster by points than side by side.
+    pub fn are_faster(fits: usize, points: usize) -> bool {
+        points > 0 && LEAST_SAVING * fits * points.div_ceil(LANES) <= points
     }
 
     /// Evaluates the model for the fits in the lanes of which `seats` has the bits.
@@ -90,17 +95,17 @@ impl<R: Real> PointLanes<R> {
             .iter()
             .zip(self.rows.chunks_exact_mut(groups * self.stride))
         {
-            for (group, place) in (0..groups * LANES).map(|j| (j / LANES, j % LANES)) {
-                // the last lanes repeat the last point
-                let j = (group * LANES + place).min(fits.points - 1);
+            // 1. Copy the fit's data, a point in each lane; the last lanes repeat the last point.
+            for (group, point_lane) in (0..groups * LANES).map(|j| (j / LANES, j % LANES)) {
+                let j = (group * LANES + point_lane).min(fits.points - 1);
                 for d in 0..fits.predictors {
-                    self.x[d * groups + group].0[place] = match fits.grid {
+                    self.x[d * groups + group].0[point_lane] = match fits.grid {
                         LaneGrid::Shared(x) => x[d * fits.points + j],
                         LaneGrid::Own(x) => x[d * fits.points + j].0[lane],
                     };
                 }
                 if let Some(y) = fits.y.get(j) {
-                    self.y[group].0[place] = y.0[lane];
+                    self.y[group].0[point_lane] = y.0[lane];
                 }
             }
             self.parameters.clear();
@@ -109,6 +114,7 @@ impl<R: Real> PointLanes<R> {
                     .iter()
                     .map(|parameter| Lanes::splat(parameter.0[lane])),
             );
+            // 2. Evaluate the model at them.
             model(LaneBlock {
                 points: 0..groups,
                 of_points: groups,
@@ -123,13 +129,18 @@ impl<R: Real> PointLanes<R> {
     }
 
     /// Writes the rows of some points into the fits' lanes of `rows` (these points, stride).
-    pub fn put(&self, points: Range<usize>, rows: &mut [Lanes<R>]) {
-        let own = self.rows.len() / self.lanes.len().max(1);
-        for (&lane, from) in self.lanes.iter().zip(self.rows.chunks_exact(own.max(1))) {
-            for (to, j) in rows.chunks_exact_mut(self.stride).zip(points.clone()) {
-                let from = &from[j / LANES * self.stride..][..self.stride];
-                to.iter_mut()
-                    .zip(from)
+    pub fn write_rows(&self, points: Range<usize>, rows: &mut [Lanes<R>]) {
+        let rows_per_fit = self.rows.len() / self.lanes.len().max(1);
+        let fits = self
+            .lanes
+            .iter()
+            .zip(self.rows.chunks_exact(rows_per_fit.max(1)));
+        for (&lane, fit_rows) in fits {
+            for (point_rows, j) in rows.chunks_exact_mut(self.stride).zip(points.clone()) {
+                let group_rows = &fit_rows[j / LANES * self.stride..][..self.stride];
+                point_rows
+                    .iter_mut()
+                    .zip(group_rows)
                     .for_each(|(to, from)| to.0[lane] = from.0[j % LANES]);
             }
         }

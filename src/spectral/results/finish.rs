@@ -9,7 +9,7 @@ use crate::math::probability::{Tail, chi2_tail_is_below};
 use crate::math::triangle::packed_index;
 use crate::model::{Limits, Prepared, SpectralModel};
 use crate::recording::Precision;
-use crate::solver::basin::{points_at, same_basin};
+use crate::solver::basin::{is_same_basin, points_at};
 use crate::solver::{GaveWay, Outcome, Status};
 use crate::spectral::input::ready::ReadySpectrum;
 use crate::spectral::misfit::{ChiSquare, Misfit};
@@ -337,7 +337,7 @@ fn count_agreeing_basins(
     let leads_to = |better: usize, stopped: usize| {
         let better = outcomes[better].point();
         let stopped = outcomes[stopped].point();
-        same_basin(better, stopped) || points_at(better, stopped)
+        is_same_basin(better, stopped) || points_at(better, stopped)
     };
     while let Some(next) = (0..agrees.len()).find(|&k| {
         !agrees[k]

@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::solver::Outcome;
-use crate::solver::search::{Begin, Machine, Points, SearchFit};
+use crate::solver::search::{Begin, FitPoints, Machine, SearchFit};
 use crate::solver::simplex::FirstSimplex;
 use crate::spectral::input::ready::{Monitor, ReadySpectra, StartPoints};
 use crate::spectral::search::pass::SpectralPass;
@@ -143,7 +143,7 @@ impl Machine for SpectralSearch<'_, '_> {
             .collect())
     }
 
-    fn evaluate(&mut self, points: Vec<Points>) -> Result<Vec<Vec<f64>>> {
+    fn evaluate(&mut self, points: Vec<FitPoints>) -> Result<Vec<Vec<f64>>> {
         // 1. Sort the points by spectrum, and evaluate the objective there.
         let parameters = self.spectra.model.parameters.len().max(1);
         let mut points_of_spectrum: Vec<StartPoints> = vec![Vec::new(); self.starts.len()];

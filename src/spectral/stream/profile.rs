@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use web_time::Instant;
 
 use crate::buffers::Work;
-use crate::solver::profile::{Clock, DeviceCalls, Look, Meter, Spending, Spent};
+use crate::solver::profile::{Clock, DeviceCalls, Meter, Spending, Spent, SubmittedRounds};
 use crate::solver::{self};
 use crate::spectral::stream::stages::{STAGE_NAMES, Span, StageTimes};
 
@@ -311,7 +311,7 @@ impl MeasuredDevice {
         let Spending {
             clock,
             works,
-            looks,
+            submissions,
             most_held,
             ..
         } = self.meter.spending();
@@ -328,12 +328,12 @@ impl MeasuredDevice {
             .sum();
         // 2. Time in which the device worked, by its clock.
         let (clock, threads, busy) = match clock {
-            Clock::Submissions => ("submissions", 1, busy_seconds(&looks)),
+            Clock::Submissions => ("submissions", 1, busy_seconds(&submissions)),
             Clock::Timestamps => ("timestamps", 1, seconds_in_rounds),
             Clock::Threads(count) => ("threads", count, seconds_in_rounds),
         };
         // 3. Rounds of each submission.
-        let rounds = looks.into_iter().map(|look| Rounds {
+        let rounds = submissions.into_iter().map(|look| Rounds {
             begin: look.begin,
             seconds: look.seconds,
             active: look.active,
@@ -352,8 +352,8 @@ impl MeasuredDevice {
 }
 
 /// Returns the seconds in which at least one worker had rounds on the device.
-fn busy_seconds(looks: &[Look]) -> f64 {
-    let mut intervals: Vec<(f64, f64)> = looks
+fn busy_seconds(submissions: &[SubmittedRounds]) -> f64 {
+    let mut intervals: Vec<(f64, f64)> = submissions
         .iter()
         .map(|look| (look.begin, look.begin + look.seconds))
         .collect();
@@ -409,18 +409,18 @@ mod tests {
 
     #[test]
     fn overlapping_intervals_count_once() {
-        let look = |begin, seconds| Look {
+        let submission = |begin, seconds| SubmittedRounds {
             begin,
             seconds,
             active: Vec::new(),
         };
-        let looks = [
-            look(3.0, 1.0),
-            look(0.0, 1.0),
-            look(0.5, 1.0),
-            look(0.6, 0.1),
+        let submissions = [
+            submission(3.0, 1.0),
+            submission(0.0, 1.0),
+            submission(0.5, 1.0),
+            submission(0.6, 0.1),
         ];
-        assert_eq!(busy_seconds(&looks), 2.5);
+        assert_eq!(busy_seconds(&submissions), 2.5);
         assert_eq!(busy_seconds(&[]), 0.0);
     }
 }

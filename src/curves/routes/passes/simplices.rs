@@ -7,7 +7,9 @@ use crate::curves::watch::Watch;
 use crate::error::Result;
 use crate::math::Real;
 use crate::math::triangle::packed_length;
-use crate::solver::search::{Begin, Machine, Points, SearchFit, SearchSettings, Told, search};
+use crate::solver::search::{
+    Begin, FitPoints, Machine, Readbacks, SearchFit, SearchSettings, search,
+};
 use crate::solver::{Batch, Outcome, Population, Status, linearise, optimise};
 
 /// The populations of searches by simplices.
@@ -102,12 +104,12 @@ impl Machine for CurveSearch<'_> {
         self.fitter.device.inner.runs_wgsl()
     }
 
-    fn agree(&self, fit: usize, told: Told, scale: &Outcome) -> Result<()> {
+    fn agree(&self, fit: usize, told: Readbacks, scale: &Outcome) -> Result<()> {
         self.fitter
             .compare_objectives(&self.curves[fit], told, scale)
     }
 
-    fn evaluate(&mut self, points: Vec<Points>) -> Result<Vec<Vec<f64>>> {
+    fn evaluate(&mut self, points: Vec<FitPoints>) -> Result<Vec<Vec<f64>>> {
         let width = self.fitter.priors.len().max(1);
         let mut values: Vec<Vec<f64>> = vec![Vec::new(); points.len()];
         // 1. List all points with the index of their request, and take as many at a time as there is room for.

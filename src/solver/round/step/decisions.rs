@@ -8,14 +8,14 @@ use crate::math::Real;
 use crate::math::lanes::pick;
 use crate::solver::{Damping, Status};
 
-/// An evaluated trial point, beside the accepted point that it is to replace.
+/// An evaluated trial point, compared with the accepted point that it is to replace.
 #[derive(Clone, Copy)]
-pub struct Trial<R> {
+pub struct EvaluatedTrial<R> {
     /// Cost at the accepted point.
     pub cost: R,
     pub trial_cost: R,
     /// Reduction that the step predicted, not below 0.
-    pub promised: R,
+    pub predicted_reduction: R,
     /// The step was shortened or lengthened.
     pub is_rescaled: bool,
     /// The trial point's sums are finite.
@@ -24,32 +24,37 @@ pub struct Trial<R> {
     pub is_first: bool,
 }
 
-impl<R: Real> Trial<R> {
+impl<R: Real> EvaluatedTrial<R> {
     /// Accepts or rejects the trial point by its cost; returns whether it is accepted, and the damping of the next step
     /// (Nielsen 1999, eqs. 2.20–2.21).
     ///
-    /// With F and F₊ the costs at the accepted and the trial point and ΔF̂ the reduction that the step promised, the
+    /// With F and F₊ the costs at the accepted and the trial point and ΔF̂ the reduction that the step predicted, the
     /// gain ratio is ρ = (F − F₊) / ΔF̂. A trial point is rejected if F₊ ≥ F, or if its sums are not finite. The
     /// exceptions:
     /// - The first point has no predecessor to be compared with. It is accepted, whatever it is.
     /// - Far from the minimum a shortened step may gain less than `cost_error`, the relative rounding error of a cost.
     ///   It is accepted as if ρ were ½: its gain ratio is meaningless, so that μ stays.
-    /// - `rise`: share of F by which F₊ may be higher. Fits without finishing steps allow for rounding here.
+    /// - `allowed_rise`: share of F by which F₊ may be higher. Fits without finishing steps allow for rounding here.
     #[inline(always)]
-    pub fn judge(self, damping: Damping<R>, cost_error: R, rise: R) -> (bool, Damping<R>) {
-        let Trial {
+    pub fn judge_cost(
+        self,
+        damping: Damping<R>,
+        cost_error: R,
+        allowed_rise: R,
+    ) -> (bool, Damping<R>) {
+        let EvaluatedTrial {
             cost,
             trial_cost,
-            promised,
+            predicted_reduction,
             ..
         } = self;
-        let is_hidden = self.is_rescaled & (promised <= cost_error * cost);
-        let is_lower = (trial_cost < cost * (R::ONE + rise))
-            | (is_hidden & (trial_cost <= cost * (R::ONE + cost_error)));
+        let gain_is_hidden = self.is_rescaled & (predicted_reduction <= cost_error * cost);
+        let is_lower = (trial_cost < cost * (R::ONE + allowed_rise))
+            | (gain_is_hidden & (trial_cost <= cost * (R::ONE + cost_error)));
         let is_accepted = self.is_first | (self.is_finite & is_lower);
-        let gain_ratio = ((cost - trial_cost) / promised).maximum(R::ZERO);
-        // there is none, or it is rounding
-        let is_meaningless = self.is_first | is_hidden;
+        let gain_ratio = ((cost - trial_cost) / predicted_reduction).maximum(R::ZERO);
+        // The first point has no gain ratio, and a hidden gain is rounding.
+        let is_meaningless = self.is_first | gain_is_hidden;
         (
             is_accepted,
             damping.update(is_accepted, pick(is_meaningless, R::of(0.5), gain_ratio)),
@@ -57,7 +62,7 @@ impl<R: Real> Trial<R> {
     }
 }
 
-/// What a solved step says about the end of its fit.
+/// Predictions of a solved step about the end of its fit.
 #[derive(Clone, Copy)]
 pub struct Outlook<R> {
     /// Reduction predicted for the step as it was solved for.
@@ -76,14 +81,14 @@ pub struct Outlook<R> {
 }
 
 impl<R: Real> Outlook<R> {
-    /// Returns whether the last two reductions tell how fast a fit converges. The first one, one after a rejection, and
-    /// that of a rescaled step do not.
+    /// Returns whether the last two predicted reductions show how fast the fit converges. The first one, one after a
+    /// rejection, and that of a rescaled step do not.
     #[inline(always)]
     pub fn is_comparable(&self) -> bool {
         (self.previous > R::ZERO) & !self.was_rejected & !self.is_rescaled
     }
 
-    /// Returns by which ratio predicted reductions shrink, between `best` and 1, from two that are comparable.
+    /// Returns the ratio by which predicted reductions shrink, between `best` and 1, from two that are comparable.
     #[inline(always)]
     pub fn contraction(&self, best: R) -> R {
         contraction(self.reduction, self.previous, best)
@@ -101,11 +106,11 @@ impl<R: Real> Outlook<R> {
     #[inline(always)]
     pub fn squared_distance(&self) -> R {
         let is_another_step = !self.was_rejected | (self.reduction < self.previous);
-        let next = pick(is_another_step, self.reduction, R::ZERO);
+        let squared_length = pick(is_another_step, self.reduction, R::ZERO);
         pick(
             self.is_comparable(),
             squared_remaining_distance(self.reduction, self.previous),
-            next,
+            squared_length,
         )
     }
 
@@ -116,46 +121,50 @@ impl<R: Real> Outlook<R> {
         self.length_squared <= xtol * xtol * self.scale_squared
     }
 
-    /// Returns whether the floor of the damping's diagonal is to be released: `mu` itself hardly damps, less than
-    /// `undamped`, but the floor does, and the fit `is_about_to_end` or creeps.
+    /// Returns whether the floor of the damping's diagonal is to be released: `mu` itself is below `undamped`, so that
+    /// only the floor damps the step, and the fit `is_about_to_end` or creeps.
     #[inline(always)]
     pub fn releases_floor(&self, mu: R, undamped: R, is_about_to_end: bool, creeps: bool) -> bool {
         !self.is_undamped & (mu < undamped) & (is_about_to_end | creeps)
     }
 }
 
-/// Returns the predicted reduction at which a cost has converged: a share of it, or of `largest_cost` where it is
-/// higher.
+/// Returns the predicted reduction at which a fit has converged: a share of its cost, or of `largest_cost` where the
+/// cost is higher.
 #[inline(always)]
 pub fn least_reduction<R: Real>(tolerance: R, cost: R, largest_cost: R) -> R {
     tolerance * cost.minimum(largest_cost)
 }
 
-/// Returns the status of a fit that has converged by its reduction, by its step, or by both, as `of` writes it;
+/// Returns the status of a fit that has converged by its reduction, by its step, or by both, as `encode` writes it;
 /// `otherwise` where it has not converged.
 #[inline(always)]
-pub fn converged<T>(
+pub fn convergence_status<T>(
     small_reduction: bool,
     small_step: bool,
     otherwise: T,
-    of: impl Fn(Status) -> T,
+    encode: impl Fn(Status) -> T,
 ) -> T {
-    let one = pick(
+    let by_one_criterion = pick(
         small_reduction,
-        of(Status::Ftol),
-        pick(small_step, of(Status::Xtol), otherwise),
+        encode(Status::Ftol),
+        pick(small_step, encode(Status::Xtol), otherwise),
     );
-    pick(small_reduction & small_step, of(Status::FtolXtol), one)
+    pick(
+        small_reduction & small_step,
+        encode(Status::FtolXtol),
+        by_one_criterion,
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const TRIAL: Trial<f64> = Trial {
+    const TRIAL: EvaluatedTrial<f64> = EvaluatedTrial {
         cost: 100.0,
         trial_cost: 90.0,
-        promised: 20.0,
+        predicted_reduction: 20.0,
         is_rescaled: false,
         is_finite: true,
         is_first: false,
@@ -163,29 +172,29 @@ mod tests {
     const DAMPING: Damping = Damping { mu: 0.6, nu: 4.0 };
 
     /// Judges a trial point where a cost's rounding error is 1 %; returns whether it is accepted, μ and ν.
-    fn judged(trial: Trial<f64>, rise: f64) -> (bool, f64, f64) {
-        let (is_accepted, damping) = trial.judge(DAMPING, 0.01, rise);
+    fn judge(trial: EvaluatedTrial<f64>, allowed_rise: f64) -> (bool, f64, f64) {
+        let (is_accepted, damping) = trial.judge_cost(DAMPING, 0.01, allowed_rise);
         (is_accepted, damping.mu, damping.nu)
     }
 
     #[test]
-    fn trial_points_are_judged_as_by_hand() {
+    fn trial_points_are_judged_as_computed_by_hand() {
         // ρ = ½, at which the damping stays; ρ = 1
-        assert_eq!(judged(TRIAL, 0.0), (true, 0.6, 2.0));
+        assert_eq!(judge(TRIAL, 0.0), (true, 0.6, 2.0));
         assert_eq!(
-            judged(
-                Trial {
-                    promised: 10.0,
+            judge(
+                EvaluatedTrial {
+                    predicted_reduction: 10.0,
                     ..TRIAL
                 },
                 0.0
             ),
             (true, 0.6 / 3.0, 2.0)
         );
-        // no gain; a rise by rounding, with and without finishing steps to follow; a cost that is not finite
+        // No gain; a rise by rounding, with and without finishing steps to follow; a cost that is not finite.
         assert_eq!(
-            judged(
-                Trial {
+            judge(
+                EvaluatedTrial {
                     trial_cost: 100.0,
                     ..TRIAL
                 },
@@ -194,8 +203,8 @@ mod tests {
             (false, 2.4, 8.0)
         );
         assert_eq!(
-            judged(
-                Trial {
+            judge(
+                EvaluatedTrial {
                     trial_cost: 100.5,
                     ..TRIAL
                 },
@@ -204,8 +213,8 @@ mod tests {
             (false, 2.4, 8.0)
         );
         assert_eq!(
-            judged(
-                Trial {
+            judge(
+                EvaluatedTrial {
                     trial_cost: 100.5,
                     ..TRIAL
                 },
@@ -214,8 +223,8 @@ mod tests {
             (true, 1.2, 2.0)
         );
         assert_eq!(
-            judged(
-                Trial {
+            judge(
+                EvaluatedTrial {
                     trial_cost: f64::NAN,
                     is_finite: false,
                     ..TRIAL
@@ -224,17 +233,17 @@ mod tests {
             ),
             (false, 2.4, 8.0)
         );
-        // a rescaled step that promised less than rounding, or more
-        let rescaled = Trial {
+        // A rescaled step that predicted less than rounding, or more.
+        let rescaled = EvaluatedTrial {
             trial_cost: 100.5,
-            promised: 0.5,
+            predicted_reduction: 0.5,
             is_rescaled: true,
             ..TRIAL
         };
-        assert_eq!(judged(rescaled, 0.0), (true, 0.6, 2.0));
+        assert_eq!(judge(rescaled, 0.0), (true, 0.6, 2.0));
         assert_eq!(
-            judged(
-                Trial {
+            judge(
+                EvaluatedTrial {
                     trial_cost: 101.5,
                     ..rescaled
                 },
@@ -243,26 +252,26 @@ mod tests {
             (false, 2.4, 8.0)
         );
         assert_eq!(
-            judged(
-                Trial {
-                    promised: 2.0,
+            judge(
+                EvaluatedTrial {
+                    predicted_reduction: 2.0,
                     ..rescaled
                 },
                 0.0
             ),
             (false, 2.4, 8.0)
         );
-        // the first point
-        let first = Trial {
+        // The first point.
+        let first = EvaluatedTrial {
             cost: f64::NAN,
-            promised: f64::NAN,
+            predicted_reduction: f64::NAN,
             is_first: true,
             ..TRIAL
         };
-        assert_eq!(judged(first, 0.0), (true, 0.6, 2.0));
+        assert_eq!(judge(first, 0.0), (true, 0.6, 2.0));
         assert_eq!(
-            judged(
-                Trial {
+            judge(
+                EvaluatedTrial {
                     is_finite: false,
                     ..first
                 },
@@ -273,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_step_says_about_the_end() {
+    fn an_outlook_predicts_convergence_as_computed_by_hand() {
         let outlook = Outlook {
             reduction: 1.0,
             previous: 4.0,
@@ -296,7 +305,7 @@ mod tests {
             .expected_reduction(0.1),
             1.0
         );
-        // q = ½; steps that do not shrink; reductions that cannot be compared; a rejected step that comes again
+        // q = ½; steps that do not shrink; reductions that cannot be compared; a rejected step that is repeated.
         assert_eq!(outlook.squared_distance(), 4.0);
         assert_eq!(
             Outlook {
@@ -377,10 +386,13 @@ mod tests {
             ),
             (0.5, 1.0)
         );
-        let ends = [(false, false), (true, false), (false, true), (true, true)]
-            .map(|(r, s)| converged(r, s, None, Some));
+        let statuses = [(false, false), (true, false), (false, true), (true, true)].map(
+            |(small_reduction, small_step)| {
+                convergence_status(small_reduction, small_step, None, Some)
+            },
+        );
         assert_eq!(
-            ends,
+            statuses,
             [
                 None,
                 Some(Status::Ftol),

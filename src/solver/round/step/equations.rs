@@ -1,6 +1,6 @@
 //! Equations of a damped step, for one number. The step of a member (`step.rs`, in f64) and the steps of small fits,
-//! many side by side (`cpu/lanes`, in f32 or f64), are made of them and of [`Interval`](crate::solver::Interval). None
-//! has a branch, so that a loop over lanes becomes vector code. Their twins are in
+//! many side by side (`cpu/lanes`, in f32 or f64), use them and [`Interval`](crate::solver::Interval). None has a
+//! branch, so that a loop over lanes becomes vector code. Their twins are in
 //! `shaders/shared/{judge,box,faces}.wgsl` for members, and in `shaders/small.wgsl` and
 //! `shaders/shared/small_bounded.wgsl` for small fits.
 
@@ -11,12 +11,12 @@ use crate::solver::thresholds::SMALLEST_MAGNITUDE;
 /// Returns the factor on the damping after a step with gain ratio ρ: max(⅓, 1 − (2ρ − 1)³). (Nielsen 1999, eq. 2.21)
 #[inline(always)]
 pub fn relaxation<R: Real>(gain_ratio: R) -> R {
-    let t = R::of(2.0) * gain_ratio - R::ONE;
-    R::of(1.0 / 3.0).maximum(R::ONE - t * t * t)
+    let centred = R::of(2.0) * gain_ratio - R::ONE;
+    R::of(1.0 / 3.0).maximum(R::ONE - centred * centred * centred)
 }
 
-/// Returns the ratio of the predicted reductions of two successive steps, between `best`, the smallest that is
-/// believed, and 1. The step after the next is expected to gain this share of what the next one gains.
+/// Returns the ratio of the predicted reductions of two successive steps, between `best`, the smallest credible one,
+/// and 1. The step after the next is expected to gain this share of what the next one gains.
 #[inline(always)]
 pub fn contraction<R: Real>(next: R, previous: R, best: R) -> R {
     (next / previous).maximum(best).minimum(R::ONE)
@@ -48,8 +48,8 @@ pub fn magnitude<R: Real>(x: R, unit: R) -> R {
     absolute(x).maximum(R::of(SMALLEST_MAGNITUDE) * unit)
 }
 
-/// Returns the place after a `share` of the way between two places; `to` itself, to the bit, where the share is 1.
+/// Returns the point after a `share` of the way from `from` to `to`; `to` itself, to the bit, where the share is 1.
 #[inline(always)]
-pub fn on_the_way<R: Real>(from: R, to: R, share: R) -> R {
+pub fn interpolate<R: Real>(from: R, to: R, share: R) -> R {
     pick(share < R::ONE, from + share * (to - from), to)
 }

@@ -3,14 +3,14 @@
 use crate::math::triangle::{cholesky, packed_index, packed_length, solve_lower, solve_upper};
 use crate::solver::member::Member;
 
-/// The system of one member's step; S = s sᵀ of the secant, D = diag A, but at least `lowest`.
-pub struct System<'a> {
+/// The system of one member's step; S = s sᵀ with s the secant vector, and D = diag A, but at least `diagonal_floor`.
+pub struct DampedSystem<'a> {
     pub member: &'a Member,
     pub secant: &'a [f64],
-    pub lowest: f64,
+    pub diagonal_floor: f64,
 }
 
-impl System<'_> {
+impl DampedSystem<'_> {
     /// Returns element (p, p) of the normal matrix, without damping.
     pub fn diagonal(&self, p: usize) -> f64 {
         self.member.sums.normal_matrix[packed_index(p, p)]
@@ -21,40 +21,43 @@ impl System<'_> {
         self.member.sums.normal_matrix[packed_index(p, q)] + self.secant[p] * self.secant[q]
     }
 
-    /// Returns what damping adds to diagonal element p of the matrix: μ max(A_pp, lowest).
+    /// Returns the damping term of diagonal element p: μ max(A_pp, `diagonal_floor`).
     pub fn damping(&self, p: usize) -> f64 {
-        self.member.damping.mu * self.diagonal(p).max(self.lowest)
+        self.member.damping.mu * self.diagonal(p).max(self.diagonal_floor)
     }
 
     /// Solves the damped system for the free elements of `delta`, given the others; returns the largest μ D / diag A.
     /// `None` if it does not factorise.
     pub fn solve_free(&self, free: &[bool], delta: &mut [f64]) -> Option<f64> {
-        let members: Vec<usize> = (0..free.len()).filter(|&p| free[p]).collect();
-        let mut matrix = vec![0.0; packed_length(members.len())];
-        let mut x = vec![0.0; members.len()];
-        let mut damping = self.member.damping.mu;
-        for (i, &p) in members.iter().enumerate() {
-            for (j, &q) in members.iter().enumerate().take(i + 1) {
+        // 1. The system of the free parameters; the held ones contribute to its right-hand side.
+        let free_parameters: Vec<usize> = (0..free.len()).filter(|&p| free[p]).collect();
+        let order = free_parameters.len();
+        let mut matrix = vec![0.0; packed_length(order)];
+        let mut solution = vec![0.0; order];
+        let mut largest_damping = self.member.damping.mu;
+        for (i, &p) in free_parameters.iter().enumerate() {
+            for (j, &q) in free_parameters.iter().enumerate().take(i + 1) {
                 matrix[packed_index(i, j)] = self.curvature(p, q);
             }
             matrix[packed_index(i, i)] += self.damping(p);
-            damping = damping.max(self.damping(p) / self.diagonal(p));
-            x[i] = self.member.sums.gradient[p];
+            largest_damping = largest_damping.max(self.damping(p) / self.diagonal(p));
+            solution[i] = self.member.sums.gradient[p];
             for q in (0..free.len()).filter(|&q| !free[q]) {
-                x[i] -= self.curvature(p, q) * delta[q];
+                solution[i] -= self.curvature(p, q) * delta[q];
             }
         }
-        if !cholesky(&mut matrix, members.len()) {
+        // 2. Its solution by Cholesky factors.
+        if !cholesky(&mut matrix, order) {
             return None;
         }
-        solve_lower(&matrix, &mut x);
-        solve_upper(&matrix, &mut x);
-        if !x.iter().all(|v| v.is_finite()) {
+        solve_lower(&matrix, &mut solution);
+        solve_upper(&matrix, &mut solution);
+        if !solution.iter().all(|element| element.is_finite()) {
             return None;
         }
-        for (&p, v) in members.iter().zip(x) {
-            delta[p] = v;
+        for (&p, element) in free_parameters.iter().zip(solution) {
+            delta[p] = element;
         }
-        Some(damping)
+        Some(largest_damping)
     }
 }

@@ -14,9 +14,11 @@ use crate::curves::routes::objective::CurveObjective;
 use crate::curves::watch::Watch;
 use crate::error::Result;
 use crate::math::lanes::LANES;
-use crate::solver::round::simplex::{TrialPoint, Worth, first_lanes, second_lane, simplex};
-use crate::solver::search::{Begin, Machine, Points, SearchFit, SearchSettings, search};
-use crate::solver::simplex::{LANES as TRIALS, Simplex};
+use crate::solver::round::simplex::{
+    ObjectiveSettings, TrialPoint, choose_second_lane, count_first_lanes, move_simplex,
+};
+use crate::solver::search::{Begin, FitPoints, Machine, SearchFit, SearchSettings, search};
+use crate::solver::simplex::{Simplex, TRIALS_PER_SIMPLEX as TRIALS};
 use crate::solver::small::{LaneModel, MOST_PARAMETERS, MOST_POINTS};
 use crate::solver::{Outcome, Status};
 use crate::threads;
@@ -173,7 +175,7 @@ impl Machine for LaneSearch<'_> {
         }
     }
 
-    fn evaluate(&mut self, points: Vec<Points>) -> Result<Vec<Vec<f64>>> {
+    fn evaluate(&mut self, points: Vec<FitPoints>) -> Result<Vec<Vec<f64>>> {
         // 1. List all points with the index of their request.
         let all_points: Vec<(usize, &[f64])> = points
             .iter()
@@ -250,7 +252,7 @@ impl LaneSearch<'_> {
         {
             trial.point = point.to_vec();
         }
-        let first = first_lanes(&simplex);
+        let first = count_first_lanes(&simplex);
         SimplexLane {
             index,
             fit: begin.fit,
@@ -272,7 +274,7 @@ impl LaneSearch<'_> {
         }
         // 2. The reflection may ask for one more point, whose index lies behind the first ones.
         if lane.asked + 1 == lane.first
-            && let Some(second) = second_lane(&lane.simplex, lane.trials[0].value)
+            && let Some(second) = choose_second_lane(&lane.simplex, lane.trials[0].value)
         {
             lane.asked = second;
             return None;
@@ -284,12 +286,12 @@ impl LaneSearch<'_> {
             dof,
             noise,
         } = &self.shared.settings;
-        let worth = Worth {
+        let worth = ObjectiveSettings {
             marginalise: false,
             dof: *dof,
             noise: *noise,
         };
-        let status = simplex(
+        let status = move_simplex(
             &mut lane.simplex,
             &mut lane.trials,
             fit.bounds(),
@@ -297,7 +299,7 @@ impl LaneSearch<'_> {
             worth,
         );
         lane.asked = 0;
-        lane.first = first_lanes(&lane.simplex);
+        lane.first = count_first_lanes(&lane.simplex);
         status
     }
 }

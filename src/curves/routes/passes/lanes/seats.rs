@@ -108,7 +108,7 @@ impl<'a> Seats<'a> {
         };
         // 1. Few fits are evaluated one after the other, with a point in each lane.
         let fits = lane_bits.count_ones() as usize;
-        let by_points = is_pointwise && PointLanes::<f64>::suit(fits, of_points);
+        let by_points = is_pointwise && PointLanes::<f64>::are_faster(fits, of_points);
         if by_points {
             let fits = SeatedFits {
                 points: of_points,
@@ -133,7 +133,7 @@ impl<'a> Seats<'a> {
             let points = first..of_points.min(first + block_length);
             let rows = &mut self.rows[..points.len() * stride];
             if by_points {
-                self.point_lanes.put(points.clone(), rows);
+                self.point_lanes.write_rows(points.clone(), rows);
             } else {
                 model(LaneBlock {
                     points: points.clone(),
