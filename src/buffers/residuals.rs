@@ -3,7 +3,7 @@
 
 use super::estimator::{Estimator, arctan, cauchy, huber, soft_l1};
 use crate::math::Real;
-use crate::math::gram::BLOCK;
+use crate::math::gram::PIXELS_PER_BLOCK;
 use crate::math::logarithms::sum_of_logarithms;
 
 /// Number of values that are multiplied before their logarithm is taken. Such a product is finite for residuals up to
@@ -72,10 +72,10 @@ impl Estimator {
     /// Returns means over normal residuals, by sums at equal steps up to 8 standard deviations: to 1e-3 with Huber's
     /// loss, whose ψ′ jumps, and to rounding with those that are smooth.
     pub(crate) fn normal_means(self) -> NormalMeans {
-        let residuals: [f64; BLOCK] =
-            std::array::from_fn(|k| 16.0 * (k as f64 + 0.5) / BLOCK as f64 - 8.0);
-        let mut weights = [0.0; BLOCK];
-        let mut curvatures = [0.0; BLOCK];
+        let residuals: [f64; PIXELS_PER_BLOCK] =
+            std::array::from_fn(|k| 16.0 * (k as f64 + 0.5) / PIXELS_PER_BLOCK as f64 - 8.0);
+        let mut weights = [0.0; PIXELS_PER_BLOCK];
+        let mut curvatures = [0.0; PIXELS_PER_BLOCK];
         self.weigh(&residuals, &mut weights, &mut curvatures);
         let density = residuals.map(|r| (-0.5 * r * r).exp());
         let total_density = density.iter().sum::<f64>();
@@ -102,7 +102,7 @@ impl Estimator {
 
     /// Returns Σ cost of a block of residuals one by one, for blocks whose products overflow.
     #[cold]
-    fn cost_one_by_one<R: Real>(self, residuals: &[R; BLOCK]) -> f64 {
+    fn cost_one_by_one<R: Real>(self, residuals: &[R; PIXELS_PER_BLOCK]) -> f64 {
         residuals
             .iter()
             .map(|r| self.share(r.to_f64(), 1.0, 0.0).cost)
@@ -124,7 +124,7 @@ impl Estimator {
     /// Returns Σ cost of a block of residuals under a robust loss, in f64. The logarithms of Cauchy's and Student's are
     /// those of products, first of [`FACTORS_PER_PRODUCT`] values each.
     #[inline(always)]
-    pub(crate) fn cost<R: Real>(self, residuals: &[R; BLOCK]) -> f64 {
+    pub(crate) fn cost<R: Real>(self, residuals: &[R; PIXELS_PER_BLOCK]) -> f64 {
         let Some(scale) = self.scale() else {
             return f64::NAN;
         };
@@ -132,7 +132,7 @@ impl Estimator {
         let factor = self.central_weight() * scale * scale;
         match self {
             Estimator::Huber(_) => {
-                let mut values = [0.0; BLOCK];
+                let mut values = [0.0; PIXELS_PER_BLOCK];
                 for (value, r) in values.iter_mut().zip(residuals) {
                     let u = (r.to_f64() * inverse_scale).abs();
                     *value = if u <= 1.0 { u * u } else { 2.0 * u - 1.0 };
@@ -140,8 +140,8 @@ impl Estimator {
                 factor * sum_in_lanes(&values)
             }
             Estimator::Cauchy(_) | Estimator::Student(_) => {
-                let mut products = [1.0; BLOCK / FACTORS_PER_PRODUCT];
-                for part in residuals.chunks_exact(BLOCK / FACTORS_PER_PRODUCT) {
+                let mut products = [1.0; PIXELS_PER_BLOCK / FACTORS_PER_PRODUCT];
+                for part in residuals.chunks_exact(PIXELS_PER_BLOCK / FACTORS_PER_PRODUCT) {
                     for (product, r) in products.iter_mut().zip(part) {
                         let u = r.to_f64() * inverse_scale;
                         *product *= 1.0 + u * u;
@@ -185,7 +185,7 @@ mod tests {
     /// Weights and curvatures are ψ/r and ψ′, and the cost of many residuals is the sum of theirs.
     #[test]
     fn blocks_of_residuals_agree_with_single_residuals() {
-        let residuals: [f64; BLOCK] =
+        let residuals: [f64; PIXELS_PER_BLOCK] =
             std::array::from_fn(|k| 0.006 * k as f64 * (-1.1f64).powi(k as i32 % 90));
         let losses = [
             Estimator::Huber(1.3),
@@ -197,8 +197,8 @@ mod tests {
             .into_iter()
             .chain([Estimator::Student(4.0), Estimator::Student(1.0)])
         {
-            let mut weights = vec![f64::NAN; BLOCK];
-            let mut curvatures = vec![f64::NAN; BLOCK];
+            let mut weights = vec![f64::NAN; PIXELS_PER_BLOCK];
+            let mut curvatures = vec![f64::NAN; PIXELS_PER_BLOCK];
             estimator.weigh(&residuals, &mut weights, &mut curvatures);
             let psi = |r: f64| {
                 let share = estimator.share(r, 1.0, 0.0);
@@ -219,7 +219,7 @@ mod tests {
             }
             let mut with_outliers = residuals;
             for k in 0..FACTORS_PER_PRODUCT {
-                with_outliers[20 + k * (BLOCK / FACTORS_PER_PRODUCT)] = 1e25;
+                with_outliers[20 + k * (PIXELS_PER_BLOCK / FACTORS_PER_PRODUCT)] = 1e25;
             }
             let sum: f64 = with_outliers
                 .iter()

@@ -24,7 +24,7 @@ impl Emulator {
     pub fn open(path: impl AsRef<Path>) -> Result<Emulator> {
         let path = path.as_ref();
         let (first_bytes, hash) = read_start_and_hash(path)?;
-        let mut emulator = if first_bytes == npz::MAGIC {
+        let mut emulator = if first_bytes == npz::ZIP_MAGIC {
             payne::read_network(path)?
         } else {
             open_native(path)?

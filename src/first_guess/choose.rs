@@ -2,7 +2,7 @@
 
 use super::effects::measure_label_effects;
 use super::look::Candidate;
-use crate::model::Limits;
+use crate::model::ParameterLimits;
 
 /// Smallest distance between starts.
 const MIN_START_DISTANCE: f64 = 0.17;
@@ -80,7 +80,7 @@ impl Distances {
 
     /// Returns the distance of two candidates: the largest weighted difference of labels without a given start, at
     /// least 0.5 if velocities differ by more than 60 km/s.
-    fn measure(&self, a: &Candidate, b: &Candidate, limits: &[Limits]) -> f64 {
+    fn measure(&self, a: &Candidate, b: &Candidate, limits: &[ParameterLimits]) -> f64 {
         let a_labels = &self.labels[a.template];
         let b_labels = &self.labels[b.template];
         let mut distance = 0.0f64;
@@ -102,7 +102,7 @@ impl Distances {
         &self,
         candidate: &Candidate,
         chosen: &[Candidate],
-        limits: &[Limits],
+        limits: &[ParameterLimits],
     ) -> f64 {
         chosen
             .iter()
@@ -117,7 +117,7 @@ impl Distances {
         candidates: &[Candidate],
         chosen: &mut Vec<Candidate>,
         count: usize,
-        limits: &[Limits],
+        limits: &[ParameterLimits],
     ) {
         for candidate in candidates {
             if chosen.len() >= count {
@@ -135,7 +135,7 @@ impl Distances {
         &self,
         candidates: &[Candidate],
         rule: Competition,
-        limits: &[Limits],
+        limits: &[ParameterLimits],
     ) -> Vec<Candidate> {
         let Some((best, others)) = candidates.split_first() else {
             return Vec::new();
@@ -173,7 +173,7 @@ impl Distances {
         &self,
         candidates: &[Candidate],
         chosen: &[Candidate],
-        limits: &[Limits],
+        limits: &[ParameterLimits],
     ) -> Vec<usize> {
         let mut basins = Vec::with_capacity(chosen.len());
         for start in chosen {
@@ -197,7 +197,7 @@ impl Distances {
         &self,
         candidates: &[Candidate],
         index: usize,
-        limits: &[Limits],
+        limits: &[ParameterLimits],
     ) -> Option<usize> {
         let (nearest, distance) = candidates[..index]
             .iter()
@@ -220,8 +220,8 @@ mod tests {
         }
     }
 
-    fn limits_without_starts() -> [Limits; 2] {
-        [(); 2].map(|()| Limits {
+    fn limits_without_starts() -> [ParameterLimits; 2] {
+        [(); 2].map(|()| ParameterLimits {
             lower: 0.0,
             upper: 1.0,
             start: None,
@@ -251,12 +251,12 @@ mod tests {
             .collect();
         let distances = Distances::new(labels, vec![Some(0), Some(1)], &[&lines]);
         // Templates 0 and 17 have the labels (0, 0) and (17, 19)
-        let distance = |a, b, limits: &[Limits]| {
+        let distance = |a, b, limits: &[ParameterLimits]| {
             distances.measure(&candidate(a, 0.0), &candidate(b, 0.0), limits)
         };
         assert!((distance(0, 17, &limits_without_starts()) - 17.0 / 19.0).abs() < 1e-6);
         let first_has_start = [
-            Limits {
+            ParameterLimits {
                 start: Some(0.2),
                 ..limits_without_starts()[0]
             },
@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn the_allowed_rise_grows_with_the_distance() {
         let distances = templates_along_a_label();
-        let chosen = |scores: &[(usize, f32)], limits: &[Limits]| -> Vec<usize> {
+        let chosen = |scores: &[(usize, f32)], limits: &[ParameterLimits]| -> Vec<usize> {
             let candidates: Vec<Candidate> = scores
                 .iter()
                 .map(|(k, score)| candidate(*k, *score))
@@ -323,7 +323,7 @@ mod tests {
         );
         // A label with a given start does not count.
         let started = [
-            Limits {
+            ParameterLimits {
                 start: Some(0.2),
                 ..limits_without_starts()[0]
             },

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::bins::Signals;
 use super::unit::TemplateSegment;
-use crate::model::Limits;
+use crate::model::ParameterLimits;
 
 /// Number of velocities to either side of the nearest one to which exact scores may move a template.
 const REFINED_NEIGHBOURS: usize = 1;
@@ -40,7 +40,7 @@ pub struct VelocitySearch<'a> {
 impl<'a> VelocitySearch<'a> {
     /// Finds which of `velocities` (km/s) lie within the velocity's `limits` or nearest its start; `None` for a fixed
     /// velocity.
-    pub fn new(velocities: &'a [f64], limits: Option<&Limits>) -> VelocitySearch<'a> {
+    pub fn new(velocities: &'a [f64], limits: Option<&ParameterLimits>) -> VelocitySearch<'a> {
         VelocitySearch {
             velocities,
             allowed: allowed_velocities(velocities, limits),
@@ -161,7 +161,7 @@ fn minimum(row: &[f32]) -> f32 {
 
 /// Returns the index range of the velocities (km/s) within a spectrum's bounds; the nearest one alone if it has a start
 /// or none lies within them; the first one alone without limits, as for a model without velocity.
-fn allowed_velocities(velocities: &[f64], limits: Option<&Limits>) -> Range<usize> {
+fn allowed_velocities(velocities: &[f64], limits: Option<&ParameterLimits>) -> Range<usize> {
     let Some(limits) = limits else {
         return 0..1;
     };
@@ -195,8 +195,8 @@ mod tests {
 
     const VELOCITIES: [f64; 5] = [-100.0, -50.0, 0.0, 50.0, 100.0];
 
-    fn within(lower: f64, upper: f64, start: Option<f64>) -> Limits {
-        Limits {
+    fn within(lower: f64, upper: f64, start: Option<f64>) -> ParameterLimits {
+        ParameterLimits {
             lower,
             upper,
             start,

@@ -24,7 +24,7 @@ use rayon::prelude::*;
 
 use crate::error::Result;
 use crate::io::memory::check;
-use crate::model::{Limits, ModelArm, ModelParameter, Prepared, Sampling, SpectralModel};
+use crate::model::{ModelArm, ModelParameter, ParameterLimits, Prepared, Sampling, SpectralModel};
 use crate::recording::{LIGHT, Source};
 use bins::Signals;
 use choose::Distances;
@@ -181,7 +181,7 @@ impl FirstGuess {
         &self,
         prepared: &Prepared,
         samplings: &[&Sampling],
-        limits: &[Limits],
+        limits: &[ParameterLimits],
         count: Option<usize>,
     ) -> Vec<Start> {
         // 1. Compare all templates by their lines alone, at all coarse velocities.
@@ -332,7 +332,7 @@ impl FirstGuess {
 
     /// Returns a fit's starting parameters at a candidate's template and velocity. Starts in `limits` replace them, and
     /// bounds clip them.
-    fn start_at(&self, candidate: &Candidate, basin: usize, limits: &[Limits]) -> Start {
+    fn start_at(&self, candidate: &Candidate, basin: usize, limits: &[ParameterLimits]) -> Start {
         let mut u = self.template_parameters[candidate.template].clone();
         for (p, (limits, parameter)) in limits.iter().zip(&self.model_parameters).enumerate() {
             let is_velocity = self.free_velocity == Some(p);
@@ -358,7 +358,7 @@ impl FirstGuess {
         prepared: &Prepared,
         smooth: &[Vec<f32>],
         samplings: &[&Sampling],
-        limits: &[Limits],
+        limits: &[ParameterLimits],
     ) -> Vec<Signals> {
         let middle =
             0.5 * (self.fine_velocities[0] + self.fine_velocities[self.fine_velocities.len() - 1]);

@@ -65,7 +65,7 @@ pub fn prepare_all(model: &SpectralModel, spectra: &Spectra) -> (Sampling, Vec<P
 fn starts_lie_at_the_minimum_of_their_exact_scores() {
     let (model, guess, spectra) = demo();
     let (sampling, all_prepared) = prepare_all(&model, &spectra);
-    let limits: Vec<Limits> = model.parameters.iter().map(limits_of).collect();
+    let limits: Vec<ParameterLimits> = model.parameters.iter().map(limits_of).collect();
     let velocity = model.free_velocity().unwrap();
     for prepared in all_prepared {
         let signals = guess.sum_signals(
@@ -141,7 +141,7 @@ fn refit_pixel_by_pixel(arm: &PreparedArm, sampling: &Sampling, flux: &[f32], sh
 fn refit_in_bins_ranks_templates_as_pixels_do() {
     let (model, guess, spectra) = demo();
     let (sampling, all_prepared) = prepare_all(&model, &spectra);
-    let limits: Vec<Limits> = model.parameters.iter().map(limits_of).collect();
+    let limits: Vec<ParameterLimits> = model.parameters.iter().map(limits_of).collect();
     let arm = &model.arms[0];
     let free_velocity = model.free_velocity().unwrap();
     let labels: Vec<f64> = guess
@@ -194,7 +194,7 @@ fn refit_in_bins_ranks_templates_as_pixels_do() {
 fn many_starts_are_distinct() {
     let (model, guess, spectra) = demo();
     let (sampling, all_prepared) = prepare_all(&model, &spectra);
-    let limits: Vec<Limits> = model.parameters.iter().map(limits_of).collect();
+    let limits: Vec<ParameterLimits> = model.parameters.iter().map(limits_of).collect();
     let starts = |count| guess.starts(&all_prepared[0], &[&sampling], &limits, Some(count));
     let two = starts(2);
     let many = starts(64);
@@ -214,7 +214,7 @@ fn many_starts_are_distinct() {
 fn scarce_data_have_many_starts() {
     for (share, expected_counts) in [(0.5, 1..=8), (0.1, MAX_GUESSED_STARTS..=MAX_GUESSED_STARTS)] {
         let (model, guess, mut spectra) = demo();
-        let limits: Vec<Limits> = model.parameters.iter().map(limits_of).collect();
+        let limits: Vec<ParameterLimits> = model.parameters.iter().map(limits_of).collect();
         let arm = &mut spectra.arms[0];
         let masked = (arm.pixels as f64 * (1.0 - share)) as usize;
         arm.ivar
@@ -237,7 +237,7 @@ fn scarce_data_have_many_starts() {
 fn exact_scores_refine_velocities_inside_the_bounds() {
     let (model, guess, spectra) = demo();
     let (sampling, all_prepared) = prepare_all(&model, &spectra);
-    let all_limits: Vec<Limits> = model.parameters.iter().map(limits_of).collect();
+    let all_limits: Vec<ParameterLimits> = model.parameters.iter().map(limits_of).collect();
     let signals = guess.sum_signals(
         &all_prepared[0],
         &fit_smooth_continua(&all_prepared[0], &[&sampling]),
@@ -247,7 +247,7 @@ fn exact_scores_refine_velocities_inside_the_bounds() {
     let exact = score_at_fine_velocities(&guess, 5, &signals);
     let velocity = &model.parameters[model.free_velocity().unwrap()];
     for (k, &velocity_start) in guess.fine_velocities.iter().enumerate() {
-        let limits_at_start = Limits {
+        let limits_at_start = ParameterLimits {
             start: Some(velocity_start),
             ..limits_of(velocity)
         };
@@ -268,7 +268,7 @@ fn exact_scores_refine_velocities_inside_the_bounds() {
     }
 }
 
-fn limits_of(parameter: &ModelParameter) -> Limits {
+fn limits_of(parameter: &ModelParameter) -> ParameterLimits {
     let ModelParameter {
         lower,
         upper,
@@ -276,7 +276,7 @@ fn limits_of(parameter: &ModelParameter) -> Limits {
         prior,
         ..
     } = parameter;
-    Limits {
+    ParameterLimits {
         lower: *lower,
         upper: *upper,
         start: *start,

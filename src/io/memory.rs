@@ -44,7 +44,7 @@ fn format_bytes(bytes: u64) -> String {
 }
 
 /// Returns an empty vector with capacity for exactly `length` elements; `None` if the allocation fails.
-pub(crate) fn room<T>(length: usize) -> Option<Vec<T>> {
+pub(crate) fn try_with_capacity<T>(length: usize) -> Option<Vec<T>> {
     let mut empty = Vec::new();
     inject_fault(Operation::Allocate).ok()?;
     empty.try_reserve_exact(length).ok()?;
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn reservation_of_too_much_memory_fails() {
-        assert!(room::<f64>(usize::MAX / 16).is_none());
-        assert!(room::<f64>(100).is_some_and(|empty| empty.capacity() >= 100));
+        assert!(try_with_capacity::<f64>(usize::MAX / 16).is_none());
+        assert!(try_with_capacity::<f64>(100).is_some_and(|empty| empty.capacity() >= 100));
     }
 }

@@ -23,7 +23,7 @@ use crate::buffers::{BufferId, Cost, Declared, Estimator, Work};
 use crate::error::Result;
 use crate::math::Real;
 use crate::math::aligned::Aligned;
-use crate::math::gram::{BLOCK, Gram};
+use crate::math::gram::{Gram, PIXELS_PER_BLOCK};
 use crate::math::triangle::{cholesky, packed_index, packed_length, solve_lower, solve_upper};
 
 /// The continuum's arrays. The orthonormal basis at pixel j is `transform` (lower triangular, terms × terms) times
@@ -284,9 +284,9 @@ impl<R: Real> WithSimd for ContinuumRows<'_, R> {
     fn with_simd<S: Simd>(mut self, simd: S) -> f64 {
         let terms = self.terms;
         let mut gram = Gram::in_memory(std::mem::take(self.block), terms + 1, 0);
-        let mut scaled = [R::ZERO; BLOCK];
-        for start in (0..self.pixels).step_by(BLOCK) {
-            let count = BLOCK.min(self.pixels - start);
+        let mut scaled = [R::ZERO; PIXELS_PER_BLOCK];
+        for start in (0..self.pixels).step_by(PIXELS_PER_BLOCK) {
+            let count = PIXELS_PER_BLOCK.min(self.pixels - start);
             let weight = &self.weight[start..start + count];
             let value = &self.value[start..start + count];
             for ((s, w), v) in scaled.iter_mut().zip(weight).zip(value) {

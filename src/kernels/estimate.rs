@@ -17,7 +17,7 @@ use crate::buffers::{BufferId, Cost, Declared, Estimator, Sums, Work};
 use crate::error::Result;
 use crate::math::Real;
 use crate::math::aligned::Aligned;
-use crate::math::gram::{BLOCK, Gram};
+use crate::math::gram::{Gram, PIXELS_PER_BLOCK};
 
 /// Adds a curve's points to the member's sums under an estimator, with the fields of [`Normal`](super::Normal) and no
 /// continuum.
@@ -126,9 +126,9 @@ impl<R: Real> WithSimd for EstimatedRows<'_, R> {
     fn with_simd<S: Simd>(self, simd: S) {
         let rows = self.columns.len();
         let mut gram = Gram::in_memory(std::mem::take(self.block), rows + 1, 0);
-        let mut slopes = [R::ZERO; BLOCK];
-        for start in (0..self.pixels).step_by(BLOCK) {
-            let count = BLOCK.min(self.pixels - start);
+        let mut slopes = [R::ZERO; PIXELS_PER_BLOCK];
+        for start in (0..self.pixels).step_by(PIXELS_PER_BLOCK) {
+            let count = PIXELS_PER_BLOCK.min(self.pixels - start);
             let residuals = gram.row(rows);
             for j in 0..count {
                 let [data, weight, model] =

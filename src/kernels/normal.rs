@@ -24,7 +24,7 @@ use crate::buffers::{BufferId, Cost, Declared, Estimator, Sums, Work};
 use crate::error::Result;
 use crate::math::Real;
 use crate::math::aligned::Aligned;
-use crate::math::gram::{BLOCK, Gram};
+use crate::math::gram::{Gram, PIXELS_PER_BLOCK};
 #[cfg(feature = "gpu")]
 use crate::math::triangle::packed_length;
 use crate::math::triangle::{cholesky, packed_index, solve_lower};
@@ -240,10 +240,10 @@ impl<R: Real> NormalRows<'_, R> {
             .continuum
             .map(|c| c.coefficients::<f64>())
             .unwrap_or_default();
-        let mut continuum = [1.0; BLOCK];
+        let mut continuum = [1.0; PIXELS_PER_BLOCK];
         let mut lanes = [0.0; COST_LANES];
-        for start in (0..self.pixels).step_by(BLOCK) {
-            let count = BLOCK.min(self.pixels - start);
+        for start in (0..self.pixels).step_by(PIXELS_PER_BLOCK) {
+            let count = PIXELS_PER_BLOCK.min(self.pixels - start);
             if let Some(c) = self.continuum {
                 continuum.fill(0.0);
                 for (k, &coefficient) in coefficients.iter().enumerate() {
@@ -255,7 +255,7 @@ impl<R: Real> NormalRows<'_, R> {
                 }
             }
             if let Some(Weighing { loss, .. }) = self.weighing {
-                let mut residuals = [0.0; BLOCK];
+                let mut residuals = [0.0; PIXELS_PER_BLOCK];
                 let [data, weight, value] =
                     [self.data, self.weight, self.model].map(|row| &row[start..start + count]);
                 for ((((r, d), w), v), c) in residuals
@@ -445,12 +445,12 @@ impl<R: Real> WithSimd for NormalRows<'_, R> {
             .continuum
             .map(|c| c.coefficients::<R>())
             .unwrap_or_default();
-        let mut continuum = [R::ONE; BLOCK];
-        let mut scaled = [R::ZERO; BLOCK];
-        let mut weights = [R::ZERO; BLOCK];
+        let mut continuum = [R::ONE; PIXELS_PER_BLOCK];
+        let mut scaled = [R::ZERO; PIXELS_PER_BLOCK];
+        let mut weights = [R::ZERO; PIXELS_PER_BLOCK];
         let mut tally = self.weighing.map(LossTally::new);
-        for start in (0..self.pixels).step_by(BLOCK) {
-            let count = BLOCK.min(self.pixels - start);
+        for start in (0..self.pixels).step_by(PIXELS_PER_BLOCK) {
+            let count = PIXELS_PER_BLOCK.min(self.pixels - start);
             let weight = &self.weight[start..start + count];
             let value = &self.model[start..start + count];
             // 1. The residuals.

@@ -14,7 +14,7 @@ use crate::buffers::{BufferId, Cost, Declared, Parameter, Work};
 use crate::error::Result;
 use crate::math::Real;
 use crate::math::lanes::pick;
-use crate::math::taps::{CHUNK, Places, TAPS, Weights, apply};
+use crate::math::taps::{TAP_CHUNK_PIXELS, TAPS, TapPlaces, TapWeights, apply};
 
 /// Doppler shift and resampling. Output rows: the value, ∂/∂v if the velocity is a parameter, then the input's
 /// tangents, derivatives by the solver's `u`. Pixel j reads the template at fractional index
@@ -130,9 +130,9 @@ pub(super) struct Shift<R> {
 /// The input pixels that a chunk of pixels reads (its taps), their weights (4, chunk), and the weights' derivatives by
 /// the velocity.
 struct PixelChunk<R> {
-    places: Places,
-    value: Weights<R>,
-    slope: Weights<R>,
+    places: TapPlaces,
+    value: TapWeights<R>,
+    slope: TapWeights<R>,
 }
 
 /// Returns atanh(v/c), the shift in ln λ at the velocity v in km/s, and its derivative by v.
@@ -168,14 +168,14 @@ impl<R: Real> NullaryFnOnce for ResampledRows<'_, R> {
         let pixels = self.stage.pixels;
         let columns = self.stage.input_columns;
         let has_velocity = self.stage.output_rows() > self.stage.rows;
-        let zeros = [[R::ZERO; CHUNK]; TAPS];
+        let zeros = [[R::ZERO; TAP_CHUNK_PIXELS]; TAPS];
         let mut chunk = PixelChunk {
-            places: Places::new(),
+            places: TapPlaces::new(),
             value: zeros,
             slope: zeros,
         };
-        for start in (0..pixels).step_by(CHUNK) {
-            let count = CHUNK.min(pixels - start);
+        for start in (0..pixels).step_by(TAP_CHUNK_PIXELS) {
+            let count = TAP_CHUNK_PIXELS.min(pixels - start);
             let index = &self.index[start..start + count];
             let fraction = &self.fraction[start..start + count];
             // Nearly all chunks lie inside one segment, which takes fewer steps.
@@ -232,8 +232,8 @@ impl<R: Real> PixelChunk<R> {
         shifts: &[Shift<R>],
     ) -> bool {
         let (Ok(index), Ok(position)) = (
-            <&[i32; CHUNK]>::try_from(index),
-            <&[R; CHUNK]>::try_from(fraction),
+            <&[i32; TAP_CHUNK_PIXELS]>::try_from(index),
+            <&[R; TAP_CHUNK_PIXELS]>::try_from(fraction),
         ) else {
             return false;
         };
@@ -256,7 +256,7 @@ impl<R: Real> PixelChunk<R> {
             return false;
         }
         let cubic = Cubic::new();
-        for i in 0..CHUNK {
+        for i in 0..TAP_CHUNK_PIXELS {
             let x = position[i] - fraction;
             let borrows = x < R::ZERO;
             let x = pick(borrows, x + R::ONE, x);
@@ -280,15 +280,15 @@ impl<R: Real> PixelChunk<R> {
         shifts: &[Shift<R>],
         interpolation: Interpolation,
     ) {
-        let mut packed = [-1i32; CHUNK];
+        let mut packed = [-1i32; TAP_CHUNK_PIXELS];
         packed[..index.len()].copy_from_slice(index);
-        let mut position = [R::ZERO; CHUNK];
-        let mut used_pixels = [R::ZERO; CHUNK];
-        let mut slope = [R::ZERO; CHUNK];
+        let mut position = [R::ZERO; TAP_CHUNK_PIXELS];
+        let mut used_pixels = [R::ZERO; TAP_CHUNK_PIXELS];
+        let mut slope = [R::ZERO; TAP_CHUNK_PIXELS];
         position[..index.len()].copy_from_slice(fraction);
         // 1. The first tap that is read, and that which would be read if the segment had no edges.
-        let mut base = [0i32; CHUNK];
-        let mut unclamped_base = [0i32; CHUNK];
+        let mut base = [0i32; TAP_CHUNK_PIXELS];
+        let mut unclamped_base = [0i32; TAP_CHUNK_PIXELS];
         // Segments are in ascending order. Nearly always there is one, and none where all pixels are masked.
         let mut used = packed.iter().filter(|p| **p >= 0);
         let lowest = used.next().map_or(0, |p| p >> 24);
@@ -303,7 +303,7 @@ impl<R: Real> PixelChunk<R> {
                 slope: index_by_u,
             } = *shift;
             let highest_base = (last - 3).max(start);
-            for i in 0..CHUNK {
+            for i in 0..TAP_CHUNK_PIXELS {
                 let in_segment = packed[i] >> 24 == segment;
                 let old_position = position[i];
                 let old_slope = slope[i];
@@ -328,8 +328,8 @@ impl<R: Real> PixelChunk<R> {
         self.places.base = base;
         self.set_weights(&position, interpolation);
         for (value, by_u) in self.value.iter_mut().zip(&mut self.slope) {
-            (0..CHUNK).for_each(|i| value[i] *= used_pixels[i]);
-            (0..CHUNK).for_each(|i| by_u[i] *= slope[i]);
+            (0..TAP_CHUNK_PIXELS).for_each(|i| value[i] *= used_pixels[i]);
+            (0..TAP_CHUNK_PIXELS).for_each(|i| by_u[i] *= slope[i]);
         }
         self.fold_edges(&packed, &unclamped_base, shifts);
     }
@@ -339,18 +339,19 @@ impl<R: Real> PixelChunk<R> {
     #[inline(always)]
     fn fold_edges(
         &mut self,
-        packed: &[i32; CHUNK],
-        unclamped_base: &[i32; CHUNK],
+        packed: &[i32; TAP_CHUNK_PIXELS],
+        unclamped_base: &[i32; TAP_CHUNK_PIXELS],
         shifts: &[Shift<R>],
     ) {
         let base = &mut self.places.base;
         let mut has_exceptions = false;
-        (0..CHUNK).for_each(|i| has_exceptions |= (packed[i] < 0) | (base[i] != unclamped_base[i]));
+        (0..TAP_CHUNK_PIXELS)
+            .for_each(|i| has_exceptions |= (packed[i] < 0) | (base[i] != unclamped_base[i]));
         if !has_exceptions {
             return;
         }
         let mut neighbour = packed.iter().position(|p| *p >= 0).map_or(0, |i| base[i]);
-        for i in 0..CHUNK {
+        for i in 0..TAP_CHUNK_PIXELS {
             if packed[i] < 0 {
                 base[i] = neighbour;
             } else if base[i] != unclamped_base[i] {
@@ -365,7 +366,7 @@ impl<R: Real> PixelChunk<R> {
 
 /// Moves the weights of pixel `i` from taps at `unclamped_base`… to taps at `base`…, none beyond the segment's edges.
 fn fold_weights<R: Real>(
-    weights: &mut Weights<R>,
+    weights: &mut TapWeights<R>,
     i: usize,
     unclamped_base: i32,
     base: i32,
@@ -382,7 +383,7 @@ fn fold_weights<R: Real>(
 impl<R: Real> PixelChunk<R> {
     /// Sets the weights of taps k − 1 … k + 2 at the fractions x in `position`, and their derivatives by x.
     #[inline(always)]
-    fn set_weights(&mut self, position: &[R; CHUNK], interpolation: Interpolation) {
+    fn set_weights(&mut self, position: &[R; TAP_CHUNK_PIXELS], interpolation: Interpolation) {
         let cubic = Cubic::new();
         let one = R::ONE;
         let zero = R::ZERO;
@@ -464,7 +465,9 @@ mod tests {
 
     #[test]
     fn both_ways_to_set_taps_have_the_same_bits_inside_a_segment() {
-        let fraction: Vec<f32> = (0..CHUNK).map(|i| (i * 37 % 64) as f32 / 64.0).collect();
+        let fraction: Vec<f32> = (0..TAP_CHUNK_PIXELS)
+            .map(|i| (i * 37 % 64) as f32 / 64.0)
+            .collect();
         let shift = |whole, start, last| Shift {
             whole,
             fraction: 0.3f32,
@@ -481,7 +484,7 @@ mod tests {
             general.set_taps(&index, &fraction, &shifts, Interpolation::Cubic);
             if inside.set_taps_inside_segment(&index, &fraction, &shifts) {
                 chunks_inside += 1;
-                let bits = |weights: Weights<f32>| weights.map(|tap| tap.map(f32::to_bits));
+                let bits = |weights: TapWeights<f32>| weights.map(|tap| tap.map(f32::to_bits));
                 assert_eq!(inside.places.base, general.places.base, "{segment} {first}");
                 assert_eq!(bits(inside.value), bits(general.value), "{segment} {first}");
                 assert_eq!(bits(inside.slope), bits(general.slope), "{segment} {first}");
@@ -502,7 +505,7 @@ mod tests {
 
     /// Returns the packed indices of a chunk of pixels of a segment, from `first` on.
     fn packed_indices(segment: i32, first: i32) -> Vec<i32> {
-        (0..CHUNK as i32)
+        (0..TAP_CHUNK_PIXELS as i32)
             .map(|i| (segment << 24) | (first + i))
             .collect()
     }
@@ -510,9 +513,9 @@ mod tests {
     /// Makes a chunk whose weights all have this value.
     fn filled_chunk(value: f32) -> PixelChunk<f32> {
         PixelChunk {
-            places: Places::new(),
-            value: [[value; CHUNK]; TAPS],
-            slope: [[value; CHUNK]; TAPS],
+            places: TapPlaces::new(),
+            value: [[value; TAP_CHUNK_PIXELS]; TAPS],
+            slope: [[value; TAP_CHUNK_PIXELS]; TAPS],
         }
     }
 }

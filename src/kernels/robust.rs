@@ -17,7 +17,7 @@ use super::memory::Scratch;
 use super::shader::Shader;
 use crate::buffers::{Estimator, LossSums};
 use crate::math::Real;
-use crate::math::gram::BLOCK;
+use crate::math::gram::PIXELS_PER_BLOCK;
 use crate::math::triangle::{packed_index, packed_length, solve_lower, solve_upper};
 
 /// Number of Newton steps of the continuum's coefficients. Each leaves some tenth of their error, and the sums of
@@ -32,7 +32,7 @@ const LEAST_MATRIX_FACTOR: f64 = 0.98;
 const DOWNWEIGHTED: f64 = 0.5;
 
 /// Numbers of a block's pixels; 0 beyond the end of a row.
-pub(super) type PixelBlock<R> = [R; BLOCK];
+pub(super) type PixelBlock<R> = [R; PIXELS_PER_BLOCK];
 
 /// Adds Σ a_k p_k to `sums` at the first pixels of a block, given the rows p_k from there on, `stride` apart, four
 /// terms at a time.
@@ -61,7 +61,7 @@ fn sum_blocks<R: Real, S: Simd, const N: usize>(simd: S, blocks: [&PixelBlock<R>
     let blocks = blocks.map(|block| R::vectors::<S>(block));
     let mut lanes = [R::splat(simd, R::ZERO); N];
     // Plain loops here and below, because a closure would leave the scope of the vector instructions.
-    for k in 0..BLOCK / R::lanes::<S>() {
+    for k in 0..PIXELS_PER_BLOCK / R::lanes::<S>() {
         for (sum, block) in lanes.iter_mut().zip(&blocks) {
             *sum = R::plus(simd, *sum, block[k]);
         }
@@ -151,7 +151,7 @@ impl<R: Real> LossTally<R> {
     /// Makes sums that are all zero.
     #[inline(always)]
     pub fn new(weighing: Weighing) -> LossTally<R> {
-        let zeros = [R::ZERO; BLOCK];
+        let zeros = [R::ZERO; PIXELS_PER_BLOCK];
         LossTally {
             weighing,
             cost: 0.0,
@@ -191,7 +191,7 @@ impl<R: Real> LossTally<R> {
         loss.weigh(&*residuals, weights, curvatures);
         self.cost += loss.cost(residuals);
         let least_weight = R::of(DOWNWEIGHTED * loss.central_weight());
-        for j in 0..BLOCK {
+        for j in 0..PIXELS_PER_BLOCK {
             let weight = weights[j] * used[j];
             let psi = weight * residuals[j];
             downweighted[j] = if weight < least_weight {
@@ -271,19 +271,19 @@ impl<R: Real> Refinement<'_, R> {
         let mut slopes = vec![0.0; self.terms];
         let mut curvature = 0.0;
         let mut pixel_count = 0.0;
-        let zeros = [R::ZERO; BLOCK];
+        let zeros = [R::ZERO; PIXELS_PER_BLOCK];
         let mut scaled = zeros;
         let mut residual = zeros;
         let mut weights = zeros;
         let mut curvatures = zeros;
         let mut used = zeros;
-        for start in (0..self.pixels).step_by(BLOCK) {
-            let count = BLOCK.min(self.pixels - start);
+        for start in (0..self.pixels).step_by(PIXELS_PER_BLOCK) {
+            let count = PIXELS_PER_BLOCK.min(self.pixels - start);
             // 1. Residuals, weights and curvatures of a block of pixels.
             let mut continuum = zeros;
             let basis = &self.basis[start..];
             add_terms(coefficients, basis, self.pixels, &mut continuum[..count]);
-            if count < BLOCK {
+            if count < PIXELS_PER_BLOCK {
                 scaled = zeros;
                 residual = zeros;
                 used = zeros;
@@ -301,7 +301,7 @@ impl<R: Real> Refinement<'_, R> {
                 *r = *d - *v * *c;
             }
             self.loss.weigh(&residual, &mut weights, &mut curvatures);
-            for j in 0..BLOCK {
+            for j in 0..PIXELS_PER_BLOCK {
                 scaled[j] *= weights[j] * residual[j];
                 curvatures[j] *= used[j];
             }

@@ -8,7 +8,7 @@ use super::aligned::Aligned;
 use crate::math::triangle::{packed_index, packed_length};
 
 /// Maximum number of pixels in a block.
-pub const BLOCK: usize = 512;
+pub const PIXELS_PER_BLOCK: usize = 512;
 /// Number of rows on either side of a register tile.
 const GRAM_TILE_ROWS: usize = 4;
 
@@ -19,7 +19,7 @@ pub struct Gram<R> {
     skip: usize,
     /// Packed lower triangle of the padded rows.
     sums: Vec<f64>,
-    /// Rows of a block, [`BLOCK`] elements each.
+    /// Rows of a block, [`PIXELS_PER_BLOCK`] elements each.
     block: Aligned<R>,
 }
 
@@ -34,8 +34,8 @@ impl<R: Real> Gram<R> {
     /// products.
     pub fn in_memory(mut block: Aligned<R>, rows: usize, skip: usize) -> Gram<R> {
         let padded = rows.next_multiple_of(GRAM_TILE_ROWS);
-        block.resize(padded * BLOCK, R::ZERO);
-        block[rows * BLOCK..].fill(R::ZERO);
+        block.resize(padded * PIXELS_PER_BLOCK, R::ZERO);
+        block[rows * PIXELS_PER_BLOCK..].fill(R::ZERO);
         Gram {
             rows,
             skip,
@@ -52,7 +52,7 @@ impl<R: Real> Gram<R> {
     /// Returns row `i` of the block of pixels, to be filled before [`add`](Gram::add).
     #[inline(always)]
     pub fn row(&mut self, i: usize) -> &mut [R] {
-        &mut self.block[i * BLOCK..][..BLOCK]
+        &mut self.block[i * PIXELS_PER_BLOCK..][..PIXELS_PER_BLOCK]
     }
 
     /// Returns Σ row_i row_j over all pixels that have been added.
@@ -65,7 +65,11 @@ impl<R: Real> Gram<R> {
     #[inline(always)]
     pub fn add<S: Simd>(&mut self, simd: S, count: usize) {
         let vectors = count.div_ceil(R::lanes::<S>());
-        for row in self.block.chunks_exact_mut(BLOCK).take(self.rows) {
+        for row in self
+            .block
+            .chunks_exact_mut(PIXELS_PER_BLOCK)
+            .take(self.rows)
+        {
             row[count..vectors * R::lanes::<S>()].fill(R::ZERO);
         }
         for i in (0..self.rows).step_by(GRAM_TILE_ROWS) {
@@ -73,8 +77,9 @@ impl<R: Real> Gram<R> {
                 if i + GRAM_TILE_ROWS <= self.skip {
                     continue;
                 }
-                let [a, b] =
-                    [i, j].map(|first| &self.block[first * BLOCK..][..GRAM_TILE_ROWS * BLOCK]);
+                let [a, b] = [i, j].map(|first| {
+                    &self.block[first * PIXELS_PER_BLOCK..][..GRAM_TILE_ROWS * PIXELS_PER_BLOCK]
+                });
                 let sums = multiply_tile::<R, S>(simd, a, b, vectors);
                 for (p, row) in sums.iter().enumerate() {
                     for (q, sum) in row.iter().enumerate() {
@@ -118,7 +123,7 @@ fn multiply_strip<R: Real, S: Simd, const N: usize>(
     vectors: usize,
     sums: &mut [[f64; GRAM_TILE_ROWS]; GRAM_TILE_ROWS],
 ) {
-    let stride = BLOCK / R::lanes::<S>();
+    let stride = PIXELS_PER_BLOCK / R::lanes::<S>();
     let left_vectors = R::vectors::<S>(a);
     let right_vectors = R::vectors::<S>(b);
     let left_rows: [_; GRAM_TILE_ROWS] =
@@ -154,8 +159,8 @@ mod tests {
             let value =
                 |i: usize, j: usize| ((i * 7919 + j * 104_729) % 1000) as f32 / 1000.0 - 0.5;
             let mut gram = Gram::<f32>::new(6, 4);
-            for start in (0..pixels).step_by(BLOCK) {
-                let count = BLOCK.min(pixels - start);
+            for start in (0..pixels).step_by(PIXELS_PER_BLOCK) {
+                let count = PIXELS_PER_BLOCK.min(pixels - start);
                 for i in 0..6 {
                     for (k, x) in gram.row(i)[..count].iter_mut().enumerate() {
                         *x = value(i, start + k);

@@ -1,16 +1,16 @@
 //! Sums of logarithms, in vector code.
 
 /// Number of sums side by side.
-pub const LANES: usize = 8;
+pub const SUMS_SIDE_BY_SIDE: usize = 8;
 
 /// Returns Σ ln w of the positive values among at most 4,096. It takes few logarithms, because mantissas are multiplied
 /// and exponents added.
 #[inline(always)]
 pub fn sum_of_logarithms(values: &[f64]) -> f64 {
     const MANTISSA_MASK: u64 = (1 << 52) - 1;
-    let mut exponents = [0u64; LANES];
-    let mut mantissas = [1f64; LANES];
-    for part in values.chunks(LANES) {
+    let mut exponents = [0u64; SUMS_SIDE_BY_SIDE];
+    let mut mantissas = [1f64; SUMS_SIDE_BY_SIDE];
+    for part in values.chunks(SUMS_SIDE_BY_SIDE) {
         for ((w, exponent), mantissa) in part.iter().zip(&mut exponents).zip(&mut mantissas) {
             // A subnormal number counts as the smallest normal one.
             let bits = if *w > 0.0 {

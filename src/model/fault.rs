@@ -38,19 +38,19 @@ impl Cause {
 
 /// A reason why a spectrum cannot be fitted, with its place: `detail` names the arm and the pixel.
 #[derive(Clone, Debug)]
-pub struct Fault {
+pub struct SpectrumFault {
     pub cause: Cause,
     pub detail: String,
 }
 
-impl Fault {
+impl SpectrumFault {
     /// Makes the fault of a spectrum whose wavelengths are invalid or do not overlap the arm's template.
-    pub fn from_grid(arm: &ModelArm, fault: &GridFault) -> Fault {
+    pub fn from_grid(arm: &ModelArm, fault: &GridFault) -> SpectrumFault {
         let cause = match fault {
             GridFault::Wavelength { .. } => Cause::BadWavelength,
             GridFault::NoOverlap { .. } => Cause::NoOverlap,
         };
-        Fault {
+        SpectrumFault {
             cause,
             detail: format!("{}{fault}", describe_place(arm)),
         }

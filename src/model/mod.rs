@@ -33,7 +33,7 @@ use crate::recording::{LabelInput, Parameter, Rotation, Velocity, tangents};
 use crate::spectra::Widening;
 pub use builder::SpectralModelBuilder;
 use cache::ModelCache;
-pub(crate) use fault::{Cause, Fault};
+pub(crate) use fault::{Cause, SpectrumFault};
 #[cfg(feature = "files")]
 pub use file::{ArmFiles, ModelFile};
 pub(crate) use objective::{SpectralObjective, hull_weights};
@@ -146,14 +146,14 @@ impl ModelParameter {
 
 /// Bounds, start and prior of a parameter for one spectrum; physical units.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Limits {
+pub(crate) struct ParameterLimits {
     pub lower: f64,
     pub upper: f64,
     pub start: Option<f64>,
     pub prior: Option<(f64, f64)>,
 }
 
-impl Limits {
+impl ParameterLimits {
     /// Returns whether the bounds are equal, which holds the parameter at their value.
     pub fn is_held(&self) -> bool {
         self.lower == self.upper
@@ -177,7 +177,7 @@ impl ModelParameter {
     }
 
     /// Returns the model's own bounds, start and prior of the parameter, for spectra whose columns give no others.
-    pub fn limits(&self) -> Limits {
+    pub fn limits(&self) -> ParameterLimits {
         let ModelParameter {
             lower,
             upper,
@@ -185,7 +185,7 @@ impl ModelParameter {
             prior,
             ..
         } = *self;
-        Limits {
+        ParameterLimits {
             lower,
             upper,
             start,

@@ -9,14 +9,14 @@ use std::sync::Arc;
 use pulp::NullaryFnOnce;
 
 use super::clean::replace_outliers;
-use super::fault::{Cause, Fault, describe_place};
+use super::fault::{Cause, SpectrumFault, describe_place};
 use super::reach::{Motion, PixelCounts};
 use super::sampling::{Sampling, padded};
 use super::set_basis::set_basis;
 use super::weights::pixel_weights;
 use super::{ModelArm, SpectralModel};
-use crate::math::gram::BLOCK;
-use crate::math::logarithms::{LANES, sum_of_logarithms};
+use crate::math::gram::PIXELS_PER_BLOCK;
+use crate::math::logarithms::{SUMS_SIDE_BY_SIDE, sum_of_logarithms};
 
 /// One arm of one spectrum, ready for the device. The shape of arrays is (padded) unless stated otherwise. The CPU
 /// reads an array in an [`Arc`] without copying it.
@@ -101,12 +101,12 @@ impl NullaryFnOnce for AddContinuum<'_> {
         let pixels = sums.len();
         let basis = arm.basis(sampling);
         let blocks = sums
-            .chunks_mut(BLOCK)
-            .zip(arm.weight.chunks(BLOCK))
+            .chunks_mut(PIXELS_PER_BLOCK)
+            .zip(arm.weight.chunks(PIXELS_PER_BLOCK))
             .enumerate();
         for (block, (sums, weight)) in blocks {
             for (c, coefficient) in arm.continuum.iter().take(arm.rank).enumerate() {
-                let basis = &basis[c * pixels + block * BLOCK..];
+                let basis = &basis[c * pixels + block * PIXELS_PER_BLOCK..];
                 for ((sum, q), w) in sums.iter_mut().zip(basis).zip(weight) {
                     *sum += coefficient * q * w;
                 }
@@ -156,7 +156,7 @@ pub fn prepare_spectrum(
     raw: &[RawArm],
     samplings: &[&Sampling],
     motion: Option<Motion>,
-) -> Result<Prepared, Fault> {
+) -> Result<Prepared, SpectrumFault> {
     // 1. Prepare the arms, and add up what they contribute.
     let mut prepared = Prepared {
         arms: Vec::with_capacity(raw.len()),
@@ -208,7 +208,7 @@ pub fn prepare_spectrum(
 }
 
 /// Returns the fault of a spectrum without a pixel that counts.
-fn no_data_fault(prepared: &Prepared, raw: &[RawArm], samplings: &[&Sampling]) -> Fault {
+fn no_data_fault(prepared: &Prepared, raw: &[RawArm], samplings: &[&Sampling]) -> SpectrumFault {
     let reason = if samplings.iter().all(|sampling| sampling.used == 0) {
         "the model's masks cover all"
     } else if prepared.arms.iter().any(|arm| arm.unreached > 0) {
@@ -221,7 +221,7 @@ fn no_data_fault(prepared: &Prepared, raw: &[RawArm], samplings: &[&Sampling]) -
     } else {
         "all are masked or have ivar 0"
     };
-    Fault {
+    SpectrumFault {
         cause: Cause::NoData,
         detail: format!("no pixel counts: {reason}"),
     }
@@ -233,12 +233,12 @@ fn may_have_underflowed(raw: &RawArm) -> bool {
 }
 
 /// Returns the fault of a spectrum that has fewer unmasked pixels than free parameters and continuum terms.
-fn underdetermined_fault(pixels: usize, free: usize, rank: usize) -> Fault {
+fn underdetermined_fault(pixels: usize, free: usize, rank: usize) -> SpectrumFault {
     let detail = format!(
         "{pixels} unmasked pixels are fewer than {free} free parameters plus the {rank} continuum terms that they \
          determine"
     );
-    Fault {
+    SpectrumFault {
         cause: Cause::Underdetermined,
         detail,
     }
@@ -257,7 +257,7 @@ fn prepare_arm(
     }: PixelCounts,
     has_loss: bool,
     prepared: &mut Prepared,
-) -> Result<PreparedArm, Fault> {
+) -> Result<PreparedArm, SpectrumFault> {
     let terms = arm.continuum.terms;
     let pixels = padded(sampling.pixels);
     let count = ivar.iter().filter(|w| **w > 0.0).count();
@@ -293,7 +293,7 @@ fn prepare_arm(
             raw.flux[j],
             ivar[j]
         );
-        return Err(Fault {
+        return Err(SpectrumFault {
             cause: Cause::BadWeight,
             detail,
         });
@@ -335,7 +335,7 @@ fn pad_resolution(
     raw: &RawArm,
     sampling: &Sampling,
     ivar: &[f64],
-) -> Result<Vec<f32>, Fault> {
+) -> Result<Vec<f32>, SpectrumFault> {
     let pixels = sampling.pixels;
     let stride = padded(pixels);
     let Some(matrix) = raw.resolution else {
@@ -359,7 +359,7 @@ fn pad_resolution(
                     "arm {}, resolution, diagonal {d}, pixel {column}: {value}",
                     arm.name
                 );
-                return Err(Fault {
+                return Err(SpectrumFault {
                     cause: Cause::NonFiniteInput,
                     detail,
                 });
@@ -393,8 +393,8 @@ impl NullaryFnOnce for WeightData<'_> {
         // The mean scales as the data do, so that the device gets the same numbers in any unit, to the last bit if two
         // units differ by a power of two.
         if !arm.transform.is_empty() {
-            let mut sums = [0.0; LANES];
-            for part in root.chunks(LANES) {
+            let mut sums = [0.0; SUMS_SIDE_BY_SIDE];
+            for part in root.chunks(SUMS_SIDE_BY_SIDE) {
                 sums.iter_mut()
                     .zip(part)
                     .for_each(|(sum, root)| *sum += root);

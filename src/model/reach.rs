@@ -10,7 +10,7 @@
 
 use super::sampling::Sampling;
 use super::spread::half_width;
-use super::{Interpolation, Limits, ModelArm, SpectralModel};
+use super::{Interpolation, ModelArm, ParameterLimits, SpectralModel};
 use crate::emulator::GridSegment;
 use crate::recording::{LIGHT, Rotation, Velocity};
 
@@ -57,10 +57,10 @@ impl Motion {
 
     /// Returns the velocities and vsini in a margin around parameters `u`, in the solver's units, as far as a
     /// spectrum's bounds allow them.
-    pub fn around(model: &SpectralModel, u: &[f64], limits: &[Limits]) -> Motion {
+    pub fn around(model: &SpectralModel, u: &[f64], limits: &[ParameterLimits]) -> Motion {
         let mut motion = Motion::at_parameters(model, u);
         if let Some(p) = model.free_velocity() {
-            let Limits { lower, upper, .. } = limits[p];
+            let ParameterLimits { lower, upper, .. } = limits[p];
             let [low, high] = motion.velocity.map(|velocity| velocity / VELOCITY_STEP);
             let margin = MOTION_MARGIN / VELOCITY_STEP;
             motion.velocity = [
@@ -81,7 +81,7 @@ impl Motion {
     pub fn around_starts<'s>(
         model: &SpectralModel,
         starts: impl IntoIterator<Item = &'s Vec<f64>>,
-        limits: &[Limits],
+        limits: &[ParameterLimits],
     ) -> Option<Motion> {
         let mut motions = starts.into_iter().map(|u| Motion::around(model, u, limits));
         let first = motions.next()?;
@@ -375,7 +375,7 @@ mod tests {
     #[test]
     fn margins_end_at_the_bounds_and_unions_contain_both_motions() {
         let model = build_model(true);
-        let limits: Vec<Limits> = model
+        let limits: Vec<ParameterLimits> = model
             .parameters
             .iter()
             .map(super::super::ModelParameter::limits)

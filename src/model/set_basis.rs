@@ -11,10 +11,10 @@ use pulp::{Simd, WithSimd};
 use super::ModelArm;
 use super::continuum::invert_lower;
 use super::determined::{SMALLEST_SINGULAR_VALUE, find_determined_basis};
-use super::fault::{Cause, Fault, describe_place};
+use super::fault::{Cause, SpectrumFault, describe_place};
 use super::prepare::{PreparedArm, RawArm};
 use super::sampling::Sampling;
-use crate::math::gram::{BLOCK, Gram};
+use crate::math::gram::{Gram, PIXELS_PER_BLOCK};
 use crate::math::triangle::{cholesky, packed_index, packed_length, solve_lower, solve_upper};
 
 /// Maximum condition number of a shared basis under a spectrum's weights, relative to that of an orthonormal one. Its
@@ -28,7 +28,7 @@ pub fn set_basis(
     raw: &RawArm,
     grid: &Sampling,
     out: &mut PreparedArm,
-) -> Result<f64, Fault> {
+) -> Result<f64, SpectrumFault> {
     let terms = arm.continuum.terms;
     let raw_ln_det = |basis: &WeightedBasis, sampling: &Sampling, scale: f64| {
         2.0 * (basis.ln_diagonal + terms as f64 * scale.ln() + sampling.ln_det)
@@ -76,7 +76,7 @@ fn set_own_basis(
     raw: &RawArm,
     sampling: &Sampling,
     out: &mut PreparedArm,
-) -> Result<f64, Fault> {
+) -> Result<f64, SpectrumFault> {
     let rows = sampling.raw_basis(arm, &raw.wavelength);
     let Some(determined) = find_determined_basis(&rows, sampling.pixels, &out.weight, out.scale)
     else {
@@ -84,7 +84,7 @@ fn set_own_basis(
             "{}no pixel has a weight that an f32 can hold",
             describe_place(arm)
         );
-        return Err(Fault {
+        return Err(SpectrumFault {
             cause: Cause::BadWeight,
             detail,
         });
@@ -135,8 +135,8 @@ impl WithSimd for OrthonormaliseUnderWeights<'_> {
         }
         // 1. Sum the Gram matrix of the weighted terms and the cleaned data, block by block.
         let mut gram = Gram::<f32>::new(terms + 1, 0);
-        for start in (0..pixels).step_by(BLOCK) {
-            let count = BLOCK.min(pixels - start);
+        for start in (0..pixels).step_by(PIXELS_PER_BLOCK) {
+            let count = PIXELS_PER_BLOCK.min(pixels - start);
             let weight = &self.arm.weight[start..start + count];
             for c in 0..terms {
                 let basis = &self.sampling.basis[c * pixels + start..][..count];

@@ -7,7 +7,7 @@ use pulp::NullaryFnOnce;
 use super::fault::describe_place;
 use super::prepare::RawArm;
 use super::sampling::Sampling;
-use super::{Cause, Fault, ModelArm, NonFinite, SpectralModel};
+use super::{Cause, ModelArm, NonFinite, SpectralModel, SpectrumFault};
 use crate::math::median;
 
 /// Returns the inverse variance of each pixel, with the error floor applied; 0 for pixels that are masked, not used,
@@ -18,7 +18,7 @@ pub fn pixel_weights(
     raw: &RawArm,
     sampling: &Sampling,
     nonfinite: &mut usize,
-) -> Result<Vec<f64>, Fault> {
+) -> Result<Vec<f64>, SpectrumFault> {
     let mut ivar = match pulp::Arch::new().dispatch(UncheckedWeights {
         raw,
         on: &sampling.on,
@@ -126,7 +126,7 @@ fn median_signal_to_noise(flux: &[f64], ivar: &[f64], is_chosen: impl Fn(f64) ->
 }
 
 /// Fails if a pixel's inverse variance is over 10¹² times the median and its signal-to-noise ratio cannot be measured.
-fn check_range(arm: &ModelArm, flux: &[f64], ivar: &[f64]) -> Result<(), Fault> {
+fn check_range(arm: &ModelArm, flux: &[f64], ivar: &[f64]) -> Result<(), SpectrumFault> {
     let Some(median) = median_of(ivar.iter().copied().filter(|w| *w > 0.0)) else {
         return Ok(());
     };
@@ -143,7 +143,7 @@ fn check_range(arm: &ModelArm, flux: &[f64], ivar: &[f64]) -> Result<(), Fault> 
         describe_place(arm),
         ivar[j]
     );
-    Err(Fault {
+    Err(SpectrumFault {
         cause: Cause::BadWeight,
         detail,
     })
@@ -184,9 +184,9 @@ fn check_weights(
     raw: &RawArm,
     sampling: &Sampling,
     nonfinite: &mut usize,
-) -> Result<Vec<f64>, Fault> {
+) -> Result<Vec<f64>, SpectrumFault> {
     let fault = |cause, j: usize, description: String| {
-        Err(Fault {
+        Err(SpectrumFault {
             cause,
             detail: format!("{}pixel {j}: {description}", describe_place(arm)),
         })

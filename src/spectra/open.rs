@@ -12,7 +12,7 @@ use super::reader::SpectraReader;
 use super::widening::require_mask_bits;
 use crate::error::{Error, Result};
 use crate::io::files::File;
-use crate::io::fits::MAGIC;
+use crate::io::fits::FITS_MAGIC;
 use crate::io::fits::bytes::GZIP;
 
 /// Opens and checks a file of spectra (NPZ or FITS, recognised by its content), to be read in batches.
@@ -53,11 +53,11 @@ pub(super) fn open_any(path: &Path, selection: &Selection) -> Result<Box<dyn Spe
         .read_to_end(&mut start)
         .map_err(Error::io(path))?;
     match start.as_slice() {
-        crate::io::npz::MAGIC => {
+        crate::io::npz::ZIP_MAGIC => {
             selection.refuse_rows(path)?;
             Ok(Box::new(open_npz(path, selection)?))
         }
-        start if start == MAGIC || start.starts_with(GZIP) => fits::open(path, selection),
+        start if start == FITS_MAGIC || start.starts_with(GZIP) => fits::open(path, selection),
         _ => {
             let message = "not a file of spectra that popfit reads (NPZ, FITS, FITS in gzip)";
             // FITS also begins with text, but was recognised above.

@@ -10,7 +10,7 @@ use crate::device::retry::Attempts;
 use crate::error::{Error, Result};
 use crate::first_guess::FirstGuess;
 use crate::math::triangle::packed_index;
-use crate::model::{Cause, Fault, Motion, Prepared};
+use crate::model::{Cause, Motion, Prepared, SpectrumFault};
 use crate::solver::{Batch, Device, LevenbergMarquardt, Method, Outcome};
 use crate::spectra::{ArmSpectra, Spectra};
 use crate::spectral::SpectralFitter;
@@ -94,7 +94,7 @@ impl SpectralFitter {
         let mut matched = MatchedSpectra::new(self, spectra)?;
         // 1. Prepare each spectrum with the pixels that count at its point.
         let points = parameters.par_chunks_exact(width).enumerate();
-        let prepared: Vec<Result<ReadySpectrum, Fault>> = threads::in_pool(|| {
+        let prepared: Vec<Result<ReadySpectrum, SpectrumFault>> = threads::in_pool(|| {
             points
                 .map(|(place, physical)| matched.prepare_at(place, physical))
                 .collect()
@@ -144,7 +144,7 @@ impl SpectralFitter {
         let first_guess = self.first_guess()?;
         // 1. Find the starts.
         let prepared = prepare_spectra(&self.model, &matched.arms, &matched.grids, spectra.len());
-        let started: Vec<Result<ReadySpectrum, Fault>> = threads::in_pool(|| {
+        let started: Vec<Result<ReadySpectrum, SpectrumFault>> = threads::in_pool(|| {
             prepared
                 .into_par_iter()
                 .enumerate()
@@ -193,7 +193,7 @@ impl SpectralFitter {
     fn separate_faults(
         &self,
         spectra: &Spectra,
-        results: Vec<Result<ReadySpectrum, Fault>>,
+        results: Vec<Result<ReadySpectrum, SpectrumFault>>,
     ) -> Result<(Vec<ReadySpectrum>, Vec<String>)> {
         let mut ready = Vec::with_capacity(results.len());
         let mut messages = vec![String::new(); results.len()];
@@ -237,11 +237,11 @@ impl<'s> MatchedSpectra<'s> {
     }
 
     /// Prepares the spectrum at `place` with the pixels that count at parameters in physical units, where it starts.
-    fn prepare_at(&self, place: usize, physical: &[f64]) -> Result<ReadySpectrum, Fault> {
+    fn prepare_at(&self, place: usize, physical: &[f64]) -> Result<ReadySpectrum, SpectrumFault> {
         let model = &self.run.fitter.model;
         if let Some(p) = physical.iter().position(|value| !value.is_finite()) {
             let detail = format!("{} is {}", model.parameters[p].solver.name, physical[p]);
-            return Err(Fault {
+            return Err(SpectrumFault {
                 cause: Cause::BadStart,
                 detail,
             });
@@ -262,9 +262,9 @@ impl<'s> MatchedSpectra<'s> {
     fn guess_starts(
         &self,
         place: usize,
-        prepared: Result<Prepared, Fault>,
+        prepared: Result<Prepared, SpectrumFault>,
         first_guess: &FirstGuess,
-    ) -> Result<ReadySpectrum, Fault> {
+    ) -> Result<ReadySpectrum, SpectrumFault> {
         let limits = self.limit_columns.read_limits(place)?;
         let fitter = self.run.fitter;
         let spectrum = GuessedSpectrum {

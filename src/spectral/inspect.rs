@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use crate::cpu::CpuDevice;
 use crate::error::{Error, Result};
 use crate::first_guess::Start;
-use crate::model::{Fault, Limits, Motion, Prepared, PreparedArm, Sampling};
+use crate::model::{Motion, ParameterLimits, Prepared, PreparedArm, Sampling, SpectrumFault};
 use crate::recording::Precision;
 use crate::solver::{Device, LevenbergMarquardt, Method};
 use crate::spectra::Spectra;
@@ -85,7 +85,9 @@ impl Run<'_> {
         let ready: Vec<ReadySpectrum> = threads::in_pool(|| {
             points
                 .par_iter()
-                .map(|point| prepare_at_point(point).map_err(|fault: Fault| usage_error(&fault)))
+                .map(|point| {
+                    prepare_at_point(point).map_err(|fault: SpectrumFault| usage_error(&fault))
+                })
                 .collect::<Result<_>>()
         })?;
         // 2. Load them into a population, which computes the rows.
@@ -155,12 +157,12 @@ impl Run<'_> {
 pub fn make_ready_spectrum(
     place: usize,
     u: Vec<f64>,
-    limits: &[Limits],
+    limits: &[ParameterLimits],
     prepared: Arc<Prepared>,
 ) -> ReadySpectrum {
     let limits = limits
         .iter()
-        .map(|limits| Limits {
+        .map(|limits| ParameterLimits {
             lower: -UNREACHED_BOUND,
             upper: UNREACHED_BOUND,
             ..*limits
@@ -176,6 +178,6 @@ pub fn make_ready_spectrum(
 }
 
 /// Returns the usage error for the fault of a spectrum that cannot be prepared.
-fn usage_error(fault: &Fault) -> Error {
+fn usage_error(fault: &SpectrumFault) -> Error {
     Error::Usage(format!("{}: {}", fault.cause.name(), fault.detail))
 }

@@ -12,7 +12,7 @@
 //! units of its expectation for normal residuals, s takes the place of χ²/dof.
 
 use crate::buffers::{Estimator, LossSums, NormalMeans};
-use crate::model::{Limits, ModelParameter};
+use crate::model::{ModelParameter, ParameterLimits};
 use crate::solver::Outcome;
 
 /// Smallest Σ ψ′ in a covariance, as a share of that of the normal matrix. Normal residuals leave more, unless they are
@@ -71,7 +71,7 @@ impl Misfit {
         outcome: &Outcome,
         [pixels, dof]: [f64; 2],
         parameters: &[ModelParameter],
-        limits: &[Limits],
+        limits: &[ParameterLimits],
     ) -> Vec<f64> {
         let mut matrix = outcome.normal_matrix.clone();
         if self.expected.is_none() {

@@ -4,7 +4,7 @@
 use popfit::{Closure, CurveFitter, Curves, Device, Flags, Formula};
 use popfit_testing::curves::twenty;
 use popfit_testing::fits::devices;
-use popfit_testing::minpack::{Problem, problems};
+use popfit_testing::minpack::{MinpackProblem, problems};
 use popfit_testing::random::Random;
 
 /// Every success is a minimum, with and without polish, and polish turns no success into a failure. Meyer's problem
@@ -82,7 +82,7 @@ fn no_success_ends_on_a_slope() {
 }
 
 /// Returns the |cosine| between the residual and its derivative by parameter `p`, from central differences.
-fn cosine(problem: &Problem, parameters: &[f64], p: usize) -> f64 {
+fn cosine(problem: &MinpackProblem, parameters: &[f64], p: usize) -> f64 {
     let residuals = |change: f64| {
         let mut moved = parameters.to_vec();
         moved[p] += change;

@@ -8,7 +8,7 @@
 use popfit::{CurveFit, CurveFitter, Device, Solver, Status};
 
 use popfit_cli::{Failure, cells, line, print};
-use popfit_testing::nist::{Problem, digits, problems};
+use popfit_testing::nist::{NistProblem, digits, problems};
 
 /// Digits at which a run counts as solved, and those at which its standard deviations count as right.
 const SOLVED: f64 = 4.0;
@@ -107,7 +107,7 @@ fn ways(device: &Device) -> Vec<Way> {
 }
 
 /// Solves every problem in this way, from its first and from its second start, and returns how each run ended.
-fn column(way: &Way, problems: &[Problem]) -> popfit::Result<Vec<End>> {
+fn column(way: &Way, problems: &[NistProblem]) -> popfit::Result<Vec<End>> {
     let mut column = Vec::with_capacity(2 * problems.len());
     for problem in problems {
         let fitter = CurveFitter::new(problem.model(way.differences), way.device.clone())

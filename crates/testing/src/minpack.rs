@@ -7,7 +7,7 @@ use popfit::{Closure, CurveFit, CurveFitter, Curves, Device, Result};
 type ResidualFunction = fn(&[f64], &mut [f64]);
 
 /// A problem of some parameters and residuals.
-pub struct Problem {
+pub struct MinpackProblem {
     pub name: &'static str,
     pub rows: usize,
     pub start: Vec<f64>,
@@ -25,8 +25,8 @@ const fn problem(
     tries: usize,
     residuals: ResidualFunction,
     norms: &'static [f64],
-) -> Problem {
-    Problem {
+) -> MinpackProblem {
+    MinpackProblem {
         name,
         rows,
         start,
@@ -37,7 +37,7 @@ const fn problem(
 }
 
 /// All problems of up to 32 parameters: 52 fits of the collection's 53.
-pub fn problems() -> Vec<Problem> {
+pub fn problems() -> Vec<MinpackProblem> {
     let brown = |n: usize, tries: usize| {
         problem(
             "Brown, almost linear",
@@ -197,7 +197,7 @@ pub fn problems() -> Vec<Problem> {
     ]
 }
 
-impl Problem {
+impl MinpackProblem {
     /// Fits the problem from its start times `factor`, on the CPU. A start of 0 has `factor` where that is not 1, as in
     /// MINPACK.
     ///

@@ -24,7 +24,7 @@ struct NistFile {
 }
 
 /// One problem; vectors of parameters are in the formula's order.
-pub struct Problem {
+pub struct NistProblem {
     pub name: String,
     pub formula: Formula,
     /// (predictors, points)
@@ -37,15 +37,15 @@ pub struct Problem {
 }
 
 /// All 27 problems.
-pub fn problems() -> Result<Vec<Problem>> {
+pub fn problems() -> Result<Vec<NistProblem>> {
     let parsed = serde_json::from_str(include_str!("../nist.json"));
     let file: NistFile =
         parsed.map_err(|error| popfit::Error::Usage(format!("nist.json: {error}")))?;
-    file.problems.iter().map(Problem::new).collect()
+    file.problems.iter().map(NistProblem::new).collect()
 }
 
-impl Problem {
-    fn new(entry: &NistEntry) -> Result<Problem> {
+impl NistProblem {
+    fn new(entry: &NistEntry) -> Result<NistProblem> {
         let predictors: Vec<&str> = entry.predictors.keys().map(String::as_str).collect();
         let formula = Formula::parse_with(&entry.model, &predictors)?;
         let columns = entry
@@ -56,7 +56,7 @@ impl Problem {
         let response = Formula::parse_with(&format!("0*unused + {}", entry.response), &["y"])?;
         let y = response.values(&entry.y, &[0.0])?;
         let in_order = |values: &[f64]| order_parameters(&formula, values);
-        Ok(Problem {
+        Ok(NistProblem {
             name: entry.name.clone(),
             x: columns.filter_map(serde_json::Value::as_f64).collect(),
             y,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::io::memory::room;
+use crate::io::memory::try_with_capacity;
 use crate::kernels::narrow::round_to_half;
 use crate::math::Real;
 use crate::recording::{Buffer, Kind, Scope, Values};
@@ -116,8 +116,10 @@ impl<R: Real> BufferElements<R> {
     /// Makes an empty block with room for `length` elements; `None` when there is no memory for it.
     pub fn with_capacity(kind: Kind, length: usize) -> Option<BufferElements<R>> {
         Some(match kind {
-            Kind::Index => BufferElements::Index(room(length)?),
-            Kind::Float | Kind::Half => BufferElements::Float(Floats::new(room(length)?)),
+            Kind::Index => BufferElements::Index(try_with_capacity(length)?),
+            Kind::Float | Kind::Half => {
+                BufferElements::Float(Floats::new(try_with_capacity(length)?))
+            }
         })
     }
 

@@ -21,7 +21,7 @@ use super::instruction_set;
 use super::small::CpuSmallFitter;
 use crate::buffers::Work;
 use crate::error::{Error, Result};
-use crate::io::memory::{check, room};
+use crate::io::memory::{check, try_with_capacity};
 use crate::math::Real;
 use crate::recording::{BufferId, Precision, Recording, Scope};
 use crate::solver::device::{Batch, Device, Outcome, Pending, Population};
@@ -165,7 +165,7 @@ impl<R: Real> CpuPopulation<R> {
         let tile_members = MemberTile::<R>::members_per_tile(&recording);
         let elements_of_tiles =
             tile::tile_elements(&recording, tile_members).checked_mul(threads::thread_count())?;
-        room::<R>(elements_of_tiles).map(|_| CpuPopulation {
+        try_with_capacity::<R>(elements_of_tiles).map(|_| CpuPopulation {
             method,
             capacity,
             inputs: Inputs::new(recording, blocks, shared),

@@ -55,7 +55,7 @@ impl TableColumns {
 
     /// Reads the prepared columns of these rows and appends them to `out`.
     pub fn read(&self, fits: &mut Fits, rows: &[usize], out: &mut Vec<Column>) -> Result<()> {
-        let bytes = fits.rows(self.index, rows)?;
+        let bytes = fits.read_rows(self.index, rows)?;
         let bytes_per_row = fits
             .table(self.index)?
             .columns
@@ -63,7 +63,7 @@ impl TableColumns {
             .filter(|column| column.is_single())
             .map(TableColumn::memory)
             .fold(0, usize::saturating_add);
-        fits.take(rows.len(), bytes_per_row)?;
+        fits.charge_memory(rows.len(), bytes_per_row)?;
         let table = fits.table(self.index)?;
         let single = table.columns.iter().filter(|column| column.is_single());
         for (column, prepared) in single.zip(&self.columns) {

@@ -25,7 +25,7 @@ const SUMMED_PIECE_BYTES: usize = 1 << 18;
 
 /// Content of a unit.
 #[derive(Debug)]
-pub enum Kind {
+pub enum HduKind {
     Image(Image),
     Table(Table),
     /// An extension that popfit does not read, with a description for messages.
@@ -38,7 +38,7 @@ pub struct Hdu {
     /// EXTNAME in upper case; empty when there is none.
     pub name: String,
     pub header: Header,
-    pub kind: Kind,
+    pub kind: HduKind,
     /// Offset at which the data begin.
     pub start: u64,
     /// Offsets at which the unit begins and ends.
@@ -91,7 +91,7 @@ impl Fits {
         Ok(fits)
     }
 
-    /// Resets the memory that may still be taken to the whole allowance, less what [`keep`](Self::keep) has made
+    /// Resets the memory that may still be taken to the whole allowance, less what [`keep_charged_memory`](Self::keep_charged_memory) has made
     /// permanent, and opens the file again if it was closed.
     ///
     /// # Errors
@@ -107,7 +107,7 @@ impl Fits {
     }
 
     /// Makes the memory taken so far permanent, so that [`begin_batch`](Self::begin_batch) does not give it back.
-    pub fn keep(&mut self) {
+    pub fn keep_charged_memory(&mut self) {
         self.memory_per_batch = self.free_memory;
     }
 
@@ -115,7 +115,7 @@ impl Fits {
     ///
     /// # Errors
     /// `TooLarge` when compressed data grow beyond what spectra do.
-    pub fn take(&mut self, count: usize, size: usize) -> Result<()> {
+    pub fn charge_memory(&mut self, count: usize, size: usize) -> Result<()> {
         let remaining = (count as u64)
             .checked_mul(size as u64)
             .and_then(|bytes| self.free_memory.checked_sub(bytes));
@@ -131,10 +131,10 @@ impl Fits {
     /// Fails if fewer than this many bytes of memory may still be taken; does not take them.
     ///
     /// # Errors
-    /// Those of [`take`](Self::take).
+    /// Those of [`charge_memory`](Self::charge_memory).
     pub(super) fn check_memory(&mut self, bytes: usize) -> Result<()> {
         let before = self.free_memory;
-        self.take(bytes, 1)?;
+        self.charge_memory(bytes, 1)?;
         self.free_memory = before;
         Ok(())
     }
@@ -188,8 +188,8 @@ impl Fits {
 
     /// Fails if a compressed image claims to be larger than spectra in a file of this length can be. Before its tiles
     /// are read, its claim is all that is known.
-    fn refuse_large_image(&self, kind: &Kind, name: &str) -> Result<()> {
-        let Kind::Image(image) = kind else {
+    fn refuse_large_image(&self, kind: &HduKind, name: &str) -> Result<()> {
+        let HduKind::Image(image) = kind else {
             return Ok(());
         };
         let max_pixels = most_inflated_bytes(self.bytes.length()) / 8;
@@ -258,7 +258,7 @@ impl Fits {
     }
 
     /// Returns the index of the HDU of this name; `None` if there is none, an error if there are several.
-    pub fn find(&self, name: &str) -> Result<Option<usize>> {
+    pub fn find_hdu(&self, name: &str) -> Result<Option<usize>> {
         let mut indices = self
             .hdus
             .iter()
@@ -277,8 +277,8 @@ impl Fits {
     /// Returns the description of an image HDU; fails if the HDU is something else.
     pub fn image(&self, index: usize) -> Result<&Image> {
         match self.hdus.get(index).map(|hdu| &hdu.kind) {
-            Some(Kind::Image(image)) => Ok(image),
-            Some(Kind::Other(content)) => {
+            Some(HduKind::Image(image)) => Ok(image),
+            Some(HduKind::Other(content)) => {
                 Err(self.fault(index, format!("is {content}, which popfit does not read")))
             }
             _ => Err(self.fault(index, "is not an image")),
@@ -288,8 +288,8 @@ impl Fits {
     /// Returns the description of a binary table HDU; fails if the HDU is something else.
     pub fn table(&self, index: usize) -> Result<&Table> {
         match self.hdus.get(index).map(|hdu| &hdu.kind) {
-            Some(Kind::Table(table)) => Ok(table),
-            Some(Kind::Other(content)) => {
+            Some(HduKind::Table(table)) => Ok(table),
+            Some(HduKind::Other(content)) => {
                 Err(self.fault(index, format!("is {content}, which popfit does not read")))
             }
             _ => Err(self.fault(index, "is not a binary table")),
@@ -317,7 +317,7 @@ impl Fits {
     }
 
     /// Fills `into` with bytes of an HDU's data, from byte `offset` of the data on.
-    pub fn read(&mut self, index: usize, offset: u64, into: &mut [u8]) -> Result<()> {
+    pub fn read_bytes(&mut self, index: usize, offset: u64, into: &mut [u8]) -> Result<()> {
         let start = self.hdus.get(index).map(|hdu| hdu.start);
         let read = self
             .bytes
@@ -466,7 +466,7 @@ fn data_bytes(header: &Header, shape: &[u64], primary: bool) -> Option<u64> {
 }
 
 /// Returns what an HDU is, judged by its header; fails on random groups and on images with PCOUNT or GCOUNT.
-fn read_kind(header: &Header, shape: Vec<u64>, primary: bool) -> Result<Kind, String> {
+fn read_kind(header: &Header, shape: Vec<u64>, primary: bool) -> Result<HduKind, String> {
     let extension = if primary {
         "IMAGE"
     } else {
@@ -476,25 +476,27 @@ fn read_kind(header: &Header, shape: Vec<u64>, primary: bool) -> Result<Kind, St
         header.integer("PCOUNT").unwrap_or(0) == 0 && header.integer("GCOUNT").unwrap_or(1) == 1;
     match extension {
         "IMAGE" if primary && header.logical("GROUPS") == Some(true) => Err("random groups".into()),
-        "IMAGE" if primary || is_one_array => Ok(Kind::Image(Image::new(header, "", shape)?)),
+        "IMAGE" if primary || is_one_array => Ok(HduKind::Image(Image::new(header, "", shape)?)),
         "IMAGE" => Err("an image with PCOUNT or GCOUNT".into()),
         "BINTABLE" if header.logical("ZIMAGE") == Some(true) => {
             TiledImage::read_image(header, &Table::new(header, &shape)?)
         }
-        "BINTABLE" => Ok(Kind::Table(Table::new(header, &shape)?)),
-        _ => Ok(Kind::Other(format!("an extension of type {extension:?}"))),
+        "BINTABLE" => Ok(HduKind::Table(Table::new(header, &shape)?)),
+        _ => Ok(HduKind::Other(format!(
+            "an extension of type {extension:?}"
+        ))),
     }
 }
 
 impl Fits {
     /// Returns `PATH, HDU 3 (B_FLUX)`, the file and the HDU, for messages.
-    pub fn what(&self, index: usize) -> String {
+    pub fn describe_hdu(&self, index: usize) -> String {
         format!("{}, {}", self.path.display(), self.label(index))
     }
 
     /// Makes a shape error with this message that names the file and the HDU.
     pub fn mismatch(&self, index: usize, message: impl std::fmt::Display) -> Error {
-        Error::mismatch(self.what(index), message.to_string())
+        Error::mismatch(self.describe_hdu(index), message.to_string())
     }
 
     /// Fails unless an HDU is an image of exactly this shape.

@@ -105,7 +105,7 @@ impl Image {
 impl Fits {
     /// Reads `count` elements of an image HDU, from element `first` on, and appends their converted physical values to
     /// `out`.
-    pub fn numbers<T>(
+    pub fn read_numbers<T>(
         &mut self,
         index: usize,
         first: usize,
@@ -122,7 +122,7 @@ impl Fits {
                 format!("has {total} values, not {count} from {first}"),
             ));
         }
-        self.take(count, size_of::<T>())?;
+        self.charge_memory(count, size_of::<T>())?;
         if out.try_reserve_exact(count).is_err() {
             let message = format!("{}: {count} values do not fit memory", self.label(index));
             return Err(Error::TooLarge {
@@ -154,7 +154,7 @@ impl Fits {
         while remaining > 0 {
             let length = remaining.min(buffer.len());
             buffer.truncate(length);
-            self.read(index, offset, &mut buffer)?;
+            self.read_bytes(index, offset, &mut buffer)?;
             let elements = buffer.chunks_exact(element_bytes);
             out.extend(elements.map(|element| convert(image.decode_element(element))));
             offset += length as u64;

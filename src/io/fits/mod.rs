@@ -22,4 +22,4 @@ pub mod tiles;
 pub mod writer;
 
 /// First bytes of every FITS file.
-pub const MAGIC: &[u8] = b"SIMP";
+pub const FITS_MAGIC: &[u8] = b"SIMP";

@@ -333,11 +333,11 @@ fn decode_text(cell: &[u8]) -> String {
 
 impl Fits {
     /// Reads the bytes of these rows of a table HDU, in the order given.
-    pub fn rows(&mut self, index: usize, rows: &[usize]) -> Result<Vec<u8>> {
+    pub fn read_rows(&mut self, index: usize, rows: &[usize]) -> Result<Vec<u8>> {
         let table = self.table(index)?;
         let row_bytes = table.row_bytes;
         let row_count = table.rows;
-        self.take(rows.len(), row_bytes)?;
+        self.charge_memory(rows.len(), row_bytes)?;
         // 1. Reserve the memory.
         let mut bytes = Vec::new();
         let length = rows
@@ -364,14 +364,14 @@ impl Fits {
         for run in rows.chunk_by(|a, b| a + 1 == *b) {
             let (run_bytes, rest) = unfilled.split_at_mut(run.len() * row_bytes);
             let first_row = run.first().map_or(0, |row| *row as u64);
-            self.read(index, first_row * row_bytes as u64, run_bytes)?;
+            self.read_bytes(index, first_row * row_bytes as u64, run_bytes)?;
             unfilled = rest;
         }
         Ok(bytes)
     }
 
     /// Reads and decodes one column of these rows of a table HDU; `None` if the table has none of this name.
-    pub fn column(
+    pub fn read_column(
         &mut self,
         index: usize,
         name: &str,
@@ -381,8 +381,8 @@ impl Fits {
             return Ok(None);
         };
         let row_bytes = self.table(index)?.row_bytes;
-        self.take(rows.len(), column.memory())?;
-        let bytes = self.rows(index, rows)?;
+        self.charge_memory(rows.len(), column.memory())?;
+        let bytes = self.read_rows(index, rows)?;
         column
             .decode_values(&bytes, row_bytes)
             .map(Some)
@@ -391,7 +391,7 @@ impl Fits {
 
     /// Decodes and converts all numbers of a column from the bytes of whole rows; a cell may hold several. Fails if
     /// there is no numeric column of this name.
-    pub fn numbers_of_rows<T>(
+    pub fn decode_numbers_of_rows<T>(
         &mut self,
         index: usize,
         name: &str,
@@ -407,7 +407,7 @@ impl Fits {
             return Err(self.fault(index, format!("column {name} is not of numbers")));
         }
         let row_bytes = table.row_bytes;
-        self.take(
+        self.charge_memory(
             bytes.len() / row_bytes,
             column.repeat.saturating_mul(size_of::<T>()),
         )?;

@@ -70,7 +70,7 @@ impl FitsTables {
     /// Returns the position of the HDU of this name; fails if there is none.
     fn index_of(&self, name: &str) -> Result<usize> {
         self.fits
-            .find(name)?
+            .find_hdu(name)?
             .ok_or_else(|| Error::format(&self.fits.path, format!("no HDU {name}")))
     }
 }

@@ -9,7 +9,7 @@ use std::ops::Range;
 use flate2::read::MultiGzDecoder;
 
 use super::cards::Header;
-use super::hdu::{Fits, Kind, read_shape};
+use super::hdu::{Fits, HduKind, read_shape};
 use super::image::Image;
 use super::rice;
 use super::table::{Table, TableColumn};
@@ -58,7 +58,7 @@ pub struct ImageTile {
 impl TiledImage {
     /// Reads the description of a compressed image from its header and table. An image whose compression popfit does
     /// not read is of another kind, with its name. Fails if the description contradicts itself.
-    pub fn read_image(header: &Header, table: &Table) -> Result<Kind, String> {
+    pub fn read_image(header: &Header, table: &Table) -> Result<HduKind, String> {
         // 1. Find the code of the pixels.
         let axes = read_shape(header, "Z")?;
         let image = Image::new(header, "Z", axes.clone())?;
@@ -78,7 +78,7 @@ impl TiledImage {
             } else {
                 "an image"
             };
-            return Ok(Kind::Other(format!(
+            return Ok(HduKind::Other(format!(
                 "{image_kind} compressed with {compression} (funpack it)"
             )));
         };
@@ -90,7 +90,7 @@ impl TiledImage {
             .filter(|pixels| *pixels > 0 && !axes.is_empty())
             .ok_or("a compressed image of no pixel, or of too many")?;
         let Some((pixels_per_tile, pixels_per_run)) = read_tile_shape(header, &axes)? else {
-            return Ok(Kind::Other(
+            return Ok(HduKind::Other(
                 "an image compressed in tiles that are not runs of pixels (funpack it)".into(),
             ));
         };
@@ -130,7 +130,7 @@ impl TiledImage {
                 (descriptors("UNCOMPRESSED_DATA"), Codec::Plain),
             ],
         };
-        Ok(Kind::Image(image.with_tiles(tiles)))
+        Ok(HduKind::Image(image.with_tiles(tiles)))
     }
 
     /// Returns the number of pixels of the image.
@@ -219,8 +219,8 @@ impl Fits {
             let number_bytes = if is_long { 8 } else { 4 };
             let (length_bytes, start_bytes) = cell.split_at_mut(number_bytes);
             let start_bytes = start_bytes.split_at_mut(number_bytes).0;
-            self.read(index, cell_offset, length_bytes)?;
-            self.read(index, cell_offset + number_bytes as u64, start_bytes)?;
+            self.read_bytes(index, cell_offset, length_bytes)?;
+            self.read_bytes(index, cell_offset + number_bytes as u64, start_bytes)?;
             let length = from_big_endian(length_bytes);
             let start = from_big_endian(start_bytes);
             if length == 0 {
@@ -248,7 +248,7 @@ impl Fits {
             self.check_tile_memory(index, length, decoded_bytes)?;
             // 3. Read and decode it.
             let mut packed = vec![0; length as usize];
-            self.read(index, start, &mut packed)?;
+            self.read_bytes(index, start, &mut packed)?;
             return codec
                 .decode(packed, tile.pixels.len(), size)
                 .ok_or_else(|| self.fault(index, format!("tile {} is damaged", tile.row)));

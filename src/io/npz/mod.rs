@@ -29,7 +29,7 @@ pub(crate) use stream::Stream;
 pub use write::archive;
 
 /// First bytes of every non-empty zip archive.
-pub(crate) const MAGIC: &[u8] = b"PK\x03\x04";
+pub(crate) const ZIP_MAGIC: &[u8] = b"PK\x03\x04";
 /// Maximum ratio by which deflate can expand.
 const MAX_DEFLATE_RATIO: u64 = 1032;
 /// Maximum number of arrays of a file.

@@ -6,22 +6,22 @@ mod vectors;
 use super::Real;
 
 /// Number of pixels of a chunk.
-pub const CHUNK: usize = 64;
+pub const TAP_CHUNK_PIXELS: usize = 64;
 /// Number of taps of a pixel.
 pub const TAPS: usize = 4;
 /// Minimum number of pixels that are computed together.
 const MIN_LANES: usize = 8;
 
-/// Weights of each tap at each pixel.
-pub type Weights<R> = [[R; CHUNK]; TAPS];
+/// TapWeights of each tap at each pixel.
+pub type TapWeights<R> = [[R; TAP_CHUNK_PIXELS]; TAPS];
 
 /// Positions at which the pixels of a chunk read a row: pixel i reads row\[`base[i]`\] and the three elements after it.
-pub struct Places {
-    pub base: [i32; CHUNK],
+pub struct TapPlaces {
+    pub base: [i32; TAP_CHUNK_PIXELS],
     /// Number of pixels that this machine computes together.
     lanes: usize,
     /// Window that each group of `lanes` pixels reads.
-    windows: [ReadWindow; CHUNK / MIN_LANES],
+    windows: [ReadWindow; TAP_CHUNK_PIXELS / MIN_LANES],
 }
 
 /// Elements of a row that a group of neighbouring pixels reads.
@@ -39,13 +39,13 @@ enum ReadWindow {
     Apart,
 }
 
-impl Places {
+impl TapPlaces {
     /// Makes positions at which every pixel reads its own elements from 0 on.
-    pub fn new() -> Places {
-        Places {
-            base: [0; CHUNK],
+    pub fn new() -> TapPlaces {
+        TapPlaces {
+            base: [0; TAP_CHUNK_PIXELS],
             lanes: machine_lanes(),
-            windows: [ReadWindow::Apart; CHUNK / MIN_LANES],
+            windows: [ReadWindow::Apart; TAP_CHUNK_PIXELS / MIN_LANES],
         }
     }
 
@@ -105,7 +105,7 @@ fn machine_lanes() -> usize {
 
 /// Computes the first `output.len()` pixels of a chunk: Σ_t `weight[t][i]` · row\[`base[i]` + t\].
 #[inline(always)]
-pub fn apply<R: Real>(places: &Places, weight: &Weights<R>, row: &[R], output: &mut [R]) {
+pub fn apply<R: Real>(places: &TapPlaces, weight: &TapWeights<R>, row: &[R], output: &mut [R]) {
     #[cfg(target_arch = "x86_64")]
     if vectors::apply(places, weight, row, output) {
         return;
@@ -116,8 +116,8 @@ pub fn apply<R: Real>(places: &Places, weight: &Weights<R>, row: &[R], output: &
 /// Computes pixels `first..first + output.len()` of a chunk as [`apply`] does, without vector instructions by hand.
 #[inline(always)]
 fn apply_without_vectors<R: Real>(
-    base: &[i32; CHUNK],
-    weight: &Weights<R>,
+    base: &[i32; TAP_CHUNK_PIXELS],
+    weight: &TapWeights<R>,
     first: usize,
     row: &[R],
     output: &mut [R],
@@ -152,8 +152,8 @@ mod tests {
             (230, 1.03),
             (233, 1.0),
         ] {
-            let mut places = Places::new();
-            let mut weight = [[0f32; CHUNK]; TAPS];
+            let mut places = TapPlaces::new();
+            let mut weight = [[0f32; TAP_CHUNK_PIXELS]; TAPS];
             for (i, base) in places.base.iter_mut().enumerate() {
                 *base = (start + (i as f64 * stride) as usize).min(row.len() - TAPS) as i32;
                 for (t, weight) in weight.iter_mut().enumerate() {
@@ -169,7 +169,7 @@ mod tests {
                 assert_eq!(by_vectors, without_vectors);
             }
             window_kinds.extend(
-                places.windows[..CHUNK / places.lanes]
+                places.windows[..TAP_CHUNK_PIXELS / places.lanes]
                     .iter()
                     .map(std::mem::discriminant),
             );
@@ -177,8 +177,8 @@ mod tests {
         assert_eq!(window_kinds.len(), 3, "near, wide and apart");
         let short_row = [1.0f32, 2.0, 3.0, 4.0];
         let mut out = [0f32; 16];
-        let mut places = Places::new();
-        let mut weight = [[0f32; CHUNK]; TAPS];
+        let mut places = TapPlaces::new();
+        let mut weight = [[0f32; TAP_CHUNK_PIXELS]; TAPS];
         weight[2].fill(1.0);
         places.settle(short_row.len());
         apply(&places, &weight, &short_row, &mut out);

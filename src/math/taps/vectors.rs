@@ -6,13 +6,18 @@ use std::arch::x86_64::{__m256, __m256i, __m512, __m512i};
 use pulp::NullaryFnOnce;
 use pulp::x86::{V3, V4};
 
-use super::{CHUNK, Places, ReadWindow, TAPS, Weights, apply_without_vectors};
+use super::{ReadWindow, TAP_CHUNK_PIXELS, TAPS, TapPlaces, TapWeights, apply_without_vectors};
 use crate::math::Real;
 
 /// Computes a chunk's pixels with vector instructions; returns `false` and does nothing if the numbers are not f32 or
 /// the machine has no such instructions.
 #[inline(always)]
-pub fn apply<R: Real>(places: &Places, weight: &Weights<R>, row: &[R], output: &mut [R]) -> bool {
+pub fn apply<R: Real>(
+    places: &TapPlaces,
+    weight: &TapWeights<R>,
+    row: &[R],
+    output: &mut [R],
+) -> bool {
     let (Some(weight), Some(row), Some(output)) = (
         R::single(weight.as_flattened()),
         R::single(row),
@@ -46,8 +51,8 @@ pub fn apply<R: Real>(places: &Places, weight: &Weights<R>, row: &[R], output: &
 /// Four-tap sums of a chunk.
 struct ChunkSum<'a, S> {
     simd: S,
-    places: &'a Places,
-    weight: &'a Weights<f32>,
+    places: &'a TapPlaces,
+    weight: &'a TapWeights<f32>,
     row: &'a [f32],
     output: &'a mut [f32],
 }
@@ -87,7 +92,7 @@ fn sum_chunk<S: SumTaps<LANES>, const LANES: usize>(chunk: ChunkSum<'_, S>) {
         .each_ref()
         .map(|weight| weight.as_chunks::<LANES>().0);
     // The compiler knows the length of the arrays, so that no bounds are checked.
-    for (block, out) in (0..CHUNK / LANES).zip(whole_blocks) {
+    for (block, out) in (0..TAP_CHUNK_PIXELS / LANES).zip(whole_blocks) {
         let base = &base[block];
         let weight = weights.map(|weight| &weight[block]);
         *out = match places.windows[block] {
@@ -129,7 +134,7 @@ fn offsets_from_pixels<const LANES: usize>(base: &[i32; LANES], at: i32) -> [i32
     offsets
 }
 
-/// Weights of LANES pixels for each tap.
+/// TapWeights of LANES pixels for each tap.
 type TapWeightLanes<'a, const LANES: usize> = [&'a [f32; LANES]; TAPS];
 
 /// Four-tap sums of LANES pixels, Σ weight · tap in the order of the taps.

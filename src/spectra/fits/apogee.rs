@@ -11,7 +11,7 @@ use super::single::{SingleReader, file_stem};
 use super::{Selection, SurveyFormat};
 use crate::error::Result;
 use crate::io::fits::cards::Header;
-use crate::io::fits::hdu::{Fits, Kind};
+use crate::io::fits::hdu::{Fits, HduKind};
 use crate::io::fits::image::Image;
 use crate::spectra::arm::check_grid;
 use crate::spectra::widening::{MaskRule, PixelMask};
@@ -60,7 +60,7 @@ pub(super) const VISIT_FORMAT: SurveyFormat = SurveyFormat {
 /// Returns the shape of an HDU's image; `None` if it has none.
 fn image_shape(fits: &Fits, index: usize) -> Option<&[usize]> {
     match fits.hdus.get(index).map(|hdu| &hdu.kind) {
-        Some(Kind::Image(image)) => Some(image.shape.as_slice()),
+        Some(HduKind::Image(image)) => Some(image.shape.as_slice()),
         _ => None,
     }
 }
@@ -132,8 +132,8 @@ impl StarReader {
         if pixels == 0 || length == 0 {
             return Err(fits.fault(FLUX_HDU, format!("has {length} spectra of {pixels} pixels")));
         }
-        fits.take(pixels, 2 * size_of::<f64>())?;
-        fits.keep();
+        fits.charge_memory(pixels, 2 * size_of::<f64>())?;
+        fits.keep_charged_memory();
         // 2. Compute the wavelengths λ = 10^(CRVAL1 + CDELT1 (pixel − CRPIX1)), with pixels counted from 1.
         let header = fits.header(FLUX_HDU)?;
         let start = header.float("CRVAL1").unwrap_or(f64::NAN);
@@ -149,7 +149,7 @@ impl StarReader {
                 wavelength
             });
         }
-        check_grid(&grid, &fits.what(FLUX_HDU))?;
+        check_grid(&grid, &fits.describe_hdu(FLUX_HDU))?;
         let notes = if in_air {
             vec![air::conversion_note(&fits.path)]
         } else {
@@ -245,11 +245,11 @@ fn open_visit(mut fits: Fits, selection: &Selection) -> Result<SingleReader> {
         return Err(fits.fault(FLUX_HDU, "has no pixels"));
     }
     let pixels = CHIPS * chip_pixels;
-    fits.take(pixels, SORTED_BYTES_PER_PIXEL)?;
+    fits.charge_memory(pixels, SORTED_BYTES_PER_PIXEL)?;
     let rule = MaskRule::new(BAD_APOGEE, selection.widen.as_ref());
     let (flux, ivar, mask) = read_arrays(&mut fits, &rule, 0..pixels)?;
     let mut wavelength = Vec::new();
-    fits.numbers(WAVELENGTH_HDU, 0, pixels, &mut wavelength, |x| x)?;
+    fits.read_numbers(WAVELENGTH_HDU, 0, pixels, &mut wavelength, |x| x)?;
     refuse_other_units(
         &fits,
         WAVELENGTH_HDU,
@@ -311,9 +311,9 @@ fn read_arrays(fits: &mut Fits, rule: &MaskRule, pixels: Range<usize>) -> Result
     let count = pixels.len();
     let bytes = fits.image(MASK_HDU)?.element_bytes();
     let mut flux = Vec::new();
-    fits.numbers(FLUX_HDU, first, count, &mut flux, |x| x)?;
+    fits.read_numbers(FLUX_HDU, first, count, &mut flux, |x| x)?;
     let mut ivar = Vec::new();
-    fits.numbers(ERROR_HDU, first, count, &mut ivar, |error| {
+    fits.read_numbers(ERROR_HDU, first, count, &mut ivar, |error| {
         if error > 0.0 {
             (error * error).recip()
         } else {
@@ -321,7 +321,7 @@ fn read_arrays(fits: &mut Fits, rule: &MaskRule, pixels: Range<usize>) -> Result
         }
     })?;
     let mut mask = Vec::new();
-    fits.numbers(MASK_HDU, first, count, &mut mask, |bits| {
+    fits.read_numbers(MASK_HDU, first, count, &mut mask, |bits| {
         rule.judge_number(bits, bytes)
     })?;
     Ok((flux, ivar, mask))

@@ -8,7 +8,7 @@ use super::desi_arm::DesiArm;
 use super::{Selection, SurveyFormat};
 use crate::error::{Error, Result};
 use crate::io::fits::columns::TableColumns;
-use crate::io::fits::hdu::{Fits, Hdu, Kind};
+use crate::io::fits::hdu::{Fits, Hdu, HduKind};
 use crate::spectra::widening::{ALL_BITS, MaskRule};
 use crate::spectra::{Column, ColumnValues, Ids, Spectra, SpectraReader};
 
@@ -47,10 +47,11 @@ impl DesiReader {
     /// Returns whether a file has DESI's layout: a table FIBERMAP with TARGETIDs, and images with names in `_FLUX`.
     pub fn matches(fits: &Fits) -> bool {
         let is_fibermap = |hdu: &Hdu| match &hdu.kind {
-            Kind::Table(table) => hdu.name == "FIBERMAP" && table.column("TARGETID").is_some(),
+            HduKind::Table(table) => hdu.name == "FIBERMAP" && table.column("TARGETID").is_some(),
             _ => false,
         };
-        let is_flux = |hdu: &Hdu| matches!(hdu.kind, Kind::Image(_)) && hdu.name.ends_with("_FLUX");
+        let is_flux =
+            |hdu: &Hdu| matches!(hdu.kind, HduKind::Image(_)) && hdu.name.ends_with("_FLUX");
         fits.hdus.iter().any(is_fibermap) && fits.hdus.iter().any(is_flux)
     }
 
@@ -108,7 +109,7 @@ impl DesiReader {
         // 3. Open the tables.
         let mut tables = Vec::new();
         for name in ["FIBERMAP", "SCORES"] {
-            if let Some(index) = fits.find(name)? {
+            if let Some(index) = fits.find_hdu(name)? {
                 let table = fits.table(index)?;
                 if table.rows != length {
                     let message = format!("{} rows for {length} spectra", table.rows);
@@ -118,7 +119,7 @@ impl DesiReader {
             }
         }
         let fibermap = fits
-            .find("FIBERMAP")?
+            .find_hdu("FIBERMAP")?
             .ok_or_else(|| Error::format(&fits.path, "no HDU FIBERMAP"))?;
         // 4. Select the rows.
         let file = Arc::from(fits.path.display().to_string());
@@ -139,7 +140,7 @@ impl DesiReader {
 
     /// Reads the TARGETIDs of these rows of the FIBERMAP, in their order.
     fn read_target_ids(&mut self, rows: &[usize]) -> Result<Vec<i64>> {
-        match self.fits.column(self.fibermap, "TARGETID", rows)? {
+        match self.fits.read_column(self.fibermap, "TARGETID", rows)? {
             Some(ColumnValues::I64(ids)) => Ok(ids),
             Some(ColumnValues::I32(ids)) => Ok(ids.into_iter().map(i64::from).collect()),
             Some(_) => Err(self
@@ -157,8 +158,8 @@ impl DesiReader {
             .as_ref()
             .map(|ids| ids.iter().collect::<HashSet<_>>());
         // 1. Reserve memory for all rows and the selected ones, and keep it with that of the grids.
-        self.fits.take(length, 2 * size_of::<usize>())?;
-        self.fits.keep();
+        self.fits.charge_memory(length, 2 * size_of::<usize>())?;
+        self.fits.keep_charged_memory();
         let all_rows: Vec<usize> = (0..length).collect();
         let mut bad_fibres = 0;
         // 2. Check the rows in chunks, by target, object type and signal-to-noise ratio, the most expensive test.
@@ -177,7 +178,7 @@ impl DesiReader {
             }
             if let Some(selected_type) = &selection.objtype {
                 let Some(ColumnValues::Text(types)) =
-                    self.fits.column(self.fibermap, "OBJTYPE", rows)?
+                    self.fits.read_column(self.fibermap, "OBJTYPE", rows)?
                 else {
                     return Err(self.fits.fault(self.fibermap, "no column OBJTYPE of text"));
                 };
@@ -210,7 +211,7 @@ impl DesiReader {
     fn find_good_fibres(&mut self, rows: &[usize]) -> Result<Vec<bool>> {
         let is_good = |status: i64| status & !GOOD_STATUS_BITS == 0;
         for name in FIBER_STATUS_COLUMNS {
-            return match self.fits.column(self.fibermap, name, rows)? {
+            return match self.fits.read_column(self.fibermap, name, rows)? {
                 None => continue,
                 Some(ColumnValues::I32(status)) => Ok(status
                     .into_iter()

@@ -79,12 +79,12 @@ impl DesiArm {
         fits.expect_shape(wavelength, &[pixels])?;
         refuse_other_units(fits, wavelength, fits.header(wavelength)?.text("BUNIT"))?;
         let mut grid = Vec::new();
-        fits.numbers(wavelength, 0, pixels, &mut grid, |x| x)?;
+        fits.read_numbers(wavelength, 0, pixels, &mut grid, |x| x)?;
         if is_in_air(fits, &[wavelength]) {
             grid.iter_mut().for_each(|w| *w = air::to_vacuum(*w));
             notes.push(air::conversion_note(&fits.path));
         }
-        check_grid(&grid, &fits.what(wavelength))?;
+        check_grid(&grid, &fits.describe_hdu(wavelength))?;
         Ok(DesiArm {
             name: name.to_string(),
             length,
@@ -128,7 +128,7 @@ impl DesiArm {
         for adjacent_rows in rows.chunk_by(|row, next_row| row + 1 == *next_row) {
             let first = adjacent_rows.first().map_or(0, |row| row * matrix_size);
             let count = adjacent_rows.len() * matrix_size;
-            fits.numbers(index, first, count, &mut values, |x| x as f32)?;
+            fits.read_numbers(index, first, count, &mut values, |x| x as f32)?;
         }
         arm.with_resolution(Resolution {
             diagonals,
@@ -159,7 +159,7 @@ impl DesiArm {
         for adjacent_rows in rows.chunk_by(|row, next_row| row + 1 == *next_row) {
             let first = adjacent_rows.first().map_or(0, |row| row * self.pixels);
             let count = adjacent_rows.len() * self.pixels;
-            fits.numbers(index, first, count, &mut values, &convert)?;
+            fits.read_numbers(index, first, count, &mut values, &convert)?;
         }
         Ok(values)
     }
@@ -184,7 +184,7 @@ impl DesiArm {
 
 /// Returns the HDU of an arm's image, such as `B_FLUX`; `None` if there is none.
 fn find_image(fits: &Fits, prefix: &str, image: &str) -> Result<Option<usize>> {
-    fits.find(&format!("{prefix}_{image}"))
+    fits.find_hdu(&format!("{prefix}_{image}"))
 }
 
 /// Returns the HDU of an arm's image, such as `B_FLUX`; fails if there is none.

@@ -9,7 +9,7 @@ use super::single::{SingleReader, file_stem};
 use super::{Selection, SurveyFormat};
 use crate::error::{Error, Result};
 use crate::io::fits::cards::Header;
-use crate::io::fits::hdu::{Fits, Hdu, Kind};
+use crate::io::fits::hdu::{Fits, Hdu, HduKind};
 use crate::io::fits::table::Table;
 use crate::spectra::widening::{ALL_BITS, MaskRule, PixelMask};
 use crate::spectra::{ArmSpectra, Ids, Spectra, Wavelength, air};
@@ -71,17 +71,17 @@ pub(super) const MEDIUM_FORMAT: SurveyFormat = SurveyFormat {
 };
 
 /// Returns whether an HDU has no data, such as that of an arm that was not co-added.
-fn is_empty(kind: &Kind) -> bool {
+fn is_empty(kind: &HduKind) -> bool {
     match kind {
-        Kind::Table(table) => table.rows == 0,
-        Kind::Image(image) => image.shape.is_empty(),
-        Kind::Other(_) => false,
+        HduKind::Table(table) => table.rows == 0,
+        HduKind::Image(image) => image.shape.is_empty(),
+        HduKind::Other(_) => false,
     }
 }
 
 /// Returns whether an HDU is a table with wavelengths, flux, inverse variance and another numeric column.
-fn is_spectrum(kind: &Kind, column: &str) -> bool {
-    let Kind::Table(table) = kind else {
+fn is_spectrum(kind: &HduKind, column: &str) -> bool {
+    let HduKind::Table(table) = kind else {
         return false;
     };
     let is_numeric = |name: &&str| table.column(name).is_some_and(|column| column.is_numeric());
@@ -101,7 +101,7 @@ fn is_image(fits: &Fits) -> bool {
         return false;
     };
     let telescope = hdu.header.text("TELESCOP").unwrap_or("LAMOST");
-    let is_five_rows = matches!(&hdu.kind, Kind::Image(image) if image.shape.first() == Some(&IMAGE_ROWS)
+    let is_five_rows = matches!(&hdu.kind, HduKind::Image(image) if image.shape.first() == Some(&IMAGE_ROWS)
         && image.shape.len() == 2 && image.shape.get(1) > Some(&1) && !image.is_integer());
     is_five_rows
         && telescope.trim().starts_with("LAMOST")
@@ -119,10 +119,10 @@ fn grid_coefficients(header: &Header) -> Option<(f64, f64)> {
 /// half a pixel: in SDSS' spSpec files, and in those of LAMOST's pilot survey, it is something else.
 fn open_image(mut fits: Fits, selection: &Selection) -> Result<SingleReader> {
     let pixels = fits.image(0)?.shape.get(1).copied().unwrap_or(0);
-    fits.take(pixels, BYTES_PER_PIXEL)?;
+    fits.charge_memory(pixels, BYTES_PER_PIXEL)?;
     // 1. Read the rows of the image.
     let mut values = Vec::new();
-    fits.numbers(0, 0, IMAGE_ROWS * pixels, &mut values, |x| x)?;
+    fits.read_numbers(0, 0, IMAGE_ROWS * pixels, &mut values, |x| x)?;
     let mut rows = values.chunks_exact(pixels).map(<[f64]>::to_vec);
     let flux = rows.next().unwrap_or_default();
     let ivar = rows.next().unwrap_or_default();
@@ -171,7 +171,7 @@ fn open_tables(
     let mut notes = Vec::new();
     let rule = MaskRule::new(ALL_BITS, selection.widen.as_ref());
     for (name, arm) in tables {
-        let Some(index) = fits.find(name)? else {
+        let Some(index) = fits.find_hdu(name)? else {
             continue;
         };
         if fits.hdus.get(index).is_some_and(|hdu| !is_empty(&hdu.kind)) {
@@ -219,8 +219,8 @@ fn read_table(
         )?;
     }
     // 2. Read its bytes, and decode the columns.
-    fits.take(table.rows.saturating_mul(cell_pixels), BYTES_PER_PIXEL)?;
-    let bytes = fits.rows(index, &(0..table.rows).collect::<Vec<_>>())?;
+    fits.charge_memory(table.rows.saturating_mul(cell_pixels), BYTES_PER_PIXEL)?;
+    let bytes = fits.read_rows(index, &(0..table.rows).collect::<Vec<_>>())?;
     let to_wavelength = |x| {
         if wavelength_name == "LOGLAM" {
             10f64.powf(x)
@@ -231,22 +231,24 @@ fn read_table(
     let mask = match MASK_COLUMNS.iter().find_map(|mask| table.column(mask)) {
         Some(mask) => {
             let mask_bytes = mask.integer_bytes();
-            Some(fits.numbers_of_rows(index, &mask.name, &bytes, |bits| {
-                rule.judge_number(bits, mask_bytes)
-            })?)
+            Some(
+                fits.decode_numbers_of_rows(index, &mask.name, &bytes, |bits| {
+                    rule.judge_number(bits, mask_bytes)
+                })?,
+            )
         }
         None => {
             notes.push(format!(
                 "{}: no column of a mask: no pixel is masked but by its ivar",
-                fits.what(index)
+                fits.describe_hdu(index)
             ));
             None
         }
     };
     Ok(SpectrumArrays {
-        wavelength: fits.numbers_of_rows(index, wavelength_name, &bytes, to_wavelength)?,
-        flux: fits.numbers_of_rows(index, "FLUX", &bytes, |x| x)?,
-        ivar: fits.numbers_of_rows(index, "IVAR", &bytes, |x| x)?,
+        wavelength: fits.decode_numbers_of_rows(index, wavelength_name, &bytes, to_wavelength)?,
+        flux: fits.decode_numbers_of_rows(index, "FLUX", &bytes, |x| x)?,
+        ivar: fits.decode_numbers_of_rows(index, "IVAR", &bytes, |x| x)?,
         mask,
     })
 }

@@ -12,7 +12,7 @@ use super::medium::refuse_other_units;
 use super::single::file_stem;
 use super::{Selection, SurveyFormat};
 use crate::error::{Error, Result};
-use crate::io::fits::hdu::{Fits, Kind};
+use crate::io::fits::hdu::{Fits, HduKind};
 use crate::io::fits::table::Table;
 use crate::spectra::arm::check_grid;
 use crate::spectra::widening::{MaskRule, PixelMask};
@@ -47,8 +47,8 @@ pub(super) const MWM_FORMAT: SurveyFormat = SurveyFormat {
 };
 
 /// Returns whether an HDU is a table without rows, or one of spectra: arrays of flux with inverse variances or errors.
-fn is_spectra(kind: &Kind) -> bool {
-    let Kind::Table(table) = kind else {
+fn is_spectra(kind: &HduKind) -> bool {
+    let HduKind::Table(table) = kind else {
         return false;
     };
     let is_numeric = |name: &str| table.column(name).is_some_and(|column| column.is_numeric());
@@ -94,7 +94,7 @@ impl MwmReader {
                 .arms
                 .as_ref()
                 .is_none_or(|selected| selected.iter().any(|name| name == arm_name));
-            let Some(index) = fits.find(table_name)?.filter(|_| is_selected) else {
+            let Some(index) = fits.find_hdu(table_name)?.filter(|_| is_selected) else {
                 continue;
             };
             let rows = fits.table(index)?.rows;
@@ -144,12 +144,12 @@ impl MwmReader {
         }
         // 2. Reserve the memory of the list of spectra and the grids.
         fits.begin_batch()?;
-        fits.take(spectra.len(), 3 * size_of::<usize>())?;
-        fits.take(
+        fits.charge_memory(spectra.len(), 3 * size_of::<usize>())?;
+        fits.charge_memory(
             arms.iter().map(|arm| arm.grid.len()).sum(),
             2 * size_of::<f64>(),
         )?;
-        fits.keep();
+        fits.keep_charged_memory();
         let file = Arc::from(fits.path.display().to_string());
         fits.close();
         Ok(MwmReader {
@@ -171,7 +171,7 @@ impl MwmReader {
             .column(FLAGS_COLUMN)
             .map(|flags| flags.integer_bytes());
         let rule = self.arms.get(arm).map(|arm| &arm.rule);
-        let flux = fits.numbers_of_rows(index, "FLUX", bytes, |x| x)?;
+        let flux = fits.decode_numbers_of_rows(index, "FLUX", bytes, |x| x)?;
         let to_ivar = |weight: f64| {
             if weight_column == "IVAR" {
                 weight
@@ -181,10 +181,10 @@ impl MwmReader {
                 0.0
             }
         };
-        let ivar = fits.numbers_of_rows(index, weight_column, bytes, to_ivar)?;
+        let ivar = fits.decode_numbers_of_rows(index, weight_column, bytes, to_ivar)?;
         let mask = match (flag_bytes, rule) {
             (Some(flag_bytes), Some(rule)) => {
-                fits.numbers_of_rows(index, FLAGS_COLUMN, bytes, |flags| {
+                fits.decode_numbers_of_rows(index, FLAGS_COLUMN, bytes, |flags| {
                     rule.judge_number(flags, flag_bytes)
                 })?
             }
@@ -238,7 +238,7 @@ impl SpectraReader for MwmReader {
         }
         self.fits.begin_batch()?;
         let arm_pixels: Vec<usize> = self.arms.iter().map(|arm| arm.grid.len()).collect();
-        self.fits.take(
+        self.fits.charge_memory(
             batch.len().saturating_mul(arm_pixels.iter().sum()),
             2 * size_of::<f64>() + 1,
         )?;
@@ -246,7 +246,7 @@ impl SpectraReader for MwmReader {
         let mut arrays: Vec<PixelArrays> = vec![Default::default(); self.arms.len()];
         let mut ids = Vec::new();
         for &(index, row, observed_arm) in &batch {
-            let bytes = self.fits.rows(index, &[row])?;
+            let bytes = self.fits.read_rows(index, &[row])?;
             ids.push(self.make_id(index, row, &bytes)?);
             let (row_flux, row_ivar, row_mask) = self.decode_arrays(index, observed_arm, &bytes)?;
             for (arm, ((flux, ivar, mask), &pixels)) in
@@ -304,7 +304,7 @@ fn read_grid(fits: &mut Fits, index: usize) -> Result<Vec<f64>> {
     let header = fits.header(index)?.clone();
     let pixels = table.column("FLUX").map_or(0, |column| column.repeat());
     refuse_other_units(fits, index, header.text("CUNIT"))?;
-    fits.take(pixels, 4 * size_of::<f64>())?;
+    fits.charge_memory(pixels, 4 * size_of::<f64>())?;
     // 1. Compute the grid from the header, if it is logarithmic.
     let is_log = header
         .text("CTYPE")
@@ -324,8 +324,8 @@ fn read_grid(fits: &mut Fits, index: usize) -> Result<Vec<f64>> {
     // 2. Compare it with the wavelengths of all rows, or else take those of the first row.
     if table.column("WAVELENGTH").is_some() {
         for row in 0..table.rows {
-            let bytes = fits.rows(index, &[row])?;
-            let row_grid = fits.numbers_of_rows(index, "WAVELENGTH", &bytes, |x| x)?;
+            let bytes = fits.read_rows(index, &[row])?;
+            let row_grid = fits.decode_numbers_of_rows(index, "WAVELENGTH", &bytes, |x| x)?;
             let expected_grid = grid.get_or_insert_with(|| row_grid.clone());
             let is_near = |(a, b): (&f64, &f64)| (a - b).abs() <= MAX_GRID_DIFFERENCE * a.abs();
             let mut pairs = row_grid.iter().zip(expected_grid.iter());
@@ -343,6 +343,6 @@ fn read_grid(fits: &mut Fits, index: usize) -> Result<Vec<f64>> {
             "has neither a logarithmic grid (CRVAL, CDELT) nor WAVELENGTH",
         )
     })?;
-    check_grid(&grid, &fits.what(index))?;
+    check_grid(&grid, &fits.describe_hdu(index))?;
     Ok(grid)
 }

@@ -5,7 +5,7 @@ use super::single::{self, SingleReader};
 use super::{Selection, SurveyFormat};
 use crate::error::{Error, Result};
 use crate::io::fits::columns::TableColumns;
-use crate::io::fits::hdu::{Fits, Kind};
+use crate::io::fits::hdu::{Fits, HduKind};
 use crate::io::fits::table::TableColumn;
 use crate::spectra::widening::{ALL_BITS, MaskRule};
 use crate::spectra::{ArmSpectra, ColumnValues, Ids, Spectra, Wavelength, air};
@@ -25,7 +25,7 @@ pub(super) const SPEC_FORMAT: SurveyFormat = SurveyFormat {
 /// if it has a mask, bits in integers; `None` if there is none.
 fn find_coadd(fits: &Fits) -> Option<usize> {
     fits.hdus.iter().position(|hdu| {
-        let Kind::Table(table) = &hdu.kind else {
+        let HduKind::Table(table) = &hdu.kind else {
             return false;
         };
         let is_number = |column: &TableColumn| column.is_numeric() && column.is_single();
@@ -45,7 +45,7 @@ fn open_spec(mut fits: Fits, selection: &Selection) -> Result<SingleReader> {
     let index = find_coadd(&fits)
         .ok_or_else(|| Error::format(&fits.path, "no table with flux, loglam and ivar"))?;
     let mut notes = Vec::new();
-    fits.take(fits.table(index)?.rows, BYTES_PER_PIXEL)?;
+    fits.charge_memory(fits.table(index)?.rows, BYTES_PER_PIXEL)?;
     let rows: Vec<usize> = (0..fits.table(index)?.rows).collect();
     if rows.is_empty() {
         return Err(fits.fault(index, "has no pixels"));
@@ -89,7 +89,7 @@ fn open_spec(mut fits: Fits, selection: &Selection) -> Result<SingleReader> {
     let mut columns = Vec::new();
     for name in ["SPECOBJ", "SPALL"] {
         if let Some(table_index) = fits
-            .find(name)?
+            .find_hdu(name)?
             .filter(|&k| fits.table(k).is_ok_and(|table| table.rows == 1))
         {
             let table = TableColumns::new(&fits, table_index, &mut Vec::new())?;
@@ -139,7 +139,7 @@ fn note_missing_mask(fits: &Fits, index: usize) -> Result<String> {
 /// text.
 fn read_numbers(fits: &mut Fits, index: usize, name: &str, rows: &[usize]) -> Result<Vec<f64>> {
     let column = fits
-        .column(index, name, rows)?
+        .read_column(index, name, rows)?
         .ok_or_else(|| fits.fault(index, format!("no column {name}")))?;
     if matches!(column, ColumnValues::Text(_)) {
         return Err(fits.fault(index, format!("column {name} is text")));

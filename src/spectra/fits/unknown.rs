@@ -3,7 +3,7 @@
 use super::{SURVEY_FORMATS, SurveyFormat, apogee};
 use crate::error::Error;
 use crate::io::fits::cards::Header;
-use crate::io::fits::hdu::{Fits, Hdu, Kind};
+use crate::io::fits::hdu::{Fits, Hdu, HduKind};
 
 /// Advice for users who have a file of spectra that popfit refuses.
 pub(in crate::spectra) const WAY_OUT: &str = "\
@@ -31,7 +31,7 @@ const UNREAD_LAYOUTS: [UnreadLayout; 4] = [
         name: "an SDSS spSpec or a spectrum of LAMOST's pilot survey",
         matches: |fits| {
             let is_image =
-                |hdu: &Hdu| matches!(&hdu.kind, Kind::Image(image) if image.shape.len() == 2);
+                |hdu: &Hdu| matches!(&hdu.kind, HduKind::Image(image) if image.shape.len() == 2);
             fits.hdus
                 .first()
                 .is_some_and(|hdu| is_image(hdu) && hdu.header.float("COEFF0").is_some())
@@ -137,9 +137,9 @@ pub(super) fn add_format(error: Error, format: &SurveyFormat) -> Error {
 /// Returns an HDU's index and name, with its shape or its columns.
 fn describe_hdu(hdu: &Hdu) -> String {
     let contents = match &hdu.kind {
-        Kind::Image(image) if image.shape.is_empty() => return hdu.label(),
-        Kind::Image(image) => format!("an image of {:?}", image.shape),
-        Kind::Table(table) => {
+        HduKind::Image(image) if image.shape.is_empty() => return hdu.label(),
+        HduKind::Image(image) => format!("an image of {:?}", image.shape),
+        HduKind::Table(table) => {
             let names: Vec<&str> = table
                 .columns
                 .iter()
@@ -153,7 +153,7 @@ fn describe_hdu(hdu: &Hdu) -> String {
             };
             format!("a table of {}{ellipsis}", names.join(", "))
         }
-        Kind::Other(description) => description.clone(),
+        HduKind::Other(description) => description.clone(),
     };
     format!("{}: {contents}", hdu.label())
 }

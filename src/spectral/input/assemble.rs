@@ -7,8 +7,8 @@ use rayon::prelude::*;
 
 use crate::error::{Error, Result};
 use crate::model::{
-    Fault, LineSpread, ModelArm, Motion, Prepared, PreparedArm, RawArm, Sampling, SpectralModel,
-    SpectralObjective, hull_weights, prepare_spectrum,
+    LineSpread, ModelArm, Motion, Prepared, PreparedArm, RawArm, Sampling, SpectralModel,
+    SpectralObjective, SpectrumFault, hull_weights, prepare_spectrum,
 };
 use crate::recording::{Scope, Values};
 use crate::solver::Batch;
@@ -262,10 +262,10 @@ pub fn prepare_row(
     grids: &[Grids],
     place: usize,
     motion: Option<Motion>,
-) -> std::result::Result<Prepared, Fault> {
+) -> std::result::Result<Prepared, SpectrumFault> {
     let mut samplings = Vec::with_capacity(arms.len());
     for grid in grids {
-        samplings.push(&**grid.get(place).map_err(Fault::clone)?);
+        samplings.push(&**grid.get(place).map_err(SpectrumFault::clone)?);
     }
     let raw_arms: Vec<RawArm> = model
         .arms
@@ -285,7 +285,7 @@ pub fn leave_out_uncounted_pixels(
     place: usize,
     prepared: Prepared,
     motion: Option<Motion>,
-) -> std::result::Result<Prepared, Fault> {
+) -> std::result::Result<Prepared, SpectrumFault> {
     let mut samplings = model.arms.iter().zip(collect_samplings(grids, place));
     let all_pixels_count = samplings
         .all(|(arm, sampling)| motion.is_none_or(|motion| sampling.counts_all(arm, motion)));
@@ -302,7 +302,7 @@ pub fn prepare_spectra(
     arms: &[Cow<ArmSpectra>],
     grids: &[Grids],
     count: usize,
-) -> Vec<std::result::Result<Prepared, Fault>> {
+) -> Vec<std::result::Result<Prepared, SpectrumFault>> {
     threads::in_pool(|| {
         (0..count)
             .into_par_iter()

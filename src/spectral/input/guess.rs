@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crate::first_guess::{FirstGuess, Start};
-use crate::model::{Fault, Limits, Motion, Prepared, Sampling, SpectralModel};
+use crate::model::{Motion, ParameterLimits, Prepared, Sampling, SpectralModel, SpectrumFault};
 use crate::spectra::ArmSpectra;
 use crate::spectral::input::assemble::leave_out_uncounted_pixels;
 use crate::spectral::input::ready::{Grids, collect_samplings};
@@ -20,7 +20,7 @@ pub struct GuessedSpectrum<'a, 's> {
     pub grids: &'a [Grids],
     /// Index of the spectrum in the file.
     pub place: usize,
-    pub limits: &'a [Limits],
+    pub limits: &'a [ParameterLimits],
     pub guess: &'a FirstGuess,
     /// Number of starts; `None` for the templates that compete.
     pub count: Option<usize>,
@@ -35,7 +35,10 @@ impl GuessedSpectrum<'_, '_> {
     /// data, the first guess could not use the pixels that it covers at some velocities only. The next guess uses them,
     /// too, at velocities near the best one, and is repeated if that moves. Starts at other velocities are kept after
     /// these.
-    pub fn guess_starts(&self, prepared: Prepared) -> Result<(Prepared, Vec<Start>), Fault> {
+    pub fn guess_starts(
+        &self,
+        prepared: Prepared,
+    ) -> Result<(Prepared, Vec<Start>), SpectrumFault> {
         // 1. Guess from the pixels that are covered at all velocities.
         let mut starts = self.guess_within(&prepared, self.limits);
         let mut prepared = self.keep_pixels_around_first(prepared, &starts)?;
@@ -72,7 +75,7 @@ impl GuessedSpectrum<'_, '_> {
     }
 
     /// Returns the starts that the first guess finds for a prepared spectrum within limits of its parameters.
-    fn guess_within(&self, prepared: &Prepared, limits: &[Limits]) -> Vec<Start> {
+    fn guess_within(&self, prepared: &Prepared, limits: &[ParameterLimits]) -> Vec<Start> {
         let samplings: Vec<&Sampling> = collect_samplings(self.grids, self.place);
         self.guess.starts(prepared, &samplings, limits, self.count)
     }
@@ -116,7 +119,7 @@ impl GuessedSpectrum<'_, '_> {
         &self,
         prepared: Prepared,
         starts: &[Start],
-    ) -> Result<Prepared, Fault> {
+    ) -> Result<Prepared, SpectrumFault> {
         let motion = starts
             .first()
             .map(|start| Motion::around(self.model, &start.u, self.limits));
@@ -128,7 +131,7 @@ impl GuessedSpectrum<'_, '_> {
         &self,
         prepared: Prepared,
         motion: Option<Motion>,
-    ) -> Result<Prepared, Fault> {
+    ) -> Result<Prepared, SpectrumFault> {
         leave_out_uncounted_pixels(
             self.model, self.arms, self.grids, self.place, prepared, motion,
         )

@@ -1,11 +1,11 @@
 //! Starts, bounds and priors of each spectrum, from the model or from columns of the table of spectra.
 
 use crate::error::{Error, Result};
-use crate::model::{Cause, Fault, Limits, ModelParameter, SpectralModel};
+use crate::model::{Cause, ModelParameter, ParameterLimits, SpectralModel, SpectrumFault};
 use crate::spectra::{Column, Spectra};
 
 /// The result of an operation on one spectrum.
-pub type SpectrumResult<T> = std::result::Result<T, Fault>;
+pub type SpectrumResult<T> = std::result::Result<T, SpectrumFault>;
 
 /// The columns of one parameter; `None` for those that the model does not ask for.
 #[derive(Clone, Copy, Default)]
@@ -44,7 +44,7 @@ impl<'s> LimitColumns<'s> {
     }
 
     /// Returns bounds, start and prior of each parameter for the spectrum in a row, or the fault of a column's value.
-    pub fn read_limits(&self, row: usize) -> SpectrumResult<Vec<Limits>> {
+    pub fn read_limits(&self, row: usize) -> SpectrumResult<Vec<ParameterLimits>> {
         let parameters = self.model.parameters.iter().zip(&self.columns);
         parameters
             .map(|(parameter, columns)| self.read_parameter_limits(parameter, columns, row))
@@ -58,7 +58,7 @@ impl<'s> LimitColumns<'s> {
         parameter: &ModelParameter,
         columns: &ParameterColumns,
         row: usize,
-    ) -> SpectrumResult<Limits> {
+    ) -> SpectrumResult<ParameterLimits> {
         let mut limits = parameter.limits();
         let name = &parameter.solver.name;
         // 1. The columns may narrow the model's bounds.
@@ -68,9 +68,9 @@ impl<'s> LimitColumns<'s> {
         if let Some(upper) = read_bound(columns.upper, row, name)? {
             limits.upper = limits.upper.min(upper);
         }
-        let Limits { lower, upper, .. } = limits;
+        let ParameterLimits { lower, upper, .. } = limits;
         if lower > upper {
-            return Err(Fault {
+            return Err(SpectrumFault {
                 cause: Cause::BadBounds,
                 detail: format!("{name} lies between {lower} and {upper}"),
             });
@@ -82,7 +82,7 @@ impl<'s> LimitColumns<'s> {
             *mean = read_finite(columns.mean, row, name, Cause::BadPrior)?.unwrap_or(*mean);
             *sigma = read_finite(columns.sigma, row, name, Cause::BadPrior)?.unwrap_or(*sigma);
             if *sigma <= 0.0 {
-                return Err(Fault {
+                return Err(SpectrumFault {
                     cause: Cause::BadPrior,
                     detail: format!("{name} has a prior of sigma {sigma}"),
                 });
@@ -93,7 +93,7 @@ impl<'s> LimitColumns<'s> {
         if let Some(start) = read_finite(start_column, row, name, Cause::BadStart)? {
             let is_outside = start < lower || start > upper;
             if is_outside && !self.model.clip_starts {
-                return Err(Fault {
+                return Err(SpectrumFault {
                     cause: Cause::StartOutOfBounds,
                     detail: format!("{name} starts at {start}, outside {lower} to {upper}"),
                 });
@@ -135,7 +135,7 @@ fn read_finite(
     };
     match column.values.number(row).filter(|x| x.is_finite()) {
         Some(number) => Ok(Some(number)),
-        None => Err(Fault {
+        None => Err(SpectrumFault {
             cause,
             detail: format!("{parameter}: column {} is not finite", column.name),
         }),
@@ -155,7 +155,7 @@ fn read_bound(column: Option<&Column>, row: usize, parameter: &str) -> SpectrumR
                 "{parameter}: column {} is NaN, which is no bound",
                 column.name
             );
-            Err(Fault {
+            Err(SpectrumFault {
                 cause: Cause::BadBounds,
                 detail,
             })

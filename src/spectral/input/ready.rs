@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::first_guess::{FirstGuess, Start};
-use crate::model::{Fault, Limits, Prepared, Sampling, SpectralModel};
+use crate::model::{ParameterLimits, Prepared, Sampling, SpectralModel, SpectrumFault};
 
 /// Starts of a spectrum in the solver's units u, each with one value per parameter.
 pub type StartPoints = Vec<Vec<f64>>;
@@ -17,7 +17,7 @@ pub struct ReadySpectrum {
     /// Shared by the copies that are fitted from other starts.
     pub prepared: Arc<Prepared>,
     /// Bounds and prior of each parameter.
-    pub limits: Vec<Limits>,
+    pub limits: Vec<ParameterLimits>,
     pub starts: Vec<Start>,
     /// More starts may be added: where χ²/dof is large (`spectral/search/poor.rs`), and beyond a fold
     /// (`spectral/search/fold.rs`).
@@ -39,7 +39,7 @@ pub struct ReadySpectra<'a> {
 #[derive(Clone)]
 pub enum Grids {
     Shared(Arc<Sampling>),
-    Own(Vec<std::result::Result<Arc<Sampling>, Fault>>),
+    Own(Vec<std::result::Result<Arc<Sampling>, SpectrumFault>>),
 }
 
 /// Cancels a fit, and receives its progress.
@@ -63,7 +63,7 @@ impl Grids {
     }
 
     /// Returns the sampling of a spectrum by its index in the batch, or the fault of its wavelength grid.
-    pub fn get(&self, spectrum: usize) -> std::result::Result<&Arc<Sampling>, &Fault> {
+    pub fn get(&self, spectrum: usize) -> std::result::Result<&Arc<Sampling>, &SpectrumFault> {
         match self {
             Grids::Shared(sampling) => Ok(sampling),
             Grids::Own(samplings) => samplings[spectrum].as_ref(),

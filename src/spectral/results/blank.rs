@@ -1,7 +1,7 @@
 //! Rows of spectra that are not fitted yet, or cannot be fitted.
 
 use crate::error::Error;
-use crate::model::{Fault, SpectralModel};
+use crate::model::{SpectralModel, SpectrumFault};
 use crate::solver::Status;
 use crate::spectra::{Ids, Spectra};
 use crate::spectral::results::row::{FitRow, Id};
@@ -31,7 +31,7 @@ pub fn blank_row_without_spectrum(model: &SpectralModel) -> FitRow {
 
 /// Marks the row of a spectrum that cannot be fitted as a bad input, with the fault's name as status text and its
 /// detail as message. Its parameters stay NaN.
-pub fn mark_bad_input(row: &mut FitRow, fault: Fault) {
+pub fn mark_bad_input(row: &mut FitRow, fault: SpectrumFault) {
     row.status = Status::BadInput;
     row.status_text = fault.cause.name().into();
     row.message = fault.detail;
@@ -50,7 +50,7 @@ pub fn mark_interrupted_before_fit(model: &SpectralModel, row: &mut FitRow, star
 }
 
 /// Returns the error, with file, row and id, with which a strict run ends at a spectrum that cannot be fitted.
-pub fn bad_spectrum_error(row: &FitRow, fault: &Fault) -> Error {
+pub fn bad_spectrum_error(row: &FitRow, fault: &SpectrumFault) -> Error {
     Error::BadSpectrum {
         file: if row.file.is_empty() {
             "spectra".into()

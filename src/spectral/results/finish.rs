@@ -7,7 +7,7 @@ use crate::flag::Flags;
 use crate::math::covariance::{Covariance, covariance};
 use crate::math::probability::{Tail, chi2_tail_is_below};
 use crate::math::triangle::packed_index;
-use crate::model::{Limits, Prepared, SpectralModel};
+use crate::model::{ParameterLimits, Prepared, SpectralModel};
 use crate::recording::Precision;
 use crate::solver::basin::{is_same_basin, points_at};
 use crate::solver::{GaveWay, Outcome, Status};
@@ -129,7 +129,12 @@ impl RowBuilder<'_> {
 
     /// Writes the winner's parameters, in physical units, and the bits of those at a bound into a row. Returns whether
     /// each parameter is free, that is, not at a bound.
-    fn set_parameters(&self, row: &mut FitRow, winner: &Outcome, limits: &[Limits]) -> Vec<bool> {
+    fn set_parameters(
+        &self,
+        row: &mut FitRow,
+        winner: &Outcome,
+        limits: &[ParameterLimits],
+    ) -> Vec<bool> {
         let mut is_free = Vec::with_capacity(winner.parameters.len());
         let parameters = self.model.parameters.iter().zip(&winner.parameters);
         for (p, (parameter, &u)) in parameters.enumerate() {
@@ -153,7 +158,7 @@ impl RowBuilder<'_> {
         row: &mut FitRow,
         covariance: &Covariance,
         is_free: &[bool],
-        limits: &[Limits],
+        limits: &[ParameterLimits],
     ) {
         for (p, parameter) in self.model.parameters.iter().enumerate() {
             row.errors[p] = if limits[p].is_held() {
@@ -176,7 +181,7 @@ impl RowBuilder<'_> {
         &self,
         row: &FitRow,
         information: &[f64],
-        limits: &[Limits],
+        limits: &[ParameterLimits],
         tolerance: f64,
     ) -> Vec<f64> {
         if row.at_bound == 0 {
@@ -222,7 +227,13 @@ impl RowBuilder<'_> {
 
     /// Sets a row's flags by its fit and its prepared spectrum: for bounds, χ², signal-to-noise, masked pixels and
     /// hulls.
-    fn set_flags(&self, row: &mut FitRow, chi2: ChiSquare, prepared: &Prepared, limits: &[Limits]) {
+    fn set_flags(
+        &self,
+        row: &mut FitRow,
+        chi2: ChiSquare,
+        prepared: &Prepared,
+        limits: &[ParameterLimits],
+    ) {
         // 1. Find the facts that flags report.
         let is_improbable = |tail: Tail| {
             row.dof > 0 && chi2_tail_is_below(MIN_TAIL_PROBABILITY, tail, chi2.value, chi2.dof)
@@ -269,7 +280,7 @@ impl RowBuilder<'_> {
     }
 
     /// Returns the bit of vsini in `at_bound`, if vsini ended at its lower bound and that counts as no rotation.
-    fn vsini_at_lower_bound(&self, row: &FitRow, limits: &[Limits]) -> u32 {
+    fn vsini_at_lower_bound(&self, row: &FitRow, limits: &[ParameterLimits]) -> u32 {
         let Some(p) = self.model.free_vsini() else {
             return 0;
         };

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::pieces::FilePiece;
 use super::{Grids, ReadySpectrum};
-use crate::model::{ArmLayout, Fault, Sampling};
+use crate::model::{ArmLayout, Sampling, SpectrumFault};
 use crate::spectral::input::layout::mark_own_bases;
 
 /// Spectra whose arms have one shape, so that they share a population.
@@ -218,7 +218,12 @@ fn join_grids(pieces: &[FilePiece], counts: &[usize], members: &[usize], arm: us
     let mut samplings = Vec::with_capacity(counts.iter().sum());
     for (piece, count) in pieces.iter().zip(counts) {
         for k in 0..*count {
-            samplings.push(piece.grids[arm].get(k).cloned().map_err(Fault::clone));
+            samplings.push(
+                piece.grids[arm]
+                    .get(k)
+                    .cloned()
+                    .map_err(SpectrumFault::clone),
+            );
         }
     }
     Grids::Own(samplings)

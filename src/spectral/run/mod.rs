@@ -16,7 +16,7 @@ use crate::device::retry::{Attempts, halve_capacity};
 use crate::error::{Error, Result};
 use crate::first_guess::Start;
 use crate::flag::Flags;
-use crate::model::{Limits, Prepared};
+use crate::model::{ParameterLimits, Prepared};
 use crate::recording::{Precision, Velocity};
 use crate::solver::Device;
 use crate::solver::profile::Meter;
@@ -40,7 +40,7 @@ use workspace::{BorrowedWorkspace, EvaluationPopulation, WorkerWorkspace, lock};
 /// A prepared spectrum with its starts.
 struct StartedSpectrum {
     prepared: Prepared,
-    limits: Vec<Limits>,
+    limits: Vec<ParameterLimits>,
     starts: Vec<Start>,
     /// Flags that are known before the fit.
     flags: Flags,

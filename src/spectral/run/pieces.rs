@@ -12,7 +12,7 @@ use super::{Grids, Run, StartedSpectrum};
 use crate::error::Result;
 use crate::first_guess::FirstGuess;
 use crate::flag::Flags;
-use crate::model::{ArmLayout, Fault, ModelArm, Motion, Prepared, Sampling, SpectralModel};
+use crate::model::{ArmLayout, ModelArm, Motion, Prepared, Sampling, SpectralModel, SpectrumFault};
 use crate::spectra::{ArmSpectra, Spectra, Wavelength};
 use crate::spectral::SpectralFitter;
 use crate::spectral::input::assemble::{
@@ -158,7 +158,7 @@ fn find_or_sample_grids(
                     .map(|wavelength| {
                         Sampling::new(arm, wavelength, &model.spectra.mask, diagonals)
                             .map(Arc::new)
-                            .map_err(|fault| Fault::from_grid(arm, &fault))
+                            .map_err(|fault| SpectrumFault::from_grid(arm, &fault))
                     })
                     .collect(),
             )

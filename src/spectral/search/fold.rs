@@ -22,7 +22,7 @@ use std::ops::Range;
 use crate::error::Result;
 use crate::first_guess::Start;
 use crate::math::triangle::packed_index;
-use crate::model::{Limits, ModelArm, SpectralModel};
+use crate::model::{ModelArm, ParameterLimits, SpectralModel};
 use crate::solver::basin::LEAST_RISE;
 use crate::solver::{Outcome, Status};
 use crate::spectral::input::ready::{Monitor, ReadySpectra, ReadySpectrum};
@@ -184,7 +184,7 @@ impl MovableLabel {
     fn new(
         model: &SpectralModel,
         parameter: usize,
-        limits: Limits,
+        limits: ParameterLimits,
         minimum: &Outcome,
     ) -> Option<MovableLabel> {
         let [lower, upper] =

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use crate::error::Result;
 use crate::first_guess::Start;
-use crate::model::{Limits, SpectralModel, VelocityScan};
+use crate::model::{ParameterLimits, SpectralModel, VelocityScan};
 use crate::solver::{Outcome, Status};
 use crate::spectral::SpectralFitter;
 use crate::spectral::input::ready::{Monitor, ReadySpectra, ReadySpectrum};
@@ -283,7 +283,7 @@ fn hold_velocity(
     value: f64,
 ) -> ReadySpectrum {
     let mut held = start_at_velocities(model, spectrum, row, velocity, &[value]);
-    held.limits[velocity] = Limits {
+    held.limits[velocity] = ParameterLimits {
         lower: value,
         upper: value,
         prior: None,

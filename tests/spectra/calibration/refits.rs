@@ -4,7 +4,7 @@ use popfit::{ArmFit, CurveFitter, Curves, Device, FitRow, FitTable, Spectra, Spe
 
 use popfit_testing::demo_builder;
 use popfit_testing::fits::demo_spectra;
-use popfit_testing::nist::Problem;
+use popfit_testing::nist::NistProblem;
 use popfit_testing::random::Random;
 
 /// Largest distance of starts from the truth, in errors.
@@ -62,7 +62,7 @@ fn draw_start(random: &mut Random, truth: &[f64], errors: &[f64]) -> Vec<f64> {
 
 /// Refits a NIST problem `count` times. The data are drawn from the certified values with a tenth of its noise, which
 /// the fits are given.
-pub fn refit_nist(problem: &Problem, count: usize, seed: u64) -> Refits {
+pub fn refit_nist(problem: &NistProblem, count: usize, seed: u64) -> Refits {
     let mut random = Random(seed);
     let errors: Vec<f64> = problem
         .certified_errors
@@ -96,7 +96,7 @@ pub fn refit_nist(problem: &Problem, count: usize, seed: u64) -> Refits {
 }
 
 /// Returns the standard deviation of the problem's residuals from its certified model.
-fn scatter(problem: &Problem, model: &[f64]) -> f64 {
+fn scatter(problem: &NistProblem, model: &[f64]) -> f64 {
     let chi2: f64 = problem
         .y
         .iter()
