@@ -62,8 +62,11 @@ fn stop_or<T>(outcome: Outcome<T>) -> PyResult<T> {
     }
 }
 
-/// Returns the failed parts: their indices, files and causes.
-fn give_failures(failed: Vec<FailedPart>) -> Vec<(usize, Vec<PathBuf>, Vec<String>)> {
+/// A failed part as Python has it: its index, files and causes.
+type PythonFailure = (usize, Vec<PathBuf>, Vec<String>);
+
+/// Hands failed parts to Python.
+fn give_failures(failed: Vec<FailedPart>) -> Vec<PythonFailure> {
     let give = |failed: FailedPart| (failed.part, failed.files, failed.causes);
     failed.into_iter().map(give).collect()
 }
@@ -109,11 +112,7 @@ impl SharedPlan {
     }
 
     /// Lists the parts that have failed as often as they may: their indices, files and causes.
-    fn list_failures(
-        &self,
-        py: Python<'_>,
-        attempts: usize,
-    ) -> PyResult<Vec<(usize, Vec<PathBuf>, Vec<String>)>> {
+    fn list_failures(&self, py: Python<'_>, attempts: usize) -> PyResult<Vec<PythonFailure>> {
         let listed = self.0.list_failures(attempts);
         listed
             .map(give_failures)

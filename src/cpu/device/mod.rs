@@ -36,7 +36,7 @@ use crate::solver::{LevenbergMarquardt, Method, Places, Tolerances};
 use crate::threads;
 use block::BufferElements;
 use linearise::{evaluate_rows, linearise};
-use shared::SharedResources;
+use shared::SharedModelData;
 use tile::{Inputs, MemberTile};
 
 /// Default memory for a population, in bytes.
@@ -153,7 +153,7 @@ struct CpuPopulation<R> {
 impl<R: Real> CpuPopulation<R> {
     /// Makes an empty population; `None` when there is no memory for `capacity` spectra and one tile per thread.
     fn new(recording: Arc<Recording>, method: Method, capacity: usize) -> Option<CpuPopulation<R>> {
-        let shared = SharedResources::for_recording(&recording, capacity);
+        let shared = SharedModelData::for_recording(&recording, capacity);
         let blocks = recording
             .buffers
             .iter()

@@ -12,7 +12,7 @@ use crate::recording::{Product, Recording, Stage};
 use crate::threads;
 
 /// Resources that all populations of a recording share.
-pub struct SharedResources<R> {
+pub struct SharedModelData<R> {
     /// By buffer: a product's packed weights. Recordings that share their constants share these, too.
     packed_weights: Vec<Option<Arc<Packed<R>>>>,
     /// `None` where no rows can be cached.
@@ -29,15 +29,15 @@ struct TileStock<R> {
     count: usize,
 }
 
-impl<R: Real> SharedResources<R> {
+impl<R: Real> SharedModelData<R> {
     /// Returns the packed weights and the cache that populations of a recording share; makes them if none has them yet.
-    pub fn for_recording(recording: &Recording, capacity: usize) -> Arc<SharedResources<R>> {
+    pub fn for_recording(recording: &Recording, capacity: usize) -> Arc<SharedModelData<R>> {
         recording.kin.share(|| {
             let mut packed_weights: Vec<_> = recording.buffers.iter().map(|_| None).collect();
             for stage in &recording.stages {
                 if let Stage::Product(product) = stage {
                     packed_weights[product.weight.0] =
-                        SharedResources::weights_of_relative(recording, product)
+                        SharedModelData::weights_of_relative(recording, product)
                             .or_else(|| pack_weights(recording, product));
                 }
             }
@@ -45,7 +45,7 @@ impl<R: Real> SharedResources<R> {
                 spare: Vec::new(),
                 count: 0,
             });
-            SharedResources {
+            SharedModelData {
                 packed_weights,
                 row_cache: RowCache::new(recording, capacity),
                 tile_members: MemberTile::<R>::members_per_tile(recording),
@@ -58,7 +58,7 @@ impl<R: Real> SharedResources<R> {
     fn weights_of_relative(recording: &Recording, product: &Product) -> Option<Arc<Packed<R>>> {
         let (relative, buffer) = recording
             .kin
-            .of_relative::<SharedResources<R>>(product.weight.0)?;
+            .of_relative::<SharedModelData<R>>(product.weight.0)?;
         relative.packed_weights[buffer.0]
             .clone()
             .filter(|packed| packed.shape() == [product.inner, product.columns])
@@ -147,18 +147,18 @@ mod tests {
             recording
         };
         let first = record_product("w", 1.0);
-        let shared = SharedResources::<f32>::for_recording(&first, 1);
+        let shared = SharedModelData::<f32>::for_recording(&first, 1);
         for (other, is_shared) in [(("w", 1.0), true), (("w", 2.0), false), (("v", 1.0), false)] {
             let mut other = record_product(other.0, other.1);
             other.share_constants(&first);
             let [first_weights, other_weights] =
-                [&shared, &SharedResources::for_recording(&other, 1)]
+                [&shared, &SharedModelData::for_recording(&other, 1)]
                     .map(|shared| std::ptr::from_ref(shared.packed_weights(2).unwrap()));
             assert_eq!(first_weights == other_weights, is_shared);
         }
         // Tiles come from one stock, which keeps no more spare tiles than there are threads.
         let threads = threads::thread_count();
-        let count_tiles = |shared: &SharedResources<f32>| shared.lock().count;
+        let count_tiles = |shared: &SharedModelData<f32>| shared.lock().count;
         let tiles: Vec<_> = (0..threads + 1)
             .map(|_| shared.borrow_tile(&first))
             .collect();
@@ -167,14 +167,14 @@ mod tests {
                 && count_tiles(&shared) == threads + 1
         );
         tiles.into_iter().for_each(|tile| shared.return_tile(tile));
-        drop(SharedResources::<f32>::for_recording(&first, 1).borrow_tile(&first));
+        drop(SharedModelData::<f32>::for_recording(&first, 1).borrow_tile(&first));
         let spare = shared.lock().spare.len();
         assert_eq!((count_tiles(&shared), spare), (threads, threads - 1));
         // Populations of another precision pack weights of their own.
         let mut double = record_product("w", 1.0);
         double.share_constants(&first);
         assert_eq!(
-            SharedResources::<f64>::for_recording(&double, 1)
+            SharedModelData::<f64>::for_recording(&double, 1)
                 .packed_weights(2)
                 .map(Packed::bytes),
             shared.packed_weights(2).map(|w| 2 * w.bytes())

@@ -7,7 +7,7 @@ use web_time::Instant;
 
 use super::block::{BufferElements, scatter_blocks};
 use super::many::many_function;
-use super::shared::SharedResources;
+use super::shared::SharedModelData;
 use super::shelves::Shelves;
 use crate::kernels::{Priors, Scratch};
 use crate::math::Real;
@@ -21,7 +21,7 @@ use crate::solver::{Batch, Bounds};
 pub struct Inputs<R> {
     pub recording: Arc<Recording>,
     pub blocks: Vec<BufferElements<R>>,
-    pub shared: Arc<SharedResources<R>>,
+    pub shared: Arc<SharedModelData<R>>,
     /// Lower bounds, upper bounds, prior means and prior weights, each by the spectra's places.
     limits: [Vec<f64>; 4],
 }
@@ -31,7 +31,7 @@ impl<R: Real> Inputs<R> {
     pub fn new(
         recording: Arc<Recording>,
         blocks: Vec<BufferElements<R>>,
-        shared: Arc<SharedResources<R>>,
+        shared: Arc<SharedModelData<R>>,
     ) -> Inputs<R> {
         Inputs {
             recording,

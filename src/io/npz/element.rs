@@ -3,12 +3,12 @@
 /// Type of an array's elements, among those that popfit reads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct DType {
-    kind: ElementKind,
+    kind: DTypeKind,
     is_big_endian: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum ElementKind {
+enum DTypeKind {
     Bool,
     /// Signed integers of so many bytes.
     Int(usize),
@@ -46,28 +46,28 @@ macro_rules! decode {
 macro_rules! decode_int {
     ($dtype:expr, $bytes:expr, $out:expr, $convert:ident, $otherwise:expr) => {
         match $dtype.kind {
-            ElementKind::Int(1) => {
+            DTypeKind::Int(1) => {
                 decode!(i8, $dtype.is_big_endian, $bytes, $out, |x| $convert!(x))
             }
-            ElementKind::Int(2) => {
+            DTypeKind::Int(2) => {
                 decode!(i16, $dtype.is_big_endian, $bytes, $out, |x| $convert!(x))
             }
-            ElementKind::Int(4) => {
+            DTypeKind::Int(4) => {
                 decode!(i32, $dtype.is_big_endian, $bytes, $out, |x| $convert!(x))
             }
-            ElementKind::Int(_) => {
+            DTypeKind::Int(_) => {
                 decode!(i64, $dtype.is_big_endian, $bytes, $out, |x| $convert!(x))
             }
-            ElementKind::Uint(1) => {
+            DTypeKind::Uint(1) => {
                 decode!(u8, $dtype.is_big_endian, $bytes, $out, |x| $convert!(x))
             }
-            ElementKind::Uint(2) => {
+            DTypeKind::Uint(2) => {
                 decode!(u16, $dtype.is_big_endian, $bytes, $out, |x| $convert!(x))
             }
-            ElementKind::Uint(4) => {
+            DTypeKind::Uint(4) => {
                 decode!(u32, $dtype.is_big_endian, $bytes, $out, |x| $convert!(x))
             }
-            ElementKind::Uint(_) => {
+            DTypeKind::Uint(_) => {
                 decode!(u64, $dtype.is_big_endian, $bytes, $out, |x| $convert!(x))
             }
             _ => $otherwise,
@@ -91,20 +91,20 @@ impl DType {
         let letter = characters.next().ok_or_else(unsupported)?;
         let size: usize = characters.as_str().parse().map_err(|_| unsupported())?;
         let kind = match (letter, size) {
-            ('b', 1) => ElementKind::Bool,
-            ('i', 1 | 2 | 4 | 8) => ElementKind::Int(size),
-            ('u', 1 | 2 | 4 | 8) => ElementKind::Uint(size),
-            ('f', 2) => ElementKind::F16,
-            ('f', 4) => ElementKind::F32,
-            ('f', 8) => ElementKind::F64,
-            ('S', 1..=MAX_STRING_LENGTH) => ElementKind::Bytes(size),
-            ('U', 1..=MAX_STRING_LENGTH) => ElementKind::Unicode(size),
+            ('b', 1) => DTypeKind::Bool,
+            ('i', 1 | 2 | 4 | 8) => DTypeKind::Int(size),
+            ('u', 1 | 2 | 4 | 8) => DTypeKind::Uint(size),
+            ('f', 2) => DTypeKind::F16,
+            ('f', 4) => DTypeKind::F32,
+            ('f', 8) => DTypeKind::F64,
+            ('S', 1..=MAX_STRING_LENGTH) => DTypeKind::Bytes(size),
+            ('U', 1..=MAX_STRING_LENGTH) => DTypeKind::Unicode(size),
             _ => return Err(unsupported()),
         };
         // 2. Only elements of single bytes may have no byte order.
         let has_single_bytes = matches!(
             kind,
-            ElementKind::Bool | ElementKind::Int(1) | ElementKind::Uint(1) | ElementKind::Bytes(_)
+            DTypeKind::Bool | DTypeKind::Int(1) | DTypeKind::Uint(1) | DTypeKind::Bytes(_)
         );
         let is_big_endian = match byte_order {
             '<' => false,
@@ -121,39 +121,39 @@ impl DType {
     /// Returns the size of one element (bytes), at least one.
     pub(crate) fn bytes(&self) -> usize {
         match self.kind {
-            ElementKind::Bool => 1,
-            ElementKind::Int(n) | ElementKind::Uint(n) | ElementKind::Bytes(n) => n,
-            ElementKind::F16 => 2,
-            ElementKind::F32 => 4,
-            ElementKind::F64 => 8,
-            ElementKind::Unicode(n) => 4 * n,
+            DTypeKind::Bool => 1,
+            DTypeKind::Int(n) | DTypeKind::Uint(n) | DTypeKind::Bytes(n) => n,
+            DTypeKind::F16 => 2,
+            DTypeKind::F32 => 4,
+            DTypeKind::F64 => 8,
+            DTypeKind::Unicode(n) => 4 * n,
         }
     }
 
     /// Returns whether elements are signed or unsigned integers.
     pub(crate) fn is_integer(&self) -> bool {
-        matches!(self.kind, ElementKind::Int(_) | ElementKind::Uint(_))
+        matches!(self.kind, DTypeKind::Int(_) | DTypeKind::Uint(_))
     }
 
     /// Returns whether elements are unsigned integers of 64 bits, which may exceed i64.
     pub(crate) fn is_natural(&self) -> bool {
-        self.kind == ElementKind::Uint(8)
+        self.kind == DTypeKind::Uint(8)
     }
 
     /// Returns whether elements are floats with the bytes that a float of so many has in memory.
     pub(super) fn is_float_in_memory(&self, bytes: usize) -> bool {
-        let is_float = matches!(self.kind, ElementKind::F32 | ElementKind::F64);
+        let is_float = matches!(self.kind, DTypeKind::F32 | DTypeKind::F64);
         is_float && self.bytes() == bytes && self.is_big_endian == cfg!(target_endian = "big")
     }
 
     /// Returns whether elements are byte strings or Unicode text.
     pub(crate) fn is_text(&self) -> bool {
-        matches!(self.kind, ElementKind::Bytes(_) | ElementKind::Unicode(_))
+        matches!(self.kind, DTypeKind::Bytes(_) | DTypeKind::Unicode(_))
     }
 
     /// Returns whether elements are booleans or integers.
     pub(crate) fn is_flag(&self) -> bool {
-        self.kind == ElementKind::Bool || self.is_integer()
+        self.kind == DTypeKind::Bool || self.is_integer()
     }
 
     /// Decodes float or integer elements from `bytes` and appends them to `out` as f64; fails for other types.
@@ -164,11 +164,11 @@ impl DType {
             };
         }
         match self.kind {
-            ElementKind::F16 => decode!(u16, self.is_big_endian, bytes, out, |x| {
+            DTypeKind::F16 => decode!(u16, self.is_big_endian, bytes, out, |x| {
                 half::f16::from_bits(x).to_f64()
             }),
-            ElementKind::F32 => decode!(f32, self.is_big_endian, bytes, out, f64::from),
-            ElementKind::F64 => decode!(f64, self.is_big_endian, bytes, out, |x| x),
+            DTypeKind::F32 => decode!(f32, self.is_big_endian, bytes, out, f64::from),
+            DTypeKind::F64 => decode!(f64, self.is_big_endian, bytes, out, |x| x),
             _ => decode_int!(
                 self,
                 bytes,
@@ -183,10 +183,10 @@ impl DType {
     /// Decodes f16 or f32 elements from `bytes` and appends them to `out` as f32; fails for other types.
     pub(crate) fn singles(&self, bytes: &[u8], out: &mut Vec<f32>) -> Result<(), String> {
         match self.kind {
-            ElementKind::F16 => decode!(u16, self.is_big_endian, bytes, out, |x| {
+            DTypeKind::F16 => decode!(u16, self.is_big_endian, bytes, out, |x| {
                 half::f16::from_bits(x).to_f32()
             }),
-            ElementKind::F32 => decode!(f32, self.is_big_endian, bytes, out, |x| x),
+            DTypeKind::F32 => decode!(f32, self.is_big_endian, bytes, out, |x| x),
             _ => return Err("not f32".to_string()),
         }
         Ok(())
@@ -266,7 +266,7 @@ impl DType {
     pub(crate) fn texts(&self, bytes: &[u8], out: &mut Vec<String>) -> Result<(), String> {
         for element in bytes.chunks_exact(self.bytes()) {
             let text = match self.kind {
-                ElementKind::Bytes(_) => {
+                DTypeKind::Bytes(_) => {
                     let end = element
                         .iter()
                         .rposition(|&byte| byte != 0)
@@ -274,7 +274,7 @@ impl DType {
                     String::from_utf8(element.iter().take(end).copied().collect())
                         .map_err(|_| "a string is not UTF-8")?
                 }
-                ElementKind::Unicode(_) => {
+                DTypeKind::Unicode(_) => {
                     let mut codes: Vec<u32> = Vec::with_capacity(element.len() / 4);
                     decode!(u32, self.is_big_endian, element, codes, |x| x);
                     let end = codes

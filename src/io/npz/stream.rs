@@ -35,7 +35,7 @@ pub(crate) struct Stream {
     header: ArrayHeader,
     /// Number of elements not yet taken.
     remaining_elements: usize,
-    source: ArraySource,
+    source: StreamSource,
     /// The bytes of the array that are not yet read; `None` before the first element is taken.
     unread: Option<UnreadBytes>,
     piece: Vec<u8>,
@@ -51,7 +51,7 @@ enum UnreadBytes {
 }
 
 /// Place of the array in its file, and the size of the pieces that are read.
-struct ArraySource {
+struct StreamSource {
     zip: Arc<ZipArchiveMetadata>,
     index: usize,
     /// The file as it was when its arrays were checked.
@@ -81,7 +81,7 @@ impl Stream {
             key: key.to_string(),
             header: header.clone(),
             remaining_elements: header.elements(),
-            source: ArraySource {
+            source: StreamSource {
                 zip,
                 index,
                 opened,
@@ -96,7 +96,7 @@ impl Stream {
     /// Opens the file, and starts the thread that decompresses the array if it is compressed; fails if the array's
     /// header has changed.
     fn start(&self) -> Result<UnreadBytes> {
-        let ArraySource {
+        let StreamSource {
             zip,
             index,
             piece_bytes,

@@ -76,11 +76,11 @@ pub struct PlannedFile {
 /// A part of a plan: consecutive spectra, of one file or several.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Part(pub Vec<Segment>);
+pub struct Part(pub Vec<PartSegment>);
 
 /// Consecutive spectra of one file: its index in the plan, the first of its selected spectra, and their number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Segment(pub usize, pub u64, pub u64);
+pub struct PartSegment(pub usize, pub u64, pub u64);
 
 /// Settings of fits in a plan, as [`FitSettings`] has them; what is open is the model file's, or popfit's default.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -109,7 +109,7 @@ pub struct PlannedSelection {
     arms: Option<Vec<String>>,
 }
 
-impl Segment {
+impl PartSegment {
     /// Index of the file in [`Manifest::files`].
     pub fn file(self) -> usize {
         self.0
@@ -296,7 +296,7 @@ impl Manifest {
     /// Returns the hash of all that the rows of a part depend on, as hexadecimal text. `None` if there is no such part.
     pub fn part_hash(&self, part: usize) -> Option<String> {
         let mut text = self.run_hash.clone();
-        for Segment(file, first, spectra) in &self.parts.get(part)?.0 {
+        for PartSegment(file, first, spectra) in &self.parts.get(part)?.0 {
             let PlannedFile { path, contents, .. } = self.files.get(*file)?;
             text += &format!("\n{} {contents} {first} {spectra}", path.display());
         }

@@ -25,7 +25,7 @@ use std::path::Path;
 use popfit::Error;
 
 pub use failures::FailedPart;
-pub use manifest::{Manifest, Part, PlannedFile, Segment};
+pub use manifest::{Manifest, Part, PartSegment, PlannedFile};
 pub use merge::{MergeOptions, MergeSummary, merge};
 pub use plan::Plan;
 pub use planning::{PartSize, plan};

@@ -6,7 +6,7 @@ use popfit::spectra::{FilesReader, InputFiles, SpectraReader};
 use popfit::{Control, Error, Metadata, ModelFile, Result};
 
 use super::Plan;
-use super::manifest::{Manifest, Part, PlannedFile, Segment, model_hash};
+use super::manifest::{Manifest, Part, PartSegment, PlannedFile, model_hash};
 use crate::fit_files::{BuiltModel, Event, FitDevice, FitFiles, FitModel};
 use crate::output::Format;
 use crate::selection;
@@ -198,7 +198,7 @@ fn divide(files: &[PlannedFile], size: PartSize) -> Vec<Part> {
                     (u128::from(spectra) * (part + 1)).div_ceil(u128::from(parts)) as u64;
                 (part, (next_part - first_of_file).min(file.spectra) - first)
             };
-            let segment = Segment(index, first, count);
+            let segment = PartSegment(index, first, count);
             match divided.last_mut() {
                 Some((last, part_before)) if *last == part => part_before.0.push(segment),
                 _ => divided.push((part, Part(vec![segment]))),
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn small_files_stay_whole_and_large_ones_are_cut() {
-        let whole = |index, spectra| Segment(index, 0, spectra);
+        let whole = |index, spectra| PartSegment(index, 0, spectra);
         let parts = divide(&files(&[64, 64, 64, 64]), PartSize::Spectra(130));
         assert_eq!(
             parts,
@@ -264,9 +264,9 @@ mod tests {
         assert_eq!(
             parts,
             [
-                Part(vec![Segment(0, 0, 34)]),
-                Part(vec![Segment(0, 34, 33)]),
-                Part(vec![Segment(0, 67, 33)])
+                Part(vec![PartSegment(0, 0, 34)]),
+                Part(vec![PartSegment(0, 34, 33)]),
+                Part(vec![PartSegment(0, 67, 33)])
             ]
         );
     }

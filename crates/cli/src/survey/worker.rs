@@ -12,7 +12,7 @@ use super::Plan;
 use super::changed;
 use super::failures::{self, FailedPart};
 use super::lease::{Lease, Taken};
-use super::manifest::Segment;
+use super::manifest::PartSegment;
 use super::range::SpectraRange;
 use crate::fit_files::{FitSettings, StatusCount};
 use crate::rows::Counting;
@@ -152,8 +152,10 @@ impl Worker {
                 return Err(changed(path));
             }
         }
-        let first = segments.first().map_or(0, |Segment(_, first, _)| *first);
-        let count: u64 = segments.iter().map(|Segment(_, _, count)| count).sum();
+        let first = segments
+            .first()
+            .map_or(0, |PartSegment(_, first, _)| *first);
+        let count: u64 = segments.iter().map(|PartSegment(_, _, count)| count).sum();
         let mut source = SpectraRange::new(reader, first..first + count);
 
         // 2. Fit its spectra, into a table of another name.
