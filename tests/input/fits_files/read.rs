@@ -4,7 +4,7 @@ use popfit::spectra::{ColumnValues, Ids, Wavelength};
 
 use super::*;
 use popfit_testing::fits_bytes::{
-    ARMS, COUNT, FitsBytes, LARGE_ID, desi, f32s, f64s, flux, gzip, i32s,
+    ARMS, COUNT, FitsBytes, LARGE_ID, arm, desi, f32s, f64s, flux, gzip, i32s,
 };
 
 #[test]
@@ -177,6 +177,51 @@ fn selections_choose_rows_and_arms() {
         read_batches(&ap_star, &objtype, 10),
         Err(Error::Usage(_))
     ));
+}
+
+/// Bits 3 and 20 are no fault, as for rvspecfit; a bit more, or another, is.
+#[test]
+fn fibres_with_a_bad_status_are_left_out_on_request() {
+    let statuses = [1 << 3 | 1 << 20, 0, 1 << 3 | 1 << 9, 1 << 30];
+    for name in ["FIBERSTATUS", "COADD_FIBERSTATUS"] {
+        let cells = |k: usize| (LARGE_ID + k as i64).to_be_bytes().to_vec();
+        let columns = [
+            ("TARGETID", "K", (0..COUNT).map(cells).collect()),
+            (
+                name,
+                "J",
+                statuses
+                    .map(|status: i32| status.to_be_bytes().to_vec())
+                    .to_vec(),
+            ),
+        ];
+        let file = FitsBytes::new(&[]).table("FIBERMAP", &columns, &[]);
+        let file = ARMS.iter().fold(file, |file, (arm_name, pixels)| {
+            arm(file, arm_name, *pixels)
+        });
+        let folder = tempfile::tempdir().unwrap();
+        let path = popfit_testing::file(folder.path(), "x.fits", &file.0);
+        let read = |selection: Selection| {
+            let mut reader = open_reader_with(&path, &selection).unwrap();
+            let rows = reader
+                .next_batch(10)
+                .unwrap()
+                .map_or(Vec::new(), |batch| batch.rows);
+            (rows, reader.notes().to_vec())
+        };
+        assert_eq!(read(Selection::default()), (vec![0, 1, 2, 3], Vec::new()));
+        let (rows, notes) = read(Selection::default().good_fibres(true));
+        assert_eq!(rows, [0, 1]);
+        assert!(
+            notes[0].contains("2 of 4 fibres have a bad FIBERSTATUS"),
+            "{notes:?}"
+        );
+    }
+    // a file without statuses has no bad fibres
+    let folder = tempfile::tempdir().unwrap();
+    let path = popfit_testing::file(folder.path(), "x.fits", &desi().0);
+    let good = Selection::default().good_fibres(true);
+    assert_eq!(open_reader_with(&path, &good).unwrap().len(), 4);
 }
 
 /// Returns an apStar of three rows.
