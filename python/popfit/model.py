@@ -299,6 +299,8 @@ class SpectralModel:
         True to marginalise the objective over the continuum.
     mask : (float, float), or sequence of (float, float)
         Intervals in Å, or quantities, whose pixels do not count.
+    jitter : float
+        This fraction of each pixel's flux is added to its error in quadrature.
     error_floor : float
         Errors below this factor times their median are raised to it.
 
@@ -327,6 +329,7 @@ class SpectralModel:
         labels: Mapping[str, float | Sequence[float] | Mapping[str, Any]] | None = None,
         marginalise: bool = False,
         mask: Sequence[float] | Sequence[Sequence[float]] = (),
+        jitter: float = 0.0,
         error_floor: float = 0.0,
     ) -> None:
         # 1. Arms and their networks
@@ -352,9 +355,10 @@ class SpectralModel:
         keys["labels"] = labels_keys({} if labels is None else labels, units)
         # 3. Continuum and spectra
         keys["continuum"] = continuum_keys(continuum, check_switch("marginalise", marginalise))
-        if not is_number(error_floor):
-            raise InputError(f"error_floor: {error_floor!r}; give a number", argument="error_floor")
-        keys["spectra"] = {"mask": mask_intervals(mask), "error_floor": float(error_floor)}
+        for name, fraction in (("jitter", jitter), ("error_floor", error_floor)):
+            if not is_number(fraction):
+                raise InputError(f"{name}: {fraction!r}; give a number", argument=name)
+        keys["spectra"] = {"mask": mask_intervals(mask), "jitter": float(jitter), "error_floor": float(error_floor)}
         text = _popfit.toml_of_json(json_text({name: value for name, value in keys.items() if value}))
         self._model = _model_of_text(text, ".", emulators)
 

@@ -275,16 +275,21 @@ impl SpectralModelBuilder {
                 }
             }
         }
-        // 2. The rule that widens errors, and the error floor, are valid.
+        // 2. The rule that widens errors, the jitter and the error floor are valid.
         if let Some((key, message)) = self.spectra.widen.as_ref().and_then(Widening::fault) {
             let setting = format!("spectra.widen.{key}");
             let message = format!("{setting} {message}");
             return Err(Error::model_setting(setting, message));
         }
-        let floor = self.spectra.error_floor;
-        if !(floor.is_finite() && floor >= 0.0) {
-            let message = format!("spectra.error_floor must not be negative: {floor}");
-            return Err(Error::model_setting("spectra.error_floor", message));
+        let fractions = [
+            ("spectra.jitter", self.spectra.jitter),
+            ("spectra.error_floor", self.spectra.error_floor),
+        ];
+        for (setting, fraction) in fractions {
+            if !(fraction.is_finite() && fraction >= 0.0) {
+                let message = format!("{setting} must not be negative: {fraction}");
+                return Err(Error::model_setting(setting, message));
+            }
         }
         // 3. The loss is valid, and one for spectra.
         let loss = self.spectra.loss;

@@ -39,6 +39,7 @@ marginalise = true
 mask = [[4300.0, 4450.0], [5000, 5001]]
 mask_rest = [[4850.0, 4875.0]]
 widen = { bits = [22, 3], factor = 3 }
+jitter = 0.02
 error_floor = 0.1
 nonfinite = "mask"
 [velocity]
@@ -80,8 +81,12 @@ released_errors = true
     assert_eq!(file.spectra.mask_rest, [(4850.0, 4875.0)]);
     assert_eq!(file.spectra.widen, Some(Widening::new([22, 3], 3.0)));
     assert_eq!(
-        (file.spectra.error_floor, file.spectra.nonfinite),
-        (0.1, NonFinite::Mask)
+        (
+            file.spectra.jitter,
+            file.spectra.error_floor,
+            file.spectra.nonfinite
+        ),
+        (0.02, 0.1, NonFinite::Mask)
     );
     assert_eq!(
         (file.velocity, file.starts),
@@ -323,6 +328,7 @@ fn messages_about_wrong_values_name_the_expected_ones() {
             "`labels.teff.prior.sigma` must be positive",
         ),
         ("[spectra]\nerror_floor = -1\n", "must not be negative"),
+        ("[spectra]\njitter = -0.1\n", "must not be negative"),
         ("[spectra]\nmask = [1, 2]\n", "must be [[low, high], …]"),
         (
             "[spectra]\nmask_rest = [4850, 4875]\n",

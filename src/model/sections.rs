@@ -272,20 +272,23 @@ fn read_prior(
 }
 
 /// Reads the section `spectra`: masked intervals (Å) in the observer's and in the star's frame, bits that widen errors,
-/// the error floor, the rule for pixels that are not finite, and the loss.
+/// the jitter, the error floor, the rule for pixels that are not finite, and the loss.
 pub(super) fn read_spectra(section: &Section<'_>) -> Result<SpectraSettings> {
     section.check_keys(&[
         "mask",
         "mask_rest",
         "widen",
+        "jitter",
         "error_floor",
         "nonfinite",
         "loss",
     ])?;
-    let error_floor = section.read_number("error_floor")?.unwrap_or(0.0);
-    if error_floor < 0.0 {
-        return Err(section.error("error_floor", "must not be negative"));
-    }
+    let read_fraction = |key: &str| match section.read_number(key)?.unwrap_or(0.0) {
+        fraction if fraction < 0.0 => Err(section.error(key, "must not be negative")),
+        fraction => Ok(fraction),
+    };
+    let jitter = read_fraction("jitter")?;
+    let error_floor = read_fraction("error_floor")?;
     let nonfinite = section
         .read_choice("nonfinite", NonFinite::NAMES)?
         .unwrap_or_default();
@@ -293,6 +296,7 @@ pub(super) fn read_spectra(section: &Section<'_>) -> Result<SpectraSettings> {
         mask: section.read_intervals("mask")?,
         mask_rest: section.read_intervals("mask_rest")?,
         widen: read_widening(section)?,
+        jitter,
         error_floor,
         nonfinite,
         loss: read_loss(section)?,

@@ -264,7 +264,9 @@ pub struct SpectraSettings {
     /// same rule: `Selection::widen` for files, or
     /// [`ArmSpectra::with_mask_bits`](crate::spectra::ArmSpectra::with_mask_bits) for arrays.
     pub widen: Option<Widening>,
-    /// Fraction of the median error to which smaller errors are raised.
+    /// Fraction of each pixel's flux that is added to its error in quadrature: σ² + (jitter · flux)².
+    pub jitter: f64,
+    /// Fraction of the median error to which smaller errors are raised, after the jitter.
     pub error_floor: f64,
     /// Treatment of pixels that are not finite.
     pub nonfinite: NonFinite,
@@ -276,6 +278,7 @@ setters!(SpectraSettings {
     mask: Vec<(f64, f64)>;
     mask_rest: Vec<(f64, f64)>;
     widen: Widening, Some;
+    jitter: f64;
     error_floor: f64;
     nonfinite: NonFinite;
     loss: Estimator;

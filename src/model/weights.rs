@@ -10,8 +10,8 @@ use super::sampling::Sampling;
 use super::{Cause, ModelArm, NonFinite, SpectralModel, SpectrumFault};
 use crate::math::median;
 
-/// Returns the inverse variance of each pixel, with the error floor applied; 0 for pixels that are masked, not used,
-/// marked as bad by a huge error, or (if the settings allow it) not finite.
+/// Returns the inverse variance of each pixel, with jitter and error floor applied; 0 for pixels that are masked, not
+/// used, marked as bad by a huge error, or (if the settings allow it) not finite.
 pub fn pixel_weights(
     model: &SpectralModel,
     arm: &ModelArm,
@@ -30,14 +30,17 @@ pub fn pixel_weights(
         }
         None => check_weights(model, arm, raw, sampling, nonfinite)?,
     };
-    let has_wide_range = is_wide(&ivar);
-    if has_wide_range {
-        mask_marked_pixels(&raw.flux, &mut ivar);
+    let needs_closer_look = has_wide_range(&ivar);
+    if needs_closer_look {
+        mask_pixels_marked_by_huge_errors(&raw.flux, &mut ivar);
+    }
+    if model.spectra.jitter > 0.0 {
+        add_jitter(&mut ivar, &raw.flux, model.spectra.jitter);
     }
     if model.spectra.error_floor > 0.0 {
         raise_errors(&mut ivar, model.spectra.error_floor);
     }
-    if has_wide_range {
+    if needs_closer_look {
         check_range(arm, &raw.flux, &ivar)?;
     }
     Ok(ivar)
@@ -61,7 +64,7 @@ const MAX_IVAR_OVER_MEDIAN: f64 = 1e12;
 const MAX_SIGNAL_TO_NOISE: f64 = 1e5;
 
 /// Returns whether the range of the positive values is so wide that they need a closer look.
-fn is_wide(ivar: &[f64]) -> bool {
+fn has_wide_range(ivar: &[f64]) -> bool {
     let (smallest, largest) = pulp::Arch::new().dispatch(PositiveRange { ivar });
     largest > MAX_USUAL_RATIO * smallest
 }
@@ -82,7 +85,7 @@ fn is_power_of_ten(ivar: f64) -> bool {
 /// Good pixels are those whose ivar stands out above the others, and marks are recognised by the median of their ivar.
 /// If their signal-to-noise ratio is implausible, they are no good pixels: they are left to [`check_range`], and the
 /// search continues among the others.
-fn mask_marked_pixels(flux: &[f64], ivar: &mut [f64]) {
+fn mask_pixels_marked_by_huge_errors(flux: &[f64], ivar: &mut [f64]) {
     let mut highest = f64::INFINITY;
     loop {
         // 1. Take the median ivar of those that stand out above the others.
@@ -208,10 +211,11 @@ fn check_weights(
         }
         *target = if sampling.on[j] { w } else { 0.0 };
     }
-    // 2. Check the flux of the pixels that count.
-    if is_wide(&ivar) {
-        mask_marked_pixels(&raw.flux, &mut ivar);
+    // 2. Surveys mark bad pixels by huge errors, which a very wide range of ivar shows. Their flux may be anything.
+    if has_wide_range(&ivar) {
+        mask_pixels_marked_by_huge_errors(&raw.flux, &mut ivar);
     }
+    // 3. Check the flux of the pixels that count.
     match (0..sampling.pixels).find(|&j| ivar[j] > 0.0 && !raw.flux[j].is_finite()) {
         Some(j) => fault(Cause::NonFiniteInput, j, format!("flux is {}", raw.flux[j])),
         None => Ok(ivar),
@@ -263,6 +267,17 @@ impl NullaryFnOnce for PositiveRange<'_> {
             smallest.into_iter().fold(f64::INFINITY, f64::min),
             largest.into_iter().fold(0.0, f64::max),
         )
+    }
+}
+
+/// Adds the fraction `jitter` of each pixel's flux to its error in quadrature. Pixels without weight keep none.
+fn add_jitter(ivar: &mut [f64], flux: &[f64], jitter: f64) {
+    for (w, flux) in ivar.iter_mut().zip(flux) {
+        if *w > 0.0 {
+            // 1 / (1/w + (jitter · flux)²) without a quotient that overflows
+            let added = jitter * flux;
+            *w /= 1.0 + *w * added * added;
+        }
     }
 }
 

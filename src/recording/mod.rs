@@ -5,11 +5,11 @@
 //! executes it together with `step` and `compact` as one round; it does not know the model.
 
 mod cost;
-mod kin;
+mod shared_data;
 
 pub use crate::buffers::{Buffer, BufferId, Declared, Kind, Parameter, Scope, Values};
 pub use crate::kernels::*;
-pub use kin::Kin;
+pub use shared_data::SharedData;
 
 /// The scalar of rows on the CPU device: f32 for networks, f64 for formulas. The GPU computes in f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -55,7 +55,7 @@ pub struct Recording {
     pub buffers: Vec<Buffer>,
     pub stages: Vec<Stage>,
     /// Data that the recording's populations share.
-    pub kin: Kin,
+    pub shared_data: SharedData,
 }
 
 impl Recording {

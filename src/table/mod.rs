@@ -16,6 +16,8 @@ mod read_csv;
 mod read_fits;
 #[cfg(feature = "parquet")]
 mod read_parquet;
+#[cfg(feature = "parquet")]
+mod read_parts;
 mod resume_key;
 mod rvtab;
 mod rvtab_columns;

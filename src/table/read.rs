@@ -9,6 +9,8 @@ use super::read_csv::CsvSource;
 use super::read_fits::FitsSource;
 #[cfg(feature = "parquet")]
 use super::read_parquet::ParquetSource;
+#[cfg(feature = "parquet")]
+use super::read_parts::PartsSource;
 use super::{Extension, MetadataEntry, parse_extension};
 use crate::error::{Error, Result};
 use crate::io::output::Metadata;
@@ -111,21 +113,30 @@ impl std::fmt::Debug for TableReader {
     }
 }
 
+/// Opens a table by the extension of its path, or a folder of parts.
+fn open_source(path: &Path) -> Result<Box<dyn TableSource>> {
+    #[cfg(feature = "parquet")]
+    if path.is_dir() {
+        return Ok(Box::new(PartsSource::open(path)?));
+    }
+    Ok(match parse_extension(path)? {
+        #[cfg(feature = "parquet")]
+        Extension::Parquet => Box::new(ParquetSource::open(path)?),
+        Extension::Csv => Box::new(CsvSource::open(path)?),
+        Extension::Fits => Box::new(FitsSource::open(path)?),
+    })
+}
+
 impl TableReader {
-    /// Opens a result table (Parquet, FITS or CSV) and reads its metadata; fails if it is no result table, or found to
-    /// be damaged.
+    /// Opens a result table (Parquet, FITS or CSV), or the parts of a run in a folder (`popfit plan`) as one table, and
+    /// reads its metadata; fails if it is no result table, or found to be damaged.
     ///
     /// # Errors
     /// `Io`; `Usage` for another extension; `Format` for a file that is no result table, whose layout is newer
     /// than this popfit's, or whose bytes differ from their checksums.
     pub fn open(path: impl AsRef<Path>) -> Result<TableReader> {
         let path = path.as_ref();
-        let source: Box<dyn TableSource> = match parse_extension(path)? {
-            #[cfg(feature = "parquet")]
-            Extension::Parquet => Box::new(ParquetSource::open(path)?),
-            Extension::Csv => Box::new(CsvSource::open(path)?),
-            Extension::Fits => Box::new(FitsSource::open(path)?),
-        };
+        let source = open_source(path)?;
         // 1. The names of the columns decide the schema.
         let names = source.column_names();
         let index_of = |column: &str| names.iter().position(|name| name == column);

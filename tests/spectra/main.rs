@@ -10,6 +10,7 @@ mod determinism;
 mod ends;
 mod evaluate;
 mod flags;
+mod jitter;
 mod knowledge;
 mod lent_spectra;
 mod line_spread;

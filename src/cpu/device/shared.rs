@@ -1,5 +1,5 @@
 //! Data that all populations of a recording share, among them those of the workers of a run: packed weights, rows of
-//! starts that recur, and spare tiles ([`Recording::kin`](crate::recording::Recording)).
+//! starts that recur, and spare tiles ([`Recording::shared_data`](crate::recording::Recording)).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -32,12 +32,12 @@ struct TileStock<R> {
 impl<R: Real> SharedModelData<R> {
     /// Returns the packed weights and the cache that populations of a recording share; makes them if none has them yet.
     pub fn for_recording(recording: &Recording, capacity: usize) -> Arc<SharedModelData<R>> {
-        recording.kin.share(|| {
+        recording.shared_data.share(|| {
             let mut packed_weights: Vec<_> = recording.buffers.iter().map(|_| None).collect();
             for stage in &recording.stages {
                 if let Stage::Product(product) = stage {
                     packed_weights[product.weight.0] =
-                        SharedModelData::weights_of_relative(recording, product)
+                        SharedModelData::weights_of_origin(recording, product)
                             .or_else(|| pack_weights(recording, product));
                 }
             }
@@ -55,11 +55,11 @@ impl<R: Real> SharedModelData<R> {
     }
 
     /// Returns a product's packed weights if populations of a recording with the same constant have them.
-    fn weights_of_relative(recording: &Recording, product: &Product) -> Option<Arc<Packed<R>>> {
-        let (relative, buffer) = recording
-            .kin
-            .of_relative::<SharedModelData<R>>(product.weight.0)?;
-        relative.packed_weights[buffer.0]
+    fn weights_of_origin(recording: &Recording, product: &Product) -> Option<Arc<Packed<R>>> {
+        let (origin, buffer) = recording
+            .shared_data
+            .of_origin::<SharedModelData<R>>(product.weight.0)?;
+        origin.packed_weights[buffer.0]
             .clone()
             .filter(|packed| packed.shape() == [product.inner, product.columns])
     }

@@ -182,7 +182,8 @@ impl CurveProblem<'_> {
                 }
             }
             evaluations += u32::from(self.linearisations_left.get() > 0);
-            if let Some(trial) = self.linearise_within_budget(&trial_point)
+            // The point may have a lower cost and yet derivatives that are not finite: then a shorter step is tried.
+            if let Some(trial) = self.linearise_if_finite_and_in_budget(&trial_point)
                 && trial.cost() < linearisation.cost()
             {
                 return (Some((trial_point, trial)), evaluations);

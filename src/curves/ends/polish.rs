@@ -289,7 +289,10 @@ impl CurveProblem<'_> {
 
     /// Linearises at some parameters and counts it against the fit's budget; `None` if the budget is used up, or as
     /// [`linearise`](Self::linearise) does.
-    pub fn linearise_within_budget(&self, parameters: &[f64]) -> Option<CurveLinearisation> {
+    pub fn linearise_if_finite_and_in_budget(
+        &self,
+        parameters: &[f64],
+    ) -> Option<CurveLinearisation> {
         self.linearisations_left
             .set(self.linearisations_left.get().checked_sub(1)?);
         self.linearise(parameters)
@@ -583,7 +586,7 @@ impl CurveProblem<'_> {
                 break;
             }
             evaluations += 1;
-            match self.linearise_within_budget(&trial_point) {
+            match self.linearise_if_finite_and_in_budget(&trial_point) {
                 Some(trial)
                     if trial.cost() <= linearisation.cost() * (1.0 + RELATIVE_COST_ROUNDING) =>
                 {

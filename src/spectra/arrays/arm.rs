@@ -379,7 +379,7 @@ fn open_flags<'a, S: ArraySource<'a>>(
             .error(format!("`{key}` is neither bool nor integers")));
     }
     expect_shape(source, key, expected)?;
-    source.check_array(key)?;
+    source.read_through_array(key)?;
     source.open_rows(key)
 }
 
@@ -406,7 +406,7 @@ fn open_resolution<'a, S: ArraySource<'a>>(
         return Err(source.place().shape_error(key, fault));
     }
     require_numbers(source, key)?;
-    source.check_array(key)?;
+    source.read_through_array(key)?;
     Ok(Some((diagonals, source.open_rows(key)?)))
 }
 
@@ -421,7 +421,7 @@ fn open_grid<'a, S: ArraySource<'a>>(
     let head = source.require_head(key)?;
     if head.shape.len() != 1 {
         expect_numbers(source, key, [length, pixels])?;
-        source.check_array(key)?;
+        source.read_through_array(key)?;
         return source.open_rows(key).map(ArmGrid::Own);
     }
     if head.shape != [pixels] {

@@ -33,7 +33,7 @@ impl<R> ColumnArrays<R> {
             if head.shape != [length] {
                 continue;
             }
-            source.check_array(&key)?;
+            source.read_through_array(&key)?;
             columns.push((Arc::from(key.as_str()), head.kind, source.open_rows(&key)?));
         }
         Ok(ColumnArrays(columns))

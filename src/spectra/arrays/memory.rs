@@ -147,7 +147,7 @@ impl<'a> ArraySource<'a> for MemorySource<'a> {
             .map(|(_, head, _)| head.clone()))
     }
 
-    fn check_array(&mut self, _key: &str) -> Result<()> {
+    fn read_through_array(&mut self, _key: &str) -> Result<()> {
         Ok(())
     }
 
@@ -155,7 +155,7 @@ impl<'a> ArraySource<'a> for MemorySource<'a> {
         Ok(())
     }
 
-    fn fits_signed(&mut self, key: &str) -> Result<bool> {
+    fn values_fit_i64(&mut self, key: &str) -> Result<bool> {
         Ok(self
             .values(key)?
             .bits()

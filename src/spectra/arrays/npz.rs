@@ -77,15 +77,15 @@ impl ArraySource<'static> for NpzFile {
         }))
     }
 
-    fn check_array(&mut self, key: &str) -> Result<()> {
+    fn read_through_array(&mut self, key: &str) -> Result<()> {
         self.archive.check(key)
     }
 
     fn check_two_arrays(&mut self, first: &str, second: &str) -> Result<()> {
         if self.archive.file_length() <= MIN_BYTES_FOR_TWO_THREADS {
             return self
-                .check_array(first)
-                .and_then(|()| self.check_array(second));
+                .read_through_array(first)
+                .and_then(|()| self.read_through_array(second));
         }
         let mut second_archive = Archive::open(self.archive.path())?;
         let (first, second) = run_both(
@@ -96,7 +96,7 @@ impl ArraySource<'static> for NpzFile {
         first.and(second)
     }
 
-    fn fits_signed(&mut self, key: &str) -> Result<bool> {
+    fn values_fit_i64(&mut self, key: &str) -> Result<bool> {
         let mut fits = true;
         let mut naturals = Vec::new();
         self.archive.scan(key, |dtype, bytes| {

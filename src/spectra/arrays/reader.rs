@@ -240,11 +240,11 @@ fn open_ids<'a, S: ArraySource<'a>>(
         return Err(source.place().shape_error("id", fault));
     }
     let kind = match head.kind {
-        ElementKind::Natural if !source.fits_signed("id")? => IdKind::Digits,
+        ElementKind::Natural if !source.values_fit_i64("id")? => IdKind::Digits,
         ElementKind::Natural | ElementKind::Integer => IdKind::Integer,
         ElementKind::Text => IdKind::Text,
         _ => return Err(source.place().error("`id` is neither integers nor strings")),
     };
-    source.check_array("id")?;
+    source.read_through_array("id")?;
     Ok(Some((source.open_rows("id")?, kind)))
 }

@@ -78,13 +78,13 @@ pub trait ArraySource<'a> {
     fn read_head(&mut self, key: &str) -> Result<Option<ArrayHead>>;
 
     /// Reads an array through to find damage.
-    fn check_array(&mut self, key: &str) -> Result<()>;
+    fn read_through_array(&mut self, key: &str) -> Result<()>;
 
     /// Reads two arrays through to find damage, at the same time if they are large.
     fn check_two_arrays(&mut self, first: &str, second: &str) -> Result<()>;
 
     /// Returns whether all elements of an array of unsigned integers fit an i64.
-    fn fits_signed(&mut self, key: &str) -> Result<bool>;
+    fn values_fit_i64(&mut self, key: &str) -> Result<bool>;
 
     /// Returns a reader of an array's elements.
     fn open_rows(&mut self, key: &str) -> Result<Self::Rows>;

@@ -188,16 +188,16 @@ mod tests {
             false,
         );
         let method = Method::LevenbergMarquardt(LevenbergMarquardt::default());
-        let kin = &objective.recording().kin;
+        let shared_data = &objective.recording().shared_data;
         let make_population = || {
             CpuDevice
                 .population(objective.recording().clone(), &method, 4)
                 .unwrap()
         };
         let populations = [make_population(), make_population()];
-        assert_eq!(kin.sharers(), 2);
+        assert_eq!(shared_data.sharers(), 2);
         drop(populations);
-        assert_eq!(kin.sharers(), 0);
+        assert_eq!(shared_data.sharers(), 0);
     }
 
     /// All objectives of a run share one copy of the weights in memory.

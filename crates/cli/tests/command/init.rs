@@ -25,6 +25,7 @@ fn is_accepted(folder: &Path, file: &str) {
         "bounds",
         "mask",
         "widen",
+        "jitter",
         "error_floor",
         "prior",
         "starts",

@@ -153,6 +153,30 @@ fn a_merged_table_has_the_bytes_of_one_run() {
     }
 }
 
+/// The parts alone are a table, too, and what is missing of them is noted.
+#[test]
+fn parts_are_read_as_one_table() {
+    let survey = Survey::new(3);
+    survey.fit("one.parquet", &[]);
+    survey.plan(&["--parts", "3"]);
+    let run = survey.path("run");
+    assert!(popfit::TableReader::open(&run).is_err(), "nothing is there");
+    survey.succeed(&["fit", "--plan", "run", "--part", "2,0", "--device", "cpu"]);
+    let mut some = popfit::TableReader::open(&run).unwrap();
+    assert_eq!(some.notes.len(), 1);
+    assert!(
+        some.notes[0].contains("1 parts before the last one are missing"),
+        "{:?}",
+        some.notes
+    );
+    assert_eq!(some.read_all().unwrap().len(), 2 * SPECTRA);
+    survey.succeed(&["fit", "--plan", "run", "--part", "1", "--device", "cpu"]);
+    let mut all = popfit::TableReader::open(&run).unwrap();
+    let (one, metadata) = popfit::FitTable::read(survey.path("one.parquet")).unwrap();
+    assert_eq!(all.read_all().unwrap(), one);
+    assert_eq!((all.metadata, all.notes), (metadata, Vec::new()));
+}
+
 /// A worker may be elsewhere than who planned.
 #[test]
 fn a_worker_finds_the_files_from_any_folder() {

@@ -34,6 +34,7 @@ marginalise = true
 mask = [[4300.0, 4450.0]]
 mask_rest = [[4850.0, 4875.0]]
 widen = { bits = [22, 23], factor = 3.0 }
+jitter = 0.02
 error_floor = 0.1
 nonfinite = "mask"
 loss = { kind = "huber", scale = 1.5 }
@@ -367,6 +368,11 @@ fn limits_are_those_of_the_parser() {
             "spectra.widen = { bits = [3], factor = N }",
             &["1", "2.5"],
             &["0.99", "-2", "nan", "inf"],
+        ),
+        (
+            "spectra = { jitter = N }",
+            &["0", "0.02"],
+            &["-0.1", "nan", "inf"],
         ),
         (
             "spectra = { error_floor = N }",

@@ -7,24 +7,24 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use super::{Buffer, BufferId, Recording};
 
 /// Data that the populations of a recording hold at present; `None` before the first, a dead reference after the last.
-type SharedData = Mutex<Option<Weak<dyn Any + Send + Sync>>>;
+type HeldData = Mutex<Option<Weak<dyn Any + Send + Sync>>>;
 
 /// Data that a device makes of a recording once for all its populations, and keeps as long as one of them holds it. A
 /// copy of the recording, which may be changed, shares nothing.
 #[derive(Default)]
-pub struct Kin {
-    shared: Arc<SharedData>,
-    relative: Option<Relative>,
+pub struct SharedData {
+    shared: Arc<HeldData>,
+    origin: Option<Origin>,
 }
 
 /// Another recording that has some of the same constants.
-struct Relative {
-    shared: Arc<SharedData>,
+struct Origin {
+    shared: Arc<HeldData>,
     /// By buffer, the other recording's buffer with the same constant.
     same_constants: Vec<Option<BufferId>>,
 }
 
-impl Kin {
+impl SharedData {
     /// Returns the data that populations of this recording share, or the result of `make` where none holds any.
     pub fn share<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Arc<T> {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
@@ -42,14 +42,14 @@ impl Kin {
 
     /// Returns the data that the populations of the related recording share, and that recording's buffer with the same
     /// constant as `buffer`; `None` if there is no such recording, constant or population.
-    pub(crate) fn of_relative<T: Any + Send + Sync>(
+    pub(crate) fn of_origin<T: Any + Send + Sync>(
         &self,
         buffer: usize,
     ) -> Option<(Arc<T>, BufferId)> {
-        let Relative {
+        let Origin {
             shared,
             same_constants,
-        } = self.relative.as_ref()?;
+        } = self.origin.as_ref()?;
         let related_buffer = same_constants.get(buffer).copied()??;
         let shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
         let data = shared.as_ref()?.upgrade()?.downcast().ok()?;
@@ -85,8 +85,8 @@ impl Recording {
                 *same = Some(BufferId(id));
             }
         }
-        self.kin.relative = Some(Relative {
-            shared: other.kin.shared.clone(),
+        self.shared_data.origin = Some(Origin {
+            shared: other.shared_data.shared.clone(),
             same_constants,
         });
     }
@@ -97,15 +97,15 @@ fn is_same_constant(a: &Buffer, b: &Buffer) -> bool {
     a.name == b.name && a.kind == b.kind && a.values == b.values
 }
 
-impl Clone for Kin {
-    fn clone(&self) -> Kin {
-        Kin::default()
+impl Clone for SharedData {
+    fn clone(&self) -> SharedData {
+        SharedData::default()
     }
 }
 
-impl fmt::Debug for Kin {
+impl fmt::Debug for SharedData {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Kin")
+        f.write_str("SharedData")
     }
 }
 
@@ -116,13 +116,13 @@ mod tests {
 
     #[test]
     fn data_are_shared_as_long_as_they_are_held() {
-        let kin = Kin::default();
-        let first = kin.share(|| 1u32);
-        let second = kin.share(|| 2u32);
+        let shared_data = SharedData::default();
+        let first = shared_data.share(|| 1u32);
+        let second = shared_data.share(|| 2u32);
         assert!(Arc::ptr_eq(&first, &second));
-        assert_eq!(*kin.clone().share(|| 3u32), 3);
+        assert_eq!(*shared_data.clone().share(|| 3u32), 3);
         drop((first, second));
-        assert_eq!(*kin.share(|| 4u32), 4);
+        assert_eq!(*shared_data.share(|| 4u32), 4);
     }
 
     #[test]
@@ -139,18 +139,18 @@ mod tests {
             [2.5, 1.0]
         );
         // The data that a device made of the first one's constants, as long as a population holds them.
-        assert!(second.kin.of_relative::<u32>(0).is_none());
-        let data = first.kin.share(|| 7u32);
+        assert!(second.shared_data.of_origin::<u32>(0).is_none());
+        let data = first.shared_data.share(|| 7u32);
         assert_eq!(
-            second.kin.of_relative::<u32>(0),
+            second.shared_data.of_origin::<u32>(0),
             Some((data.clone(), BufferId(2)))
         );
         assert!(
-            second.kin.of_relative::<u32>(1).is_none()
-                && second.kin.of_relative::<i32>(0).is_none()
+            second.shared_data.of_origin::<u32>(1).is_none()
+                && second.shared_data.of_origin::<i32>(0).is_none()
         );
         drop(data);
-        assert!(second.kin.of_relative::<u32>(0).is_none());
+        assert!(second.shared_data.of_origin::<u32>(0).is_none());
     }
 
     fn recording_with(constants: &[(&str, f32)]) -> Recording {
