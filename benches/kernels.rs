@@ -12,7 +12,7 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use popfit::low_level::buffers::Cost;
 use popfit::low_level::cpu::CpuDevice;
 use popfit::low_level::recording::*;
-use popfit::low_level::solver::{Batch, Device, LevenbergMarquardt, Method};
+use popfit::low_level::solver::{Backend, Batch, LevenbergMarquardt, Method};
 
 const MEMBERS: usize = 64;
 const REPEATS: usize = 32;
@@ -378,8 +378,8 @@ fn batch(recording: &Recording, arm: &Arm) -> Batch {
 }
 
 /// The CPU, and the first GPU that is not software.
-fn devices() -> Vec<(&'static str, Box<dyn Device>)> {
-    let mut all: Vec<(&'static str, Box<dyn Device>)> = vec![("cpu", Box::new(CpuDevice))];
+fn devices() -> Vec<(&'static str, Box<dyn Backend>)> {
+    let mut all: Vec<(&'static str, Box<dyn Backend>)> = vec![("cpu", Box::new(CpuDevice))];
     #[cfg(feature = "gpu")]
     if let Ok(device) = popfit::low_level::gpu::GpuDevice::hardware() {
         all.push(("gpu", Box::new(device)));

@@ -64,7 +64,7 @@ impl Task {
     }
 
     /// Returns the device that the fitter was made with.
-    pub fn device(&self) -> &dyn solver::Device {
+    pub fn device(&self) -> &dyn solver::Backend {
         &*self.device.inner
     }
 

@@ -24,10 +24,10 @@ pub struct BufferId(pub usize);
 pub enum Scope {
     /// One block, filled when the population is made (network weights).
     Constant,
-    /// One block, filled by every [`Batch`](crate::solver::device::Batch) (a wavelength grid that all its spectra
+    /// One block, filled by every [`Batch`](crate::solver::backend::Batch) (a wavelength grid that all its spectra
     /// share).
     Batch,
-    /// One block per spectrum, filled by every [`Batch`](crate::solver::device::Batch).
+    /// One block per spectrum, filled by every [`Batch`](crate::solver::backend::Batch).
     Spectrum,
     /// One block per active member, scratch that kernels write.
     Member,

@@ -20,9 +20,9 @@ pub use null::NullDevice;
 /// Device on which fits run: the CPU, one GPU adapter, or several.
 #[derive(Clone)]
 pub struct Device {
-    pub(crate) inner: Arc<dyn solver::Device>,
+    pub(crate) inner: Arc<dyn solver::Backend>,
     /// Other devices, which share the batches of [`SpectralFitter::fit_with`](super::SpectralFitter::fit_with).
-    others: Vec<Arc<dyn solver::Device>>,
+    others: Vec<Arc<dyn solver::Backend>>,
     pub(crate) choice: Choice,
 }
 
@@ -86,7 +86,7 @@ impl Device {
     }
 
     /// Wraps a single one of the solver's devices, which shares its batches with no other.
-    pub(crate) fn from_single(device: impl solver::Device + 'static) -> Device {
+    pub(crate) fn from_single(device: impl solver::Backend + 'static) -> Device {
         Device {
             inner: Arc::new(device),
             others: Vec::new(),
@@ -100,7 +100,7 @@ impl Device {
     }
 
     /// Returns the device and all others that share its batches.
-    pub(crate) fn all_devices(&self) -> Vec<Arc<dyn solver::Device>> {
+    pub(crate) fn all_devices(&self) -> Vec<Arc<dyn solver::Backend>> {
         std::iter::once(&self.inner)
             .chain(&self.others)
             .cloned()
@@ -139,7 +139,7 @@ impl Device {
     }
 
     /// Joins a name of each device.
-    fn join_names(&self, name: impl Fn(&dyn solver::Device) -> String) -> String {
+    fn join_names(&self, name: impl Fn(&dyn solver::Backend) -> String) -> String {
         let devices = self.all_devices();
         let names: Vec<String> = devices.iter().map(|device| name(device.as_ref())).collect();
         names.join(" + ")
@@ -176,7 +176,7 @@ impl Device {
     fn open_every_gpu() -> Result<Device> {
         let mut gpus = crate::gpu::GpuDevice::every()?
             .into_iter()
-            .map(|gpu| Arc::new(gpu) as Arc<dyn solver::Device>);
+            .map(|gpu| Arc::new(gpu) as Arc<dyn solver::Backend>);
         let inner = gpus.next().ok_or_else(|| {
             let reasons: String = crate::gpu::missing_hardware()
                 .into_iter()

@@ -32,7 +32,7 @@ impl From<NullDevice> for Device {
     }
 }
 
-impl solver::Device for NullDevice {
+impl solver::Backend for NullDevice {
     fn name(&self) -> String {
         "null".into()
     }

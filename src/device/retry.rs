@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::cpu::CpuDevice;
 use crate::error::{Error, Result};
-use crate::solver::Device;
+use crate::solver::Backend;
 
 /// Returns half of the starts in flight that the capacity allows and these spectra need; `None` if the starts of one
 /// spectrum would not fit.
@@ -72,10 +72,10 @@ impl Attempts {
     /// Returns `failure` as [`next_device`](Self::next_device) does.
     pub fn next_device_after_other(
         &mut self,
-        device: &Arc<dyn Device>,
+        device: &Arc<dyn Backend>,
         failure: Error,
         may_use_cpu: bool,
-    ) -> Result<Arc<dyn Device>> {
+    ) -> Result<Arc<dyn Backend>> {
         self.failures_of_others += 1;
         let was_renewed = self.renewed;
         if self.failures_of_others <= MAX_FAILURES_OF_OTHERS {
@@ -93,10 +93,10 @@ impl Attempts {
     /// Returns `failure` if the device did not cause it, or if no other device is left.
     pub fn next_device(
         &mut self,
-        device: &Arc<dyn Device>,
+        device: &Arc<dyn Backend>,
         failure: Error,
         may_use_cpu: bool,
-    ) -> Result<Arc<dyn Device>> {
+    ) -> Result<Arc<dyn Backend>> {
         if !failure.is_of_device() {
             return Err(failure);
         }

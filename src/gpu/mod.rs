@@ -58,7 +58,7 @@ use crate::kernels::shader::MAX_MEMBERS;
 use crate::recording::Recording;
 use crate::solver::profile::DeviceCalls;
 use crate::solver::small::{SmallFitter, SmallModel, SmallProblem};
-use crate::solver::{Device, Method, Population};
+use crate::solver::{Backend, Method, Population};
 use crate::threads;
 use adapter::AdapterChoice;
 pub use adapter::{AdapterDescription, adapters, hardware, missing_hardware};
@@ -317,7 +317,7 @@ impl GpuDevice {
     }
 }
 
-impl Device for GpuDevice {
+impl Backend for GpuDevice {
     fn name(&self) -> String {
         self.context().name.clone()
     }

@@ -1,11 +1,11 @@
 //! The solver: settings, statuses, the seam of devices, the steps of a round and the loop of rounds. It knows no GPU
 //! and no network.
 
+pub mod backend;
 pub mod basin;
 mod bounds;
 mod choice;
 mod damping;
-pub mod device;
 pub mod first_simplex;
 pub mod member;
 pub mod metric;
@@ -24,10 +24,10 @@ pub mod thresholds;
 mod tolerances;
 
 pub use crate::buffers::{Estimator, Share};
+pub use backend::{Backend, Batch, Outcome, Pending, Population};
 pub use bounds::{Bounds, Interval};
 pub use choice::Solver;
 pub use damping::Damping;
-pub use device::{Batch, Device, Outcome, Pending, Population};
 pub use member::GaveWay;
 pub use objective::Objective;
 pub use rounds::{Flight, Queue, linearise, optimise, stream};

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use web_time::Instant;
 
-use super::device::{Batch, Outcome, Population};
+use super::backend::{Batch, Outcome, Population};
 use super::slots::Slots;
 use super::status::Status;
 use crate::error::{Error, Result};

@@ -13,8 +13,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::backend::Outcome;
 use super::bounds::Bounds;
-use super::device::Outcome;
 use super::first_simplex::{FirstVertices, SearchBox, first_vertices};
 use super::metric::{Linearisation, Metric};
 use super::settings::NelderMead;

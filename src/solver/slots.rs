@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::device::{Batch, Outcome};
+use super::backend::{Batch, Outcome};
 
 /// Places of the spectra and the starts of a batch.
 #[derive(Clone, Debug, Default)]

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::first_guess::FirstGuess;
 use crate::math::triangle::packed_index;
 use crate::model::{Cause, Motion, Prepared, SpectrumFault};
-use crate::solver::{Batch, Device, LevenbergMarquardt, Method, Outcome};
+use crate::solver::{Backend, Batch, LevenbergMarquardt, Method, Outcome};
 use crate::spectra::{ArmSpectra, Spectra};
 use crate::spectral::SpectralFitter;
 use crate::spectral::input::assemble::{assemble, match_arms, prepare_row, prepare_spectra};
@@ -305,7 +305,7 @@ impl<'s> MatchedSpectra<'s> {
     /// Evaluates prepared spectra at their starts on a device, in batches.
     fn evaluate_on(
         &mut self,
-        device: &dyn Device,
+        device: &dyn Backend,
         ready: &[ReadySpectrum],
         derivatives: bool,
     ) -> Result<Vec<Outcome>> {

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::first_guess::Start;
 use crate::model::{Motion, ParameterLimits, Prepared, PreparedArm, Sampling, SpectrumFault};
 use crate::recording::Precision;
-use crate::solver::{Device, LevenbergMarquardt, Method};
+use crate::solver::{Backend, LevenbergMarquardt, Method};
 use crate::spectra::Spectra;
 use crate::spectral::input::assemble::{assemble, match_arms, prepare_row};
 use crate::spectral::input::layout::{lay_out_arms, mark_own_bases};

@@ -152,7 +152,7 @@ impl SpectralFitter {
 
     /// Returns the number of spectra per batch on a device. A GPU needs many of them; on the CPU more take memory
     /// and gain little. The number must not depend on the threads: a run may be resumed with others.
-    fn batch_on(&self, device: &dyn crate::solver::Device) -> usize {
+    fn batch_on(&self, device: &dyn crate::solver::Backend) -> usize {
         self.batch_size
             .unwrap_or(if device.runs_wgsl() { 2048 } else { 256 })
     }

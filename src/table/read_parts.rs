@@ -27,11 +27,10 @@ impl PartsSource {
     /// the last one are noted.
     pub fn open(folder: &Path) -> Result<PartsSource> {
         // 1. List the parts.
-        let io = Error::io(folder);
         let mut names = Vec::new();
-        for entry in std::fs::read_dir(folder).map_err(&io)? {
+        for entry in std::fs::read_dir(folder).map_err(Error::io(folder))? {
             let name = entry
-                .map_err(&io)?
+                .map_err(Error::io(folder))?
                 .file_name()
                 .to_string_lossy()
                 .into_owned();

@@ -12,7 +12,7 @@ use popfit::low_level::recording::{
     pointwise,
 };
 use popfit::low_level::solver::{
-    Batch, Device, LevenbergMarquardt, Method, Objective, Outcome, Status, optimise,
+    Backend, Batch, LevenbergMarquardt, Method, Objective, Outcome, Status, optimise,
 };
 #[cfg(feature = "gpu")]
 use popfit_testing::required::{Need, found};
@@ -116,7 +116,7 @@ fn batch(pixels: usize, spectra: usize) -> (Batch, Vec<[f64; 3]>) {
     (batch, truths)
 }
 
-fn fit(device: &dyn Device, precision: Precision) -> (Vec<Outcome>, Vec<[f64; 3]>) {
+fn fit(device: &dyn Backend, precision: Precision) -> (Vec<Outcome>, Vec<[f64; 3]>) {
     let (batch, truths) = batch(64, 65);
     let recording = Arc::new(
         Decay {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use popfit::low_level::gpu::{Fault, Faults, GpuDevice};
-use popfit::low_level::solver::{Device, LevenbergMarquardt, Method};
+use popfit::low_level::solver::{Backend, LevenbergMarquardt, Method};
 use popfit::{CurveFitter, Curves, DeviceCalls, Formula};
 
 use super::cases::{Case, Model};

@@ -6,7 +6,7 @@ use super::build::{Builder, Ids};
 use popfit::Estimator;
 use popfit::low_level::cpu::CpuDevice;
 use popfit::low_level::recording::*;
-use popfit::low_level::solver::{Batch, Device, LevenbergMarquardt, Method};
+use popfit::low_level::solver::{Backend, Batch, LevenbergMarquardt, Method};
 use popfit_testing::random::Random;
 
 /// Stride of a template row: two segments and padding.

@@ -26,7 +26,7 @@ use popfit::low_level::gpu::GpuDevice;
 use popfit::low_level::recording::{BufferId, Scope};
 use popfit::low_level::solver::simplex::FirstSimplex;
 use popfit::low_level::solver::{
-    Device, LevenbergMarquardt, Method, NelderMead, Outcome, optimise,
+    Backend, LevenbergMarquardt, Method, NelderMead, Outcome, optimise,
 };
 
 /// Numbers of members: none, one, and about a workgroup.
@@ -38,7 +38,7 @@ fn gpu() -> Option<GpuDevice> {
     popfit_testing::required::found(popfit_testing::required::Need::Gpu, poisoned)
 }
 
-fn inspect(device: &dyn Device, case: &Case, buffer: BufferId) -> Vec<f64> {
+fn inspect(device: &dyn Backend, case: &Case, buffer: BufferId) -> Vec<f64> {
     let recording = Arc::new(case.recording.clone());
     let mut population = device
         .population(
@@ -52,7 +52,7 @@ fn inspect(device: &dyn Device, case: &Case, buffer: BufferId) -> Vec<f64> {
 }
 
 /// Returns the outcomes after one round: the sums at the starts.
-fn linearise(device: &dyn Device, case: &Case) -> Vec<Outcome> {
+fn linearise(device: &dyn Backend, case: &Case) -> Vec<Outcome> {
     let recording = Arc::new(case.recording.clone());
     let mut population = device
         .population(
@@ -67,7 +67,7 @@ fn linearise(device: &dyn Device, case: &Case) -> Vec<Outcome> {
 }
 
 /// Fits a case in a population of this capacity.
-fn fit(device: &dyn Device, case: &Case, capacity: usize) -> Vec<Outcome> {
+fn fit(device: &dyn Backend, case: &Case, capacity: usize) -> Vec<Outcome> {
     let recording = Arc::new(case.recording.clone());
     let mut population = device
         .population(
@@ -441,7 +441,7 @@ fn count_early_halvings(outcomes: &[Outcome]) -> usize {
 }
 
 /// Fits a case by simplices.
-fn search_simplices(device: &dyn Device, case: &Case, settings: NelderMead) -> Vec<Outcome> {
+fn search_simplices(device: &dyn Backend, case: &Case, settings: NelderMead) -> Vec<Outcome> {
     let recording = Arc::new(case.recording.clone());
     let starts = case.batch.members().max(1);
     let mut population = device

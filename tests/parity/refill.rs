@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use popfit::low_level::cpu::CpuDevice;
 use popfit::low_level::solver::{
-    Batch, Device, LevenbergMarquardt, Method, Outcome, Queue, stream,
+    Backend, Batch, LevenbergMarquardt, Method, Outcome, Queue, stream,
 };
 
 use super::cases::{Case, Model};
@@ -52,7 +52,7 @@ fn waiting_spectra_take_the_places_of_ended_starts_and_of_those_that_gave_way() 
         130,
         31,
     );
-    for device in [&CpuDevice as &dyn Device, &gpu] {
+    for device in [&CpuDevice as &dyn Backend, &gpu] {
         let whole = fit(device, &case, 130);
         let recording = Arc::new(case.recording.clone());
         let method = Method::LevenbergMarquardt(LevenbergMarquardt::default());

@@ -9,7 +9,7 @@ use popfit::low_level::solver::small::{
     LaneBlock, LaneGrid, LaneModel, Numbers, PART, Rounding, Shape, SmallBatch, SmallColumns,
     SmallModel, SmallParts, SmallProblem, SumRounding, WAITING,
 };
-use popfit::low_level::solver::{Device, Estimator, LevenbergMarquardt, Tolerances};
+use popfit::low_level::solver::{Backend, Estimator, LevenbergMarquardt, Tolerances};
 use popfit::{Formula, Status};
 
 const POINTS: usize = 21;
@@ -150,7 +150,7 @@ impl SmallParts for Parts<'_> {
 
 /// Fits decays, at most so many at a time.
 fn fit_parts(
-    device: &dyn Device,
+    device: &dyn Backend,
     model: SmallModel,
     sums: Option<SumRounding>,
     parts: &[SmallBatch<'_>],
@@ -208,7 +208,7 @@ fn fit_parts(
 
 /// Fits decays in one part.
 fn fit(
-    device: &dyn Device,
+    device: &dyn Backend,
     model: SmallModel,
     sums: Option<SumRounding>,
     batch: &SmallBatch<'_>,

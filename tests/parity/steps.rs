@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use popfit::low_level::cpu::CpuDevice;
-use popfit::low_level::solver::{Device, LevenbergMarquardt, Method, optimise};
+use popfit::low_level::solver::{Backend, LevenbergMarquardt, Method, optimise};
 
 use super::cases::{Case, Model};
 use super::compare::compare;
 use super::{SIZES, gpu};
 
 /// Returns the displacement of each member after some rounds, shape (members, parameters).
-fn displacements(device: &dyn Device, case: &Case, max_rounds: u32) -> Vec<f64> {
+fn displacements(device: &dyn Backend, case: &Case, max_rounds: u32) -> Vec<f64> {
     let method = Method::LevenbergMarquardt(LevenbergMarquardt::default().max_rounds(max_rounds));
     let recording = Arc::new(case.recording.clone());
     let mut population = device

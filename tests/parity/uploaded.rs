@@ -1,7 +1,7 @@
 //! Curves that stay on a GPU have the results of curves that are uploaded for each fit, to the bit.
 
 use popfit::low_level::gpu::{Fault, Faults, GpuDevice};
-use popfit::low_level::solver::Device as _;
+use popfit::low_level::solver::Backend as _;
 use popfit::{CurveColumns, CurveFitter, Curves, Device, DeviceCalls, Error, Formula};
 use popfit_testing::sequence::Sequence;
 

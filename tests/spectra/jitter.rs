@@ -43,7 +43,7 @@ fn pulls_of_spectra_with_errors_of_calibration_are_normal() {
                 .iter()
                 .zip(&plain)
             {
-                chi2_per_dof.push(row.chi2 / f64::from(row.dof));
+                chi2_per_dof.push(row.chi2 / row.dof as f64);
                 let values = row.parameters.iter().zip(&undisturbed.parameters);
                 for ((value, before), (error, error_before)) in
                     values.zip(row.errors.iter().zip(&undisturbed.errors))

@@ -7,14 +7,14 @@ use popfit::low_level::cpu::CpuDevice;
 #[cfg(feature = "gpu")]
 use popfit::low_level::gpu::GpuDevice;
 use popfit::low_level::recording::*;
-use popfit::low_level::solver::{Batch, Device, LevenbergMarquardt, Method};
+use popfit::low_level::solver::{Backend, Batch, LevenbergMarquardt, Method};
 #[cfg(feature = "gpu")]
 use popfit_testing::required::{Need, found};
 use popfit_testing::{array, data_folder};
 
 /// Returns the rows of a broadened template: value, derivative by vsini / (10 km/s).
 fn broaden_row(
-    device: &dyn Device,
+    device: &dyn Backend,
     precision: Precision,
     row: &[f64],
     vsini: f64,
@@ -111,8 +111,8 @@ fn broaden_row(
 }
 
 /// Returns every device with the precision of its rows, and the tolerance of a weight.
-fn devices() -> Vec<(&'static str, Box<dyn Device>, Precision, f64)> {
-    let mut devices: Vec<(&'static str, Box<dyn Device>, Precision, f64)> = vec![
+fn devices() -> Vec<(&'static str, Box<dyn Backend>, Precision, f64)> {
+    let mut devices: Vec<(&'static str, Box<dyn Backend>, Precision, f64)> = vec![
         ("cpu, f64", Box::new(CpuDevice), Precision::F64, 1e-6),
         ("cpu, f32", Box::new(CpuDevice), Precision::F32, 5e-6),
     ];
@@ -120,7 +120,7 @@ fn devices() -> Vec<(&'static str, Box<dyn Device>, Precision, f64)> {
     devices.extend(found(Need::Gpu, GpuDevice::best()).map(|device| {
         (
             "gpu",
-            Box::new(device) as Box<dyn Device>,
+            Box::new(device) as Box<dyn Backend>,
             Precision::F32,
             5e-6,
         )

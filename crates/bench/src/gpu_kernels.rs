@@ -7,7 +7,7 @@ use std::sync::Arc;
 use popfit::low_level::Job;
 use popfit::low_level::gpu::GpuDevice;
 use popfit::low_level::recording::{Recording, Scope, Values};
-use popfit::low_level::solver::{Batch, Device as _, LevenbergMarquardt, Method};
+use popfit::low_level::solver::{Backend as _, Batch, LevenbergMarquardt, Method};
 use popfit_cli::{Failure, line};
 
 use super::kernels::of_spectrum;

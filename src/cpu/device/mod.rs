@@ -24,7 +24,7 @@ use crate::error::{Error, Result};
 use crate::io::memory::{check, try_with_capacity};
 use crate::math::Real;
 use crate::recording::{BufferId, Precision, Recording, Scope};
-use crate::solver::device::{Batch, Device, Outcome, Pending, Population};
+use crate::solver::backend::{Backend, Batch, Outcome, Pending, Population};
 use crate::solver::member::{Active, Member};
 use crate::solver::profile::{Clock, Gauge, Meter};
 use crate::solver::round::compact::compact_members;
@@ -48,7 +48,7 @@ const MAX_CPU_MEMBERS: usize = 4096;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CpuDevice;
 
-impl Device for CpuDevice {
+impl Backend for CpuDevice {
     fn name(&self) -> String {
         let count = threads::thread_count();
         format!("cpu ({count} thread{})", if count == 1 { "" } else { "s" })

@@ -279,7 +279,7 @@ mod tests {
     /// A GPU that is never asked for a fit.
     struct Gpu;
 
-    impl solver::Device for Gpu {
+    impl solver::Backend for Gpu {
         fn name(&self) -> String {
             "gpu".into()
         }

@@ -18,7 +18,7 @@ use crate::first_guess::Start;
 use crate::flag::Flags;
 use crate::model::{ParameterLimits, Prepared};
 use crate::recording::{Precision, Velocity};
-use crate::solver::Device;
+use crate::solver::Backend;
 use crate::solver::profile::Meter;
 use crate::spectra::{ArmSpectra, Spectra};
 use crate::spectral::input::given::to_physical;
@@ -49,7 +49,7 @@ struct StartedSpectrum {
 /// A run on one device.
 pub struct Run<'a> {
     pub fitter: &'a SpectralFitter,
-    device: Arc<dyn Device>,
+    device: Arc<dyn Backend>,
     /// Maximum memory of the populations of all workers of the device in bytes.
     memory: Option<u64>,
     /// Populations of the last spectra, and samplings of the last grids.
@@ -75,7 +75,7 @@ impl<'a> Run<'a> {
     /// Returns [`Error::InvalidSettings`], and [`Error::Usage`] for settings that exclude each other.
     pub fn new(
         fitter: &'a SpectralFitter,
-        device: Arc<dyn Device>,
+        device: Arc<dyn Backend>,
         borrowed: Arc<BorrowedWorkspace<'a>>,
         memory: Option<u64>,
     ) -> Result<Run<'a>> {

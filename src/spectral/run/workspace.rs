@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::model::{ArmLayout, Sampling, SpectralObjective};
-use crate::solver::{Device, Population};
+use crate::solver::{Backend, Population};
 use crate::spectral::search::pass::PassSettings;
 use crate::spectral::search::shared_populations::SharedPopulations;
 use crate::spectral::search::solve::SpectralPasses;
@@ -58,11 +58,11 @@ pub struct Workspace {
 
 /// The workspaces of a fitter that no run uses.
 #[derive(Default)]
-pub struct IdleWorkspaces(Mutex<Vec<(Arc<dyn Device>, Workspace)>>);
+pub struct IdleWorkspaces(Mutex<Vec<(Arc<dyn Backend>, Workspace)>>);
 
 impl IdleWorkspaces {
     /// Returns a workspace on this device, an earlier run's if there is one.
-    pub fn borrow(&self, device: &Arc<dyn Device>) -> Arc<BorrowedWorkspace<'_>> {
+    pub fn borrow(&self, device: &Arc<dyn Backend>) -> Arc<BorrowedWorkspace<'_>> {
         let mut idle = lock(&self.0);
         let latest = idle
             .iter()
@@ -90,7 +90,7 @@ impl fmt::Debug for IdleWorkspaces {
 /// A workspace that goes back to its fitter when the last worker of the run ends.
 pub struct BorrowedWorkspace<'a> {
     idle: &'a IdleWorkspaces,
-    device: Arc<dyn Device>,
+    device: Arc<dyn Backend>,
     pub workspace: Workspace,
 }
 

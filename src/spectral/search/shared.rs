@@ -107,7 +107,7 @@ mod tests {
     use super::*;
     use crate::cpu::CpuDevice;
     use crate::recording::Values;
-    use crate::solver::{Device as _, LevenbergMarquardt, Method};
+    use crate::solver::{Backend as _, LevenbergMarquardt, Method};
     use crate::{Continuum, Emulator};
 
     const LAYOUT: ArmLayout = ArmLayout {

@@ -16,7 +16,7 @@ use crate::model::{ArmLayout, SpectralModel, SpectralObjective};
 use crate::recording::Precision;
 use crate::solver::profile::Meter;
 use crate::solver::search::{SearchSettings, search};
-use crate::solver::{Device, Method, Outcome, Status};
+use crate::solver::{Backend, Method, Outcome, Status};
 use crate::spectral::Solver;
 use crate::spectral::input::ready::{Monitor, ReadySpectra, StartPoints};
 use crate::spectral::search::pass::{PassSettings, SpectralPass, objective_noise};
@@ -69,7 +69,7 @@ impl SpectralPasses {
         model: &SpectralModel,
         shared: &SharedResources,
         layout: &[ArmLayout],
-        device: &dyn Device,
+        device: &dyn Backend,
         shared_populations: &SharedPopulations,
         settings: PassSettings,
     ) -> Result<SpectralPasses> {
@@ -442,7 +442,7 @@ impl SpectralPasses {
 /// Makes one population for each planned pass, for as many starts as fit into the memory, `max_starts` at most. All of
 /// them are made smaller as long as the device runs out of memory.
 fn make_fitting_populations(
-    device: &dyn Device,
+    device: &dyn Backend,
     plans: &[PassPlan],
     max_starts: usize,
     memory: Option<u64>,
@@ -460,7 +460,7 @@ fn make_fitting_populations(
 
 /// Makes one population of this capacity on the device for each planned pass.
 fn make_populations(
-    device: &dyn Device,
+    device: &dyn Backend,
     plans: &[PassPlan],
     capacity: usize,
 ) -> Result<Vec<Arc<SharedPopulation>>> {
@@ -511,7 +511,7 @@ mod tests {
     /// A device that reports a larger capacity than it has.
     struct TightDevice(usize);
 
-    impl Device for TightDevice {
+    impl Backend for TightDevice {
         fn name(&self) -> String {
             "tight".into()
         }

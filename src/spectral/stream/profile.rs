@@ -139,14 +139,14 @@ pub struct RunMeters {
 /// A device of a run, its meter, and its calls before the run began.
 struct MeasuredDevice {
     name: String,
-    device: Arc<dyn solver::Device>,
+    device: Arc<dyn solver::Backend>,
     meter: Arc<Meter>,
     calls_before: DeviceCalls,
 }
 
 impl RunMeters {
     /// Makes a meter of times for each device of a run that began at `begin`.
-    pub fn new(devices: &[Arc<dyn solver::Device>], begin: Instant) -> RunMeters {
+    pub fn new(devices: &[Arc<dyn solver::Backend>], begin: Instant) -> RunMeters {
         let devices = devices.iter().map(|device| MeasuredDevice {
             name: device.name(),
             device: device.clone(),

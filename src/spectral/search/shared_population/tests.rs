@@ -7,7 +7,7 @@ use popfit_testing::random::Random;
 use super::*;
 use crate::cpu::CpuDevice;
 use crate::recording::{BufferId, Recording};
-use crate::solver::{Device, Method, Pending, Places};
+use crate::solver::{Backend, Method, Pending, Places};
 use crate::spectra::SpectraReader;
 use crate::{
     Continuum, Control, Device as DeviceChoice, Emulator, FitTable, Spectra, SpectralFitter,
@@ -45,7 +45,7 @@ impl FakeGpu {
     }
 }
 
-impl Device for FakeGpu {
+impl Backend for FakeGpu {
     fn name(&self) -> String {
         CpuDevice.name()
     }

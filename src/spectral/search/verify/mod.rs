@@ -27,7 +27,7 @@ use crate::error::Result;
 use crate::math::Real;
 use crate::model::{Prepared, SpectralObjective};
 use crate::solver::Tolerances;
-use crate::solver::{Device, LevenbergMarquardt, Method, NelderMead, Outcome, Status};
+use crate::solver::{Backend, LevenbergMarquardt, Method, NelderMead, Outcome, Status};
 use crate::spectral::input::ready::{
     Monitor, NEVER_CANCELLED, ReadySpectra, ReadySpectrum, StartPoints,
 };

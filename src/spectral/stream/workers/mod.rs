@@ -24,7 +24,7 @@ use web_time::Instant;
 use crate::control::Control;
 use crate::cpu::CpuDevice;
 use crate::error::{Error, Result};
-use crate::solver::Device;
+use crate::solver::Backend;
 use crate::spectra::{Spectra, SpectraReader};
 use crate::spectral::input::rest::{PartialBatch, fit_unknown_rows};
 use crate::spectral::results::row::FitRow;
@@ -106,7 +106,7 @@ impl<'a> RunProgress<'a> {
 /// The workers of a stream: their devices, and the meters of their times.
 pub struct Workers<'a> {
     fitter: &'a SpectralFitter,
-    devices: Vec<Arc<dyn Device>>,
+    devices: Vec<Arc<dyn Backend>>,
     /// Number of workers per device.
     pub per_device: usize,
     pub begin: Instant,
@@ -229,7 +229,7 @@ impl<'a> Workers<'a> {
 }
 
 /// Returns the number of workers per device whose populations together take at most `memory` bytes.
-pub fn workers_per_device(devices: &[Arc<dyn Device>], memory: Option<u64>) -> usize {
+pub fn workers_per_device(devices: &[Arc<dyn Backend>], memory: Option<u64>) -> usize {
     let wanted = devices
         .iter()
         .map(|device| device.workers())
@@ -430,7 +430,7 @@ mod tests {
 
     #[test]
     fn a_memory_limit_reduces_the_workers_per_device() {
-        let devices: [Arc<dyn Device>; 1] = [Arc::new(CpuDevice)];
+        let devices: [Arc<dyn Backend>; 1] = [Arc::new(CpuDevice)];
         let workers = |memory| workers_per_device(&devices, memory);
         assert_eq!([None, Some(1 << 30), Some(1 << 28)].map(workers), [2; 3]);
         assert_eq!(

@@ -22,7 +22,7 @@ use crate::recording::{BufferId, Recording, Values};
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + 'a>>;
 
 /// A machine that executes whole rounds of a [`Recording`].
-pub trait Device: Send + Sync {
+pub trait Backend: Send + Sync {
     /// Returns the name by which users know the device.
     fn name(&self) -> String;
 
