@@ -428,7 +428,7 @@ fn the_device_of_each_row_is_reported_and_kept_in_the_journal() {
         let devices = devices_of_rows(&summary);
         assert_eq!((table.len(), devices.len(), summary.fits), (24, 24, 24));
         for (k, (row, row_device)) in table.to_rows().into_iter().zip(&devices).enumerate() {
-            let reference = if *row_device == device.name() {
+            let reference = if *row_device == device.maker() {
                 &on_gpu
             } else {
                 &on_cpu
@@ -441,7 +441,7 @@ fn the_device_of_each_row_is_reported_and_kept_in_the_journal() {
         }
         let n_by_cpu = devices
             .iter()
-            .filter(|name| **name == Device::cpu().name())
+            .filter(|name| **name == Device::cpu().maker())
             .count();
         assert!(lasting || n_by_cpu == 0, "made anew: {:?}", summary.by_rows);
         assert!(n_by_cpu == 0 || !summary.failures.is_empty());
