@@ -107,7 +107,10 @@ pub const LIST: [(u8, &str, &[Shown]); 37] = [
                 |a, n| (a.flux[at(n, 7)], a.weight[at(n, 7)]) = (f64::INFINITY, 0.0),
                 lost_a_pixel,
             ),
-            Test("tests/input/bad_inputs", "masked_values_are_never_seen"),
+            Test(
+                "tests/input/bad_inputs",
+                "masked_values_do_not_change_the_fit",
+            ),
         ],
     ),
     (
@@ -193,7 +196,10 @@ pub const LIST: [(u8, &str, &[Shown]); 37] = [
                 file::sound,
                 &["a starts at 11, outside its bounds"],
             ),
-            Test("tests/input/bad_inputs", "starts_are_checked_one_by_one"), // and clip_starts
+            Test(
+                "tests/input/bad_inputs",
+                "starts_outside_their_bounds_are_refused_or_clipped_per_spectrum",
+            ), // and clip_starts
         ],
     ),
     (
@@ -306,7 +312,7 @@ pub const LIST: [(u8, &str, &[Shown]); 37] = [
             }),
             Test(
                 "tests/input/bad_models",
-                "a_degenerate_pair_is_flagged_and_the_others_have_errors",
+                "degenerate_labels_are_flagged_and_the_others_have_errors",
             ),
         ],
     ),
@@ -329,7 +335,7 @@ pub const LIST: [(u8, &str, &[Shown]); 37] = [
             }),
             Test(
                 "tests/input/bad_models",
-                "steps_to_where_the_model_is_not_finite_are_rejected",
+                "steps_to_points_where_the_model_is_not_finite_are_rejected",
             ),
         ],
     ),
@@ -373,7 +379,10 @@ pub const LIST: [(u8, &str, &[Shown]); 37] = [
                 |a, n| a.flux.copy_within(own((n + 1) % SPECTRA), at(n, 0)),
                 |s| alike(s.row, &s.clean[(s.bad + 1) % SPECTRA]),
             ),
-            Test("tests/spectra/determinism", "any_batch_and_order"),
+            Test(
+                "tests/spectra/determinism",
+                "a_fit_has_the_same_bits_in_any_batch_and_order",
+            ),
         ],
     ),
     (
@@ -394,7 +403,7 @@ pub const LIST: [(u8, &str, &[Shown]); 37] = [
             ),
             Test(
                 "tests/spectra/determinism",
-                "one_spectrum_in_a_hundred_thousand",
+                "a_fit_has_the_same_bits_among_a_hundred_thousand",
             ),
         ],
     ),
@@ -402,10 +411,13 @@ pub const LIST: [(u8, &str, &[Shown]); 37] = [
         23,
         "more than the device holds",
         &[
-            Test("tests/spectra/determinism", "any_chunk"),
+            Test(
+                "tests/spectra/determinism",
+                "a_fit_has_the_same_bits_with_any_memory",
+            ),
             Test(
                 "tests/input/bad_models",
-                "more_members_than_a_dispatch_takes",
+                "populations_larger_than_a_dispatch_are_fitted",
             ),
             Test("tests/input/bad_models", "too_little_memory_is_an_error"),
             Test("crates/cli/tests/bad_list", "arguments_that_cannot_work"),
@@ -421,7 +433,10 @@ pub const LIST: [(u8, &str, &[Shown]); 37] = [
                 &["spectra.npz", "b_ivar has the shape (5, 63), flux (5, 64)"],
             ),
             refusal("", file::short_grid, &["b_wavelength has the shape (63,)"]),
-            Test("tests/input/bad_models", "arrays_of_different_lengths"),
+            Test(
+                "tests/input/bad_models",
+                "arrays_of_different_lengths_are_errors",
+            ),
         ],
     ),
     (
@@ -482,13 +497,13 @@ pub const LIST: [(u8, &str, &[Shown]); 37] = [
             refusal("", file::flipped, &["spectra.npz"]),
             Test(
                 "tests/input/loaders",
-                "truncated_files_are_errors_at_every_byte",
+                "files_truncated_at_any_byte_are_errors_or_have_fewer_arms",
             ),
             Test(
                 "tests/input/fits_files",
-                "truncated_files_are_errors_at_every_byte",
+                "files_truncated_at_any_byte_are_errors_or_have_fewer_arms",
             ),
-            Test("tests/fuzzed", "damaged_copies"),
+            Test("tests/fuzzed", "damaged_copies_cause_no_panic"),
         ],
     ),
     (
@@ -521,9 +536,9 @@ pub const LIST: [(u8, &str, &[Shown]); 37] = [
             ),
             Test(
                 "tests/input/fits_files",
-                "claims_of_headers_are_checked_before_memory_is_taken",
+                "sizes_in_headers_are_checked_before_memory_is_allocated",
             ),
-            Test("tests/fuzzed", "greedy_files_take_little"),
+            Test("tests/fuzzed", "greedy_files_stay_below_the_memory_limit"),
         ],
     ),
     (
@@ -584,8 +599,8 @@ pub const LIST: [(u8, &str, &[Shown]); 37] = [
         "two runs, one output",
         &[
             Test(
-                "src/spectral/stream/journal",
-                "a_journal_gives_back_whole_batches_and_drops_a_torn_one",
+                "src/spectral/stream/journal/tests",
+                "whole_batches_are_recalled_and_a_torn_one_is_dropped",
             ),
             Test(
                 "crates/cli/tests/resume",
@@ -605,7 +620,7 @@ pub const LIST: [(u8, &str, &[Shown]); 37] = [
         37,
         "no such adapter",
         &[
-            Test("tests/input/bad_models", "devices_that_are_not_there"),
+            Test("tests/input/bad_models", "missing_devices_are_errors"),
             Test("crates/cli/tests/bad_list", "arguments_that_cannot_work"),
         ],
     ),
