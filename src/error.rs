@@ -210,12 +210,12 @@ impl InvalidSetting {
 fn describe_missing_targets(wanted: usize) -> String {
     match wanted {
         1 => {
-            "the TARGETID that was given is not in the files, or does not pass the other selections"
+            "the TARGETID that was given is not in the files, or does not pass the other selections (fibres with a bad FIBERSTATUS pass with --any-fiberstatus alone)"
                 .into()
         }
         _ => {
             format!(
-                "none of the {wanted} TARGETIDs that were given is in the files and passes the other selections"
+                "none of the {wanted} TARGETIDs that were given is in the files and passes the other selections (fibres with a bad FIBERSTATUS pass with --any-fiberstatus alone)"
             )
         }
     }

@@ -11,14 +11,15 @@ import itertools
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from popfit._checks import check_integer
-from popfit._errors import Error, ExistingFileError
+from popfit._checks import check_integer, check_switch
+from popfit._errors import DeviceError, Error, ExistingFileError, InputError
 from popfit.devices import Device
 from popfit.model import SpectralModel
 from popfit.spectra import Path
-from popfit.surveys import ATTEMPTS, PART_ROWS, FailedPart, FittedPart, Plan, plan
+from popfit.surveys import ATTEMPTS, FailedPart, FittedPart, Plan, plan
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -69,8 +70,8 @@ def fit(
     folder: Path | None = None,
     device: str | Device = "auto",
     parts: int | None = None,
-    part_rows: int = PART_ROWS,
-    retries: int = ATTEMPTS - 1,
+    part_rows: int | None = None,
+    retries: int = ATTEMPTS,
     overwrite: bool = False,
     mixed_devices: bool = False,
     resources: Mapping[str, float] | None = None,
@@ -92,7 +93,7 @@ def fit(
     device : str or Device
         Device of each worker, as in `popfit.fit`.
     retries : int
-        How often a part that fails is tried again.
+        How often a part is tried before it counts as failed.
     overwrite : bool
         True to replace a table that exists.
     mixed_devices : bool
@@ -100,7 +101,7 @@ def fit(
     resources : mapping, optional
         Dask's resources that a task asks for, such as ``{"GPU": 1}``.
     **settings
-        Settings of the fits, as in `popfit.surveys.plan`.
+        Settings of the fits, as in `popfit.surveys.plan`. The threads of a worker are shared by its tasks.
 
     Returns
     -------
@@ -116,7 +117,12 @@ def fit(
     FileExistsError
         If the table exists, and `overwrite` is False.
     """
-    output = os.fspath(output)
+    output = os.fsdecode(output)
+    if os.path.splitext(output)[1].lower() not in (".parquet", ".fits", ".csv"):
+        raise InputError(f"output: {output!r}; its name ends in .parquet, .fits or .csv", argument="output")
+    overwrite = check_switch("overwrite", overwrite)
+    mixed_devices = check_switch("mixed_devices", mixed_devices)
+    client = _client_of(client)
     if os.path.exists(output) and not overwrite:
         message = f"{output}: this file exists already; give overwrite=True, or another name"
         raise ExistingFileError(message, path=output)
@@ -141,7 +147,7 @@ def fit_plan(
     *,
     client: Client | None = None,
     device: str | Device = "auto",
-    retries: int = ATTEMPTS - 1,
+    retries: int = ATTEMPTS,
     resources: Mapping[str, float] | None = None,
 ) -> list[FittedPart]:
     """Fit the missing parts of a plan on a Dask cluster; the arguments are those of `fit`.
@@ -156,13 +162,12 @@ def fit_plan(
     PartsFailed
         If parts failed; the others are there.
     """
-    import distributed
     from distributed.client import FutureCancelledError
     from distributed.comm.core import CommClosedError
 
     plan = plan if isinstance(plan, Plan) else Plan(plan)
-    attempts = check_integer("retries", retries, 0, 2**31 - 2) + 1
-    client = distributed.get_client() if client is None else client
+    attempts = check_integer("retries", retries, 1, 2**31 - 1)
+    client = _client_of(client)
     selector = device.selector if isinstance(device, Device) else device
     try:
         fitted = _fit_missing(client, plan, selector, attempts, resources)
@@ -185,6 +190,7 @@ def _fit_missing(
     tries: Counter[int] = Counter()
     errors: Counter[int] = Counter()
     part_of_key: dict[str, int] = {}
+    unfit: set[str] = set()  # workers that cannot fit any part
 
     def submit(part: int) -> Any:
         name = os.path.basename(plan.path(part))
@@ -192,7 +198,10 @@ def _fit_missing(
         key = f"popfit-{name}-{tries[part]}"
         part_of_key[key] = part
         task = (plan.folder, part, name, device, tasks_per_machine)
-        return client.submit(_fit_part, *task, key=key, pure=False, resources=dict(resources or {}) or None)
+        fit = sorted(set(client.scheduler_info(n_workers=-1)["workers"]) - unfit) if unfit else None
+        return client.submit(
+            _fit_part, *task, key=key, pure=False, workers=fit, resources=dict(resources or {}) or None
+        )
 
     # 1. Keep the scheduler busy, but not full: a survey may have a million parts.
     waiting = iter(plan.missing())
@@ -208,6 +217,11 @@ def _fit_missing(
             fitted.append(result)
         elif result is None:
             plan.record_loss(part, "a worker of Dask")
+        elif isinstance(result, _UnfitWorker):
+            unfit.add(result.address)
+            tries[part] -= 1
+            if not set(client.scheduler_info(n_workers=-1)["workers"]) - unfit:
+                raise Error(f"no worker can fit parts; the last, {result.address}: {result.cause}")
         else:
             errors[part] += 1
         is_open = not isinstance(result, FittedPart) and errors[part] < attempts and tries[part] < MAX_TRIES
@@ -217,25 +231,74 @@ def _fit_missing(
     return fitted
 
 
-def _fit_part(folder: str, part: int, name: str, device: str, tasks_per_machine: int) -> FittedPart | str:
-    """Fit the part of this name on a worker; an error is kept beside the plan, and its text returned."""
-    plan = _plans.get(folder)
-    if plan is None or os.path.basename(plan.path(part)) != name:  # the folder has another plan by now
-        plan = _plans[folder] = Plan(folder)
+@dataclass(frozen=True)
+class _UnfitWorker:
+    """A worker that can fit no part: its device, its model's files or the plan's folder fail."""
+
+    address: str
+    cause: str
+
+
+def _fit_part(
+    folder: str, part: int, name: str, device: str, tasks_per_machine: int
+) -> FittedPart | _UnfitWorker | str:
+    """Fit the part of this name on a worker; an error of the part is kept beside the plan, and its text returned."""
     try:
-        return plan.fit_part(part, device=device, threads=max(1, (os.cpu_count() or 1) // tasks_per_machine))
+        plan = _plans.get(folder)
+        if plan is None or os.path.basename(plan.path(part)) != name:  # the folder has another plan by now
+            plan = _plans[folder] = Plan(folder)
+        plan.warm_up(device=device)
     except (Error, OSError) as error:
+        return _UnfitWorker(_address(), str(error))
+    try:
+        return plan.fit_part(part, device=device, threads=max(1, _cores() // tasks_per_machine))
+    except (Error, OSError) as error:
+        if isinstance(error, DeviceError) or _is_in(getattr(error, "path", None), folder):
+            return _UnfitWorker(_address(), str(error))
         plan.record_failure(part, error)
         return str(error)
 
 
-def _result_of(future: Any) -> FittedPart | str | None:
+def _address() -> str:
+    """Return the address of the worker that runs this task."""
+    import distributed
+
+    address: str = distributed.get_worker().address
+    return address
+
+
+def _cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _is_in(path: object, folder: str) -> bool:
+    """Return True if a path is that of a file that workers write into the folder of a plan."""
+    if not isinstance(path, str | os.PathLike):
+        return False
+    parent, name = os.path.split(os.path.abspath(os.fspath(path)))
+    return parent == folder and name.lstrip(".").startswith(("part-", "failed-"))
+
+
+def _client_of(client: Client | None) -> Client:
+    """Return the client, or the current one."""
+    import distributed
+
+    if client is None:
+        found: Client = distributed.get_client()
+        return found
+    if not isinstance(client, distributed.Client):
+        raise InputError(f"client: {client!r}; give a distributed.Client", argument="client")
+    return client
+
+
+def _result_of(future: Any) -> FittedPart | _UnfitWorker | str | None:
     """Return the result of a task, or None if the workers that had it were lost."""
     from distributed import KilledWorker
 
     error = future.exception()
     if error is None:
-        result: FittedPart | str = future.result()
+        result: FittedPart | _UnfitWorker | str = future.result()
         return result
     if isinstance(error, KilledWorker):
         return None

@@ -15,7 +15,7 @@ from typing import Any
 
 from popfit import _popfit
 from popfit._checks import check_integer, check_switch
-from popfit._errors import InputError
+from popfit._errors import InputError, Interrupted
 from popfit._progress import Progress, progress_function
 from popfit.devices import Device
 from popfit.fitting import _paths, _selected_model, _settings, _tell, _watch
@@ -102,8 +102,9 @@ class Plan:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = os.path.abspath(os.fspath(folder))
+        self._folder = os.path.abspath(os.fsdecode(folder))
         self._plan = _popfit.Plan.open(self._folder)
+        self._sizes = self._plan.parts
         self._workers: dict[tuple[Any, ...], _popfit.PlanWorker] = {}
 
     @property
@@ -114,11 +115,11 @@ class Plan:
     @property
     def sizes(self) -> list[int]:
         """Number of spectra of each part."""
-        return self._plan.parts
+        return list(self._sizes)
 
     def __len__(self) -> int:
         """Return the number of parts."""
-        return len(self.sizes)
+        return len(self._sizes)
 
     def __repr__(self) -> str:
         """Return the folder, and how many of the parts are there."""
@@ -174,10 +175,13 @@ class Plan:
             At Ctrl-C; of the part nothing is left.
         """
         part = self._index(part)
+        worker = self._worker(device, max_memory, batch_size, cpu_fallback)
         with progress_function(progress, "spectra") as on_progress:
-            worker = self._worker(device, max_memory, batch_size, cpu_fallback)
-            fitted = worker.fit_part(part, _watch(on_progress, None, threads))
-        spectra, statuses = (self.sizes[part], {}) if fitted is None else fitted
+            try:
+                fitted = worker.fit_part(part, _watch(on_progress, None, threads))
+            except KeyboardInterrupt as interrupt:
+                raise Interrupted("the fit of the part was interrupted; nothing of it is left") from interrupt
+        spectra, statuses = (self._sizes[part], {}) if fitted is None else fitted
         return FittedPart(part, os.path.basename(self.path(part)), spectra, statuses, fitted is not None)
 
     def warm_up(self, *, device: str | Device = "auto", **settings: Any) -> None:
@@ -282,7 +286,7 @@ def plan(
     folder: Path,
     *,
     parts: int | None = None,
-    part_rows: int = PART_ROWS,
+    part_rows: int | None = None,
     starts: int | None = None,
     seed: int = DEFAULT_SEED,
     solver: str | None = None,
@@ -308,9 +312,9 @@ def plan(
     folder : path
         Folder for manifest and parts, which all workers see; it is made if it is missing.
     parts : int, optional
-        Number of parts, about: small files stay whole.
-    part_rows : int
-        Spectra of a part, about, where `parts` is not given.
+        At most this many parts of about the same size: small files stay whole.
+    part_rows : int, optional
+        Instead of `parts`: about this many spectra per part, by default 20,000.
     starts, seed, solver, max_rounds, precision, velocity_scan, released_errors, strict, select, threads
         As in `popfit.fit`.
 
@@ -343,7 +347,9 @@ def plan(
         limits=(None, threads, False),
     )
     parts = None if parts is None else check_integer("parts", parts, 1, 2**63 - 1)
-    part_rows = check_integer("part_rows", part_rows, 1, 2**63 - 1)
+    part_rows = None if part_rows is None else check_integer("part_rows", part_rows, 1, 2**63 - 1)
+    if parts is not None and part_rows is not None:
+        raise InputError("part_rows: give it or parts, not both", argument="part_rows")
     model = _selected_model(model, settings["arms"])
     files = list(files) if isinstance(files, Iterator) else files
     if isinstance(files, Sequence) and not files:
@@ -351,7 +357,11 @@ def plan(
     paths = _paths(files)
     if paths is None:
         raise TypeError("files: give a path or a sequence of paths; popfit.fit takes arrays")
-    place = os.fspath(folder)
-    notes = _popfit.make_plan(model._model, paths, place, settings, parts, part_rows, _watch(None, None, threads))
+    place = os.fsdecode(folder)
+    watch = _watch(None, None, threads)
+    try:
+        notes = _popfit.make_plan(model._model, paths, place, settings, parts, part_rows or PART_ROWS, watch)
+    except KeyboardInterrupt as interrupt:
+        raise Interrupted("the plan was interrupted; nothing was written") from interrupt
     _tell(notes)
     return Plan(place)

@@ -130,7 +130,7 @@ def test_a_bad_file_costs_its_own_part_alone(files, client, tmp_path):
     plan = popfit.surveys.plan(MODEL, names, tmp_path / "run", parts=FILES)
     pathlib.Path(names[3]).write_bytes(b"PK")
     with pytest.raises(popfit.dask.PartsFailed, match=r"1 of 8 parts failed(.|\n)*spectra-3\.npz") as error:
-        popfit.dask.fit_plan(plan, client=client, device="cpu", retries=1)
+        popfit.dask.fit_plan(plan, client=client, device="cpu", retries=2)
     assert plan.missing() == [3]
     (failed,) = pickle.loads(pickle.dumps(error.value)).failed
     assert failed.part == 3 and len(failed.causes) == 2
@@ -150,3 +150,16 @@ def test_names_hashes_and_counts_pass_the_scheduler(files, client, tmp_path):
         future = client.submit(*task, pure=False)
         assert len(pickle.dumps(task)) < 200 + len(plan.folder)
         assert len(pickle.dumps(future.result())) < 500
+
+
+def test_a_worker_that_cannot_fit_does_not_fail_the_parts(files, client, tmp_path):
+    names, _ = files
+    plan = popfit.surveys.plan(MODEL, names, tmp_path / "run", parts=FILES)
+    with pytest.raises(popfit.Error, match=r"no worker can fit parts(.|\n)*gpx"):
+        popfit.dask.fit_plan(plan, client=client, device="gpx")
+    assert not any(plan.has_failed(part, 1) for part in range(len(plan)))
+    for wrong, match in [({"client": "tcp://host"}, "client"), ({"retries": 0}, "retries")]:
+        with pytest.raises(popfit.InputError, match=match):
+            popfit.dask.fit_plan(plan, **{"client": client, "device": "cpu"} | wrong)
+    with pytest.raises(popfit.InputError, match="ends in"):
+        popfit.dask.fit(MODEL, names, tmp_path / "results.parq", client=client)

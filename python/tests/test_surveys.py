@@ -90,6 +90,7 @@ def test_wrong_arguments_are_refused(files, tmp_path):
     for wrong, match in [
         ({"parts": 0}, "parts"),
         ({"part_rows": 1.5}, "part_rows"),
+        ({"part_rows": 5, "parts": 2}, "not both"),
         ({"starts": 99}, "starts"),
         ({"select": {"target_id": [1]}}, "target_ids"),
     ]:

@@ -64,6 +64,7 @@ pub struct Arguments {
 
 /// Runs `popfit fit`: over files, or as a worker of a plan.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    arguments.planned.check()?;
     match (&arguments.model, &arguments.output) {
         (Some(model), Some(output)) => run_over_files(arguments, model, output),
         _ => fit_plan::run(&arguments.planned, &arguments.device, arguments.quiet),

@@ -31,32 +31,67 @@ pub struct PlannedOptions {
         value_delimiter = ',',
         requires = "plan",
         conflicts_with = "take",
-        required_unless_present_any = ["output", "take"],
         help_heading = "Plan"
     )]
     part: Vec<usize>,
     /// Fit parts that no other worker fits, at most N, until none is left
     #[arg(long, value_name = "N", num_args = 0..=1, requires = "plan", help_heading = "Plan")]
     take: Option<Option<usize>>,
-    /// Errors after which --take leaves a part alone
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 3,
-        requires = "take",
-        help_heading = "Plan"
-    )]
-    attempts: usize,
-    /// Seconds without a sign of life after which --take takes over another worker's part
+    /// Errors after which --take leaves a part alone [default: 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Plan")]
+    attempts: Option<u32>,
+    /// Seconds without a sign of life after which --take takes over another worker's part [default: 600]
     #[arg(
         long,
         value_name = "SECONDS",
-        default_value_t = 600,
-        value_parser = clap::value_parser!(u64).range(1..),
-        requires = "take",
+        value_parser = clap::value_parser!(u32).range(1..),
         help_heading = "Plan"
     )]
-    lease: u64,
+    lease: Option<u32>,
+}
+
+impl PlannedOptions {
+    /// Fails if options of a worker are given without a plan, or do not go together.
+    pub fn check(&self) -> Result<(), Failure> {
+        let of_take = [
+            ("--attempts", self.attempts.is_some()),
+            ("--lease", self.lease.is_some()),
+        ];
+        let of_take = of_take
+            .iter()
+            .find(|(_, is_given)| *is_given)
+            .map(|(name, _)| *name);
+        let given = [
+            (!self.part.is_empty()).then_some("--part"),
+            self.take.is_some().then_some("--take"),
+            of_take,
+        ];
+        match (&self.plan, given.iter().flatten().next(), of_take) {
+            (None, Some(option), _) => Err(Failure::usage(format!(
+                "{option} is for the workers of a plan: give --plan DIR"
+            ))),
+            (Some(_), None, _) => Err(Failure::usage(
+                "which parts? Give --take for all that are free, or --part K,...",
+            )),
+            (Some(_), _, Some(option)) if self.take.is_none() => {
+                Err(Failure::usage(format!("{option} goes with --take")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the limits of `--take`.
+    fn take_options(&self) -> TakeOptions {
+        let mut options = TakeOptions::default();
+        options.most = self.take.flatten();
+        if let Some(attempts) = self.attempts {
+            options.attempts = attempts as usize;
+        }
+        if let Some(seconds) = self.lease {
+            options.lease = Duration::from_secs(seconds.into());
+        }
+        options
+    }
 }
 
 /// Runs a worker of a plan: fits the given parts, or those that are free.
@@ -75,36 +110,75 @@ pub fn run(options: &PlannedOptions, device: &DeviceOptions, quiet: bool) -> Res
             say([describe(part, outcome)]);
         }
     };
-    let Some(most) = options.take else {
-        for part in &options.part {
-            let outcome = worker.fit_part(*part, &control);
-            match &outcome {
-                Ok(_) => report(*part, &outcome),
-                Err(Error::Interrupted { .. }) => {}
-                Err(error) if worker.plan().part_path(*part).is_ok() => {
-                    worker.plan().record_failure(*part, &error.to_string())?;
+    match options.take {
+        None => fit_parts(&worker, &options.part, &control, report),
+        Some(_) => take_parts(&worker, &options.take_options(), &control, quiet, report),
+    }
+}
+
+/// Fits the given parts. One that fails does not keep the others from being fitted; its error is that of the command.
+fn fit_parts(
+    worker: &Worker,
+    parts: &[usize],
+    control: &Control,
+    report: impl Fn(usize, &Result<PartOutcome>),
+) -> Result<(), Failure> {
+    let plan = worker.plan();
+    for part in parts {
+        plan.part_path(*part)?;
+    }
+    let mut failure = None;
+    for part in parts {
+        let outcome = worker.fit_part(*part, control);
+        match outcome {
+            Ok(_) => report(*part, &outcome),
+            Err(error @ Error::Interrupted { .. }) => return Err(Failure::running(error)),
+            Err(error) => {
+                // what cannot be noted is at least said
+                let _ = plan.record_failure(*part, &error.to_string());
+                let error = Failure::running(error);
+                if parts.len() > 1 {
+                    say([format!("part {part}: {}", error.message)]);
                 }
-                Err(_) => {}
+                failure.get_or_insert(error);
             }
-            outcome.map_err(Failure::running)?;
         }
-        return Ok(());
-    };
-    let take = TakeOptions {
-        most,
-        attempts: options.attempts,
-        lease: Duration::from_secs(options.lease),
-    };
+    }
+    let attempts = TakeOptions::default().attempts;
+    match failure {
+        None => plan
+            .list_failures(attempts)
+            .map(drop)
+            .map_err(Failure::from),
+        Some(first) => {
+            let _ = plan.list_failures(attempts);
+            Err(Failure::of_the_run(first.message))
+        }
+    }
+}
+
+/// Fits parts that are free, until none is left.
+fn take_parts(
+    worker: &Worker,
+    options: &TakeOptions,
+    control: &Control,
+    quiet: bool,
+    report: impl Fn(usize, &Result<PartOutcome>),
+) -> Result<(), Failure> {
+    let folder = worker.plan().folder().display();
     let done = worker
-        .take_parts(&take, &control, report)
+        .take_parts(options, control, report)
         .map_err(Failure::running)?;
     if !quiet {
         let left = match done.left {
             0 => String::new(),
-            left => format!("; {left} are left, or other workers fit them"),
+            left => format!(
+                "; left: {left}, which other workers fit, or have left less than {} s ago",
+                options.lease.as_secs()
+            ),
         };
         say([format!(
-            "{} parts with {} spectra fitted{left}",
+            "fitted here: parts {}, spectra {}{left}",
             done.parts, done.spectra
         )]);
     }
@@ -113,9 +187,9 @@ pub fn run(options: &PlannedOptions, device: &DeviceOptions, quiet: bool) -> Res
     };
     let cause = first.causes.last().map_or("", |cause| cause.as_str());
     Err(Failure::of_the_run(format!(
-        "{} parts failed; {}/_failed.json has their causes. The last of part {}: {cause}",
+        "failed parts: {}; {folder}/_failed.json has their causes, and --part K tries one again once its cause is \
+         mended. The last cause of part {}: {cause}",
         done.failed.len(),
-        folder.display(),
         first.part,
     )))
 }

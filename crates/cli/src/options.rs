@@ -29,7 +29,7 @@ pub struct FitOptions {
     )]
     released_errors: Option<bool>,
     /// f32, or mixed: the first rounds' output layers as products of 16-bit numbers, for GPUs
-    #[arg(long, value_enum, default_value_t = Precision::F32, help_heading = "Devices")]
+    #[arg(long, value_enum, default_value_t = Precision::F32, help_heading = "Fit")]
     precision: Precision,
     /// Starts of each spectrum, 1 to 64 [default: the model file's, else as many as compete, at most 4; 8 or 32 where
     /// little of a spectrum counts; up to 16 more where χ²/dof is large]

@@ -23,7 +23,7 @@ pub struct Arguments {
     /// Folder for the plan, its parts and what workers note
     #[arg(short, long, value_name = "DIR", help_heading = "Input and output")]
     output: PathBuf,
-    /// Number of parts, about; small files stay whole
+    /// At most this many parts of about the same size; small files stay whole
     #[arg(
         long,
         value_name = "N",
@@ -32,7 +32,7 @@ pub struct Arguments {
         help_heading = "Plan"
     )]
     parts: Option<u64>,
-    /// Spectra of a part, about
+    /// About this many spectra per part
     #[arg(
         long,
         value_name = "N",
@@ -80,12 +80,13 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         let sizes = || plan.parts.iter().map(Part::spectra);
         let folder = arguments.output.display();
         line(format_args!(
-            "{folder}: {} spectra of {} files in {} parts of {} to {}\n\
+            "{folder}: spectra {}, files {}, parts {} (numbers 0 to {}) of {} to {} spectra\n\
              fit them:  popfit fit --plan {folder} --take       (by any number of workers)\n\
              then:      popfit merge {folder} -o results.parquet",
             plan.spectra(),
             plan.files.len(),
             plan.parts.len(),
+            plan.parts.len() - 1,
             sizes().min().unwrap_or(0),
             sizes().max().unwrap_or(0),
         ));

@@ -199,8 +199,8 @@ impl DesiReader {
         }
         if bad_fibres > 0 {
             self.notes.push(format!(
-                "{}: {bad_fibres} of {length} fibres have a bad FIBERSTATUS (bits other than 3 and 20) and are left \
-                 out; --any-fiberstatus, or any_fiberstatus in Python's select, fits them, too",
+                "{}: of {length} fibres {bad_fibres} with a bad FIBERSTATUS (bits other than 3 and 20) are left out; \
+                 --any-fiberstatus, or any_fiberstatus in Python's select, fits them, too",
                 self.file
             ));
         }
@@ -213,13 +213,26 @@ impl DesiReader {
         for name in FIBER_STATUS_COLUMNS {
             return match self.fits.read_column(self.fibermap, name, rows)? {
                 None => continue,
-                Some(ColumnValues::I32(status)) => Ok(status
-                    .into_iter()
-                    .map(|status| is_good(status.into()))
-                    .collect()),
+                Some(ColumnValues::U8(status)) => {
+                    Ok(status.into_iter().map(|s| is_good(s.into())).collect())
+                }
+                Some(ColumnValues::I16(status)) => {
+                    Ok(status.into_iter().map(|s| is_good(s.into())).collect())
+                }
+                Some(ColumnValues::U16(status)) => {
+                    Ok(status.into_iter().map(|s| is_good(s.into())).collect())
+                }
+                Some(ColumnValues::I32(status)) => {
+                    Ok(status.into_iter().map(|s| is_good(s.into())).collect())
+                }
+                Some(ColumnValues::U32(status)) => {
+                    Ok(status.into_iter().map(|s| is_good(s.into())).collect())
+                }
                 Some(ColumnValues::I64(status)) => Ok(status.into_iter().map(is_good).collect()),
                 Some(_) => {
-                    let message = format!("column {name} is not of integers");
+                    let message = format!(
+                        "column {name} is not of integers; --any-fiberstatus fits all fibres without reading it"
+                    );
                     Err(self.fits.fault(self.fibermap, message))
                 }
             };

@@ -213,7 +213,7 @@ fn fibres_with_a_bad_status_are_left_out_on_request() {
         let (rows, notes) = read(Selection::default().good_fibres(true));
         assert_eq!(rows, [0, 1]);
         assert!(
-            notes[0].contains("2 of 4 fibres have a bad FIBERSTATUS"),
+            notes[0].contains("of 4 fibres 2 with a bad FIBERSTATUS"),
             "{notes:?}"
         );
     }

@@ -10,7 +10,9 @@ use serde::Serialize;
 use super::Plan;
 
 /// Name of the list of parts that failed too often.
-const LIST: &str = "_failed.json";
+pub(super) const LIST: &str = "_failed.json";
+/// Kind of the notes that keep errors.
+pub(super) const NOTE: &str = "failed";
 /// Error of a part whose worker gave no sign of life; its name follows.
 const LOST_WORKER: &str = "its worker gave no sign of life: ";
 /// Number of workers that may be lost with one part before it counts as failed. Clusters stop workers that do nothing
@@ -31,7 +33,7 @@ pub struct FailedPart {
 
 /// Returns the path at which the errors of a part are kept, one per line.
 fn path_of_errors(plan: &Plan, part: usize) -> PathBuf {
-    plan.note_path("failed", part)
+    plan.note_path(NOTE, part)
 }
 
 /// Returns the errors of a part, the last one last.

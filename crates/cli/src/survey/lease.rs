@@ -2,14 +2,16 @@
 //!
 //! A lease only saves work. Two workers that fit one part write the same rows, of which the first to be whole stays.
 
-use std::fs::{File, FileTimes};
-use std::io::{ErrorKind, Write};
+use std::fs::File;
+use std::io::{ErrorKind, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 use popfit::{Error, Result};
+
+use super::worker::random_number;
 
 /// Number of heartbeats in the time after which a silent lease may be taken over.
 const HEARTBEATS_PER_LIFETIME: u32 = 5;
@@ -57,12 +59,17 @@ impl Lease {
             let Ok(before) = std::fs::metadata(path).and_then(|lease| lease.modified()) else {
                 continue;
             };
-            if !is_older(path, before, lifetime).map_err(io)? {
+            // its worker beats as often as its own lifetime asks for
+            let text = std::fs::read_to_string(path).unwrap_or_default();
+            let (former, seconds) = text.trim_end().split_once('\n').unwrap_or((&text, ""));
+            let of_former = seconds
+                .parse()
+                .map_or(Duration::ZERO, Duration::from_secs_f64);
+            if !is_older(path, before, lifetime.max(of_former)).map_err(io)? {
                 return Ok(Taken::Held);
             }
             // of several that find it silent, the one that can move it away goes on
-            let former = std::fs::read_to_string(path).unwrap_or_default();
-            let away = path.with_extension(format!("{}-silent", std::process::id()));
+            let away = path.with_extension(format!("{:016x}-silent", random_number()));
             if std::fs::rename(path, &away).is_ok() {
                 silent = Some(former.trim_end().to_string());
                 let _ = std::fs::remove_file(&away);
@@ -78,13 +85,14 @@ impl Lease {
         worker: &str,
         lifetime: Duration,
     ) -> std::io::Result<Lease> {
-        writeln!(file, "{worker}")?;
+        let text = format!("{worker}\n{}\n", lifetime.as_secs_f64());
+        file.write_all(text.as_bytes())?;
         let (end, ended) = channel::<()>();
         let period = lifetime / HEARTBEATS_PER_LIFETIME;
         let beat = move || {
             while ended.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
-                // a missed beat is made up for by the next
-                let _ = file.set_times(FileTimes::new().set_modified(SystemTime::now()));
+                // written anew, it has the time of the file system's clock; a missed beat is made up for by the next
+                let _ = file.rewind().and_then(|()| file.write_all(text.as_bytes()));
             }
         };
         let heartbeat = std::thread::Builder::new()
@@ -108,13 +116,20 @@ impl Drop for Lease {
     }
 }
 
-/// Returns whether a file system that gives a new file the time "now" counts `before` as more than `age` ago. The
-/// clocks of machines differ; that of the file system is one.
+/// Returns whether a file system that gives a new file the time "now" counts `before` as more than `age` ago, or as
+/// much to come. The clocks of machines differ; that of the file system is one.
 fn is_older(beside: &Path, before: SystemTime, age: Duration) -> std::io::Result<bool> {
-    let probe = beside.with_extension(format!("{}-clock", std::process::id()));
-    let now = File::create(&probe).and_then(|file| file.metadata()?.modified());
+    let probe = beside.with_extension(format!("{:016x}-clock", random_number()));
+    let written = File::create(&probe).and_then(|mut file| {
+        file.write_all(b"now")?;
+        file.metadata()?.modified()
+    });
     let _ = std::fs::remove_file(&probe);
-    Ok(now?.duration_since(before).is_ok_and(|since| since > age))
+    let distance = match written?.duration_since(before) {
+        Ok(since) => since,
+        Err(to_come) => to_come.duration(),
+    };
+    Ok(distance > age)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use popfit::low_level::read_text;
 use popfit::spectra::{InputFiles, Selection};
@@ -23,7 +24,7 @@ const MAX_MANIFEST_BYTES: u64 = 4 << 30;
 const HASH_DIGITS: usize = 16;
 
 /// A plan: a run over files that is divided into parts.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Manifest {
@@ -58,6 +59,9 @@ pub struct Manifest {
     /// Hash of everything above but the parts, which the hashes of the parts begin with.
     #[serde(skip)]
     run_hash: String,
+    /// Names of the parts' tables, once they have been asked for.
+    #[serde(skip)]
+    part_names: OnceLock<Vec<String>>,
 }
 
 /// A file of spectra in a plan.
@@ -210,6 +214,7 @@ impl Manifest {
             files: Vec::new(),
             parts: Vec::new(),
             run_hash: String::new(),
+            part_names: OnceLock::new(),
         }
     }
 
@@ -222,7 +227,7 @@ impl Manifest {
         let path = Manifest::path(folder.as_ref());
         let text = read_text(&path, MAX_MANIFEST_BYTES, "not a manifest (text)")?;
         let manifest: Manifest = serde_json::from_str(&text).map_err(|error| {
-            let message = format!("is no manifest that `popfit plan` wrote: {error}");
+            let message = format!("is not a manifest that `popfit plan` wrote: {error}");
             format_error(&path, message)
         })?;
         if (manifest.manifest, manifest.popfit.as_str()) != (VERSION, env!("CARGO_PKG_VERSION")) {
@@ -270,9 +275,12 @@ impl Manifest {
         // no row depends on it
         settings.batch_size = None;
         let fitter = settings.fitter(model.clone(), Some(&file))?;
-        // an emulator that is not used any more, or other wavelengths
         if !planned.is_empty() || model_hash(&fitter) != self.model_hash {
-            return Err(changed(&self.model));
+            return Err(Error::Usage(format!(
+                "{}: a file that this model names, such as one of wavelengths, differs from the file that the plan was \
+                 made with, or two have changed places: bring it back, or make a new plan in another folder",
+                self.model.display()
+            )));
         }
         Ok((file, model))
     }
@@ -284,8 +292,47 @@ impl Manifest {
 
     /// Writes the manifest into a folder.
     pub(super) fn write(&self, folder: &Path) -> Result<()> {
-        let text = serde_json::to_string(self).map_err(|error| Error::Usage(error.to_string()))?;
-        OutputFile::create(Manifest::path(folder), false)?.write(one_part_per_line(&text))
+        OutputFile::create(Manifest::path(folder), false)?.write(self.text()?)
+    }
+
+    /// Returns the manifest as JSON, with a line for each file and for each part.
+    fn text(&self) -> Result<String> {
+        fn json<T: Serialize>(value: &T) -> Result<String> {
+            serde_json::to_string(value).map_err(|error| Error::Usage(error.to_string()))
+        }
+        fn list<T: Serialize>(values: &[T]) -> Result<String> {
+            let lines: Vec<String> = values.iter().map(json).collect::<Result<_>>()?;
+            Ok(format!("[\n{}\n]", lines.join(",\n")))
+        }
+        let (files, parts) = (list(&self.files)?, list(&self.parts)?);
+        let without_lists = Manifest {
+            files: Vec::new(),
+            parts: Vec::new(),
+            ..self.clone()
+        };
+        // files and parts are the last fields
+        let head = json(&without_lists)?;
+        let head = head.trim_end_matches("\"files\":[],\"parts\":[]}");
+        Ok(format!("{head}\n\"files\":{files},\n\"parts\":{parts}}}\n"))
+    }
+
+    /// Returns what makes this another plan than `other`; `None` if they are the same.
+    pub(super) fn difference(&self, other: &Manifest) -> Option<&'static str> {
+        let is_relative = |file: &PlannedFile| file.path.is_relative();
+        let differences = [
+            (self.model_text != other.model_text, "model file"),
+            (self.emulators != other.emulators, "networks"),
+            (self.model_hash != other.model_hash, "model or settings"),
+            (self.selection != other.selection, "selection"),
+            (self.files != other.files, "files of spectra"),
+            (self.parts != other.parts, "size of parts"),
+            (
+                self.folder != other.folder && self.files.iter().any(is_relative),
+                "folder to which paths are relative",
+            ),
+        ];
+        let mut found = differences.iter().filter(|(differs, _)| *differs);
+        found.next().map(|(_, what)| *what)
     }
 
     /// Returns the number of spectra of all parts.
@@ -304,10 +351,16 @@ impl Manifest {
     }
 
     /// Returns the name of a part's table; `None` if there is no such part.
-    pub fn part_name(&self, part: usize) -> Option<String> {
-        let mut hash = self.part_hash(part)?;
-        hash.truncate(HASH_DIGITS);
-        Some(format!("part-{}-{hash}.parquet", self.number(part)))
+    pub fn part_name(&self, part: usize) -> Option<&str> {
+        let make_name = |part: usize| {
+            let mut hash = self.part_hash(part).unwrap_or_default();
+            hash.truncate(HASH_DIGITS);
+            format!("part-{}-{hash}.parquet", self.number(part))
+        };
+        let names = self
+            .part_names
+            .get_or_init(|| (0..self.parts.len()).map(make_name).collect());
+        names.get(part).map(String::as_str)
     }
 
     /// Returns a part's number with zeros before it, so that the order of names is that of the parts.
@@ -361,6 +414,7 @@ impl Manifest {
             files: _,
             parts: _,
             run_hash: _,
+            part_names: _,
         } = self;
         let emulators: BTreeSet<&str> = emulators.iter().map(|(_, hash)| hash.as_str()).collect();
         let what = (
@@ -379,13 +433,6 @@ pub(super) fn model_hash(fitter: &SpectralFitter) -> String {
     let key = fitter.resume_key("", &Selection::default(), &no_files);
     let lines = key.lines().filter(|line| !line.starts_with("emulator "));
     hex(lines.collect::<Vec<_>>().join("\n").as_bytes())
-}
-
-/// Breaks the lines of a manifest where a file or a part begins, for people and for `diff`.
-fn one_part_per_line(json: &str) -> String {
-    json.replace("},{\"path\"", "},\n{\"path\"")
-        .replace("]],[[", "]],\n[[")
-        + "\n"
 }
 
 /// Returns the SHA-256 of some bytes, as hexadecimal text.

@@ -1,16 +1,16 @@
 //! Merge of the parts of a plan into one table.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use popfit::{
-    DeviceRows, Error, Metadata, OutputFile, Result, TableReader, TableWriter, WriteOptions,
+    DeviceRows, Error, Metadata, OutputFile, Result, Schema, TableReader, TableWriter, WriteOptions,
 };
 use serde_json::json;
 
 use super::manifest::Manifest;
-use super::{Plan, format_error};
+use super::{Plan, failures, format_error};
 
 /// Name of the file that says that the merged table is written.
 const SUCCESS: &str = "_SUCCESS";
@@ -55,26 +55,32 @@ pub fn merge(
 ) -> Result<MergeSummary> {
     let output = output.as_ref();
     let (folder, manifest) = (plan.folder(), plan.manifest());
+    refuse_output_in_folder(output, folder)?;
     let parts = paths_of_parts(plan)?;
 
     // 1. See that each part is what its name says, and which devices made them.
-    let mut devices = BTreeSet::new();
-    let mut schema = None;
+    let mut first_parts = BTreeMap::new();
+    let mut first: Option<(Schema, Metadata)> = None;
     for (part, path) in parts.iter().enumerate() {
         let reader = open_part(manifest, part, path)?;
-        devices.insert(reader.metadata.device);
-        schema.get_or_insert(reader.schema);
+        let device = reader.metadata.device.clone();
+        first_parts.entry(device).or_insert(part);
+        first.get_or_insert((reader.schema, reader.metadata));
     }
-    let devices: Vec<String> = devices.into_iter().collect();
+    let devices: Vec<String> = first_parts.keys().cloned().collect();
     if devices.len() > 1 && !options.mixed_devices {
+        let examples = first_parts
+            .iter()
+            .map(|(device, part)| format!("{device} (first: part {part})"));
         return Err(Error::Usage(format!(
             "{}: devices of different kinds made the parts, whose last bits may differ: {}. Accept that \
-             (--mixed-devices), or remove the parts of all kinds but one and fit these again",
+             (--mixed-devices; mixed_devices=True in Python), or remove the parts of all kinds but one (popfit.device \
+             in their metadata) and fit these again",
             folder.display(),
-            devices.join("; ")
+            examples.collect::<Vec<_>>().join("; ")
         )));
     }
-    let Some(schema) = schema else {
+    let Some((schema, mut metadata)) = first else {
         return Err(Error::Usage(format!(
             "{}: the plan has no parts",
             folder.display()
@@ -82,11 +88,8 @@ pub fn merge(
     };
 
     // 2. Write their rows in turn.
-    let metadata = Metadata::default()
-        .model(&*manifest.model_text)
-        .device(devices.join(" + "))
-        .emulators(manifest.emulators.clone())
-        .settings(&*manifest.settings_text);
+    metadata.device = devices.join(" + ");
+    metadata.part = None;
     let options = WriteOptions::default()
         .metadata(metadata)
         .overwrite(options.overwrite);
@@ -125,13 +128,36 @@ pub fn merge(
     // 3. Say so, and remove what killed workers left.
     let success =
         json!({ "table": output.display().to_string(), "parts": parts.len(), "rows": rows });
-    OutputFile::create(folder.join(SUCCESS), true)?.write(format!("{success}\n"))?;
+    let written = OutputFile::create(folder.join(SUCCESS), true)
+        .and_then(|file| file.write(format!("{success}\n")));
+    written.map_err(|error| {
+        Error::Usage(format!(
+            "{} is complete, but in the plan's folder: {error}",
+            output.display()
+        ))
+    })?;
     remove_remains(folder);
     Ok(MergeSummary {
         parts: parts.len(),
         rows,
         devices,
     })
+}
+
+/// Fails if the table would be in the folder of the plan, where it would be taken for one of the parts.
+fn refuse_output_in_folder(output: &Path, folder: &Path) -> Result<()> {
+    let parent = output
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    let real = |path: &Path| path.canonicalize().ok();
+    match real(parent.unwrap_or(Path::new("."))) == real(folder) {
+        false => Ok(()),
+        true => Err(Error::Usage(format!(
+            "{}: the table would be in the folder of its parts, which are read as a table, too; give a name in another \
+             folder",
+            output.display()
+        ))),
+    }
 }
 
 /// Returns the paths of the parts in their order; fails if one is missing.
@@ -144,6 +170,10 @@ fn paths_of_parts(plan: &Plan) -> Result<Vec<PathBuf>> {
     if missing.is_empty() {
         return Ok(paths);
     }
+    let causes = match plan.folder().join(failures::LIST).exists() {
+        true => "; _failed.json says why some have failed",
+        false => "",
+    };
     let more = match missing.len().saturating_sub(NAMED_PARTS) {
         0 => String::new(),
         more => format!(" and {more} more"),
@@ -151,8 +181,7 @@ fn paths_of_parts(plan: &Plan) -> Result<Vec<PathBuf>> {
     let count = missing.len();
     missing.truncate(NAMED_PARTS);
     Err(Error::Usage(format!(
-        "{}: {count} of {} parts are missing: {}{more}. Fit them (popfit fit --plan {} --take); _failed.json names \
-         those that failed too often",
+        "{}: {count} of {} parts are missing: {}{more}. Fit them (popfit fit --plan {} --take){causes}",
         plan.folder().display(),
         paths.len(),
         missing.join(", "),
@@ -162,7 +191,13 @@ fn paths_of_parts(plan: &Plan) -> Result<Vec<PathBuf>> {
 
 /// Opens the table of a part; fails if it is that of another part or plan.
 fn open_part(manifest: &Manifest, part: usize, path: &Path) -> Result<TableReader> {
-    let reader = TableReader::open(path)?;
+    let reader = TableReader::open(path).map_err(|error| match error {
+        Error::Format { message, .. } => format_error(
+            path,
+            format!("{message}; remove it, and fit the part again"),
+        ),
+        other => other,
+    })?;
     if reader.metadata.part != manifest.part_hash(part) {
         let message = format!(
             "is not part {part} of this plan, although it has its name: remove it, and fit the part again"
@@ -186,7 +221,10 @@ fn remove_remains(folder: &Path) {
         return;
     };
     for entry in entries.flatten() {
-        let is_incomplete = entry.file_name().to_string_lossy().starts_with(".part-");
+        let name = entry.file_name();
+        let is_incomplete = [".part-", "..part-"]
+            .iter()
+            .any(|start| name.to_string_lossy().starts_with(start));
         let is_free =
             || std::fs::File::open(entry.path()).is_ok_and(|file| file.try_lock().is_ok());
         if is_incomplete && is_free() {

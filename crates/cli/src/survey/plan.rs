@@ -1,7 +1,7 @@
 //! A plan on the disk: its folder, and what is there of its parts.
 
 use std::collections::HashSet;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use popfit::{Error, Result};
@@ -72,6 +72,17 @@ impl Plan {
     /// # Errors
     /// Returns [`Error::Io`] if the folder cannot be listed.
     pub fn missing_parts(&self) -> Result<Vec<usize>> {
+        let names = self.list_names()?;
+        let is_missing = |part: &usize| {
+            let name = self.manifest.part_name(*part).unwrap_or_default();
+            !names.contains(OsStr::new(name))
+        };
+        let parts = 0..self.manifest.parts.len();
+        Ok(parts.filter(is_missing).collect())
+    }
+
+    /// Returns the names of all files in the folder.
+    fn list_names(&self) -> Result<HashSet<OsString>> {
         let io = |source| Error::Io {
             path: self.folder.clone(),
             source,
@@ -80,18 +91,17 @@ impl Plan {
         for entry in std::fs::read_dir(&self.folder).map_err(io)? {
             names.insert(entry.map_err(io)?.file_name());
         }
-        let is_missing = |part: &usize| {
-            let name = self.manifest.part_name(*part).unwrap_or_default();
-            !names.contains(OsStr::new(&name))
-        };
-        let parts = 0..self.manifest.parts.len();
-        Ok(parts.filter(is_missing).collect())
+        Ok(names)
     }
 
     /// Returns the path of a worker's note on a part: `.KIND-KKKKK`.
     pub(super) fn note_path(&self, kind: &str, part: usize) -> PathBuf {
-        self.folder
-            .join(format!(".{kind}-{}", self.manifest.number(part)))
+        self.folder.join(self.note_name(kind, part))
+    }
+
+    /// Returns the name of a worker's note on a part.
+    fn note_name(&self, kind: &str, part: usize) -> String {
+        format!(".{kind}-{}", self.manifest.number(part))
     }
 
     /// Keeps an error of a part, with those before.
@@ -122,8 +132,13 @@ impl Plan {
     /// # Errors
     /// Returns the errors of writing the list.
     pub fn list_failures(&self, attempts: usize) -> Result<Vec<FailedPart>> {
+        let names = self.list_names()?;
+        let has_errors = |part: &usize| {
+            let name = self.note_name(failures::NOTE, *part);
+            names.contains(OsStr::new(&name))
+        };
         let mut failed = self.missing_parts()?;
-        failed.retain(|part| self.has_failed(*part, attempts));
+        failed.retain(|part| has_errors(part) && self.has_failed(*part, attempts));
         failures::list(self, failed)
     }
 }

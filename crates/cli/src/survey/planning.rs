@@ -92,6 +92,10 @@ fn plan_here(files: &mut FitFiles, size: PartSize, control: &Control) -> Result<
             kept: false,
         });
     }
+    if source.is_empty() {
+        let message = "no spectrum is selected, so that there is nothing to plan";
+        return Err(Error::Usage(message.into()));
+    }
     let metadata = Metadata::of(&fitter);
     let described = files.spectra.iter().zip(inputs.contents());
     let planned: Vec<PlannedFile> = described
@@ -167,13 +171,14 @@ fn write(manifest: &Manifest, folder: &Path) -> Result<()> {
     if !Manifest::path(folder).exists() {
         return manifest.write(folder);
     }
-    if Manifest::open(folder).is_ok_and(|present| present == *manifest) {
-        return Ok(());
+    match Manifest::open(folder)?.difference(manifest) {
+        None => Ok(()),
+        Some(what) => Err(Error::Usage(format!(
+            "{}: the folder has another plan, which differs in its {what}; choose another folder, or remove this one \
+             with its parts",
+            folder.display()
+        ))),
     }
-    Err(Error::Usage(format!(
-        "{}: the folder has another plan; choose another folder, or remove it",
-        Manifest::path(folder).display()
-    )))
 }
 
 /// Divides the spectra of the files into parts of about the same size, at most as many as `size` asks for.

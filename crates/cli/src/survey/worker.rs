@@ -1,7 +1,7 @@
 //! A worker, which fits parts of a plan.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use popfit::low_level::rename_new;
@@ -212,7 +212,7 @@ impl Worker {
             has_taken = false;
             let mut missing = self.plan.missing_parts()?;
             // Workers begin at different parts, so that they seldom look for the same one.
-            let start = std::process::id() as usize * 7919 % missing.len().max(1);
+            let start = random_number() as usize % missing.len().max(1);
             missing.rotate_left(start);
             for part in missing {
                 if options.most.is_some_and(|most| done.parts >= most) {
@@ -230,14 +230,9 @@ impl Worker {
                         done.spectra += fitted.spectra;
                         has_taken = true;
                     }
+                    Err(error) if self.is_own(&error) => return Err(error),
                     Err(error) => {
-                        if !matches!(error, Error::Interrupted { .. }) {
-                            let text = error.to_string();
-                            self.plan.record_failure(part, &text)?;
-                        }
-                        if self.is_own(&error) {
-                            return Err(error);
-                        }
+                        self.plan.record_failure(part, &error.to_string())?;
                         has_taken = true;
                     }
                 }
@@ -247,7 +242,8 @@ impl Worker {
             }
         }
         done.failed = self.plan.list_failures(options.attempts)?;
-        done.left = self.plan.missing_parts()?.len() - done.failed.len();
+        let missing = self.plan.missing_parts()?.len();
+        done.left = missing.saturating_sub(done.failed.len());
         Ok(done)
     }
 
@@ -281,10 +277,20 @@ impl Worker {
             | Error::DeviceUntrusted { .. }
             | Error::OutOfMemory { .. } => true,
             Error::Io { path, .. } | Error::Write { path, .. } | Error::Unsettled { path, .. } => {
-                path.starts_with(self.plan.folder())
+                self.is_output(path)
             }
             _ => false,
         }
+    }
+
+    /// Returns whether workers write this file. Files of spectra may be in the same folder.
+    fn is_output(&self, path: &Path) -> bool {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let name = name.trim_start_matches('.');
+        let is_note = ["part-", "lease-", "failed-"]
+            .iter()
+            .any(|kind| name.starts_with(kind));
+        path == self.plan.folder() || (path.parent() == Some(self.plan.folder()) && is_note)
     }
 }
 
@@ -296,17 +302,16 @@ impl std::fmt::Debug for Worker {
     }
 }
 
+/// Returns a number that another worker hardly has, whatever the machine or container.
+pub(super) fn random_number() -> u64 {
+    // the keys of a new hasher are random
+    RandomState::new().build_hasher().finish()
+}
+
 /// Returns a name for a part's table while it is written, which no other worker has.
 fn staging_path(path: &Path) -> PathBuf {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let time = time.map_or(0, |time| time.as_nanos());
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!(
-        ".{stem}.{}-{time:x}-{count}.parquet",
-        std::process::id()
-    ))
+    path.with_file_name(format!(".{stem}.{:016x}.parquet", random_number()))
 }
 
 /// Returns the name by which other workers know this one: its machine and process.

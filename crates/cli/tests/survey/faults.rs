@@ -33,7 +33,7 @@ fn killed_workers_cost_nothing() {
     survey.assert_merged_is("one.parquet");
     let left: Vec<String> = names(&survey.path("run"))
         .into_iter()
-        .filter(|name| name.starts_with(".part-") || name.starts_with(".lease-"))
+        .filter(|name| name.starts_with('.'))
         .collect();
     assert_eq!(left, [""; 0]);
 }
@@ -78,7 +78,7 @@ fn a_bad_file_costs_its_own_part_alone() {
     let output = survey.take(&[]).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", message(&output));
     assert!(
-        message(&output).contains("1 parts failed"),
+        message(&output).contains("failed parts: 1"),
         "{}",
         message(&output)
     );
@@ -104,10 +104,19 @@ fn a_bad_file_costs_its_own_part_alone() {
         message(&merged)
     );
     assert!(!survey.path("merged.parquet").exists() && !survey.path("run/_SUCCESS").exists());
+    assert!(
+        message(&merged).contains("_failed.json says why"),
+        "{}",
+        message(&merged)
+    );
+    // of several parts on request, a bad one does not keep the others from being fitted
+    std::fs::remove_file(survey.path(&format!("run/{}", survey.parts()[2]))).unwrap();
+    let output = survey.run(&["fit", "--plan", "run", "--part", "2,3", "--device", "cpu"]);
+    assert_eq!(output.status.code(), Some(1), "{}", message(&output));
+    assert_eq!(survey.parts().len(), 3);
     // once it is mended, the part is fitted on request
     std::fs::write(&bad, good).unwrap();
     survey.succeed(&["fit", "--plan", "run", "--part", "2", "--device", "cpu"]);
-    survey.succeed(&["fit", "--plan", "run", "--take", "--device", "cpu"]);
     assert!(!survey.path("run/_failed.json").exists());
     survey.assert_merged_is("one.parquet");
 }

@@ -201,10 +201,65 @@ fn the_same_plan_again_is_left_alone_and_another_refused() {
     let other = survey.run(&["plan", "model.toml", "spectra-0.npz", "-o", "run"]);
     assert_eq!(other.status.code(), Some(2));
     assert!(
-        message(&other).contains("the folder has another plan"),
+        message(&other)
+            .contains("the folder has another plan, which differs in its files of spectra"),
         "{}",
         message(&other)
     );
+}
+
+/// The manifest has lines for people, and any text of a model and any name of a file.
+#[test]
+fn manifests_hold_any_text() {
+    let survey = Survey::new(1);
+    let model = std::fs::read_to_string(survey.path("model.toml")).unwrap();
+    let text = format!("# limits [[1]],[[2]] and {{\"path\"}},{{\"path\"}}\n{model}");
+    std::fs::write(survey.path("model.toml"), text).unwrap();
+    let name = "a]],[[b.npz";
+    std::fs::rename(survey.path("spectra-0.npz"), survey.path(name)).unwrap();
+    survey.succeed(&["plan", "model.toml", name, "-o", "run", "--parts", "3"]);
+    survey.succeed(&["fit", "--plan", "run", "--take", "--device", "cpu"]);
+    survey.succeed(&["merge", "run", "-o", "merged.parquet"]);
+    let manifest = String::from_utf8(survey.bytes("run/_manifest.json")).unwrap();
+    assert!(manifest.lines().count() > 5);
+    // settings of the merged table are those of its rows, whatever became of the manifest
+    let edited = manifest.replace("solver = lm", "solver = magic");
+    assert_ne!(edited, manifest);
+    std::fs::write(survey.path("run/_manifest.json"), edited).unwrap();
+    survey.succeed(&["merge", "run", "-o", "again.parquet"]);
+    assert!(survey.bytes("again.parquet") == survey.bytes("merged.parquet"));
+}
+
+#[test]
+fn nothing_to_fit_is_nothing_to_plan() {
+    let survey = Survey::new(0);
+    let desi = popfit_testing::root().join("tests/data/desi");
+    let spectra = desi.join("coadd-synth-505.fits.gz").display().to_string();
+    let arm = format!(
+        "arm = [{{ name = \"b\", emulator = '{}' }}]\n",
+        desi.join("b.safetensors").display()
+    );
+    std::fs::write(
+        survey.path("desi.toml"),
+        arm + "velocity = { range = [-1500.0, 1500.0] }\n",
+    )
+    .unwrap();
+    let output = survey.run(&[
+        "plan",
+        "desi.toml",
+        &spectra,
+        "-o",
+        "run",
+        "--min-sn",
+        "1e9",
+    ]);
+    assert_eq!(output.status.code(), Some(2), "{}", message(&output));
+    assert!(
+        message(&output).contains("nothing to plan"),
+        "{}",
+        message(&output)
+    );
+    assert!(!survey.path("run").exists());
 }
 
 /// Whatever goes with no plan is refused, not ignored.
@@ -229,8 +284,59 @@ fn options_that_a_plan_sets_are_refused_of_its_workers() {
             message(&output)
         );
     }
-    let neither = survey.run(&["fit", "--plan", "run"]);
-    assert_eq!(neither.status.code(), Some(2), "{}", message(&neither));
+    for (arguments, words) in [
+        (&["fit", "--plan", "run"][..], "--take"),
+        (
+            &["fit", "--plan", "run", "--part", "0", "--attempts", "2"],
+            "--attempts goes with --take",
+        ),
+        (
+            &["fit", "--plan", "run", "--take", "--attempts", "0"],
+            "--attempts",
+        ),
+        (
+            &[
+                "fit",
+                "model.toml",
+                "spectra-0.npz",
+                "-o",
+                "x.parquet",
+                "--part",
+                "0",
+            ],
+            "--plan DIR",
+        ),
+        (
+            &[
+                "fit",
+                "model.toml",
+                "spectra-0.npz",
+                "-o",
+                "x.parquet",
+                "--lease",
+                "9",
+            ],
+            "--plan DIR",
+        ),
+        (
+            &["merge", "run", "-o", "run/results.parquet"],
+            "in the folder of its parts",
+        ),
+    ] {
+        let output = survey.run(arguments);
+        assert_eq!(
+            output.status.code(),
+            Some(2),
+            "{arguments:?}: {}",
+            message(&output)
+        );
+        assert!(
+            message(&output).contains(words),
+            "{arguments:?}: {}",
+            message(&output)
+        );
+    }
+    assert!(!survey.path("x.parquet").exists());
     let missing = survey.run(&["fit", "--plan", "run", "--part", "7", "--device", "cpu"]);
     assert_eq!(missing.status.code(), Some(2));
     assert!(
