@@ -82,15 +82,16 @@ impl PlannedOptions {
 
     /// Returns the limits of `--take`.
     fn take_options(&self) -> TakeOptions {
-        let mut options = TakeOptions::default();
-        options.most = self.take.flatten();
-        if let Some(attempts) = self.attempts {
-            options.attempts = attempts as usize;
+        let default = TakeOptions::default();
+        TakeOptions {
+            most: self.take.flatten(),
+            attempts: self
+                .attempts
+                .map_or(default.attempts, |attempts| attempts as usize),
+            lease: self
+                .lease
+                .map_or(default.lease, |seconds| Duration::from_secs(seconds.into())),
         }
-        if let Some(seconds) = self.lease {
-            options.lease = Duration::from_secs(seconds.into());
-        }
-        options
     }
 }
 
