@@ -338,7 +338,7 @@ impl CurveProblem<'_> {
     }
 
     /// Returns the covariance of the sandwich formula for the parameters `interior`, (P, P), with a and b of
-    /// [`ResidualScatter::factors`]: C M C with C⁻¹ = H = a JᵀJ + D and M = b JᵀJ + D, D being the diagonal of the
+    /// [`ResidualScatter::covariance_factors`]: C M C with C⁻¹ = H = a JᵀJ + D and M = b JᵀJ + D, D being the diagonal of the
     /// priors. That is b/a C + (1 − b/a) C D C.
     fn sandwich_covariance(
         &self,

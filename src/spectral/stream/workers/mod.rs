@@ -1,6 +1,6 @@
 //! A run as a stream: one thread reads, workers fit the batches on their devices, and the calling thread writes.
 //!
-//! Several workers share a device ([`Device::workers`]). While the spectra of one worker are on it, the others prepare
+//! Several workers share a device ([`Backend::workers`]). While the spectra of one worker are on it, the others prepare
 //! their own, and the slowest fits of one batch run beside most fits of another. With `--device all` each GPU has
 //! workers of its own, and all workers take jobs from one queue. The reader waits for a permit for each batch. It and
 //! the workers send events to the writer through one channel. At most one batch more than there are workers is in
@@ -182,7 +182,7 @@ impl<'a> Workers<'a> {
         names.map(|device| DeviceRows { device, rows: 0 }).collect()
     }
 
-    /// Returns the name in the result table of each device that [`counters`](Workers::counters) counts for.
+    /// Returns the name in the result table of each device that [`row_counters`](Workers::row_counters) counts for.
     fn makers(&self) -> Vec<String> {
         let makers = self.devices.iter().map(|device| device.maker());
         makers.chain([CpuDevice.maker()]).collect()
