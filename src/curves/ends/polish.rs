@@ -338,8 +338,8 @@ impl CurveProblem<'_> {
     }
 
     /// Returns the covariance of the sandwich formula for the parameters `interior`, (P, P), with a and b of
-    /// [`ResidualScatter::covariance_factors`]: C M C with C⁻¹ = H = a JᵀJ + D and M = b JᵀJ + D, D being the diagonal of the
-    /// priors. That is b/a C + (1 − b/a) C D C.
+    /// [`ResidualScatter::covariance_factors`]: C M C with C⁻¹ = H = a JᵀJ + D and M = b JᵀJ + D, D being the diagonal
+    /// of the priors. That is b/a C + (1 − b/a) C D C.
     fn sandwich_covariance(
         &self,
         linearisation: &CurveLinearisation,
