@@ -91,8 +91,9 @@ impl Fits {
         Ok(fits)
     }
 
-    /// Resets the memory that may still be taken to the whole allowance, less what [`keep_charged_memory`](Self::keep_charged_memory) has made
-    /// permanent, and opens the file again if it was closed.
+    /// Resets the memory that may still be taken to the whole allowance, less what
+    /// [`keep_charged_memory`](Self::keep_charged_memory) has made permanent, and opens the file again if it was
+    /// closed.
     ///
     /// # Errors
     /// `Io`; [`Error::InputChanged`] if the file was replaced or written to while it was closed.

@@ -3,8 +3,8 @@
 /// Metadata of how the table was made: Parquet's key-value metadata, FITS' HDU `METADATA`. The keys are
 /// `popfit.version`, `popfit.device`, `popfit.model`, `popfit.emulator.FILE` (the file's SHA-256) and
 /// `popfit.settings`; a run's own table has `popfit.rows`, too ([`TableWriter::made_by`](crate::TableWriter::made_by)).
-/// The table of a part of a plan has `popfit.part`, too. `popfit.layout` is the version of the table's layout; `popfit.status` and `popfit.flags` say what the codes of these
-/// columns mean.
+/// The table of a part of a plan has `popfit.part`, too. `popfit.layout` is the version of the table's layout;
+/// `popfit.status` and `popfit.flags` say what the codes of these columns mean.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metadata {

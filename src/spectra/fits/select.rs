@@ -16,7 +16,8 @@ pub struct Selection {
     /// OBJTYPE in the fibre map: `TGT`, `SKY`, ….
     pub objtype: Option<String>,
     /// True to leave out fibres of DESI files whose FIBERSTATUS, or COADD_FIBERSTATUS, has a bit other than 3 (a
-    /// positioner with a restricted range) and 20 (many bad columns), as rvspecfit does. Other files have no such fibres.
+    /// positioner with a restricted range) and 20 (many bad columns), as rvspecfit does. Other files have no such
+    /// fibres.
     pub good_fibres: bool,
     /// Minimum signal-to-noise ratio, the median of flux √ivar of the best arm.
     pub min_signal_to_noise: Option<f64>,

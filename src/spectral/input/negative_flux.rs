@@ -1,8 +1,8 @@
 //! Detection of arms with negative flux, which have the wrong sign, or from which too much sky was subtracted.
 //!
 //! The test uses the data alone, once per spectrum, so that its result is the same on every device. Because templates
-//! are positive, the continuum fitted to the data without the model's lines ([`PreparedArm::weighted_continuum`]) has the
-//! same sign as that of the final model.
+//! are positive, the continuum fitted to the data without the model's lines ([`PreparedArm::weighted_continuum`]) has
+//! the same sign as that of the final model.
 
 use pulp::NullaryFnOnce;
 

@@ -110,9 +110,9 @@ impl Worker {
     ///
     /// # Errors
     /// Returns [`Error::Usage`] if the plan has no such part, [`Error::Format`] for a file that is another than that of
-    /// the plan, [`Error::InputChanged`] for one that is written to meanwhile, [`Error::Interrupted`] if `control` ended
-    /// the fits, and the errors of readers, of fits and of the table's writer. Of a part that is not whole nothing is
-    /// left.
+    /// the plan, [`Error::InputChanged`] for one that is written to meanwhile, [`Error::Interrupted`] if `control`
+    /// ended the fits, and the errors of readers, of fits and of the table's writer. Of a part that is not whole
+    /// nothing is left.
     pub fn fit_part(&self, part: usize, control: &Control) -> Result<PartOutcome> {
         control.scope(|| self.fit_part_here(part, control))?
     }

@@ -34,8 +34,8 @@ pub struct Pattern {
     pub meaning: &'static str,
 }
 
-/// Generates these items from the list of fields in `columns/mod.rs`: `FitRow`, `Store`, `ROW_FIELDS` and the accessors of
-/// `RowView`.
+/// Generates these items from the list of fields in `columns/mod.rs`: `FitRow`, `Store`, `ROW_FIELDS` and the accessors
+/// of `RowView`.
 macro_rules! declare {
     ($(
         $(#[doc = $doc:literal])+
