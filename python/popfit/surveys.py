@@ -91,8 +91,12 @@ class Plan:
 
     Examples
     --------
-    >>> import popfit.surveys
-    >>> plan = popfit.surveys.plan("data/model.toml", ["data/spectra.npz"], folder, parts=2)
+    >>> import pathlib, tempfile
+    >>> import popfit, popfit.surveys
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> table = popfit.demo(folder)  # doctest: +ELLIPSIS
+    parameter ...
+    >>> plan = popfit.surveys.plan(folder / "model.toml", folder / "spectra.npz", folder / "run", parts=2)
     >>> plan.sizes
     [32, 32]
     >>> [plan.fit_part(part, device="cpu").is_new for part in plan.missing()]
