@@ -497,7 +497,7 @@ pub const LIST: [(u8, &str, &[Shown]); 37] = [
             refusal("", file::flipped, &["spectra.npz"]),
             Test(
                 "tests/input/loaders",
-                "files_truncated_at_any_byte_are_errors_or_have_fewer_arms",
+                "truncated_files_are_errors_at_every_byte",
             ),
             Test(
                 "tests/input/fits_files",
