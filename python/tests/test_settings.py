@@ -179,6 +179,12 @@ COMMANDS_ALONE = {
     "profile": "a measurement of the command",
     "gpu-timeout": "a setting of the process for all of its GPUs",
     "quiet": "the library prints nothing but with progress=True",
+    "any-fiberstatus": "a key of select",
+    "plan": "popfit.surveys.Plan has the parts of plans",
+    "part": "Plan.fit_part",
+    "take": "an engine hands out the parts, as popfit.dask does",
+    "attempts": "Plan.has_failed and popfit.dask.fit have it",
+    "lease": "goes with --take",
 }
 #: Arguments of `popfit.fit_files` that the command does not have, with the reason.
 PYTHONS_ALONE = {
