@@ -189,19 +189,20 @@ def _fit_missing(
     tasks_per_machine = _tasks_per_machine(client)
     tries: Counter[int] = Counter()
     errors: Counter[int] = Counter()
+    numbers = itertools.count()
     part_of_key: dict[str, int] = {}
     unfit: set[str] = set()  # workers that cannot fit any part
 
     def submit(part: int) -> Any:
         name = os.path.basename(plan.path(part))
         tries[part] += 1
-        key = f"popfit-{name}-{tries[part]}"
+        key = f"popfit-{name}-{next(numbers)}"  # a key that ended with an error is not run again
         part_of_key[key] = part
         task = (plan.folder, part, name, device, tasks_per_machine)
         fit = sorted(set(client.scheduler_info(n_workers=-1)["workers"]) - unfit) if unfit else None
-        return client.submit(
-            _fit_part, *task, key=key, pure=False, workers=fit, resources=dict(resources or {}) or None
-        )
+        # others may take it if these are gone: workers that are started anew have other addresses
+        where = {"workers": fit, "allow_other_workers": True} if fit else {}
+        return client.submit(_fit_part, *task, key=key, pure=False, resources=dict(resources or {}) or None, **where)
 
     # 1. Keep the scheduler busy, but not full: a survey may have a million parts.
     waiting = iter(plan.missing())

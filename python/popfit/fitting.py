@@ -261,12 +261,7 @@ def fit_files(
         limits=(timeout, threads, progress),
     )
     model = _selected_model(model, settings["arms"])
-    files = list(files) if isinstance(files, Iterator) else files
-    if isinstance(files, Sequence) and not files:
-        raise InputError("files: an empty list; did a pattern match no file?", argument="files")
-    paths = _paths(files)
-    if paths is None:
-        raise TypeError("files: give a path or a sequence of paths; popfit.fit takes arrays")
+    paths = _paths_of_files(files)
     written = {
         "path": os.fspath(output),
         "format": format,
@@ -486,6 +481,17 @@ def _paths(spectra: object) -> list[str] | None:
     if isinstance(spectra, Sequence) and spectra and all(isinstance(one, str | os.PathLike) for one in spectra):
         return [os.fspath(one) for one in spectra]
     return None
+
+
+def _paths_of_files(files: object) -> list[str]:
+    """Return the paths of files of spectra; raises `InputError` if there are none, `TypeError` if they are no paths."""
+    files = list(files) if isinstance(files, Iterator) else files
+    if isinstance(files, Sequence) and not files:
+        raise InputError("files: an empty list; did a pattern match no file?", argument="files")
+    paths = _paths(files)
+    if paths is None:
+        raise TypeError("files: give a path or a sequence of paths; popfit.fit takes arrays")
+    return paths
 
 
 def _raise_stopped(stopped: BaseException | None, table: FitTable | None) -> None:

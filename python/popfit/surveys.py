@@ -9,7 +9,7 @@ on a Dask cluster.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from popfit._checks import check_integer, check_switch
 from popfit._errors import InputError, Interrupted
 from popfit._progress import Progress, progress_function
 from popfit.devices import Device
-from popfit.fitting import _paths, _selected_model, _settings, _tell, _watch
+from popfit.fitting import _paths_of_files, _selected_model, _settings, _tell, _watch
 from popfit.model import DEFAULT_SEED, SpectralModel
 from popfit.spectra import Path
 
@@ -355,12 +355,7 @@ def plan(
     if parts is not None and part_rows is not None:
         raise InputError("part_rows: give it or parts, not both", argument="part_rows")
     model = _selected_model(model, settings["arms"])
-    files = list(files) if isinstance(files, Iterator) else files
-    if isinstance(files, Sequence) and not files:
-        raise InputError("files: an empty list; did a pattern match no file?", argument="files")
-    paths = _paths(files)
-    if paths is None:
-        raise TypeError("files: give a path or a sequence of paths; popfit.fit takes arrays")
+    paths = _paths_of_files(files)
     place = os.fsdecode(folder)
     watch = _watch(None, None, threads)
     try:

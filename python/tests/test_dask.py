@@ -163,3 +163,22 @@ def test_a_worker_that_cannot_fit_does_not_fail_the_parts(files, client, tmp_pat
             popfit.dask.fit_plan(plan, **{"client": client, "device": "cpu"} | wrong)
     with pytest.raises(popfit.InputError, match="ends in"):
         popfit.dask.fit(MODEL, names, tmp_path / "results.parq", client=client)
+
+
+def test_parts_go_to_the_workers_that_can_fit(files, client, tmp_path):
+    """The device of one of two workers fails: it gets no more parts, and none of them counts as failed."""
+    names, one = files
+    plan = popfit.surveys.plan(MODEL, names, tmp_path / "run", part_rows=16)
+
+    def break_device():
+        def warm_up(plan, **settings):
+            raise popfit.DeviceError("the card is gone", device="gpu")
+
+        popfit.surveys.Plan.warm_up = warm_up
+
+    client.run(break_device, workers=[sorted(client.scheduler_info()["workers"])[0]])
+    fitted = popfit.dask.fit_plan(plan, client=client, device="cpu")
+    assert sorted(part.part for part in fitted) == list(range(len(plan)))
+    assert not any(plan.has_failed(part, 1) for part in range(len(plan)))
+    plan.merge(tmp_path / "merged.parquet")
+    assert (tmp_path / "merged.parquet").read_bytes() == one

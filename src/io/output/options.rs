@@ -35,13 +35,6 @@ impl Metadata {
         self
     }
 
-    /// Sets the text of the solver's settings that the metadata keep.
-    #[must_use]
-    pub fn settings(mut self, settings: impl Into<String>) -> Metadata {
-        self.settings = settings.into();
-        self
-    }
-
     /// Sets the name of the part of a plan (`popfit plan`) that the table is.
     #[must_use]
     pub fn part(mut self, name: impl Into<String>) -> Metadata {

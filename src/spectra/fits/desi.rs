@@ -209,33 +209,24 @@ impl DesiReader {
 
     /// Returns for each of these rows whether the status of its fibre is good; all are where the file has no statuses.
     fn find_good_fibres(&mut self, rows: &[usize]) -> Result<Vec<bool>> {
-        let is_good = |status: i64| status & !GOOD_STATUS_BITS == 0;
         for name in FIBER_STATUS_COLUMNS {
-            return match self.fits.read_column(self.fibermap, name, rows)? {
-                None => continue,
-                Some(ColumnValues::U8(status)) => {
-                    Ok(status.into_iter().map(|s| is_good(s.into())).collect())
-                }
-                Some(ColumnValues::I16(status)) => {
-                    Ok(status.into_iter().map(|s| is_good(s.into())).collect())
-                }
-                Some(ColumnValues::U16(status)) => {
-                    Ok(status.into_iter().map(|s| is_good(s.into())).collect())
-                }
-                Some(ColumnValues::I32(status)) => {
-                    Ok(status.into_iter().map(|s| is_good(s.into())).collect())
-                }
-                Some(ColumnValues::U32(status)) => {
-                    Ok(status.into_iter().map(|s| is_good(s.into())).collect())
-                }
-                Some(ColumnValues::I64(status)) => Ok(status.into_iter().map(is_good).collect()),
-                Some(_) => {
-                    let message = format!(
-                        "column {name} is not of integers; --any-fiberstatus fits all fibres without reading it"
-                    );
-                    Err(self.fits.fault(self.fibermap, message))
-                }
+            let Some(statuses) = self.fits.read_column(self.fibermap, name, rows)? else {
+                continue;
             };
+            if matches!(
+                statuses,
+                ColumnValues::F32(_) | ColumnValues::F64(_) | ColumnValues::Text(_)
+            ) {
+                let message = format!(
+                    "column {name} is not of integers; --any-fiberstatus fits all fibres without reading it"
+                );
+                return Err(self.fits.fault(self.fibermap, message));
+            }
+            let is_good = |row| {
+                let status = statuses.number(row).unwrap_or(0.0) as i64;
+                status & !GOOD_STATUS_BITS == 0
+            };
+            return Ok((0..rows.len()).map(is_good).collect());
         }
         Ok(vec![true; rows.len()])
     }

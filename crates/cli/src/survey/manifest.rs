@@ -44,8 +44,6 @@ pub struct Manifest {
     pub model_hash: String,
     /// Name and hash of each emulator file, in the order of their names.
     pub emulators: Vec<(String, String)>,
-    /// Settings of the fits, as the result table has them.
-    pub settings_text: String,
     /// Settings of the fits that the plan sets.
     pub settings: PlannedSettings,
     /// Selection of spectra and arms.
@@ -207,7 +205,6 @@ impl Manifest {
             model_arms: Vec::new(),
             model_hash: String::new(),
             emulators: Vec::new(),
-            settings_text: String::new(),
             settings: PlannedSettings::default(),
             selection: PlannedSelection::default(),
             text_ids: false,
@@ -312,7 +309,11 @@ impl Manifest {
         };
         // files and parts are the last fields
         let head = json(&without_lists)?;
-        let head = head.trim_end_matches("\"files\":[],\"parts\":[]}");
+        let Some(head) = head.strip_suffix("\"files\":[],\"parts\":[]}") else {
+            return Err(Error::Usage(
+                "a manifest does not end with its parts".into(),
+            ));
+        };
         Ok(format!("{head}\n\"files\":{files},\n\"parts\":{parts}}}\n"))
     }
 
@@ -331,8 +332,8 @@ impl Manifest {
                 "folder to which paths are relative",
             ),
         ];
-        let mut found = differences.iter().filter(|(differs, _)| *differs);
-        found.next().map(|(_, what)| *what)
+        let difference = differences.iter().find(|(differs, _)| *differs);
+        difference.map(|(_, what)| *what)
     }
 
     /// Returns the number of spectra of all parts.
@@ -407,7 +408,6 @@ impl Manifest {
             model_hash,
             emulators,
             // they are in the model's hash
-            settings_text: _,
             settings: _,
             selection,
             text_ids,

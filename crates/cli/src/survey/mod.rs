@@ -42,6 +42,7 @@ fn format_error(path: &Path, message: impl Into<String>) -> Error {
 
 /// Returns the error for a file that is not the one that the plan was made with.
 fn changed(path: &Path) -> Error {
-    let message = "differs from the file that the plan was made with: bring that file back, or make a new plan in another folder";
+    let message = "differs from the file that the plan was made with: bring that file back, or make a new plan in \
+                   another folder";
     format_error(path, message)
 }

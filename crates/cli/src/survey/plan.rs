@@ -72,13 +72,17 @@ impl Plan {
     /// # Errors
     /// Returns [`Error::Io`] if the folder cannot be listed.
     pub fn missing_parts(&self) -> Result<Vec<usize>> {
-        let names = self.list_names()?;
+        Ok(self.find_missing(&self.list_names()?))
+    }
+
+    /// Returns the parts whose tables are not among these names of files.
+    fn find_missing(&self, names: &HashSet<OsString>) -> Vec<usize> {
         let is_missing = |part: &usize| {
             let name = self.manifest.part_name(*part).unwrap_or_default();
             !names.contains(OsStr::new(name))
         };
         let parts = 0..self.manifest.parts.len();
-        Ok(parts.filter(is_missing).collect())
+        parts.filter(is_missing).collect()
     }
 
     /// Returns the names of all files in the folder.
@@ -137,7 +141,7 @@ impl Plan {
             let name = self.note_name(failures::NOTE, *part);
             names.contains(OsStr::new(&name))
         };
-        let mut failed = self.missing_parts()?;
+        let mut failed = self.find_missing(&names);
         failed.retain(|part| has_errors(part) && self.has_failed(*part, attempts));
         failures::list(self, failed)
     }

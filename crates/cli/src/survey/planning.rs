@@ -61,6 +61,10 @@ fn plan_here(files: &mut FitFiles, size: PartSize, control: &Control) -> Result<
     let mut inputs = InputFiles::new(&files.spectra);
     let source = FilesReader::open(&files.spectra, &files.selection)?;
     selection::refuse_empty(&files.selection, source.len())?;
+    if source.is_empty() {
+        let message = "no spectrum is selected, so that there is nothing to plan";
+        return Err(Error::Usage(message.into()));
+    }
     let arms = model.arms().map(|(arm, _)| arm.to_string()).collect();
     // the plan's rows do not depend on the device that a worker will have
     files.settings.batch_size = None;
@@ -92,11 +96,6 @@ fn plan_here(files: &mut FitFiles, size: PartSize, control: &Control) -> Result<
             kept: false,
         });
     }
-    if source.is_empty() {
-        let message = "no spectrum is selected, so that there is nothing to plan";
-        return Err(Error::Usage(message.into()));
-    }
-    let metadata = Metadata::of(&fitter);
     let described = files.spectra.iter().zip(inputs.contents());
     let planned: Vec<PlannedFile> = described
         .zip(source.lengths())
@@ -117,8 +116,7 @@ fn plan_here(files: &mut FitFiles, size: PartSize, control: &Control) -> Result<
     manifest.model_text = text;
     manifest.model_arms = arms;
     manifest.model_hash = model_hash(&fitter);
-    manifest.emulators = metadata.emulators;
-    manifest.settings_text = metadata.settings;
+    manifest.emulators = Metadata::of(&fitter).emulators;
     manifest.settings = (&files.settings).into();
     manifest.selection = (&files.selection).into();
     manifest.text_ids = source.text_ids();
