@@ -88,6 +88,11 @@ impl ColumnValues {
         self.slice(0..0)
     }
 
+    /// Returns a copy of the values of these rows, in their order.
+    pub(crate) fn copy_rows(&self, rows: &[usize]) -> ColumnValues {
+        for_each_type!(self, v => rows.iter().map(|&row| v[row].clone()).collect::<Vec<_>>().into())
+    }
+
     /// Returns a copy of the values of a range of rows.
     pub(crate) fn slice(&self, rows: Range<usize>) -> ColumnValues {
         for_each_type!(self, v => v[rows].to_vec().into())

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use super::cache::ModelCache;
 use super::labels::LabelResolver;
-use super::settings::{Arm, Continuum, LabelSettings, LineSpread, Pixels, SpectraSettings};
+use super::settings::{
+    Arm, Continuum, ExposureVelocity, LabelSettings, LineSpread, Pixels, SpectraSettings,
+};
 use super::{ModelArm, ModelParameter, SpectralModel};
 use crate::emulator::{Emulator, TemplateGrid};
 use crate::error::{Error, Result};
@@ -38,6 +40,7 @@ pub struct SpectralModelBuilder {
     vsini: VelocitySetting,
     labels: BTreeMap<String, LabelSettings>,
     spectra: SpectraSettings,
+    exposures: Option<ExposureVelocity>,
 }
 
 impl Default for SpectralModelBuilder {
@@ -51,6 +54,7 @@ impl Default for SpectralModelBuilder {
             vsini: VelocitySetting::Fixed(0.0),
             labels: BTreeMap::new(),
             spectra: SpectraSettings::default(),
+            exposures: None,
         }
     }
 }
@@ -135,6 +139,14 @@ impl SpectralModelBuilder {
         self
     }
 
+    /// Fits all exposures of an object together, with one velocity or with one each. Spectra have exposures if they were
+    /// [joined](crate::Spectra::join_exposures). Without it each spectrum is an object of its own.
+    #[must_use]
+    pub fn exposures(mut self, velocity: ExposureVelocity) -> Self {
+        self.exposures = Some(velocity);
+        self
+    }
+
     /// Checks all settings and makes the model, or returns an error that names the first wrong one.
     ///
     /// # Errors
@@ -167,7 +179,15 @@ impl SpectralModelBuilder {
             let resolved = self.resolve_arm(arm, &labels, &parameters, &arms)?;
             arms.push(resolved);
         }
-        // 4. Check the number of free parameters.
+        // 4. Velocities of exposures can be free only if the velocity is.
+        if self.exposures == Some(ExposureVelocity::Each) && matches!(velocity, Velocity::Fixed(_))
+        {
+            return Err(Error::model_setting(
+                "exposures.velocity",
+                "each exposure can have its own velocity only if the velocity is free: give it a range",
+            ));
+        }
+        // 5. Check the number of free parameters.
         if parameters.is_empty() {
             return Err(Error::model(
                 "nothing is free: every label and the velocity are fixed",
@@ -190,6 +210,7 @@ impl SpectralModelBuilder {
             marginalise: self.marginalise,
             clip_starts: self.clip_starts,
             spectra: self.spectra,
+            exposures: self.exposures,
             cache: ModelCache::default(),
         })
     }

@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use super::keys::{Document, Section};
 use super::sections::{
-    ArmEntry, SolverEntry, VelocityEntry, read_arm, read_continuum, read_labels, read_motion,
-    read_solver, read_spectra,
+    ArmEntry, SolverEntry, VelocityEntry, read_arm, read_continuum, read_exposures, read_labels,
+    read_motion, read_solver, read_spectra,
 };
 use super::{
-    Arm, Continuum, LabelSettings, SpectraSettings, SpectralModel, SpectralModelBuilder,
-    VelocityScan,
+    Arm, Continuum, ExposureVelocity, LabelSettings, SpectraSettings, SpectralModel,
+    SpectralModelBuilder, VelocityScan,
 };
 use crate::emulator::{self, Emulator};
 use crate::error::{Error, Result, in_plain_words};
@@ -43,6 +43,8 @@ pub struct ModelFile {
     pub released_errors: Option<bool>,
     /// `velocity.scan`.
     pub velocity_scan: Option<VelocityScan>,
+    /// `exposures.velocity`. [`join_exposures`](ModelFile::join_exposures) sets it.
+    exposures: Option<ExposureVelocity>,
     arms: Vec<ArmEntry>,
     continuum: Option<Continuum>,
     marginalise: bool,
@@ -104,6 +106,7 @@ impl ModelFile {
             "velocity",
             "vsini",
             "labels",
+            "exposures",
             "solver",
         ])?;
         // 2. Read the sections one by one.
@@ -137,6 +140,10 @@ impl ModelFile {
             Some(section) => section.read_choice("scan", VelocityScan::NAMES)?,
             None => None,
         };
+        let exposures = match top.open_section("exposures")? {
+            Some(section) => Some(read_exposures(&section)?),
+            None => None,
+        };
         let velocity = read_motion(&top, "velocity")?;
         let vsini = read_motion(&top, "vsini")?;
         // 3. Treat starts and priors of velocity and vsini as those of labels.
@@ -157,6 +164,7 @@ impl ModelFile {
             starts: solver.starts,
             released_errors: solver.released_errors,
             velocity_scan,
+            exposures,
             spectra,
             arms,
             continuum,
@@ -184,6 +192,13 @@ impl ModelFile {
         }
         self.arms.retain(|arm| names.contains(&arm.name));
         Ok(())
+    }
+
+    /// Fits all exposures of an object together, or each spectrum by itself, whatever the file says. Exposures that are
+    /// joined have one velocity unless the file gives each its own.
+    pub fn join_exposures(&mut self, join: bool) {
+        let velocity = self.exposures.unwrap_or(ExposureVelocity::Shared);
+        self.exposures = join.then_some(velocity);
     }
 
     /// Opens the emulators, by paths relative to the model file's folder, and builds the model.
@@ -294,7 +309,10 @@ impl ModelFile {
             label_names.extend(arm.emulator.labels.iter().map(|label| label.name.clone()));
             builder = builder.add_arm(arm);
         }
-        // 2. Set the continuum, velocity and vsini.
+        // 2. Set the continuum, exposures, velocity and vsini.
+        if let Some(velocity) = self.exposures {
+            builder = builder.exposures(velocity);
+        }
         if let Some(continuum) = self.continuum {
             builder = builder.continuum(continuum);
         }

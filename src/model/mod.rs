@@ -42,8 +42,8 @@ pub(crate) use prepare::{Prepared, PreparedArm, RawArm, prepare_spectrum};
 pub(crate) use reach::Motion;
 pub(crate) use sampling::Sampling;
 pub use settings::{
-    Arm, Continuum, ContinuumKind, Interpolation, LabelColumns, LabelSettings, LineSpread,
-    NonFinite, Pixels, SpectraSettings, VelocityScan,
+    Arm, Continuum, ContinuumKind, ExposureVelocity, Interpolation, LabelColumns, LabelSettings,
+    LineSpread, NonFinite, Pixels, SpectraSettings, VelocityScan,
 };
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -60,6 +60,8 @@ pub struct SpectralModel {
     pub(crate) marginalise: bool,
     pub(crate) clip_starts: bool,
     pub(crate) spectra: SpectraSettings,
+    /// Velocity of objects with several exposures; `None` if each spectrum is an object of its own.
+    pub(crate) exposures: Option<ExposureVelocity>,
     /// Data that fitters make of the model, shared by its clones: the library of the first guess, by seed.
     pub(crate) cache: ModelCache,
 }
@@ -261,10 +263,11 @@ impl SpectralModel {
             marginalise,
             clip_starts,
             spectra,
+            exposures,
             cache: _,
         } = self;
         let mut text = format!(
-            "{parameters:?} {velocity:?} {vsini:?} {marginalise} {clip_starts} {spectra:?}"
+            "{parameters:?} {velocity:?} {vsini:?} {marginalise} {clip_starts} {spectra:?} {exposures:?}"
         );
         for ModelArm {
             name,

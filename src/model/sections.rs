@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use super::keys::{Section, Setting};
 use super::{
-    Continuum, ContinuumKind, Interpolation, LabelColumns, LabelSettings, LineSpread, NonFinite,
-    Pixels, SpectraSettings,
+    Continuum, ContinuumKind, ExposureVelocity, Interpolation, LabelColumns, LabelSettings,
+    LineSpread, NonFinite, Pixels, SpectraSettings,
 };
 use crate::buffers::Estimator;
 use crate::emulator::Activation;
@@ -104,6 +104,15 @@ pub(super) fn read_arm(section: &Section<'_>) -> Result<ArmEntry> {
             .map(|section| read_continuum(&section, false))
             .transpose()?,
     })
+}
+
+/// Reads `[exposures]`: whether the exposures of an object share their velocity.
+pub(super) fn read_exposures(section: &Section<'_>) -> Result<ExposureVelocity> {
+    section.check_keys(&["velocity"])?;
+    section.require(
+        "velocity",
+        section.read_choice("velocity", ExposureVelocity::NAMES)?,
+    )
 }
 
 /// Reads an arm's `line_spread`: "none", "file", or a table with a resolving power or a width (FWHM in Å).

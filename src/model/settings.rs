@@ -298,3 +298,16 @@ pub enum VelocityScan {
 }
 
 named!(VelocityScan, "scan of the velocity", ["off" => Off, "fixed" => Fixed, "refitted" => Refitted]);
+
+/// Velocity of an object that was exposed several times. All exposures have the same labels and vsini, and each has a
+/// continuum and a resolution of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ExposureVelocity {
+    /// All exposures have one velocity.
+    Shared,
+    /// Each exposure has its own velocity.
+    Each,
+}
+
+named!(ExposureVelocity, "velocity of exposures", ["shared" => Shared, "each" => Each]);

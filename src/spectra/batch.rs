@@ -4,11 +4,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::arm::{ArmSpectra, Wavelength};
+use super::exposures::Exposures;
 use crate::error::{Error, Result};
 use crate::io::column::Column;
 use crate::values::Values;
 
-/// A batch of spectra, row-major: row i of every arm is one object.
+/// A batch of spectra, row-major: row i of every arm is one object, or one exposure of an object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spectra<'a> {
     /// File from which the spectra came; empty for arrays.
@@ -17,10 +18,13 @@ pub struct Spectra<'a> {
     pub rows: Vec<u64>,
     /// (n) Id of each spectrum.
     pub ids: Ids,
-    /// At least one arm; all have as many spectra as there are ids.
+    /// At least one arm; all have as many rows as there are ids, or exposures of all ids.
     pub arms: Vec<ArmSpectra<'a>>,
     /// Columns of the spectra's own table, with one value per spectrum.
     pub columns: Vec<Column>,
+    /// Rows of the arms that are the exposures of each object, if several are fitted together; `None` if each row is an
+    /// object of its own.
+    pub exposures: Option<Exposures>,
 }
 
 /// Ids of spectra. Integers are never converted to floats.
@@ -170,6 +174,7 @@ impl<'a> Spectra<'a> {
             ids,
             arms,
             columns: Vec::new(),
+            exposures: None,
         })
     }
 
@@ -181,6 +186,7 @@ impl<'a> Spectra<'a> {
             ids,
             arms,
             columns,
+            exposures,
         } = self;
         Spectra {
             file,
@@ -188,6 +194,7 @@ impl<'a> Spectra<'a> {
             ids,
             arms: arms.into_iter().map(ArmSpectra::into_owned).collect(),
             columns,
+            exposures,
         }
     }
 
@@ -196,7 +203,7 @@ impl<'a> Spectra<'a> {
         self.columns.iter().find(|column| &*column.name == name)
     }
 
-    /// Returns the number of spectra.
+    /// Returns the number of spectra; of objects, if their exposures are joined.
     pub fn len(&self) -> usize {
         self.ids.len()
     }
@@ -219,6 +226,7 @@ impl<'a> Spectra<'a> {
     /// # Panics
     /// If `rows` reach beyond `len()`.
     pub(crate) fn borrow_rows(&self, rows: Range<usize>) -> Spectra<'_> {
+        let arm_rows = self.arm_rows(rows.clone());
         Spectra {
             file: self.file.clone(),
             rows: self.rows[rows.clone()].to_vec(),
@@ -226,7 +234,7 @@ impl<'a> Spectra<'a> {
             arms: self
                 .arms
                 .iter()
-                .map(|arm| arm.borrow_rows(rows.clone()))
+                .map(|arm| arm.borrow_rows(arm_rows.clone()))
                 .collect(),
             columns: self
                 .columns
@@ -236,6 +244,18 @@ impl<'a> Spectra<'a> {
                     ..column.clone()
                 })
                 .collect(),
+            exposures: self
+                .exposures
+                .as_ref()
+                .map(|exposures| exposures.slice(rows)),
+        }
+    }
+
+    /// Returns the rows of the arms' arrays in which a range of objects has its exposures.
+    pub(crate) fn arm_rows(&self, objects: Range<usize>) -> Range<usize> {
+        match &self.exposures {
+            Some(exposures) => exposures.rows(objects),
+            None => objects,
         }
     }
 }

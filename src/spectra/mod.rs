@@ -7,6 +7,7 @@ mod air;
 mod arm;
 mod arrays;
 mod batch;
+mod exposures;
 #[cfg(feature = "files")]
 mod files;
 #[cfg(feature = "files")]
@@ -23,6 +24,7 @@ pub use crate::io::column::{Column, ColumnValues};
 pub use arm::{ArmSpectra, Resolution, Wavelength};
 pub use arrays::{ArrayValues, NamedArray};
 pub use batch::{Ids, Spectra};
+pub use exposures::Exposures;
 #[cfg(feature = "files")]
 pub use files::FilesReader;
 #[cfg(feature = "files")]

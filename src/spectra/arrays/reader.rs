@@ -113,6 +113,7 @@ impl<R> ArraysReader<R> {
             ids,
             arms,
             columns: self.columns.without_values(),
+            exposures: None,
         }
     }
 
@@ -192,6 +193,7 @@ impl<R> ArraysReader<R> {
             ids,
             arms,
             columns,
+            exposures: None,
         })
     }
 }

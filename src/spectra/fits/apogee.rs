@@ -228,6 +228,7 @@ impl SpectraReader for StarReader {
             ids: Ids::Text(Vec::new()),
             arms: vec![arm],
             columns: Vec::new(),
+            exposures: None,
         }
     }
 

@@ -271,6 +271,7 @@ impl SpectraReader for DesiReader {
             ids,
             arms,
             columns,
+            exposures: None,
         }))
     }
 
@@ -283,6 +284,7 @@ impl SpectraReader for DesiReader {
             ids: Ids::Integer(Vec::new()),
             arms,
             columns,
+            exposures: None,
         }
     }
 

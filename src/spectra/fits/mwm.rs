@@ -293,6 +293,7 @@ impl SpectraReader for MwmReader {
             ids: Ids::Text(Vec::new()),
             arms: arms.collect(),
             columns: Vec::new(),
+            exposures: None,
         }
     }
 }

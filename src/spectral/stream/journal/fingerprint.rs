@@ -20,6 +20,10 @@ pub fn fingerprint(spectra: &Spectra) -> Hash {
         Ids::Integer(ids) => hash_numbers(&mut hash, ids),
         Ids::Text(ids) => hash_texts(&mut hash, ids),
     }
+    if let Some(exposures) = &spectra.exposures {
+        let counts: Vec<usize> = (0..exposures.len()).map(|k| exposures.count(k)).collect();
+        hash_numbers(&mut hash, &counts);
+    }
     for arm in &spectra.arms {
         hash_texts(&mut hash, std::slice::from_ref(&arm.name));
         match &arm.wavelength {
