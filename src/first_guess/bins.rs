@@ -20,6 +20,28 @@ pub struct Signals {
     pub is_cut: bool,
 }
 
+impl Signals {
+    /// Adds the sums of another exposure in the same bins.
+    pub fn add(&mut self, other: &Signals) {
+        for (sums, other_sums) in self.sums.iter_mut().zip(&other.sums) {
+            add_row(sums, other_sums);
+        }
+        if self.uncovered_misfit.is_empty() {
+            self.uncovered_misfit.clone_from(&other.uncovered_misfit);
+        } else {
+            add_row(&mut self.uncovered_misfit, &other.uncovered_misfit);
+        }
+        self.is_cut |= other.is_cut;
+    }
+}
+
+/// Adds numbers to those at the same places.
+fn add_row(sums: &mut [f32], numbers: &[f32]) {
+    for (sum, number) in sums.iter_mut().zip(numbers) {
+        *sum += number;
+    }
+}
+
 /// Bins of one width over a segment.
 #[derive(Debug)]
 pub struct Bins {

@@ -13,6 +13,7 @@ mod choose;
 mod components;
 mod effects;
 mod effort;
+mod exposures;
 mod library;
 mod lines;
 mod look;
@@ -24,16 +25,18 @@ use rayon::prelude::*;
 
 use crate::error::Result;
 use crate::io::memory::check;
-use crate::model::{ModelArm, ModelParameter, ParameterLimits, Prepared, Sampling, SpectralModel};
+use crate::model::{
+    ExposureVelocity, ModelArm, ModelParameter, ParameterLimits, Prepared, Sampling, SpectralModel,
+};
 use crate::recording::{LIGHT, Source};
 use bins::Signals;
 use choose::Distances;
 pub use choose::MOST_COMPETING;
 pub use effort::MAX_GUESSED_STARTS;
 use effort::{Effort, StartChoice};
+use exposures::{VelocityGroup, judge_candidates};
 use library::{choose_rotations, observe_templates, physical_labels, rotate_points, sample_points};
-use look::{Candidate, VelocitySearch};
-use refit::{ContinuumRefit, SpectrumArm};
+use look::Candidate;
 use unit::TemplateSegment;
 
 /// Templates that are evaluated in one product.
@@ -64,6 +67,10 @@ pub struct FirstGuess {
     rotations_per_point: usize,
     distances: Distances,
     segments: Vec<TemplateSegment>,
+    /// Number of arms, of which spectra have one per exposure.
+    arms: usize,
+    /// Each exposure has its own velocity.
+    has_own_velocities: bool,
     /// km/s: those of coarse bins, and those of fine ones.
     coarse_velocities: Vec<f64>,
     fine_velocities: Vec<f64>,
@@ -152,6 +159,8 @@ impl FirstGuess {
             rotations_per_point,
             distances,
             segments,
+            arms: model.arms.len(),
+            has_own_velocities: model.exposures == Some(ExposureVelocity::Each),
             coarse_velocities,
             fine_velocities,
             free_velocity: model.free_velocity(),
@@ -176,7 +185,8 @@ impl FirstGuess {
     }
 
     /// Guesses starting points of a spectrum's fit by correlating it with the templates: 1 to `count` of them, or those
-    /// with competitive χ². A start in `limits` replaces the library's value.
+    /// with competitive χ². A start in `limits` replaces the library's value. An object of several exposures has each
+    /// arm once per exposure; further velocities follow behind the other parameters.
     pub fn starts(
         &self,
         prepared: &Prepared,
@@ -186,45 +196,26 @@ impl FirstGuess {
     ) -> Vec<Start> {
         // 1. Compare all templates by their lines alone, at all coarse velocities.
         let smooth = fit_smooth_continua(prepared, samplings);
-        let signals = self.sum_signals(prepared, &smooth, samplings, limits);
-        let velocity_limits = self.free_velocity.map(|p| &limits[p]);
-        let coarse_search = VelocitySearch::new(&self.coarse_velocities, velocity_limits);
-        let fine_search = VelocitySearch::new(&self.fine_velocities, velocity_limits);
-        let scores = self.score_templates(&signals);
-        let (by_lines, mut unlisted) = self.shortlist(&scores, &coarse_search);
+        let exposures = self.sum_exposures(prepared, &smooth, samplings, limits);
+        let mut groups = self.group_exposures(&exposures, limits);
+        let (by_lines, mut unlisted) = self.shortlist(&mut groups);
         // 2. Judge the shortlisted templates with continua of their own.
-        let mut arms = Vec::with_capacity(prepared.arms.len());
-        for (index, (prepared_arm, smooth)) in prepared.arms.iter().zip(&smooth).enumerate() {
-            let arm = SpectrumArm {
-                index,
-                prepared: prepared_arm,
-                smooth,
-                sampling: samplings[index],
-                segments: &self.segments,
-                signals: &signals,
-            };
-            arms.push(ContinuumRefit::new(arm, self.marginalise));
-        }
         let mut judged = by_lines.clone();
-        judge_candidates(&arms, &mut judged);
+        judge_candidates(&groups, &mut judged);
         judged.sort_unstable_by(Candidate::order);
         // 3. If the lines say little, judge all templates so, and the best of them at all velocities. If a network
         //    ends inside the data, judge the best ones at all velocities, too.
-        let is_cut = signals.iter().any(|signals| signals.is_cut)
+        let is_cut = exposures.iter().any(|exposure| exposure.is_cut())
             || prepared.arms.iter().any(|arm| arm.unreached > 0);
         let effort = Effort::new(prepared, is_cut, &by_lines, &judged);
         if effort.judges_all {
-            judge_candidates(&arms, &mut unlisted);
+            judge_candidates(&groups, &mut unlisted);
             judged.append(&mut unlisted);
             judged.sort_unstable_by(Candidate::order);
         }
         if effort.rescanned > 0 {
-            judged.append(&mut self.scan_velocities(
-                &judged,
-                effort.rescanned,
-                &coarse_search,
-                &arms,
-            ));
+            let templates = self.best_of_labels(&judged, effort.rescanned);
+            judged.append(&mut self.scan_velocities(&mut groups, &templates));
             judged.sort_unstable_by(Candidate::order);
         }
         // 4. Choose starts among them.
@@ -248,71 +239,22 @@ impl FirstGuess {
         // 5. Refine the velocities of the starts. They move by a bin or so at most, so that we check neither their
         //    order nor their distances again.
         let mut starts = Vec::with_capacity(chosen.len());
-        for (mut candidate, basin) in chosen.into_iter().zip(basins) {
-            fine_search.refine_by_exact_scores(&mut candidate, &self.segments, &signals);
-            starts.push(self.start_at(&candidate, basin, limits));
+        for (candidate, basin) in chosen.into_iter().zip(basins) {
+            let velocities = self.refine_velocities(&groups, &candidate);
+            starts.push(self.start_at(candidate.template, &velocities, basin, limits));
         }
         starts
     }
 
-    /// Divides the templates, each at the velocity where it fits best by its lines alone, into the shortlist, in the
-    /// order of χ², and the rest. `scores` are χ² at all coarse velocities.
-    fn shortlist(
-        &self,
-        scores: &[f32],
-        search: &VelocitySearch,
-    ) -> (Vec<Candidate>, Vec<Candidate>) {
-        let rows = scores.chunks_exact(self.coarse_velocities.len());
-        let mut shortlisted: Vec<Candidate> = rows
-            .enumerate()
-            .map(|(template, row)| search.find_lowest(template, row))
-            .collect();
+    /// Divides the templates, each at the velocities where it fits best by its lines alone, into the shortlist, in the
+    /// order of χ², and the rest.
+    fn shortlist(&self, groups: &mut [VelocityGroup]) -> (Vec<Candidate>, Vec<Candidate>) {
+        let mut shortlisted = self.compare_lines(groups);
         let length = shortlisted.len().div_ceil(TEMPLATES_PER_SHORTLISTED);
         shortlisted.select_nth_unstable_by(length - 1, Candidate::order);
         let unlisted = shortlisted.split_off(length);
         shortlisted.sort_unstable_by(Candidate::order);
         (shortlisted, unlisted)
-    }
-
-    /// Judges the best templates of `count` labels among sorted candidates at all coarse velocities inside the bounds,
-    /// and returns each at the local minima. The continuum that was fitted without lines hides wide lines, so that a
-    /// template may fit best at another velocity than with that continuum.
-    fn scan_velocities(
-        &self,
-        sorted: &[Candidate],
-        count: usize,
-        search: &VelocitySearch,
-        arms: &[ContinuumRefit],
-    ) -> Vec<Candidate> {
-        let scanned = search.scanned_range();
-        if scanned.is_empty() {
-            return Vec::new();
-        }
-        // 1. Judge every template at every velocity.
-        let templates = self.best_of_labels(sorted, count);
-        let mut candidates = Vec::with_capacity(templates.len() * scanned.len());
-        for &template in &templates {
-            for &velocity in &self.coarse_velocities[scanned.clone()] {
-                candidates.push(Candidate {
-                    template,
-                    velocity,
-                    score: 0.0,
-                });
-            }
-        }
-        judge_candidates(arms, &mut candidates);
-        // 2. Find the minima of each template.
-        let mut minima = Vec::new();
-        let mut row = vec![f32::NAN; self.coarse_velocities.len()];
-        for (template, candidates) in templates.iter().zip(candidates.chunks_exact(scanned.len())) {
-            for (score, candidate) in row[scanned.clone()].iter_mut().zip(candidates) {
-                *score = candidate.score;
-            }
-            minima.append(&mut search.find_minima(*template, &row));
-        }
-        // 3. The minima lie between the coarse velocities, so they are judged once more.
-        judge_candidates(arms, &mut minima);
-        minima
     }
 
     /// Returns the templates of the first `count` sorted candidates whose labels differ. The best velocity of a
@@ -330,14 +272,20 @@ impl FirstGuess {
         templates
     }
 
-    /// Returns a fit's starting parameters at a candidate's template and velocity. Starts in `limits` replace them, and
-    /// bounds clip them.
-    fn start_at(&self, candidate: &Candidate, basin: usize, limits: &[ParameterLimits]) -> Start {
-        let mut u = self.template_parameters[candidate.template].clone();
+    /// Returns a fit's starting parameters at a template and the velocities (km/s) of each group of exposures. Starts in
+    /// `limits` replace them, and bounds clip them.
+    fn start_at(
+        &self,
+        template: usize,
+        velocities: &[f64],
+        basin: usize,
+        limits: &[ParameterLimits],
+    ) -> Start {
+        let mut u = self.template_parameters[template].clone();
         for (p, (limits, parameter)) in limits.iter().zip(&self.model_parameters).enumerate() {
             let is_velocity = self.free_velocity == Some(p);
             let guess = if is_velocity {
-                candidate.velocity
+                velocities[0]
             } else {
                 parameter.to_physical(u[p])
             };
@@ -348,34 +296,15 @@ impl FirstGuess {
                 u[p] = parameter.to_u(value.clamp(limits.lower, limits.upper));
             }
         }
+        // The velocities of further exposures have the unit of the first.
+        let further_limits = &limits[self.model_parameters.len()..];
+        for (limits, guess) in further_limits.iter().zip(&velocities[1..]) {
+            if let Some(p) = self.free_velocity {
+                let value = limits.start.unwrap_or(*guess);
+                u.push(self.model_parameters[p].to_u(value.clamp(limits.lower, limits.upper)));
+            }
+        }
         Start { u, basin }
-    }
-
-    /// Sums a spectrum's products with its continuum in the fine bins of each segment; `smooth` is each arm's weight ·
-    /// continuum.
-    fn sum_signals(
-        &self,
-        prepared: &Prepared,
-        smooth: &[Vec<f32>],
-        samplings: &[&Sampling],
-        limits: &[ParameterLimits],
-    ) -> Vec<Signals> {
-        let middle =
-            0.5 * (self.fine_velocities[0] + self.fine_velocities[self.fine_velocities.len() - 1]);
-        let velocity_range = self
-            .free_velocity
-            .map_or([middle; 2], |p| [limits[p].lower, limits[p].upper]);
-        self.segments
-            .iter()
-            .map(|segment| {
-                segment.sum_signals(
-                    &prepared.arms[segment.arm].cleaned,
-                    &smooth[segment.arm],
-                    samplings[segment.arm],
-                    velocity_range,
-                )
-            })
-            .collect()
     }
 
     /// Computes χ², up to a constant and approximated by principal components, of each template at each velocity:
@@ -403,16 +332,6 @@ impl FirstGuess {
             }
         }
         scores
-    }
-}
-
-/// Sets the candidates' scores to χ² with the continua of all arms refitted.
-fn judge_candidates(arms: &[ContinuumRefit], candidates: &mut [Candidate]) {
-    for candidate in candidates.iter_mut() {
-        candidate.score = 0.0;
-    }
-    for arm in arms {
-        arm.add_scores(candidates);
     }
 }
 

@@ -17,7 +17,7 @@ use crate::recording::{LabelInput, Parameter, Rotation, Velocity};
 use crate::spectra::Widening;
 
 /// Maximum number of free parameters.
-const MAX_FREE_PARAMETERS: usize = 32;
+pub(super) const MAX_FREE_PARAMETERS: usize = 32;
 /// Unit of velocity and vsini in the solver, in km/s.
 const VELOCITY_SCALE: f64 = 10.0;
 /// Maximum vsini in km/s, above the break-up speed of every star.
@@ -205,7 +205,7 @@ impl SpectralModelBuilder {
         Ok(SpectralModel {
             arms,
             parameters,
-            velocity,
+            velocities: vec![velocity],
             vsini,
             marginalise: self.marginalise,
             clip_starts: self.clip_starts,

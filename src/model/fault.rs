@@ -16,6 +16,7 @@ pub enum Cause {
     BadBounds,
     BadPrior,
     StartOutOfBounds,
+    TooManyExposures,
 }
 
 impl Cause {
@@ -32,6 +33,7 @@ impl Cause {
             Cause::BadBounds => "bad_bounds",
             Cause::BadPrior => "bad_prior",
             Cause::StartOutOfBounds => "start_out_of_bounds",
+            Cause::TooManyExposures => "too_many_exposures",
         }
     }
 }

@@ -5,6 +5,7 @@ mod cache;
 mod clean;
 pub(crate) mod continuum;
 mod determined;
+mod exposures;
 mod fault;
 #[cfg(feature = "files")]
 mod file;
@@ -54,7 +55,8 @@ pub struct SpectralModel {
     pub(crate) arms: Vec<ModelArm>,
     /// Parameters that the fit varies: the velocity, if it is free, vsini likewise, then the free labels.
     pub(crate) parameters: Vec<ModelParameter>,
-    pub(crate) velocity: Velocity,
+    /// Velocity of each exposure; a single one unless the model is that of several exposures.
+    pub(crate) velocities: Vec<Velocity>,
     /// `None`: nothing rotates.
     pub(crate) vsini: Option<Rotation>,
     pub(crate) marginalise: bool,
@@ -258,7 +260,7 @@ impl SpectralModel {
         let SpectralModel {
             arms,
             parameters,
-            velocity,
+            velocities,
             vsini,
             marginalise,
             clip_starts,
@@ -267,7 +269,7 @@ impl SpectralModel {
             cache: _,
         } = self;
         let mut text = format!(
-            "{parameters:?} {velocity:?} {vsini:?} {marginalise} {clip_starts} {spectra:?} {exposures:?}"
+            "{parameters:?} {velocities:?} {vsini:?} {marginalise} {clip_starts} {spectra:?} {exposures:?}"
         );
         for ModelArm {
             name,
@@ -297,9 +299,15 @@ impl SpectralModel {
         Some(self.spectra.loss).filter(|loss| loss.is_robust())
     }
 
-    /// Returns the index of the velocity's parameter; `None` if the velocity is fixed.
+    /// Returns the velocity, of the first exposure if there are several.
+    pub(crate) fn velocity(&self) -> Velocity {
+        self.velocities[0]
+    }
+
+    /// Returns the index of the velocity's parameter, of the first exposure if there are several; `None` if the velocity
+    /// is fixed.
     pub(crate) fn free_velocity(&self) -> Option<usize> {
-        if let Velocity::Parameter(p) = self.velocity {
+        if let Velocity::Parameter(p) = self.velocity() {
             Some(p)
         } else {
             None
@@ -315,18 +323,23 @@ impl SpectralModel {
         }
     }
 
-    /// Returns the parameter index of each derivative row at an arm's pixels: velocity and vsini if free, then labels.
-    pub(crate) fn derivative_parameters(&self, arm: &ModelArm) -> Vec<usize> {
-        self.free_velocity()
+    /// Returns the parameter index of each derivative row at the pixels of arm `a`: velocity and vsini if free, then
+    /// labels.
+    pub(crate) fn derivative_parameters(&self, a: usize) -> Vec<usize> {
+        let velocity = match self.velocity_of(a) {
+            Velocity::Parameter(p) => Some(p),
+            Velocity::Fixed(_) => None,
+        };
+        velocity
             .into_iter()
             .chain(self.free_vsini())
-            .chain(arm.tangents())
+            .chain(self.arms[a].tangents())
             .collect()
     }
 
     /// Returns the range of velocities in km/s; its ends are equal if the velocity is fixed.
     pub(crate) fn velocity_range(&self) -> RangeInclusive<f64> {
-        match self.velocity {
+        match self.velocity() {
             Velocity::Fixed(velocity) => velocity..=velocity,
             Velocity::Parameter(p) => self.parameters[p].bounds(),
         }

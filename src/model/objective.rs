@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::observe::{ArmBuffers, ArmLayout, RowBuffer, buffer_name, record_spectrum};
+use super::observe::{ArmBuffers, ArmLayout, ArmRecorder, RowBuffer, buffer_name};
 use super::sampling::padded;
 use super::{ModelArm, SpectralModel};
 use crate::emulator::{Layer, Network, transpose_padded};
@@ -53,7 +53,8 @@ impl SpectralObjective {
             ..Recording::default()
         };
         // 1. Record the prior, with the penalties of the training hulls.
-        let hulls: Vec<HullRow> = model.arms.iter().flat_map(hull_rows).collect();
+        let first_exposures = first_exposures(model);
+        let hulls: Vec<HullRow> = first_exposures.flat_map(hull_rows).collect();
         let hull_weights = if hulls.is_empty() {
             None
         } else {
@@ -64,17 +65,15 @@ impl SpectralObjective {
             hulls,
             weights: hull_weights,
         }));
-        // 2. Record the stages of each arm.
+        // 2. Record the stages of each arm. Several exposures of an arm have the same template.
         let mut arms = Vec::new();
-        for (arm, layout) in model.arms.iter().zip(layout) {
-            let template = record_template(&mut recording, arm);
-            arms.push(record_spectrum(
-                &mut recording,
-                model,
-                arm,
-                *layout,
-                template,
-            ));
+        let exposures = model.exposure_count();
+        for (layouts, first) in layout.chunks(exposures).zip((0..).step_by(exposures)) {
+            let template = record_template(&mut recording, &model.arms[first]);
+            let mut recorder = ArmRecorder::new(&mut recording, model, first, template);
+            for (a, layout) in (first..).zip(layouts) {
+                arms.push(recorder.record_exposure(a, *layout));
+            }
         }
         SpectralObjective {
             recording: Arc::new(recording),
@@ -122,12 +121,18 @@ fn hull_rows(arm: &ModelArm) -> Vec<HullRow> {
     rows.collect()
 }
 
-/// Returns the penalty weight √(10 n) of each hull, n being its arm's number of pixels in `pixels`, masked ones
-/// included.
+/// Returns the first exposure of each arm.
+fn first_exposures(model: &SpectralModel) -> impl Iterator<Item = &ModelArm> {
+    model.arms.iter().step_by(model.exposure_count())
+}
+
+/// Returns the penalty weight √(10 n) of each hull, n being its arm's number of pixels in `pixels`, in all exposures and
+/// masked ones included.
 pub fn hull_weights(model: &SpectralModel, pixels: &[usize]) -> Vec<f64> {
     let mut weights = Vec::new();
-    for (arm, &pixels) in model.arms.iter().zip(pixels) {
-        let weight = (10.0 * pixels as f64).sqrt();
+    let pixels_of_arms = pixels.chunks(model.exposure_count());
+    for (arm, pixels) in first_exposures(model).zip(pixels_of_arms) {
+        let weight = (10.0 * pixels.iter().sum::<usize>() as f64).sqrt();
         weights.extend(arm.emulator.hulls().iter().map(|_| weight));
     }
     weights

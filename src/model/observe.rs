@@ -90,76 +90,168 @@ pub(super) struct RowBuffer {
     pub columns: usize,
 }
 
-/// Records the stages that turn an arm's template into the sums of the fit: broadening, sampling, resolution,
-/// continuum, normal equations.
-pub fn record_spectrum(
-    recording: &mut Recording,
-    model: &SpectralModel,
-    arm: &ModelArm,
-    layout: ArmLayout,
+/// Records the stages from an arm's template to the sums of the fit, exposure by exposure.
+pub struct ArmRecorder<'r> {
+    recording: &'r mut Recording,
+    model: &'r SpectralModel,
+    segments: Vec<Segment>,
+    /// The template, broadened by rotation and line spread.
     template: RowBuffer,
-) -> ArmBuffers {
-    // 1. Broaden the template by rotation and line spread.
-    let segments: Vec<Segment> = arm
-        .grid
-        .segments
-        .iter()
-        .map(|segment| Segment {
-            start: segment.start,
-            end: segment.end,
-            inverse_step: 1.0 / segment.step,
-        })
-        .collect();
-    let mut template = record_broadening(recording, model, arm, &segments, template);
-    // 2. Allocate the arm's arrays.
-    let pixels = padded(layout.pixels);
-    let grid = if layout.shared_grid {
-        Scope::Batch
-    } else {
-        Scope::Spectrum
-    };
-    let cleaned = if model.loss().is_some() && arm.continuum.terms > 0 {
-        pixels
-    } else {
-        0
-    };
-    let mut buffers = ArmBuffers::record(recording, arm, [pixels, cleaned], grid, template.buffer);
-    if arm.pixels == Some(Pixels::Integrate) {
-        buffers.edges =
-            Some(recording.buffer(buffer_name(arm, "edges"), grid, Kind::Float, 2 * pixels));
-    }
-    // 3. Sample the template at the spectrum's pixels.
-    if !layout.is_template {
-        template = record_sampling(recording, model, arm, segments, template, pixels, buffers);
-    }
-    buffers.model = template.buffer;
-    // 4. Multiply by the spectrum's resolution matrix.
-    if layout.diagonals > 0 {
-        let length = layout.diagonals * pixels;
-        let matrix = recording.buffer(
-            buffer_name(arm, "resolution"),
-            Scope::Spectrum,
-            Kind::Float,
-            length,
-        );
-        buffers.resolution = Some((layout.diagonals, matrix));
-        buffers.model = record_matrix(
+    /// Coefficients of the template's cubic spline, once an exposure has needed them.
+    coefficients: Option<RowBuffer>,
+}
+
+impl<'r> ArmRecorder<'r> {
+    /// Records the broadening of the template of arm `first`, the first exposure of this template.
+    pub fn new(
+        recording: &'r mut Recording,
+        model: &'r SpectralModel,
+        first: usize,
+        template: RowBuffer,
+    ) -> ArmRecorder<'r> {
+        let arm = &model.arms[first];
+        let segments: Vec<Segment> = arm
+            .grid
+            .segments
+            .iter()
+            .map(|segment| Segment {
+                start: segment.start,
+                end: segment.end,
+                inverse_step: 1.0 / segment.step,
+            })
+            .collect();
+        let template = record_broadening(recording, model, arm, &segments, template);
+        ArmRecorder {
             recording,
-            buffer_name(arm, "model"),
+            model,
+            segments,
             template,
-            layout.diagonals,
-            matrix,
-        )
-        .buffer;
+            coefficients: None,
+        }
     }
-    // 5. Fit the continuum, and sum χ² and the normal equations.
-    let scope = if layout.own_basis {
-        Scope::Spectrum
-    } else {
-        grid
-    };
-    record_sums(recording, model, arm, pixels, scope, &mut buffers);
-    buffers
+
+    /// Records the stages of arm `a`, an exposure of the template: sampling, resolution, continuum, normal equations.
+    pub fn record_exposure(&mut self, a: usize, layout: ArmLayout) -> ArmBuffers {
+        let arm = &self.model.arms[a];
+        // 1. Allocate the arm's arrays.
+        let pixels = padded(layout.pixels);
+        let grid = if layout.shared_grid {
+            Scope::Batch
+        } else {
+            Scope::Spectrum
+        };
+        let cleaned = if self.model.loss().is_some() && arm.continuum.terms > 0 {
+            pixels
+        } else {
+            0
+        };
+        let lengths = [pixels, cleaned];
+        let mut buffers =
+            ArmBuffers::record(self.recording, arm, lengths, grid, self.template.buffer);
+        if arm.pixels == Some(Pixels::Integrate) {
+            let name = buffer_name(arm, "edges");
+            buffers.edges = Some(self.recording.buffer(name, grid, Kind::Float, 2 * pixels));
+        }
+        // 2. Sample the template at the spectrum's pixels.
+        let rows = if layout.is_template {
+            self.template
+        } else {
+            self.record_sampling(a, pixels, buffers)
+        };
+        buffers.model = rows.buffer;
+        // 3. Multiply by the spectrum's resolution matrix.
+        if layout.diagonals > 0 {
+            let length = layout.diagonals * pixels;
+            let name = buffer_name(arm, "resolution");
+            let matrix = self
+                .recording
+                .buffer(name, Scope::Spectrum, Kind::Float, length);
+            buffers.resolution = Some((layout.diagonals, matrix));
+            let name = buffer_name(arm, "model");
+            buffers.model =
+                record_matrix(self.recording, name, rows, layout.diagonals, matrix).buffer;
+        }
+        // 4. Fit the continuum, and sum χ² and the normal equations.
+        let scope = if layout.own_basis {
+            Scope::Spectrum
+        } else {
+            grid
+        };
+        record_sums(self.recording, self.model, a, pixels, scope, &mut buffers);
+        buffers
+    }
+
+    /// Records the Doppler shift and the interpolation of the template at the pixels of arm `a`, or its means over them.
+    /// Returns the rows there.
+    fn record_sampling(&mut self, a: usize, pixels: usize, buffers: ArmBuffers) -> RowBuffer {
+        let arm = &self.model.arms[a];
+        let input = match arm.interpolation {
+            Interpolation::Cubic => self.record_spline(arm),
+            Interpolation::Linear => self.template,
+        };
+        // Evaluate the shifted template at the pixels' centres, or its means over the pixels.
+        let resample = Resample {
+            input: input.buffer,
+            input_columns: input.columns,
+            output: input.buffer,
+            rows: input.rows,
+            pixels,
+            index: buffers.index,
+            fraction: buffers.fraction,
+            segments: self.segments.clone(),
+            interpolation: arm.interpolation,
+            velocity: self.model.velocity_of(a),
+            derivatives: !self.recording.values_only,
+        };
+        let rows = resample.output_rows();
+        let output = self.recording.buffer(
+            buffer_name(arm, "observed"),
+            Scope::Member,
+            Kind::Float,
+            rows * pixels,
+        );
+        let centres = Resample { output, ..resample };
+        self.recording.stages.push(match buffers.edges {
+            Some(edges) => Stage::Integrate(Integrate { centres, edges }),
+            None => Stage::Resample(centres),
+        });
+        RowBuffer {
+            buffer: output,
+            rows,
+            columns: pixels,
+        }
+    }
+
+    /// Returns the coefficients of the template's cubic spline, whose computation the first call records.
+    fn record_spline(&mut self, arm: &ModelArm) -> RowBuffer {
+        if let Some(coefficients) = self.coefficients {
+            return coefficients;
+        }
+        let RowBuffer {
+            buffer: input,
+            rows,
+            columns,
+        } = self.template;
+        let output = self.recording.buffer(
+            buffer_name(arm, "coefficients"),
+            Scope::Member,
+            Kind::Float,
+            rows * columns,
+        );
+        self.recording.stages.push(Stage::Prefilter(Prefilter {
+            input,
+            output,
+            rows,
+            columns,
+            segments: self.segments.clone(),
+        }));
+        let coefficients = RowBuffer {
+            buffer: output,
+            ..self.template
+        };
+        self.coefficients = Some(coefficients);
+        coefficients
+    }
 }
 
 /// Records rotation and then line spread on the template's own pixels, where the model has them; returns the rows that
@@ -221,68 +313,6 @@ fn record_broadening(
     template
 }
 
-/// Records the Doppler shift and the interpolation of the template at the spectrum's pixels, or its means over them.
-/// Returns the rows there.
-fn record_sampling(
-    recording: &mut Recording,
-    model: &SpectralModel,
-    arm: &ModelArm,
-    segments: Vec<Segment>,
-    mut template: RowBuffer,
-    pixels: usize,
-    buffers: ArmBuffers,
-) -> RowBuffer {
-    let RowBuffer { rows, columns, .. } = template;
-    // 1. Compute the coefficients of the cubic spline.
-    if arm.interpolation == Interpolation::Cubic {
-        let output = recording.buffer(
-            buffer_name(arm, "coefficients"),
-            Scope::Member,
-            Kind::Float,
-            rows * columns,
-        );
-        recording.stages.push(Stage::Prefilter(Prefilter {
-            input: template.buffer,
-            output,
-            rows,
-            columns,
-            segments: segments.clone(),
-        }));
-        template.buffer = output;
-    }
-    // 2. Evaluate the shifted template at the pixels' centres, or its means over the pixels.
-    let resample = Resample {
-        input: template.buffer,
-        input_columns: columns,
-        output: template.buffer,
-        rows,
-        pixels,
-        index: buffers.index,
-        fraction: buffers.fraction,
-        segments,
-        interpolation: arm.interpolation,
-        velocity: model.velocity,
-        derivatives: !recording.values_only,
-    };
-    let rows = resample.output_rows();
-    let output = recording.buffer(
-        buffer_name(arm, "observed"),
-        Scope::Member,
-        Kind::Float,
-        rows * pixels,
-    );
-    let centres = Resample { output, ..resample };
-    recording.stages.push(match buffers.edges {
-        Some(edges) => Stage::Integrate(Integrate { centres, edges }),
-        None => Stage::Resample(centres),
-    });
-    RowBuffer {
-        buffer: output,
-        rows,
-        columns: pixels,
-    }
-}
-
 /// Records the product of a banded matrix with each row; returns the rows of the result.
 fn record_matrix(
     recording: &mut Recording,
@@ -311,16 +341,17 @@ fn record_matrix(
     }
 }
 
-/// Records the continuum fit, if the arm has a continuum, and the sums of χ² and the normal equations over pixels.
+/// Records the continuum fit of arm `a`, if it has a continuum, and the sums of χ² and the normal equations over pixels.
 /// `grid` is the scope of the continuum basis.
 fn record_sums(
     recording: &mut Recording,
     model: &SpectralModel,
-    arm: &ModelArm,
+    a: usize,
     pixels: usize,
     grid: Scope,
     buffers: &mut ArmBuffers,
 ) {
+    let arm = &model.arms[a];
     let ArmBuffers {
         data,
         weight,
@@ -369,7 +400,7 @@ fn record_sums(
         columns: if recording.values_only {
             Vec::new()
         } else {
-            model.derivative_parameters(arm)
+            model.derivative_parameters(a)
         },
         data,
         weight,

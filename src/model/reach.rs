@@ -37,22 +37,24 @@ pub struct Motion {
 }
 
 impl Motion {
-    /// Returns the velocity and vsini at parameters `u`, in the solver's units.
+    /// Returns the velocity, or the range of the velocities of all exposures, and vsini at parameters `u`, in the solver's
+    /// units.
     fn at_parameters(model: &SpectralModel, u: &[f64]) -> Motion {
         let physical_value = |p: usize| model.parameters[p].to_physical(u[p]);
-        let velocity = match model.velocity {
-            Velocity::Fixed(speed) => speed,
-            Velocity::Parameter(p) => physical_value(p),
-        };
+        let velocities = model.velocities.iter().map(|velocity| match velocity {
+            Velocity::Fixed(speed) => *speed,
+            Velocity::Parameter(p) => physical_value(*p),
+        });
+        let velocity = [
+            velocities.clone().fold(f64::INFINITY, f64::min),
+            velocities.fold(f64::NEG_INFINITY, f64::max),
+        ];
         let vsini = match model.vsini {
             None => 0.0,
             Some(Rotation::Fixed(speed)) => speed,
             Some(Rotation::Parameter { parameter, .. }) => physical_value(parameter),
         };
-        Motion {
-            velocity: [velocity; 2],
-            vsini,
-        }
+        Motion { velocity, vsini }
     }
 
     /// Returns the velocities and vsini in a margin around parameters `u`, in the solver's units, as far as a

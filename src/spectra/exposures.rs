@@ -115,9 +115,16 @@ impl Spectra<'_> {
     }
 }
 
+impl Spectra<'_> {
+    /// Returns the number of exposures of an object; 1 if the exposures are not joined.
+    pub(crate) fn count_exposures(&self, object: usize) -> usize {
+        self.arm_rows(object..object + 1).len()
+    }
+}
+
 impl Ids {
     /// Returns a copy of the ids of these rows, in their order.
-    fn copy_rows(&self, rows: &[usize]) -> Ids {
+    pub(crate) fn copy_rows(&self, rows: &[usize]) -> Ids {
         match self {
             Ids::Integer(ids) => Ids::Integer(rows.iter().map(|&row| ids[row]).collect()),
             Ids::Text(ids) => Ids::Text(rows.iter().map(|&row| ids[row].clone()).collect()),

@@ -96,7 +96,7 @@ impl SpectralFitter {
         // 2. Compare the derivatives, which follow the values row by row, with (above − below) / 2 step.
         let mut checks = Vec::new();
         for (a, arm) in self.model.arms.iter().enumerate() {
-            let columns = self.model.derivative_parameters(arm);
+            let columns = self.model.derivative_parameters(a);
             let Some(column) = columns.iter().position(|&column| column == p) else {
                 continue;
             };

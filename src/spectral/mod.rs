@@ -4,6 +4,7 @@ mod blank_table;
 mod check;
 mod coverage;
 mod evaluate;
+mod exposures;
 mod input;
 mod inspect;
 mod misfit;
@@ -436,6 +437,16 @@ impl SpectralFitter {
             ));
         }
         InvalidSetting::none_of(faults)
+    }
+
+    /// Returns the fitter of objects with `count` exposures, for which each exposure has arms of its own. It shares
+    /// resources with others of the same number.
+    fn for_exposures(&self, count: usize) -> SpectralFitter {
+        SpectralFitter {
+            model: self.model.for_exposures(count),
+            shared: self.shared.for_exposures(count),
+            ..self.clone()
+        }
     }
 
     /// Makes a run of this fitter on its first device.

@@ -53,7 +53,7 @@ impl SpectralFitter {
     /// fixed.
     #[cfg(feature = "files")]
     pub(crate) fn velocity_of(&self, row: &FitRow) -> f64 {
-        match self.model.velocity {
+        match self.model.velocity() {
             Velocity::Parameter(p) => row.parameters[p],
             Velocity::Fixed(velocity) => velocity,
         }
@@ -82,6 +82,9 @@ impl SpectralFitter {
         spectra: &Spectra,
         rows: &[FitRow],
     ) -> Result<Vec<Option<Vec<ArmFit>>>> {
+        if spectra.exposures.is_some() {
+            return self.model_exposures(spectra, rows);
+        }
         let mut points: Vec<Option<ModelPoint>> = Vec::with_capacity(rows.len());
         for row in rows {
             let has_fit =

@@ -9,9 +9,9 @@ impl SpectralFitter {
     /// A fixed one has the error 0, and a tied one the error that follows from those to which it is tied.
     pub fn value(&self, row: &FitRow, name: &str) -> Option<(f64, f64)> {
         let model = &self.model;
-        let source = match (name, &model.velocity, &model.vsini) {
-            ("velocity", Velocity::Parameter(p), _) => Source::Parameter(*p),
-            ("velocity", Velocity::Fixed(velocity), _) => Source::Fixed(*velocity),
+        let source = match (name, model.velocity(), &model.vsini) {
+            ("velocity", Velocity::Parameter(p), _) => Source::Parameter(p),
+            ("velocity", Velocity::Fixed(velocity), _) => Source::Fixed(velocity),
             ("vsini", _, rotation) => match rotation.as_ref()? {
                 Rotation::Parameter { parameter, .. } => Source::Parameter(*parameter),
                 Rotation::Fixed(vsini) => Source::Fixed(*vsini),

@@ -9,6 +9,7 @@ mod desi;
 mod determinism;
 mod ends;
 mod evaluate;
+mod exposures;
 mod flags;
 mod jitter;
 mod knowledge;

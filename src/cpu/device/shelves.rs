@@ -1,5 +1,5 @@
 //! Layout of a tile's rows: those that are not needed at the same time share one place in memory, so that more members
-//! fit into the cache (the arms of a spectrum come one after another).
+//! fit into the cache. The arms of a spectrum come one after another, and so do the exposures of an arm.
 
 use super::tile::run_member_by_member;
 use crate::recording::{BufferId, Recording, Scope, Stage};
@@ -11,8 +11,34 @@ pub struct Shelf {
     length: usize,
     /// Whether the shelf holds one member's rows only, because no later section of stages reads them.
     is_local: bool,
-    /// The last section of stages that needs the rows on the shelf.
+    /// When the rows on the shelf are needed.
+    lifetime: Lifetime,
+}
+
+/// The stages between which the rows of a buffer are needed. Sections of stages end at products.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Lifetime {
+    first_section: usize,
     last_section: usize,
+    first_stage: usize,
+    last_stage: usize,
+}
+
+impl Lifetime {
+    /// Returns whether all of it lies in one section, which runs member by member.
+    fn is_local(&self) -> bool {
+        self.first_section == self.last_section
+    }
+
+    /// Returns whether it ends before another one begins, for buffers of which both are local or neither. Rows of a whole
+    /// tile are needed until their section has run for all members.
+    fn ends_before(&self, other: &Lifetime) -> bool {
+        if self.is_local() {
+            self.last_stage < other.first_stage
+        } else {
+            self.last_section < other.first_section
+        }
+    }
 }
 
 impl Shelf {
@@ -48,21 +74,22 @@ impl Shelves {
         let mut order: Vec<usize> = (0..recording.buffers.len())
             .filter(|&b| recording.buffers[b].scope == Scope::Member)
             .collect();
-        order.sort_by_key(|&b| lifetimes[b].map_or(0, |(first, _)| first));
+        let lifetime_of = |b: usize| lifetimes[b].unwrap_or_default();
+        order.sort_by_key(|&b| (lifetime_of(b).first_section, lifetime_of(b).first_stage));
         let mut shelves = Shelves {
             all: Vec::new(),
             by_buffer: vec![None; recording.buffers.len()],
         };
         for b in order {
-            let (first, last) = lifetimes[b].unwrap_or_default();
+            let lifetime = lifetime_of(b);
             let needed = Shelf {
                 length: recording.buffers[b].length,
-                is_local: first == last,
-                last_section: last,
+                is_local: lifetime.is_local(),
+                lifetime,
             };
             // 2. Among the free shelves choose that of the most similar length, else append a new one.
             let is_free = |shelf: &Shelf| {
-                shared && shelf.is_local == needed.is_local && shelf.last_section < first
+                shared && shelf.is_local == needed.is_local && shelf.lifetime.ends_before(&lifetime)
             };
             let chosen = (0..shelves.all.len())
                 .filter(|&k| is_free(&shelves.all[k]))
@@ -100,14 +127,23 @@ impl Shelves {
     }
 }
 
-/// Returns the first and last section of stages (sections end at products) that use each buffer; `None` for those
-/// unused.
-fn find_lifetimes(recording: &Recording) -> Vec<Option<(usize, usize)>> {
-    let mut lifetimes: Vec<Option<(usize, usize)>> = vec![None; recording.buffers.len()];
+/// Returns the lifetime of each buffer; `None` for those unused.
+fn find_lifetimes(recording: &Recording) -> Vec<Option<Lifetime>> {
+    let mut lifetimes: Vec<Option<Lifetime>> = vec![None; recording.buffers.len()];
+    let mut stage = 0;
     for (section, stages) in recording.stages.chunk_by(run_member_by_member).enumerate() {
-        for id in stages.iter().flat_map(Stage::member_buffers) {
-            let first = lifetimes[id.0].map_or(section, |(first, _)| first);
-            lifetimes[id.0] = Some((first, section));
+        for buffers in stages.iter().map(Stage::member_buffers) {
+            for id in buffers {
+                let begin = Lifetime {
+                    first_section: section,
+                    first_stage: stage,
+                    ..Lifetime::default()
+                };
+                let lifetime = lifetimes[id.0].get_or_insert(begin);
+                lifetime.last_section = section;
+                lifetime.last_stage = stage;
+            }
+            stage += 1;
         }
     }
     lifetimes

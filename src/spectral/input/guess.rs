@@ -53,13 +53,16 @@ impl GuessedSpectrum<'_, '_> {
             if !has_unreached_pixels {
                 break;
             }
-            let Some(velocity) = self.first_velocity(&starts) else {
+            let velocities = self.first_velocities(&starts);
+            if velocities.is_empty() {
                 break;
-            };
-            starts = self.guess_near(&prepared, velocity, starts);
-            let change = self
-                .first_velocity(&starts)
-                .map_or(0.0, |new_velocity| (new_velocity - velocity).abs());
+            }
+            starts = self.guess_near(&prepared, &velocities, starts);
+            let change = velocities
+                .iter()
+                .zip(self.first_velocities(&starts))
+                .map(|(velocity, new_velocity)| (new_velocity - velocity).abs())
+                .fold(0.0, f64::max);
             if change <= MIN_MOVE * self.guess.velocity_uncertainty() {
                 break;
             }
@@ -80,38 +83,49 @@ impl GuessedSpectrum<'_, '_> {
         self.guess.starts(prepared, &samplings, limits, self.count)
     }
 
-    /// Returns the starts that the first guess finds near a velocity (km/s), then the `earlier` ones at other
-    /// velocities. Their number is the larger of the two guesses' numbers.
-    fn guess_near(&self, prepared: &Prepared, velocity: f64, earlier: Vec<Start>) -> Vec<Start> {
-        let Some(p) = self.model.free_velocity() else {
-            return earlier;
-        };
-        // 1. Guess within the uncertainty of the velocity.
+    /// Returns the starts that the first guess finds near these velocities (km/s), one per free velocity, then the
+    /// `earlier` ones elsewhere. Their number is the larger of the two guesses' numbers.
+    fn guess_near(
+        &self,
+        prepared: &Prepared,
+        velocities: &[f64],
+        earlier: Vec<Start>,
+    ) -> Vec<Start> {
+        // 1. Guess within the uncertainty of each velocity.
         let uncertainty = self.guess.velocity_uncertainty();
         let mut near_limits = self.limits.to_vec();
-        near_limits[p].lower = near_limits[p].lower.max(velocity - uncertainty);
-        near_limits[p].upper = near_limits[p].upper.min(velocity + uncertainty);
-        let lower = self.model.parameters[p].to_u(near_limits[p].lower);
-        let upper = self.model.parameters[p].to_u(near_limits[p].upper);
+        let parameters = self.model.free_velocities();
+        for (&p, velocity) in parameters.iter().zip(velocities) {
+            near_limits[p].lower = near_limits[p].lower.max(velocity - uncertainty);
+            near_limits[p].upper = near_limits[p].upper.min(velocity + uncertainty);
+        }
         let starts = self.guess_within(prepared, &near_limits);
         // 2. Append the earlier starts at other velocities. Their basins must differ from those of the new starts.
+        let is_elsewhere = |start: &Start| {
+            parameters.iter().any(|&p| {
+                let parameter = &self.model.parameters[p];
+                let [lower, upper] =
+                    [near_limits[p].lower, near_limits[p].upper].map(|v| parameter.to_u(v));
+                start.u[p] < lower || start.u[p] > upper
+            })
+        };
         let count = starts.len().max(earlier.len());
-        let elsewhere = earlier
-            .into_iter()
-            .filter(|start| start.u[p] < lower || start.u[p] > upper)
-            .map(|start| Start {
-                basin: usize::MAX - start.basin,
-                ..start
-            });
+        let elsewhere = earlier.into_iter().filter(is_elsewhere).map(|start| Start {
+            basin: usize::MAX - start.basin,
+            ..start
+        });
         starts.into_iter().chain(elsewhere).take(count).collect()
     }
 
-    /// Returns the velocity of the first start in km/s; `None` if it is not free.
-    fn first_velocity(&self, starts: &[Start]) -> Option<f64> {
-        let p = self.model.free_velocity()?;
-        starts
-            .first()
-            .map(|start| self.model.parameters[p].to_physical(start.u[p]))
+    /// Returns the free velocities of the first start in km/s; none if the velocity is fixed.
+    fn first_velocities(&self, starts: &[Start]) -> Vec<f64> {
+        let Some(start) = starts.first() else {
+            return Vec::new();
+        };
+        let parameters = self.model.free_velocities().into_iter();
+        parameters
+            .map(|p| self.model.parameters[p].to_physical(start.u[p]))
+            .collect()
     }
 
     /// Leaves out the pixels of a prepared spectrum that do not count around the first start.

@@ -14,7 +14,7 @@ pub fn lay_out_arms(
     arms: &[Cow<ArmSpectra>],
     grids: &[Grids],
 ) -> Vec<ArmLayout> {
-    let at_rest = model.velocity == Velocity::Fixed(0.0);
+    let at_rest = model.velocity() == Velocity::Fixed(0.0);
     let mut layouts = Vec::with_capacity(arms.len());
     for ((arm, data), grid) in model.arms.iter().zip(arms).zip(grids) {
         layouts.push(ArmLayout {

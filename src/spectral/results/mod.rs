@@ -4,6 +4,7 @@ pub mod blank;
 pub mod columns;
 pub mod finish;
 pub mod flag_counts;
+pub mod joined;
 pub mod moments;
 pub mod quantity;
 pub mod row;

@@ -1,5 +1,6 @@
 //! One run on one device: prepares batches of spectra, finds their starts, fits them, and makes their rows.
 
+mod exposures;
 mod groups;
 mod pieces;
 mod populations;
@@ -7,6 +8,7 @@ mod repeat;
 pub mod workspace;
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -29,6 +31,7 @@ use crate::spectral::results::blank::{
 use crate::spectral::results::row::FitRow;
 use crate::spectral::results::sound;
 use crate::spectral::search::poor::STARTS_TOGETHER;
+use crate::spectral::search::shared::SharedResources;
 use crate::spectral::stream::stages::{BatchStage, StageTimes};
 use crate::spectral::stream::workers::RunProgress;
 use crate::spectral::{Solver, SpectralFitter};
@@ -65,6 +68,8 @@ pub struct Run<'a> {
     usual_starts: usize,
     /// Number of spectra of this batch that were reported to the tally.
     reported: usize,
+    /// Resources for objects with several exposures, by their number, which are kept from batch to batch.
+    exposure_resources: BTreeMap<usize, Arc<SharedResources>>,
 }
 
 impl<'a> Run<'a> {
@@ -79,10 +84,16 @@ impl<'a> Run<'a> {
         borrowed: Arc<BorrowedWorkspace<'a>>,
         memory: Option<u64>,
     ) -> Result<Run<'a>> {
-        if fitter.scans_velocity() && matches!(fitter.model.velocity, Velocity::Fixed(_)) {
+        if fitter.scans_velocity() && matches!(fitter.model.velocity(), Velocity::Fixed(_)) {
             return Err(Error::invalid(
                 "velocity_scan",
                 "a scan of the velocity, which is fixed: give it a range",
+            ));
+        }
+        if fitter.scans_velocity() && fitter.model.has_exposure_velocities() {
+            return Err(Error::invalid(
+                "velocity_scan",
+                "a scan of the velocity, of which each exposure has its own: turn the scan off",
             ));
         }
         fitter.validate()?;
@@ -104,6 +115,7 @@ impl<'a> Run<'a> {
             sharing: 1,
             usual_starts: fitter.usual_starts(),
             reported: 0,
+            exposure_resources: BTreeMap::new(),
         })
     }
 
@@ -177,6 +189,9 @@ impl<'a> Run<'a> {
         user_starts: Option<&[f64]>,
     ) -> Result<Vec<FitRow>> {
         self.reported = 0;
+        if files.iter().any(|spectra| spectra.exposures.is_some()) {
+            return self.fit_objects(files, user_starts);
+        }
         let count = files.iter().map(|spectra| spectra.len()).sum();
         let mut attempts = Attempts::default();
         let rows = loop {

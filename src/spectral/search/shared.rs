@@ -1,6 +1,7 @@
 //! Data that the workers of a fitter share: the library of the first guess, and the objectives with the buffers that
 //! devices keep for them.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
@@ -18,8 +19,10 @@ pub struct SharedResources {
     guess: OnceLock<Arc<FirstGuess>>,
     /// Populations and samplings that no run uses.
     pub idle: IdleWorkspaces,
-    /// Objectives that populations use.
-    objectives: Mutex<Vec<(ObjectiveKey, Weak<SpectralObjective>)>>,
+    /// Objectives that populations use. Those of objects with any number of exposures share their constants.
+    objectives: Arc<Mutex<Vec<(ObjectiveKey, Weak<SpectralObjective>)>>>,
+    /// Resources for objects with several exposures, by their number, as long as a run uses them.
+    exposures: Mutex<BTreeMap<usize, Weak<SharedResources>>>,
 }
 
 /// Inputs of an objective beside the model.
@@ -42,6 +45,27 @@ impl SharedResources {
             .cache
             .get_or_make(seed, || threads::in_pool(|| FirstGuess::new(model, seed)))?;
         Ok(self.guess.get_or_init(|| guess))
+    }
+
+    /// Returns the resources for objects with `count` exposures, of which another worker may have made them. They have
+    /// the library of this model, if it is there.
+    pub fn for_exposures(&self, count: usize) -> Arc<SharedResources> {
+        let mut exposures = self
+            .exposures
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let existing = exposures.get(&count).and_then(Weak::upgrade);
+        let resources = existing.unwrap_or_else(|| {
+            Arc::new(SharedResources {
+                objectives: self.objectives.clone(),
+                ..SharedResources::default()
+            })
+        });
+        if let Some(guess) = self.guess.get() {
+            resources.guess.get_or_init(|| guess.clone());
+        }
+        exposures.insert(count, Arc::downgrade(&resources));
+        resources
     }
 
     /// Returns the library of first-guess points if this fitter has asked for it.

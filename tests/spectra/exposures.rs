@@ -1,0 +1,320 @@
+//! Objects with several exposures, against joint fits in numpy (`tests/reference/make_exposures.py`).
+
+use std::path::PathBuf;
+
+use popfit::{
+    Continuum, Device, Emulator, ExposureVelocity, FitRow, Flags, Spectra, SpectralFitter,
+    SpectralModel, Status, VelocityScan,
+};
+use popfit_testing::fits::{devices, fitter, pick, same_bits, synb_spectra};
+use popfit_testing::{array, demo_emulator};
+
+const LABELS: usize = 4;
+
+fn file(name: &str) -> PathBuf {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/exposures");
+    PathBuf::from(folder).join(name)
+}
+
+fn spectra() -> Spectra<'static> {
+    Spectra::open(file("stars.npz")).unwrap()
+}
+
+fn model(velocity: Option<ExposureVelocity>) -> SpectralModel {
+    let builder = SpectralModel::builder()
+        .arm("", Emulator::open(demo_emulator()).unwrap())
+        .velocity(-1000.0..=1000.0)
+        .continuum(Continuum::rbf(10));
+    match velocity {
+        Some(velocity) => builder.exposures(velocity),
+        None => builder,
+    }
+    .build()
+    .unwrap()
+}
+
+fn fit(velocity: ExposureVelocity, device: &Device, spectra: &Spectra) -> Vec<FitRow> {
+    let table = fitter(model(Some(velocity)), device).fit(spectra).unwrap();
+    table.to_rows()
+}
+
+/// The joint fit of a star in numpy.
+struct Reference {
+    x: Vec<f64>,
+    errors: Vec<f64>,
+    /// (parameters, parameters)
+    correlations: Vec<f64>,
+    chi2: f64,
+}
+
+impl Reference {
+    fn of(star: &str, mode: &str) -> Reference {
+        let get = |key: &str| {
+            array(
+                &file("stars_reference.npz"),
+                &format!("{star}_{mode}_{key}"),
+            )
+            .1
+        };
+        Reference {
+            x: get("x"),
+            errors: get("err"),
+            correlations: get("correlations"),
+            chi2: get("chi2")[0],
+        }
+    }
+
+    /// Fails unless value and error of a parameter agree within 2 % of the error.
+    fn assert_agrees(&self, p: usize, value: f64, error: f64, what: &str) {
+        let offset = (value - self.x[p]) / self.errors[p];
+        let ratio = error / self.errors[p];
+        assert!(
+            offset.abs() < 0.02 && (ratio - 1.0).abs() < 0.02,
+            "{what}: {offset} {ratio}"
+        );
+    }
+
+    /// Fails unless the last labels of a row agree, `first` being the first label of the reference.
+    fn assert_labels_agree(&self, first: usize, row: &FitRow) {
+        assert!(
+            (row.chi2 - self.chi2).abs() < 0.02,
+            "{}: {} {}",
+            row.id,
+            row.chi2,
+            self.chi2
+        );
+        let size = self.x.len();
+        let mut pairs = row.correlations[LABELS..].iter();
+        for a in 0..LABELS {
+            let what = format!("{}, label {a}", row.id);
+            self.assert_agrees(first + a, row.parameters[1 + a], row.errors[1 + a], &what);
+            for b in a + 1..LABELS {
+                let expected = self.correlations[(first + a) * size + first + b];
+                let correlation = pairs.next().unwrap();
+                assert!(
+                    (correlation - expected).abs() < 0.02,
+                    "{what}, {b}: {correlation}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn exposures_with_one_velocity_meet_the_joint_fit() {
+    let spectra = spectra().join_exposures();
+    for device in devices() {
+        for row in fit(ExposureVelocity::Shared, &device, &spectra) {
+            let reference = Reference::of(&row.id.to_string(), "shared");
+            reference.assert_labels_agree(1, &row);
+            reference.assert_agrees(0, row.parameters[0], row.errors[0], "velocity");
+            for label in 0..LABELS {
+                let offset = row.correlations[label] - reference.correlations[1 + label];
+                assert!(offset.abs() < 0.02, "{}: {offset}", row.id);
+            }
+            assert!(row.status.is_success() && row.exposure_velocities.is_none());
+        }
+    }
+}
+
+#[test]
+fn exposures_with_their_own_velocities_meet_the_joint_fit() {
+    let spectra = spectra().join_exposures();
+    for device in devices() {
+        for row in fit(ExposureVelocity::Each, &device, &spectra) {
+            let star = row.id.to_string();
+            let reference = Reference::of(&star, "each");
+            let list = row.exposure_velocities.as_ref().unwrap();
+            let count = list.velocities.len();
+            assert_eq!(
+                (row.exposures, count + LABELS),
+                (Some(count as u64), reference.x.len())
+            );
+            reference.assert_labels_agree(count, &row);
+            for (k, (velocity, error)) in list.velocities.iter().zip(&list.errors).enumerate() {
+                reference.assert_agrees(k, *velocity, *error, &format!("{star}, exposure {k}"));
+            }
+            // The velocity of the object is the mean, and its test is that of numpy.
+            let get =
+                |key: &str| array(&file("stars_reference.npz"), &format!("{star}_{key}")).1[0];
+            let offset = (row.parameters[0] - get("mean")) / get("mean_err");
+            let ratio = row.errors[0] / get("mean_err");
+            assert!(
+                offset.abs() < 0.02 && (ratio - 1.0).abs() < 0.02,
+                "{star}: {offset} {ratio}"
+            );
+            let p_constant = row.p_constant_velocity.unwrap();
+            assert!(
+                (p_constant - get("p")).abs() < 0.01,
+                "{star}: {p_constant} {}",
+                get("p")
+            );
+        }
+    }
+    // The velocities of star 3 differ by up to 32 km/s, and those of star 1 are equal.
+    let rows = fit(ExposureVelocity::Each, &Device::cpu(), &spectra);
+    let p_constant = |star: i64| {
+        let row = rows.iter().find(|row| row.id == star.into()).unwrap();
+        row.p_constant_velocity.unwrap()
+    };
+    assert!(p_constant(3) < 1e-100 && p_constant(1) > 0.001);
+}
+
+#[test]
+fn bits_depend_neither_on_batches_nor_on_the_order_of_objects() {
+    let spectra = spectra();
+    let joined = spectra.clone().join_exposures();
+    for velocity in [ExposureVelocity::Shared, ExposureVelocity::Each] {
+        let rows = fit(velocity, &Device::cpu(), &joined);
+        let small_batches = fitter(model(Some(velocity)), &Device::cpu()).batch_size(3);
+        let rows_of_small_batches = small_batches.fit(&joined).unwrap().to_rows();
+        let mut order: Vec<usize> = (0..spectra.len()).collect();
+        order.sort_by_key(|&row| std::cmp::Reverse(spectra.ids.text(row)));
+        let sorted_rows = fit(
+            velocity,
+            &Device::cpu(),
+            &pick(&spectra, &order).join_exposures(),
+        );
+        for (row, other) in rows.iter().zip(&rows_of_small_batches) {
+            same_bits(row, other, "batches of three");
+            assert_eq!(row.exposure_velocities, other.exposure_velocities);
+        }
+        for row in &rows {
+            let other = sorted_rows.iter().find(|other| other.id == row.id).unwrap();
+            same_bits(row, other, "sorted by id");
+        }
+        assert_eq!(sorted_rows[0].id, 7.into());
+    }
+}
+
+#[test]
+fn single_exposures_are_fitted_as_spectra() {
+    let spectra = synb_spectra().slice(0..12);
+    let alone = fitter(model(None), &Device::cpu()).fit(&spectra).unwrap();
+    for velocity in [ExposureVelocity::Shared, ExposureVelocity::Each] {
+        let rows = fit(velocity, &Device::cpu(), &spectra.clone().join_exposures());
+        for (row, expected) in rows.iter().zip(alone.rows()) {
+            same_bits(row, expected.to_row(), "one exposure");
+            assert_eq!((row.exposures, row.p_constant_velocity), (Some(1), None));
+        }
+        // A model of exposures also fits spectra that are not joined.
+        for (row, expected) in fit(velocity, &Device::cpu(), &spectra)
+            .iter()
+            .zip(alone.rows())
+        {
+            same_bits(row, expected.to_row(), "not joined");
+        }
+    }
+}
+
+#[test]
+fn exposures_without_data_are_left_out() {
+    let spectra = spectra();
+    let star = spectra.ids.text(0);
+    let rows_of_star: Vec<usize> = (0..spectra.len())
+        .filter(|&row| spectra.ids.text(row) == star)
+        .collect();
+    let mut dead = pick(&spectra, &rows_of_star);
+    let pixels = dead.arms[0].pixels;
+    dead.arms[0].ivar.to_mut()[pixels..2 * pixels].fill(0.0);
+    let mut others = rows_of_star.clone();
+    others.remove(1);
+    for velocity in [ExposureVelocity::Shared, ExposureVelocity::Each] {
+        let row = &fit(velocity, &Device::cpu(), &dead.clone().join_exposures())[0];
+        let expected = &fit(
+            velocity,
+            &Device::cpu(),
+            &pick(&spectra, &others).join_exposures(),
+        )[0];
+        same_bits(row, expected, "one dead exposure");
+        assert_eq!(row.exposures, Some(others.len() as u64));
+        if let Some(list) = &row.exposure_velocities {
+            assert!(list.velocities[1].is_nan() && list.errors[1].is_nan());
+            assert_eq!(
+                list.velocities[2],
+                expected.exposure_velocities.as_ref().unwrap().velocities[1]
+            );
+        }
+    }
+    // Without any data there is a row with the reason.
+    dead.arms[0].ivar.to_mut().fill(0.0);
+    let row = &fit(
+        ExposureVelocity::Each,
+        &Device::cpu(),
+        &dead.join_exposures(),
+    )[0];
+    assert_eq!(
+        (row.status, row.status_text.as_str()),
+        (Status::BadInput, "no_data")
+    );
+}
+
+#[test]
+fn too_many_velocities_are_a_row_with_the_reason() {
+    let spectra = spectra();
+    let many = pick(&spectra, &[0; 40]).join_exposures();
+    let row = &fit(ExposureVelocity::Each, &Device::cpu(), &many)[0];
+    assert_eq!(
+        (row.status, row.status_text.as_str()),
+        (Status::BadInput, "too_many_exposures")
+    );
+    assert!(row.message.contains("40 exposures") && row.message.contains("at most 28"));
+    // One velocity is possible for any number.
+    let row = &fit(ExposureVelocity::Shared, &Device::cpu(), &many)[0];
+    assert!(row.status.is_success());
+    // An exposure that counts forty times has 1/√40 of its error.
+    let alone = pick(&spectra, &[0]);
+    let single = fitter(model(None), &Device::cpu()).fit(&alone).unwrap();
+    let ratio = row.errors[0] / single.errors("velocity").unwrap()[0];
+    assert!((ratio * 40f64.sqrt() - 1.0).abs() < 0.05, "{ratio}");
+}
+
+#[test]
+fn a_star_beyond_its_hull_pays_for_all_exposures_once() {
+    let spectra = spectra();
+    let doubled = pick(&spectra, &[0, 0]).join_exposures();
+    let row = &fit(ExposureVelocity::Shared, &Device::cpu(), &doubled)[0];
+    assert!(!row.flags.contains(Flags::OUTSIDE_HULL));
+    assert_eq!(row.unreached.len(), 1);
+}
+
+#[test]
+fn models_of_exposures_are_those_of_their_arms() {
+    let joined = spectra().join_exposures();
+    for velocity in [ExposureVelocity::Shared, ExposureVelocity::Each] {
+        let fitter: SpectralFitter = fitter(model(Some(velocity)), &Device::cpu());
+        let rows = fitter.fit(&joined).unwrap().to_rows();
+        for (row, arms) in rows
+            .iter()
+            .zip(fitter.model_spectra(&joined, &rows).unwrap())
+        {
+            let arms = arms.unwrap();
+            assert_eq!(Some(arms.len() as u64), row.exposures);
+            assert_eq!((arms[0].name.as_str(), arms[1].name.as_str()), ("#1", "#2"));
+            let chi2: f64 = arms.iter().map(|arm| arm.chi2).sum();
+            assert!(
+                (chi2 - row.chi2).abs() < 1e-3 * row.chi2,
+                "{} {}",
+                chi2,
+                row.chi2
+            );
+        }
+    }
+}
+
+#[test]
+fn a_scan_of_the_velocity_needs_a_single_one() {
+    let scanned = |velocity| {
+        fitter(model(Some(velocity)), &Device::cpu())
+            .velocity_scan(VelocityScan::Fixed)
+            .fit(&spectra().slice(0..3).join_exposures())
+    };
+    assert!(
+        scanned(ExposureVelocity::Shared)
+            .unwrap()
+            .posteriors()
+            .all(|p| p.is_some())
+    );
+    let message = scanned(ExposureVelocity::Each).unwrap_err().to_string();
+    assert!(message.contains("each exposure has its own"), "{message}");
+}
