@@ -134,9 +134,9 @@ pub use solver::{LevenbergMarquardt, NelderMead, Solver, Status};
 pub use spectra::{Spectra, Widening};
 pub use spectral::{
     ArmCoverage, ArmFit, ArmPrediction, ColumnView, DeviceProfile, DeviceRows, DeviceStage,
-    FitColumn, FitRow, FitTable, FitValues, FlagCounts, Guess, GuessedStart, HostStage, Id,
-    Journal, Objectives, Profile, Rounds, RowView, Schema, Sink, SpectralFitter, Summary,
-    VelocityPosterior,
+    ExposureVelocities, FitColumn, FitRow, FitTable, FitValues, FlagCounts, Guess, GuessedStart,
+    HostStage, Id, Journal, Objectives, Profile, Rounds, RowView, Schema, Sink, SpectralFitter,
+    Summary, VelocityPosterior,
 };
 #[cfg(feature = "files")]
 pub use table::{ModelWriter, RvTabWriter, TableReader, TableWriter};

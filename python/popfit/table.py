@@ -21,7 +21,7 @@ from popfit.spectra import Path, Spectra, as_spectra
 if TYPE_CHECKING:
     from popfit.model import SpectralModel
 
-#: A column as Rust has it: name, unit, meaning, and an array or a list of texts.
+#: A column as Rust has it: name, unit, meaning, and an array, a list of texts, or a list of arrays.
 Column: TypeAlias = tuple[str, str, str, Any]
 
 #: Codes of the statuses of fits that converged.
@@ -38,7 +38,8 @@ class FitTable:
     """Results of a run: columns by name, and one row for each spectrum.
 
     ``table["teff"]`` is a column, ``table[5]`` a row as a dict, and ``table[table.converged]``, ``table[10:20]`` are
-    tables of some rows. The book's page on results says what the columns mean.
+    tables of some rows. The book's page on results says what the columns mean. A column of lists, such as
+    ``table["velocity_exposures"]``, is an array of arrays, one for each row, whose lengths may differ.
 
     Examples
     --------
@@ -211,7 +212,7 @@ class FitTable:
         return covariance
 
     def to_numpy(self) -> Array:
-        """Return a structured array with one field for each column; texts are fields of fixed width."""
+        """Return a structured array with one field for each column; texts are fields of fixed width, arrays objects."""
         plain = {name: _fixed_width(values) for name, values in self._columns.items()}
         array = np.empty(len(self), dtype=[(name, values.dtype) for name, values in plain.items()])
         for name, values in plain.items():
@@ -407,16 +408,18 @@ def _opened(spectra: Any, file: str = "") -> Iterator[Spectra]:
     yield from map(Spectra.open, named or paths)
 
 
-def _object_array(texts: list[str]) -> Array:
-    """Return texts as an array of Python's texts, of which equal neighbours are one object."""
-    array = np.empty(len(texts), dtype=object)
-    array[:] = texts
+def _object_array(cells: list[Any]) -> Array:
+    """Return texts, of which equal neighbours are one object, or arrays as an array of Python's objects."""
+    array = np.empty(len(cells), dtype=object)
+    for row, cell in enumerate(cells):
+        array[row] = cell
     return array
 
 
 def _fixed_width(values: Array) -> Array:
     """Return texts as an array of fixed width, and other values as they are."""
-    return values.astype(np.str_) if values.dtype == object else values
+    holds_arrays = len(values) > 0 and isinstance(values[0], np.ndarray)
+    return values.astype(np.str_) if values.dtype == object and not holds_arrays else values
 
 
 def _rounded(value: float, error: float) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import html.parser
+import pickle
+import warnings
 from typing import Any
 
 import numpy as np
@@ -102,6 +104,91 @@ def test_pandas_astropy_and_numpy_have_the_columns(table: popfit.FitTable) -> No
     array = table.to_numpy()
     assert array.dtype.names == tuple(table.columns)
     np.testing.assert_array_equal(array["chi2"], table["chi2"])
+
+
+@pytest.fixture(scope="module")
+def exposed(table: popfit.FitTable) -> popfit.FitTable:
+    """Five rows with columns of exposures: lists of different lengths, of which one is empty."""
+    velocities = [np.array([1.5, np.nan]), np.array([]), np.array([0.1]), np.arange(3.0), np.full(2, -7.25)]
+    columns = [
+        *table[:5]._rust_columns(),
+        ("exposures", "", "Exposures that were fitted together", np.array([2, 0, 1, 3, 2])),
+        ("velocity_exposures", "km/s", "Velocity of each exposure, NaN without data", velocities),
+        ("velocity_exposures_err", "km/s", "Standard error of velocity_exposures", [0.1 * one for one in velocities]),
+        (
+            "p_constant_velocity",
+            "",
+            "Probability of velocities as different as these if all are equal",
+            np.array([0.5, np.nan, np.nan, 1e-9, 0.25]),
+        ),
+    ]
+    return popfit.FitTable._of(columns, table[:5].messages, table.metadata)
+
+
+def _assert_same_lists(lists: Any, others: Any) -> None:
+    """Assert that two columns have the same lists."""
+    assert len(lists) == len(others)
+    for one, other in zip(lists, others, strict=True):
+        np.testing.assert_array_equal(np.asarray(one, dtype=float), other)
+
+
+@pytest.mark.parametrize("ending", ["parquet", "fits", "csv"])
+def test_files_bring_lists_back(exposed: popfit.FitTable, tmp_path: Any, ending: str) -> None:
+    path = tmp_path / f"table.{ending}"
+    exposed.write(path)
+    lists = popfit.FitTable.read(path)["velocity_exposures"]
+    assert lists.dtype == object and all(one.dtype == np.float64 for one in lists)
+    _assert_same_lists(lists, exposed["velocity_exposures"])
+    exposed[:0].write(path, overwrite=True)
+    assert len(popfit.FitTable.read(path)) == 0
+    # lists of equal lengths are no array of two dimensions
+    exposed[[0, 4]].write(path, overwrite=True)
+    _assert_same_lists(popfit.FitTable.read(path)["velocity_exposures"], exposed["velocity_exposures"][[0, 4]])
+    copy = pickle.loads(pickle.dumps(exposed))
+    _assert_same_lists(copy["velocity_exposures_err"], exposed["velocity_exposures_err"])
+
+
+def test_pyarrow_and_polars_read_lists(exposed: popfit.FitTable, tmp_path: Any) -> None:
+    parquet = required("pyarrow.parquet")
+    pyarrow = required("pyarrow")
+    exposed.write(tmp_path / "table.parquet")
+    for arrow in (pyarrow.table(exposed), parquet.read_table(tmp_path / "table.parquet")):
+        assert arrow.schema.field("velocity_exposures").type.value_type == pyarrow.float64()
+        assert arrow.schema.field("velocity_exposures").metadata[b"unit"] == b"km/s"
+        _assert_same_lists(arrow["velocity_exposures"].to_pylist(), exposed["velocity_exposures"])
+    polars = required("polars")
+    _assert_same_lists(polars.DataFrame(exposed)["velocity_exposures"].to_list(), exposed["velocity_exposures"])
+    frame = exposed.to_pandas()
+    _assert_same_lists(frame["velocity_exposures"], exposed["velocity_exposures"])
+    assert exposed.to_numpy()["velocity_exposures"].dtype == object
+    # what pyarrow writes is read, too
+    parquet.write_table(pyarrow.table(exposed), tmp_path / "pyarrow.parquet")
+    again = popfit.FitTable.read(tmp_path / "pyarrow.parquet")
+    _assert_same_lists(again["velocity_exposures"], exposed["velocity_exposures"])
+
+
+def test_astropy_reads_and_writes_lists(exposed: popfit.FitTable, tmp_path: Any) -> None:
+    fits = required("astropy.io.fits")
+    tables = required("astropy.table")
+    units = required("astropy.units")
+    path = tmp_path / "table.fits"
+    exposed.write(path)
+    with fits.open(path, checksum=True) as file:
+        file.verify("exception")
+        results = file["RESULTS"]
+        assert results.columns["velocity_exposures"].format == "1QD(3)"
+        assert results.header["PCOUNT"] == 2 * 8 * 8
+        _assert_same_lists(results.data["velocity_exposures"], exposed["velocity_exposures"])
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="'dex' did not parse as fits unit")
+        table = tables.Table.read(path, "RESULTS")
+        table.write(tmp_path / "astropy.fits")
+    for read in (table, exposed.to_astropy()):
+        assert read["velocity_exposures"].unit == units.km / units.s
+        _assert_same_lists(read["velocity_exposures"], exposed["velocity_exposures"])
+    # what astropy writes is read, too
+    again = popfit.FitTable.read(tmp_path / "astropy.fits")
+    _assert_same_lists(again["velocity_exposures_err"], exposed["velocity_exposures_err"])
 
 
 def test_notebooks_get_html_without_scripts(table: popfit.FitTable, demo_model: popfit.SpectralModel) -> None:

@@ -1,5 +1,6 @@
 //! The columns of a fitter's runs, known before the first fit.
 
+use crate::model::ExposureVelocity;
 use crate::spectral::{FitTable, Schema, SpectralFitter};
 
 impl Schema {
@@ -11,6 +12,8 @@ impl Schema {
             posterior: fitter.scans_velocity(),
             released_errors: fitter.has_released_errors(),
             downweighted: fitter.model().loss().is_some(),
+            exposures: fitter.model().exposures.is_some(),
+            exposure_velocities: fitter.model().exposures == Some(ExposureVelocity::Each),
             units: fitter.units(),
             arms: fitter.arms(),
         }

@@ -34,6 +34,7 @@ pub use picture::ArmFit;
 pub use predict::ArmPrediction;
 #[cfg(feature = "files")]
 pub(crate) use results::columns::{LAYOUT, Store};
+pub use results::exposures::ExposureVelocities;
 use results::finish::RowBuilder;
 pub use results::flag_counts::FlagCounts;
 pub use results::moments::VelocityPosterior;

@@ -15,8 +15,9 @@
 //! big-endian, as `digest()` returns them) one after the other, in the order of the file. The digest of a column is the
 //! hash of its name, unit and meaning (the field's metadata `unit` and `description`; empty without), each in UTF-8 and
 //! followed by the byte FF, and of the row group's values: integers and floats as little-endian bytes of their type,
-//! NaN with the bits that it has; texts in UTF-8, each followed by the byte FF. There are no nulls: a table that has
-//! some differs from what popfit wrote. The last line is the hash of the other keys, without `ARROW:schema`, in the
+//! NaN with the bits that it has; texts in UTF-8, each followed by the byte FF; lists of floats as their length, in
+//! eight little-endian bytes, followed by their floats. There are no nulls: a table that has some differs from what
+//! popfit wrote. The last line is the hash of the other keys, without `ARROW:schema`, in the
 //! order of their bytes: key, FF, value, FF.
 
 use arrow_array::cast::AsArray;
@@ -108,6 +109,12 @@ fn hash_values(hash: &mut XxHash3_128, array: &dyn Array) -> Result<(), String> 
                 bytes.push(TEXT_END);
             }
             hash.write(&bytes);
+        }
+        DataType::List(_) => {
+            for list in array.as_list::<i32>().iter().flatten() {
+                hash.write(&(list.len() as u64).to_le_bytes());
+                hash_values(hash, &list)?;
+            }
         }
         data_type => return Err(format!("its type {data_type} is none that popfit writes")),
     }

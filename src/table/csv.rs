@@ -1,5 +1,5 @@
 //! The result table as CSV: a header, then one line per row. Floats are read back exactly; not-a-number is `nan`,
-//! infinities are `inf` and `-inf`.
+//! infinities are `inf` and `-inf`. The numbers of a list are in one field, with a space between two of them.
 
 use std::borrow::Cow;
 use std::io;
@@ -33,6 +33,11 @@ impl CsvTable {
                     FitValues::Int64(values) => values[row].to_string().into(),
                     FitValues::Float64(values) => format_float(values[row]).into(),
                     FitValues::Text(texts) => texts[row].as_str().into(),
+                    FitValues::FloatLists(lists) => {
+                        let floats: Vec<String> =
+                            lists[row].iter().copied().map(format_float).collect();
+                        floats.join(" ").into()
+                    }
                 };
                 self.writer
                     .write_field(field.as_bytes())

@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::io::files::File;
 use crate::io::fits::sum::OnesSum;
 use crate::io::fits::writer::cards::Cards;
-use crate::io::fits::writer::table::{FitsColumn, TableUnit, refused};
+use crate::io::fits::writer::table::{CellValues, FitsColumn, TableUnit, refused};
 use crate::io::output::Metadata;
 use crate::spectra;
 use crate::spectral::{ColumnKind, FitRow, FitValues, ResultColumn, Store};
@@ -84,16 +84,13 @@ pub(super) fn begin_fits_table(
         let name = escape(&column.name);
         let unit = escape(fits_unit_name(&column.unit));
         let values = empty_values(column.kind);
-        fits_columns.push(FitsColumn::new(&name, &unit, &values).comment(&column.meaning));
+        fits_columns.push(FitsColumn::of_cells(&name, &unit, &values).comment(&column.meaning));
     }
     TableUnit::new(path, name, fits_columns)
 }
 
 /// Returns the values of columns of the result table in these rows, as a FITS table has them.
-pub(super) fn fits_values_of_rows(
-    rows: &[FitRow],
-    columns: &[ResultColumn],
-) -> Vec<spectra::ColumnValues> {
+pub(super) fn fits_values_of_rows(rows: &[FitRow], columns: &[ResultColumn]) -> Vec<CellValues> {
     Store::from_rows(rows)
         .into_values(columns)
         .into_iter()
@@ -116,7 +113,7 @@ pub(super) fn build_metadata_table(path: &Path, entries: &[MetadataEntry]) -> Re
         }
     }
     table
-        .append(&[keys, lines].map(spectra::ColumnValues::Text))
+        .append(&[keys, lines].map(|texts| spectra::ColumnValues::Text(texts).into()))
         .map_err(refused(path))?;
     Ok(table)
 }
@@ -178,25 +175,27 @@ pub(super) fn fits_unit_name(unit: &str) -> &str {
 }
 
 /// Returns an empty array of the element type that a column of this kind has.
-fn empty_values(kind: ColumnKind) -> spectra::ColumnValues {
+fn empty_values(kind: ColumnKind) -> CellValues {
     to_fits_values(match kind {
         ColumnKind::Int32 => FitValues::Int32(Vec::new()),
         ColumnKind::Int64 => FitValues::Int64(Vec::new()),
         ColumnKind::Float64 => FitValues::Float64(Vec::new()),
         ColumnKind::Text => FitValues::Text(Vec::new()),
+        ColumnKind::FloatLists => FitValues::FloatLists(Vec::new()),
     })
 }
 
 /// Converts the values of a column to those of a FITS table, whose texts have escapes.
-fn to_fits_values(values: FitValues) -> spectra::ColumnValues {
-    match values {
+fn to_fits_values(values: FitValues) -> CellValues {
+    CellValues::Single(match values {
         FitValues::Int32(values) => spectra::ColumnValues::I32(values),
         FitValues::Int64(values) => spectra::ColumnValues::I64(values),
         FitValues::Float64(values) => spectra::ColumnValues::F64(values),
         FitValues::Text(texts) => {
             spectra::ColumnValues::Text(texts.iter().map(|text| escape(text)).collect())
         }
-    }
+        FitValues::FloatLists(lists) => return CellValues::Lists(lists),
+    })
 }
 
 #[cfg(test)]

@@ -6,13 +6,15 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
+use arrow_array::builder::{Float64Builder, ListBuilder};
 use arrow_array::{ArrayRef, Float64Array, Int32Array, Int64Array, RecordBatch, StringArray};
-use arrow_schema::{DataType, Field};
+use arrow_schema::{DataType, Field, FieldRef};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::Compression;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
-use parquet::file::properties::WriterProperties;
+use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder};
+use parquet::schema::types::ColumnPath;
 use serde_json::json;
 
 use super::MetadataEntry;
@@ -49,12 +51,16 @@ impl ParquetTable {
     ) -> io::Result<ParquetTable> {
         let schema = arrow_schema(columns, &[]);
         let metadata = metadata.table_entries();
-        let properties = WriterProperties::builder()
+        let mut properties = WriterProperties::builder()
             .set_compression(Compression::SNAPPY)
             .set_created_by(concat!("popfit ", env!("CARGO_PKG_VERSION")).into())
-            .set_max_row_group_row_count(Some(ROWS_PER_GROUP))
-            .build();
-        let writer = ArrowWriter::try_new(file.again()?, schema.clone(), Some(properties))
+            .set_max_row_group_row_count(Some(ROWS_PER_GROUP));
+        for column in columns {
+            if column.kind == ColumnKind::FloatLists {
+                properties = write_lists_in_one_page(properties, &column.name);
+            }
+        }
+        let writer = ArrowWriter::try_new(file.again()?, schema.clone(), Some(properties.build()))
             .map_err(to_io_error)?;
         Ok(ParquetTable {
             writer,
@@ -91,6 +97,22 @@ impl ParquetTable {
         self.writer.finish().map_err(to_io_error)?;
         Ok(self.file)
     }
+}
+
+/// Sets that the lists of a column are one page per row group, without a dictionary. The writer ends pages and
+/// dictionaries of a given size between two calls, and the bytes of the file must not depend on the size of appends.
+fn write_lists_in_one_page(
+    properties: WriterPropertiesBuilder,
+    column: &str,
+) -> WriterPropertiesBuilder {
+    let path = ColumnPath::new(vec![
+        column.into(),
+        "list".into(),
+        list_item().name().clone(),
+    ]);
+    properties
+        .set_column_dictionary_enabled(path.clone(), false)
+        .set_column_data_page_size_limit(path, i32::MAX as usize)
 }
 
 /// Converts an error of the Parquet writer to an I/O error: the system's own error if that was the cause.
@@ -151,6 +173,10 @@ fn astropy_header(columns: &[ResultColumn]) -> String {
 /// Returns a column's entry for astropy's header, as JSON: name, type, description and unit.
 fn astropy_column(column: &ResultColumn) -> serde_json::Value {
     let mut entry = json!({ "name": column.name, "datatype": column.kind.name(), "description": column.meaning });
+    if column.kind == ColumnKind::FloatLists {
+        entry["datatype"] = json!("string");
+        entry["subtype"] = json!("float64[null]");
+    }
     if !column.unit.is_empty() {
         entry["unit"] = json!(column.unit);
     }
@@ -164,7 +190,13 @@ fn arrow_type(kind: ColumnKind) -> DataType {
         ColumnKind::Int64 => DataType::Int64,
         ColumnKind::Float64 => DataType::Float64,
         ColumnKind::Text => DataType::Utf8,
+        ColumnKind::FloatLists => DataType::List(list_item()),
     }
+}
+
+/// Returns the Arrow field of the numbers of a list, of which none is null. Parquet's format prescribes its name.
+fn list_item() -> FieldRef {
+    Arc::new(Field::new("element", DataType::Float64, false))
 }
 
 /// Converts the values of a column to an Arrow array. Numbers are moved.
@@ -174,5 +206,13 @@ fn to_arrow_array(values: FitValues) -> ArrayRef {
         FitValues::Int64(values) => Arc::new(Int64Array::from(values)),
         FitValues::Float64(values) => Arc::new(Float64Array::from(values)),
         FitValues::Text(values) => Arc::new(StringArray::from(values)),
+        FitValues::FloatLists(lists) => {
+            let mut builder = ListBuilder::new(Float64Builder::new()).with_field(list_item());
+            for list in &lists {
+                builder.values().append_slice(list);
+                builder.append(true);
+            }
+            Arc::new(builder.finish())
+        }
     }
 }

@@ -100,10 +100,10 @@ impl CsvSource {
     fn describe_bad_field(&self, record: &StringRecord, index: usize, kind: ColumnKind) -> String {
         let line = record.position().map_or(0, csv::Position::line);
         let name = self.names.get(index).map_or("", String::as_str);
-        let expected = if kind == ColumnKind::Float64 {
-            "number"
-        } else {
-            "integer"
+        let expected = match kind {
+            ColumnKind::Float64 => "number",
+            ColumnKind::FloatLists => "list of numbers",
+            _ => "integer",
         };
         format!(
             "line {line}, column `{name}`: {:?} is no {expected}",
@@ -126,6 +126,9 @@ fn parse_column(
         ColumnKind::Float64 => FitValues::Float64(parse_fields(records, index, parse_float)?),
         ColumnKind::Text => {
             FitValues::Text(parse_fields(records, index, |text| Some(text.into()))?)
+        }
+        ColumnKind::FloatLists => {
+            FitValues::FloatLists(parse_fields(records, index, parse_float_list)?)
         }
     })
 }
@@ -156,4 +159,11 @@ fn parse_float(text: &str) -> Option<f64> {
         return Some(f64::NAN);
     }
     text.parse().ok()
+}
+
+/// Parses floats with spaces between them.
+fn parse_float_list(text: &str) -> Option<Vec<f64>> {
+    text.split_whitespace()
+        .map(|number| number.parse().ok())
+        .collect()
 }

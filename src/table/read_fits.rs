@@ -11,6 +11,7 @@ use super::fits_checksum::{self, RESULTS};
 use super::read::{TableSource, WantedColumn, convert_values};
 use crate::error::{Error, Result, damage_message};
 use crate::io::fits::hdu::ChecksumState;
+use crate::io::fits::lists::ListColumn;
 use crate::io::fits::tables::FitsTables;
 use crate::spectra::{self, Column};
 use crate::spectral::FitValues;
@@ -23,6 +24,8 @@ pub(super) struct FitsSource {
     file: FitsTables,
     names: Vec<String>,
     columns: Vec<Column>,
+    /// Columns of lists, without rows. In the order of `names` they follow the others.
+    list_columns: Vec<ListColumn>,
     metadata: Vec<MetadataEntry>,
     notes: Vec<String>,
     /// popfit wrote the table, so its texts have escapes.
@@ -38,6 +41,7 @@ impl FitsSource {
         let mut file = FitsTables::open(path)?;
         let rows = file.len(RESULTS)?;
         let mut columns = file.columns(RESULTS, 0..0)?;
+        let mut list_columns = file.list_columns(RESULTS, 0..0)?;
         let mut metadata = match file.len("METADATA") {
             Ok(lines) => join_lines(&file.columns("METADATA", 0..lines)?),
             Err(_) => Vec::new(), // another program's table
@@ -52,10 +56,15 @@ impl FitsSource {
                 column.name = unescape(&column.name).into();
                 column.unit = unescape(&column.unit).into();
             }
+            for column in &mut list_columns {
+                column.name = unescape(&column.name);
+                column.unit = unescape(&column.unit);
+            }
         }
         let names = columns
             .iter()
             .map(|column| column.name.to_string())
+            .chain(list_columns.iter().map(|column| column.name.clone()))
             .collect();
         // 2. Compare the sums of all units, then the checksum of the order.
         let units: Vec<CheckedUnit> = file
@@ -78,6 +87,7 @@ impl FitsSource {
             file,
             names,
             columns,
+            list_columns,
             metadata,
             notes,
             is_own: has_layout,
@@ -180,14 +190,18 @@ impl TableSource for FitsSource {
     }
 
     fn units(&self) -> Vec<(String, String)> {
-        let with_unit = self.columns.iter().filter(|column| !column.unit.is_empty());
-        with_unit
-            .map(|column| {
-                (
-                    column.name.to_string(),
-                    parse_fits_unit(&column.unit).to_string(),
-                )
-            })
+        let single = self
+            .columns
+            .iter()
+            .map(|column| (&*column.name, &*column.unit));
+        let lists = self
+            .list_columns
+            .iter()
+            .map(|column| (&*column.name, &*column.unit));
+        single
+            .chain(lists)
+            .filter(|(_, unit)| !unit.is_empty())
+            .map(|(name, unit)| (name.into(), parse_fits_unit(unit).into()))
             .collect()
     }
 
@@ -203,13 +217,24 @@ impl TableSource for FitsSource {
         self.next_row = rows.end;
         let columns = self
             .file
-            .columns(RESULTS, rows)
+            .columns(RESULTS, rows.clone())
+            .map_err(|error| error.to_string())?;
+        let mut list_columns = self
+            .file
+            .list_columns(RESULTS, rows)
             .map_err(|error| error.to_string())?;
         let mut batch = Vec::new();
         for WantedColumn { index, kind } in wanted {
-            let Column { name, values, .. } =
-                columns.get(*index).ok_or("damaged: a column is missing")?;
-            batch.push(convert_values(name, self.to_fit_values(values), *kind)?);
+            let name = self.names.get(*index).map_or("", String::as_str);
+            let values = match columns.get(*index) {
+                Some(column) => self.to_fit_values(&column.values),
+                None => {
+                    let column = list_columns.get_mut(*index - columns.len());
+                    let lists = column.ok_or("damaged: a column is missing")?;
+                    Some(FitValues::FloatLists(std::mem::take(&mut lists.lists)))
+                }
+            };
+            batch.push(convert_values(name, values, *kind)?);
         }
         Ok(Some(batch))
     }

@@ -5,9 +5,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use arrow_array::Array;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Float64Type, Int32Type, Int64Type};
+use arrow_array::{Array, ArrayRef};
 use arrow_schema::DataType;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 use parquet::file::metadata::{ColumnChunkMetaData, FileMetaData, KeyValue};
@@ -190,7 +190,8 @@ impl TableSource for ParquetSource {
     }
 }
 
-/// Returns the values of an array, with 0, NaN or an empty text in empty cells; `None` for types that no table has.
+/// Returns the values of an array, with 0, NaN, or an empty text or list in empty cells; `None` for types that no table
+/// has.
 fn read_array(array: &dyn Array) -> Option<FitValues> {
     let or_empty = |text: Option<&str>| text.unwrap_or_default().to_string();
     Some(match array.data_type() {
@@ -220,6 +221,25 @@ fn read_array(array: &dyn Array) -> Option<FitValues> {
         DataType::Utf8View => {
             FitValues::Text(array.as_string_view().iter().map(or_empty).collect())
         }
+        DataType::List(_) => {
+            let lists = array.as_list::<i32>();
+            FitValues::FloatLists(lists.iter().map(read_list).collect::<Option<_>>()?)
+        }
+        DataType::LargeList(_) => {
+            let lists = array.as_list::<i64>();
+            FitValues::FloatLists(lists.iter().map(read_list).collect::<Option<_>>()?)
+        }
         _ => return None,
     })
+}
+
+/// Returns the floats of a list, which may be null; `None` for a list of another type.
+fn read_list(list: Option<ArrayRef>) -> Option<Vec<f64>> {
+    let Some(list) = list else {
+        return Some(Vec::new());
+    };
+    match read_array(&list)? {
+        FitValues::Float64(floats) => Some(floats),
+        _ => None,
+    }
 }

@@ -12,9 +12,9 @@ use crate::error::{Error, Result};
 use crate::io::files::File;
 use crate::io::fits::sum::OnesSum;
 use crate::io::fits::writer::cards::Cards;
-use crate::io::fits::writer::table::{FitsColumn, TableUnit, refused};
+use crate::io::fits::writer::table::{CellValues, FitsColumn, TableUnit, refused};
 use crate::io::output::{Metadata, OutputRecord, Staged, WholeFile, WriteOptions};
-use crate::spectra::{Column, ColumnValues, Spectra};
+use crate::spectra::{Column, Spectra};
 use crate::spectral::{DeviceRows, FitRow, Journal, Sink, SpectralFitter};
 
 /// Tables of the input that are copied to the output.
@@ -219,17 +219,20 @@ impl Sink for RvTabWriter<'_> {
             fits: &fits,
             fibermap: fibermap.map_or(&[][..], |table| &table.columns),
         });
-        let values: Vec<ColumnValues> = columns.into_iter().map(|(_, values)| values).collect();
+        let values: Vec<CellValues> = columns
+            .into_iter()
+            .map(|(_, values)| values.into())
+            .collect();
         self.rvtab.append(&values).map_err(refused(&path))?;
         // 2. The rows of the input's tables that belong to these spectra.
         for table in &mut self.copied {
             if table.columns.is_empty() {
                 continue;
             }
-            let mut values = Vec::new();
+            let mut values: Vec<CellValues> = Vec::new();
             for column in &table.columns {
                 let input = find_matching_column(&spectra.columns, column);
-                values.extend(input.map(|column| column.values.clone()));
+                values.extend(input.map(|column| column.values.clone().into()));
             }
             table.unit.append(&values).map_err(refused(&path))?;
         }

@@ -12,7 +12,7 @@ use arrow_array::{ArrayRef, Float64Array, RecordBatch};
 
 use super::*;
 use crate::solver::Status;
-use crate::spectral::Id;
+use crate::spectral::{ExposureVelocities, Id};
 
 /// Beyond 2⁵³: f64 would round it.
 const LARGE_ID: i64 = 39_627_652_591_523_841;
@@ -673,4 +673,167 @@ fn continuum_terms_are_columns_by_arm() {
             );
         }
     }
+}
+
+/// Returns a row of `count` exposures, each with its own velocity; the last of them has no data.
+fn row_of_exposures(id: i64, count: usize) -> FitRow {
+    let velocity = |k: usize| 0.1 * (id as f64 + 1.0) + k as f64 / 3.0;
+    let or_nan = |x: f64, k: usize| if k + 1 == count { f64::NAN } else { x };
+    FitRow {
+        exposures: Some(count as u64),
+        exposure_velocities: Some(ExposureVelocities {
+            velocities: (0..count).map(|k| or_nan(velocity(k), k)).collect(),
+            errors: (0..count).map(|k| or_nan(1.0 / velocity(k), k)).collect(),
+        }),
+        p_constant_velocity: Some(0.5),
+        ..row(Id::Integer(id), 1.0)
+    }
+}
+
+/// Rows with lists of several lengths, without lists, and with empty ones, which are no velocities.
+#[test]
+fn lists_are_read_back_as_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let empty = ExposureVelocities {
+        velocities: Vec::new(),
+        errors: Vec::new(),
+    };
+    let written = [
+        row(Id::Integer(0), 1.0),
+        row_of_exposures(1, 3),
+        row_of_exposures(2, 1),
+        FitRow {
+            exposure_velocities: Some(empty),
+            ..row(Id::Integer(3), 1.0)
+        },
+        row_of_exposures(4, 12),
+    ];
+    let expected: Vec<FitRow> = written
+        .iter()
+        .map(|row| FitRow {
+            exposure_velocities: row
+                .exposure_velocities
+                .clone()
+                .filter(|exposures| !exposures.velocities.is_empty()),
+            ..row.clone()
+        })
+        .collect();
+    for name in ["lists.parquet", "lists.fits", "lists.csv"] {
+        let path = folder.path().join(name);
+        FitTable::from_rows(schema(false).parameters, &written)
+            .unwrap()
+            .write(&path)
+            .unwrap();
+        let mut reader = TableReader::open(&path).unwrap();
+        assert!(reader.schema.exposures && reader.schema.exposure_velocities);
+        let table = reader.read_all().unwrap();
+        assert_eq!(
+            format!("{:?}", table.to_rows()),
+            format!("{expected:?}"),
+            "{name}"
+        );
+    }
+    let csv = std::fs::read_to_string(folder.path().join("lists.csv")).unwrap();
+    assert!(csv.lines().nth(1).unwrap().contains(",0,,,nan,"), "{csv}");
+    let third = csv.lines().nth(3).unwrap();
+    assert!(third.contains(",1,nan,nan,0.5,"), "{third}");
+    let damaged = csv.replace(",1,nan,nan,", ",1,nan nun,nan,");
+    std::fs::write(folder.path().join("lists.csv"), damaged).unwrap();
+    let message = FitTable::read(folder.path().join("lists.csv"))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        message.contains("column `velocity_exposures`: \"nan nun\" is no list of numbers"),
+        "{message}"
+    );
+    // A table whose schema has the columns has them without rows, too.
+    let with_lists = schema(false).exposures(true).exposure_velocities(true);
+    for name in ["none.parquet", "none.fits", "none.csv"] {
+        let path = folder.path().join(name);
+        TableWriter::create(&path, &with_lists, &Metadata::default())
+            .unwrap()
+            .finish()
+            .unwrap();
+        let mut reader = TableReader::open(&path).unwrap();
+        assert!(reader.schema.exposure_velocities, "{name}");
+        assert!(reader.read_all().unwrap().is_empty());
+    }
+}
+
+/// The lists of a row group take more than a page of the usual size, and more values than a dictionary.
+#[test]
+fn bytes_of_lists_do_not_depend_on_the_size_of_appends() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows: Vec<FitRow> = (0..9000)
+        .map(|k| row_of_exposures(k, (k * 7 % 47) as usize))
+        .collect();
+    let schema = schema(false).exposures(true).exposure_velocities(true);
+    for ending in ["parquet", "fits", "csv"] {
+        let write_in_appends = |name: &str, size: usize| {
+            let path = folder.path().join(format!("{name}.{ending}"));
+            let mut writer = TableWriter::create(&path, &schema, &Metadata::default()).unwrap();
+            for appended in rows.chunks(size) {
+                writer.append(appended).unwrap();
+            }
+            writer.finish().unwrap();
+            path
+        };
+        let at_once = write_in_appends("all", rows.len());
+        let in_pieces = write_in_appends("some", 619);
+        assert!(
+            std::fs::read(&at_once).unwrap() == std::fs::read(in_pieces).unwrap(),
+            "{ending}"
+        );
+        let table = FitTable::read(&at_once).unwrap().0;
+        assert_eq!(table.len(), rows.len());
+        for (read, written) in table.rows().zip(&rows) {
+            assert_eq!(
+                format!("{:?}", read.exposure_velocities()),
+                match &written.exposure_velocities {
+                    Some(exposures) if exposures.velocities.is_empty() => "None".to_string(),
+                    exposures => format!("{exposures:?}"),
+                }
+            );
+        }
+    }
+}
+
+/// pyarrow and polars write lists of nullable floats, and polars those with offsets of 64 bits.
+#[test]
+fn lists_of_other_programs_may_have_nulls() {
+    use arrow_array::builder::{Float64Builder, LargeListBuilder};
+
+    let folder = tempfile::tempdir().unwrap();
+    let own_table = folder.path().join("own.parquet");
+    let rows = [row_of_exposures(1, 2), row_of_exposures(2, 2)];
+    FitTable::from_rows(schema(false).parameters, &rows)
+        .unwrap()
+        .write(&own_table)
+        .unwrap();
+    let (batches, _) = read_parquet(&own_table);
+    let mut lists = LargeListBuilder::new(Float64Builder::new());
+    lists.values().append_null();
+    lists.values().append_value(2.5);
+    lists.append(true);
+    lists.append(false);
+    let lists: ArrayRef = Arc::new(lists.finish());
+    let batch_schema = batches[0].schema();
+    let columns = batch_schema
+        .fields()
+        .iter()
+        .zip(batches[0].columns())
+        .map(|(field, column)| match field.name().as_str() {
+            "velocity_exposures" => (field.name().clone(), lists.clone(), true),
+            name => (name.to_string(), column.clone(), false),
+        });
+    let batch = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
+    let path = folder.path().join("nulls.parquet");
+    let mut writer =
+        ArrowWriter::try_new(std::fs::File::create(&path).unwrap(), batch.schema(), None).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+    let table = FitTable::read(&path).unwrap().0;
+    let exposures = table.row(0).exposure_velocities().unwrap();
+    assert!(exposures.velocities[0].is_nan() && exposures.velocities[1] == 2.5);
+    assert!(table.row(1).exposure_velocities().is_none());
 }

@@ -98,6 +98,9 @@ def digest(field, column):
     head = field.name.encode() + end + known.get(b"unit", b"") + end + known[b"description"] + end
     if field.type == "string":
         return xxh3_128(head + b"".join(text.encode() + end for text in column.to_pylist())).digest()
+    if str(field.type).startswith("list"):
+        lists = [struct.pack(f"<Q{len(one)}d", len(one), *one) for one in column.to_pylist()]
+        return xxh3_128(head + b"".join(lists)).digest()
     return xxh3_128(head + column.to_numpy().tobytes()).digest()
 
 

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use popfit::report::picture;
-use popfit::{FitTable, OutputFile, RowView};
+use popfit::{ExposureVelocities, FitTable, OutputFile, RowView};
 
 use super::Failure;
 use super::report::{open_table, warn};
@@ -79,6 +79,24 @@ struct Differences {
 }
 
 impl Differences {
+    /// Returns the differences of these values in A and B.
+    fn new(name: String, values: Vec<(Measured, Measured)>) -> Differences {
+        let mut sorted: Vec<f64> = values
+            .iter()
+            .map(|(a, b)| a.difference(*b))
+            .filter(|x| !x.is_nan())
+            .collect();
+        sorted.sort_by(f64::total_cmp);
+        let is_open =
+            |(a, b): &(Measured, Measured)| a.error.is_infinite() || b.error.is_infinite();
+        let all_undetermined = !values.is_empty() && values.iter().all(is_open);
+        Differences {
+            name,
+            sorted,
+            all_undetermined,
+        }
+    }
+
     /// Returns the share (0 to 1) of the fits that differ by at most `threshold` standard errors.
     fn within(&self, threshold: f64) -> f64 {
         let close = self.sorted.partition_point(|x| *x <= threshold);
@@ -202,7 +220,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     verdict(arguments, &all, missing == (0, 0) && turned == 0)
 }
 
-/// Returns |A − B| / error of each common parameter, sorted, over the pairs of rows `both`, which converged in A and B.
+/// Returns |A − B| / error of each common parameter, and of the velocities of exposures, sorted, over the pairs of rows
+/// `both`, which converged in A and B.
 fn differences(a: &FitTable, b: &FitTable, both: &[&Pair]) -> Result<Vec<Differences>, Failure> {
     let common: Vec<&String> = a
         .names()
@@ -212,35 +231,72 @@ fn differences(a: &FitTable, b: &FitTable, both: &[&Pair]) -> Result<Vec<Differe
     if common.is_empty() {
         return Err(Failure::usage("the tables have no parameter in common"));
     }
-    let difference = |&name: &&String| {
-        let of = |row: &RowView| {
-            row.value(name)
-                .zip(row.error(name))
-                .unwrap_or((f64::NAN, f64::NAN))
+    let mut all = Vec::new();
+    for name in common {
+        let measured = |row: &RowView| Measured {
+            value: row.value(name).unwrap_or(f64::NAN),
+            error: row.error(name).unwrap_or(f64::NAN),
         };
-        let one = |Pair { a, b }: &&Pair| {
-            let ((value, error), (other, other_error)) = (of(a), of(b));
-            let apart = (value - other).abs();
-            match () {
-                // one value of many that fit equally well
-                () if error.is_infinite() || other_error.is_infinite() => f64::NAN,
-                () if apart == 0.0 => 0.0,
-                // a number is in one of them
-                () if apart.is_nan() && (value.is_finite() || other.is_finite()) => f64::INFINITY,
-                () => apart / if error.is_nan() { other_error } else { error },
-            }
-        };
-        let mut sorted: Vec<f64> = both.iter().map(one).filter(|x| !x.is_nan()).collect();
-        sorted.sort_by(f64::total_cmp);
-        let is_open = |Pair { a, b }: &&Pair| of(a).1.is_infinite() || of(b).1.is_infinite();
-        let all_undetermined = !both.is_empty() && both.iter().all(is_open);
-        Differences {
-            name: name.clone(),
-            sorted,
-            all_undetermined,
-        }
+        let values = both.iter().map(|Pair { a, b }| (measured(a), measured(b)));
+        all.push(Differences::new(name.clone(), values.collect()));
+    }
+    // Velocities of exposures are no parameters, but as good as one.
+    let exposures: Vec<_> = both.iter().flat_map(|pair| exposures_of(pair)).collect();
+    if !exposures.is_empty() {
+        all.push(Differences::new("velocity_exposures".into(), exposures));
+    }
+    Ok(all)
+}
+
+/// A value and its standard error.
+#[derive(Clone, Copy)]
+struct Measured {
+    value: f64,
+    error: f64,
+}
+
+impl Measured {
+    /// What is not there.
+    const NONE: Measured = Measured {
+        value: f64::NAN,
+        error: f64::NAN,
     };
-    Ok(common.iter().map(difference).collect())
+
+    /// Returns |A − B| / error of A, or of B where A has none; NaN where neither has a number, or the data do not
+    /// determine it.
+    fn difference(self, other: Measured) -> f64 {
+        let apart = (self.value - other.value).abs();
+        match () {
+            // one value of many that fit equally well
+            () if self.error.is_infinite() || other.error.is_infinite() => f64::NAN,
+            () if apart == 0.0 => 0.0,
+            // a number is in one of them
+            () if apart.is_nan() && (self.value.is_finite() || other.value.is_finite()) => {
+                f64::INFINITY
+            }
+            () if self.error.is_nan() => apart / other.error,
+            () => apart / self.error,
+        }
+    }
+}
+
+/// Returns the velocities of the exposures of a spectrum in both tables; none unless both have them. One table may have
+/// more exposures than the other.
+fn exposures_of(Pair { a, b }: &Pair) -> Vec<(Measured, Measured)> {
+    let (Some(a), Some(b)) = (a.exposure_velocities(), b.exposure_velocities()) else {
+        return Vec::new();
+    };
+    let measured = |exposures: &ExposureVelocities, k: usize| {
+        let value = exposures.velocities.get(k).copied();
+        value.map_or(Measured::NONE, |value| Measured {
+            value,
+            error: exposures.errors.get(k).copied().unwrap_or(f64::NAN),
+        })
+    };
+    let count = a.velocities.len().max(b.velocities.len());
+    (0..count)
+        .map(|k| (measured(&a, k), measured(&b, k)))
+        .collect()
 }
 
 /// Prints `pass`, or fails if a parameter differs too much in too many fits; `same`: A and B have the same converged

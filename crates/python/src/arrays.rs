@@ -170,6 +170,17 @@ pub fn give<'py, T: Element>(py: Python<'py>, values: Vec<T>) -> Bound<'py, PyAn
     PyArray1::from_vec(py, values).into_any()
 }
 
+/// Hands lists of numbers to numpy without a copy, as a list of arrays.
+///
+/// # Errors
+/// Returns Python's error where there is no memory for the list.
+pub fn give_lists<'py, T: Element>(
+    py: Python<'py>,
+    lists: Vec<Vec<T>>,
+) -> PyResult<Bound<'py, PyList>> {
+    PyList::new(py, lists.into_iter().map(|values| give(py, values)))
+}
+
 /// Hands numbers to numpy without a copy, as an array of some shape.
 ///
 /// # Errors

@@ -13,11 +13,11 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
 
-use crate::arrays::{give, give_texts};
+use crate::arrays::{give, give_lists, give_texts};
 use crate::errors::exception;
 use crate::wait::{Watch, run_or_raise};
 
-/// A column as Python has it: name, unit, meaning, and an array of numpy or a list of texts.
+/// A column as Python has it: name, unit, meaning, and an array of numpy, a list of texts, or a list of arrays.
 pub type PythonColumn<'py> = (String, String, String, Bound<'py, PyAny>);
 
 /// Hands the columns of a table to Python, without a copy of its numbers.
@@ -46,6 +46,7 @@ fn give_column<'py>(py: Python<'py>, column: FitColumn) -> PyResult<PythonColumn
         FitValues::Int64(values) => give(py, values),
         FitValues::Float64(values) => give(py, values),
         FitValues::Text(values) => give_texts(py, &values)?.into_any(),
+        FitValues::FloatLists(lists) => give_lists(py, lists)?.into_any(),
         other => {
             return Err(PyTypeError::new_err(format!(
                 "{name}: a column of {other:?}"
@@ -63,10 +64,22 @@ fn take_column((name, unit, meaning, values): PythonColumn<'_>) -> PyResult<FitC
         FitValues::Int64(array.as_slice()?.to_vec())
     } else if let Ok(array) = values.extract::<PyReadonlyArray1<'_, i32>>() {
         FitValues::Int32(array.as_slice()?.to_vec())
+    } else if let Ok(texts) = values.extract() {
+        FitValues::Text(texts)
     } else {
-        FitValues::Text(values.extract()?)
+        FitValues::FloatLists(take_lists(&values)?)
     };
     Ok(FitColumn::new(name, unit, meaning, values))
+}
+
+/// Takes a column of lists back from Python, where it is a list of arrays.
+fn take_lists(values: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<f64>>> {
+    let arrays: Vec<PyReadonlyArray1<'_, f64>> = values.extract()?;
+    let mut lists = Vec::with_capacity(arrays.len());
+    for array in &arrays {
+        lists.push(array.as_slice()?.to_vec());
+    }
+    Ok(lists)
 }
 
 /// Hands a run's metadata to Python, with what makes a table of its columns again: parameters, arms and units.

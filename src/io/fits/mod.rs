@@ -14,6 +14,7 @@ pub mod cards;
 pub mod columns;
 pub mod hdu;
 pub mod image;
+pub mod lists;
 mod rice;
 pub mod sum;
 pub mod table;

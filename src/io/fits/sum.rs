@@ -48,6 +48,15 @@ impl OnesSum {
         OnesSum(fold_carries(self.0 + other.0))
     }
 
+    /// Returns the sum of the same bytes `offset` bytes further on.
+    #[must_use]
+    pub fn moved(self, offset: u64) -> OnesSum {
+        // a byte's place in its word is turned by the offset, and so is that of every carry
+        OnesSum(u64::from(
+            self.value().rotate_right(8 * (offset % 4) as u32),
+        ))
+    }
+
     /// Returns the sum as a number, as the header key DATASUM gives it.
     pub fn value(self) -> u32 {
         self.0 as u32
@@ -113,6 +122,11 @@ mod tests {
             pieces.add(cut as u64, second);
             pieces.add(0, first);
             assert_eq!(pieces.value(), whole.value(), "{cut}");
+            let [mut before, mut behind] = [OnesSum::default(); 2];
+            before.add(0, first);
+            behind.add(0, second);
+            let joined = before.plus(behind.moved(cut as u64));
+            assert_eq!(joined.value(), whole.value(), "{cut}");
         }
     }
 

@@ -1,5 +1,7 @@
-//! Binary tables: columns of one value per row, and arrays of numbers in a cell. Bits, complex numbers and heaps are
-//! left out.
+//! Binary tables: columns of one value per row, and arrays of numbers in a cell. Lists in a heap are read by
+//! `lists.rs`. Bits and complex numbers are left out.
+
+use std::ops::Range;
 
 use super::cards::Header;
 use super::hdu::Fits;
@@ -24,6 +26,8 @@ pub struct TableColumn {
     pub unit: String,
     /// Letter of the type in TFORM.
     code: u8,
+    /// Letter of the type of the numbers in the heap, for a column of descriptors.
+    heap_code: Option<u8>,
     repeat: usize,
     /// Offset in a row (bytes).
     offset: usize,
@@ -68,6 +72,26 @@ impl Table {
             row_bytes: offset,
             columns,
         })
+    }
+
+    /// Returns the offsets in the unit's data at which the heap behind the rows begins and ends.
+    ///
+    /// # Errors
+    /// Returns a message if the header's THEAP or PCOUNT is not valid.
+    pub fn heap(&self, header: &Header) -> Result<Range<u64>, String> {
+        let table_bytes = self.rows as u64 * self.row_bytes as u64; // does not overflow: the rows lie in the file
+        let start = match header.integer("THEAP") {
+            Some(offset) => u64::try_from(offset).ok(),
+            None => Some(table_bytes),
+        };
+        let start = start.filter(|offset| *offset >= table_bytes);
+        let end = header
+            .integer("PCOUNT")
+            .and_then(|heap_bytes| table_bytes.checked_add(u64::try_from(heap_bytes).ok()?));
+        match (start, end) {
+            (Some(start), Some(end)) => Ok(start..end),
+            _ => Err("no valid THEAP or PCOUNT".into()),
+        }
     }
 
     /// Returns the column of this name, whatever its case; `None` if there is none.
@@ -118,6 +142,11 @@ impl TableColumn {
                 .trim()
                 .to_string(),
             code,
+            heap_code: form
+                .as_bytes()
+                .get(digits + 1)
+                .copied()
+                .filter(|_| matches!(code, b'P' | b'Q')),
             repeat,
             offset,
             width: width.ok_or_else(invalid)?,
@@ -173,6 +202,18 @@ impl TableColumn {
     pub fn descriptor(&self) -> Option<(usize, bool)> {
         (matches!(self.code, b'P' | b'Q') && self.repeat == 1)
             .then_some((self.offset, self.code == b'Q'))
+    }
+
+    /// Returns whether each cell is the descriptor of a list of floats in the heap.
+    pub fn is_float_list(&self) -> bool {
+        self.descriptor().is_some()
+            && matches!(self.heap_code, Some(b'D' | b'E'))
+            && (self.scale, self.zero) == (1.0, 0.0)
+    }
+
+    /// Returns the number of bytes of one float of a [list](Self::is_float_list): 4 or 8.
+    pub fn list_element_bytes(&self) -> usize {
+        if self.heap_code == Some(b'E') { 4 } else { 8 }
     }
 
     /// Decodes all numbers of a [numeric](Self::is_numeric) column from the bytes of whole rows, row by row.

@@ -7,6 +7,7 @@ use super::columns::TableColumns;
 use crate::error::{Error, Result};
 use crate::io::column::Column;
 use crate::io::fits::hdu::{ChecksumState, Fits};
+use crate::io::fits::lists::ListColumn;
 
 /// An open file of tables.
 pub struct FitsTables {
@@ -65,6 +66,13 @@ impl FitsTables {
         let mut columns = Vec::new();
         table.read(&mut self.fits, &rows.collect::<Vec<_>>(), &mut columns)?;
         Ok(columns)
+    }
+
+    /// Reads a range of rows of a table: all columns of lists of floats.
+    pub fn list_columns(&mut self, name: &str, rows: Range<usize>) -> Result<Vec<ListColumn>> {
+        let index = self.index_of(name)?;
+        self.fits.begin_batch()?;
+        self.fits.read_list_columns(index, rows)
     }
 
     /// Returns the position of the HDU of this name; fails if there is none.

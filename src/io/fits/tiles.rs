@@ -102,19 +102,7 @@ impl TiledImage {
             ));
         }
         // 3. Find the heap behind the rows, in which the compressed tiles lie.
-        let table_bytes = table.rows as u64 * table.row_bytes as u64; // does not overflow: the rows lie in the file
-        let heap_start = match header.integer("THEAP") {
-            Some(offset) => u64::try_from(offset).ok(),
-            None => Some(table_bytes),
-        };
-        let heap_start = heap_start.filter(|offset| *offset >= table_bytes);
-        let heap_end = header
-            .integer("PCOUNT")
-            .and_then(|heap_bytes| table_bytes.checked_add(u64::try_from(heap_bytes).ok()?));
-        let heap = match (heap_start, heap_end) {
-            (Some(start), Some(end)) => start..end,
-            _ => return Err("no valid THEAP or PCOUNT".into()),
-        };
+        let heap = table.heap(header)?;
         let descriptors = |name| table.column(name).and_then(TableColumn::descriptor);
         let tiles = TiledImage {
             codec,
@@ -273,7 +261,7 @@ impl Fits {
 }
 
 /// Returns the number that these big-endian bytes are, at most eight of them.
-fn from_big_endian(bytes: &[u8]) -> u64 {
+pub(super) fn from_big_endian(bytes: &[u8]) -> u64 {
     bytes
         .iter()
         .fold(0u64, |number, byte| number << 8 | u64::from(*byte))

@@ -2,6 +2,7 @@
 
 pub mod blank;
 pub mod columns;
+pub mod exposures;
 pub mod finish;
 pub mod flag_counts;
 pub mod joined;

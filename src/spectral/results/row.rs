@@ -63,7 +63,7 @@ impl FitRow {
         self.clear_errors();
     }
 
-    /// Sets errors and correlations to NaN.
+    /// Sets errors and correlations to NaN, also those of the exposures' velocities.
     pub(crate) fn clear_errors(&mut self) {
         for values in [
             &mut self.errors,
@@ -72,5 +72,9 @@ impl FitRow {
         ] {
             values.fill(f64::NAN);
         }
+        if let Some(exposures) = &mut self.exposure_velocities {
+            exposures.errors.fill(f64::NAN);
+        }
+        self.p_constant_velocity = None;
     }
 }

@@ -25,6 +25,10 @@ pub struct Schema {
     pub released_errors: bool,
     /// True if there is the column `downweighted`, because the model has a robust loss.
     pub downweighted: bool,
+    /// True if there is the column `exposures`, because the model fits exposures together.
+    pub exposures: bool,
+    /// True if there are the columns of the exposures' velocities, because each exposure has its own.
+    pub exposure_velocities: bool,
     /// Name and unit of each label whose unit is known; the usual ones (K, dex, km/s) need not be given.
     pub units: Vec<(String, String)>,
     /// Names of the model's arms, for the columns `continuum_terms_ARM`; empty for one that stands alone.
@@ -37,6 +41,8 @@ setters!(Schema {
     posterior: bool;
     released_errors: bool;
     downweighted: bool;
+    exposures: bool;
+    exposure_velocities: bool;
     units: Vec<(String, String)>;
     arms: Vec<String>;
 });
@@ -280,13 +286,21 @@ impl Schema {
             arms,
             ..Schema::default()
         };
-        // 3. Find the optional columns: all of a field, or none.
-        for (index, field) in ROW_FIELDS.iter().enumerate() {
-            if let Presence::Optional(flag) = field.presence {
-                let columns = schema.columns_of_field(index, field);
-                *flag(&mut schema) = !columns.is_empty()
-                    && columns.iter().all(|column| find(&column.name).is_some());
-            }
+        // 3. Find the optional columns: all of those with the same flag, or none.
+        let optional_fields = || {
+            let fields = ROW_FIELDS.iter().enumerate();
+            fields.filter_map(|(index, field)| match field.presence {
+                Presence::Optional(flag) => Some((index, field, flag)),
+                Presence::Always | Presence::Later => None,
+            })
+        };
+        for (_, _, flag) in optional_fields() {
+            *flag(&mut schema) = true;
+        }
+        for (index, field, flag) in optional_fields() {
+            let columns = schema.columns_of_field(index, field);
+            *flag(&mut schema) &=
+                !columns.is_empty() && columns.iter().all(|column| find(&column.name).is_some());
         }
         Ok(schema)
     }
@@ -415,7 +429,7 @@ impl Store {
         };
         for (field, declared) in self.fields().into_iter().zip(ROW_FIELDS) {
             if let Presence::Optional(flag) = declared.presence {
-                *flag(&mut schema) = !field.is_empty();
+                *flag(&mut schema) |= !field.is_empty();
             }
         }
         schema

@@ -9,16 +9,20 @@ pub enum ColumnKind {
     Int64,
     Float64,
     Text,
+    /// A list of 64-bit floats in each cell.
+    FloatLists,
 }
 
 impl ColumnKind {
-    /// Returns the name that numpy and ECSV give this type of column, such as `float64`.
+    /// Returns the name of this type of column, such as `float64`. Numpy and ECSV have the same names, except that of
+    /// lists.
     pub fn name(self) -> &'static str {
         match self {
             ColumnKind::Int32 => "int32",
             ColumnKind::Int64 => "int64",
             ColumnKind::Float64 => "float64",
             ColumnKind::Text => "string",
+            ColumnKind::FloatLists => "float64 list",
         }
     }
 }
@@ -35,6 +39,8 @@ pub enum FitValues {
     Float64(Vec<f64>),
     /// Texts, such as files.
     Text(Vec<String>),
+    /// Lists of floats, such as one per exposure, whose lengths may differ; empty where a row has no value.
+    FloatLists(Vec<Vec<f64>>),
 }
 
 impl FitValues {
@@ -45,6 +51,7 @@ impl FitValues {
             FitValues::Int64(values) => values.len(),
             FitValues::Float64(values) => values.len(),
             FitValues::Text(values) => values.len(),
+            FitValues::FloatLists(values) => values.len(),
         }
     }
 
@@ -60,6 +67,7 @@ impl FitValues {
             FitValues::Int64(_) => ColumnKind::Int64,
             FitValues::Float64(_) => ColumnKind::Float64,
             FitValues::Text(_) => ColumnKind::Text,
+            FitValues::FloatLists(_) => ColumnKind::FloatLists,
         }
     }
 }
@@ -104,4 +112,5 @@ pub enum ColumnView<'a> {
     Int64(Vec<i64>),
     Float64(&'a [f64]),
     Text(Vec<String>),
+    FloatLists(Vec<Vec<f64>>),
 }

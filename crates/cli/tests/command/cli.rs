@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use super::popfit;
-use popfit::{FitRow, FitTable, Flags, WriteOptions};
+use popfit::{ExposureVelocities, FitRow, FitTable, Flags, Status, WriteOptions};
 use popfit_testing::{demo_file as data, message};
 
 /// `popfit fit` on the CPU with one start.
@@ -507,6 +507,50 @@ fn a_signal_ends_a_run_with_a_row_for_every_spectrum() {
             .collect();
         assert!(left.is_empty(), "{left:?}");
     }
+}
+
+#[test]
+fn compare_takes_velocities_of_exposures_like_a_parameter() {
+    let folder = tempfile::tempdir().unwrap();
+    let [a, b] = ["a.fits", "b.parquet"].map(|name| folder.path().join(name));
+    let write = |path: &Path, velocities: [&[f64]; 2]| {
+        let rows = (0..2).zip(velocities).map(|(id, velocities)| {
+            let mut row = FitRow::new(id, 1);
+            row.status = Status::Ftol;
+            row.status_text = "ftol".into();
+            (row.parameters, row.errors) = (vec![5000.0], vec![10.0]);
+            row.exposure_velocities = Some(ExposureVelocities {
+                velocities: velocities.to_vec(),
+                errors: vec![0.5; velocities.len()],
+            });
+            row
+        });
+        let rows: Vec<FitRow> = rows.collect();
+        FitTable::from_rows(vec!["teff".into()], &rows)
+            .unwrap()
+            .write_with(path, WriteOptions::default().overwrite(true))
+            .unwrap();
+    };
+    let compare = || popfit(&["compare", a.to_str().unwrap(), b.to_str().unwrap()]);
+    write(&a, [&[1.0, f64::NAN], &[3.0]]);
+    write(&b, [&[1.0, f64::NAN], &[3.0]]);
+    let same = compare();
+    assert!(same.status.success(), "{}", message(&same));
+    assert!(String::from_utf8_lossy(&same.stdout).contains("velocity_exposures         2"));
+    for others in [[1.0, 2.0, 3.5], [1.0, f64::NAN, 3.5]] {
+        write(&b, [&others[..2], &others[2..]]);
+        let differs = compare();
+        assert_eq!(differs.status.code(), Some(1));
+        let expected = "velocity_exposures differs by more than 0.02 errors";
+        assert!(
+            message(&differs).contains(expected),
+            "{}",
+            message(&differs)
+        );
+    }
+    // one exposure more
+    write(&b, [&[1.0, f64::NAN], &[3.0, 4.0]]);
+    assert_eq!(compare().status.code(), Some(1));
 }
 
 #[test]

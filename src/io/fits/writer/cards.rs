@@ -29,8 +29,8 @@ impl Cards {
     }
 
     /// Begins the header of a FITS extension (such as IMAGE) with an array: bits per value, lengths of axes, fastest
-    /// first.
-    pub fn extension(kind: &str, bitpix: i64, axes: &[u64]) -> Cards {
+    /// first. `heap_bytes` is the number of bytes behind the array.
+    pub fn extension(kind: &str, bitpix: i64, axes: &[u64], heap_bytes: u64) -> Cards {
         let mut cards = Cards::default();
         cards
             .text("XTENSION", kind)
@@ -39,7 +39,9 @@ impl Cards {
         for (k, axis) in axes.iter().enumerate() {
             cards.integer(&format!("NAXIS{}", k + 1), *axis as i64);
         }
-        cards.integer("PCOUNT", 0).integer("GCOUNT", 1);
+        cards
+            .integer("PCOUNT", heap_bytes as i64)
+            .integer("GCOUNT", 1);
         cards
     }
 

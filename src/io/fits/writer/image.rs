@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::path::Path;
 
 use super::cards::{BLOCK_BYTES, Cards};
-use super::table::Spool;
+use super::table::{Spool, write_unit};
 use crate::error::Result;
 use crate::io::fits::sum::OnesSum;
 
@@ -79,18 +79,18 @@ impl<T: ImageElement> ImageUnit<T> {
 
     /// Writes the image extension, header and all rows so far, to `out`.
     pub fn write(&mut self, out: &mut impl Write) -> io::Result<()> {
-        let mut cards = Cards::extension("IMAGE", T::BITPIX, &[self.pixels as u64, self.rows]);
+        let mut cards = Cards::extension("IMAGE", T::BITPIX, &[self.pixels as u64, self.rows], 0);
         cards.text("EXTNAME", &self.name);
         if !self.unit.is_empty() {
             cards.text("BUNIT", self.unit);
         }
-        self.spool.copy_to_unit(cards, out)
+        write_unit(cards, [&mut self.spool], out)
     }
 }
 
 /// Writes a FITS image extension with one axis of f64, with its name and unit, to `out`.
 pub fn write_line(name: &str, unit: &str, values: &[f64], out: &mut impl Write) -> io::Result<()> {
-    let mut cards = Cards::extension("IMAGE", -64, &[values.len() as u64]);
+    let mut cards = Cards::extension("IMAGE", -64, &[values.len() as u64], 0);
     cards.text("EXTNAME", name).text("BUNIT", unit);
     let mut bytes: Vec<u8> = values
         .iter()

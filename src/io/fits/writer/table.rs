@@ -3,6 +3,9 @@
 //! The number of rows of a table and the widths of its texts are in its header, so the data of each extension wait in a
 //! temporary file beside the output. Rows are moved when a text is wider than its column. The file is put together at
 //! the end. The DATASUM of a unit is computed while its rows are written to the temporary file.
+//!
+//! A cell of a list of numbers has the length of the list and its place in the heap, which follows the rows (FITS
+//! standard 4.0, §7.3.5). The heap waits in a temporary file of its own.
 
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::Path;
@@ -46,16 +49,85 @@ impl Spool {
         self.file.write_all(bytes)
     }
 
-    /// Writes the header with its checksums, the collected data and zeros up to a whole FITS block to `out`.
-    pub fn copy_to_unit(&mut self, header: Cards, out: &mut impl Write) -> io::Result<()> {
-        out.write_all(&header.into_header(self.sum))?;
+    /// Writes the collected bytes to `out`.
+    fn copy(&mut self, out: &mut impl Write) -> io::Result<()> {
         self.file.flush()?;
         let file = self.file.get_mut();
         file.rewind()?;
         io::copy(&mut file.take(self.length), out)?;
         file.seek(SeekFrom::Start(self.length))?;
-        let padding = (BLOCK_BYTES as u64 - self.length % BLOCK_BYTES as u64) % BLOCK_BYTES as u64;
-        out.write_all(&vec![0; padding as usize])
+        Ok(())
+    }
+}
+
+/// Writes a FITS extension to `out`: the header with its checksums, the collected data, one piece behind the other, and
+/// zeros up to a whole FITS block.
+pub fn write_unit<'s>(
+    header: Cards,
+    pieces: impl IntoIterator<Item = &'s mut Spool>,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let pieces: Vec<&mut Spool> = pieces.into_iter().collect();
+    let mut sum = OnesSum::default();
+    let mut length = 0;
+    for piece in &pieces {
+        sum = sum.plus(piece.sum.moved(length));
+        length += piece.length;
+    }
+    out.write_all(&header.into_header(sum))?;
+    for piece in pieces {
+        piece.copy(out)?;
+    }
+    let padding = length.next_multiple_of(BLOCK_BYTES as u64) - length;
+    out.write_all(&vec![0; padding as usize])
+}
+
+/// Values of a column of a binary table, one cell per row.
+#[derive(Clone, Debug)]
+pub enum CellValues {
+    /// One number, logical or text per cell.
+    Single(ColumnValues),
+    /// A list of floats per cell, of any length.
+    Lists(Vec<Vec<f64>>),
+}
+
+impl From<ColumnValues> for CellValues {
+    fn from(values: ColumnValues) -> CellValues {
+        CellValues::Single(values)
+    }
+}
+
+impl CellValues {
+    /// Returns the number of rows.
+    fn len(&self) -> usize {
+        match self {
+            CellValues::Single(values) => values.len(),
+            CellValues::Lists(lists) => lists.len(),
+        }
+    }
+
+    /// Returns whether both have the same type.
+    fn is_like(&self, other: &CellValues) -> bool {
+        match (self, other) {
+            (CellValues::Single(a), CellValues::Single(b)) => {
+                std::mem::discriminant(a) == std::mem::discriminant(b)
+            }
+            (CellValues::Lists(_), CellValues::Lists(_)) => true,
+            _ => false,
+        }
+    }
+}
+
+/// Number of bytes of a list's cell: length and place, of 64 bits each (type Q).
+const DESCRIPTOR_BYTES: usize = 16;
+
+/// Returns the number of bytes of a cell; 1 for text, whose columns grow.
+fn width_of(values: &ColumnValues) -> usize {
+    match values {
+        ColumnValues::Bool(_) | ColumnValues::U8(_) | ColumnValues::Text(_) => 1,
+        ColumnValues::I16(_) | ColumnValues::U16(_) => 2,
+        ColumnValues::I32(_) | ColumnValues::U32(_) | ColumnValues::F32(_) => 4,
+        ColumnValues::I64(_) | ColumnValues::U64(_) | ColumnValues::F64(_) => 8,
     }
 }
 
@@ -68,26 +140,32 @@ pub struct FitsColumn {
     /// Value of TCOMM, if there is such a card.
     pub comment: Option<String>,
     /// Type of the values, without values.
-    empty_values: ColumnValues,
+    empty_values: CellValues,
     /// Number of bytes of a cell.
     width: usize,
+    /// Length of the longest list.
+    longest: usize,
 }
 
 impl FitsColumn {
     /// Returns the description of a FITS table column, whose values have the type of `values`.
     pub fn new(name: &str, unit: &str, values: &ColumnValues) -> FitsColumn {
-        let width = match values {
-            ColumnValues::Bool(_) | ColumnValues::U8(_) | ColumnValues::Text(_) => 1,
-            ColumnValues::I16(_) | ColumnValues::U16(_) => 2,
-            ColumnValues::I32(_) | ColumnValues::U32(_) | ColumnValues::F32(_) => 4,
-            ColumnValues::I64(_) | ColumnValues::U64(_) | ColumnValues::F64(_) => 8,
+        FitsColumn::of_cells(name, unit, &CellValues::Single(values.empty()))
+    }
+
+    /// Returns the description of a FITS table column, whose cells have the type of `values`.
+    pub fn of_cells(name: &str, unit: &str, values: &CellValues) -> FitsColumn {
+        let (width, empty_values) = match values {
+            CellValues::Single(values) => (width_of(values), CellValues::Single(values.empty())),
+            CellValues::Lists(_) => (DESCRIPTOR_BYTES, CellValues::Lists(Vec::new())),
         };
         FitsColumn {
             name: escape_non_ascii(name),
             unit: escape_non_ascii(unit),
             comment: None,
-            empty_values: values.empty(),
+            empty_values,
             width,
+            longest: 0,
         }
     }
 
@@ -98,9 +176,14 @@ impl FitsColumn {
         self
     }
 
-    /// Returns the FITS code of the column's type (keyword TFORM), such as `D` for f64 or `8A` for text of 8 bytes.
+    /// Returns the FITS code of the column's type (keyword TFORM), such as `D` for f64, `8A` for text of 8 bytes or
+    /// `1QD(5)` for lists of at most 5 f64.
     fn type_code(&self) -> String {
-        match self.empty_values {
+        let values = match &self.empty_values {
+            CellValues::Single(values) => values,
+            CellValues::Lists(_) => return format!("1QD({})", self.longest),
+        };
+        match values {
             ColumnValues::Text(_) => format!("{}A", self.width),
             ColumnValues::Bool(_) => "L".into(),
             ColumnValues::U8(_) => "B".into(),
@@ -115,9 +198,9 @@ impl FitsColumn {
     /// Returns the offset (TZERO) with which FITS stores unsigned integers of 2 to 8 bytes; `None` for other types.
     fn unsigned_offset(&self) -> Option<&'static str> {
         match self.empty_values {
-            ColumnValues::U16(_) => Some("32768"),
-            ColumnValues::U32(_) => Some("2147483648"),
-            ColumnValues::U64(_) => Some("9223372036854775808"),
+            CellValues::Single(ColumnValues::U16(_)) => Some("32768"),
+            CellValues::Single(ColumnValues::U32(_)) => Some("2147483648"),
+            CellValues::Single(ColumnValues::U64(_)) => Some("9223372036854775808"),
             _ => None,
         }
     }
@@ -143,6 +226,14 @@ impl FitsColumn {
     }
 }
 
+/// Appends the cell of a list to `out`: its length, and the place in the heap (bytes) at which it begins. An empty list
+/// has no place.
+fn push_descriptor(length: u64, place: u64, out: &mut Vec<u8>) {
+    let place = if length == 0 { 0 } else { place };
+    out.extend(length.to_be_bytes());
+    out.extend(place.to_be_bytes());
+}
+
 /// A binary table under construction.
 pub struct TableUnit {
     name: String,
@@ -151,17 +242,27 @@ pub struct TableUnit {
     card: Option<(&'static str, &'static str)>,
     rows: u64,
     spool: Spool,
+    /// Numbers of the lists, if a column has lists.
+    heap: Option<Spool>,
 }
 
 impl TableUnit {
     /// Begins a FITS binary table without rows, kept in a temporary file beside `target` until it is written.
     pub fn new(target: &Path, name: &str, columns: Vec<FitsColumn>) -> Result<TableUnit> {
+        let has_lists = columns
+            .iter()
+            .any(|column| matches!(column.empty_values, CellValues::Lists(_)));
+        let heap = match has_lists {
+            true => Some(Spool::new(target)?),
+            false => None,
+        };
         Ok(TableUnit {
             name: name.into(),
             columns,
             card: None,
             rows: 0,
             spool: Spool::new(target)?,
+            heap,
         })
     }
 
@@ -173,10 +274,10 @@ impl TableUnit {
     }
 
     /// Appends rows, given as one array per column; fails if their number, lengths or types do not fit the table.
-    pub fn append(&mut self, values: &[ColumnValues]) -> io::Result<()> {
+    pub fn append(&mut self, values: &[CellValues]) -> io::Result<()> {
         let invalid_input = |message: String| io::Error::new(io::ErrorKind::InvalidInput, message);
         // 1. Check the columns.
-        let rows = values.first().map_or(0, ColumnValues::len);
+        let rows = values.first().map_or(0, CellValues::len);
         if values.len() != self.columns.len() {
             return Err(invalid_input(format!(
                 "{}: {} columns, not {}",
@@ -186,9 +287,7 @@ impl TableUnit {
             )));
         }
         for (column, values) in self.columns.iter().zip(values) {
-            if values.len() != rows
-                || std::mem::discriminant(values) != std::mem::discriminant(&column.empty_values)
-            {
+            if values.len() != rows || !values.is_like(&column.empty_values) {
                 return Err(invalid_input(format!(
                     "{}: column {} has changed its type",
                     self.name, column.name
@@ -197,13 +296,27 @@ impl TableUnit {
         }
         // 2. Append the cells, row by row.
         self.widen_text_columns(values)?;
+        let heap_start = self.heap.as_ref().map_or(0, |heap| heap.length);
         let mut bytes = Vec::with_capacity(rows * self.row_bytes());
+        let mut heap_bytes = Vec::new();
         for row in 0..rows {
-            for (column, values) in self.columns.iter().zip(values) {
-                column.push_cell(values, row, &mut bytes);
+            for (column, values) in self.columns.iter_mut().zip(values) {
+                match values {
+                    CellValues::Single(values) => column.push_cell(values, row, &mut bytes),
+                    CellValues::Lists(lists) => {
+                        let list = &lists[row];
+                        column.longest = column.longest.max(list.len());
+                        let place = heap_start + heap_bytes.len() as u64;
+                        push_descriptor(list.len() as u64, place, &mut bytes);
+                        heap_bytes.extend(list.iter().flat_map(|x| x.to_be_bytes()));
+                    }
+                }
             }
         }
         self.rows += rows as u64;
+        if let Some(heap) = &mut self.heap {
+            heap.append(&heap_bytes)?;
+        }
         self.spool.append(&bytes)
     }
 
@@ -213,10 +326,10 @@ impl TableUnit {
     }
 
     /// Widens text columns to the longest text in `values`, and rewrites the rows that the table has already.
-    fn widen_text_columns(&mut self, values: &[ColumnValues]) -> io::Result<()> {
+    fn widen_text_columns(&mut self, values: &[CellValues]) -> io::Result<()> {
         let old_widths: Vec<usize> = self.columns.iter().map(|column| column.width).collect();
         for (column, values) in self.columns.iter_mut().zip(values) {
-            if let ColumnValues::Text(texts) = values {
+            if let CellValues::Single(ColumnValues::Text(texts)) = values {
                 let longest = texts
                     .iter()
                     .map(|text| escape_non_ascii(text).len())
@@ -281,7 +394,9 @@ impl TableUnit {
 
     /// Writes the table extension, header and all rows so far, to `out`.
     pub fn write(&mut self, out: &mut impl Write) -> io::Result<()> {
-        let mut cards = Cards::extension("BINTABLE", 8, &[self.row_bytes() as u64, self.rows]);
+        let axes = [self.row_bytes() as u64, self.rows];
+        let heap_bytes = self.heap.as_ref().map_or(0, |heap| heap.length);
+        let mut cards = Cards::extension("BINTABLE", 8, &axes, heap_bytes);
         cards.integer("TFIELDS", self.columns.len() as i64);
         for (k, column) in (1..).zip(&self.columns) {
             cards
@@ -305,7 +420,11 @@ impl TableUnit {
         if let Some((key, text)) = self.card {
             cards.text(key, text);
         }
-        self.spool.copy_to_unit(cards, out)
+        write_unit(
+            cards,
+            [&mut self.spool].into_iter().chain(&mut self.heap),
+            out,
+        )
     }
 }
 

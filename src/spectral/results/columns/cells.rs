@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::flag::Flags;
 use crate::solver::Status;
+use crate::spectral::results::exposures::ExposureVelocities;
 use crate::spectral::results::moments::VelocityPosterior;
 use crate::spectral::results::row::Id;
 use crate::spectral::results::values::{ColumnKind, FitValues};
@@ -173,6 +174,29 @@ impl Cell for Arc<str> {
     }
 }
 
+/// A list of floats in one cell.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FloatList(Vec<f64>);
+
+impl Cell for FloatList {
+    const KIND: ColumnKind = ColumnKind::FloatLists;
+
+    fn missing() -> FloatList {
+        FloatList(Vec::new())
+    }
+
+    fn to_values(cells: Vec<FloatList>, _: ColumnKind) -> FitValues {
+        FitValues::FloatLists(cells.into_iter().map(|FloatList(list)| list).collect())
+    }
+
+    fn from_values(values: FitValues) -> Result<Vec<FloatList>, InvalidCell> {
+        match values {
+            FitValues::FloatLists(lists) => Ok(lists.into_iter().map(FloatList).collect()),
+            other => Err(InvalidCell::wrong_type(&other)),
+        }
+    }
+}
+
 impl Cell for Id {
     const KIND: ColumnKind = ColumnKind::Int64;
 
@@ -251,6 +275,19 @@ impl RowField for Option<f64> {
     }
 }
 
+/// A count of which tables write 0 where there is none.
+impl RowField for Option<u64> {
+    type Cell = u64;
+
+    fn cells(&self) -> impl Iterator<Item = u64> {
+        self.iter().copied()
+    }
+
+    fn from_cells(mut cells: impl Iterator<Item = u64>) -> Option<u64> {
+        cells.next().filter(|n| *n > 0)
+    }
+}
+
 impl RowField for Option<VelocityPosterior> {
     type Cell = f64;
 
@@ -274,6 +311,27 @@ impl RowField for Option<VelocityPosterior> {
             skewness: next_cell(),
             kurtosis: next_cell(),
         })
+    }
+}
+
+impl RowField for Option<ExposureVelocities> {
+    type Cell = FloatList;
+
+    fn cells(&self) -> impl Iterator<Item = FloatList> {
+        self.iter().flat_map(|exposures| {
+            [
+                FloatList(exposures.velocities.clone()),
+                FloatList(exposures.errors.clone()),
+            ]
+        })
+    }
+
+    /// There are as many errors as velocities: those that are missing in a file are NaN.
+    fn from_cells(mut cells: impl Iterator<Item = FloatList>) -> Option<ExposureVelocities> {
+        let FloatList(velocities) = cells.next().filter(|FloatList(list)| !list.is_empty())?;
+        let FloatList(mut errors) = cells.next().unwrap_or_else(FloatList::missing);
+        errors.resize(velocities.len(), f64::NAN);
+        Some(ExposureVelocities { velocities, errors })
     }
 }
 

@@ -39,7 +39,8 @@ pub struct Pattern {
 macro_rules! declare {
     ($(
         $(#[doc = $doc:literal])+
-        $field:ident: $(#[$attribute:meta])? $type:ident $(<$inner:ident>)? $(, $presence:ident)?
+        $field:ident: $(#[$attribute:meta])? $type:ident $(<$inner:ident>)?
+        $(, $presence:ident $(($flag:ident))?)?
         $(= $([$name:literal, $unit:literal, $meaning:literal])+)?;
     )+) => {
         /// The fit of one spectrum. P is the number of free parameters of the model.
@@ -93,7 +94,7 @@ macro_rules! declare {
         pub const ROW_FIELDS: &[DeclaredField] = &[$(DeclaredField {
             patterns: &[$($(Pattern { name: $name, unit: $unit, meaning: $meaning }),+)?],
             kind: <<$type $(<$inner>)? as RowField>::Cell as Cell>::KIND,
-            presence: presence!($field $($presence)?),
+            presence: presence!($field $($presence $(($flag))?)?),
         }),+];
     };
 }
@@ -132,7 +133,10 @@ macro_rules! presence {
         Presence::Later
     };
     ($field:ident optional) => {
-        Presence::Optional(|schema: &mut Schema| &mut schema.$field)
+        presence!($field optional($field))
+    };
+    ($field:ident optional($flag:ident)) => {
+        Presence::Optional(|schema: &mut Schema| &mut schema.$flag)
     };
 }
 

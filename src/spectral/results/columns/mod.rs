@@ -8,7 +8,7 @@
 //! To add a column, declare it here and fill its field where the row is made (`finish.rs`). Its line reads
 //!
 //! ```text
-//! field: Type[, later | optional] = ["column", "unit", "meaning"];
+//! field: Type[, later | optional | optional(flag)] = ["column", "unit", "meaning"];
 //! ```
 //!
 //! - The type decides how many columns the field has, how they are stored, and the type of their cells: see [`Cell`]
@@ -17,7 +17,8 @@
 //!   order is that of the file. Columns of parameters that stand together here are written parameter by parameter.
 //! - `later` columns are missing in tables of earlier versions: their cells are then 0, NaN or empty. Every new column
 //!   is `later` or `optional`.
-//! - `optional` columns exist if the field of the same name in [`Schema`] is true, because the user asked for them.
+//! - `optional` columns exist if the field of the same name in [`Schema`], or the one that is named, is true, because
+//!   the user asked for them.
 //! - A field without a column appears only in rows and journals.
 
 mod cells;
@@ -29,6 +30,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::flag::Flags;
 use crate::solver::Status;
+use crate::spectral::results::exposures::ExposureVelocities;
 use crate::spectral::results::moments::VelocityPosterior;
 use crate::spectral::results::row::Id;
 use crate::spectral::results::schema::Schema;
@@ -100,6 +102,18 @@ declare! {
         ["velocity_posterior_err", "km/s", "RMS deviation of the posterior from velocity_posterior"]
         ["velocity_skewness", "", "Skewness of the posterior about velocity_posterior"]
         ["velocity_kurtosis", "", "Kurtosis of the posterior about velocity_posterior"];
+    /// Number of exposures of the object that were fitted together; `None` if the model has no exposures, or without a
+    /// fit, which tables write as 0.
+    exposures: Option<u64>, optional = ["exposures", "", "Exposures that were fitted together"];
+    /// Velocities of the exposures if each has its own; `None` otherwise, or without a fit, which tables write as empty
+    /// lists.
+    exposure_velocities: Option<ExposureVelocities>, optional =
+        ["velocity_exposures", "km/s", "Velocity of each exposure, NaN without data"]
+        ["velocity_exposures_err", "km/s", "Standard error of velocity_exposures"];
+    /// Probability of velocities of exposures that differ as much as these or more if the true ones are equal; `None` if
+    /// fewer than two exposures have a velocity.
+    p_constant_velocity: Option<f64>, optional(exposure_velocities) =
+        ["p_constant_velocity", "", "Probability of velocities as different as these if all are equal"];
     /// (P) Standard errors with all bounds released, if
     /// [`SpectralFitter::released_errors`](crate::SpectralFitter::released_errors) asks for them; empty otherwise. The
     /// covariance counts parameters at a bound as free.
@@ -161,6 +175,8 @@ mod tests {
             .posterior(true)
             .released_errors(true)
             .downweighted(true)
+            .exposures(true)
+            .exposure_velocities(true)
             .columns()
         {
             let length = column.meaning.len();

@@ -157,9 +157,9 @@ impl FitTable {
         let mut values_by_name = HashMap::new();
         for column in columns {
             let name = column.name;
-            check_column(&name, &column.unit, &column.values, &expected)
+            let values = check_column(&name, &column.unit, column.values, &expected)
                 .map_err(|message| Error::Usage(format!("column `{name}`: {message}")))?;
-            if values_by_name.insert(name.clone(), column.values).is_some() {
+            if values_by_name.insert(name.clone(), values).is_some() {
                 return Err(Error::Usage(format!("column `{name}`: it is given twice")));
             }
         }
@@ -190,7 +190,10 @@ impl FitTable {
     /// # Errors
     /// Returns [`Error::Usage`] for a row with another number of parameters, after the rows before it were appended.
     pub fn append(&mut self, rows: &[FitRow]) -> Result<()> {
-        rows.iter().try_for_each(|row| self.push(row))
+        let appended = rows.iter().try_for_each(|row| self.push(row));
+        // A row may have one of several columns that are there together.
+        self.store.complete(&self.schema().columns());
+        appended
     }
 
     /// Appends one row of results, or returns an error if it has another number of parameters than the table.
@@ -244,6 +247,7 @@ impl FitTable {
             FitValues::Int32(values) => Some(ColumnView::Int32(values)),
             FitValues::Int64(values) => Some(ColumnView::Int64(values)),
             FitValues::Text(values) => Some(ColumnView::Text(values)),
+            FitValues::FloatLists(values) => Some(ColumnView::FloatLists(values)),
             FitValues::Float64(_) => None,
         }
     }
@@ -387,15 +391,22 @@ impl FitTable {
     }
 }
 
-/// Checks that a column belongs to the expected ones, and has their type and unit. The error is a message.
+/// Checks that a column belongs to the expected ones, and has their type and unit, and returns its values. No texts at
+/// all are no lists at all, because an empty list of Python has no type. The error is a message.
 fn check_column(
     name: &str,
     unit: &str,
-    values: &FitValues,
+    values: FitValues,
     expected: &[ResultColumn],
-) -> Result<(), String> {
+) -> Result<FitValues, String> {
     let Some(column) = expected.iter().find(|column| column.name == name) else {
         return Err("it is none of a table of results; a parameter X has X_err behind it".into());
+    };
+    let values = match values {
+        FitValues::Text(texts) if texts.is_empty() && column.kind == ColumnKind::FloatLists => {
+            FitValues::FloatLists(Vec::new())
+        }
+        values => values,
     };
     let kind = values.kind().name();
     let expected_kind = column.kind.name();
@@ -408,7 +419,7 @@ fn check_column(
             column.unit
         ));
     }
-    Ok(())
+    Ok(values)
 }
 
 impl Sink for FitTable {

@@ -81,6 +81,7 @@ mod tests {
     use super::*;
     use crate::flag::Flags;
     use crate::solver::Status;
+    use crate::spectral::results::exposures::ExposureVelocities;
 
     /// Returns a row each field of which differs from those of the other rows.
     fn distinct_row(k: u32) -> FitRow {
@@ -100,6 +101,12 @@ mod tests {
             errors: vec![x + 2.0, x + 3.0],
             released_errors: vec![x + 4.0, x + 5.0],
             downweighted: Some(x + 6.0),
+            exposures: Some(u64::from(k) + 1),
+            exposure_velocities: Some(ExposureVelocities {
+                velocities: vec![x; k as usize + 1],
+                errors: vec![x + 1.0; k as usize + 1],
+            }),
+            p_constant_velocity: Some(x + 7.0),
             at_bound: k + 3,
             flags: [Flags::AT_BOUND, Flags::LOW_SN, Flags::empty()][k as usize],
             start: Some(k),
@@ -126,6 +133,10 @@ mod tests {
         assert_eq!(
             (view.value("teff"), view.error("teff"), view.value("logg")),
             (Some(3.0), Some(5.0), None)
+        );
+        assert_eq!(
+            (view.exposures(), view.exposure_velocities()),
+            (rows[2].exposures, rows[2].exposure_velocities.clone())
         );
         assert!(
             std::ptr::eq(view.message(), table.messages()[2].as_str())

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::flag::Flags;
+use crate::spectral::results::exposures::ExposureVelocities;
 
 /// Returns a row with every field, and one without the fields that a row may lack.
 fn rows() -> Vec<FitRow> {
@@ -31,6 +32,12 @@ fn rows() -> Vec<FitRow> {
         unreached: vec![0, 15],
         downweighted: Some(0.125),
         posterior: Some(posterior),
+        exposures: Some(2),
+        exposure_velocities: Some(ExposureVelocities {
+            velocities: vec![1.5, f64::NAN],
+            errors: vec![0.5, f64::NAN],
+        }),
+        p_constant_velocity: Some(0.25),
         released_errors: vec![0.75, f64::INFINITY],
         correlations: vec![-0.5],
         ..FitRow::new(1, 2)
@@ -78,6 +85,11 @@ fn columns_are_those_of_a_written_table_and_floats_are_moved() {
     assert_eq!(find("status").values, FitValues::Int32(vec![2, -2]));
     assert_eq!(find("start").values, FitValues::Int32(vec![3, -1]));
     assert_eq!(find("unreached_r").values, FitValues::Int64(vec![15, 0]));
+    assert_eq!(find("exposures").values, FitValues::Int64(vec![2, 0]));
+    let FitValues::FloatLists(lists) = &find("velocity_exposures_err").values else {
+        panic!()
+    };
+    assert!(lists[0][0] == 0.5 && lists[0][1].is_nan() && lists[1].is_empty());
     assert_eq!(
         find("file").values,
         FitValues::Text(vec!["a.npz".into(), String::new()])
@@ -97,6 +109,7 @@ fn a_table_without_rows_keeps_the_type_of_its_ids() {
     for id in [Id::Integer(7), Id::Text("star".into())] {
         let row = FitRow {
             id,
+            exposure_velocities: rows()[0].exposure_velocities.clone(),
             ..FitRow::new(1, 1)
         };
         let mut columns = FitTable::from_rows(vec!["velocity".into()], &[row])
@@ -108,7 +121,7 @@ fn a_table_without_rows_keeps_the_type_of_its_ids() {
                 FitValues::Int32(_) => FitValues::Int32(Vec::new()),
                 FitValues::Int64(_) => FitValues::Int64(Vec::new()),
                 FitValues::Float64(_) => FitValues::Float64(Vec::new()),
-                FitValues::Text(_) => FitValues::Text(Vec::new()),
+                FitValues::Text(_) | FitValues::FloatLists(_) => FitValues::Text(Vec::new()),
             };
         }
         let table = FitTable::from_columns(columns).unwrap();
@@ -215,6 +228,9 @@ fn a_table_finds_all_columns_by_name_and_lends_floats() {
             (ColumnView::Int32(lent), FitValues::Int32(values)) => lent == values,
             (ColumnView::Int64(lent), FitValues::Int64(values)) => lent == values,
             (ColumnView::Text(lent), FitValues::Text(values)) => lent == values,
+            (ColumnView::FloatLists(lent), FitValues::FloatLists(values)) => {
+                format!("{lent:?}") == format!("{values:?}")
+            }
             (ColumnView::Float64(lent), FitValues::Float64(values)) => {
                 let floats = table.floats(&column.name).unwrap();
                 std::ptr::eq(floats, lent) && format!("{lent:?}") == format!("{values:?}")
@@ -233,4 +249,28 @@ fn a_table_finds_all_columns_by_name_and_lends_floats() {
         FitTable::new(vec!["teff".into()]).floats("teff_err"),
         Some(&[][..])
     );
+}
+
+#[test]
+fn all_columns_with_the_same_flag_are_there_or_none() {
+    let names = table().schema().column_names().unwrap();
+    for missing in [
+        "velocity_exposures",
+        "velocity_exposures_err",
+        "p_constant_velocity",
+    ] {
+        let mut names = names.clone();
+        names.retain(|name| name != missing);
+        let schema = Schema::from_names(&names, false, Vec::new()).unwrap();
+        assert!(schema.exposures && !schema.exposure_velocities, "{missing}");
+    }
+    // A row without velocities of exposures has a probability: the table has all three columns.
+    let row = FitRow {
+        p_constant_velocity: Some(0.5),
+        ..FitRow::new(1, 1)
+    };
+    let table = FitTable::from_rows(vec!["teff".into()], &[row]).unwrap();
+    let lists = table.column("velocity_exposures");
+    assert_eq!(lists, Some(ColumnView::FloatLists(vec![Vec::new()])));
+    assert!(table.column("exposures").is_none());
 }

@@ -216,6 +216,7 @@ impl From<OldRow> for FitRow {
 #[allow(clippy::indexing_slicing)]
 mod tests {
     use super::*;
+    use crate::spectral::results::exposures::ExposureVelocities;
 
     /// Returns a row of two parameters and one arm.
     fn row() -> FitRow {
@@ -223,6 +224,11 @@ mod tests {
             status: Status::Ftol,
             continuum_terms: vec![3],
             unreached: vec![4],
+            exposures: Some(2),
+            exposure_velocities: Some(ExposureVelocities {
+                velocities: vec![5.0, 6.0],
+                errors: vec![0.5, 0.25],
+            }),
             ..FitRow::new("a", 2)
         }
     }
@@ -241,6 +247,10 @@ mod tests {
         assert_eq!(
             (&first.id, &first.continuum_terms, &second.unreached),
             (&row().id, &vec![3], &vec![4])
+        );
+        assert_eq!(
+            (first.exposures, &first.exposure_velocities),
+            (Some(2), &row().exposure_velocities)
         );
         let rows =
             rows_after(|kept| kept.columns.retain(|(name, _)| name != "unreached_0")).unwrap();

@@ -8,7 +8,7 @@ use super::head::{JOURNAL_MAGIC, OLD_JOURNAL_MAGIC, two_copies};
 use super::*;
 use crate::io::output::OutputRecord as _;
 use crate::solver::Status;
-use crate::spectral::Id;
+use crate::spectral::{ExposureVelocities, Id};
 
 fn spectra(flux: f64) -> Spectra<'static> {
     let grid: Vec<f64> = (0..4).map(|j| 4000.0 + f64::from(j)).collect();
@@ -29,6 +29,12 @@ fn rows(status: [Status; 2]) -> Vec<FitRow> {
         errors: vec![f64::INFINITY],
         flags: crate::Flags::UNDETERMINED,
         n_starts_agree: 1,
+        exposures: Some(k as u64 + 1),
+        exposure_velocities: (k == 1).then(|| ExposureVelocities {
+            velocities: vec![0.1, f64::NAN],
+            errors: vec![f64::INFINITY, f64::NAN],
+        }),
+        p_constant_velocity: (k == 1).then_some(0.5),
         ..FitRow::new(k, 1)
     };
     (0..2).map(row).collect()
