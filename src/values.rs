@@ -240,6 +240,22 @@ impl<'a> Values<'a> {
         })
     }
 
+    /// Copies rows of several arrays, whose rows have `length` numbers, in this order: as f32 if all arrays are, else as
+    /// f64.
+    pub(crate) fn gather_rows(
+        arrays: &[&Values],
+        length: usize,
+        rows: &[RowPlace],
+    ) -> Values<'static> {
+        let singles: Option<Vec<&[f32]>> = arrays.iter().map(|array| array.as_f32()).collect();
+        if let Some(singles) = singles {
+            return gather_rows(&singles, length, rows).into();
+        }
+        let doubles: Vec<Cow<[f64]>> = arrays.iter().map(|array| array.to_double()).collect();
+        let doubles: Vec<&[f64]> = doubles.iter().map(|array| &**array).collect();
+        gather_rows(&doubles, length, rows).into()
+    }
+
     /// Splits the numbers into `count` rows of equal length, and copies the rows with the indices `indices`, in their
     /// order.
     pub(crate) fn copy_rows(&self, count: usize, indices: &[usize]) -> Values<'static> {
@@ -252,6 +268,25 @@ impl<'a> Values<'a> {
             }
         })
     }
+}
+
+/// A row of one of several arrays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RowPlace {
+    /// Index of the array.
+    pub array: usize,
+    /// Index of the row in it.
+    pub row: usize,
+}
+
+/// Copies rows of several arrays, whose rows have `length` elements, in this order.
+pub(crate) fn gather_rows<T: Copy>(arrays: &[&[T]], length: usize, rows: &[RowPlace]) -> Vec<T> {
+    let mut gathered = Vec::with_capacity(rows.len() * length);
+    for place in rows {
+        let begin = place.row * length;
+        gathered.extend_from_slice(&arrays[place.array][begin..begin + length]);
+    }
+    gathered
 }
 
 /// Splits `values` into `count` rows of equal length, and copies the rows with the indices `indices`, in their order.

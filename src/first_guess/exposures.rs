@@ -13,7 +13,7 @@ use crate::model::{ParameterLimits, Prepared, PreparedArm, Sampling};
 pub struct Exposure<'a> {
     arms: Vec<ExposureArm<'a>>,
     /// Sums in the bins of each segment.
-    signals: Vec<Signals>,
+    pub signals: Vec<Signals>,
 }
 
 /// An arm of an exposure.

@@ -1,5 +1,7 @@
 //! Tests of first guesses on the demo's spectra, and helpers that other tests of this folder use.
 
+use super::look::VelocitySearch;
+use super::refit::{ContinuumRefit, SpectrumArm};
 use super::*;
 use crate::math::triangle::{cholesky, packed_index, solve_lower};
 use crate::model::continuum::inner_product;
@@ -19,6 +21,18 @@ fn score_at_fine_velocities(guess: &FirstGuess, template: usize, signals: &[Sign
         );
     }
     scores
+}
+
+/// Returns the sums of a spectrum in the fine bins of each segment.
+fn sum_signals(
+    guess: &FirstGuess,
+    prepared: &Prepared,
+    sampling: &Sampling,
+    limits: &[ParameterLimits],
+) -> Vec<Signals> {
+    let smooth = fit_smooth_continua(prepared, &[sampling]);
+    let mut exposures = guess.sum_exposures(prepared, &smooth, &[sampling], limits);
+    exposures.swap_remove(0).signals
 }
 
 pub fn demo() -> (SpectralModel, FirstGuess, Spectra<'static>) {
@@ -68,12 +82,7 @@ fn starts_lie_at_the_minimum_of_their_exact_scores() {
     let limits: Vec<ParameterLimits> = model.parameters.iter().map(limits_of).collect();
     let velocity = model.free_velocity().unwrap();
     for prepared in all_prepared {
-        let signals = guess.sum_signals(
-            &prepared,
-            &fit_smooth_continua(&prepared, &[&sampling]),
-            &[&sampling],
-            &limits,
-        );
+        let signals = sum_signals(&guess, &prepared, &sampling, &limits);
         let starts = guess.starts(&prepared, &[&sampling], &limits, Some(2));
         assert_eq!(starts.len(), 2);
         for start in &starts {
@@ -154,7 +163,7 @@ fn refit_in_bins_ranks_templates_as_pixels_do() {
         let start = &guess.starts(prepared, &[&sampling], &limits, Some(1))[0];
         let velocity = model.parameters[free_velocity].to_physical(start.u[free_velocity]);
         let smooth = fit_smooth_continua(prepared, &[&sampling]);
-        let signals = guess.sum_signals(prepared, &smooth, &[&sampling], &limits);
+        let signals = sum_signals(&guess, prepared, &sampling, &limits);
         let mut candidates: Vec<Candidate> = (0..guess.template_parameters.len())
             .map(|template| Candidate {
                 template,
@@ -238,12 +247,7 @@ fn exact_scores_refine_velocities_inside_the_bounds() {
     let (model, guess, spectra) = demo();
     let (sampling, all_prepared) = prepare_all(&model, &spectra);
     let all_limits: Vec<ParameterLimits> = model.parameters.iter().map(limits_of).collect();
-    let signals = guess.sum_signals(
-        &all_prepared[0],
-        &fit_smooth_continua(&all_prepared[0], &[&sampling]),
-        &[&sampling],
-        &all_limits,
-    );
+    let signals = sum_signals(&guess, &all_prepared[0], &sampling, &all_limits);
     let exact = score_at_fine_velocities(&guess, 5, &signals);
     let velocity = &model.parameters[model.free_velocity().unwrap()];
     for (k, &velocity_start) in guess.fine_velocities.iter().enumerate() {

@@ -52,6 +52,19 @@ macro_rules! for_each_type {
     };
 }
 
+/// Appends the values of a column to one of the same type, and evaluates to false if the types differ.
+macro_rules! append_values {
+    ($column:expr, $more:expr; $($variant:ident)*) => {
+        match ($column, $more) {
+            $((ColumnValues::$variant(values), ColumnValues::$variant(more)) => {
+                values.extend(more);
+                true
+            })*
+            _ => false,
+        }
+    };
+}
+
 impl ColumnValues {
     /// Returns the value of spectrum `row` as a number; `None` for text.
     ///
@@ -91,6 +104,12 @@ impl ColumnValues {
     /// Returns a copy of the values of these rows, in their order.
     pub(crate) fn copy_rows(&self, rows: &[usize]) -> ColumnValues {
         for_each_type!(self, v => rows.iter().map(|&row| v[row].clone()).collect::<Vec<_>>().into())
+    }
+
+    /// Appends the values of a column of the same type. Returns false, and appends nothing, if the types differ.
+    #[must_use]
+    pub(crate) fn append(&mut self, more: ColumnValues) -> bool {
+        append_values!(self, more; Bool U8 I16 U16 I32 U32 I64 U64 F32 F64 Text)
     }
 
     /// Returns a copy of the values of a range of rows.

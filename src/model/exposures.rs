@@ -116,8 +116,12 @@ mod tests {
             SpectralObjective::new(model, &layout, Precision::F32)
         };
         let count = |model: &SpectralModel, is_counted: fn(&Stage) -> bool| {
-            let stages = &record(model).recording().stages;
-            stages.iter().filter(|stage| is_counted(stage)).count()
+            let recording = record(model).recording().clone();
+            recording
+                .stages
+                .iter()
+                .filter(|stage| is_counted(stage))
+                .count()
         };
         let of_four = model.for_exposures(4);
         for is_of_template in [

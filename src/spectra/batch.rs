@@ -73,6 +73,26 @@ impl Ids {
         }
     }
 
+    /// Appends more ids. If some of them are texts, all become texts.
+    pub(super) fn append(&mut self, more: Ids) {
+        match (&mut *self, more) {
+            (Ids::Integer(ids), Ids::Integer(more)) => ids.extend(more),
+            (Ids::Text(ids), more) => ids.extend(more.into_texts()),
+            (Ids::Integer(ids), Ids::Text(more)) => {
+                let texts = Ids::Integer(std::mem::take(ids)).into_texts();
+                *self = Ids::Text([texts, more].concat());
+            }
+        }
+    }
+
+    /// Returns the ids as texts.
+    fn into_texts(self) -> Vec<String> {
+        match self {
+            Ids::Integer(ids) => ids.iter().map(i64::to_string).collect(),
+            Ids::Text(ids) => ids,
+        }
+    }
+
     /// Returns a copy of the ids of a range of rows.
     fn slice(&self, rows: Range<usize>) -> Ids {
         match self {

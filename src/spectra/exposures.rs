@@ -1,11 +1,13 @@
 //! Exposures: several spectra of one object, which are fitted together.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::arm::{ArmSpectra, Resolution, Wavelength};
 use super::batch::{Ids, Spectra};
+use crate::error::{Error, Result};
 use crate::io::column::Column;
 use crate::values::copy_rows;
 
@@ -66,51 +68,86 @@ impl Exposures {
     }
 }
 
-impl Spectra<'_> {
+impl<'a> Spectra<'a> {
     /// Joins the spectra of each id to one object, whose exposures they are: a model with
     /// [`exposures`](crate::SpectralModelBuilder::exposures) fits them together. Objects and their exposures keep the
     /// order in which they first come. Row and columns of an object are those of its first exposure. Spectra that are
-    /// joined already stay as they are.
-    pub fn join_exposures(self) -> Spectra<'static> {
+    /// joined already stay as they are. Arrays are copied only if the exposures of an object are not adjacent.
+    pub fn join_exposures(self) -> Spectra<'a> {
         if self.exposures.is_some() {
-            return self.into_owned();
+            return self;
         }
-        // 1. Collect the rows of each object.
-        let mut rows_of_objects: Vec<Vec<usize>> = Vec::new();
-        let mut object_of_id: HashMap<String, usize> = HashMap::with_capacity(self.len());
-        for row in 0..self.len() {
-            let object = *object_of_id.entry(self.ids.text(row)).or_insert_with(|| {
-                rows_of_objects.push(Vec::new());
-                rows_of_objects.len() - 1
-            });
-            rows_of_objects[object].push(row);
-        }
-        let exposures = Exposures::from_counts(rows_of_objects.iter().map(Vec::len));
+        // 1. Sort the rows by their objects.
+        let objects = number_objects(&self.ids);
+        let mut order: Vec<usize> = (0..self.len()).collect();
+        order.sort_by_key(|row| objects[*row]);
         // 2. Move the rows of each object beside each other.
-        let order = rows_of_objects.concat();
-        let is_in_order = order.iter().enumerate().all(|(place, row)| place == *row);
-        let first_rows: Vec<usize> = rows_of_objects.iter().map(|rows| rows[0]).collect();
-        let columns = self.columns.iter().map(|column| Column {
+        let mut counts = vec![0; objects.iter().max().map_or(0, |last| last + 1)];
+        objects.iter().for_each(|object| counts[*object] += 1);
+        let is_in_order = order.is_sorted();
+        let sorted = if is_in_order {
+            self
+        } else {
+            self.copy_rows(&order)
+        };
+        sorted.group_rows(Exposures::from_counts(counts))
+    }
+
+    /// Makes objects of spectra that are the exposures of one object after another, whatever their ids. Id, row and
+    /// columns of an object are those of its first exposure.
+    ///
+    /// # Errors
+    /// `ShapeMismatch` if the number of exposures is not that of the spectra, or an object has none; `InvalidArgument`
+    /// if exposures are joined already.
+    pub fn with_exposures(self, exposures: Exposures) -> Result<Spectra<'a>> {
+        if self.exposures.is_some() {
+            return Err(Error::invalid("exposures", "they are joined already"));
+        }
+        let has_empty = (0..exposures.len()).any(|object| exposures.count(object) == 0);
+        if has_empty || exposures.total() != self.len() {
+            let message = format!(
+                "{} objects with {} exposures in all, for {} spectra; each object has one at least",
+                exposures.len(),
+                exposures.total(),
+                self.len()
+            );
+            return Err(Error::mismatch("spectra", message).naming("exposures"));
+        }
+        Ok(self.group_rows(exposures))
+    }
+
+    /// Makes objects of spectra that are the exposures of one object after another.
+    pub(super) fn group_rows(self, exposures: Exposures) -> Spectra<'a> {
+        let first_rows: Vec<usize> = (0..exposures.len())
+            .map(|object| exposures.rows(object..object).start)
+            .collect();
+        let columns = self.columns.into_iter().map(|column| Column {
             values: column.values.copy_rows(&first_rows),
+            ..column
+        });
+        Spectra {
+            rows: first_rows.iter().map(|&row| self.rows[row]).collect(),
+            ids: self.ids.copy_rows(&first_rows),
+            columns: columns.collect(),
+            exposures: Some(exposures),
+            file: self.file,
+            arms: self.arms,
+        }
+    }
+
+    /// Returns a copy of these spectra, which have no joined exposures, in their order.
+    pub(super) fn copy_rows(&self, rows: &[usize]) -> Spectra<'static> {
+        let columns = self.columns.iter().map(|column| Column {
+            values: column.values.copy_rows(rows),
             ..column.clone()
         });
         Spectra {
             file: self.file.clone(),
-            rows: first_rows.iter().map(|&row| self.rows[row]).collect(),
-            ids: self.ids.copy_rows(&first_rows),
+            rows: rows.iter().map(|&row| self.rows[row]).collect(),
+            ids: self.ids.copy_rows(rows),
+            arms: self.arms.iter().map(|arm| arm.copy_rows(rows)).collect(),
             columns: columns.collect(),
-            arms: self
-                .arms
-                .into_iter()
-                .map(|arm| {
-                    if is_in_order {
-                        arm.into_owned()
-                    } else {
-                        arm.copy_rows(&order)
-                    }
-                })
-                .collect(),
-            exposures: Some(exposures),
+            exposures: None,
         }
     }
 }
@@ -119,6 +156,22 @@ impl Spectra<'_> {
     /// Returns the number of exposures of an object; 1 if the exposures are not joined.
     pub(crate) fn count_exposures(&self, object: usize) -> usize {
         self.arm_rows(object..object + 1).len()
+    }
+}
+
+/// Returns the index of each spectrum's object, which are numbered in the order of their first exposures.
+pub(super) fn number_objects(ids: &Ids) -> Vec<usize> {
+    fn number<T: Hash + Eq>(ids: &[T]) -> Vec<usize> {
+        let mut objects: HashMap<&T, usize> = HashMap::with_capacity(ids.len());
+        let number_one = |id| {
+            let next = objects.len();
+            *objects.entry(id).or_insert(next)
+        };
+        ids.iter().map(number_one).collect()
+    }
+    match ids {
+        Ids::Integer(ids) => number(ids),
+        Ids::Text(ids) => number(ids),
     }
 }
 

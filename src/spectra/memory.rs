@@ -1,6 +1,6 @@
 //! Spectra in memory, read in batches as if they were a file.
 
-use super::batch::Spectra;
+use super::batch::{Ids, Spectra};
 use super::reader::SpectraReader;
 use crate::error::Result;
 
@@ -8,7 +8,6 @@ use crate::error::Result;
 #[derive(Clone, Debug)]
 pub struct MemoryReader<'a> {
     spectra: &'a Spectra<'a>,
-    /// Row of the next spectrum.
     /// Row of the next spectrum.
     next: usize,
 }
@@ -37,5 +36,9 @@ impl SpectraReader for MemoryReader<'_> {
 
     fn empty(&self) -> Spectra<'static> {
         self.spectra.slice(0..0)
+    }
+
+    fn ids(&mut self) -> Result<Option<Ids>> {
+        Ok(Some(self.spectra.ids.clone()))
     }
 }

@@ -14,6 +14,7 @@ mod files;
 mod fits;
 #[cfg(feature = "files")]
 mod input_files;
+mod joined;
 mod memory;
 #[cfg(feature = "files")]
 mod open;
@@ -31,6 +32,7 @@ pub use files::FilesReader;
 pub use fits::Selection;
 #[cfg(feature = "files")]
 pub use input_files::InputFiles;
+pub use joined::JoinedReader;
 pub use memory::MemoryReader;
 #[cfg(feature = "files")]
 pub use open::{open_reader, open_reader_with};

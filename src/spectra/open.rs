@@ -8,6 +8,7 @@ use std::path::Path;
 use super::arrays::open_npz;
 use super::batch::Spectra;
 use super::fits::{self, Selection, WAY_OUT};
+use super::joined::JoinedReader;
 use super::reader::SpectraReader;
 use super::widening::require_mask_bits;
 use crate::error::{Error, Result};
@@ -42,8 +43,18 @@ pub fn open_reader_with(
     Ok(reader)
 }
 
-/// Opens and checks a file of spectra whose masks may have no bits.
+/// Opens and checks a file of spectra whose masks may have no bits, and joins exposures if the selection asks for it.
 pub(super) fn open_any(path: &Path, selection: &Selection) -> Result<Box<dyn SpectraReader>> {
+    let reader = open_format(path, selection)?;
+    if selection.join_exposures {
+        Ok(Box::new(JoinedReader::new(reader)?))
+    } else {
+        Ok(reader)
+    }
+}
+
+/// Opens and checks a file of spectra of one of the formats, whose masks may have no bits.
+fn open_format(path: &Path, selection: &Selection) -> Result<Box<dyn SpectraReader>> {
     if let Some(widening) = &selection.widen {
         widening.check()?;
     }

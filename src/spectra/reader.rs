@@ -2,7 +2,7 @@
 
 #![deny(clippy::indexing_slicing)] // whatever a file holds is no index
 
-use super::batch::Spectra;
+use super::batch::{Ids, Spectra};
 use crate::error::Result;
 
 /// A validated file that yields its spectra in order.
@@ -23,6 +23,16 @@ pub trait SpectraReader: Send {
 
     /// Returns the file's arms, grids and columns without spectra.
     fn empty(&self) -> Spectra<'static>;
+
+    /// Returns the ids of all spectra, those already yielded included, in their order; `None` from a reader that would have
+    /// to read the spectra for them. They are asked for once. [`JoinedReader`](super::JoinedReader) thereby knows the last
+    /// exposure of each object.
+    ///
+    /// # Errors
+    /// `Io` or `Format` if the file changed since it was opened.
+    fn ids(&mut self) -> Result<Option<Ids>> {
+        Ok(None)
+    }
 
     /// Takes back a batch that is no longer needed, whose memory the next one may use.
     fn recycle(&mut self, _used: Spectra<'static>) {}

@@ -19,6 +19,7 @@ use crate::spectral::input::given::to_physical;
 use crate::spectral::input::guess::GuessedSpectrum;
 use crate::spectral::input::layout::{lay_out_arms, mark_own_bases};
 use crate::spectral::input::limits::LimitColumns;
+use crate::spectral::input::reading::require_single_exposures;
 use crate::spectral::input::ready::{Grids, ReadySpectra, ReadySpectrum};
 use crate::spectral::inspect::make_ready_spectrum;
 use crate::spectral::results::blank::{bad_spectrum_error, blank_row};
@@ -71,7 +72,7 @@ impl SpectralFitter {
     /// Computes the objective of each spectrum at its parameters (spectra, parameters), which are in physical units and
     /// in the order of [`parameters`](SpectralFitter::parameters), with `derivatives` if they are asked for, on the
     /// fitter's first device. Bounds do not act. The pixels that count are those of a fit that ends there, so that the
-    /// parameters of a row give its χ² and objective.
+    /// parameters of a row give its χ² and objective. All exposures of an object have the velocity of its parameters.
     ///
     /// # Errors
     /// Returns the errors of [`fit`](SpectralFitter::fit) for its settings, the arms and their wavelengths, and
@@ -90,6 +91,9 @@ impl SpectralFitter {
             let values = parameters.len();
             let message = format!("{values} values, expected {count} spectra × {width} parameters");
             return Err(Error::mismatch("parameters", message).naming("parameters"));
+        }
+        if spectra.exposures.is_some() {
+            return self.objective_of_exposures(spectra, parameters, derivatives);
         }
         let mut matched = MatchedSpectra::new(self, spectra)?;
         // 1. Prepare each spectrum with the pixels that count at its point.
@@ -224,6 +228,7 @@ struct MatchedSpectra<'s> {
 impl<'s> MatchedSpectra<'s> {
     /// Checks the fitter's settings, and matches the spectra to its model.
     fn new(fitter: &'s SpectralFitter, spectra: &'s Spectra<'s>) -> Result<MatchedSpectra<'s>> {
+        require_single_exposures(spectra)?;
         let mut run = fitter.make_run()?;
         let arms = match_arms(&fitter.model, spectra)?;
         let grids = run.sample_grids(&arms, spectra)?;

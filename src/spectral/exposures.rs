@@ -1,12 +1,14 @@
-//! Models of objects with several exposures at the parameters of their rows.
+//! Models and objectives of objects with several exposures.
 
 use std::collections::BTreeMap;
 
 use crate::error::Result;
 use crate::solver::Status;
 use crate::spectra::Spectra;
-use crate::spectral::input::exposures::{ObservedObject, find_objects, separate_exposures};
-use crate::spectral::{ArmFit, FitRow, SpectralFitter};
+use crate::spectral::input::exposures::{
+    ObservedObject, find_objects, repeat_velocities, separate_exposures,
+};
+use crate::spectral::{ArmFit, FitRow, Objectives, SpectralFitter};
 
 /// A row with a fit, and its object.
 struct FittedObject<'r> {
@@ -74,5 +76,88 @@ impl SpectralFitter {
             parameters.extend(velocities);
         }
         parameters
+    }
+
+    /// Computes the objective of each object at its parameters (objects, P), with the velocity in all exposures. The
+    /// derivatives by the velocity are those of a common one.
+    ///
+    /// # Errors
+    /// Returns the errors of [`objective`](SpectralFitter::objective).
+    pub(super) fn objective_of_exposures(
+        &self,
+        spectra: &Spectra,
+        parameters: &[f64],
+        derivatives: bool,
+    ) -> Result<Objectives> {
+        let width = self.model.parameters.len();
+        let count = spectra.len();
+        let derivative_rows = if derivatives { count } else { 0 };
+        let mut objectives = Objectives {
+            chi2: vec![f64::NAN; count],
+            objective: vec![f64::NAN; count],
+            gradient: vec![f64::NAN; derivative_rows * width],
+            normal_matrix: vec![f64::NAN; derivative_rows * width * width],
+            messages: vec![String::new(); count],
+        };
+        // 1. Evaluate the objects with each number of exposures together.
+        let mut by_count: BTreeMap<usize, Vec<ObservedObject>> = BTreeMap::new();
+        for object in find_objects(&[spectra]) {
+            by_count
+                .entry(object.exposures.len())
+                .or_default()
+                .push(object);
+        }
+        for (exposures, objects) in by_count {
+            let separated = separate_exposures(&self.model, spectra, &objects);
+            let points = repeat_velocities(&self.model, parameters, &objects);
+            let fitter = self.for_exposures(exposures);
+            let evaluated = fitter.objective(&separated, &points, derivatives)?;
+            // 2. Write the numbers to the places of the objects.
+            let all = fitter.model.parameters.len();
+            let place_of = |p: usize| {
+                if p < width {
+                    Some(p)
+                } else {
+                    self.model.free_velocity()
+                }
+            };
+            let places: Vec<usize> = (0..all).filter_map(place_of).collect();
+            for (k, object) in objects.iter().enumerate() {
+                let place = object.place;
+                objectives.chi2[place] = evaluated.chi2[k];
+                objectives.objective[place] = evaluated.objective[k];
+                objectives.messages[place].clone_from(&evaluated.messages[k]);
+                if derivatives {
+                    let gradient = &evaluated.gradient[k * all..][..all];
+                    let normal = &evaluated.normal_matrix[k * all * all..][..all * all];
+                    let target = &mut objectives.gradient[place * width..][..width];
+                    sum_places(gradient, &places, target);
+                    // The matrix is summed by columns, then by rows.
+                    let mut rows = vec![0.0; all * width];
+                    for (row, sums) in normal.chunks(all).zip(rows.chunks_mut(width)) {
+                        sum_places(row, &places, sums);
+                    }
+                    let target = &mut objectives.normal_matrix[place * width * width..];
+                    for q in 0..width {
+                        let column: Vec<f64> =
+                            rows.iter().skip(q).step_by(width).copied().collect();
+                        let mut sums = vec![0.0; width];
+                        sum_places(&column, &places, &mut sums);
+                        for (p, sum) in sums.into_iter().enumerate() {
+                            target[p * width + q] = sum;
+                        }
+                    }
+                }
+            }
+        }
+        Ok(objectives)
+    }
+}
+
+/// Sets sums of the numbers that have the same place.
+fn sum_places(numbers: &[f64], places: &[usize], sums: &mut [f64]) {
+    sums.fill(0.0);
+    for (number, &place) in numbers.iter().zip(places) {
+        sums[place] += number;
     }
 }

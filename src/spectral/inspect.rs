@@ -14,6 +14,7 @@ use crate::spectra::Spectra;
 use crate::spectral::input::assemble::{assemble, match_arms, prepare_row};
 use crate::spectral::input::layout::{lay_out_arms, mark_own_bases};
 use crate::spectral::input::limits::LimitColumns;
+use crate::spectral::input::reading::require_single_exposures;
 use crate::spectral::input::ready::{ReadySpectra, ReadySpectrum};
 use crate::spectral::run::Run;
 use crate::threads;
@@ -62,6 +63,7 @@ impl Run<'_> {
     ) -> Result<Vec<Vec<InspectedArm>>> {
         let model = &self.fitter.model;
         // 1. Prepare the spectra with the pixels that count at their points.
+        require_single_exposures(spectra)?;
         let arms = match_arms(model, spectra)?;
         let grids = self.sample_grids(&arms, spectra)?;
         let limit_columns = LimitColumns::new(model, spectra)?;

@@ -128,6 +128,9 @@ impl SpectralFitter {
 /// Returns the first of the spectra with fluxes and weights of 1 and without masks.
 fn ones_like(spectra: &Spectra) -> Spectra<'static> {
     let mut first = spectra.slice(0..1);
+    if first.exposures.take().is_some() {
+        first.arms = first.arms.iter().map(|arm| arm.copy_rows(&[0])).collect();
+    }
     for arm in &mut first.arms {
         let ones = vec![1.0; arm.pixels];
         *arm = ArmSpectra {

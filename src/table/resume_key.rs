@@ -77,7 +77,7 @@ fn sha256_hex(bytes: &[u8]) -> String {
 
 /// Returns which spectra a run selects, as lines of text for its key.
 fn describe_selection(selection: &Selection) -> [String; 5] {
-    // `widen` is part of the model's settings
+    // `widen` is part of the model's settings, and so is what joins exposures
     let Selection {
         target_ids,
         objtype,
@@ -85,6 +85,7 @@ fn describe_selection(selection: &Selection) -> [String; 5] {
         min_signal_to_noise,
         arms,
         widen: _,
+        join_exposures: _,
     } = selection;
     let or_all = |list: Option<String>| list.unwrap_or_else(|| "all".into());
     let ids = target_ids.as_ref().map(|ids| {

@@ -6,5 +6,6 @@ mod bad_inputs;
 mod bad_models;
 mod bad_pixels;
 mod fits_files;
+mod joined;
 mod loaders;
 mod widened;

@@ -64,13 +64,29 @@ impl Reference {
         }
     }
 
-    /// Fails unless value and error of a parameter agree within 2 % of the error.
+    /// Fails unless value and error of a parameter agree within 2 % of the error. A parameter at a bound has no error.
     fn assert_agrees(&self, p: usize, value: f64, error: f64, what: &str) {
+        if self.errors[p].is_nan() {
+            assert!(
+                error.is_nan() && (value - self.x[p]).abs() < 1e-9 * value.abs(),
+                "{what}"
+            );
+            return;
+        }
         let offset = (value - self.x[p]) / self.errors[p];
         let ratio = error / self.errors[p];
         assert!(
             offset.abs() < 0.02 && (ratio - 1.0).abs() < 0.02,
             "{what}: {offset} {ratio}"
+        );
+    }
+
+    /// Fails unless a correlation agrees with that of two parameters, which has no value if one is at a bound.
+    fn assert_correlated(&self, a: usize, b: usize, correlation: f64, what: &str) {
+        let expected = self.correlations[a * self.x.len() + b];
+        assert!(
+            correlation.is_nan() && expected.is_nan() || (correlation - expected).abs() < 0.02,
+            "{what}: {correlation} {expected}"
         );
     }
 
@@ -83,18 +99,12 @@ impl Reference {
             row.chi2,
             self.chi2
         );
-        let size = self.x.len();
         let mut pairs = row.correlations[LABELS..].iter();
         for a in 0..LABELS {
             let what = format!("{}, label {a}", row.id);
             self.assert_agrees(first + a, row.parameters[1 + a], row.errors[1 + a], &what);
             for b in a + 1..LABELS {
-                let expected = self.correlations[(first + a) * size + first + b];
-                let correlation = pairs.next().unwrap();
-                assert!(
-                    (correlation - expected).abs() < 0.02,
-                    "{what}, {b}: {correlation}"
-                );
+                self.assert_correlated(first + a, first + b, *pairs.next().unwrap(), &what);
             }
         }
     }
@@ -109,8 +119,7 @@ fn exposures_with_one_velocity_meet_the_joint_fit() {
             reference.assert_labels_agree(1, &row);
             reference.assert_agrees(0, row.parameters[0], row.errors[0], "velocity");
             for label in 0..LABELS {
-                let offset = row.correlations[label] - reference.correlations[1 + label];
-                assert!(offset.abs() < 0.02, "{}: {offset}", row.id);
+                reference.assert_correlated(0, 1 + label, row.correlations[label], "velocity");
             }
             assert!(row.status.is_success() && row.exposure_velocities.is_none());
         }
@@ -317,4 +326,61 @@ fn a_scan_of_the_velocity_needs_a_single_one() {
     );
     let message = scanned(ExposureVelocity::Each).unwrap_err().to_string();
     assert!(message.contains("each exposure has its own"), "{message}");
+}
+
+#[test]
+fn objectives_of_exposures_are_sums_of_their_spectra() {
+    let spectra = spectra();
+    let joined = spectra.clone().join_exposures();
+    let table = fitter(model(Some(ExposureVelocity::Shared)), &Device::cpu())
+        .fit(&joined)
+        .unwrap();
+    let rows = table.to_rows();
+    let at_rows: Vec<f64> = rows.iter().flat_map(|row| row.parameters.clone()).collect();
+    // The same parameters for each exposure by itself.
+    let at_exposures: Vec<f64> = (0..spectra.len())
+        .flat_map(|k| {
+            let id = spectra.ids.text(k);
+            let row = rows.iter().find(|row| row.id.to_string() == id).unwrap();
+            row.parameters.clone()
+        })
+        .collect();
+    let alone = fitter(model(None), &Device::cpu());
+    let of_exposures = alone.objective(&spectra, &at_exposures, true).unwrap();
+    for velocity in [ExposureVelocity::Shared, ExposureVelocity::Each] {
+        let fitter = fitter(model(Some(velocity)), &Device::cpu());
+        let objectives = fitter.objective(&joined, &at_rows, true).unwrap();
+        let mut chi2 = vec![0.0; rows.len()];
+        let mut normal = vec![0.0; rows.len() * 25];
+        for k in 0..spectra.len() {
+            let id = spectra.ids.text(k);
+            let place = rows
+                .iter()
+                .position(|row| row.id.to_string() == id)
+                .unwrap();
+            chi2[place] += of_exposures.chi2[k];
+            for (sum, value) in normal[place * 25..][..25]
+                .iter_mut()
+                .zip(&of_exposures.normal_matrix[k * 25..])
+            {
+                *sum += value;
+            }
+        }
+        for (k, row) in rows.iter().enumerate() {
+            assert!((objectives.chi2[k] - chi2[k]).abs() < 1e-4 * chi2[k]);
+            assert!((objectives.chi2[k] - row.chi2).abs() < 1e-4 * row.chi2);
+            for (element, sum) in objectives.normal_matrix[k * 25..][..25]
+                .iter()
+                .zip(&normal[k * 25..])
+            {
+                let scale = normal[k * 25..][..25]
+                    .iter()
+                    .fold(0.0f64, |a, x| a.max(x.abs()));
+                assert!(
+                    (element - sum).abs() < 1e-3 * sum.abs() + 1e-9 * scale,
+                    "{element} {sum}"
+                );
+            }
+        }
+    }
 }

@@ -132,6 +132,9 @@ const SETTINGS: &str = "\
 # prior = { mean = -0.5, sigma = 0.5 }
 # start = { column = \"FEH0\" } # a column of the file of spectra
 #
+# [exposures]                 # fits spectra of a file that have the same id together
+# velocity = \"shared\"         # or \"each\": a velocity of its own for each exposure
+#
 # [solver]
 # starts = 8                  # instead of as many as compete
 ";

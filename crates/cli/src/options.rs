@@ -28,6 +28,9 @@ pub struct FitOptions {
         help_heading = "Fit"
     )]
     released_errors: Option<bool>,
+    /// What spectra of a file are that have the same id [default: as the model file says, else separate]
+    #[arg(long, value_enum, help_heading = "Fit")]
+    exposures: Option<Exposures>,
     /// f32, or mixed: the first rounds' output layers as products of 16-bit numbers, for GPUs
     #[arg(long, value_enum, default_value_t = Precision::F32, help_heading = "Fit")]
     precision: Precision,
@@ -111,6 +114,14 @@ enum Precision {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Exposures {
+    /// Exposures of one object, which are fitted together
+    Join,
+    /// Objects of their own
+    Separate,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Scan {
     /// None
     Off,
@@ -136,6 +147,7 @@ impl FitOptions {
             Scan::Refitted => VelocityScan::Refitted,
         });
         settings.released_errors = self.released_errors;
+        settings.join_exposures = self.exposures.map(|exposures| exposures == Exposures::Join);
         settings.starts = self.starts.map(usize::from);
         settings.seed = self.seed;
     }

@@ -47,8 +47,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let arms = match &arguments.grid {
         None => fitter.predict(&values, None)?,
         Some(path) => {
-            let mut selection = Selection::default();
-            selection.widen = fitter.model().widening().cloned();
+            let mut selection = fitter.model().complete_selection(Selection::default());
+            // one exposure has the pixels
+            selection.join_exposures = false;
             let mut source = FilesReader::open(std::slice::from_ref(path), &selection)?;
             let Some(first) = source.next_batch(1)? else {
                 return Err(Failure::usage(format!(

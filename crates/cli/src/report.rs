@@ -157,8 +157,7 @@ fn attach_spectra(
     kept: &mut Collector,
     fitter: &SpectralFitter,
 ) -> Result<(), Failure> {
-    let mut selection = Selection::default();
-    selection.widen = fitter.model().widening().cloned();
+    let selection = fitter.model().complete_selection(Selection::default());
     let mut source = FilesReader::open(&arguments.spectra, &selection)?;
     fitter.check_spectra(&source.files())?;
     for note in source.notes() {

@@ -60,13 +60,12 @@ impl SelectionOptions {
             .map(PathBuf::from)
     }
 
-    /// Returns which spectra the options select, and how the model has their masks read; reads the file of
-    /// `--target-id @FILE`, and fails for bad values.
+    /// Returns which spectra the options select, and how the model has their masks and exposures read; reads the file
+    /// of `--target-id @FILE`, and fails for bad values.
     pub fn of_model(&self, model: &SpectralModel) -> Result<Selection, Failure> {
-        let mut selection = self.selection()?;
+        let selection = self.selection()?;
         check(&selection, OptionNames::Flags)?;
-        selection.widen = model.widening().cloned();
-        Ok(selection)
+        Ok(model.complete_selection(selection))
     }
 
     /// Returns which spectra and arms the options select; reads the file of `--target-id @FILE`.

@@ -22,6 +22,8 @@ pub struct ArraysReader<R> {
     next: usize,
     arms: Vec<ArrayArm<R>>,
     ids: Option<(R, IdKind)>,
+    /// A second reader of the array `id`, for the ids of all spectra; `None` once these have been asked for.
+    all_ids: Option<R>,
     columns: ColumnArrays<R>,
     notes: Vec<String>,
 }
@@ -73,6 +75,10 @@ impl<R> ArraysReader<R> {
         }
         // 3. Open ids and columns, and collect the notes.
         let ids = open_ids(&mut source, length)?;
+        let all_ids = match &ids {
+            Some(_) => Some(source.open_rows("id")?),
+            None => None,
+        };
         let columns = ColumnArrays::open(&mut source, length, &spectra_arrays)?;
         let mut notes = Vec::new();
         if arms.iter().any(|arm| arm.in_air) {
@@ -87,6 +93,7 @@ impl<R> ArraysReader<R> {
             next: 0,
             arms,
             ids,
+            all_ids,
             columns,
             notes,
         })
@@ -134,27 +141,9 @@ impl<R> ArraysReader<R> {
     where
         R: ArrayRows<'a>,
     {
-        let Some((array, kind)) = &mut self.ids else {
-            return Ok(Ids::Integer(
-                (self.next as i64..(self.next + rows) as i64).collect(),
-            ));
-        };
-        let id_error = |message: &str| self.place.error(format!("id: {message}"));
-        match (array.take_elements(rows)?, kind) {
-            (ArrayValues::Text(ids), _) => Ok(Ids::Text(ids)),
-            (ArrayValues::Int64(ids), _) => Ok(Ids::Integer(ids.into_owned())),
-            (ArrayValues::UInt64(ids), IdKind::Digits) => {
-                Ok(Ids::Text(ids.iter().map(u64::to_string).collect()))
-            }
-            (ArrayValues::UInt64(ids), _) => {
-                let ids = ids
-                    .iter()
-                    .map(|id| i64::try_from(*id))
-                    .collect::<Result<_, _>>();
-                ids.map(Ids::Integer)
-                    .map_err(|_| id_error("a number does not fit a signed 64-bit integer"))
-            }
-            _ => Err(id_error("neither integers nor strings")),
+        match &mut self.ids {
+            Some((array, kind)) => take_ids(array, *kind, rows, &self.place),
+            None => Ok(number_rows(self.next, rows)),
         }
     }
 
@@ -223,6 +212,54 @@ impl<R: ArrayRows<'static>> SpectraReader for ArraysReader<R> {
 
     fn empty(&self) -> Spectra<'static> {
         self.without_spectra()
+    }
+
+    fn ids(&mut self) -> Result<Option<Ids>> {
+        match (self.all_ids.take(), &self.ids) {
+            (Some(mut array), Some((_, kind))) => {
+                let bytes = (array.item_bytes() as u64).saturating_mul(self.length as u64);
+                if bytes > self.max_bytes {
+                    let message = format!(
+                        "`id` takes {bytes} bytes, far more than the file has (is it a zip bomb?)"
+                    );
+                    return Err(self.place.too_large_error(message));
+                }
+                take_ids(&mut array, *kind, self.length, &self.place).map(Some)
+            }
+            (_, Some(_)) => Ok(None),
+            (_, None) => Ok(Some(number_rows(0, self.length))),
+        }
+    }
+}
+
+/// Returns the ids of spectra without an array `id`: the numbers of their rows, from 0.
+fn number_rows(first: usize, rows: usize) -> Ids {
+    Ids::Integer((first as i64..(first + rows) as i64).collect())
+}
+
+/// Takes the ids of the next `rows` spectra from the array `id`.
+fn take_ids<'a>(
+    array: &mut impl ArrayRows<'a>,
+    kind: IdKind,
+    rows: usize,
+    place: &SourcePlace,
+) -> Result<Ids> {
+    let id_error = |message: &str| place.error(format!("id: {message}"));
+    match (array.take_elements(rows)?, kind) {
+        (ArrayValues::Text(ids), _) => Ok(Ids::Text(ids)),
+        (ArrayValues::Int64(ids), _) => Ok(Ids::Integer(ids.into_owned())),
+        (ArrayValues::UInt64(ids), IdKind::Digits) => {
+            Ok(Ids::Text(ids.iter().map(u64::to_string).collect()))
+        }
+        (ArrayValues::UInt64(ids), _) => {
+            let ids = ids
+                .iter()
+                .map(|id| i64::try_from(*id))
+                .collect::<Result<_, _>>();
+            ids.map(Ids::Integer)
+                .map_err(|_| id_error("a number does not fit a signed 64-bit integer"))
+        }
+        _ => Err(id_error("neither integers nor strings")),
     }
 }
 

@@ -232,6 +232,11 @@ impl SpectraReader for StarReader {
         }
     }
 
+    fn ids(&mut self) -> Result<Option<Ids>> {
+        let ids = (0..self.length).map(|row| self.make_id(row));
+        Ok(Some(Ids::Text(ids.collect())))
+    }
+
     fn notes(&self) -> &[String] {
         &self.notes
     }

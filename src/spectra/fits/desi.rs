@@ -288,6 +288,16 @@ impl SpectraReader for DesiReader {
         }
     }
 
+    fn ids(&mut self) -> Result<Option<Ids>> {
+        let rows = self.rows.clone();
+        let mut ids = Vec::with_capacity(rows.len());
+        for rows in rows.chunks(ROWS_PER_SCAN) {
+            self.fits.begin_batch()?;
+            ids.extend(self.read_target_ids(rows)?);
+        }
+        Ok(Some(Ids::Integer(ids)))
+    }
+
     fn notes(&self) -> &[String] {
         &self.notes
     }

@@ -26,6 +26,9 @@ pub struct Selection {
     /// Bits of masks that widen errors: the model's [`SpectraSettings::widen`](crate::SpectraSettings::widen). Without
     /// it every bit that has a meaning masks its pixel. The signal-to-noise ratio is that of the file's errors.
     pub widen: Option<Widening>,
+    /// True to join the spectra of a file that have the same id to one object, whose exposures they are
+    /// ([`JoinedReader`](crate::spectra::JoinedReader)).
+    pub join_exposures: bool,
 }
 
 setters!(Selection {
@@ -35,6 +38,7 @@ setters!(Selection {
     min_signal_to_noise: f64, Some;
     arms: Vec<String>, Some;
     widen: Widening, Some;
+    join_exposures: bool;
 });
 
 impl Selection {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::error::Result;
-use crate::spectra::{Spectra, SpectraReader};
+use crate::spectra::{Ids, Spectra, SpectraReader};
 
 /// Yields the only spectrum of a file.
 pub(super) struct SingleReader {
@@ -37,6 +37,10 @@ impl SpectraReader for SingleReader {
 
     fn empty(&self) -> Spectra<'static> {
         self.spectra.slice(0..0)
+    }
+
+    fn ids(&mut self) -> Result<Option<Ids>> {
+        Ok(Some(self.spectra.ids.clone()))
     }
 
     fn notes(&self) -> &[String] {

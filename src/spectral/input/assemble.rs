@@ -13,6 +13,7 @@ use crate::model::{
 use crate::recording::{Scope, Values};
 use crate::solver::Batch;
 use crate::spectra::{ArmSpectra, Resolution, Spectra, Wavelength};
+use crate::spectral::input::reading::refuse_joined_exposures;
 use crate::spectral::input::ready::{
     Grids, ReadySpectra, ReadySpectrum, StartPoints, collect_samplings,
 };
@@ -27,7 +28,8 @@ const PIXELS_OF_ABSENT_ARM: usize = 32;
 ///
 /// # Errors
 /// Returns [`Error::ShapeMismatch`] if no arm matches, if a name is probably misspelt, or if a resolution matrix is
-/// missing; [`Error::Usage`] if the masks were read by another rule than the model's.
+/// missing; [`Error::Usage`] if the masks were read by another rule than the model's, or if exposures are joined that
+/// the model does not fit together.
 pub fn match_arms<'s>(
     model: &SpectralModel,
     spectra: &'s Spectra<'s>,
@@ -40,11 +42,12 @@ pub fn match_arms<'s>(
 /// Returns the same as [`match_arms`], whatever rule the masks were read by. Wavelengths do not depend on the rule.
 ///
 /// # Errors
-/// Returns [`Error::ShapeMismatch`] as [`match_arms`] does.
+/// Returns the other errors of [`match_arms`].
 pub fn match_arm_grids<'s>(
     model: &SpectralModel,
     spectra: &'s Spectra<'s>,
 ) -> Result<Vec<Cow<'s, ArmSpectra<'s>>>> {
+    refuse_joined_exposures(model, spectra)?;
     let matches: Vec<Option<&ArmSpectra>> = model
         .arms
         .iter()

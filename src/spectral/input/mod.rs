@@ -7,5 +7,6 @@ pub mod guess;
 pub mod layout;
 pub mod limits;
 pub mod negative_flux;
+pub mod reading;
 pub mod ready;
 pub mod rest;

@@ -40,7 +40,9 @@ pub fn join_exposures(
         let mean = MeanVelocity::new(&row, &parameters);
         row.exposure_velocities = Some(list_velocities(&row, &parameters, exposures, count));
         row.p_constant_velocity = mean.p_constant();
-        replace_velocities(model, &mut row, first, &parameters, &mean);
+        if parameters.len() > 1 {
+            replace_velocities(model, &mut row, first, &parameters, &mean);
+        }
     }
     row.exposures = Some(exposures.len() as u64);
     row

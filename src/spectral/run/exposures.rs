@@ -12,6 +12,7 @@ use crate::spectra::Spectra;
 use crate::spectral::input::exposures::{
     ObservedObject, find_objects, repeat_velocities, separate_exposures,
 };
+use crate::spectral::input::reading::refuse_joined_exposures;
 use crate::spectral::results::blank::{bad_spectrum_error, blank_row, mark_bad_input};
 use crate::spectral::results::joined::join_exposures;
 use crate::spectral::results::row::FitRow;
@@ -28,6 +29,7 @@ impl Run<'_> {
         let model = &self.fitter.model;
         let mut rows: Vec<FitRow> = Vec::new();
         for spectra in files {
+            refuse_joined_exposures(model, spectra)?;
             rows.extend((0..spectra.len()).map(|k| blank_row(model, spectra, k)));
         }
         // 1. Sort the objects by the number of their exposures.

@@ -7,8 +7,27 @@ use popfit::spectra::{FilesReader, Selection, SpectraReader};
 use crate::Failure;
 
 /// Returns a sentence on the selected spectra: how many of all, and how many of the others each option leaves out. A
-/// spectrum that several options leave out counts for the first of them.
+/// spectrum that several options leave out counts for the first of them. `selected` is the number of spectra, or of
+/// objects if the exposures are joined.
 pub fn describe(
+    paths: &[PathBuf],
+    selection: &Selection,
+    selected: u64,
+) -> Result<String, Failure> {
+    if !selection.join_exposures {
+        return describe_spectra(paths, selection, selected);
+    }
+    let mut separate = selection.clone();
+    separate.join_exposures = false;
+    let exposures = FilesReader::open(paths, &separate)?.len();
+    let sentence = describe_spectra(paths, &separate, exposures)?;
+    Ok(format!(
+        "{sentence}\nobjects: {selected}, because spectra of a file with the same id are exposures of one object"
+    ))
+}
+
+/// Returns a sentence on the selected spectra, whose exposures are not joined.
+fn describe_spectra(
     paths: &[PathBuf],
     selection: &Selection,
     selected: u64,

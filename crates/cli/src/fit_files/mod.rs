@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use popfit::report::{About, Collector, ReportFile};
 use popfit::spectra::{FilesReader, InputFiles, SpectraReader};
 use popfit::{
-    Control, Error, FitRow, Journal, Metadata, ModelFile, ModelWriter, Precision, Result, Schema,
-    Sink, Spectra, SpectralFitter, Status, Summary, WriteOptions,
+    Control, Error, ExposureVelocity, FitRow, Journal, Metadata, ModelFile, ModelWriter, Precision,
+    Result, Schema, Sink, Spectra, SpectralFitter, Status, Summary, WriteOptions,
 };
 
 use super::output::Output;
@@ -46,7 +46,7 @@ fn fit_here(mut files: FitFiles, control: &Control) -> Result<FitFilesSummary> {
     let targets = files.targets(control.profile)?;
     selection::check(&files.selection, files.option_names)?;
     let BuiltModel { model, text, file } = files.open_model()?;
-    files.selection.widen = model.widening().cloned();
+    files.selection = model.complete_selection(std::mem::take(&mut files.selection));
     let mut inputs = InputFiles::new(&files.spectra);
     let mut source = FilesReader::open(&files.spectra, &files.selection)?;
     targets.spare(file.iter().flat_map(ModelFile::inputs))?;
@@ -235,8 +235,23 @@ impl FitFiles {
         Ok(targets)
     }
 
-    /// Builds the model from its file, with the selected arms, or takes the one in memory.
+    /// Builds the model from its file, with the selected arms, or takes the one in memory. Exposures are joined or
+    /// separate as the settings say.
     pub(crate) fn open_model(&mut self) -> Result<BuiltModel> {
+        let mut built = self.build_model()?;
+        if let Some(join) = self.settings.join_exposures {
+            built.text = model_text_with_exposures(&built.text, join);
+            built.model = built.model.join_exposures(join);
+            built
+                .file
+                .iter_mut()
+                .for_each(|file| file.join_exposures(join));
+        }
+        Ok(built)
+    }
+
+    /// Builds the model from its file, with the selected arms, or takes the one in memory.
+    fn build_model(&mut self) -> Result<BuiltModel> {
         match std::mem::replace(&mut self.model, FitModel::Path(Default::default())) {
             FitModel::Path(path) => {
                 let mut file = ModelFile::open(path)?;
@@ -297,6 +312,23 @@ impl FitFiles {
             format!("{output} is whole; {resume} makes {what} without fitting anything again");
         self.report(Event::Remains(remains));
         error
+    }
+}
+
+/// Returns a model file's text that joins exposures or not, so that the result table keeps the model that was fitted. A
+/// text without its section gets it at the end. One that loses it is written anew, without comments.
+fn model_text_with_exposures(text: &str, join: bool) -> String {
+    let mut table: toml::Table = text.parse().unwrap_or_default();
+    match (table.remove("exposures"), join) {
+        (None, true) => {
+            let velocity = ExposureVelocity::Shared;
+            format!(
+                "{}\n\n[exposures]\nvelocity = \"{velocity}\"\n",
+                text.trim_end()
+            )
+        }
+        (Some(_), false) => table.to_string(),
+        _ => text.into(),
     }
 }
 

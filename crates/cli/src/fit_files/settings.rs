@@ -32,7 +32,8 @@ pub struct FitFiles {
     pub models: Option<PathBuf>,
     /// Folder in which a page with counts, figures, some spectra and a table is written (`index.html`).
     pub report: Option<PathBuf>,
-    /// Spectra and arms that are fitted. Its [`widen`](Selection::widen) is replaced by that of the model.
+    /// Spectra and arms that are fitted. Its [`widen`](Selection::widen) and
+    /// [`join_exposures`](Selection::join_exposures) are replaced by those of the model.
     pub selection: Selection,
     /// Further files that no output may replace, such as a list of targets that was read.
     pub other_inputs: Vec<PathBuf>,
@@ -154,6 +155,8 @@ pub struct FitSettings {
     pub velocity_scan: Option<VelocityScan>,
     /// Columns with errors that do not take parameters at a bound for known.
     pub released_errors: Option<bool>,
+    /// Fit the spectra of a file that have the same id together, as exposures of one object, or each by itself.
+    pub join_exposures: Option<bool>,
     /// Number of starts of each spectrum.
     pub starts: Option<usize>,
     /// Seed of the first guess.
@@ -175,6 +178,7 @@ impl Default for FitSettings {
             precision: Precision::F32,
             velocity_scan: None,
             released_errors: None,
+            join_exposures: None,
             starts: None,
             seed: None,
             strict: false,
@@ -184,6 +188,7 @@ impl Default for FitSettings {
 
 impl FitSettings {
     /// Makes a fitter of the model with these settings, which override those of its file, and opens the device.
+    /// Exposures are as the model has them.
     ///
     /// # Errors
     /// Returns the errors of [`Device`]'s parser.

@@ -94,6 +94,7 @@ pub struct PlannedSettings {
     precision: String,
     velocity_scan: Option<String>,
     released_errors: Option<bool>,
+    join_exposures: Option<bool>,
     starts: Option<usize>,
     seed: Option<u64>,
     strict: bool,
@@ -138,6 +139,7 @@ impl From<&FitSettings> for PlannedSettings {
             precision: settings.precision.to_string(),
             velocity_scan: settings.velocity_scan.map(|scan| scan.to_string()),
             released_errors: settings.released_errors,
+            join_exposures: settings.join_exposures,
             starts: settings.starts,
             seed: settings.seed,
             strict: settings.strict,
@@ -153,6 +155,7 @@ impl PlannedSettings {
         settings.precision = self.precision.parse()?;
         settings.velocity_scan = self.velocity_scan.as_deref().map(str::parse).transpose()?;
         settings.released_errors = self.released_errors;
+        settings.join_exposures = self.join_exposures;
         settings.starts = self.starts;
         settings.seed = self.seed;
         settings.strict = self.strict;
@@ -252,6 +255,9 @@ impl Manifest {
         let path = self.folder.join(&self.model);
         let mut file = ModelFile::from_text(path, &*self.model_text)?;
         file.keep_arms(&self.model_arms)?;
+        if let Some(join) = settings.join_exposures {
+            file.join_exposures(join);
+        }
         let model = file.build()?;
         // the folder in a name depends on where a worker is
         let mut planned: Vec<&str> = self

@@ -57,7 +57,7 @@ fn plan_here(files: &mut FitFiles, size: PartSize, control: &Control) -> Result<
     };
     let model_path = model_path.ok_or_else(in_memory)?;
     let BuiltModel { model, text, file } = files.open_model()?;
-    files.selection.widen = model.widening().cloned();
+    files.selection = model.complete_selection(std::mem::take(&mut files.selection));
     let mut inputs = InputFiles::new(&files.spectra);
     let source = FilesReader::open(&files.spectra, &files.selection)?;
     selection::refuse_empty(&files.selection, source.len())?;

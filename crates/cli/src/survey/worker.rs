@@ -91,8 +91,7 @@ impl Worker {
         let manifest = plan.manifest();
         manifest.settings.apply(&mut settings)?;
         let (file, model) = manifest.build_model(&settings)?;
-        let mut selection = manifest.selection.selection();
-        selection.widen = model.widening().cloned();
+        let selection = model.complete_selection(manifest.selection.selection());
         let fitter = settings.fitter(model, Some(&file))?;
         Ok(Worker {
             plan,

@@ -29,6 +29,7 @@ fn is_accepted(folder: &Path, file: &str) {
         "error_floor",
         "prior",
         "starts",
+        "velocity",
         "line_spread = ",
         "range",
     ];

@@ -6,7 +6,7 @@ mod faults;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use popfit_testing::{demo_file as data, message};
+use popfit_testing::{array, demo_file as data, f64s, i64s, message, npz};
 
 /// Spectra of the demo's file.
 const SPECTRA: usize = 64;
@@ -149,6 +149,38 @@ fn a_merged_table_has_the_bytes_of_one_run() {
         let expected = format!("\"parts\":{parts},\"rows\":{}", 3 * SPECTRA);
         let success = String::from_utf8(survey.bytes("run/_SUCCESS")).unwrap();
         assert!(success.contains(&expected), "{success}");
+        std::fs::remove_dir_all(survey.path("run")).unwrap();
+    }
+}
+
+/// Parts are of objects where the spectra of one id are exposures, as the option or the model file says.
+#[test]
+fn plans_count_objects_whose_exposures_are_joined() {
+    let survey = Survey::new(1);
+    let ids: Vec<i64> = (0..SPECTRA as i64).map(|k| k % 20).collect();
+    let mut arrays = vec![("id", i64s(&ids))];
+    for name in ["wavelength", "flux", "ivar"] {
+        let (shape, values) = array(&data("spectra.npz"), name);
+        arrays.push((name, f64s(&shape, &values)));
+    }
+    std::fs::write(survey.path(&spectra(0)), npz(&arrays, true)).unwrap();
+    let model = std::fs::read_to_string(survey.path("model.toml")).unwrap();
+    let joining = format!("{model}\n[exposures]\nvelocity = \"each\"\n");
+    let cases: [(&str, &[&str], &str); 4] = [
+        (&model, &[], "spectra 64,"),
+        (&model, &["--exposures", "join"], "spectra 20,"),
+        (&joining, &[], "spectra 20,"),
+        (&joining, &["--exposures", "separate"], "spectra 64,"),
+    ];
+    for (text, options, count) in cases {
+        std::fs::write(survey.path("model.toml"), text).unwrap();
+        let output = survey.plan(&[&["--parts", "3"], options].concat());
+        let printed = String::from_utf8(output.stdout).unwrap();
+        assert!(printed.contains(count), "{options:?}: {printed}");
+        // The plan keeps the model that its parts are fitted with.
+        let manifest = popfit_cli::survey::Manifest::open(survey.path("run")).unwrap();
+        let joins = manifest.model_text.contains("[exposures]");
+        assert_eq!(joins, count == "spectra 20,", "{}", manifest.model_text);
         std::fs::remove_dir_all(survey.path("run")).unwrap();
     }
 }

@@ -55,6 +55,8 @@ prior = { mean = { column = "TEFF" }, sigma = 100.0 }
 fixed = 4.0
 [labels.alpha]
 tied = "0.1 - 0.1*feh"
+[exposures]
+velocity = "each"
 [solver]
 kind = "nelder-mead"
 starts = 3
@@ -70,6 +72,8 @@ continuum = { kind = "none" }
 fixed = 10.0
 [vsini]
 fixed = 0
+[exposures]
+velocity = "shared"
 "#,
     r#"
 [[arm]]
@@ -165,6 +169,7 @@ fn sections(schema: &Schema) -> Vec<(&'static str, BTreeSet<String>)> {
         ("spectra", "/properties/spectra/properties"),
         ("velocity", "/properties/velocity/properties"),
         ("vsini", "/properties/vsini/properties"),
+        ("exposures", "/properties/exposures/properties"),
         ("solver", "/properties/solver/properties"),
         ("labels.teff", "/definitions/label/properties"),
         ("labels.teff.prior", "/definitions/prior/properties"),
