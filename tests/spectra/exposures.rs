@@ -128,9 +128,14 @@ fn exposures_with_one_velocity_meet_the_joint_fit() {
 
 #[test]
 fn exposures_with_their_own_velocities_meet_the_joint_fit() {
-    let spectra = spectra().join_exposures();
-    for device in devices() {
-        for row in fit(ExposureVelocity::Each, &device, &spectra) {
+    let all = spectra();
+    let joined = all.clone().join_exposures();
+    // A software adapter compiles the kernels of each velocity for seconds.
+    let has_few_exposures = |row: &usize| ["1", "2", "7"].contains(&all.ids.text(*row).as_str());
+    let few: Vec<usize> = (0..all.len()).filter(has_few_exposures).collect();
+    let few = pick(&all, &few).join_exposures();
+    for (device, spectra) in devices().iter().zip([&joined, &few]) {
+        for row in fit(ExposureVelocity::Each, device, spectra) {
             let star = row.id.to_string();
             let reference = Reference::of(&star, "each");
             let list = row.exposure_velocities.as_ref().unwrap();
@@ -161,7 +166,7 @@ fn exposures_with_their_own_velocities_meet_the_joint_fit() {
         }
     }
     // The velocities of star 3 differ by up to 32 km/s, and those of star 1 are equal.
-    let rows = fit(ExposureVelocity::Each, &Device::cpu(), &spectra);
+    let rows = fit(ExposureVelocity::Each, &Device::cpu(), &joined);
     let p_constant = |star: i64| {
         let row = rows.iter().find(|row| row.id == star.into()).unwrap();
         row.p_constant_velocity.unwrap()
