@@ -56,28 +56,63 @@ def arrays_of_specutils(members: Sequence[Any]) -> dict[str, Lendable]:
     return named_arrays({"wavelength": wavelength, "flux": flux, kind: weights, "mask": mask})
 
 
+def split_exposures(stars: Sequence[Sequence[Any]]) -> tuple[list[list[Any]], list[int]]:
+    """Return the exposures of stars, each a list with one SpecData of each arm it has, and the numbers of each star's.
+
+    Exposure k of a star has the SpecData that are number k of their arms. A star without any has one, without data.
+    """
+    exposures: list[list[Any]] = []
+    counts = []
+    for star in stars:
+        of_star: list[list[Any]] = [[]]
+        places: dict[str, int] = {}
+        for one in star:
+            place = places.get(one.name, 0)
+            places[one.name] = place + 1
+            if place == len(of_star):
+                of_star.append([])
+            of_star[place].append(one)
+        exposures += of_star
+        counts.append(len(of_star))
+    return exposures, counts
+
+
+def refuse_exposures(stars: Sequence[Sequence[Any]]) -> None:
+    """Fail if a star has two SpecData of one arm.
+
+    Raises
+    ------
+    InputError
+        If there is such a star.
+    """
+    for row, star in enumerate(stars):
+        names = [one.name for one in star]
+        for name in names:
+            if names.count(name) > 1:
+                raise InputError(
+                    f"star {row}: two SpecData of the arm {name!r}; popfit.fit fits such exposures together, with a "
+                    'popfit.SpectralModel of exposures="shared"',
+                    argument="specdata",
+                    row=row,
+                )
+
+
 def arrays_of_spec_data(stars: Sequence[Sequence[Any]], mask: bool) -> dict[str, Lendable]:
-    """Return the arrays of rvspecfit's SpecData: for each star a list with one of each arm it has.
+    """Return the arrays of rvspecfit's SpecData: for each star, or exposure, a list with one of each arm it has.
 
     An arm that a star lacks is masked. Pixels of ``badmask`` are masked if `mask` is true.
 
     Raises
     ------
     InputError
-        If a star has two spectra of one arm, or no star has any.
+        If no star has a spectrum.
     """
     names = list(dict.fromkeys(one.name for star in stars for one in star))
     if not names:
         raise InputError("no spectra: an empty list has no wavelengths", argument="specdata")
     arrays: dict[str, Lendable] = {}
     for name in names:
-        of_arm = [[one for one in star if one.name == name] for star in stars]
-        for row, several in enumerate(of_arm):
-            if len(several) > 1:
-                raise InputError(
-                    f"star {row}: two SpecData of the arm {name!r}; popfit fits one", argument="specdata", row=row
-                )
-        found = [several[0] if several else None for several in of_arm]
+        found = [next((one for one in star if one.name == name), None) for star in stars]
         arrays |= {f"{name}_{key}": array for key, array in _arrays_of_arm(found, mask).items()}
     return arrays
 

@@ -45,6 +45,7 @@ def fit(
     precision: str = "f32",
     velocity_scan: str | None = None,
     released_errors: bool | None = None,
+    exposures: str | None = None,
     strict: bool = False,
     select: Mapping[str, Any] | None = None,
     max_memory: int | None = None,
@@ -81,6 +82,10 @@ def fit(
     released_errors : bool, optional
         True for columns NAME_err_released, errors that do not take parameters at a bound for known; by default the
         model's, else False.
+    exposures : {"join", "separate"}, optional
+        What spectra are that have the same id, in one file or among arrays: exposures of one object, which are fitted
+        together, or objects of their own. By default spectra of files are joined if the model has `exposures`, and
+        others are what `Spectra.join_exposures` has made of them.
     strict : bool
         True to raise an exception at a spectrum that cannot be fitted. By default it is a row with a status.
     select : mapping, optional
@@ -103,7 +108,7 @@ def fit(
     Returns
     -------
     FitTable
-        One row for each spectrum, in their order.
+        One row for each spectrum, in their order; for each object, if exposures are joined.
 
     Warns
     -----
@@ -138,6 +143,7 @@ def fit(
         precision=precision,
         velocity_scan=velocity_scan,
         released_errors=released_errors,
+        exposures=exposures,
         strict=strict,
         select=select,
         max_memory=max_memory,
@@ -146,6 +152,8 @@ def fit(
         limits=(timeout, threads, progress),
     )
     model = _selected_model(model, settings["arms"])
+    if settings["exposures"] is not None:
+        model = model.with_exposures((model.exposures or "shared") if settings["exposures"] == "join" else None)
     source: Any
     if isinstance(spectra, Iterator):
         spectra = list(spectra)
@@ -153,7 +161,9 @@ def fit(
     held: Spectra | None = None
     if paths is None:
         held = as_spectra(spectra)
-        source = held._source
+        if settings["exposures"] == "join":
+            held = held.join_exposures()
+        source = held._lent
         of_rows = sorted(set(select or {}) - {"arms"})
         if of_rows:
             raise InputError(
@@ -196,6 +206,7 @@ def fit_files(
     precision: str = "f32",
     velocity_scan: str | None = None,
     released_errors: bool | None = None,
+    exposures: str | None = None,
     strict: bool = False,
     select: Mapping[str, Any] | None = None,
     max_memory: int | None = None,
@@ -253,6 +264,7 @@ def fit_files(
         precision=precision,
         velocity_scan=velocity_scan,
         released_errors=released_errors,
+        exposures=exposures,
         strict=strict,
         select=select,
         max_memory=max_memory,
@@ -348,6 +360,7 @@ _SETTINGS: dict[str, tuple[Any, ...]] = {
     "precision": (str, "f32", "f64", "mixed"),
     "velocity_scan": (str, "off", "fixed", "refitted"),
     "released_errors": (bool,),
+    "exposures": (str, "join", "separate"),
     "strict": (bool,),
     "max_memory": (int, 1, 2**64 - 1),
     "batch_size": (int, 1, 2**31 - 1),

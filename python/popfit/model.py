@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tomllib
 import warnings
 from collections.abc import Mapping, Sequence
 from pickle import PickleBuffer
@@ -13,7 +14,7 @@ import numpy.typing as npt
 
 from popfit import _popfit
 from popfit._arrays import without_unit
-from popfit._checks import check_integer, check_real_array, check_switch, is_number
+from popfit._checks import check_choice, check_integer, check_real_array, check_switch, is_number
 from popfit._errors import InputError, PopfitWarning
 from popfit._model_keys import continuum_keys, json_text, labels_keys, mask_intervals, parameter_keys
 from popfit._torch import compare_with_module, sequence_of_layers
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 DEFAULT_SEED = 3
 #: Largest seed.
 MAX_SEED = 2**64 - 1
+
+#: Velocities of objects with several exposures.
+EXPOSURES = ("shared", "each")
 
 #: Facet distances of a convex hull in scaled labels: indices of its axes, and the facets' normals and offsets.
 Hull: TypeAlias = tuple[Sequence[int], npt.ArrayLike]
@@ -303,6 +307,10 @@ class SpectralModel:
         This fraction of each pixel's flux is added to its error in quadrature.
     error_floor : float
         Errors below this factor times their median are raised to it.
+    exposures : {"shared", "each"}, optional
+        Fits all exposures of an object together, with one velocity or with one each. Spectra of a file that have the
+        same id are its exposures; of arrays `Spectra.join_exposures` makes such objects. Without it each spectrum is an
+        object of its own.
 
     Raises
     ------
@@ -331,6 +339,7 @@ class SpectralModel:
         mask: Sequence[float] | Sequence[Sequence[float]] = (),
         jitter: float = 0.0,
         error_floor: float = 0.0,
+        exposures: str | None = None,
     ) -> None:
         # 1. Arms and their networks
         if isinstance(arms, Emulator | str | os.PathLike):
@@ -359,6 +368,8 @@ class SpectralModel:
             if not is_number(fraction):
                 raise InputError(f"{name}: {fraction!r}; give a number", argument=name)
         keys["spectra"] = {"mask": mask_intervals(mask), "jitter": float(jitter), "error_floor": float(error_floor)}
+        if exposures is not None:
+            keys["exposures"] = {"velocity": check_choice("exposures", exposures, EXPOSURES)}
         text = _popfit.toml_of_json(json_text({name: value for name, value in keys.items() if value}))
         self._model = _model_of_text(text, ".", emulators)
 
@@ -472,6 +483,11 @@ class SpectralModel:
         return dict(self._model.units)
 
     @property
+    def exposures(self) -> str | None:
+        """Velocity of objects with several exposures, "shared" or "each"; None if each spectrum is fitted by itself."""
+        return self._model.exposures
+
+    @property
     def arms(self) -> dict[str, Emulator]:
         """Networks by the names of the arms."""
         return {name: Emulator._of(emulator) for name, emulator in self._model.emulators.items()}
@@ -516,7 +532,7 @@ class SpectralModel:
             If parameters and spectra do not fit each other, or the model.
         """
         held = as_spectra(spectra)
-        return self._model.models_at(held._source, self._parameter_rows(held, parameters), get_threads())
+        return self._model.models_at(held._lent, self._parameter_rows(held, parameters), get_threads())
 
     def objective(
         self, spectra: object, parameters: npt.ArrayLike, *, gradient: bool = False
@@ -540,7 +556,7 @@ class SpectralModel:
         """
         held = as_spectra(spectra)
         rows = self._parameter_rows(held, parameters)
-        return self._model.objective(held._source, rows, check_switch("gradient", gradient), get_threads())
+        return self._model.objective(held._lent, rows, check_switch("gradient", gradient), get_threads())
 
     def guess(self, spectra: object, *, seed: int = DEFAULT_SEED) -> list[dict[str, Any]]:
         """Return the first guess of each spectrum, without a fit.
@@ -558,7 +574,7 @@ class SpectralModel:
             ``starts`` (k, P), the best first, their ``chi2`` and ``objective`` (k,), and a ``message`` where a spectrum
             has none.
         """
-        return self._model.guess(as_spectra(spectra)._source, check_integer("seed", seed, 0, MAX_SEED), get_threads())
+        return self._model.guess(as_spectra(spectra)._lent, check_integer("seed", seed, 0, MAX_SEED), get_threads())
 
     def _parameter_rows(self, spectra: Spectra, parameters: npt.ArrayLike) -> npt.NDArray[np.float64]:
         """Return parameters as (n, P)."""
@@ -590,6 +606,27 @@ class SpectralModel:
         if not isinstance(wanted, list | tuple) or not all(isinstance(name, str) for name in wanted):
             raise InputError(f"names: {names!r}; give a list of names of arms", argument="names")
         return SpectralModel._of(_model_of_text(self.text, ".", self.arms, list(wanted)))
+
+    def with_exposures(self, velocity: str | None) -> SpectralModel:
+        """Return the model that fits exposures together, or each spectrum by itself.
+
+        Parameters
+        ----------
+        velocity : {"shared", "each"} or None
+            One velocity for all exposures of an object, or one for each; None for spectra by themselves.
+
+        Raises
+        ------
+        InputError
+            If each exposure is to have its own velocity, and the velocity of the model is fixed.
+        """
+        if velocity == self.exposures:
+            return self
+        keys = tomllib.loads(self.text)
+        keys.pop("exposures", None)
+        if velocity is not None:
+            keys["exposures"] = {"velocity": check_choice("velocity", velocity, EXPOSURES)}
+        return SpectralModel._of(_model_of_text(_popfit.toml_of_json(json_text(keys)), ".", self.arms))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the model by its text and the bytes of its networks."""

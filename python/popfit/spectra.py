@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from popfit import _popfit
 from popfit._arrays import ARM_ARRAYS, PIXEL_ARRAYS, Array, Lendable, lendable, named_arrays, part_of_arm, stem
 from popfit._errors import InputError
-from popfit._foreign import arrays_of_spec_data, arrays_of_specutils, is_spec_data, is_specutils
+from popfit._foreign import arrays_of_spec_data, arrays_of_specutils, is_spec_data, is_specutils, split_exposures
 
 #: Path of a file.
 Path: TypeAlias = "str | os.PathLike[str]"
@@ -27,6 +27,7 @@ class Spectra:
 
     `open` reads a file; `from_arrays` and `from_arms` take arrays, which are lent and not copied if they are native
     float32 or float64 in C order. An array must not change while a fit reads it: its numbers would be undefined.
+    `join_exposures` makes objects of them that were exposed several times.
 
     Examples
     --------
@@ -38,23 +39,27 @@ class Spectra:
     """
 
     _source: _popfit.FileSpectra | dict[str, Lendable]
-    _recipe: tuple[str, int, int] | None
+    _recipe: _Recipe | None
     _length: int
+    #: Number of exposures of each object, which are adjacent rows; None if they are not joined.
+    _exposures: npt.NDArray[np.int64] | None
 
     def __init__(self) -> None:
         raise TypeError("use Spectra.open, Spectra.from_arrays or Spectra.from_arms")
 
     @classmethod
-    def _of_arrays(cls, arrays: dict[str, Lendable]) -> Spectra:
+    def _of_arrays(cls, arrays: dict[str, Lendable], exposures: npt.NDArray[np.int64] | None = None) -> Spectra:
         spectra = cls.__new__(cls)
         spectra._source, spectra._recipe = arrays, None
-        spectra._length = _count_rows(arrays)
+        spectra._exposures = exposures
+        spectra._length = _count_rows(arrays) if exposures is None else len(exposures)
         return spectra
 
     @classmethod
-    def _of_file(cls, source: _popfit.FileSpectra, recipe: tuple[str, int, int]) -> Spectra:
+    def _of_file(cls, source: _popfit.FileSpectra, recipe: _Recipe) -> Spectra:
         spectra = cls.__new__(cls)
         spectra._source, spectra._recipe = source, recipe
+        spectra._exposures = source.exposures()
         spectra._length = len(source)
         return spectra
 
@@ -71,7 +76,7 @@ class Spectra:
         """
         text = os.fspath(path)
         source = _popfit.FileSpectra.open(text)
-        return cls._of_file(source, (os.path.abspath(text), 0, len(source)))
+        return cls._of_file(source, _Recipe(os.path.abspath(text), 0, len(source)))
 
     @classmethod
     def from_arrays(
@@ -156,14 +161,50 @@ class Spectra:
                 arrays[f"{arm}_{name}"] = value
         return cls._of_arrays(_checked_arrays(named_arrays(arrays)))
 
+    def join_exposures(self) -> Spectra:
+        """Join the spectra of each id to one object, whose exposures they are.
+
+        A model with `exposures` fits them together. Objects and their exposures keep the order in which they first
+        come. Columns of an object are those of its first exposure. Arrays are copied only if the exposures of an object
+        do not follow each other.
+
+        Returns
+        -------
+        Spectra
+            The objects; these spectra themselves if they are joined already.
+
+        Examples
+        --------
+        >>> import numpy as np, popfit
+        >>> wavelength = np.linspace(4000.0, 4100.0, 200)
+        >>> flux, ivar = np.ones((3, 200)), np.full((3, 200), 400.0)
+        >>> spectra = popfit.Spectra.from_arrays(wavelength, flux, ivar, ids=[7, 8, 7]).join_exposures()
+        >>> spectra.ids.tolist(), spectra.exposures.tolist()
+        ([7, 8], [2, 1])
+        """
+        if self._exposures is not None:
+            return self
+        if not isinstance(self._source, dict):
+            assert self._recipe is not None
+            source = self._source.join_exposures()
+            return self._of_file(source, self._recipe._replace(objects=(0, len(source))))
+        _, first, inverse, counts = np.unique(self.ids, return_index=True, return_inverse=True, return_counts=True)
+        order_of_ids = np.argsort(first)
+        objects = np.argsort(order_of_ids)[inverse]
+        rows = np.argsort(objects, kind="stable")
+        is_in_order = bool((np.diff(rows) == 1).all())
+        arrays = self._source if is_in_order else _take_all_rows(self._source, rows, self._length)
+        return self._of_arrays(arrays, counts[order_of_ids].astype(np.int64))
+
     def __len__(self) -> int:
-        """Return the number of spectra."""
+        """Return the number of spectra; of objects, if their exposures are joined."""
         return self._length
 
     def __getitem__(self, rows: int | slice | npt.ArrayLike) -> Spectra:
         """Return the spectra of a row, of a slice, of indices or of a mask; identifiers stay those of the rows.
 
-        Arrays of rows that follow each other are not copied, those of other rows and spectra of files are.
+        If exposures are joined, rows are those of objects. Arrays of rows that follow each other are not copied, those
+        of other rows and spectra of files are.
 
         Raises
         ------
@@ -174,15 +215,16 @@ class Spectra:
         """
         chosen = _as_rows(rows, self._length)
         if isinstance(self._source, dict):
-            arrays = {"id": np.arange(self._length), **self._source}
-            own = [name for name in arrays if not _is_shared(name, arrays, self._length)]
-            return self._of_arrays(arrays | {name: _take_rows(arrays[name], chosen) for name in own})
+            if self._exposures is None:
+                return self._of_arrays(_take_all_rows(self._source, chosen, self._length))
+            taken = _rows_of_objects(self._exposures, chosen)
+            arrays = _take_all_rows(self._source, taken, int(self._exposures.sum()))
+            return self._of_arrays(arrays, self._exposures[chosen])
         if not isinstance(chosen, slice):
             raise TypeError("spectra of a file are taken by rows that follow each other, such as spectra[3:4]")
         assert self._recipe is not None
-        path, first, _ = self._recipe
-        begin, end = chosen.start, chosen.stop
-        return self._of_file(self._source.slice(begin, end), (path, first + begin, first + end))
+        source = self._source.slice(chosen.start, chosen.stop)
+        return self._of_file(source, self._recipe.part(chosen))
 
     @property
     def arms(self) -> dict[str, int]:
@@ -196,9 +238,27 @@ class Spectra:
         return arms
 
     @property
-    def _first_row(self) -> int:
-        """The row that tables give the first spectrum: that in its file, or 0."""
-        return 0 if self._recipe is None else self._recipe[1]
+    def exposures(self) -> npt.NDArray[np.int64] | None:
+        """Number of exposures of each object (n,); None if exposures are not joined."""
+        return self._exposures
+
+    @property
+    def _lent(self) -> Any:
+        """What Rust takes: spectra of a file, arrays, or arrays with the number of each object's exposures."""
+        if self._exposures is None or not isinstance(self._source, dict):
+            return self._source
+        return self._source, self._exposures.tolist()
+
+    def _index_of(self, row: int) -> int | None:
+        """Return the index of the spectrum to which tables give this row; None if there is none."""
+        if not isinstance(self._source, dict):
+            rows = self._source.rows()
+        elif self._exposures is None:
+            rows = np.arange(self._length)
+        else:
+            rows = np.cumsum(self._exposures) - self._exposures
+        found = np.flatnonzero(rows == row)
+        return int(found[0]) if len(found) else None
 
     @property
     def _resolutions(self) -> dict[str, bool]:
@@ -225,18 +285,37 @@ class Spectra:
         ids = self._source.get("id")
         if ids is None:
             return np.arange(self._length)
-        return np.asarray(ids[1], dtype=np.str_) if isinstance(ids, tuple) else ids
+        array: Array = np.asarray(ids[1], dtype=np.str_) if isinstance(ids, tuple) else ids
+        return array if self._exposures is None else array[np.cumsum(self._exposures) - self._exposures]
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle arrays by their numbers, and spectra of a file by its path."""
         if self._recipe is not None:
-            return _reopen, self._recipe
-        return Spectra._of_arrays, (self._source,)
+            return _reopen, tuple(self._recipe)
+        return Spectra._of_arrays, (self._source, self._exposures)
 
     def __repr__(self) -> str:
         """Return the number of spectra and the arms."""
         arms = ", ".join(f"{name or 'one arm'} of {pixels} pixels" for name, pixels in self.arms.items())
-        return f"<popfit.Spectra: {self._length} spectra, {arms}>"
+        exposures = "" if self._exposures is None else f"{self._length} objects of "
+        spectra = self._length if self._exposures is None else int(self._exposures.sum())
+        return f"<popfit.Spectra: {exposures}{spectra} spectra, {arms}>"
+
+
+class _Recipe(NamedTuple):
+    """How spectra of a file are made again: their rows, and the objects of these if their exposures are joined."""
+
+    path: str
+    begin: int
+    end: int
+    objects: tuple[int, int] | None = None
+
+    def part(self, rows: slice) -> _Recipe:
+        """Return how those of a range of rows, or of objects, are made again."""
+        if self.objects is None:
+            return self._replace(begin=self.begin + rows.start, end=self.begin + rows.stop)
+        first = self.objects[0]
+        return self._replace(objects=(first + rows.start, first + rows.stop))
 
 
 def as_spectra(spectra: object) -> Spectra:
@@ -245,7 +324,8 @@ def as_spectra(spectra: object) -> Spectra:
     That is a `Spectra`; the path of a file; a mapping of arrays named as in NPZ files (a dict, an open NPZ file, a
     table of astropy, whose ``meta`` may hold wavelength and medium), with ``ids`` for ``id`` if wanted; specutils'
     ``Spectrum``, ``SpectrumCollection`` or ``SpectrumList``; astropy's ``NDData``-like objects with a spectral axis;
-    rvspecfit's ``SpecData``, a list of those of one star, or a list of such lists.
+    rvspecfit's ``SpecData``, a list of those of one star, or a list of such lists. Several of one star and one arm are
+    exposures, which are joined.
 
     Raises
     ------
@@ -289,14 +369,16 @@ def spectra_of_spec_data(
     columns: Mapping[str, npt.ArrayLike] | None = None,
     ids: npt.ArrayLike | None = None,
 ) -> Spectra:
-    """Make spectra of rvspecfit's SpecData: for each star a list with one of each arm it has.
+    """Make spectra of rvspecfit's SpecData: for each star a list of those of its arms and exposures.
 
-    An arm that a star lacks is masked. Grids may differ from star to star; shorter ones are padded with masked pixels.
+    Several of one arm are exposures: if any star has such, stars are objects with joined exposures, the first of which
+    has the first of each arm. An arm that a star or an exposure lacks is masked. Grids may differ from one to the next;
+    shorter ones are padded with masked pixels.
 
     Parameters
     ----------
     stars : sequence of sequences of SpecData
-        One inner sequence for each star.
+        One inner sequence for each star. Exposures may come in any order.
     mask : bool
         True masks the pixels of ``badmask``. In rvspecfit's likelihood they are not masked.
     columns : mapping of str to array_like, (n,), optional
@@ -307,10 +389,17 @@ def spectra_of_spec_data(
     Raises
     ------
     InputError
-        If a star has two spectra of one arm, or no star has any.
+        If no star has a spectrum.
     """
-    arrays = arrays_of_spec_data(stars, mask)
-    return Spectra._of_arrays(arrays | named_arrays({"id": ids, **_checked_columns(columns)}))
+    exposures, counts = split_exposures(stars)
+    arrays = arrays_of_spec_data(exposures, mask)
+    of_stars = {"id": ids, **_checked_columns(columns)}
+    if len(exposures) == len(stars):
+        return Spectra._of_arrays(arrays | named_arrays(of_stars))
+    of_stars["id"] = np.arange(len(stars)) if ids is None else ids
+    star_of_row = np.repeat(np.arange(len(stars)), counts)
+    repeated = {name: _take_rows(array, star_of_row) for name, array in named_arrays(of_stars).items()}
+    return Spectra._of_arrays(arrays | repeated, np.array(counts, dtype=np.int64))
 
 
 def _columns_of_table(table: Any) -> dict[str, object]:
@@ -422,6 +511,26 @@ def _is_shared(name: str, arrays: Mapping[str, Lendable], length: int) -> bool:
     return part == "medium" or (part == "wavelength" and len(shape) < 2) or shape[:1] != (length,)
 
 
+def _take_all_rows(
+    given: Mapping[str, Lendable], rows: slice | npt.NDArray[np.intp], length: int
+) -> dict[str, Lendable]:
+    """Return rows of all arrays of `length` spectra, whose identifiers stay those of the rows."""
+    arrays: dict[str, Lendable] = {"id": np.arange(length), **given}
+    own = [name for name in arrays if not _is_shared(name, arrays, length)]
+    return arrays | {name: _take_rows(arrays[name], rows) for name in own}
+
+
+def _rows_of_objects(
+    exposures: npt.NDArray[np.int64], objects: slice | npt.NDArray[np.intp]
+) -> slice | npt.NDArray[np.intp]:
+    """Return the rows of the exposures of objects: a slice if the objects are one."""
+    begins = np.concatenate([[0], np.cumsum(exposures)])
+    if isinstance(objects, slice):
+        return slice(int(begins[objects.start]), int(begins[objects.stop]))
+    ranges = [np.arange(begins[one], begins[one + 1]) for one in objects]
+    return np.concatenate(ranges) if ranges else np.empty(0, dtype=np.intp)
+
+
 def _take_rows(array: Lendable, rows: slice | npt.NDArray[np.intp]) -> Lendable:
     """Return rows of an array."""
     if not isinstance(array, tuple):
@@ -430,10 +539,12 @@ def _take_rows(array: Lendable, rows: slice | npt.NDArray[np.intp]) -> Lendable:
     return (len(texts),), texts
 
 
-def _reopen(path: str, begin: int, end: int) -> Spectra:
-    """Return rows of a file again, for pickles."""
+def _reopen(path: str, begin: int, end: int, objects: tuple[int, int] | None = None) -> Spectra:
+    """Return rows of a file again, or objects of these, for pickles."""
     spectra = Spectra.open(path)
-    return spectra if (begin, end) == (0, len(spectra)) else spectra[begin:end]
+    if (begin, end) != (0, len(spectra)):
+        spectra = spectra[begin:end]
+    return spectra if objects is None else spectra.join_exposures()[slice(*objects)]
 
 
 __all__ = ["Spectra", "as_spectra", "lendable", "spectra_of_spec_data"]

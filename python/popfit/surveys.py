@@ -280,6 +280,7 @@ _SETTINGS_OF_PLANS: dict[str, Any] = {
     "precision": "f32",
     "velocity_scan": None,
     "released_errors": None,
+    "exposures": None,
     "strict": False,
 }
 
@@ -298,6 +299,7 @@ def plan(
     precision: str = "f32",
     velocity_scan: str | None = None,
     released_errors: bool | None = None,
+    exposures: str | None = None,
     strict: bool = False,
     select: Mapping[str, Any] | None = None,
     threads: int | None = None,
@@ -319,7 +321,7 @@ def plan(
         At most this many parts of about the same size: small files stay whole.
     part_rows : int, optional
         Instead of `parts`: about this many spectra per part, by default 20,000.
-    starts, seed, solver, max_rounds, precision, velocity_scan, released_errors, strict, select, threads
+    starts, seed, solver, max_rounds, precision, velocity_scan, released_errors, exposures, strict, select, threads
         As in `popfit.fit`.
 
     Returns
@@ -343,6 +345,7 @@ def plan(
         precision=precision,
         velocity_scan=velocity_scan,
         released_errors=released_errors,
+        exposures=exposures,
         strict=strict,
         select=select,
         max_memory=None,

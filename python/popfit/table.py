@@ -261,7 +261,7 @@ class FitTable:
         """
         model = self._model if model is None else model
         given = self._spectra if spectra is None else spectra
-        sources = [] if given is None else [held._source for held in _opened(given)]
+        sources = [] if given is None else [held._lent for held in _opened(given, model)]
         os.makedirs(folder, exist_ok=True)
         path = os.path.join(os.fspath(folder), "index.html")
         shown = None if model is None else model._model
@@ -292,7 +292,7 @@ class FitTable:
         if model is None:
             raise InputError("plot: this table has no model with it: give model and spectra", argument="model")
         row = range(len(self))[row]
-        arms = model.fitted(self._spectrum(row, spectra), self[row : row + 1])
+        arms = model.fitted(self._spectrum(row, model, spectra), self[row : row + 1])
         axes = [ax] if ax is not None and not isinstance(ax, list | tuple | np.ndarray) else ax
         if axes is None:
             _, grid = plt.subplots(len(arms), 1, figsize=(10, 3 * len(arms)), layout="constrained", squeeze=False)
@@ -311,15 +311,15 @@ class FitTable:
         axes[0].legend(frameon=False)
         return axes
 
-    def _spectrum(self, row: int, spectra: object) -> Spectra:
+    def _spectrum(self, row: int, model: SpectralModel, spectra: object) -> Spectra:
         """Return the spectrum of a row, as one of one spectrum, from the spectra given or remembered."""
         given = self._spectra if spectra is None else spectra
         if given is None:
             raise InputError("plot: this table has no spectra with it: give model and spectra", argument="spectra")
         file, place = self._columns["file"][row], int(self._columns["row"][row])
-        for held in _opened(given, file):
-            index = place - held._first_row
-            if 0 <= index < len(held):
+        for held in _opened(given, model, file):
+            index = held._index_of(place)
+            if index is not None:
                 return held[index : index + 1]
         raise InputError(f"spectra: row {place} of {file or 'the arrays'} is not among them", argument="spectra")
 
@@ -397,14 +397,19 @@ def _table_of(
     return table
 
 
-def _opened(spectra: Any, file: str = "") -> Iterator[Spectra]:
-    """Yield spectra in memory, or those of each path; only those of `file` if it is given and among the paths."""
+def _opened(spectra: Any, model: SpectralModel | None, file: str = "") -> Iterator[Spectra]:
+    """Yield spectra in memory, or those of each path; only those of `file` if it is given and among the paths.
+
+    Exposures in files are joined if the model fits them together.
+    """
     paths = [spectra] if isinstance(spectra, str | os.PathLike) else spectra
     if not isinstance(paths, list) or not all(isinstance(one, str | os.PathLike) for one in paths):
         yield as_spectra(spectra)
         return
     named = [path for path in paths if os.fspath(path) == file]
-    yield from map(Spectra.open, named or paths)
+    for path in named or paths:
+        held = Spectra.open(path)
+        yield held if model is None or model.exposures is None else held.join_exposures()
 
 
 def _object_array(texts: list[str]) -> Array:

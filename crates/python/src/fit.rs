@@ -29,6 +29,7 @@ pub struct Settings {
     precision: String,
     velocity_scan: Option<String>,
     released_errors: Option<bool>,
+    exposures: Option<String>,
     strict: bool,
     max_memory: Option<u64>,
     batch_size: Option<usize>,
@@ -55,6 +56,7 @@ impl Settings {
         settings.precision = parsed("precision", Some(&self.precision))?.unwrap_or_default();
         settings.velocity_scan = parsed("velocity_scan", self.velocity_scan.as_deref())?;
         settings.released_errors = self.released_errors;
+        settings.join_exposures = self.exposures.as_ref().map(|what| what == "join");
         settings.strict = self.strict;
         settings.max_memory = self.max_memory;
         settings.batch_size = self.batch_size;
@@ -71,7 +73,7 @@ impl Settings {
             .fitter(model.model.clone(), Some(&model.file))
     }
 
-    /// Returns which spectra of files are read.
+    /// Returns which spectra of files are read for a model.
     fn selection(&self, model: &SharedModel) -> Selection {
         let mut selection = Selection::default();
         selection.arms = self.arms.clone();
@@ -79,8 +81,7 @@ impl Settings {
         selection.objtype = self.objtype.clone();
         selection.good_fibres = !self.any_fiberstatus;
         selection.min_signal_to_noise = self.min_sn;
-        selection.widen = model.model.widening().cloned();
-        selection
+        model.model.complete_selection(selection)
     }
 }
 

@@ -111,6 +111,12 @@ impl SharedModel {
         self.model.bounds()
     }
 
+    /// Returns the velocity of objects with several exposures, `shared` or `each`; None without any.
+    #[getter]
+    fn exposures(&self) -> Option<String> {
+        self.model.exposures().map(|velocity| velocity.to_string())
+    }
+
     /// Returns the networks by the arms' names, their labels and wavelengths set.
     #[getter]
     fn emulators<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {

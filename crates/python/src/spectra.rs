@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use popfit::spectra::{Ids, Selection, open_reader_with};
+use popfit::spectra::{Exposures, Ids, Selection, open_reader_with};
 use popfit::{Spectra, Widening};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -59,6 +59,28 @@ impl FileSpectra {
         }
     }
 
+    /// Joins the spectra of each id to one object.
+    fn join_exposures(&self, py: Python<'_>) -> FileSpectra {
+        let spectra = py.detach(|| Spectra::clone(&self.spectra).join_exposures());
+        FileSpectra {
+            spectra: Arc::new(spectra),
+            notes: self.notes.clone(),
+        }
+    }
+
+    /// Returns the number of exposures of each object; None if they are not joined.
+    fn exposures<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+        let exposures = self.spectra.exposures.as_ref()?;
+        let counts = (0..exposures.len()).map(|object| exposures.count(object) as i64);
+        Some(give(py, counts.collect::<Vec<i64>>()))
+    }
+
+    /// Returns the row of each spectrum in its file.
+    fn rows<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
+        let rows = self.spectra.rows.iter().map(|row| *row as i64);
+        give(py, rows.collect::<Vec<i64>>())
+    }
+
     /// Returns the spectra's identifiers, as an array of integers or a list of texts.
     fn ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         match &self.spectra.ids {
@@ -86,14 +108,15 @@ pub fn check_arrays(py: Python<'_>, arrays: Bound<'_, PyDict>) -> PyResult<()> {
     checked.map_err(|error| exception(py, &error))
 }
 
-/// Spectra of a call: those of files, or arrays that are held for it.
+/// Spectra of a call: those of files, or arrays that are held for it, with the numbers of exposures if these are joined.
 pub enum Source<'py> {
     Files(Arc<Spectra<'static>>),
-    Arrays(Vec<LentArray<'py>>),
+    Arrays(Vec<LentArray<'py>>, Option<Exposures>),
 }
 
 impl<'py> Source<'py> {
-    /// Takes a [`FileSpectra`], or a dictionary of arrays.
+    /// Takes a [`FileSpectra`], a dictionary of arrays, or a pair of a dictionary and the number of each object's
+    /// exposures.
     ///
     /// # Errors
     /// Returns a `TypeError` for anything else, and the errors of arrays of another type or order.
@@ -101,10 +124,14 @@ impl<'py> Source<'py> {
         if let Ok(files) = source.cast::<FileSpectra>() {
             return Ok(Source::Files(files.get().spectra.clone()));
         }
+        if let Ok((arrays, counts)) = source.extract::<(Bound<'py, PyDict>, Vec<usize>)>() {
+            let exposures = Exposures::from_counts(counts);
+            return Ok(Source::Arrays(hold_all(&arrays)?, Some(exposures)));
+        }
         let arrays = source
             .cast::<PyDict>()
             .map_err(|_| PyTypeError::new_err("spectra: a FileSpectra or a dict"))?;
-        Ok(Source::Arrays(hold_all(arrays)?))
+        Ok(Source::Arrays(hold_all(arrays)?, None))
     }
 
     /// Lends the spectra to the crate, with its notes on them.
@@ -118,9 +145,15 @@ impl<'py> Source<'py> {
     ) -> PyResult<(Lent<'_>, Vec<String>)> {
         match self {
             Source::Files(spectra) => Ok((Lent::Files(spectra), Vec::new())),
-            Source::Arrays(arrays) => {
+            Source::Arrays(arrays, exposures) => {
                 let arrays = lend_all(py, arrays)?;
-                let made = py.detach(|| Spectra::from_named_arrays(arrays, widening));
+                let made = py.detach(|| {
+                    let (spectra, notes) = Spectra::from_named_arrays(arrays, widening)?;
+                    match exposures {
+                        Some(exposures) => Ok((spectra.with_exposures(exposures.clone())?, notes)),
+                        None => Ok((spectra, notes)),
+                    }
+                });
                 let (spectra, notes) = made.map_err(|error| exception(py, &error))?;
                 Ok((Lent::Arrays(spectra), notes))
             }

@@ -11,6 +11,7 @@ import numpy as np
 
 from popfit import fitting
 from popfit._errors import InputError, PopfitWarning
+from popfit._foreign import refuse_exposures
 from popfit._rows import join_rows, lower_rows
 from popfit.model import SpectralModel
 from popfit.rvspecfit._library import label_names
@@ -78,6 +79,7 @@ class Job:
         config = complete_config(config)
         fixed = (fixed,) if isinstance(fixed, str) else fixed
         given = [with_resolution(star, resolution) for star in stars]
+        refuse_exposures(given)
         setups = list(dict.fromkeys(one.name for star in given for one in star))
         if not setups:
             raise InputError("specdata: no stars", argument="specdata")

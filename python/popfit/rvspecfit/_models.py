@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from popfit._errors import InputError, PopfitWarning
+from popfit._foreign import refuse_exposures
 from popfit.model import SpectralModel
 from popfit.rvspecfit._library import open_network
 from popfit.rvspecfit.utils import get_default_config
@@ -210,6 +211,7 @@ def make_spectra(
     mask: bool = False,
 ) -> Spectra:
     """Return the spectra of stars with the columns of labels, which say nothing unless they are given."""
+    refuse_exposures(stars)
     if columns is None:
         columns = label_columns(len(stars), names)
     return spectra_of_spec_data(stars, mask=mask, columns=columns)
