@@ -240,8 +240,8 @@ impl<'a> Values<'a> {
         })
     }
 
-    /// Copies rows of several arrays, whose rows have `length` numbers, in this order: as f32 if all arrays are, else as
-    /// f64.
+    /// Copies rows of several arrays, whose rows have `length` numbers, in this order: as f32 if all arrays are, else
+    /// as f64.
     pub(crate) fn gather_rows(
         arrays: &[&Values],
         length: usize,

@@ -103,7 +103,7 @@ impl ColumnValues {
 
     /// Returns a copy of the values of these rows, in their order.
     pub(crate) fn copy_rows(&self, rows: &[usize]) -> ColumnValues {
-        for_each_type!(self, v => rows.iter().map(|&row| v[row].clone()).collect::<Vec<_>>().into())
+        for_each_type!(self, v => rows.iter().map(|&row| &v[row]).cloned().collect::<Vec<_>>().into())
     }
 
     /// Appends the values of a column of the same type. Returns false, and appends nothing, if the types differ.

@@ -139,8 +139,8 @@ impl SpectralModelBuilder {
         self
     }
 
-    /// Fits all exposures of an object together, with one velocity or with one each. Spectra have exposures if they were
-    /// [joined](crate::Spectra::join_exposures). Without it each spectrum is an object of its own.
+    /// Fits all exposures of an object together, with one velocity or with one each. Spectra have exposures if they
+    /// were [joined](crate::Spectra::join_exposures). Without it each spectrum is an object of its own.
     #[must_use]
     pub fn exposures(mut self, velocity: ExposureVelocity) -> Self {
         self.exposures = Some(velocity);

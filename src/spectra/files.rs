@@ -9,7 +9,7 @@ use super::widening::require_mask_bits;
 use super::{Ids, Selection, Spectra, SpectraReader};
 use crate::error::{Error, Result};
 
-/// Reads several files in turn, as if they were one.
+/// Reads several files in turn, as if they were one. Exposures of one object are joined within a file alone.
 pub struct FilesReader {
     /// One reader per file; `None` for files that were read to their ends.
     readers: Vec<Option<Box<dyn SpectraReader>>>,
@@ -105,7 +105,8 @@ impl FilesReader {
             .collect()
     }
 
-    /// Returns the number of spectra of each file that has not been read to its end.
+    /// Returns the number of spectra, or of objects with joined exposures, of each file that has not been read to its
+    /// end.
     pub fn lengths(&self) -> Vec<u64> {
         self.readers
             .iter()

@@ -19,8 +19,8 @@ const SPECTRA_AT_ONCE: usize = 256;
 ///
 /// Objects come in the order of their first exposures. The reader reads no further than to the last exposure of the
 /// objects that it yields, and holds what it has read of later objects. That is little where the exposures of an object
-/// are near each other, and most of a file that has them one pass of the sky after another. If the other reader does not
-/// know the [ids](SpectraReader::ids) beforehand, all spectra are read first.
+/// are near each other, and most of a file that has them one pass of the sky after another. If the other reader does
+/// not know the [ids](SpectraReader::ids) beforehand, all spectra are read first.
 ///
 /// Spectra in different files are joined in memory alone: put them into one [`Spectra`], and call
 /// [`join_exposures`](Spectra::join_exposures).

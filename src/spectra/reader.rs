@@ -24,9 +24,9 @@ pub trait SpectraReader: Send {
     /// Returns the file's arms, grids and columns without spectra.
     fn empty(&self) -> Spectra<'static>;
 
-    /// Returns the ids of all spectra, those already yielded included, in their order; `None` from a reader that would have
-    /// to read the spectra for them. They are asked for once. [`JoinedReader`](super::JoinedReader) thereby knows the last
-    /// exposure of each object.
+    /// Returns the ids of all spectra, those already yielded included, in their order; `None` from a reader that would
+    /// have to read the spectra for them. They are asked for once. [`JoinedReader`](super::JoinedReader) thereby knows
+    /// the last exposure of each object.
     ///
     /// # Errors
     /// `Io` or `Format` if the file changed since it was opened.

@@ -108,7 +108,8 @@ pub fn check_arrays(py: Python<'_>, arrays: Bound<'_, PyDict>) -> PyResult<()> {
     checked.map_err(|error| exception(py, &error))
 }
 
-/// Spectra of a call: those of files, or arrays that are held for it, with the numbers of exposures if these are joined.
+/// Spectra of a call: those of files, or arrays that are held for it, with the numbers of exposures if these are
+/// joined.
 pub enum Source<'py> {
     Files(Arc<Spectra<'static>>),
     Arrays(Vec<LentArray<'py>>, Option<Exposures>),

@@ -24,8 +24,8 @@ impl SpectralModel {
         self.exposures
     }
 
-    /// Fits all exposures of an object together, or each spectrum by itself, whatever the model was built with. Exposures
-    /// that are joined have one velocity unless the model gives each its own.
+    /// Fits all exposures of an object together, or each spectrum by itself, whatever the model was built with.
+    /// Exposures that are joined have one velocity unless the model gives each its own.
     #[must_use]
     pub fn join_exposures(mut self, join: bool) -> SpectralModel {
         let velocity = self.exposures.unwrap_or(ExposureVelocity::Shared);
