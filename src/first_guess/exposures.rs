@@ -119,10 +119,15 @@ impl FirstGuess {
         exposures
     }
 
+    /// Returns whether each exposure has its own velocity: the limits of further ones follow behind all others.
+    fn has_own_velocities(&self, limits: &[ParameterLimits]) -> bool {
+        limits.len() > self.model_parameters.len()
+    }
+
     /// Returns the parameter of the velocity of an exposure; `None` if it is fixed.
-    fn velocity_parameter(&self, exposure: usize) -> Option<usize> {
+    fn velocity_parameter(&self, exposure: usize, limits: &[ParameterLimits]) -> Option<usize> {
         let first = self.free_velocity?;
-        if self.has_own_velocities && exposure > 0 {
+        if self.has_own_velocities(limits) && exposure > 0 {
             Some(self.model_parameters.len() + exposure - 1)
         } else {
             Some(first)
@@ -134,7 +139,7 @@ impl FirstGuess {
     fn velocity_range_of(&self, exposure: usize, limits: &[ParameterLimits]) -> [f64; 2] {
         let middle =
             0.5 * (self.fine_velocities[0] + self.fine_velocities[self.fine_velocities.len() - 1]);
-        self.velocity_parameter(exposure)
+        self.velocity_parameter(exposure, limits)
             .map_or([middle; 2], |p| [limits[p].lower, limits[p].upper])
     }
 
@@ -144,14 +149,16 @@ impl FirstGuess {
         exposures: &'a [Exposure<'a>],
         limits: &[ParameterLimits],
     ) -> Vec<VelocityGroup<'a>> {
-        let group_size = if self.has_own_velocities {
+        let group_size = if self.has_own_velocities(limits) {
             1
         } else {
             exposures.len()
         };
         let mut groups = Vec::with_capacity(exposures.len() / group_size);
         for (exposure, members) in exposures.chunks(group_size).enumerate() {
-            let velocity_limits = self.velocity_parameter(exposure).map(|p| &limits[p]);
+            let velocity_limits = self
+                .velocity_parameter(exposure, limits)
+                .map(|p| &limits[p]);
             groups.push(VelocityGroup {
                 signals: add_signals(members),
                 refits: members

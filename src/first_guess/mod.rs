@@ -25,9 +25,7 @@ use rayon::prelude::*;
 
 use crate::error::Result;
 use crate::io::memory::check;
-use crate::model::{
-    ExposureVelocity, ModelArm, ModelParameter, ParameterLimits, Prepared, Sampling, SpectralModel,
-};
+use crate::model::{ModelArm, ModelParameter, ParameterLimits, Prepared, Sampling, SpectralModel};
 use crate::recording::{LIGHT, Source};
 use bins::Signals;
 use choose::Distances;
@@ -69,8 +67,6 @@ pub struct FirstGuess {
     segments: Vec<TemplateSegment>,
     /// Number of arms, of which spectra have one per exposure.
     arms: usize,
-    /// Each exposure has its own velocity.
-    has_own_velocities: bool,
     /// km/s: those of coarse bins, and those of fine ones.
     coarse_velocities: Vec<f64>,
     fine_velocities: Vec<f64>,
@@ -160,7 +156,6 @@ impl FirstGuess {
             distances,
             segments,
             arms: model.arms.len(),
-            has_own_velocities: model.exposures == Some(ExposureVelocity::Each),
             coarse_velocities,
             fine_velocities,
             free_velocity: model.free_velocity(),

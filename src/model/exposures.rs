@@ -38,6 +38,12 @@ impl SpectralModel {
         model
     }
 
+    /// Returns the model with one velocity for all exposures of an object.
+    pub(crate) fn with_common_velocity(mut self) -> SpectralModel {
+        self.exposures = Some(ExposureVelocity::Shared);
+        self
+    }
+
     /// Returns the name of an arm's exposure `k`, such as `b#1` for the first.
     pub(crate) fn name_exposure(arm: &str, k: usize) -> String {
         format!("{arm}#{}", k + 1)

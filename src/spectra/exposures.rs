@@ -152,13 +152,6 @@ impl<'a> Spectra<'a> {
     }
 }
 
-impl Spectra<'_> {
-    /// Returns the number of exposures of an object; 1 if the exposures are not joined.
-    pub(crate) fn count_exposures(&self, object: usize) -> usize {
-        self.arm_rows(object..object + 1).len()
-    }
-}
-
 /// Returns the index of each spectrum's object, which are numbered in the order of their first exposures.
 pub(super) fn number_objects(ids: &Ids) -> Vec<usize> {
     fn number<T: Hash + Eq>(ids: &[T]) -> Vec<usize> {

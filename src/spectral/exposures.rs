@@ -19,8 +19,7 @@ struct FittedObject<'r> {
 }
 
 impl SpectralFitter {
-    /// Evaluates each row's model for every arm of every exposure with data: arm `b#1` is the first such exposure of arm
-    /// `b`. `None` where a row has no fit or its object is missing.
+    /// Evaluates each row's model for every arm of every exposure with data: arm `b#2` is the second exposure of arm `b`. `None` where a row has no fit or its object is missing.
     ///
     /// # Errors
     /// Returns the errors of [`model_spectra`](SpectralFitter::model_spectra).
@@ -60,8 +59,13 @@ impl SpectralFitter {
             let models = self
                 .for_exposures(count)
                 .models_at(&separated, &parameters)?;
-            for (index, model) in indices.into_iter().zip(models) {
-                fits[index] = model;
+            for ((index, model), object) in indices.into_iter().zip(models).zip(&objects) {
+                fits[index] = model.map(|mut arms| {
+                    for arm in &mut arms {
+                        arm.name = object.restore_numbers(&arm.name);
+                    }
+                    arms
+                });
             }
         }
         Ok(fits)

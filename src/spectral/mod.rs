@@ -450,6 +450,15 @@ impl SpectralFitter {
         }
     }
 
+    /// Returns this fitter with one velocity for all exposures of an object. It shares the library of the first guess.
+    fn with_common_velocity(&self) -> SpectralFitter {
+        SpectralFitter {
+            model: self.model.clone().with_common_velocity(),
+            shared: Arc::new(self.shared.with_library_alone()),
+            ..self.clone()
+        }
+    }
+
     /// Makes a run of this fitter on its first device.
     fn make_run(&self) -> Result<Run<'_>> {
         let device = &self.device.inner;

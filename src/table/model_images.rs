@@ -39,6 +39,7 @@ impl ModelImages {
     /// spectra are all on one grid has one line of wavelengths, any other a row for each spectrum, as long as the
     /// longest.
     pub fn new(path: &Path, fitter: &SpectralFitter, files: &[Spectra]) -> Result<ModelImages> {
+        refuse_exposures(path, fitter)?;
         let mut arms = Vec::new();
         for (index, (name, _)) in fitter.model().arms().enumerate() {
             let inputs: Vec<&ArmSpectra> = files
@@ -171,6 +172,18 @@ pub(super) fn models_path(table: &Path) -> PathBuf {
             table.with_file_name(format!("{stem}_rvmod.fits"))
         }
     }
+}
+
+/// Fails if the model fits exposures together: an image has one row per spectrum.
+pub fn refuse_exposures(path: &Path, fitter: &SpectralFitter) -> Result<()> {
+    if fitter.model().exposures().is_none() {
+        return Ok(());
+    }
+    Err(Error::Usage(format!(
+        "{}: best-fit spectra and rvspecfit's layout are for spectra that are fitted one by one: write popfit's own \
+         table without best-fit spectra, or fit each exposure by itself (`--exposures separate`)",
+        path.display()
+    )))
 }
 
 #[cfg(test)]

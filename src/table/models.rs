@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::MetadataEntry;
 use super::fits::{begin_fits_table, build_metadata_table, fits_values_of_rows};
-use super::model_images::ModelImages;
+use super::model_images::{ModelImages, refuse_exposures};
 use crate::error::{Error, Result};
 use crate::io::files::File;
 use crate::io::fits::sum::OnesSum;
@@ -70,6 +70,7 @@ impl<'a> ModelWriter<'a> {
                 path.display()
             )));
         }
+        refuse_exposures(path, fitter)?;
         let staged = Staged::create(path, overwrite)?;
         // 2. Begin the table that identifies the spectra, and the images.
         let all_columns = schema.distinct_columns()?;

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::MetadataEntry;
 use super::fits::build_metadata_table;
-use super::model_images::{ModelImages, check_shared_grids, models_path};
+use super::model_images::{ModelImages, check_shared_grids, models_path, refuse_exposures};
 use super::rvtab_columns::{RvBatch, build_columns};
 use crate::error::{Error, Result};
 use crate::io::files::File;
@@ -90,6 +90,7 @@ impl<'a> RvTabWriter<'a> {
         let Some(first) = files.first() else {
             return Err(Error::Usage("no file of spectra".into()));
         };
+        refuse_exposures(path, fitter)?;
         check_shared_grids(fitter, files)?;
         let table = Staged::create(path, overwrite)?;
         let models = Staged::create(&models_path(path), overwrite)?;

@@ -389,3 +389,86 @@ fn objectives_of_exposures_are_sums_of_their_spectra() {
         }
     }
 }
+
+/// Standard normal numbers: Box and Muller's transform of a linear congruential generator.
+fn normal_numbers(seed: u64) -> impl Iterator<Item = f64> {
+    let mut state = seed;
+    let mut uniform = move || {
+        state = state
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        ((state >> 11) as f64 + 0.5) / (1u64 << 53) as f64
+    };
+    std::iter::from_fn(move || {
+        let radius = (-2.0 * uniform().ln()).sqrt();
+        Some(radius * (std::f64::consts::TAU * uniform()).cos())
+    })
+}
+
+/// The best velocity of an exposure that shows no line is anywhere, with a small error of its own. It is no sign of a
+/// companion.
+#[test]
+fn a_faint_exposure_does_not_make_the_velocity_vary() {
+    let all = spectra();
+    let rows: Vec<usize> = (0..all.len())
+        .filter(|&row| all.ids.text(row) == "1")
+        .collect();
+    for seed in 1..13 {
+        let mut star = pick(&all, &rows);
+        let pixels = star.arms[0].pixels;
+        let arm = &mut star.arms[0];
+        let faint = 0..pixels;
+        let sigma: Vec<f64> = arm.flux.to_double()[faint.clone()]
+            .iter()
+            .map(|flux| 2.0 * flux.abs())
+            .collect();
+        let noisy = arm.flux.to_mut()[faint.clone()].iter_mut();
+        for ((flux, sigma), normal) in noisy.zip(&sigma).zip(normal_numbers(seed)) {
+            *flux += sigma * normal;
+        }
+        for (ivar, sigma) in arm.ivar.to_mut()[faint].iter_mut().zip(&sigma) {
+            *ivar = sigma.powi(-2);
+        }
+        let joined = star.join_exposures();
+        let row = &fit(ExposureVelocity::Each, &Device::cpu(), &joined)[0];
+        let common = &fit(ExposureVelocity::Shared, &Device::cpu(), &joined)[0];
+        assert!(row.objective <= common.objective + 0.01, "{seed}");
+        let p_constant = row.p_constant_velocity.unwrap();
+        assert!(
+            p_constant > 1e-4,
+            "{seed}: {p_constant} {:?}",
+            row.exposure_velocities
+        );
+    }
+}
+
+#[test]
+fn exposures_of_nan_weights_are_left_out_and_bad_ones_named_by_their_number() {
+    let all = spectra();
+    let rows: Vec<usize> = (0..all.len())
+        .filter(|&row| all.ids.text(row) == "0")
+        .collect();
+    let mut star = pick(&all, &rows);
+    let pixels = star.arms[0].pixels;
+    star.arms[0].ivar.to_mut()[..pixels].fill(f64::NAN);
+    let row = &fit(
+        ExposureVelocity::Each,
+        &Device::cpu(),
+        &star.clone().join_exposures(),
+    )[0];
+    assert!(row.status.is_success() && row.exposures == Some(rows.len() as u64 - 1));
+    assert!(row.exposure_velocities.as_ref().unwrap().velocities[0].is_nan());
+    // The third exposure is the second of those that have data.
+    star.arms[0].ivar.to_mut()[2 * pixels + 7] = -1.0;
+    let row = &fit(
+        ExposureVelocity::Each,
+        &Device::cpu(),
+        &star.join_exposures(),
+    )[0];
+    assert_eq!(row.status_text, "bad_weight");
+    assert!(row.message.contains("#3"), "{}", row.message);
+    assert_eq!(
+        row.exposure_velocities.as_ref().unwrap().velocities.len(),
+        rows.len()
+    );
+}

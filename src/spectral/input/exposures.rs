@@ -5,6 +5,7 @@ use crate::model::SpectralModel;
 use crate::spectra::{ArmSpectra, Spectra};
 
 /// An object, with those of its exposures that have data.
+#[derive(Clone)]
 pub struct ObservedObject {
     /// Index among the objects of all files.
     pub place: usize,
@@ -14,6 +15,30 @@ pub struct ObservedObject {
     pub index: usize,
     /// Indices, among the object's, of the exposures that have data; the first one if none has.
     pub exposures: Vec<usize>,
+    /// Number of all of its exposures.
+    pub count: usize,
+}
+
+impl ObservedObject {
+    /// Replaces the numbers of exposures among those with data in a name or message, such as `b#2`, by their numbers
+    /// among all.
+    pub fn restore_numbers(&self, text: &str) -> String {
+        let mut parts = text.split('#');
+        let mut restored = parts.next().unwrap_or_default().to_string();
+        for part in parts {
+            let digits = part.bytes().take_while(u8::is_ascii_digit).count();
+            let (number, rest) = part.split_at(digits);
+            let exposure = number
+                .parse::<usize>()
+                .ok()
+                .and_then(|number| self.exposures.get(number.checked_sub(1)?));
+            match exposure {
+                Some(exposure) => restored += &format!("#{}{rest}", exposure + 1),
+                None => restored += &format!("#{part}"),
+            }
+        }
+        restored
+    }
 }
 
 /// Returns the objects of all files in order.
@@ -34,18 +59,21 @@ pub fn find_objects(files: &[&Spectra]) -> Vec<ObservedObject> {
                 file,
                 index,
                 exposures,
+                count: rows.len(),
             });
         }
     }
     objects
 }
 
-/// Returns whether any pixel of a row has another inverse variance than 0, and is not masked.
+/// Returns whether any pixel of a row has an inverse variance other than 0 and NaN, and is not masked.
 fn has_weight(arm: &ArmSpectra, row: usize) -> bool {
-    let pixels = row * arm.pixels..(row + 1) * arm.pixels;
-    pixels
-        .into_iter()
-        .any(|pixel| arm.ivar.at(pixel) != 0.0 && !arm.mask.get(pixel).copied().unwrap_or(false))
+    let mut pixels = row * arm.pixels..(row + 1) * arm.pixels;
+    pixels.any(|pixel| {
+        let ivar = arm.ivar.at(pixel);
+        let is_masked = arm.mask.get(pixel).copied().unwrap_or(false);
+        ivar != 0.0 && !ivar.is_nan() && !is_masked
+    })
 }
 
 /// Returns objects of a file that have the same number of exposures as spectra without exposures: arm NAME#k has their

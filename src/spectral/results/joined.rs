@@ -4,7 +4,8 @@ use nalgebra::{DMatrix, DVector};
 
 use crate::math::covariance::pair_index;
 use crate::math::probability::{Tail, chi2_tail};
-use crate::model::SpectralModel;
+use crate::model::{Cause, SpectralModel};
+use crate::spectral::input::exposures::ObservedObject;
 use crate::spectral::results::exposures::ExposureVelocities;
 use crate::spectral::results::row::FitRow;
 
@@ -19,15 +20,10 @@ struct MeanVelocity {
     chi2: f64,
 }
 
-/// Joins the row of a fit in which each exposure has its own arms to the row of an object. `exposures` are the indices,
-/// among the object's, of the exposures that were fitted, and `count` is the number of all of them.
-pub fn join_exposures(
-    model: &SpectralModel,
-    mut row: FitRow,
-    exposures: &[usize],
-    count: usize,
-) -> FitRow {
+/// Joins the row of a fit in which each exposure has its own arms to the row of an object.
+pub fn join_exposures(model: &SpectralModel, mut row: FitRow, object: &ObservedObject) -> FitRow {
     // 1. Sum what belongs to single arms.
+    let exposures = &object.exposures;
     let sum_exposures = |numbers: &[u32]| -> Vec<u32> {
         let arms = numbers.chunks(exposures.len());
         arms.map(|exposures| exposures.iter().sum()).collect()
@@ -37,31 +33,43 @@ pub fn join_exposures(
     // 2. Replace the velocities of the exposures by their mean.
     if let (Some(first), true) = (model.free_velocity(), model.has_exposure_velocities()) {
         let parameters = velocity_parameters(model, first, exposures.len());
-        let mean = MeanVelocity::new(&row, &parameters);
-        row.exposure_velocities = Some(list_velocities(&row, &parameters, exposures, count));
-        row.p_constant_velocity = mean.p_constant();
+        row.exposure_velocities = Some(list_velocities(&row, &parameters, object));
         if parameters.len() > 1 {
+            let mean = MeanVelocity::new(&row, &parameters);
+            row.p_constant_velocity = mean.p_constant(parameters.len());
             replace_velocities(model, &mut row, first, &parameters, &mean);
         }
     }
-    row.exposures = Some(exposures.len() as u64);
+    let has_data = row.status_text != Cause::NoData.name();
+    row.exposures = Some(if has_data { exposures.len() as u64 } else { 0 });
+    row.message = object.restore_numbers(&row.message);
     row
 }
 
-/// Lists the velocities of all of an object's exposures; those that were not fitted are NaN.
+/// Returns the probability of the likelihood ratio of a fit with one velocity per exposure, `row`, to one with a common
+/// velocity: the difference of their objectives is distributed as χ² if the velocities are equal (Wilks 1938).
+pub fn likelihood_ratio_p(row: &FitRow, common: &FitRow) -> Option<f64> {
+    let dof = row.exposures?.checked_sub(1).filter(|dof| *dof > 0)?;
+    let rise = (common.objective - row.objective).max(0.0);
+    Some(chi2_tail(Tail::Upper, rise, dof as f64)).filter(|p| !p.is_nan())
+}
+
+/// Lists the velocities of all of an object's exposures. Those that were not fitted, and those that the data do not
+/// determine, are NaN.
 fn list_velocities(
     row: &FitRow,
     parameters: &[usize],
-    exposures: &[usize],
-    count: usize,
+    object: &ObservedObject,
 ) -> ExposureVelocities {
     let mut list = ExposureVelocities {
-        velocities: vec![f64::NAN; count],
-        errors: vec![f64::NAN; count],
+        velocities: vec![f64::NAN; object.count],
+        errors: vec![f64::NAN; object.count],
     };
-    for (exposure, &p) in exposures.iter().zip(parameters) {
-        list.velocities[*exposure] = row.parameters[p];
-        list.errors[*exposure] = row.errors[p];
+    for (exposure, &p) in object.exposures.iter().zip(parameters) {
+        if !row.errors[p].is_infinite() {
+            list.velocities[*exposure] = row.parameters[p];
+            list.errors[*exposure] = row.errors[p];
+        }
     }
     list
 }
@@ -94,7 +102,11 @@ impl MeanVelocity {
             let sum: f64 = parameters.iter().map(|&p| row.parameters[p]).sum();
             return MeanVelocity {
                 velocity: sum / parameters.len() as f64,
-                error: f64::NAN,
+                error: if parameters.iter().all(|&p| row.errors[p] == 0.0) {
+                    0.0
+                } else {
+                    f64::NAN
+                },
                 weights: Vec::new(),
                 chi2: f64::NAN,
             };
@@ -113,11 +125,13 @@ impl MeanVelocity {
         }
     }
 
-    /// Returns the probability of velocities that differ as much as these or more if all are equal; `None` for fewer than
-    /// two.
-    fn p_constant(&self) -> Option<f64> {
-        let dof = self.weights.len().checked_sub(1).filter(|dof| *dof > 0)?;
-        Some(chi2_tail(Tail::Upper, self.chi2, dof as f64))
+    /// Returns the probability of velocities that differ as much as these or more if all are equal; `None` if one of the
+    /// `count` exposures has no standard error, or if there is a single one.
+    fn p_constant(&self, count: usize) -> Option<f64> {
+        if self.weights.len() < count || count < 2 {
+            return None;
+        }
+        Some(chi2_tail(Tail::Upper, self.chi2, count as f64 - 1.0))
     }
 
     /// Returns the covariance of the mean with another parameter of the row.
@@ -218,7 +232,14 @@ mod tests {
         row.continuum_terms = vec![3, 4, 5];
         row.unreached = vec![0, 1, 0];
         row.at_bound = 0b1000;
-        let joined = join_exposures(&model, row, &[0, 1, 3], 4);
+        let object = ObservedObject {
+            place: 0,
+            file: 0,
+            index: 0,
+            exposures: vec![0, 1, 3],
+            count: 4,
+        };
+        let joined = join_exposures(&model, row, &object);
         // C⁻¹1 is proportional to 1/0.5, 1/3.5 and 1/3.5, that is, to 7, 1 and 1.
         let mean = (7.0 * 10.0 + 12.0 + 11.0) / 9.0;
         assert!((joined.parameters[0] - mean).abs() < 1e-12 && joined.parameters[1] == 5000.0);

@@ -2,6 +2,7 @@
 //! that has each arm once per exposure (`model/exposures.rs`).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use rayon::prelude::*;
 
@@ -9,14 +10,20 @@ use super::Run;
 use crate::error::Result;
 use crate::model::{Cause, SpectralModel, SpectrumFault};
 use crate::spectra::Spectra;
+use crate::spectral::SpectralFitter;
 use crate::spectral::input::exposures::{
     ObservedObject, find_objects, repeat_velocities, separate_exposures,
 };
 use crate::spectral::input::reading::refuse_joined_exposures;
 use crate::spectral::results::blank::{bad_spectrum_error, blank_row, mark_bad_input};
-use crate::spectral::results::joined::join_exposures;
+use crate::spectral::results::exposures::ExposureVelocities;
+use crate::spectral::results::joined::{join_exposures, likelihood_ratio_p};
 use crate::spectral::results::row::FitRow;
 use crate::threads;
+
+/// Probability of equal velocities below which they are tested by a fit with a common velocity. The test of the fitted
+/// velocities with their errors holds only near the minimum: a faint exposure may have been fitted to its noise, far away.
+const MIN_UNTESTED_P: f64 = 0.01;
 
 impl Run<'_> {
     /// Fits objects of some files, all exposures of each together, and returns their rows in order. `user_starts`
@@ -43,18 +50,26 @@ impl Run<'_> {
             if count > model.max_exposures() {
                 let fault = too_many_exposures_fault(model, count);
                 for object in objects {
+                    let row = &mut rows[object.place];
                     if self.fitter.strict {
-                        return Err(bad_spectrum_error(&rows[object.place], &fault));
+                        return Err(bad_spectrum_error(row, &fault));
                     }
-                    mark_bad_input(&mut rows[object.place], fault.clone());
+                    mark_bad_input(row, fault.clone());
+                    row.exposures = Some(count as u64);
+                    row.exposure_velocities = Some(ExposureVelocities {
+                        velocities: vec![f64::NAN; object.count],
+                        errors: vec![f64::NAN; object.count],
+                    });
                 }
                 continue;
             }
-            let fitted_rows = self.fit_objects_alike(files, &objects, user_starts)?;
+            let fitted_rows = self.fit_objects_alike(self.fitter, files, &objects, user_starts)?;
+            self.reported += objects.len();
             for (object, row) in objects.iter().zip(fitted_rows) {
-                let all = files[object.file].count_exposures(object.index);
-                rows[object.place] =
-                    join_exposures(&self.fitter.model, row, &object.exposures, all);
+                rows[object.place] = join_exposures(model, row, object);
+            }
+            if model.has_exposure_velocities() {
+                self.test_velocities(files, objects, &mut rows)?;
             }
         }
         if let Some(tally) = self.tally {
@@ -63,16 +78,80 @@ impl Run<'_> {
         Ok(rows)
     }
 
+    /// Tests by fits with a common velocity whether the velocities of objects vary, where those that were fitted and
+    /// their errors make it improbable that they are equal, or cannot tell. If such a fit ends lower, the object is fitted
+    /// again from there.
+    fn test_velocities(
+        &mut self,
+        files: &[&Spectra],
+        objects: Vec<ObservedObject>,
+        rows: &mut [FitRow],
+    ) -> Result<()> {
+        // 1. Fit with a common velocity.
+        let is_tested = |object: &ObservedObject| {
+            let row = &rows[object.place];
+            object.exposures.len() > 1
+                && row.status.is_success()
+                && row.p_constant_velocity.is_none_or(|p| p < MIN_UNTESTED_P)
+        };
+        let tested: Vec<ObservedObject> = objects.into_iter().filter(is_tested).collect();
+        if tested.is_empty() || self.is_cancelled() {
+            return Ok(());
+        }
+        let common_fitter = self
+            .common_fitter
+            .get_or_insert_with(|| Arc::new(self.fitter.with_common_velocity()))
+            .clone();
+        let silent = self.tally.take();
+        let common_rows = self.fit_objects_alike(&common_fitter, files, &tested, None);
+        self.tally = silent;
+        let common_rows = common_rows?;
+        // 2. A fit that ended above the common one is repeated from its end.
+        let model = &self.fitter.model;
+        let width = model.parameters.len();
+        let mut starts = vec![f64::NAN; rows.len() * width];
+        let mut higher = Vec::new();
+        for (object, common) in tested.iter().zip(&common_rows) {
+            if common.status.is_success() && common.objective < rows[object.place].objective {
+                starts[object.place * width..][..width].copy_from_slice(&common.parameters);
+                higher.push(object.clone());
+            }
+        }
+        if !higher.is_empty() {
+            let silent = self.tally.take();
+            let lower_rows = self.fit_objects_alike(self.fitter, files, &higher, Some(&starts));
+            self.tally = silent;
+            for (object, row) in higher.iter().zip(lower_rows?) {
+                let earlier = &mut rows[object.place];
+                if row.status.is_success() && row.objective < earlier.objective {
+                    let evaluations = earlier.evaluations;
+                    *earlier = join_exposures(model, row, object);
+                    earlier.evaluations += evaluations;
+                }
+            }
+        }
+        // 3. Replace the probabilities by those of the likelihood ratio.
+        for (object, common) in tested.iter().zip(&common_rows) {
+            let row = &mut rows[object.place];
+            row.evaluations += common.evaluations;
+            if common.status.is_success() {
+                row.p_constant_velocity = likelihood_ratio_p(row, common);
+            }
+        }
+        Ok(())
+    }
+
     /// Fits objects with the same number of exposures, and returns the rows of the fits in which each exposure has arms
-    /// of its own.
+    /// of its own. `fitter` is that of the run, or the one with a common velocity.
     fn fit_objects_alike(
         &mut self,
+        fitter: &SpectralFitter,
         files: &[&Spectra],
         objects: &[ObservedObject],
         user_starts: Option<&[f64]>,
     ) -> Result<Vec<FitRow>> {
         let count = objects.first().map_or(1, |object| object.exposures.len());
-        let model = &self.fitter.model;
+        let model = &fitter.model;
         // 1. Give each exposure arms of its own.
         let objects_of_files: Vec<&[ObservedObject]> =
             objects.chunk_by(|a, b| a.file == b.file).collect();
@@ -86,14 +165,15 @@ impl Run<'_> {
         // 2. Fit them with the model of so many exposures.
         if user_starts.is_none() {
             // The library is that of single spectra, and all numbers of exposures share it.
-            self.fitter.first_guess()?;
+            fitter.first_guess()?;
         }
-        let fitter = self.fitter.for_exposures(count);
+        let exposure_fitter = fitter.for_exposures(count);
+        let key = (count, model.has_exposure_velocities());
         self.exposure_resources
-            .entry(count)
-            .or_insert_with(|| fitter.shared.clone());
+            .entry(key)
+            .or_insert_with(|| exposure_fitter.shared.clone());
         // Workers do not share these populations, and a GPU has no room for those of every number of exposures.
-        let borrowed = fitter.shared.idle.borrow(&self.device);
+        let borrowed = exposure_fitter.shared.idle.borrow(&self.device);
         let memory = self
             .memory
             .or_else(|| Some(self.device.memory()? / 2))
@@ -103,14 +183,13 @@ impl Run<'_> {
             meter: self.meter.clone(),
             tally: self.tally,
             usual_starts: self.usual_starts,
-            ..Run::new(&fitter, self.device.clone(), borrowed, memory)?
+            ..Run::new(&exposure_fitter, self.device.clone(), borrowed, memory)?
         };
         run.worker.keeps_passes &= !self.device.shares_populations();
         let spectra: Vec<&Spectra> = spectra.iter().collect();
         let rows = run.fit_batch(&spectra, starts.as_deref());
-        // 3. Take over what the run has counted and found out.
+        // 3. Take over what the run has measured and found out.
         self.stages = std::mem::take(&mut run.stages);
-        self.reported += objects.len();
         if run.is_replaced {
             self.is_replaced = true;
             self.device = run.device.clone();

@@ -68,8 +68,10 @@ pub struct Run<'a> {
     usual_starts: usize,
     /// Number of spectra of this batch that were reported to the tally.
     reported: usize,
-    /// Resources for objects with several exposures, by their number, which are kept from batch to batch.
-    exposure_resources: BTreeMap<usize, Arc<SharedResources>>,
+    /// Resources for objects with several exposures, by their number and whether each has its velocity, which are kept from batch to batch.
+    exposure_resources: BTreeMap<(usize, bool), Arc<SharedResources>>,
+    /// Fitter of objects whose exposures have a common velocity, once the velocities of some were tested.
+    common_fitter: Option<Arc<SpectralFitter>>,
 }
 
 impl<'a> Run<'a> {
@@ -116,6 +118,7 @@ impl<'a> Run<'a> {
             usual_starts: fitter.usual_starts(),
             reported: 0,
             exposure_resources: BTreeMap::new(),
+            common_fitter: None,
         })
     }
 

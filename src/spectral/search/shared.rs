@@ -68,6 +68,14 @@ impl SharedResources {
         resources
     }
 
+    /// Returns resources that have nothing but this library of first-guess points, if it is there.
+    pub fn with_library_alone(&self) -> SharedResources {
+        SharedResources {
+            guess: self.guess.clone(),
+            ..SharedResources::default()
+        }
+    }
+
     /// Returns the library of first-guess points if this fitter has asked for it.
     pub fn library(&self) -> Option<&FirstGuess> {
         self.guess.get().map(|guess| &**guess)
