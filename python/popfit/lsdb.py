@@ -101,8 +101,8 @@ def fit_partition(
 ) -> Any:
     """Fit the spectra of a frame of pandas, whose cells hold them, and return the table as a frame.
 
-    Spectra may have different lengths and grids. Pixels whose flux or error is not finite do not count. A row without
-    pixels is a row with a status.
+    Spectra may have different lengths and grids: shorter ones are padded with masked pixels. Pixels whose flux or error
+    is not finite do not count. A row without pixels is a row with a status.
 
     Parameters
     ----------
