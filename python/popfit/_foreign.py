@@ -117,6 +117,50 @@ def arrays_of_spec_data(stars: Sequence[Sequence[Any]], mask: bool) -> dict[str,
     return arrays
 
 
+class SpectrumCells(NamedTuple):
+    """A spectrum of one arm in the cells of a table's row, each an array (pixels,)."""
+
+    wavelength: Array
+    flux: Array
+    #: Standard errors or inverse variances.
+    weights: Array
+    #: True for bad pixels; None without any.
+    mask: Array | None
+
+
+def stack_cells(rows: Sequence[SpectrumCells | None], kind: str, grid: Array) -> dict[str, Lendable]:
+    """Return the arrays of one arm of the spectra in a table's rows.
+
+    Pixels whose flux or weight is not finite are masked, and so are all pixels of rows without a spectrum (None).
+
+    Parameters
+    ----------
+    rows : sequence of SpectrumCells or None
+        The spectrum of each row.
+    kind : {"sigma", "ivar"}
+        Kind of their weights.
+    grid : array, (pixels,)
+        Wavelengths where no row has a spectrum.
+    """
+    first = next((one for one in rows if one is not None), None)
+    stand_in = grid if first is None else first.wavelength
+    ones = np.ones((1, len(stand_in)))
+    absent = _Block(stand_in, np.zeros_like(ones), ones, np.ones_like(ones, dtype=bool))
+    blocks = [absent if one is None else _block_of_cells(one) for one in rows]
+    if not blocks:
+        blocks = [_Block(stand_in, *(part[:0] for part in absent[1:]))]
+    wavelength, flux, weights, mask = _stack_blocks(blocks)
+    return {"wavelength": wavelength, "flux": flux, kind: weights, "mask": mask}
+
+
+def _block_of_cells(one: SpectrumCells) -> _Block:
+    """Return the spectrum of a table's row."""
+    missing = ~(np.isfinite(one.flux) & np.isfinite(one.weights))
+    bad = missing if one.mask is None else missing | one.mask
+    flux, weights = np.where(missing, 0.0, one.flux), np.where(missing, 1.0, one.weights)
+    return _Block(one.wavelength, flux[np.newaxis], weights[np.newaxis], bad[np.newaxis])
+
+
 def _arrays_of_arm(found: Sequence[Any], mask: bool) -> dict[str, Lendable]:
     """Return the arrays of one arm, with masked rows for the stars that lack it (None)."""
     first = next(one for one in found if one is not None)

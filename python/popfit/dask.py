@@ -1,8 +1,10 @@
-"""Fits of surveys on a Dask cluster: one task for each part of a plan.
+"""Fits on Dask: surveys, with one task for each part of a plan, and curves along an axis of arrays, block by block.
 
-Dask may run a task several times and forgets all of them when its scheduler dies, so the *output* is idempotent: a part
-that is there is done, and calling `fit` again goes on. Nothing but names, hashes and counts passes the scheduler;
-spectra and rows go from and to the disk, which all workers see.
+`fit` fits files on a cluster, and `LocalGPUCluster` is one with a worker for each GPU. `fit_blocks` fits dask arrays.
+
+Dask may run a task several times and forgets all of them when its scheduler dies, so the *output* of a survey is
+idempotent: a part that is there is done, and calling `fit` again goes on. Nothing but names, hashes and counts passes
+the scheduler; spectra and rows go from and to the disk, which all workers see.
 """
 
 from __future__ import annotations
@@ -14,8 +16,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from popfit._blocks import BlockFits, fit_blocks
 from popfit._checks import check_integer, check_switch
 from popfit._errors import DeviceError, Error, ExistingFileError, InputError
+from popfit._gpu_cluster import LocalGPUCluster
 from popfit.devices import Device
 from popfit.model import SpectralModel
 from popfit.spectra import Path
@@ -24,7 +28,7 @@ from popfit.surveys import ATTEMPTS, FailedPart, FittedPart, Plan, plan
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["PartsFailed", "fit", "fit_plan"]
+__all__ = ["BlockFits", "LocalGPUCluster", "PartsFailed", "fit", "fit_blocks", "fit_plan"]
 
 #: Tasks that wait in the scheduler for each thread of the cluster.
 TASKS_PER_THREAD = 4
@@ -91,7 +95,7 @@ def fit(
         Folder for plan and parts, which all workers see; the name of `output` with ``.parts`` unless given. Its parts
         stay, and fitting again goes on with those that are missing.
     device : str or Device
-        Device of each worker, as in `popfit.fit`.
+        Device of each worker, as in `popfit.fit`; "gpu" with `LocalGPUCluster`, whose workers see one adapter each.
     retries : int
         How often a part is tried before it counts as failed.
     overwrite : bool
