@@ -20,10 +20,13 @@ pub struct SharedResources {
     /// Populations and samplings that no run uses.
     pub idle: IdleWorkspaces,
     /// Objectives that populations use. Those of objects with any number of exposures share their constants.
-    objectives: Arc<Mutex<Vec<(ObjectiveKey, Weak<SpectralObjective>)>>>,
+    objectives: Arc<Mutex<Vec<LivingObjective>>>,
     /// Resources for objects with several exposures, by their number, as long as a run uses them.
     exposures: Mutex<BTreeMap<usize, Weak<SharedResources>>>,
 }
+
+/// An objective as long as a population uses it.
+type LivingObjective = (ObjectiveKey, Weak<SpectralObjective>);
 
 /// Inputs of an objective beside the model.
 #[derive(PartialEq)]
