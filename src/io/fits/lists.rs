@@ -1,5 +1,5 @@
-//! Columns of lists of floats, whose cells have the length of each list and its place in the table's heap (FITS standard
-//! 4.0, §7.3.5).
+//! Columns of lists of floats, whose cells have the length of each list and its place in the table's heap (FITS
+//! standard 4.0, §7.3.5).
 
 #![deny(clippy::indexing_slicing)] // a file must not cause a panic
 

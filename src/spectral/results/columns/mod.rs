@@ -110,7 +110,7 @@ declare! {
     exposure_velocities: Option<ExposureVelocities>, optional =
         ["velocity_exposures", "km/s", "Velocity of each exposure, NaN without data"]
         ["velocity_exposures_err", "km/s", "Standard error of velocity_exposures"];
-    /// Probability of velocities of exposures that differ as much as these or more if the true ones are equal; `None` if
+    /// Probability of exposures' velocities that differ as much as these or more if the true ones are equal; `None` if
     /// fewer than two exposures have a velocity.
     p_constant_velocity: Option<f64>, optional(exposure_velocities) =
         ["p_constant_velocity", "", "Probability of velocities as different as these if all are equal"];
