@@ -62,8 +62,8 @@ impl VelocityGroup<'_> {
     }
 }
 
-/// Sets the candidates' scores to χ² with the continua of all arms refitted. Further groups than the first are judged at
-/// velocities of their own.
+/// Sets the candidates' scores to χ² with the continua of all arms refitted. Further groups than the first are judged
+/// at velocities of their own.
 pub fn judge_candidates(groups: &[VelocityGroup], candidates: &mut [Candidate]) {
     for candidate in candidates.iter_mut() {
         candidate.score = 0.0;
@@ -82,8 +82,8 @@ pub fn judge_candidates(groups: &[VelocityGroup], candidates: &mut [Candidate]) 
 }
 
 impl FirstGuess {
-    /// Sums each exposure's products with its continuum in the fine bins of each segment; `smooth` is each arm's weight ·
-    /// continuum.
+    /// Sums each exposure's products with its continuum in the fine bins of each segment; `smooth` is each arm's weight
+    /// · continuum.
     pub(super) fn sum_exposures<'a>(
         &self,
         prepared: &'a Prepared,
@@ -191,8 +191,8 @@ impl FirstGuess {
         })
     }
 
-    /// Compares all templates with the exposures by their lines alone. Each is placed at the velocity of each group where
-    /// it fits best.
+    /// Compares all templates with the exposures by their lines alone. Each is placed at the velocity of each group
+    /// where it fits best.
     pub(super) fn compare_lines(&self, groups: &mut [VelocityGroup]) -> Vec<Candidate> {
         let mut joint: Vec<Candidate> = Vec::new();
         for group in groups {

@@ -267,8 +267,8 @@ impl FirstGuess {
         templates
     }
 
-    /// Returns a fit's starting parameters at a template and the velocities (km/s) of each group of exposures. Starts in
-    /// `limits` replace them, and bounds clip them.
+    /// Returns a fit's starting parameters at a template and the velocities (km/s) of each group of exposures. Starts
+    /// in `limits` replace them, and bounds clip them.
     fn start_at(
         &self,
         template: usize,

@@ -1,8 +1,8 @@
 //! The model of an object that was exposed several times: each arm once per exposure.
 //!
-//! An object of K exposures is fitted as one spectrum of a model with K times the arms. The exposures of an arm have the
-//! same template, which is computed once. Each has its own pixels, weights, resolution and continuum and, if the model
-//! says so, its own velocity. The exposures of an arm are adjacent: arm i of exposure k has the index i K + k.
+//! An object of K exposures is fitted as one spectrum of a model with K times the arms. The exposures of an arm have
+//! the same template, which is computed once. Each has its own pixels, weights, resolution and continuum and, if the
+//! model says so, its own velocity. The exposures of an arm are adjacent: arm i of exposure k has the index i K + k.
 
 use super::builder::MAX_FREE_PARAMETERS;
 use super::{ExposureVelocity, ModelArm, ModelParameter, SpectralModel};
@@ -54,8 +54,8 @@ impl SpectralModel {
         self.exposures == Some(ExposureVelocity::Each) && self.free_velocity().is_some()
     }
 
-    /// Returns the maximum number of exposures of an object, which the number of parameters limits if each has a velocity
-    /// of its own.
+    /// Returns the maximum number of exposures of an object, which the number of parameters limits if each has a
+    /// velocity of its own.
     pub(crate) fn max_exposures(&self) -> usize {
         if self.has_exposure_velocities() {
             1 + MAX_FREE_PARAMETERS - self.parameters.len()

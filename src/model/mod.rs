@@ -304,8 +304,8 @@ impl SpectralModel {
         self.velocities[0]
     }
 
-    /// Returns the index of the velocity's parameter, of the first exposure if there are several; `None` if the velocity
-    /// is fixed.
+    /// Returns the index of the velocity's parameter, of the first exposure if there are several; `None` if the
+    /// velocity is fixed.
     pub(crate) fn free_velocity(&self) -> Option<usize> {
         if let Velocity::Parameter(p) = self.velocity() {
             Some(p)

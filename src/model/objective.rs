@@ -126,8 +126,8 @@ fn first_exposures(model: &SpectralModel) -> impl Iterator<Item = &ModelArm> {
     model.arms.iter().step_by(model.exposure_count())
 }
 
-/// Returns the penalty weight √(10 n) of each hull, n being its arm's number of pixels in `pixels`, in all exposures and
-/// masked ones included.
+/// Returns the penalty weight √(10 n) of each hull, n being its arm's number of pixels in `pixels`, in all exposures
+/// and masked ones included.
 pub fn hull_weights(model: &SpectralModel, pixels: &[usize]) -> Vec<f64> {
     let mut weights = Vec::new();
     let pixels_of_arms = pixels.chunks(model.exposure_count());

@@ -181,8 +181,8 @@ impl<'r> ArmRecorder<'r> {
         buffers
     }
 
-    /// Records the Doppler shift and the interpolation of the template at the pixels of arm `a`, or its means over them.
-    /// Returns the rows there.
+    /// Records the Doppler shift and the interpolation of the template at the pixels of arm `a`, or its means over
+    /// them. Returns the rows there.
     fn record_sampling(&mut self, a: usize, pixels: usize, buffers: ArmBuffers) -> RowBuffer {
         let arm = &self.model.arms[a];
         let input = match arm.interpolation {
@@ -341,7 +341,8 @@ fn record_matrix(
     }
 }
 
-/// Records the continuum fit of arm `a`, if it has a continuum, and the sums of χ² and the normal equations over pixels.
+/// Records the continuum fit of arm `a`, if it has a continuum, and the sums of χ² and the normal equations over
+/// pixels.
 /// `grid` is the scope of the continuum basis.
 fn record_sums(
     recording: &mut Recording,

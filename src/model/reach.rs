@@ -37,8 +37,8 @@ pub struct Motion {
 }
 
 impl Motion {
-    /// Returns the velocity, or the range of the velocities of all exposures, and vsini at parameters `u`, in the solver's
-    /// units.
+    /// Returns the velocity, or the range of the velocities of all exposures, and vsini at parameters `u`, in the
+    /// solver's units.
     fn at_parameters(model: &SpectralModel, u: &[f64]) -> Motion {
         let physical_value = |p: usize| model.parameters[p].to_physical(u[p]);
         let velocities = model.velocities.iter().map(|velocity| match velocity {

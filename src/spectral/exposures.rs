@@ -19,7 +19,8 @@ struct FittedObject<'r> {
 }
 
 impl SpectralFitter {
-    /// Evaluates each row's model for every arm of every exposure with data: arm `b#2` is the second exposure of arm `b`. `None` where a row has no fit or its object is missing.
+    /// Evaluates each row's model for every arm of every exposure with data: arm `b#2` is the second exposure of arm
+    /// `b`. `None` where a row has no fit or its object is missing.
     ///
     /// # Errors
     /// Returns the errors of [`model_spectra`](SpectralFitter::model_spectra).

@@ -30,8 +30,8 @@ impl Lifetime {
         self.first_section == self.last_section
     }
 
-    /// Returns whether it ends before another one begins, for buffers of which both are local or neither. Rows of a whole
-    /// tile are needed until their section has run for all members.
+    /// Returns whether it ends before another one begins, for buffers of which both are local or neither. Rows of a
+    /// whole tile are needed until their section has run for all members.
     fn ends_before(&self, other: &Lifetime) -> bool {
         if self.is_local() {
             self.last_stage < other.first_stage

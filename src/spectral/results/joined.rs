@@ -125,8 +125,8 @@ impl MeanVelocity {
         }
     }
 
-    /// Returns the probability of velocities that differ as much as these or more if all are equal; `None` if one of the
-    /// `count` exposures has no standard error, or if there is a single one.
+    /// Returns the probability of velocities that differ as much as these or more if all are equal; `None` if one of
+    /// the `count` exposures has no standard error, or if there is a single one.
     fn p_constant(&self, count: usize) -> Option<f64> {
         if self.weights.len() < count || count < 2 {
             return None;

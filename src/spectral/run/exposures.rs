@@ -22,7 +22,8 @@ use crate::spectral::results::row::FitRow;
 use crate::threads;
 
 /// Probability of equal velocities below which they are tested by a fit with a common velocity. The test of the fitted
-/// velocities with their errors holds only near the minimum: a faint exposure may have been fitted to its noise, far away.
+/// velocities with their errors holds only near the minimum: a faint exposure may have been fitted to its noise, far
+/// away.
 const MIN_UNTESTED_P: f64 = 0.01;
 
 impl Run<'_> {
@@ -79,8 +80,8 @@ impl Run<'_> {
     }
 
     /// Tests by fits with a common velocity whether the velocities of objects vary, where those that were fitted and
-    /// their errors make it improbable that they are equal, or cannot tell. If such a fit ends lower, the object is fitted
-    /// again from there.
+    /// their errors make it improbable that they are equal, or cannot tell. If such a fit ends lower, the object is
+    /// fitted again from there.
     fn test_velocities(
         &mut self,
         files: &[&Spectra],

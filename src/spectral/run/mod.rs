@@ -68,7 +68,8 @@ pub struct Run<'a> {
     usual_starts: usize,
     /// Number of spectra of this batch that were reported to the tally.
     reported: usize,
-    /// Resources for objects with several exposures, by their number and whether each has its velocity, which are kept from batch to batch.
+    /// Resources for objects with several exposures, by their number and whether each has its velocity, which are kept
+    /// from batch to batch.
     exposure_resources: BTreeMap<(usize, bool), Arc<SharedResources>>,
     /// Fitter of objects whose exposures have a common velocity, once the velocities of some were tested.
     common_fitter: Option<Arc<SpectralFitter>>,
