@@ -194,6 +194,9 @@ def fit_files(
     output: Path,
     *,
     format: str = "table",
+    per_file: bool = False,
+    skip_existing: bool = False,
+    input_root: Path | None = None,
     resume: bool = False,
     overwrite: bool = False,
     models: Path | None = None,
@@ -228,15 +231,23 @@ def fit_files(
     files : path or sequence of paths
         Files of spectra, fitted one after another into one table.
     output : path
-        Table to write; its name ends in .parquet, .fits or .csv.
-    format : {"table", "rvtab"}
-        popfit's table, or that of rvspecfit.
+        Table to write; its name ends in .parquet, .fits or .csv. With `per_file`, a folder.
+    format : {"table", "parquet", "fits", "csv", "rvtab"}
+        popfit's table, of the kind that the name of `output` says or of this one, or that of rvspecfit.
+    per_file : bool
+        True for a table for each file NAME, in folders as those of the files: rvtab_NAME.fits and rvmod_NAME.fits for the
+        format "rvtab", else NAME.parquet, .fits or .csv. A bad file does not stop the others: a warning names it.
+    skip_existing : bool
+        True to pass over files whose outputs are all there, which goes on with a run with `per_file`.
+    input_root : path, optional
+        With `per_file`, the folder below which `output` repeats the folders of the files, instead of the deepest one
+        that has all of them.
     resume : bool
         True to go on with an interrupted run: what it has fitted is not fitted again.
     overwrite : bool
         True to replace files that exist.
     models : path, optional
-        File for the best-fit spectra; its name ends in .fits.
+        File for the best-fit spectra; its name ends in .fits. With `per_file`, a folder for models_NAME.fits.
     report : path, optional
         Folder of an HTML page about the run.
 
@@ -244,12 +255,14 @@ def fit_files(
     -------
     dict
         ``spectra``, ``converged`` and ``seconds``; ``statuses``, their numbers by name; ``bad_inputs``, causes of rows
-        without a fit; ``flags``, sentences on flags that many rows carry; ``text``, the command's closing line.
+        without a fit; ``flags``, sentences on flags that many rows carry; ``text``, the command's closing line. With
+        `per_file` also ``written_files``, ``skipped_files`` and ``left_files`` (of a run that was ended early), their
+        numbers, and ``failed_files``, causes by file.
 
     Raises
     ------
     FileExistsError
-        If an output exists, and neither `overwrite` nor `resume` is given.
+        If an output exists, and none of `overwrite`, `resume` and `skip_existing` is given.
     InputError, DeviceError
         As in `fit`.
     Interrupted
@@ -277,6 +290,9 @@ def fit_files(
     written = {
         "path": os.fspath(output),
         "format": format,
+        "per_file": per_file,
+        "skip_existing": skip_existing,
+        "input_root": None if input_root is None else os.fspath(input_root),
         "resume": resume,
         "overwrite": overwrite,
         "models": None if models is None else os.fspath(models),

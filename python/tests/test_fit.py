@@ -183,4 +183,27 @@ def test_runs_that_fail_are_told(demo_model: popfit.SpectralModel, demo_arrays: 
 def test_no_files_are_refused(demo_model: popfit.SpectralModel, tmp_path: pathlib.Path) -> None:
     with pytest.raises(popfit.InputError, match="did a pattern match no file") as caught:
         popfit.fit_files(demo_model, [], tmp_path / "t.parquet")
+
+
+def test_files_get_a_table_each(demo_model: popfit.SpectralModel, tmp_path: pathlib.Path) -> None:
+    spectra = ROOT / "data" / "spectra.npz"
+    files = [tmp_path / "in" / folder / "spectra.npz" for folder in ("a", "b")]
+    for file in files:
+        file.parent.mkdir(parents=True)
+        file.write_bytes(spectra.read_bytes())
+    missing = tmp_path / "in" / "gone.npz"
+    run: dict[str, Any] = {"format": "fits", "per_file": True, "device": "cpu", "starts": 1}
+    with pytest.warns(popfit.PopfitWarning, match="gone.npz"):
+        summary = popfit.fit_files(demo_model, [*files, missing], tmp_path / "out", **run)
+    assert summary["written_files"] == 2 and summary["spectra"] == 128
+    assert list(summary["failed_files"]) == [str(missing)]
+    popfit.fit_files(demo_model, files[0], tmp_path / "alone.fits", device="cpu", starts=1)
+    assert (tmp_path / "out" / "a" / "spectra.fits").read_bytes() == (tmp_path / "alone.fits").read_bytes()
+    with pytest.raises(FileExistsError):
+        popfit.fit_files(demo_model, files, tmp_path / "out", **run)
+    (tmp_path / "out" / "b" / "spectra.fits").unlink()
+    summary = popfit.fit_files(demo_model, files, tmp_path / "out", skip_existing=True, **run)
+    assert (summary["written_files"], summary["skipped_files"], summary["failed_files"]) == (1, 1, {})
+    with pytest.raises(popfit.InputError, match="skip_existing"):
+        popfit.fit_files(demo_model, files, tmp_path / "out", resume=True, **run)
     assert caught.value.argument == "files"

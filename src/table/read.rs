@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::read_csv::CsvSource;
-use super::read_fits::FitsSource;
+use super::read_fits::{FitsSource, read_fits_metadata};
 #[cfg(feature = "parquet")]
 use super::read_parquet::ParquetSource;
 #[cfg(feature = "parquet")]
@@ -125,6 +125,25 @@ fn open_source(path: &Path) -> Result<Box<dyn TableSource>> {
         Extension::Csv => Box::new(CsvSource::open(path)?),
         Extension::Fits => Box::new(FitsSource::open(path)?),
     })
+}
+
+impl Metadata {
+    /// Reads the metadata that popfit has written into a file: a result table in Parquet or FITS, a table as rvspecfit
+    /// writes it, or best-fit spectra. They are empty for CSV, which has none, and for files of other programs. No row
+    /// is read, and no checksum of rows is verified.
+    ///
+    /// # Errors
+    /// `Io`; `Usage` for another extension; `Format` for a file that is not of the kind that its extension names.
+    pub fn read(path: impl AsRef<Path>) -> Result<Metadata> {
+        let path = path.as_ref();
+        let entries = match parse_extension(path)? {
+            #[cfg(feature = "parquet")]
+            Extension::Parquet => ParquetSource::open(path)?.metadata(),
+            Extension::Csv => Vec::new(),
+            Extension::Fits => read_fits_metadata(path)?,
+        };
+        Ok(Metadata::from_entries(entries).0)
+    }
 }
 
 impl TableReader {

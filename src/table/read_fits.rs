@@ -42,10 +42,7 @@ impl FitsSource {
         let rows = file.len(RESULTS)?;
         let mut columns = file.columns(RESULTS, 0..0)?;
         let mut list_columns = file.list_columns(RESULTS, 0..0)?;
-        let mut metadata = match file.len("METADATA") {
-            Ok(lines) => join_lines(&file.columns("METADATA", 0..lines)?),
-            Err(_) => Vec::new(), // another program's table
-        };
+        let mut metadata = read_entries(&mut file)?;
         let has_layout = metadata.iter().any(|entry| entry.key == "popfit.layout");
         if has_layout {
             for entry in &mut metadata {
@@ -94,6 +91,25 @@ impl FitsSource {
             rows,
             next_row: 0,
         })
+    }
+}
+
+/// Reads the metadata of any FITS file by popfit; returns no entries for a file without the HDU METADATA.
+pub(super) fn read_fits_metadata(path: &Path) -> Result<Vec<MetadataEntry>> {
+    let mut file = FitsTables::open(path)?;
+    let mut entries = read_entries(&mut file)?;
+    for entry in &mut entries {
+        entry.key = unescape(&entry.key);
+        entry.value = unescape(&entry.value);
+    }
+    Ok(entries)
+}
+
+/// Reads the entries of METADATA as they are stored, with escapes; returns none if another program wrote the file.
+fn read_entries(file: &mut FitsTables) -> Result<Vec<MetadataEntry>> {
+    match file.len("METADATA") {
+        Ok(lines) => Ok(join_lines(&file.columns("METADATA", 0..lines)?)),
+        Err(_) => Ok(Vec::new()),
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use popfit::{Control, Error};
 
-use super::fit_files::{Event, FitFiles, OptionNames, fit_files};
+use super::fit_files::{Event, FitFiles, OptionNames, PerFileSummary, fit_files};
 use super::fit_plan::{self, PlannedOptions};
 use super::options::{DeviceOptions, FitOptions};
 use super::output::Format;
@@ -18,10 +18,10 @@ pub struct Arguments {
     /// The model file
     #[arg(value_name = "MODEL.toml", required_unless_present = "plan")]
     model: Option<PathBuf>,
-    /// Files of spectra, fitted one after another into one table
+    /// Files of spectra, fitted one after another into one table, or with --per-file into a table for each
     #[arg(value_name = "SPECTRA", required_unless_present = "plan")]
     spectra: Vec<PathBuf>,
-    /// The result table: a name that ends in .parquet, .fits or .csv
+    /// The result table: a name that ends in .parquet, .fits or .csv; with --per-file a folder
     #[arg(
         short,
         long,
@@ -33,6 +33,17 @@ pub struct Arguments {
     /// The result's layout
     #[arg(long, value_enum, default_value_t = Format::Table, help_heading = "Input and output")]
     format: Format,
+    /// Write a table for each file NAME into the folder OUT: rvtab_NAME.fits and rvmod_NAME.fits for --format rvtab,
+    /// else NAME.parquet, .fits or .csv, in folders as those of the files. A bad file does not stop the others
+    #[arg(long, help_heading = "Input and output")]
+    per_file: bool,
+    /// With --per-file: pass over files whose outputs are all there, to go on with a run that was killed or interrupted
+    #[arg(long, help_heading = "Input and output")]
+    skip_existing: bool,
+    /// With --per-file: the folder below which OUT repeats the folders of the files [default: the deepest one that has
+    /// all of them]
+    #[arg(long, value_name = "DIR", help_heading = "Input and output")]
+    input_root: Option<PathBuf>,
     #[command(flatten)]
     selection: SelectionOptions,
     #[command(flatten)]
@@ -47,7 +58,7 @@ pub struct Arguments {
     /// Replace OUT, and what is written beside it, if these files exist; they stay until the new ones are whole
     #[arg(long, help_heading = "Input and output")]
     overwrite: bool,
-    /// Also write the best-fit spectra: a name that ends in .fits
+    /// Also write the best-fit spectra: a name that ends in .fits; with --per-file a folder of models_NAME.fits
     #[arg(long, value_name = "FILE", help_heading = "Input and output")]
     models: Option<PathBuf>,
     /// Also write a page with counts, figures, some spectra and a table: DIR/index.html
@@ -109,8 +120,10 @@ fn run_over_files(arguments: &Arguments, model: &Path, output: &Path) -> Result<
             .chain(done.flags.iter().cloned()));
         say(done.summary.profile.iter().flat_map(profile::lines));
     }
-    if done.summary.interrupted > 0 {
-        return Err(Failure::interrupted(output));
+    match &done.per_file {
+        Some(files) => check_files(files, output)?,
+        None if done.summary.interrupted > 0 => return Err(Failure::interrupted(output)),
+        None => {}
     }
     if done.summary.fits > 0 && done.converged() == 0 {
         let (output, counts) = (output.display(), done.counts());
@@ -120,6 +133,36 @@ fn run_over_files(arguments: &Arguments, model: &Path, output: &Path) -> Result<
         return Err(Failure::nothing_fitted(message));
     }
     Ok(())
+}
+
+/// Fails if a run with a table for each file has not written all of them.
+fn check_files(files: &PerFileSummary, output: &Path) -> Result<(), Failure> {
+    let mut lines = Vec::new();
+    if files.left > 0 {
+        lines.push(format!(
+            "interrupted; files that have no table below {} yet: {}; --skip-existing goes on with them",
+            output.display(),
+            files.left
+        ));
+    }
+    if !files.failed.is_empty() {
+        lines.push(format!(
+            "files that could not be fitted: {}",
+            files.failed.len()
+        ));
+        // the further lines of an error are advice, which would bury the other files
+        lines.extend(files.failed.iter().map(|failed| {
+            let text = failed.to_string();
+            match text.split_once('\n') {
+                Some((first, _)) => format!("  {first} …"),
+                None => format!("  {text}"),
+            }
+        }));
+    }
+    if lines.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::of_the_run(lines.join("\n")))
 }
 
 /// Events of the run that decide how its failure is reported.
@@ -136,6 +179,9 @@ impl Arguments {
     fn files(&self, model: &Path, output: &Path) -> Result<FitFiles, Failure> {
         let mut files = FitFiles::new(model, self.spectra.clone(), output);
         files.format = self.format;
+        files.per_file = self.per_file;
+        files.skip_existing = self.skip_existing;
+        files.input_root.clone_from(&self.input_root);
         files.resume = self.resume;
         files.overwrite = self.overwrite;
         files.models.clone_from(&self.models);
@@ -151,6 +197,7 @@ impl Arguments {
 
 /// Converts an error of the run to a failure with exit code and advice.
 fn failed(arguments: &Arguments, model: &Path, error: Error, reported: Reported) -> Failure {
+    let output_exists = matches!(error, Error::OutputExists { .. });
     let mut failure = match (&error, arguments.device.memory) {
         (Error::OutOfMemory { .. }, Some(bytes)) => {
             Failure::usage(format!("--memory {bytes} is too little: {error}"))
@@ -158,6 +205,9 @@ fn failed(arguments: &Arguments, model: &Path, error: Error, reported: Reported)
         _ if reported.has_begun => Failure::running(error),
         _ => name_order(error, model).into(),
     };
+    if arguments.per_file && output_exists {
+        failure.add("; --skip-existing keeps the files that are there, and fits the others");
+    }
     if let Some(remains) = reported.remains {
         // Something is written.
         failure.code = 1;

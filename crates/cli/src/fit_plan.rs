@@ -19,8 +19,8 @@ pub struct PlannedOptions {
     #[arg(
         long,
         value_name = "DIR",
-        conflicts_with_all = ["model", "spectra", "output", "format", "resume", "overwrite", "models", "report",
-            "profile", "FitOptions", "SelectionOptions"],
+        conflicts_with_all = ["model", "spectra", "output", "format", "per_file", "skip_existing", "input_root",
+            "resume", "overwrite", "models", "report", "profile", "FitOptions", "SelectionOptions"],
         help_heading = "Plan"
     )]
     plan: Option<PathBuf>,

@@ -55,8 +55,8 @@ use popfit::{Error, ModelFile};
 
 pub use failure::Failure;
 pub use fit_files::{
-    BuiltModel, Event, FitDevice, FitFiles, FitFilesSummary, FitModel, FitSettings, OptionNames,
-    StatusCount, fit_files,
+    BuiltModel, Event, FailedFile, FitDevice, FitFiles, FitFilesSummary, FitModel, FitSettings,
+    OptionNames, PerFileSummary, StatusCount, fit_files,
 };
 pub use output::Format;
 #[doc(hidden)]
@@ -141,7 +141,8 @@ Examples:
 const FIT_EXAMPLES: &str = "\
 Examples:
   popfit fit model.toml spectra.npz -o results.parquet --report page
-  popfit fit desi.toml coadd-*.fits.gz -o rvtab_X.fits --format rvtab --objtype TGT --min-sn 2";
+  popfit fit desi.toml coadd-*.fits.gz -o rvtab_X.fits --format rvtab --objtype TGT --min-sn 2
+  popfit fit desi.toml healpix/*/coadd-*.fits -o tables/ --format rvtab --per-file --skip-existing";
 
 /// Text that is shown below the options of `popfit predict`.
 const PREDICT_EXAMPLES: &str = "\

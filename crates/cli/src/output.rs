@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use popfit::spectra::FilesReader;
+use popfit::spectra::Ids;
 use popfit::{
     DeviceRows, Error, FitRow, Journal, Result, RvTabWriter, Schema, Sink, Spectra, SpectralFitter,
     TableWriter, WriteOptions,
@@ -11,18 +11,74 @@ use popfit::{
 /// Layouts of the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
-    /// popfit's table: Parquet, FITS or CSV
+    /// popfit's table: Parquet, FITS or CSV, as OUT ends; Parquet with --per-file
     Table,
+    /// popfit's table in Parquet
+    Parquet,
+    /// popfit's table in FITS
+    Fits,
+    /// popfit's table in CSV
+    Csv,
     /// rvspecfit's RVTAB, FIBERMAP and SCORES in FITS, and its models in a second file (rvtab_X.fits: rvmod_X.fits)
     Rvtab,
 }
 
+impl Format {
+    /// All layouts.
+    const ALL: [Format; 5] = [
+        Format::Table,
+        Format::Parquet,
+        Format::Fits,
+        Format::Csv,
+        Format::Rvtab,
+    ];
+
+    /// Returns the name of the layout.
+    fn name(self) -> &'static str {
+        match self {
+            Format::Table => "table",
+            Format::Parquet => "parquet",
+            Format::Fits => "fits",
+            Format::Csv => "csv",
+            Format::Rvtab => "rvtab",
+        }
+    }
+
+    /// Returns the layout without the kind of file: `Table` for popfit's table of any kind.
+    pub(crate) fn layout(self) -> Format {
+        match self {
+            Format::Rvtab => Format::Rvtab,
+            Format::Table | Format::Parquet | Format::Fits | Format::Csv => Format::Table,
+        }
+    }
+
+    /// Returns the extension of files that a run names itself.
+    pub(crate) fn extension(self) -> &'static str {
+        match self {
+            Format::Table | Format::Parquet => "parquet",
+            Format::Fits | Format::Rvtab => "fits",
+            Format::Csv => "csv",
+        }
+    }
+
+    /// Fails if a table of this name is a file of another kind than the layout asks for.
+    pub(crate) fn check_extension(self, table: &Path) -> Result<()> {
+        let fits = |extension: &std::ffi::OsStr| extension.eq_ignore_ascii_case(self.extension());
+        // the writers check what the other two ask for
+        if matches!(self, Format::Table | Format::Rvtab) || table.extension().is_some_and(fits) {
+            return Ok(());
+        }
+        Err(Error::Usage(format!(
+            "{}: a table of the format {self} must end in .{}",
+            table.display(),
+            self.extension()
+        )))
+    }
+}
+
 impl std::fmt::Display for Format {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Format::Table => "table",
-            Format::Rvtab => "rvtab",
-        })
+        f.write_str(self.name())
     }
 }
 
@@ -30,19 +86,17 @@ impl std::str::FromStr for Format {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Format> {
-        match name {
-            "table" => Ok(Format::Table),
-            "rvtab" => Ok(Format::Rvtab),
-            _ => {
-                let message = format!(
-                    "format: {name:?} is no layout of a result; give \"table\" or \"rvtab\""
-                );
-                Err(Error::InvalidArgument {
-                    argument: "format".into(),
-                    message,
-                })
+        let known = Format::ALL.into_iter().find(|format| format.name() == name);
+        known.ok_or_else(|| {
+            let message = format!(
+                "format: {name:?} is no layout of a result; give \"table\", \"parquet\", \"fits\", \"csv\" or \
+                 \"rvtab\""
+            );
+            Error::InvalidArgument {
+                argument: "format".into(),
+                message,
             }
-        }
+        })
     }
 }
 
@@ -54,41 +108,51 @@ pub enum Output<'a> {
 
 impl<'a> Output<'a> {
     /// Begins the result file of `popfit fit` in this format, before anything is fitted; fails if it cannot be written.
+    /// `heads` are the files of spectra without their spectra.
     pub fn create(
         format: Format,
         path: &Path,
         fitter: &'a SpectralFitter,
-        source: &FilesReader,
+        heads: &[Spectra],
         options: WriteOptions,
     ) -> Result<Output<'a>> {
-        Ok(match format {
-            Format::Table => {
-                let schema = Schema::of(fitter, source.text_ids());
+        Ok(match format.layout() {
+            Format::Rvtab => {
+                Output::RvTab(Box::new(RvTabWriter::create(path, fitter, heads, options)?))
+            }
+            _ => {
+                let schema = schema(fitter, heads);
                 Output::Table(Box::new(TableWriter::create(path, &schema, options)?))
             }
-            Format::Rvtab => Output::RvTab(Box::new(RvTabWriter::create(
-                path,
-                fitter,
-                &source.files(),
-                options,
-            )?)),
         })
     }
 
     /// Completes the result file and gives it its name; `by_rows` says which device made which rows.
-    /// The journal learns of the files before they have their names.
-    pub fn finish(self, by_rows: &[DeviceRows], journal: &mut Journal) -> Result<()> {
+    /// The journal, if there is one, learns of the files before they have their names.
+    pub fn finish(self, by_rows: &[DeviceRows], journal: Option<&mut Journal>) -> Result<()> {
         match self {
             Output::Table(mut table) => {
                 table.made_by(by_rows);
-                table.finish_journaled(journal)
+                match journal {
+                    Some(journal) => table.finish_journaled(journal),
+                    None => table.finish(),
+                }
             }
             Output::RvTab(mut table) => {
                 table.made_by(by_rows);
-                table.finish_journaled(journal)
+                match journal {
+                    Some(journal) => table.finish_journaled(journal),
+                    None => table.finish(),
+                }
             }
         }
     }
+}
+
+/// Returns the schema of the table of these files, which are given without their spectra.
+pub fn schema(fitter: &SpectralFitter, heads: &[Spectra]) -> Schema {
+    let has_text_ids = heads.iter().any(|head| matches!(head.ids, Ids::Text(_)));
+    Schema::of(fitter, has_text_ids)
 }
 
 impl Sink for Output<'_> {

@@ -51,7 +51,7 @@ pub fn cells<const N: usize>(texts: [&str; N]) -> Vec<String> {
 }
 
 /// Number of fits that ended with each status (and cause, for `bad_input`).
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Counts(BTreeMap<(i32, String), u64>);
 
 impl Counts {
@@ -91,7 +91,7 @@ impl std::fmt::Display for Counts {
 }
 
 /// The first spectra that could not be fitted, and why.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Faults {
     shown: Vec<String>,
     more: u64,
@@ -102,7 +102,7 @@ impl Faults {
     const SHOWN: usize = 5;
 
     /// Keeps the messages of rows with unusable spectra; after the first few it only counts them.
-    fn add(&mut self, rows: &[FitRow]) {
+    pub fn add(&mut self, rows: &[FitRow]) {
         for row in rows.iter().filter(|row| row.status == Status::BadInput) {
             if self.shown.len() == Self::SHOWN {
                 self.more += 1;

@@ -1,5 +1,6 @@
 //! The files that `popfit fit` writes: none takes the place of an input, nor of another file unless the user allows it.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use popfit::{Error, Journal, Result, RvTabWriter};
@@ -47,10 +48,15 @@ impl Targets {
         Ok(Targets(all.flatten().collect()))
     }
 
+    /// Lists the files of a run that writes a table for each of its inputs.
+    pub fn of_files(files: Vec<PathBuf>) -> Targets {
+        Targets(files)
+    }
+
     /// Fails if one of the files to be written is one of these inputs, also through links.
     pub fn spare(&self, inputs: impl IntoIterator<Item = PathBuf>) -> Result<()> {
         let real = |path: &Path| path.canonicalize().ok();
-        let targets: Vec<PathBuf> = self.0.iter().filter_map(|target| real(target)).collect();
+        let targets: HashSet<PathBuf> = self.0.iter().filter_map(|target| real(target)).collect();
         match inputs
             .into_iter()
             .find(|input| real(input).is_some_and(|input| targets.contains(&input)))

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use popfit::spectra::{FilesReader, Selection, SpectraReader};
 use popfit::{Control, Error, FitTable, FlagCounts, Metadata, Spectra, SpectralFitter};
-use popfit_cli::{BuiltModel, Event, FitFiles, FitSettings};
+use popfit_cli::{BuiltModel, Event, FailedFile, FitFiles, FitSettings};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -229,9 +229,14 @@ impl Fitted {
 pub struct Output {
     path: PathBuf,
     format: String,
+    /// A table for each file, in the folder `path`.
+    per_file: bool,
+    skip_existing: bool,
+    /// Folder below which paths are repeated.
+    input_root: Option<PathBuf>,
     resume: bool,
     overwrite: bool,
-    /// File of the best-fit spectra.
+    /// File, or folder, of the best-fit spectra.
     models: Option<PathBuf>,
     /// Folder of the page about the run.
     report: Option<PathBuf>,
@@ -243,6 +248,9 @@ impl Output {
         Output {
             path,
             format: "table".into(),
+            per_file: false,
+            skip_existing: false,
+            input_root: None,
             resume: false,
             overwrite: false,
             models: None,
@@ -297,6 +305,20 @@ pub fn fit_files<'py>(
     summary.set_item("bad_inputs", result.bad_inputs.clone())?;
     summary.set_item("flags", result.flags.clone())?;
     summary.set_item("text", result.to_string())?;
+    if let Some(files) = &result.per_file {
+        let failed = PyDict::new(py);
+        for FailedFile { file, cause, .. } in &files.failed {
+            failed.set_item(file.display().to_string(), cause)?;
+        }
+        summary.set_item("written_files", files.written)?;
+        summary.set_item("skipped_files", files.skipped)?;
+        summary.set_item("failed_files", failed)?;
+        summary.set_item("left_files", files.left)?;
+        notes.extend(of_kind(
+            "warning",
+            files.failed.iter().map(ToString::to_string).collect(),
+        ));
+    }
     (summary, notes, stopped).into_pyobject(py)
 }
 
@@ -314,6 +336,8 @@ pub fn run_over_files(
     built.file = Some(model.file.clone());
     let mut run_over = FitFiles::new(built, files, output.path);
     run_over.format = output.format.parse()?;
+    (run_over.per_file, run_over.skip_existing) = (output.per_file, output.skip_existing);
+    run_over.input_root = output.input_root;
     (run_over.resume, run_over.overwrite) = (output.resume, output.overwrite);
     (run_over.models, run_over.report) = (output.models, output.report);
     run_over.settings = settings.of_fits()?;

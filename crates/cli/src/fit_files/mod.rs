@@ -2,33 +2,35 @@
 //!
 //! Everything is checked before the first fit, and before any file is written.
 
+mod per_file;
 mod settings;
 mod summary;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use popfit::report::{About, Collector, ReportFile};
 use popfit::spectra::{FilesReader, InputFiles, SpectraReader};
 use popfit::{
     Control, Error, ExposureVelocity, FitRow, Journal, Metadata, ModelFile, ModelWriter, Precision,
-    Result, Schema, Sink, Spectra, SpectralFitter, Status, Summary, WriteOptions,
+    Result, Sink, Spectra, SpectralFitter, Status, Summary, WriteOptions,
 };
 
-use super::output::Output;
+use super::output::{Output, schema};
 use super::profile::ProfileFiles;
 use super::rows::Counting;
 use super::targets::{Extras, Targets};
 use super::{report, selection};
 pub use settings::{BuiltModel, Event, FitDevice, FitFiles, FitModel, FitSettings, OptionNames};
 use summary::fitted;
-pub use summary::{FitFilesSummary, StatusCount};
+pub use summary::{FailedFile, FitFilesSummary, PerFileSummary, StatusCount};
 
 /// Fits every selected spectrum of the files, and writes the result table and what else is asked for. It prints
 /// nothing and catches no signal; its events go to [`FitFiles::on_event`].
 ///
 /// A run that `control` ends early still writes its table, with the status `interrupted` where a spectrum was not
-/// fitted, and a run with [`FitFiles::resume`] goes on from there.
+/// fitted, and a run with [`FitFiles::resume`] goes on from there. A run with [`FitFiles::per_file`] writes the tables of
+/// the files that it has fitted to their ends, and a run with [`FitFiles::skip_existing`] goes on from there.
 ///
 /// # Errors
 /// Returns [`Error::Interrupted`] if the run was ended before its table was written, or if the table existed before and
@@ -36,7 +38,13 @@ pub use summary::{FitFilesSummary, StatusCount};
 /// [`Error::OutputLocked`] for the files that it writes; [`Error::Journal`] if there is another run to resume; and the
 /// errors of model files, of readers, of [`SpectralFitter::fit_journaled`] and of the table's writer.
 pub fn fit_files(files: FitFiles, control: &Control) -> Result<FitFilesSummary> {
-    control.scope(|| fit_here(files, control))?
+    control.scope(|| {
+        if files.per_file {
+            per_file::fit(files, control)
+        } else {
+            fit_here(files, control)
+        }
+    })?
 }
 
 /// Makes the run in the current pool of threads.
@@ -61,23 +69,7 @@ fn fit_here(mut files: FitFiles, control: &Control) -> Result<FitFilesSummary> {
             Some(file) => file.blame(error),
             None => error,
         })?;
-    if files.settings.precision == Precision::Mixed && fitter.device_name().starts_with("cpu") {
-        files.report(Event::Note(
-            "mixed precision is for GPUs: on the CPU it only takes longer".into(),
-        ));
-    }
-    let notes = fitter
-        .model()
-        .assumptions()
-        .into_iter()
-        .chain(source.notes().iter().cloned());
-    notes.for_each(|note| files.report(Event::Note(note)));
-    let advice = spectra
-        .iter()
-        .flat_map(|file| fitter.notes(file))
-        .chain(fitter.pixel_notes(&spectra));
-    advice.for_each(|advice| files.report(Event::Advice(advice)));
-    drop(spectra);
+    files.report_notes(&fitter, source.notes(), &spectra);
     let metadata = Metadata::of(&fitter).model(text);
     if !inputs.read(&control.cancel)? {
         return Err(Error::Interrupted {
@@ -90,7 +82,7 @@ fn fit_here(mut files: FitFiles, control: &Control) -> Result<FitFilesSummary> {
     let key = format!(
         "{}\nformat = {}",
         fitter.resume_key(&metadata.model, &files.selection, &inputs),
-        files.format
+        files.format.layout()
     );
     let mut journal = Journal::open(&files.output, &key, files.resume)?;
     if let Some(damage) = journal.damage() {
@@ -110,20 +102,15 @@ fn fit_here(mut files: FitFiles, control: &Control) -> Result<FitFilesSummary> {
     let options = WriteOptions::default()
         .metadata(metadata.clone())
         .overwrite(may_replace(&files.output));
-    let mut table = Output::create(files.format, &files.output, &fitter, &source, options)?;
+    let mut table = Output::create(files.format, &files.output, &fitter, &spectra, options)?;
     let models = files.models.as_deref().map(|path| {
         let options = WriteOptions::default()
             .metadata(metadata.clone())
             .overwrite(may_replace(path));
-        ModelWriter::create(
-            path,
-            &fitter,
-            &source.files(),
-            &Schema::of(&fitter, source.text_ids()),
-            options,
-        )
+        ModelWriter::create(path, &fitter, &spectra, &schema(&fitter, &spectra), options)
     });
     let mut models = models.transpose()?;
+    drop(spectra);
     let page = files
         .report
         .as_deref()
@@ -166,7 +153,7 @@ fn fit_here(mut files: FitFiles, control: &Control) -> Result<FitFilesSummary> {
             kept,
         });
     }
-    let finished = table.finish(&summary.by_rows, &mut journal);
+    let finished = table.finish(&summary.by_rows, Some(&mut journal));
     let finished = targets.record(&mut journal, finished);
     finished.map_err(|error| files.failed(error, &journal))?;
     if let Some(models) = models {
@@ -188,6 +175,7 @@ fn fit_here(mut files: FitFiles, control: &Control) -> Result<FitFilesSummary> {
         bad_inputs,
         flags,
         time,
+        per_file: None,
     };
     if let (Some(profile), Some(files)) = (&mut done.summary.profile, profiles) {
         profile.opening = Some((begin - opened).as_secs_f64());
@@ -211,6 +199,8 @@ impl FitFiles {
     /// Returns the files that the run will write; fails, before anything is read, if one is an input or must not be
     /// replaced.
     fn targets(&self, profile: bool) -> Result<Targets> {
+        self.refuse_settings_of_per_file()?;
+        self.format.check_extension(&self.output)?;
         let extras = Extras {
             format: self.format,
             models: self.models.as_deref(),
@@ -218,21 +208,57 @@ impl FitFiles {
             profile,
         };
         let targets = Targets::new(&self.output, &extras)?;
-        let model = match &self.model {
-            FitModel::Path(path) => Some(path),
-            FitModel::Built(_) => None,
-        };
-        targets.spare(
-            self.spectra
-                .iter()
-                .chain(model)
-                .chain(&self.other_inputs)
-                .cloned(),
-        )?;
+        targets.spare(self.inputs())?;
         if !self.overwrite {
             targets.refuse_existing(self.resume, self.option_names)?;
         }
         Ok(targets)
+    }
+
+    /// Fails for settings that only a run with a table for each input has.
+    fn refuse_settings_of_per_file(&self) -> Result<()> {
+        let given = [
+            ("skip_existing", self.skip_existing),
+            ("input_root", self.input_root.is_some()),
+        ];
+        match given.iter().find(|(_, is_given)| *is_given) {
+            None => Ok(()),
+            Some((field, _)) => Err(Error::Usage(format!(
+                "{} goes with {}; {} goes on with a run that writes one table",
+                self.option_names.of(field),
+                self.option_names.of("per_file"),
+                self.option_names.of("resume"),
+            ))),
+        }
+    }
+
+    /// Returns the files that the run reads, as far as they are named.
+    fn inputs(&self) -> impl Iterator<Item = PathBuf> {
+        let model = match &self.model {
+            FitModel::Path(path) => Some(path),
+            FitModel::Built(_) => None,
+        };
+        let files = self.spectra.iter().chain(model).chain(&self.other_inputs);
+        files.cloned()
+    }
+
+    /// Reports notes and advice on a run: those on its settings and model, those of its readers, and those on its files
+    /// of spectra, which are given without their spectra.
+    fn report_notes(&mut self, fitter: &SpectralFitter, of_readers: &[String], heads: &[Spectra]) {
+        if self.settings.precision == Precision::Mixed && fitter.device_name().starts_with("cpu") {
+            self.report(Event::Note(
+                "mixed precision is for GPUs: on the CPU it only takes longer".into(),
+            ));
+        }
+        let of_model = fitter.model().assumptions();
+        for note in of_model.iter().chain(of_readers) {
+            self.report(Event::Note(note.clone()));
+        }
+        let of_files = heads.iter().flat_map(|head| fitter.notes(head));
+        let of_pixels = fitter.pixel_notes(heads);
+        for advice in of_files.chain(of_pixels).collect::<Vec<_>>() {
+            self.report(Event::Advice(advice));
+        }
     }
 
     /// Builds the model from its file, with the selected arms, or takes the one in memory. Exposures are joined or

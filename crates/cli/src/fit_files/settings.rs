@@ -18,17 +18,28 @@ use crate::output::Format;
 pub struct FitFiles {
     /// The model that is fitted.
     pub model: FitModel,
-    /// Files of spectra, fitted one after another into one table.
+    /// Files of spectra, fitted one after another into one table, or into a table for each.
     pub spectra: Vec<PathBuf>,
-    /// The result table: a name that ends in `.parquet`, `.fits` or `.csv`.
+    /// The result table: a name that ends in `.parquet`, `.fits` or `.csv`; or, with `per_file`, a folder.
     pub output: PathBuf,
     /// Layout of the result; popfit's table unless set.
     pub format: Format,
+    /// Write a table for each file of spectra. The folder `output` is made if it is missing. It gets the folders of the
+    /// inputs below the deepest one that they have in common, and in these `rvtab_NAME.fits` and `rvmod_NAME.fits`, or
+    /// `NAME.parquet`, for an input NAME. Each table has the bytes of a run over its input alone. A file that cannot be
+    /// read or fitted does not stop the others ([`FitFilesSummary::per_file`](crate::FitFilesSummary::per_file)).
+    pub per_file: bool,
+    /// With `per_file`: do not fit files whose outputs are all there, which goes on with a run that has ended early.
+    pub skip_existing: bool,
+    /// With `per_file`: the folder below which the paths of inputs are repeated in `output`, instead of the deepest one
+    /// that they have in common. Runs over different files need it to name outputs alike.
+    pub input_root: Option<PathBuf>,
     /// Go on with a run that was killed or interrupted: what it has fitted is not fitted again.
     pub resume: bool,
     /// Replace the output, and what is written beside it, if these files exist.
     pub overwrite: bool,
-    /// File of the best-fit spectra, whose name ends in `.fits`; the layout rvtab has its own.
+    /// File of the best-fit spectra, whose name ends in `.fits`, or, with `per_file`, folder of `models_NAME.fits`; the
+    /// layout rvtab has its own.
     pub models: Option<PathBuf>,
     /// Folder in which a page with counts, figures, some spectra and a table is written (`index.html`).
     pub report: Option<PathBuf>,
@@ -57,6 +68,9 @@ impl FitFiles {
             spectra,
             output: output.into(),
             format: Format::Table,
+            per_file: false,
+            skip_existing: false,
+            input_root: None,
             resume: false,
             overwrite: false,
             models: None,

@@ -149,6 +149,9 @@ fn refuse_outputs(files: &FitFiles) -> Result<()> {
         (files.report.is_some(), "report"),
         (files.resume, "resume"),
         (files.overwrite, "overwrite"),
+        (files.per_file, "per_file"),
+        (files.skip_existing, "skip_existing"),
+        (files.input_root.is_some(), "input_root"),
         (files.format != Format::Table, "format"),
     ];
     match unsuited.iter().find(|(is_given, _)| *is_given) {

@@ -14,6 +14,7 @@ mod limited;
 mod messages;
 mod outputs;
 mod pages;
+mod per_file;
 mod predict;
 mod profile;
 mod schema;

@@ -25,6 +25,16 @@ pub trait Sink {
     /// # Errors
     /// Returns any error of the sink, such as that of a full disk. It ends the run.
     fn append(&mut self, spectra: &Spectra, rows: &[FitRow]) -> Result<()>;
+
+    /// Appends the rows of one batch, and learns which device made them, by the name in
+    /// [`Summary::by_rows`](crate::Summary::by_rows). A run calls this function, which only
+    /// [`append`](Sink::append)s unless the sink needs the name.
+    ///
+    /// # Errors
+    /// The errors of [`append`](Sink::append).
+    fn append_made_by(&mut self, spectra: &Spectra, rows: &[FitRow], _device: &str) -> Result<()> {
+        self.append(spectra, rows)
+    }
 }
 
 /// The results of a run as columns of one value per spectrum, in the order of the input.

@@ -237,6 +237,9 @@ impl RowWriter<'_> {
                 .iter()
                 .filter(|row| row.status == Status::Interrupted)
                 .count() as u64;
+            self.stages.time(BatchStage::Write, || {
+                self.sink.append_made_by(&batch.spectra, rows, &device)
+            })?;
             match self.by_rows.last_mut() {
                 Some(last) if last.device == device => last.rows += count,
                 _ => self.by_rows.push(DeviceRows {
@@ -244,8 +247,6 @@ impl RowWriter<'_> {
                     rows: count,
                 }),
             }
-            self.stages
-                .time(BatchStage::Write, || self.sink.append(&batch.spectra, rows))?;
         }
         Ok(job.batches.into_iter().map(|batch| batch.spectra).collect())
     }
