@@ -96,13 +96,14 @@ impl Run<'_> {
                 && row.p_constant_velocity.is_none_or(|p| p < MIN_UNTESTED_P)
         };
         let tested: Vec<ObservedObject> = objects.into_iter().filter(is_tested).collect();
-        if tested.is_empty() || self.is_cancelled() {
+        if tested.is_empty() {
             return Ok(());
         }
         let common_fitter = self
             .common_fitter
             .get_or_insert_with(|| Arc::new(self.fitter.with_common_velocity()))
             .clone();
+        // These fits are neither counted nor cancelled: the row of a finished fit must be that of a whole run.
         let silent = self.tally.take();
         let common_rows = self.fit_objects_alike(&common_fitter, files, &tested, None);
         self.tally = silent;
