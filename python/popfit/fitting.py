@@ -235,8 +235,8 @@ def fit_files(
     format : {"table", "parquet", "fits", "csv", "rvtab"}
         popfit's table, of the kind that the name of `output` says or of this one, or that of rvspecfit.
     per_file : bool
-        True for a table for each file NAME, in folders as those of the files: rvtab_NAME.fits and rvmod_NAME.fits for the
-        format "rvtab", else NAME.parquet, .fits or .csv. A bad file does not stop the others: a warning names it.
+        True for a table for each file NAME, in folders as those of the files: rvtab_NAME.fits and rvmod_NAME.fits for
+        the format "rvtab", else NAME.parquet, .fits or .csv. A bad file does not stop the others: a warning names it.
     skip_existing : bool
         True to pass over files whose outputs are all there, which goes on with a run with `per_file`.
     input_root : path, optional

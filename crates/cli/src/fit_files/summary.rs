@@ -21,8 +21,8 @@ pub struct FitFilesSummary {
     pub flags: Vec<String>,
     /// Time from the first fit to the finished table.
     pub time: Duration,
-    /// Files of a run that writes a table for each ([`FitFiles::per_file`](crate::FitFiles::per_file)); `None` for a run
-    /// that writes one table.
+    /// Files of a run that writes a table for each ([`FitFiles::per_file`](crate::FitFiles::per_file)); `None` for a
+    /// run that writes one table.
     pub per_file: Option<PerFileSummary>,
 }
 

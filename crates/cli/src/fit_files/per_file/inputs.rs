@@ -110,8 +110,8 @@ impl<'a> InputFile<'a> {
     }
 }
 
-/// Reads some of the inputs in turn. A file that cannot be read to its end is noted as failed, and the next one follows.
-/// The outputs of a file are begun before its first spectra are read, so that nothing is fitted in vain.
+/// Reads some of the inputs in turn. A file that cannot be read to its end is noted as failed, and the next one
+/// follows. The outputs of a file are begun before its first spectra are read, so that nothing is fitted in vain.
 pub(super) struct InputsReader<'r, 'a> {
     run: &'r FileRun<'a>,
     /// Indices of the files that follow.

@@ -1,7 +1,7 @@
 //! A run that writes a table for each of its inputs, as rvspecfit's `rvs_desi_fit` does.
 //!
-//! One stream fits the spectra of all inputs, small files together, and its sink gives the rows of each input to outputs
-//! of its own. There is no journal: outputs that are there are what a run goes on from.
+//! One stream fits the spectra of all inputs, small files together, and its sink gives the rows of each input to
+//! outputs of its own. There is no journal: outputs that are there are what a run goes on from.
 
 mod existing;
 mod inputs;
@@ -107,7 +107,7 @@ pub(super) fn fit(mut files: FitFiles, control: &Control) -> Result<FitFilesSumm
     let begin = Instant::now();
     let tally = Tally::new(&fitter.parameters());
     let fitted = fit_inputs(&run, tally, control, begin);
-    let (mut summary, tally) = fitted.map_err(|error| {
+    let (mut summary, tally) = fitted.inspect_err(|_| {
         let files_there = run
             .files
             .iter()
@@ -118,7 +118,6 @@ pub(super) fn fit(mut files: FitFiles, control: &Control) -> Result<FitFilesSumm
             files.option_names.of("skip_existing")
         );
         files.report(Event::Remains(remains));
-        error
     })?;
 
     // 5. Count files and rows.
@@ -245,8 +244,8 @@ fn fit_inputs(
     Ok((total, tally))
 }
 
-/// Returns the control of a stream over inputs that are neither written nor failed: with the time that is left, and with
-/// a progress that goes on.
+/// Returns the control of a stream over inputs that are neither written nor failed: with the time that is left, and
+/// with a progress that goes on.
 fn control_of_stream(run: &FileRun<'_>, control: &Control, begin: Instant) -> Control {
     let is_done = |phase: &Phase| !matches!(phase, Phase::Waiting | Phase::Begun | Phase::Read);
     let done = run.files.iter().filter(|file| is_done(&file.phase()));
