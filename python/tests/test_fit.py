@@ -183,6 +183,7 @@ def test_runs_that_fail_are_told(demo_model: popfit.SpectralModel, demo_arrays: 
 def test_no_files_are_refused(demo_model: popfit.SpectralModel, tmp_path: pathlib.Path) -> None:
     with pytest.raises(popfit.InputError, match="did a pattern match no file") as caught:
         popfit.fit_files(demo_model, [], tmp_path / "t.parquet")
+    assert caught.value.argument == "files"
 
 
 def test_files_get_a_table_each(demo_model: popfit.SpectralModel, tmp_path: pathlib.Path) -> None:
@@ -206,4 +207,3 @@ def test_files_get_a_table_each(demo_model: popfit.SpectralModel, tmp_path: path
     assert (summary["written_files"], summary["skipped_files"], summary["failed_files"]) == (1, 1, {})
     with pytest.raises(popfit.InputError, match="skip_existing"):
         popfit.fit_files(demo_model, files, tmp_path / "out", resume=True, **run)
-    assert caught.value.argument == "files"
