@@ -29,8 +29,8 @@ pub use summary::{FailedFile, FitFilesSummary, PerFileSummary, StatusCount};
 /// nothing and catches no signal; its events go to [`FitFiles::on_event`].
 ///
 /// A run that `control` ends early still writes its table, with the status `interrupted` where a spectrum was not
-/// fitted, and a run with [`FitFiles::resume`] goes on from there. A run with [`FitFiles::per_file`] writes the tables
-/// of the files that it has fitted to their ends, and a run with [`FitFiles::skip_existing`] goes on from there.
+/// fitted, and a run with [`FitFiles::resume`] goes on from there. With [`FitFiles::per_file`] it writes the tables of
+/// the files that it has fitted to their ends, and a run with [`FitFiles::skip_existing`] goes on from there.
 ///
 /// # Errors
 /// Returns [`Error::Interrupted`] if the run was ended before its table was written, or if the table existed before and

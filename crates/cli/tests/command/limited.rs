@@ -92,6 +92,13 @@ fn more_files_than_handles_are_read() {
         let output = limited(&["-n 64"], &arguments);
         assert!(output.status.success(), "{name}: {}", message(&output));
         assert_eq!(FitTable::read(&out).unwrap().0.len(), spectra * FILES);
+        // nor do the outputs of files that are read ahead
+        let tables = place(&format!("tables of {name}"));
+        arguments[5] = tables.clone();
+        arguments.push("--per-file".into());
+        let output = limited(&["-n 64"], &arguments);
+        assert!(output.status.success(), "{name}: {}", message(&output));
+        assert_eq!(std::fs::read_dir(tables).unwrap().count(), FILES);
     }
 }
 

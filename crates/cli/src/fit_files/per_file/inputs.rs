@@ -7,10 +7,9 @@ use popfit::{Error, Result, Spectra};
 
 use super::outputs::FileOutputs;
 use super::run::FileRun;
-use super::writer::FileWriter;
 
 /// An input that has been opened and checked.
-pub(super) struct InputFile<'a> {
+pub(super) struct InputFile {
     pub outputs: FileOutputs,
     /// True if outputs that are there are replaced.
     pub replaces: bool,
@@ -20,23 +19,21 @@ pub(super) struct InputFile<'a> {
     pub spectra: u64,
     /// State of the file on the disk when it was opened.
     opened: InputFiles,
-    progress: Mutex<FileProgress<'a>>,
+    progress: Mutex<FileProgress>,
 }
 
 /// Progress of a file, which the reader's thread and the writer's share.
-pub(super) struct FileProgress<'a> {
+pub(super) struct FileProgress {
     pub phase: Phase,
     /// The reader that has checked the file, until it is used.
     pub reader: Option<FilesReader>,
-    /// The outputs, from their beginning by the reader's thread until the first rows.
-    pub writer: Option<FileWriter<'a>>,
 }
 
 /// Phases of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Waiting,
-    /// Its outputs are begun, and its spectra are read.
+    /// Its spectra are read.
     Begun,
     /// All of its spectra have been read.
     Read,
@@ -48,13 +45,13 @@ pub(super) enum Phase {
     Failed(String),
 }
 
-impl<'a> InputFile<'a> {
+impl InputFile {
     /// Opens a file, and checks that the model suits it.
     pub fn open(
-        run: &FileRun<'a>,
+        run: &FileRun<'_>,
         outputs: FileOutputs,
         replaces: bool,
-    ) -> Result<(InputFile<'a>, Vec<String>)> {
+    ) -> Result<(InputFile, Vec<String>)> {
         let opened = InputFiles::new(&[&outputs.input]);
         let reader = FilesReader::open(&[&outputs.input], run.selection)?;
         let head = reader.empty();
@@ -74,14 +71,13 @@ impl<'a> InputFile<'a> {
             progress: Mutex::new(FileProgress {
                 phase: Phase::Waiting,
                 reader: Some(reader),
-                writer: None,
             }),
         };
         Ok((file, notes))
     }
 
     /// Returns the progress of the file, which no other thread changes meanwhile.
-    pub fn progress(&self) -> MutexGuard<'_, FileProgress<'a>> {
+    pub fn progress(&self) -> MutexGuard<'_, FileProgress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -90,18 +86,22 @@ impl<'a> InputFile<'a> {
         self.progress().phase.clone()
     }
 
-    /// Notes that the file cannot be fitted, and drops its outputs if no rows are in them.
-    pub fn fail(&self, error: &Error) {
-        let mut progress = self.progress();
-        progress.phase = Phase::Failed(error.to_string());
-        progress.writer = None;
+    /// Sets the phase of the file.
+    pub fn enter(&self, phase: Phase) {
+        self.progress().phase = phase;
     }
 
-    /// Lets the file wait once more, after the run in which it was begun has failed.
-    pub fn wait_again(&self) {
+    /// Notes that all spectra of the file have been read, unless it has failed meanwhile.
+    pub fn end_reading(&self) {
         let mut progress = self.progress();
-        progress.phase = Phase::Waiting;
-        progress.writer = None;
+        if progress.phase == Phase::Begun {
+            progress.phase = Phase::Read;
+        }
+    }
+
+    /// Notes that the file cannot be fitted.
+    pub fn fail(&self, error: &Error) {
+        self.enter(Phase::Failed(error.to_string()));
     }
 
     /// Fails if the file was written to after it was opened.
@@ -111,7 +111,7 @@ impl<'a> InputFile<'a> {
 }
 
 /// Reads some of the inputs in turn. A file that cannot be read to its end is noted as failed, and the next one
-/// follows. The outputs of a file are begun before its first spectra are read, so that nothing is fitted in vain.
+/// follows.
 pub(super) struct InputsReader<'r, 'a> {
     run: &'r FileRun<'a>,
     /// Indices of the files that follow.
@@ -131,7 +131,7 @@ struct CurrentFile {
 
 impl<'r, 'a> InputsReader<'r, 'a> {
     /// Returns a reader of the inputs with these indices; `first` is one of them.
-    pub fn new(run: &'r FileRun<'a>, first: &InputFile<'_>, inputs: Vec<usize>) -> Self {
+    pub fn new(run: &'r FileRun<'a>, first: &InputFile, inputs: Vec<usize>) -> Self {
         let spectra = inputs.iter().map(|index| run.files[*index].spectra).sum();
         InputsReader {
             run,

@@ -234,7 +234,7 @@ fn fit_inputs(
         let waiting = group.iter().copied().filter(is_waiting).collect();
         begun
             .iter()
-            .for_each(|index| run.files[*index].wait_again());
+            .for_each(|index| run.files[*index].enter(Phase::Waiting));
         groups.push(waiting);
         match begun[..] {
             [only] => run.files[only].fail(&error),

@@ -21,7 +21,7 @@ pub(super) struct FileRun<'a> {
     /// True if a file whose outputs appear meanwhile counts as skipped.
     pub skips_existing: bool,
     /// The inputs that are fitted.
-    pub files: Vec<InputFile<'a>>,
+    pub files: Vec<InputFile>,
     /// Index of each input, by its name in rows.
     index_by_name: HashMap<String, usize>,
     /// Cancels the run.
@@ -58,7 +58,7 @@ impl<'a> FileRun<'a> {
     }
 
     /// Adds an input.
-    pub fn add_file(&mut self, file: InputFile<'a>) {
+    pub fn add_file(&mut self, file: InputFile) {
         let name = file.outputs.input.display().to_string();
         self.index_by_name.insert(name, self.files.len());
         self.files.push(file);
@@ -104,7 +104,7 @@ impl<'a> FileRun<'a> {
             )
     }
 
-    /// Begins the outputs of a file, and returns its reader; `None` if the file cannot be fitted.
+    /// Returns the reader of a file that is to be read now; `None` if the file cannot be fitted.
     pub fn begin_file(&self, index: usize) -> Result<Option<FilesReader>> {
         let file = &self.files[index];
         let kept = file.progress().reader.take();
@@ -119,25 +119,32 @@ impl<'a> FileRun<'a> {
                 return Ok(None);
             }
         };
+        file.enter(Phase::Begun);
+        // Outputs that cannot be written are found before anything is fitted in vain. They are not kept, because many
+        // small files are read ahead, and a process may have few open files.
+        let outputs = self.create_outputs(index)?;
+        Ok(outputs.map(|_| reader))
+    }
+
+    /// Begins the outputs of a file; returns `None` if the file has failed, before or now.
+    pub fn create_outputs(&self, index: usize) -> Result<Option<FileWriter<'a>>> {
+        let file = &self.files[index];
+        if !matches!(file.phase(), Phase::Begun | Phase::Read) {
+            return Ok(None);
+        }
         match FileWriter::create(self, file) {
-            Ok(writer) => {
-                let mut progress = file.progress();
-                (progress.phase, progress.writer) = (Phase::Begun, Some(writer));
-                Ok(Some(reader))
-            }
+            Ok(writer) => Ok(Some(writer)),
             Err(error) => self.fail_output(file, error).map(|()| None),
         }
     }
 
     /// Notes that all spectra of a file have been read. A file without spectra is written at once.
     pub fn end_reading(&self, index: usize, has_spectra: bool) -> Result<()> {
-        let file = &self.files[index];
-        let writer = {
-            let mut progress = file.progress();
-            progress.phase = Phase::Read;
-            progress.writer.take_if(|_| !has_spectra)
-        };
-        match writer {
+        self.files[index].end_reading();
+        if has_spectra {
+            return Ok(());
+        }
+        match self.create_outputs(index)? {
             Some(writer) => self.publish_file(index, writer).map(drop),
             None => Ok(()),
         }
@@ -155,7 +162,7 @@ impl<'a> FileRun<'a> {
         }
         match writer.publish() {
             Ok(()) => {
-                file.progress().phase = Phase::Written;
+                file.enter(Phase::Written);
                 Ok(true)
             }
             Err(error) => self.fail_output(file, error).map(|()| false),
@@ -167,10 +174,10 @@ impl<'a> FileRun<'a> {
     ///
     /// # Errors
     /// Returns any other error, such as that of a full disk: it ends the run.
-    fn fail_output(&self, file: &InputFile<'a>, error: Error) -> Result<()> {
+    fn fail_output(&self, file: &InputFile, error: Error) -> Result<()> {
         match error {
             Error::OutputExists { .. } if self.skips_existing => {
-                file.progress().phase = Phase::AlreadyThere;
+                file.enter(Phase::AlreadyThere);
             }
             Error::OutputExists { .. } | Error::OutputLocked { .. } | Error::Usage(_) => {
                 file.fail(&error);

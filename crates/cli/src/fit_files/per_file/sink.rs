@@ -117,7 +117,7 @@ impl Sink for SplitSink<'_, '_> {
             self.close()?;
             self.open = Some(OpenFile {
                 index,
-                writer: self.run.files[index].progress().writer.take(),
+                writer: self.run.create_outputs(index)?,
                 tally_before: self.tally.clone(),
             });
         }

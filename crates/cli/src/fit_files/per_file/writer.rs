@@ -20,7 +20,7 @@ pub(super) struct FileWriter<'a> {
 
 impl<'a> FileWriter<'a> {
     /// Begins the outputs of a file under temporary names, and makes their folders.
-    pub fn create(run: &FileRun<'a>, file: &InputFile<'a>) -> Result<FileWriter<'a>> {
+    pub fn create(run: &FileRun<'a>, file: &InputFile) -> Result<FileWriter<'a>> {
         let outputs = &file.outputs;
         for path in outputs.paths() {
             let folder = path.parent().unwrap_or(Path::new(""));
