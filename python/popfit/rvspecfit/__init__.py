@@ -71,7 +71,7 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "two spectra of one setup",
         "exposures that are fitted together",
-        "an error",
+        "an error here; `popfit.fit` joins them",
     ),
     Difference(
         "`get_chisq`",
