@@ -72,10 +72,10 @@ impl JoinedReader {
             }
             spectra_until[object] = spectrum + 1;
         }
-        let mut most = 0;
+        let mut longest_until = 0;
         for until in &mut spectra_until {
-            most = most.max(*until);
-            *until = most;
+            longest_until = longest_until.max(*until);
+            *until = longest_until;
         }
         // 3. Keep the spectra that were read.
         let mut joined = JoinedReader {
@@ -190,8 +190,8 @@ impl SpectraReader for JoinedReader {
     }
 
     fn next_batch(&mut self, max: usize) -> Result<Option<Spectra<'static>>> {
-        let left = self.spectra_until.len() - self.next;
-        let end = self.next + max.max(1).min(left);
+        let remaining = self.spectra_until.len() - self.next;
+        let end = self.next + max.max(1).min(remaining);
         if end == self.next {
             return Ok(None);
         }

@@ -46,6 +46,26 @@ pub struct Objectives {
     pub messages: Vec<String>,
 }
 
+impl Objectives {
+    /// Returns objectives that are all missing (NaN), one per message, with derivatives by `parameters` parameters if
+    /// asked for.
+    pub(super) fn missing(
+        messages: Vec<String>,
+        parameters: usize,
+        derivatives: bool,
+    ) -> Objectives {
+        let count = messages.len();
+        let derivative_rows = if derivatives { count } else { 0 };
+        Objectives {
+            chi2: vec![f64::NAN; count],
+            objective: vec![f64::NAN; count],
+            gradient: vec![f64::NAN; derivative_rows * parameters],
+            normal_matrix: vec![f64::NAN; derivative_rows * parameters * parameters],
+            messages,
+        }
+    }
+}
+
 /// The first guess of a spectrum, from [`SpectralFitter::guess`].
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
@@ -107,14 +127,7 @@ impl SpectralFitter {
         // 2. Evaluate all of them.
         let outcomes = matched.evaluate(&ready, derivatives)?;
         // 3. Write the numbers to the places of the spectra. NaN stands for those without an objective.
-        let derivative_rows = if derivatives { count } else { 0 };
-        let mut objectives = Objectives {
-            chi2: vec![f64::NAN; count],
-            objective: vec![f64::NAN; count],
-            gradient: vec![f64::NAN; derivative_rows * width],
-            normal_matrix: vec![f64::NAN; derivative_rows * width * width],
-            messages,
-        };
+        let mut objectives = Objectives::missing(messages, width, derivatives);
         let scale = |p: usize| model.parameters[p].solver.scale;
         for (spectrum, outcome) in ready.iter().zip(&outcomes) {
             let place = spectrum.place;

@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::solver::Status;
 use crate::spectra::Spectra;
 use crate::spectral::input::exposures::{
-    ObservedObject, find_objects, repeat_velocities, separate_exposures,
+    ObservedObject, find_objects, group_objects, repeat_velocities, separate_exposures,
 };
 use crate::spectral::{ArmFit, FitRow, Objectives, SpectralFitter};
 
@@ -76,7 +76,13 @@ impl SpectralFitter {
     fn separate_velocities(&self, row: &FitRow, object: &ObservedObject) -> Vec<f64> {
         let mut parameters = row.parameters.clone();
         if let (Some(p), Some(list)) = (self.model.free_velocity(), &row.exposure_velocities) {
-            let mut velocities = object.exposures.iter().map(|&k| list.velocities[k]);
+            // The data of an exposure may not determine its velocity, and not depend on it.
+            let mean = parameters[p];
+            let velocity_or_mean = |&k: &usize| match list.velocities[k] {
+                velocity if velocity.is_nan() => mean,
+                velocity => velocity,
+            };
+            let mut velocities = object.exposures.iter().map(velocity_or_mean);
             parameters[p] = velocities.next().unwrap_or(parameters[p]);
             parameters.extend(velocities);
         }
@@ -95,74 +101,40 @@ impl SpectralFitter {
         derivatives: bool,
     ) -> Result<Objectives> {
         let width = self.model.parameters.len();
-        let count = spectra.len();
-        let derivative_rows = if derivatives { count } else { 0 };
-        let mut objectives = Objectives {
-            chi2: vec![f64::NAN; count],
-            objective: vec![f64::NAN; count],
-            gradient: vec![f64::NAN; derivative_rows * width],
-            normal_matrix: vec![f64::NAN; derivative_rows * width * width],
-            messages: vec![String::new(); count],
-        };
-        // 1. Evaluate the objects with each number of exposures together.
-        let mut by_count: BTreeMap<usize, Vec<ObservedObject>> = BTreeMap::new();
-        for object in find_objects(&[spectra]) {
-            by_count
-                .entry(object.exposures.len())
-                .or_default()
-                .push(object);
-        }
-        for (exposures, objects) in by_count {
+        let messages = vec![String::new(); spectra.len()];
+        let mut objectives = Objectives::missing(messages, width, derivatives);
+        for (count, objects) in group_objects(find_objects(&[spectra])) {
+            // 1. Evaluate the objects with this number of exposures together.
             let separated = separate_exposures(&self.model, spectra, &objects);
             let points = repeat_velocities(&self.model, parameters, &objects);
-            let fitter = self.for_exposures(exposures);
+            let fitter = self.for_exposures(count);
             let evaluated = fitter.objective(&separated, &points, derivatives)?;
-            // 2. Write the numbers to the places of the objects.
+            // 2. Write the numbers to the places of the objects. Those of all velocities are summed.
             let all = fitter.model.parameters.len();
-            let place_of = |p: usize| {
-                if p < width {
-                    Some(p)
-                } else {
-                    self.model.free_velocity()
-                }
-            };
-            let places: Vec<usize> = (0..all).filter_map(place_of).collect();
+            let first = self.model.free_velocity().unwrap_or(0);
+            let place_of = |p: usize| if p < width { p } else { first };
             for (k, object) in objects.iter().enumerate() {
                 let place = object.place;
                 objectives.chi2[place] = evaluated.chi2[k];
                 objectives.objective[place] = evaluated.objective[k];
                 objectives.messages[place].clone_from(&evaluated.messages[k]);
-                if derivatives {
-                    let gradient = &evaluated.gradient[k * all..][..all];
-                    let normal = &evaluated.normal_matrix[k * all * all..][..all * all];
-                    let target = &mut objectives.gradient[place * width..][..width];
-                    sum_places(gradient, &places, target);
-                    // The matrix is summed by columns, then by rows.
-                    let mut rows = vec![0.0; all * width];
-                    for (row, sums) in normal.chunks(all).zip(rows.chunks_mut(width)) {
-                        sum_places(row, &places, sums);
-                    }
-                    let target = &mut objectives.normal_matrix[place * width * width..];
-                    for q in 0..width {
-                        let column: Vec<f64> =
-                            rows.iter().skip(q).step_by(width).copied().collect();
-                        let mut sums = vec![0.0; width];
-                        sum_places(&column, &places, &mut sums);
-                        for (p, sum) in sums.into_iter().enumerate() {
-                            target[p * width + q] = sum;
-                        }
+                if !derivatives {
+                    continue;
+                }
+                let gradient = &mut objectives.gradient[place * width..][..width];
+                let normal =
+                    &mut objectives.normal_matrix[place * width * width..][..width * width];
+                gradient.fill(0.0);
+                normal.fill(0.0);
+                for p in 0..all {
+                    gradient[place_of(p)] += evaluated.gradient[k * all + p];
+                    for q in 0..all {
+                        let element = evaluated.normal_matrix[(k * all + p) * all + q];
+                        normal[place_of(p) * width + place_of(q)] += element;
                     }
                 }
             }
         }
         Ok(objectives)
-    }
-}
-
-/// Sets sums of the numbers that have the same place.
-fn sum_places(numbers: &[f64], places: &[usize], sums: &mut [f64]) {
-    sums.fill(0.0);
-    for (number, &place) in numbers.iter().zip(places) {
-        sums[place] += number;
     }
 }

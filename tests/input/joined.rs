@@ -162,19 +162,19 @@ fn exposures_in_different_files_are_different_objects() {
     let heads = reader.files();
     let no_objects = Some(Exposures::from_counts([]));
     assert!(heads.iter().all(|head| head.exposures == no_objects));
-    let mut found = Vec::new();
+    let mut objects = Vec::new();
     while let Some(batch) = reader.next_batch(3).unwrap() {
         let exposures = batch.exposures.as_ref().unwrap();
         for object in 0..batch.len() {
             let name = batch.file.rsplit('/').next().unwrap().to_string();
-            found.push((name, batch.ids.text(object), exposures.count(object)));
+            objects.push((name, batch.ids.text(object), exposures.count(object)));
         }
     }
     let expected: Vec<_> = ["first.npz", "second.npz"]
         .iter()
         .flat_map(|name| OBJECTS.map(|(id, count)| (name.to_string(), id.to_string(), count)))
         .collect();
-    assert_eq!(found, expected);
+    assert_eq!(objects, expected);
 }
 
 /// Objects of arrays: any number of exposures each, whatever their ids.

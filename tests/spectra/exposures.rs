@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use popfit::{
-    Continuum, Device, Emulator, ExposureVelocity, FitRow, Flags, Spectra, SpectralFitter,
-    SpectralModel, Status, VelocityScan,
+    Continuum, Device, Emulator, ExposureVelocity, FitRow, Spectra, SpectralFitter, SpectralModel,
+    Status, VelocityScan,
 };
 use popfit_testing::fits::{devices, fitter, pick, same_bits, synb_spectra};
 use popfit_testing::{array, demo_emulator};
@@ -283,13 +283,27 @@ fn too_many_velocities_are_a_row_with_the_reason() {
     assert!((ratio * 40f64.sqrt() - 1.0).abs() < 0.05, "{ratio}");
 }
 
+/// The penalty of a point outside the training hull grows with the pixels of all exposures.
 #[test]
-fn a_star_beyond_its_hull_pays_for_all_exposures_once() {
-    let spectra = spectra();
-    let doubled = pick(&spectra, &[0, 0]).join_exposures();
-    let row = &fit(ExposureVelocity::Shared, &Device::cpu(), &doubled)[0];
-    assert!(!row.flags.contains(Flags::OUTSIDE_HULL));
-    assert_eq!(row.unreached.len(), 1);
+fn points_beyond_the_hull_pay_for_all_exposures() {
+    let star = pick(&spectra(), &[0]);
+    let corner: Vec<f64> = model(None)
+        .bounds()
+        .iter()
+        .map(|(lower, _)| *lower)
+        .collect();
+    let at_rest = [&[0.0], &corner[1..]].concat();
+    let alone = fitter(model(None), &Device::cpu());
+    let single = alone.objective(&star, &at_rest, false).unwrap();
+    let penalty = single.objective[0] - single.chi2[0];
+    assert!(penalty > 100.0, "{penalty}");
+    let tripled = pick(&spectra(), &[0; 3]).join_exposures();
+    for velocity in [ExposureVelocity::Shared, ExposureVelocity::Each] {
+        let joint = fitter(model(Some(velocity)), &Device::cpu());
+        let objectives = joint.objective(&tripled, &at_rest, false).unwrap();
+        let ratio = (objectives.objective[0] - objectives.chi2[0]) / penalty;
+        assert!((ratio - 3.0).abs() < 1e-3, "{ratio}");
+    }
 }
 
 #[test]

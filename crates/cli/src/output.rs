@@ -86,8 +86,8 @@ impl std::str::FromStr for Format {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Format> {
-        let known = Format::ALL.into_iter().find(|format| format.name() == name);
-        known.ok_or_else(|| {
+        let format = Format::ALL.into_iter().find(|format| format.name() == name);
+        format.ok_or_else(|| {
             let message = format!(
                 "format: {name:?} is no layout of a result; give \"table\", \"parquet\", \"fits\", \"csv\" or \
                  \"rvtab\""

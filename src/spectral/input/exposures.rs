@@ -1,5 +1,7 @@
 //! Objects with several exposures as spectra that have each arm once per exposure (`model/exposures.rs`).
 
+use std::collections::BTreeMap;
+
 use crate::io::column::Column;
 use crate::model::SpectralModel;
 use crate::spectra::{ArmSpectra, Spectra};
@@ -64,6 +66,16 @@ pub fn find_objects(files: &[&Spectra]) -> Vec<ObservedObject> {
         }
     }
     objects
+}
+
+/// Groups objects by the number of their exposures that have data.
+pub fn group_objects(objects: Vec<ObservedObject>) -> BTreeMap<usize, Vec<ObservedObject>> {
+    let mut groups: BTreeMap<usize, Vec<ObservedObject>> = BTreeMap::new();
+    for object in objects {
+        let count = object.exposures.len();
+        groups.entry(count).or_default().push(object);
+    }
+    groups
 }
 
 /// Returns whether any pixel of a row has an inverse variance other than 0 and NaN, and is not masked.

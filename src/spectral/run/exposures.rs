@@ -1,7 +1,6 @@
 //! Objects with several exposures. Those with the same number of exposures are fitted together, as spectra of a model
 //! that has each arm once per exposure (`model/exposures.rs`).
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rayon::prelude::*;
@@ -12,7 +11,7 @@ use crate::model::{Cause, SpectralModel, SpectrumFault};
 use crate::spectra::Spectra;
 use crate::spectral::SpectralFitter;
 use crate::spectral::input::exposures::{
-    ObservedObject, find_objects, repeat_velocities, separate_exposures,
+    ObservedObject, find_objects, group_objects, repeat_velocities, separate_exposures,
 };
 use crate::spectral::input::reading::refuse_joined_exposures;
 use crate::spectral::results::blank::{bad_spectrum_error, blank_row, mark_bad_input};
@@ -40,14 +39,8 @@ impl Run<'_> {
             refuse_joined_exposures(model, spectra)?;
             rows.extend((0..spectra.len()).map(|k| blank_row(model, spectra, k)));
         }
-        // 1. Sort the objects by the number of their exposures.
-        let mut objects_by_count: BTreeMap<usize, Vec<ObservedObject>> = BTreeMap::new();
-        for object in find_objects(files) {
-            let count = object.exposures.len();
-            objects_by_count.entry(count).or_default().push(object);
-        }
-        // 2. Fit those of each number together.
-        for (count, objects) in objects_by_count {
+        // Fit the objects of each number of exposures together.
+        for (count, objects) in group_objects(find_objects(files)) {
             if count > model.max_exposures() {
                 let fault = too_many_exposures_fault(model, count);
                 for object in objects {
@@ -103,11 +96,7 @@ impl Run<'_> {
             .common_fitter
             .get_or_insert_with(|| Arc::new(self.fitter.with_common_velocity()))
             .clone();
-        // These fits are neither counted nor cancelled: the row of a finished fit must be that of a whole run.
-        let silent = self.tally.take();
-        let common_rows = self.fit_objects_alike(&common_fitter, files, &tested, None);
-        self.tally = silent;
-        let common_rows = common_rows?;
+        let common_rows = self.fit_unwatched(&common_fitter, files, &tested, None)?;
         // 2. A fit that ended above the common one is repeated from its end.
         let model = &self.fitter.model;
         let width = model.parameters.len();
@@ -120,10 +109,8 @@ impl Run<'_> {
             }
         }
         if !higher.is_empty() {
-            let silent = self.tally.take();
-            let lower_rows = self.fit_objects_alike(self.fitter, files, &higher, Some(&starts));
-            self.tally = silent;
-            for (object, row) in higher.iter().zip(lower_rows?) {
+            let lower_rows = self.fit_unwatched(self.fitter, files, &higher, Some(&starts))?;
+            for (object, row) in higher.iter().zip(lower_rows) {
                 let earlier = &mut rows[object.place];
                 if row.status.is_success() && row.objective < earlier.objective {
                     let evaluations = earlier.evaluations;
@@ -141,6 +128,21 @@ impl Run<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Fits objects as [`fit_objects_alike`](Run::fit_objects_alike) does, but without progress and cancel: the row of
+    /// an object whose fit has ended must be that of a whole run.
+    fn fit_unwatched(
+        &mut self,
+        fitter: &SpectralFitter,
+        files: &[&Spectra],
+        objects: &[ObservedObject],
+        user_starts: Option<&[f64]>,
+    ) -> Result<Vec<FitRow>> {
+        let tally = self.tally.take();
+        let rows = self.fit_objects_alike(fitter, files, objects, user_starts);
+        self.tally = tally;
+        rows
     }
 
     /// Fits objects with the same number of exposures, and returns the rows of the fits in which each exposure has arms

@@ -93,7 +93,7 @@ impl Tree {
     /// Paths and contents of all files below a folder, hidden ones too.
     fn files(&self, folder: &str) -> BTreeMap<String, Vec<u8>> {
         let root = self.path(folder);
-        let mut found = BTreeMap::new();
+        let mut contents = BTreeMap::new();
         let mut folders = vec![root.clone()];
         while let Some(folder) = folders.pop() {
             for entry in std::fs::read_dir(folder).into_iter().flatten() {
@@ -102,11 +102,11 @@ impl Tree {
                     folders.push(path);
                 } else {
                     let name = path.strip_prefix(&root).unwrap().display().to_string();
-                    found.insert(name.replace('\\', "/"), std::fs::read(path).unwrap());
+                    contents.insert(name.replace('\\', "/"), std::fs::read(path).unwrap());
                 }
             }
         }
-        found
+        contents
     }
 
     fn names(&self, folder: &str) -> Vec<String> {
