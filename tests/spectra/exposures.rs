@@ -287,20 +287,22 @@ fn too_many_velocities_are_a_row_with_the_reason() {
 #[test]
 fn points_beyond_the_hull_pay_for_all_exposures() {
     let star = pick(&spectra(), &[0]);
-    let corner: Vec<f64> = model(None)
+    // The hull is the box of the labels, whose bounds do not act here.
+    let mut parameters: Vec<f64> = model(None)
         .bounds()
         .iter()
-        .map(|(lower, _)| *lower)
+        .map(|(_, upper)| *upper)
         .collect();
-    let at_rest = [&[0.0], &corner[1..]].concat();
+    parameters[0] = 0.0;
+    parameters[2] += 0.3;
     let alone = fitter(model(None), &Device::cpu());
-    let single = alone.objective(&star, &at_rest, false).unwrap();
+    let single = alone.objective(&star, &parameters, false).unwrap();
     let penalty = single.objective[0] - single.chi2[0];
     assert!(penalty > 100.0, "{penalty}");
     let tripled = pick(&spectra(), &[0; 3]).join_exposures();
     for velocity in [ExposureVelocity::Shared, ExposureVelocity::Each] {
         let joint = fitter(model(Some(velocity)), &Device::cpu());
-        let objectives = joint.objective(&tripled, &at_rest, false).unwrap();
+        let objectives = joint.objective(&tripled, &parameters, false).unwrap();
         let ratio = (objectives.objective[0] - objectives.chi2[0]) / penalty;
         assert!((ratio - 3.0).abs() < 1e-3, "{ratio}");
     }
