@@ -40,7 +40,7 @@ pub use file::{ArmFiles, ModelFile};
 pub(crate) use objective::{SpectralObjective, hull_weights};
 pub(crate) use observe::ArmLayout;
 pub(crate) use prepare::{Prepared, PreparedArm, RawArm, prepare_spectrum};
-pub(crate) use reach::Motion;
+pub(crate) use reach::{ArmMotion, Motion};
 pub(crate) use sampling::Sampling;
 pub use settings::{
     Arm, Continuum, ContinuumKind, ExposureVelocity, Interpolation, LabelColumns, LabelSettings,

@@ -155,7 +155,7 @@ pub fn prepare_spectrum(
     model: &SpectralModel,
     raw: &[RawArm],
     samplings: &[&Sampling],
-    motion: Option<Motion>,
+    motion: Option<&Motion>,
 ) -> Result<Prepared, SpectrumFault> {
     // 1. Prepare the arms, and add up what they contribute.
     let mut prepared = Prepared {
@@ -166,12 +166,13 @@ pub fn prepare_spectrum(
         nonfinite: 0,
         signal_to_noise: 0.0,
         marginal_constant: 0.0,
-        motion,
+        motion: motion.cloned(),
     };
     let mut ratio_bits = Vec::new();
-    for ((arm, raw), sampling) in model.arms.iter().zip(raw).zip(samplings) {
+    for (a, ((arm, raw), sampling)) in model.arms.iter().zip(raw).zip(samplings).enumerate() {
         let mut ivar = pixel_weights(model, arm, raw, sampling, &mut prepared.nonfinite)?;
-        let counts = PixelCounts::mask_uncounted(arm, sampling, motion, &mut ivar);
+        let arm_motion = motion.map(|motion| motion.of_arm(a));
+        let counts = PixelCounts::mask_uncounted(arm, sampling, arm_motion, &mut ivar);
         let prepared_arm = prepare_arm(
             arm,
             raw,

@@ -27,9 +27,18 @@ const SPLINE_PIXELS: f64 = 3.0;
 /// Rounding of a pixel's place, in template pixels.
 const PLACE_ROUNDING: f64 = 1e-5;
 
-/// Range of radial velocities, and the largest vsini, at which the template has to cover the pixels of a spectrum.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// Ranges of radial velocities, and the largest vsini, at which the templates have to cover the pixels of a spectrum.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Motion {
+    /// (exposures) Lowest and highest velocity in km/s. A spectrum by itself is one exposure.
+    velocities: Vec<[f64; 2]>,
+    /// Largest vsini in km/s.
+    vsini: f64,
+}
+
+/// The motion in one arm of a spectrum.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ArmMotion {
     /// Lowest and highest velocity in km/s.
     velocity: [f64; 2],
     /// Largest vsini in km/s.
@@ -37,45 +46,35 @@ pub struct Motion {
 }
 
 impl Motion {
-    /// Returns the velocity, or the range of the velocities of all exposures, and vsini at parameters `u`, in the
-    /// solver's units.
-    fn at_parameters(model: &SpectralModel, u: &[f64]) -> Motion {
-        let physical_value = |p: usize| model.parameters[p].to_physical(u[p]);
-        let velocities = model.velocities.iter().map(|velocity| match velocity {
-            Velocity::Fixed(speed) => *speed,
-            Velocity::Parameter(p) => physical_value(*p),
-        });
-        let velocity = [
-            velocities.clone().fold(f64::INFINITY, f64::min),
-            velocities.fold(f64::NEG_INFINITY, f64::max),
-        ];
-        let vsini = match model.vsini {
-            None => 0.0,
-            Some(Rotation::Fixed(speed)) => speed,
-            Some(Rotation::Parameter { parameter, .. }) => physical_value(parameter),
-        };
-        Motion { velocity, vsini }
-    }
-
     /// Returns the velocities and vsini in a margin around parameters `u`, in the solver's units, as far as a
     /// spectrum's bounds allow them.
     pub fn around(model: &SpectralModel, u: &[f64], limits: &[ParameterLimits]) -> Motion {
-        let mut motion = Motion::at_parameters(model, u);
-        if let Some(p) = model.free_velocity() {
-            let ParameterLimits { lower, upper, .. } = limits[p];
-            let [low, high] = motion.velocity.map(|velocity| velocity / VELOCITY_STEP);
-            let margin = MOTION_MARGIN / VELOCITY_STEP;
-            motion.velocity = [
-                ((low - margin).floor() * VELOCITY_STEP).max(lower),
-                ((high + margin).ceil() * VELOCITY_STEP).min(upper),
-            ];
+        let physical_value = |p: usize| model.parameters[p].to_physical(u[p]);
+        let widen_velocity = |velocity: &Velocity| match *velocity {
+            Velocity::Fixed(speed) => [speed; 2],
+            Velocity::Parameter(p) => {
+                let ParameterLimits { lower, upper, .. } = limits[p];
+                let steps = physical_value(p) / VELOCITY_STEP;
+                let margin = MOTION_MARGIN / VELOCITY_STEP;
+                [
+                    ((steps - margin).floor() * VELOCITY_STEP).max(lower),
+                    ((steps + margin).ceil() * VELOCITY_STEP).min(upper),
+                ]
+            }
+        };
+        let vsini = match model.vsini {
+            None => 0.0,
+            Some(Rotation::Fixed(speed)) => speed,
+            Some(Rotation::Parameter { parameter: p, .. }) => {
+                let smallest = physical_value(p) + MOTION_MARGIN;
+                let next_step = VSINI_STEPS.into_iter().find(|step| *step >= smallest);
+                next_step.unwrap_or(f64::INFINITY).min(limits[p].upper)
+            }
+        };
+        Motion {
+            velocities: model.velocities.iter().map(widen_velocity).collect(),
+            vsini,
         }
-        if let Some(p) = model.free_vsini() {
-            let smallest = motion.vsini + MOTION_MARGIN;
-            let next_step = VSINI_STEPS.into_iter().find(|step| *step >= smallest);
-            motion.vsini = next_step.unwrap_or(f64::INFINITY).min(limits[p].upper);
-        }
-        motion
     }
 
     /// Returns the motion around the first of a spectrum's starts `u`, in the solver's units, that also contains the
@@ -87,32 +86,47 @@ impl Motion {
     ) -> Option<Motion> {
         let mut motions = starts.into_iter().map(|u| Motion::around(model, u, limits));
         let first = motions.next()?;
+        let vsini = first.vsini;
         Some(motions.fold(first, |widest, motion| Motion {
-            vsini: first.vsini,
-            ..widest.union(motion)
+            vsini,
+            ..widest.union(&motion)
         }))
     }
 
+    /// Returns the motion in arm `a`, which is that of its exposure.
+    pub fn of_arm(&self, a: usize) -> ArmMotion {
+        ArmMotion {
+            velocity: self.velocities[a % self.velocities.len()],
+            vsini: self.vsini,
+        }
+    }
+
+    /// Returns the smallest motion that contains this one and another.
+    pub fn union(&self, other: &Motion) -> Motion {
+        let velocities = self.velocities.iter().zip(&other.velocities);
+        Motion {
+            velocities: velocities
+                .map(|([low, high], [other_low, other_high])| {
+                    [low.min(*other_low), high.max(*other_high)]
+                })
+                .collect(),
+            vsini: self.vsini.max(other.vsini),
+        }
+    }
+}
+
+impl ArmMotion {
     /// Returns the motions at the lowest and the highest velocity of the model, at its largest vsini.
-    pub fn extremes(model: &SpectralModel) -> [Motion; 2] {
+    pub fn extremes(model: &SpectralModel) -> [ArmMotion; 2] {
         let (low, high) = model.velocity_range().into_inner();
         let vsini = match model.vsini {
             None => 0.0,
             Some(Rotation::Fixed(vsini) | Rotation::Parameter { most: vsini, .. }) => vsini,
         };
-        [low, high].map(|velocity| Motion {
+        [low, high].map(|velocity| ArmMotion {
             velocity: [velocity; 2],
             vsini,
         })
-    }
-
-    /// Returns the smallest motion that contains this one and another.
-    pub fn union(self, other: Motion) -> Motion {
-        let [[low, high], [other_low, other_high]] = [self.velocity, other.velocity];
-        Motion {
-            velocity: [low.min(other_low), high.max(other_high)],
-            vsini: self.vsini.max(other.vsini),
-        }
     }
 
     /// Returns how far the motion moves the template over the pixels of a spectrum, and how far rotation carries light,
@@ -197,7 +211,7 @@ impl Sampling {
     }
 
     /// Returns how far interpolation and rotation carry light beyond their pixels, in template pixels of this grid.
-    fn kernel_pixels(&self, arm: &ModelArm, motion: Motion) -> f64 {
+    fn kernel_pixels(&self, arm: &ModelArm, motion: ArmMotion) -> f64 {
         let is_sampled = !(self.is_template && motion.velocity == [0.0, 0.0]);
         let is_cubic = arm.interpolation == Interpolation::Cubic;
         let spline = if is_sampled && is_cubic {
@@ -209,7 +223,7 @@ impl Sampling {
     }
 
     /// Returns whether the template covers all pixels that count at rest.
-    fn reaches_all(&self, arm: &ModelArm, motion: Motion) -> bool {
+    fn reaches_all(&self, arm: &ModelArm, motion: ArmMotion) -> bool {
         let largest_step = arm
             .grid
             .segments
@@ -224,7 +238,7 @@ impl Sampling {
     }
 
     /// Returns which of the pixels that count at rest the template covers (pixels).
-    pub fn find_reached(&self, arm: &ModelArm, motion: Motion) -> Vec<bool> {
+    pub fn find_reached(&self, arm: &ModelArm, motion: ArmMotion) -> Vec<bool> {
         if self.reaches_all(arm, motion) {
             return self.on.clone();
         }
@@ -246,7 +260,7 @@ impl Sampling {
     }
 
     /// Returns whether a pixel that counts at rest lies in a mask of the star's frame at any velocity of a motion.
-    fn is_masked(&self, arm: &ModelArm, motion: Motion, pixel: usize) -> bool {
+    fn is_masked(&self, arm: &ModelArm, motion: ArmMotion, pixel: usize) -> bool {
         let ([lowest, highest], _) = motion.in_log_wavelength();
         if arm.mask_rest.is_empty() {
             return false;
@@ -261,13 +275,13 @@ impl Sampling {
     }
 
     /// Returns whether all pixels that count at rest also count at a motion, without a test of each pixel.
-    pub fn counts_all(&self, arm: &ModelArm, motion: Motion) -> bool {
+    pub fn counts_all(&self, arm: &ModelArm, motion: ArmMotion) -> bool {
         arm.mask_rest.is_empty() && self.reaches_all(arm, motion)
     }
 
     /// Returns which of the pixels that count at rest also count at a motion (pixels): those that the template covers,
     /// outside the masks of the star's frame.
-    pub fn find_counted(&self, arm: &ModelArm, motion: Motion) -> Vec<bool> {
+    pub fn find_counted(&self, arm: &ModelArm, motion: ArmMotion) -> Vec<bool> {
         let mut counted = self.find_reached(arm, motion);
         for (j, counts) in counted.iter_mut().enumerate() {
             *counts = *counts && !self.is_masked(arm, motion, j);
@@ -290,7 +304,7 @@ impl PixelCounts {
     pub fn mask_uncounted(
         arm: &ModelArm,
         sampling: &Sampling,
-        motion: Option<Motion>,
+        motion: Option<ArmMotion>,
         ivar: &mut [f64],
     ) -> PixelCounts {
         let all_counted = PixelCounts {
@@ -319,7 +333,7 @@ impl PixelCounts {
 mod tests {
     use super::*;
     use crate::Emulator;
-    use crate::model::Arm;
+    use crate::model::{Arm, ExposureVelocity};
 
     fn build_model(rotation: bool) -> SpectralModel {
         let emulator = Emulator::open(concat!(
@@ -343,7 +357,7 @@ mod tests {
     fn count_excluded(model: &SpectralModel, velocity: f64, vsini: f64) -> [usize; 2] {
         let arm = &model.arms[0];
         let sampling = Sampling::new(arm, arm.emulator.wavelength(), &[], 0).unwrap();
-        let motion = Motion {
+        let motion = ArmMotion {
             velocity: [velocity; 2],
             vsini,
         };
@@ -389,22 +403,49 @@ mod tests {
         assert_eq!(
             motion,
             Motion {
-                velocity: [480.0, 500.0],
+                velocities: vec![[480.0, 500.0]],
                 vsini: 120.0
             }
         );
         u[1] = model.parameters[1].to_u(280.0);
         assert_eq!(Motion::around(&model, &u, &limits).vsini, 300.0);
         let other_motion = Motion {
-            velocity: [-20.0, 490.0],
+            velocities: vec![[-20.0, 490.0]],
             vsini: 3.0,
         };
         assert_eq!(
-            motion.union(other_motion),
+            motion.union(&other_motion),
             Motion {
-                velocity: [-20.0, 500.0],
+                velocities: vec![[-20.0, 500.0]],
                 vsini: 120.0
             }
         );
+    }
+
+    /// A fast exposure takes no pixels from the others.
+    #[test]
+    fn each_exposure_has_the_pixels_of_its_own_velocity() {
+        let mut model = build_model(false);
+        model.exposures = Some(ExposureVelocity::Each);
+        let model = model.for_exposures(2);
+        let limits: Vec<ParameterLimits> = model
+            .parameters
+            .iter()
+            .map(super::super::ModelParameter::limits)
+            .collect();
+        let mut u: Vec<f64> = model.parameters.iter().map(|p| p.to_u(p.lower)).collect();
+        let fast = model.free_velocities()[1];
+        u[0] = model.parameters[0].to_u(0.0);
+        u[fast] = model.parameters[fast].to_u(400.0);
+        let motion = Motion::around(&model, &u, &limits);
+        let arm = &model.arms[0];
+        let sampling = Sampling::new(arm, arm.emulator.wavelength(), &[], 0).unwrap();
+        let excluded = [0, 1].map(|a| {
+            let counted = sampling.find_counted(arm, motion.of_arm(a));
+            counted.iter().filter(|counts| !**counts).count()
+        });
+        let step = arm.grid.segments[0].step;
+        let shift = |velocity: f64| (velocity / LIGHT / step + SPLINE_PIXELS).ceil() as usize;
+        assert_eq!(excluded, [2 * shift(20.0), shift(420.0)]);
     }
 }

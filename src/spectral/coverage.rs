@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use crate::error::Result;
 use crate::model::pixels::difference_of_means;
-use crate::model::{LineSpread, ModelArm, Motion, Sampling, SpectralModel};
+use crate::model::{ArmMotion, LineSpread, ModelArm, Sampling, SpectralModel};
 use crate::spectra::{ArmSpectra, Spectra, Wavelength};
 use crate::spectral::SpectralFitter;
 use crate::spectral::input::assemble::{
@@ -175,7 +175,7 @@ fn measure_coverage(
 /// vsini.
 fn max_unreached(model: &SpectralModel, arm: &ModelArm, sampling: &Sampling) -> usize {
     let mut max_unreached = 0;
-    for motion in Motion::extremes(model) {
+    for motion in ArmMotion::extremes(model) {
         let is_reached = sampling.find_reached(arm, motion);
         let reached = is_reached.iter().filter(|is_reached| **is_reached).count();
         max_unreached = max_unreached.max(sampling.used - reached);

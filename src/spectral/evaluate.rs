@@ -271,8 +271,8 @@ impl<'s> MatchedSpectra<'s> {
             .map(|(parameter, value)| parameter.to_u(*value))
             .collect();
         let limits = self.limit_columns.read_limits(place)?;
-        let motion = Some(Motion::around(model, &u, &limits));
-        let prepared = prepare_row(model, &self.arms, &self.grids, place, motion)?;
+        let motion = Motion::around(model, &u, &limits);
+        let prepared = prepare_row(model, &self.arms, &self.grids, place, Some(&motion))?;
         Ok(make_ready_spectrum(place, u, &limits, prepared.into()))
     }
 

@@ -75,8 +75,8 @@ impl Run<'_> {
                 .map(|(parameter, value)| parameter.to_u(*value))
                 .collect();
             let limits = limit_columns.read_limits(point.place)?;
-            let motion = Some(Motion::around(model, &u, &limits));
-            let prepared = prepare_row(model, &arms, &grids, point.place, motion)?;
+            let motion = Motion::around(model, &u, &limits);
+            let prepared = prepare_row(model, &arms, &grids, point.place, Some(&motion))?;
             Ok(make_ready_spectrum(
                 point.place,
                 u,

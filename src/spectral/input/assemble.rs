@@ -264,7 +264,7 @@ pub fn prepare_row(
     arms: &[Cow<ArmSpectra>],
     grids: &[Grids],
     place: usize,
-    motion: Option<Motion>,
+    motion: Option<&Motion>,
 ) -> std::result::Result<Prepared, SpectrumFault> {
     let mut samplings = Vec::with_capacity(arms.len());
     for grid in grids {
@@ -289,13 +289,16 @@ pub fn leave_out_uncounted_pixels(
     prepared: Prepared,
     motion: Option<Motion>,
 ) -> std::result::Result<Prepared, SpectrumFault> {
-    let mut samplings = model.arms.iter().zip(collect_samplings(grids, place));
-    let all_pixels_count = samplings
-        .all(|(arm, sampling)| motion.is_none_or(|motion| sampling.counts_all(arm, motion)));
+    let samplings = model.arms.iter().zip(collect_samplings(grids, place));
+    let all_pixels_count = motion.as_ref().is_none_or(|motion| {
+        samplings
+            .enumerate()
+            .all(|(a, (arm, sampling))| sampling.counts_all(arm, motion.of_arm(a)))
+    });
     if all_pixels_count {
         return Ok(Prepared { motion, ..prepared });
     }
-    prepare_row(model, arms, grids, place, motion)
+    prepare_row(model, arms, grids, place, motion.as_ref())
 }
 
 /// Makes, in parallel, the arrays that the fits of the first `count` spectra of a batch read; those that cannot be

@@ -362,7 +362,7 @@ impl<'a> Run<'a> {
                     .rfind(|piece| first_place(*piece) <= place)
                     .unwrap_or(0);
                 let k = place - first_place(piece);
-                match pieces[piece].prepare_again(&self.fitter.model, k, repeat.motion) {
+                match pieces[piece].prepare_again(&self.fitter.model, k, &repeat.motion) {
                     Ok(prepared) => ready.push(ReadySpectrum {
                         prepared: Arc::new(prepared),
                         ..repeat.spectrum

@@ -232,7 +232,7 @@ impl<'s> FilePiece<'s> {
         &self,
         model: &SpectralModel,
         k: usize,
-        motion: Motion,
+        motion: &Motion,
     ) -> SpectrumResult<Prepared> {
         prepare_row(model, &self.arms, &self.grids, k, Some(motion))
     }

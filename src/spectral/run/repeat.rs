@@ -39,26 +39,29 @@ impl RepeatedFit {
         // 1. Only a fit that ended elsewhere than its pixels were chosen for may need a repetition.
         let winner = find_winner(outcomes, model.marginalise)?;
         let end = &outcomes[winner];
-        let motion_of_fit = ready.prepared.motion?;
+        let motion_of_fit = ready.prepared.motion.as_ref()?;
         let motion_at_end = Motion::around(model, &end.parameters, &ready.limits);
         let has_valid_end = end
             .status
             .is_some_and(|status| status.is_success() || status == Status::MaxRounds);
-        if fit_number == MAX_FITS_PER_SPECTRUM || !has_valid_end || motion_at_end == motion_of_fit {
+        if fit_number == MAX_FITS_PER_SPECTRUM || !has_valid_end || motion_at_end == *motion_of_fit
+        {
             return None;
         }
         // 2. Compare the pixels that count at its end with those of the fit.
         let motion = if fit_number == 1 {
             motion_at_end
         } else {
-            motion_of_fit.union(motion_at_end)
+            motion_of_fit.union(&motion_at_end)
         };
-        let mut arms = model.arms.iter().zip(collect_samplings(grids, ready.place));
-        let has_same_pixels = arms.all(|(arm, sampling)| {
-            let all_count =
-                sampling.counts_all(arm, motion_of_fit) && sampling.counts_all(arm, motion);
-            all_count
-                || sampling.find_counted(arm, motion_of_fit) == sampling.find_counted(arm, motion)
+        let arms = model.arms.iter().zip(collect_samplings(grids, ready.place));
+        let has_same_pixels = arms.enumerate().all(|(a, (arm, sampling))| {
+            let motions = [motion_of_fit, &motion].map(|motion| motion.of_arm(a));
+            let [earlier, later] = motions;
+            motions
+                .iter()
+                .all(|motion| sampling.counts_all(arm, *motion))
+                || sampling.find_counted(arm, earlier) == sampling.find_counted(arm, later)
         });
         if has_same_pixels {
             return None;
