@@ -68,7 +68,7 @@ pub fn prepare_all(model: &SpectralModel, spectra: &Spectra) -> (Sampling, Vec<P
                 mask: &[],
                 resolution: None,
             };
-            prepare_spectrum(model, &[raw], &[&sampling], None).unwrap()
+            prepare_spectrum(model, &[raw], &[&sampling], None, &[]).unwrap()
         })
         .collect();
     (sampling, prepared)

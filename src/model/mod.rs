@@ -10,6 +10,7 @@ mod fault;
 #[cfg(feature = "files")]
 mod file;
 #[cfg(feature = "files")]
+mod jitter;
 mod keys;
 mod labels;
 mod objective;
@@ -37,14 +38,15 @@ use cache::ModelCache;
 pub(crate) use fault::{Cause, SpectrumFault};
 #[cfg(feature = "files")]
 pub use file::{ArmFiles, ModelFile};
+pub(crate) use jitter::{ArmJitter, JitterPixel};
 pub(crate) use objective::{SpectralObjective, hull_weights};
 pub(crate) use observe::ArmLayout;
 pub(crate) use prepare::{Prepared, PreparedArm, RawArm, prepare_spectrum};
 pub(crate) use reach::{ArmMotion, Motion};
 pub(crate) use sampling::Sampling;
 pub use settings::{
-    Arm, Continuum, ContinuumKind, ExposureVelocity, Interpolation, LabelColumns, LabelSettings,
-    LineSpread, NonFinite, Pixels, SpectraSettings, VelocityScan,
+    Arm, Continuum, ContinuumKind, ExposureVelocity, Interpolation, Jitter, LabelColumns,
+    LabelSettings, LineSpread, NonFinite, Pixels, SpectraSettings, VelocityScan,
 };
 use std::ops::RangeInclusive;
 use std::sync::Arc;

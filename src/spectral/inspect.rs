@@ -7,7 +7,9 @@ use rayon::prelude::*;
 use crate::cpu::CpuDevice;
 use crate::error::{Error, Result};
 use crate::first_guess::Start;
-use crate::model::{Motion, ParameterLimits, Prepared, PreparedArm, Sampling, SpectrumFault};
+use crate::model::{
+    ArmLayout, Motion, ParameterLimits, Prepared, PreparedArm, Sampling, SpectrumFault,
+};
 use crate::recording::Precision;
 use crate::solver::{Backend, LevenbergMarquardt, Method};
 use crate::spectra::Spectra;
@@ -15,7 +17,7 @@ use crate::spectral::input::assemble::{assemble, match_arms, prepare_row};
 use crate::spectral::input::layout::{lay_out_arms, mark_own_bases};
 use crate::spectral::input::limits::LimitColumns;
 use crate::spectral::input::reading::require_single_exposures;
-use crate::spectral::input::ready::{ReadySpectra, ReadySpectrum};
+use crate::spectral::input::ready::{Grids, ReadySpectra, ReadySpectrum};
 use crate::spectral::run::Run;
 use crate::threads;
 
@@ -76,7 +78,7 @@ impl Run<'_> {
                 .collect();
             let limits = limit_columns.read_limits(point.place)?;
             let motion = Motion::around(model, &u, &limits);
-            let prepared = prepare_row(model, &arms, &grids, point.place, Some(&motion))?;
+            let prepared = prepare_row(model, &arms, &grids, point.place, Some(&motion), &[])?;
             Ok(make_ready_spectrum(
                 point.place,
                 u,
@@ -92,11 +94,25 @@ impl Run<'_> {
                 })
                 .collect::<Result<_>>()
         })?;
-        // 2. Load them into a population, which computes the rows.
+        // 2. Evaluate their models.
         let layout = mark_own_bases(
             lay_out_arms(model, &arms, &grids),
             ready.iter().map(|spectrum| &*spectrum.prepared),
         );
+        self.inspect_ready(&layout, &grids, ready, rows)
+    }
+
+    /// Evaluates the model of prepared spectra of one layout on the CPU, each at its only start, and returns the arms
+    /// of each.
+    pub fn inspect_ready(
+        &self,
+        layout: &[ArmLayout],
+        grids: &[Grids],
+        ready: Vec<ReadySpectrum>,
+        rows: InspectedRows,
+    ) -> Result<Vec<Vec<InspectedArm>>> {
+        let model = &self.fitter.model;
+        // 1. Load them into a population, which computes the rows.
         let (precision, values_only) = match rows {
             InspectedRows::Values => (Precision::F32, true),
             InspectedRows::WithDerivatives => (Precision::F64, false),
@@ -104,19 +120,19 @@ impl Run<'_> {
         let objective =
             self.fitter
                 .shared
-                .get_or_make_objective(model, &layout, precision, values_only);
+                .get_or_make_objective(model, layout, precision, values_only);
         let ready_spectra = ReadySpectra {
             model,
-            grids: &grids,
+            grids,
             spectra: &ready,
             guess: None,
         };
         let batch = assemble(&objective, ready_spectra, &ready_spectra.starts());
         let method = Method::LevenbergMarquardt(LevenbergMarquardt::default());
         let mut population =
-            CpuDevice.population(objective.recording().clone(), &method, points.len())?;
+            CpuDevice.population(objective.recording().clone(), &method, ready.len())?;
         pollster::block_on(population.load(&batch))?;
-        // 3. Read each arm's model and solution. An arm without a continuum has no solution.
+        // 2. Read each arm's model and solution. An arm without a continuum has no solution.
         let buffers: Vec<_> = objective
             .arms
             .iter()
@@ -129,15 +145,16 @@ impl Run<'_> {
             .iter()
             .map(|id| id.and_then(|_| contents.next()).unwrap_or_default())
             .collect();
-        // 4. Divide them by spectrum: each buffer has the rows of all spectra.
+        // 3. Divide them by spectrum: each buffer has the rows of all spectra.
+        let count = ready.len();
         let rows_of_spectrum = |buffer: usize, k: usize| {
-            let length = contents[buffer].len() / points.len().max(1);
+            let length = contents[buffer].len() / count.max(1);
             contents[buffer][k * length..][..length].to_vec()
         };
         let mut inspected_spectra = Vec::with_capacity(ready.len());
         for (k, spectrum) in ready.into_iter().enumerate() {
             let prepared_arms = Arc::unwrap_or_clone(spectrum.prepared).arms;
-            let mut inspected_arms = Vec::with_capacity(arms.len());
+            let mut inspected_arms = Vec::with_capacity(prepared_arms.len());
             for (a, prepared) in prepared_arms.into_iter().enumerate() {
                 let sampling = grids[a].get(spectrum.place).map_err(usage_error)?;
                 inspected_arms.push(InspectedArm {
