@@ -6,7 +6,7 @@
 
 use pulp::NullaryFnOnce;
 
-use crate::math::probability::{Tail, chi2_tail_is_below};
+use crate::math::probability::{Tail, chi2_tail};
 use crate::model::{PreparedArm, Sampling};
 
 /// Upper tail probability of χ² against zero flux below which an arm is not only noise.
@@ -32,12 +32,7 @@ fn is_negative(arm: &PreparedArm, sampling: &Sampling) -> bool {
     let has_negative_share = sums.negative_weight > MIN_NEGATIVE_SHARE * sums.weight;
     // The cheapest conditions come first. Most arms fail them.
     (is_median_negative || has_negative_share)
-        && chi2_tail_is_below(
-            MAX_NOISE_PROBABILITY,
-            Tail::Upper,
-            sums.chi2,
-            f64::from(sums.unmasked),
-        )
+        && chi2_tail(Tail::Upper, sums.chi2, f64::from(sums.unmasked)) < MAX_NOISE_PROBABILITY
         && (is_median_negative || is_continuum_negative(arm, sampling))
 }
 

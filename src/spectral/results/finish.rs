@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::first_guess::Start;
 use crate::flag::Flags;
 use crate::math::covariance::{Covariance, covariance};
-use crate::math::probability::{Tail, chi2_tail_is_below};
+use crate::math::probability::{Tail, chi2_tail};
 use crate::math::triangle::packed_index;
 use crate::model::{Jitter, ParameterLimits, Prepared, PreparedArm, SpectralModel};
 use crate::recording::Precision;
@@ -242,9 +242,13 @@ impl RowBuilder<'_> {
         limits: &[ParameterLimits],
     ) {
         // 1. Find the facts that flags report.
-        let is_improbable = |tail: Tail| {
-            row.dof > 0 && chi2_tail_is_below(MIN_TAIL_PROBABILITY, tail, chi2.value, chi2.dof)
+        let nearer_tail = if chi2.value > chi2.dof {
+            Tail::Upper
+        } else {
+            Tail::Lower
         };
+        let is_improbable =
+            row.dof > 0 && chi2_tail(nearer_tail, chi2.value, chi2.dof) < MIN_TAIL_PROBABILITY;
         let masked_share = 1.0 - prepared.unmasked as f64 / prepared.in_range.max(1) as f64;
         let unreached = prepared.arms.iter().map(|arm| arm.unreached).sum::<usize>() as f64;
         let good_pixels = unreached + prepared.unmasked as f64;
@@ -266,8 +270,11 @@ impl RowBuilder<'_> {
                 Flags::POOR_CHI2,
                 row.dof > 0 && chi2.value / chi2.dof > MAX_GOOD_CHI2,
             ),
-            (Flags::HIGH_CHI2, is_improbable(Tail::Upper)),
-            (Flags::LOW_CHI2, is_improbable(Tail::Lower)),
+            (
+                Flags::HIGH_CHI2,
+                is_improbable && nearer_tail == Tail::Upper,
+            ),
+            (Flags::LOW_CHI2, is_improbable && nearer_tail == Tail::Lower),
             (
                 Flags::LOW_SN,
                 prepared.signal_to_noise < MIN_SIGNAL_TO_NOISE,
