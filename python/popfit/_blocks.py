@@ -245,9 +245,11 @@ def _fit_cube(
     block = _BlockFitter(fitter, cube.axis, constants, tuple(pieces), starts, dict(options))
     chunks = tuple((width,) if k == cube.axis else sizes for k, sizes in enumerate(cube.array.chunks))
     packed = _dask_array().map_blocks(
-        block,
+        _fit_block,
         cube.array,
         *pieces.values(),
+        # a task of its own: in the tasks of the blocks, the scheduler would send the model along with each of them
+        fitter=importlib.import_module("dask").delayed(block, pure=True, traverse=False),
         dtype=np.float64,
         chunks=chunks,
         meta=np.empty((0,) * cube.array.ndim),
@@ -264,6 +266,11 @@ def _fit_cube(
         packed[(*before, slice(parameters, 2 * parameters))],
         **scalars,
     )
+
+
+def _fit_block(y: Array, *pieces: Array, fitter: _BlockFitter) -> Array:
+    """Return the packed results of a block."""
+    return fitter(y, *pieces)
 
 
 def _fitter_of(model: Any, settings: Mapping[str, Any]) -> CurveFitter:

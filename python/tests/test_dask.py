@@ -22,6 +22,8 @@ import popfit.surveys
 
 dask, da = required("dask"), required("dask.array")
 distributed = required("distributed")
+from tornado.iostream import IOStream  # noqa: E402
+
 import popfit.dask  # noqa: E402
 
 DATA = ROOT / "data"
@@ -210,6 +212,75 @@ def test_blocks_are_fitted_on_a_cluster(client):
     fits = client.compute(lazy.parameters).result()
     wanted = popfit.CurveFitter("a*exp(-k*x)").fit(x, values, [1.0, 1.0]).parameters
     np.testing.assert_allclose(fits, wanted, rtol=1e-9)
+
+
+@pytest.fixture
+def passed(monkeypatch):
+    """Return a list that gets the numbers of bytes on the sockets of this process: of the client and the scheduler."""
+    numbers = []
+
+    def count(method):
+        original = getattr(IOStream, method)
+
+        def counting(stream, buffer):
+            number = original(stream, buffer)
+            numbers.append(number or 0)
+            return number
+
+        monkeypatch.setattr(IOStream, method, counting)
+
+    count("read_from_fd")
+    count("write_to_fd")
+    return numbers
+
+
+def test_neither_data_nor_results_of_blocks_pass_the_scheduler(client, tmp_path, passed):
+    """Workers make blocks of 20 curves and of 5,000, fit them, and write the results into a file."""
+    x = np.linspace(0.0, 5.0, 40)
+    blocks = 8
+
+    def make_block(block_id):
+        rates = np.random.default_rng(block_id[0]).uniform(0.5, 2.0, (curves, 1))
+        return 3.0 * np.exp(-rates * x)
+
+    class Stored:
+        def __init__(self, path):
+            self.path = path
+
+        def __setitem__(self, place, block):
+            np.load(self.path, mmap_mode="r+")[place] = block
+
+    counts = []
+    for curves in (20, 5000):
+        path = tmp_path / f"{curves}.npy"
+        np.save(path, np.zeros((blocks * curves, 2)))
+        cube = da.map_blocks(make_block, chunks=((curves,) * blocks, (len(x),)), dtype=float, meta=np.empty((0, 0)))
+        fits = popfit.dask.fit_blocks(cube, 1, x, "a*exp(-k*x)", [1.0, 1.0])
+        passed.clear()
+        # a file that workers write, and results that stay with them
+        da.store(fits.parameters, Stored(path), lock=False)
+        kept = client.persist(fits.errors)
+        distributed.wait(kept)
+        counts.append(sum(passed))
+        values = np.concatenate([make_block((block,)) for block in range(blocks)])
+        wanted = popfit.CurveFitter("a*exp(-k*x)").fit(x, values, [1.0, 1.0]).parameters
+        np.testing.assert_array_equal(np.load(path), wanted)
+    # data of 12.8 MB, and results of 0.64 MB twice; bytes that client and scheduler exchange are counted at both ends
+    assert max(counts) < 400_000 and counts[1] < 2 * counts[0], counts
+
+
+def test_a_model_passes_the_scheduler_once(client, passed):
+    """A template of 1.6 MB, which 16 blocks are fitted with."""
+    x = np.linspace(0.0, 1.0, 30)
+    grid = np.linspace(-0.5, 1.5, 200_000)
+    spline = popfit.Spline(np.exp(-grid), first=grid[0], step=grid[1] - grid[0])
+    cube = da.ones((16, len(x)), chunks=(1, -1))
+    fits = popfit.dask.fit_blocks(cube, 1, x, spline, [1.0] * len(spline.parameters))
+    passed.clear()
+    distributed.wait(client.persist(fits.chi2))
+    counted = sum(passed)
+    # from the client, to the scheduler, to a worker or two; client and scheduler are in this process
+    assert counted < 5 * grid.nbytes, counted / grid.nbytes
 
 
 def test_a_full_disk_on_one_worker_costs_nothing(files, client, tmp_path):

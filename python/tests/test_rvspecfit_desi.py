@@ -12,6 +12,7 @@ from conftest import ROOT, assert_same_rows, required
 import popfit
 from popfit.rvspecfit import utils, vel_fit
 from popfit.rvspecfit.desi import desi_fit
+from popfit.rvspecfit.desi._files import read_fibres
 from popfit.rvspecfit.spec_fit import SpecData
 
 fits = required("astropy.io.fits")
@@ -79,6 +80,21 @@ def test_selections_and_figures(config: Any, tmp_path: pathlib.Path) -> None:
         assert len(table["FIBERMAP"].data) == 0 and table["RVTAB"].header["NAXIS2"] == 0
         assert models["B_WAVELENGTH"].data.size == 2751
     assert desi_fit.proc_desi(str(COADD), *outputs, config, minsn=1e6, device="cpu") == 0
+
+
+def test_fibres_of_a_bad_status_are_left_out(tmp_path: pathlib.Path) -> None:
+    """The bits of a restricted range (3) and of many bad columns (20) do no harm, alone or together."""
+    statuses = [0, 1 << 3, 1 << 20, 1 << 3 | 1 << 20, 1 << 2, 1 << 3 | 1 << 9]
+    with fits.open(COADD) as file:
+        for name in ("COADD_FIBERSTATUS", "FIBERSTATUS"):
+            fibermap = file["FIBERMAP"].data[: len(statuses)].copy()
+            fibermap["COADD_FIBERSTATUS"] = statuses
+            hdu = fits.BinTableHDU(fibermap, name="FIBERMAP")
+            hdu.columns.change_name("COADD_FIBERSTATUS", name)
+            fits.HDUList([fits.PrimaryHDU(), hdu]).writeto(tmp_path / f"{name}.fits")
+            with fits.open(tmp_path / f"{name}.fits") as written:
+                fibres = read_fibres(written, ("b", "r", "z"), None, None)
+            assert fibres.selected.tolist() == [True, True, True, True, False, False]
 
 
 def test_files_that_are_none(config: Any, tmp_path: pathlib.Path, caplog: Any) -> None:

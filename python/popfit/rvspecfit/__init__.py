@@ -49,7 +49,7 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference(
         "`rbf_continuum=False`",
-        "has no effect in 0.9.0",
+        "has no effect in 0.9.0; polynomials since 0.9.1",
         "Chebyshev polynomials, as its documentation says",
     ),
     Difference("`npoly`", "any number", "up to 32; more goes to rvspecfit"),
@@ -100,13 +100,18 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference(
         "`proc_many(subdirs=True)`",
-        "refuses paths of more than two parts in 0.9.0",
+        "refuses paths of more than two parts in 0.9.0, of less than two since 0.9.2",
         "makes the last two folders of each path, as its documentation says",
     ),
     Difference(
         "`proc_desi`, `proc_many`: selection",
         "`objtypes` (with desitarget), `expid_range`, `zbest_select`, `zbest_include`",
         "go to rvspecfit, as does `use_resolution_matrix`",
+    ),
+    Difference(
+        "`proc_desi`, `proc_many`: FIBERSTATUS",
+        "0 and 8 in 0.9.0; later than 0.9.3 any that has no bit but 3 and 20",
+        "any that has no bit but 3 and 20, as for `popfit fit`",
     ),
     Difference(
         "`nthreads`, `poolex`",

@@ -15,8 +15,8 @@ from popfit.spectra import Path
 
 #: Arms of DESI's spectrographs.
 ARMS = ("b", "r", "z")
-#: Fibre statuses of usable spectra: 0, and 8 for a positioner with a restricted reach.
-_GOOD_STATUSES = (0, 8)
+#: Bits of the status of usable fibres: 3 for a positioner with a restricted reach, and 20 for many bad columns.
+_HARMLESS_STATUS = 1 << 3 | 1 << 20
 #: Columns of SCORES with the signal-to-noise ratio of an arm, the first that is there.
 _SCORES = ("MEDIAN_CALIB_SNR_", "MEDIAN_COADD_SNR_", "MEDIAN_COADD_FLUX_SNR_")
 
@@ -71,7 +71,7 @@ def read_fibres(
     selected = ~np.isin(np.char.strip(fibermap["OBJTYPE"].astype(str)), ("SKY", "BAD"))
     for name in ("FIBERSTATUS", "COADD_FIBERSTATUS"):
         if name in columns:
-            selected &= np.isin(fibermap[name], _GOOD_STATUSES)
+            selected &= (fibermap[name] & ~_HARMLESS_STATUS) == 0
             break
     if target_ids is not None:
         selected &= np.isin(fibermap["TARGETID"], target_ids)
