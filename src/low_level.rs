@@ -33,7 +33,7 @@ pub use crate::device::NullDevice;
 #[doc(hidden)]
 pub use crate::io::faults;
 #[cfg(feature = "files")]
-pub use crate::io::files::{read_text, rename_new};
+pub use crate::io::files::read_text;
 #[cfg(feature = "files")]
 pub use crate::io::npz;
 pub use crate::names::printable;

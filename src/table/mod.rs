@@ -197,10 +197,36 @@ impl TableWriter {
             overwrite,
             metadata,
         } = options.into();
+        TableWriter::begin(path, schema, &metadata, || Staged::create(path, overwrite))
+    }
+
+    /// Begins a result table as [`create`](TableWriter::create) does, but other processes may write the same file: the
+    /// first that [`finish`](TableWriter::finish)es gives it its name. The files that killed processes left stay, because
+    /// looking for them takes as long as the folder has files.
+    ///
+    /// # Errors
+    /// Returns [`Error::Usage`] for an extension that is not one of a table, [`Error::Model`] if two columns have the
+    /// same name, and [`Error::Io`] for a folder that is missing or cannot be written.
+    pub fn create_racing(
+        path: impl AsRef<Path>,
+        schema: &Schema,
+        metadata: &Metadata,
+    ) -> Result<TableWriter> {
+        let path = path.as_ref();
+        TableWriter::begin(path, schema, metadata, || Staged::create_beside(path))
+    }
+
+    /// Begins a table in the file that `create_file` makes, once its extension and columns are found to be valid.
+    fn begin(
+        path: &Path,
+        schema: &Schema,
+        metadata: &Metadata,
+        create_file: impl FnOnce() -> Result<(Staged, File)>,
+    ) -> Result<TableWriter> {
         let extension = parse_extension(path)?;
         let columns = schema.distinct_columns()?;
-        let (staged, file) = Staged::create(path, overwrite)?;
-        let writer = begin_table(extension, path, file, &columns, &metadata)?;
+        let (staged, file) = create_file()?;
+        let writer = begin_table(extension, path, file, &columns, metadata)?;
         Ok(TableWriter {
             schema: schema.clone(),
             columns,

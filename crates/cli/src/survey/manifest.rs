@@ -443,8 +443,11 @@ pub(super) fn model_hash(fitter: &SpectralFitter) -> String {
 
 /// Returns the SHA-256 of some bytes, as hexadecimal text.
 fn hex(bytes: &[u8]) -> String {
-    Sha256::digest(bytes)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    let mut text = String::with_capacity(2 * Sha256::output_size());
+    for byte in Sha256::digest(bytes) {
+        for digit in [byte >> 4, byte & 15] {
+            text.push(char::from(b"0123456789abcdef"[usize::from(digit)]));
+        }
+    }
+    text
 }

@@ -4,7 +4,6 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use popfit::low_level::rename_new;
 use popfit::spectra::{FilesReader, InputFiles, Selection};
 use popfit::{Control, Error, Metadata, Result, Schema, SpectralFitter, TableWriter};
 
@@ -157,14 +156,13 @@ impl Worker {
         let count: u64 = segments.iter().map(|PartSegment(_, _, count)| count).sum();
         let mut source = SpectraRange::new(reader, first..first + count);
 
-        // 2. Fit its spectra, into a table of another name.
+        // 2. Fit its spectra. Another worker may write the same part.
         let metadata = Metadata::of(&self.fitter)
             .model(&*manifest.model_text)
             .emulators(manifest.emulators.clone())
             .part(manifest.part_hash(part).unwrap_or_default());
-        let staging = staging_path(&path);
         let schema = Schema::of(&self.fitter, manifest.text_ids);
-        let mut table = TableWriter::create(&staging, &schema, &metadata)?;
+        let mut table = TableWriter::create_racing(&path, &schema, &metadata)?;
         let mut sink = Counting::new(&mut table, &self.fitter.parameters(), None);
         let summary = self.fitter.fit_stream(&mut source, &mut sink, control)?;
         let statuses = sink.counts.list();
@@ -173,14 +171,9 @@ impl Worker {
         }
         inputs.check()?;
         table.made_by(&summary.by_rows);
-        table.finish()?;
 
         // 3. Give it its name, unless another worker was faster.
-        let renamed = rename_new(&staging, &path);
-        if renamed.is_err() {
-            let _ = std::fs::remove_file(&staging);
-        }
-        match renamed {
+        match table.finish() {
             Ok(()) => {
                 failures::forget(&self.plan, part);
                 Ok(PartOutcome::Fitted(FittedPart {
@@ -188,8 +181,8 @@ impl Worker {
                     statuses,
                 }))
             }
-            Err(_) if path.exists() => Ok(PartOutcome::AlreadyThere),
-            Err(source) => Err(Error::Io { path, source }),
+            Err(Error::OutputExists { .. }) => Ok(PartOutcome::AlreadyThere),
+            Err(error) => Err(error),
         }
     }
 
@@ -305,12 +298,6 @@ impl std::fmt::Debug for Worker {
 pub(super) fn random_number() -> u64 {
     // the keys of a new hasher are random
     RandomState::new().build_hasher().finish()
-}
-
-/// Returns a name for a part's table while it is written, which no other worker has.
-fn staging_path(path: &Path) -> PathBuf {
-    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!(".{stem}.{:016x}.parquet", random_number()))
 }
 
 /// Returns the name by which other workers know this one: its machine and process.
