@@ -7,6 +7,7 @@ use crate::model::pixels::difference_of_means;
 use crate::model::{ArmMotion, LineSpread, ModelArm, Sampling, SpectralModel};
 use crate::spectra::{ArmSpectra, Spectra, Wavelength};
 use crate::spectral::SpectralFitter;
+use crate::spectral::correlated::refuse_settings_of_fit;
 use crate::spectral::input::assemble::{
     list_arms_without_bits, list_missing_arms, match_arm_grids, match_arms,
 };
@@ -48,7 +49,9 @@ impl SpectralFitter {
     ) -> Result<()> {
         let mut run = self.make_run()?;
         for head in heads {
-            run.sample_grids(&match_arms(&self.model, head)?, head)?;
+            let arms = match_arms(&self.model, head)?;
+            refuse_settings_of_fit(self, head, &arms)?;
+            run.sample_grids(&arms, head)?;
             LimitColumns::new(&self.model, head)?;
         }
         self.first_guess().map(drop)

@@ -8,6 +8,7 @@ use crate::recording::Recording;
 use crate::solver::Objective;
 use crate::spectra::Spectra;
 use crate::spectral::SpectralFitter;
+use crate::spectral::correlated::refuse;
 use crate::spectral::input::assemble::{assemble, match_arms, prepare_spectra};
 use crate::spectral::input::guess::GuessedSpectrum;
 use crate::spectral::input::layout::{lay_out_arms, mark_own_bases};
@@ -46,6 +47,8 @@ impl SpectralFitter {
         let model = &self.model;
         require_single_exposures(spectra)?;
         let arms = match_arms(model, spectra)?;
+        let reason = "tasks for other optimisers: their residuals have no correlations";
+        refuse(spectra, &arms, reason)?;
         let grids = self.make_run()?.sample_grids(&arms, spectra)?;
         let limit_columns = LimitColumns::new(model, spectra)?;
         let guess = self.first_guess()?;

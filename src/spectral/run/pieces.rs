@@ -15,6 +15,7 @@ use crate::flag::Flags;
 use crate::model::{ArmLayout, ModelArm, Motion, Prepared, Sampling, SpectralModel, SpectrumFault};
 use crate::spectra::{ArmSpectra, Spectra, Wavelength};
 use crate::spectral::SpectralFitter;
+use crate::spectral::correlated::refuse_settings_of_fit;
 use crate::spectral::input::assemble::{
     leave_out_uncounted_pixels, match_arms, prepare_row, prepare_spectra,
 };
@@ -48,7 +49,11 @@ impl Run<'_> {
         let model = &self.fitter.model;
         let arms_of_files = files
             .iter()
-            .map(|spectra| match_arms(model, spectra))
+            .map(|spectra| {
+                let arms = match_arms(model, spectra)?;
+                refuse_settings_of_fit(self.fitter, spectra, &arms)?;
+                Ok(arms)
+            })
             .collect::<Result<Vec<_>>>()?;
         let grids_of_files = self.sample_grids_of_files(&arms_of_files, files)?;
         let inputs = files.par_iter().zip(arms_of_files).zip(grids_of_files);
