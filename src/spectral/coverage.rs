@@ -7,10 +7,10 @@ use crate::model::pixels::difference_of_means;
 use crate::model::{ArmMotion, LineSpread, ModelArm, Sampling, SpectralModel};
 use crate::spectra::{ArmSpectra, Spectra, Wavelength};
 use crate::spectral::SpectralFitter;
-use crate::spectral::correlated::refuse_settings_of_fit;
 use crate::spectral::input::assemble::{
     list_arms_without_bits, list_missing_arms, match_arm_grids, match_arms,
 };
+use crate::spectral::input::covariance::refuse_settings_of_fit;
 use crate::spectral::input::limits::LimitColumns;
 
 /// Wavelengths of one arm: those of the spectra, those of the model, and those that a fit uses. Ranges are in Å.
@@ -50,7 +50,7 @@ impl SpectralFitter {
         let mut run = self.make_run()?;
         for head in heads {
             let arms = match_arms(&self.model, head)?;
-            refuse_settings_of_fit(self, head, &arms)?;
+            refuse_settings_of_fit(&self.solver, self.scans_velocity(), head, &arms)?;
             run.sample_grids(&arms, head)?;
             LimitColumns::new(&self.model, head)?;
         }

@@ -320,8 +320,8 @@ impl<'s> MatchedSpectra<'s> {
         }
     }
 
-    /// Evaluates prepared spectra at their starts on a device, in batches, and those with correlated noise again with its
-    /// covariance, on the CPU.
+    /// Evaluates prepared spectra at their starts on a device, in batches, and those with correlated noise again, with
+    /// its covariance, on the CPU.
     fn evaluate_on(
         &mut self,
         device: &dyn Backend,

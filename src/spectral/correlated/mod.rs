@@ -6,9 +6,7 @@
 //! covariance.
 
 mod fit;
-mod settings;
 mod sums;
 
 pub use fit::CorrelatedFit;
-pub use settings::{refuse, refuse_model_settings, refuse_settings_of_fit};
 pub use sums::{ArmPoint, solve_continuum};

@@ -13,7 +13,7 @@ use crate::model::{
 use crate::recording::{Scope, Values};
 use crate::solver::Batch;
 use crate::spectra::{ArmSpectra, Resolution, Spectra, Wavelength};
-use crate::spectral::correlated::refuse_model_settings;
+use crate::spectral::input::covariance::refuse_model_settings;
 use crate::spectral::input::reading::refuse_joined_exposures;
 use crate::spectral::input::ready::{
     Grids, ReadySpectra, ReadySpectrum, StartPoints, collect_samplings,

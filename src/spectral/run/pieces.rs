@@ -15,10 +15,10 @@ use crate::flag::Flags;
 use crate::model::{ArmLayout, ModelArm, Motion, Prepared, Sampling, SpectralModel, SpectrumFault};
 use crate::spectra::{ArmSpectra, Spectra, Wavelength};
 use crate::spectral::SpectralFitter;
-use crate::spectral::correlated::refuse_settings_of_fit;
 use crate::spectral::input::assemble::{
     leave_out_uncounted_pixels, match_arms, prepare_row, prepare_spectra,
 };
+use crate::spectral::input::covariance::refuse_settings_of_fit;
 use crate::spectral::input::given::convert_user_start;
 use crate::spectral::input::guess::GuessedSpectrum;
 use crate::spectral::input::layout::{count_diagonals, lay_out_arms};
@@ -51,7 +51,8 @@ impl Run<'_> {
             .iter()
             .map(|spectra| {
                 let arms = match_arms(model, spectra)?;
-                refuse_settings_of_fit(self.fitter, spectra, &arms)?;
+                let scans_velocity = self.fitter.scans_velocity();
+                refuse_settings_of_fit(&self.fitter.solver, scans_velocity, spectra, &arms)?;
                 Ok(arms)
             })
             .collect::<Result<Vec<_>>>()?;

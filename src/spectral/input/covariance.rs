@@ -6,7 +6,6 @@ use crate::error::{Error, Result};
 use crate::model::SpectralModel;
 use crate::solver::Solver;
 use crate::spectra::{ArmSpectra, Spectra};
-use crate::spectral::SpectralFitter;
 
 /// Fails if an arm has a covariance, and the model a loss or a rule that widens errors.
 pub fn refuse_model_settings(
@@ -24,15 +23,16 @@ pub fn refuse_model_settings(
     refuse(spectra, &[Cow::Borrowed(arm)], reason)
 }
 
-/// Fails if an arm has a covariance, and the fitter a solver or a scan of the velocity that does not use it.
+/// Fails if an arm has a covariance, and a fit a solver or a scan of the velocity that does not use it.
 pub fn refuse_settings_of_fit(
-    fitter: &SpectralFitter,
+    solver: &Solver,
+    scans_velocity: bool,
     spectra: &Spectra,
     arms: &[Cow<ArmSpectra>],
 ) -> Result<()> {
-    let reason = if !matches!(fitter.solver, Solver::LevenbergMarquardt(_)) {
+    let reason = if !matches!(solver, Solver::LevenbergMarquardt(_)) {
         "`solver`: simplices minimise an objective without correlations; take `lm`"
-    } else if fitter.scans_velocity() {
+    } else if scans_velocity {
         "`velocity_scan`: it scans an objective without correlations; turn it off"
     } else {
         return Ok(());
