@@ -217,8 +217,8 @@ fn bytes_read(arm: &ArmSpectra) -> u64 {
     (own + matrices + arm.mask.len() + bytes(&arm.flux) + bytes(&arm.ivar)) as u64
 }
 
-/// Estimates how many bytes an arm's spectra take while they are fitted, with resolution matrices if these are used, and
-/// with the factors of their covariances.
+/// Estimates how many bytes an arm's spectra take while they are fitted, with resolution matrices if these are used,
+/// and with the factors of their covariances.
 fn bytes_fitted(arm: &ArmSpectra, has_resolution: bool) -> u64 {
     let resolution = arm
         .resolution
