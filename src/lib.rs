@@ -122,9 +122,9 @@ pub use io::output::OutputFile;
 #[cfg(feature = "files")]
 pub use io::output::{Metadata, WriteOptions};
 pub use model::{
-    Arm, Continuum, ContinuumKind, ExposureVelocity, Interpolation, LabelColumns, LabelSettings,
-    LineSpread, NonFinite, Pixels, SpectraSettings, SpectralModel, SpectralModelBuilder,
-    VelocityScan,
+    Arm, Continuum, ContinuumKind, ExposureVelocity, Interpolation, Jitter, LabelColumns,
+    LabelSettings, LineSpread, NonFinite, Pixels, SpectraSettings, SpectralModel,
+    SpectralModelBuilder, VelocityScan,
 };
 #[cfg(feature = "files")]
 pub use model::{ArmFiles, ModelFile};

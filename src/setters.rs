@@ -17,6 +17,7 @@ macro_rules! setters {
     (@ $value:ident) => { $value };
     (@ $value:ident Some) => { Some($value) };
     (@ $value:ident into) => { Some($value.into()) };
+    (@ $value:ident convert) => { $value.into() };
 }
 
 pub(crate) use setters;

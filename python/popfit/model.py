@@ -303,8 +303,10 @@ class SpectralModel:
         True to marginalise the objective over the continuum.
     mask : (float, float), or sequence of (float, float)
         Intervals in Å, or quantities, whose pixels do not count.
-    jitter : float
-        This fraction of each pixel's flux is added to its error in quadrature.
+    jitter : float or "fit"
+        This fraction of each pixel's flux is added to its error in quadrature. With "fit" each arm of each spectrum gets
+        the fraction of the greatest likelihood, or a factor of its errors; the columns `jitter_ARM`, `jitter_err_ARM`
+        and `error_factor_ARM` of the table have them.
     error_floor : float
         Errors below this factor times their median are raised to it.
     exposures : {"shared", "each"}, optional
@@ -337,7 +339,7 @@ class SpectralModel:
         labels: Mapping[str, float | Sequence[float] | Mapping[str, Any]] | None = None,
         marginalise: bool = False,
         mask: Sequence[float] | Sequence[Sequence[float]] = (),
-        jitter: float = 0.0,
+        jitter: float | str = 0.0,
         error_floor: float = 0.0,
         exposures: str | None = None,
     ) -> None:
@@ -364,10 +366,15 @@ class SpectralModel:
         keys["labels"] = labels_keys({} if labels is None else labels, units)
         # 3. Continuum and spectra
         keys["continuum"] = continuum_keys(continuum, check_switch("marginalise", marginalise))
-        for name, fraction in (("jitter", jitter), ("error_floor", error_floor)):
-            if not is_number(fraction):
-                raise InputError(f"{name}: {fraction!r}; give a number", argument=name)
-        keys["spectra"] = {"mask": mask_intervals(mask), "jitter": float(jitter), "error_floor": float(error_floor)}
+        if not (jitter == "fit" if isinstance(jitter, str) else is_number(jitter)):
+            raise InputError(f'jitter: {jitter!r}; give a number, or "fit"', argument="jitter")
+        if not is_number(error_floor):
+            raise InputError(f"error_floor: {error_floor!r}; give a number", argument="error_floor")
+        keys["spectra"] = {
+            "mask": mask_intervals(mask),
+            "jitter": jitter if isinstance(jitter, str) else float(jitter),
+            "error_floor": float(error_floor),
+        }
         if exposures is not None:
             keys["exposures"] = {"velocity": check_choice("exposures", exposures, EXPOSURES)}
         text = _popfit.toml_of_json(json_text({name: value for name, value in keys.items() if value}))

@@ -326,6 +326,7 @@ def test_wrong_values_of_models_are_named_with_what_to_give() -> None:
         ("mask", 5, "mask: 5; give"),
         ("mask", "ab", "mask: 'ab'; give"),
         ("error_floor", "a", "error_floor: 'a'; give"),
+        ("jitter", "fitted", "jitter: 'fitted'; give a number, or \"fit\""),
     ]:
         with pytest.raises(popfit.InputError, match=re.escape(text)) as caught:
             popfit.SpectralModel({"b": network}, **{name: value})
@@ -335,6 +336,18 @@ def test_wrong_values_of_models_are_named_with_what_to_give() -> None:
     with pytest.raises(popfit.InputError, match="seed: True") as caught:
         popfit.SpectralModel({"b": network}).guess(popfit.demo_data()[1], seed=True)
     assert caught.value.argument == "seed"
+
+
+def test_errors_that_are_too_small_are_enlarged() -> None:
+    network = popfit.Emulator.open(NETWORK)
+    arrays = dict(np.load(ROOT / "data" / "spectra.npz"))
+    model = popfit.SpectralModel({"b": network}, velocity=(-500, 500), continuum=10, jitter="fit")
+    fits = {factor: popfit.fit(model, {**arrays, "ivar": factor**2 * arrays["ivar"]}) for factor in (3.0, 1.0)}
+    enlarged = np.median(fits[3.0]["error_factor"] ** 2 + (fits[3.0]["jitter"] > 0))
+    assert 7 < enlarged < 11
+    ratio = fits[3.0]["teff_err"] / fits[1.0]["teff_err"]
+    assert abs(np.nanmedian(ratio) - 1) < 0.05
+    assert "jitter" not in popfit.fit(*popfit.demo_data()).columns
 
 
 def test_networks_of_arms_may_be_paths() -> None:

@@ -69,7 +69,7 @@ pub fn prepare_all(model: &SpectralModel, spectra: &Spectra) -> (Sampling, Vec<P
                 resolution: None,
                 covariance: None,
             };
-            prepare_spectrum(model, &[raw], &[&sampling], None).unwrap()
+            prepare_spectrum(model, &[raw], &[&sampling], None, &[]).unwrap()
         })
         .collect();
     (sampling, prepared)

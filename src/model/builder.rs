@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::cache::ModelCache;
 use super::labels::LabelResolver;
 use super::settings::{
-    Arm, Continuum, ExposureVelocity, LabelSettings, LineSpread, Pixels, SpectraSettings,
+    Arm, Continuum, ExposureVelocity, Jitter, LabelSettings, LineSpread, Pixels, SpectraSettings,
 };
 use super::{ModelArm, ModelParameter, SpectralModel};
 use crate::emulator::{Emulator, TemplateGrid};
@@ -302,8 +302,15 @@ impl SpectralModelBuilder {
             let message = format!("{setting} {message}");
             return Err(Error::model_setting(setting, message));
         }
+        let jitter = match self.spectra.jitter {
+            Jitter::Fraction(fraction) => fraction,
+            Jitter::Fitted => {
+                self.check_fitted_jitter()?;
+                0.0
+            }
+        };
         let fractions = [
-            ("spectra.jitter", self.spectra.jitter),
+            ("spectra.jitter", jitter),
             ("spectra.error_floor", self.spectra.error_floor),
         ];
         for (setting, fraction) in fractions {
@@ -326,6 +333,23 @@ impl SpectralModelBuilder {
             return Err(Error::model_setting("spectra.loss", message));
         }
         Ok(())
+    }
+
+    /// Fails if another setting also decides how large the errors are.
+    fn check_fitted_jitter(&self) -> Result<()> {
+        let other = if self.spectra.error_floor != 0.0 {
+            "error_floor"
+        } else if self.spectra.loss.is_robust() {
+            "loss"
+        } else {
+            return Ok(());
+        };
+        let setting = "spectra.jitter";
+        let message = format!(
+            "{setting} = \"fit\" finds the size of the errors from the residuals, and `{other}` changes them, too: give \
+             one of the two"
+        );
+        Err(Error::model_setting(setting, message))
     }
 
     /// Checks that the velocity is within ±30,000 km/s; if it is free, appends its parameter to `parameters`.

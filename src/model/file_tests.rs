@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::emulator::Activation;
-use crate::{Estimator, Interpolation, LineSpread, NonFinite, Widening};
+use crate::{Estimator, Interpolation, Jitter, LineSpread, NonFinite, Widening};
 
 fn parse(text: &str) -> Result<ModelFile> {
     ModelFile::parse(Path::new("models/m.toml"), text.to_string())
@@ -86,7 +86,7 @@ released_errors = true
             file.spectra.error_floor,
             file.spectra.nonfinite
         ),
-        (0.02, 0.1, NonFinite::Mask)
+        (Jitter::Fraction(0.02), 0.1, NonFinite::Mask)
     );
     assert_eq!(
         (file.velocity, file.starts),
@@ -329,6 +329,7 @@ fn messages_about_wrong_values_name_the_expected_ones() {
         ),
         ("[spectra]\nerror_floor = -1\n", "must not be negative"),
         ("[spectra]\njitter = -0.1\n", "must not be negative"),
+        ("[spectra]\njitter = \"fitted\"\n", "\"fit\" or a number"),
         ("[spectra]\nmask = [1, 2]\n", "must be [[low, high], …]"),
         (
             "[spectra]\nmask_rest = [4850, 4875]\n",

@@ -333,6 +333,13 @@ impl<'a> Section<'a> {
             .is_some_and(|value| value.get_ref().is_table())
     }
 
+    /// Returns whether a key's value is a text.
+    pub fn is_text(&self, name: &str) -> bool {
+        self.table
+            .get(name)
+            .is_some_and(|value| value.get_ref().is_str())
+    }
+
     /// Reads a key's value with `parse`; `None` if the key is absent, an error that names the expected value if `parse`
     /// returns `None`.
     fn read_value<T>(

@@ -9,6 +9,7 @@ mod exposures;
 mod fault;
 #[cfg(feature = "files")]
 mod file;
+mod jitter;
 #[cfg(feature = "files")]
 mod keys;
 mod labels;
@@ -38,6 +39,7 @@ use cache::ModelCache;
 pub(crate) use fault::{Cause, SpectrumFault};
 #[cfg(feature = "files")]
 pub use file::{ArmFiles, ModelFile};
+pub(crate) use jitter::{ArmJitter, JitterPixel};
 pub(crate) use noise::RawCovariance;
 pub(crate) use objective::{SpectralObjective, hull_weights};
 pub(crate) use observe::ArmLayout;
@@ -45,8 +47,8 @@ pub(crate) use prepare::{Prepared, PreparedArm, RawArm, prepare_spectrum};
 pub(crate) use reach::{ArmMotion, Motion};
 pub(crate) use sampling::Sampling;
 pub use settings::{
-    Arm, Continuum, ContinuumKind, ExposureVelocity, Interpolation, LabelColumns, LabelSettings,
-    LineSpread, NonFinite, Pixels, SpectraSettings, VelocityScan,
+    Arm, Continuum, ContinuumKind, ExposureVelocity, Interpolation, Jitter, LabelColumns,
+    LabelSettings, LineSpread, NonFinite, Pixels, SpectraSettings, VelocityScan,
 };
 use std::ops::RangeInclusive;
 use std::sync::Arc;

@@ -10,6 +10,7 @@ use pulp::NullaryFnOnce;
 
 use super::clean::replace_outliers;
 use super::fault::{Cause, SpectrumFault, describe_place};
+use super::jitter::ArmJitter;
 use super::noise::{NoiseFactor, RawCovariance};
 use super::reach::{Motion, PixelCounts};
 use super::sampling::{Sampling, padded};
@@ -49,6 +50,8 @@ pub struct PreparedArm {
     pub continuum: Vec<f32>,
     /// Number of pixels with weight that are left out because the template does not cover them.
     pub unreached: usize,
+    /// The fitted jitter that the weights contain; `None` before one is known.
+    pub jitter: Option<Arc<ArmJitter>>,
 }
 
 impl PreparedArm {
@@ -136,6 +139,8 @@ pub struct Prepared {
     /// Term that marginalisation adds to the device's ln det C: constants of the bases, and the ln det of the noise's
     /// covariance, which is − Σ ln ivar unless the noise is correlated.
     pub marginal_constant: f64,
+    /// Σ ln (V / σ²), by which a fitted jitter raises −2 ln L; σ² and V are the variances without and with it.
+    pub jitter_constant: f64,
     /// Velocities and vsini that determine which pixels count; `None` before they are known.
     pub motion: Option<Motion>,
 }
@@ -164,12 +169,13 @@ pub struct RawArm<'a> {
 
 /// Weights and scales the arms of a spectrum and their continuum bases for the device, or returns the fault that
 /// excludes the spectrum. At a `motion`, pixels that the templates do not cover, and those in masks of the star's
-/// frame, do not count.
+/// frame, do not count. A fitted jitter (arms; or empty) is added to the errors.
 pub fn prepare_spectrum(
     model: &SpectralModel,
     raw: &[RawArm],
     samplings: &[&Sampling],
     motion: Option<&Motion>,
+    jitters: &[Arc<ArmJitter>],
 ) -> Result<Prepared, SpectrumFault> {
     // 1. Prepare the arms, and add up what they contribute.
     let mut prepared = Prepared {
@@ -180,6 +186,7 @@ pub fn prepare_spectrum(
         nonfinite: 0,
         signal_to_noise: 0.0,
         marginal_constant: 0.0,
+        jitter_constant: 0.0,
         motion: motion.cloned(),
     };
     let mut ratio_bits = Vec::new();
@@ -195,7 +202,10 @@ pub fn prepare_spectrum(
         let mut ivar = pixel_weights(model, arm, raw, sampling, &mut prepared.nonfinite)?;
         let arm_motion = motion.map(|motion| motion.of_arm(a));
         let counts = PixelCounts::mask_uncounted(arm, sampling, arm_motion, &mut ivar);
-        let prepared_arm = prepare_arm(
+        if let Some(jitter) = jitters.get(a) {
+            prepared.jitter_constant += jitter.lower_weights(&mut ivar);
+        }
+        let mut prepared_arm = prepare_arm(
             arm,
             raw,
             sampling,
@@ -204,6 +214,7 @@ pub fn prepare_spectrum(
             model.loss().is_some(),
             &mut prepared,
         )?;
+        prepared_arm.jitter = jitters.get(a).cloned();
         // The bits of positive numbers have the order of the numbers.
         ratio_bits.extend(prepared_arm.data.iter().map(|ratio| ratio.abs().to_bits()));
         prepared.arms.push(prepared_arm);
@@ -298,6 +309,7 @@ fn prepare_arm(
         scale: arm.unit.recip(),
         continuum: vec![0.0; terms],
         unreached,
+        jitter: None,
     };
     if count == 0 {
         out.cleaned = out.data.clone();

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use super::keys::{Section, Setting};
 use super::{
-    Continuum, ContinuumKind, ExposureVelocity, Interpolation, LabelColumns, LabelSettings,
+    Continuum, ContinuumKind, ExposureVelocity, Interpolation, Jitter, LabelColumns, LabelSettings,
     LineSpread, NonFinite, Pixels, SpectraSettings,
 };
 use crate::buffers::Estimator;
@@ -296,7 +296,13 @@ pub(super) fn read_spectra(section: &Section<'_>) -> Result<SpectraSettings> {
         fraction if fraction < 0.0 => Err(section.error(key, "must not be negative")),
         fraction => Ok(fraction),
     };
-    let jitter = read_fraction("jitter")?;
+    let jitter = if section.is_text("jitter") {
+        section
+            .read_choice_or_form("jitter", &[("fit", Jitter::Fitted)], &["a number"])?
+            .unwrap_or_default()
+    } else {
+        Jitter::Fraction(read_fraction("jitter")?)
+    };
     let error_floor = read_fraction("error_floor")?;
     let nonfinite = section
         .read_choice("nonfinite", NonFinite::NAMES)?

@@ -264,8 +264,8 @@ pub struct SpectraSettings {
     /// same rule: `Selection::widen` for files, or
     /// [`ArmSpectra::with_mask_bits`](crate::spectra::ArmSpectra::with_mask_bits) for arrays.
     pub widen: Option<Widening>,
-    /// Fraction of each pixel's flux that is added to its error in quadrature: σ² + (jitter · flux)².
-    pub jitter: f64,
+    /// Fraction of each pixel's flux that is added to its error in quadrature.
+    pub jitter: Jitter,
     /// Fraction of the median error to which smaller errors are raised, after the jitter.
     pub error_floor: f64,
     /// Treatment of pixels that are not finite.
@@ -278,11 +278,45 @@ setters!(SpectraSettings {
     mask: Vec<(f64, f64)>;
     mask_rest: Vec<(f64, f64)>;
     widen: Widening, Some;
-    jitter: f64;
+    jitter: impl Into<Jitter>, convert;
     error_floor: f64;
     nonfinite: NonFinite;
     loss: Estimator;
 });
+
+/// Errors that are a fraction of the flux, such as those of calibration. They are added to the errors of the pixels in
+/// quadrature.
+#[derive(Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub enum Jitter {
+    /// σ² + (s · flux)² with this fraction s, and the flux of the data.
+    Fraction(f64),
+    /// σ² + (s m)² with the flux m of the best-fit model, or (k σ)² with k ≥ 1: in each arm of each spectrum the likelier
+    /// of the two, with s or k of the greatest likelihood.
+    Fitted,
+}
+
+impl Default for Jitter {
+    fn default() -> Jitter {
+        Jitter::Fraction(0.0)
+    }
+}
+
+/// A fraction is written as its number, as models of journals and plans have it.
+impl std::fmt::Debug for Jitter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Jitter::Fraction(fraction) => fraction.fmt(f),
+            Jitter::Fitted => f.write_str("Fitted"),
+        }
+    }
+}
+
+impl From<f64> for Jitter {
+    fn from(fraction: f64) -> Jitter {
+        Jitter::Fraction(fraction)
+    }
+}
 
 /// Treatment of the other parameters while the velocity is scanned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -7,11 +7,11 @@ use pulp::NullaryFnOnce;
 use super::fault::describe_place;
 use super::prepare::RawArm;
 use super::sampling::Sampling;
-use super::{Cause, ModelArm, NonFinite, SpectralModel, SpectrumFault};
+use super::{Cause, Jitter, ModelArm, NonFinite, SpectralModel, SpectrumFault};
 use crate::math::median;
 
-/// Returns the inverse variance of each pixel, with jitter and error floor applied; 0 for pixels that are masked, not
-/// used, marked as bad by a huge error, or (if the settings allow it) not finite.
+/// Returns the inverse variance of each pixel, with error floor and jitter applied, but not a fitted one; 0 for pixels
+/// that are masked, not used, marked as bad by a huge error, or (if the settings allow it) not finite.
 pub fn pixel_weights(
     model: &SpectralModel,
     arm: &ModelArm,
@@ -34,8 +34,10 @@ pub fn pixel_weights(
     if needs_closer_look {
         mask_pixels_marked_by_huge_errors(&raw.flux, &mut ivar);
     }
-    if model.spectra.jitter > 0.0 {
-        add_jitter(&mut ivar, &raw.flux, model.spectra.jitter);
+    if let Jitter::Fraction(fraction) = model.spectra.jitter
+        && fraction > 0.0
+    {
+        add_jitter(&mut ivar, &raw.flux, fraction);
     }
     if model.spectra.error_floor > 0.0 {
         raise_errors(&mut ivar, model.spectra.error_floor);

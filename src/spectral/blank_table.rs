@@ -1,6 +1,6 @@
 //! The columns of a fitter's runs, known before the first fit.
 
-use crate::model::ExposureVelocity;
+use crate::model::{ExposureVelocity, Jitter};
 use crate::spectral::{FitTable, Schema, SpectralFitter};
 
 impl Schema {
@@ -12,6 +12,7 @@ impl Schema {
             posterior: fitter.scans_velocity(),
             released_errors: fitter.has_released_errors(),
             downweighted: fitter.model().loss().is_some(),
+            jitter: fitter.model().spectra.jitter == Jitter::Fitted,
             exposures: fitter.model().exposures.is_some(),
             exposure_velocities: fitter.model().exposures == Some(ExposureVelocity::Each),
             units: fitter.units(),

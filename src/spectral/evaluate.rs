@@ -19,7 +19,7 @@ use crate::spectral::input::given::to_physical;
 use crate::spectral::input::guess::GuessedSpectrum;
 use crate::spectral::input::layout::{lay_out_arms, mark_own_bases};
 use crate::spectral::input::limits::LimitColumns;
-use crate::spectral::input::reading::require_single_exposures;
+use crate::spectral::input::reading::{require_known_errors, require_single_exposures};
 use crate::spectral::input::ready::{Grids, ReadySpectra, ReadySpectrum};
 use crate::spectral::inspect::make_ready_spectrum;
 use crate::spectral::results::blank::{bad_spectrum_error, blank_row};
@@ -105,6 +105,7 @@ impl SpectralFitter {
         derivatives: bool,
     ) -> Result<Objectives> {
         let model = &self.model;
+        require_known_errors(model)?;
         let width = model.parameters.len();
         let count = spectra.len();
         if parameters.len() != count * width {
@@ -272,7 +273,7 @@ impl<'s> MatchedSpectra<'s> {
             .collect();
         let limits = self.limit_columns.read_limits(place)?;
         let motion = Motion::around(model, &u, &limits);
-        let prepared = prepare_row(model, &self.arms, &self.grids, place, Some(&motion))?;
+        let prepared = prepare_row(model, &self.arms, &self.grids, place, Some(&motion), &[])?;
         Ok(make_ready_spectrum(place, u, &limits, prepared.into()))
     }
 

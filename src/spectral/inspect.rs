@@ -6,7 +6,9 @@ use rayon::prelude::*;
 
 use crate::error::{Error, Result};
 use crate::first_guess::Start;
-use crate::model::{Motion, ParameterLimits, Prepared, PreparedArm, Sampling, SpectrumFault};
+use crate::model::{
+    ArmLayout, Motion, ParameterLimits, Prepared, PreparedArm, Sampling, SpectrumFault,
+};
 use crate::recording::Precision;
 use crate::spectra::Spectra;
 use crate::spectral::correlated::{ArmPoint, solve_continuum};
@@ -14,7 +16,7 @@ use crate::spectral::input::assemble::{match_arms, prepare_row};
 use crate::spectral::input::layout::{lay_out_arms, mark_own_bases};
 use crate::spectral::input::limits::LimitColumns;
 use crate::spectral::input::reading::require_single_exposures;
-use crate::spectral::input::ready::{ReadySpectra, ReadySpectrum};
+use crate::spectral::input::ready::{Grids, ReadySpectra, ReadySpectrum};
 use crate::spectral::model_rows::RowEvaluator;
 use crate::spectral::run::Run;
 use crate::threads;
@@ -92,7 +94,7 @@ impl Run<'_> {
                 .collect();
             let limits = limit_columns.read_limits(point.place)?;
             let motion = Motion::around(model, &u, &limits);
-            let prepared = prepare_row(model, &arms, &grids, point.place, Some(&motion))?;
+            let prepared = prepare_row(model, &arms, &grids, point.place, Some(&motion), &[])?;
             Ok(make_ready_spectrum(
                 point.place,
                 u,
@@ -108,11 +110,25 @@ impl Run<'_> {
                 })
                 .collect::<Result<_>>()
         })?;
-        // 2. Evaluate the rows of the model.
+        // 2. Evaluate their models.
         let layout = mark_own_bases(
             lay_out_arms(model, &arms, &grids),
             ready.iter().map(|spectrum| &*spectrum.prepared),
         );
+        self.inspect_ready(&layout, &grids, ready, rows)
+    }
+
+    /// Evaluates the model of prepared spectra of one layout on the CPU, each at its only start, and returns the arms
+    /// of each.
+    pub fn inspect_ready(
+        &self,
+        layout: &[ArmLayout],
+        grids: &[Grids],
+        ready: Vec<ReadySpectrum>,
+        rows: InspectedRows,
+    ) -> Result<Vec<Vec<InspectedArm>>> {
+        let model = &self.fitter.model;
+        // 1. Evaluate the rows of the model.
         let (precision, values_only) = match rows {
             InspectedRows::Values => (Precision::F32, true),
             InspectedRows::WithDerivatives => (Precision::F64, false),
@@ -120,19 +136,19 @@ impl Run<'_> {
         let objective =
             self.fitter
                 .shared
-                .get_or_make_objective(model, &layout, precision, values_only);
-        let mut evaluator = RowEvaluator::new(objective, points.len())?;
+                .get_or_make_objective(model, layout, precision, values_only);
+        let mut evaluator = RowEvaluator::new(objective, ready.len())?;
         let evaluated = evaluator.evaluate(ReadySpectra {
             model,
-            grids: &grids,
+            grids,
             spectra: &ready,
             guess: None,
         })?;
-        // 3. Join them with the arrays of the spectra.
+        // 2. Join them with the arrays of the spectra.
         let mut inspected_spectra = Vec::with_capacity(ready.len());
         for (spectrum, arm_rows) in ready.into_iter().zip(evaluated) {
             let prepared_arms = Arc::unwrap_or_clone(spectrum.prepared).arms;
-            let mut inspected_arms = Vec::with_capacity(arms.len());
+            let mut inspected_arms = Vec::with_capacity(prepared_arms.len());
             for (a, (prepared, rows)) in prepared_arms.into_iter().zip(arm_rows).enumerate() {
                 let sampling = grids[a].get(spectrum.place).map_err(usage_error)?;
                 let basis = evaluator.objective.arms[a].basis;

@@ -17,7 +17,7 @@ use crate::spectral::{FitRow, SpectralFitter};
 use crate::threads;
 
 /// Maximum number of spectra that are evaluated together, because their rows take memory.
-const MAX_SPECTRA_TOGETHER: usize = 64;
+pub(super) const MAX_SPECTRA_TOGETHER: usize = 64;
 
 /// One arm of one spectrum and the model at the row's parameters. Arrays are (pixels).
 #[derive(Clone, Debug, Default)]
@@ -235,15 +235,15 @@ fn make_arm_fit(
 }
 
 /// Model and continuum of one arm in the units of the data (pixels); NaN outside the wavelengths of the model.
-struct ModelCurves {
-    model: Vec<f64>,
+pub(super) struct ModelCurves {
+    pub model: Vec<f64>,
     /// Empty for a model without a continuum.
     continuum: Vec<f64>,
 }
 
 /// Returns an arm's model, which is template · continuum, and its continuum, in the units of the flux; NaN off the
 /// template.
-fn compute_curves(arm: &InspectedArm) -> ModelCurves {
+pub(super) fn compute_curves(arm: &InspectedArm) -> ModelCurves {
     let scale = arm.prepared.scale;
     let mut continuum = compute_scaled_continuum(arm);
     let mut model = Vec::with_capacity(continuum.len());

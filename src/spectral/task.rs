@@ -13,7 +13,7 @@ use crate::spectral::input::covariance::refuse;
 use crate::spectral::input::guess::GuessedSpectrum;
 use crate::spectral::input::layout::{lay_out_arms, mark_own_bases};
 use crate::spectral::input::limits::LimitColumns;
-use crate::spectral::input::reading::require_single_exposures;
+use crate::spectral::input::reading::{require_known_errors, require_single_exposures};
 use crate::spectral::input::ready::{Grids, ReadySpectra, ReadySpectrum};
 use crate::spectral::results::blank::{bad_spectrum_error, blank_row};
 use crate::task::{Job, Task};
@@ -46,6 +46,7 @@ impl SpectralFitter {
     fn make_tasks(&self, spectra: &Spectra) -> Result<Vec<Task>> {
         let model = &self.model;
         require_single_exposures(spectra)?;
+        require_known_errors(model)?;
         let arms = match_arms(model, spectra)?;
         let reason = "tasks for other optimisers: their residuals have no correlations";
         refuse(spectra, &arms, reason)?;

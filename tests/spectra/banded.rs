@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use popfit::low_level::Task;
 use popfit::spectra::{ArmSpectra, JoinedReader, NoiseCovariance, SpectraReader, open_reader};
 use popfit::{
-    Continuum, Device, Emulator, Error, ExposureVelocity, FitRow, LevenbergMarquardt, NelderMead,
-    Solver, Spectra, SpectraSettings, SpectralFitter, SpectralModel, SpectralModelBuilder, Values,
-    VelocityScan, Widening,
+    Continuum, Device, Emulator, Error, ExposureVelocity, FitRow, Jitter, LevenbergMarquardt,
+    NelderMead, Solver, Spectra, SpectraSettings, SpectralFitter, SpectralModel,
+    SpectralModelBuilder, Values, VelocityScan, Widening,
 };
 use popfit_testing::fits::{bits, devices, fitter, same_bits};
 use popfit_testing::random::Random;
@@ -395,6 +395,8 @@ fn settings_without_correlations_are_refused_by_name() {
     };
     let loss = SpectraSettings::default().loss(popfit::Estimator::Huber(1.345));
     refused(cpu_fitter(loss), "`loss`");
+    let jitter = SpectraSettings::default().jitter(Jitter::Fitted);
+    refused(cpu_fitter(jitter), "`jitter = \"fit\"`");
     let widen = SpectraSettings::default().widen(Widening::new([2], 2.0));
     refused(cpu_fitter(widen), "`spectra.widen`");
     let plain = || fitter(model(), &Device::cpu());

@@ -125,7 +125,7 @@ const SETTINGS: &str = "\
 # [spectra]
 # mask = [[5570.0, 5590.0], [6860.0, 6890.0]] # wavelength ranges in Å to leave out
 # widen = { bits = [22], factor = 3.0 } # bits of masks that widen errors instead of masking
-# jitter = 0.02               # adds this × the flux to errors, in quadrature
+# jitter = 0.02               # adds this × the flux to errors, in quadrature; \"fit\" finds how much
 # error_floor = 0.1           # raises errors below this × their median
 #
 # [labels.feh]                # or another label of the emulator

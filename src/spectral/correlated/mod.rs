@@ -1,5 +1,5 @@
 //! Spectra whose noise is correlated between pixels: generalised least squares (see `docs/src/equations.md`, section
-//! 16).
+//! 17).
 //!
 //! Populations fit such spectra with the variances alone, on any device. That estimate is consistent, and its end lies
 //! in the basin of the minimum. From there the CPU takes steps of Levenberg–Marquardt in f64 with the whole

@@ -1,5 +1,6 @@
 //! Sums of one arm whose noise is correlated: χ², gradient and normal matrix of the whitened rows, with the continuum
-//! eliminated as in `kernels/continuum.rs` and `kernels/normal.rs`. f64.
+//! eliminated as in `kernels/continuum.rs` and `kernels/normal.rs`. f64. As there, sums are made in the stored basis of
+//! the continuum and transformed to the orthonormal one.
 
 use std::borrow::Cow;
 
@@ -22,12 +23,12 @@ pub struct ArmPoint<'a> {
 
 /// The whitened continuum of an arm at a point, with its solution.
 struct WhitenedContinuum {
-    /// (pixels, rank + 1) Whitened columns of S, then the residual.
+    /// (pixels, terms + 1) Whitened columns of S in the stored basis, then the residual.
     design: RightHandSides,
-    /// (pixels, rank) The orthonormal basis of the continuum.
-    basis: Vec<f64>,
-    /// (rank) Coefficients of that basis.
+    /// (rank) Coefficients a of the orthonormal basis.
     coefficients: Vec<f64>,
+    /// (terms) Coefficients of the stored basis.
+    stored_coefficients: Vec<f64>,
     /// Cholesky factor of C = SᵀS, packed.
     factor: Vec<f64>,
 }
@@ -57,32 +58,34 @@ pub fn add_arm(arm: ArmPoint, columns: &[usize], sums: &mut Sums) {
         return;
     };
     let rank = continuum.coefficients.len();
+    let terms = continuum.stored_coefficients.len();
     // 1. Whiten the tangents.
     let mut tangents = RightHandSides::zeros(pixels.len(), columns.len());
     for (i, &j) in pixels.iter().enumerate() {
-        let factor = f64::from(arm.prepared.weight[j]) * continuum.value(arm, i);
+        let factor = f64::from(arm.prepared.weight[j]) * continuum.value(arm, j);
         for (p, tangent) in tangents.row_mut(i).iter_mut().enumerate() {
             *tangent = factor * arm.model[(1 + p) * arm.stride + j];
         }
     }
     whiten(arm, &mut tangents);
     // 2. Add χ² and ln det C.
-    let residuals = continuum.design.rows().map(|row| row[rank]);
+    let residuals = continuum.design.rows().map(|row| row[terms]);
     sums.chi2 += residuals.map(|r| r * r).sum::<f64>();
     sums.ln_det += ln_det(&continuum.factor, rank);
     // 3. Add gradient and normal matrix.
     let tangent_products = tangents.products(&tangents);
     let design_products = tangents.products(&continuum.design);
-    let width = rank + 1;
+    let width = terms + 1;
     let projections: Vec<Vec<f64>> = (0..columns.len())
         .map(|p| {
-            let mut projection = design_products[p * width..][..rank].to_vec();
+            let stored_projection = &design_products[p * width..][..terms];
+            let mut projection = orthonormalise(arm, rank, stored_projection);
             solve_lower(&continuum.factor, &mut projection);
             projection
         })
         .collect();
     for (p, &parameter) in columns.iter().enumerate() {
-        sums.gradient[parameter] += design_products[p * width + rank];
+        sums.gradient[parameter] += design_products[p * width + terms];
         for (q, &other) in columns.iter().enumerate().take(p + 1) {
             let projected: f64 = projections[p]
                 .iter()
@@ -116,76 +119,93 @@ fn whiten(arm: ArmPoint, vectors: &mut RightHandSides) {
     }
 }
 
+/// Returns the products of the first `rank` functions of the orthonormal basis from those of the stored one.
+fn orthonormalise(arm: ArmPoint, rank: usize, stored: &[f64]) -> Vec<f64> {
+    let rows = arm.prepared.transform.chunks_exact(arm.terms.max(1));
+    rows.take(rank)
+        .map(|row| {
+            row.iter()
+                .zip(stored)
+                .map(|(t, product)| f64::from(*t) * product)
+                .sum()
+        })
+        .collect()
+}
+
 /// Solves for the continuum of an arm at a point; `None` where C is not positive definite.
 fn whiten_continuum(arm: ArmPoint, pixels: &[usize]) -> Option<WhitenedContinuum> {
-    let ArmPoint {
-        prepared, terms, ..
-    } = arm;
-    let rank = if pixels.is_empty() { 0 } else { prepared.rank };
+    let prepared = arm.prepared;
+    let (terms, rank) = if pixels.is_empty() {
+        (0, 0)
+    } else {
+        (arm.terms, prepared.rank)
+    };
     // 1. Whiten the columns of S and the data. Without a continuum the model is subtracted from the data.
     let stored_basis = prepared.basis(arm.sampling);
     let stored_pixels = prepared.data.len();
-    let mut basis = vec![0.0; pixels.len() * rank];
-    let mut design = RightHandSides::zeros(pixels.len(), rank + 1);
+    let mut design = RightHandSides::zeros(pixels.len(), terms + 1);
     for (i, &j) in pixels.iter().enumerate() {
         let row = design.row_mut(i);
         let data = f64::from(prepared.data[j]);
         let value = f64::from(prepared.weight[j]) * arm.model[j];
-        row[rank] = if terms == 0 { data - value } else { data };
-        for c in 0..rank {
-            let transform = &prepared.transform[c * terms..][..=c];
-            let function: f64 = transform
-                .iter()
-                .enumerate()
-                .map(|(k, t)| f64::from(*t) * f64::from(stored_basis[k * stored_pixels + j]))
-                .sum();
-            basis[i * rank + c] = function;
-            row[c] = value * function;
+        row[terms] = if terms == 0 { data - value } else { data };
+        for (k, element) in row.iter_mut().take(terms).enumerate() {
+            *element = value * f64::from(stored_basis[k * stored_pixels + j]);
         }
     }
     whiten(arm, &mut design);
-    // 2. Solve C a = Sᵀ L⁻¹D.
+    // 2. Transform the products to the orthonormal basis, and solve C a = Sᵀ L⁻¹D.
     let products = design.products(&design);
+    let rows: Vec<Vec<f64>> = products
+        .chunks_exact(terms + 1)
+        .map(|row| orthonormalise(arm, rank, &row[..terms]))
+        .collect();
     let mut factor = vec![0.0; packed_length(rank)];
-    let mut coefficients = vec![0.0; rank];
-    for c in 0..rank {
-        for k in 0..=c {
-            factor[packed_index(c, k)] = products[c * (rank + 1) + k];
+    for d in 0..rank {
+        let column: Vec<f64> = rows[..terms].iter().map(|row| row[d]).collect();
+        for (c, element) in orthonormalise(arm, rank, &column).into_iter().enumerate() {
+            factor[packed_index(c, d)] = element;
         }
-        coefficients[c] = products[c * (rank + 1) + rank];
     }
+    let mut coefficients = rows.last().cloned().unwrap_or_default();
     if !cholesky(&mut factor, rank) {
         return None;
     }
     solve_lower(&factor, &mut coefficients);
     solve_upper(&factor, &mut coefficients);
     // 3. Replace the data by the residual.
+    let mut stored_coefficients = vec![0.0; terms];
+    let transform = prepared.transform.chunks_exact(arm.terms.max(1));
+    for (a, row) in coefficients.iter().zip(transform) {
+        for (stored, t) in stored_coefficients.iter_mut().zip(row) {
+            *stored += a * f64::from(*t);
+        }
+    }
     for i in 0..pixels.len() {
         let row = design.row_mut(i);
-        for (c, a) in coefficients.iter().enumerate() {
-            row[rank] -= row[c] * a;
+        for (k, coefficient) in stored_coefficients.iter().enumerate() {
+            row[terms] -= row[k] * coefficient;
         }
     }
     Some(WhitenedContinuum {
         design,
-        basis,
         coefficients,
+        stored_coefficients,
         factor,
     })
 }
 
 impl WhitenedContinuum {
-    /// Returns the continuum at the ith pixel that counts; 1 for a model without a continuum.
-    fn value(&self, arm: ArmPoint, i: usize) -> f64 {
+    /// Returns the continuum at pixel `j`; 1 for a model without a continuum.
+    fn value(&self, arm: ArmPoint, j: usize) -> f64 {
         if arm.terms == 0 {
             return 1.0;
         }
-        let rank = self.coefficients.len();
-        let functions = &self.basis[i * rank..][..rank];
+        let basis = arm.prepared.basis(arm.sampling);
+        let functions = basis.chunks_exact(arm.prepared.data.len());
         functions
-            .iter()
-            .zip(&self.coefficients)
-            .map(|(function, a)| function * a)
+            .zip(&self.stored_coefficients)
+            .map(|(function, a)| f64::from(function[j]) * a)
             .sum()
     }
 }

@@ -7,8 +7,8 @@ use rayon::prelude::*;
 
 use crate::error::{Error, Result};
 use crate::model::{
-    LineSpread, ModelArm, Motion, Prepared, PreparedArm, RawArm, RawCovariance, Sampling,
-    SpectralModel, SpectralObjective, SpectrumFault, hull_weights, prepare_spectrum,
+    ArmJitter, LineSpread, ModelArm, Motion, Prepared, PreparedArm, RawArm, RawCovariance,
+    Sampling, SpectralModel, SpectralObjective, SpectrumFault, hull_weights, prepare_spectrum,
 };
 use crate::recording::{Scope, Values};
 use crate::solver::Batch;
@@ -234,8 +234,8 @@ fn make_absent_arm<'s>(arm: &ModelArm, spectra: &Spectra) -> Result<Cow<'s, ArmS
     }))
 }
 
-/// Returns one spectrum's wavelengths, flux, ivar, mask, (if the model takes it from the file) resolution matrix and (if
-/// it has one) covariance in one arm.
+/// Returns one spectrum's wavelengths, flux, ivar, mask, (if the model takes it from the file) resolution matrix and
+/// (if it has one) covariance in one arm.
 pub fn slice_raw_arm<'s>(model: &ModelArm, arm: &'s ArmSpectra, spectrum: usize) -> RawArm<'s> {
     let pixels = spectrum * arm.pixels..(spectrum + 1) * arm.pixels;
     let mask = if arm.mask.is_empty() {
@@ -272,13 +272,14 @@ pub fn slice_raw_arm<'s>(model: &ModelArm, arm: &'s ArmSpectra, spectrum: usize)
 
 /// Makes the arrays that the fit of spectrum `place` of a batch reads from its data in all arms, or returns the fault
 /// that excludes it. At a `motion`, pixels that the templates do not cover, and those in masks of the star's frame, do
-/// not count.
+/// not count. A fitted jitter (arms; or empty) is added to the errors.
 pub fn prepare_row(
     model: &SpectralModel,
     arms: &[Cow<ArmSpectra>],
     grids: &[Grids],
     place: usize,
     motion: Option<&Motion>,
+    jitters: &[Arc<ArmJitter>],
 ) -> std::result::Result<Prepared, SpectrumFault> {
     let mut samplings = Vec::with_capacity(arms.len());
     for grid in grids {
@@ -290,7 +291,7 @@ pub fn prepare_row(
         .zip(arms)
         .map(|(arm, data)| slice_raw_arm(arm, data, place))
         .collect();
-    prepare_spectrum(model, &raw_arms, &samplings, motion)
+    prepare_spectrum(model, &raw_arms, &samplings, motion, jitters)
 }
 
 /// Leaves out the pixels of a prepared spectrum that do not count at a motion, or returns the fault of a spectrum with
@@ -312,7 +313,7 @@ pub fn leave_out_uncounted_pixels(
     if all_pixels_count {
         return Ok(Prepared { motion, ..prepared });
     }
-    prepare_row(model, arms, grids, place, motion.as_ref())
+    prepare_row(model, arms, grids, place, motion.as_ref(), &[])
 }
 
 /// Makes, in parallel, the arrays that the fits of the first `count` spectra of a batch read; those that cannot be
@@ -326,7 +327,7 @@ pub fn prepare_spectra(
     threads::in_pool(|| {
         (0..count)
             .into_par_iter()
-            .map(|place| prepare_row(model, arms, grids, place, None))
+            .map(|place| prepare_row(model, arms, grids, place, None, &[]))
             .collect()
     })
 }

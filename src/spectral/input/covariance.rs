@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 
 use crate::error::{Error, Result};
-use crate::model::SpectralModel;
+use crate::model::{Jitter, SpectralModel};
 use crate::solver::Solver;
 use crate::spectra::{ArmSpectra, Spectra};
 
-/// Fails if an arm has a covariance, and the model a loss or a rule that widens errors.
+/// Fails if an arm has a covariance, and the model a loss, a fitted jitter, or a rule that widens errors.
 pub fn refuse_model_settings(
     model: &SpectralModel,
     spectra: &Spectra,
@@ -15,6 +15,8 @@ pub fn refuse_model_settings(
 ) -> Result<()> {
     let reason = if model.loss().is_some() {
         "`loss`: residuals with correlated noise have no loss per pixel; leave out the loss or the covariance"
+    } else if model.spectra.jitter == Jitter::Fitted {
+        "`jitter = \"fit\"`: it is found from residuals without correlations; give a number, or leave out one of the two"
     } else if model.widening().is_some() {
         "`spectra.widen`: the errors of the pixels would be widened, but not their covariance; leave out one of the two"
     } else {

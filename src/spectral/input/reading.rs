@@ -1,7 +1,7 @@
 //! What a model asks of those who read spectra for it.
 
 use crate::error::{Error, Result};
-use crate::model::{ExposureVelocity, SpectralModel};
+use crate::model::{ExposureVelocity, Jitter, SpectralModel};
 use crate::spectra::Spectra;
 
 impl SpectralModel {
@@ -47,6 +47,17 @@ pub fn refuse_joined_exposures(model: &SpectralModel, spectra: &Spectra) -> Resu
         "{place}these spectra have joined exposures, and the model fits each spectrum by itself: build the model with \
          exposures (in its file `exposures = {{ velocity = \"shared\" }}`), or do not join them"
     )))
+}
+
+/// Fails if the model fits the jitter: what is computed without a fit has none.
+pub fn require_known_errors(model: &SpectralModel) -> Result<()> {
+    match model.spectra.jitter {
+        Jitter::Fraction(_) => Ok(()),
+        Jitter::Fitted => Err(Error::model_setting(
+            "spectra.jitter",
+            "spectra.jitter = \"fit\" belongs to fits: give the number here, such as the column jitter_ARM of a fit",
+        )),
+    }
 }
 
 /// Fails for spectra with joined exposures, of which something is computed that only single spectra have.

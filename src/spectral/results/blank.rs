@@ -1,7 +1,7 @@
 //! Rows of spectra that are not fitted yet, or cannot be fitted.
 
 use crate::error::Error;
-use crate::model::{SpectralModel, SpectrumFault};
+use crate::model::{Jitter, SpectralModel, SpectrumFault};
 use crate::solver::Status;
 use crate::spectra::{Ids, Spectra};
 use crate::spectral::results::row::{FitRow, Id};
@@ -22,7 +22,14 @@ pub fn blank_row(model: &SpectralModel, spectra: &Spectra, index: usize) -> FitR
 /// Returns a row of results without a fit that belongs to no spectrum, with lists of the model's lengths.
 pub fn blank_row_without_spectrum(model: &SpectralModel) -> FitRow {
     let arms = model.arms.len();
+    let jitter = match model.spectra.jitter {
+        Jitter::Fitted => vec![f64::NAN; arms],
+        Jitter::Fraction(_) => Vec::new(),
+    };
     FitRow {
+        jitter: jitter.clone(),
+        jitter_errors: jitter.clone(),
+        error_factors: jitter,
         continuum_terms: vec![0; arms],
         unreached: vec![0; arms],
         ..FitRow::new(0, model.parameters.len())

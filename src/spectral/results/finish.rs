@@ -7,7 +7,7 @@ use crate::flag::Flags;
 use crate::math::covariance::{Covariance, covariance};
 use crate::math::probability::{Tail, chi2_tail_is_below};
 use crate::math::triangle::packed_index;
-use crate::model::{ParameterLimits, Prepared, SpectralModel};
+use crate::model::{Jitter, ParameterLimits, Prepared, PreparedArm, SpectralModel};
 use crate::recording::Precision;
 use crate::solver::basin::{is_same_basin, points_at};
 use crate::solver::{GaveWay, Outcome, Status};
@@ -45,15 +45,16 @@ pub struct RowBuilder<'a> {
 }
 
 impl RowBuilder<'_> {
-    /// Returns an outcome's objective: χ² plus penalties, and the terms of the marginalisation over the continuum, if
-    /// the model has it.
+    /// Returns an outcome's objective: χ² plus penalties, and the terms of the marginalisation over the continuum and of
+    /// the fitted jitter, if the model has them.
     pub fn objective(&self, outcome: &Outcome, prepared: &Prepared) -> f64 {
-        let marginal = if self.model.marginalise {
+        // The constant of the marginalisation contains all variances.
+        let determinants = if self.model.marginalise {
             outcome.ln_det + prepared.marginal_constant
         } else {
-            0.0
+            prepared.jitter_constant
         };
-        outcome.chi2 + outcome.penalty + marginal
+        outcome.chi2 + outcome.penalty + determinants
     }
 
     /// Fills a spectrum's row from the outcomes of its starts: parameters, errors, status and flags of the best one.
@@ -114,6 +115,12 @@ impl RowBuilder<'_> {
         }
         if self.model.loss().is_some() {
             row.downweighted = Some(winner.loss.downweighted / prepared.unmasked as f64);
+        }
+        if self.model.spectra.jitter == Jitter::Fitted {
+            let jitters: Vec<[f64; 3]> = prepared.arms.iter().map(list_jitter).collect();
+            row.jitter = jitters.iter().map(|[fraction, ..]| *fraction).collect();
+            row.jitter_errors = jitters.iter().map(|[_, error, _]| *error).collect();
+            row.error_factors = jitters.iter().map(|[.., factor]| *factor).collect();
         }
         // 3. Set status and flags. If any start was interrupted, so is the fit, because that start might have won.
         let is_interrupted = outcomes
@@ -325,6 +332,17 @@ impl RowBuilder<'_> {
             }
         }
         false
+    }
+}
+
+/// Returns the fitted jitter of an arm, its standard error, and the factor of the errors; NaN for an arm without pixels
+/// that count.
+fn list_jitter(arm: &PreparedArm) -> [f64; 3] {
+    let has_pixels = arm.weight.iter().any(|weight| *weight > 0.0);
+    match &arm.jitter {
+        _ if !has_pixels => [f64::NAN; 3],
+        Some(jitter) => [jitter.fraction, jitter.error, jitter.factor],
+        None => [0.0, f64::NAN, 1.0],
     }
 }
 

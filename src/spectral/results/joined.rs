@@ -30,6 +30,7 @@ pub fn join_exposures(model: &SpectralModel, mut row: FitRow, object: &ObservedO
     };
     row.continuum_terms = sum_exposures(&row.continuum_terms);
     row.unreached = sum_exposures(&row.unreached);
+    average_jitters(&mut row, exposures.len());
     // 2. Replace the velocities of the exposures by their mean.
     if let (Some(first), true) = (model.free_velocity(), model.has_exposure_velocities()) {
         let parameters = velocity_parameters(model, first, exposures.len());
@@ -44,6 +45,41 @@ pub fn join_exposures(model: &SpectralModel, mut row: FitRow, object: &ObservedO
     row.exposures = Some(if has_data { exposures.len() as u64 } else { 0 });
     row.message = object.restore_numbers(&row.message);
     row
+}
+
+/// Replaces the fitted jitters and factors of each arm's `count` exposures by their root mean squares over the exposures
+/// that have data. The jitters of different exposures are independent.
+fn average_jitters(row: &mut FitRow, count: usize) {
+    let root_mean_square = |values: &[f64]| {
+        let measured = values.iter().filter(|value| value.is_finite());
+        let squares = measured.clone().map(|value| value * value);
+        (squares.sum::<f64>() / measured.count() as f64).sqrt()
+    };
+    let by_arm = row
+        .jitter
+        .chunks(count)
+        .zip(row.jitter_errors.chunks(count));
+    let mut means = Vec::new();
+    let mut mean_errors = Vec::new();
+    for (jitters, errors) in by_arm {
+        let mean = root_mean_square(jitters);
+        let measured = jitters.iter().filter(|s| s.is_finite()).count() as f64;
+        // A jitter of 0 has no error.
+        let pairs = jitters.iter().zip(errors).filter(|(s, _)| **s > 0.0);
+        let variance: f64 = pairs.map(|(s, error)| (s * error).powi(2)).sum();
+        means.push(mean);
+        mean_errors.push(if mean > 0.0 {
+            variance.sqrt() / (measured * mean)
+        } else {
+            f64::NAN
+        });
+    }
+    row.error_factors = row
+        .error_factors
+        .chunks(count)
+        .map(root_mean_square)
+        .collect();
+    (row.jitter, row.jitter_errors) = (means, mean_errors);
 }
 
 /// Returns the probability of the likelihood ratio of a fit with one velocity per exposure, `row`, to one with a common

@@ -25,6 +25,8 @@ pub struct Schema {
     pub released_errors: bool,
     /// True if there is the column `downweighted`, because the model has a robust loss.
     pub downweighted: bool,
+    /// True if there are the columns `jitter_ARM` and `jitter_err_ARM`, because the model fits the jitter.
+    pub jitter: bool,
     /// True if there is the column `exposures`, because the model fits exposures together.
     pub exposures: bool,
     /// True if there are the columns of the exposures' velocities, because each exposure has its own.
@@ -41,6 +43,7 @@ setters!(Schema {
     posterior: bool;
     released_errors: bool;
     downweighted: bool;
+    jitter: bool;
     exposures: bool;
     exposure_velocities: bool;
     units: Vec<(String, String)>;

@@ -2,6 +2,7 @@
 
 mod exposures;
 mod groups;
+mod jitter;
 mod pieces;
 mod populations;
 mod repeat;
@@ -18,7 +19,7 @@ use crate::device::retry::{Attempts, halve_capacity};
 use crate::error::{Error, Result};
 use crate::first_guess::Start;
 use crate::flag::Flags;
-use crate::model::{ParameterLimits, Prepared};
+use crate::model::{Jitter, ParameterLimits, Prepared};
 use crate::recording::{Precision, Velocity};
 use crate::solver::Backend;
 use crate::solver::profile::Meter;
@@ -333,8 +334,8 @@ impl<'a> Run<'a> {
         Ok(rows)
     }
 
-    /// Fits the prepared spectra of all pieces and fills their rows. Fits that end where other pixels count are
-    /// repeated. `counts` are the numbers of spectra of each piece.
+    /// Fits the prepared spectra of all pieces and fills their rows. Fits that end where other pixels count, or with
+    /// residuals of another jitter, are repeated. `counts` are the numbers of spectra of each piece.
     fn fit_pieces(
         &mut self,
         pieces: &[FilePiece],
@@ -353,7 +354,7 @@ impl<'a> Run<'a> {
                 repeats.append(&mut self.fit_group(group, rows, finished, fit_number)?);
                 finished += count;
             }
-            // 2. Prepare the spectra whose fits are repeated with the pixels of their next fit.
+            // 2. Prepare the spectra whose fits are repeated with the pixels and the jitter of their next fit.
             ready = Vec::with_capacity(repeats.len());
             for repeat in repeats {
                 let place = repeat.spectrum.place;
@@ -362,7 +363,13 @@ impl<'a> Run<'a> {
                     .rfind(|piece| first_place(*piece) <= place)
                     .unwrap_or(0);
                 let k = place - first_place(piece);
-                match pieces[piece].prepare_again(&self.fitter.model, k, &repeat.motion) {
+                let prepared = pieces[piece].prepare_again(
+                    &self.fitter.model,
+                    k,
+                    &repeat.motion,
+                    &repeat.jitters,
+                );
+                match prepared {
                     Ok(prepared) => ready.push(ReadySpectrum {
                         prepared: Arc::new(prepared),
                         ..repeat.spectrum
@@ -419,15 +426,30 @@ impl<'a> Run<'a> {
             run.correlate_outcomes(&layout, grids, &ready, &mut outcomes)?;
             Ok(outcomes)
         })?;
-        // 3. Fill the rows, except those of fits that are repeated with other pixels.
+        // 3. Find the jitter, where it is fitted.
         let may_repeat = !self.is_cancelled();
+        let jitters = if may_repeat && fitter.model.spectra.jitter == Jitter::Fitted {
+            self.measure_stage(BatchStage::Finish, |run| {
+                run.fit_jitters(&layout, grids, &ready, &outcomes)
+            })?
+        } else {
+            ready.iter().map(|_| Vec::new()).collect()
+        };
+        // 4. Fill the rows, except those of fits that are repeated with other pixels or another jitter.
         let mut repeats = Vec::new();
         let mut finished_spectra = Vec::with_capacity(ready.len());
         self.measure_stage(BatchStage::Finish, |_| {
             let finish = fitter.finish();
-            for (spectrum, outcomes) in ready.into_iter().zip(&outcomes) {
+            for ((spectrum, outcomes), jitters) in ready.into_iter().zip(&outcomes).zip(jitters) {
                 let repeat = if may_repeat {
-                    RepeatedFit::new(&fitter.model, grids, &spectrum, outcomes, fit_number)
+                    RepeatedFit::new(
+                        &fitter.model,
+                        grids,
+                        &spectrum,
+                        outcomes,
+                        jitters,
+                        fit_number,
+                    )
                 } else {
                     None
                 };
@@ -446,7 +468,7 @@ impl<'a> Run<'a> {
                 finished_spectra.push(spectrum);
             }
         });
-        // 4. Scan the velocities.
+        // 5. Scan the velocities.
         if fitter.scans_velocity() {
             self.measure_stage(BatchStage::Posterior, |run| {
                 run.scan_velocities(grids, &finished_spectra, rows)

@@ -12,7 +12,9 @@ use super::{Grids, Run, StartedSpectrum};
 use crate::error::Result;
 use crate::first_guess::FirstGuess;
 use crate::flag::Flags;
-use crate::model::{ArmLayout, ModelArm, Motion, Prepared, Sampling, SpectralModel, SpectrumFault};
+use crate::model::{
+    ArmJitter, ArmLayout, ModelArm, Motion, Prepared, Sampling, SpectralModel, SpectrumFault,
+};
 use crate::spectra::{ArmSpectra, Spectra, Wavelength};
 use crate::spectral::SpectralFitter;
 use crate::spectral::input::assemble::{
@@ -233,14 +235,15 @@ impl<'s> FilePiece<'s> {
         })
     }
 
-    /// Prepares spectrum `k` again, with the pixels that count at a motion.
+    /// Prepares spectrum `k` again, with the pixels that count at a motion, and with a fitted jitter (arms; or empty).
     pub(super) fn prepare_again(
         &self,
         model: &SpectralModel,
         k: usize,
         motion: &Motion,
+        jitters: &[Arc<ArmJitter>],
     ) -> SpectrumResult<Prepared> {
-        prepare_row(model, &self.arms, &self.grids, k, Some(motion))
+        prepare_row(model, &self.arms, &self.grids, k, Some(motion), jitters)
     }
 
     /// Moves the prepared spectra out of the piece, and returns them with the user's starts (spectra, parameters).

@@ -377,8 +377,9 @@ fn limits_are_those_of_the_parser() {
         (
             "spectra = { jitter = N }",
             &["0", "0.02"],
-            &["-0.1", "nan", "inf"],
+            &["-0.1", "nan", "inf", "\"fitted\"", "true"],
         ),
+        ("spectra = { jitter = N }", &["\"fit\""], &["\"\""]),
         (
             "spectra = { error_floor = N }",
             &["0", "0.5"],
