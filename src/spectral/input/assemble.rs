@@ -561,7 +561,7 @@ mod tests {
         let limit_columns = LimitColumns::new(&model, &spectra).unwrap();
         let prepare_ready = |place: usize| ReadySpectrum {
             place,
-            prepared: Arc::new(prepare_row(&model, &arms, &grids, place, None).unwrap()),
+            prepared: Arc::new(prepare_row(&model, &arms, &grids, place, None, &[]).unwrap()),
             limits: limit_columns.read_limits(place).unwrap(),
             starts: Vec::new(),
             may_add_starts: false,

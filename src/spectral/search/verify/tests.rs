@@ -54,7 +54,7 @@ fn fit_demo_spectra() -> VerifierTest {
         .unwrap();
     let mut ready = Vec::new();
     for (place, row) in rows.iter().enumerate() {
-        let prepared = Arc::new(prepare_row(&model, &arms, &grids, place, None).unwrap());
+        let prepared = Arc::new(prepare_row(&model, &arms, &grids, place, None, &[]).unwrap());
         let u = model
             .parameters
             .iter()
