@@ -140,7 +140,8 @@ def named_arrays(values: Mapping[str, object]) -> dict[str, Lendable]:
     """Return the arrays of a mapping of names, ready to be lent.
 
     Masked values of flux, ivar and sigma join the array ``mask``; those of columns become NaN, or empty texts.
-    Wavelengths are converted to Å, sigma, ivar and covariance to the unit of the arm's flux. ``ids`` is another name of ``id``.
+    Wavelengths are converted to Å, sigma, ivar and covariance to the unit of the arm's flux. ``ids`` is another name of
+    ``id``.
 
     Raises
     ------

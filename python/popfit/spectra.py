@@ -110,9 +110,9 @@ class Spectra:
             Banded resolution matrices as DESI stores them.
         covariance : array_like, (n, diagonals, pixels), optional
             Banded covariance matrices of the noise, in the lower form of `scipy.linalg.solveh_banded`:
-            ``covariance[k, d, j]`` is that of the pixels ``j + d`` and ``j`` of spectrum k, in flux units squared. A fit
-            then minimises r.T @ inv(C) @ r. A given `ivar` or `sigma` masks pixels by ivar 0, and must else agree with
-            the variances ``covariance[:, 0]``.
+            ``covariance[k, d, j]`` is that of the pixels ``j + d`` and ``j`` of spectrum k, in flux units squared. A
+            fit then minimises r.T @ inv(C) @ r. A given `ivar` or `sigma` masks pixels by ivar 0, and must else agree
+            with the variances ``covariance[:, 0]``.
         ids : array_like, (n,), optional
             Integers or texts; row numbers without it.
         medium : {"vacuum", "air"}
@@ -455,7 +455,13 @@ def _of_one_spectrum(arrays: dict[str, Lendable]) -> dict[str, Lendable]:
     fluxes = [array for name, array in arrays.items() if parts[name] == "flux"]
     if not fluxes or not all(not isinstance(flux, tuple) and flux.ndim == 1 for flux in fluxes):
         return arrays
-    dimensions = {"wavelength": None, "medium": None, "resolution": 2, "covariance": 2, **dict.fromkeys(PIXEL_ARRAYS, 1)}
+    dimensions = {
+        "wavelength": None,
+        "medium": None,
+        "resolution": 2,
+        "covariance": 2,
+        **dict.fromkeys(PIXEL_ARRAYS, 1),
+    }
     deepened: dict[str, Lendable] = {}
     for name, array in arrays.items():
         shape = array[0] if isinstance(array, tuple) else array.shape

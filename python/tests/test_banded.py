@@ -16,7 +16,7 @@ STARS = ROOT / "tests" / "data" / "banded" / "stars.npz"
 
 def model() -> popfit.SpectralModel:
     emulator = str(ROOT / "data" / "emulator.safetensors")
-    return popfit.SpectralModel(emulator, velocity=(-1000, 1000), continuum="rbf", marginalise=False)
+    return popfit.SpectralModel(emulator, velocity=(-1000, 1000), continuum={"kind": "rbf", "terms": 10})
 
 
 def arrays() -> dict[str, Any]:
