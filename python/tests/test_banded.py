@@ -15,8 +15,8 @@ STARS = ROOT / "tests" / "data" / "banded" / "stars.npz"
 
 
 def model() -> popfit.SpectralModel:
-    emulator = str(ROOT / "data" / "emulator.safetensors")
-    return popfit.SpectralModel(emulator, velocity=(-1000, 1000), continuum={"kind": "rbf", "terms": 10})
+    arm = {"emulator": str(ROOT / "data" / "emulator.safetensors"), "pixels": "sample"}
+    return popfit.SpectralModel({"b": arm}, velocity=(-1000, 1000), continuum={"kind": "rbf", "terms": 10})
 
 
 def arrays() -> dict[str, Any]:
