@@ -28,7 +28,10 @@ Lendable: TypeAlias = "Array | tuple[tuple[int, ...], list[str]]"
 PIXEL_ARRAYS = ("flux", "ivar", "sigma", "mask")
 
 #: All arrays of an arm; in a population of several arms the name of the arm and an underscore precede them.
-ARM_ARRAYS = ("wavelength", *PIXEL_ARRAYS, "resolution", "medium")
+ARM_ARRAYS = ("wavelength", *PIXEL_ARRAYS, "resolution", "covariance", "medium")
+
+#: Powers of the unit of the flux in which arrays that say how large its noise is are taken.
+WEIGHT_POWERS = {"ivar": -2, "sigma": 1, "covariance": 2}
 
 #: Bytes above which a conversion is warned of.
 LARGE_CONVERSION_BYTES = 100_000_000
@@ -137,7 +140,8 @@ def named_arrays(values: Mapping[str, object]) -> dict[str, Lendable]:
     """Return the arrays of a mapping of names, ready to be lent.
 
     Masked values of flux, ivar and sigma join the array ``mask``; those of columns become NaN, or empty texts.
-    Wavelengths are converted to Å, sigma and ivar to the unit of the arm's flux. ``ids`` is another name of ``id``.
+    Wavelengths are converted to Å, sigma, ivar and covariance to the unit of the arm's flux. ``ids`` is another name of
+    ``id``.
 
     Raises
     ------
@@ -145,7 +149,7 @@ def named_arrays(values: Mapping[str, object]) -> dict[str, Lendable]:
         If an array has no numbers, truth values or texts as elements, masked values that cannot be left out, or a unit
         that popfit cannot take into account.
     astropy.units.UnitConversionError
-        If a wavelength, sigma or ivar cannot be converted.
+        If a wavelength, sigma, ivar or covariance cannot be converted.
     """
     given = {name: _split(array) for name, array in _with_id(values).items()}
     arrays: dict[str, Lendable] = {}
@@ -205,14 +209,14 @@ def _converted(name: str, part: str, given: Mapping[str, _Given]) -> object:
             )
         return _convert(np.asarray(numbers), unit, "Angstrom")
     flux = given.get(sibling(name, "flux"))
-    if part in ("ivar", "sigma") and flux is not None:
+    if part in WEIGHT_POWERS and flux is not None:
         return _convert_weights(name, numbers, unit, flux.unit)
     _check_column_unit(name, unit)
     return numbers
 
 
 def _convert_weights(name: str, numbers: object, unit: Any, flux_unit: Any) -> object:
-    """Return sigma in the unit of the flux, or ivar in its power -2."""
+    """Return sigma in the unit of the flux, covariance in its square, or ivar in its power -2."""
     from astropy import units  # type: ignore[import-untyped,unused-ignore]
 
     if _is_unrecognized(flux_unit) or _is_unrecognized(unit):
@@ -229,7 +233,7 @@ def _convert_weights(name: str, numbers: object, unit: Any, flux_unit: Any) -> o
                 argument=name,
             )
         flux_unit = units.dimensionless_unscaled
-    return _convert(np.asarray(numbers), unit, flux_unit if stem(name) == "sigma" else flux_unit**-2)
+    return _convert(np.asarray(numbers), unit, flux_unit ** WEIGHT_POWERS[stem(name)])
 
 
 def _is_unrecognized(unit: Any) -> bool:

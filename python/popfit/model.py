@@ -304,9 +304,9 @@ class SpectralModel:
     mask : (float, float), or sequence of (float, float)
         Intervals in Å, or quantities, whose pixels do not count.
     jitter : float or "fit"
-        This fraction of each pixel's flux is added to its error in quadrature. With "fit" each arm of each spectrum gets
-        the fraction of the greatest likelihood, or a factor of its errors; the columns `jitter_ARM`, `jitter_err_ARM`
-        and `error_factor_ARM` of the table have them.
+        This fraction of each pixel's flux is added to its error in quadrature. With "fit" each arm of each spectrum
+        gets the fraction of the greatest likelihood, or a factor of its errors; the columns `jitter_ARM`,
+        `jitter_err_ARM` and `error_factor_ARM` of the table have them.
     error_floor : float
         Errors below this factor times their median are raised to it.
     exposures : {"shared", "each"}, optional

@@ -88,6 +88,7 @@ class Spectra:
         sigma: npt.ArrayLike | None = None,
         mask: npt.ArrayLike | None = None,
         resolution: npt.ArrayLike | None = None,
+        covariance: npt.ArrayLike | None = None,
         ids: npt.ArrayLike | None = None,
         medium: str = "vacuum",
         columns: Mapping[str, npt.ArrayLike] | None = None,
@@ -101,12 +102,17 @@ class Spectra:
         flux : array_like, (n, pixels) or (pixels,)
             Flux in any unit; of one spectrum, (pixels,).
         ivar, sigma : array_like, as flux
-            Inverse variance, or standard error, of the flux. One of the two must be given. Quantities of astropy are
-            converted to the unit of the flux; plain numbers are in it.
+            Inverse variance, or standard error, of the flux. One of the two must be given unless `covariance` is.
+            Quantities of astropy are converted to the unit of the flux; plain numbers are in it.
         mask : array_like, as flux, optional
             True, or an integer that is not 0, where a pixel is bad. The mask of a masked array is added to it.
         resolution : array_like, (n, diagonals, pixels), optional
             Banded resolution matrices as DESI stores them.
+        covariance : array_like, (n, diagonals, pixels), optional
+            Banded covariance matrices of the noise, in the lower form of `scipy.linalg.solveh_banded`:
+            ``covariance[k, d, j]`` is that of the pixels ``j + d`` and ``j`` of spectrum k, in flux units squared. A
+            fit then minimises r.T @ inv(C) @ r. A given `ivar` or `sigma` masks pixels by ivar 0, and must else agree
+            with the variances ``covariance[:, 0]``.
         ids : array_like, (n,), optional
             Integers or texts; row numbers without it.
         medium : {"vacuum", "air"}
@@ -129,6 +135,7 @@ class Spectra:
             "sigma": sigma,
             "mask": mask,
             "resolution": resolution,
+            "covariance": covariance,
             "id": ids,
             "medium": medium,
             **_checked_columns(columns),
@@ -145,7 +152,8 @@ class Spectra:
     ) -> Spectra:
         """Make spectra of several arms: a mapping of the arms' names to their arrays.
 
-        The arrays of an arm are those of `from_arrays`: wavelength, flux, ivar or sigma, mask, resolution, medium.
+        The arrays of an arm are those of `from_arrays`: wavelength, flux, ivar or sigma, mask, resolution,
+        covariance, medium.
 
         Raises
         ------
@@ -447,7 +455,13 @@ def _of_one_spectrum(arrays: dict[str, Lendable]) -> dict[str, Lendable]:
     fluxes = [array for name, array in arrays.items() if parts[name] == "flux"]
     if not fluxes or not all(not isinstance(flux, tuple) and flux.ndim == 1 for flux in fluxes):
         return arrays
-    dimensions = {"wavelength": None, "medium": None, "resolution": 2, **dict.fromkeys(PIXEL_ARRAYS, 1)}
+    dimensions = {
+        "wavelength": None,
+        "medium": None,
+        "resolution": 2,
+        "covariance": 2,
+        **dict.fromkeys(PIXEL_ARRAYS, 1),
+    }
     deepened: dict[str, Lendable] = {}
     for name, array in arrays.items():
         shape = array[0] if isinstance(array, tuple) else array.shape

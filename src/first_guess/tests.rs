@@ -67,6 +67,7 @@ pub fn prepare_all(model: &SpectralModel, spectra: &Spectra) -> (Sampling, Vec<P
                 ivar: arm.ivar.double(pixels),
                 mask: &[],
                 resolution: None,
+                covariance: None,
             };
             prepare_spectrum(model, &[raw], &[&sampling], None, &[]).unwrap()
         })

@@ -179,3 +179,4 @@ pub use custom::{
 };
 pub(crate) use custom::{ModelScratch, put_rows, widen};
 pub use prior::HullRow;
+pub(crate) use prior::add_penalties;

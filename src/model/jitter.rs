@@ -100,8 +100,8 @@ impl ArmJitter {
         (variance - (self.fraction * self.flux[j]).powi(2)) / self.factor.powi(2)
     }
 
-    /// Lowers the inverse variances of an arm's pixels by this jitter. Returns Σ ln (V / σ²). Pixels without weight keep
-    /// none, and all pixels do if the jitter is NaN.
+    /// Lowers the inverse variances of an arm's pixels by this jitter. Returns Σ ln (V / σ²). Pixels without weight
+    /// keep none, and all pixels do if the jitter is NaN.
     pub fn lower_weights(&self, ivar: &mut [f64]) -> f64 {
         let mut log_ratios = 0.0;
         for (w, flux) in ivar.iter_mut().zip(&self.flux) {

@@ -9,10 +9,11 @@ mod exposures;
 mod fault;
 #[cfg(feature = "files")]
 mod file;
-#[cfg(feature = "files")]
 mod jitter;
+#[cfg(feature = "files")]
 mod keys;
 mod labels;
+mod noise;
 mod objective;
 mod observe;
 pub(crate) mod pixels;
@@ -39,6 +40,7 @@ pub(crate) use fault::{Cause, SpectrumFault};
 #[cfg(feature = "files")]
 pub use file::{ArmFiles, ModelFile};
 pub(crate) use jitter::{ArmJitter, JitterPixel};
+pub(crate) use noise::RawCovariance;
 pub(crate) use objective::{SpectralObjective, hull_weights};
 pub(crate) use observe::ArmLayout;
 pub(crate) use prepare::{Prepared, PreparedArm, RawArm, prepare_spectrum};
@@ -163,6 +165,14 @@ impl ParameterLimits {
     /// Returns whether the bounds are equal, which holds the parameter at their value.
     pub fn is_held(&self) -> bool {
         self.lower == self.upper
+    }
+
+    /// Returns the mean of the parameter's prior in the solver's u, and the reciprocal of its standard deviation, which
+    /// is 0 without a prior.
+    pub fn prior_in_u(&self, parameter: &ModelParameter) -> (f64, f64) {
+        self.prior.map_or((0.0, 0.0), |(mean, sigma)| {
+            (parameter.to_u(mean), parameter.solver.scale / sigma)
+        })
     }
 }
 

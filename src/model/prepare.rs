@@ -11,6 +11,7 @@ use pulp::NullaryFnOnce;
 use super::clean::replace_outliers;
 use super::fault::{Cause, SpectrumFault, describe_place};
 use super::jitter::ArmJitter;
+use super::noise::{NoiseFactor, RawCovariance};
 use super::reach::{Motion, PixelCounts};
 use super::sampling::{Sampling, padded};
 use super::set_basis::set_basis;
@@ -41,6 +42,8 @@ pub struct PreparedArm {
     pub rank: usize,
     /// (diagonals, padded) The spectrum's resolution matrix; empty if the model uses none.
     pub resolution: Arc<Vec<f32>>,
+    /// Factor that whitens residuals; `None` if the noise of no two pixels is correlated.
+    pub noise: Option<Arc<NoiseFactor>>,
     /// Mean √ivar. Without a continuum, which would absorb this factor, the reciprocal of the template's unit.
     pub scale: f64,
     /// (terms) Coefficients of the continuum fitted without the model's lines.
@@ -133,7 +136,8 @@ pub struct Prepared {
     pub nonfinite: usize,
     /// Median of |flux| √ivar.
     pub signal_to_noise: f64,
-    /// Term that marginalisation adds to the device's ln det C: constants of the bases, − Σ ln ivar.
+    /// Term that marginalisation adds to the device's ln det C: constants of the bases, and the ln det of the noise's
+    /// covariance, which is − Σ ln ivar unless the noise is correlated.
     pub marginal_constant: f64,
     /// Σ ln (V / σ²), by which a fitted jitter raises −2 ln L; σ² and V are the variances without and with it.
     pub jitter_constant: f64,
@@ -141,7 +145,15 @@ pub struct Prepared {
     pub motion: Option<Motion>,
 }
 
+impl Prepared {
+    /// Returns whether the noise of any two pixels that count is correlated.
+    pub fn has_correlated_noise(&self) -> bool {
+        self.arms.iter().any(|arm| arm.noise.is_some())
+    }
+}
+
 /// Arrays of one spectrum in one arm (pixels).
+#[derive(Clone)]
 pub struct RawArm<'a> {
     /// Wavelengths in Å; empty where the weights are known to suit the grid's basis.
     pub wavelength: Cow<'a, [f64]>,
@@ -151,6 +163,8 @@ pub struct RawArm<'a> {
     pub mask: &'a [bool],
     /// (diagonals, pixels) Resolution matrix, if the model uses it.
     pub resolution: Option<&'a [f32]>,
+    /// Covariance of the noise, if the spectrum has one.
+    pub covariance: Option<RawCovariance<'a>>,
 }
 
 /// Weights and scales the arms of a spectrum and their continuum bases for the device, or returns the fault that
@@ -177,6 +191,14 @@ pub fn prepare_spectrum(
     };
     let mut ratio_bits = Vec::new();
     for (a, ((arm, raw), sampling)) in model.arms.iter().zip(raw).zip(samplings).enumerate() {
+        let resolved = match &raw.covariance {
+            Some(covariance) => Some(RawArm {
+                ivar: Cow::Owned(covariance.resolve_ivar(model, arm, &raw.ivar, raw.mask)?),
+                ..raw.clone()
+            }),
+            None => None,
+        };
+        let raw = resolved.as_ref().unwrap_or(raw);
         let mut ivar = pixel_weights(model, arm, raw, sampling, &mut prepared.nonfinite)?;
         let arm_motion = motion.map(|motion| motion.of_arm(a));
         let counts = PixelCounts::mask_uncounted(arm, sampling, arm_motion, &mut ivar);
@@ -283,6 +305,7 @@ fn prepare_arm(
         basis: Arc::default(),
         rank: 0,
         resolution: pad_resolution(arm, raw, sampling, ivar)?.into(),
+        noise: None,
         scale: arm.unit.recip(),
         continuum: vec![0.0; terms],
         unreached,
@@ -319,6 +342,10 @@ fn prepare_arm(
     prepared.unmasked += count;
     prepared.in_range += in_range;
     prepared.marginal_constant -= ln_ivar;
+    if let Some(covariance) = &raw.covariance {
+        out.noise = covariance.factorise(arm, ivar)?.map(Arc::new);
+        prepared.marginal_constant += out.noise.as_ref().map_or(0.0, |noise| noise.ln_det());
+    }
     // 3. Choose the continuum basis.
     if terms == 0 {
         return Ok(out);

@@ -291,8 +291,8 @@ setters!(SpectraSettings {
 pub enum Jitter {
     /// σ² + (s · flux)² with this fraction s, and the flux of the data.
     Fraction(f64),
-    /// σ² + (s m)² with the flux m of the best-fit model, or (k σ)² with k ≥ 1: in each arm of each spectrum the likelier
-    /// of the two, with s or k of the greatest likelihood.
+    /// σ² + (s m)² with the flux m of the best-fit model, or (k σ)² with k ≥ 1: in each arm of each spectrum the
+    /// likelier of the two, with s or k of the greatest likelihood.
     Fitted,
 }
 

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::covariance::NoiseCovariance;
 use super::widening::AppliedWidening;
 use crate::error::{Error, Result};
 use crate::math::bad_wavelength;
@@ -59,6 +60,8 @@ pub struct ArmSpectra<'a> {
     pub mask: Cow<'a, [bool]>,
     /// Resolution matrices, if the spectra have them.
     pub resolution: Option<Resolution<'a>>,
+    /// Covariance matrices of the noise, if it is correlated between pixels.
+    pub covariance: Option<NoiseCovariance<'a>>,
     /// The rule by which errors were widened when the mask was read; `None` if none was asked for.
     pub(crate) widening: Option<AppliedWidening>,
 }
@@ -85,7 +88,12 @@ impl<'a> ArmSpectra<'a> {
             .resolution
             .as_ref()
             .map_or(0, |resolution| size_of_val(&*resolution.values));
-        grids + resolution + self.mask.len() + self.flux.bytes() + self.ivar.bytes()
+        let covariance = self
+            .covariance
+            .as_ref()
+            .map_or(0, |covariance| covariance.values.bytes());
+        let pixels = self.mask.len() + self.flux.bytes() + self.ivar.bytes();
+        grids + resolution + covariance + pixels
     }
 
     /// Makes an arm of `flux.len() / pixels` spectra from arrays (spectra, pixels); wavelengths in Å, `mask` true =
@@ -138,6 +146,7 @@ impl<'a> ArmSpectra<'a> {
             ivar,
             mask: Cow::default(),
             resolution: None,
+            covariance: None,
             widening: None,
         };
         arm.with_mask(mask.unwrap_or_default())
@@ -170,6 +179,7 @@ impl<'a> ArmSpectra<'a> {
             ivar,
             mask,
             resolution,
+            covariance,
             widening,
         } = self;
         let wavelength = match wavelength {
@@ -188,12 +198,13 @@ impl<'a> ArmSpectra<'a> {
             ivar: ivar.into_owned(),
             mask: Cow::Owned(mask.into_owned()),
             resolution,
+            covariance: covariance.map(NoiseCovariance::into_owned),
             widening,
         }
     }
 
     /// Returns `arm NAME` for messages, or `spectra` if the arm has no name.
-    fn describe_place(&self) -> String {
+    pub(super) fn describe_place(&self) -> String {
         if self.name.is_empty() {
             "spectra".to_string()
         } else {
@@ -290,6 +301,10 @@ impl<'a> ArmSpectra<'a> {
                     values: Cow::Borrowed(values),
                 }
             }),
+            covariance: self
+                .covariance
+                .as_ref()
+                .map(|covariance| covariance.borrow_rows(rows, self.pixels)),
             widening: self.widening.clone(),
         }
     }

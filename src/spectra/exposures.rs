@@ -196,6 +196,10 @@ impl ArmSpectra<'_> {
                 diagonals: resolution.diagonals,
                 values: copy_rows(&resolution.values, count, rows).into(),
             }),
+            covariance: self
+                .covariance
+                .as_ref()
+                .map(|covariance| covariance.copy_rows(count, rows)),
             widening: self.widening.clone(),
         }
     }

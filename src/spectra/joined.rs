@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use super::arm::{ArmSpectra, Resolution, Wavelength};
 use super::batch::Spectra;
+use super::covariance::NoiseCovariance;
 use super::exposures::{Exposures, number_objects};
 use super::reader::SpectraReader;
 use crate::error::{Error, Result};
@@ -267,8 +268,13 @@ fn gather_spectra(held: &[HeldBatch], rows: &[RowPlace]) -> Result<Spectra<'stat
 fn gather_arm(arms: &[&ArmSpectra], rows: &[RowPlace]) -> Option<ArmSpectra<'static>> {
     let first = *arms.first()?;
     let diagonals = |arm: &ArmSpectra| arm.resolution.as_ref().map(|matrices| matrices.diagonals);
+    let noise_diagonals =
+        |arm: &ArmSpectra| arm.covariance.as_ref().map(|matrices| matrices.diagonals);
     let is_alike = |arm: &&ArmSpectra| {
-        arm.name == first.name && arm.pixels == first.pixels && diagonals(arm) == diagonals(first)
+        arm.name == first.name
+            && arm.pixels == first.pixels
+            && diagonals(arm) == diagonals(first)
+            && noise_diagonals(arm) == noise_diagonals(first)
     };
     if !arms.iter().all(is_alike) {
         return None;
@@ -299,7 +305,7 @@ fn gather_arm(arms: &[&ArmSpectra], rows: &[RowPlace]) -> Option<ArmSpectra<'sta
         true => Vec::new(),
         false => gather_rows(&masks, pixels, rows),
     };
-    // 3. All or none have resolution matrices.
+    // 3. All or none have resolution matrices, and covariance matrices.
     let resolution = diagonals(first).map(|diagonals| {
         let matrices: Vec<&[f32]> = arms
             .iter()
@@ -311,6 +317,17 @@ fn gather_arm(arms: &[&ArmSpectra], rows: &[RowPlace]) -> Option<ArmSpectra<'sta
             values: gather_rows(&matrices, diagonals * pixels, rows).into(),
         }
     });
+    let covariance = noise_diagonals(first).map(|diagonals| {
+        let matrices: Vec<&Values> = arms
+            .iter()
+            .flat_map(|arm| &arm.covariance)
+            .map(|matrices| &matrices.values)
+            .collect();
+        NoiseCovariance {
+            diagonals,
+            values: Values::gather_rows(&matrices, diagonals * pixels, rows),
+        }
+    });
     Some(ArmSpectra {
         name: first.name.clone(),
         wavelength,
@@ -319,6 +336,7 @@ fn gather_arm(arms: &[&ArmSpectra], rows: &[RowPlace]) -> Option<ArmSpectra<'sta
         ivar: Values::gather_rows(&ivar, pixels, rows),
         mask: mask.into(),
         resolution,
+        covariance,
         widening: first.widening.clone(),
     })
 }

@@ -7,6 +7,7 @@ mod air;
 mod arm;
 mod arrays;
 mod batch;
+mod covariance;
 mod exposures;
 #[cfg(feature = "files")]
 mod files;
@@ -25,6 +26,7 @@ pub use crate::io::column::{Column, ColumnValues};
 pub use arm::{ArmSpectra, Resolution, Wavelength};
 pub use arrays::{ArrayValues, NamedArray};
 pub use batch::{Ids, Spectra};
+pub use covariance::NoiseCovariance;
 pub use exposures::Exposures;
 #[cfg(feature = "files")]
 pub use files::FilesReader;

@@ -10,6 +10,7 @@ use crate::spectral::SpectralFitter;
 use crate::spectral::input::assemble::{
     list_arms_without_bits, list_missing_arms, match_arm_grids, match_arms,
 };
+use crate::spectral::input::covariance::refuse_settings_of_fit;
 use crate::spectral::input::limits::LimitColumns;
 
 /// Wavelengths of one arm: those of the spectra, those of the model, and those that a fit uses. Ranges are in Å.
@@ -48,7 +49,9 @@ impl SpectralFitter {
     ) -> Result<()> {
         let mut run = self.make_run()?;
         for head in heads {
-            run.sample_grids(&match_arms(&self.model, head)?, head)?;
+            let arms = match_arms(&self.model, head)?;
+            refuse_settings_of_fit(&self.solver, self.scans_velocity(), head, &arms)?;
+            run.sample_grids(&arms, head)?;
             LimitColumns::new(&self.model, head)?;
         }
         self.first_guess().map(drop)

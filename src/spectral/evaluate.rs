@@ -321,7 +321,8 @@ impl<'s> MatchedSpectra<'s> {
         }
     }
 
-    /// Evaluates prepared spectra at their starts on a device, in batches.
+    /// Evaluates prepared spectra at their starts on a device, in batches, and those with correlated noise again, with
+    /// its covariance, on the CPU.
     fn evaluate_on(
         &mut self,
         device: &dyn Backend,
@@ -388,6 +389,10 @@ impl<'s> MatchedSpectra<'s> {
                 population,
             });
         }
+        // 4. Add the covariance of correlated noise.
+        fitter
+            .correlated_fit(&layout, &self.grids)
+            .evaluate(ready, &mut outcomes)?;
         Ok(outcomes)
     }
 }

@@ -4,20 +4,20 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use crate::cpu::CpuDevice;
 use crate::error::{Error, Result};
 use crate::first_guess::Start;
 use crate::model::{
     ArmLayout, Motion, ParameterLimits, Prepared, PreparedArm, Sampling, SpectrumFault,
 };
 use crate::recording::Precision;
-use crate::solver::{Backend, LevenbergMarquardt, Method};
 use crate::spectra::Spectra;
-use crate::spectral::input::assemble::{assemble, match_arms, prepare_row};
+use crate::spectral::correlated::{ArmPoint, solve_continuum};
+use crate::spectral::input::assemble::{match_arms, prepare_row};
 use crate::spectral::input::layout::{lay_out_arms, mark_own_bases};
 use crate::spectral::input::limits::LimitColumns;
 use crate::spectral::input::reading::require_single_exposures;
 use crate::spectral::input::ready::{Grids, ReadySpectra, ReadySpectrum};
+use crate::spectral::model_rows::RowEvaluator;
 use crate::spectral::run::Run;
 use crate::threads;
 
@@ -52,6 +52,22 @@ pub struct InspectedArm {
     pub model: Vec<f64>,
     /// Continuum coefficients, followed by the factor; empty without a continuum.
     pub solution: Vec<f64>,
+}
+
+impl InspectedArm {
+    /// Replaces the coefficients of the continuum by those of generalised least squares if the noise is correlated.
+    fn correlate_continuum(&mut self) {
+        let coefficients = solve_continuum(ArmPoint {
+            prepared: &self.prepared,
+            sampling: &self.sampling,
+            terms: self.terms,
+            model: &self.model,
+            stride: self.model.len(),
+        });
+        for (target, a) in self.solution.iter_mut().zip(coefficients.iter().flatten()) {
+            *target = *a;
+        }
+    }
 }
 
 impl Run<'_> {
@@ -112,7 +128,7 @@ impl Run<'_> {
         rows: InspectedRows,
     ) -> Result<Vec<Vec<InspectedArm>>> {
         let model = &self.fitter.model;
-        // 1. Load them into a population, which computes the rows.
+        // 1. Evaluate the rows of the model.
         let (precision, values_only) = match rows {
             InspectedRows::Values => (Precision::F32, true),
             InspectedRows::WithDerivatives => (Precision::F64, false),
@@ -121,49 +137,30 @@ impl Run<'_> {
             self.fitter
                 .shared
                 .get_or_make_objective(model, layout, precision, values_only);
-        let ready_spectra = ReadySpectra {
+        let mut evaluator = RowEvaluator::new(objective, ready.len())?;
+        let evaluated = evaluator.evaluate(ReadySpectra {
             model,
             grids,
             spectra: &ready,
             guess: None,
-        };
-        let batch = assemble(&objective, ready_spectra, &ready_spectra.starts());
-        let method = Method::LevenbergMarquardt(LevenbergMarquardt::default());
-        let mut population =
-            CpuDevice.population(objective.recording().clone(), &method, ready.len())?;
-        pollster::block_on(population.load(&batch))?;
-        // 2. Read each arm's model and solution. An arm without a continuum has no solution.
-        let buffers: Vec<_> = objective
-            .arms
-            .iter()
-            .flat_map(|arm| [Some(arm.model), arm.solution])
-            .collect();
-        let ids: Vec<_> = buffers.iter().flatten().copied().collect();
-        let contents = pollster::block_on(population.inspect_all(&ids))?;
-        let mut contents = contents.into_iter();
-        let contents: Vec<Vec<f64>> = buffers
-            .iter()
-            .map(|id| id.and_then(|_| contents.next()).unwrap_or_default())
-            .collect();
-        // 3. Divide them by spectrum: each buffer has the rows of all spectra.
-        let count = ready.len();
-        let rows_of_spectrum = |buffer: usize, k: usize| {
-            let length = contents[buffer].len() / count.max(1);
-            contents[buffer][k * length..][..length].to_vec()
-        };
+        })?;
+        // 2. Join them with the arrays of the spectra.
         let mut inspected_spectra = Vec::with_capacity(ready.len());
-        for (k, spectrum) in ready.into_iter().enumerate() {
+        for (spectrum, arm_rows) in ready.into_iter().zip(evaluated) {
             let prepared_arms = Arc::unwrap_or_clone(spectrum.prepared).arms;
             let mut inspected_arms = Vec::with_capacity(prepared_arms.len());
-            for (a, prepared) in prepared_arms.into_iter().enumerate() {
+            for (a, (prepared, rows)) in prepared_arms.into_iter().zip(arm_rows).enumerate() {
                 let sampling = grids[a].get(spectrum.place).map_err(usage_error)?;
-                inspected_arms.push(InspectedArm {
+                let basis = evaluator.objective.arms[a].basis;
+                let mut arm = InspectedArm {
                     prepared,
                     sampling: sampling.clone(),
-                    terms: objective.arms[a].basis.map_or(0, |basis| basis.terms),
-                    model: rows_of_spectrum(2 * a, k),
-                    solution: rows_of_spectrum(2 * a + 1, k),
-                });
+                    terms: basis.map_or(0, |basis| basis.terms),
+                    model: rows.model,
+                    solution: rows.solution,
+                };
+                arm.correlate_continuum();
+                inspected_arms.push(arm);
             }
             inspected_spectra.push(inspected_arms);
         }

@@ -2,12 +2,14 @@
 
 mod blank_table;
 mod check;
+mod correlated;
 mod coverage;
 mod evaluate;
 mod exposures;
 mod input;
 mod inspect;
 mod misfit;
+mod model_rows;
 mod picture;
 mod predict;
 mod results;
@@ -23,12 +25,14 @@ use crate::control::Control;
 use crate::device::Device;
 use crate::error::{Error, InvalidSetting, Result};
 use crate::first_guess::{self, FirstGuess};
-use crate::model::{SpectralModel, VelocityScan};
+use crate::model::{ArmLayout, SpectralModel, VelocityScan};
 use crate::recording::Precision;
 use crate::solver::{LevenbergMarquardt, MOST_STARTS, Solver};
 use crate::spectra::{Spectra, SpectraReader};
+use correlated::CorrelatedFit;
 pub use coverage::ArmCoverage;
 pub use evaluate::{Guess, GuessedStart, Objectives};
+use input::ready::Grids;
 use misfit::Misfit;
 pub use picture::ArmFit;
 pub use predict::ArmPrediction;
@@ -413,6 +417,26 @@ impl SpectralFitter {
             precision: self.precision,
             misfit,
             released_errors: self.released_errors,
+        }
+    }
+
+    /// Returns the fit of spectra of one layout with the covariance of their noise.
+    fn correlated_fit<'a>(
+        &'a self,
+        layout: &'a [ArmLayout],
+        grids: &'a [Grids],
+    ) -> CorrelatedFit<'a> {
+        let settings = match self.solver {
+            Solver::LevenbergMarquardt(settings)
+            | Solver::LevenbergMarquardtThenNelderMead(settings, _) => settings,
+            Solver::NelderMead(_) => LevenbergMarquardt::default(),
+        };
+        CorrelatedFit {
+            model: &self.model,
+            shared: &self.shared,
+            layout,
+            grids,
+            settings,
         }
     }
 

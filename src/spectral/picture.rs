@@ -38,7 +38,7 @@ pub struct ArmFit {
     pub continuum: Vec<f64>,
     /// Masked pixels.
     pub mask: Vec<bool>,
-    /// χ² of the unmasked pixels.
+    /// χ² of the unmasked pixels, with the covariance of their noise if the spectrum has one.
     pub chi2: f64,
     /// Number of unmasked pixels.
     pub unmasked: usize,
@@ -211,7 +211,13 @@ fn make_arm_fit(
     let ModelCurves { model, continuum } = compute_curves(inspected);
     let counts = |j: &usize| prepared.weight[*j] != 0.0;
     let smooth = prepared.weighted_continuum(&inspected.sampling);
-    let squared_residual = |j: usize, model: f64| (f64::from(prepared.data[j]) - model).powi(2);
+    let residual = |j: usize, model: f64| f64::from(prepared.data[j]) - model;
+    let sum_of_squares = |residual: &dyn Fn(usize) -> f64| match &prepared.noise {
+        Some(noise) => noise.chi2(residual),
+        None => (0..data.pixels)
+            .filter(counts)
+            .fold(0.0, |sum, j| sum + residual(j).powi(2)),
+    };
     let weighted_model = |j: usize| f64::from(prepared.weight[j]) * prepared.scale * model[j];
     ArmFit {
         name: model_arm.name.clone(),
@@ -219,14 +225,9 @@ fn make_arm_fit(
         error: raw.ivar.iter().map(|w| w.sqrt().recip()).collect(),
         flux: raw.flux.into_owned(),
         mask: (0..data.pixels).map(|j| !counts(&j)).collect(),
-        chi2: (0..data.pixels)
-            .filter(counts)
-            .fold(0.0, |sum, j| sum + squared_residual(j, weighted_model(j))),
+        chi2: sum_of_squares(&|j| residual(j, weighted_model(j))),
         unmasked: (0..data.pixels).filter(counts).count(),
-        chi2_continuum: (0..data.pixels)
-            .filter(counts)
-            .map(|j| squared_residual(j, f64::from(smooth[j])))
-            .sum(),
+        chi2_continuum: sum_of_squares(&|j| residual(j, f64::from(smooth[j]))),
         signal_to_noise: data.signal_to_noise(place),
         model,
         continuum,

@@ -137,6 +137,7 @@ fn ones_like(spectra: &Spectra) -> Spectra<'static> {
             flux: ones.clone().into(),
             ivar: ones.into(),
             mask: Vec::new().into(),
+            covariance: None,
             ..arm.clone()
         };
     }

@@ -9,6 +9,7 @@ use crate::solver::Objective;
 use crate::spectra::Spectra;
 use crate::spectral::SpectralFitter;
 use crate::spectral::input::assemble::{assemble, match_arms, prepare_spectra};
+use crate::spectral::input::covariance::refuse;
 use crate::spectral::input::guess::GuessedSpectrum;
 use crate::spectral::input::layout::{lay_out_arms, mark_own_bases};
 use crate::spectral::input::limits::LimitColumns;
@@ -47,6 +48,8 @@ impl SpectralFitter {
         require_single_exposures(spectra)?;
         require_known_errors(model)?;
         let arms = match_arms(model, spectra)?;
+        let reason = "tasks for other optimisers: their residuals have no correlations";
+        refuse(spectra, &arms, reason)?;
         let grids = self.make_run()?.sample_grids(&arms, spectra)?;
         let limit_columns = LimitColumns::new(model, spectra)?;
         let guess = self.first_guess()?;

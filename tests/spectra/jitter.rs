@@ -100,8 +100,8 @@ struct DrawnSpectra {
     truth: Vec<Vec<f64>>,
 }
 
-/// Draws spectra from the demo's network. Their noise is that of photons, of which the stated errors are `stated_share`,
-/// and errors of calibration that are a fraction of the flux.
+/// Draws spectra from the demo's network. Their noise is that of photons, of which the stated errors are
+/// `stated_share`, and errors of calibration that are a fraction of the flux.
 fn draw_spectra(count: usize, stated_share: f64, calibration: f64) -> DrawnSpectra {
     let mut random = Random(63);
     let like = pick(&demo_spectra(), &[0]);

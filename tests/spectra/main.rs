@@ -2,6 +2,7 @@
 //! `TESTING.md`: `cargo test --release --test spectra NAME::` runs one.
 
 mod arms;
+mod banded;
 mod calibration;
 mod constraints;
 mod control;

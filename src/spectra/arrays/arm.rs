@@ -9,7 +9,7 @@ use super::weights::{self, WeightArray};
 use crate::error::Result;
 use crate::spectra::arm::check_grid;
 use crate::spectra::widening::{MaskRule, PixelMask};
-use crate::spectra::{ArmSpectra, Resolution, Wavelength, air};
+use crate::spectra::{ArmSpectra, NoiseCovariance, Resolution, Wavelength, air};
 use crate::values::Values;
 
 /// The arrays of an arm, each with `length` rows of `pixels`.
@@ -21,7 +21,8 @@ pub struct ArrayArm<R> {
     /// True if the stored wavelengths are in air. Those of batches are in vacuum.
     pub in_air: bool,
     flux: R,
-    weight: R,
+    /// Inverse variances, or standard errors; `None` if the covariance gives them.
+    weight: Option<R>,
     /// True if the weights are sigma, not ivar.
     is_sigma: bool,
     mask: Option<R>,
@@ -29,6 +30,8 @@ pub struct ArrayArm<R> {
     rule: MaskRule,
     /// Number of diagonals and rows of the resolution matrices.
     resolution: Option<(usize, R)>,
+    /// Number of diagonals and rows of the covariance matrices.
+    covariance: Option<(usize, R)>,
     /// Flux and weights of earlier batches, whose memory is used again. The system fills new pages with zeros.
     spare: Vec<[Values<'static>; 2]>,
 }
@@ -58,27 +61,43 @@ impl<R> ArrayArm<R> {
         if pixels == 0 {
             return Err(source.place().error(format!("`{flux}` has no pixels")));
         }
-        for array in ["flux", "ivar", "sigma", "mask", "resolution", "wavelength"] {
+        for array in [
+            "flux",
+            "ivar",
+            "sigma",
+            "mask",
+            "resolution",
+            "covariance",
+            "wavelength",
+        ] {
             source.reserve_memory(&key(array))?;
         }
         // 2. Check and read through the weights, the flux and the optional arrays.
-        let WeightArray {
-            key: weight,
-            is_sigma,
-        } = weights::find_weights(source, key, shape)?;
+        let weight_array = weights::find_weights(source, key, shape)?;
+        let is_sigma = matches!(weight_array, WeightArray::Sigma(_));
         let in_air = is_in_air(source, [&key("medium"), "medium"])?;
         expect_numbers(source, &flux, shape)?;
-        expect_numbers(source, &weight, shape)?;
-        source.check_two_arrays(&flux, &weight)?;
+        let weight = match weight_array {
+            WeightArray::Ivar(weight) | WeightArray::Sigma(weight) => {
+                expect_numbers(source, &weight, shape)?;
+                source.check_two_arrays(&flux, &weight)?;
+                Some(weight)
+            }
+            WeightArray::Covariance => {
+                source.read_through_array(&flux)?;
+                None
+            }
+        };
         let mask = match source.read_head(&key("mask"))? {
             Some(head) => Some(open_flags(source, &key("mask"), head, shape)?),
             None => None,
         };
         let resolution = open_resolution(source, &key("resolution"), shape)?;
+        let covariance = open_covariance(source, &key("covariance"), shape)?;
         let grid = open_grid(source, &key("wavelength"), shape, in_air)?;
         // 3. Open the arrays for reading row by row.
         let flux = source.open_rows(&flux)?;
-        let weight = source.open_rows(&weight)?;
+        let weight = weight.map(|weight| source.open_rows(&weight)).transpose()?;
         Ok(ArrayArm {
             name,
             length,
@@ -91,6 +110,7 @@ impl<R> ArrayArm<R> {
             mask,
             rule,
             resolution,
+            covariance,
             spare: Vec::new(),
         })
     }
@@ -107,10 +127,9 @@ impl<R> ArrayArm<R> {
                 size_of::<f64>()
             }
         };
-        let weight = if self.is_sigma {
-            size_of::<f64>()
-        } else {
-            element_bytes(&self.weight)
+        let weight = match &self.weight {
+            Some(weight) if !self.is_sigma => element_bytes(weight),
+            _ => size_of::<f64>(),
         };
         let wavelength = if matches!(self.grid, ArmGrid::Own(_)) {
             size_of::<f64>()
@@ -123,7 +142,12 @@ impl<R> ArrayArm<R> {
             .map_or(0, |(diagonals, _)| *diagonals);
         let mask = usize::from(self.mask.is_some());
         let resolution = diagonals * size_of::<f32>();
-        let pixel_bytes = element_bytes(&self.flux) + weight + wavelength + mask + resolution;
+        let covariance = self
+            .covariance
+            .as_ref()
+            .map_or(0, |(diagonals, rows)| diagonals * element_bytes(rows));
+        let matrices = resolution + covariance;
+        let pixel_bytes = element_bytes(&self.flux) + weight + wavelength + mask + matrices;
         (self.pixels as u64).saturating_mul(pixel_bytes as u64)
     }
 
@@ -145,15 +169,16 @@ impl<R> ArrayArm<R> {
         let flux = &mut self.flux;
         let weight = &mut self.weight;
         let read_flux = || flux.take_values(elements, flux_memory);
-        let read_ivar = || match self.is_sigma {
-            true => weight
+        let read_ivar = || match weight {
+            Some(sigma) if self.is_sigma => sigma
                 .take_doubles(elements, weight_memory)
                 .map(sigmas_to_ivars),
-            false => weight.take_values(elements, weight_memory),
+            Some(ivar) => ivar.take_values(elements, weight_memory),
+            None => Ok(Values::default()),
         };
         let (flux, ivar) = run_both(is_large, read_flux, read_ivar);
         let flux = flux?;
-        let ivar = ivar?;
+        let mut ivar = ivar?;
         // 2. Read the wavelengths.
         let wavelength = match &mut self.grid {
             ArmGrid::Shared(grid) => Wavelength::Shared(grid.clone()),
@@ -197,6 +222,20 @@ impl<R> ArrayArm<R> {
             }
             None => None,
         };
+        // 5. Read the covariance matrices, whose variances give the weights if there are no others.
+        let covariance = match &mut self.covariance {
+            Some((diagonals, matrices)) => {
+                let count = elements.checked_mul(*diagonals).ok_or_else(too_large)?;
+                Some(NoiseCovariance {
+                    diagonals: *diagonals,
+                    values: matrices.take_values(count, Values::default())?,
+                })
+            }
+            None => None,
+        };
+        if let (None, Some(covariance)) = (&self.weight, &covariance) {
+            ivar = covariance.ivar(self.pixels).into();
+        }
         let arm = ArmSpectra {
             name: self.name.clone(),
             wavelength,
@@ -205,6 +244,7 @@ impl<R> ArrayArm<R> {
             ivar,
             mask,
             resolution,
+            covariance,
             widening: applied.clone(),
         };
         match pixel_masks {
@@ -232,6 +272,13 @@ impl<R> ArrayArm<R> {
             diagonals: *diagonals,
             values: Cow::default(),
         });
+        let covariance = self
+            .covariance
+            .as_ref()
+            .map(|(diagonals, _)| NoiseCovariance {
+                diagonals: *diagonals,
+                values: Values::default(),
+            });
         ArmSpectra {
             name: self.name.clone(),
             wavelength,
@@ -240,6 +287,7 @@ impl<R> ArrayArm<R> {
             ivar: Values::default(),
             mask: Cow::default(),
             resolution,
+            covariance,
             widening: self.rule.applied_widening(self.has_bits()),
         }
     }
@@ -393,11 +441,7 @@ fn open_resolution<'a, S: ArraySource<'a>>(
     let Some(head) = source.read_head(key)? else {
         return Ok(None);
     };
-    let diagonals = match head.shape[..] {
-        [rows, diagonals, columns] if rows == length && columns == pixels => diagonals,
-        [diagonals, columns] if length == 1 && columns == pixels => diagonals,
-        _ => 0,
-    };
+    let diagonals = count_diagonals(&head, [length, pixels]).unwrap_or(0);
     if diagonals.is_multiple_of(2) {
         let fault = format!(
             "has the shape {}, not ({length}, odd diagonals, {pixels})",
@@ -408,6 +452,45 @@ fn open_resolution<'a, S: ArraySource<'a>>(
     require_numbers(source, key)?;
     source.read_through_array(key)?;
     Ok(Some((diagonals, source.open_rows(key)?)))
+}
+
+/// Returns the diagonals and the rows of covariance matrices (spectra, diagonals, pixels), after reading them through.
+/// For a single spectrum the first dimension may be absent.
+fn open_covariance<'a, S: ArraySource<'a>>(
+    source: &mut S,
+    key: &str,
+    [length, pixels]: [usize; 2],
+) -> Result<Option<(usize, S::Rows)>> {
+    let Some(head) = source.read_head(key)? else {
+        return Ok(None);
+    };
+    let diagonals = count_diagonals(&head, [length, pixels]);
+    let Some(diagonals) = diagonals.filter(|diagonals| (1..=pixels).contains(diagonals)) else {
+        let is_shared = matches!(head.shape[..], [_, columns] if columns == pixels);
+        let remedy = if is_shared {
+            ": each spectrum needs its own matrix, such as np.broadcast_to makes of one matrix for all"
+        } else {
+            ""
+        };
+        let fault = format!(
+            "has the shape {}, not ({length}, diagonals, {pixels}) with 1 to {pixels} diagonals{remedy}",
+            format_shape(&head.shape)
+        );
+        return Err(source.place().shape_error(key, fault));
+    };
+    require_numbers(source, key)?;
+    source.read_through_array(key)?;
+    Ok(Some((diagonals, source.open_rows(key)?)))
+}
+
+/// Returns the number of diagonals of an array (spectra, diagonals, pixels), or of one without the first dimension for
+/// a single spectrum; `None` if the array has another shape.
+fn count_diagonals(head: &ArrayHead, [length, pixels]: [usize; 2]) -> Option<usize> {
+    match head.shape[..] {
+        [rows, diagonals, columns] if rows == length && columns == pixels => Some(diagonals),
+        [diagonals, columns] if length == 1 && columns == pixels => Some(diagonals),
+        _ => None,
+    }
 }
 
 /// Reads and checks a wavelength grid shared by all spectra (one-dimensional, in vacuum), or returns the rows of each

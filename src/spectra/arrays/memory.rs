@@ -39,10 +39,10 @@ impl<'a> NamedArray<'a> {
 
 impl<'a> Spectra<'a> {
     /// Makes spectra of arrays that are named as in NPZ files, by the rules of these: arms (`flux` or `b_flux`, …),
-    /// ivar or sigma, masks of booleans or integers, one grid for all or per spectrum, resolution matrices, `medium`,
-    /// `id`, and a column of each array that has one value per spectrum. Flux, ivar, own grids and masks stay borrowed
-    /// if their types are those of spectra. `widening` is the model's rule for bits of masks
-    /// ([`SpectralModel::widening`](crate::SpectralModel::widening)).
+    /// ivar or sigma, masks of booleans or integers, one grid for all or per spectrum, resolution matrices, covariance
+    /// matrices of the noise, `medium`, `id`, and a column of each array that has one value per spectrum. Flux, ivar,
+    /// own grids, masks and covariances stay borrowed if their types are those of spectra. `widening` is the model's
+    /// rule for bits of masks ([`SpectralModel::widening`](crate::SpectralModel::widening)).
     ///
     /// Returns the spectra and notes for the user: conversion of wavelengths, and arrays that were not used.
     ///

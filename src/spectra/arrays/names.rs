@@ -6,19 +6,20 @@ use crate::error::Result;
 use crate::suggest::join_names;
 
 /// Parts of the names of an arm's arrays, after its name and an underscore.
-const ARM_ARRAYS: [&str; 7] = [
+const ARM_ARRAYS: [&str; 8] = [
     "wavelength",
     "flux",
     "ivar",
     "sigma",
     "mask",
     "resolution",
+    "covariance",
     "medium",
 ];
 /// Names of the arrays that all arms share.
 const SHARED_ARRAYS: [&str; 2] = ["id", "medium"];
 /// Names that other programs give to these arrays, without separators, in lower case.
-const SYNONYMS: [(&str, &[&str]); 6] = [
+const SYNONYMS: [(&str, &[&str]); 7] = [
     (
         "wavelength",
         &[
@@ -70,6 +71,17 @@ const SYNONYMS: [(&str, &[&str]); 6] = [
             "vac",
             "wavelengthmedium",
             "wavemedium",
+        ],
+    ),
+    (
+        "covariance",
+        &[
+            "cov",
+            "covar",
+            "covmat",
+            "covariancematrix",
+            "noisecovariance",
+            "fluxcovariance",
         ],
     ),
     ("id", &["ids", "targetid", "targetids"]),
@@ -124,7 +136,7 @@ fn has_weights_and_wavelengths(arm: &str, keys: &[String]) -> [bool; 2] {
             .strip_prefix(arm)
             .and_then(|suffix| suffix.strip_prefix('_'));
         match suffix.and_then(recognise_part) {
-            Some("ivar" | "sigma") => has_weights = true,
+            Some("ivar" | "sigma" | "covariance") => has_weights = true,
             Some("wavelength") => has_wavelengths = true,
             _ => {}
         }
@@ -359,6 +371,9 @@ mod tests {
             ("telluric", None),
             ("tmask", Some("mask")),
             ("var", None),
+            ("cov", Some("covariance")),
+            ("covariances", Some("covariance")),
+            ("variance", None),
             ("teff", None),
             ("median", None),
         ] {

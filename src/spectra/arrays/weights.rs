@@ -1,4 +1,4 @@
-//! Weights of an arm, which are given as ivar, as sigma, or as both.
+//! Weights of an arm, which are given as ivar, as sigma, as both, or by the variances of a covariance.
 
 use super::arm::expect_numbers;
 use super::source::{ArrayRows, ArraySource};
@@ -11,13 +11,17 @@ const ELEMENTS_PER_COMPARISON: usize = 1 << 15;
 const MAX_IVAR_DIFFERENCE: f64 = 3e-3;
 
 /// The array that gives an arm's weights.
-pub struct WeightArray {
-    pub key: String,
-    /// True if the array is sigma, not ivar.
-    pub is_sigma: bool,
+pub enum WeightArray {
+    /// Name of the array of inverse variances.
+    Ivar(String),
+    /// Name of the array of standard errors.
+    Sigma(String),
+    /// The variances of the covariance matrices.
+    Covariance,
 }
 
-/// Finds an arm's weights: ivar, or else sigma. `key` gives the name of an array in this arm.
+/// Finds an arm's weights: ivar, or else sigma, or else the variances of the covariance. `key` gives the name of an
+/// array in this arm.
 ///
 /// # Errors
 /// `Format` or, in memory, `Usage` without either, or for two that contradict each other.
@@ -31,21 +35,15 @@ pub fn find_weights<'a>(
     let has_ivar = source.read_head(&ivar)?.is_some();
     let has_sigma = source.read_head(&sigma)?.is_some();
     match [has_ivar, has_sigma] {
-        [true, false] => Ok(WeightArray {
-            key: ivar,
-            is_sigma: false,
-        }),
-        [false, true] => Ok(WeightArray {
-            key: sigma,
-            is_sigma: true,
-        }),
+        [true, false] => Ok(WeightArray::Ivar(ivar)),
+        [false, true] => Ok(WeightArray::Sigma(sigma)),
+        [false, false] if source.read_head(&key("covariance"))?.is_some() => {
+            Ok(WeightArray::Covariance)
+        }
         [false, false] => Err(source.missing_both_error(&ivar, &sigma)),
         [true, true] => {
             check_agreement(source, &ivar, &sigma, shape)?;
-            Ok(WeightArray {
-                key: ivar,
-                is_sigma: false,
-            })
+            Ok(WeightArray::Ivar(ivar))
         }
     }
 }

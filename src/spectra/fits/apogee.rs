@@ -220,6 +220,7 @@ impl SpectraReader for StarReader {
             ivar: Values::default(),
             mask: Cow::default(),
             resolution: None,
+            covariance: None,
             widening: self.rule.applied_widening(true),
         };
         Spectra {

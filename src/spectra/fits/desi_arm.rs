@@ -177,6 +177,7 @@ impl DesiArm {
                 diagonals,
                 values: Cow::default(),
             }),
+            covariance: None,
             widening: self.rule.applied_widening(self.mask.is_some()),
         }
     }

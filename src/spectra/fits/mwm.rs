@@ -285,6 +285,7 @@ impl SpectraReader for MwmReader {
             ivar: Values::default(),
             mask: Cow::default(),
             resolution: None,
+            covariance: None,
             widening: arm.rule.applied_widening(arm.has_flags),
         });
         Spectra {

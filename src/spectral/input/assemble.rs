@@ -7,12 +7,13 @@ use rayon::prelude::*;
 
 use crate::error::{Error, Result};
 use crate::model::{
-    ArmJitter, LineSpread, ModelArm, Motion, Prepared, PreparedArm, RawArm, Sampling,
-    SpectralModel, SpectralObjective, SpectrumFault, hull_weights, prepare_spectrum,
+    ArmJitter, LineSpread, ModelArm, Motion, Prepared, PreparedArm, RawArm, RawCovariance,
+    Sampling, SpectralModel, SpectralObjective, SpectrumFault, hull_weights, prepare_spectrum,
 };
 use crate::recording::{Scope, Values};
 use crate::solver::Batch;
 use crate::spectra::{ArmSpectra, Resolution, Spectra, Wavelength};
+use crate::spectral::input::covariance::refuse_model_settings;
 use crate::spectral::input::reading::refuse_joined_exposures;
 use crate::spectral::input::ready::{
     Grids, ReadySpectra, ReadySpectrum, StartPoints, collect_samplings,
@@ -60,7 +61,10 @@ pub fn match_arm_grids<'s>(
     let mut arms = Vec::with_capacity(matches.len());
     for (arm, data) in model.arms.iter().zip(matches) {
         arms.push(match data {
-            Some(data) => require_resolution(arm, data, spectra)?,
+            Some(data) => {
+                refuse_model_settings(model, spectra, data)?;
+                require_resolution(arm, data, spectra)?
+            }
             None => make_absent_arm(arm, spectra)?,
         });
     }
@@ -230,8 +234,8 @@ fn make_absent_arm<'s>(arm: &ModelArm, spectra: &Spectra) -> Result<Cow<'s, ArmS
     }))
 }
 
-/// Returns one spectrum's wavelengths, flux, ivar, mask and (if the model takes it from the file) resolution matrix in
-/// one arm.
+/// Returns one spectrum's wavelengths, flux, ivar, mask, (if the model takes it from the file) resolution matrix and
+/// (if it has one) covariance in one arm.
 pub fn slice_raw_arm<'s>(model: &ModelArm, arm: &'s ArmSpectra, spectrum: usize) -> RawArm<'s> {
     let pixels = spectrum * arm.pixels..(spectrum + 1) * arm.pixels;
     let mask = if arm.mask.is_empty() {
@@ -247,12 +251,22 @@ pub fn slice_raw_arm<'s>(model: &ModelArm, arm: &'s ArmSpectra, spectrum: usize)
             let length = matrices.diagonals * arm.pixels;
             &matrices.values[spectrum * length..(spectrum + 1) * length]
         });
+    let covariance = arm.covariance.as_ref().map(|matrices| {
+        let length = matrices.diagonals * arm.pixels;
+        RawCovariance {
+            values: matrices
+                .values
+                .double(spectrum * length..(spectrum + 1) * length),
+            pixels: arm.pixels,
+        }
+    });
     RawArm {
         wavelength: arm.grid(spectrum),
         flux: arm.flux.double(pixels.clone()),
         ivar: arm.ivar.double(pixels),
         mask,
         resolution,
+        covariance,
     }
 }
 
@@ -500,11 +514,7 @@ fn add_members(batch: &mut Batch, spectra: ReadySpectra, starts: &[StartPoints])
         for (parameter, limits) in parameters.iter().zip(&spectrum.limits) {
             batch.lower.push(parameter.to_u(limits.lower));
             batch.upper.push(parameter.to_u(limits.upper));
-            // Without a prior its weight is 0.
-            let prior_mean = limits.prior.map_or(0.0, |(mean, _)| parameter.to_u(mean));
-            let prior_weight = limits
-                .prior
-                .map_or(0.0, |(_, sigma)| parameter.solver.scale / sigma);
+            let (prior_mean, prior_weight) = limits.prior_in_u(parameter);
             batch.prior_mean.push(prior_mean);
             batch.prior_weight.push(prior_weight);
         }

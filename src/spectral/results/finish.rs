@@ -45,8 +45,8 @@ pub struct RowBuilder<'a> {
 }
 
 impl RowBuilder<'_> {
-    /// Returns an outcome's objective: χ² plus penalties, and the terms of the marginalisation over the continuum and of
-    /// the fitted jitter, if the model has them.
+    /// Returns an outcome's objective: χ² plus penalties, and the terms of the marginalisation over the continuum and
+    /// of the fitted jitter, if the model has them.
     pub fn objective(&self, outcome: &Outcome, prepared: &Prepared) -> f64 {
         // The constant of the marginalisation contains all variances.
         let determinants = if self.model.marginalise {

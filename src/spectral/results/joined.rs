@@ -47,8 +47,8 @@ pub fn join_exposures(model: &SpectralModel, mut row: FitRow, object: &ObservedO
     row
 }
 
-/// Replaces the fitted jitters and factors of each arm's `count` exposures by their root mean squares over the exposures
-/// that have data. The jitters of different exposures are independent.
+/// Replaces the fitted jitters and factors of each arm's `count` exposures by their root mean squares over the
+/// exposures that have data. The jitters of different exposures are independent.
 fn average_jitters(row: &mut FitRow, count: usize) {
     let root_mean_square = |values: &[f64]| {
         let measured = values.iter().filter(|value| value.is_finite());

@@ -422,7 +422,9 @@ impl<'a> Run<'a> {
         let fitter = self.fitter;
         let grids = &*grids;
         let outcomes = self.measure_stage(BatchStage::Fit, |run| {
-            run.compute_outcomes(grids, &ready, finished)
+            let mut outcomes = run.compute_outcomes(grids, &ready, finished)?;
+            run.correlate_outcomes(&layout, grids, &ready, &mut outcomes)?;
+            Ok(outcomes)
         })?;
         // 3. Find the jitter, where it is fitted.
         let may_repeat = !self.is_cancelled();

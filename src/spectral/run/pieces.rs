@@ -20,6 +20,7 @@ use crate::spectral::SpectralFitter;
 use crate::spectral::input::assemble::{
     leave_out_uncounted_pixels, match_arms, prepare_row, prepare_spectra,
 };
+use crate::spectral::input::covariance::refuse_settings_of_fit;
 use crate::spectral::input::given::convert_user_start;
 use crate::spectral::input::guess::GuessedSpectrum;
 use crate::spectral::input::layout::{count_diagonals, lay_out_arms};
@@ -50,7 +51,12 @@ impl Run<'_> {
         let model = &self.fitter.model;
         let arms_of_files = files
             .iter()
-            .map(|spectra| match_arms(model, spectra))
+            .map(|spectra| {
+                let arms = match_arms(model, spectra)?;
+                let scans_velocity = self.fitter.scans_velocity();
+                refuse_settings_of_fit(&self.fitter.solver, scans_velocity, spectra, &arms)?;
+                Ok(arms)
+            })
             .collect::<Result<Vec<_>>>()?;
         let grids_of_files = self.sample_grids_of_files(&arms_of_files, files)?;
         let inputs = files.par_iter().zip(arms_of_files).zip(grids_of_files);

@@ -119,6 +119,21 @@ impl Run<'_> {
         passes.solve(spectra, monitor)
     }
 
+    /// Continues the outcomes of spectra whose noise is correlated, with the covariance of the noise, on the CPU.
+    pub(super) fn correlate_outcomes(
+        &self,
+        layout: &[ArmLayout],
+        grids: &[Grids],
+        ready: &[ReadySpectrum],
+        outcomes: &mut [Vec<Outcome>],
+    ) -> Result<()> {
+        let fitter = self.fitter;
+        let cancel = self.tally.map_or(&NEVER_CANCELLED, RunProgress::cancel);
+        fitter
+            .correlated_fit(layout, grids)
+            .refine(ready, outcomes, cancel)
+    }
+
     /// Scans the objective around the velocities of fitted spectra and writes the posteriors into their rows. If the
     /// run is cancelled, those that are not scanned become interrupted.
     pub(super) fn scan_velocities(

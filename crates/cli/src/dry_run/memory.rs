@@ -32,6 +32,8 @@ const KEPT_BYTES: u64 = 20;
 const KEPT_WITH_VSINI: f64 = 0.4;
 /// Bytes of a pixel that is being fitted.
 const FITTED: u64 = 9;
+/// Bytes of an element of the factor of a covariance matrix.
+const FACTOR: u64 = 8;
 /// Bytes of an element of a resolution matrix that is being fitted.
 const RESOLUTION: u64 = 4;
 /// What batches and their fits take in all, the allocator's gaps included, in units of their own bytes.
@@ -207,17 +209,27 @@ fn bytes_read(arm: &ArmSpectra) -> u64 {
         .as_ref()
         .map_or(0, |r| size_of_val(&*r.values));
     let bytes = |values: &Values| values.len() * if values.as_f32().is_some() { 4 } else { 8 };
-    (own + resolution + arm.mask.len() + bytes(&arm.flux) + bytes(&arm.ivar)) as u64
+    let covariance = arm
+        .covariance
+        .as_ref()
+        .map_or(0, |matrices| bytes(&matrices.values));
+    let matrices = resolution + covariance;
+    (own + matrices + arm.mask.len() + bytes(&arm.flux) + bytes(&arm.ivar)) as u64
 }
 
-/// Estimates how many bytes an arm's spectra take while they are fitted, with resolution matrices if these are used.
+/// Estimates how many bytes an arm's spectra take while they are fitted, with resolution matrices if these are used,
+/// and with the factors of their covariances.
 fn bytes_fitted(arm: &ArmSpectra, has_resolution: bool) -> u64 {
     let resolution = arm
         .resolution
         .as_ref()
         .filter(|_| has_resolution)
         .map_or(0, |r| r.values.len());
-    FITTED * arm.flux.len() as u64 + RESOLUTION * resolution as u64
+    let covariance = arm
+        .covariance
+        .as_ref()
+        .map_or(0, |matrices| matrices.values.len());
+    FITTED * arm.flux.len() as u64 + RESOLUTION * resolution as u64 + FACTOR * covariance as u64
 }
 
 /// Returns the decompressed length (bytes, modulo 2³²) that a gzip file states at its end; `None` for other files.

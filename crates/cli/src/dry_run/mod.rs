@@ -102,6 +102,7 @@ pub fn run(
         .chain(missing)
         .for_each(|note| print_note(&note));
     pixel_notes.iter().for_each(print_note);
+    describe_covariances(&files).iter().for_each(print_note);
     // 2. What is written.
     let columns = Schema::of(&fitter, source.text_ids()).column_names()?;
     line(format_args!(
@@ -175,6 +176,28 @@ impl SpectraReader for Sample {
     fn empty(&self) -> Spectra<'static> {
         self.empty.clone()
     }
+}
+
+/// Returns a note for each arm of a file whose noise has a covariance; those of files that are alike are one.
+fn describe_covariances(files: &[Spectra]) -> Vec<String> {
+    let mut notes = Vec::new();
+    for arm in files.iter().flat_map(|file| &file.arms) {
+        let Some(covariance) = &arm.covariance else {
+            continue;
+        };
+        let name = match arm.name.as_str() {
+            "" => "the noise".to_string(),
+            name => format!("arm {name}: the noise"),
+        };
+        let note = format!(
+            "{name} has a covariance of {} diagonals, with which fits are ended on the CPU",
+            covariance.diagonals
+        );
+        if !notes.contains(&note) {
+            notes.push(note);
+        }
+    }
+    notes
 }
 
 /// Joins names with commas into lines of about [`WIDTH`] characters.

@@ -96,15 +96,15 @@ declare! {
     /// fits; `None` without a loss.
     downweighted: Option<f64>, optional =
         ["downweighted", "", "Share of pixels with less than half of the weight under the loss"];
-    /// (arms) Fitted jitter: the fraction of the model's flux that is added to the errors in quadrature; 0 where a factor
-    /// of the errors is likelier. NaN for an arm without data; empty unless the model fits the jitter.
+    /// (arms) Fitted jitter: the fraction of the model's flux that is added to the errors in quadrature; 0 where a
+    /// factor of the errors is likelier. NaN for an arm without data; empty unless the model fits the jitter.
     jitter: Vec<f64>, optional =
         ["jitter_ARM", "", "Fraction of the flux that was added to errors"];
     /// (arms) Standard errors of the fitted jitter, NaN where it is 0.
     jitter_errors: Vec<f64>, optional(jitter) =
         ["jitter_err_ARM", "", "Standard error of jitter_ARM"];
-    /// (arms) Fitted factor of the errors; 1 where the jitter is likelier. NaN for an arm without data; empty unless the
-    /// model fits the jitter.
+    /// (arms) Fitted factor of the errors; 1 where the jitter is likelier. NaN for an arm without data; empty unless
+    /// the model fits the jitter.
     error_factors: Vec<f64>, optional(jitter) =
         ["error_factor_ARM", "", "Factor by which errors were multiplied"];
     /// Posterior of the velocity; `None` without a scan, or where it gave none.

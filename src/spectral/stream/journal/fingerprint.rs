@@ -35,6 +35,11 @@ pub fn fingerprint(spectra: &Spectra) -> Hash {
         hash_numbers(&mut hash, &arm.mask);
         let resolution = arm.resolution.as_ref().map_or(&[][..], |r| &r.values);
         hash_numbers(&mut hash, resolution);
+        // Spectra without a covariance have the hash that they had before there were any.
+        if let Some(covariance) = &arm.covariance {
+            hash_numbers(&mut hash, &[covariance.diagonals]);
+            hash_as_f64(&mut hash, &covariance.values);
+        }
     }
     for column in &spectra.columns {
         hash_texts(&mut hash, &[column.name.to_string()]);
