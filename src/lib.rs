@@ -123,8 +123,8 @@ pub use io::output::OutputFile;
 pub use io::output::{Metadata, WriteOptions};
 pub use model::{
     Arm, Continuum, ContinuumKind, ExposureVelocity, Interpolation, LabelColumns, LabelSettings,
-    LineSpread, NonFinite, Pixels, SpectraSettings, SpectralModel, SpectralModelBuilder,
-    VelocityScan,
+    LineSpread, NonFinite, Pixels, SharedLabels, SpectraSettings, SpectralModel,
+    SpectralModelBuilder, VelocityScan,
 };
 #[cfg(feature = "files")]
 pub use model::{ArmFiles, ModelFile};

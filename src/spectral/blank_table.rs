@@ -14,6 +14,7 @@ impl Schema {
             downweighted: fitter.model().loss().is_some(),
             exposures: fitter.model().exposures.is_some(),
             exposure_velocities: fitter.model().exposures == Some(ExposureVelocity::Each),
+            shared: fitter.model().shared().is_some(),
             units: fitter.units(),
             arms: fitter.arms(),
         }

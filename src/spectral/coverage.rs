@@ -10,6 +10,7 @@ use crate::spectral::SpectralFitter;
 use crate::spectral::input::assemble::{
     list_arms_without_bits, list_missing_arms, match_arm_grids, match_arms,
 };
+use crate::spectral::input::clusters::find_cluster_column;
 use crate::spectral::input::limits::LimitColumns;
 
 /// Wavelengths of one arm: those of the spectra, those of the model, and those that a fit uses. Ranges are in Å.
@@ -50,6 +51,7 @@ impl SpectralFitter {
         for head in heads {
             run.sample_grids(&match_arms(&self.model, head)?, head)?;
             LimitColumns::new(&self.model, head)?;
+            find_cluster_column(&self.model, head)?;
         }
         self.first_guess().map(drop)
     }
