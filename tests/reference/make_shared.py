@@ -3,8 +3,8 @@
 usage: make_shared.py OUT SEED COUNTS [STEP]
 COUNTS such as 2,3,4 are the numbers of stars of the clusters; two field stars follow, and the last star of the last cluster
 has another metallicity. Writes OUT.npz (stars in random order, with the column `cluster`, -1 in the field) and
-OUT_reference.npz: for each cluster the fits that share feh, and those that share feh and alpha under a prior on feh. STEP is
-the width of a pixel in angstrom.
+OUT_reference.npz: for each cluster the fits that share feh, those that share feh and alpha under a prior on feh, and those
+that share feh where alpha is bounded. STEP is the width of a pixel in angstrom.
 """
 
 import sys
@@ -22,6 +22,7 @@ KEPT = np.array([0, 2, 3, 4, 5])  # velocity, teff, logg, feh, alpha of a proble
 FEH, ALPHA = 3, 4
 PRIOR = (-0.9, 0.02)  # on feh, in the fits that share two labels
 OUTLIER = 0.15
+BOUNDED = 0.2  # upper bound of alpha in the third kind of fits
 
 
 def draw_labels(rng, emulator, feh):
@@ -45,7 +46,7 @@ def draw_star(rng, emulator, wavelength, labels):
     return np.r_[velocity, labels], model + sigma * rng.normal(size=len(model)), sigma**-2, mask
 
 
-def fit(problems, starts, shared, prior=None):
+def fit(problems, starts, shared, prior=None, most_alpha=np.inf):
     """Levenberg-Marquardt of all stars of a cluster: parameters (stars, 5), errors, correlations (stars, 5, 5), chi2 of each.
 
     The dense normal matrix has the shared parameters first and then the own ones of each star.
@@ -62,6 +63,7 @@ def fit(problems, starts, shared, prior=None):
     for k in range(stars):
         unit[places[k]], p[places[k]] = STEP[KEPT], starts[k]
         low[places[k]], high[places[k]] = problems[k].low[KEPT], problems[k].high[KEPT]
+        high[places[k, ALPHA]] = min(high[places[k, ALPHA]], most_alpha)
 
     def linearise(p):
         normal, gradient, chi2 = np.zeros((size, size)), np.zeros(size), np.zeros(stars)
@@ -138,10 +140,14 @@ def main():
     for cluster in range(len(counts)):
         rows = np.flatnonzero(clusters == cluster)
         problems = [Problem(emulator, wavelength, *(stored[name][row] for name in ("flux", "ivar", "mask"))) for row in rows]
-        alone = sum(fit([problem], [truth[row]], [])[3][0] for problem, row in zip(problems, rows))
-        for name, shared, prior in ("feh", [FEH], None), ("both", [FEH, ALPHA], PRIOR):
-            x, errors, correlations, chi2 = fit(problems, truth[rows], shared, prior)
+        for name, shared, prior, most in (
+            ("feh", [FEH], None, np.inf),
+            ("both", [FEH, ALPHA], PRIOR, np.inf),
+            ("bounded", [FEH], None, BOUNDED),
+        ):
+            x, errors, correlations, chi2 = fit(problems, truth[rows], shared, prior, most)
             free = chi2 if prior is None else fit(problems, truth[rows], shared)[3]
+            alone = sum(fit([problem], [truth[row]], [], None, most)[3][0] for problem, row in zip(problems, rows))
             p = chi2_distribution.sf(free.sum() - alone, (len(rows) - 1) * len(shared))
             results |= {f"{cluster}_{name}_{key}": value for key, value in dict(x=x, err=errors, correlations=correlations, chi2=chi2, p=p).items()}
             print(cluster, name, len(rows), "feh", x[0, FEH], errors[0, FEH], "p", p, "bounds", np.isnan(errors).sum())
