@@ -6,7 +6,7 @@ use super::arrow::{
     Elimination, NormalEquations, ReducedEquations, SharedPrior, pseudo_inverse, solve_shared,
 };
 use crate::math::probability::{Tail, chi2_tail};
-use crate::solver::thresholds::{FINISHING_DAMPING, FINISHING_STEPS, UNDAMPED};
+use crate::solver::thresholds::{FINISHING_STEPS, UNDAMPED};
 use crate::solver::{Damping, LevenbergMarquardt, Outcome, Status, Tolerances};
 
 /// Largest ratio of the lengths of successive steps by which the remaining distance is judged. Steps made of rounding
@@ -284,13 +284,13 @@ impl Cluster {
         let rounding = self.settings.tolerances.cost_error * self.cost;
         let is_finishing = self.predicted <= rounding;
         let is_accepted = cost < self.cost || is_finishing && cost <= self.cost + rounding;
-        // 3. Update the damping.
-        self.damping = if is_finishing && is_accepted {
-            Damping::new(FINISHING_DAMPING)
+        // 3. Update the damping. Where the gain cannot be told, it counts as the predicted one.
+        let gain_ratio = if is_finishing && is_accepted {
+            1.0
         } else {
-            let gain_ratio = (self.cost - cost) / self.predicted;
-            self.damping.update(is_accepted, gain_ratio)
+            (self.cost - cost) / self.predicted
         };
+        self.damping = self.damping.update(is_accepted, gain_ratio);
         if is_accepted {
             self.rejections = 0;
             self.finishing_steps += u32::from(is_finishing);

@@ -355,7 +355,8 @@ impl<'a> Run<'a> {
     }
 
     /// Fits the prepared spectra of all pieces and fills their rows. Fits that end where other pixels count are
-    /// repeated. `counts` are the numbers of spectra of each piece. Returns the fitted spectra if they may share labels.
+    /// repeated. `counts` are the numbers of spectra of each piece. Returns the fitted spectra, if they may share
+    /// labels.
     fn fit_pieces(
         &mut self,
         pieces: &[FilePiece],

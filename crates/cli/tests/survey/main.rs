@@ -204,7 +204,7 @@ fn clusters_are_those_of_a_file_and_have_no_plan() {
     survey.fit("one.csv", &[]);
     survey.fit("small.csv", &["--batch", "5"]);
     assert!(survey.bytes("one.csv") == survey.bytes("small.csv"));
-    let table = popfit::FitTable::read(survey.path("one.csv")).unwrap();
+    let (table, _) = popfit::FitTable::read(survey.path("one.csv")).unwrap();
     let members: Vec<Option<u64>> = table.rows().map(|row| row.shared_members()).collect();
     for (k, members) in members.iter().enumerate() {
         let cluster = clusters[k % SPECTRA];

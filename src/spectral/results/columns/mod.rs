@@ -114,8 +114,8 @@ declare! {
     /// fewer than two exposures have a velocity.
     p_constant_velocity: Option<f64>, optional(exposure_velocities) =
         ["p_constant_velocity", "", "Probability of velocities as different as these if all are equal"];
-    /// Number of spectra of the cluster that were fitted together with this one, itself included; `None` if there was no
-    /// joint fit, which tables write as 0.
+    /// Number of spectra of the cluster that were fitted together, this one included; `None` if there was no joint fit,
+    /// which tables write as 0.
     shared_members: Option<u64>, optional(shared) =
         ["shared_members", "", "Spectra of the cluster in the joint fit, 0 without one"];
     /// Probability that the costs of the cluster's spectra rise as much from their single fits to the joint one, or

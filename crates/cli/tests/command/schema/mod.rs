@@ -193,9 +193,9 @@ fn sections(schema: &Schema) -> Vec<(&'static str, BTreeSet<String>)> {
 
 /// The keys that the parser knows of a section, by what it says of an unknown one.
 fn known_keys(folder: &Path, section: &str) -> BTreeSet<String> {
-    let has_section = |base: &&str| base.contains(&format!("[{section}]"));
-    let base = BASES.iter().find(has_section).unwrap_or(&BASES[0]);
-    let mut document: toml::Value = toml::from_str(base).unwrap();
+    let header = format!("[{section}]");
+    let base = BASES.into_iter().find(|base| base.contains(&header));
+    let mut document: toml::Value = toml::from_str(base.unwrap_or(BASES[0])).unwrap();
     let place: Place = section
         .split('.')
         .filter(|key| !key.is_empty())
