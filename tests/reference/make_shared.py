@@ -88,7 +88,9 @@ def fit(problems, starts, shared, prior=None, most_alpha=np.inf):
     for _ in range(200):
         free = ~(((p <= low) & (gradient < 0)) | ((p >= high) & (gradient > 0)))
         step = np.zeros(size)
-        step[free] = np.linalg.solve(normal[np.ix_(free, free)] + damping * np.diag(np.diag(normal)[free]), gradient[free])
+        step[free] = np.linalg.solve(
+            normal[np.ix_(free, free)] + damping * np.diag(np.diag(normal)[free]), gradient[free]
+        )
         trial = np.clip(p + step * unit, low, high)
         new = linearise(trial)
         drop = cost - new[0]
@@ -139,7 +141,9 @@ def main():
     results = {}
     for cluster in range(len(counts)):
         rows = np.flatnonzero(clusters == cluster)
-        problems = [Problem(emulator, wavelength, *(stored[name][row] for name in ("flux", "ivar", "mask"))) for row in rows]
+        problems = [
+            Problem(emulator, wavelength, *(stored[name][row] for name in ("flux", "ivar", "mask"))) for row in rows
+        ]
         for name, shared, prior, most in (
             ("feh", [FEH], None, np.inf),
             ("both", [FEH, ALPHA], PRIOR, np.inf),
@@ -149,7 +153,10 @@ def main():
             free = chi2 if prior is None else fit(problems, truth[rows], shared)[3]
             alone = sum(fit([problem], [truth[row]], [], None, most)[3][0] for problem, row in zip(problems, rows))
             p = chi2_distribution.sf(free.sum() - alone, (len(rows) - 1) * len(shared))
-            results |= {f"{cluster}_{name}_{key}": value for key, value in dict(x=x, err=errors, correlations=correlations, chi2=chi2, p=p).items()}
+            results |= {
+                f"{cluster}_{name}_{key}": value
+                for key, value in dict(x=x, err=errors, correlations=correlations, chi2=chi2, p=p).items()
+            }
             print(cluster, name, len(rows), "feh", x[0, FEH], errors[0, FEH], "p", p, "bounds", np.isnan(errors).sum())
     np.savez_compressed(out + "_reference.npz", **results)
 
