@@ -123,7 +123,7 @@ pub use io::output::OutputFile;
 pub use io::output::{Metadata, WriteOptions};
 pub use model::{
     Arm, Continuum, ContinuumKind, ExposureVelocity, Interpolation, Jitter, LabelColumns,
-    LabelSettings, LineSpread, NonFinite, Pixels, SpectraSettings, SpectralModel,
+    LabelSettings, LineSpread, NonFinite, Pixels, SharedLabels, SpectraSettings, SpectralModel,
     SpectralModelBuilder, VelocityScan,
 };
 #[cfg(feature = "files")]

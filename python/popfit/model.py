@@ -313,6 +313,10 @@ class SpectralModel:
         Fits all exposures of an object together, with one velocity or with one each. Spectra of a file that have the
         same id are its exposures; of arrays `Spectra.join_exposures` makes such objects. Without it each spectrum is an
         object of its own.
+    shared : mapping, optional
+        Labels that the spectra of a cluster share: ``{"column": "CLUSTER", "labels": ["feh"]}``. Spectra with the same
+        value in this column, a text or a whole number, are a cluster; those with an empty text, a negative number or
+        NaN belong to none. Without it each spectrum has labels of its own.
 
     Raises
     ------
@@ -342,6 +346,7 @@ class SpectralModel:
         jitter: float | str = 0.0,
         error_floor: float = 0.0,
         exposures: str | None = None,
+        shared: Mapping[str, Any] | None = None,
     ) -> None:
         # 1. Arms and their networks
         if isinstance(arms, Emulator | str | os.PathLike):
@@ -377,6 +382,11 @@ class SpectralModel:
         }
         if exposures is not None:
             keys["exposures"] = {"velocity": check_choice("exposures", exposures, EXPOSURES)}
+        if shared is not None:
+            if not isinstance(shared, Mapping) or not shared:
+                text = f'shared: {shared!r}; give a dict such as {{"column": "CLUSTER", "labels": ["feh"]}}'
+                raise InputError(text, argument="shared")
+            keys["shared"] = {key: list(value) if isinstance(value, tuple) else value for key, value in shared.items()}
         text = _popfit.toml_of_json(json_text({name: value for name, value in keys.items() if value}))
         self._model = _model_of_text(text, ".", emulators)
 
@@ -493,6 +503,14 @@ class SpectralModel:
     def exposures(self) -> str | None:
         """Velocity of objects with several exposures, "shared" or "each"; None if each spectrum is fitted by itself."""
         return self._model.exposures
+
+    @property
+    def shared(self) -> dict[str, Any] | None:
+        """Column of clusters and the labels that their spectra share, as the argument; None if they share none."""
+        if self._model.shared is None:
+            return None
+        column, labels = self._model.shared
+        return {"column": column, "labels": labels}
 
     @property
     def arms(self) -> dict[str, Emulator]:

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use super::cache::ModelCache;
 use super::labels::LabelResolver;
 use super::settings::{
-    Arm, Continuum, ExposureVelocity, Jitter, LabelSettings, LineSpread, Pixels, SpectraSettings,
+    Arm, Continuum, ExposureVelocity, Jitter, LabelSettings, LineSpread, Pixels, SharedLabels,
+    SpectraSettings,
 };
 use super::{ModelArm, ModelParameter, SpectralModel};
 use crate::emulator::{Emulator, TemplateGrid};
@@ -41,6 +42,7 @@ pub struct SpectralModelBuilder {
     labels: BTreeMap<String, LabelSettings>,
     spectra: SpectraSettings,
     exposures: Option<ExposureVelocity>,
+    shared: Option<SharedLabels>,
 }
 
 impl Default for SpectralModelBuilder {
@@ -55,6 +57,7 @@ impl Default for SpectralModelBuilder {
             labels: BTreeMap::new(),
             spectra: SpectraSettings::default(),
             exposures: None,
+            shared: None,
         }
     }
 }
@@ -147,6 +150,22 @@ impl SpectralModelBuilder {
         self
     }
 
+    /// Fits the spectra of a cluster with one value of each of these labels: those of a file, or in memory, that have
+    /// the same value in this column of the spectra's own table. Their other parameters are their own. Without it each
+    /// spectrum is fitted by itself.
+    #[must_use]
+    pub fn shared(
+        mut self,
+        column: impl Into<String>,
+        labels: impl IntoIterator<Item = impl Into<String>>,
+    ) -> Self {
+        self.shared = Some(SharedLabels {
+            column: column.into(),
+            labels: labels.into_iter().map(Into::into).collect(),
+        });
+        self
+    }
+
     /// Checks all settings and makes the model, or returns an error that names the first wrong one.
     ///
     /// # Errors
@@ -187,7 +206,12 @@ impl SpectralModelBuilder {
                 "each exposure can have its own velocity only if the velocity is free: give it a range",
             ));
         }
-        // 5. Check the number of free parameters.
+        // 5. Shared labels are free parameters.
+        if let Some(shared) = &self.shared {
+            shared.check(&parameters)?;
+            self.check_rest_for_shared()?;
+        }
+        // 6. Check the number of free parameters.
         if parameters.is_empty() {
             return Err(Error::model(
                 "nothing is free: every label and the velocity are fixed",
@@ -211,6 +235,7 @@ impl SpectralModelBuilder {
             clip_starts: self.clip_starts,
             spectra: self.spectra,
             exposures: self.exposures,
+            shared: self.shared,
             cache: ModelCache::default(),
         })
     }
@@ -350,6 +375,18 @@ impl SpectralModelBuilder {
              one of the two"
         );
         Err(Error::model_setting(setting, message))
+    }
+
+    /// Fails if the model has what spectra that share labels cannot have: exposures, or a robust loss.
+    fn check_rest_for_shared(&self) -> Result<()> {
+        let message = if self.exposures.is_some() {
+            "shared: objects with several exposures cannot share labels: leave out `exposures` or `shared`"
+        } else if self.spectra.loss.is_robust() {
+            "shared: labels are shared under least squares alone: leave out `spectra.loss` or `shared`"
+        } else {
+            return Ok(());
+        };
+        Err(Error::model_setting("shared", message))
     }
 
     /// Checks that the velocity is within ±30,000 km/s; if it is free, appends its parameter to `parameters`.

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use super::keys::{Document, Section};
 use super::sections::{
     ArmEntry, SolverEntry, VelocityEntry, read_arm, read_continuum, read_exposures, read_labels,
-    read_motion, read_solver, read_spectra,
+    read_motion, read_shared, read_solver, read_spectra,
 };
 use super::{
-    Arm, Continuum, ExposureVelocity, LabelSettings, SpectraSettings, SpectralModel,
+    Arm, Continuum, ExposureVelocity, LabelSettings, SharedLabels, SpectraSettings, SpectralModel,
     SpectralModelBuilder, VelocityScan,
 };
 use crate::emulator::{self, Emulator};
@@ -45,6 +45,8 @@ pub struct ModelFile {
     pub velocity_scan: Option<VelocityScan>,
     /// `exposures.velocity`. [`join_exposures`](ModelFile::join_exposures) sets it.
     exposures: Option<ExposureVelocity>,
+    /// `[shared]`.
+    shared: Option<SharedLabels>,
     arms: Vec<ArmEntry>,
     continuum: Option<Continuum>,
     marginalise: bool,
@@ -107,6 +109,7 @@ impl ModelFile {
             "vsini",
             "labels",
             "exposures",
+            "shared",
             "solver",
         ])?;
         // 2. Read the sections one by one.
@@ -144,6 +147,10 @@ impl ModelFile {
             Some(section) => Some(read_exposures(&section)?),
             None => None,
         };
+        let shared = match top.open_section("shared")? {
+            Some(section) => Some(read_shared(&section)?),
+            None => None,
+        };
         let velocity = read_motion(&top, "velocity")?;
         let vsini = read_motion(&top, "vsini")?;
         // 3. Treat starts and priors of velocity and vsini as those of labels.
@@ -165,6 +172,7 @@ impl ModelFile {
             released_errors: solver.released_errors,
             velocity_scan,
             exposures,
+            shared,
             spectra,
             arms,
             continuum,
@@ -309,9 +317,12 @@ impl ModelFile {
             label_names.extend(arm.emulator.labels.iter().map(|label| label.name.clone()));
             builder = builder.add_arm(arm);
         }
-        // 2. Set the continuum, exposures, velocity and vsini.
+        // 2. Set the exposures, shared labels, continuum, velocity and vsini.
         if let Some(velocity) = self.exposures {
             builder = builder.exposures(velocity);
+        }
+        if let Some(SharedLabels { column, labels }) = &self.shared {
+            builder = builder.shared(column, labels);
         }
         if let Some(continuum) = self.continuum {
             builder = builder.continuum(continuum);

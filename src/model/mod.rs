@@ -24,6 +24,7 @@ mod sampling;
 mod sections;
 mod set_basis;
 mod settings;
+mod shared;
 pub(crate) mod spread;
 mod tied;
 mod warnings;
@@ -48,7 +49,7 @@ pub(crate) use reach::{ArmMotion, Motion};
 pub(crate) use sampling::Sampling;
 pub use settings::{
     Arm, Continuum, ContinuumKind, ExposureVelocity, Interpolation, Jitter, LabelColumns,
-    LabelSettings, LineSpread, NonFinite, Pixels, SpectraSettings, VelocityScan,
+    LabelSettings, LineSpread, NonFinite, Pixels, SharedLabels, SpectraSettings, VelocityScan,
 };
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -68,6 +69,8 @@ pub struct SpectralModel {
     pub(crate) spectra: SpectraSettings,
     /// Velocity of objects with several exposures; `None` if each spectrum is an object of its own.
     pub(crate) exposures: Option<ExposureVelocity>,
+    /// Labels that the spectra of a cluster share; `None` if each spectrum is fitted by itself.
+    pub(crate) shared: Option<SharedLabels>,
     /// Data that fitters make of the model, shared by its clones: the library of the first guess, by seed.
     pub(crate) cache: ModelCache,
 }
@@ -278,11 +281,15 @@ impl SpectralModel {
             clip_starts,
             spectra,
             exposures,
+            shared,
             cache: _,
         } = self;
         let mut text = format!(
             "{parameters:?} {velocities:?} {vsini:?} {marginalise} {clip_starts} {spectra:?} {exposures:?}"
         );
+        if let Some(shared) = shared {
+            text += &format!(" {shared:?}");
+        }
         for ModelArm {
             name,
             range,

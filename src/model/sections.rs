@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use super::keys::{Section, Setting};
 use super::{
     Continuum, ContinuumKind, ExposureVelocity, Interpolation, Jitter, LabelColumns, LabelSettings,
-    LineSpread, NonFinite, Pixels, SpectraSettings,
+    LineSpread, NonFinite, Pixels, SharedLabels, SpectraSettings,
 };
 use crate::buffers::Estimator;
 use crate::emulator::Activation;
@@ -113,6 +113,17 @@ pub(super) fn read_exposures(section: &Section<'_>) -> Result<ExposureVelocity> 
         "velocity",
         section.read_choice("velocity", ExposureVelocity::NAMES)?,
     )
+}
+
+/// Reads `[shared]`: the column of clusters, and the labels that the spectra of a cluster share.
+pub(super) fn read_shared(section: &Section<'_>) -> Result<SharedLabels> {
+    section.check_keys(&["column", "labels"])?;
+    Ok(SharedLabels {
+        column: section
+            .require("column", section.read_text("column")?)?
+            .to_string(),
+        labels: section.require("labels", section.read_texts("labels")?)?,
+    })
 }
 
 /// Reads an arm's `line_spread`: "none", "file", or a table with a resolving power or a width (FWHM in Å).

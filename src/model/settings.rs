@@ -345,3 +345,14 @@ pub enum ExposureVelocity {
 }
 
 named!(ExposureVelocity, "velocity of exposures", ["shared" => Shared, "each" => Each]);
+
+/// Labels that the spectra of a cluster share: those with the same value in a column.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SharedLabels {
+    /// Name of the column of texts or whole numbers. A spectrum whose value is an empty text, a negative number or NaN
+    /// belongs to no cluster.
+    pub column: String,
+    /// Names of the labels, which are free parameters of the model.
+    pub labels: Vec<String>,
+}

@@ -15,6 +15,7 @@ impl Schema {
             jitter: fitter.model().spectra.jitter == Jitter::Fitted,
             exposures: fitter.model().exposures.is_some(),
             exposure_velocities: fitter.model().exposures == Some(ExposureVelocity::Each),
+            shared: fitter.model().shared().is_some(),
             units: fitter.units(),
             arms: fitter.arms(),
         }

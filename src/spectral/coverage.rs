@@ -10,6 +10,7 @@ use crate::spectral::SpectralFitter;
 use crate::spectral::input::assemble::{
     list_arms_without_bits, list_missing_arms, match_arm_grids, match_arms,
 };
+use crate::spectral::input::clusters::find_cluster_column;
 use crate::spectral::input::covariance::refuse_settings_of_fit;
 use crate::spectral::input::limits::LimitColumns;
 
@@ -53,6 +54,7 @@ impl SpectralFitter {
             refuse_settings_of_fit(&self.solver, self.scans_velocity(), head, &arms)?;
             run.sample_grids(&arms, head)?;
             LimitColumns::new(&self.model, head)?;
+            find_cluster_column(&self.model, head)?;
         }
         self.first_guess().map(drop)
     }

@@ -11,20 +11,20 @@ use crate::error::{Error, Result};
 use crate::first_guess::FirstGuess;
 use crate::math::triangle::packed_index;
 use crate::model::{Cause, Motion, Prepared, SpectrumFault};
-use crate::solver::{Backend, Batch, LevenbergMarquardt, Method, Outcome};
+use crate::solver::Outcome;
 use crate::spectra::{ArmSpectra, Spectra};
 use crate::spectral::SpectralFitter;
-use crate::spectral::input::assemble::{assemble, match_arms, prepare_row, prepare_spectra};
+use crate::spectral::input::assemble::{match_arms, prepare_row, prepare_spectra};
 use crate::spectral::input::given::to_physical;
 use crate::spectral::input::guess::GuessedSpectrum;
 use crate::spectral::input::layout::{lay_out_arms, mark_own_bases};
 use crate::spectral::input::limits::LimitColumns;
 use crate::spectral::input::reading::{require_known_errors, require_single_exposures};
-use crate::spectral::input::ready::{Grids, ReadySpectra, ReadySpectrum};
+use crate::spectral::input::ready::{Grids, ReadySpectrum};
 use crate::spectral::inspect::make_ready_spectrum;
 use crate::spectral::results::blank::{bad_spectrum_error, blank_row};
 use crate::spectral::run::Run;
-use crate::spectral::run::workspace::EvaluationPopulation;
+use crate::spectral::run::evaluation::EvaluatedPoints;
 use crate::threads;
 
 /// The objective of n spectra at one point each, from [`SpectralFitter::objective`]. P is the number of parameters.
@@ -309,90 +309,25 @@ impl<'s> MatchedSpectra<'s> {
     /// If the device fails, it is renewed or replaced as in a fit.
     fn evaluate(&mut self, ready: &[ReadySpectrum], derivatives: bool) -> Result<Vec<Outcome>> {
         let fitter = self.run.fitter;
+        let layout = mark_own_bases(
+            lay_out_arms(&fitter.model, &self.arms, &self.grids),
+            ready.iter().map(|spectrum| &*spectrum.prepared),
+        );
         let mut device = fitter.device.inner.clone();
         let mut attempts = Attempts::default();
         loop {
-            match self.evaluate_on(&*device, ready, derivatives) {
+            let points = EvaluatedPoints {
+                layout: &layout,
+                grids: &self.grids,
+                ready,
+                derivatives,
+            };
+            match self.run.evaluate_on(&*device, fitter.max_memory, points) {
                 Err(failure) => {
                     device = attempts.next_device(&device, failure, fitter.may_use_cpu())?
                 }
                 outcomes => return outcomes,
             }
         }
-    }
-
-    /// Evaluates prepared spectra at their starts on a device, in batches, and those with correlated noise again, with
-    /// its covariance, on the CPU.
-    fn evaluate_on(
-        &mut self,
-        device: &dyn Backend,
-        ready: &[ReadySpectrum],
-        derivatives: bool,
-    ) -> Result<Vec<Outcome>> {
-        let fitter = self.run.fitter;
-        let model = &fitter.model;
-        let mut outcomes = Vec::with_capacity(ready.len());
-        if ready.is_empty() {
-            return Ok(outcomes);
-        }
-        // 1. Use the population of an earlier evaluation if it has the same objective and is large enough.
-        let layout = mark_own_bases(
-            lay_out_arms(model, &self.arms, &self.grids),
-            ready.iter().map(|spectrum| &*spectrum.prepared),
-        );
-        let objective = fitter.shared.get_or_make_objective(
-            model,
-            &layout,
-            fitter.precision.of_results(),
-            !derivatives,
-        );
-        let recording = objective.recording();
-        let capacity = device.capacity(recording, fitter.max_memory)?;
-        let batch_size = fitter
-            .batch_on(device)
-            .min(capacity)
-            .min(ready.len())
-            .max(1);
-        let earlier = self.run.take_evaluation().filter(|earlier| {
-            Arc::ptr_eq(&earlier.objective, &objective)
-                && earlier.population.capacity() >= batch_size
-        });
-        let mut population = match earlier {
-            Some(earlier) => earlier.population,
-            None => {
-                let single_round = LevenbergMarquardt::default().max_rounds(1);
-                let method = Method::LevenbergMarquardt(single_round);
-                device.population(recording.clone(), &method, batch_size)?
-            }
-        };
-        // 2. Evaluate batch by batch. The first round of a fit evaluates its start.
-        for chunk in ready.chunks(batch_size) {
-            let spectra = ReadySpectra {
-                model,
-                grids: &self.grids,
-                spectra: chunk,
-                guess: None,
-            };
-            let batch: Batch = assemble(&objective, spectra, &spectra.starts());
-            let members: Vec<usize> = (0..batch.members()).collect();
-            outcomes.append(&mut pollster::block_on(async {
-                population.load(&batch).await?;
-                population.advance(1).await?;
-                population.read(&members).await
-            })?);
-        }
-        // 3. Keep the population, unless it belongs to a device that has replaced the fitter's.
-        if std::ptr::addr_eq(device, &*fitter.device.inner) {
-            population.clear();
-            self.run.keep_evaluation(EvaluationPopulation {
-                objective,
-                population,
-            });
-        }
-        // 4. Add the covariance of correlated noise.
-        fitter
-            .correlated_fit(&layout, &self.grids)
-            .evaluate(ready, &mut outcomes)?;
-        Ok(outcomes)
     }
 }

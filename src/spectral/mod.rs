@@ -2,6 +2,7 @@
 
 mod blank_table;
 mod check;
+mod clusters;
 mod correlated;
 mod coverage;
 mod evaluate;
@@ -142,7 +143,8 @@ impl SpectralFitter {
 
     /// Sets the number of spectra, at least 1, that a worker fits together, and that a stream reads and keeps in its
     /// journal; unless set, 256 on the CPU and 2048 on GPUs. Smaller files are fitted together, half a batch or more at
-    /// once. No bit of a row depends on it.
+    /// once. A file whose spectra [share labels](crate::SpectralModelBuilder::shared) is read whole. No bit of a row
+    /// depends on it.
     #[must_use]
     pub fn batch_size(mut self, spectra: usize) -> SpectralFitter {
         self.batch_size = Some(spectra);
@@ -161,6 +163,11 @@ impl SpectralFitter {
     fn batch_on(&self, device: &dyn crate::solver::Backend) -> usize {
         self.batch_size
             .unwrap_or(if device.runs_wgsl() { 2048 } else { 256 })
+    }
+
+    /// Returns whether all spectra of a file are fitted as one batch, because they may share labels.
+    fn needs_whole_files(&self) -> bool {
+        self.model.shared.is_some()
     }
 
     /// Sets whether the first spectrum that cannot be fitted is an error, instead of a row with the reason.

@@ -28,6 +28,7 @@ mod posterior;
 mod predict;
 mod profile;
 mod rotation;
+mod shared;
 mod simplex;
 mod small_files;
 mod stages;

@@ -135,6 +135,10 @@ const SETTINGS: &str = "\
 # [exposures]                 # fits spectra of a file that have the same id together
 # velocity = \"shared\"         # or \"each\": a velocity of its own for each exposure
 #
+# [shared]                    # spectra of a file with the same value in a column share labels
+# column = \"CLUSTER\"
+# labels = [\"feh\"]
+#
 # [solver]
 # starts = 8                  # instead of as many as compete
 ";

@@ -117,6 +117,13 @@ impl SharedModel {
         self.model.exposures().map(|velocity| velocity.to_string())
     }
 
+    /// Returns the column of clusters, and the labels that their spectra share; None if each spectrum is fitted alone.
+    #[getter]
+    fn shared(&self) -> Option<(String, Vec<String>)> {
+        let shared = self.model.shared()?;
+        Some((shared.column.clone(), shared.labels.clone()))
+    }
+
     /// Returns the networks by the arms' names, their labels and wavelengths set.
     #[getter]
     fn emulators<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {

@@ -1,6 +1,7 @@
 //! What a fit reads: spectra matched with the model, prepared, laid out, with their limits and starts.
 
 pub mod assemble;
+pub mod clusters;
 pub mod covariance;
 pub mod exposures;
 pub mod given;

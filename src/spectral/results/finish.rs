@@ -98,11 +98,7 @@ impl RowBuilder<'_> {
         row.n_starts_agree = count_agreeing_basins(outcomes, &objectives, best, &ready.starts);
         // 2. Set parameters and errors.
         let is_free = self.set_parameters(row, winner, limits);
-        let tolerance = if self.precision.of_results() == Precision::F32 {
-            1e-6
-        } else {
-            1e-12
-        };
+        let tolerance = self.tolerance();
         let counts = [prepared.unmasked as f64, row.dof as f64];
         let information = self
             .misfit
@@ -134,9 +130,18 @@ impl RowBuilder<'_> {
         self.flag_other_basins(row, outcomes, &objectives, best);
     }
 
+    /// Returns the smallest eigenvalue of a normal matrix, scaled to unit diagonal, that counts as determined.
+    pub fn tolerance(&self) -> f64 {
+        if self.precision.of_results() == Precision::F32 {
+            1e-6
+        } else {
+            1e-12
+        }
+    }
+
     /// Writes the winner's parameters, in physical units, and the bits of those at a bound into a row. Returns whether
     /// each parameter is free, that is, not at a bound.
-    fn set_parameters(
+    pub(super) fn set_parameters(
         &self,
         row: &mut FitRow,
         winner: &Outcome,
@@ -160,7 +165,7 @@ impl RowBuilder<'_> {
 
     /// Writes errors, in physical units, and correlations into a row, and flags it if a direction is undetermined. A
     /// parameter at a bound has no error; a held one has the error 0.
-    fn set_errors(
+    pub(super) fn set_errors(
         &self,
         row: &mut FitRow,
         covariance: &Covariance,
@@ -194,6 +199,17 @@ impl RowBuilder<'_> {
         if row.at_bound == 0 {
             return row.errors.clone();
         }
+        self.release_errors(information, limits, tolerance)
+    }
+
+    /// Returns the standard errors of [`compute_released_errors`](RowBuilder::compute_released_errors) from the matrix
+    /// whose inverse is the covariance.
+    pub(super) fn release_errors(
+        &self,
+        information: &[f64],
+        limits: &[ParameterLimits],
+        tolerance: f64,
+    ) -> Vec<f64> {
         let is_free: Vec<bool> = limits.iter().map(|limits| !limits.is_held()).collect();
         let released = covariance(information, &is_free, tolerance);
         let parameters = self.model.parameters.iter().zip(limits);
@@ -211,7 +227,7 @@ impl RowBuilder<'_> {
 
     /// Sets a row's status and message from the winner's status (`None`: interrupted), and clears the errors of failed
     /// fits. A fit with a parameter, χ² or objective that is not finite has failed.
-    fn set_status(&self, row: &mut FitRow, final_status: Option<Status>) {
+    pub(super) fn set_status(&self, row: &mut FitRow, final_status: Option<Status>) {
         row.status = final_status.unwrap_or(Status::Interrupted);
         row.status_text = row.status.name().to_string();
         if final_status.is_none() {
@@ -234,7 +250,7 @@ impl RowBuilder<'_> {
 
     /// Sets a row's flags by its fit and its prepared spectrum: for bounds, χ², signal-to-noise, masked pixels and
     /// hulls.
-    fn set_flags(
+    pub(super) fn set_flags(
         &self,
         row: &mut FitRow,
         chi2: ChiSquare,

@@ -1,6 +1,7 @@
 //! Results of fits: the row of each spectrum, and the table of all rows.
 
 pub mod blank;
+pub mod clusters;
 pub mod columns;
 pub mod exposures;
 pub mod finish;

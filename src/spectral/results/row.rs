@@ -76,5 +76,6 @@ impl FitRow {
             exposures.errors.fill(f64::NAN);
         }
         self.p_constant_velocity = None;
+        self.shared_p = None;
     }
 }

@@ -31,6 +31,8 @@ pub struct Schema {
     pub exposures: bool,
     /// True if there are the columns of the exposures' velocities, because each exposure has its own.
     pub exposure_velocities: bool,
+    /// True if there are the columns of clusters, because their spectra share labels.
+    pub shared: bool,
     /// Name and unit of each label whose unit is known; the usual ones (K, dex, km/s) need not be given.
     pub units: Vec<(String, String)>,
     /// Names of the model's arms, for the columns `continuum_terms_ARM`; empty for one that stands alone.
@@ -46,6 +48,7 @@ setters!(Schema {
     jitter: bool;
     exposures: bool;
     exposure_velocities: bool;
+    shared: bool;
     units: Vec<(String, String)>;
     arms: Vec<String>;
 });

@@ -1,5 +1,7 @@
 //! One run on one device: prepares batches of spectra, finds their starts, fits them, and makes their rows.
 
+mod clusters;
+pub mod evaluation;
 mod exposures;
 mod groups;
 mod jitter;
@@ -24,6 +26,7 @@ use crate::recording::{Precision, Velocity};
 use crate::solver::Backend;
 use crate::solver::profile::Meter;
 use crate::spectra::{ArmSpectra, Spectra};
+use crate::spectral::input::clusters::find_clusters;
 use crate::spectral::input::given::to_physical;
 use crate::spectral::input::ready::{Grids, ReadySpectrum};
 use crate::spectral::results::blank::{
@@ -36,6 +39,7 @@ use crate::spectral::search::shared::SharedResources;
 use crate::spectral::stream::stages::{BatchStage, StageTimes};
 use crate::spectral::stream::workers::RunProgress;
 use crate::spectral::{Solver, SpectralFitter};
+use clusters::{FittedGroup, FittedSpectrum};
 use groups::{SpectrumGroup, group_spectra};
 use pieces::FilePiece;
 use repeat::{MAX_FITS_PER_SPECTRUM, RepeatedFit};
@@ -48,6 +52,15 @@ struct StartedSpectrum {
     starts: Vec<Start>,
     /// Flags that are known before the fit.
     flags: Flags,
+}
+
+/// The fits of a group of spectra.
+#[derive(Default)]
+struct GroupFits {
+    /// Fits that are to be repeated.
+    repeats: Vec<RepeatedFit>,
+    /// Spectra whose rows are filled, if they may share labels.
+    spectra: Vec<FittedSpectrum>,
 }
 
 /// A run on one device.
@@ -100,6 +113,7 @@ impl<'a> Run<'a> {
                 "a scan of the velocity, of which each exposure has its own: turn the scan off",
             ));
         }
+        refuse_with_shared_labels(fitter)?;
         fitter.validate()?;
         if fitter.precision == Precision::Mixed && matches!(fitter.solver, Solver::NelderMead(_)) {
             let message =
@@ -163,12 +177,12 @@ impl<'a> Run<'a> {
     }
 
     /// Takes the population that evaluates the objective at given points, if there is one.
-    pub fn take_evaluation(&self) -> Option<EvaluationPopulation> {
+    fn take_evaluation(&self) -> Option<EvaluationPopulation> {
         lock(&self.worker.borrowed.workspace.evaluation).take()
     }
 
     /// Keeps a population that evaluates the objective at given points.
-    pub fn keep_evaluation(&self, evaluation: EvaluationPopulation) {
+    fn keep_evaluation(&self, evaluation: EvaluationPopulation) {
         *lock(&self.worker.borrowed.workspace.evaluation) = Some(evaluation);
     }
 
@@ -295,7 +309,8 @@ impl<'a> Run<'a> {
             }
             return Ok(rows);
         }
-        // 2. Prepare the spectra, and find their starts.
+        // 2. Find the clusters. Prepare the spectra, and find their starts.
+        let clusters = find_clusters(model, files)?;
         let mut pieces =
             self.measure_stage(BatchStage::Prepare, |run| run.prepare_pieces(files))?;
         let started_spectra = self.measure_stage(BatchStage::FirstGuess, |run| {
@@ -324,7 +339,13 @@ impl<'a> Run<'a> {
         }
         // 4. Fit, and check the numbers in the rows.
         let counts: Vec<usize> = files.iter().map(|spectra| spectra.len()).collect();
-        self.fit_pieces(&pieces, &counts, ready, &mut rows)?;
+        let fitted_groups = self.fit_pieces(&pieces, &counts, ready, &mut rows)?;
+        drop(pieces);
+        if !clusters.is_empty() {
+            self.measure_stage(BatchStage::Fit, |run| {
+                run.fit_clusters(&clusters, fitted_groups, &mut rows)
+            })?;
+        }
         let scanned_velocity = model
             .free_velocity()
             .filter(|_| self.fitter.scans_velocity());
@@ -335,14 +356,16 @@ impl<'a> Run<'a> {
     }
 
     /// Fits the prepared spectra of all pieces and fills their rows. Fits that end where other pixels count, or with
-    /// residuals of another jitter, are repeated. `counts` are the numbers of spectra of each piece.
+    /// residuals of another jitter, are repeated. `counts` are the numbers of spectra of each piece. Returns the fitted
+    /// spectra, if they may share labels.
     fn fit_pieces(
         &mut self,
         pieces: &[FilePiece],
         counts: &[usize],
         mut ready: Vec<ReadySpectrum>,
         rows: &mut [FitRow],
-    ) -> Result<()> {
+    ) -> Result<Vec<FittedGroup>> {
+        let mut fitted_groups = Vec::new();
         let mut earlier_evaluations = vec![0; rows.len()];
         let first_place = |piece: usize| counts[..piece].iter().sum::<usize>();
         for fit_number in 1..=MAX_FITS_PER_SPECTRUM {
@@ -351,7 +374,16 @@ impl<'a> Run<'a> {
             let mut repeats = Vec::new();
             for group in group_spectra(pieces, counts, ready) {
                 let count = group.ready.len();
-                repeats.append(&mut self.fit_group(group, rows, finished, fit_number)?);
+                let (layout, grids) = (group.layout.clone(), group.grids.clone());
+                let mut fitted = self.fit_group(group, rows, finished, fit_number)?;
+                repeats.append(&mut fitted.repeats);
+                if !fitted.spectra.is_empty() {
+                    fitted_groups.push(FittedGroup {
+                        layout,
+                        grids,
+                        spectra: fitted.spectra,
+                    });
+                }
                 finished += count;
             }
             // 2. Prepare the spectra whose fits are repeated with the pixels and the jitter of their next fit.
@@ -384,7 +416,7 @@ impl<'a> Run<'a> {
         for (row, evaluations) in rows.iter_mut().zip(earlier_evaluations) {
             row.evaluations += evaluations;
         }
-        Ok(())
+        Ok(fitted_groups)
     }
 
     /// Returns the wavelength samplings of a file's spectra in each arm. Those of shared grids are kept for the next
@@ -399,21 +431,22 @@ impl<'a> Run<'a> {
     }
 
     /// Fits a group of spectra of one layout for the `fit_number`th time, and fills their rows. `finished` spectra of
-    /// the batch already have their rows. Returns the fits that are to be repeated, whose rows are not filled.
+    /// the batch already have their rows. Returns the fits that are to be repeated, whose rows are not filled, and, if
+    /// they may share labels, the spectra whose rows are filled.
     fn fit_group(
         &mut self,
         group: SpectrumGroup,
         rows: &mut [FitRow],
         finished: usize,
         fit_number: usize,
-    ) -> Result<Vec<RepeatedFit>> {
+    ) -> Result<GroupFits> {
         let SpectrumGroup {
             layout,
             grids,
             ready,
         } = group;
         if ready.is_empty() {
-            return Ok(Vec::new());
+            return Ok(GroupFits::default());
         }
         // 1. Make the populations. The starts of a spectrum enter together, so there must be room for all of them.
         self.measure_stage(BatchStage::Fit, |run| run.make_passes(&layout))?;
@@ -438,15 +471,17 @@ impl<'a> Run<'a> {
         // 4. Fill the rows, except those of fits that are repeated with other pixels or another jitter.
         let mut repeats = Vec::new();
         let mut finished_spectra = Vec::with_capacity(ready.len());
+        let mut spectra = Vec::new();
         self.measure_stage(BatchStage::Finish, |_| {
             let finish = fitter.finish();
-            for ((spectrum, outcomes), jitters) in ready.into_iter().zip(&outcomes).zip(jitters) {
+            for ((spectrum, mut outcomes), jitters) in ready.into_iter().zip(outcomes).zip(jitters)
+            {
                 let repeat = if may_repeat {
                     RepeatedFit::new(
                         &fitter.model,
                         grids,
                         &spectrum,
-                        outcomes,
+                        &outcomes,
                         jitters,
                         fit_number,
                     )
@@ -463,7 +498,13 @@ impl<'a> Run<'a> {
                     let start = start.map(|start| to_physical(&fitter.model, start));
                     mark_interrupted_before_fit(&fitter.model, row, start.as_deref());
                 } else {
-                    finish.fill_row(row, outcomes, &spectrum);
+                    finish.fill_row(row, &outcomes, &spectrum);
+                }
+                if let Some(best) = row.start.filter(|_| fitter.model.shared.is_some()) {
+                    spectra.push(FittedSpectrum {
+                        ready: spectrum.clone(),
+                        outcome: outcomes.swap_remove(best as usize),
+                    });
                 }
                 finished_spectra.push(spectrum);
             }
@@ -474,7 +515,7 @@ impl<'a> Run<'a> {
                 run.scan_velocities(grids, &finished_spectra, rows)
             })?;
         }
-        Ok(repeats)
+        Ok(GroupFits { repeats, spectra })
     }
 
     /// Fails unless the populations have room for the starts of each spectrum, which enter together.
@@ -500,4 +541,31 @@ impl<'a> Run<'a> {
             message,
         })
     }
+}
+
+/// Fails for settings of a fitter that do not go together with labels that spectra share.
+fn refuse_with_shared_labels(fitter: &SpectralFitter) -> Result<()> {
+    if fitter.model.shared.is_none() {
+        return Ok(());
+    }
+    let (setting, message) = if fitter.model.exposures.is_some() {
+        (
+            "exposures",
+            "objects with several exposures, which cannot share labels: fit each exposure by itself, or leave out \
+             `shared`",
+        )
+    } else if fitter.scans_velocity() {
+        (
+            "velocity_scan",
+            "a scan of the velocity, which is of single fits: turn the scan off, or leave out `shared`",
+        )
+    } else if !matches!(fitter.solver, Solver::LevenbergMarquardt(_)) {
+        (
+            "solver",
+            "Nelder–Mead, which does not fit spectra that share labels: choose `lm`, or leave out `shared`",
+        )
+    } else {
+        return Ok(());
+    };
+    Err(Error::invalid(setting, message))
 }

@@ -94,6 +94,13 @@ pub struct BorrowedWorkspace<'a> {
     pub workspace: Workspace,
 }
 
+impl BorrowedWorkspace<'_> {
+    /// Returns whether the workspace is one of this device.
+    pub fn is_on(&self, device: &dyn Backend) -> bool {
+        std::ptr::addr_eq(device, &*self.device)
+    }
+}
+
 impl Drop for BorrowedWorkspace<'_> {
     fn drop(&mut self) {
         let mut idle = lock(&self.idle.0);

@@ -40,7 +40,7 @@ fn fit_in_current_pool(
     let workers = Workers::new(fitter, control);
     let run_begin = workers.begin;
     let is_alone = rayon::current_thread_index().is_some();
-    let batch_size = if is_alone {
+    let batch_size = if is_alone || fitter.needs_whole_files() {
         spectra.len().max(1)
     } else {
         workers.batch_size()

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use popfit::spectra::{FilesReader, InputFiles, SpectraReader};
-use popfit::{Control, Error, Metadata, ModelFile, Result};
+use popfit::{Control, Error, Metadata, ModelFile, Result, SpectralModel};
 
 use super::Plan;
 use super::manifest::{Manifest, Part, PartSegment, PlannedFile, model_hash};
@@ -57,6 +57,7 @@ fn plan_here(files: &mut FitFiles, size: PartSize, control: &Control) -> Result<
     };
     let model_path = model_path.ok_or_else(in_memory)?;
     let BuiltModel { model, text, file } = files.open_model()?;
+    refuse_shared_labels(&model)?;
     files.selection = model.complete_selection(std::mem::take(&mut files.selection));
     let mut inputs = InputFiles::new(&files.spectra);
     let source = FilesReader::open(&files.spectra, &files.selection)?;
@@ -159,6 +160,18 @@ fn refuse_outputs(files: &FitFiles) -> Result<()> {
         Some((_, name)) => Err(Error::Usage(format!(
             "{}: a plan makes popfit's own table in parts, and has no such setting",
             names.of(name)
+        ))),
+    }
+}
+
+/// Fails if spectra share labels: a part has a range of a file's spectra, and would divide clusters.
+fn refuse_shared_labels(model: &SpectralModel) -> Result<()> {
+    match model.shared() {
+        None => Ok(()),
+        Some(shared) => Err(Error::Usage(format!(
+            "shared: spectra with the same `{}` share labels, and the parts of a plan would divide them: fit the files \
+             without a plan, or leave out `shared`",
+            shared.column
         ))),
     }
 }

@@ -185,6 +185,49 @@ fn plans_count_objects_whose_exposures_are_joined() {
     }
 }
 
+/// Spectra of one file share labels, whatever its batches, and those of two files do not. Parts would divide clusters.
+#[test]
+fn clusters_are_those_of_a_file_and_have_no_plan() {
+    let survey = Survey::new(2);
+    let clusters: Vec<i64> = (0..SPECTRA as i64).map(|k| k % 3 - 1).collect();
+    let mut arrays = vec![("cluster", i64s(&clusters))];
+    for name in ["wavelength", "flux", "ivar"] {
+        let (shape, values) = array(&data("spectra.npz"), name);
+        arrays.push((name, f64s(&shape, &values)));
+    }
+    for file in 0..2 {
+        std::fs::write(survey.path(&spectra(file)), npz(&arrays, true)).unwrap();
+    }
+    let model = std::fs::read_to_string(survey.path("model.toml")).unwrap();
+    let sharing = format!("{model}\n[shared]\ncolumn = \"cluster\"\nlabels = [\"alpha\"]\n");
+    std::fs::write(survey.path("model.toml"), sharing).unwrap();
+    survey.fit("one.csv", &[]);
+    survey.fit("small.csv", &["--batch", "5"]);
+    assert!(survey.bytes("one.csv") == survey.bytes("small.csv"));
+    let (table, _) = popfit::FitTable::read(survey.path("one.csv")).unwrap();
+    let members: Vec<Option<u64>> = table.rows().map(|row| row.shared_members()).collect();
+    for (k, members) in members.iter().enumerate() {
+        let cluster = clusters[k % SPECTRA];
+        let count = clusters.iter().filter(|&&other| other == cluster).count() as u64;
+        assert_eq!(*members, Some(count).filter(|_| cluster >= 0), "{k}");
+    }
+    let arguments = [
+        "plan",
+        "model.toml",
+        &spectra(0),
+        "-o",
+        "run",
+        "--parts",
+        "3",
+    ];
+    let output = survey.run(&arguments);
+    let said = message(&output);
+    assert!(
+        output.status.code() == Some(2) && said.contains("would divide them"),
+        "{said}"
+    );
+}
+
 /// The parts alone are a table, too, and what is missing of them is noted.
 #[test]
 fn parts_are_read_as_one_table() {

@@ -125,6 +125,14 @@ declare! {
     /// fewer than two exposures have a velocity.
     p_constant_velocity: Option<f64>, optional(exposure_velocities) =
         ["p_constant_velocity", "", "Probability of velocities as different as these if all are equal"];
+    /// Number of spectra of the cluster that were fitted together, this one included; `None` if there was no joint fit,
+    /// which tables write as 0.
+    shared_members: Option<u64>, optional(shared) =
+        ["shared_members", "", "Spectra of the cluster in the joint fit, 0 without one"];
+    /// Probability that the costs of the cluster's spectra rise as much from their single fits to the joint one, or
+    /// more, if the true values of the shared labels are equal; `None` without a joint fit of several spectra.
+    shared_p: Option<f64>, optional(shared) =
+        ["shared_p", "", "Probability of so large a rise if the cluster shares its labels"];
     /// (P) Standard errors with all bounds released, if
     /// [`SpectralFitter::released_errors`](crate::SpectralFitter::released_errors) asks for them; empty otherwise. The
     /// covariance counts parameters at a bound as free.
@@ -189,6 +197,7 @@ mod tests {
             .jitter(true)
             .exposures(true)
             .exposure_velocities(true)
+            .shared(true)
             .columns()
         {
             let length = column.meaning.len();

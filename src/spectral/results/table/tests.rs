@@ -38,6 +38,8 @@ fn rows() -> Vec<FitRow> {
             errors: vec![0.5, f64::NAN],
         }),
         p_constant_velocity: Some(0.25),
+        shared_members: Some(3),
+        shared_p: Some(0.75),
         released_errors: vec![0.75, f64::INFINITY],
         correlations: vec![-0.5],
         ..FitRow::new(1, 2)
@@ -86,6 +88,7 @@ fn columns_are_those_of_a_written_table_and_floats_are_moved() {
     assert_eq!(find("start").values, FitValues::Int32(vec![3, -1]));
     assert_eq!(find("unreached_r").values, FitValues::Int64(vec![15, 0]));
     assert_eq!(find("exposures").values, FitValues::Int64(vec![2, 0]));
+    assert_eq!(find("shared_members").values, FitValues::Int64(vec![3, 0]));
     let FitValues::FloatLists(lists) = &find("velocity_exposures_err").values else {
         panic!()
     };

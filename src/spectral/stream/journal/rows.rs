@@ -229,6 +229,7 @@ mod tests {
                 velocities: vec![5.0, 6.0],
                 errors: vec![0.5, 0.25],
             }),
+            shared_members: Some(1),
             ..FitRow::new("a", 2)
         }
     }
@@ -252,6 +253,7 @@ mod tests {
             (first.exposures, &first.exposure_velocities),
             (Some(2), &row().exposure_velocities)
         );
+        assert_eq!((first.shared_members, first.shared_p), (Some(1), None));
         let rows =
             rows_after(|kept| kept.columns.retain(|(name, _)| name != "unreached_0")).unwrap();
         assert_eq!(rows[1].as_ref().unwrap().unreached, [0]);

@@ -68,6 +68,8 @@ pub struct RowWriter<'a> {
     pub journal: Option<&'a mut Journal>,
     pub progress: &'a RunProgress<'a>,
     pub stages: StageTimes,
+    /// A batch of which the journal lacks any row is fitted again as a whole, because its spectra may share labels.
+    pub needs_whole_batches: bool,
     /// Number of batches that were read.
     pub batches_read: usize,
     /// Number of rows that were written.
@@ -165,7 +167,12 @@ impl RowWriter<'_> {
                 )),
             }
         }
-        // 2. Report them as finished.
+        // 2. A cluster is fitted whole.
+        if self.needs_whole_batches && known.contains(&None) {
+            known = KnownRows::default();
+            known_makers = String::new();
+        }
+        // 3. Report them as finished.
         let known_count = known.iter().flatten().count() as u64;
         if known_count > 0 {
             self.progress.add_finished(known_count);

@@ -276,12 +276,17 @@ fn run_stream_in_current_pool(
     let runs: Vec<Run> = runs.into_iter().map(Run::freed_at_its_end).collect();
     let max_jobs = runs.len() + 1;
     let batch_size = workers.batch_size();
+    let read_size = if fitter.needs_whole_files() {
+        usize::MAX
+    } else {
+        batch_size
+    };
     let spectra_per_worker = usize::try_from(source.len())
         .unwrap_or(usize::MAX)
         .div_ceil(runs.len());
     let reader = BatchReader {
         source,
-        batch_size,
+        batch_size: read_size,
         min_job_size: spectra_per_worker.min(batch_size / 2).max(1),
         stages: workers.start_stage_times(),
         failure: None,
@@ -292,6 +297,7 @@ fn run_stream_in_current_pool(
         journal,
         progress,
         stages: workers.start_stage_times(),
+        needs_whole_batches: fitter.needs_whole_files(),
         batches_read: 0,
         fits: 0,
         interrupted: 0,
