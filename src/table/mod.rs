@@ -201,8 +201,8 @@ impl TableWriter {
     }
 
     /// Begins a result table as [`create`](TableWriter::create) does, but other processes may write the same file: the
-    /// first that [`finish`](TableWriter::finish)es gives it its name. The files that killed processes left stay, because
-    /// looking for them takes as long as the folder has files.
+    /// first that [`finish`](TableWriter::finish)es gives it its name. Files that killed processes left stay: looking
+    /// for them takes longer, the more files the folder has.
     ///
     /// # Errors
     /// Returns [`Error::Usage`] for an extension that is not one of a table, [`Error::Model`] if two columns have the

@@ -42,8 +42,8 @@ impl Run<'_> {
         self.evaluate_on(&*device, memory, points)
     }
 
-    /// Evaluates points on a device, in batches, and those with correlated noise again, with its covariance, on the CPU.
-    /// The population takes at most `memory` bytes.
+    /// Evaluates points on a device, in batches, and those with correlated noise again, with its covariance, on the
+    /// CPU. The population takes at most `memory` bytes.
     pub fn evaluate_on(
         &mut self,
         device: &dyn Backend,
