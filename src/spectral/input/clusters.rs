@@ -1,6 +1,7 @@
 //! Clusters: spectra of one file with the same value in the column that the model names.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::model::SpectralModel;
@@ -8,19 +9,65 @@ use crate::spectra::{Column, ColumnValues, Spectra};
 
 /// The value of a column by which spectra belong to a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum ClusterKey {
+pub enum ClusterKey {
     Text(String),
     Number(i128),
 }
 
-/// Returns the clusters of several files: for each the places of its spectra in the batch of all files, in ascending
-/// order. Clusters come in the order of their first spectra, file by file, and those of a single spectrum, too. There
-/// is none if the model shares no labels.
+impl std::fmt::Display for ClusterKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            ClusterKey::Text(text) => write!(f, "{text:?}"),
+            ClusterKey::Number(number) => number.fmt(f),
+        }
+    }
+}
+
+/// The spectra of one file that belong to a cluster.
+#[derive(Debug)]
+pub struct FileCluster {
+    pub key: ClusterKey,
+    /// Name of the file; empty for spectra in memory.
+    pub file: Arc<str>,
+    /// Places of the spectra in the batch of all files, in ascending order.
+    pub places: Vec<usize>,
+}
+
+/// The files of a run's clusters, which tell whether the spectra of a cluster are in several files.
+#[derive(Debug, Default)]
+pub struct ClusterFiles {
+    file_of_key: HashMap<ClusterKey, Arc<str>>,
+    has_warned: bool,
+}
+
+impl ClusterFiles {
+    /// Adds clusters. Returns a warning for the first one of which another file has spectra, too.
+    pub fn add(&mut self, clusters: &[FileCluster]) -> Option<String> {
+        let mut warning = None;
+        for FileCluster { key, file, .. } in clusters {
+            let earlier_file = self
+                .file_of_key
+                .entry(key.clone())
+                .or_insert_with(|| file.clone());
+            if earlier_file != file && !self.has_warned {
+                self.has_warned = true;
+                warning = Some(format!(
+                    "cluster {key} of `shared` has spectra in {earlier_file} and in {file}, perhaps not as the only one: \
+                     spectra of different files share no labels. Put the spectra of a cluster into one file"
+                ));
+            }
+        }
+        warning
+    }
+}
+
+/// Returns the clusters of several files, in the order of their first spectra, file by file, and those of a single
+/// spectrum, too. There is none if the model shares no labels.
 ///
 /// # Errors
 /// Returns [`Error::ShapeMismatch`] for a file that lacks the column, or has neither texts nor whole numbers in it.
-pub fn find_clusters(model: &SpectralModel, files: &[&Spectra]) -> Result<Vec<Vec<usize>>> {
-    let mut clusters: Vec<Vec<usize>> = Vec::new();
+pub fn find_clusters(model: &SpectralModel, files: &[&Spectra]) -> Result<Vec<FileCluster>> {
+    let mut clusters: Vec<FileCluster> = Vec::new();
     let mut first_place = 0;
     for spectra in files {
         let Some(column) = find_cluster_column(model, spectra)? else {
@@ -31,11 +78,15 @@ pub fn find_clusters(model: &SpectralModel, files: &[&Spectra]) -> Result<Vec<Ve
             let Some(key) = read_key(column, row, spectra)? else {
                 continue;
             };
-            let cluster = *cluster_of_key.entry(key).or_insert_with(|| {
-                clusters.push(Vec::new());
+            let cluster = *cluster_of_key.entry(key.clone()).or_insert_with(|| {
+                clusters.push(FileCluster {
+                    key,
+                    file: spectra.file.clone(),
+                    places: Vec::new(),
+                });
                 clusters.len() - 1
             });
-            clusters[cluster].push(first_place + row);
+            clusters[cluster].places.push(first_place + row);
         }
         first_place += spectra.len();
     }
@@ -133,9 +184,28 @@ mod tests {
         let numbers = spectra(vec![7i64, -1, 0, 7]);
         let floats = spectra(vec![7.0, f64::NAN, -1.0, 7.0]);
         let clusters = find_clusters(&model, &[&texts, &numbers, &floats]).unwrap();
-        assert_eq!(
-            clusters,
-            [vec![0, 3], vec![2, 5], vec![6, 9], vec![8], vec![10, 13]]
+        let places: Vec<&[usize]> = clusters.iter().map(|cluster| &cluster.places[..]).collect();
+        assert_eq!(places, [&[0, 3][..], &[2, 5], &[6, 9], &[8], &[10, 13]]);
+    }
+
+    #[test]
+    fn a_cluster_in_two_files_is_warned_of_once() {
+        let model = model();
+        let mut files = [1i64, 2, 1].map(|number| spectra(vec![number, 5]));
+        for (k, spectra) in files.iter_mut().enumerate() {
+            spectra.file = format!("{k}.npz").into();
+        }
+        let mut cluster_files = ClusterFiles::default();
+        let warnings = [0, 1, 1, 2, 0].map(|k| {
+            let clusters = find_clusters(&model, &[&files[k]]).unwrap();
+            cluster_files.add(&clusters)
+        });
+        let is_given = warnings.each_ref().map(|warning| warning.is_some());
+        assert_eq!(is_given, [false, true, false, false, false]);
+        let warning = warnings[1].clone().unwrap();
+        assert!(
+            warning.contains("cluster 5 of `shared` has spectra in 0.npz and in 1.npz"),
+            "{warning}"
         );
     }
 

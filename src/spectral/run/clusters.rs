@@ -13,6 +13,7 @@ use crate::recording::Precision;
 use crate::solver::{Outcome, Solver, Status, Tolerances};
 use crate::spectral::SpectralFitter;
 use crate::spectral::clusters::{Cluster, ClusterSettings, SharedPrior, SingleFit};
+use crate::spectral::input::clusters::FileCluster;
 use crate::spectral::results::clusters::mark_cluster_interrupted;
 use crate::spectral::results::row::FitRow;
 use crate::threads;
@@ -47,10 +48,10 @@ struct ActiveMember {
 
 impl Run<'_> {
     /// Fits the clusters with at least two spectra whose single fits have not failed, and replaces the rows of these
-    /// spectra. `clusters` has the places of each cluster's spectra.
+    /// spectra.
     pub(super) fn fit_clusters(
         &mut self,
-        clusters: &[Vec<usize>],
+        clusters: &[FileCluster],
         groups: Vec<FittedGroup>,
         rows: &mut [FitRow],
     ) -> Result<()> {
@@ -63,7 +64,7 @@ impl Run<'_> {
         }
         let mut members_of_clusters: Vec<Vec<FittedPlace>> = Vec::new();
         let mut places_of_clusters: Vec<Vec<usize>> = Vec::new();
-        for places in clusters {
+        for FileCluster { places, .. } in clusters {
             if places
                 .iter()
                 .any(|&place| rows[place].status == Status::Interrupted)

@@ -311,6 +311,9 @@ impl<'a> Run<'a> {
         }
         // 2. Find the clusters. Prepare the spectra, and find their starts.
         let clusters = find_clusters(model, files)?;
+        if let Some(tally) = self.tally {
+            tally.note_clusters(&clusters);
+        }
         let mut pieces =
             self.measure_stage(BatchStage::Prepare, |run| run.prepare_pieces(files))?;
         let started_spectra = self.measure_stage(BatchStage::FirstGuess, |run| {

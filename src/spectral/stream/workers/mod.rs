@@ -26,6 +26,7 @@ use crate::cpu::CpuDevice;
 use crate::error::{Error, Result};
 use crate::solver::Backend;
 use crate::spectra::{Spectra, SpectraReader};
+use crate::spectral::input::clusters::{ClusterFiles, FileCluster};
 use crate::spectral::input::rest::{PartialBatch, fit_unknown_rows};
 use crate::spectral::results::row::FitRow;
 use crate::spectral::run::Run;
@@ -49,8 +50,11 @@ pub struct RunProgress<'a> {
     /// Number of all spectra.
     total: u64,
     finished: Mutex<u64>,
-    /// Warnings: batches that are fitted again, because a device failed or their spectra have changed.
+    /// Warnings: batches that are fitted again, because a device failed or their spectra have changed, and clusters in
+    /// several files.
     warnings: Mutex<Vec<String>>,
+    /// Files of the clusters whose spectra share labels.
+    cluster_files: Mutex<ClusterFiles>,
 }
 
 impl<'a> RunProgress<'a> {
@@ -64,10 +68,23 @@ impl<'a> RunProgress<'a> {
             total,
             finished: Mutex::new(0),
             warnings: Mutex::default(),
+            cluster_files: Mutex::default(),
         }
     }
 
-    /// Records the warning that a batch is fitted again.
+    /// Records the clusters of a batch, and warns if one of them has spectra in several files.
+    pub fn note_clusters(&self, clusters: &[FileCluster]) {
+        let warning = self
+            .cluster_files
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .add(clusters);
+        if let Some(warning) = warning {
+            self.warn(warning);
+        }
+    }
+
+    /// Records a warning.
     pub fn warn(&self, message: String) {
         self.warnings
             .lock()
