@@ -19,14 +19,15 @@ def model(**settings: Any) -> popfit.SpectralModel:
     """Return the demo's model with further settings."""
     network = popfit.Emulator.open(ROOT / "data/emulator.safetensors")
     continuum = {"kind": "rbf", "terms": 10}
-    return popfit.SpectralModel({"": network}, velocity=(-1000, 1000), continuum=continuum, **settings)
+    arm = {"emulator": network, "pixels": "sample"}
+    return popfit.SpectralModel({"": arm}, velocity=(-1000, 1000), continuum=continuum, **settings)
 
 
 def test_clusters_share_their_labels_in_files_and_arrays() -> None:
     sharing = model(shared=SHARED)
     assert sharing.shared == SHARED and model().shared is None
     assert pickle.loads(pickle.dumps(sharing)).shared == SHARED
-    table = popfit.fit(STARS, sharing, device="cpu")
+    table = popfit.fit(sharing, STARS, device="cpu")
     with np.load(STARS) as stored:
         arrays = dict(stored)
     cluster = arrays["cluster"]
@@ -38,7 +39,7 @@ def test_clusters_share_their_labels_in_files_and_arrays() -> None:
     assert (np.isnan(p) == (cluster < 0)).all() and p[cluster == 2].max() < 1e-4 < p[cluster == 1].min()
     # texts name clusters, too
     names = np.array(["M 67", "M 71", "NGC 188", ""])[cluster]
-    again = popfit.fit({**arrays, "cluster": names}, sharing, device="cpu")
+    again = popfit.fit(sharing, {**arrays, "cluster": names}, device="cpu")
     assert (again["feh"] == table["feh"]).all() and (again["shared_members"] == table["shared_members"]).all()
 
 
@@ -49,7 +50,7 @@ def test_clusters_share_their_labels_in_files_and_arrays() -> None:
         ({}, "give a dict"),
         ({"column": "cluster"}, "labels"),
         ({"column": "cluster", "labels": ["fhe"]}, "did you mean `feh`"),
-        ({**SHARED, "group": 1}, "unknown key `group`"),
+        ({**SHARED, "group": 1}, "unknown key `shared.group`"),
     ],
 )
 def test_what_makes_no_sense_is_named(shared: Any, message: str) -> None:
@@ -61,4 +62,4 @@ def test_spectra_without_the_column_are_refused() -> None:
     with np.load(STARS) as stored:
         arrays = {name: array for name, array in stored.items() if name != "cluster"}
     with pytest.raises(popfit.InputError, match="no column `cluster`"):
-        popfit.fit(arrays, model(shared=SHARED), device="cpu")
+        popfit.fit(model(shared=SHARED), arrays, device="cpu")
