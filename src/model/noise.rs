@@ -57,7 +57,11 @@ impl RawCovariance<'_> {
             if !is_valid {
                 return Err(SpectrumFault {
                     cause: Cause::BadWeight,
-                    detail: format!("{}the variance in `covariance` is {variance}", place()),
+                    detail: format!(
+                        "{}the variance in `covariance` is {variance}; covariance[k, d, j] is that of the pixels j + d \
+                         and j, with the variances at d = 0",
+                        place()
+                    ),
                 });
             }
             // An ivar that is not a number is a fault of its own, which the check of weights reports.
@@ -130,7 +134,8 @@ impl RawCovariance<'_> {
             Err(row) => Err(SpectrumFault {
                 cause: Cause::BadWeight,
                 detail: format!(
-                    "{}pixel {}: the covariance of the pixels that count is not positive definite",
+                    "{}pixel {}: the covariance of the pixels that count is not positive definite (one that is nearly \
+                     singular has to be saved as float64)",
                     describe_place(arm),
                     pixels[row]
                 ),

@@ -29,11 +29,9 @@ impl SharedLabels {
                 .iter()
                 .find(|parameter| parameter.solver.name == *label)
             else {
-                let free: Vec<&str> = names().collect();
                 return Err(labels_error(&format!(
-                    "`{label}` is no free parameter{}; there are {}",
-                    hint(label, names()),
-                    free.join(", ")
+                    "`{label}` is no free parameter{}",
+                    hint(label, names())
                 )));
             };
             if self.labels[..k].contains(label) {

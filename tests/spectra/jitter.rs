@@ -1,11 +1,14 @@
 //! Jitter: errors of calibration that are a fraction of the flux, added to those of the file in quadrature.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use popfit::spectra::SpectraReader;
 use popfit::{
-    Continuum, Device, Emulator, Estimator, FitRow, Flags, Jitter, Spectra, SpectraSettings,
-    SpectralModel,
+    Continuum, Control, Device, Emulator, Estimator, FitRow, Flags, Jitter, Spectra,
+    SpectraSettings, SpectralModel, Status,
 };
 use popfit_testing::demo_emulator;
-use popfit_testing::fits::{demo_spectra, devices, fitter, pick};
+use popfit_testing::fits::{demo_spectra, devices, fitter, pick, same_bits};
 use popfit_testing::random::Random;
 
 /// Error of calibration of each pixel, as a fraction of its flux.
@@ -251,6 +254,62 @@ fn errors_of_calibration_are_found() {
         rows.iter()
             .all(|row| (row.jitter[0] == 0.0) == row.jitter_errors[0].is_nan())
     );
+}
+
+/// Spectra that are read as one batch.
+struct OneBatch<'a> {
+    spectra: &'a Spectra<'a>,
+    is_read: bool,
+}
+
+impl SpectraReader for OneBatch<'_> {
+    fn len(&self) -> u64 {
+        self.spectra.len() as u64
+    }
+
+    fn next_batch(&mut self, _: usize) -> popfit::Result<Option<Spectra<'static>>> {
+        let is_read = std::mem::replace(&mut self.is_read, true);
+        let rows: Vec<usize> = (0..self.spectra.len()).collect();
+        Ok((!is_read).then(|| pick(self.spectra, &rows)))
+    }
+
+    fn empty(&self) -> Spectra<'static> {
+        pick(self.spectra, &[])
+    }
+}
+
+/// A fit that was to be repeated when the run was cancelled is interrupted: it has errors without jitter.
+#[test]
+fn a_cancelled_run_has_no_fit_without_its_jitter() {
+    let DrawnSpectra { spectra, .. } = draw_spectra(60, STATED_SHARE, 0.0);
+    let fitter = fitter(fitted_model(Jitter::Fitted), &Device::cpu());
+    let whole = fitter.fit(&spectra).unwrap().to_rows();
+    let mut interrupted = 0;
+    for calls in 1..6 {
+        let control = Control::default();
+        let cancel = control.cancel.clone();
+        let remaining = AtomicU64::new(calls);
+        let control = control.progress(move |_, _| {
+            if remaining.fetch_sub(1, Ordering::Relaxed) == 1 {
+                cancel.store(true, Ordering::Relaxed);
+            }
+        });
+        let mut table = fitter.table();
+        let mut source = OneBatch {
+            spectra: &spectra,
+            is_read: false,
+        };
+        fitter
+            .fit_stream(&mut source, &mut table, &control)
+            .unwrap();
+        for (row, whole) in table.to_rows().iter().zip(&whole) {
+            match row.status {
+                Status::Interrupted => interrupted += 1,
+                _ => same_bits(row, whole, "not interrupted"),
+            }
+        }
+    }
+    assert!(interrupted > 0);
 }
 
 #[test]

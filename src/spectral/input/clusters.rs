@@ -6,6 +6,10 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::model::SpectralModel;
 use crate::spectra::{Column, ColumnValues, Spectra};
+use crate::suggest::hint;
+
+/// Smallest whole number that is the same float as its successor, 2⁵³.
+const MAX_EXACT_FLOAT: f64 = 9_007_199_254_740_992.0;
 
 /// The value of a column by which spectra belong to a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -110,9 +114,13 @@ pub fn find_cluster_column<'s>(
         Some(_) => {
             format!("the column `{name}` of `shared` is of booleans; give texts or whole numbers")
         }
-        None => format!(
-            "no column `{name}`, by which spectra share labels (`shared.column`), of one value per spectrum"
-        ),
+        None => {
+            let columns = spectra.columns.iter().map(|column| &*column.name);
+            format!(
+                "no column `{name}` of one value per spectrum, by which spectra share labels (`shared.column`){}",
+                hint(name, columns)
+            )
+        }
     };
     Err(Error::mismatch(spectra.name(), message).naming(name))
 }
@@ -128,12 +136,15 @@ fn read_key(column: &Column, row: usize, spectra: &Spectra) -> Result<Option<Clu
         ColumnValues::U64(numbers) => i128::from(numbers[row]),
         numbers => {
             let number = numbers.number(row).unwrap_or(f64::NAN);
-            if number.is_nan() {
+            if number.is_nan() || number < 0.0 {
                 return Ok(None);
             }
-            if number.fract() != 0.0 {
+            // Beyond this limit different whole numbers are one float.
+            let is_exact = number.fract() == 0.0 && number < MAX_EXACT_FLOAT;
+            if !is_exact {
                 let message = format!(
-                    "the column `{}` of `shared` has {number} in row {row}; give texts or whole numbers",
+                    "the column `{}` of `shared` has {number} in row {row}, as a float; give texts or whole numbers, those \
+                     from 2^53 on as integers",
                     column.name
                 );
                 return Err(Error::mismatch(spectra.name(), message).naming(&*column.name));
@@ -182,7 +193,7 @@ mod tests {
                 .to_vec(),
         );
         let numbers = spectra(vec![7i64, -1, 0, 7]);
-        let floats = spectra(vec![7.0, f64::NAN, -1.0, 7.0]);
+        let floats = spectra(vec![7.0, f64::NAN, -0.5, 7.0]);
         let clusters = find_clusters(&model, &[&texts, &numbers, &floats]).unwrap();
         let places: Vec<&[usize]> = clusters.iter().map(|cluster| &cluster.places[..]).collect();
         assert_eq!(places, [&[0, 3][..], &[2, 5], &[6, 9], &[8], &[10, 13]]);
@@ -215,6 +226,7 @@ mod tests {
         let message_of =
             |spectra: &Spectra| find_clusters(&model, &[spectra]).unwrap_err().to_string();
         assert!(message_of(&spectra(vec![0.5])).contains("`CLUSTER` of `shared` has 0.5 in row 0"));
+        assert!(message_of(&spectra(vec![2f64.powi(53)])).contains("from 2^53 on as integers"));
         assert!(message_of(&spectra(vec![true])).contains("is of booleans"));
         let mut without = spectra(vec![1i64]);
         without.columns.clear();

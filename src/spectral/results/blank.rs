@@ -56,6 +56,14 @@ pub fn mark_interrupted_before_fit(model: &SpectralModel, row: &mut FitRow, star
     }
 }
 
+/// Marks the row of a fit as interrupted that was to be repeated with other pixels or another jitter.
+pub fn mark_interrupted_before_repetition(row: &mut FitRow) {
+    row.mark_failed(Status::Interrupted, Status::Interrupted.name());
+    row.message = "interrupted before its fit was repeated with other pixels or another jitter; the parameters are \
+                   those of the fit before"
+        .into();
+}
+
 /// Returns the error, with file, row and id, with which a strict run ends at a spectrum that cannot be fitted.
 pub fn bad_spectrum_error(row: &FitRow, fault: &SpectrumFault) -> Error {
     Error::BadSpectrum {

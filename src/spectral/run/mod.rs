@@ -31,6 +31,7 @@ use crate::spectral::input::given::to_physical;
 use crate::spectral::input::ready::{Grids, ReadySpectrum};
 use crate::spectral::results::blank::{
     bad_spectrum_error, blank_row, mark_bad_input, mark_interrupted_before_fit,
+    mark_interrupted_before_repetition,
 };
 use crate::spectral::results::row::FitRow;
 use crate::spectral::results::sound;
@@ -463,15 +464,16 @@ impl<'a> Run<'a> {
             Ok(outcomes)
         })?;
         // 3. Find the jitter, where it is fitted.
-        let may_repeat = !self.is_cancelled();
-        let jitters = if may_repeat && fitter.model.spectra.jitter == Jitter::Fitted {
+        let jitters = if fitter.model.spectra.jitter == Jitter::Fitted {
             self.measure_stage(BatchStage::Finish, |run| {
                 run.fit_jitters(&layout, grids, &ready, &outcomes)
             })?
         } else {
             ready.iter().map(|_| Vec::new()).collect()
         };
-        // 4. Fill the rows, except those of fits that are repeated with other pixels or another jitter.
+        // 4. Fill the rows, except those of fits that are repeated with other pixels or another jitter. If the run is
+        //    cancelled, these are interrupted.
+        let is_cancelled = self.is_cancelled();
         let mut repeats = Vec::new();
         let mut finished_spectra = Vec::with_capacity(ready.len());
         let mut spectra = Vec::new();
@@ -479,19 +481,16 @@ impl<'a> Run<'a> {
             let finish = fitter.finish();
             for ((spectrum, mut outcomes), jitters) in ready.into_iter().zip(outcomes).zip(jitters)
             {
-                let repeat = if may_repeat {
-                    RepeatedFit::new(
-                        &fitter.model,
-                        grids,
-                        &spectrum,
-                        &outcomes,
-                        jitters,
-                        fit_number,
-                    )
-                } else {
-                    None
-                };
-                if let Some(repeat) = repeat {
+                let repeat = RepeatedFit::new(
+                    &fitter.model,
+                    grids,
+                    &spectrum,
+                    &outcomes,
+                    jitters,
+                    fit_number,
+                );
+                let is_unfinished = repeat.is_some();
+                if let Some(repeat) = repeat.filter(|_| !is_cancelled) {
                     repeats.push(repeat);
                     continue;
                 }
@@ -502,6 +501,9 @@ impl<'a> Run<'a> {
                     mark_interrupted_before_fit(&fitter.model, row, start.as_deref());
                 } else {
                     finish.fill_row(row, &outcomes, &spectrum);
+                }
+                if is_unfinished {
+                    mark_interrupted_before_repetition(row);
                 }
                 if let Some(best) = row.start.filter(|_| fitter.model.shared.is_some()) {
                     spectra.push(FittedSpectrum {
@@ -554,18 +556,17 @@ fn refuse_with_shared_labels(fitter: &SpectralFitter) -> Result<()> {
     let (setting, message) = if fitter.model.exposures.is_some() {
         (
             "exposures",
-            "objects with several exposures, which cannot share labels: fit each exposure by itself, or leave out \
-             `shared`",
+            "objects with several exposures cannot share labels: fit each exposure by itself, or leave out `shared`",
         )
     } else if fitter.scans_velocity() {
         (
             "velocity_scan",
-            "a scan of the velocity, which is of single fits: turn the scan off, or leave out `shared`",
+            "the scan of the velocity is one of single fits, and spectra share labels: turn it off, or leave out `shared`",
         )
     } else if !matches!(fitter.solver, Solver::LevenbergMarquardt(_)) {
         (
             "solver",
-            "Nelder–Mead, which does not fit spectra that share labels: choose `lm`, or leave out `shared`",
+            "Nelder–Mead does not fit spectra that share labels: choose `lm`, or leave out `shared`",
         )
     } else {
         return Ok(());
