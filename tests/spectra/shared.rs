@@ -555,7 +555,7 @@ fn what_cannot_share_labels_is_refused_by_name() {
     let refusals: [(SpectralFitter, &str); 4] = [
         (
             fitter().velocity_scan(VelocityScan::Fixed),
-            "a scan of the velocity",
+            "the scan of the velocity",
         ),
         (fitter().solver(NelderMead::default()), "Nelder–Mead"),
         (
