@@ -353,6 +353,14 @@ mod tests {
         .unwrap()
     }
 
+    /// Returns the limits of a model's parameters, and its lower bounds in the solver's units.
+    fn list_limits(model: &SpectralModel) -> (Vec<ParameterLimits>, Vec<f64>) {
+        let parameters = model.parameters.iter();
+        parameters
+            .map(|parameter| (parameter.limits(), parameter.to_u(parameter.lower)))
+            .unzip()
+    }
+
     /// Counts the pixels of the template's own grid that do not count at each end.
     fn count_excluded(model: &SpectralModel, velocity: f64, vsini: f64) -> [usize; 2] {
         let arm = &model.arms[0];
@@ -391,12 +399,7 @@ mod tests {
     #[test]
     fn margins_end_at_the_bounds_and_unions_contain_both_motions() {
         let model = build_model(true);
-        let limits: Vec<ParameterLimits> = model
-            .parameters
-            .iter()
-            .map(super::super::ModelParameter::limits)
-            .collect();
-        let mut u: Vec<f64> = model.parameters.iter().map(|p| p.to_u(p.lower)).collect();
+        let (limits, mut u) = list_limits(&model);
         u[0] = model.parameters[0].to_u(490.0);
         u[1] = model.parameters[1].to_u(100.0);
         let motion = Motion::around(&model, &u, &limits);
@@ -428,12 +431,7 @@ mod tests {
         let mut model = build_model(false);
         model.exposures = Some(ExposureVelocity::Each);
         let model = model.for_exposures(2);
-        let limits: Vec<ParameterLimits> = model
-            .parameters
-            .iter()
-            .map(super::super::ModelParameter::limits)
-            .collect();
-        let mut u: Vec<f64> = model.parameters.iter().map(|p| p.to_u(p.lower)).collect();
+        let (limits, mut u) = list_limits(&model);
         let fast = model.free_velocities()[1];
         u[0] = model.parameters[0].to_u(0.0);
         u[fast] = model.parameters[fast].to_u(400.0);

@@ -401,11 +401,11 @@ fn settings_without_correlations_are_refused_by_name() {
     refused(cpu_fitter(widen), "`spectra.widen`");
     let plain = || fitter(model(), &Device::cpu());
     refused(plain().solver(NelderMead::default()), "`solver`");
-    let both = Solver::LevenbergMarquardtThenNelderMead(
+    let two_solvers = Solver::LevenbergMarquardtThenNelderMead(
         LevenbergMarquardt::default(),
         NelderMead::default(),
     );
-    refused(plain().solver(both), "`solver`");
+    refused(plain().solver(two_solvers), "`solver`");
     refused(
         plain().velocity_scan(VelocityScan::Fixed),
         "`velocity_scan`",

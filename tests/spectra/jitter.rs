@@ -212,8 +212,8 @@ fn errors_of_calibration_are_found() {
             .unwrap();
         let rows = table.to_rows();
         assert!((0.93..1.07).contains(&pulls(&rows, &truth)));
-        let found = rows.iter().filter(|row| row.jitter[0] > 0.0).count();
-        assert!(found > 190, "{found}");
+        let with_fractions = rows.iter().filter(|row| row.jitter[0] > 0.0).count();
+        assert!(with_fractions > 190, "{with_fractions}");
         let mut squares = Vec::new();
         for (n, row) in rows
             .iter()

@@ -136,7 +136,7 @@ fn assert_agrees_with_reference(rows: &[&FitRow], cluster: i64, mode: &str) {
 fn clusters_meet_the_dense_joint_fit() {
     let spectra = stars();
     let with_prior = LabelSettings::default().prior(-0.9, 0.02);
-    let both = builder()
+    let of_two_labels = builder()
         .label("feh", with_prior)
         .shared("cluster", ["feh", "alpha"])
         .build()
@@ -148,7 +148,7 @@ fn clusters_meet_the_dense_joint_fit() {
         .unwrap();
     let models = [
         ("feh", sharing(&["feh"])),
-        ("both", both),
+        ("both", of_two_labels),
         ("bounded", bounded),
     ];
     for device in devices() {
@@ -551,7 +551,7 @@ fn what_cannot_share_labels_is_refused_by_name() {
     }
     let spectra = stars();
     let fitter = || fitter(sharing(&["feh"]), &Device::cpu());
-    let both = LevenbergMarquardt::default();
+    let first_solver = LevenbergMarquardt::default();
     let refusals: [(SpectralFitter, &str); 4] = [
         (
             fitter().velocity_scan(VelocityScan::Fixed),
@@ -560,7 +560,7 @@ fn what_cannot_share_labels_is_refused_by_name() {
         (fitter().solver(NelderMead::default()), "Nelder–Mead"),
         (
             fitter().solver(popfit::Solver::LevenbergMarquardtThenNelderMead(
-                both,
+                first_solver,
                 NelderMead::default(),
             )),
             "Nelder–Mead",

@@ -61,15 +61,7 @@ impl<R> ArrayArm<R> {
         if pixels == 0 {
             return Err(source.place().error(format!("`{flux}` has no pixels")));
         }
-        for array in [
-            "flux",
-            "ivar",
-            "sigma",
-            "mask",
-            "resolution",
-            "covariance",
-            "wavelength",
-        ] {
+        for array in names::ARM_ARRAYS {
             source.reserve_memory(&key(array))?;
         }
         // 2. Check and read through the weights, the flux and the optional arrays.
@@ -414,6 +406,13 @@ fn require_numbers<'a>(source: &mut impl ArraySource<'a>, key: &str) -> Result<(
     }
 }
 
+/// Reads an array of numbers through, and returns its rows.
+fn open_numbers<'a, S: ArraySource<'a>>(source: &mut S, key: &str) -> Result<S::Rows> {
+    require_numbers(source, key)?;
+    source.read_through_array(key)?;
+    source.open_rows(key)
+}
+
 /// Checks an array of flags (booleans or integers) of the expected shape, reads it through, and returns its rows.
 fn open_flags<'a, S: ArraySource<'a>>(
     source: &mut S,
@@ -449,9 +448,7 @@ fn open_resolution<'a, S: ArraySource<'a>>(
         );
         return Err(source.place().shape_error(key, fault));
     }
-    require_numbers(source, key)?;
-    source.read_through_array(key)?;
-    Ok(Some((diagonals, source.open_rows(key)?)))
+    Ok(Some((diagonals, open_numbers(source, key)?)))
 }
 
 /// Returns the diagonals and the rows of covariance matrices (spectra, diagonals, pixels), after reading them through.
@@ -478,9 +475,7 @@ fn open_covariance<'a, S: ArraySource<'a>>(
         );
         return Err(source.place().shape_error(key, fault));
     };
-    require_numbers(source, key)?;
-    source.read_through_array(key)?;
-    Ok(Some((diagonals, source.open_rows(key)?)))
+    Ok(Some((diagonals, open_numbers(source, key)?)))
 }
 
 /// Returns the number of diagonals of an array (spectra, diagonals, pixels), or of one without the first dimension for

@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::suggest::join_names;
 
 /// Parts of the names of an arm's arrays, after its name and an underscore.
-const ARM_ARRAYS: [&str; 8] = [
+pub(super) const ARM_ARRAYS: [&str; 8] = [
     "wavelength",
     "flux",
     "ivar",

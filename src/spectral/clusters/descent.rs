@@ -58,8 +58,9 @@ pub struct Cluster {
     /// Cost at the accepted point, with the prior; infinite before the first one.
     cost: f64,
     damping: Damping,
-    /// Predicted reduction of the step to the trial point, and of the step before it.
-    predicted: f64,
+    /// Predicted reduction of the step to the trial point, `None` while that is a start.
+    predicted: Option<f64>,
+    /// Predicted reduction of the step before it, if that was accepted.
     earlier_predicted: Option<f64>,
     rejections: u32,
     finishing_steps: u32,
@@ -169,7 +170,7 @@ impl Cluster {
             single_cost,
             starts: Vec::new(),
             cost: f64::INFINITY,
-            predicted: 0.0,
+            predicted: None,
             earlier_predicted: None,
             rejections: 0,
             finishing_steps: 0,
@@ -267,7 +268,7 @@ impl Cluster {
         let data: f64 = outcomes.iter().map(cost_of).sum();
         let cost = data + self.prior.cost(&trial);
         // 1. Take the better one of the starts.
-        if self.predicted == 0.0 {
+        let Some(predicted) = self.predicted else {
             if cost < self.cost {
                 self.accept(outcomes, cost);
             }
@@ -279,16 +280,16 @@ impl Cluster {
                 return;
             }
             return self.plan_step(true);
-        }
+        };
         // 2. Near the minimum rounding hides the gain, and the step is accepted unless the cost rises by more.
         let rounding = self.settings.tolerances.cost_error * self.cost;
-        let is_finishing = self.predicted <= rounding;
+        let is_finishing = predicted <= rounding;
         let is_accepted = cost < self.cost || is_finishing && cost <= self.cost + rounding;
         // 3. Update the damping. Where the gain cannot be told, it counts as the predicted one.
         let gain_ratio = if is_finishing && is_accepted {
             1.0
         } else {
-            (self.cost - cost) / self.predicted
+            (self.cost - cost) / predicted
         };
         self.damping = self.damping.update(is_accepted, gain_ratio);
         if is_accepted {
@@ -330,8 +331,9 @@ impl Cluster {
             let step = self.solve_step();
             // 1. Judge the remaining distance, as the solver does (`equations.md`, section 8).
             let contraction = self
-                .earlier_predicted
-                .map_or(0.0, |earlier| (self.predicted / earlier).sqrt())
+                .predicted
+                .zip(self.earlier_predicted)
+                .map_or(0.0, |(latest, earlier)| (latest / earlier).sqrt())
                 .min(MAX_CONTRACTION);
             let squared_distance = step.squared_length / (1.0 - contraction).powi(2);
             let is_undamped = self.damping.mu < UNDAMPED;
@@ -358,9 +360,8 @@ impl Cluster {
             let shared_trial = ClusterMember::pick_shared(&trials[0], &self.shared);
             predicted += self.prior.cost(&self.shared_point()) - self.prior.cost(&shared_trial);
             if predicted > 0.0 {
-                self.earlier_predicted =
-                    Some(self.predicted).filter(|earlier| *earlier > 0.0 && is_accepted);
-                self.predicted = predicted;
+                self.earlier_predicted = self.predicted.filter(|_| is_accepted);
+                self.predicted = Some(predicted);
                 for (member, trial) in self.members.iter_mut().zip(trials) {
                     member.trial = trial;
                 }
@@ -417,10 +418,10 @@ impl Cluster {
                 has_changed = true;
             }
             if !has_changed {
-                let own = reduced.iter().map(|reduced| reduced.reduction);
+                let own_reductions = reduced.iter().map(|reduced| reduced.reduction);
                 return ClusterStep {
                     steps,
-                    squared_length: own.fold(shared.reduction, f64::max),
+                    squared_length: own_reductions.fold(shared.reduction, f64::max),
                 };
             }
         }
@@ -479,8 +480,8 @@ impl Cluster {
         let is_shared_free: Vec<bool> = self.shared.iter().map(|&p| inner[0][p]).collect();
         let point = self.shared_point();
         let shared = solve_shared(&reduced, &no_prior, &point, &is_shared_free, by);
-        let own: f64 = reduced.iter().map(|reduced| reduced.reduction).sum();
-        let joint_cost = self.cost - self.prior_cost() - shared.reduction - own;
+        let own_reductions: f64 = reduced.iter().map(|reduced| reduced.reduction).sum();
+        let joint_cost = self.cost - self.prior_cost() - shared.reduction - own_reductions;
         let rise = (joint_cost - self.single_cost).max(0.0);
         Some(chi2_tail(Tail::Upper, rise, dof as f64)).filter(|p| !p.is_nan())
     }
