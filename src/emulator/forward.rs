@@ -77,6 +77,56 @@ impl Emulator {
         self.evaluator().templates(labels)
     }
 
+    /// Returns the network of some of its pixels.
+    pub(crate) fn select_pixels(&self, pixels: &[usize]) -> Emulator {
+        let select_rows = |values: &[f32], width: usize| -> Vec<f32> {
+            let rows = pixels.iter().map(|pixel| &values[pixel * width..][..width]);
+            rows.flatten().copied().collect()
+        };
+        let network = match &self.network {
+            Network::Dense(layers) => {
+                let mut selected = layers.clone();
+                if let Some(last) = selected.last_mut() {
+                    last.outputs = pixels.len();
+                    last.weight = select_rows(&last.weight, last.inputs);
+                    last.bias = select_rows(&last.bias, 1);
+                    if let Some((scale, offset)) = &mut last.affine {
+                        *scale = select_rows(scale, 1);
+                        *offset = select_rows(offset, 1);
+                    }
+                }
+                Network::Dense(selected)
+            }
+            Network::PerPixel {
+                hidden,
+                w0,
+                b0,
+                w1,
+                b1,
+            } => Network::PerPixel {
+                hidden: *hidden,
+                w0: select_rows(w0, hidden * self.labels.len()),
+                b0: select_rows(b0, *hidden),
+                w1: select_rows(w1, *hidden),
+                b1: select_rows(b1, 1),
+            },
+        };
+        let wavelength = pixels
+            .iter()
+            .filter_map(|pixel| self.wavelength.get(*pixel));
+        Emulator {
+            source: self.source.clone(),
+            hash: self.hash.clone(),
+            labels: self.labels.clone(),
+            wavelength: wavelength.copied().collect(),
+            activation: self.activation,
+            activation_is_assumed: self.activation_is_assumed,
+            output: self.output,
+            network,
+            hulls: self.hulls.clone(),
+        }
+    }
+
     /// Rearranges the weights once, so that several calls of [`Evaluator::templates`] are fast.
     pub(crate) fn evaluator(&self) -> Evaluator<'_> {
         let weights = match &self.network {
@@ -211,6 +261,30 @@ pub(crate) fn transpose_padded(values: &[f32], width: usize, columns: usize) -> 
 #[cfg(test)]
 mod tests {
     use crate::emulator::{Emulator, Hull};
+
+    /// A network of some pixels computes what the whole one computes there, whatever its shape.
+    #[test]
+    fn selected_pixels_keep_their_values() {
+        for path in [
+            "data/emulator.safetensors",
+            "tests/data/per_pixel/network.npz",
+        ] {
+            let path = format!("{}/{path}", env!("CARGO_MANIFEST_DIR"));
+            let emulator = Emulator::open(path).unwrap();
+            let labels: Vec<f64> = emulator
+                .labels()
+                .iter()
+                .map(|label| 0.5 * (label.min + label.max))
+                .collect();
+            let whole = emulator.templates(&labels);
+            let pixels = [0, 3, emulator.pixels() - 1];
+            let selected = emulator.select_pixels(&pixels);
+            assert_eq!(
+                selected.templates(&labels),
+                pixels.map(|pixel| whole[pixel])
+            );
+        }
+    }
 
     /// Labels that a hull covers are judged by it, the others by their training ranges.
     #[test]

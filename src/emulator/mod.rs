@@ -5,6 +5,7 @@ mod description;
 #[cfg(feature = "files")]
 mod file;
 mod forward;
+pub(crate) use forward::Evaluator;
 mod grid;
 mod layers;
 mod native;

@@ -172,7 +172,7 @@ pub fn sample_points(model: &SpectralModel, seed: u64) -> Result<Vec<Vec<f64>>> 
 }
 
 /// Returns whether the library's points differ in a parameter.
-fn is_sampled(model: &SpectralModel, p: usize) -> bool {
+pub fn is_sampled(model: &SpectralModel, p: usize) -> bool {
     let parameter = &model.parameters[p];
     let has_own_grid = [model.free_velocity(), model.free_vsini()].contains(&Some(p));
     !has_own_grid && parameter.start.is_none() && !parameter.is_held()

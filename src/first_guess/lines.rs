@@ -5,7 +5,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use crate::model::continuum::{evaluate_basis, inner_product, orthonormalise};
-use crate::model::{ContinuumKind, ModelArm};
+use crate::model::{Continuum, ContinuumKind, ModelArm};
 
 /// The lines of the templates in one segment.
 pub struct Lines<'a> {
@@ -20,46 +20,19 @@ pub struct Lines<'a> {
 impl Lines<'_> {
     /// Prepares the extraction of lines from a range of an arm's template pixels: the orthonormal continuum basis.
     pub fn new<'a>(arm: &ModelArm, flux: &'a [f32], pixels: Range<usize>) -> Lines<'a> {
-        let wavelength = &arm.emulator.wavelength()[pixels.clone()];
-        let count = wavelength.len();
-        let mut basis_rows = evaluate_basis(
-            arm.continuum,
-            wavelength,
-            wavelength[0],
-            wavelength[count - 1],
-        );
-        let is_usable = arm.continuum.kind != ContinuumKind::None
-            && orthonormalise(&mut basis_rows, count, &vec![true; count]).is_some();
-        let basis = if is_usable { basis_rows } else { Vec::new() };
         Lines {
             flux,
             stride: arm.emulator.pixels(),
+            basis: make_continuum_basis(arm.continuum, &arm.emulator.wavelength()[pixels.clone()]),
             pixels,
-            basis,
         }
     }
 
     /// Returns a template's flux divided by its fitted continuum, less 1; flux − 1 where the model has no continuum
     /// (pixels).
     pub fn divide_by_continuum(&self, template: usize) -> Vec<f64> {
-        let flux = self.flux[template * self.stride..][self.pixels.clone()]
-            .iter()
-            .map(|f| f64::from(*f));
-        if self.basis.is_empty() {
-            return flux.map(|f| f - 1.0).collect();
-        }
-        let flux: Vec<f64> = flux.collect();
-        let mut continuum = vec![0.0; flux.len()];
-        for term in self.basis.chunks_exact(flux.len()) {
-            let coefficient = inner_product(term, &flux);
-            for (continuum, term) in continuum.iter_mut().zip(term) {
-                *continuum += coefficient * term;
-            }
-        }
-        flux.iter()
-            .zip(&continuum)
-            .map(|(f, c)| if *c > 0.0 { f / c - 1.0 } else { 0.0 })
-            .collect()
+        let flux = &self.flux[template * self.stride..][self.pixels.clone()];
+        divide_by_continuum(flux.iter().map(|f| f64::from(*f)).collect(), &self.basis)
     }
 
     /// Returns the lines and their squares of all templates, averaged in bins: (templates, coarse bins), and
@@ -110,6 +83,35 @@ impl Lines<'_> {
             .map(|f| f as f32)
             .collect()
     }
+}
+
+/// Returns the continuum's orthonormal basis (terms, pixels) on a range of wavelengths (Å); empty if there is no
+/// continuum.
+pub fn make_continuum_basis(continuum: Continuum, wavelength: &[f64]) -> Vec<f64> {
+    let count = wavelength.len();
+    let mut rows = evaluate_basis(continuum, wavelength, wavelength[0], wavelength[count - 1]);
+    let is_usable = continuum.kind != ContinuumKind::None
+        && orthonormalise(&mut rows, count, &vec![true; count]).is_some();
+    if is_usable { rows } else { Vec::new() }
+}
+
+/// Divides flux (pixels) by the continuum that is fitted to it, and returns the ratio less 1. The continuum is 1 where
+/// `basis` is empty.
+pub fn divide_by_continuum(flux: Vec<f64>, basis: &[f64]) -> Vec<f64> {
+    if basis.is_empty() {
+        return flux.into_iter().map(|f| f - 1.0).collect();
+    }
+    let mut continuum = vec![0.0; flux.len()];
+    for term in basis.chunks_exact(flux.len()) {
+        let coefficient = inner_product(term, &flux);
+        for (continuum, term) in continuum.iter_mut().zip(term) {
+            *continuum += coefficient * term;
+        }
+    }
+    flux.iter()
+        .zip(&continuum)
+        .map(|(f, c)| if *c > 0.0 { f / c - 1.0 } else { 0.0 })
+        .collect()
 }
 
 /// Stores a template's fine bins, and their averages over `ratio` bins, in its coarse and its fine row.

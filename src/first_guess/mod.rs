@@ -14,6 +14,7 @@ mod components;
 mod effects;
 mod effort;
 mod exposures;
+mod folds;
 mod library;
 mod lines;
 mod look;
@@ -33,6 +34,8 @@ pub use choose::MOST_COMPETING;
 pub use effort::MAX_GUESSED_STARTS;
 use effort::{Effort, StartChoice};
 use exposures::{VelocityGroup, judge_candidates};
+pub use folds::Fold;
+use folds::FoldMap;
 use library::{choose_rotations, observe_templates, physical_labels, rotate_points, sample_points};
 use look::Candidate;
 use unit::TemplateSegment;
@@ -64,6 +67,7 @@ pub struct FirstGuess {
     /// Number of successive templates that have the same labels and differ in vsini.
     rotations_per_point: usize,
     distances: Distances,
+    fold_map: FoldMap,
     segments: Vec<TemplateSegment>,
     /// Number of arms, of which spectra have one per exposure.
     arms: usize,
@@ -88,6 +92,7 @@ impl FirstGuess {
     pub fn new(model: &SpectralModel, seed: u64) -> Result<FirstGuess> {
         // 1. Sample the labels, each at a few vsini if that is free.
         let points = sample_points(model, seed)?;
+        let fold_map = FoldMap::new(model, &points);
         let rotations = choose_rotations(model);
         let rotations_per_point = if model.free_vsini().is_some() {
             rotations.len()
@@ -154,6 +159,7 @@ impl FirstGuess {
             template_parameters,
             rotations_per_point,
             distances,
+            fold_map,
             segments,
             arms: model.arms.len(),
             coarse_velocities,
@@ -168,6 +174,11 @@ impl FirstGuess {
     #[cfg(test)]
     pub fn points(&self) -> &[Vec<f64>] {
         &self.template_parameters
+    }
+
+    /// Returns the folds of the templates near a point in the solver's units.
+    pub fn folds_near(&self, u: &[f64]) -> Vec<Fold> {
+        self.fold_map.folds_near(u)
     }
 
     /// Returns the uncertainty of a guessed velocity (km/s): the right one usually lies within it.
