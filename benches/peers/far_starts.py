@@ -1,4 +1,4 @@
-"""scipy on the problems of `cargo run --release --example far_starts FILE`: how many fits find the best known minimum.
+"""scipy on the problems of `popfit-bench far-starts FILE`: how many fits find the best known minimum.
 
     python benches/peers/far_starts.py FILE [--every 10]
 

@@ -1,4 +1,4 @@
-"""scipy on the fits of `cargo run --release --example true_chi2 30000 cpu 1 FILE`: successes, and how many find the lowest minimum.
+"""scipy on the fits of `popfit-bench true-chi2 30000 cpu 1 FILE`: successes, and how many find the lowest minimum.
 
     python benches/peers/regressions.py FILE
 

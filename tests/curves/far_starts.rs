@@ -1,13 +1,10 @@
 //! Starts far from their truths: nearly all fits find the best known minimum where amplitudes alone are far.
 
-#[path = "../../examples/far_starts/problems.rs"]
-mod problems;
-
 use std::f64::consts::TAU;
 
 use popfit::{CurveFitter, Curves, Device, Flags, Formula};
+use popfit_testing::far_starts::{Far, POINTS, arrived, problems};
 use popfit_testing::random::Random;
-use problems::{Far, POINTS, arrived, problems};
 
 /// Shares that the fits of all families find: 99.9, 97, 80 and 77 % of 200 a family; scipy's `trf` 96, 76
 /// and 81 (`benches/peers/far_starts.py`).

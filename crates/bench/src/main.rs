@@ -1,6 +1,6 @@
 //! `popfit-bench`: popfit beside argmin and levenberg-marquardt. `popfit-bench nist`: the digits of the NIST StRD
 //! problems. `host`: the host's part of a run; `curves`: the time of small fits; `kernels`: the kernels that a card
-//! gets; `gpu-kernels`: their times on it; `gpu-ceiling`: what a card can do at most; `tiled`: many spectra out of few.
+//! gets; `gpu-kernels`: their times on it; `gpu-ceiling`: what a card can do at most; `tiled`: many spectra out of few. `trials/` has what judges solvers at length.
 
 mod bench;
 mod curves;
@@ -18,6 +18,7 @@ mod scaling;
 mod scaling_plot;
 mod score;
 mod tiled;
+mod trials;
 mod workload;
 
 use std::process::ExitCode;
@@ -50,6 +51,8 @@ enum Command {
     GpuCeiling(gpu_ceiling::Arguments),
     /// Write the spectra of a file over and over
     Tiled(tiled::Arguments),
+    #[command(flatten)]
+    Trial(trials::Trial),
 }
 
 /// Runs the benchmark with the arguments of the process.
@@ -66,6 +69,7 @@ fn main() -> ExitCode {
                 Some(Command::GpuKernels(arguments)) => gpu_kernels::run(&arguments),
                 Some(Command::GpuCeiling(arguments)) => gpu_ceiling::run(&arguments),
                 Some(Command::Tiled(arguments)) => tiled::run(&arguments),
+                Some(Command::Trial(trial)) => trials::run(&trial),
                 None => bench::run(&arguments.bench),
             },
         );

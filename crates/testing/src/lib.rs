@@ -1,8 +1,10 @@
 //! Helpers that tests, benchmarks and examples share: devices, small networks and spectra, random numbers, the NIST
 //! problems.
 
+pub mod calibration;
 pub mod curves;
 pub mod cut;
+pub mod far_starts;
 pub mod files;
 pub mod fits;
 pub mod fits_bytes;
@@ -12,9 +14,11 @@ pub mod nist;
 pub mod noisy;
 pub mod profile;
 pub mod random;
+pub mod refits;
 pub mod regressions;
 pub mod required;
 pub mod sequence;
+pub mod soak;
 pub mod synb;
 pub mod tiny;
 

@@ -2,9 +2,9 @@
 
 use popfit::{Device, FitTable, LabelSettings, SpectralFitter};
 
-use super::refits::{demo_spectrum, draw_spectra};
 use popfit_testing::demo_builder;
 use popfit_testing::random::Random;
+use popfit_testing::refits::{demo_spectrum, draw_spectra};
 
 /// Pulls of the parameter that is most correlated with the one at its bound, about the truth.
 pub struct BesideBound {

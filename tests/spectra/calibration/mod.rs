@@ -1,14 +1,13 @@
-//! Errors are calibrated: 2,000 refits of nine NIST problems and a spectrum. `examples/calibration.rs` has 20,000.
+//! Errors are calibrated: 2,000 refits of nine NIST problems and a spectrum. `popfit-bench calibration` makes
+//! 20,000.
 
 mod bounds;
-mod refits;
-mod statistics;
 
 use std::sync::LazyLock;
 
 use bounds::refit_beside_bound;
-use refits::Refits;
-use statistics::{Calibration, refit_all_problems};
+use popfit_testing::calibration::{Calibration, refit_all_problems};
+use popfit_testing::refits::Refits;
 
 static REFITS: LazyLock<Vec<Refits>> = LazyLock::new(|| refit_all_problems(2000));
 

@@ -1,13 +1,15 @@
-//! Peak memory of a million fits of 25 points: input that is lent as f32, or given as f64.
-//! `cargo run --release --example memory_of_curves -- f32|f64`
+//! `popfit-bench memory-of-curves`: peak memory of a million fits of 25 points, whose input is lent as f32 or given as
+//! f64.
 
-use popfit::{CurveFitter, Curves, Device, Formula, Result};
+use clap::ValueEnum;
+use popfit::{CurveFitter, Curves, Device, Formula};
+use popfit_cli::Failure;
 
 const FITS: usize = 1_000_000;
 const POINTS: usize = 25;
 
-/// Peak resident memory in MiB, where the system tells.
-fn peak() -> Option<u64> {
+/// Returns the peak resident memory in MiB, if the system reports it.
+fn peak_memory() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status
         .lines()
@@ -19,7 +21,20 @@ fn peak() -> Option<u64> {
         .map(|kib| kib >> 10)
 }
 
-fn main() -> Result<()> {
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Type of the input
+    #[arg(default_value = "f32")]
+    input: Input,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Input {
+    F32,
+    F64,
+}
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let x: Vec<f32> = (0..POINTS).map(|j| 0.2 * j as f32).collect();
     let y = (0..FITS * POINTS).map(|i| {
         let (k, j) = (i / POINTS, i % POINTS);
@@ -28,14 +43,14 @@ fn main() -> Result<()> {
     });
     let starts = (0..2 * FITS).map(|i| if i % 2 == 0 { 3.0 } else { 0.7 });
     let fitter = CurveFitter::new(Formula::parse("a*exp(-k*x)")?, Device::cpu());
-    let columns = if std::env::args().nth(1).as_deref() == Some("f64") {
+    let columns = if arguments.input == Input::F64 {
         let (y, starts): (Vec<f64>, Vec<f64>) =
             (y.map(f64::from).collect(), starts.map(f64::from).collect());
-        println!("input {:?} MiB", peak());
+        println!("input {:?} MiB", peak_memory());
         fitter.fit_columns(&Curves::on_common_grid(&x, y, starts))?
     } else {
         let (y, starts): (Vec<f32>, Vec<f32>) = (y.collect(), starts.collect());
-        println!("input {:?} MiB", peak());
+        println!("input {:?} MiB", peak_memory());
         fitter.fit_columns(&Curves::on_common_grid(&x, &y, &starts))?
     };
     let arrived = columns
@@ -46,7 +61,7 @@ fn main() -> Result<()> {
     println!(
         "{arrived} of {} arrived, peak {:?} MiB",
         columns.len(),
-        peak()
+        peak_memory()
     );
     Ok(())
 }

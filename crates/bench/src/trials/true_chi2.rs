@@ -1,31 +1,50 @@
-//! Recomputes the χ² of every fit that reports success: `cargo run --release --example true_chi2 [CURVES] [DEVICE]
-//! [SEED] [FILE]`.
+//! `popfit-bench true-chi2`: recomputes the χ² of every fit that reports success.
 //!
-//! Draws CURVES (300,000) noisy curves of twenty models, with starts that are 20 to 50 % off, and fits them to columns;
-//! a tenth of them, too, as single fits of formulas and of closures. A success is false where the χ² of its parameters,
-//! in plain Rust and f64, is not the one reported. Prints, by model and noise, the share of successes, the false ones,
-//! and the largest relative difference of χ². The single fits of formulas go to FILE, for
-//! `benches/peers/regressions.py`, which fits them by scipy. With `SHOW` in the environment each false success, too.
+//! Draws noisy curves of twenty models, with starts that are 20 to 50 % off, and fits them to columns; a tenth of them,
+//! too, as single fits of formulas and of closures. A success is false if the χ² of its parameters, in plain Rust and
+//! f64, is not the one reported. Prints, by model and noise, the share of successes, the false ones, and the largest
+//! relative difference of χ².
 
 use std::fs::File;
 use std::io::BufWriter;
+use std::path::PathBuf;
 
 use popfit::Device;
+use popfit_cli::Failure;
 use popfit_testing::regressions::{NOISES, REGRESSIONS, Route, Sample};
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut arguments = std::env::args().skip(1);
-    let count: usize = arguments.next().map_or(Ok(300_000), |text| text.parse())?;
-    let device: Device = arguments
-        .next()
-        .map_or(Ok(Device::cpu()), |name| name.parse())?;
-    let seed: u64 = arguments.next().map_or(Ok(1), |text| text.parse())?;
-    let mut file = arguments
-        .next()
-        .map(File::create)
-        .transpose()?
+use super::io_failure;
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Number of curves of all models and noises
+    #[arg(default_value_t = 300_000)]
+    curves: usize,
+    #[arg(default_value = "cpu")]
+    device: String,
+    /// Seed of the curves
+    #[arg(default_value_t = 1)]
+    seed: u64,
+    /// File for the single fits of formulas, which benches/peers/regressions.py fits by scipy
+    file: Option<PathBuf>,
+    /// Print each false success
+    #[arg(long)]
+    show: bool,
+}
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let &Arguments {
+        curves: count,
+        seed,
+        show: shows,
+        ..
+    } = arguments;
+    let device: Device = arguments.device.parse()?;
+    let path = arguments.file.clone().unwrap_or_default();
+    let file = arguments.file.as_ref().map(File::create).transpose();
+    let mut file = file
+        .map_err(|source| io_failure(&path, source))?
         .map(BufWriter::new);
-    let shows = std::env::var_os("SHOW").is_some();
     let each = count.div_ceil(REGRESSIONS.len() * NOISES.len());
     let routes = [Route::Columns, Route::Fits, Route::Closures];
     let mut totals = [(0, 0); 3];
@@ -66,15 +85,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
             println!();
             if let Some(file) = &mut file {
-                regression.write(
-                    &device,
-                    Sample {
-                        curves: each.div_ceil(10),
-                        noise,
-                        seed,
-                    },
-                    file,
-                )?;
+                regression
+                    .write(
+                        &device,
+                        Sample {
+                            curves: each.div_ceil(10),
+                            noise,
+                            seed,
+                        },
+                        file,
+                    )
+                    .map_err(|source| io_failure(&path, source))?;
             }
         }
     }

@@ -2,10 +2,10 @@
 
 use popfit::{ArmFit, CurveFitter, Curves, Device, FitRow, FitTable, Spectra, SpectralFitter};
 
-use popfit_testing::demo_builder;
-use popfit_testing::fits::demo_spectra;
-use popfit_testing::nist::NistProblem;
-use popfit_testing::random::Random;
+use crate::demo_builder;
+use crate::fits::demo_spectra;
+use crate::nist::NistProblem;
+use crate::random::Random;
 
 /// Largest distance of starts from the truth, in errors.
 const MAX_START_OFFSET_IN_ERRORS: f64 = 2.0;

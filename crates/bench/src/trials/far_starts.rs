@@ -1,22 +1,29 @@
-//! The number of fits that find the best minimum from starts far away: `cargo run --release --example far_starts
-//! [FILE]`. If FILE is given, the problems go there, for `benches/peers/far_starts.py`, which counts scipy's.
-
-mod problems;
+//! `popfit-bench far-starts`: the number of fits that find the best minimum from starts far away.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
+use std::path::PathBuf;
 
 use popfit::Formula;
-use problems::{Far, POINTS, Problems, arrived, problems};
+use popfit_cli::Failure;
+use popfit_testing::far_starts::{Far, POINTS, Problems, arrived, problems};
+
+use super::io_failure;
 
 /// Curves of each family and kind of amplitude.
 const COUNT: usize = 200;
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut file = std::env::args()
-        .nth(1)
-        .map(File::create)
-        .transpose()?
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// File for the problems, as lines of JSON. benches/peers/far_starts.py counts scipy's fits of them
+    file: Option<PathBuf>,
+}
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let path = arguments.file.clone().unwrap_or_default();
+    let file = arguments.file.as_ref().map(File::create).transpose();
+    let mut file = file
+        .map_err(|source| io_failure(&path, source))?
         .map(BufWriter::new);
     for far in [Far::Amplitudes, Far::Magnitudes, Far::Factors, Far::Signs] {
         let (mut all, mut found) = (0, 0);
@@ -32,7 +39,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             );
             (all, found) = (all + COUNT, found + best);
             if let Some(file) = &mut file {
-                write(file, far, &problems, &lowest)?;
+                let formula = Formula::parse(problems.text)?;
+                write(file, far, &formula, &problems, &lowest)
+                    .map_err(|source| io_failure(&path, source))?;
             }
         }
         println!(
@@ -43,10 +52,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// One line of JSON a curve.
+/// Writes one line of JSON per curve.
 fn write(
     file: &mut impl Write,
     far: Far,
+    formula: &Formula,
     Problems {
         text,
         amplitudes,
@@ -56,8 +66,7 @@ fn write(
         ..
     }: &Problems,
     lowest: &[f64],
-) -> Result<(), Box<dyn std::error::Error>> {
-    let formula = Formula::parse(text)?;
+) -> std::io::Result<()> {
     let names = formula.parameters();
     for ((y, start), lowest) in y.chunks(POINTS).zip(starts.chunks(names.len())).zip(lowest) {
         let kind = format!(

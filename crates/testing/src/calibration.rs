@@ -2,8 +2,8 @@
 
 use statrs::distribution::{ChiSquared, ContinuousCDF, Normal};
 
-use super::refits::{Refits, refit_nist, refit_synb};
-use popfit_testing::nist::problems;
+use crate::nist::problems;
+use crate::refits::{Refits, refit_nist, refit_synb};
 
 /// The NIST problems that are refitted.
 const REFITTED_PROBLEMS: [&str; 9] = [

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use crate::demo_file as data;
 use popfit::spectra::{SpectraReader, open_reader};
 use popfit::{Control, Device, FitRow, ModelFile, Result, Sink, Spectra, SpectralFitter, Status};
-use popfit_testing::demo_file as data;
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_secs(10);

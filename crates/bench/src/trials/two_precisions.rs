@@ -1,11 +1,14 @@
-//! Compares the fits of the same spectra in f32 and in f64. A fit that f32 ends too early ends at a distance.
+//! `popfit-bench two-precisions`: compares the fits of the same spectra in f32 and in f64. A fit that f32 ends too early
+//! ends at a distance.
 //!
-//! `cargo run --release --example two_precisions -- MODEL.toml SPECTRA...` prints each fit whose parameters differ by
-//! more than 0.02 errors or of which only one is a success, then the number of fits within 0.0001, 0.001, 0.01 and
-//! 0.02 errors, and of the others. It is meant to judge a change of the rules by which steps are judged and fits end.
-//! Include spectra of low signal to noise.
+//! Prints each fit whose parameters differ by more than 0.02 errors or of which only one is a success, then the number of
+//! fits within 0.0001, 0.001, 0.01 and 0.02 errors, and of the others. It judges a change of the rules by which steps are
+//! accepted and fits end. Include spectra of low signal-to-noise ratio.
 
-use popfit::{Device, ModelFile, Precision, Result, RowView, Spectra, SpectralFitter};
+use std::path::PathBuf;
+
+use popfit::{Device, ModelFile, Precision, RowView, Spectra, SpectralFitter};
+use popfit_cli::Failure;
 
 /// Limits of the classes that are counted, in errors.
 const LIMITS: [f64; 4] = [1e-4, 1e-3, 1e-2, 2e-2];
@@ -30,15 +33,19 @@ fn distance(single: &RowView<'_>, double: &RowView<'_>) -> f64 {
     distances.fold(0.0, f64::max)
 }
 
-fn main() -> Result<()> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [model, files @ ..] = arguments.as_slice() else {
-        eprintln!("usage: two_precisions MODEL.toml SPECTRA...");
-        std::process::exit(2);
-    };
-    let model = ModelFile::open(model)?.build()?;
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Model file
+    model: PathBuf,
+    /// Files of spectra
+    #[arg(required = true)]
+    spectra: Vec<PathBuf>,
+}
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let model = ModelFile::open(&arguments.model)?.build()?;
     let mut counts = [0; LIMITS.len() + 1];
-    for file in files {
+    for file in &arguments.spectra {
         let spectra = Spectra::open(file)?;
         let fit = |precision| {
             SpectralFitter::new(model.clone(), Device::cpu())
@@ -54,8 +61,9 @@ fn main() -> Result<()> {
                 let (chi2, other) = (single.chi2(), double.chi2());
                 let (status, other_status) = (single.status(), double.status());
                 println!(
-                    "{file}, row {row}: {distance:.3} errors; {status:?}, χ² {chi2:.4} in f32, {other_status:?}, \
-                     {other:.4} in f64"
+                    "{}, row {row}: {distance:.3} errors; {status:?}, χ² {chi2:.4} in f32, {other_status:?}, \
+                     {other:.4} in f64",
+                    file.display()
                 );
             }
         }

@@ -1,33 +1,41 @@
-//! The share of fits that end above the best that any seed of the first guess reaches: the cost of halving and of few
-//! starts.
+//! `popfit-bench seeds`: the share of fits that end above the best that any seed of the first guess reaches, the cost
+//! of successive halving and of few starts. It judges a change of either.
 //!
-//! `cargo run --release --example seeds -- MODEL.toml SPECTRA [SEEDS] [CASE]`; a CASE makes the spectra hard to fit:
-//! `sums` adds to each the next one, `faint` noise of thirty times the errors, `noise` is nothing else, `inverted` has
-//! lines that go up. Starts that are far off are the model file's affair (`[velocity] start`). By hand: a change of
-//! halving or first guess is to be judged by it, before and after.
+//! A case makes the spectra hard to fit. Starts that are far off are set in the model file (`[velocity] start`).
 
 mod hard;
 
-use popfit::{Device, ModelFile, Result, Spectra, SpectralFitter};
+use std::path::PathBuf;
+
+use popfit::{Device, ModelFile, Spectra, SpectralFitter};
+use popfit_cli::Failure;
 
 /// Rise of the objective that counts.
 const ABOVE: f64 = 0.02;
 
-fn main() -> Result<()> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [model, spectra, rest @ ..] = arguments.as_slice() else {
-        usage()
-    };
-    let (mut seeds, mut spectra) = (8, Spectra::open(spectra)?);
-    for word in rest {
-        match (word.parse(), hard::case(word)) {
-            (Ok(count), _) => seeds = count,
-            (_, Some(case)) => case(&mut spectra),
-            _ => usage(),
-        }
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Model file
+    model: PathBuf,
+    /// File of spectra
+    spectra: PathBuf,
+    /// Number of seeds
+    #[arg(default_value_t = 8)]
+    seeds: u64,
+    /// Changes of the spectra: sums adds to each the next one, faint adds noise of thirty times the errors, noise
+    /// leaves nothing else, inverted turns lines upwards
+    #[arg(value_parser = clap::builder::PossibleValuesParser::new(hard::CASES.map(|(name, _)| name)))]
+    cases: Vec<String>,
+}
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let Arguments { model, seeds, .. } = arguments;
+    let mut spectra = Spectra::open(&arguments.spectra)?;
+    for case in arguments.cases.iter().filter_map(|name| hard::case(name)) {
+        case(&mut spectra);
     }
     let (mut objectives, mut linearisations) = (Vec::new(), 0);
-    for seed in 0..seeds {
+    for seed in 0..*seeds {
         let file = ModelFile::open(model)?;
         let starts = file.starts;
         let mut fitter = SpectralFitter::new(file.build()?, Device::cpu()).seed(seed);
@@ -41,7 +49,7 @@ fn main() -> Result<()> {
             .sum::<u64>();
         objectives.push(rows.iter().map(|row| row.objective).collect::<Vec<_>>());
     }
-    let fits = seeds as f64 * spectra.len() as f64;
+    let fits = *seeds as f64 * spectra.len() as f64;
     let mut count = 0;
     for k in 0..spectra.len() {
         let best = objectives
@@ -64,12 +72,4 @@ fn main() -> Result<()> {
         "{fits} fits, {each:.3} linearisations each, {count} more than {ABOVE} above the best of their spectrum"
     );
     Ok(())
-}
-
-fn usage() -> ! {
-    eprintln!(
-        "usage: seeds MODEL.toml SPECTRA [SEEDS] [{}]",
-        hard::CASES.map(|(name, _)| name).join("|")
-    );
-    std::process::exit(2);
 }
