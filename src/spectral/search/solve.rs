@@ -63,8 +63,8 @@ impl SpectralPasses {
     /// Makes the populations of all passes that fit spectra of one layout on a device, and divides the memory among
     /// them.
     ///
-    /// # Errors Returns [`Error::OutOfMemory`] if not even populations of one start fit into the memory, and the
-    /// device's errors.
+    /// # Errors
+    /// Returns [`Error::OutOfMemory`] if not even populations of one start fit into the memory, and the device's errors.
     pub fn new(
         model: &SpectralModel,
         shared: &SharedResources,
