@@ -10,7 +10,7 @@
 //! ρ = ‖l(u + δ e_p) − l(u)‖² / ‖δ ∂l/∂u_p‖².
 //! ```
 //!
-//! ρ is about 1 where there is no fold, and near 0 where the lines have turned back.
+//! ρ is about 1 where there is no fold, 1/4 where the lines turn, and near 0 where they have come back.
 
 use std::ops::Range;
 
@@ -32,13 +32,13 @@ const DISTANCES: [f64; 3] = [0.15, 0.3, 0.4];
 const MIN_DISTANCE: f64 = 0.1;
 /// Step of the derivative by a label, as a share of the distance between its bounds.
 const DERIVATIVE_STEP: f64 = 0.01;
-/// ρ below which there is a fold. Of `synb` fits, 11 % then end near one, and 7 of 8 of those that end on its wrong
-/// side.
+/// ρ below which the lines have turned back, or are about to. Of `synb` fits, 11 % then end near a fold, and of those in
+/// a wrong minimum that is more than 10 above the right one nearly all do.
 const MAX_RHO: f64 = 0.35;
 /// Relative effects of the labels that may have a fold that matters. The effect of a label is ‖δ ∂l/∂u_p‖² for a move δ
 /// over its whole range, and its relative effect is the ratio to the largest effect of all labels.
 const FOLDING_EFFECTS: Range<f64> = 0.05..0.5;
-/// Number of pixels of an arm at which lines are compared, at most about twice as many. Lines that fold are wide.
+/// Approximate number of pixels of an arm at which lines are compared. Lines that fold are wide.
 const COMPARED_PIXELS: usize = 512;
 
 /// A fold of the templates near a point.
@@ -48,6 +48,8 @@ pub struct Fold {
     pub parameter: usize,
     /// The side on which the fold lies: −1 where the label is smaller, 1 where it is larger.
     pub side: f64,
+    /// The range of the label in which folds were sought, in u.
+    pub range: f64,
 }
 
 /// The folds of a model's templates at some points.
@@ -172,8 +174,12 @@ impl SampledLabel {
                 let moved = value + side * distance * self.range();
                 let delta = moved.clamp(self.lower, self.upper) - value;
                 if delta.abs() >= MIN_DISTANCE * self.range() {
-                    let parameter = self.parameter;
-                    moves.push((Fold { parameter, side }, delta));
+                    let fold = Fold {
+                        parameter: self.parameter,
+                        side,
+                        range: self.range(),
+                    };
+                    moves.push((fold, delta));
                 }
             }
         }
@@ -207,9 +213,10 @@ impl MappedPoint {
             .iter()
             .copied()
             .fold(f64::MIN_POSITIVE, f64::max);
-        relative_effects
-            .iter_mut()
-            .for_each(|effect| *effect /= largest);
+        for effect in &mut relative_effects {
+            let relative = *effect / largest;
+            *effect = if relative.is_finite() { relative } else { 0.0 };
+        }
         // 3. Move the labels that may have a fold, and list those that have one.
         let mut folds = Vec::new();
         for (k, label) in labels.iter().enumerate() {

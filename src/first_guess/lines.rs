@@ -86,7 +86,7 @@ impl Lines<'_> {
 }
 
 /// Returns the continuum's orthonormal basis (terms, pixels) on a range of wavelengths (Å); empty if there is no
-/// continuum.
+/// continuum, or if the pixels are too few for its terms.
 pub fn make_continuum_basis(continuum: Continuum, wavelength: &[f64]) -> Vec<f64> {
     let count = wavelength.len();
     let mut rows = evaluate_basis(continuum, wavelength, wavelength[0], wavelength[count - 1]);

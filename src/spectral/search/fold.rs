@@ -73,11 +73,11 @@ const SCRUTINY_LEVELS: [Scrutiny; 3] = [
         max_rho: 0.15,
     },
 ];
-/// Distances by which a label is moved towards a fold of the templates, after any number of rounds.
-const DISTANCES_NEAR_FOLDS: [f64; 2] = [0.15, 0.3];
-/// Upper limit of ρ for a start there. Of 94 spectra whose fits with some of 18 seeds of the library end in a wrong
-/// minimum without these probes or those after many rounds, 0.15 mends as many as 0.07, with four times as many starts
-/// of all spectra, and 0.03 mends two fewer.
+/// Distances by which a label is moved towards a fold of the templates, after any number of rounds, as shares of the
+/// range in which folds were sought. With the limit of ρ below they detect minima at 0.12 to 0.54 of it.
+const DISTANCES_NEAR_FOLDS: [f64; 3] = [0.15, 0.25, 0.4];
+/// Upper limit of ρ for a start there. A limit of 0.15 mends as many wrong minima, with four times as many starts, and
+/// one of 0.03 fewer (`docs/trials.md`).
 const MAX_RHO_NEAR_FOLDS: f64 = 0.07;
 /// Smallest distance at which a label is probed, as a share of the distance between its bounds. Bounds may cut a probe
 /// shorter.
@@ -139,14 +139,21 @@ impl FoldCheck {
                 }
             }
         }
-        // 3. Probe towards the known folds.
+        // 3. Probe towards the known folds. The bounds of one spectrum may be narrower than the model's.
         for fold in folds {
             let label = labels
                 .iter()
                 .find(|label| label.parameter == fold.parameter);
-            points.extend(label.into_iter().flat_map(|label| {
-                label.probe_points(lowest, fold.side, &DISTANCES_NEAR_FOLDS, MAX_RHO_NEAR_FOLDS)
-            }));
+            if let Some(label) = label {
+                let distances =
+                    DISTANCES_NEAR_FOLDS.map(|distance| distance * fold.range / label.range);
+                points.extend(label.probe_points(
+                    lowest,
+                    fold.side,
+                    &distances,
+                    MAX_RHO_NEAR_FOLDS,
+                ));
+            }
         }
         // 4. Templates are meaningless outside the training hulls. A bound cuts several probes short, which are then
         //    the same point.
