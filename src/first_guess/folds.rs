@@ -32,8 +32,8 @@ const DISTANCES: [f64; 3] = [0.15, 0.3, 0.4];
 const MIN_DISTANCE: f64 = 0.1;
 /// Step of the derivative by a label, as a share of the distance between its bounds.
 const DERIVATIVE_STEP: f64 = 0.01;
-/// ρ below which the lines have turned back, or are about to. Of `synb` fits, 11 % then end near a fold, and of those in
-/// a wrong minimum that is more than 10 above the right one nearly all do.
+/// ρ below which the lines have turned back, or are about to. Of `synb` fits, 11 % then end near a fold, and so do
+/// nearly all of those that end more than 10 above the right minimum.
 const MAX_RHO: f64 = 0.35;
 /// Relative effects of the labels that may have a fold that matters. The effect of a label is ‖δ ∂l/∂u_p‖² for a move δ
 /// over its whole range, and its relative effect is the ratio to the largest effect of all labels.
