@@ -1,6 +1,7 @@
 //! `popfit-bench`: popfit beside argmin and levenberg-marquardt. `popfit-bench nist`: the digits of the NIST StRD
 //! problems. `host`: the host's part of a run; `curves`: the time of small fits; `kernels`: the kernels that a card
-//! gets; `gpu-kernels`: their times on it; `gpu-ceiling`: what a card can do at most; `tiled`: many spectra out of few. `trials/` has what judges solvers at length.
+//! gets; `gpu-kernels`: their times on it; `gpu-ceiling`: what a card can do at most; `tiled`: many spectra out of few.
+//! `trials/` has what judges solvers at length.
 
 mod bench;
 mod curves;

@@ -64,7 +64,8 @@ impl SpectralPasses {
     /// them.
     ///
     /// # Errors
-    /// Returns [`Error::OutOfMemory`] if not even populations of one start fit into the memory, and the device's errors.
+    /// Returns [`Error::OutOfMemory`] if not even populations of one start fit into the memory, and the device's
+    /// errors.
     pub fn new(
         model: &SpectralModel,
         shared: &SharedResources,

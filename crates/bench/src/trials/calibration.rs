@@ -1,6 +1,6 @@
 //! `popfit-bench calibration`: a check that fitted errors are calibrated. It refits nine NIST problems and a spectrum
-//! often, with noise that is known, and prints how (found − true) / error and χ² are distributed. It fails if a number is
-//! beyond what so many refits scatter.
+//! often, with noise that is known, and prints how (found − true) / error and χ² are distributed. It fails if a number
+//! is beyond what so many refits scatter.
 
 use popfit_cli::Failure;
 use popfit_testing::calibration::{Calibration, refit_all_problems};

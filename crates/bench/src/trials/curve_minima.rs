@@ -1,9 +1,9 @@
 //! `popfit-bench curve-minima`: counts fits of curves that end above the lowest known minimum.
 //!
 //! Draws noisy curves of each of twenty models, with starts that are 20 to 50 % off, and fits them to columns on the
-//! CPU, once from their starts and twelve times from the truth and around it. Prints, by model and noise (in units of the
-//! curve's scatter), how many fits fail, how many successes end above the lowest χ² of the twelve, and how many of these
-//! do not determine a parameter or have two parallel columns of the Jacobian.
+//! CPU, once from their starts and twelve times from the truth and around it. Prints, by model and noise (in units of
+//! the curve's scatter), how many fits fail, how many successes end above the lowest χ² of the twelve, and how many of
+//! these do not determine a parameter or have two parallel columns of the Jacobian.
 
 use std::time::Instant;
 

@@ -1,5 +1,6 @@
 //! `popfit-bench soak`: good and bad spectra stream through a fitter without end. Every ten seconds it prints rows,
-//! resident memory and open handles. It fails if these grow, if a spectrum has no row, or if a row differs from its first.
+//! resident memory and open handles. It fails if these grow, if a spectrum has no row, or if a row differs from its
+//! first.
 
 use std::time::Duration;
 

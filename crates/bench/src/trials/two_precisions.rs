@@ -1,9 +1,9 @@
-//! `popfit-bench two-precisions`: compares the fits of the same spectra in f32 and in f64. A fit that f32 ends too early
-//! ends at a distance.
+//! `popfit-bench two-precisions`: compares the fits of the same spectra in f32 and in f64. A fit that f32 ends too
+//! early ends at a distance.
 //!
-//! Prints each fit whose parameters differ by more than 0.02 errors or of which only one is a success, then the number of
-//! fits within 0.0001, 0.001, 0.01 and 0.02 errors, and of the others. It judges a change of the rules by which steps are
-//! accepted and fits end. Include spectra of low signal-to-noise ratio.
+//! Prints each fit whose parameters differ by more than 0.02 errors or of which only one is a success, then the number
+//! of fits within 0.0001, 0.001, 0.01 and 0.02 errors, and of the others. It judges a change of the rules by which
+//! steps are accepted and fits end. Include spectra of low signal-to-noise ratio.
 
 use std::path::PathBuf;
 
