@@ -10,6 +10,7 @@ mod images;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use images::{PARAMETERS, POINTS, images};
 use popfit::{CurveColumns, CurveFitter, Curves, Device};
+use popfit_testing::memory::read_peak_mebibytes;
 
 const FITS: usize = 1_000_000;
 
@@ -31,19 +32,6 @@ fn quality(fitter: &CurveFitter, curves: &Curves, columns: &CurveColumns) -> (f6
     )
 }
 
-/// Peak resident memory in MiB, where the system tells.
-fn peak() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))?;
-    line.split_whitespace()
-        .next()?
-        .parse::<u64>()
-        .ok()
-        .map(|kib| kib >> 10)
-}
-
 fn gauss2d(c: &mut Criterion) {
     let few = 4000;
     let (formula, x, y, starts) = images(FITS / 10);
@@ -57,7 +45,7 @@ fn gauss2d(c: &mut Criterion) {
     }
     println!(
         "gauss2d: peak memory {:?} MiB after 10^7 fits in parts of {}",
-        peak(),
+        read_peak_mebibytes(),
         FITS / 10
     );
     let first = Curves::on_common_grid(

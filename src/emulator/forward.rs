@@ -77,7 +77,7 @@ impl Emulator {
         self.evaluator().templates(labels)
     }
 
-    /// Returns the network of some of its pixels.
+    /// Returns the network of some of its pixels. It keeps the hash of the whole one.
     pub(crate) fn select_pixels(&self, pixels: &[usize]) -> Emulator {
         let select_rows = |values: &[f32], width: usize| -> Vec<f32> {
             let rows = pixels.iter().map(|pixel| &values[pixel * width..][..width]);

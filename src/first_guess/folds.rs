@@ -40,6 +40,8 @@ const MAX_RHO: f64 = 0.35;
 const FOLDING_EFFECTS: Range<f64> = 0.05..0.5;
 /// Approximate number of pixels of an arm at which lines are compared. Lines that fold are wide.
 const COMPARED_PIXELS: usize = 512;
+/// Smallest number of pixels of a segment for each term of its continuum, if it has as many.
+const MIN_PIXELS_PER_TERM: usize = 4;
 
 /// A fold of the templates near a point.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -183,6 +185,8 @@ impl SampledLabel {
                 }
             }
         }
+        // A bound cuts several moves short, which are then the same.
+        moves.dedup();
         moves
     }
 }
@@ -272,7 +276,9 @@ impl ThinnedArm<'_> {
         let mut segments = Vec::new();
         for segment in &arm.grid.segments {
             let begin = pixels.len();
-            pixels.extend((segment.start..segment.end).step_by(step));
+            let length = segment.end - segment.start;
+            let max_step = length / (MIN_PIXELS_PER_TERM * arm.continuum.terms).max(1);
+            pixels.extend((segment.start..segment.end).step_by(step.clamp(1, max_step.max(1))));
             let segment_wavelength: Vec<f64> =
                 pixels[begin..].iter().map(|k| wavelength[*k]).collect();
             let basis = make_continuum_basis(arm.continuum, &segment_wavelength);

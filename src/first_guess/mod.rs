@@ -36,7 +36,8 @@ use effort::{Effort, StartChoice};
 use exposures::{VelocityGroup, judge_candidates};
 pub use folds::Fold;
 use folds::FoldMap;
-use library::{choose_rotations, observe_templates, physical_labels, rotate_points, sample_points};
+pub use library::physical_labels;
+use library::{choose_rotations, observe_templates, rotate_points, sample_points};
 use look::Candidate;
 use unit::TemplateSegment;
 

@@ -8,6 +8,7 @@ pub mod far_starts;
 pub mod files;
 pub mod fits;
 pub mod fits_bytes;
+pub mod memory;
 pub mod minima;
 pub mod minpack;
 pub mod nist;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::demo_file as data;
+use crate::memory::read_process_memory;
 use popfit::spectra::{SpectraReader, open_reader};
 use popfit::{Control, Device, FitRow, ModelFile, Result, Sink, Spectra, SpectralFitter, Status};
 
@@ -40,17 +41,9 @@ pub struct Held {
 
 impl Held {
     pub fn now() -> Held {
-        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let resident = status.lines().find_map(|line| {
-            line.strip_prefix("VmRSS:")?
-                .split_whitespace()
-                .next()?
-                .parse::<u64>()
-                .ok()
-        });
         let handles = std::fs::read_dir("/proc/self/fd").map_or(0, |all| all.count());
         Held {
-            memory: resident.unwrap_or(0) * 1024,
+            memory: read_process_memory("self", "VmRSS").unwrap_or(0),
             handles,
         }
     }

@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use crate::error::Result;
-use crate::first_guess::{Fold, Start};
+use crate::first_guess::{Fold, Start, physical_labels};
 use crate::math::triangle::packed_index;
 use crate::model::{ModelArm, ParameterLimits, SpectralModel};
 use crate::solver::basin::LEAST_RISE;
@@ -74,11 +74,11 @@ const SCRUTINY_LEVELS: [Scrutiny; 3] = [
     },
 ];
 /// Distances by which a label is moved towards a fold of the templates, after any number of rounds, as shares of the
-/// range in which folds were sought. With the limit of ρ below they detect minima at 0.12 to 0.54 of it.
+/// range in which folds were sought. With the limit of ρ below they detect minima at 0.12 to 0.52 of it.
 const DISTANCES_NEAR_FOLDS: [f64; 3] = [0.15, 0.25, 0.4];
-/// Upper limit of ρ for a start there. A limit of 0.15 mends as many wrong minima, with four times as many starts, and
-/// one of 0.03 fewer (`docs/trials.md`).
-const MAX_RHO_NEAR_FOLDS: f64 = 0.07;
+/// Upper limit of ρ for a start there. A limit of 0.15 mends as many wrong minima, with four times as many starts
+/// (`docs/trials.md`).
+const MAX_RHO_NEAR_FOLDS: f64 = 0.05;
 /// Smallest distance at which a label is probed, as a share of the distance between its bounds. Bounds may cut a probe
 /// shorter.
 const MIN_PROBE_DISTANCE: f64 = 0.05;
@@ -261,15 +261,10 @@ impl MovableLabel {
 /// Returns whether a point, in the solver's units, lies outside the training hull of any arm, where templates are
 /// meaningless.
 fn is_outside_hulls(model: &SpectralModel, u: &[f64]) -> bool {
-    let physical_value = |p: usize| model.parameters[p].to_physical(u[p]);
-    model.arms.iter().any(|arm| {
-        let labels: Vec<f64> = arm
-            .inputs
-            .iter()
-            .map(|input| input.source.value(physical_value))
-            .collect();
-        arm.emulator.extrapolates(&labels)
-    })
+    model
+        .arms
+        .iter()
+        .any(|arm| arm.emulator.extrapolates(&physical_labels(model, arm, u)))
 }
 
 impl SpectralPasses {

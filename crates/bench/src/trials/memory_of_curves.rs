@@ -4,22 +4,10 @@
 use clap::ValueEnum;
 use popfit::{CurveFitter, Curves, Device, Formula};
 use popfit_cli::Failure;
+use popfit_testing::memory::read_peak_mebibytes;
 
 const FITS: usize = 1_000_000;
 const POINTS: usize = 25;
-
-/// Returns the peak resident memory in MiB, if the system reports it.
-fn peak_memory() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))?;
-    line.split_whitespace()
-        .next()?
-        .parse::<u64>()
-        .ok()
-        .map(|kib| kib >> 10)
-}
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -46,11 +34,11 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let columns = if arguments.input == Input::F64 {
         let (y, starts): (Vec<f64>, Vec<f64>) =
             (y.map(f64::from).collect(), starts.map(f64::from).collect());
-        println!("input {:?} MiB", peak_memory());
+        println!("input {:?} MiB", read_peak_mebibytes());
         fitter.fit_columns(&Curves::on_common_grid(&x, y, starts))?
     } else {
         let (y, starts): (Vec<f32>, Vec<f32>) = (y.collect(), starts.collect());
-        println!("input {:?} MiB", peak_memory());
+        println!("input {:?} MiB", read_peak_mebibytes());
         fitter.fit_columns(&Curves::on_common_grid(&x, &y, &starts))?
     };
     let arrived = columns
@@ -61,7 +49,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     println!(
         "{arrived} of {} arrived, peak {:?} MiB",
         columns.len(),
-        peak_memory()
+        read_peak_mebibytes()
     );
     Ok(())
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use super::popfit_in as popfit;
+use popfit_testing::memory::read_process_memory;
 use popfit_testing::tiny::{self, PIXELS, linear_layer, network_file, wave, wavelength};
 use popfit_testing::{bools, f32s, f64s, file, npy, npz};
 
@@ -478,17 +479,14 @@ fn peak_of_a_fit(folder: &Path, model: &str, spectra: &str) -> f64 {
         .args([spectra; 8]);
     command.args(["--device", "cpu", "--quiet", "--overwrite", "-o", "out.csv"]);
     let mut child = command.spawn().unwrap();
-    let status = format!("/proc/{}/status", child.id());
-    let mut peak = 0.0f64;
+    let process = child.id().to_string();
+    let mut peak = 0;
     while child.try_wait().unwrap().is_none() {
         // the system keeps the peak
-        let text = std::fs::read_to_string(&status).unwrap_or_default();
-        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
-        peak = peak.max(kib.unwrap_or(0.0) / 1024.0);
+        peak = peak.max(read_process_memory(&process, "VmHWM").unwrap_or(0));
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
-    peak
+    peak as f64 / f64::from(1 << 20)
 }
 
 /// A file without weights is told which arrays it has.
