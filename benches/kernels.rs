@@ -136,6 +136,7 @@ fn product(
         rows: 5,
         inner,
         columns,
+        addition: None,
     })
 }
 

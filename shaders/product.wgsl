@@ -3,7 +3,8 @@
 //
 // One invocation computes 4 rows x 16 columns in 16 vec4 registers, k in ascending order, no barriers: the best variant
 // on software adapters (gpu_notes). members, x (vec4; ROWS x INNER a member), w (vec4; INNER x COLUMNS), y (vec4; ROWS
-// x COLUMNS per member). Sums in f32. The host emits x_at and w_at: four numbers, of f32 or of halves.
+// x COLUMNS per member). Sums in f32. The host emits x_at and w_at, which return four numbers, of f32 or of halves, and
+// y_sum: the product, or what y holds plus a multiple of it.
 //@use members
 
 const INNER4: u32 = INNER / 4u;
@@ -16,10 +17,10 @@ fn x_start(row: u32) -> u32 {
 fn store(row: u32, limit: u32, column: u32, a: vec4<f32>, b: vec4<f32>, c: vec4<f32>, d: vec4<f32>) {
     if row < limit {
         let start = y_base(row / ROWS, 0u) + (row % ROWS) * COLUMNS4 + column;
-        y[start] = a;
-        y[start + 1u] = b;
-        y[start + 2u] = c;
-        y[start + 3u] = d;
+        y[start] = y_sum(start, a);
+        y[start + 1u] = y_sum(start + 1u, b);
+        y[start + 2u] = y_sum(start + 2u, c);
+        y[start + 3u] = y_sum(start + 3u, d);
     }
 }
 

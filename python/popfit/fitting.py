@@ -74,7 +74,7 @@ def fit(
     max_rounds : int, optional
         Rounds that a fit may take; by default 60 for "lm", 1500 for "nelder-mead".
     precision : {"f32", "f64", "mixed"}
-        Numbers that fits compute with. "f64" is for the CPU. "mixed" makes the first rounds' output layers of 16-bit
+        Numbers that fits compute with. "f64" is for the CPU. "mixed" computes output layers as products of 16-bit
         numbers, for GPUs.
     velocity_scan : {"off", "fixed", "refitted"}, optional
         Scan of the velocity for its posterior, with labels and vsini fixed or fitted anew at every velocity; by default

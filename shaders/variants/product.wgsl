@@ -5,8 +5,8 @@
 // deep, two of each operand: while one is used the next one is on its way, fetched without a branch, because compilers
 // wait for a value at the end of the branch that fetches it. k ascends, as in product.wgsl. members, x
 // (vec4; ROWS x INNER a member), w (vec4; INNER x COLUMNS), y (vec4; ROWS x COLUMNS a member). Sums in f32. The host
-// emits TX and TY, 64 to 256 invocations, of which each fetches X_LOADS and W_LOADS vec4 of a tile, and x_at and w_at:
-// four numbers, of f32 or of halves.
+// emits TX and TY, 64 to 256 invocations, of which each fetches X_LOADS and W_LOADS vec4 of a tile, and x_at, w_at and
+// y_sum, as for product.wgsl.
 //
 // With ACTIVATED = 1 (0 or 1) a workgroup makes the rows of TILE_MEMBERS whole members, TILE_USED of its rows, and the
 // layer's activation is done on them before they are written: as by activate.wgsl, with the arrays of layer.wgsl.
@@ -181,10 +181,10 @@ fn main(
     if row_$r < rows && 8u * lane.y + $ru < TILE_USED {
         let start = y_base(row_$r / ROWS, 0u) + (row_$r % ROWS) * COLUMNS4 + first_column + lane.x;
         if first_column + lane.x < COLUMNS4 {
-            y[start] = y_$r_0;
+            y[start] = y_sum(start, y_$r_0);
         }
         if first_column + lane.x + TX < COLUMNS4 {
-            y[start + TX] = y_$r_1;
+            y[start + TX] = y_sum(start + TX, y_$r_1);
         }
     }
     //@end

@@ -41,7 +41,10 @@ fn spare_elements_of_stage(recording: &Recording, stage: &Stage, id: BufferId) -
     match stage {
         Stage::Product(product) if recording.block(product.weight).kind != Kind::Half => 0,
         Stage::Product(product) if id == product.input => SPARE_PRODUCT_ROWS * product.inner / 2,
-        Stage::Product(product) if id == product.output => SPARE_PRODUCT_ROWS * product.columns,
+        Stage::Product(product) if id == product.output => {
+            let rows = product.addition.map_or(1, |addition| addition.output_rows);
+            SPARE_PRODUCT_ROWS * rows * product.columns
+        }
         _ => 0,
     }
 }

@@ -125,6 +125,7 @@ fn record_layers(recording: &mut Recording, size: Size) -> BufferId {
             rows,
             inner,
             columns,
+            addition: None,
         }));
         let activate = Activate {
             buffer: output,

@@ -13,62 +13,67 @@ use super::readback;
 use crate::error::Result;
 use crate::kernels::product::{Products, Variant};
 use crate::kernels::shader::ShaderContext;
-use crate::recording::{self as rec, BufferId, Kind, Recording, Scope, Values};
+use crate::recording::{self as rec, Addition, BufferId, Kind, Recording, Scope, Values};
 
-/// Returns the numbers of members, inner and outer columns of the test product. Neither rows nor columns fill the
-/// groups of any kernel, nor do the inner columns of f32 fill a tile.
-const fn product_shape(kind: Kind) -> ProductShape {
-    ProductShape {
-        members: 7,
-        inner: if matches!(kind, Kind::Half) { 48 } else { 44 },
-        columns: 208,
-    }
-}
-/// Number of rows of the test product per member.
+/// Number of members of the test products.
+const MEMBERS: usize = 7;
+/// Number of rows of a member's output.
 const ROWS_PER_MEMBER: usize = 5;
+/// Number of columns. Neither rows nor columns fill the groups of any kernel.
+const COLUMNS: usize = 208;
 /// Largest error of a sum in f32, relative to that of the absolute terms: sums in f16 are ten times as far off.
 const PRODUCT_TOLERANCE: f64 = 1e-4;
 
+/// A product whose result the host knows.
 #[derive(Clone, Copy)]
-struct ProductShape {
-    members: usize,
-    inner: usize,
-    columns: usize,
+struct ProductCase {
+    variant: Variant,
+    kind: Kind,
+    /// The product of one row per member is added to the first of its output's rows.
+    is_added: bool,
+}
+
+impl ProductCase {
+    /// Returns the numbers of a row. Those of f32 do not fill a tile.
+    fn inner(&self) -> usize {
+        if self.kind == Kind::Half { 48 } else { 44 }
+    }
+
+    /// Returns how many rows of a member are multiplied.
+    fn rows(&self) -> usize {
+        if self.is_added { 1 } else { ROWS_PER_MEMBER }
+    }
+
+    /// Returns how the product is added.
+    fn addition(&self) -> Option<Addition> {
+        self.is_added.then_some(Addition {
+            factor: 0.375,
+            output_rows: ROWS_PER_MEMBER,
+        })
+    }
 }
 
 /// Tests whether an adapter computes a matrix product with this kernel and kind of number as the host does. A kernel
-/// that it cannot compile does not count as right.
+/// that it cannot compile does not count as right. Products of f16 numbers are added to others, too.
 pub(super) fn is_kernel_right(context: &GpuContext, variant: Variant, kind: Kind) -> bool {
-    let ProductShape { inner, columns, .. } = product_shape(kind);
-    let Ok(DeviceProduct { sums, x, w }) = DeviceProduct::compute(context, variant, kind) else {
-        return false;
-    };
-    // The host rounds the factors as the adapter does, and sums in f64.
-    let round = |x: f32| {
-        if kind == Kind::Half {
-            f16::from_f32(x).to_f64()
-        } else {
-            f64::from(x)
-        }
-    };
-    sums.iter().enumerate().all(|(index, device_sum)| {
-        let row = index / columns;
-        let column = index % columns;
-        let mut sum = 0.0;
-        let mut absolute_sum = 0.0;
-        for k in 0..inner {
-            let term = round(x[row * inner + k]) * round(w[k * columns + column]);
-            sum += term;
-            absolute_sum += term.abs();
-        }
-        (f64::from(*device_sum) - sum).abs() <= PRODUCT_TOLERANCE * absolute_sum
-    })
+    let cases = [false, true].map(|is_added| ProductCase {
+        variant,
+        kind,
+        is_added,
+    });
+    cases
+        .iter()
+        .filter(|case| kind == Kind::Half || !case.is_added)
+        .all(|case| DeviceProduct::compute(context, *case).is_ok_and(|product| product.is_right()))
 }
 
 /// A product as an adapter computes it, and its factors.
 struct DeviceProduct {
-    /// (members · rows, columns)
-    sums: Vec<f32>,
+    case: ProductCase,
+    /// (members · rows of the output, columns)
+    output: Vec<f32>,
+    /// What the output held before: (members · rows of the output, columns).
+    before: Vec<f32>,
     /// (members · rows, inner)
     x: Vec<f32>,
     /// (inner, columns)
@@ -76,21 +81,59 @@ struct DeviceProduct {
 }
 
 impl DeviceProduct {
-    /// Computes the test product on the adapter with this kernel and kind of number, and returns it with its factors.
-    fn compute(context: &GpuContext, variant: Variant, kind: Kind) -> Result<DeviceProduct> {
-        let ProductShape {
-            members,
-            inner,
-            columns,
-        } = product_shape(kind);
+    /// Computes the test product on the adapter, and returns it with its factors.
+    fn compute(context: &GpuContext, case: ProductCase) -> Result<DeviceProduct> {
         let pseudorandom = |k: usize| ((k * 7919 + 13) % 1009) as f32 / 504.0 - 1.0;
-        let x: Vec<f32> = (0..members * ROWS_PER_MEMBER * inner)
-            .map(pseudorandom)
-            .collect();
-        let w: Vec<f32> = (0..inner * columns).map(|k| pseudorandom(k + 5)).collect();
-        let sums =
-            TestProduct::new(context, variant, kind, x.clone(), w.clone())?.multiply(context)?;
-        Ok(DeviceProduct { sums, x, w })
+        let numbers = |count: usize, first: usize| -> Vec<f32> {
+            (first..first + count).map(pseudorandom).collect()
+        };
+        let mut product = DeviceProduct {
+            case,
+            output: Vec::new(),
+            before: numbers(MEMBERS * ROWS_PER_MEMBER * COLUMNS, 3),
+            x: numbers(MEMBERS * case.rows() * case.inner(), 0),
+            w: numbers(case.inner() * COLUMNS, 5),
+        };
+        product.output = TestProduct::new(context, &product)?.multiply(context)?;
+        Ok(product)
+    }
+
+    /// Returns whether the output is as the host computes it, which rounds the factors as the adapter does, and sums in
+    /// f64.
+    fn is_right(&self) -> bool {
+        let inner = self.case.inner();
+        let round = |x: f32| {
+            if self.case.kind == Kind::Half {
+                f16::from_f32(x).to_f64()
+            } else {
+                f64::from(x)
+            }
+        };
+        self.output.iter().enumerate().all(|(index, output)| {
+            let column = index % COLUMNS;
+            let output_row = index / COLUMNS;
+            // 1. Find the row of x of which this is the product, and what it is added to.
+            let (x_row, before, factor) = match self.case.addition() {
+                None => (output_row, 0.0, 1.0),
+                Some(_) if !output_row.is_multiple_of(ROWS_PER_MEMBER) => {
+                    return *output == self.before[index];
+                }
+                Some(addition) => (
+                    output_row / ROWS_PER_MEMBER,
+                    f64::from(self.before[index]),
+                    f64::from(addition.factor),
+                ),
+            };
+            // 2. Compare.
+            let mut sum = before;
+            let mut absolute_sum = before.abs();
+            for k in 0..inner {
+                let term = round(self.x[x_row * inner + k]) * round(self.w[k * COLUMNS + column]);
+                sum += factor * term;
+                absolute_sum += (factor * term).abs();
+            }
+            (f64::from(*output) - sum).abs() <= PRODUCT_TOLERANCE * absolute_sum
+        })
     }
 }
 
@@ -99,29 +142,19 @@ struct TestProduct {
     buffers: Buffers,
     pipeline: Pipeline,
     output: BufferId,
-    members: usize,
-    /// Elements of the output.
-    elements: usize,
 }
 
 impl TestProduct {
-    /// Creates the buffers and the kernel for the product of `x` (members · rows, inner) and `w` (inner, columns).
-    fn new(
-        context: &GpuContext,
-        variant: Variant,
-        kind: Kind,
-        x: Vec<f32>,
-        w: Vec<f32>,
-    ) -> Result<TestProduct> {
-        let ProductShape {
-            members,
-            inner,
-            columns,
-        } = product_shape(kind);
+    /// Creates the buffers and the kernel for a product.
+    fn new(context: &GpuContext, product: &DeviceProduct) -> Result<TestProduct> {
+        let DeviceProduct {
+            case, before, x, w, ..
+        } = product;
+        let (kind, inner, rows) = (case.kind, case.inner(), case.rows());
         let mut recording = Recording::default();
-        let input = recording.buffer("x", Scope::Member, kind, ROWS_PER_MEMBER * inner);
-        let output = recording.buffer("y", Scope::Member, Kind::Float, ROWS_PER_MEMBER * columns);
-        let w = Values::F32(Arc::new(w));
+        let input = recording.buffer("x", Scope::Member, kind, rows * inner);
+        let output = recording.buffer("y", Scope::Member, Kind::Float, ROWS_PER_MEMBER * COLUMNS);
+        let w = Values::F32(Arc::new(w.clone()));
         let weight = if kind == Kind::Half {
             recording.half_constant("w", w)
         } else {
@@ -131,14 +164,15 @@ impl TestProduct {
             input,
             weight,
             output,
-            rows: ROWS_PER_MEMBER,
+            rows,
             inner,
-            columns,
+            columns: COLUMNS,
+            addition: case.addition(),
         };
         recording.stages.push(rec::Stage::Product(stage.clone()));
         let layout = Layout {
             parameters: 1,
-            capacity: members,
+            capacity: MEMBERS,
         };
         let buffers = Buffers::new(
             context,
@@ -146,8 +180,8 @@ impl TestProduct {
             &BufferPlan::new(&recording, layout, 1, &[]),
         )?;
         let products = Products {
-            full: variant,
-            halves: variant,
+            full: case.variant,
+            halves: case.variant,
         };
         let shaders = ShaderContext {
             declared: recording.declared(),
@@ -155,35 +189,26 @@ impl TestProduct {
             products,
         };
         let pipeline = Pipeline::new(context, &stage.product_shader(&shaders, false)?, &buffers)?;
-        let places: Vec<usize> = (0..members).collect();
-        let x = Values::F32(Arc::new(x));
-        buffers::upload_blocks(
-            context,
-            &recording,
-            input,
-            &buffers.blocks[input.0],
-            &x,
-            &places,
-        );
-        context.write_buffer(&buffers.members, 0, bytemuck::cast_slice(&[members as u32]));
+        let places: Vec<usize> = (0..MEMBERS).collect();
+        for (id, numbers) in [(input, x), (output, before)] {
+            let numbers = Values::F32(Arc::new(numbers.clone()));
+            let buffer = &buffers.blocks[id.0];
+            buffers::upload_blocks(context, &recording, id, buffer, &numbers, &places);
+        }
+        context.write_buffer(&buffers.members, 0, bytemuck::cast_slice(&[MEMBERS as u32]));
         Ok(TestProduct {
             buffers,
             pipeline,
             output,
-            members,
-            elements: members * ROWS_PER_MEMBER * columns,
         })
     }
 
     /// Runs the product on the device, and returns its output: (members · rows, columns).
     fn multiply(&self, context: &GpuContext) -> Result<Vec<f32>> {
         let TestProduct {
-            buffers,
-            pipeline,
-            elements,
-            ..
+            buffers, pipeline, ..
         } = self;
-        let elements = *elements;
+        let elements = MEMBERS * ROWS_PER_MEMBER * COLUMNS;
         let target = context.catch_errors(|| Ok(buffers::create_readback(context, elements)))?;
         let mut encoder = context
             .device
@@ -192,7 +217,7 @@ impl TestProduct {
         pass.set_pipeline(&pipeline.pipeline);
         pass.set_bind_group(0, &pipeline.bind_group, &[]);
         pass.dispatch_workgroups(
-            pipeline.dispatch.x(self.members),
+            pipeline.dispatch.x(MEMBERS),
             pipeline.dispatch.y,
             pipeline.dispatch.z,
         );
@@ -237,8 +262,13 @@ mod tests {
             return;
         };
         let bits = |variant| -> Vec<u32> {
-            let answer = DeviceProduct::compute(&context, variant, Kind::Float).unwrap();
-            answer.sums.into_iter().map(f32::to_bits).collect()
+            let case = ProductCase {
+                variant,
+                kind: Kind::Float,
+                is_added: false,
+            };
+            let product = DeviceProduct::compute(&context, case).unwrap();
+            product.output.into_iter().map(f32::to_bits).collect()
         };
         let first = bits(TILES[0]);
         assert!(first.iter().any(|bits| *bits != first[0]));

@@ -19,7 +19,6 @@ pub mod integrate;
 mod label;
 pub mod labels;
 mod memory;
-pub mod narrow;
 pub mod normal;
 pub mod per_pixel;
 #[cfg(feature = "gpu")]
@@ -37,6 +36,7 @@ pub(crate) mod shader;
 mod shader_rows;
 #[cfg(feature = "gpu")]
 pub(crate) mod source;
+pub mod split;
 
 use crate::buffers::{BufferId, Cost, Declared, Work};
 #[cfg(feature = "gpu")]
@@ -157,7 +157,7 @@ kernels! {
     prior: Prior,
     labels: Labels,
     product: Product,
-    narrow: Narrow,
+    split: Split,
     activate: Activate,
     per_pixel: PerPixel,
     broaden: Broaden,
@@ -180,3 +180,5 @@ pub use custom::{
 pub(crate) use custom::{ModelScratch, put_rows, widen};
 pub use prior::HullRow;
 pub(crate) use prior::add_penalties;
+pub use product::Addition;
+pub use split::{REMAINDER_SCALE, remainder_weights};

@@ -24,6 +24,17 @@ pub struct Product {
     pub inner: usize,
     /// Multiple of 16: the stride of `output` and `weight`.
     pub columns: usize,
+    /// The product is added to what `output` holds; `None` if it replaces that.
+    pub addition: Option<Addition>,
+}
+
+/// How a product of one row per member is added to the first row of the member's output.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Addition {
+    /// Factor of the product.
+    pub factor: f32,
+    /// Number of rows of a member's output.
+    pub output_rows: usize,
 }
 
 impl Kernel for Product {
@@ -48,14 +59,27 @@ impl Kernel for Product {
 
     fn run<R: Real>(&self, memory: &mut impl Memory<R>) {
         memory.write(self.output, |memory, output| {
-            if let Some(packed) = memory.packed(self.weight) {
+            let Some(packed) = memory.packed(self.weight) else {
+                return;
+            };
+            let input = memory.floats(self.input);
+            let Some(addition) = self.addition else {
                 MatrixProduct {
-                    input: memory.floats(self.input),
+                    input,
                     packed,
                     output,
                     accumulate: false,
                 }
                 .run();
+                return;
+            };
+            let factor = R::of(f64::from(addition.factor));
+            let member_rows = output.chunks_exact_mut(addition.output_rows * self.columns);
+            let products = packed.product(input);
+            for (rows, product) in member_rows.zip(products.chunks_exact(self.columns)) {
+                for (y, x) in rows.iter_mut().zip(product) {
+                    *y = *y + factor * *x;
+                }
             }
         });
     }
@@ -118,6 +142,9 @@ impl Products {
         let Variant::Tiles { y, .. } = self.variant_for(declared, product) else {
             return false;
         };
+        if product.addition.is_some() {
+            return false;
+        }
         let tile = 8 * y as usize;
         10 * (tile / product.rows * product.rows) >= 9 * tile
     }
@@ -162,6 +189,16 @@ impl Product {
         shader.constants.unsigned("ROWS", self.rows);
         shader.constants.unsigned("INNER", self.inner);
         shader.constants.unsigned("COLUMNS", self.columns);
+        if output_element != "f32" {
+            let sum = self
+                .addition
+                .map_or("product".to_owned(), |Addition { factor, .. }| {
+                    format!("y[at] + {factor:?}f * product")
+                });
+            shader.constants.line(&format!(
+                "fn y_sum(at: u32, product: vec4<f32>) -> vec4<f32> {{ return {sum}; }}"
+            ));
+        }
         Ok(shader)
     }
 
@@ -226,6 +263,17 @@ impl Product {
                 let text = include_str!("../../shaders/variants/product_cooperative.wgsl");
                 let dispatch = self.dispatch_tiles(4 * size, 4 * size);
                 let mut shader = context.start_shader("product_cooperative", text, dispatch);
+                let addition = self.addition.unwrap_or(Addition {
+                    factor: 1.0,
+                    output_rows: 1,
+                });
+                shader
+                    .constants
+                    .unsigned("ADDED", usize::from(self.addition.is_some()));
+                shader.constants.float("FACTOR", f64::from(addition.factor));
+                shader
+                    .constants
+                    .unsigned("Y_STRIDE", addition.output_rows * self.columns);
                 shader.constants.unsigned("SIZE", size as usize);
                 shader.constants.unsigned("SUBGROUP", lanes as usize);
                 for (name, element) in [("A", "f16"), ("B", "f16"), ("C", "f32")] {
@@ -272,6 +320,7 @@ mod tests {
                 rows,
                 inner: 4,
                 columns: 16,
+                addition: None,
             };
             assert_eq!(
                 products.may_activate(recording.declared(), &product),

@@ -9,6 +9,7 @@ mod exposures;
 mod fault;
 #[cfg(feature = "files")]
 mod file;
+mod halves;
 mod jitter;
 #[cfg(feature = "files")]
 mod keys;

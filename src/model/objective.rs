@@ -3,13 +3,14 @@
 
 use std::sync::Arc;
 
+use super::halves::factors_fit_in_f16;
 use super::observe::{ArmBuffers, ArmLayout, ArmRecorder, RowBuffer, buffer_name};
 use super::sampling::padded;
 use super::{ModelArm, SpectralModel};
 use crate::emulator::{Layer, Network, transpose_padded};
 use crate::recording::{
-    Activate, BufferId, HullRow, Kind, Labels, Narrow, PerPixel, Precision, Prior, Product,
-    Recording, Scope, Stage, Values,
+    Activate, Addition, BufferId, HullRow, Kind, Labels, PerPixel, Precision, Prior, Product,
+    REMAINDER_SCALE, Recording, Scope, Split, Stage, Values, remainder_weights,
 };
 use crate::solver::Objective;
 
@@ -49,7 +50,7 @@ impl SpectralObjective {
             precision,
             values_only,
             marginalise: model.marginalise,
-            caps_cost: precision != Precision::Mixed,
+            caps_cost: true,
             ..Recording::default()
         };
         // 1. Record the prior, with the penalties of the training hulls.
@@ -198,18 +199,29 @@ fn record_dense(
         let mut weights = transpose_padded(&layer.weight, layer.inputs, columns);
         weights.reserve_exact((inner * columns).saturating_sub(weights.len()));
         weights.resize(inner * columns, 0.0);
-        // 2. In mixed precision, the last layer multiplies in f16 if its weights fit.
-        let uses_f16 =
-            recording.precision == Precision::Mixed && is_last && k > 0 && fit_in_f16(&weights);
-        let weight = if uses_f16 {
-            let length = rows * inner;
-            let narrow_input = recording.buffer(name("halves"), Scope::Member, Kind::Half, length);
-            recording.stages.push(Stage::Narrow(Narrow {
+        // 2. In mixed precision, the last layer multiplies f16 numbers if its factors fit. The product of what their
+        //    rounding left of the values is added below.
+        let multiplies_halves = recording.precision == Precision::Mixed
+            && is_last
+            && k > 0
+            && factors_fit_in_f16(&layers[..k], arm.emulator.activation, &weights);
+        let mut remainder = None;
+        let weight = if multiplies_halves {
+            let mut half_buffer = |contents, length| {
+                recording.buffer(name(contents), Scope::Member, Kind::Half, length)
+            };
+            let split = Split {
                 input,
-                output: narrow_input,
-                length,
-            }));
-            input = narrow_input;
+                halves: half_buffer("halves", rows * inner),
+                remainder: half_buffer("remainder", 2 * inner),
+                rows,
+                columns: inner,
+            };
+            input = split.halves;
+            recording.stages.push(Stage::Split(split));
+            let values = f32_values(remainder_weights(&weights));
+            let remainder_weight = recording.half_constant(name("remainder weight"), values);
+            remainder = Some((split.remainder, remainder_weight));
             recording.half_constant(name("weight"), f32_values(weights))
         } else {
             recording.constant(name("weight"), f32_values(weights))
@@ -233,7 +245,22 @@ fn record_dense(
             rows,
             inner,
             columns,
+            addition: None,
         }));
+        if let Some((input, weight)) = remainder {
+            recording.stages.push(Stage::Product(Product {
+                input,
+                weight,
+                output,
+                rows: 1,
+                inner: 2 * inner,
+                columns,
+                addition: Some(Addition {
+                    factor: 1.0 / REMAINDER_SCALE,
+                    output_rows: rows,
+                }),
+            }));
+        }
         let activation = if is_last {
             arm.emulator.output
         } else {
@@ -255,13 +282,6 @@ fn record_dense(
         rows,
         columns: inner,
     }
-}
-
-/// Returns whether every value stays finite when rounded to f16.
-fn fit_in_f16(values: &[f32]) -> bool {
-    values
-        .iter()
-        .all(|value| half::f16::from_f32(*value).is_finite())
 }
 
 /// Returns a copy of the values, padded with zeros to `columns` elements.

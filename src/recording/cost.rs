@@ -60,6 +60,6 @@ impl Recording {
 fn is_of_network(stage: &Stage) -> bool {
     matches!(
         stage,
-        Stage::Product(_) | Stage::Narrow(_) | Stage::Activate(_)
+        Stage::Product(_) | Stage::Split(_) | Stage::Activate(_)
     )
 }

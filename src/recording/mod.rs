@@ -18,15 +18,15 @@ pub enum Precision {
     #[default]
     F32,
     F64,
-    /// First rounds whose output layers are products of f16 numbers, summed in f32; the last rounds, and all results,
-    /// are those of `F32`.
+    /// As `F32`, but output layers multiply f16 numbers, summed in f32: two for each value, so that these are as exact
+    /// as in `F32`, and one for each derivative.
     Mixed,
 }
 
 crate::words::named!(Precision, "precision", ["f32" => F32, "f64" => F64, "mixed" => Mixed]);
 
 impl Precision {
-    /// Returns the precision in which results are computed: f32 for mixed precision, else the same.
+    /// Returns the precision that values have: f32 in mixed precision, else the same.
     #[must_use]
     pub(crate) fn of_results(self) -> Precision {
         if self == Precision::Mixed {
@@ -49,8 +49,7 @@ pub struct Recording {
     /// Degrees of freedom, points − parameters, if the rows' noise is not known. A simplex's `fatol` is then in units
     /// of χ² over this.
     pub dof: Option<f64>,
-    /// A high cost does not loosen `ftol`, because χ² is in units of the noise and the rows are exact enough: true for
-    /// spectra, but not in f16.
+    /// A high cost does not loosen `ftol`, because χ² is in units of the noise: true for spectra.
     pub caps_cost: bool,
     pub buffers: Vec<Buffer>,
     pub stages: Vec<Stage>,

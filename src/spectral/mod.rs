@@ -218,7 +218,7 @@ impl SpectralFitter {
     }
 
     /// Sets the precision of the rows of the model: f32 or f64 on the CPU; GPUs compute in f32. With
-    /// [`Precision::Mixed`] the first rounds are faster on GPUs.
+    /// [`Precision::Mixed`] output layers multiply f16 numbers, for GPUs with matrix units.
     #[must_use]
     pub fn precision(mut self, precision: Precision) -> SpectralFitter {
         self.precision = precision;

@@ -270,6 +270,7 @@ impl Builder {
             rows,
             inner: 4,
             columns: HIDDEN,
+            addition: None,
         };
         self.recording.stages.push(Stage::Product(product));
         if let Some(activation) = self.model.activation {
@@ -288,18 +289,25 @@ impl Builder {
             self.recording.stages.push(Stage::Activate(stage));
         }
         let values = self.random.list(HIDDEN * COLUMNS, 0.25);
+        let mut remainder = None;
         let (input, weight) = if self.model.halves {
-            let input = self
-                .recording
-                .buffer("halves", Scope::Member, Kind::Half, rows * HIDDEN);
-            let length = rows * HIDDEN;
-            self.recording.stages.push(Stage::Narrow(Narrow {
+            let mut half_buffer = |name: &str, length| {
+                self.recording
+                    .buffer(name, Scope::Member, Kind::Half, length)
+            };
+            let split = Split {
                 input: hidden,
-                output: input,
-                length,
-            }));
+                halves: half_buffer("halves", rows * HIDDEN),
+                remainder: half_buffer("remainder", 2 * HIDDEN),
+                rows,
+                columns: HIDDEN,
+            };
+            self.recording.stages.push(Stage::Split(split));
+            let left = Values::F32(remainder_weights(&values).into());
+            let weight = self.recording.half_constant("remainder weight", left);
+            remainder = Some((split.remainder, weight));
             (
-                input,
+                split.halves,
                 self.recording
                     .half_constant("weight 1", Values::F32(values.into())),
             )
@@ -319,8 +327,23 @@ impl Builder {
             rows,
             inner: HIDDEN,
             columns: COLUMNS,
+            addition: None,
         };
         self.recording.stages.push(Stage::Product(product));
+        if let Some((input, weight)) = remainder {
+            self.recording.stages.push(Stage::Product(Product {
+                input,
+                weight,
+                output: template,
+                rows: 1,
+                inner: 2 * HIDDEN,
+                columns: COLUMNS,
+                addition: Some(Addition {
+                    factor: 1.0 / REMAINDER_SCALE,
+                    output_rows: rows,
+                }),
+            }));
+        }
         let activation = Activation::Exp { clip: 300.0 };
         let stage = Activate {
             buffer: template,

@@ -1,10 +1,7 @@
 //! Mixed precision ends where f32 does: the synb spectra, with and without rotation, in units of their errors.
 
-use popfit::{
-    Device, FitTable, LevenbergMarquardt, NelderMead, Precision, Spectra, SpectralFitter,
-    SpectralModel,
-};
-use popfit_testing::fits::{devices, fitter, gpu, offset, share, sound};
+use popfit::{Device, FitTable, NelderMead, Precision, Spectra, SpectralModel};
+use popfit_testing::fits::{fitter, gpu, offset, share, sound};
 use popfit_testing::synb::spectra;
 use popfit_testing::{median, rotating_model, synb_model};
 
@@ -29,7 +26,9 @@ fn fit_in_both_precisions(
     })
 }
 
-fn compare_precisions(what: &str, [full, mixed]: &[FitTable; 2]) {
+/// Fails unless parameters differ by less than `max_offset` of their errors, and objectives by less than 0.02 or, of
+/// large ones, 3e-6, which rounding leaves of a sum in f32.
+fn compare_precisions(what: &str, max_offset: f64, [full, mixed]: &[FitTable; 2]) {
     let pairs = || full.to_rows().into_iter().zip(mixed.to_rows());
     // A parameter at a bound has no error. It is at the bound in both.
     let errors = |errors: &[f64]| {
@@ -61,26 +60,44 @@ fn compare_precisions(what: &str, [full, mixed]: &[FitTable; 2]) {
         mean_evaluations(mixed),
     );
     assert!(
-        offsets.iter().all(|s| *s < 0.02),
+        offsets.iter().all(|s| *s < max_offset),
         "{}",
-        share(&offsets, |s| *s < 0.02)
+        share(&offsets, |s| *s < max_offset)
     );
-    assert!(gaps.iter().all(|gap| gap.abs() < 0.02));
+    assert!(pairs().all(|(a, b)| (b.objective - a.objective).abs() < 0.02 + 3e-6 * a.chi2));
     assert!(pairs().all(|(a, b)| a.status == b.status && a.flags == b.flags));
-    // The first rounds were other ones.
-    assert!(pairs().any(|(a, b)| a.evaluations != b.evaluations));
+    // The sums of f16 products are not the same to the bit.
+    assert!(pairs().any(|(a, b)| a.objective != b.objective));
 }
 
 #[test]
 fn mixed_precision_agrees_with_f32_on_the_cpu() {
     let device = Device::cpu();
+    let spectra = spectra("fixed_vsini");
     compare_precisions(
         "synb, cpu",
-        &fit_in_both_precisions(&synb_model(), &device, &spectra("fixed_vsini")),
+        0.02,
+        &fit_in_both_precisions(&synb_model(), &device, &spectra),
     );
     compare_precisions(
         "vsini free, cpu",
-        &fit_in_both_precisions(&rotating_model(), &device, &spectra("free_vsini")),
+        0.02,
+        &fit_in_both_precisions(&rotating_model(), &device, &self::spectra("free_vsini")),
+    );
+}
+
+/// Where the model misses the data by many errors, derivatives with an error of 2⁻¹¹ move the point at which the
+/// gradient vanishes the most.
+#[test]
+fn mixed_precision_agrees_with_f32_where_chi2_is_large() {
+    let mut spectra = spectra("fixed_vsini");
+    for ivar in spectra.arms[0].ivar.to_mut() {
+        *ivar *= 18.0;
+    }
+    compare_precisions(
+        "chi2/dof of 18, cpu",
+        0.03,
+        &fit_in_both_precisions(&synb_model(), &Device::cpu(), &spectra),
     );
 }
 
@@ -89,36 +106,20 @@ fn mixed_precision_agrees_with_f32_on_the_gpu() {
     let Some(device) = gpu() else { return };
     compare_precisions(
         "synb, gpu",
+        0.02,
         &fit_in_both_precisions(&synb_model(), &device, &spectra("fixed_vsini")),
     );
 }
 
 #[test]
-fn few_rounds_are_all_in_f32() {
+fn mixed_precision_agrees_with_f32_by_nelder_mead() {
     let subset = spectra("fixed_vsini").slice(0..6);
-    for device in devices() {
-        for max_rounds in [1, 3, 47] {
-            let rows = |precision| {
-                let settings = LevenbergMarquardt::default().max_rounds(max_rounds);
-                let fitter = SpectralFitter::new(synb_model(), device.clone()).solver(settings);
-                fitter.precision(precision).fit(&subset).unwrap().to_rows()
-            };
-            for (full, mixed) in rows(Precision::F32).iter().zip(&rows(Precision::Mixed)) {
-                popfit_testing::fits::same_bits(full, mixed, "few rounds");
-            }
-        }
-    }
-}
-
-#[test]
-fn mixed_precision_is_refused_for_nelder_mead() {
-    let fitter = SpectralFitter::new(synb_model(), Device::cpu()).solver(NelderMead::default());
-    let refused = fitter
-        .precision(Precision::Mixed)
-        .fit(&spectra("fixed_vsini"));
-    let refused = refused.unwrap_err();
-    assert!(
-        refused.to_string().contains("Levenberg") && refused.argument().is_some(),
-        "{refused}"
-    );
+    let [full, mixed] = [Precision::F32, Precision::Mixed].map(|precision| {
+        fitter(synb_model(), &Device::cpu())
+            .solver(NelderMead::default())
+            .precision(precision)
+            .fit(&subset)
+            .unwrap()
+    });
+    compare_precisions("Nelder-Mead, cpu", 0.02, &[full, mixed]);
 }

@@ -31,7 +31,7 @@ pub struct FitOptions {
     /// What spectra of a file are that have the same id [default: as the model file says, else separate]
     #[arg(long, value_enum, help_heading = "Fit")]
     exposures: Option<Exposures>,
-    /// f32, or mixed: the first rounds' output layers as products of 16-bit numbers, for GPUs
+    /// f32, or mixed: output layers as products of 16-bit numbers, for GPUs
     #[arg(long, value_enum, default_value_t = Precision::F32, help_heading = "Fit")]
     precision: Precision,
     /// Starts of each spectrum, 1 to 64 [default: the model file's, else as many as compete, at most 4; 8 or 32 where

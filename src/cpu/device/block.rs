@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::io::memory::try_with_capacity;
-use crate::kernels::narrow::round_to_half;
+use crate::kernels::split::round_to_half;
 use crate::math::Real;
 use crate::recording::{Buffer, Kind, Scope, Values};
 

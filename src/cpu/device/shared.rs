@@ -142,6 +142,7 @@ mod tests {
                 rows: 1,
                 inner: 4,
                 columns: 16,
+                addition: None,
             };
             recording.stages.push(Stage::Product(product));
             recording

@@ -174,6 +174,7 @@ mod tests {
                     rows: 1,
                     inner: 4,
                     columns,
+                    addition: None,
                 };
                 recording.stages.push(Stage::Product(stage));
             }

@@ -63,12 +63,10 @@ impl Run<'_> {
             return Ok(outcomes);
         }
         // 1. Use the population of an earlier evaluation if it has the same objective and is large enough.
-        let objective = fitter.shared.get_or_make_objective(
-            model,
-            layout,
-            fitter.precision.of_results(),
-            !derivatives,
-        );
+        let objective =
+            fitter
+                .shared
+                .get_or_make_objective(model, layout, fitter.precision, !derivatives);
         let recording = objective.recording();
         let capacity = device.capacity(recording, memory)?;
         let batch_size = fitter

@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 use crate::first_guess::Start;
 use crate::flag::Flags;
 use crate::model::{Jitter, ParameterLimits, Prepared};
-use crate::recording::{Precision, Velocity};
+use crate::recording::Velocity;
 use crate::solver::Backend;
 use crate::solver::profile::Meter;
 use crate::spectra::{ArmSpectra, Spectra};
@@ -116,11 +116,6 @@ impl<'a> Run<'a> {
         }
         refuse_with_shared_labels(fitter)?;
         fitter.validate()?;
-        if fitter.precision == Precision::Mixed && matches!(fitter.solver, Solver::NelderMead(_)) {
-            let message =
-                "mixed precision is for Levenberg–Marquardt: Nelder–Mead sees every rounding";
-            return Err(Error::invalid("precision", message));
-        }
         lock(&borrowed.workspace.grids).resize_with(fitter.model.arms.len(), Vec::new);
         Ok(Run {
             fitter,

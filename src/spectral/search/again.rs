@@ -31,7 +31,9 @@ impl SpectralPasses {
         let indices: Vec<usize> = more_starts.iter().map(|entry| entry.spectrum).collect();
         let starts = more_starts.into_iter().map(|entry| entry.starts).collect();
         let refitted_spectra = spectra.with_spectra(&refitted_spectra);
-        let new_outcomes = self.run_least_squares(refitted_spectra, starts, monitor)?;
+        let new_outcomes = self
+            .linearise
+            .fit_from_starts(refitted_spectra, starts, monitor)?;
         for (spectrum, new_group) in indices.into_iter().zip(new_outcomes) {
             add_outcomes(
                 &mut outcomes[spectrum],

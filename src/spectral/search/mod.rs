@@ -6,7 +6,6 @@ pub mod fold;
 pub mod pass;
 pub mod poor;
 pub mod posterior;
-pub mod rough;
 pub mod shared;
 pub mod shared_population;
 pub mod shared_populations;

@@ -1,11 +1,10 @@
 //! Populations for spectra of one shape, and the passes of a solver through them.
 //!
-//! Levenberg–Marquardt is one pass, or two in mixed precision (`spectral/search/rough.rs`). Nelder–Mead is a simplex
-//! search, then one linearisation at each best vertex, which gives the fit its errors. `lm+nelder-mead` does both. The
-//! scan of the velocity's posterior and the check for folds are passes without derivatives. Levenberg–Marquardt may be
-//! followed by fits from further starts (`spectral/search/poor.rs`, `spectral/search/fold.rs`). For the check for folds
-//! alone, a GPU and a run with limited memory use the pass with derivatives, because the memory is not divided for so
-//! few points.
+//! Levenberg–Marquardt is one pass. Nelder–Mead is a simplex search, then one linearisation at each best vertex, which
+//! gives the fit its errors. `lm+nelder-mead` does both. The scan of the velocity's posterior and the check for folds
+//! are passes without derivatives. Levenberg–Marquardt may be followed by fits from further starts
+//! (`spectral/search/poor.rs`, `spectral/search/fold.rs`). For the check for folds alone, a GPU and a run with limited
+//! memory use the pass with derivatives, because the memory is not divided for so few points.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,22 +12,18 @@ use std::sync::atomic::Ordering;
 use crate::device::retry::lower_until_it_fits;
 use crate::error::{Error, Result};
 use crate::model::{ArmLayout, SpectralModel, SpectralObjective};
-use crate::recording::Precision;
 use crate::solver::profile::Meter;
 use crate::solver::search::{SearchSettings, search};
 use crate::solver::{Backend, Method, Outcome, Status};
 use crate::spectral::Solver;
 use crate::spectral::input::ready::{Monitor, ReadySpectra, StartPoints};
 use crate::spectral::search::pass::{PassSettings, SpectralPass, objective_noise};
-use crate::spectral::search::rough;
 use crate::spectral::search::shared::SharedResources;
 use crate::spectral::search::shared_population::SharedPopulation;
 use crate::spectral::search::shared_populations::{MemoryBudget, SharedPopulations};
 use crate::spectral::search::simplices::SpectralSearch;
 use crate::spectral::search::verify::PassVerifier;
 
-/// Share of the progress that the rough rounds of a fit in mixed precision make.
-const PROGRESS_OF_ROUGH_ROUNDS: f64 = 0.7;
 /// Share of the progress that fits from the first starts make.
 const PROGRESS_OF_FIRST_STARTS: f64 = 0.95;
 
@@ -40,9 +35,7 @@ pub struct SpectralPasses {
     pub capacity: usize,
     solver: Solver,
     /// Levenberg–Marquardt, or the linearisation that gives a simplex's best vertex its errors.
-    linearise: SpectralPass,
-    /// First rounds of Levenberg–Marquardt in mixed precision.
-    rough: Option<SpectralPass>,
+    pub linearise: SpectralPass,
     simplex: Option<SpectralPass>,
     /// Evaluates without derivatives: for scans, for checks for folds, and for the surfaces at the ends of simplices.
     evaluate: Option<SpectralPass>,
@@ -55,8 +48,6 @@ pub struct SpectralPasses {
 struct PassPlan {
     objective: Arc<SpectralObjective>,
     method: Method,
-    /// False for the rough rounds, because the exact rounds continue from where they end.
-    gives_results: bool,
 }
 
 impl SpectralPasses {
@@ -74,48 +65,30 @@ impl SpectralPasses {
         shared_populations: &SharedPopulations,
         settings: PassSettings,
     ) -> Result<SpectralPasses> {
-        // 1. Choose the solvers' settings. In mixed precision some of the rounds are rough.
+        // 1. Plan the passes in the order in which their populations are made.
         let least_squares = settings.least_squares();
         let simplex_settings = settings.simplex();
-        let is_mixed = settings.precision == Precision::Mixed
-            && !matches!(settings.solver, Solver::NelderMead(_));
-        let divided_rounds = if is_mixed {
-            rough::divide_rounds(least_squares)
-        } else {
-            None
-        };
-        let exact_rounds = divided_rounds.map_or(least_squares, |[_, exact]| exact);
         let has_evaluation = settings.has_evaluation || simplex_settings.is_some();
-        // 2. Plan the passes in the order in which their populations are made.
-        let result_precision = settings.precision.of_results();
-        let with_derivatives = shared.get_or_make_objective(model, layout, result_precision, false);
+        let make_objective = |values_only| {
+            shared.get_or_make_objective(model, layout, settings.precision, values_only)
+        };
         let mut plans = vec![PassPlan {
-            objective: with_derivatives,
-            method: Method::LevenbergMarquardt(exact_rounds),
-            gives_results: true,
+            objective: make_objective(false),
+            method: Method::LevenbergMarquardt(least_squares),
         }];
         if let Some(simplex_settings) = simplex_settings {
             plans.push(PassPlan {
-                objective: shared.get_or_make_objective(model, layout, result_precision, true),
+                objective: make_objective(true),
                 method: Method::NelderMead(simplex_settings),
-                gives_results: true,
             });
         }
         if has_evaluation {
             plans.push(PassPlan {
-                objective: shared.get_or_make_objective(model, layout, result_precision, true),
+                objective: make_objective(true),
                 method: Method::LevenbergMarquardt(least_squares),
-                gives_results: true,
             });
         }
-        if let Some([rough_rounds, _]) = divided_rounds {
-            plans.push(PassPlan {
-                objective: shared.get_or_make_objective(model, layout, settings.precision, false),
-                method: Method::LevenbergMarquardt(rough_rounds),
-                gives_results: false,
-            });
-        }
-        // 3. Divide the memory among the populations and make them, or use those of another worker.
+        // 2. Divide the memory among the populations and make them, or use those of another worker.
         let max_starts = settings.max_starts;
         let budget = MemoryBudget {
             bytes: settings.memory,
@@ -137,14 +110,14 @@ impl SpectralPasses {
             .map(|population| population.capacity)
             .min()
             .unwrap_or(1);
-        // 4. Make the passes, and take them from the list in the reverse order of the plans.
+        // 3. Make the passes, and take them from the list in the reverse order of the plans.
         let mut passes: Vec<SpectralPass> = Vec::with_capacity(plans.len());
         for (plan, population) in plans.into_iter().zip(populations) {
-            let is_verified = device.is_verified() && plan.gives_results;
-            let verifier = is_verified
+            let verifier = device
+                .is_verified()
                 .then(|| {
                     let objective = plan.objective.clone();
-                    PassVerifier::new(device.name(), objective, exact_rounds, simplex_settings)
+                    PassVerifier::new(device.name(), objective, least_squares, simplex_settings)
                 })
                 .transpose()?;
             passes.push(SpectralPass {
@@ -154,11 +127,6 @@ impl SpectralPasses {
                 has_failed_elsewhere: false,
             });
         }
-        let rough = if divided_rounds.is_some() {
-            passes.pop()
-        } else {
-            None
-        };
         let evaluate = if has_evaluation { passes.pop() } else { None };
         let simplex = if simplex_settings.is_some() {
             passes.pop()
@@ -177,7 +145,6 @@ impl SpectralPasses {
             capacity,
             solver: settings.solver,
             linearise,
-            rough,
             simplex,
             evaluate,
             search_settings,
@@ -193,15 +160,11 @@ impl SpectralPasses {
     fn iter_passes(&self) -> impl Iterator<Item = &SpectralPass> {
         let SpectralPasses {
             linearise,
-            rough,
             simplex,
             evaluate,
             ..
         } = self;
-        std::iter::once(linearise)
-            .chain(rough)
-            .chain(simplex)
-            .chain(evaluate)
+        std::iter::once(linearise).chain(simplex).chain(evaluate)
     }
 
     /// Returns whether a population failed in rounds that another worker ran.
@@ -279,7 +242,9 @@ impl SpectralPasses {
             cancel,
             progress: &mut |share| progress(PROGRESS_OF_FIRST_STARTS * share),
         };
-        let mut outcomes = self.run_least_squares(spectra, spectra.starts(), first_starts)?;
+        let mut outcomes =
+            self.linearise
+                .fit_from_starts(spectra, spectra.starts(), first_starts)?;
         // 2. Fit spectra with a large χ²/dof again. Their number is not known before, so the progress stands still.
         let further_starts = Monitor {
             cancel,
@@ -295,35 +260,6 @@ impl SpectralPasses {
         };
         self.search_beyond_folds(spectra, &mut outcomes, beyond_folds)?;
         Ok(outcomes)
-    }
-
-    /// Fits spectra by Levenberg–Marquardt from these starts. In mixed precision rough rounds come first.
-    pub fn run_least_squares(
-        &mut self,
-        spectra: ReadySpectra,
-        starts: Vec<StartPoints>,
-        monitor: Monitor,
-    ) -> Result<Vec<Vec<Outcome>>> {
-        let Some(rough) = &mut self.rough else {
-            return self.linearise.fit_from_starts(spectra, starts, monitor);
-        };
-        let Monitor { cancel, progress } = monitor;
-        let rough_monitor = Monitor {
-            cancel,
-            progress: &mut |share| progress(PROGRESS_OF_ROUGH_ROUNDS * share),
-        };
-        let rough_outcomes = rough.fit_from_starts(spectra, starts.clone(), rough_monitor)?;
-        let rough_ends = rough::collect_ends(&rough_outcomes, &starts);
-        let exact_monitor = Monitor {
-            cancel,
-            progress: &mut |share| {
-                progress(PROGRESS_OF_ROUGH_ROUNDS + (1.0 - PROGRESS_OF_ROUGH_ROUNDS) * share);
-            },
-        };
-        let exact_outcomes = self
-            .linearise
-            .fit_from_starts(spectra, rough_ends, exact_monitor)?;
-        Ok(rough::join_outcomes(rough_outcomes, exact_outcomes))
     }
 
     /// Continues the lowest outcome of each spectrum by Nelder–Mead with a small simplex, and keeps the lower of the

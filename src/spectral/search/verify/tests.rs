@@ -109,7 +109,8 @@ fn fit_demo_spectra() -> VerifierTest {
         progress: &mut |_| {},
     };
     let outcomes = passes
-        .run_least_squares(ready_spectra, ready_spectra.starts(), monitor)
+        .linearise
+        .fit_from_starts(ready_spectra, ready_spectra.starts(), monitor)
         .unwrap();
     // 3. Compute the standard errors, and make the verifier.
     let mut errors = Vec::with_capacity(outcomes.len());
