@@ -35,7 +35,7 @@ pub struct PassSettings {
 pub struct SpectralPass {
     pub objective: Arc<SpectralObjective>,
     pub population: Arc<SharedPopulation>,
-    /// Checks the results of a GPU. `None` on the CPU, and for rough rounds, whose ends are no results.
+    /// Checks the results of a GPU. `None` on the CPU.
     pub verifier: Option<PassVerifier>,
     /// The population failed in rounds that another worker ran.
     pub has_failed_elsewhere: bool,
