@@ -136,7 +136,10 @@ fn refit_pixel_by_pixel(arm: &PreparedArm, sampling: &Sampling, flux: &[f32], sh
         .flat_map(|i| (0..=i).map(move |j| (i, j)))
         .map(|(i, j)| inner_product(&rows[i], &rows[j]))
         .collect();
-    let data: Vec<f64> = arm.data[..pixels].iter().map(|d| f64::from(*d)).collect();
+    let data: Vec<f64> = arm.weighted_flux[..pixels]
+        .iter()
+        .map(|d| f64::from(*d))
+        .collect();
     let mut slopes: Vec<f64> = rows.iter().map(|row| inner_product(row, &data)).collect();
     assert!(cholesky(&mut normal, arm.rank));
     solve_lower(&normal, &mut slopes);

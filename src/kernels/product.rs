@@ -78,7 +78,7 @@ impl Kernel for Product {
             let products = packed.product(input);
             for (rows, product) in member_rows.zip(products.chunks_exact(self.columns)) {
                 for (y, x) in rows.iter_mut().zip(product) {
-                    *y = *y + factor * *x;
+                    *y += factor * *x;
                 }
             }
         });

@@ -25,7 +25,7 @@ use crate::math::logarithms::{SUMS_SIDE_BY_SIDE, sum_of_logarithms};
 #[derive(Clone, Debug, Default)]
 pub struct PreparedArm {
     /// √ivar flux; 0 where masked.
-    pub data: Arc<Vec<f32>>,
+    pub weighted_flux: Arc<Vec<f32>>,
     /// The same without cosmic rays and deep negative pixels, for the first guess and the continuum without lines; the
     /// data themselves unless the model has a robust loss.
     pub cleaned: Arc<Vec<f32>>,
@@ -216,7 +216,12 @@ pub fn prepare_spectrum(
         )?;
         prepared_arm.jitter = jitters.get(a).cloned();
         // The bits of positive numbers have the order of the numbers.
-        ratio_bits.extend(prepared_arm.data.iter().map(|ratio| ratio.abs().to_bits()));
+        ratio_bits.extend(
+            prepared_arm
+                .weighted_flux
+                .iter()
+                .map(|ratio| ratio.abs().to_bits()),
+        );
         prepared.arms.push(prepared_arm);
     }
     // 2. Check that the pixels suffice.
@@ -297,7 +302,7 @@ fn prepare_arm(
     let count = ivar.iter().filter(|w| **w > 0.0).count();
     // 1. An arm without weight drops out: its sums are exactly zero.
     let mut out = PreparedArm {
-        data: vec![0.0; pixels].into(),
+        weighted_flux: vec![0.0; pixels].into(),
         cleaned: Arc::default(),
         weight: vec![0.0; pixels].into(),
         transform: vec![0.0; terms * terms],
@@ -312,11 +317,11 @@ fn prepare_arm(
         jitter: None,
     };
     if count == 0 {
-        out.cleaned = out.data.clone();
+        out.cleaned = out.weighted_flux.clone();
         return Ok(out);
     }
     // 2. Weight the data, and check them.
-    let ln_ivar = pulp::Arch::new().dispatch(WeightData {
+    let ln_ivar = pulp::Arch::new().dispatch(FluxWeighting {
         flux: &raw.flux,
         ivar,
         count,
@@ -335,9 +340,9 @@ fn prepare_arm(
         });
     }
     out.cleaned = if has_loss {
-        replace_outliers(&raw.flux, ivar, &out.data).into()
+        replace_outliers(&raw.flux, ivar, &out.weighted_flux).into()
     } else {
-        out.data.clone()
+        out.weighted_flux.clone()
     };
     prepared.unmasked += count;
     prepared.in_range += in_range;
@@ -361,8 +366,8 @@ fn prepare_arm(
 fn find_nonfinite_pixel(arm: &PreparedArm, pixels: usize) -> Option<usize> {
     // Most spectra have none, so a test without branches comes before the search for the pixel.
     let has_nonfinite = |values: &[f32]| values.iter().fold(false, |bad, x| bad | !x.is_finite());
-    if has_nonfinite(&arm.data) || has_nonfinite(&arm.weight) {
-        (0..pixels).find(|&j| !arm.data[j].is_finite() || !arm.weight[j].is_finite())
+    if has_nonfinite(&arm.weighted_flux) || has_nonfinite(&arm.weight) {
+        (0..pixels).find(|&j| !arm.weighted_flux[j].is_finite() || !arm.weight[j].is_finite())
     } else {
         None
     }
@@ -410,20 +415,20 @@ fn pad_resolution(
 }
 
 /// Computes data and weights of an arm with pixels that count, and the scale of the weights where there is a continuum.
-struct WeightData<'a> {
+struct FluxWeighting<'a> {
     flux: &'a [f64],
     ivar: &'a [f64],
     count: usize,
     arm: &'a mut PreparedArm,
 }
 
-impl NullaryFnOnce for WeightData<'_> {
+impl NullaryFnOnce for FluxWeighting<'_> {
     /// Sum Σ ln ivar over the pixels that count.
     type Output = f64;
 
     #[inline(always)]
     fn call(self) -> f64 {
-        let WeightData {
+        let FluxWeighting {
             flux,
             ivar,
             count,
@@ -442,7 +447,11 @@ impl NullaryFnOnce for WeightData<'_> {
             arm.scale = sums.iter().sum::<f64>() / count as f64;
         }
         let scale = arm.scale;
-        for ((data, flux), root) in Arc::make_mut(&mut arm.data).iter_mut().zip(flux).zip(&root) {
+        for ((data, flux), root) in Arc::make_mut(&mut arm.weighted_flux)
+            .iter_mut()
+            .zip(flux)
+            .zip(&root)
+        {
             let value = (*flux * *root) as f32;
             *data = if *root > 0.0 { value } else { 0.0 };
         }

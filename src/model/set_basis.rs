@@ -129,7 +129,7 @@ impl WithSimd for OrthonormaliseUnderWeights<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) -> Option<WeightedBasis> {
         let terms = self.terms;
-        let pixels = self.arm.data.len();
+        let pixels = self.arm.weighted_flux.len();
         if self.sampling.basis.is_empty() {
             return None;
         }

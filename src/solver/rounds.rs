@@ -35,7 +35,7 @@ pub trait Queue {
     /// Takes the outcomes, one per start, of the spectrum that entered as the `number`-th, from 0.
     fn end(&mut self, number: usize, outcomes: Vec<Outcome>);
 
-    /// Receives the number of active members, and of those whose spectra are uploaded, after every submission.
+    /// Receives the number of active members after every submission.
     fn watch(&mut self, _active: usize) {}
 
     /// Returns whether the outcomes of all spectra in flight are needed together, so that none is waited for alone.

@@ -9,7 +9,7 @@ use crate::model::LineSpread;
 use crate::spectra::{Resolution, Spectra};
 use crate::spectral::SpectralFitter;
 use crate::spectral::inspect::{InspectedArm, InspectedRows, ModelPoint};
-use crate::spectral::run::Run;
+use crate::spectral::run::SpectralRun;
 
 /// Number of points of the first guess that are checked.
 const CHECKED_POINTS: usize = 3;
@@ -101,7 +101,7 @@ impl SpectralFitter {
                 continue;
             };
             let pixels = arm.emulator.pixels();
-            let padded_pixels = arms_at_point[a].prepared.data.len();
+            let padded_pixels = arms_at_point[a].prepared.weighted_flux.len();
             let row = &arms_at_point[a].model[(1 + column) * padded_pixels..][..pixels];
             let derivatives: Vec<f64> = row.iter().map(|by_u| by_u / parameter.scale).collect();
             let differences: Vec<f64> = arms_above[a]
@@ -123,7 +123,7 @@ impl SpectralFitter {
 /// Evaluates each arm's model of the first spectrum in f64 at a point whose parameter `p` is moved by an offset
 /// in physical units.
 fn inspect_moved(
-    run: &mut Run,
+    run: &mut SpectralRun,
     spectra: &Spectra,
     point: &[f64],
     p: usize,

@@ -14,7 +14,7 @@ use crate::model::{Cause, Motion, Prepared, SpectrumFault};
 use crate::solver::Outcome;
 use crate::spectra::{ArmSpectra, Spectra};
 use crate::spectral::SpectralFitter;
-use crate::spectral::input::assemble::{match_arms, prepare_row, prepare_spectra};
+use crate::spectral::input::assemble::{match_arms, prepare_spectra, prepare_spectrum_of_batch};
 use crate::spectral::input::given::to_physical;
 use crate::spectral::input::guess::GuessedSpectrum;
 use crate::spectral::input::layout::{lay_out_arms, mark_own_bases};
@@ -23,7 +23,7 @@ use crate::spectral::input::reading::{require_known_errors, require_single_expos
 use crate::spectral::input::ready::{Grids, ReadySpectrum};
 use crate::spectral::inspect::make_ready_spectrum;
 use crate::spectral::results::blank::{bad_spectrum_error, blank_row};
-use crate::spectral::run::Run;
+use crate::spectral::run::SpectralRun;
 use crate::spectral::run::evaluation::EvaluatedPoints;
 use crate::threads;
 
@@ -133,7 +133,7 @@ impl SpectralFitter {
         for (spectrum, outcome) in ready.iter().zip(&outcomes) {
             let place = spectrum.place;
             objectives.chi2[place] = outcome.chi2;
-            objectives.objective[place] = self.finish().objective(outcome, &spectrum.prepared);
+            objectives.objective[place] = self.row_builder().objective(outcome, &spectrum.prepared);
             if !derivatives {
                 continue;
             }
@@ -195,7 +195,7 @@ impl SpectralFitter {
             guesses[point.place].starts.push(GuessedStart {
                 parameters: to_physical(&self.model, &point.starts[0]),
                 chi2: outcome.chi2,
-                objective: self.finish().objective(&outcome, &point.prepared),
+                objective: self.row_builder().objective(&outcome, &point.prepared),
             });
         }
         for guess in &mut guesses {
@@ -233,7 +233,7 @@ impl SpectralFitter {
 
 /// Spectra matched to the arms of a fitter's model, with the samplings of their grids and the columns of their limits.
 struct MatchedSpectra<'s> {
-    run: Run<'s>,
+    run: SpectralRun<'s>,
     arms: Vec<Cow<'s, ArmSpectra<'s>>>,
     grids: Vec<Grids>,
     limit_columns: LimitColumns<'s>,
@@ -273,7 +273,8 @@ impl<'s> MatchedSpectra<'s> {
             .collect();
         let limits = self.limit_columns.read_limits(place)?;
         let motion = Motion::around(model, &u, &limits);
-        let prepared = prepare_row(model, &self.arms, &self.grids, place, Some(&motion), &[])?;
+        let prepared =
+            prepare_spectrum_of_batch(model, &self.arms, &self.grids, place, Some(&motion), &[])?;
         Ok(make_ready_spectrum(place, u, &limits, prepared.into()))
     }
 

@@ -12,13 +12,13 @@ use crate::model::{
 use crate::recording::Precision;
 use crate::spectra::Spectra;
 use crate::spectral::correlated::{ArmPoint, solve_continuum};
-use crate::spectral::input::assemble::{match_arms, prepare_row};
+use crate::spectral::input::assemble::{match_arms, prepare_spectrum_of_batch};
 use crate::spectral::input::layout::{lay_out_arms, mark_own_bases};
 use crate::spectral::input::limits::LimitColumns;
 use crate::spectral::input::reading::require_single_exposures;
 use crate::spectral::input::ready::{Grids, ReadySpectra, ReadySpectrum};
 use crate::spectral::model_rows::RowEvaluator;
-use crate::spectral::run::Run;
+use crate::spectral::run::SpectralRun;
 use crate::threads;
 
 /// Bound that no parameter reaches, in physical units.
@@ -70,7 +70,7 @@ impl InspectedArm {
     }
 }
 
-impl Run<'_> {
+impl SpectralRun<'_> {
     /// Evaluates the model of several spectra at given parameters on the CPU, and returns the arms of each point. Only
     /// the spectra of the points are prepared.
     pub fn inspect(
@@ -94,7 +94,8 @@ impl Run<'_> {
                 .collect();
             let limits = limit_columns.read_limits(point.place)?;
             let motion = Motion::around(model, &u, &limits);
-            let prepared = prepare_row(model, &arms, &grids, point.place, Some(&motion), &[])?;
+            let prepared =
+                prepare_spectrum_of_batch(model, &arms, &grids, point.place, Some(&motion), &[])?;
             Ok(make_ready_spectrum(
                 point.place,
                 u,

@@ -40,12 +40,12 @@ pub use predict::ArmPrediction;
 #[cfg(feature = "files")]
 pub(crate) use results::columns::{LAYOUT, Store};
 pub use results::exposures::ExposureVelocities;
-use results::finish::RowBuilder;
 pub use results::flag_counts::FlagCounts;
 pub use results::moments::VelocityPosterior;
 #[cfg(feature = "files")]
 pub(crate) use results::quantity;
 pub use results::row::{FitRow, Id};
+use results::row_builder::RowBuilder;
 #[cfg(feature = "files")]
 pub(crate) use results::schema::ResultColumn;
 pub use results::schema::Schema;
@@ -53,7 +53,7 @@ pub use results::table::{FitTable, RowView, Sink};
 #[cfg(feature = "files")]
 pub(crate) use results::values::ColumnKind;
 pub use results::values::{ColumnView, FitColumn, FitValues};
-use run::Run;
+use run::SpectralRun;
 use search::shared::SharedResources;
 use stream::in_memory;
 pub use stream::journal::Journal;
@@ -417,7 +417,7 @@ impl SpectralFitter {
     }
 
     /// Returns the conversion of outcomes into rows: the model and the settings that do not depend on the spectrum.
-    fn finish(&self) -> RowBuilder<'_> {
+    fn row_builder(&self) -> RowBuilder<'_> {
         let misfit = Misfit::new(self.model.loss());
         RowBuilder {
             model: &self.model,
@@ -491,9 +491,9 @@ impl SpectralFitter {
     }
 
     /// Makes a run of this fitter on its first device.
-    fn make_run(&self) -> Result<Run<'_>> {
+    fn make_run(&self) -> Result<SpectralRun<'_>> {
         let device = &self.device.inner;
-        Run::new(
+        SpectralRun::new(
             self,
             device.clone(),
             self.shared.idle.borrow(device),

@@ -211,7 +211,7 @@ fn make_arm_fit(
     let ModelCurves { model, continuum } = compute_curves(inspected);
     let counts = |j: &usize| prepared.weight[*j] != 0.0;
     let smooth = prepared.weighted_continuum(&inspected.sampling);
-    let residual = |j: usize, model: f64| f64::from(prepared.data[j]) - model;
+    let residual = |j: usize, model: f64| f64::from(prepared.weighted_flux[j]) - model;
     let sum_of_squares = |residual: &dyn Fn(usize) -> f64| match &prepared.noise {
         Some(noise) => noise.chi2(residual),
         None => (0..data.pixels)
@@ -282,7 +282,7 @@ fn compute_scaled_continuum(arm: &InspectedArm) -> Vec<f64> {
     }
     // 2. Sum up the basis with these coefficients.
     let mut continuum = vec![0.0; sampling.pixels];
-    let padded_pixels = prepared.data.len();
+    let padded_pixels = prepared.weighted_flux.len();
     let basis_rows = prepared.basis(sampling).chunks_exact(padded_pixels);
     for (coefficient, basis_row) in coefficients.iter().zip(basis_rows) {
         for (sum, basis) in continuum.iter_mut().zip(basis_row) {

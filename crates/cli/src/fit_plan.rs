@@ -148,11 +148,11 @@ fn fit_parts(
     let attempts = TakeOptions::default().attempts;
     match failure {
         None => plan
-            .list_failures(attempts)
+            .write_failure_list(attempts)
             .map(drop)
             .map_err(Failure::from),
         Some(first) => {
-            let _ = plan.list_failures(attempts);
+            let _ = plan.write_failure_list(attempts);
             Err(Failure::of_the_run(first.message))
         }
     }

@@ -30,6 +30,7 @@ mod init;
 mod merge;
 mod options;
 mod output;
+mod output_files;
 mod own_files;
 mod plan;
 mod predict;
@@ -42,7 +43,6 @@ mod selection;
 mod signals;
 mod stdout;
 pub mod survey;
-mod targets;
 mod truth;
 
 use std::ffi::OsString;

@@ -1,4 +1,4 @@
-//! Output of the rows of `popfit fit`.
+//! ResultWriter of the rows of `popfit fit`.
 
 use std::path::Path;
 
@@ -101,12 +101,12 @@ impl std::str::FromStr for Format {
 }
 
 /// A result under construction.
-pub enum Output<'a> {
+pub enum ResultWriter<'a> {
     Table(Box<TableWriter>),
     RvTab(Box<RvTabWriter<'a>>),
 }
 
-impl<'a> Output<'a> {
+impl<'a> ResultWriter<'a> {
     /// Begins the result file of `popfit fit` in this format, before anything is fitted; fails if it cannot be written.
     /// `heads` are the files of spectra without their spectra.
     pub fn create(
@@ -115,14 +115,14 @@ impl<'a> Output<'a> {
         fitter: &'a SpectralFitter,
         heads: &[Spectra],
         options: WriteOptions,
-    ) -> Result<Output<'a>> {
+    ) -> Result<ResultWriter<'a>> {
         Ok(match format.layout() {
             Format::Rvtab => {
-                Output::RvTab(Box::new(RvTabWriter::create(path, fitter, heads, options)?))
+                ResultWriter::RvTab(Box::new(RvTabWriter::create(path, fitter, heads, options)?))
             }
             _ => {
                 let schema = schema(fitter, heads);
-                Output::Table(Box::new(TableWriter::create(path, &schema, options)?))
+                ResultWriter::Table(Box::new(TableWriter::create(path, &schema, options)?))
             }
         })
     }
@@ -131,14 +131,14 @@ impl<'a> Output<'a> {
     /// The journal, if there is one, learns of the files before they have their names.
     pub fn finish(self, by_rows: &[DeviceRows], journal: Option<&mut Journal>) -> Result<()> {
         match self {
-            Output::Table(mut table) => {
+            ResultWriter::Table(mut table) => {
                 table.made_by(by_rows);
                 match journal {
                     Some(journal) => table.finish_journaled(journal),
                     None => table.finish(),
                 }
             }
-            Output::RvTab(mut table) => {
+            ResultWriter::RvTab(mut table) => {
                 table.made_by(by_rows);
                 match journal {
                     Some(journal) => table.finish_journaled(journal),
@@ -155,11 +155,11 @@ pub fn schema(fitter: &SpectralFitter, heads: &[Spectra]) -> Schema {
     Schema::of(fitter, has_text_ids)
 }
 
-impl Sink for Output<'_> {
+impl Sink for ResultWriter<'_> {
     fn append(&mut self, spectra: &Spectra, rows: &[FitRow]) -> Result<()> {
         match self {
-            Output::Table(table) => Sink::append(table.as_mut(), spectra, rows),
-            Output::RvTab(table) => table.append(spectra, rows),
+            ResultWriter::Table(table) => Sink::append(table.as_mut(), spectra, rows),
+            ResultWriter::RvTab(table) => table.append(spectra, rows),
         }
     }
 }

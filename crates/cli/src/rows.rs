@@ -130,7 +130,7 @@ impl Faults {
 }
 
 /// Counts what passes through, and shows it to the report where one is wanted.
-pub struct Counting<'a> {
+pub struct CountingSink<'a> {
     sink: &'a mut dyn Sink,
     pub counts: Counts,
     pub faults: Faults,
@@ -138,15 +138,15 @@ pub struct Counting<'a> {
     pub report: Option<Collector>,
 }
 
-impl<'a> Counting<'a> {
+impl<'a> CountingSink<'a> {
     /// Returns a sink that counts statuses and flags (and fills `report`, if given) before it passes rows on to `sink`.
     pub fn new(
         sink: &'a mut dyn Sink,
         parameters: &[String],
         report: Option<Collector>,
-    ) -> Counting<'a> {
+    ) -> CountingSink<'a> {
         let flags = FlagCounts::new(parameters);
-        Counting {
+        CountingSink {
             sink,
             counts: Counts::default(),
             faults: Faults::default(),
@@ -156,7 +156,7 @@ impl<'a> Counting<'a> {
     }
 }
 
-impl Sink for Counting<'_> {
+impl Sink for CountingSink<'_> {
     fn append(&mut self, spectra: &Spectra, rows: &[FitRow]) -> Result<()> {
         self.counts.add(rows);
         self.faults.add(rows);

@@ -113,7 +113,7 @@ impl SharedPlan {
 
     /// Lists the parts that have failed as often as they may: their indices, files and causes.
     fn list_failures(&self, py: Python<'_>, attempts: usize) -> PyResult<Vec<PythonFailure>> {
-        let listed = self.0.list_failures(attempts);
+        let listed = self.0.write_failure_list(attempts);
         listed
             .map(give_failures)
             .map_err(|error| exception(py, &error))

@@ -100,8 +100,7 @@ impl CurveColumns {
             .collect()
     }
 
-    /// Returns the parameters, χ² and rounds of curve `k` as an outcome if its fit was a success; `None` if it must be
-    /// fitted again.
+    /// Returns the status, parameters, χ² and rounds of curve `k` as an outcome.
     pub(crate) fn outcome(&self, k: usize) -> Outcome {
         let count = self.parameters.len() / self.status.len();
         let rounds = self.rounds[k];

@@ -142,11 +142,11 @@ fn whiten_continuum(arm: ArmPoint, pixels: &[usize]) -> Option<WhitenedContinuum
     };
     // 1. Whiten the columns of S and the data. Without a continuum the model is subtracted from the data.
     let stored_basis = prepared.basis(arm.sampling);
-    let stored_pixels = prepared.data.len();
+    let stored_pixels = prepared.weighted_flux.len();
     let mut design = RightHandSides::zeros(pixels.len(), terms + 1);
     for (i, &j) in pixels.iter().enumerate() {
         let row = design.row_mut(i);
-        let data = f64::from(prepared.data[j]);
+        let data = f64::from(prepared.weighted_flux[j]);
         let value = f64::from(prepared.weight[j]) * arm.model[j];
         row[terms] = if terms == 0 { data - value } else { data };
         for (k, element) in row.iter_mut().take(terms).enumerate() {
@@ -202,7 +202,7 @@ impl WhitenedContinuum {
             return 1.0;
         }
         let basis = arm.prepared.basis(arm.sampling);
-        let functions = basis.chunks_exact(arm.prepared.data.len());
+        let functions = basis.chunks_exact(arm.prepared.weighted_flux.len());
         functions
             .zip(&self.stored_coefficients)
             .map(|(function, a)| f64::from(function[j]) * a)

@@ -273,7 +273,7 @@ pub fn slice_raw_arm<'s>(model: &ModelArm, arm: &'s ArmSpectra, spectrum: usize)
 /// Makes the arrays that the fit of spectrum `place` of a batch reads from its data in all arms, or returns the fault
 /// that excludes it. At a `motion`, pixels that the templates do not cover, and those in masks of the star's frame, do
 /// not count. A fitted jitter (arms; or empty) is added to the errors.
-pub fn prepare_row(
+pub fn prepare_spectrum_of_batch(
     model: &SpectralModel,
     arms: &[Cow<ArmSpectra>],
     grids: &[Grids],
@@ -313,7 +313,7 @@ pub fn leave_out_uncounted_pixels(
     if all_pixels_count {
         return Ok(Prepared { motion, ..prepared });
     }
-    prepare_row(model, arms, grids, place, motion.as_ref(), &[])
+    prepare_spectrum_of_batch(model, arms, grids, place, motion.as_ref(), &[])
 }
 
 /// Makes, in parallel, the arrays that the fits of the first `count` spectra of a batch read; those that cannot be
@@ -327,7 +327,7 @@ pub fn prepare_spectra(
     threads::in_pool(|| {
         (0..count)
             .into_par_iter()
-            .map(|place| prepare_row(model, arms, grids, place, None, &[]))
+            .map(|place| prepare_spectrum_of_batch(model, arms, grids, place, None, &[]))
             .collect()
     })
 }
@@ -396,7 +396,7 @@ fn add_arm(batch: &mut Batch, objective: &SpectralObjective, spectra: ReadySpect
                 .collect(),
         )
     } else {
-        spectrum_rows(1, |arm| &arm.data)
+        spectrum_rows(1, |arm| &arm.weighted_flux)
     };
     let weight = spectrum_rows(1, |arm| &arm.weight);
     batch.blocks.push((buffers.data, data));
@@ -462,7 +462,7 @@ fn add_arm(batch: &mut Batch, objective: &SpectralObjective, spectra: ReadySpect
 fn join_cleaned_data(arm: &PreparedArm, width: usize) -> Arc<Vec<f32>> {
     let mut joined = vec![0.0; 2 * width];
     let rows = joined.chunks_exact_mut(width.max(1));
-    for (row, array) in rows.zip([&arm.data, &arm.cleaned]) {
+    for (row, array) in rows.zip([&arm.weighted_flux, &arm.cleaned]) {
         row[..array.len()].copy_from_slice(array);
     }
     joined.into()
@@ -561,7 +561,9 @@ mod tests {
         let limit_columns = LimitColumns::new(&model, &spectra).unwrap();
         let prepare_ready = |place: usize| ReadySpectrum {
             place,
-            prepared: Arc::new(prepare_row(&model, &arms, &grids, place, None, &[]).unwrap()),
+            prepared: Arc::new(
+                prepare_spectrum_of_batch(&model, &arms, &grids, place, None, &[]).unwrap(),
+            ),
             limits: limit_columns.read_limits(place).unwrap(),
             starts: Vec::new(),
             may_add_starts: false,

@@ -27,7 +27,7 @@ pub fn has_negative_flux(arms: &[PreparedArm], samplings: &[&Sampling]) -> bool 
 
 /// Returns whether an arm has signal and its flux is negative in most pixels, or its continuum in most of the weight.
 fn is_negative(arm: &PreparedArm, sampling: &Sampling) -> bool {
-    let sums = FluxSums::add_up(&arm.data, &arm.weight);
+    let sums = FluxSums::add_up(&arm.weighted_flux, &arm.weight);
     let is_median_negative = 2 * sums.negative > sums.unmasked;
     let has_negative_share = sums.negative_weight > MIN_NEGATIVE_SHARE * sums.weight;
     // The cheapest conditions come first. Most arms fail them.

@@ -1,7 +1,7 @@
 //! The rows of a cluster, from its joint fit.
 
-use super::finish::RowBuilder;
 use super::row::FitRow;
+use super::row_builder::RowBuilder;
 use crate::flag::Flags;
 use crate::math::covariance::covariance;
 use crate::solver::{Outcome, Status};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use super::{Grids, ReadySpectrum, Run};
+use super::{Grids, ReadySpectrum, SpectralRun};
 use crate::error::Result;
 use crate::math::Real;
 use crate::model::{ArmLayout, ParameterLimits, SpectralModel};
@@ -46,7 +46,7 @@ struct ActiveMember {
     fitted: FittedPlace,
 }
 
-impl Run<'_> {
+impl SpectralRun<'_> {
     /// Fits the clusters with at least two spectra whose single fits have not failed, and replaces the rows of these
     /// spectra.
     pub(super) fn fit_clusters(
@@ -98,7 +98,7 @@ impl Run<'_> {
         });
         self.advance_clusters(&mut fits, &members_of_clusters, &groups)?;
         // 3. Fill the rows.
-        let finish = self.fitter.finish();
+        let row_builder = self.fitter.row_builder();
         for ((cluster, members), places) in fits
             .iter()
             .zip(&members_of_clusters)
@@ -115,7 +115,7 @@ impl Run<'_> {
                         .collect();
                     let mut joint_rows: Vec<FitRow> =
                         places.iter().map(|&place| rows[place].clone()).collect();
-                    finish.fill_cluster_rows(&mut joint_rows, cluster, &spectra);
+                    row_builder.fill_cluster_rows(&mut joint_rows, cluster, &spectra);
                     for (&place, row) in places.iter().zip(joint_rows) {
                         rows[place] = row;
                     }
@@ -246,7 +246,7 @@ fn begin_cluster(
     let settings = ClusterSettings {
         solver,
         tolerances: Tolerances::of_members(&solver, true, cost_error),
-        least_eigenvalue: fitter.finish().tolerance(),
+        least_eigenvalue: fitter.row_builder().tolerance(),
     };
     Cluster::new(fits, model.shared_parameters(), find_prior(model), settings)
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::workspace::EvaluationPopulation;
-use super::{Grids, ReadySpectrum, Run};
+use super::{Grids, ReadySpectrum, SpectralRun};
 use crate::error::Result;
 use crate::model::ArmLayout;
 use crate::solver::{Backend, Batch, LevenbergMarquardt, Method, Outcome};
@@ -20,7 +20,7 @@ pub struct EvaluatedPoints<'a> {
     pub derivatives: bool,
 }
 
-impl Run<'_> {
+impl SpectralRun<'_> {
     /// Evaluates prepared spectra of one shape at their starts, one each, with derivatives, on the run's device.
     pub(super) fn evaluate_spectra(
         &mut self,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use super::Run;
+use super::SpectralRun;
 use crate::error::Result;
 use crate::model::{Cause, SpectralModel, SpectrumFault};
 use crate::spectra::Spectra;
@@ -25,7 +25,7 @@ use crate::threads;
 /// away.
 const MIN_UNTESTED_P: f64 = 0.01;
 
-impl Run<'_> {
+impl SpectralRun<'_> {
     /// Fits objects of some files, all exposures of each together, and returns their rows in order. `user_starts`
     /// (objects, parameters) in physical units replace the first guess.
     pub(super) fn fit_objects(
@@ -130,8 +130,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Fits objects as [`fit_objects_alike`](Run::fit_objects_alike) does, but without progress and cancel: the row of
-    /// an object whose fit has ended must be that of a whole run.
+    /// Fits objects as [`fit_objects_alike`](SpectralRun::fit_objects_alike) does, but without progress and cancel: the
+    /// row of an object whose fit has ended must be that of a whole run.
     fn fit_unwatched(
         &mut self,
         fitter: &SpectralFitter,
@@ -182,12 +182,12 @@ impl Run<'_> {
             .memory
             .or_else(|| Some(self.device.memory()? / 2))
             .map(|bytes| bytes / self.sharing as u64);
-        let mut run = Run {
+        let mut run = SpectralRun {
             stages: std::mem::take(&mut self.stages),
             meter: self.meter.clone(),
             tally: self.tally,
             usual_starts: self.usual_starts,
-            ..Run::new(&exposure_fitter, self.device.clone(), borrowed, memory)?
+            ..SpectralRun::new(&exposure_fitter, self.device.clone(), borrowed, memory)?
         };
         run.worker.keeps_passes &= !self.device.shares_populations();
         let spectra: Vec<&Spectra> = spectra.iter().collect();

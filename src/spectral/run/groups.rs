@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use super::pieces::FilePiece;
+use super::prepared_files::PreparedFile;
 use super::{Grids, ReadySpectrum};
 use crate::model::{ArmLayout, Sampling, SpectrumFault};
 use crate::spectral::input::layout::mark_own_bases;
@@ -20,14 +20,14 @@ pub(super) struct SpectrumGroup {
     pub ready: Vec<ReadySpectrum>,
 }
 
-/// If the numbers of pixels of an arm differ among the pieces, they are rounded up to a multiple of this number.
+/// If the numbers of pixels of an arm differ among the files, they are rounded up to a multiple of this number.
 const PIXEL_COUNT_STEP: usize = 512;
 
-/// Returns the layout that pieces must have in common to be fitted together. `have_other_pixels` marks the arms whose
-/// number of pixels differs among the pieces; it is rounded up. The wavelength grids may differ unless they are the
+/// Returns the layout that files must have in common to be fitted together. `have_other_pixels` marks the arms whose
+/// number of pixels differs among the files; it is rounded up. The wavelength grids may differ unless they are the
 /// template's.
-fn find_common_layout(piece: &FilePiece, have_other_pixels: &[bool]) -> Vec<ArmLayout> {
-    let mut layout = piece.layout.clone();
+fn find_common_layout(file: &PreparedFile, have_other_pixels: &[bool]) -> Vec<ArmLayout> {
+    let mut layout = file.layout.clone();
     for (arm, has_other_pixels) in layout.iter_mut().zip(have_other_pixels) {
         if *has_other_pixels && !arm.is_template {
             arm.pixels = arm.pixels.next_multiple_of(PIXEL_COUNT_STEP);
@@ -37,26 +37,26 @@ fn find_common_layout(piece: &FilePiece, have_other_pixels: &[bool]) -> Vec<ArmL
     layout
 }
 
-/// Divides the spectra of all pieces into groups of one layout, each of which is fitted together. `counts` are the
-/// numbers of spectra of each piece.
+/// Divides the spectra of all files into groups of one layout, each of which is fitted together. `counts` are the
+/// numbers of spectra of each file.
 pub(super) fn group_spectra(
-    pieces: &[FilePiece],
+    prepared_files: &[PreparedFile],
     counts: &[usize],
     ready: Vec<ReadySpectrum>,
 ) -> impl Iterator<Item = SpectrumGroup> {
-    // 1. Find the pieces of each layout.
-    let arms = pieces.first().map_or(0, |piece| piece.layout.len());
+    // 1. Find the files of each layout.
+    let arms = prepared_files.first().map_or(0, |file| file.layout.len());
     let have_other_pixels: Vec<bool> = (0..arms)
         .map(|a| {
-            let pixels = |piece: &FilePiece| piece.layout[a].pixels;
-            pieces
+            let pixels = |file: &PreparedFile| file.layout[a].pixels;
+            prepared_files
                 .windows(2)
                 .any(|neighbours| pixels(&neighbours[0]) != pixels(&neighbours[1]))
         })
         .collect();
     let mut pieces_of_layouts: Vec<(Vec<ArmLayout>, Vec<usize>)> = Vec::new();
-    for (k, piece) in pieces.iter().enumerate() {
-        let layout = find_common_layout(piece, &have_other_pixels);
+    for (k, file) in prepared_files.iter().enumerate() {
+        let layout = find_common_layout(file, &have_other_pixels);
         match pieces_of_layouts
             .iter_mut()
             .find(|(known_layout, _)| *known_layout == layout)
@@ -65,14 +65,14 @@ pub(super) fn group_spectra(
             None => pieces_of_layouts.push((layout, vec![k])),
         }
     }
-    // 2. Sort the spectra by piece.
+    // 2. Sort the spectra by file.
     let piece_of_place: Vec<usize> = counts
         .iter()
         .enumerate()
         .flat_map(|(k, count)| std::iter::repeat_n(k, *count))
         .collect();
     let mut spectra_of_pieces: Vec<Vec<ReadySpectrum>> =
-        pieces.iter().map(|_| Vec::new()).collect();
+        prepared_files.iter().map(|_| Vec::new()).collect();
     for spectrum in ready {
         spectra_of_pieces[piece_of_place[spectrum.place]].push(spectrum);
     }
@@ -81,7 +81,7 @@ pub(super) fn group_spectra(
         .into_iter()
         .flat_map(move |(mut layout, members)| {
             let grids: Arc<[Grids]> = (0..layout.len())
-                .map(|a| join_grids(pieces, counts, &members, a))
+                .map(|a| join_grids(prepared_files, counts, &members, a))
                 .collect();
             for (arm, grid) in layout.iter_mut().zip(&*grids) {
                 arm.shared_grid = matches!(grid, Grids::Shared(_));
@@ -204,10 +204,15 @@ fn replace_by_windows(grids: &[Grids], windows: &ArmWindows) -> Arc<[Grids]> {
     .collect()
 }
 
-/// Returns the wavelength samplings of an arm for the pieces of one layout (`members`): one if all share it, else one
+/// Returns the wavelength samplings of an arm for the files of one layout (`members`): one if all share it, else one
 /// per spectrum of the whole batch.
-fn join_grids(pieces: &[FilePiece], counts: &[usize], members: &[usize], arm: usize) -> Grids {
-    let shared_sampling = |k: &usize| pieces[*k].grids[arm].shared();
+fn join_grids(
+    prepared_files: &[PreparedFile],
+    counts: &[usize],
+    members: &[usize],
+    arm: usize,
+) -> Grids {
+    let shared_sampling = |k: &usize| prepared_files[*k].grids[arm].shared();
     if let Some(Some(first)) = members.first().map(shared_sampling)
         && members
             .iter()
@@ -216,10 +221,10 @@ fn join_grids(pieces: &[FilePiece], counts: &[usize], members: &[usize], arm: us
         return Grids::Shared(first.clone());
     }
     let mut samplings = Vec::with_capacity(counts.iter().sum());
-    for (piece, count) in pieces.iter().zip(counts) {
+    for (file, count) in prepared_files.iter().zip(counts) {
         for k in 0..*count {
             samplings.push(
-                piece.grids[arm]
+                file.grids[arm]
                     .get(k)
                     .cloned()
                     .map_err(SpectrumFault::clone),

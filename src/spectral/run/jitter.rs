@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use super::{Grids, ReadySpectrum, Run};
+use super::{Grids, ReadySpectrum, SpectralRun};
 use crate::error::{Error, Result};
 use crate::model::{ArmJitter, ArmLayout, JitterPixel};
 use crate::solver::Outcome;
@@ -16,7 +16,7 @@ use crate::threads;
 /// Smallest share of a pixel's variance that is not jitter. Below it the rounding of weights hides the rest.
 const MIN_MEASURED_SHARE: f64 = 1e-6;
 
-impl Run<'_> {
+impl SpectralRun<'_> {
     /// Returns the jitter in each arm of spectra of one layout, given the outcomes of their fits; no arms for a
     /// spectrum that has no fit, or no degrees of freedom.
     pub(super) fn fit_jitters(
@@ -101,7 +101,7 @@ fn fit_arm_jitter(arm: &InspectedArm, inflation: f64) -> ArmJitter {
         let variance = earlier.map_or(earlier_variance, |jitter| {
             jitter.reduce(earlier_variance, j)
         });
-        let residual = f64::from(prepared.data[j]) / root_ivar - flux;
+        let residual = f64::from(prepared.weighted_flux[j]) / root_ivar - flux;
         pixels.push(JitterPixel {
             variance: variance.max(MIN_MEASURED_SHARE * earlier_variance),
             earlier_variance,

@@ -5,8 +5,8 @@ pub mod evaluation;
 mod exposures;
 mod groups;
 mod jitter;
-mod pieces;
 mod populations;
+mod prepared_files;
 mod repeat;
 pub mod workspace;
 
@@ -42,7 +42,7 @@ use crate::spectral::stream::workers::RunProgress;
 use crate::spectral::{Solver, SpectralFitter};
 use clusters::{FittedGroup, FittedSpectrum};
 use groups::{SpectrumGroup, group_spectra};
-use pieces::FilePiece;
+use prepared_files::PreparedFile;
 use repeat::{MAX_FITS_PER_SPECTRUM, RepeatedFit};
 use workspace::{BorrowedWorkspace, EvaluationPopulation, WorkerWorkspace, lock};
 
@@ -65,7 +65,7 @@ struct GroupFits {
 }
 
 /// A run on one device.
-pub struct Run<'a> {
+pub struct SpectralRun<'a> {
     pub fitter: &'a SpectralFitter,
     device: Arc<dyn Backend>,
     /// Maximum memory of the populations of all workers of the device in bytes.
@@ -90,7 +90,7 @@ pub struct Run<'a> {
     common_fitter: Option<Arc<SpectralFitter>>,
 }
 
-impl<'a> Run<'a> {
+impl<'a> SpectralRun<'a> {
     /// Makes a run of the fitter on a device, with a workspace that all workers of the device share. Its populations
     /// take at most `memory` bytes.
     ///
@@ -101,7 +101,7 @@ impl<'a> Run<'a> {
         device: Arc<dyn Backend>,
         borrowed: Arc<BorrowedWorkspace<'a>>,
         memory: Option<u64>,
-    ) -> Result<Run<'a>> {
+    ) -> Result<SpectralRun<'a>> {
         if fitter.scans_velocity() && matches!(fitter.model.velocity(), Velocity::Fixed(_)) {
             return Err(Error::invalid(
                 "velocity_scan",
@@ -117,7 +117,7 @@ impl<'a> Run<'a> {
         refuse_with_shared_labels(fitter)?;
         fitter.validate()?;
         lock(&borrowed.workspace.grids).resize_with(fitter.model.arms.len(), Vec::new);
-        Ok(Run {
+        Ok(SpectralRun {
             fitter,
             device,
             memory,
@@ -135,13 +135,13 @@ impl<'a> Run<'a> {
     }
 
     /// Makes the run one of `sharing` workers that share the device.
-    pub fn sharing_with(self, sharing: usize) -> Run<'a> {
-        Run { sharing, ..self }
+    pub fn sharing_with(self, sharing: usize) -> SpectralRun<'a> {
+        SpectralRun { sharing, ..self }
     }
 
     /// Makes the run plan its populations for one start per spectrum, which the user gives.
-    pub fn planned_for_single_starts(self) -> Run<'a> {
-        Run {
+    pub fn planned_for_single_starts(self) -> SpectralRun<'a> {
+        SpectralRun {
             usual_starts: 1,
             ..self
         }
@@ -149,23 +149,23 @@ impl<'a> Run<'a> {
 
     /// Makes the run free its populations when it ends. The rows of a stream are still being written then, and the
     /// memory of both would be held at once.
-    pub fn freed_at_its_end(mut self) -> Run<'a> {
+    pub fn freed_at_its_end(mut self) -> SpectralRun<'a> {
         self.worker.keeps_passes = false;
         self
     }
 
     /// Makes the run report its progress to a tally, and stop when the tally is cancelled.
-    pub fn watched_by(self, tally: &'a RunProgress<'a>) -> Run<'a> {
-        Run {
+    pub fn watched_by(self, tally: &'a RunProgress<'a>) -> SpectralRun<'a> {
+        SpectralRun {
             tally: Some(tally),
             ..self
         }
     }
 
     /// Makes the run record the times of its stages since `begin` and of its populations, if there is a meter.
-    pub fn measured_by(mut self, meter: Option<Arc<Meter>>, begin: Instant) -> Run<'a> {
+    pub fn measured_by(mut self, meter: Option<Arc<Meter>>, begin: Instant) -> SpectralRun<'a> {
         self.worker.keeps_passes &= meter.is_none();
-        Run {
+        SpectralRun {
             stages: StageTimes::recording_since(meter.as_ref().map(|_| begin)),
             meter,
             ..self
@@ -310,10 +310,10 @@ impl<'a> Run<'a> {
         if let Some(tally) = self.tally {
             tally.note_clusters(&clusters);
         }
-        let mut pieces =
-            self.measure_stage(BatchStage::Prepare, |run| run.prepare_pieces(files))?;
+        let mut prepared_files =
+            self.measure_stage(BatchStage::Prepare, |run| run.prepare_files(files))?;
         let started_spectra = self.measure_stage(BatchStage::FirstGuess, |run| {
-            run.find_starts(&mut pieces, user_starts)
+            run.find_starts(&mut prepared_files, user_starts)
         })?;
         // 3. Separate the spectra that can be fitted from those that cannot.
         let may_add_starts = user_starts.is_none() && self.fitter.adds_starts();
@@ -338,8 +338,8 @@ impl<'a> Run<'a> {
         }
         // 4. Fit, and check the numbers in the rows.
         let counts: Vec<usize> = files.iter().map(|spectra| spectra.len()).collect();
-        let fitted_groups = self.fit_pieces(&pieces, &counts, ready, &mut rows)?;
-        drop(pieces);
+        let fitted_groups = self.fit_prepared_files(&prepared_files, &counts, ready, &mut rows)?;
+        drop(prepared_files);
         if !clusters.is_empty() {
             self.measure_stage(BatchStage::Fit, |run| {
                 run.fit_clusters(&clusters, fitted_groups, &mut rows)
@@ -354,24 +354,24 @@ impl<'a> Run<'a> {
         Ok(rows)
     }
 
-    /// Fits the prepared spectra of all pieces and fills their rows. Fits that end where other pixels count, or with
-    /// residuals of another jitter, are repeated. `counts` are the numbers of spectra of each piece. Returns the fitted
+    /// Fits the prepared spectra of all files and fills their rows. Fits that end where other pixels count, or with
+    /// residuals of another jitter, are repeated. `counts` are the numbers of spectra of each file. Returns the fitted
     /// spectra, if they may share labels.
-    fn fit_pieces(
+    fn fit_prepared_files(
         &mut self,
-        pieces: &[FilePiece],
+        prepared_files: &[PreparedFile],
         counts: &[usize],
         mut ready: Vec<ReadySpectrum>,
         rows: &mut [FitRow],
     ) -> Result<Vec<FittedGroup>> {
         let mut fitted_groups = Vec::new();
         let mut earlier_evaluations = vec![0; rows.len()];
-        let first_place = |piece: usize| counts[..piece].iter().sum::<usize>();
+        let first_place = |file: usize| counts[..file].iter().sum::<usize>();
         for fit_number in 1..=MAX_FITS_PER_SPECTRUM {
             // 1. Fit all spectra that are ready, group by group.
             let mut finished = rows.len() - ready.len();
             let mut repeats = Vec::new();
-            for group in group_spectra(pieces, counts, ready) {
+            for group in group_spectra(prepared_files, counts, ready) {
                 let count = group.ready.len();
                 let (layout, grids) = (group.layout.clone(), group.grids.clone());
                 let mut fitted = self.fit_group(group, rows, finished, fit_number)?;
@@ -390,11 +390,11 @@ impl<'a> Run<'a> {
             for repeat in repeats {
                 let place = repeat.spectrum.place;
                 earlier_evaluations[place] += repeat.evaluations;
-                let piece = (0..counts.len())
-                    .rfind(|piece| first_place(*piece) <= place)
+                let file = (0..counts.len())
+                    .rfind(|file| first_place(*file) <= place)
                     .unwrap_or(0);
-                let k = place - first_place(piece);
-                let prepared = pieces[piece].prepare_again(
+                let k = place - first_place(file);
+                let prepared = prepared_files[file].prepare_again(
                     &self.fitter.model,
                     k,
                     &repeat.motion,
@@ -454,7 +454,7 @@ impl<'a> Run<'a> {
         let fitter = self.fitter;
         let grids = &*grids;
         let outcomes = self.measure_stage(BatchStage::Fit, |run| {
-            let mut outcomes = run.compute_outcomes(grids, &ready, finished)?;
+            let mut outcomes = run.solve_ready_spectra(grids, &ready, finished)?;
             run.correlate_outcomes(&layout, grids, &ready, &mut outcomes)?;
             Ok(outcomes)
         })?;
@@ -473,7 +473,7 @@ impl<'a> Run<'a> {
         let mut finished_spectra = Vec::with_capacity(ready.len());
         let mut spectra = Vec::new();
         self.measure_stage(BatchStage::Finish, |_| {
-            let finish = fitter.finish();
+            let row_builder = fitter.row_builder();
             for ((spectrum, mut outcomes), jitters) in ready.into_iter().zip(outcomes).zip(jitters)
             {
                 let repeat = RepeatedFit::new(
@@ -495,7 +495,7 @@ impl<'a> Run<'a> {
                     let start = start.map(|start| to_physical(&fitter.model, start));
                     mark_interrupted_before_fit(&fitter.model, row, start.as_deref());
                 } else {
-                    finish.fill_row(row, &outcomes, &spectrum);
+                    row_builder.fill_row(row, &outcomes, &spectrum);
                 }
                 if is_unfinished {
                     mark_interrupted_before_repetition(row);

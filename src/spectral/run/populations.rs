@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Grids, ReadySpectrum, Run, RunProgress};
+use super::{Grids, ReadySpectrum, RunProgress, SpectralRun};
 use crate::error::Result;
 use crate::model::{ArmLayout, VelocityScan};
 use crate::solver::Outcome;
@@ -12,7 +12,7 @@ use crate::spectral::search::pass::PassSettings;
 use crate::spectral::search::posterior::PosteriorScan;
 use crate::spectral::search::solve::SpectralPasses;
 
-impl Run<'_> {
+impl SpectralRun<'_> {
     /// Makes the passes for spectra of this layout, with their populations on the device, unless there are such ones.
     pub(super) fn make_passes(&mut self, layout: &[ArmLayout]) -> Result<()> {
         let fitter = self.fitter;
@@ -83,7 +83,7 @@ impl Run<'_> {
     ///
     /// # Errors
     /// Returns [`Error::DeviceUntrusted`](crate::Error::DeviceUntrusted) if a spot check finds a GPU's results wrong.
-    pub(super) fn compute_outcomes(
+    pub(super) fn solve_ready_spectra(
         &mut self,
         grids: &[Grids],
         ready: &[ReadySpectrum],

@@ -199,14 +199,14 @@ impl PosteriorScan<'_> {
             return Ok(());
         };
         // 2. Update each grid by its objectives. A grid outside of the bounds has none.
-        let finish = self.fitter.finish();
+        let row_builder = self.fitter.row_builder();
         let mut remaining_outcomes = outcomes.iter();
         for (grid, velocities) in grids.iter_mut().zip(velocities) {
             let prepared = &ready[grid.spectrum].prepared;
             let objectives: Vec<f64> = remaining_outcomes
                 .by_ref()
                 .take(velocities.len())
-                .map(|outcome| finish.objective(outcome, prepared))
+                .map(|outcome| row_builder.objective(outcome, prepared))
                 .collect();
             if velocities.is_empty() {
                 grid.is_final = true;

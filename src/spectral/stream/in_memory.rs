@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::spectra::Spectra;
 use crate::spectral::SpectralFitter;
 use crate::spectral::results::row::FitRow;
-use crate::spectral::run::Run;
+use crate::spectral::run::SpectralRun;
 use crate::spectral::stream::workers::{RunProgress, Workers};
 use crate::threads;
 
@@ -50,7 +50,7 @@ fn fit_in_current_pool(
     let batch_rows: Vec<OnceLock<Result<Vec<FitRow>>>> =
         batch_begins.iter().map(|_| OnceLock::new()).collect();
     let next_batch = AtomicUsize::new(0);
-    let fit_batches = |run: Run| {
+    let fit_batches = |run: SpectralRun| {
         // A population that is alone has room for more spectra instead of more starts.
         let mut run = if user_starts.is_some() && !is_alone {
             run.planned_for_single_starts()
@@ -75,7 +75,7 @@ fn fit_in_current_pool(
     };
     // 2. Create at most one run per batch. Each device gets its first worker before any gets its second.
     let workers = workers.limit_to_batches(batch_begins.len());
-    let mut runs: Vec<(usize, Run)> = workers
+    let mut runs: Vec<(usize, SpectralRun)> = workers
         .create_runs(progress)?
         .into_iter()
         .enumerate()

@@ -16,10 +16,10 @@ use popfit::{
     Result, Sink, Spectra, SpectralFitter, Status, Summary, WriteOptions,
 };
 
-use super::output::{Output, schema};
+use super::output::{ResultWriter, schema};
+use super::output_files::{Extras, OutputFiles};
 use super::profile::ProfileFiles;
-use super::rows::Counting;
-use super::targets::{Extras, Targets};
+use super::rows::CountingSink;
 use super::{report, selection};
 pub use settings::{BuiltModel, Event, FitDevice, FitFiles, FitModel, FitSettings, OptionNames};
 use summary::fitted;
@@ -34,30 +34,30 @@ pub use summary::{FailedFile, FitFilesSummary, PerFileSummary, StatusCount};
 ///
 /// # Errors
 /// Returns [`Error::Interrupted`] if the run was ended before its table was written, or if the table existed before and
-/// stays as it was; [`Error::NothingSelected`] if none of the wanted targets is there; [`Error::OutputExists`] and
+/// stays as it was; [`Error::NothingSelected`] if none of the wanted output_files is there; [`Error::OutputExists`] and
 /// [`Error::OutputLocked`] for the files that it writes; [`Error::Journal`] if there is another run to resume; and the
 /// errors of model files, of readers, of [`SpectralFitter::fit_journaled`] and of the table's writer.
 pub fn fit_files(files: FitFiles, control: &Control) -> Result<FitFilesSummary> {
     control.scope(|| {
         if files.per_file {
-            per_file::fit(files, control)
+            per_file::fit_into_tables(files, control)
         } else {
-            fit_here(files, control)
+            fit_into_one_table(files, control)
         }
     })?
 }
 
 /// Makes the run in the current pool of threads.
-fn fit_here(mut files: FitFiles, control: &Control) -> Result<FitFilesSummary> {
+fn fit_into_one_table(mut files: FitFiles, control: &Control) -> Result<FitFilesSummary> {
     let opened = Instant::now();
     // 1. Read model and spectra, and refuse what cannot be fitted or written.
-    let targets = files.targets(control.profile)?;
+    let output_files = files.output_files(control.profile)?;
     selection::check(&files.selection, files.option_names)?;
     let BuiltModel { model, text, file } = files.open_model()?;
     files.selection = model.complete_selection(std::mem::take(&mut files.selection));
     let mut inputs = InputFiles::new(&files.spectra);
     let mut source = FilesReader::open(&files.spectra, &files.selection)?;
-    targets.spare(file.iter().flat_map(ModelFile::inputs))?;
+    output_files.spare(file.iter().flat_map(ModelFile::inputs))?;
     selection::refuse_empty(&files.selection, source.len())?;
     let fitter = files
         .settings_of_layout(file.as_ref(), &model)?
@@ -94,7 +94,7 @@ fn fit_here(mut files: FitFiles, control: &Control) -> Result<FitFilesSummary> {
             "nothing is kept beside {output}: it is made from the start"
         )));
     }
-    targets.claim(&mut journal, files.overwrite, files.option_names)?;
+    output_files.claim(&mut journal, files.overwrite, files.option_names)?;
     let is_new = !files.output.exists();
     // An output that exists now is this run's own; one that comes later is not.
     let overwrite = files.overwrite;
@@ -102,7 +102,7 @@ fn fit_here(mut files: FitFiles, control: &Control) -> Result<FitFilesSummary> {
     let options = WriteOptions::default()
         .metadata(metadata.clone())
         .overwrite(may_replace(&files.output));
-    let mut table = Output::create(files.format, &files.output, &fitter, &spectra, options)?;
+    let mut table = ResultWriter::create(files.format, &files.output, &fitter, &spectra, options)?;
     let models = files.models.as_deref().map(|path| {
         let options = WriteOptions::default()
             .metadata(metadata.clone())
@@ -127,13 +127,13 @@ fn fit_here(mut files: FitFiles, control: &Control) -> Result<FitFilesSummary> {
     });
     let begin = Instant::now();
     let collector = page.is_some().then(|| Collector::new(&fitter.parameters()));
-    let mut outputs = Outputs {
+    let mut outputs = TableAndModels {
         table: &mut table,
         models: models.as_mut(),
     };
-    let mut sink = Counting::new(&mut outputs, &fitter.parameters(), collector);
+    let mut sink = CountingSink::new(&mut outputs, &fitter.parameters(), collector);
     let summary = fitter.fit_journaled(&mut source, &mut sink, control, &mut journal);
-    let Counting {
+    let CountingSink {
         counts,
         faults,
         flags,
@@ -154,18 +154,18 @@ fn fit_here(mut files: FitFiles, control: &Control) -> Result<FitFilesSummary> {
         });
     }
     let finished = table.finish(&summary.by_rows, Some(&mut journal));
-    let finished = targets.record(&mut journal, finished);
+    let finished = output_files.record(&mut journal, finished);
     finished.map_err(|error| files.failed(error, &journal))?;
     if let Some(models) = models {
         let finished = models.finish_journaled(&mut journal);
-        let finished = targets.record(&mut journal, finished);
+        let finished = output_files.record(&mut journal, finished);
         finished.map_err(|error| files.with_table_alone(error, "the best-fit spectra"))?;
     }
     let time = begin.elapsed();
     if let (Some(page), Some(kept)) = (page, kept) {
         let about = about(&files.output, &fitter, metadata, &summary, time);
         let written = page.write_journaled(&about, &kept, Some(&fitter), &mut journal);
-        let written = targets.record(&mut journal, written);
+        let written = output_files.record(&mut journal, written);
         written.map_err(|error| files.with_table_alone(error, "the page"))?;
     }
     let (statuses, bad_inputs, flags) = (counts.list(), faults.lines(), flags.lines());
@@ -198,7 +198,7 @@ fn fit_here(mut files: FitFiles, control: &Control) -> Result<FitFilesSummary> {
 impl FitFiles {
     /// Returns the files that the run will write; fails, before anything is read, if one is an input or must not be
     /// replaced.
-    fn targets(&self, profile: bool) -> Result<Targets> {
+    fn output_files(&self, profile: bool) -> Result<OutputFiles> {
         self.refuse_settings_of_per_file()?;
         self.format.check_extension(&self.output)?;
         let extras = Extras {
@@ -207,12 +207,12 @@ impl FitFiles {
             report: self.report.as_deref(),
             profile,
         };
-        let targets = Targets::new(&self.output, &extras)?;
-        targets.spare(self.inputs())?;
+        let output_files = OutputFiles::new(&self.output, &extras)?;
+        output_files.spare(self.inputs())?;
         if !self.overwrite {
-            targets.refuse_existing(self.resume, self.option_names)?;
+            output_files.refuse_existing(self.resume, self.option_names)?;
         }
-        Ok(targets)
+        Ok(output_files)
     }
 
     /// Fails for settings that only a run with a table for each input has.
@@ -359,12 +359,12 @@ fn model_text_with_exposures(text: &str, join: bool) -> String {
 }
 
 /// The table, and the best-fit spectra where they are asked for.
-struct Outputs<'s, 'a> {
-    table: &'s mut Output<'a>,
+struct TableAndModels<'s, 'a> {
+    table: &'s mut ResultWriter<'a>,
     models: Option<&'s mut ModelWriter<'a>>,
 }
 
-impl Sink for Outputs<'_, '_> {
+impl Sink for TableAndModels<'_, '_> {
     fn append(&mut self, spectra: &Spectra, rows: &[FitRow]) -> Result<()> {
         self.table.append(spectra, rows)?;
         self.models

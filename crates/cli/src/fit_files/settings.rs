@@ -46,7 +46,7 @@ pub struct FitFiles {
     /// Spectra and arms that are fitted. Its [`widen`](Selection::widen) and
     /// [`join_exposures`](Selection::join_exposures) are replaced by those of the model.
     pub selection: Selection,
-    /// Further files that no output may replace, such as a list of targets that was read.
+    /// Further files that no output may replace, such as a list of output_files that was read.
     pub other_inputs: Vec<PathBuf>,
     /// Settings of the fits.
     pub settings: FitSettings,
@@ -109,6 +109,7 @@ impl FitFiles {
                     format!("{errors} adds columns to popfit's own table: {format} rvtab has none");
                 return Err(Error::Usage(message));
             }
+            // rvspecfit's table has moments of the velocity's posterior, which need a scan.
             let has_free_velocity = model.parameters().iter().any(|name| name == "velocity");
             let of_file = file.and_then(|file| file.velocity_scan);
             let usual = has_free_velocity.then_some(VelocityScan::Fixed);

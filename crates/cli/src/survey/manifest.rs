@@ -405,16 +405,13 @@ impl Manifest {
         let Manifest {
             manifest: _,
             popfit,
-            // rows do not depend on where the files are
-            folder: _,
+            folder: _, // rows do not depend on where the files are
             model: _,
             model_text,
-            // what of the model's text counts is in its hash
-            model_arms: _,
+            model_arms: _, // part of the model's hash
             model_hash,
             emulators,
-            // they are in the model's hash
-            settings: _,
+            settings: _, // part of the model's hash
             selection,
             text_ids,
             files: _,

@@ -135,7 +135,7 @@ impl Plan {
     ///
     /// # Errors
     /// Returns the errors of writing the list.
-    pub fn list_failures(&self, attempts: usize) -> Result<Vec<FailedPart>> {
+    pub fn write_failure_list(&self, attempts: usize) -> Result<Vec<FailedPart>> {
         let names = self.list_names()?;
         let has_errors = |part: &usize| {
             let name = self.note_name(failures::NOTE, *part);

@@ -14,7 +14,7 @@ use super::lease::{Lease, Taken};
 use super::manifest::PartSegment;
 use super::range::SpectraRange;
 use crate::fit_files::{FitSettings, StatusCount};
-use crate::rows::Counting;
+use crate::rows::CountingSink;
 
 /// A worker: the fitter of a plan, which fits one part after another.
 pub struct Worker {
@@ -163,7 +163,7 @@ impl Worker {
             .part(manifest.part_hash(part).unwrap_or_default());
         let schema = Schema::of(&self.fitter, manifest.text_ids);
         let mut table = TableWriter::create_racing(&path, &schema, &metadata)?;
-        let mut sink = Counting::new(&mut table, &self.fitter.parameters(), None);
+        let mut sink = CountingSink::new(&mut table, &self.fitter.parameters(), None);
         let summary = self.fitter.fit_stream(&mut source, &mut sink, control)?;
         let statuses = sink.counts.list();
         if summary.interrupted > 0 {
@@ -233,7 +233,7 @@ impl Worker {
                 break;
             }
         }
-        done.failed = self.plan.list_failures(options.attempts)?;
+        done.failed = self.plan.write_failure_list(options.attempts)?;
         let missing = self.plan.missing_parts()?.len();
         done.left = missing.saturating_sub(done.failed.len());
         Ok(done)

@@ -264,7 +264,10 @@ impl PassVerifier {
     /// last step whose end was not evaluated.
     fn max_difference(&self, recomputed: &Outcome, prepared: &Prepared) -> f64 {
         let cost = recomputed.chi2 + recomputed.penalty;
-        let data = prepared.arms.iter().flat_map(|arm| arm.data.iter());
+        let data = prepared
+            .arms
+            .iter()
+            .flat_map(|arm| arm.weighted_flux.iter());
         // Σ ε² over the pixels
         let squared_rounding =
             PIXEL_ROUNDING.powi(2) * data.map(|x| f64::from(*x).powi(2)).sum::<f64>();

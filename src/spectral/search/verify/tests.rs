@@ -8,7 +8,7 @@ use crate::math::triangle::packed_index;
 use crate::model::ModelParameter;
 use crate::recording::Precision;
 use crate::spectral::SpectralFitter;
-use crate::spectral::input::assemble::{match_arms, prepare_row};
+use crate::spectral::input::assemble::{match_arms, prepare_spectrum_of_batch};
 use crate::spectral::input::layout::{lay_out_arms, mark_own_bases};
 use crate::spectral::input::ready::Grids;
 use crate::spectral::search::pass::PassSettings;
@@ -54,7 +54,8 @@ fn fit_demo_spectra() -> VerifierTest {
         .unwrap();
     let mut ready = Vec::new();
     for (place, row) in rows.iter().enumerate() {
-        let prepared = Arc::new(prepare_row(&model, &arms, &grids, place, None, &[]).unwrap());
+        let prepared =
+            Arc::new(prepare_spectrum_of_batch(&model, &arms, &grids, place, None, &[]).unwrap());
         let u = model
             .parameters
             .iter()

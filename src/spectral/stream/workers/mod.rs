@@ -9,8 +9,8 @@
 //!
 //! Rows are written in the order of the input, and no bit of them depends on the worker.
 
-mod ends;
-mod intake;
+mod batch_reader;
+mod row_writer;
 
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,13 +29,13 @@ use crate::spectra::{Spectra, SpectraReader};
 use crate::spectral::input::clusters::{ClusterFiles, FileCluster};
 use crate::spectral::input::rest::{PartialBatch, fit_unknown_rows};
 use crate::spectral::results::row::FitRow;
-use crate::spectral::run::Run;
+use crate::spectral::run::SpectralRun;
 use crate::spectral::stream::profile::{RowCounts, RunMeters};
 use crate::spectral::stream::stages::{BatchStage, StageTimes};
 use crate::spectral::{DeviceRows, Journal, Sink, SpectralFitter, Summary};
 use crate::threads;
-use ends::{FitJob, JobBatch, Maker, RowWriter};
-use intake::{BatchReader, StreamEvent};
+use batch_reader::{BatchReader, StreamEvent};
+use row_writer::{FitJob, JobBatch, Maker, RowWriter};
 
 /// Interval at which the watching thread checks the timeout.
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(10);
@@ -167,12 +167,12 @@ impl<'a> Workers<'a> {
     }
 
     /// Creates the run of each worker thread, device by device.
-    pub fn create_runs(&self, progress: &'a RunProgress<'a>) -> Result<Vec<Run<'a>>> {
+    pub fn create_runs(&self, progress: &'a RunProgress<'a>) -> Result<Vec<SpectralRun<'a>>> {
         let mut runs = Vec::new();
         for (number, device) in self.devices.iter().enumerate() {
             let borrowed = self.fitter.shared.idle.borrow(device);
             for _ in 0..self.per_device {
-                let run = Run::new(
+                let run = SpectralRun::new(
                     self.fitter,
                     device.clone(),
                     borrowed.clone(),
@@ -290,7 +290,10 @@ fn run_stream_in_current_pool(
     let workers = Workers::new(fitter, control);
     let run_begin = workers.begin;
     let runs = workers.create_runs(progress)?;
-    let runs: Vec<Run> = runs.into_iter().map(Run::freed_at_its_end).collect();
+    let runs: Vec<SpectralRun> = runs
+        .into_iter()
+        .map(SpectralRun::freed_at_its_end)
+        .collect();
     let max_jobs = runs.len() + 1;
     let batch_size = workers.batch_size();
     let read_size = if fitter.needs_whole_files() {
@@ -393,7 +396,7 @@ fn read_jobs(
 /// Fits jobs until there are no more, or until one fails. `makers` are the indices of the run's device and of the CPU
 /// that may replace it. If there is a journal, the worker also hashes the spectra.
 fn fit_jobs(
-    mut run: Run,
+    mut run: SpectralRun,
     makers: [usize; 2],
     waiting_jobs: &Mutex<Receiver<FitJob>>,
     events: &Sender<StreamEvent>,
@@ -429,7 +432,7 @@ fn fit_jobs(
 
 /// Fits the spectra of a job whose rows the journal lacks, and returns the rows of all of its batches. If there is a
 /// journal, the spectra are hashed for it.
-fn fit_job(run: &mut Run, job: &mut FitJob, has_journal: bool) -> Result<Vec<Vec<FitRow>>> {
+fn fit_job(run: &mut SpectralRun, job: &mut FitJob, has_journal: bool) -> Result<Vec<Vec<FitRow>>> {
     let mut batches = Vec::with_capacity(job.batches.len());
     for batch in &mut job.batches {
         batches.push(PartialBatch {

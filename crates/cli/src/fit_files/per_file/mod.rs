@@ -18,8 +18,8 @@ use popfit::{Control, DeviceRows, Error, Metadata, ModelFile, Result, Summary};
 
 use super::settings::{BuiltModel, Event, FitFiles};
 use super::summary::{FailedFile, FitFilesSummary, PerFileSummary};
+use crate::output_files::OutputFiles;
 use crate::selection;
-use crate::targets::Targets;
 use existing::compare_metadata;
 use inputs::{InputFile, InputsReader, Phase};
 use outputs::{FileOutputs, name_outputs};
@@ -27,20 +27,20 @@ use run::FileRun;
 use sink::{SplitSink, Tally};
 
 /// Makes the run in the current pool of threads.
-pub(super) fn fit(mut files: FitFiles, control: &Control) -> Result<FitFilesSummary> {
+pub(super) fn fit_into_tables(mut files: FitFiles, control: &Control) -> Result<FitFilesSummary> {
     // 1. Name the outputs, and refuse what cannot be written.
     refuse_settings(&files, control)?;
     let outputs = name_outputs(&files)?;
-    let targets = Targets::of_files(
+    let output_files = OutputFiles::of_files(
         outputs
             .iter()
             .flat_map(FileOutputs::paths)
             .cloned()
             .collect(),
     );
-    targets.spare(files.inputs())?;
+    output_files.spare(files.inputs())?;
     if !files.overwrite && !files.skip_existing {
-        targets.refuse_existing(false, files.option_names)?;
+        output_files.refuse_existing(false, files.option_names)?;
     }
     let skips = |outputs: &FileOutputs| files.skip_existing && outputs.are_there();
     let (skipped, fitted): (Vec<_>, Vec<_>) = outputs.into_iter().partition(skips);
@@ -49,7 +49,7 @@ pub(super) fn fit(mut files: FitFiles, control: &Control) -> Result<FitFilesSumm
     selection::check(&files.selection, files.option_names)?;
     let BuiltModel { model, text, file } = files.open_model()?;
     files.selection = model.complete_selection(std::mem::take(&mut files.selection));
-    targets.spare(file.iter().flat_map(ModelFile::inputs))?;
+    output_files.spare(file.iter().flat_map(ModelFile::inputs))?;
     let fitter = files
         .settings_of_layout(file.as_ref(), &model)?
         .fitter(model, file.as_ref())?;

@@ -76,17 +76,18 @@ pub(super) fn name_outputs(files: &FitFiles) -> Result<Vec<FileOutputs>> {
     Ok(outputs)
 }
 
-/// Names the outputs of an input in this folder below that of the output.
-fn name_outputs_of(files: &FitFiles, input: &Path, folder: &Path) -> FileOutputs {
+/// Names the outputs of an input. They lie in this subfolder of the folders of tables and of best-fit spectra.
+fn name_outputs_of(files: &FitFiles, input: &Path, subfolder: &Path) -> FileOutputs {
     let named = |prefix: &str, extension: &str| {
         let mut name = OsString::from(prefix);
         name.push(name_without_endings(input));
         name.push(".");
         name.push(extension);
-        folder.join(name)
+        subfolder.join(name)
     };
     let extension = files.format.extension();
     let (table, models) = if files.format == Format::Rvtab {
+        // rvspecfit's layout always has a file of models beside the table.
         let table = files.output.join(named("rvtab_", extension));
         let models = RvTabWriter::models_of(&table);
         (table, Some(models))

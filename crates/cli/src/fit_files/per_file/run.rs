@@ -107,8 +107,9 @@ impl<'a> FileRun<'a> {
     /// Returns the reader of a file that is to be read now; `None` if the file cannot be fitted.
     pub fn begin_file(&self, index: usize) -> Result<Option<FilesReader>> {
         let file = &self.files[index];
-        let kept = file.progress().reader.take();
-        let opened = match kept {
+        // The reader is there already if the files were checked before the run.
+        let checked_reader = file.progress().reader.take();
+        let opened = match checked_reader {
             Some(reader) => Ok(reader),
             None => FilesReader::open(&[&file.outputs.input], self.selection),
         };
@@ -123,7 +124,8 @@ impl<'a> FileRun<'a> {
         // Outputs that cannot be written are found before anything is fitted in vain. They are not kept, because many
         // small files are read ahead, and a process may have few open files.
         let outputs = self.create_outputs(index)?;
-        Ok(outputs.map(|_| reader))
+        let is_writable = outputs.is_some();
+        Ok(is_writable.then_some(reader))
     }
 
     /// Begins the outputs of a file; returns `None` if the file has failed, before or now.

@@ -6,11 +6,11 @@ use popfit::{DeviceRows, Error, FitRow, ModelWriter, Result, Sink, Spectra, Writ
 
 use super::inputs::InputFile;
 use super::run::FileRun;
-use crate::output::{Output, schema};
+use crate::output::{ResultWriter, schema};
 
 /// The table of one input, and its best-fit spectra, while they are written.
 pub(super) struct FileWriter<'a> {
-    table: Output<'a>,
+    table: ResultWriter<'a>,
     models: Option<ModelWriter<'a>>,
     /// Number of rows in turn that each device made.
     by_rows: Vec<DeviceRows>,
@@ -33,7 +33,7 @@ impl<'a> FileWriter<'a> {
             .metadata(run.metadata.clone())
             .overwrite(file.replaces);
         let heads = std::slice::from_ref(&file.head);
-        let table = Output::create(
+        let table = ResultWriter::create(
             run.format,
             &outputs.table,
             run.fitter,
@@ -41,7 +41,7 @@ impl<'a> FileWriter<'a> {
             options.clone(),
         )?;
         let models = match (&table, &outputs.models) {
-            (Output::Table(_), Some(path)) => {
+            (ResultWriter::Table(_), Some(path)) => {
                 let schema = schema(run.fitter, heads);
                 Some(ModelWriter::create(
                     path, run.fitter, heads, &schema, options,

@@ -7,7 +7,7 @@
 
 use std::sync::mpsc::{Receiver, Sender};
 
-use super::ends::FitJob;
+use super::row_writer::FitJob;
 use crate::error::{Error, Result};
 use crate::spectra::{Spectra, SpectraReader};
 use crate::spectral::stream::stages::{BatchStage, StageTimes};

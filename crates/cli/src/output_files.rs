@@ -10,7 +10,7 @@ use super::output::Format;
 use super::profile;
 
 /// The table first, then what comes with it.
-pub struct Targets(Vec<PathBuf>);
+pub struct OutputFiles(Vec<PathBuf>);
 
 /// Outputs that are written beside the table.
 pub struct Extras<'a> {
@@ -22,9 +22,9 @@ pub struct Extras<'a> {
     pub profile: bool,
 }
 
-impl Targets {
+impl OutputFiles {
     /// Lists the files that a run will write: the table, and models, report page and profile if asked for.
-    pub fn new(table: &Path, extras: &Extras<'_>) -> Result<Targets> {
+    pub fn new(table: &Path, extras: &Extras<'_>) -> Result<OutputFiles> {
         let is_table = |path: &Path| place(path) == place(table);
         if extras.report.is_some_and(is_table) {
             return Err(Error::Usage(format!(
@@ -45,21 +45,22 @@ impl Targets {
         let all = [Some(table.to_path_buf()), models, page]
             .into_iter()
             .chain(profiles.into_iter().flatten().map(Some));
-        Ok(Targets(all.flatten().collect()))
+        Ok(OutputFiles(all.flatten().collect()))
     }
 
     /// Lists the files of a run that writes a table for each of its inputs.
-    pub fn of_files(files: Vec<PathBuf>) -> Targets {
-        Targets(files)
+    pub fn of_files(files: Vec<PathBuf>) -> OutputFiles {
+        OutputFiles(files)
     }
 
     /// Fails if one of the files to be written is one of these inputs, also through links.
     pub fn spare(&self, inputs: impl IntoIterator<Item = PathBuf>) -> Result<()> {
         let real = |path: &Path| path.canonicalize().ok();
-        let targets: HashSet<PathBuf> = self.0.iter().filter_map(|target| real(target)).collect();
+        let output_files: HashSet<PathBuf> =
+            self.0.iter().filter_map(|target| real(target)).collect();
         match inputs
             .into_iter()
-            .find(|input| real(input).is_some_and(|input| targets.contains(&input)))
+            .find(|input| real(input).is_some_and(|input| output_files.contains(&input)))
         {
             Some(input) => {
                 let message = format!(

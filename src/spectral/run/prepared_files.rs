@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use rayon::prelude::*;
 
 use super::workspace::{GridKey, SharedGrid, lock};
-use super::{Grids, Run, StartedSpectrum};
+use super::{Grids, SpectralRun, StartedSpectrum};
 use crate::error::Result;
 use crate::first_guess::FirstGuess;
 use crate::flag::Flags;
@@ -18,7 +18,7 @@ use crate::model::{
 use crate::spectra::{ArmSpectra, Spectra, Wavelength};
 use crate::spectral::SpectralFitter;
 use crate::spectral::input::assemble::{
-    leave_out_uncounted_pixels, match_arms, prepare_row, prepare_spectra,
+    leave_out_uncounted_pixels, match_arms, prepare_spectra, prepare_spectrum_of_batch,
 };
 use crate::spectral::input::covariance::refuse_settings_of_fit;
 use crate::spectral::input::given::convert_user_start;
@@ -33,7 +33,7 @@ use crate::threads;
 const MAX_CACHED_SAMPLINGS: usize = 8;
 
 /// The spectra of a batch that come from one file.
-pub(super) struct FilePiece<'s> {
+pub(super) struct PreparedFile<'s> {
     limit_columns: LimitColumns<'s>,
     arms: Vec<Cow<'s, ArmSpectra<'s>>>,
     pub grids: Vec<Grids>,
@@ -41,10 +41,13 @@ pub(super) struct FilePiece<'s> {
     prepared: Vec<SpectrumResult<Prepared>>,
 }
 
-impl Run<'_> {
+impl SpectralRun<'_> {
     /// Prepares the spectra of each file for the fit, with the samplings of their wavelengths and their columns of
     /// limits.
-    pub(super) fn prepare_pieces<'s>(&mut self, files: &[&'s Spectra]) -> Result<Vec<FilePiece<'s>>>
+    pub(super) fn prepare_files<'s>(
+        &mut self,
+        files: &[&'s Spectra],
+    ) -> Result<Vec<PreparedFile<'s>>>
     where
         Self: 's,
     {
@@ -60,12 +63,12 @@ impl Run<'_> {
             .collect::<Result<Vec<_>>>()?;
         let grids_of_files = self.sample_grids_of_files(&arms_of_files, files)?;
         let inputs = files.par_iter().zip(arms_of_files).zip(grids_of_files);
-        let pieces: Vec<Result<FilePiece>> = threads::in_pool(|| {
+        let prepared_files: Vec<Result<PreparedFile>> = threads::in_pool(|| {
             inputs
-                .map(|((spectra, arms), grids)| FilePiece::new(model, spectra, arms, grids))
+                .map(|((spectra, arms), grids)| PreparedFile::new(model, spectra, arms, grids))
                 .collect()
         });
-        pieces.into_iter().collect()
+        prepared_files.into_iter().collect()
     }
 
     /// Returns the sampling of each file's wavelengths in each arm; shared grids are sampled only once. Samplings of
@@ -105,29 +108,29 @@ impl Run<'_> {
     /// faults.
     pub(super) fn find_starts(
         &self,
-        pieces: &mut [FilePiece],
+        prepared_files: &mut [PreparedFile],
         user_starts: Option<&[f64]>,
     ) -> Result<Vec<SpectrumResult<StartedSpectrum>>> {
         let fitter = self.fitter;
         let tally = self.tally;
         if let Some(user_starts) = user_starts {
             return Ok(threads::in_pool(|| {
-                pieces
+                prepared_files
                     .par_iter_mut()
-                    .flat_map_iter(|piece| piece.take_with_user_starts(&fitter.model, user_starts))
+                    .flat_map_iter(|file| file.take_with_user_starts(&fitter.model, user_starts))
                     .collect()
             }));
         }
         // One thread makes the first guess before the others use it.
-        let is_guess_needed = pieces
+        let is_guess_needed = prepared_files
             .iter()
-            .any(|piece| piece.prepared.iter().any(|prepared| prepared.is_ok()));
+            .any(|file| file.prepared.iter().any(|prepared| prepared.is_ok()));
         let guess = is_guess_needed.then(|| fitter.first_guess()).transpose()?;
         let is_cancelled = || tally.is_some_and(|tally| tally.cancel().load(Ordering::Relaxed));
         Ok(threads::in_pool(|| {
-            pieces
+            prepared_files
                 .par_iter_mut()
-                .flat_map_iter(|piece| piece.take_with_guessed_starts(fitter, guess, &is_cancelled))
+                .flat_map_iter(|file| file.take_with_guessed_starts(fitter, guess, &is_cancelled))
                 .collect()
         }))
     }
@@ -215,18 +218,18 @@ fn add_shared_grids(
     Ok(shared_grids)
 }
 
-impl<'s> FilePiece<'s> {
+impl<'s> PreparedFile<'s> {
     /// Prepares the spectra of one file for the fit, and finds the columns of their limits.
     fn new(
         model: &'s SpectralModel,
         spectra: &'s Spectra,
         arms: Vec<Cow<'s, ArmSpectra<'s>>>,
         grids: Vec<Grids>,
-    ) -> Result<FilePiece<'s>> {
+    ) -> Result<PreparedFile<'s>> {
         let limit_columns = LimitColumns::new(model, spectra)?;
         let prepared = prepare_spectra(model, &arms, &grids, spectra.len());
         let layout = lay_out_arms(model, &arms, &grids);
-        Ok(FilePiece {
+        Ok(PreparedFile {
             limit_columns,
             arms,
             layout,
@@ -243,10 +246,10 @@ impl<'s> FilePiece<'s> {
         motion: &Motion,
         jitters: &[Arc<ArmJitter>],
     ) -> SpectrumResult<Prepared> {
-        prepare_row(model, &self.arms, &self.grids, k, Some(motion), jitters)
+        prepare_spectrum_of_batch(model, &self.arms, &self.grids, k, Some(motion), jitters)
     }
 
-    /// Moves the prepared spectra out of the piece, and returns them with the user's starts (spectra, parameters).
+    /// Moves the prepared spectra out of the file, and returns them with the user's starts (spectra, parameters).
     fn take_with_user_starts(
         &mut self,
         model: &SpectralModel,
@@ -286,7 +289,7 @@ impl<'s> FilePiece<'s> {
         })
     }
 
-    /// Moves the prepared spectra out of the piece, and returns them with the starts of the first guess; with none if
+    /// Moves the prepared spectra out of the file, and returns them with the starts of the first guess; with none if
     /// there is no guess or the run is cancelled.
     fn take_with_guessed_starts(
         &mut self,
@@ -295,14 +298,14 @@ impl<'s> FilePiece<'s> {
         is_cancelled: &(dyn Fn() -> bool + Sync),
     ) -> Vec<SpectrumResult<StartedSpectrum>> {
         let prepared_spectra = std::mem::take(&mut self.prepared);
-        let piece = &*self;
+        let file = &*self;
         prepared_spectra
             .into_par_iter()
             .enumerate()
             .map(|(k, prepared)| {
                 // A spectrum without a start is not fitted.
                 let guess = guess.filter(|_| !is_cancelled());
-                piece.start_at_guess(fitter, guess, k, prepared?)
+                file.start_at_guess(fitter, guess, k, prepared?)
             })
             .collect()
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender};
 
 use super::RunProgress;
-use super::intake::StreamEvent;
+use super::batch_reader::StreamEvent;
 use crate::error::{Error, Result};
 use crate::solver::Status;
 use crate::spectra::Spectra;
