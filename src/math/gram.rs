@@ -80,7 +80,13 @@ impl<R: Real> Gram<R> {
                 let [a, b] = [i, j].map(|first| {
                     &self.block[first * PIXELS_PER_BLOCK..][..GRAM_TILE_ROWS * PIXELS_PER_BLOCK]
                 });
-                let sums = multiply_tile::<R, S>(simd, a, b, vectors);
+                let skips_half = self.skip >= i + GRAM_TILE_ROWS / 2;
+                let sums = match (skips_half, i == j) {
+                    (false, false) => multiply_tile::<R, S, 0, false>(simd, a, b, vectors),
+                    (false, true) => multiply_tile::<R, S, 0, true>(simd, a, b, vectors),
+                    (true, false) => multiply_tile::<R, S, 2, false>(simd, a, b, vectors),
+                    (true, true) => multiply_tile::<R, S, 2, true>(simd, a, b, vectors),
+                };
                 for (p, row) in sums.iter().enumerate() {
                     for (q, sum) in row.iter().enumerate() {
                         if i + p >= j + q {
@@ -93,9 +99,10 @@ impl<R: Real> Gram<R> {
     }
 }
 
-/// Returns the products of four rows with four rows over the first `vectors` vectors of a block.
+/// Returns the products of four rows with four rows over the first `vectors` vectors of a block. Those of rows of `a`
+/// before `FIRST_ROW` are 0, and so are those above the diagonal if both are the same rows.
 #[inline(always)]
-fn multiply_tile<R: Real, S: Simd>(
+fn multiply_tile<R: Real, S: Simd, const FIRST_ROW: usize, const IS_DIAGONAL: bool>(
     simd: S,
     a: &[R],
     b: &[R],
@@ -104,22 +111,29 @@ fn multiply_tile<R: Real, S: Simd>(
     let mut sums = [[0.0; GRAM_TILE_ROWS]; GRAM_TILE_ROWS];
     // As many accumulators as the registers hold, besides the factors. The sums are the same either way.
     if S::REGISTER_COUNT >= 32 {
-        multiply_strip::<R, S, GRAM_TILE_ROWS>(simd, a, b, 0, vectors, &mut sums);
+        multiply_strip::<R, S, GRAM_TILE_ROWS, 0, FIRST_ROW, IS_DIAGONAL>(
+            simd, a, b, vectors, &mut sums,
+        );
     } else {
-        for first in (0..GRAM_TILE_ROWS).step_by(2) {
-            multiply_strip::<R, S, 2>(simd, a, b, first, vectors, &mut sums);
-        }
+        multiply_strip::<R, S, 2, 0, FIRST_ROW, IS_DIAGONAL>(simd, a, b, vectors, &mut sums);
+        multiply_strip::<R, S, 2, 2, FIRST_ROW, IS_DIAGONAL>(simd, a, b, vectors, &mut sums);
     }
     sums
 }
 
-/// Sets the products of the four rows of `a` with `N` of the four rows of `b`, from its row `first` on.
+/// Sets the products of [`multiply_tile`] with `N` of the four rows of `b`, from its row `FIRST` on.
 #[inline(always)]
-fn multiply_strip<R: Real, S: Simd, const N: usize>(
+fn multiply_strip<
+    R: Real,
+    S: Simd,
+    const N: usize,
+    const FIRST: usize,
+    const FIRST_ROW: usize,
+    const IS_DIAGONAL: bool,
+>(
     simd: S,
     a: &[R],
     b: &[R],
-    first: usize,
     vectors: usize,
     sums: &mut [[f64; GRAM_TILE_ROWS]; GRAM_TILE_ROWS],
 ) {
@@ -129,22 +143,26 @@ fn multiply_strip<R: Real, S: Simd, const N: usize>(
     let left_rows: [_; GRAM_TILE_ROWS] =
         std::array::from_fn(|p| &left_vectors[p * stride..][..vectors]);
     let right_rows: [_; N] =
-        std::array::from_fn(|q| &right_vectors[(first + q) * stride..][..vectors]);
+        std::array::from_fn(|q| &right_vectors[(FIRST + q) * stride..][..vectors]);
     let mut sums_in_lanes = [[R::splat(simd, R::ZERO); N]; GRAM_TILE_ROWS];
     // These are loops, because a closure would leave the scope of the vector instructions, each of which would become a
     // call.
     for k in 0..vectors {
-        for p in 0..GRAM_TILE_ROWS {
+        for p in FIRST_ROW..GRAM_TILE_ROWS {
             let x = left_rows[p][k];
             for q in 0..N {
-                sums_in_lanes[p][q] =
-                    R::multiply_add(simd, x, right_rows[q][k], sums_in_lanes[p][q]);
+                if !IS_DIAGONAL || FIRST + q <= p {
+                    sums_in_lanes[p][q] =
+                        R::multiply_add(simd, x, right_rows[q][k], sums_in_lanes[p][q]);
+                }
             }
         }
     }
-    for p in 0..GRAM_TILE_ROWS {
+    for p in FIRST_ROW..GRAM_TILE_ROWS {
         for q in 0..N {
-            sums[p][first + q] = R::total(simd, sums_in_lanes[p][q]).to_f64();
+            if !IS_DIAGONAL || FIRST + q <= p {
+                sums[p][FIRST + q] = R::total(simd, sums_in_lanes[p][q]).to_f64();
+            }
         }
     }
 }
